@@ -3,8 +3,9 @@
  * Bytes: swiglu 3 R F e forward (two halves of a row in, one out), 5 R F e backward; gelu 2 N e and
  * 3 N e: each tensor is read or written once, in packs of 16 bytes. Memory-bound: in the time of
  * the 6 bytes per output of swiglu in bf16 an H100 issues some 56 instructions, and swiglu
- * needs 17. For bf16 and f16 the fast exponential is used; its error of 2 units of 2^-22 is far
- * below their rounding. On an H100 86 to 93% of a copy's rate. */
+ * needs 17. bf16 and f16 use the fast exponential; its error of 2 units of 2^-22 is far below
+ * their rounding. On an H100 86 to 93% of a copy's rate.
+ */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/gelu.cuh"
 #include "kernels/cuda/map.cuh"
@@ -59,8 +60,9 @@ extern "C" enum hd_status hd_cuda_swiglu_forward(struct hd_cuda_stream *s,
     });
 }
 
-/* With s = sigmoid(gate):  dup = dout * gate * s,  dgate = dout * up * s * (1 + gate * (1 - s)).
- * A thread reads gate and up before it writes their gradients: dinp may alias inp. */
+/* Computes the gradients of SwiGLU. With s = sigmoid(gate): dup = dout * gate * s, dgate = dout *
+ * up * s * (1 + gate * (1 - s)). A thread reads gate and up before it writes their gradients: dinp
+ * may alias inp. */
 template <typename T>
 struct swiglu_backward {
     static constexpr int UNROLL = 1;
@@ -116,7 +118,7 @@ extern "C" enum hd_status hd_cuda_swiglu_backward(struct hd_cuda_stream *s,
     });
 }
 
-/* Elements in use, of N elements in R rows. */
+/* Returns the elements in use, of N elements in R rows. */
 static __device__ __forceinline__ int64_t elements_in_use(const int32_t *counts, int64_t groups,
                                                           int64_t R, int64_t N)
 {

@@ -18,7 +18,7 @@
 
 enum { ADAMW_THREADS = 256, ADAMW_RESIDENT = 3, ADAMW_UNROLL = 2 };
 
-/* base^t, by squaring */
+/* returns base^t, by squaring */
 static __device__ double power(double base, int64_t t)
 {
     double result = 1;
@@ -30,7 +30,7 @@ static __device__ double power(double base, int64_t t)
     return result;
 }
 
-/* The factors of a step. */
+/* Factors of one optimizer step, computed once per block. */
 struct cuda_update {
     float b1, b2, rest1, rest2, correction1, correction2, eps, grad_factor, lr, weight_decay;
 };
@@ -52,7 +52,7 @@ static __device__ __forceinline__ struct cuda_update update_of(const struct hd_s
     return u;
 }
 
-/* The range of a thread's current element, with its lr and decay. */
+/* Range of a thread's current element, with its learning rate and weight decay. */
 struct adamw_place {
     int64_t range, end;
     float lr, decay;
@@ -68,7 +68,7 @@ place_take(struct adamw_place *p, const struct cuda_update &u, const struct hd_u
     p->decay = __fmul_rn(u.weight_decay, range->decay);
 }
 
-/* Sets p to the first range, from p->range on, that ends after the element. */
+/* Advances p to the first range, from p->range on, that ends after the element. */
 static __device__ __forceinline__ void place_seek(struct adamw_place *p,
                                                   const struct cuda_update &u,
                                                   const struct hd_update_range *ranges,
@@ -87,8 +87,9 @@ static __device__ __forceinline__ void place_seek(struct adamw_place *p,
     place_take(p, u, ranges);
 }
 
-/* The approximate root and quotient have an error of a few units in the last place of the step,
- * which is small relative to the weight. The exact versions have slow paths that cost registers. */
+/* Updates one element. The approximate root and quotient have an error of a few units in the last
+ * place of the step, which is small relative to the weight. The exact versions have slow paths that
+ * cost registers. */
 static __device__ __forceinline__ void update_one(const struct cuda_update &u,
                                                   const struct adamw_place &p, float &weight,
                                                   float &m, float &v, float grad)
@@ -99,22 +100,23 @@ static __device__ __forceinline__ void update_one(const struct cuda_update &u,
     m = __fmaf_rn(m, u.b1, __fmul_rn(g, u.rest1));
     v = __fmaf_rn(v, u.b2, __fmul_rn(__fmul_rn(g, g), u.rest2));
     mean_square = __fmul_rn(v, u.correction2);
-    root = __fmul_rn(mean_square, rsqrtf(fmaxf(mean_square, 0x1p-126f))); /* 0 for 0 */
+    /* avoids 0 * inf: the root of 0 is 0 */
+    root = __fmul_rn(mean_square, rsqrtf(fmaxf(mean_square, 0x1p-126f)));
     step = __fdividef(__fmul_rn(m, u.correction1), __fadd_rn(root, u.eps));
     weight = __fmaf_rn(-p.lr, __fmaf_rn(p.decay, weight, step), weight);
 }
 
-/* The arguments, and the update of a pack that begins at element `at`. */
+/* Arguments of the kernel; updates a pack that begins at element `at`. */
 template <typename Copy>
 struct adamw {
     float *weight, *m, *v;
-    Copy *copy; /* or NULL */
+    Copy *copy; /* low-precision copy of the weights; NULL: none */
     const float *grad;
     const struct hd_step_state *block;
     const struct hd_update_range *ranges;
     int64_t N, range_count;
 
-    /* A pack that lies in the range p. */
+    /* Updates a pack that lies within the range p. */
     template <int V>
     __device__ __forceinline__ void finish(const struct cuda_update &u, const struct adamw_place &p,
                                            int64_t at, pack<float, V> w_, pack<float, V> m_,
@@ -134,7 +136,8 @@ struct adamw {
             pack_store(copy + at, rounded);
     }
 
-    /* Elements [at, end) one by one: packs that cross the end of a range, and the remainder. */
+    /* Updates elements [at, end) one by one: packs that cross the end of a range, and the
+     * remainder. */
     __device__ __forceinline__ void finish_each(const struct cuda_update &u, struct adamw_place *p,
                                                 int64_t at, int64_t end) const
     {
@@ -195,7 +198,7 @@ static __global__ void __launch_bounds__(ADAMW_THREADS, ADAMW_RESIDENT)
     }
 }
 
-/* ---- moments in blocks ---- */
+/* ---- 8-bit moments in blocks ---- */
 
 enum { ADAMW_OWN = HD_BLOCK_MIN, ADAMW_HALF = ADAMW_OWN / 2 };
 
@@ -203,7 +206,8 @@ enum { ADAMW_OWN = HD_BLOCK_MIN, ADAMW_HALF = ADAMW_OWN / 2 };
 struct own_moment {
     float at[ADAMW_OWN];
 
-    /* From a run of fp32 or of blocks; `in_run`: elements of the run before these. */
+    /* Loads the moment from an fp32 run or from blocks of codes. in_run: elements of the run before
+     * this thread's. */
     __device__ __forceinline__ void load(const char *run, const struct hd_update_range *range,
                                          int64_t in_run, const float *values)
     {
@@ -229,7 +233,8 @@ struct own_moment {
         }
     }
 
-    /* The same, where the block's largest and smallest element are known. */
+    /* Stores the moment as `load` reads it; the block's largest and smallest elements must be
+     * known. */
     __device__ __forceinline__ void store(char *run, const struct hd_update_range *range,
                                           int64_t in_run, enum hd_map map, float largest,
                                           float smallest) const
@@ -271,7 +276,8 @@ struct own_moment {
     }
 };
 
-/* The largest x of `lanes` neighbouring lanes, a power of two that may differ between lanes. */
+/* Returns the largest x of `lanes` neighbouring lanes; `lanes` is a power of two and may differ
+ * between lanes. */
 static __device__ __forceinline__ float lanes_max(float x, int64_t lanes)
 {
 #pragma unroll
@@ -283,7 +289,7 @@ static __device__ __forceinline__ float lanes_max(float x, int64_t lanes)
     return x;
 }
 
-/* The weights of a thread's elements from element `at` on. */
+/* Updates the weights of a thread's elements from element `at` on. */
 template <typename Copy>
 static __device__ __forceinline__ void
 update_own(const struct adamw<Copy> &a, const struct cuda_update &u, const struct adamw_place &p,
@@ -325,7 +331,8 @@ static __global__ void __launch_bounds__(ADAMW_THREADS)
     values_of_v[threadIdx.x] = hd_encoding_value((uint8_t)threadIdx.x, HD_MAP_UNSIGNED);
     __syncthreads();
 
-    /* `at` minus the lane's elements is the same in a warp, so its lanes leave the loop together */
+    /* `at` minus the lane's offset is equal for all lanes of a warp, so they leave the loop
+     * together */
     for (int64_t at = ((int64_t)blockIdx.x * ADAMW_THREADS + threadIdx.x) * ADAMW_OWN;
          at - lane * ADAMW_OWN < a.N; at += threads * ADAMW_OWN) {
         const bool used = at < a.N;

@@ -1,4 +1,4 @@
-/* attention: forward, and the kernel that computes the sights (which keys each query sees). */
+/* attention: forward, and the kernel that computes which keys each query sees. */
 #include "kernels/cuda/attention.cuh"
 
 enum hd_status attention_check(const char *kernel, enum hd_dtype dtype, int64_t H, int64_t G,
@@ -22,8 +22,8 @@ enum hd_status attention_check(const char *kernel, enum hd_dtype dtype, int64_t 
     return HD_OK;
 }
 
-/* ---- Sights: reads the indices and bounds once, writes 8 bytes per query and 4 per key; takes
- * some microseconds, mostly for the launch ---- */
+/* ---- Visible keys: reads the indices and bounds once, writes 8 bytes per query and 4 per key;
+ * takes some microseconds, mostly for the launch ---- */
 
 enum { MASK_EXTENTS_WARPS = 4 };
 
@@ -31,7 +31,7 @@ struct mask_extents_task {
     struct attention_mask_extents mask_extents;
     const int32_t *q_index, *kv_index, *q_bound, *kv_filled, *kv_slot;
     int64_t kv_stride;
-    int32_t B, q_len, kv_len, window; /* window: 0: none */
+    int32_t B, q_len, kv_len, window; /* window: keys a query sees; 0: no window */
     bool causal;
 };
 
@@ -74,7 +74,7 @@ static __device__ void write_queries(const struct mask_extents_task *t, int b, i
     const struct attention_mask_extents *s = &t->mask_extents;
     const int query = granule * ATTENTION_GRANULE + lane;
     const bool is_there = query < t->q_len;
-    int2 sees = make_int2(INT32_MAX, INT32_MIN); /* no key */
+    int2 sees = make_int2(INT32_MAX, INT32_MIN); /* empty range: sees no key */
     int4 extent;
 
     if (is_there) {
@@ -96,7 +96,8 @@ static __device__ void write_queries(const struct mask_extents_task *t, int b, i
         s->query_extents[(int64_t)b * (s->q_pad / ATTENTION_GRANULE) + granule] = extent;
 }
 
-/* One warp per granule: first the granules of a sequence's keys, then those of its queries. */
+/* Computes one granule per warp: first the granules of a sequence's keys, then those of its
+ * queries. */
 static __global__ void mask_extents_kernel(struct mask_extents_task t)
 {
     const int key_granules = t.mask_extents.kv_pad / ATTENTION_GRANULE;

@@ -1,9 +1,10 @@
-/* attention: shared by its kernels: the arguments, the sights, and the walk over visible tiles.
+/* attention: declarations shared by the attention kernels: arguments, visible key ranges, and the
+ * walk over visible tiles.
  *
  * The keys that a query sees (causal mask, window, document bounds) are a range of key indices,
- * [least, most]: its sight. A separate kernel, sights_kernel, writes to scratch, once for all
- * heads: the sights; a copy of the keys' indices, in which invalid keys (past kv_len or kv_filled)
- * have an index outside every sight; and the extremes of both over granules of 32. The attention
+ * [least, most]. A separate kernel, mask_extents_kernel, writes to scratch, once for all heads:
+ * these ranges; a copy of the keys' indices, in which invalid keys (past kv_len or kv_filled) have
+ * an index outside every range; and the extremes of both over granules of 32. The attention
  * kernels use only these: by comparing extremes they skip a tile, compute it without masking, or
  * mask it. So indices need not be contiguous (documents, zig-zag pieces of context parallelism).
  *
@@ -30,27 +31,30 @@ enum {
 
 static const float ATTENTION_LOG2E = 1.4426950408889634f, ATTENTION_LN2 = 0.6931471805599453f;
 
-/* The part of one launch's scratch with the sights. */
+/* Part of a launch's scratch that mask_extents_kernel fills. */
 struct attention_mask_extents {
-    int32_t *keys;       /* [B, kv_pad] */
-    int2 *key_extents;   /* [B, kv_pad/GRANULE]: least, most */
-    int2 *queries;       /* [B, q_pad]: least, most index that it sees */
-    int4 *query_extents; /* [B, q_pad/GRANULE]: extremes of `least`, of `most` */
+    int32_t *keys;     /* [B, kv_pad]: index of each key, ATTENTION_NO_KEY if invalid */
+    int2 *key_extents; /* [B, kv_pad/GRANULE]: least and largest index in a granule of keys */
+    int2 *queries;     /* [B, q_pad]: least and largest key index that a query sees */
+    /* [B, q_pad/GRANULE]: extremes over a granule of queries: of the least indices, of the largest
+     */
+    int4 *query_extents;
     int32_t q_pad, kv_pad;
 };
 
 /* Arguments of forward and backward kernels, passed by value. */
 struct attention {
     const void *q, *k, *v;
-    const int32_t *q_index, *sample; /* sample: NULL: no dropout */
-    const float *slopes;             /* or NULL */
-    const int32_t *kv_filled;        /* or NULL; rows past it may hold anything and are not read */
-    const int32_t *kv_slot;          /* or NULL: slot b */
+    const int32_t *q_index, *sample; /* q_index: index of each query; sample: NULL: no dropout */
+    const float *slopes;             /* ALiBi slope per head; NULL: none */
+    /* valid rows of each cache slot; rows beyond are never read; NULL: all kv_len rows */
+    const int32_t *kv_filled;
+    const int32_t *kv_slot; /* cache slot of each sequence; NULL: sequence b has slot b */
     struct attention_mask_extents mask_extents;
     struct cuda_drop drop;
     int64_t ldq, ldk, ldv, kv_stride;
     int32_t B, q_len, kv_len, H, G, D, first_head;
-    int32_t section; /* of the launch's blocks: attention_block_of */
+    int32_t section; /* heads per section of the launch's blocks: see attention_block_of */
     float scale;
     enum hd_dtype dtype;
 };
@@ -58,7 +62,7 @@ struct attention {
 struct attention_forward {
     struct attention a;
     void *out;
-    float *lse; /* [H, B*q_len] */
+    float *lse; /* [H, B*q_len]: log-sum-exp */
     int64_t ldo;
 };
 
@@ -66,19 +70,20 @@ struct attention_backward {
     struct attention a;
     void *dq, *dk, *dv;
     const void *dout;
-    /* [B, H, q_pad]: lse (base 2 for tiled kernels, base e for plain ones), delta */
+    /* [B, H, q_pad]: log-sum-exp (base 2 for tiled kernels, base e for plain ones), delta */
     const float2 *stats;
     float *parts_dk, *parts_dv; /* [B, G, parts, kv_len, D], if parts > 1 */
     int64_t lddo, lddq, lddk, lddv;
-    int32_t parts, part_heads; /* see hd_costs_attention_mask_extents */
+    /* parts of dk and dv, query heads per part: see hd_costs_attention_mask_extents */
+    int32_t parts, part_heads;
     enum hd_dtype grad_dtype;
     bool accumulate;
 };
 
-/* ---- Host: checks and the launch of sights_kernel ---- */
+/* ---- Host: checks and the launch of mask_extents_kernel ---- */
 
-/* HD_UNSUPPORTED or HD_INVALID if the kernels do not support the arguments. blocks: the number of
- * thread blocks of the launch's largest grid. */
+/* Returns HD_UNSUPPORTED or HD_INVALID if the kernels do not support the arguments. blocks: the
+ * number of thread blocks of the launch's largest grid. */
 enum hd_status attention_check(const char *kernel, enum hd_dtype dtype, int64_t H, int64_t G,
                                int64_t D, int64_t blocks);
 enum hd_status attention_launch_mask_extents(struct hd_cuda_stream *stream,
@@ -89,8 +94,8 @@ enum hd_status attention_launch_mask_extents(struct hd_cuda_stream *stream,
                                              int64_t kv_len, int64_t kv_stride, int64_t window,
                                              bool causal);
 
-/* Tensor cores are used for bf16 and fp16 with head widths 64, 96 and 128
- * (hd_costs_attention_is_tiled) if all rows are aligned to 16 bytes; everything else is computed by
+/* Returns whether all rows are aligned to 16 bytes. Tensor cores are used if so, for bf16 and fp16
+ * with head widths 64, 96 and 128 (hd_costs_attention_is_tiled); everything else is computed by
  * plain code in fp32. */
 static inline bool attention_rows_are_aligned(const void *base, int64_t ld, int64_t element_bytes)
 {
@@ -102,8 +107,8 @@ static inline int64_t attention_tiles(int64_t length, int64_t tile)
     return (length + tile - 1) / tile;
 }
 
-/* Heads per section (see attention_block_of), `units` at most: as many as together read, with
- * `rows` rows of a head's width each, a third of the device's L2 cache. */
+/* Returns the heads per section (see attention_block_of), `units` at most: as many as together
+ * read, with `rows` rows of a head's width each, a third of the device's L2 cache. */
 static inline int32_t attention_section(const struct hd_cuda_stream *stream,
                                         const struct attention *a, int64_t units, int64_t rows)
 {
@@ -113,14 +118,16 @@ static inline int32_t attention_section(const struct hd_cuda_stream *stream,
     return (int32_t)(most < 1 ? 1 : most < units ? most : units);
 }
 
-/* For a launch whose blocks are tiles of queries, which read keys and values. */
+/* Returns the heads per section of a launch whose blocks are tiles of queries, which read keys and
+ * values. */
 static inline int32_t attention_section_of_queries(const struct hd_cuda_stream *stream,
                                                    const struct attention *a)
 {
     return attention_section(stream, a, (int64_t)a->B * a->H, 2 * (int64_t)a->kv_len * a->G / a->H);
 }
 
-/* For a launch whose blocks are tiles of keys, which read q and dout of `heads` heads. */
+/* Returns the heads per section of a launch whose blocks are tiles of keys, which read q and dout
+ * of `heads` heads. */
 static inline int32_t attention_section_of_keys(const struct hd_cuda_stream *stream,
                                                 const struct attention *a, int64_t units,
                                                 int64_t heads)
@@ -128,7 +135,8 @@ static inline int32_t attention_section_of_keys(const struct hd_cuda_stream *str
     return attention_section(stream, a, units, 2 * (int64_t)a->q_len * heads);
 }
 
-/* The launchers of one dtype; each is compiled in its own file, so that builds run in parallel. */
+/* Declares the launchers of one dtype; each is compiled in its own file, so that builds run in
+ * parallel. */
 #define ATTENTION_TILED(encoding)                                                         \
     enum hd_status attention_forward_tiled_##encoding(struct hd_cuda_stream *stream,      \
                                                       const struct attention_forward *f); \
@@ -174,7 +182,7 @@ static inline void attention_set(struct attention *a, const ARGS *args,
     a->dtype = args->dtype;
 }
 
-/* HD_INVALID without samples or a step state, or for a p outside [0, 1). */
+/* Sets the dropout arguments. HD_INVALID: no samples or no step state, or p outside [0, 1). */
 static inline enum hd_status attention_dropout(const char *kernel, float p, uint64_t key,
                                                const struct hd_step_state *block,
                                                const int32_t *sample, int64_t first_head,
@@ -188,7 +196,7 @@ static inline enum hd_status attention_dropout(const char *kernel, float p, uint
     return drop_of(kernel, key, block, p, &a->drop);
 }
 
-/* Number of valid keys of sequence b. */
+/* Returns the number of valid keys of sequence b. */
 static __device__ __forceinline__ int attention_key_count(const struct attention *a, int b)
 {
     if (!a->kv_filled || a->kv_filled[b] >= a->kv_len)
@@ -196,13 +204,13 @@ static __device__ __forceinline__ int attention_key_count(const struct attention
     return a->kv_filled[b] > 0 ? a->kv_filled[b] : 0;
 }
 
-/* The slot that has the keys of sequence b. */
+/* Returns the cache slot that has the keys of sequence b. */
 static __device__ __forceinline__ int64_t attention_slot(const struct attention *a, int b)
 {
     return a->kv_slot ? a->kv_slot[b] : b;
 }
 
-/* True if the EXTRAS variant of a kernel is needed: slopes, dropout, or a scale that is not
+/* Returns whether the EXTRAS variant of a kernel is needed: slopes, dropout, or a scale that is not
  * positive (which would reverse the order of scores). */
 static inline bool attention_has_extras(const struct attention *a)
 {
@@ -211,9 +219,10 @@ static inline bool attention_has_extras(const struct attention *a)
 
 /* ---- Device: extremes and the walk over tiles ---- */
 
-enum attention_cover { ATTENTION_NOTHING, ATTENTION_SOME, ATTENTION_ALL }; /* visible pairs */
+/* visible pairs of a tile */
+enum attention_cover { ATTENTION_NOTHING, ATTENTION_SOME, ATTENTION_ALL };
 
-/* For a tile smaller than a granule, the extents below are those of its granule. */
+/* The extents of a tile smaller than a granule are those of its granule. */
 
 static __device__ __forceinline__ enum attention_cover attention_cover_of(int4 queries, int2 keys)
 {
@@ -260,7 +269,8 @@ static __device__ __forceinline__ int4 attention_query_extent(const int4 *extent
  */
 struct attention_walk {
     int base;
-    uint32_t seen, whole; /* bit masks of the 32 tiles from base on: still to visit; unmasked */
+    /* bit masks of the 32 tiles from base on: seen: still to visit; whole: need no masking */
+    uint32_t seen, whole;
 };
 
 static __device__ __forceinline__ struct attention_walk attention_walk_begin(void)
@@ -279,7 +289,8 @@ static __device__ __forceinline__ void attention_walk_look(struct attention_walk
     walk->whole = __ballot_sync(0xffffffffu, cover == ATTENTION_ALL);
 }
 
-/* A step of the walk is encoded as 2 * tile, plus 1 if no pair of the tile needs masking. */
+/* Returns the next step of the walk, encoded as 2 * tile, plus 1 if no pair of the tile needs
+ * masking. */
 static __device__ __forceinline__ int attention_walk_take(struct attention_walk *walk)
 {
     const int bit = __ffs((int)walk->seen) - 1;
@@ -298,9 +309,8 @@ static __device__ __forceinline__ bool attention_step_is_whole(int step)
     return step % 2;
 }
 
-/* The step to the next tile of sequence b's keys that the queries with these extremes see; -1:
- * none.
- */
+/* Returns the step to the next tile of sequence b's keys that the queries with these extremes see;
+ * -1: none. */
 template <int TILE>
 static __device__ __forceinline__ int attention_next_keys(struct attention_walk *walk,
                                                           const struct attention *a, int b,
@@ -327,8 +337,8 @@ static __device__ __forceinline__ int attention_next_keys(struct attention_walk 
     return attention_walk_take(walk);
 }
 
-/* The step to the next tile of sequence b's queries that see the keys with these extremes; the walk
- * is repeated for each head up to `last_head`. -1: none. */
+/* Returns the step to the next tile of sequence b's queries that see the keys with these extremes;
+ * the walk is repeated for each head up to `last_head`. -1: none. */
 template <int TILE>
 static __device__ __forceinline__ int
 attention_next_queries(struct attention_walk *walk, const struct attention *a, int b,
@@ -384,7 +394,7 @@ attention_block_of(const struct attention *a, int tiles, int heads)
     return block;
 }
 
-/* The distance by which ALiBi multiplies the slope. */
+/* Returns the distance by which ALiBi multiplies the slope. */
 static __device__ __forceinline__ float attention_distance(int32_t query, int32_t key)
 {
     return (float)(query - key);
@@ -395,7 +405,7 @@ static __device__ __forceinline__ bool attention_sees(int2 query, int32_t key)
     return key >= query.x && key <= query.y;
 }
 
-/* The dropout factor of a weight: 0 or 1 / (1 - p). */
+/* Returns the dropout factor of a weight: 0 or 1 / (1 - p). */
 static __device__ __forceinline__ float attention_stays(const struct cuda_drop &drop,
                                                         uint64_t step_key, int32_t key,
                                                         int32_t index, int head, int32_t sample)

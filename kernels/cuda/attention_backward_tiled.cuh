@@ -37,7 +37,7 @@
 
 #include "kernels/cuda/attention_tiles.cuh"
 
-/* Where a block stores its sums: the gradients themselves, or, with several parts, its fp32 part in
+/* Destination of a block's sums: the gradients themselves, or, with several parts, its fp32 part in
  * scratch. dk and dv point to the block's first key and the head's first channel; rows are ldk and
  * ldv elements apart. */
 struct backward_sums {
@@ -50,17 +50,17 @@ struct backward_sums {
 /* Values that all threads of a block share, in shared memory to save registers. */
 struct backward_place {
     struct attention_block block; /* head: a key head for dk and dv, a query head for dq */
-    int2 key_extent;              /* of the block's keys; for dk and dv */
-    int4 query_extent;            /* of the block's queries; for dq */
-    const int32_t *keys;          /* indices */
-    const int2 *queries;          /* sights */
+    int2 key_extent;              /* extent of the block's keys; for dk and dv */
+    int4 query_extent;            /* extent of the block's queries; for dq */
+    const int32_t *keys;          /* indices of the keys */
+    const int2 *queries;          /* key ranges of the queries */
     uint64_t step_key;
-    const void *k, *v;        /* of the sequence and key head; for dq */
+    const void *k, *v;        /* k and v of the sequence and key head; for dq */
     int2 heads;               /* first and last query head; for dk and dv */
-    struct backward_sums sum; /* for dk and dv */
+    struct backward_sums sum; /* destination; for dk and dv */
 };
 
-/* Two neighbouring elements at `at`, which is even. */
+/* Stores two neighbouring elements at `at`, which is even. */
 template <typename T>
 static __device__ __forceinline__ void backward_store(void *to, int64_t at, enum hd_dtype dtype,
                                                       bool accumulate, float low, float high)
@@ -84,7 +84,8 @@ static __device__ __forceinline__ int64_t backward_query(const struct attention 
 
 enum { BACKWARD_KEYS = HD_COSTS_ATTENTION_KEYS };
 
-/* Queries per stage; fewer if a block has less shared memory. The results have the same bits. */
+/* Number of queries per stage; fewer if a block has less shared memory, with bitwise equal results.
+ */
 template <int D, bool EXTRAS>
 constexpr int backward_stage_queries(bool is_narrow)
 {
@@ -98,7 +99,7 @@ struct backward_keys_tile {
         MT = BACKWARD_KEYS / WARPS / 16,
         THREADS = WARPS * 32,
         NT = QUERIES / 8,
-        STAGE = 2 * QUERIES * D /* elements: q, dout */
+        STAGE = 2 * QUERIES * D /* elements of q and dout in a stage */
     };
     static size_t shared_bytes(size_t element_bytes)
     {
@@ -127,7 +128,7 @@ static __device__ __forceinline__ void backward_load_queries(const struct attent
                     true);
 }
 
-/* Scores to weights p; rows are keys. */
+/* Turns scores into weights p; rows are keys. */
 template <int MT, int NT, bool EXTRAS>
 static __device__ __forceinline__ void
 backward_soften_keys(const struct attention *a, const struct backward_place *place,
@@ -189,7 +190,7 @@ static __device__ __forceinline__ void backward_mask_keys(const struct backward_
     }
 }
 
-/* In: dweight = dout v^T. Out: dweight = ds = p * (dweight - delta). With dropout, dweight is first
+/* Turns dweight = dout v^T into ds = p * (dweight - delta). With dropout, dweight is first
  * multiplied by the dropout factors, and so is weight, for dv. */
 template <int MT, int NT, bool EXTRAS>
 static __device__ __forceinline__ void
@@ -222,14 +223,14 @@ backward_differentiate_keys(const struct attention *a, const struct backward_pla
     }
 }
 
-/* The address of element `at` of a tensor. */
+/* Returns the address of element `at` of a tensor. */
 static __device__ __forceinline__ void *backward_element(void *tensor, int64_t at,
                                                          enum hd_dtype dtype)
 {
     return (char *)tensor + at * (dtype == HD_F32 ? 4 : 2);
 }
 
-/* Run by one thread: finds the block's tile, key head, part and heads. */
+/* Finds the block's tile, key head, part and heads; run by one thread. */
 template <int D>
 static __device__ __forceinline__ void backward_place_keys(const struct attention_backward *f,
                                                            struct backward_place *place)
@@ -241,7 +242,8 @@ static __device__ __forceinline__ void backward_place_keys(const struct attentio
     struct backward_sums sum;
     int64_t row;
 
-    block.tile = tiles - 1 - block.tile; /* the first keys are seen by most queries */
+    /* most queries see the first keys, so their blocks start first */
+    block.tile = tiles - 1 - block.tile;
     block.head /= f->parts;
     place->block = block;
     place->heads = make_int2(block.head * shared + part * f->part_heads,
@@ -306,7 +308,7 @@ static __global__ void __launch_bounds__(backward_keys_tile<D, EXTRAS, QUERIES>:
     step = attention_next_queries<QUERIES>(&walk, a, place->block.b, &place->key_extent, &head,
                                            place->heads.y);
     if (step < 0 && place->sum.accumulate)
-        return; /* nothing to add */
+        return; /* no visible pair: adds nothing to the gradient */
     if (step >= 0) {
         const int first_key = place->block.tile * BACKWARD_KEYS;
         const int64_t row = place->block.b * a->kv_stride + first_key;
@@ -372,9 +374,8 @@ static __global__ void __launch_bounds__(backward_keys_tile<D, EXTRAS, QUERIES>:
         }
 }
 
-/* ---- Adds the parts of dk and dv, in order ----
- *
- * A thread adds 4 channels of a key, of dk or dv. Bytes: every part once, the gradients once. */
+/* ---- Sum of the parts of dk and dv, in order ----  A thread adds 4 channels of a key, of dk or
+ * dv. Bytes: every part once, the gradients once. */
 
 enum { PARTS_THREADS = 256, PARTS_WIDTH = 4 };
 
@@ -385,8 +386,8 @@ static __global__ void __launch_bounds__(PARTS_THREADS)
     const struct attention *a = &f.a;
     const int64_t at = (int64_t)blockIdx.x * PARTS_THREADS + threadIdx.x;
     const int channel = (int)(at % (D / PARTS_WIDTH)) * PARTS_WIDTH;
-    const int64_t row = at / (D / PARTS_WIDTH);                  /* of [B, G, kv_len] */
-    const int64_t key = row % a->kv_len, head = row / a->kv_len; /* of [B, G] */
+    const int64_t row = at / (D / PARTS_WIDTH);                  /* row of [B, G, kv_len] */
+    const int64_t key = row % a->kv_len, head = row / a->kv_len; /* head: row of [B, G] */
     const bool is_dv = blockIdx.y;
     const float4 *part = (const float4 *)((is_dv ? f.parts_dv : f.parts_dk) +
                                           (head * f.parts * a->kv_len + key) * D + channel);
@@ -414,7 +415,7 @@ static __global__ void __launch_bounds__(PARTS_THREADS)
 
 enum { BACKWARD_QUERIES = 128 };
 
-/* Keys per stage; fewer if a block has less shared memory. */
+/* Number of keys per stage; fewer if a block has less shared memory. */
 template <bool EXTRAS>
 constexpr int backward_stage_keys(bool is_narrow)
 {
@@ -428,7 +429,7 @@ struct backward_queries_tile {
         MT = BACKWARD_QUERIES / WARPS / 16,
         THREADS = WARPS * 32,
         NT = KEYS / 8,
-        STAGE = 2 * KEYS * D /* elements: k, v */
+        STAGE = 2 * KEYS * D /* elements of k and v in a stage */
     };
     static size_t shared_bytes(size_t element_bytes)
     {
@@ -450,7 +451,7 @@ static __device__ __forceinline__ void backward_load_keys(const struct attention
                                    a->kv_len - first);
 }
 
-/* Scores to weights p; rows are queries. */
+/* Turns scores into weights p; rows are queries. */
 template <int MT, int NT, bool EXTRAS>
 static __device__ __forceinline__ void
 backward_soften_queries(const struct attention *a, const struct backward_place *place,
@@ -506,7 +507,7 @@ backward_soften_queries(const struct attention *a, const struct backward_place *
         }
 }
 
-/* In: dweight = dout v^T. Out: dweight = ds. */
+/* Turns dweight = dout v^T into ds = p * (dweight - delta). */
 template <int MT, int NT, bool EXTRAS>
 static __device__ __forceinline__ void
 backward_differentiate_queries(const struct attention *a, const struct backward_place *place,
@@ -588,7 +589,7 @@ static __global__ void __launch_bounds__(backward_queries_tile<D, EXTRAS, KEYS>:
     __syncthreads();
     step = attention_next_keys<KEYS>(&walk, a, place->block.b, &place->query_extent);
     if (step < 0 && f.accumulate)
-        return; /* nothing to add */
+        return; /* no visible pair: adds nothing to the gradient */
     if (step >= 0) {
         const int first = place->block.tile * BACKWARD_QUERIES;
         const int64_t row = (int64_t)place->block.b * a->q_len + first;

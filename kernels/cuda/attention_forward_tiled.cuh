@@ -28,7 +28,8 @@
 
 enum { FORWARD_WARPS = 4, FORWARD_THREADS = FORWARD_WARPS * 32, FORWARD_QUERIES = 128 };
 enum { FORWARD_MT = FORWARD_QUERIES / FORWARD_WARPS / 16 };
-enum { FORWARD_GROWTH = 8 };     /* log2 of how far scores may exceed a row's base */
+/* log2 of the factor by which a weight may exceed 1 before its row is rescaled */
+enum { FORWARD_GROWTH = 8 };
 #define FORWARD_NO_BASE (-1e30f) /* base of a row that has seen no key yet: below every score */
 
 /* Keys per tile; half as many if slopes or dropout need registers, too. */
@@ -40,21 +41,21 @@ struct forward_tile {
 /* Values that all threads of a block share, in shared memory to save registers. */
 struct forward_place {
     struct attention_block block;
-    int4 extent; /* of its queries */
+    int4 extent; /* extent of the block's queries */
     const void *k, *v;
     int key_count;
-    const int32_t *keys; /* indices */
-    const int2 *queries; /* sights */
+    const int32_t *keys; /* indices of the keys */
+    const int2 *queries; /* key ranges of the queries */
 };
 
-/* Values that slopes and dropout need. */
+/* Values for slopes and dropout only. */
 struct forward_extras {
-    float slope; /* times log2 e */
+    float slope; /* slope times log2 e */
     uint64_t step_key;
     int head;
 };
 
-/* Rows past the last query read the last query; they are not stored. */
+/* Returns the query of a row; rows past the last query read the last query and are not stored. */
 static __device__ __forceinline__ int64_t forward_query(const struct attention *a, int b, int row)
 {
     return (int64_t)b * a->q_len + (row < a->q_len ? row : a->q_len - 1);
@@ -126,7 +127,7 @@ forward_drop(const struct attention *a, float weight[FORWARD_MT][NT][4],
                 bool drops[2];
 
                 drops[0] = philox_word(words, (uint32_t)key.x % 4) < a->drop.threshold;
-                if (key.x / 4 != key.y / 4) /* not in the same call of the generator */
+                if (key.x / 4 != key.y / 4) /* another call of the generator */
                     words = drop_words(x->step_key, (uint32_t)key.y / 4, index,
                                        (uint32_t)(a->first_head + x->head), sample);
                 drops[1] = philox_word(words, (uint32_t)key.y % 4) < a->drop.threshold;

@@ -8,14 +8,15 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/vec.cuh"
 
-enum { LANES = 8, THREADS = 256, WIDTH = 8 /* elements of a lane at a time */ };
+enum { LANES = 8, THREADS = 256, WIDTH = 8 /* WIDTH: elements of a lane at a time */ };
 
 struct cuda_factors {
     float old, block, lse;
 };
 
-/* With m the larger of the two lse and e = exp(-|difference|), the merged lse is m + log(1 + e);
- * the factors of the larger and the smaller are 1 / (1 + e) and e / (1 + e). */
+/* Returns the factors of both blocks. With m the larger of the two lse and e = exp(-|difference|),
+ * the merged lse is m + log(1 + e); the factors of the larger and the smaller are 1 / (1 + e) and e
+ * / (1 + e). */
 static __device__ struct cuda_factors factors_of(float old, float block)
 {
     struct cuda_factors f = {0, 0, -INFINITY};
@@ -33,7 +34,8 @@ static __device__ struct cuda_factors factors_of(float old, float block)
 template <typename T, bool IS_VEC>
 static __global__ void __launch_bounds__(THREADS) merge_kernel(struct hd_attention_merge_args a)
 {
-    const int64_t at = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / LANES; /* row, head */
+    /* index of row and head */
+    const int64_t at = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / LANES;
     const int lane = (int)threadIdx.x % LANES;
     const bool is_there = at < a.R * a.H;
     const int64_t place = is_there ? at % a.H * a.R + at / a.H : 0;
@@ -53,7 +55,7 @@ static __global__ void __launch_bounds__(THREADS) merge_kernel(struct hd_attenti
     if (lane == 0)
         a.lse[place] = f.lse;
     if (!a.first && !a.out && f.block == 0)
-        return; /* a row that sees no key of the block does not change */
+        return; /* a row that sees no key of the block keeps its acc */
     for (int64_t d = lane * WIDTH; d < a.D; d += LANES * WIDTH) {
         const T *from = (const T *)a.block_out + at * a.D + d;
         float *acc = a.acc + at * a.D + d, x[WIDTH], old[WIDTH];

@@ -45,7 +45,8 @@ static __device__ __forceinline__ void put_element(void *x, int64_t at, float va
     }
 }
 
-/* tile[r, :] = rows `first` + r of distance ld, from element `at` on; zeros from row `count` on. */
+/* Loads rows into shared memory: tile[r, :] = rows `first` + r of distance ld, from element `at`
+ * on; zeros from row `count` on. */
 template <int ROWS>
 static __device__ __forceinline__ void load_rows(float *tile, const void *x, int64_t at, int64_t ld,
                                                  int count, int D, enum hd_dtype dtype)
@@ -57,7 +58,7 @@ static __device__ __forceinline__ void load_rows(float *tile, const void *x, int
     }
 }
 
-/* score[i][j] = a[a_row + i, :] . b[column + 16 j, :] */
+/* Computes score[i][j] = a[a_row + i, :] . b[column + 16 j, :] */
 template <int M, int N>
 static __device__ __forceinline__ void dot_rows(float score[M][N], const float *a, const float *b,
                                                 int a_row, int D)
@@ -86,8 +87,8 @@ static __device__ __forceinline__ void dot_rows(float score[M][N], const float *
     }
 }
 
-/* out[i][c] += sum_k weight(i, k) * tile[k, column + 16 c], weights at weight[i * row_step + k *
- * key_step] */
+/* Computes out[i][c] += sum_k weight(i, k) * tile[k, column + 16 c], weights at weight[i * row_step
+ * + k * key_step] */
 template <int M, int WIDTH>
 static __device__ __forceinline__ void add_rows(float out[M][WIDTH / SIDE], const float *weight,
                                                 int row_step, int key_step, const float *tile,
@@ -113,7 +114,7 @@ static __device__ __forceinline__ void add_rows(float out[M][WIDTH / SIDE], cons
     }
 }
 
-/* The arguments of score_of and stays. */
+/* Arguments of score_of and stays. */
 struct pairs {
     const struct attention *a;
     const int32_t *keys;
@@ -137,8 +138,8 @@ static __device__ __forceinline__ struct pairs pairs_of(const struct attention *
     return p;
 }
 
-/* The score of a pair; -inf if it is not visible, as for rows that are padding. query and key: row
- * numbers in the sequence. */
+/* Returns the score of a pair; -inf if it is not visible, including rows that are padding. query
+ * and key: row numbers in the sequence. */
 static __device__ __forceinline__ float score_of(const struct pairs *p, float product, int query,
                                                  int key)
 {
@@ -153,7 +154,7 @@ static __device__ __forceinline__ float score_of(const struct pairs *p, float pr
     return product;
 }
 
-/* The dropout factor of a pair's weight; `query` must not be padding. */
+/* Returns the dropout factor of a pair's weight; `query` must not be padding. */
 static __device__ __forceinline__ float stays(const struct pairs *p, int query, int key)
 {
     const int64_t row = (int64_t)p->b * p->a->q_len + query;
@@ -283,7 +284,7 @@ static __global__ void __launch_bounds__(THREADS, 1) forward_kernel(struct atten
 
 /* ---- Backward ---- */
 
-/* TILE: number of queries, and of keys, per tile. */
+/* Template argument TILE of the backward kernels: number of queries, and of keys, per tile. */
 
 static __device__ __forceinline__ void put_gradient(const struct attention_backward *f, void *to,
                                                     int64_t at, float value)
@@ -293,8 +294,8 @@ static __device__ __forceinline__ void put_gradient(const struct attention_backw
     put_element(to, at, value, f->grad_dtype);
 }
 
-/* weights[query, key] = p (for dv) and dweights = ds, for one tile of queries and one of keys; all
- * tiles are in shared memory. */
+/* Computes weights[query, key] = p (for dv) and dweights = ds, for one tile of queries and one of
+ * keys; all tiles are in shared memory. */
 template <int TILE>
 static __device__ __forceinline__ void
 differentiate(const struct pairs *p, const float *q_tile, const float *dout_tile,
@@ -350,7 +351,7 @@ static __global__ void __launch_bounds__(THREADS, 1) keys_kernel(struct attentio
                                             (block.head + 1) * heads - 1);
 
     if (step < 0 && f.accumulate)
-        return; /* nothing to add */
+        return; /* no visible pair: adds nothing to the gradient */
     load_rows<TILE>(k_tile, a->k, key_row(a, block.b, first_key) * a->ldk + block.head * D, a->ldk,
                     count, D, a->dtype);
     load_rows<TILE>(v_tile, a->v, key_row(a, block.b, first_key) * a->ldv + block.head * D, a->ldv,
@@ -417,7 +418,7 @@ static __global__ void __launch_bounds__(THREADS, 1) queries_kernel(struct atten
     int step = attention_next_keys<TILE>(&walk, a, block.b, &extent);
 
     if (step < 0 && f.accumulate)
-        return; /* nothing to add */
+        return; /* no visible pair: adds nothing to the gradient */
     load_rows<TILE>(q_tile, a->q, at * a->ldq + block.head * D, a->ldq, queries, D, a->dtype);
     load_rows<TILE>(dout_tile, f.dout, at * f.lddo + block.head * D, f.lddo, queries, D, a->dtype);
     while (step >= 0) {

@@ -21,18 +21,20 @@
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/ptx.cuh"
 
-/* The swizzle: tiles are aligned to 128 bytes and rows are a multiple of it (except D 96), so the
- * low bits of an address select the chunk, and chunk `step` + `chunk` is at the address of `chunk`
- * XOR the low bits of `step`. So an address is computed once; later ones cost one XOR, or nothing
- * if `step` is a constant above those bits. A row of 96 elements has 192 bytes: every second row
- * begins in the middle of 128 bytes, hence the different rule. */
+/* Returns the swizzled position of a chunk. Tiles are aligned to 128 bytes and rows are a multiple
+ * of 128 bytes (except D 96), so the low bits of an address select the chunk, and chunk `step` +
+ * `chunk` is at the address of `chunk` XOR the low bits of `step`. So an address is computed once;
+ * later ones cost one XOR, or nothing if `step` is a constant above those bits. A row of 96
+ * elements has 192 bytes: every second row begins in the middle of 128 bytes, hence the different
+ * rule. */
 template <int D>
 static __device__ __forceinline__ unsigned tile_at(unsigned row, unsigned chunk)
 {
     return row * D + (chunk ^ (D % 64 ? row / 2 % 4 : row % 8)) * 8;
 }
 
-/* The element of chunk `step` + `chunk` from that of `chunk`: low bits by XOR, others added. */
+/* Returns the element of chunk `step` + `chunk` from that of `chunk`: low bits by XOR, others
+ * added. */
 template <int D>
 static __device__ __forceinline__ unsigned tile_step(unsigned at, unsigned step)
 {
@@ -146,8 +148,8 @@ static __device__ __forceinline__ void clear(float (&acc)[MT][NT][4])
                 acc[m][n][i] = 0;
 }
 
-/* The row (and below, the column) of an element of acc[m][n]: a thread has two neighbouring columns
- * of two rows, 8 rows apart, of every 16 x 8 fragment. */
+/* Returns the row (the next function: the column) of an element of acc[m][n]: a thread has two
+ * neighbouring columns of two rows, 8 rows apart, of every 16 x 8 fragment. */
 template <int MT>
 static __device__ __forceinline__ int fragment_row(int m, int half)
 {
@@ -160,7 +162,7 @@ static __device__ __forceinline__ int fragment_column(int n)
     return n * 8 + (int)threadIdx.x % 4 * 2;
 }
 
-/* Two neighbouring elements at `at`, which is even; rows are aligned to 16 bytes. */
+/* Stores two neighbouring elements at `at`, which is even; rows are aligned to 16 bytes. */
 template <typename T>
 static __device__ __forceinline__ void store_pair(void *to, int64_t at, float low, float high)
 {

@@ -1,4 +1,4 @@
-/* backend: the table of the CUDA plug-in: opens a device, enqueues kernels on streams. */
+/* backend: the function table of the CUDA plug-in: opens a device, enqueues kernels on streams. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #include "kernels/cuda/cuda.h"
 
-/* Status and hint for the CUDA errors that users meet; other errors get HD_INTERNAL and no hint. */
+/* Status and hint for CUDA errors that users meet; other errors get HD_INTERNAL and no hint. */
 static const struct {
     cudaError_t error;
     enum hd_status status;
@@ -35,7 +35,7 @@ enum hd_status hd_cuda_check(cudaError_t error, const char *what)
 
     if (error == cudaSuccess)
         return HD_OK;
-    (void)cudaGetLastError(); /* else the next launch would report this error again */
+    (void)cudaGetLastError(); /* clears the error, which the next launch would report again */
     for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++)
         if (errors[i].error == error) {
             st = errors[i].status;
@@ -113,7 +113,8 @@ static enum hd_status look_at(const struct hd_backend_options *options, struct h
     return HD_OK;
 }
 
-/* On failure the traits have no multiprocessors; open then reports the reason. */
+/* Fills in the device's traits; on failure they have no multiprocessors, and open reports the
+ * reason. */
 static void describe(const struct hd_backend_options *options, struct hd_traits *ret_traits)
 {
     (void)look_at(options, ret_traits);
@@ -263,7 +264,8 @@ static enum hd_status computed_by(struct hd_backend *cuda, enum hd_kernel kernel
 
     if (!st && kernel == HD_K_gemm)
         st = hd_cuda_gemm_taken(cuda, args, &taken);
-    if (!st && kernel == HD_K_fp8_gemm) { /* else it is refused */
+    /* refuse an fp8 product that the library does not compute; there is no own code for it */
+    if (!st && kernel == HD_K_fp8_gemm) {
         st = hd_cuda_fp8_gemm_taken(cuda, args);
         taken = !st;
     }
@@ -304,7 +306,8 @@ static struct hd_backend_table table = {
     .keep_choices = hd_cuda_gemm_keep_choices,
 };
 
-static void hash_table(void) /* this field is not a constant expression */
+/* the hash is computed at run time: this field is not a constant expression */
+static void hash_table(void)
 {
     table.kernel_list_hash = hd_kernel_list_hash();
 }

@@ -29,7 +29,7 @@ struct bias_forward {
     template <int V>
     __device__ void store(const in<V> &x, int64_t r, int64_t c) const
     {
-        const pack<T, V> b = pack_load<V>(bias + c); /* mostly from the L1 cache */
+        const pack<T, V> b = pack_load<V>(bias + c); /* the bias is read mostly from the L1 cache */
         pack<T, V> y;
 
 #pragma unroll

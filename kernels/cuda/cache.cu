@@ -1,6 +1,5 @@
-/* cache: appends new rows to a key/value cache.
- *
- * Bytes: 2 B new_rows N e. Reads `filled` on the device. Not measured on a GPU yet. */
+/* cache: appends new rows to a key/value cache.  Bytes: 2 B new_rows N e. Reads `filled` on the
+ * device. Not yet measured on a GPU. */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/map.cuh"
 
@@ -19,7 +18,7 @@ struct cuda_append {
     int64_t *overflow;
     int64_t B, cache_rows, new_rows, ldi, ldc;
 
-    /* Rows of sequence b that are filled; an invalid number counts as a full slot. */
+    /* Returns the number of filled rows of sequence b; an invalid number counts as a full slot. */
     __device__ int64_t begin(int64_t b) const
     {
         const int64_t n = filled[b];
@@ -31,7 +30,7 @@ struct cuda_append {
         if (blockIdx.x == 0)
             for (int64_t b = threadIdx.x; b < B; b += blockDim.x)
                 if (begin(b) + new_rows > cache_rows)
-                    *overflow = 1; /* all threads that write, write the same */
+                    *overflow = 1; /* a race without harm: all threads that write, write 1 */
         return B * new_rows;
     }
     template <int V>

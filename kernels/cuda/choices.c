@@ -11,7 +11,8 @@ static const char last_word[] = "end ";
 
 enum { LINE_MAX_BYTES = HD_CUDA_CHOICES_DEVICE_MAX };
 
-/* Copies the next line, without its newline. False: there is none, it is too long, or no text. */
+/* Copies the next line, without its newline. Returns false at the end, for a line that is too long,
+ * and for one that is not text. */
 static bool next_line(const char **at, const char *end, char ret_line[LINE_MAX_BYTES])
 {
     const char *newline = *at < end ? memchr(*at, '\n', (size_t)(end - *at)) : NULL;
@@ -28,7 +29,7 @@ static bool next_line(const char **at, const char *end, char ret_line[LINE_MAX_B
     return true;
 }
 
-/* "PRODUCT OFFERED CHOSEN", and nothing else. */
+/* Parses "PRODUCT OFFERED CHOSEN"; the line must contain nothing more. */
 static bool read_choice(const char *line, struct hd_choice *ret_choice)
 {
     char product[HD_HASH_TEXT_MAX], canonical[LINE_MAX_BYTES];

@@ -13,7 +13,7 @@ enum { THREADS = 256, BLOCKS_PER_MULTIPROCESSOR = 8 };
 struct operands {
     void *out[HD_COMBINE_MAX];
     const void *in[HD_COMBINE_MAX];
-    int64_t stride; /* bytes; > 0: input m is at in[0] + m * stride */
+    int64_t stride; /* bytes; > 0: input m is at in[0] + m * stride; 0: inputs are at in[m] */
     int outs, ins;
 };
 
@@ -24,9 +24,9 @@ __device__ __forceinline__ const T *input(const struct operands &p, int m)
                     : static_cast<const T *>(p.in[m]);
 }
 
-/* Elements of type T are added in the type `wide`. */
+/* Sum type of elements of type T: `wide`. */
 template <typename T>
-struct lane { /* bf16, f16 and fp32 */
+struct lane { /* T = bf16, f16 or fp32 */
     using wide = float;
     static __device__ __forceinline__ wide load(T x)
     {
@@ -81,7 +81,7 @@ __device__ __forceinline__ typename lane<T>::wide join(typename lane<T>::wide a,
     return lane<T>::add(a, b);
 }
 
-/* Results of type Out: T, or float for sums of bf16 that are not rounded. */
+/* Rounds a sum to the output type Out: T, or float for sums of bf16 that are not rounded. */
 template <typename T, typename Out>
 __device__ __forceinline__ Out result(typename lane<T>::wide sum)
 {
@@ -107,7 +107,7 @@ __global__ void combine_kernel(struct operands p, int64_t count)
     }
 }
 
-/* combine for float types, 16 bytes at a time; count is a multiple of the elements in 16 bytes. */
+/* Combines float types, 16 bytes at a time; count is a multiple of the elements in 16 bytes. */
 template <typename T, typename Out, bool MAX>
 __global__ void combine_vec_kernel(struct operands p, int64_t count)
 {
@@ -149,7 +149,7 @@ static bool all_on_bounds(const struct operands *p)
     return bits % 16 == 0;
 }
 
-/* The operands without their first `done` elements. */
+/* Returns the operands without their first `done` elements. */
 template <typename T, typename Out>
 static struct operands behind(struct operands p, int64_t done)
 {
@@ -200,7 +200,7 @@ static enum hd_status combine(struct hd_cuda_stream *s, const struct operands &p
         break;
     }
     HD_CUDA_FLOATS(dtype, T, return combine_floats<T, T, MAX>(s, p, count));
-    return HD_OK; /* not reached */
+    return HD_OK; /* unreachable */
 }
 
 extern "C" enum hd_status hd_cuda_comm_combine(struct hd_stream *stream,
@@ -248,8 +248,9 @@ static __device__ __forceinline__ void copy_row(U *out, const U *from, int64_t u
     }
 }
 
-/* Every block computes the same offsets from the members^2 counts; then `lanes` threads (a warp or
- * a part of one) copy a row in units U of 1, 4 or 16 bytes: each row is read and written once. */
+/* Exchanges rows. Every block computes the same offsets from the members^2 counts; then `lanes`
+ * threads (a warp or a part of one) copy a row in units U of 1, 4 or 16 bytes: each row is read and
+ * written once. */
 template <typename U>
 __global__ void exchange_rows_kernel(struct hd_exchange_rows_args a, int lanes)
 {
@@ -260,7 +261,7 @@ __global__ void exchange_rows_kernel(struct hd_exchange_rows_args a, int lanes)
     HD_SHARED(int64_t, from_row, HD_COMBINE_MAX);
     HD_SHARED(int64_t, to_row, HD_COMBINE_MAX + 1);
     bool bad = false;
-    int m = 0; /* the member that sends this thread's row; it never decreases */
+    int m = 0; /* index of the member that sends this thread's row; it never decreases */
 
     for (int i = t; i < P * P; i += static_cast<int>(blockDim.x)) {
         counts[i] = a.send_counts[i / P][i % P];
@@ -310,7 +311,7 @@ static enum hd_status exchange_by(struct hd_cuda_stream *s,
 
     while (lanes < 32 && lanes < units)
         lanes *= 2;
-    /* launched even without rows: the counts must be checked */
+    /* launch even without rows: the kernel checks the counts */
     return HD_LAUNCH(s, exchange_rows_kernel<U>, grid_for(s, rows ? rows * lanes : 1),
                      dim3(THREADS), 0, *args, lanes);
 }

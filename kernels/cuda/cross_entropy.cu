@@ -21,8 +21,8 @@
 
 enum { ROW_THREADS = 512, ROW_RESIDENT = 2, ROW_UNROLL = 3, LOSS_THREADS = 1024 };
 
-/* exp; the fast version for bf16 and f16 logits: its relative error, some |x| 2^-23, is far below
- * their rounding. */
+/* Returns exp(x); the fast version for bf16 and f16 logits, whose relative error, some |x| 2^-23,
+ * is far below their rounding. */
 template <typename T>
 static __device__ __forceinline__ float exp_of(float x)
 {
@@ -38,8 +38,8 @@ __device__ __forceinline__ float exp_of<float>(float x)
 /* A row in aligned packs of V elements: column 0 is element `shift` of the first pack. */
 template <typename T, int V>
 struct row {
-    T *at;       /* column -shift, aligned to a pack */
-    int shift;   /* < V */
+    T *at;       /* address of column -shift, aligned to a pack */
+    int shift;   /* elements before column 0 in the first pack, < V */
     int64_t end; /* one past the last element, relative to `at` */
 
     __device__ row(T *first, int64_t columns)
@@ -62,7 +62,8 @@ struct row {
     }
 };
 
-/* The pack at element i of the row (a multiple of V); -infinity for elements outside the row. */
+/* Loads the pack at element i of the row (a multiple of V); -infinity for elements outside the row.
+ */
 template <typename T, int V>
 static __device__ __forceinline__ pack<T, V> row_load(const struct row<const T, V> &row, int64_t i)
 {
@@ -90,12 +91,13 @@ static __device__ __forceinline__ void row_store(const struct row<T, V> &row, in
             row.at[i + j] = x.at[j];
 }
 
-/* A running maximum and sum of exp(x - max); initially -infinity and 0. */
+/* Running maximum and sum of exp(x - max) of a row; initially -infinity and 0. */
 struct softmax {
     float max, sum;
 };
 
-static __device__ __forceinline__ float finite_max(float max) /* because -inf - -inf is NaN */
+/* replaces -inf, because -inf - -inf is NaN */
+static __device__ __forceinline__ float finite_max(float max)
 {
     return max == -INFINITY ? 0.0f : max;
 }
@@ -116,7 +118,7 @@ static __device__ __forceinline__ void softmax_add(struct softmax *s, const pack
     s->max = max;
 }
 
-/* The softmax over all threads of the block. */
+/* Merges the running values of all threads of the block. */
 template <typename T>
 static __device__ __forceinline__ struct softmax softmax_join(struct softmax s, float *shared)
 {
@@ -127,7 +129,7 @@ static __device__ __forceinline__ struct softmax softmax_join(struct softmax s, 
     return s;
 }
 
-/* A pack as one word: it is not unpacked before it is needed, so several loads can be in flight
+/* A pack as one word: unpacked only when it is needed, so that several loads can be in flight
  * (row_load waits for each load). */
 template <typename T, int W>
 struct raw_pack {
@@ -147,7 +149,7 @@ struct raw_pack {
     }
 };
 
-/* The softmax over the row's columns; packs below `kept` are stored in `cache`. */
+/* Computes maximum and sum over the row's columns; packs below `kept` are stored in `cache`. */
 template <typename T, int W>
 static __device__ __forceinline__ struct softmax
 softmax_row(const struct row<const T, W> &row, pack<T, W> *cache, int64_t kept, float *shared)
@@ -176,11 +178,11 @@ softmax_row(const struct row<const T, W> &row, pack<T, W> *cache, int64_t kept, 
     return softmax_join<T>(s, shared);
 }
 
-/* The gradient of a row of logits is factor * exp(x - max), minus `target_less` at the target; 0
- * from column V on. */
+/* Values from which the gradient of a row of logits is computed: factor * exp(x - max), minus
+ * `target_less` at the target; 0 from column V on. */
 struct gradient {
     float max, factor, target_less;
-    int64_t target; /* column, or negative */
+    int64_t target; /* column of the target; negative: none */
     int64_t V;
 };
 
@@ -206,7 +208,8 @@ static __device__ __forceinline__ pack<T, W> gradient_of(const struct gradient &
     return d;
 }
 
-/* A thread writes the packs that it reads, so out may be inp. Both have the same `shift`. */
+/* Writes the gradient of a row. A thread writes only packs that it has read, so out may be inp.
+ * Both have the same `shift`. */
 template <typename T, int W>
 static __device__ __forceinline__ void
 gradient_row(const struct row<T, W> &out, const struct row<const T, W> &inp,
@@ -252,7 +255,7 @@ static __device__ __forceinline__ void zero_row(const struct row<T, W> &out)
         row_store(out, i * W, zero);
 }
 
-/* ---- Losses, of rows that are not masked; -infinity marks a target outside the vocabulary ---- */
+/* ---- Losses of rows that are not masked; -infinity marks a target outside the vocabulary ---- */
 
 static __global__ void __launch_bounds__(LOSS_THREADS)
     add_losses(struct hd_step_state *block, const double *losses, const int32_t *target, int64_t R,
@@ -299,7 +302,7 @@ static enum hd_status add_losses_launch(struct hd_cuda_stream *s, struct hd_step
 
 /* ---- Launching ---- */
 
-/* Number of threads for a row of `packs` packs. */
+/* Returns the block size for a row of `packs` packs. */
 static dim3 row_threads(int64_t packs)
 {
     const int64_t threads = divide_up(divide_up(packs, ROW_UNROLL), 32) * 32;
@@ -307,8 +310,9 @@ static dim3 row_threads(int64_t packs)
     return dim3((unsigned)(threads < ROW_THREADS ? threads : (int64_t)ROW_THREADS));
 }
 
-/* Shared memory per block for a row, if ROW_RESIDENT blocks run on a multiprocessor: 112 KB on an
- * H100, 80 on an A100, 48 on an L4. The system takes 1 KB per block, static arrays some more. */
+/* Returns the shared memory per block for a row, if ROW_RESIDENT blocks run on a multiprocessor:
+ * 112 KB on an H100, 80 on an A100, 48 on an L4. The system takes 1 KB per block, static arrays
+ * some more. */
 static int64_t cache_bytes_max(const struct hd_backend *cuda)
 {
     const int64_t bytes = cuda->shared_bytes_all / ROW_RESIDENT - 2 * 1024;
@@ -316,7 +320,7 @@ static int64_t cache_bytes_max(const struct hd_backend *cuda)
     return bytes < cuda->shared_bytes - 1024 ? bytes : cuda->shared_bytes - 1024;
 }
 
-/* True if rows of a and b have the same `shift`, so that aligned packs fit both. */
+/* Returns whether rows of a and b have the same `shift`, so that aligned packs fit both. */
 template <typename T>
 static bool rows_are_packs(const void *a, const void *b)
 {
@@ -344,7 +348,7 @@ static __global__ void __launch_bounds__(ROW_THREADS, ROW_RESIDENT)
 
     if (target < 0 || target >= a.V) {
         if (threadIdx.x == 0)
-            losses[r] = -INFINITY; /* not used for masked rows */
+            losses[r] = -INFINITY; /* the loss of a masked row is never read */
         if (threadIdx.x == 0 && a.logp)
             a.logp[r] = 0;
         if (a.dlogits)
@@ -372,7 +376,7 @@ template <typename T, int W>
 static enum hd_status cross_entropy_launch(struct hd_cuda_stream *s,
                                            const struct hd_cross_entropy_args *a)
 {
-    const int64_t packs = divide_up(a->V, W) + 1; /* maximum, for any `shift` */
+    const int64_t packs = divide_up(a->V, W) + 1; /* most packs of a row, for any `shift` */
     const int64_t capacity = cache_bytes_max(s->cuda) / (int64_t)sizeof(pack<T, W>);
     const int64_t kept = !a->dlogits ? 0 : packs < capacity ? packs : capacity;
 
@@ -429,7 +433,8 @@ extern "C" enum hd_status hd_cuda_cross_entropy_stats(struct hd_cuda_stream *s,
     });
 }
 
-/* Every thread combines the stats of the ranks itself. */
+/* Computes the gradients of this rank's logits; every thread combines the stats of all ranks
+ * itself. */
 template <typename T, int W>
 static __global__ void __launch_bounds__(ROW_THREADS, ROW_RESIDENT)
     shared_rows(struct hd_cross_entropy_shared_args a)

@@ -20,25 +20,26 @@ extern "C" {
 #include "kernels/kernels.h"
 #include "kernels/stream.h"
 
-struct hd_cuda_gemm_state; /* cuda/gemm_library.h */
-struct hd_cuda_staging;    /* cuda/memory.c */
+struct hd_cuda_gemm_state; /* defined in cuda/gemm_library.h */
+struct hd_cuda_staging;    /* defined in cuda/memory.c */
 struct hd_cuda_reservation;
 
 enum {
-    HD_CUDA_SHARED_ANYWAY = 16 * 1024, /* dynamic shared memory that a kernel may use without
-                                          hd_cuda_widen; CUDA's default limit, 48 KB, includes
-                                          static arrays */
-    HD_CUDA_WIDE_MAX = 256             /* remembered kernels per backend that need more */
+    /* bytes of dynamic shared memory that any kernel may use without hd_cuda_widen; CUDA's default
+     * limit, 48 KB, includes static arrays */
+    HD_CUDA_SHARED_ANYWAY = 16 * 1024,
+    HD_CUDA_WIDE_MAX = 256 /* limit on the kernels per backend that need more */
 };
 
 struct hd_backend {
     struct hd_backend_options options;
     struct hd_traits traits;
     int device;
-    int l2_bytes;                    /* size of the L2 cache */
-    int shared_bytes;                /* max. shared memory of a block, with static arrays */
-    int shared_bytes_all;            /* shared memory of a multiprocessor; each block costs 1 KB */
-    struct hd_cuda_gemm_state *gemm; /* cuBLASLt handle and cache; NULL: own code only */
+    int l2_bytes;         /* size of the L2 cache */
+    int shared_bytes;     /* largest shared memory of a block, with static arrays */
+    int shared_bytes_all; /* shared memory of a multiprocessor; each block costs 1 KB */
+    /* cuBLASLt handle and cache of products; NULL: own code only */
+    struct hd_cuda_gemm_state *gemm;
     struct hd_cuda_staging *staging; /* pinned host memory for write and read */
     struct hd_cuda_reservation *reservations;
     const void *wide[HD_CUDA_WIDE_MAX]; /* kernels that hd_cuda_widen has already widened */
@@ -51,14 +52,15 @@ struct hd_cuda_stream {
     cudaStream_t handle;
 };
 
-/* The plug-in's table. */
+/* Returns the plug-in's function table. */
 const struct hd_backend_table *hd_backend_cuda(void);
 
-/* HD_OK, or the CUDA error as a status with the message "WHAT: error name: error text; hint". */
+/* Returns HD_OK, or the CUDA error as a status with the message "WHAT: error name: error text;
+ * hint". */
 enum hd_status hd_cuda_check(cudaError_t error, const char *what);
 
-/* Both make `device` the calling thread's current device. Like every CUDA call they may report the
- * error of an earlier launch. hd_cuda_use converts an error to a status. hd_cuda_turn returns it:
+/* Make `device` the calling thread's current device. Like every CUDA call they may report the error
+ * of an earlier launch. hd_cuda_use converts an error to a status. hd_cuda_turn returns it:
  * functions that wait for launches report it with HD_CUDA_LAUNCHED_FAILED. */
 enum hd_status hd_cuda_use(int device);
 cudaError_t hd_cuda_turn(int device);
@@ -66,60 +68,64 @@ cudaError_t hd_cuda_turn(int device);
 
 /* Allows `kernel` the maximum of dynamic shared memory of a block. Called before each launch that
  * needs it; done once per backend and kernel. All backends set the same maximum, so backends on the
- * same device do not disturb each other. cuda: may be NULL (tests): then it is done each time. */
+ * same device do not disturb each other. cuda NULL (tests): done at each call. */
 cudaError_t hd_cuda_widen(struct hd_backend *cuda, const void *kernel);
 
-/* cuda/memory.c: memory, bytes in and out, events. */
+/* Table of memory functions (cuda/memory.c): reservations, copies, events. */
 extern const struct hd_device_table hd_cuda_device_table;
 enum hd_status hd_cuda_staging_new(struct hd_cuda_staging **ret_staging);
 void hd_cuda_staging_free(struct hd_cuda_staging *staging);
 
-/* Slot `reserve` of the table above, with other functions that allocate and free. */
+/* Reserves memory as slot `reserve` of hd_cuda_device_table does, with other functions to allocate
+ * and free. */
 enum hd_status hd_cuda_reserve_by(struct hd_backend *cuda, int64_t size_bytes,
                                   cudaError_t (*take)(void **ret_memory, size_t bytes),
                                   void (*give_back)(void *memory), void **ret_base);
 
-/* cuda/comm.cu: slots of the table above. */
+/* Combine and exchange buffers (cuda/comm.cu); slots of hd_cuda_device_table. */
 enum hd_status hd_cuda_comm_combine(struct hd_stream *stream, const struct hd_combine_args *args);
 enum hd_status hd_cuda_comm_exchange_rows(struct hd_stream *stream,
                                           const struct hd_exchange_rows_args *args);
-/* cuda/nccl.c */
+/* Returns the table of NCCL functions (cuda/nccl.c); loads the library at first use. */
 enum hd_status hd_cuda_nccl(const struct hd_nccl_table **ret_table);
 
-/* cuda/gemm*.c, the only files that include cublasLt.h. */
-void hd_cuda_gemm_library_name(char *ret_name, size_t size_bytes); /* with its version */
+/* Functions of cuda/gemm*.c, the only files that include cublasLt.h. */
+/* name and version of the library */
+void hd_cuda_gemm_library_name(char *ret_name, size_t size_bytes);
 enum hd_status hd_cuda_gemm_open(const struct hd_backend *cuda,
                                  struct hd_cuda_gemm_state **ret_gemm);
 void hd_cuda_gemm_close(struct hd_cuda_gemm_state *gemm);
 enum hd_status hd_cuda_gemm_prepare(struct hd_backend *cuda, const struct hd_gemm_args *args);
-/* *ret_taken: true if the library computes this GEMM including its bias, epilogue and dbias. */
+/* Finds out whether the library computes this GEMM including its bias, epilogue and dbias. */
 enum hd_status hd_cuda_gemm_taken(const struct hd_backend *cuda, const struct hd_gemm_args *args,
                                   bool *ret_taken);
 enum hd_status hd_cuda_fp8_gemm_prepare(struct hd_backend *cuda,
                                         const struct hd_fp8_gemm_args *args);
-/* HD_UNSUPPORTED: the library does not compute this product. */
+/* Returns HD_UNSUPPORTED if the library does not compute this fp8 product. */
 enum hd_status hd_cuda_fp8_gemm_taken(const struct hd_backend *cuda,
                                       const struct hd_fp8_gemm_args *args);
-/* cuda/gemm_time.c: slots of the backend's table. */
+/* Slots of the backend's table for choices of algorithms (cuda/gemm_time.c). */
 const struct hd_choice *hd_cuda_gemm_choices(struct hd_backend *cuda, int *ret_count);
 void hd_cuda_gemm_choose(struct hd_backend *cuda, const struct hd_choice *choices, int count);
 void hd_cuda_gemm_keep_choices(struct hd_backend *cuda);
 
-/* cuda/plugin.c: "GPU-" and the 16 bytes in groups of 4, 2, 2, 2 and 6, as NVML spells them. */
+/* Length of a GPU's UUID as text with NUL: "GPU-" and the 16 bytes in groups of 4, 2, 2, 2 and 6,
+ * as NVML spells them (cuda/plugin.c). */
 enum { HD_CUDA_UUID_MAX = 48 };
 void hd_cuda_spell_uuid(const unsigned char bytes[16], char ret_text[HD_CUDA_UUID_MAX]);
-/* cuda/decode.cu: to [rows, columns] without gaps = a box of an encoded factor. */
+/* Decodes a box of an encoded factor to `to`, [rows, columns] without gaps (cuda/decode.cu). */
 enum hd_status hd_cuda_decode(struct hd_cuda_stream *stream, const struct hd_quant_factor *factor,
                               const void *memory, int64_t row, int64_t rows, int64_t column,
                               int64_t columns, void *to, enum hd_dtype dtype);
-/* cuda/gemm_own.cu: every GEMM, without a library. */
+/* Computes any GEMM without a library (cuda/gemm_own.cu). */
 enum hd_status hd_cuda_gemm_own(struct hd_cuda_stream *cuda, const struct hd_gemm_args *args);
 
-/* cuda/peak.c: peak operations per second; `name` is the device name of the CUDA runtime. */
+/* Returns the peak operations per second (cuda/peak.c); `name` is the device name of the CUDA
+ * runtime. */
 double hd_cuda_peak(const char *name, int capability, int multiprocessors, double clock_hz,
                     enum hd_dtype dtype, bool tf32);
 
-/* One launching function per kernel. */
+/* Declares one launching function per kernel. */
 #define K(name, operands) \
     enum hd_status hd_cuda_##name(struct hd_cuda_stream *cuda, const struct hd_##name##_args *args);
 HD_KERNEL_LIST(K)

@@ -1,15 +1,17 @@
-/* decode: a box of an encoded factor (base/quant.h) as plain numbers, in the scratch of a product,
- * which cuBLASLt or own code then multiplies.
+/* decode: decodes a box of an encoded factor (base/quant.h) into the scratch of a product, which
+ * cuBLASLt or own code then multiplies.
  *
  * Bytes of R x C elements: 0.52 R C (nf4) or R C read, R C e written. A thread decodes RUN
- * neighbours of a row, which have one scale where rows are whole blocks (decode.cuh).
+ * neighbours of a row, which share one scale if rows are whole blocks (decode.cuh).
  *
- * Not measured on a GPU yet. */
+ * Not yet measured on a GPU.
+ */
 #include "kernels/cuda/decode.cuh"
 
 enum { DECODE_THREADS = 256, DECODE_RUN = 8 };
 
-/* to [rows, columns] without gaps = the box of the factor that begins at `row`, `column`. */
+/* Decodes to `to`, [rows, columns] without gaps, the box of the factor that begins at `row`,
+ * `column`. */
 template <typename T>
 static __global__ void __launch_bounds__(DECODE_THREADS)
     decode_kernel(struct hd_quant_factor f, const char *memory, struct decode_values values,

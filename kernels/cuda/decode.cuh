@@ -1,5 +1,5 @@
-/* decode: values of an encoded factor (base/quant.h), as one thread decodes them. Product and sum
- * of a scale of nf4 are rounded apart, as on the host.
+/* decode: decodes values of an encoded factor (base/quant.h) in one thread. The scale of nf4 is a
+ * product plus a sum, each rounded separately, as on the host.
  *
  * Used by: decode, dora.   Uses: device.
  */
@@ -8,7 +8,7 @@
 
 #include "kernels/cuda/device.cuh"
 
-/* 16 values of nf4, by code. */
+/* The 16 values of nf4, by code. */
 struct decode_values {
     float at[HD_NF4_VALUES];
 };
@@ -25,7 +25,7 @@ static __device__ __forceinline__ float decode_scale(const struct hd_quant_matri
         second[0]);
 }
 
-/* Elements [column, column + count) of row `row` of a matrix. */
+/* Decodes elements [column, column + count) of row `row` of a matrix. */
 template <typename T>
 static __device__ __forceinline__ void
 decode_run(const struct hd_quant_factor &f, const struct hd_quant_matrix &m, const char *memory,
@@ -54,7 +54,7 @@ decode_run(const struct hd_quant_factor &f, const struct hd_quant_matrix &m, con
     }
 }
 
-/* The values of nf4, for a launch to hand on. */
+/* Returns the values of nf4, to be passed by value to a kernel. */
 static inline struct decode_values decode_nf4_values()
 {
     struct decode_values values;

@@ -62,10 +62,10 @@ using f16 = __half;
 
 /* ---- Launching ---- */
 
-/* enum hd_status HD_LAUNCH(stream, kernel, grid, block, shared_bytes, args...): enqueues
- * kernel(args...) with grid x block threads on the stream; arguments convert as in a call. Write a
- * kernel whose name has a comma in parentheses. Calls hd_cuda_widen if needed. A grid without
- * blocks is an error. */
+/* Macro HD_LAUNCH(stream, kernel, grid, block, shared_bytes, args...), of type enum hd_status:
+ * enqueues kernel(args...) with grid x block threads on the stream; arguments convert as in a call.
+ * Write a kernel whose name has a comma in parentheses. Calls hd_cuda_widen if needed. A grid
+ * without blocks is an error. */
 #define HD_LAUNCH(stream, kernel, grid, block, shared_bytes, ...) \
     hd_cuda_launch((stream), #kernel, kernel, (grid), (block), (shared_bytes), ##__VA_ARGS__)
 
@@ -115,7 +115,8 @@ static enum hd_status hd_cuda_launch(struct hd_cuda_stream *stream, const char *
 #endif
     if (error == cudaSuccess)
         return HD_OK;
-    (void)cudaGetLastError(); /* reported here; a later call must not report it again */
+    /* clears the error, which is reported here and must not be reported again */
+    (void)cudaGetLastError();
     return hd_err(HD_INTERNAL,
                   "cannot launch %s on (%u,%u,%u) blocks of (%u,%u,%u) threads with %zu bytes of "
                   "shared memory: %s",
@@ -123,8 +124,9 @@ static enum hd_status hd_cuda_launch(struct hd_cuda_stream *stream, const char *
                   cudaGetErrorString(error));
 }
 
-/* HD_CUDA_FLOATS(dtype, T, statement): runs the statement with T = float, bf16 or f16 depending on
- * dtype. For use in functions that return a status: HD_UNSUPPORTED for any other dtype. */
+/* Macro HD_CUDA_FLOATS(dtype, T, statement): runs the statement with T = float, bf16 or f16
+ * depending on dtype. For use in functions that return a status: returns HD_UNSUPPORTED for any
+ * other dtype. */
 #define HD_CUDA_FLOATS(dtype, T, ...)                                                        \
     switch (dtype) {                                                                         \
     case HD_F32: {                                                                           \
@@ -201,7 +203,7 @@ __device__ __forceinline__ f16 from_float<f16>(float x)
 #endif
 }
 
-/* Two elements in one register, as in mma fragments: low in the lower half. */
+/* Packs two elements into one register, as in mma fragments: low in the lower half. */
 template <typename T>
 __device__ __forceinline__ uint32_t pack_two(float low, float high);
 

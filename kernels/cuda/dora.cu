@@ -1,12 +1,12 @@
-/* dora: norms of a weight's rows with the adapter of low rank added, and rows scaled by magnitudes
- * over these norms.
+/* dora: norms of the rows of a weight plus its low-rank adapter; rows scaled by magnitude / norm.
  *
- * Squares: a block for each row. Its threads add the squares of their weights, RUN neighbours at a
- * time, which the codes of a run have one scale for; then those terms of the adapter whose number
- * they have; the sum as in block.cuh. Bytes: the weight once, and r of P and of B a row.
+ * Squares: one block per row. Its threads add the squares of their weights, RUN neighbours at a
+ * time, whose codes share one scale; then those terms of the adapter whose index falls to the
+ * thread; the total as in block.cuh. Bytes: the weight once, and r values of P and of B per row.
  * Scale: 2 R N e. Backward: 2 R N e and the partial sums (row_sums.cuh).
  *
- * Not measured on a GPU yet. */
+ * Not yet measured on a GPU.
+ */
 #include "kernels/cuda/block.cuh"
 #include "kernels/cuda/decode.cuh"
 #include "kernels/cuda/map.cuh"
@@ -14,7 +14,7 @@
 
 enum { SQUARES_THREADS = 256, SQUARES_RUN = 8 };
 
-/* The sum of squares of up to RUN weights of a row. */
+/* Returns the sum of squares of up to RUN weights of a row. */
 template <typename T>
 static __device__ __forceinline__ float squares_of_run(const struct hd_dora_squares_args &a,
                                                        const struct decode_values &values,
@@ -39,7 +39,8 @@ static __device__ __forceinline__ float squares_of_run(const struct hd_dora_squa
     return sum;
 }
 
-/* Terms i, i + threads ... of what the adapter adds to a row's square. */
+/* Returns this thread's share of the adapter's contribution to a row's square: terms i, i + threads
+ * ... */
 template <typename T>
 static __device__ __forceinline__ float added_to_row(const struct hd_dora_squares_args &a,
                                                      int64_t row)
@@ -151,7 +152,8 @@ struct dora_scale {
         pack<T, V> y;
 
 #pragma unroll
-        for (int j = 0; j < V; j++) /* the two vectors: mostly from the L1 cache */
+        /* magnitude and inverse norm are read mostly from the L1 cache */
+        for (int j = 0; j < V; j++)
             y.at[j] = from_float<T>(to_float(x.x.at[j]) * (magnitude[c + j] * inverse[c + j]));
         pack_store(out + r * ldo + c, y);
     }
@@ -178,7 +180,8 @@ struct magnitude_terms {
     template <int V>
     struct in {
         pack<T, V> dout, inp;
-        const float *inverse; /* of these columns: read when they are added, from the L1 cache */
+        /* inverse norms of these columns, read from the L1 cache when they are needed */
+        const float *inverse;
     };
     const T *dout, *inp;
     const float *inverse;

@@ -26,7 +26,8 @@ struct cuda_dropout {
     {
         return rows_in_use(counts, groups, R);
     }
-    /* The expert of a row in use; 0 without experts. A rank has few, whose counts a cache holds. */
+    /* Returns the expert of a row in use; 0 without experts. A rank has few experts, whose counts
+     * stay in a cache. */
     __device__ uint32_t head_of(int64_t r) const
     {
         int64_t group = 0;
@@ -71,7 +72,8 @@ struct cuda_dropout {
         }
         pack_store(out + r * C + c, y);
     }
-    /* A dropped value becomes 0, even if it is NaN or infinite. */
+    /* Returns x * factor for a kept value; a dropped value becomes 0, even if it is NaN or
+     * infinite. */
     static __device__ T kept(T x, float factor)
     {
         return from_float<T>(factor == 0.0f ? 0.0f : to_float(x) * factor);

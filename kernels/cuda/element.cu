@@ -1,8 +1,7 @@
-/* element: add, cast and zero on flat tensors; copy_columns on matrices.
- *
- * Bytes: every element is read or written once, in packs of 16 bytes if addresses and distances are
- * aligned: add 3 N e, cast N (e + e'), copy_columns R N (e + e'), zero its size. Memory-bound. Not
- * measured on a GPU yet. */
+/* element: add, cast and zero on flat tensors; copy_columns on matrices.  Bytes: every element is
+ * read or written once, in packs of 16 bytes if addresses and distances are aligned: add 3 N e,
+ * cast N (e + e'), copy_columns R N (e + e'), zero its size. Memory-bound. Not yet measured on a
+ * GPU. */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/map.cuh"
 
@@ -128,7 +127,7 @@ struct recoded<float, f16> {
 };
 
 /* Copies N columns between matrices with different row distances. A flat tensor is one row. SCALED:
- * times `factor`. */
+ * multiplies by `factor`. */
 template <typename To, typename From, bool SCALED>
 struct copy {
     static constexpr int UNROLL = sizeof(From) < sizeof(To) ? 8 : 4; /* 64 bytes in flight */

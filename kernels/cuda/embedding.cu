@@ -87,7 +87,7 @@ enum {
     SORT_WARPS = SORT_THREADS / 32,
     SORT_EACH = 8, /* consecutive indices per thread and tile */
     SORT_TILE = SORT_THREADS * SORT_EACH,
-    RANGE_MIN = SORT_WARPS, /* rows of the table per block, at least: one a warp */
+    RANGE_MIN = SORT_WARPS, /* least table rows per block: one per warp */
     RANGE_MAX = 1024,
     RANGES = 128,
     PIECE = HD_COSTS_EMBEDDING_PIECE,
@@ -95,19 +95,19 @@ enum {
     ADD_WARPS = ADD_THREADS / 32,
     ADD_RESIDENT = 3,
     ADD_UNROLL = 4,
-    GROUP_MAX = 8 /* table rows that a warp handles at a time, at most */
+    GROUP_MAX = 8 /* most table rows that a warp handles at a time */
 };
 
 struct cuda_sorted {
     const int32_t *index;
-    int32_t *begin; /* [V + 1]: the index of rows[begin[v] .. begin[v + 1]) is v */
-    int32_t *rows;  /* [R] */
-    float *pieces;  /* [2 * ceil(R / PIECE), C] */
+    int32_t *begin; /* [V + 1]: rows[begin[v] .. begin[v + 1]) have index v */
+    int32_t *rows;  /* [R]: rows of dout sorted by index */
+    float *pieces;  /* [2 * ceil(R / PIECE), C]: sums of pieces */
     int64_t R, C, V, first, range, group;
 };
 
-/* A thread's indices in the tile that begins at r0, relative to the block's first table row `low`;
- * -1 if outside the block's range. */
+/* Loads a thread's indices in the tile that begins at r0, relative to the block's first table row
+ * `low`; -1 if outside the block's range. */
 static __device__ __forceinline__ void load_tile(int (&own)[SORT_EACH], const struct cuda_sorted &s,
                                                  int64_t r0, int64_t low, int range)
 {
@@ -121,7 +121,7 @@ static __device__ __forceinline__ void load_tile(int (&own)[SORT_EACH], const st
 }
 
 /* Appends the `count` rows in `found` to their indices, in order. Each index belongs to one warp,
- * so no two warps write the same place. */
+ * so no two warps write to one position. */
 static __device__ __forceinline__ void place_rows(int32_t *rows, int *place, const int *found,
                                                   const int *found_v, int count)
 {
@@ -207,12 +207,12 @@ static __global__ void __launch_bounds__(SORT_THREADS) sort_rows(struct cuda_sor
     }
 }
 
-/* A piece of an index with more than PIECE rows, by the window in which it begins: window w is the
- * positions [w * PIECE, (w + 1) * PIECE) of the sorted rows. At most two pieces begin in a window:
- * the first piece of an index (`first`), which reaches past the window's end; and a later piece of
- * an index that has rows before the window. */
+/* Part of an index that has more than PIECE rows, identified by the window in which it begins:
+ * window w is the positions [w * PIECE, (w + 1) * PIECE) of the sorted rows. At most two pieces
+ * begin in a window: the first piece of an index (`first`), which reaches past the window's end;
+ * and a later piece of an index that has rows before the window. */
 struct cuda_piece {
-    int64_t v, begin, end; /* the index and its sorted rows; v < 0: no such piece */
+    int64_t v, begin, end; /* table row, and range of its sorted rows; v < 0: no such piece */
     int64_t at;            /* first position of the piece */
 };
 
@@ -240,7 +240,7 @@ static __device__ __forceinline__ float *piece_sum(const struct cuda_sorted &s,
     return s.pieces + (at / PIECE * 2 + (at == p.begin)) * s.C;
 }
 
-/* sums += dout of the sorted rows [begin, end), V columns from c on, in order. */
+/* Adds dout of the sorted rows [begin, end) to sums, V columns from c on, in order. */
 template <int V, typename T>
 static __device__ __forceinline__ void add_sorted(float (&sums)[V], const struct cuda_sorted &s,
                                                   const T *dout, int64_t begin, int64_t end,
@@ -263,7 +263,7 @@ static __device__ __forceinline__ void add_sorted(float (&sums)[V], const struct
     }
 }
 
-/* out[j] (+)= sums[j] */
+/* Stores out[j] (+)= sums[j] */
 template <int V>
 static __device__ __forceinline__ void put_sums(float *out, const float (&sums)[V], bool accumulate)
 {
@@ -277,7 +277,8 @@ static __device__ __forceinline__ void put_sums(float *out, const float (&sums)[
     pack_store(out, y);
 }
 
-/* Work items of warps: 32 packs of columns of a group of table rows; after those, of a piece. */
+/* Adds the rows of indices. Work items of warps: 32 packs of columns of a group of table rows;
+ * after those, of a piece. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(ADD_THREADS, ADD_RESIDENT)
     add_rows(struct cuda_sorted s, float *dweight, const T *dout, bool accumulate)
@@ -375,7 +376,7 @@ extern "C" enum hd_status hd_cuda_embedding_backward(struct hd_cuda_stream *s,
     const int64_t range = share < RANGE_MIN   ? (int64_t)RANGE_MIN
                           : share < RANGE_MAX ? share
                                               : (int64_t)RANGE_MAX;
-    /* large groups for large tables, where most rows are only zeros to store */
+    /* large groups for large tables, most of whose rows are only set to zero */
     const int64_t group = a->V < 4096 ? 1 : a->V < 32768 ? a->V / 4096 : (int64_t)GROUP_MAX;
     const struct cuda_sorted sorted = {a->index,
                                        (int32_t *)(scratch + layout.begin),
@@ -391,7 +392,8 @@ extern "C" enum hd_status hd_cuda_embedding_backward(struct hd_cuda_stream *s,
     if (a->V == 0 || a->C == 0)
         return HD_OK;
     HD_CUDA_FLOATS(a->dtype, T, {
-        constexpr int wide = pack_wide<float>; /* so that a warp's sums are whole lines, too */
+        /* width for which a warp also stores whole lines of fp32 sums */
+        constexpr int wide = pack_wide<float>;
 
         if (pack_fits<T, wide>(a->dout, a->C) && pack_fits<float, wide>(a->dweight, a->C))
             return embedding_backward<wide, T>(s, a, sorted);

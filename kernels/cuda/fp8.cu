@@ -1,14 +1,15 @@
 /* fp8: the scale of a tensor, its codes, and the history of maxima. gemm.c multiplies the codes.
  *
  * Bytes of R x C elements: fp8_encode 3 R C; transposed by tiles of 64 x 64 in
- * shared memory, so that both sides are whole lines. fp8_amax 2 R C without a history, else nothing
- * but the history: its blocks return at once. Codes are made by the integer operations of
+ * shared memory, so that both sides are whole lines. fp8_amax 2 R C without a history, else only
+ * the history: all blocks read it and return. Codes are made by the integer operations of
  * base/fp8.h, some fifteen per element, because the conversion instructions clamp infinities.
  *
- * Maxima do not depend on an order, so any partition and atomics give the same bits. *seen is a
- * float that is not negative: its bits are ordered as integers are.
+ * The maximum is independent of order, so any partition and atomics give the same bits. *seen is a
+ * non-negative float, whose bits are ordered like integers.
  *
- * Not measured on a GPU yet. */
+ * Not yet measured on a GPU.
+ */
 #include "kernels/cuda/block.cuh"
 #include "kernels/cuda/map.cuh"
 
@@ -42,7 +43,8 @@ static __device__ __forceinline__ float fp8_largest(const bf16 *inp, int64_t N)
     return most;
 }
 
-/* A block writes a part; the first one the parts behind them. */
+/* Computes the partial maxima amax[HD_AMAX_PARTS]: each block writes one; the first block sets the
+ * unused ones behind them to 0. */
 template <int V>
 static __global__ void __launch_bounds__(FP8_THREADS)
     fp8_amax(float *amax, const bf16 *inp, const float *history, int64_t N, int64_t history_len)
@@ -53,7 +55,7 @@ static __global__ void __launch_bounds__(FP8_THREADS)
     for (int64_t i = threadIdx.x; i < history_len; i += FP8_THREADS)
         most = fmaxf(most, history[i]);
     most = block_max(most, shared);
-    if (most > 0) /* the same in all threads */
+    if (most > 0) /* uniform branch: all threads have the same value */
         most = blockIdx.x == 0 ? most : 0;
     else
         most = block_max(fp8_largest<V>(inp, N), shared);
@@ -80,7 +82,7 @@ extern "C" enum hd_status hd_cuda_fp8_amax(struct hd_cuda_stream *s,
 
 /* ---- codes ---- */
 
-/* 2^e of the scale, in every thread; the first block writes the factor of decoding. */
+/* Returns the scale 2^e, in every thread; the first block writes the factor for decoding. */
 static __device__ __forceinline__ float fp8_scale(const float *amax, float *factor,
                                                   enum hd_fp8 format, float *shared)
 {
@@ -132,8 +134,8 @@ static __global__ void __launch_bounds__(FP8_THREADS)
     fp8_see(seen, most, shared);
 }
 
-/* Tile (blockIdx.x, blockIdx.y) of columns and rows. A row of the tile in shared memory is a column
- * of inp, 17 words apart, so that neither side has bank conflicts. */
+/* Encodes and transposes tile (blockIdx.x, blockIdx.y) of columns and rows. A row of the tile in
+ * shared memory is a column of inp, 17 words apart, so that neither side has bank conflicts. */
 template <enum hd_fp8 FORMAT>
 static __global__ void __launch_bounds__(FP8_THREADS)
     fp8_encode_transposed(uint8_t *code, float *factor, float *seen, const bf16 *inp,

@@ -1,8 +1,8 @@
 /* gelu: the sigmoid, GELU in the tanh form and its derivative (ops.h, gelu_forward).
  *
  * 0.5 (1 + tanh(u)) is sigmoid(2u), so gelu(x) = x * sigmoid(2u) with u = c (x + 0.044715 x^3),
- * c = sqrt(2 / pi). T is the dtype of the final result: for bf16 and f16 the fast exponential is
- * used; its error of 2 units of 2^-22 is far below their rounding.
+ * c = sqrt(2 / pi). T is the dtype of the final result: bf16 and f16 use the fast exponential; its
+ * error of 2 units of 2^-22 is far below their rounding.
  *
  * Used by: activation.cu, tile.cuh.   Uses: device.cuh.
  */
@@ -13,7 +13,7 @@
 
 #define GELU_TWO_C 1.595769122f /* 2 sqrt(2 / pi) */
 
-/* 1 / (1 + exp(-x)). An exact division would take as long as the rest of an element. */
+/* Returns 1 / (1 + exp(-x)). An exact division would take as long as the rest of an element. */
 template <typename T>
 static __device__ __forceinline__ float sigmoid(float x)
 {
@@ -32,7 +32,7 @@ static __device__ __forceinline__ float gelu(float x)
     return x * gelu_gate<T>(x);
 }
 
-/* d gelu / dx = s + x s (1 - s) d(2u)/dx,  d(2u)/dx = 2c (1 + 3 * 0.044715 x^2) */
+/* Returns d gelu / dx = s + x s (1 - s) d(2u)/dx,  d(2u)/dx = 2c (1 + 3 * 0.044715 x^2) */
 template <typename T>
 static __device__ __forceinline__ float gelu_slope(float x)
 {

@@ -6,18 +6,18 @@
  * A GEMM that the library refuses (dtypes, leading dimensions or addresses that none of its kernels
  * supports) is computed by own code (gemm_own.cu). If only the epilogue, the residual or dbias is
  * refused, the library computes the plain GEMM, and GELU, the sum or the bias gradient is a
- * separate launch, as in a program without fusion. A GEMM of which the library has refused every
- * algorithm at a launch goes the same way. With `deterministic` dbias is a separate launch, because
- * the library does not document whether it is repeatable; and where algorithms are timed
+ * separate launch, as in a program without fusion. A GEMM whose algorithms were all refused at a
+ * launch is handled likewise. dbias is a separate launch in two more cases: with `deterministic`,
+ * because the library does not document whether it is repeatable; and where algorithms are timed
  * (gemm_time.c), if both launches together are faster.
  *
- * Codes of b are decoded to scratch (decode.cu), a slab of columns at a time; the product of a slab
- * is a plain one.
+ * An encoded b is decoded to scratch (decode.cu), a slab of columns at a time; the product of a
+ * slab is a plain one.
  *
- * Products in fp8 (fp8_gemm) go the same way, but there is no own code for them: what the library
- * refuses is an error, found by prepare before the first step. Of the layouts it has only the one
- * in which both factors have the depth in their rows, which is ours; their scales are device
- * pointers, and part of the description as a bias is. Sums with fewer bits (FAST_ACCUM) stay off.
+ * fp8 products (fp8_gemm) use the library, too, but have no own code: what the library refuses is
+ * an error, found by prepare before the first step. The library has only the layout in which both
+ * factors have the depth in their rows, which is ours; their scales are device pointers, and part
+ * of the description like a bias. Sums with fewer bits (FAST_ACCUM) stay off.
  */
 #include <string.h>
 
@@ -31,14 +31,15 @@ static int32_t align_of(const void *address)
     return (int32_t)(bits & -bits);
 }
 
-/* If a matrix has one row, its ld has no meaning: it is replaced, so that it does not lead to
- * another cache entry or to a shape that the library refuses. */
+/* Returns the leading dimension for the library. That of a matrix with one row has no meaning: it
+ * is replaced, so that it does not lead to another cache entry or to a shape that the library
+ * refuses. */
 static int64_t distance(int64_t ld, int64_t rows, int64_t columns)
 {
     return rows == 1 ? columns : ld;
 }
 
-/* The library's auxiliary matrix: GELU's input, written by forward and read by backward. */
+/* Returns the library's auxiliary matrix: GELU's input, written by forward and read by backward. */
 static const void *aux_of(const struct hd_gemm_args *args)
 {
     return args->epilogue == HD_EPILOGUE_GELU_BACKWARD ? args->gelu_inp : args->pre;
@@ -105,10 +106,10 @@ static enum hd_status check(const struct hd_gemm_args *args)
     return hd_costs_gemm_check(args);
 }
 
-/* *ret_part: the part of args that the library computes in one call. If the library refuses the
- * epilogue, the residual or dbias, it is the plain GEMM (with GELU or a residual only if rows have
- * no gaps, because gelu_forward and add need flat tensors). A dbias with accumulate is computed
- * into scratch first. */
+/* Splits a GEMM into *ret_part, which the library computes in one call, and the rest. If the
+ * library refuses the epilogue, the residual or dbias, the part is the plain GEMM (with GELU or a
+ * residual only if rows have no gaps, because gelu_forward and add need flat tensors). A dbias with
+ * accumulate is computed into scratch first. */
 static enum hd_status find_way(const struct hd_backend *cuda, const struct hd_gemm_args *args,
                                struct hd_gemm_args *ret_part, struct cuda_product **ret_product)
 {
@@ -132,7 +133,8 @@ static enum hd_status find_way(const struct hd_backend *cuda, const struct hd_ge
     return find_product(cuda, ret_part, ret_product);
 }
 
-/* The products of the slabs of codes: the first, and the last, which may be narrower. */
+/* Prepares the products of the slabs of an encoded b: the first, and the last, which may be
+ * narrower. */
 static enum hd_status prepare_slabs(struct hd_backend *cuda, const struct hd_gemm_args *args)
 {
     const int64_t columns = hd_costs_gemm_slabs(args).columns;
@@ -143,7 +145,7 @@ static enum hd_status prepare_slabs(struct hd_backend *cuda, const struct hd_gem
     return st || last.N == first.N ? st : hd_cuda_gemm_prepare(cuda, &last);
 }
 
-/* The same product without dbias. */
+/* Chooses the algorithm of the product without dbias. */
 static enum hd_status settle_plain(const struct hd_backend *cuda, const struct hd_gemm_args *args)
 {
     struct hd_gemm_args plain = *args;
@@ -168,14 +170,16 @@ enum hd_status hd_cuda_gemm_prepare(struct hd_backend *cuda, const struct hd_gem
         return prepare_slabs(cuda, args);
     if (args->M <= 0 || args->N <= 0 || hd_costs_gemm_is_own(args, &cuda->traits))
         return HD_OK;
-    /* repeated if every algorithm was refused, or if dbias is apart: another part is the library's
-     * then */
+    /* repeat if every algorithm was refused, or if dbias is a separate launch: the library then
+     * computes another part */
     do {
         st = find_way(cuda, args, &part, &p);
         if (st || !p->taken)
             return st;
         at = addresses_of(&part);
-        if (part.dbias) /* before it is timed, and in case another rank has chosen it */
+        /* settle it before timing the separate launch of dbias, and in case another rank has chosen
+         * that */
+        if (part.dbias)
             st = settle_plain(cuda, &part);
         if (!st)
             st = hd_cuda_product_settle(cuda, p, &part, &at);
@@ -202,7 +206,8 @@ enum hd_status hd_cuda_gemm_taken(const struct hd_backend *cuda, const struct hd
     return st;
 }
 
-/* *ret_refused with HD_OK: the library refused each of its algorithms, and nothing was launched. */
+/* Launches the library's part. *ret_refused with HD_OK: the library refused each of its algorithms,
+ * and nothing was launched. */
 static enum hd_status multiply(struct hd_cuda_stream *stream, struct cuda_product *p,
                                const struct hd_gemm_args *args, const struct cuda_addresses *at,
                                bool *ret_refused)
@@ -335,7 +340,7 @@ enum hd_status hd_cuda_gemm(struct hd_cuda_stream *stream, const struct hd_gemm_
         return multiply_by_own(stream, args);
     at = addresses_of(&part);
     st = multiply(stream, p, &part, &at, &refused);
-    if (refused) /* p remembers it: now find_way chooses another way */
+    if (refused) /* the refusal is stored in p, so find_way now returns another part */
         return hd_cuda_gemm(stream, args);
     return st ? st : finish(stream, args, &part);
 }

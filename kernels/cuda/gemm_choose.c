@@ -1,13 +1,13 @@
-/* gemm_choose: describes a product to cuBLASLt and holds what the library offers for it.
+/* gemm_choose: describes a product to cuBLASLt and stores the algorithms that it offers.
  *
  * cuBLASLt uses column-major matrices: a row-major [M, N] is its [N, M] with the same leading
- * dimension, so c = op(a) op(b) is computed as c' = op(b)' op(a)'; its first factor is our b. What
- * the heuristic offered for a shape is cached: a launch is a lookup and one call.
+ * dimension, so c = op(a) op(b) is computed as c' = op(b)' op(a)'; its first factor is our b. The
+ * heuristic's offers for a shape are cached: a launch is a lookup and one call.
  *
  * Split-K sums are allowed only with an fp32 reduction in a second step, in order; with
  * `deterministic` there is no split-K. The library may refuse an algorithm at its first launch,
- * although it offered it: then the next one of its list is tried. A line of the log tells each such
- * refusal, because nothing fails and the GPU would just seem slow.
+ * although it offered it: then the next one of its list is tried. Each refusal is logged, because
+ * nothing fails and the GPU would only seem slow.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +17,9 @@
 #include "kernels/cuda/gemm_library.h"
 
 enum {
-    AUX_ROW = 8,           /* the library needs ldc of pre and gelu_inp to be a multiple of it */
-    UNTIMED_CANDIDATES = 4 /* asked for if nothing is timed: for refusals at a launch */
+    AUX_ROW = 8, /* the library requires ldc of pre and gelu_inp to be a multiple of this */
+    /* number of offers requested without timing: alternatives for refusals at a launch */
+    UNTIMED_CANDIDATES = 4
 };
 
 void hd_cuda_gemm_library_name(char *ret_name, size_t size_bytes)
@@ -90,7 +91,7 @@ static cudaDataType_t type_of(enum hd_dtype dtype)
 static unsigned bucket_of(const struct cuda_shape *shape)
 {
     const unsigned char *bytes = (const unsigned char *)shape;
-    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+    uint64_t hash = 14695981039346656037u; /* offset basis of FNV-1a */
 
     for (size_t i = 0; i < sizeof *shape; i++)
         hash = (hash ^ bytes[i]) * 1099511628211u;
@@ -113,7 +114,7 @@ static cublasLtEpilogue_t epilogue_of(const struct cuda_shape *s)
 {
     const bool bias = s->align_bias, aux = s->align_aux;
 
-    if (s->dbias) /* sums of the library's second factor, our a, over K */
+    if (s->dbias) /* dbias is a sum over K of our a, the library's second factor */
         return CUBLASLT_EPILOGUE_BGRADB;
     switch ((enum hd_gemm_epilogue)s->epilogue) {
     case HD_EPILOGUE_GELU:
@@ -176,7 +177,7 @@ cublasStatus_t hd_cuda_product_place(const struct cuda_product *p, const struct 
         const void *address;
     } all[] = {{CUBLASLT_MATMUL_DESC_BIAS_POINTER, at->bias},
                {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, at->aux},
-               {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, at->b_factor}, /* its a is our b */
+               {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, at->b_factor}, /* the library's a is our b */
                {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, at->a_factor}};
     cublasStatus_t failed = CUBLAS_STATUS_SUCCESS;
 
@@ -187,8 +188,8 @@ cublasStatus_t hd_cuda_product_place(const struct cuda_product *p, const struct 
     return failed;
 }
 
-/* Sets p->taken unless the library cannot compute this shape. Any other failure is an error: if the
- * GEMM silently used own code, the GPU would just seem slow. */
+/* Requests the library's algorithms and sets p->taken, unless it cannot compute this shape. Any
+ * other failure is an error: if the GEMM silently used own code, the GPU would only seem slow. */
 static enum hd_status choose(const struct hd_backend *cuda, struct cuda_product *p,
                              const struct cuda_addresses *at)
 {
@@ -201,7 +202,7 @@ static enum hd_status choose(const struct hd_backend *cuda, struct cuda_product 
     cublasStatus_t failed;
 
     if (s->align_aux && (s->ldc % AUX_ROW || s->align_aux < HD_CUDA_GEMM_ALIGN_MAX))
-        return HD_OK; /* the rule of the library's header, checked here: do not rely on a refusal */
+        return HD_OK; /* the rule is documented in the library's header; do not rely on a refusal */
     if ((s->dbias && cuda->traits.dbias_apart) || (s->epilogue && cuda->traits.gelu_apart))
         return HD_OK;
     failed = make_matmul(cuda, p);

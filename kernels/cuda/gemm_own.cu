@@ -1,16 +1,19 @@
-/* gemm_own: GEMM without a library: for what cuBLASLt does not support (odd leading dimensions,
- * unaligned addresses, some mixes of dtypes, K = 0), and for all GEMMs if the library is disabled.
+/* gemm_own: GEMM without a library: for arguments that cuBLASLt does not support (odd leading
+ * dimensions, unaligned addresses, some mixes of dtypes, K = 0), and for all GEMMs if the library
+ * is disabled.
  *
  * Bytes: a tile reads its rows of a and its columns of b once, so a is read N / 64 times and b M /
  * 64 times, partly from L2; tiles of neighbouring blocks share rows of a. The aim is correct
- * results for all arguments, not the speed of the library. */
+ * results for all arguments, not the speed of the library.
+ */
 #include "kernels/cuda/device.cuh"
 
 #include "kernels/cuda/tile.cuh"
 
 enum { SIZE = 64, GRID_MAX = 65535 };
 
-/* Tiles are numbered with columns fastest: blocks that run at the same time share rows of a. */
+/* Computes tiles, numbered with columns fastest: blocks that run at the same time share rows of a.
+ */
 template <typename T, bool A_INNER, bool B_INNER>
 __global__ void __launch_bounds__(mma_shape<SIZE>::THREADS)
     gemm_mma_kernel(factor<T> a, factor<T> b, struct gemm_target c, int64_t columns)

@@ -1,10 +1,11 @@
 /* gemm_time: chooses among the algorithms that the library offers for a product by time.
  *
- * A product is settled once, by prepare, before the first step: as the file of this GPU says, else
+ * A product is settled once, by prepare, before the first step: from the file of this GPU, else
  * by launching each offer on the product's own operands. The library's first offer stays unless
  * another one is faster by CLEARLY, so that noise does not change results between runs. A product
- * with a bias gradient has one offer more: without it, and a launch for the gradient. The file
- * counts only for the same GPU, driver and library: then the library's list is the same, too.
+ * with a bias gradient has one more candidate: the product without it, plus a launch for the
+ * gradient. The file is used only for the same GPU, driver and library: then the library's list is
+ * the same, too.
  *
  * Another choice may add in another order, so it changes the last bits of a product
  * (docs/decisions/gpu-products.md).
@@ -19,14 +20,15 @@
 #include "base/log.h"
 #include "kernels/cuda/gemm_library.h"
 
-/* A measurement is LAUNCHES launches behind one that is not counted, which hides the latency of the
- * host; the smallest of MEASUREMENTS counts. */
+/* Number of measurements, of which the shortest counts, and of timed launches in each. One launch
+ * before them is not timed: it hides the latency of the host. */
 enum { MEASUREMENTS = 2, LAUNCHES = 3 };
-static const float CLEARLY = 0.98f; /* of the time of the library's first offer, or less */
+/* largest fraction of the first offer's time at which another offer replaces it */
+static const float CLEARLY = 0.98f;
 
 /* ---- the file ---- */
 
-/* The release of the driver, "580.65.06"; "" where the kernel module does not tell it. */
+/* Reads the release of the driver, "580.65.06"; "": the kernel module does not tell it. */
 static void read_release(char ret_text[32])
 {
     struct hd_text text = {0};
@@ -58,7 +60,7 @@ static enum hd_status name_device(const struct hd_backend *cuda, char ret_uuid[H
     return HD_OK;
 }
 
-/* The choices of the file; none if there is no file, or one that cannot be used. */
+/* Reads the choices of the file; none if the file is missing or unusable. */
 static void read_file(const struct hd_cuda_gemm_state *gemm, struct hd_choice *ret_choices,
                       int *ret_count)
 {
@@ -108,12 +110,13 @@ void hd_cuda_choices_close(struct hd_cuda_gemm_state *gemm)
 
 /* ---- choosing ---- */
 
-/* The budget, tf32, the kind of GPU, its driver and the library change what is offered; the number
- * of offers that was asked for does not. */
+/* Returns the key of a product in the file: a hash of everything that changes the library's offers
+ * (shape, scratch budget, tf32, kind of GPU, driver, library). The number of offers requested does
+ * not. */
 static uint64_t name_product(const struct hd_backend *cuda, const struct cuda_product *p)
 {
     const int64_t limits[] = {cuda->traits.gemm_scratch_bytes, cuda->options.tf32};
-    const char *kind = strchr(cuda->gemm->device, ' '); /* without the UUID, which stands first */
+    const char *kind = strchr(cuda->gemm->device, ' '); /* skip the UUID, which is the first word */
     struct hd_hash hash;
 
     hd_hash_begin(&hash);
@@ -139,7 +142,8 @@ static enum hd_status launch(const struct hd_backend *cuda, const struct cuda_pr
     return HD_OK;
 }
 
-/* *ret_ms: of LAUNCHES launches. *ret_failed: what the library said instead. */
+/* Times a candidate. *ret_ms: duration of LAUNCHES launches. *ret_failed: the library's status if
+ * it refused. */
 static enum hd_status measure(const struct hd_backend *cuda, const struct cuda_product *p,
                               int candidate, const struct hd_gemm_args *args,
                               const struct stopwatch *watch, float *ret_ms,
@@ -163,7 +167,8 @@ static enum hd_status measure(const struct hd_backend *cuda, const struct cuda_p
                               "cannot read the time between two events");
 }
 
-/* Sets p->choice. Offers take turns, so that a GPU that changes its clock does so for all. */
+/* Times all candidates and sets p->choice. They are timed in turns, so that a change of the GPU's
+ * clock affects all. */
 static enum hd_status time_candidates(const struct hd_backend *cuda, struct cuda_product *p,
                                       const struct hd_gemm_args *args,
                                       const struct stopwatch *watch)
@@ -214,7 +219,7 @@ static enum hd_status choose_by_time(const struct hd_backend *cuda, struct cuda_
                            "cannot create an event");
     if (!st)
         st = time_candidates(cuda, p, args, &watch);
-    if (watch.stream) { /* nothing of it may still run when the operands are used */
+    if (watch.stream) { /* wait for the launches: the operands are used next */
         const enum hd_status ended =
             hd_cuda_check(cudaStreamSynchronize(watch.stream), HD_CUDA_LAUNCHED_FAILED);
 
@@ -309,8 +314,8 @@ void hd_cuda_gemm_choose(struct hd_backend *cuda, const struct hd_choice *choice
     }
 }
 
-/* Several processes may do this at once: each writes a whole file, and the last one stays. What
- * another one added since this one began is read again and kept. */
+/* Writes the file of choices. Several processes may write concurrently: each writes a whole file,
+ * and the last one stays. Choices that another process has added meanwhile are re-read and kept. */
 static enum hd_status write_file(struct hd_backend *cuda)
 {
     struct hd_cuda_gemm_state *gemm = cuda->gemm;

@@ -6,7 +6,8 @@
  * norm.cu: by as many lanes as needed with four packs of 16 bytes each, so a warp processes eight
  * heads of 128 bf16 values with four loads in flight, without barriers. Heads of more than 128
  * packs are read twice, the second time from L1. On an H100 82% of a copy's
- * rate forward, 78% backward. */
+ * rate forward, 78% backward.
+ */
 #include "kernels/cuda/device.cuh"
 
 #include "kernels/cuda/block.cuh"
@@ -15,18 +16,20 @@
 
 enum { HEAD_THREADS = 128, HEAD_PACKS = 4 };
 template <bool BACKWARD>
-constexpr int head_resident = BACKWARD ? 4 : 6; /* backward has two tensors in flight */
+/* fewer in backward, which has two tensors in flight */
+constexpr int head_resident = BACKWARD ? 4 : 6;
 
 template <typename T>
 struct heads {
-    T *out;      /* backward: dinp */
-    float *rstd; /* written forward, read backward */
+    T *out;      /* forward: out; backward: dinp */
+    float *rstd; /* [R, H+G]: written forward, read backward */
     const T *inp, *dout, *q_weight, *k_weight;
     int64_t R, H, G, D;
     float eps;
 };
 
-/* The weights of head i of [R, H+2G], NULL for a head of v; *ret_normed: the index of its rstd. */
+/* Returns the weights of head i of [R, H+2G], NULL for a head of v; *ret_normed: the index of its
+ * rstd. */
 template <typename T>
 static __device__ __forceinline__ const T *weight_of(const struct heads<T> &a, int64_t i,
                                                      int64_t *ret_normed)
@@ -53,7 +56,7 @@ static __device__ __forceinline__ float head_sum(float sum, const pack<T, V> &x,
     return sum;
 }
 
-/* out = x * rstd * weight, or dinp = (weight * dout - x * rstd * mean) * rstd */
+/* Returns out = x * rstd * weight, or dinp = (weight * dout - x * rstd * mean) * rstd */
 template <bool BACKWARD, typename T, int V>
 static __device__ __forceinline__ pack<T, V> head_pack(const pack<T, V> &x, const pack<T, V> &dout,
                                                        const pack<T, V> &weight, float mean,
@@ -71,8 +74,8 @@ static __device__ __forceinline__ pack<T, V> head_pack(const pack<T, V> &x, cons
     return y;
 }
 
-/* FITS: the registers of a head's lanes hold the head. dinp may alias dout: a thread reads an
- * element before it writes it. */
+/* Normalizes heads. FITS: the registers of a head's lanes hold the head. dinp may alias dout: a
+ * thread reads an element before it writes it. */
 template <typename T, int V, bool BACKWARD, bool FITS>
 static __global__ void __launch_bounds__(HEAD_THREADS, head_resident<BACKWARD>)
     norm_heads(struct heads<T> a, int lanes)
@@ -200,7 +203,7 @@ extern "C" enum hd_status hd_cuda_head_norm_backward(struct hd_cuda_stream *s,
     });
 }
 
-/* Terms of row_sums.cuh, whose rows are heads [first, first + count) of every row. */
+/* Terms for row_sums.cuh, whose rows are heads [first, first + count) of every row. */
 template <typename T>
 struct head_terms {
     static constexpr int OUTPUTS = 1;
@@ -211,7 +214,8 @@ struct head_terms {
     };
     const T *dout, *inp;
     const float *rstd;
-    int64_t first, count, normed, heads, D; /* per row: normed heads, all heads */
+    /* range of heads; normed: heads with a norm per row; heads: all heads per row */
+    int64_t first, count, normed, heads, D;
 
     template <int V>
     __device__ void load(in<V> &x, int64_t i, int64_t c) const

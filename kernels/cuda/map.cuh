@@ -2,7 +2,7 @@
  *
  * An operation is a struct that is passed by value. It has
  *     UNROLL                                number of packs per thread in flight
- *     template <int V> struct in            what is read for V elements
+ *     template <int V> struct in            values read for V elements
  *     load(in<V> &, r, c), store(in<V>, r, c)   for V elements of row r from column c on
  *     rows()                                rows in use; called by whole warps
  * A flat tensor is one row: r is 0, and rows() returns the number of elements in use.
@@ -64,7 +64,7 @@ static __global__ void __launch_bounds__(MAP_THREADS, MAP_RESIDENT) map_flat(Op 
             if (i + u * threads < packs)
                 op.store(x[u], 0, (i + u * threads) * V);
     }
-    if (thread < N % V) { /* the remainder, less than a pack */
+    if (thread < N % V) { /* remaining elements, less than a pack */
         typename Op::template in<1> x;
 
         op.load(x, 0, packs * V + thread);
@@ -72,7 +72,7 @@ static __global__ void __launch_bounds__(MAP_THREADS, MAP_RESIDENT) map_flat(Op 
     }
 }
 
-/* R rows of N columns; V divides N and all distances between rows. */
+/* Launches an operation on R rows of N columns; V divides N and all distances between rows. */
 template <int V, typename Op>
 static enum hd_status map_launch_rows(struct hd_cuda_stream *s, const Op &op, int64_t R, int64_t N)
 {
@@ -97,7 +97,7 @@ static enum hd_status map_launch_flat(struct hd_cuda_stream *s, const Op &op, in
                      dim3(MAP_THREADS), 0, op);
 }
 
-/* Rows in use: the sum of counts, R at most. All lanes of a warp must call. */
+/* Returns the rows in use: the sum of counts, R at most. All lanes of a warp must call. */
 static __device__ __forceinline__ int64_t rows_in_use(const int32_t *counts, int64_t groups,
                                                       int64_t R)
 {

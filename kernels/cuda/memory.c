@@ -1,8 +1,7 @@
-/* memory: device memory reservations, copies between host and device, and events.
- *
- * Copies go in pieces through pinned host buffers (slots), because the device cannot access
- * pageable memory at full speed. Each slot has an event that is done when the device has finished
- * with it. So write may return early, and the caller may then reuse its memory. */
+/* memory: device memory reservations, copies between host and device, and events.  Copies go in
+ * pieces through pinned host buffers (slots), because the device cannot access pageable memory at
+ * full speed. Each slot has an event that completes when the device has finished with the slot. So
+ * write may return early, and the caller may then reuse its memory. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +25,7 @@ struct hd_cuda_reservation {
 };
 
 struct hd_cuda_staging {
-    char *memory; /* SLOTS of SLOT_BYTES, pinned */
+    char *memory; /* SLOTS buffers of SLOT_BYTES, pinned */
     cudaEvent_t done[SLOTS];
     int next; /* the next slot to use: the least recently used one */
 };
@@ -90,8 +89,8 @@ static bool is_mapped(const struct hd_backend *cuda, const void *address)
     return r && r->is_mapped;
 }
 
-/* kind: if both addresses are what it says. Mapped host memory is used as device memory, but a copy
- * must not name it so: then CUDA finds out the kind. */
+/* Enqueues a copy. kind: used only if neither address is mapped host memory, which ops use as
+ * device memory: for it CUDA must find out the kind itself. */
 static enum hd_status enqueue(struct hd_cuda_stream *stream, void *out, const void *inp,
                               int64_t size_bytes, enum cudaMemcpyKind kind, const char *what)
 {
@@ -133,7 +132,8 @@ static enum hd_status write_bytes(struct hd_stream *stream, void *device, const 
     return st;
 }
 
-/* While the host copies one piece out of its slot, the device copies the next pieces. */
+/* Copies to the host. While the host copies one piece out of its slot, the device copies the next
+ * pieces. */
 static enum hd_status read_bytes(struct hd_stream *stream, void *host, const void *device,
                                  int64_t size_bytes)
 {
@@ -236,12 +236,12 @@ static enum hd_status allocate(const struct hd_backend *cuda, const struct hd_de
 
 static void deallocate(const struct hd_cuda_reservation *r)
 {
-    (void)cudaDeviceSynchronize(); /* only cudaFree waits by itself */
+    (void)cudaDeviceSynchronize(); /* cudaFree would wait by itself, other functions do not */
     r->give_back(r->base);
 }
 
-/* Rounds up to whole pages, as the driver does, so that its reports agree with the plan. Takes over
- * `r`. */
+/* Reserves memory in whole pages, as the driver does, so that its reports agree with the plan.
+ * Takes ownership of `r`. */
 static enum hd_status reserve_pages(struct hd_backend *cuda, struct hd_cuda_reservation *r,
                                     int64_t size_bytes,
                                     cudaError_t (*take)(void **ret_memory, size_t bytes),
@@ -313,7 +313,7 @@ static void release(struct hd_backend *cuda, void *base)
         return;
     while ((r = *link) && r->base != base)
         link = &r->next;
-    assert(r); /* base comes from reserve */
+    assert(r); /* base must come from reserve */
     if (!r)
         return;
     *link = r->next;
@@ -380,7 +380,7 @@ static enum hd_status event_done(struct hd_event *event, bool *ret_done)
     if (error != cudaSuccess && error != cudaErrorNotReady)
         return hd_cuda_check(error, HD_CUDA_LAUNCHED_FAILED);
     if (error == cudaErrorNotReady)
-        (void)cudaGetLastError(); /* not an error: do not let a later call report it */
+        (void)cudaGetLastError(); /* "not ready" is no error: do not let a later call report it */
     *ret_done = error == cudaSuccess;
     return HD_OK;
 }

@@ -4,7 +4,8 @@
  *
  * Bytes: per tile its rows and its expert's columns. With few rows per expert these GEMMs are bound
  * by reading the experts' matrices; so tiles of one expert and one range of columns are
- * consecutive, and share these columns in L2. */
+ * consecutive, and share these columns in L2.
+ */
 #include "kernels/cuda/device.cuh"
 
 #include "kernels/cuda/tile.cuh"
@@ -15,12 +16,14 @@ extern "C" {
 
 enum { BIG = 128, SMALL = 64, BLOCKS_PER_MULTIPROCESSOR = 4 };
 
-/* Blocks that a multiprocessor has room for: one computes while the other waits for its next tiles.
- * Without this bound a kernel of the BIG tile takes more than 128 registers and is alone. */
+/* Number of blocks per multiprocessor: one computes while the other waits for its next tiles.
+ * Without this bound a kernel with the BIG tile takes more than 128 registers, and only one block
+ * fits. */
 template <int WAY>
 constexpr int grouped_resident = WAY == BIG ? 2 : 1;
 
-/* begins [E + 1]: each expert's first row, T at most. All threads call; ends with a barrier. */
+/* Computes begins [E + 1]: each expert's first row, T at most. All threads call; ends with a
+ * barrier. */
 __device__ __forceinline__ void count_rows(int32_t *begins, const int32_t *counts, int64_t E,
                                            int64_t T)
 {
@@ -57,13 +60,14 @@ __device__ __forceinline__ bool find_expert(const int32_t *begins, int64_t E, in
 }
 
 struct cuda_grouped {
-    struct target c; /* c.rows: T */
+    struct target c; /* target; c.rows is T */
     const int32_t *counts;
-    int64_t E, T, stride; /* of the experts' matrices */
-    int64_t first, end;   /* experts whose matrices are at b; all: 0, E */
+    int64_t E, T, stride; /* experts, rows of all experts, distance between the experts' matrices */
+    int64_t first, end;   /* range of experts whose matrices are at b; all experts: 0, E */
 };
 
-/* WAY: 64 or 128: tile size on tensor cores; 0: without tensor cores (plain_tile). */
+/* Computes every n-th tile of experts [first, end). WAY: tile size on tensor cores, 64 or 128; 0:
+ * without tensor cores (plain_tile). */
 template <typename T, int WAY, bool B_INNER>
 __device__ __forceinline__ void grouped_tiles(T *shared, int32_t *begins, const factor<T> &a,
                                               const factor<T> &b, const struct cuda_grouped &g)
@@ -104,7 +108,8 @@ __global__ void __launch_bounds__(WAY ? 2 * WAY : static_cast<int>(PLAIN_THREADS
                                    reinterpret_cast<int32_t *>(shared + begins_at), a, b, g);
 }
 
-/* Here c.rows and c.columns are the size of one gradient; the depth is the rows of an expert. */
+/* Computes the gradients of the experts' matrices: c.rows and c.columns are the size of one
+ * gradient; the depth is the rows of an expert. */
 template <typename T, int WAY>
 __global__ void __launch_bounds__(WAY ? 2 * WAY : static_cast<int>(PLAIN_THREADS),
                                   grouped_resident<WAY>)
@@ -125,7 +130,7 @@ __global__ void __launch_bounds__(WAY ? 2 * WAY : static_cast<int>(PLAIN_THREADS
         struct target c = g.c;
 
         if (rows == 0 && c.accumulate)
-            continue; /* nothing to add */
+            continue; /* an expert without rows adds nothing to its gradient */
         c.data = static_cast<float *>(g.c.data) + e * g.stride;
         if constexpr (WAY != 0)
             mma_tile<T, SIZE, false, false>(reinterpret_cast<T *>(shared), mine_a, mine_b, c,
@@ -141,7 +146,7 @@ static int64_t divide_up(int64_t x, int64_t by)
     return (x + by - 1) / by;
 }
 
-/* Shared memory of a WAY, without the begins, which follow it. */
+/* Returns the shared memory for a WAY, without `begins`, which follow it. */
 static size_t shared_of(int way)
 {
     return way == BIG     ? mma_shape<BIG>::SHARED_BYTES
@@ -162,7 +167,8 @@ static dim3 grid_of(const struct hd_cuda_stream *stream, int64_t tiles)
     return dim3(static_cast<unsigned>(tiles < most ? tiles : most));
 }
 
-/* The WAY. Depends on shapes only, not on the counts, so that results do not either. */
+/* Chooses the WAY. It depends on shapes only, not on the counts, so that results do not depend on
+ * the counts either. */
 static int choose(const struct hd_cuda_stream *stream, bool takes_mma, bool many)
 {
     return stream->cuda->options.force_plain || !takes_mma ? 0 : many ? BIG : SMALL;
@@ -194,7 +200,7 @@ static enum hd_status launch(struct hd_cuda_stream *stream, const struct hd_grou
 #undef WAY
 }
 
-/* The rows of experts [first, end), whose plain matrices are at args->b. */
+/* Multiplies the rows of experts [first, end), whose plain matrices are at args->b. */
 static enum hd_status multiply_experts(struct hd_cuda_stream *stream,
                                        const struct hd_grouped_gemm_args *args, int64_t first,
                                        int64_t end)
@@ -210,7 +216,8 @@ static enum hd_status multiply_experts(struct hd_cuda_stream *stream,
     return HD_OK;
 }
 
-/* Decodes the same slab of columns of c of experts [first, end), one behind the other. */
+/* Decodes one slab of columns of c for each of the experts [first, end), consecutively into
+ * scratch. */
 static enum hd_status decode_experts(struct hd_cuda_stream *stream,
                                      const struct hd_grouped_gemm_args *args, int64_t first,
                                      int64_t end, int64_t column, int64_t columns)

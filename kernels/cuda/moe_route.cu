@@ -1,5 +1,5 @@
 /* moe_route: the router of a mixture of experts: noise, top-k softmax, sums, losses and gradients.
- * Everything is fp32, and a row has one value per expert: some megabytes per layer.
+ * All values are fp32, one per row and expert: some megabytes per layer.
  *
  * Bytes: route_forward reads 4 R E (12 R E with noise) and writes 4 R E + 8 R K, each once: one
  * warp per row, in registers. route_backward reads probs twice, the second time from L1, the rest
@@ -12,7 +12,8 @@
  * route_record over rows first per warp (r, r + n, ...), then by warps and blocks, in double. The
  * same shape gives the same bits.
  *
- * On an H100 16 us for 16,384 rows of 64 experts, of which bytes need 3. */
+ * On an H100 16 us for 16,384 rows of 64 experts, of which bytes need 3.
+ */
 #include "kernels/cuda/block.cuh"
 #include "kernels/cuda/pack.cuh"
 #include "kernels/cuda/random.cuh"
@@ -66,12 +67,14 @@ extern "C" enum hd_status hd_cuda_route_noise(struct hd_cuda_stream *s,
 
 /* ---- choice ---- */
 
-static __device__ __forceinline__ float softplus(float x) /* without overflow or underflow to 0 */
+/* log(1 + exp(x)) without overflow, and without underflow to 0 */
+static __device__ __forceinline__ float softplus(float x)
 {
     return fmaxf(x, 0) + log1pf(expf(-fabsf(x)));
 }
 
-/* An expert and its h. Order of choice: larger h first, on a tie the lower index; NaN is last. */
+/* An expert and its score h. Order of choice: larger h first, on a tie the lower index; NaN is
+ * last. */
 struct cuda_choice {
     float h;
     int e;
@@ -82,7 +85,7 @@ static __device__ __forceinline__ bool is_before(struct cuda_choice a, struct cu
     return a.h > b.h || (a.h == b.h && a.e < b.e);
 }
 
-/* A row that is no token chooses nothing. */
+/* Stores that a row which is no token chooses no expert. */
 static __device__ __forceinline__ void leave_out(const struct hd_route_forward_args &a, int64_t r,
                                                  int lane)
 {
@@ -96,7 +99,7 @@ static __device__ __forceinline__ void leave_out(const struct hd_route_forward_a
         a.lse[r] = 0;
 }
 
-/* One warp per row of at most 32 * PER values; a lane has every 32nd value. */
+/* Routes one row of at most 32 * PER values per warp; a lane has every 32nd value. */
 template <int PER>
 static __global__ void __launch_bounds__(ROUTE_THREADS) route_rows(struct hd_route_forward_args a)
 {
@@ -119,7 +122,8 @@ static __global__ void __launch_bounds__(ROUTE_THREADS) route_rows(struct hd_rou
             if (a.noise_logits && lane + i * 32 < E)
                 h[i] += a.noise[at] * softplus(a.noise_logits[at]);
         }
-        for (int64_t k = 0; k < a.K; k++) { /* finds the next expert after the previous choice */
+        /* each pass finds the next expert after the previous choice */
+        for (int64_t k = 0; k < a.K; k++) {
             struct cuda_choice best = {-INFINITY, INT32_MAX};
             float weight;
 
@@ -158,7 +162,7 @@ static __global__ void __launch_bounds__(ROUTE_THREADS) route_rows(struct hd_rou
                 a.probs[r * a.E + lane + i * 32] = h[i] * (1 / sum);
         if (lane == 0)
             a.lse[r] = max + logf(sum);
-        for (int64_t k = lane; k < a.K; k += 32) /* a lane reads what it wrote itself */
+        for (int64_t k = lane; k < a.K; k += 32) /* no barrier: a lane reads only its own writes */
             a.gate[r * a.K + k] *= 1 / (a.renormalize ? chosen_sum : sum);
     }
 }
@@ -190,8 +194,8 @@ extern "C" enum hd_status hd_cuda_route_forward(struct hd_cuda_stream *s,
 
 /* ---- sums and losses ---- */
 
-/* A block looks at rows blockIdx.x, + gridDim.x, ...; for the first row of a document in its run it
- * counts the document's choices. */
+/* Counts the choices of documents. A block visits rows blockIdx.x, + gridDim.x, ...; at the first
+ * row of a document in its run it counts the document's choices. */
 static __global__ void __launch_bounds__(ROUTE_THREADS) route_counts(struct hd_route_counts_args a)
 {
     HD_SHARED_DYNAMIC(int, counts);
@@ -227,7 +231,8 @@ extern "C" enum hd_status hd_cuda_route_counts(struct hd_cuda_stream *s,
                      (size_t)a->E * sizeof(int), *a);
 }
 
-/* One warp per row; each block leaves the sums of its rows in scratch, [blocks, record]. */
+/* Adds the records of rows, one warp per row; each block stores the sums of its rows in scratch,
+ * [blocks, record]. */
 static __global__ void __launch_bounds__(ROUTE_THREADS) route_record(struct hd_route_record_args a)
 {
     HD_SHARED_DYNAMIC(int, load);
@@ -325,7 +330,7 @@ static __global__ void __launch_bounds__(ROUTE_THREADS)
         mean = warp_add(mean);
         for (int64_t k = 0; k < a.K; k++)
             gate_mean += gate[k] * dgate[k];
-        if (!a.renormalize) /* then a gate is a probability */
+        if (!a.renormalize) /* without renormalization a gate is a probability */
             mean += gate_mean;
         common = 2 * a.z * scale * a.lse[r] - mean;
         for (int64_t e = lane; e < a.E; e += 32) {

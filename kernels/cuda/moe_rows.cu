@@ -5,16 +5,17 @@
  * whose backward reads a row's gradient once per choice, mostly from cache; regroup moves T rows.
  * Rows are moved in units of 16 bytes if addresses and widths are aligned, four per lane in flight:
  * 64 bytes times 1024 threads per multiprocessor, 3.5 times what 3.3 TB/s at 700 ns latency need.
- * One warp per row looks the slot up once. assign reads the choices three times, some hundred
- * kilobytes, with one block per run; its time is 3 x R K / (Q 1024) iterations. With a capacity one
- * thread per expert walks the R K / Q choices of a run.
+ * The slot is looked up once, by one warp per row. assign reads the choices three times, some
+ * hundred kilobytes, with one block per run; its time is 3 x R K / (Q 1024) iterations. With a
+ * capacity one thread per expert walks the R K / Q choices of a run.
  *
  * Order: slots ascend in (expert, r, k): every warp counts the experts in its stretch of a run, the
  * counts are summed in the order of warps, and each warp numbers its stretch, lanes in order. Sums
  * over k are in ascending order; sums over C first per lane, then in a butterfly. One thread of one
  * launch writes the step state.
  *
- * On an H100 79 to 90% of a copy's rate. */
+ * On an H100 79 to 90% of a copy's rate.
+ */
 #include "kernels/cuda/block.cuh"
 #include "kernels/cuda/pack.cuh"
 #include "kernels/document.h"
@@ -35,10 +36,10 @@ static __host__ __device__ __forceinline__ int64_t at_most(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* ---- Rows as bytes: for kernels that only move them ---- */
+/* ---- Rows as bytes, for kernels that only move them ---- */
 
-/* Runs the statements with U, the widest integer type such that rows of `bytes` bytes at a and b
- * are whole, aligned units; runs nothing if not even 2 bytes fit. */
+/* Macro: runs the statements with U, the widest integer type such that rows of `bytes` bytes at a
+ * and b are whole, aligned units; runs nothing if not even 2 bytes fit. */
 #define HD_ROW_UNITS(bytes, a, b, U, ...)                                           \
     do {                                                                            \
         const uint64_t bound = (uint64_t)(bytes) | (uintptr_t)(a) | (uintptr_t)(b); \
@@ -62,7 +63,7 @@ static enum hd_status odd_rows(const char *kernel, enum hd_dtype dtype)
                   hd_dtype_name(dtype));
 }
 
-/* One warp copies a row of `units` units to the rows slot[0 .. K) of `out`. */
+/* Copies a row of `units` units to the rows slot[0 .. K) of `out`, by one warp. */
 template <typename U>
 static __device__ __forceinline__ void copy_row(U *out, const U *row, const int32_t *slot,
                                                 int64_t K, int64_t units)
@@ -91,20 +92,22 @@ static __device__ __forceinline__ void copy_row(U *out, const U *row, const int3
 
 enum { ASSIGN_THREADS = 1024, ASSIGN_SHARED_BYTES = 96 * 1024 };
 
-/* Scratch: [Q, E] choices that are kept; then the first slot of each run and expert. */
+/* Returns the scratch, [Q, E]: at first the number of kept choices, later the first slot of each
+ * run and expert. */
 static __device__ __forceinline__ int64_t *next_of(const struct hd_assign_args &a)
 {
     return (int64_t *)a.scratch;
 }
 
-/* This rank's choices in run q. */
+/* Returns this rank's choices in run q. */
 static __device__ __forceinline__ const int32_t *choices_of(const struct hd_assign_args &a,
                                                             int64_t q)
 {
     return a.chosen + (a.at.rank * a.R + q * (a.R / a.at.Q)) * a.K;
 }
 
-/* One block per run keeps every choice: slot = 0, and -1 of rows that choose nothing. */
+/* Keeps every choice of a run, one block per run: slot = 0, and -1 for rows that choose no expert.
+ */
 static __global__ void __launch_bounds__(ASSIGN_THREADS) assign_all(struct hd_assign_args a)
 {
     HD_SHARED_DYNAMIC(int, counted);
@@ -128,15 +131,15 @@ static __global__ void __launch_bounds__(ASSIGN_THREADS) assign_all(struct hd_as
 
 enum { KEEP_THREADS = 128, KEEP_ROWS = 256, KEEP_WORDS = 8192 };
 
-/* Rows that a block looks at together: their choices, capacities and beginnings are in shared
- * memory. 0: not even one row fits. */
+/* Returns the number of rows that a block handles together: their choices, capacities and
+ * beginnings are in shared memory. 0: not even one row fits. */
 static __host__ __device__ __forceinline__ int64_t keep_rows(int64_t K)
 {
     return at_most(KEEP_ROWS, KEEP_WORDS / (K + 2));
 }
 
-/* Block (x, q) walks run q for KEEP_THREADS experts, one a thread, and keeps the first choices of
- * each document: slot = 0, else -1. */
+/* Applies the capacities: block (x, q) walks run q for KEEP_THREADS experts, one per thread, and
+ * keeps the first choices of each document: slot = 0, else -1. */
 static __global__ void __launch_bounds__(KEEP_THREADS) assign_keep(struct hd_assign_args a)
 {
     HD_SHARED_DYNAMIC(int, chosen);
@@ -145,7 +148,7 @@ static __global__ void __launch_bounds__(KEEP_THREADS) assign_keep(struct hd_ass
     int *capacity = chosen + rows * a.K, *starts = capacity + rows;
     int64_t kept = 0, seen = 0;
 
-    if (run_rows > 0) { /* what the first row's document chose in earlier pieces */
+    if (run_rows > 0) { /* counts of the first row's document in earlier pieces */
         const struct hd_document_row d =
             hd_document_of(&a.at, a.R, a.begins, a.lengths, q * run_rows);
 
@@ -187,7 +190,7 @@ static __global__ void __launch_bounds__(KEEP_THREADS) assign_keep(struct hd_ass
         next_of(a)[q * a.E + e] = kept;
 }
 
-/* Run by one block: computes the first slots in the order (expert, run), counts, sent, overflow. */
+/* Computes the first slots in the order (expert, run), counts, sent, overflow; run by one block. */
 static __global__ void __launch_bounds__(ASSIGN_THREADS) assign_spans(struct hd_assign_args a)
 {
     HD_SHARED(int64_t, shared, BLOCK_WARPS);
@@ -222,7 +225,7 @@ static __global__ void __launch_bounds__(ASSIGN_THREADS) assign_spans(struct hd_
         a.block->overflow = 1;
 }
 
-/* Bit mask of the lanes with the same `e` as this lane, among those with takes_part. */
+/* Returns the bit mask of the lanes with the same `e` as this lane, among those with takes_part. */
 static __device__ __forceinline__ unsigned equal_lanes(bool takes_part, int e, int bits)
 {
     unsigned lanes = __ballot_sync(0xffffffffu, takes_part);
@@ -235,8 +238,8 @@ static __device__ __forceinline__ unsigned equal_lanes(bool takes_part, int e, i
     return lanes;
 }
 
-/* One block per run assigns its slots to the choices that are kept. counted[w, e]: such choices of
- * e in the stretch of warp w; later their number in the run before the next one of warp w. */
+/* Assigns slots to the kept choices of a run, one block per run. counted[w, e]: kept choices of e
+ * in the stretch of warp w; later the number of those in the run before the next one of warp w. */
 static __global__ void __launch_bounds__(ASSIGN_THREADS)
     assign_run(struct hd_assign_args a, int bits)
 {
@@ -281,7 +284,7 @@ static __global__ void __launch_bounds__(ASSIGN_THREADS)
             const int64_t place = next[e] + before;
 
             slot[i] = place < a.T ? (int32_t)place : -1;
-            if (equals >> lane == 1) /* the last lane with this e */
+            if (equals >> lane == 1) /* last lane with this e: it advances the count */
                 own[e] = before + 1;
         }
         __syncwarp();
@@ -350,7 +353,7 @@ extern "C" enum hd_status hd_cuda_permute_forward(struct hd_cuda_stream *s,
     return odd_rows("permute_forward", a->dtype);
 }
 
-/* out[r] = sum over k of factor[r,k] * rows[slot[r,k]]; factor NULL: ones. */
+/* Computes out[r] = sum over k of factor[r,k] * rows[slot[r,k]]; factor NULL: ones. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(ROWS_THREADS, ROWS_RESIDENT)
     sum_slots(T *out, const T *rows, const int32_t *slot, const float *factor, int64_t R, int64_t K,
@@ -410,8 +413,8 @@ extern "C" enum hd_status hd_cuda_combine_forward(struct hd_cuda_stream *s,
     return sum_slots_launch(s, a->out, a->inp, a->slot, a->gate, a->R, a->K, a->C, a->dtype);
 }
 
-/* One warp per choice. A lane reads an element of inp before it writes the same element of dinp:
- * they may alias. */
+/* Computes the gradients of combine, one warp per choice. A lane reads an element of inp before it
+ * writes the same element of dinp: they may alias. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(ROWS_THREADS, ROWS_RESIDENT)
     combine_gradients(struct hd_combine_backward_args a)
@@ -471,8 +474,8 @@ extern "C" enum hd_status hd_cuda_combine_backward(struct hd_cuda_stream *s,
 
 enum { REGROUP_THREADS = 1024, REGROUP_STRETCH = 8 };
 
-/* Run by one block: the first row of rank p's rows of expert e in the order (p, e) (arrivals,
- * followed by the total), and in the order (e, p) (places). */
+/* Computes the first row of rank p's rows of expert e in the order (p, e) (arrivals, followed by
+ * the total), and in the order (e, p) (places); run by one block. */
 static __global__ void __launch_bounds__(REGROUP_THREADS)
     regroup_places(struct hd_regroup_args a, int64_t *places, int64_t *arrivals)
 {
@@ -508,7 +511,7 @@ static __global__ void __launch_bounds__(REGROUP_THREADS)
     }
 }
 
-/* One warp moves REGROUP_STRETCH consecutive rows of the (p, e) order: it searches the (p, e) of
+/* Moves REGROUP_STRETCH consecutive rows of the (p, e) order per warp: it searches the (p, e) of
  * the first row and walks on from there. */
 template <typename U>
 static __global__ void __launch_bounds__(ROWS_THREADS, ROWS_RESIDENT)
@@ -518,7 +521,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS, ROWS_RESIDENT)
     const int64_t warp = (int64_t)blockIdx.x * ROWS_WARPS + threadIdx.x / 32;
     const int64_t all = at_most(arrivals[count], T), begin = warp * REGROUP_STRETCH;
     const int64_t end = at_most(begin + REGROUP_STRETCH, all);
-    int64_t low = 0, high = count - 1; /* searches the last arrivals[i] <= begin */
+    int64_t low = 0, high = count - 1; /* binary search of the last arrivals[i] <= begin */
 
     if (begin >= all)
         return;

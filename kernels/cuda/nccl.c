@@ -1,5 +1,5 @@
-/* nccl: implements kernels/nccl.h with NCCL. The NCCL library is loaded at first use, so a program
- * with one GPU does not need it; HEDDLE_NCCL may contain its path. */
+/* nccl: implements kernels/nccl.h with NCCL. The library is loaded at first use, so a program with
+ * one GPU does not need it; HEDDLE_NCCL may contain its path. */
 #include "kernels/cuda/nccl_api.h"
 
 #include <dlfcn.h>
@@ -35,7 +35,7 @@ _Static_assert(sizeof(ncclUniqueId) == HD_NCCL_ID_BYTES, "an id is sent as these
     X(ncclAllReduce)          \
     X(ncclReduceScatter)
 
-/* Functions of later versions; each is NULL where the library lacks it. */
+/* Functions of later NCCL versions; a pointer is NULL if the library lacks the function. */
 #define LATER_CALL_LIST(X) \
     X(ncclMemAlloc)        \
     X(ncclMemFree)         \
@@ -54,7 +54,7 @@ static struct {
 static char load_error[256];
 static int loaded_version;
 
-/* The first version with ncclCommSplit and with this layout of ncclConfig_t. */
+/* First version with ncclCommSplit and with this layout of ncclConfig_t. */
 enum { VERSION_MIN = 21800 };
 
 static void load(void)
@@ -96,14 +96,16 @@ static enum hd_status check(ncclResult_t result, ncclComm_t comm, const char *wh
 {
     if (result == ncclSuccess)
         return HD_OK;
-    if (result == ncclInProgress) /* what follows on the stream would run too early */
+    /* an unfinished call: later work on the stream would run too early */
+    if (result == ncclInProgress)
         return hd_err(HD_INTERNAL, "NCCL: %s: the communicator does not block", what);
     return hd_err(
         result == ncclInvalidArgument || result == ncclInvalidUsage ? HD_INVALID : HD_ABORTED,
         "NCCL: %s: %s (%s)", what, nccl.ncclGetErrorString(result), nccl.ncclGetLastError(comm));
 }
 
-/* Of a call on a non-blocking communicator: it may still be in progress (poll_comm). */
+/* Checks the result of a call on a non-blocking communicator, which may still be in progress
+ * (poll_comm). */
 static enum hd_status check_begun(ncclResult_t result, ncclComm_t comm, const char *what)
 {
     return result == ncclInProgress ? HD_OK : check(result, comm, what);
@@ -144,8 +146,8 @@ static enum hd_status init(const struct hd_nccl_id *id, int world, int rank,
         "cannot create a communicator");
 }
 
-/* The child is blocking, so its groups of calls cost no thread. It shares no resources with the
- * parent, so the parent may be destroyed. */
+/* Splits a communicator. The child is blocking, so its groups of calls cost no thread. It shares no
+ * resources with the parent, so the parent may be destroyed. */
 static enum hd_status split(struct hd_nccl_comm *parent, int color, int key,
                             struct hd_nccl_comm **ret_comm)
 {
@@ -215,7 +217,7 @@ static void deregister(struct hd_nccl_comm *comm, struct hd_nccl_buffer *buffer)
 
 enum { DESTROY_LOOK_US = 1000, DESTROY_LOOKS_MAX = 5000, DESTROY_WAIT_S = 6 };
 
-/* One reference of each of the two threads. */
+/* Shared state of destroy and its thread; each has one reference. */
 struct destruction {
     ncclComm_t comm;
     pthread_mutex_t lock;
@@ -236,8 +238,9 @@ static void leave(struct destruction *d)
     free(d);
 }
 
-/* If a peer dies during finalize, the other ranks would wait for it. A non-blocking communicator is
- * polled, and aborted after a while. A blocking one does not return then. */
+/* Finalizes and destroys a communicator. If a peer dies during finalize, the other ranks would wait
+ * for it: a non-blocking communicator is polled, and aborted after a limit; a blocking one does not
+ * return then. */
 static void *finalize(void *arg)
 {
     struct destruction *d = arg;
@@ -272,8 +275,8 @@ static void wait_for(struct destruction *d)
     leave(d);
 }
 
-/* On a thread of its own, which is given up if it does not come back: an endpoint is closed at the
- * end of a process. */
+/* Destroys a communicator on a separate thread and waits DESTROY_WAIT_S at most; a thread that
+ * hangs is left behind, because communicators are closed at the end of a process. */
 static void destroy(struct hd_nccl_comm *comm)
 {
     struct destruction *d = calloc(1, sizeof *d);
@@ -286,7 +289,8 @@ static void destroy(struct hd_nccl_comm *comm)
     *d = (struct destruction){.comm = of(comm), .references = 2};
     (void)pthread_mutex_init(&d->lock, NULL);
     (void)pthread_cond_init(&d->changed, NULL);
-    if (pthread_create(&thread, NULL, finalize, d)) { /* then here, without a bound */
+    /* no thread: finalize here, without a time limit */
+    if (pthread_create(&thread, NULL, finalize, d)) {
         (void)finalize(d);
         (void)pthread_mutex_lock(&d->lock);
         leave(d);
@@ -296,7 +300,7 @@ static void destroy(struct hd_nccl_comm *comm)
     wait_for(d);
 }
 
-/* ---- moving ---- */
+/* ---- data transfer ---- */
 
 static enum hd_status group_begin(void)
 {
@@ -381,7 +385,7 @@ static struct hd_nccl_table table = {
     .reduce_scatter = reduce_scatter,
 };
 
-/* What depends on the version. */
+/* Loads the library and fills in the table, whose slots depend on the version. */
 static void load_and_fill(void)
 {
     load();

@@ -66,7 +66,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm);
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
 const char *ncclGetErrorString(ncclResult_t result);
 const char *ncclGetLastError(ncclComm_t comm);
-/* Not in every version that is supported: nccl.c looks for them. */
+/* Functions that some supported versions lack: nccl.c looks them up. */
 ncclResult_t ncclMemAlloc(void **memory, size_t size);
 ncclResult_t ncclMemFree(void *memory);
 ncclResult_t ncclCommRegister(ncclComm_t comm, void *buffer, size_t size, void **handle);

@@ -29,7 +29,8 @@
 enum norm_shape { NARROW, WIDE, LONG };
 constexpr int NARROW_THREADS = 128, NARROW_PACKS = 4, NARROW_FORWARD = 4, NARROW_BACKWARD = 3;
 constexpr int WIDE_FORWARD = 1024, WIDE_BACKWARD = 768, WIDE_PACKS = 2;
-[[maybe_unused]] constexpr int NARROW_WEIGHTS = 2; /* backward with weights: blocks, and threads */
+/* backward with weights: blocks per multiprocessor (NARROW), threads (WIDE) */
+[[maybe_unused]] constexpr int NARROW_WEIGHTS = 2;
 constexpr int WIDE_WEIGHTS = 512;
 constexpr int LONG_THREADS = 512, LONG_RESIDENT = 2;
 static_assert(HD_COSTS_NORM_WEIGHTS_ROW_BYTES == WIDE_WEIGHTS * WIDE_PACKS * HD_COSTS_PACK_BYTES,
@@ -38,7 +39,7 @@ static_assert(HD_COSTS_NORM_WEIGHTS_ROW_BYTES == WIDE_WEIGHTS * WIDE_PACKS * HD_
 template <enum norm_shape SHAPE>
 constexpr int packs_of = SHAPE == NARROW ? NARROW_PACKS : WIDE_PACKS;
 
-/* mean and bias: for LayerNorm only. */
+/* Arguments of forward; mean and bias are for LayerNorm only. */
 template <typename T>
 struct cuda_norm_forward {
     T *out, *sum;
@@ -55,8 +56,8 @@ struct cuda_norm_backward {
     const float *mean, *rstd;
     const T *weight, *add;
     int64_t R, C;
-    float *partial;     /* with weights: [chunks, 1 or 2, C] */
-    int64_t chunk_rows; /* with weights: rows of a block, else all */
+    float *partial;     /* partial sums, with weights: [chunks, 1 or 2, C] */
+    int64_t chunk_rows; /* rows per block with weights, else all rows */
 };
 
 /* A thread's row among the rows that the block processes at a time, and its lane in the row. */
@@ -78,7 +79,8 @@ static __device__ __forceinline__ float row_sum(float x, const struct norm_place
     return SHAPE == NARROW ? lanes_add(x, p.width) : block_add(x, shared);
 }
 
-/* x = inp + add, rounded to T: the norm uses the stored values, as backward does. */
+/* Adds the residual: x = inp + add, rounded to T: the norm uses the stored values, as backward
+ * does. */
 template <typename T, int V>
 static __device__ __forceinline__ void add_pack(pack<T, V> &x, const pack<T, V> &y)
 {
@@ -109,7 +111,7 @@ static __device__ __forceinline__ float pack_squares(float sum, const pack<T, V>
     return sum;
 }
 
-/* out = (x - mean) * rstd * weight (+ bias) from column c on */
+/* Stores out = (x - mean) * rstd * weight (+ bias) from column c on */
 template <bool MEAN, typename T, int V>
 static __device__ __forceinline__ void store_norm(const struct cuda_norm_forward<T> &a,
                                                   const pack<T, V> &x, int64_t at, int64_t c,
@@ -195,7 +197,7 @@ static __global__ void __launch_bounds__(SHAPE == NARROW ? NARROW_THREADS : WIDE
     }
 }
 
-/* A thread reads only the elements of sum that it wrote itself. */
+/* Computes a LONG row. A thread reads only the elements of sum that it wrote itself. */
 template <typename T, int V, bool MEAN>
 static __global__ void __launch_bounds__(LONG_THREADS, LONG_RESIDENT)
     norm_forward_long(struct cuda_norm_forward<T> a)
@@ -235,7 +237,8 @@ static __global__ void __launch_bounds__(LONG_THREADS, LONG_RESIDENT)
     }
 }
 
-/* The shape for rows of C elements in packs of V, and the threads that share a row. */
+/* Returns the shape for rows of C elements in packs of V, and the number of threads that share a
+ * row. */
 template <int V>
 static enum norm_shape shape_of(int64_t C, int wide_threads, int *ret_lanes)
 {
@@ -303,7 +306,7 @@ extern "C" enum hd_status hd_cuda_layernorm_forward(struct hd_cuda_stream *s,
     });
 }
 
-/* g = weight * dout and xhat = (inp - mean) * rstd, element j of a pack. */
+/* Terms of a pack: g = weight * dout and xhat = (inp - mean) * rstd, per element j. */
 template <bool MEAN, typename T, int V>
 struct terms {
     pack<T, V> dout, inp, weight;
@@ -316,7 +319,7 @@ struct terms {
     {
         return (MEAN ? to_float(inp.at[j]) - mean : to_float(inp.at[j])) * rstd;
     }
-    /* adds element terms to the two sums over a row */
+    /* Adds element terms to the two sums over a row. */
     __device__ __forceinline__ void add(float &sum, float &products, float mean, float rstd) const
     {
 #pragma unroll
@@ -343,7 +346,7 @@ struct terms {
     }
 };
 
-/* A thread's sums over the rows of a block, for the gradients of the weights of its columns. */
+/* Sums of a thread over the rows of its block, for the gradients of the weights of its columns. */
 template <int V, bool MEAN, enum norm_shape SHAPE>
 struct weight_sums {
     static constexpr int OUTPUTS = MEAN ? 2 : 1; float at[packs_of<SHAPE>][OUTPUTS][V] = {};
@@ -359,8 +362,8 @@ struct weight_sums {
 }
 ;
 
-/* partial[o, c] of this block: the sums of its threads, those of several rows in the order of the
- * rows that they share. `shared`: OUTPUTS * V floats a thread, if rows share a block. */
+/* Stores partial[o, c] of this block: the sums of its threads, those of several rows in the order
+ * of the rows that they share. `shared`: OUTPUTS * V floats per thread, if rows share a block. */
 template <int V, bool MEAN, enum norm_shape SHAPE>
 static __device__ __forceinline__ void store_sums(const struct weight_sums<V, MEAN, SHAPE> &sums,
                                                   const struct norm_place &p, float *partial,
@@ -405,7 +408,8 @@ constexpr int backward_threads = SHAPE == NARROW ? NARROW_THREADS
                                  : WEIGHTS       ? WIDE_WEIGHTS
                                                  : WIDE_BACKWARD;
 
-/* A thread reads an element before it writes it: dinp may alias dout and add. */
+/* Computes the gradients. A thread reads an element before it writes it: dinp may alias dout and
+ * add. */
 template <typename T, int V, bool MEAN, enum norm_shape SHAPE, bool WEIGHTS>
 static __global__ void __launch_bounds__((backward_threads<SHAPE, WEIGHTS>), SHAPE != NARROW ? 1
                                                                              : WEIGHTS
@@ -533,8 +537,8 @@ static enum hd_status backward_launch(struct hd_cuda_stream *s,
                      dim3(LONG_THREADS), 0, a);
 }
 
-/* The gradients of input and weights. Rows must be whole packs, of HD_COSTS_NORM_WEIGHTS_ROW_BYTES
- * at most. */
+/* Launches the gradients of input and weights. Rows must be whole packs, of
+ * HD_COSTS_NORM_WEIGHTS_ROW_BYTES at most. */
 template <bool MEAN, typename T>
 static enum hd_status backward_with_weights(struct hd_cuda_stream *s,
                                             struct cuda_norm_backward<T> a,
@@ -578,7 +582,7 @@ extern "C" enum hd_status hd_cuda_rmsnorm_backward(struct hd_cuda_stream *s,
         if (a->dweight && wide && is_short(a->C, a->dtype))
             return backward_with_weights<false>(
                 s, b, {{a->dweight}, (float *)a->scratch, a->R, a->C, a->accumulate});
-        if (a->dweight) { /* first, because dinp may be dout */
+        if (a->dweight) { /* weights first: the gradient of the input may overwrite dout */
             const struct hd_rmsnorm_backward_weight_args w = {a->dweight, a->dout,       a->inp,
                                                               a->rstd,    a->scratch,    a->R,
                                                               a->C,       a->accumulate, a->dtype};
@@ -605,7 +609,7 @@ extern "C" enum hd_status hd_cuda_layernorm_backward(struct hd_cuda_stream *s,
         if (a->dweight && wide && is_short(a->C, a->dtype))
             return backward_with_weights<true>(
                 s, b, {{a->dweight, a->dbias}, (float *)a->scratch, a->R, a->C, a->accumulate});
-        if (a->dweight) { /* first, because dinp may be dout */
+        if (a->dweight) { /* weights first: the gradient of the input may overwrite dout */
             const struct hd_layernorm_backward_weight_args w = {
                 a->dweight, a->dbias, a->dout, a->inp,        a->mean, a->rstd,
                 a->scratch, a->R,     a->C,    a->accumulate, a->dtype};
@@ -618,7 +622,7 @@ extern "C" enum hd_status hd_cuda_layernorm_backward(struct hd_cuda_stream *s,
     });
 }
 
-/* Terms of row_sums.cuh: dout * xhat, and for LayerNorm dout. */
+/* Terms for row_sums.cuh: dout * xhat, and for LayerNorm dout. */
 template <typename T, bool MEAN>
 struct weight_terms {
     static constexpr int OUTPUTS = MEAN ? 2 : 1;

@@ -21,7 +21,7 @@ struct alignas(sizeof(T) * V) pack {
 template <typename T>
 constexpr int pack_wide = 16 / (int)sizeof(T);
 
-/* The integer type of a pack's size. */
+/* Integer type of a pack's size. */
 template <int BYTES>
 struct pack_word {
 };
@@ -46,9 +46,9 @@ struct pack_word<16> {
     using type = uint4;
 };
 
-/* Stores in one instruction. For a plain assignment of a struct or vector whose elements are in
- * separate registers, the compiler may emit eight stores of 2 bytes, each as expensive as one
- * of 16. */
+/* Stores a word in one instruction. For a plain assignment of a struct or vector whose elements are
+ * in separate registers, the compiler may emit eight stores of 2 bytes, each as expensive as one of
+ * 16. */
 template <typename Word>
 static __device__ __forceinline__ void store_word(Word *to, Word w)
 {
@@ -81,15 +81,15 @@ static __device__ __forceinline__ void pack_store(T *to, const pack<T, V> &p)
     store_word(reinterpret_cast<word *>(to), w);
 }
 
-/* True if packs of V elements are aligned at `address` and at distances of `ld` from it, or if
- * address is NULL. */
+/* Returns whether packs of V elements are aligned at `address` and at distances of `ld` from it;
+ * true if address is NULL. */
 template <typename T, int V>
 static inline bool pack_fits(const void *address, int64_t ld)
 {
     return (uintptr_t)address % (sizeof(T) * V) == 0 && ld % V == 0;
 }
 
-/* The same for several tensors of type T with rows of N elements, and packs of 16 bytes. */
+/* Returns whether packs of 16 bytes fit several tensors of type T with rows of N elements. */
 template <typename T>
 static inline bool pack_fits_wide(int64_t N, const void *a, const void *b = 0, const void *c = 0,
                                   const void *d = 0, const void *e = 0, const void *f = 0)
@@ -100,7 +100,7 @@ static inline bool pack_fits_wide(int64_t N, const void *a, const void *b = 0, c
            pack_fits<T, V>(d, N) && pack_fits<T, V>(e, N) && pack_fits<T, V>(f, N);
 }
 
-/* Runs the statements with a constant V: the elements in 16 bytes if `wide`, else 1. */
+/* Macro: runs the statements with a constant V: the elements in 16 bytes if `wide`, else 1. */
 #define HD_PACK_WIDTH(wide, T, V, ...)      \
     do {                                    \
         if (wide) {                         \
@@ -117,7 +117,7 @@ static inline int64_t divide_up(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-/* Grid size: `blocks`, at most `resident` per multiprocessor of the device. */
+/* Returns a grid size: `blocks`, at most `resident` per multiprocessor of the device. */
 static inline unsigned grid_of(const struct hd_cuda_stream *s, int64_t blocks, int resident)
 {
     const int64_t most = (int64_t)s->cuda->traits.multiprocessors * resident;

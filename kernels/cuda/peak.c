@@ -1,9 +1,9 @@
-/* peak: the rate that MFU is relative to: by the data sheet, for dense GEMMs on tensor cores (bf16,
- * f16, TF32 or fp8), or for fp32 without them. For an unknown GPU it is multiprocessors x maximum
- * clock x operations per cycle of the generation, which is rather too high than too low. */
+/* peak: the peak rate for MFU: from the data sheet, for dense GEMMs on tensor cores (bf16, f16,
+ * TF32 or fp8), or for fp32 without them. For an unknown GPU it is multiprocessors x maximum clock
+ * x operations per cycle of the generation, rather too high than too low. */
 #include "kernels/cuda/cuda.h"
 
-/* Operations per cycle of a multiprocessor. */
+/* Returns the operations per cycle of a multiprocessor. */
 static double per_cycle(int capability, bool tensor, bool half)
 {
     const double products = capability >= 110   ? 2048
@@ -21,7 +21,8 @@ double hd_cuda_peak(const char *name, int capability, int multiprocessors, doubl
                     enum hd_dtype dtype, bool tf32)
 {
     const bool half = dtype == HD_BF16 || dtype == HD_F16;
-    const bool fp8 = dtype == HD_U8; /* twice the rate of bf16, from the first that has it on */
+    /* fp8 has twice the rate of bf16, on every generation that supports it */
+    const bool fp8 = dtype == HD_U8;
     const struct hd_gpu_kind *kind = hd_gpu_kind_of_name(name);
 
     if (kind)

@@ -24,7 +24,7 @@ enum hd_status hd_cuda_plugin(const struct hd_plugin_host *host,
     enum hd_status st;
     int count;
 
-    if (host->abi != HD_PLUGIN_ABI) /* no message: hd_err_share needs a matching ABI */
+    if (host->abi != HD_PLUGIN_ABI) /* return no message: hd_err_share needs a matching ABI */
         return HD_UNSUPPORTED;
     hd_err_share(host->error_place);
     /* CUDA loads a kernel at its first launch, unless CUDA_MODULE_LOADING is EAGER. Loading may

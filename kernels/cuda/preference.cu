@@ -1,11 +1,12 @@
 /* preference: sums of log-probabilities by answer, and the losses of pairs of answers.
  *
- * A few numbers per row beside a row of logits. The rows of an answer follow each other: the thread
- * of the first one adds them, in order and in double, as the CPU does. One block adds the losses;
- * thread t adds pairs t, t + 1024, ..., then threads as in block.cuh. The same shape gives the same
- * bits.
+ * Bytes: a few numbers per row, negligible beside a row of logits. The rows of an answer are
+ * consecutive: the thread of the first one adds them, in order and in double, as the CPU does. One
+ * block adds the losses; thread t adds pairs t, t + 1024, ..., then threads as in block.cuh. The
+ * same shape gives the same bits.
  *
- * Not measured on a GPU yet. */
+ * Not yet measured on a GPU.
+ */
 #include "kernels/cuda/block.cuh"
 #include "kernels/pair.h"
 
@@ -24,7 +25,7 @@ static __global__ void __launch_bounds__(PREFERENCE_THREADS) clear_sums(double *
         sums[i] = 0;
 }
 
-/* Whether row r is the first one of its answer. */
+/* Returns whether row r is the first one of its answer. */
 static __device__ __forceinline__ bool begins(const int32_t *answer, int64_t r, int64_t S)
 {
     return answer[r] >= 0 && (r % S == 0 || answer[r] != answer[r - 1]);

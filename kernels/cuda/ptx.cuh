@@ -18,7 +18,7 @@
 
 #ifdef HD_CUDASIM
 
-using shared_at = uintptr_t; /* an address in shared memory, for address arithmetic */
+using shared_at = uintptr_t; /* address in shared memory, for address arithmetic */
 
 static inline void ldmatrix_x1(uint32_t r[1], const void *smem, HD_CUDASIM_HERE)
 {
@@ -117,7 +117,8 @@ static __device__ __forceinline__ void store_16(uint4 *to, uint4 w)
                  : "memory");
 }
 
-/* 2^x with an error of 2 units in the last place, in one instruction; subnormal results are 0. */
+/* Returns 2^x with an error of 2 units in the last place, in one instruction; subnormal results are
+ * 0. */
 __device__ __forceinline__ float exp2_approx(float x)
 {
     float y;
@@ -126,7 +127,7 @@ __device__ __forceinline__ float exp2_approx(float x)
     return y;
 }
 
-using shared_at = uint32_t; /* an address in shared memory, for address arithmetic */
+using shared_at = uint32_t; /* address in shared memory, for address arithmetic */
 
 __device__ __forceinline__ shared_at hd_shared_address(const void *smem)
 {
@@ -141,10 +142,10 @@ __device__ __forceinline__ unsigned hd_remade(unsigned x)
     return x;
 }
 
-/* r[m] is this lane's part of matrix m of 8 x 8 elements of 2 bytes: row lane / 4, columns
- * lane % 4 * 2 and the next; `_trans`: of its transpose. Lanes 8m .. 8m + 7 pass the addresses of
- * the rows of matrix m, 16 aligned bytes each; addresses of lanes beyond the last matrix are
- * ignored. */
+/* Loads matrices of 8 x 8 elements of 2 bytes: r[m] is this lane's part of matrix m, row lane / 4,
+ * columns lane % 4 * 2 and the next; `_trans`: of its transpose. Lanes 8m .. 8m + 7 pass the
+ * addresses of the rows of matrix m, 16 aligned bytes each; addresses of lanes beyond the last
+ * matrix are ignored. */
 __device__ __forceinline__ void ldmatrix_x1(uint32_t r[1], const void *smem)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];"
@@ -220,7 +221,7 @@ __device__ __forceinline__ void cp_async_wait(void)
     asm volatile("cp.async.wait_group %0;" : : "n"(N) : "memory");
 }
 
-/* d += a b for a warp: 16 x 8 += 16 x 16 times 16 x 8; factors of type T, sums in fp32. */
+/* Computes d += a b by a warp: 16 x 8 += 16 x 16 times 16 x 8; factors of type T, sums in fp32. */
 template <typename T>
 __device__ __forceinline__ void mma_m16n8k16(float d[4], const uint32_t a[4], const uint32_t b[2]);
 

@@ -14,7 +14,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/device.cuh"
 
-/* Philox4x32-10 of the counter {c0, c1, c2, c3}, 32 bits each from the lowest on. */
+/* Returns Philox4x32-10 of the counter {c0, c1, c2, c3}, 32 bits each from the lowest on. */
 static __device__ __forceinline__ uint4 philox(uint64_t key, uint32_t c0, uint32_t c1, uint32_t c2,
                                                uint32_t c3)
 {
@@ -35,7 +35,8 @@ static __device__ __forceinline__ uint4 philox(uint64_t key, uint32_t c0, uint32
     return make_uint4(c0, c1, c2, c3);
 }
 
-static __device__ __forceinline__ uint32_t philox_word(uint4 words, uint32_t i) /* i < 4 */
+/* returns word i, i < 4 */
+static __device__ __forceinline__ uint32_t philox_word(uint4 words, uint32_t i)
 {
     const uint32_t low = i & 1 ? words.y : words.x, high = i & 1 ? words.w : words.z;
 
@@ -49,18 +50,19 @@ static __device__ __forceinline__ uint64_t random_mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* hd_random_key */
+/* Returns hd_random_key's result on the device. */
 static __device__ __forceinline__ uint64_t random_key(uint64_t seed, uint64_t stream)
 {
     return random_mix(random_mix(seed + 0x9E3779B97F4A7C15ull) ^ stream);
 }
 
-/* hd_random_normals */
+/* Returns hd_random_normals' result on the device. */
 static __device__ __forceinline__ float2 random_normals(uint64_t key, uint32_t c0, uint32_t c1,
                                                         uint32_t c2, uint32_t c3)
 {
     const uint4 bits = philox(key, c0, c1, c2, c3);
-    const double u = ((double)(((uint64_t)bits.y << 32 | bits.x) >> 11) + 1) * 0x1p-53; /* (0, 1] */
+    /* u is in (0, 1] */
+    const double u = ((double)(((uint64_t)bits.y << 32 | bits.x) >> 11) + 1) * 0x1p-53;
     const double angle =
         (double)(((uint64_t)bits.w << 32 | bits.z) >> 11) * 0x1p-53 * 6.283185307179586;
     const double radius = sqrt(-2 * log(u));
@@ -73,11 +75,11 @@ static __device__ __forceinline__ float2 random_normals(uint64_t key, uint32_t c
 struct cuda_drop {
     const struct hd_step_state *block;
     uint64_t key;
-    uint32_t threshold; /* a word below it means: drop */
+    uint32_t threshold; /* a random word below it drops the value */
     float scale;        /* 1 / (1 - p), for kept values */
 };
 
-/* HD_INVALID for a p outside [0, 1). */
+/* Computes the dropout parameters. HD_INVALID: p is outside [0, 1). */
 static inline enum hd_status drop_of(const char *kernel, uint64_t key,
                                      const struct hd_step_state *block, float p,
                                      struct cuda_drop *ret_drop)
@@ -92,20 +94,20 @@ static inline enum hd_status drop_of(const char *kernel, uint64_t key,
     return HD_OK;
 }
 
-/* The key of the current step; call it once per thread. */
+/* Returns the key of the current step; call it once per thread. */
 static __device__ __forceinline__ uint64_t drop_step_key(const struct cuda_drop &drop)
 {
     return random_key(drop.key, (uint64_t)drop.block->step);
 }
 
-/* The words of numbers 4 * call .. 4 * call + 3 (see ops.h). */
+/* Returns the random words of numbers 4 * call .. 4 * call + 3 (see ops.h). */
 static __device__ __forceinline__ uint4 drop_words(uint64_t step_key, uint32_t call, uint32_t index,
                                                    uint32_t head, uint32_t sample)
 {
     return philox(step_key, call, index, head, sample);
 }
 
-/* 0 for a dropped value, else the scale. */
+/* Returns 0 for a dropped value, else the scale. */
 static __device__ __forceinline__ float drop_factor(const struct cuda_drop &drop, uint32_t word)
 {
     return word < drop.threshold ? 0.0f : drop.scale;

@@ -14,10 +14,10 @@ struct rope {
     const int32_t *position;
     const float *table;
     int64_t R, H, D, ldx;
-    float sign; /* of the angle */
+    float sign; /* sign of the angle: 1 forward, -1 backward */
 };
 
-/* A thread rotates V pairs in up to ROPE_HEADS heads of a row. */
+/* Rotates V pairs in up to ROPE_HEADS heads of a row, per thread. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(ROPE_THREADS, ROPE_RESIDENT) turn(struct rope<T> a)
 {

@@ -9,7 +9,7 @@
  * Bytes: the rows once; the partial sums, at most 256 rows of fp32, are written and read once: 3%
  * of the rows' bytes at R = 32k in bf16. Terms is a struct, passed by value, with
  *     OUTPUTS                       1 or 2 sums
- *     template <int V> struct in, load(in<V> &, r, c)    what is read for V columns of row r
+ *     template <int V> struct in, load(in<V> &, r, c)    values read for V columns of row r
  *     add(float (&sums)[OUTPUTS][V], in<V>)
  *
  * Used by: bias, head_norm, norm.   Uses: device, pack, costs.
@@ -24,16 +24,16 @@ extern "C" {
 }
 
 struct cuda_row_sums {
-    float *out[2];  /* [N] each; the second may be NULL */
-    float *partial; /* [chunks, OUTPUTS, N] */
+    float *out[2];  /* sums, [N] each; the second may be NULL */
+    float *partial; /* sums of chunks, [chunks, OUTPUTS, N] */
     int64_t R, N;
     bool accumulate;
 };
 
 enum { SUMS_THREADS = 256, SUMS_WARPS = 16 };
 
-/* The position of word i in shared memory, padded against bank conflicts: without padding, lanes
- * that store V columns each would use only 32 / V of the 32 banks. */
+/* Returns the position of word i in shared memory, padded against bank conflicts: without padding,
+ * lanes that store V columns each would use only 32 / V of the 32 banks. */
 static __device__ __host__ __forceinline__ constexpr int sums_place(int i)
 {
     return i + i / 32;
@@ -44,9 +44,11 @@ static __global__ void __launch_bounds__(SUMS_THREADS, 2)
     sum_rows(Terms terms, float *partial, int64_t R, int64_t N, int64_t chunk_rows, int lanes)
 {
     constexpr int OUTPUTS = Terms::OUTPUTS;
-    constexpr int UNROLL = sizeof(typename Terms::template in<V>) > 16 ? 4 : 8; /* 128 bytes */
+    /* 128 bytes in flight per thread */
+    constexpr int UNROLL = sizeof(typename Terms::template in<V>) > 16 ? 4 : 8;
     HD_SHARED(float, shared,
-              sums_place(SUMS_THREADS * V * OUTPUTS)); /* [groups, OUTPUTS, lanes * V] */
+              /* sums of groups: [groups, OUTPUTS, lanes * V] */
+              sums_place(SUMS_THREADS * V * OUTPUTS));
     const int groups = SUMS_THREADS / lanes, columns = lanes * V;
     const int lane = (int)threadIdx.x % lanes, group = (int)threadIdx.x / lanes;
     const int64_t left = (int64_t)blockIdx.x * columns, c = left + lane * V;
@@ -84,7 +86,8 @@ static __global__ void __launch_bounds__(SUMS_THREADS, 2)
     }
 }
 
-/* A block adds 32 columns; its warps process the chunks in turn. blockIdx.y is the output. */
+/* Adds the chunks of 32 columns per block; its warps process the chunks in turn. blockIdx.y is the
+ * output. */
 static __global__ void __launch_bounds__(SUMS_WARPS * 32)
     add_chunks(struct cuda_row_sums s, int chunks)
 {
@@ -108,7 +111,7 @@ static __global__ void __launch_bounds__(SUMS_WARPS * 32)
     out[c] = s.accumulate ? out[c] + sum : sum;
 }
 
-/* Adds the chunks of each of `outputs` sums in order. */
+/* Launches add_chunks for each of `outputs` sums. */
 static inline enum hd_status add_chunks_launch(struct hd_cuda_stream *s,
                                                const struct cuda_row_sums &sums, int chunks,
                                                int outputs)
@@ -117,7 +120,7 @@ static inline enum hd_status add_chunks_launch(struct hd_cuda_stream *s,
                      dim3(SUMS_WARPS * 32), 0, sums, chunks);
 }
 
-/* V divides N and all distances between rows. */
+/* Launches the sums; V divides N and all distances between rows. */
 template <int V, typename Terms>
 static enum hd_status row_sums_launch(struct hd_cuda_stream *s, const Terms &terms,
                                       const struct cuda_row_sums &sums)

@@ -1,11 +1,12 @@
 /* score: the reward of an answer, read at its last row, and its gradients.
  *
- * Few rows of many have a value. Forward: a block for each row, which leaves at once where there is
+ * Only few rows have a value. Forward: one block per row, which returns at once if the row has
  * none; its threads add their channels, then as in block.cuh. Backward: a block writes rows of dx,
  * zeros for most; a thread adds its channels of dweight over the rows in ascending order, so the
  * same shape gives the same bits.
  *
- * Not measured on a GPU yet. */
+ * Not yet measured on a GPU.
+ */
 #include "kernels/cuda/block.cuh"
 
 enum { SCORE_THREADS = 256, COLUMN_THREADS = 64 };
@@ -18,7 +19,8 @@ static __global__ void __launch_bounds__(SCORE_THREADS) score_rows(struct hd_sco
     const T *const x = (const T *)a.x, *const weight = (const T *)a.weight;
     float sum = 0;
 
-    if (r < 0 || r >= a.R || a.answer[i] < 0) { /* all threads of the block */
+    /* uniform branch: all threads of the block return */
+    if (r < 0 || r >= a.R || a.answer[i] < 0) {
         if (threadIdx.x == 0)
             a.value[i] = 0;
         return;
@@ -40,7 +42,7 @@ extern "C" enum hd_status hd_cuda_score_forward(struct hd_cuda_stream *s,
         return HD_LAUNCH(s, score_rows<T>, dim3((unsigned)a->N), dim3(SCORE_THREADS), 0, *a));
 }
 
-/* d loss / d value of row r, times the scale of losses. */
+/* Returns d loss / d value of row r, times the scale of losses. */
 static __device__ __forceinline__ float slope_of(const struct hd_score_backward_args &a, int64_t r)
 {
     return -a.pull[a.first + r] * a.block->loss_scale;

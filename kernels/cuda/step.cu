@@ -44,7 +44,7 @@ static __device__ __forceinline__ float4 load_four(const float *grad, int64_t i,
                        i + 2 < end ? grad[i + 2] : 0, i + 3 < end ? grad[i + 3] : 0);
 }
 
-/* WIDE: grad is aligned to 16 bytes. */
+/* Adds the squares of one chunk. WIDE: grad is aligned to 16 bytes. */
 template <bool WIDE>
 static __global__ void __launch_bounds__(SQUARE_THREADS)
     square_chunk(double *sums, struct hd_step_state *block, const float *grad, int64_t N)
@@ -73,7 +73,8 @@ static __global__ void __launch_bounds__(SQUARE_THREADS)
     if (threadIdx.x > 0)
         return;
     sums[blockIdx.x] = sum;
-    if (!isfinite(sum)) /* a gradient is not: squares of floats do not overflow a double */
+    /* a gradient value is not finite: squares of floats do not overflow a double */
+    if (!isfinite(sum))
         (void)atomicExch(reinterpret_cast<unsigned long long *>(&block->overflow), 1ull);
 }
 
@@ -125,7 +126,8 @@ extern "C" enum hd_status hd_cuda_step_record(struct hd_cuda_stream *s,
                      a->chunks, a->counts_loss);
 }
 
-/* One thread, in rank order, with the same operations as the CPU: every rank gets the same bits. */
+/* Finishes the step from the records, in one thread and in rank order, with the operations of the
+ * CPU, so that every rank gets the same bits. */
 static __global__ void step_finish(struct hd_step_state *block, const double *records,
                                    int64_t ranks)
 {

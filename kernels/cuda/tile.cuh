@@ -16,15 +16,15 @@
 #include "kernels/cuda/gelu.cuh"
 #include "kernels/cuda/ptx.cuh"
 
-/* A factor: element (i, k), i < outer (a row of a, a column of b), k < depth, is data[i * ld + k]
- * if the depth is `inner`, else data[k * ld + i]. */
+/* A factor of a product: element (i, k), i < outer (a row of a, a column of b), k < depth, is
+ * data[i * ld + k] if the depth is `inner`, else data[k * ld + i]. */
 template <typename T>
 struct factor {
     const T *data;
     int64_t ld, outer, depth;
 };
 
-/* The result c: [rows, columns] of type dtype. */
+/* The result c of a product: [rows, columns] of type dtype. */
 struct target {
     void *data;
     int64_t ld, rows, columns;
@@ -32,15 +32,15 @@ struct target {
     bool accumulate;
 };
 
-/* A result with what gemm does more. Grouped products are without it: their tiles have no register
- * to spare for what they do not do. */
+/* A result with bias, residual and epilogue. Grouped products do without these, because their tiles
+ * have no registers left. */
 struct gemm_target : target {
-    const void *bias; /* [columns] of bias_dtype, or NULL */
+    const void *bias; /* [columns] of bias_dtype; NULL: none */
     enum hd_dtype bias_dtype;
     enum hd_gemm_epilogue epilogue;
-    void *pre;            /* size and type of data, or NULL */
-    const void *gelu_inp; /* size and type of data, or NULL */
-    const void *add;      /* size and type of data, or NULL */
+    void *pre;            /* size and type of data; NULL: none */
+    const void *gelu_inp; /* size and type of data; NULL: none */
+    const void *add;      /* residual, size and type of data; NULL: none */
 };
 
 static __device__ __forceinline__ float load_any(const void *data, int64_t i, enum hd_dtype dtype)
@@ -61,7 +61,7 @@ static __device__ __forceinline__ void store_any(void *data, int64_t i, enum hd_
         static_cast<f16 *>(data)[i] = from_float<f16>(x);
 }
 
-/* True if sums are stored as they are. */
+/* Returns whether sums are stored unchanged: no accumulation, epilogue, bias or residual. */
 static __device__ __forceinline__ bool is_plain(const struct target &c)
 {
     return !c.accumulate;
@@ -72,7 +72,7 @@ static __device__ __forceinline__ bool is_plain(const struct gemm_target &c)
     return !(c.accumulate || c.bias || c.add || c.epilogue);
 }
 
-/* c[row, column] (+)= sum */
+/* Stores c[row, column] (+)= sum */
 static __device__ __forceinline__ void store_one(const struct target &c, int64_t row,
                                                  int64_t column, float sum)
 {
@@ -83,7 +83,7 @@ static __device__ __forceinline__ void store_one(const struct target &c, int64_t
     store_any(c.data, i, c.dtype, sum);
 }
 
-/* c[row, column] (+)= sum (+ bias[column]) (+ add[row, column]), with the epilogue */
+/* Stores c[row, column] (+)= sum (+ bias[column]) (+ add[row, column]), with the epilogue */
 static __device__ __forceinline__ void store_one(const struct gemm_target &c, int64_t row,
                                                  int64_t column, float sum)
 {
@@ -102,8 +102,8 @@ static __device__ __forceinline__ void store_one(const struct gemm_target &c, in
     store_any(c.data, i, c.dtype, sum);
 }
 
-/* Two neighbouring columns, in one access if `paired` (every row is aligned to two elements; column
- * is even). */
+/* Stores two neighbouring columns, in one access if `paired` (every row is aligned to two elements;
+ * column is even). */
 template <typename C>
 static __device__ __forceinline__ void store_two(const C &c, bool paired, int64_t row,
                                                  int64_t column, float low, float high)
@@ -151,7 +151,8 @@ static __device__ __forceinline__ void store_sums(const float *sums, const C &c,
 
 enum { TILE_DEPTH = 32, TILE_STAGES = 3 };
 
-/* Position of a chunk of 8 elements: OUTER lines of 4 if INNER, else 32 lines of OUTER / 8. */
+/* Returns the position of a chunk of 8 elements: OUTER lines of 4 chunks if INNER, else 32 lines of
+ * OUTER / 8. */
 template <int OUTER, bool INNER>
 static __device__ __forceinline__ int chunk_at(int line, int chunk)
 {
@@ -188,7 +189,7 @@ static __device__ __forceinline__ void fetch(T *to, const factor<T> &f, int64_t 
     }
 }
 
-/* Fragment a of mma: 16 rows from `first`, 16 of the depth from k. */
+/* Loads fragment a of mma: 16 rows from `first`, 16 of the depth from k. */
 template <typename T, int OUTER, bool INNER>
 static __device__ __forceinline__ void load_a(uint32_t r[4], const T *tile, int first, int k)
 {
@@ -202,9 +203,8 @@ static __device__ __forceinline__ void load_a(uint32_t r[4], const T *tile, int 
             r, tile + chunk_at<OUTER, INNER>(k + matrix / 2 * 8 + in, first / 8 + matrix % 2));
 }
 
-/* Two fragments b of mma: r[0..1] 8 columns from `first`, r[2..3] the next 8; 16 of the depth from
- * k.
- */
+/* Loads two fragments b of mma: r[0..1] 8 columns from `first`, r[2..3] the next 8; 16 of the depth
+ * from k. */
 template <typename T, int OUTER, bool INNER>
 static __device__ __forceinline__ void load_b(uint32_t r[4], const T *tile, int first, int k)
 {
@@ -218,7 +218,8 @@ static __device__ __forceinline__ void load_b(uint32_t r[4], const T *tile, int 
             r, tile + chunk_at<OUTER, INNER>(k + matrix % 2 * 8 + in, first / 8 + matrix / 2));
 }
 
-/* A tile of SIZE rows and columns by WARPS warps in two rows; a warp has [SIZE / 2, COLUMNS]. */
+/* Dimensions of a tile of SIZE rows and columns, computed by WARPS warps in two rows; a warp has
+ * [SIZE / 2, COLUMNS]. */
 template <int SIZE>
 struct mma_shape {
     static constexpr int WARPS = SIZE / 16, THREADS = 32 * WARPS;
@@ -307,16 +308,16 @@ static __device__ void mma_tile(T *shared, const factor<T> &a, const factor<T> &
         store_sums<shape::ROWS, SIZE, shape::LINE, shape::THREADS>(
             sums, c, row + half * shape::ROWS, column);
     }
-    __syncthreads(); /* `shared` may be reused */
+    __syncthreads(); /* `shared` may now be reused */
 }
 
-/* True if tensor cores support such a factor: elements of two bytes, rows aligned to 16. */
+/* Returns whether tensor cores support the factor: elements of two bytes, rows aligned to 16. */
 static inline bool is_mma_factor(const void *data, int64_t ld, enum hd_dtype dtype)
 {
     return dtype != HD_F32 && reinterpret_cast<uintptr_t>(data) % 16 == 0 && ld % 8 == 0;
 }
 
-/* ---- By multiply-add ---- */
+/* ---- Multiply-adds, without tensor cores ---- */
 
 enum {
     PLAIN_SIZE = 64,
@@ -343,8 +344,8 @@ static __device__ __forceinline__ void fetch_plain(float *to, const factor<T> &f
     }
 }
 
-/* As mma_tile, for PLAIN_THREADS threads; `shared` has PLAIN_FLOATS floats. A thread computes 4 x 4
- * elements, 16 rows and columns apart. */
+/* Computes and stores a tile like mma_tile, with PLAIN_THREADS threads; `shared` has PLAIN_FLOATS
+ * floats. A thread computes 4 x 4 elements, 16 rows and columns apart. */
 template <typename T, typename C>
 static __device__ void plain_tile(float *shared, const factor<T> &a, bool a_inner,
                                   const factor<T> &b, bool b_inner, const C &c, int64_t row,
@@ -382,7 +383,7 @@ static __device__ void plain_tile(float *shared, const factor<T> &a, bool a_inne
             shared[(i + 16 * m) * PLAIN_LINE + j + 16 * n] = sum[m][n];
     __syncthreads();
     store_sums<PLAIN_SIZE, PLAIN_SIZE, PLAIN_LINE, PLAIN_THREADS>(shared, c, row, column);
-    __syncthreads(); /* `shared` may be reused */
+    __syncthreads(); /* `shared` may now be reused */
 }
 
 #endif

@@ -21,14 +21,15 @@
 
 #include "kernels/cuda/device.cuh"
 
-/* Elements in 16 bytes. */
+/* Returns the number of elements in 16 bytes. */
 template <typename T>
 __host__ __device__ constexpr int vec_width()
 {
     return 16 / static_cast<int>(sizeof(T));
 }
 
-/* True if all rows of `ld` elements from `base` are aligned to 16 bytes, or base is NULL. */
+/* Returns whether all rows of `ld` elements from `base` are aligned to 16 bytes; true if base is
+ * NULL. */
 template <typename T>
 __host__ __device__ __forceinline__ bool is_vec(const T *base, int64_t ld)
 {
@@ -43,7 +44,7 @@ __host__ __device__ __forceinline__ bool is_vec(const T *base, int64_t ld)
 #define HD_VEC_CHECK(address) (void)0
 #endif
 
-/* out[i] = from[i]; `from` is aligned to 16 bytes. */
+/* Loads out[i] = from[i]; `from` is aligned to 16 bytes. */
 template <int N>
 __device__ __forceinline__ void load_vec(float (&out)[N], const float *from HD_VEC_HERE)
 {
@@ -76,7 +77,7 @@ __device__ __forceinline__ void load_vec(float (&out)[N], const T *from HD_VEC_H
     }
 }
 
-/* to[i] = from[i], rounded to nearest; `to` is aligned to 16 bytes. */
+/* Stores to[i] = from[i], rounded to nearest; `to` is aligned to 16 bytes. */
 template <int N>
 __device__ __forceinline__ void store_vec(float *to, const float (&from)[N] HD_VEC_HERE)
 {
