@@ -284,7 +284,8 @@ static int make_bundle(struct cli *cli, const char *path)
     if (!st)
         st = hd_file_write_atomic(path, b.tar.data, b.tar.len_bytes, 0600);
     if (!st && b.failures.len_bytes)
-        cli_note("heddle: some of it could not be had; failures.txt in the bundle says what");
+        cli_note(
+            "heddle: some parts could not be collected; failures.txt in the bundle lists them");
     hd_text_free(&b.tar);
     hd_text_free(&b.failures);
     return st ? cli_fail(st) : CLI_CONTINUE;

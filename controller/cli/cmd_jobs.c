@@ -156,7 +156,7 @@ static int list_jobs(struct cli *cli, Heddle__V1__ListJobsRequest *request, int6
             break;
     }
     if (code == CLI_CONTINUE && next && cli->format <= CLI_WIDE)
-        cli_note("heddle: there are more jobs; -n N shows so many");
+        cli_note("heddle: there are more jobs; -n N shows N of them");
     free(next);
     return code;
 }

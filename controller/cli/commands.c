@@ -101,7 +101,7 @@ static const char jobs_help[] =
     "\n"
     "  --state STATE      queued, running, stopping, succeeded, failed or cancelled\n"
     "  --owner NAME       only jobs of this owner, as in the column OWNER\n"
-    "  -n, --limit COUNT  at most so many jobs; else 100\n"
+    "  -n, --limit COUNT  at most COUNT jobs; else 100\n"
     "  -o wide            more columns, nothing cut\n"
     "\n"
     "Example:\n"
@@ -291,7 +291,7 @@ static const char generate_help[] =
     "\n"
     "  --chat             answers by the model's chat template, or FILE; --system T\n"
     "                     is told first; --date D: else the job's, else today\n"
-    "  --max-tokens N     at most so many tokens; else 256\n"
+    "  --max-tokens N     at most N tokens; else 256\n"
     "  --temperature T    below 1: likely tokens are chosen more often; else 0.8\n"
     "  --top-k K, --top-p P  among the K most likely, or those that add up to P\n"
     "  --greedy           always the most likely token\n"
@@ -315,7 +315,7 @@ static const char serve_help[] =
     "  --listen ADDR      HOST:PORT or unix:PATH; else 127.0.0.1:8000\n"
     "  --cert FILE, --key FILE, --tokens FILE  TLS, and lines NAME TOKEN: who may\n"
     "                     ask; needed beyond this machine. SIGHUP reads them again\n"
-    "  --http-host NAMES  further names by which it is asked, with commas\n"
+    "  --http-host NAMES  further host names that it answers to, with commas\n"
     "  --name NAME        of the model in requests; else its job's, or its folder's\n"
     "  --sequences N      at a time; else 8. Others wait\n"
     "  --context N        tokens of a sequence; else the model's, of a model folder\n"
@@ -458,7 +458,7 @@ static const char drain_help[] =
     "--deadline they write a checkpoint and leave as soon as they fit on other\n"
     "nodes, and then at the latest; their jobs go on from it where they fit.\n"
     "\n"
-    "  --reason TEXT      what heddle nodes says of it\n"
+    "  --reason TEXT      reason that heddle nodes shows\n"
     "  --deadline TIME    from now, such as 30m or 2h\n"
     "\n"
     "Example:\n"
@@ -537,7 +537,7 @@ static const char du_help[] =
 static const char debug_help[] =
     "Usage: heddle debug bundle [JOB]... [--out FILE] [-o FORMAT]\n"
     "\n"
-    "Makes a tar file for somebody who is asked for help: versions, configuration,\n"
+    "Collects a tar file for a support request: versions, configuration,\n"
     "nodes, links, queues, jobs and events, and of each JOB its attempts, events,\n"
     "checkpoints and the last lines of its logs. What looks like a token, a key or a\n"
     "password is removed. Names of people, machines and files stay in it.\n"
@@ -660,7 +660,7 @@ const struct cli_command cli_commands[] = {
     {"du", "say what checkpoints take on disk", du_help, cli_du, false},
     {"version", "print the version, or check those of the cluster", version_help, cli_version,
      false},
-    {"debug", "gather what somebody needs to help", debug_help, cli_debug, false},
+    {"debug", "collect a tar file for a support request", debug_help, cli_debug, false},
     {"config", "show which controller is used, and why", config_help, cli_config, false},
     {"completion", "print what a shell completes words by", completion_help, cli_completion, true},
 };

@@ -459,7 +459,7 @@ static void print_fit(const struct plan_asked *a, struct hd_text *out)
     hd_text_add(out, " = %s of %s%s\n", all, device, whose_memory(a->kind));
     hd_text_add(out, a->traits.process_measured
                          ? "the process's part was measured here; of communicators it is assumed\n"
-                         : "what stands beside the plan is assumed, not measured\n");
+                         : "what is added to the plan is assumed, not measured\n");
     hd_text_format_bytes(r->memory.host_bytes, all);
     hd_text_add(out, "of the host's memory: %s for each rank (%s)\n", all,
                 strcmp(a->job.offload, "optimizer") == 0

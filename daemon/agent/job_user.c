@@ -92,7 +92,8 @@ bool job_user_may_end(struct agent_attempt *l, int64_t now_ms)
         l->end_seen_ms = now_ms;
     if (now_ms - l->end_seen_ms > ENDED_MS) {
         hd_log(HD_LOG_WARN,
-               "job %" PRId64 " attempt %" PRId64 ": processes are left of it; they are killed",
+               "job %" PRId64 " attempt %" PRId64
+               ": it has ended, but processes of it still run; they are killed",
                l->job, l->attempt);
         job_user_signal(l, 0, SIGKILL);
         l->end_seen_ms = now_ms;

@@ -335,7 +335,7 @@ enum hd_status web_open(struct agent *agent)
                    : HD_OK;
     web = calloc(1, sizeof *web);
     if (!web)
-        return hd_err(HD_NO_MEMORY, "no memory for an HTTP door");
+        return hd_err(HD_NO_MEMORY, "no memory for an HTTP endpoint");
     web->delays.bounds = &hd_prom_latencies;
     if (o->http_token_file)
         st = hd_user_check_owner(o->http_token_file, agent->options.state_dir);

@@ -215,7 +215,7 @@ static void a_warning_of_the_controller_is_shown_beside_the_answer(void **state)
     assert_string_equal(run.err, "");
     assert_string_equal(heddle("jobs", 0).err, "");
     assert_string_equal(heddle("jobs -n 1", 0).err, /* of the two that the fake has */
-                        "heddle: there are more jobs; -n N shows so many\n");
+                        "heddle: there are more jobs; -n N shows N of them\n");
     fake.warns = true;
     run = heddle(words, 0);
     assert_string_equal(run.out, "7\n");
