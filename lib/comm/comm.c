@@ -1,4 +1,5 @@
-/* The functions of comm.h except the operations (launch.c) and the names (names.c): groups, completion, counters. */
+/* comm: opening and closing an endpoint, groups, completion and counters of comm.h. The operations
+ * are in launch.c, the names in names.c. */
 #include "comm/comm.h"
 
 #include <assert.h>
@@ -102,10 +103,10 @@ enum hd_status hd_comm_alloc_registered(struct hd_comm *comm, size_t size_bytes,
     enum hd_status st;
 
     if (comm->registered)
-        return hd_err(HD_CONFLICT, "comm: rank %d already has visible memory (%zu bytes)",
+        return hd_err(HD_CONFLICT, "comm: rank %d already has registered memory (%zu bytes)",
                       comm->rank, comm->registered_bytes);
     if (size_bytes == 0 || size_bytes > (size_t)1 << 46)
-        return hd_err(HD_INVALID, "comm: visible memory of %zu bytes; use 1 byte to 64 TiB",
+        return hd_err(HD_INVALID, "comm: registered memory of %zu bytes; use 1 byte to 64 TiB",
                       size_bytes);
     st = comm->engine->registered(comm, size_bytes, &base);
     if (st)
@@ -118,7 +119,8 @@ enum hd_status hd_comm_alloc_registered(struct hd_comm *comm, size_t size_bytes,
 
 /* ---- groups and streams ---- */
 
-/* The same name and members give the same id in every process. */
+/* Computes a group's id from its name and members: two processes that give equal arguments get
+ * equal ids. */
 static enum hd_status make_id(const char *name, const int32_t *members, int count, uint64_t *ret_id)
 {
     struct hd_text text = {0};
@@ -130,12 +132,13 @@ static enum hd_status make_id(const char *name, const int32_t *members, int coun
     if (text.failed)
         st = hd_err(HD_NO_MEMORY, "comm: no memory for the name of group %s", name);
     else
-        *ret_id = hd_random_hash(text.data) | 1; /* 0 means none */
+        *ret_id = hd_random_hash(text.data) | 1; /* group ids are never 0, which means "no group" */
     hd_text_free(&text);
     return st;
 }
 
-/* Finds this rank's index among the members. */
+/* Checks that the members are ascending ranks of the world and include this rank; sets *ret_index
+ * to this rank's index among them. */
 static enum hd_status check_members(const struct hd_comm *comm, const char *name,
                                     const int32_t *members, int count, int *ret_index)
 {
@@ -161,7 +164,7 @@ static enum hd_status check_members(const struct hd_comm *comm, const char *name
     return HD_OK;
 }
 
-/* One allocation: the group, then its arrays. */
+/* Allocates a group and its arrays as one block; the caller frees it with free. */
 static struct hd_comm_group *new_group(int size)
 {
     const size_t n = (size_t)size;
@@ -307,7 +310,7 @@ enum hd_status hd_comm_follow(struct hd_comm_stream *stream, struct hd_stream *c
 
     if (!st && stream->comm->device_streams)
         st = hd_comm_streams_follow(stream, compute);
-    return st; /* on host engines, the launches on `compute` have run */
+    return st; /* host engines: launches on `compute` have already run */
 }
 
 enum hd_status hd_comm_wait_on(struct hd_comm_stream *stream, uint64_t ticket,
@@ -364,7 +367,8 @@ void hd_comm_slice(int64_t count, enum hd_dtype dtype, int parts, int index, int
 {
     const int64_t per_line = HD_COMM_ALIGN / (int64_t)hd_dtype_size(dtype);
     const int64_t lines = (count + per_line - 1) / per_line;
-    const int64_t even = lines / parts, rest = lines % parts; /* the first `rest` get one more */
+    /* the first `rest` members get one line more */
+    const int64_t even = lines / parts, rest = lines % parts;
     const int64_t begin = (index * even + (index < rest ? index : rest)) * per_line;
     const int64_t end = begin + (even + (index < rest)) * per_line;
 

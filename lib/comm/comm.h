@@ -5,7 +5,7 @@
  * operation on a stream only enqueues it. Operations of one stream run in launch order; streams run
  * concurrently. Host operations progress only inside launches, hd_comm_poll and hd_comm_wait; a
  * wait progresses all streams of its rank. The engine gloo has a thread that moves bytes between
- * sockets and memory; the engine nccl has two that watch for failures (nccl.h).
+ * sockets and memory; the engine nccl has two threads that watch for failures (nccl.h).
  *
  *     hd_comm_all_reduce(dp, reduce, &args);      // enqueues
  *     uint64_t done = hd_comm_record(reduce);     // everything launched on `reduce` so far
@@ -16,8 +16,8 @@
  *  1. All ranks of a group launch the same operations on it in the same order. If kinds or sizes
  *     differ, every rank fails with HD_INVALID and a message that names both (nccl: see nccl.h).
  *  2. Buffers lie in the rank's registered region (hd_comm_alloc_registered). The caller must not
- *     touch
- *     them from launch to completion. Completion means that no peer reads or writes them any more.
+ *     touch them from launch to completion. Completion means that no peer reads or writes them any
+ *     more.
  *  3. Reductions are ordered: members are added in group order, in fp32 for f32, bf16 and f16, in
  *     f64 for f64, modulo 2^n for integers, and rounded once. Results are bitwise identical on
  *     every rank, for any timing and chunking. A maximum is NaN when any input element is NaN.
@@ -27,8 +27,7 @@
  *
  * Used by: program (the runner), train, checkpoint, worker.   Uses: mesh, base.
  * Threads: an endpoint, its groups and its streams belong to one thread; a process may have several
- * endpoints. Only hd_comm_abort may be called from any thread.
- */
+ * endpoints. Only hd_comm_abort may be called from any thread. */
 #ifndef HD_COMM_COMM_H
 #define HD_COMM_COMM_H
 
@@ -45,8 +44,9 @@ struct hd_comm_group;
 struct hd_comm_stream;
 struct hd_stream; /* kernels/kernels.h: a compute stream of a backend */
 
-/* The engines: code, stable name (API: in messages), and the maximum world size. Endpoints are
- * sized by their world; the limits of gloo and nccl are what the rendezvous carries.
+/* The engines: code, stable name (part of the API: it appears in messages), and the maximum world
+ * size. An endpoint allocates per rank of its world; the limits of gloo and nccl are the number of
+ * ranks whose endpoint infos the rendezvous can carry.
  *
  *   self   a world of one
  *   shm    ranks of one node; each holds a descriptor of every other rank's memory
@@ -67,25 +67,28 @@ enum hd_comm_engine_kind {
         HD_COMM_ENGINE_COUNT
 };
 
-enum { /* HD_COMM_SHM_RANKS_MAX ... */
+enum { /* the maximum world size of each engine: HD_COMM_SHM_RANKS_MAX ... */
 #define X(code, name, ranks_max) HD_COMM_##code##_RANKS_MAX = ranks_max,
        HD_COMM_ENGINE_LIST(X)
 #undef X
            HD_COMM_RANKS_MAX = HD_COMM_GLOO_RANKS_MAX /* the largest world of any engine */
 };
 
-/* HD_OK if 0 <= rank < world <= the engine's limit; else HD_INVALID, naming engine and limit. */
+/* Checks that 0 <= rank < world <= the engine's limit. Returns HD_INVALID otherwise; the message
+ * names the engine and its limit. */
 enum hd_status hd_comm_check_world(enum hd_comm_engine_kind engine, int rank, int world);
 
 enum {
-    HD_COMM_GROUPS_MAX = 64,       /* groups of one endpoint */
-    HD_COMM_ROW_MEMBERS_MAX = 256, /* members of a group with all_to_all_v */
-    HD_COMM_GROUP_NAME_MAX = 16,   /* bytes of a group's name, with its NUL */
+    HD_COMM_GROUPS_MAX = 64,       /* groups per endpoint */
+    HD_COMM_ROW_MEMBERS_MAX = 256, /* members of a group that uses all_to_all_v */
+    HD_COMM_GROUP_NAME_MAX = 16,   /* bytes of a group's name, including its NUL */
     HD_COMM_QUEUE_MAX = 1024,      /* operations in flight on one stream; further launches wait */
-    HD_COMM_ALIGN = 64 /* bytes; reductions are split at multiples of it: align buffers to it */
+    HD_COMM_ALIGN = 64 /* bytes; buffers should be aligned to it: reductions are split at multiples
+                          of it */
 };
 
-/* code, stable name (API: in messages, listings and counters) */
+/* The kinds of operations: code, stable name (part of the API: it appears in messages, listings and
+ * counters). */
 #define HD_COMM_KIND_LIST(X)            \
     X(ALL_REDUCE, "all_reduce")         \
     X(ALL_GATHER, "all_gather")         \
@@ -105,16 +108,16 @@ enum hd_comm_kind {
         HD_COMM_KIND_COUNT
 };
 
-/* Streams of collectives; lib/program names the streams of its nodes by this list, too. PREFETCH:
- * gathers of weights before their unit needs them (ZeRO 3). */
+/* Streams of collectives. lib/program uses these names for the streams of its nodes, too. PREFETCH
+ * carries gathers of weights ahead of the unit that needs them (ZeRO 3). */
 #define HD_COMM_COLLECTIVE_STREAM_LIST(X) \
     X(GATHER, "gather")                   \
     X(REDUCE, "reduce")                   \
     X(PIPELINE, "pipeline")               \
     X(PREFETCH, "prefetch")
 
-/* Streams of transfers between pipeline stages, which take only sends and receives: one for each
- * channel to or from a neighbour, so that no transfer waits for one of another channel. */
+/* Streams of transfers between pipeline stages, which take only sends and receives. Each channel to
+ * or from a neighbour has its own, so that no transfer waits for one of another channel. */
 #define HD_COMM_TRANSFER_STREAM_LIST(X)                \
     X(SEND_NEXT, "send to next")                       \
     X(SEND_PREVIOUS, "send to previous")               \
@@ -132,7 +135,8 @@ enum hd_comm_stream_name {
     HD_COMM_STREAM_LIST(X)
 #undef X
         HD_COMM_STREAM_COUNT,
-    HD_COMM_COLLECTIVE_STREAMS = HD_COMM_STREAM_SEND_NEXT /* the first ones */
+    /* number of collective streams, the first ones of the list */
+    HD_COMM_COLLECTIVE_STREAMS = HD_COMM_STREAM_SEND_NEXT
 };
 
 enum hd_comm_reduce { HD_COMM_SUM, HD_COMM_MAX };
@@ -142,11 +146,11 @@ const char *hd_comm_stream_text(enum hd_comm_stream_name name);
 
 /* ---- endpoints ---- */
 
-/* A world of one: registered memory is private, collectives copy. */
+/* Opens the endpoint of a world of one: registered memory is private, collectives copy. */
 enum hd_status hd_comm_open_self(struct hd_comm **ret_comm);
 
 /* Attaches rank `rank` of `world` to the shared memory that a supervisor created (shm_control.h).
- * The caller keeps the descriptors and may close them afterwards. Does not wait for other ranks. A
+ * The caller owns the descriptors and may close them afterwards. Does not wait for other ranks. A
  * rank may be a thread or a process. deadline_ms: see hd_comm_set_deadline. */
 enum hd_status hd_comm_open_shm(int control_fd, const int *rank_fds, int rank, int world,
                                 int64_t deadline_ms, struct hd_comm **ret_comm);
@@ -160,53 +164,55 @@ int hd_comm_rank(const struct hd_comm *comm);
 int hd_comm_world(const struct hd_comm *comm);
 const char *hd_comm_engine_name(const struct hd_comm *comm); /* "shm" */
 
-/* A wait fails with HD_TIMEOUT when no operation of this rank progressed for deadline_ms. > 0. */
+/* Sets the time without progress of any operation of this rank after which a wait fails with
+ * HD_TIMEOUT, > 0. */
 void hd_comm_set_deadline(struct hd_comm *comm, int64_t deadline_ms);
 
-/* Allocates this rank's registered region, size_bytes. On host engines: zeroed, page-aligned, and
- * page-faulted in by this thread; on device engines: device memory. Once per endpoint (then
- * HD_CONFLICT); freed by hd_comm_free. HD_NO_MEMORY when there is not enough memory. */
+/* Allocates this rank's registered region of size_bytes. Host engines: zeroed, page-aligned, and
+ * page-faulted in by this thread; device engines: device memory. May be called once per endpoint
+ * (HD_CONFLICT after that); hd_comm_free frees the region. HD_NO_MEMORY: not enough memory. */
 enum hd_status hd_comm_alloc_registered(struct hd_comm *comm, size_t size_bytes, void **ret_base);
 
 /* ---- groups and streams ---- */
 
-/* On shm a group's first collective (for example a barrier) maps the registered memory that its
- * members have allocated by then; later operations on the group make only the futex calls of
- * waiting. */
+/* On shm the first collective of a group (for example a barrier) maps the registered memory that
+ * its members have allocated by then; later operations on the group make no system calls except the
+ * futex calls of waiting. */
 
-/* The group `name` of the given ranks, ascending, this rank among them. No communication: every
- * member computes the same id from (name, members). The same name and members give the same group
- * again. The endpoint owns it. */
+/* Opens the group `name` of the given ranks, which are ascending and include this rank. Needs no
+ * communication: every member computes an equal id from (name, members). A second call with equal
+ * name and members returns the existing group. The endpoint owns the group. */
 enum hd_status hd_comm_open_group(struct hd_comm *comm, const char *name, const int32_t *members,
                                   int member_count, struct hd_comm_group **ret_group);
 
-/* The group {from, to} of two ranks for transfers one way, `from` to `to`, named by both and by
- * `what` (at most 4 bytes). On nccl it has a communicator of its own, because operations of one
- * communicator wait for each other; its first operation, on both ranks, must be a collective, such
- * as a barrier. */
+/* Opens a channel: a group of two ranks for transfers in one direction, from rank `from` to rank
+ * `to`, named by both and by `what` (at most 4 bytes). On nccl a channel has its own communicator,
+ * because operations of one communicator wait for each other; its first operation, on both ranks,
+ * must be a collective, for example a barrier. */
 enum hd_status hd_comm_open_channel(struct hd_comm *comm, const char *what, int32_t from,
                                     int32_t to, struct hd_comm_group **ret_group);
 
-/* The group of the mesh that this rank belongs to. */
+/* Opens this rank's group `name` of the mesh. */
 enum hd_status hd_comm_mesh_group(struct hd_comm *comm, const struct hd_mesh *mesh,
                                   enum hd_group_name name, struct hd_comm_group **ret_group);
 
 int hd_comm_group_size(const struct hd_comm_group *group);
 int hd_comm_group_index(
-    const struct hd_comm_group *group); /* this rank's index among the members */
-int hd_comm_group_member(const struct hd_comm_group *group, int index); /* its rank */
-const char *hd_comm_group_text(const struct hd_comm_group *group);      /* its name */
+    const struct hd_comm_group *group); /* index of this rank among the members */
+int hd_comm_group_member(const struct hd_comm_group *group, int index); /* rank of a member */
+const char *hd_comm_group_text(const struct hd_comm_group *group);      /* name of the group */
 
 struct hd_comm_stream *hd_comm_get_stream(struct hd_comm *comm, enum hd_comm_stream_name name);
 
 /* ---- operations ----
+ *
  * `count` is in elements and may be 0. P is the size of the group, i a member's index in it. HD_OK
  * means "enqueued"; args are copied. A launch waits only when HD_COMM_QUEUE_MAX operations are in
- * flight on the stream. Buffers of different members never overlap; each struct says what send and
- * recv of one member may share. */
+ * flight on the stream. Buffers of different members never overlap; each struct says whether send
+ * and recv of one member may overlap. */
 
 struct hd_comm_all_reduce_args { /* recv = ordered sum over i of send_i, on every member */
-    const void *send;            /* [count]; may be recv itself, else disjoint from it */
+    const void *send;            /* [count]; may be recv itself, otherwise disjoint from it */
     void *recv;                  /* [count] */
     int64_t count;
     enum hd_dtype dtype;
@@ -214,7 +220,7 @@ struct hd_comm_all_reduce_args { /* recv = ordered sum over i of send_i, on ever
 };
 
 struct hd_comm_all_gather_args { /* recv[i] = send_i, on every member */
-    const void *send;            /* [count]; may be recv[this member], else disjoint */
+    const void *send;            /* [count]; may be recv[this member], otherwise disjoint */
     void *recv;                  /* [P, count] */
     int64_t count;
     enum hd_dtype dtype;
@@ -222,13 +228,12 @@ struct hd_comm_all_gather_args { /* recv[i] = send_i, on every member */
 
 struct hd_comm_reduce_scatter_args { /* recv = ordered sum over i of send_i[this member] */
     const void *send;                /* [P, count] */
-    void *recv;                      /* [count]; may be send[this member], else disjoint */
+    void *recv;                      /* [count]; may be send[this member], otherwise disjoint */
     int64_t count;
     enum hd_dtype dtype;
     enum hd_comm_reduce reduce;
-    bool
-        keep_fp32; /* sums of bf16 only: recv is fp32 and disjoint from send; the sum is not rounded.
-                  Not for sums by NCCL itself (nccl.h, option `native`). */
+    bool keep_fp32; /* only for sums of bf16: recv is fp32 and disjoint from send; the sum is not
+                      rounded. Unsupported with NCCL's own sums (nccl.h, option `native`). */
 };
 
 struct hd_comm_all_to_all_args { /* recv[i] = send_i[this member] */
@@ -238,19 +243,20 @@ struct hd_comm_all_to_all_args { /* recv[i] = send_i[this member] */
     enum hd_dtype dtype;
 };
 
-/* An all-to-all of rows whose counts are read when it runs. Member i sends send_counts[j] rows to
- * member j; in `send` the rows are ordered by receiver j, in `recv` by sender i. Overflow: if any
- * member would send more than send_rows_max or receive more than recv_rows_max rows, no row moves,
- * recv_counts become 0, and every member's *overflow becomes 1 (a success never clears it); with
- * `overflow` NULL the whole group fails with HD_LIMIT. On devices: see local.h, nccl.h. */
+/* An all-to-all of rows; the counts are read when the operation runs. Member i sends send_counts[j]
+ * rows to member j; in `send` the rows are ordered by receiver j, in `recv` by sender i. Overflow:
+ * if any member would send more than send_rows_max or receive more than recv_rows_max rows, no row
+ * moves, recv_counts become 0, and every member's *overflow becomes 1 (a success never clears it);
+ * with `overflow` NULL the whole group fails with HD_LIMIT. For device memory see local.h and
+ * nccl.h. */
 struct hd_comm_all_to_all_v_args {
     const void *send;           /* [send_rows_max, row_elems]; only the counted rows are read */
     void *recv;                 /* [recv_rows_max, row_elems]; disjoint from send */
     const int32_t *send_counts; /* [P], >= 0; read when the operation starts; any memory */
     int32_t *recv_counts;       /* [P], written; any memory; may be NULL */
-    int32_t *overflow;          /* see above; any memory; may be NULL */
+    int32_t *overflow;          /* flag, set to 1 on overflow; any memory; may be NULL */
     int64_t send_rows_max, recv_rows_max;
-    int64_t row_elems; /* the same on every member */
+    int64_t row_elems; /* elements per row, equal on every member */
     enum hd_dtype dtype;
 };
 
@@ -258,10 +264,10 @@ struct hd_comm_broadcast_args { /* buf = buf of member `root` */
     void *buf;                  /* [count] */
     int64_t count;
     enum hd_dtype dtype;
-    int root; /* its index in the group */
+    int root; /* index of the root in the group */
 };
 
-/* One step of a ring: recv = send of member (i - 1) mod P, on every member i. */
+/* One step of a ring: on every member i, recv = send of member (i - 1) mod P. */
 struct hd_comm_shift_args {
     const void *send; /* [count]; complete when member i + 1 has read it */
     void *recv;       /* [count], disjoint from send */
@@ -269,22 +275,22 @@ struct hd_comm_shift_args {
     enum hd_dtype dtype;
 };
 
-/* Sends and receives of a pair of ranks match in launch order on the group. A send that the peer
- * has not read yet delays later collectives on its stream, but not later sends and receives, except
- * a receive into its buffer. So two ranks that both send first and receive second do not deadlock
+/* Sends and receives between two ranks match in launch order on the group. A send that the peer has
+ * not read yet delays later collectives on its stream, but not later sends and receives, except a
+ * receive into its buffer. So two ranks that both send first and receive second do not deadlock
  * (except on nccl: see nccl.h). */
 struct hd_comm_send_args {
     const void *buf; /* [count]; complete when the peer has read it */
     int64_t count;
     enum hd_dtype dtype;
-    int peer; /* its index in the group */
+    int peer; /* index of the receiver in the group */
 };
 
 struct hd_comm_recv_args {
     void *buf; /* [count] */
     int64_t count;
     enum hd_dtype dtype;
-    int peer; /* its index in the group */
+    int peer; /* index of the sender in the group */
 };
 
 enum hd_status hd_comm_all_reduce(struct hd_comm_group *group, struct hd_comm_stream *stream,
@@ -307,29 +313,31 @@ enum hd_status hd_comm_recv(struct hd_comm_group *group, struct hd_comm_stream *
                             const struct hd_comm_recv_args *args);
 enum hd_status hd_comm_barrier(struct hd_comm_group *group, struct hd_comm_stream *stream);
 
-/* Sends and receives between begin and end are one launch: they start at end, and progress together
- * and in any order. Nothing else may be launched on the stream between begin and end. */
+/* Open and close a group call: the sends and receives between them are one launch, which starts at
+ * end and whose operations progress together, in any order. Nothing else may be launched on the
+ * stream between begin and end. */
 enum hd_status hd_comm_begin(struct hd_comm_stream *stream);
 enum hd_status hd_comm_end(struct hd_comm_stream *stream);
 
 /* ---- completion ---- */
 
-/* A ticket for everything launched on the stream so far. */
+/* Returns a ticket for everything launched on the stream so far. */
 uint64_t hd_comm_record(struct hd_comm_stream *stream);
 
-/* Later launches on `stream` start only when `ticket` of `other` is complete. */
+/* Makes later launches on `stream` wait until `ticket` of `other` is complete. */
 enum hd_status hd_comm_after(struct hd_comm_stream *stream, struct hd_comm_stream *other,
                              uint64_t ticket);
 
-bool hd_comm_done(const struct hd_comm_stream *stream, uint64_t ticket); /* without progress */
-/* Waits until `ticket` is complete: the host may then read the results and change what was sent. */
+bool hd_comm_done(const struct hd_comm_stream *stream, uint64_t ticket); /* makes no progress */
+/* Waits until `ticket` is complete: the host may then read the results and change the sent buffers.
+ */
 enum hd_status hd_comm_wait(struct hd_comm_stream *stream, uint64_t ticket);
-enum hd_status hd_comm_wait_all(struct hd_comm *comm); /* every stream, everything launched */
+enum hd_status hd_comm_wait_all(struct hd_comm *comm); /* waits for everything launched on every
+                                                          stream */
 
-/* Order between communication streams and compute streams of a backend (kernels/kernels.h). On
- * device engines both run asynchronously to the host, and these calls order them by device events.
- * On host engines a compute launch has run when it returns: follow does nothing, wait_on is
- * hd_comm_wait.
+/* Order communication streams and a backend's compute streams (kernels/kernels.h). On device
+ * engines both run asynchronously to the host, and these calls order them by device events. On host
+ * engines a compute launch has run when it returns: follow does nothing, wait_on is hd_comm_wait.
  *
  *     hd_comm_follow(reduce, compute);            // after the kernels of the gradient
  *     hd_comm_all_reduce(dp, reduce, &args);
@@ -337,20 +345,20 @@ enum hd_status hd_comm_wait_all(struct hd_comm *comm); /* every stream, everythi
  *     ... launches that do not touch the gradient ...
  *     hd_comm_wait_on(reduce, summed, compute);   // before the kernels that use the sum
  *
- * follow: later launches on `stream` start only when the launches that `compute` has so far are
- * done. wait_on: later launches on `compute` start only when `ticket` is complete; on a device the
- * host waits in it at most until all members have launched, never for the device. */
+ * follow: later launches on `stream` start only when the launches made on `compute` so far are
+ * done. wait_on: later launches on `compute` start only when `ticket` is complete; on a device
+ * engine the host waits at most until all members have launched, never for the device. */
 enum hd_status hd_comm_follow(struct hd_comm_stream *stream, struct hd_stream *compute);
 enum hd_status hd_comm_wait_on(struct hd_comm_stream *stream, uint64_t ticket,
                                struct hd_stream *compute);
 
-/* One short step of every stream: each active operation reads up to 128 KiB, usually tens of
- * microseconds. Never blocks. */
+/* Makes one short step of every stream: each active operation reads up to 128 KiB, usually in tens
+ * of microseconds. Never blocks. */
 enum hd_status hd_comm_poll(struct hd_comm *comm);
 
-/* How long this rank has waited on the host for other ranks since the last call, and for which one
- * most of it (-1: not known, or none). False: peers are awaited on a device, which is not measured.
- */
+/* The time that this rank has waited on the host for other ranks since the last
+ * hd_comm_take_waited, and the rank that took most of it (-1: none or unknown). take_waited returns
+ * false if peers are awaited on a device, which is not measured. */
 struct hd_comm_waited {
     int64_t ns;
     int rank;
@@ -361,16 +369,17 @@ bool hd_comm_take_waited(struct hd_comm *comm, struct hd_comm_waited *ret_waited
 /* ---- failure ---- */
 
 /* Makes all later launches, polls and waits of every rank fail with HD_ABORTED. All ranks report
- * the reason of the first failure in the job. Any thread. */
+ * the reason of the first failure in the job. Any thread may call this. */
 void hd_comm_abort(struct hd_comm *comm, const char *reason);
 
-/* True when the engine's library does the sums: not in rank order, not rounded once (nccl.h). */
+/* Returns true if the engine's library computes the sums: not in rank order, not rounded once
+ * (nccl.h). */
 bool hd_comm_sums_natively(const struct hd_comm *comm);
 
-/* HD_OK, or the sticky failure, with its message set for this thread. */
+/* Returns HD_OK, or the sticky failure, and sets its message for this thread. */
 enum hd_status hd_comm_failure(struct hd_comm *comm);
 
-/* Adds this rank's flight record (flight.h) to a text, for its log. */
+/* Appends this rank's flight record (flight.h) to a text, for its log. */
 struct hd_text;
 void hd_comm_flight_text(const struct hd_comm *comm, struct hd_text *text);
 
@@ -378,19 +387,21 @@ void hd_comm_flight_text(const struct hd_comm *comm, struct hd_text *text);
 
 struct hd_comm_count {
     uint64_t calls;       /* operations completed */
-    uint64_t moved_bytes; /* copied by this rank from or to another rank's memory; gloo: received */
+    uint64_t moved_bytes; /* bytes copied by this rank from or to another rank's memory; gloo: bytes
+                             received */
 };
 
-/* Summed over the P members of a group, with n = count * bytes of an element, moved_bytes grows by
- * (P-1) * n for a broadcast, 2(P-1) * n for an all_reduce (each element is read from P-1 peers and
- * written to P-1 peers), P(P-1) * n for all_gather, reduce_scatter and all_to_all (n: per pair),
- * and n for a send with its receive (counted by the receiver). */
+/* Returns the counters of one kind of operation on a group. Summed over the P members, with n =
+ * count * bytes of an element, moved_bytes grows by (P-1) * n for a broadcast, 2(P-1) * n for an
+ * all_reduce (each element is read from P-1 peers and written to P-1 peers), P(P-1) * n for
+ * all_gather, reduce_scatter and all_to_all (n: per pair), and n for a send with its receive
+ * (counted by the receiver). */
 void hd_comm_count_get(const struct hd_comm_group *group, enum hd_comm_kind kind,
                        struct hd_comm_count *ret_count);
-void hd_comm_count_reset(struct hd_comm *comm); /* all groups and kinds of this endpoint */
+void hd_comm_count_reset(struct hd_comm *comm); /* clears all groups and kinds of this endpoint */
 
-/* Elements [*ret_begin, *ret_end) of `count` are the share of member `index` in a reduction that is
- * split over `parts` members at multiples of HD_COMM_ALIGN bytes. */
+/* Sets the elements [*ret_begin, *ret_end) of `count` that member `index` sums in a reduction that
+ * is split over `parts` members at multiples of HD_COMM_ALIGN bytes. */
 void hd_comm_slice(int64_t count, enum hd_dtype dtype, int parts, int index, int64_t *ret_begin,
                    int64_t *ret_end);
 

@@ -1,10 +1,10 @@
-/* comm_internal: the data structures shared by comm.c, launch.c, progress.c and the engines.
+/* comm_internal: data structures and functions shared by comm.c, launch.c, progress.c and the
+ * engines.
  *
  * An operation is a `struct hd_comm_op` in the ring of its stream. launch.c fills and submits it,
  * then the engine owns it until progress.c counts it as completed.
  *
- * Used by: lib/comm only.
- */
+ * Used by: lib/comm only. */
 #ifndef HD_COMM_COMM_INTERNAL_H
 #define HD_COMM_COMM_INTERNAL_H
 
@@ -13,11 +13,11 @@
 #include "comm/comm.h"
 #include "comm/flight.h"
 
-enum { HD_COMM_REASON_MAX = 512 }; /* bytes of a failure reason sent to peers, with its NUL */
+enum { HD_COMM_REASON_MAX = 512 }; /* bytes of a failure reason sent to peers, including its NUL */
 
-enum { HD_COMM_AFTER = HD_COMM_KIND_COUNT }; /* an op that only waits for another stream */
+enum { HD_COMM_AFTER = HD_COMM_KIND_COUNT }; /* an operation that only waits for another stream */
 
-enum hd_comm_state { /* the same values as enum hd_flight_state */
+enum hd_comm_state { /* values equal to those of enum hd_flight_state */
                      HD_COMM_QUEUED,
                      HD_COMM_ENTERED,
                      HD_COMM_MOVING,
@@ -26,7 +26,8 @@ enum hd_comm_state { /* the same values as enum hd_flight_state */
                      HD_COMM_STATES
 };
 
-/* Collective, send or receive. A shift is two operations: TO_PEER and FROM_PEER. */
+/* The ranks of an operation: all of the group, or one peer to send to or receive from. A shift is
+ * two operations, TO_PEER and FROM_PEER. */
 enum hd_comm_direction { HD_COMM_AMONG_ALL, HD_COMM_TO_PEER, HD_COMM_FROM_PEER };
 
 struct hd_comm_op {
@@ -36,32 +37,35 @@ struct hd_comm_op {
     struct hd_comm_stream *stream;
     const char *send;
     char *recv;
-    int64_t count; /* per member, as in the args of the kind; all_to_all_v: row_elems */
+    int64_t count; /* elements per member, as in the args of the kind; all_to_all_v: row_elems */
     enum hd_dtype dtype;
     enum hd_comm_reduce reduce;
     bool keep_fp32; /* reduce_scatter of bf16: recv is fp32 */
-    int peer;       /* group index of the root of a broadcast, or of the peer; else -1 */
+    int peer;       /* group index of a broadcast's root or of the peer; -1: none */
 
-    const int32_t *send_counts; /* all_to_all_v */
+    const int32_t *send_counts; /* all_to_all_v only */
     int32_t *recv_counts, *overflow;
     int64_t send_rows_max, recv_rows_max;
 
-    const struct hd_comm_stream *other; /* HD_COMM_AFTER */
+    const struct hd_comm_stream *other; /* HD_COMM_AFTER: the awaited stream and its ticket */
     uint64_t other_ticket;
 
-    uint64_t launch; /* number of the operation among all of this rank, from 1 */
-    uint64_t seq; /* sequence number in the group (collectives) or pair (sends, receives), from 1 */
-    bool last;    /* the last operation of its launch; a group call (hd_comm_begin) has several */
+    uint64_t launch; /* number of the operation on this rank, from 1 */
+    uint64_t seq; /* number of the operation in the group (collectives) or pair (sends, receives),
+                     from 1 */
+    bool last;    /* true for the last operation of its launch; a group call (hd_comm_begin) has
+                     several */
 
-    /* owned by the engine: */
+    /* members owned by the engine: */
     enum hd_comm_state state;
-    int member;     /* number of members finished in the present state */
-    int64_t cursor; /* bytes (copies) or elements (reductions) done of the present part */
-    void *slot;     /* send: its slot; gloo: the run or ticket */
+    int member;     /* number of members finished in the current state */
+    int64_t cursor; /* bytes (copies) or elements (reductions) finished of the current transfer */
+    void *slot;     /* shm send: its outbox slot; gloo: its run or ticket */
 };
 
 /* The arguments of one member of a collective, which the other members compare with theirs. Plain
- * bytes: engines share it in memory or send it. An all_to_all_v adds its counts, [group size]. */
+ * bytes, because engines share it in memory or send it. In an all_to_all_v its counts [group size]
+ * follow. */
 struct hd_comm_signature {
     int64_t count, send_rows_max, recv_rows_max;
     int32_t kind, dtype, reduce, keep_fp32, root;
@@ -70,9 +74,11 @@ struct hd_comm_signature {
 struct hd_comm_stream {
     struct hd_comm *comm;
     enum hd_comm_stream_name name;
-    struct hd_comm_op *ops; /* [HD_COMM_QUEUE_MAX], op of ticket t at (t - 1) % HD_COMM_QUEUE_MAX */
-    uint64_t launched, submitted, completed; /* tickets; completed <= submitted <= launched */
-    bool in_group_call;                      /* between hd_comm_begin and hd_comm_end */
+    struct hd_comm_op *ops; /* ring [HD_COMM_QUEUE_MAX]; the op of ticket t is at (t - 1) %
+                               HD_COMM_QUEUE_MAX */
+    uint64_t launched, submitted, completed; /* newest ticket of each kind; completed <= submitted
+                                                <= launched */
+    bool in_group_call;                      /* true between hd_comm_begin and hd_comm_end */
 };
 
 struct hd_comm_group {
@@ -80,14 +86,14 @@ struct hd_comm_group {
     char name[HD_COMM_GROUP_NAME_MAX];
     uint64_t id; /* hash of name and members, never 0 */
     int size, index;
-    bool is_channel; /* hd_comm_open_channel */
-    uint64_t seq;    /* sequence number of the collective that was launched last */
+    bool is_channel; /* opened by hd_comm_open_channel */
+    uint64_t seq;    /* sequence number of the newest launched collective */
     struct hd_comm_count counts[HD_COMM_KIND_COUNT];
-    bool is_mapped; /* shm: the members' registered memory was mapped by the first collective */
-    /* [size], by group index */
+    bool is_mapped; /* shm: the first collective has mapped the members' registered memory */
+    /* arrays [size], by group index */
     uint64_t *send_seq, *recv_seq;
-    void **channels; /* shm */
-    const void **in; /* shm, gloo: inputs of the present reduction step */
+    void **channels; /* shm: the members' channels in the control block */
+    const void **in; /* shm, gloo: inputs of the current reduction step */
     int32_t *members;
 };
 
@@ -96,78 +102,90 @@ struct hd_comm_group {
  * sleeps only while `rings` is unchanged. All accesses are sequentially consistent, so no change is
  * missed. */
 struct hd_comm_doorbell {
-    _Atomic uint32_t rings; /* the futex word */
+    _Atomic uint32_t rings; /* the futex word; counts rings */
     _Atomic uint32_t asleep;
 };
 
 /* The flight record of one operation. Readers may read it while it is written: the writer sets
- * `launch` to 0 first and to the operation's number last. `state` contains the number too, because
+ * `launch` to 0 first and to the operation's number last. `state` contains the number, too, because
  * other threads (watchdogs) set it. */
 struct hd_comm_flight_slot {
     _Atomic uint64_t launch; /* 0: empty or being written */
     _Atomic uint64_t seq, bytes;
     _Atomic int64_t since_ms;
-    _Atomic uint64_t name[2]; /* the group's name, HD_COMM_GROUP_NAME_MAX bytes */
-    _Atomic uint64_t state;   /* launch * HD_COMM_STATES + enum hd_comm_state */
+    _Atomic uint64_t name[2]; /* name of the group, HD_COMM_GROUP_NAME_MAX bytes */
+    _Atomic uint64_t state;   /* number and state of the operation: launch * HD_COMM_STATES + enum
+                                 hd_comm_state */
     _Atomic uint32_t kind, stream;
     _Atomic int32_t peer;
 };
 
-/* The last collective that a rank entered in each group, by the group's name. One writer, which
- * writes name[0] last, for concurrent readers. */
+/* The newest collective that a rank entered in each group, by the group's name. There is one
+ * writer, which writes name[0] last; readers may read concurrently. */
 struct hd_comm_entered {
     struct {
-        _Atomic uint64_t name[2]; /* as in a slot; name[0] == 0: this and all later ones are free */
-        _Atomic uint64_t seq;     /* of the last collective that was entered */
-    } groups[HD_COMM_GROUPS_MAX + 1]; /* one more for the world group of nccl */
+        _Atomic uint64_t name[2]; /* name of the group; name[0] 0: this and all later entries are
+                                     free */
+        _Atomic uint64_t seq;     /* sequence number of the newest collective entered */
+    } groups[HD_COMM_GROUPS_MAX + 1]; /* one more, for the world group of nccl */
 };
 
-/* The flight recorder of a rank (flight.h), in memory that the engine chooses. */
+/* The flight recorder of a rank (flight.h). The engine provides its memory. */
 struct hd_comm_flight {
     _Atomic uint64_t newest; /* number of the newest operation; 0: none */
     struct hd_comm_entered entered;
     struct hd_comm_flight_slot slots[HD_FLIGHT_MAX];
 };
 
-/* For whom a rank waits on the host, in memory that the engine chooses, beside the flight record.
- * One writer, but for `patient_until_ms`; `launch` is written last, and 0 first. */
+/* The rank for which this rank waits on the host. The engine provides the memory, beside the flight
+ * record. This rank is the only writer, except of `patient_until_ms`; it sets `launch` to 0 first
+ * and to its value last. */
 struct hd_comm_wait_slot {
-    _Atomic uint32_t reports; /* 1: this endpoint tells its waits; a device's waits are not seen */
-    _Atomic int32_t peer;     /* rank; -1: not known which */
-    _Atomic uint64_t launch;  /* of the operation in which it waits; 0: it does not wait */
+    _Atomic uint32_t reports; /* 1: this endpoint reports its waits; 0: it waits on a device, where
+                                 waits are not visible */
+    _Atomic int32_t peer;     /* rank; -1: unknown */
+    _Atomic uint64_t launch;  /* number of the operation in which the rank waits; 0: it does not
+                                 wait */
     _Atomic int64_t since_ms, seen_ms;
-    _Atomic int64_t patient_until_ms; /* by the parent: no wait on the host times out before */
+    _Atomic int64_t patient_until_ms; /* written by the parent: no wait on the host times out before
+                                         this time */
 };
 
-/* The table of an engine. Only slots that say so may be NULL. */
+/* The functions of an engine. Only entries that say so may be NULL. */
 struct hd_comm_engine {
     enum hd_comm_engine_kind kind;
     bool
-        waits_on_device; /* peers are awaited on the device, after completion for the host (nccl) */
+        waits_on_device; /* peers are awaited on the device, after the operation is complete for the
+                            host (nccl) */
     enum hd_status (*registered)(struct hd_comm *comm, size_t size_bytes, void **ret_base);
     enum hd_status (*group_open)(struct hd_comm_group *group);
-    /* One step of an operation; *moved becomes true when it made progress. */
+    /* Executes one step of an operation; sets *moved to true when the operation made progress. */
     enum hd_status (*collective_step)(struct hd_comm_op *op, bool *moved);
     enum hd_status (*send_step)(struct hd_comm_op *op, bool *moved);
     enum hd_status (*recv_step)(struct hd_comm_op *op, bool *moved);
-    /* the rank that an op waits for, -1 for none, and what that rank has not done */
+    /* Returns the rank that an op waits for, -1: none; *ret_what says what that rank has not done.
+     */
     int (*collective_missing)(struct hd_comm_op *op, const char **ret_what);
     int (*pair_missing)(struct hd_comm_op *op, const char **ret_what);
-    /* of a member that has entered the collective; may be this rank */
+    /* Returns the signature of a member that has entered the collective; the member may be this
+     * rank. */
     const struct hd_comm_signature *(*signature)(const struct hd_comm_op *op, int member);
-    /* of an all_to_all_v, [group size]; NULL: this engine compares no signatures (nccl) */
+    /* Returns a member's counts of an all_to_all_v, [group size]. NULL entry: this engine compares
+     * no signatures (nccl). */
     const int32_t *(*send_counts)(const struct hd_comm_op *op, int member);
-    bool (*has_left)(const struct hd_comm *comm, int rank); /* it closed its endpoint */
-    /* describes the last operation of a rank, for messages */
+    bool (*has_left)(const struct hd_comm *comm, int rank); /* true: the rank closed its endpoint */
+    /* Describes the last operation of a rank, for messages. */
     void (*latest)(struct hd_comm *comm, int rank, char *ret_text, size_t size_bytes);
-    /* number of collectives of the group that a member has entered, as far as this rank knows */
+    /* Returns the number of collectives of the group that a member has entered, as far as this rank
+     * can see. */
     uint64_t (*entered)(struct hd_comm_group *group, int member);
-    /* NULL: this rank cannot read flight records of other ranks */
+    /* Returns a rank's flight record. NULL entry: this rank cannot read flight records of other
+     * ranks. */
     const struct hd_comm_flight *(*flight_of)(const struct hd_comm *comm, int rank);
     enum hd_status (*failure)(struct hd_comm *comm);
     bool (*has_failed)(const struct hd_comm *comm);                             /* any thread */
     void (*abort)(struct hd_comm *comm, enum hd_status st, const char *reason); /* any thread */
-    void (*close)(struct hd_comm *comm, bool clean); /* frees engine_state, not comm */
+    void (*close)(struct hd_comm *comm, bool clean); /* frees engine_state, but not comm */
 };
 
 struct hd_comm {
@@ -180,20 +198,23 @@ struct hd_comm {
     uint64_t launches;
     struct hd_comm_stream streams[HD_COMM_STREAM_COUNT];
     struct hd_comm_group *groups[HD_COMM_GROUPS_MAX];
-    _Atomic int group_count;           /* also read by the watchdog; groups are never removed */
-    struct hd_error failure;           /* the sticky failure; status HD_OK: none */
-    struct hd_comm_doorbell *doorbell; /* of the engine: rung when an operation may progress */
-    struct hd_comm_device_streams *device_streams; /* device_streams.h; NULL: registered memory
-                                                          is host memory */
-    struct hd_comm_flight *flight;                 /* of the engine: this rank's flight record */
-    struct hd_comm_wait_slot *wait, own_wait;      /* `wait` is `own_wait`, or in shared memory */
-    void *shown;                                   /* the mapping of a status page, or NULL */
+    _Atomic int group_count; /* also read by the watchdog; groups are never removed */
+    struct hd_error failure; /* the sticky failure; its status is HD_OK if there is none */
+    struct hd_comm_doorbell *doorbell; /* owned by the engine: rung when an operation may
+                                          progress */
+    struct hd_comm_device_streams *device_streams; /* device_streams.h; NULL: registered memory is
+                                                      host memory */
+    struct hd_comm_flight *flight;            /* flight record of this rank, owned by the engine */
+    struct hd_comm_wait_slot *wait, own_wait; /* `wait` points to `own_wait`, or into shared
+                                                      memory */
+    void *shown;                              /* mapping of a status page; NULL: none */
     size_t shown_bytes;
-    int64_t waited_ns;      /* on the host for other ranks, since hd_comm_take_waited */
-    int64_t *waited_for_ns; /* [world] of it, by the rank that it waited for, where that is known */
+    int64_t waited_ns;      /* time waited on the host for other ranks since hd_comm_take_waited */
+    int64_t *waited_for_ns; /* [world]; share of waited_ns by the awaited rank, where that rank is
+                               known */
     int spin_max;           /* polls before a waiter sleeps */
     bool native_sums;       /* nccl: see hd_comm_sums_natively */
-    bool yielding;          /* more ranks than processors: spinning waiters sched_yield */
+    bool yielding; /* true: more ranks than processors, so spinning waiters call sched_yield */
 };
 
 /* Allocates an endpoint with empty streams. The engine sets the other members. */
@@ -211,41 +232,44 @@ void hd_comm_doorbell_sleep(struct hd_comm_doorbell *doorbell, uint32_t rings, i
 /* ---- progress.c ---- */
 
 enum hd_status hd_comm_poll_once(struct hd_comm *comm);
-/* Wait until a ticket is complete for the host (_for), or also run by the device (_device). */
+/* Wait until a ticket is complete for the host (_for), or until the device has run it, too
+ * (_device). */
 enum hd_status hd_comm_wait_for(struct hd_comm_stream *stream, uint64_t ticket);
 enum hd_status hd_comm_wait_device(struct hd_comm_stream *stream, uint64_t ticket);
 
-/* Sets how long waits spin, from the number of ranks (threads that spin) on this node. */
+/* Sets how long waits spin, from the number of spinning threads of all ranks on this node. */
 void hd_comm_set_spin(struct hd_comm *comm, int ranks_here);
 
 /* ---- waits.c ---- */
 
-/* Tells that this rank waits in operation `launch`, since since_ms; again while it lasts. */
+/* Publishes that this rank has waited in operation `launch` since since_ms. The caller repeats the
+ * call while the wait lasts. */
 void hd_comm_wait_report(struct hd_comm *comm, uint64_t launch, int peer, int64_t since_ms,
                          int64_t now_ms);
 void hd_comm_wait_end(struct hd_comm *comm);
-/* Whether the parent wants waits to go on beyond their deadline now. */
+/* Returns whether the parent wants waits to continue beyond their deadline now. */
 bool hd_comm_is_patient(const struct hd_comm *comm);
-/* Any process. */
+/* Reads a wait slot. Any process may call this. */
 void hd_comm_wait_read(const struct hd_comm_wait_slot *slot, const struct hd_comm_flight *flight,
                        struct hd_flight_wait *ret_wait);
 
 /* ---- describe.c: any thread ---- */
 
-/* rank, ms, "" or "or before ", the text of hd_comm_describe_launch */
+/* arguments: rank, ms, "" or "or before ", the text of hd_comm_describe_launch */
 #define HD_COMM_LATE_FORMAT "the device of rank %d has run nothing for %lld ms; it is in %s%s"
 
-/* "all_reduce #7 of group dp (4 KiB), moving on stream reduce; rank 2 is behind: ..": the operation
- * with the number `launch`; less detail when the flight record no longer has it. */
+/* Describes operation number `launch`: "all_reduce #7 of group dp (4 KiB), moving on stream reduce;
+ * rank 2 is behind: ..". Gives less detail when the flight record no longer has the operation. */
 void hd_comm_describe_launch(struct hd_comm *comm, uint64_t launch, char *ret_text,
                              size_t size_bytes);
 
-/* Reports a failure of this rank to all ranks. Returns the first failure of the job, which may be
- * another one. */
+/* Reports a failure of this rank to all ranks. Returns the first failure of the job, which may be a
+ * different one. */
 enum hd_status hd_comm_fail(struct hd_comm *comm, enum hd_status st, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Adds the operation that this rank is in to the message; makes that the sticky failure. */
+/* Adds to the error message the operation that this rank is in, and makes that the sticky failure.
+ */
 enum hd_status hd_comm_keep_failure(struct hd_comm *comm, enum hd_status st);
 
 /* ---- flight.c ---- */
@@ -255,13 +279,14 @@ void hd_comm_flight_launch(struct hd_comm_flight *flight, const struct hd_comm_o
 int hd_comm_flight_read(const struct hd_comm_flight *flight,
                         struct hd_flight_record ret_records[HD_FLIGHT_MAX]);
 
-/* Marks an operation as complete: the device has run it. Any thread. */
+/* Marks an operation as complete: the device has run it. Any thread may call this. */
 void hd_comm_flight_ended(struct hd_comm_flight *flight, uint64_t launch);
 
-/* How many collectives of a group the rank of the record has entered since it opened. */
+/* Returns the number of collectives of a group that the recorded rank has entered since it opened
+ * its endpoint. */
 uint64_t hd_comm_flight_entered(const struct hd_comm_flight *flight, const char *group);
 
-/* Set and get the last collective that a rank entered in a group. `group`: up to
+/* Set and return the newest collective that a rank entered in a group. `group`: up to
  * HD_COMM_GROUP_NAME_MAX bytes. */
 void hd_comm_note_entered(struct hd_comm_entered *entered, const char *group, uint64_t seq);
 uint64_t hd_comm_find_entered(const struct hd_comm_entered *entered, const char *group);
@@ -270,31 +295,32 @@ uint64_t hd_comm_find_entered(const struct hd_comm_entered *entered, const char 
  * MOVING until hd_comm_flight_ended. */
 void hd_comm_set_state(struct hd_comm_op *op, enum hd_comm_state state);
 
-/* "rank 3 is behind: entered 41 operations of group dp, the others 43; the latest of rank 3 is ..."
- * "" when all members have entered the same number. */
+/* Writes "rank 3 is behind: entered 41 operations of group dp, the others 43; the latest of rank 3
+ * is ...", or "" when all members have entered an equal number. */
 void hd_comm_describe_behind(struct hd_comm_group *group, char *ret_text, size_t size_bytes);
 
 /* ---- signature.c ---- */
 
-/* ret_counts: [group size], written for an all_to_all_v with host counts. HD_INVALID: a count is
- * negative. */
+/* Fills the signature of an operation. ret_counts: [group size], written for an all_to_all_v with
+ * host counts. HD_INVALID: a count is negative. */
 enum hd_status hd_comm_make_signature(const struct hd_comm_op *op,
                                       struct hd_comm_signature *ret_signature, int32_t *ret_counts);
 
-/* Call when all members have entered. HD_INVALID, naming both, when two members launched different
- * operations. all_to_all_v: sets recv_counts; when a bound is exceeded, fails with HD_LIMIT if
- * there is no overflow flag, else sets the flag and *ret_exceeded: no row may move. */
+/* Checks that all members launched equal operations; call it when all have entered. HD_INVALID,
+ * naming both operations, if two differ. all_to_all_v: sets recv_counts; when a row limit is
+ * exceeded, fails with HD_LIMIT if there is no overflow flag, otherwise sets the flag and
+ * *ret_exceeded: no row may move. */
 enum hd_status hd_comm_check_signatures(struct hd_comm_op *op, bool *ret_exceeded);
 
-/* Rows of an all_to_all_v that `from` sends to, or that `to` receives from, the members with an
- * index below `before`. */
+/* Return the rows of an all_to_all_v that `from` sends to, or that `to` receives from, the members
+ * with an index below `before`. */
 int64_t hd_comm_rows_sent(const struct hd_comm_op *op, int from, int before);
 int64_t hd_comm_rows_received(const struct hd_comm_op *op, int to, int before);
 
 /* ---- region.c ---- */
 
-/* Maps zeroed memory and page-faults it in on this thread. fd: a memfd to map, -1 for private
- * memory. HD_NO_MEMORY: not enough memory. The caller unmaps hd_comm_whole_pages(size_bytes). */
+/* Maps zeroed memory and page-faults it in on this thread. fd: a memfd to map, -1: private memory.
+ * HD_NO_MEMORY: not enough memory. The caller unmaps hd_comm_whole_pages(size_bytes). */
 enum hd_status hd_comm_map_region(size_t size_bytes, int fd, void **ret_base);
 size_t hd_comm_whole_pages(size_t size_bytes);
 
@@ -303,7 +329,7 @@ static inline struct hd_comm_op *hd_comm_op_at(const struct hd_comm_stream *stre
     return &stream->ops[place % HD_COMM_QUEUE_MAX];
 }
 
-/* Whether a ticket is complete for the host; a device may not have run it yet. */
+/* Returns whether a ticket is complete for the host; a device may not have run it yet. */
 static inline bool hd_comm_has_ended(const struct hd_comm_stream *stream, uint64_t ticket)
 {
     return stream->completed >= ticket;
@@ -319,13 +345,13 @@ static inline bool hd_comm_reduces(int kind)
     return kind == HD_COMM_ALL_REDUCE || kind == HD_COMM_REDUCE_SCATTER;
 }
 
-/* Bytes of `count` elements, or of one row of an all_to_all_v. */
+/* Returns the bytes of `count` elements; for an all_to_all_v, the bytes of one row. */
 static inline int64_t hd_comm_unit_bytes(const struct hd_comm_op *op)
 {
     return op->count * (int64_t)hd_dtype_size(op->dtype);
 }
 
-/* Bytes of one element of recv. */
+/* Returns the bytes of one element of recv. */
 static inline int64_t hd_comm_result_size(const struct hd_comm_op *op)
 {
     return (int64_t)hd_dtype_size(op->keep_fp32 ? HD_F32 : op->dtype);

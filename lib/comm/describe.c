@@ -1,5 +1,5 @@
-/* describe: a text for an operation that hangs, for failure messages. Reads only flight records and
- * the atomic members of device_streams.h, so a watchdog thread may call it. */
+/* describe: formats the operation that hangs, for failure messages. The functions read only flight
+ * records and the atomic members of device_streams.h, so a watchdog thread may call them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,8 @@
 
 enum { WHAT_MAX = 160, WHO_MAX = 320 };
 
-/* The record of operation `launch` (group NULL), or of collective `seq` of `group`. */
+/* Finds the flight record of operation `launch` (group NULL), or of collective number `seq` of
+ * `group`. Returns false if the record was overwritten. */
 static bool find_record(const struct hd_comm_flight *flight, uint64_t launch, const char *group,
                         uint64_t seq, struct hd_flight_record *ret_record)
 {
@@ -38,9 +39,8 @@ static struct hd_comm_group *find_group(struct hd_comm *comm, const char *name)
     return NULL;
 }
 
-/* The group of an operation whose flight record was overwritten. NULL: its slot in `device_streams`
- * was
- * overwritten too. */
+/* Finds the group of an operation whose flight record was overwritten. Returns NULL if its slot in
+ * `device_streams` was overwritten too. */
 static struct hd_comm_group *find_group_of(const struct hd_comm_device_streams *device_streams,
                                            uint64_t launch)
 {
@@ -53,7 +53,8 @@ static struct hd_comm_group *find_group_of(const struct hd_comm_device_streams *
     return NULL;
 }
 
-/* Names a member that launched another operation with the same sequence number; "": none found. */
+/* Names a member that launched another operation under the same sequence number as `mine`; writes
+ * "" if no record shows one. */
 static void describe_other(struct hd_comm_group *group, const struct hd_flight_record *mine,
                            char *ret_text, size_t size_bytes)
 {
@@ -75,7 +76,8 @@ static void describe_other(struct hd_comm_group *group, const struct hd_flight_r
     }
 }
 
-/* Names the peer of a send or receive, with its last operation if its record can be read. */
+/* Names the peer of a send or receive, and that peer's last operation if this rank can read its
+ * flight record. */
 static void describe_peer(struct hd_comm *comm, int rank, char *ret_text, size_t size_bytes)
 {
     char latest[WHAT_MAX] = "";

@@ -9,8 +9,9 @@
 
 struct hd_comm_device {
     const struct hd_backend_table *table; /* its `device` is not NULL */
-    struct hd_backend *backend;           /* of this rank; outlives the endpoint */
-    bool host_reachable; /* tests: the host may access registered memory while no operation runs */
+    struct hd_backend *backend;           /* backend of this rank; must outlive the endpoint */
+    bool host_reachable; /* tests only: the host may access registered memory while no operation
+                            runs */
 };
 
 #endif

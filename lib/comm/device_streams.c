@@ -37,7 +37,7 @@ void hd_comm_streams_close(struct hd_comm_device_streams *device_streams)
     for (int s = 0; s < HD_COMM_STREAM_COUNT; s++) {
         if (device_streams->streams[s])
             (void)device_streams->device.table->synchronize(
-                device_streams->streams[s]); /* close even on an error */
+                device_streams->streams[s]); /* no return value: closing continues after an error */
     }
     for (int s = 0; s < HD_COMM_STREAM_COUNT; s++) {
         for (int e = 0; e < EVENT_RING; e++) {
@@ -70,11 +70,12 @@ static struct hd_event *ended(const struct hd_comm_stream *stream, uint64_t tick
     return stream->comm->device_streams->ended[stream->name][ticket % EVENT_RING];
 }
 
-/* Recording an event anew does not affect earlier waits on it. */
+/* Makes the next launch wait for `compute`, by an event of the ring. Recording an event again does
+ * not change earlier waits for it. */
 enum hd_status hd_comm_streams_follow(struct hd_comm_stream *stream, struct hd_stream *compute)
 {
     struct hd_comm_device_streams *device_streams = stream->comm->device_streams;
-    const uint64_t ticket = stream->launched + 1; /* of the next launch */
+    const uint64_t ticket = stream->launched + 1; /* ticket of the next launch */
     struct hd_event *event = device_streams->followed[stream->name][ticket % FOLLOW_RING];
     enum hd_status st = hd_comm_streams_need(stream);
 
@@ -119,9 +120,9 @@ enum hd_status hd_comm_streams_note_end(struct hd_comm_stream *stream, uint64_t 
 
 /* ---- what has run ---- */
 
-/* The first ticket after `run` that the device has not run; `newest` + 1: none. Tickets whose
- * events were overwritten are taken as run when the oldest event left is. A stream runs its tickets
- * in order, so this is a binary search. */
+/* Finds the first ticket after `run` that the device has not run; `newest` + 1: none. Tickets whose
+ * events were overwritten count as run once the oldest remaining event is complete. A stream runs
+ * its tickets in order, so a binary search finds the ticket. */
 static enum hd_status find_next(const struct hd_comm_device_streams *device_streams,
                                 enum hd_comm_stream_name stream, uint64_t run, uint64_t newest,
                                 uint64_t *ret_ticket)
@@ -146,8 +147,9 @@ static enum hd_status find_next(const struct hd_comm_device_streams *device_stre
     return st;
 }
 
-/* The operation number of a ticket that has run; 0: HD_COMM_AFTER, or overwritten. The owner writes
- * a new ticket's number before `newest`, so the oldest slot may already be the new ticket's. */
+/* Returns the operation number of a ticket that has run; 0: an HD_COMM_AFTER, or the slot was
+ * overwritten. The owner writes a new ticket's number before it advances `newest`, so the oldest
+ * slot may already hold the number of the ticket after `newest`. */
 static uint64_t launch_of(const struct hd_comm_device_streams *device_streams,
                           enum hd_comm_stream_name stream, uint64_t ticket)
 {
@@ -166,7 +168,8 @@ static void note_seen(struct hd_comm_device_streams *device_streams,
         ;
 }
 
-/* Whether a ticket is an HD_COMM_AFTER, and which stream it waits for. */
+/* Returns whether a ticket is an HD_COMM_AFTER; if so, sets *ret_other to the stream that it waits
+ * for. */
 static bool find_other(const struct hd_comm_device_streams *device_streams,
                        enum hd_comm_stream_name stream, uint64_t ticket,
                        enum hd_comm_stream_name *ret_other)
@@ -180,8 +183,9 @@ static bool find_other(const struct hd_comm_device_streams *device_streams,
     return after;
 }
 
-/* Follows the chain of streams that `next` waits for. *ret_followed: no compute is pending that the
- * tickets of the chain follow. *ret_others: changes when one of those streams makes progress. */
+/* Follows the chain of streams that ticket `next` waits for. Sets *ret_followed to false if a
+ * ticket of the chain still waits for a compute stream (hd_comm_follow). Sets *ret_others to a
+ * number that changes when one of those streams makes progress. */
 static enum hd_status follow_waits(struct hd_comm_device_streams *device_streams,
                                    enum hd_comm_stream_name stream, uint64_t next,
                                    bool *ret_followed, uint64_t *ret_others)
@@ -204,7 +208,7 @@ static enum hd_status follow_waits(struct hd_comm_device_streams *device_streams
         st = find_next(device_streams, stream, seen, newest, &next);
         if (st)
             return st;
-        if (newest - seen <= EVENT_RING) /* else the event of `seen` + 1 was overwritten */
+        if (newest - seen <= EVENT_RING) /* otherwise the event of `seen` + 1 was overwritten */
             note_seen(device_streams, stream, next - 1);
         *ret_others += next;
     }
@@ -221,7 +225,7 @@ enum hd_status hd_comm_streams_query(struct hd_comm *comm, enum hd_comm_stream_n
     enum hd_status st = find_next(device_streams, stream, clock->run, newest, &next);
 
     if (newest > EVENT_RING && clock->run < newest - EVENT_RING) {
-        clock->run = newest - EVENT_RING; /* may be wrong: is_guess */
+        clock->run = newest - EVENT_RING; /* may not have run: is_guess tells callers */
         clock->is_guess = true;
         clock->still_since_ms = now_ms;
     }
@@ -232,7 +236,8 @@ enum hd_status hd_comm_streams_query(struct hd_comm *comm, enum hd_comm_stream_n
     }
     if (!clock->is_guess)
         note_seen(device_streams, stream, clock->run);
-    /* After a guess the waits of `next` say nothing: an older ticket may be the one that hangs. */
+    /* While `run` is a guess, the waits of `next` prove nothing: an older ticket may be the one
+     * that hangs. */
     if (st || clock->is_guess)
         return st;
     st = follow_waits(device_streams, stream, next, &followed, &others);
@@ -253,7 +258,8 @@ uint64_t hd_comm_streams_launch(const struct hd_comm_device_streams *device_stre
                : 0;
 }
 
-/* The next ticket to run; 0: none. Ignores errors of the device and keeps this thread's message. */
+/* Returns the next ticket that the device has to run; 0: none. Ignores errors of the device and
+ * keeps this thread's error message. */
 static uint64_t next_now(const struct hd_comm_device_streams *device_streams,
                          enum hd_comm_stream_name stream)
 {

@@ -22,6 +22,7 @@ void hd_comm_doorbell_sleep(struct hd_comm_doorbell *doorbell, uint32_t rings, i
 {
     const struct timespec span = {timeout_ms / 1000, timeout_ms % 1000 * 1000000};
 
-    /* EAGAIN (it was rung), EINTR and ETIMEDOUT: the caller checks its condition in any case */
+    /* EAGAIN (already rung), EINTR and ETIMEDOUT are ignored: the caller checks its condition again
+     * anyway */
     (void)syscall(SYS_futex, &doorbell->rings, FUTEX_WAIT, rings, &span, NULL, 0);
 }

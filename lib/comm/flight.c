@@ -1,7 +1,7 @@
-/* flight: writing and reading the flight recorder. A record may be read while it is written, also
- * by another process. `launch` is 0 while it is written; a reader reads `launch` before and after
- * the other members, which are stored with release: a reader that got a new value of one of them
- * also sees the changed `launch`. */
+/* flight: writes and reads the flight recorder. Another thread or process may read a record while
+ * it is written. The writer sets `launch` to 0 first, then stores the other members with release
+ * order, then sets `launch`. A reader reads `launch` before and after the other members: if it read
+ * a new value of any member, its second read of `launch` shows the change. */
 #include "comm/flight.h"
 
 #include <inttypes.h>
@@ -40,7 +40,7 @@ void hd_comm_note_entered(struct hd_comm_entered *entered, const char *group, ui
             atomic_load(&entered->groups[g].name[1]) != name[1]))
         g++;
     if (g > HD_COMM_GROUPS_MAX)
-        return; /* a faulty peer with too many groups; only messages use this */
+        return; /* a faulty peer named too many groups; only messages lose detail */
     if (seq > atomic_load(&entered->groups[g].seq))
         atomic_store(&entered->groups[g].seq, seq);
     atomic_store(&entered->groups[g].name[1], name[1]);
@@ -77,7 +77,7 @@ void hd_comm_flight_launch(struct hd_comm_flight *flight, const struct hd_comm_o
     uint64_t name[2];
 
     memcpy(name, op->group->name, sizeof name);
-    atomic_store(&slot->launch, 0); /* being written */
+    atomic_store(&slot->launch, 0); /* 0 while the record is being written */
     atomic_store_explicit(&slot->seq, op->seq, memory_order_release);
     atomic_store_explicit(&slot->bytes, (uint64_t)op->count * hd_dtype_size(op->dtype),
                           memory_order_release);
@@ -132,7 +132,7 @@ void hd_comm_flight_ended(struct hd_comm_flight *flight, uint64_t launch)
 
 /* ---- reading ---- */
 
-/* False: the slot was written during the read. */
+/* Copies a slot to a record. Returns false if the slot was written during the read. */
 static bool read_slot(const struct hd_comm_flight_slot *slot, uint64_t launch,
                       struct hd_flight_record *ret_record)
 {
@@ -167,7 +167,7 @@ int hd_comm_flight_read(const struct hd_comm_flight *flight,
     for (; launch <= newest; launch++) {
         const struct hd_comm_flight_slot *slot = &flight->slots[launch % HD_FLIGHT_MAX];
 
-        if (read_slot(slot, launch, &ret_records[count])) /* else it is being written: left out */
+        if (read_slot(slot, launch, &ret_records[count])) /* a record being written is left out */
             count++;
     }
     return count;
@@ -199,7 +199,7 @@ static bool is_open(const struct hd_flight_record *record)
 void hd_flight_describe_open(const struct hd_flight_record *records, int count, char *ret_text,
                              size_t size_bytes)
 {
-    int skip = -HD_FLIGHT_OPEN_MAX; /* of more open operations the oldest are left out */
+    int skip = -HD_FLIGHT_OPEN_MAX; /* if more operations are open, the oldest are skipped */
     char what[128];
     size_t n = 0;
 
@@ -246,7 +246,7 @@ void hd_comm_flight_text(const struct hd_comm *comm, struct hd_text *text)
 
 /* ---- which members are behind ---- */
 
-/* "rank 3", "ranks 1, 3" */
+/* Writes "rank 3" or "ranks 1, 3" for the chosen members. */
 static void name_ranks(const struct hd_comm_group *group, const bool *chosen, int count,
                        char *ret_text, size_t size_bytes)
 {

@@ -1,17 +1,16 @@
 /* flight: the flight recorder: the last HD_FLIGHT_MAX operations of a rank, each with its state and
- * since when. It also keeps the number of collectives entered per group, which is not overwritten
- * when another group is busy.
+ * the time when the state began. It also keeps the number of collectives entered per group, which
+ * operations of other groups do not overwrite.
  *
- * Every endpoint has one for its own rank. On shm it is in the control block, where the parent and
- * the peers can read it even after the rank has died (shm_control.h). The message of a failed
+ * Every endpoint records its own rank. On shm the record is in the control block, where the parent
+ * and the peers can read it even after the rank has died (shm_control.h). The message of a failed
  * collective names the rank that is behind; the worker writes the records to its log.
  *
- * Beside it an endpoint tells for whom it waits on the host, refreshed ten times a second: a wait
- * that is not refreshed is over, or its process is stopped.
+ * An endpoint also publishes the rank that it waits for on the host, refreshed ten times a second:
+ * a wait that is not refreshed is over, or its process is stopped.
  *
  * Used by: supervisor, worker, tests.   Uses: base.
- * Threads: any; a record that is being written during the read is left out.
- */
+ * Threads: any; a record that is being written during the read is left out. */
 #ifndef HD_COMM_FLIGHT_H
 #define HD_COMM_FLIGHT_H
 
@@ -26,15 +25,15 @@ enum hd_flight_state {
     HD_FLIGHT_QUEUED,  /* launched, behind other operations of its stream */
     HD_FLIGHT_ENTERED, /* waits for the other members to enter */
     HD_FLIGHT_MOVING,  /* copies or adds; on a device: enqueued */
-    HD_FLIGHT_LEAVING, /* this rank's part is done, waits for the other members */
+    HD_FLIGHT_LEAVING, /* this rank's work is done, waits for the other members */
     HD_FLIGHT_COMPLETE,
 };
 
 struct hd_flight_record {
-    uint64_t launch;  /* number of the operation among all of this rank, from 1 */
+    uint64_t launch;  /* number of the operation on this rank, from 1 */
     uint64_t seq;     /* sequence number in the group (shift, send and recv: in the pair), from 1 */
     uint64_t bytes;   /* count * bytes of an element; all_to_all_v: bytes of one row */
-    int64_t since_ms; /* hd_clock_now_ms when the state was entered */
+    int64_t since_ms; /* hd_clock_now_ms when the state began */
     char kind[16];    /* "all_reduce" */
     char group[16];   /* "dp" */
     char stream[16];  /* "reduce" */
@@ -43,31 +42,34 @@ struct hd_flight_record {
     enum hd_flight_state state;
 };
 
-/* What a rank tells of its wait. */
+/* The wait that a rank last published. */
 struct hd_flight_wait {
     bool is_reported; /* false: the endpoint awaits its peers on a device, or is not open */
     bool waits;
-    int rank;                  /* for which it waits; -1: not known which */
-    int64_t since_ms, seen_ms; /* hd_clock_now_ms: no progress since; refreshed */
-    bool has_record;           /* false: the record was overwritten */
+    int rank;                  /* awaited rank; -1: unknown */
+    int64_t since_ms, seen_ms; /* hd_clock_now_ms: time of the last progress; time of the last
+                                  refresh */
+    bool has_record;           /* false: the operation's record was overwritten */
     struct hd_flight_record record;
 };
 
 const char *hd_flight_state_name(enum hd_flight_state state);
 
-/* "all_reduce #41 of group dp (1.2 MiB), entered" */
+/* Writes "all_reduce #41 of group dp (1.2 MiB), entered". */
 void hd_flight_describe(const struct hd_flight_record *record, char *ret_text, size_t size_bytes);
 
-/* Where a rank was that cannot tell it itself, to follow other text: "; it was in send #3 of group
- * F 0>2 (2.0 KiB), entered and all_gather #9 of group dp (1.2 MiB), moving": its operations that
- * have begun and are not complete, at most HD_FLIGHT_OPEN_MAX, oldest first; a pipeline stage has
- * several at once, among them transfers that were started ahead. If the latest operation is not
- * among them, also "; its last collective was .., complete". "": no records. */
+/* Describes the operations of a dead or stopped rank, as a continuation of a message: "; it was in
+ * send #3 of group F 0>2 (2.0 KiB), entered and all_gather #9 of group dp (1.2 MiB), moving". Lists
+ * the operations that have begun and are not complete, oldest first, at most HD_FLIGHT_OPEN_MAX; a
+ * pipeline stage has several at once, among them prefetched transfers. If the newest operation is
+ * not among them, adds "; its last collective was .., complete". Writes "" if there are no records.
+ */
 enum { HD_FLIGHT_OPEN_MAX = 4 };
 void hd_flight_describe_open(const struct hd_flight_record *records, int count, char *ret_text,
                              size_t size_bytes);
 
-/* A heading with the rank, then one line per record, oldest first. now_ms: hd_clock_now_ms. */
+/* Appends a heading with the rank, then one line per record, oldest first. now_ms: hd_clock_now_ms.
+ */
 void hd_flight_add_text(const struct hd_flight_record *records, int count, int rank, int64_t now_ms,
                         struct hd_text *text);
 

@@ -1,7 +1,6 @@
 /* The engine gloo: ranks on several nodes, connected by TCP. gloo's thread moves bytes between
- * sockets and memory. Everything else happens on the thread that owns the endpoint, when it
- * launches, polls or waits; only the abort messages of peers may be read by any thread
- * (has_failed). */
+ * sockets and memory. The thread that owns the endpoint does the rest when it launches, polls or
+ * waits; only the abort messages of peers may be read by any thread (has_failed). */
 #include "comm/gloo.h"
 
 #include <errno.h>
@@ -16,7 +15,7 @@
 #include "base/clock.h"
 #include "comm/gloo_internal.h"
 
-enum { FILES_BESIDE = 256 }; /* that a rank opens beside its connections */
+enum { FILES_BESIDE = 256 }; /* files that a rank opens in addition to its connections */
 
 /* ---- headers ---- */
 
@@ -26,7 +25,8 @@ static void await_header(struct gloo_peer *peer, int rank, uint64_t place)
                        peer->in.each_bytes);
 }
 
-/* Moves headers that have arrived to the inbox. False: the peer sent more than it may. */
+/* Moves headers that have arrived to the inbox. Returns false if the peer sent more than the inbox
+ * holds. */
 static bool take_headers(struct gloo_peer *peer, int rank)
 {
     for (;;) {
@@ -59,7 +59,8 @@ static void send_abort_message(struct gloo_state *gloo, int rank, int world)
     }
 }
 
-/* Writes this rank's only abort message, and sends it if `send`. False: there is one already. */
+/* Writes this rank's only abort message, and sends it if `send`. Returns false if one was already
+ * written. */
 static bool make_abort_message(const struct hd_comm *comm, enum gloo_abort_message_kind kind,
                                enum hd_status st, int rank, const char *text, bool send)
 {
@@ -84,22 +85,23 @@ static void engine_abort(struct hd_comm *comm, enum hd_status st, const char *re
     (void)make_abort_message(comm, GLOO_FAILED, st, comm->rank, reason, true);
 }
 
-/* Reads the peer's abort message, or detects the end of its connection. Any thread, because the
- * owner of
- * the endpoint may be blocked in a call of the device when a peer fails (nccl). */
+/* Reads the peer's abort message, or detects the end of its connection. Any thread may call this,
+ * because the owner of the endpoint may be blocked in a call of the device when a peer fails
+ * (nccl). */
 static void read_abort_message(const struct hd_comm *comm, int rank)
 {
     struct gloo_state *gloo = gloo_of(comm);
     struct gloo_peer *peer = &gloo->peers[rank];
-    const bool lost = hd_gloo_link_lost(gloo->link, rank); /* read first: a abort message comes
-                                                              before */
+    /* read before the message: a peer's abort message arrives before its connection ends */
+    const bool lost = hd_gloo_link_lost(gloo->link, rank);
     char text[HD_COMM_REASON_MAX];
 
     (void)pthread_mutex_lock(&gloo->abort_message_lock);
     if (!peer->abort_message_done && hd_gloo_received(peer->abort_message_ticket) == HD_GLOO_DONE) {
         peer->abort_message.text[HD_COMM_REASON_MAX - 1] = '\0';
         if (peer->abort_message.kind !=
-            GLOO_LEFT) /* the peer has told all ranks: not sent on here */
+            GLOO_LEFT) /* a failed peer sends its message to all ranks, so this rank does not
+                          forward it */
             (void)make_abort_message(comm, (enum gloo_abort_message_kind)peer->abort_message.kind,
                                      (enum hd_status)peer->abort_message.status,
                                      peer->abort_message.rank, peer->abort_message.text, false);
@@ -109,7 +111,7 @@ static void read_abort_message(const struct hd_comm *comm, int rank)
         peer->abort_message.kind = GLOO_DIED;
         peer->abort_message_done = true;
         (void)snprintf(text, sizeof text,
-                       "its connection closed without a notice (node %s); it was killed or "
+                       "its connection closed without an abort message (node %s); it was killed or "
                        "crashed, or the network failed",
                        gloo->addresses[rank].node);
         (void)make_abort_message(comm, GLOO_DIED, HD_ABORTED, rank, text, true);
@@ -117,7 +119,7 @@ static void read_abort_message(const struct hd_comm *comm, int rank)
     (void)pthread_mutex_unlock(&gloo->abort_message_lock);
 }
 
-/* By the owner, after an event: reads abort message and headers of a peer. */
+/* Reads a peer's abort message and headers. The owner calls this after an event. */
 static void look_at(struct hd_comm *comm, int rank)
 {
     struct gloo_peer *peer = gloo_peer_of(comm, rank);
@@ -125,12 +127,12 @@ static void look_at(struct hd_comm *comm, int rank)
     read_abort_message(comm, rank);
     if (peer->abort_message_done && peer->abort_message.kind == GLOO_LEFT)
         peer->left = true;
-    /* after the abort message, which is a peer's last message: then all its headers have arrived */
+    /* A peer sends its abort message last, so all its headers have arrived. */
     if (!take_headers(peer, rank))
         engine_abort(comm, HD_CORRUPT, "a peer announced more operations than it can have");
 }
 
-/* HD_OK, or the first failure that this rank knows; makes it sticky. */
+/* Returns HD_OK, or the first failure that this rank knows, and makes it sticky. */
 static enum hd_status check_failure(struct hd_comm *comm)
 {
     struct gloo_state *gloo = gloo_of(comm);
@@ -204,13 +206,14 @@ static uint64_t entered(struct hd_comm_group *group, int member)
 
 static enum hd_status group_open(struct hd_comm_group *group)
 {
-    (void)group; /* nothing to prepare: headers contain the group's id */
+    (void)group; /* no preparation needed: headers contain the group's id */
     return HD_OK;
 }
 
 /* ---- memory ---- */
 
-/* Bytes of one stream's staging buffer, for the largest group of the world. */
+/* Returns the bytes of one stream's staging buffer, sized for a group of all ranks, at most
+ * GLOO_STAGE_MAX. */
 static size_t stage_bytes(int world)
 {
     const size_t all = (size_t)(world - 1) * GLOO_STAGES * GLOO_CHUNK_MAX;
@@ -218,7 +221,8 @@ static size_t stage_bytes(int world)
     return all < GLOO_STAGE_MAX ? all : GLOO_STAGE_MAX;
 }
 
-/* The address of the next `bytes` after `base`; base NULL: only counts them in *at. */
+/* Advances *at by `bytes`, aligned; returns the address at the old offset from `base`, or NULL if
+ * `base` is NULL (counting only). */
 static void *take(char *base, size_t *at, size_t bytes)
 {
     const size_t begin = *at;
@@ -234,8 +238,8 @@ static struct gloo_headers take_some(char *base, size_t *at, int count, int worl
     return (struct gloo_headers){take(base, at, (size_t)count * each), each};
 }
 
-/* Points a zeroed state to its arrays, which follow it in one allocation; NULL: does not. Returns
- * the bytes of the allocation. */
+/* Sets the array pointers of a zeroed state, whose arrays follow it in one allocation. With NULL
+ * only counts. Returns the bytes of the allocation. */
 static size_t lay_out(struct gloo_state *gloo, int world)
 {
     const size_t ranks = (size_t)world;
@@ -382,7 +386,7 @@ static const struct hd_comm_engine gloo_engine = {
     .close = engine_close,
 };
 
-/* On gloo's thread, or on a thread in hd_gloo_send whose write completes at once. */
+/* Runs on gloo's thread, or on a thread in hd_gloo_send whose write completes at once. */
 static void something_moved(void *arg)
 {
     struct gloo_state *gloo = arg;
@@ -417,7 +421,7 @@ static enum hd_status open_peer(struct gloo_state *gloo, int rank)
     return HD_OK;
 }
 
-/* The endpoint on connected sockets, which it owns from now on, also on failure. */
+/* Opens the endpoint on connected sockets and takes ownership of them, also on failure. */
 static enum hd_status open_endpoint(const int *fds, const struct gloo_address *addresses, int rank,
                                     int world, int64_t deadline_ms, struct hd_comm **ret_comm)
 {
@@ -447,7 +451,8 @@ static enum hd_status open_endpoint(const int *fds, const struct gloo_address *a
         gloo->peers[r].slot_next = GLOO_SLOT_FIRST;
         ranks_here += strcmp(addresses[r].node, addresses[rank].node) == 0;
     }
-    hd_comm_set_spin(comm, 2 * ranks_here); /* each rank also has a thread of gloo */
+    hd_comm_set_spin(comm, 2 * ranks_here); /* each rank on this node spins in its owner and in
+                                               gloo's thread */
     st = hd_gloo_link_open(fds, rank, world, something_moved, gloo, &gloo->link);
     for (int r = 0; r < world && !st; r++) {
         if (r != rank)
@@ -462,7 +467,8 @@ static enum hd_status open_endpoint(const int *fds, const struct gloo_address *a
     return HD_OK;
 }
 
-/* A socket to every other rank, beside what a rank opens else. */
+/* Raises the soft limit of open files to one socket per rank of the world plus FILES_BESIDE.
+ * Returns HD_LIMIT if the hard limit is lower. */
 static enum hd_status allow_files(int world)
 {
     const rlim_t needed = (rlim_t)world + FILES_BESIDE;

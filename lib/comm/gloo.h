@@ -1,35 +1,30 @@
 /* gloo: collectives between ranks on several nodes, over TCP by the library gloo.
  *
- * A rank opens a listener (a listening socket on an address of its own node) and gets a endpoint
- * info (address,
- * port, node name and a random nonce). The caller exchanges the endpoint infos of all ranks; only a
- * rank
- * that holds all of them can connect:
+ * A rank opens a listener (a listening socket on an address of its own node) and gets an endpoint
+ * info (address, port, node name and a random nonce). The caller exchanges the endpoint infos of
+ * all ranks; only a rank that has all of them can connect:
  *
  *     hd_gloo_listener_open("10.0.0.3", "node-b", &listener);
- *     ... send *hd_gloo_listener_endpoint(listener), receive endpoint infos[world], endpoint
- *     infos[r] being rank r's ...
- *     st = hd_comm_open_gloo(listener, endpoint infos, rank, world, deadline_ms, &comm);
- *     hd_gloo_listener_close(listener);                     // the connections live on
+ *     ... send *hd_gloo_listener_endpoint(listener), receive endpoints[world], endpoints[r] being
+ *         that of rank r ...
+ *     st = hd_comm_open_gloo(listener, endpoints, rank, world, deadline_ms, &comm);
+ *     hd_gloo_listener_close(listener);                     // the connections stay open
  *     ... comm.h from here on ...
  *
- * Cards are secrets of the job: a connection is accepted only when both ends prove that they know
- * the hash over all endpoint infos. Send endpoint infos over an encrypted channel. Other
- * connections (wrong secret,
- * garbage, silence, floods) are closed and do not delay the ranks. The traffic after the handshake
- * is neither encrypted nor authenticated.
+ * Endpoint infos are secrets of the job: a connection is accepted only when both ends prove that
+ * they know the hash over all endpoint infos. Send them over an encrypted channel. Other
+ * connections (wrong secret, garbage, silence, floods) are closed and do not delay the ranks. The
+ * traffic after the handshake is neither encrypted nor authenticated.
  *
  * gloo only carries messages between ranks. Heddle decides the messages, the order of reductions
  * and completion, so results are bitwise identical to those of shm.
  *
- * A build without the library has these functions too: hd_gloo_built_in returns false, the others
- * fail with HD_UNSUPPORTED.
+ * In a build without the library, hd_gloo_built_in returns false and the other functions fail with
+ * HD_UNSUPPORTED.
  *
  * Used by: supervisor, worker, plan, tests.   Uses: base, comm.h.
  * Threads: a listener belongs to one thread. An endpoint has one thread of gloo, which reads and
- * writes
- * its sockets; everything else runs on the thread that owns the endpoint.
- */
+ * writes its sockets; everything else runs on the thread that owns the endpoint. */
 #ifndef HD_COMM_GLOO_H
 #define HD_COMM_GLOO_H
 
@@ -41,17 +36,18 @@
 
 enum {
     HD_GLOO_ENDPOINT_BYTES = 192,
-    HD_GLOO_NODE_MAX = 64, /* bytes of a node's name with its NUL; longer ones are truncated */
+    HD_GLOO_NODE_MAX = 64, /* bytes of a node's name including its NUL; longer names are
+                              truncated */
 };
 
 struct hd_gloo_listener;
 
-/* Plain bytes, the same on all machines. */
+/* The endpoint info of one rank: plain bytes in one format on all machines. */
 struct hd_gloo_endpoint {
     uint8_t bytes[HD_GLOO_ENDPOINT_BYTES];
 };
 
-/* True when this build has the engine. */
+/* Returns true when this build has the engine. */
 bool hd_gloo_built_in(void);
 
 /* Listens on `address`, a numeric IPv4 or IPv6 address of this node that the other ranks can reach
@@ -61,23 +57,24 @@ enum hd_status hd_gloo_listener_open(const char *address, const char *node,
                                      struct hd_gloo_listener **ret_listener);
 const struct hd_gloo_endpoint *hd_gloo_listener_endpoint(const struct hd_gloo_listener *listener);
 void hd_gloo_listener_close(struct hd_gloo_listener *listener);
-/* While the listener connects its rank, on the thread that does so, at least ten times a second:
- * awaits(of, RANK) for a rank that is not connected yet; -1: all are, or it has given up. */
+/* Sets a callback for the time while the listener connects its rank: at least ten times a second,
+ * on the connecting thread, waiting_on(of, RANK) names a rank that is not connected yet; RANK -1:
+ * all are connected, or the listener has given up. */
 void hd_gloo_listener_report(struct hd_gloo_listener *listener,
                              void (*waiting_on)(void *of, int rank), void *of);
 
-/* Returns when all ranks are connected. HD_TIMEOUT: not within deadline_ms; the message names the
- * missing ranks. endpoint infos: [world], in rank order; endpoint infos[rank] is this listener's
- * own. The caller still
- * owns the listener and should close it. deadline_ms also becomes the endpoint's deadline
- * (hd_comm_set_deadline). */
+/* Connects all ranks and returns when all are connected. HD_TIMEOUT: not within deadline_ms; the
+ * message names the missing ranks. endpoints: [world], in rank order; endpoints[rank] is this
+ * listener's own. The caller still owns the listener and should close it. deadline_ms also becomes
+ * the endpoint's deadline (hd_comm_set_deadline). */
 enum hd_status hd_comm_open_gloo(struct hd_gloo_listener *listener,
                                  const struct hd_gloo_endpoint *endpoints, int rank, int world,
                                  int64_t deadline_ms, struct hd_comm **ret_comm);
 
-/* Host memory that an endpoint allocates beside its registered memory: message headers, and staging
- * buffers of reductions. Excludes allocations of the library, and the kernel's socket buffers (at
- * most 32 MiB per connection and direction, limited by net.ipv4.tcp_rmem and tcp_wmem). */
+/* Returns the bytes of host memory that an endpoint allocates beside its registered memory: message
+ * headers, and staging buffers of reductions. Excludes allocations of the library, and the kernel's
+ * socket buffers (at most 32 MiB per connection and direction, limited by net.ipv4.tcp_rmem and
+ * tcp_wmem). */
 uint64_t hd_gloo_memory_bytes(int world);
 
 #endif

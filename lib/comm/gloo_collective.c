@@ -1,13 +1,13 @@
 /* One collective of a group, as a state machine in every member:
  *
- *   QUEUED   --heads sent to all others-->   ENTERED   --all headers received, all agree-->
- *   MOVING
+ *   QUEUED   --headers sent to all others-->            ENTERED
+ *   ENTERED  --all headers received, all agree-->       MOVING
  *   MOVING   --everything sent, received and added-->   COMPLETE
  *
  * Copies (broadcast, all_gather, all_to_all) are flows to and from each other member, directly
- * between registered memories. A reduction receives all parts of this member's share in the staging
- * buffer, chunk by chunk. When all parts of a chunk have arrived, they are added in group order,
- * and an all_reduce sends the sum to all others while the next chunk arrives.
+ * between registered regions. In a reduction each member sums one slice: it receives that slice of
+ * all inputs in the staging buffer, chunk by chunk. When a chunk of all members has arrived, it is
+ * added in group order, and an all_reduce sends the sum to all others while the next chunk arrives.
  *
  * An all_reduce may be in place: a result overwrites this rank's input only after the rank that
  * made the result has received that input. */
@@ -53,7 +53,7 @@ static struct gloo_run *take_run(struct hd_comm *comm, const struct hd_comm_op *
         if (op >= stream->ops && op < stream->ops + HD_COMM_QUEUE_MAX)
             return &gloo_of(comm)->runs[s];
     }
-    return NULL; /* an operation is always in a queue */
+    return NULL; /* never reached: an operation is always in a queue */
 }
 
 static enum hd_status enter(struct hd_comm_op *op)
@@ -75,8 +75,8 @@ static enum hd_status enter(struct hd_comm_op *op)
     return HD_OK;
 }
 
-/* Moves members' headers from their inboxes to the run; op->member counts them. True: all
- * arrived. */
+/* Moves members' headers from their inboxes to the run; op->member counts them. Returns true when
+ * all have arrived. */
 static bool all_entered(struct hd_comm_op *op)
 {
     struct hd_comm_group *group = op->group;
@@ -121,7 +121,8 @@ static struct gloo_flow flow_from(const struct hd_comm_op *op, int member, int64
                               .ready = bytes};
 }
 
-/* The flows of a copy between this member and `m`; with itself, copy_own copies. */
+/* Sets up the flows of a copy to and from member `m`. The copy from this member to itself is made
+ * by copy_own. */
 static void plan_copy(const struct hd_comm_op *op, int m, struct gloo_flow *ret_out,
                       struct gloo_flow *ret_in)
 {
@@ -150,7 +151,8 @@ static void plan_copy(const struct hd_comm_op *op, int m, struct gloo_flow *ret_
     }
 }
 
-/* Bytes of one chunk of a reduction: GLOO_STAGES chunks of all others fit the staging buffer. */
+/* Returns the bytes of one chunk of a reduction: GLOO_STAGES chunks from every member fit the
+ * staging buffer. */
 static int64_t reduce_chunk(const struct hd_comm_op *op)
 {
     const int others = op->group->size - 1;
@@ -160,7 +162,7 @@ static int64_t reduce_chunk(const struct hd_comm_op *op)
     return fits == 0 || fits > GLOO_CHUNK_MAX ? GLOO_CHUNK_MAX : fits;
 }
 
-/* The offset of member m's chunks in data memory. */
+/* Returns the offset of member m's staged chunks in data memory. */
 static size_t stage_of(const struct hd_comm_op *op, int m)
 {
     const struct gloo_state *gloo = gloo_of(op->group->comm);
@@ -171,7 +173,8 @@ static size_t stage_of(const struct hd_comm_op *op, int m)
            (size_t)(place * GLOO_STAGES * reduce_chunk(op));
 }
 
-/* Member m's share of a reduction, as bytes of send (and of recv, for an all_reduce). */
+/* Sets the slice of a reduction that member m sums, as bytes of send (and of recv, for an
+ * all_reduce). */
 static void share_of(const struct hd_comm_op *op, int m, int64_t *ret_begin, int64_t *ret_bytes)
 {
     const int64_t size = (int64_t)hd_dtype_size(op->dtype);
@@ -226,7 +229,7 @@ static void plan(struct hd_comm_op *op)
 
 /* ---- moving ---- */
 
-/* Copies up to GLOO_STEP_BYTES of this member's own part. */
+/* Copies up to GLOO_STEP_BYTES from this member's send to its own recv. */
 static void copy_own(struct hd_comm_op *op, bool *moved)
 {
     const struct gloo_run *run = run_of(op);
@@ -244,7 +247,7 @@ static void copy_own(struct hd_comm_op *op, bool *moved)
     *moved = true;
 }
 
-/* Bytes of this rank's share of which all parts have arrived. */
+/* Returns the bytes of this rank's slice that have arrived from every other member. */
 static int64_t gathered(const struct hd_comm_op *op)
 {
     const struct gloo_run *run = run_of(op);
@@ -257,7 +260,7 @@ static int64_t gathered(const struct hd_comm_op *op)
     return least;
 }
 
-/* Adds up to GLOO_STEP_BYTES of what has arrived, in group order. */
+/* Adds up to GLOO_STEP_BYTES of arrived chunks, in group order. */
 static void add_some(struct hd_comm_op *op, bool *moved)
 {
     const struct hd_comm_group *group = op->group;
@@ -291,7 +294,7 @@ static enum hd_status step_flows(struct hd_comm_op *op, int m, bool *moved)
     enum hd_status st;
 
     if (hd_comm_reduces(op->kind)) {
-        /* a chunk's place in the ring is free once summed; then the sum may be sent */
+        /* a summed chunk frees its place in the staging ring, and its sum may be sent */
         run->in[m].ready = (run->summed / chunk + GLOO_STAGES) * chunk;
         run->result_out[m].ready = run->summed;
     }
@@ -342,7 +345,7 @@ static enum hd_status move(struct hd_comm_op *op, bool *moved)
     return HD_OK;
 }
 
-/* All members have entered: compares their signatures and plans the flows. */
+/* Compares the members' signatures and sets up the flows. Called when all members have entered. */
 static enum hd_status check_signatures(struct hd_comm_op *op)
 {
     bool exceeded = false;

@@ -20,7 +20,8 @@ struct gloo_data *gloo_data_take(struct hd_comm *comm)
     }
     if (data->ticket && data->base == gloo->data)
         return data;
-    hd_gloo_ticket_free(data->ticket); /* created before hd_comm_alloc_registered */
+    hd_gloo_ticket_free(data->ticket); /* the old ticket was created before
+                                          hd_comm_alloc_registered */
     data->ticket = NULL;
     data->base = gloo->data;
     if (hd_gloo_ticket_new(gloo->link, gloo->data, gloo->data_bytes, &data->ticket) == HD_OK)
@@ -66,7 +67,8 @@ static struct gloo_data **in_flight_at(struct gloo_flow *flow, int64_t begin)
     return &flow->in_flight[begin / flow->chunk % GLOO_WINDOW];
 }
 
-/* Posts the next chunk. *ret_posted false: the connection has ended, which read_notice reports. */
+/* Posts the next chunk. *ret_posted false: the connection has ended, which read_abort_message
+ * reports. */
 static enum hd_status post(struct hd_comm *comm, struct gloo_flow *flow, bool *ret_posted)
 {
     const int64_t n = chunk_bytes(flow, flow->posted);

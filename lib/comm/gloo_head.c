@@ -1,6 +1,5 @@
-/* gloo_header: headers of messages, which say what a message is before its bytes are taken: filled,
- * sent, kept and
- * found by the operation that waits for them. */
+/* gloo_header: fills, sends, stores and finds message headers. A header describes an operation and
+ * arrives before the operation's bytes. */
 #include <string.h>
 
 #include "comm/gloo_internal.h"
@@ -35,7 +34,7 @@ void gloo_header_send(const struct hd_comm_op *op, int rank, uint64_t *ret_slot)
     peer->slot_next += 2;
     peer->out_pending[place] =
         hd_gloo_send(peer->out_ticket[place], rank, GLOO_SLOT_HEADER, place * peer->out.each_bytes,
-                     bytes); /* false: the connection ended, which read_notice reports */
+                     bytes); /* false: the connection has ended, which read_abort_message reports */
 }
 
 struct gloo_header *gloo_header_find(struct gloo_peer *peer, uint64_t group_id, uint64_t seq,

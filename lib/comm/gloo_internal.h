@@ -1,10 +1,11 @@
-/* gloo_internal: what the files of the engine gloo share.
+/* gloo_internal: shared by the files of the engine gloo.
  *
  *   gloo.c             open and close, headers, failures
+ *   gloo_head.c        message headers: fill, send, store, find
  *   gloo_collective.c  one collective of a group, step by step
  *   gloo_pair.c        one send or receive, step by step
  *   gloo_flow.c        a transfer of bytes to or from one peer, in chunks
- *   gloo_listener.c        connecting the ranks, before the endpoint is open
+ *   gloo_listener.c    connecting the ranks, before the endpoint is open
  *   gloo_link.cc       the C interface of the library gloo
  *
  * A rank that begins an operation sends a header to every other member: which operation it is, its
@@ -18,14 +19,11 @@
  *     peer is at most one collective per stream ahead. With 1., an inbox never holds more than
  *     GLOO_SENDS_MAX + 2 * HD_COMM_COLLECTIVE_STREAMS headers. For the same reason a rank that has
  *     received all its answers has at most 2 * HD_COMM_COLLECTIVE_STREAMS headers in flight. That
- *     is
- *     fewer than GLOO_HEADERS_IN, so its abort message cannot overtake a header.
+ *     is fewer than GLOO_HEADERS_IN, so its abort message cannot overtake a header.
  *  3. A rank sends at most one abort message: that it failed (with the first reason it knows), or
- *     that it
- *     left. A connection that ends without a abort message means that the peer died.
+ *     that it left. A connection that ends without an abort message means that the peer died.
  *
- * Used by: gloo*.c.
- */
+ * Used by: gloo*.c. */
 #ifndef HD_COMM_GLOO_INTERNAL_H
 #define HD_COMM_GLOO_INTERNAL_H
 
@@ -37,27 +35,26 @@
 
 enum {
     GLOO_HEADERS_IN = 10,  /* posted receives for headers of one peer */
-    GLOO_HEADERS_OUT = 48, /* headers to one peer that may be unsent */
-    GLOO_SENDS_MAX = 32,   /* sends to one peer that it has not received */
-    GLOO_INBOX = GLOO_SENDS_MAX + 2 * HD_COMM_COLLECTIVE_STREAMS, /* headers of one peer kept
-                                                                     here */
-    GLOO_WINDOW = 4,                                              /* chunks of one flow in flight */
-    GLOO_CHUNK_MAX = 512 * 1024,  /* bytes of one message of a collective */
-    GLOO_STAGE_MAX = 4 << 20,     /* bytes of a stream's staging buffer for reductions */
-    GLOO_STAGES = 2,              /* chunks per peer in it: one is summed while one arrives */
+    GLOO_HEADERS_OUT = 48, /* headers to one peer that may be queued but unsent */
+    GLOO_SENDS_MAX = 32,   /* sends to one peer that the peer has not received */
+    /* headers of one peer stored until their operation begins here */
+    GLOO_INBOX = GLOO_SENDS_MAX + 2 * HD_COMM_COLLECTIVE_STREAMS,
+    GLOO_WINDOW = 4,             /* chunks of one flow in flight */
+    GLOO_CHUNK_MAX = 512 * 1024, /* bytes of one message of a collective */
+    GLOO_STAGE_MAX = 4 << 20,    /* bytes of a stream's staging buffer for reductions */
+    GLOO_STAGES = 2, /* chunks per peer in the staging buffer: one is summed while one arrives */
     GLOO_STEP_BYTES = 128 * 1024, /* bytes read by one step that copies or adds */
-    GLOO_LINGER_MS = 2000,        /* closing waits at most this long for the peers' sockets */
+    GLOO_LINGER_MS = 2000, /* milliseconds that closing waits at most for the peers' sockets */
 };
 
 _Static_assert((int)GLOO_HEADERS_IN > 2 * (int)HD_COMM_COLLECTIVE_STREAMS, "see invariant 2");
 
 enum { GLOO_SLOT_HEADER = 0, GLOO_SLOT_ABORT_MESSAGE = 1, GLOO_SLOT_FIRST = 16 };
 
-/* Every header in an array is followed by room for the counts of the largest all_to_all_v, which
- * are
- * sent only with the header of one. */
+/* Describes one operation to a peer. In an array of headers, space for the counts of the largest
+ * all_to_all_v follows each header; the counts are sent only with the header of an all_to_all_v. */
 struct gloo_header {
-    uint64_t group_id, seq, slot; /* data comes on slot, results of an all_reduce on slot + 1 */
+    uint64_t group_id, seq, slot; /* slot of the data; results of an all_reduce use slot + 1 */
     char group[HD_COMM_GROUP_NAME_MAX];
     struct hd_comm_signature signature;
 };
@@ -92,7 +89,7 @@ struct gloo_abort_message {
     char text[HD_COMM_REASON_MAX];
 };
 
-/* One ticket over this rank's data memory. */
+/* A ticket of gloo that covers all of this rank's data memory. */
 struct gloo_data {
     struct hd_gloo_ticket *ticket;
     const char *base; /* the start of the memory that the ticket covers */
@@ -102,54 +99,57 @@ struct gloo_data {
 /* A transfer to or from one peer, in chunks that are sent in order on one slot. */
 struct gloo_flow {
     bool sends;
-    int peer; /* its rank */
+    int peer; /* rank */
     uint64_t slot;
-    size_t at;            /* offset of its first byte in data memory */
+    size_t at;            /* offset of the first byte in data memory */
     int64_t bytes, chunk; /* total bytes; bytes of a full chunk */
     int64_t ready;        /* bytes that may be posted now */
-    int addresses;        /* chunk k is at k % places (a ring); 0: chunks are contiguous */
-    int64_t posted, done; /* bytes */
-    struct gloo_data *in_flight[GLOO_WINDOW]; /* of chunk k at k % GLOO_WINDOW */
+    int addresses;        /* chunks in the ring buffer: chunk k is at index k % addresses; 0: chunks
+                             are contiguous */
+    int64_t posted, done; /* bytes posted; bytes completed */
+    struct gloo_data *in_flight[GLOO_WINDOW]; /* tickets in use; that of chunk k is at k %
+                                                 GLOO_WINDOW */
 };
 
 /* The collective that a stream has in progress. Arrays are by group index. */
 struct gloo_run {
     struct gloo_headers headers;
     struct gloo_flow *out, *in, *result_out, *result_in;
-    uint64_t *slots;              /* the slots on which this rank sends to the members */
-    int64_t begin, summed, bytes; /* reductions: this rank's share, in bytes of send */
+    uint64_t *slots;              /* slots on which this rank sends to the members */
+    int64_t begin, summed, bytes; /* reductions: the slice that this rank sums, in bytes of send */
 };
 
 struct gloo_peer {
-    struct gloo_headers in, out, inbox; /* GLOO_HEADERS_IN, GLOO_HEADERS_OUT, GLOO_INBOX of them */
+    struct gloo_headers in, out, inbox; /* arrays of GLOO_HEADERS_IN, GLOO_HEADERS_OUT and
+                                           GLOO_INBOX headers */
     bool used[GLOO_INBOX];              /* inbox entry i holds a header */
     struct hd_gloo_ticket *in_ticket[GLOO_HEADERS_IN], *out_ticket[GLOO_HEADERS_OUT];
     bool out_pending[GLOO_HEADERS_OUT];
-    uint64_t in_next, out_next;     /* number of headers received, sent */
-    struct gloo_header latest;      /* the last header, no counts; kind HD_COMM_KIND_COUNT: none
-                                     yet */
-    struct hd_comm_entered entered; /* from its headers */
+    uint64_t in_next, out_next;     /* number of headers received; sent */
+    struct gloo_header latest;      /* last header received, without counts; kind
+                                       HD_COMM_KIND_COUNT: none yet */
+    struct hd_comm_entered entered; /* collectives that its headers announced */
     uint64_t slot_next;
-    int sends; /* sends to it that are not received yet */
+    int sends; /* sends to it that it has not received yet */
     struct gloo_abort_message abort_message;
     struct hd_gloo_ticket *abort_message_ticket, *abort_message_out_ticket;
     _Atomic bool abort_message_done; /* its abort message has come, or its connection has ended
                                         without one */
-    bool left;                       /* set by the owner: its abort message says GLOO_LEFT */
-    bool ended; /* while closing: everything was sent and the socket shut down */
+    bool left;                       /* set by the owner: its abort message is GLOO_LEFT */
+    bool ended; /* while closing: everything is sent and the sending side is shut down */
 };
 
 struct gloo_state {
-    struct hd_gloo_link *link; /* NULL in a world of one */
+    struct hd_gloo_link *link; /* NULL: a world of one */
     struct hd_comm_doorbell doorbell;
-    _Atomic uint64_t events;            /* number of completions and connection ends */
+    _Atomic uint64_t events;            /* number of completions and ended connections */
     uint64_t events_seen;               /* `events` when the owner last checked the peers */
     _Atomic uint64_t events_checked;    /* `events` when any thread last checked for a failure */
-    pthread_mutex_t abort_message_lock; /* while abort messages of peers are read */
-    _Atomic int abort_message_state;    /* of `abort message`: 0: none, 1: being written, 2:
-                                               written */
-    bool abort_message_sent;            /* of the thread that set abort_message_state to 1, later of
-                                         engine_close */
+    pthread_mutex_t abort_message_lock; /* held while abort messages of peers are read */
+    _Atomic int abort_message_state;    /* state of `abort_message`: 0: none, 1: being written, 2:
+                                           written */
+    bool abort_message_sent;            /* written by the thread that set abort_message_state to 1,
+                                           later by engine_close */
     struct gloo_abort_message abort_message; /* this rank's only abort message */
     char *data; /* registered memory, then the staging buffers of the streams */
     size_t data_bytes, stage_at, stage_bytes;
@@ -157,8 +157,8 @@ struct gloo_state {
     struct hd_comm_flight flight;
     struct gloo_address *addresses; /* [world] */
     struct gloo_run runs[HD_COMM_COLLECTIVE_STREAMS];
-    struct gloo_peer peers[]; /* [world]; [rank]: sends to itself. Followed by all the arrays that
-                                 gloo.c, lay_out, points to */
+    struct gloo_peer peers[]; /* [world]; peers[rank]: messages to itself. The arrays that lay_out
+                                 of gloo.c points to follow in memory */
 };
 
 static inline struct gloo_state *gloo_of(const struct hd_comm *comm)
@@ -178,19 +178,17 @@ static inline size_t gloo_offset(const struct hd_comm *comm, const char *at)
 
 /* ---- gloo.c ---- */
 
-/* Whether a header can be sent to the peer now. */
+/* Returns whether a header can be sent to the peer now. */
 bool gloo_header_may_go(struct gloo_peer *peer);
 
-/* Sends the header of `op`; *ret_slot is the slot for this rank's bytes. Needs
- * gloo_header_may_go. */
+/* Sends the header of `op`; sets *ret_slot to the slot for this rank's bytes. gloo_header_may_go
+ * must be true. */
 void gloo_header_send(const struct hd_comm_op *op, int rank, uint64_t *ret_slot);
 enum hd_status gloo_header_fill(const struct hd_comm_op *op, struct gloo_header *ret_header);
 
-/* The peer's header for operation `seq` of a group (`send`: of the pair); NULL: it has not come.
- * The
- * header stays in the inbox until gloo_header_drop. gloo_header_keep copies a header into the
- * inbox; NULL:
- * full. */
+/* Finds the peer's header for operation `seq` of a group (`send`: of the pair); NULL: it has not
+ * arrived. The header stays in the inbox until gloo_header_drop. gloo_header_keep copies a header
+ * into the inbox; NULL: the inbox is full. */
 struct gloo_header *gloo_header_find(struct gloo_peer *peer, uint64_t group_id, uint64_t seq,
                                      bool send);
 void gloo_header_drop(struct gloo_peer *peer, struct gloo_header *header);
@@ -198,12 +196,12 @@ struct gloo_header *gloo_header_keep(struct gloo_peer *peer, const struct gloo_h
 
 /* ---- gloo_flow.c ---- */
 
-/* A free ticket over data memory, until gloo_data_give; NULL: no memory. */
+/* Takes a free ticket over data memory; gloo_data_give returns it. NULL: no memory. */
 struct gloo_data *gloo_data_take(struct hd_comm *comm);
 void gloo_data_give(struct hd_comm *comm, struct gloo_data *data);
 void gloo_data_free(struct gloo_state *gloo);
 
-/* Completes and posts chunks as far as possible; *moved becomes true when anything changed. */
+/* Completes and posts chunks as far as possible; sets *moved to true when anything changed. */
 enum hd_status gloo_flow_step(struct hd_comm *comm, struct gloo_flow *flow, bool *moved);
 static inline bool gloo_flow_done(const struct gloo_flow *flow)
 {

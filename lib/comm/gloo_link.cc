@@ -51,7 +51,7 @@ class Pair final : public tcp::Pair
 
         if (state_ != CLOSED)
             changeState(
-                CLOSED); // here, while virtual calls of gloo's thread still reach this class
+                CLOSED); // here, because virtual calls of gloo's thread still reach this class
     }
 
     // Replaces the socket that gloo opened. gloo's thread must be stopped (Gate).
@@ -86,7 +86,8 @@ class Pair final : public tcp::Pair
 
     void handleEvents(int events) override
     {
-        if (!m_.try_lock()) { // gloo would retry in a busy loop; let the holder continue
+        if (!m_.try_lock()) { /* gloo would retry in a busy loop; let the thread that holds the lock
+                                 continue */
             std::this_thread::yield();
             return;
         }
@@ -142,7 +143,7 @@ class Pair final : public tcp::Pair
             if (written < 0 && errno == EINTR)
                 continue;
             if (written < 0)
-                return false; // EAGAIN; or the connection ended, which gloo's thread detects
+                return false; // EAGAIN, or the connection ended, which gloo's thread detects
             op.nwritten += static_cast<size_t>(written);
         } while (op.nwritten < op.preamble.nbytes);
         writeComplete(op, buffer, opcode);
@@ -184,7 +185,7 @@ class Context final : public tcp::Context
     }
 
   private:
-    tcp::Device *const tcp_; // the base class owns it
+    tcp::Device *const tcp_; // owned by the base class
     const Bell doorbell_;
 };
 
@@ -241,7 +242,7 @@ struct Opener {
     }
 };
 
-// A gloo device with its thread, which blocks all signals.
+// Creates a gloo device. Its thread blocks all signals.
 std::shared_ptr<tcp::Device> make_device()
 {
     sigset_t all, before;
@@ -259,7 +260,8 @@ std::shared_ptr<tcp::Device> make_device()
     return device;
 }
 
-// No Nagle delay; a peer node that does not respond is detected within 30 seconds.
+// Disables Nagle's delay; makes the kernel detect a peer node that does not respond within 30
+// seconds.
 void prepare_socket(int fd)
 {
     const int on = 1, idle_s = 10, interval_s = 5, probes = 3, unanswered_ms = 30000;
@@ -306,7 +308,7 @@ struct hd_gloo_ticket final : public tcp::UnboundBuffer {
         return take(recvCompletions_);
     }
 
-    Context *const pairs; // the base class owns it
+    Context *const pairs; // owned by the base class
 };
 
 enum hd_status hd_gloo_link_open(const int *fds, int rank, int world, void (*ring)(void *arg),

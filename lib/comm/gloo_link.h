@@ -30,15 +30,17 @@ struct hd_gloo_ticket;
 
 enum hd_gloo_progress { HD_GLOO_PENDING, HD_GLOO_DONE, HD_GLOO_LOST };
 
-/* fds: [world]; the link owns them, also when this fails; fds[rank] is ignored. ring(arg) is called
- * by gloo's thread, and by the caller of hd_gloo_send when a write completes at once. */
+/* Opens a link. fds: [world], owned by the link, also on failure; fds[rank] is ignored. ring(arg)
+ * is called by gloo's thread, and by the caller of hd_gloo_send when a write completes at once. */
 enum hd_status hd_gloo_link_open(const int *fds, int rank, int world, void (*ring)(void *arg),
                                  void *arg, struct hd_gloo_link **ret_link);
 
-/* Shuts down the sending side of the connection to `peer`. False: unsent data is left, retry. */
+/* Shuts down the sending side of the connection to `peer`. Returns false if unsent data is left:
+ * retry. */
 bool hd_gloo_link_end(struct hd_gloo_link *link, int peer);
 
-/* The connection to `peer` has ended: nothing more arrives, pending operations never complete. */
+/* Returns whether the connection to `peer` has ended: nothing more arrives, and pending operations
+ * never complete. */
 bool hd_gloo_link_lost(const struct hd_gloo_link *link, int peer);
 
 void hd_gloo_link_close(struct hd_gloo_link *link); /* free its tickets first */
@@ -47,13 +49,14 @@ enum hd_status hd_gloo_ticket_new(struct hd_gloo_link *link, void *base, size_t 
                                   struct hd_gloo_ticket **ret_ticket);
 void hd_gloo_ticket_free(struct hd_gloo_ticket *ticket);
 
-/* False when the connection to `peer` has ended. Never blocks on the peer. */
+/* Posts a send or receive. Returns false when the connection to `peer` has ended. Never blocks on
+ * the peer. */
 bool hd_gloo_send(struct hd_gloo_ticket *ticket, int peer, uint64_t slot, size_t offset,
                   size_t size_bytes);
 bool hd_gloo_recv(struct hd_gloo_ticket *ticket, int peer, uint64_t slot, size_t offset,
                   size_t size_bytes);
 
-/* The state of the ticket's send or receive. Each completion returns HD_GLOO_DONE once. */
+/* Return the state of the ticket's send or receive. Each completion returns HD_GLOO_DONE once. */
 enum hd_gloo_progress hd_gloo_sent(struct hd_gloo_ticket *ticket);
 enum hd_gloo_progress hd_gloo_received(struct hd_gloo_ticket *ticket);
 

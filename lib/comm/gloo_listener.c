@@ -25,7 +25,7 @@ _Static_assert((int)NODE_AT + (int)HD_GLOO_NODE_MAX <= (int)HD_GLOO_ENDPOINT_BYT
 struct hd_gloo_listener {
     int fd;
     struct hd_gloo_endpoint endpoint;
-    void (*waiting_on)(void *of, int rank); /* may be NULL */
+    void (*waiting_on)(void *of, int rank); /* report callback; NULL: none */
     void *of_waiting_on;
 };
 
@@ -38,13 +38,14 @@ enum hd_status gloo_endpoint_read(const struct hd_gloo_endpoint *endpoint, int r
 
     if (memcmp(at, ENDPOINT_MAGIC, sizeof ENDPOINT_MAGIC - 1) != 0 || at[NODE_AT - 1] != 0 ||
         at[NODE_AT + HD_GLOO_NODE_MAX - 1] != 0)
-        return hd_err(HD_CORRUPT, "gloo: the card of rank %d is not of this version of Heddle",
-                      rank);
+        return hd_err(HD_CORRUPT,
+                      "gloo: the endpoint info of rank %d is not of this version of Heddle", rank);
     memcpy(ret_address->address, at + ADDRESS_AT, sizeof ret_address->address);
     ret_address->address[sizeof ret_address->address - 1] = '\0';
     memcpy(ret_address->node, at + NODE_AT, sizeof ret_address->node);
     ret_address->port = (uint16_t)(at[PORT_AT] | at[PORT_AT + 1] << 8);
-    for (char *c = ret_address->node; *c; c++) { /* goes into messages */
+    for (char *c = ret_address->node; *c; c++) { /* replace control characters: the name is printed
+                                                    in messages */
         if (*c < ' ' || *c > '~')
             *c = '?';
     }
@@ -71,7 +72,7 @@ void gloo_prove(const uint8_t secret[HD_GLOO_HASH_BYTES], char proof_kind,
 
 /* ---- listeners ---- */
 
-/* Converts a numeric address and port. */
+/* Converts a numeric address and port to a socket address. */
 static enum hd_status find_address(const char *address, uint16_t port,
                                    struct sockaddr_storage *ret_at, socklen_t *ret_bytes)
 {
@@ -131,7 +132,7 @@ enum hd_status hd_gloo_listener_open(const char *address, const char *node,
                       INET6_ADDRSTRLEN - 1);
     listener = calloc(1, sizeof *listener);
     if (!listener)
-        return hd_err(HD_NO_MEMORY, "gloo: no memory for a door");
+        return hd_err(HD_NO_MEMORY, "gloo: no memory for a listener");
     listener->fd = socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (listener->fd < 0 || bind(listener->fd, (const struct sockaddr *)&at, bytes) < 0 ||
         listen(listener->fd, BACKLOG) < 0 ||
@@ -175,7 +176,7 @@ enum handshake_step { UNUSED, CONNECTING, HELLO_DUE, ANSWER_DUE, PROOF_DUE, WELC
 
 struct connection {
     enum handshake_step step;
-    int fd, peer; /* peer: -1 while unknown */
+    int fd, peer; /* peer: rank, -1: not yet known */
     int64_t since_ms;
     struct gloo_hello hello;
     uint8_t host_nonce[HD_GLOO_HASH_BYTES];
@@ -185,22 +186,22 @@ struct connection {
         struct gloo_answer answer;
         uint8_t proof[HD_GLOO_HASH_BYTES];
     } in;        /* the message that is being received */
-    size_t have; /* bytes of it */
+    size_t have; /* bytes received of `in` */
 };
 
 struct gloo_setup {
     int rank, world, listener_fd;
     const struct gloo_address *addresses;
     uint8_t secret[HD_GLOO_HASH_BYTES];
-    int *fds; /* [world]; authenticated connections; -1: none yet */
+    int *fds; /* [world]; sockets of authenticated connections; -1: none yet */
     struct connection incoming[GLOO_INCOMING_MAX];
     struct pollfd *polled;           /* [1 + GLOO_INCOMING_MAX + world]; [0]: the listener */
     struct connection **connections; /* the connection of polled[i] */
     struct gloo_outgoing {
         struct connection connection;
         int64_t retry_at_ms;
-        const char *why; /* the error of the last attempt */
-    } outgoing[];        /* [world]; to lower ranks, by rank */
+        const char *why; /* error of the last attempt; NULL: none */
+    } outgoing[];        /* [world]; connections to lower ranks, by rank */
 };
 
 static void drop(struct connection *c)
@@ -222,7 +223,8 @@ static size_t bytes_due(const struct connection *c)
     }
 }
 
-/* A new socket always accepts so few bytes at once; false: an error, drop it. */
+/* Sends a short message at once; a new socket's buffer always has space for it. Returns false on an
+ * error: the caller drops the connection. */
 static bool send_all(const struct connection *c, const void *data, size_t size_bytes)
 {
     return send(c->fd, data, size_bytes, MSG_NOSIGNAL) == (ssize_t)size_bytes;
@@ -283,8 +285,8 @@ static bool send_hello(const struct gloo_setup *m, struct connection *c)
            send_all(c, hello, sizeof *hello);
 }
 
-/* The handshake is done. A later connection of the same peer replaces the earlier one, which the
- * peer has closed. */
+/* Stores an authenticated connection. It replaces an earlier one of the same peer, which that peer
+ * has closed. */
 static void keep(struct gloo_setup *m, struct connection *c)
 {
     if (m->fds[c->peer] >= 0)
@@ -293,7 +295,7 @@ static void keep(struct gloo_setup *m, struct connection *c)
     c->step = UNUSED;
 }
 
-/* The message that was due is complete. False: drop the connection. */
+/* Handles a complete message of the handshake. Returns false if the connection must be dropped. */
 static bool handle_message(struct gloo_setup *m, struct connection *c)
 {
     c->have = 0;
@@ -319,7 +321,8 @@ static bool handle_message(struct gloo_setup *m, struct connection *c)
     }
 }
 
-/* The socket is ready. False: drop the connection; *ret_why is the reason. */
+/* Continues the handshake on a socket that is ready. Returns false if the connection must be
+ * dropped; *ret_why is the reason. */
 static bool advance(struct gloo_setup *m, struct connection *c, const char **ret_why)
 {
     while (c->step != UNUSED) {
@@ -374,7 +377,7 @@ static void connect_to(struct gloo_setup *m, int peer, int64_t now_ms)
     }
 }
 
-/* A free place for an incoming connection; if there is none, drops the oldest. */
+/* Returns a free entry for an incoming connection; if none is free, drops the oldest one. */
 static struct connection *make_room(struct gloo_setup *m)
 {
     struct connection *oldest = &m->incoming[0];
@@ -470,7 +473,7 @@ static int count_missing(const struct gloo_setup *m)
     return missing;
 }
 
-/* -1: none. */
+/* Returns the lowest rank that is not connected; -1: all are. */
 static int first_missing(const struct gloo_setup *m)
 {
     for (int r = 0; r < m->world; r++)
@@ -513,7 +516,8 @@ static enum hd_status check_endpoints(const struct hd_gloo_listener *listener,
                                       struct gloo_address *ret_addresses)
 {
     if (memcmp(&endpoints[rank], &listener->endpoint, sizeof listener->endpoint) != 0)
-        return hd_err(HD_INVALID, "gloo: the card of rank %d is not that of its own door", rank);
+        return hd_err(HD_INVALID,
+                      "gloo: the endpoint info of rank %d is not that of its own listener", rank);
     for (int r = 0; r < world; r++) {
         struct sockaddr_storage at;
         socklen_t bytes;
@@ -525,7 +529,8 @@ static enum hd_status check_endpoints(const struct hd_gloo_listener *listener,
             return st;
         for (int before = 0; before < r; before++) {
             if (memcmp(&endpoints[before], &endpoints[r], sizeof endpoints[r]) == 0)
-                return hd_err(HD_INVALID, "gloo: ranks %d and %d have the same card", before, r);
+                return hd_err(HD_INVALID, "gloo: ranks %d and %d have the same endpoint info",
+                              before, r);
         }
     }
     return HD_OK;

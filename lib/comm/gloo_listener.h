@@ -1,8 +1,7 @@
-/* gloo_door: connects the ranks of a job and authenticates the connections.
+/* gloo_listener: connects the ranks of a job and authenticates the connections.
  *
  * A rank connects to the listeners of all lower ranks (as "caller") and accepts all higher ranks
- * (as
- * "host"):
+ * (as "host"):
  *
  *   caller                                 host
  *   hello: both ranks, world, nonce     -> checks magic, world and ranks
@@ -11,13 +10,11 @@
  *                                       <- welcome: proof C
  *
  * A proof is an HMAC keyed by the hash of all endpoint infos. A connection with a wrong message, or
- * with an
- * unfinished handshake after GLOO_HANDSHAKE_MS, is closed. When GLOO_INCOMING_MAX handshakes are in
- * progress, the oldest is closed for a new connection. A caller whose connection was closed
- * retries.
+ * with an unfinished handshake after GLOO_HANDSHAKE_MS, is closed. When GLOO_INCOMING_MAX
+ * handshakes are in progress, the oldest is closed for a new connection. A caller whose connection
+ * was closed retries.
  *
- * Used by: gloo.c, tests.   Uses: base, libc.   Threads: one per listener.
- */
+ * Used by: gloo.c, tests.   Uses: base, libc.   Threads: one per listener. */
 #ifndef HD_COMM_GLOO_LISTENER_H
 #define HD_COMM_GLOO_LISTENER_H
 
@@ -28,7 +25,7 @@
 
 enum { GLOO_INCOMING_MAX = 64, GLOO_HANDSHAKE_MS = 10000 };
 
-/* The readable part of a endpoint info; its bytes are magic, nonce, port, address, node. */
+/* The readable part of an endpoint info, whose bytes are magic, nonce, port, address and node. */
 struct gloo_address {
     char address[INET6_ADDRSTRLEN];
     char node[HD_GLOO_NODE_MAX];
@@ -48,17 +45,17 @@ struct gloo_answer {
     uint8_t nonce[HD_GLOO_HASH_BYTES], proof[HD_GLOO_HASH_BYTES];
 };
 
-/* Proof `proof_kind` ('A', 'B' or 'C'): an HMAC keyed by the secret, over side, hello and
- * host_nonce. */
+/* Computes proof `proof_kind` ('A', 'B' or 'C'): an HMAC keyed by the secret, over proof_kind,
+ * hello and host_nonce. */
 void gloo_prove(const uint8_t secret[HD_GLOO_HASH_BYTES], char proof_kind,
                 const struct gloo_hello *hello, const uint8_t host_nonce[HD_GLOO_HASH_BYTES],
                 uint8_t ret_proof[HD_GLOO_HASH_BYTES]);
 void gloo_secret(const struct hd_gloo_endpoint *endpoints, int world,
                  uint8_t ret_secret[HD_GLOO_HASH_BYTES]);
 
-/* ret_fds: [world], one connected socket per peer, which the caller closes; -1 for `rank` itself.
- * ret_addresses: [world], from the endpoint infos. HD_TIMEOUT: the message names the missing
- * ranks. */
+/* Connects to all other ranks. ret_fds: [world], one connected socket per peer, which the caller
+ * closes; -1 for `rank` itself. ret_addresses: [world], from the endpoint infos. HD_TIMEOUT: the
+ * message names the missing ranks. */
 enum hd_status gloo_rendezvous(struct hd_gloo_listener *listener,
                                const struct hd_gloo_endpoint *endpoints, int rank, int world,
                                int64_t deadline_ms, struct gloo_address *ret_addresses,

@@ -1,11 +1,11 @@
 /* One send or receive:
  *
- *   send   QUEUED --head and bytes posted with gloo--> LEAVING --received by the peer--> COMPLETE
- *   recv   QUEUED --> ENTERED --head received, sizes agree--> MOVING --bytes received--> COMPLETE
+ *   send   QUEUED --header and bytes posted with gloo--> LEAVING --received by the peer--> COMPLETE
+ *   recv   QUEUED --> ENTERED --header received, sizes agree--> MOVING --bytes received--> COMPLETE
  *
  * gloo sends the bytes only when the receiver has posted its receive. A message of a rank to itself
- * uses its own inbox: the header's slot is the address of its send, where the receive copies
- * from. */
+ * uses the rank's own inbox: the header's slot holds the address of the send operation, from whose
+ * buffer the receive copies. */
 #include <string.h>
 
 #include "comm/gloo_internal.h"
@@ -35,13 +35,14 @@ static enum hd_status signature(struct hd_comm_op *op, bool *moved)
     uint64_t slot;
 
     if (peer->sends == GLOO_SENDS_MAX || (!to_itself(op) && !gloo_header_may_go(peer)))
-        return HD_OK; /* wait until the peer has received some */
+        return HD_OK; /* wait until the peer has received some of the earlier sends */
     if (to_itself(op)) {
         struct gloo_header *header =
-            gloo_header_of(&peer->out, 0); /* unused: nothing goes over a socket */
+            gloo_header_of(&peer->out, 0); /* this header is not sent: a message to itself uses no
+                                              socket */
 
         (void)gloo_header_fill(op, header);
-        header->slot = (uint64_t)(uintptr_t)op; /* valid until the op is complete */
+        header->slot = (uint64_t)(uintptr_t)op; /* valid until the send is complete */
         op->slot = NULL;
         (void)gloo_header_keep(peer, header);
     } else {
@@ -123,7 +124,7 @@ static bool copy_some(struct hd_comm_op *op)
     op->cursor += n;
     if (n < rest)
         return false;
-    send->member = 1; /* taken */
+    send->member = 1; /* marks the send as received */
     return true;
 }
 

@@ -5,7 +5,8 @@
 
 enum { BLOCK = 64, PROVED_MAX = 448 };
 
-/* The first 32 bits of the fractions of the cube roots of the first 64 primes. */
+/* SHA-256 round constants: the first 32 bits of the fractions of the cube roots of the first 64
+ * primes. */
 static const uint32_t rounds[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
     0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
@@ -52,7 +53,8 @@ static void take_block(uint32_t state[8], const uint8_t *block)
 
 void hd_gloo_hash(const void *data, size_t size_bytes, uint8_t ret_hash[HD_GLOO_HASH_BYTES])
 {
-    /* the first 32 bits of the fractions of the square roots of the first 8 primes */
+    /* SHA-256 initial state: the first 32 bits of the fractions of the square roots of the first 8
+     * primes */
     uint32_t state[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                          0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
     const uint8_t *at = data;
@@ -63,7 +65,7 @@ void hd_gloo_hash(const void *data, size_t size_bytes, uint8_t ret_hash[HD_GLOO_
         take_block(state, at);
     if (left > 0)
         memcpy(tail, at, left);
-    tail[left] = 0x80; /* then zeros; the last 8 bytes are the length in bits */
+    tail[left] = 0x80; /* padding: 0x80, zeros, and the length in bits in the last 8 bytes */
     tail_bytes = left + 9 <= BLOCK ? BLOCK : 2 * BLOCK;
     for (int i = 0; i < 8; i++)
         tail[tail_bytes - 1 - (size_t)i] = (uint8_t)((uint64_t)size_bytes * 8 >> (8 * i));

@@ -1,9 +1,7 @@
 /* gloo_secret: SHA-256 (FIPS 180-4) and HMAC-SHA-256 (RFC 2104) for the handshake of
- * gloo_listener.c.
- * Implemented here because the engine may depend on libc only.
+ * gloo_listener.c. Implemented here because the engine may depend on libc only.
  *
- * Used by: gloo_listener.c, tests.   Uses: libc.   Threads: any.
- */
+ * Used by: gloo_listener.c, tests.   Uses: libc.   Threads: any. */
 #ifndef HD_COMM_GLOO_SECRET_H
 #define HD_COMM_GLOO_SECRET_H
 
@@ -15,7 +13,7 @@ enum { HD_GLOO_HASH_BYTES = 32 };
 
 void hd_gloo_hash(const void *data, size_t size_bytes, uint8_t ret_hash[HD_GLOO_HASH_BYTES]);
 
-/* HMAC-SHA-256. size_bytes <= 448. */
+/* Computes an HMAC-SHA-256. size_bytes <= 448. */
 void hd_gloo_proof(const uint8_t key[HD_GLOO_HASH_BYTES], const void *data, size_t size_bytes,
                    uint8_t ret_proof[HD_GLOO_HASH_BYTES]);
 

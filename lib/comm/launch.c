@@ -1,9 +1,11 @@
-/* The operations of comm.h: checks arguments and enqueues on streams. Engines do the rest. */
+/* launch: the operations of comm.h. Checks their arguments and enqueues them on streams; the
+ * engines execute them. */
 #include "comm/device_streams.h"
 
 /* ---- checks of one launch ---- */
 
-/* Bytes of `blocks` blocks of `count` elements; -1: negative, or overflows int64_t. */
+/* Returns the bytes of `blocks` blocks of `count` elements; -1: an argument is negative, or the
+ * product overflows. */
 static int64_t span_bytes(const struct hd_comm_op *op, int64_t blocks, int64_t count)
 {
     const int64_t size = (int64_t)hd_dtype_size(op->dtype);
@@ -29,7 +31,7 @@ static enum hd_status check_buffer(const struct hd_comm_op *op, const char *what
     if (!comm->registered || place < begin || place - begin > comm->registered_bytes ||
         (size_t)bytes > comm->registered_bytes - (place - begin))
         return hd_err(HD_INVALID,
-                      "%s in group %s: %s (%lld bytes at %p) is not inside the comm-visible memory "
+                      "%s in group %s: %s (%lld bytes at %p) is not inside the registered memory "
                       "of rank %d (%zu bytes at %p); allocate it there",
                       hd_comm_op_name(op), op->group->name, what, (long long)bytes,
                       (const void *)at, comm->rank, comm->registered_bytes,
@@ -41,7 +43,8 @@ static enum hd_status check_buffer(const struct hd_comm_op *op, const char *what
     return HD_OK;
 }
 
-/* send and recv must be disjoint, unless `shared`: in place, as the operation allows. */
+/* Checks that send and recv are disjoint; `shared`: they are in place, which the operation allows.
+ */
 static enum hd_status check_overlap(const struct hd_comm_op *op, int64_t send_bytes,
                                     int64_t recv_bytes, bool shared)
 {
@@ -85,7 +88,8 @@ static enum hd_status check_keep_fp32(const struct hd_comm_op *op)
     return HD_OK;
 }
 
-/* Whether `part` is `offset` bytes into `whole`. On integers: an empty buffer may be NULL. */
+/* Returns whether `part` is `offset` bytes into `whole`. Compares integers, because an empty buffer
+ * may be NULL. */
 static bool is_place(const char *part, const char *whole, int64_t offset)
 {
     return (uintptr_t)part == (uintptr_t)whole + (uintptr_t)offset;
@@ -122,7 +126,7 @@ static enum hd_status seal(struct hd_comm_stream *stream)
     return hd_comm_poll_once(stream->comm);
 }
 
-/* Queues a checked op. */
+/* Copies a checked op to the stream's ring and submits it, unless a group call is open. */
 static enum hd_status enqueue(struct hd_comm_stream *stream, const struct hd_comm_op *op)
 {
     enum hd_status st = make_room(stream);
@@ -149,7 +153,7 @@ static enum hd_status enqueue(struct hd_comm_stream *stream, const struct hd_com
     return stream->in_group_call ? HD_OK : seal(stream);
 }
 
-/* The checks of every launch. */
+/* Makes the checks that every launch needs. */
 static enum hd_status admit(struct hd_comm_group *group, struct hd_comm_stream *stream,
                             const struct hd_comm_op *op)
 {
@@ -162,7 +166,7 @@ static enum hd_status admit(struct hd_comm_group *group, struct hd_comm_stream *
         return hd_err(HD_INVALID, "%s: group %s and stream %s belong to different endpoints",
                       hd_comm_op_name(op), group->name, hd_comm_stream_text(stream->name));
     if (stream->in_group_call && !group_calls)
-        return hd_err(HD_CONFLICT, "%s in group %s: only sends and receives may be bundled",
+        return hd_err(HD_CONFLICT, "%s in group %s: only sends and receives may be in a group call",
                       hd_comm_op_name(op), group->name);
     if (!group_calls && stream->name >= HD_COMM_COLLECTIVE_STREAMS)
         return hd_err(HD_INVALID, "%s in group %s: stream '%s' takes only sends and receives",
@@ -395,7 +399,7 @@ enum hd_status hd_comm_barrier(struct hd_comm_group *group, struct hd_comm_strea
 enum hd_status hd_comm_begin(struct hd_comm_stream *stream)
 {
     if (stream->in_group_call)
-        return hd_err(HD_CONFLICT, "comm: stream %s: a launch is open already",
+        return hd_err(HD_CONFLICT, "comm: stream %s: a group call is open already",
                       hd_comm_stream_text(stream->name));
     stream->in_group_call = true;
     return HD_OK;
@@ -406,7 +410,7 @@ enum hd_status hd_comm_end(struct hd_comm_stream *stream)
     const enum hd_status st = stream->comm->engine->failure(stream->comm);
 
     if (!stream->in_group_call)
-        return hd_err(HD_CONFLICT, "comm: stream %s: no launch is open",
+        return hd_err(HD_CONFLICT, "comm: stream %s: no group call is open",
                       hd_comm_stream_text(stream->name));
     stream->in_group_call = false;
     if (st || stream->launched == stream->submitted)
@@ -431,7 +435,8 @@ enum hd_status hd_comm_after(struct hd_comm_stream *stream, struct hd_comm_strea
         return hd_err(HD_INVALID,
                       "comm: streams of different endpoints cannot wait for each other");
     if (stream->in_group_call)
-        return hd_err(HD_CONFLICT, "comm: stream %s: only sends and receives may be bundled",
+        return hd_err(HD_CONFLICT,
+                      "comm: stream %s: only sends and receives may be in a group call",
                       hd_comm_stream_text(stream->name));
     if (ticket > other->launched)
         return hd_err(HD_INVALID, "comm: stream %s has no ticket %llu yet",

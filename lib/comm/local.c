@@ -1,10 +1,11 @@
 /* The engine local: ranks that are threads of one process on one device. They use the control block
- * and the steps of shm (shm_collective.c, shm_pair.c). This file has the steps that differ on
- * device memory:
+ * and the state machines of shm (shm_collective.c, shm_pair.c). This file has the steps that differ
+ * on device memory:
  *
- *   enter    records ready_event on the rank's stream: its inputs are written, its outputs free
- *   move     the stream waits for all ready_events, runs kernels and copies, records done_event
- *   finish   the stream waits for all done_events: no peer uses this rank's buffers any more
+ *   enter    records ready_event on the rank's stream: its inputs are written, its outputs are free
+ *   move     makes the stream wait for all ready_events, launches kernels and copies, records
+ *            done_event
+ *   finish   makes the stream wait for all done_events: no peer uses this rank's buffers any more
  *
  * Each step only enqueues, and a stream waits only for work that is already enqueued. So the device
  * cannot deadlock, in whatever order it runs the streams.
@@ -28,21 +29,24 @@ _Static_assert((int)HD_COMM_LOCAL_RANKS_MAX <= (int)HD_COMBINE_MAX, "one input p
 struct local_event {
     struct hd_event *event;
     void (*free_event)(struct hd_event *event);
-    struct local_event *next; /* in the hub's list */
+    struct local_event *next; /* next event of the hub's list */
 };
 
 struct hd_comm_hub {
-    struct hd_shm_control *ctl; /* its own; NULL: `fds` are of a parent process */
+    struct hd_shm_control *ctl; /* the hub's own control block; NULL: `fds` belong to a parent
+                                   process */
     struct hd_shm_fds fds;
     pthread_mutex_t lock;
-    struct local_event *events; /* all events of its endpoints, open or closed */
+    struct local_event *events; /* all events that its endpoints created; freed with the hub */
 };
 
 struct comm_local {
     struct hd_comm_hub *hub;
     struct hd_event *ready[HD_COMM_GROUPS_MAX][SHM_RING], *done[HD_COMM_GROUPS_MAX][SHM_RING];
-    struct hd_event *sent[HD_COMM_LOCAL_RANKS_MAX][SHM_OUTBOX];  /* by receiver */
-    struct hd_event *taken[HD_COMM_LOCAL_RANKS_MAX][SHM_OUTBOX]; /* by sender */
+    /* ready_event of each slot of this rank's outbox, by receiver */
+    struct hd_event *sent[HD_COMM_LOCAL_RANKS_MAX][SHM_OUTBOX];
+    /* done_event of each slot of the peers' outboxes to this rank, by sender */
+    struct hd_event *taken[HD_COMM_LOCAL_RANKS_MAX][SHM_OUTBOX];
 };
 
 /* ---- the hub ---- */
@@ -102,9 +106,9 @@ struct hd_shm_control *hd_comm_hub_control(struct hd_comm_hub *hub)
 
 /* ---- events ---- */
 
-/* An entry of the ring orders what one rank did to its event before what another one does. Each
- * rank maps the ring at an address of its own, so that the thread sanitizer does not see that
- * order. */
+/* Tell the thread sanitizer that recording an event happens before its use by another rank. The
+ * atomic entry of the ring orders them, but each rank maps the ring at its own address, so the
+ * sanitizer does not see it. */
 #ifdef __SANITIZE_THREAD__
 void __tsan_acquire(void *address);
 void __tsan_release(void *address);
@@ -233,7 +237,7 @@ static enum hd_status copy(const struct hd_comm_op *op, char *to, const char *fr
     return calls_of(op->group->comm)->copy(hd_comm_device_stream(op), to, from, bytes);
 }
 
-/* Copies this member's part from every member; a broadcast: from the root only. */
+/* Copies this member's data from every member's send; for a broadcast, from the root only. */
 static enum hd_status pull(struct hd_comm_op *op)
 {
     struct hd_comm_group *group = op->group;
@@ -258,9 +262,9 @@ static enum hd_status pull(struct hd_comm_op *op)
     return st;
 }
 
-/* Sums this member's share of all inputs, in group order, and writes it to every recv (all_reduce)
- * or to the own one. One member alone reads and writes an element, so an all-reduce may be in
- * place. */
+/* Sums this member's slice of all inputs, in group order, and writes it to every recv (all_reduce)
+ * or to its own recv (reduce_scatter). Only one member reads and writes each element, so an
+ * all-reduce may be in place. */
 static enum hd_status reduce(struct hd_comm_op *op)
 {
     struct hd_comm_group *group = op->group;
@@ -335,7 +339,7 @@ enum hd_status local_move(struct hd_comm_op *op)
     return end(op, st);
 }
 
-/* A barrier has no done_event: it waits for the ready_events. */
+/* Makes the stream wait for all done_events; a barrier has none and waits for the ready_events. */
 enum hd_status local_finish(struct hd_comm_op *op)
 {
     struct hd_comm_group *group = op->group;
@@ -408,7 +412,8 @@ static void local_close(struct hd_comm *comm, bool clean)
 
     if (!clean) {
         shm_abort(comm, HD_ABORTED, "it closed its endpoint with operations in flight");
-        for (int r = 0; r < comm->world; r++) { /* a peer that begins after this sees the failure */
+        for (int r = 0; r < comm->world; r++) { /* a peer that begins to enqueue after this point
+                                                   sees the failure */
             while (r != comm->rank && atomic_load(&shm_area_of(comm, r)->enqueuing))
                 (void)sched_yield();
         }

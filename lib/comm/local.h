@@ -8,16 +8,16 @@
  *     ... all threads joined:
  *     hd_comm_hub_free(hub);
  *
- * Also for a world of one on a device. No kernel waits for another rank: ranks synchronise on the
- * host, and an operation is enqueued only when it can run. Results are bitwise identical to shm.
+ * A world of one on a device uses this engine, too. No kernel waits for another rank: ranks
+ * synchronise on the host, and an operation is enqueued only when it can run. Results are bitwise
+ * identical to shm.
  *
  * all_to_all_v: counts and overflow flag are device memory; the caller must not change the counts
  * before completion. The flag is required, because the host never reads the counts. For the same
  * reason hd_comm_count_get does not count its bytes.
  *
  * Used by: worker, tests.   Uses: kernels.
- * Threads: any thread may use a hub; one thread creates it, one frees it.
- */
+ * Threads: any thread may use a hub; one thread creates it, one frees it. */
 #ifndef HD_COMM_LOCAL_H
 #define HD_COMM_LOCAL_H
 
@@ -29,13 +29,14 @@ struct hd_shm_control;
 struct hd_shm_fds;
 
 enum hd_status hd_comm_hub_new(int world, struct hd_comm_hub **ret_hub);
-/* The same on the control block of a parent process (shm_control.h), which can then read the flight
- * records and abort. All ranks are threads of this process. The caller owns the descriptors and
- * keeps them open until all ranks have opened their endpoints. */
+/* Creates a hub on the control block of a parent process (shm_control.h), which can then read the
+ * flight records and abort. All ranks are threads of this process. The caller owns the descriptors
+ * and keeps them open until all ranks have opened their endpoints. */
 enum hd_status hd_comm_hub_on(const struct hd_shm_fds *fds, struct hd_comm_hub **ret_hub);
-void hd_comm_hub_free(struct hd_comm_hub *hub); /* after the last hd_comm_free */
+void hd_comm_hub_free(struct hd_comm_hub *hub); /* call after the last hd_comm_free */
 
-/* The hub's own control block: flight records, mark_dead, abort. NULL after hd_comm_hub_on. */
+/* Returns the hub's own control block (flight records, mark_dead, abort); NULL after
+ * hd_comm_hub_on. */
 struct hd_shm_control *hd_comm_hub_control(struct hd_comm_hub *hub);
 
 enum hd_status hd_comm_open_local(struct hd_comm_hub *hub, int rank,

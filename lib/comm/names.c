@@ -1,4 +1,5 @@
-/* names: the words for kinds of operations, streams and engines, and how many ranks an engine connects. */
+/* names: names of operation kinds, streams and engines, and the maximum world size of each engine.
+ */
 #include "comm/comm_internal.h"
 
 const char *hd_comm_kind_name(enum hd_comm_kind kind)

@@ -1,4 +1,5 @@
-/* The engine nccl: opening, failing, closing. */
+/* The engine nccl: opens and closes endpoints, and reports failures. Operations are enqueued by
+ * nccl_move.c. */
 #include "comm/nccl.h"
 
 #include <stdio.h>
@@ -14,7 +15,8 @@ int64_t hd_comm_nccl_bytes(int world)
                               HD_COMM_COLLECTIVE_STREAMS);
 }
 
-/* A piece has at least a line for each member, and one more. */
+/* Sets the piece size of ordered sums. The smallest pieces (size / HD_COMM_NCCL_SMALL_PIECE_PART)
+ * must have at least two lines (HD_COMM_ALIGN) per member. */
 static enum hd_status take_piece_bytes(struct hd_comm *comm, int64_t piece_bytes)
 {
     const int64_t bytes = piece_bytes ? piece_bytes : HD_COMM_NCCL_PIECE;
@@ -41,7 +43,7 @@ enum hd_status nccl_failure(struct hd_comm *comm)
     if (!st)
         return HD_OK;
     nccl_abort_all(comm);
-    (void)nccl->host->engine->failure(nccl->host); /* sets this thread's message */
+    (void)nccl->host->engine->failure(nccl->host); /* sets this thread's error message */
     return hd_comm_keep_failure(comm, st);
 }
 
@@ -59,7 +61,7 @@ enum hd_status nccl_end_call(struct hd_comm *comm, enum hd_status st, const char
         return HD_OK;
     (void)snprintf(message, sizeof message, "%s", hd_err_message());
     if (nccl_hear_cause(comm) && nccl_failure(comm))
-        return nccl_failure(comm); /* the cause of st */
+        return nccl_failure(comm); /* the host endpoint's failure is the cause of st */
     return hd_comm_fail(comm, st, "%s: %s", about, message);
 }
 
@@ -72,7 +74,7 @@ static enum hd_status nccl_registered(struct hd_comm *comm, size_t size_bytes, v
 
 static enum hd_status nccl_group_open(struct hd_comm_group *group)
 {
-    (void)group; /* its communicator is created by its first operation */
+    (void)group; /* no preparation needed: the first operation creates the communicator */
     return HD_OK;
 }
 
@@ -81,7 +83,8 @@ static uint64_t nccl_entered(struct hd_comm_group *group, int member)
     const struct hd_comm *host = nccl_of(group->comm)->host;
     const struct hd_comm_flight *flight =
         host->engine->flight_of ? host->engine->flight_of(host, group->members[member])
-                                : group->comm->flight; /* unknown: assume the same as this rank */
+                                : group->comm->flight; /* the peer's record is not readable: assume
+                                                          the count of this rank */
 
     return hd_comm_flight_entered(flight, group->name);
 }
@@ -98,7 +101,7 @@ static int nccl_missing(struct hd_comm_op *op, const char **ret_what)
 
 static const struct hd_comm_signature *nccl_signature(const struct hd_comm_op *op, int member)
 {
-    (void)op, (void)member; /* this engine compares no signatures (nccl.h) */
+    (void)op, (void)member; /* unused: this engine compares no signatures (nccl.h) */
     return NULL;
 }
 
@@ -107,7 +110,8 @@ static bool nccl_has_left(const struct hd_comm *comm, int rank)
     return nccl_of(comm)->host->engine->has_left(nccl_of(comm)->host, rank);
 }
 
-/* "" if the peer's flight record cannot be read: the host endpoint's operations are not wanted. */
+/* Writes "" if the peer's flight record cannot be read: the host endpoint's own text would name
+ * host operations. */
 static void nccl_latest(struct hd_comm *comm, int rank, char *ret_text, size_t size_bytes)
 {
     const struct hd_comm *host = nccl_of(comm)->host;
@@ -142,8 +146,9 @@ static void free_state(struct hd_comm *comm)
     comm->engine_state = NULL;
 }
 
-/* Operations that are complete for the host may still wait for peers on the device. Must run while
- * the watchdog does, which ends a hang. A failure needs no return value: nccl_has_failed. */
+/* Waits until the device has run all operations: those that are complete for the host may still
+ * wait for peers on the device. The watchdog must be running, because it ends a hang. The caller
+ * checks nccl_has_failed. */
 static void wait_for_device(struct hd_comm *comm)
 {
     for (int s = 0; s < HD_COMM_STREAM_COUNT && !nccl_has_failed(comm); s++) {
@@ -152,13 +157,14 @@ static void wait_for_device(struct hd_comm *comm)
     }
 }
 
-/* After a failure in the middle of a sum, nothing else waits for what these have to run. */
+/* Waits for the second streams and closes them. After a failure in the middle of a sum the first
+ * stream does not wait for the work of its second one, so their end is awaited here. */
 static void close_second_streams(struct nccl_state *nccl, const struct hd_comm_device *device)
 {
     for (int s = 0; s < HD_COMM_COLLECTIVE_STREAMS; s++) {
         if (!nccl->second[s])
             continue;
-        (void)device->table->synchronize(nccl->second[s]); /* close even on an error */
+        (void)device->table->synchronize(nccl->second[s]); /* closing continues after an error */
         device->table->stream_close(nccl->second[s]);
     }
 }
@@ -187,7 +193,8 @@ static void nccl_close(struct hd_comm *comm, bool clean)
     if (!atomic_load(&nccl->aborted))
         nccl_deregister_all(nccl);
     for (int i = nccl->communicator_count - 1; i >= 0 && !atomic_load(&nccl->aborted); i--)
-        nccl->calls->destroy(nccl->communicators[i].comm); /* splits before the world */
+        /* destroys split communicators before the world's */
+        nccl->calls->destroy(nccl->communicators[i].comm);
     nccl_release_memory(nccl, &device);
     comm->registered = NULL;
     comm->device_streams = NULL;
@@ -215,7 +222,7 @@ static const struct hd_comm_engine nccl_engine = {
     .close = nccl_close,
 };
 
-/* Allocates the endpoint and takes over `host`, which is freed on failure. */
+/* Allocates the endpoint and takes ownership of `host`, which is freed on failure. */
 static enum hd_status new_endpoint(struct hd_comm *host, int64_t deadline_ms,
                                    struct hd_comm **ret_comm)
 {
@@ -256,9 +263,9 @@ static enum hd_status new_endpoint(struct hd_comm *host, int64_t deadline_ms,
     return HD_OK;
 }
 
-/* From now on this endpoint continues the flight record of the host endpoint. Later operations of
- * the host endpoint are parts of operations of this one; they go to a record that nothing reads.
- * Peers are awaited on the device, where no wait is seen: none is told. */
+/* Makes this endpoint continue the flight record of the host endpoint. Later operations of the host
+ * endpoint are parts of operations of this one and go to a record that nothing reads. Peers are
+ * awaited on the device, where waits are not visible, so the wait slot reports none. */
 static void take_record(struct hd_comm *comm)
 {
     struct nccl_state *nccl = nccl_of(comm);
@@ -323,7 +330,8 @@ enum hd_status hd_comm_open_nccl(struct hd_comm *host, const struct hd_comm_devi
         struct hd_error error;
 
         hd_err_save(st, &error);
-        nccl_abort(comm, st, error.message); /* so that no rank waits for this one */
+        nccl_abort(comm, st, error.message); /* tell the other ranks, so that none waits for this
+                                                one */
         nccl_close(comm, true);
         st = hd_err_restore(&error);
     } else {

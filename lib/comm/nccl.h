@@ -4,19 +4,18 @@
  * broadcasts NCCL's unique id, reports failures and deaths to all ranks, and has the flight record.
  *
  *     hd_comm_open_shm(..., &host)  or  hd_comm_open_gloo(..., &host);
- *     hd_comm_open_nccl(host, &device, &options, &comm);   // takes host over, also when it fails
+ *     hd_comm_open_nccl(host, &device, &options, &comm);   // owns host, also when it fails
  *     ... comm.h; hd_comm_alloc_registered gives memory of the device ...
  *
- * Sums are ordered, as on every engine: an all-to-all, then each rank adds its share in rank order
- * in fp32 and rounds once. Results are bitwise identical to shm. A large sum goes in pieces, two at
- * a time on two device streams: while one is added, the next is exchanged
- * (docs/decisions/gradient-reduction.md). With the option `native` NCCL does the sums; it adds bf16
- * in bf16 and rounds at every hop.
+ * Sums are ordered, as on every engine: an all-to-all, then each rank adds its slice in rank order
+ * in fp32 and rounds once. Results are bitwise identical to shm. A large sum is split into pieces,
+ * two at a time on two device streams: while one is added, the next is exchanged
+ * (docs/decisions/gradient-reduction.md). With the option `native` NCCL computes the sums; it adds
+ * bf16 in bf16 and rounds at every hop.
  *
- * Communicators are blocking; their making has a deadline, and calls on them are aborted beside the
- * caller (docs/decisions/nccl.md). From NCCL 2.26.2 on the registered memory and the staging
- * buffers
- * are NCCL's, registered with every communicator.
+ * Communicators are blocking; their creation has a deadline, and another thread aborts a blocked
+ * call on them (docs/decisions/nccl.md). From NCCL 2.26.2 on, NCCL allocates the registered memory
+ * and the staging buffers, and they are registered with every communicator.
  *
  * Differences from the other engines:
  *  - A send waits on the device for its receive and delays everything after it on the stream. Put
@@ -35,8 +34,7 @@
  *  - hd_comm_free waits, up to the deadline, until the device has run everything.
  *
  * Used by: worker, tests.   Uses: kernels.
- * Threads: as in comm.h; the endpoint has a watchdog thread and a listener thread.
- */
+ * Threads: as in comm.h; the endpoint has a watchdog thread and a listener thread. */
 #ifndef HD_COMM_NCCL_H
 #define HD_COMM_NCCL_H
 
@@ -44,14 +42,15 @@
 #include "comm/device.h"
 
 struct hd_comm_nccl_options {
-    const struct hd_mesh *mesh; /* split its groups off the world when opening; NULL: none */
-    bool native;                /* NCCL does the sums */
-    int64_t piece_bytes;        /* of an ordered sum, for tests; 0: HD_COMM_NCCL_PIECE */
-    int64_t deadline_ms;        /* also for the initialisation of communicators */
+    const struct hd_mesh *mesh; /* mesh whose groups get communicators when opening; NULL: none */
+    bool native;                /* true: NCCL computes the sums */
+    int64_t piece_bytes; /* bytes of a piece of an ordered sum, for tests; 0: HD_COMM_NCCL_PIECE */
+    int64_t deadline_ms; /* deadline of waits, and of creating communicators */
 };
 
-/* Sets what the environment must have in which CUDA and NCCL are loaded for several ranks; what a
- * person has set stays, where that works. False: no memory. Also in a child before its exec. */
+/* Sets the environment variables that CUDA and NCCL need in a process with several ranks. A value
+ * that the user has set is kept, except NCCL_COMM_BLOCKING. Returns false if there is no memory.
+ * Must run before CUDA and NCCL are loaded; may run in a child before its exec. */
 bool hd_comm_nccl_set_environment(void);
 
 enum hd_status hd_comm_open_nccl(struct hd_comm *host, const struct hd_comm_device *device,
@@ -59,17 +58,15 @@ enum hd_status hd_comm_open_nccl(struct hd_comm *host, const struct hd_comm_devi
                                  struct hd_comm **ret_comm);
 
 enum {
-    HD_COMM_NCCL_PIECE = 32 << 20, /* bytes of a piece on the streams gather and reduce, ... */
-    HD_COMM_NCCL_SMALL_PIECE_PART =
-        8,                  /* and on the others, which rarely sum, one part of so many */
-    HD_COMM_NCCL_HALVES = 2 /* pieces of an operation in flight */
+    HD_COMM_NCCL_PIECE = 32 << 20,     /* bytes of a piece on the streams gather and reduce */
+    HD_COMM_NCCL_SMALL_PIECE_PART = 8, /* divisor of it for the other streams, which rarely sum */
+    HD_COMM_NCCL_HALVES = 2            /* pieces of an operation in flight */
 };
 
-/* Bytes of device memory that an endpoint of `world` ranks allocates beside its registered memory:
- * per
- * stream a staging buffer for each piece in flight, and a scratch buffer. NCCL also allocates
- * hd_traits.communicator_bytes per communicator: one for the world, one for each of
- * hd_mesh_divisions, and one for each way (hd_comm_open_channel). */
+/* Returns the bytes of device memory that an endpoint of `world` ranks allocates beside its
+ * registered memory: per stream a staging buffer for each piece in flight, and a scratch buffer.
+ * NCCL also allocates hd_traits.communicator_bytes per communicator: one for the world, one for
+ * each of hd_mesh_divisions, and one for each channel (hd_comm_open_channel). */
 int64_t hd_comm_nccl_bytes(int world);
 
 #endif

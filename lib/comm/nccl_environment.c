@@ -2,9 +2,10 @@
 
 #include "comm/nccl.h"
 
-/* A kernel that is loaded late would wait for one that waits for a peer: all are loaded at once.
- * NCCL keeps one order of its launches on the device. NCCL_COMM_BLOCKING of 0 or 1 would overrule
- * what the endpoint asks for; unset, NCCL's files could say one. */
+/* Sets CUDA_MODULE_LOADING and NCCL variables. Kernels are loaded eagerly, because loading one late
+ * would wait for a running kernel that waits for a peer. NCCL keeps one launch order on the device.
+ * NCCL_COMM_BLOCKING is set to a value that leaves the choice to the endpoint: 0 or 1 would
+ * override it, and an unset variable may be read from NCCL's configuration files. */
 bool hd_comm_nccl_set_environment(void)
 {
     int failed = setenv("CUDA_MODULE_LOADING", "EAGER", 0);

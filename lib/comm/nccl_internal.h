@@ -1,7 +1,7 @@
-/* nccl_internal: what the files of the engine nccl share.
+/* nccl_internal: shared by the files of the engine nccl.
  *
  *   nccl.c         open and close, failures
- *   nccl_make.c    makes communicators
+ *   nccl_make.c    creates communicators
  *   nccl_memory.c  memory that NCCL moves, and its registrations
  *   nccl_move.c    enqueues the NCCL calls and kernels of an operation
  *   nccl_watch.c   the watchdog and the listener; aborting
@@ -9,8 +9,7 @@
  * Operations of all streams are enqueued with NCCL in launch order. So every rank enqueues them in
  * the same order, which NCCL requires of communicators that run concurrently.
  *
- * Used by: nccl*.c.
- */
+ * Used by: nccl*.c. */
 #ifndef HD_COMM_NCCL_INTERNAL_H
 #define HD_COMM_NCCL_INTERNAL_H
 
@@ -23,24 +22,26 @@
 enum {
     NCCL_SCRATCH_UNIT = 64 << 10, /* nccl_scratch_bytes is a multiple of it */
     NCCL_COMMS_MAX = HD_COMM_GROUPS_MAX + HD_GROUP_COUNT + 1,
-    NCCL_LOOK_MS = 100,     /* period of the watchdog and of the listener */
-    NCCL_BLOCKED_MS = 2500, /* see nccl_is_blocked */
-    NCCL_CAUSE_MS = 1000,   /* see nccl_hear_cause */
-    NCCL_GRACE_MS = 2000,   /* added to the watchdog's deadline for calls of the owner */
+    NCCL_LOOK_MS = 100,     /* milliseconds; period of the watchdog and of the listener */
+    NCCL_BLOCKED_MS = 2500, /* milliseconds; see nccl_is_blocked */
+    NCCL_CAUSE_MS = 1000,   /* milliseconds; see nccl_hear_cause */
+    NCCL_GRACE_MS = 2000,   /* milliseconds; added to the watchdog's deadline for calls of the
+                               owner */
 };
 
-/* Memory that is registered with every communicator, if it is NCCL's (hd_nccl_table.reserve). */
+/* Memory that is registered with every communicator, if NCCL allocated it (hd_nccl_table.reserve).
+ */
 enum nccl_buffer { NCCL_STAGING, NCCL_VISIBLE, NCCL_BUFFERS };
 
 /* A communicator and its members. */
 struct nccl_communicator {
     struct hd_nccl_comm *comm;
-    uint64_t direction; /* id of the group, if only that one may use it (hd_comm_open_channel); 0:
-                           any group */
+    uint64_t direction; /* id of the channel's group that alone may use it (hd_comm_open_channel);
+                           0: any group */
     int size;
     int32_t *members;                             /* [size] */
     struct hd_nccl_buffer *buffers[NCCL_BUFFERS]; /* by enum nccl_buffer; NULL: none */
-    _Atomic bool is_aborted;                      /* set by the one thread that aborts it */
+    _Atomic bool is_aborted;                      /* set once, by the thread that aborts it */
 };
 
 /* The transfer between this member and one other. */
@@ -50,8 +51,8 @@ struct nccl_part {
     int64_t send_bytes, recv_bytes;
 };
 
-/* What each member of an all_to_all_v tells the others first; [size] of them, of nccl_bounds_bytes
- * each. */
+/* The row counts and limits that each member of an all_to_all_v first sends to the others; [size]
+ * of them, of nccl_bounds_bytes each. */
 struct nccl_bounds {
     int64_t send_rows_max, recv_rows_max;
     int32_t send_counts[]; /* [size] */
@@ -62,7 +63,8 @@ static inline size_t nccl_bounds_bytes(int size)
     return sizeof(struct nccl_bounds) + ((size_t)size + 1) / 2 * 2 * sizeof(int32_t);
 }
 
-/* Bytes after a staging buffer: the bounds of all members, or a byte of each. */
+/* Returns the bytes of the scratch buffer that follows a stream's staging buffers: the bounds of
+ * all members, or one byte of each. */
 static inline size_t nccl_scratch_bytes(int world)
 {
     const int rows = world < HD_COMM_ROW_MEMBERS_MAX ? world : (int)HD_COMM_ROW_MEMBERS_MAX;
@@ -74,41 +76,49 @@ static inline size_t nccl_scratch_bytes(int world)
 
 struct nccl_state {
     struct hd_comm *host;
-    struct hd_comm_flight host_flight; /* where `host` records once this endpoint uses its record */
+    struct hd_comm_flight host_flight; /* flight record of `host` since this endpoint took over its
+                                          former one */
     const struct hd_nccl_table *calls;
-    char *staging; /* device memory: see nccl_streams_bytes */
+    char *staging; /* device memory, laid out by nccl_streams_bytes */
     struct {
-        void *base; /* of device memory, NULL: none */
+        void *base; /* device memory; NULL: none */
         int64_t size_bytes;
-        bool registers; /* it is NCCL's */
+        bool registers; /* true: NCCL allocated it, so it is registered */
     } memory[NCCL_BUFFERS];
-    int64_t piece_bytes;  /* of the options */
+    int64_t piece_bytes;  /* from the options */
     size_t scratch_bytes; /* nccl_scratch_bytes */
-    /* the device streams of every other piece of a sum, opened by the first one that needs it */
+    /* second device stream per collective stream, which runs every other piece of a sum; opened on
+     * first use */
     struct hd_stream *second[HD_COMM_COLLECTIVE_STREAMS];
-    struct hd_event *forked, *joined; /* order a stream and its second one; recorded anew */
-    struct nccl_part *parts;          /* [world], of the group that is being enqueued */
-    struct nccl_bounds *bounds;       /* likewise; sized by the largest group that needed it */
+    struct hd_event *forked, *joined; /* events that order a stream and its second one; recorded
+                                         again for each use */
+    struct nccl_part *parts;          /* [world]; transfers of the group of calls being enqueued */
+    struct nccl_bounds *bounds;       /* row counts and limits of all members, on the host; grows to
+                                         the largest group that needed it */
     size_t bounds_bytes;
-    uint64_t last_enqueued; /* number of the operation that was enqueued last */
-    bool grouping;          /* between group_begin and group_end */
-    pthread_mutex_t lock;   /* held during every call, or group of calls, of NCCL */
-    _Atomic bool aborted;   /* the communicators are being aborted; set without the lock */
-    /* 0, or the time (hd_clock_now_ms) since which the owner is in a call that may block while the
-     * device's queue is full */
+    uint64_t last_enqueued; /* number of the operation enqueued last */
+    bool grouping;          /* true between group_begin and group_end of NCCL */
+    pthread_mutex_t lock;   /* held during every NCCL call, or group of calls */
+    _Atomic bool aborted;   /* true: the communicators are being aborted; set without the lock */
+    /* time (hd_clock_now_ms) since which the owner is in a call that may block while the device's
+     * queue is full; 0: none */
     _Atomic int64_t calling_since_ms;
-    /* 0, or the time since which the owner enqueues an operation: its stream and number */
+    /* time since which the owner is enqueuing an operation, whose stream and number follow; 0: none
+     */
     _Atomic int64_t enqueue_since_ms;
     _Atomic int enqueue_stream;
     _Atomic uint64_t enqueue_launch;
-    _Atomic int64_t moved_ms;       /* when the watchdog last saw the device make progress */
-    _Atomic int64_t query_since_ms; /* 0, or since when the watchdog waits for the driver */
-    struct hd_event *counts_ready;  /* the counts of an all_to_all_v have arrived */
-    struct nccl_communicator communicators[NCCL_COMMS_MAX]; /* [0]: world; append under lock */
+    _Atomic int64_t moved_ms;       /* time when the watchdog last saw progress of the device */
+    _Atomic int64_t query_since_ms; /* time since which the watchdog waits for the driver; 0: it
+                                       does not */
+    struct hd_event *counts_ready;  /* recorded when the counts of an all_to_all_v have arrived */
+    /* [0]: the world; append only under the lock */
+    struct nccl_communicator communicators[NCCL_COMMS_MAX];
     _Atomic int communicator_count;
-    struct nccl_communicator maker; /* of communicators (nccl_make.c), while has_maker */
-    _Atomic bool has_maker;         /* set under lock */
-    char *host_memory;              /* registered memory of `host`: a unique id in transit */
+    struct nccl_communicator maker; /* temporary communicator from which others are split
+                                       (nccl_make.c); valid while has_maker */
+    _Atomic bool has_maker;         /* written under the lock */
+    char *host_memory;              /* registered memory of `host`, which carries a unique id */
     pthread_t watchdog, listener;
     bool watching, listening;
     pthread_mutex_t stop_lock;
@@ -128,7 +138,7 @@ static inline const struct nccl_bounds *nccl_bounds_of(const struct nccl_bounds 
                                         (size_t)member * nccl_bounds_bytes(size));
 }
 
-/* Bytes of a piece on a stream, if those of a large one are piece_bytes. */
+/* Returns the bytes of a piece on a stream; piece_bytes: those on the streams gather and reduce. */
 static inline int64_t nccl_piece_bytes(int64_t piece_bytes, int stream)
 {
     const bool is_large = stream == HD_COMM_STREAM_GATHER || stream == HD_COMM_STREAM_REDUCE;
@@ -136,7 +146,7 @@ static inline int64_t nccl_piece_bytes(int64_t piece_bytes, int stream)
     return is_large ? piece_bytes : piece_bytes / HD_COMM_NCCL_SMALL_PIECE_PART;
 }
 
-/* Bytes of the staging and scratch buffers of all streams before this one. */
+/* Returns the bytes of the staging and scratch buffers of all streams before this one. */
 static inline int64_t nccl_streams_bytes(int64_t piece_bytes, size_t scratch_bytes, int stream)
 {
     int64_t bytes = 0;
@@ -146,7 +156,7 @@ static inline int64_t nccl_streams_bytes(int64_t piece_bytes, size_t scratch_byt
     return bytes;
 }
 
-/* The staging buffer of the pieces `half`, `half` + 2, ... of an operation. */
+/* Returns the staging buffer of pieces `half`, `half` + 2, ... of an operation. */
 static inline char *nccl_stage(const struct hd_comm_op *op, int half)
 {
     const struct nccl_state *nccl = nccl_of(op->group->comm);
@@ -156,7 +166,7 @@ static inline char *nccl_stage(const struct hd_comm_op *op, int half)
            half * nccl_piece_bytes(nccl->piece_bytes, stream);
 }
 
-/* The scratch buffer of the operation's stream. */
+/* Returns the scratch buffer of the operation's stream. */
 static inline char *nccl_scratch(const struct hd_comm_op *op)
 {
     return nccl_stage(op, HD_COMM_NCCL_HALVES);
@@ -164,49 +174,51 @@ static inline char *nccl_scratch(const struct hd_comm_op *op)
 
 /* ---- nccl.c ---- */
 
-/* HD_OK, or the failure that the host endpoint knows. */
+/* Returns HD_OK, or the failure that the host endpoint reports. */
 enum hd_status nccl_failure(struct hd_comm *comm);
 bool nccl_has_failed(const struct hd_comm *comm); /* any thread */
 
-/* By the owner, without the lock, with what a call of NCCL returned: HD_OK, or the failure of this
- * endpoint, which is that of the peer that died first if one did. `about` names the call in
- * messages. */
+/* Handles the result of an NCCL call. Returns HD_OK, or the failure of this endpoint; if a peer
+ * died first, that peer's failure. The owner calls this, without the lock. `about` names the call
+ * in messages. */
 enum hd_status nccl_end_call(struct hd_comm *comm, enum hd_status st, const char *about);
 
 /* ---- nccl_memory.c ---- */
 
-/* Reserves zeroed device memory as `buffer`, which is not there yet, and registers it with all
- * communicators. */
+/* Reserves zeroed device memory as `buffer`, which must not be reserved yet, and registers it with
+ * all communicators. */
 enum hd_status nccl_reserve(struct hd_comm *comm, enum nccl_buffer buffer, int64_t size_bytes,
                             void **ret_base);
-/* By the owner: registers with a new communicator what is reserved. */
+/* Registers all reserved memory with a new communicator. The owner calls this. */
 enum hd_status nccl_register_all(struct hd_comm *comm, struct nccl_communicator *communicator);
-/* Without a watchdog: deregisters everything from communicators that are not aborted. */
+/* Deregisters all memory from communicators that are not aborted. The watchdog must have stopped.
+ */
 void nccl_deregister_all(struct nccl_state *nccl);
-/* When no communicator is left: releases the memory. */
+/* Releases the memory. No communicator may be left. */
 void nccl_release_memory(struct nccl_state *nccl, const struct hd_comm_device *device);
 
 /* ---- nccl_make.c ---- */
 
-/* The communicators of the world and, if a mesh is given, of its groups. */
+/* Creates the communicators of the world and, if a mesh is given, of its groups. */
 enum hd_status nccl_make_world(struct hd_comm *comm, const struct hd_mesh *mesh);
 
-/* The communicator of a group with two or more members, created on first use. */
+/* Returns the communicator of a group with two or more members; creates it on first use. */
 enum hd_status nccl_get_communicator(struct hd_comm_group *group, struct hd_nccl_comm **ret_comm);
 
 /* ---- nccl_watch.c ---- */
 
-/* Takes the lock; HD_ABORTED (and the lock not taken) when the communicators are aborted. */
+/* Takes the lock. Returns HD_ABORTED, without the lock, when the communicators are aborted. */
 enum hd_status nccl_lock_calls(struct nccl_state *nccl);
 void nccl_unlock_calls(struct nccl_state *nccl);
-/* Under the lock: the next call enqueues on the device and may block while its queue is full. */
+/* Notes that the next call enqueues on the device and may block while its queue is full. The caller
+ * holds the lock. */
 void nccl_may_block(struct nccl_state *nccl);
 
-/* The owner makes progress inside an enqueue: restarts the watchdog's deadline for it. */
+/* Restarts the watchdog's deadline of the current enqueue, because the owner made progress. */
 void nccl_note_progress(struct nccl_state *nccl);
 
-/* Whether the owner is blocked, so that an abort must not wait for the lock: it has been in the
- * same call for NCCL_BLOCKED_MS, and the device made no progress for as long. */
+/* Returns whether the owner is blocked, so that an abort must not wait for the lock: the owner has
+ * been in one call for NCCL_BLOCKED_MS, and the device made no progress for that long. */
 static inline bool nccl_is_blocked(const struct nccl_state *nccl, int64_t now_ms)
 {
     const int64_t since_ms = atomic_load(&nccl->calling_since_ms);
@@ -215,17 +227,18 @@ static inline bool nccl_is_blocked(const struct nccl_state *nccl, int64_t now_ms
            now_ms - atomic_load(&nccl->moved_ms) >= NCCL_BLOCKED_MS;
 }
 
-/* NCCL has failed. When a peer dies, NCCL may notice it before the host endpoint, which knows the
- * rank: waits up to NCCL_CAUSE_MS for it. False: the failure is NCCL's own. */
+/* Waits, after a failure of NCCL, up to NCCL_CAUSE_MS for the host endpoint to name a dead peer,
+ * because NCCL may notice the death first. Returns false if the failure is NCCL's own. */
 bool nccl_hear_cause(const struct hd_comm *comm);
 
-/* Any thread. Aborts all communicators of this rank: kernels on the device end, and nothing more is
- * enqueued. nccl_abort first reports the failure to all ranks. */
+/* Aborts all communicators of this rank: kernels on the device end, and nothing more is enqueued.
+ * nccl_abort first reports the failure to all ranks. Any thread may call these. */
 void nccl_abort_all(struct hd_comm *comm);
 void nccl_abort(struct hd_comm *comm, enum hd_status st, const char *reason);
 
-/* Under the lock, by the owner: counts the communicator in the next place of `communicators`, or
- * the maker, whose initialisation has begun. After an abort it is aborted at once. */
+/* Counts the communicator in the next entry of `communicators`, or the maker, once its
+ * initialisation has begun. After an abort the communicator is aborted at once. The owner calls
+ * this, with the lock. */
 void nccl_add_communicator(struct nccl_state *nccl);
 void nccl_add_maker(struct nccl_state *nccl);
 

@@ -1,11 +1,10 @@
-/* Makes communicators.
+/* nccl_make: creates communicators.
  *
- * Groups of calls on a non-blocking communicator cost a thread each: NCCL starts one at every group
- * end. Those on a blocking one cost none, but nothing bounds the time that its making takes. So a
- * non-blocking communicator is made first, the maker: its making is polled, with a deadline and
- * under the eyes of the watchdog. Blocking communicators are split off it, which is a non-blocking
- * call on the maker, with the same bounds; then the maker is destroyed
- * (docs/decisions/nccl.md). */
+ * A group call on a non-blocking communicator makes NCCL start a thread; on a blocking one it does
+ * not. But the creation of a blocking communicator has no time limit. So a temporary non-blocking
+ * communicator, the maker, is created first: its initialisation is polled, with a deadline, and the
+ * watchdog can abort it. Blocking communicators are split off the maker, which is a non-blocking
+ * call on it with the same deadline; then the maker is destroyed (docs/decisions/nccl.md). */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +16,8 @@
 
 enum { READY_LOOKS = 2000, READY_LOOK_US = 50 };
 
-/* Waits until the last call on the non-blocking communicator is finished. `about` names the call in
- * messages. */
+/* Waits until the last call on the non-blocking communicator has finished. `about` names the call
+ * in messages. */
 static enum hd_status wait_ready(struct hd_comm *comm, struct hd_nccl_comm *maker,
                                  const char *about)
 {
@@ -53,8 +52,8 @@ static enum hd_status wait_ready(struct hd_comm *comm, struct hd_nccl_comm *make
 
 /* ---- the maker ---- */
 
-/* Makes the maker of `group`, a group of the host endpoint, which broadcasts the unique id of
- * member 0. */
+/* Creates the maker for `group`, a group of the host endpoint; member 0 broadcasts NCCL's unique id
+ * to the others. */
 static enum hd_status open_maker(struct hd_comm *comm, struct hd_comm_group *group)
 {
     struct nccl_state *nccl = nccl_of(comm);
@@ -72,7 +71,7 @@ static enum hd_status open_maker(struct hd_comm *comm, struct hd_comm_group *gro
     if (st)
         return st;
     nccl_note_progress(nccl); /* all members have arrived */
-    nccl_may_block(nccl);     /* init allocates device memory */
+    nccl_may_block(nccl);     /* the initialisation allocates device memory */
     nccl->maker.comm = NULL;
     atomic_store(&nccl->maker.is_aborted, false);
     st = nccl->calls->init(id, group->size, group->index, &nccl->maker.comm);
@@ -83,7 +82,7 @@ static enum hd_status open_maker(struct hd_comm *comm, struct hd_comm_group *gro
               : wait_ready(comm, nccl->maker.comm, "ncclCommInitRankConfig");
 }
 
-/* After a failure the maker stays until everything is aborted. */
+/* Destroys the maker. After a failure it is kept until nccl_abort_all has aborted it. */
 static enum hd_status close_maker(struct nccl_state *nccl)
 {
     struct hd_nccl_comm *maker = nccl->maker.comm;
@@ -99,7 +98,7 @@ static enum hd_status close_maker(struct nccl_state *nccl)
 
 /* ---- communicators ---- */
 
-/* Fills the next place of `communicators`; nccl_add_communicator counts it. */
+/* Fills the next entry of `communicators`; nccl_add_communicator makes it count. */
 static enum hd_status reserve_communicator(struct nccl_state *nccl, const int32_t *members,
                                            int size, struct nccl_communicator **ret_communicator)
 {
@@ -112,7 +111,7 @@ static enum hd_status reserve_communicator(struct nccl_state *nccl, const int32_
     communicator->size = size;
     communicator->comm = NULL;
     memset(communicator->buffers, 0, sizeof communicator->buffers);
-    free(communicator->members); /* of an attempt that has failed */
+    free(communicator->members); /* left by an attempt that failed */
     communicator->members = calloc((size_t)size, sizeof communicator->members[0]);
     if (!communicator->members)
         return hd_err(HD_NO_MEMORY, "nccl: no memory for a communicator");
@@ -121,8 +120,8 @@ static enum hd_status reserve_communicator(struct nccl_state *nccl, const int32_
     return HD_OK;
 }
 
-/* Splits the communicator of these members off the maker; every rank of the maker calls it. A group
- * of one rank needs none, but its rank takes part. */
+/* Splits a communicator of these members off the maker. Every rank of the maker must call this; a
+ * group of one rank gets no communicator, but its rank takes part in the split. */
 static enum hd_status split_off(struct hd_comm *comm, const int32_t *members, int size,
                                 uint64_t direction)
 {
@@ -191,8 +190,8 @@ enum hd_status nccl_get_communicator(struct hd_comm_group *group, struct hd_nccl
     return hd_err(HD_INTERNAL, "nccl: group %s has no communicator", group->name);
 }
 
-/* One split for each distinct partition of the world into groups of the mesh. Every rank calls the
- * same splits in the same order, also for groups of size 1. */
+/* Makes one split for each distinct partition of the world into groups of the mesh. Every rank
+ * makes the same splits in the same order, also for groups of size 1. */
 static enum hd_status split_mesh(struct hd_comm *comm, const struct hd_mesh *mesh)
 {
     enum hd_group_name names[HD_GROUP_COUNT];

@@ -1,6 +1,7 @@
-/* Memory that NCCL moves: the registered memory and the staging buffers. Where the library can, it
- * comes from NCCL and is registered once with every communicator, so that NCCL reads and writes it
- * in place instead of copying through buffers of its own. Else it is ordinary device memory. */
+/* nccl_memory: device memory that NCCL moves, the registered region and the staging buffers. If the
+ * NCCL version allows, the memory is allocated by NCCL and registered once with every communicator,
+ * so that NCCL reads and writes it in place instead of copying through its own buffers. Otherwise
+ * it is ordinary device memory. */
 #include "comm/nccl_internal.h"
 
 static bool comes_from_nccl(const struct hd_comm *comm)

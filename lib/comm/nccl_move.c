@@ -1,21 +1,21 @@
-/* Enqueues operations on their device streams. Each operation is enqueued in one step, in launch
- * order; NCCL and the device do the rest.
+/* nccl_move: enqueues operations on their device streams. Each operation is enqueued in one step,
+ * in launch order; NCCL and the device do the rest.
  *
  * An ordered sum is split into pieces that fit a staging buffer. For each piece, every member sends
- * each other member the part of its input that the other one sums (one group of NCCL calls); a
- * kernel adds the parts in group order; for an all-reduce the sums are sent to all members in
+ * each other member the slice of its input that the other one sums (one group of NCCL calls); a
+ * kernel adds the slices in group order; for an all-reduce the sums are sent to all members in
  * another group of calls. An all-reduce may be in place: a stream runs in order, so the inputs are
- * sent and the own part is summed before any result arrives. In a group of more than HD_COMBINE_MAX
- * members the own part is copied between the others, so that the kernel needs one address.
+ * sent and this member's own slice is summed before any result arrives. In a group of more than
+ * HD_COMBINE_MAX members the own slice is copied into the staging buffer between those of the
+ * others, so that the kernel needs only one address.
  *
- * Pieces take turns on the operation's device stream and a second one, each with a staging buffer
- * of its own, which its stream's order protects. NCCL runs the groups of a communicator in the
- * order of their calls, whatever their streams. So the sums of a piece are sent behind the parts of
- * the next:
+ * Pieces alternate between the operation's device stream and a second one. Each has its own staging
+ * buffer, and the order of its stream protects that buffer. NCCL runs the groups of a communicator
+ * in call order, whatever their streams. So the sums of a piece are sent after the slices of the
+ * next piece:
  *
- *     stream    parts 0   add 0   .         sums 0   parts 2   add 2   ...
- *     second    .         parts 1           add 1    .         sums 1  ...
- */
+ *     stream    slices 0  add 0   .         sums 0   slices 2  add 2   ...
+ *     second    .         slices 1          add 1    .         sums 1  ... */
 #include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
@@ -84,13 +84,13 @@ static enum hd_status exchange(struct hd_comm_op *op, struct hd_nccl_comm *comm,
 
 /* ---- sums ---- */
 
-/* A piece of an ordered sum. */
+/* One piece of an ordered sum. */
 struct piece {
     struct hd_comm_op *op;
     struct hd_nccl_comm *comm;
-    struct hd_stream *stream; /* on which it runs */
-    char *stage;              /* what peers send to this member, [group size] */
-    int64_t at, count;        /* elements of recv; of an all-reduce also of send */
+    struct hd_stream *stream; /* device stream on which the piece runs */
+    char *stage;       /* staging buffer: the slices that peers send to this member, [group size] */
+    int64_t at, count; /* range in elements of recv; in an all-reduce also of send */
 };
 
 static int64_t element_bytes(const struct piece *p)
@@ -98,7 +98,8 @@ static int64_t element_bytes(const struct piece *p)
     return (int64_t)hd_dtype_size(p->op->dtype);
 }
 
-/* out = sum of `count` elements of `own` and of the parts of the peers in the staging buffer. */
+/* Adds `count` elements of `own` and of the peers' slices in the staging buffer, in group order,
+ * into `out`. */
 static enum hd_status add_share(const struct piece *p, const char *own, char *out, int64_t count)
 {
     const struct hd_comm_op *op = p->op;
@@ -112,7 +113,7 @@ static enum hd_status add_share(const struct piece *p, const char *own, char *ou
 
     enum hd_status st = HD_OK;
 
-    if (!count) /* fewer elements than members */
+    if (!count) /* an empty slice: fewer elements than members */
         return HD_OK;
     args.out[0] = out;
     if (op->group->size > HD_COMBINE_MAX) {
@@ -126,7 +127,7 @@ static enum hd_status add_share(const struct piece *p, const char *own, char *ou
     return st ? st : device_of(op)->combine(p->stream, &args);
 }
 
-/* Sends each member the part that it sums, and adds this member's own. */
+/* Sends each member the slice that it sums, and adds this member's own slice. */
 static enum hd_status all_reduce_parts(const struct piece *p)
 {
     const struct hd_comm_group *group = p->op->group;
@@ -191,7 +192,7 @@ static enum hd_status reduce_scatter_parts(const struct piece *p)
                           op->recv + p->at * hd_comm_result_size(op), p->count);
 }
 
-/* Lets the second stream run from here on. */
+/* Makes the second stream start after all work enqueued so far. */
 static enum hd_status fork_stream(const struct hd_comm_op *op)
 {
     struct hd_comm *comm = op->group->comm;
@@ -206,7 +207,7 @@ static enum hd_status fork_stream(const struct hd_comm_op *op)
     return st ? st : device_of(op)->event_wait(*second, nccl->forked);
 }
 
-/* Lets the stream go on when the second one has run everything. */
+/* Makes the first stream wait for all work of the second one. */
 static enum hd_status join_stream(const struct hd_comm_op *op)
 {
     struct nccl_state *nccl = nccl_of(op->group->comm);
@@ -215,8 +216,8 @@ static enum hd_status join_stream(const struct hd_comm_op *op)
     return st ? st : device_of(op)->event_wait(hd_comm_device_stream(op), nccl->joined);
 }
 
-/* Elements of recv in a piece: a member stages as many parts as there are members, each 1/P of the
- * piece (all_reduce), or all of it (reduce_scatter). */
+/* Returns the elements of recv in one piece: the staging buffer holds one slice per member, each
+ * 1/P of the piece (all_reduce) or all of it (reduce_scatter). */
 static int64_t piece_count(const struct hd_comm_op *op)
 {
     const int64_t bytes =
@@ -263,7 +264,8 @@ static enum hd_status ordered_sum(struct hd_comm_op *op, struct hd_nccl_comm *co
 
 /* ---- all_to_all_v ---- */
 
-/* Waits until the device has run `counts_ready`, or for a failure or the deadline. */
+/* Waits until the device has run the event `counts_ready`; returns early on a failure or after the
+ * deadline. */
 static enum hd_status wait_for_counts(struct hd_comm_op *op)
 {
     struct hd_comm *comm = op->group->comm;
@@ -279,7 +281,7 @@ static enum hd_status wait_for_counts(struct hd_comm_op *op)
         nccl_note_progress(nccl);
         if (!st && !done)
             st = hd_comm_streams_query(comm, op->stream->name, &clock, now_ms);
-        if (!st) /* also when done: an abort completes events too */
+        if (!st) /* also if done: an abort completes events, too */
             st = nccl_failure(comm);
         if (st || done)
             return st;
@@ -311,8 +313,8 @@ static enum hd_status hold_bounds(struct nccl_state *nccl, size_t bytes)
     return HD_OK;
 }
 
-/* Gathers the bounds of all members and reads them on the host, into `bounds` of the state: this
- * waits for the device. */
+/* Gathers the row counts and limits of all members and copies them to the host (`bounds` of the
+ * state). Waits for the device. */
 static enum hd_status read_bounds(struct hd_comm_op *op, struct hd_nccl_comm *comm)
 {
     struct hd_comm_group *group = op->group;
@@ -409,7 +411,7 @@ static enum hd_status all_to_all(struct hd_comm_op *op, struct hd_nccl_comm *com
     return exchange(op, comm, hd_comm_device_stream(op), parts);
 }
 
-/* The operations that are one call of NCCL. */
+/* Enqueues an operation that is a single NCCL call. */
 static enum hd_status call(struct hd_comm_op *op, struct hd_nccl_comm *comm)
 {
     struct hd_comm_group *group = op->group;
@@ -422,7 +424,7 @@ static enum hd_status call(struct hd_comm_op *op, struct hd_nccl_comm *comm)
     enum hd_status st;
 
     if (unit == 0 && op->kind != HD_COMM_BARRIER)
-        return HD_OK; /* all members skip it: sizes are the same */
+        return HD_OK; /* every member skips an empty operation: sizes agree */
     st = nccl_lock_calls(nccl);
     if (st)
         return st;
@@ -454,7 +456,7 @@ static enum hd_status call(struct hd_comm_op *op, struct hd_nccl_comm *comm)
     return nccl_end_call(group->comm, st, hd_comm_op_name(op));
 }
 
-/* A group of one needs no NCCL. */
+/* Executes an operation of a group of one, which needs no NCCL. */
 static enum hd_status alone(struct hd_comm_op *op)
 {
     if (op->kind == HD_COMM_ALL_TO_ALL_V) {
@@ -479,7 +481,7 @@ static enum hd_status alone(struct hd_comm_op *op)
                                        : copy(op, op->recv, op->send, hd_comm_unit_bytes(op));
 }
 
-/* From now on the deadline of the watchdog covers this enqueue. */
+/* Starts the watchdog's deadline for this enqueue. */
 static void begin_enqueue(const struct hd_comm_op *op)
 {
     struct nccl_state *nccl = nccl_of(op->group->comm);
@@ -514,7 +516,7 @@ static enum hd_status enqueue(struct hd_comm_op *op)
     return call(op, comm);
 }
 
-/* Returns the sticky failure if there is one, else makes this thread's message the failure. */
+/* Returns the sticky failure if there is one; otherwise makes this thread's message the failure. */
 static enum hd_status fail(const struct hd_comm_op *op, enum hd_status st)
 {
     struct hd_comm *comm = op->group->comm;
@@ -534,7 +536,7 @@ static bool has_turn(const struct hd_comm_op *op)
     return op->launch == nccl_of(op->group->comm)->last_enqueued + 1;
 }
 
-/* Enqueues an operation by `enqueue_op` when all earlier ones are enqueued. */
+/* Enqueues an operation with `enqueue_op`, once all earlier operations of the rank are enqueued. */
 static enum hd_status step(struct hd_comm_op *op, enum hd_status (*enqueue_op)(struct hd_comm_op *),
                            bool *moved)
 {
@@ -560,7 +562,8 @@ enum hd_status nccl_collective_step(struct hd_comm_op *op, bool *moved)
 
 /* ---- sends and receives ---- */
 
-/* In a group of one: copies from the send of the same launch with the same sequence number. */
+/* Copies a message of a rank to itself (group of one) from the send with an equal sequence number
+ * in the launch. */
 static enum hd_status enqueue_self_pair(struct hd_comm_op *op)
 {
     uint64_t place = op->stream->completed;
@@ -568,7 +571,7 @@ static enum hd_status enqueue_self_pair(struct hd_comm_op *op)
     bool found = false, last = false;
 
     if (op->direction == HD_COMM_TO_PEER)
-        return HD_OK; /* its receive copies */
+        return HD_OK; /* the matching receive makes the copy */
     for (; !last && !found; place++) {
         const struct hd_comm_op *send = hd_comm_op_at(op->stream, place);
 
@@ -583,8 +586,8 @@ static enum hd_status enqueue_self_pair(struct hd_comm_op *op)
                           "a send to the own rank must be in the launch of its receive");
 }
 
-/* Enqueues one send or receive of a launch. The first opens a group of NCCL calls, the last closes
- * it. All operations of a group call are of one group of ranks. */
+/* Enqueues one send or receive of a launch. The first one opens a group of NCCL calls, the last one
+ * closes it. All operations of a group call belong to one group of ranks. */
 static enum hd_status enqueue_pair(struct hd_comm_op *op)
 {
     struct nccl_state *nccl = nccl_of(op->group->comm);
@@ -601,7 +604,7 @@ static enum hd_status enqueue_pair(struct hd_comm_op *op)
         st = nccl_lock_calls(nccl);
     if (st) {
         /* Aborted between two calls of a group: the group stays open, because its communicators are
-         * aborted; this endpoint makes no more calls. */
+         * aborted and this endpoint makes no more calls. */
         nccl->grouping = false;
         return st;
     }
@@ -613,7 +616,7 @@ static enum hd_status enqueue_pair(struct hd_comm_op *op)
     else if (!st && bytes)
         st = nccl->calls->recv(comm, stream, op->recv, bytes, op->peer);
     if (nccl->grouping &&
-        (op->last || st)) { /* also after a failure: no group may stay open on this thread */
+        (op->last || st)) { /* also after a failure: a thread must not keep a group open */
         enum hd_status end;
 
         nccl_may_block(nccl);

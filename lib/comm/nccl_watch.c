@@ -1,13 +1,14 @@
-/* How nccl aborts. The thread that detects a failure reports it to the host endpoint, which reports
- * it to all ranks. Each rank then aborts all its communicators, which ends its kernels on the
- * device.
+/* nccl_watch: how nccl aborts. The thread that detects a failure reports it to the host endpoint,
+ * which reports it to all ranks. Each rank then aborts all its communicators, which ends its
+ * kernels on the device.
  *
- * This must not depend on the thread that owns the endpoint: it may be blocked in a call of NCCL,
- * or in any launch, because the device's queue is full and only an abort drains it. NCCL allows an
- * abort concurrently with a blocked call. Other calls are waited for (nccl_is_blocked).
+ * The abort must not depend on the thread that owns the endpoint: that thread may be blocked in a
+ * call of NCCL or in any launch, because the device's queue is full and only an abort drains it.
+ * NCCL allows an abort concurrently with a blocked call. An abort waits for calls that are not
+ * blocked (nccl_is_blocked).
  *
- * Nor may it depend on the driver, whose calls may all block while such a launch does. So only the
- * watchdog calls the driver; the listener never does, and can always abort. */
+ * The abort must not depend on the driver either, because all its calls may block while a launch
+ * does. So only the watchdog calls the driver; the listener never does, and can always abort. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -56,7 +57,8 @@ bool nccl_hear_cause(const struct hd_comm *comm)
     return nccl_has_failed(comm);
 }
 
-/* True: the lock is taken. False: the owner holds it in a blocked call (nccl_is_blocked). */
+/* Takes the lock. Returns false, without the lock, if the owner holds it in a blocked call
+ * (nccl_is_blocked). */
 static bool lock_or_give_up(struct nccl_state *nccl)
 {
     while (pthread_mutex_trylock(&nccl->lock) != 0) {
@@ -73,7 +75,7 @@ static void abort_one(struct nccl_state *nccl, struct nccl_communicator *communi
         nccl->calls->abort(communicator->comm);
 }
 
-/* Aborts each communicator once, also when several threads call this. */
+/* Aborts each communicator once, also if several threads call this. */
 static void abort_communicators(struct nccl_state *nccl)
 {
     const int count = atomic_load(&nccl->communicator_count);
@@ -87,14 +89,16 @@ static void abort_communicators(struct nccl_state *nccl)
 void nccl_add_maker(struct nccl_state *nccl)
 {
     atomic_store(&nccl->has_maker, true);
-    if (atomic_load(&nccl->aborted)) /* perhaps during the call that created it */
+    if (atomic_load(&nccl->aborted)) /* an abort may have begun while the communicator was being
+                                        created */
         abort_communicators(nccl);
 }
 
 void nccl_add_communicator(struct nccl_state *nccl)
 {
     atomic_fetch_add(&nccl->communicator_count, 1);
-    if (atomic_load(&nccl->aborted)) /* perhaps during the call that created it */
+    if (atomic_load(&nccl->aborted)) /* an abort may have begun while the communicator was being
+                                        created */
         abort_communicators(nccl);
 }
 
@@ -104,7 +108,7 @@ void nccl_abort_all(struct hd_comm *comm)
     bool locked;
 
     if (atomic_exchange(&nccl->aborted, true))
-        return; /* another call aborts them */
+        return; /* another thread aborts the communicators */
     hd_comm_streams_begin_abort(comm);
     locked = lock_or_give_up(nccl);
     abort_communicators(nccl);
@@ -122,7 +126,8 @@ void nccl_abort(struct hd_comm *comm, enum hd_status st, const char *reason)
 
 /* ---- the watchdog ---- */
 
-/* HD_OK, or an asynchronous error of a communicator. HD_OK also while the owner is in a call. */
+/* Returns the asynchronous error of a communicator, or HD_OK; HD_OK also while the owner is in a
+ * call. */
 static enum hd_status look_at_comms(struct nccl_state *nccl)
 {
     enum hd_status st = HD_OK;
@@ -138,8 +143,9 @@ static enum hd_status look_at_comms(struct nccl_state *nccl)
     return st;
 }
 
-/* *ret_still_ms: since when a stream makes no progress, if the device has pending operations of it
- * or the owner is enqueuing one; else 0. *ret_launch: that operation. */
+/* Sets *ret_still_ms to the time since which a stream has made no progress, if the device has
+ * pending operations of it or the owner is enqueuing one; otherwise to 0. Sets *ret_launch to that
+ * operation's number. */
 static enum hd_status look_at_stream(struct hd_comm *comm, enum hd_comm_stream_name s,
                                      struct hd_comm_stream_clock *clock, int64_t now_ms,
                                      int64_t *ret_still_ms, uint64_t *ret_launch)
@@ -168,7 +174,8 @@ static enum hd_status look_at_stream(struct hd_comm *comm, enum hd_comm_stream_n
     return HD_OK;
 }
 
-/* One check of the watchdog. False: there is a failure, and everything is aborted. */
+/* Makes one check of the watchdog. Returns false if there is a failure and everything is aborted.
+ */
 static bool look(struct hd_comm *comm, struct hd_comm_stream_clock clocks[HD_COMM_STREAM_COUNT])
 {
     struct nccl_state *nccl = nccl_of(comm);
@@ -240,7 +247,8 @@ static void *watch(void *arg)
     return NULL;
 }
 
-/* One check of the listener. False: there is a failure, and everything is aborted. */
+/* Makes one check of the listener. Returns false if there is a failure and everything is aborted.
+ */
 static bool listen(struct hd_comm *comm)
 {
     struct nccl_state *nccl = nccl_of(comm);

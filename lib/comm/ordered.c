@@ -51,7 +51,7 @@ void hd_ordered_reduce_by(enum hd_ordered_isa isa, void *out, const void *const 
     assert(!"unknown instruction set");
 }
 
-/* Uses the last instruction set of the list that this processor supports. */
+/* Calls the variant of the last instruction set in the list that this processor supports. */
 void hd_ordered_reduce(void *out, const void *const *in, int in_count, int64_t count,
                        enum hd_dtype dtype, enum hd_comm_reduce reduce, bool keep_fp32)
 {

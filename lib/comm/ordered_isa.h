@@ -23,7 +23,8 @@ enum hd_ordered_isa {
         HD_ORDERED_ISA_COUNT
 };
 
-/* As hd_ordered_reduce. The processor must support the instruction set (hd_ordered_runs). */
+/* Declares one hd_ordered_reduce per instruction set, which the processor must support
+ * (hd_ordered_runs). */
 #define X(isa)                                                                            \
     void ORDERED_NAME(isa)(void *out, const void *const *in, int in_count, int64_t count, \
                            enum hd_dtype dtype, enum hd_comm_reduce reduce, bool keep_fp32);

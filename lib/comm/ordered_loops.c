@@ -5,12 +5,14 @@
 
 #include "comm/ordered_isa.h"
 
-/* Inputs are processed in blocks of elements whose accumulators fit the L1 cache. `out` is written
- * when all inputs of the block have been read, so it may be one of them. */
+/* Inputs are processed in blocks of BLOCK elements, so that the accumulators fit the L1 cache.
+ * `out` is written after all inputs of the block have been read, so it may be one of them. */
 enum { BLOCK = 1024 };
 
 /* ---- load a block into accumulators, add another, store ----
- * One family per (stored type, accumulator type); simple loops, which compilers vectorise. */
+ *
+ * One set of functions per pair (stored type, accumulator type). The loops are simple, so compilers
+ * vectorise them. */
 
 #define SAME(x) (x)
 
@@ -30,7 +32,7 @@ enum { BLOCK = 1024 };
         for (int i = 0; i < n; i++) {                                                          \
             const keep_fp32 b = widen(in[i]);                                                  \
                                                                                                \
-            acc[i] = b > acc[i] || b != b ? b : acc[i]; /* NaN stays: no b is larger */        \
+            acc[i] = b > acc[i] || b != b ? b : acc[i]; /* NaN stays: no b compares larger */  \
         }                                                                                      \
     }                                                                                          \
     static void name##_store(stored *restrict out, const keep_fp32 *restrict acc, int n)       \
@@ -63,7 +65,7 @@ DEFINE_FAMILY(f16, uint16_t, float, hd_f16_to_f32, hd_f32_to_f16)
 DEFINE_FAMILY(f64, double, double, SAME, SAME)
 DEFINE_FAMILY(u8, uint8_t, uint8_t, SAME, SAME)
 
-/* Sums of bf16, added in the fp32 result itself. */
+/* Sums vectors of bf16 directly in the fp32 result. */
 static void bf16_reduce_fp32(float *out, const void *const *in, int in_count, int64_t count)
 {
     for (int64_t at = 0; at < count; at += BLOCK) {
@@ -75,7 +77,8 @@ static void bf16_reduce_fp32(float *out, const void *const *in, int in_count, in
     }
 }
 
-/* Signed integers are added as unsigned (modulo 2^n) and compared as signed. */
+/* Defines the functions of a signed integer type: added as unsigned (modulo 2^n), compared as
+ * signed. */
 #define DEFINE_SIGNED(name, signed_type, unsigned_type)                                      \
     static void name##_reduce(signed_type *out, const void *const *in, int in_count,         \
                               int64_t count, enum hd_comm_reduce reduce)                     \

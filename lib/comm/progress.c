@@ -1,8 +1,9 @@
-/* progress: steps operations and waits for tickets, for every engine.
+/* progress: executes steps of operations and waits for tickets, for every engine.
  *
- * Each stream steps the launch at its head and those that may overtake it. A wait steps all streams
- * until its ticket is complete: it spins briefly, then sleeps until the engine rings the endpoint's
- * doorbell. Every SLEEP_SLICE_MS it checks the deadline, and whether the awaited peer has left. */
+ * Each stream steps the launch at its head and later launches that may overtake it. A wait steps
+ * all streams until its ticket is complete: it spins briefly, then sleeps until the engine rings
+ * the endpoint's doorbell. Every SLEEP_SLICE_MS it checks the deadline, and whether the awaited
+ * peer has closed its endpoint. */
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,13 +18,15 @@ enum { WAITING_MAX = 192, BLOCKER_MAX = 288 }; /* bytes; the sum must fit HD_COM
 enum { DEVICE_LOOK_US = 20 };
 enum { SLEEP_SLICE_MS = 100, SPIN_LOOKS = 2000, SPIN_LOOKS_YIELDING = 50 };
 enum {
-    ASK_WHOM_LOOKS = 16, /* polls without progress before a wait asks for whom it is */
-    REPORT_MS = 50,      /* a wait of so long is told (waits.c) */
+    ASK_WHOM_LOOKS = 16, /* polls without progress before a wait looks up the rank that it waits
+                            for */
+    REPORT_MS = 50, /* milliseconds without progress after which a wait is reported (waits.c) */
 };
 
 /* ---- failing ---- */
 
-/* The rank that an op waits for, -1 for none, and what that rank has not done. */
+/* Returns the rank that an operation waits for, -1: none; *ret_what says what that rank has not
+ * done. */
 static int find_missing(struct hd_comm_op *op, const char **ret_what)
 {
     const struct hd_comm_engine *engine = op->group->comm->engine;
@@ -32,7 +35,8 @@ static int find_missing(struct hd_comm_op *op, const char **ret_what)
                                               : engine->pair_missing(op, ret_what);
 }
 
-/* The operation that a device has to run next on a stream; NULL: none, or its entry was reused. */
+/* Returns the operation that the device has to run next on a stream; NULL: none, or its ring entry
+ * was reused. */
 static struct hd_comm_op *find_next_on_device(const struct hd_comm_stream *stream)
 {
     struct hd_comm *comm = stream->comm;
@@ -46,8 +50,8 @@ static struct hd_comm_op *find_next_on_device(const struct hd_comm_stream *strea
     return op->kind == HD_COMM_AFTER ? NULL : op;
 }
 
-/* An operation in progress, preferably one that waits for another rank; NULL: none. *ret_rank: that
- * other rank, -1: none. *ret_what: what that rank has not done. */
+/* Returns an operation in progress, preferably one that waits for another rank; NULL: none.
+ * *ret_rank: that rank, -1: none. *ret_what: what that rank has not done. */
 static struct hd_comm_op *find_waiting(struct hd_comm *comm,
                                        const struct hd_comm_stream **ret_stream, int *ret_rank,
                                        const char **ret_what)
@@ -68,7 +72,7 @@ static struct hd_comm_op *find_waiting(struct hd_comm *comm,
             }
             if (rank >= 0)
                 return on_device;
-            continue; /* later operations of the stream wait for it */
+            continue; /* later operations of the stream wait for this one */
         }
         for (uint64_t i = stream->completed; i < stream->submitted; i++) {
             struct hd_comm_op *op = hd_comm_op_at(stream, i);
@@ -91,9 +95,10 @@ static struct hd_comm_op *find_waiting(struct hd_comm *comm,
     return begun;
 }
 
-/* The operation that keeps a stream from its next ticket. *ret_rank: the rank that it waits for,
- * -1: none, or not known. NULL: none has begun. Other streams, which may wait for other ranks, do
- * not matter: those they wait for may wait for this rank. */
+/* Returns the operation that blocks a stream's next ticket; NULL: none has begun. *ret_rank: the
+ * rank that this operation waits for, -1: none or unknown. Follows HD_COMM_AFTER to other streams,
+ * and ignores the rest: the ranks that unrelated streams wait for may themselves wait for this
+ * rank. */
 static struct hd_comm_op *find_blocking(const struct hd_comm_stream *stream, int *ret_rank)
 {
     struct hd_comm_op *first = NULL;
@@ -113,7 +118,7 @@ static struct hd_comm_op *find_blocking(const struct hd_comm_stream *stream, int
                 break;
             }
             if (op->state == HD_COMM_QUEUED)
-                break; /* later ones have not begun */
+                break; /* later operations have not begun */
             first = first ? first : op;
             *ret_rank = find_missing(op, &what);
             if (*ret_rank >= 0)
@@ -126,7 +131,8 @@ static struct hd_comm_op *find_blocking(const struct hd_comm_stream *stream, int
     return first;
 }
 
-/* "all_reduce #7 of group dp (1000 x f32, stream reduce): rank 2 has not entered"; "": none. */
+/* Writes "all_reduce #7 of group dp (1000 x f32, stream reduce): rank 2 has not entered"; "": no
+ * operation is in progress. */
 static void describe_waiting(struct hd_comm *comm, char *ret_text, size_t size_bytes)
 {
     const struct hd_comm_stream *stream;
@@ -145,8 +151,8 @@ static void describe_waiting(struct hd_comm *comm, char *ret_text, size_t size_b
         (void)snprintf(ret_text + n, size_bytes - (size_t)n, ": rank %d %s", rank, what);
 }
 
-/* Which members are behind in the operation that this rank waits in; else the last operation of the
- * rank that it waits for; "" when it waits for none. */
+/* Writes which members are behind in the operation that this rank waits in; otherwise the last
+ * operation of the rank that it waits for; "" if it waits for none. */
 static void describe_blocker(struct hd_comm *comm, char *ret_text, size_t size_bytes)
 {
     const struct hd_comm_stream *stream;
@@ -171,7 +177,7 @@ enum hd_status hd_comm_keep_failure(struct hd_comm *comm, enum hd_status st)
     describe_blocker(comm, blocker, sizeof blocker);
     if (here[0]) {
         (void)snprintf(first, sizeof first, "%s", hd_err_message());
-        if (strstr(first, blocker)) /* already in the message of the rank that failed first */
+        if (strstr(first, blocker)) /* the rank that failed first already has it in its message */
             blocker[0] = '\0';
         st = hd_err(st, "%s (rank %d was in %s%s%s)", first, comm->rank, here,
                     blocker[0] ? "; " : "", blocker);
@@ -190,7 +196,8 @@ enum hd_status hd_comm_fail(struct hd_comm *comm, enum hd_status st, const char 
     va_end(ap);
     comm->engine->abort(comm, st, text);
     st = comm->engine->failure(comm);
-    return st ? st : hd_err(HD_ABORTED, "%s", text); /* another thread is writing the failure */
+    return st ? st : hd_err(HD_ABORTED, "%s", text); /* no status yet: another thread is still
+                                                        writing the failure */
 }
 
 /* ---- the streams ---- */
@@ -222,9 +229,9 @@ static enum hd_status step_op(struct hd_comm_op *op, bool *moved)
     }
 }
 
-/* One step of every operation of the launch that begins at `place`. *ret_end: where the next launch
- * begins. *ret_complete: all are complete. *ret_blocking: one that is not complete is not a posted
- * send, so later launches must not start. */
+/* Makes one step of every operation of the launch that begins at ring index `place`. *ret_end:
+ * where the next launch begins. *ret_complete: all operations are complete. *ret_blocking: an
+ * incomplete operation is not a posted send, so later launches must not start. */
 static enum hd_status step_launch(struct hd_comm_stream *stream, uint64_t place, bool *moved,
                                   uint64_t *ret_end, bool *ret_complete, bool *ret_blocking)
 {
@@ -259,9 +266,10 @@ static bool overlap(const struct hd_comm_op *send, const struct hd_comm_op *recv
            r < s + (uintptr_t)send->count * hd_dtype_size(send->dtype);
 }
 
-/* A posted send needs nothing more from this rank, so later launches may begin before it completes;
- * otherwise two ranks that first send and then receive would deadlock. Only sends and receives may
- * overtake, and no receive into the buffer of a posted send. */
+/* Returns whether the launch at `place` may start before earlier ones have completed. A posted send
+ * needs nothing more from this rank, so later launches may begin before it completes; otherwise two
+ * ranks that first send and then receive would deadlock. Only sends and receives may overtake, but
+ * no receive into the buffer of a posted send. */
 static bool may_overtake(const struct hd_comm_stream *stream, uint64_t place)
 {
     bool last;
@@ -304,7 +312,8 @@ static enum hd_status step_stream(struct hd_comm_stream *stream, bool *moved)
 {
     uint64_t place = stream->completed;
 
-    /* when a launch ends, the next begins at once; the limit keeps a poll short */
+    /* when a launch completes, the next one starts in the same poll; the limit keeps a poll short
+     */
     for (int n = 0; n < LAUNCHES_PER_STEP && place < stream->submitted; n++) {
         bool complete, blocking;
         enum hd_status st;
@@ -351,7 +360,7 @@ void hd_comm_set_spin(struct hd_comm *comm, int ranks_here)
     comm->spin_max = comm->yielding ? SPIN_LOOKS_YIELDING : SPIN_LOOKS;
 }
 
-/* Fails when the peer that this rank waits for has closed its endpoint. */
+/* Returns a failure if the peer that this rank waits for has closed its endpoint. */
 static enum hd_status check_left(struct hd_comm *comm)
 {
     const struct hd_comm_stream *stream;
@@ -363,7 +372,8 @@ static enum hd_status check_left(struct hd_comm *comm)
     if (!op || rank < 0 || !comm->engine->has_left(comm, rank))
         return HD_OK;
     suspect = rank;
-    op = find_waiting(comm, &stream, &rank, &what); /* again: it may have acted before it left */
+    op = find_waiting(comm, &stream, &rank, &what); /* look again: the peer may have acted before it
+                                                       closed */
     if (!op || rank != suspect)
         return HD_OK;
     return hd_comm_fail(comm, HD_ABORTED, "%s #%llu of group %s: rank %d %s and has left",
@@ -393,8 +403,8 @@ static void relax(const struct hd_comm *comm)
 #endif
 }
 
-/* Sets `asleep`, makes one more step, and sleeps until the doorbell rings or left_ms have
- * passed. */
+/* Sets `asleep`, makes one more step, and sleeps until the doorbell rings or left_ms have passed.
+ */
 static enum hd_status sleep_once(struct hd_comm_stream *stream, uint64_t ticket, int64_t left_ms,
                                  bool *moved)
 {
@@ -414,11 +424,11 @@ static enum hd_status sleep_once(struct hd_comm_stream *stream, uint64_t ticket,
     return st;
 }
 
-/* One wait on the host: since when nothing has moved, and for whom. */
+/* One wait on the host: the time of the last progress, and the rank it waits for. */
 struct still {
     int64_t since_ns;
     int looks; /* polls since the last progress */
-    int rank;  /* -1: not known */
+    int rank;  /* rank it waits for; -1: unknown */
 };
 
 static void note_moved(struct hd_comm *comm, struct still *still)
@@ -443,7 +453,8 @@ static void report_wait(struct hd_comm_stream *stream, struct still *still, int6
         hd_comm_wait_report(stream->comm, op->launch, still->rank, now_ms - still_ms, now_ms);
 }
 
-/* After a failure the wait stays told: it says whom this rank gave up waiting for. */
+/* Waits until a ticket is complete for the host. After a failure the reported wait stays in the
+ * wait slot: it names the rank that this rank waited for in vain. */
 enum hd_status hd_comm_wait_for(struct hd_comm_stream *stream, uint64_t ticket)
 {
     struct hd_comm *comm = stream->comm;
@@ -497,8 +508,8 @@ static enum hd_status fail_on_device(struct hd_comm_stream *stream,
                         clock->is_guess ? "or before " : "", text);
 }
 
-/* A device cannot ring the doorbell, so this polls, and also steps the streams that peers may
- * need. */
+/* Waits until the device has run a ticket. A device cannot ring the doorbell, so this polls, and
+ * also steps the streams that peers may need. */
 enum hd_status hd_comm_wait_device(struct hd_comm_stream *stream, uint64_t ticket)
 {
     struct hd_comm *comm = stream->comm;
@@ -517,8 +528,8 @@ enum hd_status hd_comm_wait_device(struct hd_comm_stream *stream, uint64_t ticke
         if (st)
             return hd_comm_fail(comm, st, "%s", hd_err_message());
         if (done) {
-            /* An abort sets the failure before it ends the kernels: so `done` is a result only if
-             * there is no failure. */
+            /* An abort sets the failure before it ends the kernels, and ended kernels complete
+             * events, too. So `done` is true completion only if there is no failure. */
             st = comm->engine->failure(comm);
             if (st)
                 return st;
@@ -550,5 +561,5 @@ bool hd_comm_done(const struct hd_comm_stream *stream, uint64_t ticket)
     if (!stream->comm->device_streams || ticket == 0)
         return true;
     return hd_comm_streams_done(stream, ticket, &done) == HD_OK && done &&
-           !stream->comm->engine->has_failed(stream->comm); /* an abort completes events too */
+           !stream->comm->engine->has_failed(stream->comm); /* an abort completes events, too */
 }

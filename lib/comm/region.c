@@ -1,4 +1,5 @@
-/* region: maps memory and page-faults it in immediately. */
+/* region: maps memory and page-faults it in immediately, so that a shortage is an error at
+ * allocation time. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14; older kernels return EINVAL */
 #endif
 
-/* Faults in every page on this thread, so that no later store can fail or page-fault. */
+/* Page-faults every page in on this thread, so that no later store can fail or page-fault. */
 static enum hd_status touch(char *base, size_t size_bytes, int fd)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -21,11 +22,12 @@ static enum hd_status touch(char *base, size_t size_bytes, int fd)
         if (errno == EINTR || errno == EAGAIN)
             continue;
         if (errno != EINVAL)
-            return hd_err(HD_NO_MEMORY, "comm: cannot back %zu bytes of visible memory: %s",
+            return hd_err(HD_NO_MEMORY, "comm: cannot back %zu bytes of registered memory: %s",
                           size_bytes, strerror(errno));
-        /* an old kernel: reserve first, so that a shortage is an error and not a SIGBUS */
+        /* An old kernel: reserve the pages first, so that a shortage is an error and not a SIGBUS.
+         */
         if (fd >= 0 && fallocate(fd, 0, 0, (off_t)size_bytes) < 0)
-            return hd_err(HD_NO_MEMORY, "comm: cannot back %zu bytes of visible memory: %s",
+            return hd_err(HD_NO_MEMORY, "comm: cannot back %zu bytes of registered memory: %s",
                           size_bytes, strerror(errno));
         for (size_t at = 0; at < size_bytes; at += page)
             ((volatile char *)base)[at] = 0;
@@ -49,7 +51,7 @@ enum hd_status hd_comm_map_region(size_t size_bytes, int fd, void **ret_base)
     enum hd_status st;
 
     if (base == MAP_FAILED)
-        return hd_err(HD_NO_MEMORY, "comm: cannot map %zu bytes of visible memory: %s", bytes,
+        return hd_err(HD_NO_MEMORY, "comm: cannot map %zu bytes of registered memory: %s", bytes,
                       strerror(errno));
     st = touch(base, bytes, fd);
     if (st) {

@@ -1,5 +1,5 @@
-/* The engine shm: ranks of one node on shared memory, and the engine self: a world of one, the same
- * code on private memory. There is no engine thread: a rank steps its own operations when it
+/* The engine shm: ranks of one node on shared memory; and the engine self: a world of one, with the
+ * code of shm on private memory. There is no engine thread: a rank steps its own operations when it
  * launches, polls or waits. */
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 
 #include "comm/shm_internal.h"
 
-enum { SELF_DEADLINE_MS = 5000 }; /* only a receive without a send can wait */
+enum { SELF_DEADLINE_MS = 5000 }; /* only a receive without a matching send can wait */
 
 /* ---- failures ---- */
 
@@ -35,7 +35,7 @@ void shm_describe_latest(struct hd_comm *comm, int rank, char *ret_text, size_t 
     }
 }
 
-/* HD_OK, or the job's first failure; makes it sticky. */
+/* Returns HD_OK, or the job's first failure, and makes it sticky. */
 enum hd_status shm_check_failure(struct hd_comm *comm)
 {
     const char *text;
@@ -92,10 +92,10 @@ static enum hd_status shm_registered(struct hd_comm *comm, size_t size_bytes, vo
 {
     const int fd = shm_of(comm)->peers[comm->rank].fd;
 
-    /* submitted, so that it cannot be truncated while peers have it mapped */
+    /* seal the size, so that the memory cannot be truncated while peers have it mapped */
     if (ftruncate(fd, (off_t)hd_comm_whole_pages(size_bytes)) < 0 ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0)
-        return hd_err(HD_NO_MEMORY, "comm: cannot size the visible memory of rank %d to %zu: %s",
+        return hd_err(HD_NO_MEMORY, "comm: cannot size the registered memory of rank %d to %zu: %s",
                       comm->rank, size_bytes, strerror(errno));
     return map_registered(comm, size_bytes, fd, ret_base);
 }
@@ -120,7 +120,7 @@ enum hd_status shm_reach(struct hd_comm *comm, int rank, uint64_t offset, int64_
 
         if (base == MAP_FAILED)
             return hd_comm_fail(
-                comm, HD_NO_MEMORY, "cannot map the visible memory of rank %d (%llu bytes): %s",
+                comm, HD_NO_MEMORY, "cannot map the registered memory of rank %d (%llu bytes): %s",
                 rank, (unsigned long long)size, size ? strerror(errno) : "it has allocated none");
         peer->base = base;
         peer->bytes = size;
@@ -130,7 +130,7 @@ enum hd_status shm_reach(struct hd_comm *comm, int rank, uint64_t offset, int64_
     if (offset > peer->bytes || (uint64_t)bytes > peer->bytes - offset)
         return hd_comm_fail(comm, HD_CORRUPT,
                             "rank %d announced %lld bytes at offset %llu of its %llu bytes of "
-                            "visible memory",
+                            "registered memory",
                             rank, (long long)bytes, (unsigned long long)offset,
                             (unsigned long long)peer->bytes);
     *ret_at = peer->base + offset;

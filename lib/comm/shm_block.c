@@ -1,4 +1,5 @@
-/* shm_block: the head of the control block, written by a supervisor and checked by each rank. */
+/* shm_block: writes the header of the control block (in the supervisor), and checks it (in each
+ * rank). */
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -20,7 +21,7 @@ enum hd_status shm_block_check(int control_fd, int world)
         uint64_t magic;
         uint32_t version, world;
         uint64_t area_bytes;
-    } head = {0}; /* as struct shm_block begins */
+    } head = {0}; /* the first members of struct shm_block */
     struct stat stat;
 
     _Static_assert(offsetof(struct shm_block, failure) == sizeof head, "same layout");

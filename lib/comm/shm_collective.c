@@ -1,7 +1,7 @@
 /* One collective of a group, as a state machine in every member:
  *
  *   QUEUED   --enter-->   ENTERED   --all entered, all agree-->   MOVING
- *   MOVING   --own part done-->   LEAVING   --all have left-->   COMPLETE
+ *   MOVING   --own work done-->   LEAVING   --all have left-->   COMPLETE
  *
  * enter() writes the buffers to the member's entry; reached() reads the entries of the others;
  * move_pull() copies from the others; move_reduce() adds this member's slice of all inputs and, for
@@ -9,7 +9,7 @@
  * are no bounce buffers: members read and write each other's registered memory.
  *
  * Access while MOVING: a member reads every send, writes its own recv, and in an all_reduce writes
- * its slice of every recv. One member alone reads and writes the elements of a slice, so an
+ * its slice of every recv. Only one member reads and writes the elements of a slice, so an
  * all_reduce may be in place. */
 #include <stdio.h>
 #include <string.h>
@@ -34,7 +34,7 @@ enum hd_status shm_group_open(struct hd_comm_group *group)
     return HD_OK;
 }
 
-/* A member's channel of the group; NULL: the member has not opened the group yet. */
+/* Returns a member's channel of the group; NULL: the member has not opened the group yet. */
 static struct shm_channel *find_channel(struct hd_comm_group *group, int member)
 {
     struct shm_area *area = shm_area_of(group->comm, group->members[member]);
@@ -45,7 +45,7 @@ static struct shm_channel *find_channel(struct hd_comm_group *group, int member)
         if (id == group->id)
             group->channels[member] = &area->channels[g];
         if (id == 0)
-            break; /* channels are opened in order */
+            break; /* channels are opened in order: the rest is free */
     }
     return group->channels[member];
 }
@@ -76,7 +76,8 @@ static bool has_reached(const struct hd_comm_op *op, int member, enum shm_phase 
            atomic_load(&shm_entry_of(op, member)->stamp) >= stamp_of(op->seq, phase);
 }
 
-/* Whether all members have reached `phase`; op->member counts those that were seen there. */
+/* Returns whether all members have reached `phase`; op->member counts those that were seen there.
+ */
 static bool reached(struct hd_comm_op *op, enum shm_phase phase)
 {
     while (op->member < op->group->size && has_reached(op, op->member, phase))
@@ -85,7 +86,7 @@ static bool reached(struct hd_comm_op *op, enum shm_phase phase)
 }
 
 /* Publishes this member's phase. The last member to reach a phase wakes the others; stamps are
- * sequentially consistent, so the last one sees all of them. */
+ * sequentially consistent, so that member sees the stamps of all others. */
 static void publish(struct hd_comm_op *op, enum shm_phase phase)
 {
     struct hd_comm_group *group = op->group;
@@ -143,7 +144,8 @@ static enum hd_status enter(struct hd_comm_op *op)
     return HD_OK;
 }
 
-/* The entry is free when the collective that used it before is complete for this rank. */
+/* Returns whether the entry is free: the collective that used it before must be complete for this
+ * rank. */
 static bool may_enter(const struct hd_comm_op *op)
 {
     const struct shm_entry *entry = shm_entry_of(op, op->group->index);
@@ -154,7 +156,8 @@ static bool may_enter(const struct hd_comm_op *op)
 
 /* ---- moving ---- */
 
-/* What this member copies from `member`: offset there, offset here, bytes. */
+/* Sets the bytes that this member copies from `member`: the offset in that member's send and in its
+ * own recv. */
 static void find_part(const struct hd_comm_op *op, int member, uint64_t *ret_from, uint64_t *ret_to,
                       int64_t *ret_bytes)
 {
@@ -187,8 +190,8 @@ static void find_part(const struct hd_comm_op *op, int member, uint64_t *ret_fro
     *ret_to = to;
 }
 
-/* Copies up to SHM_STEP_BYTES. Each member starts with its right neighbour, so that not all read
- * the same memory at once. */
+/* Copies up to SHM_STEP_BYTES. Each member starts with its right neighbour, so that members do not
+ * all read one rank's memory at the same time. */
 static enum hd_status move_pull(struct hd_comm_op *op, bool *ret_finished)
 {
     struct hd_comm_group *group = op->group;
@@ -223,7 +226,8 @@ static enum hd_status move_pull(struct hd_comm_op *op, bool *ret_finished)
     return HD_OK;
 }
 
-/* Writes [at, at + bytes) of this member's recv, just summed, to the same place of every recv. */
+/* Copies [at, at + bytes) of this member's recv, just summed, to the equal range of every other
+ * recv. */
 static enum hd_status spread(struct hd_comm_op *op, int64_t at, int64_t bytes)
 {
     struct hd_comm_group *group = op->group;
@@ -244,7 +248,7 @@ static enum hd_status spread(struct hd_comm_op *op, int64_t at, int64_t bytes)
     return HD_OK;
 }
 
-/* Adds up to SHM_STEP_BYTES of all inputs for this member's share. */
+/* Adds up to SHM_STEP_BYTES of this member's slice of all inputs. */
 static enum hd_status move_reduce(struct hd_comm_op *op, bool *ret_finished)
 {
     struct hd_comm_group *group = op->group;
@@ -255,7 +259,7 @@ static enum hd_status move_reduce(struct hd_comm_op *op, bool *ret_finished)
     if (everywhere)
         hd_comm_slice(op->count, op->dtype, group->size, group->index, &begin, &end);
     else
-        shift = group->index * op->count; /* in send; recv begins with this member's share */
+        shift = group->index * op->count; /* offset in send; recv begins with this member's slice */
     begin += op->cursor;
     step = SHM_STEP_BYTES / group->size / HD_COMM_ALIGN * HD_COMM_ALIGN / size;
     n = end - begin < step ? end - begin : step;
@@ -289,7 +293,7 @@ static enum hd_status move_reduce(struct hd_comm_op *op, bool *ret_finished)
 static enum hd_status move(struct hd_comm_op *op, bool *ret_finished)
 {
     if (shm_of(op->group->comm)->local) {
-        *ret_finished = true; /* enqueued */
+        *ret_finished = true; /* engine local: enqueued, which is all the host does */
         return local_move(op);
     }
     if (hd_comm_reduces(op->kind))
@@ -341,7 +345,7 @@ static enum hd_status map_members(struct hd_comm_group *group)
     return st;
 }
 
-/* All members have entered: compares their signatures. */
+/* Compares the members' signatures. Called when all members have entered. */
 static enum hd_status check_signatures(struct hd_comm_op *op)
 {
     bool exceeded = false;

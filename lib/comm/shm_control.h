@@ -10,13 +10,12 @@
  *     ...
  *     hd_shm_control_mark_dead(ctl, rank, "rank 1 was killed by signal 9");
  *
- * and the worker: hd_shm_control_parse(getenv(...), &fds), then hd_comm_open_shm.
+ * The worker calls hd_shm_control_parse(getenv(...), &fds), then hd_comm_open_shm.
  *
  * Do not mark a rank dead that exited successfully: its peers may finish without it.
  *
  * Used by: supervisor, worker, tests.   Uses: base, comm.h (the limit).
- * Threads: any thread may use a control; one thread creates it, one frees it.
- */
+ * Threads: any thread may use a control; one thread creates it, one frees it. */
 #ifndef HD_COMM_SHM_CONTROL_H
 #define HD_COMM_SHM_CONTROL_H
 
@@ -31,22 +30,25 @@
 struct hd_shm_control;
 
 enum {
-    HD_SHM_REASON_MAX = 512, /* bytes of a reason with its NUL; longer ones are truncated */
-    HD_SHM_FDS_TEXT_MAX = (HD_COMM_SHM_RANKS_MAX + 1) * 12, /* bytes of hd_shm_control_format */
+    HD_SHM_REASON_MAX = 512, /* bytes of a reason including its NUL; longer reasons are truncated */
+    /* size of hd_shm_control_format's text */
+    HD_SHM_FDS_TEXT_MAX = (HD_COMM_SHM_RANKS_MAX + 1) * 12,
 };
 
 enum hd_status hd_shm_control_new(int world, struct hd_shm_control **ret_ctl);
-void hd_shm_control_free(struct hd_shm_control *ctl); /* attached ranks are not affected */
+void hd_shm_control_free(struct hd_shm_control *ctl); /* does not affect attached ranks */
 
 int hd_shm_control_world(const struct hd_shm_control *ctl);
-int hd_shm_control_fd(const struct hd_shm_control *ctl); /* of the control block */
+int hd_shm_control_fd(const struct hd_shm_control *ctl); /* descriptor of the control block */
 int hd_shm_control_rank_fd(const struct hd_shm_control *ctl, int rank);
-const int *hd_shm_control_rank_fds(const struct hd_shm_control *ctl); /* [world] */
+/* Returns the descriptors of the ranks' regions, [world]. */
+const int *hd_shm_control_rank_fds(const struct hd_shm_control *ctl);
 
-/* Call between fork and exec: clears close-on-exec. Async-signal-safe (only fcntl). */
+/* Clears close-on-exec of all descriptors; call it between fork and exec. Async-signal-safe (only
+ * fcntl). */
 void hd_shm_control_keep_over_exec(const struct hd_shm_control *ctl);
 
-/* The descriptors as text for an argument or the environment, and back. */
+/* The descriptors, passed as text in an argument or the environment. */
 struct hd_shm_fds {
     int control_fd, world;
     int rank_fds[HD_COMM_SHM_RANKS_MAX]; /* [world] */
@@ -56,41 +58,43 @@ enum hd_status hd_shm_control_format(const struct hd_shm_control *ctl, char *ret
 enum hd_status hd_shm_control_parse(const char *text, struct hd_shm_fds *ret_fds);
 
 /* Reports to all ranks that `rank` is dead. Only the first failure of the job counts: when `rank`
- * aborted before it died, all ranks report its own reason. */
+ * aborted before it died, all ranks report that abort's reason. */
 void hd_shm_control_mark_dead(struct hd_shm_control *ctl, int rank, const char *reason);
 
-/* Fails all ranks with a reason of the parent (a stop request, a hang that it detected). */
+/* Makes all ranks fail with a reason of the parent (a stop request, a hang that it detected). */
 void hd_shm_control_abort(struct hd_shm_control *ctl, const char *reason);
 
-/* False: nothing failed. *ret_rank is the rank that failed first; -1: hd_shm_control_abort. */
+/* Reads the first failure. Returns false if there is none. *ret_rank: the rank that failed first;
+ * -1: the parent, by hd_shm_control_abort. */
 bool hd_shm_control_failure(const struct hd_shm_control *ctl, int *ret_rank,
                             enum hd_status *ret_status, char ret_reason[HD_SHM_REASON_MAX]);
 
-/* Reads the flight record of a rank, also of a dead one: returns the number of records, oldest
+/* Reads the flight record of a rank, also of a dead one. Returns the number of records, oldest
  * first. A record that is being written is left out. */
 int hd_shm_control_flight(const struct hd_shm_control *ctl, int rank,
                           struct hd_flight_record ret_records[HD_FLIGHT_MAX]);
 
-/* For whom a rank waits, as it told last. */
+/* Reads the wait that a rank last reported. */
 void hd_shm_control_wait(const struct hd_shm_control *ctl, int rank,
                          struct hd_flight_wait *ret_wait);
 
-/* Until that time (hd_clock_now_ms) no wait of a rank on the host fails for its deadline: a peer
- * lives, but is slow for a reason that the parent knows. A later call may shorten it. */
+/* Suspends the deadlines of waits on the host until until_ms (hd_clock_now_ms): a peer lives, but
+ * is slow for a reason that the parent knows. A later call may shorten the time. */
 void hd_shm_control_be_patient(struct hd_shm_control *ctl, int64_t until_ms);
 
-/* For ranks on several nodes, whose engine does not use this memory: where such a rank tells its
- * parent what it waits for. `index`: this rank's among the `world_here` ranks of the block. */
+/* The status page of a rank whose engine does not use this memory, because the job has several
+ * nodes: the rank reports to its parent the rank that it waits for. `index`: number of this rank
+ * among the `world_here` ranks of the block. */
 struct hd_comm_status_page;
 enum hd_status hd_comm_status_page_open(int control_fd, int index, int world_here,
                                         struct hd_comm_status_page **ret_status_page);
 void hd_comm_status_page_close(struct hd_comm_status_page *status_page);
-/* While it connects to the others, often: it waits for this rank; -1: for none. */
+/* Reports the rank that this one waits for while it connects to the others; -1: none. Call it
+ * several times a second. */
 void hd_comm_status_page_waiting_on(struct hd_comm_status_page *status_page, int rank);
-/* From now on the endpoint keeps its flight record there and tells its waits there, where the
- * parent can read both; it closes the status page. Before the first operation, and before an engine
- * is
- * opened on top of the endpoint. */
+/* Makes the endpoint write its flight record and its waits to the status page, where the parent can
+ * read both. The endpoint takes ownership of the status page. Call it before the first operation,
+ * and before an engine is opened on top of the endpoint. */
 void hd_comm_show_in(struct hd_comm *comm, struct hd_comm_status_page *status_page);
 
 #endif

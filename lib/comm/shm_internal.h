@@ -1,32 +1,32 @@
-/* shm_internal: what the files of the engine shm share.
+/* shm_internal: shared by the files of the engine shm.
  *
  *   shm.c             attach, registered memory, failures
  *   shm_collective.c  one collective of a group, step by step
  *   shm_pair.c        one send or receive, step by step
  *   shm_control.c     the parent's side, and the failures in the control block
+ *   shm_block.c       the header of the control block
  *
- * Used by: shm*.c.
- */
+ * Used by: shm*.c. */
 #ifndef HD_COMM_SHM_INTERNAL_H
 #define HD_COMM_SHM_INTERNAL_H
 
 #include "comm/comm_internal.h"
 #include "comm/shm_layout.h"
 
-/* Bytes that one step reads at most: some tens of microseconds. */
+/* Maximum of bytes that one step reads, some tens of microseconds. */
 enum { SHM_STEP_BYTES = 128 * 1024 };
 
 struct shm_peer {
     int fd;
-    char *base; /* NULL until mapped */
+    char *base; /* mapping of the rank's registered memory; NULL: not mapped yet */
     uint64_t bytes;
 };
 
 struct shm_state {
     struct shm_block *block;
     size_t block_bytes;
-    struct shm_area *area;    /* this rank's */
-    struct comm_local *local; /* engine local: registered memory is device memory; NULL: engine
+    struct shm_area *area;    /* area of this rank in the control block */
+    struct comm_local *local; /* engine local (registered memory is device memory); NULL: engine
                                  shm */
     struct shm_peer peers[];  /* [world] */
 };
@@ -41,28 +41,27 @@ static inline struct shm_area *shm_area_of(const struct hd_comm *comm, int rank)
     return shm_block_area(shm_of(comm)->block, rank);
 }
 
-/* The address in this process of `bytes` at `offset` of a rank's registered memory. Maps it on
- * first
- * use. HD_CORRUPT: outside of that memory. */
+/* Returns the address in this process of `bytes` at `offset` of a rank's registered memory, and
+ * maps that memory on first use. HD_CORRUPT: the range is outside of that memory. */
 enum hd_status shm_reach(struct hd_comm *comm, int rank, uint64_t offset, int64_t bytes,
                          char **ret_at);
 
-/* The offset of a buffer in this rank's registered memory; 0 for NULL. */
+/* Returns the offset of a buffer in this rank's registered memory; 0 for NULL. */
 static inline uint64_t shm_offset(const struct hd_comm *comm, const char *at)
 {
     return at ? (uint64_t)(at - comm->registered) : 0;
 }
 
-/* One step each; *moved becomes true when anything changed. */
+/* Execute one step of an operation; *moved becomes true when anything changed. */
 enum hd_status shm_collective_step(struct hd_comm_op *op, bool *moved);
 enum hd_status shm_send_step(struct hd_comm_op *op, bool *moved);
 enum hd_status shm_recv_step(struct hd_comm_op *op, bool *moved);
 
-/* Of a member that has entered. */
+/* Returns the signature of a member that has entered. */
 const struct hd_comm_signature *shm_signature(const struct hd_comm_op *op, int member);
 const int32_t *shm_send_counts(const struct hd_comm_op *op, int member);
 
-/* The rank that an op waits for, -1 for none, and what that rank has not done. */
+/* Return the rank that an op waits for, -1: none; *ret_what says what that rank has not done. */
 int shm_collective_missing(struct hd_comm_op *op, const char **ret_what);
 int shm_pair_missing(struct hd_comm_op *op, const char **ret_what);
 uint64_t shm_entered(struct hd_comm_group *group, int member);
@@ -83,7 +82,7 @@ bool shm_has_left(const struct hd_comm *comm, int rank);
 void shm_describe_latest(struct hd_comm *comm, int rank, char *ret_text, size_t size_bytes);
 struct shm_entry *shm_entry_of(const struct hd_comm_op *op, int member);
 
-/* The slots that are the same for shm, self and local; visible and close differ. */
+/* The engine functions shared by shm, self and local; `registered` and `close` differ. */
 #define SHM_ENGINE_CALLS                                                                  \
     .group_open = shm_group_open, .collective_step = shm_collective_step,                 \
     .send_step = shm_send_step, .recv_step = shm_recv_step,                               \

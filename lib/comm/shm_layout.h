@@ -1,10 +1,9 @@
 /* shm_layout: the layout of the control block in shared memory.
  *
  * Every field has one writer. A rank writes only its own area, with three exceptions: a peer marks
- * a slot of an outbox as taken, any process may ring a doorbell, and the parent writes how long
- * waits
- * are patient. So there are no locks, and a rank that dies at any instruction cannot block the
- * others.
+ * a slot of an outbox as taken, any process may ring a doorbell, and the parent writes until when
+ * waits have no deadline (patient_until_ms). So there are no locks, and a rank that dies at any
+ * instruction cannot block the others.
  *
  * Invariants
  *  1. An entry's `stamp` only grows. It is 4 * seq + phase; the entry of collective `seq` of a
@@ -17,8 +16,7 @@
  *  4. A reason is written once, by the process that set `claimed`, before `failure` points to it.
  *     `failure` changes once, from 0.
  *
- * Used by: shm*.c.   Uses: libc.
- */
+ * Used by: shm*.c.   Uses: libc. */
 #ifndef HD_COMM_SHM_LAYOUT_H
 #define HD_COMM_SHM_LAYOUT_H
 
@@ -29,25 +27,27 @@
 #include "comm/shm_control.h"
 
 enum {
-    SHM_RING = 16,   /* collectives of one group in flight (on several streams) */
+    SHM_RING = 16,   /* collectives of one group in flight, on several streams */
     SHM_OUTBOX = 32, /* sends from one rank to another in flight */
     SHM_VERSION = 8,
 };
 #define SHM_MAGIC UINT64_C(0x316d68732d6c6468) /* "hdl-shm1" */
 
-enum shm_phase { SHM_NONE, SHM_ENTERED, SHM_LEFT, SHM_COMPLETE }; /* COMPLETE: for its owner */
+/* COMPLETE: all members have left; seen only by the entry's owner */
+enum shm_phase { SHM_NONE, SHM_ENTERED, SHM_LEFT, SHM_COMPLETE };
 
-/* One member's part in one collective of a group. Offsets are from the start of its region. For the
- * engine local all uint64_t but `stamp` are addresses in the one process. */
+/* One member's arguments of one collective of a group. Offsets are from the start of its registered
+ * region. With the engine local, all uint64_t except `stamp` are addresses in the one process. */
 struct shm_entry {
     _Alignas(64) _Atomic uint64_t stamp;
     uint64_t send_offset, recv_offset;
-    uint64_t send_counts, ready_event, done_event; /* local only; the events: see local.c */
+    uint64_t send_counts, ready_event, done_event; /* engine local only: address of the counts;
+                                                      events (local.c) */
     struct hd_comm_signature signature;
 };
 
 struct shm_channel {
-    _Alignas(64) _Atomic uint64_t id; /* of the group; 0: free. Set last, by the area's owner */
+    _Alignas(64) _Atomic uint64_t id; /* id of the group; 0: free. The area's owner sets it last */
     struct shm_entry ring[SHM_RING];
 };
 
@@ -58,20 +58,21 @@ struct shm_slot {
     _Alignas(64) _Atomic uint32_t post;
     uint32_t dtype;
     uint64_t group_id, seq, offset;
-    uint64_t ready_event, done_event; /* local only */
+    uint64_t ready_event, done_event; /* engine local only: events (local.c) */
     int64_t count;
 };
 
 struct shm_area {
     _Alignas(64) struct hd_comm_doorbell doorbell;
     _Alignas(64) _Atomic uint32_t attached, left;
-    _Atomic uint32_t enqueuing; /* local: this rank may be enqueuing work on its peers' memory */
-    _Atomic uint64_t registered_bytes; /* 0 until the region is allocated */
+    _Atomic uint32_t enqueuing; /* engine local: nonzero while this rank may be enqueuing work on
+                                   its peers' memory */
+    _Atomic uint64_t registered_bytes; /* size of the region; 0: not allocated yet */
     struct hd_comm_flight flight;
     struct hd_comm_wait_slot wait;
     struct shm_channel channels[HD_COMM_GROUPS_MAX];
-    /* after it: slots [world][SHM_OUTBOX], by receiver; then int32_t counts of all_to_all_v
-     * [HD_COMM_GROUPS_MAX][SHM_RING][world] */
+    /* In memory after the area: slots [world][SHM_OUTBOX], by receiver; then int32_t counts of
+     * all_to_all_v [HD_COMM_GROUPS_MAX][SHM_RING][world]. */
 };
 
 struct shm_reason {
@@ -83,12 +84,13 @@ struct shm_reason {
 struct shm_block {
     uint64_t magic;
     uint32_t version, world;
-    uint64_t area_bytes;         /* shm_area_bytes of the build that created it */
+    uint64_t area_bytes;         /* shm_area_bytes of the build that created the block */
     _Atomic uint32_t failure;    /* 0: none; else 1 + the index of the first reason */
-    struct shm_reason reasons[]; /* [2 * world + 1]; after them the areas of all ranks */
+    struct shm_reason reasons[]; /* [2 * world + 1]; the areas of all ranks follow in memory */
 };
 
-/* Indices of reasons: below `world` a rank's own, then the deaths of ranks, then the parent's. */
+/* Return the index of a reason: below `world` a rank's own failure, then the deaths of ranks, then
+ * the parent's. */
 static inline int shm_reason_of_death(int world, int rank)
 {
     return world + rank;
@@ -131,13 +133,13 @@ static inline struct shm_area *shm_block_area(const struct shm_block *block, int
                                (size_t)rank * shm_area_bytes(world));
 }
 
-/* The slots of an area for one receiver, [SHM_OUTBOX]. */
+/* Returns the outbox slots of an area for one receiver, [SHM_OUTBOX]. */
 static inline struct shm_slot *shm_outbox(const struct shm_area *area, int receiver)
 {
     return (struct shm_slot *)(area + 1) + (size_t)receiver * SHM_OUTBOX;
 }
 
-/* The counts of an area for one entry of one of its channels, [world]. */
+/* Returns the counts of an area for one entry of one of its channels, [world]. */
 static inline int32_t *shm_counts(const struct shm_area *area, int world,
                                   const struct shm_channel *channel, uint64_t seq)
 {
@@ -146,15 +148,16 @@ static inline int32_t *shm_counts(const struct shm_area *area, int world,
     return (int32_t *)(shm_outbox(area, 0) + (size_t)world * SHM_OUTBOX) + place * (size_t)world;
 }
 
-void shm_block_init(struct shm_block *block, int world); /* on zeroed memory */
+void shm_block_init(struct shm_block *block, int world); /* the memory must be zeroed */
 
-/* HD_INVALID: the descriptor is not a control block of this build for `world` ranks. */
+/* Returns HD_INVALID if the descriptor is not a control block of this build for `world` ranks. */
 enum hd_status shm_block_check(int control_fd, int world);
 
 /* Records a failure, if it is the first, and wakes all ranks. */
 void shm_fail(struct shm_block *block, int reason_index, enum hd_status st, const char *text);
 
-/* HD_OK, or the first failure: the index of its reason and its text, which stays in the block. */
+/* Returns HD_OK, or the first failure: the index of its reason and its text, which lies in the
+ * block. */
 enum hd_status shm_failure(const struct shm_block *block, int *ret_reason_index,
                            const char **ret_text);
 

@@ -25,7 +25,7 @@ enum hd_status shm_send_step(struct hd_comm_op *op, bool *moved)
         for (int i = 0; i < SHM_OUTBOX && atomic_load(&slot->post) != SHM_FREE; i++)
             slot++;
         if (slot == shm_outbox(shm_of(comm)->area, peer_rank(op)) + SHM_OUTBOX)
-            return HD_OK; /* no free slot: wait for the receiver */
+            return HD_OK; /* no free slot: wait until the receiver takes one */
         slot->dtype = (uint32_t)op->dtype;
         slot->group_id = op->group->id;
         slot->seq = op->seq;
@@ -86,7 +86,7 @@ static enum hd_status accept_post(struct hd_comm_op *op)
     return HD_OK;
 }
 
-/* The copy is done (engine local: enqueued): gives the slot back. */
+/* Returns the slot to the sender. The copy is done (engine local: enqueued). */
 static void give_back(struct hd_comm_op *op)
 {
     struct shm_slot *slot = op->slot;
@@ -108,7 +108,7 @@ static enum hd_status take_on_device(struct hd_comm_op *op)
     return HD_OK;
 }
 
-/* Copies up to SHM_STEP_BYTES. */
+/* Copies up to SHM_STEP_BYTES from the sender's buffer. */
 static enum hd_status take(struct hd_comm_op *op)
 {
     struct hd_comm *comm = op->group->comm;
@@ -123,7 +123,8 @@ static enum hd_status take(struct hd_comm_op *op)
     if (st)
         return st;
     if (n > 0) {
-        memmove(op->recv + op->cursor, from + op->cursor, (size_t)n); /* own sends may overlap */
+        /* memmove: a rank's message to itself may overlap */
+        memmove(op->recv + op->cursor, from + op->cursor, (size_t)n);
         if (peer_rank(op) != comm->rank)
             op->group->counts[op->kind].moved_bytes += (uint64_t)n;
         op->cursor += n;

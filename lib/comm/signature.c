@@ -1,6 +1,5 @@
 /* signature: the arguments that the members of a collective exchange, and the checks that they
- * agree.
- * Each engine has its own way to exchange signatures; the checks are the same. */
+ * agree. Each engine exchanges signatures in its own way; the checks are shared. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,7 +30,7 @@ enum hd_status hd_comm_make_signature(const struct hd_comm_op *op,
     ret_signature->keep_fp32 = op->keep_fp32;
     ret_signature->root = op->peer;
     if (group->comm->device_streams)
-        return HD_OK; /* the counts are in device memory */
+        return HD_OK; /* device memory: the host does not read the counts */
     for (int m = 0; m < group->size && op->kind == HD_COMM_ALL_TO_ALL_V; m++) {
         ret_counts[m] = op->send_counts[m];
         if (ret_counts[m] < 0)
@@ -66,7 +65,8 @@ static bool agree(const struct hd_comm_signature *a, const struct hd_comm_signat
            a->count == b->count && a->keep_fp32 == b->keep_fp32 && a->root == b->root;
 }
 
-/* Every member compares its signature with all others, so every member detects a difference. */
+/* Compares all signatures. Every member makes this comparison, so every member detects a
+ * difference. */
 static enum hd_status compare(const struct hd_comm_op *op)
 {
     const struct hd_comm_group *group = op->group;
@@ -109,7 +109,8 @@ int64_t hd_comm_rows_received(const struct hd_comm_op *op, int to, int before)
     return rows;
 }
 
-/* Every member checks all members, so all reach the same result without another exchange. */
+/* Checks the row limits of all members. Every member makes this check, so all reach one result
+ * without another exchange. */
 static enum hd_status check_bounds(struct hd_comm_op *op, bool *ret_exceeded)
 {
     const struct hd_comm_group *group = op->group;
@@ -147,5 +148,5 @@ enum hd_status hd_comm_check_signatures(struct hd_comm_op *op, bool *ret_exceede
     *ret_exceeded = false;
     return st || op->kind != HD_COMM_ALL_TO_ALL_V || op->group->comm->device_streams
                ? st
-               : check_bounds(op, ret_exceeded); /* on a device, kernels check them */
+               : check_bounds(op, ret_exceeded); /* on a device, kernels check the counts */
 }

@@ -1,4 +1,5 @@
-/* waits: for whom a rank waits on the host, told where its supervisor can read it. */
+/* waits: publishes the rank for which this rank waits on the host, in memory that its supervisor
+ * can read. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,14 +59,17 @@ void hd_comm_wait_read(const struct hd_comm_wait_slot *slot, const struct hd_com
 }
 
 struct hd_comm_status_page {
-    void *block; /* the mapping */
+    void *block; /* mapping of the control block */
     size_t size_bytes;
-    struct shm_area *area; /* of this rank */
-    int waited_for;        /* -1: none */
+    struct shm_area *area; /* area of this rank */
+    int waited_for;        /* rank; -1: none */
     int64_t since_ms;
 };
 
-enum { CONNECTING = 1 }; /* as if in an operation that has no record yet */
+enum {
+    CONNECTING = 1
+}; /* operation number reported while connecting: no operation has a record
+                            yet */
 
 enum hd_status hd_comm_status_page_open(int control_fd, int index, int world_here,
                                         struct hd_comm_status_page **ret_status_page)

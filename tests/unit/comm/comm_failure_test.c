@@ -590,7 +590,7 @@ static void wrong_arguments_are_refused_at_launch(void **state)
     const struct hd_comm_all_reduce_args outside = {elsewhere, inside, 4, HD_F32, HD_COMM_SUM};
     assert_int_equal(hd_comm_all_reduce(group, stream, &outside), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "send (16 bytes at "));
-    assert_non_null(strstr(hd_err_message(), "is not inside the comm-visible memory of rank 0"));
+    assert_non_null(strstr(hd_err_message(), "is not inside the registered memory of rank 0"));
     const struct hd_comm_all_reduce_args beyond = {inside, inside, 1025, HD_F32, HD_COMM_SUM};
     assert_int_equal(hd_comm_all_reduce(group, stream, &beyond), HD_INVALID);
     const struct hd_comm_all_reduce_args crossing = {inside, inside + 2, 4, HD_F32, HD_COMM_SUM};

@@ -315,11 +315,12 @@ static void endpoints_that_cannot_be_are_refused(void **state)
     (void)state;
     open_doors(&m);
     assert_int_equal(hd_comm_open_gloo(m.doors[1], m.endpoints, 0, WORLD, 1000, &comm), HD_INVALID);
-    assert_contains(hd_err_message(), "the card of rank 0 is not that of its own door");
+    assert_contains(hd_err_message(),
+                    "the endpoint info of rank 0 is not that of its own listener");
     memcpy(endpoints, m.endpoints, sizeof endpoints);
     endpoints[2] = endpoints[1];
     assert_int_equal(hd_comm_open_gloo(m.doors[0], endpoints, 0, WORLD, 1000, &comm), HD_INVALID);
-    assert_contains(hd_err_message(), "ranks 1 and 2 have the same card");
+    assert_contains(hd_err_message(), "ranks 1 and 2 have the same endpoint info");
     for (uint64_t n = 0; n < 1000; n++) { /* any bytes, the first of them right in every second */
         for (size_t b = n % 2 ? 8 : 0; b < sizeof endpoints[2]; b++)
             endpoints[2].bytes[b] = (uint8_t)hd_random_u64(n, b);
@@ -562,13 +563,14 @@ static void survivors_of_a_killed_process_name_it_at_once(void **state)
             assert_true(reports[r].took_ms < 60000);
             assert_contains(
                 reports[r].message,
-                "rank 1 died first: its connection closed without a notice (node here)");
+                "rank 1 died first: its connection closed without an abort message (node here)");
             if (strstr(reports[r].message, "of group world"))
                 within++;
             else /* heard between two sums: then it waits for nothing */
-                assert_string_equal(reports[r].message,
-                                    "rank 1 died first: its connection closed without a notice "
-                                    "(node here); it was killed or crashed, or the network failed");
+                assert_string_equal(
+                    reports[r].message,
+                    "rank 1 died first: its connection closed without an abort message "
+                    "(node here); it was killed or crashed, or the network failed");
         }
         ranks_free(reports);
     }

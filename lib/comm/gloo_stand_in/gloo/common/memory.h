@@ -49,7 +49,7 @@ class WeakNonOwningPtr final
     {
     }
 
-    // whether it was ever given an object, which may be destroyed
+    // Returns whether an object was ever assigned; that object may have been destroyed since.
     explicit operator bool() const noexcept
     {
         const std::weak_ptr<T> none;
