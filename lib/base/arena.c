@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Blocks double from the first size to the last: most arenas hold one small message. */
+/* Bytes of an arena's first block; each next one doubles, up to the last size. Most arenas hold one
+ * small message. */
 enum { BLOCK_FIRST_BYTES = 2 * 1024, BLOCK_LAST_BYTES = 64 * 1024 };
 
 struct hd_arena_block {

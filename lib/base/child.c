@@ -10,8 +10,9 @@
 #include "base/clock.h"
 
 enum {
-    CHECK_MS = 20,    /* from one look at a child that says nothing to the next */
-    KILLED_MS = 1000, /* for a killed child to end; one that hangs in a driver does not */
+    CHECK_MS = 20,    /* milliseconds between two checks of a child that writes nothing */
+    KILLED_MS = 1000, /* milliseconds that a killed child gets to end; one that hangs in a driver
+                         does not end */
 };
 
 static bool has_ended(pid_t pid, int *ret_status)
@@ -24,8 +25,8 @@ static bool has_ended(pid_t pid, int *ret_status)
     return ended != 0;
 }
 
-/* Waits up to wait_ms for bytes and takes one piece. false: none came, or no more can come (*open
- * is cleared then). */
+/* Waits up to wait_ms for bytes and appends up to 4 KiB of them. Returns false if none came, or if
+ * no more can come (*open is then false). */
 static bool take_piece(int fd, int wait_ms, size_t max_bytes, struct hd_text *output, bool *open)
 {
     struct pollfd poller = {.fd = fd, .events = POLLIN};
@@ -73,6 +74,6 @@ enum hd_status hd_child_wait(pid_t pid, int fd, int64_t timeout_ms, size_t max_b
     }
     while (ret_output->len_bytes < max_bytes && hd_clock_now_ms() < end_ms &&
            take_piece(fd, 0, max_bytes, ret_output, &open))
-        ; /* what it said before it ended, as far as it is kept */
+        ; /* output that the child wrote before it ended, up to max_bytes */
     return HD_OK;
 }

@@ -1,10 +1,9 @@
-/* child: waits for a helper process, with a bound on its time and on what it says.
+/* child: waits for a helper process, with a limit on its time and its output.
  *
- * A helper may hang before it says anything, after it has closed its output, while it writes
- * without end, or in a driver where no signal ends it. The caller gets an answer in any case.
+ * A helper may hang before it writes anything, after it has closed its output, while it writes
+ * without end, or in a driver where no signal ends it. hd_child_wait returns in all these cases.
  *
- * Used by: heddle-launcher, the command.   Uses: clock, text, status.   Threads: any.
- */
+ * Used by: heddle-launcher, the command.   Uses: clock, text, status.   Threads: any. */
 #ifndef HD_BASE_CHILD_H
 #define HD_BASE_CHILD_H
 
@@ -16,9 +15,9 @@
 #include "base/text.h"
 
 /* Reads fd, the reading end of the pipe that the child `pid` writes its output to, until the child
- * has ended, and reaps it. Appends the first max_bytes to ret_said; reads and drops the rest. Does
- * not wait for output that the child's own children write after its end. *ret_status: as of
- * waitpid. fd is not closed. HD_TIMEOUT: the child had not ended after timeout_ms (0: no bound,
+ * has ended, and reaps it. Appends the first max_bytes to ret_output; reads and drops the rest.
+ * Does not wait for output that the child's own children write after its end. *ret_status: as from
+ * waitpid. Does not close fd. HD_TIMEOUT: the child had not ended after timeout_ms (0: no limit,
  * for work that the user sees and can interrupt); it was sent SIGKILL, and was reaped if it ended
  * within a second. */
 enum hd_status hd_child_wait(pid_t pid, int fd, int64_t timeout_ms, size_t max_bytes,

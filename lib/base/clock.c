@@ -40,7 +40,10 @@ void hd_clock_settled_begin(struct hd_clock_settled *clock, int64_t known_ms, in
 
 int64_t hd_clock_settle(struct hd_clock_settled *clock, int64_t wall_ms, int64_t mono_ms)
 {
-    enum { STEP_MS = 2000 }; /* a smaller difference is a clock that is being adjusted */
+    enum {
+        STEP_MS = 2000
+    }; /* a smaller difference comes from gradual adjustment, not from a
+                                step */
     const int64_t expected_ms = clock->wall_ms + (mono_ms - clock->mono_ms);
 
     clock->mono_ms = mono_ms;

@@ -33,13 +33,13 @@ bool hd_dtype_from_name(const char *name, enum hd_dtype *ret_dtype)
 int64_t hd_f32_find_nonfinite(const float *values, int64_t count)
 {
     enum { BLOCK = 4096 };
-    const uint32_t exponent = 0x7f800000u; /* all ones in a NaN and in an infinity, in no other */
+    const uint32_t exponent = 0x7f800000u; /* all ones only in NaN and infinity */
 
     for (int64_t at = 0; at < count; at += BLOCK) {
         const int64_t n = count - at < BLOCK ? count - at : BLOCK;
         uint32_t bits, found = 0;
 
-        for (int64_t i = 0; i < n; i++) { /* without a branch: vector code */
+        for (int64_t i = 0; i < n; i++) { /* no branch, so that the loop is vectorised */
             memcpy(&bits, values + at + i, sizeof bits);
             found |= (bits & exponent) == exponent;
         }

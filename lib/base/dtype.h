@@ -10,7 +10,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* code, stable name (API: in listings, manifests and JSON), bytes of one element */
+/* The element types: code, stable name (part of the API: in listings, manifests and JSON), bytes of
+ * one element. */
 #define HD_DTYPE_LIST(X) \
     X(F32, "f32", 4)     \
     X(BF16, "bf16", 2)   \
@@ -28,12 +29,12 @@ enum hd_dtype {
 };
 
 size_t hd_dtype_size(enum hd_dtype dtype);      /* bytes of one element; 0 for an unknown code */
-const char *hd_dtype_name(enum hd_dtype dtype); /* "bf16"; "unknown" for an unknown code */
+const char *hd_dtype_name(enum hd_dtype dtype); /* for example "bf16"; "unknown" for an unknown
+                                                   code */
 bool hd_dtype_from_name(const char *name, enum hd_dtype *ret_dtype);
 
-/* The conversions are branch-free, so that compilers vectorise loops over them.
- *
- * bf16 is the upper half of an fp32. Exact. */
+/* Converts exactly. bf16 is the upper half of an fp32. This and the other conversions are
+ * branch-free, so that compilers vectorise loops over them. */
 static inline float hd_bf16_to_f32(uint16_t bits)
 {
     const uint32_t wide = (uint32_t)bits << 16;
@@ -54,8 +55,8 @@ static inline uint16_t hd_f32_to_bf16(float value)
     return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
 }
 
-/* f16 is IEEE 754 binary16: 1 sign, 5 exponent (bias 15) and 10 mantissa bits; fp32 has 1, 8 (bias
- * 127) and 23. Exact, subnormals included. */
+/* Converts exactly, subnormals included. f16 is IEEE 754 binary16: 1 sign, 5 exponent (bias 15) and
+ * 10 mantissa bits; fp32 has 1, 8 (bias 127) and 23. */
 static inline float hd_f16_to_f32(uint16_t bits)
 {
     const uint32_t magnitude = (uint32_t)(bits & 0x7fffu) << 13;
@@ -65,7 +66,7 @@ static inline float hd_f16_to_f32(uint16_t bits)
     memcpy(&value, &magnitude, sizeof value);
     value *= 0x1p112f; /* from bias 15 to bias 127 */
     memcpy(&wide, &value, sizeof wide);
-    wide |= magnitude >= 0x0f800000u ? 0x7f800000u : 0; /* infinity or NaN */
+    wide |= magnitude >= 0x0f800000u ? 0x7f800000u : 0; /* keeps infinity and NaN */
     wide |= (uint32_t)(bits & 0x8000u) << 16;
     memcpy(&value, &wide, sizeof value);
     return value;
@@ -83,16 +84,16 @@ static inline uint16_t hd_f32_to_f16(float value)
     /* the carry may enter the exponent */
     normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
     memcpy(&shifted, &magnitude, sizeof shifted);
-    shifted += 0.5f; /* leaves multiples of 2^-24, rounded */
+    shifted += 0.5f; /* leaves a multiple of 2^-24, rounded */
     memcpy(&subnormal, &shifted, sizeof subnormal);
     subnormal -= 0x3f000000u;
-    rounded = magnitude < 0x38800000u ? subnormal : normal; /* 2^-14 */
-    rounded = magnitude < 0x477ff000u ? rounded : 0x7c00u;  /* 65520 */
+    rounded = magnitude < 0x38800000u ? subnormal : normal; /* below 2^-14: subnormal */
+    rounded = magnitude < 0x477ff000u ? rounded : 0x7c00u;  /* 65520 and above: infinity */
     rounded = magnitude > 0x7f800000u ? 0x7e00u | ((magnitude >> 13) & 0x3ffu) : rounded;
     return (uint16_t)((bits >> 16 & 0x8000u) | rounded);
 }
 
-/* The same for either dtype of 16 bits. */
+/* Converts bf16 or f16, as `dtype` says, exactly to fp32. */
 static inline float hd_half_to_f32(enum hd_dtype dtype, uint16_t bits)
 {
     return dtype == HD_F16 ? hd_f16_to_f32(bits) : hd_bf16_to_f32(bits);
@@ -102,7 +103,7 @@ static inline uint16_t hd_f32_to_half(enum hd_dtype dtype, float value)
     return dtype == HD_F16 ? hd_f32_to_f16(value) : hd_f32_to_bf16(value);
 }
 
-/* The index of the first NaN or infinity; -1: all values are finite. */
+/* Returns the index of the first NaN or infinity; -1: all values are finite. */
 int64_t hd_f32_find_nonfinite(const float *values, int64_t count);
 
 #endif

@@ -1,4 +1,4 @@
-/* encoding: numbers kept as codes of 8 bits in blocks that share a scale.
+/* encoding: numbers stored as 8-bit codes in blocks that share a scale.
  *
  * A block is a fixed number of neighbouring elements, a power of two from 8 to 256. It has one code
  * per element and one fp32 scale: element = value(code) * scale. Two maps give codes their values,
@@ -7,7 +7,7 @@
  *
  *     E zeros, a one, and n digits of a fraction f:   10^-E * (0.1 + 0.9 * (f + 0.5) / 2^n)
  *
- * which are the centres of 2^n equal intervals of [0.1, 1] * 10^-E, for E = 0 to 6. So large
+ * These values are the centres of 2^n equal intervals of [0.1, 1] * 10^-E, for E = 0 to 6. So large
  * numbers have many digits, and small ones a wide range.
  *
  *     signed     a sign and 7 digits: n = 6 - E; 127 magnitudes from 5.5e-7 to 0.993 of each sign.
@@ -15,21 +15,20 @@
  *     unsigned   8 digits: n = 7 - E, one more; 254 magnitudes from 3.25e-7 to 0.996. 0x00 is 0,
  *                and 0x01, whose E would be 7, is 1
  *
- * Encoding takes the nearest value, with two rules beside it:
- * - the scale is the element of the largest magnitude, with its sign (of equal ones the positive
- *   one), so that this element's code is that of 1 and its value is exact. So encoding what was
- *   decoded gives the same codes and the same scale, bit for bit. Its magnitude is at least
- * HD_SCALE_MIN, so that no value times the scale loses digits, and finite, so that no product is
- * NaN
- * - with the unsigned map a number > 0 never gets code 0: a second moment of 0 below a first moment
- *   that is not 0 would be a step of any size
- * A block of zeros has scale 0 and codes 0, and memory of zeros is such blocks.
+ * Encoding takes the nearest value, with these rules:
+ *  1. The scale is the element of the largest magnitude, with its sign (of equal ones the positive
+ *     one), so that this element's code is that of 1 and its value is exact. So encoding decoded
+ *     values gives the original codes and scale, bit for bit.
+ *  2. The scale's magnitude is at least HD_SCALE_MIN, so that no value times the scale loses
+ *     digits, and finite, so that no product is NaN.
+ *  3. With the unsigned map a number > 0 never gets code 0: a second moment of 0 with a first
+ *     moment that is not 0 would make an optimizer step of unlimited size.
+ *  4. A block of zeros has scale 0 and codes 0, so zeroed memory is a run of such blocks.
  *
  * In memory the scales of a run of whole blocks come first, then its codes, each aligned to 16
  * bytes.
  *
- * Used by: kernels, program, train.   Uses: libc.   Threads: any.
- */
+ * Used by: kernels, program, train.   Uses: libc.   Threads: any. */
 #ifndef HD_BASE_ENCODING_H
 #define HD_BASE_ENCODING_H
 
@@ -46,12 +45,14 @@
 enum hd_map { HD_MAP_SIGNED, HD_MAP_UNSIGNED };
 
 enum {
-    HD_BLOCK_MIN = 8, /* elements: with less the scales would outweigh the codes */
+    HD_BLOCK_MIN = 8, /* elements; in smaller blocks the scales would take at least as many bytes as
+                         the codes */
     HD_BLOCK_MAX = 256,
     HD_ENCODING_ALIGN = 16 /* bytes */
 };
 
-/* Bytes of the scales of `count` elements, which are whole blocks; their codes are behind them. */
+/* Returns the bytes of the scales of `count` elements, which are whole blocks; the codes follow
+ * them in memory. */
 HD_ON_DEVICE static inline int64_t hd_encoding_scales_bytes(int64_t count, int64_t block)
 {
     const int64_t bytes = count / block * (int64_t)sizeof(float);
@@ -59,7 +60,7 @@ HD_ON_DEVICE static inline int64_t hd_encoding_scales_bytes(int64_t count, int64
     return (bytes + HD_ENCODING_ALIGN - 1) / HD_ENCODING_ALIGN * HD_ENCODING_ALIGN;
 }
 
-/* Bytes of scales and codes; block 0: of fp32 elements. */
+/* Returns the bytes of scales and codes of `count` elements; block 0: bytes of fp32 elements. */
 HD_ON_DEVICE static inline int64_t hd_encoding_bytes(int64_t count, int64_t block)
 {
     if (!block)
@@ -68,7 +69,7 @@ HD_ON_DEVICE static inline int64_t hd_encoding_bytes(int64_t count, int64_t bloc
            (count + HD_ENCODING_ALIGN - 1) / HD_ENCODING_ALIGN * HD_ENCODING_ALIGN;
 }
 
-/* The value of a code; the scale is not in it. */
+/* Returns the value of a code, not multiplied by the scale. */
 HD_ON_DEVICE static inline float hd_encoding_value(uint8_t code, enum hd_map map)
 {
     const int digits = map == HD_MAP_SIGNED ? 7 : 8;
@@ -88,14 +89,16 @@ HD_ON_DEVICE static inline float hd_encoding_value(uint8_t code, enum hd_map map
     return (float)(magnitude == code ? value : -value);
 }
 
-/* Where E becomes one more, below `power` = 10^-E' of the next E' and its 2^n = count: midway
- * between the values at both sides, 10^-E' (1 - 0.45 / 2^n) and 10^-E' (1 + 2.25 / 2^n). */
+/* Returns the magnitude below which E is one more, E': with `power` = 10^E' and `count` = 2^n of
+ * E', the midpoint of the neighbouring values 10^-E' (1 - 0.45 / 2^n) and 10^-E' (1 + 2.25 / 2^n).
+ */
 HD_ON_DEVICE static inline float hd_encoding_decade(int count, float power)
 {
     return (1 + 0.9f / (float)count) / power;
 }
 
-/* The code whose value is nearest to x, which is in [-1, 1], or in [0, 1] for the unsigned map. */
+/* Returns the code whose value is nearest to x, which is in [-1, 1], or in [0, 1] for the unsigned
+ * map. */
 HD_ON_DEVICE static inline uint8_t hd_encoding_code(float x, enum hd_map map)
 {
     const bool is_signed = map == HD_MAP_SIGNED;
@@ -120,9 +123,9 @@ HD_ON_DEVICE static inline uint8_t hd_encoding_code(float x, enum hd_map map)
 
 #define HD_SCALE_MIN 0x1p-100f
 
-/* The scale of a block from its largest and smallest element; of the unsigned map: the largest, and
- * 0. A block that is smaller than any scale is 0, or, with the unsigned map, has the smallest
- * scale. */
+/* Returns the scale of a block from its largest and smallest element (unsigned map: the largest,
+ * and 0). If all magnitudes are below HD_SCALE_MIN, the scale is 0, or HD_SCALE_MIN with the
+ * unsigned map and an element > 0. */
 HD_ON_DEVICE static inline float hd_encoding_scale(enum hd_map map, float largest, float smallest)
 {
     const float scale = largest >= -smallest ? largest : smallest;
@@ -135,13 +138,14 @@ HD_ON_DEVICE static inline float hd_encoding_scale(enum hd_map map, float larges
     return scale;
 }
 
-/* What elements are divided by to get values: not 0, for blocks of zeros. */
+/* Returns the number by which elements are divided to get values: the scale, or 1 for a block of
+ * zeros. */
 HD_ON_DEVICE static inline float hd_encoding_divisor(float scale)
 {
     return scale == 0 ? 1 : scale;
 }
 
-/* An element divided; of a number > 0 never 0. */
+/* Returns element / divisor; never 0 for an element > 0. */
 HD_ON_DEVICE static inline float hd_encoding_quotient(float element, float divisor)
 {
     const float x = element / divisor;
@@ -149,7 +153,8 @@ HD_ON_DEVICE static inline float hd_encoding_quotient(float element, float divis
     return element > 0 && x == 0 ? FLT_MIN : x;
 }
 
-/* Whole blocks, between fp32 and codes with scales. For the host: kernels have their own loops. */
+/* Convert whole blocks between fp32 and codes with scales. For the host: kernels have their own
+ * loops. */
 void hd_encode(enum hd_map map, int64_t block, int64_t count, const float *values,
                float *ret_scales, uint8_t *ret_codes);
 void hd_decode(enum hd_map map, int64_t block, int64_t count, const float *scales,

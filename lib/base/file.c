@@ -25,9 +25,9 @@ enum hd_status hd_file_write_status(int error)
     case EFBIG:
     case EROFS:
     case EIO:
-    case ESTALE:    /* of NFS: the server has lost the file */
-    case ETIMEDOUT: /* of NFS, mounted soft */
-    case ENOTCONN:  /* of FUSE: its process has ended */
+    case ESTALE:    /* NFS: the server no longer has the file */
+    case ETIMEDOUT: /* NFS, mounted soft */
+    case ENOTCONN:  /* FUSE: the file system's process has ended */
         return HD_STORAGE;
     default:
         return HD_IO;
@@ -51,7 +51,7 @@ void hd_file_ignore_size_signal(void)
     (void)signal(SIGXFSZ, SIG_IGN);
 }
 
-/* "alice (uid 1000)"; where its name cannot be found "uid 1000". */
+/* Writes "alice (uid 1000)", or "uid 1000" if the user's name cannot be found. */
 static void name_user(char ret_user[64])
 {
     const unsigned uid = (unsigned)geteuid();
@@ -72,11 +72,11 @@ enum hd_status hd_file_cannot_open(const char *what, const char *path, int error
         return hd_err(error == ENOENT ? HD_NOT_FOUND : HD_IO, "cannot open %s%s: %s", what, path,
                       strerror(error));
     name_user(user);
-    if (access(path, R_OK) == 0) /* Landlock does not bound access(2) */
+    if (access(path, R_OK) == 0) /* access(2) ignores Landlock rules */
         return hd_err(
             HD_DENIED,
-            "cannot open %s%s: %s may read it, but this rank has locked itself out: the job "
-            "does not name the file, or names it by a link; name the file itself",
+            "cannot open %s%s: %s may read it, but the sandbox of this rank denies it: the "
+            "job does not name the file, or names it by a link; name the file itself",
             what, path, user);
     return hd_err(HD_DENIED,
                   "cannot open %s%s: permission denied for %s; let that user read the file and "
@@ -122,8 +122,8 @@ enum hd_status hd_file_pread_all(int fd, void *ret_data, size_t size_bytes, int6
     return HD_OK;
 }
 
-/* Moves the offset behind a hole; returns how many of max_bytes are there before the next hole. A
- * file system that knows no holes has none: its files are one piece. */
+/* Moves the offset past a hole of the file, if it is in one. Returns how many of max_bytes lie
+ * before the next hole; all of them on a file system without support for holes. */
 static size_t pass_hole(int fd, int64_t *offset, size_t max_bytes)
 {
     const off_t data = lseek(fd, *offset, SEEK_DATA);
@@ -164,7 +164,7 @@ enum hd_status hd_file_read_piece(const char *path, int64_t offset_bytes, void *
     return st;
 }
 
-/* ret_dir may be path. */
+/* Writes the path of the folder that contains `path`. ret_dir may be path. */
 static enum hd_status parent_of(const char *path, char ret_dir[PATH_MAX])
 {
     const char *slash = strrchr(path, '/');
@@ -195,7 +195,7 @@ enum hd_status hd_file_check_space(const char *path, int64_t bytes)
                       strerror(errno));
     if (fs.f_flag & ST_RDONLY)
         return hd_err(HD_STORAGE, "%s is in a file system that is mounted read-only", path);
-    blocks = geteuid() == 0 ? fs.f_bfree : fs.f_bavail; /* some are kept for root */
+    blocks = geteuid() == 0 ? fs.f_bfree : fs.f_bavail; /* root may also use reserved blocks */
     if (fs.f_files && !fs.f_ffree)
         return hd_err(HD_STORAGE,
                       "no space: the file system of %s has no inode left for a new file", path);
@@ -221,7 +221,7 @@ enum hd_status hd_file_sync_dir(const char *path)
     return st;
 }
 
-/* A terminal, /dev/stdout, /dev/null: what is not a file is written, and never replaced. */
+/* Writes to a device (a terminal, /dev/stdout, /dev/null), which must not be replaced by a file. */
 static enum hd_status write_device(const char *path, const void *data, size_t size_bytes)
 {
     const int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
@@ -254,7 +254,8 @@ enum hd_status hd_file_write_atomic(const char *path, const void *data, size_t s
     st = parent_of(path, dir);
     if (st)
         return st;
-    /* O_NONBLOCK: a FIFO that another user has put there fails, and does not wait for a reader */
+    /* O_NONBLOCK: if another user has created a FIFO under this name, open fails instead of waiting
+     * for a reader */
     fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, mode);
     if (fd < 0)
         return hd_err(hd_file_write_status(errno), "cannot create %s: %s", path, strerror(errno));
@@ -276,8 +277,8 @@ enum hd_status hd_file_write_atomic(const char *path, const void *data, size_t s
     return hd_file_sync_dir(dir); /* the new name is durable only when its directory is */
 }
 
-/* Opens a file to read it, and never waits: a FIFO that no program writes to would be opened when
- * one does, and a folder fails only when it is read. */
+/* Opens a file for reading and never waits: a FIFO without a writer would block open. Refuses
+ * folders here, because open accepts them and only a read would fail. */
 static enum hd_status open_to_read(const char *path, bool may_be_stream, int *ret_fd)
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -310,13 +311,14 @@ enum hd_status hd_file_check_regular(const char *path)
     struct stat info;
 
     if (stat(path, &info) < 0 || S_ISREG(info.st_mode))
-        return HD_OK; /* what opens it says why it cannot */
+        return HD_OK; /* the caller's own open reports the error */
     return hd_err(HD_INVALID, "%s is %s", path,
                   S_ISDIR(info.st_mode) ? "a folder, not a file"
                                         : "not a regular file (a pipe or a device)");
 }
 
-/* Until there is something to read, or the end. */
+/* Waits until there is something to read, or the end of the data. Returns HD_INVALID after
+ * patience_ms. */
 static enum hd_status wait_for_bytes(int fd, const char *path, int patience_ms)
 {
     struct pollfd wait = {.fd = fd, .events = POLLIN};
@@ -361,7 +363,7 @@ enum hd_status hd_file_read_stream(const char *path, size_t max_bytes, int patie
         else
             hd_text_add_bytes(ret_text, chunk, (size_t)n);
     }
-    explicit_bzero(chunk, sizeof chunk); /* it may have been a key */
+    explicit_bzero(chunk, sizeof chunk); /* the data may be a key */
     if (!st && total == 0)
         hd_text_add_bytes(ret_text, "", 0);
     if (fd >= 0)
@@ -426,7 +428,7 @@ enum hd_status hd_file_make_dirs(const char *path, mode_t mode)
 
 const char *hd_file_explain(int error, const char *path, char ret_text[HD_FILE_WHY_MAX])
 {
-    const int kept = errno; /* the caller may look at it after this */
+    const int kept = errno; /* callers may use errno after this call */
     char above[PATH_MAX];
     const char *shown = path;
     struct stat info;
@@ -448,8 +450,8 @@ const char *hd_file_explain(int error, const char *path, char ret_text[HD_FILE_W
     return ret_text;
 }
 
-/* Makes the folder `name` in that of `dir_fd`, if it is absent, and opens it. `path`: of the name,
- * for messages. */
+/* Creates the folder `name` in the folder dir_fd, if it is absent, and opens it. `path` names it in
+ * messages. */
 static enum hd_status enter_dir(int dir_fd, const char *name, const char *path, mode_t mode,
                                 int *ret_fd)
 {
@@ -470,8 +472,8 @@ static enum hd_status enter_dir(int dir_fd, const char *name, const char *path, 
     fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 && (errno == ELOOP || errno == ENOTDIR))
         return hd_err(HD_CONFLICT,
-                      "%s is there and is a link or a file, no directory; nothing is written where "
-                      "it leads. Look who made it, and remove it",
+                      "%s exists and is a link or a file, not a directory; Heddle writes nothing "
+                      "through it. Find out who made it, and remove it",
                       path);
     if (fd < 0)
         return hd_err(hd_file_write_status(errno), "cannot open the directory %s: %s", path,
@@ -513,7 +515,8 @@ enum hd_status hd_file_make_dirs_below(const char *base, const char *below, mode
 
 enum hd_status hd_file_lock(const char *path, int *ret_fd)
 {
-    /* group: heddled's, of a run directory where another user's supervisor makes the file */
+    /* 0660: in a run directory another user's supervisor may create the file, and heddled opens it
+     * by its group */
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0660);
 
     if (fd < 0)
@@ -541,7 +544,7 @@ enum hd_status hd_file_print(const char *text)
 
 enum hd_status hd_file_set_umask(const char *octal)
 {
-    const mode_t inherited = umask(UMASK_DEFAULT); /* there is no other way to read it */
+    const mode_t inherited = umask(UMASK_DEFAULT); /* the umask can only be read by setting it */
     char *end = NULL;
     const long given = octal ? strtol(octal, &end, 8) : 0;
 

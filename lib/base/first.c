@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Collects all that have ended. Ends this process if `program` is among them. */
+/* Reaps all processes that have ended. Ends this process if `program` is one of them. */
 static void collect(pid_t program)
 {
     int status;
@@ -38,7 +38,8 @@ enum hd_status hd_first_split(void)
     if (getpid() != 1)
         return HD_OK;
     (void)sigfillset(&all);
-    (void)sigprocmask(SIG_SETMASK, &all, &before); /* none is lost: each waits for sigwaitinfo */
+    (void)sigprocmask(SIG_SETMASK, &all, &before); /* no signal is lost: blocked ones wait for
+                                                      sigwaitinfo */
     program = fork();
     if (program < 0) {
         (void)sigprocmask(SIG_SETMASK, &before, NULL);

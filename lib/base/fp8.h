@@ -9,11 +9,10 @@
  *
  * A tensor has one scale, a power of two: code = round(element * 2^e), element = value(code) *
  * 2^-e. Encoding rounds to the nearest value, ties to even. A finite number beyond the largest
- * value becomes the largest value; what is not finite becomes NaN in both formats, so it stays to
- * be found in what is computed from it. Every decoded element is a bf16 number, exactly.
+ * value becomes the largest value; NaN and infinity become NaN in both formats, so results computed
+ * from them show the fault. Every decoded element is exactly a bf16 number.
  *
- * Used by: kernels.   Uses: libc.   Threads: any.
- */
+ * Used by: kernels.   Uses: libc.   Threads: any. */
 #ifndef HD_BASE_FP8_H
 #define HD_BASE_FP8_H
 
@@ -24,11 +23,11 @@
 
 enum hd_fp8 { HD_E4M3, HD_E5M2 };
 
-#define HD_FP8_FINITE_MAX 0x1.fffffep127f /* of fp32 */
+#define HD_FP8_FINITE_MAX 0x1.fffffep127f /* largest finite fp32 */
 
 enum {
     HD_FP8_NAN = 0x7f,
-    HD_FP8_EXPONENT_MAX = 100 /* of a scale, and of its inverse: no decoded element is subnormal */
+    HD_FP8_EXPONENT_MAX = 100 /* limit of |e| in a scale 2^e: no decoded element is subnormal */
 };
 
 HD_ON_DEVICE static inline float hd_fp8_largest(enum hd_fp8 format)
@@ -40,9 +39,10 @@ HD_ON_DEVICE static inline float hd_fp8_value(uint8_t code, enum hd_fp8 format)
 {
     const int mantissa_bits = format == HD_E4M3 ? 3 : 2, bias = format == HD_E4M3 ? 7 : 15;
     const uint32_t magnitude = code & 0x7fu;
-    const uint32_t infinite = format == HD_E4M3 ? 0x7fu : 0x7cu; /* from here on: not finite */
+    /* codes from this one on are not finite */
+    const uint32_t infinite = format == HD_E4M3 ? 0x7fu : 0x7cu;
     const uint32_t shifted = magnitude << (23 - mantissa_bits);
-    const uint32_t power = (uint32_t)(127 + 127 - bias) << 23; /* from this bias to fp32's */
+    const uint32_t power = (uint32_t)(127 + 127 - bias) << 23; /* fp32 bits of 2^(127 - bias) */
     uint32_t bits;
     float value, factor;
 
@@ -62,15 +62,16 @@ HD_ON_DEVICE static inline uint8_t hd_fp8_code(float value, enum hd_fp8 format)
     const int mantissa_bits = format == HD_E4M3 ? 3 : 2, bias = format == HD_E4M3 ? 7 : 15;
     const int dropped = 23 - mantissa_bits;
     const uint32_t largest = format == HD_E4M3 ? 0x7eu : 0x7bu;
-    const uint32_t least = (uint32_t)(128 - bias) << 23; /* the smallest normal number in fp32 */
-    /* a number added to this one is rounded to a multiple of the smallest subnormal number */
+    const uint32_t least = (uint32_t)(128 - bias) << 23; /* smallest normal number, as fp32 bits */
+    /* fp32 bits of a number whose sum with x rounds x to a multiple of the smallest subnormal
+     * number */
     const uint32_t rounder = (uint32_t)(127 + 1 - bias - mantissa_bits + 23) << 23;
     uint32_t bits, magnitude, normal, subnormal, code;
     float sum, addend;
 
     memcpy(&bits, &value, sizeof bits);
     magnitude = bits & 0x7fffffffu;
-    /* the carry may enter the exponent */
+    /* a carry may increment the exponent */
     normal = (magnitude - ((uint32_t)(127 - bias) << 23) + ((1u << (dropped - 1)) - 1) +
               ((magnitude >> dropped) & 1u)) >>
              dropped;
@@ -80,16 +81,17 @@ HD_ON_DEVICE static inline uint8_t hd_fp8_code(float value, enum hd_fp8 format)
     memcpy(&subnormal, &sum, sizeof subnormal);
     subnormal -= rounder;
     code = magnitude < least ? subnormal : normal;
-    code = magnitude >= 0x47800000u || code > largest ? largest : code; /* 65536 and above */
+    /* 65536 and above: largest finite value */
+    code = magnitude >= 0x47800000u || code > largest ? largest : code;
     code = magnitude >= 0x7f800000u ? (uint32_t)HD_FP8_NAN : code;
     return (uint8_t)((bits >> 24 & 0x80u) | code);
 }
 
-/* e of the largest scale 2^e with which `amax` is still a number of the format; 0 for a tensor of
- * zeros. amax is finite. */
+/* Returns e of the largest scale 2^e with which `amax` does not exceed the format's largest value;
+ * 0 for a tensor of zeros. amax must be finite. */
 HD_ON_DEVICE static inline int hd_fp8_exponent(float amax, enum hd_fp8 format)
 {
-    /* the largest values are 0.875 * 2^9 and 0.875 * 2^16 */
+    /* the largest values of the formats are 0.875 * 2^9 and 0.875 * 2^16 */
     const int top = format == HD_E4M3 ? 9 : 16;
     uint32_t bits;
     int e;
@@ -103,7 +105,7 @@ HD_ON_DEVICE static inline int hd_fp8_exponent(float amax, enum hd_fp8 format)
     return e < -HD_FP8_EXPONENT_MAX ? -HD_FP8_EXPONENT_MAX : e;
 }
 
-/* 2^e for |e| <= HD_FP8_EXPONENT_MAX. */
+/* Returns 2^e for |e| <= HD_FP8_EXPONENT_MAX. */
 HD_ON_DEVICE static inline float hd_fp8_power(int e)
 {
     const uint32_t bits = (uint32_t)(127 + e) << 23;
@@ -113,11 +115,11 @@ HD_ON_DEVICE static inline float hd_fp8_power(int e)
     return power;
 }
 
-/* The code of element * 2^e, for power = 2^e. What is finite stays so, also where the product is
- * not. */
+/* Returns the code of element * 2^e, with power = 2^e. A finite element gets a finite code even if
+ * the product overflows. */
 HD_ON_DEVICE static inline uint8_t hd_fp8_encode(float element, float power, enum hd_fp8 format)
 {
-    const float much = 65536; /* more than the largest value */
+    const float much = 65536; /* any number larger than the largest value */
     float scaled = element * power;
 
     scaled = scaled > much && element <= HD_FP8_FINITE_MAX ? much : scaled;
@@ -125,7 +127,7 @@ HD_ON_DEVICE static inline uint8_t hd_fp8_encode(float element, float power, enu
     return hd_fp8_code(scaled, format);
 }
 
-/* The larger of two magnitudes, where what is not finite does not count. */
+/* Returns the larger of amax and |element|; ignores an element that is not finite. */
 HD_ON_DEVICE static inline float hd_fp8_larger(float amax, float element)
 {
     const float magnitude = element < 0 ? -element : element;

@@ -1,11 +1,10 @@
 /* hash: XXH64 checksums of stored bytes, which detect damage. Not cryptographic.
  *
- * XXH64 with seed 0, by the xxHash library if its header was found at build time, else by
+ * XXH64 with seed 0, by the xxHash library if its header was found at build time, otherwise by
  * hash_own.c. Both give the same value on every machine.
  *
- * Used by: checkpoint, data and other rooms that store or compare bytes.   Uses: libc, xxHash.
- * Threads: one thread at a time uses a struct hd_hash.
- */
+ * Used by: checkpoint, data and other packages that store or compare bytes.   Uses: libc, xxHash.
+ * Threads: one thread at a time uses a struct hd_hash. */
 #ifndef HD_BASE_HASH_H
 #define HD_BASE_HASH_H
 
@@ -15,18 +14,19 @@
 
 enum { HD_HASH_TEXT_MAX = 17 }; /* 16 hexadecimal digits and NUL */
 
-struct hd_hash { /* the private state of an unfinished hash */
+struct hd_hash { /* private state of an unfinished hash */
     uint64_t state[12];
 };
 
 uint64_t hd_hash_bytes(const void *data, size_t size_bytes);
 
-/* The same in pieces: begin, then any number of add; value: the hash of all bytes added so far. */
+/* Hash bytes in pieces: begin once, add any number of times; value returns the hash of all bytes
+ * added so far. */
 void hd_hash_begin(struct hd_hash *ret_hash);
 void hd_hash_add(struct hd_hash *hash, const void *data, size_t size_bytes);
 uint64_t hd_hash_value(const struct hd_hash *hash);
 
-/* As text: exactly 16 lower-case hexadecimal digits. */
+/* Writes a hash as exactly 16 lower-case hexadecimal digits. */
 void hd_hash_format(uint64_t value, char ret_text[HD_HASH_TEXT_MAX]);
 bool hd_hash_parse(const char *text, uint64_t *ret_value);
 

@@ -18,7 +18,7 @@ enum { STRIPE = 32 };
 struct own {
     uint64_t lane[4];
     uint64_t total_bytes;
-    unsigned char rest[STRIPE]; /* the incomplete stripe: its first total_bytes % STRIPE bytes */
+    unsigned char rest[STRIPE]; /* the incomplete stripe: total_bytes % STRIPE bytes */
 };
 _Static_assert(sizeof(struct own) <= sizeof(struct hd_hash), "the state must fit in hd_hash");
 

@@ -11,8 +11,8 @@ struct json_reader {
     const struct hd_json_limits *limits;
     const char *start, *p, *end;
     size_t value_count;
-    bool last_counts; /* of several members of one name the last counts; false: they are an
-                       * error */
+    bool last_counts; /* true: the last of several members with one name counts; false: they are an
+                         error */
 };
 
 static enum hd_status parse_value(struct json_reader *r, int depth, struct hd_json **ret_value);
@@ -29,7 +29,8 @@ static bool begins_with(const struct json_reader *r, const char *word)
     return (size_t)(r->end - r->p) >= n && memcmp(r->p, word, n) == 0;
 }
 
-/* Returns what people and programs write at this place that JSON does not have; "": unknown. */
+/* Returns a hint about a common mistake at this position, such as a Python literal or a comment;
+ * "": unknown. */
 static const char *explain(const struct json_reader *r)
 {
     static const char *const others[][2] = {
@@ -75,7 +76,7 @@ static const char *explain(const struct json_reader *r)
     return "";
 }
 
-/* Says what is expected at this place, and what is there if that is a known mistake. */
+/* Reports what is expected at this position, with a hint if the text is a common mistake. */
 static enum hd_status expected(const struct json_reader *r, const char *what)
 {
     return hd_err(HD_INVALID, "byte %zu: %s is expected here%s", (size_t)(r->p - r->start), what,
@@ -114,7 +115,7 @@ static int hex_digit(char c)
     return -1;
 }
 
-/* The four digits after \u. */
+/* Parses the four hexadecimal digits after \u. */
 static enum hd_status parse_hex4(struct json_reader *r, uint32_t *ret_code)
 {
     uint32_t code = 0;
@@ -151,7 +152,7 @@ static char *put_utf8(char *out, uint32_t code)
     return out;
 }
 
-/* After "\u": one code point, which may take a second \u for the lower half of a surrogate pair. */
+/* Parses the rest of \uXXXX: one code point; a surrogate pair takes a second \u. */
 static enum hd_status parse_unicode(struct json_reader *r, char **out)
 {
     uint32_t code = 0, low = 0;
@@ -194,7 +195,8 @@ static enum hd_status parse_escape(struct json_reader *r, char **out)
     return HD_OK;
 }
 
-/* r->p is at the opening quote. The decoded string is never longer than its source. */
+/* Parses a string; r->p is at the opening quote. The decoded string is never longer than its
+ * source. */
 static enum hd_status parse_string(struct json_reader *r, const char **ret_text)
 {
     const char *open = r->p + 1, *close = open;
@@ -258,7 +260,7 @@ static enum hd_status parse_number(struct json_reader *r, struct hd_json *value)
     if (begins_with(r, "-I") || begins_with(r, "-i"))
         return expected(r, "a value");
     (void)take(r, '-');
-    if (!take(r, '0') && !take_digits(r)) /* no digit follows a leading 0 */
+    if (!take(r, '0') && !take_digits(r)) /* no digit may follow a leading 0 */
         return expected(r, "a value");
     if (take(r, '.') && !take_digits(r))
         return wrong(r, "a digit must follow the point");
@@ -280,7 +282,7 @@ static enum hd_status parse_number(struct json_reader *r, struct hd_json *value)
 
 /* ---- arrays and objects ---- */
 
-struct json_name { /* a member of an object */
+struct json_name { /* one member of an object */
     struct hd_json *member;
     size_t place;
 };
@@ -293,7 +295,7 @@ static int compare_names(const void *a, const void *b)
     return order ? order : x->place < y->place ? -1 : x->place > y->place;
 }
 
-/* Takes members out of the list whose key was set to NULL. */
+/* Removes from the list the members whose key was set to NULL. */
 static void unlink_dropped(struct hd_json *object)
 {
     const struct hd_json **link = &object->first;
@@ -308,7 +310,7 @@ static void unlink_dropped(struct hd_json *object)
     *link = NULL;
 }
 
-/* Handles members of one name as the caller says. */
+/* Rejects or merges members with equal names, as the caller chose (last_counts). */
 static enum hd_status resolve_names(struct json_reader *r, struct hd_json *object)
 {
     struct json_name *names;
@@ -356,7 +358,7 @@ static enum hd_status parse_key(struct json_reader *r, const char **ret_key)
     return take(r, ':') ? HD_OK : expected(r, "':'");
 }
 
-/* r->p is after the opening bracket. */
+/* Parses items; r->p is after the opening bracket. */
 static enum hd_status parse_items(struct json_reader *r, int depth, struct hd_json *parent)
 {
     const bool is_object = parent->kind == HD_JSON_OBJECT;
@@ -448,7 +450,7 @@ static enum hd_status parse_text(struct hd_arena *arena, const char *text, size_
     enum hd_status st;
 
     if (text_bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)
-        r.p += 3; /* a byte order mark, which editors of Windows write (RFC 8259, 8.1) */
+        r.p += 3; /* a byte order mark, which Windows editors write (RFC 8259, 8.1) */
     st = parse_value(&r, 0, &root);
     if (st)
         return st;
@@ -475,7 +477,7 @@ enum hd_status hd_json_parse_repeated(struct hd_arena *arena, const char *text, 
 static const char *const kind_names[] = {"null",     "false",    "true",     "a number",
                                          "a string", "an array", "an object"};
 
-/* Says what a line is that does not begin as an object. */
+/* Reports that a line is not a JSON object; names an array, a common mistake. */
 static enum hd_status no_object(char first)
 {
     if (first == '[')
@@ -636,7 +638,7 @@ void hd_json_add_real(struct hd_json_writer *writer, const char *key, double val
     char text[40];
 
     before_value(writer, key);
-    for (int digits = 6; digits <= 17; digits++) { /* 17 digits always give the same bits */
+    for (int digits = 6; digits <= 17; digits++) { /* 17 digits always read back to the same bits */
         (void)snprintf(text, sizeof text, "%.*g", digits, value);
         if (strtod(text, NULL) == value)
             break;

@@ -2,12 +2,11 @@
  *
  * For files that Heddle writes and reads back and that may be damaged or hostile. The caller sets
  * every limit. Invalid UTF-8 is an error, and so is a duplicate member name, except in
- * hd_json_parse_repeated. A number is kept as its text until hd_json_to_int64. Job files that
- * people write are YAML (spec).
+ * hd_json_parse_repeated. A number is kept as its text until hd_json_to_int64 converts it. Job
+ * files, which people write, are YAML (spec).
  *
- * Used by: checkpoint, spec, the heddle command.   Uses: arena, status, text.   Threads: values are
- * immutable once parsed.
- */
+ * Used by: checkpoint, spec, the heddle command.   Uses: arena, status, text.
+ * Threads: values are immutable once parsed. */
 #ifndef HD_BASE_JSON_H
 #define HD_BASE_JSON_H
 
@@ -33,12 +32,12 @@ enum hd_json_kind {
 
 struct hd_json {
     enum hd_json_kind kind;
-    const char *key;             /* a member of an object: its name; else NULL */
+    const char *key;             /* name of a member of an object; NULL in arrays and at the root */
     const char *text;            /* string: decoded, contains no NUL; number: as written */
     size_t count;                /* array, object: number of direct children */
     const struct hd_json *first; /* array, object: the first child, NULL when empty */
     const struct hd_json *next;  /* the next child of the same parent, NULL for the last */
-    bool overrode; /* hd_json_parse_repeated: an earlier member had this name, and is not listed */
+    bool overrode; /* hd_json_parse_repeated: an earlier member with this name was dropped */
 };
 
 struct hd_json_limits {
@@ -46,9 +45,9 @@ struct hd_json_limits {
     int depth_max;     /* nesting depth of arrays and objects */
 };
 
-/* The values and their strings are allocated in the arena; `text` may be freed afterwards.
- * HD_INVALID: a syntax error, with its byte offset. HD_LIMIT: more than `limits`. HD_NO_MEMORY: the
- * arena is full. */
+/* Parses a text. The values and their strings are allocated in the arena; `text` may be freed
+ * afterwards. HD_INVALID: a syntax error, with its byte offset. HD_LIMIT: the text exceeds
+ * `limits`. HD_NO_MEMORY: the arena is full. */
 enum hd_status hd_json_parse(struct hd_arena *arena, const char *text, size_t text_bytes,
                              const struct hd_json_limits *limits, const struct hd_json **ret_root);
 
@@ -58,34 +57,37 @@ enum hd_status hd_json_parse_repeated(struct hd_arena *arena, const char *text, 
                                       const struct hd_json_limits *limits,
                                       const struct hd_json **ret_root);
 
-/* Parses a line of a file of lines (.jsonl), which must be an object. Also more than `limits` is
- * HD_INVALID: the line is wrong, not the machine. */
+/* Parses a line of a .jsonl file, which must be an object. Returns HD_INVALID, not HD_LIMIT, also
+ * when the line exceeds `limits`: the line is wrong, not the machine. */
 enum hd_status hd_json_parse_line(struct hd_arena *arena, const char *line, size_t line_bytes,
                                   const struct hd_json_limits *limits,
                                   const struct hd_json **ret_root);
 
-const struct hd_json *hd_json_member(const struct hd_json *object, const char *key); /* or NULL */
+/* Finds a member of an object by name; NULL: no such member. */
+const struct hd_json *hd_json_member(const struct hd_json *object, const char *key);
 
-/* The member `key` of the given kind; HD_INVALID, naming it, when it is missing or of another kind.
- * `object` may be of any kind: only an object has members. */
+/* Finds the member `key` of the given kind. HD_INVALID, naming the key: the member is missing or of
+ * another kind, or `object` is not an object. */
 enum hd_status hd_json_need(const struct hd_json *object, const char *key, enum hd_json_kind kind,
                             const struct hd_json **ret_member);
 enum hd_status hd_json_need_int64(const struct hd_json *object, const char *key, int64_t min,
                                   int64_t max, int64_t *ret_value);
 enum hd_status hd_json_need_string(const struct hd_json *object, const char *key,
                                    const char **ret_text);
-/* The same, copied and cut to size_bytes. */
+/* Copies the string member `key`, truncated to size_bytes; fails like hd_json_need. */
 enum hd_status hd_json_copy_string(const struct hd_json *object, const char *key, char *ret_text,
                                    size_t size_bytes);
 
-/* A number without fraction or exponent. */
+/* Converts a number without fraction or exponent. HD_INVALID: another value, or outside [min, max].
+ */
 enum hd_status hd_json_to_int64(const struct hd_json *value, int64_t min, int64_t max,
                                 int64_t *ret_value);
 
 /* ---- writing ---- */
 
-/* Initialise with {.out = text}. The writer inserts commas. `key` is the member's name inside an
- * object, and NULL inside an array or at the top level. A failed allocation sets out->failed. */
+/* A writer; initialise it with {.out = text}. The writer inserts commas. `key` is the member's name
+ * inside an object, and NULL inside an array or at the top level. A failed allocation sets
+ * out->failed. */
 struct hd_json_writer {
     struct hd_text *out;
     bool needs_comma;
@@ -95,14 +97,15 @@ void hd_json_begin(struct hd_json_writer *writer, const char *key, char bracket)
 void hd_json_end(struct hd_json_writer *writer, char bracket);                    /* '}' or ']' */
 void hd_json_add_string(struct hd_json_writer *writer, const char *key, const char *text);
 void hd_json_add_int64(struct hd_json_writer *writer, const char *key, int64_t value);
-/* The shortest text of 6 to 17 digits that reads back to the same bits; null when not finite. */
+/* Adds the shortest text of 6 to 17 digits that reads back to the same bits; null when the value is
+ * not finite. */
 void hd_json_add_real(struct hd_json_writer *writer, const char *key, double value);
-/* The text of a number that was read (struct hd_json). */
+/* Adds the text of a number that was parsed (struct hd_json). */
 void hd_json_add_number(struct hd_json_writer *writer, const char *key, const char *text);
 void hd_json_add_bool(struct hd_json_writer *writer, const char *key, bool value);
 void hd_json_add_null(struct hd_json_writer *writer, const char *key);
-/* Adds a value that was read; its members keep their order, and its numbers their text. */
+/* Adds a parsed value; its members keep their order, and its numbers their text. */
 void hd_json_add_value(struct hd_json_writer *writer, const char *key, const struct hd_json *value);
-void hd_json_add_line(struct hd_json_writer *writer); /* a line break before the next value */
+void hd_json_add_line(struct hd_json_writer *writer); /* begins a new line before the next value */
 
 #endif

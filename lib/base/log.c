@@ -14,15 +14,17 @@
 enum { MESSAGE_MAX_BYTES = 2048, LINE_MAX_BYTES = 2 * MESSAGE_MAX_BYTES + 256, ESCAPE_BYTES = 6 };
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
-static const char *const journal_levels[] = {"<3>", "<4>", "<6>", "<7>"}; /* of syslog(3) */
+/* priorities of syslog(3) */
+static const char *const journal_levels[] = {"<3>", "<4>", "<6>", "<7>"};
 
-/* Written by hd_log_init and hd_log_set_json before threads start; only read afterwards. */
+/* Settings, written by hd_log_init and hd_log_set_json before threads start; only read afterwards.
+ */
 static char program_name[32] = "heddle";
 static enum hd_log_level most_detailed = HD_LOG_INFO;
 static bool to_journal, as_json;
 
-/* systemd says in the environment which file the journal's stream is; children may have another
- * standard error. */
+/* Returns whether standard error is the journal: systemd puts that stream's device and inode in the
+ * environment, and a child may have another standard error. */
 static bool is_journal(void)
 {
     const char *stream = getenv("JOURNAL_STREAM");
@@ -56,13 +58,12 @@ enum hd_status hd_log_read_format(const char *word, bool *ret_json)
     *ret_json = strcmp(word, "json") == 0;
     return *ret_json || strcmp(word, "text") == 0
                ? HD_OK
-               : hd_err(HD_INVALID, "%s: say text or json", word);
+               : hd_err(HD_INVALID, "%s: use text or json", word);
 }
 
 /* Writes the inside of a JSON string: as much of `text` as fits in `capacity` bytes. A character
- * that
- * is not harmless on a terminal (hd_text_character) becomes an escape or, where it is not UTF-8,
- * '?'. Returns the bytes written. */
+ * that is not harmless on a terminal (hd_text_character) becomes an escape or, if it is not a
+ * control character, '?'. Returns the bytes written. */
 static size_t escape(char *to, size_t capacity, const char *text)
 {
     size_t at = 0;
@@ -98,8 +99,8 @@ static size_t format_json(char line[LINE_MAX_BYTES], enum hd_log_level level, co
     return n + 3;
 }
 
-/* Replaces, in place, characters of a foreign text that would begin a line of their own or that a
- * terminal obeys. */
+/* Replaces, in place, characters of an untrusted text that would begin a new line or control a
+ * terminal. */
 static void clean(char *text)
 {
     char *to = text;
@@ -142,5 +143,5 @@ void hd_log(enum hd_log_level level, const char *fmt, ...)
     va_end(ap);
     n = as_json ? format_json(line, level, time, message) : format_text(line, level, time, message);
     if (write(STDERR_FILENO, line, n) < 0)
-        return; /* stderr is not writable: the line is lost */
+        return; /* stderr is not writable: drop the line */
 }

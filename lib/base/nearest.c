@@ -17,8 +17,9 @@ static size_t min3(size_t a, size_t b, size_t c)
     return m < c ? m : c;
 }
 
-/* Edit distance (optimal string alignment; Damerau 1964), ignoring case: letters to change, insert,
- * delete or swap with the next to get from a to b. Both are at most WORD_MAX long. */
+/* Returns the edit distance (optimal string alignment; Damerau 1964), ignoring case: the number of
+ * letters to change, insert, delete or swap with the next to get from a to b. Both are at most
+ * WORD_MAX long. */
 static size_t distance(const char *a, size_t a_len, const char *b, size_t b_len)
 {
     size_t rows[3][WORD_MAX + 1], *before = rows[0], *last = rows[1], *row = rows[2];
@@ -51,7 +52,8 @@ static bool begins_with(const char *word, const char *beginning)
     return !*beginning;
 }
 
-/* The word that begins with this one, or that this one begins with: the nearest in length. */
+/* Returns the word of which `word` is the beginning, or which is the beginning of `word`; among
+ * several, the nearest in length. NULL: none. */
 static const char *find_longer_or_shorter(const char *word, const char *const *words, size_t count)
 {
     enum { LETTERS_MIN = 3 };
@@ -74,7 +76,8 @@ static const char *find_longer_or_shorter(const char *word, const char *const *w
 
 const char *hd_text_nearest(const char *word, const char *const *words, size_t count)
 {
-    size_t len = strlen(word), best = (len + 1) / 3 + 1; /* a third of the letters may be wrong */
+    /* at most a third of the letters may differ */
+    size_t len = strlen(word), best = (len + 1) / 3 + 1;
     const char *nearest = NULL;
 
     if (!len || len > WORD_MAX)

@@ -14,7 +14,7 @@
 
 enum { TEXT_MAX = 512 };
 
-/* Best effort: errors are ignored. */
+/* Sends a message to systemd. Ignores errors. */
 static void notify(const char *text)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -40,7 +40,8 @@ void hd_notify_ready(void)
     notify("READY=1");
 }
 
-/* The time is what systemd from 253 on needs to tell this reload from the one before. */
+/* Reports that a reload has begun. From version 253 on, systemd uses the time to tell this reload
+ * from an earlier one. */
 void hd_notify_reloading(void)
 {
     char text[TEXT_MAX];
@@ -70,7 +71,7 @@ int64_t hd_notify_watchdog_ms(void)
     if (!getenv("NOTIFY_SOCKET") || !usec || hd_text_to_int64(usec, 1, INT64_MAX, &value))
         return 0;
     if (pid && (hd_text_to_int64(pid, 1, INT32_MAX, &meant) || meant != getpid()))
-        return 0; /* the variable is another process's */
+        return 0; /* the variable is meant for another process */
     return value / 1000 > 0 ? value / 1000 : 1;
 }
 

@@ -2,23 +2,24 @@
  *
  *     ready --SIGHUP--> reloading --done--> ready --signal--> stopping
  *
- * One datagram to the socket named by NOTIFY_SOCKET; nothing happens when it is unset. Errors are
- * ignored.
- * Used by: the daemon, the controller.   Uses: libc.   Threads: any.
- */
+ * Each call sends one datagram to the socket named by NOTIFY_SOCKET, and does nothing when the
+ * variable is unset. Errors are ignored.
+ *
+ * Used by: the daemon, the controller.   Uses: libc.   Threads: any. */
 #ifndef HD_BASE_NOTIFY_H
 #define HD_BASE_NOTIFY_H
 
 #include <stdint.h>
 
-void hd_notify_ready(void); /* the start is over, or a reload */
+void hd_notify_ready(void); /* call when startup, or a reload, is complete */
 void hd_notify_reloading(void);
 void hd_notify_stopping(void);
-/* systemd ends the program by SIGABRT, and starts it again, if this is not called at least once in
- * hd_notify_watchdog_ms (WatchdogSec= of the unit; 0: no watchdog). */
+/* Tells systemd that the program is alive. systemd aborts and restarts the program (SIGABRT) if
+ * this is not called at least once in hd_notify_watchdog_ms milliseconds (WatchdogSec= of the unit;
+ * 0: no watchdog). */
 void hd_notify_watchdog(void);
 int64_t hd_notify_watchdog_ms(void);
-/* One line for people, which `systemctl status` shows. Control characters become blanks: a line
+/* Sets the line that `systemctl status` shows. Control characters become blanks, because a line
  * break would begin another message to systemd. */
 void hd_notify_status(const char *text);
 

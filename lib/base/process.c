@@ -9,12 +9,12 @@
 #include <unistd.h>
 
 enum {
-    THREADS_MAX = 256,             /* started by the check at a time */
-    CORES_MAX = 32,                /* beyond which gRPC starts no more threads */
-    GRPC_THREADS = 8,              /* beside those that it starts per core */
-    CHECK_STACK_BYTES = 256 << 10, /* of a thread that only waits */
-    STACK_BYTES = 8 << 20,         /* as most systems have it */
-    STACK_BYTES_MIN = 2 << 20      /* less, and gRPC's and TLS's threads overflow */
+    THREADS_MAX = 256,             /* threads that the check starts at most */
+    CORES_MAX = 32,                /* number of cores up to which gRPC starts more threads */
+    GRPC_THREADS = 8,              /* threads of gRPC, besides one per core */
+    CHECK_STACK_BYTES = 256 << 10, /* stack of a thread that only waits */
+    STACK_BYTES = 8 << 20,         /* default of most systems */
+    STACK_BYTES_MIN = 2 << 20      /* with less, threads of gRPC and TLS overflow */
 };
 
 struct hd_process_needs hd_process_needs_of_grpc(int files, int threads)
@@ -30,7 +30,7 @@ static enum hd_status open_streams(void)
     for (int fd = 0; fd <= 2; fd++) {
         if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF)
             continue;
-        /* the lowest free number is taken, and all below are open */
+        /* open returns the lowest free number, which is fd, because all below it are open */
         if (open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY) != fd)
             return hd_err(HD_IO, "cannot open /dev/null for the closed descriptor %d: %s", fd,
                           strerror(errno));
@@ -56,8 +56,8 @@ static enum hd_status check_files(int needed)
                   needed, (unsigned long long)limit.rlim_max);
 }
 
-/* Raises the soft limit for the first thread's stack, which grows up to the limit of the moment,
- * and sets the default size from which other threads get theirs. */
+/* Raises the soft limit of the first thread's stack, which may grow up to the current limit, and
+ * sets the default stack size of other threads. */
 static enum hd_status widen_stacks(void)
 {
     struct rlimit limit;
@@ -98,8 +98,8 @@ static void *wait_at(void *gate)
     return NULL;
 }
 
-/* Starts `needed` threads that all live at once, because each waits until the last is started, and
- * ends them. */
+/* Starts `needed` threads that all exist at the same time, because each waits until the last one is
+ * started, and ends them. */
 static enum hd_status check_threads(int needed)
 {
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;

@@ -99,8 +99,8 @@ struct hd_quant_matrix hd_quant_matrix_at(const struct hd_quant_box *b, int64_t 
 
 /* ---- values ---- */
 
-/* Quantiles of a normal distribution, eight below 0 and nine from 0 on, divided by the largest
- * (Dettmers et al. 2023, appendix E). */
+/* Values of nf4: quantiles of a normal distribution divided by the largest, eight from -1 to 0 and
+ * nine from 0 to 1, with 0 counted once (Dettmers et al. 2023, appendix E). */
 static const float nf4_values[HD_NF4_VALUES] = {
     -1.0F,
     -0.6961928009986877F,
@@ -125,8 +125,8 @@ const float *hd_nf4_values(void)
     return nf4_values;
 }
 
-/* The map of scales: 0, 1 and 127 magnitudes of either sign, those of encoding.h, which has them in
- * another order. Here they ascend, and are as bitsandbytes computes them. */
+/* Values of the scales' codes, ascending: 0, 1 and 127 magnitudes of either sign, the values of the
+ * signed map of encoding.h as bitsandbytes computes them. */
 static const float map_values[HD_QUANT_MAP] = {
 #include "base/quant_map.inc"
 };
@@ -136,7 +136,8 @@ const float *hd_quant_map(void)
     return map_values;
 }
 
-/* Of two equally near values the lower; which is near is decided by midpoints in fp32. */
+/* Returns the code of the nearest value; of two equally near ones the lower. Compares with
+ * midpoints in fp32. */
 uint8_t hd_nf4_code(float quotient)
 {
     int code = 0;
@@ -148,7 +149,7 @@ uint8_t hd_nf4_code(float quotient)
 
 uint8_t hd_quant_map_code(float quotient)
 {
-    int low = 0, high = HD_QUANT_MAP - 1; /* the code is one of these */
+    int low = 0, high = HD_QUANT_MAP - 1; /* inclusive range of possible codes */
 
     while (low < high) {
         const int middle = (low + high) / 2;
@@ -161,7 +162,7 @@ uint8_t hd_quant_map_code(float quotient)
     return (uint8_t)low;
 }
 
-/* This file is compiled without fused multiply-adds. */
+/* Computes a product and a sum, each rounded: this file is compiled without fused multiply-adds. */
 float hd_nf4_scale(float map_value, float scale, float mean)
 {
     const float product = map_value * scale;
@@ -219,7 +220,9 @@ void hd_quant_decode(const struct hd_quant_factor *factor, const void *memory, i
 
 /* ---- encoding ---- */
 
-#define TINY_ROW 1e-36F /* 127 / largest would not be finite: a row of zeros */
+/* Rows with a smaller largest magnitude are encoded as zeros, because 127 / magnitude might not be
+ * finite. */
+#define TINY_ROW 1e-36F
 
 static float largest(const float *values, int64_t count)
 {
@@ -238,7 +241,7 @@ struct encoding {
     struct hd_quant_layout layout;
     uint8_t *codes;
     char *record;
-    float *scales; /* nf4: of all blocks of the matrix */
+    float *scales; /* nf4: scales of all blocks of the matrix */
 };
 
 /* Rounds to the nearest integer, ties to even, as bitsandbytes does. Adding 1.5 * 2^23 leaves the
@@ -250,7 +253,8 @@ static int8_t round_to_int8(float x)
     return (int8_t)(sum - 12582912.0F);
 }
 
-/* Codes of columns of one row, by its scale; a row of zeros has scale 0 and codes 0. */
+/* Encodes the box's columns of one row with the row's scale; a row of zeros has scale 0 and codes
+ * 0. */
 static void encode_row(const struct encoding *e, int64_t row, const float *values)
 {
     const struct hd_quant_box *b = e->box;
@@ -289,7 +293,7 @@ static enum hd_status encode_rows(const struct encoding *e, hd_quant_read_fn *re
     return st;
 }
 
-/* The block of the box that block g of the matrix is; -1: it is outside. */
+/* Returns the index in the box of the matrix's block g; -1: the block is outside of the box. */
 static int64_t block_in_box(const struct hd_quant_box *b, int64_t g)
 {
     const int64_t across = b->columns / HD_NF4_BLOCK, wide = b->box_columns / HD_NF4_BLOCK;
@@ -305,8 +309,8 @@ static int64_t block_in_box(const struct hd_quant_box *b, int64_t g)
     return row >= 0 && row < b->box_rows && column >= 0 && column < wide ? row * wide + column : -1;
 }
 
-/* Whole blocks are multiplied by the inverse of their scale; the last one, if it is not whole, is
- * divided by it, as in bitsandbytes. Returns the scale. */
+/* Divides a block by its scale: whole blocks are multiplied by the inverse, an incomplete last
+ * block is divided, as in bitsandbytes. Returns the scale. */
 static float scale_block(const float *values, int64_t count, int64_t block, float *ret_quotients)
 {
     static const float least = 1e-38F;
@@ -325,12 +329,12 @@ static void encode_block(const struct encoding *e, int64_t g, const float *value
     float quotients[HD_NF4_BLOCK + 1];
 
     e->scales[g] = scale_block(values, count, HD_NF4_BLOCK, quotients);
-    quotients[count] = 0; /* behind an odd last one */
+    quotients[count] = 0; /* pads an odd count, because codes are written in pairs */
     for (int64_t i = 0; b >= 0 && i < count; i += 2)
         codes[i / 2] = (uint8_t)(hd_nf4_code(quotients[i]) << 4 | hd_nf4_code(quotients[i + 1]));
 }
 
-/* The second level: the scales less their mean, in blocks of 256. */
+/* Encodes the second level of nf4: the scales minus their mean, in blocks of 256. */
 static void encode_scales(const struct encoding *e)
 {
     const int64_t blocks = whole_blocks(e->box);

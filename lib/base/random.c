@@ -27,7 +27,7 @@ void hd_random_philox(uint64_t key, uint64_t counter_lo, uint64_t counter_hi, ui
     ret_bits[3] = c3;
 }
 
-/* The finaliser of SplitMix64 (Steele, Lea, Flood 2014). */
+/* Mixes bits with the finaliser of SplitMix64 (Steele, Lea, Flood 2014). */
 static uint64_t mix(uint64_t x)
 {
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -68,7 +68,7 @@ void hd_random_normals(uint64_t key, uint64_t counter_lo, uint64_t counter_hi, f
     double u, angle, radius;
 
     hd_random_philox(key, counter_lo, counter_hi, bits);
-    u = ((double)(((uint64_t)bits[1] << 32 | bits[0]) >> 11) + 1) * 0x1p-53; /* (0, 1] */
+    u = ((double)(((uint64_t)bits[1] << 32 | bits[0]) >> 11) + 1) * 0x1p-53; /* range (0, 1] */
     angle = (double)(((uint64_t)bits[3] << 32 | bits[2]) >> 11) * 0x1p-53 * 6.283185307179586;
     radius = sqrt(-2 * log(u));
     ret_pair[0] = (float)(radius * cos(angle));
@@ -106,7 +106,8 @@ uint64_t hd_random_permute(uint64_t key, uint64_t count, uint64_t index)
 
     while (half_bits < 32 && (UINT64_C(1) << (2 * half_bits)) < count)
         half_bits++;
-    do /* cycle walking ends because index < count lies on the cycle; below 4 passes on average */
+    do /* cycle walking: ends because index < count lies on the cycle; takes fewer than 4 passes on
+          average */
         index = feistel(key, half_bits, index);
     while (index >= count);
     return index;

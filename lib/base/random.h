@@ -15,26 +15,26 @@
 
 #include "base/status.h"
 
-/* ret_bits[0..3] = Philox4x32-10(counter, key). */
+/* Computes ret_bits[0..3] = Philox4x32-10(counter, key). */
 void hd_random_philox(uint64_t key, uint64_t counter_lo, uint64_t counter_hi, uint32_t ret_bits[4]);
 
-uint64_t hd_random_hash(const char *text);              /* FNV-1a 64, finished by a mixer */
-uint64_t hd_random_key(uint64_t seed, uint64_t stream); /* an independent key per (seed, stream) */
+uint64_t hd_random_hash(const char *text); /* FNV-1a 64 of the text, then a bit mixer */
+uint64_t hd_random_key(uint64_t seed, uint64_t stream); /* independent key per (seed, stream) */
 uint64_t hd_random_u64(uint64_t key, uint64_t index);
-double hd_random_uniform(uint64_t key, uint64_t index); /* [0, 1), 53 bits */
+double hd_random_uniform(uint64_t key, uint64_t index); /* in [0, 1), with 53 random bits */
 
-/* Element `index` of the standard normal sequence of `key` (Box-Muller over 53-bit uniforms; float
- * result). Elements 2i and 2i+1 come from one Philox call. */
+/* Returns element `index` of the standard normal sequence of `key` (Box-Muller over 53-bit
+ * uniforms; float result). Elements 2i and 2i+1 come from one Philox call. */
 float hd_random_normal(uint64_t key, uint64_t index);
-/* Two independent standard normal numbers per counter. */
+/* Computes two independent standard normal numbers for a counter. */
 void hd_random_normals(uint64_t key, uint64_t counter_lo, uint64_t counter_hi, float ret_pair[2]);
 
-/* Element `index` of a keyed permutation of [0, count), computed without a table: a Feistel network
- * of 4 Philox rounds on an even number of bits, applied until the value is below `count` (cycle
- * walking). index < count. */
+/* Returns element `index` of a keyed permutation of [0, count), computed without a table: a Feistel
+ * network of 4 Philox rounds on an even number of bits, applied until the value is below `count`
+ * (cycle walking). index < count. */
 uint64_t hd_random_permute(uint64_t key, uint64_t count, uint64_t index);
 
-/* Bytes from the kernel's generator, for ids and secrets. */
+/* Fills memory with bytes from the kernel's generator, for ids and secrets. */
 enum hd_status hd_random_bytes(void *ret_bytes, size_t count);
 
 #endif

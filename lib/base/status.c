@@ -7,7 +7,8 @@
 
 static _Thread_local char own_message[HD_ERR_MAX];
 
-/* Set once, while a plug-in is loaded; NULL: use own_message. */
+/* Function that returns the program's message buffer; set once, while a plug-in is loaded; NULL:
+ * use own_message. */
 static hd_err_place_fn *shared_place;
 
 char *hd_err_place(void)
@@ -33,7 +34,7 @@ const char *hd_status_name(enum hd_status st)
 
 enum hd_status hd_err(enum hd_status st, const char *fmt, ...)
 {
-    char text[HD_ERR_MAX]; /* the arguments may point into the old message */
+    char text[HD_ERR_MAX]; /* a copy, because the arguments may point into the old message */
     va_list ap;
 
     assert(st != HD_OK);

@@ -14,7 +14,7 @@
 #ifndef HD_BASE_STATUS_H
 #define HD_BASE_STATUS_H
 
-/* code, stable name (API: in JSON and logs), meaning to the caller */
+/* The codes: code, stable name (part of the API: in JSON and logs), meaning to the caller. */
 #define HD_STATUS_LIST(X)                                                                \
     X(OK, "ok", "success")                                                               \
     X(INVALID, "invalid", "the input is wrong; the same call will fail again")           \
@@ -40,9 +40,12 @@ enum hd_status {
         HD_STATUS_COUNT
 };
 
-enum { HD_ERR_MAX = 1024 }; /* bytes of a message with its NUL; longer ones are truncated */
+enum {
+    HD_ERR_MAX = 1024
+}; /* bytes of a message including its NUL; longer messages are
+                               truncated */
 
-/* The stable name of a code ("io"); unknown codes give "unknown". */
+/* Returns the stable name of a code ("io"); unknown codes give "unknown". */
 const char *hd_status_name(enum hd_status st);
 
 /* Stores the message of a failure for this thread and returns st. st must not be HD_OK. The
@@ -50,15 +53,15 @@ const char *hd_status_name(enum hd_status st);
 enum hd_status hd_err(enum hd_status st, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Puts "prefix: " before this thread's message and returns st: for a layer that knows the file or
- * the job. */
+/* Puts "prefix: " before this thread's message and returns st. Use it in a caller that knows the
+ * file or the job. */
 enum hd_status hd_err_prefix(enum hd_status st, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* This thread's latest message, "" if none. Valid until the next hd_err of this thread. */
+/* Returns this thread's latest message, "" if none. Valid until the next hd_err of this thread. */
 const char *hd_err_message(void);
 
-/* A failure as a value: for another thread, or to keep it over calls that may fail. */
+/* A failure as a value, to pass to another thread or to preserve over calls that may fail. */
 struct hd_error {
     enum hd_status status;
     char message[HD_ERR_MAX];
@@ -66,11 +69,11 @@ struct hd_error {
 void hd_err_save(enum hd_status st, struct hd_error *ret_error);
 enum hd_status hd_err_restore(const struct hd_error *error);
 
-/* A plug-in links its own copy of this file, with its own messages. The program that loads it
- * passes hd_err_place, and the plug-in calls hd_err_share with it before anything else; from then
- * on both use the same message per thread. */
+/* Returns a thread's message buffer. A plug-in links its own copy of this file, with its own
+ * messages. The program that loads it passes hd_err_place, and the plug-in calls hd_err_share with
+ * it before anything else; from then on both use the same message per thread. */
 typedef char *hd_err_place_fn(void);
-char *hd_err_place(void); /* of the calling thread: HD_ERR_MAX bytes */
+char *hd_err_place(void); /* buffer of the calling thread, HD_ERR_MAX bytes */
 void hd_err_share(hd_err_place_fn *place);
 
 #endif

@@ -122,7 +122,7 @@ enum hd_status hd_text_to_double(const char *text, double min, double max, doubl
     return HD_OK;
 }
 
-/* The length of the well-formed sequence at p, or 0 (RFC 3629, table in section 4). */
+/* Returns the length of the well-formed sequence at p, or 0 (RFC 3629, table in section 4). */
 static size_t utf8_sequence(const unsigned char *p, size_t left)
 {
     unsigned char lo = 0x80, hi = 0xBF;
@@ -156,8 +156,9 @@ static size_t utf8_sequence(const unsigned char *p, size_t left)
     return n;
 }
 
-/* Characters that a terminal obeys or that a reader does not see: U+0000..001F and 007F..009F, soft
- * hyphen, U+061C, 180E, 200B..200F, 2028..202E, 2060..206F, FEFF, FFF9..FFFB, E0000..E0FFF. */
+/* Returns whether a character controls a terminal or is invisible to a reader: U+0000..001F and
+ * 007F..009F, soft hyphen, U+061C, 180E, 200B..200F, 2028..202E, 2060..206F, FEFF, FFF9..FFFB,
+ * E0000..E0FFF. */
 static bool is_hidden(uint32_t c)
 {
     static const struct {
@@ -232,7 +233,7 @@ bool hd_text_is_space(uint32_t code)
            code == 0x2029 || code == 0x202F || code == 0x205F || code == 0x3000;
 }
 
-/* Returns the character that begins at p, of at most three bytes: no white space has four. */
+/* Returns the code of the character at p if it has at most three bytes: no white space has four. */
 static uint32_t short_code(const unsigned char *p, size_t bytes)
 {
     return bytes == 1   ? p[0]
@@ -290,7 +291,8 @@ void hd_text_list_near(bool (*fits)(const void *about, int64_t number), const vo
     size_t count = 0, len = 0;
     bool more = false;
 
-    /* in ascending order; when full, drop the end that is further from `nearest_to` */
+    /* Collects numbers in ascending order; when the list is full, drops the end that is farther
+     * from `nearest_to`. */
     for (int64_t number = 1; number <= max; number++) {
         if (!fits(about, number))
             continue;

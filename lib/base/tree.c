@@ -15,19 +15,19 @@
 
 const char *const hd_tree_marks[] = {HD_MARK_JOBS_DIR, HD_MARK_RUN, NULL};
 
-enum { DEPTH_MAX = 4096, STAYING_MAX = 4096 /* names of one folder that are remembered */ };
+enum { DEPTH_MAX = 4096, STAYING_MAX = 4096 /* names remembered per folder */ };
 
 /* ---- mounts ---- */
 
-/* Place of a folder: the device tells file systems apart, the mount also two mounts of one file
- * system. */
+/* Identity of a folder's mount: the device distinguishes file systems, the mount number also two
+ * mounts of one file system. */
 struct file_identity {
     dev_t device;
-    uint64_t mount; /* 0: the system does not say */
+    uint64_t mount; /* mount number; 0: unknown */
 };
 
-/* Reads the line "mnt_id: N" of /proc/self/fdinfo/FD, the only source of the number before Linux
- * 5.8. */
+/* Returns the number in the line "mnt_id: N" of /proc/self/fdinfo/FD, its only source before Linux
+ * 5.8; 0: unknown. */
 static uint64_t read_fdinfo(int fd)
 {
     static const char word[] = "mnt_id:";
@@ -84,7 +84,8 @@ int hd_tree_is_mount(int dir_fd)
     if (find_identity(dir_fd, &here) == 0 && find_identity(above, &there) == 0)
         is = !is_same_identity(&here, &there);
     if (!is && fstat(dir_fd, &mine) == 0 && fstat(above, &its) == 0)
-        is = mine.st_dev == its.st_dev && mine.st_ino == its.st_ino; /* the root */
+        /* the root is its own parent */
+        is = mine.st_dev == its.st_dev && mine.st_ino == its.st_ino;
     (void)close(above);
     return is;
 }
@@ -92,25 +93,26 @@ int hd_tree_is_mount(int dir_fd)
 /* ---- the walk ---- */
 
 struct tree_level {
-    DIR *dir; /* NULL: closed for want of descriptors; opened again by ".." */
+    DIR *dir; /* NULL: closed to limit open descriptors; reopened by ".." */
     dev_t device;
     ino_t inode;
-    char *name;     /* in the folder above; of level 0 its path */
-    char **staying; /* names in it that have been tried and stay */
+    char *name;     /* name in the folder above; of level 0, its path */
+    char **staying; /* names in the folder that were tried and cannot be removed */
     size_t staying_count;
-    bool given_up; /* no memory, or too many names: the rest is left to another call */
+    bool given_up; /* true: no memory, or too many names; a later call removes the rest */
 };
 
 struct tree_walk {
     struct tree_level *levels;
-    size_t depth, size; /* of levels */
-    size_t open_from;   /* lower ones have no DIR */
+    size_t depth, size; /* levels in use; allocated */
+    size_t open_from;   /* index of the first level with an open DIR */
     const char *const *marks;
-    struct file_identity identity; /* of all that may go */
+    struct file_identity identity; /* mount of `path`; folders of other mounts are not removed */
     struct hd_tree_left left;
 };
 
-/* Remembers that `name` of the deepest level stays (NULL: the level itself cannot be read). */
+/* Counts an entry that cannot be removed, and saves path and reason of the first. `name` is in the
+ * deepest level; NULL: the level itself cannot be read. */
 static void stays(struct tree_walk *w, const char *name, enum hd_tree_why why, int error)
 {
     struct hd_tree_left *left = &w->left;
@@ -128,8 +130,8 @@ static void stays(struct tree_walk *w, const char *name, enum hd_tree_why why, i
                        name);
 }
 
-/* Remembers a name that stays, so that it is not tried a second time when the walk reads the
- * folder again after closing it. */
+/* Remembers the name of an entry that cannot be removed, so that it is not tried again when the
+ * walk reopens and rereads the folder. */
 static void remember(struct tree_level *level, const char *name)
 {
     char **grown = NULL, *copy = NULL;
@@ -165,7 +167,7 @@ static bool is_marked(const struct tree_walk *w, int dir_fd)
     return false;
 }
 
-/* Adds a level for the folder dir_fd, which it owns from now on. Returns 0 or an errno. */
+/* Adds a level for the folder dir_fd and takes ownership of dir_fd. Returns 0 or an errno. */
 static int push(struct tree_walk *w, int dir_fd, const char *name)
 {
     struct tree_level level = {0};
@@ -194,7 +196,8 @@ static int push(struct tree_walk *w, int dir_fd, const char *name)
     }
     level.device = info.st_dev;
     level.inode = info.st_ino;
-    if (w->depth - w->open_from >= HD_TREE_FILES - 2) { /* two are needed beside those of levels */
+    if (w->depth - w->open_from >= HD_TREE_FILES - 2) { /* two descriptors are needed besides those
+                                                           of levels */
         (void)closedir(w->levels[w->open_from].dir);
         w->levels[w->open_from++].dir = NULL;
     }
@@ -212,7 +215,8 @@ static void free_level(struct tree_level *level)
     free(level->name);
 }
 
-/* Opens the folder above the deepest level again, which must be the one that it was. */
+/* Reopens the folder above the deepest level. Returns false if the folder is not the one that the
+ * walk came from. */
 static bool reopen_above(struct tree_walk *w)
 {
     struct tree_level *above = &w->levels[w->depth - 2];
@@ -232,8 +236,8 @@ static bool reopen_above(struct tree_walk *w)
     return above->dir != NULL;
 }
 
-/* Leaves the deepest level and removes its folder. Returns false if the walk cannot go on, because
- * another process has moved a folder of it away. */
+/* Leaves the deepest level and removes its folder. Returns false at the end of the walk, or if
+ * another process has moved a folder of the walk away. */
 static bool pop(struct tree_walk *w)
 {
     struct tree_level *level = &w->levels[w->depth - 1];
@@ -257,7 +261,7 @@ static bool pop(struct tree_walk *w)
     return true;
 }
 
-/* Enters the folder `name` of the deepest level, unless it stays. */
+/* Enters the folder `name` of the deepest level, or counts it as an entry that remains. */
 static void enter(struct tree_walk *w, const char *name, int unlink_error)
 {
     struct tree_level *level = &w->levels[w->depth - 1];
@@ -269,7 +273,7 @@ static void enter(struct tree_walk *w, const char *name, int unlink_error)
     if (fd < 0 && errno == ENOENT)
         return;
     if (fd < 0 || find_identity(fd, &identity) < 0)
-        error = errno == ENOTDIR ? unlink_error : errno; /* a file that may not be removed */
+        error = errno == ENOTDIR ? unlink_error : errno; /* a file that must not be removed */
     else if (!is_same_identity(&identity, &w->identity))
         why = HD_TREE_MOUNTED;
     else if (is_marked(w, fd))
@@ -299,7 +303,7 @@ static void take_entry(struct tree_walk *w, const char *name)
         unlinkat(dirfd(level->dir), name, 0) == 0 || errno == ENOENT)
         return;
     error = errno;
-    if (error == EISDIR || error == EPERM) { /* POSIX says EPERM for a folder */
+    if (error == EISDIR || error == EPERM) { /* POSIX allows EPERM for a folder */
         enter(w, name, error);
         return;
     }
@@ -336,8 +340,10 @@ static enum hd_status report(const char *path, const struct hd_tree_left *left)
     const char *word = left->why == HD_TREE_FAILED ? strerror(left->error) : words[left->why];
 
     if (left->why == HD_TREE_MOUNTED || left->why == HD_TREE_MARKED)
-        return hd_err(HD_CONFLICT, "%s was not removed whole: %s stays, because %s (%zu such). %s",
-                      path, left->path, word, left->count, help[left->why]);
+        return hd_err(
+            HD_CONFLICT,
+            "%s was not removed completely: %s remains, because %s (%zu entries remain). %s", path,
+            left->path, word, left->count, help[left->why]);
     return hd_err(left->error ? hd_file_write_status(left->error) : HD_IO,
                   "cannot remove %s: %s: %s", path, left->path, word);
 }

@@ -18,7 +18,7 @@ bool hd_user_is_uid(const char *word, uint32_t *ret_uid)
 {
     int64_t uid;
 
-    /* one spelling for each: no sign, no zero before others */
+    /* one spelling per number: no sign, no leading zeros */
     if (!hd_text_starts(word, "uid:") || strspn(word + 4, digits) != strlen(word + 4) ||
         (word[4] == '0' && word[5]) || hd_text_to_int64(word + 4, 0, UINT32_MAX - 1, &uid))
         return false;
@@ -65,7 +65,8 @@ enum hd_status hd_user_check_folder(const char *dir, const char *command)
                   dir, name, name, command);
 }
 
-/* ---- whose a file is --------------------------------------------------------------------------*/
+/* ---- owners of files --------------------------------------------------------------------------
+ */
 
 bool hd_user_map_is_whole(const char *map)
 {
@@ -75,8 +76,8 @@ bool hd_user_map_is_whole(const char *map)
            count >= UINT32_MAX;
 }
 
-/* Returns whether `uid` may be that of an owner outside this process's user namespace. A process
- * that cannot see its map is taken to be in one. */
+/* Returns whether `uid` may stand for an owner outside this process's user namespace. Assumes that
+ * there is such a namespace if the process cannot read its map. */
 static bool may_be_unmapped(uid_t uid)
 {
     struct hd_text text = {0};

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Whether `word`, which has no blanks and is not empty, is one of `words`. */
+/* Returns whether `word`, which has no blanks and is not empty, is one of `words`. */
 static inline bool hd_words_have(const char *words, const char *word)
 {
     const size_t len = strlen(word);

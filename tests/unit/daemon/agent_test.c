@@ -535,7 +535,7 @@ static void a_job_folder_that_is_a_link_is_refused(void **state)
     stub_until(&stub, ended(0));
     assert_int_equal(stub.nodes[0].cause, HEDDLE__V1__END_CAUSE__END_CAUSE_LAUNCH_FAILED);
     assert_true(stub.nodes[0].bad_input); /* another attempt would meet it again */
-    (void)snprintf(message, sizeof message, "%s is there and is a link", path);
+    (void)snprintf(message, sizeof message, "%s exists and is a link", path);
     assert_non_null(strstr(stub.nodes[0].end_message, message));
     assert_int_equal(rmdir(other), 0);
     stub_close(&stub);
