@@ -1,13 +1,14 @@
-/* call: names of the programs that ranks run. lib/program compiles them, lib/pipeline orders them.
+/* call: names of the programs that ranks run. lib/program compiles them, lib/pipeline schedules
+ * them.
  *
- * Used by: program, pipeline, model, train, plan.   Uses: nothing.   Threads: any; no state.
- */
+ * Used by: program, pipeline, model, train, plan.   Uses: nothing.   Threads: any; no state. */
 #ifndef HD_MESH_CALL_H
 #define HD_MESH_CALL_H
 
-/* F forward, B backward and W weight gradients of training; E forward only (evaluation); D decode;
- * S start of a step, or what D needs once its weights are there; U update; P publishes what the
- * host has updated: it gathers weights that U would gather, with parallel.offload. */
+/* The programs. F forward, B backward and W weight gradients of training; E forward only
+ * (evaluation); D decode; S start of a step (also run once before D, after its weights are loaded);
+ * U update; P publish: with parallel.offload the host updates the weights, and P gathers the
+ * weights that U would gather. */
 #define HD_CALL_LIST(X) X(F) X(B) X(W) X(E) X(D) X(S) X(U) X(P)
 enum hd_call {
 #define X(name) HD_CALL_##name,

@@ -25,7 +25,7 @@ bool hd_group_from_name(const char *text, enum hd_group_name *ret_name)
     return false;
 }
 
-/* A size of 0 becomes `fallback`; a negative one is HD_INVALID. */
+/* Replaces a size of 0 by `fallback`. HD_INVALID: the size is negative. */
 static enum hd_status take_size(const char *what, int32_t size, int32_t fallback, int32_t *ret_size)
 {
     if (size < 0)
@@ -59,7 +59,7 @@ enum hd_status hd_mesh_init(struct hd_mesh *mesh, const struct hd_mesh_sizes *si
         return st;
     const int32_t axes[] = {m.sizes.pp, m.sizes.dp, m.sizes.cp, m.sizes.tp};
     for (int i = 0; i < 4; i++) {
-        world *= axes[i]; /* both below 2^31, so the product fits */
+        world *= axes[i]; /* both factors are below 2^31, so the product fits */
         if (world > INT32_MAX)
             return hd_err(HD_INVALID,
                           "mesh: pp x dp x cp x tp = %d x %d x %d x %d is too many ranks",
@@ -110,7 +110,7 @@ int32_t hd_mesh_rank(const struct hd_mesh *mesh, struct hd_mesh_coord coord)
     return ((coord.pp * s->dp + coord.dp) * s->cp + coord.cp) * s->tp + coord.tp;
 }
 
-/* `size` ranks that are `stride` apart, this one at `index`. */
+/* Returns the group of `size` ranks that are `stride` apart, in which `rank` has index `index`. */
 static struct hd_mesh_group around(int32_t rank, int32_t index, int32_t stride, int32_t size)
 {
     return (struct hd_mesh_group){rank - index * stride, stride, size, index};
@@ -180,10 +180,10 @@ int hd_mesh_divisions(const struct hd_mesh *mesh, enum hd_group_name ret_names[H
 {
     int count = 0;
 
-    /* A name cuts the world into blocks of stride x size ranks, and a block into `stride` groups:
-     * size and stride of one group tell all of them. So does the group of rank 0 for `embedding`,
-     * whose other groups may have one rank: with more than two stages nothing else has its stride.
-     */
+    /* A name cuts the world into blocks of stride x size ranks, and each block into `stride`
+     * groups, so size and stride of one group identify the partition. For `embedding`, whose other
+     * groups may have one rank, the group of rank 0 identifies it: with more than two stages no
+     * other name has its stride. */
     for (int g = 0; g < HD_GROUP_COUNT; g++) {
         const enum hd_group_name name = (enum hd_group_name)g;
         const struct hd_mesh_group own = hd_mesh_find_group(mesh, name, 0);

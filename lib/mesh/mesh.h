@@ -6,16 +6,15 @@
  *
  *   ep          the dp*cp ranks of one (pp, tp) in blocks of `ep` consecutive ranks; a block holds
  *               one copy of all experts
- *   zero_shard  the same ranks in blocks of `zero_shard`, whole blocks of ep; a block holds one
- *               copy of the optimizer
- *   kv_replica  the tp ranks of one (pp, dp, cp) in blocks that hold the same key/value heads
+ *   zero_shard  the dp*cp ranks of one (pp, tp) in blocks of `zero_shard`, whole blocks of ep; a
+ *               block holds one copy of the optimizer
+ *   kv_replica  the tp ranks of one (pp, dp, cp) in blocks whose ranks hold equal key/value heads
  *
  * Every group is an arithmetic progression of ranks. Each rank is in exactly one group of each
  * name; a group may have one rank. Pure arithmetic: comm/ opens the groups and communicates.
  *
  * Used by: comm, program, model, optim, checkpoint, plan, train.   Uses: base.
- * Threads: immutable after hd_mesh_init.
- */
+ * Threads: immutable after hd_mesh_init. */
 #ifndef HD_MESH_MESH_H
 #define HD_MESH_MESH_H
 
@@ -24,7 +23,8 @@
 
 #include "base/status.h"
 
-/* code, stable name (API: in listings and messages), how the members of a group differ */
+/* The names: code, stable name (part of the API: in listings and messages), difference between a
+ * group's members. */
 #define HD_GROUP_LIST(X)                                                                         \
     X(WORLD, "world", "all ranks")                                                               \
     X(TP, "tp", "coordinate on the tensor axis")                                                 \
@@ -47,47 +47,50 @@ enum hd_group_name {
         HD_GROUP_COUNT
 };
 
-/* A size of 0 selects the default: dp*cp for zero_shard (no hybrid sharding), 1 for the others. */
+/* Sizes of the axes and divisions. 0 selects the default: dp*cp for zero_shard (no hybrid
+ * sharding), 1 for the others. */
 struct hd_mesh_sizes {
     int32_t pp, dp, cp, tp;
-    int32_t ep;         /* divides dp*cp */
-    int32_t zero_shard; /* divides dp*cp, a multiple of ep */
-    int32_t kv_replica; /* divides tp    */
+    int32_t ep;         /* ranks per copy of all experts; divides dp*cp */
+    int32_t zero_shard; /* ranks per copy of the optimizer; divides dp*cp, a multiple of ep */
+    int32_t kv_replica; /* ranks that hold equal key/value heads; divides tp */
 };
 
 struct hd_mesh {
     struct hd_mesh_sizes sizes; /* all >= 1 */
-    int32_t world;              /* pp*dp*cp*tp */
+    int32_t world;              /* number of ranks: pp*dp*cp*tp */
 };
 
 struct hd_mesh_coord {
     int32_t pp, dp, cp, tp;
 };
 
-/* Member k is rank first + k*stride, 0 <= k < size. */
+/* An arithmetic progression of ranks: member k is rank first + k*stride, 0 <= k < size. */
 struct hd_mesh_group {
     int32_t first, stride, size;
-    int32_t index; /* of the rank that was given to hd_mesh_find_group */
+    int32_t index; /* index of the rank that was passed to hd_mesh_find_group */
 };
 
-/* HD_INVALID, naming the size: it is negative, does not divide, or the world is too large. */
+/* Initialises a mesh. HD_INVALID, naming the size: it is negative, does not divide, or the world is
+ * too large. */
 enum hd_status hd_mesh_init(struct hd_mesh *mesh, const struct hd_mesh_sizes *sizes);
 
-/* 0 <= rank < world, and each coordinate within its axis. */
+/* Convert between ranks and coordinates: 0 <= rank < world, and each coordinate within its axis. */
 struct hd_mesh_coord hd_mesh_coord_of(const struct hd_mesh *mesh, int32_t rank);
 int32_t hd_mesh_rank(const struct hd_mesh *mesh, struct hd_mesh_coord coord);
 
-/* The group of this name that `rank` belongs to. */
+/* Returns the group of this name that `rank` belongs to. */
 struct hd_mesh_group hd_mesh_find_group(const struct hd_mesh *mesh, enum hd_group_name name,
                                         int32_t rank);
 int32_t hd_mesh_member(const struct hd_mesh_group *group, int32_t index);
 bool hd_mesh_has_member(const struct hd_mesh_group *group, int32_t rank);
 
 /* Lists the distinct partitions of the world into groups, each by the first name that has it,
- * without the world itself and without groups of one rank only. Returns how many. */
+ * without the world itself and without groups of one rank only. Returns their number. */
 int hd_mesh_divisions(const struct hd_mesh *mesh, enum hd_group_name ret_names[HD_GROUP_COUNT]);
 
-const char *hd_group_text(enum hd_group_name name); /* "dp_cp"; "unknown" for an unknown code */
+const char *hd_group_text(enum hd_group_name name); /* for example "dp_cp"; "unknown" for an unknown
+                                                       code */
 bool hd_group_from_name(const char *text, enum hd_group_name *ret_name);
 
 #endif

@@ -1,6 +1,6 @@
 #include "mesh/zigzag.h"
 
-/* The two ranges of positions that a rank holds; if P = 1 the second is empty. */
+/* The two ranges of positions that a rank holds; with P = 1 the second is empty. */
 struct runs {
     int64_t begin[2], end[2];
 };
@@ -28,8 +28,7 @@ int64_t hd_zigzag_position(const struct hd_zigzag *z, int64_t row)
     return row < first ? r.begin[0] + row : r.begin[1] + row - first;
 }
 
-/* The sum over positions begin + 1 .. end of how far each is beyond `key`; 0 for those before it.
- */
+/* Returns the sum of max(0, p - key) over the positions p from begin + 1 to end. */
 static int64_t beyond(int64_t begin, int64_t end, int64_t key)
 {
     const int64_t from = begin > key ? begin - key : 0, to = end > key ? end - key : 0;
@@ -37,8 +36,8 @@ static int64_t beyond(int64_t begin, int64_t end, int64_t key)
     return to * (to + 1) / 2 - from * (from + 1) / 2;
 }
 
-/* Of queries begin .. end - 1, each of which sees the keys before its own position + 1 - back, the
- * pairs with keys low .. high - 1. */
+/* Counts the pairs of a query q from begin to end - 1 and a key k from low to high - 1 with k < q +
+ * 1 - back. */
 static int64_t pairs_before(int64_t begin, int64_t end, int64_t back, int64_t low, int64_t high)
 {
     return beyond(begin - back, end - back, low) - beyond(begin - back, end - back, high);
@@ -54,7 +53,7 @@ int64_t hd_zigzag_pairs(const struct hd_zigzag *queries, const struct hd_zigzag 
         for (int j = 0; j < 2; j++) {
             pairs += causal ? pairs_before(q.begin[i], q.end[i], 0, k.begin[j], k.end[j])
                             : (q.end[i] - q.begin[i]) * (k.end[j] - k.begin[j]);
-            if (window > 0) /* those that are too old */
+            if (window > 0) /* subtract keys outside of the window */
                 pairs -= pairs_before(q.begin[i], q.end[i], window, k.begin[j], k.end[j]);
         }
     return pairs;

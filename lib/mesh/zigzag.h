@@ -13,20 +13,22 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* S is a multiple of 2 P, or P = 1. */
+/* The share of one context-parallel rank: S positions, P ranks; S is a multiple of 2 P, or P = 1.
+ */
 struct hd_zigzag {
     int64_t S;
     int32_t P, rank;
 };
 
-/* Rows of each sequence that the rank holds: S / P. */
+/* Returns the rows of each sequence that the rank holds: S / P. */
 int64_t hd_zigzag_rows(const struct hd_zigzag *zigzag);
 
-/* The position in the sequence of the rank's row `row`, 0 <= row < S / P; ascending in row. */
+/* Returns the position in the sequence of the rank's row `row`, 0 <= row < S / P; ascending in row.
+ */
 int64_t hd_zigzag_position(const struct hd_zigzag *zigzag, int64_t row);
 
-/* The number of pairs (q, k), q a position of `queries` and k one of `keys`, with k <= q if causal
- * and q - k < window if window > 0. `queries` and `keys` have the same S and P. */
+/* Counts the pairs (q, k), q a position of `queries` and k one of `keys`, with k <= q if causal and
+ * q - k < window if window > 0. `queries` and `keys` must have equal S and P. */
 int64_t hd_zigzag_pairs(const struct hd_zigzag *queries, const struct hd_zigzag *keys, bool causal,
                         int64_t window);
 
