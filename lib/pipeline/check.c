@@ -1,16 +1,17 @@
-/* Proves the lists of all stages.
+/* check: proves that the step plans of all stages are correct together.
  *
- * First each list by itself, with what its slots hold (check_stage). Then the channels: the SENDs
- * of one end and the RECEIVEs of the other must be the same values in the same order (pair). Last
- * the waits, by running all lists with these rules (run_streams), until nothing moves:
+ * It first checks each stage's plan alone, with the values that its slots hold (check_stage). Then
+ * it compares the channels: the SENDs of one end and the RECEIVEs of the other must name equal
+ * values in one order (pair). Last it looks for deadlocks by executing all plans with these rules
+ * (run_streams), until nothing progresses:
  *
- *   a transfer    ends when both ends have come to it, the transfer before it on its channel has
- *                 ended, and the slot of the receiver is free: what was sent from it has ended
- *   RUN           stops the host until it has ended. It begins when the transfers into the slots
+ *   transfer      ends when both hosts have launched it, the transfer before it on its channel has
+ *                 ended, and the receiver's slot is free: the transfer out of that slot has ended
+ *   RUN           blocks the host until it has ended. It begins when the transfers into the slots
  *                 that it reads, and out of the slots that it writes, have ended
- *   JOIN          waits for all transfers of the stage
+ *   SYNCHRONIZE   waits for all transfers of the stage
  *
- * A wait that ends under these rules ends under every executor that keeps the order of each list.
+ * A wait that ends under these rules ends under every executor that keeps the order of each plan.
  */
 #include <stdio.h>
 #include <string.h>
@@ -19,18 +20,20 @@
 
 enum value_kind { VALUE_NONE, VALUE_HIDDEN, VALUE_GRAD, VALUE_SAVED, VALUE_DEFERRED };
 
-/* Hidden rows and gradients are named by the chunk below the boundary (see OUT, OUT_GRAD). */
+/* The value in a slot. Hidden rows and gradients are named by the chunk below the boundary (see
+ * OUT, OUT_GRAD). */
 struct value {
     enum value_kind kind;
     int32_t chunk, micro_batch;
-    int32_t reads; /* that are still to come */
+    int32_t reads; /* reads that are still to come; 0: the slot may be overwritten */
 };
 
 struct transfer {
-    int32_t from, from_at, to, to_at; /* stages, and the instructions in their lists */
-    int64_t before;                   /* the transfer before it on the channel; -1 */
-    int64_t slot_sent;                /* the transfer out of the receiver's slot; -1: none */
-    bool sent, received, ended;       /* sender, receiver have come to it */
+    int32_t from, from_at, to, to_at; /* stages, and the indices of the instructions in their
+                                         plans */
+    int64_t before;             /* number of the transfer before it on the channel; -1: none */
+    int64_t slot_sent;          /* transfer out of the receiver's slot; -1: none */
+    bool sent, received, ended; /* the sender has launched it; the receiver has; it has ended */
 };
 
 struct check {
@@ -38,9 +41,9 @@ struct check {
     const struct hd_step_plan *plans;
     struct hd_arena arena;
     bool forward;
-    struct transfer *transfers; /* channel by channel */
+    struct transfer *transfers; /* all transfers, grouped by channel */
     int64_t transfer_count;
-    int64_t **transfer_of; /* [stage][instruction] -1: not a transfer */
+    int64_t **transfer_of; /* [stage][instruction] number of its transfer; -1: not a transfer */
 };
 
 enum { STORY_MAX = 128 };
@@ -50,11 +53,11 @@ static const struct hd_instruction *at(const struct check *c, int32_t stage, int
     return &c->plans[stage].list[i];
 }
 
-/* "stage 1, instruction 12 (RUN F0.3)" */
+/* Writes "stage 1, instruction 12 (RUN F0.3)". */
 static const char *place(const struct check *c, int32_t stage, int32_t i, char ret_text[STORY_MAX])
 {
-    static const char *const kinds[] = {"BEGIN",   "FEED", "RUN",   "SEND",
-                                        "RECEIVE", "JOIN", "UPDATE"};
+    static const char *const kinds[] = {"BEGIN",   "FEED",        "RUN",   "SEND",
+                                        "RECEIVE", "SYNCHRONIZE", "UPDATE"};
     const struct hd_instruction *in = at(c, stage, i);
     const bool known = in->kind <= HD_DO_UPDATE,
                transfer = in->kind == HD_DO_SEND || in->kind == HD_DO_RECEIVE;
@@ -78,9 +81,9 @@ static const char *place(const struct check *c, int32_t stage, int32_t i, char r
 
 struct stage_check {
     struct check *c;
-    int32_t stage, i; /* the instruction */
+    int32_t stage, i; /* stage and instruction being checked */
     struct value *saved, *deferred, *stage_io;
-    int32_t *due[PROGRAM_ROWS]; /* [k] the next micro-batch of the chunk */
+    int32_t *due[PROGRAM_ROWS]; /* [k] next micro-batch of the stage's k-th chunk */
     int32_t runs;
 };
 
@@ -93,9 +96,9 @@ static enum hd_status wrong(const struct stage_check *s, const char *what)
 
 static const char *describe(struct value v, char ret_text[STORY_MAX])
 {
-    static const char *const names[] = {"nothing", "the hidden rows of chunk",
-                                        "the gradient of the hidden rows of chunk",
-                                        "the kept values of chunk", "the deferred values of chunk"};
+    static const char *const names[] = {
+        "nothing", "the hidden rows of chunk", "the gradient of the hidden rows of chunk",
+        "the saved activations of chunk", "the deferred values of chunk"};
 
     if (v.kind == VALUE_NONE)
         (void)snprintf(ret_text, STORY_MAX, "nothing");
@@ -110,7 +113,7 @@ static bool same_value(struct value a, struct value b)
     return a.kind == b.kind && a.chunk == b.chunk && a.micro_batch == b.micro_batch;
 }
 
-static const char *const use_names[] = {"kept",
+static const char *const use_names[] = {"saved",
                                         "deferred",
                                         "boundary (in)",
                                         "boundary (out)",
@@ -159,8 +162,8 @@ static bool is_here(const struct stage_check *s, int32_t chunk)
     return hd_pipeline_stage(&s->c->schedule->pipeline, chunk) == s->stage;
 }
 
-/* The values of a chunk's boundaries, with the reads on this stage: by the programs of the chunk
- * that takes them in, or by one SEND. */
+/* Returns the hidden rows of a chunk with the number of reads on this stage: by the programs of the
+ * next chunk if it is on this stage, otherwise by one SEND. */
 static struct value hidden_of(const struct stage_check *s, int32_t chunk, int32_t micro_batch)
 {
     return (struct value){
@@ -174,7 +177,7 @@ static struct value grad_of(const struct stage_check *s, int32_t chunk, int32_t 
                           is_here(s, chunk) && s->c->schedule->split ? 2 : 1};
 }
 
-/* Exactly the slots of `uses` (bits) are given, within their pools. */
+/* Checks that the instruction has exactly the slots of `uses` (a bit each), within their pools. */
 static enum hd_status check_slots(const struct stage_check *s, unsigned uses)
 {
     const struct hd_step_plan *plan = &s->c->plans[s->stage];
@@ -222,7 +225,7 @@ static enum hd_status check_feed(struct stage_check *s)
     return st;
 }
 
-/* Some micro-batch of a step runs this program of the chunk. */
+/* Returns whether the micro-batches of a step run this program of the chunk. */
 static bool has_program(const struct check *c, const struct hd_instruction *in)
 {
     if (c->forward)
@@ -233,7 +236,8 @@ static bool has_program(const struct check *c, const struct hd_instruction *in)
            (c->schedule->split && in->call == HD_CALL_W);
 }
 
-/* The program's turn: its chunk's next micro-batch, the flags, and the order's next program. */
+/* Checks that RUN comes at its time: the next micro-batch of its chunk, with the right `first` and
+ * `last`, and the next program of the schedule. */
 static enum hd_status check_turn(struct stage_check *s)
 {
     const struct hd_instruction *in = at(s->c, s->stage, s->i);
@@ -261,7 +265,7 @@ static enum hd_status check_turn(struct stage_check *s)
     e = &stage->entries[s->runs];
     if (s->runs >= stage->count || e->call != in->call || e->chunk != in->chunk ||
         e->micro_batch != in->micro_batch)
-        return wrong(s, "the order has another program in this position");
+        return wrong(s, "the schedule has another program in this position");
     s->runs++;
     return HD_OK;
 }
@@ -284,7 +288,7 @@ static enum hd_status check_run(struct stage_check *s)
     uses |= (unsigned)above << (forward ? HD_SLOT_OUT : HD_SLOT_OUT_GRAD);
     uses |= (unsigned)back << HD_SLOT_IN_GRAD;
     st = check_slots(s, uses);
-    /* what it writes must not lie on what it reads: so the writes come first */
+    /* A program must not write a slot that it reads, so its writes are checked before its reads. */
     if (!st && forward && above)
         st = write_slot(s, HD_SLOT_OUT, hidden_of(s, c, m));
     if (!st && back)
@@ -318,7 +322,7 @@ static enum hd_status check_transfer(struct stage_check *s)
     if (other < 0 || other >= p->chunks)
         return wrong(s, "there is no chunk beyond");
     if (!rows && !schedule_sends_back(s->c->schedule, send ? in->chunk : other))
-        return wrong(s, "nothing trains below, so no gradient goes there");
+        return wrong(s, "no weight is trained below, so no gradient is sent there");
     if (in->peer != hd_pipeline_stage(p, other) || in->peer == s->stage)
         return wrong(s, "the peer is not the stage of the neighbouring chunk");
     use = send ? (rows ? HD_SLOT_OUT : HD_SLOT_IN_GRAD) : (rows ? HD_SLOT_IN : HD_SLOT_OUT_GRAD);
@@ -344,7 +348,8 @@ static enum hd_status check_instruction(struct stage_check *s)
         if (s->i != (in->kind == HD_DO_BEGIN         ? 0
                      : in->kind == HD_DO_SYNCHRONIZE ? count - 2
                                                      : count - 1))
-            return wrong(s, "BEGIN is the first instruction, JOIN and UPDATE are the last two");
+            return wrong(s,
+                         "BEGIN is the first instruction, SYNCHRONIZE and UPDATE are the last two");
         if ((in->kind == HD_DO_BEGIN && in->call != HD_CALL_S) ||
             (in->kind == HD_DO_UPDATE && in->call != HD_CALL_U))
             return wrong(s, "BEGIN runs the program S, UPDATE the program U");
@@ -363,7 +368,7 @@ static enum hd_status check_instruction(struct stage_check *s)
     return wrong(s, "there is no such instruction");
 }
 
-/* All slots of one kind are read out at the end. */
+/* Checks that no slot of a pool has reads left at the end. */
 static enum hd_status check_rest(const struct stage_check *s, const struct value *slots,
                                  int32_t count)
 {
@@ -371,7 +376,7 @@ static enum hd_status check_rest(const struct stage_check *s, const struct value
 
     for (int32_t i = 0; i < count; i++)
         if (slots[i].reads)
-            return hd_err(HD_INVALID, "stage %d: at the end of its list %s are still needed",
+            return hd_err(HD_INVALID, "stage %d: at the end of its step plan %s are still needed",
                           (int)s->stage, describe(slots[i], text));
     return HD_OK;
 }
@@ -385,7 +390,8 @@ static enum hd_status check_end(const struct stage_check *s)
     if (s->runs < stage->count) {
         const struct hd_schedule_entry *e = &stage->entries[s->runs];
 
-        return hd_err(HD_INVALID, "stage %d: its list ends after %d instructions without %s%d.%d",
+        return hd_err(HD_INVALID,
+                      "stage %d: its step plan ends after %d instructions without %s%d.%d",
                       (int)s->stage, (int)plan->count, hd_call_name(e->call), (int)e->chunk,
                       (int)e->micro_batch);
     }
@@ -393,8 +399,8 @@ static enum hd_status check_end(const struct stage_check *s)
                            plan->list[plan->count - 2].kind != HD_DO_SYNCHRONIZE ||
                            plan->list[plan->count - 1].kind != HD_DO_UPDATE))
         return hd_err(HD_INVALID,
-                      "stage %d: its list does not begin with BEGIN and end with JOIN "
-                      "and UPDATE",
+                      "stage %d: its step plan does not begin with BEGIN and end with "
+                      "SYNCHRONIZE and UPDATE",
                       (int)s->stage);
     st = check_rest(s, s->saved, plan->saved_slots);
     if (!st)
@@ -413,7 +419,8 @@ static enum hd_status check_stage(struct check *c, int32_t stage)
 
     if (plan->saved_slots < 0 || plan->deferred_slots < 0 || plan->stage_io_slots < 0 ||
         plan->count < 3 - 3 * (int)c->forward)
-        return hd_err(HD_INVALID, "stage %d: a list of %d instructions, with %d, %d and %d slots",
+        return hd_err(HD_INVALID,
+                      "stage %d: a step plan of %d instructions, with %d, %d and %d slots",
                       (int)stage, (int)plan->count, (int)plan->saved_slots,
                       (int)plan->deferred_slots, (int)plan->stage_io_slots);
     s.saved = hd_arena_array(&c->arena, (size_t)plan->saved_slots + 1, sizeof *s.saved);
@@ -435,13 +442,13 @@ static int64_t channel_of(const struct check *c, int32_t from, int32_t to, enum 
     return ((int64_t)from * c->schedule->pipeline.stages + to) * 2 + (call == HD_CALL_B);
 }
 
-/* The chunk below the boundary, for both ends of a transfer. */
+/* Returns the chunk below the boundary of a transfer, from either end. */
 static int32_t below_of(const struct hd_instruction *in)
 {
     return (in->kind == HD_DO_SEND) == (in->call == HD_CALL_F) ? in->chunk : in->chunk - 1;
 }
 
-/* Numbers the SENDs channel by channel: begins[channel] becomes the first one's number. */
+/* Numbers the SENDs grouped by channel: begins[channel] becomes the number of its first one. */
 static enum hd_status list_sends(struct check *c, int64_t *begins, int64_t channels)
 {
     const int32_t P = c->schedule->pipeline.stages;
@@ -464,7 +471,7 @@ static enum hd_status list_sends(struct check *c, int64_t *begins, int64_t chann
     return HD_OK;
 }
 
-/* One end of each transfer, in the order of the lists. */
+/* Fills one end of each transfer, in the order of the plans. */
 static enum hd_status fill_ends(struct check *c, const int64_t *begins, int64_t *next, bool sends)
 {
     char a[STORY_MAX], b[STORY_MAX];
@@ -493,7 +500,8 @@ static enum hd_status fill_ends(struct check *c, const int64_t *begins, int64_t 
             }
             sent = at(c, t->from, t->from_at);
             if (below_of(sent) != below_of(in) || sent->micro_batch != in->micro_batch)
-                return hd_err(HD_INVALID, "%s meets %s; both ends of a channel must have one order",
+                return hd_err(HD_INVALID,
+                              "%s is matched with %s; both ends of a channel must have one order",
                               place(c, s, i, a), place(c, t->from, t->from_at, b));
             t->to_at = i;
         }
@@ -536,19 +544,20 @@ static enum hd_status pair(struct check *c)
 /* ---- waits ---- */
 
 struct host {
-    int32_t next;        /* instruction */
-    int64_t *into, *out; /* [boundary slot] the newest transfer into it, out of it; -1 */
-    int64_t open;        /* transfers that this host has come to and that have not ended */
+    int32_t next;        /* index of the next instruction */
+    int64_t *into, *out; /* per boundary slot, the newest transfer into it and out of it; -1:
+                            none */
+    int64_t open;        /* transfers that this host has launched and that have not ended */
 };
 
 struct execution {
     struct check *c;
     struct host *hosts;
-    int64_t *active; /* per channel in use: the first transfer that has not ended; -1: all have */
+    int64_t *active; /* per channel in use, the first transfer that has not ended; -1: all have */
     int64_t active_count;
 };
 
-/* The transfer for which an instruction waits; -1: it does not wait. */
+/* Returns the transfer that a stage's next instruction waits for; -1: it does not wait. */
 static int64_t waits_for(const struct execution *r, int32_t stage)
 {
     static const enum hd_slot_use reads[] = {HD_SLOT_IN, HD_SLOT_OUT_GRAD},
@@ -578,7 +587,8 @@ static int64_t waits_for(const struct execution *r, int32_t stage)
     return -1;
 }
 
-/* The host comes to its next instruction, and beyond it, unless it waits there. */
+/* Executes a host's next instruction. Returns false if the instruction waits, or if there is none.
+ */
 static bool step_host(struct execution *r, int32_t stage)
 {
     struct host *h = &r->hosts[stage];
@@ -610,7 +620,7 @@ static bool step_host(struct execution *r, int32_t stage)
     return true;
 }
 
-/* Ends what can end on a channel, from its first transfer that has not. */
+/* Ends transfers of a channel, in order, as far as the rules allow. Returns whether one ended. */
 static bool end_transfers(struct execution *r, int64_t channel)
 {
     struct transfer *transfers = r->c->transfers;
@@ -632,8 +642,8 @@ static bool end_transfers(struct execution *r, int64_t channel)
     return progress;
 }
 
-/* A transfer has not ended: the stage whose host must come further first, and to which instruction.
- * False: the transfers wait for one another. */
+/* Finds the host that a transfer waits for, and the instruction that this host must reach. Returns
+ * false if transfers only wait for one another. */
 static bool find_cause(const struct check *c, int64_t number, int32_t *ret_stage, int32_t *ret_at)
 {
     for (int64_t i = 0; i <= c->transfer_count; i++) {
@@ -656,7 +666,8 @@ static enum hd_status deadlock_error(const struct execution *r, int32_t stage)
     int32_t first, other = 0, there = 0;
     size_t n = 0;
 
-    for (int32_t i = 0; i < c->schedule->pipeline.stages; i++) { /* into the circle */
+    /* follow the waits until they repeat */
+    for (int32_t i = 0; i < c->schedule->pipeline.stages; i++) {
         if (!find_cause(c, waits_for(r, stage), &other, &there))
             return hd_err(HD_INVALID, "%s waits for transfers that wait for one another",
                           place(c, stage, r->hosts[stage].next, a));
@@ -669,7 +680,7 @@ static enum hd_status deadlock_error(const struct execution *r, int32_t stage)
                               place(c, stage, r->hosts[stage].next, a), place(c, other, there, b));
         stage = other;
     } while (stage != first && n < sizeof story);
-    return hd_err(HD_INVALID, "the lists wait in a circle: %s", story);
+    return hd_err(HD_INVALID, "the step plans deadlock: %s", story);
 }
 
 static enum hd_status prepare_run(struct execution *r)
@@ -746,7 +757,7 @@ enum hd_status hd_schedule_check(const struct hd_schedule *schedule, struct hd_a
 {
     const int32_t stages = schedule->pipeline.stages;
     struct hd_step_plan *plans = hd_arena_array(arena, (size_t)stages, sizeof *plans);
-    enum hd_status st = plans ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for lists");
+    enum hd_status st = plans ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for step plans");
 
     for (int32_t s = 0; !st && s < stages; s++)
         st = hd_step_plan_build(schedule, s, arena, &plans[s]);

@@ -1,4 +1,4 @@
-/* pipeline_internal: what the files of this room share. */
+/* pipeline_internal: shared by the files of lib/pipeline. */
 #ifndef HD_PIPELINE_PIPELINE_INTERNAL_H
 #define HD_PIPELINE_PIPELINE_INTERNAL_H
 
@@ -10,20 +10,20 @@ static inline int program_row(enum hd_call call)
     return call == HD_CALL_W ? 2 : call == HD_CALL_B ? 1 : 0;
 }
 
-/* The index of a program in the arrays of one row. */
+/* Returns the index of a program in the arrays of one row. */
 static inline int64_t program_id(const struct hd_schedule *schedule, int32_t chunk,
                                  int32_t micro_batch)
 {
     return (int64_t)chunk * schedule->micro_batches + micro_batch;
 }
 
-/* The gradient of what a chunk takes in goes to the chunk before. */
+/* Returns whether a chunk sends the gradient of its input to the chunk before. */
 static inline bool schedule_sends_back(const struct hd_schedule *schedule, int32_t chunk)
 {
     return chunk > schedule->frozen;
 }
 
-/* How many programs of a chunk run on each micro-batch. */
+/* Returns the number of programs that a chunk runs on each micro-batch. */
 static inline int32_t schedule_programs(const struct hd_schedule *schedule, bool forward,
                                         int32_t chunk)
 {
@@ -35,21 +35,22 @@ static inline bool schedule_is_forward(const struct hd_schedule *schedule)
     return schedule->stages[0].count > 0 && schedule->stages[0].entries[0].call == HD_CALL_E;
 }
 
-/* What a walk finds about each program, by [program_row][program_id]. */
+/* The results of a walk for each program, by [program_row][program_id]. */
 struct schedule_walk {
-    int32_t *index[PROGRAM_ROWS]; /* position in the order of its stage */
+    int32_t *index[PROGRAM_ROWS]; /* position in the schedule of its stage */
     double *start[PROGRAM_ROWS], *end[PROGRAM_ROWS];
 };
 
-/* Proves that the order has each program exactly once, on its stage, micro-batches ascending, and
- * that nothing waits in a circle; and gives the times. costs NULL: 1 each, B 2 if not split, and
- * transfers take no time. lines: of each stage in a file, for messages; NULL: messages name stage
- * and position. The result lives in `arena`. */
+/* Checks that a schedule has each program exactly once, on its stage, with ascending micro-batches,
+ * and that it does not deadlock; computes the times. costs NULL: 1 per program, 2 for B if not
+ * split, and transfers take no time. lines: line of each stage in a file, for messages; NULL:
+ * messages name stage and position. The result lives in `arena`. */
 enum hd_status schedule_walk_run(const struct hd_schedule *schedule,
                                  const struct hd_schedule_costs *costs, const int32_t *lines,
                                  struct hd_arena *arena, struct schedule_walk *ret_walk);
 
-/* HD_INVALID, HD_LIMIT: not a pipeline, no micro-batches, or too many programs on a stage. */
+/* Checks a pipeline. HD_INVALID: not a pipeline, or no micro-batches. HD_LIMIT: too many programs
+ * on a stage. */
 enum hd_status pipeline_check(const struct hd_pipeline *pipeline, int32_t micro_batches);
 
 #endif

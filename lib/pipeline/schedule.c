@@ -1,9 +1,9 @@
-/* The orders of the schedules.
+/* schedule: generates the schedules, each a fixed pattern.
  *
- * Each order is a fixed pattern. Patterns that need a certain number of micro-batches (interleaved:
- * a multiple of P; zb-h1: P; zb-v: 2P - 1) are made for the next such number, and the programs of
- * the micro-batches that do not exist are left out. What is left of an order that does not wait for
- * itself does not either, and keeps no more micro-batches in flight. */
+ * Patterns that need a certain number of micro-batches (interleaved: a multiple of P; zb-h1: P;
+ * zb-v: 2P - 1) are generated for the next such number, and the programs of micro-batches that do
+ * not exist are left out. Leaving programs out causes no deadlock and does not increase the number
+ * of micro-batches in flight. */
 #include <assert.h>
 #include <string.h>
 
@@ -75,11 +75,11 @@ enum hd_status pipeline_check(const struct hd_pipeline *p, int32_t micro_batches
 
 /* ---- patterns ---- */
 
-/* The order of one stage while it is made. */
+/* The schedule of one stage while it is generated. */
 struct pattern {
     struct hd_stage_schedule *stage;
     const struct hd_pipeline *pipeline;
-    int32_t s; /* the stage */
+    int32_t s; /* index of the stage */
     int32_t P, V, M;
     bool split;
 };
@@ -91,7 +91,7 @@ static void put(struct pattern *p, enum hd_call call, int32_t chunk, int64_t mic
             (struct hd_schedule_entry){call, chunk, (int32_t)micro_batch};
 }
 
-/* B, and directly behind it W if they are apart. */
+/* Appends B, followed by W if B and W are split. */
 static void put_backward(struct pattern *p, int32_t chunk, int64_t micro_batch)
 {
     put(p, HD_CALL_B, chunk, micro_batch);
@@ -99,12 +99,14 @@ static void put_backward(struct pattern *p, int32_t chunk, int64_t micro_batch)
         put(p, HD_CALL_W, chunk, micro_batch);
 }
 
-/* One direction through a V, in which each stage takes its two chunks in turns. `near` is the chunk
- * that a micro-batch comes to first: position s of the 2P positions on its way, `far` is position
- * 2P - 1 - s. Micro-batch m is at position i at time 2m + i, so the two never meet. */
+/* Appends the programs of one direction through a V, in which each stage alternates between its two
+ * chunks. `near` is the chunk that a micro-batch reaches first, at position s of the 2P positions
+ * on its way; `far` is at position 2P - 1 - s. Micro-batch m is at position i at time 2m + i, so a
+ * stage never needs both chunks at the same time. */
 static void put_folded(struct pattern *p, enum hd_call call, int32_t near, int32_t far)
 {
-    const int32_t warmup = p->P - p->s; /* times 2m + s < 2P - 1 - s */
+    const int32_t warmup = p->P - p->s; /* micro-batches that `near` runs before `far` starts: times
+                                           2m + s < 2P - 1 - s */
 
     for (int64_t i = 0; i < (int64_t)p->M + warmup; i++) {
         if (i >= warmup)
@@ -113,7 +115,7 @@ static void put_folded(struct pattern *p, enum hd_call call, int32_t near, int32
     }
 }
 
-/* All B, or all W, of gpipe. */
+/* Appends all B, or all W, of gpipe. */
 static void put_all_backward(struct pattern *p, enum hd_call call)
 {
     if (p->pipeline->folded) {
@@ -149,7 +151,7 @@ static void one_f_one_b(struct pattern *p)
     }
 }
 
-/* Program number i of a stage: groups of P micro-batches, which run chunk by chunk. */
+/* Appends program number i of a stage: groups of P micro-batches, which run chunk by chunk. */
 static void put_grouped(struct pattern *p, enum hd_call call, int64_t i)
 {
     const int64_t group = i / ((int64_t)p->P * p->V), rest = i % ((int64_t)p->P * p->V);
@@ -162,7 +164,8 @@ static void put_grouped(struct pattern *p, enum hd_call call, int64_t i)
         put(p, call, hd_pipeline_chunk(p->pipeline, p->s, k), m);
 }
 
-/* The number of (chunk, micro-batch) of a stage, M rounded up to whole groups. */
+/* Returns the number of (chunk, micro-batch) pairs of a stage, with M rounded up to whole groups.
+ */
 static int64_t grouped_count(const struct pattern *p)
 {
     return ((int64_t)p->M + p->P - 1) / p->P * p->P * p->V;
@@ -181,8 +184,9 @@ static void interleaved(struct pattern *p)
     }
 }
 
-/* F (P - s times), then B F s times, so that s W are put off; then B W F in turns. At the end the W
- * put off run where 1f1b would wait. P micro-batches are in flight on every stage until their W. */
+/* Appends F (P - s times), then B F s times, so that s W are deferred; then alternates B W F. At
+ * the end the deferred W run where 1f1b would wait. On every stage P micro-batches are in flight
+ * until their W. */
 static void zb_h1(struct pattern *p)
 {
     const int32_t s = p->s, count = p->M > p->P ? p->M : p->P;
@@ -201,8 +205,9 @@ static void zb_h1(struct pattern *p)
         put(p, HD_CALL_W, s, w++);
 }
 
-/* The hand-made order of Qi et al.: `down` is the chunk on the way to the bottom of the V, `up` the
- * one on the way back. At most 2P (chunk, micro-batch) are in flight on a stage until their W. */
+/* Appends the hand-made schedule of Qi et al.: `down` is the chunk on the way to the bottom of the
+ * V, `up` the one on the way back. At most 2P (chunk, micro-batch) pairs are in flight on a stage
+ * until their W. */
 static void zb_v(struct pattern *p)
 {
     const int32_t s = p->s, P = p->P, down = s, up = 2 * P - 1 - s;
@@ -219,7 +224,7 @@ static void zb_v(struct pattern *p)
         put(p, HD_CALL_F, up, f_up++);
         put_backward(p, up, b_up++);
     }
-    while (f_up < count) { /* the steady state: F B W of one chunk, F B W of the other */
+    while (f_up < count) { /* steady state: F B W of one chunk, then F B W of the other */
         if (f_down < count)
             put(p, HD_CALL_F, down, f_down++);
         put_backward(p, down, b_down++);
@@ -242,8 +247,8 @@ static void zb_v(struct pattern *p)
         put(p, HD_CALL_W, down, w_down++);
 }
 
-/* In groups like interleaved: few hidden rows wait between two chunks, however many micro-batches
- * there are. */
+/* Appends E in groups like interleaved: few hidden rows wait between two chunks, for any number of
+ * micro-batches. */
 static void forward(struct pattern *p)
 {
     if (p->pipeline->folded)
@@ -330,7 +335,7 @@ enum hd_status hd_schedule_build(enum hd_schedule_kind schedule_kind,
         assert(stage->count == V * micro_batches * calls);
     }
     if (hd_arena_failed(arena))
-        return hd_err(HD_NO_MEMORY, "no memory for the order of %d pipeline stages",
+        return hd_err(HD_NO_MEMORY, "no memory for the schedule of %d pipeline stages",
                       (int)pipeline->stages);
     *ret_schedule = schedule;
     return HD_OK;

@@ -1,4 +1,4 @@
-/* Orders as text: written, read, and drawn over time. */
+/* schedule_text: writes and reads schedules as text, and draws them over time. */
 #include <stdio.h>
 #include <string.h>
 
@@ -24,11 +24,11 @@ enum { WORD_MAX = 32 };
 
 struct reader {
     const char *at;
-    int32_t line, word; /* from 1 */
-    const char *begin;  /* of the word */
+    int32_t line, word; /* position in the text, counted from 1 */
+    const char *begin;  /* start of the current word */
     size_t length;
     struct hd_schedule schedule;
-    int32_t *lines; /* [stages] 0: not read yet */
+    int32_t *lines; /* [stages] line of each stage; 0: not read yet */
 };
 
 static bool is_blank(char c)
@@ -36,7 +36,7 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\r';
 }
 
-/* The next word of the line; false at the end of the line, or at a comment. */
+/* Advances to the next word of the line. Returns false at the end of the line, or at a comment. */
 static bool next_word(struct reader *r)
 {
     while (is_blank(*r->at))
@@ -51,7 +51,7 @@ static bool next_word(struct reader *r)
     return true;
 }
 
-/* To the beginning of the next line; false: there is none. */
+/* Advances to the beginning of the next line. Returns false if there is none. */
 static bool next_line(struct reader *r)
 {
     while (*r->at != '\0' && *r->at != '\n')
@@ -64,7 +64,8 @@ static bool next_line(struct reader *r)
     return true;
 }
 
-/* The word for a message: without bytes that are not ASCII, and not too long. */
+/* Formats the current word for a message: non-ASCII bytes are replaced, and a long word is
+ * truncated. */
 static const char *quote(const struct reader *r, char ret_text[WORD_MAX])
 {
     size_t n = 0;
@@ -75,7 +76,8 @@ static const char *quote(const struct reader *r, char ret_text[WORD_MAX])
     return ret_text;
 }
 
-/* A number of decimal digits; false: there is none, or it is too large for any step. */
+/* Parses decimal digits. Returns false if there are none, or if the number is too large for any
+ * step. */
 static bool read_number(const char **at, const char *end, int32_t *ret_number)
 {
     const char *c = *at;
@@ -151,7 +153,7 @@ wrong:
                   (int)r->line, (int)r->word, quote(r, word));
 }
 
-/* The programs of a stage, at most as many as it can have: one more is one twice. */
+/* Reads the programs of a stage. Refuses more than a stage can have: one would be a duplicate. */
 static enum hd_status read_line(struct reader *r, struct hd_arena *arena)
 {
     const struct hd_pipeline *p = &r->schedule.pipeline;
@@ -179,7 +181,7 @@ static enum hd_status read_line(struct reader *r, struct hd_arena *arena)
                           (int)r->schedule.micro_batches);
         entries = hd_arena_grow(arena, stage->entries, stage->count, &room, sizeof *entries);
         if (!entries)
-            return hd_err(HD_NO_MEMORY, "no memory for an order");
+            return hd_err(HD_NO_MEMORY, "no memory for a schedule");
         stage->entries = entries;
         st = read_entry(r, &entries[stage->count]);
         if (st)
@@ -189,9 +191,9 @@ static enum hd_status read_line(struct reader *r, struct hd_arena *arena)
     return HD_OK;
 }
 
-/* A number of the text that is the largest of its kind, and where. */
+/* The largest number of one kind in the text, and its position. */
 struct largest {
-    int32_t number, line, word; /* -1: there is none */
+    int32_t number, line, word; /* number -1: none */
 };
 
 static void measure(const struct reader *r, int32_t number, struct largest *largest)
@@ -202,8 +204,8 @@ static void measure(const struct reader *r, int32_t number, struct largest *larg
 
 struct measures {
     struct largest stage, chunk, micro_batch;
-    struct largest first; /* the last chunk of stage 0 */
-    int32_t lines;        /* of a stage each */
+    struct largest first; /* largest chunk of stage 0 */
+    int32_t lines;        /* lines with a stage */
     int64_t programs;
 };
 
@@ -233,8 +235,8 @@ static enum hd_status measure_line(struct reader *r, struct measures *m)
     return st;
 }
 
-/* Numbers that are too large for the text would cost memory before hd_schedule_read finds what is
- * missing. */
+/* Refuses numbers that are too large for the text: they would make hd_schedule_read allocate memory
+ * for programs that the text lacks. */
 static enum hd_status check_measures(const struct measures *m, int32_t stages, int32_t chunks)
 {
     const struct largest *c = &m->chunk, *b = &m->micro_batch;
@@ -303,7 +305,7 @@ enum hd_status hd_schedule_read(const char *text, const struct hd_pipeline *pipe
     r.schedule.stages = hd_arena_array(arena, (size_t)pipeline->stages, sizeof *r.schedule.stages);
     r.lines = hd_arena_array(&scratch, (size_t)pipeline->stages, sizeof *r.lines);
     if (!r.schedule.stages || !r.lines) {
-        st = hd_err(HD_NO_MEMORY, "no memory for an order");
+        st = hd_err(HD_NO_MEMORY, "no memory for a schedule");
         goto end;
     }
     do
@@ -324,7 +326,7 @@ end:
 
 /* ---- drawing ---- */
 
-/* One line: a cell for each unit of time. */
+/* Draws one line: a cell for each unit of time. */
 static void draw_stage(const struct hd_schedule *schedule, const struct schedule_walk *walk,
                        int32_t stage, int32_t total, struct hd_text *text)
 {

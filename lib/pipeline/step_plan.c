@@ -1,29 +1,29 @@
-/* The order of all stages -> the instructions of one stage.
+/* step_plan: turns the schedule of all stages into the instructions of one stage.
  *
- * The list of a stage is one *turn* per program, in this order:
+ * A stage's plan has one *turn* per program, in this order:
  *
- *     RECEIVE what the program after next .. needs   (one program ahead)
+ *     RECEIVE the values that the next turn's program reads   (one program ahead)
  *     FEED, if the program is F or E
  *     RUN the program
- *     SEND what it made for another stage
+ *     SEND its results for another stage
  *
- * Where a value is received is known from the order alone: one program before its reader, and not
- * later than any value that its sender sends afterwards, so that both ends of a channel have one
- * order.
+ * The turn in which a value is received follows from the schedule alone: one program before its
+ * reader, and not later than any value that its sender sends afterwards, so that both ends of a
+ * channel have one order.
  *
- * When a slot that is sent may be used again. The transfer ends when the receiver has come to its
- * RECEIVE. If the sender took the slot before, it would wait for the receiver there, which may
- * itself wait for the sender. To exclude this the order is walked with unit costs: each turn gets
- * the time at which it begins, and a slot that is being sent is taken only by a turn that is later
- * than the receiver's turn with the RECEIVE. So there is one sequence of all instructions of all
- * stages in which nothing waits, and therefore no circle. Other times than those of the walk can
- * make an instruction wait, but never for ever. */
+ * Reuse of a slot that is being sent. The transfer ends when the receiver has launched its RECEIVE.
+ * If the sender took the slot earlier, it would wait for the receiver, which may itself wait for
+ * the sender. To exclude this, the schedule is walked with unit costs: each turn gets a start time,
+ * and a slot that is being sent is taken only by a turn that is later than the receiver's turn with
+ * the RECEIVE. So there is one sequence of all instructions of all stages in which nothing waits,
+ * and therefore no deadlock. Real times differ from those of the walk and can make an instruction
+ * wait, but never for ever. */
 #include <assert.h>
 
 #include "pipeline/pipeline_internal.h"
 
-/* A point in the walk: the stage's host has ended program - 1 and begins the turn of `program`
- * (`running` false), or it begins the program itself. */
+/* A point in the walk: the start of a turn, when the stage's host has ended the program before it
+ * (`running` false), or the start of the turn's program (`running` true). */
 struct moment {
     double time;
     bool running;
@@ -41,9 +41,10 @@ static bool is_before(struct moment a, struct moment b)
 
 struct slot {
     bool taken;
-    bool sent;             /* and then: */
-    int32_t usable_from;   /* the first turn that may take it: one program has run in between */
-    struct moment receive; /* it may be taken after this moment only */
+    bool sent;             /* free, but being sent: the next two members limit its reuse */
+    int32_t usable_from;   /* first turn that may take it: one program must run in between */
+    struct moment receive; /* start of the receiver's turn with the RECEIVE; only later moments may
+                              take the slot */
 };
 
 struct pool {
@@ -57,15 +58,16 @@ struct build {
     struct hd_arena *arena, *scratch;
     struct schedule_walk walk;
     struct hd_step_plan plan;
-    int room; /* of plan.list */
+    int room; /* capacity of plan.list */
     struct pool saved, deferred, stage_io;
-    /* By program id of the chunk that has them as OUT and OUT_GRAD: the turn of the receiving stage
-     * that receives the hidden rows, the gradient; and the slot on this stage. */
-    int32_t *receive_turn[2]; /* [0] hidden rows, [1] gradient */
+    /* Per value, indexed by the program id of the chunk that has it as OUT or OUT_GRAD: the turn in
+     * which the receiving stage receives it, and its slot on this stage. */
+    int32_t *receive_turn[2]; /* [0] hidden rows, [1] gradients */
     int32_t *value_slot[2];
-    int32_t *saved_slot, *deferred_slot;   /* by program id */
-    int32_t *first_receive, *next_receive; /* the values that a turn receives, as a linked list */
-    int64_t *receives;                     /* program id * 2 + which */
+    int32_t *saved_slot, *deferred_slot;   /* slots by program id */
+    int32_t *first_receive, *next_receive; /* linked list of the values that a turn receives; -1:
+                                              end */
+    int64_t *receives; /* the received values: program id * 2 + (0 hidden rows, 1 gradient) */
     int32_t receive_count;
 };
 
@@ -103,7 +105,8 @@ static struct moment program_begins(const struct build *b, int32_t turn)
 
 /* ---- slots ---- */
 
-/* The lowest slot that may be taken in a turn, at a moment of it; -1: no memory. */
+/* Takes the lowest slot that is free in a turn, at moment `now`; grows the pool if none is. Returns
+ * -1 without memory. */
 static int32_t take(struct build *b, struct pool *pool, int32_t turn, struct moment now)
 {
     struct slot *slots;
@@ -134,9 +137,9 @@ static void give_back(struct pool *pool, int32_t slot)
 
 /* ---- which values a chunk's programs use ---- */
 
-/* The hidden rows (which 0) or gradient (1) at the upper or lower end of a chunk are named by the
- * program id of the chunk below the boundary, which has them as OUT and OUT_GRAD. -1: there are
- * none at the first and last chunk. */
+/* Return the name of the value at a chunk's lower end (value_in) or upper end (value_out): the
+ * program id of the chunk below that boundary, which has the value as OUT or OUT_GRAD. -1: the
+ * first chunk has no lower end, the last no upper end. */
 static int64_t value_in(const struct build *b, const struct hd_schedule_entry *e)
 {
     return e->chunk > 0 ? program_id(b->schedule, e->chunk - 1, e->micro_batch) : -1;
@@ -156,8 +159,9 @@ static int32_t slot_of(const struct build *b, int which, int64_t value)
 
 /* ---- where values are received ---- */
 
-/* For all values that go from a stage to another: the receiving stage's turn. A stage's sends on a
- * channel are gone through backwards, so that no value is received later than its successor. */
+/* Finds, for all values that are sent to another stage, the turn in which that stage receives them.
+ * Each stage's sends are visited backwards, so that no value is received later than the next one on
+ * its channel. */
 static enum hd_status find_receive_turns(struct build *b)
 {
     const struct hd_pipeline *p = &b->schedule->pipeline;
@@ -224,7 +228,7 @@ static void add_receives(struct build *b, int32_t turn)
     for (int32_t r = b->first_receive[turn]; r >= 0; r = b->next_receive[r]) {
         const int which = (int)(b->receives[r] % 2);
         const int64_t value = b->receives[r] / 2;
-        const int32_t below = (int32_t)(value / M); /* the chunk below the boundary */
+        const int32_t below = (int32_t)(value / M); /* chunk below the boundary */
         const int32_t slot = take(b, &b->stage_io, turn, turn_begins(b, b->stage, turn));
         struct hd_instruction *in = add(b, HD_DO_RECEIVE);
 
@@ -239,7 +243,7 @@ static void add_receives(struct build *b, int32_t turn)
     }
 }
 
-/* A value that the program of `turn` made: the reader is on this stage, or it is sent. */
+/* Adds a SEND of a value that the program of `turn` wrote, unless its reader is on this stage. */
 static void add_send(struct build *b, int32_t turn, int which, int64_t value)
 {
     const struct hd_schedule_entry *e = entry_at(b, b->stage, turn);
@@ -340,7 +344,7 @@ static enum hd_status allocate(struct build *b)
 
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
         *arrays[i] = hd_arena_array(b->scratch, values, sizeof **arrays[i]);
-    /* a program needs at most one value of another stage: IN for F, OUT_GRAD for B */
+    /* A program needs at most one value of another stage: IN for F, OUT_GRAD for B. */
     b->first_receive = hd_arena_array(b->scratch, turns, sizeof *b->first_receive);
     b->next_receive = hd_arena_array(b->scratch, turns, sizeof *b->next_receive);
     b->receives = hd_arena_array(b->scratch, turns, sizeof *b->receives);

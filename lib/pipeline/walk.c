@@ -1,4 +1,4 @@
-/* Proves an order and walks it over time. */
+/* walk: checks a schedule and computes when each program runs. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,19 +9,19 @@ struct walk {
     const struct hd_schedule_costs *costs;
     const int32_t *lines;
     struct schedule_walk w;
-    int32_t *position; /* [stages] the next program */
-    double *free_at;   /* [stages] the end of the last one */
+    int32_t *position; /* [stages] index of the next program */
+    double *free_at;   /* [stages] end of the last program */
 };
 
 enum { PLACE_MAX = 96 };
 
-/* "F0.1 (line 3, word 4)", or "F0.1 (stage 2, position 2)". */
+/* Writes "F0.1 (line 3, word 4)", or "F0.1 (stage 2, position 2)". */
 static const char *place(const struct walk *w, int32_t stage, int32_t i, char ret_text[PLACE_MAX])
 {
     const struct hd_schedule_entry *e = &w->schedule->stages[stage].entries[i];
     char where[48];
 
-    if (w->lines) /* the first word is the stage */
+    if (w->lines) /* + 2: words count from 1, and the first one is the stage */
         (void)snprintf(where, sizeof where, "line %d, word %d", (int)w->lines[stage], (int)i + 2);
     else
         (void)snprintf(where, sizeof where, "stage %d, position %d", (int)stage, (int)i);
@@ -44,7 +44,7 @@ static enum hd_status check_entry(struct walk *w, int32_t stage, int32_t i)
     if (forward
             ? e->call != HD_CALL_E
             : e->call != HD_CALL_F && e->call != HD_CALL_B && !(o->split && e->call == HD_CALL_W))
-        return hd_err(HD_INVALID, "%s: an order has %s only", place(w, stage, i, text),
+        return hd_err(HD_INVALID, "%s: a schedule has %s only", place(w, stage, i, text),
                       forward    ? "E"
                       : o->split ? "F, B and W"
                                  : "F and B");
@@ -55,7 +55,8 @@ static enum hd_status check_entry(struct walk *w, int32_t stage, int32_t i)
         return hd_err(HD_INVALID, "%s: chunk %d is on stage %d", place(w, stage, i, text),
                       (int)e->chunk, (int)hd_pipeline_stage(&o->pipeline, e->chunk));
     if (e->call != HD_CALL_F && e->chunk < o->frozen)
-        return hd_err(HD_INVALID, "%s: nothing trains in chunk %d or below, so it runs F alone",
+        return hd_err(HD_INVALID,
+                      "%s: no weight is trained in chunk %d or below, so it runs F alone",
                       place(w, stage, i, text), (int)e->chunk);
     if (e->micro_batch < 0 || e->micro_batch >= o->micro_batches)
         return hd_err(HD_INVALID, "%s: there is no micro-batch %d; the last one is %d",
@@ -123,11 +124,11 @@ static double cost_of(const struct walk *w, const struct hd_schedule_entry *e)
     }
 }
 
-/* A stage that runs F alone is so many micro-batches ahead of the next stage at most. */
+/* Number of micro-batches that a stage with F alone may be ahead of the next stage. */
 enum { AHEAD_MAX = 2 };
 
-/* The programs that must end before `e`: whose results it reads, and of a stage that runs F alone
- * one of the next stage; returns how many, 0 to 2. */
+/* Lists the programs that must end before `e`: those whose results it reads, and, on a stage that
+ * runs F alone, an earlier one of the next stage. Returns their number, 0 to 2. */
 static int inputs_of(const struct hd_schedule *o, const struct hd_schedule_entry *e,
                      struct hd_schedule_entry ret_inputs[2])
 {
@@ -161,7 +162,7 @@ static bool has_ended(const struct walk *w, const struct hd_schedule_entry *e)
            w->position[stage];
 }
 
-/* Runs the next program of a stage, if its inputs are there. */
+/* Runs the next program of a stage. Returns false if one of its inputs has not ended. */
 static bool advance(struct walk *w, int32_t stage)
 {
     const struct hd_schedule *o = w->schedule;
@@ -189,7 +190,7 @@ static bool advance(struct walk *w, int32_t stage)
     return true;
 }
 
-/* What the next program of a stage waits for: a program that has not run. */
+/* Returns the program that has not run and that the next program of a stage waits for. */
 static struct hd_schedule_entry waits_for(const struct walk *w, int32_t stage)
 {
     const struct hd_schedule_entry *e = &w->schedule->stages[stage].entries[w->position[stage]];
@@ -199,7 +200,8 @@ static struct hd_schedule_entry waits_for(const struct walk *w, int32_t stage)
     return count == 2 && has_ended(w, &inputs[0]) ? inputs[1] : inputs[0];
 }
 
-/* Every stage in the circle waits for a program that comes later in the order of the next one. */
+/* Reports a deadlock: each stage waits for a program that comes later in the schedule of the next
+ * stage. */
 static enum hd_status deadlock_error(const struct walk *w, int32_t stage)
 {
     const struct hd_pipeline *p = &w->schedule->pipeline;
@@ -207,7 +209,7 @@ static enum hd_status deadlock_error(const struct walk *w, int32_t stage)
     size_t n = 0;
     int32_t first;
 
-    for (int32_t i = 0; i < p->stages; i++) /* into the circle */
+    for (int32_t i = 0; i < p->stages; i++) /* follow the waits until they repeat */
         stage = hd_pipeline_stage(p, waits_for(w, stage).chunk);
     first = stage;
     do {
@@ -223,7 +225,7 @@ static enum hd_status deadlock_error(const struct walk *w, int32_t stage)
                                   place(w, other, w->position[other], c));
         stage = other;
     } while (stage != first && n < sizeof story);
-    return hd_err(HD_INVALID, "the order waits in a circle: %s", story);
+    return hd_err(HD_INVALID, "the schedule deadlocks: %s", story);
 }
 
 static enum hd_status run(struct walk *w)
@@ -263,10 +265,11 @@ enum hd_status schedule_walk_run(const struct hd_schedule *schedule,
         w.w.start[row] = hd_arena_array(arena, count, sizeof *w.w.start[row]);
         w.w.end[row] = hd_arena_array(arena, count, sizeof *w.w.end[row]);
         if (w.w.index[row])
-            memset(w.w.index[row], -1, count * sizeof *w.w.index[row]); /* -1: not in the order */
+            /* -1: not in the schedule */
+            memset(w.w.index[row], -1, count * sizeof *w.w.index[row]);
     }
     if (hd_arena_failed(arena))
-        return hd_err(HD_NO_MEMORY, "no memory to walk the order of %d pipeline stages",
+        return hd_err(HD_NO_MEMORY, "no memory to walk the schedule of %d pipeline stages",
                       (int)stages);
     st = check_entries(&w);
     if (!st)
@@ -293,7 +296,7 @@ enum hd_status hd_schedule_walk(const struct hd_schedule *schedule,
         goto end;
     times.busy = hd_arena_array(arena, (size_t)schedule->pipeline.stages, sizeof *times.busy);
     if (!times.busy) {
-        st = hd_err(HD_NO_MEMORY, "no memory for the times of an order");
+        st = hd_err(HD_NO_MEMORY, "no memory for the times of a schedule");
         goto end;
     }
     for (int32_t s = 0; s < schedule->pipeline.stages; s++) {

@@ -66,5 +66,5 @@ check_status a_job_needs_its_file 2 heddle validate own.yaml
 check_equal and_says_where "parallel.schedule.file" "$(grep -o 'parallel.schedule.file' check.err | head -n 1)"
 sed -i 's/F0.1 B0.0/B0.0 F0.1/; s/B1.0 F1.1/F1.1 B1.0/' order
 check_status a_circle_is_refused 2 "$HEDDLE_BIN/heddle-worker" schedule --file order
-check_equal with_who_waits_for_whom 1 "$(grep -c "order: the order waits in a circle: .* waits for" check.err)"
+check_equal with_who_waits_for_whom 1 "$(grep -c "order: the schedule deadlocks: .* waits for" check.err)"
 finish

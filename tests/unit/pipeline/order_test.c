@@ -380,15 +380,13 @@ static void a_wrong_text_is_refused_by_line_and_word(void **state)
 static void a_circle_in_a_text_is_told_by_line(void **state)
 {
     (void)state;
-    check_text(
-        "# a circle\n0: F0.0 B0.0 F0.1 B0.1\n1: F1.0 F1.1 B1.0 B1.1\n",
-        "the order waits in a circle: B0.0 (line 2, word 3) waits for B1.0 (line 3, word 4), "
-        "which comes after F1.1 (line 3, word 3); F1.1 (line 3, word 3) waits for F0.1 "
-        "(line 2, word 4), which comes after B0.0 (line 2, word 3)");
-    check_text(
-        "0: F0.0 F0.1 B0.0 B0.1\n1: B1.0 F1.0 F1.1 B1.1\n",
-        "the order waits in a circle: B1.0 (line 2, word 2) waits for F1.0 (line 2, word 3), "
-        "which comes after B1.0 (line 2, word 2)");
+    check_text("# a circle\n0: F0.0 B0.0 F0.1 B0.1\n1: F1.0 F1.1 B1.0 B1.1\n",
+               "the schedule deadlocks: B0.0 (line 2, word 3) waits for B1.0 (line 3, word 4), "
+               "which comes after F1.1 (line 3, word 3); F1.1 (line 3, word 3) waits for F0.1 "
+               "(line 2, word 4), which comes after B0.0 (line 2, word 3)");
+    check_text("0: F0.0 F0.1 B0.0 B0.1\n1: B1.0 F1.0 F1.1 B1.1\n",
+               "the schedule deadlocks: B1.0 (line 2, word 2) waits for F1.0 (line 2, word 3), "
+               "which comes after B1.0 (line 2, word 2)");
 }
 
 /* Each byte changed, dropped or doubled: the same order, or a message with a line. */

@@ -372,7 +372,7 @@ static void programs_in_a_wrong_place_are_refused(void **state)
     make_1f1b(&l, 3, 4);
     i = l.plans[1].count - 2;
     exchange(&l, 1, i, i + 1);
-    refused(&l, 1, i, "JOIN");
+    refused(&l, 1, i, "SYNCHRONIZE");
 }
 
 /* Each W of zb-h1 in turn. */
@@ -458,9 +458,9 @@ static void a_receive_without_a_send_is_refused(void **state)
     (void)state;
     make_1f1b(&l, 2, 2);
     i = find(&l, 1, HD_DO_RUN, HD_CALL_B, 1, 1);
-    at(&l, 1, l.plans[1].count - 2)->kind = HD_DO_RECEIVE; /* JOIN */
+    at(&l, 1, l.plans[1].count - 2)->kind = HD_DO_RECEIVE; /* SYNCHRONIZE */
     *at(&l, 1, l.plans[1].count - 2) = *at(&l, 1, find(&l, 1, HD_DO_RECEIVE, HD_CALL_F, 1, 1));
-    refused(&l, 1, -1, "JOIN");
+    refused(&l, 1, -1, "SYNCHRONIZE");
     make_1f1b(&l, 2, 2); /* the SEND of stage 0 lacks, and its slot is not noticed */
     i = find(&l, 0, HD_DO_SEND, HD_CALL_F, 0, 1);
     *at(&l, 0, i) = *at(&l, 0, find(&l, 0, HD_DO_SEND, HD_CALL_F, 0, 0));
@@ -483,7 +483,7 @@ static void wrong_slots_are_refused(void **state)
     make_1f1b(&l, 2, 3);
     i = find(&l, 0, HD_DO_FEED, HD_CALL_F, 0, 1);
     at(&l, 0, i)->slot[HD_SLOT_SAVED] = 0;
-    refused(&l, 0, i, "overwrites kept slot 0");
+    refused(&l, 0, i, "overwrites saved slot 0");
     make_1f1b(&l, 2, 3);
     i = find(&l, 0, HD_DO_RUN, HD_CALL_F, 0, 1);
     at(&l, 0, i)->slot[HD_SLOT_OUT] = l.plans[0].stage_io_slots;
@@ -526,17 +526,17 @@ static void a_circle_in_the_schedule_is_refused(void **state)
         e[2] = entry;
         if (s == 0) {
             assert_int_equal(hd_step_plan_check(&l.schedule, l.plans), HD_INVALID);
-            assert_non_null(strstr(hd_err_message(), "the order has another program"));
+            assert_non_null(strstr(hd_err_message(), "the schedule has another program"));
         }
     }
     assert_int_equal(hd_schedule_walk(&l.schedule, NULL, &l.arena, &times), HD_INVALID);
     assert_string_equal(
         hd_err_message(),
-        "the order waits in a circle: B0.0 (stage 0, position 1) waits for B1.0 (stage 1, position "
+        "the schedule deadlocks: B0.0 (stage 0, position 1) waits for B1.0 (stage 1, position "
         "2), which comes after F1.1 (stage 1, position 1); F1.1 (stage 1, position 1) waits for "
         "F0.1 (stage 0, position 2), which comes after B0.0 (stage 0, position 1)");
     assert_int_equal(hd_step_plan_build(&l.schedule, 0, &l.arena, &plan), HD_INVALID);
-    refused(&l, 0, -1, "in a circle");
+    refused(&l, 0, -1, "the schedule deadlocks");
 }
 
 /* Stage 0 runs all F before B. Its slot of F0.1 is used by F0.2, while it is being sent. Stage 1

@@ -27,7 +27,7 @@ static void what_is_wrong_in_the_file_has_its_line_there(void **state)
         {"# W is lost\n" STAGE_0 "1: F1.0 B1.0 F1.1 B1.1 F1.2 B1.2 F1.3 B1.3\n",
          "line 3: W1.0 is missing"},
         {"0: F0.0 B0.0 F0.1 B0.1\n1: F1.0 F1.1 B1.0 B1.1\n",
-         "the order waits in a circle: B0.0 (line 1, word 3) waits for B1.0 (line 2, word 4), "
+         "the schedule deadlocks: B0.0 (line 1, word 3) waits for B1.0 (line 2, word 4), "
          "which comes after F1.1 (line 2, word 3); F1.1 (line 2, word 3) waits for F0.1 "
          "(line 1, word 4), which comes after B0.0 (line 1, word 3)"},
         {STAGE_0 "3: F1.0\n", "line 2, word 1: stage 3 is the last, so 4 lines are needed, and "
@@ -196,7 +196,7 @@ static void a_message_with_another_order_is_refused(void **state)
         {STAGE_0,
          "parallel.schedule: the order has one stage; a pipeline has 2 or more: write auto"},
         {"0: F0.0 B0.0\n1: B1.0 F1.0\n",
-         "parallel.schedule: the order: the order waits in a circle: B1.0 (line 2, word 2) waits "
+         "parallel.schedule: the order: the schedule deadlocks: B1.0 (line 2, word 2) waits "
          "for F1.0 (line 2, word 3), which comes after B1.0 (line 2, word 2)"},
         {"0: F0.0 B0.0\n1: F1.0 B1.0\n",
          "parallel.schedule.order_micro_batches: 4; the order has 1"},
