@@ -1,9 +1,8 @@
 /* blocks: hashes of the blocks of a file, which locate damage.
  *
- * A file is a sequence of regions: its head, then each tensor. A region is split into blocks from
- * its own start; no block spans two regions. So a block with a wrong hash belongs to exactly one
- * tensor.
- */
+ * A file is a sequence of regions: its head, then each tensor. Each region is split into blocks
+ * from its own start; no block spans two regions. So a block with a wrong hash belongs to exactly
+ * one tensor. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -65,7 +64,7 @@ void hd_ckpt_blocks_add(struct hd_ckpt_blocks *b, const void *data, size_t size_
         bytes += n;
         size_bytes -= n;
         b->in_region += (int64_t)n;
-        if ((int64_t)n == left) { /* the end of the block or of the region */
+        if ((int64_t)n == left) { /* end of the block or of the region */
             b->hashes[b->count++] = hd_hash_value(&b->hash);
             hd_hash_begin(&b->hash);
         }
@@ -123,10 +122,11 @@ enum hd_status hd_ckpt_parse_hashes(struct hd_arena *arena, const char *text,
 
 /* ---- while verifying ---- */
 
-struct damage {                          /* the first run of damaged blocks of one region */
-    const struct hd_ckpt_region *region; /* NULL: none */
-    int64_t region_at, first, end; /* offset in the file; bytes first to end - 1 of the region */
-    size_t others;                 /* number of other damaged blocks */
+struct damage {                          /* the first run of damaged blocks, within one region */
+    const struct hd_ckpt_region *region; /* NULL: no damage */
+    int64_t region_at, first, end; /* offset of the region in the file; damaged bytes first to end -
+                                      1 of the region */
+    size_t others;                 /* number of damaged blocks outside of the run */
 };
 
 static void note_damage(struct damage *d, const struct hd_ckpt_region *region, int64_t region_at,
@@ -195,7 +195,7 @@ enum hd_status hd_ckpt_check_blocks(const char *dir, const char *file, int fd,
 
 /* ---- rank-00000.hashes ---- */
 
-/* DIR/rank-00000.hashes of rank-00000.safetensors */
+/* Writes the path DIR/rank-00000.hashes for the shard rank-00000.safetensors. */
 static enum hd_status name_hashes(const char *dir, const char *shard_file, struct hd_text *ret_path)
 {
     const char *dot = strchr(shard_file, '.');

@@ -1,23 +1,23 @@
-/* checkpoint: saves and loads a training state; any layout can load what any other has saved.
+/* checkpoint: saves and loads a training state; any layout can load the state that any other layout
+ * has saved.
  *
  *     JOB/attempt-1/checkpoints/step-00000100/rank-00000.safetensors    one shard per rank
  *                                             rank-00001.safetensors
  *                                             manifest.json             written last
  *
- * A tensor has a global name and a global shape. An entry is a piece of it: an n-d box of the
+ * A tensor has a global name and a global shape. An entry is a piece of a tensor: an n-d box of the
  * global shape, and a range of that box's elements in row-major order. So a column shard of a
  * tensor-parallel weight, split again by ZeRO into flat ranges, is one entry, without padding. A
- * reader may request any such piece; it is assembled from all entries that overlap it.
+ * reader may request any piece; the piece is assembled from all entries that overlap it.
  *
  * Saving has two phases. Each rank writes its shard and gets {file, size, hash}. The ranks exchange
  * these, and one rank commits: it writes the manifest. A directory without a manifest is not a
- * checkpoint. Shards are safetensors files. An entry that is a whole tensor has the plain name;
+ * checkpoint. Shards are safetensors files. An entry that is a whole tensor has the tensor's name;
  * another is named NAME@START:END/LENGTH,... (one per dimension; LENGTH of the whole tensor), then
  * +FIRST:END if it is a range of that box.
  *
  * Used by: train, worker, generation.   Uses: base.
- * Threads: one thread at a time uses a writer or a checkpoint.
- */
+ * Threads: one thread at a time uses a writer or a checkpoint. */
 #ifndef HD_CHECKPOINT_CHECKPOINT_H
 #define HD_CHECKPOINT_CHECKPOINT_H
 
@@ -30,10 +30,10 @@
 #include "base/status.h"
 
 enum {
-    HD_CKPT_FORMAT_VERSION = 2, /* the version that is written; 1 can be read, too */
+    HD_CKPT_FORMAT_VERSION = 2, /* version that is written; version 1 can be read, too */
     HD_CKPT_DIMS_MAX = 4,
     HD_CKPT_NAME_MAX = 200, /* bytes of a tensor's name: printable ASCII without space " \ @ */
-    HD_CKPT_FILE_MAX = 32,  /* "rank-00000.safetensors" */
+    HD_CKPT_FILE_MAX = 32,  /* bytes of a file name, such as "rank-00000.safetensors" */
     HD_CKPT_ENTRIES_MAX = 1 << 20,
     HD_CKPT_SHARDS_MAX = 1 << 16,
 };
@@ -41,23 +41,24 @@ enum {
 /* ---- entries ---- */
 
 struct hd_ckpt_entry {
-    const char *name; /* global, such as blocks.3.attention.q.weight */
+    const char *name; /* global name, such as blocks.3.attention.q.weight */
     enum hd_dtype dtype;
-    int dim_count;                    /* 0 (one element) to HD_CKPT_DIMS_MAX */
-    int64_t shape[HD_CKPT_DIMS_MAX];  /* of the whole tensor */
+    int dim_count;                    /* 0 (a scalar: one element) to HD_CKPT_DIMS_MAX */
+    int64_t shape[HD_CKPT_DIMS_MAX];  /* shape of the whole tensor */
     int64_t start[HD_CKPT_DIMS_MAX];  /* the box: start .. start + extent in each dimension */
-    int64_t extent[HD_CKPT_DIMS_MAX]; /* at least 1 each */
-    int64_t flat_first, flat_count;   /* elements of the box, row-major; flat_count at least 1 */
+    int64_t extent[HD_CKPT_DIMS_MAX]; /* lengths of the box, at least 1 each */
+    int64_t flat_first, flat_count;   /* range of the box's elements, row-major; flat_count at least
+                                         1 */
 };
 
-/* The entry of a whole tensor. Narrow it with hd_ckpt_entry_cut, one dimension per call, then by
- * setting flat_first and flat_count (each cut resets them to the whole box). */
+/* Returns the entry of a whole tensor. Narrow it with hd_ckpt_entry_cut, one dimension per call,
+ * then by setting flat_first and flat_count (each cut resets them to the whole box). */
 struct hd_ckpt_entry hd_ckpt_entry_whole(const char *name, enum hd_dtype dtype, int dim_count,
                                          const int64_t *shape);
 void hd_ckpt_entry_cut(struct hd_ckpt_entry *entry, int dim, int64_t start, int64_t extent);
 int64_t hd_ckpt_entry_bytes(const struct hd_ckpt_entry *entry);
 
-/* A stable sort by element size, widest first: a shard needs this order for alignment. */
+/* Sorts entries by element size, widest first; stable. A shard needs this order for alignment. */
 void hd_ckpt_sort_entries(struct hd_ckpt_entry *entries, size_t count);
 
 /* ---- saving, phase one: each rank writes its shard ---- */
@@ -72,30 +73,30 @@ struct hd_ckpt_writer;
 
 /* Begins the shard of `rank` in the directory `dir`, which is created with its parents if absent.
  * All entries are declared here, because a safetensors file begins with its table;
- * hd_ckpt_writer_add then adds their data in the same order. count >= 1: a rank without entries
- * writes no shard. HD_EXISTS: `dir` is already a complete checkpoint. */
+ * hd_ckpt_writer_add then adds their data in the same order as `entries`. count >= 1: a rank
+ * without entries writes no shard. HD_EXISTS: `dir` is already a complete checkpoint. */
 enum hd_status hd_ckpt_writer_open(const char *dir, int rank, const struct hd_ckpt_entry *entries,
                                    size_t count, struct hd_ckpt_writer **ret_writer);
 
-/* Adds the next bytes, in pieces of any size, within or across entries. Written to the file at
+/* Adds the next bytes, in pieces of any size, within or across entries. Writes them to the file at
  * once, without a buffer. */
 enum hd_status hd_ckpt_writer_add(struct hd_ckpt_writer *writer, const void *data,
                                   size_t size_bytes);
 
-/* Makes the shard durable under its name; *ret_shard is for the manifest. Frees the writer, also on
- * failure. */
+/* Makes the shard durable under its name; *ret_shard is the shard's line for the manifest. Frees
+ * the writer, also on failure. */
 enum hd_status hd_ckpt_writer_finish(struct hd_ckpt_writer *writer,
                                      struct hd_ckpt_shard *ret_shard);
 /* Removes the unfinished shard and frees the writer; NULL is fine. */
 void hd_ckpt_writer_drop(struct hd_ckpt_writer *writer);
 
-/* Provides bytes of entries[entry] from offset `at` on. *ret_bytes is valid until the next call;
- * 1 <= *ret_size_bytes <= left_bytes. */
+/* Provides bytes of entries[entry] from offset `at` on. *ret_bytes must stay valid until the next
+ * call; 1 <= *ret_size_bytes <= left_bytes. */
 typedef enum hd_status hd_ckpt_bytes_fn(void *context, size_t entry, int64_t at, int64_t left_bytes,
                                         const void **ret_bytes, int64_t *ret_size_bytes);
 
-/* An upper bound of the bytes of a checkpoint whose entries have `data_bytes` in all: shards with
- * their tables, hashes, manifest. */
+/* Returns an upper bound of the bytes of a checkpoint whose entries have `data_bytes` together,
+ * including tables, hashes and manifest. */
 int64_t hd_ckpt_bound_bytes(int64_t data_bytes, int64_t entry_count);
 
 /* Opens a writer, adds the bytes of all entries from bytes_of, and finishes. */
@@ -105,11 +106,12 @@ enum hd_status hd_ckpt_write_shard(const char *dir, int rank, const struct hd_ck
 
 /* ---- saving, phase two: one rank commits ---- */
 
-struct hd_ckpt_fact { /* a named text: of the layout, or something determinism depends on */
+struct hd_ckpt_fact { /* a named text of the layout, or of a condition that determinism depends
+                         on */
     const char *name, *value;
 };
 
-struct hd_ckpt_counter { /* a named number: step, sampler position, Adam's step */
+struct hd_ckpt_counter { /* a named number, such as step, sampler position or Adam's step */
     const char *name;
     int64_t value;
 };
@@ -118,26 +120,28 @@ struct hd_ckpt_manifest {
     const char *job;
     int attempt;
     int64_t step, tokens_seen;
-    bool has_val_loss; /* of a job with checkpoint.best: these weights were validated */
+    bool has_val_loss; /* true: these weights were validated (checkpoint.best) */
     double val_loss;
-    bool has_lowest_val_loss; /* the lowest of the run until here, of other checkpoints as well */
+    bool has_lowest_val_loss; /* true: lowest_val_loss is the lowest of the run so far, also of
+                                 earlier checkpoints */
     double lowest_val_loss;
-    const char *config; /* the text of the resolved job file */
+    const char *config; /* text of the resolved job file */
     const struct hd_ckpt_fact *layout;
     size_t layout_count;
     const struct hd_ckpt_fact
-        *determinism; /* backend, instruction set, threads, library versions */
+        *determinism; /* facts that results depend on: backend, instruction set, threads, library
+                         versions */
     size_t determinism_count;
     const struct hd_ckpt_counter *counters;
     size_t counter_count;
-    const struct hd_ckpt_shard *shards; /* of every rank that wrote one */
+    const struct hd_ckpt_shard *shards; /* shards of all ranks that wrote one */
     size_t shard_count;
 };
 
-/* Reads the table of every shard and checks its size, that all shards agree on the dtype and shape
- * of every tensor, and that no element is missing. Then writes the manifest. HD_OK: the checkpoint
- * is complete and durable. ret_hash (may be NULL) is the XXH64 of the manifest, which identifies
- * this checkpoint. */
+/* Checks the shards and writes the manifest: reads the table of every shard and checks its size,
+ * that all shards agree on the dtype and shape of every tensor, and that no element is missing.
+ * HD_OK: the checkpoint is complete and durable. ret_hash (may be NULL) gets the XXH64 of the
+ * manifest, which identifies this checkpoint. */
 enum hd_status hd_ckpt_commit(const char *dir, const struct hd_ckpt_manifest *manifest,
                               uint64_t *ret_hash);
 
@@ -145,78 +149,82 @@ enum hd_status hd_ckpt_commit(const char *dir, const struct hd_ckpt_manifest *ma
 
 struct hd_ckpt;
 
-/* HD_NOT_FOUND: `dir` has no complete checkpoint. HD_UNSUPPORTED: another format version.
- * HD_CORRUPT: the manifest is damaged, or a shard has the wrong size. Does not read tensor data:
- * hd_ckpt_verify does. */
+/* Opens a checkpoint. Does not read tensor data: hd_ckpt_verify does. HD_NOT_FOUND: `dir` has no
+ * complete checkpoint. HD_UNSUPPORTED: another format version. HD_CORRUPT: the manifest is damaged,
+ * or a shard has the wrong size. */
 enum hd_status hd_ckpt_open(const char *dir, struct hd_ckpt **ret_ckpt);
 void hd_ckpt_close(struct hd_ckpt *ckpt); /* NULL is fine */
 
-/* The committed manifest; ckpt owns its strings and arrays. */
+/* Returns the committed manifest; ckpt owns its strings and arrays. */
 const struct hd_ckpt_manifest *hd_ckpt_get_manifest(const struct hd_ckpt *ckpt);
-uint64_t hd_ckpt_hash(const struct hd_ckpt *ckpt); /* of the manifest */
+uint64_t hd_ckpt_hash(const struct hd_ckpt *ckpt); /* hash of the manifest */
 
-/* HD_NOT_FOUND, naming the counter. */
+/* Finds a counter of the manifest. HD_NOT_FOUND, naming the counter: there is none. */
 enum hd_status hd_ckpt_get_counter(const struct hd_ckpt *ckpt, const char *name,
                                    int64_t *ret_value);
-const char *hd_ckpt_dir(const struct hd_ckpt *ckpt);                      /* as it was opened */
-const char *hd_ckpt_layout(const struct hd_ckpt *ckpt, const char *name); /* or NULL */
-const char *hd_ckpt_determinism(const struct hd_ckpt *ckpt, const char *name); /* or NULL */
+const char *hd_ckpt_dir(const struct hd_ckpt *ckpt); /* path as passed to hd_ckpt_open */
+/* Returns a fact of the layout; NULL: no such fact. */
+const char *hd_ckpt_layout(const struct hd_ckpt *ckpt, const char *name);
+/* Returns a fact of the determinism section; NULL: no such fact. */
+const char *hd_ckpt_determinism(const struct hd_ckpt *ckpt, const char *name);
 
-/* The tensors, sorted by name, each as its whole entry. */
+/* Access the tensors, sorted by name, each as its whole entry; find returns NULL if there is none
+ * of this name. */
 size_t hd_ckpt_tensor_count(const struct hd_ckpt *ckpt);
 const struct hd_ckpt_entry *hd_ckpt_get_tensor(const struct hd_ckpt *ckpt, size_t index);
 const struct hd_ckpt_entry *hd_ckpt_find_tensor(const struct hd_ckpt *ckpt, const char *name);
-/* False for the optimizer's tensors ("adamw.") and for buffers (HD_CKPT_BUFFER_PREFIX). */
+/* Returns false for the optimizer's tensors ("adamw.") and for buffers (HD_CKPT_BUFFER_PREFIX). */
 #define HD_CKPT_BUFFER_PREFIX "buffer."
 bool hd_ckpt_is_weight(const char *name);
 
 /* Reads a piece of a tensor, hd_ckpt_entry_bytes(want) bytes, from all entries that overlap it.
- * HD_NOT_FOUND: no such tensor. HD_INVALID: another dtype or shape than stored. HD_CORRUPT: a range
- * is missing, or two entries have different values for the same elements. */
+ * HD_NOT_FOUND: no such tensor. HD_INVALID: dtype or shape differ from the stored ones. HD_CORRUPT:
+ * a range is missing, or two entries have different values for the same elements. */
 enum hd_status hd_ckpt_read(struct hd_ckpt *ckpt, const struct hd_ckpt_entry *want, void *ret_data);
 
-/* Reads and hashes every byte, and compares every shard's table with the manifest. HD_CORRUPT names
- * the first damaged file, the tensor and the range of bytes, in blocks of 1 MiB (of the header: 64
- * bytes); in format version 1 only the file. */
+/* Reads and hashes every byte of a checkpoint, and compares every shard's table with the manifest.
+ * HD_CORRUPT names the first damaged file, the tensor and the range of bytes, in blocks of 1 MiB
+ * (of the head: 64 bytes); in format version 1 only the file. */
 enum hd_status hd_ckpt_verify(const char *dir);
 
 /* ---- directories ---- */
 
-/* ATTEMPT_DIR/checkpoints/step-00000100; HD_LIMIT: longer than path_max. */
+/* Writes the path ATTEMPT_DIR/checkpoints/step-00000100. HD_LIMIT: longer than path_max. */
 enum hd_status hd_ckpt_format_dir(const char *attempt_dir, int64_t step, char *ret_path,
                                   size_t path_max);
 
 struct hd_ckpt_place {
     int64_t step;
-    char *path; /* of the checkpoint's directory */
+    char *path; /* path of the checkpoint's directory */
 };
 
-/* What identifies a complete checkpoint; its shards are not read. */
+/* Facts that identify a complete checkpoint, obtained without reading its shards. */
 struct hd_ckpt_summary {
-    char hash[HD_HASH_TEXT_MAX]; /* of the manifest */
-    int64_t time_ms;             /* when the manifest was written */
-    int64_t size_bytes;          /* of all files in the directory */
+    char hash[HD_HASH_TEXT_MAX]; /* hash of the manifest */
+    int64_t time_ms;             /* modification time of the manifest, milliseconds since 1970 */
+    int64_t size_bytes;          /* sum over all files in the directory */
     double val_loss;             /* NaN: the manifest has none */
 };
-/* HD_NOT_FOUND, HD_IO: the manifest is missing, or cannot be read. */
+/* Summarises the checkpoint in `dir`. HD_NOT_FOUND, HD_IO: the manifest is missing, or cannot be
+ * read. */
 enum hd_status hd_ckpt_summarize(const char *dir, struct hd_ckpt_summary *ret_summary);
 
-/* The complete checkpoints in ATTEMPT_DIR/checkpoints, lowest step first. An absent directory gives
- * an empty list. The caller frees with hd_ckpt_places_free. */
+/* Lists the complete checkpoints in ATTEMPT_DIR/checkpoints, lowest step first. An absent directory
+ * gives an empty list. The caller frees with hd_ckpt_places_free. */
 enum hd_status hd_ckpt_list(const char *attempt_dir, struct hd_ckpt_place **ret_places,
                             size_t *ret_count);
 void hd_ckpt_places_free(struct hd_ckpt_place *places, size_t count);
 
-/* Removes the directory of a checkpoint that was not finished; HD_OK too if there is none.
- * HD_EXISTS: it has a manifest, and stays. A rank that is still writing there fails; its checkpoint
- * is never complete with files missing. */
+/* Removes the directory of an unfinished checkpoint; HD_OK also if there is none. HD_EXISTS: the
+ * directory has a manifest and is not removed. A rank that is still writing there fails, so its
+ * checkpoint never becomes complete with files missing. */
 enum hd_status hd_ckpt_remove_partial(const char *dir);
 
 /* Removes unfinished files, and directories without a manifest, from CHECKPOINTS_DIR
- * (attempt-K/checkpoints), of an attempt that has ended. */
+ * (attempt-K/checkpoints). The attempt must have ended. */
 enum hd_status hd_ckpt_clean_partial(const char *checkpoints_dir);
 
-/* The same for each attempt below JOB_DIR before `attempt`. */
+/* Does hd_ckpt_clean_partial for each attempt below JOB_DIR before `attempt`. */
 enum hd_status hd_ckpt_clean_before(const char *job_dir, int64_t attempt);
 
 #endif

@@ -1,4 +1,4 @@
-/* checkpoint_internal: declarations shared by the files of this folder.
+/* checkpoint_internal: declarations shared by the files of this package.
  *
  *     entry      checks of entries; their labels in a shard
  *     table      writes and parses the head of a shard (a safetensors file)
@@ -9,8 +9,7 @@
  *     commit     phase two: checks the shards, writes the manifest
  *     reader     opens a checkpoint and assembles pieces
  *     verify     reads and hashes every byte
- *     places     directories: list, removal of what is unfinished
- */
+ *     places     directories: lists checkpoints, removes unfinished ones */
 #ifndef HD_CHECKPOINT_CHECKPOINT_INTERNAL_H
 #define HD_CHECKPOINT_CHECKPOINT_INTERNAL_H
 
@@ -23,20 +22,20 @@
 /* ---- entry ---- */
 
 bool hd_ckpt_entry_is_whole(const struct hd_ckpt_entry *entry);
-/* The label of an entry (checkpoint.h), unique in a shard. It does not contain the dtype, and for a
- * whole tensor not the shape. */
+/* Appends the label of an entry (checkpoint.h), unique in a shard. The label does not contain the
+ * dtype, nor the shape of a whole tensor. */
 void hd_ckpt_add_label(struct hd_text *ret_text, const struct hd_ckpt_entry *entry);
 
-/* Parses a label into *entry. The caller has set its dtype, and dim_count and shape in case it is a
- * whole tensor. The result has passed hd_ckpt_check_entry; its name is in the arena. */
+/* Parses a label into *entry. The caller must have set its dtype, and dim_count and shape in case
+ * it is a whole tensor. The result has passed hd_ckpt_check_entry; its name is in the arena. */
 enum hd_status hd_ckpt_parse_label(struct hd_arena *arena, const char *label,
                                    struct hd_ckpt_entry *entry);
 
 /* ---- table ---- */
 
-struct hd_ckpt_stored { /* an entry and where its bytes are */
+struct hd_ckpt_stored { /* an entry and the position of its bytes */
     struct hd_ckpt_entry entry;
-    int64_t offset_bytes; /* from the start of the shard's file */
+    int64_t offset_bytes; /* offset from the start of the shard's file */
     int32_t shard;        /* index into the manifest's shards */
 };
 
@@ -49,18 +48,19 @@ enum hd_status hd_ckpt_parse_table(struct hd_arena *arena, const char *json, siz
                                    int64_t data_at, int64_t data_bytes,
                                    struct hd_ckpt_stored **ret_stored, size_t *ret_count);
 
-/* The same from DIR/shard->file, which must have the stated size. */
+/* Reads and parses the table of DIR/shard->file, which must have the size shard->size_bytes. Fails
+ * with HD_CORRUPT where hd_ckpt_parse_table gives HD_INVALID or HD_LIMIT. */
 enum hd_status hd_ckpt_read_table(struct hd_arena *arena, const char *dir,
                                   const struct hd_ckpt_shard *shard,
                                   struct hd_ckpt_stored **ret_stored, size_t *ret_count);
 
-bool hd_ckpt_is_shard_name(const char *file); /* rank-00000.safetensors and nothing else */
+bool hd_ckpt_is_shard_name(const char *file); /* true: rank-00000.safetensors, with 5 to 7 digits */
 
 /* ---- blocks ---- */
 
 uint64_t hd_ckpt_hash_of_hashes(const uint64_t *hashes, size_t count);
-/* rank-00000.hashes: the block hashes of a shard, which its rank writes. The rank that commits
- * copies them into the manifest and removes the file. */
+/* Write, read and remove rank-00000.hashes: the block hashes of a shard, which its rank writes. The
+ * rank that commits copies them into the manifest and removes the file. */
 enum hd_status hd_ckpt_write_hashes(const char *dir, const char *shard_file,
                                     const struct hd_ckpt_blocks *blocks);
 enum hd_status hd_ckpt_read_hashes(struct hd_arena *arena, const char *dir,
@@ -70,8 +70,8 @@ enum hd_status hd_ckpt_remove_hashes(const char *dir, const char *shard_file);
 
 /* ---- overlap ---- */
 
-/* A run of `count` elements that begins at entry_index of the piece `entry` and at want_index of
- * the piece `want`, both relative to flat_first. */
+/* Receives a run of `count` elements, which begins at entry_index of the piece `entry` and at
+ * want_index of the piece `want`, both relative to flat_first. */
 typedef enum hd_status hd_ckpt_run_fn(void *context, int64_t entry_index, int64_t want_index,
                                       int64_t count);
 
@@ -83,7 +83,7 @@ struct hd_ckpt_run {
     int64_t first, end;
 };
 
-struct hd_ckpt_cover { /* the runs of a wanted piece that were found; initialise with {0} */
+struct hd_ckpt_cover { /* the runs of a wanted piece found so far; initialise with {0} */
     struct hd_ckpt_run *runs;
     size_t count, max;
 };
@@ -91,7 +91,7 @@ struct hd_ckpt_cover { /* the runs of a wanted piece that were found; initialise
 enum hd_status hd_ckpt_cover_add(struct hd_ckpt_cover *cover, int64_t first, int64_t count);
 void hd_ckpt_cover_free(struct hd_ckpt_cover *cover);
 
-/* HD_OK: every element of `want` is covered. HD_CORRUPT names the tensor and the first missing
+/* Checks that every element of `want` is covered. HD_CORRUPT names the tensor and the first missing
  * range. *ret_overlaps: some element is covered more than once. */
 enum hd_status hd_ckpt_cover_check(struct hd_ckpt_cover *cover, const struct hd_ckpt_entry *want,
                                    bool *ret_overlaps);
@@ -100,7 +100,7 @@ enum hd_status hd_ckpt_cover_check(struct hd_ckpt_cover *cover, const struct hd_
 
 struct hd_ckpt_tensor {
     struct hd_ckpt_entry whole;
-    size_t first, count; /* its entries in `stored` */
+    size_t first, count; /* its entries, as a range of `stored` */
 };
 
 /* Sorts `stored` by name and lists the tensors. HD_CORRUPT: entries of one tensor differ in dtype
@@ -110,27 +110,29 @@ enum hd_status hd_ckpt_index(struct hd_arena *arena, struct hd_ckpt_stored *stor
 
 /* ---- manifest ---- */
 
-/* `lists`: the block hashes of each shard; NULL: writes format version 1, which has none. */
+/* Writes a manifest's text. `lists`: the block hashes of each shard; NULL: writes format version 1,
+ * which has none. */
 enum hd_status hd_ckpt_write_manifest(const struct hd_ckpt_manifest *manifest,
                                       const struct hd_ckpt_hash_list *lists,
                                       const struct hd_ckpt_stored *stored, size_t count,
                                       struct hd_text *ret_text);
 
-/* The results are in `arena`; `scratch` may be freed afterwards. *ret_lists: one per shard; NULL:
- * format version 1, in which a shard's hash is that of its whole file. */
+/* Parses a manifest. The results are in `arena`; `scratch` may be freed afterwards. *ret_lists: one
+ * per shard; NULL: format version 1, in which a shard's hash is that of its whole file. */
 enum hd_status hd_ckpt_parse_manifest(struct hd_arena *arena, struct hd_arena *scratch,
                                       const char *text, size_t text_bytes,
                                       struct hd_ckpt_manifest *ret_manifest,
                                       struct hd_ckpt_hash_list **ret_lists,
                                       struct hd_ckpt_stored **ret_stored, size_t *ret_count);
 
-/* HD_EXISTS: `dir` has a manifest. */
+/* Returns HD_EXISTS if `dir` has a manifest. */
 enum hd_status hd_ckpt_refuse_complete(const char *dir);
 
 /* ---- reader ---- */
 
 const struct hd_ckpt_stored *hd_ckpt_get_stored(const struct hd_ckpt *ckpt); /* sorted by name */
 size_t hd_ckpt_stored_count(const struct hd_ckpt *ckpt);
-const struct hd_ckpt_hash_list *hd_ckpt_hash_lists(const struct hd_ckpt *ckpt); /* or NULL */
+/* Returns the block hashes per shard; NULL: format version 1. */
+const struct hd_ckpt_hash_list *hd_ckpt_hash_lists(const struct hd_ckpt *ckpt);
 
 #endif

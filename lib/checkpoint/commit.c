@@ -1,4 +1,5 @@
-/* commit: phase two of saving. The invariants are at the top of writer.c. */
+/* commit: phase two of saving: checks all shards and writes the manifest. The invariants are at the
+ * top of writer.c. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -88,7 +89,8 @@ static int compare_shards(const void *a, const void *b)
     return strcmp(x->file, y->file);
 }
 
-/* A copy, sorted by name, so that the manifest does not depend on the order of the ranks. */
+/* Copies the shards, sorted by name, so that the manifest does not depend on the order of the
+ * ranks. HD_INVALID: no shard, a wrong name, or a duplicate. */
 static enum hd_status sort_shards(struct hd_arena *arena, const struct hd_ckpt_manifest *manifest,
                                   struct hd_ckpt_shard **ret_shards)
 {
@@ -114,7 +116,7 @@ static enum hd_status sort_shards(struct hd_arena *arena, const struct hd_ckpt_m
     return HD_OK;
 }
 
-/* Reads the tables of all shards into one list. */
+/* Reads the tables of all shards into one list. The caller frees the list, also on failure. */
 static enum hd_status read_tables(struct hd_arena *arena, const char *dir,
                                   const struct hd_ckpt_shard *shards, size_t shard_count,
                                   struct hd_ckpt_stored **ret_stored, size_t *ret_count)
@@ -150,7 +152,7 @@ static enum hd_status read_tables(struct hd_arena *arena, const char *dir,
     return st;
 }
 
-/* Reads rank-*.hashes of each shard. */
+/* Reads the block hashes of each shard from its rank-*.hashes file. */
 static enum hd_status read_hashes(struct hd_arena *arena, const char *dir,
                                   const struct hd_ckpt_shard *shards, size_t count,
                                   struct hd_ckpt_hash_list **ret_lists)
@@ -164,7 +166,8 @@ static enum hd_status read_hashes(struct hd_arena *arena, const char *dir,
     return st;
 }
 
-/* Called before the manifest is written, so that a complete checkpoint has no other files. */
+/* Removes the rank-*.hashes files. Called before the manifest is written, so that a complete
+ * checkpoint has no other files. */
 static enum hd_status remove_hashes(const char *dir, const struct hd_ckpt_shard *shards,
                                     size_t count)
 {
@@ -199,10 +202,12 @@ static enum hd_status publish(const char *dir, const struct hd_text *text)
     if (path.failed || parent.failed)
         st = hd_err(HD_NO_MEMORY, "no memory for a path");
     else
-        st = hd_file_sync_dir(parent.data); /* another rank may have created `dir` */
+        st = hd_file_sync_dir(parent.data); /* another rank may have created `dir`, so its name is
+                                               made durable here */
     if (!st) {
         st = hd_file_write_atomic(path.data, text->data, text->len_bytes, 0644);
-        if (st) /* its name may be there and not durable: then it is no checkpoint, and goes */
+        if (st) /* the name may exist without being durable: remove it, so that the directory is not
+                   a checkpoint */
             (void)unlink(path.data);
     }
     hd_text_free(&path);

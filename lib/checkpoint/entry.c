@@ -159,7 +159,7 @@ static bool take_range(const char **p, int64_t *ret_start, int64_t *ret_length)
     return true;
 }
 
-/* Parses what follows the '@'. hd_ckpt_check_entry checks the ranges afterwards. */
+/* Parses the part of a label after '@'. hd_ckpt_check_entry checks the ranges afterwards. */
 static bool take_piece(const char *p, struct hd_ckpt_entry *entry, bool *ret_flat)
 {
     int dim_count = 0;

@@ -1,9 +1,8 @@
-/* format: parts of the file formats of checkpoints and of model directories: dtype names, block
+/* format: elements of the file formats of checkpoints and of model directories: dtype names, block
  * hashes that locate damage, and the hash at the end of a JSON file.
  *
  * Used by: checkpoint, hf.   Uses: base.
- * Threads: any; a struct hd_ckpt_blocks belongs to the thread that writes the file.
- */
+ * Threads: any; a struct hd_ckpt_blocks belongs to the thread that writes the file. */
 #ifndef HD_CHECKPOINT_FORMAT_H
 #define HD_CHECKPOINT_FORMAT_H
 
@@ -16,39 +15,39 @@
 #define HD_CKPT_VAL_LOSS      "val_loss" /* a member of the manifest */
 
 enum {
-    HD_CKPT_TABLE_BYTES_MAX = 100 * 1000 * 1000, /* the limit of the safetensors library */
+    HD_CKPT_TABLE_BYTES_MAX = 100 * 1000 * 1000, /* limit of the safetensors library */
     HD_CKPT_MANIFEST_BYTES_MAX = 512 * 1024 * 1024,
-    HD_CKPT_WINDOW_BYTES = 1024 * 1024, /* read buffer */
-    HD_CKPT_BLOCK_BYTES = 1024 * 1024,  /* hashed blocks of data; part of the format */
-    HD_CKPT_HEAD_BLOCK_BYTES = 64,      /* hashed blocks of heads; part of the format */
+    HD_CKPT_WINDOW_BYTES = 1024 * 1024, /* size of the read buffer */
+    HD_CKPT_BLOCK_BYTES = 1024 * 1024,  /* size of hashed blocks of data; part of the format */
+    HD_CKPT_HEAD_BLOCK_BYTES = 64,      /* size of hashed blocks of heads; part of the format */
 };
-#define HD_CKPT_ELEMENTS_MAX (INT64_C(1) << 50) /* of one tensor */
+#define HD_CKPT_ELEMENTS_MAX (INT64_C(1) << 50) /* limit of elements per tensor */
 
 /* ---- pieces and dtypes ---- */
 
 enum hd_status hd_ckpt_check_entry(const struct hd_ckpt_entry *entry);
 int64_t hd_ckpt_box_elements(const struct hd_ckpt_entry *entry);
 
-/* "F32" <-> HD_F32 */
+/* Convert between a dtype and its safetensors name, such as "F32" for HD_F32. */
 const char *hd_ckpt_dtype_name(enum hd_dtype dtype, char ret_name[16]);
 bool hd_ckpt_parse_dtype(const char *name, enum hd_dtype *ret_dtype);
 
 /* ---- files ---- */
 
-/* DIR/FILE opened for reading; ret_size may be NULL. Errors name the path. */
+/* Opens DIR/FILE for reading; ret_size may be NULL. Error messages name the path. */
 enum hd_status hd_ckpt_open_file(const char *dir, const char *file, int *ret_fd, int64_t *ret_size);
 
-/* seal: adds a last line with the hash of all bytes before it. `text` is JSON whose object is still
- * open and that ends with a comma; seal closes the object. check_seal: HD_CORRUPT, or the hash of
- * the last line is right. */
+/* seal: appends a last line with the hash of all bytes before it. `text` is JSON whose object is
+ * still open and that ends with a comma; seal closes the object. check_seal: returns HD_CORRUPT
+ * unless the last line has the right hash. */
 enum hd_status hd_ckpt_seal(struct hd_text *text);
 enum hd_status hd_ckpt_check_seal(const char *text, size_t text_bytes);
 
 /* ---- hashes of a file, block by block ---- */
 
-struct hd_ckpt_region {              /* consecutive bytes of a file */
-    const char *name;                /* the tensor; NULL: the head; "": a file without tensors */
-    int64_t size_bytes, block_bytes; /* block_bytes: 1 to HD_CKPT_BLOCK_BYTES */
+struct hd_ckpt_region { /* consecutive bytes of a file */
+    const char *name;   /* name of the tensor; NULL: the head; "": a file without tensors */
+    int64_t size_bytes, block_bytes; /* sizes; block_bytes is 1 to HD_CKPT_BLOCK_BYTES */
 };
 
 struct hd_ckpt_hash_list { /* XXH64 of each block, in file order */
@@ -58,23 +57,25 @@ struct hd_ckpt_hash_list { /* XXH64 of each block, in file order */
 
 struct hd_ckpt_blocks { /* hashes a file while it is written; initialise with {0} */
     struct hd_ckpt_region *regions;
-    size_t region_count, region; /* region: index of the present one */
-    int64_t in_region;           /* bytes of it that were added */
-    struct hd_hash hash;         /* of the present block */
+    size_t region_count, region; /* number of regions; index of the current one */
+    int64_t in_region;           /* bytes of the current region added so far */
+    struct hd_hash hash;         /* hash of the current block */
     uint64_t *hashes;
     size_t count;
 };
 
 size_t hd_ckpt_count_blocks(const struct hd_ckpt_region *regions, size_t count);
 
-/* begin: the regions of the whole file, none of them empty; copied. add: the bytes of the file, in
- * pieces of any size. done: frees; also needed after a failure. */
+/* Hash a file while it is written. begin: takes the regions of the whole file, none of them empty,
+ * and copies them. add: takes the bytes of the file, in pieces of any size. done: frees the memory;
+ * also needed after a failure. */
 enum hd_status hd_ckpt_blocks_begin(struct hd_ckpt_blocks *ret_blocks,
                                     const struct hd_ckpt_region *regions, size_t count);
 void hd_ckpt_blocks_add(struct hd_ckpt_blocks *blocks, const void *data, size_t size_bytes);
 void hd_ckpt_blocks_done(struct hd_ckpt_blocks *blocks);
 
-char *hd_ckpt_format_hashes(const uint64_t *hashes, size_t count); /* the caller frees; or NULL */
+/* Formats hashes as text, which the caller frees; NULL: no memory. */
+char *hd_ckpt_format_hashes(const uint64_t *hashes, size_t count);
 enum hd_status hd_ckpt_parse_hashes(struct hd_arena *arena, const char *text,
                                     struct hd_ckpt_hash_list *ret_list);
 

@@ -1,4 +1,4 @@
-/* Writes and parses manifest.json:
+/* manifest: writes and parses manifest.json:
  *
  *     {"format":"heddle-checkpoint","version":2,
  *     "job":"42","attempt":1,"step":100,"tokens_seen":1638400,
@@ -9,19 +9,20 @@
  *     {"file":"rank-00000.safetensors","size_bytes":1320,"xxh64":"0123456789abcdef",
  *      "blocks":"..."}],
  *     "entries":[
- *     {"label":"w@0:2/4,0:8/8","dtype":"F32","shape":[4,8],"shard":0,"offset_bytes":128,"size_bytes":64}],
+ *     {"label":"w@0:2/4,0:8/8","dtype":"F32","shape":[4,8],"shard":0,"offset_bytes":128,
+ *      "size_bytes":64}],
  *     "self_xxh64":"0123456789abcdef"}
  *
- * "blocks" of a shard: the XXH64 of each of its blocks, 16 digits each: first of its head in blocks
- * of 64 bytes, then of each entry in blocks of 1 MiB. "xxh64" is the hash of these hashes. Version
- * 1 has no "blocks", and its "xxh64" is the hash of the whole file.
+ * (Each entry is one line in the file.) "blocks" of a shard: the XXH64 of each of its blocks, 16
+ * digits each: first of its head in blocks of 64 bytes, then of each entry in blocks of 1 MiB.
+ * "xxh64" is the hash of these hashes. Version 1 has no "blocks", and its "xxh64" is the hash of
+ * the whole file.
  *
- * The losses are there only if they are known, each on a line of its own (hd_ckpt_summarize looks
- * for it).
+ * The two losses are written only if they are known, each on its own line; hd_ckpt_summarize
+ * searches for the line of val_loss.
  *
- * The last line is the same in every version: the XXH64 of all bytes before it. It is checked
- * before the version, so that damage is not reported as another version.
- */
+ * The last line has the XXH64 of all bytes before it, in every version. The hash is checked before
+ * the version, so that damage is not reported as another version. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -337,7 +338,7 @@ static enum hd_status parse_shard(const struct hd_json *value, struct hd_ckpt_sh
     const char *file = NULL, *hash = NULL;
     enum hd_status st = hd_json_need_string(value, "file", &file);
 
-    if (!st && !hd_ckpt_is_shard_name(file)) /* in particular not a path out of the directory */
+    if (!st && !hd_ckpt_is_shard_name(file)) /* refuses paths out of the directory, too */
         st = hd_err(HD_INVALID, "'%.100s' is not a name of a shard", file);
     if (!st)
         st = hd_json_need_int64(value, "size_bytes", 8, INT64_MAX / 4, &ret_shard->size_bytes);
@@ -364,7 +365,8 @@ static enum hd_status parse_blocks(struct hd_arena *arena, const struct hd_json 
     return st;
 }
 
-/* *ret_lists is not NULL if the manifest has blocks. */
+/* Parses the shards. has_blocks: format version 2 or later, where *ret_lists gets the block hashes;
+ * otherwise NULL. */
 static enum hd_status parse_shards(struct hd_arena *arena, const struct hd_json *root,
                                    bool has_blocks, struct hd_ckpt_manifest *ret_manifest,
                                    struct hd_ckpt_hash_list **ret_lists)
@@ -476,7 +478,7 @@ static enum hd_status parse_entries(struct hd_arena *arena, const struct hd_json
     return HD_OK;
 }
 
-/* Absent in manifests of older builds, and where nothing was validated. */
+/* Parses a loss, which manifests of older builds and of runs without validation do not have. */
 static enum hd_status parse_loss(const struct hd_json *root, const char *key, bool *ret_known,
                                  double *ret_loss)
 {

@@ -1,9 +1,8 @@
 /* overlap: the runs of elements that two pieces of one tensor have in common.
  *
- * Each piece is a box and a range of it. First, a dimension in which both boxes have the same
+ * Each piece is a box and a range of that box. First, a dimension in which both boxes have equal
  * bounds is joined with the one before it, so that pieces of one layout usually overlap in a single
- * run. Then the dimensions are walked recursively; slices outside of one of the ranges are skipped.
- */
+ * run. Then the dimensions are walked recursively; slices outside of either range are skipped. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -13,11 +12,11 @@
 struct side {
     int64_t start[HD_CKPT_DIMS_MAX], extent[HD_CKPT_DIMS_MAX];
     int64_t stride[HD_CKPT_DIMS_MAX]; /* elements of the box per step in a dimension */
-    int64_t first, end;               /* the range */
+    int64_t first, end;               /* elements first to end - 1 of the box */
 };
 
 struct overlap_walk {
-    struct side side[2]; /* the entry, the wanted piece */
+    struct side side[2]; /* [0] the entry, [1] the wanted piece */
     int dim_count;
     hd_ckpt_run_fn *run;
     void *context;
@@ -29,7 +28,7 @@ static void load_side(struct side *side, const struct hd_ckpt_entry *piece)
         side->start[d] = piece->start[d];
         side->extent[d] = piece->extent[d];
     }
-    if (piece->dim_count == 0) /* a scalar is a row of one element */
+    if (piece->dim_count == 0) /* a scalar counts as a row of one element */
         side->extent[0] = 1;
     side->first = piece->flat_first;
     side->end = piece->flat_first + piece->flat_count;
@@ -66,8 +65,8 @@ static void join_dimensions(struct overlap_walk *w)
     }
 }
 
-/* Narrows [*lo, *hi) to the coordinates of dimension d whose slices side s contains. `base`: the
- * index in its box of the first element of the present slice. */
+/* Narrows [*lo, *hi) to the coordinates of dimension d whose slices piece `s` contains. `base`:
+ * index in its box of the first element of the current slice. */
 static void clip(const struct side *s, int d, int64_t base, int64_t *lo, int64_t *hi)
 {
     const int64_t stride = s->stride[d];
@@ -90,7 +89,8 @@ static enum hd_status walk_dimension(const struct overlap_walk *w, int d, const 
 
     for (int s = 0; s < 2; s++)
         clip(&w->side[s], d, base[s], &lo, &hi);
-    if (d == w->dim_count - 1) { /* the stride is 1, so lo .. hi is exact: one run */
+    if (d == w->dim_count - 1) { /* innermost dimension: the stride is 1, so lo .. hi is one exact
+                                    run */
         int64_t at[2];
 
         if (lo >= hi)
@@ -157,7 +157,7 @@ static int compare_runs(const void *a, const void *b)
     return x->first < y->first ? -1 : x->first > y->first;
 }
 
-/* The coordinates in its tensor of element `index` of a piece: "[3,17]". */
+/* Appends the coordinates, in the whole tensor, of element `index` of a piece: "[3,17]". */
 static void add_coordinates(struct hd_text *text, const struct hd_ckpt_entry *piece, int64_t index)
 {
     int64_t at[HD_CKPT_DIMS_MAX] = {0};

@@ -16,7 +16,7 @@
 #define STEP_PREFIX    "step-"
 #define ATTEMPT_PREFIX "attempt-"
 
-enum { STEP_DIGITS = 8 }; /* minimum width, so that names sort like numbers */
+enum { STEP_DIGITS = 8 }; /* minimum number of digits, so that names sort by step */
 
 enum hd_status hd_ckpt_format_dir(const char *attempt_dir, int64_t step, char *ret_path,
                                   size_t path_max)
@@ -57,7 +57,8 @@ static enum hd_status join(const char *dir, const char *name, char **ret_path)
     return HD_OK;
 }
 
-/* The entries DIR/PREFIXnumber as {attempt 0, step = number}, unsorted; none if DIR is absent. */
+/* Lists the directories DIR/PREFIXnumber, with the number as step, unsorted; an empty list if DIR
+ * is absent. The caller frees with hd_ckpt_places_free. */
 static enum hd_status list_numbered(const char *dir, const char *prefix,
                                     struct hd_ckpt_place **ret_places, size_t *ret_count)
 {
@@ -113,8 +114,8 @@ static int compare_steps(const void *a, const void *b)
     return x->step < y->step ? -1 : x->step > y->step;
 }
 
-/* Only ENOENT or ENOTDIR mean that there is no manifest; an I/O error must not make a checkpoint
- * look incomplete, because incomplete ones are removed. */
+/* Checks whether `dir` has a manifest. Only ENOENT and ENOTDIR mean that it has none; any other
+ * error is returned, because a checkpoint that looked incomplete would be removed. */
 static enum hd_status look_for_manifest(const char *dir, bool *ret_complete)
 {
     char *path = NULL;
@@ -183,7 +184,8 @@ static int64_t folder_bytes(const char *path)
     return sum;
 }
 
-/* A line begins with the key: no text in JSON has a line break, so this is the member. */
+/* Finds the validation loss in a manifest's text; NaN: none. Searches for a line that begins with
+ * the key: JSON strings contain no line breaks, so the line is the member. */
 static double find_val_loss(const char *manifest)
 {
     static const char begin[] = "\n\"" HD_CKPT_VAL_LOSS "\":";
@@ -216,7 +218,8 @@ enum hd_status hd_ckpt_summarize(const char *dir, struct hd_ckpt_summary *ret_su
 
 /* ---- cleaning ---- */
 
-/* rank-00000.safetensors.part.123 or manifest.json.part.123 */
+/* Returns whether a file is unfinished: rank-00000.safetensors.part.123 or manifest.json.part.123.
+ */
 static bool is_part(const char *name)
 {
     const char *part = strstr(name, ".part.");
@@ -242,15 +245,16 @@ static enum hd_status remove_parts(const char *dir)
     return st;
 }
 
-/* Out of the way of a rank that still writes there: its next rename fails, so that the manifest
- * cannot appear while files are being removed. */
+/* Renames a directory, so that a rank that is still writing there fails at its next rename: the
+ * manifest cannot appear while files are being removed. HD_NOT_FOUND: there is no such directory.
+ */
 static enum hd_status move_aside(const char *dir, char aside[PATH_MAX])
 {
     enum hd_status st;
 
     if (snprintf(aside, PATH_MAX, "%s.removed", dir) >= PATH_MAX)
         return hd_err(HD_LIMIT, "the path %s is too long", dir);
-    st = hd_file_remove_tree(aside); /* left by an earlier try */
+    st = hd_file_remove_tree(aside); /* left by an earlier attempt to remove */
     if (!st && rename(dir, aside) < 0)
         st = errno == ENOENT ? hd_err(HD_NOT_FOUND, "there is no %s", dir)
                              : hd_err(hd_file_write_status(errno), "cannot move %s aside: %s", dir,
@@ -270,7 +274,8 @@ enum hd_status hd_ckpt_remove_partial(const char *dir)
         st = move_aside(dir, aside);
     if (st)
         return st == HD_NOT_FOUND ? HD_OK : st;
-    st = look_for_manifest(aside, &complete); /* it may have come just before the move */
+    st = look_for_manifest(aside, &complete); /* the manifest may have been written just before the
+                                                 rename */
     if (!st && !complete)
         return hd_file_remove_tree(aside);
     if (rename(aside, dir) < 0)

@@ -18,7 +18,7 @@ struct hd_ckpt {
     struct hd_ckpt_tensor *tensors;
     size_t tensor_count;
 
-    /* One shard is open at a time; `window` buffers it for short runs. */
+    /* The shard that is open, one at a time (-1: none). `window` buffers it for short runs. */
     int32_t shard;
     int fd;
     unsigned char *window;
@@ -71,7 +71,8 @@ static enum hd_status check_sizes(const struct hd_ckpt *ckpt)
         enum hd_status st = hd_ckpt_open_file(ckpt->dir, shard->file, &fd, &size);
 
         if (st)
-            return st == HD_NOT_FOUND ? HD_CORRUPT : st; /* the manifest lists it */
+            /* the manifest lists the file, so a missing one is damage */
+            return st == HD_NOT_FOUND ? HD_CORRUPT : st;
         (void)close(fd);
         if (size != shard->size_bytes)
             return hd_err(HD_CORRUPT, "%s/%s has %" PRId64 " bytes, not %" PRId64, ckpt->dir,
@@ -199,7 +200,8 @@ static enum hd_status use_shard(struct hd_ckpt *ckpt, int32_t shard)
         return HD_OK;
     st = hd_ckpt_open_file(ckpt->dir, ckpt->manifest.shards[shard].file, &fd, NULL);
     if (st)
-        return st == HD_NOT_FOUND ? HD_CORRUPT : st; /* the manifest lists it */
+        return st == HD_NOT_FOUND ? HD_CORRUPT : st; /* the manifest lists the file, so a missing
+                                                        one is damage */
     if (ckpt->fd >= 0)
         (void)close(ckpt->fd);
     ckpt->fd = fd;
@@ -217,13 +219,13 @@ static enum hd_status pread_shard(struct hd_ckpt *ckpt, void *ret_data, int64_t 
               : HD_OK;
 }
 
-struct assembly { /* of one wanted piece; from one entry at a time */
+struct assembly { /* the wanted piece while it is assembled, from one entry at a time */
     struct hd_ckpt *ckpt;
     const struct hd_ckpt_stored *stored;
     size_t item_bytes;
     unsigned char *out;
     struct hd_ckpt_cover cover;
-    bool compare; /* second pass: compare the entries with `out` */
+    bool compare; /* true: second pass, which compares the entries with `out` */
 };
 
 static enum hd_status differs(const struct assembly *a)
@@ -232,7 +234,8 @@ static enum hd_status differs(const struct assembly *a)
                   a->stored->entry.name, a->ckpt->dir);
 }
 
-/* Copies or compares size_bytes of the shard at offset_bytes, through the window. */
+/* Sets *ret_bytes to size_bytes of the shard at offset_bytes, and fills the window first if it does
+ * not contain them. */
 static enum hd_status move_window(struct assembly *a, int64_t offset_bytes, int64_t size_bytes,
                                   const unsigned char **ret_bytes)
 {

@@ -1,7 +1,7 @@
-/* table: writes and parses the head of a shard, a safetensors file: 8 bytes of length
+/* table: writes and parses the head of a shard. A shard is a safetensors file: 8 bytes of length
  * (little-endian), a JSON object, data. The object begins at byte 8 with '{' and is padded with
- * blanks so that the data start at a multiple of 8; data_offsets are relative to that. The data of
- * the tensors are contiguous, little-endian, and end with the file. */
+ * blanks so that the data start at a multiple of 8; data_offsets are relative to the start of the
+ * data. The data of the tensors are contiguous, little-endian, and end with the file. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -20,7 +20,8 @@
 
 /* ---- writing ---- */
 
-/* The shape in the safetensors table: that of the box, or [flat_count] for a range of it. */
+/* Returns the shape in the safetensors table: that of the box, or [flat_count] for a range of the
+ * box. */
 static int visible_shape(const struct hd_ckpt_entry *entry, int64_t ret_shape[HD_CKPT_DIMS_MAX])
 {
     if (entry->flat_count != hd_ckpt_box_elements(entry)) {
@@ -138,7 +139,8 @@ static bool has_visible_shape(const struct hd_ckpt_entry *entry, const int64_t *
     return true;
 }
 
-/* offset_bytes: where this tensor's data must start, after those of the one before. */
+/* Parses one tensor of the table. offset_bytes: the end of the previous tensor's data, where this
+ * one's must start. */
 static enum hd_status parse_tensor(struct hd_arena *arena, const struct hd_json *tensor,
                                    int64_t offset_bytes, struct hd_ckpt_entry *ret_entry)
 {

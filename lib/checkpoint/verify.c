@@ -56,7 +56,8 @@ static bool is_same_entry(const struct hd_ckpt_entry *a, const struct hd_ckpt_en
            a->flat_count == b->flat_count;
 }
 
-/* Compares the shard's own table with `listed`, the manifest's entries of this shard by offset. */
+/* Compares the shard's own table with `listed`, the manifest's entries of this shard sorted by
+ * offset. */
 static enum hd_status check_table(const char *dir, const struct hd_ckpt_shard *shard,
                                   const struct hd_ckpt_stored *listed, size_t listed_count)
 {
@@ -93,8 +94,8 @@ static enum hd_status check_hash(const char *dir, const struct hd_ckpt_shard *sh
                   shard->file, is, expected);
 }
 
-/* Makes the regions of a shard: its head and the listed entries. They must cover the whole file,
- * and there must be one hash per block. */
+/* Lists the regions of a shard: its head and the listed entries. HD_CORRUPT: they do not cover the
+ * whole file, or there is not one hash per block. */
 static enum hd_status list_regions(const char *dir, const struct hd_ckpt_shard *shard,
                                    const struct hd_ckpt_hash_list *list,
                                    const struct hd_ckpt_stored *listed, size_t listed_count,

@@ -11,15 +11,14 @@
  *     directory with a manifest is never written to again.
  *  4. The manifest covers every element of every tensor that it names. It has the size of each
  *     shard, the hash of each block as computed by the writer, and its own hash.
- *  5. A failure at any time changes no other checkpoint; readers ignore the files that it leaves in
- *     this one's directory.
+ *  5. A failure at any time changes no other checkpoint; readers ignore the files that a failure
+ *     leaves in this checkpoint's directory.
  *
  *     (absent) --writer_open--> NAME.part.PID --add..--> (all bytes) --finish--> NAME
  *                                     |                                  |
  *                                     +----- drop, or any failure -------+---> (absent)
  *
- *     all NAMEs --commit--> manifest.json.part.PID --(hd_file_write_atomic)--> manifest.json
- */
+ *     all NAMEs --commit--> manifest.json.part.PID --(hd_file_write_atomic)--> manifest.json */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -37,7 +36,8 @@ enum { ENTRY_TEXT_BYTES = 512, REST_BYTES = 512 * 1024 };
 struct hd_ckpt_writer {
     char *dir, *part, *path;
     int fd;
-    enum hd_status failure; /* of an add; finish returns it */
+    enum hd_status failure; /* first failure of hd_ckpt_writer_add, which finish returns; HD_OK:
+                               none */
     struct hd_error story;
     struct hd_ckpt_blocks blocks;
     struct hd_ckpt_shard shard;
@@ -51,7 +51,8 @@ static int compare_labels(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Duplicate labels would be duplicate names in the JSON of the table, which readers refuse. */
+/* Refuses duplicate labels: they would be duplicate names in the table's JSON, which readers
+ * refuse. */
 static enum hd_status refuse_repeated_labels(const struct hd_ckpt_entry *entries, size_t count)
 {
     struct hd_text all = {0};
@@ -150,7 +151,7 @@ static enum hd_status put(struct hd_ckpt_writer *writer, const void *data, size_
     return HD_OK;
 }
 
-/* The regions of the shard: its head, then each entry. */
+/* Starts hashing the regions of the shard: its head, then each entry. */
 static enum hd_status begin_blocks(struct hd_ckpt_writer *writer, size_t head_bytes,
                                    const struct hd_ckpt_entry *entries, size_t count)
 {
@@ -168,15 +169,17 @@ static enum hd_status begin_blocks(struct hd_ckpt_writer *writer, size_t head_by
     return st;
 }
 
-/* An attempt's folder is made before its ranks start. Where it is gone, a rank that may write
- * nowhere else is denied the folder above it, which says nothing to a person. */
+/* Creates a checkpoint's directory. If the attempt's folder is gone (it is created before the ranks
+ * start), says so: the rank's sandbox denies creating it, and "permission denied" would not name
+ * the cause. */
 static enum hd_status make_dir(const char *dir)
 {
     enum hd_status st = hd_file_make_dirs(dir, HD_FILE_JOB_DIR_MODE);
     size_t n = strlen(dir);
     char attempt[PATH_MAX];
 
-    for (int parts = 0; parts < 2; parts++) /* ATTEMPT/checkpoints/step-00000100 */
+    for (int parts = 0; parts < 2; parts++) /* strip two parts of
+                                               ATTEMPT/checkpoints/step-00000100 */
         while (n > 1 && dir[--n] != '/')
             ;
     (void)snprintf(attempt, sizeof attempt, "%.*s", (int)n, dir);
@@ -184,8 +187,8 @@ static enum hd_status make_dir(const char *dir)
         return st;
     return hd_err(st,
                   "the attempt's folder %s is gone: it was removed, or its file system is not "
-                  "mounted; this attempt can write no checkpoint any more, another one (heddle "
-                  "requeue) begins with the newest that is left",
+                  "mounted; this attempt cannot write checkpoints any more; a new attempt "
+                  "(heddle requeue) starts from the newest remaining one",
                   attempt);
 }
 
@@ -234,8 +237,9 @@ int64_t hd_ckpt_bound_bytes(int64_t data_bytes, int64_t entry_count)
 {
     const int64_t blocks = data_bytes / HD_CKPT_BLOCK_BYTES + entry_count;
 
-    /* an entry is in the table of its shard and in the manifest; a hash is in two files, as 8 bytes
-     * and as 16 digits; the rest is for the manifest's other texts and for blocks of files */
+    /* An entry is in the table of its shard and in the manifest; a hash is in two files, as 8 bytes
+     * and as 16 digits; REST_BYTES is for the manifest's other texts and for partly used disk
+     * blocks. */
     return data_bytes + entry_count * 2 * ENTRY_TEXT_BYTES + blocks * (8 + 16) + REST_BYTES;
 }
 
@@ -306,7 +310,7 @@ void hd_ckpt_writer_drop(struct hd_ckpt_writer *writer)
     if (writer->fd >= 0)
         (void)close(writer->fd);
     if (writer->part)
-        (void)unlink(writer->part); /* fails harmlessly after the rename */
+        (void)unlink(writer->part); /* after the rename there is nothing to unlink */
     hd_ckpt_blocks_done(&writer->blocks);
     free(writer->dir);
     free(writer->part);
