@@ -5,11 +5,11 @@
 #include "mesh/zigzag.h"
 #include "train/profile.h"
 
-/* The token of rows that are none: the embedding is zeros outside of its table. Without biases a
- * row of zeros stays one, so that the scales of fp8 do not follow the padding. */
+/* token id of padding rows. The embedding of an id outside its table is zeros, and without biases a
+ * row of zeros stays zeros, so that padding does not change the scales of fp8. */
 enum { EMPTY_TOKEN = -1 };
 
-/* Fills `count` whole samples from index `first` on. */
+/* Fills `count` whole samples, beginning with sample index `first`. */
 typedef enum hd_status fill_fn(struct hd_trainer *t, const void *from, int64_t first, int64_t count,
                                const struct hd_data_batch *batch);
 
@@ -27,7 +27,7 @@ static enum hd_status fill_windows(struct hd_trainer *t, const void *from, int64
     return hd_validation_fill(from, first, count, batch);
 }
 
-/* The fields of a sample as an array; all have elements of 4 bytes. */
+/* Lists the fields of a sample as an array; all have elements of 4 bytes. */
 static void fields_of(const struct hd_data_batch *b, void *ret_fields[HD_SAMPLE_FIELDS_MAX])
 {
     void *const fields[] = {b->tokens, b->targets, b->positions, b->index,    b->bounds,
@@ -52,7 +52,8 @@ static void take_rows(const struct hd_zigzag *mine, const struct hd_data_batch *
                    (const int32_t *)from[f] + hd_zigzag_position(mine, r), sizeof(int32_t));
 }
 
-/* samples: gets the index of each row's sample, counted like `first`; may be NULL. */
+/* Fills one micro-batch from sample index `first` on. samples: gets, per row, the index of the
+ * row's sample, counted like `first`; may be NULL. */
 static enum hd_status fill(struct hd_trainer *t, fill_fn *fill_whole, const void *source,
                            int64_t first, const struct hd_data_batch *batch, int32_t *samples)
 {
@@ -72,7 +73,8 @@ static enum hd_status fill(struct hd_trainer *t, fill_fn *fill_whole, const void
                                         .reference = pairs ? (float *)(sample + 8 * S) : NULL,
                                         .answer_ends = batch->answer_ends,
                                         .empty_token = EMPTY_TOKEN};
-    /* documents are found by their tokens, which stages without the embedding do not keep */
+    /* filling whole rows in place needs the tokens, from which document bounds are found; stages
+     * without the embedding have no token field */
     const bool whole_rows = mine.P == 1 && batch->tokens;
     enum hd_status st = HD_OK;
 
@@ -91,16 +93,19 @@ static enum hd_status fill(struct hd_trainer *t, fill_fn *fill_whole, const void
 
 /* ---- the batch fields of a program ---- */
 
-/* The fields of a batch: tensors, and host memory to fill. NULL: the program lacks the field. */
+/* Batch fields of one program: its tensors, and the host memory to fill. NULL: the program lacks
+ * the field. */
 struct fields {
     void *tensor[HD_BATCH_FIELDS_MAX], *filled[HD_BATCH_FIELDS_MAX];
-    struct hd_data_batch batch; /* the pointers of `filled` */
+    struct hd_data_batch batch; /* the pointers of `filled`, by name */
     int64_t rows;
 };
 
-enum { SAMPLES = 7 }; /* index of the field that a sample does not have */
+/* index of HD_BATCH_SAMPLES, which is a field of batches only, not of samples */
+enum { SAMPLES = 7 };
 
-/* On the CPU `filled` is the tensor itself, on a device it is hd_rank_program.batch. */
+/* Finds the batch fields of a chunk. On the CPU `filled` is the tensor itself, on a device it is a
+ * host buffer at hd_rank_program.batch. */
 static struct fields find_fields(const struct hd_trainer *t, const struct hd_chunk *chunk,
                                  const struct hd_bases *bases)
 {
@@ -134,8 +139,9 @@ static struct fields find_fields(const struct hd_trainer *t, const struct hd_chu
     return f;
 }
 
-/* The copies are ordered after earlier launches, which may read the previous batch; the compute
- * stream has waited for that batch's collectives (run.h). */
+/* Copies the filled fields to the device; does nothing on the CPU. The copies are ordered after
+ * earlier launches, which may still read the previous batch; the compute stream has already waited
+ * for that batch's collectives (run.h). */
 static enum hd_status write_fields(const struct hd_trainer *t, const struct fields *f)
 {
     enum hd_status st = HD_OK;
@@ -159,7 +165,8 @@ static enum hd_status fill_fields(struct hd_trainer *t, fill_fn *fill_whole, con
     return st;
 }
 
-/* The samples of one dp index in a step are consecutive; each micro-batch has B of them. */
+/* The samples of one dp index in a step are consecutive; each micro-batch has job.micro_batch of
+ * them. */
 enum hd_status hd_batch_feed_training(struct hd_trainer *t, const struct hd_chunk *chunk,
                                       const struct hd_bases *bases, int64_t micro_batch,
                                       void *context)

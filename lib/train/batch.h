@@ -1,28 +1,28 @@
 /* batch: writes this rank's rows of training samples and validation windows into the batch fields
  * of its programs. Only for lib/train.
  *
- * With context parallelism the ranks of a cp group read the same samples, and each copies the rows
- * of mesh/zigzag.h. The buffer for one whole sample is part of the layout (hd_rank_program.sample).
- * A
- * failure aborts the peers. */
+ * With context parallelism all ranks of a cp group read the same samples, and each rank copies the
+ * rows that mesh/zigzag.h assigns to it. The buffer for one whole sample is part of the rank's host
+ * memory (hd_rank_program.sample). A failure aborts the communication of the peers.
+ */
 #ifndef HD_TRAIN_BATCH_H
 #define HD_TRAIN_BATCH_H
 
 #include "train/execute.h"
 
-/* Fills the fields of a chunk with micro-batch `micro_batch` of the next step. */
+/* Fills the batch fields of a chunk with micro-batch `micro_batch` of the next training step. */
 hd_execute_feed hd_batch_feed_training;
 
-/* Windows that the eval programs run on, in rounds. */
+/* Validation windows for one round of the eval programs. */
 struct hd_batch_windows {
     const struct hd_validation *windows;
-    int64_t first; /* the number of the round's first micro-batch */
+    int64_t first; /* index of the round's first micro-batch */
 };
-/* Fills them with the windows of micro-batch `micro_batch` of a round. context: of
- * hd_batch_windows. */
+/* Fills the batch fields of a chunk with the windows of micro-batch `micro_batch` of a round.
+ * context: a struct hd_batch_windows. */
 hd_execute_feed hd_batch_feed_windows;
-/* The first window of that micro-batch on this rank; of `micro_batch` windows, and those from
- * window_count on are padding. */
+/* Returns the index of the first window of micro-batch `micro_batch` on this rank. A micro-batch
+ * has job.micro_batch consecutive windows; windows from window_count on are padding. */
 int64_t hd_batch_first_window(const struct hd_trainer *trainer,
                               const struct hd_batch_windows *windows, int64_t micro_batch);
 

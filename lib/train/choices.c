@@ -1,23 +1,23 @@
-/* choices: all ranks use the same algorithm for the same product.
+/* choices: makes all ranks use the same GEMM algorithm for the same product.
  *
  * A backend may choose among the algorithms of a GEMM library by time (options.choices_dir), and
- * ranks measure different times. Ranks that compute the same product for themselves, such as a
- * router on every rank of tp, would then differ in the last bits, and so would their tensors. So
- * of the ranks that have a product the first that sends it decides, by rounds and then by rank.
- * Stages of a pipeline have different products, so no single rank could decide for all. Ranks on
- * other kinds of GPU, drivers or libraries have other products (the backend names them so), and
- * decide among themselves.
+ * ranks measure different times. Ranks that each compute the same product, such as a router on
+ * every tp rank, would then differ in the last bits, and so would their tensors. So for each
+ * product one rank's choice is adopted by all: the one sent in the earliest round, and in that
+ * round by the lowest rank. Stages of a pipeline have different products, so no single rank could
+ * decide for all. The product's name includes the kind of GPU, the driver and the library, so ranks
+ * that differ in these decide independently of each other.
  *
  * In a round each rank sends as many of its undecided choices as fit a message. All ranks read all
- * messages in the order of ranks: the first choice for a product decides it. A rank leaves out what
- * has been decided. The rounds end when no rank has anything to send.
+ * messages in the order of ranks: the first choice for a product decides it. A rank sends no choice
+ * that has been decided. The rounds end when no rank has anything to send.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "train/trainer.h"
 
-struct ballot { /* a message of hd_trainer_exchange */
+struct ballot { /* One message of hd_trainer_exchange. */
     int64_t count;
     struct hd_choice choices[(HD_EXCHANGE_SLOT_BYTES - sizeof(int64_t)) / sizeof(struct hd_choice)];
 };
@@ -25,7 +25,7 @@ _Static_assert(sizeof(struct ballot) <= HD_EXCHANGE_SLOT_BYTES, "a ballot fits i
 
 enum { BALLOT_MAX = sizeof((struct ballot *)0)->choices / sizeof(struct hd_choice) };
 
-/* The rank's own choices; those that have been decided come last. */
+/* Undecided choices of this rank; a decided one is removed. */
 struct open_choices {
     struct hd_choice *list;
     int count;
@@ -41,7 +41,7 @@ static void fill_ballot(const struct open_choices *open, struct ballot *ret_ball
         ret_ballot->choices[i] = open->list[i];
 }
 
-/* Takes this choice if its product is open here. */
+/* Adopts this choice if its product is still undecided on this rank. */
 static void decide(struct hd_trainer *t, struct open_choices *open, const struct hd_choice *choice)
 {
     for (int i = 0; i < open->count; i++) {
@@ -53,7 +53,7 @@ static void decide(struct hd_trainer *t, struct open_choices *open, const struct
     }
 }
 
-/* *ret_more: a rank had something to send. */
+/* Exchanges one message with all ranks. *ret_more: true if at least one rank sent a choice. */
 static enum hd_status hold_round(struct hd_trainer *t, struct open_choices *open, bool *ret_more)
 {
     struct ballot ballot;
@@ -98,8 +98,9 @@ enum hd_status hd_trainer_settle_choices(struct hd_trainer *t)
     enum hd_status st = HD_OK;
 
     if (!t->table->choices || t->rank_program.job.deterministic)
-        return HD_OK;                   /* on no rank of the job */
-    if (t->rank_program.mesh.world > 1) /* a rank without a folder has none, and hears the others */
+        return HD_OK; /* equal on all ranks of the job, so no rank waits for another */
+    /* a rank without choices_dir sends no choice, but receives those of the other ranks */
+    if (t->rank_program.mesh.world > 1)
         st = hold_rounds(t, own, own ? count : 0);
     if (!st && own)
         t->table->keep_choices(t->backend);

@@ -10,36 +10,41 @@
 #include "base/text.h"
 #include "train/decoder_rank.h"
 
-/* What all ranks do next. */
+/* Task that all ranks do next. */
 enum decoder_task { TASK_OPEN, TASK_RUN, TASK_LOGITS, TASK_END };
 
-enum { PART_SEQUENCES = 16 /* fewer in a part would take as long as twice as many */ };
+enum {
+    PART_SEQUENCES =
+        /* sequences per part at least; a smaller part would take as long as one of twice its
+         * size */
+    16
+};
 
-/* Rank 0 works in the caller's thread, the others in threads of their own. The caller gives a task,
- * does its own part, and waits for the others. */
+/* Rank 0 works in the caller's thread, the others in threads of their own. The caller publishes a
+ * task, runs rank 0's share of it, and waits for the others. */
 struct hd_decoder {
     struct decoder_rank *ranks; /* [world] */
     int world, pp;
     float *logits;                            /* [V] */
-    const struct hd_decoder_options *options; /* while it opens */
+    const struct hd_decoder_options *options; /* set only while the decoder opens */
     struct hd_shm_control *connecting;
     struct follower {
         struct hd_decoder *decoder;
         int rank;
         pthread_t thread;
         bool started;
-        uint64_t done;         /* the number of the newest task that it has done, .. */
-        struct hd_error error; /* .. and what came of it */
+        uint64_t done;         /* number of the newest task that this rank has finished */
+        struct hd_error error; /* result of that task */
     } * followers;             /* [world - 1] */
     pthread_mutex_t lock;
     pthread_cond_t given, taken;
-    uint64_t number; /* of the task */
+    uint64_t number; /* of the current task, counted from 1 */
     enum decoder_task task;
-    struct decoder_part *parts;     /* [pp] of the last run */
-    struct hd_decoder_rows *pieces; /* [pp] of a long prompt, one a part */
+    struct decoder_part *parts;     /* [pp], the parts of the last run */
+    struct hd_decoder_rows *pieces; /* [pp], pieces of a long prompt, one per part */
     int part_count;
-    int part, index; /* of the logits, within the part .. */
-    int64_t row;     /* .. and the slot */
+    int part, index; /* of the requested logits: the part, and the sequence within the part */
+    int64_t row;     /* of the requested logits: the token within the sequence */
 };
 
 static const struct hd_inference_rank *model_of(const struct hd_decoder *d)
@@ -67,7 +72,8 @@ static enum hd_status do_task(struct hd_decoder *d, int rank)
     return HD_OK;
 }
 
-/* A failure ends the waits of the other ranks. */
+/* Runs the current task on one rank. A failure marks the rank dead, which ends the waits of the
+ * other ranks. */
 static enum hd_status do_part(struct hd_decoder *d, int rank)
 {
     const enum hd_status st = do_task(d, rank);
@@ -101,7 +107,8 @@ static void *follow(void *argument)
     return NULL;
 }
 
-/* The others say that a rank has failed; its own message is the one to tell. */
+/* Returns the first error that is not HD_ABORTED: the other ranks only report that a rank has
+ * failed, the failed rank's own message says why. */
 static enum hd_status first_of(enum hd_status own, const struct hd_decoder *d)
 {
     const struct hd_error *reported = NULL;
@@ -119,7 +126,7 @@ static enum hd_status first_of(enum hd_status own, const struct hd_decoder *d)
     return reported ? hd_err_restore(reported) : HD_OK;
 }
 
-/* All ranks do the task. */
+/* Runs the task on all ranks and waits for all of them. */
 static enum hd_status all_do(struct hd_decoder *d, enum decoder_task task)
 {
     enum hd_status st;
@@ -308,7 +315,7 @@ static enum hd_status check_rows(const struct hd_decoder *d, const struct hd_dec
     return HD_OK;
 }
 
-/* A long prompt: 64 tokens each, one behind the other, as a stage reads them. */
+/* Splits a long prompt into consecutive pieces of at most 64 tokens, one per part. */
 static void part_tokens(struct hd_decoder *d, const struct hd_decoder_rows *rows)
 {
     for (int64_t at = 0; at < rows->count; at += HD_DECODER_ROWS) {
@@ -322,7 +329,8 @@ static void part_tokens(struct hd_decoder *d, const struct hd_decoder_rows *rows
     }
 }
 
-/* Parts for the stages to work on at the same time, if there is enough for that. */
+/* Divides the sequences of a call into parts, so that all stages can work at the same time; one
+ * part if there are too few sequences. */
 static void choose_parts(struct hd_decoder *d, const struct hd_decoder_rows *rows, int count)
 {
     const int most = count / PART_SEQUENCES, parts = most < d->pp ? most : d->pp;
@@ -352,7 +360,7 @@ enum hd_status hd_decoder_run(struct hd_decoder *d, const struct hd_decoder_rows
     return all_do(d, TASK_RUN);
 }
 
-/* One NaN in the weights usually makes every logit NaN. */
+/* Checks all logits, although one NaN in the weights usually makes every logit NaN. */
 static enum hd_status check_finite(const float *logits, int64_t V)
 {
     for (int64_t v = 0; v < V; v++)
@@ -368,7 +376,7 @@ enum hd_status hd_decoder_logits(struct hd_decoder *d, int index, int64_t row,
 {
     enum hd_status st;
 
-    if (row >= HD_DECODER_ROWS) { /* of a long prompt */
+    if (row >= HD_DECODER_ROWS) { /* a long prompt, see part_tokens */
         d->part = (int)(row / HD_DECODER_ROWS);
         row %= HD_DECODER_ROWS;
     } else {

@@ -1,6 +1,7 @@
 #include "train/decoder_link.h"
 
-/* The way from one stage to the next one, for the ranks with this rank's tp index. */
+/* Opens the channel from a stage to the next one, between the two ranks with this rank's tp
+ * index. */
 static enum hd_status open_channel(struct hd_inference_rank *m, int from_stage,
                                    struct hd_comm_group **ret_channel)
 {
@@ -12,8 +13,8 @@ static enum hd_status open_channel(struct hd_inference_rank *m, int from_stage,
                                 hd_mesh_rank(&m->mesh, to), ret_channel);
 }
 
-/* The first operation of a way is a collective (comm.h). The first way is met first, on all ranks.
- */
+/* Connects both channels. The first operation on a channel must be a collective (comm.h). All ranks
+ * connect the channel to the previous stage first, so none waits for another in a circle. */
 static enum hd_status connect_ranks(struct hd_inference_rank *m, const struct decoder_link *l)
 {
     struct hd_comm_stream *stream = hd_comm_get_stream(m->comm, HD_COMM_STREAM_REDUCE);
@@ -85,7 +86,8 @@ enum hd_status decoder_link_await(struct decoder_link *l, struct hd_inference_ra
 enum hd_status decoder_link_send(struct decoder_link *l, struct hd_inference_rank *m,
                                  const struct hd_chunk *chunk, int micro_batch)
 {
-    struct hd_transfer departure = {.stream = NULL}; /* the join waits for it */
+    /* not stored: the join at the end of the run waits for this send */
+    struct hd_transfer departure = {.stream = NULL};
 
     return l->to ? transfer(m, chunk, micro_batch, HD_STAGE_OUTPUT, l->to, &departure) : HD_OK;
 }

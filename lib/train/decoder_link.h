@@ -1,10 +1,9 @@
-/* decoder_link: the hidden rows that pipeline stages of a decoder send each other. Only for
+/* decoder_link: sends the hidden rows of a decoder from each pipeline stage to the next. Only for
  * lib/train.
  *
- * A rank receives from the stage before its own and sends to the next one, in lanes
- * (inference_rank.h). A
- * lane's rows are those of one call of a program; a lane carries them once between two joins of the
- * runner, which are the ends of a decoder's runs.
+ * A rank receives from the previous stage and sends to the next one, in lanes (inference_rank.h). A
+ * lane's rows are those of one call of a program. Each lane carries rows once per run of the
+ * decoder; the runner's join at the end of the run waits for the transfers.
  */
 #ifndef HD_TRAIN_DECODER_LINK_H
 #define HD_TRAIN_DECODER_LINK_H
@@ -12,22 +11,23 @@
 #include "train/inference_rank.h"
 
 struct decoder_link {
-    struct hd_comm_group *from, *to; /* NULL: on the first, on the last stage */
-    struct hd_transfer *arrivals;    /* [lanes] */
+    /* previous and next stage; NULL: this stage is the first, or the last */
+    struct hd_comm_group *from, *to;
+    struct hd_transfer *arrivals; /* [lanes], the receive that is under way in each lane */
 };
 
-/* After hd_inference_rank_reserve. Waits for the ranks of the other stages. With one stage nothing
- * is done,
- * here and below. */
+/* Opens the channels to the neighbouring stages and waits for their ranks. Call after
+ * hd_inference_rank_reserve. With one stage this function and those below do nothing. */
 enum hd_status decoder_link_open(struct hd_inference_rank *model, int micro_batches,
                                  struct decoder_link *ret_link);
 
-/* Begins to receive what the chunk takes in; await: later launches run behind it. */
+/* decoder_link_receive begins to receive the chunk's input rows; decoder_link_await makes later
+ * launches wait until they have arrived. */
 enum hd_status decoder_link_receive(struct decoder_link *link, struct hd_inference_rank *model,
                                     const struct hd_chunk *chunk, int micro_batch);
 enum hd_status decoder_link_await(struct decoder_link *link, struct hd_inference_rank *model,
                                   int micro_batch);
-/* Begins to send what the chunk has put out. */
+/* Begins to send the chunk's output rows. */
 enum hd_status decoder_link_send(struct decoder_link *link, struct hd_inference_rank *model,
                                  const struct hd_chunk *chunk, int micro_batch);
 

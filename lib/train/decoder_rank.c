@@ -98,8 +98,8 @@ static enum hd_status prepare(struct decoder_rank *d, const struct hd_shm_contro
     return st ? st : decoder_link_open(&d->model, d->micro_batches, &d->link);
 }
 
-/* Computes what the programs read in every call and the weights alone decide: norms of rows, in
- * caches that all of them share. */
+/* Runs program S, which computes values that depend on the weights alone (norms of rows) into
+ * caches that all programs read. */
 static enum hd_status run_start(struct decoder_rank *d)
 {
     const struct hd_chunk *chunk = d->programs[0].chunk;
@@ -114,13 +114,14 @@ static enum hd_status run_start(struct decoder_rank *d)
     return st ? st : hd_runner_synchronize(d->model.runner);
 }
 
-/* Each rank also has a row of the head. */
+/* Returns true if tp ranks can share the model and each rank has at least one row of the head. */
 static bool can_split(const struct hd_model_config *config, int64_t tp)
 {
     return hd_model_tp_fits(config, tp) && (config->V + tp - 1) / tp * (tp - 1) < config->V;
 }
 
-/* hd_model_declare checks it, too, and speaks of the job file. */
+/* Checks tp before hd_model_declare does, whose message would name keys of the job file instead of
+ * --tp. */
 static enum hd_status check_tp(const struct hd_job *job, int64_t tp)
 {
     struct hd_model_config config;
@@ -151,7 +152,7 @@ static enum hd_status check_pp(const struct hd_job *job, int64_t pp)
                   (long long)pp, (long long)job->layers);
 }
 
-/* Keys and values that a rank keeps for one block, in bytes. */
+/* Returns the bytes of keys and values that a rank keeps for one block. */
 static int64_t cache_bytes(const struct decoder_rank *d)
 {
     const struct hd_job *job = &d->model.job;
@@ -161,7 +162,8 @@ static int64_t cache_bytes(const struct decoder_rank *d)
            (int64_t)hd_dtype_size(hd_rank_program_compute_dtype(job));
 }
 
-/* Codes may refuse a tp, in words of the job file. */
+/* Declares the model. Quantized weights may not allow this tp; that error names keys of the job
+ * file, so --tp is prefixed. */
 static enum hd_status declare(struct decoder_rank *d)
 {
     enum hd_status st = d->model.pp > 1 ? hd_inference_rank_cut(&d->model, cache_bytes(d)) : HD_OK;
@@ -226,13 +228,14 @@ enum hd_status decoder_rank_open(struct decoder_rank *d, const struct hd_decoder
 
 void decoder_rank_close(struct decoder_rank *d)
 {
-    if (d->model.table) /* it was opened */
+    if (d->model.table) /* else the rank was never opened */
         hd_inference_rank_done(&d->model);
 }
 
 /* ---- running ---- */
 
-/* The program with the fewest rows that has room; NULL: there is none. */
+/* Returns the smallest program (by rows) for B sequences of S tokens; NULL: none is large
+ * enough. */
 static const struct decode_program *find_program(const struct decoder_rank *d, int64_t B, int64_t S)
 {
     const struct decode_program *best = NULL;
@@ -246,7 +249,8 @@ static const struct decode_program *find_program(const struct decoder_rank *d, i
     return best;
 }
 
-/* Copies values [count] of d->fields to a field of the batch, if the program has it. */
+/* Copies the first `count` values of d->fields to a batch field; does nothing if the program lacks
+ * it. */
 static enum hd_status put_field(struct decoder_rank *d, const struct decode_program *p,
                                 int micro_batch, enum hd_batch_field field, int64_t count)
 {
@@ -259,8 +263,8 @@ static enum hd_status put_field(struct decoder_rank *d, const struct decode_prog
                             count * (int64_t)sizeof *d->fields);
 }
 
-/* Padding has token 0, length 0 and the places behind the tokens. Places of the table of angles end
- * with the context. */
+/* Fills the batch fields of a call. Padding has token 0, length 0 and the positions behind the last
+ * token, but no position beyond the context, where the table of angles ends. */
 static enum hd_status put_rows(struct decoder_rank *d, const struct decode_program *p,
                                int micro_batch, const struct hd_decoder_rows *rows, int count)
 {
@@ -289,7 +293,8 @@ static enum hd_status put_rows(struct decoder_rank *d, const struct decode_progr
     return st;
 }
 
-/* A sequence of padding alone has a full slot: nothing is written, and nothing read. */
+/* Writes the slots and their lengths. A padding sequence claims a full slot, so that it writes no
+ * key or value and reads none. */
 static enum hd_status put_filled(struct decoder_rank *d, const struct decode_program *p,
                                  int micro_batch, const struct hd_decoder_rows *rows, int count)
 {

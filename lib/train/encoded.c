@@ -47,7 +47,8 @@ enum hd_status hd_encoded_make_box(struct hd_whole *whole, const struct hd_quant
 {
     struct hd_quant_whole quantized;
 
-    memset(ret_record, 0, (size_t)hd_quant_lay_out(box).size_bytes); /* also between the arrays */
+    /* the gaps between the arrays, too */
+    memset(ret_record, 0, (size_t)hd_quant_lay_out(box).size_bytes);
     if (whole->source &&
         hd_source_quantized(whole->source, whole->number, whole->expert, box->quant, &quantized)) {
         hd_quant_take(box, &quantized, ret_record);

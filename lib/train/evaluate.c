@@ -17,14 +17,15 @@
 struct evaluation {
     const struct hd_evaluation_options *options;
     struct hd_inference_rank model;
-    struct hd_job job; /* the model's, as validation reads it: with the data to evaluate on */
+    /* copy of the model's job whose validation data are the files to evaluate on */
+    struct hd_job job;
     struct hd_chunk *chunk;
     struct hd_bound *bound;
     struct hd_job_tokenizer tokenizer;
     struct hd_job_data data;
-    int64_t context, batch;       /* tokens of a window, windows of a run */
-    int32_t *token_bytes;         /* [vocab] of texts; NULL: there is no tokenizer */
-    int64_t bytes;                /* of the targets so far */
+    int64_t context, batch;       /* tokens of a window, windows of one run of the program */
+    int32_t *token_bytes;         /* [vocab], bytes of each token's text; NULL: no tokenizer */
+    int64_t bytes;                /* bytes of the targets so far */
     char tokens[HD_JOB_PATH_MAX]; /* temporary folder of token files; "": none */
 };
 
@@ -47,7 +48,7 @@ static enum hd_status choose_context(struct evaluation *e)
     return HD_OK;
 }
 
-/* What a model directory does not say gets the defaults of a job file. */
+/* Gives the keys that a model directory does not contain the defaults of a job file. */
 static enum hd_status complete_job(struct evaluation *e)
 {
     struct hd_job *job = &e->job;
@@ -55,9 +56,10 @@ static enum hd_status complete_job(struct evaluation *e)
     struct hd_text template = {0};
     enum hd_status st;
 
-    if (e->options->file_count) /* there is no job file that could say it */
+    /* files given by the user come without a job file that could set data.too_long */
+    if (e->options->file_count)
         (void)snprintf(job->too_long, sizeof job->too_long, "drop");
-    if (!*job->date) /* a template that asks gets a job's own date, else today's */
+    if (!*job->date) /* a template that asks for the date gets the job's date, or today's */
         hd_chat_date_today(job->date);
     if (e->model.is_checkpoint)
         return HD_OK;
@@ -79,7 +81,8 @@ static bool is_text(const char *path)
     return !hd_data_is_tokens(path);
 }
 
-/* Pairs rate a reward model; the loss of any other model is of texts. */
+/* Refuses a file of preference pairs for a model that is not a reward model: the loss of such a
+ * model is computed on text or conversations. */
 static enum hd_status refuse_pairs(const char *path)
 {
     enum hd_chat_form form;
@@ -92,7 +95,7 @@ static enum hd_status refuse_pairs(const char *path)
                   path);
 }
 
-/* The files to evaluate on become the job's validation files. */
+/* Makes the files to evaluate on the job's validation files. */
 static enum hd_status choose_files(struct evaluation *e)
 {
     const struct hd_evaluation_options *o = e->options;
@@ -106,7 +109,7 @@ static enum hd_status choose_files(struct evaluation *e)
             "--data is missing: the validation data of %s are pairs of answers, which only "
             "its training compares; give text or conversations",
             o->dirs.dir);
-    if (!rates) /* the loss of texts and conversations */
+    if (!rates) /* other models: loss of next tokens */
         (void)snprintf(job->objective, sizeof job->objective, "next_token");
     if (o->file_count) {
         struct hd_job_file *files = hd_arena_array(&e->model.arena, o->file_count, sizeof *files);
@@ -122,7 +125,7 @@ static enum hd_status choose_files(struct evaluation *e)
         return hd_err(HD_INVALID, "--data is missing: %s has no validation data of its own",
                       o->dirs.dir);
     }
-    if (job->val_count) /* else the end of the training text */
+    if (job->val_count) /* else the validation data is the end of the training text */
         job->train_count = job->weight_count = 0;
     for (int64_t i = 0; i < job->val_count; i++) {
         enum hd_chat_form form;
@@ -155,7 +158,7 @@ static bool alive(void *context, int64_t done_bytes, int64_t total_bytes)
     return tell(context, true, done_bytes, total_bytes);
 }
 
-/* Token files of this evaluation are in a folder of its own: those of a job may be in use. */
+/* Creates a folder for this evaluation's token files: the job's own ones may be in use. */
 static enum hd_status make_folder(struct evaluation *e)
 {
     const char *base = getenv("TMPDIR");
@@ -187,7 +190,7 @@ static enum hd_status open_data(struct evaluation *e)
     if (!st)
         st = hd_job_data_open_validation(&e->job, &e->tokenizer, &cache, e->context, limit,
                                          &e->model.arena, &e->data);
-    /* what is not there is a mistake in the options, as anything else about them */
+    /* a missing file is a mistake in the options */
     if (st == HD_NOT_FOUND)
         st = hd_err(HD_INVALID, "%s", hd_err_message());
     return st ? hd_err_prefix(st, e->options->file_count ? "--data" : "the job's validation data")
@@ -226,8 +229,8 @@ static void *field(const struct evaluation *e, enum hd_batch_field name)
     return store ? hd_store_address(&e->model.bases, store) : NULL;
 }
 
-/* The bytes of each token's text. The token that ends a text is none of its bytes. Of a job whose
- * token files need no tokenizer it may not be there any more: then nothing is said of bytes. */
+/* Measures the bytes of each token's text; the end-of-text token counts 0. If the tokenizer cannot
+ * be opened (a job with token files does not need it any more), no bytes are reported. */
 static enum hd_status measure_tokens(struct evaluation *e)
 {
     const int64_t V = e->model.job.vocab;
@@ -375,7 +378,7 @@ enum hd_status hd_evaluate(const struct hd_evaluation_options *options,
     hd_job_data_close(&e->data);
     hd_job_tokenizer_close(&e->tokenizer);
     if (e->tokens[0])
-        (void)hd_file_remove_tree(e->tokens); /* it only uses space */
+        (void)hd_file_remove_tree(e->tokens); /* a failure only wastes disk space */
     hd_inference_rank_done(&e->model);
     free(e);
     return st ? hd_err_restore(&error) : HD_OK;

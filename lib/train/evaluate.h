@@ -1,8 +1,8 @@
-/* evaluate: the loss of a model on data, without training.
+/* evaluate: computes the loss of a model on data, without training.
  *
- * The windows, their bounds and the sum are those of validation (data.h, hd_trainer_validate): of
- * the same weights, data and number of windows the loss is the same, bit for bit if threads and
- * parallel.micro_batch are and the job had one device.
+ * The windows, their bounds and the sum are those of validation (data.h, hd_trainer_validate): for
+ * equal weights, data and number of windows the loss is equal; it is equal bit for bit if also
+ * threads and parallel.micro_batch are, and the job had one device.
  *
  * Used by: worker (`heddle-worker eval`).   Uses: model, program, checkpoint, data.
  * Threads: one call at a time; it starts the backend's threads and those that tokenize.
@@ -20,42 +20,46 @@
 #include "train/source.h"
 #include "train/train.h"
 
-enum { HD_EVALUATE_CONTEXT = 2048 /* of a Hugging Face model, unless it is shorter */ };
+enum { HD_EVALUATE_CONTEXT = 2048 /* tokens; limit for a Hugging Face model */ };
 
 struct hd_evaluation_progress {
-    bool tokenizing;     /* bytes of text; else windows */
-    int64_t done, total; /* of this list of files */
+    /* true: done and total are bytes of text to tokenize; false: windows to evaluate */
+    bool tokenizing;
+    int64_t done, total; /* of the current list of files */
 };
 
 struct hd_evaluation_options {
-    struct hd_source_dirs dirs;             /* a checkpoint, or a Hugging Face model directory */
-    const char *const *files;               /* text or token files, read as one text */
-    size_t file_count;                      /* 0: the validation data of the checkpoint's job */
-    int64_t windows;                        /* the first so many; 0: all, of the job's own data as
-                                               many as the job validates on */
-    int64_t context;                        /* tokens of a window; 0: the model's */
-    const char *precision;                  /* "fp32", "bf16", "fp16"; NULL: the job's, else fp32 */
-    const struct hd_backend_table *backend; /* in host memory */
+    struct hd_source_dirs dirs; /* a checkpoint, or a Hugging Face model directory */
+    const char *const *files;   /* text or token files, read as one text */
+    size_t file_count;          /* 0: the validation data of the checkpoint's job */
+    /* windows to evaluate, from the first one; 0: all, for the job's own data as many as the job
+     * validates on */
+    int64_t windows;
+    int64_t context; /* tokens of a window; 0: the model's context */
+    /* "fp32", "bf16", "fp16"; NULL: the job's, or fp32 for a model directory */
+    const char *precision;
+    const struct hd_backend_table *backend; /* a backend whose tensors are in host memory */
     int threads;
-    /* Called often. False: stop with HD_ABORTED. May be NULL. */
+    /* Called often. Returns false to stop with HD_ABORTED. May be NULL. */
     bool (*progress)(void *user, const struct hd_evaluation_progress *progress);
     void *user;
 };
 
 struct hd_evaluation {
-    double loss;                 /* mean over the targets, nats; of a reward model over pairs */
-    int64_t targets;             /* tokens that were predicted; of a reward model 0 */
-    struct hd_pair_result pairs; /* of a reward model; else the count is 0 */
-    int64_t bytes; /* of their texts, but for the end-of-text token; 0: there is no tokenizer */
-    int64_t windows, all_windows; /* evaluated; in the data */
+    double loss;                 /* mean per target, nats; for a reward model the mean per pair */
+    int64_t targets;             /* tokens that were predicted; 0 for a reward model */
+    struct hd_pair_result pairs; /* for a reward model; else its count is 0 */
+    /* bytes of the targets' text, without end-of-text tokens; 0: no tokenizer */
+    int64_t bytes;
+    int64_t windows, all_windows; /* windows evaluated; windows in the data */
     int64_t context;              /* tokens of a window */
     bool is_checkpoint;
-    int64_t step; /* of the checkpoint */
+    int64_t step; /* step of the checkpoint */
     char precision[HD_JOB_WORD_MAX];
 };
 
-/* HD_INVALID: options, model and data do not fit together; the message names the option.
- * HD_CORRUPT: the loss is not finite, or a file is damaged. */
+/* Computes the loss. HD_INVALID: options, model and data do not fit together; the message names the
+ * option. HD_CORRUPT: the loss is not finite, or a file is damaged. */
 enum hd_status hd_evaluate(const struct hd_evaluation_options *options,
                            struct hd_evaluation *ret_evaluation);
 

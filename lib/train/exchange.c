@@ -1,4 +1,4 @@
-/* exchange: small words of every rank, gathered by every rank. */
+/* exchange: gathers a small message (at most HD_EXCHANGE_SLOT_BYTES) of each rank on every rank. */
 #include <assert.h>
 #include <string.h>
 

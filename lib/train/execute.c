@@ -14,7 +14,8 @@ static char *stage_io_slot(const struct hd_trainer *t, int32_t slot)
     return t->registered_base + t->rank_program.boundary + slot * t->rank_program.stage_io_slot;
 }
 
-/* Unused slots get the address of the first; the program does not use it. */
+/* Computes the base addresses for an instruction. A slot that the instruction does not use gets the
+ * address of slot 0; the program does not read it. */
 static struct hd_bases bases_of(const struct hd_trainer *t, const struct hd_instruction *in,
                                 int64_t chunk_state)
 {
@@ -75,7 +76,7 @@ static enum hd_status bind_run(struct hd_trainer *t, struct hd_bound_instruction
                    &t->arena, &list->bound[i]);
 }
 
-/* The group of a way from one stage to another: these two ranks. */
+/* Opens the group of a transfer: this rank and its peer in the other stage. */
 static enum hd_status open_channel(struct hd_trainer *t, const struct hd_instruction *in,
                                    struct hd_comm_group **ret_group)
 {
@@ -99,7 +100,7 @@ static struct hd_comm_stream *stream_of(struct hd_trainer *t, const struct hd_in
                               (enum hd_comm_stream_name)(HD_COMM_STREAM_SEND_NEXT + channel));
 }
 
-/* The one slot of a transfer. */
+/* Returns the one slot that a transfer uses. */
 static int32_t slot_of(const struct hd_instruction *in)
 {
     int k = HD_SLOT_IN;
@@ -139,9 +140,10 @@ enum hd_status hd_execute_bind(struct hd_trainer *t, const struct hd_step_plan *
     return st;
 }
 
-/* ---- meeting ---- */
+/* ---- connecting ---- */
 
-/* Ways in an order that all ranks agree on: call, from, to. A rank has at most eight. */
+/* A channel between two stages. Channels are sorted by call, from, to: an order that is equal on
+ * all ranks. A rank has at most eight. */
 struct channel {
     int backward, from, to;
     struct hd_comm_group *group;

@@ -1,34 +1,36 @@
-/* follow: runs lists of instructions (lib/pipeline): a step, or a round of validation. Only for
+/* execute: runs instruction streams (lib/pipeline): a step, or a round of validation. Only for
  * lib/train.
  *
- * Each RUN is bound to its slots at the start. Between two stages a transfer is under way while
- * programs run; the next program or transfer that uses its slot waits for it. */
+ * Each RUN is bound to its slots once, when the trainer opens. A transfer between two stages
+ * proceeds while programs run; the next program or transfer that uses its slot waits for it.
+ */
 #ifndef HD_TRAIN_EXECUTE_H
 #define HD_TRAIN_EXECUTE_H
 
 #include "train/trainer.h"
 
-/* A list and, by instruction, what it runs (RUN, BEGIN, UPDATE) and which way it sends or receives.
- */
+/* An instruction stream with, per instruction, the bound program (RUN, BEGIN, UPDATE) or the
+ * transfer (SEND, RECEIVE). */
 struct hd_bound_instructions {
     const struct hd_step_plan *plan;
     struct hd_bound **bound;
     struct hd_transfer_args *transfers;
-    struct hd_bound *publish; /* program P, behind UPDATE; NULL: nothing is offloaded */
+    struct hd_bound *publish; /* program P, run after UPDATE; NULL: nothing is offloaded */
 };
 
-/* Binds every program of the list and opens the groups of its transfers. */
+/* Binds every program of the instruction stream and opens the groups of its transfers. */
 enum hd_status hd_execute_bind(struct hd_trainer *trainer, const struct hd_step_plan *plan,
                                struct hd_bound_instructions *ret_list);
 
-/* A barrier on every group of transfers of a list, in an order that is the same on all ranks. */
+/* Enqueues a barrier on each group of the instruction stream's transfers, in an order that is equal
+ * on all ranks. */
 enum hd_status hd_execute_connect(struct hd_trainer *trainer,
                                   const struct hd_bound_instructions *list,
                                   struct hd_comm_stream *stream);
 
-/* Runs the list. `feed` writes the batch fields of a chunk for a micro-batch. Instructions of
- * micro-batches from `micro_batches` on are left out, on all stages. `after`, if not NULL, is
- * called behind each program of a chunk, whose launches on a device may not have run yet. */
+/* Runs the instruction stream. `feed` writes the batch fields of a chunk for a micro-batch.
+ * Instructions of micro-batches from `micro_batches` on are skipped, on all stages. `after`, if not
+ * NULL, is called after each program of a chunk; on a device its launches may not have run yet. */
 typedef enum hd_status hd_execute_feed(struct hd_trainer *trainer, const struct hd_chunk *chunk,
                                        const struct hd_bases *bases, int64_t micro_batch,
                                        void *context);

@@ -39,7 +39,7 @@ void hd_inference_rank_done(struct hd_inference_rank *l)
 
 /* ---- the job ---- */
 
-/* A checkpoint contains its job. */
+/* Reads the job that a checkpoint contains. */
 static enum hd_status read_stored_job(struct hd_inference_rank *l, const char *dir)
 {
     struct hd_ckpt *ckpt = NULL;
@@ -57,8 +57,8 @@ static enum hd_status read_stored_job(struct hd_inference_rank *l, const char *d
     return st ? hd_err_prefix(st, "the job stored in the checkpoint") : HD_OK;
 }
 
-/* The tokenizer in config.json, which only models exported by Heddle have; else the directory's
- * tokenizer.json. */
+/* Takes the tokenizer named in config.json, which only models exported by Heddle have; else the
+ * directory's tokenizer.json. */
 static enum hd_status find_tokenizer(struct hd_inference_rank *l, const char *dir)
 {
     char *path = hd_arena_printf(&l->arena, "%s/tokenizer.json", dir);
@@ -71,7 +71,7 @@ static enum hd_status find_tokenizer(struct hd_inference_rank *l, const char *di
     return HD_OK;
 }
 
-/* config.json gives the architecture. */
+/* Makes a job from the architecture in config.json. */
 static enum hd_status make_job(struct hd_inference_rank *l, const char *dir)
 {
     enum hd_status st = hd_hf_read_config(dir, &l->job, NULL);
@@ -82,7 +82,8 @@ static enum hd_status make_job(struct hd_inference_rank *l, const char *dir)
     return find_tokenizer(l, dir);
 }
 
-/* Tokens have the positions behind a prefix. */
+/* Adds the adapter of a directory to the job. A prefix adapter takes positions of the context, so
+ * fewer are left for tokens. */
 static enum hd_status add_adapter(struct hd_inference_rank *l, const char *dir, const char *base)
 {
     enum hd_status st;
@@ -119,7 +120,7 @@ enum hd_status hd_inference_rank_choose_precision(struct hd_job *job, const char
 
     if (wish && !hd_rank_program_find_precision(wish, &dtype))
         return hd_err(HD_INVALID, "--precision: '%.20s' is not fp32, bf16 or fp16", wish);
-    if (hd_rank_program_is_fp8(job)) /* products are in fp8 in training alone */
+    if (hd_rank_program_is_fp8(job)) /* only training computes products in fp8 */
         (void)snprintf(job->precision, sizeof job->precision, "bf16");
     if (wish)
         (void)snprintf(job->precision, sizeof job->precision, "%s", wish);
@@ -128,7 +129,7 @@ enum hd_status hd_inference_rank_choose_precision(struct hd_job *job, const char
 
 /* ---- programs and memory ---- */
 
-/* For a rank of a mesh; unit_stage NULL: of one stage. */
+/* Declares the model for one rank of a mesh. unit_stage: stage of each unit; NULL: one stage. */
 static enum hd_status declare(struct hd_inference_rank *l, const struct hd_mesh_sizes *sizes,
                               int rank, const int32_t *unit_stage)
 {
@@ -151,7 +152,8 @@ static enum hd_status declare(struct hd_inference_rank *l, const struct hd_mesh_
               : hd_registry_finish(&l->registry, hd_rank_program_compute_dtype(&l->job), false);
 }
 
-/* Weights of each unit, the same on all ranks; the head has those of a tied embedding, too. */
+/* Adds the bytes of each unit's weights to `load`, equal on all ranks. A tied embedding counts for
+ * the head, too. */
 static void add_weights(const struct hd_inference_rank *l, double *load)
 {
     const struct hd_registry *r = &l->registry;
@@ -225,7 +227,8 @@ enum hd_status hd_inference_rank_compile(struct hd_inference_rank *l,
     return hd_compile(rec, &options, ret_chunk);
 }
 
-/* Devices exchange by NCCL, which meets on the host. */
+/* Opens the communication of the ranks: shm on the CPU; on devices NCCL, which uses shm to exchange
+ * its ids. */
 static enum hd_status open_comm(struct hd_inference_rank *l,
                                 const struct hd_shm_control *connecting)
 {
@@ -292,8 +295,8 @@ static enum hd_status write_constant(struct hd_inference_rank *l, const struct h
     return st;
 }
 
-/* What other ranks reach: the visible halves of state and work, and the hidden rows of the lanes.
- */
+/* Reserves the memory that other ranks can access: the registered parts of state and work, and the
+ * hidden rows of the lanes. */
 static enum hd_status reserve_registered(struct hd_inference_rank *l, int64_t work_bytes,
                                          int micro_batches)
 {
@@ -374,7 +377,7 @@ enum hd_status hd_inference_rank_bind(struct hd_inference_rank *l, const struct 
     return hd_bind(l->runner, chunk, call, true, true, &bases, &l->arena, ret_bound);
 }
 
-/* The codes of one parameter. On a device they are made in `buffer` first. */
+/* Makes the quantized codes of one parameter; on a device in `buffer` first. */
 static enum hd_status make_quantized(struct hd_inference_rank *l, struct hd_source *source,
                                      int param, char *records, void *buffer)
 {
@@ -392,7 +395,7 @@ static enum hd_status make_quantized(struct hd_inference_rank *l, struct hd_sour
     return st;
 }
 
-/* values [count] in the encoding of the part, to their place. */
+/* Writes values [count] to `to` in the encoding in which the bucket is stored. */
 static enum hd_status put_values(struct hd_inference_rank *l, enum hd_dtype stored, char *to,
                                  const float *values, int64_t count)
 {
@@ -413,15 +416,15 @@ static enum hd_status put_values(struct hd_inference_rank *l, enum hd_dtype stor
     return st;
 }
 
-/* Whether a parameter is read by way of a buffer: fp32 and codes in host memory are made in place.
- */
+/* Returns true if a parameter is read through a buffer; fp32 values and codes in host memory are
+ * written in place. */
 static bool needs_buffer(const struct hd_inference_rank *l, const struct hd_param *p)
 {
     return l->table->device || p->init == HD_INIT_NORMS ||
            (!p->quant && l->registry.buckets[p->bucket].stored != HD_F32);
 }
 
-/* One parameter, as it computes. */
+/* Reads one parameter's weights in the encoding that the programs compute with. */
 static enum hd_status read_weight(struct hd_inference_rank *l, struct hd_source *source, int param,
                                   float *buffer)
 {
@@ -435,7 +438,8 @@ static enum hd_status read_weight(struct hd_inference_rank *l, struct hd_source 
     if (p->quant)
         return make_quantized(l, source, param, memory + p->offset, buffer);
     memory += p->offset * (int64_t)hd_dtype_size(bucket->stored);
-    if (!hd_source_has(source, param) && p->init == HD_INIT_NORMS) { /* of an adapter of zeros */
+    /* magnitudes of an adapter that begins with zeros */
+    if (!hd_source_has(source, param) && p->init == HD_INIT_NORMS) {
         st = hd_norms_make(source, &l->registry, param, (uint64_t)l->job.seed, 0, p->count, buffer);
         return st ? st : put_values(l, bucket->stored, memory, buffer, p->count);
     }
@@ -453,7 +457,8 @@ static bool is_held(const struct hd_inference_rank *l, int param)
     return l->registry.buckets[l->registry.params[param].bucket].is_local;
 }
 
-/* Values of the largest parameter that is read by way of a buffer. Codes take less. */
+/* Returns the element count of the largest parameter that is read through a buffer. Quantized codes
+ * of it take fewer bytes. */
 static int64_t largest_buffered(const struct hd_inference_rank *l)
 {
     int64_t largest = 0;

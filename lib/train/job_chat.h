@@ -1,5 +1,5 @@
-/* job_chat: the chat template of a job, opened at its first use, and what becomes of its
- * conversations.
+/* job_chat: the chat template of a job, opened at first use, and the rules that turn its
+ * conversations into tokens.
  *
  * Used by: token_cache, worker.   Uses: chat, data, job, job_tokenizer.   Threads: one at a time.
  */
@@ -13,14 +13,14 @@ struct hd_job_chat { /* initialise with {0} */
     struct hd_chat *opened;
 };
 
-/* The rules for conversations in a file of `form`; they borrow from both. Error messages begin with
- * the key. */
+/* Returns the rules for conversations in a file of `form`; they borrow from `c` and `tokenizer`.
+ * Error messages begin with the job key. */
 enum hd_status hd_job_chat_rules(struct hd_job_chat *c, struct hd_job_tokenizer *tokenizer,
                                  const struct hd_job *job, enum hd_chat_form form,
                                  struct hd_conversation_rules *ret_rules);
 void hd_job_chat_close(struct hd_job_chat *c);
 
-/* The form of a data file: HD_CHAT_TEXT where its lines are no conversations. */
+/* Finds the form of a data file: HD_CHAT_TEXT if its lines are not conversations. */
 enum hd_status hd_job_form(const struct hd_job *job, const char *path, enum hd_chat_form *ret_form);
 
 #endif

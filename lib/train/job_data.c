@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-/* cached: token files to read instead of the job's files; NULL: none. */
+/* Opens a list of files as one corpus. cached: token files to read instead of the job's files;
+ * NULL: none. */
 static enum hd_status open_corpus(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
                                   const struct hd_job_file *files, int64_t count,
                                   const struct hd_corpus_file *cached, struct hd_arena *arena,
@@ -34,7 +35,7 @@ static enum hd_status open_corpus(const struct hd_job *job, struct hd_job_tokeni
     return st;
 }
 
-/* ret_packing: NULL if the range is of text. */
+/* Packs conversations into windows. ret_packing: unchanged (NULL) if the range is text. */
 static enum hd_status pack(const struct hd_job *job, struct hd_data_range range, int64_t context,
                            struct hd_packing **ret_packing)
 {
@@ -57,7 +58,7 @@ static enum hd_status pack(const struct hd_job *job, struct hd_data_range range,
     return hd_packing_new(range, context, too_long, (uint64_t)job->seed, ret_packing);
 }
 
-/* The files of one source are adjacent in the list. */
+/* Opens the sampler over all sources. Files of one source are adjacent in the list. */
 static enum hd_status open_sampler(const struct hd_job *job, struct hd_job_data *d)
 {
     static const double one = 1;
@@ -85,7 +86,7 @@ static enum hd_status open_sampler(const struct hd_job *job, struct hd_job_data 
                                    job->global_batch, order, (uint64_t)job->seed);
 }
 
-/* The validation windows: at most window_limit, 0: all. */
+/* Opens the validation windows: at most window_limit; 0: all. */
 static enum hd_status open_windows(const struct hd_job *job, struct hd_data_range val,
                                    int64_t context, int64_t window_limit, struct hd_job_data *d)
 {
@@ -112,8 +113,8 @@ static enum hd_status open_train(const struct hd_job *job, struct hd_job_tokeniz
     return HD_OK;
 }
 
-/* The validation data: files of its own, or the end of the training data, which is open; else none.
- */
+/* Opens the validation data: files of its own, or the end of the training data, which must be open;
+ * ret_val stays empty if the job has neither. */
 static enum hd_status open_val(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
                                const struct hd_token_cache *cache, struct hd_arena *arena,
                                struct hd_job_data *d, struct hd_data_range *ret_val)

@@ -1,7 +1,8 @@
 /* job_data: opens and checks the training and validation data of a resolved job.
  *
  * Used by: trainer, evaluate, worker.   Uses: data, job.
- * Threads: immutable after hd_job_data_open. */
+ * Threads: immutable after hd_job_data_open.
+ */
 #ifndef HD_TRAIN_JOB_DATA_H
 #define HD_TRAIN_JOB_DATA_H
 
@@ -14,10 +15,13 @@
 #include "train/token_cache.h"
 
 struct hd_job_data {
-    struct hd_corpus *train_corpus, *val_corpus; /* val_corpus NULL: none, or data.split */
-    struct hd_data_range train;                  /* without the part that data.split holds out */
-    struct hd_packing *packings[HD_JOB_SOURCES_MAX]; /* of sources of conversations; else NULL */
-    struct hd_packing *val_packing;                  /* of the validation data; or NULL */
+    /* val_corpus NULL: no validation data, or data.split */
+    struct hd_corpus *train_corpus, *val_corpus;
+    /* without the end that data.split reserves for validation */
+    struct hd_data_range train;
+    struct hd_packing *packings[HD_JOB_SOURCES_MAX]; /* per source; NULL: a source of text */
+    /* packing of validation conversations; NULL: none, or text */
+    struct hd_packing *val_packing;
     struct hd_sampler sampler;
     struct hd_validation validation;
     bool can_validate;
@@ -26,18 +30,18 @@ struct hd_job_data {
 /* Opens the files, checks them against the job (sizes, vocabulary, windows), and marks documents if
  * data.documents is bounded. tokenizer: the job's; NULL: opened for this call if needed. cache:
  * token files to read instead of text; NULL: none. `arena` is scratch. Error messages begin with
- * the key. After a failure the caller may, but need not, close ret_data. */
+ * the job key. After a failure the caller may, but need not, close ret_data. */
 enum hd_status hd_job_data_open(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
                                 const struct hd_token_cache *cache, struct hd_arena *arena,
                                 struct hd_job_data *ret_data);
-/* The validation data alone, which the job must have: the first windows of `context` tokens, at
- * most window_limit (0: all of them). Error messages do not begin with data.val. */
+/* Opens the validation data alone, which the job must have: the first windows of `context` tokens,
+ * at most window_limit (0: all of them). Error messages do not begin with data.val. */
 enum hd_status hd_job_data_open_validation(const struct hd_job *job,
                                            struct hd_job_tokenizer *tokenizer,
                                            const struct hd_token_cache *cache, int64_t context,
                                            int64_t window_limit, struct hd_arena *arena,
                                            struct hd_job_data *ret_data);
-/* Of all sources of conversations together; windows is 0: there is none. */
+/* Returns the sums over all sources of conversations; windows is 0 if there is none. */
 struct hd_packing_facts hd_job_data_packing(const struct hd_job_data *data);
 /* Appends a sentence for users: files, kinds, tokens, windows, sources, documents. */
 void hd_job_data_describe(const struct hd_job_data *data, struct hd_text *ret_text);

@@ -1,7 +1,8 @@
-/* job_tokenizer: the tokenizer of a job, opened at its first use, and the token that ends its
+/* job_tokenizer: the tokenizer of a job, opened at first use, and the token that ends its
  * documents.
  *
- * Used by: token_cache, job_data, worker.   Uses: tokenizer, job.   Threads: one at a time. */
+ * Used by: token_cache, job_data, worker.   Uses: tokenizer, job.   Threads: one at a time.
+ */
 #ifndef HD_TRAIN_JOB_TOKENIZER_H
 #define HD_TRAIN_JOB_TOKENIZER_H
 
@@ -14,22 +15,23 @@
 struct hd_job_tokenizer { /* initialise with {0} */
     struct hd_tokenizer *opened;
     bool resolved;
-    struct hd_special special; /* if resolved */
+    struct hd_special special; /* valid if resolved */
 };
 
-/* The tokenizer, owned by `t`. HD_INVALID: model.vocab is smaller than its vocabulary, and the job
- * could have a larger one. Error messages begin with the key. */
+/* Returns the tokenizer, owned by `t`. HD_INVALID: model.vocab is smaller than the tokenizer's
+ * vocabulary, although the job is free to set a larger one. Error messages begin with the job
+ * key. */
 enum hd_status hd_job_tokenizer_need(struct hd_job_tokenizer *t, const struct hd_job *job,
                                      const struct hd_tokenizer **ret_tokenizer);
 
-/* The id that ends a document; -1: none. If data.end_of_text is auto it is what the files of the
- * tokenizer and of model.from say (tokenizer/special.h). HD_INVALID: the model has no row for it.
- */
+/* Returns the id of the token that ends a document; -1: none. If data.end_of_text is auto, the id
+ * comes from the files of the tokenizer and of model.from (tokenizer/special.h). HD_INVALID: the id
+ * is not below model.vocab. */
 enum hd_status hd_job_tokenizer_end_of_text(struct hd_job_tokenizer *t, const struct hd_job *job,
                                             int64_t *ret_id);
 
-/* Appends lines for people: what those files contradict each other in; that none of them names the
- * token that ends a document, where the job does not either; and tokens without a row. */
+/* Appends lines for users: contradictions between those files; a missing end-of-document token, if
+ * neither the files nor the job name one; and tokens that are outside the model's vocabulary. */
 enum hd_status hd_job_tokenizer_notes(struct hd_job_tokenizer *t, const struct hd_job *job,
                                       struct hd_text *ret_text);
 

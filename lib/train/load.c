@@ -1,5 +1,5 @@
-/* load: reads weights and moments, from a checkpoint to go on with a run, or only weights to begin
- * one. Any layout reads what any other one wrote; save.c says how a state is in a checkpoint. */
+/* load: reads weights and moments from a checkpoint to resume a run, or only weights to begin one.
+ * Any layout reads checkpoints that any other layout wrote; save.c describes the format. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -12,9 +12,9 @@
 #include "train/save_internal.h"
 #include "train/source.h"
 
-/* ---- what computes ---- */
+/* ---- copies of weights in the compute encoding ---- */
 
-/* Gathers the copies of all shards of a part. */
+/* Gathers the compute copies of a bucket from all ranks that hold a shard of it. */
 static enum hd_status gather_copies(struct hd_trainer *t, const struct hd_bucket *p)
 {
     const struct hd_registry *r = &t->rank_program.registry;
@@ -34,8 +34,8 @@ static enum hd_status gather_copies(struct hd_trainer *t, const struct hd_bucket
     return st ? st : hd_comm_wait_on(stream, hd_comm_record(stream), hd_runner_stream(t->runner));
 }
 
-/* Casts the master weights of all parts to their copies in the compute encoding. Of shards each
- * rank casts its own. */
+/* Casts the fp32 master weights of all buckets to their copies in the compute encoding. Each rank
+ * casts its own shard; ZeRO 1 and 2 then gather the shards. */
 static enum hd_status refresh_copies(struct hd_trainer *t)
 {
     const struct hd_registry *r = &t->rank_program.registry;
@@ -65,7 +65,7 @@ static enum hd_status refresh_copies(struct hd_trainer *t)
     return st ? st : t->table->synchronize(hd_runner_stream(t->runner));
 }
 
-/* ---- going on ---- */
+/* ---- resuming ---- */
 
 static void compare(const char *name, const char *then, const char *now, struct hd_text *ret_note)
 {
@@ -94,7 +94,8 @@ static void compare_facts(const struct hd_trainer *t, const struct hd_ckpt *ckpt
 {
     const char *sums_then =
         hd_ckpt_determinism(ckpt, "sums"); /* NULL: written before native_reduction existed */
-    const char *moments_then = hd_ckpt_determinism(ckpt, "moments"); /* NULL: of an older build */
+    /* NULL: written by an older build */
+    const char *moments_then = hd_ckpt_determinism(ckpt, "moments");
     char threads[24], sums[SAVE_SUMS_TEXT];
 
     save_number_text(t->rank_program.job.threads, threads);
@@ -124,7 +125,7 @@ static void compare_facts(const struct hd_trainer *t, const struct hd_ckpt *ckpt
 typedef enum hd_status read_fn(void *from, int param, const struct hd_ckpt_entry *want,
                                float *ret_values);
 
-/* This rank's share of one state of a parameter that is fp32, piece by piece. */
+/* Reads this rank's shard of one fp32 state of a parameter, piece by piece. */
 static enum hd_status read_plain(struct hd_trainer *t, int param, int kind, read_fn *read,
                                  void *from)
 {
@@ -149,7 +150,8 @@ static enum hd_status read_plain(struct hd_trainer *t, int param, int kind, read
     return st;
 }
 
-/* The same in another encoding, by way of `values`, HD_LOCAL_SHARD_CHUNK elements. */
+/* Reads this rank's shard of a state that is stored in another encoding than fp32, through
+ * `values`, HD_LOCAL_SHARD_CHUNK elements. */
 static enum hd_status read_encoded(struct hd_trainer *t, int param, int kind, read_fn *read,
                                    void *from, float *values)
 {
@@ -174,7 +176,7 @@ static enum hd_status read_encoded(struct hd_trainer *t, int param, int kind, re
     return st;
 }
 
-/* This rank's share of one state of a parameter. */
+/* Reads this rank's shard of one state of a parameter. */
 static enum hd_status read_shard(struct hd_trainer *t, int param, int kind, read_fn *read,
                                  void *from, float *values)
 {
@@ -199,7 +201,7 @@ static enum hd_status read_moment(void *from, int param, const struct hd_ckpt_en
     return hd_source_read_checkpoint(from, want, ret_values);
 }
 
-/* Zeros are moments of 0 in either encoding. */
+/* Clears the moments; zero bytes are moments of 0 in every encoding. */
 static enum hd_status clear_moments(struct hd_trainer *t)
 {
     const struct hd_registry *r = &t->rank_program.registry;
@@ -216,7 +218,7 @@ static enum hd_status clear_moments(struct hd_trainer *t)
     return st;
 }
 
-/* The job of the run that wrote the checkpoint. */
+/* Reads the job of the run that wrote the checkpoint. */
 static enum hd_status read_job_then(const struct hd_ckpt *ckpt, struct hd_arena *arena,
                                     struct hd_job **ret_job)
 {
@@ -236,7 +238,7 @@ static enum hd_status read_weight(void *from, int param, const struct hd_ckpt_en
     return hd_source_read(from, param, want, ret_values);
 }
 
-/* This rank's records of a parameter in codes, from the source, or NULL: by the seed. */
+/* Makes this rank's records of a quantized parameter from the source; NULL: by the seed. */
 static enum hd_status make_quantized(struct hd_trainer *t, int param, struct hd_source *source)
 {
     const struct hd_registry *r = &t->rank_program.registry;
@@ -257,8 +259,8 @@ static enum hd_status make_quantized(struct hd_trainer *t, int param, struct hd_
     return st;
 }
 
-/* What trained once is in no base: a checkpoint that leaves out what does not train would lose it.
- */
+/* Refuses a resume that would lose trained weights. A weight that once trained cannot be read from
+ * the base model, so a checkpoint that omits frozen weights would lose it. */
 static enum hd_status check_source(const struct hd_registry *r, const struct hd_source *source)
 {
     for (int i = 0; i < r->param_count; i++) {
@@ -281,8 +283,8 @@ static enum hd_status check_source(const struct hd_registry *r, const struct hd_
     return HD_OK;
 }
 
-/* Weights from the checkpoint and its base, moments from the checkpoint. What did not train then
- * and trains now has no moments there: they begin at 0. */
+/* Reads weights from the checkpoint and its base, and moments from the checkpoint. A parameter that
+ * was frozen then and trains now has no moments in the checkpoint: they begin at 0. */
 static enum hd_status read_state(struct hd_trainer *t, struct hd_ckpt *ckpt,
                                  const struct hd_job *then)
 {
@@ -327,7 +329,8 @@ static enum hd_status clear_buffers(struct hd_trainer *t)
                            : HD_OK;
 }
 
-/* Of each row the newest numbers, as many as there are. */
+/* Restores the rows of a moving-average buffer; if the saved window has another length, only its
+ * newest entries that fit. */
 static enum hd_status read_buffer(struct hd_trainer *t, struct hd_ckpt *ckpt,
                                   const struct hd_buffer *b, const struct hd_ckpt_entry *is)
 {
@@ -350,7 +353,7 @@ static enum hd_status read_buffer(struct hd_trainer *t, struct hd_ckpt *ckpt,
     return st;
 }
 
-/* A checkpoint of a run in another precision has no buffers: they begin anew. */
+/* Restores the buffers. A checkpoint of a run in another precision has none: they begin at 0. */
 static enum hd_status read_buffers(struct hd_trainer *t, struct hd_ckpt *ckpt)
 {
     const struct hd_registry *r = &t->rank_program.registry;
@@ -368,7 +371,8 @@ static enum hd_status read_buffers(struct hd_trainer *t, struct hd_ckpt *ckpt)
     return st;
 }
 
-/* Rank 0 checks the hash of every byte and tells the others, so that no rank loads damaged data. */
+/* Verifies a checkpoint: rank 0 checks the hash of every byte and sends the result to all ranks, so
+ * that no rank loads damaged data. */
 static enum hd_status verify(struct hd_trainer *t, const char *dir)
 {
     struct save_outcome *all = calloc((size_t)t->rank_program.mesh.world, sizeof *all), mine = {0};
@@ -385,7 +389,8 @@ static enum hd_status verify(struct hd_trainer *t, const char *dir)
     return st;
 }
 
-/* A checkpoint of a run without train.guard has no history: it begins anew. */
+/* Restores the history of the guard. A checkpoint of a run without train.guard has none: it begins
+ * empty. */
 static void read_guard(struct hd_trainer *t, const struct hd_ckpt *ckpt)
 {
     struct hd_guard guard;
@@ -405,7 +410,8 @@ static void read_guard(struct hd_trainer *t, const struct hd_ckpt *ckpt)
     t->guard = guard;
 }
 
-/* A checkpoint of a run in another precision has no scale: it begins anew. */
+/* Restores the counters. A checkpoint of a run in another precision has no loss scale: it begins at
+ * its initial value. */
 static enum hd_status read_counters(struct hd_trainer *t, const struct hd_ckpt *ckpt)
 {
     enum hd_status st = hd_ckpt_get_counter(ckpt, "step", &t->steps_done);
@@ -414,7 +420,7 @@ static enum hd_status read_counters(struct hd_trainer *t, const struct hd_ckpt *
     if (!st)
         st = hd_ckpt_get_counter(ckpt, "adam_step", &t->updates);
     if (hd_ckpt_get_counter(ckpt, "data_skipped", &t->data_skipped))
-        t->data_skipped = 0; /* no data was */
+        t->data_skipped = 0; /* an older checkpoint, which never skipped data */
     read_guard(t, ckpt);
     hd_loss_scale_init(&t->rank_program.job, &t->scale);
     if (st || hd_ckpt_get_counter(ckpt, "loss_scale", &scale) ||
@@ -499,7 +505,7 @@ static enum hd_status init_encoded(struct hd_trainer *t, const struct hd_param *
     return st;
 }
 
-/* Magnitudes begin as norms of rows. */
+/* Source of the initial values of magnitudes, which are norms of the weight's rows. */
 struct norms_from {
     const struct hd_registry *registry;
     struct hd_source *source; /* NULL: weights by the seed */
@@ -567,7 +573,8 @@ static enum hd_status read_source(struct hd_trainer *t, struct hd_source *source
     return st;
 }
 
-/* train.adapter.from is what it was when the job was submitted; rank 0 verifies a checkpoint. */
+/* Checks that train.adapter.from has not changed since the job was submitted; rank 0 verifies a
+ * checkpoint. */
 static enum hd_status check_adapter(struct hd_trainer *t)
 {
     const struct hd_job *job = &t->rank_program.job;
@@ -578,7 +585,7 @@ static enum hd_status check_adapter(struct hd_trainer *t)
     return st ? hd_err_prefix(st, "train.adapter.from") : HD_OK;
 }
 
-/* Each rank reads its own shares; rank 0 first verifies a checkpoint. */
+/* Reads the initial weights; each rank its own shards. Rank 0 first verifies a checkpoint. */
 static enum hd_status init_from_source(struct hd_trainer *t)
 {
     const struct hd_job *job = &t->rank_program.job;
@@ -603,7 +610,8 @@ static enum hd_status init_weights(struct hd_trainer *t)
 
     if (!st)
         st = *job->init_from ? init_from_source(t) : init_by_seed(t);
-    return st == HD_CORRUPT ? HD_INVALID : st; /* of an input: another attempt would find it, too */
+    /* a damaged input: a restart would find the same damage */
+    return st == HD_CORRUPT ? HD_INVALID : st;
 }
 
 enum hd_status hd_trainer_init(struct hd_trainer *t)

@@ -1,4 +1,5 @@
-/* held: a rank's elements of a state as fp32 for the host, whatever encoding they have. */
+/* local_shard: reads and writes a rank's elements of a state as fp32 on the host, whatever their
+ * encoding is. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -16,7 +17,7 @@ static int64_t scales_bytes(const struct hd_local_shard *local_shard, int64_t el
     return elements / local_shard->block * (int64_t)sizeof(float);
 }
 
-/* ---- a frozen weight in the encoding that computes ---- */
+/* ---- frozen weights in the compute encoding ---- */
 
 static enum hd_status read_narrow(const struct hd_staging *staging,
                                   const struct hd_local_shard *local_shard, int64_t at,
@@ -53,7 +54,7 @@ static enum hd_status write_narrow(const struct hd_staging *staging,
     return st;
 }
 
-/* ---- matrices in codes ---- */
+/* ---- quantized matrices ---- */
 
 static struct hd_quant_factor factor_of(const struct hd_param *p)
 {
@@ -65,7 +66,8 @@ static struct hd_quant_factor factor_of(const struct hd_param *p)
                                     .matrix = {hd_quant_matrix_at(&box, 0)}};
 }
 
-/* Elements of one matrix, whose record is on a device: the whole record is fetched. */
+/* Decodes elements of one matrix. If the record is on a device, the whole record is copied to the
+ * host. */
 static enum hd_status read_record(const struct hd_staging *staging, const struct hd_param *p,
                                   const char *record, int64_t first, int64_t count,
                                   float *ret_values)

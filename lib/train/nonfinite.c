@@ -1,4 +1,4 @@
-/* nonfinite: names a gradient that is not finite, after the step in which it was found. */
+/* nonfinite: names the first gradient element that is not finite, after the step that found one. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -6,7 +6,7 @@
 
 #include "train/trainer.h"
 
-/* "blocks.0.mlp.up.weight[3, 17] is inf on rank 2" */
+/* Writes a text such as "blocks.0.mlp.up.weight[3, 17] is infinite on rank 2". */
 static void name_element(const struct hd_trainer *t, int param, int64_t at, float value,
                          char ret_text[HD_NONFINITE_TEXT])
 {
@@ -26,7 +26,7 @@ static void name_element(const struct hd_trainer *t, int param, int64_t at, floa
                    isnan(value) ? "NaN" : "infinite", t->rank_program.rank);
 }
 
-/* The first of a parameter's gradient, piece by piece. */
+/* Finds the first non-finite element of a parameter's gradient, piece by piece. */
 static enum hd_status find_in(struct hd_trainer *t, int param,
                               const struct hd_local_shard *local_shard,
                               char ret_text[HD_NONFINITE_TEXT])
@@ -48,7 +48,7 @@ static enum hd_status find_in(struct hd_trainer *t, int param,
     return st;
 }
 
-/* The first of this rank; the text stays empty if all are finite. */
+/* Finds the first non-finite element on this rank; the text stays empty if all are finite. */
 static enum hd_status find_own(struct hd_trainer *t, char ret_text[HD_NONFINITE_TEXT])
 {
     enum hd_status st = HD_OK;

@@ -6,13 +6,13 @@
 
 #include "train/encoded.h"
 
-/* Where the rows of a weight come from. */
+/* Source of a weight's rows. */
 struct norm_rows {
     struct hd_whole whole;
     int64_t N, K;
     enum hd_dtype computes;
     struct hd_quant_factor codes;
-    void *record; /* the whole matrix in codes; NULL: it is plain */
+    void *record; /* the whole quantized matrix; NULL: the weight is not quantized */
 };
 
 static enum hd_status no_memory(const struct hd_param *p)

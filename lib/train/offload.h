@@ -1,16 +1,15 @@
-/* offload: the optimizer on the host, for a rank on a device (parallel.offload: optimizer;
+/* offload: runs the optimizer on the host, for a rank on a device (parallel.offload: optimizer;
  * Ren et al. 2021, "ZeRO-Offload").
  *
- * Masters and moments are in host memory, gradients and what computes on the device. After program
- * U, which has the norm of all gradients and the factor of the step, the host takes one part after
- * the other: it copies the part's gradients to the window (rank_program.h), runs AdamW of the CPU
- * backend
- * on the job's threads, and copies the new weights, in the encoding that computes, to the device.
- * Then program P gathers the shards of ZeRO 1 and 2. Beside the state only one part at a time is in
- * host memory.
+ * Master weights and moments are in host memory, gradients and compute copies on the device. After
+ * program U, which computes the norm of all gradients and the factor of the step, the host updates
+ * one bucket after the other: it copies the bucket's gradients to the window (rank_program.h), runs
+ * AdamW of the CPU backend on the job's threads, and copies the new weights, in the compute
+ * encoding, to the device. Then program P gathers the shards of ZeRO 1 and 2. Besides the state,
+ * host memory holds only one bucket at a time.
  *
- * A backend whose tensors are host memory has the optimizer there already: there the key changes
- * nothing, and none of this is used.
+ * A backend whose tensors are in host memory has the optimizer on the host anyway: with it the key
+ * changes nothing, and these functions are not called.
  *
  * Used by: lib/train alone.   Threads: the rank's, and those of its CPU backend.
  */
@@ -19,15 +18,15 @@
 
 #include "train/trainer.h"
 
-/* Opens the CPU backend, if the layout is offloaded. */
+/* Opens the CPU backend if the rank program is offloaded; else does nothing. */
 enum hd_status hd_offload_open(struct hd_trainer *trainer);
 void hd_offload_close(struct hd_trainer *trainer);
 
-/* Updates all offloaded parts of this rank, unless the step is skipped. Waits for the device. */
+/* Updates all offloaded buckets of this rank, unless the step is skipped. Waits for the device. */
 enum hd_status hd_offload_update(struct hd_trainer *trainer);
 
-/* Writes to the device what computes, from the masters of one offloaded part: its shard, if it is
- * cut. */
+/* Writes the compute copy of one offloaded bucket to the device, from its master weights; with ZeRO
+ * only this rank's shard. */
 enum hd_status hd_offload_copy(struct hd_trainer *trainer, const struct hd_bucket *bucket);
 
 #endif

@@ -18,10 +18,10 @@ static enum hd_status check_chunks(int64_t chunks, const struct hd_job *job)
 
 /* ---- an even cut ---- */
 
-/* The work of the best cut of the first blocks into the first chunks. */
+/* Best cut of the first blocks into the first chunks. */
 struct cut {
-    double most, squares; /* of the chunk with the most work; sum over chunks of work squared */
-    int64_t before;       /* blocks of all chunks but the last */
+    double most, squares; /* work of the largest chunk; sum over the chunks of their work squared */
+    int64_t before;       /* blocks before the last chunk; -1: no cut exists */
 };
 
 static bool is_better(const struct cut *a, const struct cut *b)
@@ -33,7 +33,8 @@ static bool is_better(const struct cut *a, const struct cut *b)
     return a->squares < b->squares * (1 - 1e-9);
 }
 
-/* The first block from which a last chunk up to block n has no more work than `most`. */
+/* Returns the first block from which a last chunk, ending at block n, has no more work than
+ * `most`. */
 static int64_t first_within(const double *sum, int64_t n, double most)
 {
     int64_t low = 0, high = n;
@@ -49,8 +50,9 @@ static int64_t first_within(const double *sum, int64_t n, double most)
     return low;
 }
 
-/* Dynamic programming over (chunks, blocks): best[c, n] cuts n blocks into c + 1 chunks.
- * load: [units] what the chunk with the most has as little of as possible. */
+/* Finds the best cut by dynamic programming over (chunks, blocks): best[c, n] cuts the first n
+ * blocks into c + 1 chunks. load: [units], the quantity whose largest sum over a chunk is
+ * minimised. */
 static enum hd_status balance(const double *load, int64_t L, int32_t chunks, struct hd_arena *arena,
                               int64_t *ret_blocks)
 {
@@ -65,7 +67,9 @@ static enum hd_status balance(const double *load, int64_t L, int32_t chunks, str
     for (int32_t c = 0; c < chunks; c++) {
         const bool last = c == chunks - 1;
         const double more = (last ? load[head] : 0) + (c == 0 ? load[HD_UNIT_EMBEDDING] : 0);
-        int64_t guess = 0; /* where the cut of one block fewer is: nothing far from it is better */
+        /* first block of the last chunk in the cut of n - 1 blocks; bounds the search for n
+         * blocks */
+        int64_t guess = 0;
 
         for (int64_t n = 0; n <= L; n++) {
             struct cut *b = &best[c * width + n];
@@ -75,7 +79,7 @@ static enum hd_status balance(const double *load, int64_t L, int32_t chunks, str
             if (known && known->most > limit)
                 limit = known->most;
             limit = known && known->before < 0 ? HUGE_VAL : limit * (1 + 1e-8);
-            b->before = -1; /* not possible */
+            b->before = -1; /* no cut exists */
             for (int64_t from = first_within(sum, n, limit - more); from <= n; from++) {
                 const struct cut *rest = c ? &best[(c - 1) * width + from] : NULL;
                 const double work = sum[n] - sum[from] + more;
@@ -91,7 +95,7 @@ static enum hd_status balance(const double *load, int64_t L, int32_t chunks, str
                 if (b->before < 0 || is_better(&one, b))
                     *b = one;
                 if (rest && rest->most > limit)
-                    break; /* and so is what follows */
+                    break; /* later values of `from` only make the rest larger */
             }
             guess = b->before >= 0 ? b->before : guess;
         }
@@ -105,7 +109,8 @@ static enum hd_status balance(const double *load, int64_t L, int32_t chunks, str
     return HD_OK;
 }
 
-/* The chunks have so many blocks each; the first has the embedding, too, and the last the head. */
+/* Lists the units of each chunk from its number of blocks; the first chunk also has the embedding,
+ * the last one the head. */
 static void list_units(const int64_t *blocks, int64_t chunks, struct hd_units *ret_units)
 {
     int unit = HD_UNIT_EMBEDDING;
@@ -170,7 +175,7 @@ enum hd_status hd_partition_model(const struct hd_job *job, const struct hd_mode
     const int64_t per_stage = job->virtual_stages > 0 ? job->virtual_stages : 1;
     const int64_t chunks = job->pp * per_stage;
     enum hd_status st = check_chunks(chunks, job);
-    struct hd_pipeline own = {0}; /* of the job's own order */
+    struct hd_pipeline own = {0}; /* of the job's own schedule (schedule_order) */
     int32_t micro_batches;
 
     if (!st && job->schedule_order)

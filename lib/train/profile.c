@@ -9,11 +9,13 @@
 #include "base/file.h"
 #include "train/profile_internal.h"
 
-enum { TRIAD_FLOATS = 8 << 20, TRIAD_TRIES = 4 }; /* three arrays of 32 MiB: beyond the caches */
+/* three arrays of 32 MiB, larger than the caches */
+enum { TRIAD_FLOATS = 8 << 20, TRIAD_TRIES = 4 };
 
 /* ---- bandwidth ---- */
 
-/* Memory for three arrays, where the backend has its tensors: on the device or in host memory. */
+/* Allocates memory for three arrays where the backend has its tensors: on the device or on the
+ * host. */
 static enum hd_status take_pool(const struct hd_backend_table *table, struct hd_backend *backend,
                                 size_t bytes, void **ret_pool)
 {
@@ -38,7 +40,8 @@ static void give_pool_back(const struct hd_backend_table *table, struct hd_backe
         (void)munmap(pool, bytes);
 }
 
-/* out = a + b over arrays larger than the caches; the best of TRIAD_TRIES, in bytes per second. */
+/* Measures the bandwidth of out = a + b over arrays larger than the caches: the best of
+ * TRIAD_TRIES, in bytes per second. */
 static enum hd_status time_triads(const struct hd_backend_table *table, struct hd_backend *backend,
                                   char *pool, double *ret_bandwidth)
 {
@@ -122,7 +125,7 @@ static bool is_timed(const struct profile_events *e, enum hd_span_kind kind,
            e->count + 2 <= e->capacity;
 }
 
-/* The time of a completed event, on the host's clock. */
+/* Returns the time of a completed event, on the host's clock. */
 static int64_t time_of(struct profile_events *e, int32_t event)
 {
     double seconds = 0;
@@ -133,7 +136,7 @@ static int64_t time_of(struct profile_events *e, int32_t event)
     return e->base_ns + (int64_t)(seconds * 1e9);
 }
 
-/* After a step, when all its events are complete: sets the device times of its records. */
+/* Sets the device times of a step's records, after the step, when all its events are complete. */
 static void read_events(struct hd_profile *p)
 {
     for (int64_t i = p->open_step; i >= 0 && i < p->count; i++) {
@@ -199,7 +202,7 @@ void hd_profile_attach(struct hd_profile *p, void *records)
 
 /* ---- recording ---- */
 
-/* NULL: no space left; program_records in rank_program.c reserves enough. */
+/* Adds a record. NULL: no memory left; program_records in rank_program.c reserves enough. */
 static struct record *add(struct hd_profile *p, enum record_kind kind)
 {
     struct record *r = p->count < p->capacity ? &p->records[p->count] : NULL;
@@ -214,8 +217,8 @@ static struct record *add(struct hd_profile *p, enum record_kind kind)
     return r;
 }
 
-/* Collectives of any stream can complete in any poll or wait, so all open ones are checked after
- * each span. */
+/* Sets the completion time of open collectives. Collectives of any stream can complete in any poll
+ * or wait, so all open ones are checked after each span. */
 static void see_completions(struct hd_profile *p, int64_t now_ns)
 {
     int32_t *link = &p->first_open;
@@ -347,7 +350,7 @@ void hd_profile_batch_done(struct hd_profile *p)
     }
 }
 
-/* ---- the end ---- */
+/* ---- writing the files ---- */
 
 bool hd_profile_is_due(const struct hd_profile *p, bool ended)
 {
@@ -361,7 +364,7 @@ enum hd_status hd_profile_write(struct hd_profile *p, double peak, struct hd_tex
     struct hd_text dir = {0}, path = {0};
     enum hd_status st;
 
-    p->written = true; /* also if it fails: it is not retried */
+    p->written = true; /* also after a failure: the profile is not written twice */
     if (p->events.failed)
         return hd_err(p->events.failed, "cannot read the times of a profile from the device");
     hd_text_add(&dir, "%s/profile", job->attempt_dir);

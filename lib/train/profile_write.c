@@ -1,4 +1,5 @@
-/* The two files of a profile: a trace in Chrome's JSON format, and a table as text. */
+/* profile_write: writes the two files of a profile, a trace in Chrome's JSON format and a table as
+ * text. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,7 +10,8 @@
 
 /* ---- descriptions of launches ---- */
 
-/* Elements as in the args of comm.h; rows to experts for balanced routers. */
+/* Returns the elements that this rank sends, counted as in the args of comm.h; for rows to experts,
+ * as if routers were balanced. */
 static int64_t sent_elements(const struct hd_node *node)
 {
     return node->comm == HD_COMM_ALL_TO_ALL_V ? node->rows.even * node->rows.elements : node->count;
@@ -54,7 +56,7 @@ struct hd_costs profile_op_costs(const struct hd_chunk *chunk, const struct hd_n
         hd_dry_node_costs(&costs, node);
         return costs;
     }
-    P = chunk->group_size[node->group]; /* this member's share of the group's bytes */
+    P = chunk->group_size[node->group]; /* this rank's share of the group's bytes */
     costs.read_bytes = hd_dry_node_bytes(chunk, node) / (P ? P : 1);
     return costs;
 }
@@ -70,7 +72,7 @@ static const char *unit_name(const struct hd_chunk *chunk, const struct hd_node 
 
 enum {
     DEVICE_TRACK = HD_STREAM_COUNT
-}; /* launches and waits on the device; track 0 is then the host */
+}; /* track of launches and waits on the device; track 0 is then the host */
 
 struct trace {
     FILE *out;
@@ -125,7 +127,8 @@ static void add_launch(const struct trace *t, const struct record *r)
     (void)fprintf(t->out, "}}");
 }
 
-/* An asynchronous slice on its stream's track, from launch to completion as the host saw it. */
+/* Writes an asynchronous slice on the stream's track, from launch to completion as the host saw
+ * it. */
 static void add_collective(const struct trace *t, const struct record *r, int64_t number)
 {
     const struct hd_chunk *chunk = profile_chunk(t->profile, (enum hd_call)r->call);
@@ -174,7 +177,7 @@ static void add_record(const struct trace *t, const struct record *r, int64_t nu
     char name[48];
 
     if (!r->end_ns)
-        return; /* ended by a failure */
+        return; /* a failure interrupted it */
     if (r->kind == RECORD_SPAN) {
         add_span(t, r, number);
         return;
@@ -242,7 +245,7 @@ enum hd_status profile_write_trace(const struct hd_profile *p, const char *path)
 
 /* ---- the table ---- */
 
-/* Time and work of a node, of an op and shape, or of an op. */
+/* Time and work of one node, or of all nodes with one op name, or one op name and shape. */
 struct profile_row {
     const struct hd_node *node; /* key of a node's row */
     const struct hd_chunk *chunk;
@@ -272,13 +275,13 @@ static int by_time(const void *a, const void *b)
     return (y > x) - (y < x);
 }
 
-/* The chunks of training, then that of the update. */
+/* Returns one of the training chunks, or for c == chunk_count the update's. */
 static const struct hd_chunk *chunk_at(const struct hd_profile *p, int c)
 {
     return c < p->rank_program->chunk_count ? p->rank_program->train[c] : p->rank_program->update;
 }
 
-/* A row for each node of the programs, sorted by address for bsearch. */
+/* Lists all nodes of the programs, sorted by address for bsearch. */
 static enum hd_status list_nodes(const struct hd_profile *p, struct rows *ret_rows)
 {
     const int count = p->rank_program->chunk_count + 1;
@@ -326,7 +329,8 @@ static void measure_nodes(const struct hd_profile *p, double peak, struct rows *
         (void)snprintf(row->name, sizeof row->name, "%s%s", hd_node_name(row->node),
                        row->node->is_comm ? " (launch)" : "");
         profile_op_shape(row->node, row->shape);
-        if (row->node->is_comm) /* a launch only enqueues */
+        /* the launch of a collective only enqueues it, so it has no floor */
+        if (row->node->is_comm)
             continue;
         row->costs.flops = one.flops * (double)n;
         row->costs.read_bytes = one.read_bytes * n;
@@ -335,7 +339,7 @@ static void measure_nodes(const struct hd_profile *p, double peak, struct rows *
     }
 }
 
-/* Adds up the rows with equal name, and with_shapes also equal shape; sorts by time. */
+/* Adds up the rows with equal name (and equal shape, if with_shapes); sorts them by time. */
 static enum hd_status group(const struct rows *from, bool with_shapes, struct rows *ret_rows)
 {
     struct rows to = {calloc(from->count + 1, sizeof *to.list), 0};
@@ -498,7 +502,8 @@ enum hd_status profile_write_table(const struct hd_profile *p, double peak, cons
     return st;
 }
 
-/* On the CPU the launch call runs the kernel; with a device the host only enqueues it. */
+/* On the CPU the launch call runs the kernel, so host time counts; with a device it only
+ * enqueues. */
 int64_t profile_span_ns(const struct hd_profile *p, const struct record *r)
 {
     if (r->on_device)

@@ -68,7 +68,8 @@ enum hd_dtype hd_rank_program_peak_dtype(const struct hd_job *job)
     return hd_rank_program_is_fp8(job) ? HD_U8 : hd_rank_program_compute_dtype(job);
 }
 
-/* Products in fp8 are those of a GPU's tensor cores and of its library; the CPU decodes. */
+/* Checks that the device can multiply in fp8: a GPU needs tensor cores and a library that do. The
+ * CPU decodes fp8 first. */
 static enum hd_status check_fp8(const struct hd_job *job, const struct hd_traits *traits)
 {
     if (!hd_rank_program_is_fp8(job) || !hd_traits_is_cuda(traits))
@@ -123,7 +124,7 @@ static enum hd_status check_sizes(const struct hd_job *job, const struct hd_mode
         (long long)job->micro_batch, (long long)job->context, bytes / 0x1p40);
 }
 
-/* Of a rank whose parameters are `registry` and `model`. */
+/* Compiles the programs of `units`, for a rank whose parameters are `registry` and `model`. */
 static enum hd_status compile(const struct hd_job *job, const struct hd_registry *registry,
                               const struct hd_model *model, enum hd_record_mode mode,
                               struct hd_units units, bool ends_backward,
@@ -149,7 +150,7 @@ static enum hd_status compile(const struct hd_job *job, const struct hd_registry
     return hd_compile(rec, options, ret_chunk);
 }
 
-/* Whether embedding and head are in two chunks of one rank. */
+/* Returns true if embedding and head are in two different chunks of this rank. */
 static bool ties_chunks(const struct hd_rank_program *l)
 {
     const int32_t last = l->pipeline.chunks - 1;
@@ -202,7 +203,8 @@ static struct hd_compile_options compile_options(const struct hd_rank_program_sh
         .fp8 = hd_rank_program_is_fp8(&s->job),
     };
 
-    /* as the job's backend sets it; a planner's traits may be of a GPU that was not opened */
+    /* the job's backend sets the same trait; a planner's traits may be of a GPU that was never
+     * opened */
     o.traits.dbias_apart |= s->job.deterministic;
     return o;
 }
@@ -238,7 +240,7 @@ enum hd_status hd_rank_program_compile_update(const struct hd_rank_program_share
     return hd_optim_compile(registry, &o, arena, ret_chunk);
 }
 
-/* ---- chunks and lists ---- */
+/* ---- chunks and transfers ---- */
 
 int32_t hd_rank_program_chunk(const struct hd_rank_program *l, int k)
 {
@@ -262,7 +264,8 @@ int64_t hd_rank_program_transfer(const struct hd_rank_program *l, const struct h
 {
     const int k = hd_pipeline_index(&l->pipeline, in->chunk);
     const enum hd_stage_io first =
-        in->kind == HD_DO_SEND ? HD_STAGE_OUTPUT : HD_STAGE_INPUT; /* hidden rows */
+        /* hidden rows forward; the next line: their gradients backward */
+        in->kind == HD_DO_SEND ? HD_STAGE_OUTPUT : HD_STAGE_INPUT;
     const enum hd_stage_io back =
         in->kind == HD_DO_SEND ? HD_STAGE_INPUT_GRAD : HD_STAGE_OUTPUT_GRAD;
     const struct hd_store *s =
@@ -293,7 +296,7 @@ void hd_rank_program_fold(const struct hd_rank_program *l, const struct hd_instr
         hd_dry_comm_bytes(HD_COMM_RECV, l->pipeline.stages, count, dtype);
 }
 
-/* How many first chunks have nothing that trains. */
+/* Returns how many chunks, counted from the first, have no trainable parameter. */
 static int32_t untrained_chunks(const struct hd_rank_program_shared *s)
 {
     int32_t count = 0;
@@ -325,7 +328,7 @@ static enum hd_status make_order(struct hd_rank_program_shared *s,
                                options->split_backward || hd_schedule_splits(schedule), arena,
                                &s->order);
     }
-    if (!st && !job->schedule_order) /* a job's own order is followed as it is */
+    if (!st && !job->schedule_order) /* a schedule given by the job is used unchanged */
         hd_schedule_freeze(&s->order, untrained_chunks(s));
     if (!st)
         st = hd_schedule_build(HD_SCHEDULE_FORWARD, &s->pipeline,
@@ -349,8 +352,8 @@ int64_t hd_memory_on_device(const struct hd_memory *memory, const struct hd_trai
            whole_pages(memory->registered_bytes, traits->page_bytes);
 }
 
-/* The ways of a list: pairs of stages in one direction, for hidden rows or gradients. A stage has
- * few neighbours, so the ways that were seen are few. */
+/* Counts the channels of the instruction stream: pairs of stages in one direction, for hidden rows
+ * or gradients. A stage has few neighbours, so SEEN_MAX is enough. */
 static int count_channels(const struct hd_rank_program *l)
 {
     enum { SEEN_MAX = 16 };
@@ -418,11 +421,12 @@ static void add_state(const struct hd_registry *r, struct hd_memory *m)
         }
     }
     m->step_state +=
-        r->private_bytes + r->registered_bytes + r->host_bytes - buckets; /* the globals */
+        /* the registry's globals */
+        r->private_bytes + r->registered_bytes + r->host_bytes - buckets;
 }
 
-/* The most records of one run of a program: program and input, a launch and a poll per node, a wait
- * per edge, and the waits at the end. */
+/* Returns the most records of one run of a program: program and input, a launch and a poll per
+ * node, a wait per edge, and the waits at the end. */
 static int64_t program_records(const struct hd_program *p)
 {
     int64_t records = 2 + HD_NODE_WAITS_MAX;
@@ -455,7 +459,8 @@ static int64_t profile_records(const struct hd_rank_program *l)
     return records * (last - l->job.profile_first + 1);
 }
 
-/* The most that hd_offload_update has of one part at a time. */
+/* Returns the most bytes that hd_offload_update has in host memory at a time: one bucket's
+ * gradients and copies. */
 static int64_t window_bytes(const struct hd_registry *r)
 {
     int64_t most = 0;
@@ -476,7 +481,7 @@ int64_t hd_rank_program_window_copy(const struct hd_bucket *bucket)
     return round_up((bucket->shard_end - bucket->shard_begin) * (int64_t)sizeof(float));
 }
 
-/* Places the memory that only the host uses at *end. */
+/* Assigns offsets to the memory that only the host uses, from *end on. */
 static void place_host_bytes(struct hd_rank_program *l, int64_t *end)
 {
     struct hd_memory *m = &l->memory;
@@ -500,7 +505,8 @@ static void place_host_bytes(struct hd_rank_program *l, int64_t *end)
     *end = l->window + m->offload;
 }
 
-/* Chunks run one after the other, so work is that of the largest; slots fit every chunk. */
+/* Returns the largest extent of a region over all chunks. Chunks run one after the other, so they
+ * share the work region; saved and deferred slots must fit every chunk. */
 static struct hd_extent largest_extent(const struct hd_rank_program *l, enum hd_region region)
 {
     struct hd_extent most = l->update->extent[region];
@@ -576,9 +582,9 @@ static enum hd_status check_profile(const struct hd_memory *m)
                   (double)m->profile / 0x1p30);
 }
 
-/* ---- what ranks share ---- */
+/* ---- shared by all ranks ---- */
 
-/* The stage of each unit; NULL: no memory. */
+/* Lists the stage of each unit; NULL: no memory. */
 static const int32_t *unit_stages(const struct hd_rank_program_shared *s, struct hd_arena *arena)
 {
     int32_t *stages =
@@ -602,7 +608,8 @@ static enum hd_status partition_model(struct hd_rank_program_shared *s, struct h
     return s->unit_stages ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for the stages of a model");
 }
 
-/* Every rank computes the same, of what all of them save; any rank's registry will do. */
+/* Computes the bytes that each rank saves. Every rank computes the same result, so rank 0's
+ * registry serves for all. */
 static enum hd_status plan_snapshots(struct hd_rank_program_shared *s, struct hd_arena *arena)
 {
     struct hd_registry registry;
@@ -615,7 +622,7 @@ static enum hd_status plan_snapshots(struct hd_rank_program_shared *s, struct hd
     return st ? st : hd_save_plan_bytes(&registry, arena, &s->snapshot_bytes);
 }
 
-/* Sizes and the cut of the model. */
+/* Computes the sizes and the cut of the model. */
 static enum hd_status share_partition(const struct hd_job *job, struct hd_units *cut,
                                       struct hd_arena *arena, struct hd_rank_program_shared *s)
 {

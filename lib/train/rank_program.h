@@ -1,6 +1,6 @@
-/* layout: everything about a rank that is known before anything runs: parameters, compiled
+/* rank_program: everything about a rank that is decided before anything runs: parameters, compiled
  * programs, the step plan, and the exact bytes of each region. The rank and the planner make the
- * same call, so a plan has the bytes that the rank will reserve.
+ * same call, so a plan shows the bytes that the rank will reserve.
  *
  * Memory: everything lives in the arena that is given to hd_rank_program_build.
  * Used by: train, generate, plan.   Uses: model, optim, pipeline, program, job.
@@ -16,9 +16,9 @@
 #include "program/dry.h"
 #include "program/program.h"
 
-enum { HD_EXCHANGE_SLOT_BYTES = 1024 }; /* of one rank's message in hd_trainer_exchange */
-/* Fields of a sample: tokens, targets, positions, index, bounds, begins, lengths; of pairs answers
- * and reference. Those of a batch: and the index of the row's sample. */
+enum { HD_EXCHANGE_SLOT_BYTES = 1024 }; /* bytes of one rank's message in hd_trainer_exchange */
+/* Fields of a sample: tokens, targets, positions, index, bounds, begins, lengths; for pairs also
+ * answers and reference. A batch has one more field: the index of each row's sample. */
 enum { HD_SAMPLE_FIELDS_MAX = 9, HD_BATCH_FIELDS_MAX = HD_SAMPLE_FIELDS_MAX + 1 };
 static inline int64_t hd_rank_program_sample_fields(const struct hd_job *job)
 {
@@ -29,11 +29,11 @@ static inline int64_t hd_rank_program_batch_fields(const struct hd_job *job)
     return hd_rank_program_sample_fields(job) + 1;
 }
 enum {
-    HD_PROFILE_RECORD_BYTES = 64,   /* of one launch, wait or poll of a profiled step */
-    HD_PROFILE_BYTES_MAX = 1 << 30, /* of all records; more is HD_INVALID */
+    HD_PROFILE_RECORD_BYTES = 64,   /* one launch, wait or poll of a profiled step */
+    HD_PROFILE_BYTES_MAX = 1 << 30, /* limit of all records; more is HD_INVALID */
 };
 
-/* Bytes of one rank, by purpose. */
+/* Memory of one rank in bytes, by purpose. */
 #define HD_MEMORY_LIST(X)                                                                 \
     X(weights, "fp32 master weights")                                                     \
     X(copies, "weights in the compute encoding")                                          \
@@ -55,51 +55,57 @@ struct hd_memory {
 #define X(name, meaning) int64_t name;
     HD_MEMORY_LIST(X)
 #undef X
-    /* Sizes of the two reservations, and, on a device, of host memory: for samples, profile, a
-     * snapshot, and with parallel.offload masters, moments and ranges. The sum of the three is the
-     * sum of all members above. */
+    /* Sizes of the private and the registered reservation and, on a device, of host memory:
+     * samples, profile, snapshot, and with parallel.offload masters, moments and ranges. The sum of
+     * the three is the sum of all members above. */
     int64_t private_bytes, registered_bytes, host_bytes;
-    /* Of weights, moments and step_state: what is in host_bytes (parallel.offload). */
+    /* Parts of weights, moments and step_state that are in host_bytes (parallel.offload); 0:
+     * none. */
     int64_t host_weights, host_moments, host_ranges;
 };
 
-/* Bytes of device memory of the two reservations, each rounded up to pages. */
+/* Returns the device memory of the two reservations in bytes, each rounded up to pages. */
 int64_t hd_memory_on_device(const struct hd_memory *memory, const struct hd_traits *traits);
 
-/* GPU memory that a rank's process uses besides its reservations; from the traits, where it is
- * assumed or measured. */
+/* GPU memory that a rank's process uses besides its reservations, as the traits say: assumed or
+ * measured. */
 struct hd_gpu_overhead {
-    int64_t process_bytes;       /* CUDA context, kernels and libraries */
-    int communicators;           /* number of NCCL communicators; 0 with one rank */
-    int64_t communicators_bytes; /* of these, and of the engine's own buffer */
+    int64_t process_bytes; /* CUDA context, kernels and libraries */
+    int communicators;     /* number of NCCL communicators; 0 with one rank */
+    /* memory of the communicators and of the nccl engine's own buffer */
+    int64_t communicators_bytes;
 };
 struct hd_rank_program;
 struct hd_gpu_overhead hd_rank_program_gpu_overhead(const struct hd_rank_program *rank_program,
                                                     const struct hd_traits *traits);
 
-/* For tests, of a job with one pipeline stage: another schedule, W apart. */
+/* Options for tests, for a job with one pipeline stage: another schedule, and B and W as separate
+ * programs. */
 struct hd_rank_program_options {
     enum hd_schedule_kind schedule;
     bool split_backward;
 };
 
-/* A validation runs in rounds of at most so many micro-batches; each fills the pipeline once. */
+/* Most micro-batches in one round of validation; each round fills the pipeline once. */
 enum { HD_EVAL_ROUND = 64 };
 
-/* What is the same for all ranks of a job: sizes, the cut of the model, and the lists of all
- * stages, proved together. */
+/* Data that is equal for all ranks of a job: sizes, the cut of the model, and the instruction
+ * streams of all stages, checked together for deadlock. */
 struct hd_rank_program_shared {
     struct hd_job job;
     struct hd_model_config config;
     struct hd_mesh mesh;
     struct hd_pipeline pipeline;
-    struct hd_units *units;                  /* [pipeline.chunks] of each chunk of the model */
-    const int32_t *unit_stages;              /* [units of the model] the stage of each */
-    struct hd_schedule order, eval_order;    /* of all stages */
-    struct hd_step_plan *plans, *eval_plans; /* [stages] of a step, of a round of validation */
-    struct hd_traits traits;                 /* of the ranks' devices, which are alike */
-    int64_t micro_batches;                   /* per rank and step */
-    int64_t *snapshot_bytes; /* [world] of all entries that a rank saves; NULL: not copied */
+    struct hd_units *units;     /* [pipeline.chunks], the units of each chunk */
+    const int32_t *unit_stages; /* [units of the model], the stage of each unit */
+    /* schedules of all stages, for a step and for a round of validation */
+    struct hd_schedule order, eval_order;
+    /* [stages], instruction streams of a step, of a round of validation */
+    struct hd_step_plan *plans, *eval_plans;
+    struct hd_traits traits; /* traits of the ranks' devices, which are all of one kind */
+    int64_t micro_batches;   /* per rank and step */
+    /* [world], bytes of all entries that each rank saves; NULL: no snapshot is made */
+    int64_t *snapshot_bytes;
 };
 
 struct hd_rank_program {
@@ -110,65 +116,73 @@ struct hd_rank_program {
     struct hd_model model;
     struct hd_registry registry;
     struct hd_pipeline pipeline;
-    struct hd_schedule order, eval_order; /* of all stages */
-    struct hd_units *units;               /* [pipeline.chunks] of each chunk of the model */
-    int chunk_count; /* of this rank: train[k] is the chunk hd_rank_program_chunk(k) */
+    struct hd_schedule order, eval_order; /* schedules of all stages */
+    struct hd_units *units;               /* [pipeline.chunks], the units of each chunk */
+    /* chunks on this rank: train[k] is chunk hd_rank_program_chunk(k) of the model */
+    int chunk_count;
     struct hd_chunk **train, **eval, *update;
-    struct hd_step_plan plan, eval_plan; /* of a step, and of a round of validation */
-    int64_t micro_batches;               /* per rank and step */
-    int64_t snapshot_bytes;              /* of all entries that this rank saves; 0: not copied */
+    /* instruction streams of a step, and of a round of validation */
+    struct hd_step_plan plan, eval_plan;
+    int64_t micro_batches;  /* per rank and step */
+    int64_t snapshot_bytes; /* bytes of all entries that this rank saves; 0: no snapshot is made */
     struct hd_memory memory;
 
-    /* offsets in bytes in the private or visible reservation; on a device profile, sample, batch,
-     * snapshot, host_state and window are offsets in host memory */
-    int64_t *train_state, *eval_state;       /* private: the constants of each chunk */
-    int64_t kept[2], deferred[2], work[2];   /* [visible] */
-    int64_t saved_slot[2], deferred_slot[2]; /* sizes of one slot */
-    int64_t boundary, stage_io_slot;         /* visible: slots; size of one slot */
-    int64_t profile;                         /* private: records */
-    int64_t sample;                          /* private: [fields of a sample, context] of 4 bytes */
-    int64_t snapshot;   /* private: the copy of what this rank writes of a checkpoint */
-    int64_t host_state; /* device only: state of offloaded parts (registry.h) */
-    int64_t window;     /* device only: gradients of the largest offloaded part, then its copies */
-    int64_t batch;      /* device only: [fields of a batch, rows of a micro-batch] of 4 bytes */
-    int64_t exchange;   /* visible: [world + 1, HD_EXCHANGE_SLOT_BYTES] */
+    /* Offsets in bytes in the private or registered reservation. On a device profile, sample,
+     * batch, snapshot, host_state and window are offsets in host memory. */
+    int64_t *train_state, *eval_state;       /* private; constants of each chunk */
+    int64_t kept[2], deferred[2], work[2];   /* [0]: private, [1]: registered */
+    int64_t saved_slot[2], deferred_slot[2]; /* bytes of one slot, indexed like `kept` */
+    /* registered; offset of the slots, bytes of one slot */
+    int64_t boundary, stage_io_slot;
+    int64_t profile; /* private; records */
+    /* private; [fields of a sample, context], elements of 4 bytes */
+    int64_t sample;
+    /* private; copy of the entries that this rank writes to a checkpoint */
+    int64_t snapshot;
+    int64_t host_state; /* device only; state of offloaded buckets (registry.h) */
+    /* device only; gradients of the largest offloaded bucket, then its compute copies */
+    int64_t window;
+    /* device only; [fields of a batch, rows of a micro-batch], elements of 4 bytes */
+    int64_t batch;
+    int64_t exchange; /* registered; [world + 1, HD_EXCHANGE_SLOT_BYTES] */
 };
 
-/* Builds the layout of `rank` of the job's mesh, on a device with these traits. Fails with
- * HD_INVALID, HD_UNSUPPORTED or HD_LIMIT for jobs that are not possible, or with HD_NO_MEMORY. */
+/* Builds the program of one rank of the job's mesh, for a device with these traits. HD_INVALID,
+ * HD_UNSUPPORTED or HD_LIMIT: the job is not possible. HD_NO_MEMORY. */
 enum hd_status hd_rank_program_build(const struct hd_job *job, int rank,
                                      const struct hd_traits *traits,
                                      const struct hd_rank_program_options *options,
                                      struct hd_arena *arena,
                                      struct hd_rank_program *ret_rank_program);
 
-/* hd_rank_program_build in its two parts, for who builds several ranks. The layout borrows from
- * `shared`. hd_rank_program_declare makes the parameters alone, finished. */
+/* The two parts of hd_rank_program_build, for callers that build several ranks. The rank program
+ * borrows from `shared`. hd_rank_program_declare declares the parameters only, and finishes the
+ * registry. */
 enum hd_status hd_rank_program_prepare(const struct hd_job *job, const struct hd_traits *traits,
                                        const struct hd_rank_program_options *options,
                                        struct hd_arena *arena,
                                        struct hd_rank_program_shared *ret_shared);
-/* The sizes, the cut and the orders alone: without lists of instructions, traits and snapshots.
- * cut: the units of each chunk, of a layout of this model with as many chunks and stages, which
- * must live as long; NULL: the model is cut here. */
+/* Computes only the sizes, the cut and the schedules: no instruction streams, traits or snapshots.
+ * cut: the units of each chunk, from a call for the same model with as many chunks and stages,
+ * which must live as long as ret_shared; NULL: the model is cut here. */
 enum hd_status hd_rank_program_schedule(const struct hd_job *job, struct hd_units *cut,
                                         struct hd_arena *arena,
                                         struct hd_rank_program_shared *ret_shared);
 enum hd_status hd_rank_program_build_rank(const struct hd_rank_program_shared *shared, int rank,
                                           struct hd_arena *arena,
                                           struct hd_rank_program *ret_rank_program);
-/* Makes of a layout that of another rank, perhaps on another stage, whose programs are the same but
- * for the numbers of units (plan/classes.h): its lists, slots and memory. For planning only. */
+/* Turns the program of one rank into that of another rank, perhaps on another stage, whose programs
+ * differ only in unit numbers (plan/classes.h): replaces its instruction streams, slots and memory.
+ * For planning only. */
 enum hd_status hd_rank_program_take_place(const struct hd_rank_program_shared *shared, int rank,
                                           struct hd_rank_program *rank_program);
 enum hd_status hd_rank_program_declare(const struct hd_rank_program_shared *shared, int rank,
                                        struct hd_arena *arena, struct hd_registry *ret_registry,
                                        struct hd_model *ret_model);
 
-/* The training programs F, B and W of these units alone, and the update of all that the registry's
- * rank holds, as hd_rank_program_build_rank compiles them, but for the places of work memory; for
- * the
- * planner, which adds up what single units take (plan/layer_profile.h). */
+/* Compiles the training programs F, B and W of these units alone, or the update of all that the
+ * registry's rank holds, as hd_rank_program_build_rank does, but without offsets in work memory.
+ * For the planner, which adds up the memory of single units (plan/layer_profile.h). */
 enum hd_status hd_rank_program_compile_units(const struct hd_rank_program_shared *shared,
                                              const struct hd_registry *registry,
                                              const struct hd_model *model, struct hd_units units,
@@ -177,44 +191,48 @@ enum hd_status hd_rank_program_compile_update(const struct hd_rank_program_share
                                               const struct hd_registry *registry,
                                               struct hd_arena *arena, struct hd_chunk **ret_chunk);
 
-/* True if tensors are in device memory, false if they are in host memory. */
+/* Returns true if tensors are in device memory, false if they are in host memory. */
 static inline bool hd_rank_program_has_device(const struct hd_rank_program *rank_program)
 {
     return rank_program->update->traits.memory_bytes > 0;
 }
 
-/* The number, in the model, of this rank's k-th chunk. */
+/* Returns the number, within the model, of this rank's k-th chunk. */
 int32_t hd_rank_program_chunk(const struct hd_rank_program *rank_program, int k);
 
-/* The programs that an instruction of `plan` or `eval_plan` runs; ret_state: the offset of their
- * constants. */
+/* Returns the programs that an instruction of `plan` or `eval_plan` runs; ret_state: offset of
+ * their constants. */
 const struct hd_chunk *hd_rank_program_get(const struct hd_rank_program *rank_program,
                                            const struct hd_instruction *in, int64_t *ret_state);
 
-/* Adds the work of one instruction, and what its transfer moves: at SEND a call, at RECEIVE a call
- * and the bytes, both of group pp. */
+/* Adds the work of one instruction to `dry`, and its transfer in group pp: a SEND counts a call, a
+ * RECEIVE a call and the bytes. */
 void hd_rank_program_fold(const struct hd_rank_program *rank_program,
                           const struct hd_instruction *in, struct hd_dry *dry);
 
-/* Where the copies of an offloaded part begin in the window, in bytes. */
+/* Returns the offset in bytes, within the window, of an offloaded bucket's compute copies. */
 int64_t hd_rank_program_window_copy(const struct hd_bucket *bucket);
 
-/* Elements and encoding of the hidden rows that a transfer moves. */
+/* Returns the number of elements that a transfer moves, and their encoding. */
 int64_t hd_rank_program_transfer(const struct hd_rank_program *rank_program,
                                  const struct hd_instruction *in, enum hd_dtype *ret_dtype);
 
-/* In which codes the matrices of blocks are kept (model.weights); NONE: plain. */
+/* Returns the quantization of the blocks' matrices (model.weights); NONE: not quantized. */
 enum hd_quant hd_rank_program_quant(const struct hd_job *job);
 
-/* The loss of pairs that train.objective names; NONE: it is no such loss. */
+/* Returns the preference loss that train.objective names; NONE: another objective. */
 enum hd_preference hd_rank_program_preference(const struct hd_job *job);
 
-/* The encoding that a value of train.precision names; false: none that programs compute in. */
+/* Finds the compute encoding that a value of train.precision names; false: it names none (fp8
+ * included). */
 bool hd_rank_program_find_precision(const char *precision, enum hd_dtype *ret_dtype);
-/* fp8 is bf16 with other products in training: programs compute in bf16. */
+/* Returns true for train.precision: fp8, which computes in bf16 except for the products of
+ * training. */
 bool hd_rank_program_is_fp8(const struct hd_job *job);
-/* What MFU is relative to: the peak for factors of this type (measure_peak). */
+/* Returns the encoding whose measured peak MFU is relative to: that of the factors of the products
+ * (measure_peak). */
 enum hd_dtype hd_rank_program_peak_dtype(const struct hd_job *job);
-enum hd_dtype hd_rank_program_compute_dtype(const struct hd_job *job); /* the job's; else HD_F32 */
+/* of train.precision; HD_F32 if it names none */
+enum hd_dtype hd_rank_program_compute_dtype(const struct hd_job *job);
 
 #endif

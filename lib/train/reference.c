@@ -1,19 +1,21 @@
-/* reference: the log-probabilities of the reference of DPO, made once beside the tokens of a job.
+/* reference: the log-probabilities of DPO's reference model, computed once and stored beside the
+ * tokens of a job.
  *
- *     all pairs --E, with the weights of the start--> log-probability of each target
+ *     all pairs --program E, with the initial weights--> log-probability of each target
  *       --each rank its rows--> JOB_DIR/tokens/reference.part.R
  *       --rank 0--> JOB_DIR/tokens/reference --mapped by all--> field `reference` of batches
  *
  * The reference is the policy before its first step (Rafailov et al. 2023, section 4): with an
- * adapter that begins at zero it is the base alone. It is made by the programs that validation
- * runs, in the same precision, with the same kernels and without dropout, so that the first
- * log-ratios are 0 and the first loss is ln 2. Later attempts read the file, whatever their layout;
- * one that does not find it makes it again from the weights of the start, before it loads its
- * checkpoint.
+ * adapter that begins at zero it is the base model. The log-probabilities are computed by the
+ * programs of validation, in the same precision, with the same kernels and without dropout, so that
+ * the first log-ratios are 0 and the first loss is ln 2. Later attempts read the file, whatever
+ * their layout; an attempt that does not find the file computes it again from the initial weights,
+ * before it loads its checkpoint.
  *
  * The file: a header, then a float for each token of the training and of the validation corpus,
- * native byte order. It is whole or not there (atomic rename); the header has a hash of the floats,
- * and the key of what they were made of. */
+ * native byte order. The file is complete or absent (atomic rename); the header has a hash of the
+ * floats, and a key: a hash of everything that the values depend on.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -34,13 +36,13 @@
 
 enum {
     WAIT_NS = 20 * 1000 * 1000,
-    WAITS_MAX = 3000 /* a minute, for a name to show on another node */
+    WAITS_MAX = 3000 /* a minute, until a new file becomes visible on another node */
 };
 
 struct reference_head {
     char magic[8];
     int64_t train_tokens, val_tokens;
-    uint64_t key, hash; /* of what the values were made of, of the values */
+    uint64_t key, hash; /* hash of everything the values depend on; hash of the values */
 };
 static const char MAGIC[8] = "HDREF01";
 
@@ -50,7 +52,7 @@ struct hd_reference {
 };
 
 struct reference_value {
-    int64_t token; /* of the training corpus, then of the validation corpus */
+    int64_t token; /* index in the training corpus, then in the validation corpus */
     float value;
     float unused;
 };
@@ -68,7 +70,7 @@ static size_t file_bytes(const struct hd_job_data *d)
            (size_t)(hd_corpus_token_count(d->train_corpus) + val_tokens(d)) * sizeof(float);
 }
 
-/* JOB_DIR/tokens, the parent of the attempt's folder, and `suffix`. */
+/* Appends JOB_DIR/tokens and `suffix`; JOB_DIR is the parent of the attempt's folder. */
 static void add_path(const struct hd_trainer *t, const char *suffix, struct hd_text *ret_path)
 {
     const char *dir = t->rank_program.job.attempt_dir, *slash = strrchr(dir, '/');
@@ -94,7 +96,8 @@ static enum hd_status add_ids(const struct hd_corpus *corpus, struct hd_hash *ha
     return st;
 }
 
-/* Of all that the values depend on but the layout, and of which pairs have them. */
+/* Computes the key: a hash of everything that the values depend on except the layout, and of the
+ * data that decides which pairs have values. */
 static enum hd_status find_key(const struct hd_trainer *t, uint64_t *ret_key)
 {
     const struct hd_job *job = &t->rank_program.job;
@@ -128,7 +131,7 @@ void hd_trainer_close_reference(struct hd_trainer *t)
     t->reference = NULL;
 }
 
-/* What ranks tell each other of a file; not 0. */
+/* Returns a number that identifies a file, which ranks exchange; never 0. */
 static int64_t identity_of(const struct hd_reference *r)
 {
     struct reference_head h;
@@ -137,7 +140,7 @@ static int64_t identity_of(const struct hd_reference *r)
     return (int64_t)(h.hash >> 1) | 1;
 }
 
-/* Maps the file. HD_NOT_FOUND: there is none of these tokens. */
+/* Maps the file. HD_NOT_FOUND: it does not exist, or its size does not fit these tokens. */
 static enum hd_status map_file(struct hd_trainer *t)
 {
     const size_t bytes = file_bytes(&t->data);
@@ -171,7 +174,7 @@ static const float *values_of(const struct hd_reference *r)
     return (const float *)((const char *)r->map + sizeof(struct reference_head));
 }
 
-/* Whether the file that rank 0 has mapped is whole, and of this job. */
+/* Checks whether the file that rank 0 has mapped is complete and has this job's key. */
 static enum hd_status check_file(const struct hd_trainer *t, bool *ret_whole)
 {
     const size_t bytes = t->reference->bytes - sizeof(struct reference_head);
@@ -187,7 +190,7 @@ static enum hd_status check_file(const struct hd_trainer *t, bool *ret_whole)
     return st;
 }
 
-/* Batches have the values from now on. */
+/* Makes batches read their `reference` field from the file. */
 static void use(struct hd_trainer *t)
 {
     const float *values = values_of(t->reference);
@@ -203,8 +206,8 @@ bool hd_trainer_needs_reference(const struct hd_trainer *t)
     return hd_rank_program_preference(&t->rank_program.job) == HD_PREFERENCE_DPO;
 }
 
-/* Maps the file that rank 0 has. On another node its name may show a little later, or an older file
- * of that name for a while. */
+/* Maps the same file as rank 0, identified by `identity`. On another node the file may become
+ * visible later, or an older file of that name may be visible for a while. */
 static enum hd_status map_same(struct hd_trainer *t, int64_t identity)
 {
     const struct timespec pause = {.tv_nsec = WAIT_NS};
@@ -227,7 +230,7 @@ static enum hd_status map_same(struct hd_trainer *t, int64_t identity)
 /* Opens the file of an earlier attempt, on all ranks or on none. */
 static enum hd_status open_file(struct hd_trainer *t, bool *ret_found)
 {
-    int64_t identity = 0; /* there is none */
+    int64_t identity = 0; /* 0: no file */
     bool whole = false;
     enum hd_status st = HD_OK;
 
@@ -247,15 +250,16 @@ static enum hd_status open_file(struct hd_trainer *t, bool *ret_found)
     return *ret_found ? map_same(t, identity) : st;
 }
 
-/* ---- making it ---- */
+/* ---- computing the file ---- */
 
-/* A range of windows that the eval programs run over. */
+/* One run of the eval programs over a list of windows. */
 struct reference_pass {
     struct hd_batch_windows windows; /* must be first: the context of hd_batch_feed_windows */
-    int64_t first_token;             /* of the corpus, in the file */
-    FILE *part;                      /* NULL: this rank has no rows that count */
-    int64_t *token;                  /* [context] of the targets of a window, in the file; or -1 */
-    float *logp;                     /* [rows of a micro-batch] */
+    int64_t first_token;             /* index in the file of the corpus's first token */
+    FILE *part;                      /* NULL: this rank writes no results */
+    /* [context], for each row of a window the index in the file of its target; -1: none */
+    int64_t *token;
+    float *logp; /* [rows of a micro-batch] */
 };
 
 static void place_answer(const struct reference_pass *p, int64_t first, int64_t count, int64_t at)
@@ -264,7 +268,7 @@ static void place_answer(const struct reference_pass *p, int64_t first, int64_t 
         p->token[at + j] = j + 1 < count ? p->first_token + first + j + 1 : -1;
 }
 
-/* The tokens whose log-probabilities the rows of a window make. */
+/* Lists the tokens whose log-probabilities the rows of a window compute. */
 static void place_window(const struct reference_pass *p, int64_t window)
 {
     const struct hd_validation *v = p->windows.windows;
@@ -332,7 +336,7 @@ static enum hd_status run_pass(struct hd_trainer *t, struct reference_pass *p,
     return st;
 }
 
-/* All sources of the training data, then the validation windows. */
+/* Runs over all sources of the training data, then over the validation windows. */
 static enum hd_status run_passes(struct hd_trainer *t, FILE *part,
                                  const struct hd_reference_watch *watch)
 {
@@ -365,8 +369,8 @@ static enum hd_status run_passes(struct hd_trainer *t, FILE *part,
     return st;
 }
 
-/* One of the ranks that have the same results writes them: the first of tp, on the stage of the
- * head. */
+/* Returns true for the one rank, among those with equal results, that writes them: tp index 0 on
+ * the stage of the head. */
 static bool writes_part(const struct hd_rank_program *l, struct hd_mesh_coord coord)
 {
     return coord.tp == 0 && coord.pp == hd_pipeline_stage(&l->pipeline, l->pipeline.chunks - 1);
@@ -379,7 +383,7 @@ static enum hd_status add_part_path(const struct hd_trainer *t, int rank, struct
     return ret_path->failed ? hd_err(HD_NO_MEMORY, "no memory for a path") : HD_OK;
 }
 
-/* Makes this rank's part. */
+/* Computes and writes this rank's part. */
 static enum hd_status make_part(struct hd_trainer *t, const struct hd_reference_watch *watch)
 {
     struct hd_text path = {0}, folder = {0};
@@ -403,7 +407,7 @@ static enum hd_status make_part(struct hd_trainer *t, const struct hd_reference_
     return st;
 }
 
-/* Adds the records of a rank's part, and removes it. */
+/* Copies the records of a rank's part into `values`, and removes the part. */
 static enum hd_status take_part(const char *path, float *values, int64_t count)
 {
     FILE *part = fopen(path, "re");
@@ -455,7 +459,7 @@ static enum hd_status write_file(struct hd_trainer *t, char *bytes)
     return st;
 }
 
-/* Rank 0 makes the file of all parts. */
+/* Merges all parts into the file; on rank 0. */
 static enum hd_status merge(struct hd_trainer *t)
 {
     char *bytes = calloc(1, file_bytes(&t->data));
@@ -466,7 +470,7 @@ static enum hd_status merge(struct hd_trainer *t)
     return st;
 }
 
-/* By a forward pass over all pairs. */
+/* Computes the file by a forward pass over all pairs. */
 static enum hd_status make_file(struct hd_trainer *t, const struct hd_reference_watch *watch)
 {
     int64_t identity = 0;
@@ -475,7 +479,8 @@ static enum hd_status make_file(struct hd_trainer *t, const struct hd_reference_
     hd_corpus_set_reference(t->data.train_corpus, NULL);
     st = make_part(t, watch);
     if (!st)
-        st = hd_trainer_agree(t, 0, &identity); /* all parts are written */
+        /* returns when all ranks have written their parts */
+        st = hd_trainer_agree(t, 0, &identity);
     if (!st && t->rank_program.rank == 0) {
         st = merge(t);
         if (!st)
@@ -499,7 +504,7 @@ enum hd_status hd_trainer_prepare_reference(struct hd_trainer *t,
     hd_comm_set_deadline(t->comm, t->save_deadline_ms); /* disks are slower than steps */
     st = open_file(t, &found);
     if (!st && !found)
-        st = hd_trainer_init(t); /* a checkpoint's weights would be no reference */
+        st = hd_trainer_init(t); /* the reference needs the initial weights, not a checkpoint's */
     if (!st && !found)
         st = make_file(t, watch);
     hd_comm_set_deadline(t->comm, t->step_deadline_ms);

@@ -11,7 +11,7 @@
 
 enum {
     HUGE_BYTES = 2 << 20,
-    PIECE_BYTES = 64 << 20, /* per thread at least */
+    PIECE_BYTES = 64 << 20, /* bytes per thread, at least */
     TOUCHERS_MAX = 64,
 };
 
@@ -20,7 +20,7 @@ enum {
 struct memory_piece {
     char *base;
     size_t size_bytes;
-    int error; /* errno */
+    int error; /* errno of the thread; 0: none */
     pthread_t thread;
     bool started;
 };
@@ -37,7 +37,8 @@ static void *touch(void *argument)
             p->error = errno;
             return NULL;
         }
-        for (size_t at = 0; at < p->size_bytes; at += page) /* the kernel is older than 5.14 */
+        /* kernels before 5.14 lack MADV_POPULATE_WRITE */
+        for (size_t at = 0; at < p->size_bytes; at += page)
             ((volatile char *)p->base)[at] = 0;
         break;
     }
@@ -131,7 +132,7 @@ int64_t hd_memory_huge_bytes(const void *base, int64_t size_bytes)
     bool inside = false;
 
     while (file && getline(&line, &capacity, file) > 0) {
-        if (sscanf(line, "%llx-%llx ", &from, &to) == 2) /* the first line of a mapping */
+        if (sscanf(line, "%llx-%llx ", &from, &to) == 2) /* first line of a mapping */
             inside = from < end && to > begin;
         else if (inside && (sscanf(line, "AnonHugePages: %llu", &kib) == 1 ||
                             sscanf(line, "ShmemPmdMapped: %llu", &kib) == 1))

@@ -1,9 +1,9 @@
 /* reserve: allocates a rank's private memory in host memory, and queries resident memory. Only for
  * lib/train.
  *
- * The memory is aligned to 2 MiB and uses huge pages if the system has them. Every page is touched
- * here, by as many threads as the rank has, so that no step has page faults. The memory is followed
- * by an inaccessible guard page.
+ * The memory is aligned to 2 MiB and uses huge pages if the system has them. hd_private_reserve
+ * touches every page, with as many threads as the rank has, so that no step has page faults. An
+ * inaccessible guard page follows the memory.
  *
  * Threads: the rank's; helper threads have ended when a function returns.
  */
@@ -21,13 +21,15 @@ struct hd_private {
     size_t map_bytes;
 };
 
-/* size_bytes > 0. HD_NO_MEMORY: no address space, or not enough memory for the pages. */
+/* Reserves and touches size_bytes > 0. HD_NO_MEMORY: no address space, or not enough memory for the
+ * pages. */
 enum hd_status hd_private_reserve(int64_t size_bytes, int threads, struct hd_private *ret_private);
 void hd_private_release(struct hd_private *memory);
 
-/* Resident bytes of this process; 0: /proc cannot be read. */
+/* Returns the resident bytes of this process; 0: /proc cannot be read. */
 int64_t hd_memory_resident_bytes(void);
-/* Bytes of [base, base + size_bytes) in huge pages, by whole mappings of /proc/self/smaps. */
+/* Returns the bytes of [base, base + size_bytes) in huge pages, by whole mappings of
+ * /proc/self/smaps. */
 int64_t hd_memory_huge_bytes(const void *base, int64_t size_bytes);
 
 #endif

@@ -1,18 +1,19 @@
 /* save: writes weights and moments to checkpoints; load.c reads them.
  *
  * Each rank writes the entries that it owns (save_plan.h); the two moments of a tensor are separate
- * entries, in fp32: those that a rank has in blocks are decoded, and encoded when they are read, so
- * a checkpoint fits every layout and either value of train.moments. Encoding gives back the codes
- * and scales that were decoded (base/encoding.h). Buffers (registry.h) are entries of their own,
- * whole and of rank 0, and every rank reads them. First all ranks write their shards durably; then
- * they exchange descriptions of the shards; then rank 0 commits the manifest and sends the result
- * to the others.
+ * entries, in fp32: moments that a rank has in 8-bit blocks are decoded here and encoded when they
+ * are read, so a checkpoint fits every layout and either value of train.moments. Encoding
+ * reproduces the codes and scales that were decoded (base/encoding.h). Buffers (registry.h) are
+ * entries of their own, written whole by rank 0 and read by every rank. First all ranks write their
+ * shards durably; then they exchange descriptions of the shards; then rank 0 commits the manifest
+ * and sends the result to the others.
  *
- * With checkpoint.async a rank copies its entries to memory that the plan has for it, and a thread
- * writes the shard while training goes on (hd_trainer_save_begin). What the manifest says of the
- * moment, such as step and loss scale, is noted with the copy. Descriptions are exchanged when
- * every rank has written (hd_trainer_save_finish). A shard without a manifest is no checkpoint: one
- * that is interrupted leaves the one before it valid. */
+ * With checkpoint.async a rank copies its entries to memory that is part of its plan, and a thread
+ * writes the shard while training continues (hd_trainer_save_begin). The step's numbers for the
+ * manifest, such as step and loss scale, are copied at the same time. Descriptions are exchanged
+ * when every rank has written (hd_trainer_save_finish). A shard without a manifest is no
+ * checkpoint: an interrupted save leaves the previous checkpoint valid.
+ */
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
@@ -31,7 +32,7 @@
 struct shard_plan {
     struct hd_trainer *t;
     struct hd_ckpt_entry *entries;
-    struct hd_local_shard *local_shard; /* the entries' values */
+    struct hd_local_shard *local_shard; /* values of the entries */
     struct save_names *names;
     size_t count;
 };
@@ -65,7 +66,7 @@ static void put_buffers(struct shard_plan *s)
     }
 }
 
-/* The entries that this rank writes. */
+/* Lists the entries that this rank writes. */
 static enum hd_status plan_shard(struct hd_trainer *t, struct hd_arena *arena,
                                  struct shard_plan *ret_plan)
 {
@@ -85,7 +86,7 @@ static enum hd_status plan_shard(struct hd_trainer *t, struct hd_arena *arena,
     return HD_OK;
 }
 
-/* ---- room ---- */
+/* ---- disk space ---- */
 
 struct whole {
     int64_t data_bytes, entries;
@@ -100,9 +101,9 @@ static void put_any(void *context, int owner, int param, int kind, struct hd_ran
     w->entries++;
 }
 
-/* An attempt's folder is made before its ranks start. Where it is gone, its file system may be
- * unmounted: a checkpoint would be written below the folder that it was mounted on, and be hidden
- * when it is back. */
+/* Fails if the attempt's folder existed once and is gone. The folder is made before its ranks
+ * start; if it is gone, its file system may be unmounted, and a checkpoint would be written below
+ * the mount point and be hidden when the file system is mounted again. */
 static enum hd_status look_for_attempt(struct hd_trainer *t)
 {
     const bool is_there = hd_file_exists(t->rank_program.job.attempt_dir);
@@ -117,7 +118,7 @@ static enum hd_status look_for_attempt(struct hd_trainer *t)
     return HD_OK;
 }
 
-/* Whether a checkpoint of all ranks fits into the attempt's file system. */
+/* Checks that a checkpoint of all ranks fits into the attempt's file system. */
 static enum hd_status look_for_space(struct hd_trainer *t, struct hd_arena *arena)
 {
     struct whole whole = {hd_save_plan_buffers_bytes(&t->rank_program.registry),
@@ -133,7 +134,7 @@ static enum hd_status look_for_space(struct hd_trainer *t, struct hd_arena *aren
 
 /* ---- saving ---- */
 
-/* What a manifest says of the moment at which the weights were as they are saved. */
+/* Numbers of the manifest that belong to the saved weights. */
 struct saved_moment {
     int64_t step, updates;
     struct hd_loss_scale scale;
@@ -149,8 +150,8 @@ struct shard_source {
     float *decoded; /* [HD_LOCAL_SHARD_CHUNK] */
 };
 
-/* The bytes of an entry: all at once from host memory, a staging buffer at a time from a device, a
- * piece at a time where it is decoded. */
+/* Returns the next bytes of an entry: all at once from host memory, a staging buffer at a time from
+ * a device, HD_LOCAL_SHARD_CHUNK elements at a time if they must be decoded. */
 static enum hd_status entry_bytes(void *context, size_t entry, int64_t at, int64_t left_bytes,
                                   const void **ret_bytes, int64_t *ret_size_bytes)
 {
@@ -215,7 +216,7 @@ static void add_counter(struct counters *c, const char *name, int64_t value)
     c->list[c->count++] = (struct hd_ckpt_counter){name, value};
 }
 
-/* Those of fp16 and of train.guard only where they are used. */
+/* Lists the counters; those of fp16 and of train.guard only if the job uses them. */
 static void fill_counters(const struct saved_moment *at, struct counters *ret_counters)
 {
     struct counters *c = ret_counters;
@@ -307,7 +308,8 @@ static enum hd_status commit(struct hd_trainer *t, const struct saved_moment *at
     return st;
 }
 
-/* Rank 0 alone looks: the shards of the others may be growing by then. */
+/* Checks the disk space on rank 0 alone, because other ranks' shards may be growing by then, and
+ * sends the result to all ranks. */
 static enum hd_status agree_on_space(struct hd_trainer *t, struct hd_arena *arena,
                                      struct save_outcome *all)
 {
@@ -318,9 +320,9 @@ static enum hd_status agree_on_space(struct hd_trainer *t, struct hd_arena *aren
     return save_agree(t, &mine, all);
 }
 
-/* When all ranks know that the save failed: rank 0 removes what was written. The others wait,
- * because that may take longer than a step. What cannot be removed is removed when the next attempt
- * starts. */
+/* Removes the shards of a failed save, on rank 0, when all ranks know that the save failed. The
+ * other ranks wait, because the removal may take longer than a step. Files that cannot be removed
+ * now are removed when the next attempt starts. */
 static enum hd_status give_up(struct hd_trainer *t, enum hd_status st, const char *dir,
                               struct save_outcome *all)
 {
@@ -332,11 +334,13 @@ static enum hd_status give_up(struct hd_trainer *t, enum hd_status st, const cha
         return hd_err_restore(&error);
     if (t->rank_program.rank == 0)
         (void)hd_ckpt_remove_partial(dir);
-    (void)save_agree(t, &mine, all); /* its failure is of the communication, and stays */
+    /* a failure here is one of the communication, which later calls return, too */
+    (void)save_agree(t, &mine, all);
     return hd_err_restore(&error);
 }
 
-/* Phase two, when this rank's shard is written or has failed. */
+/* Runs phase two, when this rank's shard is written or has failed: exchanges the descriptions and
+ * commits the manifest. */
 static enum hd_status publish(struct hd_trainer *t, const struct saved_moment *at,
                               const struct save_outcome *written, struct hd_arena *arena,
                               struct hd_saved *ret_saved)
@@ -370,7 +374,7 @@ static enum hd_status publish(struct hd_trainer *t, const struct saved_moment *a
     return HD_OK;
 }
 
-/* Looks for room, and begins the description of what will be saved. ret_mine: of a failure of this
+/* Checks the disk space, and begins the description of the checkpoint. ret_mine: a failure of this
  * rank alone. */
 static enum hd_status open_save(struct hd_trainer *t, const struct saved_moment *at,
                                 struct hd_arena *arena, struct hd_saved *ret_saved,
@@ -425,15 +429,15 @@ enum hd_status hd_trainer_save(struct hd_trainer *t, struct hd_saved *ret_saved)
 
 /* ---- saving in the background ---- */
 
-/* A save between begin and finish. The thread uses plan, copy, saved.path and mine; everything
- * else is the rank's. */
+/* One save between begin and finish. The thread uses plan, copies, saved.path and mine; the rank
+ * uses the rest. */
 struct hd_background_save {
     bool in_flight;
     struct hd_arena arena;
     struct saved_moment at;
     struct hd_saved saved;
     struct shard_plan plan;
-    const char **copies; /* of the entries, fp32 */
+    const char **copies; /* copies of the entries, fp32 */
     struct save_outcome mine;
     int rank;
     pthread_t thread;
@@ -467,7 +471,7 @@ static void *write_copy(void *argument)
     return NULL;
 }
 
-/* Training waits for this alone. */
+/* Copies this rank's entries; training waits only for this copy. */
 static enum hd_status copy_entries(struct hd_trainer *t, struct hd_background_save *b)
 {
     char *copy = t->host_base + t->rank_program.snapshot;
@@ -497,7 +501,7 @@ static enum hd_status begin(struct hd_trainer *t, struct hd_background_save *b)
         b->mine = save_outcome_of(copy_entries(t, b));
     atomic_store(&b->written, true);
     if (b->mine.status || !b->plan.count)
-        return HD_OK; /* a failure of this rank alone is told in publish */
+        return HD_OK; /* publish reports a failure of this rank alone */
     atomic_store(&b->written, false);
     b->has_thread = pthread_create(&b->thread, NULL, write_copy, b) == 0;
     if (!b->has_thread) {

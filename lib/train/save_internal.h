@@ -1,6 +1,4 @@
-/* save_internal: what writing and reading checkpoints share. Only for save.c and load.c of
- * lib/train.
- */
+/* save_internal: functions that save.c and load.c share. Only for those two files. */
 #ifndef HD_TRAIN_SAVE_INTERNAL_H
 #define HD_TRAIN_SAVE_INTERNAL_H
 
@@ -14,12 +12,12 @@ struct save_names {
     char text[HD_CKPT_NAME_MAX];
 };
 
-/* This rank's share of a tensor, without padding. kind: index in hd_saved_kinds. */
+/* Describes this rank's shard of a tensor, without padding. kind: index in hd_saved_kinds. */
 struct hd_ckpt_entry save_entry_of(const struct hd_param *p, int kind, struct save_names *ret_name);
 void save_name_buffer(const struct hd_buffer *b, struct save_names *ret_name);
 float *save_buffer_at(const struct hd_trainer *t, const struct hd_buffer *b);
 
-/* What a rank sends to the others: a failure with its message, or the description of its shard. */
+/* A rank's message to the others: a failure with its text, or the description of its shard. */
 struct save_outcome {
     enum hd_status status;
     int has_shard;
@@ -32,12 +30,13 @@ _Static_assert(sizeof(struct save_outcome) <= HD_EXCHANGE_SLOT_BYTES, "an outcom
 
 struct save_outcome save_outcome_of(enum hd_status st);
 
-/* Exchanges the outcomes. If a rank failed, every rank returns the failure of the first of them. */
+/* Exchanges the outcomes. If a rank failed, every rank returns the failure of the lowest failed
+ * rank. */
 enum hd_status save_agree(struct hd_trainer *t, const struct save_outcome *mine,
                           struct save_outcome *ret_all);
 
-/* Facts of the manifest on which bits depend. */
-/* The counter that has entry `index` of the guard's history. */
+/* Names the counter of entry `index` of the guard's history. The functions below name facts of the
+ * manifest on which the bits of results depend. */
 void save_name_guard(int index, char ret_text[16]);
 void save_number_text(int64_t value, char ret_text[24]);
 const char *save_precision_fact(const struct hd_trainer *t);

@@ -1,5 +1,5 @@
-/* save_names: names of the tensors, counters and facts of a checkpoint, which saving and loading share, and how the
- * ranks agree on the outcome of either. */
+/* save_names: names of a checkpoint's tensors, counters and facts, for save.c and load.c; and the
+ * exchange in which the ranks agree on the outcome of a save or load. */
 #include <stdio.h>
 #include <string.h>
 
@@ -65,7 +65,7 @@ void save_number_text(int64_t value, char ret_text[24])
     (void)snprintf(ret_text, 24, "%lld", (long long)value);
 }
 
-/* TF32 changes the bits of fp32 GEMMs on a GPU. */
+/* Returns the precision as a fact of the manifest. TF32 changes the bits of fp32 GEMMs on a GPU. */
 const char *save_precision_fact(const struct hd_trainer *t)
 {
     const struct hd_job *job = &t->rank_program.job;
@@ -75,7 +75,7 @@ const char *save_precision_fact(const struct hd_trainer *t)
                : job->precision;
 }
 
-/* How sums over ranks are made; train.native_reduction has an effect only with NCCL. */
+/* Describes how sums over ranks are made. train.native_reduction has an effect only with NCCL. */
 const char *save_sums_fact(const struct hd_trainer *t, char ret_text[SAVE_SUMS_TEXT])
 {
     const struct hd_rank_program *l = &t->rank_program;

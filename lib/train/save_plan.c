@@ -5,7 +5,7 @@
 const enum hd_state_kind hd_saved_kinds[HD_SAVED_KINDS] = {HD_STATE_WEIGHT, HD_STATE_MOMENT1,
                                                            HD_STATE_MOMENT2};
 
-/* Elements of a share, without padding. Padding is the end of the share. */
+/* Returns the elements of a shard without padding, which is at the shard's end. */
 static int64_t real_elements(const struct hd_param *p, int share)
 {
     int64_t start[HD_PARAM_DIMS_MAX], real[HD_PARAM_DIMS_MAX], elements = 1;
@@ -29,13 +29,13 @@ struct hd_range hd_save_plan_piece(const struct hd_registry *r, const struct hd_
     return piece;
 }
 
-/* What a rank has of one kind of state of one parameter. */
+/* Piece of one kind of state of one parameter that one rank has. */
 struct held {
     int share, rank;
     struct hd_range piece;
 };
 
-/* Ranks that have the same come one after the other, the lowest first. */
+/* Sorts ranks with the same piece next to each other, the lowest first. */
 static int by_piece(const void *left, const void *right)
 {
     const struct held *a = left, *b = right;
@@ -54,8 +54,9 @@ static bool is_same_piece(const struct held *a, const struct held *b)
     return a->share == b->share && a->piece.begin == b->piece.begin && a->piece.end == b->piece.end;
 }
 
-/* Of each piece: for the lowest rank that has it, in ret_owner[rank - first], the rank with the
- * fewest bytes so far that has it; -1 for all other ranks. */
+/* Picks the writer of each piece: sets ret_owner[rank - first] of the lowest rank that has the
+ * piece to the rank, among those that have it, with the fewest bytes so far; to -1 for all other
+ * ranks. */
 static void pick_savers(struct held *held, int count, int first, const int64_t *bytes,
                         int *ret_owner)
 {
@@ -76,7 +77,7 @@ enum hd_status hd_save_plan_assign(const struct hd_registry *r, struct hd_arena 
                                    hd_put_entry_fn *put, void *context)
 {
     const struct hd_mesh *mesh = &r->mesh;
-    const int ranks = mesh->world / mesh->sizes.pp; /* of a stage */
+    const int ranks = mesh->world / mesh->sizes.pp; /* ranks of one stage */
     int64_t *bytes = hd_arena_array(arena, (size_t)mesh->world, sizeof *bytes);
     struct held *held = hd_arena_array(arena, (size_t)ranks, sizeof *held);
     int *owner = hd_arena_array(arena, (size_t)ranks, sizeof *owner);

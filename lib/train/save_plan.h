@@ -1,12 +1,13 @@
-/* owners: which rank writes which part of a checkpoint.
+/* save_plan: assigns each entry of a checkpoint to the rank that writes it.
  *
- * Several ranks hold the same share of a tensor: those of its pipeline stage with the same index in
- * tp and, for experts, in ep. With ZeRO each of them has moments and master weights of one shard.
- * One of them writes it: the one with the fewest bytes so far, in registry order, so that all have
- * about the same. Buffers are equal on all ranks: rank 0 writes them. What does not train may be
- * left out (omits_frozen of the registry): the model folder that the job began with has it.
+ * Several ranks hold the same shard of a tensor: the ranks of its pipeline stage with the same
+ * index in tp and, for experts, in ep. With ZeRO each of these ranks has moments and master weights
+ * of one piece of the shard. One of the ranks that hold a piece writes it: the one with the fewest
+ * bytes so far, in registry order, so that all write about as much. Buffers are equal on all ranks:
+ * rank 0 writes them. Frozen parameters may be omitted (omits_frozen of the registry): the model
+ * folder that the job began with has them.
  *
- * Used by: layout, train.   Uses: program.   Threads: any.
+ * Used by: rank_program, train.   Uses: program.   Threads: any.
  */
 #ifndef HD_TRAIN_SAVE_PLAN_H
 #define HD_TRAIN_SAVE_PLAN_H
@@ -14,27 +15,28 @@
 #include "base/arena.h"
 #include "program/registry.h"
 
-/* The kinds of state that are saved, each an entry of its own. */
+/* Kinds of state that are saved, each as an entry of its own. */
 enum { HD_SAVED_KINDS = 3 };
 extern const enum hd_state_kind hd_saved_kinds[HD_SAVED_KINDS];
 
-/* What rank `rank` has of a kind of state of its share of a parameter: elements begin .. end - 1,
- * without padding. */
+/* Returns the elements begin .. end - 1, without padding, that rank `rank` has of one kind of state
+ * of its shard of a parameter. */
 struct hd_range hd_save_plan_piece(const struct hd_registry *registry, const struct hd_param *param,
                                    int kind, int rank);
 
-/* Calls put for each entry of a checkpoint with the rank that writes it and what it is of the
- * share: for each piece of a parameter's state that differs, one owner among the ranks that have
- * it. kind: index in hd_saved_kinds. Every rank computes the same assignment by itself.
+/* Calls `put` for each entry of a checkpoint with the rank that writes it and the entry's range of
+ * the shard. Each distinct piece of a parameter's state gets one owner among the ranks that have
+ * it. kind: index in hd_saved_kinds. Every rank computes the same assignment on its own.
  * HD_NO_MEMORY. */
 typedef void hd_put_entry_fn(void *context, int owner, int param, int kind, struct hd_range piece);
 enum hd_status hd_save_plan_assign(const struct hd_registry *registry, struct hd_arena *arena,
                                    hd_put_entry_fn *put, void *context);
 
-/* Of the buffers, which rank 0 writes. */
+/* Returns the bytes of the buffers, which rank 0 writes. */
 int64_t hd_save_plan_buffers_bytes(const struct hd_registry *registry);
 
-/* ret_bytes[world], in `arena`: of all entries that each rank writes. HD_NO_MEMORY. */
+/* Computes the bytes of all entries that each rank writes: ret_bytes[world], in `arena`.
+ * HD_NO_MEMORY. */
 enum hd_status hd_save_plan_bytes(const struct hd_registry *registry, struct hd_arena *arena,
                                   int64_t **ret_bytes);
 

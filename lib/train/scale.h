@@ -1,10 +1,10 @@
 /* scale: dynamic loss scaling for fp16 (Micikevicius et al. 2018, "Mixed Precision Training",
  * section 3.2; the rule is that of PyTorch's GradScaler).
  *
- * Gradients of activations that are small would be zero in fp16, so the loss is multiplied by a
- * scale, and the update divides by it. If a gradient overflows, on any rank, no weight changes and
- * the scale is halved; after `interval` updates in a row it is doubled. Scales are powers of two,
- * so they change no bit of a gradient that neither overflows nor underflows.
+ * Small gradients of activations would be zero in fp16, so the loss is multiplied by a scale, and
+ * the update divides by it. If a gradient overflows, on any rank, no weight changes and the scale
+ * is halved; after `interval` updates in a row it is doubled. Scales are powers of two, so they
+ * change no bit of a gradient that neither overflows nor underflows.
  *
  * Gradients in this engine are sums over the step's targets. The scale is relative to their mean:
  * the factor on the sums is scale / 2^ceil(log2(tokens of a step)).
@@ -20,21 +20,21 @@
 #include "job/job.h"
 
 struct hd_loss_scale {
-    bool used;     /* the job computes in fp16 */
-    int64_t scale; /* of the next step; a power of two */
+    bool used;     /* true: the job computes in fp16 */
+    int64_t scale; /* scale of the next step; a power of two */
     int64_t good;  /* updates since the scale last changed */
     int64_t interval, floor;
 };
 
-enum { HD_LOSS_SCALE_LOG2_MAX = 40 }; /* the scale grows no more */
+enum { HD_LOSS_SCALE_LOG2_MAX = 40 }; /* log2 of the scale that is not doubled any more */
 
 void hd_loss_scale_init(const struct hd_job *job, struct hd_loss_scale *ret_scale);
 
-/* The factor on the gradients of the loss of `tokens` tokens; 1 if no scale is used. */
+/* Returns the factor on the gradients of the loss of `tokens` tokens; 1 if no scale is used. */
 float hd_loss_scale_factor(const struct hd_loss_scale *scale, int64_t tokens);
 
-/* After a step: its gradients overflowed, or it updated the weights. False: they overflowed, and
- * the scale is already at the floor. */
+/* Adapts the scale after a step, whose gradients overflowed or which updated the weights. False:
+ * they overflowed, and the scale is already at the floor. */
 bool hd_loss_scale_after(struct hd_loss_scale *scale, bool overflowed);
 
 #endif

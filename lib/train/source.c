@@ -7,12 +7,13 @@
 
 #include "base/hash.h"
 
-/* Where a parameter is read from. */
+/* Directory that a parameter is read from. */
 enum place {
-    NOWHERE, /* a factor of an adapter, or a reward model's vector, that no directory has; codes of
-                a run that began by a seed */
+    /* a factor of an adapter or a reward model's vector that no directory has, or a quantized
+     * matrix of a run that began with random weights */
+    NOWHERE,
     IN_CHECKPOINT,
-    IN_BASE, /* a checkpoint that the run of this one began with */
+    IN_BASE, /* the checkpoint that the run of this checkpoint began with */
     IN_FOLDER,
     IN_ADAPTER_CHECKPOINT,
     IN_ADAPTER_FOLDER
@@ -21,17 +22,18 @@ enum place {
 struct folder {
     const char *dir;
     struct hd_weights *weights;
-    struct hd_hf_map *map; /* which of its tensors are which parameters */
+    struct hd_hf_map *map; /* which tensors of the folder are which parameters */
 };
 
 struct hd_source {
     struct hd_arena arena;
-    const struct hd_job *job; /* of the model; only while opening */
+    const struct hd_job *job; /* job of the model; used only while opening */
     const struct hd_registry *registry;
-    struct hd_ckpt *ckpt, *adapter_ckpt; /* NULL: there is none */
+    struct hd_ckpt *ckpt, *adapter_ckpt; /* NULL: none */
     struct folder folder, adapter_folder;
     enum place *places; /* [parameters] */
-    size_t *in_map;     /* [parameters] of those in a folder: the index in its map */
+    /* [parameters], for a parameter in a folder: its index in the folder's map */
+    size_t *in_map;
     struct hd_source *base;
     uint64_t seed;
 };
@@ -97,8 +99,8 @@ static bool has_newly_initialized(const struct hd_registry *registry)
     return false;
 }
 
-/* A reward model and one of tokens have different heads. The first may begin with the second, whose
- * head (*ret_unused) it leaves. */
+/* Checks that the checkpoint's head fits: a reward model and a language model have different heads.
+ * A reward model may begin with a language model; it then ignores that head (*ret_unused is 1). */
 static enum hd_status check_head(const struct hd_registry *r, const struct hd_ckpt *ckpt,
                                  size_t *ret_unused)
 {
@@ -113,8 +115,8 @@ static enum hd_status check_head(const struct hd_registry *r, const struct hd_ck
                   hd_ckpt_dir(ckpt));
 }
 
-/* The factors of an adapter, or with `all` every parameter, have their place in the checkpoint.
- * `omits`: what it lacks of the others is in its base. */
+/* Maps the adapter's factors, or with `all` every parameter, to the checkpoint. omits: parameters
+ * that the checkpoint lacks are in its base. */
 static enum hd_status place_in_checkpoint(struct hd_source *s, const struct hd_ckpt *ckpt,
                                           enum place place, bool all, bool omits)
 {
@@ -147,8 +149,8 @@ static enum hd_status place_in_checkpoint(struct hd_source *s, const struct hd_c
 
 /* ---- a folder ---- */
 
-/* Every parameter that is a factor of an adapter, or every one that is not, has its place in the
- * folder, but what is in the checkpoint beside it. */
+/* Maps the factors of an adapter, or all other parameters, to the folder, except parameters that
+ * the checkpoint has. */
 static enum hd_status place_in_folder(struct hd_source *s, const char *dir, struct folder *f,
                                       bool factors)
 {
@@ -179,7 +181,7 @@ static enum hd_status place_in_folder(struct hd_source *s, const char *dir, stru
 
 /* ---- the base of a checkpoint ---- */
 
-/* The model folder from which a checkpoint's run read what did not train. */
+/* Opens the model folder from which a checkpoint's run read its frozen parameters. */
 static enum hd_status open_base(struct hd_source *s, const char *checkpoint, const char *dir,
                                 const struct hd_job *then)
 {
@@ -215,7 +217,7 @@ static enum hd_status read_job(struct hd_source *s, struct hd_job **ret_job)
     return st ? hd_err_prefix(st, "%s: the job stored in it", hd_ckpt_dir(s->ckpt)) : HD_OK;
 }
 
-/* The same where the run began with a checkpoint. */
+/* Opens the base of a checkpoint whose run began with another checkpoint. */
 static enum hd_status open_base_checkpoint(struct hd_source *s, const char *dir,
                                            const struct hd_job *then)
 {
@@ -234,14 +236,16 @@ static enum hd_status open_base_checkpoint(struct hd_source *s, const char *dir,
     return HD_OK;
 }
 
-/* A damaged base says nothing of the checkpoint: another attempt would find it damaged, too. */
+/* Turns HD_CORRUPT into HD_INVALID: a damaged base does not mean that the checkpoint is damaged,
+ * and a restart would find the same damage. */
 static enum hd_status of_base(enum hd_status st)
 {
     return st == HD_CORRUPT ? HD_INVALID : st;
 }
 
-/* What a checkpoint leaves out: codes always, with checkpoint.base: omit all that did not train. It
- * is what the run began with: a folder, a checkpoint, or values by its seed. */
+/* Opens the source of the parameters that the checkpoint omits: quantized ones always, with
+ * checkpoint.base: omit all frozen ones. They come from what the run began with: a folder, a
+ * checkpoint, or values by its seed. */
 static enum hd_status open_rest(struct hd_source *s, const struct hd_source_dirs *dirs,
                                 const struct hd_job *then)
 {
@@ -262,8 +266,8 @@ static bool has_quantized(const struct hd_job *job)
     return quant != HD_QUANT_NONE && quant != HD_QUANT_COUNT;
 }
 
-/* Returns whether a weight is not in the checkpoint: a run that trains all of them leaves out
- * none, and its base may be gone. */
+/* Returns true if the checkpoint lacks a weight. A run that trains all weights omits none, so its
+ * base may be gone. */
 static bool lacks_weights(const struct hd_source *s)
 {
     for (int i = 0; i < s->registry->param_count; i++)

@@ -1,16 +1,17 @@
-/* source: reads the weights of a model from directories, for a new run, to go on with one, for
- * generation or export.
+/* source: reads the weights of a model from directories: to begin or resume a run, to generate, or
+ * to export.
  *
  * The directory is a checkpoint of Heddle (moments are ignored) or a model folder of Hugging Face.
- * Two more may belong to it:
+ * Two more directories may belong to it:
  *
- *     base      a checkpoint may have only what trained (checkpoint.base), and never has codes
- *               (model.weights). The rest is read from what its job began with, a model folder or a
- *               checkpoint, whose identity the checkpoint's job has
- *     adapter   the factors of an adapter: a folder of PEFT, or a checkpoint of a run with one
+ *     base      a checkpoint may contain only trained parameters (checkpoint.base), and never
+ *               quantized ones (model.weights). The others are read from the model folder or
+ *               checkpoint that its job began with, whose identity is in the checkpoint's job
+ *     adapter   the factors of an adapter: a folder of PEFT, or a checkpoint of such a run
  *
  * Used by: the files of lib/train, plan, worker.   Uses: checkpoint, hf, program (the registry).
- * Threads: one owner at a time. */
+ * Threads: one owner at a time.
+ */
 #ifndef HD_TRAIN_SOURCE_H
 #define HD_TRAIN_SOURCE_H
 
@@ -21,42 +22,46 @@ struct hd_source;
 
 struct hd_source_dirs {
     const char *dir;
-    const char *base;    /* where the base of a checkpoint is now; NULL or "": where it was */
-    const char *adapter; /* NULL or "": only what dir has of the adapter */
+    /* current directory of a checkpoint's base; NULL or "": the one in its job */
+    const char *base;
+    const char *adapter; /* NULL or "": adapter factors come from dir only */
 };
 
-/* HD_INVALID: the directories do not have exactly the parameters of the registry, in their shapes;
- * the message says what differs; or the base of the checkpoint is not where it was, is another one,
- * or is damaged. An adapter's may all be missing. Reads no values. */
+/* Opens the directories and maps each parameter to its file; reads no values. HD_INVALID: the
+ * directories do not have exactly the parameters of the registry, in their shapes (the message says
+ * what differs); or the base of the checkpoint is missing, another model, or damaged. All factors
+ * of an adapter may be missing. */
 enum hd_status hd_source_open(const struct hd_source_dirs *dirs, const struct hd_job *job,
                               const struct hd_registry *registry, struct hd_source **ret_source);
-void hd_source_close(struct hd_source *source); /* NULL is fine */
+void hd_source_close(struct hd_source *source); /* NULL is ignored */
 
-/* False: the parameter is of an adapter that the directories do not have, or in codes, and its
- * values are those of hd_source_seed. */
+/* Returns false if no directory has the parameter: a factor of an adapter, a reward model's vector,
+ * or a quantized parameter. Its values are then initial ones by hd_source_seed. */
 bool hd_source_has(const struct hd_source *source, int param);
 
-/* Of the run that wrote the checkpoint, or of its base's; else the job's. */
+/* Returns the seed of the run that wrote the checkpoint, or of its base's run; else the job's. */
 uint64_t hd_source_seed(const struct hd_source *source);
 
-/* Whether the checkpoint itself has the parameter, as opposed to its base. */
+/* Returns true if the checkpoint itself has the parameter, false if its base has it. */
 bool hd_source_in_checkpoint(const struct hd_source *source, int param);
 
 /* Reads the piece `want` of parameter `param` (index in the registry) as fp32. A value that is not
- * finite is an error that names the tensor: HD_INVALID of a folder, HD_CORRUPT of a checkpoint. */
+ * finite is an error that names the tensor: HD_INVALID in a model folder, HD_CORRUPT in a
+ * checkpoint. */
 enum hd_status hd_source_read(struct hd_source *source, int param, const struct hd_ckpt_entry *want,
                               float *ret_values);
-/* The same from an open checkpoint. */
+/* Reads a piece of a tensor, like hd_source_read, from an open checkpoint. */
 enum hd_status hd_source_read_checkpoint(struct hd_ckpt *ckpt, const struct hd_ckpt_entry *want,
                                          float *ret_values);
-/* Whether a model folder has a matrix of the parameter (of an expert) in these codes. Then it need
- * not be read as numbers: *ret_whole points into the mapped files. */
+/* Returns true if a model folder has the matrix of the parameter (of an expert) in these codes, so
+ * that it need not be decoded: *ret_whole points into the mapped files. */
 bool hd_source_quantized(const struct hd_source *source, int param, int64_t expert,
                          enum hd_quant quant, struct hd_quant_whole *ret_whole);
 
-/* HD_INVALID: `dir` has another identity (train.init_identity) than this one; "": any will do. */
+/* Checks that `dir` still has this identity (train.init_identity); HD_INVALID if not. "": no
+ * check. */
 enum hd_status hd_source_check_identity(const char *dir, const char *identity);
-/* The same of an adapter (train.adapter.identity). */
+/* Checks an adapter folder's identity (train.adapter.identity), like hd_source_check_identity. */
 enum hd_status hd_source_check_adapter(const char *dir, const char *identity);
 
 #endif

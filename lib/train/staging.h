@@ -2,8 +2,8 @@
  *
  * On the CPU, tensors are host memory and are accessed in place. On a device the host cannot
  * dereference a tensor's address: bytes are copied through a staging buffer in host memory, ordered
- * with the launches of the rank's compute stream. What a rank with a device keeps in host memory
- * (parallel.offload) is accessed in place, too. Large tensors are processed in pieces:
+ * with the launches of the rank's compute stream. Tensors that a rank with a device keeps in host
+ * memory (parallel.offload) are accessed in place, too. Large tensors are processed in pieces:
  *
  *     for (int64_t at = 0; at < bytes; at += piece) {
  *         piece = hd_staging_piece(staging, bytes - at);
@@ -24,28 +24,28 @@ struct hd_staging {
     const struct hd_device_table *device; /* NULL: tensors are host memory */
     struct hd_stream *stream;             /* borrowed */
     void *buffer;                         /* HD_STAGING_BYTES; NULL without a device */
-    const char *host_begin, *host_end;    /* tensors in here are host memory beside a device */
+    const char *host_begin, *host_end;    /* with a device: tensors in this range are host memory */
 };
 
 enum hd_status hd_staging_init(const struct hd_backend_table *table, struct hd_stream *stream,
                                struct hd_staging *ret_staging);
 void hd_staging_done(struct hd_staging *staging); /* {0} is fine */
 
-/* Copy to and from a tensor. write: `bytes` may change after it returns. read: waits for earlier
- * launches on the stream. */
+/* Copies to and from a tensor. hd_staging_write: `bytes` may change after it returns.
+ * hd_staging_read: waits for earlier launches on the stream. */
 enum hd_status hd_staging_write(const struct hd_staging *staging, void *tensor, const void *bytes,
                                 int64_t size_bytes);
 enum hd_status hd_staging_read(const struct hd_staging *staging, void *ret_bytes,
                                const void *tensor, int64_t size_bytes);
 
-/* Bytes of the next piece: left_bytes, on a device at most HD_STAGING_BYTES. */
+/* Returns the bytes of the next piece: left_bytes, on a device at most HD_STAGING_BYTES. */
 int64_t hd_staging_piece(const struct hd_staging *staging, int64_t left_bytes);
-/* Memory for the host to fill a piece of a tensor; its contents are undefined. Valid until the next
- * view or fetch. */
+/* Returns memory for the host to fill a piece of a tensor; its contents are undefined. Valid until
+ * the next view or fetch. */
 void *hd_staging_view(const struct hd_staging *staging, void *tensor);
 /* Copies the filled piece to its tensor. */
 enum hd_status hd_staging_put(const struct hd_staging *staging, void *tensor, int64_t size_bytes);
-/* The bytes of a piece, valid until the next view or fetch. */
+/* Returns the bytes of a piece, valid until the next view or fetch. */
 enum hd_status hd_staging_fetch(const struct hd_staging *staging, const void *tensor,
                                 int64_t size_bytes, const void **ret_bytes);
 

@@ -1,4 +1,4 @@
-/* state: where a rank has its part of each state of each parameter, and reads and writes of it. */
+/* state: finds this rank's shard of each state of each parameter, and reads and writes it. */
 #include <assert.h>
 
 #include "train/trainer.h"

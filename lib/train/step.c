@@ -1,4 +1,4 @@
-/* step: a step of training, and validation. */
+/* step: runs a step of training, and a validation. */
 #include "train/train.h"
 
 #include <assert.h>
@@ -24,7 +24,7 @@ static enum hd_status read_block(struct hd_trainer *t)
                            sizeof t->block);
 }
 
-/* ---- what a step's batch holds ---- */
+/* ---- counting the batch ---- */
 
 static bool has_router_losses(const struct hd_trainer *t)
 {
@@ -33,9 +33,9 @@ static bool has_router_losses(const struct hd_trainer *t)
     return t->rank_program.registry.routers > 0 && (job->balance > 0 || job->z_loss > 0);
 }
 
-/* Counts the step's tokens and sets the factor of losses of every token. Every rank counts the
- * whole batch, so that no rank waits for another; targets only where routers have losses and a
- * token may lack a target. */
+/* Counts the step's tokens and sets the factor of losses that are means over all tokens (routers).
+ * Every rank counts the whole batch, so that no rank waits for another. Targets are counted only if
+ * routers have losses and a token may lack a target. */
 static enum hd_status count_batch(struct hd_trainer *t, int64_t *ret_tokens)
 {
     const struct hd_sampler *sampler = &t->data.sampler;
@@ -84,7 +84,7 @@ static enum hd_status set_block(struct hd_trainer *t, int64_t request, int64_t t
     return write_block(t);
 }
 
-/* Reads all results of a step; only here the host waits for the device. */
+/* Reads all results of a step; the only point at which the host waits for the device. */
 static enum hd_status read_results(struct hd_trainer *t)
 {
     const struct hd_registry *r = &t->rank_program.registry;
@@ -105,7 +105,7 @@ enum hd_status hd_trainer_write_profile(struct hd_trainer *t, bool ended, struct
                                                 : HD_OK;
 }
 
-/* The largest of one word of all ranks' records. */
+/* Returns the largest value of one word in all ranks' records. */
 static double largest_word(const struct hd_trainer *t, enum hd_exchange_word word)
 {
     const struct hd_registry *r = &t->rank_program.registry;
@@ -117,7 +117,8 @@ static double largest_word(const struct hd_trainer *t, enum hd_exchange_word wor
     return largest;
 }
 
-/* The routers' records are sums over all rows of the step and all ranks (optim.c). */
+/* Returns the routers' results; their records are sums over all rows of the step and all ranks
+ * (optim.c). */
 static struct hd_router_result read_routers(const struct hd_trainer *t)
 {
     const struct hd_registry *r = &t->rank_program.registry;
@@ -150,9 +151,9 @@ static bool has_too_many_rows(const struct hd_trainer *t)
     return largest_word(t, HD_EXCHANGE_OVERFLOW) >= HD_EXCHANGE_TOO_MANY_ROWS;
 }
 
-/* Counts the update and adapts the scale of fp16; every rank decides the same from the same
- * records. Rows that find no room, a spike, and a step without targets say nothing about the scale.
- * Returns whether the scale was lowered. */
+/* Counts the update and adapts the loss scale of fp16; all ranks have the same records and decide
+ * the same. A step that was skipped because of too many expert rows, a spike or missing targets
+ * does not change the scale. Returns true if the scale was lowered. */
 static bool follow_scale(struct hd_trainer *t)
 {
     const bool skipped = t->block.skip_update != 0;
@@ -165,7 +166,7 @@ static bool follow_scale(struct hd_trainer *t)
     return t->scale.used && overflowed && lower;
 }
 
-/* What the ranks told with this step of the one before it. */
+/* Reads the busy times of the previous step, which the ranks sent with this step's records. */
 static struct hd_reported_step read_reported(struct hd_trainer *t)
 {
     const bool present = t->step_ms > 0;
@@ -179,7 +180,7 @@ static struct hd_reported_step read_reported(struct hd_trainer *t)
     return (struct hd_reported_step){present, t->step_ms, t->reported_busy_ms, t->reported_waiting};
 }
 
-/* For the next step to tell. */
+/* Notes this rank's busy time, to be sent with the next step's records. */
 static void note_waits(struct hd_trainer *t, double step_ms)
 {
     struct hd_comm_waited waited;
@@ -190,8 +191,9 @@ static void note_waits(struct hd_trainer *t, double step_ms)
     t->step_ms = step_ms;
 }
 
-/* The peak was measured at the start, maybe while other processes had the cores: what the run does
- * itself is a lower bound of it. */
+/* Returns the MFU. The peak was measured at the start, perhaps while other processes used the
+ * cores, so an MFU above 1 means that the peak is too low: the run's own rate then becomes the
+ * peak. */
 static double mfu_of(struct hd_trainer *t, double flops_per_s)
 {
     const double mfu = flops_per_s / (t->peak * (double)t->rank_program.mesh.world);
@@ -215,7 +217,8 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
     double seconds;
     bool rescaled;
 
-    (void)hd_comm_take_waited(t->comm, &before); /* of saves and validations */
+    /* discards the waits of saves and validations since the last step */
+    (void)hd_comm_take_waited(t->comm, &before);
     st = count_batch(t, &tokens);
     if (!st)
         st = set_block(t, request, tokens);
@@ -267,7 +270,8 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
 
 /* ---- validation ---- */
 
-/* Every rank runs equally often, if necessary on padding, because of the collectives of ep. */
+/* Runs all windows. Every rank runs equally often, if necessary on padding, because of the
+ * collectives of ep. */
 static enum hd_status run_windows(struct hd_trainer *t)
 {
     const int64_t together = t->rank_program.mesh.sizes.dp * t->rank_program.job.micro_batch;
@@ -288,14 +292,15 @@ struct validation_sum {
     int64_t too_many_rows;
 };
 
-/* All ranks have the same loss, and so the same answer to hd_trainer_is_best. */
+/* Notes the loss of a validation. All ranks have the same loss, and so the same answer to
+ * hd_trainer_is_best. */
 static void note_loss(struct hd_trainer *t, double loss)
 {
     if (!t->rank_program.job.checkpoint_best || t->steps_done == 0 || !isfinite(loss))
         return;
     t->val_loss = loss;
     t->val_step = t->steps_done;
-    if (loss >= t->lowest_val_loss) /* not of a NaN: the first one */
+    if (loss >= t->lowest_val_loss) /* false if lowest_val_loss is NaN, for the first loss */
         return;
     t->lowest_val_loss = loss;
     t->lowest_step = t->steps_done;
@@ -334,7 +339,8 @@ enum hd_status hd_trainer_validate(struct hd_trainer *t, double *ret_loss, int64
     if (st)
         return st;
     mine.too_many_rows = t->block.too_many_rows;
-    if (t->rank_program.coord.tp == 0) { /* tp ranks share one loss */
+    /* all tp ranks have the same loss, so one of them counts */
+    if (t->rank_program.coord.tp == 0) {
         mine.loss = t->block.loss_sum;
         mine.targets = t->block.target_count;
         mine.margin = t->block.margin_sum;

@@ -3,20 +3,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LATE_SHARE 0.1 /* of the step */
+#define LATE_SHARE 0.1 /* fraction of the step */
 
 struct hd_stragglers {
     int world, stages;
     int *stage_of;      /* [world] */
-    double *busy_ms;    /* [world], summed since the last look */
-    double *others_ms;  /* [world], of the newest look */
-    double *seen_ms;    /* [world], busy_ms of the newest look */
-    double *sorted;     /* [world], room for the ranks of one stage */
-    int *late;          /* [world]: looks in which the rank was late */
+    double *busy_ms;    /* [world], summed since the last judgement */
+    double *others_ms;  /* [world], median of the peers in the newest judgement */
+    double *seen_ms;    /* [world], busy_ms of the newest judgement */
+    double *sorted;     /* [world], scratch for the ranks of one stage */
+    int *late;          /* [world], judgements in which the rank was late */
     bool *is, *changed; /* [world] */
-    bool *was_late;     /* [HD_STRAGGLER_STEPS, world], a ring */
+    bool *was_late;     /* [HD_STRAGGLER_STEPS, world], ring buffer */
     double step_ms, steps, seen_steps;
-    int looks, next; /* in the ring */
+    int looks, next; /* judgements in the ring, and the next index in it */
 };
 
 enum hd_status hd_stragglers_new(int world, const int *stage_of, struct hd_stragglers **ret_watch)
@@ -59,7 +59,7 @@ void hd_stragglers_free(struct hd_stragglers *w)
     free(w);
 }
 
-/* ---- one look ---- */
+/* ---- one judgement ---- */
 
 static int by_value(const void *a, const void *b)
 {
@@ -68,8 +68,8 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The median of the others: of an even number the lower one, so that of three ranks two may be
- * late. A rank alone in its stage is its own peer. */
+/* Finds the median of each rank's peers; for an even number of peers the lower one, so that of
+ * three ranks two may be late. A rank alone in its stage is its own peer. */
 static void find_medians(struct hd_stragglers *w, int stage)
 {
     int count = 0, middle;
@@ -95,7 +95,7 @@ static void take_look(struct hd_stragglers *w)
     for (int s = 0; s < w->stages; s++)
         find_medians(w, s);
     for (int r = 0; r < w->world; r++) {
-        w->late[r] -= late[r]; /* of the look that leaves the ring */
+        w->late[r] -= late[r]; /* the judgement that leaves the ring */
         late[r] = w->busy_ms[r] - w->others_ms[r] >= LATE_SHARE * w->step_ms;
         w->late[r] += late[r];
         w->seen_ms[r] = w->busy_ms[r];
@@ -107,14 +107,14 @@ static void take_look(struct hd_stragglers *w)
     w->step_ms = w->steps = 0;
 }
 
-/* ---- the judgement ---- */
+/* ---- who is a straggler ---- */
 
 static bool may_be(const struct hd_stragglers *w, int rank)
 {
     return w->late[rank] >= (w->is[rank] ? HD_STRAGGLER_OVER : HD_STRAGGLER_LATE_MIN);
 }
 
-/* Looks in which a rank was late that may be no straggler. */
+/* Counts the judgements in which a rank was late that cannot be a straggler. */
 static int count_noise(const struct hd_stragglers *w)
 {
     int noise = 0;

@@ -24,16 +24,19 @@ struct fill_state {
     const struct hd_job *job;
     struct hd_job_tokenizer *opened;
     struct hd_job_chat chat;
-    uint64_t chat_hash, text_hash; /* of what the tokens of conversations and of texts depend on */
-    int64_t spelled; /* conversations that this rank made and that spell special tokens */
+    /* hashes of everything that tokens of conversations, and of texts, depend on */
+    uint64_t chat_hash, text_hash;
+    /* conversations tokenized by this rank whose text contains a special token's spelling */
+    int64_t spelled;
     const struct hd_token_cache_watch *watch;
     struct hd_arena *arena;
     const struct hd_tokenizer *tokenizer; /* the job's */
     int64_t end_of_text;
     const char *folder;
-    int64_t index, made; /* of files that need tokens: the next one, and how many were made */
-    const char **names;  /* by index: name of the token file, without folder and suffix */
-    int64_t *firsts;     /* by index: index of the first file with that name */
+    /* over the files that need tokens: index of the next file; count that this rank tokenized */
+    int64_t index, made;
+    const char **names; /* by index: name of the token file, without folder and suffix */
+    int64_t *firsts;    /* by index: index of the first file with that name */
 };
 
 static bool needs_tokens(const struct hd_job *job, const char *path)
@@ -70,7 +73,7 @@ static enum hd_status check_file(const struct hd_job_file *file, struct stat *re
     return hd_fingerprint_check(file->path, file->fingerprint);
 }
 
-/* The name of a file's token file. */
+/* Computes the name of a file's token file. */
 static enum hd_status name_of(const struct fill_state *f, const struct hd_job_file *file,
                               char ret_name[HD_HASH_TEXT_MAX])
 {
@@ -96,7 +99,7 @@ static enum hd_status name_of(const struct fill_state *f, const struct hd_job_fi
 /* ---- names ---- */
 
 /* Removes partial files of killed ranks, and the names of former attempts. This attempt's ranks
- * write only after they read names. */
+ * write only after they have read the names. */
 static void remove_partial_files(const char *folder)
 {
     DIR *dir = opendir(folder);
@@ -104,7 +107,8 @@ static void remove_partial_files(const char *folder)
 
     while (dir && (entry = readdir(dir)))
         if (strstr(entry->d_name, ".part.") || hd_text_starts(entry->d_name, NAMES))
-            (void)unlinkat(dirfd(dir), entry->d_name, 0); /* best effort: it only uses space */
+            /* best effort: a leftover only uses disk space */
+            (void)unlinkat(dirfd(dir), entry->d_name, 0);
     if (dir)
         (void)closedir(dir);
 }
@@ -125,7 +129,7 @@ static enum hd_status write_names_of(const struct fill_state *f, const struct hd
     return st;
 }
 
-/* Waits a moment. False: the watch says to stop. */
+/* Sleeps for WAIT_NS. Returns false if the watch says to stop. */
 static bool pause_alive(const struct hd_token_cache_watch *w)
 {
     const struct timespec pause = {.tv_nsec = WAIT_NS};
@@ -176,7 +180,8 @@ static int by_name(const void *left, const void *right)
     return order ? order : a->index < b->index ? -1 : a->index > b->index;
 }
 
-/* A file that is listed twice has one name, and only one rank tokenizes it. */
+/* Finds the first file with each name. A file that is listed twice has one name, and only one rank
+ * tokenizes it. */
 static enum hd_status find_firsts(struct fill_state *f, int64_t count)
 {
     struct named *sorted = calloc((size_t)count + 1, sizeof *sorted);
@@ -267,14 +272,14 @@ static enum hd_status make(struct fill_state *f, const struct hd_job_file *file,
     return st;
 }
 
-/* Returns whether both token files are there. The .bin is asked for first: a rank that makes them
- * anew removes the .idx before it renames the .bin, and renames the .idx last. */
+/* Returns true if both token files exist. The .bin is checked first: a rank that rewrites them
+ * removes the .idx before it renames the .bin, and renames the .idx last. */
 static bool are_there(const char *bin, const char *idx)
 {
     return hd_file_exists(bin) && hd_file_exists(idx);
 }
 
-/* Fills `list`; tokenizes the files that this rank has to make and that do not exist yet. */
+/* Fills `list`; tokenizes the files that are assigned to this rank and do not exist yet. */
 static enum hd_status fill_list(struct fill_state *f, const struct hd_job_file *files,
                                 int64_t count, struct hd_corpus_file *list)
 {
@@ -321,7 +326,8 @@ static enum hd_status wait_for(const struct fill_state *f, const struct hd_job_f
     return HD_OK;
 }
 
-/* A later attempt has the tokens of the first one, or none. */
+/* Fails if the tokenizer or template has changed since submission, so that a later attempt trains
+ * on the same tokens as the first. */
 static enum hd_status check_identity(const struct fill_state *f, struct hd_text_origin origin)
 {
     const struct hd_job *job = f->job;
@@ -364,7 +370,7 @@ static enum hd_status find_hashes(struct fill_state *f)
     return st ? st : check_identity(f, origin);
 }
 
-/* The job's folder is the parent of the attempt's. */
+/* Prepares the folder `tokens` in the job's folder, which is the parent of the attempt's. */
 static enum hd_status prepare(struct fill_state *f)
 {
     const struct hd_job *job = f->job;

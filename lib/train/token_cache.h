@@ -2,13 +2,13 @@
  *
  * Text with one token per byte is read directly. Other text, and every .jsonl, is tokenized into
  * the folder `tokens` of the job. A token file's name is a hash of the text file's path, size and
- * time of modification, the tokenizer's bytes, the end-of-text id, and for .jsonl all that decides
- * what becomes of conversations (job_chat.h), so that later attempts reuse
- * it. Each rank tokenizes a part of the files with all its threads, then waits for the others. A
- * token file is complete when its index exists, because the index is written last and atomically.
+ * time of modification, the tokenizer's bytes, the end-of-text id, and for .jsonl of all settings
+ * for conversations (job_chat.h), so that later attempts reuse it. Each rank tokenizes a part of
+ * the files with all its threads, then waits for the others. A token file is complete when its
+ * index exists, because the index is written last and atomically.
  *
- * Rank 0 computes the names and writes them to ATTEMPT_DIR/tokens, because the time of modification
- * may differ on other nodes. Before that it removes partial files of ranks that were killed.
+ * Rank 0 computes the names and writes them to a file in the same folder, because the time of
+ * modification may differ on other nodes. Before that it removes partial files of killed ranks.
  *
  * Used by: worker, tests.   Uses: data, tokenizer, job, base.   Threads: one call per rank.
  */
@@ -24,20 +24,23 @@
 
 struct hd_token_cache_watch {
     int rank, world;
-    /* Called often while this rank works or waits, to send a sign of life. False: stop with
-     * HD_ABORTED. May be NULL. */
+    /* Called often while this rank works or waits, to report that the rank is alive. Returns false
+     * to stop with HD_ABORTED. May be NULL. */
     bool (*alive)(void *context, int64_t done_bytes, int64_t total_bytes);
     void *context;
 };
 
-/* Lists to read instead of the job's; same order and length. NULL: no file needs tokens. */
+/* File lists to read instead of the job's, in the same order and length. NULL: no file needs
+ * tokens. */
 struct hd_token_cache {
     const struct hd_corpus_file *train, *val;
-    int64_t made;    /* files that this rank tokenized in this call */
-    int64_t spelled; /* conversations in them in which a message spells a special token */
+    int64_t made; /* files that this rank tokenized in this call */
+    /* conversations in these files whose text contains a special token's spelling */
+    int64_t spelled;
 };
 
-/* The result lives in `arena`. HD_INVALID: a file has changed since submission, or is not text. */
+/* Tokenizes the job's files that need it. The result lives in `arena`. HD_INVALID: a file has
+ * changed since submission, or is not text. */
 enum hd_status hd_token_cache_fill(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
                                    const struct hd_token_cache_watch *watch, struct hd_arena *arena,
                                    struct hd_token_cache *ret_cache);

@@ -1,5 +1,4 @@
-/* train: a trainer from its opening to its closing: memory, programs and state. Its steps are in
- * step.c. */
+/* train: opens and closes a trainer: memory, programs and state. Its steps are in step.c. */
 #include "train/train.h"
 
 #include <assert.h>
@@ -26,7 +25,7 @@ static enum hd_status check_reservation(const char *half, int64_t given, int64_t
         half, (long long)given, (long long)needed);
 }
 
-/* The largest member of the plan that is on the device, as text: "kept takes 1.2 GB of it". */
+/* Names the largest member of the plan that is on the device, such as "kept takes 1.2 GB of it". */
 static void name_largest(const struct hd_rank_program *l, char *ret_text, size_t size_bytes)
 {
     struct hd_memory memory = l->memory, *const m = &memory;
@@ -48,11 +47,12 @@ static void name_largest(const struct hd_rank_program *l, char *ret_text, size_t
     (void)snprintf(ret_text, size_bytes, "%s takes %s of it", name, bytes);
 }
 
-/* Bytes that this process will still use besides its plan: the assumed overhead minus the memory in
- * use. On an otherwise empty device all memory in use is this process's, so a rank starts exactly
- * if `heddle plan` says that it fits. If other processes use the device too, the difference may be
- * too small; a job of one rank then keeps HD_GPU_LATE_BYTES for kernels that are loaded later. Jobs
- * of several ranks load all kernels when the device is opened (CUDA_MODULE_LOADING). */
+/* Returns the bytes that this process will still use besides its plan: the assumed overhead minus
+ * the memory in use. On an otherwise empty device all memory in use is this process's, so a rank
+ * starts exactly if `heddle plan` says that it fits. If other processes use the device too, the
+ * difference may be too small; a job of one rank then keeps HD_GPU_LATE_BYTES for kernels that are
+ * loaded later. Jobs of several ranks load all kernels when the device is opened
+ * (CUDA_MODULE_LOADING). */
 static int64_t later_overhead(const struct hd_trainer *t, int64_t in_use_bytes)
 {
     const struct hd_gpu_overhead overhead =
@@ -63,7 +63,8 @@ static int64_t later_overhead(const struct hd_trainer *t, int64_t in_use_bytes)
     return all - in_use_bytes > least ? all - in_use_bytes : least;
 }
 
-/* Called before anything is reserved, so that the error message has the sizes of the whole plan. */
+/* Checks that the plan fits the device, before anything is reserved, so that the error message has
+ * the sizes of the whole plan. */
 static enum hd_status check_device(struct hd_trainer *t)
 {
     const struct hd_memory *m = &t->rank_program.memory;
@@ -101,7 +102,8 @@ static enum hd_status check_device(struct hd_trainer *t)
         t->rank_program.rank, needed, largest, later, total, left, taken);
 }
 
-/* Reserves the private half and, on a device, the host memory; without a device they are one. */
+/* Reserves the private memory and, on a device, the host memory; without a device they are the same
+ * memory. */
 static enum hd_status reserve_private(struct hd_trainer *t, int64_t private_bytes)
 {
     const int64_t host_bytes = t->table->device ? t->rank_program.memory.host_bytes : private_bytes;
@@ -424,7 +426,7 @@ enum hd_status hd_trainer_device_use(struct hd_trainer *t, struct hd_device_use 
 
     if (st)
         return st;
-    /* less than nothing if the plan lies in host memory (host_reachable) */
+    /* negative if the plan lies in host memory (host_reachable) */
     other_bytes = device.total_bytes - device.free_bytes - planned_bytes;
     *ret_use = (struct hd_device_use){.planned_bytes = planned_bytes,
                                       .other_bytes = other_bytes > 0 ? other_bytes : 0,
@@ -485,5 +487,3 @@ enum hd_status hd_trainer_check_data(const struct hd_trainer *t)
 {
     return hd_job_data_check(&t->data);
 }
-
-/* ---- state ---- */

@@ -5,7 +5,7 @@
  * validation aborts the peers and is returned by every later call. After another failure a rank
  * that stops must call hd_comm_abort, so that its peers do not wait for it.
  *
- * Used by: worker, tests.   Uses: layout, program, comm, data, checkpoint.
+ * Used by: worker, tests.   Uses: rank_program, program, comm, data, checkpoint.
  * Threads: a trainer belongs to the thread of its rank.
  */
 #ifndef HD_TRAIN_TRAIN_H
@@ -23,14 +23,15 @@
 #include "train/rank_program.h"
 #include "train/token_cache.h"
 
-/* A step fails with HD_TIMEOUT after so long without progress of communication. Saves and loads set
- * a longer deadline for their duration. hd_trainer_set_deadlines changes both. */
+/* Default deadlines. A step fails with HD_TIMEOUT when its communication has made no progress for
+ * this long. Saves and loads set the longer deadline for their duration. hd_trainer_set_deadlines
+ * changes both. */
 enum { HD_STEP_DEADLINE_MS = 120 * 1000, HD_SAVE_DEADLINE_MS = 15 * 60 * 1000 };
 
 struct hd_guard;
 struct hd_trainer;
 
-/* The memory that was reserved. */
+/* Memory that a trainer has reserved. */
 struct hd_reservation {
     int64_t resident_before_bytes; /* of the process, just before the first touch */
     int64_t private_bytes, registered_bytes;
@@ -39,65 +40,70 @@ struct hd_reservation {
 
 struct hd_trainer_options {
     const struct hd_backend_table *backend;
-    struct hd_backend *instance; /* an open instance that the endpoint also uses; borrowed. NULL:
-                                    the trainer opens its own */
-    struct hd_comm *comm;        /* this rank's endpoint, without registered memory yet; borrowed */
+    /* an open instance that `comm` also uses; borrowed. NULL: the trainer opens its own */
+    struct hd_backend *instance;
+    struct hd_comm *comm; /* this rank's communicator, without registered memory yet; borrowed */
     int rank;
     struct hd_rank_program_options layout;
-    struct hd_job_tokenizer *tokenizer;  /* may be NULL */
+    struct hd_job_tokenizer *tokenizer;  /* the job's tokenizer; may be NULL */
     const struct hd_token_cache *tokens; /* token files of the job's text; NULL: read the text */
-    /* Called once, before memory is taken, with the host memory that the plan has; NULL: not. */
+    /* Called once, before memory is reserved, with the bytes of host memory in the plan. May be
+     * NULL. */
     void (*planned)(void *user, int64_t host_bytes);
     void *planned_user;
-    double peak;                             /* FLOP/s of this rank, for MFU; 0: it is measured */
-    bool force_plain;                        /* for tests: the portable kernels */
-    bool epilogues_apart;                    /* for measurements: as in the options of `instance` */
-    int64_t private_bytes, registered_bytes; /* for tests; 0: the layout's; less is HD_NO_MEMORY */
+    double peak;          /* FLOP/s of this rank, for MFU; 0: it is measured */
+    bool force_plain;     /* for tests: use the portable kernels */
+    bool epilogues_apart; /* for measurements: as in the options of `instance` */
+    /* for tests; 0: as planned; less than planned is HD_NO_MEMORY */
+    int64_t private_bytes, registered_bytes;
 };
 
-/* The backend options of a job, for a caller that opens the instance. */
+/* Returns the backend options of a job, for a caller that opens the instance. */
 struct hd_backend_options hd_trainer_backend_options(const struct hd_job *job);
 
-/* Reserves memory, compiles, binds, opens the data. The job is copied except for its file lists,
- * which must outlive the trainer. Weights are not set: hd_trainer_init or hd_trainer_load follows.
- */
+/* Makes a trainer: reserves memory, compiles, binds, opens the data. The job is copied except for
+ * its file lists, which must outlive the trainer. Weights are not set: call hd_trainer_init or
+ * hd_trainer_load next. */
 enum hd_status hd_trainer_new(const struct hd_job *job, const struct hd_trainer_options *options,
                               struct hd_trainer **ret_trainer);
 void hd_trainer_free(struct hd_trainer *trainer);
 
-/* How long waits for other ranks may last, in steps and validations, and in saves and loads. */
+/* Sets how long waits for other ranks may last, in steps and validations, and in saves and
+ * loads. */
 void hd_trainer_set_deadlines(struct hd_trainer *trainer, int64_t step_ms, int64_t save_ms);
 
 const struct hd_rank_program *hd_trainer_rank_program(const struct hd_trainer *trainer);
 const struct hd_reservation *hd_trainer_reservation(const struct hd_trainer *trainer);
 
-/* Device memory in use between two steps. HD_UNSUPPORTED: tensors are in host memory. */
+/* Device memory in use between two steps, in bytes. HD_UNSUPPORTED: tensors are in host memory. */
 struct hd_device_use {
-    int64_t planned_bytes; /* of this rank's plan */
+    int64_t planned_bytes; /* in this rank's plan */
     int64_t other_bytes;   /* in use by this process besides its plan, and by other processes */
     int64_t total_bytes;   /* of the device */
-    int64_t assumed_bytes; /* assumed for this process besides its plan
-                              (hd_rank_program_gpu_overhead) */
+    /* assumed for this process besides its plan (hd_rank_program_gpu_overhead) */
+    int64_t assumed_bytes;
 };
 enum hd_status hd_trainer_device_use(struct hd_trainer *trainer, struct hd_device_use *ret_use);
 struct hd_runner *hd_trainer_runner(struct hd_trainer *trainer); /* for tests and traces */
 
-/* Step 0: weights by the init rules, or those of the job's init_from, which must not have changed
- * since submission; moments are zero. */
+/* Sets step 0: weights by the init rules, or those of the job's init_from, which must not have
+ * changed since submission; moments are zero. */
 enum hd_status hd_trainer_init(struct hd_trainer *trainer);
 
-/* With train.objective: dpo. reference.c: the log-probabilities of the reference, which are those
- * of the weights with which the run begins. */
+/* Callback while the log-probabilities of DPO's reference model are computed (train.objective: dpo;
+ * reference.c). The reference model has the weights with which the run begins. */
 struct hd_reference_watch {
-    /* Called often, to send a sign of life. False: stop with HD_ABORTED. May be NULL. */
+    /* Called often, to report that the rank is alive. Returns false to stop with HD_ABORTED. May be
+     * NULL. */
     bool (*alive)(void *context, int64_t done_windows, int64_t windows);
     void *context;
 };
-bool hd_trainer_needs_reference(const struct hd_trainer *trainer); /* the objective has one */
-/* Before weights are set by hd_trainer_init or hd_trainer_load: opens the file of an earlier
- * attempt, or sets the weights of hd_trainer_init and makes it by a forward pass over all pairs
- * (*ret_made). Does nothing where there is no reference. Collective. HD_STORAGE, HD_IO: it cannot
- * be written. */
+/* true for train.objective: dpo */
+bool hd_trainer_needs_reference(const struct hd_trainer *trainer);
+/* Opens the reference file of an earlier attempt; or sets the weights of hd_trainer_init and
+ * computes the file by a forward pass over all pairs (*ret_made is then true). Call it before
+ * hd_trainer_init or hd_trainer_load. Does nothing if the objective needs no reference. Collective.
+ * HD_STORAGE, HD_IO: the file cannot be written. */
 enum hd_status hd_trainer_prepare_reference(struct hd_trainer *trainer,
                                             const struct hd_reference_watch *watch, bool *ret_made);
 
@@ -108,48 +114,54 @@ enum hd_status hd_trainer_prepare_reference(struct hd_trainer *trainer,
 enum hd_status hd_trainer_load(struct hd_trainer *trainer, const char *dir,
                                const char *expected_hash, struct hd_text *ret_note);
 
-/* Results of all routers of a mixture of experts in a step. */
+/* Results of all routers of a mixture of experts in one step. */
 struct hd_router_result {
-    bool present;      /* the model has routers */
-    double balance, z; /* means of the losses over rows and routers, unweighted; best balance: 1 */
-    int64_t dropped;   /* choices beyond the capacity */
-    int64_t experts;   /* of each router */
-    const int64_t *load; /* [experts] choices of each; valid until the next step */
+    bool present; /* true: the model has routers */
+    /* means of the losses over rows and routers, unweighted; best balance: 1 */
+    double balance, z;
+    int64_t dropped;     /* choices beyond the experts' capacity */
+    int64_t experts;     /* experts per router */
+    const int64_t *load; /* [experts], choices of each expert; valid until the next step */
 };
 
-/* Of pairs of answers: what hd_preference_args in ops.h says of each. */
+/* Results of pairs of answers; hd_preference_args in ops.h defines the values of one pair. */
 struct hd_pair_result {
-    int64_t count;   /* 0: train.objective has no pairs */
-    double margin;   /* mean */
-    double accuracy; /* share of those with a margin above 0 */
-    double reward;   /* mean of both answers */
+    int64_t count;   /* pairs; 0: train.objective has no pairs */
+    double margin;   /* mean over the pairs */
+    double accuracy; /* fraction of the pairs with a margin above 0 */
+    double reward;   /* mean over both answers */
 };
 
-/* What all ranks told with a step of the one before it. */
+/* Reports about the previous step, which all ranks sent with this one. */
 struct hd_reported_step {
-    bool present;   /* false: of the first step of a run there is none before it */
-    double step_ms; /* of that step, on this rank */
+    bool present;   /* false: this was the first step of the run */
+    double step_ms; /* duration of the previous step on this rank */
     const double
-        *busy_ms;       /* [world] without waits for others; less than 0: not known, as on GPUs */
-    const int *awaited; /* [world] the rank that each waited for longest; -1: none, or not known */
+        /* [world], previous step without waits for other ranks; below 0: unknown, as on GPUs */
+        *busy_ms;
+    /* [world], the rank that each rank waited for longest; -1: none, or unknown */
+    const int *awaited;
 };
 
 struct hd_step_result {
     int64_t step;     /* number of this step, from 1 */
-    double loss;      /* mean over the step's targets, nats; of pairs over those */
+    double loss;      /* mean over the step's targets, nats; for pairs the mean over pairs */
     double grad_norm; /* before clipping */
     double lr;
-    int64_t tokens; /* of this step, all ranks, without padding */
+    int64_t tokens; /* of all ranks, without padding */
     double tokens_per_s, step_ms, mfu;
-    int64_t targets; /* of this step, all ranks: tokens whose prediction counts in the loss */
-    struct hd_pair_result pairs; /* of this step, all ranks */
-    bool skipped;       /* no weight changed: a gradient was not finite, the step had no target,
-                           too_many_rows, or spiked */
-    bool too_many_rows; /* a rank's experts received more rows than parallel.expert_rows allows */
-    int64_t loss_scale; /* fp16: of this step; else 0 */
-    bool rescaled;      /* fp16: skipped because gradients overflowed; the next scale is half */
-    bool spiked;        /* skipped because its loss or norm is a spike (train/guard.h) */
-    double loss_limit, norm_limit; /* of this step; 0: none */
+    int64_t targets;             /* of all ranks: tokens whose prediction counts in the loss */
+    struct hd_pair_result pairs; /* of all ranks */
+    /* no weight changed: a gradient was not finite, the step had no target, too_many_rows, or
+     * spiked */
+    bool skipped;
+    /* a rank's experts received more rows than parallel.expert_rows allows */
+    bool too_many_rows;
+    int64_t loss_scale; /* of this step with fp16; else 0 */
+    /* fp16: skipped because gradients overflowed; the next scale is half */
+    bool rescaled;
+    bool spiked;                   /* skipped because its loss or norm is a spike (train/guard.h) */
+    double loss_limit, norm_limit; /* limits of this step; 0: none */
     struct hd_reported_step reported;
     struct hd_router_result router;
     int64_t request; /* the largest `request` of all ranks */
@@ -160,40 +172,41 @@ struct hd_step_result {
 enum hd_status hd_trainer_step(struct hd_trainer *trainer, int64_t request,
                                struct hd_step_result *ret_result);
 int64_t hd_trainer_steps_done(const struct hd_trainer *trainer);
-/* Batches of the data that were left out (hd_trainer_go_back). */
+/* Returns the number of batches skipped by hd_trainer_go_back since the run began. */
 int64_t hd_trainer_data_skipped(const struct hd_trainer *trainer);
 struct hd_guard *hd_trainer_guard(struct hd_trainer *trainer); /* for tests */
-/* Loads an earlier checkpoint of this run, as hd_trainer_load, and leaves out the data since then:
- * the next step trains on the batch that would have come next. Collective, between steps. */
+/* Loads an earlier checkpoint of this run, as hd_trainer_load, and skips the data since then: the
+ * next step trains on the batch that would have come next. Collective, between steps. */
 enum hd_status hd_trainer_go_back(struct hd_trainer *trainer, const char *dir,
                                   const char *expected_hash);
 int64_t hd_trainer_updates_done(const struct hd_trainer *trainer); /* steps that were not skipped */
 
-/* After a step that was skipped: "blocks.0.mlp.up.weight[3, 17] is NaN on rank 2", the first
- * gradient of the lowest rank that is not finite; empty: all are. Collective: all ranks must call
- * it. */
+/* Names, after a skipped step, the first gradient of the lowest rank that is not finite, such as
+ * "blocks.0.mlp.up.weight[3, 17] is NaN on rank 2"; empty: all are finite. Collective: all ranks
+ * must call it. */
 enum { HD_NONFINITE_TEXT = 256 };
 enum hd_status hd_trainer_find_nonfinite(struct hd_trainer *trainer,
                                          char ret_text[HD_NONFINITE_TEXT]);
 
-/* Call it between steps. Writes this rank's profile, once, when all steps of train.profile are
- * done, or with `ended` when at least one is. ret_note then gets a sentence with the path. After a
+/* Writes this rank's profile, once, when all steps of train.profile are done, or with `ended` when
+ * at least one is. Call it between steps. ret_note then gets a sentence with the path. After a
  * failure (disk full ...) training can continue. */
 enum hd_status hd_trainer_write_profile(struct hd_trainer *trainer, bool ended,
                                         struct hd_text *ret_note);
 
-/* Mean loss over the validation windows; ret_targets: number of predicted tokens. HD_LIMIT, on
- * every rank: a rank's experts received more rows than parallel.expert_rows allows, so there is no
- * loss; training can continue. */
+/* Computes the mean loss over the validation windows; ret_targets: number of predicted tokens.
+ * HD_LIMIT, on every rank: a rank's experts received more rows than parallel.expert_rows allows, so
+ * there is no loss; training can continue. */
 enum hd_status hd_trainer_validate(struct hd_trainer *trainer, double *ret_loss,
                                    int64_t *ret_targets);
 bool hd_trainer_can_validate(const struct hd_trainer *trainer);
-/* Of the last validation; with pairs ret_targets is their number, and the loss their mean. */
+/* Returns the pairs' results of the last validation; with pairs its ret_targets counts pairs, and
+ * its loss is their mean. */
 struct hd_pair_result hd_trainer_validated_pairs(const struct hd_trainer *trainer);
 
-/* With checkpoint.best: the weights as they are now were validated, and no earlier ones of the run
- * had as low a loss. A run that starts from a checkpoint goes on from the lowest loss that it
- * holds. The initial weights (step 0) do not count: they have no checkpoint. */
+/* Returns true, with checkpoint.best, if the current weights were validated and no earlier weights
+ * of the run had as low a loss. A run that starts from a checkpoint compares with the lowest loss
+ * in that checkpoint. The initial weights (step 0) do not count: they have no checkpoint. */
 bool hd_trainer_is_best(const struct hd_trainer *trainer);
 
 /* Appends a sentence for users about the data. */
@@ -205,45 +218,47 @@ enum hd_status hd_trainer_check_data(const struct hd_trainer *trainer);
 struct hd_saved {
     int64_t step;
     char path[HD_JOB_PATH_MAX];
-    char hash[17];   /* of the manifest, hex */
-    int64_t bytes;   /* all shards */
+    char hash[17];   /* hash of the manifest, hexadecimal */
+    int64_t bytes;   /* bytes of all shards */
     double val_loss; /* with checkpoint.best, if these weights were validated; else NaN */
 };
 
-/* Saves to ATTEMPT_DIR/checkpoints/step-N: rank 0 looks whether it fits, every rank writes its
- * shard, then rank 0 the manifest. Returns on all ranks when the checkpoint is durable, or with the
- * failure of the first rank that failed. After a failed save its folder is gone, and training can
- * continue, or the save be tried again. HD_STORAGE: the file system takes no writes for now. */
+/* Saves to ATTEMPT_DIR/checkpoints/step-N: rank 0 checks the disk space, every rank writes its
+ * shard, then rank 0 writes the manifest. Returns on all ranks when the checkpoint is durable, or
+ * with the failure of the lowest failed rank. After a failed save its folder is removed; training
+ * can continue and the save can be retried. HD_STORAGE: the file system accepts no writes at the
+ * moment. */
 enum hd_status hd_trainer_save(struct hd_trainer *trainer, struct hd_saved *ret_saved);
 
-/* With checkpoint.async: begin copies what this rank writes, and a thread of its own writes it;
- * until finish the rank may step and validate. Collective, both; at most one save is under way, and
- * hd_trainer_save may not be called meanwhile. begin: HD_STORAGE if there is no room. finish waits
- * for the thread; its failures are those of hd_trainer_save, and the save is over. A trainer that
- * is freed drops a save that is under way: the checkpoint before it is then the newest. */
+/* Saves in the background (checkpoint.async): begin copies this rank's entries, and a thread writes
+ * them; until finish the rank may step and validate. Both are collective; only one save may be in
+ * progress, and hd_trainer_save may not be called meanwhile. begin: HD_STORAGE if the disk is too
+ * full. finish waits for the thread; its failures are those of hd_trainer_save, and the save is
+ * over. A trainer that is freed drops a save in progress: the previous checkpoint is then the
+ * newest. */
 enum hd_status hd_trainer_save_begin(struct hd_trainer *trainer);
 enum hd_status hd_trainer_save_finish(struct hd_trainer *trainer, struct hd_saved *ret_saved);
-bool hd_trainer_is_saving(const struct hd_trainer *trainer);   /* the same on all ranks */
-bool hd_trainer_has_written(const struct hd_trainer *trainer); /* this rank; finish does not wait */
+bool hd_trainer_is_saving(const struct hd_trainer *trainer); /* equal on all ranks */
+/* on this rank; finish then does not wait for the thread */
+bool hd_trainer_has_written(const struct hd_trainer *trainer);
 
-/* Whether the file system has room for the next checkpoint now, as rank 0 sees it; all ranks get
- * the same. HD_STORAGE: it has not. */
+/* Checks on rank 0 that the file system has space for the next checkpoint; all ranks get the same
+ * result. HD_STORAGE: it does not fit. */
 enum hd_status hd_trainer_check_space(struct hd_trainer *trainer);
 
-/* Between steps: the largest `request` of all ranks, as hd_trainer_step gives it. */
+/* Returns, between steps, the largest `request` of all ranks, as hd_trainer_step does. */
 enum hd_status hd_trainer_agree(struct hd_trainer *trainer, int64_t request, int64_t *ret_request);
 
-/* For tests and tools, between steps: one kind of state of this rank's share of a parameter,
- * hd_param.count values. It reads or writes only those that this rank has, and leaves the others:
- * see hd_trainer_local_shard. Weights in codes are read, and stay as they are when they are
- * written. */
+/* Reads or writes, for tests and tools, between steps, one kind of state of this rank's shard of a
+ * parameter, hd_param.count values. Only the values that this rank has are read or written: see
+ * hd_trainer_local_shard. Quantized weights can be read; a write leaves them unchanged. */
 enum hd_status hd_trainer_read_state(struct hd_trainer *trainer, int param, enum hd_state_kind kind,
                                      float *ret_values);
 enum hd_status hd_trainer_write_state(struct hd_trainer *trainer, int param,
                                       enum hd_state_kind kind, const float *values);
 
-/* Which values of its share this rank has: *ret_count from *ret_first on. All, unless they belong
- * to another pipeline stage (then none) or to other shards of ZeRO. */
+/* Returns which values of its shard this rank has: *ret_count from *ret_first on. It has all,
+ * unless they belong to another pipeline stage (then none) or to other ZeRO shards. */
 void hd_trainer_local_shard(const struct hd_trainer *trainer, int param, enum hd_state_kind kind,
                             int64_t *ret_first, int64_t *ret_count);
 

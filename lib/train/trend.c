@@ -6,7 +6,7 @@ void hd_trend_add(struct hd_trend *t, int64_t step, double loss, double grad_nor
 {
     const int64_t at = t->steps % HD_TREND_STEPS;
 
-    if (!isfinite(loss)) /* a run that diverges is told by its gradients */
+    if (!isfinite(loss)) /* a run that diverges to NaN is detected by its gradients */
         return;
     if (t->steps == 0 || loss < t->lowest) {
         t->lowest = loss;
@@ -23,7 +23,7 @@ struct spread {
     bool no_gradient;
 };
 
-/* Of the last `count` steps, 1 to HD_TREND_STEPS. */
+/* Returns the spread over the last `count` steps, 1 to HD_TREND_STEPS. */
 static struct spread spread_of(const struct hd_trend *t, int64_t count)
 {
     struct spread s = {t->last, t->last, true};
@@ -38,7 +38,7 @@ static struct spread spread_of(const struct hd_trend *t, int64_t count)
     return s;
 }
 
-/* fp32 sums of many equal losses are not exactly ln V */
+/* Returns true for a loss at ln V or above; fp32 sums of many equal losses are not exactly ln V. */
 static bool is_guessing(double least, double ln_vocab)
 {
     return least >= 0.999 * ln_vocab;
@@ -63,7 +63,7 @@ bool hd_trend_is_lost(const struct hd_trend *t, int64_t vocab)
     const int64_t half = (t->steps + 1) / 2;
     struct spread s;
 
-    if (t->steps < 2) /* there is nothing to compare with */
+    if (t->steps < 2) /* a comparison needs two steps */
         return false;
     s = spread_of(t, half < HD_TREND_STEPS ? half : HD_TREND_STEPS);
     return is_guessing(s.least, ln_vocab) && s.least > t->lowest + 0.1 * ln_vocab;

@@ -1,18 +1,18 @@
-/* trend: whether a run whose losses are finite has nevertheless been destroyed.
+/* trend: detects a run whose losses are finite but which has nevertheless been destroyed.
  *
- * A rate that is too high can leave weights that are finite and of no use: the model gives every
- * token the same probability, or the wrong ones, and nothing changes that any more. The losses say
- * so. With V the vocabulary, ln V is the loss of a model that knows nothing. Over the last
+ * A learning rate that is too high can leave weights that are finite and useless: the model gives
+ * every token the same probability, or wrong ones, and no further step changes that. The losses
+ * show it. With V the vocabulary, ln V is the loss of a model that guesses uniformly. Over the last
  * HD_TREND_STEPS steps:
  *
- *   stuck: every gradient is 0, or every loss is the same to one in a million
- *   lost:  every loss is at ln V or above, and a tenth of ln V above the lowest loss of the run; of
- *          fewer than twice so many steps the later half is looked at
+ *   stuck: every gradient is 0, or all losses are equal to one in a million
+ *   lost:  every loss is at ln V or above, and a tenth of ln V above the lowest loss of the run;
+ *          while there are fewer than 2 x HD_TREND_STEPS steps, only the later half of them counts
  *
  * A stuck run counts only with losses at ln V or above, or a tenth of ln V above the lowest one: a
- * model that has learned its data by heart has gradients of 0, too. Training that works does
- * neither for so many steps; a run may also recover, so this ends nothing. A step without targets
- * says nothing and is left out.
+ * model that has memorised its data has gradients of 0, too. Working training shows neither for so
+ * many steps; but a run may recover, so this only reports and stops nothing. A step without targets
+ * is not added.
  *
  * Used by: worker, tests.   Uses: nothing.   Threads: one owner.
  */
@@ -24,14 +24,14 @@
 
 enum { HD_TREND_STEPS = 10 };
 
-struct hd_trend { /* zero at the beginning */
+struct hd_trend { /* initialise with {0} */
     int64_t steps;
-    double losses[HD_TREND_STEPS], grad_norms[HD_TREND_STEPS]; /* rings */
+    double losses[HD_TREND_STEPS], grad_norms[HD_TREND_STEPS]; /* ring buffers */
     double lowest, last;
     int64_t lowest_step;
 };
 
-/* The loss and the gradient's norm of a step that had targets. */
+/* Adds the loss and the gradient norm of a step that had targets. */
 void hd_trend_add(struct hd_trend *trend, int64_t step, double loss, double grad_norm);
 
 bool hd_trend_is_stuck(const struct hd_trend *trend, int64_t vocab);
