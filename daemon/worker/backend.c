@@ -5,7 +5,8 @@
 #include "train/train.h"
 #include "worker/worker.h"
 
-/* Over the host endpoint on which the ranks met: the transport for memory of GPUs. */
+/* Opens NCCL, the transport for GPU memory, over the host communicator that the ranks have opened.
+ * Takes over `host`, also on failure. */
 static enum hd_status open_nccl(const struct hd_comm_device *device, const struct hd_job *job,
                                 struct hd_comm *host, struct hd_comm **ret_comm)
 {

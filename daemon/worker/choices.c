@@ -1,4 +1,5 @@
-/* choices: `heddle-worker choices`, multiple choice by log-likelihood on files of questions. */
+/* choices: `heddle-worker choices`, answers multiple-choice questions from files by
+ * log-likelihood. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,10 +17,10 @@ struct choices_verb {
     struct hd_decoder_options decoder;
     struct hd_choices_options choices;
     bool as_json, as_lines;
-    enum hd_status st; /* of a line that was printed */
+    enum hd_status st; /* first failure to print a line */
 };
 
-/* Flags are before "--", files after it. */
+/* Reads the flags; they come before "--", files after it. */
 static enum hd_status read_options(int argc, char **argv, struct choices_verb *e)
 {
     struct hd_flag f[] = {{"--checkpoint", true, false, NULL}, {"--limit", false, false, NULL},
@@ -65,7 +66,7 @@ static enum hd_status read_options(int argc, char **argv, struct choices_verb *e
     return hd_plugin_backend(f[6].value ? f[6].value : "cpu", &d->backend);
 }
 
-/* With --jsonl a line for each question. */
+/* Prints one question's result as a line of JSON (--jsonl). */
 static void print_answer(void *user, const struct hd_choice_answer *a)
 {
     struct choices_verb *e = user;

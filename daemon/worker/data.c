@@ -1,4 +1,4 @@
-/* data: `heddle-worker data`, what the data files of a job hold, for `heddle validate`. */
+/* data: `heddle-worker data`, describes a job's data files as JSON, for `heddle validate`. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include "train/job_tokenizer.h"
 #include "worker/worker.h"
 
-struct source { /* of one list: data.train or data.val */
+struct source { /* files of one source in one list: data.train or data.val */
     char list[8];
     int64_t number;
     struct hd_corpus_file *files;
@@ -22,13 +22,13 @@ struct source { /* of one list: data.train or data.val */
 
 struct data_list {
     struct hd_arena arena;
-    struct hd_job job;                    /* the members that the flags give */
-    struct hd_job_tokenizer opened;       /* its tokenizer */
-    const struct hd_tokenizer *tokenizer; /* the same one; NULL: "none" */
-    struct hd_text notes;                 /* lines about its special tokens */
-    int64_t vocab, end_of_text;           /* -1: none */
+    struct hd_job job;                    /* only the keys given by flags are set */
+    struct hd_job_tokenizer opened;       /* tokenizer of `job` */
+    const struct hd_tokenizer *tokenizer; /* the opened tokenizer; NULL: "none" */
+    struct hd_text notes;                 /* lines about the tokenizer's special tokens */
+    int64_t vocab, end_of_text;           /* end_of_text -1: none */
     enum hd_chat_form form;               /* of .jsonl files */
-    struct hd_survey_rules rules;         /* the same, for the survey */
+    struct hd_survey_rules rules;         /* flags above, as the survey takes them */
     struct source *sources;
     int source_count, source_room;
 };
@@ -38,7 +38,7 @@ static enum hd_status no_memory(void)
     return hd_err(HD_NO_MEMORY, "no memory for a list of files");
 }
 
-/* The source of a line; lines of one source follow each other. */
+/* Returns the source of a line; lines of one source are adjacent. */
 static struct source *source_of(struct data_list *a, const char *list, int64_t number)
 {
     struct source *s = a->source_count ? &a->sources[a->source_count - 1] : NULL;
@@ -103,13 +103,14 @@ static enum hd_status read_options(int argc, char **argv, struct data_list *a)
 
     a->form = HD_CHAT_AUTO;
     if (!st && f[3].value &&
-        strcmp(f[3].value, hd_chat_form_name(HD_CHAT_PREFERENCE)) == 0) /* of train.objective */
+        /* the form that train.objective asks for */
+        strcmp(f[3].value, hd_chat_form_name(HD_CHAT_PREFERENCE)) == 0)
         a->form = HD_CHAT_PREFERENCE;
     else if (!st && f[3].value && !hd_chat_form_find(f[3].value, &a->form))
         st = hd_err(HD_INVALID, "--form: '%.40s' is no form", f[3].value);
     if (!st)
         st = hd_flag_int(&f[1], 1, INT32_MAX, 0, &a->vocab);
-    a->job.end_of_text = f[2].value ? -1 : -2; /* none, auto */
+    a->job.end_of_text = f[2].value ? -1 : -2; /* -1: none, -2: auto */
     if (!st && f[2].value && strcmp(f[2].value, "none") != 0)
         st = hd_flag_int(&f[2], 0, INT32_MAX, -1, &a->job.end_of_text);
     if (st)
@@ -120,8 +121,8 @@ static enum hd_status read_options(int argc, char **argv, struct data_list *a)
     return HD_OK;
 }
 
-/* Opens the tokenizer, and finds the token that ends a document, as a rank of the job finds them.
- * The caller compares model.vocab, for which it has the whole job. */
+/* Opens the tokenizer and finds the end-of-document token, in the same way as a rank. The caller
+ * checks model.vocab, because only the caller has the whole job. */
 static enum hd_status open_tokenizer(struct data_list *a)
 {
     enum hd_status st = HD_OK;
@@ -138,7 +139,7 @@ static enum hd_status open_tokenizer(struct data_list *a)
     return st;
 }
 
-/* -1 is not known. */
+/* Adds a count, or null if it is -1 (unknown). */
 static void add_count(struct hd_json_writer *w, const char *key, int64_t count)
 {
     if (count < 0)

@@ -1,4 +1,4 @@
-/* eval: `heddle-worker eval`, the loss of a checkpoint or a model folder on data. */
+/* eval: `heddle-worker eval`, computes the loss of a checkpoint or a model folder on data. */
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,15 +15,15 @@
 
 enum { PROGRESS_MS = 200, LINE_MS = 10000, INTERRUPTED = 130, TERMINATED = 143 };
 
-static volatile sig_atomic_t stop; /* set by the handler alone: nothing else may be done there */
+static volatile sig_atomic_t stop; /* set by the signal handler, which does nothing else */
 
 static void on_signal(int number)
 {
     stop = number;
 }
 
-/* The first signal stops the work in order, so that the folder of tokens goes; a second one ends
- * the process at once. */
+/* Catches signals: the first one stops the work in order, so that the temporary folder is removed;
+ * a second one ends the process at once. */
 static void take_signals(void)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
@@ -40,7 +40,8 @@ struct eval_bar {
     int64_t begin_ms, last_ms;
 };
 
-/* On a terminal one line that is overwritten, else a new line from time to time. */
+/* Shows the progress: on a terminal one line that is overwritten, else a new line every LINE_MS.
+ * Returns false after a signal. */
 static bool show_progress(void *user, const struct hd_evaluation_progress *p)
 {
     struct eval_bar *bar = user;
@@ -74,7 +75,7 @@ static bool show_progress(void *user, const struct hd_evaluation_progress *p)
 
 enum eval_form { FORM_TEXT, FORM_JSON, FORM_JSONL };
 
-/* Flags are before "--", data files after it. */
+/* Reads the flags; they come before "--", data files after it. */
 static enum hd_status read_options(int argc, char **argv, struct hd_evaluation_options *ret,
                                    enum eval_form *ret_form)
 {

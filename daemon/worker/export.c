@@ -1,5 +1,5 @@
-/* export: `heddle-worker export`, a model directory of transformers from a checkpoint, and from its
- * base, if it has only what trained. */
+/* export: `heddle-worker export`, writes a model directory for transformers from a checkpoint and,
+ * if the checkpoint has only trained parameters, from its base. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ struct export_bar {
     int64_t last_ms;
 };
 
-/* Shown on a terminal only, and not for every tensor. */
+/* Shows the progress, on a terminal only and at most every PROGRESS_MS. */
 static void show_progress(void *context, int64_t done_bytes, int64_t total_bytes)
 {
     struct export_bar *bar = context;
@@ -79,7 +79,7 @@ static enum hd_status read_options(int argc, char **argv, struct hd_hf_export *r
     return HD_OK;
 }
 
-/* The folder's files with their sizes, by name. */
+/* Adds the folder's files with their sizes, sorted by name. */
 static enum hd_status add_files(const char *dir, struct hd_json_writer *w)
 {
     struct dirent **entries = NULL;
@@ -107,7 +107,8 @@ static enum hd_status add_files(const char *dir, struct hd_json_writer *w)
     return st;
 }
 
-/* The envelope of the heddle command (controller/cli/show.h), or a line of jsonl. */
+/* Prints the result in the JSON envelope of the heddle command (controller/cli/show.h), or as a
+ * line of jsonl. */
 static enum hd_status print_json(const struct hd_hf_export *options, enum export_form form)
 {
     struct hd_text text = {0};
@@ -156,7 +157,7 @@ static enum hd_status print_path(const struct hd_hf_export *options)
 
 /* ---- the base ---- */
 
-/* All weights of the model of a checkpoint: its own and those of its base. */
+/* All weights of a checkpoint's model, from the checkpoint and its base. */
 struct export_base {
     struct hd_arena arena;
     struct hd_job job;
@@ -164,12 +165,12 @@ struct export_base {
     struct hd_model model;
     struct hd_source *source;
     struct hd_hf_base values;
-    char *record; /* of one matrix in codes; NULL: none yet */
+    char *record; /* record of one quantized matrix; NULL: none yet */
     size_t record_param;
     int64_t record_matrix;
 };
 
-/* The codes of a matrix, as the run made them. */
+/* Makes the quantized codes of a matrix, as the run made them. Keeps the last record. */
 static enum hd_status make_record(struct export_base *b, size_t param, int64_t matrix)
 {
     enum hd_status st;
@@ -187,7 +188,7 @@ static enum hd_status make_record(struct export_base *b, size_t param, int64_t m
     return st;
 }
 
-/* A piece of a parameter in codes: the values beside which the adapter trained. */
+/* Decodes a piece of a quantized parameter: the same values that the adapter was trained with. */
 static enum hd_status decode_value(struct export_base *b, size_t param,
                                    const struct hd_ckpt_entry *want, float *ret_values)
 {
@@ -251,8 +252,8 @@ static enum hd_status list_values(struct export_base *b)
     return HD_OK;
 }
 
-/* Opens the weights of a checkpoint that may leave out some, and its base if it does; else
- * b->source stays NULL. */
+/* Opens the weights of a checkpoint that may omit some, and its base if it does; else b->source
+ * stays NULL. */
 static enum hd_status open_base(struct export_base *b, const char *checkpoint, const char *base)
 {
     const struct hd_source_dirs dirs = {.dir = checkpoint, .base = base};
@@ -276,7 +277,8 @@ static enum hd_status open_base(struct export_base *b, const char *checkpoint, c
     return st ? st : list_values(b);
 }
 
-/* What was added to what: an adapter merges well only with the weights beside which it trained. */
+/* Says which weights the adapter was added to: an adapter merges well only with the weights it was
+ * trained with. */
 static void say_base(const struct export_base *b, const char *base)
 {
     const char *from = base ? base : *b->job.init_from ? b->job.init_from : "the job's seed";
@@ -291,9 +293,9 @@ static void say_base(const struct export_base *b, const char *base)
                       !b->source ? "the checkpoint, rounded as they computed" : from);
 }
 
-/* Finds the tokens with which the job's texts end and begin, by its tokenizer, or by the copy in
- * the checkpoint if that is gone. Without either it is a note: the weights can be exported all the
- * same. */
+/* Finds the tokens that begin and end the job's texts, with its tokenizer, or with the checkpoint's
+ * copy if the tokenizer's file is gone. If neither can be opened, prints a note: the weights can
+ * still be exported. */
 static void find_ends(const struct hd_job *trained, const char *checkpoint,
                       struct hd_hf_ends *ret_ends)
 {

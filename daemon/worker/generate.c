@@ -1,4 +1,4 @@
-/* generate: `heddle-worker generate`, text from a checkpoint on stdout. */
+/* generate: `heddle-worker generate`, prints text that a checkpoint generates. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,9 +17,10 @@ enum { PROMPT_BYTES_MAX = 1 << 20 };
 struct generate_request {
     struct hd_decoder_options decoder;
     const char *device, *prompt;
-    bool chat;                     /* the prompt is what a user says to the model */
-    const char *system, *template; /* of the chat; NULL: none, the model's */
-    const char *date;              /* that the template gets; NULL: the job's, else today's */
+    bool chat; /* true: the prompt is a user's message in a chat */
+    /* for a chat; NULL: no system message, the model's own template */
+    const char *system, *template;
+    const char *date; /* date for the template; NULL: the job's, else today's */
     int64_t max_tokens;
     struct hd_sampling sampling;
 };
@@ -94,16 +95,16 @@ static enum hd_status read_request(int argc, char **argv, struct generate_reques
     return HD_OK;
 }
 
-/* What is written, and how. */
+/* State of printing the generated text. */
 struct writing {
     const struct hd_tokenizer *tokenizer;
     struct hd_utf8_printer printer;
-    enum hd_status st; /* the first failure of a callback */
+    enum hd_status st; /* first failure of a callback */
     struct hd_error error;
     bool ended;
 };
 
-/* As safe text, at once. */
+/* Prints bytes as text at once, with control characters and broken UTF-8 made safe. */
 static enum hd_status print_bytes(struct writing *w, const void *bytes, size_t count)
 {
     struct hd_text text = {0};
@@ -157,8 +158,8 @@ static void on_end(void *user, enum hd_generation_end end, enum hd_status st)
     }
 }
 
-/* Prints what the model writes behind the prompt, up to a token that ends it; in a chat the prompt
- * is not printed. */
+/* Prints the text that the model generates after the prompt, up to a stop token. The prompt is
+ * printed first, except in a chat. */
 static enum hd_status write_text(struct hd_decoder *decoder, const struct generate_request *r,
                                  const struct hd_language *language,
                                  const struct hd_id_list *prompt)
@@ -195,7 +196,8 @@ static enum hd_status write_text(struct hd_decoder *decoder, const struct genera
     return st;
 }
 
-/* The prompt as a chat: [{"role": "user", "content": ..}], behind that of the system. */
+/* Encodes the prompt as a chat: [{"role": "user", "content": ..}], after the system message if
+ * there is one. */
 static enum hd_status encode_chat(const struct generate_request *r, struct hd_language *language,
                                   struct hd_id_list *ret_prompt)
 {
@@ -222,7 +224,7 @@ static enum hd_status encode_chat(const struct generate_request *r, struct hd_la
     return st;
 }
 
-/* The model reads so many tokens as it has positions: of a longer prompt the end. */
+/* Warns about a prompt longer than the model's context, of which only the end is read. */
 static void tell_cut(const struct generate_request *r, const struct hd_id_list *prompt,
                      int64_t context)
 {

@@ -1,5 +1,5 @@
-/* gpus: prints this machine's GPUs, and which of them no rank can use (daemon/devices/gpu.h). A
- * process of its own with a deadline, because the driver may hang. */
+/* gpus: `heddle-worker gpus`, prints this machine's GPUs and which of them no rank can use
+ * (daemon/devices/gpu.h). A process of its own with a deadline, because the driver may hang. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,8 @@
 #include "worker/nvml.h"
 #include "worker/worker.h"
 
-/* Without NCCL the GPUs are as good as with it, for jobs of one GPU. */
+/* Adds the names of the libraries; adds nothing if NCCL is missing, since GPUs still serve jobs of
+ * one GPU. */
 static void name_libraries(const struct hd_backend_table *table, struct hd_gpu_list *list)
 {
     const struct hd_nccl_table *nccl = NULL;
@@ -26,8 +27,7 @@ static void name_libraries(const struct hd_backend_table *table, struct hd_gpu_l
                    traits.library, version);
 }
 
-/* What the CUDA runtime lists: ranks compute with it, so nothing that it does not list is usable.
- */
+/* Lists the GPUs that the CUDA runtime lists: ranks compute with it, so no other GPU is usable. */
 static enum hd_status ask_plugin(struct hd_gpu_list *list)
 {
     struct hd_plugin_gpu *seen = calloc(HD_PLUGIN_GPUS_MAX, sizeof *seen);
@@ -76,7 +76,7 @@ int hd_worker_gpus(int argc, char **argv)
                              : hd_err(HD_NO_MEMORY, "no memory for a list of GPUs");
 
     if (!st) {
-        (void)setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1); /* that of nvidia-smi */
+        (void)setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1); /* the order of nvidia-smi */
         if (ask_plugin(list))
             (void)snprintf(list->problem, sizeof list->problem, "%s", hd_err_message());
         if (list->count && hd_xid_read(HD_XID_LOG, list))

@@ -1,4 +1,4 @@
-/* inspect: verbs that look at a resolved job without training it. */
+/* inspect: verbs that examine a resolved job or a device without training. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -140,7 +140,8 @@ int hd_worker_program(int argc, char **argv)
 
 enum { COPY_BYTES = 64 << 20, COPY_MS = 60 };
 
-/* Bytes per second that one thread reads and writes in copying; 0: no memory to find out. */
+/* Returns the bytes per second that one thread reads and writes when it copies; 0: not enough
+ * memory to measure. */
 static double measure_copy(void)
 {
     char *from = malloc(COPY_BYTES), *to = malloc(COPY_BYTES);
@@ -155,7 +156,7 @@ static double measure_copy(void)
         begin = hd_clock_now_ns();
         while (spent_ns < COPY_MS * 1000000LL) {
             memcpy(to, from, COPY_BYTES);
-            from[bytes % COPY_BYTES] = to[0]; /* so that no copy is left out */
+            from[bytes % COPY_BYTES] = to[0]; /* keeps the compiler from removing a copy */
             bytes += 2LL * COPY_BYTES;
             spent_ns = hd_clock_now_ns() - begin;
         }
@@ -166,8 +167,8 @@ static double measure_copy(void)
     return rate;
 }
 
-/* The peaks that a plan's times are relative to (plan/rates.h): of products on all threads, and of
- * copies on one. Only of a CPU; a GPU's are in its data sheet. */
+/* Prints the peaks that a plan's times are relative to (plan/rates.h): of matrix products on all
+ * threads, and of copies on one. For a CPU only; a GPU's peaks are in its data sheet. */
 static void print_peaks(const struct hd_backend_table *table, int threads)
 {
     const struct hd_backend_options options = {.threads = threads};
@@ -199,12 +200,12 @@ int hd_worker_device_verb(int argc, char **argv)
     if (!st)
         st = hd_flag_int(&f[1], 1, HD_COMM_RANKS_MAX, 1, &world);
     if (!st && f[2].value && strcmp(f[2].value, "auto") == 0)
-        (void)hd_plugin_cuda(&backend); /* without a plug-in that works: the processor */
+        (void)hd_plugin_cuda(&backend); /* without a working plug-in: the CPU */
     else if (!st && f[2].value && strcmp(f[2].value, "cuda") == 0)
         st = hd_plugin_cuda(&backend);
     else if (!st && f[2].value && strcmp(f[2].value, "cpu") != 0)
         st = hd_err(HD_INVALID, "--device %s: say cpu, cuda or auto", f[2].value);
-    if (!st && f[4].value) /* of a --measure */
+    if (!st && f[4].value) /* the process that a --measure starts */
         return hd_worker_finish("device", backend->device ? hd_measure_hold(backend) : HD_OK);
     if (!st) {
         backend->describe(&(struct hd_backend_options){.threads = (int)threads}, &traits);

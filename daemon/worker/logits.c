@@ -1,7 +1,6 @@
-/* logits: `heddle-worker logits`, what a model says of given tokens: for each position the
- * probability of the token that follows and the most likely one, as JSON lines; with --out all
- * logits as a .npy array [tokens, vocabulary] of fp32.
- */
+/* logits: `heddle-worker logits`, evaluates a model on given tokens: for each position prints the
+ * probability of the next token and the most likely one, as JSON lines; with --out also writes all
+ * logits as a .npy array [tokens, vocabulary] of fp32. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -23,7 +22,7 @@ struct logits_request {
     int64_t count, threads;
 };
 
-/* "12 7 255", or with commas. */
+/* Reads tokens such as "12 7 255", separated by spaces or commas. */
 static enum hd_status read_tokens(const char *text, struct logits_request *r)
 {
     const char *p = text;
@@ -71,7 +70,8 @@ static enum hd_status write_failed(const char *path)
     return hd_err(HD_IO, "cannot write %s: %s", path, strerror(errno));
 }
 
-/* Version 1.0 of the format: magic, length of the text, text up to a multiple of 64. */
+/* Writes the header of version 1.0 of the .npy format: magic, length of the text, text padded to a
+ * multiple of 64. */
 static enum hd_status write_npy_head(FILE *out, const struct logits_request *r, int64_t V)
 {
     char head[NPY_HEAD_BYTES];
@@ -89,7 +89,7 @@ static enum hd_status write_npy_head(FILE *out, const struct logits_request *r, 
     return fwrite(head, 1, sizeof head, out) == sizeof head ? HD_OK : write_failed(r->out);
 }
 
-/* log of the sum of exp, without overflow */
+/* Returns the log of the sum of exp, without overflow; *ret_top: index of the largest logit. */
 static double log_sum_exp(const float *logits, int64_t V, int64_t *ret_top)
 {
     double sum = 0;

@@ -93,14 +93,14 @@ static void print_help(FILE *out)
 
 int hd_worker_finish(const char *verb, enum hd_status st)
 {
-    if (!st) /* also what was printed without a look at its success */
+    if (!st) /* flushes stdout, so that a failed print is found */
         st = hd_file_print("");
     if (!st)
         return HD_WORKER_OK;
     (void)fprintf(stderr, "heddle-worker %s: %s\n", verb, hd_err_message());
     if (st == HD_NOT_FOUND)
         return HD_WORKER_NOT_FOUND;
-    /* a limit is one of what was given: the size of a file, the steps of a template */
+    /* a limit concerns the input: the size of a file, the steps of a template */
     return st == HD_INVALID || st == HD_UNSUPPORTED || st == HD_LIMIT ? HD_WORKER_USAGE
                                                                       : HD_WORKER_FAILED;
 }

@@ -17,13 +17,13 @@ extern char **environ;
 enum {
     SIDE = 256,
     POOL_BYTES = 64 << 20,
-    END_MS = 2000,    /* for the other process to free its memory and end */
-    KILLED_MS = 1000, /* and to end when it is killed */
+    END_MS = 2000,    /* limit for the second process to free its memory and end */
+    KILLED_MS = 1000, /* limit for it to end after SIGKILL */
 };
 
 static const struct hd_backend_options options = {.threads = 1};
 
-/* One product by the library, which loads its kernels and takes its workspace. */
+/* Computes one product with the library, which loads its kernels and takes its workspace. */
 static enum hd_status compute(const struct hd_backend_table *table, struct hd_backend *backend,
                               struct hd_stream *stream)
 {
@@ -77,7 +77,8 @@ enum hd_status hd_measure_hold(const struct hd_backend_table *table)
     return st;
 }
 
-/* Starts the other process; the caller writes nothing to *ret_in, and closes it to end it. */
+/* Starts the second process; the caller writes nothing to *ret_in, and closes it to end the
+ * process. */
 static bool start(pid_t *ret_pid, int *ret_in, int *ret_out)
 {
     char *const argv[] = {(char *)"heddle-worker", (char *)"device", (char *)"--device",
@@ -87,7 +88,7 @@ static bool start(pid_t *ret_pid, int *ret_in, int *ret_out)
     bool started = false;
 
     (void)setenv("CUDA_MODULE_LOADING", "EAGER",
-                 0); /* as in a job of several ranks: takes the most memory */
+                 0); /* as in a job of several ranks, which uses the most memory */
     if (pipe2(in, O_CLOEXEC) || pipe2(out, O_CLOEXEC) || posix_spawn_file_actions_init(&actions))
         goto done;
     started = !posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO) &&
@@ -107,7 +108,7 @@ done:
     return true;
 }
 
-/* Whether it prints something in time. */
+/* Returns true if the second process prints something within timeout_ms. */
 static bool hears(int out, int timeout_ms)
 {
     const int64_t end_ms = hd_clock_now_ms() + timeout_ms;

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <strings.h>
 
-/* What is used of NVML's interface (NVML API Reference, NvLink and field values): layouts and
- * numbers are part of its stable binary interface. */
+/* Part of NVML's interface that is used here (NVML API Reference, NvLink and field values): layouts
+ * and numbers are part of its stable binary interface. */
 enum {
     NVML_SUCCESS = 0,
     NVML_LINKS_MAX = 18,        /* NVML_NVLINK_MAX_LINKS */
@@ -71,7 +71,7 @@ static double link_bytes_per_s(const struct nvml *n, void *device)
     return 1e6 * field.value.number;
 }
 
-/* NVML writes eight digits of the domain, CUDA four. */
+/* Compares two PCI addresses: NVML writes eight digits of the domain, CUDA four. */
 static bool is_same_bus(const char *nvml, const char *cuda)
 {
     const size_t a = strlen(nvml), b = strlen(cuda);
@@ -107,7 +107,8 @@ void hd_nvml_add_links(struct hd_inventory *v, const char *const *buses)
 
             if (n.link_state(device, link, &active) != NVML_SUCCESS || !active)
                 continue;
-            (void)n.remote_type(device, link, &type); /* older drivers: GPUs alone */
+            /* older drivers lack this function: GPUs only */
+            (void)n.remote_type(device, link, &type);
             if (type == NVML_REMOTE_SWITCH) {
                 to_switch[g]++;
                 continue;

@@ -22,11 +22,11 @@
 
 enum {
     SECONDS_MAX = 600,
-    GRACE_MS = 4000, /* for what was begun when the time was over */
+    GRACE_MS = 4000, /* for work that began before the time was over */
     WAIT_NS = 20 * 1000 * 1000
 };
 
-/* ---- for all processes ---- */
+/* ---- in all processes ---- */
 
 static int by_value(const void *a, const void *b)
 {
@@ -61,7 +61,7 @@ void probe_keep(struct probe *p, const struct probe_record *record)
 enum hd_status probe_agree(struct probe *p, bool *ret_goes_on)
 {
     const struct probe_record nothing = {.what = PROBE_NOTHING};
-    float most[2]; /* of: whether the time is over, the number of records */
+    float most[2]; /* whether the time is over; the number of records */
     enum hd_status st;
 
     *ret_goes_on = hd_clock_now_ns() < p->end_ns;
@@ -76,7 +76,7 @@ enum hd_status probe_agree(struct probe *p, bool *ret_goes_on)
     return st;
 }
 
-/* ---- one process ---- */
+/* ---- a measuring process ---- */
 
 static enum hd_status join_all(struct probe *p)
 {
@@ -98,7 +98,8 @@ static enum hd_status join_all(struct probe *p)
     return hd_comm_open_group(p->comm, "all", ranks, p->world, &p->group);
 }
 
-/* By the process that has started the driver: the first one would hang with it as well. */
+/* Names the device, in the process that has started the driver: the parent would hang with the
+ * driver as well. */
 static enum hd_status name_device(struct probe *p, const struct hd_traits *traits)
 {
     struct hd_plugin_gpu gpus[HD_PLUGIN_GPUS_MAX];
@@ -118,7 +119,8 @@ static enum hd_status name_device(struct probe *p, const struct hd_traits *trait
     return HD_OK;
 }
 
-/* What matters most comes first, so that less is missing where the time is short. */
+/* Runs all measurements, the most important ones first, so that a short time omits only the
+ * others. */
 static enum hd_status measure(struct probe *p)
 {
     const struct hd_backend_options options = probe_options(p);
@@ -158,14 +160,15 @@ static enum hd_status measure(struct probe *p)
     return st;
 }
 
-/* ---- the first process ---- */
+/* ---- the parent process ---- */
 
-/* Memory of all processes, mapped before they are forked. */
+/* Memory shared by all processes, mapped before they are forked. */
 struct board {
     struct probe_name name;
     int counts[PROBE_DEVICES_MAX];
-    char why[PROBE_DEVICES_MAX][PROBE_WHY_MAX]; /* of a process that failed */
-    struct probe_record records[]; /* [world][PROBE_RECORDS_MAX]; only touched pages are taken */
+    char why[PROBE_DEVICES_MAX][PROBE_WHY_MAX]; /* why a process failed; "": it did not */
+    /* [world][PROBE_RECORDS_MAX]; only touched pages use memory */
+    struct probe_record records[];
 };
 
 static size_t board_bytes(int world)
@@ -193,7 +196,7 @@ static void free_controls(struct probe *p, struct hd_shm_control **controls)
     free(controls);
 }
 
-/* As a rank is shown its own (daemon/supervisor/ranks.c). */
+/* Restricts this process to its own GPU, as daemon/supervisor/ranks.c does for a rank. */
 static enum hd_status show_gpu(const struct probe *p)
 {
     const bool shown = setenv("CUDA_VISIBLE_DEVICES", p->gpus[p->rank], 1) == 0 &&
@@ -230,8 +233,8 @@ static void kill_all(const pid_t *pids, const bool *ended, int count)
             (void)kill(pids[i], SIGKILL);
 }
 
-/* Why nothing was measured, by how the process of this device has ended. A GPU has another number
- * on its node than among those that are measured: its UUID names it. */
+/* Returns the failure of a process, from its message or exit status. A GPU is named by its UUID,
+ * because its index among the probed GPUs may differ from the node's. */
 static enum hd_status tell_failure(const struct probe *p, int device, int status, const char *why)
 {
     const char *uuid =
@@ -250,10 +253,8 @@ static enum hd_status tell_failure(const struct probe *p, int device, int status
                   uuid ? uuid : name, WEXITSTATUS(status));
 }
 
-/* Waits until all have ended; kills those that have not by the end of the time: what they have
- * measured until then counts. HD_ABORTED: SIGTERM or SIGINT came, which are blocked; all are
- * killed.
- */
+/* Waits until all processes have ended; kills those that run beyond the time, whose measurements
+ * until then count. HD_ABORTED: SIGTERM or SIGINT arrived (both are blocked); all are killed. */
 static enum hd_status wait_for(const struct probe *p, const pid_t *pids, int count, int64_t end_ns,
                                const struct board *board)
 {
@@ -278,7 +279,8 @@ static enum hd_status wait_for(const struct probe *p, const pid_t *pids, int cou
             if (failed < 0 && !late && !stopped && (!WIFEXITED(status) || WEXITSTATUS(status))) {
                 failed = i;
                 failed_status = status;
-                kill_all(pids, ended, count); /* nothing is stored: they need not wait for it */
+                /* nothing will be stored, so the others need not go on */
+                kill_all(pids, ended, count);
             }
         }
         if (left > 0 && sigtimedwait(&ends, NULL, &pause) > 0) {
@@ -331,7 +333,7 @@ static bool same_work(const struct probe_record *a, const struct probe_record *b
            a->bytes == b->bytes && memcmp(&a->key, &b->key, sizeof a->key) == 0;
 }
 
-/* The mean over the processes that measured the same as the first one; *ret_count: how many. */
+/* Returns the mean over the processes that measured the same as process 0; *ret_count: how many. */
 static double mean_of(const struct board *board, int world, int index, int *ret_count)
 {
     const struct probe_record *first = &board->records[index];
@@ -391,7 +393,7 @@ static enum hd_status take(const struct probe *p, const struct board *board, str
     return st;
 }
 
-/* What each process measured of its own device. */
+/* Takes the measurements that each process made of its own device. */
 static void take_own(const struct probe_record *own, int count, struct hd_calibration_device *ret)
 {
     for (int i = 0; i < count; i++) {
@@ -407,7 +409,8 @@ static void take_own(const struct probe_record *own, int count, struct hd_calibr
     }
 }
 
-/* A pair is measured by the device of the lower number. */
+/* Takes the measurements of single devices and of pairs; a pair is measured by the device of the
+ * lower number. */
 static enum hd_status take_devices(const struct probe *p, const struct board *board,
                                    struct hd_arena *arena, struct hd_calibration *cal)
 {
@@ -478,7 +481,8 @@ static enum hd_status write_calibration(const struct probe *p, const struct boar
         st = hd_err(HD_LIMIT, "the calibration has more than %d bytes",
                     (int)HD_CALIBRATION_BYTES_MAX);
     if (!st && hd_calibration_read(text.data, text.len_bytes, &arena, &cal))
-        st = hd_err_prefix(HD_CORRUPT, "what was measured cannot be"); /* nothing replaces it */
+        /* an unreadable calibration must not replace a good one */
+        st = hd_err_prefix(HD_CORRUPT, "what was measured cannot be");
     if (!st)
         st = hd_file_write_atomic(out, text.data, text.len_bytes, 0644);
     hd_text_free(&text);
@@ -511,7 +515,7 @@ static enum hd_status probe_devices(struct probe *p, const char *out)
     return st;
 }
 
-/* N of the GPUs that this process sees, or the UUIDs of some. */
+/* Reads N, for the first N GPUs that this process sees, or a list of UUIDs. */
 static enum hd_status read_gpus(char *list, struct probe *p)
 {
     int64_t count = 0;
@@ -548,7 +552,7 @@ static enum hd_status read_cpus(char *rest, struct probe *p)
     return HD_OK;
 }
 
-/* "cpu:N", "cpu:N:T", "cuda:N" or "cuda:UUID,UUID.." */
+/* Reads "cpu:N", "cpu:N:T", "cuda:N" or "cuda:UUID,UUID..". */
 static enum hd_status read_devices(const char *text, struct probe *p)
 {
     char *copy = strdup(text);
@@ -581,7 +585,7 @@ static enum hd_status make_dir(char ret_dir[PROBE_DIR_MAX], const char *out)
     return HD_OK;
 }
 
-/* --answer: ends when the process that started it does, whatever that is. */
+/* Makes the kernel kill this process when the process that started it ends (--answer). */
 static enum hd_status tie_to_heddled(void)
 {
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
@@ -610,7 +614,7 @@ int hd_worker_probe(int argc, char **argv)
         free(p.gpus);
         return hd_worker_finish("probe", st);
     }
-    /* the grace is part of the time: the whole takes at most `seconds` */
+    /* the grace is part of the time: everything takes at most `seconds` */
     p.end_ns =
         hd_clock_now_ns() + seconds * 1000000000LL - (seconds > 8 ? GRACE_MS : 0) * 1000000LL;
     p.quick = f[3].value != NULL;

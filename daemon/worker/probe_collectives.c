@@ -1,10 +1,12 @@
-/* probe_collectives: how long each collective takes among 2, 4, 8 .. of the devices, by bytes, and
- * how fast a checkpoint is written. All groups of a size communicate at the same time, as those of
- * a mesh do.
+/* probe_collectives: measures how long each collective takes among 2, 4, 8 .. of the devices, by
+ * bytes, and how fast a checkpoint is written. All groups of a size communicate at the same time,
+ * as those of a mesh do.
  *
- * A round is some operations one after the other; each is waited for. So a time has what the engine
- * needs to begin and to wake the members up (alpha) and what the bytes need (beta). The best round
- * counts: where another program takes a core from one member for a moment, all wait. */
+ * A round is several operations one after the other, each of which is waited for. So a time
+ * contains what the engine needs to begin and to wake the members up (alpha) and what the bytes
+ * need (beta). The best round counts: if another program delays one member for a moment, all
+ * members wait.
+ */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +19,9 @@
 
 enum {
     ROUNDS = 9,
-    HALF_BYTES = (int64_t)PROBE_VISIBLE_MIB << 19, /* of the registered memory: sent, received */
-    ROWS = 64,                                     /* to each member, of an all_to_all_v */
+    /* halves of the registered memory: send, receive */
+    HALF_BYTES = (int64_t)PROBE_VISIBLE_MIB << 19,
+    ROWS = 64, /* rows to each member of an all_to_all_v */
     WRITE_BYTES = 24 << 20
 };
 
@@ -31,7 +34,7 @@ static const enum hd_comm_kind kinds[] = {
     HD_COMM_SHIFT,      HD_COMM_SEND,         HD_COMM_BARRIER};
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
-/* One operation of `bytes`, as plan/links.h counts them; each member has the same. */
+/* Launches one operation of `bytes`, counted as in plan/links.h; equal on all members. */
 static enum hd_status launch(struct probe *p, struct hd_comm_group *g, struct hd_comm_stream *s,
                              enum hd_comm_kind kind, int64_t bytes)
 {
@@ -54,7 +57,7 @@ static enum hd_status launch(struct probe *p, struct hd_comm_group *g, struct hd
         return hd_comm_all_to_all(g, s,
                                   &(struct hd_comm_all_to_all_args){send, recv, count, HD_F32});
     case HD_COMM_ALL_TO_ALL_V: {
-        /* bytes: what a member sends to all others together */
+        /* bytes: sent by a member to all others together */
         const int64_t row = count / (ROWS * (P - 1)) > 0 ? count / (ROWS * (P - 1)) : 1;
         enum hd_status st;
 
@@ -102,7 +105,7 @@ static enum hd_status time_one(struct probe *p, struct hd_comm_group *g, enum hd
             if (!st)
                 st = probe_wait(p, s);
         }
-        if (round < 0) /* the first one warms up */
+        if (round < 0) /* the first round warms up */
             continue;
         seconds = 1e-9 * (double)(hd_clock_now_ns() - begin_ns) / times;
         best = best == 0 || seconds < best ? seconds : best;
@@ -115,7 +118,7 @@ static enum hd_status time_one(struct probe *p, struct hd_comm_group *g, enum hd
     return HD_OK;
 }
 
-/* Whether the buffers have room for it. */
+/* Returns true if the operation fits the buffers. */
 static bool fits(enum hd_comm_kind kind, int64_t bytes, int members)
 {
     const bool of_each = kind == HD_COMM_ALL_GATHER || kind == HD_COMM_REDUCE_SCATTER ||
@@ -147,7 +150,7 @@ static enum hd_status time_group(struct probe *p, int members)
     return st;
 }
 
-/* As many rows to each member, in memory of the device. */
+/* Sets the row counts of all_to_all_v, equal for all members, in memory of the device. */
 static enum hd_status set_counts(struct probe *p)
 {
     int32_t counts[PROBE_DEVICES_MAX];
@@ -188,7 +191,7 @@ enum hd_status probe_write(struct probe *p)
         if (fd >= 0 && !hd_file_write_all(fd, data, (size_t)bytes) && fsync(fd) == 0) {
             r.seconds = 1e9 * (double)bytes / (double)(hd_clock_now_ns() - begin_ns);
             probe_keep(p, &r);
-        } /* else it is not known; a plan does without */
+        } /* else it stays unknown; a plan works without it */
         if (fd >= 0)
             (void)close(fd);
         (void)unlink(path);

@@ -1,9 +1,10 @@
-/* probe_devices: the bandwidth of a device's memory, and latency and bandwidth between each two
- * devices.
+/* probe_devices: measures the bandwidth of a device's memory, and latency and bandwidth between
+ * each two devices.
  *
  * Memory: sums of arrays that are larger than a device's share of the caches, all devices at the
- * same time. Pairs: as at a tournament, in each round every device has one partner, and after
- * world - 1 rounds (world, if that is odd) it had all of them. Of the times the best counts. */
+ * same time. Pairs: a round-robin tournament; in each round every device has one partner, and after
+ * world - 1 rounds (world, if that is odd) it has had all of them. The best time counts.
+ */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -79,8 +80,8 @@ enum hd_status probe_memory(struct probe *p)
 
 /* ---- pairs ---- */
 
-/* The partner of `rank` in this round of a tournament of `players` (even), by the circle method;
- * `players` - 1 stays in its place. */
+/* Returns the partner of `rank` in this round of a round-robin tournament of `players` (even), by
+ * the circle method; player `players` - 1 is the fixed one. */
 static int partner_of(int rank, int round, int players)
 {
     const int last = players - 1;
@@ -92,7 +93,7 @@ static int partner_of(int rank, int round, int players)
     return other == rank ? last : other;
 }
 
-/* One message to the partner, or from it. */
+/* Sends one message to the partner, or receives one, and waits. */
 static enum hd_status message(struct probe *p, struct hd_comm_stream *s, int partner, bool sends,
                               int64_t bytes)
 {
@@ -107,7 +108,7 @@ static enum hd_status message(struct probe *p, struct hd_comm_stream *s, int par
     return st ? st : probe_wait(p, s);
 }
 
-/* Seconds of a message of `bytes` there and back, halved. */
+/* Measures half the round trip of a message of `bytes`, in seconds. */
 static enum hd_status time_messages(struct probe *p, int partner, int64_t bytes, int times,
                                     double *ret_seconds)
 {
@@ -126,7 +127,7 @@ static enum hd_status time_messages(struct probe *p, int partner, int64_t bytes,
                 st = message(p, s, partner, !first, bytes);
         }
         seconds = 0.5e-9 * (double)(hd_clock_now_ns() - begin_ns) / times;
-        if (round >= 0 && (best == 0 || seconds < best)) /* the first one warms up */
+        if (round >= 0 && (best == 0 || seconds < best)) /* the first round warms up */
             best = seconds;
     }
     *ret_seconds = best > 1e-9 ? best : 1e-9;

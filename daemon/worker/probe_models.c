@@ -1,9 +1,9 @@
-/* probe_models: training steps of small models, launch by launch.
+/* probe_models: measures training steps of small models, launch by launch.
  *
- * The models are trained as any job is, so each kernel is launched with the arguments, and finds
- * the caches in the state, that training gives it. Their sizes are chosen so that each kernel is
- * measured at small and at large sizes; models over two ranks have the kernels that tp, cp and ep
- * add. Random bytes are the text: no kernel takes longer for real ones.
+ * The models are trained as any job is, so each kernel is launched with the same kinds of
+ * arguments, and finds the caches in the same state, as in training. Their sizes are chosen so that
+ * each kernel is measured at small and at large sizes; models over two ranks have the kernels that
+ * tp, cp and ep add. The text is random bytes: no kernel takes longer for real text.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,21 +19,21 @@
 enum {
     STEPS_MIN = 2,
     STEPS_MAX = 12,
-    STEPS_NS = 350 * 1000 * 1000, /* of one model, once STEPS_MIN steps are done */
-    PLAIN_STEPS = 4,              /* of a model on a GPU, without events */
-    NODES_MAX = 1 << 14,          /* a power of two; launches of a step's programs */
+    STEPS_NS = 350 * 1000 * 1000, /* time limit of one model, after STEPS_MIN steps */
+    PLAIN_STEPS = 4,              /* steps of a model on a GPU that are timed without events */
+    NODES_MAX = 1 << 14,          /* launches of a step's programs; a power of two */
     KEYS_MAX = 512,
-    TIMES_MAX = 192 /* kept of one key */
+    TIMES_MAX = 192 /* times kept per key */
 };
 
 struct probe_model {
     const char *family;
     int64_t layers, hidden, heads, kv_heads, ffn_hidden, vocab, context, batch, experts;
     int64_t tp, cp, ep; /* 0: one rank */
-    int64_t memory_gib; /* a device with less leaves it out */
+    int64_t memory_gib; /* device memory needed; the model is skipped on a smaller device */
 };
 
-/* The small ones first: they cover all kernels soonest. */
+/* Models for CPUs; the small ones first, because they cover all kernels soonest. */
 static const struct probe_model processor_models[] = {
     {"gpt2", 2, 128, 4, 4, 512, 256, 64, 4, 0, 0, 0, 0, 0},
     {"llama", 2, 128, 4, 2, 384, 256, 64, 4, 0, 0, 0, 0, 0},
@@ -56,9 +56,9 @@ static const struct probe_model processor_models[] = {
 };
 enum { PROCESSOR_MODELS = sizeof processor_models / sizeof processor_models[0], QUICK_MODELS = 7 };
 
-/* GPUs are for larger ones: heads of 64 and 128, 4k to 32k tokens at a time. The first ones have
- * all kernels in sizes that fill a GPU. Few parameters: the host draws the first ones, and that is
- * time of the probe. */
+/* Models for GPUs, which are larger: heads of 64 and 128, 4k to 32k tokens at a time. The first
+ * ones have all kernels in sizes that fill a GPU. They have few parameters: the host draws the
+ * initial values, which is part of the probe's time. */
 static const struct probe_model gpu_models[] = {
     {"gpt2", 1, 768, 12, 12, 3072, 50257, 1024, 8, 0, 0, 0, 0, 6},
     {"llama", 1, 1024, 16, 4, 2816, 8192, 1024, 8, 0, 0, 0, 0, 4},
@@ -78,7 +78,7 @@ static const struct probe_model gpu_models[] = {
 };
 enum { GPU_MODELS = sizeof gpu_models / sizeof gpu_models[0] };
 
-/* With `quick`: for an emulated GPU. */
+/* Models for `quick` with an emulated GPU. */
 static const struct probe_model least_models[] = {
     {"llama", 1, 64, 1, 1, 128, 256, 16, 2, 0, 0, 0, 0, 0},
     {"gpt2", 1, 64, 1, 1, 128, 256, 16, 2, 0, 0, 0, 0, 0},
@@ -173,7 +173,7 @@ static struct hd_job job_of(const struct probe *p, const struct probe_model *m, 
     return j;
 }
 
-/* ---- the times of launches ---- */
+/* ---- times of launches ---- */
 
 struct key_times {
     struct hd_calibration_key key;
@@ -184,7 +184,7 @@ struct key_times {
 struct times {
     struct node_key {
         const struct hd_node *node;
-        int key; /* -1: no room */
+        int key; /* -1: KEYS_MAX keys are used */
     } nodes[NODES_MAX];
     struct key_times keys[KEYS_MAX];
     int key_count;
@@ -192,10 +192,10 @@ struct times {
     int gap_count, rest_count;
     int64_t launch_ns, last_end_ns;
     int launches, turn;
-    /* of models over two ranks: collectives, waits for them, and what they take alone */
+    /* of models over two ranks: collectives, waits for them, and their times without other work */
     const struct hd_calibration *alone;
     int64_t kernels_ns, collectives_ns, collectives;
-    double alone_s, waits[STEPS_MAX], each[STEPS_MAX]; /* of the steps, per second of kernels */
+    double alone_s, waits[STEPS_MAX], each[STEPS_MAX]; /* per step, each per second of kernels */
     int wait_count;
 };
 
@@ -231,7 +231,7 @@ static int key_of(struct times *t, const struct hd_node *node)
     return t->nodes[at].key;
 }
 
-/* A launch of a collective, or a wait for one or for all. */
+/* Notes a launch of a collective, or a wait for one or for all. */
 static void note_collective(struct times *t, const struct hd_span *span)
 {
     const struct hd_node *node = span->node;
@@ -243,8 +243,8 @@ static void note_collective(struct times *t, const struct hd_span *span)
         return;
     t->collectives++;
     bytes = (double)node->count * (double)hd_dtype_size(node->dtype);
-    if (node->comm == HD_COMM_ALL_TO_ALL_V) /* as plan/layer_profile.c counts them, of two
-                                               members */
+    /* counted as in plan/layer_profile.c, for two members */
+    if (node->comm == HD_COMM_ALL_TO_ALL_V)
         bytes = (double)(node->rows.even * node->rows.elements) *
                 (double)hd_dtype_size(node->dtype) / 2;
     if (hd_calibration_collective(t->alone, node->comm, 2, bytes, &seconds, &members))
@@ -262,7 +262,7 @@ static void keep_launch(struct times *t, const struct hd_node *node, double seco
         return;
     if (k->count < TIMES_MAX)
         k->seconds[k->count++] = seconds;
-    else /* the latest replace any */
+    else /* newer times replace older ones */
         k->seconds[t->turn++ % TIMES_MAX] = seconds;
 }
 
@@ -271,7 +271,8 @@ static void on_span(void *context, const struct hd_span *span)
     struct times *t = context;
 
     if (span->kind == HD_SPAN_POLL) { /* part of the gap: ranks poll between any two launches */
-        t->collectives_ns += span->end_ns - span->begin_ns; /* and what they find goes on then */
+        /* a collective may proceed inside a poll */
+        t->collectives_ns += span->end_ns - span->begin_ns;
         return;
     }
     if (span->kind != HD_SPAN_LAUNCH || span->node->is_comm) {
@@ -286,7 +287,7 @@ static void on_span(void *context, const struct hd_span *span)
     keep_launch(t, span->node, 1e-9 * (double)(span->end_ns - span->begin_ns));
 }
 
-/* The times of the whole, sorted into what a plan takes of them. */
+/* Turns all times of a model into records for the plan. */
 static void keep_times(struct probe *p, struct times *t, bool alone)
 {
     struct probe_record r = {.what = PROBE_KERNEL};
@@ -296,7 +297,7 @@ static void keep_times(struct probe *p, struct times *t, bool alone)
         r.seconds = probe_mean(t->keys[i].seconds, t->keys[i].count);
         probe_keep(p, &r);
     }
-    if (t->wait_count) { /* of a usual step: kernels, too, are means without those held up */
+    if (t->wait_count) { /* of a usual step: the times of kernels, too, exclude delayed ones */
         r = (struct probe_record){.what = PROBE_WAIT};
         r.seconds = probe_lower_quartile(t->waits, t->wait_count);
         r.bandwidth = probe_lower_quartile(t->each, t->wait_count);
@@ -309,7 +310,7 @@ static void keep_times(struct probe *p, struct times *t, bool alone)
         r.seconds =
             probe_lower_quartile(t->gaps, t->gap_count < TIMES_MAX ? t->gap_count : TIMES_MAX);
         probe_keep(p, &r);
-        for (int i = 0; i < t->rest_count; i++) /* rests: without gaps */
+        for (int i = 0; i < t->rest_count; i++) /* rests are without gaps */
             t->rests[i] -= r.seconds * t->launches / (double)t->rest_count;
     }
     r.what = PROBE_STEP;
@@ -320,8 +321,8 @@ static void keep_times(struct probe *p, struct times *t, bool alone)
 
 /* ---- a model ---- */
 
-/* Of the step that has ended: how long the rank has waited for the other one, beyond what the
- * collectives take alone, per second of kernels. */
+/* Notes, for the step that has ended, how long the rank waited for the other one beyond the time of
+ * the collectives alone, per second of kernels. */
 static void note_waits(struct times *t)
 {
     const double waited = 1e-9 * (double)t->collectives_ns - t->alone_s;
@@ -356,7 +357,7 @@ static enum hd_status run_steps(struct probe *p, struct hd_trainer *t, struct ti
         times->rests[times->rest_count++] = 1e-9 * (double)(step_ns - times->launch_ns);
         spent_ns += step_ns;
         note_waits(times);
-        if (!st) /* ranks of one model stop together */
+        if (!st) /* the ranks of one model stop after the same step */
             st = hd_trainer_agree(t, spent_ns, &request);
         if (!st)
             spent_ns = request;
@@ -365,9 +366,9 @@ static enum hd_status run_steps(struct probe *p, struct hd_trainer *t, struct ti
     return st;
 }
 
-/* Kernels of a GPU: a step under events, behind one that makes them. What a step takes beside its
- * kernels is what the device needs from one launch to the next, and what the host does at its end.
- * A step without events says how much. */
+/* Measures the kernels of a GPU: one step whose events time each launch, after a step that creates
+ * the events. The rest of a step without events, minus its kernels, is the gap between launches and
+ * the host's work at the end of the step. */
 static enum hd_status run_gpu_steps(struct probe *p, struct hd_trainer *t, struct times *times)
 {
     struct hd_launch_times *launches = NULL;
@@ -383,7 +384,7 @@ static enum hd_status run_gpu_steps(struct probe *p, struct hd_trainer *t, struc
 
         st = hd_trainer_step(t, 0, &result);
         s = 1e-9 * (double)(hd_clock_now_ns() - begin_ns);
-        step_s = i <= 1 || s < step_s ? s : step_s; /* the first one warms up */
+        step_s = i <= 1 || s < step_s ? s : step_s; /* the first step warms up */
     }
     if (launches)
         hd_launch_times_profiler(launches, &profiler);
@@ -409,7 +410,7 @@ static enum hd_status run_gpu_steps(struct probe *p, struct hd_trainer *t, struc
     return st;
 }
 
-/* hub: of a GPU that is alone. */
+/* Opens the communication of a model. hub: set only for a single GPU. */
 static enum hd_status open_comm(struct probe *p, struct hd_shm_control *pair,
                                 struct hd_comm_hub **hub, struct hd_comm **ret_comm)
 {
@@ -424,7 +425,8 @@ static enum hd_status open_comm(struct probe *p, struct hd_shm_control *pair,
     return st ? st : hd_comm_open_local(*hub, 0, &device, PROBE_DEADLINE_MS, ret_comm);
 }
 
-/* What collectives among two devices take alone, as this process has measured them. */
+/* Collects the times of collectives among two devices without other work, as this process measured
+ * them. */
 static enum hd_status collectives_alone(const struct probe *p, struct hd_arena *arena,
                                         struct hd_calibration *ret_alone)
 {

@@ -1,27 +1,28 @@
-/* probe_products: products of a grid of sizes, in each layout of the factors, as linear layers have
- * them: forward C = X W^T, backward dX = dY W and dW = dY^T X; and what the device computes in the
- * same pass (hd_gemm_takes_epilogue).
+/* probe_products: measures matrix products of a grid of sizes, in each layout of the factors that
+ * linear layers have: forward C = X W^T, backward dX = dY W and dW = dY^T X; and the epilogues that
+ * the device computes in the same pass (hd_gemm_takes_epilogue).
  *
- * Weights lie in memory that was not used for a while, as in training; the other factor and the
- * result are warm. */
+ * Weights are in memory that was not used for a while, as in training; the other factor and the
+ * result are in the caches.
+ */
 #include "worker/probe.h"
 
 enum {
     RUNS_MAX = 24,
     RUNS_NS = 10 * 1000 * 1000,
-    RUNS_LONG_NS = 100 * 1000 * 1000 /* for at least three runs */
+    RUNS_LONG_NS = 100 * 1000 * 1000 /* limit for at least three runs */
 };
 
-/* What is multiplied on a kind of device. The pool has the weights; it is larger than the caches,
- * of a processor's share or of a GPU. */
+/* Grid of sizes for one kind of device. The pool has the weights; it is larger than the caches of a
+ * GPU or of a CPU device's share. */
 static const struct size_grid {
     int64_t sides[4];
     int64_t pool_bytes;
-    int64_t device_bytes; /* a device of less memory takes the next */
+    int64_t device_bytes; /* a device with less memory takes the next grid */
 } grids[] = {
     {{256, 1024, 4096, 16384}, (int64_t)4 << 30, (int64_t)30 << 30}, /* GPUs */
     {{256, 1024, 2048, 4096}, (int64_t)1 << 30, 0},
-    {{32, 128, 512, 2048}, (int64_t)64 << 20, 0}, /* processors */
+    {{32, 128, 512, 2048}, (int64_t)64 << 20, 0}, /* CPUs */
     {{16, 48}, (int64_t)1 << 20, 0},              /* emulated GPUs, with `quick` */
 };
 enum { SIDES = 4, QUICK_SIDES = 2, GRIDS = sizeof grids / sizeof grids[0] };
@@ -136,7 +137,7 @@ static enum hd_status time_product(struct probe *p, struct bench *b,
         if (!st)
             st = probe_end(p, &seconds);
         spent_ns += (int64_t)(1e9 * seconds);
-        if (i > 0) /* the first one warms up */
+        if (i > 0) /* the first run warms up */
             times[count++] = seconds;
     }
     if (st)
@@ -228,7 +229,7 @@ enum hd_status probe_products(struct probe *p, bool half)
     struct bench b;
     enum hd_status st = open_bench(p, &b);
 
-    if (!st && p->is_gpu && half) /* the time may be over before those of fp32 */
+    if (!st && p->is_gpu && half) /* the time may be over before the fp32 products */
         st = time_product(p, &b, &products[0], side, side, side, HD_F32);
     for (int i = 0; !st && i < PRODUCTS; i++)
         if (is_fused(&b, &products[i], dtype))

@@ -1,5 +1,5 @@
-/* probe_where: where a process measures: on a processor, whose launches have run when they return,
- * or on a GPU, whose memory is its own and whose launches are timed by events. */
+/* probe_where: the differences between measuring on a CPU, whose launches have run when they
+ * return, and on a GPU, which has its own memory and whose launches are timed by events. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,8 +9,8 @@
 #include "kernels/plugin.h"
 #include "worker/probe.h"
 
-/* A GPU's process sees one GPU (show_gpu of probe.c): its device 0. Products are chosen by time, as
- * a job's are. */
+/* Returns the options of this process's backend. A GPU's process sees one GPU (show_gpu of
+ * probe.c): its device 0. GEMM algorithms are chosen by time, as in a job. */
 struct hd_backend_options probe_options(const struct probe *p)
 {
     return (struct hd_backend_options){.threads = (int)p->threads,
@@ -75,7 +75,8 @@ void probe_release(struct probe *p, void *memory)
         free(memory);
 }
 
-/* Not zeros: a GPU that multiplies zeros draws less power and is faster. */
+/* Fills memory with numbers other than 0: a GPU that multiplies zeros draws less power and is
+ * faster. */
 enum hd_status probe_fill(struct probe *p, void *memory, int64_t bytes)
 {
     enum { CHUNK = 1 << 20 };
@@ -118,7 +119,8 @@ enum hd_status probe_end(struct probe *p, double *ret_seconds)
 
 /* ---- other processes ---- */
 
-/* GPUs meet by NCCL, over what their processes share on the host. */
+/* Opens shm between CPU processes; between GPUs NCCL, over a shared memory of their processes on
+ * the host. */
 enum hd_status probe_meet(struct probe *p, struct hd_shm_control *control, int rank, int world,
                           struct hd_comm **ret_comm)
 {
@@ -132,8 +134,8 @@ enum hd_status probe_meet(struct probe *p, struct hd_shm_control *control, int r
     return st || !p->is_gpu ? st : hd_comm_open_nccl(host, &device, &options, ret_comm);
 }
 
-/* What was launched on a GPU's communication stream has been enqueued when hd_comm_wait returns;
- * the compute stream waits for it, and the host for that. */
+/* Waits for a communication stream. On a GPU, hd_comm_wait returns when the work is only enqueued;
+ * so the compute stream waits for it, and the host for the compute stream. */
 enum hd_status probe_wait(struct probe *p, struct hd_comm_stream *s)
 {
     const uint64_t ticket = hd_comm_record(s);

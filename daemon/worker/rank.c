@@ -1,12 +1,12 @@
 /* rank: one rank of an attempt, from the resolved job to the exit status.
  *
- *   open the link, meet the peers -> reserve, compile, bind -> weights from init or from the base
- *   checkpoint -> room for a checkpoint -> [validate] step .. [validate] [checkpoint] .. -> last
- *   checkpoint -> exit
+ *   open the link, connect to the peers -> reserve, compile, bind -> weights from init or from the
+ *   base checkpoint -> check the disk space -> [validate] step .. [validate] [checkpoint] ..
+ *   -> last checkpoint -> exit
  *
- * A disk that takes no writes ends nothing (docs/decisions/full-disks.md): before the first step
- * the ranks wait for room, a periodic checkpoint is left out, the last one is tried again until it
- * is written.
+ * A disk that accepts no writes does not end a run (docs/decisions/full-disks.md): before the first
+ * step the ranks wait for disk space, a periodic checkpoint is skipped, the last one is retried
+ * until it is written.
  *
  * Decisions that change what the ranks do together (stop, checkpoint now) travel with the exchange
  * that ends each step, so that all ranks decide alike after the same step.
@@ -31,7 +31,7 @@
 
 enum {
     RENDEZVOUS_TIMEOUT_MS = 60 * 1000,
-    NODES_TIMEOUT_MS = 5 * 60 * 1000, /* until the ranks of all nodes have met */
+    NODES_TIMEOUT_MS = 5 * 60 * 1000, /* limit until the ranks of all nodes have connected */
 };
 
 void rank_say(struct rank *r, enum hd_link_level level, const char *text)
@@ -48,7 +48,8 @@ void rank_say_about(struct rank *r, enum hd_link_level level, int64_t about, con
 
 /* ---- set-up ---- */
 
-/* By hand it is off: a person's own rank reads what the person may. */
+/* Reads --isolation; without it isolation is off, because a rank started by hand reads what its
+ * user may read. */
 static enum hd_status read_isolation(struct rank *r, const char *word)
 {
     static const struct {
@@ -124,9 +125,9 @@ static int64_t largest(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* A wait for peers may last so long, in steps and validations, and in saves and loads: longer than
- * the supervisor takes to find the rank to blame (its limit and half of it). With hang.action tell
- * a wait has no end. */
+/* Sets how long waits for peers may last, in steps and validations, and in saves and loads: longer
+ * than the supervisor takes to find the rank to blame (1.5 times its limit). With hang.action tell
+ * waits have no limit. */
 static enum hd_status set_deadlines(struct rank *r)
 {
     int64_t step_ms, validation_ms, checkpoint_ms, setup_ms;
@@ -149,8 +150,9 @@ static enum hd_status set_deadlines(struct rank *r)
     return HD_OK;
 }
 
-/* The supervisor's limit grows with the silences of this attempt, at most to 8 times the longest
- * one; what a rank waits grows with its steps. */
+/* Raises the deadlines when steps become longer, as the supervisor does: its limit grows with the
+ * longest silence of this attempt, to at most 8 times that silence; the rank's deadline is 16
+ * steps. */
 static void follow_steps(struct rank *r, const struct hd_step_result *s)
 {
     const int64_t needed_ms = 16 * (int64_t)s->step_ms;
@@ -173,8 +175,8 @@ static enum hd_status read_job(struct rank *r, const char *path)
     return st ? st : set_deadlines(r);
 }
 
-/* All ranks are on this node and exchange through shared memory. Each sends its name, and waits for
- * the names of all others. */
+/* Connects through shared memory; all ranks are on this node. Each rank sends its name, and waits
+ * for the names of all others. */
 static enum hd_status meet_here(struct rank *r)
 {
     struct hd_link_values values;
@@ -191,8 +193,8 @@ static enum hd_status meet_here(struct rank *r)
     return st;
 }
 
-/* The node has offered the device: a failure to open it is not the job's fault, and the next
- * attempt may get another one. */
+/* Turns a failure to open the device into HD_UNAVAILABLE: the node offered the device, so it is not
+ * the job's fault, and the next attempt may get another one. */
 static enum hd_status blame_the_node(enum hd_status st)
 {
     return st == HD_UNSUPPORTED || st == HD_INVALID
@@ -200,7 +202,8 @@ static enum hd_status blame_the_node(enum hd_status st)
                : st;
 }
 
-/* On a GPU also NCCL, and the processor where it updates the weights. */
+/* Describes what this rank's results depend on; on a GPU also NCCL, and the CPU if the optimizer
+ * runs on it. */
 static enum hd_status describe_compute(const struct rank *r, struct peer_compute *ret_compute)
 {
     const struct hd_backend_options options = {.threads = (int)r->job.threads};
@@ -233,8 +236,8 @@ static void tell_awaited(void *of, int rank)
     hd_comm_status_page_waiting_on(of, rank);
 }
 
-/* Ranks are on several nodes: each listens on a port, and the rendezvous exchanges the cards of
- * all. */
+/* Connects ranks on several nodes: each listens on a port, and the rendezvous exchanges the
+ * endpoints of all. */
 static enum hd_status meet_at_doors(struct rank *r)
 {
     struct hd_gloo_endpoint *cards = hd_arena_array(&r->arena, (size_t)r->world, sizeof *cards);
@@ -273,7 +276,8 @@ static enum hd_status meet_at_doors(struct rank *r)
     return st;
 }
 
-/* The link is opened first: the message of any later failure reaches the supervisor. */
+/* Connects to the supervisor and the peers. The link is opened first, so that the message of any
+ * later failure reaches the supervisor. */
 static enum hd_status connect(struct rank *r, const char *job_path)
 {
     enum hd_status st = hd_link_worker_open(r->link_fd, r->rank, r->world, &r->link);
@@ -298,7 +302,8 @@ static enum hd_status connect(struct rank *r, const char *job_path)
     return st;
 }
 
-/* What a model directory asks for and is not done; its failures were told when the job was read. */
+/* Warns about settings of a model directory that are ignored; its errors were reported when the job
+ * was read. */
 static void say_notes(struct rank *r)
 {
     struct hd_text notes = {0};
@@ -310,10 +315,10 @@ static void say_notes(struct rank *r)
     hd_text_free(&notes);
 }
 
-/* Looks why the checkpoint to start from could not be loaded: HD_NOT_FOUND. It is gone if the
- * attempt's own folder, which is on the same share, is there. HD_IO: that is gone, too, so the
- * share is lost and may come back. If the checkpoint is there, a part of it is gone, unless it is
- * the model folder that it leaves out: then every checkpoint of the job lacks that. */
+/* Finds out why the checkpoint to start from gave HD_NOT_FOUND. If it is gone and the attempt's own
+ * folder, on the same file system, exists: no_base. If that folder is gone, too, the file system is
+ * lost and may come back: HD_IO. If the checkpoint exists, a part of it is missing: bad_base,
+ * unless the missing part is the base model, which every checkpoint of the job needs. */
 static enum hd_status look_for_base(struct rank *r)
 {
     struct hd_error error;
@@ -330,7 +335,7 @@ static enum hd_status look_for_base(struct rank *r)
     return hd_err_restore(&error);
 }
 
-/* Reports progress while text becomes tokens; false when a peer has ended. */
+/* Reports progress while text is tokenized; returns false when a peer has failed. */
 static bool alive(void *context, int64_t done_bytes, int64_t total_bytes)
 {
     struct rank *r = context;
@@ -346,7 +351,8 @@ static bool reference_goes_on(void *context, int64_t done_windows, int64_t windo
     return alive(context, 0, 0);
 }
 
-/* With train.objective: dpo. *ret_initial: the trainer has the weights of the start. */
+/* Prepares DPO's reference; does nothing for other objectives. *ret_initial: the trainer now has
+ * the initial weights. */
 static enum hd_status prepare_reference(struct rank *r, bool *ret_initial)
 {
     const struct hd_reference_watch watch = {reference_goes_on, r};
@@ -396,7 +402,8 @@ static enum hd_status load_weights(struct rank *r)
     return st;
 }
 
-/* Rank 0 says what the tokenizer's files leave open or contradict each other in. */
+/* Warns, on rank 0, about special tokens that the tokenizer's files leave open or contradict each
+ * other in. */
 static void say_tokenizer_notes(struct rank *r, struct hd_job_tokenizer *tokenizer)
 {
     struct hd_text notes = {0};
@@ -408,7 +415,7 @@ static void say_tokenizer_notes(struct rank *r, struct hd_job_tokenizer *tokeniz
     hd_text_free(&notes);
 }
 
-/* Text that is not read byte by byte becomes token files, once for all attempts. */
+/* Tokenizes text that is not read byte by byte, once for all attempts. */
 static enum hd_status make_tokens(struct rank *r, struct hd_job_tokenizer *tokenizer,
                                   struct hd_token_cache *ret_tokens)
 {
@@ -418,7 +425,7 @@ static enum hd_status make_tokens(struct rank *r, struct hd_job_tokenizer *token
     char text[128];
     enum hd_status st = hd_token_cache_fill(&r->job, tokenizer, &watch, &r->arena, ret_tokens);
 
-    if (!st && ret_tokens->train) /* there is such text */
+    if (!st && ret_tokens->train) /* the job has text to tokenize */
         say_tokenizer_notes(r, tokenizer);
     if (!st && ret_tokens->made) {
         (void)snprintf(text, sizeof text, "tokenized %lld file%s in %.1f s",
@@ -441,7 +448,8 @@ static enum hd_status make_tokens(struct rank *r, struct hd_job_tokenizer *token
     return st;
 }
 
-/* Each rank of a job on several nodes has messages between them beside its plan. */
+/* Reports the host memory in the plan. A rank of a job on several nodes has additional buffers for
+ * messages between nodes. */
 static void tell_plan(void *user, int64_t host_bytes)
 {
     const struct rank *r = user;
@@ -534,7 +542,8 @@ static enum hd_status validate(struct rank *r)
 
     hd_link_report_phase(r->link, HD_LINK_PHASE_VALIDATING, step);
     st = hd_trainer_validate(r->trainer, &loss, &targets);
-    if (st == HD_LIMIT) { /* on every rank: no loss this time, the work goes on */
+    /* equal on every rank: there is no loss this time, and training continues */
+    if (st == HD_LIMIT) {
         char text[256];
 
         (void)snprintf(text, sizeof text, "no validation at step %lld: %s", (long long)step,
@@ -561,7 +570,8 @@ void rank_listen(struct rank *r)
     case HD_LINK_COMMAND_STOP:
         r->request = REQUEST_STOP;
         break;
-    case HD_LINK_COMMAND_CHECKPOINT: /* all ranks hear it, in different steps: one of them asks */
+    /* all ranks receive it, in different steps: only rank 0 requests it */
+    case HD_LINK_COMMAND_CHECKPOINT:
         if (r->rank == 0 && r->request < REQUEST_CHECKPOINT)
             r->request = REQUEST_CHECKPOINT;
         break;
@@ -591,8 +601,8 @@ static void report_step(struct rank *r, const struct hd_step_result *s)
     hd_link_report_step(r->link, &step);
 }
 
-/* What is in use of the device, beside what was planned and what is assumed for the rest. By now
- * what a step launches has been loaded and every group has met. */
+/* Reports the device memory in use, next to the planned and the assumed amounts, after the first
+ * step: by then all kernels of a step are loaded and all groups connected. */
 static void say_memory(struct rank *r)
 {
     char planned[32], beside[32], assumed[32], total[32], text[256];
@@ -619,18 +629,19 @@ static bool is_turn(int64_t every, int64_t step)
     return every > 0 && step % every == 0;
 }
 
-/* With checkpoint.best the last checkpoint is written after the last validation, so that it has its
- * loss; without, before it, so that it is safe. */
+/* Returns true if the last validation comes before the last checkpoint. With checkpoint.best it
+ * does, so that the checkpoint has its loss; else the checkpoint comes first, so that the work is
+ * saved. */
 static bool validates_before_last_save(const struct rank *r)
 {
     return r->job.checkpoint_best && !r->stopped && hd_trainer_can_validate(r->trainer);
 }
 
-/* Whether a checkpoint is written after this step, and after its validation. */
+/* Returns true if a checkpoint is to be written after this step and its validation. */
 static bool is_due(const struct rank *r, const struct hd_step_result *s)
 {
     if (s->step == r->job.steps && s->request != REQUEST_STOP && validates_before_last_save(r))
-        return false; /* it follows the last validation */
+        return false; /* it is written after the last validation */
     return s->request >= REQUEST_CHECKPOINT || hd_trainer_is_best(r->trainer) ||
            is_turn(r->job.checkpoint_every, s->step);
 }
@@ -640,7 +651,7 @@ static enum hd_status one_step(struct rank *r)
     enum rank_request request;
     struct hd_step_result s;
     bool went_back = false;
-    bool left = false; /* the phase of training, for a validation or a save */
+    bool left = false; /* a validation or a save reported another phase than training */
     enum hd_status st;
 
     rank_listen(r);
@@ -671,12 +682,12 @@ static enum hd_status one_step(struct rank *r)
     }
     r->stopped = s.request == REQUEST_STOP;
     if (!st && s.request == REQUEST_NONE && hd_trainer_is_saving(r->trainer))
-        st = rank_end_save(r); /* all ranks have written */
+        st = rank_end_save(r); /* all ranks have written their shards */
     if (!st && is_due(r, &s)) {
         left = true;
         st = rank_save(r, r->stopped);
     }
-    if (!st && left) /* it is over */
+    if (!st && left) /* the validation or save is over */
         hd_link_report_phase(r->link, HD_LINK_PHASE_TRAINING, s.step);
     if (s.request == REQUEST_CHECKPOINT)
         r->request = REQUEST_NONE;
@@ -720,13 +731,13 @@ static enum hd_status run(struct rank *r)
     return st;
 }
 
-/* ---- the end ---- */
+/* ---- exit ---- */
 
 static int exit_status(const struct rank *r, enum hd_status st)
 {
-    if (st && r->bad_base) /* the controller then goes back to the checkpoint before */
+    if (st && r->bad_base) /* the controller then falls back to the checkpoint before */
         return HD_LINK_EXIT_BAD_BASE;
-    if (st && r->no_base) /* the controller then looks what is on the disk */
+    if (st && r->no_base) /* the controller then checks which checkpoints are on the disk */
         return HD_LINK_EXIT_NO_BASE;
     if (st && r->diverged)
         return HD_LINK_EXIT_DIVERGED;
@@ -735,7 +746,7 @@ static int exit_status(const struct rank *r, enum hd_status st)
         return r->stopped ? HD_LINK_EXIT_STOPPED : HD_LINK_EXIT_COMPLETED;
     case HD_INVALID:
     case HD_NOT_FOUND:
-    case HD_DENIED: /* of a file: it stays so until somebody changes its rights */
+    case HD_DENIED: /* a file may not be read; a restart would not change that */
     case HD_UNSUPPORTED:
         return HD_LINK_EXIT_BAD_INPUT;
     case HD_STORAGE:
@@ -745,7 +756,7 @@ static int exit_status(const struct rank *r, enum hd_status st)
     }
 }
 
-/* For the log: what this rank did last with its peers, line by line. */
+/* Logs what this rank did last with its peers, line by line. */
 static void log_flight(const struct hd_comm *comm)
 {
     struct hd_text text = {0};

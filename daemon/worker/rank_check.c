@@ -1,15 +1,14 @@
-/* rank_check: what becomes of a run whose steps change no weight, or whose loss does not fall. */
+/* rank_check: handles steps that change no weight, and losses that do not fall. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "worker/rank_internal.h"
 
-enum { SKIPS_MAX = 20 }; /* steps in a row without an update; then the run ends */
+enum { SKIPS_MAX = 20 }; /* steps in a row without an update, then the run ends */
 
-/* As opposed to a step without targets, one with more rows than an expert has room for, and a
- * spike.
- */
+/* Returns true if a gradient overflowed; false for steps that were skipped for another reason: no
+ * targets, too many expert rows, a spike. */
 static bool is_overflow(const struct hd_step_result *s)
 {
     return s->skipped && !s->too_many_rows && s->targets && !s->spiked;
@@ -24,7 +23,7 @@ static const char *why_skipped(const struct hd_step_result *s)
                           : "no token has a target";
 }
 
-/* ": the gradient of TENSOR is NaN on rank 2", or nothing. All ranks call it. */
+/* Writes ": the gradient of TENSOR is NaN on rank 2", or "". Collective: all ranks call it. */
 static enum hd_status name_gradient(struct rank *r, char ret_text[HD_NONFINITE_TEXT + 32])
 {
     char found[HD_NONFINITE_TEXT];
@@ -35,7 +34,8 @@ static enum hd_status name_gradient(struct rank *r, char ret_text[HD_NONFINITE_T
     return st;
 }
 
-/* With fp16 an overflow is how the scale is found; at the floor it is the end. */
+/* Handles an overflow with fp16. It is normal while the loss scale is being found; with the scale
+ * at its floor the run ends. */
 static enum hd_status check_scale(struct rank *r, const struct hd_step_result *s)
 {
     char text[160], gradient[HD_NONFINITE_TEXT + 32];
@@ -77,7 +77,7 @@ enum hd_status rank_check_skip(struct rank *r, const struct hd_step_result *s)
         return check_scale(r, s);
     r->skips = s->skipped && !s->spiked ? r->skips + 1 : 0;
     r->overflows = is_overflow(s) ? r->overflows + 1 : 0;
-    if (!s->skipped || s->spiked) /* a spike is said by rank_check_spike */
+    if (!s->skipped || s->spiked) /* rank_check_spike reports a spike */
         return HD_OK;
     r->diverged = r->skips >= SKIPS_MAX && is_overflow(s);
     if (r->overflows == 1 || r->diverged)
@@ -129,8 +129,8 @@ void rank_check_trend_at_end(struct rank *r)
     rank_say(r, HD_LINK_LEVEL_WARN, text);
 }
 
-/* fp16: the last steps lowered the scale. If some step of the run changed the weights, that is how
- * scales are found; if none did, the run is worth nothing. */
+/* Handles a run whose last steps overflowed fp16: a warning if some step changed the weights; if
+ * none did, an error, because the run has trained nothing. */
 static enum hd_status check_scale_at_end(struct rank *r)
 {
     const int64_t updates = hd_trainer_updates_done(r->trainer);
@@ -148,7 +148,7 @@ static enum hd_status check_scale_at_end(struct rank *r)
         "of all steps did",
         (long long)r->overflows, (long long)updates);
     rank_say(r, HD_LINK_LEVEL_WARN, text);
-    r->overflows = 0; /* said once */
+    r->overflows = 0; /* reported once */
     return HD_OK;
 }
 

@@ -1,5 +1,5 @@
-/* rank_guard: what a rank does after a step that was a spike (train.guard). All ranks do the same:
- * they have the same results of the step. */
+/* rank_guard: acts on a step that was a spike (train.guard). All ranks do the same: they have the
+ * same results of the step. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,13 +7,13 @@
 #include "worker/rank_internal.h"
 
 enum rank_guard_limits {
-    SPIKES_MAX = 20,   /* in a row; the losses have moved, and do not come back */
-    GOES_BACK_MAX = 3, /* to one checkpoint */
+    SPIKES_MAX = 20,   /* in a row; after that the losses will not return to their earlier level */
+    GOES_BACK_MAX = 3, /* rollbacks to the same checkpoint */
     TEXT_MAX = 512,
 };
 
-/* "step 812 is a spike: its loss of 9.2134 is above 4.0121, which is 6 standard deviations above
- * the mean of the last 200 steps" */
+/* Writes "step 812 is a spike: its loss of 9.2134 is above 4.0121, which is 6 standard deviations
+ * above the mean of the last 200 steps that were none". */
 static void describe(const struct rank *r, const struct hd_step_result *s, char ret_text[TEXT_MAX])
 {
     const bool by_loss = s->loss_limit > 0 && s->loss > s->loss_limit;
@@ -47,7 +47,8 @@ static enum hd_status give_up(struct rank *r, const char *spike, const char *why
     return hd_err(HD_INTERNAL, "%s; %s", spike, why);
 }
 
-/* The weights are as before the spike: they are worth a checkpoint. */
+/* Ends the run after a spike. The weights are those before the spike, so a checkpoint is written
+ * first. */
 static enum hd_status stop(struct rank *r, const char *spike)
 {
     enum hd_status st;
@@ -60,7 +61,8 @@ static enum hd_status stop(struct rank *r, const char *spike)
                          "the last checkpoint is of the weights before it; " HD_JOB_GUARD_STOPS);
 }
 
-/* The newest checkpoint of this attempt, or the one that it started from. False: there is none. */
+/* Finds the newest checkpoint of this attempt, or the one that it started from. Returns false if
+ * there is none. */
 static bool find_checkpoint(const struct rank *r, const char **ret_dir, const char **ret_hash)
 {
     *ret_dir = r->saved.path[0] ? r->saved.path : r->job.base_checkpoint;

@@ -1,4 +1,5 @@
-/* rank_lock: a rank locks itself in, before it reads a user's data (daemon/isolation/sandbox.h).
+/* rank_lock: puts a rank into a sandbox, before it reads a user's data
+ * (daemon/isolation/sandbox.h).
  *
  * What it may open afterwards:
  *   read    what the job names (data, tokenizer, template, weights to start from), each checked by
@@ -6,7 +7,7 @@
  *   write   in the job's folder what a rank makes: checkpoints, tokens, tensorboard, profile; the
  *           node's choices among algorithms
  *   device  /dev/null and its like; on GPUs NVIDIA's devices, RDMA and /dev/shm
- * Not: the supervisor's records (nodes/), what other jobs have, /tmp, homes.
+ * Not: the supervisor's records (nodes/), folders of other jobs, /tmp, homes.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -33,8 +34,9 @@ enum { BASES_MAX = 8 };
 struct lock {
     const struct rank *r;
     struct hd_sandbox *sandbox;
-    struct hd_text roots; /* with the jobs directory; nothing: all paths are allowed */
-    enum hd_status st;    /* the first failure */
+    /* allowed folders, with the jobs directory; empty: all paths are allowed */
+    struct hd_text roots;
+    enum hd_status st; /* first failure */
 };
 
 static void allow(struct lock *l, enum hd_sandbox_access access, const char *path)
@@ -43,9 +45,10 @@ static void allow(struct lock *l, enum hd_sandbox_access access, const char *pat
         l->st = hd_sandbox_allow(l->sandbox, path, access);
 }
 
-/* ---- what the job names ---- */
+/* ---- inputs that the job names ---- */
 
-/* Files of a model's folder may be links to where they are kept, once for all versions. */
+/* Allows the targets of links in a model's folder: its files may be links to one copy for all
+ * versions. */
 static void allow_links_of(struct lock *l, int folder_fd, const char *path)
 {
     const int fd = openat(folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -61,7 +64,8 @@ static void allow_links_of(struct lock *l, int folder_fd, const char *path)
             snprintf(link, sizeof link, "%s/%s", path, entry->d_name) >= (int)sizeof link ||
             !realpath(link, target) || stat(target, &info) < 0 || !S_ISREG(info.st_mode))
             continue;
-        if (hd_roots_open(l->roots.data, target, &at) == HD_OK) { /* else it cannot be opened */
+        /* else the target is outside the allowed folders, and cannot be opened */
+        if (hd_roots_open(l->roots.data, target, &at) == HD_OK) {
             l->st = hd_sandbox_allow_at(l->sandbox, at, HD_SANDBOX_READ);
             (void)close(at);
         }
@@ -76,11 +80,11 @@ static void allow_named(struct lock *l, const char *key, const char *path)
 {
     int fd;
 
-    if (l->st || path[0] != '/') /* a word, such as `bytes`, or nothing */
+    if (l->st || path[0] != '/') /* a word such as `bytes`, or "" */
         return;
     l->st = hd_roots_open(l->roots.data, path, &fd);
     if (l->st == HD_DENIED || l->st == HD_NOT_FOUND) {
-        l->st = HD_OK; /* who reads it says what that means */
+        l->st = HD_OK; /* the reader of the path reports the error */
         return;
     }
     if (l->st) {
@@ -92,7 +96,8 @@ static void allow_named(struct lock *l, const char *key, const char *path)
     (void)close(fd);
 }
 
-/* What a checkpoint leaves out lies where its job began; which may be a checkpoint as well. */
+/* Allows the bases of a checkpoint: the directory that its job began with, which may be a
+ * checkpoint with a base, too. */
 static void allow_bases(struct lock *l, const char *checkpoint)
 {
     struct hd_arena arena;
@@ -104,7 +109,7 @@ static void allow_bases(struct lock *l, const char *checkpoint)
         struct hd_ckpt *ckpt = NULL;
         const char *config;
 
-        if (hd_ckpt_open(checkpoint, &ckpt)) /* who reads it says what that means */
+        if (hd_ckpt_open(checkpoint, &ckpt)) /* the reader of the checkpoint reports the error */
             break;
         config = hd_ckpt_get_manifest(ckpt)->config;
         if (hd_job_read(config, strlen(config), &arena, &then))
@@ -116,7 +121,7 @@ static void allow_bases(struct lock *l, const char *checkpoint)
     hd_arena_done(&arena);
 }
 
-/* A token file of Megatron, NAME.bin, has its index beside it: NAME.idx. */
+/* Allows data files; for Megatron's NAME.bin also its index NAME.idx. */
 static void allow_data(struct lock *l, const char *key, const struct hd_job_file *files,
                        int64_t count)
 {
@@ -167,10 +172,11 @@ static void allow_inputs(struct lock *l)
     allow_bases(l, job->adapter_from);
 }
 
-/* ---- what it makes ---- */
+/* ---- outputs ---- */
 
-/* The folder is made now, so that rights hang on it alone. Where that fails now, because the disk
- * is full, it is made later, and rights hang on the folder above. */
+/* Allows writing to a folder, which is created first, so that the right covers that folder alone.
+ * If it cannot be created now because the disk is full, the right covers its parent, and it is
+ * created later. */
 static void allow_output(struct lock *l, const char *dir, const char *name)
 {
     struct hd_text path = {0};
@@ -185,7 +191,7 @@ static void allow_output(struct lock *l, const char *dir, const char *name)
     hd_text_free(&path);
 }
 
-/* Checkpoints of attempts before this one, of which the half-written are removed. */
+/* Allows writing to the checkpoints of earlier attempts, of which partial ones are removed. */
 static void allow_earlier(struct lock *l, const char *job_dir)
 {
     char dir[PATH_MAX];
@@ -211,9 +217,10 @@ static void allow_outputs(struct lock *l, const char *job_dir)
         allow(l, HD_SANDBOX_WRITE, l->r->choices_dir);
 }
 
-/* ---- what the system is made of ---- */
+/* ---- system files ---- */
 
-/* Folders of libraries that are loaded: one that is loaded later lies beside them. */
+/* Allows the folders of loaded libraries, because libraries loaded later are in the same
+ * folders. */
 static void allow_libraries(struct lock *l)
 {
     FILE *maps = fopen("/proc/self/maps", "re");
@@ -235,7 +242,7 @@ static void allow_libraries(struct lock *l)
         (void)fclose(maps);
 }
 
-/* The folders of a variable such as LD_LIBRARY_PATH. */
+/* Allows the folders of a variable such as LD_LIBRARY_PATH. */
 static void allow_list(struct lock *l, const char *variable)
 {
     const char *list = getenv(variable);
@@ -251,9 +258,9 @@ static void allow_list(struct lock *l, const char *variable)
     }
 }
 
-/* Loads the GPUs' plug-in before the lock, which allows neither the folder that a linked plug-in
- * really stands in nor folders of CUDA's libraries outside the system's. If it cannot be loaded,
- * opening the device says why. */
+/* Loads the GPU plug-in before the sandbox, which allows neither the target of a linked plug-in nor
+ * CUDA libraries outside the system's folders. If it cannot be loaded, opening the device reports
+ * why. */
 static void load_plugin(const struct lock *l)
 {
     if (strcmp(l->r->job.device, "cuda") == 0)
@@ -307,8 +314,8 @@ static void allow_beside(struct lock *l, const char *variable)
     }
 }
 
-/* The driver's device files. Those of all GPUs: ranks reach the memory of their peers' GPUs by
- * them; which GPUs a job has at all is bounded by its unit. */
+/* Allows the driver's device files, of all GPUs: ranks access their peers' GPU memory through them.
+ * The job's systemd unit limits which GPUs it has. */
 static void allow_nvidia(struct lock *l)
 {
     DIR *dev = opendir("/dev");
@@ -333,7 +340,7 @@ static void allow_gpus(struct lock *l)
         return;
     allow_nvidia(l);
     allow(l, HD_SANDBOX_WRITE, "/proc/self/task"); /* the driver names its threads */
-    allow(l, HD_SANDBOX_WRITE, "/dev/shm");        /* NCCL, between ranks of this node */
+    allow(l, HD_SANDBOX_WRITE, "/dev/shm");        /* for NCCL, between ranks of this node */
     allow(l, HD_SANDBOX_READ, "/etc/nccl.conf");
     allow(l, HD_SANDBOX_READ, "/etc/nvidia");
     allow(l, HD_SANDBOX_READ, "/etc/libibverbs.d");
@@ -351,9 +358,9 @@ static void allow_gpus(struct lock *l)
         allow(l, HD_SANDBOX_WRITE, cache); /* kernels that the driver has compiled */
 }
 
-/* ---- the lock ---- */
+/* ---- the sandbox ---- */
 
-/* The plug-in is found beside the program: ../lib. */
+/* Allows ../lib, relative to the program, where the plug-in is searched. */
 static void allow_own_folder(struct lock *l)
 {
     char path[PATH_MAX];
@@ -368,7 +375,8 @@ static void allow_own_folder(struct lock *l)
     allow(l, HD_SANDBOX_READ, path);
 }
 
-/* The jobs directory is a root, too: weights of other jobs and base checkpoints are there. */
+/* Lists the allowed folders. The jobs directory is one, because weights and base checkpoints of
+ * other jobs are in it. */
 static enum hd_status take_roots(struct lock *l, const char *job_dir)
 {
     const char *slash = strrchr(job_dir, '/');
@@ -380,7 +388,7 @@ static enum hd_status take_roots(struct lock *l, const char *job_dir)
     return l->roots.failed ? hd_err(HD_NO_MEMORY, "no memory for a list of folders") : HD_OK;
 }
 
-/* Ranks on several nodes connect by sockets, and so do CUDA and NCCL. */
+/* Begins the sandbox. Ranks on several nodes, CUDA and NCCL need sockets. */
 static enum hd_status begin(struct lock *l)
 {
     const struct rank *r = l->r;

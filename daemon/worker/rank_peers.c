@@ -1,4 +1,4 @@
-/* rank_peers: ranks that are slower than their peers, told by rank 0. */
+/* rank_peers: finds ranks that are slower than their peers; rank 0 reports them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@ enum hd_status rank_watch_peers(struct rank *r)
     return st;
 }
 
-/* How many ranks waited for this one longest, in the newest step that is told. */
+/* Counts the ranks that waited longest for this one, in the newest reported step. */
 static int count_waiting(const struct rank *r, const struct hd_reported_step *reported, int rank)
 {
     int count = 0;
@@ -52,7 +52,7 @@ static void describe(const struct rank *r, const struct hd_reported_step *report
         waiting == 1 ? "" : "s");
 }
 
-/* What `heddle show` says of a running job. */
+/* Reports all stragglers, as a text that `heddle show` prints for a running job. */
 static void tell_all(struct rank *r, const struct hd_reported_step *reported)
 {
     char text[HD_LINK_TEXT_MAX] = "", one[320];

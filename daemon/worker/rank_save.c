@@ -1,11 +1,12 @@
-/* rank_save: a rank's checkpoints. A disk that takes no writes ends nothing
+/* rank_save: a rank's checkpoints. A disk that accepts no writes does not end a run
  * (docs/decisions/full-disks.md). */
 #include <stdio.h>
 
 #include "base/log.h"
 #include "worker/rank_internal.h"
 
-/* Warns once when data files have changed: training goes on, but no later run will repeat it. */
+/* Warns once when data files have changed: training continues, but no later run can reproduce
+ * it. */
 static void check_data(struct rank *r)
 {
     if (!r->data_changed && hd_trainer_check_data(r->trainer)) {
@@ -22,7 +23,8 @@ static bool hear_stop(void *user)
     return r->request == REQUEST_STOP;
 }
 
-/* Tries until a disk takes it. A run that is told to stop does not wait: then r->unsaved. */
+/* Retries `act` until the disk accepts it. A run that is told to stop does not wait: then
+ * r->unsaved is set. */
 static enum hd_status until_done(struct rank *r, storage_act_fn *act, const char *what,
                                  const char *left)
 {
@@ -84,8 +86,9 @@ static enum hd_status finish_save(struct rank *r)
     return st;
 }
 
-/* A failure of a save is a warning; the next one is tried when it is due, and training goes on. One
- * event says so until a save succeeds; the log names each checkpoint. */
+/* Handles the end of a periodic save. A failure is a warning; training continues and the next
+ * checkpoint is tried when it is due. One event reports failures until a save succeeds; the log
+ * names each checkpoint. */
 static enum hd_status leave_out(struct rank *r, enum hd_status st)
 {
     const bool is_new = !r->storage.problem;

@@ -1,11 +1,12 @@
-/* rank_board: a step's numbers, and their files for TensorBoard. */
+/* rank_tensorboard: writes a step's numbers to files for TensorBoard. */
 #include <math.h>
 #include <string.h>
 
 #include "base/text.h"
 #include "worker/rank_internal.h"
 
-/* Beside the attempts' folders: one run of one job. Opened late if its disk takes no writes now. */
+/* Opens the files beside the attempts' folders, so that TensorBoard shows a job as one run. Retried
+ * later if the disk accepts no writes now. */
 static enum hd_status open_tensorboard(struct rank *r)
 {
     const char *slash = strrchr(r->job.attempt_dir, '/');
@@ -45,7 +46,7 @@ void rank_show(struct rank *r, int64_t step, const struct hd_scalar *scalars, si
         tensorboard_fails(r);
 }
 
-/* Of a NaN, which would be printed. */
+/* Returns a NaN without its sign, which would be printed. */
 static double without_sign(double value)
 {
     return isnan(value) ? NAN : value;
@@ -75,7 +76,7 @@ struct hd_step_metrics rank_metrics(const struct hd_step_result *s)
     return metrics;
 }
 
-/* The busiest expert in even shares, as `heddle watch` tells it. */
+/* Returns the load of the busiest expert, relative to an even share, as `heddle watch` shows it. */
 static double busiest_expert(const struct hd_router_result *router)
 {
     int64_t sum = 0, most = 0;

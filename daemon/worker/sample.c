@@ -1,6 +1,6 @@
-/* gpu-sample: prints what this machine's GPUs draw and how fast they run (daemon/devices/sample.h),
- * by NVIDIA's management library, which comes with the driver. A function that an older driver does
- * not have leaves its values out. */
+/* gpu-sample: prints power, clocks and errors of this machine's GPUs (daemon/devices/sample.h),
+ * from NVIDIA's management library, which comes with the driver. Values whose function an older
+ * driver lacks are omitted. */
 #include <ctype.h>
 #include <dlfcn.h>
 #include <math.h>
@@ -37,7 +37,7 @@ struct nvml_memory {
     unsigned long long total, free, used;
 };
 
-/* name in struct nvml_sampler, symbol, arguments behind the device */
+/* name in struct nvml_sampler, symbol, arguments after the device */
 #define NVML_CALLS(X)                                                                        \
     X(uuid, "nvmlDeviceGetUUID", (void *, char *, unsigned))                                 \
     X(pci, "nvmlDeviceGetPciInfo_v3", (void *, struct hd_nvml_pci *))                        \
@@ -89,7 +89,7 @@ static enum hd_status load(struct nvml_sampler *n)
                : hd_err(HD_IO, "NVIDIA's management library does not start; is the driver loaded?");
 }
 
-/* Calls name(device, ...) if the library has it; true: it has answered. */
+/* Calls name(device, ...) if the library has it; true if the call succeeded. */
 #define ASK(n, name, ...) ((n)->name && (n)->name(__VA_ARGS__) == NVML_SUCCESS)
 
 static void sample_speed(const struct nvml_sampler *n, void *device, struct hd_sample *s)
@@ -141,7 +141,7 @@ static void sample_device(const struct nvml_sampler *n, void *device, struct hd_
     sample_speed(n, device, s);
 }
 
-/* NVML writes eight digits of the domain, the kernel's log four. */
+/* Takes the GPU's PCI address; NVML writes eight digits of the domain, the kernel's log four. */
 static void take_bus(const struct nvml_sampler *n, void *device, struct hd_gpu *gpu)
 {
     struct hd_nvml_pci pci = {0};
@@ -155,7 +155,7 @@ static void take_bus(const struct nvml_sampler *n, void *device, struct hd_gpu *
         *p = (char)tolower((unsigned char)*p);
 }
 
-/* The log may not be readable without rights: then nothing is known of its errors. */
+/* Takes the GPUs' errors from the kernel's log; unknown if this process may not read it. */
 static void take_errors(struct hd_gpu_list *gpus, struct hd_sample_list *list)
 {
     if (hd_xid_read(HD_XID_LOG, gpus))

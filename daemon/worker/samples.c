@@ -1,6 +1,6 @@
-/* samples: `heddle-worker samples`, what the ranks of a job will read: how many sequences an epoch
- * has, how full they are, and the samples themselves with the tokens that count for the loss. Texts
- * become tokens in a temporary folder, exactly as the ranks make them. */
+/* samples: `heddle-worker samples`, shows what the ranks of a job will read: how many sequences an
+ * epoch has, how full they are, and the samples themselves with the tokens that count for the loss.
+ * Texts are tokenized into a temporary folder, exactly as ranks tokenize them. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -25,15 +25,15 @@ struct samples {
     struct hd_job_tokenizer tokenizer;
     struct hd_token_cache cache;
     struct hd_job_data data;
-    char folder[128]; /* temporary */
+    char folder[128]; /* temporary folder; "": none */
     int64_t first, count;
     bool only_facts, as_json, colour;
-    bool is_pairs; /* document 2 k - 1 of a sample is the chosen, 2 k the rejected answer of pair k
-                    */
-    int32_t *tokens, *targets, *bounds; /* [context] of one sample */
+    /* document 2 k - 1 of a sample is the chosen answer of pair k, document 2 k the rejected one */
+    bool is_pairs;
+    int32_t *tokens, *targets, *bounds; /* [context], of one sample */
 };
 
-static volatile sig_atomic_t stop; /* set by the handler alone */
+static volatile sig_atomic_t stop; /* set by the signal handler, which does nothing else */
 
 static void on_signal(int number)
 {
@@ -69,7 +69,8 @@ static enum hd_status read_job(struct samples *s)
     return st;
 }
 
-/* Leaves only the files of conversations: the others have no facts that need their tokens. */
+/* Removes files of plain text from the job: only conversations have facts that need their
+ * tokens. */
 static enum hd_status leave_out_text(struct samples *s)
 {
     struct hd_job *job = &s->job;
@@ -130,7 +131,8 @@ static enum hd_status open_data(struct samples *s)
     if (job->threads < 1)
         job->threads = sysconf(_SC_NPROCESSORS_ONLN);
     st = hd_token_cache_fill(job, &s->tokenizer, &watch, &s->arena, &s->cache);
-    if (s->only_facts) /* validation has none, but its conversations must be such as well */
+    /* facts are of the training data only; the validation conversations were checked just now */
+    if (s->only_facts)
         job->val_count = 0;
     return st || !job->train_count
                ? st
@@ -139,7 +141,7 @@ static enum hd_status open_data(struct samples *s)
 
 /* ---- facts ---- */
 
-/* The forms of the files, such as "messages" or "text, sharegpt". */
+/* Adds the forms of the files, such as "messages" and "sharegpt". */
 static enum hd_status add_forms(const struct samples *s, struct hd_json_writer *w)
 {
     bool found[HD_CHAT_TEXT + 1] = {false};
@@ -203,13 +205,13 @@ static enum hd_status add_text(const struct samples *s, const int32_t *ids, int6
     return st;
 }
 
-/* Whether token j of the sample is a target of the row in front of it. */
+/* Returns true if token j of the sample is the target of the row before it. */
 static bool counts(const struct samples *s, int64_t first, int64_t j)
 {
     return j > first && s->targets[j - 1] != HD_DATA_TARGET_NONE;
 }
 
-/* Rows [first, end) as text; runs of tokens that count are marked. */
+/* Appends rows [first, end) as text; runs of tokens that count for the loss are marked. */
 static enum hd_status show_rows(const struct samples *s, int64_t first, int64_t end,
                                 struct hd_text *out)
 {
@@ -227,7 +229,7 @@ static enum hd_status show_rows(const struct samples *s, int64_t first, int64_t 
     return st;
 }
 
-/* number: of the document in its sample, from 1. */
+/* Adds one document as JSON. number: of the document in its sample, from 1. */
 static enum hd_status write_rows(const struct samples *s, int64_t first, int64_t end,
                                  int64_t number, struct hd_json_writer *w)
 {
@@ -253,7 +255,7 @@ static enum hd_status write_rows(const struct samples *s, int64_t first, int64_t
     return st;
 }
 
-/* The end of the document that begins at row `first`. */
+/* Returns the end of the document that begins at row `first`. */
 static int64_t document_end(const struct samples *s, int64_t first)
 {
     int64_t end = first + 1;
@@ -263,7 +265,8 @@ static int64_t document_end(const struct samples *s, int64_t first)
     return end;
 }
 
-/* The first row of padding: a document of zeros without a target at the end of a packed window. */
+/* Returns the first row of padding, which is a document of zeros without targets at the end of a
+ * packed window. */
 static int64_t padding_of(const struct samples *s, int64_t sample)
 {
     const struct hd_packed *packed;
@@ -426,7 +429,7 @@ int hd_worker_samples(int argc, char **argv)
     done(&s);
     hd_err_save(st, &story);
     if (*s.folder)
-        (void)hd_file_remove_tree(s.folder); /* best effort: it only uses space */
+        (void)hd_file_remove_tree(s.folder); /* best effort: a leftover only uses disk space */
     st = st ? hd_err_restore(&story) : HD_OK;
     if (!st)
         (void)fwrite(out.data ? out.data : "", 1, out.len_bytes, stdout);

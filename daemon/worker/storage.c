@@ -10,10 +10,10 @@
 #include "checkpoint/checkpoint.h"
 
 enum {
-    RETRY_MIN_MS = 1000,      /* between two tries; doubles with each, */
-    RETRY_MAX_MS = 15 * 1000, /* up to this */
+    RETRY_MIN_MS = 1000,      /* between two tries; doubles with each try */
+    RETRY_MAX_MS = 15 * 1000, /* largest pause */
     HEAR_MS = 100,
-    REPORT_AGAIN_MS = 60 * 1000, /* a problem whose numbers have changed */
+    REPORT_AGAIN_MS = 60 * 1000, /* until a problem is reported again with new numbers */
 };
 
 bool storage_report(struct storage *s, const char *what, const char *why)
@@ -32,7 +32,8 @@ bool storage_report(struct storage *s, const char *what, const char *why)
     return true;
 }
 
-/* Until the next try, or until any rank was told to stop. The supervisor hears signs of life. */
+/* Waits until the next try, or until any rank was told to stop. Reports to the supervisor that the
+ * rank is alive. */
 static enum hd_status pause_ranks(struct storage *s, int64_t pause_ms, bool *ret_stopped)
 {
     const int64_t end_ms = hd_clock_now_ms() + pause_ms;

@@ -1,7 +1,7 @@
-/* storage: what a rank does about a disk that takes no writes (docs/decisions/full-disks.md): it
- * says so, and tries again.
+/* storage: handles a disk that accepts no writes (docs/decisions/full-disks.md): reports it, and
+ * retries.
  *
- * All ranks of an attempt call these together and get the same results; rank 0 speaks for them.
+ * All ranks of an attempt call these functions together and get the same results; rank 0 reports.
  *
  * Used by: rank.c.   Uses: link, train, checkpoint.   Threads: one.
  */
@@ -15,28 +15,29 @@ struct storage {
     int64_t rank;
     struct hd_link *link;
     struct hd_trainer *trainer;
-    /* Hears commands; true: this rank was told to stop. */
+    /* Polls for commands; returns true if this rank was told to stop. */
     bool (*hear_stop)(void *user);
     void *user;
 
-    const char *problem; /* what is reported now, as a whole text of the program; NULL: nothing */
-    int64_t problem_ms;  /* since when */
+    const char *problem; /* the problem reported last, a string literal; NULL: none */
+    int64_t problem_ms;  /* time of that report */
 };
 
-/* Reports `what` the ranks do, and why; `what` NULL: that is over. What differs in its numbers
- * alone is not reported each second. True: it was reported. */
+/* Reports `what` the ranks do, and why; `what` NULL: the problem is over. A problem whose text
+ * differs only in numbers is not reported every second. Returns true if it was reported. */
 bool storage_report(struct storage *s, const char *what, const char *why);
 
-/* Does `act` until it does not fail with HD_STORAGE; meanwhile `what` is reported. *stopped: the
- * run is to stop, or (set on return) was told to: then it is not waited, `left` is reported,
- * *ret_left is true and HD_OK returned. *ret_waited_ms: -1 without a wait. */
+/* Retries `act` until it does not fail with HD_STORAGE; meanwhile `what` is reported. *stopped:
+ * true if the run is already stopping; set if it is told to stop while it waits. In both cases the
+ * retries end, `left` is reported, *ret_left is true and HD_OK is returned. *ret_waited_ms: -1 if
+ * there was no wait. */
 typedef enum hd_status storage_act_fn(void *user);
 enum hd_status storage_until_done(struct storage *s, storage_act_fn *act, const char *what,
                                   const char *left, bool *stopped, bool *ret_left,
                                   int64_t *ret_waited_ms);
 
-/* By rank 0: removes what killed ranks of earlier attempts have left of checkpoints, which would
- * take the room of the next one. */
+/* Removes, on rank 0, partial checkpoints of killed ranks of earlier attempts, which use the disk
+ * space of the next one. */
 void storage_clean_up(const char *attempt_dir, int64_t attempt);
 
 #endif

@@ -1,4 +1,4 @@
-/* tokenize: `heddle-worker tokenize`, text files into a token file. */
+/* tokenize: `heddle-worker tokenize`, makes a token file from text files. */
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 
 enum { PROGRESS_MS = 200, LINE_MS = 10000, INTERRUPTED = 130, TERMINATED = 143 };
 
-static volatile sig_atomic_t stop; /* set by the handler alone: nothing else may be done there */
+static volatile sig_atomic_t stop; /* set by the signal handler, which does nothing else */
 
 static void on_signal(int number)
 {
@@ -29,7 +29,8 @@ struct tokenize_bar {
     int64_t begin_ms, last_ms;
 };
 
-/* On a terminal one line that is overwritten, else a new line from time to time. */
+/* Shows the progress: on a terminal one line that is overwritten, else a new line every LINE_MS.
+ * Returns false after a signal. */
 static bool show_progress(void *context, const struct hd_tokenize_counts *c)
 {
     struct tokenize_bar *bar = context;
@@ -56,7 +57,7 @@ static bool show_progress(void *context, const struct hd_tokenize_counts *c)
 
 struct options {
     const char *out, *format, *tokenizer, *template, *form, *loss, *date;
-    int64_t end_of_text; /* -1: what the files beside the tokenizer say */
+    int64_t end_of_text; /* -1: the token that the files beside the tokenizer name */
     bool ends_documents, as_json;
 };
 
@@ -71,7 +72,7 @@ static enum hd_status check_inputs(char *const *inputs, int count)
     return HD_OK;
 }
 
-/* Flags are before "--", input files after it. */
+/* Reads the flags; they come before "--", input files after it. */
 static enum hd_status read_options(int argc, char **argv, struct hd_tokenize *ret_how,
                                    struct options *ret_options)
 {
@@ -120,8 +121,8 @@ static enum hd_status read_options(int argc, char **argv, struct hd_tokenize *re
     return HD_OK;
 }
 
-/* By --format, else by the ending of --out. Megatron's name loses its ending: there are two files.
- */
+/* Chooses the format by --format, else by the ending of --out. The ending is removed from
+ * Megatron's name, because there are two files. */
 static enum hd_status choose_format(const struct options *o, struct hd_text *out,
                                     struct hd_tokenize *how)
 {
@@ -169,8 +170,8 @@ static enum hd_status read_loss(const char *name, enum hd_chat_loss *ret_loss)
     return name ? hd_err(HD_INVALID, "--loss: '%.40s' is not answers, last or all", name) : HD_OK;
 }
 
-/* The form of the inputs: that of the first line of the first one, if --form does not say it. Text
- * where --key names the member of a line. */
+/* Finds the form of the inputs: --form, else the form of the first line of the first file; text if
+ * --key names a member of the lines. */
 static enum hd_status find_form(const struct hd_tokenize *how, const struct options *o,
                                 enum hd_chat_form *ret_form)
 {
@@ -188,7 +189,7 @@ static enum hd_status find_form(const struct hd_tokenize *how, const struct opti
                : hd_jsonl_look(how->inputs[0], HD_CHAT_AUTO, ret_form);
 }
 
-/* Sets the date: --date, else today's; only for a template that asks. */
+/* Sets the date: --date, else today's; only for a template that asks for it. */
 static enum hd_status set_date(const struct options *o, struct hd_chat *chat)
 {
     char today[HD_CHAT_DATE_MAX];
@@ -201,7 +202,7 @@ static enum hd_status set_date(const struct options *o, struct hd_chat *chat)
     return hd_chat_set_date(chat, o->date ? o->date : today);
 }
 
-/* The template of --template, else the one beside the tokenizer. */
+/* Opens the template of --template, else the one beside the tokenizer. */
 static enum hd_status open_chat(const struct options *o, struct hd_chat **ret_chat)
 {
     const char *slash = strrchr(o->tokenizer, '/');
@@ -225,7 +226,7 @@ static enum hd_status open_chat(const struct options *o, struct hd_chat **ret_ch
     return st;
 }
 
-/* The rules of conversations, if the inputs are such. */
+/* Finds the rules for conversations, if the inputs are conversations. */
 static enum hd_status find_rules(const struct options *o, struct hd_tokenize *how,
                                  struct hd_conversation_rules *rules, struct hd_chat **ret_chat)
 {
@@ -296,8 +297,8 @@ static void print_summary(const struct hd_tokenize *how, const struct hd_tokeniz
     hd_text_free(&path);
 }
 
-/* Finds the token behind each document: --end-of-text, else what the files beside the tokenizer
- * say. */
+/* Finds the token that ends each document: --end-of-text, else the one named by the files beside
+ * the tokenizer. */
 static enum hd_status find_end(const struct options *o, const struct hd_tokenizer *tokenizer,
                                int64_t *ret_end)
 {
@@ -356,8 +357,8 @@ static enum hd_status run(struct hd_tokenize *how, const struct options *o,
     return st;
 }
 
-/* The first such signal stops the work in order; a second one of the same kind ends the process at
- * once. A signal that the caller ignores, as nohup does with SIGHUP, is ignored. */
+/* Catches signals: the first one stops the work in order; a second one of the same kind ends the
+ * process at once. A signal that the caller ignores, as nohup does with SIGHUP, stays ignored. */
 static void take_signals(void)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP};

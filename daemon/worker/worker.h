@@ -1,6 +1,5 @@
 /* worker: the program that computes. `heddle-worker rank` is one rank of an attempt, started by the
- * supervisor; the other verbs are the work that the command line hands over, since it links no
- * compute.
+ * supervisor; the other verbs do work for the command line, which links no compute libraries.
  *
  * Used by: the files of this folder only.
  * Threads: every verb runs on the main thread.
@@ -12,7 +11,7 @@
 
 #include "base/status.h"
 
-/* Each takes the arguments after the verb and returns the exit status. */
+/* Each verb takes the arguments after its name and returns the exit status. */
 int hd_worker_rank(int argc, char **argv);
 int hd_worker_generate(int argc, char **argv);
 int hd_worker_logits(int argc, char **argv);
@@ -34,11 +33,11 @@ int hd_worker_probe(int argc, char **argv);
 struct hd_backend_table;
 struct hd_job;
 
-/* The endpoint of a rank whose memory lies on a device, and the instance that it shares with the
- * trainer. choices_dir: hd_backend_options.choices_dir. Several ranks have met on the host: that
- * endpoint stays below and is taken over, also when this fails; `host` NULL: the world is one rank,
- * which joins the memory of its supervisor
- * (`fds`), so that its flight record outlives it. */
+/* Device of a rank whose memory is on a GPU: the backend instance that its communicator shares with
+ * the trainer. hd_worker_device_open opens the instance and the communicator. choices_dir: see
+ * hd_backend_options. host: the host communicator of several ranks, which ret_comm then uses and
+ * owns; it is freed on failure. host NULL: a world of one rank, which maps the memory of its
+ * supervisor (`fds`), so that its flight record outlives it. */
 struct hd_comm;
 struct hd_shm_fds;
 struct hd_worker_device {
@@ -53,13 +52,14 @@ enum hd_status hd_worker_device_open(const struct hd_backend_table *table, const
                                      struct hd_comm **ret_comm);
 void hd_worker_device_close(struct hd_worker_device *device); /* after comm and trainer */
 
-/* Exit statuses of the verbs for people, those of the heddle command (rank has those of link.h). */
+/* Exit statuses of the verbs for users, equal to those of the heddle command; verb rank has those
+ * of link.h. */
 enum { HD_WORKER_OK = 0, HD_WORKER_USAGE = 2, HD_WORKER_NOT_FOUND = 4, HD_WORKER_FAILED = 6 };
 
-/* Ends a verb for people: what it printed reaches stdout or that is the failure; says the failure
- * and returns the exit status. */
+/* Ends a verb for users: flushes stdout, and treats a failed write as the verb's failure; prints
+ * the failure and returns the exit status. */
 int hd_worker_finish(const char *verb, enum hd_status st);
-/* Prints notes, each a line, on stderr: "heddle-worker VERB: note: ...". */
+/* Prints notes, one per line, on stderr: "heddle-worker VERB: note: ...". */
 void hd_worker_note(const char *verb, const char *lines);
 
 #endif
