@@ -28,7 +28,7 @@ static uint64_t get_le(const uint8_t *bytes, int count)
     return value;
 }
 
-/* FNV-1a over type and payload: detects damage, not forgery. */
+/* Returns FNV-1a over type and payload, which detects damage, not forgery. */
 static uint32_t check_of(uint16_t type, const uint8_t *payload, size_t count)
 {
     uint32_t h = 2166136261u;
@@ -201,7 +201,7 @@ enum hd_status hd_frame_decode(const uint8_t *bytes, size_t count, struct hd_fra
     return HD_OK;
 }
 
-/* Waits for `events` on fd until the deadline. HD_TIMEOUT when it passed. */
+/* Waits for `events` on fd. HD_TIMEOUT: the deadline passed. */
 static enum hd_status wait_for(int fd, short events, int64_t deadline_ms)
 {
     for (;;) {
@@ -277,7 +277,7 @@ enum hd_status hd_frame_receive(int fd, uint8_t *bytes, int timeout_ms, struct h
     return st;
 }
 
-/* The address of dir/name, valid while the caller keeps *ret_dir_fd open. */
+/* Returns the address of dir/name, valid while the caller keeps *ret_dir_fd open. */
 static enum hd_status address_of(const char *dir, const char *name, struct sockaddr_un *ret_address,
                                  int *ret_dir_fd)
 {
@@ -326,7 +326,7 @@ enum hd_status hd_frame_listen(const char *dir, const char *name, uid_t other, i
     if (!st && bind(fd, (const struct sockaddr *)&address, sizeof address) < 0)
         st = hd_err(hd_file_write_status(errno), "cannot create the socket %s/%s: %s", dir, name,
                     strerror(errno));
-    /* bind took the umask's bits from that mode, and with them from the mask of an access list */
+    /* bind removed the umask's bits from that mode, and so from the mask of an access list */
     if (!st && other != (uid_t)-1 && chmod(address.sun_path, 0660) < 0)
         st = hd_err(hd_file_write_status(errno), "cannot open the socket %s/%s to uid %u: %s", dir,
                     name, (unsigned)other, strerror(errno));

@@ -33,7 +33,8 @@ struct hd_frame {
     size_t payload_bytes;
 };
 
-/* Writes a frame into the caller's memory: reserves the head, then appends fields. */
+/* A frame being written into the caller's memory: hd_pack_begin reserves the head, the other
+ * functions append fields. */
 struct hd_pack {
     uint8_t *bytes;
     size_t len_bytes, size_bytes;
@@ -48,7 +49,8 @@ void hd_pack_text(struct hd_pack *pack, const char *text);
 /* Writes the head. Returns the bytes of the whole frame; 0: a field did not fit. */
 size_t hd_pack_end(struct hd_pack *pack, uint16_t type);
 
-/* Reads fields in the order of packing. After a failure every field is 0 or empty. */
+/* A frame whose fields are being read, in the order of packing. After a failure every field is 0 or
+ * empty. */
 struct hd_unpack {
     const uint8_t *bytes;
     size_t at_bytes, len_bytes;
@@ -58,15 +60,17 @@ struct hd_unpack {
 void hd_unpack_begin(struct hd_unpack *unpack, const struct hd_frame *frame);
 int64_t hd_unpack_int(struct hd_unpack *unpack);
 double hd_unpack_real(struct hd_unpack *unpack);
-/* Points to the bytes of the next field, in the frame. NULL: a failure; more than `max` is one. */
+/* Returns the bytes of the next field, in the frame. NULL: a failure; a field of more than `max`
+ * bytes is one. */
 const uint8_t *hd_unpack_bytes(struct hd_unpack *unpack, size_t max, size_t *ret_count);
-/* Copies the next text to ret_text[size_bytes]. Too long, or with a NUL inside: a failure. */
+/* Copies the next text to ret_text[size_bytes]. A text that is too long, or contains a NUL, is a
+ * failure. */
 void hd_unpack_text(struct hd_unpack *unpack, char *ret_text, size_t size_bytes);
-/* HD_CORRUPT: a read failed, or the payload has more fields. */
+/* Checks that all fields were read. HD_CORRUPT: a read failed, or the payload has more fields. */
 enum hd_status hd_unpack_end(const struct hd_unpack *unpack);
 
-/* Decodes the frame at the start of `bytes`. HD_OK: *ret_size is its size. HD_UNAVAILABLE: it is
- * incomplete, more bytes are needed. HD_CORRUPT: it is damaged. */
+/* Decodes the frame at the start of `bytes`. HD_OK: *ret_size is its size. HD_UNAVAILABLE: the
+ * frame is incomplete, more bytes are needed. HD_CORRUPT: it is damaged. */
 enum hd_status hd_frame_decode(const uint8_t *bytes, size_t count, struct hd_frame *ret_frame,
                                size_t *ret_size);
 
@@ -79,15 +83,15 @@ enum hd_status hd_frame_send(int fd, const void *frame, size_t frame_bytes, int 
  * peer closed. HD_CORRUPT: the packet is not one valid frame; close the connection. */
 enum hd_status hd_frame_receive(int fd, uint8_t *bytes, int timeout_ms, struct hd_frame *ret_frame);
 
-/* A Unix socket DIR/NAME. DIR may be longer than sun_path (107 bytes): it is opened, and the
- * address uses /proc/self/fd. listen replaces an old socket. The descriptors are close-on-exec and
- * non-blocking. `other`: the one user beside this one and root who may connect; (uid_t)-1: none.
- * The socket file has mode 0600, with `other` 0660 whatever the umask says: the folder's access
- * list lets that user in, as far as the group's bits, which are its mask, allow. */
+/* Listen on and connect to a Unix socket DIR/NAME. DIR may be longer than sun_path (107 bytes): the
+ * address uses /proc/self/fd. hd_frame_listen replaces an old socket. The descriptors are
+ * close-on-exec and non-blocking. `other`: the one user besides this one and root who may connect;
+ * (uid_t)-1: none. The socket file has mode 0600, or with `other` 0660 whatever the umask is: the
+ * folder's access list admits that user, as far as its mask, the group bits, allows. */
 enum hd_status hd_frame_listen(const char *dir, const char *name, uid_t other, int *ret_fd);
 enum hd_status hd_frame_connect(const char *dir, const char *name, int *ret_fd);
-/* HD_UNAVAILABLE: no connection is waiting. HD_DENIED: the peer is neither this user, nor root, nor
- * `other`; its connection was closed. */
+/* Accepts a connection. HD_UNAVAILABLE: no connection is waiting. HD_DENIED: the peer is neither
+ * this user, nor root, nor `other`; its connection was closed. */
 enum hd_status hd_frame_accept(int listen_fd, uid_t other, int *ret_fd);
 
 #endif

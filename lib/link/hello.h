@@ -20,7 +20,8 @@ enum hd_status hd_hello_send(int fd, int64_t rank, int timeout_ms);
 enum hd_status hd_hello_receive(int fd, int timeout_ms, struct hd_hello *ret_hello);
 enum hd_status hd_hello_decode(const struct hd_frame *frame, struct hd_hello *ret_hello);
 
-/* HD_UNSUPPORTED, naming versions and builds of both sides: they have no version in common. */
+/* Checks that both sides have a protocol version in common. HD_UNSUPPORTED: they have none; the
+ * message names versions and builds of both. */
 enum hd_status hd_hello_check(const struct hd_hello *theirs, const char *peer);
 
 #endif

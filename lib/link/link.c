@@ -17,10 +17,10 @@ struct hd_link {
     int fd;
     int64_t rank, world;
     atomic_bool broken;
-    int64_t dropped; /* step reports that were not sent since the last one that was */
+    int64_t dropped; /* step reports dropped since the last one that was sent */
     struct hd_link_step newest_dropped;
     bool stop, checkpoint; /* received commands that hd_link_poll has not returned yet */
-    int64_t round;         /* of the present or the next rendezvous */
+    int64_t round;         /* number of the current or the next rendezvous */
     int64_t values_count;
     struct hd_link_values values; /* filled during the rendezvous, else empty */
     uint8_t received[HD_FRAME_BYTES_MAX];
@@ -106,7 +106,7 @@ static enum hd_status send_step(struct hd_link *link, const struct hd_link_step 
     return send_report(link, &report, timeout_ms);
 }
 
-/* Tells that `count` of the steps up to `last` were dropped. */
+/* Reports that `count` of the steps up to `last` were dropped. */
 static void send_gap(struct hd_link *link, int64_t count, int64_t last, int timeout_ms)
 {
     struct hd_link_report report = {.kind = HD_LINK_GAP, .gap = {count, -1, last}};
@@ -131,7 +131,7 @@ static int left_ms(int64_t deadline_ms)
     return ms > 0 ? (int)ms : 0;
 }
 
-/* Of a report that must not be lost. If the newest step was dropped, it is sent before. */
+/* Sends a report that must not be lost. If the newest step was dropped, that step is sent first. */
 static void send_safely(struct hd_link *link, struct hd_link_report *report)
 {
     const int64_t deadline_ms = hd_clock_now_ms() + MUST_TIMEOUT_MS;
@@ -243,7 +243,7 @@ static void keep_value(struct hd_link *link, const struct hd_frame *frame)
     link->values_count++;
 }
 
-/* Receives and handles one message. HD_UNAVAILABLE or HD_TIMEOUT: there was none. */
+/* Receives and handles one message. HD_UNAVAILABLE or HD_TIMEOUT: no message arrived. */
 static enum hd_status take_message(struct hd_link *link, int timeout_ms)
 {
     struct hd_frame frame;
@@ -343,7 +343,7 @@ enum hd_status hd_link_rendezvous(struct hd_link *link, const void *value, size_
         else if (left_ms <= 0)
             st = missing_ranks(link, timeout_ms);
         else if ((st = take_message(link, (int)left_ms)) == HD_TIMEOUT)
-            st = HD_OK; /* the next turn names the missing ranks */
+            st = HD_OK; /* the next iteration names the missing ranks */
     }
     if (st)
         hd_link_values_free(&link->values);

@@ -24,9 +24,9 @@
 #include "base/status.h"
 #include "link/report.h"
 
-/* Version 2: step reports contain the loads of experts. Version 3: PING. Version 4: step reports
- * name their metrics, so that a list which grows needs no new version. heddled reads reports of
- * versions 3 and 4; a rank writes those of 4, and so needs a supervisor that knows them. */
+/* Protocol versions. Version 2: step reports contain the loads of experts. Version 3: PING. Version
+ * 4: step reports name their metrics, so that new metrics need no new version. heddled reads
+ * reports of versions 3 and 4; a rank writes version 4, and so needs a supervisor that knows it. */
 enum {
     HD_LINK_PROTOCOL_MIN = 2,
     HD_LINK_PROTOCOL_MAX = 4,
@@ -34,19 +34,21 @@ enum {
     HD_LINK_PROTOCOL_METRICS = 4,
 };
 
-/* Message types on the links. Numbers are never reused. up: rank to supervisor; down: to a rank. */
+/* Message types on the links. Numbers are never reused. up: rank to supervisor; down: supervisor to
+ * rank. */
 enum hd_link_message {
     HD_LINK_MSG_HELLO = 1,      /* both ways, first: protocol min, max, build, rank */
     HD_LINK_MSG_REPORT = 2,     /* up: report.h */
     HD_LINK_MSG_PUT = 3,        /* up: rank, round, value: the rank's value of a rendezvous */
     HD_LINK_MSG_VALUE = 4,      /* down: rank, round, value; one per rank, in any order */
-    HD_LINK_MSG_STOP = 5,       /* down: write a checkpoint and exit; heddled adds grace_ms */
+    HD_LINK_MSG_STOP = 5,       /* down: write a checkpoint and exit; from heddled with grace_ms */
     HD_LINK_MSG_CHECKPOINT = 6, /* down: write a checkpoint and continue */
-    HD_LINK_MSG_KILL = 7,       /* heddled to supervisor: end now */
+    HD_LINK_MSG_KILL = 7,       /* heddled to supervisor: end the ranks now */
     HD_LINK_MSG_STATUS = 8,     /* supervisor to heddled: state; the spool may have grown */
     HD_LINK_MSG_PING = 9,       /* heddled to supervisor: answered with STATUS */
-    HD_LINK_MSG_PROBLEM = 10,   /* supervisor to heddled: what the share waits for; "": nothing */
-    HD_LINK_MSG_PLANNED = 11,   /* up: bytes of host memory that the rank's plan has */
+    /* supervisor to heddled: what this node's ranks wait for; "": nothing */
+    HD_LINK_MSG_PROBLEM = 10,
+    HD_LINK_MSG_PLANNED = 11, /* up: bytes of host memory in the rank's plan */
 };
 
 enum hd_link_command {
@@ -61,69 +63,77 @@ enum hd_link_exit_status {
     HD_LINK_EXIT_FAILED = 1,    /* a retry may succeed */
     HD_LINK_EXIT_BAD_INPUT = 2, /* a retry would fail again */
     HD_LINK_EXIT_BAD_BASE =
-        3, /* the checkpoint to start from is damaged; older builds: or missing */
+        /* the checkpoint to start from is damaged; older builds: or missing */
+    3,
     HD_LINK_EXIT_DIVERGED = 4, /* losses or gradients are not finite; a retry would fail again */
     HD_LINK_EXIT_STORAGE =
-        5, /* a file could not be written; a retry may succeed, and does not count */
-    HD_LINK_EXIT_NO_BASE = 6,  /* the checkpoint to start from is not on the disk */
-    HD_LINK_EXIT_STOPPED = 10, /* stopped by command: checkpoint written, steps left; or none could
-                                  be written, as the newest PROBLEM says */
+        /* a file could not be written; a retry may succeed, and is not counted */
+    5,
+    HD_LINK_EXIT_NO_BASE = 6, /* the checkpoint to start from is not on the disk */
+    /* stopped by command with steps left, after a checkpoint; or without one, because none could be
+     * written (newest PROBLEM) */
+    HD_LINK_EXIT_STOPPED = 10,
 };
 
 struct hd_link;
 
-/* Takes ownership of fd (on failure it is closed). Sends a hello and waits for the supervisor's, at
- * most 30 s. HD_UNSUPPORTED, naming both: no common protocol version. */
+/* Opens a rank's end of the link. Takes ownership of fd (on failure it is closed). Sends a hello
+ * and waits for the supervisor's, at most 30 s. HD_UNSUPPORTED: no common protocol version; the
+ * message names both sides. */
 enum hd_status hd_link_worker_open(int fd, int64_t rank, int64_t world, struct hd_link **ret_link);
 void hd_link_close(struct hd_link *link);
 
-/* Step and validation reports are the same on all ranks: only rank 0's are stored. */
+/* Report a step, a validation, a checkpoint or an event. Step and validation reports are equal on
+ * all ranks, so the supervisor stores only rank 0's. */
 void hd_link_report_step(struct hd_link *link, const struct hd_link_step *step);
 void hd_link_report_validation(struct hd_link *link, int64_t step, double loss, int64_t tokens);
 void hd_link_report_checkpoint(struct hd_link *link, int64_t step, const char *path,
                                const char *manifest_hash, int64_t bytes, double val_loss);
 void hd_link_report_event(struct hd_link *link, enum hd_link_level level, const char *text);
 
-/* An event about a rank, which may be another one; NaN: about the sender. */
+/* Reports an event about rank `about`, which may be another one; NaN: about the sender. */
 void hd_link_report_event_about(struct hd_link *link, enum hd_link_level level, double about,
                                 const char *text);
 
-/* The ranks that are slower than their peers, for people; "": none any more. Sent by rank 0. */
+/* Reports the ranks that are slower than their peers, as a text for users; "": none any more. Sent
+ * by rank 0. */
 void hd_link_report_stragglers(struct hd_link *link, const char *text);
 
-/* What this rank waits for, or could not do and tries again later, for users; "": that is over. The
- * newest one counts. Sent by rank 0. */
+/* Reports what the ranks wait for, or failed to do and will retry, as a text for users; "": the
+ * problem is over. A new text replaces the last one. Sent by rank 0. */
 void hd_link_report_problem(struct hd_link *link, const char *text);
 
-/* The phase of the rank, and its heartbeat. Report at each change of phase and, during a phase,
- * whenever it made progress (a step report counts, too). */
+/* Reports the phase of the rank, which also shows that it is alive. Call it at each change of phase
+ * and, during a phase, whenever the rank made progress (a step report counts, too). */
 void hd_link_report_phase(struct hd_link *link, enum hd_link_phase phase, int64_t step);
 
-/* The host memory that this rank's plan has, before the rank takes it: the supervisor bounds the
- * memory of all ranks by it. The first report counts. */
+/* Reports the host memory in this rank's plan, before the rank reserves it: the supervisor limits
+ * the memory of all ranks by it. The first report counts. */
 void hd_link_report_planned(struct hd_link *link, int64_t bytes);
 
-/* The reason why this rank fails, before it exits. first_rank: the rank that failed first as far as
- * this rank knows (from the comm failure), else this rank; the supervisor puts it into the END
+/* Reports why this rank fails, before it exits. first_rank: the rank that failed first as far as
+ * this rank knows (from the comm failure), else this rank; the supervisor copies it into the END
  * report. */
 void hd_link_report_failure(struct hd_link *link, enum hd_status st, int64_t first_rank,
                             const char *operation, const char *message);
 
-/* The next command, or none; never waits. STOP comes first and cancels a pending CHECKPOINT. */
+/* Returns the next command, or NONE; never waits. STOP is returned first and cancels a pending
+ * CHECKPOINT. */
 enum hd_link_command hd_link_poll(struct hd_link *link);
 
 bool hd_link_broken(const struct hd_link *link);
 
-/* The values of a rendezvous, by rank. */
+/* Values of a rendezvous, by rank. */
 struct hd_link_values {
     int64_t world;
     size_t *size_bytes;                  /* [world] */
     uint8_t (*value)[HD_LINK_VALUE_MAX]; /* [world] */
 };
 
-/* An all-gather through the supervisor: sends this rank's value (at most HD_LINK_VALUE_MAX bytes)
- * and waits for all values. The n-th calls of all ranks belong together. HD_TIMEOUT names the
- * missing ranks. HD_ABORTED: a stop command, or the link broke. The caller frees the values. */
+/* Gathers a value of every rank through the supervisor: sends this rank's value (at most
+ * HD_LINK_VALUE_MAX bytes) and waits for all values. The n-th calls of all ranks belong together.
+ * HD_TIMEOUT names the missing ranks. HD_ABORTED: a stop command, or the link broke. The caller
+ * frees the values. */
 enum hd_status hd_link_rendezvous(struct hd_link *link, const void *value, size_t value_bytes,
                                   int timeout_ms, struct hd_link_values *ret_values);
 void hd_link_values_free(struct hd_link_values *values);

@@ -66,9 +66,10 @@ static double unpack_later(struct hd_unpack *unpack)
     return value;
 }
 
-/* A rank's build may be older or newer than heddled's, which is restarted below its ranks: so a
- * metric goes with its id (metrics.h). The number of metrics comes first: as the bits of a double
- * it would be below 1e-320, which tells it from the loss that builds of protocol 3 put there. */
+/* Packs the metrics, each with its id (metrics.h), because a rank's build may be older or newer
+ * than heddled's, which can be upgraded while its ranks run. The number of metrics comes first:
+ * read as a double it would be below 1e-320, which distinguishes it from the loss that protocol 3
+ * has there. */
 static void pack_metrics(struct hd_pack *pack, const struct hd_step_metrics *metrics)
 {
     uint8_t packed[HD_METRICS_BYTES_MAX];
@@ -77,7 +78,8 @@ static void pack_metrics(struct hd_pack *pack, const struct hd_step_metrics *met
     hd_pack_bytes(pack, packed, hd_metrics_pack(metrics, packed));
 }
 
-/* Protocol 3: the values of the metrics 1 to 16 alone. `loss`: the bits of the first. */
+/* Unpacks the metrics of protocol 3, which are the values of metrics 1 to 16. `loss`: the bits of
+ * the first. */
 static void unpack_metrics_3(struct hd_unpack *unpack, int64_t loss,
                              struct hd_step_metrics *ret_metrics)
 {
@@ -176,7 +178,7 @@ size_t hd_link_report_encode(const struct hd_link_report *report, uint8_t *bytes
     return hd_pack_end(&pack, HD_LINK_MSG_REPORT);
 }
 
-/* Whether all enum values are in range. */
+/* Returns true if all enum values are in range. */
 static bool is_known(const struct hd_link_report *r)
 {
     switch (r->kind) {

@@ -2,7 +2,7 @@
  *
  * A rank sends a report over its link. The supervisor stamps it with (job, attempt, rank, seq) and
  * appends it to the spool, a file in the attempt's directory. heddled reads the spool and sends its
- * reports until the controller has acknowledged them. The supervisor makes EXIT and END itself, and
+ * reports until the controller has acknowledged them. The supervisor itself makes EXIT and END, and
  * does not spool PROGRESS, FAILURE, PROBLEM and STRAGGLERS. One list of fields per kind generates
  * the struct and its packing and unpacking.
  *
@@ -23,10 +23,10 @@ enum {
     HD_LINK_TEXT_MAX = 1024,  /* bytes of a message, with NUL */
     HD_LINK_VALUE_MAX = 4096, /* bytes of one rank's value in a rendezvous */
     HD_LINK_RANKS_MAX = 4096, /* ranks of an attempt */
-    HD_LINK_LOADS_MAX = 4096, /* experts of a block: the most that a job may have */
+    HD_LINK_LOADS_MAX = 4096, /* experts of a block; the most that a job may have */
 };
 
-/* The stable names are API. */
+/* Phases of a rank. The names are API. */
 #define HD_LINK_PHASES(X)             \
     X(SETUP, "setup")                 \
     X(TRAINING, "training")           \
@@ -34,7 +34,8 @@ enum {
     X(CHECKPOINTING, "checkpointing") \
     X(ENDING, "ending")
 
-/* Of an event. The last ones are also its kind. Builds that do not know one show it as a note. */
+/* Levels of an event; HANG, STRAGGLER and GUARD are also kinds of events. A build that does not
+ * know a level shows the event as a note. */
 #define HD_LINK_LEVELS(X)     \
     X(INFO, "info")           \
     X(WARN, "warn")           \
@@ -43,7 +44,7 @@ enum {
     X(STRAGGLER, "straggler") \
     X(GUARD, "guard")
 
-/* Why an attempt ended. */
+/* Causes of an attempt's end. */
 #define HD_LINK_CAUSES(X)             \
     X(COMPLETED, "completed")         \
     X(RANK_EXIT, "rank_exit")         \
@@ -80,24 +81,24 @@ const char *hd_link_phase_name(enum hd_link_phase phase);
 const char *hd_link_level_name(enum hd_link_level level);
 const char *hd_link_cause_name(enum hd_link_cause cause);
 
-/* Fields of each kind. INT: int64_t; REAL: double; LATER: the last field, a double that older
- * builds do not know and that is left out where it is NaN; WORD, TEXT, PATH: char[] of that kind's
- * size; METRICS: struct hd_step_metrics; LOADS: int64_t[] and its count. */
+/* Fields of each kind. INT: int64_t; REAL: double; LATER: a double that older builds do not know,
+ * always the last field, omitted if it is NaN; WORD, TEXT, PATH: char[] of that kind's size;
+ * METRICS: struct hd_step_metrics; LOADS: int64_t[] and its count. */
 #define HD_LINK_STEP_FIELDS(X) \
     X(INT, step)               \
     X(METRICS, metrics)        \
-    X(LOADS, expert_load) /* tokens that chose each; count 0: the model has no experts */
+    X(LOADS, expert_load) /* tokens that chose each expert; count 0: no experts */
 #define HD_LINK_VALIDATION_FIELDS(X) X(INT, step) X(REAL, loss) X(INT, tokens)
-#define HD_LINK_CHECKPOINT_FIELDS(X)                        \
-    X(INT, step)                                            \
-    X(PATH, path)          /* the checkpoint's directory */ \
-    X(WORD, manifest_hash) /* hex */                        \
-    X(INT, bytes)                                           \
-    X(LATER, val_loss) /* of a job with checkpoint.best, where it was just validated */
+#define HD_LINK_CHECKPOINT_FIELDS(X)                         \
+    X(INT, step)                                             \
+    X(PATH, path)          /* directory of the checkpoint */ \
+    X(WORD, manifest_hash) /* hexadecimal */                 \
+    X(INT, bytes)                                            \
+    X(LATER, val_loss) /* of a job with checkpoint.best, if just validated */
 #define HD_LINK_EVENT_FIELDS(X) \
     X(INT, level)               \
     X(TEXT, text)               \
-    X(LATER, about) /* the rank that it is about; NaN: the one that sends it */
+    X(LATER, about) /* the rank that it is about; NaN: the sender */
 #define HD_LINK_PROGRESS_FIELDS(X) X(INT, phase) X(INT, step)
 #define HD_LINK_FAILURE_FIELDS(X)                                                  \
     X(INT, status)     /* enum hd_status */                                        \
@@ -108,7 +109,7 @@ const char *hd_link_cause_name(enum hd_link_cause cause);
     X(INT, code)   /* exit status; 0 with a signal */ \
     X(INT, signal) /* that ended it, or 0 */          \
     X(WORD, operation)                                \
-    X(TEXT, message) /* of its FAILURE, or "" */
+    X(TEXT, message) /* of its FAILURE report, or "" */
 #define HD_LINK_END_FIELDS(X)                                                    \
     X(INT, cause)      /* enum hd_link_cause */                                  \
     X(INT, first_rank) /* the rank of this node that failed first; -1: none */   \
@@ -118,13 +119,13 @@ const char *hd_link_cause_name(enum hd_link_cause cause);
     X(INT, secondary) /* 1: ranks failed here only because another node's did */ \
     X(WORD, operation)                                                           \
     X(TEXT, message)
-/* What the ranks wait for, or could not do and will try again; "": that is over. */
+/* Text about what the ranks wait for, or failed to do and will retry; "": the problem is over. */
 #define HD_LINK_PROBLEM_FIELDS(X) X(TEXT, text)
-/* Ranks that are slower than their peers, for people; "": none. */
+/* Text about ranks that are slower than their peers; "": none. */
 #define HD_LINK_STRAGGLERS_FIELDS(X) X(TEXT, text)
 #define HD_LINK_GAP_FIELDS(X)                          \
     X(INT, count)      /* step reports dropped here */ \
-    X(INT, first_step) /* -1: not known */             \
+    X(INT, first_step) /* -1: unknown */               \
     X(INT, last_step)
 
 /* kind, member, stable name, fields */
@@ -187,8 +188,8 @@ const char *hd_link_kind_name(enum hd_link_kind kind);
 size_t hd_link_report_encode(const struct hd_link_report *report, uint8_t *bytes,
                              size_t size_bytes);
 
-/* HD_CORRUPT: not a frame that encode writes, or an unknown kind. Texts are not checked: check
- * UTF-8 where a format requires it. */
+/* Decodes a report. HD_CORRUPT: not a frame that hd_link_report_encode writes, or an unknown kind.
+ * Texts are not checked: check UTF-8 where a format requires it. */
 enum hd_status hd_link_report_decode(const struct hd_frame *frame,
                                      struct hd_link_report *ret_report);
 
