@@ -62,7 +62,7 @@ static enum hd_status read_stat(pid_t pid, struct stat_fields *ret_fields)
     st = hd_file_read(path, 4096, &text);
     if (!st) {
         end = strrchr(text.data, ')');
-        /* state ppid pgrp session, 15 fields of no interest, starttime */
+        /* state ppid pgrp session, 15 unused fields, starttime */
         if (!end || sscanf(end + 1,
                            " %c %d %*d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
                            "%*d %*d %lld",
@@ -216,8 +216,8 @@ enum hd_status hd_attempt_write_group(const char *run_dir, const char *group)
     return st ? st : hd_file_write_atomic(path, group, strlen(group), HD_ATTEMPT_FILE_MODE);
 }
 
-/* What a supervisor left that did not live to remove its ranks' group. The name of a group is the
- * attempt's, so that a record which says something else clears no other. */
+/* Removes the control group that a killed supervisor left. The group must be named after the
+ * attempt, so that a wrong record cannot remove another group. */
 static enum hd_status clear_group(const char *run_dir, int64_t job, int64_t attempt)
 {
     struct hd_text group = {0};
@@ -231,7 +231,7 @@ static enum hd_status clear_group(const char *run_dir, int64_t job, int64_t atte
     return st;
 }
 
-/* Whether the process was given exactly HEDDLE_RUN_DIR=run_dir. */
+/* Returns true if the environment of the process has exactly HEDDLE_RUN_DIR=run_dir. */
 static bool names_run_dir(pid_t pid, const char *run_dir)
 {
     struct hd_text text = {0};
@@ -268,7 +268,7 @@ int hd_attempt_kill_leftovers(const char *run_dir, pid_t supervisor)
     return found;
 }
 
-/* The earliest failed exit on record. HD_NOT_FOUND: none failed. */
+/* Finds the earliest failed exit on record. HD_NOT_FOUND: none failed. */
 static enum hd_status first_failed_exit(const char *run_dir, struct hd_link_report *ret_exit)
 {
     enum hd_status st = hd_err(HD_NOT_FOUND, "no rank has failed in %s", run_dir);
@@ -295,7 +295,7 @@ static enum hd_status first_failed_exit(const char *run_dir, struct hd_link_repo
     return st;
 }
 
-/* The end as far as the records tell it. `process`: NULL if the supervisor left no record. */
+/* Derives the end from the records. `process`: NULL if the supervisor left no record. */
 static void decide_end(const char *run_dir, const struct hd_attempt_process *process,
                        struct hd_link_end *ret_end)
 {
@@ -340,8 +340,9 @@ enum hd_status hd_attempt_conclude(const char *run_dir, int64_t job, int64_t att
 
     st = record_path(path, run_dir, HD_ATTEMPT_LOCK_FILE);
     if (!st)
-        st = hd_file_lock(path, &lock_fd); /* so that none can begin meanwhile */
-    if (st == HD_CONFLICT && is_gone) { /* another user's process, which is none of the attempt */
+        st = hd_file_lock(path, &lock_fd); /* so that no supervisor can begin meanwhile */
+    /* another user's process, which does not belong to the attempt */
+    if (st == HD_CONFLICT && is_gone) {
         lock_fd = -1;
         st = HD_OK;
     }

@@ -60,9 +60,9 @@ static struct spool_extent check(const char *dir)
 struct hd_spool_writer {
     char dir[PATH_MAX];
     struct hd_spool_limits limits;
-    int fd; /* of the newest segment; -1: none yet */
+    int fd; /* newest segment; -1: none yet */
     int64_t segment, size_bytes;
-    int64_t checked_ms; /* when the directory was last looked at; 0: never */
+    int64_t checked_ms; /* when the directory was last read; 0: never */
     bool full;
     uint8_t frame[HD_FRAME_BYTES_MAX];
 };
@@ -154,7 +154,8 @@ enum hd_status hd_spool_append(struct hd_spool_writer *writer, const struct hd_l
     if (!st && durable && fdatasync(writer->fd) < 0)
         st = hd_err(hd_file_write_status(errno), "cannot flush: %s", strerror(errno));
     if (st) {
-        /* a half-written frame would hide what follows: it is cut off, or a new segment is begun */
+        /* a partial frame would hide the reports after it: it is cut off, or a new segment is
+         * begun */
         if (writer->fd >= 0 && ftruncate(writer->fd, writer->size_bytes) < 0) {
             (void)close(writer->fd);
             writer->fd = -1;
@@ -169,9 +170,9 @@ enum hd_status hd_spool_append(struct hd_spool_writer *writer, const struct hd_l
 
 struct hd_spool_reader {
     char dir[PATH_MAX];
-    int fd; /* of at.segment; -1: not open */
+    int fd; /* segment at.segment; -1: not open */
     struct hd_spool_position at;
-    int64_t filled_from; /* offset in the segment of have[0] */
+    int64_t filled_from; /* offset of have[0] in the segment */
     size_t have_bytes;
     uint8_t have[READ_BYTES];
 };
@@ -234,8 +235,7 @@ static enum hd_status open_segment(struct hd_spool_reader *r)
     return HD_OK;
 }
 
-/* Reads on so that `have` starts at the reading position and holds what there is, up to its size.
- */
+/* Fills `have` from the reading position on, with as many bytes as exist and fit. */
 static enum hd_status fill(struct hd_spool_reader *r)
 {
     ssize_t n;
@@ -279,7 +279,7 @@ enum hd_status hd_spool_read(struct hd_spool_reader *reader, struct hd_link_repo
             return st;
         st = decode_here(reader, &frame, &size);
         if (st) {
-            /* asked before reading: the writer finishes a segment before it makes the next */
+            /* checked before reading: the writer finishes a segment before it creates the next */
             is_final = check(reader->dir).newest > reader->at.segment;
             st = fill(reader);
             if (!st)
@@ -317,6 +317,7 @@ void hd_spool_remove_before(const char *run_dir, int64_t segment)
     extent = check(dir);
     for (int64_t n = extent.oldest; n && n < segment && n < extent.newest; n++) {
         segment_path(path, dir, n);
-        (void)unlink(path); /* a segment that stays is sent again, and the controller ignores it */
+        /* a segment that stays is sent again, and the controller ignores duplicates */
+        (void)unlink(path);
     }
 }

@@ -10,7 +10,7 @@
 
 enum { NS_PER_MS = 1000000 };
 
-/* ---- what the kernel shows ---- */
+/* ---- sampling ---- */
 
 static bool read_line(const char *path, char *ret_line, size_t size_bytes)
 {
@@ -40,7 +40,7 @@ static bool sample_thread(pid_t pid, pid_t tid, struct hd_starve_thread *ret_thr
     (void)snprintf(path, sizeof path, "/proc/%d/task/%d/stat", (int)pid, (int)tid);
     if (!read_line(path, line, sizeof line))
         return false;
-    end = strrchr(line, ')'); /* the name before it may hold anything */
+    end = strrchr(line, ')'); /* the name before it may contain any character */
     thread.runnable = end && strncmp(end, ") R", 3) == 0;
     *ret_thread = thread;
     return true;
@@ -66,10 +66,10 @@ int hd_starve_sample(pid_t pid, struct hd_starve_thread ret_threads[HD_STARVE_TH
     return count;
 }
 
-/* ---- what it adds up to ---- */
+/* ---- adding up ---- */
 
-/* What a thread has waited between two looks that are interval_ns apart, as far as it was not
- * counted ahead. */
+/* Returns how long a thread has waited between two samples, interval_ns apart, without waits that
+ * were counted ahead. */
 static int64_t waited_between(const struct hd_starve_thread *before,
                               const struct hd_starve_thread *now, int64_t interval_ns,
                               int64_t *ahead_ns)
@@ -111,7 +111,8 @@ void hd_starve_note(struct hd_starve *starve, int64_t received_ms,
             starved_ns = starve->threads[i].starved_ns;
     }
     starve->starved_ms = starved_ns / NS_PER_MS;
-    if (starve->starved_ms > now_ms - starve->begin_ms) /* it waited before the first look, too */
+    /* a wait that began before the first sample counts only from there */
+    if (starve->starved_ms > now_ms - starve->begin_ms)
         starve->starved_ms = now_ms - starve->begin_ms;
 }
 
