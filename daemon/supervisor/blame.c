@@ -1,4 +1,5 @@
-/* Whom a hang is blamed on: what is known of each rank here, the judge's finding, and its text. */
+/* blame: collects the state of each rank of this node, asks the judge which rank a hang is blamed
+ * on, and writes the text about it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,16 +8,18 @@
 #include "daemon/supervisor/supervisor.h"
 
 enum {
-    STALE_MS = 1000,   /* a wait is refreshed ten times a second; ... */
-    STALE_DIVISOR = 4, /* ... and counts if it was within this part of the silence */
+    STALE_MS = 1000, /* a waiting rank refreshes its wait ten times a second, .. */
+    /* .. so a wait counts if it was refreshed within this fraction of the silence */
+    STALE_DIVISOR = 4,
     WAITERS_NAMED = 4,
     RANKS_TEXT_MAX = 128,
     SILENCE_TEXT_MAX = 160,
 };
 
-/* ---- what is known of each rank ---- */
+/* ---- the state of each rank ---- */
 
-/* The rank here that has not come to the rendezvous in which `rank` waits; NULL: none. */
+/* Returns a rank of this node that has not reached the rendezvous in which `rank` waits; NULL:
+ * none. */
 static const struct sup_rank *missing_at_rendezvous(const struct sup *sup,
                                                     const struct sup_rank *rank)
 {
@@ -61,14 +64,14 @@ static struct sup_rank_state gather_state(const struct sup *sup, const struct su
         states.doing = SUP_CONNECTS;
     } else if (!ret_wait->is_reported && (rank->phase != HD_LINK_PHASE_SETUP ||
                                           (rank->put_round >= 0 && sup->options.gpu_count))) {
-        states.doing = SUP_UNSEEN; /* it awaits others on its device */
+        states.doing = SUP_UNSEEN; /* the rank waits for others on its device */
     }
     return states;
 }
 
-/* ---- where waits are not seen ---- */
+/* ---- if waits are not visible ---- */
 
-/* How far a rank has come: its first collective that is not complete, and how far that is. */
+/* Returns how far a rank has come: its first incomplete collective, and that collective's state. */
 static uint64_t progress_of(const struct sup *sup, const struct sup_rank *rank)
 {
     struct hd_flight_record record;
@@ -78,16 +81,16 @@ static uint64_t progress_of(const struct sup *sup, const struct sup_rank *rank)
     return record.launch * (HD_FLIGHT_COMPLETE + 1) + (uint64_t)record.state;
 }
 
-/* When one rank stops, its peers wait for it and fall silent, too: those count whose silence is at
- * least half of the longest. */
+/* Returns true if a rank has been silent for at least half as long as `silent`. When one rank
+ * stops, its peers wait for it and become silent, too. */
 static bool is_silent_too(const struct sup_rank *rank, const struct sup_rank *silent,
                           int64_t now_ms)
 {
     return rank->pid && sup_silence_ms(rank, now_ms) >= sup_silence_ms(silent, now_ms) / 2;
 }
 
-/* The rank to blame is the one whose collectives are behind, for which the others wait; of several,
- * the one that was silent first. */
+/* Returns the rank to blame: the one whose collectives are behind, because the others wait for it;
+ * `silent` if none is further behind. */
 static struct sup_rank *find_behind(const struct sup *sup, struct sup_rank *silent, int64_t now_ms)
 {
     struct sup_rank *blamed = silent;
@@ -99,9 +102,10 @@ static struct sup_rank *find_behind(const struct sup *sup, struct sup_rank *sile
     return blamed;
 }
 
-/* Collectives of pipeline stages, and of ranks of which only some are here, cannot be counted
- * against one another. A rank that waits for peers sleeps, so the rank to blame is one that does
- * not. NULL: all sleep. The search ends at the first busy rank, because sup_is_busy blocks. */
+/* Returns a silent rank that is busy; NULL: all sleep. Used where collectives cannot be compared:
+ * between pipeline stages, and if only some of the attempt's ranks are here. A rank that waits for
+ * peers sleeps, so the one to blame does not. Ends at the first busy rank, because sup_is_busy
+ * blocks. */
 static struct sup_rank *find_busy(const struct sup *sup, struct sup_rank *silent, int64_t now_ms)
 {
     if (sup_is_busy(silent))
@@ -113,10 +117,10 @@ static struct sup_rank *find_busy(const struct sup *sup, struct sup_rank *silent
     return NULL;
 }
 
-/* NULL: the rank to blame may be on another node. */
+/* Guesses the rank to blame. NULL: it may be on another node. */
 static struct sup_rank *guess(const struct sup *sup, struct sup_rank *silent, int64_t now_ms)
 {
-    const bool are_stages = sup->job.pp > 1; /* which launch different numbers of operations */
+    const bool are_stages = sup->job.pp > 1; /* stages launch different numbers of operations */
     struct sup_rank *busy;
 
     if (!sup_spans(sup) && !are_stages)
@@ -134,7 +138,7 @@ struct findings {
     struct hd_flight_wait waits[HD_ATTEMPT_RANKS_MAX];
 };
 
-/* "rank 0 in all_reduce #41 of group dp (1.2 MiB), entered, for 61 s" */
+/* Writes a wait, such as "rank 0 in all_reduce #41 of group dp (1.2 MiB), entered, for 61 s". */
 static void describe_wait(const struct findings *f, int index, char *ret_text, size_t size_bytes)
 {
     const struct hd_flight_wait *wait = &f->waits[index];
@@ -155,8 +159,9 @@ static void describe_wait(const struct findings *f, int index, char *ret_text, s
                    what, (f->now_ms - wait->since_ms) / 1000);
 }
 
-/* "; ranks 0 and 2 wait for it: rank 0 in .., for 61 s"; "": none here does. The one that names an
- * operation waits for it directly, if there is such a rank here. */
+/* Writes which ranks of this node wait for the blamed one, such as "; ranks 0, 2 wait for it: rank
+ * 0 in .., for 61 s"; "": none. The operation is that of a rank that waits directly for the blamed
+ * one, if this node has such a rank. */
 static void describe_waiters(const struct findings *f, int64_t blamed, char *ret_text,
                              size_t size_bytes)
 {
@@ -197,7 +202,7 @@ static const char *describe_doing(enum sup_doing doing)
     }
 }
 
-/* "gave no sign of life for 62 s while training" */
+/* Writes a silence, such as "gave no sign of life for 62 s while training". */
 static void describe_silence(const struct sup_rank *rank, int64_t now_ms,
                              char ret_text[SILENCE_TEXT_MAX])
 {
@@ -297,7 +302,7 @@ void sup_find_blame(struct sup *sup, struct sup_rank *silent, int64_t now_ms,
     found = rank_numbered(sup, rank);
     if ((b.finding == SUP_FOUND_NOTHING || b.finding == SUP_FOUND_ELSEWHERE) &&
         some_rank_starves(sup, now_ms)) {
-        b.finding = SUP_FOUND_ALIVE; /* the others may wait for it */
+        b.finding = SUP_FOUND_ALIVE; /* the other ranks may wait for the starved one */
     } else if (b.finding == SUP_FOUND_NOTHING) {
         found = guess(sup, silent, now_ms);
         b.finding = found ? SUP_FOUND : SUP_FOUND_ELSEWHERE;
@@ -335,7 +340,7 @@ void sup_blame_for_overdue(struct sup *sup)
     struct sup_blame blame;
 
     if (sup->ending || sup->stop_asked || sup->limits.reports_only || !sup_spans(sup) || !silent ||
-        now_ms - sup->pass_ms > SUP_FROZEN_MS || /* what the ranks have said is not read yet */
+        now_ms - sup->pass_ms > SUP_FROZEN_MS || /* messages of the ranks may be unread */
         sup_silence_ms(silent, now_ms) < sup_limits_of(&sup->limits, silent->phase).ends_ms)
         return;
     sup_find_blame(sup, silent, now_ms, &blame);

@@ -1,15 +1,16 @@
-/* What the ranks of this node may take: memory, processes, processors.
+/* bounds: limits what the ranks of this node may use: memory, processes, CPUs.
  *
- * The bound of memory is for all ranks together: what their plans have in host memory, as each
- * tells before it takes any, and a slack for each. Until all have told, it is what heddled gave for
- * the start. Three ways to hold it:
+ * The memory limit is for all ranks together: the host memory in their plans, which each rank
+ * reports before it reserves any, plus a slack per rank. Until all have reported, it is the start
+ * value that heddled passed. Three ways to enforce it (--group):
  *
  *   unit, group   the kernel does, in a control group of the ranks alone (isolation/cgroup.h)
- *   process       this supervisor looks at its ranks' memory, and ends all when it is too much.
- * What of a page is shared counts once: the sum of PSS, without mapped files, which the kernel can
- * drop. PSS is only asked for where the cheaper sum of RSS is too much.
+ *   process       this supervisor measures its ranks' memory, and ends all ranks above the limit.
+ *                 Shared pages count once: the sum of PSS, without mapped files, which the kernel
+ *                 can drop. PSS is read only if the cheaper sum of RSS is above the limit.
  *
- * A rank is also the first that the kernel kills when the machine has no memory left. */
+ * A rank is also the first process that the kernel kills when the machine has no memory left.
+ */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -24,15 +25,15 @@
 #include "daemon/supervisor/supervisor.h"
 
 enum {
-    PROCESSES_A_RANK = 512, /* threads of libraries; those that compute come to it */
-    PROCESSES_A_THREAD = 4, /* of the job */
-    LATE_KILL_MS = 3000,    /* the kernel's count of kills may be read so late */
+    PROCESSES_A_RANK = 512, /* per rank, for threads of libraries; threads that compute are added */
+    PROCESSES_A_THREAD = 4, /* per thread of the job */
+    LATE_KILL_MS = 3000,    /* the kernel's count of kills may be read this late */
 };
 
 /* ---- numbers of /proc ---- */
 
-/* The sum of the numbers behind keys of a file with lines "key: number kB", in bytes. Keys with
- * fewer than all are fine; false: the file cannot be read, or has none of them. */
+/* Adds up the numbers after keys in a file with lines "key: number kB", in bytes. Some keys may be
+ * missing. Returns false if the file cannot be read or has none of the keys. */
 static bool read_kilobytes(const char *path, const char *const keys[2], int64_t *ret_bytes)
 {
     FILE *file = fopen(path, "re");
@@ -51,8 +52,8 @@ static bool read_kilobytes(const char *path, const char *const keys[2], int64_t 
     return found > 0;
 }
 
-/* Memory of a process that no file backs. exact: what is shared is divided by those that share it;
- * that costs a walk over its pages. */
+/* Returns the bytes of a process's memory that no file backs. exact: shared memory is divided among
+ * its users, which requires a walk over its pages. */
 static int64_t memory_of(pid_t pid, bool exact)
 {
     static const char *const rss[] = {"RssAnon:", "RssShmem:"};
@@ -67,7 +68,8 @@ static int64_t memory_of(pid_t pid, bool exact)
     return read_kilobytes(path, rss, &bytes) ? bytes : 0;
 }
 
-/* Processes that the kernel has killed on this machine since its boot, for want of memory. */
+/* Returns how many processes the kernel has killed on this machine since boot because memory ran
+ * out. */
 static int64_t machine_kills(void)
 {
     FILE *file = fopen("/proc/vmstat", "re");
@@ -108,7 +110,7 @@ static enum hd_status set_limit(struct sup *sup, int64_t bytes)
                                                  sup->options.cpus[0] ? sup->options.cpus : NULL);
 }
 
-/* Without its group an attempt runs all the same, unless isolation is demanded. */
+/* Continues without the control group, unless isolation is required. */
 static enum hd_status give_up_group(struct sup *sup, enum hd_status why)
 {
     if (strcmp(sup->options.isolation, "require") == 0)
@@ -116,7 +118,8 @@ static enum hd_status give_up_group(struct sup *sup, enum hd_status why)
     hd_log(HD_LOG_WARN, "%s; the supervisor looks at its ranks' memory instead", hd_err_message());
     (void)hd_cgroup_remove(&sup->bounds.group);
     hd_cgroup_close(&sup->bounds.group);
-    sup->bounds.limit_bytes = sup->options.memory_bytes; /* from the start, by looking */
+    /* from the start, measured by the supervisor */
+    sup->bounds.limit_bytes = sup->options.memory_bytes;
     return HD_OK;
 }
 
@@ -149,7 +152,8 @@ bool sup_bounds_join(const struct sup *sup)
     const int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
 
     if (fd >= 0) {
-        (void)!write(fd, "500", 3); /* of 1000: heddled and this supervisor outlive the ranks */
+        /* of 1000: the kernel kills ranks before heddled and this supervisor */
+        (void)!write(fd, "500", 3);
         (void)close(fd);
     }
     return sup->bounds.group.dir_fd < 0 || hd_cgroup_join(&sup->bounds.group);
@@ -178,9 +182,9 @@ void sup_bounds_planned(struct sup *sup, struct sup_rank *rank, int64_t bytes)
     hd_log(HD_LOG_INFO, "the ranks of this node may take %s of memory", text);
 }
 
-/* ---- what they take ---- */
+/* ---- measuring ---- */
 
-/* The rank that is furthest above its plan; as *ret_bytes what all take. */
+/* Returns the rank that is furthest above its plan; *ret_bytes: memory of all ranks. */
 static int64_t measure(const struct sup *sup, bool exact, int64_t *ret_bytes)
 {
     int64_t most = INT64_MIN, rank = -1;
@@ -199,7 +203,8 @@ static int64_t measure(const struct sup *sup, bool exact, int64_t *ret_bytes)
     return rank;
 }
 
-/* "the ranks of this node may take 3.1 GiB (their plan, and 2.0 GiB for each beside it)" */
+/* Writes the limit, such as "they may take 3.1 GiB (their plan, and 2.0 GiB for each beside it
+ * ..)". */
 static void describe_limit(const struct sup *sup, char *ret_text, size_t size)
 {
     char limit[32], slack[32];
@@ -231,7 +236,8 @@ static void end_for_memory(struct sup *sup, int64_t rank, int64_t bytes)
                   "the ranks on node %s took %s of memory, most beside its plan rank %" PRId64
                   "; %s",
                   sup->options.node, taken, rank, limit);
-    sup->kill_at_ms = sup->term_at_ms; /* they are not waited for: they take more meanwhile */
+    /* without a pause before SIGKILL: they would take more memory meanwhile */
+    sup->kill_at_ms = sup->term_at_ms;
 }
 
 bool sup_bounds_is_watched(const struct sup *sup)

@@ -1,4 +1,5 @@
-/* How an attempt ends: a stop, the ladder of signals, whose fault it was, and the record `end`. */
+/* end: ends an attempt: a stop, the sequence of signals, the rank to blame, and the record
+ * `end`. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -51,7 +52,8 @@ void sup_begin_end(struct sup *sup, enum hd_link_cause cause, int64_t blamed, bo
     sup->give_up_at_ms = sup->kill_at_ms + HD_SUP_GONE_MS;
     sup->state = HD_ALLOC_STOPPING;
     hd_log(HD_LOG_WARN, "ending all ranks: %s", sup->reason);
-    if (cause != HD_LINK_CAUSE_RANK_EXIT) /* else the dead rank was marked, with its reason */
+    /* else the dead rank was already marked, with its reason */
+    if (cause != HD_LINK_CAUSE_RANK_EXIT)
         hd_shm_control_abort(sup->shm, sup->reason);
     sup_send_state(sup);
 }
@@ -71,7 +73,7 @@ static enum hd_link_cause stop_cause(const struct sup *sup)
     return sup->shut_down ? HD_LINK_CAUSE_NODE_LOST : HD_LINK_CAUSE_USER;
 }
 
-/* Sends each signal of the ladder when its time has come. */
+/* Sends each signal of the sequence when its time has come. */
 void sup_climb(struct sup *sup, int64_t now_ms)
 {
     if (sup->stop_deadline_ms && now_ms >= sup->stop_deadline_ms)
@@ -81,14 +83,15 @@ void sup_climb(struct sup *sup, int64_t now_ms)
         return;
     if (sup->term_at_ms && now_ms >= sup->term_at_ms) {
         signal_ranks(sup, SIGTERM);
-        signal_ranks(sup, SIGCONT); /* a stopped process acts on nothing else */
+        /* a stopped process acts on no other signal until it continues */
+        signal_ranks(sup, SIGCONT);
         sup->term_at_ms = 0;
     }
     if (now_ms >= sup->kill_at_ms)
-        signal_ranks(sup, SIGKILL); /* repeated in each turn: harmless */
+        signal_ranks(sup, SIGKILL); /* repeated in each pass: harmless */
 }
 
-/* ---- whose fault it was ---- */
+/* ---- the rank to blame ---- */
 
 static struct sup_rank *find_rank(struct sup *sup, int64_t number)
 {
@@ -98,14 +101,14 @@ static struct sup_rank *find_rank(struct sup *sup, int64_t number)
     return NULL;
 }
 
-/* It gave up because others did not answer or had given up. */
+/* Returns true if the rank gave up only because others did not answer or had given up. */
 static bool only_secondary(const struct sup_rank *rank)
 {
     return rank->has_failure &&
            (rank->failure.status == HD_ABORTED || rank->failure.status == HD_TIMEOUT);
 }
 
-/* Of an attempt on several nodes: a rank here that failed by itself, NULL: none did. */
+/* Returns, for an attempt on several nodes, a rank here that failed by itself; NULL: none. */
 static struct sup_rank *find_cause(struct sup *sup)
 {
     for (int i = 0; i < sup->options.rank_count; i++)
@@ -114,7 +117,8 @@ static struct sup_rank *find_cause(struct sup *sup)
     return NULL;
 }
 
-/* Who failed first: the shared memory remembers; a rank may know better about another. */
+/* Returns the rank that failed first: the one recorded in shared memory, or the one that this rank
+ * names as its cause. */
 static struct sup_rank *find_blamed(struct sup *sup)
 {
     char reason[HD_SHM_REASON_MAX];
@@ -144,7 +148,7 @@ static bool is_bad_input(const struct sup_rank *rank)
              rank->failure.status == HD_UNSUPPORTED));
 }
 
-/* The cause of an end that nothing forced. */
+/* Returns the cause of an end in which no rank failed or was ended. */
 static enum hd_link_cause quiet_cause(const struct sup *sup)
 {
     for (int i = 0; i < sup->options.rank_count; i++)
@@ -153,7 +157,7 @@ static enum hd_link_cause quiet_cause(const struct sup *sup)
     return HD_LINK_CAUSE_COMPLETED;
 }
 
-/* What the first rank said that echoes a failure elsewhere. */
+/* Returns the message of the first rank here that only reports a failure elsewhere. */
 static const char *secondary_message(const struct sup *sup)
 {
     for (int i = 0; i < sup->options.rank_count; i++)
@@ -184,7 +188,7 @@ static const char *quiet_message(const struct sup *sup, char *text, size_t size_
     return text;
 }
 
-/* The exit status of the rank to blame may tell more than that it failed. */
+/* Returns the cause; the exit status of the blamed rank may say more than that it failed. */
 static enum hd_link_cause cause_of(const struct sup_rank *blamed)
 {
     switch (blamed->code) {

@@ -1,4 +1,4 @@
-/* What the supervisor sees of its ranks without being told: their collectives and waits in shared
+/* inspect: reads the state of ranks without their help: their collectives and waits in shared
  * memory, and the states of their processes. */
 #include <fcntl.h>
 #include <stdio.h>
@@ -59,7 +59,7 @@ bool sup_read_stat(pid_t pid, char *ret_state, pid_t *ret_parent)
     if (n <= 0)
         return false;
     line[n] = '\0';
-    end = strrchr(line, ')'); /* the name before it may hold anything */
+    end = strrchr(line, ')'); /* the name before it may contain any character */
     return end && sscanf(end + 1, " %c %d", ret_state, ret_parent) == 2;
 }
 

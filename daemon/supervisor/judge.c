@@ -1,6 +1,6 @@
 #include "daemon/supervisor/judge.h"
 
-/* -1: it is on another node. */
+/* Returns the index of a rank in `states`; -1: the rank is on another node. */
 static int index_of(const struct sup_rank_state *states, int count, int64_t rank)
 {
     for (int i = 0; i < count; i++)
@@ -9,7 +9,7 @@ static int index_of(const struct sup_rank_state *states, int count, int64_t rank
     return -1;
 }
 
-/* The end of the chain of waits from told[start]. */
+/* Follows the chain of waits from states[start] to its end. */
 static enum sup_finding follow(const struct sup_rank_state *states, int count, int start,
                                int64_t *ret_rank)
 {
@@ -32,12 +32,11 @@ static enum sup_finding follow(const struct sup_rank_state *states, int count, i
             return SUP_FOUND_ELSEWHERE;
         }
     }
-    return SUP_FOUND_CIRCLE; /* more waits than ranks: one of them came twice */
+    return SUP_FOUND_CIRCLE; /* more waits than ranks: a rank came twice */
 }
 
-/* In the order of their silence, the longest first: the rank after `before`, or the first; -1:
- * none.
- */
+/* Returns the index of the rank that follows `before` in the order of silence, longest first;
+ * before -1: the first. -1: none. */
 static int next_silent(const struct sup_rank_state *states, int count, int before)
 {
     int next = -1;
@@ -53,8 +52,8 @@ static int next_silent(const struct sup_rank_state *states, int count, int befor
     return next;
 }
 
-/* A rank here that waits for none is to blame, also if the chain of one that is silent longer leads
- * to another node: it leads back from there. */
+/* Blames a rank here that waits for none, even if the chain of a longer silent rank leads to
+ * another node: from that node it leads back here. */
 enum sup_finding sup_judge(const struct sup_rank_state *states, int count, int64_t *ret_rank)
 {
     const int first = next_silent(states, count, -1);

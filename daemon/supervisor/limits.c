@@ -15,7 +15,9 @@ enum {
     FACTOR = 8,
     LONGEST_FACTOR = 2,
     FILE_BYTES_MAX = 1 << 20,
-    WAIT_FACTOR = 2, /* above the part of a limit that a rank of another node is given more */
+    /* a rank waits at least twice as long as the limit, because supervisors of other nodes get 1.5
+     * times the limit */
+    WAIT_FACTOR = 2,
 };
 
 static const char heading[] = "heddle silences 1\n";
@@ -47,7 +49,8 @@ enum hd_status sup_limits_init(struct sup_limits *limits, const struct hd_job *j
 
 /* ---- learning ---- */
 
-/* Bin b has silences of more than 2^((b - 1) / 8) ms, up to 2^(b / 8) ms. */
+/* Returns the bin of a silence: bin b has silences of more than 2^((b - 1) / 8) ms, up to 2^(b / 8)
+ * ms. */
 static int bin_of(int64_t silence_ms)
 {
     const int bin = silence_ms > 1 ? (int)ceil(PER_OCTAVE * log2((double)silence_ms) - 1e-9) : 0;
@@ -66,7 +69,7 @@ void sup_limits_learn(struct sup_limits *limits, enum hd_link_phase phase, int64
     limits->count[phase]++;
 }
 
-/* The bin below whose end the share of all silences lies. */
+/* Returns the first bin up to whose end `part` (0 to 1) of all silences lie. */
 static int percentile(const struct sup_limits *limits, enum hd_link_phase phase, double part)
 {
     const double wanted = part * (double)limits->count[phase];
@@ -86,7 +89,7 @@ static int64_t largest(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* 0: not learned yet. */
+/* Returns the learned limit; 0: not learned yet. */
 static int64_t learned_ms(const struct sup_limits *limits, enum hd_link_phase phase)
 {
     int64_t usual_ms, longest_ms;
@@ -128,7 +131,7 @@ int64_t sup_wait_limit_ms(const struct sup_limits *limits)
 
 /* ---- from one attempt to the next ---- */
 
-/* One line per phase: its name, then BIN:COUNT of each bin that is not empty. */
+/* Writes one line per phase: its name, then BIN:COUNT of each bin that is not empty. */
 enum hd_status sup_limits_write(const struct sup_limits *limits, const char *path)
 {
     struct hd_text text = {0};
@@ -148,7 +151,7 @@ enum hd_status sup_limits_write(const struct sup_limits *limits, const char *pat
     return st;
 }
 
-/* The bins of one line; false: it is damaged. */
+/* Reads the bins of one line; false: the line is damaged. */
 static bool read_bins(char *line, int64_t bins[SUP_LIMIT_BINS], int64_t *ret_count)
 {
     char *rest = line, *word;
@@ -172,7 +175,7 @@ static bool read_bins(char *line, int64_t bins[SUP_LIMIT_BINS], int64_t *ret_cou
     return true;
 }
 
-/* Rounds up: a silence that was survived once is not forgotten. */
+/* Scales the counts down. Rounds up, so that no bin becomes empty. */
 static void keep_less(struct sup_limits *limits, int phase)
 {
     const int64_t sum = limits->count[phase];
@@ -201,7 +204,7 @@ static bool read_line(struct sup_limits *limits, char *line)
             return false;
         keep_less(limits, p);
     }
-    return true; /* a phase that this build does not have is left out */
+    return true; /* a phase that this build does not have is ignored */
 }
 
 void sup_limits_read(struct sup_limits *limits, const char *path)

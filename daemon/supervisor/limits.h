@@ -1,12 +1,13 @@
 /* limits: how long a rank may give no sign of life in each phase before it counts as hanging.
  *
  * A limit comes from the job file (`hang`), or is learned from the silences of this job, also of
- * its former attempts: 8 times the 99th percentile, at least twice the longest, at least a minute,
- * once there are 16 silences of each rank here. Until then it is half an hour.
+ * its former attempts: 8 times the 99th percentile, at least twice the longest, at least a minute.
+ * It is learned when there are 16 silences of each rank here. Until then it is half an hour.
  *
  * Silences are counted in bins of an eighth of an octave, so a percentile is at most 9% too long,
- * and memory does not grow. The supervisor of rank 0 keeps them in JOBS_DIR/JOB/silences; each of
- * the next attempt reads them. Kept counts are scaled down, so that a new layout is learned soon.
+ * and memory does not grow. The supervisor of rank 0 saves them in JOBS_DIR/JOB/silences; every
+ * supervisor of the next attempt reads them. Saved counts are scaled down, so that a new layout is
+ * learned soon.
  *
  * Used by: supervisor.   Uses: base, job, link (phases).   Threads: one owner.
  */
@@ -22,43 +23,43 @@
 
 enum {
     SUP_LIMIT_BINS = 8 * 30,      /* up to 2^30 ms, twelve days */
-    SUP_LIMIT_COUNT_MIN = 16,     /* silences of a rank before a limit is learned */
-    SUP_LIMIT_KEPT_MAX = 256,     /* silences of a phase, of former attempts */
-    SUP_LIMIT_MIN_MS = 60 * 1000, /* of a learned limit */
+    SUP_LIMIT_COUNT_MIN = 16,     /* silences per rank before a limit is learned */
+    SUP_LIMIT_KEPT_MAX = 256,     /* silences of former attempts that count per phase */
+    SUP_LIMIT_MIN_MS = 60 * 1000, /* smallest learned limit */
     SUP_LIMIT_UNLEARNED_MS = 30 * 60 * 1000,
 };
 
 struct sup_limits {
-    int rank_count;                      /* ranks that are learned from */
-    bool reports_only;                   /* hang.action: tell */
-    int64_t set_ms[HD_LINK_PHASE_COUNT]; /* by the job file, or for all phases by an option; 0:
-                                            learned */
-    int64_t count[HD_LINK_PHASE_COUNT];  /* of silences */
+    int rank_count;    /* ranks whose silences are learned */
+    bool reports_only; /* true for hang.action: tell, which only reports hangs */
+    /* by the job file, or for all phases by an option; 0: learned */
+    int64_t set_ms[HD_LINK_PHASE_COUNT];
+    int64_t count[HD_LINK_PHASE_COUNT]; /* silences */
     int64_t bins[HD_LINK_PHASE_COUNT][SUP_LIMIT_BINS];
 };
 
-/* all_ms: sets the limit of every phase; 0: the job file does. HD_INVALID: not a job that was
- * checked. */
+/* Initialises the limits from the job. all_ms: limit of every phase; 0: the job file's. HD_INVALID:
+ * the job was not checked. */
 enum hd_status sup_limits_init(struct sup_limits *limits, const struct hd_job *job, int rank_count,
                                int64_t all_ms);
 
-/* A silence that ended. */
+/* Adds a silence that has ended. */
 void sup_limits_learn(struct sup_limits *limits, enum hd_link_phase phase, int64_t silence_ms);
 
-/* From so long a silence on it is told, or is a hang that ends the attempt; SUP_LIMIT_NEVER: never.
- * A learned limit of another phase than training is only told before SUP_LIMIT_UNLEARNED_MS: a slow
- * disk must not end a job because it was fast before. */
+/* Limits of one phase: a silence this long is reported, or is a hang that ends the attempt;
+ * SUP_LIMIT_NEVER: never. Outside of training a learned limit only reports before
+ * SUP_LIMIT_UNLEARNED_MS: a slow disk must not end a job because it was fast before. */
 #define SUP_LIMIT_NEVER INT64_MAX
 struct sup_limit {
     int64_t reported_ms, ends_ms;
 };
 struct sup_limit sup_limits_of(const struct sup_limits *limits, enum hd_link_phase phase);
 
-/* Returns after how long a wait a rank may give up itself: later than the supervisor would find out
- * (SUP_LIMIT_NEVER / 2: hang.action is tell); 0: the limit is neither learned nor set. */
+/* Returns how long a rank may wait before it gives up by itself, which is later than the supervisor
+ * acts; SUP_LIMIT_NEVER / 2 for hang.action: tell; 0: the limit is neither learned nor set. */
 int64_t sup_wait_limit_ms(const struct sup_limits *limits);
 
-/* Keeps what was learned, and reads it; a file that does not exist, or is damaged, is none. */
+/* Save and read the learned silences; a file that is missing or damaged counts as empty. */
 enum hd_status sup_limits_write(const struct sup_limits *limits, const char *path);
 void sup_limits_read(struct sup_limits *limits, const char *path);
 

@@ -11,7 +11,7 @@
 
 #include "base/file.h"
 
-enum { PAGE_BYTES = 4096, DISK_BLOCK_BYTES = 512 /* st_blocks counts in these */ };
+enum { PAGE_BYTES = 4096, DISK_BLOCK_BYTES = 512 /* unit of st_blocks */ };
 
 static enum hd_status failed(const char *what)
 {
@@ -49,7 +49,8 @@ static enum hd_status make_hole(int fd, int64_t begin, int64_t *end)
     return failed("make a hole in");
 }
 
-/* Of a fixed length, so that a larger hole has its line in the same place. */
+/* Writes the line before the hole. Its length is fixed, so that the line of a larger hole replaces
+ * it. */
 static enum hd_status report(int fd, int64_t begin, int64_t end, int64_t limit_bytes)
 {
     char line[160];

@@ -288,11 +288,11 @@ int main(int argc, char **argv)
         return EXIT_USAGE;
     }
     hd_environment_clean(getenv(HD_ENVIRONMENT_NAMES));
-    /* what a unit of systemd, or a drop-in, gives heddled: ranks do not need it */
+    /* capabilities that a systemd unit gives heddled: ranks do not need them */
     (void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-    (void)setsid(); /* fails for a process that leads its session already */
+    (void)setsid(); /* fails if the process already leads a session */
     st = sup_open(&sup);
-    if (!st && chdir(sup.options.run_dir) < 0) /* where a core file goes */
+    if (!st && chdir(sup.options.run_dir) < 0) /* the folder for core files */
         hd_log(HD_LOG_WARN, "cannot enter %s: %s", sup.options.run_dir, strerror(errno));
     if (!st)
         sup_run(&sup);

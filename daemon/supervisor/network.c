@@ -46,7 +46,7 @@ static enum hd_status find_interface(const char *address, struct sup_network *ne
 
 /* ---- adapters ---- */
 
-/* The first line of a small file; "" if there is none. */
+/* Reads the first line of a small file; "" if it cannot be read. */
 static void read_word(const char *path, char ret_word[WORD_MAX])
 {
     FILE *file = fopen(path, "re");
@@ -60,7 +60,7 @@ static void read_word(const char *path, char ret_word[WORD_MAX])
     (void)fclose(file);
 }
 
-/* The link layer of the adapter's active port, with its number; false: no port is active. */
+/* Finds the adapter's active port and its link layer; false: no port is active. */
 static bool find_port(const char *sys, const char *adapter, int *ret_port, char ret_layer[WORD_MAX])
 {
     char path[PATH_MAX], state[WORD_MAX];
@@ -79,7 +79,8 @@ static bool find_port(const char *sys, const char *adapter, int *ret_port, char 
     return false;
 }
 
-/* The adapter is the hardware of this interface, or of one below it (a bond, a VLAN). */
+/* Returns true if the adapter is the hardware of this interface, or of one below it (a bond, a
+ * VLAN). */
 static bool serves(const char *sys, const char *adapter, const char *interface, int depth)
 {
     char path[PATH_MAX];

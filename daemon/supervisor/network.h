@@ -1,10 +1,10 @@
-/* network: which interface and adapters NCCL uses between nodes.
+/* network: finds the interface and adapters that NCCL uses between nodes.
  *
- * NCCL listens on an interface, not on an address: NCCL_SOCKET_IFNAME is the interface that has
- * the data address, and NCCL_SOCKET_FAMILY the family of the address. InfiniBand and RoCE adapters
- * are used if the data address is on one: all active adapters with the same link layer
- * (NCCL_IB_HCA), because a node with eight GPUs has an adapter for each. If it is on none, NCCL
- * uses sockets only (NCCL_IB_DISABLE), so that nothing travels over a network that was not named.
+ * NCCL listens on an interface, not on an address: NCCL_SOCKET_IFNAME is the interface that has the
+ * data address, and NCCL_SOCKET_FAMILY the family of the address. InfiniBand and RoCE adapters are
+ * used if the data address is on one: all active adapters with the same link layer (NCCL_IB_HCA),
+ * because a node with eight GPUs has an adapter for each. If it is on none, NCCL uses sockets only
+ * (NCCL_IB_DISABLE), so that no data travels over a network that was not named.
  *
  * Used by: ranks.c, tests.   Uses: base.   Threads: none of its own.
  */
@@ -18,12 +18,13 @@
 enum { SUP_INTERFACE_MAX = 16, SUP_ADAPTERS_MAX = 1024 };
 
 struct sup_network {
-    char interface[SUP_INTERFACE_MAX]; /* "eth0" */
+    char interface[SUP_INTERFACE_MAX]; /* such as "eth0" */
     bool is_ipv6;
-    char adapters[SUP_ADAPTERS_MAX]; /* "mlx5_0:1,mlx5_1:1"; "": none is to be used */
+    char adapters[SUP_ADAPTERS_MAX]; /* such as "mlx5_0:1,mlx5_1:1"; "": use none */
 };
 
-/* sys: "/sys". HD_NOT_FOUND: no interface of this machine has the address. */
+/* Finds the interface and adapters of an address. sys: "/sys". HD_NOT_FOUND: no interface of this
+ * machine has the address. */
 enum hd_status sup_network_find(const char *address, const char *sys,
                                 struct sup_network *ret_network);
 

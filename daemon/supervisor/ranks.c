@@ -1,4 +1,4 @@
-/* The ranks as processes: started, reaped, and everything killed that they have started. */
+/* ranks: starts and reaps the ranks' processes, and kills everything that they have started. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +21,7 @@
 
 enum { NUMBER_MAX = 24 };
 
-/* The command line of one rank, all its strings in one place. */
+/* Command line of one rank, with the memory of its strings. */
 struct command {
     char rank[NUMBER_MAX], world[NUMBER_MAX], link[NUMBER_MAX], control[NUMBER_MAX];
     char here[NUMBER_MAX], wait[NUMBER_MAX];
@@ -32,7 +32,7 @@ struct command {
 static enum hd_status fill_command(struct sup *sup, const struct sup_rank *rank, int link_fd,
                                    struct command *command)
 {
-    char fds[HD_SHM_FDS_TEXT_MAX]; /* "control,rank 0,rank 1" */
+    char fds[HD_SHM_FDS_TEXT_MAX]; /* such as "control,rank 0,rank 1" */
     enum hd_status st = hd_shm_control_format(sup->shm, fds, sizeof fds);
     char *comma;
     int n = 0;
@@ -113,8 +113,8 @@ static enum hd_status find_network(struct sup *sup)
     return st;
 }
 
-/* In the child: where NCCL connects to ranks of other nodes. Its unique id comes from rank 0 by the
- * rendezvous alone, so NCCL_COMM_ID, which would take its place, must not be set. */
+/* Sets, in the child, how NCCL connects to ranks of other nodes. Its unique id comes from rank 0
+ * through the rendezvous alone, so NCCL_COMM_ID, which would replace it, must not be set. */
 static int set_network(const struct sup_network *network)
 {
     char value[SUP_ADAPTERS_MAX + 1];
@@ -123,7 +123,8 @@ static int set_network(const struct sup_network *network)
     (void)snprintf(value, sizeof value, "=%s", network->interface);
     failed |= setenv("NCCL_SOCKET_IFNAME", value, 0);
     failed |= setenv("NCCL_SOCKET_FAMILY", network->is_ipv6 ? "AF_INET6" : "AF_INET", 0);
-    (void)snprintf(value, sizeof value, "=%s", network->adapters); /* = : not prefixes of names */
+    /* "=" makes NCCL take exact names, not prefixes */
+    (void)snprintf(value, sizeof value, "=%s", network->adapters);
     if (network->adapters[0])
         failed |= setenv("NCCL_IB_HCA", value, 0);
     else if (!getenv("NCCL_IB_HCA"))
@@ -131,8 +132,8 @@ static int set_network(const struct sup_network *network)
     return failed;
 }
 
-/* In the child: a rank sees one GPU, which is its device 0 (daemon/supervisor/supervisor.h). What a
- * person has set of the rest stays. */
+/* Restricts the child to its GPU, which is then device 0 (daemon/supervisor/supervisor.h). Other
+ * variables that the user has set stay. */
 static bool show_gpu(const struct sup *sup, const struct sup_rank *rank)
 {
     const int64_t at = rank - sup->ranks;
@@ -148,7 +149,8 @@ static bool show_gpu(const struct sup *sup, const struct sup_rank *rank)
     return !failed;
 }
 
-/* In the child, between fork and exec. Tells errno through error_fd when there is no exec. */
+/* Executes the worker, in the child, between fork and exec. If exec fails, sends errno through
+ * error_fd. */
 static void become_rank(const struct sup *sup, const struct sup_rank *rank,
                         const struct command *command, pid_t supervisor, int link_fd, int log_fd,
                         int error_fd)
@@ -157,7 +159,7 @@ static void become_rank(const struct sup *sup, const struct sup_rank *rank,
     sigset_t none;
 
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != supervisor) /* it died before the line above could help */
+    if (getppid() != supervisor) /* the supervisor died before the line above took effect */
         _exit(127);
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
@@ -238,7 +240,8 @@ enum hd_status sup_start_rank(struct sup *sup, struct sup_rank *rank)
 
 /* ---- logs ---- */
 
-/* A log that grows by a sixteenth of its limit from one look to the next is looked at often. */
+/* Bounds all logs. A log that grows by a sixteenth of its limit between two checks is checked
+ * often. */
 int sup_bound_logs(struct sup *sup, int64_t now_ms)
 {
     enum { CALM_MS = 1000, FLOOD_MS = 50 };
@@ -250,7 +253,7 @@ int sup_bound_logs(struct sup *sup, int64_t now_ms)
         return CALM_MS;
     if (now_ms < sup->logs_due_ms)
         return (int)(sup->logs_due_ms - now_ms);
-    for (int i = 0; i < sup->options.rank_count; i++) { /* also behind one that fails */
+    for (int i = 0; i < sup->options.rank_count; i++) { /* also those after one that fails */
         struct sup_rank *rank = &sup->ranks[i];
         struct hd_text path = {0};
         int64_t size_bytes = 0;
@@ -271,7 +274,7 @@ int sup_bound_logs(struct sup *sup, int64_t now_ms)
     return floods ? FLOOD_MS : CALM_MS;
 }
 
-/* For its peers, who say why they gave up. */
+/* Describes the exit for the peers, which repeat it as the reason why they gave up. */
 static void describe_exit(const struct sup *sup, const struct sup_rank *rank, char *ret_text,
                           size_t size_bytes)
 {
@@ -310,8 +313,8 @@ static void log_flight(const struct sup *sup, const struct sup_rank *rank)
     hd_text_free(&text);
 }
 
-/* What a person may do about a rank that ended without a message. Rank, status and signal are shown
- * beside this text. */
+/* Writes advice about a rank that ended without a message. Rank, status and signal are shown next
+ * to this text. */
 static void advise(const struct sup *sup, const struct sup_rank *rank, char *ret_text,
                    size_t size_bytes)
 {
@@ -323,7 +326,7 @@ static void advise(const struct sup *sup, const struct sup_rank *rank, char *ret
                        "unless a person killed it, the machine ran out of memory: see the kernel's "
                        "log (dmesg)%s",
                        flight);
-    else if (rank->signal == SIGBUS) /* of a page that has no file any more */
+    else if (rank->signal == SIGBUS) /* a read of a mapped page beyond the end of its file */
         (void)snprintf(ret_text, size_bytes,
                        "a file that it reads became shorter, most likely one of data.train or "
                        "data.val; write a new file and rename it in place of the old one%s",
@@ -345,7 +348,7 @@ static void record_exit(struct sup *sup, struct sup_rank *rank, int status)
     rank->exited = true;
     rank->code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
     rank->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-    /* ranks of another node may be told to stop first, and take those here along */
+    /* ranks of another node may be told to stop first, and stop those here with them */
     rank->gone_bad = rank->signal ||
                      (rank->code != HD_LINK_EXIT_COMPLETED &&
                       !(rank->code == HD_LINK_EXIT_STOPPED && (sup->stop_asked || sup_spans(sup))));
@@ -388,7 +391,7 @@ void sup_reap(struct sup *sup)
 
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
         for (int i = 0; i < sup->options.rank_count; i++)
-            if (sup->ranks[i].pid == pid) /* others are orphans that were adopted */
+            if (sup->ranks[i].pid == pid) /* others are adopted orphans */
                 record_exit(sup, &sup->ranks[i], status);
 }
 
@@ -406,7 +409,7 @@ int sup_kill_descendants(void)
     const struct dirent *entry;
     int count = 0;
 
-    /* children only: theirs become ours when they are dead */
+    /* children only: their children become ours when they are dead */
     while (proc && (entry = readdir(proc))) {
         const pid_t pid = atoi(entry->d_name);
         pid_t parent;

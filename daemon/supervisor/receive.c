@@ -1,4 +1,4 @@
-/* What the supervisor hears from its ranks and from heddled. */
+/* receive: handles messages from the ranks and from heddled. */
 #include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,8 +12,8 @@ enum { FRAMES_PER_PASS = 1024 };
 
 /* ---- the rendezvous ---- */
 
-/* With all ranks of the attempt on this node, the set is complete here; else heddled collects it.
- */
+/* Takes a rank's value of the rendezvous. If all ranks of the attempt are on this node, the set is
+ * completed here; else heddled collects it. */
 static void rank_puts(struct sup *sup, struct sup_rank *rank, const struct hd_frame *frame)
 {
     struct hd_unpack unpack;
@@ -108,7 +108,7 @@ static void daemon_sent(struct sup *sup, const struct hd_frame *frame)
         sup_send_state(sup);
         break;
     default:
-        break; /* a newer heddled may say more */
+        break; /* a newer heddled may send unknown messages */
     }
 }
 
@@ -135,14 +135,14 @@ void sup_accept_daemon(struct sup *sup)
 
     if (hd_frame_accept(sup->listen_fd, sup->options.daemon_uid, &fd))
         return;
-    sup_lose_daemon(sup); /* the newest heddled is the one that counts */
+    sup_lose_daemon(sup); /* the newest connection of heddled replaces the last one */
     sup->daemon_fd = fd;
     if (hd_hello_send(fd, -1, 0)) {
         sup_lose_daemon(sup);
         return;
     }
     sup_send_state(sup);
-    sup_send_problem(sup); /* also that there is none any more */
+    sup_send_problem(sup); /* also if there is none any more */
     for (int i = 0; i < sup->options.rank_count; i++)
         if (sup->ranks[i].put_round >= 0 && sup_spans(sup))
             sup_put_to_daemon(sup, &sup->ranks[i]);
@@ -154,7 +154,7 @@ static void note_sign_of_life(struct sup *sup, struct sup_rank *rank)
 {
     const int64_t now_ms = hd_clock_now_ms();
 
-    if (!rank->stopped_ms) /* a debugger's silence says nothing */
+    if (!rank->stopped_ms) /* a silence in a debugger teaches nothing */
         sup_limits_learn(&sup->limits, rank->phase, sup_silence_ms(rank, now_ms));
     rank->received_ms = now_ms;
 }
@@ -200,14 +200,14 @@ static void rank_reports(struct sup *sup, struct sup_rank *rank, const struct hd
         sup_set_stragglers(sup, report.stragglers.text);
         break;
     case HD_LINK_STEP:
-        /* after a checkpoint or a validation, a step shows that training goes on */
+        /* after a checkpoint or a validation, a step shows that training continues */
         rank_moves_on(sup, rank, HD_LINK_PHASE_TRAINING);
         if (rank->rank == 0)
             sup_report(sup, rank, &report);
         break;
     case HD_LINK_VALIDATION:
     case HD_LINK_GAP:
-        if (rank->rank == 0) /* the same on all ranks: one report is enough */
+        if (rank->rank == 0) /* equal on all ranks: one report is enough */
             sup_report(sup, rank, &report);
         break;
     default:
@@ -221,7 +221,7 @@ static void rank_greets(struct sup *sup, struct sup_rank *rank, const struct hd_
     struct hd_hello hello;
     enum hd_status st = hd_hello_decode(frame, &hello);
 
-    (void)hd_hello_send(rank->link_fd, -1, 0); /* if it is gone, its exit will tell */
+    (void)hd_hello_send(rank->link_fd, -1, 0); /* if the rank is gone, its exit is handled */
     if (!st)
         st = hd_hello_check(&hello, "heddle-worker");
     if (st) {

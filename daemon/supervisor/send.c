@@ -1,4 +1,4 @@
-/* What the supervisor tells: the spool, heddled and the ranks. */
+/* send: writes reports to the spool, and sends messages to heddled and the ranks. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -22,7 +22,8 @@ static bool must_be_durable(enum hd_link_kind kind)
     return kind == HD_LINK_CHECKPOINT || kind == HD_LINK_EXIT || kind == HD_LINK_VALIDATION;
 }
 
-/* Keeps what the disk refused. The last HD_ATTEMPT_RANKS_MAX / 2 places are for exits alone. */
+/* Holds a report in memory that could not be written to disk. The last HD_ATTEMPT_RANKS_MAX / 2
+ * slots are reserved for exits. */
 static void hold(struct sup *sup, const struct hd_link_report *report, bool durable)
 {
     const int space =
@@ -69,7 +70,7 @@ static void leave_out(struct sup_rank *rank, int64_t count, int64_t first, int64
     rank->gap_count += count;
 }
 
-/* Spools how many steps were left out, and the newest of them. */
+/* Spools a gap report of the dropped steps, and the newest of them. */
 static enum hd_status report_left_out(struct sup *sup, struct sup_rank *rank)
 {
     struct hd_link_report gap = {.kind = HD_LINK_GAP,
@@ -86,7 +87,7 @@ static enum hd_status report_left_out(struct sup *sup, struct sup_rank *rank)
     return of_gap ? of_gap : of_newest;
 }
 
-/* Keeps the step in place of an older one. */
+/* Keeps the step as the newest dropped one; the older one is counted in the gap. */
 static void keep_newest(struct sup_rank *rank, const struct hd_link_report *report)
 {
     const int64_t older = rank->newest_step.step.step;
@@ -96,7 +97,7 @@ static void keep_newest(struct sup_rank *rank, const struct hd_link_report *repo
     rank->newest_step = *report;
 }
 
-/* Reports that were held go first: the spool is in order of seq. */
+/* Spools held reports before newer ones, because the spool is in order of seq. */
 enum hd_status sup_retry_held(struct sup *sup)
 {
     enum hd_status st = HD_OK;
@@ -175,7 +176,7 @@ void sup_send_state(struct sup *sup)
     hd_pack_begin(&pack, bytes, sizeof bytes);
     hd_pack_int(&pack, sup->state);
     st = hd_frame_send(sup->daemon_fd, bytes, hd_pack_end(&pack, HD_LINK_MSG_STATUS), 0);
-    if (st && st != HD_UNAVAILABLE) /* its socket is full: a later state will reach it */
+    if (st && st != HD_UNAVAILABLE) /* if its socket is full, a later state will reach it */
         sup_lose_daemon(sup);
 }
 
@@ -199,7 +200,7 @@ void sup_send_problem(struct sup *sup)
     hd_pack_begin(&pack, bytes, sizeof bytes);
     hd_pack_text(&pack, first_text(sup));
     if (hd_frame_send(sup->daemon_fd, bytes, hd_pack_end(&pack, HD_LINK_MSG_PROBLEM), 1000))
-        sup_lose_daemon(sup); /* it is told when heddled connects again */
+        sup_lose_daemon(sup); /* sent again when heddled reconnects */
 }
 
 static void set_text(struct sup *sup, char kept[HD_LINK_TEXT_MAX], const char *text)

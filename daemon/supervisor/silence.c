@@ -1,4 +1,5 @@
-/* Silence: a rank that gives no sign of life for too long hangs, and one is to blame. */
+/* silence: detects ranks that give no sign of life for too long, and ends the attempt for the one
+ * to blame. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,14 +12,16 @@ enum {
     STOPPED_REPORTED_MS = 10 * 1000,
     STOPPED_ENDS_MS = 60 * 1000,
     KEEP_EVERY_MS = 5 * 60 * 1000,
-    STARVED_CHECK_MIN_MS = 250, /* between two looks at a silent rank's threads */
+    STARVED_CHECK_MIN_MS = 250, /* between two samples of a silent rank's threads */
     STARVED_CHECK_MAX_MS = 5 * 1000,
-    PATIENCE_MS = 30 * 1000, /* for waits; longer than from one look to the next */
+    PATIENCE_MS =
+        30 *
+        1000, /* peers' waits have no limit this long after a sample; above the time between samples */
 };
 
-/* ---- what is learned ---- */
+/* ---- saved limits ---- */
 
-/* JOBS_DIR/JOB/silences; false: the attempt's folder is below none. */
+/* Returns the path JOBS_DIR/JOB/silences; false: the attempt's folder has no parent. */
 static bool limits_path(const struct sup *sup, char ret_path[PATH_MAX])
 {
     const char *slash = strrchr(sup->job.attempt_dir, '/');
@@ -51,7 +54,7 @@ void sup_keep_limits(struct sup *sup, int64_t now_ms, bool at_end)
         hd_log(HD_LOG_INFO, "what was learned of silences is not kept: %s", hd_err_message());
 }
 
-/* ---- ranks that get no processor ---- */
+/* ---- ranks that get no CPU ---- */
 
 static int64_t check_every_ms(const struct sup *sup, const struct sup_rank *rank)
 {
@@ -80,7 +83,8 @@ void sup_check_starved(struct sup *sup, int64_t now_ms)
     }
 }
 
-/* The first rank that would be told as a hang if it did not wait for a processor; NULL: none. */
+/* Returns the first rank that would be reported as hanging if it did not wait for a CPU; NULL:
+ * none. */
 static struct sup_rank *find_starved(struct sup *sup, int64_t now_ms)
 {
     for (int i = 0; i < sup->options.rank_count; i++) {
@@ -93,7 +97,7 @@ static struct sup_rank *find_starved(struct sup *sup, int64_t now_ms)
     return NULL;
 }
 
-/* Once for each rank that is found; a hang is more important news. */
+/* Reports a starved rank, once; nothing while a hang is reported, which is more important. */
 static void report_starved(struct sup *sup, int64_t now_ms)
 {
     struct sup_rank *rank = find_starved(sup, now_ms);
@@ -131,7 +135,7 @@ static void report_over(struct sup *sup)
     sup_set_hang(sup, "");
 }
 
-/* Once for each rank that is found. */
+/* Reports a hang, once per rank to blame. */
 static void report_hang(struct sup *sup, struct sup_rank *silent, int64_t now_ms)
 {
     struct sup_blame blame;
@@ -159,7 +163,7 @@ static void end_hang(struct sup *sup, struct sup_rank *silent, int64_t ends_ms, 
         return;
     }
     if (blame.finding == SUP_FOUND_ALIVE || sup_silence_ms(silent, now_ms) < ends_ms + ends_ms / 2)
-        return; /* the supervisor of the other node knows more of its rank */
+        return; /* the supervisor of the other node knows more about its rank */
     sup->secondary = true;
     sup->elsewhere = blame.rank;
     sup_begin_end(sup, HD_LINK_CAUSE_HANG, -1, false, "%s", blame.text);
@@ -185,9 +189,10 @@ void sup_check_hang(struct sup *sup, int64_t now_ms)
         report_hang(sup, silent, now_ms);
 }
 
-/* ---- ranks that are stopped ---- */
+/* ---- stopped ranks ---- */
 
-/* From when it was stopped; its silence may be a hang before that (the limit of its phase). */
+/* Returns how long a rank may stay stopped, from when it was first seen stopped; the limit of its
+ * phase if that is shorter. */
 static int64_t stopped_limit_ms(const struct sup *sup, const struct sup_rank *rank)
 {
     const int64_t hang_ms = sup_limits_of(&sup->limits, rank->phase).ends_ms;
@@ -195,8 +200,8 @@ static int64_t stopped_limit_ms(const struct sup *sup, const struct sup_rank *ra
     return hang_ms < STOPPED_ENDS_MS ? hang_ms : STOPPED_ENDS_MS;
 }
 
-/* In any phase: a rank that is stopped by a signal does nothing, however long its phase may take.
- */
+/* Handles ranks that a signal has stopped, in any phase: such a rank does nothing, however long its
+ * phase may take. */
 void sup_check_stopped(struct sup *sup, int64_t now_ms)
 {
     char text[HD_LINK_TEXT_MAX] = "";
@@ -227,7 +232,8 @@ void sup_check_stopped(struct sup *sup, int64_t now_ms)
     sup_set_stopped(sup, text);
 }
 
-/* A machine that slept, or a supervisor that was stopped, knows nothing of the ranks' silence. */
+/* Restarts all silences: after the machine slept, or this supervisor was stopped, it does not know
+ * how long the ranks were silent. */
 void sup_forgive_silence(struct sup *sup, int64_t now_ms)
 {
     for (int i = 0; i < sup->options.rank_count; i++)

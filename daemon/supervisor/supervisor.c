@@ -1,4 +1,4 @@
-/* The supervisor from its start to its exit: opening, and the loop. */
+/* supervisor: from its start to its exit: opening, and the loop. */
 #include "daemon/supervisor/supervisor.h"
 
 #include <errno.h>
@@ -20,12 +20,13 @@
 
 enum {
     TICK_MS = 1000,
-    WATCH_TICK_MS = 250, /* while no kernel bounds the ranks' memory */
+    WATCH_TICK_MS = 250, /* while the kernel does not limit the ranks' memory */
     ENDING_TICK_MS = 50,
     SWEEP_TICK_MS = 10,
-    END_TRIES = 10,    /* to write `end`, a second apart, unless it is worth waiting longer */
-    HURRIED_TRIES = 3, /* the same when the attempt is to end */
-    SEND_TRIES = 60,   /* from one line in the log to the next */
+    /* tries to write `end`, a second apart, unless a full disk is worth waiting for */
+    END_TRIES = 10,
+    HURRIED_TRIES = 3, /* tries if the attempt is to end */
+    SEND_TRIES = 60,   /* tries between two lines in the log */
 };
 
 /* ---- opening ---- */
@@ -70,7 +71,7 @@ static enum hd_status take_signals(struct sup *sup)
     return HD_OK;
 }
 
-/* With --parent: gets SIGTERM, and so ends its ranks in order, when heddled ends. */
+/* Makes the kernel send SIGTERM when heddled ends, which ends the ranks in order (--parent). */
 static enum hd_status follow_parent(const struct sup_options *options)
 {
     if (!options->parent)
@@ -80,7 +81,7 @@ static enum hd_status follow_parent(const struct sup_options *options)
     return HD_OK;
 }
 
-/* The environment of every rank: threads, and the run directory. */
+/* Sets the environment of every rank: threads, and the run directory. */
 static enum hd_status set_environment(const struct sup *sup)
 {
     const int64_t threads = sup->job.threads, wanted = threads * sup->options.rank_count;
@@ -91,12 +92,12 @@ static enum hd_status set_environment(const struct sup *sup)
     (void)snprintf(number, sizeof number, "%" PRId64, threads);
     failed |= setenv("OMP_NUM_THREADS", number, 1);
     failed |= setenv("OMP_DYNAMIC", "false", 1);
-    /* several ranks bound the same way would all sit on the same cores */
+    /* several ranks bound the same way would all use the same cores */
     failed |= setenv("OMP_PROC_BIND", "false", 1);
-    /* libgomp spins 300,000 times, up to 15 ms, for a thread that has lost its core to another
-     * program (docs/decisions/cpu-kernels.md) */
+    /* by default libgomp spins 300,000 times, up to 15 ms, for a thread that has lost its core to
+     * another program (docs/decisions/cpu-kernels.md) */
     failed |= setenv("GOMP_SPINCOUNT", "4000", 0);
-    /* threads that wait must not spin on cores that other ranks need */
+    /* waiting threads must not spin on cores that other ranks need */
     if (sched_getaffinity(0, sizeof cpus, &cpus) == 0 && wanted > CPU_COUNT(&cpus))
         failed |= setenv("OMP_WAIT_POLICY", "passive", 1);
     failed |= setenv(HD_ATTEMPT_DIR_ENV, sup->options.run_dir, 1);
@@ -136,11 +137,11 @@ static enum hd_status open_rest(struct sup *sup)
     if (!st)
         st = hd_shm_control_new(sup->options.rank_count, &sup->shm);
     if (!st)
-        st = sup_bounds_open(sup); /* first: it may take processors away */
+        st = sup_bounds_open(sup); /* before set_environment: it may restrict the CPUs */
     return st ? st : set_environment(sup);
 }
 
-/* heddled finds out by itself that nothing started, if that cannot be recorded. */
+/* Records that the attempt did not start. If that fails, heddled finds out by itself. */
 static void record_no_start(struct sup *sup, enum hd_status why)
 {
     struct hd_link_report end = {.kind = HD_LINK_END, .rank = -1};
@@ -245,7 +246,7 @@ static void wait_and_act(struct sup *sup, int timeout_ms)
         {.fd = sup->daemon_fd, .events = POLLIN},
     };
 
-    for (int i = 0; i < sup->options.rank_count; i++) /* poll ignores negative ones */
+    for (int i = 0; i < sup->options.rank_count; i++) /* poll ignores negative descriptors */
         fds[3 + i] = (struct pollfd){.fd = sup->ranks[i].link_fd, .events = POLLIN};
     if (poll(fds, (nfds_t)(3 + sup->options.rank_count), timeout_ms) <= 0)
         return;
@@ -260,7 +261,7 @@ static void wait_and_act(struct sup *sup, int timeout_ms)
         sup_accept_daemon(sup);
 }
 
-/* The ranks are gone; heddled may still want something. */
+/* Waits a second before the next try. The ranks are gone, but heddled may still send messages. */
 static void wait_for_disk(struct sup *sup)
 {
     const int64_t end_ms = hd_clock_now_ms() + TICK_MS;
@@ -270,9 +271,8 @@ static void wait_for_disk(struct sup *sup)
         wait_and_act(sup, (int)(end_ms - now_ms));
 }
 
-/* In the end without the reports that are held: the newest checkpoint is found on disk all the
- * same. If not even that can be written, heddled concludes the attempt when this process is gone.
- */
+/* Gives up in the end, without the held reports: the newest checkpoint is found on disk anyway. If
+ * `end` cannot be written either, heddled concludes the attempt when this process is gone. */
 void sup_finish(struct sup *sup, int left)
 {
     struct hd_link_report end;
@@ -336,13 +336,13 @@ void sup_run(struct sup *sup)
         if (!sup_all_exited(sup))
             continue;
         if (!sup->ending &&
-            !sup->give_up_at_ms) /* the ranks ended well; what they started is killed */
+            !sup->give_up_at_ms) /* no rank failed; processes that they started are killed */
             sup->give_up_at_ms = now_ms + HD_SUP_GONE_MS;
         left = sup_kill_descendants() + sup_bounds_kill(sup);
         if (left && now_ms >= sup->give_up_at_ms)
             break;
     }
-    sup->logs_due_ms = 0; /* what the ranks wrote since the last look */
+    sup->logs_due_ms = 0; /* includes what the ranks wrote since the last check */
     (void)sup_bound_logs(sup, now_ms);
     sup_keep_limits(sup, now_ms, true);
     sup_finish(sup, left);
