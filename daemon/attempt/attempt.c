@@ -34,7 +34,7 @@ enum hd_status hd_attempt_boot_id(char ret_boot_id[HD_ATTEMPT_BOOT_MAX])
     enum hd_status st = hd_file_read("/proc/sys/kernel/random/boot_id", 4096, &text);
 
     if (!st && (text.len_bytes < 8 || text.len_bytes >= HD_ATTEMPT_BOOT_MAX))
-        st = hd_err(HD_CORRUPT, "the kernel's boot id is not one");
+        st = hd_err(HD_CORRUPT, "the kernel's boot id has an unexpected length");
     if (!st) {
         memcpy(ret_boot_id, text.data, text.len_bytes + 1);
         ret_boot_id[strcspn(ret_boot_id, "\n")] = '\0';
@@ -67,7 +67,7 @@ static enum hd_status read_stat(pid_t pid, struct stat_fields *ret_fields)
                            " %c %d %*d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
                            "%*d %*d %lld",
                            &f.state, &f.parent, &f.session, &f.start_ticks) != 4)
-            st = hd_err(HD_CORRUPT, "%s is not as expected", path);
+            st = hd_err(HD_CORRUPT, "%s has an unexpected format", path);
     }
     hd_text_free(&text);
     if (!st)
@@ -173,7 +173,7 @@ static enum hd_status read_record(const char *run_dir, const char *name, enum hd
         if (!st && (report.kind != kind || size != text.len_bytes))
             st = hd_err(HD_CORRUPT, "there is a %s report", hd_link_kind_name(report.kind));
         if (st)
-            st = hd_err(HD_CORRUPT, "%s is not the record that it should be", path);
+            st = hd_err(HD_CORRUPT, "%s is not a valid record", path);
     }
     hd_text_free(&text);
     if (!st)

@@ -147,7 +147,7 @@ static void describe_wait(const struct findings *f, int index, char *ret_text, s
     char what[128];
 
     (void)snprintf(what, sizeof what, "%s",
-                   connects ? "the connecting of the ranks" : "an operation");
+                   connects ? "connecting to the other ranks" : "an operation");
     if (!wait->waits) {
         (void)snprintf(ret_text, size_bytes, "rank %" PRId64 " in the rendezvous for %" PRId64 " s",
                        rank->rank, (f->now_ms - rank->put_ms) / 1000);

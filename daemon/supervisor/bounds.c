@@ -114,8 +114,8 @@ static enum hd_status set_limit(struct sup *sup, int64_t bytes)
 static enum hd_status give_up_group(struct sup *sup, enum hd_status why)
 {
     if (strcmp(sup->options.isolation, "require") == 0)
-        return hd_err_prefix(why, "this node demands isolation (isolation: require)");
-    hd_log(HD_LOG_WARN, "%s; the supervisor looks at its ranks' memory instead", hd_err_message());
+        return hd_err_prefix(why, "this node requires isolation (isolation: require)");
+    hd_log(HD_LOG_WARN, "%s; the supervisor measures its ranks' memory instead", hd_err_message());
     (void)hd_cgroup_remove(&sup->bounds.group);
     hd_cgroup_close(&sup->bounds.group);
     /* from the start, measured by the supervisor */

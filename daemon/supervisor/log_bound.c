@@ -28,7 +28,7 @@ enum hd_status sup_log_cut(int fd, int64_t begin, int64_t *ret_end)
     if (!tail)
         return hd_err(HD_NO_MEMORY, "no memory for the end of a log");
     if (fstat(fd, &info) < 0)
-        st = failed("look at");
+        st = failed("examine");
     *ret_end = st ? 0 : info.st_size - SUP_LOG_CUT_TAIL;
     if (!st && *ret_end > begin) {
         n = pread(fd, tail, SUP_LOG_CUT_TAIL, *ret_end);
@@ -59,7 +59,7 @@ static enum hd_status report(int fd, int64_t begin, int64_t end, int64_t limit_b
                            " MiB; from here to byte %-19" PRId64 " it was removed]\n",
                            limit_bytes >> 20, end);
 
-    return pwrite(fd, line, (size_t)n, begin - n) == n ? HD_OK : failed("tell of the hole in");
+    return pwrite(fd, line, (size_t)n, begin - n) == n ? HD_OK : failed("mark the hole in");
 }
 
 static enum hd_status bound(int fd, int64_t limit_bytes, int64_t *ret_size_bytes)
@@ -70,7 +70,7 @@ static enum hd_status bound(int fd, int64_t limit_bytes, int64_t *ret_size_bytes
     int64_t end;
 
     if (fstat(fd, &info) < 0)
-        return failed("look at");
+        return failed("examine");
     *ret_size_bytes = info.st_size;
     if (!S_ISREG(info.st_mode) || info.st_size <= limit_bytes ||
         info.st_blocks * DISK_BLOCK_BYTES <= limit_bytes)

@@ -333,7 +333,7 @@ static void advise(const struct sup *sup, const struct sup_rank *rank, char *ret
                        flight);
     else
         (void)snprintf(ret_text, size_bytes,
-                       "it left no reason; see %.700s/logs/rank-%" PRId64 ".log%s",
+                       "it gave no reason; see %.700s/logs/rank-%" PRId64 ".log%s",
                        sup->job.attempt_dir, rank->rank, flight);
 }
 

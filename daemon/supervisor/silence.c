@@ -14,9 +14,7 @@ enum {
     KEEP_EVERY_MS = 5 * 60 * 1000,
     STARVED_CHECK_MIN_MS = 250, /* between two samples of a silent rank's threads */
     STARVED_CHECK_MAX_MS = 5 * 1000,
-    PATIENCE_MS =
-        30 *
-        1000, /* peers' waits have no limit this long after a sample; above the time between samples */
+    PATIENCE_MS = 30 * 1000, /* of peers' waits after a sample; longer than between samples */
 };
 
 /* ---- saved limits ---- */
@@ -51,7 +49,7 @@ void sup_keep_limits(struct sup *sup, int64_t now_ms, bool at_end)
         return;
     sup->limits_kept_ms = now_ms;
     if (sup_limits_write(&sup->limits, path)) /* the next attempt then learns anew */
-        hd_log(HD_LOG_INFO, "what was learned of silences is not kept: %s", hd_err_message());
+        hd_log(HD_LOG_INFO, "the learned silences are not saved: %s", hd_err_message());
 }
 
 /* ---- ranks that get no CPU ---- */
@@ -128,8 +126,8 @@ static void report_over(struct sup *sup)
 
     if (sup->hanging < 0)
         return;
-    (void)snprintf(text, sizeof text, "rank %" PRId64 ": signs of life again; it goes on",
-                   sup->hanging);
+    (void)snprintf(text, sizeof text,
+                   "rank %" PRId64 " gives signs of life again; the hang is over", sup->hanging);
     sup_report_event(sup, &sup->ranks[0], sup->hanging, HD_LINK_LEVEL_HANG, text);
     sup->hanging = -1;
     sup_set_hang(sup, "");

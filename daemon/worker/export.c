@@ -70,8 +70,9 @@ static enum hd_status read_options(int argc, char **argv, struct hd_hf_export *r
     *ret_base = f[8].value;
     *ret_form = f[6].value ? FORM_JSONL : f[5].value ? FORM_JSON : FORM_PATH;
     if (f[7].value && f[8].value)
-        return hd_err(HD_INVALID,
-                      "--base: an adapter alone has no base in it; without one of the two");
+        return hd_err(
+            HD_INVALID,
+            "--base and --adapter exclude each other: an adapter alone has no base in it");
     if (f[2].value && strcmp(f[2].value, "bf16") == 0)
         ret_options->dtype = HD_BF16;
     else if (f[2].value && strcmp(f[2].value, "fp32") != 0)
@@ -285,12 +286,12 @@ static void say_base(const struct export_base *b, const char *base)
 
     if (strcmp(b->job.adapter, "none") != 0 && hd_rank_program_quant(&b->job) != HD_QUANT_NONE)
         (void)fprintf(stderr,
-                      "the adapter was added to the weights of %s as %s has them, beside which it "
-                      "trained, in fp32\n",
+                      "the adapter was added to the weights of %s as decoded from %s, with which "
+                      "it was trained, in fp32\n",
                       from, b->job.model_weights);
     else if (strcmp(b->job.adapter, "none") != 0)
         (void)fprintf(stderr, "the adapter was added to the weights of %s, in fp32\n",
-                      !b->source ? "the checkpoint, rounded as they computed" : from);
+                      !b->source ? "the checkpoint, rounded to the compute encoding" : from);
 }
 
 /* Finds the tokens that begin and end the job's texts, with its tokenizer, or with the checkpoint's

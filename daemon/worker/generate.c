@@ -39,8 +39,9 @@ static enum hd_status read_sampling(const struct hd_flag *temperature, const str
     if (!st)
         st = hd_flag_int(seed, 0, INT64_MAX, 1, &number);
     if (!st && greedy->value && (temperature->value || top_k->value || top_p->value))
-        st = hd_err(HD_INVALID, "--greedy takes the most likely token; without --temperature, "
-                                "--top-k and --top-p");
+        st = hd_err(
+            HD_INVALID,
+            "--greedy takes the most likely token; leave out --temperature, --top-k and --top-p");
     if (greedy->value)
         s->temperature = 0;
     s->seed = (uint64_t)number;

@@ -18,7 +18,7 @@ static const struct verb {
      "[--max-tokens N]\n"
      "             [--temperature T] [--top-k K] [--top-p P] [--greedy] [--seed S] [--threads N]\n"
      "             [--precision P] [--weights W] [--device D] [--base DIR] [--adapter DIR]",
-     "text from a checkpoint", hd_worker_generate},
+     "generates text from a checkpoint", hd_worker_generate},
     {"logits",
      "--checkpoint DIR --tokens 'ID ID ..' [--out FILE.npy] [--threads N]\n"
      "             [--base DIR] [--adapter DIR]",
@@ -42,26 +42,27 @@ static const struct verb {
      "--out FILE --tokenizer T [--format npy|bin|megatron] [--threads N] [--key NAME]\n"
      "             [--end-of-text ID | --no-append-eot] [--form auto|text|messages|..]\n"
      "             [--template FILE] [--date D] [--loss answers|last|all] [--json] -- IN...",
-     "a token file of text", hd_worker_tokenize},
+     "makes a token file from text files", hd_worker_tokenize},
     {"data", "--tokenizer T --vocab N [--end-of-text ID|none] [--form F] [--model DIR] < FILES",
-     "what a job's data files hold, as JSON; a line of FILES is train|val SOURCE BYTES PATH",
+     "contents of a job's data files, as JSON; a line of FILES is train|val SOURCE BYTES PATH",
      hd_worker_data},
     {"samples", "[--first K] [--count N] [--json] [--colour] [--facts] < JOB",
-     "samples of a job with the tokens that count for the loss; --facts: what an epoch has, as "
-     "JSON",
+     "samples of a job with the tokens that count for the loss; --facts: the contents of an epoch, "
+     "as JSON",
      hd_worker_samples},
     {"bigram", "--job FILE", "entropy of a bigram model on a resolved job's validation data",
      hd_worker_bigram},
-    {"memory", "--job FILE [--rank R]", "what a rank of a resolved job will reserve, part by part",
-     hd_worker_memory},
+    {"memory", "--job FILE [--rank R]",
+     "memory that a rank of a resolved job will reserve, by purpose", hd_worker_memory},
     {"program", "--job FILE [--rank R]", "the compiled programs of a rank, as text",
      hd_worker_program},
     {"schedule",
      "--name NAME|--file FILE --stages P --micro-batches M [--virtual-stages V] [--text]",
-     "a pipeline schedule: proved, drawn, with its slots; --text: the order", hd_worker_schedule},
+     "checks and draws a pipeline schedule, with its slots; --text: the schedule as a file",
+     hd_worker_schedule},
     {"device", "[--threads N] [--world N] [--device cpu|cuda|auto] [--measure]",
-     "what this machine's processor, or its first GPU, computes fast; --measure: the GPU memory "
-     "that a process takes",
+     "traits of this machine's CPU, or of its first GPU; --measure: the GPU memory that a process "
+     "uses",
      hd_worker_device_verb},
     {"gpus", "", "this machine's GPUs, and why some cannot be used, as JSON", hd_worker_gpus},
     {"gpu-sample", "", "power, clocks and errors of this machine's GPUs, as JSON",

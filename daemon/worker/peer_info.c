@@ -52,10 +52,11 @@ enum hd_status peer_info_read_all(const struct hd_link_values *values, int64_t s
 
     for (int64_t r = 0; !st && r < values->world; r++) {
         if (values->size_bytes[r] != PEER_INFO_BYTES)
-            return hd_err(HD_CONFLICT,
-                          "rank %lld sent a card of %zu bytes, not of %d: all nodes need the same "
-                          "build of Heddle",
-                          (long long)r, values->size_bytes[r], PEER_INFO_BYTES);
+            return hd_err(
+                HD_CONFLICT,
+                "rank %lld sent connection data of %zu bytes, not of %d: all nodes need the same "
+                "build of Heddle",
+                (long long)r, values->size_bytes[r], PEER_INFO_BYTES);
         st = check(values->value[r], r, self, compute);
         memcpy(ret_cards[r].bytes, values->value[r], HD_GLOO_ENDPOINT_BYTES);
     }

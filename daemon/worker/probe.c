@@ -482,7 +482,7 @@ static enum hd_status write_calibration(const struct probe *p, const struct boar
                     (int)HD_CALIBRATION_BYTES_MAX);
     if (!st && hd_calibration_read(text.data, text.len_bytes, &arena, &cal))
         /* an unreadable calibration must not replace a good one */
-        st = hd_err_prefix(HD_CORRUPT, "what was measured cannot be");
+        st = hd_err_prefix(HD_CORRUPT, "the measurements are not plausible");
     if (!st)
         st = hd_file_write_atomic(out, text.data, text.len_bytes, 0644);
     hd_text_free(&text);

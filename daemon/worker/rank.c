@@ -327,8 +327,8 @@ static enum hd_status look_for_base(struct rank *r)
     hd_err_save(HD_NOT_FOUND, &error);
     there = hd_source_is_checkpoint(r->job.base_checkpoint);
     if (!there && !hd_file_exists(r->job.attempt_dir))
-        return hd_err(HD_IO, "%s; nor is %s there: is the share mounted?", error.message,
-                      r->job.attempt_dir);
+        return hd_err(HD_IO, "%s; %s does not exist either: is the file system mounted?",
+                      error.message, r->job.attempt_dir);
     r->no_base = !there;
     r->bad_base =
         there && (strcmp(r->job.checkpoint_base, "omit") != 0 || hd_file_exists(r->job.init_from));
@@ -362,7 +362,7 @@ static enum hd_status prepare_reference(struct rank *r, bool *ret_initial)
 
     if (st || !*ret_initial)
         return st;
-    (void)snprintf(text, sizeof text, "made the log-probabilities of the reference in %.1f s",
+    (void)snprintf(text, sizeof text, "computed the log-probabilities of the reference in %.1f s",
                    (double)(hd_clock_now_ns() - begin) * 1e-9);
     rank_say(r, HD_LINK_LEVEL_INFO, text);
     return HD_OK;
@@ -617,8 +617,8 @@ static void say_memory(struct rank *r)
     hd_text_format_bytes(use.total_bytes, total);
     (void)snprintf(
         text, sizeof text,
-        "of the GPU's memory of %s the plan has %s, as it said; %s are in use beside it, "
-        "by this process and others (%s are assumed for it and its communicators)",
+        "of the GPU's memory of %s the plan has reserved %s; %s more are in use, by this process "
+        "and others (%s were assumed for this process and its communicators)",
         total, planned, beside, assumed);
     rank_say(r, use.other_bytes > use.assumed_bytes ? HD_LINK_LEVEL_WARN : HD_LINK_LEVEL_INFO,
              text);

@@ -17,8 +17,8 @@ static bool is_overflow(const struct hd_step_result *s)
 static const char *why_skipped(const struct hd_step_result *s)
 {
     if (s->too_many_rows)
-        return "routers sent more rows to the experts of a rank than parallel.expert_rows leaves "
-               "room for; raise it, or set it to auto";
+        return "routers sent more rows to the experts of a rank than parallel.expert_rows allows; "
+               "raise it, or set it to auto";
     return is_overflow(s) ? "a gradient was not finite; lower train.lr or look at the data"
                           : "no token has a target";
 }
@@ -120,12 +120,12 @@ void rank_check_trend_at_end(struct rank *r)
 
     if (!hd_trend_is_stuck(&r->trend, r->job.vocab) && !hd_trend_is_lost(&r->trend, r->job.vocab))
         return;
-    (void)snprintf(text, sizeof text,
-                   "the loss ended at %.4f, its lowest was %.4f at step %lld; a model that knows "
-                   "nothing has %.4f: the last weights are probably of no use; lower train.lr, or "
-                   "set train.clip",
-                   r->trend.last, r->trend.lowest, (long long)r->trend.lowest_step,
-                   log((double)r->job.vocab));
+    (void)snprintf(
+        text, sizeof text,
+        "the loss ended at %.4f, its lowest was %.4f at step %lld; a model that guesses at random "
+        "has %.4f: the last weights are probably of no use; lower train.lr, or "
+        "set train.clip",
+        r->trend.last, r->trend.lowest, (long long)r->trend.lowest_step, log((double)r->job.vocab));
     rank_say(r, HD_LINK_LEVEL_WARN, text);
 }
 

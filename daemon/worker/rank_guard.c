@@ -98,8 +98,7 @@ static enum hd_status go_back(struct rank *r, const struct hd_step_result *s, co
     r->trend = (struct hd_trend){0};
     hd_link_report_phase(r->link, HD_LINK_PHASE_TRAINING, r->saved_step);
     say(r, spike,
-        "training went back to the checkpoint of step %lld, and leaves out the %lld batches since "
-        "then",
+        "training went back to the checkpoint of step %lld, and skips the %lld batches since then",
         (long long)r->saved_step, (long long)(hd_trainer_data_skipped(r->trainer) - skipped));
     return HD_OK;
 }
@@ -116,9 +115,10 @@ enum hd_status rank_check_spike(struct rank *r, const struct hd_step_result *s, 
         return HD_OK;
     describe(r, s, spike);
     if (r->spikes >= SPIKES_MAX)
-        return give_up(r, spike,
-                       "so were the 19 before it: the losses do not come back; lower "
-                       "train.lr, or raise train.guard.spike");
+        return give_up(
+            r, spike,
+            "the 19 steps before it were spikes, too: the losses do not fall again; lower "
+            "train.lr, or raise train.guard.spike");
     if (strcmp(action, "stop") == 0)
         return stop(r, spike);
     if (strcmp(action, "rollback") == 0 && s->request != REQUEST_STOP) {

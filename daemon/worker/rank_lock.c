@@ -405,7 +405,7 @@ static enum hd_status enter(struct lock *l)
     enum hd_status st = hd_sandbox_enter(l->sandbox, &has, &lacks);
 
     if (!st && lacks.len_bytes && l->r->isolation == RANK_ISOLATION_REQUIRE)
-        st = hd_err(HD_UNAVAILABLE, "this node demands isolation (isolation: require): %s",
+        st = hd_err(HD_UNAVAILABLE, "this node requires isolation (isolation: require): %s",
                     lacks.data);
     else if (!st)
         hd_log(HD_LOG_INFO, "locked in: %s%s%s", has.len_bytes ? has.data : "no new privileges",

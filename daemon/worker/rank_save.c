@@ -35,7 +35,7 @@ static enum hd_status until_done(struct rank *r, storage_act_fn *act, const char
 
     if (st || r->unsaved || waited_ms < 0)
         return st;
-    (void)snprintf(text, sizeof text, "goes on after it waited %lld s for the disk",
+    (void)snprintf(text, sizeof text, "continues after it waited %lld s for the disk",
                    (long long)(waited_ms / 1000));
     rank_say(r, HD_LINK_LEVEL_INFO, text);
     return HD_OK;
@@ -101,7 +101,7 @@ static enum hd_status leave_out(struct rank *r, enum hd_status st)
         return HD_OK;
     }
     (void)snprintf(text, sizeof text, "%.900s", hd_err_message());
-    (void)storage_report(&r->storage, "trains on without a new checkpoint", text);
+    (void)storage_report(&r->storage, "continues without a new checkpoint", text);
     if (is_new)
         rank_say(r, HD_LINK_LEVEL_WARN, text);
     else
@@ -155,8 +155,8 @@ enum hd_status rank_make_room(struct rank *r)
         storage_clean_up(r->job.attempt_dir, r->job.attempt);
     if (hd_trainer_steps_done(r->trainer) >= r->job.steps)
         return HD_OK;
-    return until_done(r, check_room, "waits for room before it trains",
-                      "stopped while it waited for room");
+    return until_done(r, check_room, "waits for disk space before it trains",
+                      "stopped while it waited for disk space");
 }
 
 void rank_keep_save(struct rank *r, enum hd_status st)

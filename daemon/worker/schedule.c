@@ -38,7 +38,7 @@ static enum hd_status read_order(const char *file, int64_t stages, int64_t each,
     if (!st && ((stages && stages != p.stages) || (each && each != p.chunks / p.stages) ||
                 (micro_batches && micro_batches != M)))
         st = hd_err(HD_INVALID,
-                    "the order is for %d stages with %d chunks each and %d micro-batches; leave "
+                    "the schedule is for %d stages with %d chunks each and %d micro-batches; leave "
                     "--stages, --virtual-stages and --micro-batches out",
                     (int)p.stages, (int)(p.chunks / p.stages), (int)M);
     if (!st)

@@ -171,7 +171,7 @@ static enum hd_status declare(struct decoder_rank *d)
     if (!st)
         st = hd_inference_rank_declare(&d->model);
     if (st == HD_INVALID && d->model.tp > 1)
-        st = hd_err_prefix(st, "--tp %d does not fit (--pp may)", d->model.tp);
+        st = hd_err_prefix(st, "--tp %d does not fit this model (--pp may)", d->model.tp);
     return st;
 }
 

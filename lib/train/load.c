@@ -118,7 +118,7 @@ static void compare_facts(const struct hd_trainer *t, const struct hd_ckpt *ckpt
         compare("cp_exchange", hd_ckpt_layout(ckpt, "cp_exchange"), t->rank_program.job.cp_exchange,
                 ret_note);
     if (ret_note && ret_note->len_bytes)
-        hd_text_add(ret_note, ": training continues, but its bits will differ");
+        hd_text_add(ret_note, ": training continues, but results may differ in the last bits");
 }
 
 /* Reads values from a checkpoint (hd_ckpt) or from initial weights (hd_source). */
@@ -266,19 +266,18 @@ static enum hd_status check_source(const struct hd_registry *r, const struct hd_
     for (int i = 0; i < r->param_count; i++) {
         if (!hd_source_has(source, i) && !r->params[i].quant)
             return hd_err(HD_INVALID,
-                          "the checkpoint has no %s: a run that goes on keeps its %s; submit a new "
+                          "the checkpoint has no %s: a resumed run keeps its %s; submit a new "
                           "job, with train.init_from, to change it",
                           r->params[i].name,
                           r->params[i].newly_initialized ? "train.objective" : "train.adapter");
         if (!r->params[i].trainable && hd_source_in_checkpoint(source, i) &&
             (r->omits_frozen || r->params[i].quant))
-            return hd_err(
-                HD_INVALID,
-                "%s has trained and does not train any more: with %s it would be lost; set %s, or "
-                "let it train",
-                r->params[i].name,
-                r->params[i].quant ? "model.weights in codes" : "checkpoint.base: omit",
-                r->params[i].quant ? "model.weights: plain" : "checkpoint.base: save");
+            return hd_err(HD_INVALID,
+                          "%s was trained and is frozen now: with %s its training would be lost; "
+                          "set %s, or keep it trainable",
+                          r->params[i].name,
+                          r->params[i].quant ? "model.weights in codes" : "checkpoint.base: omit",
+                          r->params[i].quant ? "model.weights: plain" : "checkpoint.base: save");
     }
     return HD_OK;
 }
@@ -340,7 +339,7 @@ static enum hd_status read_buffer(struct hd_trainer *t, struct hd_ckpt *ckpt,
     enum hd_status st;
 
     if (is->dim_count != 2 || is->shape[0] != b->rows)
-        return hd_err(HD_CORRUPT, "%s: tensor %s has not %lld rows of numbers", hd_ckpt_dir(ckpt),
+        return hd_err(HD_CORRUPT, "%s: tensor %s does not have %lld rows", hd_ckpt_dir(ckpt),
                       is->name, (long long)b->rows);
     values = calloc((size_t)(b->rows * columns) + 1, sizeof *values);
     if (!values)

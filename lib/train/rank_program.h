@@ -34,21 +34,21 @@ enum {
 };
 
 /* Memory of one rank in bytes, by purpose. */
-#define HD_MEMORY_LIST(X)                                                                 \
-    X(weights, "fp32 master weights")                                                     \
-    X(copies, "weights in the compute encoding")                                          \
-    X(gradients, "fp32 gradient sums (comm-visible)")                                     \
-    X(moments, "both moments of AdamW")                                                   \
-    X(step_state, "step block, chunk sums, exchange records, update ranges")              \
-    X(constants, "tables of angles, slopes and indices, caches")                          \
-    X(kept, "activations that forward keeps for backward, all slots")                     \
-    X(deferred, "what backward keeps for postponed weight gradients, all slots")          \
-    X(boundary, "hidden rows between chunks, and their gradients (comm-visible)")         \
-    X(work, "temporaries and scratch; ZeRO: buckets, gathered weights")                   \
-    X(sample, "host buffers of samples, for context parallelism and for a device")        \
-    X(offload, "gradients and weights under way to the host and back (parallel.offload)") \
-    X(snapshot, "copy of what a rank writes of a checkpoint (checkpoint.async)")          \
-    X(profile, "records of the steps that train.profile names")                           \
+#define HD_MEMORY_LIST(X)                                                                   \
+    X(weights, "fp32 master weights")                                                       \
+    X(copies, "weights in the compute encoding")                                            \
+    X(gradients, "fp32 gradient sums (comm-visible)")                                       \
+    X(moments, "both moments of AdamW")                                                     \
+    X(step_state, "step block, chunk sums, exchange records, update ranges")                \
+    X(constants, "tables of angles, slopes and indices, caches")                            \
+    X(kept, "activations saved for backward, all slots")                                    \
+    X(deferred, "tensors saved for deferred weight gradients, all slots")                   \
+    X(boundary, "hidden rows between chunks, and their gradients (comm-visible)")           \
+    X(work, "temporaries and scratch; ZeRO: buckets, gathered weights")                     \
+    X(sample, "host buffers of samples, for context parallelism and for a device")          \
+    X(offload, "gradients and weights in transfer to the host and back (parallel.offload)") \
+    X(snapshot, "copy of a rank's checkpoint entries (checkpoint.async)")                   \
+    X(profile, "records of the profiled steps (train.profile)")                             \
     X(exchange, "messages between hosts (comm-visible)")
 
 struct hd_memory {

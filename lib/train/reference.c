@@ -222,9 +222,8 @@ static enum hd_status map_same(struct hd_trainer *t, int64_t identity)
         hd_trainer_close_reference(t);
         (void)nanosleep(&pause, NULL);
     }
-    return hd_err(HD_IO,
-                  "the file `reference` that rank 0 has in the job's folder `tokens` does not "
-                  "show here; is the folder shared by all nodes?");
+    return hd_err(HD_IO, "the file `reference` that rank 0 has in the job's folder `tokens` is not "
+                         "visible on this node; is the folder shared by all nodes?");
 }
 
 /* Opens the file of an earlier attempt, on all ranks or on none. */
@@ -328,7 +327,7 @@ static enum hd_status run_pass(struct hd_trainer *t, struct reference_pass *p,
 
     for (p->windows.first = 0; !st && p->windows.first < calls; p->windows.first += round) {
         if (watch->alive && !watch->alive(watch->context, *done, all))
-            return hd_err(HD_ABORTED, "stopped making the log-probabilities of the reference");
+            return hd_err(HD_ABORTED, "stopped computing the log-probabilities of the reference");
         st = hd_execute(t, t->round, calls - p->windows.first, hd_batch_feed_windows, take_results,
                         p);
         *done += round * together;

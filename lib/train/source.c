@@ -73,7 +73,7 @@ static enum hd_status check_shape(const char *dir, const struct hd_ckpt_entry *i
 static enum hd_status misses(const char *dir, const struct hd_param *p)
 {
     if (p->newly_initialized)
-        return hd_err(HD_INVALID, "%s is no reward model's: it has no %s", dir, p->name);
+        return hd_err(HD_INVALID, "%s is not of a reward model: it has no %s", dir, p->name);
     if (p->adapter)
         return hd_err(
             HD_INVALID,
@@ -110,7 +110,7 @@ static enum hd_status check_head(const struct hd_registry *r, const struct hd_ck
     if (!is_reward || has_newly_initialized(r))
         return HD_OK;
     return hd_err(HD_INVALID,
-                  "%s is a reward model's: it has no head for tokens; go on from it with "
+                  "%s is a reward model's: it has no head for tokens; continue from it with "
                   "train.objective: reward, or begin with the model that it was trained from",
                   hd_ckpt_dir(ckpt));
 }
@@ -189,12 +189,12 @@ static enum hd_status open_base(struct hd_source *s, const char *checkpoint, con
     enum hd_status st = hd_weights_open(dir, &s->folder.weights);
 
     if (st)
-        return hd_err_prefix(
-            st == HD_NOT_FOUND ? HD_INVALID : st,
-            "%s holds only what trained; the rest is in the model folder %s: put that back, or say "
-            "where it is now (--base DIR; for a job: heddle resume JOB --set model.from=DIR --set "
-            "train.init_from=DIR)",
-            checkpoint, dir);
+        return hd_err_prefix(st == HD_NOT_FOUND ? HD_INVALID : st,
+                             "%s contains only the trained parameters; the others are in the model "
+                             "folder %s: restore it, or say where it is now (--base DIR; for a "
+                             "job: heddle resume JOB --set model.from=DIR --set "
+                             "train.init_from=DIR)",
+                             checkpoint, dir);
     hd_hash_format(hd_weights_identity(s->folder.weights), identity);
     if (strcmp(identity, then->init_identity) != 0)
         return hd_err(

@@ -43,7 +43,7 @@ training_goes_on_while_the_disk_is_full() {
     leave_free 600000
     step=$(newest_step "$job")
     before=$(cd "$(checkpoint_dir "$job" 1 "$step")" && sha256sum *)
-    await_reason "$job" "trains on without a new checkpoint: .*no space" # first: it goes with the last step
+    await_reason "$job" "continues without a new checkpoint: .*no space" # first: it goes with the last step
     await $PATIENCE "a warning that names the disk" says "$job" '"kind": *"warning".*[Nn]o space'
     await_step "$job" 1 $((step + EVERY + 5))
     [ "$(newest_step "$job")" = "$step" ] || fail "a checkpoint fits after all"
@@ -96,7 +96,7 @@ a_job_begins_when_the_disk_takes_writes() {
     make_room
     leave_free 1800000
     tight=$(submit --set train.steps=20) || exit
-    await_reason "$tight" "waits for room before it trains: .*no space"
+    await_reason "$tight" "waits for disk space before it trains: .*no space"
     now=$(submit --set train.steps=20) || exit # waits for the devices that $tight holds
     cancelled_soon "$tight" --now
     make_room

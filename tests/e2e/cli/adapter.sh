@@ -80,7 +80,7 @@ check_equal as_is_its_loss "$(printf %.9f "$(loss "$work/prefix")")" \
 
 mv "$work/model" "$work/moved"
 check_status a_base_that_is_gone_is_missed 2 heddle eval "$job" --data "$work/corpus.txt"
-check_equal and_it_is_said_what_to_do 1 "$(grep -c "the rest is in the model folder $work/model: put that back" "$work/check.err")"
+check_equal and_it_is_said_what_to_do 1 "$(grep -c "the others are in the model folder $work/model: restore it" "$work/check.err")"
 check_equal a_base_may_move "$(loss "$whole")" "$(loss "$job" --base "$work/moved")"
 check the_adapter_needs_no_base heddle checkpoint export "$job" --out "$work/peft2" --adapter
 check the_merged_model_needs_it heddle checkpoint export "$job" --out "$work/merged2" --base "$work/moved"

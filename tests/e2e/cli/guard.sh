@@ -38,7 +38,7 @@ cmp -s "$(find "$work/heddle-runs/stop" -path '*step-00000080/rank-00000.safeten
 check_equal to_the_weights_of_the_run_that_skipped 0 $?
 
 check_status a_run_goes_back_from_its_spike 0 heddle local "$work/guard.yaml" --dir back --set train.guard.action=rollback -o jsonl
-check_equal to_its_last_checkpoint 1 "$(guards "$work/check.out" | grep -cE 'step 71 is a spike: .*; training went back to the checkpoint of step 60, and leaves out the 11 batches since then"$')"
+check_equal to_its_last_checkpoint 1 "$(guards "$work/check.out" | grep -cE 'step 71 is a spike: .*; training went back to the checkpoint of step 60, and skips the 11 batches since then"$')"
 check_equal and_does_those_steps_again "$({ seq 1 71; seq 61 80; } | tr '\n' ' ')" "$(steps "$work/check.out")"
 check_equal in_one_attempt 1 "$(find "$work/heddle-runs/back/1" -maxdepth 1 -name 'attempt-*' | wc -l)"
 check_equal what_is_left_out_is_kept 1 "$(grep -cE '"data_skipped": *11' "$(find "$work/heddle-runs/back" -path '*step-00000080/manifest.json')")"

@@ -46,7 +46,7 @@ compare they_learn_the_same 1e-5 "$work/gpu.jsonl" "$work/cpu.jsonl"
 check people_see_where_it_was grep -q 'on local: 1 cuda device, ' "$work/gpu.jsonl"
 check and_so_does_the_rank grep -q 'reserved per rank, on the GPU' "$work/gpu.jsonl"
 check_equal once_they_see_what_is_in_use_of_it 1 \
-    "$(grep -c 'the plan has .*, as it said; 0 B are in use beside it' "$work/gpu.jsonl")"
+    "$(grep -c 'the plan has reserved .*; 0 B more are in use' "$work/gpu.jsonl")"
 
 # four GPUs share the model, whose ranks are threads of one process; each rank finds the others whichever came first
 generated() { HD_CUDASIM_DEVICES=$1 emulated heddle generate "$(find "$work/gpu" -mindepth 1 -maxdepth 1 -type d)" --device cuda --prompt 'The' --greedy --max-tokens 4 "${@:2}"; }
