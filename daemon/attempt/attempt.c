@@ -340,7 +340,8 @@ enum hd_status hd_attempt_conclude(const char *run_dir, int64_t job, int64_t att
 
     st = record_path(path, run_dir, HD_ATTEMPT_LOCK_FILE);
     if (!st)
-        st = hd_file_lock(path, &lock_fd); /* so that no supervisor can begin meanwhile */
+        /* the lock keeps other supervisors from beginning meanwhile */
+        st = hd_file_lock(path, &lock_fd);
     /* another user's process, which does not belong to the attempt */
     if (st == HD_CONFLICT && is_gone) {
         lock_fd = -1;

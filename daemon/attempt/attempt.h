@@ -45,14 +45,14 @@ enum { HD_ATTEMPT_FILE_MODE = 0640, HD_ATTEMPT_DIR_MODE = 0770 };
 #define HD_ATTEMPT_SPOOL_DIR    "spool"
 #define HD_ATTEMPT_END_FILE     "end"
 #define HD_ATTEMPT_GROUP_FILE   "group"
-/* in the environment of all processes of the attempt */
+/* environment variable of all processes of the attempt */
 #define HD_ATTEMPT_DIR_ENV "HEDDLE_RUN_DIR"
 
 enum { HD_ATTEMPT_BOOT_MAX = 40, HD_ATTEMPT_RANKS_MAX = 64 /* ranks on one node */ };
 
 /* State of an attempt's ranks on one node, as STATUS messages carry it. */
 enum hd_alloc_state {
-    HD_ALLOC_STARTING, /* until every rank here has left its setup */
+    HD_ALLOC_STARTING, /* some rank here is still in its setup */
     HD_ALLOC_RUNNING,
     HD_ALLOC_STOPPING, /* told to stop, or a rank has failed and the others are being ended */
     HD_ALLOC_ENDED,    /* `end` is written */

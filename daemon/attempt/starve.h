@@ -33,7 +33,7 @@ struct hd_starve {
     struct {
         struct hd_starve_thread seen;
         int64_t ahead_ns;   /* wait that was counted before the kernel counts it */
-        int64_t starved_ns; /* since the first sample */
+        int64_t starved_ns; /* wait since the first sample */
     } threads[HD_STARVE_THREADS_MAX];
 };
 

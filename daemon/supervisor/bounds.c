@@ -25,9 +25,10 @@
 #include "daemon/supervisor/supervisor.h"
 
 enum {
-    PROCESSES_A_RANK = 512, /* per rank, for threads of libraries; threads that compute are added */
-    PROCESSES_A_THREAD = 4, /* per thread of the job */
-    LATE_KILL_MS = 3000,    /* the kernel's count of kills may be read this late */
+    /* processes and threads per rank, for libraries; threads that compute are added */
+    PROCESSES_A_RANK = 512,
+    PROCESSES_A_THREAD = 4, /* processes and threads per thread of the job */
+    LATE_KILL_MS = 3000,    /* ms by which the kernel's count of kills may be read late */
 };
 
 /* ---- numbers of /proc ---- */
@@ -118,7 +119,7 @@ static enum hd_status give_up_group(struct sup *sup, enum hd_status why)
     hd_log(HD_LOG_WARN, "%s; the supervisor measures its ranks' memory instead", hd_err_message());
     (void)hd_cgroup_remove(&sup->bounds.group);
     hd_cgroup_close(&sup->bounds.group);
-    /* from the start, measured by the supervisor */
+    /* limit from the start, enforced by measuring */
     sup->bounds.limit_bytes = sup->options.memory_bytes;
     return HD_OK;
 }
@@ -152,7 +153,7 @@ bool sup_bounds_join(const struct sup *sup)
     const int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
 
     if (fd >= 0) {
-        /* of 1000: the kernel kills ranks before heddled and this supervisor */
+        /* score, of 1000: the kernel kills ranks before heddled and this supervisor */
         (void)!write(fd, "500", 3);
         (void)close(fd);
     }

@@ -15,8 +15,8 @@
 
 enum sup_doing {
     SUP_UNSEEN, /* its waits are not visible: it waits for its peers on a device */
-    /* it is about to connect to others, and has reported no wait yet: to blame only if another rank
-     * waits for it */
+    /* about to connect to others, no wait reported yet; to blame only if another rank waits for
+     * it */
     SUP_CONNECTS,
     SUP_COMPUTES, /* waits for no rank: it computes, or waits for its device or a disk */
     SUP_WAITS,    /* waits for rank waits_for */
@@ -26,7 +26,7 @@ enum sup_doing {
 
 struct sup_rank_state {
     int64_t rank;
-    int64_t silent_ms; /* since its last sign of life */
+    int64_t silent_ms; /* ms since its last sign of life */
     enum sup_doing doing;
     int64_t waits_for; /* a rank of the attempt; -1: unknown */
 };

@@ -22,7 +22,7 @@
 #include "link/report.h"
 
 enum {
-    SUP_LIMIT_BINS = 8 * 30,      /* up to 2^30 ms, twelve days */
+    SUP_LIMIT_BINS = 8 * 30,      /* silences up to 2^30 ms, twelve days */
     SUP_LIMIT_COUNT_MIN = 16,     /* silences per rank before a limit is learned */
     SUP_LIMIT_KEPT_MAX = 256,     /* silences of former attempts that count per phase */
     SUP_LIMIT_MIN_MS = 60 * 1000, /* smallest learned limit */
@@ -32,7 +32,7 @@ enum {
 struct sup_limits {
     int rank_count;    /* ranks whose silences are learned */
     bool reports_only; /* true for hang.action: tell, which only reports hangs */
-    /* by the job file, or for all phases by an option; 0: learned */
+    /* limits set by the job file, or for all phases by an option; 0: learned */
     int64_t set_ms[HD_LINK_PHASE_COUNT];
     int64_t count[HD_LINK_PHASE_COUNT]; /* silences */
     int64_t bins[HD_LINK_PHASE_COUNT][SUP_LIMIT_BINS];

@@ -142,7 +142,7 @@ void sup_accept_daemon(struct sup *sup)
         return;
     }
     sup_send_state(sup);
-    sup_send_problem(sup); /* also if there is none any more */
+    sup_send_problem(sup); /* also the text "", if the problem is over */
     for (int i = 0; i < sup->options.rank_count; i++)
         if (sup->ranks[i].put_round >= 0 && sup_spans(sup))
             sup_put_to_daemon(sup, &sup->ranks[i]);

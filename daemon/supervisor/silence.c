@@ -12,9 +12,10 @@ enum {
     STOPPED_REPORTED_MS = 10 * 1000,
     STOPPED_ENDS_MS = 60 * 1000,
     KEEP_EVERY_MS = 5 * 60 * 1000,
-    STARVED_CHECK_MIN_MS = 250, /* between two samples of a silent rank's threads */
+    STARVED_CHECK_MIN_MS = 250, /* ms between two samples of a silent rank's threads */
     STARVED_CHECK_MAX_MS = 5 * 1000,
-    PATIENCE_MS = 30 * 1000, /* of peers' waits after a sample; longer than between samples */
+    /* ms for which peers' waits have no limit after a sample; longer than between samples */
+    PATIENCE_MS = 30 * 1000,
 };
 
 /* ---- saved limits ---- */

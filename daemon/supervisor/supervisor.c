@@ -20,7 +20,7 @@
 
 enum {
     TICK_MS = 1000,
-    WATCH_TICK_MS = 250, /* while the kernel does not limit the ranks' memory */
+    WATCH_TICK_MS = 250, /* ms between passes while the kernel does not limit the ranks' memory */
     ENDING_TICK_MS = 50,
     SWEEP_TICK_MS = 10,
     /* tries to write `end`, a second apart, unless a full disk is worth waiting for */

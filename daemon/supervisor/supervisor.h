@@ -69,27 +69,29 @@
 #include "link/link.h"
 
 enum {
-    HD_SUP_LEAVE_MS = 1000, /* for peers of a failed rank to report and exit */
-    HD_SUP_TERM_MS = 1500,  /* between SIGTERM and SIGKILL */
-    HD_SUP_GONE_MS = 10000, /* after SIGKILL; then `end` counts the processes that still exist */
-    HD_SUP_SHUT_MS = 60000, /* after SIGTERM, for a checkpoint; a systemd unit has 90 s */
+    HD_SUP_LEAVE_MS = 1000, /* ms for peers of a failed rank to report and exit */
+    HD_SUP_TERM_MS = 1500,  /* ms between SIGTERM and SIGKILL */
+    /* ms after SIGKILL, until `end` counts the processes that still exist */
+    HD_SUP_GONE_MS = 10000,
+    HD_SUP_SHUT_MS = 60000, /* ms for a checkpoint after SIGTERM; a systemd unit has 90 s */
     HD_SUP_HELD_MAX = 64,   /* reports held in memory while they cannot be written to disk */
 };
 
 struct sup_options {
     char job_file[PATH_MAX], run_dir[PATH_MAX], worker[PATH_MAX];
     char node[HD_LINK_WORD_MAX];
-    /* for the ranks' timed choices of GEMM algorithms; "": not stored */
+    /* folder for the ranks' timed choices of GEMM algorithms; "": not stored */
     char choices_dir[PATH_MAX];
-    char data_address[64]; /* for ranks of other nodes; "": all ranks are on this node */
+    /* this node's address for ranks of other nodes; "": all ranks are on this node */
+    char data_address[64];
     int64_t ranks[HD_ATTEMPT_RANKS_MAX];
     int rank_count;
     char gpus[HD_ATTEMPT_RANKS_MAX][64]; /* UUID of each rank's GPU */
     int gpu_count;                       /* rank_count, or 0: CPU devices */
     int64_t world;
     pid_t parent;            /* the supervisor ends when this process does; 0: it does not */
-    int64_t hang_limit_ms;   /* of silence in any phase; 0: the limits of each phase (limits.h) */
-    int64_t log_limit_bytes; /* of a rank's log (log_bound.h); 0: no limit */
+    int64_t hang_limit_ms;   /* silence in any phase; 0: the limits of each phase (limits.h) */
+    int64_t log_limit_bytes; /* size of a rank's log (log_bound.h); 0: no limit */
     char isolation[16];      /* "require", "try" or "off" (docs/isolation.md) */
     /* folders, separated by ':', below which data may be; "": everywhere */
     char data_roots[PATH_MAX];
@@ -98,25 +100,25 @@ struct sup_options {
     char cpus[256]; /* CPUs that ranks may use; "": all */
     /* limit for all ranks together until their plans are known; 0: no limit */
     int64_t memory_bytes;
-    int64_t slack_bytes; /* that each rank may use besides its plan */
+    int64_t slack_bytes; /* memory that each rank may use besides its plan */
     uid_t daemon_uid;    /* heddled's user, if it is another one; (uid_t)-1: the same */
     struct hd_spool_limits spool;
 };
 
 struct sup_rank {
     int64_t rank;
-    pid_t pid;   /* 0: not started, or reaped */
-    int link_fd; /* -1: closed */
+    pid_t pid;   /* process of the rank; 0: not started, or reaped */
+    int link_fd; /* socket to the rank; -1: closed */
     bool greeted, exited, gone_bad;
     bool is_ending;        /* ended by a signal of this supervisor */
     int64_t planned_bytes; /* host memory in its plan; 0: not reported yet */
     int code, signal;
-    char exit_text[HD_LINK_TEXT_MAX]; /* of a failed rank: its last message, or advice */
+    char exit_text[HD_LINK_TEXT_MAX]; /* last message of a failed rank, or advice */
     enum hd_link_phase phase;
     int64_t seq;
     int64_t received_ms;
     struct hd_starve starve; /* CPU waits in the current silence */
-    /* when it was first seen stopped by a signal (SIGSTOP); 0: it is not stopped */
+    /* time at which it was first seen stopped by a signal (SIGSTOP); 0: it is not stopped */
     int64_t stopped_ms;
     bool has_failure;
     struct hd_link_failure failure;
@@ -132,10 +134,10 @@ struct sup_rank {
 struct sup_bounds {
     bool on;
     struct hd_cgroup group;    /* control group of the ranks; dir_fd -1: none */
-    int64_t limit_bytes;       /* of memory, for all ranks together; 0: no limit */
+    int64_t limit_bytes;       /* memory limit of all ranks together; 0: no limit */
     int64_t group_kills;       /* kills by the kernel in the group, before the ranks started */
     int64_t machine_kills;     /* kills by the kernel on the machine, at the last check */
-    int64_t machine_killed_ms; /* when that number was last seen to grow; 0: never */
+    int64_t machine_killed_ms; /* time at which that number was last seen to grow; 0: never */
 };
 
 /* A pass of the loop that took this long: the machine slept, or only this process was stopped, not
@@ -148,22 +150,23 @@ struct sup {
     struct hd_job job;
     struct hd_shm_control *shm;
     struct hd_spool_writer *spool;
-    int lock_fd, signal_fd, listen_fd, daemon_fd; /* daemon_fd -1: heddled is not connected */
+    /* listen_fd: for heddled; daemon_fd -1: heddled is not connected */
+    int lock_fd, signal_fd, listen_fd, daemon_fd;
     enum hd_alloc_state state;
     struct sup_rank *ranks; /* [options.rank_count] */
     struct sup_bounds bounds;
     struct sup_network network; /* if ranks on GPUs are on several nodes; else interface "" */
 
-    int64_t pass_ms; /* when this pass of the loop began */
+    int64_t pass_ms; /* time at which this pass of the loop began */
     bool stop_asked;
     /* the stop came by SIGTERM, as systemd sends it before the machine goes down */
     bool shut_down;
-    int64_t stop_deadline_ms; /* when the ranks are killed; 0: never */
+    int64_t stop_deadline_ms; /* time at which the ranks are killed; 0: never */
 
-    int64_t logs_due_ms; /* when the ranks' logs are checked next */
+    int64_t logs_due_ms; /* time of the next check of the ranks' logs */
     bool log_failed;     /* the last check of the logs failed, and was logged */
 
-    bool at_once; /* SIGTERM, or a kill by heddled: end without waiting */
+    bool at_once; /* true: end without waiting, after SIGTERM or a kill by heddled */
     bool ending;  /* the remaining ranks are being ended, for this cause and reason: */
     enum hd_link_cause cause;
     char reason[HD_LINK_TEXT_MAX];
@@ -172,17 +175,18 @@ struct sup {
     int64_t term_at_ms, kill_at_ms, give_up_at_ms;
 
     struct sup_limits limits;
-    int64_t limits_kept_ms; /* when the limits were saved last */
-    /* with `secondary`: the rank of another node that ranks here waited for; -1: unknown */
+    int64_t limits_kept_ms; /* time at which the limits were saved last */
+    /* rank of another node that ranks here waited for, with `secondary`; -1: unknown */
     int64_t elsewhere;
     int64_t hanging;  /* the rank that `hang` reports as hanging; -1: none */
     int64_t starving; /* the rank that `hang` reports as waiting for a CPU; -1: none */
 
     /* Texts about this node's ranks for heddled, which gets the first one that is not "". */
-    char stopped[HD_LINK_TEXT_MAX];    /* a rank is stopped by a signal */
-    char hang[HD_LINK_TEXT_MAX];       /* a rank has been silent for too long, or gets no CPU */
-    char problem[HD_LINK_TEXT_MAX];    /* what the ranks, or this supervisor, wait for */
-    char stragglers[HD_LINK_TEXT_MAX]; /* ranks that are slower than their peers */
+    char stopped[HD_LINK_TEXT_MAX]; /* text if a rank is stopped by a signal */
+    /* text if a rank has been silent for too long, or gets no CPU */
+    char hang[HD_LINK_TEXT_MAX];
+    char problem[HD_LINK_TEXT_MAX];    /* text about what the ranks, or this supervisor, wait for */
+    char stragglers[HD_LINK_TEXT_MAX]; /* text about ranks that are slower than their peers */
 
     struct hd_link_report held[HD_SUP_HELD_MAX];
     bool held_durable[HD_SUP_HELD_MAX];
@@ -228,7 +232,7 @@ void sup_report(struct sup *sup, struct sup_rank *rank, struct hd_link_report *r
  * HD_OK. */
 enum hd_status sup_retry_held(struct sup *sup);
 void sup_drop_held(struct sup *sup);  /* the held reports are lost */
-void sup_send_state(struct sup *sup); /* to heddled */
+void sup_send_state(struct sup *sup); /* sends the state to heddled */
 /* Set a text about this node's ranks and send it to heddled; "": the problem is over. */
 void sup_set_problem(struct sup *sup, const char *text);
 void sup_set_stopped(struct sup *sup, const char *text);
@@ -307,8 +311,8 @@ void sup_bounds_close(struct sup *sup);
 struct sup_blame {
     enum sup_finding finding;
     struct sup_rank *here; /* the rank to blame, or one of a circle; else NULL */
-    int64_t rank;          /* for SUP_FOUND_ELSEWHERE: the rank of another node; else -1 */
-    /* for users: which rank, since when, in which operation, which ranks wait for it */
+    int64_t rank;          /* rank of another node, for SUP_FOUND_ELSEWHERE; else -1 */
+    /* text for users: which rank, since when, in which operation, which ranks wait for it */
     char text[HD_LINK_TEXT_MAX];
 };
 void sup_find_blame(struct sup *sup, struct sup_rank *silent, int64_t now_ms,
@@ -334,7 +338,7 @@ void sup_accept_daemon(struct sup *sup);
 enum hd_status sup_start_rank(struct sup *sup, struct sup_rank *rank);
 /* Warns, before the ranks start, about an environment in which several ranks on GPUs may hang. */
 void sup_warn_of_environment(const struct sup *sup);
-void sup_reap(struct sup *sup); /* after SIGCHLD */
+void sup_reap(struct sup *sup); /* call it after SIGCHLD */
 bool sup_all_exited(const struct sup *sup);
 /* Keeps the ranks' logs within their limit. Returns the ms until the next check. */
 int sup_bound_logs(struct sup *sup, int64_t now_ms);
@@ -361,7 +365,7 @@ void sup_forgive_silence(struct sup *sup, int64_t now_ms);
 
 /* ---- supervisor.c: from start to exit ---- */
 
-enum hd_status sup_open(struct sup *sup); /* from options; HD_CONFLICT: supervised before */
+enum hd_status sup_open(struct sup *sup); /* opens with options; HD_CONFLICT: supervised before */
 void sup_run(struct sup *sup);
 /* Makes and writes the end, when no process is left except `left` that could not be killed. While
  * the disk accepts no writes it waits and tells heddled. */

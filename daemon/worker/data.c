@@ -27,8 +27,8 @@ struct data_list {
     const struct hd_tokenizer *tokenizer; /* the opened tokenizer; NULL: "none" */
     struct hd_text notes;                 /* lines about the tokenizer's special tokens */
     int64_t vocab, end_of_text;           /* end_of_text -1: none */
-    enum hd_chat_form form;               /* of .jsonl files */
-    struct hd_survey_rules rules;         /* flags above, as the survey takes them */
+    enum hd_chat_form form;               /* form of .jsonl files */
+    struct hd_survey_rules rules;         /* rules for the survey, made from the members above */
     struct source *sources;
     int source_count, source_room;
 };

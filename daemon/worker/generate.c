@@ -18,7 +18,7 @@ struct generate_request {
     struct hd_decoder_options decoder;
     const char *device, *prompt;
     bool chat; /* true: the prompt is a user's message in a chat */
-    /* for a chat; NULL: no system message, the model's own template */
+    /* system message and template of a chat; NULL: none, the model's own */
     const char *system, *template;
     const char *date; /* date for the template; NULL: the job's, else today's */
     int64_t max_tokens;

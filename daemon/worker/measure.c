@@ -88,7 +88,9 @@ static bool start(pid_t *ret_pid, int *ret_in, int *ret_out)
     bool started = false;
 
     (void)setenv("CUDA_MODULE_LOADING", "EAGER",
-                 0); /* as in a job of several ranks, which uses the most memory */
+                 /* loads all kernels at once, as ranks of a job with several ranks do: uses the
+                  * most memory */
+                 0);
     if (pipe2(in, O_CLOEXEC) || pipe2(out, O_CLOEXEC) || posix_spawn_file_actions_init(&actions))
         goto done;
     started = !posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO) &&

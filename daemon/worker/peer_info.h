@@ -20,7 +20,8 @@ enum { PEER_INFO_BYTES = HD_GLOO_ENDPOINT_BYTES + 3 * 32 };
  * bits. */
 struct peer_compute {
     char isa[32], library[32];
-    /* for a GPU: "NCCL 2.28.9", and the CPU's instruction set if the CPU computes, too; else "" */
+    /* engine of a GPU: "NCCL 2.28.9", and the CPU's instruction set if the CPU computes, too; else
+     * "" */
     char engine[32];
 };
 

@@ -22,7 +22,7 @@
 
 enum {
     SECONDS_MAX = 600,
-    GRACE_MS = 4000, /* for work that began before the time was over */
+    GRACE_MS = 4000, /* limit for work that began before the time was over */
     WAIT_NS = 20 * 1000 * 1000
 };
 

@@ -27,7 +27,7 @@ enum {
     PROBE_GPU_MAX = 48,  /* bytes of a GPU's UUID as text */
     PROBE_WHY_MAX = 512, /* bytes of a process's message */
     PROBE_SECONDS = 60,
-    PROBE_RECORDS_MAX = 32768, /* of one process */
+    PROBE_RECORDS_MAX = 32768, /* records of one process */
     /* shared memory controls per pair, one for each model that takes two ranks */
     PROBE_CONTROLS = 16,
     PROBE_VISIBLE_MIB = 40,        /* registered memory for the collectives, MiB */
@@ -51,15 +51,16 @@ enum probe_what {
 /* One measurement of one process, in memory shared with the parent. */
 struct probe_record {
     enum probe_what what;
-    struct hd_calibration_key key; /* for PROBE_KERNEL */
-    enum hd_comm_kind kind;        /* for PROBE_COLLECTIVE, like members and bytes */
-    /* for PROBE_PAIR: the other device, which has the higher number */
+    struct hd_calibration_key key; /* key of a PROBE_KERNEL */
+    /* kind of a PROBE_COLLECTIVE, which also has members and bytes */
+    enum hd_comm_kind kind;
+    /* members of a PROBE_COLLECTIVE; PROBE_PAIR: the other device, with the higher number */
     int64_t members;
     double bytes;
     /* seconds; PROBE_WRITE, PROBE_MEMORY: bytes per second; PROBE_PAIR: latency in seconds;
      * PROBE_WAIT: seconds that ranks wait per second of kernels */
     double seconds;
-    /* for PROBE_PAIR: bytes per second; for PROBE_WAIT: collectives per second of kernels */
+    /* PROBE_PAIR: bytes per second; PROBE_WAIT: collectives per second of kernels */
     double bandwidth;
 };
 
@@ -74,11 +75,11 @@ struct probe {
     int rank, world;         /* this device, and the number of devices */
     int64_t threads;         /* threads per device */
     int64_t end_ns;          /* deadline on hd_clock_now_ns, after which no work begins */
-    bool quick;              /* for tests: smallest sizes, one step */
-    char dir[PROBE_DIR_MAX]; /* for temporary files; has the file "corpus" */
+    bool quick;              /* true: smallest sizes, one step; for tests */
+    char dir[PROBE_DIR_MAX]; /* folder of temporary files; has the file "corpus" */
     bool is_gpu;
     char (*gpus)[PROBE_GPU_MAX]; /* [world], UUIDs or indices; NULL: CPU devices */
-    /* of a GPU: set in the measuring process, by probe_open */
+    /* CPU backend; for a GPU its own backend, from probe_open on */
     const struct hd_backend_table *table;
     /* valid between probe_open and probe_close; `opened` counts nested calls: */
     int opened;

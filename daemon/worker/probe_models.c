@@ -192,7 +192,7 @@ struct times {
     int gap_count, rest_count;
     int64_t launch_ns, last_end_ns;
     int launches, turn;
-    /* of models over two ranks: collectives, waits for them, and their times without other work */
+    /* collectives of a model over two ranks, waits for them, and their times without other work */
     const struct hd_calibration *alone;
     int64_t kernels_ns, collectives_ns, collectives;
     double alone_s, waits[STEPS_MAX], each[STEPS_MAX]; /* per step, each per second of kernels */
@@ -297,7 +297,7 @@ static void keep_times(struct probe *p, struct times *t, bool alone)
         r.seconds = probe_mean(t->keys[i].seconds, t->keys[i].count);
         probe_keep(p, &r);
     }
-    if (t->wait_count) { /* of a usual step: the times of kernels, too, exclude delayed ones */
+    if (t->wait_count) { /* from a usual step: the times of kernels, too, exclude delayed ones */
         r = (struct probe_record){.what = PROBE_WAIT};
         r.seconds = probe_lower_quartile(t->waits, t->wait_count);
         r.bandwidth = probe_lower_quartile(t->each, t->wait_count);

@@ -84,7 +84,8 @@ static void fill(struct bench *b, const struct probed_product *of, int64_t M, in
                                .ab_dtype = dtype,
                                .c_dtype = of->trans_a ? HD_F32 : dtype};
     a->a = b->a;
-    a->c = of->trans_a ? from_pool(b, M * N * 4) : b->c; /* a weight's gradient */
+    /* the gradient of a weight, stored in the pool like a weight */
+    a->c = of->trans_a ? from_pool(b, M * N * 4) : b->c;
     a->b = of->trans_a ? b->c : from_pool(b, K * N * size);
     a->pre = of->epilogue == HD_EPILOGUE_GELU ? b->pre : NULL;
     a->gelu_inp = of->epilogue == HD_EPILOGUE_GELU_BACKWARD ? b->pre : NULL;

@@ -7,7 +7,8 @@
 #include "worker/rank_internal.h"
 
 enum rank_guard_limits {
-    SPIKES_MAX = 20,   /* in a row; after that the losses will not return to their earlier level */
+    /* spikes in a row, after which the losses will not return to their earlier level */
+    SPIKES_MAX = 20,
     GOES_BACK_MAX = 3, /* rollbacks to the same checkpoint */
     TEXT_MAX = 512,
 };

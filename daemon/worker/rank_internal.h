@@ -60,7 +60,7 @@ struct rank {
     bool bad_base;                      /* the checkpoint to start from is damaged or incomplete */
     bool no_base;                       /* the checkpoint to start from is not on the disk */
     struct hd_tensorboard *tensorboard; /* rank 0 */
-    enum rank_request request;          /* of this rank */
+    enum rank_request request;          /* request of this rank */
     int64_t saved_step;                 /* step of the newest checkpoint; -1: none */
     struct hd_saved saved;              /* the newest checkpoint of this attempt; path "": none */
     int64_t skips;                      /* steps in a row that changed no weight */

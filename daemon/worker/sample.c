@@ -22,10 +22,10 @@ enum {
     NVML_TEMPERATURE_GPU = 0,
     NVML_ECC_CORRECTED = 0,
     NVML_ECC_UNCORRECTED = 1,
-    NVML_ECC_VOLATILE = 0, /* since the driver was loaded */
+    NVML_ECC_VOLATILE = 0, /* errors since the driver was loaded */
     NVML_THROTTLE_POWER = 0x4,
     NVML_THROTTLE_HARDWARE = 0x8,
-    NVML_THROTTLE_THERMAL = 0x20 | 0x40, /* by software, by hardware */
+    NVML_THROTTLE_THERMAL = 0x20 | 0x40, /* thermal throttling by software, by hardware */
     NVML_THROTTLE_BRAKE = 0x80,
 };
 

@@ -13,7 +13,7 @@ enum {
     RETRY_MIN_MS = 1000,      /* between two tries; doubles with each try */
     RETRY_MAX_MS = 15 * 1000, /* largest pause */
     HEAR_MS = 100,
-    REPORT_AGAIN_MS = 60 * 1000, /* until a problem is reported again with new numbers */
+    REPORT_AGAIN_MS = 60 * 1000, /* pause until a problem is reported again with new numbers */
 };
 
 bool storage_report(struct storage *s, const char *what, const char *why)

@@ -50,7 +50,8 @@ enum hd_status hd_worker_device_open(const struct hd_backend_table *table, const
                                      const struct hd_shm_fds *fds,
                                      struct hd_worker_device *ret_device,
                                      struct hd_comm **ret_comm);
-void hd_worker_device_close(struct hd_worker_device *device); /* after comm and trainer */
+/* call it after comm and trainer are freed */
+void hd_worker_device_close(struct hd_worker_device *device);
 
 /* Exit statuses of the verbs for users, equal to those of the heddle command; verb rank has those
  * of link.h. */

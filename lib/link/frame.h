@@ -38,7 +38,7 @@ struct hd_frame {
 struct hd_pack {
     uint8_t *bytes;
     size_t len_bytes, size_bytes;
-    bool failed; /* a field did not fit */
+    bool failed; /* true: a field did not fit */
 };
 
 void hd_pack_begin(struct hd_pack *pack, void *bytes, size_t size_bytes);

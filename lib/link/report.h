@@ -94,7 +94,7 @@ const char *hd_link_cause_name(enum hd_link_cause cause);
     X(PATH, path)          /* directory of the checkpoint */ \
     X(WORD, manifest_hash) /* hexadecimal */                 \
     X(INT, bytes)                                            \
-    X(LATER, val_loss) /* of a job with checkpoint.best, if just validated */
+    X(LATER, val_loss) /* loss of a job with checkpoint.best, if just validated */
 #define HD_LINK_EVENT_FIELDS(X) \
     X(INT, level)               \
     X(TEXT, text)               \
@@ -107,9 +107,9 @@ const char *hd_link_cause_name(enum hd_link_cause cause);
     X(TEXT, message)
 #define HD_LINK_EXIT_FIELDS(X)                        \
     X(INT, code)   /* exit status; 0 with a signal */ \
-    X(INT, signal) /* that ended it, or 0 */          \
+    X(INT, signal) /* signal that ended it, or 0 */   \
     X(WORD, operation)                                \
-    X(TEXT, message) /* of its FAILURE report, or "" */
+    X(TEXT, message) /* message of its FAILURE report, or "" */
 #define HD_LINK_END_FIELDS(X)                                                    \
     X(INT, cause)      /* enum hd_link_cause */                                  \
     X(INT, first_rank) /* the rank of this node that failed first; -1: none */   \

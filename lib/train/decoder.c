@@ -38,13 +38,13 @@ struct hd_decoder {
     } * followers;             /* [world - 1] */
     pthread_mutex_t lock;
     pthread_cond_t given, taken;
-    uint64_t number; /* of the current task, counted from 1 */
+    uint64_t number; /* number of the current task, counted from 1 */
     enum decoder_task task;
     struct decoder_part *parts;     /* [pp], the parts of the last run */
     struct hd_decoder_rows *pieces; /* [pp], pieces of a long prompt, one per part */
     int part_count;
-    int part, index; /* of the requested logits: the part, and the sequence within the part */
-    int64_t row;     /* of the requested logits: the token within the sequence */
+    int part, index; /* part of the requested logits; sequence within that part */
+    int64_t row;     /* token of the requested logits, within the sequence */
 };
 
 static const struct hd_inference_rank *model_of(const struct hd_decoder *d)

@@ -37,8 +37,8 @@
 
 enum {
     HD_DECODER_ROWS = 64,       /* tokens per call, or with pp > 1 per part of a call */
-    HD_DECODER_SLOTS_MAX = 256, /* sequences */
-    HD_DECODER_RANKS_MAX = 64,  /* tp x pp */
+    HD_DECODER_SLOTS_MAX = 256, /* sequences in the caches */
+    HD_DECODER_RANKS_MAX = 64,  /* ranks of a decoder, tp x pp */
     /* tokens; default for a Hugging Face model whose context is longer */
     HD_DECODER_CONTEXT_MAX = 4096,
 };

@@ -14,7 +14,7 @@ struct hd_whole {
     int number;               /* index of the parameter in the registry */
     int64_t expert;           /* index of the expert; 0 for a parameter without experts */
     uint64_t seed;
-    struct hd_param param; /* with the shape that one rank alone would hold */
+    struct hd_param param; /* the parameter, with the shape that one rank alone would hold */
 };
 
 /* Initialises `whole` for matrix `index` of this rank (0, or the index of an expert held here). If

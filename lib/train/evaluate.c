@@ -190,7 +190,7 @@ static enum hd_status open_data(struct evaluation *e)
     if (!st)
         st = hd_job_data_open_validation(&e->job, &e->tokenizer, &cache, e->context, limit,
                                          &e->model.arena, &e->data);
-    /* a missing file is a mistake in the options */
+    /* treated as a mistake in the options, like any other wrong file name */
     if (st == HD_NOT_FOUND)
         st = hd_err(HD_INVALID, "%s", hd_err_message());
     return st ? hd_err_prefix(st, e->options->file_count ? "--data" : "the job's validation data")

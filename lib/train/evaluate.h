@@ -25,13 +25,14 @@ enum { HD_EVALUATE_CONTEXT = 2048 /* tokens; limit for a Hugging Face model */ }
 struct hd_evaluation_progress {
     /* true: done and total are bytes of text to tokenize; false: windows to evaluate */
     bool tokenizing;
-    int64_t done, total; /* of the current list of files */
+    int64_t done, total; /* amount of the current list of files */
 };
 
 struct hd_evaluation_options {
     struct hd_source_dirs dirs; /* a checkpoint, or a Hugging Face model directory */
     const char *const *files;   /* text or token files, read as one text */
-    size_t file_count;          /* 0: the validation data of the checkpoint's job */
+    /* number of files; 0: the validation data of the checkpoint's job */
+    size_t file_count;
     /* windows to evaluate, from the first one; 0: all, for the job's own data as many as the job
      * validates on */
     int64_t windows;
@@ -48,7 +49,7 @@ struct hd_evaluation_options {
 struct hd_evaluation {
     double loss;                 /* mean per target, nats; for a reward model the mean per pair */
     int64_t targets;             /* tokens that were predicted; 0 for a reward model */
-    struct hd_pair_result pairs; /* for a reward model; else its count is 0 */
+    struct hd_pair_result pairs; /* results of a reward model; other models: count 0 */
     /* bytes of the targets' text, without end-of-text tokens; 0: no tokenizer */
     int64_t bytes;
     int64_t windows, all_windows; /* windows evaluated; windows in the data */

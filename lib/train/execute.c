@@ -44,7 +44,7 @@ static bool runs(const struct hd_instruction *in)
     return in->kind == HD_DO_RUN || in->kind == HD_DO_BEGIN || in->kind == HD_DO_UPDATE;
 }
 
-/* True if both run the same program on the same slots. */
+/* Returns true if both instructions run the same program on the same slots. */
 static bool same_run(const struct hd_instruction *a, const struct hd_instruction *b)
 {
     return a->kind == b->kind && a->call == b->call && a->chunk == b->chunk &&

@@ -20,7 +20,7 @@
 
 struct hd_inference_rank {
     struct hd_arena arena;
-    /* a checkpoint's; for a Hugging Face model only the model's keys are set */
+    /* job of a checkpoint; for a Hugging Face model only the model's keys are set */
     struct hd_job job;
     int pp, tp, rank;        /* defaults: 1, 1, 0 */
     struct hd_units *stages; /* [pp], the units of each stage; NULL: one stage has all */

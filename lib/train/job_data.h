@@ -19,7 +19,8 @@ struct hd_job_data {
     struct hd_corpus *train_corpus, *val_corpus;
     /* without the end that data.split reserves for validation */
     struct hd_data_range train;
-    struct hd_packing *packings[HD_JOB_SOURCES_MAX]; /* per source; NULL: a source of text */
+    /* packing of each source of conversations; NULL: a source of text */
+    struct hd_packing *packings[HD_JOB_SOURCES_MAX];
     /* packing of validation conversations; NULL: none, or text */
     struct hd_packing *val_packing;
     struct hd_sampler sampler;

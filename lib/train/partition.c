@@ -175,7 +175,7 @@ enum hd_status hd_partition_model(const struct hd_job *job, const struct hd_mode
     const int64_t per_stage = job->virtual_stages > 0 ? job->virtual_stages : 1;
     const int64_t chunks = job->pp * per_stage;
     enum hd_status st = check_chunks(chunks, job);
-    struct hd_pipeline own = {0}; /* of the job's own schedule (schedule_order) */
+    struct hd_pipeline own = {0}; /* pipeline of the job's own schedule (schedule_order) */
     int32_t micro_batches;
 
     if (!st && job->schedule_order)

@@ -1,7 +1,8 @@
-/* profile: a trace and a table of the time of some steps, op by op. Only for lib/train.
+/* profile: writes a trace and a table of the time of some steps, op by op. Only for lib/train.
  *
- * Each launch, wait and poll of the steps `train.profile.steps` writes one record to memory that is
- * part of the layout (hd_memory.profile). Then two files are written to ATTEMPT_DIR/profile/:
+ * Each launch, wait and poll of the steps in train.profile.steps writes one record to memory that
+ * is part of the rank's plan (hd_memory.profile). Then two files are written to
+ * ATTEMPT_DIR/profile/:
  *
  *   rank-R.json   a trace for ui.perfetto.dev or chrome://tracing: process = rank, one track per
  *                 stream; steps contain programs, programs contain launches, waits and polls. With
@@ -20,26 +21,28 @@
 
 struct hd_profile;
 
-/* ret_profile is NULL if the job has no train.profile.steps. It measures the bandwidth with
- * temporary memory, so call it before the rank's memory is reserved. hd_profile_attach sets the
- * memory for the records. */
+/* Makes a profile; ret_profile is NULL if the job has no train.profile.steps. Measures the
+ * bandwidth with temporary memory, so call it before the rank's memory is reserved.
+ * hd_profile_attach sets the memory for the records. */
 enum hd_status hd_profile_new(const struct hd_rank_program *rank_program,
                               const struct hd_backend_table *table, struct hd_backend *backend,
                               struct hd_profile **ret_profile);
-void hd_profile_free(struct hd_profile *profile); /* NULL is fine, as for all below */
+void hd_profile_free(struct hd_profile *profile); /* NULL is ignored, as in all functions below */
 void hd_profile_attach(struct hd_profile *profile, void *records);
 
-/* Called around step `step` and around the programs in it. */
+/* Record the begin and end of step `step`, and of each program in it. */
 void hd_profile_step_begin(struct hd_profile *profile, struct hd_runner *runner, int64_t step);
-/* failed: the device may not have reached its events, so they are not read. */
+/* Ends the step. failed: its device events may not have completed, so they are not read. */
 void hd_profile_step_end(struct hd_profile *profile, struct hd_runner *runner, bool failed);
 void hd_profile_program_begin(struct hd_profile *profile, const struct hd_instruction *in);
 void hd_profile_program_end(struct hd_profile *profile);
-void hd_profile_batch_done(struct hd_profile *profile); /* filling the batch took until now */
+void hd_profile_batch_done(struct hd_profile *profile); /* ends the record of filling a batch */
 
-/* True if nothing was written yet and all steps are recorded, or with `ended` at least one. */
+/* Returns true if the profile is not written yet and all steps are recorded, or with `ended` at
+ * least one. */
 bool hd_profile_is_due(const struct hd_profile *profile, bool ended);
-/* peak: this rank's measured FLOP/s in the compute precision. */
+/* Writes both files. peak: this rank's measured FLOP/s in the compute precision. ret_note gets a
+ * sentence with the path. */
 enum hd_status hd_profile_write(struct hd_profile *profile, double peak, struct hd_text *ret_note);
 
 #endif

@@ -12,14 +12,15 @@ enum record_kind { RECORD_STEP, RECORD_PROGRAM, RECORD_BATCH, RECORD_SPAN };
 struct record {
     const struct hd_node *node; /* node of a span; NULL: none */
     int64_t begin_ns, end_ns;   /* host clock */
-    /* for the launch of a collective, when the host saw it complete; 0: not seen */
+    /* time at which the host saw a collective complete; 0: not seen */
     int64_t done_ns;
     union {
-        struct { /* for the launch of a collective; for a step, ticket is the step number */
+        /* stream and ticket of a collective's launch; for a step, ticket is the step number */
+        struct {
             const struct hd_comm_stream *stream;
             uint64_t ticket;
         };
-        struct { /* for a kernel, or a wait for a collective: begin and end on the device */
+        struct { /* begin and end on the device, of a kernel or of a wait for a collective */
             int64_t device_begin_ns, device_end_ns;
         };
     };

@@ -129,22 +129,22 @@ struct hd_rank_program {
 
     /* Offsets in bytes in the private or registered reservation. On a device profile, sample,
      * batch, snapshot, host_state and window are offsets in host memory. */
-    int64_t *train_state, *eval_state;       /* private; constants of each chunk */
+    int64_t *train_state, *eval_state;       /* constants of each chunk; private */
     int64_t kept[2], deferred[2], work[2];   /* [0]: private, [1]: registered */
     int64_t saved_slot[2], deferred_slot[2]; /* bytes of one slot, indexed like `kept` */
-    /* registered; offset of the slots, bytes of one slot */
+    /* offset of the slots, bytes of one slot; registered */
     int64_t boundary, stage_io_slot;
-    int64_t profile; /* private; records */
-    /* private; [fields of a sample, context], elements of 4 bytes */
+    int64_t profile; /* records; private */
+    /* [fields of a sample, context], elements of 4 bytes; private */
     int64_t sample;
-    /* private; copy of the entries that this rank writes to a checkpoint */
+    /* copy of the entries that this rank writes to a checkpoint; private */
     int64_t snapshot;
-    int64_t host_state; /* device only; state of offloaded buckets (registry.h) */
-    /* device only; gradients of the largest offloaded bucket, then its compute copies */
+    int64_t host_state; /* state of offloaded buckets (registry.h); device only */
+    /* gradients of the largest offloaded bucket, then its compute copies; device only */
     int64_t window;
-    /* device only; [fields of a batch, rows of a micro-batch], elements of 4 bytes */
+    /* [fields of a batch, rows of a micro-batch], elements of 4 bytes; device only */
     int64_t batch;
-    int64_t exchange; /* registered; [world + 1, HD_EXCHANGE_SLOT_BYTES] */
+    int64_t exchange; /* [world + 1, HD_EXCHANGE_SLOT_BYTES]; registered */
 };
 
 /* Builds the program of one rank of the job's mesh, for a device with these traits. HD_INVALID,
@@ -232,7 +232,7 @@ bool hd_rank_program_is_fp8(const struct hd_job *job);
 /* Returns the encoding whose measured peak MFU is relative to: that of the factors of the products
  * (measure_peak). */
 enum hd_dtype hd_rank_program_peak_dtype(const struct hd_job *job);
-/* of train.precision; HD_F32 if it names none */
+/* encoding that train.precision names; HD_F32 if it names none */
 enum hd_dtype hd_rank_program_compute_dtype(const struct hd_job *job);
 
 #endif

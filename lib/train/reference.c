@@ -36,7 +36,7 @@
 
 enum {
     WAIT_NS = 20 * 1000 * 1000,
-    WAITS_MAX = 3000 /* a minute, until a new file becomes visible on another node */
+    WAITS_MAX = 3000 /* a minute, the limit until a new file becomes visible on another node */
 };
 
 struct reference_head {

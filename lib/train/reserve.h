@@ -17,7 +17,7 @@
 
 struct hd_private {
     char *base;
-    void *map; /* for munmap */
+    void *map; /* address for munmap */
     size_t map_bytes;
 };
 

@@ -24,7 +24,8 @@ struct hd_staging {
     const struct hd_device_table *device; /* NULL: tensors are host memory */
     struct hd_stream *stream;             /* borrowed */
     void *buffer;                         /* HD_STAGING_BYTES; NULL without a device */
-    const char *host_begin, *host_end;    /* with a device: tensors in this range are host memory */
+    /* range of host memory besides a device, in which tensors are accessed in place */
+    const char *host_begin, *host_end;
 };
 
 enum hd_status hd_staging_init(const struct hd_backend_table *table, struct hd_stream *stream,

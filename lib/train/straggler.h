@@ -41,7 +41,7 @@ bool hd_stragglers_add(struct hd_stragglers *watch, const double *busy_ms, doubl
 
 struct hd_straggler {
     bool is;
-    bool changed; /* by the newest hd_stragglers_add that returned true */
+    bool changed; /* true: `is` was changed by the newest hd_stragglers_add that returned true */
     int late, of; /* late in `late` of the last `of` judgements */
     double steps; /* steps in the newest judgement */
     /* ms per step in the newest judgement; others: the median of its peers */

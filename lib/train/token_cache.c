@@ -35,8 +35,9 @@ struct fill_state {
     const char *folder;
     /* over the files that need tokens: index of the next file; count that this rank tokenized */
     int64_t index, made;
-    const char **names; /* by index: name of the token file, without folder and suffix */
-    int64_t *firsts;    /* by index: index of the first file with that name */
+    /* [files that need tokens], name of the token file, without folder and suffix */
+    const char **names;
+    int64_t *firsts; /* [files that need tokens], index of the first file with that name */
 };
 
 static bool needs_tokens(const struct hd_job *job, const char *path)

@@ -33,7 +33,7 @@ struct hd_trainer;
 
 /* Memory that a trainer has reserved. */
 struct hd_reservation {
-    int64_t resident_before_bytes; /* of the process, just before the first touch */
+    int64_t resident_before_bytes; /* resident memory of the process, just before the first touch */
     int64_t private_bytes, registered_bytes;
     const void *private_base, *registered_base;
 };
@@ -52,9 +52,9 @@ struct hd_trainer_options {
     void (*planned)(void *user, int64_t host_bytes);
     void *planned_user;
     double peak;          /* FLOP/s of this rank, for MFU; 0: it is measured */
-    bool force_plain;     /* for tests: use the portable kernels */
-    bool epilogues_apart; /* for measurements: as in the options of `instance` */
-    /* for tests; 0: as planned; less than planned is HD_NO_MEMORY */
+    bool force_plain;     /* true: use the portable kernels; for tests */
+    bool epilogues_apart; /* as in the options of `instance`; for measurements */
+    /* sizes of the reservations; 0: as planned; less is HD_NO_MEMORY; for tests */
     int64_t private_bytes, registered_bytes;
 };
 
@@ -77,14 +77,15 @@ const struct hd_reservation *hd_trainer_reservation(const struct hd_trainer *tra
 
 /* Device memory in use between two steps, in bytes. HD_UNSUPPORTED: tensors are in host memory. */
 struct hd_device_use {
-    int64_t planned_bytes; /* in this rank's plan */
-    int64_t other_bytes;   /* in use by this process besides its plan, and by other processes */
-    int64_t total_bytes;   /* of the device */
-    /* assumed for this process besides its plan (hd_rank_program_gpu_overhead) */
+    int64_t planned_bytes; /* memory in this rank's plan */
+    /* memory in use by this process besides its plan, and by other processes */
+    int64_t other_bytes;
+    int64_t total_bytes; /* memory of the device */
+    /* memory assumed for this process besides its plan (hd_rank_program_gpu_overhead) */
     int64_t assumed_bytes;
 };
 enum hd_status hd_trainer_device_use(struct hd_trainer *trainer, struct hd_device_use *ret_use);
-struct hd_runner *hd_trainer_runner(struct hd_trainer *trainer); /* for tests and traces */
+struct hd_runner *hd_trainer_runner(struct hd_trainer *trainer); /* runner, for tests and traces */
 
 /* Sets step 0: weights by the init rules, or those of the job's init_from, which must not have
  * changed since submission; moments are zero. */
@@ -146,18 +147,18 @@ struct hd_reported_step {
 struct hd_step_result {
     int64_t step;     /* number of this step, from 1 */
     double loss;      /* mean over the step's targets, nats; for pairs the mean over pairs */
-    double grad_norm; /* before clipping */
+    double grad_norm; /* norm before clipping */
     double lr;
-    int64_t tokens; /* of all ranks, without padding */
+    int64_t tokens; /* tokens of all ranks, without padding */
     double tokens_per_s, step_ms, mfu;
-    int64_t targets;             /* of all ranks: tokens whose prediction counts in the loss */
-    struct hd_pair_result pairs; /* of all ranks */
+    int64_t targets;             /* tokens of all ranks whose prediction counts in the loss */
+    struct hd_pair_result pairs; /* pairs of all ranks */
     /* no weight changed: a gradient was not finite, the step had no target, too_many_rows, or
      * spiked */
     bool skipped;
     /* a rank's experts received more rows than parallel.expert_rows allows */
     bool too_many_rows;
-    int64_t loss_scale; /* of this step with fp16; else 0 */
+    int64_t loss_scale; /* scale of this step with fp16; else 0 */
     /* fp16: skipped because gradients overflowed; the next scale is half */
     bool rescaled;
     bool spiked;                   /* skipped because its loss or norm is a spike (train/guard.h) */
@@ -174,7 +175,7 @@ enum hd_status hd_trainer_step(struct hd_trainer *trainer, int64_t request,
 int64_t hd_trainer_steps_done(const struct hd_trainer *trainer);
 /* Returns the number of batches skipped by hd_trainer_go_back since the run began. */
 int64_t hd_trainer_data_skipped(const struct hd_trainer *trainer);
-struct hd_guard *hd_trainer_guard(struct hd_trainer *trainer); /* for tests */
+struct hd_guard *hd_trainer_guard(struct hd_trainer *trainer); /* guard, for tests */
 /* Loads an earlier checkpoint of this run, as hd_trainer_load, and skips the data since then: the
  * next step trains on the batch that would have come next. Collective, between steps. */
 enum hd_status hd_trainer_go_back(struct hd_trainer *trainer, const char *dir,
@@ -218,9 +219,10 @@ enum hd_status hd_trainer_check_data(const struct hd_trainer *trainer);
 struct hd_saved {
     int64_t step;
     char path[HD_JOB_PATH_MAX];
-    char hash[17];   /* hash of the manifest, hexadecimal */
-    int64_t bytes;   /* bytes of all shards */
-    double val_loss; /* with checkpoint.best, if these weights were validated; else NaN */
+    char hash[17]; /* hash of the manifest, hexadecimal */
+    int64_t bytes; /* bytes of all shards */
+    /* loss of these weights, if checkpoint.best is set and they were validated; else NaN */
+    double val_loss;
 };
 
 /* Saves to ATTEMPT_DIR/checkpoints/step-N: rank 0 checks the disk space, every rank writes its
@@ -239,7 +241,7 @@ enum hd_status hd_trainer_save(struct hd_trainer *trainer, struct hd_saved *ret_
 enum hd_status hd_trainer_save_begin(struct hd_trainer *trainer);
 enum hd_status hd_trainer_save_finish(struct hd_trainer *trainer, struct hd_saved *ret_saved);
 bool hd_trainer_is_saving(const struct hd_trainer *trainer); /* equal on all ranks */
-/* on this rank; finish then does not wait for the thread */
+/* true: this rank's shard is written; finish then does not wait for the thread */
 bool hd_trainer_has_written(const struct hd_trainer *trainer);
 
 /* Checks on rank 0 that the file system has space for the next checkpoint; all ranks get the same

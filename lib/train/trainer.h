@@ -38,7 +38,8 @@ struct hd_trainer {
     struct hd_reservation reservation;
     struct hd_staging staging;
 
-    struct hd_bound_instructions *step, *round; /* a step, a round of validation */
+    /* instruction streams of a step, and of a round of validation */
+    struct hd_bound_instructions *step, *round;
     /* [slots], transfers in flight, per slot of the boundary region */
     struct hd_transfer *slots;
 
@@ -62,7 +63,7 @@ struct hd_trainer {
 
     int64_t steps_done;
     int64_t updates;     /* steps that were not skipped */
-    int64_t tokens_seen; /* in all steps done, without padding */
+    int64_t tokens_seen; /* tokens in all steps done, without padding */
     struct hd_loss_scale scale;
     struct hd_guard guard;
     /* batches skipped by hd_trainer_go_back: step n trains on batch n + data_skipped */
@@ -70,15 +71,16 @@ struct hd_trainer {
 
     /* Timing of the last step, which this rank sends with the next one, and the reports that all
      * ranks sent with the last step about the step before it. */
-    double busy_ms;           /* below 0: unknown */
-    int awaited;              /* rank; -1: none, or unknown */
-    double step_ms;           /* 0: no step was done yet */
+    /* ms of the last step without waits for other ranks; below 0: unknown */
+    double busy_ms;
+    int awaited;              /* rank that this rank waited for longest; -1: none, or unknown */
+    double step_ms;           /* ms of the last step on this rank; 0: no step was done yet */
     double *reported_busy_ms; /* [world] */
     int *reported_waiting;    /* [world] */
 
-    struct hd_pair_result validated_pairs; /* of the last validation */
+    struct hd_pair_result validated_pairs; /* pairs of the last validation */
 
-    /* for checkpoint.best */
+    /* Losses for checkpoint.best. */
     /* loss at step val_step; lowest of the run so far; NaN: none */
     double val_loss, lowest_val_loss;
     int64_t val_step, lowest_step; /* lowest_step: -1 if it was before this attempt */
@@ -111,7 +113,8 @@ struct hd_local_shard {
     char *scales; /* scales of a moment in blocks, from the block of element `first` on */
     enum hd_map map;
     const struct hd_param
-        *codes; /* for a quantized matrix: the parameter, and `at` is its first record; else NULL */
+        /* parameter of a quantized matrix, whose first record is `at`; NULL: not quantized */
+        *codes;
 };
 struct hd_local_shard hd_trainer_find(const struct hd_trainer *t, int param,
                                       enum hd_state_kind kind);
