@@ -573,15 +573,18 @@ static void words_that_name_no_user_of_jobs_are_refused(void **state)
             fail_msg("\"%s\"", words[i].word);
 }
 
-/* Returns what a process of `uid` is told of the file. */
-static enum hd_status check_owner_as(uid_t uid, const char *path, const char *dir)
+/* Returns what hd_user_check_owner tells a process of `uid` of a file in `folder`, which that user need not be able to
+ * reach; with_dir: the file belongs to the folder as a state directory. */
+static enum hd_status check_owner_as(uid_t uid, const char *folder, const char *file, bool with_dir)
 {
     const pid_t pid = fork();
     int status = 0;
 
     assert_true(pid >= 0);
     if (pid == 0)
-        _exit(setresuid(uid, uid, uid) ? 255 : (int)hd_user_check_owner(path, dir));
+        _exit(chdir(folder) || setresuid(uid, uid, uid)
+                  ? 255
+                  : (int)hd_user_check_owner(file, with_dir ? "." : NULL));
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) != 255);
     return (enum hd_status)WEXITSTATUS(status);
@@ -601,19 +604,19 @@ static void a_file_of_rules_belongs_to_root_or_to_its_reader(void **state)
     (void)snprintf(path, sizeof path, "%s/file", dir);
     assert_int_equal(chmod(dir, 0755), 0);
     assert_int_equal(hd_file_write_atomic(path, "x", 1, 0644), HD_OK);
-    assert_int_equal(check_owner_as(ANN, path, dir), HD_OK); /* root's */
+    assert_int_equal(check_owner_as(ANN, dir, "file", true), HD_OK); /* root's */
     assert_int_equal(chown(path, ANN, -1), 0);
-    assert_int_equal(check_owner_as(ANN, path, dir), HD_OK);
-    assert_int_equal(check_owner_as(BOB, path, dir), HD_DENIED);
-    assert_int_equal(check_owner_as(BOB, path, NULL), HD_DENIED);
+    assert_int_equal(check_owner_as(ANN, dir, "file", true), HD_OK);
+    assert_int_equal(check_owner_as(BOB, dir, "file", true), HD_DENIED);
+    assert_int_equal(check_owner_as(BOB, dir, "file", false), HD_DENIED);
     assert_int_equal(hd_user_check_owner(path, NULL), HD_OK); /* root shows ann's token */
     assert_int_equal(hd_user_check_owner(path, dir), HD_DENIED);
     assert_non_null(strstr(hd_err_message(), "belongs to user 12345"));
     assert_non_null(strstr(hd_err_message(), "chown root"));
     assert_int_equal(chown(dir, ANN, -1), 0); /* who can change the database as well */
     assert_int_equal(hd_user_check_owner(path, dir), HD_OK);
-    assert_int_equal(check_owner_as(BOB, path, dir), HD_DENIED);
-    assert_int_equal(check_owner_as(BOB, "/dev/null", dir), HD_OK);
+    assert_int_equal(check_owner_as(BOB, dir, "file", true), HD_DENIED);
+    assert_int_equal(check_owner_as(BOB, dir, "/dev/null", true), HD_OK);
     assert_int_equal(hd_file_remove_tree(dir), HD_OK);
 }
 

@@ -285,7 +285,8 @@ static void without_a_reserve_a_start_on_a_full_disk_fails(void **state)
 
 /* Goal: the log does not grow with what is committed. With a reserve of 256 KiB it is copied into
  * the database at 64 pages; a commit of one job is a few pages more. Without the bound it would
- * have three pages or more of each of 200 jobs. */
+ * have three pages or more of each of 200 jobs. The first commit ends the log of the new schema,
+ * which is one transaction. */
 static void the_log_is_bounded(void **state)
 {
     struct bench b;
@@ -293,7 +294,9 @@ static void the_log_is_bounded(void **state)
 
     (void)state;
     start(&b);
-    for (uint64_t job = 1; job <= 200; job++) {
+    commit_job(&b, 1);
+    assert_true(settle(&b));
+    for (uint64_t job = 2; job <= 200; job++) {
         commit_job(&b, job);
         assert_true(settle(&b));
         largest = disk_size_of("-wal") > largest ? disk_size_of("-wal") : largest;
