@@ -59,7 +59,8 @@ static void add_addresses(struct names *names)
     freeifaddrs(all);
 }
 
-/* What the operator says comes first, so that a machine with very many addresses leaves it room. */
+/* Lists the names of a certificate; those that the operator gives come first, because a machine with
+ * many addresses may have more than a certificate takes. */
 static enum hd_status find_names(struct names *names, const char *hosts)
 {
     const struct addrinfo hints = {.ai_flags = AI_CANONNAME, .ai_family = AF_UNSPEC};

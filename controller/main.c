@@ -230,8 +230,8 @@ static enum hd_status check_policy(const struct program *p)
     return st;
 }
 
-/* What flags and configuration file say, into p->options. Everything that could be wrong in them is
- * looked at, so that --check-config and a reload are told of it. */
+/* Reads flags and the configuration file into p->options. Checks all of them, so that --check-config
+ * and a reload name every mistake. */
 static enum hd_status use_config(struct program *p)
 {
     enum hd_status st;

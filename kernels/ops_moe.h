@@ -227,7 +227,7 @@ struct hd_regroup_args {
     enum hd_dtype dtype;
 };
 
-/* For every expert e and each of its rows i: c[i,:] (+)= a[i,:] op(b[e]), summed in fp32; b[e] is
+/* c[i,:] (+)= a[i,:] op(b[e]) for every expert e and each of its rows i, summed in fp32; b[e] is
  * [K, N], or [N, K] with trans_b. Weights of linear layers are stored [N, K]: forward uses trans_b,
  * the gradient of the inputs does not. A row's result depends only on the row, its expert and the
  * sizes in the arguments, not on how many rows each expert has. b may be quantised as in gemm, one
@@ -245,7 +245,7 @@ struct hd_grouped_gemm_args {
     struct hd_quant_factor b_codes;
 };
 
-/* For every expert e, over its rows i: c[e] (+)= sum_i a[i,:]^T b[i,:]: the gradient of weights
+/* c[e] (+)= sum_i a[i,:]^T b[i,:] for every expert e, over its rows i: the gradient of weights
  * [M, N], where a is the gradient of the outputs and b the inputs. An expert without rows gets a
  * gradient of zeros. */
 struct hd_grouped_gemm_weight_args {

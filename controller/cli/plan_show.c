@@ -167,7 +167,7 @@ static void print_memory(const struct cli *cli, const struct hd_memory *m, struc
     table_add(&table, NULL, "total");
     table_add(&table, NULL, "%lld", (long long)hd_memory_total(m));
     table_add(&table, NULL, "%s", size);
-    table_add(&table, NULL, "private %lld + comm-visible %lld", (long long)m->private_bytes,
+    table_add(&table, NULL, "private %lld + registered %lld", (long long)m->private_bytes,
               (long long)m->registered_bytes);
     table_render(&table, cli->colour, 0, out);
     table_done(&table);

@@ -20,7 +20,7 @@
 
 enum {
     MARKER_BYTES_MAX = 4 * RUN_PATH_MAX,
-    ROOM_BELOW = 200,  /* bytes reserved for paths below a run's folder */
+    SPACE_BELOW = 200, /* bytes reserved for paths below a run's folder */
     ENDING_MS = 15000, /* wait for the processes of a run whose heddle local was killed, ms */
     ENDING_PAUSE_MS = 50,
 };
@@ -242,7 +242,7 @@ static enum hd_status make_folder(struct run_folder *run, const char *job_path)
     run->was_there = runs_is_dir(run->path);
     st = hd_file_make_dirs(run->path, 0750);
     if (!st)
-        st = hd_file_make_plain(run->path, RUN_PATH_MAX - ROOM_BELOW);
+        st = hd_file_make_plain(run->path, RUN_PATH_MAX - SPACE_BELOW);
     if (!st)
         st = runs_lock(run->path, &run->lock);
     if (!st && (st = write_marker(run, job_path))) {
@@ -272,7 +272,7 @@ enum hd_status run_make(const char *job_path, const char *state_dir, const char 
     while (!st && path.len_bytes > 1 && path.data[path.len_bytes - 1] == '/')
         path.data[--path.len_bytes] = '\0';
     if (!st &&
-        snprintf(run.path, sizeof run.path, "%s", path.data) >= (int)sizeof run.path - ROOM_BELOW)
+        snprintf(run.path, sizeof run.path, "%s", path.data) >= (int)sizeof run.path - SPACE_BELOW)
         st = hd_err(HD_INVALID, "the path of the run's folder is too long; choose a shorter one "
                                 "with --state-dir");
     hd_text_free(&path);

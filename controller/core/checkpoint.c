@@ -189,7 +189,7 @@ const struct hd_checkpoint_record *core_checkpoint_best(const struct core_job *j
 /* Removes the oldest checkpoint from a list that has HD_CTL_CHECKPOINTS_MAX entries. The files and
  * the store keep it, but no attempt starts from it. False: `checkpoint` itself is older than all
  * listed ones. */
-static bool make_room(struct core_job *job, const struct hd_checkpoint_record *checkpoint)
+static bool add_checkpoint_slot(struct core_job *job, const struct hd_checkpoint_record *checkpoint)
 {
     const struct hd_checkpoint_record *all = job->checkpoints, *best = core_checkpoint_best(job);
     size_t oldest = job->checkpoint_count;
@@ -217,8 +217,9 @@ static bool add(struct hd_core *core, struct core_job *job, struct core_attempt 
 
     record.job = job->rec.job;
     record.attempt = attempt->rec.attempt;
-    if (!make_room(job, &record) || !core_grow_array(core, &job->checkpoints, job->checkpoint_count,
-                                                     &job->checkpoint_size, sizeof record))
+    if (!add_checkpoint_slot(job, &record) ||
+        !core_grow_array(core, &job->checkpoints, job->checkpoint_count, &job->checkpoint_size,
+                         sizeof record))
         return false;
     record.path = record.hash = record.node_uuid = NULL;
     core_set_text(core, &record.path, checkpoint->path);

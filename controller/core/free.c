@@ -254,10 +254,10 @@ static void assume_freed(struct hd_core *core, struct core_attempt *attempt, boo
         return;
     attempt->assumed_freed = freed;
     for (size_t i = 0; i < attempt->alloc_count; i++) {
-        const struct core_node_alloc *share = &attempt->allocs[i];
+        const struct core_node_alloc *alloc = &attempt->allocs[i];
 
-        if (share->works)
-            count_free(core, share->node, attempt->kind, freed ? share->works : -share->works);
+        if (alloc->works)
+            count_free(core, alloc->node, attempt->kind, freed ? alloc->works : -alloc->works);
     }
 }
 

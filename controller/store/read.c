@@ -379,8 +379,8 @@ static enum hd_status query_job(struct store_db *db, struct hd_query *query)
 
 static enum hd_status query_jobs(struct store_db *db, struct hd_query *query)
 {
-    const size_t room = ((size_t)query->limit + 1) * HD_JOB_STATE_CANCELLED;
-    uint64_t *numbers = hd_arena_array(&query->arena, room, sizeof *numbers);
+    const size_t capacity = ((size_t)query->limit + 1) * HD_JOB_STATE_CANCELLED;
+    uint64_t *numbers = hd_arena_array(&query->arena, capacity, sizeof *numbers);
     enum hd_status st;
     size_t count = 0;
 

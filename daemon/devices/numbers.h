@@ -27,7 +27,7 @@ enum { HD_NUMBERS_MAX = 4 * HD_ATTEMPT_RANKS_MAX };
 struct hd_numbered {
     int number;
     char id[HD_GPU_UUID_MAX];
-    /* For a GPU, kept only in memory: record number of the newest fatal error in the kernel's
+    /* GPU only, in memory only: record number of the newest fatal error in the kernel's
      * log (hd_gpu.fault_at; -1: no check yet), and the error for which the GPU is withdrawn ("":
      * none). */
     int64_t fault_at;

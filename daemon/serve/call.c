@@ -143,14 +143,14 @@ static bool add_token(struct serve_choice *c, const struct serve_event *e)
 {
     struct serve_token *t;
 
-    if (c->token_count == c->context_tokens_left) {
-        const size_t room = c->context_tokens_left ? 2 * c->context_tokens_left : 16;
+    if (c->token_count == c->token_capacity) {
+        const size_t room = c->token_capacity ? 2 * c->token_capacity : 16;
 
         t = realloc(c->tokens, room * sizeof *t);
         if (!t)
             return false;
         c->tokens = t;
-        c->context_tokens_left = room;
+        c->token_capacity = room;
     }
     t = &c->tokens[c->token_count++];
     t->id = e->id;

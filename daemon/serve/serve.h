@@ -49,9 +49,9 @@ struct serve_choice {
     struct serve_item item;
     struct serve_call *call;
     struct hd_text text;        /* UTF-8; in a stream, the part not sent yet */
-    struct serve_token *tokens; /* in a stream, those not sent yet; context_tokens_left is the
+    struct serve_token *tokens; /* in a stream, those not sent yet; token_capacity is the
                                    capacity of this array */
-    size_t token_count, context_tokens_left;
+    size_t token_count, token_capacity;
     int64_t characters; /* characters of earlier tokens, for text_offset */
     int64_t drawn;
     bool ended, has_begun; /* has_begun: a part of it was sent in a stream */

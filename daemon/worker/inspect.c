@@ -64,7 +64,7 @@ static void print_memory(const struct hd_memory *m)
 #define X(name, meaning) (void)printf("%14lld  %-11s %s\n", (long long)m->name, #name, meaning);
     HD_MEMORY_LIST(X)
 #undef X
-    (void)printf("%14lld  total       private %lld + comm-visible %lld\n",
+    (void)printf("%14lld  total       private %lld + registered %lld\n",
                  (long long)(m->private_bytes + m->registered_bytes), (long long)m->private_bytes,
                  (long long)m->registered_bytes);
 }

@@ -6,13 +6,13 @@ enum { ISA_AT = HD_GLOO_ENDPOINT_BYTES, LIBRARY_AT = ISA_AT + 32, ENGINE_AT = LI
 enum { WORD_BYTES = 32 };
 _Static_assert(sizeof((struct peer_compute){0}).isa == WORD_BYTES, "an instruction set fits");
 _Static_assert(sizeof((struct peer_compute){0}) == 3 * WORD_BYTES, "all words are as long");
-_Static_assert((int)PEER_INFO_BYTES <= (int)HD_LINK_VALUE_MAX, "a card fits the rendezvous");
+_Static_assert((int)PEER_INFO_BYTES <= (int)HD_LINK_VALUE_MAX, "a endpoint fits the rendezvous");
 
-void peer_info_write(const struct hd_gloo_endpoint *card, const struct peer_compute *compute,
+void peer_info_write(const struct hd_gloo_endpoint *endpoint, const struct peer_compute *compute,
                      uint8_t ret_bytes[PEER_INFO_BYTES])
 {
     memset(ret_bytes, 0, PEER_INFO_BYTES);
-    memcpy(ret_bytes, card->bytes, HD_GLOO_ENDPOINT_BYTES);
+    memcpy(ret_bytes, endpoint->bytes, HD_GLOO_ENDPOINT_BYTES);
     memcpy(ret_bytes + ISA_AT, compute->isa, strnlen(compute->isa, WORD_BYTES - 1));
     memcpy(ret_bytes + LIBRARY_AT, compute->library, strnlen(compute->library, WORD_BYTES - 1));
     memcpy(ret_bytes + ENGINE_AT, compute->engine, strnlen(compute->engine, WORD_BYTES - 1));

@@ -26,7 +26,7 @@ struct peer_compute {
 };
 
 /* Writes the bytes to send with hd_link_rendezvous. */
-void peer_info_write(const struct hd_gloo_endpoint *card, const struct peer_compute *compute,
+void peer_info_write(const struct hd_gloo_endpoint *endpoint, const struct peer_compute *compute,
                      uint8_t ret_bytes[PEER_INFO_BYTES]);
 
 /* Reads the endpoints of all ranks, and compares what they compute with to that of rank `self`.

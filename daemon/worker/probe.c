@@ -163,7 +163,7 @@ static enum hd_status measure(struct probe *p)
 /* ---- the parent process ---- */
 
 /* Memory shared by all processes, mapped before they are forked. */
-struct board {
+struct probe_shared {
     struct probe_name name;
     int counts[PROBE_DEVICES_MAX];
     char why[PROBE_DEVICES_MAX][PROBE_WHY_MAX]; /* why a process failed; "": it did not */
@@ -171,9 +171,10 @@ struct board {
     struct probe_record records[];
 };
 
-static size_t board_bytes(int world)
+static size_t shared_bytes(int world)
 {
-    return sizeof(struct board) + (size_t)world * PROBE_RECORDS_MAX * sizeof(struct probe_record);
+    return sizeof(struct probe_shared) +
+           (size_t)world * PROBE_RECORDS_MAX * sizeof(struct probe_record);
 }
 
 static enum hd_status make_controls(struct probe *p, struct hd_shm_control **controls)
@@ -256,7 +257,7 @@ static enum hd_status tell_failure(const struct probe *p, int device, int status
 /* Waits until all processes have ended; kills those that run beyond the time, whose measurements
  * until then count. HD_ABORTED: SIGTERM or SIGINT arrived (both are blocked); all are killed. */
 static enum hd_status wait_for(const struct probe *p, const pid_t *pids, int count, int64_t end_ns,
-                               const struct board *board)
+                               const struct probe_shared *shared)
 {
     const struct timespec pause = {.tv_nsec = WAIT_NS};
     bool ended[PROBE_DEVICES_MAX] = {false}, late = false, stopped = false;
@@ -290,10 +291,10 @@ static enum hd_status wait_for(const struct probe *p, const pid_t *pids, int cou
     }
     if (stopped)
         return hd_err(HD_ABORTED, "it was stopped by a signal");
-    return failed < 0 ? HD_OK : tell_failure(p, failed, failed_status, board->why[failed]);
+    return failed < 0 ? HD_OK : tell_failure(p, failed, failed_status, shared->why[failed]);
 }
 
-static enum hd_status start_and_wait(struct probe *p, struct board *board,
+static enum hd_status start_and_wait(struct probe *p, struct probe_shared *shared,
                                      struct hd_shm_control **controls)
 {
     const pid_t parent = getpid();
@@ -307,22 +308,22 @@ static enum hd_status start_and_wait(struct probe *p, struct board *board,
         if (pids[r] < 0) {
             const int error = errno;
 
-            (void)wait_for(p, pids, r, 0, board); /* kills them at once */
+            (void)wait_for(p, pids, r, 0, shared); /* kills them at once */
             return hd_err(HD_IO, "cannot start a process: %s", strerror(error));
         }
         if (pids[r] == 0) {
             (void)sigprocmask(SIG_SETMASK, &before, NULL);
             p->rank = r;
-            p->records = board->records + (size_t)r * PROBE_RECORDS_MAX;
-            p->record_count = &board->counts[r];
-            p->why = board->why[r];
-            p->name = &board->name;
+            p->records = shared->records + (size_t)r * PROBE_RECORDS_MAX;
+            p->record_count = &shared->counts[r];
+            p->why = shared->why[r];
+            p->name = &shared->name;
             for (int k = 0; k < PROBE_CONTROLS; k++)
                 p->pairs[k] = r / 2 < p->world / 2 ? controls[r / 2 * PROBE_CONTROLS + k] : NULL;
             serve(p, parent);
         }
     }
-    return wait_for(p, pids, p->world, p->end_ns, board);
+    return wait_for(p, pids, p->world, p->end_ns, shared);
 }
 
 /* ---- the calibration ---- */
@@ -334,16 +335,16 @@ static bool same_work(const struct probe_record *a, const struct probe_record *b
 }
 
 /* Returns the mean over the processes that measured the same as process 0; *ret_count: how many. */
-static double mean_of(const struct board *board, int world, int index, int *ret_count)
+static double mean_of(const struct probe_shared *shared, int world, int index, int *ret_count)
 {
-    const struct probe_record *first = &board->records[index];
+    const struct probe_record *first = &shared->records[index];
     double sum = 0;
     int count = 0;
 
     for (int r = 0; r < world; r++) {
-        const struct probe_record *own = board->records + (size_t)r * PROBE_RECORDS_MAX;
+        const struct probe_record *own = shared->records + (size_t)r * PROBE_RECORDS_MAX;
 
-        if (index < board->counts[r] && same_work(first, &own[index])) {
+        if (index < shared->counts[r] && same_work(first, &own[index])) {
             sum += own[index].seconds;
             count++;
         }
@@ -352,17 +353,17 @@ static double mean_of(const struct board *board, int world, int index, int *ret_
     return sum / count;
 }
 
-static enum hd_status take(const struct probe *p, const struct board *board, struct hd_arena *arena,
-                           struct hd_calibration *cal)
+static enum hd_status take(const struct probe *p, const struct probe_shared *shared,
+                           struct hd_arena *arena, struct hd_calibration *cal)
 {
     double launches[64], steps[64];
     struct hd_calibration_waits waits[64];
     int launch_count = 0, step_count = 0, wait_count = 0, count, kernels = 0, by_all = 0;
     enum hd_status st = HD_OK;
 
-    for (int i = 0; !st && i < board->counts[0]; i++) {
-        const struct probe_record *r = &board->records[i];
-        const double seconds = mean_of(board, p->world, i, &count);
+    for (int i = 0; !st && i < shared->counts[0]; i++) {
+        const struct probe_record *r = &shared->records[i];
+        const double seconds = mean_of(shared, p->world, i, &count);
 
         kernels += r->what == PROBE_KERNEL;
         by_all += r->what == PROBE_KERNEL && count == p->world;
@@ -411,7 +412,7 @@ static void take_own(const struct probe_record *own, int count, struct hd_calibr
 
 /* Takes the measurements of single devices and of pairs; a pair is measured by the device of the
  * lower number. */
-static enum hd_status take_devices(const struct probe *p, const struct board *board,
+static enum hd_status take_devices(const struct probe *p, const struct probe_shared *shared,
                                    struct hd_arena *arena, struct hd_calibration *cal)
 {
     struct hd_calibration_device each[PROBE_DEVICES_MAX] = {{0}};
@@ -422,11 +423,11 @@ static enum hd_status take_devices(const struct probe *p, const struct board *bo
     if (!pairs)
         return hd_err(HD_NO_MEMORY, "no memory for a calibration");
     for (int r = 0; r < p->world; r++) {
-        const struct probe_record *own = board->records + (size_t)r * PROBE_RECORDS_MAX;
+        const struct probe_record *own = shared->records + (size_t)r * PROBE_RECORDS_MAX;
 
-        take_own(own, board->counts[r], &each[r]);
+        take_own(own, shared->counts[r], &each[r]);
         for (int b = r + 1; b < p->world; b++)
-            for (int i = 0; i < board->counts[r]; i++)
+            for (int i = 0; i < shared->counts[r]; i++)
                 if (own[i].what == PROBE_PAIR && own[i].members == b)
                     pairs[pair_count++] =
                         (struct hd_calibration_pair){r, b, own[i].seconds, own[i].bandwidth};
@@ -452,7 +453,7 @@ static enum hd_status write_corpus(const char *dir)
     return st;
 }
 
-static enum hd_status write_calibration(const struct probe *p, const struct board *board,
+static enum hd_status write_calibration(const struct probe *p, const struct probe_shared *shared,
                                         const char *out)
 {
     struct hd_calibration cal = {
@@ -461,18 +462,18 @@ static enum hd_status write_calibration(const struct probe *p, const struct boar
     struct hd_arena arena;
     enum hd_status st;
 
-    (void)snprintf(cal.device, sizeof cal.device, "%s", board->name.device);
-    (void)snprintf(cal.isa, sizeof cal.isa, "%s", board->name.isa);
-    (void)snprintf(cal.library, sizeof cal.library, "%s", board->name.library);
+    (void)snprintf(cal.device, sizeof cal.device, "%s", shared->name.device);
+    (void)snprintf(cal.isa, sizeof cal.isa, "%s", shared->name.isa);
+    (void)snprintf(cal.library, sizeof cal.library, "%s", shared->name.library);
     (void)snprintf(cal.engine, sizeof cal.engine, "%s",
                    p->world == 1 ? ""
                    : p->is_gpu   ? "nccl"
                                  : "shm");
     hd_arena_init(&arena, 0);
     hd_calibration_build(cal.build);
-    st = take(p, board, &arena, &cal);
+    st = take(p, shared, &arena, &cal);
     if (!st)
-        st = take_devices(p, board, &arena, &cal);
+        st = take_devices(p, shared, &arena, &cal);
     if (!st)
         hd_calibration_write(&cal, &text);
     if (!st && text.failed)
@@ -494,24 +495,24 @@ static enum hd_status probe_devices(struct probe *p, const char *out)
 {
     struct hd_shm_control **controls =
         calloc((size_t)(p->world / 2) * PROBE_CONTROLS + 1, sizeof(struct hd_shm_control *));
-    struct board *board = mmap(NULL, board_bytes(p->world), PROT_READ | PROT_WRITE,
-                               MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    struct probe_shared *shared = mmap(NULL, shared_bytes(p->world), PROT_READ | PROT_WRITE,
+                                       MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     enum hd_status st = HD_OK;
 
-    if (!controls || board == MAP_FAILED)
+    if (!controls || shared == MAP_FAILED)
         st = hd_err(HD_NO_MEMORY, "no memory for what is measured");
     if (!st)
         st = write_corpus(p->dir);
     if (!st)
         st = make_controls(p, controls);
     if (!st)
-        st = start_and_wait(p, board, controls);
+        st = start_and_wait(p, shared, controls);
     if (!st)
-        st = write_calibration(p, board, out);
+        st = write_calibration(p, shared, out);
     if (controls)
         free_controls(p, controls);
-    if (board != MAP_FAILED)
-        (void)munmap(board, board_bytes(p->world));
+    if (shared != MAP_FAILED)
+        (void)munmap(shared, shared_bytes(p->world));
     return st;
 }
 

@@ -86,10 +86,10 @@ enum hd_status probe_fill(struct probe *p, void *memory, int64_t bytes)
     for (int i = 0; !st && i < CHUNK / (int)sizeof *numbers; i++)
         numbers[i] = 0.001f * (float)(i % 997 - 498);
     for (int64_t at = 0; !st && at < bytes; at += CHUNK) {
-        const int64_t bucket = bytes - at < CHUNK ? bytes - at : CHUNK;
+        const int64_t part = bytes - at < CHUNK ? bytes - at : CHUNK;
 
-        st = p->is_gpu ? p->table->device->write(p->stream, (char *)memory + at, numbers, bucket)
-                       : (memcpy((char *)memory + at, numbers, (size_t)bucket), HD_OK);
+        st = p->is_gpu ? p->table->device->write(p->stream, (char *)memory + at, numbers, part)
+                       : (memcpy((char *)memory + at, numbers, (size_t)part), HD_OK);
     }
     free(numbers);
     return st;

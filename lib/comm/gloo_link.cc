@@ -32,7 +32,7 @@ namespace tcp = gloo::transport::tcp;
 namespace
 {
 
-struct Bell {
+struct Doorbell {
     void (*ring)(void *);
     void *arg;
 };
@@ -40,7 +40,7 @@ struct Bell {
 class Pair final : public tcp::Pair
 {
   public:
-    Pair(tcp::Context *context, tcp::Device *device, int rank, Bell doorbell)
+    Pair(tcp::Context *context, tcp::Device *device, int rank, Doorbell doorbell)
         : tcp::Pair(context, device, rank, std::chrono::milliseconds(0)), doorbell_(doorbell)
     {
     }
@@ -161,14 +161,14 @@ class Pair final : public tcp::Pair
     }
 
   private:
-    const Bell doorbell_;
+    const Doorbell doorbell_;
     std::atomic<bool> lost_{false};
 };
 
 class Context final : public tcp::Context
 {
   public:
-    Context(std::shared_ptr<tcp::Device> device, int own, int world, Bell doorbell)
+    Context(std::shared_ptr<tcp::Device> device, int own, int world, Doorbell doorbell)
         : tcp::Context(device, own, world), tcp_(device.get()), doorbell_(doorbell)
     {
     }
@@ -186,7 +186,7 @@ class Context final : public tcp::Context
 
   private:
     tcp::Device *const tcp_; // owned by the base class
-    const Bell doorbell_;
+    const Doorbell doorbell_;
 };
 
 // Blocks gloo's thread inside handleEvents until open(). Must outlive that thread.
@@ -323,7 +323,7 @@ enum hd_status hd_gloo_link_open(const int *fds, int rank, int world, void (*rin
         link->gate.reset(new Gate(device.get()));
         const Opener opener{link->gate.get()};
 
-        link->context = std::make_shared<Context>(device, rank, world, Bell{ring, arg});
+        link->context = std::make_shared<Context>(device, rank, world, Doorbell{ring, arg});
         for (; adopted < world; adopted++) {
             if (adopted == rank)
                 continue;

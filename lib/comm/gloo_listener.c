@@ -378,7 +378,7 @@ static void connect_to(struct gloo_setup *m, int peer, int64_t now_ms)
 }
 
 /* Returns a free entry for an incoming connection; if none is free, drops the oldest one. */
-static struct connection *make_room(struct gloo_setup *m)
+static struct connection *free_connection_slot(struct gloo_setup *m)
 {
     struct connection *oldest = &m->incoming[0];
 
@@ -399,7 +399,7 @@ static void accept_some(struct gloo_setup *m, int64_t now_ms)
 
         if (fd < 0)
             return;
-        *make_room(m) =
+        *free_connection_slot(m) =
             (struct connection){.step = HELLO_DUE, .fd = fd, .peer = -1, .since_ms = now_ms};
     }
 }

@@ -106,7 +106,7 @@ static enum hd_status check_peer(const struct hd_comm_op *op)
 /* ---- launching ---- */
 
 /* Waits for the oldest operations until the ring has a free entry. */
-static enum hd_status make_room(struct hd_comm_stream *stream)
+static enum hd_status free_ring_slot(struct hd_comm_stream *stream)
 {
     uint64_t oldest;
 
@@ -129,7 +129,7 @@ static enum hd_status seal(struct hd_comm_stream *stream)
 /* Copies a checked op to the stream's ring and submits it, unless a group call is open. */
 static enum hd_status enqueue(struct hd_comm_stream *stream, const struct hd_comm_op *op)
 {
-    enum hd_status st = make_room(stream);
+    enum hd_status st = free_ring_slot(stream);
     struct hd_comm_op *place;
 
     if (!st && stream->comm->device_streams)

@@ -69,7 +69,7 @@ enum hd_status nccl_end_call(struct hd_comm *comm, enum hd_status st, const char
 
 static enum hd_status nccl_registered(struct hd_comm *comm, size_t size_bytes, void **ret_base)
 {
-    return nccl_reserve(comm, NCCL_VISIBLE, (int64_t)size_bytes, ret_base);
+    return nccl_reserve(comm, NCCL_REGISTERED, (int64_t)size_bytes, ret_base);
 }
 
 static enum hd_status nccl_group_open(struct hd_comm_group *group)

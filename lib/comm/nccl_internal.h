@@ -31,7 +31,7 @@ enum {
 
 /* Memory that is registered with every communicator, if NCCL allocated it (hd_nccl_table.reserve).
  */
-enum nccl_buffer { NCCL_STAGING, NCCL_VISIBLE, NCCL_BUFFERS };
+enum nccl_buffer { NCCL_STAGING, NCCL_REGISTERED, NCCL_BUFFERS };
 
 /* A communicator and its members. */
 struct nccl_communicator {

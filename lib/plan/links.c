@@ -105,12 +105,12 @@ static double higher(double a, double b)
 
 /* Per shared link: pairs that send out through it, and pairs that send in. It carries all of
  * them. */
-struct inter_node_links {
+struct link_users {
     int32_t out[HD_SHARED_LINKS_MAX], in[HD_SHARED_LINKS_MAX];
 };
 
 static void cross(const struct hd_node_links *links, int32_t from, int32_t to,
-                  struct inter_node_links *inter_node_links)
+                  struct link_users *link_users)
 {
     if (hd_node_links_is_direct(links, from, to))
         return;
@@ -118,15 +118,15 @@ static void cross(const struct hd_node_links *links, int32_t from, int32_t to,
         const bool has_from = links->shared[s].devices >> from & 1,
                    has_to = links->shared[s].devices >> to & 1;
 
-        inter_node_links->out[s] += has_from && !has_to;
-        inter_node_links->in[s] += has_to && !has_from;
+        link_users->out[s] += has_from && !has_to;
+        link_users->in[s] += has_to && !has_from;
     }
 }
 
-static double share_of(const struct hd_node_links *links,
-                       const struct inter_node_links *inter_node_links, int32_t shared)
+static double share_of(const struct hd_node_links *links, const struct link_users *link_users,
+                       int32_t shared)
 {
-    const int32_t out = inter_node_links->out[shared], in = inter_node_links->in[shared];
+    const int32_t out = link_users->out[shared], in = link_users->in[shared];
 
     return links->shared[shared].bytes_per_s / (out > in ? out : in > 0 ? in : 1);
 }
@@ -139,12 +139,12 @@ static bool lies_between(const struct hd_shared_link *shared, int32_t a, int32_t
 void hd_links_ring_rate(const struct hd_node_links *links, const struct hd_link_window *w,
                         const int32_t *devices, int32_t assigned, struct hd_link_group *group)
 {
-    struct inter_node_links inter_node_links = {0};
+    struct link_users link_users = {0};
     double rate = INFINITY, latency = 0;
 
     for (int32_t i = 0; i < assigned; i++)
         if (w->next[i] >= 0 && w->next[i] < assigned)
-            cross(links, devices[i], devices[w->next[i]], &inter_node_links);
+            cross(links, devices[i], devices[w->next[i]], &link_users);
     for (int32_t i = 0; i < assigned; i++) {
         const int32_t from = devices[i];
         int32_t to;
@@ -157,7 +157,7 @@ void hd_links_ring_rate(const struct hd_node_links *links, const struct hd_link_
         for (int32_t s = 0; s < links->shared_count; s++)
             if (!hd_node_links_is_direct(links, from, to) &&
                 lies_between(&links->shared[s], from, to))
-                rate = lower(rate, share_of(links, &inter_node_links, s));
+                rate = lower(rate, share_of(links, &link_users, s));
     }
     group->ring_bytes_per_s = rate;
     group->latency_s = latency;
@@ -166,7 +166,7 @@ void hd_links_ring_rate(const struct hd_node_links *links, const struct hd_link_
 void hd_links_exchange_rate(const struct hd_node_links *links, const struct hd_link_window *w,
                             const int32_t *devices, int32_t assigned, struct hd_link_group *group)
 {
-    struct inter_node_links inter_node_links = {0};
+    struct link_users link_users = {0};
     double longest = 0, latency = 0; /* seconds per byte sent to each member; seconds */
 
     for (int32_t i = 0; i < assigned; i++) {
@@ -177,7 +177,7 @@ void hd_links_exchange_rate(const struct hd_node_links *links, const struct hd_l
                 continue;
             const double seconds = 1 / hd_node_links_rate(links, devices[i], devices[k]);
 
-            cross(links, devices[i], devices[k], &inter_node_links);
+            cross(links, devices[i], devices[k], &link_users);
             latency = higher(latency, hd_node_links_latency(links, devices[i], devices[k]));
             if (hd_node_links_is_direct(links, devices[i], devices[k]))
                 longest = higher(longest, seconds);
@@ -187,8 +187,8 @@ void hd_links_exchange_rate(const struct hd_node_links *links, const struct hd_l
         longest = higher(longest, port);
     }
     for (int32_t s = 0; s < links->shared_count; s++)
-        if (inter_node_links.out[s])
-            longest = higher(longest, 1 / share_of(links, &inter_node_links, s));
+        if (link_users.out[s])
+            longest = higher(longest, 1 / share_of(links, &link_users, s));
     group->exchange_bytes_per_s = longest > 0 ? (w->near - 1) / longest : INFINITY;
     group->latency_s = latency;
 }

@@ -400,26 +400,26 @@ static bool fuse_layernorm_weight(const struct hd_emit *e, const struct hd_node 
  * which leaves no addition between the two. */
 static void fuse_norm_weights(const struct hd_emit *e, struct hd_node_list *list)
 {
-    int kept = 0;
+    int left = 0;
 
     for (int i = 0; i < list->count; i++) {
         struct hd_node *node = list->nodes[i];
         const struct hd_node *next = i + 1 < list->count ? list->nodes[i + 1] : NULL;
 
-        list->nodes[kept++] = node;
+        list->nodes[left++] = node;
         if (next && (fuse_rmsnorm_weight(e, node, next) || fuse_layernorm_weight(e, node, next))) {
             take_contribution(node, next);
             i++;
         }
     }
-    list->count = kept;
+    list->count = left;
 }
 
 /* ---- The pass ---- */
 
 static void fuse_neighbours(struct hd_emit *e, struct hd_node_list *list)
 {
-    int kept = 0;
+    int left = 0;
 
     for (int i = 0; i < list->count; i++) {
         struct hd_node *node = list->nodes[i];
@@ -427,11 +427,11 @@ static void fuse_neighbours(struct hd_emit *e, struct hd_node_list *list)
 
         if (next && fuse_forward(node, next))
             continue; /* the add is removed, the norm computes it */
-        list->nodes[kept++] = node;
+        list->nodes[left++] = node;
         if (next && (fuse_backward(e, node, next, i + 2) || fuse_bias(e, node, next)))
             i++;
     }
-    list->count = kept;
+    list->count = left;
 }
 
 /* Merges GELU or its backward at `at` into the GEMM before it. */

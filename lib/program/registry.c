@@ -502,7 +502,7 @@ static void make_ranges(struct hd_registry *registry, struct hd_bucket *bucket, 
 /* Cuts the ranges to this rank's shard, and counts them from the shard's begin. */
 static void split_ranges(struct hd_bucket *bucket)
 {
-    int64_t kept = 0;
+    int64_t count = 0;
 
     for (int64_t i = 0; i < bucket->range_count; i++) {
         struct hd_update_range range = bucket->ranges[i];
@@ -515,9 +515,9 @@ static void split_ranges(struct hd_bucket *bucket)
             continue;
         range.begin -= bucket->shard_begin;
         range.end -= bucket->shard_begin;
-        bucket->ranges[kept++] = range;
+        bucket->ranges[count++] = range;
     }
-    bucket->range_count = kept;
+    bucket->range_count = count;
 }
 
 /* Places the moments of the shard's ranges one behind the other. */

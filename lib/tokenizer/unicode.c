@@ -104,8 +104,8 @@ bool hd_unicode_has_newer(const unsigned char *text, size_t len_bytes)
         const unsigned char lead = text[at];
 
         n = hd_character_bytes(lead);
-        /* quick test: characters below U+0800 and in U+4000 .. U+9FFF count as not newer */
-        if (lead < 0xE0 || (lead >= 0xE4 && lead <= 0xE9))
+        /* quick test: no newer character is below U+0340, in U+0380 .. U+07FF or in U+4000 .. U+9FFF */
+        if ((lead < 0xE0 && lead != 0xCD) || (lead >= 0xE4 && lead <= 0xE9))
             continue;
         if (IS_IN(newer, hd_character_code(text + at, &n)))
             return true;

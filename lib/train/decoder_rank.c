@@ -309,26 +309,26 @@ static enum hd_status put_filled(struct decoder_rank *d, const struct decode_pro
 }
 
 static const struct decode_program *program_of(const struct decoder_rank *d,
-                                               const struct decoder_part *bucket)
+                                               const struct decoder_part *part)
 {
     const struct decode_program *p;
     int64_t most = 1;
 
-    for (int b = 0; b < bucket->count; b++)
-        most = bucket->rows[b].count > most ? bucket->rows[b].count : most;
-    p = find_program(d, bucket->count, most);
+    for (int b = 0; b < part->count; b++)
+        most = part->rows[b].count > most ? part->rows[b].count : most;
+    p = find_program(d, part->count, most);
     assert(p);
     return p;
 }
 
-static enum hd_status run_part(struct decoder_rank *d, const struct decoder_part *bucket,
+static enum hd_status run_part(struct decoder_rank *d, const struct decoder_part *part,
                                int micro_batch)
 {
     const struct decode_program *p = d->last[micro_batch];
-    enum hd_status st = put_rows(d, p, micro_batch, bucket->rows, bucket->count);
+    enum hd_status st = put_rows(d, p, micro_batch, part->rows, part->count);
 
     if (!st)
-        st = put_filled(d, p, micro_batch, bucket->rows, bucket->count);
+        st = put_filled(d, p, micro_batch, part->rows, part->count);
     if (!st)
         st = decoder_link_await(&d->link, &d->model, micro_batch);
     if (!st)
@@ -336,28 +336,27 @@ static enum hd_status run_part(struct decoder_rank *d, const struct decoder_part
     return st ? st : decoder_link_send(&d->link, &d->model, p->chunk, micro_batch);
 }
 
-enum hd_status decoder_rank_run(struct decoder_rank *d, const struct decoder_part *buckets,
-                                int count)
+enum hd_status decoder_rank_run(struct decoder_rank *d, const struct decoder_part *parts, int count)
 {
     enum hd_status st = HD_OK;
 
     assert(count <= d->micro_batches);
     for (int k = 0; !st && k < count; k++) {
-        d->last[k] = program_of(d, &buckets[k]);
+        d->last[k] = program_of(d, &parts[k]);
         st = decoder_link_receive(&d->link, &d->model, d->last[k]->chunk, k);
     }
     for (int k = 0; !st && k < count; k++)
-        st = run_part(d, &buckets[k], k);
+        st = run_part(d, &parts[k], k);
     return st ? st : hd_runner_synchronize(d->model.runner);
 }
 
-enum hd_status decoder_rank_logits(struct decoder_rank *d, int bucket, int index, int64_t row,
+enum hd_status decoder_rank_logits(struct decoder_rank *d, int part, int index, int64_t row,
                                    float *ret_all)
 {
-    const struct decode_program *p = d->last[bucket];
+    const struct decode_program *p = d->last[part];
     const struct hd_store *store = hd_chunk_find_kind(p->chunk, HD_STORE_OUTPUT);
     const struct hd_param *head = &d->model.registry.params[d->model.model.head];
-    const struct hd_bases bases = hd_inference_rank_bases(&d->model, bucket);
+    const struct hd_bases bases = hd_inference_rank_bases(&d->model, part);
     const int64_t bytes = head->real[0] * (int64_t)sizeof(float);
     const float *own;
 

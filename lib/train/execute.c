@@ -11,7 +11,7 @@
 
 static char *stage_io_slot(const struct hd_trainer *t, int32_t slot)
 {
-    return t->registered_base + t->rank_program.boundary + slot * t->rank_program.stage_io_slot;
+    return t->registered_base + t->rank_program.stage_io + slot * t->rank_program.stage_io_slot;
 }
 
 /* Computes the base addresses for an instruction. A slot that the instruction does not use gets the
@@ -20,14 +20,14 @@ static struct hd_bases bases_of(const struct hd_trainer *t, const struct hd_inst
                                 int64_t chunk_state)
 {
     const struct hd_rank_program *l = &t->rank_program;
-    const int64_t kept = in->slot[HD_SLOT_SAVED] > 0 ? in->slot[HD_SLOT_SAVED] : 0;
+    const int64_t saved = in->slot[HD_SLOT_SAVED] > 0 ? in->slot[HD_SLOT_SAVED] : 0;
     const int64_t deferred = in->slot[HD_SLOT_DEFERRED] > 0 ? in->slot[HD_SLOT_DEFERRED] : 0;
     char *const base[2] = {t->private_base, t->registered_base};
     struct hd_bases b = {.chunk_state = t->private_base + chunk_state};
 
     for (int v = 0; v < 2; v++) {
         b.base[HD_REGION_STATE][v] = base[v];
-        b.base[HD_REGION_SAVED][v] = base[v] + l->kept[v] + kept * l->saved_slot[v];
+        b.base[HD_REGION_SAVED][v] = base[v] + l->saved[v] + saved * l->saved_slot[v];
         b.base[HD_REGION_DEFERRED][v] = base[v] + l->deferred[v] + deferred * l->deferred_slot[v];
         b.base[HD_REGION_WORK][v] = base[v] + l->work[v];
     }

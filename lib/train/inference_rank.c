@@ -452,7 +452,7 @@ static enum hd_status read_weight(struct hd_inference_rank *l, struct hd_source 
     return st ? st : put_values(l, bucket->stored, memory, buffer, p->count);
 }
 
-static bool is_held(const struct hd_inference_rank *l, int param)
+static bool is_on_this_rank(const struct hd_inference_rank *l, int param)
 {
     return l->registry.buckets[l->registry.params[param].bucket].is_local;
 }
@@ -464,7 +464,7 @@ static int64_t largest_buffered(const struct hd_inference_rank *l)
     int64_t largest = 0;
 
     for (int i = 0; i < l->registry.param_count; i++)
-        if (is_held(l, i) && needs_buffer(l, &l->registry.params[i]))
+        if (is_on_this_rank(l, i) && needs_buffer(l, &l->registry.params[i]))
             largest = larger(largest, l->registry.params[i].count);
     return largest;
 }
@@ -490,7 +490,7 @@ enum hd_status hd_inference_rank_read_weights(struct hd_inference_rank *l,
     if (!st)
         st = hd_source_open(dirs, &l->job, &l->registry, &source);
     for (int i = 0; !st && i < l->registry.param_count; i++)
-        if (is_held(l, i))
+        if (is_on_this_rank(l, i))
             st = read_weight(l, source, i, buffer);
     free(buffer);
     hd_source_close(source);

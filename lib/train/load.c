@@ -334,7 +334,7 @@ static enum hd_status read_buffer(struct hd_trainer *t, struct hd_ckpt *ckpt,
                                   const struct hd_buffer *b, const struct hd_ckpt_entry *is)
 {
     const int64_t columns = is->dim_count == 2 ? is->shape[1] : 0;
-    const int64_t kept = columns < b->columns ? columns : b->columns;
+    const int64_t shared_columns = columns < b->columns ? columns : b->columns;
     float *values;
     enum hd_status st;
 
@@ -347,7 +347,7 @@ static enum hd_status read_buffer(struct hd_trainer *t, struct hd_ckpt *ckpt,
     st = hd_source_read_checkpoint(ckpt, is, values);
     for (int64_t row = 0; !st && row < b->rows; row++)
         st = hd_staging_write(&t->staging, save_buffer_at(t, b) + row * b->columns,
-                              values + row * columns, kept * (int64_t)sizeof *values);
+                              values + row * columns, shared_columns * (int64_t)sizeof *values);
     free(values);
     return st;
 }
@@ -482,7 +482,7 @@ enum hd_status hd_trainer_go_back(struct hd_trainer *t, const char *dir, const c
 
 /* ---- initial weights ---- */
 
-static bool is_held(const struct hd_trainer *t, int param)
+static bool is_on_this_rank(const struct hd_trainer *t, int param)
 {
     const struct hd_registry *r = &t->rank_program.registry;
 
@@ -551,7 +551,7 @@ static enum hd_status init_by_seed(struct hd_trainer *t)
     float *values = make_values(&st);
 
     for (int i = 0; !st && i < t->rank_program.registry.param_count; i++)
-        if (is_held(t, i))
+        if (is_on_this_rank(t, i))
             st = init_shard(t, i, NULL, values);
     free(values);
     return st;
@@ -563,9 +563,9 @@ static enum hd_status read_source(struct hd_trainer *t, struct hd_source *source
     float *values = make_values(&st);
 
     for (int i = 0; !st && i < t->rank_program.registry.param_count; i++)
-        if (is_held(t, i) && t->rank_program.registry.params[i].quant)
+        if (is_on_this_rank(t, i) && t->rank_program.registry.params[i].quant)
             st = make_quantized(t, i, source);
-        else if (is_held(t, i))
+        else if (is_on_this_rank(t, i))
             st = hd_source_has(source, i) ? read_shard(t, i, 0, read_weight, source, values)
                                           : init_shard(t, i, source, values);
     free(values);

@@ -535,7 +535,7 @@ static void place_constants(struct hd_rank_program *l, int64_t *end)
 
 static void place_regions(struct hd_rank_program *l)
 {
-    const struct hd_extent kept = largest_extent(l, HD_REGION_SAVED),
+    const struct hd_extent saved = largest_extent(l, HD_REGION_SAVED),
                            deferred = largest_extent(l, HD_REGION_DEFERRED),
                            work = largest_extent(l, HD_REGION_WORK);
     const int32_t stage_io_slots = l->plan.stage_io_slots > l->eval_plan.stage_io_slots
@@ -550,18 +550,18 @@ static void place_regions(struct hd_rank_program *l)
         const int64_t work_bytes = v ? work.registered_bytes : work.private_bytes;
         int64_t deferred_end;
 
-        l->saved_slot[v] = v ? kept.registered_bytes : kept.private_bytes;
+        l->saved_slot[v] = v ? saved.registered_bytes : saved.private_bytes;
         l->deferred_slot[v] = v ? deferred.registered_bytes : deferred.private_bytes;
-        l->kept[v] = end[v];
-        l->deferred[v] = l->kept[v] + l->saved_slot[v] * l->plan.saved_slots;
+        l->saved[v] = end[v];
+        l->deferred[v] = l->saved[v] + l->saved_slot[v] * l->plan.saved_slots;
         deferred_end = l->deferred[v] + l->deferred_slot[v] * l->plan.deferred_slots;
         l->work[v] = work_bytes ? hd_work_begin(deferred_end) : deferred_end;
         end[v] = l->work[v] + work_bytes;
-        m->kept += l->deferred[v] - l->kept[v];
+        m->kept += l->deferred[v] - l->saved[v];
         m->deferred += deferred_end - l->deferred[v];
         m->work += end[v] - deferred_end;
     }
-    l->boundary = end[1];
+    l->stage_io = end[1];
     l->stage_io_slot = largest_extent(l, HD_REGION_STAGE_IO).registered_bytes;
     m->boundary = l->stage_io_slot * stage_io_slots;
     end[1] += m->boundary;

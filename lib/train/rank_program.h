@@ -37,19 +37,19 @@ enum {
 #define HD_MEMORY_LIST(X)                                                                   \
     X(weights, "fp32 master weights")                                                       \
     X(copies, "weights in the compute encoding")                                            \
-    X(gradients, "fp32 gradient sums (comm-visible)")                                       \
+    X(gradients, "fp32 gradient sums (registered)")                                         \
     X(moments, "both moments of AdamW")                                                     \
     X(step_state, "step block, chunk sums, exchange records, update ranges")                \
     X(constants, "tables of angles, slopes and indices, caches")                            \
     X(kept, "activations saved for backward, all slots")                                    \
     X(deferred, "tensors saved for deferred weight gradients, all slots")                   \
-    X(boundary, "hidden rows between chunks, and their gradients (comm-visible)")           \
+    X(boundary, "hidden rows between chunks, and their gradients (registered)")             \
     X(work, "temporaries and scratch; ZeRO: buckets, gathered weights")                     \
     X(sample, "host buffers of samples, for context parallelism and for a device")          \
     X(offload, "gradients and weights in transfer to the host and back (parallel.offload)") \
     X(snapshot, "copy of a rank's checkpoint entries (checkpoint.async)")                   \
     X(profile, "records of the profiled steps (train.profile)")                             \
-    X(exchange, "messages between hosts (comm-visible)")
+    X(exchange, "messages between hosts (registered)")
 
 struct hd_memory {
 #define X(name, meaning) int64_t name;
@@ -130,10 +130,10 @@ struct hd_rank_program {
     /* Offsets in bytes in the private or registered reservation. On a device profile, sample,
      * batch, snapshot, host_state and window are offsets in host memory. */
     int64_t *train_state, *eval_state;       /* constants of each chunk; private */
-    int64_t kept[2], deferred[2], work[2];   /* [0]: private, [1]: registered */
-    int64_t saved_slot[2], deferred_slot[2]; /* bytes of one slot, indexed like `kept` */
+    int64_t saved[2], deferred[2], work[2];  /* [0]: private, [1]: registered */
+    int64_t saved_slot[2], deferred_slot[2]; /* bytes of one slot, indexed like `saved` */
     /* offset of the slots, bytes of one slot; registered */
-    int64_t boundary, stage_io_slot;
+    int64_t stage_io, stage_io_slot;
     int64_t profile; /* records; private */
     /* [fields of a sample, context], elements of 4 bytes; private */
     int64_t sample;

@@ -299,11 +299,11 @@ static enum hd_status commit(struct hd_trainer *t, const struct saved_moment *at
             shards[m.shard_count++] = all[r].shard;
     m.config = config.data;
     if (!st)
-        st = hd_hf_keep(dir, job, t->kept_by);
+        st = hd_hf_keep(dir, job, t->files_of);
     if (!st)
         st = hd_ckpt_commit(dir, &m, ret_hash);
     if (!st)
-        (void)snprintf(t->kept_by, sizeof t->kept_by, "%s", dir);
+        (void)snprintf(t->files_of, sizeof t->files_of, "%s", dir);
     hd_text_free(&config);
     return st;
 }

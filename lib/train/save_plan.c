@@ -30,7 +30,7 @@ struct hd_range hd_save_plan_piece(const struct hd_registry *r, const struct hd_
 }
 
 /* Piece of one kind of state of one parameter that one rank has. */
-struct held {
+struct holder {
     int share, rank;
     struct hd_range piece;
 };
@@ -38,7 +38,7 @@ struct held {
 /* Sorts ranks with the same piece next to each other, the lowest first. */
 static int by_piece(const void *left, const void *right)
 {
-    const struct held *a = left, *b = right;
+    const struct holder *a = left, *b = right;
 
     if (a->share != b->share)
         return a->share < b->share ? -1 : 1;
@@ -49,7 +49,7 @@ static int by_piece(const void *left, const void *right)
     return a->rank - b->rank;
 }
 
-static bool is_same_piece(const struct held *a, const struct held *b)
+static bool is_same_piece(const struct holder *a, const struct holder *b)
 {
     return a->share == b->share && a->piece.begin == b->piece.begin && a->piece.end == b->piece.end;
 }
@@ -57,19 +57,19 @@ static bool is_same_piece(const struct held *a, const struct held *b)
 /* Picks the writer of each piece: sets ret_owner[rank - first] of the lowest rank that has the
  * piece to the rank, among those that have it, with the fewest bytes so far; to -1 for all other
  * ranks. */
-static void pick_savers(struct held *held, int count, int first, const int64_t *bytes,
+static void pick_savers(struct holder *holders, int count, int first, const int64_t *bytes,
                         int *ret_owner)
 {
     for (int i = 0, end; i < count; i = end) {
-        int owner = held[i].rank;
+        int owner = holders[i].rank;
 
-        for (end = i; end < count && is_same_piece(&held[end], &held[i]); end++) {
-            if (bytes[held[end].rank] < bytes[owner])
-                owner = held[end].rank;
-            ret_owner[held[end].rank - first] = -1;
+        for (end = i; end < count && is_same_piece(&holders[end], &holders[i]); end++) {
+            if (bytes[holders[end].rank] < bytes[owner])
+                owner = holders[end].rank;
+            ret_owner[holders[end].rank - first] = -1;
         }
-        if (held[i].piece.begin < held[i].piece.end)
-            ret_owner[held[i].rank - first] = owner;
+        if (holders[i].piece.begin < holders[i].piece.end)
+            ret_owner[holders[i].rank - first] = owner;
     }
 }
 
@@ -79,10 +79,10 @@ enum hd_status hd_save_plan_assign(const struct hd_registry *r, struct hd_arena 
     const struct hd_mesh *mesh = &r->mesh;
     const int ranks = mesh->world / mesh->sizes.pp; /* ranks of one stage */
     int64_t *bytes = hd_arena_array(arena, (size_t)mesh->world, sizeof *bytes);
-    struct held *held = hd_arena_array(arena, (size_t)ranks, sizeof *held);
+    struct holder *holders = hd_arena_array(arena, (size_t)ranks, sizeof *holders);
     int *owner = hd_arena_array(arena, (size_t)ranks, sizeof *owner);
 
-    if (!bytes || !held || !owner)
+    if (!bytes || !holders || !owner)
         return hd_err(HD_NO_MEMORY, "no memory to plan a checkpoint");
     bytes[0] = hd_save_plan_buffers_bytes(r);
     for (int i = 0; i < r->param_count; i++) {
@@ -93,10 +93,10 @@ enum hd_status hd_save_plan_assign(const struct hd_registry *r, struct hd_arena 
 
         for (int k = 0; k < kinds; k++) {
             for (int w = 0; w < ranks; w++)
-                held[w] = (struct held){hd_param_shard_index(p, mesh, first + w), first + w,
-                                        hd_save_plan_piece(r, p, k, first + w)};
-            qsort(held, (size_t)ranks, sizeof *held, by_piece);
-            pick_savers(held, ranks, first, bytes, owner);
+                holders[w] = (struct holder){hd_param_shard_index(p, mesh, first + w), first + w,
+                                             hd_save_plan_piece(r, p, k, first + w)};
+            qsort(holders, (size_t)ranks, sizeof *holders, by_piece);
+            pick_savers(holders, ranks, first, bytes, owner);
             for (int w = 0; w < ranks; w++) {
                 struct hd_range piece;
 

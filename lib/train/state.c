@@ -32,11 +32,11 @@ struct hd_local_shard hd_trainer_find(const struct hd_trainer *t, int param,
     const struct hd_bucket *bucket = &r->buckets[p->bucket];
     struct hd_moment_place place;
     struct hd_range range;
-    struct hd_local_shard held = {.dtype = HD_F32};
+    struct hd_local_shard shard = {.dtype = HD_F32};
 
     assert(kind != HD_STATE_COPY && kind != HD_STATE_RANGES);
     if (!bucket->is_local || bucket->offset[kind] < 0)
-        return held;
+        return shard;
     if (p->quant)
         return (struct hd_local_shard){
             .count = p->count, .at = hd_trainer_state(t, bucket, kind) + p->offset, .codes = p};
@@ -46,49 +46,49 @@ struct hd_local_shard hd_trainer_find(const struct hd_trainer *t, int param,
     if (range.end > p->offset + p->count)
         range.end = p->offset + p->count;
     if (range.begin >= range.end)
-        return held;
-    held.first = range.begin - p->offset;
-    held.count = range.end - range.begin;
-    held.at = hd_trainer_state(t, bucket, kind);
+        return shard;
+    shard.first = range.begin - p->offset;
+    shard.count = range.end - range.begin;
+    shard.at = hd_trainer_state(t, bucket, kind);
     if (kind != HD_STATE_MOMENT1 && kind != HD_STATE_MOMENT2) {
-        held.dtype = kind == HD_STATE_WEIGHT ? bucket->stored : HD_F32;
-        held.at +=
-            (range.begin - hd_bucket_base(bucket, kind)) * (int64_t)hd_dtype_size(held.dtype);
-        return held;
+        shard.dtype = kind == HD_STATE_WEIGHT ? bucket->stored : HD_F32;
+        shard.at +=
+            (range.begin - hd_bucket_base(bucket, kind)) * (int64_t)hd_dtype_size(shard.dtype);
+        return shard;
     }
     place = hd_bucket_moment_place(bucket, range.begin);
-    held.block = place.block;
-    held.scales = held.at + place.scale_at;
-    held.map = kind == HD_STATE_MOMENT1 ? HD_MAP_SIGNED : HD_MAP_UNSIGNED;
-    held.at += place.at;
-    return held;
+    shard.block = place.block;
+    shard.scales = shard.at + place.scale_at;
+    shard.map = kind == HD_STATE_MOMENT1 ? HD_MAP_SIGNED : HD_MAP_UNSIGNED;
+    shard.at += place.at;
+    return shard;
 }
 
 void hd_trainer_local_shard(const struct hd_trainer *t, int param, enum hd_state_kind kind,
                             int64_t *ret_first, int64_t *ret_count)
 {
-    const struct hd_local_shard held = hd_trainer_find(t, param, kind);
+    const struct hd_local_shard shard = hd_trainer_find(t, param, kind);
 
-    *ret_first = held.first;
-    *ret_count = held.count;
+    *ret_first = shard.first;
+    *ret_count = shard.count;
 }
 
 enum hd_status hd_trainer_read_state(struct hd_trainer *t, int param, enum hd_state_kind kind,
                                      float *ret_values)
 {
-    const struct hd_local_shard held = hd_trainer_find(t, param, kind);
+    const struct hd_local_shard shard = hd_trainer_find(t, param, kind);
 
-    if (!held.count)
+    if (!shard.count)
         return HD_OK;
-    return hd_local_shard_read(&t->staging, &held, 0, held.count, ret_values + held.first);
+    return hd_local_shard_read(&t->staging, &shard, 0, shard.count, ret_values + shard.first);
 }
 
 enum hd_status hd_trainer_write_state(struct hd_trainer *t, int param, enum hd_state_kind kind,
                                       const float *values)
 {
-    const struct hd_local_shard held = hd_trainer_find(t, param, kind);
+    const struct hd_local_shard shard = hd_trainer_find(t, param, kind);
 
-    if (!held.count || held.codes)
+    if (!shard.count || shard.codes)
         return HD_OK;
-    return hd_local_shard_write(&t->staging, &held, 0, held.count, values + held.first);
+    return hd_local_shard_write(&t->staging, &shard, 0, shard.count, values + shard.first);
 }

@@ -36,10 +36,10 @@ static void name_largest(const struct hd_rank_program *l, char *ret_text, size_t
     m->sample = m->snapshot = m->profile = m->offload = 0;
     if (l->registry.offload)
         m->weights = m->moments = 0;
-#define X(bucket, meaning)  \
-    if (m->bucket > most) { \
-        most = m->bucket;   \
-        name = #bucket;     \
+#define X(member, meaning)  \
+    if (m->member > most) { \
+        most = m->member;   \
+        name = #member;     \
     }
     HD_MEMORY_LIST(X)
 #undef X
@@ -135,7 +135,7 @@ static enum hd_status reserve(struct hd_trainer *t, const struct hd_trainer_opti
     void *registered;
 
     if (!st)
-        st = check_reservation("comm-visible", registered_bytes, m->registered_bytes);
+        st = check_reservation("registered", registered_bytes, m->registered_bytes);
     if (!st && t->table->device)
         st = check_device(t);
     r->resident_before_bytes = hd_memory_resident_bytes();

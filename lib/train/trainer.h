@@ -56,7 +56,7 @@ struct hd_trainer {
 
     struct hd_profile *profile; /* NULL: the job has no train.profile */
     /* path of the last checkpoint, which has a copy of the base model's files; "": none */
-    char kept_by[HD_JOB_PATH_MAX];
+    char files_of[HD_JOB_PATH_MAX];
     struct hd_background_save *background; /* NULL: no checkpoint.async */
     /* rank 0: the attempt's folder existed at an earlier check */
     bool saw_attempt_dir;

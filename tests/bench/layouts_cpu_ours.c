@@ -57,7 +57,7 @@ static int64_t high_water_bytes(void)
     return kib * 1024;
 }
 
-/* Resident pages of the comm-visible memory of other ranks, which are also counted there. */
+/* Resident pages of the registered memory of other ranks, which are also counted there. */
 static int64_t bytes_of_peers(int rank)
 {
     FILE *file = fopen("/proc/self/smaps", "re");

@@ -1,4 +1,4 @@
-# http.sh: what the scenarios of the HTTP door share; sourced behind cluster.sh. No curl: a request is
+# http.sh: what the scenarios of the HTTP listener share; sourced behind cluster.sh. No curl: a request is
 # a few bytes by bash's own TCP.
 
 # url_of LOG WORDS: "HOST PORT" of the newest line of the log with these words

@@ -172,7 +172,7 @@ static void check_too_small(const struct hd_job *job, int64_t less_private, int6
     char given[64], needed[64];
 
     (void)snprintf(given, sizeof given, "the %s reservation of %lld bytes",
-                   less_private ? "private" : "comm-visible",
+                   less_private ? "private" : "registered",
                    (long long)(less_private ? m.private_bytes - less_private
                                             : m.registered_bytes - less_visible));
     (void)snprintf(needed, sizeof needed, "smaller than the %lld that the plan needs",

@@ -151,11 +151,11 @@ static enum hd_status train_in_cut(struct harness_rank *r)
     if (!st)
         st = check_tail("private", private_base, m.private_bytes);
     if (!st)
-        st = check_tail("comm-visible", registered_base, m.registered_bytes);
+        st = check_tail("registered", registered_base, m.registered_bytes);
     if (!st)
         st = check_resident("private", private_base, m.private_bytes);
     if (!st)
-        st = check_resident("comm-visible", registered_base, m.registered_bytes);
+        st = check_resident("registered", registered_base, m.registered_bytes);
     if (!st)
         st = check_edge(private_base, m.private_bytes);
     hd_trainer_free(t);

@@ -161,6 +161,30 @@ static void what_oniguruma_refuses_is_refused(void **state)
     expect_refusals("invalid", 18);
 }
 
+/* Goal: the quick test before the search of the table skips no character of it. Without it a text with such a
+ * character is matched by the pattern for older Unicode. */
+static void each_character_that_pcre2_lacks_is_noticed(void **state)
+{
+#define R(first, last) first, last,
+#define HD_UNICODE_RANGES(set, ...) \
+    static const uint32_t set[] __attribute__((unused)) = {__VA_ARGS__};
+#define HD_UNICODE_SET(set, names, items)
+#define HD_UNICODE_LOWER(code, first, second)
+#include "tokenizer/unicode.def"
+#undef R
+    unsigned char text[5] = "a";
+
+    (void)state;
+    for (size_t i = 0; i < sizeof newer / sizeof newer[0]; i += 2)
+        for (uint32_t code = newer[i]; code <= newer[i + 1]; code++) {
+            const size_t n = hd_character_spell(code, text + 1);
+
+            if (!hd_unicode_has_newer(text, n + 1))
+                fail_msg("U+%04X is not noticed", (unsigned)code);
+        }
+    assert_false(hd_unicode_has_newer((const unsigned char *)"a\xCD\xA2", 3)); /* U+0362 */
+}
+
 static int free_file(void **state)
 {
     (void)state;
@@ -174,6 +198,7 @@ int main(void)
         cmocka_unit_test(patterns_match_what_oniguruma_matches),
         cmocka_unit_test(what_is_not_supported_is_refused_at_its_byte),
         cmocka_unit_test(what_oniguruma_refuses_is_refused),
+        cmocka_unit_test(each_character_that_pcre2_lacks_is_noticed),
     };
 
     return cmocka_run_group_tests_name("tokenizer_pattern", tests, NULL, free_file);

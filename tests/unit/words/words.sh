@@ -1,0 +1,27 @@
+#!/bin/bash
+# words.sh: the tree has no language of its own (see `words`), and the check finds what it is to find.
+set -u
+here=$HEDDLE_SOURCE_DIR/tests/unit/words
+bad=0
+verdict() { # NAME FILE: ok if FILE, the list of what is wrong, is empty
+    if [ -s "$2" ]; then
+        echo "not ok $1: $(wc -l <"$2") found"
+        cat "$2"
+        bad=1
+    else
+        echo "ok $1"
+    fi
+}
+
+"$here/words" "$HEDDLE_SOURCE_DIR" >"$TMPDIR/found" 2>&1
+verdict words_are_those_of_the_field "$TMPDIR/found"
+
+mkdir -p "$TMPDIR/tree/lib/comm" "$TMPDIR/check"
+cp "$here/words" "$here/words.table" "$TMPDIR/check"
+printf 'word hd_board: kept on purpose\nword gone: nothing any more\n' >"$TMPDIR/check/words.allowed"
+printf '%s\n' '/* Of each row the newest. */' 'struct hd_bell {' '    int hd_board; /* a doorbell is no "bell" */' '};' \
+    'int hd_bell(void);' >"$TMPDIR/tree/lib/comm/a.h"
+"$TMPDIR/check/words" "$TMPDIR/tree" | cut -d: -f1 | sort >"$TMPDIR/found"
+printf '%s\n' 'allowed word gone' 'begins lib/comm/a.h' 'clash hd_bell' 'word lib/comm/a.h' | diff - "$TMPDIR/found" >"$TMPDIR/difference"
+verdict each_kind_of_finding_is_found "$TMPDIR/difference"
+exit $bad
