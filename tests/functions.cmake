@@ -25,8 +25,8 @@
 
 # heddle_test(NAME GROUP unit|parity|e2e|interop|chaos|fuzz|gpu SOURCES x_test.c [more.c...] [USES lib...]
 #             [IN program] [ARGS arg...] [TIMEOUT seconds] [LONG|CUDA] [DEAR] [WAITS] [NOT_BARE])
-# A cmocka program of its own, whose main is in its first source. With IN it is linked with the tests that
-# name the same program: each source is compiled once, with the flags that the first USES asks for,
+# A cmocka program of its own, whose cases are in its first source (tests/program/cases.h). With IN it is linked with
+# the tests that name the same program: each source is compiled once, with the flags that the first USES asks for,
 # whichever programs it is part of. So a test that needs flags of its own, or that stands before a
 # function of libc, is a program of its own. <build>/tests/NAME runs the test either way, with ARGS
 # before what it is given.
@@ -53,9 +53,40 @@ function(heddle_test name)
         add_executable(${name} ${arg_SOURCES})
         target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/lib ${PROJECT_SOURCE_DIR})
         target_link_libraries(${name} PRIVATE ${arg_USES} hd_cmocka)
+        list(GET arg_SOURCES 0 source)
+        heddle_list_cases(${name} ${source})
         set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
         heddle_list_test(${name} program "" $<TARGET_FILE:${name}> ${ARGN})
     endif()
+endfunction()
+
+# In TARGET the compiler reads the table of the cases of SOURCE before SOURCE itself.
+function(heddle_list_cases target source)
+    cmake_path(ABSOLUTE_PATH source NORMALIZE)
+    cmake_path(GET source STEM stem)
+    set(header ${CMAKE_CURRENT_BINARY_DIR}/${stem}.cases.h)
+    get_source_file_property(known ${source} HEDDLE_CASES)
+    if(NOT known)
+        add_custom_command(OUTPUT ${header} DEPENDS ${source} ${PROJECT_SOURCE_DIR}/tests/program/cases
+            COMMAND ${PROJECT_SOURCE_DIR}/tests/program/cases ${source} ${header} VERBATIM)
+        set_property(SOURCE ${source} PROPERTY HEDDLE_CASES ON)
+        set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -include ${header})
+        get_property(headers DIRECTORY PROPERTY HEDDLE_CASES)
+        if(NOT headers)
+            cmake_language(DEFER CALL heddle_cases_of_folder)
+        endif()
+        set_property(DIRECTORY APPEND PROPERTY HEDDLE_CASES ${header})
+    endif()
+    target_sources(${target} PRIVATE ${header})
+endfunction()
+
+# A target of the folder's tables, which needs no library: clang-check reads the tables where nothing was compiled.
+function(heddle_cases_of_folder)
+    get_property(headers DIRECTORY PROPERTY HEDDLE_CASES)
+    cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE folder)
+    string(MAKE_C_IDENTIFIER cases_${folder} target)
+    add_custom_target(${target} DEPENDS ${headers})
+    set_property(GLOBAL APPEND PROPERTY HEDDLE_CASES ${target})
 endfunction()
 
 # The program PROGRAM, which grows by these sources; the first is a test, whose ENTRY and object
@@ -80,6 +111,7 @@ function(heddle_test_program program ret_entry ret_object)
             target_include_directories(${object} PRIVATE ${PROJECT_SOURCE_DIR}/lib ${PROJECT_SOURCE_DIR})
             target_link_libraries(${object} PRIVATE ${arg_USES} hd_cmocka)
             if(kind STREQUAL entry)
+                heddle_list_cases(${object} ${source})
                 target_compile_definitions(${object} PRIVATE HD_TEST_ENTRY=${stem})
                 target_compile_options(${object} PRIVATE -include ${PROJECT_SOURCE_DIR}/tests/program/entry.h)
             endif()
@@ -188,6 +220,8 @@ function(heddle_write_test_list)
     file(WRITE ${CMAKE_BINARY_DIR}/tests/reads "${text}\n")
     get_property(programs GLOBAL PROPERTY HEDDLE_PROGRAMS)
     add_custom_target(heddle-programs DEPENDS ${programs})
+    get_property(cases GLOBAL PROPERTY HEDDLE_CASES)
+    add_custom_target(heddle-test-cases DEPENDS ${cases})
     add_custom_target(heddle-cluster DEPENDS heddle-programs) # what whole clusters run
     if(TARGET heddle_cudasim)
         add_dependencies(heddle-cluster heddle_cudasim)

@@ -630,35 +630,4 @@ static void a_map_of_users_is_whole_or_not(void **state)
     assert_false(hd_user_map_is_whole(""));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_settled_clock_is_not_ahead_by_mistake),
-        cmocka_unit_test(a_settled_clock_begins_where_it_ended),
-        cmocka_unit_test(philox_gives_the_published_answers),
-        cmocka_unit_test(permutation_visits_everything_once),
-        cmocka_unit_test(normal_numbers_have_mean_0_and_variance_1),
-        cmocka_unit_test(utf8_refuses_what_the_rfc_refuses),
-        cmocka_unit_test(an_end_is_found_at_the_end_alone),
-        cmocka_unit_test(arena_keeps_its_limit_and_remembers_failure),
-        cmocka_unit_test(atomic_write_replaces_whole_files),
-        cmocka_unit_test(room_is_what_the_file_system_has),
-        cmocka_unit_test(errors_that_pass_are_told_apart),
-        cmocka_unit_test(a_limit_on_file_sizes_is_told_and_kills_nobody),
-        cmocka_unit_test(who_may_not_read_a_file_is_told_what_helps),
-        cmocka_unit_test(a_denied_path_is_told_with_whose_it_is),
-        cmocka_unit_test(folders_below_another_are_made_through_no_link),
-        cmocka_unit_test(a_stream_is_read_to_its_end),
-        cmocka_unit_test(what_is_no_regular_file_is_not_waited_for),
-        cmocka_unit_test(a_umask_is_three_octal_digits),
-        cmocka_unit_test(systemd_is_told_in_its_own_words),
-        cmocka_unit_test(numbers_are_read_whole_or_not_at_all),
-        cmocka_unit_test(a_list_says_whether_it_is_whole),
-        cmocka_unit_test(spans_and_times_read_like_a_person_says_them),
-        cmocka_unit_test(words_that_name_no_user_of_jobs_are_refused),
-        cmocka_unit_test(a_file_of_rules_belongs_to_root_or_to_its_reader),
-        cmocka_unit_test(a_map_of_users_is_whole_or_not),
-        cmocka_unit_test(a_duration_is_read_from_its_largest_unit_to_its_smallest),
-    };
-    return cmocka_run_group_tests_name("base", tests, NULL, NULL);
-}
+RUN_CASES()

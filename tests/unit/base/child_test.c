@@ -109,14 +109,4 @@ static void a_helper_that_never_ends_is_killed(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_a_helper_says_and_how_it_ends_is_heard),
-        cmocka_unit_test(what_it_says_beyond_the_bound_is_dropped),
-        cmocka_unit_test(the_children_of_a_helper_are_not_waited_for),
-        cmocka_unit_test(a_helper_that_never_ends_is_killed),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -108,15 +108,4 @@ static void names_and_sizes_belong_together(void **state)
     assert_string_equal(hd_dtype_name(HD_DTYPE_COUNT), "unknown");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_f16_has_its_value_and_comes_back),
-        cmocka_unit_test(every_bf16_is_the_upper_half_and_comes_back),
-        cmocka_unit_test(short_floats_round_to_the_nearest_ties_to_even),
-        cmocka_unit_test(too_large_becomes_infinity),
-        cmocka_unit_test(names_and_sizes_belong_together),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

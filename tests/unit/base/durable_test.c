@@ -132,15 +132,4 @@ static void a_device_is_written_and_never_replaced(void **state)
     assert_int_equal(hd_file_write_atomic(path, "new", 3, 0600), HD_INVALID);
 }
 
-int main(void)
-{
-#define IN_A_DIR(test) cmocka_unit_test_setup_teardown(test, make_dir, remove_dir)
-    const struct CMUnitTest tests[] = {
-        IN_A_DIR(content_is_flushed_before_its_name_and_the_name_before_success),
-        IN_A_DIR(refused_write_keeps_the_old_content),
-        IN_A_DIR(name_that_is_not_flushed_is_reported),
-        IN_A_DIR(a_device_is_written_and_never_replaced),
-    };
-
-    return cmocka_run_group_tests_name("durable", tests, NULL, NULL);
-}
+RUN_EACH_CASE_WITH(make_dir, remove_dir)

@@ -176,15 +176,4 @@ static void bytes_of_blocks_are_scales_and_codes(void **state)
     assert_int_equal(hd_encoding_bytes(40, 0), 160);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_map_has_256_values_with_0_and_1),
-        cmocka_unit_test(a_number_gets_the_nearest_code),
-        cmocka_unit_test(what_was_decoded_has_the_same_codes_and_scales),
-        cmocka_unit_test(a_block_of_zeros_is_memory_of_zeros),
-        cmocka_unit_test(bytes_of_blocks_are_scales_and_codes),
-    };
-
-    return cmocka_run_group_tests_name("encoding", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -138,14 +138,4 @@ static void codes_are_those_of_pytorch(void **state)
         assert_int_equal(hd_fp8_code(golden[i].value, golden[i].format), golden[i].code);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_code_has_its_value_and_comes_back),
-        cmocka_unit_test(codes_are_the_nearest_ties_to_even),
-        cmocka_unit_test(what_is_too_large_becomes_the_largest_and_what_is_not_finite_nan),
-        cmocka_unit_test(the_scale_uses_the_range),
-        cmocka_unit_test(codes_are_those_of_pytorch),
-    };
-    return cmocka_run_group_tests_name("fp8", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -105,13 +105,4 @@ static void hash_text_has_one_form(void **state)
     assert_false(hd_hash_parse("", &value));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hash_gives_the_published_answers),
-        cmocka_unit_test(own_code_and_library_agree_at_every_length),
-        cmocka_unit_test(pieces_give_the_hash_of_the_whole),
-        cmocka_unit_test(hash_text_has_one_form),
-    };
-    return cmocka_run_group_tests_name("hash", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -294,20 +294,4 @@ static void the_last_of_one_name_counts_where_the_caller_says_so(void **state)
     assert_int_equal(status_of(cases[0].text), HD_INVALID); /* elsewhere it is an error */
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_of_every_kind_are_read),
-        cmocka_unit_test(what_the_grammar_forbids_is_refused),
-        cmocka_unit_test(limits_hold_exactly),
-        cmocka_unit_test(every_cut_of_a_good_text_is_refused),
-        cmocka_unit_test(escapes_are_decoded),
-        cmocka_unit_test(numbers_become_int64_only_when_they_are),
-        cmocka_unit_test(what_is_no_json_is_told_by_its_beginning),
-        cmocka_unit_test(written_text_reads_back),
-        cmocka_unit_test(reals_are_written_short_and_exact),
-        cmocka_unit_test(arena_limit_bounds_what_hostile_text_takes),
-        cmocka_unit_test(the_last_of_one_name_counts_where_the_caller_says_so),
-    };
-    return cmocka_run_group_tests_name("json", tests, NULL, NULL);
-}
+RUN_CASES()

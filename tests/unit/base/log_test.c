@@ -125,13 +125,4 @@ static void a_message_makes_no_line_and_no_colour(void **state)
                                  "e ?[31m???b ?c???\n"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_line_of_json_is_one_object),
-        cmocka_unit_test(the_journal_gets_the_level_and_other_files_the_time),
-        cmocka_unit_test(a_message_makes_no_line_and_no_colour),
-    };
-
-    return cmocka_run_group_tests_name("log", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -157,14 +157,4 @@ static void stacks_are_wide_enough_for_libraries(void **state)
     assert_int_equal(in_child(with_a_small_stack), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(closed_streams_become_the_null_device),
-        cmocka_unit_test(too_few_files_are_told_and_a_soft_limit_is_raised),
-        cmocka_unit_test(too_few_threads_are_told),
-        cmocka_unit_test(stacks_are_wide_enough_for_libraries),
-    };
-
-    return cmocka_run_group_tests_name("process", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -196,15 +196,4 @@ static void words_name_encodings(void **state)
     assert_string_equal(hd_quant_word(HD_QUANT_FP8), "fp8");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_and_values_are_those_of_bitsandbytes),
-        cmocka_unit_test(a_box_has_the_codes_of_the_whole),
-        cmocka_unit_test(a_cut_through_a_block_does_not_fit),
-        cmocka_unit_test(a_record_has_4_127_bits_a_weight),
-        cmocka_unit_test(words_name_encodings),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -263,20 +263,4 @@ static void any_depth_takes_few_descriptors(void **state)
     assert_false(is_there("t"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(all_that_is_below_goes_and_what_is_absent_is_gone, make_dir,
-                                        remove_dir),
-        cmocka_unit_test_setup_teardown(a_link_goes_and_what_it_leads_to_stays, make_dir,
-                                        remove_dir),
-        cmocka_unit_test_setup_teardown(a_folder_with_a_mark_is_anothers, make_dir, remove_dir),
-        cmocka_unit_test_setup_teardown(what_is_mounted_below_stays_and_the_rest_goes, make_dir,
-                                        remove_dir),
-        cmocka_unit_test_setup_teardown(a_folder_that_is_itself_a_mount_stays, make_dir,
-                                        remove_dir),
-        cmocka_unit_test_setup_teardown(any_depth_takes_few_descriptors, make_dir, remove_dir),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_EACH_CASE_WITH(make_dir, remove_dir)
