@@ -427,19 +427,4 @@ static void products_of_fp8_have_one_layout_and_whole_sixteens(void **state)
     assert_true(is_offered_fp8(&wrong[0]));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_bias_has_the_type_of_the_result),
-        cmocka_unit_test(the_input_of_gelu_is_aligned),
-        cmocka_unit_test(layouts_are_sound),
-        cmocka_unit_test(a_launch_is_what_was_chosen_for),
-        cmocka_unit_test(addresses_are_checked_at_the_launch),
-        cmocka_unit_test(the_workspace_is_aligned),
-        cmocka_unit_test(a_result_in_the_place_of_c_has_its_layout),
-        cmocka_unit_test(sums_of_bf16_truncate),
-        cmocka_unit_test(products_of_fp8_have_one_layout_and_whole_sixteens),
-    };
-
-    return cmocka_run_group_tests_name("cublaslt", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -519,23 +519,4 @@ static void leaks_are_counted(void **state)
     assert_int_equal(hd_cudasim_leaks(), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_is_poison_at_first_and_counted),
-        cmocka_unit_test(what_is_more_than_there_is_is_refused),
-        cmocka_unit_test(devices_are_as_many_as_are_set),
-        cmocka_unit_test(copies_are_held_against_what_they_touch),
-        cmocka_unit_test(lazy_work_waits_until_somebody_waits_for_it),
-        cmocka_unit_test(a_missing_edge_between_streams_is_seen),
-        cmocka_unit_test(pageable_memory_is_free_at_once_pinned_memory_after_the_copy),
-        cmocka_unit_test(the_legacy_stream_waits_for_blocking_streams),
-        cmocka_unit_test(host_functions_and_timed_events_run_in_order),
-        cmocka_unit_test(shared_memory_has_the_limits_of_a_device),
-        cmocka_unit_test(a_handle_that_is_none_ends_the_program),
-        cmocka_unit_test(ranks_in_one_process_launch_side_by_side),
-        cmocka_unit_test(leaks_are_counted),
-    };
-
-    return cmocka_run_group_tests_name("cudasim_runtime", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -440,22 +440,4 @@ static int nothing_is_left(void **state)
     return hd_cudasim_leaks() ? -1 : 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_thread_of_every_block_runs_once),
-        cmocka_unit_test(launches_beyond_the_limits_are_refused),
-        cmocka_unit_test(a_launch_may_have_all_that_static_arrays_leave),
-        cmocka_unit_test(a_missing_barrier_is_seen),
-        cmocka_unit_test(barriers_count_the_threads_that_are_left),
-        cmocka_unit_test(lanes_exchange_by_mask_and_width),
-        cmocka_unit_test(copies_land_at_the_wait_and_show_after_the_barrier),
-        cmocka_unit_test(products_of_fragments_are_matrix_products),
-        cmocka_unit_test(tensor_cores_truncate),
-        cmocka_unit_test(atomic_operations_lose_nothing),
-        cmocka_unit_test(vectors_and_tails_cover_each_element),
-        cmocka_unit_test(mistakes_end_the_program_with_kernel_and_place),
-    };
-
-    return cmocka_run_group_tests_name("cudasim", tests, NULL, nothing_is_left);
-}
+RUN_CASES_BETWEEN(NULL, nothing_is_left)

@@ -203,15 +203,4 @@ static void an_interface_is_named_whole_or_by_its_beginning(void **state)
     assert_int_equal(unsetenv("NCCL_SOCKET_IFNAME"), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_come_in_order_and_a_full_ring_is_waited_for),
-        cmocka_unit_test(other_memory_is_refused),
-        cmocka_unit_test(a_large_message_goes_through_memory),
-        cmocka_unit_test(what_was_sent_before_the_end_arrives),
-        cmocka_unit_test(an_interface_is_named_whole_or_by_its_beginning),
-    };
-
-    return cmocka_run_group_tests_name("nccl_link", tests, NULL, NULL);
-}
+RUN_CASES()

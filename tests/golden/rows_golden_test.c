@@ -89,11 +89,4 @@ static void one_conversation_has_the_gradient_of_transformers(void **state)
     harness_teardown(&h);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_conversation_has_the_gradient_of_transformers),
-    };
-
-    return cmocka_run_group_tests_name("rows_golden", tests, NULL, NULL);
-}
+RUN_CASES()

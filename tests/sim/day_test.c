@@ -48,12 +48,4 @@ static void one_seed_gives_one_day(void **state)
     assert_true(first.digest != other.digest);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_rules_hold_over_hours_of_a_full_cluster),
-        cmocka_unit_test(one_seed_gives_one_day),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -271,11 +271,4 @@ static void every_acknowledged_job_is_there_once(void **state)
     assert_int_equal(hd_file_remove_tree(b->dir), HD_OK);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_acknowledged_job_is_there_once),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

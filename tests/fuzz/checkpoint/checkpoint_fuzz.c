@@ -418,15 +418,4 @@ static void changed_labels_neither_crash_nor_change_meaning(void **state)
     drive(KIND_LABEL, 0, label, sizeof label - 1, 30000);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(changed_json_neither_crashes_nor_miscounts),
-        cmocka_unit_test(changed_tables_neither_crash_nor_change_meaning),
-        cmocka_unit_test(changed_manifests_neither_crash_nor_change_meaning),
-        cmocka_unit_test(changed_manifests_of_version_1_neither_crash_nor_change_meaning),
-        cmocka_unit_test(changed_labels_neither_crash_nor_change_meaning),
-        cmocka_unit_test(changed_hashes_of_an_export_do_not_crash),
-    };
-    return cmocka_run_group_tests_name("checkpoint_fuzz", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -94,11 +94,4 @@ static void changed_reports_neither_crash_nor_change_meaning(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(changed_reports_neither_crash_nor_change_meaning),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

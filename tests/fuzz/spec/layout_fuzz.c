@@ -288,11 +288,4 @@ static void a_layout_is_accepted_exactly_when_there_is_one(void **state)
     assert_in_range(accepted, ROUNDS / 20, ROUNDS * 19 / 20); /* both ends were seen */
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_layout_is_accepted_exactly_when_there_is_one),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -155,12 +155,4 @@ static void deep_and_wide_files_are_refused_quickly(void **state)
     free(input);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(changed_job_files_are_read_or_refused),
-        cmocka_unit_test(deep_and_wide_files_are_refused_quickly),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

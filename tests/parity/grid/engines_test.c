@@ -92,7 +92,7 @@ static void every_engine_gives_the_bits_of_threads(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_engine_gives_the_bits_of_threads)};
+    const struct CMUnitTest tests[] = {ALL_CASES};
     const char *how = argc == 3 && strcmp(argv[1], "--run") == 0 ? argv[2] : "";
 
     if (strcmp(how, "processes") == 0)
@@ -103,5 +103,5 @@ int main(int argc, char **argv)
         run_otherwise = run_on_lazy_device;
     else
         return 2;
-    return cmocka_run_group_tests_name("engines", tests, NULL, NULL);
+    return cmocka_run_group_tests_name(CASES_NAME, tests, NULL, NULL);
 }

@@ -141,12 +141,4 @@ static void keys_gathered_or_in_a_ring_give_the_same_bits(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sharing_rows_changes_no_bit_of_what_sees_all_rows),
-        cmocka_unit_test(schedules_and_repeats_give_the_same_bits),
-        cmocka_unit_test(keys_gathered_or_in_a_ring_give_the_same_bits),
-    };
-    return cmocka_run_group_tests_name("exact", tests, NULL, NULL);
-}
+RUN_CASES()

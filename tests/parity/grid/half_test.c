@@ -170,12 +170,4 @@ static void some_layouts_stay_within_the_rounding_of_fp8(void **state)
     assert_int_equal(check_layouts(fp8_names, FP8_NAMES, "fp8"), FP8_NAMES);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_dozen_layouts_stay_within_the_rounding_of_bf16),
-        cmocka_unit_test(some_layouts_stay_within_the_rounding_of_fp16),
-        cmocka_unit_test(some_layouts_stay_within_the_rounding_of_fp8)};
-
-    return cmocka_run_group_tests_name("half", tests, NULL, NULL);
-}
+RUN_CASES()

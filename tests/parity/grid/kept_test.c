@@ -212,13 +212,4 @@ static void dpo_begins_at_ln_2_in_any_layout(void **state)
     grid_bench_close(&bench);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_adapter_of_any_layout_goes_on_under_any_other),
-        cmocka_unit_test(frozen_weights_are_after_100_steps_what_they_were),
-        cmocka_unit_test(dpo_begins_at_ln_2_in_any_layout),
-    };
-
-    return cmocka_run_group_tests_name("kept", tests, NULL, NULL);
-}
+RUN_CASES()

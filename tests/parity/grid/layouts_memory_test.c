@@ -131,12 +131,4 @@ static void weights_gradients_and_moments_are_those_of_the_share(void **state)
     grid_benches_close(benches);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_step_of_any_layout_allocates),
-        cmocka_unit_test(every_rank_lives_in_exactly_what_was_predicted),
-        cmocka_unit_test(weights_gradients_and_moments_are_those_of_the_share),
-    };
-    return cmocka_run_group_tests_name("memory of layouts", tests, NULL, NULL);
-}
+RUN_CASES()

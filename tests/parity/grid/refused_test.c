@@ -79,9 +79,4 @@ static void each_refusal_has_its_words(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(each_refusal_has_its_words)};
-
-    return cmocka_run_group_tests_name("refused", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -406,16 +406,4 @@ static void a_prefix_goes_on_from_its_checkpoint_and_folder(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_checkpoint_without_its_base_goes_on_bit_for_bit),
-        cmocka_unit_test(a_base_may_move_and_must_not_change),
-        cmocka_unit_test(what_trained_is_never_left_out),
-        cmocka_unit_test(an_adapter_begins_another_run),
-        cmocka_unit_test(a_bottleneck_goes_on_from_its_checkpoint),
-        cmocka_unit_test(a_prefix_goes_on_from_its_checkpoint_and_folder),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

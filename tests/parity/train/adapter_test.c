@@ -655,21 +655,4 @@ static void wrong_texts_are_refused_by_name(void **state)
     harness_teardown(&h);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_adapter_trains_and_begins_as_nothing),
-        cmocka_unit_test(layouts_agree_with_one_rank),
-        cmocka_unit_test(bottlenecks_train_alike_in_every_layout),
-        cmocka_unit_test(prefixes_train_alike_in_every_layout),
-        cmocka_unit_test(magnitudes_train_alike_in_every_layout),
-        cmocka_unit_test(magnitudes_begin_as_norms),
-        cmocka_unit_test(bottlenecks_are_declared_as_the_header_says),
-        cmocka_unit_test(the_work_of_adapters_is_counted),
-        cmocka_unit_test(dropout_is_of_training_alone),
-        cmocka_unit_test(a_checkpoint_is_resumed_bit_for_bit),
-        cmocka_unit_test(factors_are_declared_as_in_the_paper),
-        cmocka_unit_test(wrong_texts_are_refused_by_name),
-    };
-    return cmocka_run_group_tests_name("adapter", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -282,14 +282,4 @@ static void the_copy_is_in_the_plan(void **state)
     harness_teardown(&h);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_has_the_step_at_which_it_began),
-        cmocka_unit_test(a_save_that_fails_ends_and_training_goes_on),
-        cmocka_unit_test(nothing_is_saved_where_the_attempts_folder_is_gone),
-        cmocka_unit_test(a_save_that_is_dropped_is_no_checkpoint),
-        cmocka_unit_test(the_copy_is_in_the_plan),
-    };
-    return cmocka_run_group_tests_name("saving in the background", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -249,13 +249,4 @@ static void a_run_of_epochs_goes_on_bit_for_bit(void **state)
     harness_teardown(&h);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(packed_conversations_are_worth_what_they_are_worth_alone),
-        cmocka_unit_test(every_layout_trains_on_the_same_conversations),
-        cmocka_unit_test(a_run_of_epochs_goes_on_bit_for_bit),
-    };
-
-    return cmocka_run_group_tests_name("chat_training", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -381,14 +381,4 @@ static void white_space_of_any_script_belongs_to_the_choice(void **state)
     model_close(&m);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(accuracies_are_those_of_the_log_likelihoods),
-        cmocka_unit_test(what_is_no_question_is_refused_with_its_line),
-        cmocka_unit_test(a_question_that_is_too_long_loses_its_beginning),
-        cmocka_unit_test(white_space_of_any_script_belongs_to_the_choice),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -256,13 +256,4 @@ static void codes_are_all_that_is_kept(void **state)
     harness_teardown(&h);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_adapter_trains_beside_codes),
-        cmocka_unit_test(a_checkpoint_without_codes_is_resumed_bit_for_bit),
-        cmocka_unit_test(what_cannot_be_is_refused_by_name),
-        cmocka_unit_test(codes_are_all_that_is_kept),
-    };
-    return cmocka_run_group_tests_name("codes", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -208,14 +208,4 @@ static void a_sequence_too_long_for_one_rank_trains_on_four(void **state)
     harness_teardown(&h);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_ring_passes_blocks_and_their_gradients_on),
-        cmocka_unit_test(a_gather_moves_each_block_to_each_rank),
-        cmocka_unit_test(a_rank_keeps_its_own_rows_alone),
-        cmocka_unit_test(documents_and_windows_hold_across_ranks),
-        cmocka_unit_test(a_sequence_too_long_for_one_rank_trains_on_four),
-    };
-    return cmocka_run_group_tests_name("context parallel", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -192,14 +192,4 @@ static void nothing_is_never_less_than_nothing(void **state)
     harness_teardown(&h);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_step_asks_the_device_for_memory),
-        cmocka_unit_test(exactly_enough_is_enough),
-        cmocka_unit_test(what_others_hold_is_not_there),
-        cmocka_unit_test(nothing_is_never_less_than_nothing),
-    };
-
-    return cmocka_run_group_tests_name("device limit", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -69,11 +69,4 @@ static void a_device_has_in_use_what_was_predicted(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_device_has_in_use_what_was_predicted),
-    };
-
-    return cmocka_run_group_tests_name("device memory", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -402,14 +402,4 @@ static void a_step_without_targets_changes_no_weight(void **state)
     harness_teardown(&h);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(packed_documents_are_worth_what_they_are_worth_alone),
-        cmocka_unit_test(joined_documents_see_each_other),
-        cmocka_unit_test(micro_batches_and_ranks_average_as_the_big_batch_does),
-        cmocka_unit_test(the_same_layout_gives_the_same_bits),
-        cmocka_unit_test(a_step_without_targets_changes_no_weight),
-    };
-    return cmocka_run_group_tests_name("documents", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -284,17 +284,4 @@ static void an_end_that_has_changed_since_the_submission_is_refused(void **state
     hd_arena_done(&arena);
 }
 
-int main(void)
-{
-#define with_folder(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-    const struct CMUnitTest end_tests[] = {
-        with_folder(documents_end_with_the_token_that_the_files_name),
-        with_folder(the_model_says_the_end_where_the_tokenizer_does_not),
-        with_folder(a_completion_ends_with_the_same_token),
-        with_folder(an_end_that_no_file_names_is_noted_with_the_key_to_set),
-        with_folder(tokens_without_a_row_matter_only_where_a_text_has_them),
-        with_folder(an_end_that_has_changed_since_the_submission_is_refused),
-    };
-
-    return cmocka_run_group_tests(end_tests, NULL, NULL);
-}
+RUN_EACH_CASE_WITH(set_up, tear_down)

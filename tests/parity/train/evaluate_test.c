@@ -234,15 +234,4 @@ static void an_interrupted_evaluation_says_so(void **state)
     harness_teardown(&m.h);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(evaluation_is_validation_to_the_bit),
-        cmocka_unit_test(text_and_token_files_give_one_loss),
-        cmocka_unit_test(a_model_folder_gives_the_loss_of_its_checkpoint),
-        cmocka_unit_test(what_does_not_fit_is_refused_in_words),
-        cmocka_unit_test(an_interrupted_evaluation_says_so),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

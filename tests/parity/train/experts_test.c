@@ -319,16 +319,4 @@ static void work_is_priced_at_even_loads(void **state)
     harness_teardown(&h);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(routers_report_their_loads),
-        cmocka_unit_test(a_capacity_drops_what_is_beyond_it),
-        cmocka_unit_test(blocks_of_experts_and_of_sequences_may_overlap),
-        cmocka_unit_test(too_many_rows_change_no_weight_and_are_named),
-        cmocka_unit_test(a_rank_without_windows_serves_its_experts),
-        cmocka_unit_test(experts_send_counts_and_rows),
-        cmocka_unit_test(work_is_priced_at_even_loads),
-    };
-    return cmocka_run_group_tests_name("experts", tests, NULL, NULL);
-}
+RUN_CASES()

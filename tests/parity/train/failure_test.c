@@ -233,12 +233,4 @@ static void a_killed_process_ends_the_step_of_the_others(void **state)
         kill_case(4, 3 - (int)i % 4, places[i]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_killed_process_ends_the_step_of_the_others),
-        cmocka_unit_test(a_failure_at_any_launch_of_a_step_reaches_both_ranks),
-        cmocka_unit_test(a_failure_of_one_of_four_ranks_reaches_all),
-    };
-    return cmocka_run_group_tests_name("failure", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -575,20 +575,4 @@ static void five_hundred_steps_end_within_a_percent_of_bf16(void **state)
     harness_teardown(&h);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_layout_has_one_history),
-        cmocka_unit_test(a_history_has_the_newest_steps_first),
-        cmocka_unit_test(a_checkpoint_takes_the_histories_to_any_layout),
-        cmocka_unit_test(a_checkpoint_crosses_precisions_and_lengths),
-        cmocka_unit_test(recompute_changes_no_bit),
-        cmocka_unit_test(what_is_not_finite_is_found_and_leaves_no_trace),
-        cmocka_unit_test(the_state_of_fp8_is_its_histories),
-        cmocka_unit_test(only_products_of_blocks_in_training_are_in_fp8),
-        cmocka_unit_test(what_is_sent_beside_bf16_are_the_maxima),
-        cmocka_unit_test(what_is_not_multiplied_in_fp8_is_refused_by_name),
-        cmocka_unit_test(five_hundred_steps_end_within_a_percent_of_bf16),
-    };
-    return cmocka_run_group_tests_name("fp8 training", tests, NULL, NULL);
-}
+RUN_CASES()

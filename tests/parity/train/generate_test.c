@@ -591,19 +591,4 @@ static void a_model_that_is_not_finite_says_so(void **state)
     harness_teardown(&m.h);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(token_by_token_the_loss_is_that_of_validation),
-        cmocka_unit_test(in_bf16_and_fp16_the_loss_is_that_of_validation_but_for_rounding),
-        cmocka_unit_test(chunks_of_a_prompt_do_not_show),
-        cmocka_unit_test(each_of_many_sequences_says_what_it_says_alone),
-        cmocka_unit_test(sequences_end_each_for_its_own_reason),
-        cmocka_unit_test(a_sequence_goes_on_behind_a_beginning_that_a_slot_has_read),
-        cmocka_unit_test(generation_goes_on_behind_the_context),
-        cmocka_unit_test(a_long_prompt_is_refused_or_read_from_where_it_can_be_seen),
-        cmocka_unit_test(prompts_and_places_that_make_no_sense_are_refused),
-        cmocka_unit_test(a_model_that_is_not_finite_says_so),
-    };
-    return cmocka_run_group_tests_name("generate", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -70,10 +70,4 @@ static void gloo_moves_what_the_programs_say_and_shm_moves(void **state)
     harness_teardown(&h);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gloo_moves_what_the_programs_say_and_shm_moves),
-    };
-    return cmocka_run_group_tests_name("gloo traffic", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -415,25 +415,4 @@ static void chunks_of_a_shared_head_add_up_to_the_whole(void **state)
     heads_case(2, 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mistral_backward_agrees_with_differences),
-        cmocka_unit_test(qwen2_backward_agrees_with_differences),
-        cmocka_unit_test(qwen3_backward_agrees_with_differences),
-        cmocka_unit_test(llama_backward_agrees_with_differences),
-        cmocka_unit_test(llama_with_one_kv_head_and_tied_head_agrees_with_differences),
-        cmocka_unit_test(gpt2_backward_agrees_with_differences),
-        cmocka_unit_test(gpt2_with_its_own_head_agrees_with_differences),
-        cmocka_unit_test(gpt2_with_gelu_in_its_products_agrees_with_differences),
-        cmocka_unit_test(mixtral_backward_agrees_with_differences),
-        cmocka_unit_test(llama_with_codes_agrees_with_differences),
-        cmocka_unit_test(mixtral_with_codes_agrees_with_differences),
-        cmocka_unit_test(gpt2_with_dropout_agrees_with_differences),
-        cmocka_unit_test(llama_with_alibi_and_six_heads_agrees_with_differences),
-        cmocka_unit_test(gpt2_with_alibi_agrees_with_differences),
-        cmocka_unit_test(chunks_of_the_head_add_up_to_the_whole),
-        cmocka_unit_test(chunks_of_a_shared_head_add_up_to_the_whole),
-    };
-    return cmocka_run_group_tests_name("gradient", tests, NULL, NULL);
-}
+RUN_CASES()

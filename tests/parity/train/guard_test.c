@@ -312,13 +312,4 @@ static void data_since_the_checkpoint_is_left_out(void **state)
     harness_teardown(&h);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(limits_are_deviations_above_the_mean),
-        cmocka_unit_test(a_history_survives_its_checkpoint),
-        cmocka_unit_test(a_spike_changes_no_bit_under_any_layout),
-        cmocka_unit_test(data_since_the_checkpoint_is_left_out),
-    };
-    return cmocka_run_group_tests_name("guard", tests, NULL, NULL);
-}
+RUN_CASES()

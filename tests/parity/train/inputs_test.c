@@ -173,14 +173,4 @@ static void data_that_changes_in_use_is_named(void **state)
     harness_teardown(&h);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fewer_validation_windows_than_places_give_the_same_loss),
-        cmocka_unit_test(a_vocabulary_smaller_than_the_tokenizer_is_refused),
-        cmocka_unit_test(shapes_beyond_all_addresses_are_refused),
-        cmocka_unit_test(a_mixture_of_the_job_becomes_sources),
-        cmocka_unit_test(data_that_changes_in_use_is_named),
-    };
-    return cmocka_run_group_tests_name("inputs", tests, NULL, NULL);
-}
+RUN_CASES()

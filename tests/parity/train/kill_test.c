@@ -419,12 +419,4 @@ static void a_stopped_rank_is_named_by_who_waits_for_it(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_rank_killed_under_tensors_and_stages_is_named_and_the_job_goes_on),
-        cmocka_unit_test(a_rank_killed_under_stages_and_shards_is_named_and_the_job_goes_on),
-        cmocka_unit_test(a_stopped_rank_is_named_by_who_waits_for_it),
-    };
-    return cmocka_run_group_tests_name("kill", tests, NULL, NULL);
-}
+RUN_CASES()

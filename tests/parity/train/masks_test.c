@@ -244,14 +244,4 @@ static void the_embedding_loses_what_the_contract_says(void **state)
     harness_teardown(&h);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_two_places_share_a_mask_but_forward_and_backward),
-        cmocka_unit_test(what_is_not_dropped_costs_nothing),
-        cmocka_unit_test(evaluation_drops_nothing_and_training_each_of_the_three),
-        cmocka_unit_test(the_embedding_loses_what_the_contract_says),
-    };
-
-    return cmocka_run_group_tests_name("masks", tests, NULL, NULL);
-}
+RUN_CASES()

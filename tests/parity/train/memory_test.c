@@ -463,19 +463,4 @@ static void the_witness_sees_calls_of_every_kind(void **state)
                      3 + 3 * 5 + 7 + 128 + sizeof "a call by libc" + (size_t)witness_page_bytes());
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_step_allocates),
-        cmocka_unit_test(the_system_sees_what_was_predicted),
-        cmocka_unit_test(the_system_sees_it_of_each_of_two_ranks),
-        cmocka_unit_test(huge_pages_are_asked_for_and_counted),
-        cmocka_unit_test(the_witness_sees_calls_of_every_kind),
-        cmocka_unit_test(a_rank_lives_in_exactly_what_was_predicted),
-        cmocka_unit_test(so_does_a_rank_with_moments_of_8_bits),
-        cmocka_unit_test(so_does_a_rank_with_products_in_fp8),
-        cmocka_unit_test(slots_scale_with_the_micro_batches_in_flight),
-        cmocka_unit_test(a_page_less_is_refused_by_name),
-    };
-    return cmocka_run_group_tests_name("memory", tests, NULL, NULL);
-}
+RUN_CASES()

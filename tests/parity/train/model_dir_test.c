@@ -633,20 +633,4 @@ static void a_base_that_is_gone_is_still_told(void **state)
     harness_teardown(&base.h);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(export_and_import_give_the_same_logits_bit_for_bit),
-        cmocka_unit_test(an_adapter_goes_out_added_to_the_weights),
-        cmocka_unit_test(weights_exported_as_bf16_are_rounded_once),
-        cmocka_unit_test(a_new_run_starts_from_weights_with_fresh_moments),
-        cmocka_unit_test(every_flipped_byte_of_an_export_is_found_and_its_tensor_named),
-        cmocka_unit_test(a_source_that_changed_since_submission_is_refused),
-        cmocka_unit_test(another_model_is_refused_by_the_name_of_a_tensor),
-        cmocka_unit_test(an_export_is_whole_or_not_there),
-        cmocka_unit_test(a_base_that_is_gone_is_still_told),
-        cmocka_unit_test(a_tokenizer_is_that_of_the_checkpoint_unless_it_is_empty),
-    };
-
-    return cmocka_run_group_tests_name("model_dir", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -504,21 +504,4 @@ static void five_hundred_steps_end_within_a_percent_of_fp32(void **state)
     harness_teardown(&h);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks_follow_from_global_shapes),
-        cmocka_unit_test(a_cut_within_a_block_is_refused_by_name),
-        cmocka_unit_test(every_stage_of_zero_has_the_bits_of_plain_data_parallelism),
-        cmocka_unit_test(stages_of_a_pipeline_have_the_bits_of_one),
-        cmocka_unit_test(stages_agree_with_hybrid_sharding),
-        cmocka_unit_test(tensor_parallel_ranks_stay_within_the_usual_bounds),
-        cmocka_unit_test(a_checkpoint_crosses_layouts_bit_for_bit),
-        cmocka_unit_test(the_first_moments_are_those_of_fp32),
-        cmocka_unit_test(a_checkpoint_crosses_encodings),
-        cmocka_unit_test(moments_take_a_byte_and_a_scale_per_block),
-        cmocka_unit_test(what_is_sent_is_what_fp32_sends),
-        cmocka_unit_test(five_hundred_steps_end_within_a_percent_of_fp32),
-    };
-    return cmocka_run_group_tests_name("moments", tests, NULL, NULL);
-}
+RUN_CASES()

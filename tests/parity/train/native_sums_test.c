@@ -270,13 +270,4 @@ static void ranks_agree_on_the_choices_of_the_lowest(void **state)
     harness_teardown(&h);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_job_may_leave_its_sums_to_nccl),
-        cmocka_unit_test(where_sums_are_always_ordered_the_checkpoint_says_so),
-        cmocka_unit_test(ranks_agree_on_the_choices_of_the_lowest),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -458,17 +458,4 @@ static void a_run_goes_on_with_the_reference_of_the_start(void **state)
     harness_teardown(&h);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_step_of_pairs_is_the_formula),
-        cmocka_unit_test(the_first_loss_is_ln_2),
-        cmocka_unit_test(the_first_loss_of_a_reward_model_of_zeros_is_ln_2),
-        cmocka_unit_test(gradients_agree_with_differences),
-        cmocka_unit_test(chunks_of_the_head_add_up_to_the_whole),
-        cmocka_unit_test(the_vector_of_a_reward_model_always_trains),
-        cmocka_unit_test(a_run_goes_on_with_the_reference_of_the_start),
-    };
-
-    return cmocka_run_group_tests_name("objective", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -178,13 +178,4 @@ static void a_checkpoint_does_not_say_where_the_optimizer_was(void **state)
     harness_teardown(&h);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_host_updates_as_the_device_does),
-        cmocka_unit_test(the_device_keeps_what_computes),
-        cmocka_unit_test(a_checkpoint_does_not_say_where_the_optimizer_was),
-    };
-
-    return cmocka_run_group_tests_name("offload", tests, NULL, NULL);
-}
+RUN_CASES()

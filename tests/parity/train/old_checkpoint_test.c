@@ -90,11 +90,4 @@ static void a_checkpoint_of_version_1_is_gone_on_from(void **state)
     free(job);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_checkpoint_of_version_1_is_gone_on_from),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

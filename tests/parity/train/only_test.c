@@ -432,19 +432,4 @@ static void wrong_texts_are_refused_by_name(void **state)
     harness_teardown(&h);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_frozen_keeps_its_bits),
-        cmocka_unit_test(the_rest_has_the_gradients_of_full_training),
-        cmocka_unit_test(layouts_agree_with_one_rank),
-        cmocka_unit_test(stages_below_what_trains_run_forward_alone),
-        cmocka_unit_test(a_frozen_weight_takes_two_bytes),
-        cmocka_unit_test(backward_ends_at_the_lowest_that_trains),
-        cmocka_unit_test(a_checkpoint_is_resumed_bit_for_bit),
-        cmocka_unit_test(more_may_train_when_a_run_goes_on),
-        cmocka_unit_test(the_lowest_unit_that_trains_is_known),
-        cmocka_unit_test(wrong_texts_are_refused_by_name),
-    };
-    return cmocka_run_group_tests_name("only", tests, NULL, NULL);
-}
+RUN_CASES()

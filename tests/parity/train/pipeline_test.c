@@ -456,16 +456,4 @@ static void a_checkpoint_crosses_from_one_pp_to_another(void **state)
     harness_teardown(&h);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_schedule_trains_like_one_rank),
-        cmocka_unit_test(ranks_run_the_order_of_the_job),
-        cmocka_unit_test(schedules_of_the_same_stages_have_the_same_bits),
-        cmocka_unit_test(transfers_move_what_the_closed_form_says),
-        cmocka_unit_test(stages_keep_as_many_micro_batches_as_the_schedule_says),
-        cmocka_unit_test(the_head_counts_as_work),
-        cmocka_unit_test(a_checkpoint_crosses_from_one_pp_to_another),
-    };
-    return cmocka_run_group_tests_name("pipeline", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -483,17 +483,4 @@ static void without_being_asked_nothing_is_reserved_or_written(void **state)
     harness_teardown(&h);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_step_holds_the_programs_launches_with_the_folds_work),
-        cmocka_unit_test(slices_nest_and_leave_little_of_a_step_uncovered),
-        cmocka_unit_test(a_devices_track_is_one_thing_after_the_other),
-        cmocka_unit_test(each_collective_begins_with_its_launch_and_ends),
-        cmocka_unit_test(gradients_are_on_their_way_while_backward_goes_on),
-        cmocka_unit_test(the_tables_shares_are_the_whole_step),
-        cmocka_unit_test(without_being_asked_nothing_is_reserved_or_written),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -198,18 +198,4 @@ static void gpt2_in_fp16_stays_within_its_rounding(void **state)
     half_case("gpt2", "fp16");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(processes_and_threads_give_the_same_bits),
-        cmocka_unit_test(llama_with_grouped_queries_trains_alike_on_1_2_and_4_ranks),
-        cmocka_unit_test(gpt2_with_a_tied_head_trains_alike_on_1_2_and_4_ranks),
-        cmocka_unit_test(the_same_run_gives_the_same_bits),
-        cmocka_unit_test(schedules_give_the_same_bits),
-        cmocka_unit_test(llama_in_bf16_stays_within_its_rounding),
-        cmocka_unit_test(gpt2_in_bf16_stays_within_its_rounding),
-        cmocka_unit_test(llama_in_fp16_stays_within_its_rounding),
-        cmocka_unit_test(gpt2_in_fp16_stays_within_its_rounding),
-    };
-    return cmocka_run_group_tests_name("ranks", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -194,13 +194,4 @@ static void no_router_chooses_again(void **state)
     harness_teardown(&h);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_policy_has_the_bits_of_none),
-        cmocka_unit_test(what_is_kept_follows_closed_forms),
-        cmocka_unit_test(no_more_is_computed_again_than_needed),
-        cmocka_unit_test(no_router_chooses_again),
-    };
-    return cmocka_run_group_tests_name("recompute", tests, NULL, NULL);
-}
+RUN_CASES()

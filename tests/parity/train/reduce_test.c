@@ -339,16 +339,4 @@ static void a_gradient_beyond_bf16_is_named(void **state)
     harness_teardown(&h);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_way_is_rounded_once),
-        cmocka_unit_test(the_stages_of_zero_have_the_same_bits),
-        cmocka_unit_test(a_run_repeats_bit_for_bit),
-        cmocka_unit_test(a_step_sends_two_bytes_for_an_element),
-        cmocka_unit_test(one_unit_is_under_way_beside_the_next_ones_backward),
-        cmocka_unit_test(a_gradient_beyond_bf16_is_named),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

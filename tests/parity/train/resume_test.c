@@ -492,17 +492,4 @@ static void the_lowest_validation_loss_is_kept_in_checkpoints(void **state)
     harness_teardown(&h);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_resumed_run_is_the_undisturbed_run_bit_for_bit),
-        cmocka_unit_test(saving_changes_nothing),
-        cmocka_unit_test(what_two_ranks_saved_one_and_four_ranks_load),
-        cmocka_unit_test(another_manifest_than_expected_is_refused),
-        cmocka_unit_test(a_damaged_shard_is_named_and_not_loaded),
-        cmocka_unit_test(a_checkpoint_with_a_nan_is_named_and_not_loaded),
-        cmocka_unit_test(the_lowest_validation_loss_is_kept_in_checkpoints),
-        cmocka_unit_test(a_save_that_fails_on_one_rank_is_told_to_all_and_training_goes_on),
-    };
-    return cmocka_run_group_tests_name("resume", tests, NULL, NULL);
-}
+RUN_CASES()

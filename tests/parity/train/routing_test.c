@@ -268,13 +268,4 @@ static void other_choices_give_another_loss(void **state)
     harness_teardown(&h);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mixtures_train_alike_with_routing_free_and_played_back),
-        cmocka_unit_test(in_bf16_they_stay_within_its_rounding),
-        cmocka_unit_test(in_fp16_they_stay_within_its_rounding),
-        cmocka_unit_test(other_choices_give_another_loss),
-    };
-    return cmocka_run_group_tests_name("routing", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -232,13 +232,4 @@ static void empty_rows_have_no_share_in_the_scales_of_fp8(void **state)
     harness_teardown(&h);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(windows_packing_and_layouts_change_nothing),
-        cmocka_unit_test(a_capacity_is_that_of_each_conversation),
-        cmocka_unit_test(empty_rows_have_no_share_in_the_scales_of_fp8),
-    };
-
-    return cmocka_run_group_tests_name("rows", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -294,15 +294,4 @@ static void a_gradient_that_is_not_finite_has_a_name(void **state)
     harness_teardown(&h);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_scale_follows_pytorchs_rule),
-        cmocka_unit_test(the_floor_is_the_end),
-        cmocka_unit_test(the_factor_is_relative_to_the_mean_loss),
-        cmocka_unit_test(all_ranks_skip_together_and_a_load_restores_the_scale),
-        cmocka_unit_test(fp16_ends_within_a_percent_of_fp32),
-        cmocka_unit_test(a_gradient_that_is_not_finite_has_a_name),
-    };
-    return cmocka_run_group_tests_name("loss scale", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -243,14 +243,8 @@ static void ranks_that_cannot_share_it_are_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_that_share_blocks_say_what_one_says),
-        cmocka_unit_test(stages_say_what_one_rank_says),
-        cmocka_unit_test(many_sequences_go_through_the_stages_in_parts),
-        cmocka_unit_test(a_stage_holds_its_own_blocks_alone),
-        cmocka_unit_test(ranks_that_cannot_share_it_are_refused),
-    };
+    const struct CMUnitTest tests[] = {ALL_CASES};
 
     (void)setenv("HD_CUDASIM_DEVICES", "4", 1); /* of the emulator */
-    return cmocka_run_group_tests_name("shared_model", tests, NULL, NULL);
+    return cmocka_run_group_tests_name(CASES_NAME, tests, NULL, NULL);
 }

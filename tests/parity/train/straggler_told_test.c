@@ -87,10 +87,4 @@ static void a_slow_rank_is_seen_by_all(void **state)
     assert_int_equal(told[1], told[0]); /* both have the same records */
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_slow_rank_is_seen_by_all),
-    };
-    return cmocka_run_group_tests_name("told", tests, NULL, NULL);
-}
+RUN_CASES()

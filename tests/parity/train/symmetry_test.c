@@ -157,12 +157,4 @@ static void blocks_of_experts_across_blocks_of_sequences(void **state)
     harness_teardown(&h);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(heads_in_chunks_on_uneven_shares),
-        cmocka_unit_test(windows_that_hide_blocks_from_some_ranks),
-        cmocka_unit_test(blocks_of_experts_across_blocks_of_sequences),
-    };
-    return cmocka_run_group_tests_name("symmetry", tests, NULL, NULL);
-}
+RUN_CASES()

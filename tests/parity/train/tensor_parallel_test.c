@@ -187,13 +187,4 @@ static void a_checkpoint_crosses_from_one_tp_to_another(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tensor_parallelism_sums_twice_per_pair),
-        cmocka_unit_test(sequence_parallelism_gathers_and_scatters_instead),
-        cmocka_unit_test(sequence_parallelism_keeps_what_the_closed_form_says),
-        cmocka_unit_test(a_checkpoint_crosses_from_one_tp_to_another),
-    };
-    return cmocka_run_group_tests_name("tensor parallel", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -430,21 +430,4 @@ static void rank_0_removes_what_killed_ranks_left(void **state)
     hd_arena_done(&arena);
 }
 
-#define with_files(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        with_files(each_line_is_a_document_with_its_end),
-        with_files(documents_without_an_end_of_text_are_bounded),
-        with_files(tokens_are_made_once_for_the_same_text),
-        with_files(a_template_that_has_changed_since_the_submission_is_refused),
-        with_files(a_line_that_is_no_document_is_named),
-        with_files(ranks_share_the_files_and_wait_for_each_other),
-        with_files(a_rank_whose_peer_is_gone_gives_up),
-        with_files(rank_0_names_the_tokens_for_all),
-        with_files(a_file_listed_twice_is_one_ranks_to_make),
-        with_files(rank_0_removes_what_killed_ranks_left),
-    };
-    return cmocka_run_group_tests_name("token_cache", tests, NULL, NULL);
-}
+RUN_EACH_CASE_WITH(set_up, tear_down)

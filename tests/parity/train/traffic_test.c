@@ -246,13 +246,4 @@ static void with_postponed_weight_gradients_the_reductions_follow_them(void **st
     harness_shared_free(order, sizeof *order);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_step_sends_each_gradient_and_one_exchange_once),
-        cmocka_unit_test(bf16_and_schedules_send_the_same),
-        cmocka_unit_test(a_blocks_gradient_is_reduced_while_the_blocks_below_run_backward),
-        cmocka_unit_test(with_postponed_weight_gradients_the_reductions_follow_them),
-    };
-    return cmocka_run_group_tests_name("traffic", tests, NULL, NULL);
-}
+RUN_CASES()

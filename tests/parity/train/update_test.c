@@ -266,13 +266,4 @@ static void a_gradient_that_is_not_finite_changes_no_weight_on_any_rank(void **s
     harness_teardown(&h);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_update_is_adamw_of_the_mean_gradient),
-        cmocka_unit_test(a_long_gradient_is_clipped_to_the_bound),
-        cmocka_unit_test(the_largest_request_of_any_rank_reaches_all),
-        cmocka_unit_test(a_gradient_that_is_not_finite_changes_no_weight_on_any_rank),
-    };
-    return cmocka_run_group_tests_name("update", tests, NULL, NULL);
-}
+RUN_CASES()

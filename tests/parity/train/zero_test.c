@@ -443,18 +443,4 @@ static void a_rank_without_a_shard_keeps_no_bucket(void **state)
     harness_teardown(&h);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_rank_without_a_shard_keeps_no_bucket),
-        cmocka_unit_test(stage_1_has_the_bits_of_plain_data_parallelism),
-        cmocka_unit_test(stages_2_and_3_have_these_bits_with_one_micro_batch),
-        cmocka_unit_test(stages_2_and_3_have_the_same_bits),
-        cmocka_unit_test(state_takes_what_the_closed_form_says),
-        cmocka_unit_test(a_block_has_what_as_many_ranks_have),
-        cmocka_unit_test(a_step_scatters_sums_and_gathers_weights),
-        cmocka_unit_test(collectives_run_beside_the_unit_next_to_theirs),
-        cmocka_unit_test(a_checkpoint_crosses_from_one_number_of_shards_to_another),
-    };
-    return cmocka_run_group_tests_name("ZeRO", tests, NULL, NULL);
-}
+RUN_CASES()

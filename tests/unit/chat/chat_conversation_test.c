@@ -163,14 +163,4 @@ static void what_is_wrong_with_a_pair_is_said(void **state)
     fails("{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}", "train.objective: dpo");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_form_is_found),
-        cmocka_unit_test(what_is_wrong_is_said),
-        cmocka_unit_test(pairs_are_read_in_each_form),
-        cmocka_unit_test(what_is_wrong_with_a_pair_is_said),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -250,17 +250,4 @@ static void a_template_gets_the_date_that_the_job_has(void **state)
     assert_int_equal(hd_chat_date_read(today, &seconds), HD_OK);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(answers_and_what_ends_them_count),
-        cmocka_unit_test(an_answer_that_is_not_shown_is_refused_unless_the_last_is_enough),
-        cmocka_unit_test(answers_count_where_a_template_rewrites_history),
-        cmocka_unit_test(a_conversation_may_begin_with_an_answer),
-        cmocka_unit_test(an_answer_may_have_several_marks),
-        cmocka_unit_test(a_template_gets_what_transformers_gives_it),
-        cmocka_unit_test(a_template_gets_the_date_that_the_job_has),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -258,21 +258,4 @@ static void a_hostile_template_ends(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tags_take_the_white_space_that_jinja_takes),
-        cmocka_unit_test(loops_know_their_place),
-        cmocka_unit_test(what_a_loop_sets_ends_with_it),
-        cmocka_unit_test(strings_are_of_code_points),
-        cmocka_unit_test(tojson_writes_what_transformers_writes),
-        cmocka_unit_test(macros_blocks_and_calls),
-        cmocka_unit_test(a_macro_knows_its_arguments_as_in_jinja),
-        cmocka_unit_test(values_are_written_as_python_writes_them),
-        cmocka_unit_test(generation_marks_bytes_of_the_output),
-        cmocka_unit_test(errors_name_line_and_column),
-        cmocka_unit_test(a_hostile_template_ends),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -288,6 +288,7 @@ static enum hd_status status_of_table(const char *json, int64_t data_bytes)
     return st;
 }
 
+CASE_WITH(NULL, NULL)
 static void tables_with_gaps_or_overlaps_are_refused(void **state)
 {
 #define A           "\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}"
@@ -579,23 +580,4 @@ static void a_shard_has_exactly_the_declared_bytes(void **state)
     assert_true(hd_file_exists(path));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        with_folder(any_piece_is_assembled_from_rows_and_flat_ranges),
-        with_folder(random_layouts_load_what_random_layouts_saved),
-        with_folder(pieces_larger_than_the_window_are_read_right),
-        with_folder(shards_obey_the_rules_of_safetensors),
-        cmocka_unit_test(tables_with_gaps_or_overlaps_are_refused),
-        with_folder(manifest_tells_what_was_committed),
-        with_folder(a_manifest_holds_validation_losses_if_it_has_them),
-        with_folder(equal_states_give_equal_bytes),
-        with_folder(a_missing_range_is_named_and_not_committed),
-        with_folder(shards_that_disagree_on_a_tensor_are_not_committed),
-        with_folder(overlapping_entries_must_be_equal),
-        with_folder(a_wish_that_does_not_fit_is_refused_in_words),
-        with_folder(the_writer_refuses_what_no_reader_could_read),
-        with_folder(a_shard_has_exactly_the_declared_bytes),
-    };
-    return cmocka_run_group_tests_name("checkpoint", tests, NULL, NULL);
-}
+RUN_EACH_CASE_WITH(set_up, tear_down)

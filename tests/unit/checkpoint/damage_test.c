@@ -403,19 +403,4 @@ static void hashes_that_are_not_the_ranks_own_are_refused(void **state)
     hd_text_free(&bytes);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        with_folder(every_flipped_bit_is_found_and_its_place_named),
-        with_folder(damage_in_a_large_tensor_is_told_to_the_mib),
-        with_folder(several_damaged_blocks_are_told_together),
-        with_folder(a_checkpoint_of_version_1_is_read_and_verified),
-        with_folder(hashes_that_are_not_the_ranks_own_are_refused),
-        with_folder(every_cut_and_every_added_byte_is_found),
-        with_folder(a_lost_or_swapped_shard_is_found),
-        with_folder(a_shard_of_another_size_is_not_opened),
-        with_folder(a_manifest_that_lies_is_refused),
-        with_folder(a_manifest_against_the_shards_table_is_found),
-    };
-    return cmocka_run_group_tests_name("checkpoint_damage", tests, NULL, NULL);
-}
+RUN_EACH_CASE_WITH(set_up, tear_down)

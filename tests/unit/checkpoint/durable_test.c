@@ -386,23 +386,4 @@ static void what_cannot_be_looked_at_is_not_rubbish(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        with_folder(everything_is_durable_before_the_manifest_and_after_it),
-        with_folder(a_shard_is_durable_when_finish_returns),
-        with_folder(a_folder_made_by_another_rank_is_durable_too),
-        with_folder(a_crash_at_any_instant_leaves_whole_checkpoints_only),
-        with_folder(a_save_over_leftovers_succeeds),
-        with_folder(a_complete_checkpoint_is_never_written_to_again),
-        with_folder(a_file_that_cannot_grow_leaves_the_old_checkpoint),
-        with_folder(a_full_disk_leaves_the_old_checkpoint),
-        with_folder(only_complete_checkpoints_are_listed_in_order_of_steps),
-        with_folder(what_earlier_attempts_left_unfinished_goes),
-        with_folder(a_complete_checkpoint_is_never_removed_as_unfinished),
-        with_folder(the_bound_holds_for_what_is_written),
-        with_folder(cleaning_touches_nothing_else),
-        with_folder(what_cannot_be_looked_at_is_not_rubbish),
-    };
-    return cmocka_run_group_tests_name("checkpoint_durable", tests, NULL, NULL);
-}
+RUN_EACH_CASE_WITH(set_up, tear_down)

@@ -19,8 +19,6 @@ struct fixture {
 int set_up(void **state);
 int tear_down(void **state);
 
-#define with_folder(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-
 /* The bytes of a piece, element by element: a function of the tensor's name and the element's place
  * in the whole tensor. The caller frees. */
 unsigned char *make_data(const struct hd_ckpt_entry *piece);

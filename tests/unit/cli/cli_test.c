@@ -504,30 +504,4 @@ static void a_program_that_is_not_there_is_named(void **state)
     (void)unlink(log);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(flags_may_stand_anywhere_and_take_values_both_ways),
-        cmocka_unit_test(wrong_flags_are_usage),
-        cmocka_unit_test(an_option_with_one_value_is_given_once),
-        cmocka_unit_test(an_empty_argument_is_usage),
-        cmocka_unit_test(colour_is_for_terminals_unless_asked_for),
-        cmocka_unit_test(every_verb_has_help_with_an_example),
-        cmocka_unit_test(every_help_fits_one_screen),
-        cmocka_unit_test(every_help_has_the_flags_that_its_command_takes),
-        cmocka_unit_test(a_page_is_taken_apart),
-        cmocka_unit_test(a_bundle_has_no_secrets),
-        cmocka_unit_test(exit_codes_are_what_scripts_rely_on),
-        cmocka_unit_test(states_are_the_words_of_the_api),
-        cmocka_unit_test(counts_are_short),
-        cmocka_unit_test(a_word_is_written_as_a_shell_reads_it),
-        cmocka_unit_test(control_characters_never_reach_a_terminal),
-        cmocka_unit_test(characters_that_reorder_or_hide_text_never_reach_a_terminal),
-        cmocka_unit_test(users_are_named_where_they_are_known),
-        cmocka_unit_test(text_is_cut_by_columns),
-        cmocka_unit_test(a_child_and_what_it_left_behind_are_ended),
-        cmocka_unit_test(a_program_that_is_not_there_is_named),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -145,6 +145,7 @@ static struct run heddle_over(int way, const char *words)
     return heddle(line, 0);
 }
 
+CASE_WITH(start_far, stop_fake)
 static void a_far_controller_is_read_as_a_near_one(void **state)
 {
     struct run run;
@@ -162,6 +163,7 @@ static void a_far_controller_is_read_as_a_near_one(void **state)
 
 /* A listener closes connections by which no token has come, to make room. What must not come twice
  * (a removal) is asked for on a connection that the controller keeps. */
+CASE_WITH(start_far, stop_fake)
 static void a_connection_that_is_cut_before_the_first_answer_is_tried_again(void **state)
 {
     struct run run;
@@ -302,39 +304,4 @@ static void nodes_that_go_while_others_measure_are_told_as_such(void **state)
     assert_non_null(strstr(run.out, "n3: no result: the node was removed meanwhile\n"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(nodes_that_go_while_others_measure_are_told_as_such,
-                                        start_fake, stop_fake),
-        cmocka_unit_test_setup_teardown(a_probe_of_a_node_that_dies_ends_and_says_so, start_fake,
-                                        stop_fake),
-        cmocka_unit_test_setup_teardown(the_deadline_of_a_drain_is_shown, start_fake, stop_fake),
-        cmocka_unit_test_setup_teardown(a_start_in_the_past_is_not_shown, start_fake, stop_fake),
-        cmocka_unit_test_setup_teardown(ages_count_by_the_controllers_clock, start_fake, stop_fake),
-        cmocka_unit_test_setup_teardown(what_the_controller_says_decides_the_exit_code, start_fake,
-                                        stop_fake),
-        cmocka_unit_test_setup_teardown(a_lost_reply_is_asked_for_again_under_one_request_id,
-                                        start_fake, stop_fake),
-        cmocka_unit_test_setup_teardown(a_warning_of_the_controller_is_shown_beside_the_answer,
-                                        start_fake, stop_fake),
-        cmocka_unit_test_setup_teardown(a_bad_job_file_never_reaches_the_controller, start_fake,
-                                        stop_fake),
-        cmocka_unit_test_setup_teardown(watching_goes_on_where_it_broke_off, start_fake, stop_fake),
-        cmocka_unit_test_setup_teardown(lines_without_a_terminal_have_no_cursor_codes, start_fake,
-                                        stop_fake),
-        cmocka_unit_test_setup_teardown(wait_asks_for_the_end_only_and_ends_like_the_job,
-                                        start_fake, stop_fake),
-        cmocka_unit_test_setup_teardown(ctrl_c_ends_the_watching_and_not_the_job, start_fake,
-                                        stop_fake),
-        cmocka_unit_test_setup_teardown(sigterm_ends_the_watching_with_143, start_fake, stop_fake),
-        cmocka_unit_test_setup_teardown(
-            a_connection_that_is_cut_before_the_first_answer_is_tried_again, start_far, stop_fake),
-        cmocka_unit_test_setup_teardown(a_far_controller_is_read_as_a_near_one, start_far,
-                                        stop_fake),
-        cmocka_unit_test_setup_teardown(logs_go_on_at_the_next_byte_and_with_the_next_attempt,
-                                        start_fake, stop_fake),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_EACH_CASE_WITH(start_fake, stop_fake)

@@ -165,14 +165,4 @@ static void a_pipe_is_no_configuration_file(void **state)
     (void)unsetenv("XDG_CONFIG_HOME");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_value_knows_where_it_came_from),
-        cmocka_unit_test(a_token_goes_to_no_other_controller),
-        cmocka_unit_test(mistakes_have_their_line),
-        cmocka_unit_test(a_pipe_is_no_configuration_file),
-    };
-
-    return cmocka_run_group_tests(tests, make_home, drop_home);
-}
+RUN_CASES_BETWEEN(make_home, drop_home)

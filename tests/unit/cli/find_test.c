@@ -108,13 +108,4 @@ static void a_controller_listens_where_clients_look(void **state)
     hd_text_free(&address);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_said_wins_over_the_environment_over_sockets),
-        cmocka_unit_test(nothing_anywhere_names_the_places),
-        cmocka_unit_test(a_controller_listens_where_clients_look),
-    };
-
-    return cmocka_run_group_tests(tests, make_runtime_dir, drop_runtime_dir);
-}
+RUN_CASES_BETWEEN(make_runtime_dir, drop_runtime_dir)

@@ -670,30 +670,4 @@ static void what_a_newer_controller_says_is_passed_over(void **state)
     assert_null(out.data);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(columns_are_aligned_and_nothing_is_cut_without_a_terminal),
-        cmocka_unit_test(the_last_column_is_cut_to_the_terminal),
-        cmocka_unit_test(colour_does_not_disturb_alignment),
-        cmocka_unit_test(the_progress_line_has_what_fits),
-        cmocka_unit_test(no_width_makes_the_line_wrap),
-        cmocka_unit_test(blocks_count_as_one_column_each),
-        cmocka_unit_test(what_was_not_reported_has_no_place),
-        cmocka_unit_test(the_time_left_is_not_known_before_a_step_was_timed),
-        cmocka_unit_test(pauses_are_counted_by_how_many_are_due),
-        cmocka_unit_test(a_change_of_speed_shows_within_some_twenty_steps),
-        cmocka_unit_test(one_slow_step_among_fast_ones_is_no_change_of_speed),
-        cmocka_unit_test(steps_are_logged_by_their_number),
-        cmocka_unit_test(an_envelope_has_version_kind_and_items),
-        cmocka_unit_test(a_step_is_a_line_with_all_its_numbers),
-        cmocka_unit_test(a_step_of_experts_tells_how_tokens_fell_on_them),
-        cmocka_unit_test(validation_events_and_end_have_their_types),
-        cmocka_unit_test(people_are_told_what_concerns_them),
-        cmocka_unit_test(an_attempt_is_placed_in_one_line),
-        cmocka_unit_test(colour_marks_errors_and_ends),
-        cmocka_unit_test(what_a_newer_controller_says_is_passed_over),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

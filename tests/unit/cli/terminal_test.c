@@ -160,6 +160,7 @@ static int open_silent_port(int *ret_port)
     return fd;
 }
 
+CASE_WITH(start_far, stop_fake)
 static void on_a_terminal_a_wait_is_told_after_a_second(void **state)
 {
     static const char *const verbs[] = {"show 7", "wait 7", "logs 7"};
@@ -211,15 +212,4 @@ static void on_a_terminal_errors_are_red(void **state)
     (void)close(terminal);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(on_a_terminal_there_is_a_bar_that_fits, start_fake,
-                                        stop_fake),
-        cmocka_unit_test_setup_teardown(on_a_terminal_a_wait_is_told_after_a_second, start_far,
-                                        stop_fake),
-        cmocka_unit_test_setup_teardown(on_a_terminal_errors_are_red, start_fake, stop_fake),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_EACH_CASE_WITH(start_fake, stop_fake)

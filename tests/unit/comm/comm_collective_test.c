@@ -599,21 +599,12 @@ static void slices_cover_everything_once(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_order_of_three_ranks_shows),
-        cmocka_unit_test(slices_cover_everything_once),
-        cmocka_unit_test(two_ranks_do_every_collective),
-        cmocka_unit_test(three_ranks_do_every_collective),
-        cmocka_unit_test(four_ranks_do_every_collective),
-        cmocka_unit_test(rows_and_columns_do_every_collective),
-        cmocka_unit_test(groups_of_one_copy),
-        cmocka_unit_test(the_engine_self_copies),
-    };
+    const struct CMUnitTest tests[] = {ALL_CASES};
 
     prepare();
     ranks_read_engine(argc, argv);
     if (RANKS_ON_DEVICE)
         ranks_device_seed(20);
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name(CASES_NAME, tests, NULL, NULL);
 }

@@ -98,11 +98,4 @@ static void a_record_is_of_one_launch_whoever_writes_meanwhile(void **state)
     assert_int_equal(records[HD_FLIGHT_MAX - 1].launch, LAUNCHES);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_record_is_of_one_launch_whoever_writes_meanwhile),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

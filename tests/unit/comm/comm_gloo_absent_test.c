@@ -26,11 +26,4 @@ static void a_build_without_gloo_says_what_to_install(void **state)
     assert_null(comm);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_build_without_gloo_says_what_to_install),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -612,21 +612,4 @@ static void any_thread_may_abort(void **state)
     ranks_free(ranks_run_on(ENGINE_GLOO, &ranks, false));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hashes_and_proofs_are_those_of_the_standards),
-        cmocka_unit_test(strangers_are_turned_away_and_stop_nobody),
-        cmocka_unit_test(a_rank_with_a_wrong_endpoint_is_not_let_in),
-        cmocka_unit_test(a_proof_sent_back_is_not_a_proof),
-        cmocka_unit_test(a_listener_tells_whom_it_awaits),
-        cmocka_unit_test(endpoints_that_cannot_be_are_refused),
-        cmocka_unit_test(a_listener_needs_a_numeric_address),
-        cmocka_unit_test(memory_is_heads_and_stages),
-        cmocka_unit_test(sums_have_the_bits_of_shm_and_of_one_rank_alone),
-        cmocka_unit_test(survivors_of_a_killed_process_name_it_at_once),
-        cmocka_unit_test(any_thread_may_abort),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -138,10 +138,8 @@ static void a_peers_failure_is_heard_beside_a_blocked_owner(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_peers_failure_is_heard_beside_a_blocked_owner),
-    };
+    const struct CMUnitTest tests[] = {ALL_CASES};
 
     ranks_device_seed(42);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name(CASES_NAME, tests, NULL, NULL);
 }

@@ -326,13 +326,4 @@ static void a_killed_rank_frees_the_others_within_5_s(void **state)
     run(3, sum_for_ever, kill_the_second);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_processes_do_every_collective),
-        cmocka_unit_test(four_processes_do_every_collective),
-        cmocka_unit_test(a_killed_rank_frees_the_others_within_5_s),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -722,26 +722,9 @@ static void a_failing_device_is_told_at_once_with_its_story(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_stands_on_the_device_names_what_it_stands_in_and_who_is_behind),
-        cmocka_unit_test(a_stream_that_waits_for_another_stands_where_that_does),
-        cmocka_unit_test(who_is_behind_is_known_when_the_records_of_the_others_are_overwritten),
-        cmocka_unit_test(a_send_that_nobody_receives_names_its_peer),
-        cmocka_unit_test(who_launched_something_else_is_named),
-        cmocka_unit_test(what_an_abort_leaves_behind_is_no_result),
-        cmocka_unit_test(a_death_ends_an_owner_that_is_blocked_in_a_call),
-        cmocka_unit_test(the_deadline_ends_an_owner_that_is_blocked_in_a_call),
-        cmocka_unit_test(the_wait_for_counts_has_a_deadline),
-        cmocka_unit_test(a_death_ends_the_wait_for_counts),
-        cmocka_unit_test(the_deadline_does_not_count_compute_before_a_collective),
-        cmocka_unit_test(nor_for_a_stream_that_waits_for_that_collective),
-        cmocka_unit_test(a_hang_has_its_deadline_however_far_the_host_is_ahead),
-        cmocka_unit_test(a_launch_is_not_told_as_run_for_another_that_had_its_place),
-        cmocka_unit_test(the_end_of_an_endpoint_waits_for_peers_with_a_deadline),
-        cmocka_unit_test(a_failing_device_is_told_at_once_with_its_story),
-    };
+    const struct CMUnitTest tests[] = {ALL_CASES};
 
     ranks_engine = ENGINE_NCCL;
     ranks_device_seed(41);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name(CASES_NAME, tests, NULL, NULL);
 }

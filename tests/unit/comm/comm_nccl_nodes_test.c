@@ -102,11 +102,8 @@ static void a_process_that_stands_still_meets_the_deadline(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_killed_process_is_named_on_every_node),
-        cmocka_unit_test(a_process_that_stands_still_meets_the_deadline),
-    };
+    const struct CMUnitTest tests[] = {ALL_CASES};
 
     ranks_device_seed(42);
-    return cmocka_run_group_tests_name("comm_nccl_nodes", tests, NULL, NULL);
+    return cmocka_run_group_tests_name(CASES_NAME, tests, NULL, NULL);
 }

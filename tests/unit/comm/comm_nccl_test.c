@@ -569,21 +569,9 @@ static void a_communicator_that_never_comes_up_is_given_up(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(groups_of_a_mesh_are_split_off_once),
-        cmocka_unit_test(sums_may_be_left_to_nccl),
-        cmocka_unit_test(a_sum_goes_in_pieces_two_at_a_time),
-        cmocka_unit_test(groups_of_calls_cost_no_thread),
-        cmocka_unit_test(a_broken_communicator_ends_all_ranks),
-        cmocka_unit_test(the_death_of_a_rank_ends_the_others),
-        cmocka_unit_test(a_death_ends_calls_that_wait_for_the_dead),
-        cmocka_unit_test(a_rank_that_never_launches_is_behind_at_the_deadline),
-        cmocka_unit_test(who_is_behind_is_known_when_its_records_are_overwritten),
-        cmocka_unit_test(the_record_goes_on_where_the_meeting_on_the_host_ended),
-        cmocka_unit_test(a_communicator_that_never_comes_up_is_given_up),
-    };
+    const struct CMUnitTest tests[] = {ALL_CASES};
 
     ranks_engine = ENGINE_NCCL;
     ranks_device_seed(40);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name(CASES_NAME, tests, NULL, NULL);
 }

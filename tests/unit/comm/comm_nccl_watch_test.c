@@ -332,16 +332,9 @@ static void a_call_is_blocked_when_nothing_moved_while_it_lasted(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_owner_that_stands_in_the_making_of_a_communicator_is_aborted_beside),
-        cmocka_unit_test(the_making_of_a_communicator_has_a_deadline),
-        cmocka_unit_test(a_call_that_returns_after_a_while_is_waited_for),
-        cmocka_unit_test(an_abort_in_the_middle_of_a_bundle_leaves_no_group_of_calls),
-        cmocka_unit_test(an_abort_waits_for_no_driver),
-        cmocka_unit_test(a_call_is_blocked_when_nothing_moved_while_it_lasted),
-    };
+    const struct CMUnitTest tests[] = {ALL_CASES};
 
     ranks_engine = ENGINE_NCCL;
     ranks_device_seed(42);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name(CASES_NAME, tests, NULL, NULL);
 }

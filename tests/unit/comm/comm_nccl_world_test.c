@@ -202,11 +202,8 @@ static void memory_follows_the_world(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sixty_six_gpus_sum_in_the_order_of_ranks),
-        cmocka_unit_test(memory_follows_the_world),
-    };
+    const struct CMUnitTest tests[] = {ALL_CASES};
 
     ranks_device_seed(42);
-    return cmocka_run_group_tests_name("comm_nccl_world", tests, NULL, NULL);
+    return cmocka_run_group_tests_name(CASES_NAME, tests, NULL, NULL);
 }

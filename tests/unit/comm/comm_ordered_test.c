@@ -159,11 +159,4 @@ static void every_instruction_set_gives_the_bits_of_plain_loops(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_instruction_set_gives_the_bits_of_plain_loops),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

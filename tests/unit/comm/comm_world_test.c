@@ -150,13 +150,4 @@ static void every_engine_names_itself_and_its_limit(void **state)
     assert_int_equal(hd_comm_check_world(HD_COMM_BY_GLOO, 2, 2), HD_INVALID);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(eighty_ranks_of_one_node_meet),
-        cmocka_unit_test(the_last_of_eighty_dies_by_name),
-        cmocka_unit_test(every_engine_names_itself_and_its_limit),
-    };
-
-    return cmocka_run_group_tests_name("comm_world", tests, NULL, NULL);
-}
+RUN_CASES()

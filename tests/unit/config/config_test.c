@@ -233,16 +233,4 @@ static void help_is_made_of_the_table(void **state)
     hd_text_free(&out);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_mistake_in_the_file_has_its_line_and_a_remedy),
-        cmocka_unit_test(a_file_of_comments_says_nothing_and_is_fine),
-        cmocka_unit_test(a_flag_wins_and_each_value_knows_where_it_came_from),
-        cmocka_unit_test(wrong_flags_are_told_with_the_nearest),
-        cmocka_unit_test(a_reload_says_what_changed_and_what_waits),
-        cmocka_unit_test(help_is_made_of_the_table),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

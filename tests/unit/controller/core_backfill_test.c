@@ -319,23 +319,4 @@ static void choices_hold_whatever_breaks(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_job_may_use_what_is_kept_if_it_ends_in_time),
-        cmocka_unit_test(what_is_kept_for_long_is_lent_and_given_back),
-        cmocka_unit_test(a_new_controller_knows_who_borrows),
-        cmocka_unit_test(devices_that_are_not_needed_then_are_not_kept),
-        cmocka_unit_test(a_time_limit_is_an_end_that_is_known),
-        cmocka_unit_test(an_expected_start_moves_with_an_event),
-        cmocka_unit_test(an_expected_start_survives_a_restart),
-        cmocka_unit_test(ranks_that_ran_unheard_are_not_taken_for_faster),
-        cmocka_unit_test(a_start_that_is_late_is_expected_now),
-        cmocka_unit_test(a_drain_is_the_cause_of_the_move),
-        cmocka_unit_test(a_wrong_prediction_ends_no_job),
-        cmocka_unit_test(policies_hold_whatever_breaks),
-        cmocka_unit_test(choices_hold_whatever_breaks),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -441,25 +441,4 @@ static void a_job_grows_by_the_price_of_a_step(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_job_waits_where_it_ends_earlier),
-        cmocka_unit_test(a_job_starts_where_it_ends_earlier),
-        cmocka_unit_test(in_a_queue_a_job_waits_longer_for_a_better_place),
-        cmocka_unit_test(a_job_weighs_anew_when_one_comes_behind_it),
-        cmocka_unit_test(a_job_does_not_weigh_with_those_that_cannot_start),
-        cmocka_unit_test(a_job_weighs_with_those_whose_quota_opens),
-        cmocka_unit_test(what_it_could_have_now_is_free_for_others),
-        cmocka_unit_test(a_better_place_that_is_late_keeps_no_job_for_ever),
-        cmocka_unit_test(a_price_says_whether_a_job_ends_in_time),
-        cmocka_unit_test(an_expected_better_place_survives_a_restart),
-        cmocka_unit_test(a_worse_place_is_lent_by_its_own_price),
-        cmocka_unit_test(devices_are_lent_for_a_good_place_alone),
-        cmocka_unit_test(a_price_is_not_waited_for_without_end),
-        cmocka_unit_test(a_kept_place_says_what_it_was_weighed_with),
-        cmocka_unit_test(a_job_grows_by_the_price_of_a_step),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

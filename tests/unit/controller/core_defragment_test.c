@@ -319,19 +319,4 @@ static void none_moves_to_smaller_devices(void **state)
     sim_free(sim);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_job_moves_so_that_another_has_one_node),
-        cmocka_unit_test(a_gang_is_at_one_switch),
-        cmocka_unit_test(none_moves_for_little_or_of_higher_priority_or_soon),
-        cmocka_unit_test(none_moves_that_ends_sooner),
-        cmocka_unit_test(nobody_comes_between),
-        cmocka_unit_test(each_goes_on_without_the_others),
-        cmocka_unit_test(none_moves_that_could_not_start_again),
-        cmocka_unit_test(nothing_is_kept_for_one_that_does_not_start),
-        cmocka_unit_test(none_moves_to_smaller_devices),
-    };
-
-    return cmocka_run_group_tests_name("core_consolidate", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -215,18 +215,4 @@ static void a_reason_names_nodes_whose_gpus_are_out_of_order(void **state)
     sim_free(sim);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_cuda_job_takes_gpus_and_leaves_cores_alone),
-        cmocka_unit_test(auto_is_gpus_where_there_are_some),
-        cmocka_unit_test(a_reason_names_the_kinds_that_there_are),
-        cmocka_unit_test(a_cuda_job_uses_the_gpus_of_several_nodes),
-        cmocka_unit_test(gpus_that_compute_otherwise_are_not_mixed_in),
-        cmocka_unit_test(a_gpu_in_use_is_not_replaced_by_something_else),
-        cmocka_unit_test(a_gpu_out_of_order_gets_no_jobs_until_it_works_again),
-        cmocka_unit_test(a_reason_names_nodes_whose_gpus_are_out_of_order),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -721,39 +721,4 @@ static void beyond_the_limit_the_newest_checkpoints_count(void **state)
     sim_free(sim);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_failed_rank_restarts_from_the_newest_checkpoint),
-        cmocka_unit_test(a_claim_without_the_last_step_is_no_success),
-        cmocka_unit_test(a_claim_without_the_last_checkpoint_is_no_success),
-        cmocka_unit_test(an_end_without_a_node_is_the_tellers),
-        cmocka_unit_test(a_job_gives_up_after_restart_max),
-        cmocka_unit_test(a_new_checkpoint_forgives_failures),
-        cmocka_unit_test(a_damaged_checkpoint_is_gone_back_from),
-        cmocka_unit_test(damage_is_of_one_attempts_checkpoint),
-        cmocka_unit_test(without_a_sound_checkpoint_the_job_fails),
-        cmocka_unit_test(restart_max_0_means_one_attempt),
-        cmocka_unit_test(bad_input_is_never_tried_again),
-        cmocka_unit_test(a_diverged_run_fails_and_keeps_what_is_from_before),
-        cmocka_unit_test(a_resume_goes_back_behind_weights_that_diverge_at_once),
-        cmocka_unit_test(a_launch_that_fails_is_tried_again),
-        cmocka_unit_test(retries_without_progress_are_spaced_out),
-        cmocka_unit_test(a_retry_that_waits_says_for_how_long),
-        cmocka_unit_test(progress_ends_the_waiting),
-        cmocka_unit_test(ranks_that_never_meet_are_a_failed_launch),
-        cmocka_unit_test(what_a_full_disk_ends_is_not_counted),
-        cmocka_unit_test(an_attempt_waits_for_a_disk_as_long_as_it_takes),
-        cmocka_unit_test(the_limit_for_starts_begins_after_the_wait),
-        cmocka_unit_test(a_job_that_waits_for_a_disk_can_be_cancelled),
-        cmocka_unit_test(peers_of_a_node_that_waits_are_not_to_blame),
-        cmocka_unit_test(old_checkpoints_go_and_the_newest_stay),
-        cmocka_unit_test(the_base_in_use_is_not_deleted),
-        cmocka_unit_test(only_the_node_that_has_a_checkpoint_can_delete_it),
-        cmocka_unit_test(the_best_checkpoint_is_kept_beside_the_newest),
-        cmocka_unit_test(a_deletion_is_remembered),
-        cmocka_unit_test(beyond_the_limit_the_newest_checkpoints_count),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -522,28 +522,4 @@ static void a_job_that_only_stages_can_split_is_accepted(void **state)
     sim_free(sim);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_attempt_has_the_layout_that_was_chosen),
-        cmocka_unit_test(the_smallest_device_decides),
-        cmocka_unit_test(waiting_jobs_are_not_laid_out),
-        cmocka_unit_test(a_job_that_fits_nowhere_fails_and_says_why),
-        cmocka_unit_test(a_job_waits_for_the_devices_that_it_fits),
-        cmocka_unit_test(a_job_waits_for_devices_that_are_large_enough),
-        cmocka_unit_test(a_job_that_could_have_no_more_fails),
-        cmocka_unit_test(a_node_with_larger_devices_ends_the_wait),
-        cmocka_unit_test(a_job_keeps_its_place_while_its_layout_is_found),
-        cmocka_unit_test(a_waiting_job_is_planned_while_it_waits),
-        cmocka_unit_test(a_later_attempt_keeps_the_layout),
-        cmocka_unit_test(a_layout_that_does_not_fit_any_more_is_replaced),
-        cmocka_unit_test(a_member_that_is_written_down_goes_before_an_earlier_layout),
-        cmocka_unit_test(equal_jobs_share_a_layout),
-        cmocka_unit_test(a_restart_asks_again),
-        cmocka_unit_test(a_held_job_outlives_the_answers),
-        cmocka_unit_test(a_job_that_only_stages_can_split_is_accepted),
-        cmocka_unit_test(a_hasty_answer_is_improved),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

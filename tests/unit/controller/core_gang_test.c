@@ -655,38 +655,4 @@ static void random_worlds_of_many_nodes_keep_every_rule(void **state)
     sim_live_through_all(HD_TEST_SANITIZED ? 10 : 30, 3, SIM_NODES);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_job_that_fits_on_one_node_stays_there),
-        cmocka_unit_test(ranks_of_a_node_are_neighbours_in_the_order_of_names),
-        cmocka_unit_test(the_fewest_nodes_with_the_smallest_rest),
-        cmocka_unit_test(a_range_takes_as_many_devices_as_there_are),
-        cmocka_unit_test(what_is_missing_is_said_exactly),
-        cmocka_unit_test(a_tensor_parallel_group_stays_on_one_node),
-        cmocka_unit_test(no_node_is_large_enough_for_a_group),
-        cmocka_unit_test(a_range_uses_whole_replicas_only),
-        cmocka_unit_test(a_context_parallel_group_may_span_nodes),
-        cmocka_unit_test(a_gang_is_not_starved_by_small_jobs),
-        cmocka_unit_test(a_node_that_does_not_see_the_jobs_works_alone),
-        cmocka_unit_test(loopback_joins_nodes_of_one_machine_only),
-        cmocka_unit_test(only_nodes_that_compute_alike_work_together),
-        cmocka_unit_test(of_a_node_that_is_not_back_only_that_is_said),
-        cmocka_unit_test(a_node_without_an_address_works_alone),
-        cmocka_unit_test(a_failure_on_one_node_ends_all_and_is_named),
-        cmocka_unit_test(an_echo_heard_before_a_crash_is_not_taken_for_the_cause),
-        cmocka_unit_test(an_end_as_told_does_not_take_the_place_of_an_echo),
-        cmocka_unit_test(a_hang_elsewhere_is_of_the_node_that_is_waited_for),
-        cmocka_unit_test(an_event_may_be_about_a_rank_of_another_node),
-        cmocka_unit_test(two_echoes_without_a_cause_are_the_networks),
-        cmocka_unit_test(a_lost_node_leaves_the_job_what_is_left),
-        cmocka_unit_test(a_cancel_stops_all_shares_after_one_checkpoint),
-        cmocka_unit_test(a_failure_is_carried_through_after_a_start_of_the_controller),
-        cmocka_unit_test(a_stop_is_graceful_after_a_start_of_the_controller),
-        cmocka_unit_test(a_gang_that_loses_a_node_has_a_spare),
-        cmocka_unit_test(a_job_that_needs_all_nodes_gets_the_spare),
-        cmocka_unit_test(random_worlds_of_many_nodes_keep_every_rule),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -627,35 +627,4 @@ static void random_worlds_keep_every_rule(void **state)
     sim_live_through_all(HD_TEST_SANITIZED ? 10 : 40, 2, 2);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_job_trains_to_its_end),
-        cmocka_unit_test(small_jobs_share_a_node),
-        cmocka_unit_test(the_times_of_jobs_and_attempts_are_recorded),
-        cmocka_unit_test(a_job_that_waits_again_asks_for_all_its_devices),
-        cmocka_unit_test(cancel_writes_a_checkpoint_first),
-        cmocka_unit_test(a_cancelled_job_says_which_steps_are_lost),
-        cmocka_unit_test(cancel_now_writes_nothing),
-        cmocka_unit_test(a_stop_that_takes_too_long_becomes_a_kill),
-        cmocka_unit_test(a_queued_job_is_cancelled_at_once),
-        cmocka_unit_test(an_attempt_cancelled_before_it_started_never_starts),
-        cmocka_unit_test(a_stop_before_the_launch_ends_when_it_was_heard),
-        cmocka_unit_test(a_job_that_was_faster_than_its_cancel_has_succeeded),
-        cmocka_unit_test(a_job_without_nodes_says_so),
-        cmocka_unit_test(gangs_wait_first_in_first_out_and_say_why),
-        cmocka_unit_test(a_large_job_is_not_starved_by_small_ones),
-        cmocka_unit_test(an_impossible_job_holds_nobody_up),
-        cmocka_unit_test(a_range_of_devices_takes_what_is_there),
-        cmocka_unit_test(a_draining_node_finishes_and_takes_nothing_new),
-        cmocka_unit_test(reports_of_a_rank_that_does_not_exist_are_refused),
-        cmocka_unit_test(a_report_is_stored_under_its_own_name),
-        cmocka_unit_test(a_resent_report_is_taken_in_once),
-        cmocka_unit_test(a_text_too_long_is_cut_between_characters),
-        cmocka_unit_test(plans_divide_the_batch),
-        cmocka_unit_test(what_can_never_run_is_refused),
-        cmocka_unit_test(random_worlds_keep_every_rule),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

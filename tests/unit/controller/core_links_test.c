@@ -291,20 +291,4 @@ static void ranks_follow_the_tree(void **state)
     close_bench(&b);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_have_the_devices_of_the_map),
-        cmocka_unit_test(a_part_of_a_node_is_taken_by_its_links),
-        cmocka_unit_test(a_new_hello_replaces_the_links),
-        cmocka_unit_test(a_gang_takes_nodes_of_one_switch),
-        cmocka_unit_test(the_next_tier_is_second_best),
-        cmocka_unit_test(large_switches_stay_whole),
-        cmocka_unit_test(large_switches_of_each_tier_stay_whole),
-        cmocka_unit_test(small_jobs_leave_switches_whole),
-        cmocka_unit_test(a_node_without_a_position_is_far),
-        cmocka_unit_test(ranks_follow_the_tree),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -511,27 +511,4 @@ static void a_repeated_request_is_the_same_job(void **state)
     sim_free(sim);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_private_checkpoint_ties_the_job_to_its_node),
-        cmocka_unit_test(a_taken_name_is_refused_until_its_owner_is_lost),
-        cmocka_unit_test(a_node_with_work_or_a_connection_is_not_removed),
-        cmocka_unit_test(the_name_of_a_removed_node_is_free),
-        cmocka_unit_test(a_drained_node_that_is_silent_says_both),
-        cmocka_unit_test(a_silent_node_that_has_a_job_is_not_called_drained),
-        cmocka_unit_test(a_drained_node_that_is_back_is_not_called_drained),
-        cmocka_unit_test(a_removed_node_may_come_again),
-        cmocka_unit_test(what_only_a_removed_node_could_delete_is_gone),
-        cmocka_unit_test(a_second_stream_of_a_node_replaces_the_first),
-        cmocka_unit_test(a_new_hello_is_the_one_that_counts),
-        cmocka_unit_test(a_daemon_may_not_come_back_without_a_device_in_use),
-        cmocka_unit_test(a_node_keeps_its_name_while_jobs_run_there),
-        cmocka_unit_test(an_attempt_that_began_after_a_backup_leaves_its_checkpoints),
-        cmocka_unit_test(an_attempt_that_was_never_started_takes_no_number),
-        cmocka_unit_test(a_checkpoint_that_is_there_again_is_not_deleted),
-        cmocka_unit_test(a_repeated_request_is_the_same_job),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

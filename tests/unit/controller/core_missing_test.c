@@ -250,19 +250,4 @@ static void a_damaged_base_is_gone_back_from_to_one_in_no_list(void **state)
     sim_free(sim);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_missing_base_costs_no_restart),
-        cmocka_unit_test(an_older_checkpoint_that_is_in_no_list_is_found),
-        cmocka_unit_test(a_missing_checkpoint_pushes_none_out),
-        cmocka_unit_test(with_none_left_the_job_waits_for_them),
-        cmocka_unit_test(a_release_looks_at_once),
-        cmocka_unit_test(given_up_ones_are_waited_for_no_more),
-        cmocka_unit_test(without_a_list_the_next_listed_one_is_tried),
-        cmocka_unit_test(a_base_that_only_ranks_miss_counts_from_the_second_time_on),
-        cmocka_unit_test(a_damaged_base_is_gone_back_from_to_one_in_no_list),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

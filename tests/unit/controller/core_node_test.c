@@ -757,39 +757,4 @@ static void nothing_leaves_before_it_is_durable(void **state)
     sim_free(sim);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_node_without_room_takes_no_new_jobs),
-        cmocka_unit_test(a_running_job_tells_that_its_node_is_silent),
-        cmocka_unit_test(a_lost_node_moves_its_job_to_the_other),
-        cmocka_unit_test(what_an_older_attempt_writes_later_is_never_looked_at),
-        cmocka_unit_test(an_attempt_goes_on_when_its_lost_node_is_back_first),
-        cmocka_unit_test(a_cancelled_job_of_a_lost_node_is_resumed_from_what_is_found),
-        cmocka_unit_test(an_attempt_that_completes_while_its_node_is_lost_has_completed),
-        cmocka_unit_test(a_returning_node_is_emptied_before_it_works),
-        cmocka_unit_test(a_short_silence_changes_nothing),
-        cmocka_unit_test(a_suspected_node_is_lost_sooner),
-        cmocka_unit_test(a_suspected_node_that_was_heard_is_no_suspect),
-        cmocka_unit_test(the_node_that_tells_an_echo_is_no_suspect),
-        cmocka_unit_test(a_node_that_a_peer_names_is_suspected),
-        cmocka_unit_test(a_node_without_a_stream_gets_no_job),
-        cmocka_unit_test(a_restarted_machine_ends_its_attempts_at_once),
-        cmocka_unit_test(a_machine_was_restarted_once),
-        cmocka_unit_test(a_restarted_daemon_keeps_its_ranks),
-        cmocka_unit_test(a_controller_restart_does_not_touch_training),
-        cmocka_unit_test(a_restarted_controller_is_patient),
-        cmocka_unit_test(a_job_waits_for_a_node_that_has_not_come_back),
-        cmocka_unit_test(a_lost_node_was_seen_before_the_controllers_start),
-        cmocka_unit_test(a_controller_that_was_stopped_blames_no_node),
-        cmocka_unit_test(a_controller_that_stalls_often_loses_a_node_all_the_same),
-        cmocka_unit_test(the_patience_of_a_start_ends_with_the_first_word),
-        cmocka_unit_test(limits_of_attempts_begin_with_the_controller),
-        cmocka_unit_test(a_cancel_before_the_start_outlives_the_controller),
-        cmocka_unit_test(a_cancel_at_once_outlives_the_controller),
-        cmocka_unit_test(an_attempt_that_vanished_is_not_started_twice),
-        cmocka_unit_test(nothing_leaves_before_it_is_durable),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

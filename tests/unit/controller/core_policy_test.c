@@ -619,33 +619,4 @@ static void there_is_no_third_try_where_it_failed_twice(void **state)
     sim_free(sim);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_job_with_the_higher_priority_starts_first),
-        cmocka_unit_test(a_short_job_starts_before_a_long_one),
-        cmocka_unit_test(a_job_that_starts_soon_keeps_its_turn),
-        cmocka_unit_test(queues_share_devices_by_their_weights),
-        cmocka_unit_test(a_job_beyond_the_limit_of_its_queue_waits),
-        cmocka_unit_test(a_closed_queue_starts_nothing),
-        cmocka_unit_test(a_limit_below_what_a_job_needs_is_named),
-        cmocka_unit_test(a_queue_is_removed_when_it_is_empty),
-        cmocka_unit_test(a_job_that_can_never_fit_its_queue_is_refused),
-        cmocka_unit_test(a_user_beyond_his_limit_waits),
-        cmocka_unit_test(there_are_as_many_queues_as_may_be),
-        cmocka_unit_test(a_held_job_is_not_started),
-        cmocka_unit_test(a_held_job_that_runs_goes_on),
-        cmocka_unit_test(a_cancelled_job_cannot_be_held),
-        cmocka_unit_test(a_job_starts_when_those_before_it_have_succeeded),
-        cmocka_unit_test(a_job_is_cancelled_when_one_before_it_does_not_succeed),
-        cmocka_unit_test(a_resumed_job_waits_for_those_that_it_names),
-        cmocka_unit_test(jobs_do_not_wait_for_one_another),
-        cmocka_unit_test(a_job_ends_at_its_time_limit_with_a_checkpoint),
-        cmocka_unit_test(a_clock_that_is_set_ends_no_job),
-        cmocka_unit_test(a_time_limit_hides_no_hang),
-        cmocka_unit_test(a_job_that_is_killed_at_its_time_limit_says_so),
-        cmocka_unit_test(there_is_no_third_try_where_it_failed_twice),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

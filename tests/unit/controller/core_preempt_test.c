@@ -633,34 +633,4 @@ static void a_job_that_ran_before_it_gave_way_does_not_wait(void **state)
     sim_free(sim);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_job_gives_way_at_a_checkpoint_and_goes_on_from_it),
-        cmocka_unit_test(who_makes_others_give_way_is_told_one_start),
-        cmocka_unit_test(a_job_of_equal_priority_gives_way_to_none),
-        cmocka_unit_test(devices_that_are_enough_in_sum_alone_stop_none),
-        cmocka_unit_test(the_victim_is_the_one_that_loses_least),
-        cmocka_unit_test(a_place_that_is_made_free_is_kept_until_all_of_it_is),
-        cmocka_unit_test(a_new_controller_knows_who_makes_a_place_free),
-        cmocka_unit_test(a_new_controller_asks_nobody_before_all_nodes_are_back),
-        cmocka_unit_test(an_elastic_job_takes_the_place_that_was_made_free),
-        cmocka_unit_test(what_is_being_made_free_is_not_lent),
-        cmocka_unit_test(others_give_way_where_the_place_is_best),
-        cmocka_unit_test(no_more_give_way_than_have_to),
-        cmocka_unit_test(freed_devices_are_kept_through_a_restart),
-        cmocka_unit_test(who_stops_for_a_job_that_is_held_says_so),
-        cmocka_unit_test(a_job_that_starts_gives_way_too),
-        cmocka_unit_test(a_job_that_gave_way_twice_at_its_start_waits),
-        cmocka_unit_test(a_job_that_ran_before_it_gave_way_does_not_wait),
-        cmocka_unit_test(a_job_leaves_a_drained_node_when_it_fits_elsewhere),
-        cmocka_unit_test(a_job_leaves_a_drained_node_at_the_deadline),
-        cmocka_unit_test(who_leaves_a_node_that_is_drained_no_more_says_so),
-        cmocka_unit_test(a_job_leaves_a_node_whose_daemon_ends),
-        cmocka_unit_test(a_job_grows_at_a_checkpoint_if_it_pays),
-        cmocka_unit_test(no_job_of_a_closed_queue_grows),
-        cmocka_unit_test(no_job_grows_while_others_wait),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -441,25 +441,4 @@ static void without_a_probe_a_question_names_none(void **state)
     close_bench(&b);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_asked_is_recorded),
-        cmocka_unit_test(what_cannot_be_probed_is_refused_with_the_reason),
-        cmocka_unit_test(a_node_that_has_not_come_back_yet_is_told),
-        cmocka_unit_test(a_node_with_a_job_is_refused),
-        cmocka_unit_test(a_question_stays_until_it_is_answered),
-        cmocka_unit_test(a_lost_node_ends_its_question),
-        cmocka_unit_test(a_result_is_stored_once),
-        cmocka_unit_test(a_failed_probe_is_told),
-        cmocka_unit_test(a_device_far_below_its_kind_is_named),
-        cmocka_unit_test(a_gpu_far_below_its_kind_is_named),
-        cmocka_unit_test(a_cpu_device_is_not_judged_by_figures_of_a_gpu),
-        cmocka_unit_test(devices_of_another_kind_do_not_count),
-        cmocka_unit_test(two_devices_are_not_compared),
-        cmocka_unit_test(questions_about_layouts_name_the_probe),
-        cmocka_unit_test(without_a_probe_a_question_names_none),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

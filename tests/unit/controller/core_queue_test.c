@@ -306,15 +306,4 @@ static void a_hundred_thousand_jobs_may_wait(void **state)
     finish(&q);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_step_looks_at_as_many_jobs_however_many_wait),
-        cmocka_unit_test(jobs_start_in_their_order_from_a_deep_queue),
-        cmocka_unit_test(a_checkpoint_told_late_ties_its_job_and_no_other),
-        cmocka_unit_test(the_limit_of_live_jobs_is_told_before_it_is_met),
-        cmocka_unit_test(a_hundred_thousand_jobs_may_wait),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -198,18 +198,4 @@ static void what_a_live_job_goes_on_from_stays(void **state)
     sim_free(sim);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_removed_job_leaves_nothing_but_its_number),
-        cmocka_unit_test(what_stays_of_a_removed_job_is_told_once),
-        cmocka_unit_test(a_job_that_has_not_ended_stays),
-        cmocka_unit_test(one_checkpoint_of_an_ended_job_goes),
-        cmocka_unit_test(what_a_live_job_goes_on_from_stays),
-        cmocka_unit_test(the_node_that_is_away_deletes_when_it_is_back),
-        cmocka_unit_test(another_node_deletes_for_one_that_is_lost),
-        cmocka_unit_test(a_cluster_that_died_goes_on_elsewhere),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

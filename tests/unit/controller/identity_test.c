@@ -504,26 +504,4 @@ static void a_certificate_of_the_future_is_made_anew(void **state)
     assert_int_equal(hd_file_remove_tree(dir), HD_OK);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_role_of_a_person_includes_that_of_a_node),
-        cmocka_unit_test(a_policy_that_others_may_change_is_refused),
-        cmocka_unit_test(a_rule_of_a_name_goes_before_that_of_its_role),
-        cmocka_unit_test(names_are_compared_exactly),
-        cmocka_unit_test(a_mistake_has_its_line_and_what_to_write),
-        cmocka_unit_test(jobs_run_as_the_user_of_their_owner_and_never_as_root),
-        cmocka_unit_test(credentials_are_found_until_they_expire_or_end),
-        cmocka_unit_test(a_clock_that_is_ahead_forgets_no_token),
-        cmocka_unit_test(a_certificate_is_known_by_its_authority),
-        cmocka_unit_test(a_rate_lets_so_many_through),
-        cmocka_unit_test(live_jobs_are_counted_by_owner),
-        cmocka_unit_test(jobs_that_end_in_any_order_do_not_count),
-        cmocka_unit_test(a_hash_is_sha_256),
-        cmocka_unit_test(a_chain_knows_where_texts_end),
-        cmocka_unit_test(a_line_of_an_invitation_is_read_as_it_was_written),
-        cmocka_unit_test(a_certificate_of_the_future_is_made_anew),
-    };
-
-    return cmocka_run_group_tests_name("identity", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -136,15 +136,4 @@ static void what_cannot_be_written_is_counted(void **state)
     refusals_free(all);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equal_refusals_are_one_row_with_their_number),
-        cmocka_unit_test(different_objects_have_rows_of_their_own_up_to_a_bound),
-        cmocka_unit_test(a_flood_of_a_day_is_thirty_rows),
-        cmocka_unit_test(many_callers_have_a_bound),
-        cmocka_unit_test(what_cannot_be_written_is_counted),
-    };
-
-    return cmocka_run_group_tests_name("refusals", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -229,16 +229,4 @@ static void attempts_are_counted_with_the_steps_they_lost(void **state)
     stats_done(&stats);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_million_steps_lose_no_spike),
-        cmocka_unit_test(steps_that_are_done_twice_fall_into_the_same_buckets),
-        cmocka_unit_test(what_is_no_number_is_a_gap_and_hides_nothing),
-        cmocka_unit_test(validations_are_bounded_and_evenly_spread),
-        cmocka_unit_test(only_live_jobs_are_kept),
-        cmocka_unit_test(attempts_are_counted_with_the_steps_they_lost),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

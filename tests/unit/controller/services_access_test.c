@@ -364,19 +364,4 @@ static void a_removed_node_is_told(void **state)
     finish(&b);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_users_token_makes_no_node),
-        cmocka_unit_test(a_nodes_token_submits_nothing),
-        cmocka_unit_test(users_set_no_queues),
-        cmocka_unit_test(users_probe_no_nodes),
-        cmocka_unit_test(a_job_belongs_to_the_name_of_its_token),
-        cmocka_unit_test(a_token_with_a_name_is_for_that_node),
-        cmocka_unit_test(a_request_id_is_not_answered_with_another_job),
-        cmocka_unit_test(a_hidden_job_is_nothing_to_wait_for),
-        cmocka_unit_test(a_removed_node_is_told),
-    };
-
-    return cmocka_run_group_tests_name("services: access", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -511,17 +511,4 @@ static void huge_and_deep_messages_are_refused(void **state)
     callers_finish(&all);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_forged_token_opens),
-        cmocka_unit_test(a_revoked_token_ends_at_once),
-        cmocka_unit_test(an_invitation_is_for_one_name_and_one_time),
-        cmocka_unit_test(certificates_that_the_controller_has_not_made_open_nothing),
-        cmocka_unit_test(a_revoked_certificate_is_never_adopted),
-        cmocka_unit_test(a_node_renews_by_the_connection_that_it_has),
-        cmocka_unit_test(huge_and_deep_messages_are_refused),
-    };
-
-    return cmocka_run_group_tests_name("services: attacks", tests, NULL, NULL);
-}
+RUN_CASES()

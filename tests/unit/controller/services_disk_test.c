@@ -199,12 +199,4 @@ static void a_controller_that_cannot_write_says_so_and_keeps_its_nodes(void **st
     finish(&b);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_full_disk_takes_cancels_and_drains),
-        cmocka_unit_test(a_controller_that_cannot_write_says_so_and_keeps_its_nodes),
-    };
-
-    return cmocka_run_group_tests_name("services: disk", tests, NULL, NULL);
-}
+RUN_CASES()

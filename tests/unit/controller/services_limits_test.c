@@ -223,14 +223,4 @@ static void the_policy_shows_jobs_of_others(void **state)
     callers_finish(&all);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(jobs_over_the_limit_are_refused_by_name),
-        cmocka_unit_test(calls_over_the_rate_are_refused),
-        cmocka_unit_test(a_flood_of_refused_calls_is_limited_and_leaves_few_rows),
-        cmocka_unit_test(the_policy_shows_jobs_of_others),
-    };
-
-    return cmocka_run_group_tests_name("services: limits", tests, NULL, NULL);
-}
+RUN_CASES()

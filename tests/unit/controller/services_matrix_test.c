@@ -351,12 +351,4 @@ static void no_answer_names_a_job_that_is_hidden(void **state)
     callers_finish(&all);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_cell_has_its_status_and_its_row),
-        cmocka_unit_test(no_answer_names_a_job_that_is_hidden),
-    };
-
-    return cmocka_run_group_tests_name("services: matrix", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -318,15 +318,4 @@ static void a_job_is_planned_for_the_nodes_that_are_there(void **state)
     hd_text_free(&plan);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_probe_goes_its_way),
-        cmocka_unit_test(a_job_is_planned_for_the_nodes_that_are_there),
-        cmocka_unit_test(a_failure_is_said_beside_a_calibration_of_no_use),
-        cmocka_unit_test(a_slow_device_is_shown_as_such),
-        cmocka_unit_test(what_is_no_calibration_is_said_and_not_used),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

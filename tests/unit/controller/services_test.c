@@ -1432,39 +1432,8 @@ static void health_says_that_the_door_does_not_open(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_request_id_is_one_job),
-        cmocka_unit_test(a_queue_that_is_nearly_full_is_told),
-        cmocka_unit_test(the_answer_to_a_submission_is_the_job_as_it_is),
-        cmocka_unit_test(a_bad_job_is_refused_in_the_same_words),
-        cmocka_unit_test(what_is_not_there_is_not_found),
-        cmocka_unit_test(lists_are_paged),
-        cmocka_unit_test(new_jobs_do_not_meet_old_folders),
-        cmocka_unit_test(a_jobs_directory_of_another_cluster_is_refused),
-        cmocka_unit_test(a_checkpoint_that_is_reported_elsewhere_is_not_taken),
-        cmocka_unit_test(a_jobs_share_that_is_not_mounted_at_the_start_starts_nothing),
-        cmocka_unit_test(a_jobs_share_that_vanishes_starts_nothing_until_it_is_back),
-        cmocka_unit_test(a_folder_becomes_the_jobs_directory_once_or_when_it_is_adopted),
-        cmocka_unit_test(a_job_goes_its_way_and_its_watcher_sees_it),
-        cmocka_unit_test(a_controller_that_comes_and_goes_loses_nothing),
-        cmocka_unit_test(cancel_reaches_the_daemon),
-        cmocka_unit_test(a_daemon_of_another_protocol_hears_both_versions),
-        cmocka_unit_test(a_command_of_another_protocol_hears_both_versions),
-        cmocka_unit_test(a_name_belongs_to_one_daemon_and_a_daemon_has_one_stream),
-        cmocka_unit_test(a_copy_of_a_node_is_refused_while_the_node_is_there),
-        cmocka_unit_test(a_heartbeat_is_answered_and_a_node_is_listed),
-        cmocka_unit_test(the_launch_obeys_the_links_of_the_node),
-        cmocka_unit_test(topology_is_what_the_file_and_the_nodes_say),
-        cmocka_unit_test(ranks_meet_when_the_last_one_is_there),
-        cmocka_unit_test(four_thousand_ranks_meet),
-        cmocka_unit_test(a_checkpoint_elsewhere_is_ignored),
-        cmocka_unit_test(a_log_comes_piece_by_piece_and_is_followed),
-        cmocka_unit_test(a_log_is_read_on_while_its_node_is_away),
-        cmocka_unit_test(a_full_disk_refuses_jobs_and_still_shows_them),
-        cmocka_unit_test(health_says_that_nothing_can_be_committed),
-        cmocka_unit_test(health_says_that_the_door_does_not_open),
-    };
+    const struct CMUnitTest tests[] = {ALL_CASES};
 
     hd_log_init("controller", HD_LOG_ERROR);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name(CASES_NAME, tests, NULL, NULL);
 }

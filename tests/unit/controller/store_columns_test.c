@@ -1081,21 +1081,4 @@ static int forget_words(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(each_table_has_its_expected_rows, forget_words),
-        cmocka_unit_test_teardown(a_new_row_holds_each_value, forget_words),
-        cmocka_unit_test_teardown(a_changed_row_holds_each_value, forget_words),
-        cmocka_unit_test_teardown(what_is_read_is_what_was_written, forget_words),
-        cmocka_unit_test_teardown(every_word_is_read_as_its_number, forget_words),
-        cmocka_unit_test_teardown(a_job_is_shown_with_the_newest_of_its_history, forget_words),
-        cmocka_unit_test_teardown(only_checkpoints_that_are_present_are_listed, forget_words),
-        cmocka_unit_test_teardown(a_page_says_whether_there_is_more, forget_words),
-        cmocka_unit_test_teardown(rows_without_their_owner_are_refused, forget_words),
-        cmocka_unit_test_teardown(a_result_that_was_dropped_is_gone, forget_words),
-        cmocka_unit_test_teardown(no_number_and_no_text_come_back_as_such, forget_words),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_EACH_CASE_WITH(NULL, forget_words)

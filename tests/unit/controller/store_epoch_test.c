@@ -508,25 +508,4 @@ static void what_is_no_backup_is_told_by_its_name(void **state)
     done(&b);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_start_is_the_next_epoch),
-        cmocka_unit_test(a_directory_that_has_moved_is_no_copy),
-        cmocka_unit_test(what_is_put_back_in_its_place_takes_over),
-        cmocka_unit_test(a_copy_in_another_place_waits_for_a_person),
-        cmocka_unit_test(one_that_was_taken_over_from_starts_no_more),
-        cmocka_unit_test(a_controller_that_ends_its_jobs_asks_nobody),
-        cmocka_unit_test(a_log_of_another_database_is_refused),
-        cmocka_unit_test(a_reader_that_lets_the_log_grow_is_told),
-        cmocka_unit_test(restore_moves_the_former_database_aside),
-        cmocka_unit_test(a_restore_tells_when_the_copy_was_made),
-        cmocka_unit_test(a_takeover_takes_the_seconds_of_the_clock),
-        cmocka_unit_test(the_later_of_two_restores_of_a_backup_leads),
-        cmocka_unit_test(a_folder_that_is_no_state_directory_is_refused),
-        cmocka_unit_test(the_backup_of_another_cluster_is_refused),
-        cmocka_unit_test(what_is_no_backup_is_told_by_its_name),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -280,15 +280,4 @@ static void a_live_user_of_a_folder_comes_first(void **state)
     close_base(&base);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_live_user_of_a_folder_comes_first),
-        cmocka_unit_test(old_history_goes_and_less_old_is_thinned),
-        cmocka_unit_test(history_beyond_a_count_goes_in_pieces),
-        cmocka_unit_test(rows_of_the_audit_log_follow_from_each_other),
-        cmocka_unit_test(a_changed_audit_log_shows_it),
-    };
-
-    return cmocka_run_group_tests_name("store: keep", tests, NULL, NULL);
-}
+RUN_CASES()

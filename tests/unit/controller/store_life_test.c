@@ -102,12 +102,4 @@ static void a_new_folder_is_no_earlier_life(void **state)
     expect(NULL, "old/jobs/12/a", "moved away", NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_earlier_life_is_seen),
-        cmocka_unit_test(a_new_folder_is_no_earlier_life),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -367,16 +367,4 @@ static void of_steps_few_are_kept_when_the_reserve_runs_out(void **state)
     finish(&b);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_full_disk_is_written_from_the_reserve_which_is_made_again),
-        cmocka_unit_test(what_fills_the_disk_does_not_get_all_of_the_reserve),
-        cmocka_unit_test(without_a_reserve_a_start_on_a_full_disk_fails),
-        cmocka_unit_test(a_store_opens_on_a_full_disk),
-        cmocka_unit_test(the_log_is_bounded),
-        cmocka_unit_test(of_steps_few_are_kept_when_the_reserve_runs_out),
-    };
-
-    return cmocka_run_group_tests_name("store: reserve", tests, NULL, NULL);
-}
+RUN_CASES()

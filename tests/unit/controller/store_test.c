@@ -1705,45 +1705,4 @@ static int register_disk(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(jobs_survive_a_reopening),
-        cmocka_unit_test(nothing_acknowledged_is_lost_when_unsynced_writes_vanish),
-        cmocka_unit_test(nothing_acknowledged_is_lost_when_unsynced_writes_stay),
-        cmocka_unit_test(nothing_acknowledged_is_lost_when_sectors_survive_at_random),
-        cmocka_unit_test(a_disk_that_ignores_syncs_is_noticed_by_this_test),
-        cmocka_unit_test(a_full_disk_is_told_and_waited_out),
-        cmocka_unit_test(a_writer_that_hangs_is_told_from_a_full_disk),
-        cmocka_unit_test(a_failing_disk_is_tried_again_in_order),
-        cmocka_unit_test(what_a_round_of_the_loop_queues_is_one_commit),
-        cmocka_unit_test(the_audit_log_survives_a_full_disk),
-        cmocka_unit_test(a_full_disk_does_not_stop_queries),
-        cmocka_unit_test(what_had_to_wait_is_committed_in_order),
-        cmocka_unit_test(closing_waits_for_a_disk_that_recovers),
-        cmocka_unit_test(closing_with_a_broken_disk_gives_up_and_says_so),
-        cmocka_unit_test(a_directory_has_one_controller),
-        cmocka_unit_test(a_damaged_database_is_refused),
-        cmocka_unit_test(a_newer_schema_is_refused),
-        cmocka_unit_test(an_older_schema_is_brought_up_to_date),
-        cmocka_unit_test(a_removed_job_keeps_only_its_number_and_request),
-        cmocka_unit_test(a_removed_node_is_gone_from_disk),
-        cmocka_unit_test(damaged_metrics_are_said),
-        cmocka_unit_test(a_backup_of_an_open_store_holds_what_was_committed),
-        cmocka_unit_test(a_database_that_is_taken_away_is_told_and_copied),
-        cmocka_unit_test(a_backup_of_nothing_is_refused),
-        cmocka_unit_test(a_backup_of_a_damaged_database_fails),
-        cmocka_unit_test(the_cluster_keeps_its_identity),
-        cmocka_unit_test(a_broken_rule_of_the_schema_is_fatal),
-        cmocka_unit_test(lists_come_in_pages_newest_first),
-        cmocka_unit_test(lists_are_filtered_by_state_and_owner),
-        cmocka_unit_test(a_list_costs_the_same_however_many_jobs_there_are),
-        cmocka_unit_test(a_commit_writes_as_many_pages_however_many_jobs_there_are),
-        cmocka_unit_test(a_loss_that_is_not_a_number_is_kept),
-        cmocka_unit_test(the_loads_of_experts_come_back),
-        cmocka_unit_test(history_is_merged_in_order_and_resumed),
-        cmocka_unit_test(the_core_is_rebuilt_from_the_store),
-    };
-
-    return cmocka_run_group_tests(tests, register_disk, NULL);
-}
+RUN_CASES_BETWEEN(register_disk, NULL)

@@ -57,12 +57,4 @@ static void other_texts_stay(void **state)
     check(NULL, "job 17 and /srv/jobs/17", "job 17 and /srv/jobs/17"); /* who sees all jobs */
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(jobs_of_others_have_no_numbers),
-        cmocka_unit_test(other_texts_stay),
-    };
-
-    return cmocka_run_group_tests_name("veil", tests, NULL, NULL);
-}
+RUN_CASES()

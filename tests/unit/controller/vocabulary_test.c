@@ -98,15 +98,4 @@ static void a_rank_reports_documented_kinds(void **state)
                         hd_link_level_name(HD_LINK_LEVEL_GUARD));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_documented_kinds_of_events_are_those_there_are),
-        cmocka_unit_test(the_documented_blockers_are_those_there_are),
-        cmocka_unit_test(each_kind_of_event_has_a_word_of_its_own),
-        cmocka_unit_test(an_event_of_a_state_has_the_word_of_the_state),
-        cmocka_unit_test(a_rank_reports_documented_kinds),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

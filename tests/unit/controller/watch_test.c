@@ -359,12 +359,4 @@ static void a_watcher_gets_every_entry_and_the_end(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_change_while_a_query_is_in_flight_is_not_missed),
-        cmocka_unit_test(a_watcher_gets_every_entry_and_the_end),
-    };
-
-    return cmocka_run_group_tests_name("watch", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -451,22 +451,8 @@ static void the_gradient_of_a_bias_is_apart_where_that_is_faster(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_fastest_is_timed_once_and_kept, start, end),
-        cmocka_unit_test_setup_teardown(
-            the_librarys_first_offer_stays_unless_another_is_clearly_faster, start, end),
-        cmocka_unit_test_setup_teardown(deterministic_and_without_a_folder_nothing_is_timed, start,
-                                        end),
-        cmocka_unit_test_setup_teardown(the_file_of_another_driver_is_ignored, start, end),
-        cmocka_unit_test_setup_teardown(a_damaged_file_is_ignored_with_a_sentence, start, end),
-        cmocka_unit_test_setup_teardown(what_another_process_has_kept_stays, start, end),
-        cmocka_unit_test_setup_teardown(the_choice_of_another_rank_is_taken_if_it_can_be, start,
-                                        end),
-        cmocka_unit_test_setup_teardown(an_offer_that_is_refused_is_not_chosen, start, end),
-        cmocka_unit_test_setup_teardown(the_gradient_of_a_bias_is_apart_where_that_is_faster, start,
-                                        end),
-    };
+    const struct CMUnitTest tests[] = {ALL_CASES_WITH(start, end)};
 
     hd_log_init("choices_test", HD_LOG_INFO);
-    return cmocka_run_group_tests_name("choices", tests, NULL, NULL);
+    return cmocka_run_group_tests_name(CASES_NAME, tests, NULL, NULL);
 }

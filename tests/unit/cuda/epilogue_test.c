@@ -288,15 +288,4 @@ static void what_stands_apart_is_no_epilogue(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_epilogue_refused_at_the_launch_goes_the_second_way),
-        cmocka_unit_test(a_refused_launch_goes_to_the_next_choice),
-        cmocka_unit_test(a_failed_launch_is_no_refusal),
-        cmocka_unit_test(what_gelu_is_not_given_is_refused),
-        cmocka_unit_test(what_stands_apart_is_no_epilogue),
-    };
-
-    return cmocka_run_group_tests_name("epilogue", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -783,30 +783,4 @@ static void the_peak_is_what_is_sold_or_what_is_reckoned(void **state)
     assert_true(hd_cuda_peak("GPU of tomorrow", 90, 100, 1e9, HD_F32, false) == 100e9 * 256);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(traits_are_the_devices),
-        cmocka_unit_test(a_device_that_is_not_there_is_refused_by_number),
-        cmocka_unit_test(a_reservation_is_zeros_and_comes_back),
-        cmocka_unit_test(reachable_memory_is_used_like_the_devices),
-        cmocka_unit_test(too_much_is_told_with_what_there_is),
-        cmocka_unit_test(bytes_go_in_and_out_in_order),
-        cmocka_unit_test(an_event_orders_two_streams),
-        cmocka_unit_test(timed_events_tell_a_time),
-        cmocka_unit_test(streams_have_the_priority_of_what_they_are_for),
-        cmocka_unit_test(inputs_at_equal_distances_may_be_many),
-        cmocka_unit_test(a_backend_minds_its_device_in_any_thread),
-        cmocka_unit_test(the_library_multiplies_what_it_takes_and_own_code_the_rest),
-        cmocka_unit_test(tf32_rounds_factors_only_where_it_is_asked_for),
-        cmocka_unit_test(a_choice_minds_where_the_bias_is),
-        cmocka_unit_test(gelu_is_the_librarys_where_its_rules_allow_it),
-        cmocka_unit_test(the_gradient_of_a_bias_is_the_librarys_where_it_has_it),
-        cmocka_unit_test(a_choice_minds_where_the_auxiliary_matrix_is),
-        cmocka_unit_test(a_fault_is_told_as_that_of_what_was_launched),
-        cmocka_unit_test(memory_is_nccls_from_the_version_that_rounds_to_pages),
-        cmocka_unit_test(the_peak_is_what_is_sold_or_what_is_reckoned),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

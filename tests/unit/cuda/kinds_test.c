@@ -226,15 +226,4 @@ static void a_variant_of_a_kind_is_not_that_kind(void **state)
     assert_string_equal(hd_gpu_kind_of_name("NVIDIA H100 80GB HBM3")->word, "h100");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_kind_is_planned_as_a_device_of_it),
-        cmocka_unit_test(a_kind_has_the_memory_that_programs_are_offered),
-        cmocka_unit_test(rates_fit_the_multiprocessors),
-        cmocka_unit_test(a_kind_is_found_by_its_word_alone),
-        cmocka_unit_test(a_variant_of_a_kind_is_not_that_kind),
-    };
-
-    return cmocka_run_group_tests_name("kinds", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -238,14 +238,4 @@ static void kernels_keep_to_their_registers(void **state)
     globfree(&found);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(neither_the_driver_nor_the_runtime_is_needed),
-        cmocka_unit_test(only_the_getters_are_exported),
-        cmocka_unit_test(it_loads_and_says_what_is_missing),
-        cmocka_unit_test(kernels_keep_to_their_registers),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

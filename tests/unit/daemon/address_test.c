@@ -50,13 +50,4 @@ static void towards_another_machine_it_is_an_own_address(void **state)
         assert_int_equal(agent_address_check(address), HD_OK);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(only_a_numeric_address_of_this_machine_will_do),
-        cmocka_unit_test(beside_the_controller_it_is_loopback),
-        cmocka_unit_test(towards_another_machine_it_is_an_own_address),
-    };
-
-    return cmocka_run_group_tests_name("address", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -951,47 +951,8 @@ static void a_probe_is_refused_while_an_attempt_runs(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_node_says_who_it_is_and_what_it_sees),
-        cmocka_unit_test(another_folder_of_the_same_name_is_noticed_until_it_is_the_right_one),
-        cmocka_unit_test(a_jobs_directory_that_another_cluster_has_taken_is_told_as_that),
-        cmocka_unit_test(an_attempt_goes_the_whole_way),
-        cmocka_unit_test(a_node_far_away_is_a_node),
-        cmocka_unit_test(an_end_is_shown_after_every_report_is_acknowledged),
-        cmocka_unit_test(ranks_outlive_heddled),
-        cmocka_unit_test(an_end_in_the_absence_of_heddled_is_told_later),
-        cmocka_unit_test(what_was_not_acknowledged_is_sent_again),
-        cmocka_unit_test(attempts_are_not_told_to_another_cluster),
-        cmocka_unit_test(a_launch_waits_for_its_record),
-        cmocka_unit_test(a_rank_that_dies_is_named),
-        cmocka_unit_test(a_stopped_supervisor_is_said_and_continued),
-        cmocka_unit_test(an_attempt_whose_folder_was_removed_ends_with_that),
-        cmocka_unit_test(a_killed_supervisor_ends_the_attempt),
-        cmocka_unit_test(what_is_not_listed_is_ended_and_forgotten),
-        cmocka_unit_test(stopped_is_a_kill),
-        cmocka_unit_test(ephemeral_ranks_end_with_heddled),
-        cmocka_unit_test(an_ephemeral_heddled_ends_with_its_parent),
-        cmocka_unit_test(a_state_directory_has_one_heddled),
-        cmocka_unit_test(a_taken_name_is_an_error_at_start),
-        cmocka_unit_test(a_plan_that_does_not_fit_the_node_fails_to_launch),
-        cmocka_unit_test(heddled_ends_when_its_node_is_removed),
-        cmocka_unit_test(a_job_folder_that_is_a_link_is_refused),
-        cmocka_unit_test(an_attempt_of_another_cluster_is_not_taken_for_ones_own),
-        cmocka_unit_test(ranks_get_the_gpus_of_the_plan),
-        cmocka_unit_test(gpus_that_cannot_be_used_are_offered_to_nobody),
-        cmocka_unit_test(cores_wait_until_the_gpus_are_known),
-        cmocka_unit_test(the_end_of_an_attempt_waits_for_news_of_its_gpu),
-        cmocka_unit_test(ranks_of_two_nodes_meet_through_the_controller),
-        cmocka_unit_test(pieces_of_logs_come_on_request),
-        cmocka_unit_test(only_the_named_checkpoint_is_removed),
-        cmocka_unit_test(checkpoints_on_disk_are_shown_with_the_end),
-        cmocka_unit_test(a_probe_is_answered_when_it_is_asked_for),
-        cmocka_unit_test(a_probe_waits_until_the_gpus_are_known),
-        cmocka_unit_test(a_gpu_that_comes_later_is_probed),
-        cmocka_unit_test(an_attempt_ends_a_probe),
-        cmocka_unit_test(a_probe_is_refused_while_an_attempt_runs),
-    };
+    const struct CMUnitTest tests[] = {ALL_CASES};
 
     (void)signal(SIGPIPE, SIG_IGN); /* the far network writes to whoever has just left */
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name(CASES_NAME, tests, NULL, NULL);
 }

@@ -251,16 +251,4 @@ static void what_is_demanded_and_cannot_be_is_a_failed_launch(void **state)
     bench_done(&bench);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_memory_hog_ends_alone),
-        cmocka_unit_test(what_the_slack_covers_ends_nothing),
-        cmocka_unit_test(the_kernel_bounds_a_group_and_its_kill_is_an_oom),
-        cmocka_unit_test(the_plan_of_ranks_bounds_their_group),
-        cmocka_unit_test(a_unit_is_divided_between_supervisor_and_ranks),
-        cmocka_unit_test(what_is_demanded_and_cannot_be_is_a_failed_launch),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -214,18 +214,4 @@ static void leftovers_of_an_earlier_try_go_too(void **state)
     assert_nothing_left(f);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(another_checkpoint_stays, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_is_gone_already_is_removed, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(the_folder_of_a_job_goes_and_no_other, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_is_mounted_stays_and_is_told, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(no_file_goes_before_the_name, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_crash_at_any_instant_leaves_all_or_nothing, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(leftovers_of_an_earlier_try_go_too, set_up, tear_down),
-    };
-
-    return cmocka_run_group_tests_name("deletion", tests, NULL, NULL);
-}
+RUN_EACH_CASE_WITH(set_up, tear_down)

@@ -159,14 +159,4 @@ static void json_says_what_the_table_says(void **state)
     free(d);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_gpu_that_works_is_described_and_no_more),
-        cmocka_unit_test(what_is_wrong_with_a_gpu_is_said),
-        cmocka_unit_test(a_missing_driver_matters_where_a_gpu_is),
-        cmocka_unit_test(gpus_on_the_bus_are_counted),
-        cmocka_unit_test(json_says_what_the_table_says),
-    };
-    return cmocka_run_group_tests_name("doctor", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -159,6 +159,7 @@ static void a_stop_without_a_checkpoint_says_so(void **state)
 
 /* Trying again is useless after what the rank's status or its last words say, and after nothing
  * else. */
+CASE_WITH(NULL, NULL)
 static void hopeless_input_is_told_apart(void **state)
 {
     static const struct {
@@ -201,19 +202,4 @@ static void what_could_not_be_killed_is_counted(void **state)
     assert_string_equal(finish(f, 2).message, "the disk is full; 2 processes could not be killed");
 }
 
-int main(void)
-{
-#define with_ranks(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        with_ranks(ranks_that_are_done_have_completed),
-        with_ranks(a_rank_that_stopped_makes_it_a_stop),
-        with_ranks(the_rank_that_failed_is_named_with_its_words),
-        with_ranks(a_rank_that_could_not_write_makes_it_the_storage),
-        with_ranks(a_stop_without_a_checkpoint_says_so),
-        cmocka_unit_test(hopeless_input_is_told_apart),
-        with_ranks(a_rank_may_know_better_whose_fault_it_was),
-        with_ranks(what_could_not_be_killed_is_counted),
-    };
-
-    return cmocka_run_group_tests_name("end", tests, NULL, NULL);
-}
+RUN_EACH_CASE_WITH(set_up, tear_down)

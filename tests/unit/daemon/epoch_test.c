@@ -102,13 +102,4 @@ static void a_node_keeps_the_name_that_it_was_known_by(void **state)
     assert_int_equal(hd_file_remove_tree(dir), HD_OK);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_newest_controller_is_obeyed),
-        cmocka_unit_test(it_is_known_to_the_next_heddled),
-        cmocka_unit_test(a_node_keeps_the_name_that_it_was_known_by),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

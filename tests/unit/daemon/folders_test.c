@@ -185,15 +185,4 @@ static void a_link_in_the_place_of_a_folder_is_not_followed(void **state)
     assert_int_equal(as(ANN, can_read, in(top, "elsewhere")), EACCES);
 }
 
-int main(void)
-{
-#define IN_DIRS(test) cmocka_unit_test_setup_teardown(test, make_dirs, remove_dirs)
-    const struct CMUnitTest tests[] = {
-        IN_DIRS(the_jobs_user_writes_and_heddleds_reads_and_removes),
-        IN_DIRS(others_do_not_get_in_and_heddleds_folders_stay_its_own),
-        IN_DIRS(the_next_user_reads_what_the_one_before_left_who_is_out),
-        IN_DIRS(a_link_in_the_place_of_a_folder_is_not_followed),
-    };
-
-    return cmocka_run_group_tests_name("folders", tests, NULL, NULL);
-}
+RUN_EACH_CASE_WITH(make_dirs, remove_dirs)

@@ -234,14 +234,4 @@ static void what_ranks_wait_for_is_passed_on(void **state)
     (void)close(f->sup.listen_fd);
 }
 
-int main(void)
-{
-#define with_links(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        with_links(a_rendezvous_takes_round_after_round), with_links(a_rank_reports_no_ends),
-        with_links(nothing_counts_before_the_hello),      with_links(rank_0_tells_for_all),
-        with_links(what_ranks_wait_for_is_passed_on),
-    };
-
-    return cmocka_run_group_tests_name("hear", tests, NULL, NULL);
-}
+RUN_EACH_CASE_WITH(set_up, tear_down)

@@ -69,6 +69,7 @@ static void folder(const struct fixture *f, const char *name)
 
 /* ---- environment ---- */
 
+CASE_WITH(NULL, NULL)
 static void secrets_of_the_environment_do_not_reach_ranks(void **state)
 {
     static const struct {
@@ -116,6 +117,7 @@ static void secrets_of_the_environment_do_not_reach_ranks(void **state)
 
 /* ---- processors ---- */
 
+CASE_WITH(NULL, NULL)
 static void lists_of_processors(void **state)
 {
     static const char *const bad[] = {"",   "a",  "1-",   "-1",     "3-2",
@@ -287,6 +289,7 @@ static pid_t start_pair(const struct hd_cgroup *group)
     return pid;
 }
 
+CASE_WITH(NULL, NULL)
 static void all_in_a_real_group_are_killed_as_one(void **state)
 {
     struct hd_cgroup group;
@@ -328,18 +331,4 @@ static void a_plain_folder_is_not_cleared(void **state)
     assert_int_equal(access(path, F_OK), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(secrets_of_the_environment_do_not_reach_ranks),
-        cmocka_unit_test(lists_of_processors),
-        cmocka_unit_test_setup_teardown(only_what_lies_below_a_root_is_opened, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(without_roots_a_link_is_fine_and_a_device_is_not, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(the_bounds_of_a_group, set_up, tear_down),
-        cmocka_unit_test(all_in_a_real_group_are_killed_as_one),
-        cmocka_unit_test_setup_teardown(a_plain_folder_is_not_cleared, set_up, tear_down),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_EACH_CASE_WITH(set_up, tear_down)

@@ -219,18 +219,4 @@ static void each_culprit_of_each_place_is_found(void **state)
     assert_int_equal(places, 4 * 7 + 4 * 6);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_chain_ends_at_the_rank_that_waits_for_none),
-        cmocka_unit_test(a_rank_that_was_just_heard_is_not_blamed),
-        cmocka_unit_test(a_rank_that_is_waited_for_and_lives_is_no_hang),
-        cmocka_unit_test(a_chain_over_another_node_is_found_at_its_end),
-        cmocka_unit_test(a_circle_has_no_end),
-        cmocka_unit_test(a_wait_that_is_not_seen_is_no_finding),
-        cmocka_unit_test(a_rank_that_is_missed_while_ranks_connect_is_found),
-        cmocka_unit_test(each_culprit_of_each_place_is_found),
-    };
-
-    return cmocka_run_group_tests_name("judge", tests, NULL, NULL);
-}
+RUN_CASES()

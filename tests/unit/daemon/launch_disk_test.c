@@ -178,15 +178,4 @@ static void a_stop_ends_the_wait(void **state)
     assert_int_equal(f->local->end.end.cause, HD_LINK_CAUSE_STORAGE);
 }
 
-int main(void)
-{
-#define with_attempt(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        with_attempt(the_mark_of_its_folder_is_named_when_it_does_not_fit),
-        with_attempt(an_attempt_stays_planned_while_the_disk_is_full),
-        with_attempt(an_end_that_cannot_be_recorded_is_waited_for),
-        with_attempt(a_stop_ends_the_wait),
-    };
-
-    return cmocka_run_group_tests_name("launch_disk", tests, NULL, NULL);
-}
+RUN_EACH_CASE_WITH(set_up, tear_down)

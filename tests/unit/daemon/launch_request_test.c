@@ -87,12 +87,4 @@ static void what_goes_beyond_a_start_is_refused(void **state)
             fail_msg("it is taken: %s", bad[i].text);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_request_has_what_it_says),
-        cmocka_unit_test(what_goes_beyond_a_start_is_refused),
-    };
-
-    return cmocka_run_group_tests_name("launch_request", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -63,13 +63,4 @@ static void a_list_is_names_and_groups(void **state)
     assert_int_equal(users_check_list("ann bob"), HD_INVALID);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(root_and_system_users_are_refused_by_name),
-        cmocka_unit_test(a_system_user_that_is_listed_by_name_may),
-        cmocka_unit_test(a_list_is_names_and_groups),
-    };
-
-    return cmocka_run_group_tests_name("launch_users", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -161,16 +161,4 @@ static void a_damaged_file_is_none(void **state)
     assert_int_equal(hd_file_remove_tree(dir), HD_OK);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_limit_is_learned_from_sixteen_silences_of_each_rank),
-        cmocka_unit_test(rare_silences_count_by_their_longest),
-        cmocka_unit_test(what_is_learned_of_other_phases_only_tells),
-        cmocka_unit_test(the_job_sets_each_phase),
-        cmocka_unit_test(what_is_learned_is_kept_over_attempts),
-        cmocka_unit_test(a_damaged_file_is_none),
-    };
-
-    return cmocka_run_group_tests_name("limits", tests, NULL, NULL);
-}
+RUN_CASES()

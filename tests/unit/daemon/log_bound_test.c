@@ -177,13 +177,4 @@ static void what_is_no_log_is_left_alone(void **state)
     finish(&b);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_log_keeps_its_beginning_and_its_end_in_place),
-        cmocka_unit_test(a_log_that_is_cut_keeps_its_last_part_in_place),
-        cmocka_unit_test(what_is_no_log_is_left_alone),
-    };
-
-    return cmocka_run_group_tests_name("log bound", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -113,14 +113,4 @@ static void an_address_of_another_machine_is_refused(void **state)
     assert_non_null(strstr(hd_err_message(), "192.0.2.1"));
 }
 
-int main(void)
-{
-#define with_sys(test) cmocka_unit_test_setup_teardown(test, make_sys, remove_sys)
-    const struct CMUnitTest tests[] = {
-        with_sys(without_an_adapter_there_are_sockets_only),
-        with_sys(adapters_of_the_same_kind_are_used),
-        with_sys(an_address_of_another_machine_is_refused),
-    };
-
-    return cmocka_run_group_tests_name("network", tests, NULL, NULL);
-}
+RUN_EACH_CASE_WITH(make_sys, remove_sys)

@@ -196,15 +196,4 @@ static void a_rank_refuses_a_supervisor_that_is_older(void **state)
     (void)close(fd[1]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_spool_of_an_older_build_is_read_whole),
-        cmocka_unit_test(the_records_of_an_older_build_are_read),
-        cmocka_unit_test(a_supervisor_understands_an_older_heddled),
-        cmocka_unit_test(the_hello_of_an_older_supervisor_is_taken),
-        cmocka_unit_test(a_rank_refuses_a_supervisor_that_is_older),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -187,17 +187,4 @@ static void so_many_may_be_on_their_way_and_no_more(void **state)
     assert_int_equal(agent_outbox_next(f->outbox, &r), HD_LIMIT);
 }
 
-int main(void)
-{
-#define with_spool(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        with_spool(a_lost_connection_sends_again_what_was_not_acknowledged),
-        with_spool(an_acknowledgement_is_of_one_rank),
-        with_spool(all_acknowledged_is_empty),
-        with_spool(the_disk_is_given_back_segment_by_segment),
-        with_spool(what_could_not_be_sent_comes_next),
-        with_spool(so_many_may_be_on_their_way_and_no_more),
-    };
-
-    return cmocka_run_group_tests_name("outbox", tests, NULL, NULL);
-}
+RUN_EACH_CASE_WITH(set_up, tear_down)

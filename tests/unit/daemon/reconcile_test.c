@@ -243,16 +243,4 @@ static void no_deed_breaks_a_rule(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_pair_of_wish_and_state_has_its_deed),
-        cmocka_unit_test(a_launch_waits_for_what_nobody_wants_any_more),
-        cmocka_unit_test(a_launch_does_not_wait_for_what_is_listed),
-        cmocka_unit_test(doing_it_again_changes_nothing),
-        cmocka_unit_test(the_node_gets_what_it_should_have),
-        cmocka_unit_test(no_deed_breaks_a_rule),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

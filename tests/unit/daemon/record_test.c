@@ -543,6 +543,7 @@ static void a_state_directory_that_was_lost_is_told_and_mended(void **state)
 /* ---- the controller ---- */
 
 /* 100, 200, 400 .. 3200, 5000 ms, of which the half is certain and the rest is chance. */
+CASE_WITH(NULL, NULL)
 static void attempts_to_connect_are_spaced_out(void **state)
 {
     static const int waits_ms[] = {100, 200, 400, 800, 1600, 3200, 5000, 5000};
@@ -556,6 +557,7 @@ static void attempts_to_connect_are_spaced_out(void **state)
     assert_int_equal(agent_retry_ms(1000000, 0), 2500);
 }
 
+CASE_WITH(NULL, NULL)
 static void a_silent_controller_is_given_up_in_time(void **state)
 {
     (void)state;
@@ -565,27 +567,4 @@ static void a_silent_controller_is_given_up_in_time(void **state)
     assert_true(agent_lost_controller(50001, 10000));
 }
 
-int main(void)
-{
-#define with_state(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        with_state(attempts_on_record_are_known_after_a_start),
-        with_state(the_jobs_directory_is_not_made_in_place_of_one_that_is_away),
-        with_state(an_attempt_that_ran_is_not_started_again_when_its_share_comes_back),
-        with_state(an_end_of_another_cluster_is_not_believed),
-        with_state(an_end_of_an_attempt_of_the_same_number_is_not_believed),
-        with_state(a_forgotten_attempt_is_not_known_after_a_start),
-        with_state(a_record_that_is_not_whole_is_refused),
-        with_state(a_launch_that_failed_is_remembered_with_its_reason),
-        with_state(the_first_failed_exit_on_record_is_the_cause),
-        with_state(ranks_that_only_stopped_are_no_cause),
-        with_state(a_restarted_machine_lost_its_attempts),
-        with_state(a_process_is_known_by_more_than_its_number),
-        with_state(a_node_stays_the_same_over_its_starts),
-        with_state(a_state_directory_that_was_lost_is_told_and_mended),
-        cmocka_unit_test(attempts_to_connect_are_spaced_out),
-        cmocka_unit_test(a_silent_controller_is_given_up_in_time),
-    };
-
-    return cmocka_run_group_tests_name("record", tests, NULL, NULL);
-}
+RUN_EACH_CASE_WITH(set_up, tear_down)

@@ -67,12 +67,4 @@ static void either_disk_counts_and_one_that_cannot_be_asked_does_not(void **stat
     assert_non_null(strstr(reason, "/state"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_disk_below_the_limit_is_told_until_it_is_clearly_above),
-        cmocka_unit_test(either_disk_counts_and_one_that_cannot_be_asked_does_not),
-    };
-
-    return cmocka_run_group_tests_name("room", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -421,15 +421,4 @@ static int tear_down(void **state)
     return hd_file_remove_tree(dir) != HD_OK;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_a_job_names_can_be_used),
-        cmocka_unit_test(files_that_no_job_names_cannot_be_opened),
-        cmocka_unit_test(nothing_is_started_traced_or_reached),
-        cmocka_unit_test(with_a_network_peers_are_reached_but_not_by_raw_sockets),
-        cmocka_unit_test(with_a_gpu_sockets_of_whole_packets_can_be_made),
-    };
-
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+RUN_CASES_BETWEEN(set_up, tear_down)

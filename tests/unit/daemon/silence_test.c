@@ -421,27 +421,4 @@ static void each_signal_has_its_time(void **state)
     assert_string_equal(f->sup.reason, "rank 1 died");
 }
 
-int main(void)
-{
-#define with_ranks(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        with_ranks(what_is_not_learned_yet_has_half_an_hour),
-        with_ranks(the_limit_is_that_of_the_phase),
-        with_ranks(an_option_sets_the_limit_of_all_phases),
-        with_ranks(a_hang_may_only_be_told),
-        with_ranks(the_rank_that_waits_for_none_is_to_blame),
-        with_ranks(a_rank_that_was_stopped_while_it_waited_is_to_blame),
-        with_ranks(a_rank_that_gives_up_waiting_says_for_whom),
-        with_ranks(a_rank_of_another_node_is_left_to_its_supervisor),
-        with_ranks(a_rank_that_gets_no_processor_does_not_hang),
-        with_ranks(a_rank_that_waits_for_a_starved_one_does_not_hang),
-        with_ranks(a_silent_peer_of_a_starved_rank_does_not_hang),
-        with_ranks(a_wait_for_a_starved_rank_does_not_end),
-        with_ranks(a_sleep_of_the_machine_is_forgiven),
-        with_ranks(a_stopped_rank_is_told_and_then_hangs),
-        with_ranks(the_time_for_a_stop_is_set_once),
-        with_ranks(each_signal_has_its_time),
-    };
-
-    return cmocka_run_group_tests_name("silence", tests, NULL, NULL);
-}
+RUN_EACH_CASE_WITH(set_up, tear_down)

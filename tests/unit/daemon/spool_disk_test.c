@@ -443,24 +443,4 @@ static void the_end_waits_for_the_newest_step(void **state)
     expect_no_more(f);
 }
 
-int main(void)
-{
-#define with_spool(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        with_spool(a_durable_report_is_flushed_and_others_are_not),
-        with_spool(a_durable_report_takes_the_older_segment_along),
-        with_spool(checkpoints_validations_and_exits_are_durable),
-        with_spool(half_a_report_is_taken_back),
-        with_spool(half_a_report_that_stays_ends_its_segment),
-        with_spool(what_the_disk_refuses_is_kept_in_order),
-        with_spool(the_end_waits_for_the_disk),
-        with_spool(one_that_is_to_end_at_once_waits_for_no_disk),
-        with_spool(the_last_places_in_memory_are_for_exits),
-        with_spool(steps_beyond_the_bound_are_told_as_a_gap),
-        with_spool(the_newest_step_is_told_when_the_disk_takes_writes),
-        with_spool(steps_leave_the_places_in_memory_to_other_reports),
-        with_spool(the_end_waits_for_the_newest_step),
-    };
-
-    return cmocka_run_group_tests_name("spool_disk", tests, NULL, NULL);
-}
+RUN_EACH_CASE_WITH(set_up, tear_down)

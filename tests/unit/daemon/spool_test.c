@@ -157,18 +157,4 @@ static void a_changed_byte_costs_the_rest_of_its_segment(void **state)
     expect(f, 5, 6);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_is_appended_is_read_in_order_across_segments, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(a_new_reader_begins_at_what_was_not_removed, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(too_many_segments_are_a_full_spool, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_torn_end_costs_one_report, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_changed_byte_costs_the_rest_of_its_segment, set_up,
-                                        tear_down),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_EACH_CASE_WITH(set_up, tear_down)

@@ -98,15 +98,4 @@ static void a_process_shows_its_threads(void **state)
     assert_int_equal(hd_starve_sample(-1, threads), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_wait_counts_while_it_lasts_and_once),
-        cmocka_unit_test(a_rank_that_sleeps_or_runs_is_not_starved),
-        cmocka_unit_test(the_thread_that_waits_longest_counts),
-        cmocka_unit_test(each_silence_begins_anew),
-        cmocka_unit_test(a_process_shows_its_threads),
-    };
-
-    return cmocka_run_group_tests_name("starve", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -755,42 +755,4 @@ static void ranks_that_sleep_may_wait_for_those_of_another_node(void **state)
     bench_done(&bench);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_that_finish_complete_the_attempt),
-        cmocka_unit_test(a_flood_of_a_log_is_bounded),
-        cmocka_unit_test(a_rank_sees_its_own_gpu),
-        cmocka_unit_test(late_modules_beside_peers_are_warned_of),
-        cmocka_unit_test(a_lone_rank_loads_kernels_when_they_are_needed),
-        cmocka_unit_test(a_rank_that_dies_ends_its_peers_and_is_named),
-        cmocka_unit_test(a_status_other_than_zero_is_a_failure),
-        cmocka_unit_test(bad_input_is_told_apart),
-        cmocka_unit_test(an_echo_of_a_failure_elsewhere_blames_nobody_here),
-        cmocka_unit_test(a_rank_that_failed_by_itself_is_no_echo),
-        cmocka_unit_test(ranks_may_stop_because_others_were_told_to),
-        cmocka_unit_test(ranks_that_sleep_may_wait_for_those_of_another_node),
-        cmocka_unit_test(the_last_words_of_a_rank_reach_the_end),
-        cmocka_unit_test(a_stop_lets_ranks_write_a_checkpoint),
-        cmocka_unit_test(a_shutdown_lets_ranks_write_a_checkpoint),
-        cmocka_unit_test(a_second_signal_waits_for_nothing),
-        cmocka_unit_test(a_rank_that_is_late_hears_of_the_stop),
-        cmocka_unit_test(a_stopped_rank_is_ended_in_order),
-        cmocka_unit_test(a_stop_that_is_not_followed_becomes_a_kill),
-        cmocka_unit_test(a_kill_takes_what_ranks_started_along),
-        cmocka_unit_test(a_runaway_is_killed_after_a_good_end_too),
-        cmocka_unit_test(a_silent_rank_hangs),
-        cmocka_unit_test(a_step_ends_the_patience_of_a_checkpoint),
-        cmocka_unit_test(a_worker_that_is_not_there_is_a_failed_launch),
-        cmocka_unit_test(an_attempt_runs_once),
-        cmocka_unit_test(the_supervisor_outlives_those_who_listen),
-        cmocka_unit_test(a_ping_is_answered),
-        cmocka_unit_test(a_newer_listener_takes_the_place_of_the_older),
-        cmocka_unit_test(ranks_die_with_a_killed_supervisor_and_the_end_is_declared),
-        cmocka_unit_test(a_supervisor_that_never_came_up_is_a_failed_launch),
-        cmocka_unit_test(a_tied_supervisor_ends_with_its_parent),
-        cmocka_unit_test(ranks_of_one_node_meet_without_anybody_else),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -273,17 +273,4 @@ static void pings_go_out_every_5_s_to_those_that_know_them(void **state)
     finish(&w);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_silent_supervisor_is_continued_and_said),
-        cmocka_unit_test(what_was_said_stays_until_it_can_be_sent),
-        cmocka_unit_test(one_whose_ranks_make_no_steps_is_killed),
-        cmocka_unit_test(one_that_gets_no_processor_has_so_much_longer),
-        cmocka_unit_test(a_kill_continues_it_at_once_and_kills_it_after_15_s),
-        cmocka_unit_test(silence_does_not_count_while_heddled_was_stopped),
-        cmocka_unit_test(pings_go_out_every_5_s_to_those_that_know_them),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

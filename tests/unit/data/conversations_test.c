@@ -449,22 +449,4 @@ static void long_conversations_count_what_short_ones_do(void **state)
     hd_tokenizer_close(t);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_prompt_and_completion_begin_as_the_tokenizer_says),
-        cmocka_unit_test(long_conversations_count_what_short_ones_do),
-        cmocka_unit_test(ids_and_masks_are_those_of_transformers),
-        cmocka_unit_test(answers_and_the_token_that_ends_them_count),
-        cmocka_unit_test(a_text_without_messages_ends_with_the_end_of_a_text),
-        cmocka_unit_test(an_answer_may_end_in_any_character),
-        cmocka_unit_test(a_message_cannot_spell_a_special_token),
-        cmocka_unit_test(two_messages_cannot_spell_a_special_token_together),
-        cmocka_unit_test(there_is_no_second_beginning_of_a_text),
-        cmocka_unit_test(what_teaches_nothing_is_refused),
-        cmocka_unit_test(marks_of_the_template_are_kept),
-        cmocka_unit_test(generation_begins_where_the_template_says_and_ends_at_its_token),
-    };
-
-    return cmocka_run_group_tests_name("conversations", tests, set_up, tear_down);
-}
+RUN_CASES_BETWEEN(set_up, tear_down)

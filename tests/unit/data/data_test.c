@@ -525,6 +525,7 @@ static void bigram_sees_the_targets_of_the_validation_batches(void **state)
 
 /* ---- tokenizers and printing ---- */
 
+CASE_WITH(NULL, NULL)
 static void bytes_go_to_ids_and_back(void **state)
 {
     struct hd_tokenizer *t = NULL;
@@ -576,6 +577,7 @@ static void assert_prints(const char *raw, size_t raw_bytes, const char *expecte
     }
 }
 
+CASE_WITH(NULL, NULL)
 static void printer_passes_text_and_disarms_the_rest(void **state)
 {
     (void)state;
@@ -601,6 +603,7 @@ static void printer_passes_text_and_disarms_the_rest(void **state)
 }
 
 /* Goal: whatever a model writes, the output is UTF-8. Method: random bytes, weighted to UTF-8's. */
+CASE_WITH(NULL, NULL)
 static void printer_output_is_always_utf8(void **state)
 {
     (void)state;
@@ -620,30 +623,4 @@ static void printer_output_is_always_utf8(void **state)
     }
 }
 
-#define with_files(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        with_files(files_read_as_one_sequence_in_the_given_order),
-        with_files(a_missing_or_changed_file_is_named),
-        with_files(a_file_replaced_by_one_of_its_size_is_refused),
-        with_files(a_named_pipe_is_refused_without_waiting),
-        with_files(a_change_after_opening_is_noticed),
-        with_files(targets_are_the_tokens_one_place_later),
-        with_files(every_window_comes_once_per_epoch),
-        with_files(another_seed_gives_another_order),
-        with_files(any_split_and_any_restart_give_the_same_samples),
-        with_files(too_little_text_says_how_much_is_needed),
-        with_files(split_parts_share_no_token_and_cut_at_the_context),
-        with_files(a_split_that_leaves_a_side_empty_says_what_is_enough),
-        with_files(validation_windows_are_fixed_and_padded_at_the_end),
-        with_files(bigram_entropy_is_what_a_hand_computes),
-        with_files(bigram_probabilities_sum_to_one),
-        with_files(bigram_sees_the_targets_of_the_validation_batches),
-        cmocka_unit_test(bytes_go_to_ids_and_back),
-        cmocka_unit_test(printer_passes_text_and_disarms_the_rest),
-        cmocka_unit_test(printer_output_is_always_utf8),
-    };
-    return cmocka_run_group_tests_name("data", tests, NULL, NULL);
-}
+RUN_EACH_CASE_WITH(set_up, tear_down)

@@ -195,12 +195,4 @@ static void a_crash_leaves_an_atomic_file_old_or_new(void **state)
     assert_true(old > 1 && new > 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_crash_at_any_instant_mixes_no_token_files),
-        cmocka_unit_test(a_crash_leaves_an_atomic_file_old_or_new),
-    };
-
-    return cmocka_run_group_tests(tests, make_folder, drop_folder);
-}
+RUN_CASES_BETWEEN(make_folder, drop_folder)

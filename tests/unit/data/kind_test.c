@@ -373,19 +373,4 @@ static void a_wrong_id_is_found_wherever_it_is(void **state)
     free(file);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_tell_in_either_case),
-        cmocka_unit_test(what_is_not_text_is_refused_by_its_kind),
-        cmocka_unit_test(names_that_promise_another_kind_are_refused),
-        cmocka_unit_test(what_is_no_token_file_is_told_by_its_kind),
-        cmocka_unit_test(a_wrong_line_is_found_wherever_it_is),
-        cmocka_unit_test(a_wrong_line_says_what_is_wrong_and_what_to_write),
-        cmocka_unit_test(what_was_not_checked_is_told),
-        cmocka_unit_test(text_that_is_not_utf8_is_found),
-        cmocka_unit_test(a_wrong_id_is_found_wherever_it_is),
-    };
-
-    return cmocka_run_group_tests(tests, make_folder, drop_folder);
-}
+RUN_CASES_BETWEEN(make_folder, drop_folder)

@@ -146,6 +146,7 @@ static void open_files(struct fixture *f, struct hd_sampler *ret_sampler)
 
 /* Goal: each source has epochs of its own. Method: 300 samples in shares 3 : 1, so 75 epochs of the
  * first's 3 windows and 10 and a half of the second's 7; in each epoch every window once. */
+CASE_WITH(set_up, tear_down)
 static void each_source_has_its_own_epochs(void **state)
 {
     struct hd_sampler s;
@@ -166,6 +167,7 @@ static void each_source_has_its_own_epochs(void **state)
 
 /* Goal: no rank, no cut into micro-batches and no restart changes a sample of a mixture. Method: as
  * one batch, and one by one backwards. */
+CASE_WITH(set_up, tear_down)
 static void any_split_gives_the_same_samples_of_a_mixture(void **state)
 {
     static int32_t whole[STEPS][BATCH][S];
@@ -193,6 +195,7 @@ static void any_split_gives_the_same_samples_of_a_mixture(void **state)
     assert_true(seen[0] && seen[1] && seen[2]);
 }
 
+CASE_WITH(set_up, tear_down)
 static void a_source_without_a_window_is_named(void **state)
 {
     struct fixture *f = *state;
@@ -208,18 +211,4 @@ static void a_source_without_a_window_is_named(void **state)
     assert_non_null(strstr(hd_err_message(), "source 1: the training data has 16 tokens"));
 }
 
-#define with_files(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_sample_is_the_next_one_of_its_source),
-        cmocka_unit_test(shares_hold_in_every_stretch),
-        cmocka_unit_test(one_source_has_every_sample),
-        cmocka_unit_test(another_seed_interleaves_otherwise),
-        with_files(each_source_has_its_own_epochs),
-        with_files(any_split_gives_the_same_samples_of_a_mixture),
-        with_files(a_source_without_a_window_is_named),
-    };
-    return cmocka_run_group_tests_name("mixture", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -496,20 +496,4 @@ static void a_pair_that_is_too_long_is_not_cut(void **state)
     close_range(range);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(windows_are_full_and_a_function_of_the_seed),
-        cmocka_unit_test(a_conversation_that_is_too_long_is_an_error_with_its_line),
-        cmocka_unit_test(what_is_too_long_is_dropped_or_cut_behind_an_answer),
-        cmocka_unit_test(without_a_conversation_there_is_an_error),
-        cmocka_unit_test(a_sample_has_its_conversations_beside_each_other_and_blind),
-        cmocka_unit_test(tokens_and_targets_of_a_step_are_those_of_its_rows),
-        cmocka_unit_test(targets_follow_their_bits_through_long_conversations),
-        cmocka_unit_test(the_bits_of_the_index_are_those_written),
-        cmocka_unit_test(a_pair_is_in_one_window),
-        cmocka_unit_test(a_pair_that_is_too_long_is_not_cut),
-    };
-
-    return cmocka_run_group_tests_name("packing", tests, make_dir, remove_dir);
-}
+RUN_CASES_BETWEEN(make_dir, remove_dir)

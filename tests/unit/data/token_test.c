@@ -89,6 +89,7 @@ static void expect_ids(const struct hd_token_view *v, const int64_t *ids, int co
 
 /* Goal: every type and version reads as what it is. Method: for each type the least and the largest
  * value, in headers of each version, with keys in two orders. */
+CASE_WITH(NULL, NULL)
 static void arrays_of_each_type_and_version_are_read(void **state)
 {
     static const struct {
@@ -137,6 +138,7 @@ static void expect_npy(enum hd_status status, const char *message, const char *d
     hd_text_free(&file);
 }
 
+CASE_WITH(NULL, NULL)
 static void an_array_that_is_no_token_file_says_what_to_save(void **state)
 {
     struct hd_token_view view;
@@ -170,6 +172,7 @@ static void an_array_that_is_no_token_file_says_what_to_save(void **state)
 
 /* ---- llm.c ---- */
 
+CASE_WITH(NULL, NULL)
 static void both_formats_of_llm_c_are_read(void **state)
 {
     static const int64_t small[] = {50256, 0, 65535}, large[] = {128000, 1, UINT32_MAX};
@@ -203,6 +206,7 @@ static const int64_t lengths[] = {2, 1, 0, 3}, documents[] = {0, 2, 3, 4};
 
 /* Goal: documents begin where the index says. Method: sequences of 2, 1, 0 and 3 tokens in the
  * documents {2, 1}, {0} and {3}: tokens 0-2, none, and 3-5. */
+CASE_WITH(NULL, NULL)
 static void an_index_of_megatron_tells_where_documents_begin(void **state)
 {
     static const int64_t ids[] = {5, 6, 65535, 8, 9, 10}, next[] = {3, 3, 3, 6, 6, 6};
@@ -242,6 +246,7 @@ static void expect_index(size_t at, unsigned char value, int64_t cut, enum hd_st
     hd_text_free(&index);
 }
 
+CASE_WITH(NULL, NULL)
 static void a_damaged_index_is_told_from_a_sound_one(void **state)
 {
     enum { LENGTHS = 34, POINTERS = LENGTHS + 16, DOCUMENTS = POINTERS + 32 };
@@ -509,23 +514,4 @@ static void a_bigram_of_ids_stays_within_documents(void **state)
     hd_bigram_free(model);
 }
 
-#define with_files(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(arrays_of_each_type_and_version_are_read),
-        cmocka_unit_test(an_array_that_is_no_token_file_says_what_to_save),
-        cmocka_unit_test(both_formats_of_llm_c_are_read),
-        cmocka_unit_test(an_index_of_megatron_tells_where_documents_begin),
-        cmocka_unit_test(a_damaged_index_is_told_from_a_sound_one),
-        with_files(files_of_all_kinds_read_as_one_sequence),
-        with_files(a_changed_index_is_noticed),
-        with_files(an_id_outside_the_vocabulary_is_named_at_once),
-        with_files(an_id_that_the_first_look_misses_is_named_when_it_is_read),
-        with_files(a_batch_knows_where_its_documents_begin),
-        with_files(joined_documents_are_one_text),
-        with_files(a_bigram_of_ids_stays_within_documents),
-    };
-    return cmocka_run_group_tests_name("token", tests, NULL, NULL);
-}
+RUN_EACH_CASE_WITH(set_up, tear_down)

@@ -483,20 +483,4 @@ static void the_last_that_is_told_is_all(void **state)
     assert_true(largest.calls >= 3); /* of 3 MiB in pieces of one */
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(documents_stand_in_the_order_of_the_inputs),
-        cmocka_unit_test(files_without_a_token_may_be_refused),
-        cmocka_unit_test(the_number_of_threads_changes_no_byte),
-        cmocka_unit_test(a_failure_names_the_line_and_leaves_nothing_behind),
-        cmocka_unit_test(a_long_text_has_the_ids_of_the_whole),
-        cmocka_unit_test(each_document_is_a_sequence_of_megatrons),
-        cmocka_unit_test(a_full_disk_is_said_and_leaves_what_was_there),
-        cmocka_unit_test(a_place_that_is_taken_is_refused),
-        cmocka_unit_test(a_stop_is_heard_while_a_line_is_read),
-        cmocka_unit_test(the_last_that_is_told_is_all),
-    };
-
-    return cmocka_run_group_tests_name("tokenize", tests, make_dir, remove_dir);
-}
+RUN_CASES_BETWEEN(make_dir, remove_dir)

@@ -290,19 +290,4 @@ static void memory_is_what_the_option_says(void **state)
     assert_int_equal(devices.list[0].memory_bytes, 1000);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_gpus_the_cores_are_shared_out),
-        cmocka_unit_test(a_gpu_that_cannot_be_used_is_shown_with_its_problem),
-        cmocka_unit_test(ranks_of_gpus_share_the_cores_that_are_left),
-        cmocka_unit_test(gpus_that_must_be_there_and_are_not_are_refused),
-        cmocka_unit_test(what_is_not_a_list_of_devices_is_refused),
-        cmocka_unit_test(a_number_stays_with_its_gpu),
-        cmocka_unit_test(a_node_whose_gpus_fail_offers_no_cores_instead),
-        cmocka_unit_test(cores_wait_until_it_is_known_whether_there_are_gpus),
-        cmocka_unit_test(numbers_outlive_heddled_but_not_the_boot),
-        cmocka_unit_test(memory_is_what_the_option_says),
-    };
-    return cmocka_run_group_tests_name("devices", tests, NULL, NULL);
-}
+RUN_CASES()

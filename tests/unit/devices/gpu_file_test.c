@@ -39,11 +39,4 @@ static void a_gpu_is_found_by_its_uuid(void **state)
     assert_int_equal(hd_file_remove_tree(proc), HD_OK);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_gpu_is_found_by_its_uuid),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -188,15 +188,4 @@ static void without_a_log_nothing_is_known_of_errors(void **state)
     assert_int_equal(list.gpus[0].fault_at, -1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_list_reads_back_as_it_was_written),
-        cmocka_unit_test(names_become_printable_ascii),
-        cmocka_unit_test(absurd_figures_withdraw_their_gpu_alone),
-        cmocka_unit_test(the_newest_fatal_error_of_each_gpu_is_found),
-        cmocka_unit_test(a_log_that_is_given_is_read_from_its_beginning),
-        cmocka_unit_test(without_a_log_nothing_is_known_of_errors),
-    };
-    return cmocka_run_group_tests_name("gpu", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -261,20 +261,4 @@ static void a_node_of_cores_checks_no_more(void **state)
     assert_false(health.is_checking);
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_dir, remove_dir)
-    const struct CMUnitTest tests[] = {
-        TEST(a_gpu_is_withdrawn_and_offered_again),
-        TEST(the_next_check_is_due_by_what_the_last_one_found),
-        TEST(a_check_that_is_needed_begins_later_than_the_need),
-        TEST(a_check_that_hangs_is_given_up),
-        TEST(there_is_one_hanging_process_at_most),
-        TEST(an_answer_counts_though_its_process_hangs),
-        TEST(bad_answers_are_problems_in_words),
-        TEST(a_new_fatal_error_withdraws_until_the_repair),
-        TEST(a_log_that_was_not_readable_withdraws_nothing),
-        TEST(a_node_of_cores_checks_no_more),
-    };
-    return cmocka_run_group_tests_name("health", tests, NULL, NULL);
-}
+RUN_EACH_CASE_WITH(make_dir, remove_dir)

@@ -228,16 +228,4 @@ static void an_unknown_way_leaves_no_pairs(void **state)
     assert_int_equal(found.adapter_count, 2);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pairs_are_as_near_as_their_ways),
-        cmocka_unit_test(uplinks_are_shared),
-        cmocka_unit_test(adapters_are_near_the_gpus_of_their_switch),
-        cmocka_unit_test(nvlinks_replace_what_is_slower),
-        cmocka_unit_test(it_reads_back_as_it_was_written),
-        cmocka_unit_test(an_unknown_way_leaves_no_pairs),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -391,26 +391,4 @@ static void a_damaged_result_counts_as_none(void **state)
     hd_text_free(&text);
 }
 
-#define T(f) cmocka_unit_test_setup_teardown(f, make_dir, remove_dir)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        T(idle_devices_are_probed_once_per_build),
-        T(the_helper_measures_all_devices_for_less_than_a_minute),
-        T(never_means_only_when_asked),
-        T(busy_devices_are_not_probed),
-        T(a_busy_machine_is_not_probed_until_it_is_quiet),
-        T(a_probe_that_others_disturb_is_repeated),
-        T(an_attempt_that_starts_ends_a_probe),
-        T(who_asked_is_told_why_a_probe_was_ended),
-        T(a_failed_probe_keeps_the_result_of_before_and_says_why),
-        T(a_problem_can_be_sent_whatever_the_helper_says),
-        T(a_probe_that_fails_is_not_repeated_by_itself),
-        T(a_helper_that_hangs_is_killed),
-        T(gpus_are_named_to_the_worker),
-        T(a_damaged_result_counts_as_none),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_EACH_CASE_WITH(make_dir, remove_dir)

@@ -175,15 +175,4 @@ static void the_most_likely_are_listed_with_their_odds(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(draws_follow_the_odds_of_the_settings),
-        cmocka_unit_test(draws_are_independent),
-        cmocka_unit_test(greedy_takes_the_most_likely_and_the_smaller_id),
-        cmocka_unit_test(a_seed_repeats_its_draws),
-        cmocka_unit_test(the_most_likely_are_listed_with_their_odds),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

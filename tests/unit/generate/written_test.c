@@ -83,17 +83,12 @@ static void json_gets_utf8_and_no_nul(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(characters_are_sent_whole),
-        cmocka_unit_test(what_may_begin_a_stop_text_is_kept_back),
-        cmocka_unit_test(the_first_stop_text_ends_the_text),
-        cmocka_unit_test(json_gets_utf8_and_no_nul),
-    };
+    const struct CMUnitTest tests[] = {ALL_CASES};
     int failed;
 
     if (hd_tokenizer_open("bytes", &bytes))
         return 1;
-    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    failed = cmocka_run_group_tests_name(CASES_NAME, tests, NULL, NULL);
     hd_tokenizer_close(bytes);
     return failed;
 }

@@ -236,6 +236,7 @@ static void another_form_is_refused_by_name(void **state)
     "\"num_hidden_layers\":1,\"num_attention_heads\":2,\"max_position_embeddings\":16,"       \
     "\"quantization_config\":{\"quant_method\":\"bitsandbytes\""
 
+CASE_WITH(NULL, NULL)
 static void config_says_what_is_in_codes(void **state)
 {
     static const struct {
@@ -282,13 +283,4 @@ static void config_says_what_is_in_codes(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        with_folder(a_folder_in_codes_is_taken_bit_for_bit),
-        with_folder(another_form_is_refused_by_name),
-        cmocka_unit_test(config_says_what_is_in_codes),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_EACH_CASE_WITH(set_up, tear_down)

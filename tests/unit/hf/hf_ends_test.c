@@ -45,11 +45,4 @@ static void the_files_of_an_export_have_the_ends_of_its_run(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest ends_tests[] = {
-        cmocka_unit_test(the_files_of_an_export_have_the_ends_of_its_run),
-    };
-
-    return cmocka_run_group_tests(ends_tests, NULL, NULL);
-}
+RUN_CASES()

@@ -368,14 +368,4 @@ static void what_a_layout_saved_goes_out_and_comes_back(void **state)
     free(job);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        with_folder(a_box_is_read_from_a_tensor_for_each_expert),
-        with_folder(a_box_is_read_from_fused_experts),
-        with_folder(an_expert_that_is_missing_or_too_many_is_named),
-        with_folder(what_a_layout_saved_goes_out_and_comes_back),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_EACH_CASE_WITH(set_up, tear_down)

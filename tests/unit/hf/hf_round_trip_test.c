@@ -668,18 +668,4 @@ static void a_tied_head_that_differs_is_a_weight_of_its_own(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_untouched_export_says_what_its_base_said),
-        cmocka_unit_test(the_order_of_keys_decides_nothing),
-        cmocka_unit_test(a_changed_export_differs_in_what_the_run_changed),
-        cmocka_unit_test(an_adapter_keeps_the_keys_of_the_one_before),
-        cmocka_unit_test(rotary_keys_count_as_in_transformers),
-        cmocka_unit_test(a_rotary_type_without_its_keys_is_refused),
-        cmocka_unit_test(other_names_count_as_in_transformers),
-        cmocka_unit_test(a_tied_head_that_differs_is_a_weight_of_its_own),
-    };
-
-    return cmocka_run_group_tests_name("hf_round_trip", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -863,34 +863,4 @@ static void a_reward_model_survives_both_ways(void **state)
     hd_text_free(&out);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_head_in_any_order_is_read),
-        cmocka_unit_test(a_tensor_without_elements_is_read),
-        cmocka_unit_test(hostile_heads_are_refused),
-        cmocka_unit_test(a_length_beyond_the_file_is_refused),
-        cmocka_unit_test(an_index_and_its_files_say_the_same_or_are_refused),
-        cmocka_unit_test(the_identity_follows_heads_sizes_and_names),
-        cmocka_unit_test(parts_of_a_joined_and_turned_tensor_are_found),
-        cmocka_unit_test(every_encoding_is_read_as_fp32),
-        cmocka_unit_test(only_known_extras_may_stay_unused),
-        cmocka_unit_test(windows_are_found_in_each_spelling),
-        cmocka_unit_test(a_config_is_translated),
-        cmocka_unit_test(defaults_are_those_of_the_class),
-        cmocka_unit_test(keys_that_do_not_matter_are_passed_over),
-        cmocka_unit_test(values_that_matter_are_refused_by_name),
-        cmocka_unit_test(all_unknown_keys_are_named_at_once),
-        cmocka_unit_test(what_is_not_built_or_not_known_is_named),
-        cmocka_unit_test(a_written_config_reads_back),
-        cmocka_unit_test(experts_are_translated_both_ways),
-        cmocka_unit_test(a_balancing_weight_is_the_same_after_both_ways),
-        cmocka_unit_test(a_model_gets_the_type_that_has_words_for_it),
-        cmocka_unit_test(no_type_has_words_for_alibi),
-        cmocka_unit_test(shares_that_are_dropped_survive_both_ways),
-        cmocka_unit_test(scaled_angles_survive_both_ways),
-        cmocka_unit_test(a_reward_model_survives_both_ways),
-    };
-
-    return cmocka_run_group_tests_name("weights", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -255,19 +255,4 @@ static void an_ambiguous_target_is_refused(void **state)
     assert_int_equal(hd_http_target_parse("/?a&b&c&d&e&f&g&h&i&j&k&l&m&n&o&p&q", &t), HD_LIMIT);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(addresses_and_own_names_are_let_in),
-        cmocka_unit_test(another_sites_name_is_misdirected),
-        cmocka_unit_test(a_malformed_host_is_refused),
-        cmocka_unit_test(only_a_page_of_the_door_itself_may_ask),
-        cmocka_unit_test(a_link_from_another_site_may_be_followed),
-        cmocka_unit_test(what_changes_something_or_carries_something_is_refused),
-        cmocka_unit_test(a_body_is_json_of_a_length_that_is_said),
-        cmocka_unit_test(a_target_is_decoded_once),
-        cmocka_unit_test(an_ambiguous_target_is_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

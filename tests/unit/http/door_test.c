@@ -904,29 +904,4 @@ static void what_is_wrong_with_a_certificate_is_told(void **state)
     assert_int_equal(unlink(pair.cert) | unlink(pair.key) | unlink(ca) | rmdir(dir), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_answer_forbids_the_browser_everything_from_elsewhere),
-        cmocka_unit_test(a_second_request_in_the_first_is_never_answered),
-        cmocka_unit_test(a_body_arrives_whole_or_not_at_all),
-        cmocka_unit_test(hostile_heads_never_reach_the_program),
-        cmocka_unit_test(a_huge_head_is_refused),
-        cmocka_unit_test(without_a_token_only_the_page_is_given),
-        cmocka_unit_test(a_slow_client_is_cut_off_and_holds_up_no_other),
-        cmocka_unit_test(silent_connections_make_room_for_callers),
-        cmocka_unit_test(one_address_cannot_take_every_place),
-        cmocka_unit_test(a_body_is_read_for_those_with_a_token_alone),
-        cmocka_unit_test(a_stream_comes_as_it_is_written_and_its_end_is_noticed),
-        cmocka_unit_test(a_stream_may_end_while_its_client_goes),
-        cmocka_unit_test(a_client_that_does_not_wait_is_noticed),
-        cmocka_unit_test(a_reader_that_stalls_costs_no_more_than_its_queue),
-        cmocka_unit_test(closing_ends_what_is_on_its_way),
-        cmocka_unit_test(a_unix_door_is_private),
-        cmocka_unit_test(beyond_loopback_it_opens_with_tls_and_tokens_alone),
-        cmocka_unit_test(a_renewed_certificate_is_shown_to_the_next_caller),
-        cmocka_unit_test(what_is_wrong_with_a_certificate_is_told),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

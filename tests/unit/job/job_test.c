@@ -349,19 +349,4 @@ static void jobs_before_a_job_are_numbers_with_commas(void **state)
             fail_msg("'%s' was read as %d jobs", wrong[i], count);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_written_is_read_back),
-        cmocka_unit_test(a_fingerprint_is_one_word),
-        cmocka_unit_test(an_order_of_stages_is_read_back),
-        cmocka_unit_test(a_mixture_is_read_back),
-        cmocka_unit_test(a_source_without_files_is_refused),
-        cmocka_unit_test(a_text_of_version_1_is_read),
-        cmocka_unit_test(a_layout_is_read_back),
-        cmocka_unit_test(the_table_of_keys_agrees_with_itself),
-        cmocka_unit_test(anything_else_is_refused),
-        cmocka_unit_test(jobs_before_a_job_are_numbers_with_commas),
-    };
-    return cmocka_run_group_tests_name("job", tests, NULL, NULL);
-}
+RUN_CASES()

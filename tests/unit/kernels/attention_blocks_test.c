@@ -512,14 +512,4 @@ static void the_first_block_is_stored(void **state)
         }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(merged_blocks_are_the_whole),
-        cmocka_unit_test(gradients_of_blocks_add_up),
-        cmocka_unit_test(merging_is_exact_to_a_few_units),
-        cmocka_unit_test(the_first_block_is_stored),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -161,13 +161,4 @@ static void threads_do_not_change_a_bit(void **state)
     bits_are_the_same_in_every_setting(&cut);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_length_is_right),
-        cmocka_unit_test(heads_that_share_keys_are_cut),
-        cmocka_unit_test(threads_do_not_change_a_bit),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

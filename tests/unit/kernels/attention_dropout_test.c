@@ -373,14 +373,4 @@ static void dropout_without_samples_is_refused(void **state)
     tensors_free();
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forward_drops_the_contracts_weights),
-        cmocka_unit_test(backward_drops_the_same),
-        cmocka_unit_test(heads_apart_are_the_whole),
-        cmocka_unit_test(dropout_without_samples_is_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -399,14 +399,4 @@ static void a_head_width_that_does_not_fit_is_refused(void **state)
     device_close(&device);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forward_is_the_reference),
-        cmocka_unit_test(some_queries_see_no_key),
-        cmocka_unit_test(backward_is_the_reference),
-        cmocka_unit_test(a_head_width_that_does_not_fit_is_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -701,42 +701,4 @@ static void the_measured_peak_is_a_peak(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gemm_reads_both_factors_and_writes_the_product),
-        cmocka_unit_test(a_fused_gelu_moves_one_matrix_more),
-        cmocka_unit_test(a_bias_gradient_beside_a_product_reads_nothing_more),
-        cmocka_unit_test(epilogues_are_taken_where_they_save_a_pass),
-        cmocka_unit_test(products_of_fp8_read_bytes),
-        cmocka_unit_test(bias_backward_reads_each_row_once),
-        cmocka_unit_test(embedding_touches_only_named_rows),
-        cmocka_unit_test(rmsnorm_moves_each_byte_once),
-        cmocka_unit_test(layernorm_moves_each_byte_once),
-        cmocka_unit_test(head_norm_norms_queries_and_keys_and_copies_values),
-        cmocka_unit_test(rope_reads_and_writes_x_and_a_table_row_per_row),
-        cmocka_unit_test(attention_counts_visible_pairs),
-        cmocka_unit_test(attention_merge_moves_the_block_and_the_sum),
-        cmocka_unit_test(cache_append_moves_the_new_rows),
-        cmocka_unit_test(activations_move_each_element_once),
-        cmocka_unit_test(add_cast_and_zero_move_their_elements),
-        cmocka_unit_test(norms_of_rows_read_the_weight_once),
-        cmocka_unit_test(dropout_moves_each_element_once),
-        cmocka_unit_test(cross_entropy_reads_v_and_writes_vp_columns),
-        cmocka_unit_test(pairs_cost_a_few_numbers_beside_the_logits),
-        cmocka_unit_test(a_reward_costs_a_product_of_a_row),
-        cmocka_unit_test(the_step_and_the_update_are_counted_per_weight),
-        cmocka_unit_test(routing_moves_a_value_per_row_and_expert),
-        cmocka_unit_test(rows_of_experts_are_moved_up_to_the_bound),
-        cmocka_unit_test(experts_products_are_priced_at_the_bound),
-        cmocka_unit_test(experts_products_share_scratch_or_have_their_own),
-        cmocka_unit_test(costs_add_up),
-        cmocka_unit_test(scratch_follows_shape_and_threads),
-        cmocka_unit_test(attention_needs_no_square_of_the_length),
-        cmocka_unit_test(a_foreign_table_is_refused),
-        cmocka_unit_test(traits_say_what_will_run),
-        cmocka_unit_test(the_measured_peak_is_a_peak),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -321,14 +321,4 @@ static void the_gradient_of_a_magnitude_is_the_difference(void **state)
     everywhere(check_gradient);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(squares_are_those_of_the_sum),
-        cmocka_unit_test(inverses_of_norms_are_finite),
-        cmocka_unit_test(columns_are_scaled_and_others_stay),
-        cmocka_unit_test(the_gradient_of_a_magnitude_is_the_difference),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -291,17 +291,4 @@ static void what_is_no_probability_is_refused(void **state)
     device_close(&device);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_stays_is_the_contract),
-        cmocka_unit_test(experts_have_masks_of_their_own),
-        cmocka_unit_test(a_gradient_may_be_dropped_in_place),
-        cmocka_unit_test(a_cut_changes_no_bit),
-        cmocka_unit_test(everything_named_changes_the_mask),
-        cmocka_unit_test(as_many_stay_as_coins_would_leave),
-        cmocka_unit_test(what_is_no_probability_is_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -605,24 +605,4 @@ static void an_encoding_that_is_not_computed_with_is_refused(void **state)
     device_close(&device);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(swiglu_is_the_reference),
-        cmocka_unit_test(gelu_is_the_reference),
-        cmocka_unit_test(add_adds),
-        cmocka_unit_test(operands_may_begin_anywhere),
-        cmocka_unit_test(bias_is_added_to_every_row),
-        cmocka_unit_test(cast_rounds_to_nearest_even),
-        cmocka_unit_test(columns_are_copied_and_nothing_beside_them),
-        cmocka_unit_test(zero_stores_exactly_its_bytes),
-        cmocka_unit_test(rope_turns_and_turns_back),
-        cmocka_unit_test(embedding_reads_the_named_rows),
-        cmocka_unit_test(embedding_gradient_gathers_the_named_rows),
-        cmocka_unit_test(cache_append_writes_behind_the_filled_rows),
-        cmocka_unit_test(nothing_is_done_with_no_elements),
-        cmocka_unit_test(an_encoding_that_is_not_computed_with_is_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -288,14 +288,4 @@ static void codes_cost_their_bytes(void **state)
     assert_int_equal(costs.write_bytes, 30 * 64 * 2);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_of_codes_are_those_of_their_values),
-        cmocka_unit_test(experts_multiply_by_their_own_codes),
-        cmocka_unit_test(codes_of_another_shape_are_refused),
-        cmocka_unit_test(codes_cost_their_bytes),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

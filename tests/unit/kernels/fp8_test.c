@@ -391,16 +391,4 @@ static void a_step_enters_the_history_if_it_changes_weights(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_scale_follows_the_history_or_the_tensor),
-        cmocka_unit_test(elements_become_the_nearest_codes),
-        cmocka_unit_test(what_is_not_finite_is_no_number),
-        cmocka_unit_test(products_of_codes_are_those_of_their_values),
-        cmocka_unit_test(forbidden_products_are_refused),
-        cmocka_unit_test(what_a_device_cannot_multiply_is_refused),
-        cmocka_unit_test(a_step_enters_the_history_if_it_changes_weights),
-    };
-    return cmocka_run_group_tests_name("fp8", tests, NULL, NULL);
-}
+RUN_CASES()

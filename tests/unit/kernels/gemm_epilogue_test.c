@@ -350,15 +350,4 @@ static void the_pair_and_the_fused_launch_agree(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_epilogue_is_right),
-        cmocka_unit_test(the_gradient_of_a_bias_comes_with_the_weights),
-        cmocka_unit_test(an_empty_depth_has_its_epilogue),
-        cmocka_unit_test(what_an_epilogue_cannot_stand_behind_is_refused),
-        cmocka_unit_test(the_pair_and_the_fused_launch_agree),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

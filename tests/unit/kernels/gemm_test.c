@@ -346,16 +346,4 @@ static void a_bias_and_a_residual_cannot_accumulate(void **state)
     device_close(&device);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_combination_is_right),
-        cmocka_unit_test(slabs_and_slices_are_put_together),
-        cmocka_unit_test(products_of_bf16_err_no_more_than_twice_the_plain_loop),
-        cmocka_unit_test(results_repeat_bit_for_bit),
-        cmocka_unit_test(an_empty_depth_stores_what_is_added),
-        cmocka_unit_test(a_bias_and_a_residual_cannot_accumulate),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -847,17 +847,4 @@ static void threads_change_no_bit_of_a_layer(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_expert_multiplies_its_rows),
-        cmocka_unit_test(every_expert_gets_its_gradient),
-        cmocka_unit_test(large_products_have_every_tile),
-        cmocka_unit_test(a_row_does_not_see_the_other_rows),
-        cmocka_unit_test(activations_leave_unused_rows_alone),
-        cmocka_unit_test(a_whole_layer_has_the_gradients_of_its_formula),
-        cmocka_unit_test(threads_change_no_bit_of_a_layer),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

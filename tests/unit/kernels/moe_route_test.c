@@ -730,20 +730,4 @@ static void noisy_top_k_gating_is_that_of_the_paper(void **state)
     device_close(&device);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_router_is_the_formula),
-        cmocka_unit_test(the_lower_index_wins_a_tie),
-        cmocka_unit_test(more_choices_than_experts_are_refused),
-        cmocka_unit_test(its_gradient_is_that_of_gates_and_losses),
-        cmocka_unit_test(a_share_scales_the_losses_alone),
-        cmocka_unit_test(threads_change_no_bit),
-        cmocka_unit_test(ranks_that_share_a_sequence_find_its_sums),
-        cmocka_unit_test(noise_is_keyed_by_step_layer_and_place),
-        cmocka_unit_test(noise_is_standard_normal),
-        cmocka_unit_test(noisy_top_k_gating_is_that_of_the_paper),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -577,20 +577,4 @@ static void many_ranks_and_experts_are_regrouped(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slots_are_a_stable_order_of_what_is_kept),
-        cmocka_unit_test(one_expert_may_get_everything),
-        cmocka_unit_test(more_rows_than_the_bound_overflow),
-        cmocka_unit_test(experts_that_ranks_cannot_share_are_refused),
-        cmocka_unit_test(capacity_does_not_depend_on_the_window),
-        cmocka_unit_test(permute_copies_rows_and_adds_their_gradients),
-        cmocka_unit_test(combine_weighs_rows_by_their_gates),
-        cmocka_unit_test(regrouped_rows_stand_by_expert),
-        cmocka_unit_test(more_rows_than_a_rank_has_room_for_overflow),
-        cmocka_unit_test(many_ranks_and_experts_are_regrouped),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

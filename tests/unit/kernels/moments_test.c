@@ -376,14 +376,4 @@ static void blocks_do_not_depend_on_the_cut(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_update_is_that_of_the_decoded_moments),
-        cmocka_unit_test(a_small_second_moment_does_not_make_a_large_step),
-        cmocka_unit_test(a_skipped_step_changes_no_code),
-        cmocka_unit_test(blocks_do_not_depend_on_the_cut),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

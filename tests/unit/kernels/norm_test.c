@@ -662,23 +662,4 @@ static void threads_do_not_change_a_bit_of_a_sum_over_rows(void **state)
     tensors_free();
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bias_gradient_is_the_sum_of_rows),
-        cmocka_unit_test(head_norm_is_the_reference_head_by_head),
-        cmocka_unit_test(rmsnorm_is_the_reference),
-        cmocka_unit_test(rmsnorm_backward_is_the_reference),
-        cmocka_unit_test(rmsnorm_weight_gradient_is_the_reference),
-        cmocka_unit_test(rmsnorm_makes_both_gradients_in_one_pass),
-        cmocka_unit_test(layernorm_is_the_reference),
-        cmocka_unit_test(layernorm_backward_is_the_reference),
-        cmocka_unit_test(layernorm_weight_gradients_are_the_reference),
-        cmocka_unit_test(layernorm_makes_all_gradients_in_one_pass),
-        cmocka_unit_test(rows_may_begin_at_any_element),
-        cmocka_unit_test(no_rows_store_zeros_into_gradients_and_nothing_else),
-        cmocka_unit_test(threads_do_not_change_a_bit_of_a_sum_over_rows),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

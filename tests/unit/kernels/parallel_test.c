@@ -127,13 +127,4 @@ static void the_crew_takes_no_signal(void **state)
     (void)sigaction(SIGUSR1, &old_action, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_item_is_done_once),
-        cmocka_unit_test(a_crew_that_had_no_job_is_dismissed),
-        cmocka_unit_test(the_crew_takes_no_signal),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

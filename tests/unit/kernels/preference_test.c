@@ -318,14 +318,4 @@ static void rewards_are_read_where_answers_end(void **state)
     everywhere(check_scores);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(losses_of_pairs_are_the_golden_values),
-        cmocka_unit_test(sums_are_by_answer),
-        cmocka_unit_test(rows_give_log_probabilities_and_take_weights),
-        cmocka_unit_test(rewards_are_read_where_answers_end),
-    };
-
-    return cmocka_run_group_tests_name("preference", tests, NULL, NULL);
-}
+RUN_CASES()

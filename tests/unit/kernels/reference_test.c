@@ -299,18 +299,4 @@ static void attention_gradient(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rmsnorm_gradient),
-        cmocka_unit_test(layernorm_gradient),
-        cmocka_unit_test(activation_gradients),
-        cmocka_unit_test(gemm_gradients_are_gemms),
-        cmocka_unit_test(embedding_gradient),
-        cmocka_unit_test(rope_turned_back_is_its_gradient),
-        cmocka_unit_test(cross_entropy_gradient),
-        cmocka_unit_test(attention_gradient),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -314,16 +314,4 @@ static void every_range_has_its_factors(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_loss_of_any_shape_is_the_reference),
-        cmocka_unit_test(a_loss_over_a_long_vocabulary_is_the_reference),
-        cmocka_unit_test(every_target_outside_is_seen),
-        cmocka_unit_test(square_sums_do_not_depend_on_the_address),
-        cmocka_unit_test(a_record_adds_every_chunk),
-        cmocka_unit_test(every_range_has_its_factors),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -410,18 +410,4 @@ static void adamw_does_not_depend_on_the_cut(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cross_entropy_is_the_reference),
-        cmocka_unit_test(a_shared_vocabulary_has_the_loss_of_the_whole),
-        cmocka_unit_test(a_target_outside_the_vocabulary_stops_the_update),
-        cmocka_unit_test(step_begin_zeroes_what_a_step_accumulates),
-        cmocka_unit_test(square_sums_are_cut_at_fixed_chunks),
-        cmocka_unit_test(step_finish_means_and_clips),
-        cmocka_unit_test(adamw_is_the_reference),
-        cmocka_unit_test(adamw_does_not_depend_on_the_cut),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

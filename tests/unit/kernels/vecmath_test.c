@@ -280,19 +280,4 @@ static void blocks_are_transposed(void **state)
             assert_true(to[j * WIDTH + i] == (i < ROWS ? from[i * LD + j] : 0));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exp_is_within_one_and_a_half_units),
-        cmocka_unit_test(log1p_is_within_two_and_a_half_units),
-        cmocka_unit_test(sigmoid_ends_at_0_and_1),
-        cmocka_unit_test(bf16_conversion_is_that_of_base),
-        cmocka_unit_test(every_f16_is_loaded_and_stored),
-        cmocka_unit_test(f16_is_rounded_to_the_nearest_ties_to_even),
-        cmocka_unit_test(f16_conversion_is_that_of_base),
-        cmocka_unit_test(parts_of_vectors_touch_only_their_lanes),
-        cmocka_unit_test(blocks_are_transposed),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -730,33 +730,4 @@ static void two_frames_in_one_packet_are_refused(void **state)
     (void)close(fd[1]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_frame_reads_back_field_by_field),
-        cmocka_unit_test(no_prefix_and_no_changed_bit_passes),
-        cmocka_unit_test(a_frame_that_claims_too_much_is_refused_at_once),
-        cmocka_unit_test(fields_that_do_not_fit_are_remembered),
-        cmocka_unit_test(every_kind_of_report_reads_back),
-        cmocka_unit_test(a_report_without_the_later_field_is_read),
-        cmocka_unit_test(a_report_with_unknown_numbers_is_refused),
-        cmocka_unit_test(versions_that_do_not_meet_are_named),
-        cmocka_unit_test(reports_arrive_as_they_were_given),
-        cmocka_unit_test(a_stalled_supervisor_costs_steps_but_no_time),
-        cmocka_unit_test(the_newest_step_is_not_lost_to_a_stalled_supervisor),
-        cmocka_unit_test(what_must_not_be_lost_waits_for_room),
-        cmocka_unit_test(a_stop_is_told_once_and_before_a_checkpoint),
-        cmocka_unit_test(a_broken_link_does_not_disturb),
-        cmocka_unit_test(a_rendezvous_takes_values_in_any_order_and_repeated),
-        cmocka_unit_test(a_rendezvous_that_stays_incomplete_names_who_is_missing),
-        cmocka_unit_test(a_failed_rendezvous_counts),
-        cmocka_unit_test(a_wait_ends_at_its_deadline),
-        cmocka_unit_test(versions_meet_where_they_overlap),
-        cmocka_unit_test(sockets_live_in_long_directories),
-        cmocka_unit_test(a_socket_for_another_user_has_its_mode_under_any_umask),
-        cmocka_unit_test(a_process_of_another_user_is_refused),
-        cmocka_unit_test(two_frames_in_one_packet_are_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

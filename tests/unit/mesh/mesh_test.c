@@ -484,22 +484,4 @@ static void pairs_are_those_that_the_mask_leaves(void **state)
                 }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_zigzag_shares_positions_and_work),
-        cmocka_unit_test(pairs_are_those_that_the_mask_leaves),
-        cmocka_unit_test(ranks_and_coordinates_are_one_to_one),
-        cmocka_unit_test(every_rank_is_in_exactly_one_group_of_each_name),
-        cmocka_unit_test(members_share_the_coordinates_that_the_name_says),
-        cmocka_unit_test(four_thousand_ranks_are_in_one_group_of_each_kind),
-        cmocka_unit_test(groups_cut_the_world_and_tile_each_other),
-        cmocka_unit_test(unset_sizes_mean_no_division),
-        cmocka_unit_test(sizes_that_do_not_divide_are_named),
-        cmocka_unit_test(names_of_groups_read_back),
-        cmocka_unit_test(divisions_are_counted_once),
-        cmocka_unit_test(divisions_are_those_of_the_members),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -216,6 +216,7 @@ static struct hd_tensorboard *open_board(int64_t attempt, int64_t steps_done)
     return board;
 }
 
+CASE_WITH(NULL, NULL)
 static void the_reader_of_this_test_knows_the_published_checksum(void **state)
 {
     (void)state;
@@ -366,19 +367,4 @@ static void a_folder_that_cannot_be_made_is_tried_again(void **state)
     assert_int_equal(e.count, 1);
 }
 
-#define IN_A_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, drop_folder)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_reader_of_this_test_knows_the_published_checksum),
-        IN_A_FOLDER(what_is_added_is_read_back_with_step_and_time),
-        IN_A_FOLDER(the_largest_call_fits_and_odd_numbers_survive),
-        IN_A_FOLDER(a_later_attempt_says_where_it_starts_and_is_read_later),
-        IN_A_FOLDER(a_killed_rank_loses_nothing_that_was_added),
-        IN_A_FOLDER(a_full_disk_tears_no_record),
-        IN_A_FOLDER(a_folder_that_cannot_be_made_is_tried_again),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_EACH_CASE_WITH(make_folder, drop_folder)

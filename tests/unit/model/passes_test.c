@@ -443,18 +443,4 @@ static void flops_per_token_are_six_per_weight_and_attention(void **state)
                 6 * (3 * block + 64 * 32) + 6.0 * 3 * 4 * 8 * (8 + 1));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_two_live_stores_share_memory),
-        cmocka_unit_test(every_add_of_a_model_is_fused),
-        cmocka_unit_test(every_gelu_and_the_biases_of_a_model_are_fused),
-        cmocka_unit_test(every_residual_of_a_model_is_added_by_a_product),
-        cmocka_unit_test(casts_stand_where_the_table_asks),
-        cmocka_unit_test(each_bucket_is_reduced_once_behind_its_last_contribution),
-        cmocka_unit_test(a_share_starts_as_a_slice_of_the_whole),
-        cmocka_unit_test(decay_is_for_matrices_and_ranges_cover_the_bucket),
-        cmocka_unit_test(flops_per_token_are_six_per_weight_and_attention),
-    };
-    return cmocka_run_group_tests_name("passes", tests, NULL, NULL);
-}
+RUN_CASES()

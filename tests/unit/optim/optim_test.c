@@ -120,15 +120,4 @@ static void schedules_have_names(void **state)
     assert_non_null(strstr(hd_err_message(), "train.lr.decay"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(warm_up_rises_linearly_to_the_peak),
-        cmocka_unit_test(cosine_falls_to_the_minimum),
-        cmocka_unit_test(linear_and_wsd_fall_where_they_say),
-        cmocka_unit_test(a_fall_takes_as_long_as_it_says),
-        cmocka_unit_test(phases_of_no_length_are_left_out),
-        cmocka_unit_test(schedules_have_names),
-    };
-    return cmocka_run_group_tests_name("optim", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -429,26 +429,4 @@ static void a_damaged_text_is_read_or_refused_with_its_line(void **state)
     hd_arena_done(&arena);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_stage_runs_each_micro_batch_to_its_end),
-        cmocka_unit_test(the_textbook_1f1b),
-        cmocka_unit_test(interleaved_runs_groups_chunk_by_chunk),
-        cmocka_unit_test(zero_bubble_puts_w_where_a_stage_would_wait),
-        cmocka_unit_test(validation_runs_e_alone),
-        cmocka_unit_test(a_schedule_that_does_not_fit_is_refused_with_its_key),
-        cmocka_unit_test(schedules_have_names),
-        cmocka_unit_test(chunks_lie_on_stages),
-        cmocka_unit_test(idle_times_are_the_published_ones),
-        cmocka_unit_test(zero_bubble_waits_only_to_fill_the_pipeline),
-        cmocka_unit_test(a_group_that_is_not_full_takes_no_longer),
-        cmocka_unit_test(a_walk_counts_unequal_stages_and_transfers),
-        cmocka_unit_test(a_drawing_shows_waits),
-        cmocka_unit_test(what_is_written_is_read_again),
-        cmocka_unit_test(a_wrong_text_is_refused_by_line_and_word),
-        cmocka_unit_test(a_circle_in_a_text_is_told_by_line),
-        cmocka_unit_test(a_damaged_text_is_read_or_refused_with_its_line),
-    };
-    return cmocka_run_group_tests_name("order", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -906,29 +906,4 @@ static void a_gradient_for_chunks_that_do_not_train_is_refused(void **state)
     hd_arena_done(&l.arena);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(chunks_that_do_not_train_run_forward_alone),
-        cmocka_unit_test(several_chunks_on_a_stage_run_all_of_it),
-        cmocka_unit_test(a_gradient_for_chunks_that_do_not_train_is_refused),
-        cmocka_unit_test(one_stage_needs_one_slot_and_sends_nothing),
-        cmocka_unit_test(values_are_sent_behind_their_program_and_received_one_ahead),
-        cmocka_unit_test(chunks_on_one_stage_share_a_slot),
-        cmocka_unit_test(both_ends_of_a_channel_have_one_schedule),
-        cmocka_unit_test(a_slot_is_not_used_again_before_its_receiver_has_come),
-        cmocka_unit_test(slots_are_the_published_ones),
-        cmocka_unit_test(transfers_need_few_slots),
-        cmocka_unit_test(programs_in_a_wrong_place_are_refused),
-        cmocka_unit_test(a_missing_w_is_refused),
-        cmocka_unit_test(wrong_first_and_last_are_refused),
-        cmocka_unit_test(lost_and_exchanged_transfers_are_refused),
-        cmocka_unit_test(a_receive_without_a_send_is_refused),
-        cmocka_unit_test(wrong_slots_are_refused),
-        cmocka_unit_test(a_circle_in_the_schedule_is_refused),
-        cmocka_unit_test(a_circle_of_slots_is_refused),
-        cmocka_unit_test(random_schedules_are_proved_and_run),
-        cmocka_unit_test(damaged_lists_are_refused_or_still_run),
-    };
-    return cmocka_run_group_tests_name("step plan", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -420,25 +420,4 @@ static void damaged_files_are_refused(void **state)
     refuse("\"wait_share\":", "\"wait_share\":-", HD_INVALID, "wait_share");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(waits_are_a_share_and_a_part_per_collective),
-        cmocka_unit_test(a_measured_size_takes_its_measured_time),
-        cmocka_unit_test(bytes_out_of_the_cache_take_longer),
-        cmocka_unit_test(a_product_lies_between_its_neighbours),
-        cmocka_unit_test(a_variant_that_was_not_measured),
-        cmocka_unit_test(rates_take_what_was_measured),
-        cmocka_unit_test(a_collective_has_its_latency_and_its_bytes),
-        cmocka_unit_test(collectives_in_the_thread_overlap_with_nothing),
-        cmocka_unit_test(a_step_takes_its_time_on_the_host),
-        cmocka_unit_test(devices_that_were_not_measured_are_refused),
-        cmocka_unit_test(products_have_a_usual_rate_by_precision_and_shape),
-        cmocka_unit_test(a_curve_has_a_latency_and_a_bandwidth),
-        cmocka_unit_test(peaks_are_those_of_the_best_devices),
-        cmocka_unit_test(a_file_reads_back_as_it_was_written),
-        cmocka_unit_test(damaged_files_are_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

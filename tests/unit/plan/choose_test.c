@@ -618,25 +618,4 @@ static void what_only_tp_pp_or_cp_can_split_has_a_first_layout(void **state)
     assert_int_equal(hd_plan_check(&wish, 4, 4), HD_INVALID);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sizes_are_legal_where_everything_can_be_dealt_out),
-        cmocka_unit_test(an_automatic_micro_batch_divides_and_is_at_most_eight),
-        cmocka_unit_test(devices_decide_what_is_auto),
-        cmocka_unit_test(auto_means_plain_data_parallelism),
-        cmocka_unit_test(the_most_devices_are_whole_replicas),
-        cmocka_unit_test(a_refusal_says_what_to_write_instead),
-        cmocka_unit_test(what_has_no_layout_has_a_story),
-        cmocka_unit_test(remedies_that_are_followed_end_with_a_layout),
-        cmocka_unit_test(experts_are_shared_by_blocks_of_ranks),
-        cmocka_unit_test(a_refusal_of_ep_says_what_to_write_instead),
-        cmocka_unit_test(more_ranks_than_an_engine_connects_are_another_status),
-        cmocka_unit_test(an_order_from_a_file_decides_the_micro_batch),
-        cmocka_unit_test(on_one_stage_all_orders_of_one_chunk_are_the_same),
-        cmocka_unit_test(wishes_of_one_shape_fit_the_same_numbers),
-        cmocka_unit_test(what_only_tp_pp_or_cp_can_split_has_a_first_layout),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

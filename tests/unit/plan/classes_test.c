@@ -296,13 +296,4 @@ static void classes_are_few(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_class_is_each_of_its_ranks),
-        cmocka_unit_test(a_group_of_experts_with_more_samples_is_another_class),
-        cmocka_unit_test(classes_are_few),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

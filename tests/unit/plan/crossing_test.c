@@ -83,13 +83,4 @@ static void all_groups_are_counted_once(void **state)
     assert_int_equal(hd_inter_node_bytes_all(&plan, PER_NODE, false), WORLD * 300);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(of_a_ring_the_hops_count_and_of_an_exchange_the_pairs),
-        cmocka_unit_test(stages_send_to_their_neighbours),
-        cmocka_unit_test(all_groups_are_counted_once),
-    };
-
-    return cmocka_run_group_tests_name("plan_crossing", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -429,20 +429,4 @@ static void the_fastest_layout_is_taken_where_rates_are_known(void **state)
     hd_text_free(&why);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_stage_of_zero_is_taken_when_it_is_the_first_that_fits),
-        cmocka_unit_test(stages_double_where_zero_is_written_down),
-        cmocka_unit_test(the_first_rung_that_fits_is_taken),
-        cmocka_unit_test(what_is_written_down_stays),
-        cmocka_unit_test(without_a_known_memory_it_is_plain_data_parallelism),
-        cmocka_unit_test(every_number_of_devices_that_is_allowed_gets_a_layout),
-        cmocka_unit_test(the_line_says_what_was_chosen_or_would_help),
-        cmocka_unit_test(a_pipeline_that_the_batch_forces_is_explained),
-        cmocka_unit_test(a_search_that_takes_too_long_is_answered_by_memory),
-        cmocka_unit_test(the_fastest_layout_is_taken_where_rates_are_known),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

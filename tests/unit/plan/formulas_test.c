@@ -400,15 +400,4 @@ static void the_bubble_is_that_of_the_formula(void **state)
                 compare_bubble(p, v, p * rounds);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(state_is_that_of_zero),
-        cmocka_unit_test(a_base_of_nf4_takes_its_bits),
-        cmocka_unit_test(the_terms_add_up_to_the_formulas),
-        cmocka_unit_test(a_block_keeps_the_terms_of_its_policy),
-        cmocka_unit_test(the_bubble_is_that_of_the_formula),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

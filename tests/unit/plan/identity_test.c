@@ -92,11 +92,4 @@ static void a_plan_is_refused_for_what_it_depends_on_and_for_nothing_else(void *
     assert_true(refused > 60 && accepted > 15);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_plan_is_refused_for_what_it_depends_on_and_for_nothing_else),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -400,19 +400,4 @@ static void weights_are_compared_with_the_model(void **state)
     assert_int_equal(hd_file_remove_tree(dir), HD_OK);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_of_the_memory_follow_from_the_sizes),
-        cmocka_unit_test(fp32_needs_no_copies_and_keeps_twice_as_much),
-        cmocka_unit_test(gradients_cross_once_a_step),
-        cmocka_unit_test(work_is_proportional_to_sequences),
-        cmocka_unit_test(a_plan_is_of_more_ranks_than_an_engine_connects),
-        cmocka_unit_test(a_profile_is_part_of_the_memory_and_bounded),
-        cmocka_unit_test(traits_travel_as_a_word),
-        cmocka_unit_test(a_gpu_holds_the_plan_and_what_is_stated),
-        cmocka_unit_test(weights_are_compared_with_the_model),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

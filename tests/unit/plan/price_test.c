@@ -456,26 +456,4 @@ static void faster_links_and_memory_are_never_slower(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_ring_within_a_node),
-        cmocka_unit_test(a_ring_over_nodes_takes_all_links_of_a_node),
-        cmocka_unit_test(an_ordered_sum_is_an_exchange),
-        cmocka_unit_test(one_member_sends_nothing),
-        cmocka_unit_test(profiles_add_up_to_chunks),
-        cmocka_unit_test(segments_add_up_to_chunks),
-        cmocka_unit_test(many_micro_batches_repeat),
-        cmocka_unit_test(an_adapter_adds_up_to_chunks),
-        cmocka_unit_test(bottlenecks_add_up_to_chunks),
-        cmocka_unit_test(prefixes_add_up_to_chunks),
-        cmocka_unit_test(updates_are_of_what_trains),
-        cmocka_unit_test(bubbles_are_those_of_the_literature),
-        cmocka_unit_test(the_parts_of_a_step_are_the_step),
-        cmocka_unit_test(transfers_of_processors_take_the_receivers_thread),
-        cmocka_unit_test(ranks_wait_for_one_another),
-        cmocka_unit_test(faster_links_and_memory_are_never_slower),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -406,24 +406,4 @@ static void a_cluster_is_priced_by_its_map(void **state)
                      (3e9 / 5e9 + 3 * 3e-6)) < 1e-6);
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(eight_p100_get_the_best_of_all_permutations),
-        cmocka_unit_test(a_hybrid_cube_mesh_gets_the_best_of_all_permutations),
-        cmocka_unit_test(two_islands_get_the_best_of_all_permutations),
-        cmocka_unit_test(mixed_pcie_gets_the_best_of_all_permutations),
-        cmocka_unit_test(pairs_under_a_switch_are_the_groups_of_two),
-        cmocka_unit_test(a_part_of_the_devices_is_a_near_part),
-        cmocka_unit_test(alike_devices_keep_their_order),
-        cmocka_unit_test(larger_nodes_find_their_pairs),
-        cmocka_unit_test(each_node_has_its_own_map),
-        cmocka_unit_test(rings_share_the_link_between_sockets),
-        cmocka_unit_test(an_exchange_shares_the_link_between_sockets),
-        cmocka_unit_test(a_cluster_is_priced_by_its_map),
-    };
-
-    (void)argc;
-    (void)argv;
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

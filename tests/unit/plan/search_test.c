@@ -801,26 +801,4 @@ static void blocks_of_zero_may_be_pinned(void **state)
     hd_arena_done(&arena);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_search_finds_the_best_of_all),
-        cmocka_unit_test(the_search_finds_the_best_of_experts),
-        cmocka_unit_test(segments_are_as_long_as_the_memory_demands),
-        cmocka_unit_test(segments_with_w_apart_that_just_fit_are_found),
-        cmocka_unit_test(adapters_that_just_fit_are_found),
-        cmocka_unit_test(stages_that_only_run_forward_and_just_fit_are_found),
-        cmocka_unit_test(an_uneven_cut_that_alone_fits_is_found),
-        cmocka_unit_test(tp_stays_within_a_node),
-        cmocka_unit_test(more_bandwidth_is_never_slower),
-        cmocka_unit_test(what_does_not_fit_is_named),
-        cmocka_unit_test(what_cannot_fit_is_not_laid_out),
-        cmocka_unit_test(a_pinned_layout_is_priced_even_if_too_large),
-        cmocka_unit_test(a_pinned_v_is_searched),
-        cmocka_unit_test(a_pinned_schedule_has_stages),
-        cmocka_unit_test(more_chunks_than_are_tried_may_be_pinned),
-        cmocka_unit_test(blocks_of_zero_may_be_pinned),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

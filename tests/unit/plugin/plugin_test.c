@@ -111,15 +111,4 @@ static void it_lies_beside_the_program(void **state)
         assert_string_equal(table->name, "cuda");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_that_fits_is_used),
-        cmocka_unit_test(one_of_another_build_is_refused_by_name),
-        cmocka_unit_test(one_that_cannot_say_why_is_refused_in_words),
-        cmocka_unit_test(words_of_the_plugin_reach_the_program),
-        cmocka_unit_test(what_is_no_plugin_is_refused),
-        cmocka_unit_test(it_lies_beside_the_program),
-    };
-    return cmocka_run_group_tests_name("plugin", tests, NULL, NULL);
-}
+RUN_CASES()

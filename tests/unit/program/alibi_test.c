@@ -67,12 +67,4 @@ static void powers_of_two_are_exact(void **state)
     assert_true(got[0] == six[3] && got[1] == six[4] && got[2] == six[2]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slopes_are_those_of_the_paper),
-        cmocka_unit_test(powers_of_two_are_exact),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

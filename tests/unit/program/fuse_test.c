@@ -491,21 +491,4 @@ static void a_listing_names_what_is_fused(void **state)
     hd_arena_done(&b.arena);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gelu_stands_behind_its_products),
-        cmocka_unit_test(the_bias_and_its_gradient_go_along),
-        cmocka_unit_test(a_pass_over_memory_is_saved),
-        cmocka_unit_test(a_residual_is_added_by_its_product),
-        cmocka_unit_test(a_result_that_something_else_reads_is_not_added_to),
-        cmocka_unit_test(a_norm_makes_the_gradients_of_its_weights),
-        cmocka_unit_test(weights_that_are_put_off_have_a_pass_of_their_own),
-        cmocka_unit_test(a_device_that_gains_nothing_is_not_asked),
-        cmocka_unit_test(what_somebody_else_reads_is_written),
-        cmocka_unit_test(a_gradient_that_is_a_sum_is_not_fused),
-        cmocka_unit_test(a_gradient_that_somebody_else_reads_is_not_fused),
-        cmocka_unit_test(a_listing_names_what_is_fused),
-    };
-    return cmocka_run_group_tests_name("fuse", tests, NULL, NULL);
-}
+RUN_CASES()

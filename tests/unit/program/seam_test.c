@@ -320,6 +320,7 @@ static double distance(const float *a, const float *b, int n)
 
 /* Goal: a layout is a choice of ops and passes, not another model. Method: two ranks with both
  * micro-batches in flight and W postponed against one rank that runs them one after the other. */
+CASE_WITH(NULL, NULL)
 static void two_ranks_in_flight_agree_with_one_rank_in_order(void **state)
 {
     struct rank *one = calloc(1, sizeof *one), *two = calloc(2, sizeof *two);
@@ -494,14 +495,4 @@ static void dry_counts_every_product_and_every_byte_on_the_wire(void **state)
                      2 * (2 - 1) * R * C * (int64_t)sizeof(float));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_ranks_in_flight_agree_with_one_rank_in_order),
-        cmocka_unit_test_setup_teardown(the_text_is_pinned, compile_toy, free_toy),
-        cmocka_unit_test_setup_teardown(kept_is_per_slot_and_work_is_shared, compile_toy, free_toy),
-        cmocka_unit_test_setup_teardown(dry_counts_every_product_and_every_byte_on_the_wire,
-                                        compile_toy, free_toy),
-    };
-    return cmocka_run_group_tests_name("seam", tests, NULL, NULL);
-}
+RUN_EACH_CASE_WITH(compile_toy, free_toy)

@@ -349,23 +349,4 @@ static void whatever_conflicts_is_in_order(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_read_waits_for_the_write),
-        cmocka_unit_test(a_read_waits_for_a_change_in_place),
-        cmocka_unit_test(a_write_waits_for_the_read),
-        cmocka_unit_test(a_change_in_place_waits_for_the_read),
-        cmocka_unit_test(a_write_waits_for_the_write),
-        cmocka_unit_test(a_write_waits_for_a_change_in_place),
-        cmocka_unit_test(a_collective_that_changes_in_place_is_waited_for),
-        cmocka_unit_test(two_reads_do_not_wait_for_each_other),
-        cmocka_unit_test(a_stream_waits_once),
-        cmocka_unit_test(nodes_of_one_stream_do_not_wait),
-        cmocka_unit_test(a_node_waits_for_each_stream),
-        cmocka_unit_test(each_program_begins_anew),
-        cmocka_unit_test(collectives_have_streams_of_their_own),
-        cmocka_unit_test(whatever_conflicts_is_in_order),
-    };
-    return cmocka_run_group_tests_name("stream", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -179,16 +179,11 @@ static int check_input(const char *program)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_page_is_read_by_another_reader),
-        cmocka_unit_test(the_reader_refuses_wrong_pages),
-        cmocka_unit_test(names_follow_the_rules),
-        cmocka_unit_test(every_family_is_documented),
-    };
+    const struct CMUnitTest tests[] = {ALL_CASES};
 
     if (argc == 3 && strcmp(argv[1], "--write") == 0)
         return write_table(argv[2]);
     if (argc == 3 && strcmp(argv[1], "--check") == 0)
         return check_input(argv[2]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name(CASES_NAME, tests, NULL, NULL);
 }

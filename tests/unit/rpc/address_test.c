@@ -81,14 +81,4 @@ static void socket_path_has_the_kernels_limit(void **state)
     assert_non_null(strstr(hd_err_message(), "107"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_forms_are_taken_apart),
-        cmocka_unit_test(only_this_machine_is_loopback),
-        cmocka_unit_test(wrong_addresses_are_explained),
-        cmocka_unit_test(socket_path_has_the_kernels_limit),
-    };
-
-    return cmocka_run_group_tests_name("rpc addresses", tests, NULL, NULL);
-}
+RUN_CASES()

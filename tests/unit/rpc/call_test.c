@@ -713,38 +713,4 @@ static void taken_message_outlives_the_call(void **state)
     hd_rpc_message_free(kept);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(unary_call_answers_what_was_asked),
-        cmocka_unit_test(every_status_and_its_story_arrive_unchanged),
-        cmocka_unit_test(a_connection_that_fails_is_explained),
-        cmocka_unit_test(codes_map_both_ways),
-        cmocka_unit_test(deadline_ends_the_call_on_both_sides),
-        cmocka_unit_test(answer_after_the_end_is_refused_and_harmless),
-        cmocka_unit_test(unknown_method_is_refused_at_once),
-        cmocka_unit_test(garbage_is_refused_as_invalid),
-        cmocka_unit_test(garbage_on_a_stream_ends_it_as_invalid),
-        cmocka_unit_test(text_that_is_not_utf8_is_refused),
-        cmocka_unit_test(nesting_of_100000_levels_is_refused),
-        cmocka_unit_test(more_elements_than_the_budget_are_refused),
-        cmocka_unit_test(message_larger_than_the_limit_is_refused_by_both_sides),
-        cmocka_unit_test(chat_of_1000_messages_keeps_order_and_ends),
-        cmocka_unit_test(cancel_at_the_client_ends_both_sides),
-        cmocka_unit_test(closing_with_calls_in_flight_ends_them_all),
-        cmocka_unit_test(graceful_close_lets_a_call_finish),
-        cmocka_unit_test(grace_ends_and_takes_the_last_calls_along),
-        cmocka_unit_test(flood_meets_the_bound_and_loses_nothing),
-        cmocka_unit_test(messages_before_a_failure_arrive_before_it),
-        cmocka_unit_test(refused_stream_was_never_open),
-        cmocka_unit_test(cancel_while_paused_still_ends),
-        cmocka_unit_test(calls_beyond_the_limit_are_refused),
-        cmocka_unit_test(unary_call_without_deadline_is_refused),
-        cmocka_unit_test(authorize_sees_the_peer_and_decides_before_the_handler),
-        cmocka_unit_test(metadata_reaches_the_handler),
-        cmocka_unit_test(waiting_call_gives_the_answer_or_the_story),
-        cmocka_unit_test(taken_message_outlives_the_call),
-    };
-
-    return cmocka_run_group_tests_name("rpc calls", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -1183,35 +1183,7 @@ static void file_limit_is_raised_to_the_hard_one(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(unix_door_is_private_and_knows_the_peer),
-        cmocka_unit_test(second_server_on_a_socket_is_a_conflict),
-        cmocka_unit_test(socket_of_a_dead_server_is_replaced_a_live_one_is_not),
-        cmocka_unit_test(connection_of_a_dead_peer_stays_until_its_calls_are_taken),
-        cmocka_unit_test(tcp_needs_the_token_and_nothing_less),
-        cmocka_unit_test(a_caller_has_the_name_of_its_token),
-        cmocka_unit_test(wrong_tokens_leave_one_line_in_the_log),
-        cmocka_unit_test(tcp_without_token_is_refused_before_anything_listens),
-        cmocka_unit_test(token_file_must_be_private_and_long_enough),
-        cmocka_unit_test(token_file_has_a_name_on_each_line_but_one),
-        cmocka_unit_test(taken_port_is_named),
-        cmocka_unit_test(two_servers_never_share_a_port),
-        cmocka_unit_test(one_server_opens_several_doors),
-        cmocka_unit_test(a_name_opens_a_door_at_each_of_its_addresses),
-        cmocka_unit_test(tls_lets_in_who_proves_it_and_nobody_else),
-        cmocka_unit_test(keepalive_pings_do_not_annoy_the_server),
-        cmocka_unit_test(far_away_is_reached_over_tls),
-        cmocka_unit_test(a_busy_server_is_waited_for),
-        cmocka_unit_test(tcp_door_hears_again_when_descriptors_are_back),
-        cmocka_unit_test(unix_door_hears_again_when_descriptors_are_back),
-        cmocka_unit_test(idle_connections_keep_nobody_out),
-        cmocka_unit_test(one_address_has_a_part_of_the_connections),
-        cmocka_unit_test(calls_with_a_token_keep_a_place),
-        cmocka_unit_test(a_connection_without_a_call_with_a_token_goes),
-        cmocka_unit_test(a_connection_that_sends_nothing_goes),
-        cmocka_unit_test(self_check_is_content_with_every_kind_of_listener),
-        cmocka_unit_test(file_limit_is_raised_to_the_hard_one),
-    };
+    const struct CMUnitTest tests[] = {ALL_CASES};
 
     if (argc == 3 && strcmp(argv[1], "--starve") == 0)
         return starve(argv[2]);
@@ -1219,5 +1191,5 @@ int main(int argc, char **argv)
         return idle(argv[2]);
     if (argc == 3 && strcmp(argv[1], "--die") == 0)
         return call_and_die(argv[2]);
-    return cmocka_run_group_tests_name("rpc doors", tests, NULL, NULL);
+    return cmocka_run_group_tests_name(CASES_NAME, tests, NULL, NULL);
 }

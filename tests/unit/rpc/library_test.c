@@ -39,9 +39,4 @@ static void a_weak_grpc_is_named(void **state)
     assert_non_null(strstr(name, "core "));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_weak_grpc_is_named)};
-
-    return cmocka_run_group_tests_name("rpc library", tests, NULL, NULL);
-}
+RUN_CASES()

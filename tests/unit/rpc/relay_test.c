@@ -195,14 +195,4 @@ static void a_call_without_a_token_is_refused_before_its_message(void **state)
     echo_close(&echo);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_stranger_is_not_read_without_end),
-        cmocka_unit_test(floods_keep_no_caller_with_a_token_waiting),
-        cmocka_unit_test(the_first_call_may_be_large),
-        cmocka_unit_test(a_call_without_a_token_is_refused_before_its_message),
-    };
-
-    return cmocka_run_group_tests_name("rpc relay", tests, NULL, NULL);
-}
+RUN_CASES()

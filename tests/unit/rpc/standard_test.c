@@ -419,17 +419,4 @@ static void questions_wait_for_a_slow_reader(void **state)
     echo_close(&echo);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_registered_service_is_serving_and_no_other),
-        cmocka_unit_test(who_watches_hears_of_the_end),
-        cmocka_unit_test(a_server_that_is_not_fit_says_so_and_answers),
-        cmocka_unit_test(a_watcher_that_leaves_is_forgotten),
-        cmocka_unit_test(every_question_gets_its_answer_in_order),
-        cmocka_unit_test(each_kind_of_symbol_is_found_and_nothing_else),
-        cmocka_unit_test(questions_wait_for_a_slow_reader),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -417,22 +417,4 @@ static void counts_hold_under_random_steps(void **state)
     hd_unauth_free(t);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_address_makes_room_for_itself),
-        cmocka_unit_test(the_address_with_the_most_makes_room),
-        cmocka_unit_test(where_all_have_one_the_oldest_has_a_grace),
-        cmocka_unit_test(a_known_connection_never_makes_room),
-        cmocka_unit_test(the_known_are_bounded_by_themselves),
-        cmocka_unit_test(a_known_one_leaves_its_place_among_strangers),
-        cmocka_unit_test(inside_makes_room_like_outside),
-        cmocka_unit_test(one_that_is_inside_of_a_crowd_is_spared),
-        cmocka_unit_test(breaks_make_an_address_wait),
-        cmocka_unit_test(a_network_of_ipv6_is_one_address),
-        cmocka_unit_test(the_memory_of_addresses_is_bounded),
-        cmocka_unit_test(counts_hold_under_random_steps),
-    };
-
-    return cmocka_run_group_tests_name("strangers", tests, NULL, NULL);
-}
+RUN_CASES()

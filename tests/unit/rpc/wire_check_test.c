@@ -225,20 +225,4 @@ static void unknown_fields_count_as_elements(void **state)
     free(bytes);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(honest_messages_pass_and_come_back_equal),
-        cmocka_unit_test(every_cut_of_an_honest_message_is_handled),
-        cmocka_unit_test(malformed_bytes_are_invalid),
-        cmocka_unit_test(unknown_fields_are_let_through),
-        cmocka_unit_test(strings_must_be_text_and_bytes_need_not),
-        cmocka_unit_test(one_message_field_comes_once),
-        cmocka_unit_test(depth_has_a_sharp_limit),
-        cmocka_unit_test(packed_numbers_count_as_elements),
-        cmocka_unit_test(packed_numbers_of_fixed_width_count_as_elements),
-        cmocka_unit_test(unknown_fields_count_as_elements),
-    };
-
-    return cmocka_run_group_tests_name("rpc wire check", tests, NULL, NULL);
-}
+RUN_CASES()

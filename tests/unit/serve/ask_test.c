@@ -194,15 +194,4 @@ static void messages_reach_the_template_as_they_are_and_parts_as_one_text(void *
     hd_text_free(&json);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(prompts_have_four_forms),
-        cmocka_unit_test(settings_are_those_of_the_api),
-        cmocka_unit_test(what_is_not_understood_is_refused_by_its_key),
-        cmocka_unit_test(the_choices_of_a_request_are_bounded),
-        cmocka_unit_test(messages_reach_the_template_as_they_are_and_parts_as_one_text),
-    };
-
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+RUN_CASES_BETWEEN(set_up, tear_down)

@@ -321,22 +321,12 @@ static void bad_files_are_told_where_and_what(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_simple_cluster),
-        cmocka_unit_test(usual_links),
-        cmocka_unit_test(an_island_of_all_devices_is_the_node),
-        cmocka_unit_test(the_host_of_a_device),
-        cmocka_unit_test(groups_islands_and_tiers),
-        cmocka_unit_test(a_device_of_its_own),
-        cmocka_unit_test(links_that_are_not_alike),
-        cmocka_unit_test(nodes_have_positions_by_their_names),
-        cmocka_unit_test(bad_files_are_told_where_and_what),
-    };
+    const struct CMUnitTest tests[] = {ALL_CASES};
 
     int failed;
 
     hd_arena_init(&arena, 0);
-    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    failed = cmocka_run_group_tests_name(CASES_NAME, tests, NULL, NULL);
     hd_arena_done(&arena);
     return failed;
 }

@@ -224,19 +224,4 @@ static void a_wrong_override_is_its_own_place(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(absent_keys_get_the_documented_defaults),
-        cmocka_unit_test(one_share_is_dropped_everywhere_or_each_has_its_own),
-        cmocka_unit_test(no_validation_may_be_asked_for_without_data),
-        cmocka_unit_test(positions_are_those_of_the_family_unless_asked_for),
-        cmocka_unit_test(a_zero_that_was_written_stays_zero),
-        cmocka_unit_test(gpt2_ties_its_embeddings_and_is_four_times_as_wide),
-        cmocka_unit_test(experts_get_the_documented_defaults),
-        cmocka_unit_test(an_override_takes_the_place_of_what_the_file_says),
-        cmocka_unit_test(a_wrong_override_is_its_own_place),
-    };
-
-    return cmocka_run_group_tests_name("spec_defaults", tests, make_corpus, drop_corpus);
-}
+RUN_CASES_BETWEEN(make_corpus, drop_corpus)

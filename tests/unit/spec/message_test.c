@@ -181,15 +181,4 @@ static void the_json_form_reads_back_to_itself(void **state)
     hd_text_free(&b);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_message_is_judged_in_the_words_of_the_file),
-        cmocka_unit_test(a_message_with_holes_is_completed_or_refused),
-        cmocka_unit_test(paths_and_names_that_no_client_makes_are_refused),
-        cmocka_unit_test(a_message_says_all_that_the_file_said),
-        cmocka_unit_test(the_json_form_reads_back_to_itself),
-    };
-
-    return cmocka_run_group_tests_name("spec_message", tests, make_corpus, drop_corpus);
-}
+RUN_CASES_BETWEEN(make_corpus, drop_corpus)

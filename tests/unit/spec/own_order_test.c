@@ -237,15 +237,4 @@ static void a_folded_order_brings_its_chunks(void **state)
     free(yaml);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_wrong_in_the_file_has_its_line_there),
-        cmocka_unit_test(an_order_that_does_not_fit_the_job_is_refused_at_its_key),
-        cmocka_unit_test(an_absent_file_is_named),
-        cmocka_unit_test(the_job_has_the_order_wherever_it_goes),
-        cmocka_unit_test(a_message_with_another_order_is_refused),
-        cmocka_unit_test(a_folded_order_brings_its_chunks),
-    };
-    return cmocka_run_group_tests_name("own order", tests, make_corpus, drop_corpus);
-}
+RUN_CASES_BETWEEN(make_corpus, drop_corpus)

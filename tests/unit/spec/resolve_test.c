@@ -641,30 +641,4 @@ static void a_model_without_a_tokenizer_json_says_what_it_has(void **state)
     put_model();
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_resolved_job_has_everything_and_reads_back),
-        cmocka_unit_test(lines_are_documents_and_bytes_are_one_text),
-        cmocka_unit_test(token_files_need_no_tokenizer),
-        cmocka_unit_test(data_that_no_rank_can_read_is_refused),
-        cmocka_unit_test(experts_reach_the_ranks),
-        cmocka_unit_test(a_mixture_reaches_the_ranks),
-        cmocka_unit_test(a_text_of_the_same_size_and_time_is_another_one),
-        cmocka_unit_test(a_template_that_asks_for_the_date_gives_the_job_one),
-        cmocka_unit_test(steps_to_trace_reach_the_ranks),
-        cmocka_unit_test(axes_reach_the_ranks),
-        cmocka_unit_test(validation_at_both_ends_is_not_lost),
-        cmocka_unit_test(a_plan_that_does_not_fit_is_refused),
-        cmocka_unit_test(the_device_of_the_plan_reaches_the_ranks),
-        cmocka_unit_test(a_model_directory_becomes_explicit),
-        cmocka_unit_test(a_tokenizer_is_named_or_the_models_own),
-        cmocka_unit_test(a_model_without_a_tokenizer_json_says_what_it_has),
-        cmocka_unit_test(the_job_decides_what_is_dropped),
-        cmocka_unit_test(the_architecture_alone_is_taken_with_init_from_none),
-        cmocka_unit_test(a_prefix_shortens_the_context),
-        cmocka_unit_test(what_contradicts_the_directory_is_refused),
-    };
-
-    return cmocka_run_group_tests_name("spec_resolve", tests, make_corpus, drop_corpus);
-}
+RUN_CASES_BETWEEN(make_corpus, drop_corpus)

@@ -826,26 +826,4 @@ static void the_nearest_word_is_what_was_meant(void **state)
     assert_null(hd_text_nearest("vo", (const char *[]){"vocab"}, 1)); /* too little is said */
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_of_other_programs_are_answered_with_ours),
-        cmocka_unit_test(hints_name_keys_that_exist),
-        cmocka_unit_test(a_range_of_devices_offers_the_most_that_share_the_batch),
-        cmocka_unit_test(each_mistake_has_its_place_and_remedy),
-        cmocka_unit_test(a_stored_job_names_the_override),
-        cmocka_unit_test(what_does_not_go_together_is_refused),
-        cmocka_unit_test(what_is_not_built_says_so),
-        cmocka_unit_test(gpt2_has_a_key_head_for_each_head),
-        cmocka_unit_test(a_file_that_cannot_be_used_is_named),
-        cmocka_unit_test(patterns_give_files_in_bytewise_order_with_sizes),
-        cmocka_unit_test(a_job_file_is_at_most_256_kib),
-        cmocka_unit_test(a_byte_order_mark_is_no_part_of_the_first_key),
-        cmocka_unit_test(nothing_is_not_a_job),
-        cmocka_unit_test(every_prefix_is_refused_or_whole),
-        cmocka_unit_test(the_reference_is_the_table_of_keys),
-        cmocka_unit_test(the_nearest_word_is_what_was_meant),
-    };
-
-    return cmocka_run_group_tests_name("spec", tests, make_corpus, drop_corpus);
-}
+RUN_CASES_BETWEEN(make_corpus, drop_corpus)

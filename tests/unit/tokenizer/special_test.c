@@ -595,25 +595,4 @@ static void the_last_of_a_doubled_key_counts(void **state)
     hd_tokenizer_close(t);
 }
 
-int main(void)
-{
-    const struct CMUnitTest special_tests[] = {
-        cmocka_unit_test_setup_teardown(
-            a_folder_has_the_special_tokens_that_transformers_finds_in_it, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_model_folder_has_the_ids_that_generate_reads, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(ends_and_stops_follow_from_the_tokenizer_and_the_model,
-                                        set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_name_that_two_files_give_differently_is_noted, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(no_text_spells_a_special_token_where_they_are_split, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(a_space_in_front_that_files_tell_differently_is_refused,
-                                        set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_damaged_file_beside_the_tokenizer_is_named, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(the_last_of_a_doubled_key_counts, set_up, tear_down),
-    };
-
-    return cmocka_run_group_tests(special_tests, NULL, NULL);
-}
+RUN_EACH_CASE_WITH(set_up, tear_down)

@@ -261,14 +261,4 @@ static void added_tokens_that_could_reach_over_a_cut_forbid_them(void **state)
     expect(gpt2, ADDED(" b", "false", "false", "true"), NOWHERE);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_tokenizers_in_use_are_cut_behind_words),
-        cmocka_unit_test(bytes_are_cut_anywhere),
-        cmocka_unit_test(patterns_that_are_known_are_cut_and_no_others),
-        cmocka_unit_test(added_tokens_that_could_reach_over_a_cut_forbid_them),
-    };
-
-    return cmocka_run_group_tests_name("tokenizer_cut", tests, NULL, NULL);
-}
+RUN_CASES()

@@ -183,11 +183,4 @@ static void every_combination_gives_the_golden_ids_and_texts(void **state)
     hd_text_free(&g.corpus);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_combination_gives_the_golden_ids_and_texts),
-    };
-
-    return cmocka_run_group_tests_name("tokenizer_grid", tests, NULL, NULL);
-}
+RUN_CASES()

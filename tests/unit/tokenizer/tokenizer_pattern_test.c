@@ -192,14 +192,4 @@ static int free_file(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(patterns_match_what_oniguruma_matches),
-        cmocka_unit_test(what_is_not_supported_is_refused_at_its_byte),
-        cmocka_unit_test(what_oniguruma_refuses_is_refused),
-        cmocka_unit_test(each_character_that_pcre2_lacks_is_noticed),
-    };
-
-    return cmocka_run_group_tests_name("tokenizer_pattern", tests, NULL, free_file);
-}
+RUN_CASES_BETWEEN(NULL, free_file)

@@ -132,15 +132,4 @@ static void a_guard_holds_where_a_special_token_is_normalized(void **state)
           2, 6);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_character_that_becomes_several_is_held_by_all),
-        cmocka_unit_test(characters_that_become_one_are_in_its_token),
-        cmocka_unit_test(what_is_put_in_front_belongs_to_the_first_character),
-        cmocka_unit_test(what_is_taken_away_is_in_the_next_token),
-        cmocka_unit_test(a_guard_holds_where_a_special_token_is_normalized),
-    };
-
-    return cmocka_run_group_tests_name("tokenizer_place", tests, NULL, NULL);
-}
+RUN_CASES()

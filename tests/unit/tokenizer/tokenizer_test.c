@@ -378,22 +378,4 @@ static void added_tokens_get_the_ids_of_the_reference(void **state)
     hd_tokenizer_close(t);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gpt2_gives_the_golden_ids),
-        cmocka_unit_test(llama3_gives_the_golden_ids),
-        cmocka_unit_test(qwen2_gives_the_golden_ids),
-        cmocka_unit_test(llama2_gives_the_golden_ids),
-        cmocka_unit_test(mistral_gives_the_golden_ids),
-        cmocka_unit_test(a_tokenizer_alone_names_no_end_of_a_text),
-        cmocka_unit_test(text_that_is_not_utf8_is_refused_at_its_byte),
-        cmocka_unit_test(a_word_of_a_million_letters_takes_no_square_of_time),
-        cmocka_unit_test(merges_are_read_in_both_spellings),
-        cmocka_unit_test(what_is_not_known_is_refused_by_name),
-        cmocka_unit_test(a_split_sees_what_the_normalizer_left),
-        cmocka_unit_test(added_tokens_get_the_ids_of_the_reference),
-    };
-
-    return cmocka_run_group_tests_name("tokenizer", tests, NULL, NULL);
-}
+RUN_CASES()

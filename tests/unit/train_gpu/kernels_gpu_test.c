@@ -81,12 +81,4 @@ static void another_kind_is_refused(void **state)
     assert_int_equal(kernels_gpu("speed", &run, stdout), HD_NOT_FOUND);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_launch_is_taken),
-        cmocka_unit_test(another_kind_is_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

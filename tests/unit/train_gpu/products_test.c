@@ -140,12 +140,4 @@ static void own_code_is_named_where_it_computes(void **state)
     table->close(backend);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_step_multiplies_by_the_library),
-        cmocka_unit_test(own_code_is_named_where_it_computes),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -107,13 +107,4 @@ static void every_case_has_a_shape_that_is_one(void **state)
     assert_null(gpu_case_find("none"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_report_says_where_a_step_went),
-        cmocka_unit_test(epilogues_are_passes_where_they_are_told_to_be),
-        cmocka_unit_test(every_case_has_a_shape_that_is_one),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

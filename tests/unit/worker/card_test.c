@@ -95,13 +95,4 @@ static void a_card_of_another_build_is_refused(void **state)
     assert_int_equal(peer_info_read_all(&t.values, 0, &one, cards), HD_UNSUPPORTED);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cards_arrive_in_the_order_of_ranks),
-        cmocka_unit_test(ranks_that_would_round_otherwise_are_refused_by_name),
-        cmocka_unit_test(a_card_of_another_build_is_refused),
-    };
-
-    return cmocka_run_group_tests_name("card", tests, NULL, NULL);
-}
+RUN_CASES()

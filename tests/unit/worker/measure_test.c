@@ -114,13 +114,9 @@ static int be_the_other(const char *what)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_missing_is_what_the_other_takes),
-        cmocka_unit_test(one_that_hangs_is_not_waited_for),
-        cmocka_unit_test(one_that_fails_leaves_what_is_assumed),
-    };
+    const struct CMUnitTest tests[] = {ALL_CASES};
 
     if (argc > 1 && strcmp(argv[1], "device") == 0)
         return be_the_other(getenv("MEASURE_TEST"));
-    return cmocka_run_group_tests_name("measure", tests, NULL, NULL);
+    return cmocka_run_group_tests_name(CASES_NAME, tests, NULL, NULL);
 }

@@ -280,17 +280,4 @@ static void what_is_not_known_says_nothing(void **state)
     hd_stragglers_free(watch);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(on_a_healthy_machine_no_rank_is_named),
-        cmocka_unit_test(a_rank_slowed_by_a_fifth_is_named_within_60_steps),
-        cmocka_unit_test(short_steps_are_judged_together),
-        cmocka_unit_test(two_ranks_may_be_slow),
-        cmocka_unit_test(twenty_of_thirty_is_the_border),
-        cmocka_unit_test(a_tenth_of_the_step_is_the_border),
-        cmocka_unit_test(what_is_not_known_says_nothing),
-    };
-
-    return cmocka_run_group_tests_name("stragglers", tests, NULL, NULL);
-}
+RUN_CASES()

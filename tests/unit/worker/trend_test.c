@@ -142,17 +142,4 @@ static void a_spike_is_neither(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_model_without_gradients_is_stuck),
-        cmocka_unit_test(a_loss_that_does_not_move_is_stuck),
-        cmocka_unit_test(a_loss_above_that_of_knowing_nothing_is_lost),
-        cmocka_unit_test(a_short_run_is_judged_by_its_later_half),
-        cmocka_unit_test(a_run_that_has_just_begun_is_neither),
-        cmocka_unit_test(a_model_that_knows_its_data_is_neither),
-        cmocka_unit_test(a_spike_is_neither),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()
