@@ -617,14 +617,14 @@ static void wrong_texts_are_refused_by_name(void **state)
     static const struct {
         const char *family, *targets, *only, *message, *also;
     } wrong[] = {
-        {"llama", "c_attn", "all", "llama has no module 'c_attn'; there are self_attn.q_proj",
+        {"llama", "c_attn", "all", "llama has no module 'c_attn'; its modules are self_attn.q_proj",
          NULL},
         {"llama", "proj", "all", "llama has no module 'proj'", NULL},
         {"gpt2", "q_proj", "all", "gpt2 has no module 'q_proj'; its modules are attn.c_attn", NULL},
         {"llama", "", "all", "train.adapter.targets: is empty", NULL},
         {"llama", "q_proj", "norms", "train.only: with train.adapter the adapter trains", NULL},
         {"mixtral", "gate_proj", "all",
-         "mixtral has no module 'gate_proj'; there are self_attn.q_proj", NULL},
+         "mixtral has no module 'gate_proj'; its modules are self_attn.q_proj", NULL},
         {"llama", "q_proj", "all", "train.adapter.also: 'lm_head' names no parameter", "lm_head"},
         {"gpt2", "alibi", "all", "a prefix has no position", NULL},
         {"mixtral", "q_proj,w2", "dora",
