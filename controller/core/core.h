@@ -496,7 +496,7 @@ const struct hd_core_choice *hd_core_choice_of(const struct hd_core *core, uint6
     X(RESERVED, "reserved", "free devices are reserved for a job before it")                    \
     X(PREEMPTING, "preempting",                                                                 \
       "other jobs are being preempted for it; they write checkpoints first")                    \
-    X(CAPACITY, "capacity", "the known nodes that are not drained have too few devices")
+    X(CAPACITY, "capacity", "no nodes that are known and not drained have enough devices")
 #define X(name, word, meaning) HD_CORE_WAITS_##name,
 enum hd_core_blocker { HD_CORE_WAIT_LIST(X) HD_CORE_BLOCKERS_MAX };
 #undef X
