@@ -30,26 +30,26 @@ struct hd_core;
  * that the scheduler has selected. The answer is a pure function of the request, so jobs with equal
  * requests share one answer. */
 struct hd_core_asked {
-    const char *key;  /* cache key: equal for equal requests */
+    const char *key;  /* key of this request in the layout cache: equal for equal requests */
     const void *spec; /* packed JobSpec, as submitted */
     size_t spec_bytes;
-    struct hd_plan_request wish; /* sizes that the job file fixes, and the device kind */
+    struct hd_plan_request wish; /* layout sizes that the job file fixes, and the device kind */
     int32_t devices;
     int32_t together; /* consecutive ranks per node: ranks 0 to together - 1 run on one node, the
                        * next `together` on the next node, and so on; equal to `devices`: all run on
                        * one node */
-    /* Network distance of the nodes. 0: one node; n: one switch of the n-th tier of config.tree,
-     * and no switch of a lower tier; number of tiers + 1 (1 without a tree): no common switch, or a
-     * node is not in the tree. */
+    /* Network distance between the attempt's nodes. 0: one node; n: all are below one switch of the
+     * n-th tier of config.tree, and below no common switch of a lower tier; number of tiers + 1 (1
+     * without a tree): no common switch, or a node is not in the tree. */
     int32_t tier;
-    /* The device with the least memory: its memory in bytes (> 0), its model name, and the CPU
-     * traits of its node as one word ("": unknown). */
+    /* The attempt's device with the least memory: its memory in bytes (> 0), its model name, and
+     * the CPU properties of its node in encoded form ("": unknown). */
     int64_t memory_bytes;
     const char *device_name, *traits;
-    int32_t threads; /* smallest thread count among the devices */
+    int32_t threads; /* smallest number of CPU threads of any of these devices */
     bool bf16;       /* true: all devices compute bf16 natively */
-    bool ahead;      /* prefetch: no job waits for this answer yet; the request is repeated when one
-                      * does */
+    bool ahead;      /* true: prefetch; no job waits for this layout yet; when one does, the request
+                      * is repeated */
     /* UUID of the node that holds all devices and whose probe gives their speed; "": no probe
      * applies */
     const char *probe_uuid;
@@ -57,14 +57,14 @@ struct hd_core_asked {
 
 struct hd_core_answer {
     const char *key;
-    bool failed; /* the search failed: the core takes the layout of plan/choose.h, and the ranks
-                  * report the fault in it */
+    bool failed; /* true: the layout search itself failed; the core takes the layout of
+                  * plan/choose.h, and if that has a fault, the ranks report it */
     bool fits;
     struct hd_layout_sizes layout; /* valid if `fits` */
     double step_s;                 /* predicted seconds per step; 0: unknown */
     int64_t memory_bytes;          /* bytes of the rank that needs most; 0: unknown */
-    bool preliminary;              /* the search was cut short; the layout was chosen by memory
-                                    * alone */
+    bool preliminary;              /* true: the layout search was cut short; the layout was chosen
+                                    * by its memory need alone */
     const char *why;               /* text for users: the chosen layout, or why none fits; may be
                                     * "" */
 };
@@ -74,8 +74,8 @@ struct hd_core_config {
     /* True: the core requests layouts (hd_core_out.asked) and gets answers as HD_CORE_PLANNED.
      * False: attempts get the layout of plan/choose.h. */
     bool asks_layouts;
-    const struct hd_node_tree *tree; /* switches, with nodes by name; the caller owns it; NULL:
-                                      * unknown */
+    const struct hd_node_tree *tree; /* network switches, with the nodes below them by name; the
+                                      * caller owns it; NULL: unknown */
     int64_t unreachable_ms;          /* silence after which a node becomes unreachable */
     int64_t lost_ms;                 /* silence after which a node becomes lost */
     int64_t lost_confirmed_ms;       /* silence after which a node is lost if a peer reported it
@@ -91,8 +91,8 @@ struct hd_core_config {
     int64_t retry_delay_max_ms; /* upper bound of that retry delay */
     size_t jobs_live_max;       /* number of jobs that have not ended; a submission beyond it is
                                  * refused */
-    int32_t spare_nodes; /* hot spares: nodes of each kind that are kept free for jobs whose attempt
-                          * has failed */
+    int32_t spare_nodes; /* nodes of each kind that are kept free as hot spares, for jobs whose
+                          * attempt has failed */
     /* Returns the system user of the ranks of `owner` (hd_attempt_record.run_as); called when an
      * attempt starts; the text is valid until the next call. NULL: ranks run as the daemon's own
      * user. */
@@ -124,8 +124,9 @@ struct hd_job_needs {
     int64_t time_limit_ms;            /* limit of the total running time of all attempts; 0: none */
     uint64_t after[HD_JOB_AFTER_MAX]; /* jobs that must succeed before this job starts */
     int32_t after_count;
-    uint64_t shape; /* hash of all inputs of the best layout besides `wish` (plan/identity.h); 0:
-                     * not shared with any other job */
+    uint64_t shape; /* hash of everything besides `wish` that decides the best layout
+                     * (plan/identity.h); jobs with equal hashes share answers; 0: shared with no
+                     * other job */
 };
 
 /* ---- events -----------------------------------------------------------------------------------*/
@@ -145,22 +146,24 @@ enum hd_core_event_kind {
     HD_CORE_REMOVE_QUEUE, /* removes a queue; uses only `name` and `by` of event.queue */
     HD_CORE_DRAIN,
     HD_CORE_UNDRAIN,
-    HD_CORE_REMOVE_NODE,  /* removes a node that is gone from the node list */
-    HD_CORE_HELLO,        /* a node opened its stream */
+    HD_CORE_REMOVE_NODE,  /* deletes from the node list a node that is gone */
+    HD_CORE_HELLO,        /* a node's daemon opened its stream */
     HD_CORE_ALIVE,        /* any message of a node: renews its lease */
-    HD_CORE_COPY,         /* a second daemon with a copy of a node's identity was refused */
+    HD_CORE_COPY,         /* a second daemon that uses a copy of a node's identity was refused */
     HD_CORE_NOTE,         /* adds an event to the cluster's history; nothing changes otherwise */
     HD_CORE_DISCONNECTED, /* a node's stream broke; its attempts continue */
-    HD_CORE_OBSERVED,     /* a node's complete observed set */
-    HD_CORE_REPORT,       /* a rank's report */
-    HD_CORE_FOUND,        /* the answer to hd_core_out.searches */
+    HD_CORE_OBSERVED,     /* the complete list of attempts that a node's daemon has observed */
+    HD_CORE_REPORT,       /* a rank's report (step, validation, checkpoint or event) */
+    HD_CORE_FOUND,        /* the checkpoints found by a search of the disk that hd_core_out.searches
+                           * requested */
     HD_CORE_END_ALL,      /* sent right after hd_core_restored when none of the old nodes and ranks
                            * exists any more: every node becomes lost, every live job fails */
     HD_CORE_REMOVE,       /* removes an ended job and its folder */
-    HD_CORE_PLANNED,      /* the answer to one entry of hd_core_out.asked */
+    HD_CORE_PLANNED,      /* the layout computed for one entry of hd_core_out.asked */
     HD_CORE_PROBE,        /* a user requests a probe of a node */
     HD_CORE_PROBED,       /* a node reports its probe's results */
-    HD_CORE_JOBS_DIR,     /* the controller sees its jobs directory, or has lost sight of it */
+    HD_CORE_JOBS_DIR,     /* the controller sees its jobs directory again, or does not see it any
+                           * more */
 };
 
 /* One attempt in a node's observed set: the state of its ranks on this node. */
@@ -171,8 +174,8 @@ struct hd_observed {
     struct hd_end_record end;                 /* valid if state is ENDED */
     const char *problem;                      /* what is wrong with an attempt that has not ended;
                                                * NULL or "": nothing */
-    bool waits;                               /* true: the attempt neither starts nor ends until
-                                               * `problem` is over */
+    bool waits;                               /* true: the node lets the attempt neither start nor
+                                               * end until `problem` is over */
     struct hd_checkpoint_record *checkpoints; /* valid members: attempt, step, path, hash, time_ms,
                                                * size_bytes */
     size_t checkpoint_count;
@@ -180,10 +183,12 @@ struct hd_observed {
 
 struct hd_deletion {
     uint64_t job;
-    int32_t attempt; /* 0: the whole job folder; step, path and hash are unused */
+    int32_t attempt; /* attempt whose checkpoint was deleted; 0: the whole job folder was, and step,
+                      * path and hash are unused */
     int64_t step;
     const char *path, *hash;
-    const char *left; /* part that the node could not delete, and why; NULL or "": all is deleted */
+    const char *left; /* part of the files that the node could not delete, and why; NULL or "": all
+                       * is deleted */
 };
 
 enum hd_report_kind {
@@ -193,7 +198,8 @@ enum hd_report_kind {
     HD_REPORT_EVENT,
 };
 
-/* How a node isolates jobs, as its daemon reports it (NodeIsolation); only displayed. */
+/* How a node isolates jobs from one another, as its daemon reports it (NodeIsolation); only
+ * displayed. */
 struct hd_isolation {
     const char *mode, *tier, *locks, *lacks, *users;
 };
@@ -225,8 +231,8 @@ struct hd_core_event {
                                         * REMOVE */
             const void *spec;
             size_t spec_bytes;
-            int64_t checkpoint_step; /* REMOVE: delete only the checkpoints of this step; 0: remove
-                                      * the job */
+            int64_t checkpoint_step; /* with REMOVE: step whose checkpoints are deleted, and nothing
+                                      * else; 0: remove the whole job */
             const char *by;
         } resume;
         struct {
@@ -235,9 +241,11 @@ struct hd_core_event {
         } again; /* REQUEUE, CHECKPOINT_NOW, HOLD, RELEASE */
         struct {
             const char *name;
-            /* -1: unchanged; in a new queue: no limit, weight 1 */
+            /* Limits of the queue in devices, and its weight in fair share. -1: unchanged; in a new
+             * queue: no limit, weight 1. */
             int64_t devices_max, user_devices_max, weight;
-            bool closes, opens; /* both false: unchanged; a new queue is open */
+            bool closes, opens; /* true: stop, or allow again, the start of jobs of this queue; both
+                                 * false: unchanged, and a new queue is open */
             const char *by;
         } queue;
         struct {
@@ -256,8 +264,8 @@ struct hd_core_event {
             const char *node, *by; /* node: its name, not its UUID */
         } probe;
         struct {
-            uint64_t stream, request; /* request: number of the newest request that this answers; 0:
-                                       * none */
+            uint64_t stream, request; /* request: number of the newest probe request that these
+                                       * results answer; 0: none */
             struct hd_probe_record record;
         } probed;
         struct {
@@ -265,11 +273,12 @@ struct hd_core_event {
             const char *data_address; /* address at which other nodes reach its ranks; "": none */
             const char *host;    /* host name of the machine, if it differs from `name`; "" or NULL:
                                   * equal */
-            const char *compute; /* numerics class of its CPUs: nodes with equal strings compute
-                                  * equal bits */
-            const char *compute_cuda; /* numerics class of its GPUs; "": they cannot join GPUs of
-                                       * other nodes */
-            const char *traits;       /* traits of its CPU devices, as one word; "": unknown */
+            const char *compute; /* numerics class of the node's CPUs: nodes with equal strings
+                                  * compute bit-identical results */
+            const char *compute_cuda; /* numerics class of the node's GPUs, as `compute`; "": its
+                                       * GPUs cannot join an attempt with GPUs of other nodes */
+            const char *traits;       /* properties of the node's CPU devices, encoded for the
+                                       * layout search; "": unknown */
             uint64_t stream;          /* the caller's number of this stream, never reused */
             const struct hd_device_record *devices;
             int32_t device_count;
@@ -305,7 +314,7 @@ struct hd_core_event {
             const char
                 *refuses_attempts; /* why the node accepts no new attempts; NULL or "": it accepts
                                     * them */
-            bool leaves;           /* its daemon exits soon and takes all ranks down */
+            bool leaves;           /* true: the node's daemon exits soon and takes all ranks down */
         } observed;
         struct {
             const char *problem; /* why the controller does not see the directory; "": it sees it */
@@ -329,9 +338,10 @@ struct hd_core_event {
             int32_t attempt;
             const struct hd_checkpoint_record *checkpoints; /* members as in hd_observed */
             size_t checkpoint_count;
-            const char *problem; /* why the folder could not be read; "": it was read */
-            bool whole; /* true: a whole search was requested, and the list holds all complete
-                         * checkpoints of the job on the disk */
+            const char *problem; /* why the attempt's checkpoint folder could not be read; "": it
+                                  * was read */
+            bool whole; /* true: the search covered the folders of all attempts, and the list holds
+                         * all complete checkpoints of the job on the disk */
         } found;
         struct hd_core_answer planned;
     };
@@ -347,10 +357,10 @@ struct hd_core_out {
     size_t node_count, node_size;
     uint64_t *jobs; /* jobs whose status or history changed */
     size_t job_count, job_size;
-    /* Searches of the disk to be made by the caller and answered with HD_CORE_FOUND: attempts of
-     * lost nodes that may have written checkpoints which were not reported, and jobs whose listed
-     * checkpoint is missing (whole: search the folders of all attempts up to this one). The job
-     * waits for the answer for at most search_timeout_ms. */
+    /* Searches of the disk that the caller must make and answer with HD_CORE_FOUND: for attempts of
+     * lost nodes, which may have written checkpoints that were not reported; and for jobs whose
+     * listed checkpoint is missing (whole: search the folders of all attempts up to this one). The
+     * job waits for the answer for at most search_timeout_ms. */
     struct hd_core_search {
         uint64_t job;
         int32_t attempt;
@@ -361,12 +371,13 @@ struct hd_core_out {
      * jobs wait for the answers. Strings are valid until the next step. */
     struct hd_core_asked *asked;
     size_t asked_count, asked_size;
-    uint64_t job;          /* number of the job, for events about one job */
+    uint64_t job;          /* number of the job that the event was about; 0: not about a single
+                            * job */
     bool repeated;         /* SUBMIT: the request id was used before; `job` is that earlier job */
     const char *waits_for; /* REMOVE: name of a disconnected node that must delete files; valid
                             * until the next step; NULL: none */
-    size_t evaluated;      /* number of jobs evaluated in this step; tests use it to bound the cost
-                            * of a step */
+    size_t evaluated;      /* number of queued jobs that the scheduler evaluated in this step; tests
+                            * bound the cost of a step by it */
 };
 
 void hd_core_out_clear(struct hd_core_out *out); /* keeps the allocated arrays and the batch */
@@ -413,12 +424,14 @@ enum hd_status hd_core_restored(struct hd_core *core, uint64_t last_job, uint64_
 enum hd_wanted { HD_WANTED_RUNNING = 1, HD_WANTED_STOPPING = 2, HD_WANTED_STOPPED = 3 };
 
 struct hd_desired_attempt {
-    const struct hd_job_record *job; /* includes the spec; valid until the next step */
+    const struct hd_job_record *job; /* record of the attempt's job, with its spec; valid until the
+                                      * next step */
     const struct hd_attempt_record *attempt;
     enum hd_wanted wanted;
-    bool ran; /* the ranks were running once or left a checkpoint: the daemon must never start this
-               * attempt again */
-    int32_t saves_asked; /* number of extra checkpoints requested since the controller started */
+    bool ran; /* the attempt's ranks were running once or left a checkpoint: the daemon must never
+               * start this attempt again */
+    int32_t saves_asked; /* number of extra checkpoints that users requested of this attempt since
+                          * the controller started */
 };
 
 /* The complete desired set of a node. Arrays live in `arena`; strings are valid until the next
@@ -465,7 +478,7 @@ void hd_core_explain(const struct hd_core *core, uint64_t job, struct hd_now now
 struct hd_core_choice {
     int32_t nodes_now, tier_now, nodes_later, tier_later;
     double step_now_s, step_later_s;
-    int64_t now_ms, later_ms; /* wall-clock times at which they become available */
+    int64_t now_ms, later_ms; /* wall-clock times at which the two placements become available */
     int64_t gain_ms;          /* milliseconds of training time saved by the later placement */
     int64_t saved_ms;         /* how much earlier the job ends with the later placement; negative:
                                * it ends later */
@@ -520,12 +533,12 @@ enum hd_status hd_core_explain_needs(struct hd_core *core, const struct hd_job_n
                                      const void *spec, size_t spec_bytes, struct hd_now now,
                                      struct hd_core_out *out, struct hd_core_readiness *ret);
 
-/* The attempt that holds a device; job 0: the device is free. */
+/* The attempt that holds one device (struct hd_device_hold); job 0: the device is free. */
 struct core_attempt;
 struct hd_device_hold {
     uint64_t job;
     int32_t attempt;
-    uint64_t start;                /* sequence number of the attempt among those started by this
+    uint64_t start;                /* sequence number of that attempt among those started by this
                                     * controller */
     const struct core_attempt *by; /* private to the core */
 };
@@ -544,15 +557,16 @@ bool hd_core_queue_find(const struct hd_core *core, const char *name, size_t *re
 struct hd_node_view {
     struct hd_isolation isolation; /* texts "": unknown or none */
     const struct hd_node_record *record;
-    bool is_away; /* not connected: its stream has ended, or it has not connected since the
-                   * controller started */
+    bool is_away; /* true: not connected, because its stream has ended, or because it has not
+                   * connected since the controller started */
     bool jobs_dir_visible;
     const char *jobs_dir_problem;
     const char *asked_name;   /* new name that its daemon requests, applied when no job runs on the
                                * node; "": none */
     const char *host;         /* host name of its machine; "": equal to the node's name */
     const char *data_address; /* address at which other nodes reach its ranks; "": none */
-    const char *traits;       /* traits of its CPU devices, as one word; "": unknown */
+    const char *traits;       /* properties of its CPU devices, encoded for the layout search; "":
+                               * unknown */
     int64_t position;         /* index in config.tree; -1: not in the tree */
     const struct hd_device_hold *holds;        /* holder of each device, in the order of
                                                 * record->devices */
@@ -574,16 +588,17 @@ int64_t hd_core_node_silent_ms(const struct hd_core *core, size_t index, struct 
 uint64_t hd_core_probe_asked(const struct hd_core *core, const char *uuid);
 /* Returns the end time of the node's newest probe (its own clock, ms); 0: never probed. */
 int64_t hd_core_probe_ended(const struct hd_core *core, const char *uuid);
-/* Returns whether the node has ever seen the cluster's jobs directory. */
+/* Returns whether the node has ever seen the cluster's jobs directory; false also for an unknown
+ * node. */
 bool hd_core_saw_jobs_dir(const struct hd_core *core, const char *uuid);
-/* Appends which measured rate of device number `device` is far below the median of its kind;
+/* Appends which measured rate of device number `device` is far below the median of equal devices;
  * nothing if none is, or if no rate is known. */
 void hd_core_slow_device(struct hd_core *core, size_t index, int32_t device,
                          struct hd_text *ret_why);
 bool hd_core_node_find(const struct hd_core *core, const char *name, size_t *ret_index);
 
-/* Checks the invariants that core.c numbers; for tests. HD_INTERNAL names the first broken one. The
- * cost grows with the size of the whole state. */
+/* Checks the invariants that are numbered and listed at the top of core.c; for tests. HD_INTERNAL
+ * names the first broken one. The cost grows with the size of the whole state. */
 enum hd_status hd_core_check(const struct hd_core *core);
 
 /* ---- planning (plan.c) ------------------------------------------------------------------------*/

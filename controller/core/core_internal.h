@@ -55,33 +55,36 @@
 /* One node of a placement, or a candidate for it. */
 struct core_member {
     struct core_node *node;
-    size_t index;    /* in core->nodes */
+    size_t index;    /* index of the node in core->nodes */
     bool ready;      /* the node is usable now */
     int32_t count;   /* devices that the job may use, or takes, on the node */
     int32_t surplus; /* core_find_first: free devices of the node that the placement does not use */
 };
-/* The parameters of a search for a placement: the job, and which devices it may use. */
+/* The parameters of a search for a placement of one job: the job, and which devices it may use. */
 struct core_view {
     const struct hd_job_needs *needs;
     const struct hd_checkpoint_record *base; /* base checkpoint that the nodes must be able to read;
                                               * NULL: none */
     const struct core_job *job;              /* NULL: the job is not submitted */
-    int64_t length_ms; /* upper bound of the running time in milliseconds, so that the job may use
-                        * devices reserved for later; 0: unknown */
+    int64_t length_ms; /* upper bound of the job's running time in milliseconds, so that it may use
+                        * devices that are reserved for later; 0: unknown */
     bool avoids;       /* exclude nodes on which the job failed twice */
-    bool reserves;     /* exclude reserved nodes altogether, even their surplus */
-    bool borrows;      /* include devices that are reserved for older jobs and not needed soon */
+    bool reserves;     /* true: exclude reserved nodes altogether, even their surplus devices */
+    bool borrows;      /* true: include devices that are reserved for older jobs and that those do
+                        * not need soon */
     bool hot_spares;   /* include hot spares */
-    /* Upper bounds on the number of nodes and on the tier (as in hd_core_asked); 0: no bound. */
+    /* Upper bounds of the placement: number of nodes, and network distance between them (tier of
+     * hd_core_asked); 0: no bound. */
     int32_t nodes_max, tier_max;
 };
 struct core_placement {
     struct core_member *members; /* on the heap; the owner of the placement frees it */
     size_t member_count;
     int32_t device_count; /* sum over all members; 0: there is no placement */
-    int32_t unused_count; /* free devices of the members that the placement leaves unused */
-    int32_t tier;         /* network distance, as in hd_core_asked */
-    bool idle;            /* true: computed as if all nodes were idle; its devices may be held */
+    int32_t unused_count; /* free devices of the member nodes that the placement leaves unused */
+    int32_t tier;         /* network distance between the members, as `tier` of hd_core_asked */
+    bool idle;            /* true: found as if all nodes were idle; its devices may be held by
+                           * others */
     struct hd_plan_record plan;
 };
 
@@ -92,7 +95,7 @@ struct core_placement {
 void core_set_text(struct hd_core *core, const char **slot, const char *text);
 void core_free_text(const char **slot);
 bool core_same(const char *a, const char *b); /* string equality; NULL equals "" */
-/* Grows *array (`array`: address of a typed pointer) to hold at least count + 1 items; false: out
+/* Grows *array (`array`: address of a typed pointer) to hold at least count + 1 items. False: out
  * of memory. */
 bool core_grow_array(struct hd_core *core, void *array, size_t count, size_t *size,
                      size_t item_bytes);
@@ -115,19 +118,19 @@ struct core_node_alloc *core_find_node_alloc(const struct core_attempt *attempt,
                                              const struct core_node *node);
 struct core_node *core_find_node(const struct hd_core *core, const char *uuid);
 struct core_node *core_find_node_named(const struct hd_core *core, const char *name);
-/* Returns whether the view excludes the node because the job failed there twice. */
+/* Returns whether the search excludes the node because the job failed there twice. */
 bool core_avoids(const struct core_view *view, const struct core_node *node);
 
 /* ---- mark.c -----------------------------------------------------------------------------------*/
 
-/* Marks a record as changed; the end of the step appends it to the batch. */
+/* Marks the record as changed in this step; the end of the step appends it to the batch. */
 void core_dirty_job(struct hd_core *core, struct core_job *job);
 void core_dirty_attempt(struct hd_core *core, struct core_job *job, struct core_attempt *attempt);
 void core_dirty_node(struct hd_core *core, struct core_node *node);
 /* Increments the generation of the node's desired set; the end of the step lists the node in
  * out->nodes. */
 void core_dirty_desired(struct hd_core *core, struct core_node *node);
-/* Lists the job in out->jobs. */
+/* Lists the job in out->jobs: its status or history has changed. */
 void core_announce(struct hd_core *core, const struct core_job *job);
 
 /* Appends an event to the history of a job, or of the cluster (job NULL). */
@@ -142,22 +145,23 @@ struct core_job *core_job_new(struct hd_core *core, const struct hd_job_record *
 /* Changes the job's state; moves the job into or out of the sets of queued jobs. */
 void core_set_job_state(struct hd_core *core, struct core_job *job, enum hd_job_state state);
 void core_job_free(struct core_job *job);
-/* frees the job's memory; the store keeps its records */
+/* Frees the job's memory; the store keeps its records. */
 void core_job_forget(struct hd_core *core, struct core_job *job);
 struct core_attempt *core_attempt_new(struct hd_core *core, struct core_job *job,
                                       const struct hd_attempt_record *record);
 /* Sets the attempt's end; copies the strings. */
 void core_attempt_set_end(struct hd_core *core, struct core_attempt *attempt,
                           const struct hd_end_record *end);
-/* Sets the holder of the attempt's devices, and counts the working ones. */
+/* Marks the attempt as the holder of its devices, and counts the ones without a problem. */
 void core_attempt_note_devices(struct core_attempt *attempt);
-/* Adds the job to, or removes it from, the sets of jobs with a live attempt. */
+/* Adds the job to, or removes it from, core->active and the sets `active` of its nodes. */
 void core_active_add(struct hd_core *core, struct core_job *job);
 void core_active_remove(struct hd_core *core, struct core_job *job);
 enum hd_wanted core_wanted(const struct core_job *job, const struct core_attempt *attempt);
-bool core_is_failure(enum hd_end_cause cause); /* counted against restart.max */
+bool core_is_failure(enum hd_end_cause cause); /* the end counts against restart.max */
 bool core_is_stop(enum hd_end_cause cause);    /* the attempt ended because it was told to stop */
-/* Returns the running time since the job was submitted or last resumed. */
+/* Returns the milliseconds for which attempts of the job have run since it was submitted or last
+ * resumed. */
 int64_t core_job_ran_ms(const struct hd_core *core, const struct core_job *job);
 bool core_has_failed(const struct core_job *job); /* its newest attempt ended by a fault */
 
@@ -165,12 +169,12 @@ bool core_has_failed(const struct core_job *job); /* its newest attempt ended by
 
 enum hd_status core_submit(struct hd_core *core, const struct hd_core_event *event);
 enum hd_status core_cancel(struct hd_core *core, const struct hd_core_event *event);
-/* Records that a request id belongs to a job. False: no memory. */
+/* Records that this owner's request id belongs to this job. False: no memory. */
 bool core_request_put(struct hd_core *core, const char *id, const char *owner, uint64_t job,
                       uint64_t hash);
 const struct core_request *core_request_find(const struct hd_core *core, const char *id,
                                              const char *owner);
-/* whether the live jobs have reached this percentage of their limit */
+/* Returns whether the number of live jobs has reached this percentage of its limit. */
 bool core_reaches(const struct hd_core *core, size_t percent);
 
 /* ---- start.c ----------------------------------------------------------------------------------*/
@@ -185,7 +189,7 @@ void core_attempt_start(struct hd_core *core, struct core_job *job,
 /* Ends the job: succeeded, failed or cancelled. */
 void core_finish_job(struct hd_core *core, struct core_job *job, enum hd_job_state state,
                      const char *reason);
-/* Makes all ranks write a checkpoint and exit. */
+/* Makes all ranks of the attempt write a checkpoint and exit. */
 void core_attempt_stop(struct hd_core *core, struct core_job *job, struct core_attempt *attempt);
 /* Stops the attempt at a checkpoint for a reason of the controller; `cause` becomes the cause of
  * its end. for_job: the job that gets the devices, or 0. Does nothing if the attempt is stopping
@@ -195,12 +199,12 @@ void core_attempt_stop_for(struct hd_core *core, struct core_job *job, struct co
 /* Records a failure of an attempt (the first one is kept) and stops its ranks on all nodes. */
 void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                        const struct hd_end_record *end);
-/* Adds an event that names the checkpoint to which the job falls back, if the attempt found its
- * base checkpoint damaged and an older one exists. */
+/* Adds an event that names the older checkpoint from which the job continues; does nothing unless
+ * the attempt found its base checkpoint damaged and an older one exists. */
 void core_announce_fallback(struct hd_core *core, struct core_job *job,
                             const struct core_attempt *attempt);
-/* Ends a node allocation. With the last node allocation the attempt ends, and the job ends or is
- * queued again. */
+/* Ends an attempt's allocation on one node. With the last one the attempt ends, and the job ends or
+ * is queued again. */
 void core_node_alloc_end(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                          struct core_node_alloc *alloc);
 void core_attempt_timers(struct hd_core *core, struct core_job *job);
@@ -222,20 +226,20 @@ void core_probe_give_up(struct hd_core *core, struct core_node *node);
 
 struct core_node *core_node_new(struct hd_core *core, const struct hd_node_record *record);
 void core_node_free(struct core_node *node);
-/* Returns whether a device has no problem. device: index in rec.devices. */
+/* Returns whether the device works: it has no problem. device: index in rec.devices. */
 static inline bool core_device_works(const struct core_node *node, int32_t device)
 {
     const char *problem = node->rec.devices[device].problem;
 
     return !problem || !*problem;
 }
-/* Inserts the node into core->nodes, which is sorted by name; removes it. */
+/* Inserts the node into, or removes it from, core->nodes, which is sorted by name. */
 void core_node_list(struct hd_core *core, struct core_node *node);
 void core_node_unlist(struct hd_core *core, const struct core_node *node);
-/* Replaces the device list; a device whose index stays keeps its holder. */
+/* Replaces the node's device list; a device whose index stays keeps its holder. */
 void core_node_set_devices(struct hd_core *core, struct core_node *node,
                            const struct hd_device_record *devices, int32_t count);
-/* Returns whether a search counts the device as free. */
+/* Returns whether the search that is running counts the held device as free. */
 static inline bool core_is_assumed_freed(const struct hd_device_hold *hold)
 {
     return hold->by && hold->by->assumed_freed;
@@ -245,27 +249,27 @@ void core_node_rename(struct hd_core *core, struct core_node *node);
 bool core_node_is_held(const struct core_node *node); /* whether an attempt holds one of its
                                                        * devices */
 void core_node_set_state(struct hd_core *core, struct core_node *node, enum hd_node_state state);
-/* renews its lease: a message arrived */
+/* Renews the node's lease, because a message of it has arrived. */
 void core_node_renew(struct hd_core *core, struct core_node *node);
-/* Ends this node's node allocation of every attempt. */
+/* Ends the allocation on this node of every attempt that has one there. */
 void core_node_end_allocs(struct hd_core *core, struct core_node *node, const char *message);
-/* Finds a node by its stream. HD_NOT_FOUND: there is no such node; HD_CONFLICT: the stream is not
- * its newest. */
+/* Finds the node that sent an event on this stream. HD_NOT_FOUND: there is no such node;
+ * HD_CONFLICT: the stream is not its newest. */
 enum hd_status core_find_stream(const struct hd_core *core, const char *uuid, uint64_t stream,
                                 struct core_node **ret_node);
 void core_node_lose(struct hd_core *core, struct core_node *node, const char *why);
-/* Excludes the last away_ms from the node's silence, and gives it the grace period of a controller
- * start. */
+/* Does not count the last away_ms, a pause of the controller, as silence of the node, and gives it
+ * the grace period of a controller start. */
 void core_node_pardon(struct hd_core *core, struct core_node *node, int64_t away_ms);
-/* Returns the silence after which the node is lost; shorter if ranks of other nodes report it
- * gone. */
+/* Returns the milliseconds of silence after which the node is lost; fewer if ranks of other nodes
+ * report it gone. */
 int64_t core_node_lost_after_ms(const struct hd_core *core, const struct core_node *node);
-/* Returns when the node will be lost, by the wall clock. */
+/* Returns the wall-clock time (ms) at which the node will be lost if it stays silent. */
 int64_t core_node_lost_at_ms(const struct hd_core *core, const struct core_node *node);
 /* Returns whether the node has connected since the controller started. */
 bool core_node_has_come(const struct core_node *node);
 void core_node_timers(struct hd_core *core, struct core_node *node);
-/* recomputes READY, DRAINING or DRAINED */
+/* Recomputes the node's state: READY, DRAINING or DRAINED. */
 void core_node_refresh(struct hd_core *core, struct core_node *node);
 /* Recomputes whether the node accepts new attempts; adds an event on a change. */
 void core_node_update_refusal(struct hd_core *core, struct core_node *node);
@@ -289,8 +293,8 @@ void core_follow_clock(struct hd_core *core, struct hd_now before, bool ticks);
 /* Detects a pause of the controller at the start of a step. before_ms: core->now.mono_ms of the
  * previous step. */
 void core_away(struct hd_core *core, int64_t before_ms);
-void core_report_away(struct hd_core *core); /* adds an event if a pause was detected since the last
-                                              * call */
+void core_report_away(struct hd_core *core); /* adds an event if a pause of the controller was
+                                              * detected since the last call */
 
 /* ---- observe.c --------------------------------------------------------------------------------*/
 
@@ -316,17 +320,19 @@ void core_waiting_remove(struct hd_core *core, struct core_job *job);
 /* Reclassifies a queued job after its base checkpoint, or another part of its class key, has
  * changed. */
 void core_waiting_moved(struct hd_core *core, struct core_job *job);
-/* Returns whether a retry delay is over, or a search for missing checkpoints due. */
+/* Returns whether some job's retry delay is over, or its next search for missing checkpoints
+ * due. */
 bool core_waiting_due(struct hd_core *core);
 void core_waiting_release(struct hd_core *core);
 /* Frees empty groups and classes. */
 void core_waiting_sweep(struct hd_core *core);
-/* Returns why a queued job waits; *ret_blocking_job: the job whose reservation blocks it, or 0. */
+/* Returns why a queued job waits; sets *ret_blocking_job to the job whose reservation blocks it, or
+ * 0. */
 enum core_wait core_wait_of(const struct hd_core *core, const struct core_job *job,
                             uint64_t *ret_blocking_job);
 
-/* Starts a search of the disk for the job's checkpoints; the job is in no class until
- * core_search_end. */
+/* Starts a search of the disk for the job's checkpoints; until core_search_end no pass evaluates
+ * the job. */
 void core_search_begin(struct hd_core *core, struct core_job *job);
 void core_search_end(struct hd_core *core, struct core_job *job);
 /* Removes and re-adds the job among the queued jobs, because the reason for its wait has
@@ -343,7 +349,7 @@ enum hd_status core_check_circle(struct hd_core *core, uint64_t number,
 /* Releases, or cancels, the jobs that waited for the success of jobs that have now ended. */
 void core_notify_dependents(struct hd_core *core);
 void core_search_timers(struct hd_core *core, struct core_job *job);
-/* Finds the nodes on which the job failed twice; it avoids them if it fits elsewhere. */
+/* Finds the nodes on which the job failed twice; the job avoids them if it fits elsewhere. */
 void core_learn_failures(struct core_job *job);
 
 /* ---- queue.c ----------------------------------------------------------------------------------*/
@@ -355,20 +361,24 @@ struct core_queue *core_queue_put(struct hd_core *core, const struct hd_queue_re
 /* Returns the account of `owner` in the queue; creates it. NULL: no memory. */
 struct core_account *core_account_of(struct hd_core *core, struct core_queue *queue,
                                      const char *owner);
-/* Returns the number of further devices that the account may hold (INT64_MAX: no limit);
- * *ret_by_user: the user's limit is the tighter one. */
+/* Returns the number of further devices that the account may hold (INT64_MAX: no limit); sets
+ * *ret_by_user to true if the user's limit is tighter than the queue's. */
 int64_t core_quota_left(const struct core_account *account, bool *ret_by_user);
 /* Checks that the queue's limits can hold the job at all. HD_NOT_FOUND: there is no such queue;
  * HD_INVALID: the job needs more than the limits. */
 enum hd_status core_check_quota(const struct hd_core *core, const struct hd_job_needs *needs);
-void core_quota_take(struct core_job *job, int64_t devices); /* negative: gives back */
+void core_quota_take(struct core_job *job, int64_t devices); /* counts `devices` as held by the
+                                                              * job's queue and user; negative:
+                                                              * gives them back */
 bool core_queue_is_behind(const struct core_queue *a,
-                          const struct core_queue *b); /* a holds more devices for its weight than
-                                                        * b */
+                          const struct core_queue *b); /* queue a holds more devices for its weight
+                                                        * than queue b */
 void core_queues_free(struct hd_core *core);
-enum hd_status core_check_quotas(const struct hd_core *core); /* checks I14, for hd_core_check */
-/* Reduces the job's needs to the quota that is left. False: too little is left, or the queue is
- * closed. */
+enum hd_status core_check_quotas(const struct hd_core *core); /* checks invariant I14 of core.c
+                                                               * (held devices per queue and user),
+                                                               * for hd_core_check */
+/* Sets *ret_needs to the job's needs, reduced to the device quota that is left. False: too little
+ * is left, or the queue is closed. */
 bool core_within_quota(const struct core_job *job, struct hd_job_needs *ret_needs);
 
 /* ---- slowdown.c -------------------------------------------------------------------------------*/
@@ -379,14 +389,15 @@ void core_set_slowdown_priority(struct hd_core *core, struct core_job *job);
 
 /* ---- schedule.c -------------------------------------------------------------------------------*/
 
-/* Runs a pass if this step has changed anything that may let a job start. */
+/* Runs a pass of the scheduler over the queued jobs, if this step has changed anything that may let
+ * one start. */
 void core_schedule(struct hd_core *core);
-/* Restricts the view to placements no larger and no farther apart than `placement`. *needs are the
- * needs of the view. */
+/* Restricts the search to placements with no more nodes, no larger distance and no more devices
+ * than `placement`. *needs are the needs of the view. */
 void core_limit_to(struct core_view *view, struct hd_job_needs *needs,
                    const struct core_placement *placement);
-/* Reserves the placement of a job whose layout is being computed, unless CORE_RESERVERS_MAX is
- * reached. */
+/* Reserves the placement of a job whose layout is being computed, unless CORE_RESERVERS_MAX jobs
+ * have reservations already. */
 void core_reserve_while_planning(struct hd_core *core, struct core_job *job,
                                  const struct core_placement *placement);
 
@@ -398,15 +409,15 @@ enum hd_status core_schedule_check(const struct hd_core *core);
 
 /* ---- place.c ----------------------------------------------------------------------------------*/
 
-/* Lists the device kinds that a job may use, preferred first; returns their number. */
+/* Sets ret_kinds to the device kinds that a job may use, preferred first; returns their number. */
 size_t core_kinds(const struct hd_job_needs *needs,
                   enum hd_device_kind ret_kinds[HD_DEVICE_KIND_COUNT]);
-/* Checks that some layout exists. HD_INVALID or HD_UNSUPPORTED: the job cannot run on any cluster
- * of this build. */
+/* Checks that some layout exists for these needs. HD_INVALID or HD_UNSUPPORTED: the job cannot run
+ * on any cluster of this build. */
 enum hd_status core_check_needs(const struct hd_job_needs *needs);
 
-/* Counts the working devices of a node with the memory that `needs` (NULL: any) asks for;
- * free_only: without held devices, unless assumed freed. */
+/* Counts the node's devices that work and have the memory that `needs` asks for (NULL: any);
+ * free_only: without those that attempts hold, unless a search assumes them freed. */
 int32_t core_count_devices(const struct hd_job_needs *needs, const struct core_node *node,
                            enum hd_device_kind kind, bool free_only);
 /* Returns whether the node may become usable without a user's action: not retired, not drained, not
@@ -418,10 +429,11 @@ static inline bool core_node_may_come_back(const struct core_node *node)
 /* Returns whether the node can read the base checkpoint: it wrote the checkpoint, or both see the
  * jobs directory. */
 bool core_can_read_base(const struct hd_checkpoint_record *base, const struct core_node *node);
-bool core_may_span(const struct hd_checkpoint_record *base); /* several nodes can read the base */
+bool core_may_span(const struct hd_checkpoint_record *base); /* true if several nodes can read the
+                                                              * base checkpoint */
 
 struct core_view core_view_of(struct hd_core *core, const struct core_job *job);
-/* Returns the number of devices of this kind that the view may take on the node now. */
+/* Returns how many devices of this kind the job of the view may take on the node now. */
 int32_t core_available(const struct hd_core *core, const struct core_view *view,
                        const struct core_node *node, enum hd_device_kind kind);
 /* Returns whether the attempt has ranks on a node of the placement. */
@@ -437,7 +449,8 @@ int32_t core_available_at(const struct hd_core *core, const struct core_view *vi
 struct core_placement core_find_placement(struct hd_core *core, const struct core_view *view);
 bool core_has_placement(struct hd_core *core, const struct core_view *view);
 /* Finds a node on which the job would fit if the node were idle: a usable one first, then the one
- * with the most free devices. *ret_blocking_job: a job that has reserved such a node; 0: none. */
+ * with the most free devices. Sets *ret_blocking_job to a job that has reserved such a node, or
+ * 0. */
 struct core_node *core_find_idle_node(struct hd_core *core, const struct core_view *view,
                                       enum hd_device_kind *ret_kind, uint64_t *ret_blocking_job);
 /* Returns whether the job would fit if all nodes were idle. */
@@ -463,7 +476,8 @@ static inline struct core_layout_client core_layout_client_of(const struct core_
                                        job};
 }
 
-bool core_asks_no_more(const struct hd_core *core); /* too many requests are unanswered */
+bool core_asks_no_more(const struct hd_core *core); /* too many layout requests are unanswered:
+                                                     * request no more */
 /* Chooses placement->plan.layout where the job file leaves sizes open: the layout of the newest
  * attempt on as many devices of this kind, if it fits, so that results stay bit-identical; else the
  * best layout.
@@ -477,38 +491,41 @@ enum core_layout core_choose_layout(struct hd_core *core, const struct core_layo
                                     struct core_placement *placement, int64_t *ret_memory_bytes,
                                     const struct core_cached_layout **ret_entry,
                                     struct hd_text *ret_why);
-/* Does what core_choose_layout does, for a running job; after LATER the job is put into
- * core->resize_candidates when the answer comes. */
+/* Does what core_choose_layout does, for a job that runs and may get more devices; after LATER the
+ * job is put into core->resize_candidates when the answer comes. */
 enum core_layout core_ask_for(struct hd_core *core, const struct core_layout_client *client,
                               struct core_placement *placement, struct hd_text *ret_why);
-/* Requests predicted step times for queued jobs, a bounded number per core step. */
+/* Requests layouts, with predicted step times, ahead for queued jobs; a bounded number per core
+ * step. */
 void core_predict_prices(struct hd_core *core);
 /* Requests predictions again for jobs that had no possible placement before; called when nodes or
  * devices have changed. */
 void core_predict_prices_again(struct hd_core *core);
 enum hd_status core_planned(struct hd_core *core, const struct hd_core_event *event);
-void core_layout_cache_done(struct hd_core *core); /* frees the cache */
+void core_layout_cache_done(struct hd_core *core); /* frees the cache of layouts */
 
 /* ---- reserve.c --------------------------------------------------------------------------------*/
 
-/* The earliest known start of a job. */
+/* The earliest start of one job that is known. */
 struct core_start {
     int64_t mono_ms;     /* INT64_MAX: unknown */
     uint64_t after;      /* number of the job whose end it depends on; 0: unknown */
-    int32_t nodes, tier; /* size and tier of the reserved placement, as in core_view; 0: unknown */
+    int32_t nodes, tier; /* size of the reserved placement: number of nodes, and network distance as
+                          * in core_view; 0: unknown */
     bool unpriced;       /* the step time of this placement, or of a better one, is not predicted
                           * yet */
 };
 
-/* The placement that becomes available first, as far as ends are known. */
+/* The placement of a job that becomes available first, as far as the ends of running attempts can
+ * be predicted. */
 struct core_first {
     struct core_placement placement; /* device_count 0: none; the caller frees its members */
     struct core_start start;
     enum core_layout layout; /* FITS: placement.plan has the predicted step time, if known */
-    const struct core_cached_layout *entry; /* with LATER: the request */
+    const struct core_cached_layout *entry; /* with layout LATER: the open request for it */
 };
-/* Finds the placement that becomes available first. Leaves devices assumed freed, so that the next
- * search for the same job is cheap; core_find_first_end undoes that. */
+/* Sets *ret_first to the placement that becomes available first. Leaves devices assumed freed, so
+ * that the next search for the same job is cheap; core_find_first_end undoes that. */
 void core_find_first(struct hd_core *core, const struct core_view *view, enum hd_device_kind kind,
                      struct core_first *ret_first);
 void core_find_first_end(struct hd_core *core);
@@ -518,29 +535,33 @@ void core_reserve_members(struct hd_core *core, struct core_job *job,
 /* Reserves the placement for a job and drops the reservations made for it earlier in this pass. */
 void core_reserve_instead(struct hd_core *core, struct core_job *job,
                           const struct core_placement *placement, int64_t start_mono_ms);
-/* Reserves the devices where a job that does not fit now can start first. False: nothing can be
- * reserved; job->wait and wait_job say why. */
+/* Reserves for a job that does not fit now the placement where it can start first. False: nothing
+ * can be reserved; job->wait and wait_job say why. */
 bool core_reserve_earliest(struct hd_core *core, struct core_job *job, const struct core_view *view,
                            struct core_start *ret_start);
-/* Reserves a placement for a job that cannot start there yet; does nothing if CORE_RESERVERS_MAX is
- * reached. */
+/* Reserves a placement for a job that cannot start there yet; does nothing if CORE_RESERVERS_MAX
+ * jobs have reservations already. */
 void core_reserve_placement(struct hd_core *core, struct core_job *job,
                             const struct core_placement *placement);
 void core_reserve_node(struct hd_core *core, struct core_node *node, uint64_t job,
                        enum hd_device_kind kind, int64_t start_mono_ms, int32_t surplus);
-/* Sets `surplus` of each member: free (or assumed freed) devices of the node that the placement
- * does not use. */
+/* Sets `surplus` of each member of the placement: devices of its node, free or assumed freed, that
+ * the placement does not use. */
 void core_count_surplus(const struct hd_job_needs *needs, enum hd_device_kind kind,
                         struct core_placement *placement);
-void core_unreserve_job(struct hd_core *core, uint64_t job); /* drops one job's reservations */
-void core_unreserve_all(struct hd_core *core);               /* drops all */
-/* Reduces the needs to the fewest devices of this kind that have a layout. False: none has. */
+void core_unreserve_job(struct hd_core *core, uint64_t job); /* drops all reservations for one
+                                                              * job */
+void core_unreserve_all(struct hd_core *core);               /* drops the reservations for all
+                                                              * jobs */
+/* Reduces the needs to the fewest devices of this kind for which a layout exists. False: there is
+ * none. */
 bool core_least_needs(const struct hd_job_needs *needs, enum hd_device_kind kind,
                       struct hd_job_needs *ret_least);
-/* Notes the expected start found in this pass. It is reported only after the last pass, so that
- * intermediate results are never shown. */
+/* Notes the expected start that this pass has found for the job. It is reported only after the last
+ * pass of the step, so that intermediate results are never shown. */
 void core_expect(struct hd_core *core, struct core_job *job, struct core_start start);
-/* Adds an event for each expected start that has changed notably, with the cause. */
+/* Adds an event, with the cause, for each job whose expected start has moved by more than reserve.c
+ * tolerates. */
 void core_report_planned_starts(struct hd_core *core);
 /* Reports the expected starts after a pass; withdraws those of jobs that have no reservation any
  * more. */
@@ -551,7 +572,8 @@ void core_planned_start_timers(struct hd_core *core);
 
 /* ---- hot_spare.c ------------------------------------------------------------------------------*/
 
-/* Chooses the hot spares of a pass; call it before the last pass's reservations are dropped. */
+/* Chooses the hot spares for this pass; call it before the reservations of the last pass are
+ * dropped. */
 void core_choose_hot_spares(struct hd_core *core);
 /* Reserves nodes for failed jobs whose checkpoints are being searched; call it after reservations
  * were dropped. */
@@ -564,16 +586,18 @@ bool core_needs_hot_spares(const struct hd_core *core, const struct hd_job_needs
 /* Returns the number of free devices of this kind by node index, an upper bound for every job;
  * rebuilds this and the other arrays of core_state.h if stale. NULL: no memory. */
 const uint16_t *core_free_by_node(struct hd_core *core, enum hd_device_kind kind);
-/* frees all per-node arrays */
+/* Frees all arrays by node index. */
 void core_arrays_free(struct hd_core *core);
-/* devices or their holders changed */
+/* Updates the arrays by node index after a change of the node's devices or of their holders. */
 void core_node_changed(struct hd_core *core, struct core_node *node);
-/* Updates the arrays after a change of the node's usability, hot spare flag or reservation. */
+/* Updates the arrays by node index after a change of the node's usability, hot spare flag or
+ * reservation. */
 void core_node_note(struct hd_core *core, const struct core_node *node);
-/* Updates the arrays after a change of the node's reservation alone. The caller increments
- * core->changes. */
+/* Updates the arrays by node index after a change of the node's reservation alone. The caller
+ * increments core->changes. */
 void core_reservation_changed(struct hd_core *core, const struct core_node *node);
-/* Returns the first set bit at or after i in a bit set over nodes; core->node_count: none. */
+/* Returns the index of the first set bit at or after i in a bit set over nodes; core->node_count:
+ * none. */
 static inline size_t core_next_bit(const struct hd_core *core, const uint64_t *set, size_t i)
 {
     size_t word = i / 64;
@@ -583,29 +607,34 @@ static inline size_t core_next_bit(const struct hd_core *core, const uint64_t *s
         bits = set[++word];
     return bits ? word * 64 + (size_t)__builtin_ctzll(bits) : core->node_count;
 }
-/* Returns the first node at or after i with free devices; core->node_count: none. Valid after
- * core_free_by_node. Few nodes of a busy cluster have any. */
+/* Returns the index of the first node at or after i that has free devices; core->node_count: none.
+ * Valid after core_free_by_node. Few nodes of a busy cluster have any. */
 static inline size_t core_next_free(const struct hd_core *core, enum hd_device_kind kind, size_t i)
 {
     return core_next_bit(core, core->has_free[kind], i);
 }
-/* Counts the devices of these attempts as free (freed true), or as held again. */
+/* Makes searches count the devices of these attempts as free (freed true), or as held again. */
 void core_assume_freed(struct hd_core *core, struct core_attempt *const *attempts, size_t count,
                        bool freed);
-enum hd_status core_check_free(const struct hd_core *core); /* checks I15 */
+enum hd_status core_check_free(const struct hd_core *core); /* checks invariant I15 of core.c: these
+                                                             * arrays match the nodes */
 
 /* ---- fit_bound.c ------------------------------------------------------------------------------*/
 
-/* Returns 1 + the index in core->reservation_owners, adding an entry; 0: the table is full. */
+/* Returns 1 + the index in core->reservation_owners of this reservation's owner, adding an entry;
+ * 0: the table is full. */
 size_t core_reservation_owner_of(struct hd_core *core, const struct core_reservation *reserved);
-/* Returns whether the view may use devices reserved so: the reservation is its own, is for another
- * device kind, begins after the job's predicted end, or may be borrowed. */
+/* Returns whether the job of the view may use devices that are reserved for `owner`: the
+ * reservation is the job's own, is for another device kind, begins after the job's predicted end,
+ * or may be borrowed. */
 bool core_may_use_reserved(const struct hd_core *core, const struct core_view *view,
                            enum hd_device_kind kind, const struct core_reservation_owner *owner);
-/* Computes an upper bound on the devices that the view may use. False: no bound is known. */
+/* Computes an upper bound on the devices that the job of the view may use, from free devices and
+ * reservations. False: no bound is known. */
 bool core_fit_bound_of(struct hd_core *core, const struct core_view *view, enum hd_device_kind kind,
                        struct core_fit_bound *ret_bound);
-/* Returns whether the bound excludes a placement on this device kind. False: a search is needed. */
+/* Returns whether that upper bound excludes a placement on this device kind. False: a search is
+ * needed. */
 bool core_exceeds_fit_bound(struct hd_core *core, const struct core_view *view,
                             enum hd_device_kind kind);
 
@@ -625,48 +654,53 @@ enum core_start_choice { CORE_TAKE_FIRST, CORE_WAIT_FOR_PRICE, CORE_TAKE_LATER }
 enum core_start_choice core_choose_start(struct hd_core *core, struct core_job *job,
                                          const struct hd_job_needs *needs,
                                          struct core_first *first);
-/* Returns whether the new job is the second one that waits for devices: the first must then be
- * evaluated again. */
+/* Returns whether the new job is the second one that waits for devices: the first one, which so far
+ * waited alone, must then be evaluated again. */
 bool core_ends_lone_wait(const struct hd_core *core, const struct core_job *new_job);
-/* Returns whether the job still waits for the predicted step time of a better placement; false
- * after a deadline. */
+/* Returns whether the job still waits for the predicted step time of a better placement; false once
+ * its deadline (price_mono_ms) has passed. */
 bool core_waits_for_price(const struct hd_core *core, struct core_job *job);
 /* Returns whether the placement uses the fewest possible nodes, at one switch of the lowest tier
  * that can hold them or of the next tier. */
 bool core_is_near(struct hd_core *core, const struct hd_job_needs *needs,
                   const struct core_placement *placement);
-/* Restricts the view to placements as good as the best one for the job's smallest device count. */
+/* Restricts the search to placements as near as the best one for the job's smallest device
+ * count. */
 void core_limit_to_best(struct hd_core *core, struct core_view *view, enum hd_device_kind kind);
-/* Returns the best placement of `devices` devices of a kind if all were idle; device_count 0: none.
- * The caller frees the members. */
+/* Returns the best placement of `devices` devices of a kind if all nodes were idle; device_count 0:
+ * none. The caller frees the members. */
 struct core_placement core_best_placement(struct hd_core *core, const struct hd_job_needs *needs,
                                           enum hd_device_kind kind, int32_t devices);
-enum hd_status core_check_most(const struct hd_core *core); /* checks I15 */
+enum hd_status core_check_most(const struct hd_core *core); /* checks invariant I15 of core.c for
+                                                             * the maxima that better.c caches */
 /* Appends a text such as "2 nodes at one switch of tier leaf". */
 void core_add_placement_text(const struct hd_core *core, int32_t nodes, int32_t tier,
                              struct hd_text *text);
-/* Appends the comparison of placements; waits: the job still waits (else it has started). */
+/* Appends to `text` the comparison of two placements; waits: the job still waits for the later one
+ * (else it has started). */
 void core_add_choice(const struct hd_core *core, const struct hd_core_choice *choice, bool waits,
                      struct hd_text *text);
 
 /* ---- predict.c --------------------------------------------------------------------------------*/
 
-/* Returns the predicted end of the attempt; INT64_MAX: unknown. */
+/* Returns the predicted end of the attempt (monotonic, ms); INT64_MAX: unknown. */
 int64_t core_predict_end(const struct hd_core *core, const struct core_job *job,
                          const struct core_attempt *attempt);
-void core_predict_all(struct hd_core *core); /* updates all predictions for a pass */
+void core_predict_all(struct hd_core *core); /* updates the predicted ends of all attempts, for a
+                                              * pass of the scheduler */
 /* Returns how long a queued job will hold its devices, in milliseconds; 0: unknown. */
 int64_t core_predict_length_ms(const struct hd_core *core, const struct core_job *job);
 /* Returns how long the job would hold devices on which a step takes step_s; 0: unknown. */
 int64_t core_predict_length_at(const struct hd_core *core, const struct core_job *job,
                                double step_s);
-/* Notes a reported step; returns whether predictions are stale and a pass is needed. */
+/* Updates the attempt's pace by a reported step. Returns whether predicted ends are now stale, so
+ * that a pass is needed. */
 bool core_predict_step(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                        int64_t step, int64_t time_ms);
 double core_step_ms(const struct core_attempt *attempt); /* measured milliseconds per step; 0: not
                                                           * measured yet */
-void core_predict_restore(struct core_attempt *attempt); /* call it after the newest step was
-                                                          * restored */
+void core_predict_restore(struct core_attempt *attempt); /* restores the pace; call it after the
+                                                          * newest step was restored */
 /* Moves rec.running_ms back when the controller learned late that the ranks run: they have run at
  * least from their first to their newest reported step. True: it was changed. */
 bool core_note_running(const struct hd_core *core, struct core_attempt *attempt);
@@ -676,37 +710,42 @@ void core_note_held(struct hd_core *core, const struct core_job *job,
 
 /* ---- ends.c -----------------------------------------------------------------------------------*/
 
-void core_list_ends(struct hd_core *core); /* lists the known ends for a pass, after
-                                            * core_predict_all */
+void core_list_ends(struct hd_core *core); /* sorts the attempts with a predicted end into
+                                            * core->ends, after core_predict_all */
 /* Finds the smallest number of attempts, in the order of their predicted ends, whose devices give
- * the job a placement of this kind. Returns that number and leaves those devices assumed freed; the
- * caller frees the members. A result above core->end_count: even all are too few, and nothing is
- * assumed freed. Continues from the assumptions of the previous search;
+ * the job a placement on this device kind. Returns that number and leaves those devices assumed
+ * freed; the caller frees the placement's members. A result above core->end_count: even all ends
+ * are too few, and nothing is assumed freed. Continues from the assumptions of the previous search;
  * core_assume_ends_freed(core, 0) undoes them. */
 size_t core_assume_fewest_freed(struct hd_core *core, const struct core_view *view,
                                 enum hd_device_kind kind, struct core_placement *ret_placement);
-void core_assume_ends_freed(struct hd_core *core, size_t ends); /* assumes the first `ends` freed */
+void core_assume_ends_freed(struct hd_core *core, size_t ends); /* makes searches count the devices
+                                                                 * of exactly the first `ends`
+                                                                 * entries of core->ends as free */
 
 /* ---- preempt.c --------------------------------------------------------------------------------*/
 
 /* Preempts attempts of lower priority if that gives the job a placement; borrowed: also attempts
- * that borrow devices reserved for the job. True: the job waits for stopping attempts. */
+ * that borrow devices reserved for the job. True: the job waits until preempted attempts have
+ * stopped. */
 bool core_preempt(struct hd_core *core, struct core_job *job, const struct core_view *view,
                   bool borrowed);
-/* Checks I16: where the fit bound says that preemption cannot free enough devices, a full search
- * agrees. */
+/* Checks invariant I16 of core.c for this job: where the upper bound of fit_bound.c says that
+ * preemption cannot free enough devices, a full search agrees. */
 enum hd_status core_check_victims(struct hd_core *core, const struct core_job *job);
 
 /* ---- pending.c --------------------------------------------------------------------------------*/
 
-/* Stores a copy of the placement that stopping jobs free for the job, and requests its layout. */
+/* Stores a copy of the placement that preempted jobs free for this job as its pending placement,
+ * and requests its layout. */
 void core_pending_set(struct hd_core *core, struct core_job *job, const struct hd_job_needs *needs,
                       const struct core_placement *placement);
-/* Returns the state of the pending placement; *ret_start: when its last device is expected free.
+/* Returns the state of the job's pending placement; sets *ret_start to the time when its last
+ * device is expected free.
  *
  *   NONE      there is none, or its devices are not all available to the job any more
- *   CLEARING  some devices are held by attempts that are stopping
- *   CLEAR     all devices are free
+ *   CLEARING  some of its devices are held by attempts that are stopping
+ *   CLEAR     all its devices are free
  */
 enum core_pending_state { CORE_PENDING_NONE, CORE_PENDING_CLEARING, CORE_PENDING_CLEAR };
 enum core_pending_state core_pending_check(const struct hd_core *core, const struct core_job *job,
@@ -714,12 +753,14 @@ enum core_pending_state core_pending_check(const struct hd_core *core, const str
 /* Returns whether jobs that stop for this job run on a node that is reconnecting, so that the freed
  * devices are unknown for now. */
 bool core_pending_awaits_nodes(const struct hd_core *core, const struct core_job *job);
-void core_assemble(struct hd_core *core);     /* sets core->assembled, if no node is still
-                                               * connecting */
-void core_pending_drop(struct core_job *job); /* drops the placement; the job still comes first */
+void core_assemble(struct hd_core *core);     /* sets core->assembled if no node is still connecting
+                                               * after a start of the controller */
+void core_pending_drop(struct core_job *job); /* drops the job's pending placement; the job is still
+                                               * evaluated before others */
 void core_pending_end(struct hd_core *core,
-                      struct core_job *job); /* the job needs no preempted devices any more */
-/* the job does not migrate any more */
+                      struct core_job *job); /* the job is no preemptor any more: drops its pending
+                                              * placement and its migration */
+/* Ends the job's migration to another placement: it keeps no target. */
 void core_migration_end(struct hd_core *core, struct core_job *job);
 void core_migration_target_drop(struct core_job *job);
 
@@ -736,9 +777,10 @@ enum core_defragmented { CORE_DEFRAGMENTS_NOT, CORE_DEFRAGMENTS, CORE_DEFRAGMENT
 enum core_defragmented core_defragment(struct hd_core *core, struct core_job *job,
                                        const struct core_placement *now,
                                        const struct core_cached_layout **ret_entry);
-/* Reserves the targets of migrating jobs; call it after reservations were dropped. */
+/* Reserves for each migrating job the placement to which it moves; call it after reservations were
+ * dropped. */
 void core_reserve_migration_targets(struct hd_core *core);
-/* Makes the migration target of a stopped job its pending placement. */
+/* Makes the placement to which a stopped job migrates its pending placement. */
 void core_migration_becomes_pending(struct hd_core *core, struct core_job *job);
 /* Returns whether a reservation by job number `by` is for this job, or for the migrations that it
  * is part of. */
@@ -752,8 +794,8 @@ static inline bool core_is_reserved_for(const struct core_job *job, uint64_t by)
 /* Stops attempts at a checkpoint on nodes that are drained with a deadline or whose daemon
  * exits. */
 void core_leave_nodes(struct hd_core *core);
-/* Adds the node to those that core_leave_nodes empties: its daemon exits, or it has a drain
- * deadline. */
+/* Adds the node to core->leaving, whose jobs core_leave_nodes stops: its daemon exits, or it has a
+ * drain deadline. */
 void core_node_leaves(struct hd_core *core, struct core_node *node);
 void core_leave_timers(struct hd_core *core, struct core_node *node);
 /* Stops jobs of core->resize_candidates at a checkpoint if they can continue on more devices and
@@ -764,26 +806,30 @@ void core_resize_jobs(struct hd_core *core);
 
 /* ---- fit.c ------------------------------------------------------------------------------------*/
 
-/* Returns whether the device has the memory that `needs` asks for; NULL: any. */
+/* Returns whether the device has at least the memory that `needs` asks for (NULL: any device
+ * has). */
 bool core_device_suits(const struct hd_job_needs *needs, const struct core_node *node,
                        int32_t device);
-/* Returns the first device of the kind, at or after `from`, that is free, works and suits; -1:
- * none. */
+/* Returns the index of the node's first device of the kind, at or after `from`, that is free, works
+ * and has the memory that `needs` asks for; -1: none. */
 int32_t core_free_device(const struct hd_job_needs *needs, const struct core_node *node,
                          enum hd_device_kind kind, int32_t from);
 /* Raises the needs after no layout fitted `devices` devices with memory_bytes on the smallest: asks
  * for larger devices, if a node has any, else for more devices. False: neither exists. */
 bool core_need_more(const struct hd_core *core, int32_t devices, int64_t memory_bytes,
                     struct hd_job_needs *needs);
-/* Raises the needs of a job and requeues it, or fails the job. True: it waits. */
+/* Raises the needs of a job for which no layout fitted, and requeues it; or fails the job. True:
+ * the job waits again. */
 bool core_take_infeasible(struct hd_core *core, struct core_job *job, int32_t devices,
                           int64_t memory_bytes, const char *why);
-/* Resets raised needs to those of the job file; called when a node's devices have changed. */
+/* Resets the needs of all jobs that were raised because no layout fitted to those of the job file;
+ * called when a node's devices have changed. */
 void core_forget_infeasible(struct hd_core *core);
 
 /* ---- gang.c -----------------------------------------------------------------------------------*/
 
-/* Replaces *best by a placement on several nodes if that is better; frees the old members. */
+/* Replaces *best by a placement of the job on several nodes if that is better; frees the old
+ * members. */
 void core_gang_find(struct hd_core *core, const struct core_view *view, enum hd_device_kind kind,
                     struct core_placement *best);
 /* Returns whether core_gang_find would find any placement; cheaper than the search. */
@@ -806,20 +852,21 @@ void core_gang_obstacle(const struct hd_core *core, const struct core_node *node
  * core_node_set_devices. */
 void core_links_take(struct hd_core *core, struct core_node *node,
                      const struct hd_node_links *reported);
-/* releases the node's links */
+/* Releases the node's links (core_links_take). */
 void core_links_drop(struct hd_core *core, struct core_node *node);
-/* looks up its name in config.tree */
+/* Sets the position and the leaf switch of the node in config.tree by its name; NO_POSITION: it is
+ * not in the tree. */
 void core_find_position(const struct hd_core *core, struct core_node *node);
-/* Assigns a device to each rank of a placement that has its layout, as an index in the node's
- * device list. False: no memory. */
+/* Sets ret_devices to the device of each rank of a placement that has its layout, as an index in
+ * the device list of the rank's node. False: no memory. */
 bool core_choose_devices(struct hd_core *core, const struct hd_job_needs *needs,
                          const struct core_placement *placement, int32_t *ret_devices);
 /* Returns the network distance of the nodes of `count` members, as in hd_core_asked. */
 int32_t core_tier_of(const struct hd_core *core, const struct core_member *members, size_t count);
 int32_t
 core_tiers(const struct hd_core *core); /* distance of nodes without a common switch: the largest
-                                         * one */
-/* Sums over the members at one switch. */
+                                         * possible one */
+/* Sums over those candidates for a placement that are at one switch. */
 struct core_switch {
     uint64_t filled;        /* value of core->scratch.switches_filled; another value: stale, all
                              * sums are 0 */
@@ -827,15 +874,16 @@ struct core_switch {
                              * until they suffice */
     uint32_t nodes;         /* number of members counted in `reached` */
 };
-/* Sorts members so that the first ones give `need` devices on as few nodes, and of these as few
- * switches, as possible. Returns how many members remain: only those of one switch, if one switch
- * suffices with as few nodes. */
+/* Sorts candidate nodes so that the first ones give `need` devices on as few nodes, and of these as
+ * few switches, as possible. Returns how many candidates remain: only those of one switch, if one
+ * switch suffices with as few nodes. */
 size_t core_prefer_switches(struct hd_core *core, struct core_member *members, size_t count,
                             int32_t need);
 
 /* ---- resume.c ---------------------------------------------------------------------------------*/
 
-/* Loads an ended job into memory from its records. On failure nothing of it stays. */
+/* Loads an ended job into memory from its records in the event. On failure nothing of it stays in
+ * memory. */
 enum hd_status core_recall(struct hd_core *core, const struct hd_core_event *event,
                            struct core_job **ret_job);
 enum hd_status core_resume(struct hd_core *core, const struct hd_core_event *event);
@@ -846,7 +894,7 @@ enum hd_status core_checkpoint_now(struct hd_core *core, const struct hd_core_ev
 
 enum hd_status core_remove(struct hd_core *core, const struct hd_core_event *event);
 enum hd_status core_end_all(struct hd_core *core, const struct hd_core_event *event);
-/* Returns whether a node has still to confirm that it deleted the job's folder. */
+/* Returns whether some node has still to confirm that it deleted the folder of this removed job. */
 bool core_waits_for_removal(const struct core_job *job);
 /* Returns whether this node must delete the job's folder. */
 bool core_removes(const struct hd_core *core, const struct core_job *job,
@@ -855,16 +903,17 @@ bool core_removes(const struct hd_core *core, const struct core_job *job,
  * why; NULL or "": none. */
 void core_removed(struct hd_core *core, const struct core_node *node, uint64_t number,
                   const char *left);
-/* Adds an event if the node could not delete everything. left: the remaining part, and why; NULL or
- * "": none. */
+/* Adds an event if the node could not delete all files. left: the remaining part, and why; NULL or
+ * "": none, no event. */
 void core_files_left(struct hd_core *core, struct core_job *job, const struct core_node *node,
                      const char *left);
 
 /* ---- checkpoint.c -----------------------------------------------------------------------------*/
 
 enum hd_status core_report(struct hd_core *core, const struct hd_core_event *event);
-/* Adds a complete checkpoint to the job's list, unless it is listed. If a newer attempt exists, no
- * attempt will start from it: it is marked for deletion, if `keep` is limited. */
+/* Adds a complete checkpoint, reported by a rank or node, to the job's list, unless it is listed.
+ * If a newer attempt exists, no attempt will start from this checkpoint: it is marked for deletion,
+ * if `keep` is limited. */
 void core_checkpoint_take(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                           const struct core_node *node,
                           const struct hd_checkpoint_record *checkpoint);
@@ -891,7 +940,9 @@ const struct hd_checkpoint_record *core_checkpoint_best(const struct core_job *j
  * is shared, another node that sees the jobs directory. NULL: none can. */
 struct core_node *core_checkpoint_deleter(const struct hd_core *core,
                                           const struct hd_checkpoint_record *checkpoint);
-bool core_waits_for_deletion(const struct core_job *job); /* of a checkpoint, or of its folder */
+bool core_waits_for_deletion(const struct core_job *job); /* a node has still to confirm that it
+                                                           * deleted a checkpoint, or the job's
+                                                           * folder */
 void core_checkpoint_forget_all(struct hd_core *core, struct core_job *job);
 /* Counts checkpoints that only this node could delete as deleted: the node is removed. */
 void core_checkpoint_abandon(struct hd_core *core, struct core_node *node);
@@ -920,9 +971,9 @@ bool core_lacks_checkpoint(const struct core_job *job);
  * its base damaged. NULL: its base was not damaged, or there is no other. */
 const struct hd_checkpoint_record *core_checkpoint_fallback(const struct core_job *job,
                                                             const struct core_attempt *attempt);
-/* Returns whether the attempt has reported a checkpoint of the job's last step. */
+/* Returns whether the attempt has reported a checkpoint of the last step of the run. */
 bool core_checkpoint_is_final(const struct core_job *job, const struct core_attempt *attempt);
-/* it wrote a checkpoint */
+/* Returns whether the attempt with this number wrote a checkpoint. */
 bool core_attempt_progressed(const struct core_job *job, int32_t attempt);
 
 /* ---- missing.c --------------------------------------------------------------------------------*/
@@ -934,15 +985,16 @@ bool core_attempt_missed_base(const struct core_job *job, const struct core_atte
 /* Marks the base of an attempt that has just ended as missing, if that was the cause. */
 void core_note_missed_base(struct hd_core *core, struct core_job *job,
                            const struct core_attempt *attempt);
-/* Returns whether the disk must be searched before the job starts again: its node was lost, its
- * base could not be loaded, or its checkpoints are missing. */
+/* Returns whether the disk must be searched for the job's checkpoints before it starts again: its
+ * node was lost, its base checkpoint could not be loaded, or its checkpoints are missing. */
 bool core_wants_search(const struct core_job *job);
-/* Returns whether that search covers the folders of all attempts, not only of the newest. */
+/* Returns whether the search of the disk for this job covers the folders of all attempts, not only
+ * of the newest. */
 bool core_search_is_whole(const struct core_job *job);
 enum hd_status core_found(struct hd_core *core, const struct hd_core_event *event);
-/* Adds the pending event about missing checkpoints. */
+/* Adds the event about the job's missing checkpoints that is still due (missing_due). */
 void core_tell_missing(struct hd_core *core, struct core_job *job);
-/* Clears `missing` of a listed checkpoint that was seen on the disk as `seen` describes. */
+/* Clears `missing` of a listed checkpoint that was found on the disk; `seen` is what was found. */
 void core_checkpoint_is_back(struct hd_core *core, struct core_job *job,
                              struct hd_checkpoint_record *listed,
                              const struct hd_checkpoint_record *seen);
@@ -957,8 +1009,8 @@ void core_add_missing(const struct hd_core *core, const struct core_job *job, st
 
 /* ---- plan.c -----------------------------------------------------------------------------------*/
 
-/* Returns the job's layout request with the device kind filled in; the limits on ranks depend on
- * it. */
+/* Returns the job's layout request with its device kind set to `kind`, on which the limits on ranks
+ * depend. */
 struct hd_plan_request core_plan_request_on(const struct hd_job_needs *needs,
                                             enum hd_device_kind kind);
 /* Does what hd_core_plan does, without an error message; false: there is no layout. */
@@ -971,7 +1023,7 @@ int32_t core_devices_needed(const struct hd_job_needs *needs, enum hd_device_kin
  * with the layout; 0: none. */
 int32_t core_pick_count(const struct hd_job_needs *needs, enum hd_device_kind kind,
                         int32_t available, struct hd_plan_record *ret_plan);
-/* Rounds `devices` down to a multiple of the tensor-parallel group size. */
+/* Returns `devices` rounded down to a multiple of the tensor-parallel group size. */
 int32_t core_whole_groups(const struct hd_job_needs *needs, int32_t devices);
 
 #endif

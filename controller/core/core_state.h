@@ -62,7 +62,7 @@ void core_heap_take(struct core_heap *heap); /* removes the first item */
 
 enum { NO_POSITION = -1 };
 
-/* Links between devices, shared by all nodes that report equal links. */
+/* Links between the devices of one node, stored once for all nodes that report equal links. */
 struct core_links {
     struct hd_node_links links;
     size_t nodes; /* reference count: nodes that use this entry */
@@ -80,34 +80,40 @@ struct core_reservation_owner {
 
 /* Upper bound on the devices that a set of jobs can use (fit_bound.c); one cache entry. */
 struct core_fit_bound {
-    uint64_t changes; /* value of core->changes when the bound was computed; a different value:
-                       * stale */
+    uint64_t changes; /* value of core->changes when this bound was computed; if they differ, the
+                       * bound is stale */
     uint64_t
-        usable; /* bit set over core->reservation_owners: reservations whose devices the jobs may
-                 * use */
+        usable; /* bit set over core->reservation_owners: the reservations whose devices these jobs
+                 * may use */
     enum hd_device_kind kind;
     int32_t unit;              /* devices per tensor-parallel group */
     bool hot_spares, reserves; /* as in core_view */
     int32_t devices;           /* usable free devices on all nodes */
-    int32_t total;             /* sum over nodes, rounded down per node to whole groups */
+    int32_t total;             /* usable free devices of all nodes, rounded down on each node to
+                                * whole tensor-parallel groups */
     int32_t largest;           /* usable free devices of the node that has most */
 };
 
 struct core_node {
-    /* Members that searches read on thousands of nodes, kept within one or two cache lines. */
-    size_t index; /* index in core->nodes; stale while core->free_due */
-    int64_t leaf; /* switch of the lowest tier to which the node is attached; -1: unknown */
+    /* Members of a node that searches for a placement read on thousands of nodes, kept within one
+     * or two cache lines. */
+    size_t index; /* index of the node in core->nodes; stale while core->free_due */
+    int64_t leaf; /* number of the leaf switch (lowest tier) to which the node is attached; -1:
+                   * unknown */
     struct core_counts {
-        int32_t free, all;    /* working devices; free: not held, or assumed freed */
-        int64_t least_memory; /* bytes, smallest among `all`; INT64_MAX: none is known */
+        int32_t free, all;    /* working devices of one kind on the node; free: those that no
+                               * attempt holds, or that a search assumes freed */
+        int64_t least_memory; /* bytes of memory of the smallest device among `all`; INT64_MAX: none
+                               * is known */
     } counts[HD_DEVICE_KIND_COUNT];
 
     struct hd_node_record rec; /* strings are copies owned by the core (core_set_text) */
     uint64_t stream;           /* number of its newest stream; 0: no stream since the controller
                                 * started */
     bool connected;            /* the newest stream is open */
-    bool synced;               /* an observed set arrived on that stream */
-    bool jobs_dir_visible;     /* from the newest observed set */
+    bool synced;               /* an observed set arrived on the newest stream */
+    bool jobs_dir_visible;     /* the newest observed set says that the node sees the jobs
+                                * directory */
     const char *jobs_dir_problem;
     const char
         *reported_refusal; /* from the newest observed set: why its daemon accepts no new attempts;
@@ -115,32 +121,33 @@ struct core_node {
     const char *refuses_attempts; /* effective reason: reported_refusal, or the missing jobs
                                    * directory (core_node_update_refusal); NULL, "": none */
     bool lacks_jobs_dir;          /* true: refuses_attempts is about the missing jobs directory */
-    bool leaves;            /* from the newest observed set: its daemon exits soon, so its attempts
-                             * stop at a checkpoint */
+    bool leaves;            /* the newest observed set says that its daemon exits soon; its attempts
+                             * then stop at a checkpoint */
     const char *asked_name; /* new name that its daemon requests, applied when no job runs on the
                              * node; "", NULL: none */
     const char *host;       /* host name of its machine; "", NULL: equal to the node's name */
     const char *data_address; /* address at which other nodes reach its ranks; "": none */
     const char *compute[HD_DEVICE_KIND_COUNT]; /* per device kind: numerics class; nodes with equal
                                                 * strings compute equal bits */
-    const char *traits;            /* traits of its CPU devices, as one word; "" or NULL: unknown */
+    const char *traits;            /* properties of its CPU devices, encoded for the layout search;
+                                    * "" or NULL: unknown */
     struct hd_isolation isolation; /* texts are owned by the core */
-    bool obeyed_before; /* as in the hello; cleared by a later hello without it, once told_all was
-                         * set */
+    bool obeyed_before; /* obeyed_before of the node's hello (core.h); once set, cleared only by a
+                         * later hello without it, and only after told_all was set */
     bool told_all;      /* an observed set arrived after the newest hello */
-    bool suspect;       /* a peer reported it dead */
+    bool suspect;       /* another node reported this node dead */
     bool hot_spare, was_hot_spare; /* hot spare in the newest pass, and in the pass before
                                     * (hot_spare.c) */
-    bool deadline_met;             /* the drain deadline has passed and its jobs were told to
+    bool deadline_met;             /* true: the drain deadline has passed, and its jobs were told to
                                     * leave */
     int64_t seen_mono_ms;          /* arrival of its newest message */
     int64_t silent_since_mono_ms;  /* start of its silence: seen_mono_ms, or later if the controller
                                     * started or was paused since */
     int64_t silent_since_ms;       /* start of its silence, by the wall clock */
-    int64_t lost_after_ms;         /* silence until it is lost; longer while a reconnect is still
-                                    * expected */
-    size_t stale_count;            /* running attempts that the node should not have and is
-                                    * stopping */
+    int64_t lost_after_ms;         /* milliseconds of silence after which the node is lost; longer
+                                    * while a reconnect is still expected */
+    size_t stale_count;            /* number of running attempts that the node should not have and
+                                    * is stopping (stale attempts) */
     uint64_t stale_job;            /* job and attempt of one stale attempt */
     int32_t stale_attempt;
     uint64_t generation;          /* generation of its desired set */
@@ -162,7 +169,7 @@ struct core_node {
     } reserved;
     bool probes;          /* its daemon answers probe requests */
     uint64_t probe_asked; /* number of the unanswered probe request; 0: none */
-    struct core_probe {   /* newest probe; members as in hd_probe_record */
+    struct core_probe {   /* the node's newest probe; members as in hd_probe_record */
         int64_t ended_ms, measured_ms;
         const char *problem, *measured_on;
         struct hd_device_figures *devices;
@@ -172,7 +179,8 @@ struct core_node {
     struct core_node *next_dirty;
 };
 
-/* Flags per node that searches test instead of reading the node itself. */
+/* Flags of one node (bits of core->marks) that searches for a placement test instead of reading the
+ * node itself. */
 enum core_mark {
     CORE_MARK_USABLE = 1, /* core_node_usable is true */
     CORE_MARK_HOT_SPARE = 2,
@@ -187,7 +195,7 @@ struct core_median {
     const struct core_node *node;
     int32_t device;
     double value[CORE_RATES];
-    size_t count[CORE_RATES]; /* devices whose rate is known, per rate */
+    size_t count[CORE_RATES]; /* for each kind of rate: number of devices whose rate is known */
 };
 
 /* The ranks of one attempt on one node. */
@@ -196,19 +204,22 @@ struct core_node_alloc {
     int32_t devices; /* number of its ranks, one device each */
     int32_t works;   /* how many of its devices have no problem */
     bool listed;     /* an observed set of the node has contained it */
-    bool running;    /* all its ranks are connected to the others */
+    bool running;    /* all its ranks are connected to the attempt's other ranks */
     bool ended;
     bool secondary; /* its ranks stopped only because ranks on another node were gone; none failed
                      * here */
-    bool removed;   /* the job is being removed, and its files on this node are deleted */
+    bool removed;   /* the job is being removed by a user, and its files on this node are deleted
+                     * already */
     uint64_t stop_generation; /* generation of the first desired set that says to stop it; 0: none
                                * yet */
     const char *problem;      /* problem reported by its node; "" or NULL: none */
-    bool waits;               /* true: its node holds it back until `problem` is over */
+    bool waits;               /* true: the node lets the ranks neither start nor end until `problem`
+                               * is over */
 };
 
 struct core_attempt {
-    /* Members that searches read on thousands of attempts, kept within one cache line. */
+    /* Members of an attempt that searches for a placement read on thousands of attempts, kept
+     * within one cache line. */
     struct core_node_alloc *allocs;
     size_t alloc_count;
     enum hd_device_kind kind; /* kind of its devices */
@@ -216,23 +227,25 @@ struct core_attempt {
     int64_t ends_mono_ms;     /* predicted end, computed by the newest pass; INT64_MAX: unknown */
 
     struct hd_attempt_record rec; /* strings and ranks are copies owned by the core */
-    uint64_t *seq;                /* per rank: seq of the newest accepted report */
-    int64_t state_since_mono_ms;  /* time of the start, or of the begin of stopping */
-    bool backfilled;       /* it runs on devices that are reserved for others, and is predicted to
-                            * end before they need them */
-    bool kill;             /* true: the wanted state is STOPPED although the job is not cancelled */
-    bool failed;           /* rec.end holds the first failure */
+    uint64_t *seq;                /* for each rank: sequence number of its newest accepted report */
+    int64_t state_since_mono_ms;  /* time at which the attempt started or, once it is stopping,
+                                   * began to stop */
+    bool backfilled;       /* the attempt runs on devices that are reserved for other jobs, and is
+                            * predicted to end before those need them */
+    bool kill;             /* true: nodes must kill its ranks (wanted state STOPPED) although the
+                            * job is not cancelled */
+    bool failed;           /* true: the attempt has failed, and rec.end holds its first failure */
     bool had_finite_step;  /* a step with finite loss and gradient was reported */
-    int64_t last_step;     /* newest reported step; 0: none */
+    int64_t last_step;     /* newest step that a rank has reported; 0: none */
     int32_t saves_asked;   /* number of extra checkpoints requested by users */
     uint64_t start_number; /* sequence number of its start; 0: it started before this controller
                             * process */
     int64_t saved_mono_ms; /* arrival of its newest checkpoint report; 0: none yet */
-    /* Pace measurement: first and newest reported step, with times by the rank's clock
-     * (last_step_mono_ms: by the core's). */
+    /* Measurement of the attempt's pace: first and newest reported step, with their times by the
+     * rank's clock (last_step_mono_ms: by the controller's). */
     int64_t first_step, first_step_ms, last_step_ms, last_step_mono_ms;
-    double restored_step_ms; /* milliseconds per step, from before this controller process; used
-                              * until a new pace is measured */
+    double restored_step_ms; /* milliseconds per step, measured before this controller process
+                              * started; used until a new pace is measured; 0: none */
     bool dirty;
 };
 
@@ -240,18 +253,20 @@ enum { CORE_AVOIDED_MAX = 8, CORE_RESERVERS_MAX = 8 };
 
 enum core_wait {
     CORE_WAIT_NONE,
-    CORE_WAIT_HELD,     /* a user holds it */
+    CORE_WAIT_HELD,     /* a user holds the job */
     CORE_WAIT_AFTER,    /* other jobs must succeed first */
     CORE_WAIT_DELAY,    /* the retry delay is running */
-    CORE_WAIT_SEARCH,   /* its checkpoints are being listed on the disk */
+    CORE_WAIT_SEARCH,   /* the disk is being searched for the job's checkpoints */
     CORE_WAIT_MISSING,  /* all its listed checkpoints are missing on the disk */
-    CORE_WAIT_PLAN,     /* the layout of its placement is being computed; it may have reserved
-                         * nodes */
-    CORE_WAIT_BETTER,   /* a better placement than the one available now (job->choice) */
-    CORE_WAIT_QUOTA,    /* the quota of its queue or user is used up */
-    CORE_WAIT_BUSY,     /* devices are held, or nodes disconnected; it has reserved nodes */
-    CORE_WAIT_RESERVED, /* the nodes it could use are reserved by wait_job */
-    CORE_WAIT_NEVER,    /* it would not fit even if its nodes were idle */
+    CORE_WAIT_PLAN,     /* the layout of the job's placement is being computed; the job may have
+                         * reserved nodes */
+    CORE_WAIT_BETTER,   /* the job waits for a better placement than the one available now
+                         * (job->choice) */
+    CORE_WAIT_QUOTA,    /* the device limit of the job's queue, or of its user there, is used up */
+    CORE_WAIT_BUSY,     /* devices that the job needs are held, or their nodes disconnected; the job
+                         * has reserved nodes */
+    CORE_WAIT_RESERVED, /* the nodes that the job could use are reserved for the job wait_job */
+    CORE_WAIT_NEVER,    /* the job would not fit even if its nodes were idle */
 };
 
 /* A class of queued jobs that are equal to the scheduler: the key holds everything, besides the
@@ -263,8 +278,8 @@ struct core_class {
         int64_t memory_min;
         uint32_t possible; /* bit set of the device kinds for which a layout exists */
         struct hd_plan_shape shape;
-        bool has_base, base_shared;        /* the next attempt has a base checkpoint; it is readable
-                                            * from every node */
+        bool has_base, base_shared;        /* has_base: the next attempt starts from a checkpoint;
+                                            * base_shared: every node can read that checkpoint */
         const struct core_node *base_node; /* node that wrote the base checkpoint; NULL: no base, or
                                             * node unknown */
         int64_t length_minutes; /* upper bound of the job's running time, in minutes; 0: unknown */
@@ -273,14 +288,14 @@ struct core_class {
                                  * none */
     } key;
     size_t group_count;
-    uint64_t closed_in;  /* last pass in which a job of the class found neither a placement nor
+    uint64_t closed_in;  /* last pass in which a job of this class found neither a placement nor
                           * nodes to reserve; wait and wait_job belong to that pass */
-    enum core_wait wait; /* why the jobs wait that this pass skipped */
+    enum core_wait wait; /* why the jobs of this class wait that the pass closed_in has skipped */
     uint64_t wait_job;
     uint64_t sought_in;  /* last pass in which explain.c looked for nodes with suitable devices;
                           * is_held and is_away belong to that pass */
-    bool is_held;        /* suitable devices are held on nodes that accept the class */
-    bool is_away;        /* other nodes with suitable devices accept no jobs */
+    bool is_held;        /* jobs hold suitable devices on nodes that accept this class */
+    bool is_away;        /* nodes that now accept no jobs have suitable devices */
     uint64_t awaited_in; /* last pass in which explain.c checked whether returning nodes would help;
                           * the next two members belong to that pass */
     bool one_would_do;   /* one absent node has enough devices by itself */
@@ -292,7 +307,8 @@ struct core_queue {
     struct hd_queue_record rec; /* its name is a copy owned by the core */
     int64_t held;               /* devices held by its jobs */
     size_t waiting;             /* number of queued jobs */
-    struct core_heap next;      /* used in a pass: next job of each group, by priority key */
+    struct core_heap next;      /* during a pass of the scheduler: next job of each group of this
+                                 * queue, by priority key */
     struct core_queue *next_removed;
 };
 
@@ -310,7 +326,8 @@ struct core_job_group {
         struct core_class *class;
     } key;
     struct core_job *first, *last; /* doubly linked list, by job number */
-    uint64_t closed_in;            /* last pass in which its account had no quota left */
+    uint64_t closed_in;            /* last pass in which the group's account had no device quota
+                                    * left */
 };
 
 struct core_job {
@@ -323,14 +340,17 @@ struct core_job {
                                                * their reports */
     size_t checkpoint_count, checkpoint_size;
     uint64_t sequence;          /* sequence number of the newest entry of its history */
-    int64_t not_before_mono_ms; /* earliest start of the next attempt; with CORE_WAIT_MISSING: time
-                                 * of the next search of the disk */
+    int64_t not_before_mono_ms; /* earliest start of the job's next attempt; with CORE_WAIT_MISSING:
+                                 * time of the next search of the disk */
     enum core_search { CORE_SEARCH_NONE, CORE_SEARCH_DUE, CORE_SEARCH_OUT } search;
-    int64_t search_since_mono; /* with OUT: when the search was requested */
-    bool search_newer;         /* the search also adds checkpoints that are newer than the list */
-    bool missing_due;          /* a checkpoint was found missing; its event is still to be added */
-    enum core_wait wait;       /* why it waits; stale if the pass skipped its class: core_wait_of
-                                * decides */
+    int64_t search_since_mono; /* when `search` is CORE_SEARCH_OUT: time at which the search of the
+                                * disk was requested */
+    bool search_newer;         /* the search of the disk also adds checkpoints that are newer than
+                                * those listed */
+    bool missing_due;          /* a listed checkpoint was found missing on the disk, and the event
+                                * about it is still to be added */
+    enum core_wait wait;       /* why the queued job waits; stale if the newest pass skipped the
+                                * job's class: core_wait_of decides */
     uint64_t wait_job;         /* with CORE_WAIT_RESERVED: the job that holds the reservation */
     const char
         *infeasible;   /* why `needs` were raised above what the job asked for (memory or devices);
@@ -339,45 +359,49 @@ struct core_job {
     struct core_account *account;
     struct core_job_group *group;    /* NULL: not queued, or not startable yet (core_waiting_add) */
     struct core_job *before, *after; /* neighbours in the group's list */
-    struct hd_core_choice choice;    /* comparison made by the newest evaluation */
-    bool price_predicted;    /* a prediction of its step time was requested (for its smallest device
-                              * count) */
+    struct hd_core_choice choice;    /* comparison of two placements, made when a pass last
+                                      * evaluated the job */
+    bool price_predicted;    /* true: a prediction of the job's step time on its fewest devices was
+                              * requested */
     double predicted_step_s; /* predicted seconds per step in the best placement; 0: unknown */
-    double open_s;   /* longest step time (s) among the placements that it refused because it would
-                      * have overrun a reservation there; 0: none */
-    bool backfilled; /* set when it starts: copied to the attempt's `backfilled` */
+    double open_s;         /* longest step time in seconds among the placements that the job refused
+                      * because it would have overrun a reservation there; 0: none */
+    bool backfilled;       /* set when it starts: copied to the attempt's `backfilled` */
     int64_t price_mono_ms; /* deadline of waiting for predicted step times of better placements; 0:
                             * not waited yet (better.c) */
     int64_t better_until_mono_ms; /* deadline of waiting for a better placement; 0: not waited yet
                                    * (better.c) */
-    bool is_preemptor;            /* other jobs were stopped for it: it is evaluated first */
+    bool is_preemptor;            /* other jobs were preempted for this job: it is evaluated
+                                   * first */
     struct core_placement *
-        pending; /* the placement that stopping jobs make free for it (pending.c); NULL: unknown, or
-                  * none */
+        pending; /* placement that preempted jobs make free for this job (pending.c); NULL: unknown,
+                  * or none */
     struct core_placement *migration_target; /* placement to which it moves, until its attempt has
                                               * stopped (defragment.c) */
     uint64_t migration_group;   /* job number under which the migration targets of its gang are
                                  * reserved; 0: it does not migrate */
     int64_t defragment_mono_ms; /* earliest time at which running jobs may be moved for it again */
-    uint64_t blocked_at;  /* core->starts when it first reserved nodes; attempts with a later number
-                           * use only its surplus */
-    uint64_t reserved_in; /* last pass in which it reserved nodes */
-    /* Expected start found by pass expected_in and not yet reported; expected_in 0: nothing to
-     * report. */
+    uint64_t blocked_at;  /* value of core->starts when the job first reserved nodes; attempts with
+                           * a later start number use only the surplus devices of its reservation */
+    uint64_t reserved_in; /* last pass of the scheduler in which the job reserved nodes */
+    /* Expected start of the job, found in pass number expected_in and not reported to users yet;
+     * expected_in 0: nothing to report. */
     uint64_t expected_in, expected_after;
     int64_t expected_mono_ms;
-    const struct core_node *avoided[CORE_AVOIDED_MAX]; /* nodes on which it failed twice */
+    const struct core_node *avoided[CORE_AVOIDED_MAX]; /* nodes on which the job failed twice */
     size_t avoided_count;
-    uint64_t waits_for;    /* with rec.planned_start_ms: the job whose end the start depends on; 0:
-                            * unknown */
-    uint64_t evaluated_in; /* last pass that evaluated it */
+    uint64_t waits_for;    /* while rec.planned_start_ms is set: number of the job whose end that
+                            * start depends on; 0: unknown */
+    uint64_t evaluated_in; /* last pass of the scheduler that evaluated the job */
     uint64_t circle_look;  /* last cycle check of `after` that visited it */
-    struct core_slowdown_priority { /* its place in the order of one pass (slowdown.c) */
+    struct core_slowdown_priority { /* place of the job in the evaluation order of one pass
+                                     * (slowdown.c) */
         uint64_t pass, key;         /* the job with the smaller key is evaluated first */
-        bool kept;                  /* true: it keeps its turn, and is evaluated before jobs that do
-                                     * not */
+        bool kept;                  /* true: the job keeps its turn: it is evaluated before the jobs
+                                     * that do not */
     } slowdown_priority;
-    const struct core_cached_layout *planning; /* layout that it waits for; NULL: none */
+    const struct core_cached_layout *planning; /* cached layout, or open request for one, that the
+                                                * job waits for; NULL: none */
     bool dirty, is_new, ended; /* ended: the job stays here until its deletions are confirmed */
     struct core_job *next_dirty, *next_in_table;
 };
@@ -385,16 +409,17 @@ struct core_job {
 /* A cached layout, or a layout request without an answer yet (layout_cache.c). */
 struct core_cached_layout {
     char *key;
-    bool known, failed, fits; /* known: answered; the members from `failed` on are then as in
-                               * hd_core_answer */
+    bool known, failed, fits; /* known: the request is answered; the members from `failed` on are
+                               * then as in hd_core_answer */
     struct hd_layout_sizes layout;
     double step_s;
     int64_t memory_bytes;
     const char *why;
-    bool ahead;            /* as in hd_core_asked */
-    bool preliminary;      /* as in hd_core_answer */
+    bool ahead;            /* prefetch: no job waits for the answer yet (hd_core_asked) */
+    bool preliminary;      /* the layout search was cut short, and chose by memory need alone
+                            * (hd_core_answer) */
     bool improves;         /* a preliminary answer is being recomputed; it stays in use meanwhile */
-    int64_t known_mono_ms; /* time of the answer */
+    int64_t known_mono_ms; /* time at which the answer came */
     uint64_t *waiters;     /* numbers of jobs to notify when the answer comes */
     size_t waiter_count, waiter_size;
 };
@@ -402,11 +427,12 @@ struct core_cached_layout {
 /* Scratch memory of one search or sort. Contents are invalid afterwards; the arrays are reused by
  * the next search (core_arrays_free). */
 struct core_scratch {
-    struct core_member *members; /* used for placements on several nodes */
+    struct core_member *members; /* candidates of a placement on several nodes */
     size_t member_size;
     uint16_t *sum_free_of;  /* ends.c: free devices per node index */
     int64_t *sum_of_switch; /* ends.c: sums per switch number */
-    /* Copies of free_of and has_free of one kind, taken while no end was assumed freed (ends.c). */
+    /* Copies of free_of and has_free for one device kind, taken while no attempt's devices were
+     * assumed freed (ends.c). */
     uint16_t *actual_free_of;
     uint64_t *actual_has_free;
     struct core_switch *switches[HD_CLUSTER_TIERS_MAX]; /* links.c: per tier, by switch number */
@@ -414,13 +440,13 @@ struct core_scratch {
                                                          * entries with another number are stale */
     struct core_end *end_keys;                          /* sort keys of hd_core.ends */
     size_t end_key_size;
-    size_t ends_assumed_freed; /* number of leading entries of hd_core.ends that are assumed freed
-                                * (ends.c) */
-    bool keeps_assumptions; /* true between core_find_first and core_find_first_end: assumptions are
-                             * kept for the next search */
+    size_t ends_assumed_freed; /* number of leading entries of hd_core.ends whose devices currently
+                                * count as free (ends.c) */
+    bool keeps_assumptions; /* true between core_find_first and core_find_first_end: devices assumed
+                             * freed stay so for the next search */
     size_t assumed_freed;   /* number of attempts whose devices currently count as free */
-    bool ignores_fit_bounds; /* set by checks: search even where the fit bound excludes a
-                              * placement */
+    bool ignores_fit_bounds; /* set by the self-checks: search for a placement even where the upper
+                              * bound of fit_bound.c excludes one */
 };
 
 struct hd_core {
@@ -433,16 +459,18 @@ struct hd_core {
     struct core_table jobs;
     struct core_jobs active;    /* jobs with an attempt that has not ended */
     struct core_jobs deleting;  /* jobs with a checkpoint, or a folder, that is being deleted */
-    struct core_jobs searching; /* queued jobs whose `search` is set */
+    struct core_jobs searching; /* queued jobs for which a search of the disk is due or under way
+                                 * (core_job.search) */
     struct core_jobs
-        price_unpredicted;       /* jobs in a group for which no step time prediction was requested
-                                  * yet */
-    struct core_heap delayed;    /* job numbers by retry time; stale entries are skipped */
+        price_unpredicted;       /* queued jobs, in a group, for which no prediction of step time
+                                  * was requested yet */
+    struct core_heap delayed;    /* numbers of jobs that wait for a time (retry delay, next search
+                                  * of the disk), by that time; stale entries are skipped */
     struct core_class **classes; /* classes of queued jobs, by key */
     size_t class_count, class_size, live_count;
     struct core_job_group **groups; /* highest priority first */
     size_t group_count, group_size;
-    bool group_emptied;         /* a group has become empty: core_waiting_sweep frees it */
+    bool group_emptied;         /* true: some group has become empty; core_waiting_sweep frees it */
     struct core_queue **queues; /* by name */
     struct core_queue *removed_queues;
     size_t queue_count, queue_size;
@@ -451,23 +479,26 @@ struct hd_core {
     struct core_map account_by_name;    /* "QUEUE OWNER" -> index in accounts */
     struct core_jobs dependents;        /* queued jobs that wait for other jobs to succeed */
     struct core_jobs preemptors;        /* queued jobs with `is_preemptor` */
-    struct core_jobs migrating;         /* jobs with `migration_group` */
+    struct core_jobs migrating;         /* jobs that migrate to another placement (migration_group
+                                         * is set) */
     struct core_jobs reservers;         /* jobs that reserved nodes in the newest pass */
     struct core_jobs planned_to_start;  /* queued jobs with an expected start */
     struct core_jobs resize_candidates; /* running jobs that have just written a checkpoint and may
                                          * use more devices */
     struct core_outcome {               /* one entry per job that ever existed, by number */
         uint64_t job;
-        enum hd_job_state state; /* final state; 0: not ended */
+        enum hd_job_state state; /* final state of the job; 0: not ended */
     } * outcomes;
     size_t outcome_count, outcome_size;
-    bool just_ended; /* a job has ended since its dependents were last notified */
-    /* Working devices per kind, on all nodes, that no attempt holds or that a search assumes freed;
-     * reserved devices included. */
+    bool just_ended; /* true: a job has ended since the jobs that wait for it (`after`) were last
+                      * notified */
+    /* Working devices of each kind on all nodes that no attempt holds or that a search assumes
+     * freed; includes reserved devices. */
     int64_t free_devices[HD_DEVICE_KIND_COUNT];
     bool reach_due;                          /* a node has changed in a way that may change which
                                               * nodes can form a gang (gang.c) */
-    uint32_t *reaches[HD_DEVICE_KIND_COUNT]; /* the numbers of all reach sets, in the order of their
+    uint32_t *reaches[HD_DEVICE_KIND_COUNT]; /* for each device kind: numbers of all its reach sets
+                                              * (nodes that can form a gang), in the order of their
                                               * first nodes */
     /* By node index: numbers of the reach sets (nodes that can form a gang) that the node belongs
      * to; 0: none. near: nodes of the same machine; far: nodes that other machines reach. */
@@ -480,45 +511,49 @@ struct hd_core {
     uint16_t *free_of[HD_DEVICE_KIND_COUNT];
     uint64_t
         *has_free[HD_DEVICE_KIND_COUNT]; /* one bit per node with free devices (core_next_free) */
-    int32_t *free_below[HD_DEVICE_KIND_COUNT]; /* sums of free_of per leaf switch
-                                                * (core_node.leaf) */
+    int32_t *free_below[HD_DEVICE_KIND_COUNT]; /* sums of free_of over the nodes of each leaf
+                                                * switch, by core_node.leaf */
     int64_t leaf_count;                        /* length of free_below */
     bool free_due;
     /* By node index, rebuilt with free_of: the node's switch in each tier from 1 on; -1: none.
      * switch_of[0] is 0 for all nodes, for sums over the whole cluster. */
     int32_t *switch_of[HD_CLUSTER_TIERS_MAX + 1];
-    uint8_t *marks; /* enum core_mark, by node index, rebuilt with free_of */
+    uint8_t *marks; /* flags (enum core_mark) of each node, by node index; rebuilt with free_of */
     struct core_reserved_devices {
-        uint16_t owner_index, surplus; /* copies from core_reservation, for nodes with
-                                        * CORE_MARK_RESERVED */
+        uint16_t owner_index, surplus; /* copies from the reservation of each node with
+                                        * CORE_MARK_RESERVED, by node index */
     } * reserved_of;
     int32_t largest[HD_DEVICE_KIND_COUNT];      /* largest number of working devices that any node
                                                  * has ever had */
     int64_t least_memory[HD_DEVICE_KIND_COUNT]; /* smallest device memory ever seen, in bytes;
                                                  * unknown memory does not count */
-    struct {                                    /* better.c: cached maximum over nodes that may come
-                                                 * back */
+    struct {                                    /* better.c: cached maximum over all nodes that may
+                                                 * come back without a user's action */
         enum hd_device_kind kind;
         int64_t memory_min;
         int32_t devices; /* most devices on one node; 0: stale, because a node changed */
     } most;
     int64_t not_hot_spares
-        [HD_DEVICE_KIND_COUNT];      /* working devices of nodes that are not hot spares, held or
-                                      * not */
+        [HD_DEVICE_KIND_COUNT];      /* working devices of all nodes that are not hot spares,
+                                      * whether held or not */
     int32_t lowest_priority;         /* lower bound of the priorities of running jobs */
     struct core_attempt **borrowers; /* attempts that borrow reserved devices, in the order of their
                                       * jobs */
     size_t borrower_count, borrower_size;
-    struct core_attempt **ends; /* attempts with a known end, sorted by predicted end; from the
-                                 * newest pass */
+    struct core_attempt **ends; /* attempts whose end could be predicted, sorted by that end; made
+                                 * by the newest pass */
     size_t end_count, end_size;
-    struct core_gain *gains; /* devices that become free with the first `gained` ends, in order */
-    size_t *gains_until;     /* by end: index behind its last gain */
+    struct core_gain *gains; /* devices that become free with the first `gained` entries of `ends`,
+                              * in their order */
+    size_t *gains_until;     /* for each entry of `ends`: index in `gains` behind the last one of
+                              * that end */
     size_t gain_count, gain_size, gained, gained_size;
     bool ends_due;        /* an attempt has started since `ends` was built */
     uint64_t starts;      /* number of attempts started by this process */
-    bool changed_in_pass; /* an attempt was started or stopped in this pass: another pass follows */
-    bool queue_changed;   /* a job became startable some day, or stopped being so */
+    bool changed_in_pass; /* an attempt was started or stopped in this pass of the scheduler:
+                           * another pass follows */
+    bool queue_changed;   /* true: some queued job has become one that could start some day, or is
+                           * no longer one */
     bool limit_reported;  /* the event about the limit of live jobs was added */
     /* True once every node known at the controller's start has reported its devices and attempts or
      * counts as unreachable (after unreachable_ms). Until then free devices are not reliably
@@ -532,18 +567,19 @@ struct hd_core {
         reservation_owners[CORE_RESERVATION_OWNERS_MAX]; /* distinct owners of the reservations */
     size_t reservation_owner_count;
     bool reservation_owners_overflow; /* the table was too small for all owners */
-    uint64_t changes; /* counter: incremented when devices become free or held, and when a node's
-                       * usability or reservation changes */
+    uint64_t changes; /* counter, incremented when devices become free or held, and when a node
+                       * becomes usable or unusable or its reservation changes */
     struct core_fit_bound fit_bounds[CORE_FIT_BOUNDS];
     size_t next_fit_bound;
-    /* Devices held in this pass: by attempts of each priority, by stopping attempts, by borrowers;
-     * the sums overlap (preempt.c). */
+    /* Devices that this pass counts as held: by attempts of each priority, by stopping attempts, by
+     * borrowers; the sums overlap (preempt.c). */
     struct core_held {
         int32_t priority;
         int64_t devices;
     } held[CORE_PRIORITIES];
     size_t held_count;
-    bool held_lacks; /* more than CORE_PRIORITIES priorities exist: `held` is incomplete */
+    bool held_lacks; /* true: jobs have more than CORE_PRIORITIES priorities, so `held` is
+                      * incomplete */
     int64_t held_by_stopping, held_by_borrowers;
     struct core_node **leaving; /* nodes whose daemon exits or that have a drain deadline, by
                                  * name */
@@ -557,29 +593,32 @@ struct hd_core {
     struct core_map node_by_uuid;
     struct core_map by_request; /* request id and owner -> index in requests */
     struct core_request {       /* one entry per job that ever existed, by number */
-        uint64_t job, hash;     /* as in hd_job_record */
+        uint64_t job, hash;     /* number of the job, and its request_hash (hd_job_record) */
         uint64_t owner;         /* hash of the owner's name */
     } * requests;
     size_t request_count, request_size;
     uint64_t last_job, cluster_sequence;
-    bool any_infeasible;      /* some job's needs were raised (fit.c) */
-    bool schedule_due;        /* something changed that may let a job start or change reservations:
-                               * run a pass in this step */
-    bool unsettled;           /* something changed that a pass must consider, but the next tick or
-                               * pass is soon enough */
+    bool any_infeasible;      /* true: the needs of some job were raised because no layout fitted
+                               * (fit.c) */
+    bool schedule_due;        /* true: something changed that may let a job start or change
+                               * reservations; this step runs a pass of the scheduler */
+    bool unsettled;           /* true: something changed that a pass of the scheduler must consider,
+                               * but not before the next tick or pass */
     struct core_job *new_job; /* set when the only change is this newly submitted job, last in its
                                * group */
     uint64_t pass;            /* number of the newest pass over all classes */
-    uint64_t circle_look;     /* number of the newest cycle check of `after` */
+    uint64_t circle_look;     /* number of the newest check for cycles among jobs that wait for one
+                               * another (`after`) */
     int64_t pass_wall_ms;     /* wall-clock time of the newest pass */
-    bool listens;             /* a tick has been received: pauses are detected from then on */
+    bool listens;             /* true: a tick was received, so pauses of the controller are detected
+                               * from now on */
     int64_t away_ms;          /* length of a pause that no event has reported yet; 0: none
                                * (away.c) */
     bool no_memory;           /* sticky: an allocation has failed */
     struct core_job *dirty_jobs, **dirty_jobs_end;
     struct core_node *dirty_nodes, **dirty_nodes_end;
     struct core_scratch scratch;
-    /* Set for the duration of one step. */
+    /* Output and time of the step that is running; out is set only for its duration. */
     struct hd_core_out *out;
     struct hd_now now;
 };

@@ -102,7 +102,7 @@ enum hd_event_kind {
         HD_EVENT_KIND_COUNT
 };
 
-/* Returns the stable word of a kind. */
+/* Returns the stable word of a kind of event. */
 const char *hd_event_kind_name(enum hd_event_kind kind);
 
 #endif

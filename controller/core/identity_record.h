@@ -39,7 +39,7 @@ struct hd_credential_record {
  * hd_pki_chain, over the texts in this order). */
 struct hd_audit_record {
     int64_t time_ms;
-    const char *who, *role; /* the caller */
+    const char *who, *role; /* name and role of the caller */
     const char *method;     /* name of the RPC, such as "SubmitJob" */
     const char *object;     /* "job 7", "node n1"; "": unknown */
     const char *source;     /* the peer's address */

@@ -24,7 +24,7 @@
 #include "job/job.h"
 #include "job/metrics.h"
 
-/* enumerator, number, string */
+/* States of a job: enumerator, number, stable string. The lists below have the same form. */
 #define HD_JOB_STATE_LIST(X)     \
     X(QUEUED, 1, "queued")       \
     X(RUNNING, 2, "running")     \
@@ -97,8 +97,8 @@ const char *hd_attempt_state_name(int state);
 const char *hd_end_cause_name(int cause);
 const char *hd_node_state_name(int state);
 const char *hd_device_kind_name(int kind);
-enum hd_device_kind hd_device_kind_of(const char *word); /* returns ANY for "auto" and for an
-                                                          * unknown word */
+enum hd_device_kind hd_device_kind_of(const char *word); /* returns HD_DEVICE_KIND_ANY for "auto"
+                                                          * and for an unknown word */
 
 /* A set of precisions: bit n is the Precision with number n in job.proto. */
 enum { HD_PRECISION_FP32 = 1, HD_PRECISION_BF16 = 2 };
@@ -106,9 +106,11 @@ enum { HD_PRECISION_FP32 = 1, HD_PRECISION_BF16 = 2 };
 /* Limits of the controller. */
 enum {
     HD_CTL_JOBS_LIVE_MAX = 100000,      /* jobs that have not ended */
-    HD_CTL_JOBS_WARN_PERCENT = 90,      /* percent of the limit from which on users are warned */
-    HD_CTL_JOBS_CALM_PERCENT = 80,      /* percent below which the next rise is an event again */
-    HD_CTL_NODES_MAX = 10000,           /* nodes known */
+    HD_CTL_JOBS_WARN_PERCENT = 90,      /* percent of HD_CTL_JOBS_LIVE_MAX from which on users are
+                                         * warned */
+    HD_CTL_JOBS_CALM_PERCENT = 80,      /* percent of that limit below which the warning is armed
+                                         * again */
+    HD_CTL_NODES_MAX = 10000,           /* nodes in the node list */
     HD_CTL_QUEUES_MAX = 256,            /* queues, `default` included */
     HD_CTL_WEIGHT_MAX = 1000,           /* largest weight of a queue */
     HD_CTL_DEVICES_PER_NODE_MAX = 256,  /* devices of one node */
@@ -116,21 +118,22 @@ enum {
     HD_CTL_CHECKPOINTS_MAX = 4096,      /* checkpoints of one job that are held in memory; the
                                          * oldest are dropped */
     HD_CTL_WORLD_MAX = 65536,           /* ranks of one attempt */
-    HD_CTL_SPEC_BYTES_MAX = 256 * 1024, /* one packed JobSpec */
-    HD_CTL_NAME_BYTES_MAX = 128,        /* names, owners, ids */
+    HD_CTL_SPEC_BYTES_MAX = 256 * 1024, /* bytes of one packed JobSpec */
+    HD_CTL_NAME_BYTES_MAX = 128,        /* bytes of a name, an owner or an id */
     HD_CTL_PATH_BYTES_MAX = 4096,       /* bytes of a path */
-    HD_CTL_MESSAGE_BYTES_MAX = 2048,    /* one message of a daemon or rank; longer ones are cut */
+    HD_CTL_MESSAGE_BYTES_MAX = 2048,    /* bytes of one message of a daemon or rank; longer ones are
+                                         * cut */
 };
 
-/* Returns the number of bytes, at most bytes_max, to which a UTF-8 text can be cut between
- * characters. (A protobuf message with half a character in it cannot be decoded.) */
+/* Returns the number of bytes, at most bytes_max, to which a UTF-8 text can be cut without
+ * splitting a character. (A protobuf message with half a character in it cannot be decoded.) */
 size_t hd_record_fit(const char *text, size_t bytes_max);
 
-/* How far the removal of a job has come. */
+/* How far the removal of a job by a user has come. */
 enum hd_removal {
     HD_REMOVAL_NONE,
-    HD_REMOVAL_BEGUN, /* nodes delete its folder; no list shows it any more */
-    HD_REMOVAL_DONE,  /* only its number and request id are left, so that neither is reused */
+    HD_REMOVAL_BEGUN, /* nodes are deleting the job's folder; no list shows the job any more */
+    HD_REMOVAL_DONE,  /* only the job's number and request id are left, so that neither is reused */
 };
 
 /* A job. In all records: a NULL string means "", times are wall-clock milliseconds, 0: not yet. The
@@ -146,15 +149,15 @@ struct hd_job_record {
     int64_t steps;   /* steps of the whole run */
     int32_t devices; /* devices of the newest attempt; while queued: devices_max */
     int64_t submitted_ms, started_ms, ended_ms;
-    const void *spec; /* packed JobSpec */
+    const void *spec; /* the JobSpec, packed (protobuf) */
     size_t spec_bytes;
-    bool spec_changed;       /* the spec was changed since it was stored, and name and steps with
-                              * it */
+    bool spec_changed;       /* true: the spec was changed since it was stored, and with it name and
+                              * steps */
     int32_t resumed_attempt; /* newest attempt at the time of the last resume; 0: never resumed */
     enum hd_removal removal;
     const char *queue; /* queue in which it waits and against whose limits its devices count */
     int32_t priority;
-    bool held;                /* not started until a user releases it */
+    bool held;                /* true: the job is not started until a user releases it */
     int64_t planned_start_ms; /* while queued: expected start, as shown to users; 0: unknown */
 };
 
@@ -164,8 +167,8 @@ struct hd_queue_record {
     int32_t devices_max;      /* devices held by all jobs of the queue together */
     int32_t user_devices_max; /* devices held by the jobs of one user in the queue */
     int32_t weight;           /* 1 to HD_CTL_WEIGHT_MAX: weight in fair share */
-    bool closed;              /* none of its jobs starts */
-    bool removed;             /* the store deletes the row */
+    bool closed;              /* true: no job of the queue starts */
+    bool removed;             /* true: the store deletes the queue's row */
 };
 
 /* The node and device of one rank. */
@@ -175,7 +178,7 @@ struct hd_rank_location {
 };
 
 struct hd_plan_record {
-    struct hd_layout_sizes layout;  /* complete: no member is "auto" */
+    struct hd_layout_sizes layout;  /* the layout of the attempt, complete: no member is "auto" */
     struct hd_rank_location *ranks; /* array by rank */
     int32_t rank_count;
     double step_s;        /* predicted seconds per step; 0: unknown */
@@ -184,11 +187,11 @@ struct hd_plan_record {
 
 struct hd_end_record {
     enum hd_end_cause cause;
-    int32_t rank; /* first rank that failed; -1: none, or unknown */
+    int32_t rank; /* rank that failed first; -1: none, or unknown */
     const char *node, *message;
     int32_t exit_code, signal;
-    bool bad_input; /* the job cannot succeed: no retry */
-    bool secondary; /* caused by a failure on another node; not stored */
+    bool bad_input; /* true: the job cannot succeed with its input: no retry */
+    bool secondary; /* true: only a consequence of a failure on another node; not stored */
 };
 
 /* Value of run_as if the policy names no system user for the owner. */
@@ -199,19 +202,21 @@ struct hd_attempt_record {
     int32_t attempt;
     enum hd_attempt_state state;
     struct hd_plan_record plan;
-    int32_t base_attempt; /* base: the checkpoint that it starts from; base_attempt 0: from
-                           * scratch */
+    int32_t base_attempt; /* base: the checkpoint from which the attempt starts; base_attempt 0: it
+                           * starts from scratch */
     int64_t base_step;
     const char *base_path, *base_hash;
     struct hd_end_record end;
     int64_t created_ms, running_ms, ended_ms;
-    enum hd_end_cause stop_cause; /* why the controller stops it at a checkpoint; NONE: it does not,
-                                   * or the job is cancelled */
-    uint64_t stop_job;            /* PREEMPTED: the job that gets the devices; 0: the node is
-                                   * drained */
-    bool borrows; /* it holds devices that are reserved for older jobs, which may preempt it */
-    const char *run_as; /* system user of its ranks, from the policy at its start; NULL, "": the
-                         * user of each node's daemon; HD_RUN_AS_NONE: the policy names none */
+    enum hd_end_cause stop_cause; /* why the controller stops the attempt at a checkpoint; NONE: it
+                                   * does not, or the job is cancelled */
+    uint64_t stop_job;            /* with PREEMPTED: number of the job that gets the devices; 0: the
+                                   * node is drained */
+    bool borrows; /* true: the attempt holds devices that are reserved for older jobs, which may
+                   * preempt it */
+    const char *run_as; /* system user of the attempt's ranks, from the policy at its start; NULL,
+                         * "": the user of each node's daemon; HD_RUN_AS_NONE: the policy names
+                         * none */
 };
 
 struct hd_device_record {
@@ -220,9 +225,9 @@ struct hd_device_record {
     const char *name, *uuid;
     int64_t memory_bytes;
     int32_t threads;
-    uint32_t precisions; /* set of precisions that it computes natively */
-    const char *problem; /* why no job may start on it; "": none. Not stored: reported by the
-                          * daemon */
+    uint32_t precisions; /* precisions (HD_PRECISION_*) that the device computes natively */
+    const char *problem; /* why no job may start on the device; "": none. Not stored: reported by
+                          * the daemon */
 };
 
 struct hd_node_record {
@@ -232,17 +237,19 @@ struct hd_node_record {
     const char *drain_reason;
     int64_t drain_deadline_ms; /* wall-clock time by which jobs must have left; 0: they run to their
                                 * end */
-    bool retired; /* it was lost and another uuid has taken its name, or it was removed */
-    bool removed; /* not stored: the store deletes the row, unless jobs that ran there refer to
-                   * it */
+    bool retired; /* true: the node was lost and another uuid has taken its name, or it was
+                   * removed */
+    bool removed; /* true: the store deletes the node's row, unless jobs that ran there refer to it;
+                   * not stored */
     int64_t seen_ms;
-    bool saw_jobs_dir; /* it has seen the jobs directory at least once; another folder in its place
-                        * then means a lost mount */
+    bool saw_jobs_dir; /* true: the node has seen the jobs directory at least once; another folder
+                        * in its place then means a lost mount */
     struct hd_device_record *devices;
     int32_t device_count;
 };
 
-/* Measured rates of a device per second, with its neighbours busy; 0: unknown. */
+/* Measured rates of one device per second, while the other devices of its node were busy too; 0:
+ * unknown. */
 struct hd_device_figures {
     double single_flops, half_flops, memory_bytes_per_s;
 };
@@ -254,14 +261,15 @@ enum hd_device_kind hd_probed_kind(const struct hd_node_record *node);
 /* The newest probe of a node. */
 struct hd_probe_record {
     const char *node_uuid;
-    int64_t ended_ms;        /* by the node's clock; 0: never probed, nothing is stored */
+    int64_t ended_ms;        /* time at which the probe ended, by the node's clock; 0: never probed,
+                              * nothing is stored */
     const char *problem;     /* why nothing was measured; "": the probe succeeded */
     const char *measured_on; /* conditions under which the figures hold */
-    int64_t measured_ms;     /* time of the calibration; 0: there is none */
-    const void *calibration; /* text of plan/calibration.h */
+    int64_t measured_ms;     /* time at which the calibration was measured; 0: there is none */
+    const void *calibration; /* measured speeds as text in the format of plan/calibration.h */
     size_t calibration_bytes;
     struct hd_device_figures
-        *devices; /* one per device of hd_probed_kind, in order; not stored: part of
+        *devices; /* one entry per device of hd_probed_kind, in order; not stored: part of
                    * `calibration` */
     int32_t device_count;
 };
@@ -270,14 +278,16 @@ struct hd_checkpoint_record {
     uint64_t job;
     int32_t attempt;
     int64_t step;
-    const char *path, *hash, *node_uuid; /* hash: of the manifest; node_uuid: node that reported
-                                          * it */
-    bool shared;                         /* readable from every node that sees the jobs directory */
+    const char *path, *hash, *node_uuid; /* hash: of the checkpoint's manifest; node_uuid: node that
+                                          * reported the checkpoint */
+    bool shared;                         /* true: readable from every node that sees the jobs
+                                          * directory */
     int64_t time_ms, size_bytes;
     enum hd_checkpoint_state state;
-    bool missing; /* with PRESENT: it was not on the disk at the last search; no attempt starts from
-                   * it */
-    bool proven;  /* a step after it had a finite loss and gradient, or the job succeeded with it */
+    bool missing; /* with PRESENT: the checkpoint was not on the disk at the last search; no attempt
+                   * starts from it */
+    bool proven;  /* true: a step after the checkpoint had a finite loss and gradient, or the job
+                   * succeeded with it */
     double val_loss; /* validation loss, for jobs with checkpoint.best; NaN: not validated */
     uint64_t sequence;
 };
@@ -288,7 +298,7 @@ bool hd_record_is_better(const struct hd_checkpoint_record *checkpoint,
                          const struct hd_checkpoint_record *than);
 
 struct hd_event_record {
-    uint64_t job; /* 0: about the cluster */
+    uint64_t job; /* number of the job that the event is about; 0: the cluster */
     uint64_t sequence;
     int64_t time_ms;
     int32_t attempt, rank; /* attempt 0: about no attempt; rank -1: about no rank */
@@ -324,22 +334,22 @@ struct hd_position_record {
 /* ---- batches ----------------------------------------------------------------------------------*/
 
 enum hd_batch_op_kind {
-    HD_OP_JOB_NEW, /* inserts the row */
-    HD_OP_JOB,     /* updates the row, except its identity, spec and submission; with `removal`,
+    HD_OP_JOB_NEW, /* inserts the row of a new job */
+    HD_OP_JOB,     /* updates a job's row, except its identity, spec and submission; with `removal`,
                     * deletes its history (BEGUN) and its attempts (DONE) */
-    HD_OP_ATTEMPT, /* inserts or updates; plan and base are written only on insert */
-    HD_OP_NODE,    /* inserts or updates, with all devices */
-    HD_OP_QUEUE,   /* inserts or updates */
+    HD_OP_ATTEMPT, /* inserts or updates an attempt; plan and base are written only on insert */
+    HD_OP_NODE,    /* inserts or updates a node, with all its devices */
+    HD_OP_QUEUE,   /* inserts, updates or deletes a queue */
     HD_OP_CHECKPOINT,
     HD_OP_EVENT,
     HD_OP_STEP,
     HD_OP_VALIDATION,
     HD_OP_POSITION,
-    HD_OP_PROBE,      /* inserts, updates, or deletes (ended_ms 0) */
-    HD_OP_CREDENTIAL, /* inserts, or marks as ended */
+    HD_OP_PROBE,      /* inserts, updates, or (ended_ms 0) deletes a node's probe */
+    HD_OP_CREDENTIAL, /* inserts a credential, or marks it as ended */
     HD_OP_AUDIT,
-    HD_OP_PRUNE, /* deletes a bounded part of the history that may be deleted */
-    HD_OP_META,  /* inserts or updates a value of the cluster itself */
+    HD_OP_PRUNE, /* deletes a bounded part of the history that the retention limits give up */
+    HD_OP_META,  /* inserts or updates a value of the cluster itself (key and value of meta) */
 };
 
 struct hd_batch_op {
