@@ -95,8 +95,8 @@ struct core_fit_bound {
 };
 
 struct core_node {
-    /* Members of a node that searches for a placement read on thousands of nodes, kept within one
-     * or two cache lines. */
+    /* Members that are read by searches for a placement, on thousands of nodes; kept within one or
+     * two cache lines. */
     size_t index; /* index of the node in core->nodes; stale while core->free_due */
     int64_t leaf; /* number of the leaf switch (lowest tier) to which the node is attached; -1:
                    * unknown */
@@ -179,8 +179,8 @@ struct core_node {
     struct core_node *next_dirty;
 };
 
-/* Flags of one node (bits of core->marks) that searches for a placement test instead of reading the
- * node itself. */
+/* Flags of one node (bits of core->marks); searches for a placement test them instead of reading
+ * the node itself. */
 enum core_mark {
     CORE_MARK_USABLE = 1, /* core_node_usable is true */
     CORE_MARK_HOT_SPARE = 2,
@@ -218,8 +218,8 @@ struct core_node_alloc {
 };
 
 struct core_attempt {
-    /* Members of an attempt that searches for a placement read on thousands of attempts, kept
-     * within one cache line. */
+    /* Members that are read by searches for a placement, on thousands of attempts; kept within one
+     * cache line. */
     struct core_node_alloc *allocs;
     size_t alloc_count;
     enum hd_device_kind kind; /* kind of its devices */

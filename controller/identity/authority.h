@@ -19,8 +19,8 @@
 #include "base/text.h"
 #include "pki/pki.h"
 
-/* A name in every controller's certificate: nodes check it instead of an address, which may
- * change. */
+/* A host name that every controller's certificate has: nodes check it instead of an address, which
+ * may change. */
 #define HD_AUTHORITY_SERVER_NAME "heddle-controller"
 
 enum { HD_AUTHORITY_HOSTS_MAX = 64 };
@@ -30,23 +30,25 @@ struct hd_authority {
     struct hd_text cert; /* ca.pem, as PEM text */
     unsigned char hash[HD_PKI_HASH_BYTES];
     char server_path[4096], ca_path[4096];
-    int64_t from_ms, renew_ms; /* begin of validity of server.pem, and time of its renewal; wall
-                                * clock */
+    int64_t from_ms, renew_ms; /* wall-clock times: begin of validity of server.pem, and when to
+                                * renew it */
 };
 
-/* Creates an authority and its folder, with mode 0700. HD_EXISTS: there is one already. */
+/* Creates a certificate authority and its folder STATE_DIR/pki, with mode 0700. HD_EXISTS: there is
+ * one already. */
 enum hd_status hd_authority_init(const char *state_dir, const char *const *hosts, size_t count,
                                  int64_t now_ms);
 bool hd_authority_exists(const char *state_dir);
-/* Reads the authority; renews server.pem if that is due, or if it is not valid yet because it was
- * made while the clock was ahead. */
+/* Reads the certificate authority from STATE_DIR/pki; renews server.pem if that is due, or if it is
+ * not valid yet because it was made while the clock was ahead. */
 enum hd_status hd_authority_open(const char *state_dir, int64_t now_ms,
                                  struct hd_authority **ret_authority);
 void hd_authority_free(struct hd_authority *authority); /* NULL is fine */
-/* Renews server.pem if due. *ret_renewed: it is new, and must be read again. */
+/* Renews server.pem if due. Sets *ret_renewed to true if server.pem is new and must be read
+ * again. */
 enum hd_status hd_authority_renew(struct hd_authority *authority, int64_t now_ms,
                                   bool *ret_renewed);
-/* Signs a client's certificate request for `name`; ret_hash: hash of the certificate. */
+/* Signs a client's certificate request for `name`; sets ret_hash to the hash of the certificate. */
 enum hd_status hd_authority_sign(const struct hd_authority *authority, const char *request,
                                  const char *name, int64_t from_ms, int64_t to_ms,
                                  struct hd_text *ret_cert, unsigned char *ret_hash);

@@ -21,15 +21,16 @@
 
 /* ---- roles (role.c) ---------------------------------------------------------------------------*/
 
-/* Roles; each role of a person includes the rights of the roles before it. code, word */
-#define HD_ROLE_LIST(X)                                                      \
-    X(NONE, "none")         /* no rights */                                  \
-    X(INVITED, "invited")   /* a node with an invitation: may only join */   \
-    X(NODE, "node")         /* a node: the service Fleet, in its own name */ \
-    X(VIEWER, "viewer")     /* may read */                                   \
-    X(USER, "user")         /* also submit jobs, and change own jobs */      \
-    X(OPERATOR, "operator") /* also nodes and the jobs of all */             \
-    X(ADMIN, "admin")       /* also tokens, invitations, queues and the audit log */
+/* Roles of callers: code, word. Each role of a person (viewer to admin) includes the rights of the
+ * roles before it. */
+#define HD_ROLE_LIST(X)                                                         \
+    X(NONE, "none")         /* no rights at all */                              \
+    X(INVITED, "invited")   /* a node with an invitation: may only join */      \
+    X(NODE, "node")         /* a node: may call the service Fleet for itself */ \
+    X(VIEWER, "viewer")     /* may read, change nothing */                      \
+    X(USER, "user")         /* may also submit jobs, change own */              \
+    X(OPERATOR, "operator") /* may also change nodes and all jobs */            \
+    X(ADMIN, "admin")       /* may also manage tokens, invitations, queues; read audit log */
 
 #define X(code, word) HD_ROLE_##code,
 enum hd_role { HD_ROLE_LIST(X) HD_ROLE_COUNT };
@@ -38,16 +39,16 @@ const char *hd_role_name(enum hd_role role);
 /* Parses a role that a person can have: none, viewer, user, operator, admin. False: no such
  * role. */
 bool hd_role_of(const char *word, enum hd_role *ret_role);
-/* Returns whether `role` includes `least`. A person's role never includes a node's, nor the
- * reverse. */
+/* Returns whether `role` has all rights of `least`. A person's role never includes a node's, nor
+ * the reverse. */
 bool hd_role_has(enum hd_role role, enum hd_role least);
 
 /* ---- the policy (policy.c) --------------------------------------------------------------------*/
 
-/* How much a caller sees of the jobs of others. Operators and admins see all. */
+/* How much a caller sees of the jobs of other owners. Operators and admins see all. */
 enum hd_visibility {
-    HD_VISIBILITY_OWN,  /* nothing: such jobs seem not to exist */
-    HD_VISIBILITY_JOBS, /* lists, states, progress; not specs, logs, checkpoints */
+    HD_VISIBILITY_OWN,  /* nothing: jobs of others seem not to exist */
+    HD_VISIBILITY_JOBS, /* their lists, states and progress; not their specs, logs, checkpoints */
     HD_VISIBILITY_ALL,
 };
 
@@ -69,11 +70,11 @@ const char *hd_limit_unit(enum hd_limit limit);
 
 /* How long history of ended jobs is kept; 0: forever. */
 struct hd_retention {
-    int64_t history_ms;    /* milliseconds after the job's end that events, steps and validations
-                            * are kept */
-    int64_t history_jobs;  /* number of jobs, the last ended, whose history is kept */
-    int64_t step_lines;    /* largest number of step lines of an ended job */
-    int64_t step_lines_ms; /* milliseconds after its end from which step_lines applies */
+    int64_t history_ms;    /* milliseconds after a job's end during which its events, steps and
+                            * validations are kept */
+    int64_t history_jobs;  /* number of jobs, those that ended last, whose history is kept */
+    int64_t step_lines;    /* largest number of step records kept of an ended job */
+    int64_t step_lines_ms; /* milliseconds after the job's end from which step_lines applies */
 };
 
 struct hd_policy;
@@ -87,17 +88,18 @@ enum hd_status hd_policy_parse(const char *name, const char *text, struct hd_pol
 /* Reads and parses a policy file. HD_DENIED: others than its owner may write it. */
 enum hd_status hd_policy_read(const char *path, struct hd_policy **ret_policy);
 
-/* How a caller without a credential that has a role has connected. */
+/* How a caller connects whose credential gives it no role. */
 enum hd_login {
-    HD_LOGIN_TOKEN_FILE, /* by --token-file: role user, unless the policy says otherwise */
-    HD_LOGIN_SOCKET,     /* by the socket, with a uid other than the controller's and root: role
-                          * none */
+    HD_LOGIN_TOKEN_FILE, /* with a token of --token-file: role user, unless the policy says
+                          * otherwise */
+    HD_LOGIN_SOCKET,     /* at the Unix socket, with a uid other than the controller's and root:
+                          * role none, unless the policy says otherwise */
 };
 
 enum hd_role hd_policy_role(const struct hd_policy *policy, const char *name, enum hd_login login);
 enum hd_visibility hd_policy_visibility(const struct hd_policy *policy, const char *name,
                                         enum hd_role role);
-/* Returns a limit of the name; INT64_MAX: no limit. */
+/* Returns the limit that holds for a name with this role; INT64_MAX: no limit. */
 int64_t hd_policy_limit(const struct hd_policy *policy, const char *name, enum hd_role role,
                         enum hd_limit limit);
 struct hd_retention hd_policy_retention(const struct hd_policy *policy);
@@ -113,26 +115,26 @@ struct hd_credentials; /* registry of valid credentials by hash, and the next id
 
 struct hd_credentials *hd_credentials_new(void);
 void hd_credentials_free(struct hd_credentials *all);
-/* Adds a stored credential at start, in the order of ids; hd_credentials_restored then sets the
- * highest id ever used. */
+/* Adds a stored credential when the controller starts, in the order of ids; hd_credentials_restored
+ * then sets the highest id ever used. */
 enum hd_status hd_credentials_restore(struct hd_credentials *all,
                                       const struct hd_credential_record *credential);
 void hd_credentials_restored(struct hd_credentials *all, uint64_t last);
 
 enum { HD_CREDENTIALS_MAX = 100000 };
-/* Adds a new credential and sets its id. HD_LIMIT: there are HD_CREDENTIALS_MAX. */
+/* Adds a new credential and sets its id. HD_LIMIT: there are HD_CREDENTIALS_MAX already. */
 enum hd_status hd_credentials_add(struct hd_credentials *all,
                                   struct hd_credential_record *credential);
-/* Returns the credential with this hash that is valid now; NULL: none. Valid until one is added or
- * ended. */
+/* Returns the credential with this hash that is valid now; NULL: none. The pointer is valid until a
+ * credential is added or ended. */
 const struct hd_credential_record *hd_credentials_find(const struct hd_credentials *all,
                                                        const unsigned char *hash, int64_t now_ms);
 const struct hd_credential_record *hd_credentials_find_id(const struct hd_credentials *all,
                                                           uint64_t id, int64_t now_ms);
-/* Ends a credential: it is not found any more. */
+/* Ends the credential with this id: hd_credentials_find does not return it any more. */
 void hd_credentials_end(struct hd_credentials *all, uint64_t id);
-/* Remembers a node's certificate that was ended, so that it cannot be adopted (services/adopt.c);
- * does nothing for other kinds. */
+/* Keeps the hash of a node's certificate that was ended, so that it cannot be adopted
+ * (services/adopt.c); does nothing for other kinds. */
 void hd_credentials_keep_ended(struct hd_credentials *all,
                                const struct hd_credential_record *credential);
 /* Returns whether the certificate with this hash was ended, or any certificate of `node` at
@@ -140,10 +142,11 @@ void hd_credentials_keep_ended(struct hd_credentials *all,
 bool hd_credentials_was_ended(const struct hd_credentials *all, const unsigned char *hash,
                               const char *node, int64_t since_ms);
 /* Allows dropping credentials that expired before settled_ms (base/clock.h, settled clock); 0, the
- * initial value: none. */
+ * initial value: none may be dropped. */
 void hd_credentials_settle(struct hd_credentials *all, int64_t settled_ms);
 size_t hd_credentials_count(const struct hd_credentials *all);
-/* Returns the credential at `index`, below the count, in no order; it may have expired. */
+/* Returns the credential at `index` (below the count); the order has no meaning, and the credential
+ * may have expired. */
 const struct hd_credential_record *hd_credentials_at(const struct hd_credentials *all,
                                                      size_t index);
 
@@ -163,22 +166,23 @@ bool hd_identity_is_name(const char *name);
 
 /* ---- usage (usage.c) --------------------------------------------------------------------------*/
 
-/* Per name: usage of its limits. */
+/* Current usage of the limits, for each name. */
 struct hd_usages;
 
 struct hd_usages *hd_usages_new(void);
 void hd_usages_free(struct hd_usages *usages);
-/* Counts one call against a rate (SUBMISSIONS, QUERIES): `most` per second; a second's worth may
- * come at once. HD_LIMIT: the message names the limit and the usage. */
+/* Counts one call of `name` against a rate (SUBMISSIONS, QUERIES) of `most` calls per second; as
+ * many may come at once. HD_LIMIT: the rate is exceeded; the message names the limit and the
+ * usage. */
 enum hd_status hd_usages_take(struct hd_usages *usages, const char *name, enum hd_limit limit,
                               int64_t most, int64_t now_ms);
-/* Returns the current usage of a rate, rounded up. */
+/* Returns the current usage of a rate by `name`, rounded up. */
 int64_t hd_usages_rate(const struct hd_usages *usages, const char *name, enum hd_limit limit,
                        int64_t most, int64_t now_ms);
-/* Returns HD_LIMIT, with the message of hd_usages_take, if `used` of `most` leaves nothing. */
+/* Returns HD_LIMIT, with a message as of hd_usages_take, if `used` has reached the limit `most`. */
 enum hd_status hd_limit_check(const char *name, enum hd_limit limit, int64_t used, int64_t most);
 
-/* Counts live jobs per owner, from the job records that are written. */
+/* Counts the live jobs of each owner, from each job record that is written. */
 void hd_usages_see_job(struct hd_usages *usages, const struct hd_job_record *job);
 int64_t hd_usages_jobs(const struct hd_usages *usages, const char *name, bool queued_alone);
 

@@ -22,9 +22,9 @@ const char *show_word(const ProtobufCEnumDescriptor *descriptor, const char *pre
 /* Opens an envelope; the caller adds its members and ends it with hd_json_end(writer, '}'). */
 void show_envelope_begin(struct hd_json_writer *writer, const char *kind);
 
-/* Add the members of a job, node .. to the open object. */
+/* Add the members of a job, node etc. to the JSON object that is open in the writer. */
 void show_job(struct hd_json_writer *writer, const Heddle__V1__JobStatus *job, bool with_details);
-/* Returns whether a job holds the device, even a job that the caller may not see. */
+/* Returns whether a job holds the device, even if the caller may not see that job. */
 bool show_is_held(const Heddle__V1__DeviceInfo *device);
 void show_node(struct hd_json_writer *writer, const Heddle__V1__NodeStatus *node);
 void show_queue(struct hd_json_writer *writer, const Heddle__V1__QueueStatus *queue);
@@ -34,7 +34,8 @@ void show_known(struct hd_json_writer *writer, const char *key, bool known,
                 double value); /* adds null unless `known` */
 void show_time(struct hd_json_writer *writer, const char *key, int64_t unix_ms);
 
-/* Writes one message of a job's history as an object; false for a kind of a newer controller. */
+/* Writes one entry of a job's history as a JSON object. False: its kind is of a newer
+ * controller. */
 bool show_history(struct hd_json_writer *writer, uint64_t job,
                   const Heddle__V1__WatchJobResponse *entry);
 

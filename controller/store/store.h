@@ -34,7 +34,8 @@
 struct hd_job_store;
 
 struct hd_store_options {
-    const char *dir;  /* state directory; must exist; locked while the store is open */
+    const char *dir;  /* state directory of the controller; must exist; locked while the store is
+                       * open */
     const char *vfs;  /* name of an SQLite VFS; NULL: the system's default */
     int64_t retry_ms; /* milliseconds before a failed transaction is retried; 0: 1000 */
     /* Size of the disk reserve in bytes, reduced to a sixteenth of the disk; 0: no reserve, so that
@@ -42,12 +43,13 @@ struct hd_store_options {
      * reserve's size or 4 MiB, whichever is least; only a larger transaction or a slow backup
      * exceeds that. */
     int64_t reserve_bytes;
-    /* True: use the database although it is a copy of the database of another controller, which
-     * must have ended. */
+    /* True: use the database although it is a copy of another controller's database; the user says
+     * that the other controller has ended. */
     bool take_over;
-    /* May be NULL. message: the new result of hd_store_trouble; NULL: all is fine again. */
+    /* Called when the result of hd_store_trouble changes; may be NULL. message: the new result;
+     * NULL: all is fine again. */
     void (*on_trouble)(void *user, const char *message);
-    /* May be NULL. The store has failed for good: log the error and exit. */
+    /* Called when the store has failed for good: log the error and exit. May be NULL. */
     void (*on_fatal)(void *user, const struct hd_error *error);
     void *user;
 };
@@ -73,17 +75,17 @@ enum { HD_STORE_PLACE_MAX = 512 };
 /* The epoch of one start of a controller: of several controllers, the one with the highest epoch
  * leads the cluster (epoch.c). */
 struct hd_store_epoch {
-    uint64_t number;   /* higher than that of every earlier start */
+    uint64_t number;   /* epoch of this start: higher than that of every earlier start */
     uint64_t takeover; /* number of the newest takeover, that is, a start on a copy or an older
                         * database; commits of earlier epochs may be missing; 0: none */
     char instance[33]; /* random id of this start, as hex digits */
     char place[HD_STORE_PLACE_MAX]; /* "DIR on HOST", for users */
-    uint64_t progress;     /* commits so far, counted in steps of 10 s and more, at the time of
-                            * opening */
+    uint64_t progress;     /* number of commits so far, counted in steps of 10 s and more, when the
+                            * database was opened */
     int64_t copied_ms;     /* wall-clock time at which the copy of the newest takeover was made; 0:
                             * unknown */
     int64_t taken_over_ms; /* wall-clock time of the newest takeover; 0: none */
-    bool restored;         /* this start is a takeover */
+    bool restored;         /* true: this start is a takeover */
     int64_t settled_ms;    /* settled clock (base/clock.h) when `progress` was last stored; 0:
                             * unknown */
     unsigned char secret[HD_CREDENTIAL_HASH_BYTES]; /* secret in the database, shared only by its
@@ -95,18 +97,20 @@ const struct hd_store_epoch *hd_store_own_epoch(const struct hd_job_store *store
  * opened; "": none. */
 const char *hd_store_jobs_share(const struct hd_job_store *store);
 
-/* Returns the number of batches and queries that are not answered yet. */
+/* Returns the number of batches and queries whose callbacks have not been called yet. */
 size_t hd_store_queued(const struct hd_job_store *store);
 
 enum hd_store_disk_space {
     HD_STORE_FINE,
-    HD_STORE_RESERVE, /* the disk is full; writes use the reserve */
-    HD_STORE_STUCK,   /* nothing can be written */
+    HD_STORE_RESERVE, /* the disk is full; batches are still written, into disk space that the
+                       * reserve gives up */
+    HD_STORE_STUCK,   /* nothing can be written; batches wait in memory */
 };
 enum hd_store_disk_space hd_store_disk_state(const struct hd_job_store *store);
-/* Returns a sentence for users: the problem, since when, where, and the remedy; NULL: FINE. */
+/* Returns a sentence for users about the store's trouble: the problem, since when, where, and the
+ * remedy; NULL: FINE. */
 const char *hd_store_trouble(const struct hd_job_store *store);
-/* Returns the bytes left of the reserve. */
+/* Returns the bytes left of the disk reserve. */
 int64_t hd_store_reserve_left(const struct hd_job_store *store);
 
 /* Returns how long the writer thread has been busy with one piece of work, or has left a liveness
@@ -119,7 +123,7 @@ int64_t hd_store_silent_ms(struct hd_job_store *store);
 
 struct hd_store_backup {
     int64_t size_bytes, schema, jobs;
-    int64_t last_job;  /* highest job number; 0: none */
+    int64_t last_job;  /* highest job number in the database; 0: none */
     int64_t copied_ms; /* wall-clock time at which the copy was made; 0: unknown, for example a copy
                         * made with cp */
     int64_t newest_ms; /* wall-clock time of the controller's last write, to 10 s; 0: unknown */
@@ -133,9 +137,10 @@ enum hd_status hd_store_make_backup(const char *dir, const char *file,
                                     struct hd_store_backup *ret_backup);
 
 struct hd_store_restore {
-    struct hd_store_backup copy; /* the database now in place; size_bytes 0: no file was restored */
-    int64_t ended;               /* number of tokens, people's certificates and invitations that
-                                  * were ended */
+    struct hd_store_backup copy; /* the database that is in place now; size_bytes 0: no file was
+                                  * restored */
+    int64_t ended;               /* number of tokens, people's certificates and invitations that the
+                                  * restore ended */
     char aside[HD_CTL_PATH_BYTES_MAX]; /* folder to which the former database was moved; "": there
                                         * was none */
     struct hd_store_backup former;     /* the former database; last_job 0: no job, or unreadable */
@@ -146,25 +151,26 @@ struct hd_store_restore {
  * former one aside with its log. revoke: ends tokens, people's certificates and invitations.
  * into_empty: with `file`, `dir` may also be an empty folder that no controller has used.
  * HD_CONFLICT: a controller uses `dir`, or `file` is another cluster's. HD_INVALID: `dir` is no
- * state directory. HD_NOT_FOUND: there is no such file. HD_CORRUPT: it is damaged, or no database
- * of a controller. */
+ * state directory. HD_NOT_FOUND: `file` does not exist. HD_CORRUPT: `file` is damaged, or no
+ * database of a controller. */
 enum hd_status hd_store_restore_from(const char *dir, const char *file, bool revoke,
                                      bool into_empty, struct hd_store_restore *ret_restore);
 
 /* ---- while no controller runs -----------------------------------------------------------------*/
 
-/* Writes one batch and frees it; for heddle-controller init. Blocks, needs no loop. `dir` must
- * exist; its database is created if missing. HD_CONFLICT: a controller uses it. */
+/* Writes one batch to the database in `dir` and frees the batch; for heddle-controller init.
+ * Blocks, needs no loop. `dir` must exist; its database is created if missing. HD_CONFLICT: a
+ * controller uses `dir`. */
 enum hd_status hd_store_write(const char *dir, struct hd_batch *batch);
-/* Reads the numbers of at most `max` jobs that have checkpoints in the jobs directory, newest
- * first. Conditions and failures as for hd_store_write. */
+/* Sets ret_jobs to the numbers of at most `max` jobs that have checkpoints in the jobs directory,
+ * newest first. Conditions and failures as for hd_store_write. */
 enum hd_status hd_store_read_saved_jobs(const char *dir, uint64_t *ret_jobs, size_t max,
                                         size_t *ret_count);
-/* Reads the ids of the cluster and of its jobs directory; "": it has none. HD_NOT_FOUND: there is
- * no database. */
+/* Sets ret_cluster and ret_share to the ids of the cluster and of its jobs directory; "": the
+ * database has none. HD_NOT_FOUND: there is no database in `dir`. */
 enum hd_status hd_store_read_ids(const char *dir, char ret_cluster[HD_JOBS_SHARE_MAX],
                                  char ret_share[HD_JOBS_SHARE_MAX]);
-/* Reads the highest id of a credential; 0: there is none, or no database yet. */
+/* Sets *ret_last to the highest id of a credential; 0: there is none, or no database yet. */
 enum hd_status hd_store_last_credential(const char *dir, uint64_t *ret_last);
 
 /* ---- writing ----------------------------------------------------------------------------------*/
@@ -181,7 +187,9 @@ void hd_store_commit(struct hd_job_store *store, struct hd_batch *batch,
  * loading and is returned. */
 struct hd_store_loader {
     enum hd_status (*node)(void *user, const struct hd_node_record *node);
-    enum hd_status (*probe)(void *user, const struct hd_probe_record *probe); /* without devices */
+    enum hd_status (*probe)(void *user, const struct hd_probe_record *probe); /* probe of a node,
+                                                                               * without its
+                                                                               * `devices` */
     enum hd_status (*queue)(void *user, const struct hd_queue_record *queue);
     enum hd_status (*request)(void *user, const char *request_id, const char *owner, uint64_t job,
                               uint64_t hash, enum hd_job_state state);
@@ -189,7 +197,7 @@ struct hd_store_loader {
     enum hd_status (*attempt)(void *user, const struct hd_attempt_record *attempt);
     enum hd_status (*checkpoint)(void *user, const struct hd_checkpoint_record *checkpoint);
     enum hd_status (*position)(void *user, const struct hd_position_record *position);
-    /* the job's newest step */
+    /* Newest step of the job that was passed last. */
     enum hd_status (*step)(void *user, const struct hd_step_record *step);
     /* Valid credentials, and certificates of nodes that were ended, by id; `last`: the highest id
      * of all. NULL: skip. */
@@ -202,7 +210,8 @@ struct hd_store_loader {
     void *user;
 };
 
-/* Loads everything; call it before the first commit or query. Blocks. */
+/* Loads all records and passes them to `loader`; call it before the first commit or query.
+ * Blocks. */
 enum hd_status hd_store_load(struct hd_job_store *store, const struct hd_store_loader *loader);
 
 /* ---- queries ----------------------------------------------------------------------------------*/
@@ -233,7 +242,7 @@ struct hd_job_row {
 };
 
 struct hd_history_entry {
-    enum hd_batch_op_kind kind; /* EVENT, STEP, VALIDATION or CHECKPOINT */
+    enum hd_batch_op_kind kind; /* kind of the entry: EVENT, STEP, VALIDATION or CHECKPOINT */
     uint64_t sequence;
     union {
         struct hd_event_record event;
@@ -254,16 +263,18 @@ struct hd_audit_row {
 struct hd_query {
     enum hd_query_kind kind;
     uint64_t job;
-    uint64_t after;      /* only entries with a higher sequence */
-    uint64_t before_job; /* only jobs with a lower number; 0: all */
-    uint32_t states;     /* bit n: jobs in state n; 0: all */
-    const char *owner;   /* only this owner's jobs; copied; NULL: all */
-    const char *text;    /* copied */
+    uint64_t after;      /* for kinds with `after`: only entries with a higher sequence number
+                          * (HD_QUERY_CREDENTIALS: id) */
+    uint64_t before_job; /* with HD_QUERY_JOBS: only jobs with a lower number; 0: all */
+    uint32_t states;     /* with HD_QUERY_JOBS: only jobs in these states, bit n for state n; 0:
+                          * all */
+    const char *owner;   /* only jobs of this owner; copied by the store; NULL: all */
+    const char *text;    /* with HD_QUERY_USERS: text to find in specs; copied by the store */
     /* With kinds that take `job`: another owner's job yields HD_NOT_FOUND, like a job that does not
      * exist. Copied; NULL: every job is found. */
     const char *only_of;
-    bool hidden; /* with only_of: true: as above; false: another owner's job yields HD_DENIED, with
-                  * its owner's name */
+    bool hidden; /* with only_of: true: another owner's job yields HD_NOT_FOUND; false: it yields
+                  * HD_DENIED, and the message names the owner */
     int32_t limit;
     void (*done)(struct hd_query *query, enum hd_status st);
     void *user;

@@ -24,7 +24,7 @@
 
 #include "controller/store/store.h"
 
-/* name, text */
+/* Prepared statements: name, SQL text. */
 #define STORE_STATEMENTS(X)                                                                        \
     X(BEGIN, "BEGIN IMMEDIATE")                                                                    \
     X(COMMIT, "COMMIT")                                                                            \
@@ -228,32 +228,36 @@ enum store_statement { STORE_STATEMENTS(X) STORE_STATEMENT_COUNT };
 
 struct store_db {
     sqlite3 *sqlite;
-    bool full;   /* the last error was a full disk or an exceeded quota */
-    bool opened; /* opening is over: the writer retries what fails */
-    bool thins;  /* the disk reserve runs out: few of the newly written steps are kept */
+    bool full;   /* true: the last error was a full disk or an exceeded quota */
+    bool opened; /* true: the database is open, and the writer retries what fails */
+    bool thins;  /* true: the disk reserve runs out, and few of the newly written steps are kept */
     sqlite3_stmt *statements[STORE_STATEMENT_COUNT];
     char path[HD_CTL_PATH_BYTES_MAX];
-    int64_t log_reported_bytes; /* size of the log at the last warning about it; 0: it is short */
+    int64_t log_reported_bytes; /* bytes of the write-ahead log at the last warning about its size;
+                                 * 0: it is short */
     char cluster_id[40];
-    char jobs_share[HD_JOBS_SHARE_MAX]; /* as stored when it was opened; "": none */
-    struct store_audit_head { /* newest row of the audit log, including the open transaction */
+    char jobs_share[HD_JOBS_SHARE_MAX]; /* id of the jobs directory that was stored when the
+                                         * database was opened; "": none */
+    struct store_audit_head { /* number and hash of the newest row of the audit log, including the
+                               * open transaction */
         uint64_t seq;
-        unsigned char hash[HD_CREDENTIAL_HASH_BYTES]; /* zeros: no row yet */
+        unsigned char hash[HD_CREDENTIAL_HASH_BYTES]; /* hash of that row; zeros: no row yet */
     } audit;
 };
 
 /* ---- disk_reserve.c: used by one thread at a time, as `store_db` is ---- */
 
 struct disk_reserve {
-    sqlite3_file *file; /* NULL: there is no file */
+    sqlite3_file *file; /* open reserve file; NULL: there is none */
     const char *dir;
     char path[HD_CTL_PATH_BYTES_MAX];
-    int64_t whole_bytes, left_bytes; /* whole_bytes 0: no reserve is wanted */
-    bool checks;                     /* false with a test's VFS; true: check the free disk space
-                                      * before writing */
+    int64_t whole_bytes, left_bytes; /* bytes of the full reserve (0: no reserve is wanted), and
+                                      * bytes that are left of it */
+    bool checks;                     /* true: check the free disk space before writing; false with a
+                                      * test's VFS */
 };
 
-/* Returns wanted_bytes, reduced to a sixteenth of the disk of `dir`. */
+/* Returns wanted_bytes, at most a sixteenth of the size of the disk that holds `dir`. */
 int64_t disk_reserve_size(const char *dir, int64_t wanted_bytes);
 /* Opens the reserve file and reads its size; writes nothing. `reserve` and `dir` must stay valid. A
  * file that cannot be opened counts as an empty reserve. */
@@ -261,10 +265,10 @@ void disk_reserve_open(struct disk_reserve *reserve, const char *dir, const char
                        int64_t bytes);
 void disk_reserve_close(struct disk_reserve *reserve);
 bool disk_reserve_is_short(const struct disk_reserve *reserve);
-/* Frees one piece of the reserve. False: nothing is left. */
+/* Gives up one piece of the reserve (an eighth) as free disk space. False: nothing is left. */
 bool disk_reserve_release(struct disk_reserve *reserve);
 /* Restores the full reserve, if the disk has space for it and for half of the reserve more. True:
- * it is whole. */
+ * the reserve is full. */
 bool disk_reserve_make(struct disk_reserve *reserve);
 /* Checkpoints the write-ahead log into the database and restarts it; truncates the file if it
  * exceeds keep_bytes. Best effort: a running backup may block it. */
@@ -273,7 +277,7 @@ void store_db_empty_log(struct store_db *db, int64_t keep_bytes);
  * bound; again at each doubling, and when it is short again. */
 void store_watch_log(struct store_db *db, int64_t bytes_max);
 
-/* Opens, checks and migrates DIR/state.db; on failure nothing is left open. */
+/* Opens, checks and migrates the database DIR/state.db; on failure nothing is left open. */
 enum hd_status store_db_open(struct store_db *db, const char *dir, const char *vfs);
 /* Returns HD_CORRUPT if the database is missing or empty although other files show that there was
  * one (life.c). */
@@ -284,18 +288,20 @@ bool store_is_state_dir(const char *dir);
 bool store_is_empty(const char *dir);
 void store_db_close(struct store_db *db);
 
-/* advice for a damaged database, at the end of a message */
+/* Advice for a damaged database, appended to error messages. */
 #define STORE_RESTORE                                                                 \
     "restore it from a backup (made by heddle-controller backup; docs/operations.md " \
     "says how)"
 
-/* Bounds the write-ahead log: it is checkpointed at so many pages, and keeps that size. */
+/* Bounds the write-ahead log: at `pages` pages it is checkpointed into the database, and its file
+ * keeps that size. */
 enum hd_status store_db_bound_log(struct store_db *db, int64_t pages);
-/* Sets hd_err from the connection's last error. HD_IO: a retry may help (disk full, read or write
- * errors); HD_CORRUPT, HD_INTERNAL: it cannot. */
+/* Sets hd_err from the last error of the database connection. HD_IO: a retry may help (disk full,
+ * read or write errors); HD_CORRUPT, HD_INTERNAL: it cannot. */
 enum hd_status store_db_error(struct store_db *db, const char *what);
-/* Checks that db->path still names the open file. HD_IO: it does not, so that no start would find
- * new commits; the content is copied beside it, once, and the message names the copy. */
+/* Checks that the path db->path still names the open database file. HD_IO: it does not, so a later
+ * start would not find new commits; the content is copied beside it, once, and the message names
+ * the copy. */
 enum hd_status store_check_place(struct store_db *db);
 
 /* Binds values by type letter (i int64_t, z int64_t whose 0 is NULL, n int, d double whose NaN is
@@ -306,15 +312,15 @@ sqlite3_stmt *store_db_bind(struct store_db *db, enum store_statement statement,
 /* Binds values as store_db_bind does and runs a statement without result rows. */
 enum hd_status store_db_run(struct store_db *db, enum store_statement statement, const char *types,
                             ...);
-/* Steps to the next row; *ret_row: there is one. After the last row, and after an error, the
- * statement is reset; a caller that stops earlier must reset it. */
+/* Steps to the next row; sets *ret_row to whether there is one. After the last row, and after an
+ * error, the statement is reset; a caller that stops earlier must reset it. */
 enum hd_status store_db_step(struct store_db *db, sqlite3_stmt *statement, bool *ret_row);
 
-/* Reads the first value of a pragma or a query as text; "": no row. */
+/* Sets ret_text to the first value of a pragma or a query; "": no row. */
 enum hd_status store_db_read_text(struct store_db *db, const char *sql, char *ret_text,
                                   size_t size);
 
-/* Reads the value of a key of the table meta; "": none. */
+/* Sets ret_value to the value of a key in the table meta; "": none. */
 enum hd_status store_db_get_meta(struct store_db *db, const char *key, char *ret_value,
                                  size_t size);
 enum hd_status store_db_put_meta(struct store_db *db, const char *key, const char *value);
@@ -335,11 +341,12 @@ enum hd_status store_begin_epoch(struct store_db *db, const char *dir, bool on_d
  * clock. */
 uint64_t store_takeover_epoch(uint64_t known, int64_t wall_ms);
 /* backup.c: copies the database `file`, with its log, to the new file `part`, checks the copy and
- * flushes it. made_ms: time stored as the copy's, unless `file` is a copy already; 0: none is
- * stored. On failure no `part` is left. */
+ * flushes it. made_ms: time stored in the copy as that of its making, unless `file` is a copy
+ * already; 0: none is stored. On failure no `part` is left. */
 enum hd_status store_copy_file(const char *file, const char *part, int64_t made_ms,
                                struct hd_store_backup *ret_backup);
-/* backup.c: reads a database's number of jobs, its time of copying, and its last write. */
+/* backup.c: sets *ret_backup to a database's highest job number, the time at which it was copied,
+ * and the time of its last write. */
 enum hd_status store_read_holding(struct store_db *db, struct hd_store_backup *ret_backup);
 /* backup.c: opens a database for reading; its log stays unchanged. The caller closes
  * ret_db->sqlite, also after a failure. */
@@ -358,8 +365,8 @@ enum hd_status store_query_audit(struct store_db *db, struct hd_query *query);
 enum hd_status store_prune(struct store_db *db, const struct hd_prune_record *p);
 enum hd_status store_query_bytes(struct store_db *db, struct hd_query *query);
 enum hd_status store_query_credentials(struct store_db *db, struct hd_query *query);
-/* Checks that query->job belongs to query->only_of. HD_NOT_FOUND, or HD_DENIED unless
- * query->hidden: it does not. */
+/* Checks that the job query->job belongs to query->only_of. HD_NOT_FOUND: it does not exist, or is
+ * of another owner while query->hidden; HD_DENIED: it is of another owner, not hidden. */
 enum hd_status store_check_owner(struct store_db *db, const struct hd_query *query);
 enum hd_status store_load_credentials(struct store_db *db, const struct hd_store_loader *loader,
                                       struct hd_arena *arena);
