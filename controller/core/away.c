@@ -10,14 +10,16 @@
 #include "base/clock.h"
 #include "controller/core/core_internal.h"
 
-/* milliseconds; a shorter gap is a busy machine. Much less than unreachable_ms */
+/* Shortest gap between events that counts as a pause, in milliseconds; a shorter one is a busy
+ * machine. Much less than unreachable_ms. */
 enum { AWAY_MS = 5000 };
 
 static void put_off(struct core_job *job, int64_t away_ms)
 {
     struct core_attempt *attempt = core_active(job);
 
-    if (attempt && attempt->rec.state != HD_ATTEMPT_STATE_RUNNING) /* STARTING or STOPPING */
+    if (attempt && attempt->rec.state != HD_ATTEMPT_STATE_RUNNING) /* the attempt is STARTING or
+                                                                    * STOPPING */
         attempt->state_since_mono_ms += away_ms;
 }
 

@@ -31,20 +31,23 @@
 #include "controller/core/core_internal.h"
 
 enum {
-    OFFERS_MAX = 3, /* better placements tried, each by a search over predicted ends */
+    OFFERS_MAX = 3, /* better placements that are tried for one job, each by a search over predicted
+                     * ends */
     MARGIN_MS = 60 * 1000,
-    PRICE_MS = 30 * 1000, /* how long a startable job waits for step times of better placements */
-    QUEUE_WEIGHT = 3,     /* factor of the gain while other jobs wait */
+    PRICE_MS = 30 * 1000, /* milliseconds that a startable job waits for predicted step times of
+                           * better placements */
+    QUEUE_WEIGHT = 3,     /* factor of a job's gain while other jobs wait */
 };
 
-/* Bounds of the better placement: number of nodes, and tier of their common switch. */
+/* Bounds of a better placement that is looked for: number of nodes, and tier of their common
+ * switch. */
 struct aim {
     int32_t nodes, tier;
 };
 
 /* ---- the best possible placement --------------------------------------------------------------*/
 
-/* Returns the largest number of suitable devices on one node; at least 1. */
+/* Returns the largest number of devices on one node that the job may use; at least 1. */
 static int32_t most_devices(const struct hd_core *core, const struct hd_job_needs *needs,
                             enum hd_device_kind kind)
 {
@@ -60,8 +63,8 @@ static int32_t most_devices(const struct hd_core *core, const struct hd_job_need
     return most;
 }
 
-/* Returns the smallest number of nodes that can hold `devices` devices of the kind if all were
- * idle. */
+/* Returns the smallest number of nodes that can hold `devices` devices of the kind if all nodes
+ * were idle. */
 static int32_t fewest_nodes(struct hd_core *core, const struct hd_job_needs *needs,
                             enum hd_device_kind kind, int32_t devices)
 {
@@ -78,7 +81,7 @@ static int32_t fewest_nodes(struct hd_core *core, const struct hd_job_needs *nee
     return (devices + most - 1) / most;
 }
 
-/* Returns the lowest tier in which one switch has at least `nodes` nodes. */
+/* Returns the lowest tier of switches in which one switch has at least `nodes` nodes. */
 static int32_t lowest_tier(const struct hd_core *core, int32_t nodes)
 {
     const struct hd_node_tree *tree = core->config.tree;
@@ -142,7 +145,7 @@ struct core_placement core_best_placement(struct hd_core *core, const struct hd_
 
         count = count < left ? count : left;
         if (!count || count * missing < left)
-            continue; /* a node this small would require more nodes than the minimum */
+            continue; /* a node with so few devices would require more nodes than the minimum */
         placement.members[placement.member_count++] =
             (struct core_member){.node = node, .index = i, .count = count};
         left -= count;
@@ -160,15 +163,15 @@ struct core_placement core_best_placement(struct hd_core *core, const struct hd_
 /* Parameters of the comparison for one job. */
 struct scales {
     double steps_left;
-    double weight; /* factor of a gain: 1, or QUEUE_WEIGHT */
+    double weight; /* factor by which a gain counts: 1, or QUEUE_WEIGHT if other jobs wait */
 };
 
 bool core_waits_for_devices(const struct hd_core *core, const struct core_job *job)
 {
     const struct core_class *class = job->group ? job->group->key.class : NULL;
     const bool by_class = class && class->closed_in + 1 >= core->pass &&
-                          class->closed_in > job->evaluated_in; /* the newest decision is that about
-                                                                 * another job of its class */
+                          class->closed_in > job->evaluated_in; /* the class's newest decision is
+                                                                 * about another job */
     struct hd_job_needs needs;
 
     return (by_class ? class->wait : job->wait) != CORE_WAIT_NEVER &&
@@ -237,9 +240,9 @@ static bool is_worth_waiting(const struct scales *scales, const struct core_firs
     return value_of(scales, first, offer) > MARGIN_MS + wait_ms(first, offer) / 4;
 }
 
-/* Returns whether the offer is early enough. The first refused placement sets the deadline of all
- * waiting: the time at which waiting gains nothing any more. Without it, better placements that are
- * always late by a few minutes could delay the job forever. */
+/* Returns whether the offered placement is available early enough. The first refused placement sets
+ * the deadline of all waiting: the time at which waiting gains nothing any more. Without it, better
+ * placements that are always late by a few minutes could delay the job forever. */
 static bool may_wait(struct core_job *job, const struct scales *scales,
                      const struct core_first *first, const struct core_first *offer)
 {
@@ -255,8 +258,8 @@ static bool has_price(const struct core_first *offer)
            offer->placement.plan.step_s > 0;
 }
 
-/* Finds the offer with the highest value; placement.device_count 0: there is none. LATER: the step
- * time of an offer, *ret_best, is being predicted. */
+/* Sets *ret_best to the better placement with the highest value; placement.device_count 0: there is
+ * none. LATER: the step time of a better placement, *ret_best, is being predicted. */
 static enum core_layout find_best(struct hd_core *core, const struct core_job *job,
                                   const struct hd_job_needs *needs, const struct scales *scales,
                                   const struct core_first *first, struct core_first *ret_best)
@@ -314,8 +317,8 @@ static void note(const struct hd_core *core, struct core_job *job, const struct 
         .saved_ms = (int64_t)(gain_ms(scales, first, offer) - wait_ms(first, offer))};
 }
 
-/* Step times may be predicted late, behind the requests of many other jobs: after PRICE_MS a job
- * that could start now does so. */
+/* Limits the wait to PRICE_MS: step times may be predicted late, behind the requests of many other
+ * jobs; after that time a job that could start now does so. */
 bool core_waits_for_price(const struct hd_core *core, struct core_job *job)
 {
     if (!job->price_mono_ms)
@@ -371,7 +374,8 @@ void core_add_choice(const struct hd_core *core, const struct hd_core_choice *ch
                      struct hd_text *text)
 {
     const int64_t differs_ms = choice->saved_ms > 0 ? choice->saved_ms : -choice->saved_ms;
-    const bool opens = waits && choice->now_ms > core->now.wall_ms; /* the job does not fit now */
+    const bool opens = waits && choice->now_ms > core->now.wall_ms; /* the job does not fit now, and
+                                                                     * waits */
     char at[HD_CLOCK_TEXT_MAX], span[HD_CLOCK_TEXT_MAX], first[HD_CLOCK_TEXT_MAX];
     char gain[HD_CLOCK_TEXT_MAX];
 

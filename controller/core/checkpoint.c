@@ -9,7 +9,7 @@
 
 /* ---- the list ---------------------------------------------------------------------------------*/
 
-/* Orders checkpoints: the higher step is newer, then the higher attempt. */
+/* Returns whether checkpoint a is newer than b: by step, then by attempt. */
 static bool is_newer(const struct hd_checkpoint_record *a, const struct hd_checkpoint_record *b)
 {
     return a->step != b->step ? a->step > b->step : a->attempt > b->attempt;
@@ -22,8 +22,8 @@ bool core_attempt_found_base_damaged(const struct core_attempt *attempt)
            attempt->rec.end.exit_code == HD_LINK_EXIT_BAD_BASE;
 }
 
-/* Returns whether a later attempt found this checkpoint damaged. Derived from the ends of attempts,
- * not stored. */
+/* Returns whether a later attempt found this checkpoint damaged. The fact is derived from the ends
+ * of attempts, not stored. */
 static bool is_damaged(const struct core_job *job, const struct hd_checkpoint_record *checkpoint)
 {
     for (int32_t k = job->rec.attempt_count; k > checkpoint->attempt; k--) {
@@ -37,8 +37,8 @@ static bool is_damaged(const struct core_job *job, const struct hd_checkpoint_re
     return false;
 }
 
-/* Returns whether the weights may be broken: the checkpoint is not proven, and its attempt, or one
- * that started from it, diverged. */
+/* Returns whether the checkpoint's weights may be broken: the checkpoint is not proven, and its
+ * attempt, or one that started from it, diverged. */
 static bool is_suspect(const struct core_job *job, const struct hd_checkpoint_record *checkpoint)
 {
     for (int32_t k = checkpoint->attempt; !checkpoint->proven && k <= job->rec.attempt_count; k++) {
@@ -58,7 +58,8 @@ static bool is_there(const struct hd_checkpoint_record *checkpoint)
     return checkpoint->state == HD_CHECKPOINT_STATE_PRESENT && !checkpoint->missing;
 }
 
-/* Finds the newest usable checkpoint; or_damaged: includes damaged ones. */
+/* Returns the newest checkpoint of the job from which an attempt may start; or_damaged: includes
+ * those that an attempt found damaged. */
 static const struct hd_checkpoint_record *find_newest(const struct core_job *job, bool or_damaged)
 {
     const struct hd_checkpoint_record *newest = NULL;
@@ -186,9 +187,9 @@ const struct hd_checkpoint_record *core_checkpoint_best(const struct core_job *j
     return best;
 }
 
-/* Removes the oldest checkpoint from a list that has HD_CTL_CHECKPOINTS_MAX entries. The files and
- * the store keep it, but no attempt starts from it. False: `checkpoint` itself is older than all
- * listed ones. */
+/* Removes the oldest checkpoint from a job's list that has HD_CTL_CHECKPOINTS_MAX entries. The
+ * files and the store keep it, but no attempt starts from it. False: `checkpoint` itself is older
+ * than all listed ones. */
 static bool add_checkpoint_slot(struct core_job *job, const struct hd_checkpoint_record *checkpoint)
 {
     const struct hd_checkpoint_record *all = job->checkpoints, *best = core_checkpoint_best(job);
@@ -225,7 +226,7 @@ static bool add(struct hd_core *core, struct core_job *job, struct core_attempt 
     core_set_text(core, &record.path, checkpoint->path);
     core_set_text(core, &record.hash, checkpoint->hash);
     core_set_text(core, &record.node_uuid, node->rec.uuid);
-    /* an attempt on several nodes has only nodes that see the jobs directory */
+    /* every node of an attempt on several nodes sees the jobs directory */
     record.shared = checkpoint->shared || node->jobs_dir_visible || attempt->alloc_count > 1;
     record.state = is_left_over ? HD_CHECKPOINT_STATE_DELETING : HD_CHECKPOINT_STATE_PRESENT;
     record.sequence = ++job->sequence;
@@ -266,7 +267,7 @@ void core_checkpoint_take(struct hd_core *core, struct core_job *job, struct cor
         core_dirty_desired(core, deleter);
     else if (!is_left_over)
         core_checkpoint_prune(core, job);
-    if (job->rec.state == HD_JOB_STATE_QUEUED) /* a late report of an attempt that has ended */
+    if (job->rec.state == HD_JOB_STATE_QUEUED) /* the report came late: its attempt has ended */
         core_checkpoints_moved(core, job);
 }
 
@@ -328,8 +329,8 @@ const struct hd_checkpoint_record *core_checkpoint_proven(const struct core_job 
     return newest;
 }
 
-/* Counts usable checkpoints newer than `than`. Damaged and missing ones do not count towards
- * `keep`. */
+/* Returns how many checkpoints newer than `than` an attempt may start from. Damaged and missing
+ * ones do not count towards `keep`. */
 static size_t count_newer(const struct core_job *job, const struct hd_checkpoint_record *than)
 {
     size_t count = 0;
@@ -413,8 +414,8 @@ enum hd_status core_checkpoint_remove(struct hd_core *core, struct core_job *job
             job->checkpoints[i].state == HD_CHECKPOINT_STATE_PRESENT)
             begin_deletion(core, job, &job->checkpoints[i]);
     if (job->rec.state == HD_JOB_STATE_QUEUED)
-        core_checkpoints_moved(core, job); /* the missing checkpoints that it waited for may all be
-                                            * given up now */
+        core_checkpoints_moved(core, job); /* the missing checkpoints for which the job waited may
+                                            * all have been deleted from its list now */
     core_dirty_job(core, job);
     core_event(core, job, HD_EVENT_CHECKPOINT_REMOVED, 0, -1, "",
                "the checkpoint of step %lld was removed by %s", (long long)step, by);
@@ -472,7 +473,7 @@ void core_checkpoint_deleted(struct hd_core *core, const struct core_node *node,
         forget(job, i);
         if (!core_waits_for_deletion(job))
             core_jobs_remove(&core->deleting, job);
-        core_dirty_job(core, job); /* the flush frees an ended job after its last deletion */
+        core_dirty_job(core, job); /* flush in core.c frees an ended job after its last deletion */
         core_dirty_desired(core, (struct core_node *)(uintptr_t)node);
         return;
     }
@@ -529,8 +530,8 @@ static enum hd_status find_reporter(const struct hd_core *core, const struct hd_
     return HD_OK;
 }
 
-/* Appends a rank's event to the job's history. The event may be about another rank than its
- * sender. */
+/* Appends an event that a rank has reported to the job's history. The event may be about another
+ * rank than the one that sent it. */
 static void take_event(struct hd_core *core, struct core_job *job,
                        const struct core_attempt *attempt, const struct hd_core_event *event,
                        const struct core_node *node)
@@ -571,7 +572,7 @@ static void take_step(struct hd_core *core, struct core_job *job, struct core_at
     if (!isfinite(record.metrics.loss) || !isfinite(record.metrics.grad_norm))
         return;
     attempt->had_finite_step = true;
-    /* proven: the weights before this step */
+    /* a finite loss proves the weights from before this step */
     core_checkpoint_prove(core, job, record.attempt, record.step - 1);
 }
 
@@ -600,7 +601,7 @@ enum hd_status core_report(struct hd_core *core, const struct hd_core_event *eve
     if (st)
         return st;
     if (event->report.seq <= attempt->seq[event->report.rank])
-        return HD_OK; /* a duplicate, resent after a reconnect */
+        return HD_OK; /* a duplicate report, sent again after a reconnect */
     attempt->seq[event->report.rank] = event->report.seq;
     hd_batch_add_position(core->out->batch, &position);
     switch (event->report.kind) {

@@ -14,7 +14,10 @@
 #include "base/clock.h"
 #include "controller/core/core_internal.h"
 
-enum { STEP_MS = 2000 }; /* milliseconds; a smaller difference is a clock that is being slewed */
+enum {
+    STEP_MS = 2000
+}; /* milliseconds between the clocks that count as a step; a smaller
+                          * difference is a clock that is being slewed */
 
 static void move_attempt(struct hd_core *core, struct core_job *job, int64_t step_ms)
 {
@@ -37,7 +40,8 @@ static void move_node(struct hd_core *core, struct core_node *node, int64_t step
     core_dirty_node(core, node);
 }
 
-/* Shifts an expected start; adds an event, as for every move of an expected start. */
+/* Shifts a job's expected start by step_ms; adds an event, as for every move of an expected
+ * start. */
 static void shift_planned_start(struct hd_core *core, struct core_job *job, int64_t step_ms)
 {
     char was[HD_CLOCK_TEXT_MAX], is[HD_CLOCK_TEXT_MAX];

@@ -108,8 +108,8 @@ static void flush_job(struct hd_core *core, struct core_job *job)
         core_job_forget(core, job);
 }
 
-/* Adds changed records to the batch. Nodes go in the order of their first change, because a name
- * must be given up before another node takes it. */
+/* Adds the records that the step has changed to its batch. Nodes go in the order of their first
+ * change, because a name must be given up before another node takes it. */
 static void flush(struct hd_core *core)
 {
     while (core->dirty_nodes) {
@@ -137,8 +137,8 @@ static enum hd_status tick(struct hd_core *core)
         core_node_timers(core, core->nodes[i]);
     for (size_t i = 0; i < core->active.count; i++)
         core_attempt_timers(core, core->active.items[i]);
-    for (size_t i = core->searching.count; i > 0; i--) /* backwards: a search that ends leaves the
-                                                        * set */
+    for (size_t i = core->searching.count; i > 0; i--) /* from the end: a search that ends leaves
+                                                        * the set core->searching */
         core_search_timers(core, core->searching.items[i - 1]);
     core->schedule_due |= core_waiting_due(core) || core->unsettled;
     core_planned_start_timers(core);
@@ -546,7 +546,7 @@ static enum hd_status check_job(const struct hd_core *core, const struct core_jo
     return check_attempts(core, job);
 }
 
-/* Returns whether the job is in the set of every node that has ranks of it. */
+/* Returns whether the job is in the set `active` of every node that has ranks of it. */
 static bool is_in_sets_of_nodes(const struct core_job *job)
 {
     const struct core_attempt *attempt = core_active(job);
@@ -596,7 +596,8 @@ static enum hd_status check_sets(const struct hd_core *core, const struct core_j
                : HD_OK;
 }
 
-/* Checks that no set has more jobs than belong in it; check_sets checks membership. */
+/* Checks that no node's set `active` has more jobs than belong in it; check_sets checks that those
+ * that belong are in it. */
 static enum hd_status count_sets(const struct hd_core *core)
 {
     size_t live = 0, active = 0, deleting = 0, waiting = 0, linked = 0, allocs = 0, on_nodes = 0;

@@ -24,26 +24,27 @@
 #include "controller/core/core_internal.h"
 
 enum {
-    STOP_MS = 30 * 1000,    /* milliseconds, assumed for the last checkpoint */
+    STOP_MS = 30 * 1000,    /* milliseconds that writing the last checkpoint is assumed to take */
     GAIN_FACTOR = 2,        /* minimum ratio of gain to cost, as in move.c */
-    PAID_FACTOR = 2,        /* a job must have run this many times the cost of its move */
-    PAID_AGAIN_FACTOR = 10, /* the same ratio for a job whose last attempt was preempted */
-    GANG_WEIGHT = 4, /* divisor: a job on this many nodes counts twice in the cost of a switch,
-                      * because migration targets for gangs are rarer */
-    AGAIN_MS = 5 * 60 * 1000, /* milliseconds between two tries for one job */
-    MIGRATIONS_MAX = 256,     /* migrating jobs per gang */
+    PAID_FACTOR = 2,        /* a job must have run for this many times the cost of its move */
+    PAID_AGAIN_FACTOR = 10, /* PAID_FACTOR for a job whose last attempt was preempted */
+    GANG_WEIGHT = 4, /* divisor: a job on this many nodes counts twice in the cost of emptying a
+                      * switch, because migration targets for gangs are rarer */
+    AGAIN_MS = 5 * 60 * 1000, /* milliseconds between two tries of defragmentation for one job */
+    MIGRATIONS_MAX = 256,     /* most jobs that migrate for one gang */
     SWITCHES_TRIED = 4,
 };
 
-/* The search for a better placement than `now`. */
+/* The search for a better placement of a gang than `now`, made free by migrations. */
 struct defragmentation {
     struct hd_core *core;
     struct core_job *job;
     struct hd_job_needs needs;        /* with exactly as many devices as `now` */
-    const struct core_placement *now; /* where the job could start, with its step time */
-    struct core_view view;            /* restricted to better placements */
+    const struct core_placement *now; /* placement where the gang could start now, with its step
+                                       * time */
+    struct core_view view;            /* search restricted to placements better than `now` */
     enum hd_device_kind kind;
-    struct { /* cache of count_at's last result; nodes of a gang are usually adjacent */
+    struct { /* last result of count_at, cached because nodes of a gang are usually adjacent */
         const struct core_attempt *attempt;
         int32_t at;
         size_t count;
@@ -54,23 +55,23 @@ struct defragmentation {
 struct job_migration {
     struct core_job *job;
     struct core_attempt *attempt;
-    double cost_ms;               /* device-milliseconds */
+    double cost_ms;               /* cost of the migration in device-milliseconds */
     struct core_placement target; /* where the job continues */
 };
 
-/* A node that could be emptied. */
+/* A node that migrations could empty for the gang. */
 struct domain {
     size_t node;     /* index in core->nodes */
-    int32_t at;      /* number of its switch */
-    double cost_ms;  /* its part of the cost of its attempts, in device-milliseconds, gangs
-                      * weighted */
-    uint64_t holder; /* one of the jobs on it, so that sorting keeps nodes of a gang together; 0:
-                      * free */
+    int32_t at;      /* number of the node's switch */
+    double cost_ms;  /* cost of emptying the node, in device-milliseconds: its part of the cost of
+                      * moving its attempts, gangs weighted */
+    uint64_t holder; /* number of one of the jobs on the node, so that sorting keeps nodes of a gang
+                      * together; 0: the node is free */
 };
 
 /* ---- which jobs may migrate -------------------------------------------------------------------*/
 
-/* Returns the milliseconds that a move costs: the attempt's own start time, and a stop. */
+/* Returns the milliseconds that a move of the attempt costs: its own start time, and a stop. */
 static int64_t move_ms(const struct core_attempt *attempt)
 {
     return attempt->rec.running_ms - attempt->rec.created_ms + STOP_MS;
@@ -81,7 +82,7 @@ static double cost_of(const struct core_attempt *attempt)
     return (double)attempt->rec.plan.rank_count * (double)move_ms(attempt);
 }
 
-/* Returns whether the attempt ends before a move would have freed its devices. */
+/* Returns whether the attempt is predicted to end before a move would have freed its devices. */
 static bool ends_before_it_moves(const struct defragmentation *g,
                                  const struct core_attempt *attempt)
 {
@@ -95,7 +96,7 @@ static bool was_preempted_before(const struct core_job *job, const struct core_a
     return before && before->rec.end.cause == HD_END_CAUSE_PREEMPTED;
 }
 
-/* Returns whether all its nodes see the jobs directory, so that other nodes can read its
+/* Returns whether all nodes of the attempt see the jobs directory, so that other nodes can read its
  * checkpoint. */
 static bool is_shared(const struct core_attempt *attempt)
 {
@@ -112,8 +113,8 @@ static bool stays_stopped(const struct core_job *job)
     return job->rec.held || job->account->queue->rec.closed;
 }
 
-/* Returns whether its queue or owner is above a limit that was lowered: the job would not get its
- * devices back. */
+/* Returns whether the job's queue or owner holds more devices than a limit that was lowered: the
+ * job would not get its devices back. */
 static bool is_over_quota(const struct core_job *job)
 {
     bool by_user;
@@ -152,7 +153,7 @@ static bool is_blocking(const struct defragmentation *g, const struct core_attem
     return attempt->kind == g->kind && core_find_node_alloc(attempt, node);
 }
 
-/* Counts the nodes of the attempt at one switch. */
+/* Returns how many nodes of the attempt are at one switch. */
 static size_t count_at(struct defragmentation *g, const struct core_attempt *attempt, int32_t at)
 {
     size_t count = 0;
@@ -167,8 +168,8 @@ static size_t count_at(struct defragmentation *g, const struct core_attempt *att
     return count;
 }
 
-/* Computes the cost of emptying a node. False: it cannot be emptied, or has too few devices for the
- * gang. */
+/* Computes the cost of moving all jobs off a node. False: that is not possible, or the node has too
+ * few devices for the gang. */
 static bool evaluate_node(struct defragmentation *g, size_t i, struct domain *ret_domain)
 {
     const struct core_node *node = g->core->nodes[i];
@@ -217,8 +218,9 @@ static double sum_costs(const struct domain *domains, size_t count)
     return sum_ms;
 }
 
-/* Sorts the domains by switch; returns the number of switches that have enough nodes, at most
- * SWITCHES_TRIED, cheapest first. ret_from: the first domain of each. */
+/* Sorts the nodes that could be emptied by switch; returns the number of switches that have
+ * `needed` of them, at most SWITCHES_TRIED, cheapest first. Sets ret_from to the index of the first
+ * domain of each. */
 static size_t choose_switches(struct domain *domains, size_t count, size_t needed,
                               const struct domain *ret_from[SWITCHES_TRIED])
 {
@@ -257,7 +259,8 @@ static bool is_in_migrations(const struct job_migration *migrations, size_t coun
     return false;
 }
 
-/* Lists the attempts on the nodes of the first domains; 0: none, or too many. */
+/* Lists the attempts on the nodes of the first `count` domains, which must migrate; returns their
+ * number; 0: none, or too many. */
 static size_t list_migrations(const struct defragmentation *g, const struct domain *domains,
                               struct job_migration ret_migrations[MIGRATIONS_MAX])
 {
@@ -281,7 +284,8 @@ static size_t list_migrations(const struct defragmentation *g, const struct doma
     return count;
 }
 
-/* Finds the placement that the migrations free; drops migrations that it does not need. */
+/* Returns the gang's placement that the migrations make free; drops migrations that it does not
+ * need. */
 static struct core_placement find_cleared(const struct defragmentation *g,
                                           struct job_migration *migrations, size_t *count)
 {
@@ -351,8 +355,8 @@ static int64_t memory_of(const struct core_attempt *attempt)
     return least_bytes == INT64_MAX ? 0 : least_bytes;
 }
 
-/* Returns how many devices of the node a migrating job may use; devices reserved under `group` are
- * shared with the other migrations of its gang. */
+/* Returns how many devices of the node a migrating job may use. Devices reserved under the number
+ * `group` count: its gang's migrations share them. */
 static int32_t usable_devices(const struct core_view *view, const struct core_node *node,
                               enum hd_device_kind kind, uint64_t group)
 {
@@ -363,8 +367,8 @@ static int32_t usable_devices(const struct core_view *view, const struct core_no
                              : core_count_devices(view->needs, node, kind, true);
 }
 
-/* Finds the node with the fewest sufficient devices of the same model; device_count 0: there is
- * none. */
+/* Returns a placement on the node that has the fewest sufficient devices of the same model;
+ * device_count 0: there is none. */
 static struct core_placement find_node_like(struct hd_core *core, const struct core_view *view,
                                             enum hd_device_kind kind, const char *name,
                                             uint64_t group)
@@ -400,8 +404,8 @@ static void reserve_members(struct hd_core *core, const struct core_placement *p
                           placement->members[i].surplus);
 }
 
-/* Finds a target as good as the job's placement on nodes without other reservations, and reserves
- * it. False: there is none. */
+/* Finds a placement for a migrating job, as good as its present one, on nodes without other
+ * reservations, and reserves it. False: there is none. */
 static bool find_target(struct hd_core *core, struct job_migration *migration, uint64_t group)
 {
     const enum hd_device_kind kind = migration->attempt->kind;
@@ -430,8 +434,8 @@ static bool find_target(struct hd_core *core, struct job_migration *migration, u
     return migration->target.device_count > 0;
 }
 
-/* Finds targets for all migrations, outside the gang's placement. False: some job has none; nothing
- * stays reserved. */
+/* Finds target placements for all migrating jobs, outside the gang's placement. False: some job has
+ * none; nothing stays reserved. */
 static bool find_targets(const struct defragmentation *g, const struct core_placement *placement,
                          struct job_migration *migrations, size_t count)
 {
@@ -441,8 +445,7 @@ static bool find_targets(const struct defragmentation *g, const struct core_plac
     reserve_members(g->core, placement, g->kind, g->job->rec.job);
     while (found < count && find_target(g->core, &migrations[found], group))
         found++;
-    core_unreserve_job(g->core, g->job->rec.job); /* the pending placement is reserved by the next
-                                                   * pass */
+    core_unreserve_job(g->core, g->job->rec.job); /* the next pass reserves the pending placement */
     if (found < count)
         core_unreserve_job(g->core, group);
     return found == count;
@@ -522,7 +525,8 @@ static bool gain_exceeds_cost(const struct defragmentation *g,
            1000 * g->now->device_count * steps_left * saved_s > GAIN_FACTOR * cost_ms;
 }
 
-/* Empties the nodes of the first domains, if targets exist and the gain suffices. */
+/* Makes the jobs on the nodes of the first domains migrate, if targets exist for them and the gain
+ * for the gang suffices. */
 static enum core_defragmented clear(const struct defragmentation *g, const struct domain *domains,
                                     const struct core_cached_layout **ret_entry)
 {

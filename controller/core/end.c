@@ -9,9 +9,10 @@
 #include "controller/core/core_internal.h"
 
 enum {
-    WORTH_MS = 5 * 60 * 1000, /* milliseconds; a shorter run hardly repays its start and stop */
-    PREEMPTED_MAX = 2, /* consecutive attempts preempted before WORTH_MS; then the job's next start
-                        * is delayed */
+    WORTH_MS = 5 * 60 * 1000, /* milliseconds; an attempt that ran for less hardly repaid its start
+                               * and stop */
+    PREEMPTED_MAX = 2, /* limit of consecutive attempts that were preempted before they had run for
+                        * WORTH_MS; the job's next start is then delayed */
 };
 
 /* ---- stop -------------------------------------------------------------------------------------*/
@@ -50,7 +51,8 @@ void core_attempt_stop_for(struct hd_core *core, struct core_job *job, struct co
 
 /* ---- failures ---------------------------------------------------------------------------------*/
 
-/* Appends rank, node and exit of a failure; for a hang also the device, which may be the cause. */
+/* Appends rank, node and exit status of a failure; for a hang also the device, which may be the
+ * cause. */
 static void describe_rank(const struct core_attempt *attempt, const struct hd_end_record *end,
                           struct hd_text *text)
 {
@@ -63,7 +65,7 @@ static void describe_rank(const struct core_attempt *attempt, const struct hd_en
     if (end->cause == HD_END_CAUSE_HANG && end->rank >= 0 && end->rank < plan->rank_count)
         hd_text_add(text, ", device %d", plan->ranks[end->rank].device);
     if (end->cause == HD_END_CAUSE_HANG)
-        return; /* its exit status only reflects that it was killed */
+        return; /* the rank's exit status only reflects that it was killed */
     if (end->signal)
         hd_text_add(text, ": killed by signal %d", end->signal);
     else if (end->exit_code)
@@ -99,8 +101,8 @@ void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_a
                                                    * controller knows the cause */
         end = &reported;
     }
-    /* later failures are consequences of the first one; but a secondary failure is replaced by its
-     * cause */
+    /* only the first failure of an attempt counts, because later ones are its consequences; but a
+     * secondary failure is replaced by its cause */
     if (!attempt->failed || (attempt->rec.end.secondary && !end->secondary && !as_requested)) {
         attempt->failed = true;
         core_attempt_set_end(core, attempt, end);
@@ -112,21 +114,21 @@ void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_a
     }
     if (!as_requested) /* not for a requested stop: other ranks may still be writing a checkpoint */
         attempt->kill = true;
-    /* its devices become free soon */
+    /* the attempt's devices become free soon */
     core->schedule_due |= attempt->rec.state != HD_ATTEMPT_STATE_STOPPING;
     core_attempt_stop(core, job, attempt);
 }
 
-/* Returns whether the attempt counts as a failure. One that found its base damaged does not if
- * there is an undamaged checkpoint, nor the first that found its base missing. Each such attempt
- * rules out one checkpoint, so this cannot repeat forever. */
+/* Returns whether the attempt counts as a failure of the job. An attempt that found its base
+ * checkpoint damaged does not if there is an undamaged one, nor does the first that found its base
+ * missing. Each such attempt rules out one checkpoint, so this cannot repeat forever. */
 static bool is_failure(const struct core_job *job, const struct core_attempt *attempt)
 {
     return core_is_failure(attempt->rec.end.cause) && !core_checkpoint_fallback(job, attempt) &&
            !core_attempt_missed_base(job, attempt);
 }
 
-/* Counts failed attempts since the last one that wrote a checkpoint. */
+/* Returns the number of failed attempts since the last one that wrote a checkpoint. */
 static int32_t count_failures(const struct core_job *job)
 {
     int32_t count = 0;
@@ -137,8 +139,8 @@ static int32_t count_failures(const struct core_job *job)
     return count;
 }
 
-/* Counts attempts since the last one that wrote a checkpoint, whatever ended them; sets the retry
- * delay. */
+/* Returns the number of attempts, whatever ended them, since the last one that wrote a checkpoint;
+ * the retry delay depends on it. */
 static int32_t count_attempts_without_progress(const struct core_job *job)
 {
     int32_t count = 0;
@@ -186,7 +188,7 @@ static int64_t next_start_ms(const struct hd_core *core, const struct core_job *
            (core_is_thrashing(job) && delay_ms < WORTH_MS ? WORTH_MS : delay_ms);
 }
 
-/* Returns the kind of the event of a job that ends in this state. */
+/* Returns the kind of event for a job that ends in this state. */
 static enum hd_event_kind kind_of_end(enum hd_job_state state)
 {
     return state == HD_JOB_STATE_SUCCEEDED ? HD_EVENT_SUCCEEDED
@@ -247,7 +249,7 @@ static void fail_diverged(struct hd_core *core, struct core_job *job,
     core_finish_job(core, job, HD_JOB_STATE_FAILED, text);
 }
 
-/* Ends a job whose last step had a finite loss. */
+/* Ends a job as succeeded: its last step had a finite loss. */
 static void succeed(struct hd_core *core, struct core_job *job)
 {
     core_checkpoint_prove(core, job, job->rec.attempt_count, job->rec.steps);
@@ -365,12 +367,12 @@ static void release_devices(struct hd_core *core, struct core_job *job,
                 node->holds[d] = (struct hd_device_hold){0};
         }
         core_node_changed(core, node);
-        core_dirty_desired(core, node); /* the desired set no longer contains the attempt */
+        core_dirty_desired(core, node); /* the node's desired set no longer contains the attempt */
         core_node_refresh(core, node);
     }
 }
 
-/* Sets the end of an attempt whose node allocations all report completion. The report of a daemon
+/* Sets the end of an attempt of which all nodes report that their ranks have completed. That report
  * is not enough: without a checkpoint of the last step the end is INCOMPLETE. The last step report
  * may be missing, because a killed supervisor can lose it. */
 static void complete(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
@@ -468,7 +470,7 @@ static void stop_out_of_time(struct hd_core *core, struct core_job *job,
                "the job has run for %s, its time_limit: attempt %d writes a checkpoint and ends",
                limit, attempt->rec.attempt);
     core_attempt_stop_for(core, job, attempt, HD_END_CAUSE_TIME_LIMIT, 0);
-    core->schedule_due = true; /* its devices become free soon */
+    core->schedule_due = true; /* the attempt's devices become free soon */
 }
 
 void core_attempt_timers(struct hd_core *core, struct core_job *job)
@@ -478,7 +480,9 @@ void core_attempt_timers(struct hd_core *core, struct core_job *job)
 
     core->out->evaluated++;
     if (attempt->rec.state == HD_ATTEMPT_STATE_STARTING && any_waits(attempt))
-        attempt->state_since_mono_ms = core->now.mono_ms; /* waiting time does not count */
+        attempt->state_since_mono_ms = core->now.mono_ms; /* the time for which the node held the
+                                                           * ranks back does not count as starting
+                                                           * time */
     spent_ms = core->now.mono_ms - attempt->state_since_mono_ms;
     if (attempt->rec.state == HD_ATTEMPT_STATE_STARTING &&
         spent_ms >= core->config.start_timeout_ms) {

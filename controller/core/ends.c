@@ -15,7 +15,8 @@
 
 /* ---- the ends ---------------------------------------------------------------------------------*/
 
-/* Sort key of one end. Attempts are scattered in memory, and each pass sorts thousands. */
+/* Sort key of one attempt's end. Attempts are scattered in memory, and each pass sorts
+ * thousands. */
 struct core_end {
     int64_t at_mono_ms;
     uint64_t job;
@@ -31,8 +32,8 @@ static int by_end(const void *left, const void *right)
     return a->job < b->job ? -1 : a->job > b->job;
 }
 
-/* Returns whether the attempt borrows its devices, and therefore stops on request: see
- * assume_borrowed_freed in reserve.c. */
+/* Returns whether the attempt borrows its devices, and therefore stops when their owner needs them:
+ * see assume_borrowed_freed in reserve.c. */
 static bool is_borrower(const struct core_attempt *attempt)
 {
     return attempt->rec.borrows && attempt->rec.state != HD_ATTEMPT_STATE_STOPPING;
@@ -65,13 +66,13 @@ void core_list_ends(struct hd_core *core)
 
 /* Devices that become free on one node when one attempt ends. */
 struct core_gain {
-    uint32_t node; /* index in core->nodes */
+    uint32_t node; /* index of the node in core->nodes */
     uint16_t devices;
     uint16_t kind;
 };
 
-/* Appends the gains of the next end; ends beyond the largest sum so far are not expanded. False: no
- * memory. */
+/* Appends to core->gains the devices that become free with the next predicted end; ends beyond the
+ * largest sum so far are not expanded. False: no memory. */
 static bool list_gains(struct hd_core *core)
 {
     const struct core_attempt *attempt = core->ends[core->gained];
@@ -94,7 +95,7 @@ static bool list_gains(struct hd_core *core)
     return true;
 }
 
-/* Returns whether the view may use devices of the node once they are free. */
+/* Returns whether the job of the view may use devices of the node once they are free. */
 static bool is_usable_after_ends(const struct hd_core *core, const struct core_view *view, size_t i)
 {
     const uint8_t marks = core->marks[i];
@@ -107,7 +108,7 @@ static bool is_usable_after_ends(const struct hd_core *core, const struct core_v
            (view->job && core_is_reserved_for(view->job, core->nodes[i]->reserved.by));
 }
 
-/* Tabulates how much a node with a given number of free devices adds to a sum: whole
+/* Fills a table by the number of a node's free devices: how many of them it adds to a sum, in whole
  * tensor-parallel groups; for a placement on few nodes, 0 if the other nodes could not supply the
  * rest. */
 static void list_given(const struct hd_core *core, const struct core_view *view,
@@ -124,14 +125,14 @@ static void list_given(const struct hd_core *core, const struct core_view *view,
     }
 }
 
-/* A sum in progress: free devices per node and totals per switch. Nodes without free devices are
- * added only when an end reaches them. */
+/* A sum of free devices in progress: per node and per switch. Nodes without free devices are added
+ * only when an end reaches them. */
 struct sum {
-    const int32_t *switch_of; /* by node index; -1: no switch */
+    const int32_t *switch_of; /* switch of each node, by node index; -1: no switch */
     int32_t given[HD_CTL_DEVICES_PER_NODE_MAX + 1];
     int64_t need;
-    uint16_t *free_of; /* by node index; CLOSED: not usable; UNSEEN: not added yet, nothing is
-                        * free */
+    uint16_t *free_of; /* free devices by node index; CLOSED: the job may not use the node; UNSEEN:
+                        * not added yet, nothing is free */
     int64_t *of_switch;
     bool reached;
 };
@@ -189,8 +190,8 @@ static void save_actual_free(struct hd_core *core, enum hd_device_kind kind)
            (core->node_count / 64 + 1) * sizeof *core->scratch.actual_has_free);
 }
 
-/* Returns a lower bound for the number of ends before a placement exists; more than all: none ever
- * does. */
+/* Returns a lower bound for the number of predicted ends after which the job has a placement; above
+ * core->end_count: none ever does. */
 static size_t least_ends(struct hd_core *core, const struct core_view *view,
                          enum hd_device_kind kind)
 {
@@ -199,7 +200,7 @@ static size_t least_ends(struct hd_core *core, const struct core_view *view,
     size_t ends = 0;
 
     if (!core_free_by_node(core, kind))
-        return 0; /* no memory */
+        return 0; /* out of memory: 0 is a valid lower bound */
     if (!core->scratch.ends_assumed_freed)
         save_actual_free(core, kind);
     sum.switch_of = core->switch_of[of_switches ? view->tier_max : 0];
@@ -231,7 +232,7 @@ void core_assume_ends_freed(struct hd_core *core, size_t ends)
     core->scratch.ends_assumed_freed = ends;
 }
 
-/* Searches the smallest number of ends by bisection, because more free devices never remove a
+/* Finds the smallest number of ends by bisection, because more free devices never remove a
  * placement. The bound of least_ends is mostly exact, so it is tried first and the stride grows
  * from there. */
 size_t core_assume_fewest_freed(struct hd_core *core, const struct core_view *view,

@@ -5,10 +5,10 @@
 #include "base/clock.h"
 #include "controller/core/core_internal.h"
 
-enum { NODES_NAMED_MAX = 8 }; /* nodes that a reason names */
+enum { NODES_NAMED_MAX = 8 }; /* most nodes that a reason names */
 
-/* Counts devices with a problem; *ret_problem is the problem of the first one, unchanged if there
- * is none. */
+/* Returns how many devices of the kind on the node have a problem; sets *ret_problem to the problem
+ * of the first one, and leaves it unchanged if there is none. */
 static int32_t count_unusable(const struct core_node *node, enum hd_device_kind kind,
                               const char **ret_problem)
 {
@@ -35,7 +35,8 @@ static bool cluster_has_kind(const struct hd_core *core, enum hd_device_kind kin
     return false;
 }
 
-/* Lists the kinds that a reason names: for `auto`, the last one and those that some node has. */
+/* Lists the device kinds that a reason names: those that some node has, and for `auto` always the
+ * last one. */
 static size_t kinds_to_show(const struct hd_core *core, const struct hd_job_needs *needs,
                             enum hd_device_kind ret_kinds[HD_DEVICE_KIND_COUNT])
 {
@@ -80,7 +81,8 @@ static void add_infeasible(const struct hd_job_needs *needs, const char *why, st
                 needs->memory_min ? "less memory is too little" : "fewer are too few", why);
 }
 
-/* Appends a node's state, such as "n1 has 1 of 2 free", "n2 is draining: disk", "n3 has 1". */
+/* Appends a node's state to a reason, such as "n1 has 1 of 2 free", "n2 is draining: disk", "n3 has
+ * 1". */
 static void add_node(const struct hd_core *core, const struct hd_job_needs *needs, uint64_t job,
                      const struct core_node *node, struct hd_now now, struct hd_text *text)
 {
@@ -223,7 +225,7 @@ static void add_avoided(const struct core_job *job, struct hd_text *text)
         hd_text_add(text, ", where it failed twice");
 }
 
-/* Returns whether the node for which the attempt stops is still drained, or its daemon still
+/* Returns whether the node because of which the attempt stops is still drained, or its daemon still
  * exiting. */
 static bool still_leaves(const struct core_attempt *attempt)
 {
@@ -408,7 +410,8 @@ const char *hd_core_blocker_meaning(enum hd_core_blocker blocker)
     return blocker_meanings[blocker];
 }
 
-/* Finds out which nodes have devices for the jobs of a class, once per pass. */
+/* Finds out, once per pass, whether jobs hold devices that suit this job's class, or nodes that
+ * accept no jobs have them (class->is_held, is_away). */
 static void seek_nodes(const struct hd_core *core, const struct core_job *job,
                        struct core_class *class)
 {
@@ -434,20 +437,20 @@ static void seek_nodes(const struct hd_core *core, const struct core_job *job,
     }
 }
 
-/* Returns whether nodes that accept no jobs (held false), or devices held by jobs (held true), keep
- * a job queued; at least one of the two is true. */
+/* Returns whether a job is kept queued by nodes that accept no jobs (held false) or by devices that
+ * jobs hold (held true); at least one of the two is true. */
 static bool waits_for_nodes(const struct hd_core *core, const struct core_job *job, bool held)
 {
     struct core_class *class = job->group ? job->group->key.class : NULL;
 
     if (!class)
-        return held; /* not evaluated yet */
+        return held; /* no pass has evaluated the job yet */
     seek_nodes(core, job, class);
     return held ? class->is_held || !class->is_away : class->is_away;
 }
 
-/* Finds out, once per pass, whether the jobs of a class that fit nowhere would fit if absent nodes
- * returned. */
+/* Finds out, once per pass, whether the jobs of a class that fit nowhere would fit if nodes that
+ * are disconnected returned. */
 static void seek_returns(const struct hd_core *core, const struct core_job *job,
                          struct core_class *class)
 {
@@ -501,7 +504,7 @@ static bool lacks_jobs_dir(const struct hd_core *core)
     return core->jobs_dir_problem && *core->jobs_dir_problem;
 }
 
-/* Returns whether this reason keeps the job queued, also if another reason applies first. */
+/* Returns whether the reason `wait` keeps the job queued, even if another reason applies first. */
 static bool is_blocked(const struct hd_core *core, const struct core_job *job,
                        enum hd_core_blocker blocker)
 {
@@ -567,7 +570,7 @@ size_t hd_core_blockers(const struct hd_core *core, uint64_t number,
     return count;
 }
 
-/* Checks the needs as a submission does. */
+/* Checks the needs of a job that is not submitted as a submission would. */
 static enum hd_status check_for(const struct hd_core *core, const struct hd_job_needs *needs)
 {
     enum hd_status st = core_check_needs(needs);

@@ -11,7 +11,8 @@ bool core_device_suits(const struct hd_job_needs *needs, const struct core_node 
 {
     const int64_t bytes = node->rec.devices[device].memory_bytes;
 
-    return !needs || bytes <= 0 || bytes >= needs->memory_min; /* 0: unknown */
+    return !needs || bytes <= 0 || bytes >= needs->memory_min; /* unknown memory (0 bytes) suits
+                                                                * every need */
 }
 
 int32_t core_free_device(const struct hd_job_needs *needs, const struct core_node *node,
@@ -27,7 +28,7 @@ int32_t core_free_device(const struct hd_job_needs *needs, const struct core_nod
 
 /* ---- needs that are raised --------------------------------------------------------------------*/
 
-/* Returns whether any node, also a busy or absent one, has a device of these kinds with more
+/* Returns whether any node, even a busy or disconnected one, has a device of these kinds with more
  * memory. */
 static bool has_larger(const struct hd_core *core, const struct hd_job_needs *needs,
                        int64_t memory_bytes)
@@ -77,7 +78,8 @@ bool core_take_infeasible(struct hd_core *core, struct core_job *job, int32_t de
         core_finish_job(core, job, HD_JOB_STATE_FAILED, why);
         return false;
     }
-    core_waiting_remove(core, job); /* core_waiting_add puts it into the class of its new needs */
+    core_waiting_remove(core, job); /* core_waiting_add puts the job into the class of its new
+                                     * needs */
     if (!job->infeasible)
         job->asked_min = job->needs.devices_min;
     job->needs = needs;

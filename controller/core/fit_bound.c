@@ -12,7 +12,8 @@
  */
 #include "controller/core/core_internal.h"
 
-/* Shortest borrowing worth its start and stop, which take minutes. */
+/* Shortest use of borrowed devices that is worth the start and stop of a job, which take
+ * minutes. */
 enum { BORROW_MIN_MS = 5 * 60 * 1000 };
 
 /* ---- who may use a reservation ----------------------------------------------------------------*/
@@ -24,7 +25,7 @@ size_t core_reservation_owner_of(struct hd_core *core, const struct core_reserva
 
     while (k > 0 && (owners[k - 1].by != reserved->by || owners[k - 1].kind != reserved->kind ||
                      owners[k - 1].start_mono_ms != reserved->start_mono_ms))
-        k--; /* mostly the newest entry */
+        k--; /* the newest entry matches most often */
     if (k)
         return k;
     if (core->reservation_owner_count == CORE_RESERVATION_OWNERS_MAX)
@@ -35,7 +36,7 @@ size_t core_reservation_owner_of(struct hd_core *core, const struct core_reserva
 }
 
 /* Returns whether the reservation is for an older job that is known not to need the devices soon,
- * so that this job may run on them until the older one preempts it. */
+ * so that the job of the view may run on them until the older one preempts it. */
 static bool may_borrow(const struct hd_core *core, const struct core_view *view, uint64_t by,
                        int64_t start_mono_ms)
 {
@@ -58,7 +59,8 @@ bool core_may_use_reserved(const struct hd_core *core, const struct core_view *v
 
 /* ---- sums -------------------------------------------------------------------------------------*/
 
-/* Returns the set of reservation owners whose devices the view may use. */
+/* Returns the set of reservation owners (bits) whose reserved devices the job of the view may
+ * use. */
 static uint64_t open_to(const struct hd_core *core, const struct core_view *view,
                         enum hd_device_kind kind)
 {
@@ -132,7 +134,7 @@ bool core_exceeds_fit_bound(struct hd_core *core, const struct core_view *view,
     struct core_fit_bound bound;
 
     if (core->free_devices[kind] < need)
-        return true; /* too few even in total */
+        return true; /* even all usable devices together are too few */
     return !core->scratch.ignores_fit_bounds && !core->scratch.assumed_freed &&
            core_fit_bound_of(core, view, kind, &bound) && bound.total < need &&
            bound.largest < need;

@@ -30,7 +30,7 @@ static void count_node(struct core_node *node)
     }
 }
 
-/* Updates free_of, free_below and has_free after a change of the node's free devices. */
+/* Updates the arrays free_of, free_below and has_free after a change of the node's free devices. */
 static void note_free(struct hd_core *core, const struct core_node *node, int kind)
 {
     uint16_t *of_node = &core->free_of[kind][node->index];
@@ -237,8 +237,8 @@ enum hd_status core_check_free(const struct hd_core *core)
 
 /* ---- devices assumed freed --------------------------------------------------------------------*/
 
-/* Updates the counts as core_node_changed would, without examining all devices: searches assume
- * thousands freed. */
+/* Updates the node's counts of free devices as core_node_changed would, without examining all
+ * devices: searches assume thousands freed. */
 static void count_free(struct hd_core *core, struct core_node *node, enum hd_device_kind kind,
                        int32_t more)
 {

@@ -28,7 +28,7 @@
     X(INVITED, "invited")   /* a node with an invitation: may only join */      \
     X(NODE, "node")         /* a node: may call the service Fleet for itself */ \
     X(VIEWER, "viewer")     /* may read, change nothing */                      \
-    X(USER, "user")         /* may also submit jobs, change own */              \
+    X(USER, "user")         /* may also submit jobs, change own jobs */         \
     X(OPERATOR, "operator") /* may also change nodes and all jobs */            \
     X(ADMIN, "admin")       /* may also manage tokens, invitations, queues; read audit log */
 
