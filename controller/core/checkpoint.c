@@ -208,8 +208,8 @@ static bool add_checkpoint_slot(struct core_job *job, const struct hd_checkpoint
     return true;
 }
 
-/* Lists a checkpoint that is not listed yet. is_left_over: for deletion. False: it is older than
- * all entries of a full list. */
+/* Adds a checkpoint that is not listed yet to the job's list. is_left_over: it is to be deleted.
+ * False: it is older than all entries of a full list. */
 static bool add(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                 const struct core_node *node, const struct hd_checkpoint_record *checkpoint,
                 bool is_left_over)

@@ -14,10 +14,9 @@
 #include "base/clock.h"
 #include "controller/core/core_internal.h"
 
-enum {
-    STEP_MS = 2000
-}; /* milliseconds between the clocks that count as a step; a smaller
-                          * difference is a clock that is being slewed */
+/* Milliseconds between the two clocks that count as a step; a smaller difference is a clock that is
+ * being slewed. */
+enum { STEP_MS = 2000 };
 
 static void move_attempt(struct hd_core *core, struct core_job *job, int64_t step_ms)
 {

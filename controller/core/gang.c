@@ -28,8 +28,8 @@ static bool is_loopback(const struct core_node *node)
     return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
 }
 
-/* Returns whether the node can communicate between its devices of this kind and other nodes; GPUs
- * need NCCL. */
+/* Returns whether the node can communicate between its devices of this kind and those of other
+ * nodes; GPUs need NCCL. */
 static bool has_engine(const struct core_node *node, enum hd_device_kind kind)
 {
     return kind != HD_DEVICE_KIND_CUDA || (node->compute[kind] && *node->compute[kind]);
@@ -41,8 +41,8 @@ static bool may_join(const struct core_node *node, enum hd_device_kind kind)
            has_engine(node, kind);
 }
 
-/* Returns whether both nodes compute equal bits; true also for a node that has not connected since
- * the controller started, because its class is unknown. */
+/* Returns whether both nodes compute bit-identical results; true also for a node that has not
+ * connected since the controller started, because its numerics class is unknown. */
 static bool computes_alike(const struct core_node *node, const struct core_node *seed,
                            enum hd_device_kind kind)
 {
@@ -65,8 +65,8 @@ static bool node_has_kind(const struct core_node *node, enum hd_device_kind kind
     return false;
 }
 
-/* Returns whether another node with devices of this kind cannot be in a gang with this one, by the
- * given test. */
+/* Returns whether can_join excludes a gang of this node and some other node that has devices of this
+ * kind. */
 static bool cannot_join_all(const struct hd_core *core, const struct core_node *node,
                             enum hd_device_kind kind,
                             bool (*can_join)(const struct core_node *, const struct core_node *,
@@ -103,15 +103,15 @@ void core_gang_obstacle(const struct hd_core *core, const struct core_node *node
 
 /* ---- candidates -------------------------------------------------------------------------------*/
 
-/* Returns the sort key of a candidate: ready ones first, then those with more devices. */
+/* Returns the sort key of a candidate node: usable ones first, then those with more devices. */
 static size_t sort_index(const struct core_member *member)
 {
     return (size_t)(HD_CTL_DEVICES_PER_NODE_MAX - member->count) +
            (member->ready ? 0 : HD_CTL_DEVICES_PER_NODE_MAX + 1);
 }
 
-/* Orders members by their position in the tree of switches (none: last), then by index, that is by
- * name: neighbours in rank are then on near nodes. */
+/* Orders the nodes of a gang by their position in the tree of switches (none: last), then by index,
+ * that is by name: neighbours in rank are then on near nodes. */
 static int by_name(const void *left, const void *right)
 {
     const struct core_member *a = left, *b = right;
@@ -125,9 +125,9 @@ static int by_name(const void *left, const void *right)
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
-/* Returns the devices that the node would contribute to a gang, in whole groups of `unit`; 0: none.
- * idle: also counts held devices and disconnected nodes; reserved: also nodes reserved by other
- * jobs. */
+/* Returns how many devices the node would contribute to a gang, in whole groups of `unit`; 0: none.
+ * idle: also counts held devices and disconnected nodes; reserved: also counts nodes reserved by
+ * other jobs. */
 static int32_t gives(const struct hd_core *core, const struct core_view *view, size_t i,
                      uint32_t reach, enum hd_device_kind kind, int32_t unit, bool idle,
                      bool reserved)
@@ -149,7 +149,7 @@ static int32_t gives(const struct hd_core *core, const struct core_view *view, s
     return unit == 1 ? count : count - count % unit;
 }
 
-/* Returns the sum of devices that the usable nodes of a reach set contribute. */
+/* Returns the sum of devices that the usable nodes of a reach set would contribute to a gang. */
 static int32_t sum_given(const struct hd_core *core, const struct core_view *view, uint32_t reach,
                          enum hd_device_kind kind)
 {
@@ -162,9 +162,9 @@ static int32_t sum_given(const struct hd_core *core, const struct core_view *vie
     return total;
 }
 
-/* Lists the members of one reach set by a counting sort, because thousands of nodes are sorted per
- * evaluated job: usable nodes first, then by devices contributed, then by index. ret_members must
- * hold twice the number of nodes. */
+/* Lists the candidate nodes of one reach set by a counting sort, because thousands of nodes are
+ * sorted per evaluated job: usable nodes first, then by devices contributed, then by index.
+ * ret_members must hold twice the number of nodes. */
 static size_t find_members(const struct hd_core *core, const struct core_view *view, uint32_t reach,
                            enum hd_device_kind kind, bool idle, bool reserved,
                            struct core_member *ret_members)
@@ -195,7 +195,8 @@ static size_t find_members(const struct hd_core *core, const struct core_view *v
     return count;
 }
 
-/* Returns the number of the reach set that the text describes; assigns a new one. */
+/* Returns the number of the reach set that the key text describes; assigns a new number to a new
+ * text. */
 static uint32_t number_of(struct hd_core *core, struct core_map *numbers,
                           const struct hd_text *text)
 {
@@ -226,8 +227,8 @@ static struct core_reach number_node(struct hd_core *core, const struct core_nod
     return reach;
 }
 
-/* Numbers the reach sets of a kind. The set of one machine's nodes is listed only if one of them
- * has a loopback address; otherwise it is part of a larger set. */
+/* Assigns numbers to the reach sets of a device kind. The set of one machine's nodes is listed only
+ * if one of them has a loopback address; otherwise it is part of a larger set. */
 static void number_nodes(struct hd_core *core, enum hd_device_kind kind)
 {
     struct core_map numbers = {0};
@@ -254,7 +255,7 @@ static void number_nodes(struct hd_core *core, enum hd_device_kind kind)
     core_map_done(&numbers);
 }
 
-/* Returns the number of reach sets of a kind; rebuilds them if a node has reported something
+/* Returns how many reach sets a device kind has; rebuilds them if a node has reported something
  * new. */
 static size_t list_reaches(struct hd_core *core, enum hd_device_kind kind)
 {
@@ -266,7 +267,7 @@ static size_t list_reaches(struct hd_core *core, enum hd_device_kind kind)
 
 /* ---- choosing ---------------------------------------------------------------------------------*/
 
-/* Chooses the fewest members with `need` devices: the largest ones, and as the last one the
+/* Chooses the fewest candidate nodes with `need` devices: the largest ones, and as the last one the
  * smallest that suffices. Moves them to the front, sorted by by_name; returns their number. */
 static size_t choose(struct core_member *members, size_t count, int32_t need)
 {
@@ -317,8 +318,8 @@ static int32_t count_unused(const struct hd_job_needs *needs,
     return unused_count;
 }
 
-/* Returns scratch memory for twice the number of nodes, as find_members needs; owned by the core.
- * NULL: no memory. */
+/* Returns scratch memory for twice as many candidates as there are nodes, as find_members needs;
+ * owned by the core. NULL: no memory. */
 static struct core_member *grow_members(struct hd_core *core)
 {
     const size_t size = 2 * core->node_count + 1;
@@ -408,7 +409,8 @@ bool core_gang_fits_when_idle(struct hd_core *core, const struct core_view *view
     return fits;
 }
 
-/* Returns the smallest number of leading members on which the job fits; 0: not even on all. */
+/* Returns the smallest number of leading candidates on which the job fits; 0: it does not fit even
+ * on all. */
 static size_t choose_fewest(const struct core_view *view, enum hd_device_kind kind,
                             const struct core_member *members, size_t count)
 {

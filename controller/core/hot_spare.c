@@ -20,7 +20,8 @@
 
 enum { KINDS_MAX = 64 }; /* limit of distinct kinds of node; further kinds get no hot spares */
 
-/* A kind of node, represented by one node, and the number of hot spares chosen so far. */
+/* A kind of node (kind, name and number of devices), represented by one node, and the number of hot
+ * spares chosen so far. */
 struct node_kind {
     const struct core_node *like;
     int32_t chosen;
@@ -73,7 +74,7 @@ void core_choose_hot_spares(struct hd_core *core)
     for (size_t i = 0; i < core->node_count; i++)
         core->nodes[i]->hot_spare = false;
     for (int round = 0; round < 3; round++)
-        for (size_t i = core->node_count; i > 0; i--) { /* from the end: jobs take the first
+        for (size_t i = core->node_count; i > 0; i--) { /* from the end, because jobs take the first
                                                          * nodes */
             struct core_node *node = core->nodes[i - 1];
             struct node_kind *kind;

@@ -83,7 +83,8 @@ struct core_job *core_table_next(const struct core_table *table, const struct co
 
 /* ---- a few jobs, in the order of their numbers ------------------------------------------------*/
 
-/* Returns the index of the job, or where it would be inserted. */
+/* Returns the index of the job with this number in the sorted set, or where it would be
+ * inserted. */
 static size_t index_of_job(const struct core_jobs *jobs, uint64_t number)
 {
     size_t low = 0, high = jobs->count;
@@ -145,7 +146,8 @@ static size_t index_of_outcome(const struct hd_core *core, uint64_t job)
     return low;
 }
 
-/* Sets a job's outcome. New jobs have the highest number, so they are appended. */
+/* Sets how a job ended in the table of outcomes. New jobs have the highest number, so their entries
+ * are appended. */
 void core_outcome_set(struct hd_core *core, uint64_t job, enum hd_job_state state)
 {
     const size_t at = index_of_outcome(core, job);

@@ -25,8 +25,8 @@ void core_set_job_state(struct hd_core *core, struct core_job *job, enum hd_job_
     job->better_until_mono_ms = job->price_mono_ms = 0;
 }
 
-/* Returns the account of a record's queue and owner. A queue that does not exist (the record is
- * from an older database) is replaced by the default queue. */
+/* Returns the account of the queue and owner that a job's record names. A queue that does not exist
+ * (the record is from an older database) is replaced by the default queue. */
 static struct core_account *account_for(struct hd_core *core, const struct hd_job_record *record)
 {
     struct core_queue *queue = core_find_queue(core, record->queue);
@@ -124,7 +124,7 @@ void core_job_forget(struct hd_core *core, struct core_job *job)
 /* ---- attempts in memory -----------------------------------------------------------------------*/
 
 /* Returns the attempt's allocation on a node; creates it. Ranks of a node are usually consecutive,
- * so the newest one is tried first. */
+ * so the newest allocation is tried first. */
 static struct core_node_alloc *alloc_of(struct core_attempt *attempt, struct core_node *node)
 {
     struct core_node_alloc *newest =
@@ -256,8 +256,8 @@ bool core_is_stop(enum hd_end_cause cause)
            cause == HD_END_CAUSE_TIME_LIMIT || cause == HD_END_CAUSE_RESIZED;
 }
 
-/* Returns whether the cause counts as a failure of the job. A disk that accepts no writes (STORAGE)
- * does not: the job is retried until the disk recovers. */
+/* Returns whether an attempt's end by this cause counts as a failure of the job. A disk that
+ * accepts no writes (STORAGE) does not: the job is retried until the disk recovers. */
 bool core_is_failure(enum hd_end_cause cause)
 {
     return cause == HD_END_CAUSE_RANK_EXIT || cause == HD_END_CAUSE_HANG ||

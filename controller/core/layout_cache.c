@@ -16,9 +16,10 @@
 #include "controller/core/core_internal.h"
 
 enum {
-    LAYOUT_CACHE_MAX = 4096, /* answers kept */
-    AHEAD_MAX = 16,          /* prefetch requests per step */
-    QUESTIONS_MAX = 1024,    /* unanswered requests; a further one is made later */
+    LAYOUT_CACHE_MAX = 4096, /* layouts kept in the cache */
+    AHEAD_MAX = 16,          /* most prefetch requests for layouts in one step */
+    QUESTIONS_MAX = 1024,    /* most layout requests without an answer; a further request is made
+                              * later */
     IMPROVE_MS = 60 * 1000,  /* milliseconds after which a preliminary answer is requested again,
                               * behind all requests for which jobs wait */
 };
@@ -51,8 +52,8 @@ void core_layout_cache_done(struct hd_core *core)
     core_map_done(&core->cached_layout_by_key);
 }
 
-/* Drops all answers. Jobs in groups that wait on a known entry forget it and look the cache up
- * again. */
+/* Drops all layouts in the cache. Jobs in groups that wait on such a layout forget it and look the
+ * cache up again. */
 static void forget_known(struct hd_core *core)
 {
     size_t kept = 0;
@@ -65,7 +66,8 @@ static void forget_known(struct hd_core *core)
     for (size_t i = 0; i < core->cached_layout_count; i++) {
         struct core_cached_layout *entry = core->layout_cache[i];
 
-        if (entry->known) { /* also if it is being recomputed: that result is then ignored */
+        if (entry->known) { /* also a layout that is being recomputed: that result is then
+                             * ignored */
             free_entry(entry);
             continue;
         }
@@ -96,8 +98,8 @@ static struct core_cached_layout *add_entry(struct hd_core *core, const char *ke
     return entry;
 }
 
-/* Sets the job's predicted step time and reclassifies the job, because its length is part of its
- * class key. */
+/* Sets the job's predicted step time and reclassifies the job, because the length of its run is
+ * part of its class key. */
 static void predict_price(struct hd_core *core, struct core_job *job,
                           const struct core_cached_layout *entry)
 {
@@ -112,7 +114,7 @@ enum hd_status core_planned(struct hd_core *core, const struct hd_core_event *ev
     struct core_cached_layout *entry = entry_of(core, answer->key);
 
     if (!entry || (entry->known && !entry->improves))
-        return HD_OK; /* the answer to a request from before a restart */
+        return HD_OK; /* an answer to a layout request from before a restart */
     core->cached_layout_known += !entry->known;
     entry->known = true;
     entry->improves = false;
@@ -139,7 +141,7 @@ enum hd_status core_planned(struct hd_core *core, const struct hd_core_event *ev
     return HD_OK;
 }
 
-/* Registers a job to be notified of the answer. */
+/* Registers a job to be notified when this layout request is answered. */
 static void add_waiter(struct hd_core *core, struct core_cached_layout *entry, uint64_t job)
 {
     if (core_grow_array(core, &entry->waiters, entry->waiter_count, &entry->waiter_size,
@@ -161,8 +163,8 @@ static int32_t next_device(const struct hd_job_needs *needs, const struct core_p
     return -1;
 }
 
-/* Combines the properties of the devices that an attempt would hold. False: the memory of one is
- * unknown. */
+/* Sets in *asked the properties (least memory, fewest threads, bf16) of all devices that an attempt
+ * would hold. False: the memory of one is unknown. */
 static bool fold_devices(const struct hd_job_needs *needs, const struct core_placement *placement,
                          enum hd_device_kind kind, struct hd_core_asked *asked)
 {
@@ -192,9 +194,9 @@ static bool fold_devices(const struct hd_job_needs *needs, const struct core_pla
     return asked->memory_bytes > 0;
 }
 
-/* Returns the node whose probe results apply; NULL: none. CPU devices of one node were measured
- * together; nothing was measured across nodes. GPU kernels take the same time on every node of a
- * job, because its GPUs are of one model. */
+/* Returns the node whose probe gives the speed of the placement's devices; NULL: none does. CPU
+ * devices of one node were measured together; nothing was measured across nodes. GPU kernels take
+ * the same time on every node of a job, because its GPUs are of one model. */
 static const struct core_node *measured_node(const struct core_placement *placement,
                                              enum hd_device_kind kind)
 {
@@ -210,8 +212,8 @@ static const struct core_node *measured_node(const struct core_placement *placem
     return NULL;
 }
 
-/* Returns the greatest common divisor of the members' device counts: ranks in groups of this size
- * share a node. */
+/* Returns the greatest common divisor of the device counts of the placement's nodes: ranks in
+ * groups of this size share a node. */
 static int32_t together_on(const struct core_placement *placement)
 {
     int32_t common = 0;
@@ -224,7 +226,7 @@ static int32_t together_on(const struct core_placement *placement)
     return common;
 }
 
-/* Returns whether the job file leaves a size open that the search would choose. */
+/* Returns whether the job file leaves a size open that the layout search would choose. */
 static bool leaves_sizes_open(const struct hd_plan_request *wish)
 {
     const struct hd_layout_sizes *s = &wish->sizes;
@@ -251,9 +253,9 @@ static const struct hd_layout_sizes *layout_before(const struct core_layout_clie
     return NULL;
 }
 
-/* Fixes the request to an earlier attempt's layout, except precision and threads, which follow from
- * the devices. False: there is none, the job file no longer allows it, or this placement separates
- * ranks that must share a node. */
+/* Fixes the sizes of the request to those of an earlier attempt's layout, except precision and
+ * threads, which follow from the devices. False: there is no earlier one, the job file no longer
+ * allows it, or this placement separates ranks that must share a node. */
 static bool keep_layout(const struct core_layout_client *client,
                         const struct core_placement *placement, struct hd_core_asked *asked)
 {
@@ -272,7 +274,7 @@ static bool keep_layout(const struct core_layout_client *client,
     return true;
 }
 
-/* Fills a request and its key with everything that the answer depends on. keep: request only
+/* Fills a layout request and its key with everything that the answer depends on. keep: request only
  * whether an earlier attempt's layout fits. False: no request is needed or possible. */
 static bool form_question(struct hd_core *core, const struct core_layout_client *client,
                           const struct core_placement *placement, bool keep,
@@ -293,8 +295,8 @@ static bool form_question(struct hd_core *core, const struct core_layout_client 
         return false;
     if (keep && !keep_layout(client, placement, asked))
         return false;
-    if (hd_layout_write(&asked->wish.sizes, &wish)) { /* a word that this build does not know: no
-                                                       * search */
+    if (hd_layout_write(&asked->wish.sizes, &wish)) { /* the job file has a word that this build
+                                                       * does not know: no layout search */
         hd_text_free(&wish);
         return false;
     }
@@ -315,8 +317,8 @@ bool core_asks_no_more(const struct hd_core *core)
     return core->cached_layout_count - core->cached_layout_known >= QUESTIONS_MAX;
 }
 
-/* Looks up a request, and issues it if it is new. NULL: it is new and cannot be issued now (too
- * many are unanswered, or no step runs), or no memory. */
+/* Returns the cache entry of a layout request; if it is new, issues the request. NULL: it is new
+ * and cannot be issued now (too many are unanswered, or no step runs), or no memory. */
 static struct core_cached_layout *consult(struct hd_core *core, const char *key,
                                           struct hd_core_asked *asked)
 {
@@ -402,8 +404,8 @@ enum core_layout core_ask_for(struct hd_core *core, const struct core_layout_cli
 
 /* ---- prefetch requests ------------------------------------------------------------------------*/
 
-/* Requests the layout of the best possible placement on the job's fewest devices, for the first
- * kind that has one. False: too many requests are unanswered. */
+/* Requests a layout for the best possible placement on the job's fewest devices, for the first
+ * device kind that has one. False: too many requests are unanswered. */
 static bool ask_early(struct hd_core *core, struct core_job *job)
 {
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];

@@ -29,7 +29,7 @@ void core_links_drop(struct hd_core *core, struct core_node *node)
     free(links);
 }
 
-/* Returns whether the reported links describe the node's devices, and are not all equal. */
+/* Returns whether the reported links describe all of the node's devices, and are not all equal. */
 static bool is_of_use(const struct core_node *node, const struct hd_node_links *reported)
 {
     return reported && reported->devices == node->rec.device_count &&
@@ -64,8 +64,8 @@ void core_links_take(struct hd_core *core, struct core_node *node,
 
 /* ---- devices of an attempt --------------------------------------------------------------------*/
 
-/* Lists the free devices that are at least as good as the first `member->count` ones, for which the
- * layout was computed (fit.c): same model, as much memory. */
+/* Lists the node's free devices that are at least as good as the first `member->count` ones, for
+ * which the layout was computed (fit.c): same model, as much memory. */
 static int32_t list_candidates(const struct hd_job_needs *needs, const struct core_member *member,
                                enum hd_device_kind kind, int32_t *ret_devices)
 {
@@ -86,7 +86,8 @@ static int32_t list_candidates(const struct hd_job_needs *needs, const struct co
     return count;
 }
 
-/* Takes the first devices of each node, in order. */
+/* Sets ret_devices to the first free devices of each node, in order, for the case that links do not
+ * matter. */
 static void take_first(const struct hd_rank_node *nodes, size_t count, int32_t *ret_devices)
 {
     for (size_t n = 0; n < count; n++)
@@ -120,7 +121,7 @@ bool core_choose_devices(struct hd_core *core, const struct hd_job_needs *needs,
                                 ret_devices);
     chosen = chosen && st != HD_NO_MEMORY;
     core->no_memory |= !chosen;
-    if (chosen && st) /* a layout that does not match the number of ranks: the ranks will report the
+    if (chosen && st) /* the layout does not match the number of ranks: the ranks will report the
                        * fault */
         take_first(nodes, placement->member_count, ret_devices);
     free(nodes);
@@ -145,15 +146,16 @@ static int64_t switch_of(const struct hd_core *core, const struct core_member *m
     return core->switch_of[tier + 1][member->index];
 }
 
-/* Returns the sums of the member's switch; the member must have a switch. */
+/* Returns the sums (core_switch) of the member's switch in this tier; the member must have a
+ * switch. */
 static const struct core_switch *above(const struct hd_core *core, const struct core_member *member,
                                        int tier)
 {
     return &core->scratch.switches[tier][switch_of(core, member, tier)];
 }
 
-/* Sums the devices of members per switch in each tier. Members are in the order in which they are
- * taken; `reached` stops growing at `need`. */
+/* Sums the devices of a gang's candidate nodes per switch in each tier. The candidates are in the
+ * order in which they are taken; `reached` stops growing at `need`. */
 static void fill_switches(struct hd_core *core, const struct core_member *members, size_t count,
                           int32_t need, int tiers)
 {
@@ -175,8 +177,8 @@ static void fill_switches(struct hd_core *core, const struct core_member *member
         }
 }
 
-/* Returns whether a's switch has fewer free devices than b's, so that emptier switches stay whole;
- * compares the highest tier first. */
+/* Returns whether candidate a's switch has fewer free devices than b's, so that emptier switches
+ * stay whole; compares the highest tier first. */
 static bool is_fuller(const struct hd_core *core, int tiers, int tier, const struct core_member *a,
                       const struct core_member *b)
 {
@@ -189,8 +191,8 @@ static bool is_fuller(const struct hd_core *core, int tiers, int tier, const str
     return switch_of(core, a, tier) < switch_of(core, b, tier);
 }
 
-/* Returns the fullest switch of the tier that supplies `need` devices on at most `nodes` nodes; -1:
- * none does. */
+/* Returns the number of the fullest switch of the tier that supplies `need` devices on at most
+ * `nodes` nodes; -1: none does. */
 static int64_t best_switch(const struct hd_core *core, const struct core_member *members,
                            size_t count, int tiers, int tier, int32_t need, size_t nodes)
 {
@@ -209,10 +211,10 @@ static int64_t best_switch(const struct hd_core *core, const struct core_member 
     return best ? switch_of(core, best, tier) : -1;
 }
 
-/* A member with its sort keys. */
+/* A candidate node of a gang with its sort keys. */
 struct ranked_member {
     struct core_member member;
-    int32_t total; /* devices at its switch */
+    int32_t total; /* devices of all candidates at its switch */
     int64_t number;
 };
 
@@ -231,8 +233,8 @@ static int by_switch(const void *left, const void *right)
     return a->member.index < b->member.index ? -1 : a->member.index > b->member.index;
 }
 
-/* Sorts members; among equal ones those whose switch supplies most come first, so that few switches
- * are spanned. */
+/* Sorts candidate nodes; among equal ones those whose switch supplies most come first, so that few
+ * switches are spanned. */
 static void sort_by_switches(struct hd_core *core, struct core_member *members, size_t count,
                              int tier)
 {
@@ -253,7 +255,7 @@ static void sort_by_switches(struct hd_core *core, struct core_member *members, 
     free(ranked);
 }
 
-/* Keeps only the members of this switch, in their order; returns their number. */
+/* Keeps only the candidate nodes of this switch, in their order; returns their number. */
 static size_t keep_switch(const struct hd_core *core, struct core_member *members, size_t count,
                           int tier, int64_t number)
 {

@@ -59,8 +59,8 @@ void core_announce(struct hd_core *core, const struct core_job *job)
 void core_event(struct hd_core *core, struct core_job *job, enum hd_event_kind kind,
                 int32_t attempt, int32_t rank, const char *node, const char *fmt, ...)
 {
-    char message[HD_CTL_MESSAGE_BYTES_MAX + 8]; /* longer than the limit, so that hd_record_fit cuts
-                                                 * between characters */
+    char message[HD_CTL_MESSAGE_BYTES_MAX + 8]; /* buffer longer than the limit, so that
+                                                 * hd_record_fit cuts between characters */
     struct hd_event_record event = {.time_ms = core->now.wall_ms,
                                     .attempt = attempt,
                                     .rank = rank,

@@ -35,8 +35,8 @@ static enum hd_status check_hello(const struct hd_core_event *event)
     return HD_OK;
 }
 
-/* Checks the name of a joining node. HD_EXISTS: another daemon has it. *ret_old_owner: a lost node
- * that must give up the name, or NULL. */
+/* Checks the name of a joining node. HD_EXISTS: another node's daemon has it. Sets *ret_old_owner
+ * to a lost node that must give up the name, or NULL. */
 static enum hd_status check_name(const struct hd_core *core, const struct hd_core_event *event,
                                  struct core_node **ret_old_owner)
 {
@@ -57,8 +57,8 @@ static enum hd_status check_name(const struct hd_core *core, const struct hd_cor
     return HD_OK;
 }
 
-/* Returns whether the daemon still offers this device; an equal index may now be another GPU, or a
- * CPU device. */
+/* Returns whether the daemon's hello still offers this device; an equal index may now be another
+ * GPU, or a CPU device. */
 static bool offers(const struct hd_core_event *event, const struct hd_device_record *device)
 {
     for (int32_t i = 0; i < event->hello.device_count; i++) {
@@ -70,7 +70,8 @@ static bool offers(const struct hd_core_event *event, const struct hd_device_rec
     return false;
 }
 
-/* Checks the offered devices. HD_CONFLICT: a device that an attempt uses is missing. */
+/* Checks the devices that a daemon's hello offers. HD_CONFLICT: a device that an attempt uses is
+ * missing. */
 static enum hd_status check_devices(const struct hd_core *core, const struct core_node *node,
                                     const struct hd_core_event *event)
 {
@@ -191,7 +192,8 @@ static void reconnect_node(struct hd_core *core, struct core_node *node,
 enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *reported)
 {
     struct hd_core_event known =
-        *reported; /* copy in which the name stays the current one while jobs run on the node */
+        *reported; /* copy of the hello; while jobs run on the node, it has the node's present
+                    * name */
     const struct hd_core_event *event = &known;
     struct core_node *node =
                          reported->hello.uuid ? core_find_node(core, reported->hello.uuid) : NULL,
@@ -222,7 +224,8 @@ enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *repo
                                               .boot_id = event->hello.boot_id,
                                               .build = event->hello.build,
                                               .state = HD_NODE_STATE_READY,
-                                              /* usually the same machine, reinstalled */
+                                              /* a new node under an old name is usually the same
+                                               * machine, reinstalled */
                                               .saw_jobs_dir =
                                                   old_owner && old_owner->rec.saw_jobs_dir,
                                               .devices = (void *)(uintptr_t)event->hello.devices,
@@ -246,7 +249,7 @@ enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *repo
     core_set_text(core, &node->isolation.lacks, event->hello.isolation.lacks);
     core_set_text(core, &node->isolation.users, event->hello.isolation.users);
     core_links_take(core, node, event->hello.links);
-    /* an older flag is kept until the node has reported its attempts */
+    /* an earlier obeyed_before is kept until the node has reported its attempts */
     node->obeyed_before = event->hello.obeyed_before || (node->obeyed_before && !node->told_all);
     node->told_all = false;
     node->probes = event->hello.probes;
@@ -297,7 +300,7 @@ enum hd_status core_disconnected(struct hd_core *core, const struct hd_core_even
     enum hd_status st = core_find_stream(core, event->node.uuid, event->node.stream, &node);
 
     if (st)
-        return HD_OK; /* a newer stream has replaced it */
+        return HD_OK; /* a newer stream of the node has replaced this one */
     node->connected = node->synced = false;
     core_node_note(core, node);
     core->schedule_due = true;
@@ -355,7 +358,7 @@ enum hd_status core_drain(struct hd_core *core, const struct hd_core_event *even
 
 /* ---- removal ----------------------------------------------------------------------------------*/
 
-/* Returns a queued job that can continue nowhere else, because its newest checkpoint is on this
+/* Returns a queued job that can continue on no other node, because its newest checkpoint is on this
  * node's disk only; NULL: none. */
 static const struct core_job *waiting_for(const struct hd_core *core, const struct core_node *node)
 {
@@ -418,7 +421,7 @@ enum hd_status core_node_remove(struct hd_core *core, const struct hd_core_event
                "node %s (%s) was removed by %s%s", node->rec.name, node->rec.uuid, event->remove.by,
                node->probe_asked ? "; its probe has no result" : "");
     core_node_unlist(core, node);
-    /* the struct stays, because attempts may point to it and its daemon may join again */
+    /* the node's struct stays, because attempts may point to it and its daemon may join again */
     node->rec.retired = node->rec.removed = true;
     core_node_list(core, node);
     node->connected = node->synced = false;

@@ -16,7 +16,7 @@
 #include "controller/core/core_internal.h"
 #include "link/link.h"
 
-enum { STEPS_NAMED_MAX = 8 }; /* missing checkpoints that a reason names */
+enum { STEPS_NAMED_MAX = 8 }; /* most missing checkpoints that a reason names */
 
 /* ---- attempts ---------------------------------------------------------------------------------*/
 
@@ -133,7 +133,8 @@ static const struct hd_checkpoint_record *find_found(const struct hd_core_event 
     return NULL;
 }
 
-/* Compares the job's list with the files on the disk. */
+/* Compares the job's list of checkpoints with those found on the disk: marks listed ones that are
+ * missing, and lists others if no sound one is left. */
 static void take_whole(struct hd_core *core, struct core_job *job,
                        const struct hd_core_event *event)
 {
@@ -157,7 +158,7 @@ static void take_whole(struct hd_core *core, struct core_job *job,
         struct hd_checkpoint_record found = event->found.checkpoints[i];
         struct core_attempt *attempt = core_find_attempt(job, found.attempt);
 
-        found.shared = true; /* it is in the jobs directory that the controller sees */
+        found.shared = true; /* the checkpoint is in the jobs directory that the controller sees */
         if (attempt && found.step > step)
             core_checkpoint_adopt(core, job, attempt, &found);
     }
@@ -173,7 +174,7 @@ static void take_unreported(struct hd_core *core, struct core_job *job,
     for (size_t i = 0; i < event->found.checkpoint_count && attempt->alloc_count; i++) {
         struct hd_checkpoint_record found = event->found.checkpoints[i];
 
-        found.shared = true; /* it is in the jobs directory that the controller sees */
+        found.shared = true; /* the checkpoint is in the jobs directory that the controller sees */
         if (found.attempt == attempt->rec.attempt)
             core_checkpoint_take(core, job, attempt, attempt->allocs[0].node, &found);
     }
@@ -193,7 +194,7 @@ enum hd_status core_found(struct hd_core *core, const struct hd_core_event *even
 
     if (!attempt || job->ended || job->search != CORE_SEARCH_OUT ||
         attempt->rec.attempt != event->found.attempt)
-        return HD_OK; /* a late answer */
+        return HD_OK; /* the search was answered too late */
     if (*event->found.problem && (!core_lacks_checkpoint(job) || job->missing_due))
         core_event(core, job, HD_EVENT_SEARCH_FAILED, attempt->rec.attempt, -1, "",
                    "cannot search the checkpoints of the job: %s", event->found.problem);
@@ -208,8 +209,8 @@ enum hd_status core_found(struct hd_core *core, const struct hd_core_event *even
 
 /* ---- texts for users --------------------------------------------------------------------------*/
 
-/* Appends a text such as "step 20 of attempt 1 (/jobs/7/..)"; all: also up to STEPS_NAMED_MAX - 1
- * older ones. */
+/* Appends the name of a missing checkpoint, such as "step 20 of attempt 1 (/jobs/7/..)"; all: also
+ * up to STEPS_NAMED_MAX - 1 older ones. */
 static void add_names(const struct hd_core *core, const struct core_job *job, bool all,
                       struct hd_text *text)
 {

@@ -8,7 +8,7 @@
 #include "controller/core/core_internal.h"
 
 enum {
-    STOP_MS = 30 * 1000, /* milliseconds, assumed for the last checkpoint */
+    STOP_MS = 30 * 1000, /* milliseconds that writing the last checkpoint is assumed to take */
     GAIN_FACTOR = 2,     /* minimum ratio of the time saved to the cost of a restart */
 };
 
@@ -33,7 +33,8 @@ static bool something_moves(const struct hd_core *core)
     return false;
 }
 
-/* Returns whether the job would fit on other nodes now; draining nodes accept no job. */
+/* Returns whether the job would fit now on nodes other than those that it must leave; draining
+ * nodes accept no job. */
 static bool fits_elsewhere(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
 {
     struct core_view view = core_view_of(core, job);
@@ -56,7 +57,7 @@ static void leave(struct hd_core *core, struct core_job *job, struct core_attemp
     core->changed_in_pass = true;
 }
 
-/* Returns whether a lower device index of the node has the same job, which was therefore handled
+/* Returns whether the node's device list has the same job at a lower index, so that it was handled
  * already. */
 static bool holds_before(const struct core_node *node, int32_t device)
 {
@@ -130,7 +131,7 @@ void core_leave_timers(struct hd_core *core, struct core_node *node)
 
 /* ---- growth -----------------------------------------------------------------------------------*/
 
-/* Returns whether the job's last restart for more devices gained none; it does not try again in
+/* Returns whether the job's last restart for more devices brought it none; it does not try again in
  * this attempt. */
 static bool resizing_thrashes(const struct core_job *job, const struct core_attempt *attempt)
 {
@@ -140,11 +141,12 @@ static bool resizing_thrashes(const struct core_job *job, const struct core_atte
            attempt->rec.plan.rank_count <= before->rec.plan.rank_count;
 }
 
-/* The result of a job's restart with more devices. */
+/* Devices that a job could reach by a restart with more devices. */
 struct reach {
-    int32_t devices; /* number of devices of its present kind; 0: none */
-    double step_s;   /* predicted seconds per step there; 0: unknown */
-    bool later;      /* the step time is being predicted; core_planned makes the job try again */
+    int32_t devices; /* number of devices, of the kind that the job has now; 0: none */
+    double step_s;   /* predicted seconds per step on these devices; 0: unknown */
+    bool later;      /* true: the step time is still being predicted; core_planned makes the job try
+                      * again */
 };
 
 static struct reach find_reach(struct hd_core *core, struct core_job *job,
@@ -188,8 +190,8 @@ static struct reach find_reach(struct hd_core *core, struct core_job *job,
     return reach;
 }
 
-/* Returns the ratio of the new step time to the present one. If one is unknown, step time is
- * assumed inversely proportional to the number of devices. */
+/* Returns the step time on the new devices divided by that on the present ones. If one is unknown,
+ * step time is assumed inversely proportional to the number of devices. */
 static double remaining_fraction(const struct core_attempt *attempt, const struct reach *reach)
 {
     if (reach->step_s > 0 && attempt->rec.plan.step_s > 0)

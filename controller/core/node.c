@@ -204,8 +204,8 @@ bool core_node_is_held(const struct core_node *node)
 void core_node_set_state(struct hd_core *core, struct core_node *node, enum hd_node_state state)
 {
     node->rec.state = state;
-    if (core_node_has_come(node)) /* else the stored time from before the controller's start
-                                   * stays */
+    if (core_node_has_come(node)) /* a node that has not connected since the controller started
+                                   * keeps the stored time */
         node->rec.seen_ms = core->now.wall_ms - (core->now.mono_ms - node->seen_mono_ms);
     core_dirty_node(core, node);
     core_node_note(core, node);
@@ -213,7 +213,7 @@ void core_node_set_state(struct hd_core *core, struct core_node *node, enum hd_n
     core->schedule_due = true;
 }
 
-/* Returns the event of a node that entered a state by a drain or its end. */
+/* Returns the kind of event for a node that entered this state by a drain or its end. */
 static enum hd_event_kind kind_of_state(enum hd_node_state state)
 {
     switch (state) {
@@ -233,7 +233,7 @@ void core_node_refresh(struct hd_core *core, struct core_node *node)
     if (node->rec.state == HD_NODE_STATE_LOST || node->rec.state == HD_NODE_STATE_UNREACHABLE)
         return; /* only a message of the node ends these states */
     if (node->rec.drain && node->connected && !node->synced)
-        return; /* keeps its state until it has reported what it runs */
+        return; /* the node keeps its state until it has reported its attempts */
     if (node->rec.drain)
         state = may_run(node) ? HD_NODE_STATE_DRAINING : HD_NODE_STATE_DRAINED;
     if (state == node->rec.state)
@@ -258,7 +258,7 @@ void core_node_renew(struct hd_core *core, struct core_node *node)
     core_node_refresh(core, node);
 }
 
-/* Ends this node's node allocation of every attempt. */
+/* Ends the allocation on this node of every attempt that has one there. */
 void core_node_end_allocs(struct hd_core *core, struct core_node *node, const char *message)
 {
     const struct hd_end_record end = {
@@ -302,7 +302,7 @@ static void mark_silent(struct hd_core *core, struct core_node *node, int64_t si
 
 void core_node_pardon(struct hd_core *core, struct core_node *node, int64_t away_ms)
 {
-    node->silent_since_mono_ms += away_ms; /* silence from before the pause stays */
+    node->silent_since_mono_ms += away_ms; /* the silence from before the pause still counts */
     node->silent_since_ms += away_ms;
     node->lost_after_ms = core->config.restart_grace_ms;
     node->suspect = false;
@@ -342,7 +342,7 @@ bool core_node_has_come(const struct core_node *node)
     return node->connected || node->stream;
 }
 
-/* Returns whether its stream has ended; false for a node that has not connected since the
+/* Returns whether the node's stream has ended; false for a node that has not connected since the
  * controller started. */
 static bool is_away(const struct core_node *node)
 {

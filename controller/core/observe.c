@@ -5,7 +5,7 @@
 
 #include "controller/core/core_internal.h"
 
-/* Shortens the lease of another node that this node names as the cause of a failure. */
+/* Shortens the lease of another node that this node's report names as the cause of a failure. */
 static void suspect_named_node(struct hd_core *core, const struct core_node *node,
                                const struct hd_end_record *end)
 {
@@ -37,8 +37,8 @@ static void alloc_runs(struct hd_core *core, struct core_job *job, struct core_a
                attempt->rec.plan.rank_count);
 }
 
-/* Replaces a secondary failure by its cause, if a node of the attempt waits because its disk
- * accepts no writes. */
+/* Replaces a secondary failure (a consequence of another node's) by its cause, if a node of the
+ * attempt waits because its disk accepts no writes. */
 static void blame_the_wait(const struct core_attempt *attempt, struct hd_end_record *end)
 {
     for (size_t i = 0; end->secondary && i < attempt->alloc_count; i++) {
@@ -53,8 +53,8 @@ static void blame_the_wait(const struct core_attempt *attempt, struct hd_end_rec
     }
 }
 
-/* Replaces the cause of an end by a network failure if the ranks on every node stopped only because
- * those of another were gone, and no node reports a failed rank. */
+/* Replaces the cause of an attempt's end by a network failure if the ranks on every node stopped
+ * only because those of another node were gone, and no node reports a failed rank. */
 static void blame_the_network(struct hd_core *core, struct core_job *job,
                               struct core_attempt *attempt)
 {
@@ -86,8 +86,8 @@ static void alloc_ended(struct hd_core *core, struct core_job *job, struct core_
         end.node = alloc->node->rec.name;
     if (end.secondary && end.rank >= 0 && end.rank < attempt->rec.plan.rank_count)
         end.node =
-            attempt->rec.plan.ranks[end.rank].node_name; /* the node on which that rank runs, for
-                                                          * which the others waited */
+            attempt->rec.plan.ranks[end.rank].node_name; /* node of that rank, for which the others
+                                                          * waited */
     suspect_named_node(core, alloc->node, &end);
     /* a secondary failure names no culprit: suspect all other nodes; a node's next message clears
      * it */
@@ -103,9 +103,9 @@ static void alloc_ended(struct hd_core *core, struct core_job *job, struct core_
     core_node_alloc_end(core, job, attempt, alloc);
 }
 
-/* Returns whether an attempt that ended because its node was lost can continue: no other attempt
- * was started since, the node still has it, and its quota is not used up by others. Only for an
- * attempt on one node: the ranks of a gang were stopped on the other nodes. */
+/* Returns whether an attempt that ended because its node was lost can continue: no other attempt of
+ * the job was started since, the node still runs it, and other jobs do not use up its quota. Only
+ * for an attempt on one node: the ranks of a gang were stopped on the other nodes. */
 static bool may_revive(const struct core_job *job, const struct core_attempt *attempt,
                        const struct core_node *node, const struct hd_observed *observed)
 {
@@ -116,7 +116,8 @@ static bool may_revive(const struct core_job *job, const struct core_attempt *at
         attempt->rec.state != HD_ATTEMPT_STATE_ENDED ||
         attempt->rec.end.cause != HD_END_CAUSE_NODE_LOST || attempt->alloc_count != 1 ||
         attempt->allocs[0].node != node || observed->state < HD_ATTEMPT_STATE_RUNNING ||
-        observed->end.cause == HD_END_CAUSE_NODE_LOST || /* the node also reports it as lost */
+        observed->end.cause == HD_END_CAUSE_NODE_LOST || /* the node also reports the attempt as
+                                                          * lost */
         core_quota_left(job->account, &by_user) < plan->rank_count)
         return false;
     for (int32_t r = 0; r < plan->rank_count; r++) {
@@ -228,14 +229,15 @@ static bool is_listed(const struct hd_core_event *event, const struct core_attem
     return false;
 }
 
-/* Returns whether the node has applied a desired set that stops the allocation. */
+/* Returns whether the node has applied a desired set that stops its part of the attempt. */
 static bool is_stopped_there(const struct hd_core_event *event, const struct core_node_alloc *alloc)
 {
     return alloc->stop_generation && event->observed.generation >= alloc->stop_generation;
 }
 
-/* Handles an attempt that the node should list and does not: the node has not applied the desired
- * set yet (no action), has stopped the attempt before its start, or has lost it. */
+/* Handles an attempt that the node's observed set should list and does not: the node has not
+ * applied the desired set yet (no action), has stopped the attempt before its start, or has lost
+ * it. */
 static void end_unlisted(struct hd_core *core, struct core_node *node,
                          const struct hd_core_event *event, struct core_job *job)
 {
@@ -259,8 +261,8 @@ static void end_unlisted(struct hd_core *core, struct core_node *node,
     core_node_alloc_end(core, job, attempt, alloc);
 }
 
-/* Returns the length of the first sentence, which names the problem; the rest says what to do,
- * which the list of nodes shows once for all nodes. */
+/* Returns the length of the first sentence of a problem text, which names the problem; the rest
+ * says what to do, which the list of nodes shows once for all nodes. */
 static int first_sentence(const char *problem)
 {
     const char *end = strstr(problem, ". ");
@@ -268,9 +270,9 @@ static int first_sentence(const char *problem)
     return (int)(end ? (size_t)(end - problem) : strlen(problem));
 }
 
-/* Writes why the node may start nothing although it reports no problem: the jobs directory is not
- * mounted, so its writes would be hidden after the mount, and existing files cannot be read. False:
- * no such reason. */
+/* Writes why the node may start no job although it reports no problem: the jobs directory is not
+ * mounted there, so files written now would be hidden after the mount, and existing files cannot be
+ * read. False: that is not so. */
 static bool reports_no_jobs_dir(const struct hd_core *core, const struct core_node *node,
                                 struct hd_text *text)
 {
@@ -314,8 +316,8 @@ void core_node_update_refusal(struct hd_core *core, struct core_node *node)
     hd_text_free(&text);
 }
 
-/* Notes whether the controller sees its jobs directory. A node's own view is in its observed
- * set. */
+/* Records whether the controller sees its jobs directory. Whether a node sees it is in the node's
+ * observed set. */
 enum hd_status core_jobs_dir(struct hd_core *core, const struct hd_core_event *event)
 {
     core_set_text(core, &core->jobs_dir_problem, event->jobs_dir.problem);
@@ -348,10 +350,11 @@ static void take_refusal(struct hd_core *core, struct core_node *node, const cha
 
 /* ---- attempts that a restored database lacks --------------------------------------------------*/
 
-enum { UNKNOWN_ATTEMPTS_MAX = 64 }; /* attempts of one job begun after a backup */
+/* Most attempts of one job that were begun after the backup from which the database was restored. */
+enum { UNKNOWN_ATTEMPTS_MAX = 64 };
 
-/* Guesses the plan that a job's first attempt would have had on this node. False: it does not
- * fit. */
+/* Fills in the plan that a job's first attempt would have had on this node, for an attempt whose
+ * plan is unknown. False: the job does not fit there. */
 static bool guess_plan(const struct core_job *job, const struct core_node *node,
                        struct hd_plan_record *ret_plan)
 {
@@ -481,7 +484,8 @@ enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *e
     was_visible = node->jobs_dir_visible;
     core_node_renew(core, node);
     if (!node->synced)
-        core_dirty_desired(core, node); /* answers the stream's first observed set */
+        core_dirty_desired(core, node); /* the new desired set answers the first observed set of the
+                                         * stream */
     node->synced = true;
     node->stale_count = 0;
     core->reach_due |= node->jobs_dir_visible != event->observed.jobs_dir_visible;
