@@ -65,8 +65,8 @@ static bool node_has_kind(const struct core_node *node, enum hd_device_kind kind
     return false;
 }
 
-/* Returns whether can_join excludes a gang of this node and some other node that has devices of this
- * kind. */
+/* Returns whether can_join excludes a gang of this node and some other node that has devices of
+ * this kind. */
 static bool cannot_join_all(const struct hd_core *core, const struct core_node *node,
                             enum hd_device_kind kind,
                             bool (*can_join)(const struct core_node *, const struct core_node *,

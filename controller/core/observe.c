@@ -350,7 +350,7 @@ static void take_refusal(struct hd_core *core, struct core_node *node, const cha
 
 /* ---- attempts that a restored database lacks --------------------------------------------------*/
 
-/* Most attempts of one job that were begun after the backup from which the database was restored. */
+/* Most attempts of one job that were begun after the backup of the database that was restored. */
 enum { UNKNOWN_ATTEMPTS_MAX = 64 };
 
 /* Fills in the plan that a job's first attempt would have had on this node, for an attempt whose

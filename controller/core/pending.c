@@ -31,7 +31,8 @@ void core_pending_drop(struct core_job *job)
 void core_pending_end(struct hd_core *core, struct core_job *job)
 {
     core->changed_in_pass |=
-        job->is_preemptor; /* preemptors come first, so the order has changed */
+        job->is_preemptor; /* preemptors are evaluated first, so the order of evaluation has
+                            * changed */
     job->is_preemptor = false;
     core_pending_drop(job);
     core_migration_end(core, job);
@@ -72,8 +73,8 @@ void core_pending_set(struct hd_core *core, struct core_job *job, const struct h
     hd_text_free(&why);
 }
 
-/* Devices of a node that are free now, and that stopping attempts will free; count_available also
- * moves *start to the end of the last such attempt. */
+/* Devices of a node that are free now, and those that stopping attempts will free; count_available
+ * also moves *start to the end of the last such attempt. */
 struct availability {
     int32_t free, later;
 };

@@ -140,7 +140,8 @@ static int32_t free_below(const struct hd_core *core, enum hd_device_kind kind,
     return node->leaf >= 0 ? core->free_below[kind][node->leaf] : 0;
 }
 
-/* Compares two one-node placements: a on `node`, b on `other` (b may be empty). */
+/* Returns whether one-node placement a, on `node`, is better than b, on `other` (b may be
+ * empty). */
 static bool is_better_node(const struct hd_core *core, enum hd_device_kind kind,
                            const struct core_placement *a, const struct core_node *node,
                            const struct core_placement *b, const struct core_node *other)
@@ -152,14 +153,14 @@ static bool is_better_node(const struct hd_core *core, enum hd_device_kind kind,
     return free_below(core, kind, node) < free_below(core, kind, other);
 }
 
-/* Finds the best placement on one node with free devices. */
+/* Sets *ret_best to the best placement on one node with free devices. */
 static void find_on_one_node(struct hd_core *core, const struct core_view *view,
                              enum hd_device_kind kind, struct core_placement *ret_best)
 {
     struct core_placement best = {0}, placement = {.member_count = 1};
     struct core_member member = {0};
-    int32_t asked = -1; /* device count for which `placement` was computed; reused, because most
-                         * nodes are alike */
+    int32_t asked = -1; /* device count for which `placement` was computed; the result is reused,
+                         * because most nodes are alike */
     const uint16_t *free_of = core_free_by_node(core, kind);
 
     if (!free_of)
@@ -213,7 +214,7 @@ struct core_placement core_find_placement(struct hd_core *core, const struct cor
     return best;
 }
 
-/* Returns true if the gang must be at one leaf switch and no leaf switch has enough free
+/* Returns whether the gang must be at one leaf switch, and no leaf switch has enough free
  * devices. */
 static bool no_leaf_fits(struct hd_core *core, const struct core_view *view,
                          enum hd_device_kind kind)
@@ -260,8 +261,8 @@ bool core_has_placement(struct hd_core *core, const struct core_view *view)
 
 /* ---- as if all nodes were idle ----------------------------------------------------------------*/
 
-/* Counts the node's devices that are free, or held by attempts that started after the job first
- * reserved nodes; those attempts do not make the node worse for the job. */
+/* Returns how many devices of the node are free, or held by attempts that started after the job
+ * first reserved nodes; those attempts do not make the node worse for the job. */
 static int32_t count_free_of_earlier(const struct core_view *view, const struct core_node *node,
                                      enum hd_device_kind kind)
 {

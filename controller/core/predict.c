@@ -10,18 +10,20 @@
 #include "controller/core/core_internal.h"
 
 enum {
-    STEPS_MEASURED_MIN = 3,   /* steps before the pace counts */
-    STOP_MS = 30 * 1000,      /* milliseconds, assumed for the last checkpoint */
-    SLACK_MS = 60 * 1000,     /* milliseconds for the start and the last checkpoint of a job with a
-                               * time limit */
-    DRIFT_MIN_MS = 60 * 1000, /* predictions are stale if one is off by more than this, */
-    DRIFT_DIVISOR = 10,       /* and by more than this fraction (1/n) of the time left */
+    STEPS_MEASURED_MIN = 3,   /* steps that must be measured before the pace counts */
+    STOP_MS = 30 * 1000,      /* milliseconds that writing the last checkpoint is assumed to take */
+    SLACK_MS = 60 * 1000,     /* milliseconds added to a predicted end, for the start of the job and
+                               * its last checkpoint */
+    DRIFT_MIN_MS = 60 * 1000, /* milliseconds: predictions are stale if one is off by more than
+                               * this, */
+    DRIFT_DIVISOR = 10,       /* and also by more than this fraction (1/n) of the time left */
     LATE_MS = 1000,           /* milliseconds by which a report that ranks run counts as late */
-    LATE_DIVISOR = 5,         /* a pace measured since then counts after this many times LATE_MS */
+    LATE_DIVISOR = 5,         /* a pace measured since such a late report counts after this many
+                               * times LATE_MS */
 };
 
-/* Factor by which steps may exceed their predicted time; rates.c derives it for data sheet
- * figures. */
+/* Factor by which steps may exceed their predicted time; rates.c derives it for speeds from data
+ * sheets. */
 #define PRICE_BAND 1.25
 
 /* Returns the milliseconds per step after step `first`, which ended at first_ms; 0: too few
@@ -54,9 +56,9 @@ static int64_t earlier(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Predicts the end by the remaining steps; INT64_MAX: unknown. Before a pace is measured, the
- * predicted step time is used only for attempts on devices reserved for others; used for all,
- * expected starts would move more often. */
+/* Returns the end of the attempt predicted by its remaining steps; INT64_MAX: unknown. Before a
+ * pace is measured, the predicted step time is used only for attempts on devices reserved for
+ * others; if it was used for all, expected starts would move more often. */
 static int64_t end_of_steps(const struct core_job *job, const struct core_attempt *attempt)
 {
     const double step_ms = core_step_ms(attempt), step_s = attempt->rec.plan.step_s;
@@ -71,7 +73,7 @@ static int64_t end_of_steps(const struct core_job *job, const struct core_attemp
            (int64_t)(step_ms * (double)(job->rec.steps - attempt->last_step));
 }
 
-/* Predicts the end by the time limit; INT64_MAX: none. */
+/* Returns the end of the attempt predicted by the job's time limit; INT64_MAX: it has none. */
 static int64_t end_of_time(const struct hd_core *core, const struct core_job *job,
                            const struct core_attempt *attempt)
 {
@@ -91,7 +93,7 @@ int64_t core_predict_end(const struct hd_core *core, const struct core_job *job,
 
     if (attempt->rec.state == HD_ATTEMPT_STATE_STOPPING)
         end = earlier(end, attempt->state_since_mono_ms + STOP_MS);
-    /* overdue: assume STOP_MS from now */
+    /* an attempt past its time limit is assumed to end in STOP_MS from now */
     return end < core->now.mono_ms ? core->now.mono_ms + STOP_MS : end;
 }
 
@@ -116,7 +118,7 @@ void core_predict_all(struct hd_core *core)
     }
 }
 
-/* Returns how long a queued job will run if a step takes step_ms; 0: unknown. */
+/* Returns the milliseconds that a queued job will run if a step takes step_ms; 0: unknown. */
 static int64_t length_of(const struct hd_core *core, const struct core_job *job, double step_ms)
 {
     const struct hd_checkpoint_record *base = core_checkpoint_newest(job);
@@ -151,7 +153,8 @@ int64_t core_predict_length_at(const struct hd_core *core, const struct core_job
 
 bool core_note_running(const struct hd_core *core, struct core_attempt *attempt)
 {
-    /* now, minus the time between two steps by the rank's clock, which may differ from this one */
+    /* since when the ranks run at least: now, minus the time between two steps by the rank's clock,
+     * which may differ from this one */
     const int64_t since_ms = core->now.wall_ms - (attempt->last_step_ms - attempt->first_step_ms);
     const int64_t created_ms = attempt->rec.created_ms;
 

@@ -12,12 +12,13 @@
 
 #include "controller/core/core_internal.h"
 
-enum { REPRIEVES_TRIED_MAX = 64 }; /* victims for which a reprieve is tried */
+/* Most victims for which it is tried whether the job has a placement without their devices. */
+enum { REPRIEVES_TRIED_MAX = 64 };
 
 struct victim {
     struct core_job *job;
     struct core_attempt *attempt;
-    int64_t lost_ms;  /* work that it would lose, in device-milliseconds */
+    int64_t lost_ms;  /* work that the attempt would lose, in device-milliseconds */
     int32_t priority; /* priority and number: copies for sorting, because jobs are scattered in
                        * memory */
     uint64_t number;
@@ -43,8 +44,8 @@ static int64_t loss_of(const struct hd_core *core, const struct core_attempt *at
     return (core->now.mono_ms - since_ms) * attempt->rec.plan.rank_count;
 }
 
-/* Returns whether the job may preempt the attempt: it has lower priority, or borrows devices
- * reserved for such a job. */
+/* Returns whether the job may preempt the attempt: the attempt's job has lower priority, or borrows
+ * devices that are reserved for this job. */
 static bool is_preemptible(const struct hd_core *core, const struct core_attempt *attempt,
                            const struct core_job *other, const struct core_job *job, bool borrowed)
 {
@@ -52,8 +53,8 @@ static bool is_preemptible(const struct hd_core *core, const struct core_attempt
            (borrowed && core_yields_to(core, attempt, job));
 }
 
-/* Lists stopping attempts first (*ret_stopping of them), then the attempts that may be preempted,
- * cheapest first; returns the total. */
+/* Sets ret_victims to the stopping attempts (*ret_stopping of them), followed by the attempts that
+ * the job may preempt, cheapest first; returns the total. */
 static size_t list_victims(const struct hd_core *core, const struct core_job *job, bool borrowed,
                            struct victim *ret_victims, size_t *ret_stopping)
 {
@@ -86,21 +87,22 @@ static void assume_victims_freed(struct hd_core *core, const struct victim *vict
         core_assume_freed(core, &victims[i].attempt, 1, freed);
 }
 
-/* The attempts that are stopping, followed by those that a job may preempt. */
+/* Candidates for preemption: the attempts that are stopping already, followed by those that a job
+ * may preempt. */
 struct candidates {
     struct victim *victims;
     size_t stopping, count;
 };
 
-/* Bounds of a search: with the first `high` candidates assumed freed the job has a placement, with
- * fewer than `low` it has none. */
+/* Bounds of a search for the fewest candidates: with the devices of the first `high` counted as
+ * free the job has a placement, with fewer than `low` it has none. */
 struct bounds {
     size_t low, high;
 };
 
-/* Assumes candidates freed, one more, then two, four .., until the job has a placement; few are
- * usually needed, and freeing thousands costs more than searching. They stay assumed freed;
- * ret->high is their number. False: all are, and there is no placement. */
+/* Counts the devices of candidates as free, one more, then two, four .., until the job has a
+ * placement; few are usually needed, and freeing thousands costs more than searching. They stay
+ * counted as free; ret->high is their number. False: all are, and there is no placement. */
 static bool assume_freed_until_it_fits(struct hd_core *core, const struct core_view *view,
                                        const struct candidates *all, struct bounds *ret)
 {
@@ -118,8 +120,8 @@ static bool assume_freed_until_it_fits(struct hd_core *core, const struct core_v
     return true;
 }
 
-/* Returns the smallest number of leading candidates that gives the job a placement. Afterwards
- * exactly the stopping ones are assumed freed. */
+/* Returns the smallest number of leading candidates whose devices give the job a placement.
+ * Afterwards the devices of exactly the stopping ones are assumed freed. */
 static size_t choose_fewest_victims(struct hd_core *core, const struct core_view *view,
                                     const struct candidates *all, struct bounds bounds)
 {
@@ -142,8 +144,9 @@ static size_t choose_fewest_victims(struct hd_core *core, const struct core_view
     return bounds.high;
 }
 
-/* Drops victims that the job does not need, the dearest first. The first `count` are assumed freed
- * on entry; the needed ones are moved to the front and stay so. Returns their number. */
+/* Drops victims whose devices the job does not need, the dearest first. The devices of the first
+ * `count` are assumed freed on entry; the victims that are needed are moved to the front and stay
+ * so. Returns their number. */
 static size_t reprieve(struct hd_core *core, const struct core_view *view, struct victim *victims,
                        size_t from, size_t count)
 {
@@ -212,7 +215,7 @@ static void stop_victims(struct hd_core *core, struct core_job *job, const struc
     core->changed_in_pass = true;
 }
 
-/* Returns whether even all devices that preemption can free are too few. */
+/* Returns whether even all devices that preemption can free are too few for the job. */
 static bool lacks_victims(struct hd_core *core, const struct core_job *job,
                           const struct core_view *view, enum hd_device_kind kind, bool borrowed)
 {
@@ -260,8 +263,8 @@ enum hd_status core_check_victims(struct hd_core *core, const struct core_job *j
                : HD_OK;
 }
 
-/* Preempts the fewest candidates for a placement within the view's limits. bounds: from
- * assume_freed_until_it_fits. */
+/* Preempts the fewest candidates that give the job a placement within the view's limits. bounds:
+ * from assume_freed_until_it_fits. */
 static void choose_victims(struct hd_core *core, struct core_job *job, const struct core_view *view,
                            const struct candidates *all, struct bounds bounds)
 {
@@ -284,9 +287,9 @@ static void choose_victims(struct hd_core *core, struct core_job *job, const str
     free(placement.members);
 }
 
-/* Preempts on devices of one kind. True: the job has a placement once some attempts have stopped.
- * Unless the view has limits, the placement is as compact as possible: at one switch of the lowest
- * tier, then of higher ones. */
+/* Preempts attempts on devices of one kind. True: the job has a placement once some attempts have
+ * stopped. Unless the view has limits, the placement is as compact as possible: at one switch of
+ * the lowest tier, then of higher ones. */
 static bool preempt_kind(struct hd_core *core, struct core_job *job, struct core_view *view,
                          enum hd_device_kind kind, const struct candidates *all)
 {

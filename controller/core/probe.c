@@ -13,7 +13,7 @@
 #include "controller/core/core_internal.h"
 
 static const double slow_fraction = 0.9;
-/* smallest number of devices with a median: of two, it is unclear which one is slow */
+/* Smallest number of equal devices that have a median: of two, it is unclear which one is slow. */
 enum { KIND_LEAST = 3 };
 
 static const struct core_rate {
@@ -70,7 +70,7 @@ enum hd_status core_probe_ask(struct hd_core *core, const struct hd_core_event *
 
     if (st)
         return st;
-    /* larger than the numbers from before a restart, unless the clock was set back */
+    /* probe numbers are larger than those from before a restart, unless the clock was set back */
     core->probe_number = core->now.wall_ms > (int64_t)core->probe_number
                              ? (uint64_t)core->now.wall_ms
                              : core->probe_number + 1;
@@ -155,7 +155,8 @@ enum hd_device_kind hd_probed_kind(const struct hd_node_record *node)
     return HD_DEVICE_KIND_CPU;
 }
 
-/* Returns the index in rec.devices of the node's index-th measured device; -1: there is none. */
+/* Returns the index in rec.devices of the device that the node's probe measured as number `index`;
+ * -1: there is none. */
 static int32_t find_device(const struct core_node *node, int32_t index)
 {
     const enum hd_device_kind kind = hd_probed_kind(&node->rec);
@@ -171,7 +172,8 @@ static bool is_same(const char *a, const char *b)
     return strcmp(a ? a : "", b ? b : "") == 0;
 }
 
-/* Returns whether two devices should have equal rates. */
+/* Returns whether two devices should have equal rates: same kind, name, threads and instruction
+ * set. */
 static bool are_alike(const struct core_node *a, int32_t device_a, const struct core_node *b,
                       int32_t device_b)
 {
@@ -194,8 +196,8 @@ static double median_of(double *values, size_t count)
     return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
-/* Collects the known rates of all devices equal to this one; returns their number. ret_values must
- * hold the total number of measured devices. */
+/* Sets ret_values to the known values of a rate of all devices equal to this one; returns their
+ * number. ret_values must hold the total number of measured devices. */
 static size_t collect(const struct hd_core *core, const struct core_node *like, int32_t device,
                       int rate, double *ret_values)
 {
@@ -233,7 +235,7 @@ static void add_medians(struct hd_core *core, const struct core_node *node, int3
     }
 }
 
-/* Computes one entry per class of equal devices, if stale. */
+/* Computes the median rates of each class of equal devices (core->medians), if stale. */
 static void find_medians(struct hd_core *core)
 {
     size_t devices = 0;
@@ -338,6 +340,6 @@ enum hd_status core_probed(struct hd_core *core, const struct hd_core_event *eve
     report_result(core, node, record);
     if (!record->problem || !*record->problem)
         report_slow(core, node);
-    core->schedule_due = true; /* layouts are priced with the new figures */
+    core->schedule_due = true; /* layouts depend on the newly measured speeds */
     return HD_OK;
 }

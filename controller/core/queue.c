@@ -16,7 +16,7 @@
 
 /* ---- queues -----------------------------------------------------------------------------------*/
 
-/* Returns the index of the queue, or where it would be inserted. */
+/* Returns the index of the queue with this name in core->queues, or where it would be inserted. */
 static size_t index_of_name(const struct hd_core *core, const char *name)
 {
     size_t low = 0, high = core->queue_count;
@@ -42,8 +42,8 @@ struct core_queue *core_find_queue(const struct hd_core *core, const char *name)
                : NULL;
 }
 
-/* Takes the struct of a removed queue out of the list of removed ones; NULL: no removed queue had
- * this name. */
+/* Removes the struct of a queue of this name from the list of removed queues and returns it; NULL:
+ * no removed queue had this name. */
 static struct core_queue *take_removed(struct hd_core *core, const char *name)
 {
     for (struct core_queue **at = &core->removed_queues; *at; at = &(*at)->next_removed) {
@@ -322,7 +322,8 @@ bool hd_core_queue_find(const struct hd_core *core, const char *name, size_t *re
     return *ret_index < core->queue_count && core_same(core->queues[*ret_index]->rec.name, name);
 }
 
-/* Checks I14 by recounting from the attempts. */
+/* Checks invariant I14 of core.c (held devices per queue and user) by recounting from the
+ * attempts. */
 enum hd_status core_check_quotas(const struct hd_core *core)
 {
     int64_t held = 0, counted = 0;

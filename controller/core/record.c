@@ -67,7 +67,7 @@ size_t hd_record_fit(const char *text, size_t bytes_max)
     if (count <= bytes_max)
         return count;
     for (count = bytes_max; count && ((unsigned char)text[count] & 0xC0) == 0x80; count--)
-        ; /* back to the first byte of a character */
+        ; /* move back to the first byte of a character */
     return count;
 }
 
@@ -80,7 +80,7 @@ static const char *copy_text(struct hd_arena *arena, const char *text)
     if (!text || !*text)
         return "";
     copy = hd_arena_strdup(arena, text);
-    return copy ? copy : ""; /* out of memory: hd_arena_failed tells the caller */
+    return copy ? copy : ""; /* "" when out of memory: hd_arena_failed tells the caller */
 }
 
 static void *copy_bytes(struct hd_arena *arena, const void *bytes, size_t count)
@@ -144,7 +144,7 @@ struct hd_node_record hd_record_copy_node(struct hd_arena *arena, const struct h
     for (int32_t i = 0; i < copy.device_count; i++) {
         copy.devices[i].name = copy_text(arena, node->devices[i].name);
         copy.devices[i].uuid = copy_text(arena, node->devices[i].uuid);
-        copy.devices[i].problem = ""; /* not stored */
+        copy.devices[i].problem = ""; /* the problem of a device is not stored */
     }
     return copy;
 }

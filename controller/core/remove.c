@@ -12,7 +12,8 @@
 
 /* ---- which node deletes -----------------------------------------------------------------------*/
 
-/* Returns the node that deletes the files of an allocation; NULL: none can now. */
+/* Returns the node that must delete the files of the attempt on this allocation's node: that node
+ * itself or, if it is gone, another; NULL: none can now. */
 static struct core_node *find_remover(const struct hd_core *core,
                                       const struct core_node_alloc *alloc)
 {
@@ -27,8 +28,8 @@ static struct core_node *find_remover(const struct hd_core *core,
     return NULL;
 }
 
-/* Returns the next node allocation, from *attempt and *index on, whose files are not confirmed
- * deleted; NULL: none. */
+/* Returns the next node allocation of the job, from *attempt and *index on, whose files no node has
+ * confirmed deleted; NULL: none. */
 static struct core_node_alloc *next_alloc(const struct core_job *job, int32_t *attempt,
                                           size_t *index)
 {
@@ -96,7 +97,7 @@ void core_removed(struct hd_core *core, const struct core_node *node, uint64_t n
     core_dirty_desired(core, (struct core_node *)(uintptr_t)node);
     if (!core_waits_for_deletion(job)) {
         core_jobs_remove(&core->deleting, job);
-        core_dirty_job(core, job); /* the flush frees the job */
+        core_dirty_job(core, job); /* flush in core.c frees the job */
     }
 }
 
@@ -108,7 +109,8 @@ static void begin_removal(struct hd_core *core, struct core_job *job, const char
     int32_t attempt = 1;
     size_t index = 0;
 
-    core_checkpoint_forget_all(core, job); /* they are deleted with the folder */
+    core_checkpoint_forget_all(core, job); /* its checkpoints are deleted together with the
+                                            * folder */
     job->rec.removal = HD_REMOVAL_BEGUN;
     while ((alloc = next_alloc(job, &attempt, &index))) {
         struct core_node *remover = find_remover(core, alloc);
@@ -125,8 +127,8 @@ static void begin_removal(struct hd_core *core, struct core_job *job, const char
                "job %" PRIu64 " (%s) was removed by %s", job->rec.job, job->rec.name, by);
 }
 
-/* Removes the checkpoints of one step. job NULL: the job has ended and only the store has it; it is
- * loaded. */
+/* Removes the checkpoints of one step of a job. job NULL: the job has ended and only the store has
+ * it; it is loaded from the event. */
 static enum hd_status remove_checkpoint(struct hd_core *core, struct core_job *job,
                                         const struct hd_core_event *event)
 {

@@ -88,7 +88,8 @@ bool core_least_needs(const struct hd_job_needs *needs, enum hd_device_kind kind
     return least > 0;
 }
 
-/* Assumes freed what younger jobs have borrowed: the job can reclaim it when it starts. */
+/* Counts the devices that younger jobs have borrowed as free: the job can reclaim them when it
+ * starts. */
 static void assume_borrowed_freed(struct hd_core *core, const struct core_job *job)
 {
     for (size_t i = 0; i < core->borrower_count; i++)
@@ -126,7 +127,8 @@ void core_find_first(struct hd_core *core, const struct core_view *view, enum hd
         ret->start.after = needed ? ends[needed - 1]->rec.job : 0;
         core_count_surplus(view->needs, kind, &ret->placement);
         if (ret->placement
-                .device_count) /* computed now, so that the layout is known when the job starts */
+                .device_count) /* computed before its devices are free, so that the layout is known
+                                * when the job starts */
             ret->layout = core_choose_layout(core, &client, &ret->placement, &memory_bytes,
                                              &ret->entry, &why);
     }
@@ -147,8 +149,8 @@ void core_reserve_members(struct hd_core *core, struct core_job *job,
     core_jobs_add(core, &core->reservers, job);
 }
 
-/* Reserves the first available placement of one device kind, or a later one where the job ends
- * earlier. False: there is none. */
+/* Reserves the placement on one device kind that becomes available first, or a later one with which
+ * the job ends earlier. False: there is none. */
 static bool reserve_first(struct hd_core *core, struct core_job *job, const struct core_view *view,
                           enum hd_device_kind kind, struct core_start *ret_start)
 {
@@ -158,7 +160,7 @@ static bool reserve_first(struct hd_core *core, struct core_job *job, const stru
 
     core_find_first(core, view, kind, &first);
     reserved = first.placement.device_count > 0;
-    if (reserved) /* core_choose_start keeps the first one if a step time is unknown */
+    if (reserved) /* core_choose_start keeps the first placement if a step time is unknown */
         start_choice = core_choose_start(core, job, view->needs, &first);
     core_find_first_end(core);
     if (reserved) {
@@ -191,8 +193,8 @@ static bool reserve_by_ends(struct hd_core *core, struct core_job *job,
     return reserved;
 }
 
-/* Counts the node's devices that the job will get: free ones, and those of attempts that started
- * before the job was blocked. */
+/* Returns how many of the node's devices the job will get: free ones, and those of attempts that
+ * started before it was blocked (blocked_at). */
 static int32_t count_coming(const struct core_view *view, const struct core_node *node,
                             enum hd_device_kind kind)
 {
@@ -205,7 +207,7 @@ static int32_t count_coming(const struct core_view *view, const struct core_node
     return count;
 }
 
-/* Reserves nodes on which the job would fit if they were idle, for the case that no end is
+/* Reserves nodes on which the job would fit if they were idle; used when the end of no attempt is
  * known. */
 static bool reserve_idle(struct hd_core *core, struct core_job *job, const struct core_view *view)
 {
@@ -271,8 +273,8 @@ void core_reserve_placement(struct hd_core *core, struct core_job *job,
 
 /* ---- expected starts --------------------------------------------------------------------------*/
 
-/* Returns whether a node is silent or connecting and not lost yet, so that its predicted ends may
- * still hold. */
+/* Returns whether some node is silent or connecting and not lost yet, so that the predicted ends of
+ * its attempts may still hold. */
 static bool awaits_nodes(const struct hd_core *core)
 {
     for (size_t i = 0; i < core->node_count; i++)

@@ -65,9 +65,10 @@ static enum hd_status restore_allocs(struct hd_core *core, struct core_attempt *
 
     for (size_t i = 0; i < attempt->alloc_count; i++) {
         attempt->allocs[i].listed = attempt->rec.running_ms > 0;
-        attempt->allocs[i].stop_generation = 1; /* the caller sets it to 0 if the attempt is to
-                                                 * run */
-        /* I7: the allocation ended when its node was lost; the others may still run */
+        attempt->allocs[i].stop_generation = 1; /* as if told to stop; the caller sets it to 0 if
+                                                 * the attempt is to run */
+        /* the allocation ended when its node was lost (I7 in core.c); the attempt's others may
+         * still run */
         attempt->allocs[i].ended = attempt->allocs[i].node->rec.state == HD_NODE_STATE_LOST;
     }
     for (int32_t r = 0; r < plan->rank_count; r++) {
@@ -115,8 +116,8 @@ enum hd_status hd_core_restore_attempt(struct hd_core *core, const struct hd_att
     attempt->had_finite_step = true; /* not stored; true keeps the base checkpoint proven */
     attempt->failed = record->end.cause != HD_END_CAUSE_NONE;
     attempt->kill = attempt->failed && !core_is_stop(record->end.cause);
-    /* `secondary` is not stored. In a gang, only a secondary failure is a rank_exit or hang without
-     * a rank. */
+    /* `secondary` is not stored: in a gang, only a secondary failure is a rank_exit or hang without
+     * a rank */
     attempt->rec.end.secondary =
         attempt->alloc_count > 1 && record->end.rank < 0 &&
         (record->end.cause == HD_END_CAUSE_RANK_EXIT || record->end.cause == HD_END_CAUSE_HANG);
@@ -184,7 +185,7 @@ enum hd_status hd_core_restore_step(struct hd_core *core, const struct hd_step_r
     return HD_OK;
 }
 
-/* Converts stored wall-clock times to the monotonic clock, which has started anew. */
+/* Converts a job's stored wall-clock times to the monotonic clock, which has started anew. */
 static void restore_times(struct hd_core *core, struct core_job *job)
 {
     struct core_attempt *attempt = core_active(job);
@@ -216,11 +217,13 @@ enum hd_status hd_core_restored(struct hd_core *core, uint64_t last_job, uint64_
     for (struct core_job *job = core_table_next(&core->jobs, NULL); job;
          job = core_table_next(&core->jobs, job)) {
         if (job->rec.state == HD_JOB_STATE_QUEUED && core_wants_search(job))
-            core_search_begin(core, job); /* a search from before the restart may be unanswered */
+            core_search_begin(core, job); /* a search of the disk from before the restart may be
+                                           * unanswered */
         if (core_waits_for_deletion(job))
             core_jobs_add(core, &core->deleting, job);
         if (job->rec.state == HD_JOB_STATE_QUEUED && job->needs.after_count)
-            core_waiting_again(core, job); /* only now the outcomes of the other jobs are known */
+            core_waiting_again(core, job); /* the outcomes of the jobs that it waits for are known
+                                            * only now */
         if (job->rec.state == HD_JOB_STATE_QUEUED && job->rec.planned_start_ms)
             core_jobs_add(core, &core->planned_to_start, job);
     }

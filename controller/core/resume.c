@@ -44,7 +44,8 @@ static void take_spec(struct hd_core *core, struct core_job *job, const struct h
     core_set_text(core, &job->rec.name, event->resume.needs.name);
     job->needs = event->resume.needs;
     job->needs.name = job->rec.name;
-    queue = core_find_queue(core, job->needs.queue); /* core_check_quota has found it */
+    queue = core_find_queue(core, job->needs.queue); /* core_check_quota has already found that this
+                                                      * queue exists */
     job->account = queue ? core_account_of(core, queue, job->rec.owner) : job->account;
     core_set_text(core, &job->rec.queue, job->account ? job->account->queue->rec.name : "");
     job->needs.queue = job->rec.queue;
@@ -52,7 +53,7 @@ static void take_spec(struct hd_core *core, struct core_job *job, const struct h
     job->rec.steps = job->needs.steps;
 }
 
-/* Checks that another attempt is possible and has steps left to do. */
+/* Checks that a job to resume may have another attempt and has steps left to do. */
 static enum hd_status check_resume(const struct hd_core *core, const struct core_job *job,
                                    int64_t steps)
 {
@@ -169,7 +170,7 @@ enum hd_status core_requeue(struct hd_core *core, const struct hd_core_event *ev
                "%s asked for the job to be queued again: attempt %d stops at a checkpoint",
                event->again.by, attempt->rec.attempt);
     core_attempt_stop_for(core, job, attempt, HD_END_CAUSE_USER, 0);
-    core->schedule_due = true; /* its devices become free soon */
+    core->schedule_due = true; /* the attempt's devices become free soon */
     return HD_OK;
 }
 
@@ -182,7 +183,7 @@ enum hd_status core_checkpoint_now(struct hd_core *core, const struct hd_core_ev
     if (st)
         return st;
     if (attempt->rec.state == HD_ATTEMPT_STATE_STOPPING)
-        return HD_OK; /* its last checkpoint is being written */
+        return HD_OK; /* the attempt's last checkpoint is being written */
     attempt->saves_asked++;
     core_event(core, job, HD_EVENT_CHECKPOINT_ASKED, attempt->rec.attempt, -1, "",
                "%s asked for a checkpoint", event->again.by);

@@ -28,9 +28,9 @@ static void close_class(struct hd_core *core, const struct core_job *job)
     class->wait_job = job->wait_job;
 }
 
-/* Returns whether a step in this placement takes longer than was assumed when it was found, so that
- * the job would hold devices reserved for others for too long. The job is then reclassified with
- * the longer length. */
+/* Returns whether a step in this placement takes longer than was assumed when the placement was
+ * found, so that the job would hold devices reserved for others for too long. The job is then
+ * reclassified with the longer length. */
 static bool overruns(struct hd_core *core, struct core_job *job, const struct core_view *view,
                      const struct core_placement *placement)
 {
@@ -51,7 +51,7 @@ static bool overruns(struct hd_core *core, struct core_job *job, const struct co
     job->open_s = placement->plan.step_s;
     if (job->group)
         core_waiting_moved(core, job);
-    core->unsettled = unsettled; /* this pass evaluates it with its new length */
+    core->unsettled = unsettled; /* this pass evaluates the job with its new length */
     return true;
 }
 
@@ -64,7 +64,8 @@ void core_limit_to(struct core_view *view, struct hd_job_needs *needs,
     view->tier_max = placement->tier;
 }
 
-/* Finds a placement with a layout that fits. borrows: also uses devices reserved for others.
+/* Finds a placement for the job, with a layout that fits. borrows: also uses devices reserved for
+ * others.
  *
  *   FITS        *ret_placement is complete
  *   INFEASIBLE  there is no placement, or the job has failed
@@ -109,8 +110,8 @@ static enum core_layout find_fitting(struct hd_core *core, struct core_job *job,
     return CORE_LAYOUT_INFEASIBLE;
 }
 
-/* Returns whether the job still waits for a layout, or to request one, reserved nothing in the
- * newest pass, and cannot reserve now either: nothing has changed for it. */
+/* Returns whether nothing has changed for the job: it still waits for a layout, or to request one,
+ * reserved nothing in the newest pass, and cannot reserve now either. */
 static bool still_plans(const struct hd_core *core, const struct core_job *job)
 {
     const bool unknown = job->planning ? !job->planning->known
@@ -130,13 +131,14 @@ static void let_wait(struct hd_core *core, struct core_job *job)
 
     if (!core_within_quota(job, &needs)) {
         job->wait = CORE_WAIT_QUOTA;
-        job->group->closed_in = core->pass; /* an account's quota only shrinks during a pass */
+        job->group->closed_in = core->pass; /* the quota that is left to an account only shrinks
+                                             * during a pass */
         core_pending_end(core, job);
         return;
     }
     view.needs = &needs;
     reserved = core_reserve_earliest(core, job, &view, &start);
-    /* it can start at once with reclaimed borrowed devices */
+    /* the job can start at once with devices that it reclaims from borrowers */
     opens = reserved && start.mono_ms <= core->now.mono_ms && !start.unpriced;
     if (opens || (reserved && job->choice.taken)) { /* preempt only for a placement that is as
                                                      * good */
@@ -160,8 +162,8 @@ static void let_wait(struct hd_core *core, struct core_job *job)
         job->group->closed_in = core->pass;
 }
 
-/* Marks an attempt that uses devices reserved for others as a borrower: it runs until one of those
- * jobs can start. */
+/* Marks the job's new attempt as a borrower if it uses devices reserved for others: it runs until
+ * one of those jobs can start. */
 static void report_borrowing(struct hd_core *core, struct core_job *job)
 {
     struct core_attempt *attempt = core_active(job);
@@ -178,7 +180,7 @@ static void report_borrowing(struct hd_core *core, struct core_job *job)
                attempt->rec.attempt);
 }
 
-/* Adds the event that explains the choice between placements, for an attempt that has just
+/* Adds the event that explains why this placement was chosen, for an attempt that has just
  * started. */
 static void report_choice(struct hd_core *core, struct core_job *job)
 {
@@ -193,8 +195,8 @@ static void report_choice(struct hd_core *core, struct core_job *job)
     hd_text_free(&text);
 }
 
-/* Returns whether the job takes devices that are reserved for others, because it is predicted to
- * end before they need them. */
+/* Returns whether the job takes devices that are reserved for other jobs, because it is predicted
+ * to end before those need them. */
 static bool is_backfill(struct hd_core *core, const struct core_job *job,
                         const struct core_placement *placement)
 {
@@ -209,8 +211,8 @@ static bool is_backfill(struct hd_core *core, const struct core_job *job,
     return backfilled;
 }
 
-/* Returns whether attempts are still stopping in the job's pending placement; the job then reserves
- * it and waits. Else the pending placement is dropped. */
+/* Returns whether attempts are still stopping on the devices of the job's pending placement; the
+ * job then reserves that placement and waits. Else the pending placement is dropped. */
 static bool awaits_pending(struct hd_core *core, struct core_job *job)
 {
     struct hd_job_needs needs;
@@ -218,7 +220,8 @@ static bool awaits_pending(struct hd_core *core, struct core_job *job)
 
     if (core_pending_check(core, job, &start) != CORE_PENDING_CLEARING ||
         !core_within_quota(job, &needs)) {
-        core_pending_drop(job); /* all is free, but the job does not fit there: it searches again */
+        core_pending_drop(job); /* all its devices are free, but the job does not fit there: it
+                                 * searches again */
         return false;
     }
     core_reserve_members(core, job, job->pending, start.mono_ms);
@@ -229,7 +232,7 @@ static bool awaits_pending(struct hd_core *core, struct core_job *job)
 }
 
 /* Starts a job that fits now, or lets it wait for a better placement (better.c); a job that borrows
- * does not wait. Takes the members of *placement. */
+ * does not wait. Owns the members of *placement from now on. */
 static void start_or_wait(struct hd_core *core, struct core_job *job,
                           const struct core_placement *placement, bool borrows, const char *layout)
 {
@@ -278,9 +281,9 @@ void core_reserve_while_planning(struct hd_core *core, struct core_job *job,
         core_reserve_placement(core, job, placement);
 }
 
-/* Starts the job or reserves devices for it. Where neither is possible its class is closed for this
- * pass: during a pass free devices only shrink and reservations only grow, so no other job of the
- * class would fare better. */
+/* Starts the job or reserves devices for it. Where neither is possible the job's class is closed
+ * for this pass: during a pass free devices only shrink and reservations only grow, so no other job
+ * of the class would fare better. */
 static void decide(struct hd_core *core, struct core_job *job)
 {
     struct core_placement placement = {0};
@@ -341,8 +344,8 @@ static void evaluate(struct hd_core *core, struct core_job *job)
 
 /* ---- the pass ---------------------------------------------------------------------------------*/
 
-/* Returns the queue whose next job comes next: the one with the smallest share; among equals the
- * one whose job comes first by slowdown. NULL: no queue has jobs left. */
+/* Returns the queue whose next job is evaluated next: the one with the smallest share; among equals
+ * the one whose job comes first by slowdown. NULL: no queue has jobs left. */
 static struct core_queue *next_queue(const struct hd_core *core)
 {
     struct core_queue *best = NULL;
@@ -370,7 +373,7 @@ static void put_next(struct hd_core *core, struct core_job *job)
                   (uint64_t)(uintptr_t)job);
 }
 
-/* Evaluates the jobs of one priority; `groups` are all their groups. */
+/* Evaluates the queued jobs of one priority; `groups` are all their groups. */
 static void pass_over_groups(struct hd_core *core, struct core_job_group *const *groups,
                              size_t count)
 {
@@ -415,7 +418,7 @@ static void pass_once(struct hd_core *core, struct core_job_group **groups)
     core_reserve_migration_targets(core);
     core_predict_all(core);
     core_list_ends(core);
-    if (count) /* a copy, because an evaluation may add groups */
+    if (count) /* iterates over a copy, because an evaluation may add groups */
         memcpy(groups, core->groups, count * sizeof *groups);
     for (size_t from = 0, to; from < count; from = to) {
         for (to = from; to < count && groups[to]->key.priority == groups[from]->key.priority;)
@@ -444,7 +447,7 @@ static void pass(struct hd_core *core)
     core_sweep_planned_starts(core);
 }
 
-/* Returns whether all other jobs come before this one, whatever their queue. */
+/* Returns whether all other queued jobs come before this one, whatever their queue. */
 static bool is_last(const struct hd_core *core, const struct core_job *job)
 {
     const struct core_job_group *last =

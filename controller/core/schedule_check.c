@@ -7,7 +7,7 @@
 
 #include "controller/core/core_internal.h"
 
-/* Orders jobs as pass_over_groups does while none starts. */
+/* Orders queued jobs as pass_over_groups evaluates them while none starts. */
 static int by_pass_order(const void *left, const void *right)
 {
     const struct core_job *a = *(struct core_job *const *)left;
@@ -25,7 +25,8 @@ static int by_pass_order(const void *left, const void *right)
     return a->rec.job < b->rec.job ? -1 : 1;
 }
 
-/* Returns whether a job that waits for a better placement would start where it can now. */
+/* Returns whether a job that waits for a better placement would now start at once on the present
+ * one. */
 static bool would_not_wait(struct hd_core *core, struct core_job *copy,
                            const struct core_view *view)
 {
@@ -46,7 +47,7 @@ static bool would_not_wait(struct hd_core *core, struct core_job *copy,
     return !waits;
 }
 
-/* Evaluates one job without starting it; changes only reservations. Returns whether it would
+/* Evaluates one queued job without starting it; changes only reservations. Returns whether it would
  * start. */
 static bool would_start(struct hd_core *core, struct core_job *copy)
 {
@@ -112,7 +113,8 @@ static enum hd_status check_placements(struct hd_core *core, const struct core_j
     return st ? st : core_check_victims(core, job);
 }
 
-/* Returns whether the job has a placement after so many ends. */
+/* Returns whether the job has a placement when the devices of the first `ends` predicted ends are
+ * free. */
 static bool opens_after(struct hd_core *core, const struct core_view *view, size_t ends)
 {
     bool opens;
@@ -123,8 +125,8 @@ static bool opens_after(struct hd_core *core, const struct core_view *view, size
     return opens;
 }
 
-/* Checks the fewest ends after which the job has a placement, within each tier, against single
- * searches (I17). */
+/* Checks the smallest number of predicted ends after which the job has a placement, within each
+ * tier, against single searches (I17). */
 static enum hd_status check_ends(struct hd_core *core, const struct core_job *job)
 {
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
@@ -154,7 +156,7 @@ static enum hd_status check_ends(struct hd_core *core, const struct core_job *jo
     return HD_OK;
 }
 
-enum { PLACEMENTS_CHECKED = 2 }; /* jobs for which I16 and I17 are checked */
+enum { PLACEMENTS_CHECKED = 2 }; /* most waiting jobs for which I16 and I17 are checked */
 
 static enum hd_status evaluate_each(struct hd_core *core, struct core_job **jobs, size_t count)
 {
@@ -180,8 +182,8 @@ static enum hd_status evaluate_each(struct hd_core *core, struct core_job **jobs
     return st;
 }
 
-/* Evaluates all jobs and compares reservations. The nodes' reservations are changed meanwhile and
- * restored. */
+/* Evaluates all queued jobs and compares the reservations with those of the newest pass. The nodes'
+ * reservations are changed meanwhile and restored. */
 static enum hd_status check_each(struct hd_core *core, struct core_job **jobs, size_t count,
                                  struct core_reservation *saved)
 {

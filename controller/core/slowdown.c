@@ -15,11 +15,13 @@
 #include "controller/core/core_internal.h"
 
 enum {
-    SOON_MS = 30 * 60 * 1000,         /* milliseconds before an expected start from which the job
+    SOON_MS = 30 * 60 * 1000,         /* milliseconds before its expected start from which a job
                                        * keeps its turn */
-    SHORT_MS = 30 * 60 * 1000,        /* milliseconds; shorter jobs count as this long */
-    UNKNOWN_MS = 24 * 60 * 60 * 1000, /* milliseconds; assumed for an unknown length */
-    SLOWDOWN_MAX = 8000,              /* upper bound of the slowdown */
+    SHORT_MS = 30 * 60 * 1000,        /* milliseconds; jobs of a shorter length count as this
+                                       * long */
+    UNKNOWN_MS = 24 * 60 * 60 * 1000, /* milliseconds; length assumed for a job whose length is
+                                       * unknown */
+    SLOWDOWN_MAX = 8000,              /* upper bound of the slowdown, (wait + length) / length */
     STEPS = 1024,                     /* resolution: units per 1 of slowdown in the key */
     JOB_BITS = 40,                    /* low bits of the key: job number; the rest: slowdown */
 };
@@ -36,9 +38,9 @@ static double slowdown_of(const struct hd_core *core, const struct core_job *job
     return slowdown < SLOWDOWN_MAX ? slowdown : SLOWDOWN_MAX;
 }
 
-/* Returns whether the job comes before all others of its queue by rule 3, or because it ran before.
- * Only for the oldest jobs of a group: a later one would only take devices from the jobs of its
- * class before it. */
+/* Returns whether the job comes before all others of its queue because it is expected to start soon
+ * (rule 3), or because it ran before. Only for the oldest jobs of a group: a later one would only
+ * take devices from the jobs of its class before it. */
 static bool keeps_its_priority(const struct hd_core *core, const struct core_job *job)
 {
     const bool soon =

@@ -4,9 +4,9 @@
 
 #include "controller/core/core_internal.h"
 
-/* Decides `auto` settings. Precision: bf16 if every held device computes it natively, else fp32.
- * Threads: the smallest number among the held devices. hold_devices must have marked them with the
- * job's number. */
+/* Sets precision and threads where the job file says `auto`. Precision: bf16 if every held device
+ * computes it natively, else fp32. Threads: the smallest number among the held devices.
+ * hold_devices must have marked these with the job's number. */
 static void decide_precision_and_threads(const struct core_placement *placement, uint64_t job,
                                          struct hd_plan_record *plan)
 {
@@ -62,8 +62,8 @@ static void announce_start(struct hd_core *core, struct core_job *job,
     hd_text_free(&nodes);
 }
 
-/* Marks the devices of the ranks as held, and sets the record's ranks. devices: index on its node
- * of each rank's device. */
+/* Marks the devices of the ranks as held, and sets the ranks of the attempt's record. devices: for
+ * each rank, index of its device on its node. */
 static void hold_devices(struct hd_core *core, struct hd_attempt_record *record,
                          const struct core_placement *placement, const int32_t *devices,
                          uint64_t start)

@@ -23,7 +23,7 @@ void hd_core_warn(const struct hd_core *core, struct hd_text *ret_warning)
                     core->live_count, core->config.jobs_live_max);
 }
 
-/* Adds an event when the limit of live jobs comes near; again only after the number has fallen
+/* Adds an event when the number of live jobs comes near its limit; again only after it has fallen
  * below HD_CTL_JOBS_CALM_PERCENT. */
 static void report_limit(struct hd_core *core)
 {
@@ -38,8 +38,8 @@ static void report_limit(struct hd_core *core)
     hd_text_free(&text);
 }
 
-/* Writes the map key of a request id. Ids are per owner: an equal id of another owner is neither
- * shown nor a conflict. False: too long. */
+/* Writes the key of a request id in core->by_request. Ids are per owner: an equal id of another
+ * owner is neither shown nor a conflict. False: too long. */
 static bool request_key(const char *id, const char *owner, char ret_key[REQUEST_KEY_MAX])
 {
     return snprintf(ret_key, REQUEST_KEY_MAX, "%s\n%s", id, owner) < REQUEST_KEY_MAX;
@@ -83,7 +83,7 @@ bool hd_core_knows_request(const struct hd_core *core, const char *request_id, c
 
 bool hd_core_job_is_of(const struct hd_core *core, uint64_t job, const char *owner)
 {
-    size_t low = 0, high = core->request_count; /* requests are sorted by job number */
+    size_t low = 0, high = core->request_count; /* core->requests is sorted by job number */
 
     while (low < high) {
         const size_t middle = low + (high - low) / 2;
@@ -109,8 +109,9 @@ static uint64_t hash_request(const struct hd_core_event *event)
     return value ? value : 1;
 }
 
-/* Answers a repeated request: a client that got no answer retries with the same content. Different
- * content under the same id is refused, because the caller would take another job for its own. */
+/* Answers a repeated submission: a client that got no answer retries with the same content.
+ * Different content under the same request id is refused, because the caller would take another job
+ * for its own. */
 static enum hd_status repeat(struct hd_core *core, const struct core_request *request,
                              uint64_t hash)
 {

@@ -18,14 +18,15 @@
 #include "controller/core/core_internal.h"
 
 enum {
-    FAILURES_MAX = 2,         /* failures on one node after which the job avoids it */
+    FAILURES_MAX = 2,         /* failures of a job on one node after which the job avoids the
+                               * node */
     FAILURES_CONSIDERED = 32, /* newest attempts of a job that are examined */
 };
 
 /* ---- classes ----------------------------------------------------------------------------------*/
 
-/* Rounds up to three significant binary digits, so that there are few distinct lengths and few
- * classes. */
+/* Returns a job's length rounded up to three significant binary digits, so that there are few
+ * distinct lengths and few classes. */
 static int64_t round_up(int64_t minutes)
 {
     int64_t unit = 1;
@@ -98,8 +99,8 @@ static struct core_class *class_of(struct hd_core *core, const struct core_class
 
 /* ---- groups -----------------------------------------------------------------------------------*/
 
-/* Compares group keys; negative: `a` comes before `b` in core->groups. Only the order of priorities
- * has a meaning. */
+/* Compares the keys of two groups; negative: `a` comes before `b` in core->groups. Only the order
+ * of priorities has a meaning. */
 static int compare(const struct core_job_group_key *a, const struct core_job_group_key *b)
 {
     if (a->priority != b->priority)
@@ -220,7 +221,7 @@ static bool waits_for_success(const struct hd_core *core, const struct core_job 
     return false;
 }
 
-/* Returns whether it has had an attempt since it was submitted or resumed. */
+/* Returns whether the job has had an attempt since it was submitted or resumed. */
 static bool has_started(const struct core_job *job)
 {
     return job->rec.attempt_count > job->rec.resumed_attempt;
@@ -255,8 +256,8 @@ void core_waiting_remove(struct hd_core *core, struct core_job *job)
     core_jobs_remove(&core->dependents, job);
     core_jobs_remove(&core->price_unpredicted, job);
     job->open_s = 0;
-    job->planning = NULL; /* the layout cache may drop answers that no job in a group waits for */
-    job->wait = CORE_WAIT_NONE; /* invalidates its entry in core->delayed */
+    job->planning = NULL; /* the layout cache may drop layouts for which no job in a group waits */
+    job->wait = CORE_WAIT_NONE; /* makes the job's entry in core->delayed stale */
 }
 
 void core_waiting_again(struct hd_core *core, struct core_job *job)
@@ -278,12 +279,12 @@ void core_waiting_moved(struct hd_core *core, struct core_job *job)
     wait = core_wait_of(core, job, &behind);
     unlink_job(core, job);
     enter_group(core, job);
-    job->wait = wait; /* valid until the next pass evaluates it */
+    job->wait = wait; /* the reason stays valid until the next pass evaluates the job */
     job->wait_job = behind;
     job->evaluated_in = core->pass;
 }
 
-/* Returns the first job of core->delayed; NULL: its entry is stale. */
+/* Returns the first job of core->delayed; NULL: that entry is stale. */
 static struct core_job *first_delayed(const struct hd_core *core)
 {
     const struct core_heap_item *first = &core->delayed.items[0];
@@ -319,7 +320,7 @@ void core_waiting_release(struct hd_core *core)
 
 void core_search_begin(struct hd_core *core, struct core_job *job)
 {
-    core->schedule_due |= job->group != NULL; /* nodes may be reserved for it */
+    core->schedule_due |= job->group != NULL; /* nodes may be reserved for the job */
     if (job->rec.state == HD_JOB_STATE_QUEUED)
         core_waiting_remove(core, job);
     job->search = CORE_SEARCH_DUE;
@@ -394,8 +395,8 @@ enum hd_status core_hold(struct hd_core *core, const struct hd_core_event *event
     if (job->rec.held == held)
         return HD_OK;
     job->rec.held = held;
-    core->schedule_due |= job->migration_group != 0; /* its reservations are dropped while it is
-                                                      * held */
+    core->schedule_due |= job->migration_group != 0; /* reservations for the job are dropped while
+                                                      * it is held */
     core_dirty_job(core, job);
     core_event(core, job, held ? HD_EVENT_HELD : HD_EVENT_RELEASED, job->rec.attempt_count, -1, "",
                "%s by %s%s", held ? "held" : "released", event->again.by,
@@ -410,7 +411,7 @@ enum hd_status core_hold(struct hd_core *core, const struct hd_core_event *event
 
 /* ---- jobs that wait for other jobs ------------------------------------------------------------*/
 
-/* Follows `after` from waiting job to waiting job; visits each once. */
+/* Finds a cycle by following `after` from waiting job to waiting job; visits each once. */
 enum hd_status core_check_circle(struct hd_core *core, uint64_t number,
                                  const struct hd_job_needs *needs)
 {
@@ -461,7 +462,7 @@ enum hd_status core_check_after(const struct hd_core *core, const struct hd_job_
     return HD_OK;
 }
 
-/* Releases one dependent, cancels it, or lets it wait on. */
+/* Releases one job that waits for others to succeed, cancels it, or lets it wait on. */
 static void notify_dependent(struct hd_core *core, struct core_job *job)
 {
     char why[128];
@@ -497,8 +498,8 @@ void core_notify_dependents(struct hd_core *core)
 
 /* ---- nodes on which a job failed --------------------------------------------------------------*/
 
-/* Returns the node that the attempt's failure names; NULL: none. A damaged or missing checkpoint is
- * not the node's fault. */
+/* Returns the node that the failure of the attempt names; NULL: none. A damaged or missing
+ * checkpoint is not the node's fault. */
 static const struct core_node *failed_on(const struct core_job *job,
                                          const struct core_attempt *attempt)
 {
