@@ -21,8 +21,8 @@
 
 enum { LOCKED_TIMEOUT_MS = 10 * 1000 };
 
-/* Refuses a state.db beside the log of another database: SQLite would mix them, and reading would
- * consume the log. */
+/* Refuses to read a state.db beside the log of another database: SQLite would mix them, and reading
+ * would consume the log. */
 static enum hd_status check_log_beside(const char *file)
 {
     const char *slash = strrchr(file, '/'), *name = slash ? slash + 1 : file;
@@ -48,7 +48,8 @@ static enum hd_status check_readable(const char *file)
                         file);
 }
 
-/* Opens the database to copy. Its log stays unchanged, even if this is the last connection. */
+/* Opens for reading the database that is to be copied. Its log stays unchanged, even if this is the
+ * last connection. */
 enum hd_status store_open_source(const char *file, struct store_db *ret_db)
 {
     int keeps_log = 1;
@@ -71,7 +72,7 @@ enum hd_status store_open_source(const char *file, struct store_db *ret_db)
     return HD_OK;
 }
 
-/* Creates an empty file that only its owner can read; fails if the name exists. */
+/* Creates an empty file `part` that only its owner can read; fails if the name exists. */
 static enum hd_status make_part(const char *part)
 {
     const int fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -103,7 +104,8 @@ static enum hd_status copy_pages(struct store_db *from, struct store_db *to)
     if (!backup)
         return store_db_error(to, "cannot begin the backup");
     code = sqlite3_backup_step(backup, -1);
-    (void)sqlite3_backup_finish(backup); /* returns the same code; the error is in `to` */
+    (void)sqlite3_backup_finish(backup); /* returns the error code of the last step again; the error
+                                          * text is in `to` */
     if (code == SQLITE_BUSY || code == SQLITE_LOCKED)
         return hd_err(HD_CONFLICT,
                       "%s is locked by the controller, because its file system has no shared "
@@ -140,7 +142,7 @@ static enum hd_status read_number_at(struct store_db *db, const char *sql, int64
     return st ? st : hd_text_to_int64(text, 0, INT64_MAX, ret_number);
 }
 
-/* Reads a time stored in meta under `key` (wall ms); 0: none. */
+/* Sets *ret_ms to a wall-clock time stored in meta under `key`; 0: none. */
 static enum hd_status read_time(struct store_db *db, const char *key, int64_t *ret_ms)
 {
     char sql[128];
@@ -151,8 +153,8 @@ static enum hd_status read_time(struct store_db *db, const char *key, int64_t *r
     return read_number_at(db, sql, ret_ms);
 }
 
-/* Stores in the copy that it is one, for a controller that is started on it (epoch.c). A copy of a
- * copy keeps the time of the first: nothing was written in between. */
+/* Records in the copy that it is a copy, for a controller that is started on it (epoch.c). A copy
+ * of a copy keeps the time of the first: nothing was written in between. */
 static enum hd_status mark_copy(struct store_db *copy, int64_t now_ms)
 {
     char sql[160];
@@ -166,7 +168,7 @@ static enum hd_status mark_copy(struct store_db *copy, int64_t now_ms)
                : store_db_error(copy, "cannot mark the copy");
 }
 
-/* Refuses a database that lacks the tables of a controller. */
+/* Checks that the copy has the tables of a controller's database; fails otherwise. */
 static enum hd_status check_tables(struct store_db *copy)
 {
     int64_t tables;
@@ -181,8 +183,8 @@ static enum hd_status check_tables(struct store_db *copy)
                                     "that heddle-controller backup made");
 }
 
-/* Makes the copy a single file without a log, checks it, and reads its content summary. made_ms:
- * time to store as the copy's; 0: none. */
+/* Makes the copy a single file without a log, checks it, and reads the summary of its content.
+ * made_ms: time to store as that of the copy's making; 0: none. */
 static enum hd_status check_copy(struct store_db *copy, int64_t made_ms,
                                  struct hd_store_backup *ret_backup)
 {
@@ -238,7 +240,8 @@ static enum hd_status is_there(const char *file)
     return hd_err(HD_EXISTS, "%s exists, and a backup overwrites nothing; give another name", file);
 }
 
-/* Renames the copy to its final name; fails if the name has been taken meanwhile. */
+/* Renames the complete copy from `part` to its final name; fails if the name has been taken
+ * meanwhile. */
 static enum hd_status give_name(const char *part, const char *file)
 {
     const char *slash = strrchr(file, '/');
@@ -318,8 +321,8 @@ enum hd_status hd_store_make_backup(const char *dir, const char *file,
 
 /* ---- a file removed under the controller ------------------------------------------------------*/
 
-/* Copies the database through the open connection, which still reads a file that has lost its
- * name. */
+/* Copies the database through the open connection, which still reads the file although its name was
+ * removed or reused. */
 static enum hd_status rescue(struct store_db *db, const char *file)
 {
     struct hd_store_backup made = {0};
@@ -332,7 +335,7 @@ static enum hd_status rescue(struct store_db *db, const char *file)
         hd_text_free(&part);
         return hd_err(HD_LIMIT, "the path of a copy is too long");
     }
-    (void)unlink(part.data); /* left by an earlier try */
+    (void)unlink(part.data); /* left by an earlier try to copy */
     st = make_part(part.data);
     if (!st)
         st = open_copy(part.data, &to);

@@ -8,8 +8,8 @@
 #include "base/file.h"
 #include "controller/store/store_internal.h"
 
-/* Returns the cause of an I/O error as text. SQLite sometimes loses errno; a limit on file sizes is
- * then assumed. */
+/* Returns the cause of an I/O error as text. SQLite sometimes loses errno; then a limit on file
+ * sizes is assumed to be the cause. */
 static const char *name_cause(int code, int system_error)
 {
     struct rlimit sizes;
@@ -65,7 +65,7 @@ static int bind_values(sqlite3_stmt *statement, const char *types, va_list args)
         case 'n':
             code = sqlite3_bind_int(statement, i, va_arg(args, int));
             break;
-        case 'd': /* SQLite stores NaN as NULL */
+        case 'd': /* double; SQLite stores NaN as NULL */
             code = sqlite3_bind_double(statement, i, va_arg(args, double));
             break;
         case 't':

@@ -28,7 +28,7 @@ enum { PIECES = 8, BLOCK_BYTES = 64 * 1024, DISK_DIVISOR = 16 };
 
 int64_t disk_reserve_size(const char *dir, int64_t wanted_bytes)
 {
-    struct rlimit sizes; /* limit of file sizes: a larger reserve could never be written */
+    struct rlimit sizes; /* limit on file sizes: a larger reserve could never be written */
     struct statvfs disk;
     int64_t most;
 
@@ -60,7 +60,7 @@ void disk_reserve_open(struct disk_reserve *reserve, const char *dir, const char
                "remove it, and start the controller again",
                reserve->path);
         disk_reserve_close(reserve);
-        reserve->whole_bytes = 0; /* else the store would wait for the reserve forever */
+        reserve->whole_bytes = 0; /* without a reserve the store must not wait for it forever */
         return;
     }
     reserve->left_bytes = size;
@@ -93,7 +93,7 @@ bool disk_reserve_release(struct disk_reserve *reserve)
     return true;
 }
 
-/* Writes the missing part of the reserve and flushes it. False: failed. */
+/* Writes the missing part of the reserve file and flushes it. False: the disk is full, or fails. */
 static bool fill(const struct disk_reserve *reserve)
 {
     static const unsigned char zeros[BLOCK_BYTES];
@@ -115,7 +115,8 @@ bool disk_reserve_make(struct disk_reserve *reserve)
 
     if (missing <= 0)
         return true;
-    /* half of it more: else the next write would use it up again */
+    /* requires free disk space for half of the reserve more, else the next write would use it up
+     * again */
     if (!reserve->file ||
         (reserve->checks && hd_file_check_space(reserve->dir, missing + reserve->whole_bytes / 2)))
         return false;
@@ -149,9 +150,9 @@ void store_db_empty_log(struct store_db *db, int64_t keep_bytes)
                                     NULL, NULL);
 }
 
-/* Finds another process that holds a lock on the log's shared memory, as readers do; writes
- * "process 17 (sqlite3)"; "": none found. A line of /proc/locks has: number, kind, .., pid,
- * device:inode, .. */
+/* Finds another process that holds a lock on the shared memory of the write-ahead log, as readers
+ * do; writes it as "process 17 (sqlite3)"; "": none found. A line of /proc/locks has: number, kind,
+ * .., pid, device:inode, .. */
 static void find_reader(const struct store_db *db, char ret_who[64])
 {
     char path[HD_CTL_PATH_BYTES_MAX + 8], line[256], comm[32] = "";
@@ -194,7 +195,7 @@ void store_watch_log(struct store_db *db, int64_t bytes_max)
     if (bytes < 2 * db->log_reported_bytes ||
         sqlite3_wal_checkpoint_v2(db->sqlite, NULL, SQLITE_CHECKPOINT_PASSIVE, &in_log, &copied) !=
             SQLITE_OK ||
-        copied >= in_log) /* no reader: a large transaction was written */
+        copied >= in_log) /* no reader has let the log grow: a large transaction was written */
         return;
     db->log_reported_bytes = bytes;
     hd_text_format_bytes(bytes, size);

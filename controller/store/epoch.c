@@ -42,14 +42,14 @@
 
 enum {
     EPOCH_FILE_BYTES_MAX = 4096,
-    PLACE_DIR_MAX = 400, /* bytes of the directory's path that a place shows */
+    PLACE_DIR_MAX = 400, /* most bytes of the directory's path in a place ("DIR on HOST") */
     WAL_HEADER_BYTES = 32,
 };
-/* Distance of a takeover's epoch from the newest known one, if the clock's seconds are not higher:
- * more starts than a controller makes after a backup. */
+/* Distance of a takeover's epoch from the highest known one, for the case that the clock's seconds
+ * are not higher: more starts than a controller makes after a backup. */
 #define TAKEOVER_STRIDE ((uint64_t)1 << 20)
-/* Origin of the seconds used as takeover epochs: 2020-01-01 UTC, so that 31 bits last until
- * 2088. */
+/* Origin of the seconds that are used as epochs of takeovers: 2020-01-01 UTC, so that 31 bits last
+ * until 2088. */
 #define TAKEOVER_BEGIN_MS INT64_C(1577836800000)
 
 static const char epoch_format[] = "epoch %" PRIu64 "\nheader %u\ncluster %s\nplace %s\n";
@@ -98,7 +98,7 @@ static void name_place(const char *dir, char ret_place[HD_STORE_PLACE_MAX])
     (void)snprintf(ret_place, HD_STORE_PLACE_MAX, "%s%s on %.64s",
                    length > PLACE_DIR_MAX ? ".." : "",
                    length > PLACE_DIR_MAX ? path + length - PLACE_DIR_MAX : path, host);
-    for (char *c = ret_place; *c; c++) /* the place is one line of a file */
+    for (char *c = ret_place; *c; c++) /* the place is stored as one line of a file */
         if (*c == '\n')
             *c = '?';
 }
@@ -110,7 +110,7 @@ static uint64_t find_inode(const struct store_db *db)
     return stat(db->path, &info) == 0 ? (uint64_t)info.st_ino : 0;
 }
 
-/* Reads the first bytes of a file. Returns false if it is shorter, or missing. */
+/* Reads the first bytes of a file. False: the file is missing or shorter. */
 static bool read_start(const char *dir, const char *name, unsigned char *ret_bytes, size_t count)
 {
     char path[HD_CTL_PATH_BYTES_MAX];
@@ -132,7 +132,7 @@ static unsigned int take_header(const unsigned char h[4])
     return (unsigned int)h[0] << 24 | (unsigned int)h[1] << 16 | (unsigned int)h[2] << 8 | h[3];
 }
 
-/* Reads the epoch in the header of state.db on the disk; 0: none. Call it only while the database
+/* Returns the epoch in the header of state.db on the disk; 0: none. Call it only while the database
  * is not open in this process: closing the file would release SQLite's locks. */
 static unsigned int read_header(const char *dir)
 {
@@ -141,7 +141,7 @@ static unsigned int read_header(const char *dir)
     return read_start(dir, "state.db", header, sizeof header) ? take_header(header + 68) : 0;
 }
 
-/* Reads the epoch in the file header of an open database. */
+/* Returns the epoch in the file header of an open database. */
 static unsigned int read_open_header(struct store_db *db)
 {
     unsigned char header[4];
@@ -154,7 +154,7 @@ static unsigned int read_open_header(struct store_db *db)
     return take_header(header);
 }
 
-/* Reads the epoch of the newest start in this directory from DIR/epoch; 0: none, or the file
+/* Returns the epoch of the newest start in this directory, from DIR/epoch; 0: none, or the file
  * belongs to another directory. */
 static uint64_t read_here(const struct store_db *db, const char *dir, const char *place)
 {
@@ -175,7 +175,8 @@ static uint64_t read_here(const struct store_db *db, const char *dir, const char
     return number;
 }
 
-/* Writes DIR/epoch. A failure is only logged: on a full disk the controller starts all the same. */
+/* Writes DIR/epoch, the epoch and place of this start. A failure is only logged: on a full disk the
+ * controller starts all the same. */
 static void write_here(struct store_db *db, const char *dir, const struct hd_store_epoch *e)
 {
     char path[HD_CTL_PATH_BYTES_MAX];
@@ -191,7 +192,8 @@ static void write_here(struct store_db *db, const char *dir, const struct hd_sto
 /* ---- raising the epoch ------------------------------------------------------------------------*/
 
 struct known_epoch {
-    uint64_t number, takeover, inode, here; /* here: from DIR/epoch; 0: none */
+    uint64_t number, takeover, inode, here; /* epochs that were found; here: the one in DIR/epoch;
+                                             * 0: none */
     uint64_t copied_ms, taken_over_ms, asked, fenced;
     char place[HD_STORE_PLACE_MAX], fenced_by[HD_STORE_PLACE_MAX + 24];
 };
@@ -245,7 +247,8 @@ static enum hd_status refuse_copy(const struct store_db *db, const char *dir,
                   db->path, made, f->place[0] ? f->place : "another place", f->number, dir);
 }
 
-/* Decides whether the database may be used. *ret_takes_over: it is a copy, or was restored. */
+/* Decides whether the database may be used by this start. Sets *ret_takes_over to whether the start
+ * is a takeover, because the database is a copy or was restored. */
 static enum hd_status judge(const struct store_db *db, const char *dir, const struct known_epoch *f,
                             const char *place, bool take_over, bool *ret_takes_over)
 {
@@ -288,7 +291,7 @@ static enum hd_status make_ids(struct store_db *db, struct hd_store_epoch *e)
         (void)snprintf(e->instance + 2 * i, 3, "%02x", bytes[i]);
     if (!st)
         st = store_db_get_meta(db, "secret", secret, sizeof secret);
-    if (!st && !hd_pki_parse_hash(secret, e->secret)) { /* no secret yet */
+    if (!st && !hd_pki_parse_hash(secret, e->secret)) { /* the database has no secret yet */
         st = hd_pki_make_secret(secret);
         if (!st)
             st = store_db_put_meta(db, "secret", secret);
@@ -316,7 +319,7 @@ static enum hd_status put_all(struct store_db *db, const struct hd_store_epoch *
     if (!st)
         st = put_number(db, "inode", inode);
     if (!st)
-        st = store_db_put_meta(db, "copied", ""); /* it is no longer a copy */
+        st = store_db_put_meta(db, "copied", ""); /* the database is no longer a copy */
     if (!st)
         st = store_db_put_meta(db, "fenced", "");
     return st ? st : store_db_put_meta(db, "take_over", "");
@@ -376,7 +379,8 @@ enum hd_status store_begin_epoch(struct store_db *db, const char *dir, bool on_d
         e->takeover = e->number;
     st = write_epoch(db, e, on_disk ? find_inode(db) : 0);
     if (!st && on_disk) {
-        /* puts the header on the disk; a running backup may prevent it */
+        /* checkpoints the log, so that the header with the new epoch is on the disk; a running
+         * backup may prevent it */
         (void)sqlite3_wal_checkpoint_v2(db->sqlite, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
         write_here(db, dir, e);
     }
@@ -385,7 +389,7 @@ enum hd_status store_begin_epoch(struct store_db *db, const char *dir, bool on_d
 
 /* ---- the log beside the database --------------------------------------------------------------*/
 
-/* Reads the header's epoch as recorded in DIR/epoch; 0: none. */
+/* Returns the epoch of the database header that was recorded in DIR/epoch; 0: none. */
 static unsigned int read_kept_header(const char *dir)
 {
     char text[64] = "";

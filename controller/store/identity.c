@@ -251,7 +251,7 @@ static enum hd_status write_alone(struct store_db *db, const struct hd_batch *ba
     return st ? st : store_db_run(db, STORE_COMMIT, "");
 }
 
-/* Locks a directory that no controller uses and opens its database; the caller closes
+/* Locks a state directory that no controller uses and opens its database; the caller closes
  * *ret_lock_fd. */
 static enum hd_status open_alone(struct store_db *db, const char *dir, int *ret_lock_fd)
 {

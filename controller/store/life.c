@@ -14,7 +14,7 @@
 
 enum { SIGN_BYTES = 512 };
 
-/* Returns the size of a file; -1: there is none. */
+/* Returns the size of a file in bytes; -1: there is none. */
 static int64_t size_of(const char *dir, const char *name)
 {
     char path[HD_CTL_PATH_BYTES_MAX];
@@ -26,7 +26,7 @@ static int64_t size_of(const char *dir, const char *name)
     return info.st_size;
 }
 
-/* Finds the first name in a folder for which `is_sign` is true. */
+/* Finds the first name in a folder for which `is_sign` is true; returns whether there is one. */
 static bool find_entry(const char *dir, bool (*is_sign)(const char *dir, const char *name),
                        char ret_name[256])
 {
@@ -68,15 +68,16 @@ static bool find_sign(const char *dir, char ret_sign[SIGN_BYTES])
         (void)snprintf(ret_sign, SIGN_BYTES, "a backup, %s", name);
     else if (find_entry(path, is_job, name))
         (void)snprintf(ret_sign, SIGN_BYTES, "the folder of a job, jobs/%s", name);
-    else if (size_of(dir, "reserve") > 0) /* created only after a database was opened */
+    else if (size_of(dir, "reserve") > 0) /* the reserve is created only after a database was
+                                           * opened */
         (void)snprintf(ret_sign, SIGN_BYTES, "the disk reserve of a controller, the file reserve");
     else
         return false;
     return true;
 }
 
-/* Backups and job folders do not count here, because folders of backups and jobs directories
- * contain them, too. */
+/* Returns whether a controller, or init, has used `dir`. Backups and job folders in it are no sign
+ * of that, because folders of backups and jobs directories contain them, too. */
 bool store_is_state_dir(const char *dir)
 {
     static const char *const names[] = {"state.db", "state.db-wal", "epoch", "reserve",
@@ -92,7 +93,7 @@ static bool is_content(const char *dir, const char *name)
 {
     (void)dir;
     return strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && strcmp(name, "lost+found") != 0 &&
-           strcmp(name, "lock") != 0; /* left by an earlier try */
+           strcmp(name, "lock") != 0; /* the lock file may be left by an earlier try */
 }
 
 bool store_is_empty(const char *dir)

@@ -31,7 +31,7 @@ static int64_t long_at(sqlite3_stmt *s, int column)
     return sqlite3_column_int64(s, column);
 }
 
-/* Returns the number of a stored string of the list; 0: unknown. */
+/* Returns the enum number of a stored string by the given list; 0: it is not in the list. */
 #define X(name, number, text)     \
     if (strcmp(found, text) == 0) \
         return number;
@@ -54,13 +54,13 @@ NUMBER_FUNCTION(checkpoint_state_at, HD_CHECKPOINT_STATE_LIST)
 #undef NUMBER_FUNCTION
 #undef X
 
-/* Grows an array in the arena by at least one item; NULL: out of memory. */
+/* Returns the array, grown in the arena to hold at least one more item; NULL: out of memory. */
 static void *grow(struct hd_arena *arena, void *array, size_t count, size_t item_bytes)
 {
     void *bigger;
 
     if (count && (count & (count - 1)))
-        return array; /* the capacity is the next power of two */
+        return array; /* the array's capacity is the next power of two */
     bigger = hd_arena_array(arena, count ? count * 2 : 1, item_bytes);
     if (bigger && count)
         memcpy(bigger, array, count * item_bytes);
@@ -74,7 +74,7 @@ static enum hd_status no_memory(void)
 
 /* ---- rows -------------------------------------------------------------------------------------*/
 
-/* Reads STORE_JOB_COLUMNS and, with_spec, the column `spec` after them. */
+/* Returns the job in a row of STORE_JOB_COLUMNS; with_spec: the column `spec` follows them. */
 static struct hd_job_record job_row(struct hd_arena *arena, sqlite3_stmt *s, bool with_spec)
 {
     struct hd_job_record job = {
@@ -140,7 +140,7 @@ static struct hd_position_record position_row(sqlite3_stmt *s, uint64_t job)
         .job = job, .attempt = int_at(s, 0), .rank = int_at(s, 1), .seq = (uint64_t)long_at(s, 2)};
 }
 
-/* Reads a step. HD_CORRUPT: the metrics cannot be unpacked. */
+/* Sets *ret_step to the step in a row. HD_CORRUPT: its metrics cannot be unpacked. */
 static enum hd_status step_row(struct hd_arena *arena, sqlite3_stmt *s, uint64_t job,
                                struct hd_step_record *ret_step)
 {
@@ -167,7 +167,8 @@ static enum hd_status step_row(struct hd_arena *arena, sqlite3_stmt *s, uint64_t
     return HD_OK;
 }
 
-/* Reads an attempt without its ranks. HD_CORRUPT: this build cannot read the layout. */
+/* Reads an attempt, without its ranks, from a row. HD_CORRUPT: this build cannot read the
+ * layout. */
 static enum hd_status attempt_row(struct hd_arena *arena, sqlite3_stmt *s, uint64_t job,
                                   struct hd_attempt_record *ret_attempt)
 {
@@ -253,7 +254,8 @@ static enum hd_status read_attempts(struct store_db *db, struct hd_arena *arena,
     return st;
 }
 
-/* Reads the single number that a statement about a job returns; 0: no row, or NULL. */
+/* Sets *ret_number to the single number that a statement about a job returns; 0: no row, or
+ * NULL. */
 static enum hd_status read_number(struct store_db *db, enum store_statement statement, uint64_t job,
                                   int64_t *ret_number)
 {
@@ -269,7 +271,8 @@ static enum hd_status read_number(struct store_db *db, enum store_statement stat
 
 /* ---- queries ----------------------------------------------------------------------------------*/
 
-/* Reads newest step, checkpoint and sequence, which change too often to be in the job's row. */
+/* Reads the newest step, checkpoint and sequence number of a job, which change too often to be in
+ * its row. */
 static enum hd_status fill_job_row(struct store_db *db, struct hd_arena *arena,
                                    struct hd_job_row *row)
 {
@@ -297,7 +300,7 @@ static int newest_first(const void *left, const void *right)
     return a < b ? 1 : -(a > b);
 }
 
-/* Appends the numbers that a bound FIND_JOBS statement returns. */
+/* Appends the job numbers that a bound FIND_JOBS statement returns. */
 static enum hd_status add_numbers(struct store_db *db, sqlite3_stmt *s, uint64_t *numbers,
                                   size_t *count)
 {
@@ -313,10 +316,10 @@ static enum hd_status add_numbers(struct store_db *db, sqlite3_stmt *s, uint64_t
     return st;
 }
 
-/* Finds the jobs of a list, newest first; one more than the limit if there are more. An index is
- * sorted within one owner and one state only, so the newest of each state are read and merged: the
- * cost depends on the limit, not on the number of jobs. `numbers` must hold limit + 1 items per
- * state. */
+/* Finds the numbers of the jobs that a query lists, newest first; one more than the limit if there
+ * are more. An index is sorted within one owner and one state only, so the newest of each state are
+ * read and merged: the cost depends on the limit, not on the number of jobs. `numbers` must hold
+ * limit + 1 items per state. */
 static enum hd_status find_jobs(struct store_db *db, const struct hd_query *query,
                                 uint64_t *numbers, size_t *ret_count)
 {
@@ -409,7 +412,7 @@ static enum hd_status expect_job(struct store_db *db, uint64_t job)
     return st;
 }
 
-/* The current row of one of the four tables of a history. */
+/* The current row of one of the four tables that hold a job's history. */
 struct cursor {
     enum hd_batch_op_kind kind;
     enum store_statement statement;
@@ -468,7 +471,7 @@ static struct cursor *earliest(struct cursor *cursors, size_t count)
     return best;
 }
 
-/* Merges the tables by sequence. */
+/* Merges the tables of a history by sequence number, up to the query's limit. */
 static enum hd_status query_entries(struct store_db *db, struct hd_query *query,
                                     struct cursor *cursors, size_t count)
 {
@@ -511,7 +514,8 @@ static enum hd_status query_history(struct store_db *db, struct hd_query *query)
         {.kind = HD_OP_CHECKPOINT, .statement = STORE_GET_CHECKPOINTS_AFTER, .sequence_column = 9},
     };
 
-    if (query->job || query->kind == HD_QUERY_HISTORY) { /* job 0: the cluster */
+    if (query->job || query->kind == HD_QUERY_HISTORY) { /* job 0 of the other kinds: the cluster's
+                                                          * own history */
         enum hd_status st = expect_job(db, query->job);
 
         if (st)
@@ -884,7 +888,8 @@ static enum hd_status load_jobs(struct store_db *db, const struct hd_store_loade
             break;
         job = job_row(arena, s, true);
         st = hd_arena_failed(arena) ? no_memory() : load_job(db, loader, arena, &job);
-        hd_arena_done(arena); /* after each job: all jobs together may be large */
+        hd_arena_done(arena); /* frees the records of each job before the next, because all jobs
+                               * together may be large */
     }
     (void)sqlite3_reset(s);
     return st;

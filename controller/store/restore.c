@@ -80,7 +80,7 @@ static enum hd_status check_dir(const char *dir, const char *file, bool into_emp
                                dir);
 }
 
-/* Reads the cluster id of a database; "": it cannot be read, or has none. */
+/* Sets ret_id to the cluster's id in a database; "": it cannot be read, or has none. */
 static void read_cluster(const char *file, char ret_id[HD_JOBS_SHARE_MAX])
 {
     struct store_db db = {0};
@@ -91,8 +91,8 @@ static void read_cluster(const char *file, char ret_id[HD_JOBS_SHARE_MAX])
     (void)sqlite3_close(db.sqlite);
 }
 
-/* Refuses the database of another cluster. An unreadable database is accepted: it may be the reason
- * for the restore. */
+/* Refuses a backup of another cluster's database. If the present database is unreadable, the backup
+ * is accepted: that may be the reason for the restore. */
 static enum hd_status check_cluster(const char *dir, const char *file, const char *part)
 {
     char path[HD_CTL_PATH_BYTES_MAX + 16], here[HD_JOBS_SHARE_MAX], there[HD_JOBS_SHARE_MAX];
@@ -111,7 +111,7 @@ static enum hd_status check_cluster(const char *dir, const char *file, const cha
 
 /* ---- changes ----------------------------------------------------------------------------------*/
 
-/* Reads a summary of the database that was moved aside, if it is readable. */
+/* Reads a summary of the former database, which was moved aside, if it is readable. */
 static void look_aside(struct hd_store_restore *r)
 {
     char path[HD_CTL_PATH_BYTES_MAX + 16];
@@ -132,7 +132,7 @@ static enum hd_status put_in_place(const char *dir, const char *file, struct hd_
 
     (void)snprintf(part, sizeof part, "%s/state.db.restored", dir);
     (void)snprintf(path, sizeof path, "%s/state.db", dir);
-    (void)unlink(part); /* left by an earlier try */
+    (void)unlink(part); /* left by an earlier try to restore */
     st = store_copy_file(file, part, 0, &r->copy);
     if (st)
         return st;
@@ -142,7 +142,7 @@ static enum hd_status put_in_place(const char *dir, const char *file, struct hd_
     if (!st && rename(part, path) < 0)
         st = hd_err(HD_IO, "cannot rename %s to %s: %s", part, path, strerror(errno));
     if (st) {
-        (void)unlink(part); /* best effort: st is the error to report */
+        (void)unlink(part); /* best effort: the error to report is st */
         return st;
     }
     look_aside(r);
@@ -164,7 +164,7 @@ static enum hd_status mark(struct store_db *db, bool revoke, struct hd_store_res
     return st ? st : store_db_run(db, STORE_COMMIT, "");
 }
 
-/* Adds to the message that the copy is in place, but not marked. */
+/* Adds to the error message that the copy is in place, but not marked as a takeover. */
 static enum hd_status tell_half_done(const char *dir, enum hd_status st,
                                      const struct hd_store_restore *r)
 {

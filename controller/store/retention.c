@@ -13,7 +13,7 @@
 
 enum { JOBS_A_BATCH = 20, DAY_MS = 86400000 };
 
-/* Collects column 0 (job numbers) of a statement, at most JOBS_A_BATCH. */
+/* Sets jobs to the job numbers in column 0 of a statement's rows, at most JOBS_A_BATCH. */
 static enum hd_status find(struct store_db *db, sqlite3_stmt *s, int64_t jobs[JOBS_A_BATCH],
                            size_t *ret_count)
 {
@@ -56,7 +56,7 @@ static enum hd_status forget_all(struct store_db *db, sqlite3_stmt *found, int64
     return st;
 }
 
-/* Downsamples the steps to `lines`: keeps the first, every n-th, and the newest. */
+/* Downsamples the step records of a job to `lines`: keeps the first, every n-th, and the newest. */
 static enum hd_status prune_steps(struct store_db *db, int64_t job, int64_t lines)
 {
     sqlite3_stmt *s = store_db_bind(db, STORE_COUNT_STEPS, "i", job);
@@ -66,7 +66,7 @@ static enum hd_status prune_steps(struct store_db *db, int64_t job, int64_t line
 
     if (s)
         (void)sqlite3_reset(s);
-    if (!st && count > lines && lines > 1) /* the newest is one of the lines */
+    if (!st && count > lines && lines > 1) /* the newest step is one of the lines */
         st = store_db_run(db, STORE_DOWNSAMPLE_STEPS, "ii", job,
                           (count - 1 + lines - 2) / (lines - 1));
     return st ? st : store_db_run(db, STORE_SET_PRUNED, "in", job, 1);

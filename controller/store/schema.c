@@ -27,7 +27,8 @@ static enum hd_status forget_unique_requests(struct store_db *db);
 
 static const struct migration {
     const char *sql;
-    enum hd_status (*move)(struct store_db *db); /* runs between sql and after; NULL: nothing */
+    enum hd_status (*move)(struct store_db *db); /* for what SQL cannot do; runs between `sql` and
+                                                  * `after`; NULL: nothing */
     const char *after;
 } migrations[] = {
     /* 1 */
@@ -225,7 +226,8 @@ static const struct migration {
 };
 enum { MIGRATION_COUNT = sizeof migrations / sizeof migrations[0] };
 
-/* A backup in another process locks the file for moments, at its start and end. */
+/* Milliseconds to wait for a lock, because a backup in another process locks the file for moments,
+ * at its start and end; and bytes of a database page. */
 enum { LOCKED_TIMEOUT_MS = 5000, PAGE_BYTES = 4096 };
 
 /* ---- opening ----------------------------------------------------------------------------------*/
@@ -237,10 +239,10 @@ static enum hd_status execute(struct store_db *db, const char *sql, const char *
     return HD_OK;
 }
 
-/* Sets the connection's modes. The directory is locked, so no other controller has the file open,
- * but `heddle-controller backup` may read it; for that SQLite needs a file that both processes map
- * (state.db-shm). exclusive: works without that file, and without backups while the controller
- * runs. */
+/* Sets the modes of the database connection. The directory is locked, so no other controller has
+ * the file open, but `heddle-controller backup` may read it; for that SQLite needs a file that both
+ * processes map (state.db-shm). exclusive: works without that file, and without backups while the
+ * controller runs. */
 static enum hd_status configure(struct store_db *db, bool exclusive)
 {
     char mode[16];
@@ -320,7 +322,8 @@ static enum hd_status pack_metrics(struct store_db *db)
     return st;
 }
 
-/* Copies the table into one without the constraint, because SQLite cannot drop it. */
+/* Copies the table jobs into one without the UNIQUE constraint of request ids, because SQLite
+ * cannot drop it. */
 static enum hd_status forget_unique_requests(struct store_db *db)
 {
     char sql[4096];
@@ -380,8 +383,8 @@ static enum hd_status refuse_newer(struct store_db *db, int64_t version)
                   db->path, build, (long long)version, hd_version_text, MIGRATION_COUNT);
 }
 
-/* Stores which build wrote the database last; an older build that cannot read it names that
- * build. */
+/* Stores the name of this build as the one that wrote the database last; an older build that cannot
+ * read the database names it. */
 static enum hd_status write_build(struct store_db *db)
 {
     char build[64], sql[192];
@@ -420,7 +423,7 @@ static enum hd_status migrate(struct store_db *db)
     return st;
 }
 
-/* Reads the cluster's id, or creates one for a new database. */
+/* Sets db->cluster_id to the stored id of the cluster, or creates one for a new database. */
 static enum hd_status read_cluster_id(struct store_db *db)
 {
     static const char get[] = "SELECT value FROM meta WHERE key = 'cluster_id'";
@@ -483,7 +486,7 @@ enum hd_status store_db_open(struct store_db *db, const char *dir, const char *v
     enum hd_status st;
 
     (void)snprintf(path, sizeof path, "%s/state.db", dir);
-    st = hd_file_check_regular(path); /* SQLite would block on a pipe */
+    st = hd_file_check_regular(path); /* SQLite would block on a database path that is a pipe */
     if (!st && !vfs)
         st = store_check_life(dir);
     if (!st && !vfs)
@@ -494,8 +497,8 @@ enum hd_status store_db_open(struct store_db *db, const char *dir, const char *v
         return st;
     }
     st = open_as(db, dir, vfs, false);
-    if (st == HD_IO || st == HD_UNSUPPORTED) { /* no shared memory maps here, or no disk space for
-                                                * the file */
+    if (st == HD_IO || st == HD_UNSUPPORTED) { /* state.db-shm cannot be mapped in this file system,
+                                                * or there is no disk space for it */
         store_db_close(db);
         st = open_as(db, dir, vfs, true);
     }

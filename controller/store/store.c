@@ -33,13 +33,13 @@
 
 enum {
     RETRY_DEFAULT_MS = 1000,
-    MAKE_AFTER = 5, /* factor of retry_ms: pause between two tries to restore the reserve */
+    MAKE_AFTER = 5, /* factor of retry_ms: time between two tries to restore the reserve */
     LOG_PAGES_MIN = 16,
     LOG_PAGES_MAX = 1000,
     PAGE_BYTES = 4096,
 };
 
-/* A queued batch or query. */
+/* A batch or a query that waits for the writer thread, or for its callback. */
 struct item {
     struct hd_batch *batch;
     struct hd_query *query;
@@ -61,19 +61,23 @@ struct hd_job_store {
     struct hd_store_epoch epoch;
     uv_thread_t thread;
     uv_async_t async;
-    uv_prepare_t before_wait;    /* runs before the loop blocks, once per iteration */
-    struct items queued;         /* queued in this iteration; used by the loop only */
-    size_t unanswered;           /* items in all queues; used by the loop only */
-    struct disk_reserve reserve; /* used by the writer, like `db` */
-    int64_t log_bytes_max;       /* size at which the log is checkpointed into the database */
-    int64_t make_due_ms;         /* used by the writer: next try to restore the reserve
-                                  * (monotonic) */
+    uv_prepare_t before_wait;    /* runs hand_over before the loop blocks, once per iteration */
+    struct items queued;         /* items queued in this iteration of the loop, not passed to the
+                                  * writer yet; used by the loop only */
+    size_t unanswered;           /* number of items whose callbacks have not been called yet; used
+                                  * by the loop only */
+    struct disk_reserve reserve; /* the disk reserve; used by the writer thread, like `db` */
+    int64_t log_bytes_max;       /* bytes of the write-ahead log at which it is checkpointed into
+                                  * the database */
+    int64_t make_due_ms;         /* time of the next try to restore the reserve (monotonic, ms);
+                                  * used by the writer thread */
     uv_work_t join_work;
     void (*on_closed)(void *user);
     void *closed_user;
-    /* Copies for the loop. */
+    /* Copies of the writer thread's state that the loop uses. */
     enum hd_store_disk_space space;
-    int64_t full_ms, stuck_ms; /* begin of the states other than FINE, and of STUCK; wall clock */
+    int64_t full_ms, stuck_ms; /* wall-clock times: begin of the states other than FINE, and of
+                                * STUCK */
     int64_t reserve_left;
     char trouble_shown[HD_ERR_MAX];
 
@@ -81,14 +85,15 @@ struct hd_job_store {
     uv_mutex_t mutex;
     uv_cond_t wake;
     struct items todo, done;
-    struct hd_error trouble; /* error of the last transaction; HD_OK: none */
-    int64_t left_bytes;      /* bytes left of the reserve */
+    struct hd_error trouble; /* error of the writer's last transaction; HD_OK: none */
+    int64_t left_bytes;      /* bytes left of the disk reserve */
     struct hd_error fatal;
     bool fatal_reported;
     int64_t
         asked_ms; /* time of the liveness request of hd_store_silent_ms (monotonic); 0: answered */
     bool closing;
-    int64_t give_up_ms; /* while closing: deadline of retries (monotonic) */
+    int64_t give_up_ms; /* while the store closes: time after which batches are not retried
+                         * (monotonic, ms) */
 };
 
 /* ---- queues -----------------------------------------------------------------------------------*/
@@ -173,7 +178,7 @@ static void answer_queries(struct hd_job_store *store, const struct items *items
 }
 
 /* Reports a failed transaction to the loop and waits for retry_ms, or until an item is queued.
- * Moves newly queued items to the end of `items`. True: retry; false: give up. */
+ * Moves newly queued items to the end of `items`. True: retry the transaction; false: give up. */
 static bool after_failure(struct hd_job_store *store, const struct hd_error *error,
                           struct items *items)
 {
@@ -230,7 +235,7 @@ static bool runs_out(const struct disk_reserve *reserve)
     return 2 * reserve->left_bytes < reserve->whole_bytes;
 }
 
-/* Passes the state of the reserve to the loop. */
+/* Passes the disk reserve's state to the loop. */
 static void report_reserve(struct hd_job_store *store)
 {
     store->db.thins = runs_out(&store->reserve);
@@ -241,8 +246,8 @@ static void report_reserve(struct hd_job_store *store)
 }
 
 /* Frees disk space after a transaction failed for lack of it: first checkpoints and restarts the
- * log, whose file may then suffice; later gives up a piece of the reserve. False: nothing more can
- * be freed. */
+ * write-ahead log, whose file may then suffice; later gives up a piece of the reserve. False:
+ * nothing more can be freed. */
 static bool free_reserve(struct hd_job_store *store, bool *emptied)
 {
     bool gave;
@@ -264,7 +269,7 @@ static int64_t make_pause_ms(const struct hd_job_store *store)
     return MAKE_AFTER * store->options.retry_ms;
 }
 
-/* Restores the reserve, if it is short and the disk has space. */
+/* Restores the disk reserve, if it is short and the disk has space for it. */
 static void restore_reserve(struct hd_job_store *store)
 {
     const int64_t now_ms = hd_clock_now_ms();
@@ -352,7 +357,7 @@ static void finish(struct hd_job_store *store, struct item *item)
     free(item);
 }
 
-/* A copy of the writer thread's reports, taken under the mutex. */
+/* State that the writer thread has reported, copied by the loop under the mutex. */
 struct writer_report {
     struct items done;
     struct hd_error trouble, fatal;
@@ -434,8 +439,8 @@ static void on_before_wait(uv_prepare_t *prepare)
     hand_over(prepare->data);
 }
 
-/* Allocates an item. NULL: out of memory; the batch is lost, so on_fatal ends the program, and
- * after its restart everything that was reported done exists. */
+/* Allocates an item for a batch or query. NULL: out of memory; the batch is lost, so on_fatal ends
+ * the program, and after its restart everything that was reported done exists. */
 static struct item *new_item(struct hd_job_store *store)
 {
     struct item *item = calloc(1, sizeof *item);
@@ -589,7 +594,7 @@ enum hd_status hd_store_open(uv_loop_t *loop, const struct hd_store_options *opt
     if (st)
         goto fail_open;
     (void)uv_async_send(
-        &store->async); /* the reserve may be short: reported before the first request */
+        &store->async); /* reports a short reserve before the first request is served */
     *ret_store = store;
     return HD_OK;
 
@@ -708,7 +713,7 @@ int64_t hd_store_silent_ms(struct hd_job_store *store)
         silent = now - store->asked_ms;
     else
         store->asked_ms = now;
-    uv_cond_signal(&store->wake); /* the thread answers as soon as it waits for work */
+    uv_cond_signal(&store->wake); /* the writer thread answers as soon as it waits for work */
     uv_mutex_unlock(&store->mutex);
     return silent;
 }

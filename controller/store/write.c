@@ -77,7 +77,8 @@ static enum hd_status insert_allocations(struct store_db *db, const struct hd_at
     return st;
 }
 
-/* Inserts the row if it is new, with plan and base, which never change; then updates the rest. */
+/* Inserts the row of an attempt if it is new, with plan and base, which never change; then updates
+ * the rest. */
 static enum hd_status put_attempt(struct store_db *db, const struct hd_attempt_record *a)
 {
     struct hd_text layout = {0};
@@ -155,7 +156,7 @@ static enum hd_status insert_step(struct store_db *db, const struct hd_step_reco
     const size_t size = hd_metrics_pack(&s->metrics, metrics);
     enum hd_status st = HD_OK;
 
-    /* the newest step stays: it shows progress, and a restart needs it */
+    /* the job's newest step is kept: it shows progress, and a restart needs it */
     if (db->thins)
         st = store_db_run(db, STORE_DROP_STEP, "i", (int64_t)s->job);
     if (st)
