@@ -45,7 +45,7 @@ static void forget_authority(struct hd_text *text)
 /* ---- the controller's certificate -------------------------------------------------------------*/
 
 struct hosts {
-    struct hd_text text; /* the lines, split */
+    struct hd_text text; /* text of the file, split into lines, to which `items` point */
     const char *items[HD_AUTHORITY_HOSTS_MAX + 1];
     size_t count;
 };
@@ -64,8 +64,8 @@ static enum hd_status read_hosts(const char *state_dir, struct hosts *ret)
     return HD_OK;
 }
 
-/* Creates server.pem. It contains the authority's certificate, so that joining nodes see it in the
- * chain. */
+/* Creates server.pem, the controller's certificate and key. It contains the authority's
+ * certificate, so that joining nodes see it in the chain. */
 static enum hd_status make_server(const struct hd_authority *authority, const struct hosts *hosts,
                                   int64_t now_ms)
 {
@@ -90,7 +90,8 @@ static enum hd_status make_server(const struct hd_authority *authority, const st
     return st;
 }
 
-/* Reads server.pem; sets when it becomes valid and when two thirds of its life are over. */
+/* Reads server.pem; sets from_ms (when it becomes valid) and renew_ms (when two thirds of its life
+ * are over). */
 static enum hd_status check_server(struct hd_authority *authority)
 {
     struct hd_pki_certificate cert;
@@ -174,7 +175,8 @@ static enum hd_status write_hosts(const char *state_dir, const char *const *host
     return st;
 }
 
-/* Writes the certificate, then the key: the key's existence marks the authority as complete. */
+/* Writes the authority's certificate, then its key: the existence of the key marks the authority as
+ * complete. */
 static enum hd_status write_authority(const char *state_dir, int64_t now_ms)
 {
     char cert_path[PATH_BYTES], key_path[PATH_BYTES];
@@ -210,7 +212,7 @@ enum hd_status hd_authority_init(const char *state_dir, const char *const *hosts
     if (!st)
         st = write_authority(state_dir, now_ms);
     if (!st)
-        st = hd_authority_open(state_dir, now_ms, &authority); /* creates server.pem */
+        st = hd_authority_open(state_dir, now_ms, &authority); /* also creates server.pem */
     hd_authority_free(authority);
     return st;
 }

@@ -8,7 +8,7 @@
 #include "controller/identity/identity.h"
 #include "pki/pki.h"
 
-/* A node's certificate that was ended before it expired. */
+/* A certificate of a node that was ended before it expired, so that it is not adopted again. */
 struct ended_node {
     char name[HD_CTL_NAME_BYTES_MAX + 1];
     unsigned char hash[HD_CREDENTIAL_HASH_BYTES];
@@ -16,13 +16,14 @@ struct ended_node {
 };
 
 struct hd_credentials {
-    struct hd_credential_record *items; /* texts are owned by the item */
+    struct hd_credential_record *items; /* all valid credentials; each owns its texts */
     size_t count, capacity;
-    uint32_t *slots; /* index + 1; 0: empty. Size is a power of two, at most half full */
+    uint32_t *slots; /* hash table: index in `items` + 1; 0: empty. Its size is a power of two, at
+                      * most half full */
     size_t slot_count;
     struct ended_node *ended;
     size_t ended_count, ended_room;
-    bool ended_lost; /* true: an ended certificate was dropped for lack of memory */
+    bool ended_lost; /* true: an ended certificate was not recorded, for lack of memory */
     uint64_t last;
     int64_t settled_ms; /* credentials that expired before this time may be dropped; 0: none may */
 };
@@ -69,7 +70,7 @@ static void enter(struct hd_credentials *all, size_t position)
     all->slots[at] = (uint32_t)position + 1;
 }
 
-/* Rebuilds the hash table after a removal or growth. Removals are rare. */
+/* Rebuilds the hash table after `items` has grown or lost an entry. Removals are rare. */
 static void enter_all(struct hd_credentials *all)
 {
     memset(all->slots, 0, all->slot_count * sizeof *all->slots);
@@ -142,8 +143,8 @@ void hd_credentials_restored(struct hd_credentials *all, uint64_t last)
         all->last = last;
 }
 
-/* Drops expired credentials; certificates of nodes a year later, because connections opened with
- * them may still exist. */
+/* Drops expired credentials; certificates of nodes only a year after they expired, because
+ * connections opened with them may still exist. */
 static void drop_expired(struct hd_credentials *all, int64_t now_ms)
 {
     const int64_t year_ms = INT64_C(365) * 86400000;
@@ -232,7 +233,7 @@ void hd_credentials_keep_ended(struct hd_credentials *all,
         size_t count = 0;
 
         for (size_t i = 0; i < all->ended_count;
-             i++) /* an expired certificate opens no connection */
+             i++) /* entries of expired certificates are dropped: these open no connection */
             if (all->ended[i].expires_ms > all->settled_ms)
                 all->ended[count++] = all->ended[i];
         all->ended_count = count;

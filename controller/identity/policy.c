@@ -31,10 +31,11 @@ enum rule_kind { RULE_ROLE, RULE_SEE, RULE_LIMIT, RULE_USER };
 
 struct policy_rule {
     enum rule_kind kind;
-    char who[HD_CTL_NAME_BYTES_MAX + 1]; /* a name, or "role:user" */
+    char who[HD_CTL_NAME_BYTES_MAX + 1]; /* whom the rule is about: a name, or a role as
+                                          * "role:user" */
     enum hd_limit limit;
     int64_t value;
-    char user[HD_USER_BYTES_MAX + 1]; /* for RULE_USER */
+    char user[HD_USER_BYTES_MAX + 1]; /* system user, with RULE_USER */
 };
 
 struct hd_policy {
@@ -43,7 +44,7 @@ struct hd_policy {
     enum hd_role uids, tokens;
     bool uids_given, tokens_given, history_given, history_jobs_given, step_lines_given;
     struct hd_retention retention;
-    bool maps_users; /* there is a rule for users: every owner needs a system user */
+    bool maps_users; /* true: the policy has a rule for system users, so every owner needs one */
     char uids_user[HD_USER_BYTES_MAX + 1], others_user[HD_USER_BYTES_MAX + 1]; /* "": no rule */
 };
 
@@ -100,7 +101,8 @@ static const struct policy_rule *find(const struct hd_policy *policy, enum rule_
     return NULL;
 }
 
-/* Returns the rule for the name, else the rule for its role; NULL: neither exists. */
+/* Returns the policy's rule of this kind for the name, else that for its role; NULL: neither
+ * exists. */
 static const struct policy_rule *find_for(const struct hd_policy *policy, enum rule_kind kind,
                                           const char *name, enum hd_role role, enum hd_limit limit)
 {
@@ -154,7 +156,8 @@ struct hd_retention hd_policy_retention(const struct hd_policy *policy)
     return policy->retention;
 }
 
-/* Resolves `same`: the owner's name itself; for a certificate the part after "cert:". */
+/* Sets ret_user to the system user that `same` means for an owner: the owner's name itself; for a
+ * certificate the part after "cert:". */
 static enum hd_status same_user(const char *owner, char ret_user[HD_USER_BYTES_MAX + 1])
 {
     const char *word = hd_text_starts(owner, "cert:") ? owner + 5 : owner;
@@ -354,7 +357,8 @@ static enum hd_status take_retention(struct hd_policy *policy, char **words, siz
                               "step-lines COUNT after DAYS");
 }
 
-/* Reads a system user. takes_same: the rule covers many names, so `same` is allowed. */
+/* Reads the name of a system user from a rule. takes_same: the rule covers many names, so `same` is
+ * allowed. */
 static enum hd_status read_user(const char *word, bool takes_same,
                                 char ret_user[HD_USER_BYTES_MAX + 1])
 {
@@ -362,8 +366,8 @@ static enum hd_status read_user(const char *word, bool takes_same,
 
     if (strcmp(word, "own") != 0 && !(takes_same && strcmp(word, "same") == 0))
         st = hd_user_check(word);
-    if (st == HD_DENIED) /* root is refused as an invalid value, like any other mistake in the
-                          * file */
+    if (st == HD_DENIED) /* a rule that names root is an invalid value, like any other mistake in
+                          * the file */
         st = hd_err(HD_INVALID, "%s", hd_err_message());
     if (!st && strcmp(word, "same") == 0 && !takes_same)
         st = hd_err(HD_INVALID, "same is for user-of-uids and user-of-others; write the user");

@@ -7,22 +7,22 @@
 #include "base/random.h"
 #include "controller/identity/identity.h"
 
-enum { RATES = 2 }; /* SUBMISSIONS and QUERIES */
+enum { RATES = 2 }; /* limits that are rates: SUBMISSIONS and QUERIES */
 
 _Static_assert(HD_LIMIT_SUBMISSIONS == 0 && HD_LIMIT_QUERIES == 1, "the rates come first");
 
 struct user {
     char *name;
     struct {
-        double used; /* level of the bucket at at_ms: calls */
+        double used; /* calls counted in the leaky bucket at the time at_ms */
         int64_t at_ms;
     } rates[RATES];
     int64_t queued, live;
 };
 
-/* A live job: its owner, and how it is counted. */
+/* A live job that counts for its owner. */
 struct counted {
-    uint64_t job; /* 0: empty slot */
+    uint64_t job; /* number of the job; 0: empty slot */
     uint32_t user;
     bool queued;
 };
@@ -94,7 +94,7 @@ static bool grow_usages(struct hd_usages *usages)
     return true;
 }
 
-/* Returns the user's entry, creating it. NULL: no memory. */
+/* Returns the entry of the name in the hash table, creating it. NULL: no memory. */
 static struct user *user_of(struct hd_usages *usages, const char *name)
 {
     struct user *found = find_or_add_usage(usages, name);
@@ -111,7 +111,8 @@ static struct user *user_of(struct hd_usages *usages, const char *name)
 
 /* ---- rates ------------------------------------------------------------------------------------*/
 
-/* Returns the level of a bucket that holds `most` and drains `most` per second. */
+/* Returns the level of a user's leaky bucket, which holds `most` calls and drains `most` per
+ * second. */
 static double level(const struct user *user, enum hd_limit limit, int64_t most, int64_t now_ms)
 {
     const double drained = (double)(now_ms - user->rates[limit].at_ms) / 1000.0 * (double)most;
@@ -185,7 +186,8 @@ static bool grow_jobs(struct hd_usages *usages)
     return true;
 }
 
-/* Removes an entry and reinserts the entries behind it that a search would no longer reach. */
+/* Removes an entry from the hash table of jobs and reinserts the entries behind it that a lookup
+ * would no longer reach. */
 static void forget(struct hd_usages *usages, size_t hole)
 {
     const size_t mask = usages->job_slots - 1;
@@ -215,7 +217,7 @@ void hd_usages_see_job(struct hd_usages *usages, const struct hd_job_record *job
     if (!live && !usages->job_slots)
         return;
     if (!grow_jobs(usages))
-        return; /* no memory: the count becomes too low, but the job itself cannot be stored
+        return; /* out of memory: the count becomes too low, but the job itself cannot be stored
                  * either */
     at = job_slot(usages->jobs, usages->job_slots, job->job);
     if (usages->jobs[at].job)

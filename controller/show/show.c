@@ -13,7 +13,7 @@ const char *show_word(const ProtobufCEnumDescriptor *descriptor, const char *pre
     const ProtobufCEnumValue *found = protobuf_c_enum_descriptor_get_value(descriptor, value);
     size_t n = 0;
 
-    if (!found) { /* value of a newer peer */
+    if (!found) { /* a value that only a newer peer has */
         (void)snprintf(ret_word, SHOW_WORD_MAX, "unknown(%d)", value);
         return ret_word;
     }
@@ -42,7 +42,7 @@ void show_time(struct hd_json_writer *w, const char *key, int64_t unix_ms)
     hd_json_add_string(w, key, text);
 }
 
-/* Adds a number, or null if it is unknown, because 0 is a valid number. */
+/* Adds a number, or null if it is not known, because 0 is a valid number. */
 void show_known(struct hd_json_writer *w, const char *key, bool known, double value)
 {
     if (known)
@@ -147,7 +147,7 @@ static void add_attempt(struct hd_json_writer *w, const Heddle__V1__AttemptStatu
     hd_json_end(w, '}');
 }
 
-/* Adds the spec; null if this build cannot read it, because a newer controller sent it. */
+/* Adds the job's spec; null if this build cannot read it, because a newer controller sent it. */
 static void add_spec(struct hd_json_writer *w, const Heddle__V1__JobSpec *spec)
 {
     struct hd_arena arena;
@@ -232,7 +232,7 @@ void show_job(struct hd_json_writer *w, const Heddle__V1__JobStatus *j, bool wit
 
 bool show_is_held(const Heddle__V1__DeviceInfo *d)
 {
-    return d->held || d->job; /* an older controller sends only the job */
+    return d->held || d->job; /* an older controller sends only the job, not `held` */
 }
 
 static void add_device(struct hd_json_writer *w, const Heddle__V1__DeviceInfo *d)
@@ -346,7 +346,7 @@ static void add_metrics(struct hd_json_writer *w, const struct hd_step_metrics *
 
         if (!hd_metric_is_present(metrics, i, experts))
             continue;
-        if (i == HD_METRIC_INDEX_mfu) /* 0: the peak is unknown */
+        if (i == HD_METRIC_INDEX_mfu) /* 0 means that the device's peak rate is unknown */
             show_known(w, name, value > 0, value);
         else if (hd_metrics[i].is_int)
             hd_json_add_int64(w, name, (int64_t)value);
