@@ -114,7 +114,8 @@ struct hd_job_needs {
     int64_t steps;
     struct hd_plan_request wish; /* layout sizes that the job file fixes */
     int32_t keep;                /* number of newest checkpoints kept; 0: all */
-    bool keep_best;              /* also keep the checkpoint with the lowest validation loss */
+    bool keep_best;              /* true: the checkpoint with the lowest validation loss is kept,
+                                  * too */
     int64_t memory_min;          /* bytes of memory per device; 0: any. Only the core raises it
                                   * (fit.c) */
     int32_t restart_max;         /* consecutive failures without a new checkpoint that are
@@ -271,8 +272,8 @@ struct hd_core_event {
         struct {
             const char *uuid, *name, *boot_id, *build;
             const char *data_address; /* address at which other nodes reach its ranks; "": none */
-            const char *host;    /* host name of the machine, if it differs from `name`; "" or NULL:
-                                  * equal */
+            const char *host;    /* host name of the node's machine, if it differs from `name`; ""
+                                  * or NULL: it is `name` */
             const char *compute; /* numerics class of the node's CPUs: nodes with equal strings
                                   * compute bit-identical results */
             const char *compute_cuda; /* numerics class of the node's GPUs, as `compute`; "": its
@@ -295,7 +296,7 @@ struct hd_core_event {
             uint64_t stream;
         } node; /* ALIVE and DISCONNECTED */
         struct {
-            const char *uuid, *from; /* from: the address of the copy */
+            const char *uuid, *from; /* from: network address of the daemon that uses the copy */
         } copy;
         struct {
             enum hd_event_kind kind;
@@ -482,7 +483,7 @@ struct hd_core_choice {
     int64_t gain_ms;          /* milliseconds of training time saved by the later placement */
     int64_t saved_ms;         /* how much earlier the job ends with the later placement; negative:
                                * it ends later */
-    bool taken;               /* for a job that does not fit now: true if it waits for the later
+    bool taken;               /* true: the job, which does not fit now, waits for the later
                                * placement */
 };
 
@@ -525,9 +526,9 @@ size_t hd_core_blockers(const struct hd_core *core, uint64_t job,
  * on any cluster. */
 struct hd_core_readiness {
     bool later;            /* the layout is being computed: call again after HD_CORE_PLANNED */
-    bool fits_now;         /* it would start at once */
-    struct hd_text reason; /* why it would wait; or the chosen layout, if there was a choice. The
-                            * caller frees it. */
+    bool fits_now;         /* true: the job would start at once */
+    struct hd_text reason; /* why the job would wait; or the chosen layout, if there was a choice.
+                            * The caller frees the text. */
 };
 enum hd_status hd_core_explain_needs(struct hd_core *core, const struct hd_job_needs *needs,
                                      const void *spec, size_t spec_bytes, struct hd_now now,
@@ -543,7 +544,7 @@ struct hd_device_hold {
     const struct core_attempt *by; /* private to the core */
 };
 
-/* A queue by index, in the order of names; the queue `default` always exists. */
+/* A queue, found by its index in the order of names; the queue `default` always exists. */
 struct hd_queue_view {
     const struct hd_queue_record *record;
     int64_t devices_held;
@@ -553,7 +554,7 @@ size_t hd_core_queue_count(const struct hd_core *core);
 void hd_core_queue_at(const struct hd_core *core, size_t index, struct hd_queue_view *ret_view);
 bool hd_core_queue_find(const struct hd_core *core, const char *name, size_t *ret_index);
 
-/* A node by index, in the order of names; retired nodes are left out. */
+/* A node, found by its index in the order of names; retired nodes are left out. */
 struct hd_node_view {
     struct hd_isolation isolation; /* texts "": unknown or none */
     const struct hd_node_record *record;
@@ -570,8 +571,10 @@ struct hd_node_view {
     int64_t position;         /* index in config.tree; -1: not in the tree */
     const struct hd_device_hold *holds;        /* holder of each device, in the order of
                                                 * record->devices */
-    bool probe_pending;                        /* a probe was requested and is not answered yet */
-    int64_t probe_ended_ms, probe_measured_ms; /* as in hd_probe_record */
+    bool probe_pending;                        /* true: a probe of the node was requested and is not
+                                                * answered yet */
+    int64_t probe_ended_ms, probe_measured_ms; /* end of the newest probe, and time of its
+                                                * calibration (hd_probe_record); 0: none */
     const char *probe_problem, *probe_measured_on;
 };
 /* Returns the state for display: a node is shown as ready only while it is connected. */

@@ -78,7 +78,7 @@ struct core_view {
     int32_t nodes_max, tier_max;
 };
 struct core_placement {
-    struct core_member *members; /* on the heap; the owner of the placement frees it */
+    struct core_member *members; /* array on the heap; the owner of the placement frees it */
     size_t member_count;
     int32_t device_count; /* sum over all members; 0: there is no placement */
     int32_t unused_count; /* free devices of the member nodes that the placement leaves unused */
@@ -163,7 +163,8 @@ bool core_is_stop(enum hd_end_cause cause);    /* the attempt ended because it w
 /* Returns the milliseconds for which attempts of the job have run since it was submitted or last
  * resumed. */
 int64_t core_job_ran_ms(const struct hd_core *core, const struct core_job *job);
-bool core_has_failed(const struct core_job *job); /* its newest attempt ended by a fault */
+bool core_has_failed(const struct core_job *job); /* true if the job's newest attempt ended by a
+                                                   * fault */
 
 /* ---- submit.c ---------------------------------------------------------------------------------*/
 
@@ -519,7 +520,8 @@ struct core_start {
 /* The placement of a job that becomes available first, as far as the ends of running attempts can
  * be predicted. */
 struct core_first {
-    struct core_placement placement; /* device_count 0: none; the caller frees its members */
+    struct core_placement placement; /* the placement; device_count 0: none; the caller of
+                                      * core_find_first frees its members */
     struct core_start start;
     enum core_layout layout; /* FITS: placement.plan has the predicted step time, if known */
     const struct core_cached_layout *entry; /* with layout LATER: the open request for it */
@@ -699,8 +701,8 @@ bool core_predict_step(struct hd_core *core, struct core_job *job, struct core_a
                        int64_t step, int64_t time_ms);
 double core_step_ms(const struct core_attempt *attempt); /* measured milliseconds per step; 0: not
                                                           * measured yet */
-void core_predict_restore(struct core_attempt *attempt); /* restores the pace; call it after the
-                                                          * newest step was restored */
+void core_predict_restore(struct core_attempt *attempt); /* restores the attempt's pace; call it
+                                                          * after its newest step was restored */
 /* Moves rec.running_ms back when the controller learned late that the ranks run: they have run at
  * least from their first to their newest reported step. True: it was changed. */
 bool core_note_running(const struct hd_core *core, struct core_attempt *attempt);
@@ -940,9 +942,9 @@ const struct hd_checkpoint_record *core_checkpoint_best(const struct core_job *j
  * is shared, another node that sees the jobs directory. NULL: none can. */
 struct core_node *core_checkpoint_deleter(const struct hd_core *core,
                                           const struct hd_checkpoint_record *checkpoint);
-bool core_waits_for_deletion(const struct core_job *job); /* a node has still to confirm that it
-                                                           * deleted a checkpoint, or the job's
-                                                           * folder */
+bool core_waits_for_deletion(const struct core_job *job); /* true while some node has still to
+                                                           * confirm that it deleted a checkpoint,
+                                                           * or the job's folder */
 void core_checkpoint_forget_all(struct hd_core *core, struct core_job *job);
 /* Counts checkpoints that only this node could delete as deleted: the node is removed. */
 void core_checkpoint_abandon(struct hd_core *core, struct core_node *node);

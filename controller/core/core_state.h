@@ -70,8 +70,8 @@ struct core_links {
 
 enum { CORE_RESERVATION_OWNERS_MAX = 64, CORE_FIT_BOUNDS = 32, CORE_PRIORITIES = 16 };
 
-/* A distinct (job, planned start, device kind) among the reservations; many reserved nodes refer to
- * one entry. */
+/* An entry per distinct (job, planned start, device kind) among the reservations; many reserved
+ * nodes refer to one entry. */
 struct core_reservation_owner {
     uint64_t by;
     int64_t start_mono_ms;
@@ -87,7 +87,8 @@ struct core_fit_bound {
                  * may use */
     enum hd_device_kind kind;
     int32_t unit;              /* devices per tensor-parallel group */
-    bool hot_spares, reserves; /* as in core_view */
+    bool hot_spares, reserves; /* whether these jobs may use hot spares, and exclude reserved nodes
+                                * (core_view) */
     int32_t devices;           /* usable free devices on all nodes */
     int32_t total;             /* usable free devices of all nodes, rounded down on each node to
                                 * whole tensor-parallel groups */
@@ -111,13 +112,13 @@ struct core_node {
     uint64_t stream;           /* number of its newest stream; 0: no stream since the controller
                                 * started */
     bool connected;            /* the newest stream is open */
-    bool synced;               /* an observed set arrived on the newest stream */
+    bool synced;               /* an observed set arrived on the node's newest stream */
     bool jobs_dir_visible;     /* the newest observed set says that the node sees the jobs
                                 * directory */
     const char *jobs_dir_problem;
     const char
-        *reported_refusal; /* from the newest observed set: why its daemon accepts no new attempts;
-                            * NULL, "": it accepts them */
+        *reported_refusal; /* why the node's daemon accepts no new attempts, by the newest observed
+                            * set; NULL, "": it accepts them */
     const char *refuses_attempts; /* effective reason: reported_refusal, or the missing jobs
                                    * directory (core_node_update_refusal); NULL, "": none */
     bool lacks_jobs_dir;          /* true: refuses_attempts is about the missing jobs directory */
@@ -134,23 +135,23 @@ struct core_node {
     struct hd_isolation isolation; /* texts are owned by the core */
     bool obeyed_before; /* obeyed_before of the node's hello (core.h); once set, cleared only by a
                          * later hello without it, and only after told_all was set */
-    bool told_all;      /* an observed set arrived after the newest hello */
+    bool told_all;      /* an observed set of the node arrived after its newest hello */
     bool suspect;       /* another node reported this node dead */
     bool hot_spare, was_hot_spare; /* hot spare in the newest pass, and in the pass before
                                     * (hot_spare.c) */
     bool deadline_met;             /* true: the drain deadline has passed, and its jobs were told to
                                     * leave */
-    int64_t seen_mono_ms;          /* arrival of its newest message */
+    int64_t seen_mono_ms;          /* arrival of the node's newest message */
     int64_t silent_since_mono_ms;  /* start of its silence: seen_mono_ms, or later if the controller
                                     * started or was paused since */
-    int64_t silent_since_ms;       /* start of its silence, by the wall clock */
+    int64_t silent_since_ms;       /* start of the node's silence, by the wall clock */
     int64_t lost_after_ms;         /* milliseconds of silence after which the node is lost; longer
                                     * while a reconnect is still expected */
     size_t stale_count;            /* number of running attempts that the node should not have and
                                     * is stopping (stale attempts) */
     uint64_t stale_job;            /* job and attempt of one stale attempt */
     int32_t stale_attempt;
-    uint64_t generation;          /* generation of its desired set */
+    uint64_t generation;          /* generation of the node's desired set */
     struct core_links *links;     /* links between its devices, in their order; NULL: all links are
                                    * equal */
     int64_t position;             /* index in config.tree; NO_POSITION: not in the tree */
@@ -167,7 +168,7 @@ struct core_node {
         enum hd_device_kind kind;
         uint16_t owner_index; /* 1 + index in core->reservation_owners; 0: the table was full */
     } reserved;
-    bool probes;          /* its daemon answers probe requests */
+    bool probes;          /* the node's daemon answers probe requests */
     uint64_t probe_asked; /* number of the unanswered probe request; 0: none */
     struct core_probe {   /* the node's newest probe; members as in hd_probe_record */
         int64_t ended_ms, measured_ms;
@@ -203,15 +204,15 @@ struct core_node_alloc {
     struct core_node *node;
     int32_t devices; /* number of its ranks, one device each */
     int32_t works;   /* how many of its devices have no problem */
-    bool listed;     /* an observed set of the node has contained it */
+    bool listed;     /* an observed set of the node has contained the attempt */
     bool running;    /* all its ranks are connected to the attempt's other ranks */
     bool ended;
-    bool secondary; /* its ranks stopped only because ranks on another node were gone; none failed
-                     * here */
+    bool secondary; /* the attempt's ranks on this node stopped only because ranks on another node
+                     * were gone; none failed here */
     bool removed;   /* the job is being removed by a user, and its files on this node are deleted
                      * already */
-    uint64_t stop_generation; /* generation of the first desired set that says to stop it; 0: none
-                               * yet */
+    uint64_t stop_generation; /* generation of the first desired set that tells the node to stop the
+                               * attempt; 0: none yet */
     const char *problem;      /* problem reported by its node; "" or NULL: none */
     bool waits;               /* true: the node lets the ranks neither start nor end until `problem`
                                * is over */
@@ -235,7 +236,7 @@ struct core_attempt {
     bool kill;             /* true: nodes must kill its ranks (wanted state STOPPED) although the
                             * job is not cancelled */
     bool failed;           /* true: the attempt has failed, and rec.end holds its first failure */
-    bool had_finite_step;  /* a step with finite loss and gradient was reported */
+    bool had_finite_step;  /* a rank reported a step with finite loss and gradient */
     int64_t last_step;     /* newest step that a rank has reported; 0: none */
     int32_t saves_asked;   /* number of extra checkpoints requested by users */
     uint64_t start_number; /* sequence number of its start; 0: it started before this controller
@@ -257,7 +258,7 @@ enum core_wait {
     CORE_WAIT_AFTER,    /* other jobs must succeed first */
     CORE_WAIT_DELAY,    /* the retry delay is running */
     CORE_WAIT_SEARCH,   /* the disk is being searched for the job's checkpoints */
-    CORE_WAIT_MISSING,  /* all its listed checkpoints are missing on the disk */
+    CORE_WAIT_MISSING,  /* all listed checkpoints of the job are missing on the disk */
     CORE_WAIT_PLAN,     /* the layout of the job's placement is being computed; the job may have
                          * reserved nodes */
     CORE_WAIT_BETTER,   /* the job waits for a better placement than the one available now
@@ -269,7 +270,7 @@ enum core_wait {
     CORE_WAIT_NEVER,    /* the job would not fit even if its nodes were idle */
 };
 
-/* A class of queued jobs that are equal to the scheduler: the key holds everything, besides the
+/* A class of queued jobs that the scheduler treats alike: the key holds everything, besides the
  * cluster's state, that a placement depends on. */
 struct core_class {
     struct core_class_key {
@@ -283,7 +284,8 @@ struct core_class {
         const struct core_node *base_node; /* node that wrote the base checkpoint; NULL: no base, or
                                             * node unknown */
         int64_t length_minutes; /* upper bound of the job's running time, in minutes; 0: unknown */
-        bool hot_spares;        /* may use hot spares, because its last attempt failed */
+        bool hot_spares;        /* these jobs may use hot spares, because their last attempt
+                                 * failed */
         uint64_t avoids;        /* number of the job, if it avoids nodes where it failed; 0: avoids
                                  * none */
     } key;
@@ -304,7 +306,7 @@ struct core_class {
 
 /* A queue and the devices held by its jobs. */
 struct core_queue {
-    struct hd_queue_record rec; /* its name is a copy owned by the core */
+    struct hd_queue_record rec; /* the queue's record; its name is a copy owned by the core */
     int64_t held;               /* devices held by its jobs */
     size_t waiting;             /* number of queued jobs */
     struct core_heap next;      /* during a pass of the scheduler: next job of each group of this
@@ -334,12 +336,12 @@ struct core_job {
     struct hd_job_record rec; /* rec.state is changed by core_set_job_state only */
     struct hd_job_needs needs;
     struct core_attempt *active;    /* newest attempt while it has not ended; else NULL */
-    struct core_attempt **attempts; /* by attempt number - 1 */
+    struct core_attempt **attempts; /* the job's attempts; index: attempt number - 1 */
     size_t attempt_size;
     struct hd_checkpoint_record *checkpoints; /* checkpoints that are not deleted, in the order of
                                                * their reports */
     size_t checkpoint_count, checkpoint_size;
-    uint64_t sequence;          /* sequence number of the newest entry of its history */
+    uint64_t sequence;          /* sequence number of the newest entry of the job's history */
     int64_t not_before_mono_ms; /* earliest start of the job's next attempt; with CORE_WAIT_MISSING:
                                  * time of the next search of the disk */
     enum core_search { CORE_SEARCH_NONE, CORE_SEARCH_DUE, CORE_SEARCH_OUT } search;
@@ -351,7 +353,8 @@ struct core_job {
                                 * about it is still to be added */
     enum core_wait wait;       /* why the queued job waits; stale if the newest pass skipped the
                                 * job's class: core_wait_of decides */
-    uint64_t wait_job;         /* with CORE_WAIT_RESERVED: the job that holds the reservation */
+    uint64_t wait_job;         /* with CORE_WAIT_RESERVED: number of the job for which the nodes are
+                                * reserved */
     const char
         *infeasible;   /* why `needs` were raised above what the job asked for (memory or devices);
                         * NULL: they were not */
@@ -393,7 +396,8 @@ struct core_job {
     uint64_t waits_for;    /* while rec.planned_start_ms is set: number of the job whose end that
                             * start depends on; 0: unknown */
     uint64_t evaluated_in; /* last pass of the scheduler that evaluated the job */
-    uint64_t circle_look;  /* last cycle check of `after` that visited it */
+    uint64_t circle_look;  /* number of the newest check for cycles of `after` that visited the job
+                            * (hd_core.circle_look) */
     struct core_slowdown_priority { /* place of the job in the evaluation order of one pass
                                      * (slowdown.c) */
         uint64_t pass, key;         /* the job with the smaller key is evaluated first */
@@ -418,7 +422,8 @@ struct core_cached_layout {
     bool ahead;            /* prefetch: no job waits for the answer yet (hd_core_asked) */
     bool preliminary;      /* the layout search was cut short, and chose by memory need alone
                             * (hd_core_answer) */
-    bool improves;         /* a preliminary answer is being recomputed; it stays in use meanwhile */
+    bool improves;         /* the layout search runs again after a preliminary answer, which stays
+                            * in use meanwhile */
     int64_t known_mono_ms; /* time at which the answer came */
     uint64_t *waiters;     /* numbers of jobs to notify when the answer comes */
     size_t waiter_count, waiter_size;
@@ -471,7 +476,7 @@ struct hd_core {
     struct core_job_group **groups; /* highest priority first */
     size_t group_count, group_size;
     bool group_emptied;         /* true: some group has become empty; core_waiting_sweep frees it */
-    struct core_queue **queues; /* by name */
+    struct core_queue **queues; /* all queues, sorted by name */
     struct core_queue *removed_queues;
     size_t queue_count, queue_size;
     struct core_account **accounts;
@@ -500,14 +505,15 @@ struct hd_core {
     uint32_t *reaches[HD_DEVICE_KIND_COUNT]; /* for each device kind: numbers of all its reach sets
                                               * (nodes that can form a gang), in the order of their
                                               * first nodes */
-    /* By node index: numbers of the reach sets (nodes that can form a gang) that the node belongs
-     * to; 0: none. near: nodes of the same machine; far: nodes that other machines reach. */
+    /* Numbers of the reach sets (nodes that can form a gang) that each node belongs to, by node
+     * index; 0: none. near: set of nodes of the same machine; far: set of nodes that other machines
+     * reach. */
     struct core_reach {
         uint32_t near, far;
     } * reach_of[HD_DEVICE_KIND_COUNT];
     size_t reach_count[HD_DEVICE_KIND_COUNT], reach_size[HD_DEVICE_KIND_COUNT];
-    /* By node index: free devices of each kind, so that searches skip full nodes without reading
-     * them. Rebuilt when nodes were added or moved (free_due). */
+    /* Free devices of each kind on each node, by node index, so that searches skip full nodes
+     * without reading them. Rebuilt when nodes were added or moved (free_due). */
     uint16_t *free_of[HD_DEVICE_KIND_COUNT];
     uint64_t
         *has_free[HD_DEVICE_KIND_COUNT]; /* one bit per node with free devices (core_next_free) */
@@ -515,8 +521,8 @@ struct hd_core {
                                                 * switch, by core_node.leaf */
     int64_t leaf_count;                        /* length of free_below */
     bool free_due;
-    /* By node index, rebuilt with free_of: the node's switch in each tier from 1 on; -1: none.
-     * switch_of[0] is 0 for all nodes, for sums over the whole cluster. */
+    /* Number of each node's switch in each tier from 1 on, by node index; -1: none. switch_of[0] is
+     * 0 for all nodes, for sums over the whole cluster. Rebuilt with free_of. */
     int32_t *switch_of[HD_CLUSTER_TIERS_MAX + 1];
     uint8_t *marks; /* flags (enum core_mark) of each node, by node index; rebuilt with free_of */
     struct core_reserved_devices {
@@ -548,7 +554,7 @@ struct hd_core {
     size_t *gains_until;     /* for each entry of `ends`: index in `gains` behind the last one of
                               * that end */
     size_t gain_count, gain_size, gained, gained_size;
-    bool ends_due;        /* an attempt has started since `ends` was built */
+    bool ends_due;        /* true: an attempt has started since `ends` was built */
     uint64_t starts;      /* number of attempts started by this process */
     bool changed_in_pass; /* an attempt was started or stopped in this pass of the scheduler:
                            * another pass follows */
@@ -559,7 +565,7 @@ struct hd_core {
      * counts as unreachable (after unreachable_ms). Until then free devices are not reliably
      * known. */
     bool assembled;
-    struct core_node **nodes; /* by name, retired nodes last */
+    struct core_node **nodes; /* all nodes, sorted by name, retired nodes last */
     size_t node_count, node_size;
     struct core_node **reserved; /* nodes with a reservation */
     size_t reserved_count, reserved_size;

@@ -39,7 +39,7 @@ enum {
 struct defragmentation {
     struct hd_core *core;
     struct core_job *job;
-    struct hd_job_needs needs;        /* with exactly as many devices as `now` */
+    struct hd_job_needs needs;        /* needs of the gang, with exactly as many devices as `now` */
     const struct core_placement *now; /* placement where the gang could start now, with its step
                                        * time */
     struct core_view view;            /* search restricted to placements better than `now` */
@@ -56,7 +56,7 @@ struct job_migration {
     struct core_job *job;
     struct core_attempt *attempt;
     double cost_ms;               /* cost of the migration in device-milliseconds */
-    struct core_placement target; /* where the job continues */
+    struct core_placement target; /* placement where the job continues */
 };
 
 /* A node that migrations could empty for the gang. */

@@ -101,8 +101,8 @@ void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_a
                                                    * controller knows the cause */
         end = &reported;
     }
-    /* only the first failure of an attempt counts, because later ones are its consequences; but a
-     * secondary failure is replaced by its cause */
+    /* only the first failure counts, because later ones are its consequences; but a secondary
+     * failure is replaced by its cause */
     if (!attempt->failed || (attempt->rec.end.secondary && !end->secondary && !as_requested)) {
         attempt->failed = true;
         core_attempt_set_end(core, attempt, end);
@@ -112,7 +112,8 @@ void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_a
                    attempt->rec.attempt, end->rank, end->node, "attempt %d: %s",
                    attempt->rec.attempt, text);
     }
-    if (!as_requested) /* not for a requested stop: other ranks may still be writing a checkpoint */
+    if (!as_requested) /* a requested stop kills no rank: others may still be writing a
+                        * checkpoint */
         attempt->kill = true;
     /* the attempt's devices become free soon */
     core->schedule_due |= attempt->rec.state != HD_ATTEMPT_STATE_STOPPING;
@@ -286,7 +287,7 @@ static void fail_out_of_time(struct hd_core *core, struct core_job *job,
         hd_text_add(&text, "it has no checkpoint; ");
     if (attempt->last_step > saved && !saved)
         hd_text_add(&text, "all its steps are lost; ");
-    else if (attempt->last_step > saved) /* its ranks may have run further than they reported */
+    else if (attempt->last_step > saved) /* the ranks may have run further than they reported */
         hd_text_add(&text, "the steps after that are lost; ");
     hd_text_add(&text, "heddle resume %" PRIu64 " gives it the same time once more%s", job->rec.job,
                 newest ? "" : ", from its first step");

@@ -212,7 +212,7 @@ static size_t least_ends(struct hd_core *core, const struct core_view *view,
         if (ends == core->end_count)
             return ends + 1;
         if (ends == core->gained && !list_gains(core))
-            return ends; /* no memory; still a valid lower bound */
+            return ends; /* out of memory: the number so far is still a valid lower bound */
         for (; g < core->gains_until[ends]; g++)
             sum_gain(core, view, &core->gains[g], kind, &sum);
     }

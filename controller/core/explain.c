@@ -197,8 +197,8 @@ static void add_quota(const struct core_job *job, struct hd_text *text)
     (void)core_quota_left(account, &by_user);
     hd_text_add(text, "needs %d device%s; ", job->needs.devices_min,
                 job->needs.devices_min == 1 ? "" : "s");
-    limit = account->queue->rec.devices_max; /* submissions beyond the limit are refused, but it may
-                                              * have been lowered since */
+    limit = account->queue->rec.devices_max; /* jobs beyond the limit are refused at submission, but
+                                              * the limit may have been lowered since */
     if (!limit || limit >= job->needs.devices_min)
         limit = account->queue->rec.user_devices_max;
     if (limit && limit < job->needs.devices_min)

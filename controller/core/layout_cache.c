@@ -430,8 +430,8 @@ static bool ask_early(struct hd_core *core, struct core_job *job)
     if (is_question && !entry)
         return false;
     job->price_predicted =
-        placement.device_count > 0; /* else core_predict_prices_again tries again when nodes have
-                                     * changed */
+        placement.device_count > 0; /* without a placement, core_predict_prices_again tries again
+                                     * when nodes have changed */
     if (entry && entry->known)
         predict_price(core, job, entry);
     else if (entry)

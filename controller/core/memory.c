@@ -35,7 +35,8 @@ bool core_grow_array(struct hd_core *core, void *array, size_t count, size_t *si
 
     if (count < *size)
         return true;
-    memcpy(&old, array, sizeof old); /* by memcpy, because the pointer's type is unknown here */
+    memcpy(&old, array, sizeof old); /* copied by memcpy, because the pointer's type is unknown
+                                      * here */
     moved = realloc(old, bigger * item_bytes);
     if (!moved) {
         core->no_memory = true;

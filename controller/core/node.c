@@ -231,7 +231,7 @@ void core_node_refresh(struct hd_core *core, struct core_node *node)
     enum hd_node_state state = HD_NODE_STATE_READY;
 
     if (node->rec.state == HD_NODE_STATE_LOST || node->rec.state == HD_NODE_STATE_UNREACHABLE)
-        return; /* only a message of the node ends these states */
+        return; /* only a message of the node ends the states LOST and UNREACHABLE */
     if (node->rec.drain && node->connected && !node->synced)
         return; /* the node keeps its state until it has reported its attempts */
     if (node->rec.drain)

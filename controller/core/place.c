@@ -344,7 +344,7 @@ struct core_view core_view_of(struct hd_core *core, const struct core_job *job)
         view.length_ms = job->group->key.class->key.length_minutes * 60000;
     view.avoids = job->avoided_count > 0;
     if (view.avoids)
-        view.avoids = core_fits_when_idle(core, &view); /* if it fits nowhere else, it may use the
+        view.avoids = core_fits_when_idle(core, &view); /* a job that fits nowhere else may use the
                                                          * nodes where it failed, up to
                                                          * restart.max */
     return view;

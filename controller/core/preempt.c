@@ -301,7 +301,8 @@ static bool preempt_kind(struct hd_core *core, struct core_job *job, struct core
     if (!view->nodes_max)
         core_limit_to_best(core, &best, kind);
     enough = assume_freed_until_it_fits(core, &best, all, &bounds);
-    if (!enough) { /* all are assumed freed now: relax the tier step by step until they suffice */
+    if (!enough) { /* the devices of all candidates count as free now: relax the tier step by step
+                    * until they suffice */
         enough = core_has_placement(core, view);
         while (enough && best.nodes_max && !view->nodes_max && !core_has_placement(core, &best))
             if (best.nodes_max == 1 || ++best.tier_max > last)

@@ -67,9 +67,9 @@
     X(CPU, 1, "cpu")           \
     X(CUDA, 2, "cuda")
 
-#define HD_CHECKPOINT_STATE_LIST(X)                                \
-    X(PRESENT, 1, "present")   /* an attempt may start from it */  \
-    X(DELETING, 2, "deleting") /* its node is told to delete it */ \
+#define HD_CHECKPOINT_STATE_LIST(X)                               \
+    X(PRESENT, 1, "present")   /* an attempt may start from it */ \
+    X(DELETING, 2, "deleting") /* a node is told to delete it */  \
     X(DELETED, 3, "deleted")
 
 #define X(name, number, text) HD_JOB_STATE_##name = number,
@@ -100,7 +100,7 @@ const char *hd_device_kind_name(int kind);
 enum hd_device_kind hd_device_kind_of(const char *word); /* returns HD_DEVICE_KIND_ANY for "auto"
                                                           * and for an unknown word */
 
-/* A set of precisions: bit n is the Precision with number n in job.proto. */
+/* Precisions as bits: bit n is the Precision with number n in job.proto. */
 enum { HD_PRECISION_FP32 = 1, HD_PRECISION_BF16 = 2 };
 
 /* Limits of the controller. */
