@@ -27,8 +27,8 @@ static enum hd_status forget_unique_requests(struct store_db *db);
 
 static const struct migration {
     const char *sql;
-    enum hd_status (*move)(struct store_db *db); /* for what SQL cannot do; runs between `sql` and
-                                                  * `after`; NULL: nothing */
+    enum hd_status (*move)(struct store_db *db); /* the part of the migration that SQL cannot do;
+                                                  * runs between `sql` and `after`; NULL: none */
     const char *after;
 } migrations[] = {
     /* 1 */
@@ -409,7 +409,7 @@ static enum hd_status migrate(struct store_db *db)
         st = refuse_newer(db, version);
     if (st || version == MIGRATION_COUNT)
         return st;
-    /* While a table is replaced, foreign keys to it dangle. */
+    /* Foreign keys are off, because those to a table dangle while it is replaced. */
     st = execute(db, "PRAGMA foreign_keys = OFF", "cannot migrate");
     while (!st && version < MIGRATION_COUNT)
         st = migrate_one(db, (int)++version);

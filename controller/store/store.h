@@ -238,7 +238,8 @@ struct hd_job_row {
     bool has_step;
     struct hd_step_record step; /* newest step */
     int64_t checkpoint_step;    /* step of the newest checkpoint present; 0: none */
-    uint64_t sequence;          /* sequence number of the newest entry of its history; 0: none */
+    uint64_t sequence;          /* sequence number of the newest entry of the job's history; 0:
+                                 * none */
 };
 
 struct hd_history_entry {
@@ -258,8 +259,8 @@ struct hd_audit_row {
     unsigned char hash[HD_CREDENTIAL_HASH_BYTES];
 };
 
-/* A query. Set the inputs of the kind, done and user; the store fills in the rest. The query and
- * its results belong to the callback, which must call hd_query_free. */
+/* A query of the database. Set the inputs of the kind, done and user; the store fills in the rest.
+ * The query and its results belong to the callback, which must call hd_query_free. */
 struct hd_query {
     enum hd_query_kind kind;
     uint64_t job;
@@ -270,8 +271,9 @@ struct hd_query {
                           * all */
     const char *owner;   /* only jobs of this owner; copied by the store; NULL: all */
     const char *text;    /* with HD_QUERY_USERS: text to find in specs; copied by the store */
-    /* With kinds that take `job`: another owner's job yields HD_NOT_FOUND, like a job that does not
-     * exist. Copied; NULL: every job is found. */
+    /* Only this owner's job is found, by kinds that take `job`: another owner's job yields
+     * HD_NOT_FOUND, like a job that does not exist, unless `hidden` is false. Copied; NULL: every
+     * job is found. */
     const char *only_of;
     bool hidden; /* with only_of: true: another owner's job yields HD_NOT_FOUND; false: it yields
                   * HD_DENIED, and the message names the owner */

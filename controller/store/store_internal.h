@@ -234,7 +234,7 @@ struct store_db {
     sqlite3_stmt *statements[STORE_STATEMENT_COUNT];
     char path[HD_CTL_PATH_BYTES_MAX];
     int64_t log_reported_bytes; /* bytes of the write-ahead log at the last warning about its size;
-                                 * 0: it is short */
+                                 * 0: no warning since it was short */
     char cluster_id[40];
     char jobs_share[HD_JOBS_SHARE_MAX]; /* id of the jobs directory that was stored when the
                                          * database was opened; "": none */
