@@ -13,16 +13,18 @@
 /* Fills the batch fields of a chunk with micro-batch `micro_batch` of the next training step. */
 hd_execute_feed hd_batch_feed_training;
 
-/* Validation windows for one round of the eval programs. */
+/* Validation windows that one round of the eval programs reads; a round is up to HD_EVAL_ROUND
+ * micro-batches. */
 struct hd_batch_windows {
     const struct hd_validation *windows;
-    int64_t first; /* index of the round's first micro-batch */
+    int64_t first; /* index, within the whole validation, of the round's first micro-batch */
 };
-/* Fills the batch fields of a chunk with the windows of micro-batch `micro_batch` of a round.
- * context: a struct hd_batch_windows. */
+/* Fills the batch fields of a chunk with the validation windows of micro-batch `micro_batch` of the
+ * current round of the eval programs. context: a struct hd_batch_windows. */
 hd_execute_feed hd_batch_feed_windows;
 /* Returns the index of the first window of micro-batch `micro_batch` on this rank. A micro-batch
- * has job.micro_batch consecutive windows; windows from window_count on are padding. */
+ * has job.micro_batch consecutive windows; windows from the validation's window_count on are
+ * padding. */
 int64_t hd_batch_first_window(const struct hd_trainer *trainer,
                               const struct hd_batch_windows *windows, int64_t micro_batch);
 

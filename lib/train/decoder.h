@@ -39,7 +39,7 @@ enum {
     HD_DECODER_ROWS = 64,       /* tokens per call, or with pp > 1 per part of a call */
     HD_DECODER_SLOTS_MAX = 256, /* sequences in the caches */
     HD_DECODER_RANKS_MAX = 64,  /* ranks of a decoder, tp x pp */
-    /* tokens; default for a Hugging Face model whose context is longer */
+    /* most tokens per sequence, by default, for a Hugging Face model whose own context is longer */
     HD_DECODER_CONTEXT_MAX = 4096,
 };
 
@@ -49,14 +49,17 @@ struct hd_decoder_options {
     struct hd_source_dirs dirs; /* a checkpoint, or a Hugging Face model directory */
     const struct hd_backend_table *backend;
     int threads; /* CPU threads of all ranks together */
-    int tp;      /* ranks that share each block; 0: 1 */
+    int tp;      /* ranks that share each transformer block (tensor parallelism); 0: 1 */
     int pp;      /* pipeline stages; 0: 1 */
-    int slots;   /* sequences in the caches; 0: 1 */
-    /* tokens; 0: the model's, for a model directory at most HD_DECODER_CONTEXT_MAX */
+    int slots;   /* sequences that the key/value caches have memory for; 0: 1 */
+    /* most tokens per sequence; 0: the model's context, for a model directory at most
+     * HD_DECODER_CONTEXT_MAX */
     int64_t context;
-    const char *precision; /* "fp32", "bf16", "fp16"; NULL: the job's, for a model directory fp32 */
-    /* encoding of the matrices of blocks (model.weights): "nf4", "int8", "fp8", "plain"; NULL: the
-     * one in the job or the model directory */
+    /* compute precision: "fp32", "bf16", "fp16"; NULL: that of the checkpoint's job; for a model
+     * directory fp32 */
+    const char *precision;
+    /* encoding of the weight matrices of the transformer blocks (model.weights): "nf4", "int8",
+     * "fp8", "plain"; NULL: the encoding that the job or the model directory has */
     const char *weights;
 };
 
@@ -77,27 +80,31 @@ const char *hd_decoder_tokenizer(const struct hd_decoder *decoder);
 /* Returns the job of a checkpoint; for a model directory only the job's model keys are set. */
 const struct hd_job *hd_decoder_job(const struct hd_decoder *decoder);
 bool hd_decoder_is_checkpoint(const struct hd_decoder *decoder);
-int64_t hd_decoder_step(const struct hd_decoder *decoder); /* step of the checkpoint */
+/* training step of the opened checkpoint */
+int64_t hd_decoder_step(const struct hd_decoder *decoder);
 
-/* Next tokens of one slot. */
+/* Next tokens to read into one slot of the key/value caches, which holds one sequence. */
 struct hd_decoder_rows {
     int slot;
-    int64_t filled; /* tokens of the slot to keep; later ones are discarded from the cache */
+    /* tokens already in the slot's cache that stay; those after them are discarded */
+    int64_t filled;
     const int32_t *tokens;
-    int64_t count; /* 1 to hd_decoder_rows_max(slots of the call) */
+    int64_t count; /* number of next tokens: 1 to hd_decoder_rows_max(slots of the call) */
 };
 
-/* Returns how many tokens per slot a call for `slots` slots accepts. 0: too many slots. */
+/* Returns how many next tokens per sequence one hd_decoder_run with `slots` sequences accepts; 0:
+ * more sequences than the decoder has slots. */
 int64_t hd_decoder_rows_max(const struct hd_decoder *decoder, int slots);
 
-/* Reads the tokens into their slots and computes their logits. No slot may occur twice. HD_INVALID:
- * a token is outside the vocabulary, or a slot would have more than `context` tokens; then no slot
- * has changed. */
+/* Reads the next tokens of each sequence into its cache slot and computes the logits behind each
+ * token. No slot may occur twice in `rows`. HD_INVALID: a token is outside the vocabulary, or a
+ * slot would have more than `context` tokens; then no slot has changed. */
 enum hd_status hd_decoder_run(struct hd_decoder *decoder, const struct hd_decoder_rows *rows,
                               int count);
 
-/* Returns the logits [V] behind token `row` of slot rows[index] of the last call; valid until the
- * next call of this function or of hd_decoder_run. HD_CORRUPT: a logit is not finite. */
+/* Sets *ret_logits to the logits [V] behind token `row` of sequence rows[index] of the last
+ * hd_decoder_run; they are valid until the next call of this function or of hd_decoder_run.
+ * HD_CORRUPT: a logit is not finite. */
 enum hd_status hd_decoder_logits(struct hd_decoder *decoder, int index, int64_t row,
                                  const float **ret_logits);
 

@@ -11,23 +11,25 @@
 #include "train/inference_rank.h"
 
 struct decoder_link {
-    /* previous and next stage; NULL: this stage is the first, or the last */
+    /* groups with the previous pipeline stage (from) and the next one (to); NULL: this stage is the
+     * first (from) or the last (to) */
     struct hd_comm_group *from, *to;
-    struct hd_transfer *arrivals; /* [lanes], the receive that is under way in each lane */
+    /* [lanes], the receive of input rows that is in progress in each lane */
+    struct hd_transfer *arrivals;
 };
 
-/* Opens the channels to the neighbouring stages and waits for their ranks. Call after
- * hd_inference_rank_reserve. With one stage this function and those below do nothing. */
+/* Opens the channels to the previous and the next pipeline stage and waits for their ranks. Call it
+ * after hd_inference_rank_reserve. With one stage this function and those below do nothing. */
 enum hd_status decoder_link_open(struct hd_inference_rank *model, int micro_batches,
                                  struct decoder_link *ret_link);
 
-/* decoder_link_receive begins to receive the chunk's input rows; decoder_link_await makes later
- * launches wait until they have arrived. */
+/* decoder_link_receive begins to receive the chunk's input rows from the previous stage;
+ * decoder_link_await makes later launches wait until these rows have arrived. */
 enum hd_status decoder_link_receive(struct decoder_link *link, struct hd_inference_rank *model,
                                     const struct hd_chunk *chunk, int micro_batch);
 enum hd_status decoder_link_await(struct decoder_link *link, struct hd_inference_rank *model,
                                   int micro_batch);
-/* Begins to send the chunk's output rows. */
+/* Begins to send the chunk's output rows to the next stage. */
 enum hd_status decoder_link_send(struct decoder_link *link, struct hd_inference_rank *model,
                                  const struct hd_chunk *chunk, int micro_batch);
 

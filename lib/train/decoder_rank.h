@@ -16,35 +16,38 @@ enum { DECODER_PROGRAMS_MAX = 16 };
 struct decoder_rank {
     struct hd_inference_rank model;
     struct decode_program {
-        int64_t B, S; /* sequences, tokens per sequence */
+        /* B: sequences that one call of the program computes; S: tokens per sequence */
+        int64_t B, S;
         struct hd_chunk *chunk;
         struct hd_bound **bound; /* [lanes] */
     } programs[DECODER_PROGRAMS_MAX];
     int program_count, slots, micro_batches;
     struct decoder_link link;
-    const struct decode_program **last; /* [lanes], the programs of the last run */
-    int32_t *fields;                    /* [rows + 3 * slots], host buffer for one batch field */
+    /* [lanes], the program that each lane ran in the last decoder_rank_run */
+    const struct decode_program **last;
+    /* [rows + 3 * slots], host buffer in which the values of one batch field are prepared */
+    int32_t *fields;
 };
 
-/* Sequences of a run that one call of a program computes, in a lane of its own. */
+/* Sequences of one decoder_rank_run that one call of a program computes, in a lane of its own. */
 struct decoder_part {
     const struct hd_decoder_rows *rows;
     int count;
 };
 
-/* Opens rank `number` of a decoder. connecting: NULL with one rank. Close the rank also after a
- * failure. */
+/* Opens rank `number` of a decoder. connecting: memory through which the ranks connect; NULL if the
+ * decoder has one rank. Call decoder_rank_close also after a failure. */
 enum hd_status decoder_rank_open(struct decoder_rank *rank,
                                  const struct hd_decoder_options *options, int number,
                                  const struct hd_shm_control *connecting);
 void decoder_rank_close(struct decoder_rank *rank);
 
-/* Runs part k in lane k; at most pp parts. The rows are those of hd_decoder_run, already
- * checked. */
+/* Computes part k of `parts` in lane k; there are at most pp parts. The rows of the parts are those
+ * of hd_decoder_run, which has checked them. */
 enum hd_status decoder_rank_run(struct decoder_rank *rank, const struct decoder_part *parts,
                                 int count);
-/* Writes this rank's columns of the logits [V] behind a token of the last run; `index` and `row`
- * count within part `part`. */
+/* Writes this rank's share of the logits [V] behind one token of the last decoder_rank_run: the
+ * token is `row` of sequence `index` of part `part`. */
 enum hd_status decoder_rank_logits(struct decoder_rank *rank, int part, int index, int64_t row,
                                    float *ret_all);
 

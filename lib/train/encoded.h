@@ -8,30 +8,31 @@
 
 #include "train/source.h"
 
-/* One whole matrix of a parameter, as its values are read. */
+/* One whole matrix of a parameter, whose values are read from a source or drawn by the seed. */
 struct hd_whole {
-    struct hd_source *source; /* NULL: initial values by the seed */
-    int number;               /* index of the parameter in the registry */
-    int64_t expert;           /* index of the expert; 0 for a parameter without experts */
+    /* directories that have the values; NULL: initial values are drawn by `seed` */
+    struct hd_source *source;
+    int number;     /* index of the parameter in the registry */
+    int64_t expert; /* index of the expert; 0 for a parameter without experts */
     uint64_t seed;
     struct hd_param param; /* the parameter, with the shape that one rank alone would hold */
 };
 
-/* Initialises `whole` for matrix `index` of this rank (0, or the index of an expert held here). If
- * source lacks the parameter, its values are initial ones by the source's seed; if source is NULL,
- * by `seed`. */
+/* Initialises `whole` for one matrix of a parameter: index 0, or the index of an expert among those
+ * that this rank holds. If `source` lacks the parameter, its values are initial ones by the
+ * source's seed; if source is NULL, by `seed`. */
 void hd_whole_init(struct hd_whole *whole, struct hd_source *source,
                    const struct hd_registry *registry, int param, uint64_t seed, int64_t index);
 /* Reads elements [first, first + count) of the matrix, row-major. context: a struct hd_whole. */
 enum hd_status hd_whole_read(void *context, int64_t first, int64_t count, float *ret_values);
 
-/* Makes the record of a box of a quantized parameter's matrix. If the source already stores the
- * matrix in the same codes, they are copied unchanged. ret_record:
+/* Makes the record (codes and scales) of a box, which is this rank's part of a quantized matrix. If
+ * the source already stores the matrix in these codes, they are copied unchanged. ret_record:
  * hd_quant_lay_out(box).size_bytes, need not be cleared. */
 enum hd_status hd_encoded_make_box(struct hd_whole *whole, const struct hd_quant_box *box,
                                    void *ret_record);
-/* Makes the record of this rank's box of matrix `index`; source and seed as in hd_whole_init.
- * ret_record: hd_param.record_bytes. */
+/* Makes the record (codes and scales) of this rank's part of matrix `index` of a parameter; index,
+ * source and seed as in hd_whole_init. ret_record: hd_param.record_bytes. */
 enum hd_status hd_encoded_make(struct hd_source *source, const struct hd_registry *registry,
                                int param, uint64_t seed, int64_t index, void *ret_record);
 

@@ -1,8 +1,9 @@
 /* execute: runs instruction streams (lib/pipeline): a step, or a round of validation. Only for
  * lib/train.
  *
- * Each RUN is bound to its slots once, when the trainer opens. A transfer between two stages
- * proceeds while programs run; the next program or transfer that uses its slot waits for it.
+ * Each RUN instruction is bound to its slots of saved activations once, when the trainer opens. A
+ * transfer between two stages proceeds while programs run; the next program or transfer that uses
+ * the same slot waits until the transfer is complete.
  */
 #ifndef HD_TRAIN_EXECUTE_H
 #define HD_TRAIN_EXECUTE_H
@@ -15,15 +16,17 @@ struct hd_bound_instructions {
     const struct hd_step_plan *plan;
     struct hd_bound **bound;
     struct hd_transfer_args *transfers;
-    struct hd_bound *publish; /* program P, run after UPDATE; NULL: nothing is offloaded */
+    /* program P, which gathers the updated weights, run after UPDATE; NULL: nothing is offloaded */
+    struct hd_bound *publish;
 };
 
-/* Binds every program of the instruction stream and opens the groups of its transfers. */
+/* Binds every program of the instruction stream and opens the group (two ranks) of each of its
+ * transfers between stages. */
 enum hd_status hd_execute_bind(struct hd_trainer *trainer, const struct hd_step_plan *plan,
                                struct hd_bound_instructions *ret_list);
 
-/* Enqueues a barrier on each group of the instruction stream's transfers, in an order that is equal
- * on all ranks. */
+/* Enqueues a barrier on the group of each of the instruction stream's transfers, in an order that
+ * is equal on all ranks; the first operation of a group must be a collective. */
 enum hd_status hd_execute_connect(struct hd_trainer *trainer,
                                   const struct hd_bound_instructions *list,
                                   struct hd_comm_stream *stream);

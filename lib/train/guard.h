@@ -22,25 +22,29 @@
 enum { HD_GUARD_STEPS = 200, HD_GUARD_STEPS_MIN = 50 };
 
 struct hd_guard {
-    /* standard deviations; 0: no step is judged */
+    /* limit in standard deviations above the mean; 0: no step is judged to be a spike */
     double spike;
-    /* steps added since the start of the run */
+    /* steps added to the history since the start of the run */
     int64_t count;
-    float losses[HD_GUARD_STEPS], norms[HD_GUARD_STEPS]; /* ring buffers of the newest steps */
+    /* ring buffers: losses and gradient norms of the newest steps without a spike */
+    float losses[HD_GUARD_STEPS], norms[HD_GUARD_STEPS];
 };
 
 void hd_guard_init(const struct hd_job *job, struct hd_guard *ret_guard);
 
-/* Adds a step that is no spike and whose loss and norm are finite. */
+/* Adds the loss and gradient norm of a step to the history; the step was no spike, and both numbers
+ * are finite. */
 void hd_guard_add(struct hd_guard *guard, double loss, double norm);
 
-/* Limits above which a loss or norm is a spike. 0: no limit yet. */
+/* Limits above which the next step's loss or gradient norm is a spike. 0: no limit, because the
+ * guard is off or has too few steps. */
 struct hd_guard_limits {
     double loss, norm;
 };
 struct hd_guard_limits hd_guard_get_limits(const struct hd_guard *guard);
 
-/* Packs entry i of the history into an integer for a checkpoint, and unpacks it. */
+/* hd_guard_pack packs the loss and norm at index i of the ring buffers into an integer that a
+ * checkpoint stores; hd_guard_unpack restores them. */
 int64_t hd_guard_pack(const struct hd_guard *guard, int i);
 void hd_guard_unpack(struct hd_guard *guard, int i, int64_t packed);
 

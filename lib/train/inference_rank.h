@@ -20,10 +20,14 @@
 
 struct hd_inference_rank {
     struct hd_arena arena;
-    /* job of a checkpoint; for a Hugging Face model only the model's keys are set */
+    /* job of the checkpoint; for a Hugging Face model directory only the job's model keys are
+     * set */
     struct hd_job job;
-    int pp, tp, rank;        /* defaults: 1, 1, 0 */
-    struct hd_units *stages; /* [pp], the units of each stage; NULL: one stage has all */
+    /* pipeline stages, ranks per stage, and this rank's number; defaults: 1, 1, 0 */
+    int pp, tp, rank;
+    /* [pp], the units (embedding, blocks, head) of each pipeline stage; NULL: one stage has all
+     * units */
+    struct hd_units *stages;
     struct hd_mesh mesh;
     struct hd_registry registry;
     struct hd_model model;
@@ -31,20 +35,20 @@ struct hd_inference_rank {
     const struct hd_backend_table *table;
     struct hd_backend_options options;
     struct hd_backend *backend;
-    struct hd_comm *comm; /* NULL: one rank */
+    struct hd_comm *comm; /* communicator of the ranks; NULL: there is one rank */
     struct hd_runner *runner;
     struct hd_staging staging;
-    /* private memory, on the device if there is one; without the registered memory of
-     * collectives */
+    /* base of the rank's private memory, on the device if there is one; the registered memory that
+     * collectives use is not part of it */
     char *memory;
     int64_t memory_bytes; /* private and registered memory together */
-    /* bytes from one lane's work memory to the next one's; 0: the lanes share it */
+    /* distance in bytes from one lane's work memory to the next lane's; 0: all lanes share one */
     int64_t micro_batch_bytes;
     /* hidden rows of all lanes: per lane the input rows, then the output rows */
     char *stage_io;
     int64_t stage_io_bytes; /* bytes of one lane's input, and of its output */
     bool is_checkpoint;     /* false: a Hugging Face model directory */
-    int64_t step;           /* step of the checkpoint */
+    int64_t step;           /* training step of the checkpoint; unset for a model directory */
     const char *tokenizer;  /* data.tokenizer, or the path of a tokenizer.json; "": unknown */
 };
 
@@ -56,14 +60,15 @@ void hd_inference_rank_done(struct hd_inference_rank *l);
  * is fp32. With dirs->adapter the job has that adapter. */
 enum hd_status hd_inference_rank_read_job(struct hd_inference_rank *l,
                                           const struct hd_source_dirs *dirs);
-/* Sets job->precision to `wish`; if it is NULL, keeps the job's, but replaces fp8, which exists in
- * training only, by bf16. */
+/* Sets job->precision to `wish`. If `wish` is NULL, the job keeps its precision, except that fp8,
+ * which exists in training only, becomes bf16. */
 enum hd_status hd_inference_rank_choose_precision(struct hd_job *job, const char *wish);
-/* Divides the units among pp stages so that the largest stage has the least memory: its weights,
- * and block_bytes for each block. Needs at least one block per stage. */
+/* Divides the model's units among pp stages so that the largest stage needs the least memory: the
+ * bytes of its weights, plus block_bytes (caches) for each block. Needs at least one block per
+ * stage. */
 enum hd_status hd_inference_rank_cut(struct hd_inference_rank *l, int64_t block_bytes);
 enum hd_status hd_inference_rank_declare(struct hd_inference_rank *l);
-/* true on ranks of the last stage */
+/* Returns true on ranks of the last stage, which compute the logits. */
 bool hd_inference_rank_has_head(const struct hd_inference_rank *l);
 enum hd_status hd_inference_rank_compile(struct hd_inference_rank *l,
                                          const struct hd_rec_shape *shape,
@@ -73,12 +78,12 @@ enum hd_status hd_inference_rank_compile(struct hd_inference_rank *l,
  * index r, and waits here for the others. */
 enum hd_status hd_inference_rank_open(struct hd_inference_rank *l,
                                       const struct hd_shm_control *connecting);
-/* Reserves the memory: weights, then the chunks' constants and caches (all chunks of a model have
- * them at the same offsets), then work memory. */
+/* Reserves the rank's memory: weights, then the chunks' constants and caches (all chunks of a model
+ * have them at the same offsets), then work memory. */
 enum hd_status hd_inference_rank_reserve(struct hd_inference_rank *l,
                                          struct hd_chunk *const *chunks, int count,
                                          int micro_batches);
-/* Returns the base addresses of a lane. */
+/* Returns the base addresses of the memory regions that a program uses in lane `micro_batch`. */
 struct hd_bases hd_inference_rank_bases(const struct hd_inference_rank *l, int micro_batch);
 enum hd_status hd_inference_rank_bind(struct hd_inference_rank *l, const struct hd_chunk *chunk,
                                       enum hd_call call, int micro_batch,

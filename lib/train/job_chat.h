@@ -13,14 +13,14 @@ struct hd_job_chat { /* initialise with {0} */
     struct hd_chat *opened;
 };
 
-/* Returns the rules for conversations in a file of `form`; they borrow from `c` and `tokenizer`.
- * Error messages begin with the job key. */
+/* Sets the result to the rules that turn conversations of a file of `form` into tokens; the rules
+ * borrow from `c` and `tokenizer`. Error messages begin with the job key. */
 enum hd_status hd_job_chat_rules(struct hd_job_chat *c, struct hd_job_tokenizer *tokenizer,
                                  const struct hd_job *job, enum hd_chat_form form,
                                  struct hd_conversation_rules *ret_rules);
 void hd_job_chat_close(struct hd_job_chat *c);
 
-/* Finds the form of a data file: HD_CHAT_TEXT if its lines are not conversations. */
+/* Sets *ret_form to the form of a data file's lines; HD_CHAT_TEXT if they are not conversations. */
 enum hd_status hd_job_form(const struct hd_job *job, const char *path, enum hd_chat_form *ret_form);
 
 #endif

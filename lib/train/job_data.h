@@ -15,23 +15,27 @@
 #include "train/token_cache.h"
 
 struct hd_job_data {
-    /* val_corpus NULL: no validation data, or data.split */
+    /* files opened for training and for validation; val_corpus NULL: no validation data, or
+     * data.split takes it from the end of train_corpus */
     struct hd_corpus *train_corpus, *val_corpus;
-    /* without the end that data.split reserves for validation */
+    /* part of train_corpus to train on: all, except the end that data.split reserves for
+     * validation */
     struct hd_data_range train;
-    /* packing of each source of conversations; NULL: a source of text */
+    /* packing of conversations into windows, for each source of training data; NULL: the source is
+     * plain text */
     struct hd_packing *packings[HD_JOB_SOURCES_MAX];
-    /* packing of validation conversations; NULL: none, or text */
+    /* packing of the validation conversations into windows; NULL: no validation data, or plain
+     * text */
     struct hd_packing *val_packing;
     struct hd_sampler sampler;
     struct hd_validation validation;
     bool can_validate;
 };
 
-/* Opens the files, checks them against the job (sizes, vocabulary, windows), and marks documents if
- * data.documents is bounded. tokenizer: the job's; NULL: opened for this call if needed. cache:
- * token files to read instead of text; NULL: none. `arena` is scratch. Error messages begin with
- * the job key. After a failure the caller may, but need not, close ret_data. */
+/* Opens the files, checks them against the job (sizes, vocabulary, windows), and finds the bounds
+ * of documents if data.documents is bounded. tokenizer: the job's; NULL: opened for this call if
+ * needed. cache: token files to read instead of text; NULL: none. `arena` is scratch. Error
+ * messages begin with the job key. After a failure the caller may, but need not, close ret_data. */
 enum hd_status hd_job_data_open(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
                                 const struct hd_token_cache *cache, struct hd_arena *arena,
                                 struct hd_job_data *ret_data);
@@ -42,14 +46,16 @@ enum hd_status hd_job_data_open_validation(const struct hd_job *job,
                                            const struct hd_token_cache *cache, int64_t context,
                                            int64_t window_limit, struct hd_arena *arena,
                                            struct hd_job_data *ret_data);
-/* Returns the sums over all sources of conversations; windows is 0 if there is none. */
+/* Returns the facts of packing, summed over all sources of conversations; `windows` is 0 if the job
+ * has no conversations. */
 struct hd_packing_facts hd_job_data_packing(const struct hd_job_data *data);
-/* Appends a sentence for users: files, kinds, tokens, windows, sources, documents. */
+/* Appends a sentence for users about the opened data: files, kinds, tokens, windows, sources,
+ * documents. */
 void hd_job_data_describe(const struct hd_job_data *data, struct hd_text *ret_text);
 void hd_job_data_close(struct hd_job_data *data);
 
-/* Checks that no file has changed since it was opened. HD_INVALID or HD_NOT_FOUND: the message
- * names the file. */
+/* Checks that no data file has changed since it was opened. HD_INVALID or HD_NOT_FOUND: a file has
+ * changed or is gone; the message names it. */
 enum hd_status hd_job_data_check(const struct hd_job_data *data);
 
 #endif

@@ -15,23 +15,25 @@
 struct hd_job_tokenizer { /* initialise with {0} */
     struct hd_tokenizer *opened;
     bool resolved;
-    struct hd_special special; /* valid if resolved */
+    /* special tokens that the files name; valid once `resolved` is true */
+    struct hd_special special;
 };
 
-/* Returns the tokenizer, owned by `t`. HD_INVALID: model.vocab is smaller than the tokenizer's
- * vocabulary, although the job is free to set a larger one. Error messages begin with the job
- * key. */
+/* Opens the job's tokenizer at the first call and sets *ret_tokenizer to it; `t` owns it.
+ * HD_INVALID: model.vocab is smaller than the tokenizer's vocabulary. Error messages begin with the
+ * job key. */
 enum hd_status hd_job_tokenizer_need(struct hd_job_tokenizer *t, const struct hd_job *job,
                                      const struct hd_tokenizer **ret_tokenizer);
 
-/* Returns the id of the token that ends a document; -1: none. If data.end_of_text is auto, the id
- * comes from the files of the tokenizer and of model.from (tokenizer/special.h). HD_INVALID: the id
- * is not below model.vocab. */
+/* Sets the result to the id of the token that ends a document; -1: there is none. If
+ * data.end_of_text is auto, the id comes from the files of the tokenizer and of model.from
+ * (tokenizer/special.h). HD_INVALID: the id is not below model.vocab. */
 enum hd_status hd_job_tokenizer_end_of_text(struct hd_job_tokenizer *t, const struct hd_job *job,
                                             int64_t *ret_id);
 
-/* Appends lines for users: contradictions between those files; a missing end-of-document token, if
- * neither the files nor the job name one; and tokens that are outside the model's vocabulary. */
+/* Appends lines for users about special tokens: contradictions between the files of the tokenizer
+ * and of model.from; a missing end-of-document token, if neither the files nor the job name one;
+ * and tokens that are outside the model's vocabulary. */
 enum hd_status hd_job_tokenizer_notes(struct hd_job_tokenizer *t, const struct hd_job *job,
                                       struct hd_text *ret_text);
 

@@ -11,8 +11,10 @@
 
 #include "train/source.h"
 
-/* Computes elements [first, first + count) of this rank's shard of parameter `param`. source: holds
- * the weight; NULL, or without that weight: see hd_whole_init. */
+/* Computes initial values of parameter `param` (a magnitude), elements [first, first + count) of
+ * this rank's shard, from the rows of the weight that it scales. The weight is read from `source`;
+ * if source is NULL or lacks the weight, the weight's initial values are drawn by a seed, as in
+ * hd_whole_init. */
 enum hd_status hd_norms_make(struct hd_source *source, const struct hd_registry *registry,
                              int param, uint64_t seed, int64_t first, int64_t count,
                              float *ret_values);

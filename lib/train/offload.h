@@ -18,15 +18,16 @@
 
 #include "train/trainer.h"
 
-/* Opens the CPU backend if the rank program is offloaded; else does nothing. */
+/* Opens the CPU backend if the job has parallel.offload; else does nothing. */
 enum hd_status hd_offload_open(struct hd_trainer *trainer);
 void hd_offload_close(struct hd_trainer *trainer);
 
-/* Updates all offloaded buckets of this rank, unless the step is skipped. Waits for the device. */
+/* Runs the optimizer on all offloaded buckets of this rank, unless the step is skipped. Waits until
+ * the device has computed their gradients. */
 enum hd_status hd_offload_update(struct hd_trainer *trainer);
 
-/* Writes the compute copy of one offloaded bucket to the device, from its master weights; with ZeRO
- * only this rank's shard. */
+/* Writes one offloaded bucket's weights to the device in the compute encoding, from the fp32 master
+ * weights on the host; with ZeRO only this rank's shard. */
 enum hd_status hd_offload_copy(struct hd_trainer *trainer, const struct hd_bucket *bucket);
 
 #endif

@@ -21,9 +21,9 @@
 
 struct hd_profile;
 
-/* Makes a profile; ret_profile is NULL if the job has no train.profile.steps. Measures the
- * bandwidth with temporary memory, so call it before the rank's memory is reserved.
- * hd_profile_attach sets the memory for the records. */
+/* Makes the recorder of a profile and sets *ret_profile; NULL if the job has no
+ * train.profile.steps. It measures the memory bandwidth with temporary memory, so call it before
+ * the rank's memory is reserved. hd_profile_attach sets the memory for the records. */
 enum hd_status hd_profile_new(const struct hd_rank_program *rank_program,
                               const struct hd_backend_table *table, struct hd_backend *backend,
                               struct hd_profile **ret_profile);
@@ -32,17 +32,18 @@ void hd_profile_attach(struct hd_profile *profile, void *records);
 
 /* Record the begin and end of step `step`, and of each program in it. */
 void hd_profile_step_begin(struct hd_profile *profile, struct hd_runner *runner, int64_t step);
-/* Ends the step. failed: its device events may not have completed, so they are not read. */
+/* Ends the record of the current step. failed: the step failed, so its device events may not be
+ * complete and are not read. */
 void hd_profile_step_end(struct hd_profile *profile, struct hd_runner *runner, bool failed);
 void hd_profile_program_begin(struct hd_profile *profile, const struct hd_instruction *in);
 void hd_profile_program_end(struct hd_profile *profile);
 void hd_profile_batch_done(struct hd_profile *profile); /* ends the record of filling a batch */
 
-/* Returns true if the profile is not written yet and all steps are recorded, or with `ended` at
- * least one. */
+/* Returns true if the profile's files are to be written now: they are not written yet, and all
+ * steps are recorded, or with `ended` (the run is over) at least one step. */
 bool hd_profile_is_due(const struct hd_profile *profile, bool ended);
-/* Writes both files. peak: this rank's measured FLOP/s in the compute precision. ret_note gets a
- * sentence with the path. */
+/* Writes rank-R.json and rank-R.txt. peak: this rank's measured FLOP/s in the compute precision.
+ * ret_note gets a sentence with the path. */
 enum hd_status hd_profile_write(struct hd_profile *profile, double peak, struct hd_text *ret_note);
 
 #endif

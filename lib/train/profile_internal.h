@@ -6,13 +6,14 @@
 #include "program/dry.h"
 #include "train/profile.h"
 
-/* Kind of a record; spans lie inside the times of the first three kinds. */
+/* Kind of a record. A span (launch, wait or poll) lies inside the time of a record of the first
+ * three kinds. */
 enum record_kind { RECORD_STEP, RECORD_PROGRAM, RECORD_BATCH, RECORD_SPAN };
 
 struct record {
-    const struct hd_node *node; /* node of a span; NULL: none */
-    int64_t begin_ns, end_ns;   /* host clock */
-    /* time at which the host saw a collective complete; 0: not seen */
+    const struct hd_node *node; /* node of the program that a span belongs to; NULL: no node */
+    int64_t begin_ns, end_ns;   /* begin and end by the host's clock, ns */
+    /* time at which the host saw a collective complete, ns by the host's clock; 0: not seen yet */
     int64_t done_ns;
     union {
         /* stream and ticket of a collective's launch; for a step, ticket is the step number */
@@ -26,10 +27,11 @@ struct record {
     };
     /* next record in the list of incomplete collectives; -1: last of the list */
     int32_t next_open;
-    int32_t micro_batch; /* -1: none */
+    int32_t micro_batch; /* micro-batch of a program's record; -1: none */
     uint8_t kind, span, call;
-    bool on_device; /* true: has two events; its device times are set after the step */
-    int32_t event;  /* index of the first of its two events */
+    /* true: the record has two device events, and its device times are set after the step */
+    bool on_device;
+    int32_t event; /* index of the first of the record's two device events */
 };
 _Static_assert(sizeof(struct record) <= HD_PROFILE_RECORD_BYTES, "the layout reserves this");
 
@@ -39,31 +41,36 @@ struct profile_events {
     const struct hd_device_table *device; /* NULL: tensors are in host memory, no events */
     struct hd_event **list, *base;
     int32_t count, capacity;
-    int64_t base_ns;       /* time of the base event on the host's clock */
-    enum hd_status failed; /* the first failure; training continues */
+    int64_t base_ns; /* time of the base event by the host's clock, ns */
+    /* first failure of a device event, HD_OK: none; training continues after it */
+    enum hd_status failed;
 };
 
 struct hd_profile {
     const struct hd_rank_program *rank_program;
     struct profile_events events;
     struct hd_stream *stream; /* compute stream of the current step */
-    double bandwidth;         /* bytes read and written per second, by all threads of the rank */
+    /* measured memory bandwidth: bytes read and written per second, by all threads of the rank */
+    double bandwidth;
     struct record *records;
     int64_t count, capacity;
-    int32_t first_open; /* first of the list of incomplete collectives; -1: empty */
+    /* index of the first record in the list of incomplete collectives; -1: the list is empty */
+    int32_t first_open;
     int64_t step, steps_recorded;
-    int64_t open_step, open_program; /* indices of the current records; -1: none */
-    int64_t begin_ns;                /* begin of the current instruction */
+    /* indices of the records of the current step and program; -1: none */
+    int64_t open_step, open_program;
+    int64_t begin_ns; /* begin of the current instruction by the host's clock, ns */
     int32_t micro_batch;
     enum hd_call call;
     bool active, written;
 };
 
-/* Returns the duration of a span for the table; the device's, if the span was timed there. */
+/* Returns the duration in ns of a span for the table: on the device, if device events timed the
+ * span; else on the host. */
 int64_t profile_span_ns(const struct hd_profile *profile, const struct record *record);
 
-/* Returns a chunk that has the program of a call; all chunks have the same registry, groups and
- * traits. */
+/* Returns a chunk whose program serves `call`; any of them will do, because all chunks have the
+ * same registry, groups and device traits. */
 const struct hd_chunk *profile_chunk(const struct hd_profile *profile, enum hd_call call);
 
 enum hd_status profile_write_trace(const struct hd_profile *profile, const char *path);

@@ -29,8 +29,9 @@ static inline int64_t hd_rank_program_batch_fields(const struct hd_job *job)
     return hd_rank_program_sample_fields(job) + 1;
 }
 enum {
-    HD_PROFILE_RECORD_BYTES = 64,   /* one launch, wait or poll of a profiled step */
-    HD_PROFILE_BYTES_MAX = 1 << 30, /* limit of all records; more is HD_INVALID */
+    HD_PROFILE_RECORD_BYTES = 64, /* one launch, wait or poll of a profiled step */
+    /* limit of the bytes of all records of a profile; a job that needs more is HD_INVALID */
+    HD_PROFILE_BYTES_MAX = 1 << 30,
 };
 
 /* Memory of one rank in bytes, by purpose. */
@@ -55,24 +56,25 @@ struct hd_memory {
 #define X(name, meaning) int64_t name;
     HD_MEMORY_LIST(X)
 #undef X
-    /* Sizes of the private and the registered reservation and, on a device, of host memory:
+    /* Bytes of the private reservation, of the registered one and, on a device, of host memory:
      * samples, profile, snapshot, and with parallel.offload masters, moments and ranges. The sum of
      * the three is the sum of all members above. */
     int64_t private_bytes, registered_bytes, host_bytes;
-    /* Parts of weights, moments and step_state that are in host_bytes (parallel.offload); 0:
+    /* Bytes of weights, moments and step_state that are part of host_bytes (parallel.offload); 0:
      * none. */
     int64_t host_weights, host_moments, host_ranges;
 };
 
-/* Returns the device memory of the two reservations in bytes, each rounded up to pages. */
+/* Returns the device memory in bytes that the private and the registered reservation take, each
+ * rounded up to whole pages. */
 int64_t hd_memory_on_device(const struct hd_memory *memory, const struct hd_traits *traits);
 
-/* GPU memory that a rank's process uses besides its reservations, as the traits say: assumed or
- * measured. */
+/* GPU memory that a rank's process uses besides its reservations, from the device's traits, which
+ * assume or have measured it. */
 struct hd_gpu_overhead {
     int64_t process_bytes; /* CUDA context, kernels and libraries */
     int communicators;     /* number of NCCL communicators; 0 with one rank */
-    /* memory of the communicators and of the nccl engine's own buffer */
+    /* bytes of the NCCL communicators and of the nccl engine's own buffer */
     int64_t communicators_bytes;
 };
 struct hd_rank_program;
@@ -86,11 +88,12 @@ struct hd_rank_program_options {
     bool split_backward;
 };
 
-/* Most micro-batches in one round of validation; each round fills the pipeline once. */
+/* Most micro-batches in one round of validation, which is one run of the eval instruction stream:
+ * it fills and drains the pipeline once. */
 enum { HD_EVAL_ROUND = 64 };
 
-/* Data that is equal for all ranks of a job: sizes, the cut of the model, and the instruction
- * streams of all stages, checked together for deadlock. */
+/* Data that is equal for all ranks of a job: sizes, the division of the model into chunks, and the
+ * instruction streams of all stages, checked together for deadlock. */
 struct hd_rank_program_shared {
     struct hd_job job;
     struct hd_model_config config;
@@ -98,13 +101,15 @@ struct hd_rank_program_shared {
     struct hd_pipeline pipeline;
     struct hd_units *units;     /* [pipeline.chunks], the units of each chunk */
     const int32_t *unit_stages; /* [units of the model], the stage of each unit */
-    /* schedules of all stages, for a step and for a round of validation */
+    /* schedules of all stages: `order` for a training step, eval_order for a round of validation */
     struct hd_schedule order, eval_order;
-    /* [stages], instruction streams of a step, of a round of validation */
+    /* [stages], instruction streams of each stage: `plans` for a training step, eval_plans for a
+     * round of validation */
     struct hd_step_plan *plans, *eval_plans;
     struct hd_traits traits; /* traits of the ranks' devices, which are all of one kind */
     int64_t micro_batches;   /* per rank and step */
-    /* [world], bytes of all entries that each rank saves; NULL: no snapshot is made */
+    /* [world], bytes of the checkpoint entries that each rank saves; NULL: no snapshot is made (no
+     * checkpoint.async) */
     int64_t *snapshot_bytes;
 };
 
@@ -121,33 +126,45 @@ struct hd_rank_program {
     /* chunks on this rank: train[k] is chunk hd_rank_program_chunk(k) of the model */
     int chunk_count;
     struct hd_chunk **train, **eval, *update;
-    /* instruction streams of a step, and of a round of validation */
+    /* instruction streams of this rank's stage: `plan` for a training step, eval_plan for a round
+     * of validation */
     struct hd_step_plan plan, eval_plan;
-    int64_t micro_batches;  /* per rank and step */
-    int64_t snapshot_bytes; /* bytes of all entries that this rank saves; 0: no snapshot is made */
+    int64_t micro_batches; /* per rank and step */
+    /* bytes of the checkpoint entries that this rank saves; 0: no snapshot is made */
+    int64_t snapshot_bytes;
     struct hd_memory memory;
 
     /* Offsets in bytes in the private or registered reservation. On a device profile, sample,
      * batch, snapshot, host_state and window are offsets in host memory. */
-    int64_t *train_state, *eval_state;       /* constants of each chunk; private */
-    int64_t saved[2], deferred[2], work[2];  /* [0]: private, [1]: registered */
-    int64_t saved_slot[2], deferred_slot[2]; /* bytes of one slot, indexed like `saved` */
-    /* offset of the slots, bytes of one slot; registered */
+
+    /* offsets of each chunk's constants, for training and for validation; private */
+    int64_t *train_state, *eval_state;
+    /* offsets of the regions; [0]: in the private reservation, [1]: in the registered one */
+    int64_t saved[2], deferred[2], work[2];
+    /* bytes of one slot of saved and of deferred activations; [0]: private, [1]: registered */
+    int64_t saved_slot[2], deferred_slot[2];
+    /* offset of the slots for hidden rows that stages send and receive; bytes of one such slot;
+     * registered */
     int64_t stage_io, stage_io_slot;
-    int64_t profile; /* records; private */
-    /* [fields of a sample, context], elements of 4 bytes; private */
+    int64_t profile; /* offset of the profile's records; private */
+    /* offset of one whole sample: [fields of a sample, context], elements of 4 bytes; private */
     int64_t sample;
-    /* copy of the entries that this rank writes to a checkpoint; private */
+    /* offset of the copy of the entries that this rank writes to a checkpoint; private */
     int64_t snapshot;
-    int64_t host_state; /* state of offloaded buckets (registry.h); device only */
-    /* gradients of the largest offloaded bucket, then its compute copies; device only */
+    /* offset of the state of offloaded buckets (registry.h); only with a device */
+    int64_t host_state;
+    /* offset of the gradients of the largest offloaded bucket, then its compute copies; only with a
+     * device */
     int64_t window;
-    /* [fields of a batch, rows of a micro-batch], elements of 4 bytes; device only */
+    /* offset of the host's copy of a batch: [fields of a batch, rows of a micro-batch], elements of
+     * 4 bytes; only with a device */
     int64_t batch;
-    int64_t exchange; /* [world + 1, HD_EXCHANGE_SLOT_BYTES]; registered */
+    /* offset of the messages of hd_trainer_exchange: [world + 1, HD_EXCHANGE_SLOT_BYTES];
+     * registered */
+    int64_t exchange;
 };
 
-/* Builds the program of one rank of the job's mesh, for a device with these traits. HD_INVALID,
+/* Builds the program of one rank of the job's mesh, for a device with the given traits. HD_INVALID,
  * HD_UNSUPPORTED or HD_LIMIT: the job is not possible. HD_NO_MEMORY. */
 enum hd_status hd_rank_program_build(const struct hd_job *job, int rank,
                                      const struct hd_traits *traits,
@@ -155,16 +172,17 @@ enum hd_status hd_rank_program_build(const struct hd_job *job, int rank,
                                      struct hd_arena *arena,
                                      struct hd_rank_program *ret_rank_program);
 
-/* The two parts of hd_rank_program_build, for callers that build several ranks. The rank program
- * borrows from `shared`. hd_rank_program_declare declares the parameters only, and finishes the
- * registry. */
+/* The two parts of hd_rank_program_build, for callers that build several ranks.
+ * hd_rank_program_prepare computes what all ranks share; the rank program borrows from `shared`.
+ * hd_rank_program_declare only declares one rank's parameters and finishes its registry. */
 enum hd_status hd_rank_program_prepare(const struct hd_job *job, const struct hd_traits *traits,
                                        const struct hd_rank_program_options *options,
                                        struct hd_arena *arena,
                                        struct hd_rank_program_shared *ret_shared);
-/* Computes only the sizes, the cut and the schedules: no instruction streams, traits or snapshots.
- * cut: the units of each chunk, from a call for the same model with as many chunks and stages,
- * which must live as long as ret_shared; NULL: the model is cut here. */
+/* Computes only the sizes, the division of the model into chunks, and the schedules: no instruction
+ * streams, traits or snapshots. cut: the units of each chunk, from a call for the same model with
+ * as many chunks and stages, which must live as long as ret_shared; NULL: this function divides the
+ * model. */
 enum hd_status hd_rank_program_schedule(const struct hd_job *job, struct hd_units *cut,
                                         struct hd_arena *arena,
                                         struct hd_rank_program_shared *ret_shared);
@@ -172,17 +190,18 @@ enum hd_status hd_rank_program_build_rank(const struct hd_rank_program_shared *s
                                           struct hd_arena *arena,
                                           struct hd_rank_program *ret_rank_program);
 /* Turns the program of one rank into that of another rank, perhaps on another stage, whose programs
- * differ only in unit numbers (plan/classes.h): replaces its instruction streams, slots and memory.
- * For planning only. */
+ * differ only in unit numbers (plan/classes.h): replaces its instruction streams, its slots of
+ * activations and its memory sizes. For planning only. */
 enum hd_status hd_rank_program_take_place(const struct hd_rank_program_shared *shared, int rank,
                                           struct hd_rank_program *rank_program);
 enum hd_status hd_rank_program_declare(const struct hd_rank_program_shared *shared, int rank,
                                        struct hd_arena *arena, struct hd_registry *ret_registry,
                                        struct hd_model *ret_model);
 
-/* Compiles the training programs F, B and W of these units alone, or the update of all that the
- * registry's rank holds, as hd_rank_program_build_rank does, but without offsets in work memory.
- * For the planner, which adds up the memory of single units (plan/layer_profile.h). */
+/* Compiles the training programs F, B and W of these units alone, or the optimizer's update of all
+ * parameters that the registry's rank holds, as hd_rank_program_build_rank does, but does not
+ * assign offsets in work memory. For the planner, which adds up the memory of single units
+ * (plan/layer_profile.h). */
 enum hd_status hd_rank_program_compile_units(const struct hd_rank_program_shared *shared,
                                              const struct hd_registry *registry,
                                              const struct hd_model *model, struct hd_units units,
@@ -200,17 +219,18 @@ static inline bool hd_rank_program_has_device(const struct hd_rank_program *rank
 /* Returns the number, within the model, of this rank's k-th chunk. */
 int32_t hd_rank_program_chunk(const struct hd_rank_program *rank_program, int k);
 
-/* Returns the programs that an instruction of `plan` or `eval_plan` runs; ret_state: offset of
- * their constants. */
+/* Returns the chunk whose programs an instruction of `plan` or `eval_plan` runs; *ret_state: offset
+ * of the constants of these programs. */
 const struct hd_chunk *hd_rank_program_get(const struct hd_rank_program *rank_program,
                                            const struct hd_instruction *in, int64_t *ret_state);
 
-/* Adds the work of one instruction to `dry`, and its transfer in group pp: a SEND counts a call, a
- * RECEIVE a call and the bytes. */
+/* Adds the work of one instruction to the totals in `dry`, and its transfer to those of group pp: a
+ * SEND counts as a call, a RECEIVE as a call and the bytes received. */
 void hd_rank_program_fold(const struct hd_rank_program *rank_program,
                           const struct hd_instruction *in, struct hd_dry *dry);
 
-/* Returns the offset in bytes, within the window, of an offloaded bucket's compute copies. */
+/* Returns the offset in bytes of an offloaded bucket's compute copies, counted from the begin of
+ * hd_rank_program.window. */
 int64_t hd_rank_program_window_copy(const struct hd_bucket *bucket);
 
 /* Returns the number of elements that a transfer moves, and their encoding. */
@@ -229,10 +249,10 @@ bool hd_rank_program_find_precision(const char *precision, enum hd_dtype *ret_dt
 /* Returns true for train.precision: fp8, which computes in bf16 except for the products of
  * training. */
 bool hd_rank_program_is_fp8(const struct hd_job *job);
-/* Returns the encoding whose measured peak MFU is relative to: that of the factors of the products
- * (measure_peak). */
+/* Returns the encoding whose measured peak MFU is relative to: that of the factors of matrix
+ * products (measure_peak). */
 enum hd_dtype hd_rank_program_peak_dtype(const struct hd_job *job);
-/* encoding that train.precision names; HD_F32 if it names none */
+/* Returns the compute encoding that train.precision names; HD_F32 if it names none. */
 enum hd_dtype hd_rank_program_compute_dtype(const struct hd_job *job);
 
 #endif

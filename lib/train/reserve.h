@@ -17,19 +17,19 @@
 
 struct hd_private {
     char *base;
-    void *map; /* address for munmap */
+    void *map; /* address of the whole mapping, for munmap */
     size_t map_bytes;
 };
 
-/* Reserves and touches size_bytes > 0. HD_NO_MEMORY: no address space, or not enough memory for the
- * pages. */
+/* Reserves size_bytes > 0 of memory and touches each page with `threads` threads. HD_NO_MEMORY: no
+ * address space, or not enough memory for the pages. */
 enum hd_status hd_private_reserve(int64_t size_bytes, int threads, struct hd_private *ret_private);
 void hd_private_release(struct hd_private *memory);
 
 /* Returns the resident bytes of this process; 0: /proc cannot be read. */
 int64_t hd_memory_resident_bytes(void);
-/* Returns the bytes of [base, base + size_bytes) in huge pages, by whole mappings of
- * /proc/self/smaps. */
+/* Returns how many bytes of the memory [base, base + size_bytes) are in huge pages; counts whole
+ * mappings of /proc/self/smaps. */
 int64_t hd_memory_huge_bytes(const void *base, int64_t size_bytes);
 
 #endif

@@ -30,13 +30,13 @@ _Static_assert(sizeof(struct save_outcome) <= HD_EXCHANGE_SLOT_BYTES, "an outcom
 
 struct save_outcome save_outcome_of(enum hd_status st);
 
-/* Exchanges the outcomes. If a rank failed, every rank returns the failure of the lowest failed
- * rank. */
+/* Exchanges the ranks' outcomes of writing their shards. If a rank failed, every rank returns the
+ * failure of the lowest failed rank. */
 enum hd_status save_agree(struct hd_trainer *t, const struct save_outcome *mine,
                           struct save_outcome *ret_all);
 
-/* Names the counter of entry `index` of the guard's history. The functions below name facts of the
- * manifest on which the bits of results depend. */
+/* Writes the name of the checkpoint counter that stores index `index` of the guard's history. The
+ * functions below name facts of the manifest on which the bits of results depend. */
 void save_name_guard(int index, char ret_text[16]);
 void save_number_text(int64_t value, char ret_text[24]);
 const char *save_precision_fact(const struct hd_trainer *t);

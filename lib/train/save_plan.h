@@ -15,28 +15,29 @@
 #include "base/arena.h"
 #include "program/registry.h"
 
-/* Kinds of state that are saved, each as an entry of its own. */
+/* Number of kinds of state that a checkpoint has for a parameter (weights and two moments), each as
+ * an entry of its own. */
 enum { HD_SAVED_KINDS = 3 };
 extern const enum hd_state_kind hd_saved_kinds[HD_SAVED_KINDS];
 
-/* Returns the elements begin .. end - 1, without padding, that rank `rank` has of one kind of state
- * of its shard of a parameter. */
+/* Returns the range of elements, begin .. end - 1 without padding, that rank `rank` has of one kind
+ * of state of its shard of a parameter. */
 struct hd_range hd_save_plan_piece(const struct hd_registry *registry, const struct hd_param *param,
                                    int kind, int rank);
 
-/* Calls `put` for each entry of a checkpoint with the rank that writes it and the entry's range of
- * the shard. Each distinct piece of a parameter's state gets one owner among the ranks that have
- * it. kind: index in hd_saved_kinds. Every rank computes the same assignment on its own.
- * HD_NO_MEMORY. */
+/* Calls `put` for each entry of a checkpoint, with the rank that writes it (owner) and the range of
+ * the shard that the entry covers. Each distinct range of a parameter's state gets one owner among
+ * the ranks that have it. kind: index in hd_saved_kinds. Every rank computes the same assignment on
+ * its own. HD_NO_MEMORY: `arena` is full. */
 typedef void hd_put_entry_fn(void *context, int owner, int param, int kind, struct hd_range piece);
 enum hd_status hd_save_plan_assign(const struct hd_registry *registry, struct hd_arena *arena,
                                    hd_put_entry_fn *put, void *context);
 
-/* Returns the bytes of the buffers, which rank 0 writes. */
+/* Returns the bytes of all buffers (registry.h) in a checkpoint, which rank 0 writes. */
 int64_t hd_save_plan_buffers_bytes(const struct hd_registry *registry);
 
-/* Computes the bytes of all entries that each rank writes: ret_bytes[world], in `arena`.
- * HD_NO_MEMORY. */
+/* Computes the bytes of the checkpoint entries that each rank writes: ret_bytes[world], in `arena`.
+ * HD_NO_MEMORY: `arena` is full. */
 enum hd_status hd_save_plan_bytes(const struct hd_registry *registry, struct hd_arena *arena,
                                   int64_t **ret_bytes);
 

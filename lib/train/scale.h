@@ -22,19 +22,21 @@
 struct hd_loss_scale {
     bool used;     /* true: the job computes in fp16 */
     int64_t scale; /* scale of the next step; a power of two */
-    int64_t good;  /* updates since the scale last changed */
+    int64_t good;  /* updates of the weights since the scale last changed */
     int64_t interval, floor;
 };
 
-enum { HD_LOSS_SCALE_LOG2_MAX = 40 }; /* log2 of the scale that is not doubled any more */
+enum { HD_LOSS_SCALE_LOG2_MAX = 40 }; /* log2 of the largest scale, which is not doubled any more */
 
 void hd_loss_scale_init(const struct hd_job *job, struct hd_loss_scale *ret_scale);
 
-/* Returns the factor on the gradients of the loss of `tokens` tokens; 1 if no scale is used. */
+/* Returns the factor by which the gradients of a loss over `tokens` tokens are multiplied; 1 if the
+ * job uses no loss scale. */
 float hd_loss_scale_factor(const struct hd_loss_scale *scale, int64_t tokens);
 
-/* Adapts the scale after a step, whose gradients overflowed or which updated the weights. False:
- * they overflowed, and the scale is already at the floor. */
+/* Adapts the scale after a step. overflowed: gradients of the step were not finite; false: the step
+ * updated the weights. Returns false if they overflowed and the scale is already at its smallest
+ * value. */
 bool hd_loss_scale_after(struct hd_loss_scale *scale, bool overflowed);
 
 #endif

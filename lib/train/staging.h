@@ -22,9 +22,12 @@ enum { HD_STAGING_BYTES = 16 << 20 };
 
 struct hd_staging {
     const struct hd_device_table *device; /* NULL: tensors are host memory */
-    struct hd_stream *stream;             /* borrowed */
-    void *buffer;                         /* HD_STAGING_BYTES; NULL without a device */
-    /* range of host memory besides a device, in which tensors are accessed in place */
+    /* compute stream of the rank, with whose launches copies are ordered; borrowed */
+    struct hd_stream *stream;
+    /* staging buffer of HD_STAGING_BYTES in host memory; NULL without a device */
+    void *buffer;
+    /* host memory of a rank with a device (parallel.offload): tensors in it are accessed in
+     * place */
     const char *host_begin, *host_end;
 };
 
@@ -32,25 +35,27 @@ enum hd_status hd_staging_init(const struct hd_backend_table *table, struct hd_s
                                struct hd_staging *ret_staging);
 void hd_staging_done(struct hd_staging *staging); /* {0} is fine */
 
-/* Copies to and from a tensor. hd_staging_write: `bytes` may change after it returns.
- * hd_staging_read: waits for earlier launches on the stream. */
+/* hd_staging_write copies host bytes to a tensor; `bytes` may change after it returns.
+ * hd_staging_read copies a tensor to the host; it waits for earlier launches on the stream. */
 enum hd_status hd_staging_write(const struct hd_staging *staging, void *tensor, const void *bytes,
                                 int64_t size_bytes);
 enum hd_status hd_staging_read(const struct hd_staging *staging, void *ret_bytes,
                                const void *tensor, int64_t size_bytes);
 
-/* Returns the bytes of the next piece: left_bytes, on a device at most HD_STAGING_BYTES. */
+/* Returns how many bytes of a tensor to process next: left_bytes, on a device at most
+ * HD_STAGING_BYTES. */
 int64_t hd_staging_piece(const struct hd_staging *staging, int64_t left_bytes);
-/* Returns memory for the host to fill a piece of a tensor; its contents are undefined. Valid until
- * the next view or fetch. */
+/* Returns memory that the host fills with the next part of a tensor (the tensor itself or the
+ * staging buffer); its contents are undefined. Valid until the next view or fetch. */
 void *hd_staging_view(const struct hd_staging *staging, void *tensor);
-/* Copies the filled piece to its tensor. */
+/* Copies the memory of the last hd_staging_view, which the caller has filled, to its tensor. */
 enum hd_status hd_staging_put(const struct hd_staging *staging, void *tensor, int64_t size_bytes);
-/* Returns the bytes of a piece, valid until the next view or fetch. */
+/* Sets the result to host memory that has the bytes of a part of a tensor; valid until the next
+ * view or fetch. */
 enum hd_status hd_staging_fetch(const struct hd_staging *staging, const void *tensor,
                                 int64_t size_bytes, const void **ret_bytes);
 
-/* Sets the bytes to zero. */
+/* Sets size_bytes of a tensor to zero. */
 enum hd_status hd_staging_clear(const struct hd_staging *staging, void *tensor, int64_t size_bytes);
 
 #endif

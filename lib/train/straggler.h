@@ -21,30 +21,34 @@
 #include "base/status.h"
 
 enum {
-    HD_STRAGGLER_STEPS = 30, /* judged steps that are remembered */
+    /* number of newest judged steps (or groups of short steps) that are remembered */
+    HD_STRAGGLER_STEPS = 30,
     HD_STRAGGLER_LATE_MIN = 20,
-    HD_STRAGGLER_OVER = 10, /* late in fewer: no straggler any more */
+    HD_STRAGGLER_OVER = 10, /* a straggler that was late in fewer of these steps is one no more */
     HD_STRAGGLER_NOISE_MAX = 2,
-    HD_STRAGGLER_SPAN_MS = 500, /* shorter steps are judged together */
+    /* ms; shorter steps are judged together, in groups of this duration */
+    HD_STRAGGLER_SPAN_MS = 500,
 };
 
 struct hd_stragglers;
 
-/* Makes a watch over `world` ranks. stage_of: [world], the pipeline stage of each rank. Memory:
- * HD_STRAGGLER_STEPS + 42 bytes per rank. */
+/* Makes the state that watches `world` ranks for stragglers. stage_of: [world], the pipeline stage
+ * of each rank. Memory: HD_STRAGGLER_STEPS + 42 bytes per rank. */
 enum hd_status hd_stragglers_new(int world, const int *stage_of, struct hd_stragglers **ret_watch);
 void hd_stragglers_free(struct hd_stragglers *watch); /* NULL is ignored */
 
-/* Adds one step: busy_ms[world] of all ranks; a value below 0 means unknown, and the step is
- * ignored. Returns true if a rank has become a straggler, or has stopped being one. */
+/* Adds one step. busy_ms: [world], each rank's time without waits for other ranks; a value below 0
+ * is unknown, and the step is then ignored. Returns true if a rank has become a straggler, or has
+ * stopped being one. */
 bool hd_stragglers_add(struct hd_stragglers *watch, const double *busy_ms, double step_ms);
 
 struct hd_straggler {
     bool is;
     bool changed; /* true: `is` was changed by the newest hd_stragglers_add that returned true */
-    int late, of; /* late in `late` of the last `of` judgements */
-    double steps; /* steps in the newest judgement */
-    /* ms per step in the newest judgement; others: the median of its peers */
+    int late, of; /* the rank was late in `late` of the last `of` judgements */
+    double steps; /* steps that the newest judgement covers, more than 1 if steps are short */
+    /* busy time of this rank (busy_ms) and median of its peers (others_ms), in ms per step of the
+     * newest judgement */
     double busy_ms, others_ms;
 };
 struct hd_straggler hd_stragglers_get(const struct hd_stragglers *watch, int rank);

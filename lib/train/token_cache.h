@@ -24,23 +24,25 @@
 
 struct hd_token_cache_watch {
     int rank, world;
-    /* Called often while this rank works or waits, to report that the rank is alive. Returns false
-     * to stop with HD_ABORTED. May be NULL. */
+    /* Callback, called often while this rank tokenizes or waits, to report that the rank is alive.
+     * It returns false to stop with HD_ABORTED. May be NULL. */
     bool (*alive)(void *context, int64_t done_bytes, int64_t total_bytes);
     void *context;
 };
 
-/* File lists to read instead of the job's, in the same order and length. NULL: no file needs
- * tokens. */
+/* Token files to read instead of the job's text files, in the same order and number. NULL: no file
+ * of the list needs tokenizing. */
 struct hd_token_cache {
     const struct hd_corpus_file *train, *val;
-    int64_t made; /* files that this rank tokenized in this call */
-    /* conversations in these files whose text contains a special token's spelling */
+    int64_t made; /* number of files that this rank tokenized in this hd_token_cache_fill */
+    /* conversations in the files that this rank tokenized whose text contains the spelling of a
+     * special token */
     int64_t spelled;
 };
 
-/* Tokenizes the job's files that need it. The result lives in `arena`. HD_INVALID: a file has
- * changed since submission, or is not text. */
+/* Tokenizes those of the job's files that need it and have no token file yet, and waits for the
+ * other ranks. The result lives in `arena`. HD_INVALID: a file has changed since submission, or is
+ * not text. */
 enum hd_status hd_token_cache_fill(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
                                    const struct hd_token_cache_watch *watch, struct hd_arena *arena,
                                    struct hd_token_cache *ret_cache);

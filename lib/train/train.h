@@ -33,28 +33,34 @@ struct hd_trainer;
 
 /* Memory that a trainer has reserved. */
 struct hd_reservation {
-    int64_t resident_before_bytes; /* resident memory of the process, just before the first touch */
+    /* resident memory of the process, just before it first touched the reserved pages */
+    int64_t resident_before_bytes;
     int64_t private_bytes, registered_bytes;
     const void *private_base, *registered_base;
 };
 
 struct hd_trainer_options {
     const struct hd_backend_table *backend;
-    /* an open instance that `comm` also uses; borrowed. NULL: the trainer opens its own */
+    /* an open backend instance that `comm` also uses; borrowed. NULL: the trainer opens one of its
+     * own */
     struct hd_backend *instance;
     struct hd_comm *comm; /* this rank's communicator, without registered memory yet; borrowed */
     int rank;
     struct hd_rank_program_options layout;
     struct hd_job_tokenizer *tokenizer;  /* the job's tokenizer; may be NULL */
     const struct hd_token_cache *tokens; /* token files of the job's text; NULL: read the text */
-    /* Called once, before memory is reserved, with the bytes of host memory in the plan. May be
-     * NULL. */
+    /* Callback, called once before memory is reserved, with the bytes of host memory that this
+     * rank's plan needs. May be NULL. */
     void (*planned)(void *user, int64_t host_bytes);
     void *planned_user;
-    double peak;          /* FLOP/s of this rank, for MFU; 0: it is measured */
-    bool force_plain;     /* true: use the portable kernels; for tests */
-    bool epilogues_apart; /* as in the options of `instance`; for measurements */
-    /* sizes of the reservations; 0: as planned; less is HD_NO_MEMORY; for tests */
+    /* peak FLOP/s of this rank, to which MFU is relative; 0: the trainer measures it */
+    double peak;
+    bool force_plain; /* true: use the portable kernels; for tests */
+    /* true: epilogues of matrix products run as kernels of their own, as in hd_backend_options; for
+     * measurements */
+    bool epilogues_apart;
+    /* bytes to reserve, for tests; 0: as many as planned; fewer than planned fail with
+     * HD_NO_MEMORY */
     int64_t private_bytes, registered_bytes;
 };
 
@@ -68,8 +74,8 @@ enum hd_status hd_trainer_new(const struct hd_job *job, const struct hd_trainer_
                               struct hd_trainer **ret_trainer);
 void hd_trainer_free(struct hd_trainer *trainer);
 
-/* Sets how long waits for other ranks may last, in steps and validations, and in saves and
- * loads. */
+/* Sets how many ms a rank waits for other ranks before HD_TIMEOUT: step_ms in steps and
+ * validations, save_ms in saves and loads. */
 void hd_trainer_set_deadlines(struct hd_trainer *trainer, int64_t step_ms, int64_t save_ms);
 
 const struct hd_rank_program *hd_trainer_rank_program(const struct hd_trainer *trainer);
@@ -78,7 +84,7 @@ const struct hd_reservation *hd_trainer_reservation(const struct hd_trainer *tra
 /* Device memory in use between two steps, in bytes. HD_UNSUPPORTED: tensors are in host memory. */
 struct hd_device_use {
     int64_t planned_bytes; /* memory in this rank's plan */
-    /* memory in use by this process besides its plan, and by other processes */
+    /* memory in use by this process besides its plan, and by all other processes */
     int64_t other_bytes;
     int64_t total_bytes; /* memory of the device */
     /* memory assumed for this process besides its plan (hd_rank_program_gpu_overhead) */
@@ -91,20 +97,21 @@ struct hd_runner *hd_trainer_runner(struct hd_trainer *trainer); /* runner, for 
  * changed since submission; moments are zero. */
 enum hd_status hd_trainer_init(struct hd_trainer *trainer);
 
-/* Callback while the log-probabilities of DPO's reference model are computed (train.objective: dpo;
- * reference.c). The reference model has the weights with which the run begins. */
+/* Watch over the computation of the log-probabilities of DPO's reference model (train.objective:
+ * dpo; reference.c). The reference model has the weights with which the run begins. */
 struct hd_reference_watch {
-    /* Called often, to report that the rank is alive. Returns false to stop with HD_ABORTED. May be
-     * NULL. */
+    /* Callback, called often to report that the rank is alive. It returns false to stop with
+     * HD_ABORTED. May be NULL. */
     bool (*alive)(void *context, int64_t done_windows, int64_t windows);
     void *context;
 };
-/* true for train.objective: dpo */
+/* Returns true for train.objective: dpo. */
 bool hd_trainer_needs_reference(const struct hd_trainer *trainer);
-/* Opens the reference file of an earlier attempt; or sets the weights of hd_trainer_init and
- * computes the file by a forward pass over all pairs (*ret_made is then true). Call it before
- * hd_trainer_init or hd_trainer_load. Does nothing if the objective needs no reference. Collective.
- * HD_STORAGE, HD_IO: the file cannot be written. */
+/* Opens the file of reference log-probabilities that an earlier attempt wrote; if there is none,
+ * sets the weights of hd_trainer_init, computes the file by a forward pass over all preference
+ * pairs, and sets *ret_made to true. Call it before hd_trainer_init or hd_trainer_load. Does
+ * nothing if the objective needs no reference. Collective. HD_STORAGE, HD_IO: the file cannot be
+ * written. */
 enum hd_status hd_trainer_prepare_reference(struct hd_trainer *trainer,
                                             const struct hd_reference_watch *watch, bool *ret_made);
 
@@ -118,54 +125,65 @@ enum hd_status hd_trainer_load(struct hd_trainer *trainer, const char *dir,
 /* Results of all routers of a mixture of experts in one step. */
 struct hd_router_result {
     bool present; /* true: the model has routers */
-    /* means of the losses over rows and routers, unweighted; best balance: 1 */
+    /* balance and z losses, each a mean over rows and routers, unweighted; a perfect balance is
+     * 1 */
     double balance, z;
-    int64_t dropped;     /* choices beyond the experts' capacity */
-    int64_t experts;     /* experts per router */
-    const int64_t *load; /* [experts], choices of each expert; valid until the next step */
+    /* tokens' choices of an expert that were dropped, because the expert was at its capacity */
+    int64_t dropped;
+    int64_t experts; /* experts per router */
+    /* [experts], how often each expert was chosen; valid until the next step */
+    const int64_t *load;
 };
 
-/* Results of pairs of answers; hd_preference_args in ops.h defines the values of one pair. */
+/* Results of preference pairs (a chosen and a rejected answer); hd_preference_args in ops.h defines
+ * the values of one pair. */
 struct hd_pair_result {
-    int64_t count;   /* pairs; 0: train.objective has no pairs */
-    double margin;   /* mean over the pairs */
+    int64_t count;   /* number of preference pairs; 0: train.objective has none */
+    double margin;   /* mean margin of the pairs */
     double accuracy; /* fraction of the pairs with a margin above 0 */
-    double reward;   /* mean over both answers */
+    double reward;   /* mean reward of all answers, chosen and rejected */
 };
 
-/* Reports about the previous step, which all ranks sent with this one. */
+/* Times of the previous step on all ranks, which the ranks sent with the exchange of this step. */
 struct hd_reported_step {
     bool present;   /* false: this was the first step of the run */
     double step_ms; /* duration of the previous step on this rank */
     const double
-        /* [world], previous step without waits for other ranks; below 0: unknown, as on GPUs */
+        /* [world], duration of the previous step on each rank without its waits for other ranks;
+         * below 0: unknown, as on GPUs */
         *busy_ms;
-    /* [world], the rank that each rank waited for longest; -1: none, or unknown */
+    /* [world], the rank for which each rank waited longest in the previous step; -1: none, or
+     * unknown */
     const int *awaited;
 };
 
 struct hd_step_result {
-    int64_t step;     /* number of this step, from 1 */
-    double loss;      /* mean over the step's targets, nats; for pairs the mean over pairs */
-    double grad_norm; /* norm before clipping */
+    int64_t step; /* number of this step, from 1 */
+    /* mean loss over the step's predicted tokens, in nats; with preference pairs the mean over the
+     * pairs */
+    double loss;
+    double grad_norm; /* norm of the gradient of all parameters before clipping */
     double lr;
     int64_t tokens; /* tokens of all ranks, without padding */
     double tokens_per_s, step_ms, mfu;
     int64_t targets;             /* tokens of all ranks whose prediction counts in the loss */
-    struct hd_pair_result pairs; /* pairs of all ranks */
-    /* no weight changed: a gradient was not finite, the step had no target, too_many_rows, or
-     * spiked */
+    struct hd_pair_result pairs; /* results of the preference pairs of all ranks */
+    /* true: no weight changed, because a gradient was not finite, the step had no target, or
+     * too_many_rows or spiked is set */
     bool skipped;
-    /* a rank's experts received more rows than parallel.expert_rows allows */
+    /* true: the experts of a rank received more rows than parallel.expert_rows allows */
     bool too_many_rows;
-    int64_t loss_scale; /* scale of this step with fp16; else 0 */
-    /* fp16: skipped because gradients overflowed; the next scale is half */
+    int64_t loss_scale; /* loss scale of this step, if the job computes in fp16; else 0 */
+    /* true, with fp16 only: skipped because gradients overflowed; the next step's loss scale is
+     * half of this one's */
     bool rescaled;
-    bool spiked;                   /* skipped because its loss or norm is a spike (train/guard.h) */
-    double loss_limit, norm_limit; /* limits of this step; 0: none */
+    /* true: skipped because the loss or gradient norm is a spike (train/guard.h) */
+    bool spiked;
+    /* limits above which this step's loss or gradient norm was a spike; 0: no limit */
+    double loss_limit, norm_limit;
     struct hd_reported_step reported;
     struct hd_router_result router;
-    int64_t request; /* the largest `request` of all ranks */
+    int64_t request; /* largest `request` that any rank gave to hd_trainer_step */
 };
 
 /* Runs one step: an update over the next global batch. Each rank gives a `request`, for example to
@@ -182,16 +200,16 @@ enum hd_status hd_trainer_go_back(struct hd_trainer *trainer, const char *dir,
                                   const char *expected_hash);
 int64_t hd_trainer_updates_done(const struct hd_trainer *trainer); /* steps that were not skipped */
 
-/* Names, after a skipped step, the first gradient of the lowest rank that is not finite, such as
- * "blocks.0.mlp.up.weight[3, 17] is NaN on rank 2"; empty: all are finite. Collective: all ranks
- * must call it. */
+/* Writes, after a skipped step, the name of the first gradient element that is not finite, on the
+ * lowest rank that has one, such as "blocks.0.mlp.up.weight[3, 17] is NaN on rank 2"; "": all are
+ * finite. Collective: all ranks must call it. */
 enum { HD_NONFINITE_TEXT = 256 };
 enum hd_status hd_trainer_find_nonfinite(struct hd_trainer *trainer,
                                          char ret_text[HD_NONFINITE_TEXT]);
 
-/* Writes this rank's profile, once, when all steps of train.profile are done, or with `ended` when
- * at least one is. Call it between steps. ret_note then gets a sentence with the path. After a
- * failure (disk full ...) training can continue. */
+/* Writes this rank's profile once: when all steps of train.profile are done, or with `ended` (the
+ * run is over) when at least one is. Call it between steps. If it was written, ret_note gets a
+ * sentence with the path. After a failure (disk full ...) training can continue. */
 enum hd_status hd_trainer_write_profile(struct hd_trainer *trainer, bool ended,
                                         struct hd_text *ret_note);
 
@@ -201,8 +219,8 @@ enum hd_status hd_trainer_write_profile(struct hd_trainer *trainer, bool ended,
 enum hd_status hd_trainer_validate(struct hd_trainer *trainer, double *ret_loss,
                                    int64_t *ret_targets);
 bool hd_trainer_can_validate(const struct hd_trainer *trainer);
-/* Returns the pairs' results of the last validation; with pairs its ret_targets counts pairs, and
- * its loss is their mean. */
+/* Returns the results of the preference pairs in the last validation. With pairs, ret_targets of
+ * hd_trainer_validate is the number of pairs, and its loss is their mean loss. */
 struct hd_pair_result hd_trainer_validated_pairs(const struct hd_trainer *trainer);
 
 /* Returns true, with checkpoint.best, if the current weights were validated and no earlier weights
@@ -210,18 +228,20 @@ struct hd_pair_result hd_trainer_validated_pairs(const struct hd_trainer *traine
  * in that checkpoint. The initial weights (step 0) do not count: they have no checkpoint. */
 bool hd_trainer_is_best(const struct hd_trainer *trainer);
 
-/* Appends a sentence for users about the data. */
+/* Appends a sentence for users about the training and validation data (hd_job_data_describe). */
 void hd_trainer_describe_data(const struct hd_trainer *trainer, struct hd_text *ret_text);
 
-/* Checks that no data file has changed since it was opened: see hd_job_data_check. */
+/* Checks that no data file has changed since it was opened. HD_INVALID or HD_NOT_FOUND: the message
+ * names the file. */
 enum hd_status hd_trainer_check_data(const struct hd_trainer *trainer);
 
 struct hd_saved {
     int64_t step;
     char path[HD_JOB_PATH_MAX];
     char hash[17]; /* hash of the manifest, hexadecimal */
-    int64_t bytes; /* bytes of all shards */
-    /* loss of these weights, if checkpoint.best is set and they were validated; else NaN */
+    int64_t bytes; /* bytes of the shards of all ranks */
+    /* validation loss of the saved weights, if checkpoint.best is set and they were validated; else
+     * NaN */
     double val_loss;
 };
 
@@ -240,15 +260,18 @@ enum hd_status hd_trainer_save(struct hd_trainer *trainer, struct hd_saved *ret_
  * newest. */
 enum hd_status hd_trainer_save_begin(struct hd_trainer *trainer);
 enum hd_status hd_trainer_save_finish(struct hd_trainer *trainer, struct hd_saved *ret_saved);
-bool hd_trainer_is_saving(const struct hd_trainer *trainer); /* equal on all ranks */
-/* true: this rank's shard is written; finish then does not wait for the thread */
+/* Returns true between begin and finish of a background save; equal on all ranks. */
+bool hd_trainer_is_saving(const struct hd_trainer *trainer);
+/* Returns true if this rank's shard is written; hd_trainer_save_finish then does not wait for the
+ * thread. */
 bool hd_trainer_has_written(const struct hd_trainer *trainer);
 
 /* Checks on rank 0 that the file system has space for the next checkpoint; all ranks get the same
- * result. HD_STORAGE: it does not fit. */
+ * result. HD_STORAGE: the checkpoint does not fit. */
 enum hd_status hd_trainer_check_space(struct hd_trainer *trainer);
 
-/* Returns, between steps, the largest `request` of all ranks, as hd_trainer_step does. */
+/* Sets *ret_request to the largest `request` that any rank gives, as hd_trainer_step does.
+ * Collective; call it between steps. */
 enum hd_status hd_trainer_agree(struct hd_trainer *trainer, int64_t request, int64_t *ret_request);
 
 /* Reads or writes, for tests and tools, between steps, one kind of state of this rank's shard of a
@@ -259,8 +282,9 @@ enum hd_status hd_trainer_read_state(struct hd_trainer *trainer, int param, enum
 enum hd_status hd_trainer_write_state(struct hd_trainer *trainer, int param,
                                       enum hd_state_kind kind, const float *values);
 
-/* Returns which values of its shard this rank has: *ret_count from *ret_first on. It has all,
- * unless they belong to another pipeline stage (then none) or to other ZeRO shards. */
+/* Sets *ret_first and *ret_count: this rank has *ret_count values of one kind of state of its
+ * shard, from index *ret_first on. It has all values, unless the parameter belongs to another
+ * pipeline stage (then none) or the values are divided among ranks by ZeRO. */
 void hd_trainer_local_shard(const struct hd_trainer *trainer, int param, enum hd_state_kind kind,
                             int64_t *ret_first, int64_t *ret_count);
 

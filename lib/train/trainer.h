@@ -27,9 +27,10 @@ struct hd_trainer {
     struct hd_comm *comm;
     struct hd_comm_group *world;
     struct hd_runner *runner;
-    double peak;                                /* measured FLOP/s of this rank */
-    double flops_per_token;                     /* hd_model_flops_per_token */
-    int64_t step_deadline_ms, save_deadline_ms; /* limits of waits for other ranks */
+    double peak;            /* measured FLOP/s of this rank */
+    double flops_per_token; /* hd_model_flops_per_token */
+    /* ms that a rank waits for other ranks, in steps and in saves or loads */
+    int64_t step_deadline_ms, save_deadline_ms;
 
     char *private_base, *registered_base; /* memory of tensors; on a device, device addresses */
     /* host memory for profile, sample and batch (rank_program.h) */
@@ -38,27 +39,31 @@ struct hd_trainer {
     struct hd_reservation reservation;
     struct hd_staging staging;
 
-    /* instruction streams of a step, and of a round of validation */
+    /* bound instruction streams: `step` for a training step, `round` for a round of validation */
     struct hd_bound_instructions *step, *round;
-    /* [slots], transfers in flight, per slot of the boundary region */
+    /* [slots at hd_rank_program.stage_io, which hold hidden rows sent or received], the transfer
+     * in progress in each slot */
     struct hd_transfer *slots;
 
-    /* The host's copies of step results. Between two steps only the host changes the block, so it
-     * writes its whole copy back. */
+    /* Host copies of step results. Between two steps only the host changes the step's state block,
+     * so it writes its whole copy back to the device. */
     struct hd_step_state block;
-    double *records, *routes; /* HD_GLOBAL_RECORDS, HD_GLOBAL_ROUTES */
-    char *messages;           /* result of hd_trainer_exchange: [world, HD_EXCHANGE_SLOT_BYTES] */
-    int64_t *router_load;     /* [experts], of the last step */
+    /* host copies of the global buffers HD_GLOBAL_RECORDS and HD_GLOBAL_ROUTES */
+    double *records, *routes;
+    char *messages; /* result of hd_trainer_exchange: [world, HD_EXCHANGE_SLOT_BYTES] */
+    /* [experts], how often the routers chose each expert in the last step */
+    int64_t *router_load;
 
     struct hd_job_data data;
-    struct hd_reference *reference; /* reference.c; NULL: none is open */
+    /* open file of DPO's reference log-probabilities (reference.c); NULL: none is open */
+    struct hd_reference *reference;
     struct hd_lr_schedule schedule;
 
     struct hd_profile *profile; /* NULL: the job has no train.profile */
     /* path of the last checkpoint, which has a copy of the base model's files; "": none */
     char files_of[HD_JOB_PATH_MAX];
     struct hd_background_save *background; /* NULL: no checkpoint.async */
-    /* rank 0: the attempt's folder existed at an earlier check */
+    /* true, on rank 0 only: an earlier check found the attempt's folder */
     bool saw_attempt_dir;
 
     int64_t steps_done;
@@ -71,24 +76,27 @@ struct hd_trainer {
 
     /* Timing of the last step, which this rank sends with the next one, and the reports that all
      * ranks sent with the last step about the step before it. */
-    /* ms of the last step without waits for other ranks; below 0: unknown */
+    /* duration in ms of this rank's last step without its waits for other ranks; below 0:
+     * unknown */
     double busy_ms;
     int awaited;              /* rank that this rank waited for longest; -1: none, or unknown */
     double step_ms;           /* ms of the last step on this rank; 0: no step was done yet */
-    double *reported_busy_ms; /* [world] */
-    int *reported_waiting;    /* [world] */
+    double *reported_busy_ms; /* [world], value that each rank sent with the last step */
+    int *reported_waiting;    /* [world], value that each rank sent with the last step */
 
     struct hd_pair_result validated_pairs; /* pairs of the last validation */
 
     /* Losses for checkpoint.best. */
-    /* loss at step val_step; lowest of the run so far; NaN: none */
+    /* val_loss: validation loss at step val_step; lowest_val_loss: lowest one of the run so far;
+     * NaN: none */
     double val_loss, lowest_val_loss;
-    int64_t val_step, lowest_step; /* lowest_step: -1 if it was before this attempt */
+    /* steps of these two losses; lowest_step -1: the lowest loss is from before this attempt */
+    int64_t val_step, lowest_step;
 };
 
-/* Allocates the description of a background save (checkpoint.async), so that save_begin cannot fail
- * for lack of memory on one rank alone. hd_trainer_background_done stops a save in progress; its
- * shard without a manifest is no checkpoint. */
+/* Allocates the members for background saves (checkpoint.async), so that hd_trainer_save_begin
+ * cannot fail for lack of memory on one rank alone. hd_trainer_background_done stops a save in
+ * progress; its shard stays without a manifest, so it is no checkpoint. */
 enum hd_status hd_trainer_background_init(struct hd_trainer *t);
 void hd_trainer_background_done(struct hd_trainer *t);
 
@@ -106,8 +114,10 @@ void *hd_trainer_global(const struct hd_trainer *t, enum hd_global global);
  * its shard of the parameter (struct hd_param), row-major. count is 0 if it has none. */
 struct hd_local_shard {
     int64_t first, count;
-    char *at;            /* address of element `first`, or of its code */
-    enum hd_dtype dtype; /* encoding of elements that are not in blocks */
+    /* address of the element with index `first`, or of the code that encodes it */
+    char *at;
+    /* encoding of the elements, if they are neither in 8-bit blocks nor quantized */
+    enum hd_dtype dtype;
     /* elements per block of a moment in 8-bit blocks (base/encoding.h); 0: fp32 */
     int64_t block;
     char *scales; /* scales of a moment in blocks, from the block of element `first` on */
@@ -136,13 +146,14 @@ enum hd_status hd_local_shard_write(const struct hd_staging *staging,
                                     const struct hd_local_shard *local_shard, int64_t at,
                                     int64_t count, const float *values);
 
-/* Gathers host data of all ranks: every rank gives at most HD_EXCHANGE_SLOT_BYTES. ret_all: slot of
- * each rank, valid until the next call. Collective: all ranks must call it. */
+/* Gathers a message from the host of each rank on all ranks: every rank gives at most
+ * HD_EXCHANGE_SLOT_BYTES. *ret_all: one slot of HD_EXCHANGE_SLOT_BYTES per rank, valid until the
+ * next call. Collective: all ranks must call it. */
 enum hd_status hd_trainer_exchange(struct hd_trainer *t, const void *mine, size_t size_bytes,
                                    const char **ret_all);
 
-/* Makes ranks that have the same product use the same GEMM algorithm from now on, and stores the
- * choice on disk (choices.c). All ranks call it after their programs are bound. */
+/* Makes ranks that compute the same matrix product use the same GEMM algorithm from now on, and
+ * stores the choice on disk (choices.c). All ranks call it after their programs are bound. */
 enum hd_status hd_trainer_settle_choices(struct hd_trainer *t);
 
 #endif

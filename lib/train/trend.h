@@ -26,12 +26,13 @@ enum { HD_TREND_STEPS = 10 };
 
 struct hd_trend { /* initialise with {0} */
     int64_t steps;
-    double losses[HD_TREND_STEPS], grad_norms[HD_TREND_STEPS]; /* ring buffers */
+    /* ring buffers of the newest steps' losses and gradient norms */
+    double losses[HD_TREND_STEPS], grad_norms[HD_TREND_STEPS];
     double lowest, last;
     int64_t lowest_step;
 };
 
-/* Adds the loss and the gradient norm of a step that had targets. */
+/* Adds a step's loss and gradient norm; the step must have had targets (predicted tokens). */
 void hd_trend_add(struct hd_trend *trend, int64_t step, double loss, double grad_norm);
 
 bool hd_trend_is_stuck(const struct hd_trend *trend, int64_t vocab);
