@@ -9,7 +9,8 @@
  * row of zeros stays zeros, so that padding does not change the scales of fp8. */
 enum { EMPTY_TOKEN = -1 };
 
-/* Fills `count` whole samples, beginning with sample index `first`. */
+/* Copies `count` whole samples from `from`, beginning with sample index `first`, into the fields of
+ * a batch. */
 typedef enum hd_status fill_fn(struct hd_trainer *t, const void *from, int64_t first, int64_t count,
                                const struct hd_data_batch *batch);
 
@@ -27,7 +28,7 @@ static enum hd_status fill_windows(struct hd_trainer *t, const void *from, int64
     return hd_validation_fill(from, first, count, batch);
 }
 
-/* Lists the fields of a sample as an array; all have elements of 4 bytes. */
+/* Lists the pointers to a sample's fields as an array; the elements of all fields have 4 bytes. */
 static void fields_of(const struct hd_data_batch *b, void *ret_fields[HD_SAMPLE_FIELDS_MAX])
 {
     void *const fields[] = {b->tokens, b->targets, b->positions, b->index,    b->bounds,
@@ -52,8 +53,9 @@ static void take_rows(const struct hd_zigzag *mine, const struct hd_data_batch *
                    (const int32_t *)from[f] + hd_zigzag_position(mine, r), sizeof(int32_t));
 }
 
-/* Fills one micro-batch from sample index `first` on. samples: gets, per row, the index of the
- * row's sample, counted like `first`; may be NULL. */
+/* Fills the batch fields with one micro-batch, which begins with sample index `first`. samples:
+ * gets, per row of the batch, the index of the sample that the row is from, counted like `first`;
+ * may be NULL. */
 static enum hd_status fill(struct hd_trainer *t, fill_fn *fill_whole, const void *source,
                            int64_t first, const struct hd_data_batch *batch, int32_t *samples)
 {
@@ -73,8 +75,9 @@ static enum hd_status fill(struct hd_trainer *t, fill_fn *fill_whole, const void
                                         .reference = pairs ? (float *)(sample + 8 * S) : NULL,
                                         .answer_ends = batch->answer_ends,
                                         .empty_token = EMPTY_TOKEN};
-    /* filling whole rows in place needs the tokens, from which document bounds are found; stages
-     * without the embedding have no token field */
+    /* true: whole samples are copied directly into the batch. This needs the batch's tokens, from
+     * which the bounds of documents are found; pipeline stages without the embedding have no token
+     * field */
     const bool whole_rows = mine.P == 1 && batch->tokens;
     enum hd_status st = HD_OK;
 
@@ -97,7 +100,7 @@ static enum hd_status fill(struct hd_trainer *t, fill_fn *fill_whole, const void
  * the field. */
 struct fields {
     void *tensor[HD_BATCH_FIELDS_MAX], *filled[HD_BATCH_FIELDS_MAX];
-    struct hd_data_batch batch; /* the pointers of `filled`, by name */
+    struct hd_data_batch batch; /* the pointers of `filled`, as named members */
     int64_t rows;
 };
 
@@ -165,8 +168,8 @@ static enum hd_status fill_fields(struct hd_trainer *t, fill_fn *fill_whole, con
     return st;
 }
 
-/* The samples of one dp index in a step are consecutive; each micro-batch has job.micro_batch of
- * them. */
+/* Fills the batch with training samples. The samples of one dp index (data-parallel rank) in a step
+ * are consecutive; each micro-batch has job.micro_batch of them. */
 enum hd_status hd_batch_feed_training(struct hd_trainer *t, const struct hd_chunk *chunk,
                                       const struct hd_bases *bases, int64_t micro_batch,
                                       void *context)

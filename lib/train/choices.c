@@ -17,7 +17,8 @@
 
 #include "train/trainer.h"
 
-struct ballot { /* One message of hd_trainer_exchange. */
+/* one message of hd_trainer_exchange: GEMM choices that a rank proposes in one round */
+struct ballot {
     int64_t count;
     struct hd_choice choices[(HD_EXCHANGE_SLOT_BYTES - sizeof(int64_t)) / sizeof(struct hd_choice)];
 };
@@ -25,7 +26,7 @@ _Static_assert(sizeof(struct ballot) <= HD_EXCHANGE_SLOT_BYTES, "a ballot fits i
 
 enum { BALLOT_MAX = sizeof((struct ballot *)0)->choices / sizeof(struct hd_choice) };
 
-/* Undecided choices of this rank; a decided one is removed. */
+/* This rank's GEMM choices for products that are still undecided; a decided one is removed. */
 struct open_choices {
     struct hd_choice *list;
     int count;
@@ -41,7 +42,7 @@ static void fill_ballot(const struct open_choices *open, struct ballot *ret_ball
         ret_ballot->choices[i] = open->list[i];
 }
 
-/* Adopts this choice if its product is still undecided on this rank. */
+/* Adopts `choice` for its product if the product is still undecided on this rank. */
 static void decide(struct hd_trainer *t, struct open_choices *open, const struct hd_choice *choice)
 {
     for (int i = 0; i < open->count; i++) {
@@ -53,7 +54,8 @@ static void decide(struct hd_trainer *t, struct open_choices *open, const struct
     }
 }
 
-/* Exchanges one message with all ranks. *ret_more: true if at least one rank sent a choice. */
+/* Exchanges one message of undecided choices with all ranks. Sets *ret_more to true if at least one
+ * rank sent a choice. */
 static enum hd_status hold_round(struct hd_trainer *t, struct open_choices *open, bool *ret_more)
 {
     struct ballot ballot;
@@ -98,7 +100,8 @@ enum hd_status hd_trainer_settle_choices(struct hd_trainer *t)
     enum hd_status st = HD_OK;
 
     if (!t->table->choices || t->rank_program.job.deterministic)
-        return HD_OK; /* equal on all ranks of the job, so no rank waits for another */
+        /* this condition is equal on all ranks of the job, so no rank waits for another */
+        return HD_OK;
     /* a rank without choices_dir sends no choice, but receives those of the other ranks */
     if (t->rank_program.mesh.world > 1)
         st = hold_rounds(t, own, own ? count : 0);

@@ -15,8 +15,8 @@ enum decoder_task { TASK_OPEN, TASK_RUN, TASK_LOGITS, TASK_END };
 
 enum {
     PART_SEQUENCES =
-        /* sequences per part at least; a smaller part would take as long as one of twice its
-         * size */
+        /* fewest sequences per part of a call; a smaller part would take as long as one of twice
+         * its size */
     16
 };
 
@@ -33,18 +33,21 @@ struct hd_decoder {
         int rank;
         pthread_t thread;
         bool started;
-        uint64_t done;         /* number of the newest task that this rank has finished */
-        struct hd_error error; /* result of that task */
+        uint64_t done;         /* number of the newest task that this follower has finished */
+        struct hd_error error; /* result of the follower's newest task */
     } * followers;             /* [world - 1] */
     pthread_mutex_t lock;
     pthread_cond_t given, taken;
     uint64_t number; /* number of the current task, counted from 1 */
     enum decoder_task task;
-    struct decoder_part *parts;     /* [pp], the parts of the last run */
-    struct hd_decoder_rows *pieces; /* [pp], pieces of a long prompt, one per part */
+    /* [pp], the parts into which the last hd_decoder_run was divided */
+    struct decoder_part *parts;
+    /* [pp], consecutive pieces of one long prompt, one piece per part */
+    struct hd_decoder_rows *pieces;
     int part_count;
-    int part, index; /* part of the requested logits; sequence within that part */
-    int64_t row;     /* token of the requested logits, within the sequence */
+    /* part that has the requested logits; index of the sequence within that part */
+    int part, index;
+    int64_t row; /* token of the requested logits, within the sequence */
 };
 
 static const struct hd_inference_rank *model_of(const struct hd_decoder *d)
@@ -107,8 +110,8 @@ static void *follow(void *argument)
     return NULL;
 }
 
-/* Returns the first error that is not HD_ABORTED: the other ranks only report that a rank has
- * failed, the failed rank's own message says why. */
+/* Returns the first rank's error that is not HD_ABORTED: the other ranks only report that a rank
+ * has failed, the failed rank's own message says why. */
 static enum hd_status first_of(enum hd_status own, const struct hd_decoder *d)
 {
     const struct hd_error *reported = NULL;

@@ -234,8 +234,8 @@ void decoder_rank_close(struct decoder_rank *d)
 
 /* ---- running ---- */
 
-/* Returns the smallest program (by rows) for B sequences of S tokens; NULL: none is large
- * enough. */
+/* Returns the program with the fewest rows that can compute B sequences of S tokens; NULL: none is
+ * large enough. */
 static const struct decode_program *find_program(const struct decoder_rank *d, int64_t B, int64_t S)
 {
     const struct decode_program *best = NULL;
@@ -263,8 +263,9 @@ static enum hd_status put_field(struct decoder_rank *d, const struct decode_prog
                             count * (int64_t)sizeof *d->fields);
 }
 
-/* Fills the batch fields of a call. Padding has token 0, length 0 and the positions behind the last
- * token, but no position beyond the context, where the table of angles ends. */
+/* Fills the batch fields of a call with the tokens to read and their positions. Padding has token
+ * 0, length 0 and the positions behind the last token, but no position beyond the context, where
+ * the table of rotation angles ends. */
 static enum hd_status put_rows(struct decoder_rank *d, const struct decode_program *p,
                                int micro_batch, const struct hd_decoder_rows *rows, int count)
 {
@@ -293,8 +294,9 @@ static enum hd_status put_rows(struct decoder_rank *d, const struct decode_progr
     return st;
 }
 
-/* Writes the slots and their lengths. A padding sequence claims a full slot, so that it writes no
- * key or value and reads none. */
+/* Writes, per sequence of the call, its cache slot and the slot's number of tokens before and after
+ * the call. A padding sequence has its slot full before (so it writes no key or value) and 0 tokens
+ * after (so it reads none). */
 static enum hd_status put_filled(struct decoder_rank *d, const struct decode_program *p,
                                  int micro_batch, const struct hd_decoder_rows *rows, int count)
 {

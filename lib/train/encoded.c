@@ -47,7 +47,7 @@ enum hd_status hd_encoded_make_box(struct hd_whole *whole, const struct hd_quant
 {
     struct hd_quant_whole quantized;
 
-    /* the gaps between the arrays, too */
+    /* clears the gaps between the record's arrays, too */
     memset(ret_record, 0, (size_t)hd_quant_lay_out(box).size_bytes);
     if (whole->source &&
         hd_source_quantized(whole->source, whole->number, whole->expert, box->quant, &quantized)) {

@@ -23,9 +23,10 @@ struct evaluation {
     struct hd_bound *bound;
     struct hd_job_tokenizer tokenizer;
     struct hd_job_data data;
-    int64_t context, batch;       /* tokens of a window, windows of one run of the program */
+    /* tokens of a window; number of windows that one run of the program computes */
+    int64_t context, batch;
     int32_t *token_bytes;         /* [vocab], bytes of each token's text; NULL: no tokenizer */
-    int64_t bytes;                /* bytes of the targets so far */
+    int64_t bytes;                /* bytes of the text of the tokens predicted so far */
     char tokens[HD_JOB_PATH_MAX]; /* temporary folder of token files; "": none */
 };
 
@@ -190,7 +191,7 @@ static enum hd_status open_data(struct evaluation *e)
     if (!st)
         st = hd_job_data_open_validation(&e->job, &e->tokenizer, &cache, e->context, limit,
                                          &e->model.arena, &e->data);
-    /* treated as a mistake in the options, like any other wrong file name */
+    /* a missing file is treated as a mistake in the options, like any other wrong file name */
     if (st == HD_NOT_FOUND)
         st = hd_err(HD_INVALID, "%s", hd_err_message());
     return st ? hd_err_prefix(st, e->options->file_count ? "--data" : "the job's validation data")

@@ -14,8 +14,8 @@ static char *stage_io_slot(const struct hd_trainer *t, int32_t slot)
     return t->registered_base + t->rank_program.stage_io + slot * t->rank_program.stage_io_slot;
 }
 
-/* Computes the base addresses for an instruction. A slot that the instruction does not use gets the
- * address of slot 0; the program does not read it. */
+/* Computes the base addresses of the memory regions for an instruction. Of a kind of slot that the
+ * instruction does not use, it takes the address of slot 0; the program does not read it. */
 static struct hd_bases bases_of(const struct hd_trainer *t, const struct hd_instruction *in,
                                 int64_t chunk_state)
 {
@@ -44,7 +44,7 @@ static bool runs(const struct hd_instruction *in)
     return in->kind == HD_DO_RUN || in->kind == HD_DO_BEGIN || in->kind == HD_DO_UPDATE;
 }
 
-/* Returns true if both instructions run the same program on the same slots. */
+/* Returns true if both instructions run the same program on the same slots of activations. */
 static bool same_run(const struct hd_instruction *a, const struct hd_instruction *b)
 {
     return a->kind == b->kind && a->call == b->call && a->chunk == b->chunk &&
@@ -100,7 +100,7 @@ static struct hd_comm_stream *stream_of(struct hd_trainer *t, const struct hd_in
                               (enum hd_comm_stream_name)(HD_COMM_STREAM_SEND_NEXT + channel));
 }
 
-/* Returns the one slot that a transfer uses. */
+/* Returns the index of the slot of hidden rows that a transfer between stages sends or receives. */
 static int32_t slot_of(const struct hd_instruction *in)
 {
     int k = HD_SLOT_IN;
@@ -142,8 +142,8 @@ enum hd_status hd_execute_bind(struct hd_trainer *t, const struct hd_step_plan *
 
 /* ---- connecting ---- */
 
-/* A channel between two stages. Channels are sorted by call, from, to: an order that is equal on
- * all ranks. A rank has at most eight. */
+/* A channel of transfers between two stages. Channels are sorted by call, sending stage and
+ * receiving stage: an order that is equal on all ranks. A rank has at most eight. */
 struct channel {
     int backward, from, to;
     struct hd_comm_group *group;
@@ -185,7 +185,7 @@ enum hd_status hd_execute_connect(struct hd_trainer *t, const struct hd_bound_in
 
 /* ---- running ---- */
 
-/* Calls `feed` with the chunk of a FEED or RUN. */
+/* Calls `feed` (it fills batches) with the chunk that a FEED or RUN instruction names. */
 static enum hd_status call_with_chunk(struct hd_trainer *t, const struct hd_instruction *in,
                                       hd_execute_feed *feed, void *context)
 {

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#define DEVIATION_MIN 0.01 /* fraction of the mean */
+#define DEVIATION_MIN 0.01 /* smallest standard deviation, as a fraction of the mean */
 
 void hd_guard_init(const struct hd_job *job, struct hd_guard *ret_guard)
 {

@@ -82,8 +82,8 @@ static enum hd_status make_job(struct hd_inference_rank *l, const char *dir)
     return find_tokenizer(l, dir);
 }
 
-/* Adds the adapter of a directory to the job. A prefix adapter takes positions of the context, so
- * fewer are left for tokens. */
+/* Adds the adapter in a directory to the job. A prefix adapter takes positions of the context, so
+ * fewer positions are left for tokens. */
 static enum hd_status add_adapter(struct hd_inference_rank *l, const char *dir, const char *base)
 {
     enum hd_status st;
@@ -152,8 +152,8 @@ static enum hd_status declare(struct hd_inference_rank *l, const struct hd_mesh_
               : hd_registry_finish(&l->registry, hd_rank_program_compute_dtype(&l->job), false);
 }
 
-/* Adds the bytes of each unit's weights to `load`, equal on all ranks. A tied embedding counts for
- * the head, too. */
+/* Adds the bytes of each unit's weights to load[unit], equal on all ranks. The weights of a tied
+ * embedding count for the head, too. */
 static void add_weights(const struct hd_inference_rank *l, double *load)
 {
     const struct hd_registry *r = &l->registry;
@@ -377,7 +377,8 @@ enum hd_status hd_inference_rank_bind(struct hd_inference_rank *l, const struct 
     return hd_bind(l->runner, chunk, call, true, true, &bases, &l->arena, ret_bound);
 }
 
-/* Makes the quantized codes of one parameter; on a device in `buffer` first. */
+/* Makes the quantized codes of one parameter in its place; on a device they are made in `buffer`
+ * (host memory) and copied. */
 static enum hd_status make_quantized(struct hd_inference_rank *l, struct hd_source *source,
                                      int param, char *records, void *buffer)
 {
@@ -395,7 +396,7 @@ static enum hd_status make_quantized(struct hd_inference_rank *l, struct hd_sour
     return st;
 }
 
-/* Writes values [count] to `to` in the encoding in which the bucket is stored. */
+/* Writes `count` fp32 values to `to` in the encoding `stored`, in which the bucket keeps them. */
 static enum hd_status put_values(struct hd_inference_rank *l, enum hd_dtype stored, char *to,
                                  const float *values, int64_t count)
 {
@@ -438,12 +439,13 @@ static enum hd_status read_weight(struct hd_inference_rank *l, struct hd_source 
     if (p->quant)
         return make_quantized(l, source, param, memory + p->offset, buffer);
     memory += p->offset * (int64_t)hd_dtype_size(bucket->stored);
-    /* magnitudes of an adapter that begins with zeros */
+    /* magnitudes of a DoRA adapter that no directory has: the adapter begins with zeros */
     if (!hd_source_has(source, param) && p->init == HD_INIT_NORMS) {
         st = hd_norms_make(source, &l->registry, param, (uint64_t)l->job.seed, 0, p->count, buffer);
         return st ? st : put_values(l, bucket->stored, memory, buffer, p->count);
     }
-    if (!hd_source_has(source, param)) /* an adapter of zeros adds nothing */
+    /* left at zero: an adapter whose factors no directory has adds nothing */
+    if (!hd_source_has(source, param))
         return HD_OK;
     if (!needs_buffer(l, p))
         return hd_source_read(source, param, &want, (float *)memory);
@@ -457,8 +459,8 @@ static bool is_on_this_rank(const struct hd_inference_rank *l, int param)
     return l->registry.buckets[l->registry.params[param].bucket].is_local;
 }
 
-/* Returns the element count of the largest parameter that is read through a buffer. Quantized codes
- * of it take fewer bytes. */
+/* Returns the number of elements of the largest parameter that is read through the host buffer. The
+ * codes of a quantized parameter take fewer bytes than its elements. */
 static int64_t largest_buffered(const struct hd_inference_rank *l)
 {
     int64_t largest = 0;

@@ -13,7 +13,7 @@ struct hd_job_chat { /* initialise with {0} */
     struct hd_chat *opened;
 };
 
-/* Sets the result to the rules that turn conversations of a file of `form` into tokens; the rules
+/* Sets *ret_rules to the rules that turn conversations of a file of `form` into tokens; the rules
  * borrow from `c` and `tokenizer`. Error messages begin with the job key. */
 enum hd_status hd_job_chat_rules(struct hd_job_chat *c, struct hd_job_tokenizer *tokenizer,
                                  const struct hd_job *job, enum hd_chat_form form,

@@ -35,7 +35,8 @@ static enum hd_status open_corpus(const struct hd_job *job, struct hd_job_tokeni
     return st;
 }
 
-/* Packs conversations into windows. ret_packing: unchanged (NULL) if the range is text. */
+/* Packs the conversations in a range of a corpus into windows of `context` tokens. *ret_packing
+ * stays NULL if the range is plain text. */
 static enum hd_status pack(const struct hd_job *job, struct hd_data_range range, int64_t context,
                            struct hd_packing **ret_packing)
 {
@@ -86,7 +87,7 @@ static enum hd_status open_sampler(const struct hd_job *job, struct hd_job_data 
                                    job->global_batch, order, (uint64_t)job->seed);
 }
 
-/* Opens the validation windows: at most window_limit; 0: all. */
+/* Opens the validation windows of the range `val`: its first window_limit windows; 0: all. */
 static enum hd_status open_windows(const struct hd_job *job, struct hd_data_range val,
                                    int64_t context, int64_t window_limit, struct hd_job_data *d)
 {

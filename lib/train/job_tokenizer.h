@@ -25,9 +25,9 @@ struct hd_job_tokenizer { /* initialise with {0} */
 enum hd_status hd_job_tokenizer_need(struct hd_job_tokenizer *t, const struct hd_job *job,
                                      const struct hd_tokenizer **ret_tokenizer);
 
-/* Sets the result to the id of the token that ends a document; -1: there is none. If
- * data.end_of_text is auto, the id comes from the files of the tokenizer and of model.from
- * (tokenizer/special.h). HD_INVALID: the id is not below model.vocab. */
+/* Sets *ret_id to the id of the token that ends a document; -1: there is none. If data.end_of_text
+ * is auto, the id comes from the files of the tokenizer and of model.from (tokenizer/special.h).
+ * HD_INVALID: the id is not below model.vocab. */
 enum hd_status hd_job_tokenizer_end_of_text(struct hd_job_tokenizer *t, const struct hd_job *job,
                                             int64_t *ret_id);
 

@@ -93,8 +93,9 @@ static void compare_facts(const struct hd_trainer *t, const struct hd_ckpt *ckpt
                           const struct hd_job *then, struct hd_text *ret_note)
 {
     const char *sums_then =
-        hd_ckpt_determinism(ckpt, "sums"); /* NULL: written before native_reduction existed */
-    /* NULL: written by an older build */
+        /* NULL: the checkpoint was written before train.native_reduction existed */
+        hd_ckpt_determinism(ckpt, "sums");
+    /* NULL: the checkpoint was written by a build without train.moments */
     const char *moments_then = hd_ckpt_determinism(ckpt, "moments");
     char threads[24], sums[SAVE_SUMS_TEXT];
 
@@ -125,7 +126,7 @@ static void compare_facts(const struct hd_trainer *t, const struct hd_ckpt *ckpt
 typedef enum hd_status read_fn(void *from, int param, const struct hd_ckpt_entry *want,
                                float *ret_values);
 
-/* Reads this rank's shard of one fp32 state of a parameter, piece by piece. */
+/* Reads this rank's shard of one fp32 state of a parameter in place, piece by piece. */
 static enum hd_status read_plain(struct hd_trainer *t, int param, int kind, read_fn *read,
                                  void *from)
 {
@@ -201,7 +202,7 @@ static enum hd_status read_moment(void *from, int param, const struct hd_ckpt_en
     return hd_source_read_checkpoint(from, want, ret_values);
 }
 
-/* Clears the moments; zero bytes are moments of 0 in every encoding. */
+/* Sets this rank's optimizer moments to 0; zero bytes mean 0 in every encoding. */
 static enum hd_status clear_moments(struct hd_trainer *t)
 {
     const struct hd_registry *r = &t->rank_program.registry;
@@ -238,7 +239,8 @@ static enum hd_status read_weight(void *from, int param, const struct hd_ckpt_en
     return hd_source_read(from, param, want, ret_values);
 }
 
-/* Makes this rank's records of a quantized parameter from the source; NULL: by the seed. */
+/* Makes this rank's records (codes and scales) of a quantized parameter from the weights in
+ * `source`; source NULL: from initial weights drawn by the seed. */
 static enum hd_status make_quantized(struct hd_trainer *t, int param, struct hd_source *source)
 {
     const struct hd_registry *r = &t->rank_program.registry;
@@ -352,7 +354,8 @@ static enum hd_status read_buffer(struct hd_trainer *t, struct hd_ckpt *ckpt,
     return st;
 }
 
-/* Restores the buffers. A checkpoint of a run in another precision has none: they begin at 0. */
+/* Restores all buffers (registry.h). A checkpoint of a run in another precision has none: the
+ * buffers then begin at 0. */
 static enum hd_status read_buffers(struct hd_trainer *t, struct hd_ckpt *ckpt)
 {
     const struct hd_registry *r = &t->rank_program.registry;
@@ -419,7 +422,8 @@ static enum hd_status read_counters(struct hd_trainer *t, const struct hd_ckpt *
     if (!st)
         st = hd_ckpt_get_counter(ckpt, "adam_step", &t->updates);
     if (hd_ckpt_get_counter(ckpt, "data_skipped", &t->data_skipped))
-        t->data_skipped = 0; /* an older checkpoint, which never skipped data */
+        /* a checkpoint of an older build has no such counter, because no data could be skipped */
+        t->data_skipped = 0;
     read_guard(t, ckpt);
     hd_loss_scale_init(&t->rank_program.job, &t->scale);
     if (st || hd_ckpt_get_counter(ckpt, "loss_scale", &scale) ||
@@ -504,10 +508,12 @@ static enum hd_status init_encoded(struct hd_trainer *t, const struct hd_param *
     return st;
 }
 
-/* Source of the initial values of magnitudes, which are norms of the weight's rows. */
+/* Source of the initial values of magnitudes, which are norms of the rows of the weight that they
+ * scale. */
 struct norms_from {
     const struct hd_registry *registry;
-    struct hd_source *source; /* NULL: weights by the seed */
+    /* directories that have the weight; NULL: the weight is drawn by the seed */
+    struct hd_source *source;
     uint64_t seed;
 };
 
@@ -584,7 +590,8 @@ static enum hd_status check_adapter(struct hd_trainer *t)
     return st ? hd_err_prefix(st, "train.adapter.from") : HD_OK;
 }
 
-/* Reads the initial weights; each rank its own shards. Rank 0 first verifies a checkpoint. */
+/* Reads the initial weights from the job's init_from, each rank its own shards. If that is a
+ * checkpoint, rank 0 first verifies it. */
 static enum hd_status init_from_source(struct hd_trainer *t)
 {
     const struct hd_job *job = &t->rank_program.job;
@@ -609,7 +616,7 @@ static enum hd_status init_weights(struct hd_trainer *t)
 
     if (!st)
         st = *job->init_from ? init_from_source(t) : init_by_seed(t);
-    /* a damaged input: a restart would find the same damage */
+    /* a damaged input is the job's fault: a restart would find the same damage */
     return st == HD_CORRUPT ? HD_INVALID : st;
 }
 

@@ -66,8 +66,8 @@ static struct hd_quant_factor factor_of(const struct hd_param *p)
                                     .matrix = {hd_quant_matrix_at(&box, 0)}};
 }
 
-/* Decodes elements of one matrix. If the record is on a device, the whole record is copied to the
- * host. */
+/* Decodes elements of one quantized matrix. If its record is on a device, the whole record is
+ * copied to the host. */
 static enum hd_status read_record(const struct hd_staging *staging, const struct hd_param *p,
                                   const char *record, int64_t first, int64_t count,
                                   float *ret_values)

@@ -48,7 +48,8 @@ static enum hd_status find_in(struct hd_trainer *t, int param,
     return st;
 }
 
-/* Finds the first non-finite element on this rank; the text stays empty if all are finite. */
+/* Finds the first non-finite gradient element on this rank and writes its name to ret_text; "": all
+ * are finite. */
 static enum hd_status find_own(struct hd_trainer *t, char ret_text[HD_NONFINITE_TEXT])
 {
     enum hd_status st = HD_OK;

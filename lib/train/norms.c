@@ -6,7 +6,7 @@
 
 #include "train/encoded.h"
 
-/* Source of a weight's rows. */
+/* Source from which the rows of a weight are read to compute their norms. */
 struct norm_rows {
     struct hd_whole whole;
     int64_t N, K;

@@ -27,7 +27,7 @@ static char *on_host(const struct hd_trainer *t, const struct hd_bucket *p, enum
     return t->host_base + t->rank_program.host_state + p->offset[kind];
 }
 
-/* Returns the device address of the first element that this rank updates. */
+/* Returns the device address of the first element of a bucket that this rank updates. */
 static char *on_device(const struct hd_trainer *t, const struct hd_bucket *p,
                        enum hd_state_kind kind)
 {

@@ -18,10 +18,13 @@ static enum hd_status check_chunks(int64_t chunks, const struct hd_job *job)
 
 /* ---- an even cut ---- */
 
-/* Best cut of the first blocks into the first chunks. */
+/* Best division of the first n blocks into the first c + 1 chunks. */
 struct cut {
-    double most, squares; /* work of the largest chunk; sum over the chunks of their work squared */
-    int64_t before;       /* blocks before the last chunk; -1: no cut exists */
+    /* most: work of the largest of these chunks; squares: sum over these chunks of their work
+     * squared */
+    double most, squares;
+    /* number of blocks before the last of these chunks; -1: no division exists */
+    int64_t before;
 };
 
 static bool is_better(const struct cut *a, const struct cut *b)
@@ -33,8 +36,7 @@ static bool is_better(const struct cut *a, const struct cut *b)
     return a->squares < b->squares * (1 - 1e-9);
 }
 
-/* Returns the first block from which a last chunk, ending at block n, has no more work than
- * `most`. */
+/* Returns the first block b such that a chunk of blocks b to n - 1 has no more work than `most`. */
 static int64_t first_within(const double *sum, int64_t n, double most)
 {
     int64_t low = 0, high = n;
@@ -50,9 +52,9 @@ static int64_t first_within(const double *sum, int64_t n, double most)
     return low;
 }
 
-/* Finds the best cut by dynamic programming over (chunks, blocks): best[c, n] cuts the first n
- * blocks into c + 1 chunks. load: [units], the quantity whose largest sum over a chunk is
- * minimised. */
+/* Finds the best division of blocks into chunks by dynamic programming over (chunks, blocks):
+ * best[c, n] divides the first n blocks into c + 1 chunks. load: [units], the quantity whose
+ * largest sum over a chunk is minimised. */
 static enum hd_status balance(const double *load, int64_t L, int32_t chunks, struct hd_arena *arena,
                               int64_t *ret_blocks)
 {
@@ -67,8 +69,8 @@ static enum hd_status balance(const double *load, int64_t L, int32_t chunks, str
     for (int32_t c = 0; c < chunks; c++) {
         const bool last = c == chunks - 1;
         const double more = (last ? load[head] : 0) + (c == 0 ? load[HD_UNIT_EMBEDDING] : 0);
-        /* first block of the last chunk in the cut of n - 1 blocks; bounds the search for n
-         * blocks */
+        /* first block of the last chunk in the division of n - 1 blocks; it gives an upper bound of
+         * the largest work for n blocks */
         int64_t guess = 0;
 
         for (int64_t n = 0; n <= L; n++) {
@@ -79,7 +81,7 @@ static enum hd_status balance(const double *load, int64_t L, int32_t chunks, str
             if (known && known->most > limit)
                 limit = known->most;
             limit = known && known->before < 0 ? HUGE_VAL : limit * (1 + 1e-8);
-            b->before = -1; /* no cut exists */
+            b->before = -1; /* no division of n blocks exists so far */
             for (int64_t from = first_within(sum, n, limit - more); from <= n; from++) {
                 const struct cut *rest = c ? &best[(c - 1) * width + from] : NULL;
                 const double work = sum[n] - sum[from] + more;
@@ -95,7 +97,8 @@ static enum hd_status balance(const double *load, int64_t L, int32_t chunks, str
                 if (b->before < 0 || is_better(&one, b))
                     *b = one;
                 if (rest && rest->most > limit)
-                    break; /* later values of `from` only make the rest larger */
+                    /* larger values of `from` only increase the work of the chunks before it */
+                    break;
             }
             guess = b->before >= 0 ? b->before : guess;
         }

@@ -9,13 +9,13 @@
 #include "base/file.h"
 #include "train/profile_internal.h"
 
-/* three arrays of 32 MiB, larger than the caches */
+/* bandwidth is measured on three arrays of 32 MiB each, larger than the caches */
 enum { TRIAD_FLOATS = 8 << 20, TRIAD_TRIES = 4 };
 
 /* ---- bandwidth ---- */
 
-/* Allocates memory for three arrays where the backend has its tensors: on the device or on the
- * host. */
+/* Allocates memory for the three arrays of the bandwidth measurement, where the backend has its
+ * tensors: on the device or on the host. */
 static enum hd_status take_pool(const struct hd_backend_table *table, struct hd_backend *backend,
                                 size_t bytes, void **ret_pool)
 {
@@ -125,7 +125,7 @@ static bool is_timed(const struct profile_events *e, enum hd_span_kind kind,
            e->count + 2 <= e->capacity;
 }
 
-/* Returns the time of a completed event, on the host's clock. */
+/* Returns the time of a completed device event, in ns on the host's clock. */
 static int64_t time_of(struct profile_events *e, int32_t event)
 {
     double seconds = 0;
@@ -202,7 +202,8 @@ void hd_profile_attach(struct hd_profile *p, void *records)
 
 /* ---- recording ---- */
 
-/* Adds a record. NULL: no memory left; program_records in rank_program.c reserves enough. */
+/* Adds a record to the profile and returns it; NULL: no memory left, which program_records in
+ * rank_program.c rules out. */
 static struct record *add(struct hd_profile *p, enum record_kind kind)
 {
     struct record *r = p->count < p->capacity ? &p->records[p->count] : NULL;

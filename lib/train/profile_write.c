@@ -10,8 +10,8 @@
 
 /* ---- descriptions of launches ---- */
 
-/* Returns the elements that this rank sends, counted as in the args of comm.h; for rows to experts,
- * as if routers were balanced. */
+/* Returns the elements that this rank sends in a collective, counted as in the args of comm.h; for
+ * rows to experts, as if routers were balanced. */
 static int64_t sent_elements(const struct hd_node *node)
 {
     return node->comm == HD_COMM_ALL_TO_ALL_V ? node->rows.even * node->rows.elements : node->count;
@@ -56,7 +56,8 @@ struct hd_costs profile_op_costs(const struct hd_chunk *chunk, const struct hd_n
         hd_dry_node_costs(&costs, node);
         return costs;
     }
-    P = chunk->group_size[node->group]; /* this rank's share of the group's bytes */
+    /* P: ranks of the group, to turn the group's bytes into this rank's share */
+    P = chunk->group_size[node->group];
     costs.read_bytes = hd_dry_node_bytes(chunk, node) / (P ? P : 1);
     return costs;
 }
@@ -177,7 +178,7 @@ static void add_record(const struct trace *t, const struct record *r, int64_t nu
     char name[48];
 
     if (!r->end_ns)
-        return; /* a failure interrupted it */
+        return; /* the host never saw the collective complete: a failure interrupted it */
     if (r->kind == RECORD_SPAN) {
         add_span(t, r, number);
         return;
@@ -275,7 +276,7 @@ static int by_time(const void *a, const void *b)
     return (y > x) - (y < x);
 }
 
-/* Returns one of the training chunks, or for c == chunk_count the update's. */
+/* Returns training chunk c, or for c == chunk_count the chunk of the update. */
 static const struct hd_chunk *chunk_at(const struct hd_profile *p, int c)
 {
     return c < p->rank_program->chunk_count ? p->rank_program->train[c] : p->rank_program->update;

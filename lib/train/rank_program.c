@@ -203,8 +203,8 @@ static struct hd_compile_options compile_options(const struct hd_rank_program_sh
         .fp8 = hd_rank_program_is_fp8(&s->job),
     };
 
-    /* the job's backend sets the same trait; a planner's traits may be of a GPU that was never
-     * opened */
+    /* the backend of the job's ranks sets this trait itself; a planner's traits may be of a GPU
+     * that was never opened */
     o.traits.dbias_apart |= s->job.deterministic;
     return o;
 }
@@ -421,7 +421,7 @@ static void add_state(const struct hd_registry *r, struct hd_memory *m)
         }
     }
     m->step_state +=
-        /* the registry's globals */
+        /* bytes of the registry's globals: all bytes that it reserves, except those of buckets */
         r->private_bytes + r->registered_bytes + r->host_bytes - buckets;
 }
 
@@ -439,7 +439,7 @@ static int64_t program_records(const struct hd_program *p)
 static int64_t profile_records(const struct hd_rank_program *l)
 {
     const int64_t last = l->job.profile_last < l->job.steps ? l->job.profile_last : l->job.steps;
-    int64_t records = 2; /* the step, and the join that ends it */
+    int64_t records = 2; /* two records: the step, and the join that ends it */
 
     if (!l->job.profile_first || last < l->job.profile_first)
         return 0;
@@ -450,7 +450,7 @@ static int64_t profile_records(const struct hd_rank_program *l)
 
         if (in->kind == HD_DO_RUN || in->kind == HD_DO_BEGIN || in->kind == HD_DO_UPDATE)
             records += program_records(&hd_rank_program_get(l, in, &state)->program[in->call]) +
-                       HD_STAGE_IO_COUNT; /* waits for transfers */
+                       HD_STAGE_IO_COUNT; /* waits for transfers between stages */
         else
             records += 2;
         if (in->kind == HD_DO_UPDATE)
@@ -505,8 +505,9 @@ static void place_host_bytes(struct hd_rank_program *l, int64_t *end)
     *end = l->window + m->offload;
 }
 
-/* Returns the largest extent of a region over all chunks. Chunks run one after the other, so they
- * share the work region; saved and deferred slots must fit every chunk. */
+/* Returns the largest extent (private and registered bytes) that any chunk needs in a region.
+ * Chunks run one after the other, so they share the work region; slots of saved and deferred
+ * activations must fit every chunk. */
 static struct hd_extent largest_extent(const struct hd_rank_program *l, enum hd_region region)
 {
     struct hd_extent most = l->update->extent[region];
@@ -622,7 +623,7 @@ static enum hd_status plan_snapshots(struct hd_rank_program_shared *s, struct hd
     return st ? st : hd_save_plan_bytes(&registry, arena, &s->snapshot_bytes);
 }
 
-/* Computes the sizes and the cut of the model. */
+/* Computes the sizes that all ranks share, and the division of the model into chunks. */
 static enum hd_status share_partition(const struct hd_job *job, struct hd_units *cut,
                                       struct hd_arena *arena, struct hd_rank_program_shared *s)
 {

@@ -36,7 +36,9 @@
 
 enum {
     WAIT_NS = 20 * 1000 * 1000,
-    WAITS_MAX = 3000 /* a minute, the limit until a new file becomes visible on another node */
+    /* waits before giving up, a minute in all: until a file written on one node becomes visible on
+     * another */
+    WAITS_MAX = 3000
 };
 
 struct reference_head {
@@ -190,7 +192,7 @@ static enum hd_status check_file(const struct hd_trainer *t, bool *ret_whole)
     return st;
 }
 
-/* Makes batches read their `reference` field from the file. */
+/* Makes batches take their `reference` field from the mapped file. */
 static void use(struct hd_trainer *t)
 {
     const float *values = values_of(t->reference);
@@ -255,7 +257,8 @@ static enum hd_status open_file(struct hd_trainer *t, bool *ret_found)
 struct reference_pass {
     struct hd_batch_windows windows; /* must be first: the context of hd_batch_feed_windows */
     int64_t first_token;             /* index in the file of the corpus's first token */
-    FILE *part;                      /* NULL: this rank writes no results */
+    /* file for this rank's results; NULL: another rank with equal results writes them */
+    FILE *part;
     /* [context], for each row of a window the index in the file of its target; -1: none */
     int64_t *token;
     float *logp; /* [rows of a micro-batch] */
@@ -284,7 +287,7 @@ static void place_window(const struct reference_pass *p, int64_t window)
         p->token[at] = -1;
 }
 
-/* Writes the results of a micro-batch to this rank's part. */
+/* Writes the log-probabilities of a micro-batch to this rank's part of the reference file. */
 static enum hd_status take_results(struct hd_trainer *t, const struct hd_chunk *chunk,
                                    const struct hd_bases *bases, int64_t micro_batch, void *context)
 {
@@ -335,7 +338,8 @@ static enum hd_status run_pass(struct hd_trainer *t, struct reference_pass *p,
     return st;
 }
 
-/* Runs over all sources of the training data, then over the validation windows. */
+/* Computes the log-probabilities of all sources of the training data, then of the validation
+ * windows; writes them to `part`. */
 static enum hd_status run_passes(struct hd_trainer *t, FILE *part,
                                  const struct hd_reference_watch *watch)
 {
@@ -382,7 +386,7 @@ static enum hd_status add_part_path(const struct hd_trainer *t, int rank, struct
     return ret_path->failed ? hd_err(HD_NO_MEMORY, "no memory for a path") : HD_OK;
 }
 
-/* Computes and writes this rank's part. */
+/* Computes this rank's log-probabilities and writes them to its part of the reference file. */
 static enum hd_status make_part(struct hd_trainer *t, const struct hd_reference_watch *watch)
 {
     struct hd_text path = {0}, folder = {0};
@@ -423,7 +427,8 @@ static enum hd_status take_part(const char *path, float *values, int64_t count)
     if (!st && ferror(part))
         st = hd_err(HD_IO, "cannot read %s: %s", path, strerror(errno));
     (void)fclose(part);
-    (void)unlink(path); /* best effort: the next attempt removes it (token_cache.c) */
+    /* best effort: a part that is left is removed by the next attempt (token_cache.c) */
+    (void)unlink(path);
     return st;
 }
 
@@ -458,7 +463,7 @@ static enum hd_status write_file(struct hd_trainer *t, char *bytes)
     return st;
 }
 
-/* Merges all parts into the file; on rank 0. */
+/* Merges the parts of all ranks into the reference file; only rank 0 calls it. */
 static enum hd_status merge(struct hd_trainer *t)
 {
     char *bytes = calloc(1, file_bytes(&t->data));

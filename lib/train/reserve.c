@@ -11,7 +11,8 @@
 
 enum {
     HUGE_BYTES = 2 << 20,
-    PIECE_BYTES = 64 << 20, /* bytes per thread, at least */
+    /* one more thread touches the memory for each PIECE_BYTES of it, up to the rank's threads */
+    PIECE_BYTES = 64 << 20,
     TOUCHERS_MAX = 64,
 };
 

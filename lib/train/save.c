@@ -32,7 +32,7 @@
 struct shard_plan {
     struct hd_trainer *t;
     struct hd_ckpt_entry *entries;
-    struct hd_local_shard *local_shard; /* values of the entries */
+    struct hd_local_shard *local_shard; /* addresses of the values of each entry on this rank */
     struct save_names *names;
     size_t count;
 };
@@ -134,7 +134,7 @@ static enum hd_status look_for_space(struct hd_trainer *t, struct hd_arena *aren
 
 /* ---- saving ---- */
 
-/* Numbers of the manifest that belong to the saved weights. */
+/* Numbers for the manifest (step, loss scale ..) at the moment whose weights are saved. */
 struct saved_moment {
     int64_t step, updates;
     struct hd_loss_scale scale;
@@ -147,7 +147,7 @@ struct saved_moment {
 struct shard_source {
     const struct hd_staging *staging;
     const struct shard_plan *plan;
-    float *decoded; /* [HD_LOCAL_SHARD_CHUNK] */
+    float *decoded; /* [HD_LOCAL_SHARD_CHUNK], buffer for elements decoded to fp32 */
 };
 
 /* Returns the next bytes of an entry: all at once from host memory, a staging buffer at a time from
@@ -216,7 +216,8 @@ static void add_counter(struct counters *c, const char *name, int64_t value)
     c->list[c->count++] = (struct hd_ckpt_counter){name, value};
 }
 
-/* Lists the counters; those of fp16 and of train.guard only if the job uses them. */
+/* Lists the counters to store in the manifest; those of fp16 and of train.guard only if the job
+ * uses them. */
 static void fill_counters(const struct saved_moment *at, struct counters *ret_counters)
 {
     struct counters *c = ret_counters;
@@ -339,8 +340,8 @@ static enum hd_status give_up(struct hd_trainer *t, enum hd_status st, const cha
     return hd_err_restore(&error);
 }
 
-/* Runs phase two, when this rank's shard is written or has failed: exchanges the descriptions and
- * commits the manifest. */
+/* Runs phase two of a save, after this rank's shard is written or has failed: exchanges the
+ * descriptions of shards and, on rank 0, commits the manifest. */
 static enum hd_status publish(struct hd_trainer *t, const struct saved_moment *at,
                               const struct save_outcome *written, struct hd_arena *arena,
                               struct hd_saved *ret_saved)
@@ -437,7 +438,7 @@ struct hd_background_save {
     struct saved_moment at;
     struct hd_saved saved;
     struct shard_plan plan;
-    const char **copies; /* copies of the entries, fp32 */
+    const char **copies; /* copies of this rank's entries as fp32, which the thread writes */
     struct save_outcome mine;
     int rank;
     pthread_t thread;
@@ -471,7 +472,8 @@ static void *write_copy(void *argument)
     return NULL;
 }
 
-/* Copies this rank's entries; training waits only for this copy. */
+/* Copies the values of this rank's entries to the snapshot memory; training waits only for this
+ * copy. */
 static enum hd_status copy_entries(struct hd_trainer *t, struct hd_background_save *b)
 {
     char *copy = t->host_base + t->rank_program.snapshot;

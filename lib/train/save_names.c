@@ -65,7 +65,8 @@ void save_number_text(int64_t value, char ret_text[24])
     (void)snprintf(ret_text, 24, "%lld", (long long)value);
 }
 
-/* Returns the precision as a fact of the manifest. TF32 changes the bits of fp32 GEMMs on a GPU. */
+/* Returns the compute precision as text for the manifest, with TF32 if it is used, because TF32
+ * changes the bits of fp32 GEMMs on a GPU. */
 const char *save_precision_fact(const struct hd_trainer *t)
 {
     const struct hd_job *job = &t->rank_program.job;
@@ -75,7 +76,8 @@ const char *save_precision_fact(const struct hd_trainer *t)
                : job->precision;
 }
 
-/* Describes how sums over ranks are made. train.native_reduction has an effect only with NCCL. */
+/* Writes how sums over ranks are computed as text for the manifest. train.native_reduction has an
+ * effect only with NCCL. */
 const char *save_sums_fact(const struct hd_trainer *t, char ret_text[SAVE_SUMS_TEXT])
 {
     const struct hd_rank_program *l = &t->rank_program;

@@ -5,7 +5,7 @@
 const enum hd_state_kind hd_saved_kinds[HD_SAVED_KINDS] = {HD_STATE_WEIGHT, HD_STATE_MOMENT1,
                                                            HD_STATE_MOMENT2};
 
-/* Returns the elements of a shard without padding, which is at the shard's end. */
+/* Returns the number of elements of a parameter's shard without the padding at its end. */
 static int64_t real_elements(const struct hd_param *p, int share)
 {
     int64_t start[HD_PARAM_DIMS_MAX], real[HD_PARAM_DIMS_MAX], elements = 1;

@@ -31,8 +31,9 @@ struct hd_source {
     const struct hd_registry *registry;
     struct hd_ckpt *ckpt, *adapter_ckpt; /* NULL: none */
     struct folder folder, adapter_folder;
-    enum place *places; /* [parameters] */
-    /* [parameters], for a parameter in a folder: its index in the folder's map */
+    enum place *places; /* [parameters], the directory that each parameter is read from */
+    /* [parameters], for a parameter that is read from a model folder: its index in the folder's
+     * map */
     size_t *in_map;
     struct hd_source *base;
     uint64_t seed;
@@ -115,8 +116,8 @@ static enum hd_status check_head(const struct hd_registry *r, const struct hd_ck
                   hd_ckpt_dir(ckpt));
 }
 
-/* Maps the adapter's factors, or with `all` every parameter, to the checkpoint. omits: parameters
- * that the checkpoint lacks are in its base. */
+/* Notes that the adapter's factors, or with `all` every parameter, are read from the checkpoint.
+ * omits: parameters that the checkpoint lacks are read from its base. */
 static enum hd_status place_in_checkpoint(struct hd_source *s, const struct hd_ckpt *ckpt,
                                           enum place place, bool all, bool omits)
 {
@@ -149,8 +150,8 @@ static enum hd_status place_in_checkpoint(struct hd_source *s, const struct hd_c
 
 /* ---- a folder ---- */
 
-/* Maps the factors of an adapter, or all other parameters, to the folder, except parameters that
- * the checkpoint has. */
+/* Notes that the factors of an adapter, or all other parameters, are read from the folder, except
+ * parameters that the checkpoint has. */
 static enum hd_status place_in_folder(struct hd_source *s, const char *dir, struct folder *f,
                                       bool factors)
 {
@@ -236,8 +237,8 @@ static enum hd_status open_base_checkpoint(struct hd_source *s, const char *dir,
     return HD_OK;
 }
 
-/* Turns HD_CORRUPT into HD_INVALID: a damaged base does not mean that the checkpoint is damaged,
- * and a restart would find the same damage. */
+/* Returns the status of reading a base, with HD_CORRUPT turned into HD_INVALID: a damaged base does
+ * not mean that the checkpoint is damaged, and a restart would find the same damage. */
 static enum hd_status of_base(enum hd_status st)
 {
     return st == HD_CORRUPT ? HD_INVALID : st;

@@ -50,7 +50,7 @@ int64_t hd_staging_piece(const struct hd_staging *staging, int64_t left_bytes);
 void *hd_staging_view(const struct hd_staging *staging, void *tensor);
 /* Copies the memory of the last hd_staging_view, which the caller has filled, to its tensor. */
 enum hd_status hd_staging_put(const struct hd_staging *staging, void *tensor, int64_t size_bytes);
-/* Sets the result to host memory that has the bytes of a part of a tensor; valid until the next
+/* Sets *ret_bytes to host memory that has the bytes of a part of a tensor; valid until the next
  * view or fetch. */
 enum hd_status hd_staging_fetch(const struct hd_staging *staging, const void *tensor,
                                 int64_t size_bytes, const void **ret_bytes);

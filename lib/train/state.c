@@ -1,4 +1,5 @@
-/* state: finds this rank's shard of each state of each parameter, and reads and writes it. */
+/* state: finds this rank's shard of each state (weights, moments) of each parameter, and reads and
+ * writes it. */
 #include <assert.h>
 
 #include "train/trainer.h"

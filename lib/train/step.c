@@ -33,9 +33,9 @@ static bool has_router_losses(const struct hd_trainer *t)
     return t->rank_program.registry.routers > 0 && (job->balance > 0 || job->z_loss > 0);
 }
 
-/* Counts the step's tokens and sets the factor of losses that are means over all tokens (routers).
- * Every rank counts the whole batch, so that no rank waits for another. Targets are counted only if
- * routers have losses and a token may lack a target. */
+/* Sets *ret_tokens to the step's number of tokens, and sets the factor of losses that are means
+ * over all tokens (those of routers). Every rank counts the whole batch, so that no rank waits for
+ * another. Targets are counted only if routers have losses and a token may lack a target. */
 static enum hd_status count_batch(struct hd_trainer *t, int64_t *ret_tokens)
 {
     const struct hd_sampler *sampler = &t->data.sampler;
@@ -55,7 +55,7 @@ static enum hd_status count_batch(struct hd_trainer *t, int64_t *ret_tokens)
     return HD_OK;
 }
 
-/* Returns about how many terms the step's loss is a mean of: pairs, or targets. */
+/* Returns the approximate number of terms that the step's loss is a mean of: pairs, or targets. */
 static int64_t terms_of_loss(const struct hd_job *job, int64_t tokens)
 {
     return hd_job_has_pairs(job) ? job->global_batch : tokens;
@@ -105,7 +105,7 @@ enum hd_status hd_trainer_write_profile(struct hd_trainer *t, bool ended, struct
                                                 : HD_OK;
 }
 
-/* Returns the largest value of one word in all ranks' records. */
+/* Returns the largest value of word `word` in the exchange records of all ranks. */
 static double largest_word(const struct hd_trainer *t, enum hd_exchange_word word)
 {
     const struct hd_registry *r = &t->rank_program.registry;
@@ -180,7 +180,8 @@ static struct hd_reported_step read_reported(struct hd_trainer *t)
     return (struct hd_reported_step){present, t->step_ms, t->reported_busy_ms, t->reported_waiting};
 }
 
-/* Notes this rank's busy time, to be sent with the next step's records. */
+/* Stores this rank's busy time of the step in the trainer, to be sent with the next step's
+ * records. */
 static void note_waits(struct hd_trainer *t, double step_ms)
 {
     struct hd_comm_waited waited;
@@ -191,9 +192,9 @@ static void note_waits(struct hd_trainer *t, double step_ms)
     t->step_ms = step_ms;
 }
 
-/* Returns the MFU. The peak was measured at the start, perhaps while other processes used the
- * cores, so an MFU above 1 means that the peak is too low: the run's own rate then becomes the
- * peak. */
+/* Returns the MFU (model FLOPs utilisation): flops_per_s relative to the rank's measured peak. The
+ * peak was measured at the start, perhaps while other processes used the cores, so an MFU above 1
+ * means that the peak is too low: the run's own rate then becomes the peak. */
 static double mfu_of(struct hd_trainer *t, double flops_per_s)
 {
     const double mfu = flops_per_s / (t->peak * (double)t->rank_program.mesh.world);
@@ -270,8 +271,8 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
 
 /* ---- validation ---- */
 
-/* Runs all windows. Every rank runs equally often, if necessary on padding, because of the
- * collectives of ep. */
+/* Runs the eval programs on all validation windows. Every rank runs them equally often, if
+ * necessary on padding, because the experts' collectives (ep) need all ranks. */
 static enum hd_status run_windows(struct hd_trainer *t)
 {
     const int64_t together = t->rank_program.mesh.sizes.dp * t->rank_program.job.micro_batch;
@@ -292,8 +293,8 @@ struct validation_sum {
     int64_t too_many_rows;
 };
 
-/* Notes the loss of a validation. All ranks have the same loss, and so the same answer to
- * hd_trainer_is_best. */
+/* Stores the loss of a validation for checkpoint.best. All ranks have the same loss, and so the
+ * same answer to hd_trainer_is_best. */
 static void note_loss(struct hd_trainer *t, double loss)
 {
     if (!t->rank_program.job.checkpoint_best || t->steps_done == 0 || !isfinite(loss))

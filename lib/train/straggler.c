@@ -3,18 +3,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LATE_SHARE 0.1 /* fraction of the step */
+/* a rank is late if its busy time exceeds the median of its peers by this fraction of the step */
+#define LATE_SHARE 0.1
 
 struct hd_stragglers {
     int world, stages;
-    int *stage_of;      /* [world] */
-    double *busy_ms;    /* [world], summed since the last judgement */
-    double *others_ms;  /* [world], median of the peers in the newest judgement */
+    int *stage_of; /* [world] */
+    /* [world], ms of each rank without waits, summed since the last judgement */
+    double *busy_ms;
+    double *others_ms;  /* [world], median busy_ms of each rank's peers in the newest judgement */
     double *seen_ms;    /* [world], busy_ms of the newest judgement */
     double *sorted;     /* [world], scratch for the ranks of one stage */
-    int *late;          /* [world], judgements in which the rank was late */
+    int *late;          /* [world], remembered judgements in which the rank was late */
     bool *is, *changed; /* [world] */
-    bool *was_late;     /* [HD_STRAGGLER_STEPS, world], ring buffer */
+    bool *was_late;     /* [HD_STRAGGLER_STEPS, world], ring buffer of judgements */
     double step_ms, steps, seen_steps;
     int looks, next; /* judgements in the ring, and the next index in it */
 };
@@ -68,8 +70,8 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Finds the median of each rank's peers; for an even number of peers the lower one, so that of
- * three ranks two may be late. A rank alone in its stage is its own peer. */
+/* Computes the median busy time of each rank's peers; for an even number of peers the lower one, so
+ * that of three ranks two may be late. A rank alone in its stage is its own peer. */
 static void find_medians(struct hd_stragglers *w, int stage)
 {
     int count = 0, middle;
@@ -114,7 +116,8 @@ static bool may_be(const struct hd_stragglers *w, int rank)
     return w->late[rank] >= (w->is[rank] ? HD_STRAGGLER_OVER : HD_STRAGGLER_LATE_MIN);
 }
 
-/* Counts the judgements in which a rank was late that cannot be a straggler. */
+/* Counts the remembered judgements in which at least one rank was late that was late too seldom to
+ * be a straggler. */
 static int count_noise(const struct hd_stragglers *w)
 {
     int noise = 0;

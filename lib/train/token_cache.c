@@ -30,14 +30,16 @@ struct fill_state {
     int64_t spelled;
     const struct hd_token_cache_watch *watch;
     struct hd_arena *arena;
-    const struct hd_tokenizer *tokenizer; /* the job's */
+    const struct hd_tokenizer *tokenizer; /* the job's tokenizer */
     int64_t end_of_text;
     const char *folder;
-    /* over the files that need tokens: index of the next file; count that this rank tokenized */
+    /* index: number of files seen so far that need tokenizing; made: number of them that this rank
+     * tokenized */
     int64_t index, made;
     /* [files that need tokens], name of the token file, without folder and suffix */
     const char **names;
-    int64_t *firsts; /* [files that need tokens], index of the first file with that name */
+    /* [files that need tokens], index of the first file with the same token file name */
+    int64_t *firsts;
 };
 
 static bool needs_tokens(const struct hd_job *job, const char *path)
@@ -74,7 +76,7 @@ static enum hd_status check_file(const struct hd_job_file *file, struct stat *re
     return hd_fingerprint_check(file->path, file->fingerprint);
 }
 
-/* Computes the name of a file's token file. */
+/* Computes the name of the token file that belongs to a text file. */
 static enum hd_status name_of(const struct fill_state *f, const struct hd_job_file *file,
                               char ret_name[HD_HASH_TEXT_MAX])
 {
@@ -273,14 +275,16 @@ static enum hd_status make(struct fill_state *f, const struct hd_job_file *file,
     return st;
 }
 
-/* Returns true if both token files exist. The .bin is checked first: a rank that rewrites them
- * removes the .idx before it renames the .bin, and renames the .idx last. */
+/* Returns true if both parts of a token file exist, .bin and .idx. The .bin is checked first: a
+ * rank that rewrites them removes the .idx before it renames the .bin, and renames the .idx
+ * last. */
 static bool are_there(const char *bin, const char *idx)
 {
     return hd_file_exists(bin) && hd_file_exists(idx);
 }
 
-/* Fills `list`; tokenizes the files that are assigned to this rank and do not exist yet. */
+/* Fills `list` with the token files to read; tokenizes the files that are assigned to this rank and
+ * have no token file yet. */
 static enum hd_status fill_list(struct fill_state *f, const struct hd_job_file *files,
                                 int64_t count, struct hd_corpus_file *list)
 {

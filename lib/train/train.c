@@ -25,7 +25,8 @@ static enum hd_status check_reservation(const char *half, int64_t given, int64_t
         half, (long long)given, (long long)needed);
 }
 
-/* Names the largest member of the plan that is on the device, such as "kept takes 1.2 GB of it". */
+/* Writes the name and size of the largest member of the plan that is on the device, such as "kept
+ * takes 1.2 GB of it". */
 static void name_largest(const struct hd_rank_program *l, char *ret_text, size_t size_bytes)
 {
     struct hd_memory memory = l->memory, *const m = &memory;
@@ -426,7 +427,7 @@ enum hd_status hd_trainer_device_use(struct hd_trainer *t, struct hd_device_use 
 
     if (st)
         return st;
-    /* negative if the plan lies in host memory (host_reachable) */
+    /* negative if the plan's memory is host memory that the device reads (host_reachable) */
     other_bytes = device.total_bytes - device.free_bytes - planned_bytes;
     *ret_use = (struct hd_device_use){.planned_bytes = planned_bytes,
                                       .other_bytes = other_bytes > 0 ? other_bytes : 0,

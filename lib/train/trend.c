@@ -23,7 +23,8 @@ struct spread {
     bool no_gradient;
 };
 
-/* Returns the spread over the last `count` steps, 1 to HD_TREND_STEPS. */
+/* Returns the smallest and the largest loss of the last `count` steps, 1 to HD_TREND_STEPS, and
+ * whether every gradient was 0. */
 static struct spread spread_of(const struct hd_trend *t, int64_t count)
 {
     struct spread s = {t->last, t->last, true};
@@ -38,7 +39,8 @@ static struct spread spread_of(const struct hd_trend *t, int64_t count)
     return s;
 }
 
-/* Returns true for a loss at ln V or above; fp32 sums of many equal losses are not exactly ln V. */
+/* Returns true if `least`, the smallest loss, is at ln V or above, as from a model that guesses;
+ * allows for fp32 sums, whose result for many equal losses is not exactly ln V. */
 static bool is_guessing(double least, double ln_vocab)
 {
     return least >= 0.999 * ln_vocab;
