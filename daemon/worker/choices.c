@@ -20,7 +20,7 @@ struct choices_verb {
     enum hd_status st; /* first failure to print a line */
 };
 
-/* Reads the flags; they come before "--", files after it. */
+/* Reads the command-line flags; they come before "--", names of files with questions after it. */
 static enum hd_status read_options(int argc, char **argv, struct choices_verb *e)
 {
     struct hd_flag f[] = {{"--checkpoint", true, false, NULL}, {"--limit", false, false, NULL},

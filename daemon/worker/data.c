@@ -13,7 +13,7 @@
 #include "train/job_tokenizer.h"
 #include "worker/worker.h"
 
-struct source { /* files of one source in one list: data.train or data.val */
+struct source { /* files of one source in one of the job's lists, data.train or data.val */
     char list[8];
     int64_t number;
     struct hd_corpus_file *files;
@@ -28,7 +28,8 @@ struct data_list {
     struct hd_text notes;                 /* lines about the tokenizer's special tokens */
     int64_t vocab, end_of_text;           /* end_of_text -1: none */
     enum hd_chat_form form;               /* form of .jsonl files */
-    struct hd_survey_rules rules;         /* rules for the survey, made from the members above */
+    /* rules for examining the files, made from the members above */
+    struct hd_survey_rules rules;
     struct source *sources;
     int source_count, source_room;
 };
@@ -38,7 +39,8 @@ static enum hd_status no_memory(void)
     return hd_err(HD_NO_MEMORY, "no memory for a list of files");
 }
 
-/* Returns the source of a line; lines of one source are adjacent. */
+/* Returns the source (of list `list`, with this number) that an input line names; lines of one
+ * source are adjacent. */
 static struct source *source_of(struct data_list *a, const char *list, int64_t number)
 {
     struct source *s = a->source_count ? &a->sources[a->source_count - 1] : NULL;
@@ -103,7 +105,7 @@ static enum hd_status read_options(int argc, char **argv, struct data_list *a)
 
     a->form = HD_CHAT_AUTO;
     if (!st && f[3].value &&
-        /* the form that train.objective asks for */
+        /* true: train.objective asks for files of preference pairs */
         strcmp(f[3].value, hd_chat_form_name(HD_CHAT_PREFERENCE)) == 0)
         a->form = HD_CHAT_PREFERENCE;
     else if (!st && f[3].value && !hd_chat_form_find(f[3].value, &a->form))
@@ -139,7 +141,7 @@ static enum hd_status open_tokenizer(struct data_list *a)
     return st;
 }
 
-/* Adds a count, or null if it is -1 (unknown). */
+/* Adds a member with a count to the JSON, or null if the count is -1 (unknown). */
 static void add_count(struct hd_json_writer *w, const char *key, int64_t count)
 {
     if (count < 0)

@@ -15,7 +15,8 @@
 
 enum { PROGRESS_MS = 200, LINE_MS = 10000, INTERRUPTED = 130, TERMINATED = 143 };
 
-static volatile sig_atomic_t stop; /* set by the signal handler, which does nothing else */
+/* true: the work is to stop; set by the signal handler, which does nothing else */
+static volatile sig_atomic_t stop;
 
 static void on_signal(int number)
 {
@@ -75,7 +76,7 @@ static bool show_progress(void *user, const struct hd_evaluation_progress *p)
 
 enum eval_form { FORM_TEXT, FORM_JSON, FORM_JSONL };
 
-/* Reads the flags; they come before "--", data files after it. */
+/* Reads the command-line flags; they come before "--", data files after it. */
 static enum hd_status read_options(int argc, char **argv, struct hd_evaluation_options *ret,
                                    enum eval_form *ret_form)
 {

@@ -80,7 +80,7 @@ static enum hd_status read_options(int argc, char **argv, struct hd_hf_export *r
     return HD_OK;
 }
 
-/* Adds the folder's files with their sizes, sorted by name. */
+/* Adds the exported folder's files with their sizes to the JSON, sorted by name. */
 static enum hd_status add_files(const char *dir, struct hd_json_writer *w)
 {
     struct dirent **entries = NULL;
@@ -166,12 +166,14 @@ struct export_base {
     struct hd_model model;
     struct hd_source *source;
     struct hd_hf_base values;
-    char *record; /* record of one quantized matrix; NULL: none yet */
+    /* codes and scales (record) of the quantized matrix that was made last; NULL: none yet */
+    char *record;
     size_t record_param;
     int64_t record_matrix;
 };
 
-/* Makes the quantized codes of a matrix, as the run made them. Keeps the last record. */
+/* Makes the quantized codes of a matrix as the run made them, in b->record. Does nothing if it is
+ * the matrix that was made last. */
 static enum hd_status make_record(struct export_base *b, size_t param, int64_t matrix)
 {
     enum hd_status st;
@@ -189,7 +191,7 @@ static enum hd_status make_record(struct export_base *b, size_t param, int64_t m
     return st;
 }
 
-/* Decodes a piece of a quantized parameter: the same values that the adapter was trained with. */
+/* Decodes elements of a quantized parameter: the same values that the adapter was trained with. */
 static enum hd_status decode_value(struct export_base *b, size_t param,
                                    const struct hd_ckpt_entry *want, float *ret_values)
 {
@@ -253,8 +255,8 @@ static enum hd_status list_values(struct export_base *b)
     return HD_OK;
 }
 
-/* Opens the weights of a checkpoint that may omit some, and its base if it does; else b->source
- * stays NULL. */
+/* Opens the base of a checkpoint, if the checkpoint omits some weights; else b->source stays
+ * NULL. */
 static enum hd_status open_base(struct export_base *b, const char *checkpoint, const char *base)
 {
     const struct hd_source_dirs dirs = {.dir = checkpoint, .base = base};
@@ -278,8 +280,8 @@ static enum hd_status open_base(struct export_base *b, const char *checkpoint, c
     return st ? st : list_values(b);
 }
 
-/* Says which weights the adapter was added to: an adapter merges well only with the weights it was
- * trained with. */
+/* Prints a note that names the weights to which the adapter was added: an adapter merges well only
+ * with the weights it was trained with. */
 static void say_base(const struct export_base *b, const char *base)
 {
     const char *from = base ? base : *b->job.init_from ? b->job.init_from : "the job's seed";

@@ -18,7 +18,8 @@ struct generate_request {
     struct hd_decoder_options decoder;
     const char *device, *prompt;
     bool chat; /* true: the prompt is a user's message in a chat */
-    /* system message and template of a chat; NULL: none, the model's own */
+    /* system message, and path of the template, of a chat; NULL: no message; the model's own
+     * template */
     const char *system, *template;
     const char *date; /* date for the template; NULL: the job's, else today's */
     int64_t max_tokens;
@@ -100,7 +101,7 @@ static enum hd_status read_request(int argc, char **argv, struct generate_reques
 struct writing {
     const struct hd_tokenizer *tokenizer;
     struct hd_utf8_printer printer;
-    enum hd_status st; /* first failure of a callback */
+    enum hd_status st; /* first failure of a callback that prints */
     struct hd_error error;
     bool ended;
 };
@@ -119,7 +120,7 @@ static enum hd_status print_bytes(struct writing *w, const void *bytes, size_t c
     return st;
 }
 
-/* Prints the text of the prompt's ids. */
+/* Prints the text that the token ids of the prompt stand for. */
 static enum hd_status print_prompt(struct writing *w, const struct hd_id_list *prompt)
 {
     struct hd_text bytes = {0};

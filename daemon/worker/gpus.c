@@ -11,8 +11,8 @@
 #include "worker/nvml.h"
 #include "worker/worker.h"
 
-/* Adds the names of the libraries; adds nothing if NCCL is missing, since GPUs still serve jobs of
- * one GPU. */
+/* Adds the names of the GPU libraries and NCCL to the list of GPUs. If NCCL is missing it adds
+ * none, since GPUs still serve jobs of one GPU. */
 static void name_libraries(const struct hd_backend_table *table, struct hd_gpu_list *list)
 {
     const struct hd_nccl_table *nccl = NULL;
@@ -76,7 +76,8 @@ int hd_worker_gpus(int argc, char **argv)
                              : hd_err(HD_NO_MEMORY, "no memory for a list of GPUs");
 
     if (!st) {
-        (void)setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1); /* the order of nvidia-smi */
+        /* numbers the GPUs in the order of nvidia-smi */
+        (void)setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1);
         if (ask_plugin(list))
             (void)snprintf(list->problem, sizeof list->problem, "%s", hd_err_message());
         if (list->count && hd_xid_read(HD_XID_LOG, list))

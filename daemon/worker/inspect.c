@@ -200,12 +200,14 @@ int hd_worker_device_verb(int argc, char **argv)
     if (!st)
         st = hd_flag_int(&f[1], 1, HD_COMM_RANKS_MAX, 1, &world);
     if (!st && f[2].value && strcmp(f[2].value, "auto") == 0)
-        (void)hd_plugin_cuda(&backend); /* without a working plug-in: the CPU */
+        /* on failure the CPU's backend stays: the CUDA plug-in is missing or does not work */
+        (void)hd_plugin_cuda(&backend);
     else if (!st && f[2].value && strcmp(f[2].value, "cuda") == 0)
         st = hd_plugin_cuda(&backend);
     else if (!st && f[2].value && strcmp(f[2].value, "cpu") != 0)
         st = hd_err(HD_INVALID, "--device %s: say cpu, cuda or auto", f[2].value);
-    if (!st && f[4].value) /* the process that a --measure starts */
+    /* runs the second process, which the process of --measure starts (measure.h) */
+    if (!st && f[4].value)
         return hd_worker_finish("device", backend->device ? hd_measure_hold(backend) : HD_OK);
     if (!st) {
         backend->describe(&(struct hd_backend_options){.threads = (int)threads}, &traits);

@@ -17,13 +17,14 @@ extern char **environ;
 enum {
     SIDE = 256,
     POOL_BYTES = 64 << 20,
-    END_MS = 2000,    /* limit for the second process to free its memory and end */
-    KILLED_MS = 1000, /* limit for it to end after SIGKILL */
+    END_MS = 2000,    /* ms in which the second process must free its memory and end */
+    KILLED_MS = 1000, /* ms in which the second process must end after SIGKILL */
 };
 
 static const struct hd_backend_options options = {.threads = 1};
 
-/* Computes one product with the library, which loads its kernels and takes its workspace. */
+/* Computes one matrix product with the GEMM library, so that the library loads its kernels and
+ * takes its workspace. */
 static enum hd_status compute(const struct hd_backend_table *table, struct hd_backend *backend,
                               struct hd_stream *stream)
 {

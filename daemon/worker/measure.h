@@ -13,12 +13,14 @@
 
 #include "kernels/kernels.h"
 
-/* milliseconds; ample, since opening the device loads all kernels */
+/* ms that the second process gets to open the device and compute; ample, although opening the
+ * device loads all kernels */
 enum { HD_MEASURE_MS = 30000 };
 
-/* Sets process_bytes and process_measured of the traits of a table with a device. After a failure
- * they keep their assumed values; also if the second process has not computed within `timeout_ms`,
- * in a driver that hangs: that process is killed, and abandoned if it does not die. */
+/* Measures a process's GPU memory and sets process_bytes and process_measured of the device's
+ * traits. They keep their assumed values after a failure, and also if the second process has not
+ * computed within `timeout_ms`, because it is in a driver that hangs: it is killed, and abandoned
+ * if it does not die. */
 void hd_measure_process(const struct hd_backend_table *table, int timeout_ms,
                         struct hd_traits *traits);
 

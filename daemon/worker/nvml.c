@@ -71,7 +71,8 @@ static double link_bytes_per_s(const struct nvml *n, void *device)
     return 1e6 * field.value.number;
 }
 
-/* Compares two PCI addresses: NVML writes eight digits of the domain, CUDA four. */
+/* Returns true if two PCI addresses are equal: NVML writes eight digits of the domain, CUDA
+ * four. */
 static bool is_same_bus(const char *nvml, const char *cuda)
 {
     const size_t a = strlen(nvml), b = strlen(cuda);
@@ -107,7 +108,8 @@ void hd_nvml_add_links(struct hd_inventory *v, const char *const *buses)
 
             if (n.link_state(device, link, &active) != NVML_SUCCESS || !active)
                 continue;
-            /* older drivers lack this function: GPUs only */
+            /* left out by older drivers, which have no such function: the link then counts as one
+             * between GPUs */
             (void)n.remote_type(device, link, &type);
             if (type == NVML_REMOTE_SWITCH) {
                 to_switch[g]++;

@@ -11,15 +11,15 @@
 
 #include "daemon/devices/inventory.h"
 
-/* PCI information, in NVML's binary layout. */
+/* PCI address of a GPU, in NVML's binary layout. */
 struct hd_nvml_pci {
     char legacy[16];
     unsigned domain, bus, device, device_id, subsystem_id;
-    char bus_id[32]; /* such as "00000000:3B:00.0" */
+    char bus_id[32]; /* domain, bus, device and function, such as "00000000:3B:00.0" */
 };
 
-/* Adds NVLinks to the pairs of an inventory. buses: PCI addresses of the inventory's GPUs, in its
- * order. */
+/* Adds the active NVLinks to the pairs of GPUs in an inventory. buses: PCI addresses of the
+ * inventory's GPUs, in the inventory's order. */
 void hd_nvml_add_links(struct hd_inventory *inventory, const char *const *buses);
 
 #endif

@@ -18,7 +18,7 @@ void peer_info_write(const struct hd_gloo_endpoint *endpoint, const struct peer_
     memcpy(ret_bytes + ENGINE_AT, compute->engine, strnlen(compute->engine, WORD_BYTES - 1));
 }
 
-/* Copies the text at offset `at` of another rank's information. */
+/* Copies the text that begins `at` bytes into another rank's information. */
 static void read_word(const uint8_t *value, int at, char ret_word[WORD_BYTES])
 {
     memcpy(ret_word, value + at, WORD_BYTES);

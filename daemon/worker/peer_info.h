@@ -16,22 +16,23 @@
 
 enum { PEER_INFO_BYTES = HD_GLOO_ENDPOINT_BYTES + 3 * 32 };
 
-/* Instruction set and libraries that a rank computes with; ranks with equal words compute equal
- * bits. */
+/* Instruction set and libraries that a rank computes with; ranks for which all three texts are
+ * equal compute equal bits. */
 struct peer_compute {
     char isa[32], library[32];
-    /* engine of a GPU: "NCCL 2.28.9", and the CPU's instruction set if the CPU computes, too; else
-     * "" */
+    /* on a GPU: the communication library, such as "NCCL 2.28.9", and the CPU's instruction set if
+     * the CPU computes, too; else "" */
     char engine[32];
 };
 
-/* Writes the bytes to send with hd_link_rendezvous. */
+/* Writes this rank's endpoint and `compute` as the bytes to send with hd_link_rendezvous. */
 void peer_info_write(const struct hd_gloo_endpoint *endpoint, const struct peer_compute *compute,
                      uint8_t ret_bytes[PEER_INFO_BYTES]);
 
-/* Reads the endpoints of all ranks, and compares what they compute with to that of rank `self`.
- * HD_CONFLICT: another build sent one; HD_UNSUPPORTED: a rank computes with other libraries. Both
- * messages name the rank. */
+/* Reads the information of all ranks: their endpoints, and the instruction sets and libraries that
+ * they compute with, which must equal those of rank `self`. HD_CONFLICT: a rank of another build
+ * sent its information; HD_UNSUPPORTED: a rank computes with other libraries. Both messages name
+ * the rank. */
 enum hd_status peer_info_read_all(const struct hd_link_values *values, int64_t self,
                                   const struct peer_compute *compute,
                                   struct hd_gloo_endpoint *ret_cards);

@@ -22,7 +22,7 @@
 
 enum {
     SECONDS_MAX = 600,
-    GRACE_MS = 4000, /* limit for work that began before the time was over */
+    GRACE_MS = 4000, /* ms in which a measurement must end that began before the time was over */
     WAIT_NS = 20 * 1000 * 1000
 };
 
@@ -61,7 +61,7 @@ void probe_keep(struct probe *p, const struct probe_record *record)
 enum hd_status probe_agree(struct probe *p, bool *ret_goes_on)
 {
     const struct probe_record nothing = {.what = PROBE_NOTHING};
-    float most[2]; /* whether the time is over; the number of records */
+    float most[2]; /* [0]: 1 if this process's time is over, else 0; [1]: its number of records */
     enum hd_status st;
 
     *ret_goes_on = hd_clock_now_ns() < p->end_ns;
@@ -166,8 +166,10 @@ static enum hd_status measure(struct probe *p)
 struct probe_shared {
     struct probe_name name;
     int counts[PROBE_DEVICES_MAX];
-    char why[PROBE_DEVICES_MAX][PROBE_WHY_MAX]; /* why a process failed; "": it did not */
-    /* [world][PROBE_RECORDS_MAX]; only touched pages use memory */
+    /* text that says why a process failed; "": it did not fail */
+    char why[PROBE_DEVICES_MAX][PROBE_WHY_MAX];
+    /* [world][PROBE_RECORDS_MAX], records of each process; pages that are never touched use no
+     * memory */
     struct probe_record records[];
 };
 
@@ -280,7 +282,8 @@ static enum hd_status wait_for(const struct probe *p, const pid_t *pids, int cou
             if (failed < 0 && !late && !stopped && (!WIFEXITED(status) || WEXITSTATUS(status))) {
                 failed = i;
                 failed_status = status;
-                /* nothing will be stored, so the others need not go on */
+                /* a failed measurement stores no calibration, so the other processes need not go
+                 * on */
                 kill_all(pids, ended, count);
             }
         }
@@ -334,7 +337,8 @@ static bool same_work(const struct probe_record *a, const struct probe_record *b
            a->bytes == b->bytes && memcmp(&a->key, &b->key, sizeof a->key) == 0;
 }
 
-/* Returns the mean over the processes that measured the same as process 0; *ret_count: how many. */
+/* Returns the mean of record `index` over the processes that measured the same as process 0; sets
+ * *ret_count to their number. */
 static double mean_of(const struct probe_shared *shared, int world, int index, int *ret_count)
 {
     const struct probe_record *first = &shared->records[index];
@@ -394,7 +398,8 @@ static enum hd_status take(const struct probe *p, const struct probe_shared *sha
     return st;
 }
 
-/* Takes the measurements that each process made of its own device. */
+/* Copies the measurements that a process made of its own device (records `own`) to the device's
+ * calibration. */
 static void take_own(const struct probe_record *own, int count, struct hd_calibration_device *ret)
 {
     for (int i = 0; i < count; i++) {
@@ -410,8 +415,8 @@ static void take_own(const struct probe_record *own, int count, struct hd_calibr
     }
 }
 
-/* Takes the measurements of single devices and of pairs; a pair is measured by the device of the
- * lower number. */
+/* Copies the measurements of single devices and of pairs of devices to the calibration; a pair is
+ * measured by the device of the lower number. */
 static enum hd_status take_devices(const struct probe *p, const struct probe_shared *shared,
                                    struct hd_arena *arena, struct hd_calibration *cal)
 {
@@ -516,7 +521,7 @@ static enum hd_status probe_devices(struct probe *p, const char *out)
     return st;
 }
 
-/* Reads N, for the first N GPUs that this process sees, or a list of UUIDs. */
+/* Reads a list of GPUs: N, for the first N GPUs that this process sees, or UUIDs. */
 static enum hd_status read_gpus(char *list, struct probe *p)
 {
     int64_t count = 0;
@@ -553,7 +558,7 @@ static enum hd_status read_cpus(char *rest, struct probe *p)
     return HD_OK;
 }
 
-/* Reads "cpu:N", "cpu:N:T", "cuda:N" or "cuda:UUID,UUID..". */
+/* Reads which devices to measure: "cpu:N", "cpu:N:T", "cuda:N" or "cuda:UUID,UUID..". */
 static enum hd_status read_devices(const char *text, struct probe *p)
 {
     char *copy = strdup(text);
@@ -622,7 +627,7 @@ int hd_worker_probe(int argc, char **argv)
     st = f[4].value ? tie_to_heddled() : HD_OK;
     if (!st)
         st = probe_devices(&p, f[2].value);
-    (void)hd_file_remove_tree(p.dir); /* best effort */
+    (void)hd_file_remove_tree(p.dir); /* best effort: a folder that is left only uses disk space */
     free(p.gpus);
     if (f[4].value)
         (void)printf("%s\n", st ? hd_err_message() : "measured");

@@ -27,12 +27,14 @@ enum {
     PROBE_GPU_MAX = 48,  /* bytes of a GPU's UUID as text */
     PROBE_WHY_MAX = 512, /* bytes of a process's message */
     PROBE_SECONDS = 60,
-    PROBE_RECORDS_MAX = 32768, /* records of one process */
-    /* shared memory controls per pair, one for each model that takes two ranks */
+    PROBE_RECORDS_MAX = 32768, /* most measurements (records) of one process */
+    /* shared memory controls (for communication) per pair of processes, one for each model that
+     * takes two ranks */
     PROBE_CONTROLS = 16,
-    PROBE_VISIBLE_MIB = 40,        /* registered memory for the collectives, MiB */
-    PROBE_DEADLINE_MS = 20000,     /* limit of a wait for another process */
-    PROBE_COUNTS_BYTES = 64 << 10, /* bytes after that memory: row counts and other small numbers */
+    PROBE_VISIBLE_MIB = 40,    /* registered memory for the collectives, MiB */
+    PROBE_DEADLINE_MS = 20000, /* limit of a wait for another process */
+    /* bytes after the PROBE_VISIBLE_MIB: row counts and other small numbers */
+    PROBE_COUNTS_BYTES = 64 << 10,
     PROBE_DIR_MAX = 512
 };
 
@@ -51,14 +53,15 @@ enum probe_what {
 /* One measurement of one process, in memory shared with the parent. */
 struct probe_record {
     enum probe_what what;
-    struct hd_calibration_key key; /* key of a PROBE_KERNEL */
-    /* kind of a PROBE_COLLECTIVE, which also has members and bytes */
+    struct hd_calibration_key key; /* kernel and sizes that a PROBE_KERNEL measured */
+    /* collective that a PROBE_COLLECTIVE measured, with `members` and `bytes` */
     enum hd_comm_kind kind;
-    /* members of a PROBE_COLLECTIVE; PROBE_PAIR: the other device, with the higher number */
+    /* PROBE_COLLECTIVE: ranks of the group; PROBE_PAIR: the other device, which has the higher
+     * number */
     int64_t members;
     double bytes;
-    /* seconds; PROBE_WRITE, PROBE_MEMORY: bytes per second; PROBE_PAIR: latency in seconds;
-     * PROBE_WAIT: seconds that ranks wait per second of kernels */
+    /* measured seconds; PROBE_WRITE, PROBE_MEMORY: bytes per second; PROBE_PAIR: latency in
+     * seconds; PROBE_WAIT: seconds that ranks wait for each other per second of kernels */
     double seconds;
     /* PROBE_PAIR: bytes per second; PROBE_WAIT: collectives per second of kernels */
     double bandwidth;
@@ -74,33 +77,38 @@ struct probe_name {
 struct probe {
     int rank, world;         /* this device, and the number of devices */
     int64_t threads;         /* threads per device */
-    int64_t end_ns;          /* deadline on hd_clock_now_ns, after which no work begins */
+    int64_t end_ns;          /* time after which no measurement begins, ns by hd_clock_now_ns */
     bool quick;              /* true: smallest sizes, one step; for tests */
     char dir[PROBE_DIR_MAX]; /* folder of temporary files; has the file "corpus" */
     bool is_gpu;
     char (*gpus)[PROBE_GPU_MAX]; /* [world], UUIDs or indices; NULL: CPU devices */
     /* CPU backend; for a GPU its own backend, from probe_open on */
     const struct hd_backend_table *table;
-    /* valid between probe_open and probe_close; `opened` counts nested calls: */
+    /* members from here on are valid between probe_open and probe_close; `opened` counts nested
+     * calls: */
     int opened;
     struct hd_backend *backend;
     struct hd_stream *stream;
     struct hd_event *events[2];
     int64_t begin_ns;
-    int64_t memory_bytes; /* memory of the device */
+    int64_t memory_bytes; /* bytes of the device's memory */
 
-    struct hd_shm_control *all; /* shared by all processes; NULL with one device */
+    /* shared memory through which all processes communicate; NULL with one device */
+    struct hd_shm_control *all;
     struct hd_shm_control
-        *pairs[PROBE_CONTROLS]; /* shared by ranks 2k and 2k + 1; NULL for an odd last rank */
-    struct hd_comm *comm;       /* among all processes; NULL with one device */
+        /* shared memory through which ranks 2k and 2k + 1 communicate; NULL for an odd last rank */
+        *pairs[PROBE_CONTROLS];
+    struct hd_comm *comm; /* communicator of all processes; NULL with one device */
     struct hd_comm_group *group;
-    int32_t *counts; /* row counts, in `registered` */
-    /* [PROBE_VISIBLE_MIB], then PROBE_COUNTS_BYTES; for a GPU in its own memory */
+    int32_t *counts; /* row counts of all_to_all_v, at an address in `registered` */
+    /* registered memory for collectives: PROBE_VISIBLE_MIB, then PROBE_COUNTS_BYTES; for a GPU in
+     * the GPU's memory */
     char *registered;
     struct probe_record *records; /* [PROBE_RECORDS_MAX], memory shared with the parent */
     int *record_count;
-    struct probe_name *name; /* shared with the parent; set by device 0 before it measures */
-    char *why;               /* [PROBE_WHY_MAX], shared with the parent: why this process failed */
+    /* names, in memory shared with the parent; set by device 0 before it measures */
+    struct probe_name *name;
+    char *why; /* [PROBE_WHY_MAX], shared with the parent: why this process failed */
 };
 
 enum { PROBE_CORPUS_BYTES = 1 << 20 };
@@ -108,9 +116,9 @@ enum { PROBE_CORPUS_BYTES = 1 << 20 };
 /* Adds one measurement; those beyond PROBE_RECORDS_MAX are dropped. */
 void probe_keep(struct probe *p, const struct probe_record *record);
 
-/* Waits for all processes. *ret_goes_on: time is left; equal on all. Also pads the records of
- * processes that have fewer, so that the same measurement has the same index in all processes that
- * made it. */
+/* Waits for all processes. Sets *ret_goes_on to true if time is left for more measurements; the
+ * value is equal in all processes. Also pads the records of processes that have fewer, so that the
+ * same measurement has the same index in all processes that made it. */
 enum hd_status probe_agree(struct probe *p, bool *ret_goes_on);
 
 /* ---- probe_where.c: differences between CPU devices and GPUs ---- */
@@ -122,23 +130,25 @@ struct hd_backend_options probe_options(const struct probe *p);
 enum hd_status probe_open(struct probe *p);
 void probe_close(struct probe *p);
 
-/* Allocates and frees memory of the device. probe_release ignores NULL. */
+/* probe_reserve allocates memory of the device, probe_release frees it; probe_release ignores
+ * NULL. */
 enum hd_status probe_reserve(struct probe *p, int64_t bytes, void **ret_memory);
 void probe_release(struct probe *p, void *memory);
-/* fills it with fp32 numbers */
+/* Fills memory of the device with fp32 numbers. */
 enum hd_status probe_fill(struct probe *p, void *memory, int64_t bytes);
 
 /* Measure how long the device takes for everything launched between probe_begin and probe_end. */
 enum hd_status probe_begin(struct probe *p);
 enum hd_status probe_end(struct probe *p, double *ret_seconds);
 
-/* Opens communication with the other processes, as rank `rank` of `world`; the device must be
- * open. */
+/* Opens communication with the other processes through `control`, as rank `rank` of `world`; the
+ * device must be open. */
 enum hd_status probe_meet(struct probe *p, struct hd_shm_control *control, int rank, int world,
                           struct hd_comm **ret_comm);
-/* Replaces each values[i] by the largest of all processes. */
+/* Replaces each values[i] by the largest value that any process gives at index i. */
 enum hd_status probe_most(struct probe *p, float *values, int count);
-/* Waits until everything launched on the stream is done, on a device as well. */
+/* Waits until all work launched on the communication stream is complete, on a GPU also on the
+ * device. */
 enum hd_status probe_wait(struct probe *p, struct hd_comm_stream *stream);
 
 /* ---- measurements ---- */
@@ -147,13 +157,15 @@ enum hd_status probe_wait(struct probe *p, struct hd_comm_stream *stream);
 enum hd_status probe_models(struct probe *p, bool half);   /* half: bf16; else fp32 */
 enum hd_status probe_products(struct probe *p, bool half); /* half: bf16; else fp32 */
 enum hd_status probe_collectives(struct probe *p);
-enum hd_status probe_memory(struct probe *p); /* bandwidth of a sum of large arrays */
-enum hd_status probe_pairs(struct probe *p);  /* messages between each two devices */
+/* measures the memory bandwidth, by a sum of large arrays */
+enum hd_status probe_memory(struct probe *p);
+/* measures latency and bandwidth of messages between each two devices */
+enum hd_status probe_pairs(struct probe *p);
 enum hd_status probe_write(struct probe *p);
 
-/* Returns the mean without the slowest tenth, which other programs may have delayed; sorts the
- * values. A mean, because the times of launches must add up to the time of a program. count >=
- * 1. */
+/* Returns the mean of `values` without the slowest tenth, which other programs may have delayed;
+ * sorts the values. It is a mean, not a median, because the times of launches must add up to the
+ * time of a program. count >= 1. */
 double probe_mean(double *values, int count);
 
 /* Returns the value that a quarter of `values` do not exceed; sorts them. count >= 1. */

@@ -19,7 +19,8 @@
 
 enum {
     ROUNDS = 9,
-    /* halves of the registered memory: send, receive */
+    /* bytes of each half of the registered memory: the first is sent from, the second received
+     * to */
     HALF_BYTES = (int64_t)PROBE_VISIBLE_MIB << 19,
     ROWS = 64, /* rows to each member of an all_to_all_v */
     WRITE_BYTES = 24 << 20
@@ -34,7 +35,8 @@ static const enum hd_comm_kind kinds[] = {
     HD_COMM_SHIFT,      HD_COMM_SEND,         HD_COMM_BARRIER};
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
-/* Launches one operation of `bytes`, counted as in plan/links.h; equal on all members. */
+/* Launches one collective of `bytes`, counted as in plan/links.h; the bytes are equal on all
+ * members. */
 static enum hd_status launch(struct probe *p, struct hd_comm_group *g, struct hd_comm_stream *s,
                              enum hd_comm_kind kind, int64_t bytes)
 {
@@ -57,7 +59,7 @@ static enum hd_status launch(struct probe *p, struct hd_comm_group *g, struct hd
         return hd_comm_all_to_all(g, s,
                                   &(struct hd_comm_all_to_all_args){send, recv, count, HD_F32});
     case HD_COMM_ALL_TO_ALL_V: {
-        /* bytes: sent by a member to all others together */
+        /* numbers in a row, such that a member sends `bytes` to all others together */
         const int64_t row = count / (ROWS * (P - 1)) > 0 ? count / (ROWS * (P - 1)) : 1;
         enum hd_status st;
 
@@ -118,7 +120,7 @@ static enum hd_status time_one(struct probe *p, struct hd_comm_group *g, enum hd
     return HD_OK;
 }
 
-/* Returns true if the operation fits the buffers. */
+/* Returns true if a collective of `bytes` fits the send and receive buffers. */
 static bool fits(enum hd_comm_kind kind, int64_t bytes, int members)
 {
     const bool of_each = kind == HD_COMM_ALL_GATHER || kind == HD_COMM_REDUCE_SCATTER ||

@@ -46,7 +46,8 @@ static enum hd_status time_sums(struct probe *p, void *const arrays[3])
             st = hd_launch(p->stream, HD_K_add, &args);
         if (!st)
             st = probe_end(p, &s);
-        if (i > 0 && (best_s == 0 || s < best_s)) /* the first one touches the pages */
+        /* the first sum is not counted: it touches the pages */
+        if (i > 0 && (best_s == 0 || s < best_s))
             best_s = s;
     }
     if (!st && best_s > 0) {

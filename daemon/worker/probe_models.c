@@ -23,13 +23,13 @@ enum {
     PLAIN_STEPS = 4,              /* steps of a model on a GPU that are timed without events */
     NODES_MAX = 1 << 14,          /* launches of a step's programs; a power of two */
     KEYS_MAX = 512,
-    TIMES_MAX = 192 /* times kept per key */
+    TIMES_MAX = 192 /* newest times kept per kernel and sizes (key) */
 };
 
 struct probe_model {
     const char *family;
     int64_t layers, hidden, heads, kv_heads, ffn_hidden, vocab, context, batch, experts;
-    int64_t tp, cp, ep; /* 0: one rank */
+    int64_t tp, cp, ep; /* ranks for tensor, context and expert parallelism; 0: one rank */
     int64_t memory_gib; /* device memory needed; the model is skipped on a smaller device */
 };
 
@@ -184,7 +184,8 @@ struct key_times {
 struct times {
     struct node_key {
         const struct hd_node *node;
-        int key; /* -1: KEYS_MAX keys are used */
+        /* index in `keys`; -1: the node is not measured, because all KEYS_MAX keys are used */
+        int key;
     } nodes[NODES_MAX];
     struct key_times keys[KEYS_MAX];
     int key_count;
@@ -192,10 +193,13 @@ struct times {
     int gap_count, rest_count;
     int64_t launch_ns, last_end_ns;
     int launches, turn;
-    /* collectives of a model over two ranks, waits for them, and their times without other work */
+    /* for a model over two ranks: times of collectives that ran without other work; NULL:
+     * unknown */
     const struct hd_calibration *alone;
     int64_t kernels_ns, collectives_ns, collectives;
-    double alone_s, waits[STEPS_MAX], each[STEPS_MAX]; /* per step, each per second of kernels */
+    /* of each step, per second of kernels: seconds of waits for the other rank; number of
+     * collectives */
+    double alone_s, waits[STEPS_MAX], each[STEPS_MAX];
     int wait_count;
 };
 
@@ -231,7 +235,8 @@ static int key_of(struct times *t, const struct hd_node *node)
     return t->nodes[at].key;
 }
 
-/* Notes a launch of a collective, or a wait for one or for all. */
+/* Adds the time of a launch of a collective, or of a wait for one or for all collectives, to
+ * `t`. */
 static void note_collective(struct times *t, const struct hd_span *span)
 {
     const struct hd_node *node = span->node;
@@ -287,7 +292,7 @@ static void on_span(void *context, const struct hd_span *span)
     keep_launch(t, span->node, 1e-9 * (double)(span->end_ns - span->begin_ns));
 }
 
-/* Turns all times of a model into records for the plan. */
+/* Turns all times of a model into records for the plan. alone: the model runs on one rank. */
 static void keep_times(struct probe *p, struct times *t, bool alone)
 {
     struct probe_record r = {.what = PROBE_KERNEL};
@@ -310,7 +315,8 @@ static void keep_times(struct probe *p, struct times *t, bool alone)
         r.seconds =
             probe_lower_quartile(t->gaps, t->gap_count < TIMES_MAX ? t->gap_count : TIMES_MAX);
         probe_keep(p, &r);
-        for (int i = 0; i < t->rest_count; i++) /* rests are without gaps */
+        /* subtracts the gaps between launches from the rest of each step */
+        for (int i = 0; i < t->rest_count; i++)
             t->rests[i] -= r.seconds * t->launches / (double)t->rest_count;
     }
     r.what = PROBE_STEP;
@@ -321,8 +327,8 @@ static void keep_times(struct probe *p, struct times *t, bool alone)
 
 /* ---- a model ---- */
 
-/* Notes, for the step that has ended, how long the rank waited for the other one beyond the time of
- * the collectives alone, per second of kernels. */
+/* Stores, for the step that has ended, how long the rank waited for the other rank beyond the time
+ * of the collectives alone, per second of kernels. */
 static void note_waits(struct times *t)
 {
     const double waited = 1e-9 * (double)t->collectives_ns - t->alone_s;
@@ -410,7 +416,7 @@ static enum hd_status run_gpu_steps(struct probe *p, struct hd_trainer *t, struc
     return st;
 }
 
-/* Opens the communication of a model. hub: set only for a single GPU. */
+/* Opens the communication between the ranks of a model. hub: set only for a single GPU. */
 static enum hd_status open_comm(struct probe *p, struct hd_shm_control *pair,
                                 struct hd_comm_hub **hub, struct hd_comm **ret_comm)
 {

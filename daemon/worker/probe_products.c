@@ -10,15 +10,18 @@
 enum {
     RUNS_MAX = 24,
     RUNS_NS = 10 * 1000 * 1000,
-    RUNS_LONG_NS = 100 * 1000 * 1000 /* limit for at least three runs */
+    /* ns that the runs of one product may take; three runs are made in any case */
+    RUNS_LONG_NS = 100 * 1000 * 1000
 };
 
-/* Grid of sizes for one kind of device. The pool has the weights; it is larger than the caches of a
- * GPU or of a CPU device's share. */
+/* Grid of sizes of matrix products for one kind of device. The weights lie in a pool, which is
+ * larger than the caches of a GPU or of a CPU device's share. */
 static const struct size_grid {
     int64_t sides[4];
     int64_t pool_bytes;
-    int64_t device_bytes; /* a device with less memory takes the next grid */
+    /* smallest memory of a device, in bytes, for these sizes; a device with less takes the next
+     * grid */
+    int64_t device_bytes;
 } grids[] = {
     {{256, 1024, 4096, 16384}, (int64_t)4 << 30, (int64_t)30 << 30}, /* GPUs */
     {{256, 1024, 2048, 4096}, (int64_t)1 << 30, 0},
@@ -230,7 +233,9 @@ enum hd_status probe_products(struct probe *p, bool half)
     struct bench b;
     enum hd_status st = open_bench(p, &b);
 
-    if (!st && p->is_gpu && half) /* the time may be over before the fp32 products */
+    /* on a GPU bf16 products are measured first, because the time may be over before the fp32
+     * products */
+    if (!st && p->is_gpu && half)
         st = time_product(p, &b, &products[0], side, side, side, HD_F32);
     for (int i = 0; !st && i < PRODUCTS; i++)
         if (is_fused(&b, &products[i], dtype))

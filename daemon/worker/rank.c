@@ -31,7 +31,7 @@
 
 enum {
     RENDEZVOUS_TIMEOUT_MS = 60 * 1000,
-    NODES_TIMEOUT_MS = 5 * 60 * 1000, /* limit until the ranks of all nodes have connected */
+    NODES_TIMEOUT_MS = 5 * 60 * 1000, /* ms until the ranks of all nodes must have connected */
 };
 
 void rank_say(struct rank *r, enum hd_link_level level, const char *text)
@@ -150,9 +150,9 @@ static enum hd_status set_deadlines(struct rank *r)
     return HD_OK;
 }
 
-/* Raises the deadlines when steps become longer, as the supervisor does: its limit grows with the
- * longest silence of this attempt, to at most 8 times that silence; the rank's deadline is 16
- * steps. */
+/* Raises the deadlines of waits for peers when steps become longer, as the supervisor does: the
+ * supervisor's limit grows with the longest silence of this attempt, to at most 8 times that
+ * silence; a rank's deadline is 16 steps. */
 static void follow_steps(struct rank *r, const struct hd_step_result *s)
 {
     const int64_t needed_ms = 16 * (int64_t)s->step_ms;
@@ -202,8 +202,8 @@ static enum hd_status blame_the_node(enum hd_status st)
                : st;
 }
 
-/* Describes what this rank's results depend on; on a GPU also NCCL, and the CPU if the optimizer
- * runs on it. */
+/* Writes the instruction set and libraries that this rank's results depend on; on a GPU also NCCL,
+ * and the CPU if the optimizer runs on it. */
 static enum hd_status describe_compute(const struct rank *r, struct peer_compute *ret_compute)
 {
     const struct hd_backend_options options = {.threads = (int)r->job.threads};
@@ -542,7 +542,7 @@ static enum hd_status validate(struct rank *r)
 
     hd_link_report_phase(r->link, HD_LINK_PHASE_VALIDATING, step);
     st = hd_trainer_validate(r->trainer, &loss, &targets);
-    /* equal on every rank: there is no loss this time, and training continues */
+    /* the failure is equal on every rank: this validation has no loss, and training continues */
     if (st == HD_LIMIT) {
         char text[256];
 
@@ -570,7 +570,7 @@ void rank_listen(struct rank *r)
     case HD_LINK_COMMAND_STOP:
         r->request = REQUEST_STOP;
         break;
-    /* all ranks receive it, in different steps: only rank 0 requests it */
+    /* all ranks receive the command, but in different steps: only rank 0 requests the checkpoint */
     case HD_LINK_COMMAND_CHECKPOINT:
         if (r->rank == 0 && r->request < REQUEST_CHECKPOINT)
             r->request = REQUEST_CHECKPOINT;
@@ -641,7 +641,7 @@ static bool validates_before_last_save(const struct rank *r)
 static bool is_due(const struct rank *r, const struct hd_step_result *s)
 {
     if (s->step == r->job.steps && s->request != REQUEST_STOP && validates_before_last_save(r))
-        return false; /* it is written after the last validation */
+        return false; /* the last checkpoint is written after the last validation */
     return s->request >= REQUEST_CHECKPOINT || hd_trainer_is_best(r->trainer) ||
            is_turn(r->job.checkpoint_every, s->step);
 }
@@ -651,7 +651,8 @@ static enum hd_status one_step(struct rank *r)
     enum rank_request request;
     struct hd_step_result s;
     bool went_back = false;
-    bool left = false; /* a validation or a save reported another phase than training */
+    /* true: a validation or a save reported another phase to the supervisor than training */
+    bool left = false;
     enum hd_status st;
 
     rank_listen(r);
@@ -687,7 +688,7 @@ static enum hd_status one_step(struct rank *r)
         left = true;
         st = rank_save(r, r->stopped);
     }
-    if (!st && left) /* the validation or save is over */
+    if (!st && left) /* reports training again, because the validation or save is over */
         hd_link_report_phase(r->link, HD_LINK_PHASE_TRAINING, s.step);
     if (s.request == REQUEST_CHECKPOINT)
         r->request = REQUEST_NONE;

@@ -5,7 +5,8 @@
 
 #include "worker/rank_internal.h"
 
-enum { SKIPS_MAX = 20 }; /* steps in a row without an update, then the run ends */
+/* steps in a row without an update of the weights, after which the run ends */
+enum { SKIPS_MAX = 20 };
 
 /* Returns true if a gradient overflowed; false for steps that were skipped for another reason: no
  * targets, too many expert rows, a spike. */
@@ -148,7 +149,7 @@ static enum hd_status check_scale_at_end(struct rank *r)
         "of all steps did",
         (long long)r->overflows, (long long)updates);
     rank_say(r, HD_LINK_LEVEL_WARN, text);
-    r->overflows = 0; /* reported once */
+    r->overflows = 0; /* set to 0, so that the overflows are reported once */
     return HD_OK;
 }
 

@@ -7,9 +7,10 @@
 #include "worker/rank_internal.h"
 
 enum rank_guard_limits {
-    /* spikes in a row, after which the losses will not return to their earlier level */
+    /* spikes in a row after which the run ends: the losses will not return to their earlier
+     * level */
     SPIKES_MAX = 20,
-    GOES_BACK_MAX = 3, /* rollbacks to the same checkpoint */
+    GOES_BACK_MAX = 3, /* most rollbacks to the same checkpoint; at the next spike the run ends */
     TEXT_MAX = 512,
 };
 
@@ -62,8 +63,8 @@ static enum hd_status stop(struct rank *r, const char *spike)
                          "the last checkpoint is of the weights before it; " HD_JOB_GUARD_STOPS);
 }
 
-/* Finds the newest checkpoint of this attempt, or the one that it started from. Returns false if
- * there is none. */
+/* Finds the checkpoint to roll back to: the newest of this attempt, or the one that it started
+ * from. Returns false if there is none. */
 static bool find_checkpoint(const struct rank *r, const char **ret_dir, const char **ret_hash)
 {
     *ret_dir = r->saved.path[0] ? r->saved.path : r->job.base_checkpoint;

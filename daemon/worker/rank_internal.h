@@ -28,14 +28,16 @@
 #include "worker/storage.h"
 #include "worker/worker.h"
 
-/* overflows in a row that suggest damaged weights; a single one may be a bad batch */
+/* steps in a row with overflowed gradients that suggest damaged weights; a single one may be a bad
+ * batch */
 enum { OVERFLOWS_SUSPECT = 3 };
 
-/* Request or state of a rank that is exchanged with a step; the largest of all ranks wins. */
+/* Request or state of a rank, exchanged with all ranks in each step; the largest one of all ranks
+ * takes effect. */
 enum rank_request { REQUEST_NONE, REQUEST_WRITING, REQUEST_CHECKPOINT, REQUEST_STOP };
 
-/* Treatment of sandbox features that the kernel lacks: continue, or refuse. OFF: no sandbox at
- * all. */
+/* What a rank does if the kernel lacks a sandbox feature. TRY: continues without the feature;
+ * REQUIRE: refuses to start. OFF: there is no sandbox at all. */
 enum rank_isolation { RANK_ISOLATION_TRY, RANK_ISOLATION_REQUIRE, RANK_ISOLATION_OFF };
 
 struct rank {
@@ -43,67 +45,79 @@ struct rank {
     struct hd_job job;
     int64_t rank, world;
     int link_fd;
-    int64_t here;          /* index among the ranks of this node */
-    int64_t wait_limit_ms; /* longest wait that the supervisor has learned to expect; 0: unknown */
+    int64_t here; /* index of this rank among the ranks of its node */
+    /* ms: the longest wait for other ranks that the supervisor has learned to expect; 0: unknown */
+    int64_t wait_limit_ms;
     int64_t step_deadline_ms, save_deadline_ms;
     struct hd_shm_fds fds;
     const struct hd_backend_table *backend;
-    struct hd_worker_device device;  /* if the backend has its own memory */
-    const char *node, *data_address; /* set if ranks are on several nodes; else NULL */
-    const char *choices_dir;         /* the node's folder for choices of algorithms; NULL: none */
+    /* device of this rank, open if the backend has its own memory (a GPU); else all members are
+     * 0 */
+    struct hd_worker_device device;
+    /* name and address of this node, by which ranks of other nodes connect; NULL: all ranks are on
+     * this node */
+    const char *node, *data_address;
+    /* the node's folder for stored choices of GEMM algorithms; NULL: choices are not stored */
+    const char *choices_dir;
     enum rank_isolation isolation;
-    /* folders, separated by ':', below which data may be; NULL: everywhere */
+    /* allowed folders, separated by ':', in which the job's data may be; NULL: all paths are
+     * allowed */
     const char *data_roots;
     struct hd_link *link;
     struct hd_comm *comm;
     struct hd_trainer *trainer;
-    bool bad_base;                      /* the checkpoint to start from is damaged or incomplete */
-    bool no_base;                       /* the checkpoint to start from is not on the disk */
-    struct hd_tensorboard *tensorboard; /* rank 0 */
-    enum rank_request request;          /* request of this rank */
-    int64_t saved_step;                 /* step of the newest checkpoint; -1: none */
-    struct hd_saved saved;              /* the newest checkpoint of this attempt; path "": none */
-    int64_t skips;                      /* steps in a row that changed no weight */
-    int64_t spikes;                     /* steps in a row that were spikes */
-    int64_t went_back;                  /* rollbacks since the newest checkpoint */
-    int64_t overflows;                  /* steps in a row whose gradient was not finite */
-    bool improved;                      /* a step since saved_step had a finite gradient */
-    bool finite;                        /* the newest loss is finite */
-    bool diverged;                      /* the run ends because it has diverged */
-    /* all ranks end the run, for a reason that all of them have */
+    /* true: the checkpoint to start from is damaged or incomplete */
+    bool bad_base;
+    bool no_base;                       /* true: the checkpoint to start from is not on the disk */
+    struct hd_tensorboard *tensorboard; /* open TensorBoard files, on rank 0; NULL: none */
+    /* request of this rank, to be exchanged with the next step */
+    enum rank_request request;
+    int64_t saved_step;    /* step of the newest checkpoint; -1: none */
+    struct hd_saved saved; /* the newest checkpoint of this attempt; path "": none */
+    int64_t skips;         /* steps in a row that changed no weight */
+    int64_t spikes;        /* steps in a row that were spikes */
+    int64_t went_back;     /* rollbacks since the newest checkpoint */
+    int64_t overflows;     /* steps in a row whose gradient was not finite */
+    bool improved;         /* true: a step since saved_step had a finite gradient */
+    bool finite;           /* true: the newest loss is finite */
+    bool diverged;         /* true: the run ends because it has diverged */
+    /* true: all ranks end the run, for a reason that all of them have */
     bool fails_alike;
     struct hd_trend trend;
     bool said_stuck;
-    bool data_changed;       /* data files have changed, and a warning was given */
-    bool tensorboard_failed; /* writing failed, and a warning was given */
-    bool said_memory;        /* device memory was reported */
+    bool data_changed;       /* true: data files have changed, and a warning was given */
+    bool tensorboard_failed; /* true: writing TensorBoard files failed, and a warning was given */
+    bool said_memory;        /* true: the event about device memory in use was sent */
     bool stopped;
-    bool unsaved; /* stopped without the last checkpoint, which could not be written */
+    /* true: the rank stopped without its last checkpoint, which could not be written */
+    bool unsaved;
     struct storage storage;
-    struct hd_stragglers *stragglers; /* rank 0 of several */
+    /* state that finds slow ranks, on rank 0 of several ranks; else NULL */
+    struct hd_stragglers *stragglers;
 };
 
 /* Writes a line to the log, and on rank 0 an event of the job. */
 void rank_say(struct rank *r, enum hd_link_level level, const char *text);
 /* Like rank_say, for an event about rank `about`, which may be another one. */
 void rank_say_about(struct rank *r, enum hd_link_level level, int64_t about, const char *text);
-/* Takes the newest command of the supervisor: sets r->request. */
+/* Reads the supervisor's newest command (stop, checkpoint) and sets r->request. */
 void rank_listen(struct rank *r);
 
 /* ---- rank_lock.c ---- */
 
-/* Enters the sandbox. Call it when the job has been read, while this thread is the only one.
- * HD_INVALID: the job names a path that this node does not allow; HD_UNAVAILABLE, HD_UNSUPPORTED: a
- * restriction that is required, or that the kernel has, cannot be applied. */
+/* Restricts this process to the sandbox (rank_lock.c). Call it when the job has been read, while
+ * this thread is the only one. HD_INVALID: the job names a path that this node does not allow;
+ * HD_UNAVAILABLE, HD_UNSUPPORTED: a restriction cannot be applied, although it is required or the
+ * kernel supports it. */
 enum hd_status rank_lock_in(const struct rank *r);
-/* Forbids new connections, when the ranks have connected and no library will connect later (NCCL
- * does). */
+/* Forbids this process new network connections; called when the ranks have connected, unless a
+ * library connects later (NCCL does). */
 enum hd_status rank_close_network(const struct rank *r);
 
 /* ---- rank_save.c ---- */
 
-/* Waits until the disk has space for a checkpoint. Call it before the first step, whose work could
- * not be saved otherwise. */
+/* Waits until the disk has space for one checkpoint. Call it before the first step, because work
+ * without space for a checkpoint could not be saved. */
 enum hd_status rank_make_room(struct rank *r);
 /* Writes a checkpoint. must: the last checkpoint, without which the work would be lost. Periodic
  * checkpoints are skipped while all steps are skipped: such a checkpoint would count as progress,
@@ -112,36 +126,41 @@ enum hd_status rank_save(struct rank *r, bool must);
 /* Finishes a checkpoint that is being written in the background. A failure is only a warning; the
  * next checkpoint is tried when it is due. */
 enum hd_status rank_end_save(struct rank *r);
-/* Finishes a background checkpoint when the run fails with `st` on all ranks. */
+/* Finishes a checkpoint that is being written in the background when the run fails with `st` on all
+ * ranks, so that the checkpoint is not lost. */
 void rank_keep_save(struct rank *r, enum hd_status st);
 
 /* ---- rank_check.c ---- */
 
-/* Counts steps that change no weight. A failure ends the run. Collective. */
+/* Counts steps in a row that change no weight. Returns a failure if there are too many; the run
+ * then ends. Collective. */
 enum hd_status rank_check_skip(struct rank *r, const struct hd_step_result *s);
-/* Warn about losses that are finite but show that the model learns nothing; the run continues. */
+/* Warns, without ending the run, if the losses are finite but show that the model learns
+ * nothing. */
 void rank_check_trend(struct rank *r, const struct hd_step_result *s);
 void rank_check_trend_at_end(struct rank *r);
-/* Fails if the run ends with a loss or gradients that are not finite: it has diverged, however many
- * steps it did. */
+/* Returns a failure if the run ends with a loss or gradients that are not finite: it has diverged,
+ * however many steps it did. */
 enum hd_status rank_check_end(struct rank *r);
 
 /* ---- rank_guard.c ---- */
 
-/* Acts on a spike, after each step. A failure ends the run. *ret_went_back: the trainer was rolled
- * back to an earlier step, and the caller skips everything else for this step. Collective. */
+/* Acts on a spike (loss or gradient norm far above those before), after each step. A failure ends
+ * the run. Sets *ret_went_back to true if the trainer was rolled back to an earlier step; the
+ * caller then skips the rest of its work for this step. Collective. */
 enum hd_status rank_check_spike(struct rank *r, const struct hd_step_result *s,
                                 bool *ret_went_back);
 
 /* ---- rank_peers.c ---- */
 
 enum hd_status rank_watch_peers(struct rank *r);
-/* Updates the stragglers after each step, and reports changes. */
+/* Updates, after each step, which ranks are slower than their peers, and reports changes. */
 void rank_look_at_peers(struct rank *r, const struct hd_step_result *s);
 
 /* ---- rank_tensorboard.c ---- */
 
-/* Opens or appends TensorBoard's files. The first failure gives a warning; training continues. */
+/* Opens TensorBoard's files or continues those of an earlier attempt. The first failure gives a
+ * warning; training continues. */
 void rank_open_tensorboard(struct rank *r);
 struct hd_step_metrics rank_metrics(const struct hd_step_result *s);
 void rank_show(struct rank *r, int64_t step, const struct hd_scalar *scalars, size_t count);

@@ -34,9 +34,9 @@ enum { BASES_MAX = 8 };
 struct lock {
     const struct rank *r;
     struct hd_sandbox *sandbox;
-    /* allowed folders, with the jobs directory; empty: all paths are allowed */
+    /* allowed folders, including the jobs directory; empty: all paths are allowed */
     struct hd_text roots;
-    enum hd_status st; /* first failure */
+    enum hd_status st; /* first failure to allow a path */
 };
 
 static void allow(struct lock *l, enum hd_sandbox_access access, const char *path)
@@ -47,8 +47,8 @@ static void allow(struct lock *l, enum hd_sandbox_access access, const char *pat
 
 /* ---- inputs that the job names ---- */
 
-/* Allows the targets of links in a model's folder: its files may be links to one copy for all
- * versions. */
+/* Allows reading the targets of links in a model's folder: its files may be links to one copy for
+ * all versions. */
 static void allow_links_of(struct lock *l, int folder_fd, const char *path)
 {
     const int fd = openat(folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -64,7 +64,7 @@ static void allow_links_of(struct lock *l, int folder_fd, const char *path)
             snprintf(link, sizeof link, "%s/%s", path, entry->d_name) >= (int)sizeof link ||
             !realpath(link, target) || stat(target, &info) < 0 || !S_ISREG(info.st_mode))
             continue;
-        /* else the target is outside the allowed folders, and cannot be opened */
+        /* a target outside the allowed folders stays forbidden */
         if (hd_roots_open(l->roots.data, target, &at) == HD_OK) {
             l->st = hd_sandbox_allow_at(l->sandbox, at, HD_SANDBOX_READ);
             (void)close(at);
@@ -80,7 +80,7 @@ static void allow_named(struct lock *l, const char *key, const char *path)
 {
     int fd;
 
-    if (l->st || path[0] != '/') /* a word such as `bytes`, or "" */
+    if (l->st || path[0] != '/') /* not a path: a word such as `bytes`, or "" */
         return;
     l->st = hd_roots_open(l->roots.data, path, &fd);
     if (l->st == HD_DENIED || l->st == HD_NOT_FOUND) {
@@ -96,7 +96,7 @@ static void allow_named(struct lock *l, const char *key, const char *path)
     (void)close(fd);
 }
 
-/* Allows the bases of a checkpoint: the directory that its job began with, which may be a
+/* Allows reading the bases of a checkpoint: the directory that its job began with, which may be a
  * checkpoint with a base, too. */
 static void allow_bases(struct lock *l, const char *checkpoint)
 {
@@ -121,7 +121,7 @@ static void allow_bases(struct lock *l, const char *checkpoint)
     hd_arena_done(&arena);
 }
 
-/* Allows data files; for Megatron's NAME.bin also its index NAME.idx. */
+/* Allows reading the job's data files; for Megatron's NAME.bin also its index NAME.idx. */
 static void allow_data(struct lock *l, const char *key, const struct hd_job_file *files,
                        int64_t count)
 {
@@ -138,7 +138,8 @@ static void allow_data(struct lock *l, const char *key, const struct hd_job_file
     }
 }
 
-/* Allows the files that name special tokens, beside the tokenizer or in the model's folder. */
+/* Allows reading the files that name special tokens, beside the tokenizer or in the model's
+ * folder. */
 static void allow_chat(struct lock *l)
 {
     static const char *const files[] = {"tokenizer_config.json",
@@ -219,7 +220,7 @@ static void allow_outputs(struct lock *l, const char *job_dir)
 
 /* ---- system files ---- */
 
-/* Allows the folders of loaded libraries, because libraries loaded later are in the same
+/* Allows reading the folders of loaded libraries, because libraries loaded later are in the same
  * folders. */
 static void allow_libraries(struct lock *l)
 {
@@ -242,7 +243,7 @@ static void allow_libraries(struct lock *l)
         (void)fclose(maps);
 }
 
-/* Allows the folders of a variable such as LD_LIBRARY_PATH. */
+/* Allows reading the folders that an environment variable such as LD_LIBRARY_PATH lists. */
 static void allow_list(struct lock *l, const char *variable)
 {
     const char *list = getenv(variable);
@@ -339,8 +340,9 @@ static void allow_gpus(struct lock *l)
     if (strcmp(l->r->job.device, "cuda") != 0)
         return;
     allow_nvidia(l);
-    allow(l, HD_SANDBOX_WRITE, "/proc/self/task"); /* the driver names its threads */
-    allow(l, HD_SANDBOX_WRITE, "/dev/shm");        /* for NCCL, between ranks of this node */
+    allow(l, HD_SANDBOX_WRITE, "/proc/self/task"); /* allows the driver to name its threads */
+    /* allows NCCL shared memory between ranks of this node */
+    allow(l, HD_SANDBOX_WRITE, "/dev/shm");
     allow(l, HD_SANDBOX_READ, "/etc/nccl.conf");
     allow(l, HD_SANDBOX_READ, "/etc/nvidia");
     allow(l, HD_SANDBOX_READ, "/etc/libibverbs.d");
@@ -355,12 +357,12 @@ static void allow_gpus(struct lock *l)
         allow(l, HD_SANDBOX_WRITE, path);
     }
     if (cache && cache[0] == '/')
-        allow(l, HD_SANDBOX_WRITE, cache); /* kernels that the driver has compiled */
+        allow(l, HD_SANDBOX_WRITE, cache); /* allows the driver its cache of compiled kernels */
 }
 
 /* ---- the sandbox ---- */
 
-/* Allows ../lib, relative to the program, where the plug-in is searched. */
+/* Allows reading ../lib, relative to the program, where the GPU plug-in is searched. */
 static void allow_own_folder(struct lock *l)
 {
     char path[PATH_MAX];

@@ -24,7 +24,8 @@ enum hd_status rank_watch_peers(struct rank *r)
     return st;
 }
 
-/* Counts the ranks that waited longest for this one, in the newest reported step. */
+/* Counts the ranks that waited longest for rank `rank` in the newest step that the ranks
+ * reported. */
 static int count_waiting(const struct rank *r, const struct hd_reported_step *reported, int rank)
 {
     int count = 0;

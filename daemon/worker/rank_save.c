@@ -23,8 +23,8 @@ static bool hear_stop(void *user)
     return r->request == REQUEST_STOP;
 }
 
-/* Retries `act` until the disk accepts it. A run that is told to stop does not wait: then
- * r->unsaved is set. */
+/* Retries `act` (writing a checkpoint) until the disk accepts it. A run that is told to stop does
+ * not wait: then r->unsaved is set. */
 static enum hd_status until_done(struct rank *r, storage_act_fn *act, const char *what,
                                  const char *left)
 {

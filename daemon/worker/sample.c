@@ -30,14 +30,15 @@ enum {
 };
 
 struct nvml_rates {
-    unsigned gpu, memory; /* percent */
+    /* share of the time in which kernels ran, and in which memory was accessed, percent */
+    unsigned gpu, memory;
 };
 
 struct nvml_memory {
     unsigned long long total, free, used;
 };
 
-/* name in struct nvml_sampler, symbol, arguments after the device */
+/* X(member of struct nvml_sampler, symbol in the library, arguments after the device) */
 #define NVML_CALLS(X)                                                                        \
     X(uuid, "nvmlDeviceGetUUID", (void *, char *, unsigned))                                 \
     X(pci, "nvmlDeviceGetPciInfo_v3", (void *, struct hd_nvml_pci *))                        \
@@ -89,7 +90,7 @@ static enum hd_status load(struct nvml_sampler *n)
                : hd_err(HD_IO, "NVIDIA's management library does not start; is the driver loaded?");
 }
 
-/* Calls name(device, ...) if the library has it; true if the call succeeded. */
+/* Calls the function `name` for the device if the library has it; true if the call succeeded. */
 #define ASK(n, name, ...) ((n)->name && (n)->name(__VA_ARGS__) == NVML_SUCCESS)
 
 static void sample_speed(const struct nvml_sampler *n, void *device, struct hd_sample *s)
@@ -141,7 +142,8 @@ static void sample_device(const struct nvml_sampler *n, void *device, struct hd_
     sample_speed(n, device, s);
 }
 
-/* Takes the GPU's PCI address; NVML writes eight digits of the domain, the kernel's log four. */
+/* Copies the GPU's PCI address from NVML; NVML writes eight digits of the domain, the kernel's log
+ * four. */
 static void take_bus(const struct nvml_sampler *n, void *device, struct hd_gpu *gpu)
 {
     struct hd_nvml_pci pci = {0};
@@ -155,7 +157,8 @@ static void take_bus(const struct nvml_sampler *n, void *device, struct hd_gpu *
         *p = (char)tolower((unsigned char)*p);
 }
 
-/* Takes the GPUs' errors from the kernel's log; unknown if this process may not read it. */
+/* Adds the GPUs' errors in the kernel's log to the samples; they are unknown if this process may
+ * not read the log. */
 static void take_errors(struct hd_gpu_list *gpus, struct hd_sample_list *list)
 {
     if (hd_xid_read(HD_XID_LOG, gpus))

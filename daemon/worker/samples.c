@@ -30,10 +30,12 @@ struct samples {
     bool only_facts, as_json, colour;
     /* document 2 k - 1 of a sample is the chosen answer of pair k, document 2 k the rejected one */
     bool is_pairs;
-    int32_t *tokens, *targets, *bounds; /* [context], of one sample */
+    /* [context], buffers for the tokens, targets and document bounds of one sample */
+    int32_t *tokens, *targets, *bounds;
 };
 
-static volatile sig_atomic_t stop; /* set by the signal handler, which does nothing else */
+/* true: the work is to stop; set by the signal handler, which does nothing else */
+static volatile sig_atomic_t stop;
 
 static void on_signal(int number)
 {
@@ -131,7 +133,7 @@ static enum hd_status open_data(struct samples *s)
     if (job->threads < 1)
         job->threads = sysconf(_SC_NPROCESSORS_ONLN);
     st = hd_token_cache_fill(job, &s->tokenizer, &watch, &s->arena, &s->cache);
-    /* facts are of the training data only; the validation conversations were checked just now */
+    /* counts are of the training data only; the validation conversations were checked just now */
     if (s->only_facts)
         job->val_count = 0;
     return st || !job->train_count
@@ -184,7 +186,7 @@ static enum hd_status add_facts(const struct samples *s, struct hd_json_writer *
 
 /* ---- samples ---- */
 
-/* Appends the ids as printable text. */
+/* Appends the text of `count` token ids, with control characters made printable. */
 static enum hd_status add_text(const struct samples *s, const int32_t *ids, int64_t count,
                                struct hd_text *ret_text)
 {
@@ -205,7 +207,8 @@ static enum hd_status add_text(const struct samples *s, const int32_t *ids, int6
     return st;
 }
 
-/* Returns true if token j of the sample is the target of the row before it. */
+/* Returns true if token j of the sample counts for the loss: it is the target of the row before
+ * it. */
 static bool counts(const struct samples *s, int64_t first, int64_t j)
 {
     return j > first && s->targets[j - 1] != HD_DATA_TARGET_NONE;
@@ -229,7 +232,8 @@ static enum hd_status show_rows(const struct samples *s, int64_t first, int64_t 
     return st;
 }
 
-/* Adds one document as JSON. number: of the document in its sample, from 1. */
+/* Adds one document of a sample, rows [first, end), as JSON. number: the document's number in its
+ * sample, from 1. */
 static enum hd_status write_rows(const struct samples *s, int64_t first, int64_t end,
                                  int64_t number, struct hd_json_writer *w)
 {

@@ -10,10 +10,11 @@
 #include "checkpoint/checkpoint.h"
 
 enum {
-    RETRY_MIN_MS = 1000,      /* between two tries; doubles with each try */
-    RETRY_MAX_MS = 15 * 1000, /* largest pause */
+    RETRY_MIN_MS = 1000,      /* ms between the first two tries; doubles with each try */
+    RETRY_MAX_MS = 15 * 1000, /* largest pause between two tries, ms */
     HEAR_MS = 100,
-    REPORT_AGAIN_MS = 60 * 1000, /* pause until a problem is reported again with new numbers */
+    /* ms until a problem whose numbers have changed is reported again */
+    REPORT_AGAIN_MS = 60 * 1000,
 };
 
 bool storage_report(struct storage *s, const char *what, const char *why)

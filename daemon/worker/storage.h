@@ -15,22 +15,24 @@ struct storage {
     int64_t rank;
     struct hd_link *link;
     struct hd_trainer *trainer;
-    /* Polls for commands; returns true if this rank was told to stop. */
+    /* Callback that polls for commands; it returns true if this rank was told to stop. */
     bool (*hear_stop)(void *user);
     void *user;
 
-    const char *problem; /* the problem reported last, a string literal; NULL: none */
-    int64_t problem_ms;  /* time of that report */
+    /* text of the problem reported last, a string literal; NULL: no problem is reported */
+    const char *problem;
+    int64_t problem_ms; /* time at which `problem` was reported last, ms */
 };
 
-/* Reports `what` the ranks do, and why; `what` NULL: the problem is over. A problem whose text
- * differs only in numbers is not reported every second. Returns true if it was reported. */
+/* Reports to the supervisor what the ranks do about the disk (`what`) and why; `what` NULL: the
+ * problem is over. A problem whose text differs only in numbers is not reported every second.
+ * Returns true if this call sent a report. */
 bool storage_report(struct storage *s, const char *what, const char *why);
 
-/* Retries `act` until it does not fail with HD_STORAGE; meanwhile `what` is reported. *stopped:
- * true if the run is already stopping; set if it is told to stop while it waits. In both cases the
- * retries end, `left` is reported, *ret_left is true and HD_OK is returned. *ret_waited_ms: -1 if
- * there was no wait. */
+/* Retries `act` until it does not fail with HD_STORAGE; meanwhile reports the text `what`.
+ * *stopped: true if the run is already stopping; the function sets it if the run is told to stop
+ * meanwhile. In both cases it gives up: it reports the text `left`, sets *ret_left to true and
+ * returns HD_OK. *ret_waited_ms: ms that it waited; -1: `act` did not fail with HD_STORAGE. */
 typedef enum hd_status storage_act_fn(void *user);
 enum hd_status storage_until_done(struct storage *s, storage_act_fn *act, const char *what,
                                   const char *left, bool *stopped, bool *ret_left,

@@ -17,7 +17,8 @@
 
 enum { PROGRESS_MS = 200, LINE_MS = 10000, INTERRUPTED = 130, TERMINATED = 143 };
 
-static volatile sig_atomic_t stop; /* set by the signal handler, which does nothing else */
+/* true: the work is to stop; set by the signal handler, which does nothing else */
+static volatile sig_atomic_t stop;
 
 static void on_signal(int number)
 {
@@ -57,7 +58,9 @@ static bool show_progress(void *context, const struct hd_tokenize_counts *c)
 
 struct options {
     const char *out, *format, *tokenizer, *template, *form, *loss, *date;
-    int64_t end_of_text; /* -1: the token that the files beside the tokenizer name */
+    /* id of the token that ends each document; -1: the token that the files beside the tokenizer
+     * name */
+    int64_t end_of_text;
     bool ends_documents, as_json;
 };
 
@@ -72,7 +75,7 @@ static enum hd_status check_inputs(char *const *inputs, int count)
     return HD_OK;
 }
 
-/* Reads the flags; they come before "--", input files after it. */
+/* Reads the command-line flags; they come before "--", input files after it. */
 static enum hd_status read_options(int argc, char **argv, struct hd_tokenize *ret_how,
                                    struct options *ret_options)
 {
@@ -226,7 +229,7 @@ static enum hd_status open_chat(const struct options *o, struct hd_chat **ret_ch
     return st;
 }
 
-/* Finds the rules for conversations, if the inputs are conversations. */
+/* Sets the rules that turn conversations into tokens, if the inputs are conversations. */
 static enum hd_status find_rules(const struct options *o, struct hd_tokenize *how,
                                  struct hd_conversation_rules *rules, struct hd_chat **ret_chat)
 {

@@ -34,10 +34,11 @@ struct hd_backend_table;
 struct hd_job;
 
 /* Device of a rank whose memory is on a GPU: the backend instance that its communicator shares with
- * the trainer. hd_worker_device_open opens the instance and the communicator. choices_dir: see
- * hd_backend_options. host: the host communicator of several ranks, which ret_comm then uses and
- * owns; it is freed on failure. host NULL: a world of one rank, which maps the memory of its
- * supervisor (`fds`), so that its flight record outlives it. */
+ * the trainer. hd_worker_device_open opens the instance and the communicator *ret_comm.
+ * choices_dir: folder in which choices of GEMM algorithms are stored; NULL: none. host: with
+ * several ranks, their communicator through host memory, which *ret_comm then uses and owns; it is
+ * freed on failure. host NULL: there is one rank, and the communicator maps memory of the
+ * supervisor (`fds`), so that the rank's record of collectives outlives the rank. */
 struct hd_comm;
 struct hd_shm_fds;
 struct hd_worker_device {
@@ -50,15 +51,15 @@ enum hd_status hd_worker_device_open(const struct hd_backend_table *table, const
                                      const struct hd_shm_fds *fds,
                                      struct hd_worker_device *ret_device,
                                      struct hd_comm **ret_comm);
-/* call it after comm and trainer are freed */
+/* Closes the device; call it after the communicator and the trainer are freed. */
 void hd_worker_device_close(struct hd_worker_device *device);
 
-/* Exit statuses of the verbs for users, equal to those of the heddle command; verb rank has those
+/* Exit statuses of the verbs that the heddle command runs, equal to its own; verb `rank` has those
  * of link.h. */
 enum { HD_WORKER_OK = 0, HD_WORKER_USAGE = 2, HD_WORKER_NOT_FOUND = 4, HD_WORKER_FAILED = 6 };
 
-/* Ends a verb for users: flushes stdout, and treats a failed write as the verb's failure; prints
- * the failure and returns the exit status. */
+/* Ends a verb that the heddle command runs: flushes stdout, and treats a failed write as the verb's
+ * failure; prints the failure and returns the exit status. */
 int hd_worker_finish(const char *verb, enum hd_status st);
 /* Prints notes, one per line, on stderr: "heddle-worker VERB: note: ...". */
 void hd_worker_note(const char *verb, const char *lines);
