@@ -8,8 +8,9 @@
 #include "daemon/supervisor/supervisor.h"
 
 enum {
-    STALE_MS = 1000, /* a waiting rank refreshes its wait ten times a second, .. */
-    /* .. so a wait counts if it was refreshed within this fraction of the silence */
+    /* ms; a waiting rank refreshes the record of its wait ten times a second, so a record that is
+     * older than this, and than the silence / STALE_DIVISOR, is stale */
+    STALE_MS = 1000,
     STALE_DIVISOR = 4,
     WAITERS_NAMED = 4,
     RANKS_TEXT_MAX = 128,
@@ -18,8 +19,8 @@ enum {
 
 /* ---- the state of each rank ---- */
 
-/* Returns a rank of this node that has not reached the rendezvous in which `rank` waits; NULL:
- * none. */
+/* Returns a rank of this node that has not reached the rendezvous in which `rank` waits; NULL: all
+ * have. */
 static const struct sup_rank *missing_at_rendezvous(const struct sup *sup,
                                                     const struct sup_rank *rank)
 {
@@ -71,7 +72,8 @@ static struct sup_rank_state gather_state(const struct sup *sup, const struct su
 
 /* ---- if waits are not visible ---- */
 
-/* Returns how far a rank has come: its first incomplete collective, and that collective's state. */
+/* Returns a number that grows with a rank's progress: its first incomplete collective, and that
+ * collective's state. */
 static uint64_t progress_of(const struct sup *sup, const struct sup_rank *rank)
 {
     struct hd_flight_record record;
@@ -120,7 +122,8 @@ static struct sup_rank *find_busy(const struct sup *sup, struct sup_rank *silent
 /* Guesses the rank to blame. NULL: it may be on another node. */
 static struct sup_rank *guess(const struct sup *sup, struct sup_rank *silent, int64_t now_ms)
 {
-    const bool are_stages = sup->job.pp > 1; /* stages launch different numbers of operations */
+    /* true: pipeline stages launch different numbers of collectives, so these cannot be compared */
+    const bool are_stages = sup->job.pp > 1;
     struct sup_rank *busy;
 
     if (!sup_spans(sup) && !are_stages)
@@ -302,7 +305,8 @@ void sup_find_blame(struct sup *sup, struct sup_rank *silent, int64_t now_ms,
     found = rank_numbered(sup, rank);
     if ((b.finding == SUP_FOUND_NOTHING || b.finding == SUP_FOUND_ELSEWHERE) &&
         some_rank_starves(sup, now_ms)) {
-        b.finding = SUP_FOUND_ALIVE; /* the other ranks may wait for the starved one */
+        /* the finding is that nothing hangs: other ranks may wait for the rank that gets no CPU */
+        b.finding = SUP_FOUND_ALIVE;
     } else if (b.finding == SUP_FOUND_NOTHING) {
         found = guess(sup, silent, now_ms);
         b.finding = found ? SUP_FOUND : SUP_FOUND_ELSEWHERE;
@@ -340,7 +344,8 @@ void sup_blame_for_overdue(struct sup *sup)
     struct sup_blame blame;
 
     if (sup->ending || sup->stop_asked || sup->limits.reports_only || !sup_spans(sup) || !silent ||
-        now_ms - sup->pass_ms > SUP_FROZEN_MS || /* messages of the ranks may be unread */
+        /* this process was stopped: messages of the ranks may be unread */
+        now_ms - sup->pass_ms > SUP_FROZEN_MS ||
         sup_silence_ms(silent, now_ms) < sup_limits_of(&sup->limits, silent->phase).ends_ms)
         return;
     sup_find_blame(sup, silent, now_ms, &blame);

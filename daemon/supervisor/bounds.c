@@ -25,9 +25,10 @@
 #include "daemon/supervisor/supervisor.h"
 
 enum {
-    /* processes and threads per rank, for libraries; threads that compute are added */
+    /* processes and threads allowed per rank for libraries; those for threads that compute are
+     * added */
     PROCESSES_A_RANK = 512,
-    PROCESSES_A_THREAD = 4, /* processes and threads per thread of the job */
+    PROCESSES_A_THREAD = 4, /* processes and threads allowed per computing thread of the job */
     LATE_KILL_MS = 3000,    /* ms by which the kernel's count of kills may be read late */
 };
 
@@ -111,7 +112,8 @@ static enum hd_status set_limit(struct sup *sup, int64_t bytes)
                                                  sup->options.cpus[0] ? sup->options.cpus : NULL);
 }
 
-/* Continues without the control group, unless isolation is required. */
+/* Handles a failure to make the control group: returns HD_OK, to continue without it, unless
+ * isolation is required. */
 static enum hd_status give_up_group(struct sup *sup, enum hd_status why)
 {
     if (strcmp(sup->options.isolation, "require") == 0)
@@ -119,7 +121,7 @@ static enum hd_status give_up_group(struct sup *sup, enum hd_status why)
     hd_log(HD_LOG_WARN, "%s; the supervisor measures its ranks' memory instead", hd_err_message());
     (void)hd_cgroup_remove(&sup->bounds.group);
     hd_cgroup_close(&sup->bounds.group);
-    /* limit from the start, enforced by measuring */
+    /* memory limit from the start, enforced by measuring the ranks' memory */
     sup->bounds.limit_bytes = sup->options.memory_bytes;
     return HD_OK;
 }
@@ -153,7 +155,8 @@ bool sup_bounds_join(const struct sup *sup)
     const int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
 
     if (fd >= 0) {
-        /* score, of 1000: the kernel kills ranks before heddled and this supervisor */
+        /* writes oom_score_adj 500 of 1000: the kernel kills ranks before heddled and this
+         * supervisor */
         (void)!write(fd, "500", 3);
         (void)close(fd);
     }
@@ -185,7 +188,8 @@ void sup_bounds_planned(struct sup *sup, struct sup_rank *rank, int64_t bytes)
 
 /* ---- measuring ---- */
 
-/* Returns the rank that is furthest above its plan; *ret_bytes: memory of all ranks. */
+/* Returns the rank whose memory is furthest above its plan; sets *ret_bytes to the memory of all
+ * ranks. */
 static int64_t measure(const struct sup *sup, bool exact, int64_t *ret_bytes)
 {
     int64_t most = INT64_MIN, rank = -1;
@@ -204,8 +208,8 @@ static int64_t measure(const struct sup *sup, bool exact, int64_t *ret_bytes)
     return rank;
 }
 
-/* Writes the limit, such as "they may take 3.1 GiB (their plan, and 2.0 GiB for each beside it
- * ..)". */
+/* Writes a text about the memory limit, such as "they may take 3.1 GiB (their plan, and 2.0 GiB for
+ * each beside it ..)". */
 static void describe_limit(const struct sup *sup, char *ret_text, size_t size)
 {
     char limit[32], slack[32];
@@ -237,7 +241,7 @@ static void end_for_memory(struct sup *sup, int64_t rank, int64_t bytes)
                   "the ranks on node %s took %s of memory, most beside its plan rank %" PRId64
                   "; %s",
                   sup->options.node, taken, rank, limit);
-    /* without a pause before SIGKILL: they would take more memory meanwhile */
+    /* kills the ranks without a pause before SIGKILL: they would take more memory meanwhile */
     sup->kill_at_ms = sup->term_at_ms;
 }
 

@@ -52,7 +52,7 @@ void sup_begin_end(struct sup *sup, enum hd_link_cause cause, int64_t blamed, bo
     sup->give_up_at_ms = sup->kill_at_ms + HD_SUP_GONE_MS;
     sup->state = HD_ALLOC_STOPPING;
     hd_log(HD_LOG_WARN, "ending all ranks: %s", sup->reason);
-    /* else the dead rank was already marked, with its reason */
+    /* on the exit of a rank, that rank was already marked dead, with its reason */
     if (cause != HD_LINK_CAUSE_RANK_EXIT)
         hd_shm_control_abort(sup->shm, sup->reason);
     sup_send_state(sup);
@@ -83,12 +83,13 @@ void sup_climb(struct sup *sup, int64_t now_ms)
         return;
     if (sup->term_at_ms && now_ms >= sup->term_at_ms) {
         signal_ranks(sup, SIGTERM);
-        /* a stopped process acts on no other signal until it continues */
+        /* continues stopped ranks: a stopped process acts on no other signal */
         signal_ranks(sup, SIGCONT);
         sup->term_at_ms = 0;
     }
     if (now_ms >= sup->kill_at_ms)
-        signal_ranks(sup, SIGKILL); /* repeated in each pass: harmless */
+        /* SIGKILL is repeated in each pass of the loop, which is harmless */
+        signal_ranks(sup, SIGKILL);
 }
 
 /* ---- the rank to blame ---- */
@@ -188,7 +189,8 @@ static const char *quiet_message(const struct sup *sup, char *text, size_t size_
     return text;
 }
 
-/* Returns the cause; the exit status of the blamed rank may say more than that it failed. */
+/* Returns the cause of an end for which `blamed` is blamed; the rank's exit status may say more
+ * than that it failed. */
 static enum hd_link_cause cause_of(const struct sup_rank *blamed)
 {
     switch (blamed->code) {

@@ -59,7 +59,7 @@ bool sup_read_stat(pid_t pid, char *ret_state, pid_t *ret_parent)
     if (n <= 0)
         return false;
     line[n] = '\0';
-    end = strrchr(line, ')'); /* the name before it may contain any character */
+    end = strrchr(line, ')'); /* end of the process's name, which may contain any character */
     return end && sscanf(end + 1, " %c %d", ret_state, ret_parent) == 2;
 }
 
@@ -78,7 +78,8 @@ bool sup_is_busy(const struct sup_rank *rank)
 
     if (!rank->pid)
         return false;
-    for (int i = 0; i < BUSY_SAMPLES; i++) { /* a rank that is seen asleep once is not busy */
+    /* samples the rank several times: if it is seen asleep once, it is not busy */
+    for (int i = 0; i < BUSY_SAMPLES; i++) {
         if (!sup_read_stat(rank->pid, &state, &parent) || state == 'S')
             return false;
         (void)usleep(BUSY_SAMPLE_US);

@@ -32,11 +32,11 @@ static enum sup_finding follow(const struct sup_rank_state *states, int count, i
             return SUP_FOUND_ELSEWHERE;
         }
     }
-    return SUP_FOUND_CIRCLE; /* more waits than ranks: a rank came twice */
+    return SUP_FOUND_CIRCLE; /* the chain has more waits than there are ranks: a rank came twice */
 }
 
-/* Returns the index of the rank that follows `before` in the order of silence, longest first;
- * before -1: the first. -1: none. */
+/* Returns the index of the rank whose silence is the next shorter one after that of states[before];
+ * before -1: of the longest silent rank. -1: there is no other rank. */
 static int next_silent(const struct sup_rank_state *states, int count, int before)
 {
     int next = -1;

@@ -15,8 +15,8 @@ enum {
     FACTOR = 8,
     LONGEST_FACTOR = 2,
     FILE_BYTES_MAX = 1 << 20,
-    /* a rank waits at least twice as long as the limit, because supervisors of other nodes get 1.5
-     * times the limit */
+    /* a rank waits for others at least twice as long as the supervisor's limit, because supervisors
+     * of other nodes get 1.5 times the limit */
     WAIT_FACTOR = 2,
 };
 
@@ -69,7 +69,8 @@ void sup_limits_learn(struct sup_limits *limits, enum hd_link_phase phase, int64
     limits->count[phase]++;
 }
 
-/* Returns the first bin up to whose end `part` (0 to 1) of all silences lie. */
+/* Returns the first bin up to whose end lie at least `part` (0 to 1) of all silences of the
+ * phase. */
 static int percentile(const struct sup_limits *limits, enum hd_link_phase phase, double part)
 {
     const double wanted = part * (double)limits->count[phase];
@@ -89,7 +90,7 @@ static int64_t largest(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Returns the learned limit; 0: not learned yet. */
+/* Returns the learned limit of a phase in ms; 0: not learned yet. */
 static int64_t learned_ms(const struct sup_limits *limits, enum hd_link_phase phase)
 {
     int64_t usual_ms, longest_ms;
@@ -151,7 +152,7 @@ enum hd_status sup_limits_write(const struct sup_limits *limits, const char *pat
     return st;
 }
 
-/* Reads the bins of one line; false: the line is damaged. */
+/* Reads the bins of silences of one line of the file; returns false if the line is damaged. */
 static bool read_bins(char *line, int64_t bins[SUP_LIMIT_BINS], int64_t *ret_count)
 {
     char *rest = line, *word;
@@ -175,7 +176,7 @@ static bool read_bins(char *line, int64_t bins[SUP_LIMIT_BINS], int64_t *ret_cou
     return true;
 }
 
-/* Scales the counts down. Rounds up, so that no bin becomes empty. */
+/* Scales the counts of silences of a phase down. Rounds up, so that no bin becomes empty. */
 static void keep_less(struct sup_limits *limits, int phase)
 {
     const int64_t sum = limits->count[phase];
@@ -204,7 +205,7 @@ static bool read_line(struct sup_limits *limits, char *line)
             return false;
         keep_less(limits, p);
     }
-    return true; /* a phase that this build does not have is ignored */
+    return true; /* a line about a phase that this build does not have is ignored */
 }
 
 void sup_limits_read(struct sup_limits *limits, const char *path)

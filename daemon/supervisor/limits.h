@@ -22,28 +22,28 @@
 #include "link/report.h"
 
 enum {
-    SUP_LIMIT_BINS = 8 * 30,      /* silences up to 2^30 ms, twelve days */
-    SUP_LIMIT_COUNT_MIN = 16,     /* silences per rank before a limit is learned */
-    SUP_LIMIT_KEPT_MAX = 256,     /* silences of former attempts that count per phase */
-    SUP_LIMIT_MIN_MS = 60 * 1000, /* smallest learned limit */
+    SUP_LIMIT_BINS = 8 * 30,      /* bins for silences up to 2^30 ms, twelve days */
+    SUP_LIMIT_COUNT_MIN = 16,     /* silences per rank from which on a limit is learned */
+    SUP_LIMIT_KEPT_MAX = 256,     /* most silences of former attempts that count, per phase */
+    SUP_LIMIT_MIN_MS = 60 * 1000, /* smallest limit that is learned, ms */
     SUP_LIMIT_UNLEARNED_MS = 30 * 60 * 1000,
 };
 
 struct sup_limits {
-    int rank_count;    /* ranks whose silences are learned */
+    int rank_count;    /* ranks of this node, whose silences are learned */
     bool reports_only; /* true for hang.action: tell, which only reports hangs */
-    /* limits set by the job file, or for all phases by an option; 0: learned */
+    /* ms, limit of each phase, set by the job file, or for all phases by an option; 0: learned */
     int64_t set_ms[HD_LINK_PHASE_COUNT];
-    int64_t count[HD_LINK_PHASE_COUNT]; /* silences */
+    int64_t count[HD_LINK_PHASE_COUNT]; /* number of silences in each phase */
     int64_t bins[HD_LINK_PHASE_COUNT][SUP_LIMIT_BINS];
 };
 
-/* Initialises the limits from the job. all_ms: limit of every phase; 0: the job file's. HD_INVALID:
- * the job was not checked. */
+/* Initialises the limits from the job. all_ms: one limit for every phase, in ms; 0: the limits in
+ * the job file. HD_INVALID: the job was not checked. */
 enum hd_status sup_limits_init(struct sup_limits *limits, const struct hd_job *job, int rank_count,
                                int64_t all_ms);
 
-/* Adds a silence that has ended. */
+/* Adds a silence that has ended to those from which the phase's limit is learned. */
 void sup_limits_learn(struct sup_limits *limits, enum hd_link_phase phase, int64_t silence_ms);
 
 /* Limits of one phase: a silence this long is reported, or is a hang that ends the attempt;
@@ -59,7 +59,8 @@ struct sup_limit sup_limits_of(const struct sup_limits *limits, enum hd_link_pha
  * acts; SUP_LIMIT_NEVER / 2 for hang.action: tell; 0: the limit is neither learned nor set. */
 int64_t sup_wait_limit_ms(const struct sup_limits *limits);
 
-/* Save and read the learned silences; a file that is missing or damaged counts as empty. */
+/* sup_limits_write saves the learned silences to a file; sup_limits_read reads them; a file that is
+ * missing or damaged counts as empty. */
 enum hd_status sup_limits_write(const struct sup_limits *limits, const char *path);
 void sup_limits_read(struct sup_limits *limits, const char *path);
 

@@ -49,8 +49,8 @@ static enum hd_status make_hole(int fd, int64_t begin, int64_t *end)
     return failed("make a hole in");
 }
 
-/* Writes the line before the hole. Its length is fixed, so that the line of a larger hole replaces
- * it. */
+/* Writes the line before the hole, which says how much of the log is missing. Its length is fixed,
+ * so that the line of a larger hole replaces it. */
 static enum hd_status report(int fd, int64_t begin, int64_t end, int64_t limit_bytes)
 {
     char line[160];

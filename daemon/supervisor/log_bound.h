@@ -31,8 +31,9 @@ enum { SUP_LOG_LIMIT_MIN = 1 << 20 };
 enum hd_status sup_log_bound(const char *path, int64_t limit_bytes, int64_t *ret_size_bytes);
 
 enum { SUP_LOG_CUT_TAIL = 256 << 10 };
-/* Removes the bytes from `begin` on, except the tail, by truncating; for file systems without
- * holes, and for tests. *ret_end: where the tail begins. */
+/* Removes the bytes of a log from offset `begin` on, except the last SUP_LOG_CUT_TAIL bytes, by
+ * truncating; for file systems without holes, and for tests. Sets *ret_end to the offset at which
+ * these last bytes begin. */
 enum hd_status sup_log_cut(int fd, int64_t begin, int64_t *ret_end);
 
 #endif

@@ -288,11 +288,12 @@ int main(int argc, char **argv)
         return EXIT_USAGE;
     }
     hd_environment_clean(getenv(HD_ENVIRONMENT_NAMES));
-    /* capabilities that a systemd unit gives heddled: ranks do not need them */
+    /* drops the capabilities that a systemd unit gives heddled: ranks do not need them */
     (void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-    (void)setsid(); /* fails if the process already leads a session */
+    (void)setsid(); /* a failure means that the process already leads a session */
     st = sup_open(&sup);
-    if (!st && chdir(sup.options.run_dir) < 0) /* the folder for core files */
+    /* core files of ranks are written to the current folder */
+    if (!st && chdir(sup.options.run_dir) < 0)
         hd_log(HD_LOG_WARN, "cannot enter %s: %s", sup.options.run_dir, strerror(errno));
     if (!st)
         sup_run(&sup);

@@ -25,7 +25,8 @@ static bool has_address(const struct ifaddrs *i, const char *address)
     if (a->sa_family == AF_INET6)
         return memcmp(bytes, &((const struct sockaddr_in6 *)(const void *)a)->sin6_addr, 16) == 0;
     return memcmp(bytes, &((const struct sockaddr_in *)(const void *)a)->sin_addr, 4) == 0 ||
-           (bytes[0] == 127 && i->ifa_flags & IFF_LOOPBACK); /* all of 127.0.0.0/8 */
+           /* any address of 127.0.0.0/8 is on the loopback interface */
+           (bytes[0] == 127 && i->ifa_flags & IFF_LOOPBACK);
 }
 
 static enum hd_status find_interface(const char *address, struct sup_network *network)
@@ -60,7 +61,7 @@ static void read_word(const char *path, char ret_word[WORD_MAX])
     (void)fclose(file);
 }
 
-/* Finds the adapter's active port and its link layer; false: no port is active. */
+/* Finds an adapter's active port and the port's link layer; returns false if no port is active. */
 static bool find_port(const char *sys, const char *adapter, int *ret_port, char ret_layer[WORD_MAX])
 {
     char path[PATH_MAX], state[WORD_MAX];

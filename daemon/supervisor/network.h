@@ -18,13 +18,14 @@
 enum { SUP_INTERFACE_MAX = 16, SUP_ADAPTERS_MAX = 1024 };
 
 struct sup_network {
-    char interface[SUP_INTERFACE_MAX]; /* such as "eth0" */
+    char interface[SUP_INTERFACE_MAX]; /* name of the network interface, such as "eth0" */
     bool is_ipv6;
-    char adapters[SUP_ADAPTERS_MAX]; /* such as "mlx5_0:1,mlx5_1:1"; "": use none */
+    /* InfiniBand or RoCE adapters and ports, such as "mlx5_0:1,mlx5_1:1"; "": use none */
+    char adapters[SUP_ADAPTERS_MAX];
 };
 
-/* Finds the interface and adapters of an address. sys: "/sys". HD_NOT_FOUND: no interface of this
- * machine has the address. */
+/* Finds the interface that has `address`, and the adapters to use with it. sys: "/sys", another
+ * folder in tests. HD_NOT_FOUND: no interface of this machine has the address. */
 enum hd_status sup_network_find(const char *address, const char *sys,
                                 struct sup_network *ret_network);
 

@@ -32,7 +32,8 @@ struct command {
 static enum hd_status fill_command(struct sup *sup, const struct sup_rank *rank, int link_fd,
                                    struct command *command)
 {
-    char fds[HD_SHM_FDS_TEXT_MAX]; /* such as "control,rank 0,rank 1" */
+    /* numbers of the shared memory's file descriptors, as in "control,rank 0,rank 1" */
+    char fds[HD_SHM_FDS_TEXT_MAX];
     enum hd_status st = hd_shm_control_format(sup->shm, fds, sizeof fds);
     char *comma;
     int n = 0;
@@ -159,7 +160,7 @@ static void become_rank(const struct sup *sup, const struct sup_rank *rank,
     sigset_t none;
 
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != supervisor) /* the supervisor died before the line above took effect */
+    if (getppid() != supervisor) /* true: the supervisor died before PR_SET_PDEATHSIG took effect */
         _exit(127);
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
@@ -240,8 +241,8 @@ enum hd_status sup_start_rank(struct sup *sup, struct sup_rank *rank)
 
 /* ---- logs ---- */
 
-/* Bounds all logs. A log that grows by a sixteenth of its limit between two checks is checked
- * often. */
+/* Cuts all ranks' logs to the size limit. A log that grows by a sixteenth of its limit between two
+ * checks is checked often. */
 int sup_bound_logs(struct sup *sup, int64_t now_ms)
 {
     enum { CALM_MS = 1000, FLOOD_MS = 50 };
@@ -253,7 +254,8 @@ int sup_bound_logs(struct sup *sup, int64_t now_ms)
         return CALM_MS;
     if (now_ms < sup->logs_due_ms)
         return (int)(sup->logs_due_ms - now_ms);
-    for (int i = 0; i < sup->options.rank_count; i++) { /* also those after one that fails */
+    /* the logs after one that fails are checked, too */
+    for (int i = 0; i < sup->options.rank_count; i++) {
         struct sup_rank *rank = &sup->ranks[i];
         struct hd_text path = {0};
         int64_t size_bytes = 0;
@@ -326,7 +328,8 @@ static void advise(const struct sup *sup, const struct sup_rank *rank, char *ret
                        "unless a person killed it, the machine ran out of memory: see the kernel's "
                        "log (dmesg)%s",
                        flight);
-    else if (rank->signal == SIGBUS) /* a read of a mapped page beyond the end of its file */
+    /* SIGBUS: a read of a mapped page beyond the end of its file */
+    else if (rank->signal == SIGBUS)
         (void)snprintf(ret_text, size_bytes,
                        "a file that it reads became shorter, most likely one of data.train or "
                        "data.val; write a new file and rename it in place of the old one%s",
@@ -343,7 +346,7 @@ static void record_exit(struct sup *sup, struct sup_rank *rank, int status)
     char reason[HD_LINK_TEXT_MAX];
     bool oom;
 
-    sup_receive_from_rank(sup, rank); /* its last messages may be unread */
+    sup_receive_from_rank(sup, rank); /* receives the rank's last messages, which may be unread */
     rank->pid = 0;
     rank->exited = true;
     rank->code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
@@ -391,7 +394,8 @@ void sup_reap(struct sup *sup)
 
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
         for (int i = 0; i < sup->options.rank_count; i++)
-            if (sup->ranks[i].pid == pid) /* others are adopted orphans */
+            /* a reaped process that is no rank is an adopted orphan */
+            if (sup->ranks[i].pid == pid)
                 record_exit(sup, &sup->ranks[i], status);
 }
 
@@ -409,7 +413,7 @@ int sup_kill_descendants(void)
     const struct dirent *entry;
     int count = 0;
 
-    /* children only: their children become ours when they are dead */
+    /* kills this process's children only: their children become its own when they are dead */
     while (proc && (entry = readdir(proc))) {
         const pid_t pid = atoi(entry->d_name);
         pid_t parent;

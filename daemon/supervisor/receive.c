@@ -12,8 +12,8 @@ enum { FRAMES_PER_PASS = 1024 };
 
 /* ---- the rendezvous ---- */
 
-/* Takes a rank's value of the rendezvous. If all ranks of the attempt are on this node, the set is
- * completed here; else heddled collects it. */
+/* Takes a rank's value of the rendezvous. If all ranks of the attempt are on this node, this
+ * supervisor collects the values of all ranks; else heddled does. */
 static void rank_puts(struct sup *sup, struct sup_rank *rank, const struct hd_frame *frame)
 {
     struct hd_unpack unpack;
@@ -108,7 +108,7 @@ static void daemon_sent(struct sup *sup, const struct hd_frame *frame)
         sup_send_state(sup);
         break;
     default:
-        break; /* a newer heddled may send unknown messages */
+        break; /* an unknown message is ignored: a newer heddled may send it */
     }
 }
 
@@ -142,7 +142,7 @@ void sup_accept_daemon(struct sup *sup)
         return;
     }
     sup_send_state(sup);
-    sup_send_problem(sup); /* also the text "", if the problem is over */
+    sup_send_problem(sup); /* sends the text about a problem, also "" if the problem is over */
     for (int i = 0; i < sup->options.rank_count; i++)
         if (sup->ranks[i].put_round >= 0 && sup_spans(sup))
             sup_put_to_daemon(sup, &sup->ranks[i]);
@@ -154,7 +154,8 @@ static void note_sign_of_life(struct sup *sup, struct sup_rank *rank)
 {
     const int64_t now_ms = hd_clock_now_ms();
 
-    if (!rank->stopped_ms) /* a silence in a debugger teaches nothing */
+    /* learns from a silence only if the rank was not stopped (as in a debugger) */
+    if (!rank->stopped_ms)
         sup_limits_learn(&sup->limits, rank->phase, sup_silence_ms(rank, now_ms));
     rank->received_ms = now_ms;
 }
@@ -207,7 +208,8 @@ static void rank_reports(struct sup *sup, struct sup_rank *rank, const struct hd
         break;
     case HD_LINK_VALIDATION:
     case HD_LINK_GAP:
-        if (rank->rank == 0) /* equal on all ranks: one report is enough */
+        /* the report is equal on all ranks, so only that of rank 0 is stored */
+        if (rank->rank == 0)
             sup_report(sup, rank, &report);
         break;
     default:
@@ -221,7 +223,8 @@ static void rank_greets(struct sup *sup, struct sup_rank *rank, const struct hd_
     struct hd_hello hello;
     enum hd_status st = hd_hello_decode(frame, &hello);
 
-    (void)hd_hello_send(rank->link_fd, -1, 0); /* if the rank is gone, its exit is handled */
+    /* a failure is ignored: if the rank is gone, its exit is handled */
+    (void)hd_hello_send(rank->link_fd, -1, 0);
     if (!st)
         st = hd_hello_check(&hello, "heddle-worker");
     if (st) {
@@ -241,7 +244,8 @@ void sup_receive_from_rank(struct sup *sup, struct sup_rank *rank)
 
         if (st == HD_UNAVAILABLE)
             return;
-        if (st) { /* its exit follows; if not, its silence is noticed (silence.c) */
+        /* on a broken link the rank's exit follows; if not, its silence is noticed (silence.c) */
+        if (st) {
             (void)close(rank->link_fd);
             rank->link_fd = -1;
             return;

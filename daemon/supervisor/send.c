@@ -22,8 +22,8 @@ static bool must_be_durable(enum hd_link_kind kind)
     return kind == HD_LINK_CHECKPOINT || kind == HD_LINK_EXIT || kind == HD_LINK_VALIDATION;
 }
 
-/* Holds a report in memory that could not be written to disk. The last HD_ATTEMPT_RANKS_MAX / 2
- * slots are reserved for exits. */
+/* Keeps a report in memory that could not be written to disk. The last HD_ATTEMPT_RANKS_MAX / 2
+ * places in memory are reserved for exits. */
 static void hold(struct sup *sup, const struct hd_link_report *report, bool durable)
 {
     const int space =
@@ -70,7 +70,7 @@ static void leave_out(struct sup_rank *rank, int64_t count, int64_t first, int64
     rank->gap_count += count;
 }
 
-/* Spools a gap report of the dropped steps, and the newest of them. */
+/* Writes a gap report of the dropped step reports to the spool, then the newest dropped one. */
 static enum hd_status report_left_out(struct sup *sup, struct sup_rank *rank)
 {
     struct hd_link_report gap = {.kind = HD_LINK_GAP,
@@ -87,7 +87,8 @@ static enum hd_status report_left_out(struct sup *sup, struct sup_rank *rank)
     return of_gap ? of_gap : of_newest;
 }
 
-/* Keeps the step as the newest dropped one; the older one is counted in the gap. */
+/* Keeps the step report as the rank's newest dropped one; the one kept before is counted in the
+ * gap. */
 static void keep_newest(struct sup_rank *rank, const struct hd_link_report *report)
 {
     const int64_t older = rank->newest_step.step.step;
@@ -97,7 +98,7 @@ static void keep_newest(struct sup_rank *rank, const struct hd_link_report *repo
     rank->newest_step = *report;
 }
 
-/* Spools held reports before newer ones, because the spool is in order of seq. */
+/* Spools the reports held in memory before newer ones, because the spool is in order of seq. */
 enum hd_status sup_retry_held(struct sup *sup)
 {
     enum hd_status st = HD_OK;
@@ -176,7 +177,7 @@ void sup_send_state(struct sup *sup)
     hd_pack_begin(&pack, bytes, sizeof bytes);
     hd_pack_int(&pack, sup->state);
     st = hd_frame_send(sup->daemon_fd, bytes, hd_pack_end(&pack, HD_LINK_MSG_STATUS), 0);
-    if (st && st != HD_UNAVAILABLE) /* if its socket is full, a later state will reach it */
+    if (st && st != HD_UNAVAILABLE) /* if heddled's socket is full, a later state will reach it */
         sup_lose_daemon(sup);
 }
 
@@ -263,7 +264,7 @@ void sup_put_to_daemon(struct sup *sup, const struct sup_rank *rank)
     size_t n = pack_value(bytes, sizeof bytes, HD_LINK_MSG_PUT, rank->rank, rank->put_round,
                           rank->value, rank->value_bytes);
 
-    /* sent again when heddled reconnects, until it is answered */
+    /* the value is sent again when heddled reconnects, until it is answered */
     if (sup->daemon_fd >= 0 && hd_frame_send(sup->daemon_fd, bytes, n, 1000))
         sup_lose_daemon(sup);
 }

@@ -14,7 +14,8 @@ enum {
     KEEP_EVERY_MS = 5 * 60 * 1000,
     STARVED_CHECK_MIN_MS = 250, /* ms between two samples of a silent rank's threads */
     STARVED_CHECK_MAX_MS = 5 * 1000,
-    /* ms for which peers' waits have no limit after a sample; longer than between samples */
+    /* ms after a sample for which the waits of a starved rank's peers have no limit; longer than
+     * the time between samples */
     PATIENCE_MS = 30 * 1000,
 };
 
@@ -49,7 +50,8 @@ void sup_keep_limits(struct sup *sup, int64_t now_ms, bool at_end)
         (!at_end && now_ms - sup->limits_kept_ms < KEEP_EVERY_MS))
         return;
     sup->limits_kept_ms = now_ms;
-    if (sup_limits_write(&sup->limits, path)) /* the next attempt then learns anew */
+    /* on failure the next attempt learns the limits anew */
+    if (sup_limits_write(&sup->limits, path))
         hd_log(HD_LOG_INFO, "the learned silences are not saved: %s", hd_err_message());
 }
 
@@ -162,7 +164,7 @@ static void end_hang(struct sup *sup, struct sup_rank *silent, int64_t ends_ms, 
         return;
     }
     if (blame.finding == SUP_FOUND_ALIVE || sup_silence_ms(silent, now_ms) < ends_ms + ends_ms / 2)
-        return; /* the supervisor of the other node knows more about its rank */
+        return; /* reports nothing: the supervisor of the other node knows more about its rank */
     sup->secondary = true;
     sup->elsewhere = blame.rank;
     sup_begin_end(sup, HD_LINK_CAUSE_HANG, -1, false, "%s", blame.text);

@@ -23,10 +23,11 @@ enum {
     WATCH_TICK_MS = 250, /* ms between passes while the kernel does not limit the ranks' memory */
     ENDING_TICK_MS = 50,
     SWEEP_TICK_MS = 10,
-    /* tries to write `end`, a second apart, unless a full disk is worth waiting for */
+    /* number of tries to write `end`, a second apart, unless the failure is a full disk, for which
+     * it waits longer */
     END_TRIES = 10,
-    HURRIED_TRIES = 3, /* tries if the attempt is to end */
-    SEND_TRIES = 60,   /* tries between two lines in the log */
+    HURRIED_TRIES = 3, /* number of tries to write `end` if the attempt is to end at once */
+    SEND_TRIES = 60,   /* number of tries between two lines in the log */
 };
 
 /* ---- opening ---- */
@@ -92,12 +93,14 @@ static enum hd_status set_environment(const struct sup *sup)
     (void)snprintf(number, sizeof number, "%" PRId64, threads);
     failed |= setenv("OMP_NUM_THREADS", number, 1);
     failed |= setenv("OMP_DYNAMIC", "false", 1);
-    /* several ranks bound the same way would all use the same cores */
+    /* OpenMP threads are not bound to cores: ranks that bind them in the same way would all use the
+     * same cores */
     failed |= setenv("OMP_PROC_BIND", "false", 1);
     /* by default libgomp spins 300,000 times, up to 15 ms, for a thread that has lost its core to
      * another program (docs/decisions/cpu-kernels.md) */
     failed |= setenv("GOMP_SPINCOUNT", "4000", 0);
-    /* waiting threads must not spin on cores that other ranks need */
+    /* true: more threads than cores; waiting threads must not spin on cores that other ranks
+     * need */
     if (sched_getaffinity(0, sizeof cpus, &cpus) == 0 && wanted > CPU_COUNT(&cpus))
         failed |= setenv("OMP_WAIT_POLICY", "passive", 1);
     failed |= setenv(HD_ATTEMPT_DIR_ENV, sup->options.run_dir, 1);
@@ -137,7 +140,8 @@ static enum hd_status open_rest(struct sup *sup)
     if (!st)
         st = hd_shm_control_new(sup->options.rank_count, &sup->shm);
     if (!st)
-        st = sup_bounds_open(sup); /* before set_environment: it may restrict the CPUs */
+        /* called before set_environment, because it may restrict the CPUs */
+        st = sup_bounds_open(sup);
     return st ? st : set_environment(sup);
 }
 
@@ -246,7 +250,8 @@ static void wait_and_act(struct sup *sup, int timeout_ms)
         {.fd = sup->daemon_fd, .events = POLLIN},
     };
 
-    for (int i = 0; i < sup->options.rank_count; i++) /* poll ignores negative descriptors */
+    /* a closed link has descriptor -1, which poll ignores */
+    for (int i = 0; i < sup->options.rank_count; i++)
         fds[3 + i] = (struct pollfd){.fd = sup->ranks[i].link_fd, .events = POLLIN};
     if (poll(fds, (nfds_t)(3 + sup->options.rank_count), timeout_ms) <= 0)
         return;
@@ -271,8 +276,9 @@ static void wait_for_disk(struct sup *sup)
         wait_and_act(sup, (int)(end_ms - now_ms));
 }
 
-/* Gives up in the end, without the held reports: the newest checkpoint is found on disk anyway. If
- * `end` cannot be written either, heddled concludes the attempt when this process is gone. */
+/* Writes the record `end`. If the disk accepts no writes for long, it gives up and drops the held
+ * reports: the newest checkpoint is found on disk anyway. If `end` cannot be written either,
+ * heddled concludes the attempt when this process is gone. */
 void sup_finish(struct sup *sup, int left)
 {
     struct hd_link_report end;
@@ -336,13 +342,15 @@ void sup_run(struct sup *sup)
         if (!sup_all_exited(sup))
             continue;
         if (!sup->ending &&
-            !sup->give_up_at_ms) /* no rank failed; processes that they started are killed */
+            /* true: no rank failed; processes that the ranks started are killed */
+            !sup->give_up_at_ms)
             sup->give_up_at_ms = now_ms + HD_SUP_GONE_MS;
         left = sup_kill_descendants() + sup_bounds_kill(sup);
         if (left && now_ms >= sup->give_up_at_ms)
             break;
     }
-    sup->logs_due_ms = 0; /* includes what the ranks wrote since the last check */
+    /* checks the logs once more now, with all that the ranks wrote since the last check */
+    sup->logs_due_ms = 0;
     (void)sup_bound_logs(sup, now_ms);
     sup_keep_limits(sup, now_ms, true);
     sup_finish(sup, left);
