@@ -28,7 +28,8 @@ static uint64_t get_le(const uint8_t *bytes, int count)
     return value;
 }
 
-/* Returns FNV-1a over type and payload, which detects damage, not forgery. */
+/* Returns the checksum of a frame: FNV-1a over type and payload, which detects damage, not
+ * forgery. */
 static uint32_t check_of(uint16_t type, const uint8_t *payload, size_t count)
 {
     uint32_t h = 2166136261u;
@@ -201,7 +202,7 @@ enum hd_status hd_frame_decode(const uint8_t *bytes, size_t count, struct hd_fra
     return HD_OK;
 }
 
-/* Waits for `events` on fd. HD_TIMEOUT: the deadline passed. */
+/* Waits until poll reports `events` on fd. HD_TIMEOUT: the deadline passed before that. */
 static enum hd_status wait_for(int fd, short events, int64_t deadline_ms)
 {
     for (;;) {

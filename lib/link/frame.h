@@ -22,7 +22,7 @@
 
 enum {
     HD_FRAME_HEAD_BYTES = 12,
-    HD_FRAME_BYTES_MAX = 64 << 10, /* head and payload */
+    HD_FRAME_BYTES_MAX = 64 << 10, /* most bytes of one frame, head and payload together */
     HD_FRAME_PAYLOAD_MAX = HD_FRAME_BYTES_MAX - HD_FRAME_HEAD_BYTES,
 };
 
@@ -38,7 +38,7 @@ struct hd_frame {
 struct hd_pack {
     uint8_t *bytes;
     size_t len_bytes, size_bytes;
-    bool failed; /* true: a field did not fit */
+    bool failed; /* true: a field did not fit into the caller's memory */
 };
 
 void hd_pack_begin(struct hd_pack *pack, void *bytes, size_t size_bytes);
@@ -46,7 +46,8 @@ void hd_pack_int(struct hd_pack *pack, int64_t value);
 void hd_pack_real(struct hd_pack *pack, double value);
 void hd_pack_bytes(struct hd_pack *pack, const void *bytes, size_t count);
 void hd_pack_text(struct hd_pack *pack, const char *text);
-/* Writes the head. Returns the bytes of the whole frame; 0: a field did not fit. */
+/* Writes the frame's head, after all fields. Returns the bytes of the whole frame; 0: a field did
+ * not fit. */
 size_t hd_pack_end(struct hd_pack *pack, uint16_t type);
 
 /* A frame whose fields are being read, in the order of packing. After a failure every field is 0 or
@@ -60,17 +61,19 @@ struct hd_unpack {
 void hd_unpack_begin(struct hd_unpack *unpack, const struct hd_frame *frame);
 int64_t hd_unpack_int(struct hd_unpack *unpack);
 double hd_unpack_real(struct hd_unpack *unpack);
-/* Returns the bytes of the next field, in the frame. NULL: a failure; a field of more than `max`
- * bytes is one. */
+/* Returns the address, inside the frame, of the next field's bytes, and sets *ret_count to their
+ * number. NULL: a failure, such as a field of more than `max` bytes. */
 const uint8_t *hd_unpack_bytes(struct hd_unpack *unpack, size_t max, size_t *ret_count);
-/* Copies the next text to ret_text[size_bytes]. A text that is too long, or contains a NUL, is a
- * failure. */
+/* Copies the next field, a text, to ret_text[size_bytes]. A text that is too long, or contains a
+ * NUL, is a failure. */
 void hd_unpack_text(struct hd_unpack *unpack, char *ret_text, size_t size_bytes);
-/* Checks that all fields were read. HD_CORRUPT: a read failed, or the payload has more fields. */
+/* Checks that all fields of the frame were read. HD_CORRUPT: reading a field failed, or the payload
+ * has more fields. */
 enum hd_status hd_unpack_end(const struct hd_unpack *unpack);
 
-/* Decodes the frame at the start of `bytes`. HD_OK: *ret_size is its size. HD_UNAVAILABLE: the
- * frame is incomplete, more bytes are needed. HD_CORRUPT: it is damaged. */
+/* Decodes the frame at the start of `bytes`. HD_OK: *ret_size is the frame's size in bytes.
+ * HD_UNAVAILABLE: the frame is incomplete, more bytes are needed. HD_CORRUPT: the frame is
+ * damaged. */
 enum hd_status hd_frame_decode(const uint8_t *bytes, size_t count, struct hd_frame *ret_frame,
                                size_t *ret_size);
 

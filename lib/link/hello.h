@@ -13,15 +13,15 @@
 struct hd_hello {
     int64_t protocol_min, protocol_max;
     char build[64];
-    int64_t rank; /* -1: the sender is not a rank */
+    int64_t rank; /* rank of the sender; -1: the sender is not a rank */
 };
 
 enum hd_status hd_hello_send(int fd, int64_t rank, int timeout_ms);
 enum hd_status hd_hello_receive(int fd, int timeout_ms, struct hd_hello *ret_hello);
 enum hd_status hd_hello_decode(const struct hd_frame *frame, struct hd_hello *ret_hello);
 
-/* Checks that both sides have a protocol version in common. HD_UNSUPPORTED: they have none; the
- * message names versions and builds of both. */
+/* Checks that both sides of a link have a protocol version in common. HD_UNSUPPORTED: they have
+ * none; the message names versions and builds of both sides. */
 enum hd_status hd_hello_check(const struct hd_hello *theirs, const char *peer);
 
 #endif

@@ -20,9 +20,9 @@ struct hd_link {
     int64_t dropped; /* step reports dropped since the last one that was sent */
     struct hd_link_step newest_dropped;
     bool stop, checkpoint; /* received commands that hd_link_poll has not returned yet */
-    int64_t round;         /* number of the current or the next rendezvous */
+    int64_t round;         /* number of the current rendezvous or, outside of one, of the next */
     int64_t values_count;
-    struct hd_link_values values; /* filled during the rendezvous, else empty */
+    struct hd_link_values values; /* values received during a rendezvous; empty outside of one */
     uint8_t received[HD_FRAME_BYTES_MAX];
 };
 
@@ -106,7 +106,7 @@ static enum hd_status send_step(struct hd_link *link, const struct hd_link_step 
     return send_report(link, &report, timeout_ms);
 }
 
-/* Reports that `count` of the steps up to `last` were dropped. */
+/* Sends a gap report: `count` of the step reports up to step `last` were dropped. */
 static void send_gap(struct hd_link *link, int64_t count, int64_t last, int timeout_ms)
 {
     struct hd_link_report report = {.kind = HD_LINK_GAP, .gap = {count, -1, last}};
@@ -236,7 +236,7 @@ static void keep_value(struct hd_link *link, const struct hd_frame *frame)
     value = hd_unpack_bytes(&unpack, HD_LINK_VALUE_MAX, &count);
     if (hd_unpack_end(&unpack) || round != link->round || rank < 0 || rank >= link->values.world ||
         link->values.size_bytes[rank] != SIZE_MAX)
-        return; /* of another round, or a duplicate */
+        return; /* ignores a value of another round, or a duplicate */
     if (count)
         memcpy(link->values.value[rank], value, count);
     link->values.size_bytes[rank] = count;
@@ -267,7 +267,7 @@ static enum hd_status take_message(struct hd_link *link, int timeout_ms)
         keep_value(link, &frame);
         break;
     default:
-        break; /* a newer supervisor may send messages that this rank does not know */
+        break; /* an unknown message is ignored: a newer supervisor may send it */
     }
     return HD_OK;
 }
@@ -298,7 +298,7 @@ static enum hd_status values_new(int64_t world, struct hd_link_values *ret_value
         return hd_err(HD_NO_MEMORY, "no memory for the rendezvous of %" PRId64 " ranks", world);
     }
     for (int64_t r = 0; r < world; r++)
-        v.size_bytes[r] = SIZE_MAX; /* not received yet */
+        v.size_bytes[r] = SIZE_MAX; /* marks the value of rank r as not received yet */
     *ret_values = v;
     return HD_OK;
 }

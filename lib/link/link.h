@@ -37,15 +37,19 @@ enum {
 /* Message types on the links. Numbers are never reused. up: rank to supervisor; down: supervisor to
  * rank. */
 enum hd_link_message {
-    HD_LINK_MSG_HELLO = 1,      /* both ways, first: protocol min, max, build, rank */
-    HD_LINK_MSG_REPORT = 2,     /* up: report.h */
-    HD_LINK_MSG_PUT = 3,        /* up: rank, round, value: the rank's value of a rendezvous */
-    HD_LINK_MSG_VALUE = 4,      /* down: rank, round, value; one per rank, in any order */
+    /* both ways, the first message: oldest and newest protocol version, build, rank */
+    HD_LINK_MSG_HELLO = 1,
+    HD_LINK_MSG_REPORT = 2, /* up: one report (report.h) */
+    /* up: rank, round, value: the value that this rank gives to a rendezvous */
+    HD_LINK_MSG_PUT = 3,
+    /* down: rank, round, value: the value that one rank gave to a rendezvous; one message per rank,
+     * in any order */
+    HD_LINK_MSG_VALUE = 4,
     HD_LINK_MSG_STOP = 5,       /* down: write a checkpoint and exit; from heddled with grace_ms */
     HD_LINK_MSG_CHECKPOINT = 6, /* down: write a checkpoint and continue */
     HD_LINK_MSG_KILL = 7,       /* heddled to supervisor: end the ranks now */
     HD_LINK_MSG_STATUS = 8,     /* supervisor to heddled: state; the spool may have grown */
-    HD_LINK_MSG_PING = 9,       /* heddled to supervisor: answered with STATUS */
+    HD_LINK_MSG_PING = 9,       /* heddled to supervisor: the supervisor answers with STATUS */
     /* supervisor to heddled: what this node's ranks wait for; "": nothing */
     HD_LINK_MSG_PROBLEM = 10,
     HD_LINK_MSG_PLANNED = 11, /* up: bytes of host memory in the rank's plan */
@@ -53,21 +57,22 @@ enum hd_link_message {
 
 enum hd_link_command {
     HD_LINK_COMMAND_NONE,
-    HD_LINK_COMMAND_STOP,       /* write a checkpoint and exit; returned once */
+    HD_LINK_COMMAND_STOP,       /* write a checkpoint and exit; hd_link_poll returns it once */
     HD_LINK_COMMAND_CHECKPOINT, /* write a checkpoint and continue */
 };
 
 /* Exit statuses of a rank's process; any other status, or a signal, is a failure, too. */
 enum hd_link_exit_status {
-    HD_LINK_EXIT_COMPLETED = 0, /* all steps are done */
-    HD_LINK_EXIT_FAILED = 1,    /* a retry may succeed */
-    HD_LINK_EXIT_BAD_INPUT = 2, /* a retry would fail again */
+    HD_LINK_EXIT_COMPLETED = 0, /* the rank has done all steps */
+    HD_LINK_EXIT_FAILED = 1,    /* the rank failed; a retry may succeed */
+    HD_LINK_EXIT_BAD_INPUT = 2, /* the failure is in the input; a retry would fail again */
     HD_LINK_EXIT_BAD_BASE =
-        /* the checkpoint to start from is damaged; older builds: or missing */
+        /* the checkpoint to start from is damaged; in builds before NO_BASE existed also: it is
+         * missing */
     3,
     HD_LINK_EXIT_DIVERGED = 4, /* losses or gradients are not finite; a retry would fail again */
     HD_LINK_EXIT_STORAGE =
-        /* a file could not be written; a retry may succeed, and is not counted */
+        /* a file could not be written; a retry may succeed, and is not counted as one */
     5,
     HD_LINK_EXIT_NO_BASE = 6, /* the checkpoint to start from is not on the disk */
     /* stopped by command with steps left, after a checkpoint; or without one, because none could be
@@ -83,8 +88,8 @@ struct hd_link;
 enum hd_status hd_link_worker_open(int fd, int64_t rank, int64_t world, struct hd_link **ret_link);
 void hd_link_close(struct hd_link *link);
 
-/* Report a step, a validation, a checkpoint or an event. Step and validation reports are equal on
- * all ranks, so the supervisor stores only rank 0's. */
+/* Send a report about a step, a validation, a checkpoint or an event. Step and validation reports
+ * are equal on all ranks, so the supervisor stores only rank 0's. */
 void hd_link_report_step(struct hd_link *link, const struct hd_link_step *step);
 void hd_link_report_validation(struct hd_link *link, int64_t step, double loss, int64_t tokens);
 void hd_link_report_checkpoint(struct hd_link *link, int64_t step, const char *path,
@@ -117,17 +122,17 @@ void hd_link_report_planned(struct hd_link *link, int64_t bytes);
 void hd_link_report_failure(struct hd_link *link, enum hd_status st, int64_t first_rank,
                             const char *operation, const char *message);
 
-/* Returns the next command, or NONE; never waits. STOP is returned first and cancels a pending
- * CHECKPOINT. */
+/* Returns the next command received from the supervisor, or NONE; never waits. STOP is returned
+ * first and cancels a pending CHECKPOINT. */
 enum hd_link_command hd_link_poll(struct hd_link *link);
 
 bool hd_link_broken(const struct hd_link *link);
 
-/* Values of a rendezvous, by rank. */
+/* Values that all ranks gave to a rendezvous, indexed by rank. */
 struct hd_link_values {
     int64_t world;
-    size_t *size_bytes;                  /* [world] */
-    uint8_t (*value)[HD_LINK_VALUE_MAX]; /* [world] */
+    size_t *size_bytes;                  /* [world], one per rank */
+    uint8_t (*value)[HD_LINK_VALUE_MAX]; /* [world], one per rank */
 };
 
 /* Gathers a value of every rank through the supervisor: sends this rank's value (at most

@@ -78,8 +78,8 @@ static void pack_metrics(struct hd_pack *pack, const struct hd_step_metrics *met
     hd_pack_bytes(pack, packed, hd_metrics_pack(metrics, packed));
 }
 
-/* Unpacks the metrics of protocol 3, which are the values of metrics 1 to 16. `loss`: the bits of
- * the first. */
+/* Unpacks the metrics of protocol 3, which are the values of metrics 1 to 16. loss: the bits of the
+ * first value, the loss. */
 static void unpack_metrics_3(struct hd_unpack *unpack, int64_t loss,
                              struct hd_step_metrics *ret_metrics)
 {
@@ -178,7 +178,7 @@ size_t hd_link_report_encode(const struct hd_link_report *report, uint8_t *bytes
     return hd_pack_end(&pack, HD_LINK_MSG_REPORT);
 }
 
-/* Returns true if all enum values are in range. */
+/* Returns true if all enum values in a report are in range. */
 static bool is_known(const struct hd_link_report *r)
 {
     switch (r->kind) {

@@ -22,11 +22,11 @@ enum {
     HD_LINK_WORD_MAX = 96,    /* bytes of an operation or a hash, with NUL */
     HD_LINK_TEXT_MAX = 1024,  /* bytes of a message, with NUL */
     HD_LINK_VALUE_MAX = 4096, /* bytes of one rank's value in a rendezvous */
-    HD_LINK_RANKS_MAX = 4096, /* ranks of an attempt */
-    HD_LINK_LOADS_MAX = 4096, /* experts of a block; the most that a job may have */
+    HD_LINK_RANKS_MAX = 4096, /* most ranks of an attempt */
+    HD_LINK_LOADS_MAX = 4096, /* most experts of a transformer block that a job may have */
 };
 
-/* Phases of a rank. The names are API. */
+/* Phases of a rank. Their names are API: they do not change. */
 #define HD_LINK_PHASES(X)             \
     X(SETUP, "setup")                 \
     X(TRAINING, "training")           \
@@ -89,27 +89,27 @@ const char *hd_link_cause_name(enum hd_link_cause cause);
     X(METRICS, metrics)        \
     X(LOADS, expert_load) /* tokens that chose each expert; count 0: no experts */
 #define HD_LINK_VALIDATION_FIELDS(X) X(INT, step) X(REAL, loss) X(INT, tokens)
-#define HD_LINK_CHECKPOINT_FIELDS(X)                         \
-    X(INT, step)                                             \
-    X(PATH, path)          /* directory of the checkpoint */ \
-    X(WORD, manifest_hash) /* hexadecimal */                 \
-    X(INT, bytes)                                            \
-    X(LATER, val_loss) /* loss of a job with checkpoint.best, if just validated */
+#define HD_LINK_CHECKPOINT_FIELDS(X)                                            \
+    X(INT, step)                                                                \
+    X(PATH, path)          /* directory of the saved checkpoint */              \
+    X(WORD, manifest_hash) /* hash of the checkpoint's manifest, hexadecimal */ \
+    X(INT, bytes)                                                               \
+    X(LATER, val_loss) /* checkpoint.best: loss of the saved weights, if just validated; else NaN */
 #define HD_LINK_EVENT_FIELDS(X) \
     X(INT, level)               \
     X(TEXT, text)               \
-    X(LATER, about) /* the rank that it is about; NaN: the sender */
+    X(LATER, about) /* the rank that the event is about; NaN: the sender */
 #define HD_LINK_PROGRESS_FIELDS(X) X(INT, phase) X(INT, step)
 #define HD_LINK_FAILURE_FIELDS(X)                                                  \
     X(INT, status)     /* enum hd_status */                                        \
     X(INT, first_rank) /* the rank that failed first, as far as this rank knows */ \
     X(WORD, operation)                                                             \
     X(TEXT, message)
-#define HD_LINK_EXIT_FIELDS(X)                        \
-    X(INT, code)   /* exit status; 0 with a signal */ \
-    X(INT, signal) /* signal that ended it, or 0 */   \
-    X(WORD, operation)                                \
-    X(TEXT, message) /* message of its FAILURE report, or "" */
+#define HD_LINK_EXIT_FIELDS(X)                                           \
+    X(INT, code)   /* exit status of the rank; 0 if a signal ended it */ \
+    X(INT, signal) /* signal that ended the rank, or 0 */                \
+    X(WORD, operation)                                                   \
+    X(TEXT, message) /* message of the rank's FAILURE report, or "" */
 #define HD_LINK_END_FIELDS(X)                                                    \
     X(INT, cause)      /* enum hd_link_cause */                                  \
     X(INT, first_rank) /* the rank of this node that failed first; -1: none */   \
@@ -171,9 +171,9 @@ HD_LINK_REPORTS(R)
 
 struct hd_link_report {
     enum hd_link_kind kind;
-    int64_t job, attempt, rank; /* rank -1: from the supervisor, about its node */
+    int64_t job, attempt, rank; /* sender; rank -1: the supervisor, about its node */
     int64_t seq;                /* 1, 2, .. within (attempt, rank); 0: not stamped yet */
-    int64_t wall_ms;            /* hd_clock_wall_ms of the sender */
+    int64_t wall_ms;            /* time of the report: hd_clock_wall_ms of the sender */
     union {
 #define R(kind, member, name, fields) struct hd_link_##member member;
         HD_LINK_REPORTS(R)
