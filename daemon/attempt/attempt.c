@@ -268,7 +268,7 @@ int hd_attempt_kill_leftovers(const char *run_dir, pid_t supervisor)
     return found;
 }
 
-/* Finds the earliest failed exit on record. HD_NOT_FOUND: none failed. */
+/* Sets *ret_exit to the earliest failed exit on record. HD_NOT_FOUND: no rank failed. */
 static enum hd_status first_failed_exit(const char *run_dir, struct hd_link_report *ret_exit)
 {
     enum hd_status st = hd_err(HD_NOT_FOUND, "no rank has failed in %s", run_dir);
@@ -340,9 +340,9 @@ enum hd_status hd_attempt_conclude(const char *run_dir, int64_t job, int64_t att
 
     st = record_path(path, run_dir, HD_ATTEMPT_LOCK_FILE);
     if (!st)
-        /* the lock keeps other supervisors from beginning meanwhile */
+        /* locks the run directory, so that no other supervisor begins meanwhile */
         st = hd_file_lock(path, &lock_fd);
-    /* another user's process, which does not belong to the attempt */
+    /* the holder of the lock is another user's process, which does not belong to the attempt */
     if (st == HD_CONFLICT && is_gone) {
         lock_fd = -1;
         st = HD_OK;

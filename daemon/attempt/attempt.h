@@ -45,45 +45,49 @@ enum { HD_ATTEMPT_FILE_MODE = 0640, HD_ATTEMPT_DIR_MODE = 0770 };
 #define HD_ATTEMPT_SPOOL_DIR    "spool"
 #define HD_ATTEMPT_END_FILE     "end"
 #define HD_ATTEMPT_GROUP_FILE   "group"
-/* environment variable of all processes of the attempt */
+/* environment variable that names the run directory to all processes of the attempt */
 #define HD_ATTEMPT_DIR_ENV "HEDDLE_RUN_DIR"
 
 enum { HD_ATTEMPT_BOOT_MAX = 40, HD_ATTEMPT_RANKS_MAX = 64 /* ranks on one node */ };
 
-/* State of an attempt's ranks on one node, as STATUS messages carry it. */
+/* State of an attempt's ranks on one node, which STATUS messages contain. */
 enum hd_alloc_state {
     HD_ALLOC_STARTING, /* some rank here is still in its setup */
     HD_ALLOC_RUNNING,
-    HD_ALLOC_STOPPING, /* told to stop, or a rank has failed and the others are being ended */
-    HD_ALLOC_ENDED,    /* `end` is written */
+    /* the ranks were told to stop, or a rank has failed and the others are being ended */
+    HD_ALLOC_STOPPING,
+    HD_ALLOC_ENDED, /* the record `end` is written */
 };
 
-/* Appends ATTEMPT_DIR/nodes/NODE. */
+/* Appends the path of a node's run directory, ATTEMPT_DIR/nodes/NODE. */
 void hd_attempt_run_dir(struct hd_text *ret_path, const char *attempt_dir, const char *node);
-/* Appends ATTEMPT_DIR/logs/rank-RANK.log. */
+/* Appends the path of a rank's log, ATTEMPT_DIR/logs/rank-RANK.log. */
 void hd_attempt_log_path(struct hd_text *ret_path, const char *attempt_dir, int64_t rank);
 
 /* A process, distinguished from later ones with the same pid by its start time. */
 struct hd_attempt_process {
     pid_t pid;
-    int64_t start_ticks; /* clock ticks since boot */
+    int64_t start_ticks; /* start time of the process in clock ticks since boot */
     char boot_id[HD_ATTEMPT_BOOT_MAX];
 };
 
 enum hd_status hd_attempt_boot_id(char ret_boot_id[HD_ATTEMPT_BOOT_MAX]);
-/* Finds a running process. HD_NOT_FOUND: no process has this pid, or it is a zombie. */
+/* Sets *ret_process to the running process with this pid. HD_NOT_FOUND: no process has the pid, or
+ * it is a zombie. */
 enum hd_status hd_attempt_process_find(pid_t pid, struct hd_attempt_process *ret_process);
 /* Returns false if the process has ended; a zombie has ended. */
 bool hd_attempt_process_alive(const struct hd_attempt_process *process);
 /* Returns true if SIGSTOP stopped the process; false if a debugger did. */
 bool hd_attempt_process_is_stopped(const struct hd_attempt_process *process);
 
-/* Write and read the record `supervisor`. Reading: HD_NOT_FOUND if it does not exist. */
+/* Write and read the record `supervisor`, which names the supervisor's process. Reading:
+ * HD_NOT_FOUND if the record does not exist. */
 enum hd_status hd_attempt_process_write(const char *run_dir,
                                         const struct hd_attempt_process *process);
 enum hd_status hd_attempt_process_read(const char *run_dir, struct hd_attempt_process *ret_process);
 
-/* Writes the record `group`. hd_attempt_conclude removes the control group that it names. */
+/* Writes the record `group`: the path of the ranks' control group. hd_attempt_conclude removes the
+ * control group that the record names. */
 enum hd_status hd_attempt_write_group(const char *run_dir, const char *path);
 
 /* Write and read the records `rank-R.exit` and `end`. A record is durable when the write
@@ -97,14 +101,15 @@ enum hd_status hd_attempt_read_end(const char *run_dir, struct hd_link_report *r
 /* Concludes an attempt whose supervisor is dead and left no `end`; for heddled. Kills the processes
  * that are left, derives the end from the records (a rank's failure, a restarted machine, a
  * supervisor that died or never started), writes it and returns it. HD_TIMEOUT: a process cannot be
- * killed yet, call again. HD_CONFLICT: a supervisor holds the directory. is_gone: for an attempt of
- * another user, whose processes systemd manages: none is left, whatever the records say; nothing is
- * killed. */
+ * killed yet, call again. HD_CONFLICT: a supervisor holds the directory. is_gone: true for an
+ * attempt of another user whose processes systemd manages and has ended: whatever the records say,
+ * none is left, and nothing is killed. */
 enum hd_status hd_attempt_conclude(const char *run_dir, int64_t job, int64_t attempt, bool is_gone,
                                    struct hd_link_report *ret_end);
 
 /* Sends SIGKILL to each process of session `supervisor` whose environment names run_dir: the
- * processes that a killed supervisor may leave. Returns how many it found; 0: none is left. */
+ * processes that a killed supervisor may leave. Returns the number of processes that it found; 0:
+ * none is left. */
 int hd_attempt_kill_leftovers(const char *run_dir, pid_t supervisor);
 
 #endif

@@ -29,7 +29,7 @@ static void segment_path(char ret_path[PATH_MAX], const char *dir, int64_t segme
     (void)snprintf(ret_path, PATH_MAX, "%s/%08" PRId64, dir, segment);
 }
 
-/* Oldest and newest segment and their count; an absent directory has none. */
+/* Numbers of the oldest and the newest segment, and their count; an absent directory has none. */
 struct spool_extent {
     int64_t oldest, newest, count;
 };
@@ -60,9 +60,9 @@ static struct spool_extent check(const char *dir)
 struct hd_spool_writer {
     char dir[PATH_MAX];
     struct hd_spool_limits limits;
-    int fd; /* newest segment; -1: none yet */
+    int fd; /* open file of the newest segment; -1: none yet */
     int64_t segment, size_bytes;
-    int64_t checked_ms; /* when the directory was last read; 0: never */
+    int64_t checked_ms; /* time at which the directory was last read; 0: never */
     bool full;
     uint8_t frame[HD_FRAME_BYTES_MAX];
 };
@@ -170,9 +170,9 @@ enum hd_status hd_spool_append(struct hd_spool_writer *writer, const struct hd_l
 
 struct hd_spool_reader {
     char dir[PATH_MAX];
-    int fd; /* segment at.segment; -1: not open */
+    int fd; /* open file of segment at.segment; -1: not open */
     struct hd_spool_position at;
-    int64_t filled_from; /* offset of have[0] in the segment */
+    int64_t filled_from; /* offset of have[0] in the segment, bytes */
     size_t have_bytes;
     uint8_t have[READ_BYTES];
 };
@@ -279,7 +279,8 @@ enum hd_status hd_spool_read(struct hd_spool_reader *reader, struct hd_link_repo
             return st;
         st = decode_here(reader, &frame, &size);
         if (st) {
-            /* checked before reading: the writer finishes a segment before it creates the next */
+            /* true: a newer segment exists; checked before reading, because the writer finishes a
+             * segment before it creates the next */
             is_final = check(reader->dir).newest > reader->at.segment;
             st = fill(reader);
             if (!st)
@@ -317,7 +318,8 @@ void hd_spool_remove_before(const char *run_dir, int64_t segment)
     extent = check(dir);
     for (int64_t n = extent.oldest; n && n < segment && n < extent.newest; n++) {
         segment_path(path, dir, n);
-        /* a segment that stays is sent again, and the controller ignores duplicates */
+        /* a failure is harmless: a segment that stays is sent again, and the controller ignores
+         * duplicates */
         (void)unlink(path);
     }
 }

@@ -22,13 +22,14 @@
 
 enum {
     HD_SPOOL_SEGMENT_BYTES = 1 << 20,
-    HD_SPOOL_SEGMENTS_MAX = 64, /* 64 MiB: about 270,000 steps */
+    HD_SPOOL_SEGMENTS_MAX = 64, /* most segments, together 64 MiB: about 270,000 step reports */
 };
 
 struct hd_spool_writer;
 
 struct hd_spool_limits {
-    int64_t segment_bytes, segments_max; /* 0: the values above */
+    /* bytes of a segment, and number of segments; 0: the values above */
+    int64_t segment_bytes, segments_max;
 };
 
 /* Opens RUN_DIR/spool for appending; creates it if it does not exist. */
@@ -36,17 +37,18 @@ enum hd_status hd_spool_writer_open(const char *run_dir, const struct hd_spool_l
                                     struct hd_spool_writer **ret_writer);
 void hd_spool_writer_close(struct hd_spool_writer *writer); /* NULL is ignored */
 
-/* Returns true if step reports should be dropped. Reads the directory about once a second. */
+/* Returns true if the spool has segments_max segments, so that step reports should be dropped.
+ * Reads the directory about once a second. */
 bool hd_spool_is_full(struct hd_spool_writer *writer);
 
-/* Appends a report. durable: this report and all before it are on disk when HD_OK is returned.
- * After a failure the spool is unchanged, and the call may be retried. */
+/* Appends a report to the spool. durable: this report and all before it are on disk when HD_OK is
+ * returned. After a failure the spool is unchanged, and the call may be retried. */
 enum hd_status hd_spool_append(struct hd_spool_writer *writer, const struct hd_link_report *report,
                                bool durable);
 
 struct hd_spool_reader;
 
-/* Position of a report. */
+/* Position of a report in the spool: its segment and the offset there. */
 struct hd_spool_position {
     int64_t segment, offset_bytes;
 };
@@ -55,13 +57,14 @@ struct hd_spool_position {
 enum hd_status hd_spool_reader_open(const char *run_dir, struct hd_spool_reader **ret_reader);
 void hd_spool_reader_close(struct hd_spool_reader *reader); /* NULL is ignored */
 
-/* Reads the next report. HD_UNAVAILABLE: none yet. HD_CORRUPT: the rest of a segment cannot be
- * read; the next call reads the segment after it. */
+/* Reads the next report of the spool. HD_UNAVAILABLE: no report is there yet. HD_CORRUPT: the rest
+ * of a segment cannot be read; the next call reads the segment after it. */
 enum hd_status hd_spool_read(struct hd_spool_reader *reader, struct hd_link_report *ret_report);
 struct hd_spool_position hd_spool_get_pos(const struct hd_spool_reader *reader);
 void hd_spool_seek(struct hd_spool_reader *reader, struct hd_spool_position position);
 
-/* Removes the segments before `segment`, in which everything was acknowledged. */
+/* Removes the segments before number `segment`; the controller has acknowledged every report in
+ * them. */
 void hd_spool_remove_before(const char *run_dir, int64_t segment);
 
 #endif

@@ -40,7 +40,7 @@ static bool sample_thread(pid_t pid, pid_t tid, struct hd_starve_thread *ret_thr
     (void)snprintf(path, sizeof path, "/proc/%d/task/%d/stat", (int)pid, (int)tid);
     if (!read_line(path, line, sizeof line))
         return false;
-    end = strrchr(line, ')'); /* the name before it may contain any character */
+    end = strrchr(line, ')'); /* end of the thread's name, which may contain any character */
     thread.runnable = end && strncmp(end, ") R", 3) == 0;
     *ret_thread = thread;
     return true;
@@ -111,7 +111,7 @@ void hd_starve_note(struct hd_starve *starve, int64_t received_ms,
             starved_ns = starve->threads[i].starved_ns;
     }
     starve->starved_ms = starved_ns / NS_PER_MS;
-    /* a wait that began before the first sample counts only from there */
+    /* limits the wait to the time since the first sample: an earlier part of it does not count */
     if (starve->starved_ms > now_ms - starve->begin_ms)
         starve->starved_ms = now_ms - starve->begin_ms;
 }

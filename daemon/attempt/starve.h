@@ -15,13 +15,15 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { HD_STARVE_THREADS_MAX = 64 }; /* threads of a process that are sampled, the oldest first */
+/* most threads of a process that are sampled, the oldest ones */
+enum { HD_STARVE_THREADS_MAX = 64 };
 
 /* One sample of a thread. */
 struct hd_starve_thread {
     pid_t tid;
-    bool runnable;             /* it runs, or waits for a CPU (state R) */
-    int64_t ran_ns, waited_ns; /* time on a CPU, and in the run queue, since the thread's start */
+    bool runnable; /* true: the thread runs, or waits for a CPU (state R) */
+    /* ns that the thread ran on a CPU, and waited in the run queue, since its start */
+    int64_t ran_ns, waited_ns;
 };
 
 /* CPU waits during one silence of a process. {0}: no sample yet. */
@@ -32,21 +34,23 @@ struct hd_starve {
     int count;
     struct {
         struct hd_starve_thread seen;
-        int64_t ahead_ns;   /* wait that was counted before the kernel counts it */
-        int64_t starved_ns; /* wait since the first sample */
+        /* ns of a wait that are already counted here, but not yet by the kernel */
+        int64_t ahead_ns;
+        int64_t starved_ns; /* ns that the thread waited for a CPU since the first sample */
     } threads[HD_STARVE_THREADS_MAX];
 };
 
-/* Samples the threads of a process and returns their number; 0: no such process. */
+/* Samples the threads of a process and returns the number of samples; 0: there is no such
+ * process. */
 int hd_starve_sample(pid_t pid, struct hd_starve_thread ret_threads[HD_STARVE_THREADS_MAX]);
 
-/* Adds a sample to the silence that began at received_ms. A sample of another silence starts
- * anew. */
+/* Adds a sample of a process's threads to the silence that began at received_ms. A sample of
+ * another silence starts the count anew. */
 void hd_starve_note(struct hd_starve *starve, int64_t received_ms,
                     const struct hd_starve_thread *threads, int count, int64_t now_ms);
 
-/* Returns how many ms the process waited for a CPU in the silence that began at received_ms, as far
- * as it was sampled; 0: another silence. */
+/* Returns the ms for which the process waited for a CPU in the silence that began at received_ms,
+ * as far as it was sampled; 0: the samples are of another silence. */
 int64_t hd_starve_ms(const struct hd_starve *starve, int64_t received_ms);
 
 #endif
