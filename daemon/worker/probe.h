@@ -157,9 +157,9 @@ enum hd_status probe_wait(struct probe *p, struct hd_comm_stream *stream);
 enum hd_status probe_models(struct probe *p, bool half);   /* half: bf16; else fp32 */
 enum hd_status probe_products(struct probe *p, bool half); /* half: bf16; else fp32 */
 enum hd_status probe_collectives(struct probe *p);
-/* measures the memory bandwidth, by a sum of large arrays */
+/* Measures the memory bandwidth, by a sum of large arrays. */
 enum hd_status probe_memory(struct probe *p);
-/* measures latency and bandwidth of messages between each two devices */
+/* Measures latency and bandwidth of messages between each two devices. */
 enum hd_status probe_pairs(struct probe *p);
 enum hd_status probe_write(struct probe *p);
 

@@ -80,7 +80,7 @@ const char *hd_decoder_tokenizer(const struct hd_decoder *decoder);
 /* Returns the job of a checkpoint; for a model directory only the job's model keys are set. */
 const struct hd_job *hd_decoder_job(const struct hd_decoder *decoder);
 bool hd_decoder_is_checkpoint(const struct hd_decoder *decoder);
-/* training step of the opened checkpoint */
+/* Returns the training step of the opened checkpoint. */
 int64_t hd_decoder_step(const struct hd_decoder *decoder);
 
 /* Next tokens to read into one slot of the key/value caches, which holds one sequence. */
