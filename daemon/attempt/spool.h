@@ -53,7 +53,7 @@ struct hd_spool_position {
     int64_t segment, offset_bytes;
 };
 
-/* Opens a reader at the oldest segment. The spool need not exist yet. */
+/* Opens a reader of the spool at its oldest segment. The spool need not exist yet. */
 enum hd_status hd_spool_reader_open(const char *run_dir, struct hd_spool_reader **ret_reader);
 void hd_spool_reader_close(struct hd_spool_reader *reader); /* NULL is ignored */
 

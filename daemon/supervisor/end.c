@@ -73,7 +73,7 @@ static enum hd_link_cause stop_cause(const struct sup *sup)
     return sup->shut_down ? HD_LINK_CAUSE_NODE_LOST : HD_LINK_CAUSE_USER;
 }
 
-/* Sends each signal of the sequence when its time has come. */
+/* Sends the ranks each signal of the sequence SIGTERM, SIGKILL when its time has come. */
 void sup_climb(struct sup *sup, int64_t now_ms)
 {
     if (sup->stop_deadline_ms && now_ms >= sup->stop_deadline_ms)
@@ -102,7 +102,7 @@ static struct sup_rank *find_rank(struct sup *sup, int64_t number)
     return NULL;
 }
 
-/* Returns true if the rank gave up only because others did not answer or had given up. */
+/* Returns true if the rank failed only because other ranks did not answer or had given up. */
 static bool only_secondary(const struct sup_rank *rank)
 {
     return rank->has_failure &&
@@ -149,7 +149,8 @@ static bool is_bad_input(const struct sup_rank *rank)
              rank->failure.status == HD_UNSUPPORTED));
 }
 
-/* Returns the cause of an end in which no rank failed or was ended. */
+/* Returns the cause of an end for which no rank failed and none was ended: completed, or that of
+ * the stop. */
 static enum hd_link_cause quiet_cause(const struct sup *sup)
 {
     for (int i = 0; i < sup->options.rank_count; i++)

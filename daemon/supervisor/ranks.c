@@ -114,8 +114,9 @@ static enum hd_status find_network(struct sup *sup)
     return st;
 }
 
-/* Sets, in the child, how NCCL connects to ranks of other nodes. Its unique id comes from rank 0
- * through the rendezvous alone, so NCCL_COMM_ID, which would replace it, must not be set. */
+/* Sets, in the child process of a rank, the environment by which NCCL connects to ranks of other
+ * nodes. NCCL's unique id comes from rank 0 through the rendezvous alone, so NCCL_COMM_ID, which
+ * would replace it, must not be set. */
 static int set_network(const struct sup_network *network)
 {
     char value[SUP_ADAPTERS_MAX + 1];

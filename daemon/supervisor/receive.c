@@ -135,7 +135,7 @@ void sup_accept_daemon(struct sup *sup)
 
     if (hd_frame_accept(sup->listen_fd, sup->options.daemon_uid, &fd))
         return;
-    sup_lose_daemon(sup); /* the newest connection of heddled replaces the last one */
+    sup_lose_daemon(sup); /* closes heddled's previous connection, which the new one replaces */
     sup->daemon_fd = fd;
     if (hd_hello_send(fd, -1, 0)) {
         sup_lose_daemon(sup);

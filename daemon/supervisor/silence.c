@@ -233,8 +233,8 @@ void sup_check_stopped(struct sup *sup, int64_t now_ms)
     sup_set_stopped(sup, text);
 }
 
-/* Restarts all silences: after the machine slept, or this supervisor was stopped, it does not know
- * how long the ranks were silent. */
+/* Restarts the silence of every rank: after the machine slept, or this supervisor was stopped, it
+ * does not know how long the ranks were silent. */
 void sup_forgive_silence(struct sup *sup, int64_t now_ms)
 {
     for (int i = 0; i < sup->options.rank_count; i++)

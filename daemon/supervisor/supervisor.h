@@ -94,7 +94,8 @@ struct sup_options {
     /* ms of silence, in any phase, that are a hang; 0: the limits of each phase (limits.h) */
     int64_t hang_limit_ms;
     int64_t log_limit_bytes; /* largest size of a rank's log in bytes (log_bound.h); 0: no limit */
-    char isolation[16];      /* "require", "try" or "off" (docs/isolation.md) */
+    /* isolation of the ranks (sandbox and limits): "require", "try" or "off" (docs/isolation.md) */
+    char isolation[16];
     /* allowed folders, separated by ':', in which the job's data may be; "": all paths are
      * allowed */
     char data_roots[PATH_MAX];

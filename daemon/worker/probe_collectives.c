@@ -107,7 +107,7 @@ static enum hd_status time_one(struct probe *p, struct hd_comm_group *g, enum hd
             if (!st)
                 st = probe_wait(p, s);
         }
-        if (round < 0) /* the first round warms up */
+        if (round < 0) /* the first round is not counted: it warms up */
             continue;
         seconds = 1e-9 * (double)(hd_clock_now_ns() - begin_ns) / times;
         best = best == 0 || seconds < best ? seconds : best;

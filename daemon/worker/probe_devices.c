@@ -128,7 +128,8 @@ static enum hd_status time_messages(struct probe *p, int partner, int64_t bytes,
                 st = message(p, s, partner, !first, bytes);
         }
         seconds = 0.5e-9 * (double)(hd_clock_now_ns() - begin_ns) / times;
-        if (round >= 0 && (best == 0 || seconds < best)) /* the first round warms up */
+        /* the first round is not counted: it warms up */
+        if (round >= 0 && (best == 0 || seconds < best))
             best = seconds;
     }
     *ret_seconds = best > 1e-9 ? best : 1e-9;

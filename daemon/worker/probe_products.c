@@ -141,7 +141,7 @@ static enum hd_status time_product(struct probe *p, struct bench *b,
         if (!st)
             st = probe_end(p, &seconds);
         spent_ns += (int64_t)(1e9 * seconds);
-        if (i > 0) /* the first run warms up */
+        if (i > 0) /* the first run is not counted: it warms up */
             times[count++] = seconds;
     }
     if (st)

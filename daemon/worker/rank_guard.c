@@ -1,5 +1,5 @@
-/* rank_guard: acts on a step that was a spike (train.guard). All ranks do the same: they have the
- * same results of the step. */
+/* rank_guard: acts on a step that was a spike (train.guard). All ranks do the same, because they
+ * all have the same results of the step. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

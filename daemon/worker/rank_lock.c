@@ -84,7 +84,9 @@ static void allow_named(struct lock *l, const char *key, const char *path)
         return;
     l->st = hd_roots_open(l->roots.data, path, &fd);
     if (l->st == HD_DENIED || l->st == HD_NOT_FOUND) {
-        l->st = HD_OK; /* the reader of the path reports the error */
+        /* a path that cannot be opened is no failure here: the code that reads the path reports the
+         * error */
+        l->st = HD_OK;
         return;
     }
     if (l->st) {
@@ -109,7 +111,9 @@ static void allow_bases(struct lock *l, const char *checkpoint)
         struct hd_ckpt *ckpt = NULL;
         const char *config;
 
-        if (hd_ckpt_open(checkpoint, &ckpt)) /* the reader of the checkpoint reports the error */
+        /* a checkpoint that cannot be opened is no failure here: the code that loads it reports the
+         * error */
+        if (hd_ckpt_open(checkpoint, &ckpt))
             break;
         config = hd_ckpt_get_manifest(ckpt)->config;
         if (hd_job_read(config, strlen(config), &arena, &then))

@@ -86,9 +86,9 @@ static enum hd_status finish_save(struct rank *r)
     return st;
 }
 
-/* Handles the end of a periodic save. A failure is a warning; training continues and the next
- * checkpoint is tried when it is due. One event reports failures until a save succeeds; the log
- * names each checkpoint. */
+/* Handles the result `st` of a periodic save. A failure is a warning; training continues and the
+ * next checkpoint is tried when it is due. One event reports failures until a save succeeds; the
+ * log names each checkpoint. */
 static enum hd_status leave_out(struct rank *r, enum hd_status st)
 {
     const bool is_new = !r->storage.problem;

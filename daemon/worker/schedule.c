@@ -22,8 +22,8 @@ static enum hd_status build_order(const char *name, const struct hd_pipeline *pi
     return hd_schedule_build(schedule, pipeline, (int32_t)micro_batches, false, arena, ret_order);
 }
 
-/* Reads a schedule from a file. stages, each, micro_batches: sizes that the caller expects; 0:
- * any. */
+/* Reads a pipeline schedule from a file. stages, each (chunks per stage), micro_batches: sizes that
+ * the caller expects; 0: any. */
 static enum hd_status read_order(const char *file, int64_t stages, int64_t each,
                                  int64_t micro_batches, struct hd_arena *arena,
                                  struct hd_schedule *ret_order)

@@ -33,8 +33,8 @@ bool storage_report(struct storage *s, const char *what, const char *why)
     return true;
 }
 
-/* Waits until the next try, or until any rank was told to stop. Reports to the supervisor that the
- * rank is alive. */
+/* Waits until the next try to write, or until any rank was told to stop. Reports to the supervisor
+ * meanwhile that the rank is alive. */
 static enum hd_status pause_ranks(struct storage *s, int64_t pause_ms, bool *ret_stopped)
 {
     const int64_t end_ms = hd_clock_now_ms() + pause_ms;

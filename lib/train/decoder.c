@@ -332,8 +332,8 @@ static void part_tokens(struct hd_decoder *d, const struct hd_decoder_rows *rows
     }
 }
 
-/* Divides the sequences of a call into parts, so that all stages can work at the same time; one
- * part if there are too few sequences. */
+/* Divides the sequences of a call into parts, so that all pipeline stages can work at the same
+ * time; makes one part if there are too few sequences. */
 static void choose_parts(struct hd_decoder *d, const struct hd_decoder_rows *rows, int count)
 {
     const int most = count / PART_SEQUENCES, parts = most < d->pp ? most : d->pp;

@@ -249,8 +249,8 @@ static const struct decode_program *find_program(const struct decoder_rank *d, i
     return best;
 }
 
-/* Copies the first `count` values of d->fields to a batch field; does nothing if the program lacks
- * it. */
+/* Copies the first `count` values of d->fields to a batch field; does nothing if the program has no
+ * such field. */
 static enum hd_status put_field(struct decoder_rank *d, const struct decode_program *p,
                                 int micro_batch, enum hd_batch_field field, int64_t count)
 {

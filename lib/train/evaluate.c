@@ -126,7 +126,7 @@ static enum hd_status choose_files(struct evaluation *e)
         return hd_err(HD_INVALID, "--data is missing: %s has no validation data of its own",
                       o->dirs.dir);
     }
-    if (job->val_count) /* else the validation data is the end of the training text */
+    if (job->val_count) /* a job without data.val takes the end of its training text */
         job->train_count = job->weight_count = 0;
     for (int64_t i = 0; i < job->val_count; i++) {
         enum hd_chat_form form;

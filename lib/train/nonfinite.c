@@ -6,7 +6,8 @@
 
 #include "train/trainer.h"
 
-/* Writes a text such as "blocks.0.mlp.up.weight[3, 17] is infinite on rank 2". */
+/* Writes a gradient element's name and value, such as "blocks.0.mlp.up.weight[3, 17] is infinite on
+ * rank 2". */
 static void name_element(const struct hd_trainer *t, int param, int64_t at, float value,
                          char ret_text[HD_NONFINITE_TEXT])
 {

@@ -218,8 +218,9 @@ static struct record *add(struct hd_profile *p, enum record_kind kind)
     return r;
 }
 
-/* Sets the completion time of open collectives. Collectives of any stream can complete in any poll
- * or wait, so all open ones are checked after each span. */
+/* Sets the completion time of collectives that were incomplete and are complete now. Collectives of
+ * any stream can complete in any poll or wait, so all incomplete ones are checked after each
+ * span. */
 static void see_completions(struct hd_profile *p, int64_t now_ns)
 {
     int32_t *link = &p->first_open;
@@ -365,7 +366,7 @@ enum hd_status hd_profile_write(struct hd_profile *p, double peak, struct hd_tex
     struct hd_text dir = {0}, path = {0};
     enum hd_status st;
 
-    p->written = true; /* also after a failure: the profile is not written twice */
+    p->written = true; /* set also after a failed write, so that the profile is not written twice */
     if (p->events.failed)
         return hd_err(p->events.failed, "cannot read the times of a profile from the device");
     hd_text_add(&dir, "%s/profile", job->attempt_dir);

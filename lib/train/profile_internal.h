@@ -38,7 +38,9 @@ _Static_assert(sizeof(struct record) <= HD_PROFILE_RECORD_BYTES, "the layout res
 /* Device events of one step: two for each launch and wait on the compute stream, and the base
  * event, from which times are measured. */
 struct profile_events {
-    const struct hd_device_table *device; /* NULL: tensors are in host memory, no events */
+    /* device whose events time launches; NULL: tensors are in host memory and there are no
+     * events */
+    const struct hd_device_table *device;
     struct hd_event **list, *base;
     int32_t count, capacity;
     int64_t base_ns; /* time of the base event by the host's clock, ns */

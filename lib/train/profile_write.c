@@ -128,8 +128,8 @@ static void add_launch(const struct trace *t, const struct record *r)
     (void)fprintf(t->out, "}}");
 }
 
-/* Writes an asynchronous slice on the stream's track, from launch to completion as the host saw
- * it. */
+/* Writes a collective to the trace: an asynchronous slice on its stream's track, from launch to
+ * completion as the host saw it. */
 static void add_collective(const struct trace *t, const struct record *r, int64_t number)
 {
     const struct hd_chunk *chunk = profile_chunk(t->profile, (enum hd_call)r->call);
@@ -248,9 +248,10 @@ enum hd_status profile_write_trace(const struct hd_profile *p, const char *path)
 
 /* Time and work of one node, or of all nodes with one op name, or one op name and shape. */
 struct profile_row {
-    const struct hd_node *node; /* key of a node's row */
+    const struct hd_node *node; /* node that a row for a single node is about */
     const struct hd_chunk *chunk;
-    char name[48], shape[PROFILE_SHAPE_MAX]; /* keys of the other rows; shape "": any */
+    /* op name, and shape, of the row, if rows are by op; shape "": any */
+    char name[48], shape[PROFILE_SHAPE_MAX];
     int64_t count, ns;
     struct hd_costs costs;
     double floor_ns;
@@ -340,7 +341,7 @@ static void measure_nodes(const struct hd_profile *p, double peak, struct rows *
     }
 }
 
-/* Adds up the rows with equal name (and equal shape, if with_shapes); sorts them by time. */
+/* Adds up the rows with equal op name (and equal shape, if with_shapes); sorts the sums by time. */
 static enum hd_status group(const struct rows *from, bool with_shapes, struct rows *ret_rows)
 {
     struct rows to = {calloc(from->count + 1, sizeof *to.list), 0};

@@ -352,8 +352,8 @@ int64_t hd_memory_on_device(const struct hd_memory *memory, const struct hd_trai
            whole_pages(memory->registered_bytes, traits->page_bytes);
 }
 
-/* Counts the channels of the instruction stream: pairs of stages in one direction, for hidden rows
- * or gradients. A stage has few neighbours, so SEEN_MAX is enough. */
+/* Counts the channels of the instruction stream. A channel is a pair of stages in one direction,
+ * for hidden rows or for gradients. A stage has few neighbours, so SEEN_MAX is enough. */
 static int count_channels(const struct hd_rank_program *l)
 {
     enum { SEEN_MAX = 16 };
@@ -585,7 +585,7 @@ static enum hd_status check_profile(const struct hd_memory *m)
 
 /* ---- shared by all ranks ---- */
 
-/* Lists the stage of each unit; NULL: no memory. */
+/* Returns an array with the pipeline stage of each unit of the model; NULL: no memory. */
 static const int32_t *unit_stages(const struct hd_rank_program_shared *s, struct hd_arena *arena)
 {
     int32_t *stages =
@@ -609,8 +609,8 @@ static enum hd_status partition_model(struct hd_rank_program_shared *s, struct h
     return s->unit_stages ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for the stages of a model");
 }
 
-/* Computes the bytes that each rank saves. Every rank computes the same result, so rank 0's
- * registry serves for all. */
+/* Computes the bytes of the checkpoint entries that each rank saves. Every rank computes the same
+ * result, so rank 0's registry serves for all. */
 static enum hd_status plan_snapshots(struct hd_rank_program_shared *s, struct hd_arena *arena)
 {
     struct hd_registry registry;

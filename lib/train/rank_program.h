@@ -29,7 +29,8 @@ static inline int64_t hd_rank_program_batch_fields(const struct hd_job *job)
     return hd_rank_program_sample_fields(job) + 1;
 }
 enum {
-    HD_PROFILE_RECORD_BYTES = 64, /* one launch, wait or poll of a profiled step */
+    /* bytes of the record of one launch, wait or poll of a profiled step */
+    HD_PROFILE_RECORD_BYTES = 64,
     /* limit of the bytes of all records of a profile; a job that needs more is HD_INVALID */
     HD_PROFILE_BYTES_MAX = 1 << 30,
 };

@@ -133,7 +133,7 @@ void hd_trainer_close_reference(struct hd_trainer *t)
     t->reference = NULL;
 }
 
-/* Returns a number that identifies a file, which ranks exchange; never 0. */
+/* Returns a number that identifies the mapped reference file and that ranks exchange; never 0. */
 static int64_t identity_of(const struct hd_reference *r)
 {
     struct reference_head h;
@@ -142,7 +142,8 @@ static int64_t identity_of(const struct hd_reference *r)
     return (int64_t)(h.hash >> 1) | 1;
 }
 
-/* Maps the file. HD_NOT_FOUND: it does not exist, or its size does not fit these tokens. */
+/* Maps the reference file. HD_NOT_FOUND: it does not exist, or its size does not fit the tokens of
+ * this job's data. */
 static enum hd_status map_file(struct hd_trainer *t)
 {
     const size_t bytes = file_bytes(&t->data);
@@ -176,7 +177,8 @@ static const float *values_of(const struct hd_reference *r)
     return (const float *)((const char *)r->map + sizeof(struct reference_head));
 }
 
-/* Checks whether the file that rank 0 has mapped is complete and has this job's key. */
+/* Sets *ret_whole to true if the reference file that rank 0 has mapped is complete and has this
+ * job's key. */
 static enum hd_status check_file(const struct hd_trainer *t, bool *ret_whole)
 {
     const size_t bytes = t->reference->bytes - sizeof(struct reference_head);
@@ -208,8 +210,8 @@ bool hd_trainer_needs_reference(const struct hd_trainer *t)
     return hd_rank_program_preference(&t->rank_program.job) == HD_PREFERENCE_DPO;
 }
 
-/* Maps the same file as rank 0, identified by `identity`. On another node the file may become
- * visible later, or an older file of that name may be visible for a while. */
+/* Maps the reference file that rank 0 has mapped, identified by `identity`. On another node that
+ * file may become visible later, or an older file of its name may be visible for a while. */
 static enum hd_status map_same(struct hd_trainer *t, int64_t identity)
 {
     const struct timespec pause = {.tv_nsec = WAIT_NS};
@@ -228,7 +230,7 @@ static enum hd_status map_same(struct hd_trainer *t, int64_t identity)
                          "visible on this node; is the folder shared by all nodes?");
 }
 
-/* Opens the file of an earlier attempt, on all ranks or on none. */
+/* Opens the reference file of an earlier attempt, on all ranks or on none; sets *ret_found. */
 static enum hd_status open_file(struct hd_trainer *t, bool *ret_found)
 {
     int64_t identity = 0; /* 0: no file */
@@ -410,7 +412,7 @@ static enum hd_status make_part(struct hd_trainer *t, const struct hd_reference_
     return st;
 }
 
-/* Copies the records of a rank's part into `values`, and removes the part. */
+/* Copies the log-probabilities in a rank's part to `values`, and removes the part. */
 static enum hd_status take_part(const char *path, float *values, int64_t count)
 {
     FILE *part = fopen(path, "re");
@@ -474,7 +476,7 @@ static enum hd_status merge(struct hd_trainer *t)
     return st;
 }
 
-/* Computes the file by a forward pass over all pairs. */
+/* Computes the reference file by a forward pass over all preference pairs. */
 static enum hd_status make_file(struct hd_trainer *t, const struct hd_reference_watch *watch)
 {
     int64_t identity = 0;
@@ -483,7 +485,7 @@ static enum hd_status make_file(struct hd_trainer *t, const struct hd_reference_
     hd_corpus_set_reference(t->data.train_corpus, NULL);
     st = make_part(t, watch);
     if (!st)
-        /* returns when all ranks have written their parts */
+        /* the call returns when all ranks have written their parts */
         st = hd_trainer_agree(t, 0, &identity);
     if (!st && t->rank_program.rank == 0) {
         st = merge(t);

@@ -66,7 +66,7 @@ static void put_buffers(struct shard_plan *s)
     }
 }
 
-/* Lists the entries that this rank writes. */
+/* Lists the checkpoint entries that this rank writes. */
 static enum hd_status plan_shard(struct hd_trainer *t, struct hd_arena *arena,
                                  struct shard_plan *ret_plan)
 {
@@ -503,7 +503,8 @@ static enum hd_status begin(struct hd_trainer *t, struct hd_background_save *b)
         b->mine = save_outcome_of(copy_entries(t, b));
     atomic_store(&b->written, true);
     if (b->mine.status || !b->plan.count)
-        return HD_OK; /* publish reports a failure of this rank alone */
+        /* returns HD_OK, because publish reports a failure of this rank alone to all ranks */
+        return HD_OK;
     atomic_store(&b->written, false);
     b->has_thread = pthread_create(&b->thread, NULL, write_copy, b) == 0;
     if (!b->has_thread) {

@@ -391,7 +391,8 @@ void hd_trainer_free(struct hd_trainer *t)
 {
     if (!t)
         return;
-    if (t->table->device && t->runner) /* after a failure kernels may still use the memory */
+    /* waits for the device: after a failure its kernels may still use the memory */
+    if (t->table->device && t->runner)
         (void)t->table->synchronize(hd_runner_stream(t->runner));
     hd_trainer_background_done(t);
     hd_profile_free(t->profile);

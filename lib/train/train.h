@@ -198,7 +198,8 @@ struct hd_guard *hd_trainer_guard(struct hd_trainer *trainer); /* guard, for tes
  * next step trains on the batch that would have come next. Collective, between steps. */
 enum hd_status hd_trainer_go_back(struct hd_trainer *trainer, const char *dir,
                                   const char *expected_hash);
-int64_t hd_trainer_updates_done(const struct hd_trainer *trainer); /* steps that were not skipped */
+/* Returns the number of steps of the run that were not skipped. */
+int64_t hd_trainer_updates_done(const struct hd_trainer *trainer);
 
 /* Writes, after a skipped step, the name of the first gradient element that is not finite, on the
  * lowest rank that has one, such as "blocks.0.mlp.up.weight[3, 17] is NaN on rank 2"; "": all are
