@@ -134,8 +134,8 @@ static int set_network(const struct sup_network *network)
     return failed;
 }
 
-/* Restricts the child to its GPU, which is then device 0 (daemon/supervisor/supervisor.h). Other
- * variables that the user has set stay. */
+/* Restricts the child process of a rank to the rank's GPU, which is then its device 0
+ * (daemon/supervisor/supervisor.h). Other variables that the user has set stay. */
 static bool show_gpu(const struct sup *sup, const struct sup_rank *rank)
 {
     const int64_t at = rank - sup->ranks;
@@ -352,7 +352,8 @@ static void record_exit(struct sup *sup, struct sup_rank *rank, int status)
     rank->exited = true;
     rank->code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
     rank->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-    /* ranks of another node may be told to stop first, and stop those here with them */
+    /* true: the exit is a failure. Status STOPPED is none after a stop, or on several nodes: ranks
+     * of another node may be told to stop first, and stop those here with them */
     rank->gone_bad = rank->signal ||
                      (rank->code != HD_LINK_EXIT_COMPLETED &&
                       !(rank->code == HD_LINK_EXIT_STOPPED && (sup->stop_asked || sup_spans(sup))));

@@ -27,7 +27,7 @@ enum {
      * it waits longer */
     END_TRIES = 10,
     HURRIED_TRIES = 3, /* number of tries to write `end` if the attempt is to end at once */
-    SEND_TRIES = 60,   /* number of tries between two lines in the log */
+    SEND_TRIES = 60,   /* number of tries to write `end` between two lines in the log */
 };
 
 /* ---- opening ---- */

@@ -1,5 +1,6 @@
 /* gpus: `heddle-worker gpus`, prints this machine's GPUs and which of them no rank can use
- * (daemon/devices/gpu.h). A process of its own with a deadline, because the driver may hang. */
+ * (daemon/devices/gpu.h). The daemon runs it as a process of its own with a deadline, because the
+ * driver may hang. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -11,9 +11,9 @@ enum {
     NVML_SUCCESS = 0,
     NVML_LINKS_MAX = 18,        /* NVML_NVLINK_MAX_LINKS */
     NVML_FIELD_LINK_SPEED = 90, /* NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON: MB/s, one direction */
-    NVML_REMOTE_GPU = 0,        /* nvmlIntNvLinkDeviceType_t */
+    NVML_REMOTE_GPU = 0,        /* value of nvmlIntNvLinkDeviceType_t: the link leads to a GPU */
     NVML_REMOTE_SWITCH = 2,
-    NVML_VALUE_UNSIGNED_INT = 1, /* nvmlValueType_t */
+    NVML_VALUE_UNSIGNED_INT = 1, /* value of nvmlValueType_t: the field is an unsigned int */
 };
 
 struct nvml_field {

@@ -98,8 +98,8 @@ static enum hd_status join_all(struct probe *p)
     return hd_comm_open_group(p->comm, "all", ranks, p->world, &p->group);
 }
 
-/* Names the device, in the process that has started the driver: the parent would hang with the
- * driver as well. */
+/* Writes the device's name; called in the measuring process, because the driver may hang, and would
+ * hang the parent as well. */
 static enum hd_status name_device(struct probe *p, const struct hd_traits *traits)
 {
     struct hd_plugin_gpu gpus[HD_PLUGIN_GPUS_MAX];
@@ -620,7 +620,7 @@ int hd_worker_probe(int argc, char **argv)
         free(p.gpus);
         return hd_worker_finish("probe", st);
     }
-    /* the grace is part of the time: everything takes at most `seconds` */
+    /* GRACE_MS is part of the time: the whole probe takes at most `seconds` */
     p.end_ns =
         hd_clock_now_ns() + seconds * 1000000000LL - (seconds > 8 ? GRACE_MS : 0) * 1000000LL;
     p.quick = f[3].value != NULL;

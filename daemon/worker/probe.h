@@ -125,8 +125,8 @@ enum hd_status probe_agree(struct probe *p, bool *ret_goes_on);
 
 struct hd_backend_options probe_options(const struct probe *p);
 
-/* Opens the device and a stream on it, for the functions below. May be nested. Call probe_close
- * also when this failed. */
+/* Opens the device and a stream on it, for the functions below. Calls may be nested, each with its
+ * probe_close. Call probe_close also when this failed. */
 enum hd_status probe_open(struct probe *p);
 void probe_close(struct probe *p);
 

@@ -21,7 +21,7 @@ enum {
     STEPS_MAX = 12,
     STEPS_NS = 350 * 1000 * 1000, /* time limit of one model, after STEPS_MIN steps */
     PLAIN_STEPS = 4,              /* steps of a model on a GPU that are timed without events */
-    NODES_MAX = 1 << 14,          /* launches of a step's programs; a power of two */
+    NODES_MAX = 1 << 14,          /* most nodes (launches) of a step's programs; a power of two */
     KEYS_MAX = 512,
     TIMES_MAX = 192 /* newest times kept per kernel and sizes (key) */
 };
@@ -30,7 +30,8 @@ struct probe_model {
     const char *family;
     int64_t layers, hidden, heads, kv_heads, ffn_hidden, vocab, context, batch, experts;
     int64_t tp, cp, ep; /* ranks for tensor, context and expert parallelism; 0: one rank */
-    int64_t memory_gib; /* device memory needed; the model is skipped on a smaller device */
+    /* GiB of device memory that the model needs; it is skipped on a smaller device */
+    int64_t memory_gib;
 };
 
 /* Models for CPUs; the small ones first, because they cover all kernels soonest. */
@@ -275,7 +276,8 @@ static void on_span(void *context, const struct hd_span *span)
 {
     struct times *t = context;
 
-    if (span->kind == HD_SPAN_POLL) { /* part of the gap: ranks poll between any two launches */
+    /* a poll counts as part of the gap between launches: ranks poll between any two launches */
+    if (span->kind == HD_SPAN_POLL) {
         /* a collective may proceed inside a poll */
         t->collectives_ns += span->end_ns - span->begin_ns;
         return;
@@ -302,7 +304,9 @@ static void keep_times(struct probe *p, struct times *t, bool alone)
         r.seconds = probe_mean(t->keys[i].seconds, t->keys[i].count);
         probe_keep(p, &r);
     }
-    if (t->wait_count) { /* from a usual step: the times of kernels, too, exclude delayed ones */
+    /* lower quartile: waits of a usual step, because the times of kernels exclude delayed launches,
+     * too */
+    if (t->wait_count) {
         r = (struct probe_record){.what = PROBE_WAIT};
         r.seconds = probe_lower_quartile(t->waits, t->wait_count);
         r.bandwidth = probe_lower_quartile(t->each, t->wait_count);

@@ -123,9 +123,9 @@ const char *hd_link_cause_name(enum hd_link_cause cause);
 #define HD_LINK_PROBLEM_FIELDS(X) X(TEXT, text)
 /* Text about ranks that are slower than their peers; "": none. */
 #define HD_LINK_STRAGGLERS_FIELDS(X) X(TEXT, text)
-#define HD_LINK_GAP_FIELDS(X)                          \
-    X(INT, count)      /* step reports dropped here */ \
-    X(INT, first_step) /* -1: unknown */               \
+#define HD_LINK_GAP_FIELDS(X)                                \
+    X(INT, count)      /* step reports dropped here */       \
+    X(INT, first_step) /* first dropped step; -1: unknown */ \
     X(INT, last_step)
 
 /* kind, member, stable name, fields */

@@ -96,8 +96,8 @@ static enum hd_status fill(struct hd_trainer *t, fill_fn *fill_whole, const void
 
 /* ---- the batch fields of a program ---- */
 
-/* Batch fields of one program: its tensors, and the host memory to fill. NULL: the program lacks
- * the field. */
+/* Batch fields of one program: its tensors, and the host memory to fill. A pointer is NULL if the
+ * program has no such field. */
 struct fields {
     void *tensor[HD_BATCH_FIELDS_MAX], *filled[HD_BATCH_FIELDS_MAX];
     struct hd_data_batch batch; /* the pointers of `filled`, as named members */

@@ -47,7 +47,9 @@ struct hd_decoder {
     int part_count;
     /* part that has the requested logits; index of the sequence within that part */
     int part, index;
-    int64_t row; /* token of the requested logits, within the sequence */
+    /* index, among the tokens of that sequence in the call, of the token whose logits are
+     * requested */
+    int64_t row;
 };
 
 static const struct hd_inference_rank *model_of(const struct hd_decoder *d)

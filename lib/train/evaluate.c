@@ -49,7 +49,8 @@ static enum hd_status choose_context(struct evaluation *e)
     return HD_OK;
 }
 
-/* Gives the keys that a model directory does not contain the defaults of a job file. */
+/* Sets those keys of the job that a model directory does not contain to the defaults of a job
+ * file. */
 static enum hd_status complete_job(struct evaluation *e)
 {
     struct hd_job *job = &e->job;

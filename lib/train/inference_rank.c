@@ -120,7 +120,8 @@ enum hd_status hd_inference_rank_choose_precision(struct hd_job *job, const char
 
     if (wish && !hd_rank_program_find_precision(wish, &dtype))
         return hd_err(HD_INVALID, "--precision: '%.20s' is not fp32, bf16 or fp16", wish);
-    if (hd_rank_program_is_fp8(job)) /* only training computes products in fp8 */
+    /* generation and evaluation compute in bf16: only training computes products in fp8 */
+    if (hd_rank_program_is_fp8(job))
         (void)snprintf(job->precision, sizeof job->precision, "bf16");
     if (wish)
         (void)snprintf(job->precision, sizeof job->precision, "%s", wish);

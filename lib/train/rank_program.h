@@ -108,7 +108,7 @@ struct hd_rank_program_shared {
      * round of validation */
     struct hd_step_plan *plans, *eval_plans;
     struct hd_traits traits; /* traits of the ranks' devices, which are all of one kind */
-    int64_t micro_batches;   /* per rank and step */
+    int64_t micro_batches;   /* micro-batches that each rank computes per step */
     /* [world], bytes of the checkpoint entries that each rank saves; NULL: no snapshot is made (no
      * checkpoint.async) */
     int64_t *snapshot_bytes;
@@ -130,7 +130,7 @@ struct hd_rank_program {
     /* instruction streams of this rank's stage: `plan` for a training step, eval_plan for a round
      * of validation */
     struct hd_step_plan plan, eval_plan;
-    int64_t micro_batches; /* per rank and step */
+    int64_t micro_batches; /* micro-batches that each rank computes per step */
     /* bytes of the checkpoint entries that this rank saves; 0: no snapshot is made */
     int64_t snapshot_bytes;
     struct hd_memory memory;

@@ -133,7 +133,8 @@ int64_t hd_memory_huge_bytes(const void *base, int64_t size_bytes)
     bool inside = false;
 
     while (file && getline(&line, &capacity, file) > 0) {
-        if (sscanf(line, "%llx-%llx ", &from, &to) == 2) /* first line of a mapping */
+        /* true: the line is the first one of a mapping, with its addresses */
+        if (sscanf(line, "%llx-%llx ", &from, &to) == 2)
             inside = from < end && to > begin;
         else if (inside && (sscanf(line, "AnonHugePages: %llu", &kib) == 1 ||
                             sscanf(line, "ShmemPmdMapped: %llu", &kib) == 1))

@@ -29,7 +29,7 @@ struct hd_range hd_save_plan_piece(const struct hd_registry *r, const struct hd_
     return piece;
 }
 
-/* Piece of one kind of state of one parameter that one rank has. */
+/* Range of elements (piece) of one kind of state of one parameter that one rank has. */
 struct holder {
     int share, rank;
     struct hd_range piece;

@@ -244,9 +244,9 @@ static enum hd_status of_base(enum hd_status st)
     return st == HD_CORRUPT ? HD_INVALID : st;
 }
 
-/* Opens the source of the parameters that the checkpoint omits: quantized ones always, with
- * checkpoint.base: omit all frozen ones. They come from what the run began with: a folder, a
- * checkpoint, or values by its seed. */
+/* Opens the directories that have the parameters which the checkpoint omits: quantized ones always,
+ * with checkpoint.base: omit all frozen ones. These parameters come from what the run began with: a
+ * folder, a checkpoint, or values drawn by its seed. */
 static enum hd_status open_rest(struct hd_source *s, const struct hd_source_dirs *dirs,
                                 const struct hd_job *then)
 {

@@ -340,7 +340,7 @@ enum hd_status hd_trainer_validate(struct hd_trainer *t, double *ret_loss, int64
     if (st)
         return st;
     mine.too_many_rows = t->block.too_many_rows;
-    /* all tp ranks have the same loss, so one of them counts */
+    /* all tp ranks have the same loss, so only tp rank 0 adds it to the sum */
     if (t->rank_program.coord.tp == 0) {
         mine.loss = t->block.loss_sum;
         mine.targets = t->block.target_count;

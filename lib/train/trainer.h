@@ -62,7 +62,8 @@ struct hd_trainer {
     struct hd_profile *profile; /* NULL: the job has no train.profile */
     /* path of the last checkpoint, which has a copy of the base model's files; "": none */
     char files_of[HD_JOB_PATH_MAX];
-    struct hd_background_save *background; /* NULL: no checkpoint.async */
+    /* background save; NULL: the job has no checkpoint.async */
+    struct hd_background_save *background;
     /* true, on rank 0 only: an earlier check found the attempt's folder */
     bool saw_attempt_dir;
 
@@ -138,7 +139,8 @@ static inline bool hd_local_shard_is_plain(const struct hd_local_shard *local_sh
 
 /* Read or write elements [at, at + count) of a local shard as fp32; of a moment in blocks only
  * whole blocks. Quantized matrices can only be read: encoded.h makes them. */
-enum { HD_LOCAL_SHARD_CHUNK = 64 * 1024 }; /* elements that are decoded or encoded at once */
+/* most elements of a local shard that are decoded or encoded at a time */
+enum { HD_LOCAL_SHARD_CHUNK = 64 * 1024 };
 enum hd_status hd_local_shard_read(const struct hd_staging *staging,
                                    const struct hd_local_shard *local_shard, int64_t at,
                                    int64_t count, float *ret_values);
