@@ -36,7 +36,7 @@ enum { OVERFLOWS_SUSPECT = 3 };
  * takes effect. */
 enum rank_request { REQUEST_NONE, REQUEST_WRITING, REQUEST_CHECKPOINT, REQUEST_STOP };
 
-/* What a rank does if the kernel lacks a sandbox feature. TRY: continues without the feature;
+/* Action of a rank if the kernel lacks a sandbox feature. TRY: continues without the feature;
  * REQUIRE: refuses to start. OFF: there is no sandbox at all. */
 enum rank_isolation { RANK_ISOLATION_TRY, RANK_ISOLATION_REQUIRE, RANK_ISOLATION_OFF };
 

@@ -14,8 +14,8 @@ static char *stage_io_slot(const struct hd_trainer *t, int32_t slot)
     return t->registered_base + t->rank_program.stage_io + slot * t->rank_program.stage_io_slot;
 }
 
-/* Computes the base addresses of the memory regions for an instruction. Of a kind of slot that the
- * instruction does not use, it takes the address of slot 0; the program does not read it. */
+/* Computes the base addresses of the memory regions for an instruction. A kind of slot that the
+ * instruction does not use gets the address of slot 0, which the program does not read. */
 static struct hd_bases bases_of(const struct hd_trainer *t, const struct hd_instruction *in,
                                 int64_t chunk_state)
 {
