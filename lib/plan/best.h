@@ -14,22 +14,25 @@
 
 struct hd_best_asked {
     struct hd_fit_asked fit;
-    /* exactly fit.devices devices; NULL: speeds unknown, choose by memory */
+    /* speeds of exactly fit.devices devices and of their links; NULL: unknown, so the layout is
+     * chosen by memory */
     const struct hd_cluster *cluster;
     double peak_flops; /* peak FLOP/s of one device, for MFU; 0: unknown */
-    /* end of the search by hd_clock_now_ns, after which the layout is chosen by memory; 0: no
-     * end */
+    /* time by hd_clock_now_ns at which the search for the fastest layout ends; the layout is then
+     * chosen by memory; 0: no limit */
     int64_t deadline_ns;
 };
 
 struct hd_best {
-    /* every member is set; if nothing fits, the layout that needs least memory */
+    /* the chosen layout, without auto; if no layout fits the devices' memory, the one that needs
+     * least */
     struct hd_layout_sizes sizes;
     bool fits;
     double step_s; /* predicted seconds of a step; 0: unknown */
     /* memory of one device, bytes, for the rank that needs most; 0: unknown */
     int64_t needed_bytes;
-    bool hasty; /* the search ended at its deadline, so the layout was chosen by memory */
+    /* the search for the fastest layout reached deadline_ns, so the layout was chosen by memory */
+    bool hasty;
 };
 
 /* Chooses the layout. Fails as hd_plan_decide does, or with HD_NO_MEMORY; if no layout fits,

@@ -55,20 +55,22 @@ enum {
     HD_CALIBRATION_WORD_MAX = 64,
     HD_CALIBRATION_VARIANT_MAX = 32,
     HD_CALIBRATION_SIZES = 3,
-    HD_CALIBRATION_CLASSES_MAX = 1024, /* pairs of kernel and variant */
-    HD_CALIBRATION_SAMPLES_MAX = 512,  /* samples of one class */
-    HD_CALIBRATION_CURVES_MAX = 256,   /* pairs of collective and number of members */
-    HD_CALIBRATION_POINTS_MAX = 64,    /* points of one curve */
-    HD_CALIBRATION_DEVICES_MAX = 64,   /* devices of one machine */
+    HD_CALIBRATION_CLASSES_MAX = 1024, /* classes of a calibration: one per kernel and variant */
+    HD_CALIBRATION_SAMPLES_MAX = 512,  /* measured launches of one kernel and variant */
+    /* curves of a calibration: one per kind of collective and number of members */
+    HD_CALIBRATION_CURVES_MAX = 256,
+    HD_CALIBRATION_POINTS_MAX = 64,  /* measured sizes of one curve */
+    HD_CALIBRATION_DEVICES_MAX = 64, /* devices of one machine */
     HD_CALIBRATION_PAIRS_MAX = HD_CALIBRATION_DEVICES_MAX * (HD_CALIBRATION_DEVICES_MAX - 1) / 2,
-    HD_CALIBRATION_BYTES_MAX = 1 << 20 /* size of the text form */
+    HD_CALIBRATION_BYTES_MAX = 1 << 20 /* bytes of a calibration's text form */
 };
 
-/* One kernel launch, described as a calibration looks it up. */
+/* The key by which a calibration looks up the time of one kernel launch. */
 struct hd_calibration_key {
     enum hd_kernel kernel;
     char variant[HD_CALIBRATION_VARIANT_MAX];
-    /* sizes by variant (see above), each >= 1; unused entries are 1 */
+    /* sizes of the launch: M, N, K of a matrix product; of other kernels FLOPs, bytes and, for
+     * attention, head width; each >= 1, unused ones 1 */
     double size[HD_CALIBRATION_SIZES];
     double work; /* FLOPs or bytes of the launch, >= 1 */
 };
@@ -92,21 +94,22 @@ struct hd_calibration_point {
 struct hd_calibration_curve {
     enum hd_comm_kind kind;
     int64_t members;
-    struct hd_calibration_point *points; /* [count], by ascending bytes */
+    /* [count] measured sizes of the collective, by ascending bytes */
+    struct hd_calibration_point *points;
     int count, capacity;
 };
 
 /* Rates of one device while all devices of the machine compute. */
 struct hd_calibration_device {
     double single_flops,
-        /* FLOP/s of the fastest product with 32-bit and 16-bit factors; 0: not measured */
+        /* FLOP/s of the fastest matrix product with 32-bit and 16-bit factors; 0: not measured */
         half_flops;
     double memory_bytes_per_s; /* rate of adding arrays larger than every cache; 0: not measured */
 };
 
 struct hd_calibration_pair {
     int64_t a, b;     /* numbers of the two devices, a < b */
-    double latency_s; /* seconds of a short message */
+    double latency_s; /* seconds that a short message between the two devices takes */
     double bytes_per_s;
 };
 
@@ -115,35 +118,45 @@ struct hd_calibration {
     char isa[HD_CALIBRATION_WORD_MAX];     /* instruction set, as in struct hd_traits */
     char library[HD_CALIBRATION_WORD_MAX]; /* matrix library, as in struct hd_traits */
     char build[HD_CALIBRATION_WORD_MAX];   /* hd_calibration_build of the program that measured */
-    /* engine of the collectives, "shm"; "" if one device was measured */
+    /* communication engine that ran the measured collectives, "shm"; "" if only one device was
+     * measured */
     char engine[HD_CALIBRATION_WORD_MAX];
     int64_t made_unix_s;      /* time of the measurement, seconds since 1970 */
     int64_t threads, devices; /* threads per device; devices measured at the same time */
     double launch_s, step_s;
-    double wait_share, wait_s;     /* waits among ranks; 0: not measured, as with one device */
-    double checkpoint_bytes_per_s; /* rate at which one rank writes and flushes; 0: not measured */
-    struct hd_calibration_class *classes; /* [class_count] kernels by variant */
-    struct hd_calibration_curve *curves;  /* [curve_count] collectives by members */
-    struct hd_calibration_device *each;   /* [each_count], which is `devices`, or 0: not measured */
-    struct hd_calibration_pair *pairs;    /* [pair_count], ordered by a, then b */
+    /* seconds that ranks wait for one another, per second of kernels and per collective; 0: not
+     * measured, as with one device */
+    double wait_share, wait_s;
+    /* bytes/s at which one rank writes and flushes a checkpoint; 0: not measured */
+    double checkpoint_bytes_per_s;
+    /* [class_count] measured launches, by kernel and variant */
+    struct hd_calibration_class *classes;
+    /* [curve_count] measured collectives, by kind and number of members */
+    struct hd_calibration_curve *curves;
+    /* [each_count] rates by device; each_count is `devices`, or 0: not measured */
+    struct hd_calibration_device *each;
+    /* [pair_count] links between two devices, ordered by a, then b */
+    struct hd_calibration_pair *pairs;
     int each_count, pair_count;
     int class_count, class_capacity, curve_count, curve_capacity;
 };
 
-/* Writes the identity of this program's build. Kernel times are comparable only within one
- * build. */
+/* Sets ret_build to the identity of this program's build. Kernel times are comparable only within
+ * one build. */
 void hd_calibration_build(char ret_build[HD_CALIBRATION_WORD_MAX]);
 
-/* Sets the key of one launch. costs: the costs of this launch (hd_dry_node_costs). */
+/* Sets *ret_key to the key of one kernel launch. costs: the FLOPs and bytes of this launch
+ * (hd_dry_node_costs). */
 void hd_calibration_key_of(enum hd_kernel kernel, const void *args, const struct hd_costs *costs,
                            struct hd_calibration_key *ret_key);
 
-/* Adds a sample; of two samples with equal sizes their mean is kept. Allocates from `arena`.
- * HD_LIMIT: too many classes or samples. */
+/* Adds the measured seconds of one kernel launch; of two launches with equal key and sizes the mean
+ * is kept. Allocates from `arena`. HD_LIMIT: too many classes or samples. */
 enum hd_status hd_calibration_add(struct hd_calibration *cal, struct hd_arena *arena,
                                   const struct hd_calibration_key *key, double seconds);
 
-/* Adds a point to a curve; the points of a curve must come by ascending bytes. */
+/* Adds the measured seconds of one collective of `bytes` among `members` devices; calls for one
+ * kind and number of members must come by ascending bytes. */
 enum hd_status hd_calibration_add_collective(struct hd_calibration *cal, struct hd_arena *arena,
                                              enum hd_comm_kind kind, int64_t members, double bytes,
                                              double seconds);
@@ -154,7 +167,7 @@ enum hd_status hd_calibration_set_devices(struct hd_calibration *cal, struct hd_
                                           const struct hd_calibration_device *each, int each_count,
                                           const struct hd_calibration_pair *pairs, int pair_count);
 
-/* The wait that one measured model showed, between two ranks. */
+/* Waiting that was measured while the ranks of one machine trained one model. */
 struct hd_calibration_waits {
     double share; /* seconds of waiting beyond the collectives' own time, per second of kernels */
     double each;  /* collectives per second of kernels */
@@ -165,30 +178,31 @@ struct hd_calibration_waits {
 void hd_calibration_set_waits(struct hd_calibration *cal, const struct hd_calibration_waits *waits,
                               int count);
 
-/* Reads the seconds of one launch, without launch_s; false: this kernel was not measured. A product
- * whose variant was not measured gets the time of the variant without fused operations that has the
- * same types and transposes. */
+/* Sets *ret_seconds to the seconds of one kernel launch, without launch_s; false: this kernel was
+ * not measured. A product whose variant was not measured gets the time of the variant without fused
+ * operations that has the same types and transposes. */
 bool hd_calibration_seconds(const struct hd_calibration *cal, const struct hd_calibration_key *key,
                             double *ret_seconds);
 
-/* Reads the seconds of a collective of `bytes` (counted as in links.h) among `members` devices of
- * one node: linear between the points, and beyond the largest with the slope of the last two. If no
- * curve has this number of members, reads the curve of the nearest number, which *ret_members
- * tells. False: this kind was not measured. */
+/* Sets *ret_seconds to the seconds of a collective of `bytes` (counted as in links.h) among
+ * `members` devices of one node: linear between the points, and beyond the largest with the slope
+ * of the last two. If no curve has this number of members, uses the curve of the nearest number,
+ * and sets *ret_members to it. False: this kind of collective was not measured. */
 bool hd_calibration_collective(const struct hd_calibration *cal, enum hd_comm_kind kind,
                                int64_t members, double bytes, double *ret_seconds,
                                int64_t *ret_members);
 
-/* hd_calibration_most_rate returns the highest units of work per second of any sample of a kernel;
- * 0: not measured. hd_calibration_most_flops returns the highest FLOP/s of all kernels whose work
- * is counted in FLOPs; those of attention count twice, since a model's FLOPs include what a causal
- * kernel skips. */
+/* hd_calibration_most_rate returns the highest rate of any measured launch of a kernel, in FLOP/s
+ * or bytes/s by the kernel's unit of work; 0: not measured. hd_calibration_most_flops returns the
+ * highest FLOP/s of all kernels whose work is counted in FLOPs; those of attention count twice,
+ * since a model's FLOPs include what a causal kernel skips. */
 double hd_calibration_most_rate(const struct hd_calibration *cal, enum hd_kernel kernel);
 double hd_calibration_most_flops(const struct hd_calibration *cal);
 
 /* Checks that the calibration is valid for devices with these traits and `threads` threads each.
  * HD_CONFLICT, with a message that says what differs: it was measured on other devices or by
- * another build, or has no kernel. An unknown library in traits, "", is not compared. */
+ * another build, or it has no measured kernel. If the library in `traits` is "" (unknown), it is
+ * not compared. */
 enum hd_status hd_calibration_check(const struct hd_calibration *cal,
                                     const struct hd_traits *traits, int64_t threads);
 

@@ -18,19 +18,21 @@ struct hd_calibration_report_product {
     double flops;
 };
 
-/* Fills ret_products and returns their number; classes without a sample are left out. */
+/* Sets ret_products to one entry per precision and size class that has a measured product; returns
+ * their number. */
 int hd_calibration_report_products(
     const struct hd_calibration *cal,
     struct hd_calibration_report_product ret_products[HD_CALIBRATION_REPORT_PRODUCTS_MAX]);
 
-/* Summarises a curve: a collective of n bytes takes about alpha_s + n / bytes_per_s. alpha_s is the
- * time of the smallest measured size, bytes_per_s the slope between the two largest; 0: unknown. */
+/* Summarises the measured times of one collective: n bytes takes about alpha_s + n / bytes_per_s.
+ * alpha_s is the time of the smallest measured size, bytes_per_s the slope between the two largest;
+ * 0: unknown. */
 void hd_calibration_report_curve(const struct hd_calibration_curve *curve, double *ret_alpha_s,
                                  double *ret_bytes_per_s);
 
-/* Reads the peaks of the machine: the best value of any of its devices, as `heddle-worker device`
- * would measure them. A precision that was not measured gets the other one's rate. False: neither
- * products nor memory bandwidth can be told. */
+/* Sets the peak rates of the machine: of each rate the best value of any of its devices, as
+ * `heddle-worker device` would measure them. A precision that was not measured gets the other one's
+ * rate. False: the calibration has no rate of matrix products, or none of memory bandwidth. */
 bool hd_calibration_report_peaks(const struct hd_calibration *cal,
                                  struct hd_calibration_device *ret_peaks);
 

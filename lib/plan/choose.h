@@ -36,32 +36,38 @@
 enum {
     /* sequences of a micro-batch that auto chooses at most: enough to use all cores */
     HD_MICRO_BATCH_AUTO_MAX = 8,
-    HD_PLAN_CHUNKS_MAX = 1024, /* chunks of one pipeline */
-    /* least rows of a sequence per rank when the search raises cp: attention needs whole tiles */
+    HD_PLAN_CHUNKS_MAX = 1024, /* pipeline chunks of one model replica: pp x virtual_stages */
+    /* least tokens of a sequence per rank when the search for a layout raises cp: attention needs
+     * whole tiles */
     HD_PLAN_ROWS_MIN = 256,
-    /* devices of a job that is only planned, so that no engine connects its ranks */
+    /* most devices of a job that is only planned, whose ranks no communication engine has to
+     * connect */
     HD_PLAN_DEVICES_MAX = 65536
 };
 
 /* The sizes that a job requests, and those sizes of its model and batch that the rules need. */
 struct hd_plan_request {
-    struct hd_layout_sizes sizes;                         /* members may be auto (job/job.h) */
-    int64_t global_batch;                                 /* sequences per step */
+    struct hd_layout_sizes sizes; /* requested sizes; members may be auto (job/job.h) */
+    int64_t global_batch;         /* sequences per step */
     int64_t layers, heads, kv_heads, ffn_hidden, context; /* sizes of the model, all >= 1 */
     int64_t experts;           /* experts of a block; 0: the model has none */
     int64_t shared_ffn_hidden; /* feed-forward width of the shared expert; 0: the model has none */
     int64_t vocab;             /* tokens of the vocabulary; 0: unknown and not checked */
-    /* channels; 0: unknown. Used by the choice of devices (plan/rank_map.h) and if nf4 */
+    /* channels of a token (model.hidden); 0: unknown. Used to choose each rank's device
+     * (plan/rank_map.h), and if nf4 */
     int64_t hidden;
     int64_t head_width;
-    bool nf4; /* matrices of blocks are stored as nf4 codes; then hidden and head_width are set */
-    bool only_planned; /* the job will not run, so no engine has to connect its ranks */
-    /* if auto sizes of 1 give no layout, tp, pp and cp that are auto may be larger (plan/search.h);
-     * hd_plan_size itself takes only 1 */
+    /* the weight matrices of transformer blocks are stored as nf4 codes; then hidden and head_width
+     * are set */
+    bool nf4;
+    /* the job will not run, so no communication engine has to connect its ranks */
+    bool only_planned;
+    /* if tp, pp and cp of 1 give no layout, those that are auto may be larger (plan/search.h);
+     * hd_plan_size itself replaces auto by 1 only */
     bool searched;
 };
 
-/* Returns the most ranks that the communication engine of multi-node jobs connects
+/* Returns the most ranks of one job that the communication engine of multi-node jobs connects
  * (comm/comm.h). device: "cuda" (engine nccl); "cpu" or "auto" (gloo). ret_engine: the engine's
  * name; may be NULL. */
 int32_t hd_plan_ranks_max(const char *device, const char **ret_engine);
@@ -73,7 +79,8 @@ enum hd_status hd_plan_check_devices(const char *path, const char *device, bool 
                                      int64_t devices);
 
 /* The reason why a request has no layout. Reasons up to HD_PLAN_SHARD_EP hold for every number of
- * devices: not supported yet, or not possible with the model. Later ones depend on that number. */
+ * devices: not supported yet, or not possible with the model. Reasons after it depend on the number
+ * of devices. */
 enum hd_plan_obstacle {
     HD_PLAN_FITS, /* no obstacle: there is a layout */
     /* schedule, virtual_stages or stages do not suit pp or the number of layers */
@@ -83,7 +90,7 @@ enum hd_plan_obstacle {
     HD_PLAN_TP_FFN,
     HD_PLAN_TP_SHARED_FFN,
     HD_PLAN_TP_VOCAB,
-    HD_PLAN_TP_CODES, /* tp would cut through a quantization block of nf4 */
+    HD_PLAN_TP_CODES, /* tp would split a quantization block of nf4 codes between two ranks */
     HD_PLAN_CP_CONTEXT,
     HD_PLAN_EP_DENSE,
     HD_PLAN_EP_EXPERTS,
@@ -91,33 +98,36 @@ enum hd_plan_obstacle {
     HD_PLAN_SEQUENCE_ROWS,
     HD_PLAN_SHARD_OF_NOTHING, /* zero_shard is set, but zero is 0 */
     HD_PLAN_SHARD_EP,         /* zero_shard is not a multiple of ep */
-    HD_PLAN_TOO_MANY,         /* more devices than choose_most_ranks */
-    HD_PLAN_DEVICES,          /* devices is not a multiple of tp x cp x pp */
-    HD_PLAN_DP,               /* the requested dp is not devices / (tp x cp) */
-    HD_PLAN_EP_RANKS,         /* ep does not divide dp x cp */
-    HD_PLAN_SHARD,            /* zero_shard does not divide dp x cp */
+    HD_PLAN_TOO_MANY, /* more devices than the communication engine connects (choose_most_ranks) */
+    HD_PLAN_DEVICES,  /* devices is not a multiple of tp x cp x pp */
+    HD_PLAN_DP,       /* the requested dp is not devices / (tp x cp) */
+    HD_PLAN_EP_RANKS, /* ep does not divide dp x cp */
+    HD_PLAN_SHARD,    /* zero_shard does not divide dp x cp */
     HD_PLAN_BATCH,
     HD_PLAN_MICRO_BATCH,
-    HD_PLAN_ORDER /* the schedule from a file has another number of micro-batches */
+    /* the schedule from a file has another number of micro-batches than the batch gives */
+    HD_PLAN_ORDER
 };
 
-/* Computes the layout on exactly `devices` devices; sets ret_sizes only with HD_PLAN_FITS. Copies
- * precision, kind of device and threads, which may still be auto: see hd_plan_decide_device. */
+/* Computes the layout of a request on exactly `devices` devices; returns why none exists, or sets
+ * ret_sizes and returns HD_PLAN_FITS. Precision, kind of device and threads are copied from the
+ * request and may still be auto; hd_plan_decide_device replaces them. */
 enum hd_plan_obstacle hd_plan_size(const struct hd_plan_request *request, int32_t devices,
                                    struct hd_layout_sizes *ret_sizes);
 
 /* Finds, for a request with `searched`, the first legal layout on `devices` devices: the least tp,
- * then the least pp, then the least cp among those that the search considers (search.h). False:
- * none. */
+ * then the least pp, then the least cp among those that the search considers (search.h). False: no
+ * layout is legal. */
 bool hd_plan_first(const struct hd_plan_request *request, int32_t devices,
                    struct hd_layout_sizes *ret_sizes);
 
-/* Returns whether a layout has every member that the request fixes; a member that is auto may have
- * any value. Device, precision and threads are not compared. */
+/* Returns whether a layout has the value of every member that the request fixes; a member that is
+ * auto may have any value. Device, precision and threads are not compared. */
 bool hd_plan_allows(const struct hd_plan_request *request, const struct hd_layout_sizes *sizes);
 
-/* Sets the kind of device and, if they are auto, the precision and the threads per rank. bf16_fast:
- * the devices multiply bf16 faster than fp32, so auto precision is bf16; else it is fp32. */
+/* Sets the kind of device of a layout and, where they are auto, its precision and its threads per
+ * rank. bf16_fast: the devices multiply bf16 faster than fp32, so auto precision is bf16; else it
+ * is fp32. */
 void hd_plan_decide_device(const char *device, bool bf16_fast, int64_t threads,
                            struct hd_layout_sizes *sizes);
 
@@ -130,7 +140,7 @@ int32_t hd_plan_most(const struct hd_plan_request *request, int32_t devices_min,
 enum hd_status hd_plan_check(const struct hd_plan_request *request, int32_t devices_min,
                              int32_t devices_max);
 
-/* Computes the layout on exactly `devices` devices; fails as hd_plan_check does. */
+/* Sets the layout of a request on exactly `devices` devices; fails as hd_plan_check does. */
 enum hd_status hd_plan_decide(const struct hd_plan_request *request, int32_t devices,
                               struct hd_layout_sizes *ret_sizes);
 
@@ -138,7 +148,7 @@ enum hd_status hd_plan_decide(const struct hd_plan_request *request, int32_t dev
  * the same kind of device each have a layout on some number, and their shapes are equal, then both
  * have layouts on exactly the same numbers. Has no padding: compare with memcmp. */
 struct hd_plan_shape {
-    int64_t pp, tp, cp, ep, dp; /* dp 0: auto; in the others auto has become 1 */
+    int64_t pp, tp, cp, ep, dp; /* requested sizes; dp 0: auto; in the others auto has become 1 */
     int64_t zero_shard;         /* ranks that ZeRO shards over; 0: auto */
     int64_t micro_batch;        /* sequences; 0: auto */
     /* micro-batches of the schedule from a file; 0: no such schedule */

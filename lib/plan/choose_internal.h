@@ -8,15 +8,16 @@
 
 #include "plan/choose.h"
 
-/* Returns the size, or 1 if it is auto. */
+/* Returns a requested size of a layout (tp, pp, cp ...), or 1 if it is auto. */
 int64_t choose_or_one(int64_t size);
 /* Returns the most devices that the request may have. */
 int32_t choose_most_ranks(const struct hd_plan_request *w);
-/* Returns the devices of one replica of the model. */
+/* Returns the number of devices that hold one replica of the model: tp x cp x pp, with auto as
+ * 1. */
 int64_t choose_replica(const struct hd_plan_request *w);
 
-/* Replaces auto in schedule, stages and virtual_stages. With one stage, schedules that have one
- * chunk per stage do the same, and become "none". */
+/* Replaces auto in schedule, stages and virtual_stages. With one pipeline stage, a schedule that
+ * has one chunk per stage becomes "none", which runs the same programs. */
 void choose_pipeline(struct hd_layout_sizes *s);
 /* Returns the most chunks that a pipeline may have: one for each unit of the model. */
 int64_t choose_most_chunks(const struct hd_plan_request *w);

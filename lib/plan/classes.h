@@ -16,16 +16,16 @@
 
 /* The classes of all ranks, numbered in the order of their lowest ranks. */
 struct hd_classes {
-    int32_t *of;     /* [world] the class of each rank */
+    int32_t *of;     /* [world] index of each rank's class */
     int32_t *lowest; /* [count] the lowest rank of each class */
-    /* [count] the first class, perhaps of another stage, with the same programs; itself if it is
-     * the first */
+    /* [count] by class: index of the first class, perhaps of another pipeline stage, with the same
+     * programs; its own index if it is the first */
     int32_t *like;
     int32_t count;
 };
 
-/* Finds the classes. The result lives in `arena`. Fails as hd_rank_program_build does for
- * parameters that cannot be split, or with HD_NO_MEMORY. */
+/* Groups all ranks of the job into classes of equal memory and work. The result lives in `arena`.
+ * Fails as hd_rank_program_build does for parameters that cannot be split, or with HD_NO_MEMORY. */
 enum hd_status hd_classes_find(const struct hd_rank_program_shared *shared, struct hd_arena *arena,
                                struct hd_classes *ret_classes);
 

@@ -28,7 +28,7 @@
 enum {
     HD_CLUSTER_NAME_MAX = 64,
     HD_CLUSTER_TIERS_MAX = 8,
-    /* island, node, tiers, and one level of all nodes */
+    /* levels of a cluster: island, node, tiers of switches, and one of all nodes */
     HD_CLUSTER_LEVELS_MAX = HD_CLUSTER_TIERS_MAX + 3,
     HD_CLUSTER_NODES_MAX = 10000,
     HD_CLUSTER_NODE_DEVICES_MAX = 64,
@@ -38,12 +38,13 @@ enum {
 
 struct hd_cluster_level {
     char name[HD_CLUSTER_NAME_MAX]; /* "island", "node", or the name of a network tier */
-    int64_t devices; /* devices of one domain: a multiple of those of the level below */
+    /* devices of one domain of this level: a multiple of those of the level below */
+    int64_t devices;
     double bytes_per_s, latency_s;
 };
 
 struct hd_cluster {
-    /* names of its nodes, "n[1-16]"; "" if the file has one group */
+    /* names of the cluster's nodes, "n[1-16]"; "" if the cluster file has only one group */
     char name[HD_CLUSTER_NAME_MAX];
     /* kind of device: "h100"; "cpu"; "own" for a device with its own rates */
     char device[HD_CLUSTER_NAME_MAX];
@@ -51,7 +52,8 @@ struct hd_cluster {
     struct hd_rates rates;
     int64_t nodes, devices_per_node;
     int64_t host_memory_bytes; /* host memory of a node divided by its devices; 0: unknown */
-    /* the last level's domain has all devices */
+    /* [level_count] links by level, smallest domain first; the last level's one domain has all
+     * devices */
     struct hd_cluster_level levels[HD_CLUSTER_LEVELS_MAX];
     int level_count;
     /* Links between the devices of each node, if pairs of them differ; NULL: all pairs have the
@@ -79,15 +81,16 @@ static inline bool hd_cluster_keeps_tp(const struct hd_cluster *cluster, int64_t
 void hd_cluster_of_kind(const struct hd_gpu_kind *kind, int64_t devices, bool tf32,
                         struct hd_cluster *ret_cluster);
 
-/* Describes such machines as hd_cluster_of_kind does, with `together` GPUs on each node. */
+/* Describes `devices` GPUs of a kind as hd_cluster_of_kind does, but with `together` GPUs on each
+ * node. */
 void hd_cluster_of_gpus(const struct hd_gpu_kind *kind, int64_t devices, int64_t together,
                         bool tf32, struct hd_cluster *ret_cluster);
 
-/* Switches fp32 products to TF32 (train.tf32), at the rate of the data sheet. Devices of no known
- * kind keep their fp32 rate. */
+/* Switches fp32 products to TF32 (train.tf32), at the rate of the data sheet. Devices that are no
+ * kind of GPU in Heddle's table keep their fp32 rate. */
 void hd_cluster_use_tf32(struct hd_cluster *cluster);
 
-/* Describes CPU devices of one machine. */
+/* Describes `devices` CPU devices of one machine with these traits. */
 void hd_cluster_of_cpu(const struct hd_traits *traits, int64_t devices,
                        const struct hd_rates *rates, struct hd_cluster *ret_cluster);
 
@@ -99,18 +102,20 @@ void hd_cluster_set_levels(struct hd_cluster *cluster, int64_t island,
                            const struct hd_cluster_level *of_node,
                            const struct hd_cluster_level *between);
 
-/* Return the usual links of a kind of GPU: within a node, and between nodes. */
+/* Return the rate and latency of the links that machines with this kind of GPU usually have: within
+ * a node (hd_cluster_usual_node), and between nodes. */
 struct hd_cluster_level hd_cluster_usual_node(const struct hd_gpu_kind *kind);
 struct hd_cluster_level hd_cluster_usual_network(const struct hd_gpu_kind *kind);
 
-/* Returns the known kind of GPU whose word is most similar to this one, ignoring case; NULL: none
- * is similar. Used for the hint "did you mean". */
+/* Returns the name of the kind of GPU in Heddle's table that is most similar to `word`, ignoring
+ * case; NULL: none is similar. Used for the hint "did you mean". */
 const char *hd_cluster_nearest_kind(const char *word);
 
-/* Appends the words of all known kinds of GPU: "h100, h200, ..". */
+/* Appends the names of all kinds of GPU in Heddle's table: "h100, h200, ..". */
 void hd_cluster_add_kinds(struct hd_text *text);
 
-/* Returns the lowest level that has both positions in one domain. */
+/* Returns the index of the lowest level of the cluster that has both device positions in one
+ * domain. */
 int hd_cluster_level_of(const struct hd_cluster *cluster, int64_t a, int64_t b);
 
 #endif

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "job/job.h"
 
-/* Appends the keys that a plan depends on and does not decide, in the text form of job.h. */
+/* Appends the job's keys that a plan depends on and does not decide, in the text form of job.h. */
 enum hd_status hd_plan_identity(const struct hd_job *spec, struct hd_text *ret_text);
 
 /* Compares a job with the identity of the job that was planned (`planned`). HD_INVALID: they

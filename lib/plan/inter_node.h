@@ -16,12 +16,12 @@
 double hd_inter_node_share(const struct hd_mesh_group *group, int64_t devices_per_node,
                            enum hd_comm_kind kind, bool native);
 
-/* Returns the bytes per step that cross between nodes when the group of `rank` runs its collectives
- * of this kind; for a pipeline's receives, those of `rank` alone. */
+/* Returns the bytes per step that cross between nodes in the collectives of this kind of the group
+ * to which `rank` belongs; for a pipeline's receives, those that `rank` alone receives. */
 int64_t hd_inter_node_bytes(const struct hd_plan *plan, int rank, enum hd_group_name name,
                             enum hd_comm_kind kind, int64_t devices_per_node, bool native);
 
-/* Returns the bytes per step that cross between nodes, of all ranks together. */
+/* Returns the bytes per step that all ranks together send across nodes. */
 int64_t hd_inter_node_bytes_all(const struct hd_plan *plan, int64_t devices_per_node, bool native);
 
 #endif

@@ -31,9 +31,9 @@
 /* Seconds of one program, or the seconds that a unit adds to one. */
 struct hd_program_time {
     double run;                   /* from the start to the results */
-    double compute;               /* part of `run`: kernels */
-    double waits[HD_GROUP_COUNT]; /* part of `run`: waiting for collectives, by group */
-    double reduce;                /* all reductions, on their own stream */
+    double compute;               /* part of `run` in which kernels run */
+    double waits[HD_GROUP_COUNT]; /* part of `run` spent waiting for collectives, by group */
+    double reduce;                /* all reductions of gradients, on their own stream */
     double reduce_after;          /* from the results to the end of the last reduction */
 };
 
@@ -52,18 +52,19 @@ enum hd_layer_profile_call {
 };
 
 struct hd_layer_profile {
-    /* time[..][1]: in the last micro-batch of a step, which also runs the reductions done once a
-     * step */
+    /* seconds by program; [0]: in most micro-batches; [1]: in the last one of a step, which also
+     * runs the reductions done once a step */
     struct hd_program_time time[HD_LAYER_PROFILE_CALLS][2];
-    int64_t saved_bytes, deferred_bytes; /* bytes of one slot */
-    /* Bytes of work memory, at least: those of the whole compiled chunk; for BASE those of one
-     * block. */
+    /* bytes that one micro-batch saves for backward, and defers for W */
+    int64_t saved_bytes, deferred_bytes;
+    /* Lower bound of the bytes of work memory: those of the whole compiled chunk; in profile BASE
+     * those of one block. */
     int64_t work_bytes;
 };
 
 struct hd_layer_profiles {
     struct hd_layer_profile profile[HD_LAYER_PROFILE_COUNT];
-    /* a block with a window, in models that have blocks of both kinds */
+    /* profile of a block whose attention has a window, in models that also have blocks without */
     struct hd_layer_profile windowed;
     bool has_windowed;
     struct hd_layer_profile inner,
@@ -71,35 +72,36 @@ struct hd_layer_profiles {
          * and backward recomputes their input, too. */
         inner_windowed;
     bool has_inner; /* the job's recompute is {full: K} with K > 1: `inner` is set */
-    /* seconds of programs U and P: of one block; of the embedding's stage without its blocks; of
-     * the head's */
+    /* seconds of programs U and P: [0] of one block; [1] of the first stage without its blocks; [2]
+     * of the last stage without its blocks */
     double update[3];
-    /* seconds of U beside the units: the exchange of a step's records, and host time */
+    /* seconds of U that belong to no unit: the exchange of a step's records, and host time */
     double update_base;
     int64_t stage_io_bytes; /* bytes of hidden rows that one transfer between two stages moves */
     struct hd_link_group stages; /* the group `pp`, whose ranks send hidden rows between stages */
 };
 
 /* Builds the layer profiles of a resolved job on devices of this cluster. blocks_only: builds only
- * BASE and BLOCK, without reductions and updates, which is cheaper; all other members are 0. Fails
- * as hd_rank_program_build does. */
+ * BASE and BLOCK, without reductions and updates, which is cheaper; all other members of the result
+ * are 0. Fails as hd_rank_program_build does. */
 enum hd_status hd_layer_profiles_build(const struct hd_job *job, const struct hd_cluster *cluster,
                                        bool blocks_only, struct hd_layer_profiles *ret_profiles);
 
-/* Returns whether a block of the chunk continues the recompute segment of the block before it.
- * Segments begin at every segment-th block of the model, and with each chunk. With `segment` 0 or
- * 1: false. */
+/* Returns whether block `unit` of the chunk is in the same recompute segment as the block before
+ * it. Segments begin at every segment-th block of the model, and with each chunk. With `segment` 0
+ * or 1: false. */
 bool hd_layer_profile_continues(struct hd_units chunk, int unit, int64_t segment);
 
 /* Returns the number of blocks in a segment of the job's recompute; 0: none or selective, which
  * have no segments. */
 int64_t hd_layer_profile_segment(const struct hd_job *job);
 
-/* Measures these units of the job's first stage, compiled as one whole chunk. For tests. */
+/* Computes the layer profile of these units of the job's first stage, compiled as one whole chunk.
+ * For tests. */
 enum hd_status hd_layer_profiles_whole(const struct hd_job *job, const struct hd_cluster *cluster,
                                        struct hd_units units, struct hd_layer_profile *ret_profile);
 
-/* Adds a times x to y. */
+/* Adds to each member of y the same member of x, times a. */
 void hd_program_time_add(struct hd_program_time *y, double a, const struct hd_program_time *x);
 
 #endif

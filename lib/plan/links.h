@@ -43,18 +43,19 @@ struct hd_link_group {
     int32_t size;
     int64_t near[HD_CLUSTER_LEVELS_MAX]; /* most members in one domain, by level */
     int top;                             /* the lowest level with a domain that has all members */
-    /* Rates within a node in which pairs of devices differ; 0: the lowest level's rate applies. */
+    /* The group's bandwidth and latency within a node in which pairs of devices differ; 0: those of
+     * the cluster's lowest level apply. */
     double ring_bytes_per_s, exchange_bytes_per_s, latency_s;
 };
-/* Describes the slowest group of a name. devices: [world] each rank's device number on its node
- * (rank_map.h), used only if cluster->links is set; else may be NULL. */
+/* Returns the members by level of the slowest group of a name. devices: [world] each rank's device
+ * number on its node (rank_map.h), used only if cluster->links is set; else may be NULL. */
 struct hd_link_group hd_links_group(const struct hd_cluster *cluster, const struct hd_mesh *mesh,
                                     enum hd_group_name name, const int32_t *devices);
 
 /* The groups of one name, restricted to `count` adjacent ranks on one node. */
 struct hd_link_window {
     int32_t count;
-    int32_t near; /* most members that a group has in the window */
+    int32_t near; /* most members that one of the groups has among these ranks */
     /* by rank in the window: the rank it sends to in a ring; -1: none, or on another node */
     int8_t next[HD_NODE_LINKS_MAX];
     /* by rank in the window: the first rank of its group in the window */
@@ -62,9 +63,10 @@ struct hd_link_window {
 };
 void hd_links_window(const struct hd_mesh *mesh, enum hd_group_name name, int32_t first,
                      int32_t count, struct hd_link_window *ret_window);
-/* Compute the rates and the latency of these groups within the node while all of them send.
- * devices: [assigned] by rank in the window; ranks from `assigned` on send nothing yet, so fewer
- * ranks are never slower. Set ring_bytes_per_s or exchange_bytes_per_s, and latency_s. */
+/* Compute the bandwidth and the latency that these groups have within the node while all of them
+ * send. devices: [assigned] by rank in the window; ranks from `assigned` on send nothing yet, so
+ * fewer ranks are never slower. Set ring_bytes_per_s or exchange_bytes_per_s of the group, and
+ * latency_s. */
 void hd_links_ring_rate(const struct hd_node_links *links, const struct hd_link_window *window,
                         const int32_t *devices, int32_t assigned, struct hd_link_group *group);
 void hd_links_exchange_rate(const struct hd_node_links *links, const struct hd_link_window *window,
@@ -76,8 +78,9 @@ void hd_links_exchange_rate(const struct hd_node_links *links, const struct hd_l
 double hd_links_collective(const struct hd_cluster *cluster, const struct hd_link_group *group,
                            enum hd_comm_kind kind, double bytes, bool native);
 
-/* Returns the seconds of a transfer between the devices at two positions. stages: the group `pp`,
- * whose ranks all send at the same time; may be NULL if the cluster has no `links`. */
+/* Returns the seconds of a transfer of `bytes` between the devices at two positions of the cluster.
+ * stages: the group `pp`, whose ranks all send at the same time; may be NULL if the cluster has no
+ * `links`. */
 double hd_links_transfer(const struct hd_cluster *cluster, const struct hd_link_group *stages,
                          int64_t from, int64_t to, double bytes);
 

@@ -29,18 +29,20 @@ struct hd_shared_link {
 };
 
 struct hd_node_links {
-    int32_t devices; /* 0: all pairs are alike, with the rate of the cluster's lowest level */
+    /* devices of the node; 0: all pairs are alike, with the rate of the cluster's lowest level */
+    int32_t devices;
     int32_t shared_count;
     struct hd_shared_link shared[HD_SHARED_LINKS_MAX];
-    /* by device: bit set of the devices to which it has its own wires */
+    /* by device: bit set of the devices to which it has wires of its own, so that it shares no link
+     * with others */
     uint64_t direct[HD_NODE_LINKS_MAX];
-    /* by pair: index is hd_node_links_pair */
+    /* by pair of devices; the index is hd_node_links_pair */
     double bytes_per_s[HD_NODE_LINKS_MAX * (HD_NODE_LINKS_MAX - 1) / 2];
     double latency_s[HD_NODE_LINKS_MAX * (HD_NODE_LINKS_MAX - 1) / 2];
 };
 
-/* Returns the index of the pair (a, b), a != b, in the arrays; the order of the two does not
- * matter. */
+/* Returns the index of the pair (a, b), a != b, in the arrays of struct hd_node_links; the order of
+ * a and b does not matter. */
 static inline int32_t hd_node_links_pair(int32_t a, int32_t b)
 {
     return a > b ? a * (a - 1) / 2 + b : b * (b - 1) / 2 + a;
@@ -63,16 +65,17 @@ static inline bool hd_node_links_is_direct(const struct hd_node_links *links, in
 
 void hd_node_links_set(struct hd_node_links *links, int32_t a, int32_t b, double bytes_per_s,
                        double latency_s, bool direct);
-/* Adds a shared link. HD_LIMIT: the node has HD_SHARED_LINKS_MAX already. */
+/* Adds a link that `devices` (a bit set) share for all transfers to other devices. HD_LIMIT: the
+ * node has HD_SHARED_LINKS_MAX already. */
 enum hd_status hd_node_links_share(struct hd_node_links *links, uint64_t devices,
                                    double bytes_per_s);
 
-/* Returns whether all pairs are alike and no link is shared; then it does not matter which device a
- * rank has. */
+/* Returns whether all pairs of devices have equal links and no link is shared; then it does not
+ * matter which device a rank has. */
 bool hd_node_links_are_even(const struct hd_node_links *links);
 bool hd_node_links_equal(const struct hd_node_links *a, const struct hd_node_links *b);
-/* Returns whether exchanging devices a and b changes nothing: both have equal links to every other
- * device, and equal shared links. */
+/* Returns whether ranks may exchange devices a and b at no cost: both have equal links to every
+ * other device, and equal shared links. */
 bool hd_node_links_alike(const struct hd_node_links *links, int32_t a, int32_t b);
 
 #endif

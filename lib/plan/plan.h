@@ -22,28 +22,31 @@ struct hd_plan_class {
     int32_t lowest, ranks; /* the class's lowest rank; the number of its ranks */
     int32_t stage;
     struct hd_memory memory;
-    int32_t saved_slots, deferred_slots, stage_io_slots; /* slots of a step (lib/pipeline) */
+    /* slots for activations saved for backward, for what B leaves to W, and for transfers between
+     * stages */
+    int32_t saved_slots, deferred_slots, stage_io_slots;
     struct hd_dry step; /* costs of one optimizer step: all micro-batches and the update */
-    /* Bytes on a GPU; 0 on the CPU. */
+    /* Bytes of GPU memory; on the CPU device_bytes is 0. */
     int64_t reserved_bytes;          /* memory that the rank reserves */
-    struct hd_gpu_overhead overhead; /* memory that its process uses besides */
+    struct hd_gpu_overhead overhead; /* memory that the rank's process uses besides */
     int64_t device_bytes;            /* sum of the two */
 };
 
 struct hd_plan {
     struct hd_mesh mesh;
-    int64_t parameters;            /* parameters of the whole model */
-    int64_t trained;               /* trained ones among them */
+    int64_t parameters;            /* parameters of the whole model, each counted once */
+    int64_t trained;               /* parameters that the job trains */
     int64_t micro_batches;         /* micro-batches per rank and step */
     struct hd_plan_class *classes; /* [class_count] ordered by lowest rank */
     int32_t class_count;
-    int32_t *class_of; /* [mesh.world] the class of each rank */
+    int32_t *class_of; /* [mesh.world] index in `classes` of each rank's class */
     struct hd_pipeline pipeline;
     struct hd_plan_stage {
-        double busy; /* share of a step in which the stage computes, 0 to 1 */
+        double busy; /* share of a step in which the pipeline stage computes, 0 to 1 */
         double work; /* FLOPs of the stage over the mean of all stages; 1: even */
     } * stages;      /* [pipeline.stages] */
-    double bubble;   /* share of a step in which a stage waits, mean of all stages */
+    /* share of a step, 0 to 1, in which a pipeline stage waits, mean of all stages */
+    double bubble;
     /* [pipeline.chunks] the embedding, the head and the layers of each chunk; layers 0: none */
     struct hd_plan_chunk {
         int64_t first_layer, layers;
@@ -58,7 +61,7 @@ struct hd_plan {
 enum hd_status hd_plan_build(const struct hd_job *job, const struct hd_traits *traits,
                              struct hd_arena *arena, struct hd_plan *ret_plan);
 
-/* Returns the memory and work of a rank. */
+/* Returns the class of a rank, which has its memory and work. */
 static inline const struct hd_plan_class *hd_plan_rank(const struct hd_plan *plan, int32_t rank)
 {
     return &plan->classes[plan->class_of[rank]];

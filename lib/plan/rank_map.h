@@ -43,17 +43,18 @@ struct hd_traffic {
 void hd_traffic_of(const struct hd_layout_sizes *sizes, const struct hd_plan_request *model,
                    struct hd_traffic *ret_traffic);
 
-/* One node: the devices that it offers, and the number of ranks that it takes. */
+/* One node on which ranks are placed. */
 struct hd_rank_node {
     const struct hd_node_links *links; /* links of the node; NULL: all pairs are alike */
-    const int32_t *devices; /* [device_count] devices that ranks may have; numbers in `links` */
+    /* [device_count] devices of the node that ranks may have, by their numbers in `links` */
+    const int32_t *devices;
     int32_t device_count;
     int32_t ranks; /* ranks on this node, at most device_count */
 };
 
-/* Chooses the device of each rank. The nodes together take all ranks of the layout, in order.
- * HD_INVALID: the layout has no mesh; HD_NO_MEMORY. Takes microseconds to a few milliseconds for
- * each node that differs from the one before. */
+/* Chooses the device of each rank. The nodes take the ranks of the layout in order, and together
+ * all of them. HD_INVALID: the layout has no mesh; HD_NO_MEMORY. Takes microseconds to a few
+ * milliseconds for each node that differs from the one before. */
 enum hd_status hd_rank_map_choose(const struct hd_layout_sizes *sizes,
                                   const struct hd_traffic *traffic,
                                   const struct hd_rank_node *nodes, size_t node_count,
@@ -65,8 +66,8 @@ enum hd_status hd_rank_map_of_cluster(const struct hd_cluster *cluster,
                                       const struct hd_layout_sizes *sizes,
                                       const struct hd_traffic *traffic, int32_t *ret_devices);
 
-/* Chooses the device of each rank in such a cluster, with the traffic of a job that has its
- * layout. */
+/* Chooses the device of each rank as hd_rank_map_of_cluster does, by the traffic of a job that has
+ * a complete layout. */
 enum hd_status hd_rank_map_of_job(const struct hd_cluster *cluster, const struct hd_job *job,
                                   int32_t *ret_devices);
 

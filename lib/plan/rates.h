@@ -23,22 +23,22 @@ struct hd_calibration;
 struct hd_node;
 
 struct hd_rates {
-    /* FLOP/s that products reach at best, with 8-bit, 16-bit and 32-bit factors */
+    /* FLOP/s that matrix products reach at best, with 8-bit, 16-bit and 32-bit factors */
     double fp8_flops, half_flops, single_flops;
     double memory_bytes_per_s; /* bandwidth that kernels limited by memory reach */
-    /* rate of element-wise work, which limits a CPU's exponentials; 0: not a limit */
+    /* FLOP/s of element-wise kernels, which limits exponentials on a CPU; 0: no limit */
     double vector_flops;
     double launch_s; /* least seconds from the start of one kernel to the next */
-    /* Share of the products' rate that attention reaches, forward and backward. */
+    /* Share of the matrix products' FLOP/s that attention reaches, forward and backward. */
     double attention_forward, attention_backward;
-    /* Processors over which a product's tiles are distributed, in waves; 0: time is proportional to
-     * FLOPs. */
+    /* GPU multiprocessors over which a matrix product's tiles are distributed, in waves; 0: time is
+     * proportional to FLOPs. */
     int multiprocessors;
     int64_t tile_rows, tile_columns;
     double error_band; /* relative error of a step's time; 0.25: a quarter more or less */
     bool measured;
-    /* Highest measured FLOP/s of a kernel and bytes/s of an update, for lower bounds; 0: no
-     * calibration. */
+    /* Highest measured FLOP/s of any kernel and bytes/s of the optimizer update, for lower bounds
+     * of time; 0: no calibration. */
     double most_flops, most_update_bytes_per_s;
     double step_s; /* host seconds of a step besides its launches */
     /* Seconds that ranks wait for one another, per second of kernels and per collective
@@ -50,20 +50,20 @@ struct hd_rates {
     /* true: the rank's own thread carries out collectives, so that nothing overlaps with them;
      * false: collectives run beside the kernels. */
     bool collectives_take_thread;
-    /* calibration of such devices; borrowed; NULL: none */
+    /* measured times of this kind of device; borrowed; NULL: not measured */
     const struct hd_calibration *calibration;
 };
 
-/* Sets the rates of a GPU kind from its data sheet. */
+/* Sets *ret_rates to the rates of a kind of GPU, from its data sheet. */
 void hd_rates_of_kind(const struct hd_gpu_kind *kind, bool tf32, struct hd_rates *ret_rates);
 
-/* Sets the rates of a device with these peaks, in FLOP/s and bytes/s; fp8 products are taken to be
- * as fast as 16-bit ones. multiprocessors: of a GPU; 0: a CPU. */
+/* Sets *ret_rates to those of a device with these peaks, in FLOP/s and bytes/s; fp8 products are
+ * taken to be as fast as 16-bit ones. multiprocessors: of a GPU; 0: a CPU. */
 void hd_rates_of_peaks(double half_flops, double single_flops, double memory_bytes_per_s,
                        int multiprocessors, struct hd_rates *ret_rates);
 
-/* Makes measured kernels take their measured times. `calibration` must outlive the rates, and must
- * have been measured on such devices (hd_calibration_check). */
+/* Makes the kernels that `calibration` measured take their measured times. `calibration` must
+ * outlive `rates`, and must have been measured on this kind of device (hd_calibration_check). */
 void hd_rates_calibrate(struct hd_rates *rates, const struct hd_calibration *calibration);
 
 /* Returns the seconds in which the host updates `parameters` parameters of a device: gradients are
@@ -73,7 +73,7 @@ void hd_rates_calibrate(struct hd_rates *rates, const struct hd_calibration *cal
 double hd_rates_host_update(const struct hd_rates *rates, int64_t parameters, int64_t moment_bytes,
                             enum hd_dtype copy);
 
-/* Returns the seconds of one launch of a node that is a kernel. */
+/* Returns the seconds of one launch of a program's node, which must be a kernel. */
 double hd_rates_node(const struct hd_rates *rates, const struct hd_node *node);
 
 #endif

@@ -10,21 +10,22 @@
 #include "plan/search.h"
 
 struct hd_report_asked {
-    const char *machines;      /* source of the clusters, for messages: "--devices" */
+    const char *machines;      /* option that described the machines, for messages: "--devices" */
     const char *cluster_file;  /* path as the user typed it; NULL: none */
     const struct hd_job *spec; /* complete spec */
-    /* request of the spec; hd_report_find sets the kind of device */
+    /* sizes that the spec requests; hd_report_find sets the kind of device */
     const struct hd_plan_request *request;
     /* [cluster_count] groups of nodes, each with one kind of device */
     const struct hd_cluster *clusters;
     int cluster_count;
     int64_t threads;       /* threads of one CPU device; 1 for a GPU */
     int64_t threads_given; /* threads that the user asked for; 0: none, the device decides */
-    int64_t memory_bytes;  /* memory of one device; 0: that of its kind */
+    int64_t memory_bytes;  /* memory of one device, bytes; 0: that of its kind */
     int top;
-    /* end of all searches, by hd_clock_now_ns; groups share the remaining time evenly; 0: none */
+    /* time by hd_clock_now_ns at which the searches of all groups end; groups share the remaining
+     * time evenly; 0: no limit */
     int64_t deadline_ns;
-    /* progress callback, as in struct hd_search_asked */
+    /* callback that the search calls repeatedly with the layouts found so far; NULL: none */
     void (*tell)(void *about, const struct hd_search *so_far);
     void *about;
 };
@@ -32,15 +33,17 @@ struct hd_report_asked {
 struct hd_report {
     const struct hd_cluster *cluster; /* the chosen group of nodes */
     int32_t devices;
-    int64_t memory_bytes; /* memory of one device for one rank */
-    /* groups whose search reached its deadline without a plan; one of them may be faster */
+    int64_t memory_bytes; /* memory of one device for one rank, bytes */
+    /* number of groups whose search reached its deadline without a layout; one of them may be
+     * faster */
     int unsearched;
     struct hd_search search;
 };
 
-/* Finds the best layout among all groups. HD_OK: a layout was costed, or nothing fits
- * (search.plan_count is 0). HD_INVALID: no layout is legal, or no group has enough devices.
- * HD_TIMEOUT: as hd_search_layouts. The result lives in `arena`. */
+/* Finds the fastest layout of the job among all groups of nodes. HD_OK: a layout was found, or
+ * nothing fits (search.plan_count is 0). HD_INVALID: no layout is legal, or no group has enough
+ * devices. HD_TIMEOUT: the deadline passed before a layout was found. The result lives in
+ * `arena`. */
 enum hd_status hd_report_find(const struct hd_report_asked *asked, struct hd_arena *arena,
                               struct hd_report *ret_report);
 
@@ -52,23 +55,26 @@ void hd_report_json(const struct hd_report_asked *asked, const struct hd_report 
  * all pairs of devices in a node are alike. */
 int32_t *hd_report_map(const struct hd_report *report, const struct hd_search_plan *plan);
 
-/* Appends "over memory by 12 GiB on stage 0: needs at least 151 GiB of 139 GiB, 58%
- * activations". */
+/* Appends why a faster layout was rejected: "over memory by 12 GiB on stage 0: needs at least 151
+ * GiB of 139 GiB, 58% activations". */
 void hd_report_reason(const struct hd_report *report, const struct hd_search_rejected *rejected,
                       struct hd_text *out);
 
 /* least compute capability that the GPU kernels are built for */
 enum { HD_REPORT_CAPABILITY_MIN = 80 };
 bool hd_report_has_kernels(
-    const struct hd_traits *traits); /* Returns whether the kernels are built for such devices. */
-/* Returns whether all tp groups lie within nodes. The search ensures it; a pinned tp may violate
- * it. */
+    /* Returns whether the GPU kernels are built for devices with these traits. */
+    const struct hd_traits *traits);
+/* Returns whether each tp group lies on one node. A tp that the search chooses always does; a
+ * pinned tp may not. */
 bool hd_report_keeps_tp(const struct hd_report *report, const struct hd_search_plan *plan);
-/* Returns whether the plan can run: the kernels are built for these devices, an engine connects
- * that many ranks, and tp groups lie within nodes. plan NULL: skips the last condition. */
+/* Returns whether the plan can run: the kernels are built for these devices, a communication engine
+ * connects that many ranks, and tp groups lie within nodes. plan NULL: the condition on tp groups
+ * is not checked. */
 bool hd_report_runs(const struct hd_report *report, const struct hd_search_plan *plan);
 
-/* Writes an identity of this build for plans: the version of the job's keys, and the kernels. */
+/* Sets ret_build to the identity of this build that a plan records: the version of the job's keys,
+ * and the kernels. */
 void hd_report_build(char ret_build[32]);
 
 #endif

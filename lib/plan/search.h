@@ -40,24 +40,28 @@ enum {
     HD_SEARCH_TOP_MAX = 64,
     HD_SEARCH_REJECTED_MAX = 8,
     HD_SEARCH_PARTITIONS_MAX = 64,
-    HD_SEARCH_MICRO_BATCH_MAX = 16, /* limit where micro_batch is auto */
+    /* most sequences of a micro-batch that the search tries where micro_batch is auto */
+    HD_SEARCH_MICRO_BATCH_MAX = 16,
 };
 
 struct hd_search;
 
 struct hd_search_asked {
-    const struct hd_job *spec;             /* complete spec; its layout is ignored */
+    const struct hd_job *spec;             /* complete spec of the job; its layout is ignored */
     const struct hd_plan_request *request; /* requested sizes, with the kind of device set */
     const struct hd_cluster *cluster;
     int32_t devices;
     int64_t threads; /* threads of one CPU device */
     bool bf16_fast;
-    int64_t memory_bytes; /* memory of one device for one rank; 0: unknown, everything fits */
-    double peak_flops;    /* peak FLOP/s of one device, for MFU; 0: unknown */
-    int top;              /* number of plans to find */
-    /* by hd_clock_now_ns: the search then ends with what it has found; 0: none */
+    /* memory of one device for one rank, bytes; 0: unknown, and every layout fits */
+    int64_t memory_bytes;
+    double peak_flops; /* peak FLOP/s of one device, for MFU; 0: unknown */
+    int top;           /* number of layouts to find, fastest first */
+    /* time by hd_clock_now_ns at which the search ends with the layouts found so far; 0: no
+     * limit */
     int64_t deadline_ns;
-    /* Progress callback, called repeatedly during the search; NULL: none. */
+    /* Progress callback, called repeatedly during the search with the layouts found so far; NULL:
+     * none. */
     void (*tell)(void *about, const struct hd_search *so_far);
     void *about;
 };
@@ -67,7 +71,7 @@ struct hd_search_plan {
     struct hd_step_cost cost;
     struct hd_plan plan;
     bool fits;
-    int64_t needed_bytes; /* memory of one device for the rank that needs most */
+    int64_t needed_bytes; /* memory of one device for the rank that needs most, bytes */
 };
 
 /* A layout that is faster than the chosen one, but does not fit. Its bytes are a lower bound unless
@@ -78,26 +82,29 @@ struct hd_search_rejected {
     int32_t stage;
     int64_t needed_bytes; /* lower bound, unless `exact` */
     bool exact;           /* the layout was built, so needed_bytes is exact */
-    double activations;   /* share of needed_bytes that is saved for backward */
+    /* share of needed_bytes, 0 to 1, that activations saved for backward take */
+    double activations;
 };
 
 struct hd_search {
-    struct hd_search_plan *plans;                               /* [plan_count] fastest first */
-    int plan_count;                                             /* plans found; 0: no layout fits */
+    struct hd_search_plan *plans; /* [plan_count] the layouts that fit, fastest first */
+    int plan_count;               /* layouts found; 0: none fits the device memory */
     struct hd_search_rejected rejected[HD_SEARCH_REJECTED_MAX]; /* fastest first */
     int rejected_count;
-    /* Set if no layout fits: the layout that needs least, among those with the lowest bounds. */
+    /* Set if no layout fits: the layout that needs least memory, among those with the lowest bounds
+     * of it. */
     struct hd_search_rejected least;
     int64_t families, blocks, walked, costed, laid_out; /* candidates that reached each step */
 };
 
-/* Searches the layouts; the result lives in `arena`. If exactly one layout is possible, because all
- * members are pinned, it is costed and returned even if it does not fit. Fails as hd_plan_decide
- * does if no layout is legal. HD_TIMEOUT: the deadline passed before the first plan was found. */
+/* Searches the legal layouts of the job; the result lives in `arena`. If exactly one layout is
+ * possible, because all members are pinned, it is costed and returned even if it does not fit.
+ * Fails as hd_plan_decide does if no layout is legal. HD_TIMEOUT: the deadline passed before the
+ * first plan was found. */
 enum hd_status hd_search_layouts(const struct hd_search_asked *asked, struct hd_arena *arena,
                                  struct hd_search *ret_search);
 
-/* Computes the cost and the exact memory of one complete layout. */
+/* Computes the step time and the exact memory of one layout whose members are all set. */
 enum hd_status hd_search_cost(const struct hd_search_asked *asked,
                               const struct hd_layout_sizes *sizes, struct hd_arena *arena,
                               struct hd_search_plan *ret_plan);

@@ -25,9 +25,11 @@ struct hd_step_cost {
     /* by group: communication that overlaps with nothing; dp: also reductions that remain when the
      * last program ends */
     double communication_s[HD_GROUP_COUNT];
-    /* until the last program ends; mean over stages of their programs' time */
+    /* programs_s: seconds until the last program of any pipeline stage ends; busy_s: seconds in
+     * which a stage runs programs, mean over stages */
     double programs_s, busy_s;
-    double bubble; /* share of programs_s in which stages wait, mean over stages */
+    /* share of programs_s, 0 to 1, in which a pipeline stage waits, mean over stages */
+    double bubble;
     double tokens_per_s;
     double mfu; /* model FLOPs utilisation; 0: the device's peak is unknown */
 };
@@ -43,26 +45,27 @@ struct hd_step_cost_layout {
     const double *trained; /* result of hd_step_cost_trained; may be NULL */
 };
 
-/* Returns the time of one program of a chunk whose units are `units`. segment:
+/* Returns the time of one program (F, B or W) of a pipeline chunk whose units are `units`. segment:
  * hd_layer_profile_segment. */
 struct hd_program_time hd_step_cost_program(const struct hd_layer_profiles *profiles,
                                             const struct hd_model_config *config,
                                             struct hd_units units, int64_t segment,
                                             enum hd_layer_profile_call call, bool last);
 
-/* Computes the share of each unit's parameters that trains, [units of the model] in `arena`. Sets
- * NULL if the layer profiles already contain it: everything trains, or an adapter does, which all
- * blocks have alike. */
+/* Sets *ret_trained to the share, 0 to 1, of each unit's parameters that trains: [units of the
+ * model], in `arena`. Sets NULL if the layer profiles already contain it: everything trains, or an
+ * adapter does, which all blocks have alike. */
 enum hd_status hd_step_cost_trained(const struct hd_model_config *config, struct hd_arena *arena,
                                     const double **ret_trained);
 
-/* Computes the time of a step and its parts. Takes scratch memory from `arena`. */
+/* Sets *ret_cost to the time of a step of this layout and the parts of that time. Takes scratch
+ * memory from `arena`. */
 enum hd_status hd_step_cost_of_layout(const struct hd_layer_profiles *profiles,
                                       const struct hd_step_cost_layout *layout,
                                       const struct hd_cluster *cluster, struct hd_arena *arena,
                                       struct hd_step_cost *ret_cost);
 
-/* y += a x, for the members that are seconds */
+/* Adds to each member of y that is seconds the same member of x, times a. */
 void hd_step_cost_add(struct hd_step_cost *y, double a, const struct hd_step_cost *x);
 
 /* Sets the members that follow from the seconds: bubble, tokens_per_s and mfu. flops_per_token:
