@@ -107,7 +107,8 @@ static enum hd_status by_time(const struct hd_best_asked *asked, struct hd_best 
     }
     if (!st && best->fits)
         add_chosen(asked, best, why);
-    else if (!st && search.plan_count) /* the job pins every member of the layout */
+    /* the job pins every member of the layout, so the search could not choose */
+    else if (!st && search.plan_count)
         add_infeasible(
             asked,
             &(struct hd_search_rejected){.sizes = best->sizes, .needed_bytes = best->needed_bytes},

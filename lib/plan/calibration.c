@@ -102,7 +102,7 @@ static bool is_product_of_sizes(enum hd_kernel kernel)
     return kernel == HD_K_gemm || kernel == HD_K_fp8_gemm;
 }
 
-/* Returns the work of a sample, in its class's unit: FLOPs or bytes. */
+/* Returns the work of a measured launch in the kernel's unit of work: FLOPs or bytes. */
 static double work_of(enum hd_kernel kernel, const double size[HD_CALIBRATION_SIZES])
 {
     switch (kernel) {
@@ -228,7 +228,8 @@ enum hd_status hd_calibration_add_collective(struct hd_calibration *cal, struct 
 
 /* ---- reading times ---- */
 
-/* samples in a mean with three sizes (2^3 corners of a box); half of that with two */
+/* nearest samples that a mean takes, for kernels with three sizes (2^3 corners of a box); half as
+ * many for two sizes */
 enum { NEAR_MAX = 8 };
 
 /* Weights of a doubling of FLOPs per byte, and of a doubling of the head width, relative to a
@@ -252,11 +253,13 @@ static void place(enum hd_kernel kernel, const double size[HD_CALIBRATION_SIZES]
 }
 
 struct near_sample {
-    double square, rate; /* squared distance to the sample; seconds per unit of work */
+    /* squared distance from the launch that is looked up to the sample; the sample's seconds per
+     * unit of work */
+    double square, rate;
 };
 
 /* Inserts a sample into `near`, sorted by distance, and drops the farthest if there are more than
- * `most`. Returns the new count. */
+ * `most`. Returns the new number of samples. */
 static int keep_near(struct near_sample near[NEAR_MAX], int count, int most, double square,
                      double rate)
 {
@@ -299,7 +302,7 @@ static double interpolate(const struct hd_calibration_class *c,
     return key->work * exp(sum / weights);
 }
 
-/* Cuts off the fused operations: "f32.nt.gelu" -> "f32.nt". */
+/* Sets ret_plain to a variant without its fused operations: "f32.nt.gelu" -> "f32.nt". */
 static void plain_variant(const char *variant, char ret_plain[HD_CALIBRATION_VARIANT_MAX])
 {
     const char *dot = strchr(variant, '.');
@@ -344,7 +347,7 @@ void hd_calibration_set_waits(struct hd_calibration *cal, const struct hd_calibr
     cal->wait_share = mean_share - cal->wait_s * mean_each;
     if (cal->wait_share >= 0)
         return;
-    /* no waiting at 0 collectives: a line through the origin */
+    /* the fitted wait at 0 collectives is negative: fit a line through the origin instead */
     cal->wait_share = both = square = 0;
     for (int i = 0; i < count; i++) {
         both += waits[i].each * waits[i].share;
@@ -461,7 +464,7 @@ enum hd_status hd_calibration_check_gpu(const struct hd_calibration *cal,
     const struct hd_gpu_kind *measured = hd_gpu_kind_of_name(cal->device);
     const enum hd_status st = check_measured(cal);
 
-    /* kinds of equal names differ only in memory size */
+    /* kinds of GPU with equal names differ only in memory size */
     if (!st && (!measured || strcmp(measured->name, kind->name) != 0))
         return hd_err(HD_CONFLICT, "it was measured on %s, these devices are of the kind %s",
                       cal->device, kind->word);

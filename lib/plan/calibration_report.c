@@ -6,7 +6,7 @@
 
 static const struct shape_class {
     const char *name;
-    double side_least; /* least side of a cube in this class */
+    double side_least; /* least side of a cubic matrix product in this size class */
 } shapes[HD_CALIBRATION_REPORT_SHAPES] = {{"small", 0}, {"medium", 128}, {"large", 512}};
 
 static const struct {
@@ -20,7 +20,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Returns the median and sorts the values. count >= 1. */
+/* Sorts the values and returns their median; count >= 1. */
 static double median_of(double *values, int count)
 {
     qsort(values, (size_t)count, sizeof *values, by_value);

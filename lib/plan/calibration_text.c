@@ -153,7 +153,8 @@ static enum hd_status need_word(const struct hd_json *object, const char *key, s
     return st;
 }
 
-/* Reads an array of exactly `count` numbers: sizes, then seconds in the last one. */
+/* Reads one measured launch: an array of exactly `count` numbers, the sizes and, as the last one,
+ * the seconds. */
 static enum hd_status read_numbers(const struct hd_json *row, const char *what, int count,
                                    double size_least, double *ret_numbers)
 {
@@ -237,7 +238,7 @@ static enum hd_status read_curve(const struct hd_json *object, struct hd_arena *
     return st;
 }
 
-/* Reads one row per device, in the order of their numbers. */
+/* Reads the rows of `each`: one per device, in the order of the devices' numbers. */
 static enum hd_status read_each(const struct hd_json *rows, int64_t devices,
                                 struct hd_calibration_device *each)
 {
@@ -259,7 +260,7 @@ static enum hd_status read_each(const struct hd_json *rows, int64_t devices,
     return st;
 }
 
-/* Reads the rows of `pairs`: both devices exist, and each pair occurs at most once. */
+/* Reads the rows of `pairs`. HD_INVALID: a device does not exist, or a pair occurs twice. */
 static enum hd_status read_pairs(const struct hd_json *rows, int64_t devices,
                                  struct hd_calibration_pair *pairs)
 {
@@ -355,7 +356,7 @@ static enum hd_status read_head(const struct hd_json *root, struct hd_calibratio
         st = need_real(root, "launch_s", 0, 1, &cal->launch_s);
     if (!st)
         st = need_real(root, "step_s", 0, seconds_most, &cal->step_s);
-    if (!st && hd_json_member(root, "wait_share")) /* absent in files of older builds */
+    if (!st && hd_json_member(root, "wait_share")) /* files of older builds lack this key */
         st = need_real(root, "wait_share", 0, wait_share_most, &cal->wait_share);
     if (!st && hd_json_member(root, "wait_s"))
         st = need_real(root, "wait_s", 0, seconds_most, &cal->wait_s);

@@ -48,9 +48,9 @@ struct hd_plan_shape hd_plan_shape_of(const struct hd_plan_request *request)
                                   .nf4_head_width = codes ? request->head_width : 0};
 }
 
-/* Returns the largest divisor, up to HD_MICRO_BATCH_AUTO_MAX, of a rank's sequences per step; with
- * pipeline stages one that leaves at least four micro-batches per stage, so that the bubble is
- * small. */
+/* Returns the micro_batch that replaces auto: the largest divisor, up to HD_MICRO_BATCH_AUTO_MAX,
+ * of a replica's sequences per step; with pipeline stages one that leaves at least four
+ * micro-batches per stage, so that the bubble is small. */
 static int64_t auto_micro_batch(int64_t share, int64_t pp)
 {
     for (int64_t size = HD_MICRO_BATCH_AUTO_MAX; size > 1; size--)
@@ -158,7 +158,7 @@ enum hd_status choose_check_pipeline(const struct hd_plan_request *w,
                       "or take the schedule interleaved",
                       (long long)s->virtual_stages, s->schedule);
     if (choose_too_many_chunks(w, s))
-        /* refuse_chunks makes the user's message */
+        /* refuse_chunks replaces this message by one for the user */
         return hd_err(HD_INVALID, "parallel.pp: more chunks than units");
     if (strcmp(s->stages, "auto") == 0)
         return HD_OK;
@@ -381,7 +381,7 @@ static bool size_searched(const struct hd_plan_request *request, int32_t devices
     return why == HD_PLAN_FITS;
 }
 
-/* Tries every value of each axis that is auto; true: some combination has a layout. */
+/* Tries all combinations of values of the axes that are auto; true: one of them has a layout. */
 static bool searched_fits(struct hd_plan_request *r, const struct open_axis *axes, int count,
                           int32_t devices, struct hd_layout_sizes *ret_sizes)
 {
@@ -427,7 +427,7 @@ int32_t hd_plan_most(const struct hd_plan_request *request, int32_t devices_min,
 
         if (why == HD_PLAN_FITS || hd_plan_first(request, count, &sizes))
             return count;
-        /* the obstacle holds for every number of devices */
+        /* this obstacle holds for every number of devices */
         if (why < HD_PLAN_TOO_MANY && !request->searched)
             return 0;
     }

@@ -10,7 +10,7 @@
 
 enum { MICRO_BATCH_MAX = 1 << 20 }; /* limit of parallel.micro_batch in job files */
 
-/* Returns the axes of a replica as text for messages. */
+/* Returns the axes of a model replica as text for messages: "tp x cp" or "tp x cp x pp". */
 static const char *replica_words(const struct hd_plan_request *w)
 {
     return w->sizes.pp > 1 ? "tp x cp x pp" : "tp x cp";
@@ -35,7 +35,8 @@ static bool is_possible_cp(const void *about, int64_t value)
 }
 
 struct expert_rank_counts {
-    int64_t experts, ranks; /* ranks: dp x cp, over which the experts are split */
+    /* experts: experts of a block; ranks: dp x cp, over which the experts are split */
+    int64_t experts, ranks;
 };
 
 static bool is_possible_ep(const void *about, int64_t value)
@@ -63,7 +64,7 @@ struct trial {
     struct hd_plan_request request;
     size_t offset; /* offset of the size in struct hd_layout_sizes */
     int32_t devices_min, devices_max;
-    int64_t whole; /* number that every value must divide; 0: unknown */
+    int64_t whole; /* number that every value of the size must divide; 0: unknown */
 };
 
 static bool makes_it_fit(const void *about, int64_t value)
@@ -139,7 +140,7 @@ static enum hd_status refuse_chunks(const struct hd_plan_request *w,
         hd_text_list_near(makes_it_fit, &each, most / s->pp, s->virtual_stages, list);
         of_stage |= *list != '\0';
     }
-    if (!*list) /* other sizes are wrong as well */
+    if (!*list) /* no value of this size alone gives a layout: other sizes are wrong as well */
         (void)snprintf(list, sizeof list, "so few that their product is at most %lld",
                        (long long)most);
     return hd_err(HD_INVALID,
@@ -171,7 +172,7 @@ static enum hd_status refuse_pipeline(const struct hd_plan_request *w, int32_t m
     return choose_check_pipeline(w, &sizes);
 }
 
-/* Makes the message for an obstacle that holds for every number of devices. */
+/* Makes the error message of an obstacle that holds for every number of devices. */
 static enum hd_status refuse_always(const struct hd_plan_request *w, enum hd_plan_obstacle why,
                                     int32_t min, int32_t max)
 {
@@ -237,8 +238,8 @@ static enum hd_status refuse_dp(const struct hd_plan_request *w, int32_t devices
                   (long long)(w->sizes.dp * replica), devices);
 }
 
-/* Makes the message for a batch that dp does not divide: names other numbers of devices or another
- * batch. */
+/* Makes the error message of a global batch that dp does not divide; it names possible numbers of
+ * devices or another batch. */
 static enum hd_status refuse_batch(const struct hd_plan_request *w, int32_t devices,
                                    const char *list)
 {
@@ -338,21 +339,22 @@ static bool is_open(const struct hd_plan_request *w)
     return w->searched && !(w->sizes.tp && w->sizes.pp && w->sizes.cp);
 }
 
-/* Returns whether the obstacle comes only from pp 1 or tp 1, while a search tries other values. */
+/* Returns whether the obstacle exists only with pp 1 or tp 1, so that a search that tries other
+ * values may have none. */
 static bool is_of_one(const struct hd_plan_request *w, enum hd_plan_obstacle why)
 {
     return w->searched && ((why == HD_PLAN_PIPELINE && !w->sizes.pp) ||
                            (why == HD_PLAN_SEQUENCE_ALONE && !w->sizes.tp));
 }
 
-/* Names, for a search, the first given size that alone prevents a layout, with the values that are
- * possible. HD_OK: no single size does. */
+/* Makes the error message of a request with `searched`: the first size given by the job that alone
+ * prevents a layout, with its possible values. HD_OK: no single size does. */
 static enum hd_status refuse_given(const struct hd_plan_request *w, int32_t devices)
 {
     const struct {
         size_t offset;
         const char *key;
-        int64_t whole; /* number that a possible value divides */
+        int64_t whole; /* number that every possible value of the size divides */
     } sizes[] = {
         {offsetof(struct hd_layout_sizes, micro_batch), "micro_batch", w->global_batch},
         {offsetof(struct hd_layout_sizes, zero_shard), "zero_shard", devices},

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* The numbers on which a rank's programs depend. */
+/* The numbers on which a rank's programs depend; ranks with equal numbers run equal programs. */
 struct class_key {
     int64_t *numbers;
     int count, capacity;
@@ -17,9 +17,10 @@ struct stage_classes {
 struct finder {
     const struct hd_rank_program_shared *shared;
     struct hd_arena arena;        /* memory of keys and stages */
-    struct stage_classes *stages; /* [pp] classes of each stage */
-    int32_t *of;                  /* [world] the class of each rank within its stage */
-    struct class_key *programs;   /* the different keys of all stages */
+    struct stage_classes *stages; /* [pp] classes of each pipeline stage */
+    int32_t *of; /* [world] index of each rank's class among those of its pipeline stage */
+    /* [program_count] the different keys of all pipeline stages' ranks */
+    struct class_key *programs;
     int program_count, program_capacity;
     struct class_key key; /* key of the current rank; its memory is reused for every rank */
 };
@@ -30,15 +31,15 @@ static void add(struct finder *f, int64_t number)
                                      sizeof *f->key.numbers);
 
     if (!numbers)
-        return; /* hd_arena_failed reports it */
+        return; /* the allocation failed; hd_arena_failed reports it */
     f->key.numbers = numbers;
     numbers[f->key.count++] = number;
 }
 
 /* ---- facts that a rank's programs depend on ---- */
 
-/* Adds the number of query-key pairs in each block of keys, in the order in which the rank attends
- * to them; for model blocks without the window, and with it. */
+/* Adds to the rank's key the number of query-key pairs in each block of keys, in the order in which
+ * the rank attends to them; for model blocks without the window, and with it. */
 static void add_attention(struct finder *f, const struct hd_mesh_coord *c)
 {
     const int32_t P = f->shared->mesh.sizes.cp;
@@ -53,8 +54,8 @@ static void add_attention(struct finder *f, const struct hd_mesh_coord *c)
     }
 }
 
-/* Adds the number of dp indices, each with its own samples, that the rank's group of experts
- * has. */
+/* Adds to the rank's key the number of dp indices, each with its own samples, that its
+ * expert-parallel group has. */
 static void add_experts(struct finder *f, const struct hd_mesh_coord *c)
 {
     const int64_t cp = f->shared->mesh.sizes.cp, ep = f->shared->mesh.sizes.ep;
@@ -64,8 +65,9 @@ static void add_experts(struct finder *f, const struct hd_mesh_coord *c)
         add(f, (first + ep - 1) / cp - first / cp);
 }
 
-/* Adds the piece of a segment that lies in the rank's shard. The norm sums squares in fixed chunks,
- * so its cuts depend on the offset at which the piece begins. */
+/* Adds to the rank's key the part of a bucket's segment that lies in the rank's shard. The gradient
+ * norm sums squares in chunks of fixed size, which depend on the offset at which that part
+ * begins. */
 static void add_segment(struct finder *f, const struct hd_bucket *p, const struct hd_segment *s)
 {
     const int64_t begin = s->begin > p->shard_begin ? s->begin : p->shard_begin;
@@ -76,8 +78,8 @@ static void add_segment(struct finder *f, const struct hd_bucket *p, const struc
     add(f, end > begin ? begin % HD_GRAD_CHUNK : 0);
 }
 
-/* Adds a bucket. counts: the rank's index in the reduce group is 0, so it counts the bucket in the
- * norm. */
+/* Adds a bucket to the rank's key. counts: the rank's index in the reduce group is 0, so it counts
+ * the bucket in the gradient norm. */
 static void add_bucket(struct finder *f, const struct hd_registry *r, int number, bool counts)
 {
     const struct hd_bucket *p = &r->buckets[number];
@@ -94,10 +96,12 @@ static void add_bucket(struct finder *f, const struct hd_registry *r, int number
         add_segment(f, p, &p->segments[k]);
     for (int i = unit->first_param; i < unit->first_param + unit->param_count; i++)
         for (int d = 0; r->params[i].bucket == number && d < r->params[i].dim_count; d++)
-            add(f, r->params[i].real[d]); /* size without padding, for the vocabulary */
+            /* size of the dimension without the padding of the vocabulary */
+            add(f, r->params[i].real[d]);
 }
 
-/* Adds how the stage's units are cut into chunks, and the window of each block. */
+/* Adds to the rank's key the units of each chunk of its pipeline stage, and the attention window of
+ * each block. */
 static void add_chunks(struct finder *f, int32_t stage)
 {
     const struct hd_rank_program_shared *s = f->shared;
@@ -119,8 +123,8 @@ static void add_chunks(struct finder *f, int32_t stage)
     }
 }
 
-/* Makes the key of the rank at these coordinates. The registry may be that of another stage: what a
- * bucket contains does not depend on the stage, only which ranks hold it. */
+/* Sets f->key to the key of the rank at these coordinates. The registry may be that of another
+ * stage: what a bucket contains does not depend on the stage, only which ranks hold it. */
 static void make_key(struct finder *f, const struct hd_registry *r, struct hd_mesh_coord c)
 {
     const int32_t rank = hd_mesh_rank(&f->shared->mesh, c);
@@ -158,12 +162,12 @@ static int32_t find_programs(struct finder *f)
     if (!keys)
         return 0;
     f->programs = keys;
-    keys[f->program_count] = f->key; /* passes ownership of the memory */
+    keys[f->program_count] = f->key; /* passes ownership of the key's memory to the array */
     f->key = (struct class_key){0};
     return f->program_count++;
 }
 
-/* Returns the class of the stage that has the current key's programs; makes one if there is
+/* Returns the index of the stage's class whose key equals the current one; adds a class if there is
  * none. */
 static int32_t look_up(struct finder *f, struct stage_classes *stage)
 {
@@ -200,7 +204,7 @@ static enum hd_status sort_ranks(struct finder *f, struct hd_mesh_coord c)
     return st;
 }
 
-/* Numbers the classes of all stages by their lowest ranks. */
+/* Numbers the classes of all pipeline stages in the order of their lowest ranks. */
 static void number_classes(const struct finder *f, struct hd_classes *classes)
 {
     const int32_t ranks = f->shared->mesh.world / f->shared->mesh.sizes.pp; /* ranks of one stage */

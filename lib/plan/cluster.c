@@ -5,7 +5,8 @@
 
 #include "base/text.h"
 
-enum { KINDS_MAX = 64 }; /* known kinds of GPU that are compared */
+/* most kinds of GPU of Heddle's table that hd_cluster_nearest_kind compares */
+enum { KINDS_MAX = 64 };
 
 /* ---- usual machines ---- */
 

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Returns the device memory of the largest rank: on a GPU with that of its process; on a CPU the
- * planned memory alone. */
+/* Returns the device bytes of the rank that needs most: on a GPU with the memory of its process; on
+ * a CPU the planned memory alone. */
 static int64_t needed(const struct hd_plan *plan, const struct hd_traits *traits)
 {
     int64_t most = 0;
@@ -19,7 +19,8 @@ static int64_t needed(const struct hd_plan *plan, const struct hd_traits *traits
     return most;
 }
 
-/* Computes the memory of one layout. HD_INVALID, HD_LIMIT, HD_UNSUPPORTED: it cannot be built. */
+/* Sets *ret_bytes to the device bytes that one layout needs. HD_INVALID, HD_LIMIT, HD_UNSUPPORTED:
+ * it cannot be built. */
 static enum hd_status measure(const struct hd_fit_asked *asked, const struct hd_layout_sizes *sizes,
                               int64_t *ret_bytes)
 {
@@ -40,8 +41,8 @@ static enum hd_status measure(const struct hd_fit_asked *asked, const struct hd_
     return st;
 }
 
-/* Tries one layout; true: it fits, or memory ran out, and the search ends. axes: its tp, cp, pp and
- * sequence. */
+/* Tries one layout; true: no other layout need be tried, as it fits, or the host's memory ran out
+ * (*st). axes: its tp, cp, pp and sequence. */
 static bool try_level(const struct hd_fit_asked *asked, const struct hd_layout_sizes *axes,
                       int64_t zero, struct hd_fit *fit, enum hd_status *st)
 {
@@ -82,7 +83,8 @@ static bool try_level(const struct hd_fit_asked *asked, const struct hd_layout_s
     return fit->fits;
 }
 
-/* Tries every zero that the request allows with these axes, the smallest first. */
+/* Tries every ZeRO stage that the request allows with these axes, the smallest first; true as
+ * try_level. */
 static bool try_zeros(const struct hd_fit_asked *asked, const struct hd_layout_sizes *axes,
                       struct hd_fit *fit, enum hd_status *st)
 {
@@ -120,7 +122,7 @@ enum hd_status hd_fit_choose(const struct hd_fit_asked *asked, struct hd_fit *re
         if (asked->devices % pp == 0)
             found = try_zeros(asked, &axes, &fit, &st);
     }
-    /* No pp gives a layout on this number of devices by itself: tp or cp must be more than 1,
+    /* No value of pp alone gives a layout on this number of devices: tp or cp must be more than 1,
      * too. */
     if (!found && !fit.needed_bytes && !*fit.unlaid) {
         axes = fit.sizes;
@@ -160,7 +162,7 @@ static void add_remedies(const struct hd_fit_asked *asked, const struct hd_fit *
     hd_text_add(text, "or give more devices (resources.devices) or devices with more memory");
 }
 
-/* Says why axes that are auto are more than 1 although no other layout was tried before. */
+/* Appends why axes that are auto are more than 1 although no other layout was tried before. */
 static void add_forced(const struct hd_fit_asked *asked, const struct hd_fit *fit,
                        struct hd_text *text)
 {

@@ -7,8 +7,8 @@ static bool crosses(const struct hd_mesh_group *g, int32_t a, int32_t b, int64_t
     return hd_mesh_member(g, a) / devices_per_node != hd_mesh_member(g, b) / devices_per_node;
 }
 
-/* Returns the share of hops, each from a member to the next, that cross between nodes; closed: the
- * hop from the last member to the first counts, too. */
+/* Returns the share, 0 to 1, of a group's hops, each from a member to the next, that cross between
+ * nodes; closed: the hop from the last member to the first counts, too. */
 static double share_of_hops(const struct hd_mesh_group *g, int64_t devices_per_node, bool closed)
 {
     const int32_t hops = closed ? g->size : g->size - 1;
@@ -19,11 +19,12 @@ static double share_of_hops(const struct hd_mesh_group *g, int64_t devices_per_n
     return (double)count / hops;
 }
 
-/* Returns the share of pairs of members that lie on two nodes. Members are in ascending order, so
- * those of one node are adjacent. */
+/* Returns the share, 0 to 1, of the pairs of a group's members that lie on two nodes. Members are
+ * in ascending order, so those of one node are adjacent. */
 static double share_of_pairs(const struct hd_mesh_group *g, int64_t devices_per_node)
 {
-    int64_t together = 0, before = 0; /* pairs on one node; earlier members on the current node */
+    /* pairs of members on one node; earlier members on the current node */
+    int64_t together = 0, before = 0;
 
     for (int32_t i = 0; i < g->size; i++) {
         before = i > 0 && !crosses(g, i - 1, i, devices_per_node) ? before + 1 : 0;
@@ -78,7 +79,8 @@ int64_t hd_inter_node_bytes_all(const struct hd_plan *plan, int64_t devices_per_
             const bool is_first = hd_mesh_find_group(&plan->mesh, name, rank).index == 0;
 
             for (int k = 0; k < HD_COMM_KIND_COUNT; k++)
-                if (is_first || k == HD_COMM_RECV) /* otherwise another member has counted them */
+                /* one member counts the group's bytes; a receive counts those of each rank */
+                if (is_first || k == HD_COMM_RECV)
                     all += hd_inter_node_bytes(plan, rank, name, (enum hd_comm_kind)k,
                                                devices_per_node, native);
         }

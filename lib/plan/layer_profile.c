@@ -53,7 +53,7 @@ static double node_seconds(struct builder *b, const struct hd_node *node)
         return hd_rates_node(&b->cluster->rates, node);
     g = group_of(b, node->group);
     bytes = (double)node->count * (double)hd_dtype_size(node->dtype);
-    /* assumes balanced routers: equal rows for all members */
+    /* assumes balanced routers, which send equally many rows to all members */
     if (node->comm == HD_COMM_ALL_TO_ALL_V)
         bytes = (double)(node->rows.even * node->rows.elements) *
                 (double)hd_dtype_size(node->dtype) * (g->size - 1) / g->size;
@@ -64,7 +64,8 @@ static double node_seconds(struct builder *b, const struct hd_node *node)
 /* The state of a walk over a program's nodes: when each stream and each node ends, seconds. */
 struct program_walk {
     double stream_end[HD_STREAM_COUNT];
-    enum hd_group_name last_group[HD_STREAM_COUNT]; /* group of the stream's last collective */
+    /* by stream: group of the last collective on it */
+    enum hd_group_name last_group[HD_STREAM_COUNT];
     double *node_end;
     struct hd_program_time *time;
 };
@@ -102,8 +103,8 @@ static void walk_node(struct builder *b, struct program_walk *w, const struct hd
         w->time->reduce += seconds;
 }
 
-/* Ends the walk. A program's results are complete when all streams but the reductions' have
- * ended. */
+/* Sets the time of the program at the end of the walk. A program's results are complete when all
+ * streams but the reductions' have ended. */
 static void walk_end(struct program_walk *w)
 {
     struct hd_program_time *t = w->time;
@@ -159,7 +160,8 @@ static enum hd_status measure(struct builder *b, int registry, struct hd_units u
     return hd_arena_failed(&b->arena) ? hd_err(HD_NO_MEMORY, "no memory for a price") : HD_OK;
 }
 
-/* Subtracts `other` from `profile`, except for work memory, which does not add up. */
+/* Subtracts `other` from `profile`, except for the bytes of work memory, of which units do not add
+ * up. */
 static void subtract(struct hd_layer_profile *profile, const struct hd_layer_profile *other)
 {
     for (int c = 0; c < HD_LAYER_PROFILE_CALLS; c++)
@@ -178,8 +180,8 @@ static enum hd_status declare(struct builder *b, int stage)
 }
 
 /* Adds the time of a program's nodes to their units: per unit the time of its busiest stream, or
- * the sum over all streams if collectives take the rank's thread. Nodes of no unit add to
- * `ret_base`. */
+ * the sum over all streams if collectives take the rank's thread. The time of nodes that belong to
+ * no unit is added to *ret_base. */
 static void share_out(struct builder *b, const struct hd_program *p, double *units, int unit_count,
                       double *ret_base)
 {
@@ -218,7 +220,7 @@ static void host_update(const struct builder *b, const struct hd_registry *r, do
     }
 }
 
-/* Measures the seconds of U and P of a stage, by unit. */
+/* Computes the seconds of programs U and P of a pipeline stage, by unit. */
 static enum hd_status measure_update(struct builder *b, int stage, double *units, int unit_count,
                                      double *ret_base)
 {
@@ -279,8 +281,8 @@ bool hd_layer_profile_continues(struct hd_units chunk, int unit, int64_t segment
     return segment > 1 && unit > first && (unit - HD_UNIT_FIRST_BLOCK) % segment != 0;
 }
 
-/* Measures a block that continues a segment: the first two blocks of the model as one segment,
- * minus `one`, the first block alone. */
+/* Computes the layer profile of a block that continues a recompute segment: the first two blocks of
+ * the model as one segment, minus `one`, the first block alone. */
 static enum hd_status measure_inner(struct builder *b, const struct hd_layer_profile *one,
                                     struct hd_layer_profile *ret_inner)
 {
@@ -293,7 +295,7 @@ static enum hd_status measure_inner(struct builder *b, const struct hd_layer_pro
     return st;
 }
 
-/* Measures BASE (as one block, before BLOCK is subtracted) and BLOCK. */
+/* Computes the layer profiles BASE (as one block, before BLOCK is subtracted) and BLOCK. */
 static enum hd_status measure_blocks(struct builder *b, struct hd_layer_profiles *p)
 {
     struct hd_layer_profile one = {0}, two = {0};
@@ -361,7 +363,7 @@ static void builder_begin(struct builder *b, const struct hd_cluster *cluster, b
     hd_arena_init(&b->arena, 0);
 }
 
-/* Sets the device of each rank of the job, if pairs of devices in a node differ. */
+/* Sets b's mesh and the device of each rank of the job, if pairs of devices in a node differ. */
 static enum hd_status choose_devices(struct builder *b, const struct hd_job *job)
 {
     const struct hd_mesh_sizes *compiled = &b->shared.mesh.sizes;
@@ -400,7 +402,8 @@ static enum hd_status share(struct builder *b, const struct hd_job *job, bool wi
     return st;
 }
 
-/* Measures the block with a window, for a model in which other blocks have none. */
+/* Computes the layer profile of a block whose attention has a window, for a model in which other
+ * blocks have none. */
 static enum hd_status measure_windowed(const struct hd_job *job, const struct hd_cluster *cluster,
                                        struct hd_layer_profiles *p)
 {
@@ -466,7 +469,7 @@ enum hd_status hd_layer_profiles_build(const struct hd_job *job, const struct hd
     hd_arena_done(&b.arena);
     if (!st && mixed)
         st = measure_windowed(job, cluster, p);
-    if (!st) /* BASE: what a chunk takes besides its blocks */
+    if (!st) /* BASE becomes the time and bytes of a chunk besides its blocks */
         subtract(&p->profile[HD_LAYER_PROFILE_BASE], &p->profile[HD_LAYER_PROFILE_BLOCK]);
     return st;
 }

@@ -41,9 +41,9 @@ static bool is_farther(const struct hd_link_group *a, const struct hd_link_group
     return false;
 }
 
-/* Finds the group with the most distant members. Groups of a name tile the ranks in blocks of
- * stride x size, and each of a block's first `stride` ranks begins a group. The pattern repeats
- * where a block and a domain begin together, so the walk ends there. */
+/* Returns the group of one name that has the most distant members. Groups of a name tile the ranks
+ * in blocks of stride x size, and each of a block's first `stride` ranks begins a group. The
+ * pattern repeats where a block and a domain begin together, so the walk ends there. */
 static struct hd_link_group find_farthest(const struct hd_cluster *c, const struct hd_mesh *mesh,
                                           enum hd_group_name name)
 {
@@ -205,8 +205,8 @@ static void keep_slower(const struct hd_link_group *of_node, struct hd_link_grou
     group->latency_s = higher(group->latency_s, of_node->latency_s);
 }
 
-/* Sets the rates of the slowest node. Nodes repeat where a block of groups begins together with a
- * node, so repeated nodes are skipped. */
+/* Sets the group's rates within a node to those of the slowest node. Nodes repeat where a block of
+ * groups begins together with a node, so repeated nodes are skipped. */
 static void rate_nodes(const struct hd_cluster *c, const struct hd_mesh *mesh,
                        enum hd_group_name name, const int32_t *devices, struct hd_link_group *group)
 {
@@ -240,7 +240,8 @@ struct hd_link_group hd_links_group(const struct hd_cluster *c, const struct hd_
     return group;
 }
 
-/* Returns one member's rate on a level; on the lowest level the group's own, if it is set. */
+/* Returns the bytes/s of one member on a level of the cluster; on the lowest level the group's own
+ * rate, if it is set. */
 static double ring_rate(const struct hd_cluster *c, const struct hd_link_group *g, int level)
 {
     return level == 0 && g->ring_bytes_per_s > 0 ? g->ring_bytes_per_s
@@ -329,8 +330,9 @@ static bool is_within_node(const struct hd_cluster *c, int level)
     return c->levels[level].devices <= c->devices_per_node;
 }
 
-/* Reads the measured time. A group whose size was not measured gets the time of the nearest
- * measured size, times the ratio of the two by formula. False: not measured. */
+/* Sets *ret_seconds to the measured time of a collective. A group whose size was not measured gets
+ * the time of the nearest measured size, times the ratio of the two by formula. False: this kind of
+ * collective was not measured. */
 static bool measured(const struct hd_cluster *c, const struct hd_link_group *g,
                      enum hd_comm_kind kind, double bytes, bool native, double *ret_seconds)
 {

@@ -23,8 +23,8 @@ enum hd_status hd_node_links_share(struct hd_node_links *links, uint64_t devices
     return HD_OK;
 }
 
-/* Returns the number of pairs in the arrays. Pairs are ordered by their larger device, so those of
- * `devices` devices come first. */
+/* Returns the number of pairs of devices in the node's arrays. Pairs are ordered by their larger
+ * device, so those of `devices` devices come first. */
 static int32_t pairs_of(const struct hd_node_links *links)
 {
     return links->devices * (links->devices - 1) / 2;

@@ -3,9 +3,10 @@
 #include "plan/rates.h"
 #include "program/dry.h"
 
-/* share of the products' rate; experts have different numbers of rows */
+/* share of the matrix products' FLOP/s that grouped products reach; it is less than 1 since experts
+ * have different numbers of rows */
 static const double grouped_share = 0.9;
-/* least depth K of a product's slice, when K is split over multiprocessors */
+/* least length in K of a slice of a matrix product whose K is split over multiprocessors */
 enum { SPLIT_DEPTH = 512 };
 
 static double larger(double a, double b)
@@ -23,9 +24,9 @@ static double flops_of(const struct hd_rates *r, enum hd_dtype dtype)
     return dtype == HD_F32 ? r->single_flops : r->half_flops;
 }
 
-/* Returns the seconds of a product. Tiles are computed in waves, one tile per multiprocessor at a
- * time; if there are fewer tiles than multiprocessors, K is split over the idle ones. So a product
- * takes at least one wave. */
+/* Returns the seconds of a matrix product. Tiles are computed in waves, one tile per multiprocessor
+ * at a time; if there are fewer tiles than multiprocessors, K is split over the idle ones. So a
+ * product takes at least one wave. */
 static double product_seconds(const struct hd_rates *r, const struct hd_gemm_args *a)
 {
     const double rate = flops_of(r, a->ab_dtype);
@@ -45,7 +46,7 @@ static double product_seconds(const struct hd_rates *r, const struct hd_gemm_arg
     return tile_s * (double)profiles(tiles * split, r->multiprocessors);
 }
 
-/* Returns the seconds of an fp8 product: those of a 16-bit product at the fp8 rate. */
+/* Returns the seconds of an fp8 matrix product: those of a 16-bit product at the fp8 rate. */
 static double fp8_product_seconds(const struct hd_rates *r, const struct hd_fp8_gemm_args *a)
 {
     const struct hd_gemm_args like = {.M = a->M, .N = a->N, .K = a->K, .ab_dtype = HD_BF16};
@@ -55,7 +56,8 @@ static double fp8_product_seconds(const struct hd_rates *r, const struct hd_fp8_
     return product_seconds(&rates, &like);
 }
 
-/* Returns the share of the products' rate at which this kernel computes; 0: memory limits it. */
+/* Returns the share of the matrix products' FLOP/s that this kernel reaches; 0: memory bandwidth
+ * limits it. */
 static double share_of(const struct hd_rates *r, enum hd_kernel kernel)
 {
     switch (kernel) {
@@ -71,7 +73,7 @@ static double share_of(const struct hd_rates *r, enum hd_kernel kernel)
     }
 }
 
-/* Returns the encoding of the factors that an attention or grouped product multiplies. */
+/* Returns the encoding of the factors that an attention kernel or a grouped product multiplies. */
 static enum hd_dtype factors_of(const struct hd_node *node)
 {
     switch (node->kernel) {

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Reads the next range of "1-16,20]" and moves *at behind it. False: no legal range. */
+/* Reads the range of numbers at *at, as in "1-16,20]", and moves *at behind it. False: no legal
+ * range. */
 static bool next_range(const char **at, long long *ret_first, long long *ret_last)
 {
     char *end;
@@ -92,7 +93,7 @@ int64_t hd_node_names_find(const char *names, const char *name)
     return -1;
 }
 
-/* Returns a number that is in a range of both; -1: none. */
+/* Returns a number that is in the ranges of both name patterns; -1: none. */
 static long long common_number(const char *a, const char *b)
 {
     long long first, last, low, high;

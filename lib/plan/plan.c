@@ -29,8 +29,8 @@ static bool works_like(const struct hd_instruction *a, const struct hd_instructi
     return a->kind == b->kind && a->call == b->call && a->chunk == b->chunk && a->last == b->last;
 }
 
-/* Adds up the work of a step's instruction stream. Each kind of instruction is counted once and
- * multiplied, since a stream has few kinds but thousands of instructions. */
+/* Adds up the FLOPs and bytes of a step's instruction stream. Each kind of instruction is counted
+ * once and multiplied, since a stream has few kinds but thousands of instructions. */
 static enum hd_status fold_step(const struct hd_rank_program *l, struct hd_arena *arena,
                                 struct hd_dry *step)
 {
@@ -80,8 +80,9 @@ static struct hd_plan_chunk describe_chunk(const struct hd_rank_program *l, int3
                                   u.first == HD_UNIT_EMBEDDING, u.end > l->model.unit_head};
 }
 
-/* Computes stage times. Forward takes one third of the FLOPs of training, the gradients of inputs
- * and of weights one third each (Korthikanti et al. 2022, appendix A). */
+/* Computes the busy time of each pipeline stage and the bubble. Forward takes one third of the
+ * FLOPs of training, the gradients of inputs and of weights one third each (Korthikanti et al.
+ * 2022, appendix A). */
 static enum hd_status plan_pipeline(const struct hd_rank_program *l, struct hd_arena *arena,
                                     struct hd_plan *plan)
 {
@@ -135,8 +136,8 @@ static enum hd_status plan_class(const struct hd_rank_program *layout,
     return fold_step(layout, scratch, &c->step);
 }
 
-/* Lays out this class and all classes with the same programs. The first class also sets the values
- * that all ranks have in common. */
+/* Lays out a class and all classes with the same programs. The first class also sets the values of
+ * the plan that all ranks have in common. */
 static enum hd_status plan_alike(const struct hd_rank_program_shared *shared,
                                  const struct hd_traits *traits, const struct hd_classes *classes,
                                  int32_t first, struct hd_arena *kept, struct hd_plan *plan)
@@ -212,7 +213,7 @@ enum hd_status hd_plan_build(const struct hd_job *job, const struct hd_traits *t
     return st;
 }
 
-/* Declares the parameters as a job of one rank has them: not split. */
+/* Declares the model's parameters as a job of one rank has them: not split. */
 static enum hd_status declare_whole(const struct hd_job *spec, struct hd_arena *arena,
                                     struct hd_registry *registry)
 {
@@ -237,7 +238,7 @@ enum hd_status hd_plan_check_weights(const struct hd_job *spec)
 
     hd_arena_init(&arena, 0);
     st = declare_whole(spec, &arena, &registry);
-    if (!st && spec->init_from[0] == '/') { /* otherwise it is "" or "none" */
+    if (!st && spec->init_from[0] == '/') { /* an absolute path; otherwise it is "" or "none" */
         const struct hd_source_dirs dirs = {.dir = spec->init_from, .adapter = spec->adapter_from};
 
         st = hd_source_open(&dirs, spec, &registry, &source);

@@ -16,14 +16,16 @@ static const double equal_share = 1e-9;
 
 /* ---- one node ---- */
 
-/* The inputs of one node's choice: which ranks send to which, and how much. */
+/* The inputs of the choice of devices on one node: which ranks send to which, and how many
+ * bytes. */
 struct map_question {
     const struct hd_traffic *traffic;
     const struct hd_node_links *links;
     struct hd_link_window windows[HD_TRAFFIC_MAX];
     int32_t sizes[HD_TRAFFIC_MAX]; /* group size of each kind of traffic, over all nodes */
     int32_t ranks, device_count;
-    /* ranks may be rotated so that any is first: all groups are whole rings or exchanges */
+    /* true: ranks may be rotated so that any is first, since all groups are whole rings or
+     * exchanges */
     bool turns;
     int32_t devices[HD_NODE_LINKS_MAX]; /* [device_count] devices that the node offers */
 };
@@ -39,7 +41,7 @@ static void ask(const struct hd_mesh *mesh, const struct hd_traffic *traffic,
     const struct hd_mesh_sizes *s = &mesh->sizes;
     struct map_question *q = ret_question;
 
-    memset(q, 0, sizeof *q); /* memcmp compares whole structs */
+    memset(q, 0, sizeof *q); /* clears padding: memcmp compares whole structs */
     q->traffic = traffic;
     q->links = node->links;
     q->ranks = node->ranks;
@@ -67,8 +69,8 @@ static bool is_exchange(enum hd_comm_kind kind, bool native)
            (!native && (kind == HD_COMM_ALL_REDUCE || kind == HD_COMM_REDUCE_SCATTER));
 }
 
-/* Returns the seconds of one kind of traffic among the first `assigned` ranks; never falls when
- * ranks are added. */
+/* Returns the seconds of one kind of traffic (q's item i) among the node's first `assigned` ranks;
+ * never falls when ranks are added. */
 static double cost_item(const struct map_question *q, int i, const int32_t *devices,
                         int32_t assigned)
 {
@@ -118,8 +120,8 @@ struct map_search {
     int32_t devices[RANK_MAP_EXACT];
 };
 
-/* Returns whether an unused device with a lower index is like this one: it is tried in its
- * stead. */
+/* Returns whether an unused device with a lower index has the same links as this one, so that only
+ * that one need be tried. */
 static bool stands_for(const struct map_search *d, int32_t device)
 {
     for (int32_t before = 0; before < device; before++)
@@ -152,8 +154,8 @@ static void search_from(struct map_search *d, int32_t rank, double seconds)
 
 /* ---- exchanges of two devices ---- */
 
-/* Gives each rank the device with the fastest link to the device of the rank before it, so that
- * neighbours in rank are near. */
+/* Assigns to each rank the unused device with the fastest link to the device of the rank before it,
+ * so that neighbours in rank are near. */
 static void take_nearest(const struct map_question *q, int32_t start, struct device_map *a)
 {
     bool used[HD_NODE_LINKS_MAX] = {false};
@@ -177,7 +179,7 @@ static void take_nearest(const struct map_question *q, int32_t start, struct dev
     a->seconds = cost(q, a->devices, q->ranks);
 }
 
-/* Returns the rank that has the device; -1: none. */
+/* Returns the rank to which the map assigns the device; -1: none. */
 static int32_t holder(const struct map_question *q, const struct device_map *a, int32_t device)
 {
     for (int32_t rank = 0; rank < q->ranks; rank++)
@@ -186,8 +188,8 @@ static int32_t holder(const struct map_question *q, const struct device_map *a, 
     return -1;
 }
 
-/* Gives a rank this device, and its old device to the rank that had this one. False, and undone:
- * the step would not become faster. */
+/* Assigns this device to a rank, and the rank's old device to the rank that had this one. False:
+ * the step would not become faster, so the map is unchanged. */
 static bool exchange_two(const struct map_question *q, struct device_map *a, int32_t rank,
                          int32_t device)
 {
@@ -240,8 +242,9 @@ static void search_near(const struct map_question *q, struct device_map *best)
     }
 }
 
-/* Searches all maps. The map that exchanges of two devices find is nearly always optimal, so most
- * branches end early; the search then takes the first map that is as fast. */
+/* Searches all assignments of devices to ranks for the fastest one. The map that exchanges of two
+ * devices find is nearly always optimal, so most branches end early; the search then takes the
+ * first map that is as fast. */
 static void search_all(const struct map_question *q, struct device_map *best)
 {
     struct map_search d = {.q = q, .best = best};
@@ -289,7 +292,7 @@ enum hd_status hd_rank_map_choose(const struct hd_layout_sizes *sizes,
                                   const struct hd_rank_node *nodes, size_t node_count,
                                   int32_t *ret_devices)
 {
-    /* inputs of this node and of the one before */
+    /* [2] inputs of this node's choice and of the node before */
     struct map_question *asked = calloc(2, sizeof *asked);
     struct hd_mesh mesh;
     struct device_map answer = {0};

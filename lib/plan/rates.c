@@ -12,7 +12,7 @@
  * 768 on a side 62 to 70% of the peak. So these shares predict steps 13 to 24% too fast on an H100;
  * a probe measures the true rates. */
 static const double gpu_product_share = 0.75, gpu_memory_share = 0.85;
-/* shares of the products' rate */
+/* shares of the matrix products' FLOP/s that attention reaches on a GPU */
 static const double gpu_attention_forward = 0.70, gpu_attention_backward = 0.55;
 static const double gpu_launch_s = 2e-6, gpu_error_band = 0.25;
 /* Error band with a calibration: the mean error over 25 layouts of three models was 10 to 18%, on a
@@ -25,10 +25,11 @@ enum { GPU_TILE_ROWS = 128, GPU_TILE_COLUMNS = 128 };
  * copies of pinned memory reach about 0.8. Memory: a DGX has 50 to 77 GB/s of host bandwidth per
  * GPU, a Grace 500; AdamW on a rank's cores is assumed to reach 0.5 of it. */
 static const double host_link_share = 0.8, host_memory_share = 0.5;
-static const double host_update_latency_s = 50e-6; /* seconds per bucket: two copies and a launch */
+/* host seconds per offloaded bucket besides its bytes: two copies and a launch */
+static const double host_update_latency_s = 50e-6;
 
-/* Share of a CPU's peak, which is measured with one large product by one thread group; smaller
- * products reach less. */
+/* Share of a CPU's peak FLOP/s that matrix products reach; the peak is measured with one large
+ * product by one thread group, and smaller products reach less. */
 static const double cpu_product_share = 0.85, cpu_error_band = 0.30;
 static const double cpu_attention_forward = 0.40, cpu_attention_backward = 0.40;
 static const double cpu_launch_s = 3e-6, cpu_vector_share = 0.10;

@@ -13,8 +13,8 @@ enum { RANKS_SHOWN_MAX = 65536 };
 
 /* ---- the search ---- */
 
-/* Returns the largest number of devices, within what the job allows and the group has, that has a
- * legal layout. */
+/* Returns the largest number of devices, within the job's bounds and the group's size, that has a
+ * legal layout; 0: none. */
 static int32_t devices_of(const struct hd_job *spec, const struct hd_plan_request *request,
                           const struct hd_cluster *c)
 {
@@ -70,8 +70,8 @@ static enum hd_status search_group(const struct hd_report_asked *asked,
     return hd_search_layouts(&question, arena, &l->search);
 }
 
-/* Compares two groups by the step time of their best plan. If neither has a plan, the group that
- * lacks less memory is better. */
+/* Returns whether group a is better than b: the step of its best layout takes less time. If neither
+ * has a layout that fits, the group that lacks less memory is better. */
 static bool is_better(const struct hd_report *a, const struct hd_report *b)
 {
     if (!a->search.plan_count && !b->search.plan_count)
@@ -187,8 +187,8 @@ static int64_t needed_by(const struct hd_plan_class *c)
     return c->device_bytes ? c->device_bytes : hd_memory_total(&c->memory);
 }
 
-/* Adds the memory of each stage's largest rank. "beside": memory of the process, and rounding to
- * pages. */
+/* Adds to the JSON the memory of each pipeline stage's rank that needs most. "beside": memory of
+ * the process, and rounding to pages. */
 static void add_memory(struct hd_json_writer *w, const struct hd_plan *p)
 {
     hd_json_begin(w, "memory_bytes", '[');

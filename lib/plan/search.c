@@ -7,7 +7,8 @@
 #include "base/clock.h"
 #include "plan/search_internal.h"
 
-enum { VIRTUAL_STAGES_MAX = 8 }; /* limit, unless the job pins more */
+/* most virtual stages that the search tries, unless the job pins more */
+enum { VIRTUAL_STAGES_MAX = 8 };
 
 void search_note_refusal(struct layout_search *s, enum hd_status st)
 {
@@ -32,7 +33,8 @@ static void try_variant(struct layout_search *s, struct candidate *c)
         return;
     s->variants += !c->own && c->offload != OFFLOAD_OPTIMIZER;
     ordered = search_ordered(s, c, &sizes);
-    profiles = ordered ? search_profiles(s, c, &sizes, true) : NULL; /* the profiles of the walk */
+    /* the layer profiles with which the walk computed its time */
+    profiles = ordered ? search_profiles(s, c, &sizes, true) : NULL;
     if (!profiles || (s->asked->memory_bytes &&
                       !search_could_fit(s, search_least_memory(s, c, &sizes, ordered, profiles))))
         return;
@@ -41,7 +43,8 @@ static void try_variant(struct layout_search *s, struct candidate *c)
     search_push(s, c);
 }
 
-/* Tries the optimizer state on the device and on its host, or where the job pins it. */
+/* Tries the candidate with the optimizer state on the device and on its host, or only where the job
+ * pins it. */
 static void try_offloads(struct layout_search *s, struct candidate *c)
 {
     const bool any = search_may_offload(s);
@@ -54,7 +57,7 @@ static void try_offloads(struct layout_search *s, struct candidate *c)
     }
 }
 
-/* Tries every ZeRO stage, sharded over all replicas or over blocks of them. */
+/* Tries the candidate with every ZeRO stage, sharded over all replicas or over groups of them. */
 static void try_zeros(struct layout_search *s, const struct candidate *of)
 {
     const struct hd_layout_sizes *requested = &s->asked->request->sizes;
@@ -97,7 +100,7 @@ static void try_schedule(struct layout_search *s, const struct candidate *of, in
     if (!ordered)
         return;
     if (!c.own &&
-        /* other cuts are tried even if the even one does not fit */
+        /* partitions of uneven work are tried even if the even one does not fit */
         search_has_partitions(s, ordered->shared.pipeline.chunks)) {
         struct candidate partitions = c;
 
@@ -114,7 +117,7 @@ static void try_schedule(struct layout_search *s, const struct candidate *of, in
     search_push(s, &c);
 }
 
-/* Tries one of the cuts that a candidate represents. */
+/* Adds one of the partitions that a candidate represents to the search's candidates. */
 static void try_partition(struct layout_search *s, const struct search_partition *partition,
                           void *context)
 {
@@ -166,8 +169,8 @@ static void refine_blocks(struct layout_search *s, const struct candidate *c)
         try_schedule(s, c, ZB_V, 2);
 }
 
-/* Costs the candidate; alone: only its programs, without replicas and ZeRO. False: it cannot be
- * built. */
+/* Computes the step time of the candidate; alone: only that of its programs, without replicas and
+ * ZeRO. False: it cannot be built. */
 static bool walk(struct layout_search *s, const struct candidate *c, bool alone,
                  struct hd_step_cost *ret_cost)
 {
@@ -189,8 +192,8 @@ static bool walk(struct layout_search *s, const struct candidate *c, bool alone,
     return !st;
 }
 
-/* Costs the programs of all stages, without update and reductions: a lower bound for every variant
- * with this schedule. */
+/* Computes the time of all stages' programs, without update and reductions: a lower bound for every
+ * variant with this schedule. */
 static void refine_schedule(struct layout_search *s, struct candidate *c)
 {
     struct hd_step_cost p;
@@ -263,7 +266,8 @@ static void lay_out(struct layout_search *s, const struct candidate *c)
 
 /* ---- the search ---- */
 
-/* Returns whether the job pins everything: there is one family, with one variant. */
+/* Returns whether the job pins every member of the layout: there is one family, with one
+ * variant. */
 static bool is_pinned(const struct layout_search *s)
 {
     return s->found->families == 1 && s->variants == 1;
@@ -385,7 +389,7 @@ enum hd_status hd_search_layouts(const struct hd_search_asked *asked, struct hd_
     s.st = begin(&s);
     if (!s.st)
         search_try_families(&s);
-    if (!s.st && !s.count) /* makes the error message */
+    if (!s.st && !s.count) /* no layout is legal: makes the error message */
         s.st = hd_plan_decide(asked->request, asked->devices, &sizes);
     while (!s.st && s.count && ret_search->plan_count < asked->top) {
         struct candidate c;

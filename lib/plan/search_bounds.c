@@ -8,8 +8,8 @@
 /* Least bytes moved per updated parameter, whatever the encodings: an update reads gradient, master
  * and moments, and writes master and moments. */
 enum { UPDATE_BYTES = 16 };
-/* Least ratio of ZeRO-3 programs, added up from layer profiles, to those without ZeRO: which
- * weights are gathered first depends on the chunk (price_test). */
+/* Least ratio of the time of ZeRO-3 programs, added up from layer profiles, to that of programs
+ * without ZeRO: which weights are gathered first depends on the chunk (price_test). */
 static const double gathered_share = 0.97;
 /* Least ratio of the bytes saved per token with any micro-batch size to those with one sequence. */
 static const double saved_share = 0.9;
@@ -40,8 +40,8 @@ static double expert_ranks(const struct hd_layout_sizes *z)
     return z->ep > 1 ? (double)z->ep : 1;
 }
 
-/* Returns the number of ranks over which ZeRO shards; for experts, over the ranks that hold the
- * same ones. */
+/* Returns the number of ranks over which ZeRO shards a parameter; experts: the parameter of an
+ * expert, which only the ranks that hold this expert share. */
 static double shards_of(const struct hd_layout_sizes *z, bool experts)
 {
     const double shards = z->zero_shard ? (double)z->zero_shard : (double)(z->dp * z->cp);
@@ -83,7 +83,7 @@ static double profile_seconds(const struct layout_search *s, const struct hd_lay
     return seconds;
 }
 
-/* Returns those seconds for a block that continues a recompute segment. */
+/* Returns the seconds, as profile_seconds, of a block that continues a recompute segment. */
 static double inner_seconds(const struct layout_search *s, const struct hd_layer_profiles *p)
 {
     const double inner = profile_seconds(s, &p->inner);
@@ -112,17 +112,17 @@ static double micro_batches(const struct layout_search *s, const struct candidat
     return (double)(s->asked->spec->global_batch / (dp * c->micro_batch));
 }
 
-/* Bounds the step by the stage with the most blocks, which is at least an even share, over all
- * micro-batches. */
+/* Returns a lower bound of a step's seconds: the time that the stage with the most blocks, at least
+ * an even share of them, takes for all micro-batches. */
 double search_blocks_bound(const struct layout_search *s, const struct candidate *c)
 {
     return micro_batches(s, c) * (double)divide_up(s->config.L, c->pp) *
            block_seconds(s, c->blocks);
 }
 
-/* Bounds the step by each stage: it starts when the first micro-batch has passed the chunks before
- * it; and after its last backward, unless B and W are split, gradients pass back through those
- * chunks. */
+/* Returns a lower bound of a step's seconds: the longest over the stages. A stage starts when the
+ * first micro-batch has passed the chunks before it; and after its last backward, unless B and W
+ * are split, gradients pass back through those chunks. */
 double search_schedule_bound(const struct layout_search *s, const struct candidate *c,
                              const struct ordered *ordered)
 {
@@ -139,8 +139,8 @@ double search_schedule_bound(const struct layout_search *s, const struct candida
     return most;
 }
 
-/* Adds a bound of the update, which starts when all stages have ended; some stage has at least an
- * even share of the parameters. */
+/* Adds to the walked time a lower bound of the update, which starts when all stages have ended;
+ * some stage has at least an even share of the parameters. */
 double search_variant_bound(const struct layout_search *s, const struct candidate *c,
                             const struct hd_layout_sizes *z)
 {
@@ -156,7 +156,8 @@ double search_variant_bound(const struct layout_search *s, const struct candidat
 
 /* ---- memory ---- */
 
-/* Returns the device bytes per parameter of a rank's share (registry.h). */
+/* Returns the device bytes that a rank holds per parameter: weights, gradients and its share of the
+ * optimizer state (registry.h). */
 static double state_bytes(const struct layout_search *s, const struct hd_layout_sizes *z,
                           bool experts)
 {
@@ -189,8 +190,8 @@ double search_host_bytes(const struct layout_search *s, const struct hd_layout_s
     return (double)divide_up(s->config.L, z->pp) * block_updated(s, z) * (moments + master);
 }
 
-/* Returns the bytes of a parameter that does not train, at least: one copy in the compute encoding
- * whatever the ZeRO stage, or quantized codes in a block. */
+/* Returns a lower bound of the bytes of a parameter that does not train: one copy in the compute
+ * encoding whatever the ZeRO stage, or quantized codes in a block. */
 static double frozen_bytes(const struct layout_search *s, const struct hd_layout_sizes *z,
                            bool in_block)
 {
@@ -233,8 +234,8 @@ static double ends_state(const struct layout_search *s, const struct hd_layout_s
            (double)z->tp;
 }
 
-/* Returns the bytes of one slot of a chunk: its blocks', and those beside them. 0 if trained parts
- * may differ from block to block, which gives no bound. */
+/* Returns the bytes that a chunk saves for one micro-batch: those of its blocks, and those beside
+ * them. 0 if trained parts may differ from block to block, which gives no bound. */
 static double slot_bytes(const struct layout_search *s, double blocks, double of_block,
                          double beside)
 {

@@ -69,7 +69,7 @@ static void set_word(char word[HD_JOB_WORD_MAX], const char *text)
     (void)snprintf(word, HD_JOB_WORD_MAX, "%s", text);
 }
 
-/* Writes a cut in the form of parallel.stages. */
+/* Writes a partition into stages in the form of parallel.stages. */
 static void write_stages(const struct search_partition *partition, char ret_text[HD_JOB_WORD_MAX])
 {
     const int32_t chunks = partition->even->shared.pipeline.chunks;
@@ -81,8 +81,8 @@ static void write_stages(const struct search_partition *partition, char ret_text
     (void)hd_stages_write(layers, chunks, ret_text);
 }
 
-/* Returns the request with the candidate's decisions; values that the job pins are already in
- * it. */
+/* Returns the job's request with the values that the candidate has decided; values that the job
+ * pins are already in it. */
 static struct hd_plan_request request_of(const struct layout_search *s, const struct candidate *c)
 {
     struct hd_plan_request r = *s->asked->request;
@@ -101,7 +101,7 @@ static struct hd_plan_request request_of(const struct layout_search *s, const st
             set_word(r.sizes.schedule, schedules[c->schedule]);
         r.sizes.virtual_stages = c->virtual_stages;
     }
-    if (c->own) /* never too long: there are few cuts, of few chunks */
+    if (c->own) /* the text always fits: partitions are searched only if there are few chunks */
         write_stages(c->own, r.sizes.stages);
     if (c->decided >= DECIDED_VARIANT) {
         r.sizes.zero = c->zero;

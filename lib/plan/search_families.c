@@ -104,8 +104,8 @@ static void try_pp(struct layout_search *s, struct candidate *c)
              try_cp);
 }
 
-/* Tries a tp. A pinned tp is costed even if its groups do not lie within nodes (hd_report_runs
- * tells). */
+/* Tries the candidate's tp with all values of the other axes. A pinned tp is costed even if its
+ * groups do not lie within nodes (hd_report_runs tells). */
 static void try_tp(struct layout_search *s, struct candidate *c)
 {
     if (s->asked->request->sizes.tp ||
@@ -140,9 +140,9 @@ bool search_may_reject(const struct layout_search *s)
     return s->asked->memory_bytes && s->found->families > 1;
 }
 
-/* Computes a lower bound of the family's memory before it is compiled, from a reference with cp 1,
- * ep 1 and one sequence; saved bytes are proportional to tokens. False: there is no bound, so the
- * family may fit. */
+/* Sets a lower bound of the family's memory before it is compiled, from a reference with cp 1, ep 1
+ * and one sequence; saved bytes are proportional to tokens. False: there is no bound, so the family
+ * may fit. */
 static bool family_memory(struct layout_search *s, const struct candidate *c,
                           struct hd_layout_sizes sizes, struct hd_search_rejected *ret_least)
 {
@@ -161,8 +161,8 @@ static bool family_memory(struct layout_search *s, const struct candidate *c,
     return true;
 }
 
-/* Notes, among segments of all lengths, the one that needs least: longer segments save less, but
- * their backward needs more work memory (segment_bytes). */
+/* Records as rejected, among recompute segments of all lengths, the one that needs least memory:
+ * longer segments save less, but their backward needs more work memory (segment_bytes). */
 static void note_least_segment(struct layout_search *s, struct candidate *c,
                                struct hd_layout_sizes sizes, const struct candidate *plain,
                                struct hd_layout_sizes plain_sizes)
@@ -235,7 +235,7 @@ void search_refine_family(struct layout_search *s, struct candidate *c)
     }
     c->blocks = search_blocks(s, c, &sizes);
     if (!c->blocks)
-        return; /* a block of this family cannot be built */
+        return; /* no block of this family can be built, so the family is dropped */
     c->decided = DECIDED_BLOCKS;
     bound = search_blocks_bound(s, c);
     c->bound_s = bound > c->bound_s ? bound : c->bound_s;

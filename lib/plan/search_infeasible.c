@@ -18,7 +18,7 @@ static bool is_same_layout(const struct hd_layout_sizes *a, const struct hd_layo
            strcmp(a->offload, b->offload) == 0;
 }
 
-/* Inserts a layout into `lowest`, once: a layout may first come with a low bound and later with a
+/* Inserts a layout into s->lowest, once: a layout may first come with a low bound and later with a
  * better one, which replaces it. */
 void search_note_least(struct layout_search *s, const struct hd_search_rejected *r)
 {
@@ -47,7 +47,8 @@ void search_note_least(struct layout_search *s, const struct hd_search_rejected 
     s->lowest[at] = *r;
 }
 
-/* Notes a layout that does not fit. Layouts come in the order of their time bounds. */
+/* Records a layout that does not fit as rejected. Layouts come in the order of their time
+ * bounds. */
 static void reject(struct layout_search *s, const struct hd_search_rejected *r)
 {
     struct hd_search *f = s->found;
@@ -140,7 +141,8 @@ static bool lay_out_rejected(const struct layout_search *s, struct hd_search_rej
     return lay_out_rejected(s, r);
 }
 
-/* Builds the layouts with the lowest bounds, until no other can need less. */
+/* Sets found->least: builds the layouts with the lowest bounds of memory, until no other can need
+ * less. */
 void search_find_least(struct layout_search *s)
 {
     struct hd_search_rejected *least = &s->found->least;

@@ -13,21 +13,24 @@
 
 #include "plan/search.h"
 
-/* Choices of a candidate, one enum per member; PINNED_..: the job gives the value. */
+/* Values of struct candidate's members recompute and schedule; PINNED_..: the job file gives the
+ * value. */
 enum { NO_RECOMPUTE, SELECTIVE, FULL, SEGMENTS, PINNED_RECOMPUTE };
-/* gpipe saves more than 1f1b, but waits less for transfers: F does not wait for B. */
+/* GPIPE is tried besides ONE_F_ONE_B: it saves more activations, but waits less for transfers,
+ * since F does not wait for B. */
 enum { NO_SCHEDULE, ONE_F_ONE_B, INTERLEAVED, ZB_H1, ZB_V, GPIPE, PINNED_SCHEDULE };
 enum { NO_OFFLOAD, OFFLOAD_OPTIMIZER, OFFLOADS, PINNED_OFFLOAD = OFFLOADS };
 
 /* How far a candidate is decided, and what its bound contains. */
 enum decided {
     DECIDED_FAMILY,
-    DECIDED_BLOCKS, /* its blocks are compiled */
-    /* represents all layouts with this schedule whose stages are not cut evenly */
+    DECIDED_BLOCKS, /* the layer profiles of its blocks are computed */
+    /* the candidate represents all layouts with its schedule whose pipeline stages do not have even
+     * work */
     DECIDED_PARTITIONS,
-    DECIDED_SCHEDULE, /* has a schedule; the bound is that of its blocks */
-    DECIDED_WALKED,   /* its programs were walked, without ZeRO */
-    DECIDED_VARIANT,  /* has a ZeRO stage, too */
+    DECIDED_SCHEDULE, /* it has a schedule; its bound of time is that of DECIDED_BLOCKS */
+    DECIDED_WALKED,   /* its bound is the time of all stages' programs, without ZeRO */
+    DECIDED_VARIANT,  /* it has a ZeRO stage, too */
     DECIDED_COSTED
 };
 
@@ -35,48 +38,54 @@ enum decided {
 struct candidate {
     double bound_s;
     int32_t pp, tp, cp, ep, micro_batch;
-    int32_t virtual_stages, zero_shard; /* values of parallel.*; 0: auto */
+    /* values of parallel.virtual_stages and parallel.zero_shard; 0: auto */
+    int32_t virtual_stages, zero_shard;
     int16_t segment;            /* blocks per recompute segment; 1: full; 0: none or selective */
-    int8_t recompute, schedule; /* values of the enums above */
+    int8_t recompute, schedule; /* values of the enums NO_RECOMPUTE .. and NO_SCHEDULE .. */
     int8_t zero, offload;
-    int8_t decided;                         /* value of enum decided */
-    const struct hd_layer_profiles *blocks; /* set from DECIDED_BLOCKS on */
-    /* if segment > 1: profiles without recompute, which tell what backward recomputes of a segment;
-     * NULL: unknown */
+    int8_t decided; /* value of enum decided */
+    /* layer profiles of its blocks; set from DECIDED_BLOCKS on */
+    const struct hd_layer_profiles *blocks;
+    /* if segment > 1: layer profiles without recompute, which tell the bytes that backward
+     * recomputes of a segment; NULL: unknown */
     const struct hd_layer_profiles *plain;
-    const struct search_partition *own; /* its cut of the model; NULL: the even one */
-    uint64_t tie_break;                 /* order among equal bounds, smallest first */
+    /* its partition of the model into stages; NULL: stages of even work */
+    const struct search_partition *own;
+    uint64_t tie_break; /* order among candidates with equal bounds, smallest first */
 };
 
-/* A memo: a value made for one candidate serves all others with an equal key. */
+/* A hash table of computed values (layer profiles, schedules): a value computed for one candidate
+ * serves all others with an equal key. */
 enum { KEY_NUMBERS = 11, MEMO_SLOTS = 1 << 16 };
 struct memo {
     struct memo_entry {
         int32_t key[KEY_NUMBERS];
-        void *value; /* NULL: it cannot be built */
+        void *value; /* the computed value; NULL: it cannot be built */
         bool known;
     } * slots; /* [MEMO_SLOTS] hash table */
     int count;
 };
 
-/* The cut of the model and the schedule of a step. A step of many micro-batches is described by two
- * shorter steps. */
+/* The partition of the model into stages and the schedule of a step. A step of many micro-batches
+ * is described by two shorter steps, `shared` and `shorter`. */
 struct ordered {
     struct hd_rank_program_shared shared, shorter;
     /* how often the difference of the two shorter steps is added; 0: `shared` is the whole step */
     double repeats;
     struct ordered_stage {
-        int32_t blocks, largest; /* blocks of all its chunks; blocks of its largest chunk */
-        int32_t before;          /* blocks of the model before its first chunk */
-        /* most pairs (chunk, micro-batch) that are between F and the end of backward at the same
-         * time */
+        /* transformer blocks of all chunks of the stage; blocks of its largest chunk */
+        int32_t blocks, largest;
+        int32_t before; /* transformer blocks of the model before the stage's first chunk */
+        /* most pairs of chunk and micro-batch whose activations are saved at the same time, from F
+         * to the end of backward */
         int32_t kept;
-        int32_t deferred; /* most pairs between B and W at the same time */
-    } * stages;           /* [shared.pipeline.stages] */
+        /* most pairs of chunk and micro-batch that are between B and W at the same time */
+        int32_t deferred;
+    } * stages; /* [shared.pipeline.stages] */
 };
 
-/* A cut of the model other than the even one, with whose schedule it runs. Kept small: there may be
- * many. */
+/* A partition of the model into stages that do not have even work. It uses the schedule of the even
+ * partition, `even`. Kept small: there may be many. */
 struct search_partition {
     const struct ordered *even;
     struct hd_units *units;       /* [chunks] units of each chunk */
@@ -84,110 +93,121 @@ struct search_partition {
 };
 
 enum {
-    SEARCH_LOWEST_MAX = 16 /* layouts that do not fit and are built, if no layout fits */
+    /* layouts that are built to find the one that needs least memory, if no layout fits */
+    SEARCH_LOWEST_MAX = 16
 };
 
-/* Values of the model that every cost needs; finding them for each candidate would take most of a
- * search. */
+/* Values of the model that the cost of every candidate needs; computing them for each candidate
+ * would take most of a search. */
 struct search_model {
     const struct hd_model_config *config;
-    const double *trained; /* from hd_step_cost_trained */
+    /* share of each unit's parameters that trains (hd_step_cost_trained); NULL: not needed */
+    const double *trained;
     double flops_per_token;
 };
 
 struct layout_search {
     const struct hd_search_asked *asked;
-    struct hd_arena *arena; /* memory of the result */
-    struct hd_arena kept;   /* memory of the memos */
+    struct hd_arena *arena; /* memory of the search's result */
+    struct hd_arena kept;   /* memory of the tables of computed values, freed with the search */
     struct hd_model_config config;
-    /* train.only trains a part of the model: updates and optimizer state of trained parameters have
-     * no lower bound */
+    /* true: train.only trains a part of the model, so updates and optimizer state of trained
+     * parameters have no lower bound */
     bool tuned;
-    /* the trained part may differ from block to block: saved bytes of blocks have no lower bound */
+    /* true: the trained part may differ from block to block, so saved bytes of blocks have no lower
+     * bound */
     bool differ;
     struct search_model model;
-    /* Parameters of one block, not split, in the layout's precision: outside experts, and of
-     * experts. */
+    /* Parameters of one transformer block before it is split over ranks, in the layout's precision:
+     * outside experts, and of experts. */
     int64_t block_parameters, block_experts;
-    /* parameters of embedding and head; a tied table counts once */
+    /* parameters of the embedding and of the head; a tied table counts once */
     int64_t first_parameters, last_parameters;
-    /* If tuned: parameters that do not train, in the block that has fewest, and in embedding and
-     * head. */
+    /* If tuned: parameters that do not train: in the block that has fewest (outside experts, of
+     * experts), in the embedding, and in the head. */
     int64_t block_frozen, experts_frozen, first_frozen, last_frozen;
     struct candidate *heap;
     int64_t count, capacity;
     struct memo blocks, profiles, orders, partitions;
-    struct ordered repartition; /* the cut that search_ordered returned last */
+    /* the schedule of an uneven partition that search_ordered returned last */
+    struct ordered repartition;
     const struct ordered *repartition_from;
-    int64_t pp_least; /* least pp that is tried, if pp is not pinned */
+    int64_t pp_least; /* least pp that the search tries, if the job does not pin pp */
     int64_t variants; /* legal layouts with a ZeRO stage seen so far */
     struct hd_search *found;
-    /* The layouts that do not fit and need least, by ascending bound. */
+    /* Layouts that do not fit, with the lowest bounds of memory, ascending. */
     struct hd_search_rejected lowest[SEARCH_LOWEST_MAX];
     int lowest_count;
     enum hd_status st;
-    enum hd_status refused; /* why the first candidate that could not be built failed */
+    /* error of the first candidate that could not be built; HD_OK: all could */
+    enum hd_status refused;
     char why[HD_ERR_MAX];
 };
 
-/* Keeps the first error of a layout that cannot be built, for the case that none can. Only
- * HD_NO_MEMORY ends the search. */
+/* Records the error of a layout that cannot be built, if it is the first; it is returned if no
+ * layout can be built. Only HD_NO_MEMORY ends the search. */
 void search_note_refusal(struct layout_search *s, enum hd_status st);
 
-/* Computes a search_model, which lives as long as config and arena. */
+/* Sets *ret_model to the values of a model that costs need; they live as long as config and
+ * arena. */
 enum hd_status search_model_of(const struct hd_model_config *config, struct hd_arena *arena,
                                struct search_model *ret_model);
 
 /* ---- search_candidates.c ---- */
 
 void search_push(struct layout_search *s, const struct candidate *c);
-/* Removes and returns the candidate with the lowest bound; the heap must not be empty. */
+/* Removes the open candidate with the lowest bound from the search's heap, which must not be empty,
+ * and returns it. */
 struct candidate search_pop(struct layout_search *s);
-/* Returns the candidate's order among candidates with an equal bound; smaller is first. */
+/* Returns the candidate's rank among candidates with an equal bound; the smallest is refined
+ * first. */
 uint64_t search_tie_break(const struct candidate *c);
-/* Computes the candidate's layout; false: it is not legal. Turns off sequence parallelism that is
+/* Sets the layout of the candidate; false: it is not legal. Turns off sequence parallelism that is
  * auto where tp does not divide the rows. */
 bool search_size(const struct layout_search *s, const struct candidate *c,
                  struct hd_layout_sizes *sizes);
-/* Returns the spec with this layout. */
+/* Returns the job's spec with this layout. */
 struct hd_job search_job(const struct layout_search *s, const struct hd_layout_sizes *sizes);
 /* Returns whether offload of the optimizer may be searched: the job leaves it auto, the devices
  * have their own memory, and the hosts' memory is known. */
 bool search_may_offload(const struct layout_search *s);
-/* Sets the ZeRO stage and the place of the optimizer state that need least memory, among those that
- * may be searched. */
+/* Sets the ZeRO stage and the place of the optimizer state (device or host) that need least device
+ * memory, among those that the job leaves open. */
 void search_take_least_state(const struct layout_search *s, struct hd_layout_sizes *sizes);
 
 /* ---- search_families.c ---- */
 
-/* Pushes every family. */
+/* Adds every family (tp, pp, cp, ep, micro_batch, recompute) to the search's candidates. */
 void search_try_families(struct layout_search *s);
-/* Compiles the family's blocks and pushes it again, if it may fit. */
+/* Compiles the blocks of a family and adds it to the candidates again with a better bound, if it
+ * may fit the memory. */
 void search_refine_family(struct layout_search *s, struct candidate *c);
-/* Pushes full recompute in segments of two blocks, of three .. as families of their own. Their time
- * is at least that of single blocks, since backward also recomputes the input of each block that
- * continues a segment. All share one set of layer profiles, which is compiled if one of them may
- * fit. The longest segments save least; those that do not fit are too many to note one by one. */
+/* Adds full recompute in segments of two blocks, of three .. to the candidates, as families of
+ * their own. Their time is at least that of single blocks, since backward also recomputes the input
+ * of each block that continues a segment. All share one set of layer profiles, which is compiled if
+ * one of them may fit. The longest segments save least; those that do not fit are too many to note
+ * one by one. */
 void search_try_segments(struct layout_search *s, const struct candidate *of);
-/* Returns whether a layout that does not fit is dropped. A pinned layout, or the only one, is
- * costed even if it does not fit. */
+/* Returns whether the search drops layouts that do not fit the memory. A pinned layout, or the only
+ * one, is costed even if it does not fit. */
 bool search_may_reject(const struct layout_search *s);
 
 /* ---- search_infeasible.c ---- */
 
-/* Returns the bytes of the largest rank; sets *ret_most to its class. */
+/* Returns the device bytes of the rank that needs most memory; sets *ret_most to its class. */
 int64_t search_needed(const struct hd_plan *plan, const struct hd_traits *traits,
                       const struct hd_plan_class **ret_most);
 /* Returns whether offloaded optimizers fit in the memory of the host, which the devices of a node
  * share. */
 bool search_host_fits(const struct hd_cluster *cluster, const struct hd_plan *plan);
-/* Notes a layout that does not fit among those that need least. */
+/* Adds a layout that does not fit to s->lowest, if it needs less memory than one of them. */
 void search_note_least(struct layout_search *s, const struct hd_search_rejected *r);
-/* Returns whether a layout with this lower bound may fit; if not, notes it as rejected. */
+/* Returns whether a layout whose memory has this lower bound may fit; if not, records it as
+ * rejected. */
 bool search_could_fit(struct layout_search *s, struct hd_search_rejected least);
-/* Notes a layout that was built and does not fit. */
+/* Records as rejected a layout that was built and does not fit the memory. */
 void search_reject_plan(struct layout_search *s, const struct hd_search_plan *plan);
-/* Sets found->least. Called if no layout fits. */
+/* Sets found->least to the layout that needs least memory. Called if no layout fits. */
 void search_find_least(struct layout_search *s);
 
 /* ---- search_bounds.c ---- */
@@ -195,10 +215,12 @@ void search_find_least(struct layout_search *s);
 /* Returns a lower bound of the host memory of a rank's offloaded optimizer state, bytes. */
 double search_host_bytes(const struct layout_search *s, const struct hd_layout_sizes *z);
 
-/* Return a lower bound of a step's seconds: by the model's FLOPs; by the candidate's blocks. */
+/* Return a lower bound of a step's seconds: search_ideal_seconds from the model's FLOPs,
+ * search_blocks_bound from the times of the candidate's blocks. */
 double search_ideal_seconds(const struct layout_search *s);
 double search_blocks_bound(const struct layout_search *s, const struct candidate *c);
-/* Returns a lower bound of a step's seconds for a candidate that has a schedule. */
+/* Returns a lower bound of a step's seconds for a candidate from the times of its blocks and its
+ * schedule. */
 double search_schedule_bound(const struct layout_search *s, const struct candidate *c,
                              const struct ordered *ordered);
 /* Returns a lower bound of a step's seconds for a candidate whose programs were walked, with the
@@ -206,10 +228,10 @@ double search_schedule_bound(const struct layout_search *s, const struct candida
 double search_variant_bound(const struct layout_search *s, const struct candidate *c,
                             const struct hd_layout_sizes *z);
 
-/* Return a lower bound of the largest rank's memory. search_family_memory: before the family is
- * compiled, by the blocks of `reference`, which has one sequence per micro-batch, cp 1 and ep 1.
- * search_least_memory: with a schedule, by the candidate's own blocks or by its layer profiles,
- * which also tell what is deferred for W. */
+/* Return a lower bound of the memory of the rank that needs most. search_family_memory: before the
+ * family is compiled, by the blocks of `reference`, which has one sequence per micro-batch, cp 1
+ * and ep 1. search_least_memory: once the candidate has a schedule, by its own blocks or by its
+ * layer profiles, which also tell what is deferred for W. */
 struct hd_search_rejected search_family_memory(const struct layout_search *s,
                                                const struct candidate *c,
                                                const struct hd_layout_sizes *z,
@@ -222,15 +244,15 @@ struct hd_search_rejected search_least_memory(const struct layout_search *s,
 
 /* ---- search_partitions.c ---- */
 
-/* Returns whether cuts other than the even one are searched: the job leaves `stages` auto,
+/* Returns whether partitions into stages of uneven work are searched: the job leaves `stages` auto,
  * everything trains, the schedule is not from a file, and there are at most
- * HD_SEARCH_PARTITIONS_MAX cuts. */
+ * HD_SEARCH_PARTITIONS_MAX partitions. */
 bool search_has_partitions(const struct layout_search *s, int64_t chunks);
-/* Returns the schedule of the even cut with the units of this cut. */
+/* Returns the schedule of the even partition with the units of this partition. */
 const struct ordered *search_repartition(struct layout_search *s,
                                          const struct search_partition *partition);
-/* Calls `each` with every cut of the model into as many chunks, except the even one. The cuts live
- * as long as the search. */
+/* Calls `each` with every partition of the model into as many chunks as `even` has, except `even`
+ * itself. The partitions live as long as the search. */
 void search_each_partition(struct layout_search *s, const struct ordered *even,
                            void (*each)(struct layout_search *s,
                                         const struct search_partition *partition, void *context),
@@ -239,8 +261,8 @@ void search_each_partition(struct layout_search *s, const struct ordered *even,
 /* ---- search_memo.c: its functions return NULL if the candidate cannot be built, or without memory
  * (s->st) ---- */
 
-/* Returns the profiles of the layout's blocks, without ZeRO: they depend neither on the stages nor
- * on the replicas. */
+/* Returns the layer profiles of the layout's blocks, without ZeRO: they depend neither on the
+ * pipeline stages nor on the replicas. */
 const struct hd_layer_profiles *search_blocks(struct layout_search *s, const struct candidate *c,
                                               const struct hd_layout_sizes *sizes);
 /* Returns the number of blocks of a chunk: its units without the embedding and the head. */
@@ -249,12 +271,11 @@ int32_t search_blocks_of(const struct hd_rank_program_shared *shared, int32_t ch
  * depend. */
 const struct hd_layer_profiles *search_profiles(struct layout_search *s, const struct candidate *c,
                                                 const struct hd_layout_sizes *sizes, bool alone);
-/* Returns the schedule of the layout. For a cut that is not even it is valid until the next
- * call. */
+/* Returns the schedule of the layout. For an uneven partition it is valid until the next call. */
 const struct ordered *search_ordered(struct layout_search *s, const struct candidate *c,
                                      const struct hd_layout_sizes *sizes);
 
-/* Compute the cost of a whole step. */
+/* Compute the cost of a whole step of one layout. */
 enum hd_status search_walk(const struct hd_search_asked *asked, const struct search_model *model,
                            const struct hd_job *job, const struct hd_layer_profiles *profiles,
                            const struct ordered *ordered, struct hd_step_cost *ret_cost);

@@ -6,13 +6,14 @@
 #include "base/hash.h"
 #include "plan/search_internal.h"
 
-/* Micro-batches per stage that are walked; later ones repeat the same pattern. */
+/* Micro-batches per pipeline stage of which the walk computes the times; later ones repeat the same
+ * pattern. */
 enum { WALKED_PER_STAGE = 5 };
 
 /* ---- memos ---- */
 
-/* Finds the entry of a key; its `known` tells whether it was looked up before. NULL: no memory, or
- * the table is full. */
+/* Returns the table's entry for a key; its `known` tells whether a value was stored. NULL: no
+ * memory, or the table is full. */
 static struct memo_entry *look_up(struct layout_search *s, struct memo *m,
                                   const int32_t key[KEY_NUMBERS])
 {
@@ -30,7 +31,7 @@ static struct memo_entry *look_up(struct layout_search *s, struct memo *m,
     return &m->slots[at];
 }
 
-/* Stores the value for the key in an entry that was not known. */
+/* Stores the value of a key in an entry whose `known` is false. */
 static void note(struct memo *m, struct memo_entry *e, const int32_t key[KEY_NUMBERS], void *value)
 {
     memcpy(e->key, key, sizeof e->key);
@@ -82,8 +83,8 @@ const struct hd_layer_profiles *search_blocks(struct layout_search *s, const str
     return e->value;
 }
 
-/* Makes the key. Schedules differ for profiles only in whether B and W are split, and whether there
- * are several stages. */
+/* Makes the key of a layout's layer profiles. Of the schedule, they depend only on whether B and W
+ * are split, and whether there are several stages. */
 static void key_of_profiles(const struct candidate *c, const struct hd_layout_sizes *sizes,
                             int32_t ret_key[KEY_NUMBERS])
 {
@@ -130,7 +131,7 @@ static enum hd_status order_of(const struct hd_job *job, int64_t micro_batches,
     struct hd_job some = *job;
 
     some.global_batch = job->dp * job->micro_batch * micro_batches;
-    some.validate_batches = 1; /* the validation's schedule is not needed */
+    some.validate_batches = 1; /* the schedule of validation is not needed: make it short */
     return hd_rank_program_schedule(&some, partition, arena, ret_shared);
 }
 
@@ -179,7 +180,7 @@ static enum hd_status describe_stages(struct ordered *o, struct hd_arena *arena)
 /* Makes the schedule of a step. Schedules are periodic once the pipeline is full: P more
  * micro-batches always add the same time. So a step of many micro-batches is costed by two shorter
  * steps, of M' and M' - P, with the same remainder. A schedule from a file is walked whole.
- * partition: the cut of a layout with as many chunks; NULL: not known yet. */
+ * partition: the units of each chunk, of an earlier layout with as many chunks; NULL: none yet. */
 static enum hd_status order_step(const struct hd_job *job, struct hd_units *partition,
                                  struct hd_arena *arena, struct ordered *ret_ordered)
 {

@@ -30,7 +30,8 @@ const struct ordered *search_repartition(struct layout_search *s,
                                          const struct search_partition *partition)
 {
     if (s->repartition_from !=
-        partition->even) /* the struct is large, and consecutive cuts mostly share one */
+        /* the struct is large, and consecutive partitions mostly have the same even one */
+        partition->even)
         s->repartition = *partition->even;
     s->repartition_from = partition->even;
     s->repartition.shared.units = s->repartition.shorter.units = partition->units;
@@ -38,7 +39,7 @@ const struct ordered *search_repartition(struct layout_search *s,
     return &s->repartition;
 }
 
-/* Makes a cut. The number of micro-batches that a stage keeps is that of the even cut. NULL: no
+/* Makes a partition. A stage saves as many micro-batches as in the even partition. NULL: no
  * memory. */
 static struct search_partition *make_partition(struct layout_search *s, const struct ordered *even,
                                                const int64_t *blocks)
@@ -80,8 +81,8 @@ static bool is_even(const struct ordered *even, const int64_t *blocks)
     return true;
 }
 
-/* Advances to the next cut in lexicographic order; false: it was the last. blocks: at least 0 in
- * the first and the last chunk, 1 in the others. */
+/* Advances to the next partition in lexicographic order; false: it was the last. blocks: [chunks]
+ * blocks of each chunk, at least 0 in the first and the last chunk, 1 in the others. */
 static bool next_partition(int64_t *blocks, int32_t chunks)
 {
     const int32_t last = chunks - 1;
@@ -91,7 +92,8 @@ static bool next_partition(int64_t *blocks, int32_t chunks)
 
         for (int32_t k = c + 1; k <= last; k++)
             rest += blocks[k] - (k < last);
-        if (rest > 0) { /* one more block here; the others go to the last chunk */
+        /* this chunk gets one more block; the remaining blocks go to the last chunk */
+        if (rest > 0) {
             blocks[c]++;
             for (int32_t k = c + 1; k < last; k++)
                 blocks[k] = 1;

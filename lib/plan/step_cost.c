@@ -16,7 +16,8 @@ static bool has_blocks_of_both(const struct hd_model_config *c, const struct hd_
     return p->has_windowed && c->window > 0;
 }
 
-/* Returns whether the layer profiles train what the model trains. */
+/* Returns whether the layer profiles contain the share of each block that trains: everything
+ * trains, or the same adapter does in each block. */
 static bool profiles_know(const struct hd_model_config *c)
 {
     const struct hd_only only = hd_model_only(c);
@@ -58,7 +59,8 @@ enum hd_status hd_step_cost_trained(const struct hd_model_config *c, struct hd_a
     return st;
 }
 
-/* Returns the share of a block's program that train.only leaves; F is always whole. */
+/* Returns the share, 0 to 1, of a unit's program that runs if train.only trains a part of the
+ * model; F always runs whole. */
 static double share_of(const struct hd_layer_profiles *p, const struct hd_model_config *c, int unit,
                        enum hd_layer_profile_call call)
 {
@@ -73,7 +75,7 @@ static double share_of(const struct hd_layer_profiles *p, const struct hd_model_
     return split ? s.inputs : s.all;
 }
 
-/* Layer profiles that a block may have. */
+/* Kinds of layer profiles that a block may have. */
 enum { KIND_BLOCK, KIND_WINDOWED, KIND_INNER, KIND_INNER_WINDOWED, KINDS };
 
 static int kind_of(const struct hd_layer_profiles *p, const struct hd_model_config *c,
@@ -116,17 +118,19 @@ struct hd_program_time hd_step_cost_program(const struct hd_layer_profiles *p,
 /* ---- the walk ---- */
 
 struct stage {
-    /* end of its last program; sums of the time of programs, and of waiting for other stages */
+    /* seconds: end of the stage's last program; sums of the time of its programs, and of its
+     * waiting for other stages */
     double clock, busy, waited;
-    double reduce_end; /* end of its reduction stream */
-    /* end of its last transfer: [0 hidden rows, 1 gradients][1: to a later stage] */
+    double reduce_end; /* seconds at which the stage's reduction stream ends */
+    /* seconds at which the stage's last transfer ends: [0 hidden rows, 1 gradients][0: to an
+     * earlier stage, 1: to a later one] */
     double channel[2][2];
-    int32_t next; /* index of its next schedule entry */
+    int32_t next; /* index of the stage's next schedule entry */
 };
 
 /* The transfer of a chunk's output to its neighbour. */
 struct passage {
-    int32_t stage; /* stage of the neighbour; -1: there is none */
+    int32_t stage; /* pipeline stage of the neighbouring chunk; -1: there is none */
     double seconds;
 };
 
@@ -139,8 +143,8 @@ struct step_walk {
     /* [chunks] transfers of hidden rows to the next chunk; of gradients to the previous one */
     struct passage (*ways)[2];
     struct stage *stages;
-    /* [chunk, micro-batch] when its input arrived: [0] rows for F, [1] gradients for B; -1: not
-     * yet */
+    /* [chunk, micro-batch] seconds at which the program's input arrived: [0] rows for F, [1]
+     * gradients for B; -1: not yet */
     double *arrived[2];
 };
 
@@ -165,8 +169,8 @@ static int32_t giver(const struct step_walk *s, const struct hd_schedule_entry *
     return e->call == HD_CALL_B && e->chunk + 1 < s->l->pipeline.chunks ? e->chunk + 1 : -1;
 }
 
-/* Sends a program's output to the chunk that needs it. If transfers take the receiving rank's
- * thread, they start only when it asks for them. */
+/* Computes when a program's output arrives at the chunk that needs it. If transfers take the
+ * receiving rank's thread, they start only when that rank receives. */
 static void send(struct step_walk *s, struct stage *from, int32_t stage,
                  const struct hd_schedule_entry *e)
 {
@@ -203,7 +207,7 @@ static double receives(const struct step_walk *s, const struct hd_schedule_entry
     return s->ways[from][e->call == HD_CALL_B].seconds;
 }
 
-/* Runs the next program of a stage; false: its input has not been computed yet. */
+/* Advances a stage by its next program; false: the program's input has not been computed yet. */
 static bool advance(struct step_walk *s, int32_t number)
 {
     struct stage *st = &s->stages[number];
@@ -310,7 +314,7 @@ static double update_of(const struct step_walk *s, int32_t stage)
     return seconds;
 }
 
-/* Adds up the times of all programs of a stage. */
+/* Adds to *sum the times of all programs of a pipeline stage. */
 static void add_programs(const struct step_walk *s, int32_t stage, struct hd_program_time *sum)
 {
     const struct hd_stage_schedule *o = &s->l->order->stages[stage];

@@ -5,10 +5,13 @@
 enum {
     VALUE_BYTES = 2,    /* bytes of an activation or its gradient */
     GRADIENT_BYTES = 4, /* bytes of a weight's gradient */
-    TP_SUMS = 4,        /* sums per block: after attention and feed-forward, forward and backward */
-    /* rounds per block: keys and values forward; keys and values, and their gradients, backward */
+    /* sums over tp per block: after attention and feed-forward, forward and backward */
+    TP_SUMS = 4,
+    /* rounds over cp per block: of keys and values forward; of keys and values, and of their
+     * gradients, backward */
     CP_TURNS = 3,
-    EP_EXCHANGES = 4 /* exchanges per block: rows to the experts and back, forward and backward */
+    /* exchanges over ep per block: rows to the experts and back, forward and backward */
+    EP_EXCHANGES = 4
 };
 
 static void add(struct hd_traffic *t, enum hd_group_name group, enum hd_comm_kind kind,
@@ -19,8 +22,8 @@ static void add(struct hd_traffic *t, enum hd_group_name group, enum hd_comm_kin
             (struct hd_traffic_item){.group = group, .kind = kind, .bytes = bytes, .times = times};
 }
 
-/* Returns the weights of a block on one rank: four products of attention, three of the feed-forward
- * part. */
+/* Returns the number of a block's weights on one rank: four products of attention, three of the
+ * feed-forward part. */
 static double block_weights(const struct hd_layout_sizes *s, const struct hd_plan_request *m)
 {
     const double hidden = (double)m->hidden, kv = (double)m->kv_heads / (double)m->heads;
