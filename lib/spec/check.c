@@ -56,8 +56,8 @@ static enum hd_status check_key(const struct hd_key *key, const struct hd_job *j
     }
 }
 
-/* Checks each value by the limits of its key, except head_width: check_head_width has its limits,
- * and knows whether the job file gives it. */
+/* Checks each value by the limits of its key, except head_width: check_head_width checks it, since
+ * its message depends on whether the job file gives it. */
 static enum hd_status check_keys(const struct hd_job *job)
 {
     enum hd_status st = HD_OK;
@@ -149,7 +149,7 @@ static enum hd_status refuse_heads(const struct hd_job *job)
                   HEAD_WIDTH_MULTIPLE, HEAD_WIDTH_MAX, instead);
 }
 
-/* Checks the head width, given or as hidden / heads. */
+/* Checks the head width: the value that the job file gives, else hidden / heads. */
 static enum hd_status check_head_width(const struct hd_job *job)
 {
     const bool derived = job->head_width == job->hidden / job->heads;
@@ -379,8 +379,8 @@ static enum hd_status check_lr(const struct hd_job *job)
     return HD_OK;
 }
 
-/* Checks the profiled steps; 0 and 0: not given. Steps after the job's last step are allowed and
- * have no effect. */
+/* Checks the steps of train.profile; first and last 0: not given. Steps after the job's last step
+ * are allowed and have no effect. */
 static enum hd_status check_profile(const struct hd_job *job)
 {
     if (!job->profile_first && !job->profile_last)
@@ -470,14 +470,14 @@ static bool has_base(const struct hd_job *job)
     return *job->init_from && strcmp(job->init_from, SPEC_INIT_NONE) != 0;
 }
 
-/* Returns the length of the first type name in the key's `adapters`. */
+/* Returns the length in bytes of the first type name in the key's list of adapter types. */
 static int first_type(const struct hd_key *key)
 {
     return (int)strcspn(key->adapters ? key->adapters : "lora", " ");
 }
 
-/* Makes the message for a key that an adapter of this type does not have: names the keys of this
- * type, and the type that has this one. */
+/* Makes the error message for a key that adapters of this type do not have; it names the keys of
+ * this type, and the type that has this key. */
 static enum hd_status no_such_key(const struct hd_key *key, const char *type)
 {
     struct hd_text has = {0};
@@ -674,7 +674,8 @@ static enum hd_status check_resources(const struct hd_job *job)
     enum hd_status st = hd_plan_check_devices("resources.devices", job->device, job->only_planned,
                                               job->devices_min);
 
-    /* a job file allows fewer: hd_plan_check_devices */
+    /* limits of a job that came in a message; a job file allows fewer devices
+     * (hd_plan_check_devices) */
     if (!st && (job->devices_max < 1 || job->devices_max > 65536))
         st = hd_plan_check_devices("resources.devices", job->device, job->only_planned,
                                    job->devices_max);

@@ -127,7 +127,8 @@ static enum hd_status refuse_kind(const struct cluster_reader *r, const struct y
     return st;
 }
 
-/* Reads the device of a group. ret_kind: NULL for a device with rates of its own. */
+/* Reads the kind of device of a group of nodes. *ret_kind: NULL for a device whose rates the file
+ * gives. */
 static enum hd_status read_device(const struct cluster_reader *r, const struct yaml_node *group,
                                   struct hd_cluster *c, const struct hd_gpu_kind **ret_kind)
 {
@@ -149,7 +150,8 @@ static enum hd_status read_device(const struct cluster_reader *r, const struct y
 
 /* ---- links ---- */
 
-/* Reads a link of the file; if absent, takes the usual one of this kind of device. */
+/* Reads the rates of a link from a key of the group; if the key is absent, takes those that
+ * machines with this kind of device usually have. */
 static enum hd_status read_level(const struct cluster_reader *r, const struct yaml_node *group,
                                  const char *key, struct hd_cluster_level *level)
 {
@@ -262,7 +264,7 @@ static void add_tiers(const struct cluster_reader *r, struct hd_cluster *c)
         c->levels[c->level_count++].devices = r->tier_nodes[i] * c->devices_per_node;
     }
     c->levels[c->level_count] = far;
-    for (int i = 0; i < r->tier_count; i++) /* this tier's switch has all nodes */
+    for (int i = 0; i < r->tier_count; i++) /* one switch of this tier connects all nodes */
         if (r->tier_nodes[i] >= c->nodes) {
             c->levels[c->level_count] = r->tiers[i];
             break;
@@ -270,8 +272,8 @@ static void add_tiers(const struct cluster_reader *r, struct hd_cluster *c)
     c->levels[c->level_count++].devices = all;
 }
 
-/* Reads `host`: memory of the node's host, of which each device gets a share for an offloaded
- * optimizer. */
+/* Reads the key `host`: memory of the node's host, of which each device gets a share for an
+ * offloaded optimizer. */
 static enum hd_status read_host(struct cluster_reader *r, const struct yaml_node *group,
                                 struct hd_cluster *c)
 {
@@ -345,7 +347,7 @@ static enum hd_status read_node_group(struct cluster_reader *r, const struct yam
     return HD_OK;
 }
 
-/* Checks that no earlier group has a node of this name. */
+/* Checks that no earlier group of the file has a node with one of this group's names. */
 static enum hd_status check_names(const struct cluster_reader *r, const struct hd_node_tree *tree,
                                   int group, const char *names, const struct yaml_node *node)
 {
@@ -361,7 +363,7 @@ static enum hd_status check_names(const struct cluster_reader *r, const struct h
     return HD_OK;
 }
 
-/* Reads names and positions of the groups; each group begins at a new switch. */
+/* Reads the names and positions of the groups' nodes; each group begins at a new switch. */
 static enum hd_status read_tree(const struct cluster_reader *r, const struct hd_cluster *clusters,
                                 int count, struct hd_node_tree *tree)
 {
@@ -442,7 +444,7 @@ enum hd_status hd_spec_parse_cluster(const char *name, const void *bytes, size_t
     r.root = root;
     if (!st)
         st = read_groups(&r, ret_clusters, ret_count);
-    if (!st) /* read even if the caller wants no tree: it finds a node that is in two groups */
+    if (!st) /* also if the caller needs no tree: this call detects a node that is in two groups */
         st = read_tree(&r, ret_clusters, *ret_count, ret_tree ? ret_tree : &tree);
     hd_arena_done(&r.arena);
     return st;

@@ -33,7 +33,8 @@ struct matrix_reader {
     struct rate rates[RATES_MAX];
     int rate_count;
     struct hd_node_links *links;
-    /* by device: bit set of the devices whose pair is given as a rate, not a word */
+    /* by device: bit set of the other devices of the pairs that the matrix gives as a rate, not as
+     * a word */
     uint64_t numbers[HD_NODE_LINKS_MAX];
 };
 
@@ -79,7 +80,7 @@ static enum hd_status read_rates(struct matrix_reader *m, const struct yaml_node
     return st;
 }
 
-/* Reads a word of a row: one of links.rates, or a rate itself. */
+/* Reads one cell of the matrix: a word of links.rates, or a rate. */
 static enum hd_status read_cell(struct matrix_reader *m, const struct yaml_node *row,
                                 const char *word, struct hd_cluster_level *ret_link,
                                 bool *ret_number, bool *ret_direct)
@@ -107,7 +108,8 @@ static enum hd_status read_cell(struct matrix_reader *m, const struct yaml_node 
     return cluster_read_bandwidth(m->r, &cell, "links.matrix", &ret_link->bytes_per_s);
 }
 
-/* Sets a pair, or compares it with the value in the other device's row. */
+/* Sets the rate of a pair of devices, or compares it with the rate that the other device's row
+ * gives for the pair. */
 static enum hd_status take_pair(struct matrix_reader *m, const struct yaml_node *row, int32_t a,
                                 int32_t b, const char *word)
 {
@@ -118,7 +120,7 @@ static enum hd_status take_pair(struct matrix_reader *m, const struct yaml_node 
 
     if (st)
         return st;
-    if (b > a) { /* the row of b follows and is compared with this one */
+    if (b > a) { /* device b's row comes later and is compared with this cell */
         hd_node_links_set(m->links, a, b, link.bytes_per_s, link.latency_s, direct);
         m->numbers[a] |= (uint64_t)number << b;
         return HD_OK;
@@ -192,7 +194,7 @@ static enum hd_status read_matrix(struct matrix_reader *m, const struct yaml_nod
 
 /* ---- shared links ---- */
 
-/* Reads a list such as [0, 1, 2] of device numbers of a node. */
+/* Sets *ret_set to the bit set of a list of a node's device numbers, such as [0, 1, 2]. */
 static enum hd_status read_set(const struct cluster_reader *r, const struct yaml_node *node,
                                const char *key, int64_t devices, uint64_t *ret_set)
 {

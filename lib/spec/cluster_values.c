@@ -65,7 +65,7 @@ struct unit {
     double factor;
 };
 
-/* Reads a number with one of the units. range: `min` and `max` as text for the message. */
+/* Reads a number with one of the units. range: `min` and `max` as text for the error message. */
 static enum hd_status read_quantity(const struct cluster_reader *r, const struct yaml_node *node,
                                     const char *key, const struct unit *units, size_t count,
                                     double min, double max, const char *range, const char *example,

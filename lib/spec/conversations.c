@@ -9,7 +9,7 @@
 #include "data/data.h"
 #include "spec_internal.h"
 
-/* Returns the form that data.format names. */
+/* Returns the form of conversations that data.format names. */
 static enum hd_chat_form form_of(const struct hd_job *job)
 {
     enum hd_chat_form form = HD_CHAT_AUTO;
@@ -72,7 +72,7 @@ bool hd_spec_has_conversations(const struct hd_job *job)
     return any;
 }
 
-/* Finds the chat template: data.template, else that of model.from, else none. */
+/* Sets the job's chat template: data.template, else that of model.from, else none. */
 static enum hd_status find_template(struct spec_draft *draft, const char *folder)
 {
     struct hd_job *job = draft->job;

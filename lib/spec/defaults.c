@@ -11,9 +11,9 @@ static void set_word(char word[HD_JOB_WORD_MAX], const char *value)
     memcpy(word, value, strlen(value) + 1);
 }
 
-/* Returns two thirds of 4 x hidden, so that the three matrices of a gated MLP have as many weights
- * as the two of gpt2, rounded up to a multiple of 32 for the kernels (Shazeer 2020, "GLU Variants
- * Improve Transformer"; Llama). */
+/* Returns the default ffn_hidden of a gated MLP: two thirds of 4 x hidden, so that the three
+ * matrices of a gated MLP have as many weights as the two of gpt2, rounded up to a multiple of 32
+ * for the kernels (Shazeer 2020, "GLU Variants Improve Transformer"; Llama). */
 static int64_t gated_ffn_width(int64_t hidden)
 {
     return (8 * hidden + 3 * 32 - 1) / (3 * 32) * 32;
@@ -120,7 +120,8 @@ static bool absent(struct spec_draft *draft, const char *path)
     return !*spec_given(draft, path);
 }
 
-/* Returns a twentieth of the steps, at most 2000 and at most the steps without decay. */
+/* Returns the default warmup: a twentieth of the steps, at most 2000, and at most the steps before
+ * the learning rate's decay. */
 static int64_t default_warmup(const struct hd_job *job)
 {
     const int64_t steps = job->steps / 20 < 2000 ? job->steps / 20 : 2000;
@@ -186,7 +187,7 @@ void spec_fill_absent(struct spec_draft *draft)
         if (!draft->given[i] && !key->derived)
             hd_job_copy_member(key, &defaults, job);
     }
-    if (!*job->from_dir) { /* with model.from these keys are already set */
+    if (!*job->from_dir) { /* model.from would have set these keys already */
         fill_absent_of_family(draft);
         if (strcmp(job->family, "mixtral") == 0)
             fill_absent_of_router(draft);

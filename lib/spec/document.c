@@ -11,7 +11,7 @@ void hd_spec_document_default(const struct hd_key *key, struct hd_text *ret_text
 
     hd_job_set_defaults(&defaults);
     if (!shown && key->kind == HD_KEY_REAL && !key->words)
-        /* short form, not the 17 digits that give the exact bits */
+        /* short form for users, not the 17 digits that give the exact bits */
         hd_text_add(ret_text, "%g", key->number);
     else if (!shown && key->kind != HD_KEY_FORM && !hd_job_format(key, &defaults, &value))
         shown = value.data && *value.data ? value.data : NULL;

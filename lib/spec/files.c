@@ -18,14 +18,15 @@
 #include "spec_internal.h"
 
 enum {
-    /* limit of all paths of a job, which is sent in one message of 4 MiB */
+    /* bytes of all paths of a job, which is sent in one message of at most 4 MiB */
     PATHS_BYTES_MAX = 3 << 20,
-    /* files per list entry whose ids or lines are read; later files are only opened */
+    /* files found by one entry of data.train or data.val whose ids or lines are read; later files
+     * are only opened */
     FILES_READ_MAX = 16
 };
 
 struct file_facts {
-    bool found;     /* a pattern found the file, not its name */
+    bool found;     /* true: a pattern found the file; false: the job file names it */
     int64_t tokens; /* tokens of a token file; for text its bytes, an upper bound */
     bool conversations;
 };
@@ -37,10 +38,10 @@ struct list {
     struct hd_job_file *items;
     struct file_facts *facts;
     size_t count, room;
-    size_t *path_bytes; /* sum over both lists of the job, against PATHS_BYTES_MAX */
+    size_t *path_bytes; /* bytes of all paths in both lists of the job, at most PATHS_BYTES_MAX */
     const struct hd_job *job;
     bool mixture;
-    int64_t source;   /* source of the files that are added now */
+    int64_t source;   /* index of the mixture's source to which added files belong */
     size_t first_new; /* index of the first file of the current list entry */
 };
 
@@ -111,7 +112,8 @@ static bool is_index(const char *path)
     return hd_text_ends(path, ".idx");
 }
 
-/* Reads a token file's header and, if `read`, checks some of its ids. Sets the number of tokens. */
+/* Sets *ret_tokens to the number of tokens of a token file; if `read`, also checks some of its
+ * ids. */
 static enum hd_status open_tokens(const struct list *list, const char *path, bool read,
                                   int64_t *ret_tokens)
 {
@@ -127,8 +129,9 @@ static enum hd_status open_tokens(const struct list *list, const char *path, boo
     return st;
 }
 
-/* Opens a file as a rank will. Reads the contents of an entry's first files only: a wrong tokenizer
- * or form affects all of them, and an entry may have thousands of files on a slow disk. */
+/* Opens a file as a rank will. Reads the contents of the first files of a list entry only: a wrong
+ * tokenizer or form affects all of them, and an entry may have thousands of files on a slow
+ * disk. */
 static enum hd_status look_at(const struct list *list, const char *key, const char *path,
                               struct file_facts *facts)
 {
@@ -141,15 +144,15 @@ static enum hd_status look_at(const struct list *list, const char *key, const ch
         st = hd_data_look(path);
     if (!st && read)
         st = spec_look_at_form(list->job, path, &facts->conversations);
-    else if (!st && list->count) /* assume the form of the file before it */
+    else if (!st && list->count) /* the file is not read: assume the form of the file before it */
         facts->conversations = list->facts[list->count - 1].conversations;
     if (st == HD_NOT_FOUND || st == HD_CORRUPT || st == HD_LIMIT)
         st = HD_INVALID;
     return st ? hd_err_prefix(st, "%s", key) : HD_OK;
 }
 
-/* Adds one file by its absolute path. found: a pattern found it, so a folder or an index is
- * skipped. */
+/* Adds one file by its absolute path. found: a pattern found the file, so a folder or an .idx file
+ * is skipped. */
 static enum hd_status add_path(struct list *list, const char *key, const char *path, bool found)
 {
     struct file_facts facts = {.found = found};
@@ -267,8 +270,8 @@ static enum hd_status need_files(const struct list *list, const char *key)
                   (long long)source + 1);
 }
 
-/* Removes from `list` files that a pattern found and that `others` (sorted by path) contains.
- * HD_INVALID: a file in both was given by name. */
+/* Removes from `list` the files that a pattern found and that `others`, sorted by path, contains,
+ * too. HD_INVALID: a file in both was given by name. */
 static enum hd_status drop_others(struct list *list, const char *key,
                                   const struct hd_job_file *others, size_t other_count)
 {
@@ -331,7 +334,8 @@ static enum hd_status need_sequence(const struct list *list, const char *key, in
         tokens = tokens || spec_is_token_file(list->items[i].path);
         total += list->facts[i].tokens;
     }
-    if (total > context || (first && first->conversations)) /* a sequence and the token after it */
+    /* enough for one sequence and the token after it */
+    if (total > context || (first && first->conversations))
         return HD_OK;
     return hd_err(HD_INVALID,
                   "%s: %lld %s are less than one sequence of model.context + 1 = %lld; give more "
@@ -353,8 +357,9 @@ static enum hd_status need_sequences(const struct list *list, const char *name, 
     return st;
 }
 
-/* Checks that both parts of data.split have a whole sequence. Skipped if the number of tokens is
- * unknown: that of lines, and of text with a tokenizer.json, until it is tokenized. */
+/* Checks that both parts of data.split, training and validation, have a whole sequence. Skipped if
+ * the number of tokens is unknown: that of lines, and of text with a tokenizer.json, until it is
+ * tokenized. */
 static enum hd_status need_parts(const struct list *train, const struct hd_job *job)
 {
     int64_t total = 0, cut;
@@ -373,7 +378,8 @@ static enum hd_status need_parts(const struct list *train, const struct hd_job *
     return hd_data_split(total, job->val_split, job->context, &cut);
 }
 
-/* Copies the expanded list into the job's arena and replaces the list of the job file. */
+/* Copies the expanded list of files into the job's arena, in place of the list that the job file
+ * gave. */
 static enum hd_status replace(const struct list *list, struct hd_job_file **ret_items,
                               int64_t *ret_count)
 {
@@ -388,7 +394,8 @@ static enum hd_status replace(const struct list *list, struct hd_job_file **ret_
     return HD_OK;
 }
 
-/* Returns at how many places a file is sampled for its fingerprint: its share, or all of them. */
+/* Returns the number of places at which a file is read for its fingerprint: `share`, or, if
+ * `whole`, as many as cover the file. */
 static int64_t places_of(const struct hd_job_file *file, int64_t share, bool whole)
 {
     const int64_t all =

@@ -9,8 +9,8 @@
 
 enum { NAME_MAX_BYTES = 64 };
 
-/* Names of other programs by our key. `names`: separated by blanks, in lower case with '_' for '-';
- * `note`: a sentence that the message adds after our key's name. */
+/* Names that other programs use, by the key of Heddle that they mean. `names`: separated by blanks,
+ * in lower case with '_' for '-'; `note`: a sentence that the message adds after our key's name. */
 static const struct {
     const char *path, *names, *note;
 } keys[] = {
@@ -169,9 +169,10 @@ static int depth_of(const char *path)
     return depth;
 }
 
-/* Finds our key whose last part is `name`, as `tp` outside its group. Of several, the one in the
- * outermost group; NULL: two are equally far out. The keys of `hang` are left out: a user who
- * writes `step` or `validation` in another group means train.steps or validate. */
+/* Returns the path of the key whose last part is `name`, such as `tp` outside its group. Of
+ * several, the one in the outermost group; NULL: none, or two are equally far out. The keys of
+ * `hang` are left out: a user who writes `step` or `validation` in another group means train.steps
+ * or validate. */
 static const char *find_elsewhere(const char *name)
 {
     const char *found = NULL;

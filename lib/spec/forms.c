@@ -148,7 +148,7 @@ enum hd_status spec_read_recompute(struct spec_reader *r, const struct yaml_node
     return st;
 }
 
-/* Reads `last: K`. */
+/* Reads the map {last: K} of train.only. */
 static enum hd_status read_last(struct spec_reader *r, const struct yaml_node *node,
                                 struct hd_text *text)
 {
@@ -265,7 +265,7 @@ enum hd_status spec_read_after(struct spec_reader *r, const struct yaml_node *no
     return st;
 }
 
-/* A list of files while it is read. */
+/* A list of data files while it is read. */
 struct spec_file_list {
     struct hd_job_file *items;
     int count, room;
@@ -312,7 +312,7 @@ static enum hd_status read_files(struct spec_reader *r, const struct yaml_node *
     return st;
 }
 
-/* Reads one source of a mixture: {path: a.txt, weight: 0.7}; path may be a list. */
+/* Reads one source of a mixture, {path: a.txt, weight: 0.7}; its path may be a list. */
 static enum hd_status read_source(struct spec_reader *r, const struct yaml_node *node,
                                   struct spec_file_list *list)
 {

@@ -31,7 +31,7 @@ enum hd_status spec_make_absolute(char path[HD_JOB_PATH_MAX], const char *key, c
     return st;
 }
 
-/* Prefixes the error message with the key. A missing or damaged folder is a mistake of the job
+/* Puts "KEY: " in front of the error message. A missing or damaged folder is a mistake of the job
  * file: HD_INVALID. */
 static enum hd_status at_key(const char *key, enum hd_status st)
 {
@@ -79,8 +79,9 @@ static enum hd_status differs_from_base(const struct hd_key *key, const struct h
     return st;
 }
 
-/* Sets a key to the value in `theirs`; HD_INVALID if the job file gives another one. of: name of
- * the file or folder that `theirs` was read from, for the message. */
+/* Sets a key of the job to its value in `theirs`, the job read from a model or checkpoint folder;
+ * HD_INVALID: the job file gives another value. of: name of the file or folder that `theirs` was
+ * read from, for the message. */
 static enum hd_status take_key(struct spec_draft *draft, size_t index, const struct hd_job *theirs,
                                const char *of)
 {
@@ -93,8 +94,8 @@ static enum hd_status take_key(struct spec_draft *draft, size_t index, const str
     return HD_OK;
 }
 
-/* Returns the positions before the first token, which a prefix takes. Defaults need not be set
- * yet. */
+/* Returns the number of positions that a prefix adapter takes before the first token; 0 without
+ * one. The job's defaults need not be set yet. */
 static int64_t first_position(const struct hd_job *job)
 {
     struct hd_job filled = {0};
@@ -106,7 +107,8 @@ static int64_t first_position(const struct hd_job *job)
     return hd_job_first_position(&filled);
 }
 
-/* Rounds down the context that a prefix leaves, so that tp and cp ranks can split it evenly. */
+/* Returns the context that a prefix leaves, rounded down so that tp and cp ranks can split it
+ * evenly. */
 static int64_t round_down(int64_t context)
 {
     const int64_t step = context >= 1024 ? 64 : context >= 8 ? 8 : 1;
@@ -190,8 +192,8 @@ static enum hd_status take_model(struct spec_draft *draft)
     return st;
 }
 
-/* Makes the message for text without a tokenizer, when the model's folder has none. Only a model of
- * 256 tokens can read bytes. */
+/* Makes the error message for a job whose data is text, when neither the job nor the model's folder
+ * has a tokenizer. Only a model of 256 tokens can read bytes. */
 static enum hd_status no_tokenizer(const struct hd_job *job)
 {
     struct hd_text text = {0};
@@ -207,8 +209,8 @@ static enum hd_status no_tokenizer(const struct hd_job *job)
     return st;
 }
 
-/* Makes the tokenizer's path absolute; if none is given and the job has text, takes that of
- * model.from. */
+/* Makes the path of data.tokenizer absolute; if the key is absent and the job has text, sets it to
+ * the tokenizer of model.from. */
 static enum hd_status find_tokenizer(struct spec_draft *draft, const char *folder)
 {
     struct hd_job *job = draft->job;
@@ -265,8 +267,9 @@ static enum hd_status take_adapter(struct spec_draft *draft, const char *folder)
     return st;
 }
 
-/* Sets checkpoint.base. Checkpoints may leave out what does not train if it can be read again from
- * a model folder, but not from a checkpoint: another job deletes its checkpoints as it goes on. */
+/* Sets checkpoint.base. Checkpoints may leave out the weights that do not train if these can be
+ * read again from a model folder, but not from a checkpoint: another job deletes its checkpoints as
+ * it goes on. */
 static enum hd_status choose_base(struct spec_draft *draft)
 {
     struct hd_job *job = draft->job;

@@ -51,7 +51,7 @@ static void add_devices(struct hd_json_writer *w, const char *name, const struct
 static void add_steps(struct hd_json_writer *w, const char *name, const struct hd_job *job)
 {
     if (!job->profile_first && !job->profile_last)
-        return; /* nothing to write: an absent key */
+        return; /* the key is absent: nothing to write */
     hd_json_begin(w, name, '[');
     hd_json_add_int64(w, NULL, job->profile_first);
     hd_json_add_int64(w, NULL, job->profile_last);
@@ -64,15 +64,15 @@ static void add_stages(struct hd_json_writer *w, const char *name, const struct 
 
     if (strcmp(job->stages, "auto") == 0 ||
         hd_stages_read(job->stages, layers, HD_PLAN_CHUNKS_MAX, &count))
-        return; /* nothing to write: an absent key */
+        return; /* the key is absent: nothing to write */
     hd_json_begin(w, name, '[');
     for (int64_t i = 0; i < count && i < HD_PLAN_CHUNKS_MAX; i++)
         hd_json_add_int64(w, NULL, layers[i]);
     hd_json_end(w, ']');
 }
 
-/* Adds the schedule from a file as its lines. The path is left out: the job contains the schedule,
- * and the file may have changed. */
+/* Adds a schedule from a file as the list of its lines. The path is left out: the job contains the
+ * schedule, and the file may have changed. */
 static void add_order(struct hd_json_writer *w, const char *name, const char *order)
 {
     hd_json_begin(w, name, '{');
@@ -90,8 +90,8 @@ static void add_order(struct hd_json_writer *w, const char *name, const char *or
     hd_json_end(w, '}');
 }
 
-/* Adds a key of kind HD_KEY_FORM. Groups such as train.lr are written key by key, not in their
- * short form. */
+/* Adds a key of kind HD_KEY_FORM to the JSON. Groups such as train.lr are written key by key, not
+ * in their short form. */
 static void add_form(struct hd_json_writer *w, const struct hd_key *key, const char *name,
                      const struct hd_job *job)
 {
@@ -153,8 +153,8 @@ static void add_value(struct hd_json_writer *w, const struct hd_key *key, const 
     }
 }
 
-/* Closes and opens groups until `open` is the group that contains `path`; returns the key's
- * name. */
+/* Closes and opens JSON objects until `open` is the group that contains `path`; returns the key's
+ * name within that group. */
 static const char *enter_group(struct hd_json_writer *w, const char *path,
                                char open[SPEC_PATH_TEXT_MAX])
 {

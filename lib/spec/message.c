@@ -32,8 +32,8 @@ static const char *field_path(const struct hd_key *key)
     return key->path;
 }
 
-/* Returns whether the key is sent: false for forms, and for keys that the controller sets for each
- * attempt. */
+/* Returns whether a message JobSpec has the key: false for keys of kind HD_KEY_FORM, and for keys
+ * that the controller sets for each attempt. */
 static bool is_sent(const struct hd_key *key)
 {
     return key->kind != HD_KEY_FORM && strncmp(key->path, "attempt.", 8) != 0;
@@ -51,13 +51,14 @@ static ProtobufCMessage *new_message(struct hd_arena *arena,
 
 /* ---- map from keys to fields ---- */
 
-/* Nested messages of JobSpec, and the field of each key, found by name once per process: a
- * controller reads and writes every key of thousands of jobs. A nested message comes after the one
- * that contains it. */
+/* Nested messages of JobSpec, and the protobuf field of each key. They are looked up by name once
+ * per process, because a controller reads and writes every key of thousands of jobs. A nested
+ * message comes after the one that contains it. */
 enum { GROUPS_MAX = 64 };
 struct map {
     struct {
-        /* its field in the containing message; NULL: JobSpec itself */
+        /* field of this nested message in the message that contains it; NULL: the message is
+         * JobSpec itself */
         const ProtobufCFieldDescriptor *field;
         const ProtobufCMessageDescriptor *descriptor;
         size_t holder;
@@ -127,7 +128,8 @@ static const struct map *map_of_keys(void)
     return &the_map;
 }
 
-/* Finds the message of each group; NULL: absent. With an arena, creates absent ones. */
+/* Sets, for each group of keys, the nested message in `spec`; NULL: absent. With an arena, creates
+ * the absent messages in it. */
 static void find_holders(const struct map *map, ProtobufCMessage *spec, struct hd_arena *arena,
                          ProtobufCMessage *ret_holders[GROUPS_MAX])
 {
@@ -147,7 +149,8 @@ static void find_holders(const struct map *map, ProtobufCMessage *spec, struct h
 
 /* ---- enums ---- */
 
-/* Returns the word of an enum's value: its name in lower case, without the common prefix. */
+/* Sets ret_word to the word of a protobuf enum number: the name of the value in lower case, without
+ * the common prefix. False: unknown number. */
 static bool word_of_enum(const ProtobufCFieldDescriptor *field, int number,
                          char ret_word[HD_JOB_WORD_MAX])
 {
@@ -207,8 +210,8 @@ static enum hd_status take_enum(const struct hd_key *key, const ProtobufCFieldDe
     return HD_OK;
 }
 
-/* Sets a WORD, NAME or PATH from a message. An empty text means auto if auto is the key's
- * default. */
+/* Sets a key of kind WORD, NAME or PATH from a message. An empty text means auto if auto is the
+ * key's default. */
 static enum hd_status take_text(const struct hd_key *key, const char *text, struct hd_job *job)
 {
     const bool is_auto = !*text && key->text && strcmp(key->text, "auto") == 0;
@@ -248,7 +251,8 @@ static enum hd_status take_field(const struct hd_key *key, const ProtobufCFieldD
     case PROTOBUF_C_TYPE_DOUBLE:
         *(double *)to = *(const double *)from;
         return HD_OK;
-    case PROTOBUF_C_TYPE_BOOL: /* in a plan; the key is INT because a spec may say auto */
+    /* a field of Plan; the key is INT because in a spec it may be auto */
+    case PROTOBUF_C_TYPE_BOOL:
         if (key->kind == HD_KEY_INT)
             *(int64_t *)to = *(const protobuf_c_boolean *)from != 0;
         else
@@ -263,7 +267,8 @@ static enum hd_status take_field(const struct hd_key *key, const ProtobufCFieldD
     }
 }
 
-/* Finds a key by path, starting at *next: pairs mostly come in the order of the keys. */
+/* Returns the key with this path, searching from *next on, since the pairs of a message mostly come
+ * in the order of the keys; NULL: unknown. */
 static const struct hd_key *next_key(size_t *next, const char *path)
 {
     for (size_t i = *next; i < hd_job_key_count; i++) {

@@ -17,7 +17,8 @@ static enum hd_status no_memory(void)
     return hd_err(HD_NO_MEMORY, "no memory for an order of pipeline stages");
 }
 
-/* Reads and proves the schedule, and appends its text without comments and extra blanks. */
+/* Parses a schedule and proves that it can be executed; appends its text without comments and extra
+ * blanks. */
 static enum hd_status parse(const char *text, struct hd_pipeline *ret_pipeline,
                             int32_t *ret_micro_batches, struct hd_text *ret_text)
 {
@@ -46,8 +47,8 @@ static enum hd_status parse(const char *text, struct hd_pipeline *ret_pipeline,
 
 /* ---- from a job file ---- */
 
-/* Stores the schedule in the job. name: of the file, as the user wrote it; NULL: its lines are in
- * the job file. */
+/* Stores the schedule in the job. name: the schedule's file, as the user wrote it; NULL: its lines
+ * are in the job file. */
 static enum hd_status take(struct spec_reader *r, const char *name, const char *bytes)
 {
     struct hd_job *job = r->draft.job;
@@ -71,7 +72,7 @@ static enum hd_status take(struct spec_reader *r, const char *name, const char *
     return st;
 }
 
-/* Reads {file: PATH}. */
+/* Reads the map {file: PATH} of parallel.schedule. */
 static enum hd_status read_file(struct spec_reader *r, const struct yaml_node *node)
 {
     enum { WITH_COMMENTS_BYTES_MAX = 8 * HD_JOB_ORDER_BYTES_MAX };
@@ -101,7 +102,8 @@ static enum hd_status read_file(struct spec_reader *r, const struct yaml_node *n
     return st;
 }
 
-/* Reads {order: [LINE, ...]}, the form in which `heddle` shows a job. */
+/* Reads the map {order: [LINE, ...]} of parallel.schedule, the form in which `heddle` shows a
+ * job. */
 static enum hd_status read_lines(struct spec_reader *r, const struct yaml_node *node)
 {
     struct hd_text text = {0};

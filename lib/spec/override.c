@@ -4,8 +4,8 @@
 
 #include "spec_internal.h"
 
-/* Returns the map at the end of a dotted path. Creates groups that the file lacks; expands the
- * short form of a group: "lr: 1" becomes "lr: {peak: 1}". */
+/* Finds in the tree of the job file the map that contains the key of a dotted path. Creates groups
+ * that the file lacks; expands the short form of a group: "lr: 1" becomes "lr: {peak: 1}". */
 static enum hd_status override_map(struct hd_arena *arena, struct yaml_node *map,
                                    const char *origin, const char **path,
                                    struct yaml_node **ret_map)
@@ -34,7 +34,7 @@ static enum hd_status override_map(struct hd_arena *arena, struct yaml_node *map
             full = spec_yaml_expand(arena, group, child);
             if (!full)
                 return hd_err(HD_NO_MEMORY, "no memory for the job file");
-            /* the group has its short form, or a word */
+            /* the file gives the group in its short form, or as a word */
             if (full->first || !spec_is_group(group) || spec_is_auto_group(group, child)) {
                 child->kind = YAML_KIND_MAP;
                 child->first = full->first;
@@ -81,7 +81,7 @@ static enum hd_status apply_override(const struct hd_spec_source *source, size_t
     if (!origin || !key)
         return hd_err(HD_NO_MEMORY, "no memory for the job file");
     if (root->kind != YAML_KIND_MAP)
-        return HD_OK; /* the reader reports this mistake */
+        return HD_OK; /* the job file is no map; reading its tree reports that */
 
     st = spec_yaml_parse(name, origin, equals + 1, strlen(equals + 1), arena, &value);
     if (!st)

@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "spec_internal.h"
 
-enum { TREE_BYTES_MAX = 64 << 20 }; /* more memory than the tree of any file of 256 KiB needs */
+enum { TREE_BYTES_MAX = 64 << 20 }; /* bytes of a file's tree; no file of 256 KiB needs as many */
 
 /* Largest number of 13 digits, as many as a message shows of a double; a larger number is quoted as
  * it was written. */
@@ -20,8 +20,8 @@ static const long long EXACT_MAX = 9999999999999;
 
 /* ---- positions in error messages ---- */
 
-/* Returns the index of the override that sets the key that the message names, or a group of it; -1:
- * none. */
+/* Returns the index of the override that sets the key named by the last error message, or a group
+ * that contains the key; -1: none. */
 static int override_of_message(const struct hd_spec_source *source)
 {
     const char *message = hd_err_message();
@@ -40,7 +40,8 @@ static int override_of_message(const struct hd_spec_source *source)
     return -1;
 }
 
-/* Adds the override to the message about a job that has no lines. */
+/* Puts the name of the override in front of the error message of a stored job, of which the user
+ * has no file. */
 static enum hd_status at_override(const struct spec_reader *r, enum hd_status st)
 {
     const int i = override_of_message(r->source);
@@ -65,7 +66,8 @@ static enum hd_status at_node(const struct spec_reader *r, const struct yaml_nod
     return hd_err_prefix(st, "%s:%d", r->name, node && node->line ? node->line : 1);
 }
 
-/* Returns the node of a dotted path, or of the longest part of it that the file has. */
+/* Returns the YAML node of a dotted path, or of the longest beginning of the path that the file
+ * has. */
 static const struct yaml_node *nearest_node(const struct yaml_node *root, const char *path)
 {
     const struct yaml_node *node = root;
@@ -94,7 +96,7 @@ static const struct yaml_node *nearest_node(const struct yaml_node *root, const 
     return node;
 }
 
-/* Adds the position to an error message that begins with "KEY.PATH: ". */
+/* Puts "FILE:LINE: " of the key in front of an error message that begins with "KEY.PATH: ". */
 static enum hd_status at_key_of_message(const struct spec_reader *r, enum hd_status st)
 {
     char path[SPEC_PATH_TEXT_MAX];
@@ -191,7 +193,7 @@ static bool add_word(void *context, const char *word, double value)
     return ++list->count == 16;
 }
 
-/* Makes the message for a key that allows only words. */
+/* Makes the error message for a wrong value of a key that allows only words. */
 static enum hd_status refuse_word(struct spec_reader *r, const struct hd_key *key,
                                   const struct yaml_node *node)
 {
@@ -342,7 +344,8 @@ static enum hd_status read_value(struct spec_reader *r, const struct hd_key *key
     return hd_err(HD_INTERNAL, "%s: a kind of key without a reader", r->path);
 }
 
-/* Returns the path, or the part of it that is written in `group`. */
+/* Returns the part of a key's path after "GROUP.", or the whole path if the key is not in the
+ * group. */
 static const char *as_written_in(const char *group, const char *path)
 {
     const size_t len = strlen(group);
@@ -456,7 +459,7 @@ static enum hd_status read_group(struct spec_reader *r, const struct yaml_node *
 
 /* ---- the whole file ---- */
 
-/* Returns whether an override gives the key. */
+/* Returns whether an override (--set) gives the key NAME of the group. */
 static bool is_overridden(const struct spec_reader *r, const char *group, const char *name)
 {
     const struct yaml_node *node = hd_yaml_find(r->root, group);
@@ -564,12 +567,12 @@ static enum hd_status read_stdin(struct hd_text *ret_text)
             return hd_err(HD_IO, "cannot read the job from standard input: %s", strerror(errno));
         hd_text_add_bytes(ret_text, buffer, (size_t)n);
         if (ret_text->len_bytes > HD_SPEC_FILE_BYTES_MAX)
-            return HD_OK; /* the parser refuses the size */
+            return HD_OK; /* the file is too large; the parser reports that */
     }
     return HD_OK;
 }
 
-/* Computes the absolute folder of the job file. */
+/* Sets *ret_folder to the absolute path of the job file's folder. */
 static enum hd_status folder_of(const char *path, struct hd_text *ret_folder)
 {
     const char *slash = strrchr(path, '/');

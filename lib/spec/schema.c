@@ -78,7 +78,8 @@ bool spec_is_auto_group(const char *group, const struct yaml_node *node)
            strcmp(node->text, "auto") == 0;
 }
 
-/* Writes the allowed values: "a whole number from 1 to 16", "auto or a number from 1 to 8". */
+/* Writes the values that the key allows: "a whole number from 1 to 16", "auto or a number from 1 to
+ * 8". */
 static const char *range_text(const struct hd_key *key, char ret_text[96])
 {
     const char *what = key->kind == HD_KEY_REAL ? "a number" : "a whole number";

@@ -41,16 +41,18 @@ struct hd_node_tree;    /* declared in plan/node_tree.h */
 
 enum {
     HD_SPEC_FILE_BYTES_MAX = 256 << 10,
-    HD_SPEC_FILES_MAX = 65536,  /* files of one list after patterns are expanded */
+    /* files of one list (data.train or data.val) after patterns are expanded */
+    HD_SPEC_FILES_MAX = 65536,
     HD_SPEC_OVERRIDES_MAX = 256 /* --set options */
 };
 
 #define HD_SPEC_STEPS_UNKNOWN (INT64_C(1) << 40)
 
-/* A job file, not parsed yet. */
+/* A job file that is not parsed yet, and the options of reading it. */
 struct hd_spec_source {
-    const char *name;   /* name for error messages: the path as the user typed it */
-    const char *folder; /* absolute path; paths in the file are relative to it */
+    const char *name; /* name for error messages: the path as the user typed it */
+    /* absolute path of the file's folder; paths in the file are relative to it */
+    const char *folder;
     const void *bytes;
     size_t size_bytes;
     const char *const *overrides; /* "train.steps=100": KEY=YAML-VALUE, later ones win */
@@ -58,36 +60,37 @@ struct hd_spec_source {
     /* Names of the overrides for messages: "--pin tp=8". NULL, as the array or in it: "--set
      * TEXT". */
     const char *const *override_origins;
-    /* Caller's last check of the complete spec. Its message begins with "KEY.PATH: " and gets the
-     * line of that key. NULL: none. */
+    /* Called last, with the complete spec; a failure is that of reading. Its message must begin
+     * with "KEY.PATH: "; "FILE:LINE: " of that key is put in front. NULL: no such check. */
     enum hd_status (*check)(const struct hd_job *job);
     /* Error that the caller found in the job's data, such as "data.train: a.jsonl:7: ..": reading
-     * fails with it, and it gets the line of that key. NULL: none. */
+     * fails with this message, with "FILE:LINE: " of that key in front. NULL: no error. */
     const char *problem;
-    bool only_planned;   /* value for struct hd_job.only_planned */
-    bool layout_follows; /* value for struct hd_job.layout_follows */
-    /* Not NULL, for plans of other machines: data files that cannot be opened are no error; the
-     * text gets the message. */
+    bool only_planned;   /* value of struct hd_job.only_planned: the job will not run */
+    bool layout_follows; /* value of struct hd_job.layout_follows: a plan will replace the layout */
+    /* If not NULL (a plan for another machine), data files that cannot be opened are no error, and
+     * the message about them is appended to this text. */
     struct hd_text *missing_data;
-    /* With train.epochs: the number of steps that they make; 0: not counted yet, and train.steps
-     * becomes HD_SPEC_STEPS_UNKNOWN. */
+    /* Steps that the job's train.epochs make; 0: not counted yet, then train.steps becomes
+     * HD_SPEC_STEPS_UNKNOWN. Not used without train.epochs. */
     int64_t epoch_steps;
-    /* the user has no file of this job: messages name the override that they are about, if any, but
-     * no line */
+    /* true: the job is a stored one, of which the user has no file, so messages name the override
+     * with the mistake, if any, but no line */
     bool is_stored;
 };
 
 /* Reads and checks a job as `heddle submit` does: parses, applies overrides, reads model.from, sets
  * defaults, checks, makes paths absolute, expands patterns (in bytewise order, files only), and
- * records sizes. A file that a pattern of data.train finds is left out if it is in data.val. Token
- * files are opened as a rank will open them: they must be complete, and the checked ids (all of a
- * small file, a sample of others) must be in the vocabulary. Lists live in `arena`. */
+ * records the sizes of files. A file that a pattern of data.train finds is left out if it is in
+ * data.val. Token files are opened as a rank will open them: they must be complete, and the checked
+ * ids (all of a small file, a sample of others) must be in the vocabulary. The job's lists live in
+ * `arena`. */
 enum hd_status hd_spec_read_yaml(const struct hd_spec_source *source, struct hd_arena *arena,
                                  struct hd_job *ret_job);
 
 /* Reads a job file as hd_spec_read_yaml does. `path` "-" is standard input, with the working
- * directory as folder. Of `options`, all members but the first four are used. HD_NOT_FOUND or
- * HD_IO: the file cannot be read; HD_INVALID: also if it is a folder. */
+ * directory as folder. Of `options` the members for name, folder and text are not used.
+ * HD_NOT_FOUND or HD_IO: the file cannot be read; HD_INVALID: also if it is a folder. */
 enum hd_status hd_spec_read_file(const char *path, const struct hd_spec_source *options,
                                  struct hd_arena *arena, struct hd_job *ret_job);
 
@@ -104,16 +107,18 @@ enum hd_status hd_spec_from_message(const struct Heddle__V1__JobSpec *message,
  * it. NULL: out of memory. */
 struct Heddle__V1__JobSpec *hd_spec_to_message(const struct hd_job *job, struct hd_arena *arena);
 
-/* Sets the layout in a plan's message; new members live in `arena`. False: out of memory. */
+/* Sets the members of a plan's message from a layout; new members live in `arena`. False: out of
+ * memory. */
 bool hd_spec_plan_to_message(const struct hd_layout_sizes *layout, struct hd_arena *arena,
                              struct Heddle__V1__Plan *message);
-/* Reads the layout from a plan's message. HD_INVALID: a key or a value that this build does not
+/* Sets *ret_layout from a plan's message. HD_INVALID: a key or a value that this build does not
  * know. */
 enum hd_status hd_spec_plan_from_message(const struct Heddle__V1__Plan *message,
                                          struct hd_layout_sizes *ret_layout);
 
-/* Checks all rules that need no file system: required keys, ranges, divisibility, supported
- * features. The spec must be complete. Reports the first violation, in the order of the checks. */
+/* Checks the rules of a job that need no file system: required keys, ranges, divisibility,
+ * supported features. The spec must be complete. Reports the first violation, in the order of the
+ * checks. */
 enum hd_status hd_spec_check(const struct hd_job *job);
 
 /* Returns the steps of `epochs` passes over `windows` sequences; at least 1. */
@@ -123,34 +128,37 @@ int64_t hd_spec_epoch_steps(double epochs, int64_t windows, int64_t global_batch
  * find out. A file that cannot be read counts as none. */
 bool hd_spec_has_conversations(const struct hd_job *job);
 
-/* Returns whether some file is text, which needs a tokenizer; also true if data.train is empty. */
+/* Returns whether some data file of the job is text, which needs a tokenizer; also true if
+ * data.train is empty. */
 bool hd_spec_has_text(const struct hd_job *job);
 
-/* Sets the sizes that the spec requests, for plan/choose.h. */
+/* Sets *ret_request to the layout sizes that the spec requests, for plan/choose.h. */
 void hd_spec_plan_request(const struct hd_job *job, struct hd_plan_request *ret_request);
 
 /* Returns the largest number of devices for which a layout exists, within resources.devices and, if
  * the job is to run, hd_plan_ranks_max; 0: none. */
 int32_t hd_spec_most_devices(const struct hd_job *job);
 
-/* The values of the keys attempt.*; strings are copied. */
+/* The values of the keys attempt.*, for hd_spec_resolve, which copies the strings. */
 struct hd_spec_attempt {
     int64_t job_id, number;
-    const char *dir; /* absolute path; checkpoints/ is below it */
+    const char *dir; /* absolute path of the job's directory; checkpoints/ is below it */
     /* directory of the checkpoint to start from; NULL: start from initial weights */
     const char *base_checkpoint;
-    const char *base_manifest_hash; /* hexadecimal; NULL if base_checkpoint is NULL */
+    /* hash of the manifest of base_checkpoint, hexadecimal; NULL if base_checkpoint is NULL */
+    const char *base_manifest_hash;
 };
 
-/* Makes the job for the ranks of one attempt. Checks `spec`; borrows its lists. HD_INVALID: also if
- * the layout is not possible for the spec, which is an error of the planner. */
+/* Sets *ret_job to the job, without auto, that the ranks of one attempt run. Checks `spec`; borrows
+ * its lists. HD_INVALID: also if the layout is not possible for the spec, which is an error of the
+ * planner. */
 enum hd_status hd_spec_resolve(const struct hd_job *spec, const struct hd_layout_sizes *layout,
                                const struct hd_spec_attempt *attempt, struct hd_job *ret_job);
 
 /* Reads a cluster file (docs/planning.md) of at most HD_CLUSTER_FILE_BYTES_MAX bytes: its groups of
  * nodes, in the file's order. ret_clusters: [HD_CLUSTER_GROUPS_MAX] (plan/cluster.h). ret_tree: the
- * switches by names of nodes (plan/node_tree.h); NULL: not wanted. Links and names live in `arena`.
- * HD_INVALID: "FILE:LINE: key: what is wrong; what to do". */
+ * network switches by names of nodes (plan/node_tree.h); NULL: not needed. Links and names live in
+ * `arena`. HD_INVALID: "FILE:LINE: key: what is wrong; what to do". */
 enum hd_status hd_spec_read_cluster(const char *path, struct hd_arena *arena,
                                     struct hd_cluster *ret_clusters, int *ret_count,
                                     struct hd_node_tree *ret_tree);
@@ -171,7 +179,8 @@ void hd_spec_add_file_json(const struct hd_job *job, const char *key,
 /* Adds the keys of a layout as members of the open object, named by the last part of their path. */
 void hd_spec_add_plan_json(const struct hd_layout_sizes *layout, struct hd_json_writer *writer);
 
-/* Appends a key's default, for users: "required", "auto: 1", "0.1"; "-": none. */
+/* Appends the default of a key of the job file as text for users: "required", "auto: 1", "0.1";
+ * "-": none. */
 void hd_spec_document_default(const struct hd_key *key, struct hd_text *ret_text);
 
 /* Appends the keys of a job file as rows of a Markdown table, "| `path` | default | meaning |":

@@ -34,17 +34,20 @@ enum { SPEC_KEYS_MAX = 256, SPEC_CHILDREN_MAX = 64 };
 /* A job while it is read. */
 struct spec_draft {
     struct hd_job *job;
-    struct hd_arena *arena;    /* memory of the job's lists */
-    bool given[SPEC_KEYS_MAX]; /* by index in hd_job_keys: the file or model.from has set the key */
+    struct hd_arena *arena; /* memory of the job's lists */
+    /* by index in hd_job_keys: true: the job file or model.from has set the key */
+    bool given[SPEC_KEYS_MAX];
 };
 
-/* Returns the draft's `given` flag of this path, which must exist. */
+/* Returns a pointer to the draft's `given` flag of the key with this path, which must exist. */
 bool *spec_given(struct spec_draft *draft, const char *path);
 
-/* Returns the key with this path that a job file can set; NULL: none, or a group. */
+/* Returns the key with this path that a job file can set; NULL: no such key, or the path is a group
+ * of keys. */
 const struct hd_key *spec_find_key(const char *path);
 bool spec_is_group(const char *path);
-/* Returns whether the key's value may be a group instead of a word, as {full: 2}. */
+/* Returns whether the value of this key may be a map instead of a word, as {full: 2} of
+ * parallel.recompute. */
 bool spec_takes_group(const char *path);
 /* The names directly below a group, in the order of the job file's keys ("": below the root). */
 struct spec_children {
@@ -53,22 +56,22 @@ struct spec_children {
     size_t count;
 };
 void spec_list_children(const char *group, struct spec_children *ret_children);
-/* Returns whether a plain value given for the group sets this key of it, as `train.lr: 1e-3` sets
- * its peak. */
+/* Returns whether a plain value in place of the group sets this key of the group, as `train.lr:
+ * 1e-3` sets train.lr.peak. */
 bool spec_is_short_for(const char *group, const char *name);
 /* Returns whether the node is `parallel: auto`, which sets all keys of the group to auto. */
 bool spec_is_auto_group(const char *group, const struct yaml_node *node);
 
-/* Returns the key that `name` means, whatever its group: a name that another program uses for it,
- * or the last part of exactly one path. NULL: none. ret_note: a sentence to add to the message, or
- * NULL. */
+/* Returns the path of the key that a user means by the unknown `name`, whatever its group: a name
+ * that another program uses for that key, or the last part of exactly one path. NULL: no such key.
+ * *ret_note: a sentence to add to the error message; NULL: none. */
 const char *spec_find_foreign(const char *name, const char **ret_note);
 
 /* Makes the error "PATH: 70 is not possible; give a whole number from 1 to 16". */
 enum hd_status spec_err_range(const char *path, const struct hd_key *key, double value);
 /* Makes the error "PATH: is missing; give a whole number from 1 to 16". */
-/* Makes the error for a text that is neither a number nor one of the words; `quoted` includes its
- * quotes. */
+/* Makes the error for a value that is neither a number nor one of the key's words. quoted: the
+ * value in quotes. */
 enum hd_status spec_err_number(const char *path, const struct hd_key *key, const char *quoted);
 enum hd_status spec_err_missing(const char *path, const struct hd_key *key);
 /* Limits of a source's weight in a mixture. */
@@ -79,11 +82,12 @@ enum hd_status spec_err_missing(const char *path, const struct hd_key *key);
 
 enum { SPEC_QUOTE_MAX = 72, SPEC_PATH_TEXT_MAX = 256, SPEC_ORIGIN_MAX = SPEC_QUOTE_MAX + 8 };
 
-/* Writes `text` in quotes, shortened, with control characters replaced by '?', so that a message
- * cannot send control sequences to a terminal. */
+/* Writes `text` in quotes to ret_quoted, shortened, with control characters replaced by '?', so
+ * that a message cannot send control sequences to a terminal. */
 const char *spec_quote(const char *text, char ret_quoted[SPEC_QUOTE_MAX]);
 
-bool spec_has_control(const char *text); /* a control character: a line break, an escape ... */
+/* returns whether `text` has a control character: a line break, an escape ... */
+bool spec_has_control(const char *text);
 
 /* Writes "1, 2, 4 or 8": divisors of n (n >= 1) up to `max`, at most the eight nearest to
  * `wanted`. */
@@ -97,27 +101,29 @@ enum hd_status spec_cluster_parse(const char *name, const void *bytes, size_t si
 enum hd_status spec_yaml_parse(const char *name, const char *origin, const void *bytes,
                                size_t size_bytes, struct hd_arena *arena,
                                struct yaml_node **ret_root);
-/* Returns the map for which the plain value `node` is the short form in this group; it has no
- * children if the group has no short form. NULL: no memory. */
+/* Returns the map that the plain value `node` of this group abbreviates, such as {peak: 1e-3} for
+ * train.lr; it has no children if the group has no short form. NULL: no memory. */
 struct yaml_node *spec_yaml_expand(struct hd_arena *arena, const char *group,
                                    const struct yaml_node *node);
 
-/* Writes the name of override number i for messages, shortened like a quoted text. */
+/* Writes the name of override number i of the source for messages, such as "--set TEXT", shortened
+ * like a quoted text. */
 void spec_override_origin(const struct hd_spec_source *source, size_t i,
                           char ret_origin[SPEC_ORIGIN_MAX]);
 
-/* Applies the source's overrides to the tree of the file `name`. Error messages begin with the
- * override instead of "NAME:LINE: ". */
+/* Applies the overrides (--set) of the source to the tree of the job file `name`. Error messages
+ * begin with the override instead of "NAME:LINE: ". */
 enum hd_status spec_apply_overrides(const struct hd_spec_source *source, const char *name,
                                     struct hd_arena *arena, struct yaml_node *root);
 
-/* Sets the keys that were not given: to defaults of keys.def, then to defaults that depend on other
- * keys. */
+/* Sets the keys that neither the job file nor model.from gives: to defaults of keys.def, then to
+ * defaults that depend on other keys. */
 void spec_fill_absent(struct spec_draft *draft);
 /* Returns whether this key of the learning rate (warmup, decay_steps, min) has the value that a job
  * file without it would get. */
 bool spec_follows_steps(const struct hd_job *job, const char *path);
-/* Sets the defaults of members for which zero or empty is no valid value. Idempotent. */
+/* Sets members that are zero or empty, where that is no valid value, to their defaults.
+ * Idempotent. */
 void spec_fill_zero(struct hd_job *job);
 
 /* ---- reading a value ---- */
@@ -129,36 +135,38 @@ struct spec_reader {
     struct hd_arena arena; /* memory of the tree */
     struct yaml_node *root;
     struct spec_draft draft;
-    const struct yaml_node *here;  /* current node, for the line in error messages */
-    char path[SPEC_PATH_TEXT_MAX]; /* path of the current key */
+    const struct yaml_node *here;  /* current node of the tree; error messages have its line */
+    char path[SPEC_PATH_TEXT_MAX]; /* dotted path of the current key */
 };
 
-/* Appends ".NAME" to the path; returns the old length, which spec_path_pop takes. */
+/* Appends ".NAME" to the reader's path; returns the old length of the path, which spec_path_pop
+ * restores. */
 size_t spec_path_push(struct spec_reader *r, const char *name);
 void spec_path_pop(struct spec_reader *r, size_t len);
-/* Reads a number between the key's min and max, or one of its words. */
+/* Reads a number between the key's min and max, or one of the key's words. */
 enum hd_status spec_read_int(struct spec_reader *r, const struct hd_key *key,
                              const struct yaml_node *node, int64_t *ret_value);
 enum hd_status spec_read_real(struct spec_reader *r, const struct hd_key *key,
                               const struct yaml_node *node, double *ret_value);
 enum hd_status spec_need_scalar(struct spec_reader *r, const struct yaml_node *node,
                                 const char *what);
-/* Makes the error "X is not one of a, b, c; did you mean b?". */
+/* Makes the error "PATH: X is not one of a, b, c; did you mean b?" for a word that the key does not
+ * have. */
 enum hd_status spec_unknown_word(const char *path, const char *text, const char *const *names,
                                  size_t count);
 /* Reads the value of a key of kind HD_KEY_FORM. */
 enum hd_status spec_read_form(struct spec_reader *r, const struct hd_key *key,
                               const struct yaml_node *node);
-/* Reads parallel.recompute: {full: K}. */
+/* Reads the map {full: K} of parallel.recompute. */
 enum hd_status spec_read_recompute(struct spec_reader *r, const struct yaml_node *node);
-/* Reads after: [12, 13]. */
+/* Reads the key `after`: [12, 13]. */
 enum hd_status spec_read_after(struct spec_reader *r, const struct yaml_node *node);
-/* Reads train.only: {last: 2}, or [norms, head]. */
+/* Reads the key train.only: {last: 2}, or [norms, head]. */
 enum hd_status spec_read_only(struct spec_reader *r, const struct yaml_node *node);
-/* Reads [q_proj, v_proj] and stores "q_proj,v_proj" in `member`, which has HD_JOB_PATH_MAX
- * bytes. */
+/* Reads a list of words such as [q_proj, v_proj] and stores "q_proj,v_proj" in `member`, which has
+ * HD_JOB_PATH_MAX bytes. */
 enum hd_status spec_read_words(struct spec_reader *r, const struct yaml_node *node, char *member);
-/* Reads parallel.schedule: {file: PATH}, or {order: [LINE, ...]}. */
+/* Reads the map of parallel.schedule: {file: PATH}, or {order: [LINE, ...]}. */
 enum hd_status spec_read_schedule(struct spec_reader *r, const struct yaml_node *node);
 /* Sets pp, virtual_stages and order_micro_batches, if they are 0, from the job's schedule from a
  * file. */
@@ -166,38 +174,41 @@ void spec_fill_order(struct hd_job *job);
 
 /* ---- rules ---- */
 
-/* Proves the job's schedule from a file, and checks that pp, virtual_stages and order_micro_batches
- * are those of the schedule. */
+/* Proves that the job's schedule from a file can be executed, and checks that pp, virtual_stages
+ * and order_micro_batches are those of the schedule. */
 enum hd_status spec_check_order(const struct hd_job *job);
 
 /* Checks the rules of train.objective (objective.c). */
 enum hd_status spec_check_objective(const struct hd_job *job);
 
-/* Checks the rules as hd_spec_check does, for data files named as in the job file: relative, or
- * patterns. */
+/* Checks the rules of a job as hd_spec_check does, but allows data files as the job file names
+ * them: relative paths, or patterns. */
 enum hd_status spec_check_draft(const struct hd_job *job);
 
 /* ---- paths ---- */
 
-bool spec_is_token_file(const char *path); /* by suffix: .npy, .bin */
-bool spec_is_lines(const char *path);      /* by suffix: .jsonl, one document per line */
+/* returns whether the suffix is that of a token file: .npy, .bin */
+bool spec_is_token_file(const char *path);
+/* returns whether the suffix is .jsonl: one document per line */
+bool spec_is_lines(const char *path);
 
-/* Finds whether a data file holds conversations, by job->data_format and its first line; HD_INVALID
- * names the file. */
+/* Sets whether a data file holds conversations, by job->data_format and the file's first line.
+ * HD_INVALID: the message names the file. */
 enum hd_status spec_look_at_form(const struct hd_job *job, const char *path,
                                  bool *ret_conversations);
-/* Checks the rules of a job whose files hold conversations, and finds its template. */
+/* Checks the rules of a job whose data files hold conversations, and finds its chat template. */
 enum hd_status spec_check_conversations(struct spec_draft *draft, const char *folder);
 
 /* Expands the patterns of data.train and data.val; makes paths absolute, relative to `folder`. */
 enum hd_status spec_find_files(struct spec_draft *draft, const char *folder);
-/* Makes the paths of data files absolute without opening any: they are on another machine. */
+/* Makes the paths of data files absolute without opening the files, which are on another
+ * machine. */
 enum hd_status spec_leave_files(struct spec_draft *draft, const char *folder);
-/* Checks that keys of conversations have their defaults if the job has no conversations; else
+/* Checks that a job without conversations gives no key that only conversations use; else
  * HD_INVALID. */
 enum hd_status spec_refuse_unused(struct spec_draft *draft);
-/* Records the hash of everything that the tokens of the job's texts depend on; each start compares
- * it. */
+/* Sets data.text_identity: the hash of all files and settings that decide the tokens of the job's
+ * texts. Each attempt compares it when it starts. */
 enum hd_status spec_set_text_identity(struct spec_draft *draft);
 
 /* Makes a path relative to `folder` absolute in place. */
