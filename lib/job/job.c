@@ -27,7 +27,8 @@ static enum hd_status write_key(const struct hd_key *key, const struct hd_job *j
     return st;
 }
 
-/* Writes a list of files. weights: one per source of a mixture; NULL: no mixture. */
+/* Appends a list of data files to the text form. weights: one per source of a mixture; NULL: no
+ * mixture. */
 static enum hd_status write_files(const char *key, const struct hd_job_file *files, int64_t count,
                                   const double *weights, struct hd_text *ret_text)
 {
@@ -48,7 +49,7 @@ static enum hd_status write_files(const char *key, const struct hd_job_file *fil
 
 static const char order_key[] = "parallel.schedule.order";
 
-/* Writes the schedule from a file, one line per stage. */
+/* Appends a schedule from a file to the text form, one line per pipeline stage. */
 static enum hd_status write_order(const char *order, struct hd_text *ret_text)
 {
     while (*order) {
@@ -84,8 +85,8 @@ enum hd_status hd_job_write(const struct hd_job *job, struct hd_text *ret_text)
     return st;
 }
 
-/* A list that grows by doubling. The arena frees nothing before its end, so outgrown copies stay in
- * it. */
+/* A list of data files that grows by doubling. The arena frees nothing before its end, so outgrown
+ * copies stay in it. */
 struct job_file_list {
     struct hd_job_file *items;
     int64_t count, room;
@@ -135,14 +136,15 @@ struct job_reader {
     struct job_file_list train, val;
     double *weights; /* [HD_JOB_SOURCES_MAX]; NULL before the first source */
     int64_t weight_count;
-    char *order, *order_end; /* NULL before the first line of the schedule */
-    size_t size_bytes;       /* size of the text */
-    int version;             /* version of the text */
-    bool *seen;              /* [hd_job_key_count] */
+    /* text of the schedule from a file, and its end; NULL before its first line is read */
+    char *order, *order_end;
+    size_t size_bytes; /* bytes of the job's text form */
+    int version;       /* version of the text form, from its first line */
+    bool *seen;        /* [hd_job_key_count] whether a line of the key was read */
 };
 
-/* Begins a source, to which the files that follow belong. HD_INVALID: the previous source has no
- * files, or a file came before the first source. */
+/* Adds a source of the mixture, to which the files that follow belong. HD_INVALID: the previous
+ * source has no files, or a file came before the first source. */
 static enum hd_status add_source(struct job_reader *r, const char *value)
 {
     const int64_t last_source = r->train.count ? r->train.items[r->train.count - 1].source : -1;
@@ -158,7 +160,7 @@ static enum hd_status add_source(struct job_reader *r, const char *value)
     return hd_text_to_double(value, 1e-9, 1e9, &r->weights[r->weight_count++]);
 }
 
-/* Finds the key of a line, by the path that the text's version used. */
+/* Returns the key of a line by the path that the text's version used; NULL: unknown. */
 static const struct hd_key *find_key(const struct job_reader *r, const char *path)
 {
     for (size_t i = 0; i < hd_job_key_count; i++) {
@@ -205,7 +207,7 @@ static enum hd_status add_order_line(struct job_reader *r, const char *value)
         r->order = r->order_end = hd_arena_alloc(r->arena, r->size_bytes + 1);
     if (!r->order)
         return hd_err(HD_NO_MEMORY, "no memory for an order of pipeline stages");
-    /* fits: the value is shorter than its line, which the buffer has space for */
+    /* the buffer is as large as the text, and the value is shorter than its line */
     r->order_end = stpcpy(r->order_end, value);
     r->order_end = stpcpy(r->order_end, "\n");
     return HD_OK;

@@ -42,19 +42,19 @@
 
 enum {
     HD_JOB_VERSION = 12,                /* version of the text form; raised when keys are added */
-    HD_JOB_WORD_MAX = 64,               /* bytes, NUL included; also the limit of HD_KEY_NAME */
-    HD_JOB_PATH_MAX = 4096,             /* bytes, NUL included */
-    HD_JOB_FILE_BYTES_MAX = 4 << 20,    /* size of a file with the text form */
-    HD_JOB_ORDER_BYTES_MAX = 128 << 10, /* text of a schedule from a file */
+    HD_JOB_WORD_MAX = 64,               /* bytes of a value of kind WORD or NAME, NUL included */
+    HD_JOB_PATH_MAX = 4096,             /* bytes of a value of kind PATH, NUL included */
+    HD_JOB_FILE_BYTES_MAX = 4 << 20,    /* bytes of a file with the text form of a job */
+    HD_JOB_ORDER_BYTES_MAX = 128 << 10, /* bytes of the text of a schedule from a file */
     HD_JOB_SOURCES_MAX = 64,            /* sources of a mixture */
-    HD_JOB_PROFILE_STEPS_MAX = 100      /* steps in one trace */
+    HD_JOB_PROFILE_STEPS_MAX = 100      /* most steps that train.profile traces */
 };
 
 /* Value of parallel.schedule if the job has a schedule from a file. A job file cannot write this
  * word. */
 #define HD_SCHEDULE_FILE "file"
 
-/* Last words of a run that train.guard.action: stop has ended. */
+/* End of the error message of a run that train.guard.action: stop has ended. */
 #define HD_JOB_GUARD_STOPS "train.guard says stop"
 
 /* ---- the struct ---- */
@@ -81,8 +81,9 @@ struct hd_layout_sizes {
 struct hd_job_file {
     const char *path; /* absolute path */
     int64_t size_bytes;
-    int64_t source; /* index of its source in a mixture; 0 without a mixture */
-    /* from data/fingerprint.h, without blank and '/'; NULL: not recorded */
+    /* index of the mixture's source to which the file belongs; 0 without a mixture */
+    int64_t source;
+    /* fingerprint of the file (data/fingerprint.h), without blank and '/'; NULL: not recorded */
     const char *fingerprint;
 };
 
@@ -111,11 +112,11 @@ struct hd_job {
     /* schedule from a file, as hd_schedule_write of pipeline.h writes it; set if schedule is
      * HD_SCHEDULE_FILE, else NULL */
     const char *schedule_order;
-    /* a plan will replace the layout and devices of this job file, so they are not checked
+    /* true: a plan will replace the layout and devices of this job file, so they are not checked
      * (plan_file.c) */
     bool layout_follows;
-    /* the job will not run (`heddle plan`), so it may have more devices than an engine
-     * connects */
+    /* true: the job will not run (`heddle plan`), so it may have more devices than a communication
+     * engine connects */
     bool only_planned;
 };
 #undef F
@@ -136,7 +137,7 @@ struct hd_key {
     const char *path; /* "train.lr.peak" */
     enum hd_key_kind kind;
     size_t offset; /* offset of the member in struct hd_job */
-    bool required; /* a job file must have it */
+    bool required; /* a job file must give the key */
     bool hidden;   /* a job file cannot set it by this path */
     /* text for users: how the default depends on other keys; NULL: it does not */
     const char *derived;
@@ -151,10 +152,11 @@ struct hd_key {
     double old_default; /* value for a text older than `since`, of INT, REAL, BOOL */
     /* value for a text older than `since`, of WORD, NAME, PATH; NULL: "" */
     const char *old_default_text;
-    const char *v1_path; /* its path in a text of version 1; NULL: `path` */
+    const char *v1_path; /* the key's path in a text of version 1; NULL: `path` */
     /* types of train.adapter that have the key, separated by blanks; NULL: all types */
     const char *adapters;
-    /* part of the adapter's form: an adapter that is read brings its own value */
+    /* true: the key describes the form of an adapter; a job that starts from a stored adapter takes
+     * the value of that adapter */
     bool adapter_form;
     const char *help; /* meaning, for users; Markdown */
 };
@@ -171,17 +173,18 @@ static inline const void *hd_job_const_member(const struct hd_key *key, const st
     return (const char *)job + key->offset;
 }
 
-/* Returns the factor by which train.adapter multiplies the product of its two factors. */
+/* Returns the number by which the product of an adapter's two factors is multiplied (alpha / rank,
+ * or with rsLoRA alpha / sqrt(rank)). */
 double hd_job_adapter_scale(const struct hd_job *job);
-/* Returns the position of a sequence's first token; a prefix (train.adapter) takes the positions
- * before it. */
+/* Returns the position of a sequence's first token: the number of positions that a prefix
+ * (train.adapter) takes before it; 0 without a prefix. */
 int64_t hd_job_first_position(const struct hd_job *job);
 /* Returns whether train.objective is a loss on pairs of answers. */
 bool hd_job_has_pairs(const struct hd_job *job);
 /* Returns whether train.objective is that of a reward model, whose head is one vector. */
 bool hd_job_is_reward(const struct hd_job *job);
 
-/* Returns whether the key belongs to train.adapter, and an adapter of this type has it. */
+/* Returns whether the key belongs to train.adapter and adapters of this type have it. */
 bool hd_job_key_is_of_adapter(const struct hd_key *key, const char *type);
 
 /* Returns whether a resumed job must keep the value, because weights and the order of samples
@@ -206,31 +209,33 @@ bool hd_job_members_equal(const struct hd_key *key, const struct hd_job *a, cons
 void hd_job_set_defaults(struct hd_job *ret_job);
 void hd_job_set_default(const struct hd_key *key, struct hd_job *job); /* sets one key's member */
 
-/* Sets a member from its text form. HD_INVALID: the message says what is wrong with the value; it
- * does not contain the key's path. */
+/* Sets the key's member of a job from its text form. HD_INVALID: the message says what is wrong
+ * with the value; it does not contain the key's path. */
 enum hd_status hd_job_parse(const struct hd_key *key, const char *text, struct hd_job *job);
-/* Appends a member's text form. HD_INVALID: the member cannot be written, for example because it
- * contains a line break. */
+/* Appends the text form of the key's member. HD_INVALID: the value cannot be written, for example
+ * because it contains a line break. */
 enum hd_status hd_job_format(const struct hd_key *key, const struct hd_job *job,
                              struct hd_text *ret_text);
 
-/* Calls each(context, word, value) for the words of a key; for a WORD key the value is the word's
- * index from 0. Stops at the first call that returns true; returns whether one did. */
+/* Calls each(context, word, value) for each word that the key allows; for a WORD key the value is
+ * the word's index from 0. Stops at the first call that returns true; returns whether one did. */
 bool hd_job_each_word(const struct hd_key *key,
                       bool (*each)(void *context, const char *word, double value), void *context);
-/* Find the word for a value of INT or REAL, and the value of a word. False: not found. */
+/* Find the word that a key of kind INT or REAL has for a value, and the value that a word of the
+ * key has. False: the key has none. */
 bool hd_job_word_of(const struct hd_key *key, double value, char ret_word[HD_JOB_WORD_MAX]);
 bool hd_job_word_value(const struct hd_key *key, const char *word, double *ret_value);
-/* Returns whether a number is the value of one of the words or lies within min and max. */
+/* Returns whether the key allows a number: it is the value of one of the key's words, or lies
+ * within min and max. */
 bool hd_job_number_is_possible(const struct hd_key *key, double value);
 
 /* ---- text ---- */
 
-/* Appends the text form. HD_INVALID: a name has a blank, or a path a line break. */
+/* Appends the text form of a job. HD_INVALID: a name has a blank, or a path a line break. */
 enum hd_status hd_job_write(const struct hd_job *job, struct hd_text *ret_text);
 
-/* Reads the text form; copies lists and their paths into `arena`. HD_INVALID: the message names
- * line and key. HD_UNSUPPORTED: a newer build wrote the text. */
+/* Sets *ret_job from the text form; copies lists and their paths into `arena`. HD_INVALID: the
+ * message names line and key. HD_UNSUPPORTED: a newer build wrote the text. */
 enum hd_status hd_job_read(const char *text, size_t size_bytes, struct hd_arena *arena,
                            struct hd_job *ret_job);
 enum hd_status hd_job_read_file(const char *path, struct hd_arena *arena, struct hd_job *ret_job);
@@ -241,7 +246,7 @@ enum hd_status hd_job_read_file(const char *path, struct hd_arena *arena, struct
 enum hd_status hd_layout_write(const struct hd_layout_sizes *sizes, struct hd_text *ret_text);
 enum hd_status hd_layout_read(const char *text, struct hd_layout_sizes *ret_sizes);
 
-/* Returns the micro-batches of a rank in one step; 0 if dp or micro_batch is auto. */
+/* Returns the number of micro-batches of a rank in one step; 0 if dp or micro_batch is auto. */
 static inline int64_t hd_layout_micro_batches(const struct hd_layout_sizes *sizes,
                                               int64_t global_batch)
 {
@@ -252,10 +257,9 @@ static inline int64_t hd_layout_micro_batches(const struct hd_layout_sizes *size
 }
 /* Convert parallel.stages as text ("7,8*2,7", not "auto") to and from numbers of layers.
  * hd_stages_read: sets ret_count, which may exceed `room`; stores at most `room` numbers.
- * HD_INVALID: not in this form.
- * hd_stages_read_chunks: also checks that there is one number per chunk and that they add up to
- * `layers`. HD_INVALID: the message names the key.
- * hd_stages_write: HD_LIMIT: the text is too long for a NAME. */
+ * HD_INVALID: the text is no list of numbers of layers. hd_stages_read_chunks: also checks that
+ * there is one number per chunk and that they add up to `layers`. HD_INVALID: the message names the
+ * key. hd_stages_write: HD_LIMIT: the text is too long for a NAME. */
 enum hd_status hd_stages_read(const char *text, int64_t *ret_layers, int64_t room,
                               int64_t *ret_count);
 enum hd_status hd_stages_read_chunks(const char *text, int64_t chunks, int64_t layers,
@@ -286,13 +290,14 @@ bool hd_queue_name_is_possible(const char *name);
 enum { HD_RECOMPUTE_UNITS_MAX = 1024 };
 bool hd_recompute_read(const char *text, int64_t *ret_units);
 
-/* Finds the folder whose tokenizer_config.json names the special tokens: that of tokenizer.json,
- * else that of model.from; "": none. */
+/* Sets ret_dir to the folder whose tokenizer_config.json names the special tokens: the folder of
+ * the job's tokenizer.json, else model.from; "": neither is given. */
 void hd_job_chat_folder(const struct hd_job *job, char ret_dir[HD_JOB_PATH_MAX]);
-/* Returns whether model.vocab is that of an existing model, so that it cannot grow. */
+/* Returns whether model.vocab is that of a model from which the job starts, so that it cannot
+ * grow. */
 bool hd_job_vocab_is_given(const struct hd_job *job);
 
-/* Returns the number of ranks. The sizes may not be auto. */
+/* Returns the number of ranks of a layout, whose sizes may not be auto. */
 static inline int64_t hd_layout_world(const struct hd_layout_sizes *sizes)
 {
     return sizes->pp * sizes->dp * sizes->cp * sizes->tp;

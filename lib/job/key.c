@@ -246,7 +246,7 @@ enum hd_status hd_job_format(const struct hd_key *key, const struct hd_job *job,
         else
             hd_text_add(ret_text, "%lld", (long long)*(const int64_t *)member);
         break;
-    case HD_KEY_REAL: /* 17 digits give back the exact bits */
+    case HD_KEY_REAL: /* with 17 digits, reading gives exactly the same double */
         if (hd_job_word_of(key, *(const double *)member, word))
             hd_text_add(ret_text, "%s", word);
         else

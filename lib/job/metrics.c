@@ -35,7 +35,7 @@ bool hd_metric_set(struct hd_step_metrics *metrics, int index, double value)
     if (!(value >= -0x1p53 && value <= 0x1p53))
         return false;
     whole = (double)(int64_t)value;
-    /* also refuses -0, which would become 0 as an int64_t */
+    /* compares bits, so that -0 is refused, which would become 0 as an int64_t */
     if (memcmp(&whole, &value, sizeof whole) != 0)
         return false;
     *(int64_t *)member = (int64_t)value;
@@ -46,7 +46,7 @@ bool hd_metric_is_present(const struct hd_step_metrics *metrics, int index, bool
 {
     if (index == HD_METRIC_INDEX_loss_scale)
         return metrics->loss_scale > 0;
-    if (index == HD_METRIC_INDEX_targets) /* absent in steps that older builds reported */
+    if (index == HD_METRIC_INDEX_targets) /* steps that older builds reported lack this metric */
         return metrics->targets > 0;
     if (index == HD_METRIC_INDEX_pairs || index == HD_METRIC_INDEX_margin ||
         index == HD_METRIC_INDEX_accuracy || index == HD_METRIC_INDEX_reward)

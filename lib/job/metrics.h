@@ -34,23 +34,24 @@ struct hd_metric {
     const char *name; /* name of the member: "grad_norm" */
     bool is_int;
     size_t offset;   /* offset in struct hd_step_metrics, bytes */
-    const char *tag; /* tag in TensorBoard; "": not exported */
+    const char *tag; /* tag of the metric in TensorBoard; "": not exported */
     const char *help;
 };
 extern const struct hd_metric hd_metrics[HD_METRIC_COUNT];
 
 /* Returns a metric as a double, which is exact for every integer up to 2^53. */
 double hd_metric_get(const struct hd_step_metrics *metrics, int index);
-/* Sets a metric. False, and nothing changes: the metric is INT and the value is not an integer of
- * magnitude up to 2^53. */
+/* Sets a metric. Returns false and sets nothing if the metric is INT and the value is not an
+ * integer of magnitude up to 2^53. */
 bool hd_metric_set(struct hd_step_metrics *metrics, int index, double value);
-/* Returns whether a step has the metric: router metrics only with experts, the loss scale only with
- * fp16, metrics of pairs only in steps of pairs. */
+/* Returns whether a step of a job has the metric: router metrics only with experts, the loss scale
+ * only with fp16, metrics of pairs only in steps of pairs. */
 bool hd_metric_is_present(const struct hd_step_metrics *metrics, int index, bool experts);
 int hd_metric_find(int id); /* returns the index in hd_metrics; -1: unknown id */
 
 enum { HD_METRICS_BYTES_EACH = 10, HD_METRICS_BYTES_MAX = HD_METRIC_COUNT * HD_METRICS_BYTES_EACH };
-/* Packs the metrics; returns the number of bytes written, at most HD_METRICS_BYTES_MAX. */
+/* Packs the metrics of a step into bytes; returns the number of bytes written, at most
+ * HD_METRICS_BYTES_MAX. */
 size_t hd_metrics_pack(const struct hd_step_metrics *metrics,
                        uint8_t ret_bytes[HD_METRICS_BYTES_MAX]);
 /* Unpacks metrics. HD_CORRUPT: the size is not a multiple of an entry's, or an INT metric has a

@@ -40,8 +40,8 @@ static int override_of_message(const struct hd_spec_source *source)
     return -1;
 }
 
-/* Puts the name of the override in front of the error message of a stored job, of which the user
- * has no file. */
+/* Puts the name of the override, else of the job, in front of the error message of a stored job, of
+ * which the user has no file. */
 static enum hd_status at_override(const struct spec_reader *r, enum hd_status st)
 {
     const int i = override_of_message(r->source);
