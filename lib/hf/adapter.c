@@ -37,7 +37,7 @@ static const char harmless[] =
     "loftq_config eva_config corda_config lora_ga_config megatron_core runtime_config "
     "qalora_group_size ensure_weight_tying";
 
-/* Returns whether a value turns its key off, whatever the key. */
+/* Returns whether a JSON value turns any key off: null, false, or an empty list or object. */
 static bool is_nothing(const struct hd_json *value)
 {
     return value->kind == HD_JSON_NULL || value->kind == HD_JSON_FALSE ||
@@ -51,8 +51,8 @@ static enum hd_status must_be(const struct hd_json *value, const char *text)
     return hd_err(HD_UNSUPPORTED, "%s: must be \"%s\"", value->key, text);
 }
 
-/* Refuses initialisations that take a part out of the base (PiSSA, OLoRA, CorDA, LoftQ): their
- * factors do not fit the base as it was published. */
+/* Refuses values of init_lora_weights that subtract a part from the base's weights (PiSSA, OLoRA,
+ * CorDA, LoftQ): such factors do not fit the base as it was published. */
 static enum hd_status check_beginning(const struct hd_json *value)
 {
     static const char harmless_words[] = "gaussian eva orthogonal";
@@ -98,9 +98,9 @@ static enum hd_status read_lora_key(const struct hd_json *value, struct hd_job *
                   value->key);
 }
 
-/* Reads a key of a prefix. The tensor has the keys and values that are computed with, also if
- * PEFT trained the prefix through a network (prefix_projection); its shape is compared with the
- * model's. */
+/* Reads a key of a prefix adapter's adapter_config.json. The tensor has the keys and values that
+ * are computed with, also if PEFT trained the prefix through a network (prefix_projection); its
+ * shape is compared with the model's. */
 static enum hd_status read_prefix_key(const struct hd_json *value, struct hd_job *job)
 {
     static const char of_prefix[] = "token_dim num_attention_heads num_layers encoder_hidden_size "
@@ -210,8 +210,8 @@ static bool is_listed(const char *list, const char *word, size_t length)
     return false;
 }
 
-/* Writes the name of a module for the job; for experts without the number, since each expert has an
- * adapter. */
+/* Sets ret_name to the name that the job uses for a module; without the expert's number, since
+ * every expert has an adapter. */
 static size_t plain_name(const char *module, size_t length, char ret_name[HD_WEIGHTS_NAME_MAX])
 {
     static const char experts[] = "experts.";
@@ -225,7 +225,7 @@ static size_t plain_name(const char *module, size_t length, char ret_name[HD_WEI
                             number + digits + 1);
 }
 
-/* Lists the modules that have a factor A, each once. */
+/* Sets the job's adapter targets to the modules that have a factor A, each once. */
 static enum hd_status list_targets(const struct hd_weights *weights, struct hd_job *job)
 {
     char name[HD_WEIGHTS_NAME_MAX];
@@ -368,8 +368,8 @@ static bool cut_end(char *name, const char *end)
     return true;
 }
 
-/* Makes the rows of a weight's two factors and its magnitudes; false: the row is not a matrix of a
- * block. */
+/* Makes the rows of the table of names for a weight's two factors and its magnitudes; false: the
+ * weight is no matrix of a block. */
 enum { ROWS_OF_ONE = 3 };
 
 static bool make_rows(const struct hd_hf_row *row, struct hd_arena *arena,

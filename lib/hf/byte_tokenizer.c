@@ -5,15 +5,15 @@
 
 enum { BYTES = 256 };
 
-/* Returns whether a byte is spelt by the Latin-1 character of its number: the printable ones
- * are. */
+/* Returns whether a byte-level BPE spells a byte by the Latin-1 character with the same number, as
+ * it does if that is printable. */
 static bool spells_itself(int byte)
 {
     return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
 }
 
-/* Writes the character of a byte: its own, or the next unused one from U+0100 on. At most two bytes
- * of UTF-8. */
+/* Sets ret_text to the character that spells a byte: the Latin-1 character of its number, or the
+ * next unused one from U+0100 on. At most two bytes of UTF-8. */
 static void spell(int byte, char ret_text[3])
 {
     int code = byte;
@@ -78,8 +78,8 @@ void hd_hf_write_byte_tokenizer(struct hd_text *ret_text)
     hd_text_add(ret_text, "\n");
 }
 
-/* Writes the tokenizer_config.json of a byte model. It has no special tokens; the class is the one
- * that adds none. */
+/* Writes the tokenizer_config.json of a byte model. It has no special tokens; tokenizer_class is
+ * one that adds none. */
 void hd_hf_write_byte_tokenizer_config(struct hd_text *ret_text)
 {
     struct hd_json_writer w = {.out = ret_text};

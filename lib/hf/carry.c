@@ -58,8 +58,9 @@ struct carrying {
     const struct hd_hf_carry *options;
     char model[HD_JOB_PATH_MAX], chat[HD_JOB_PATH_MAX], tokenizer[HD_JOB_PATH_MAX];
     char adapter[HD_JOB_PATH_MAX];
-    char kept[HD_JOB_PATH_MAX]; /* folder with copies of all files of the job; "": none */
-    bool own_template;          /* data.template is not the chat folder's */
+    /* folder of the checkpoint with copies of all files of the job; "": none */
+    char kept[HD_JOB_PATH_MAX];
+    bool own_template; /* true: the job's template is not the one of the chat folder */
     bool has_tokenizer, has_names;
 };
 
@@ -88,8 +89,8 @@ static bool join_kept(const char *checkpoint, char ret_dir[HD_JOB_PATH_MAX])
     return false;
 }
 
-/* Finds the folder with the base's files: model.from, else the folder that the weights came
- * from. */
+/* Sets ret_dir to the folder with the base's files: model.from, else the folder that the weights
+ * came from. */
 static void find_model(const struct hd_job *job, char ret_dir[HD_JOB_PATH_MAX])
 {
     if (*job->from_dir)
@@ -100,7 +101,8 @@ static void find_model(const struct hd_job *job, char ret_dir[HD_JOB_PATH_MAX])
         (void)snprintf(ret_dir, HD_JOB_PATH_MAX, "%s", job->init_from);
 }
 
-/* Replaces model.from by the present folder of the base (--base). */
+/* Replaces `dir`, if it is the folder that the job names as base, by the folder given with
+ * --base. */
 static void follow_move(const struct hd_hf_carry *o, char dir[HD_JOB_PATH_MAX])
 {
     const size_t n = strlen(o->job->from_dir);
@@ -189,7 +191,8 @@ static const char *find_template(const struct hd_json *root)
 
 static const struct hd_json_limits carried_limits = {.values_max = 1 << 20, .depth_max = 32};
 
-/* Puts the job's own template; it may have to be taken out of a tokenizer_config.json. */
+/* Adds the job's own chat template to the export; it may have to be taken out of a
+ * tokenizer_config.json. */
 static enum hd_status put_template(struct carrying *c)
 {
     const struct hd_hf_carry *o = c->options;
@@ -219,7 +222,7 @@ static enum hd_status put_template(struct carrying *c)
     return st;
 }
 
-/* Puts tokenizer_config.json without its template, which is not the job's. */
+/* Adds tokenizer_config.json to the export without its chat template, which is not the job's. */
 static enum hd_status put_without_template(struct carrying *c, const struct hd_text *file)
 {
     const struct hd_json *root = NULL;
@@ -248,7 +251,7 @@ static enum hd_status put_without_template(struct carrying *c, const struct hd_t
 
 /* ---- files ---- */
 
-/* Puts a file of a folder, if the folder has it. */
+/* Adds a file of a folder to the export, if the folder has it. */
 static enum hd_status put_file(struct carrying *c, const char *dir, const char *name)
 {
     struct hd_text path = {0}, text = {0};
@@ -271,7 +274,7 @@ static enum hd_status put_file(struct carrying *c, const char *dir, const char *
     return st;
 }
 
-/* Puts the job's tokenizer file; if the job names one, the file must exist. */
+/* Adds the tokenizer.json to the export; if the job names one, it must exist. */
 static enum hd_status put_tokenizer(struct carrying *c)
 {
     const struct hd_hf_carry *o = c->options;
@@ -297,7 +300,7 @@ static enum hd_status put_tokenizer(struct carrying *c)
     return st;
 }
 
-/* Puts the named templates besides the default one. */
+/* Adds the folder of named chat templates to the export. */
 static enum hd_status put_named_templates(struct carrying *c)
 {
     const char *folder = folder_of(c, BY_CHAT);
@@ -319,8 +322,8 @@ static enum hd_status put_named_templates(struct carrying *c)
     return st;
 }
 
-/* Returns whether the file is left out: names and classes of another tokenizer do not fit a model
- * of bytes. */
+/* Returns whether the export of a model of bytes leaves the file out: names and classes of another
+ * tokenizer do not fit a model of bytes. */
 static bool is_left_out(const struct carrying *c, const struct carried_file *f)
 {
     const bool bytes = strcmp(c->options->job->tokenizer, "bytes") == 0;
@@ -383,8 +386,9 @@ enum hd_status hd_hf_carry_files(const struct hd_hf_carry *options)
 
 /* ---- copies in a checkpoint ---- */
 
-/* Writes the rows of learned positions after those of the job, from the folder from which the run
- * started. Files linked from an earlier checkpoint already include them. */
+/* Stores in the checkpoint the base's rows of learned positions after those of the job, from the
+ * folder from which the run started. Files linked from an earlier checkpoint already include
+ * them. */
 static enum hd_status keep_positions(const struct hd_job *job, const char *dir)
 {
     struct hd_hf_positions p;
@@ -425,7 +429,8 @@ static enum hd_status keep_file(void *context, const char *name, const struct hd
     return st;
 }
 
-/* Links the equal file of an earlier checkpoint of the job; copies it if linking fails. */
+/* Hard-links a file of an earlier checkpoint of the job, which has the same contents; copies it if
+ * linking fails. */
 static enum hd_status link_file(const char *from_dir, const char *to_dir, const char *name)
 {
     struct hd_text from = {0}, to = {0}, text = {0};

@@ -52,7 +52,7 @@ struct config_reading {
     bool use_window, has_tied, has_balance, attention_bias;
     bool one_kv_head_each; /* num_key_value_heads is null: as many as query heads, in every class */
     const struct hd_json *layer_types;
-    double jitter; /* noise on a router's input */
+    double jitter; /* router_jitter_noise: noise on a router's input, not applied; 0: none */
 };
 
 enum rule {
@@ -74,7 +74,7 @@ struct key {
 
 /* ---- functions of the rule READ_BY ---- */
 
-/* Accepts the key: find_type or rope.c reads it. */
+/* Accepts a key of config.json that find_type or rope.c reads. */
 static enum hd_status read_elsewhere(struct config_reading *r, const struct hd_json *value)
 {
     (void)r;
@@ -215,7 +215,7 @@ static enum hd_status read_layer_types(struct config_reading *r, const struct hd
     return HD_OK;
 }
 
-/* Reads Heddle's own key: the tokenizer of a model without tokenizer.json. */
+/* Reads Heddle's own key of config.json: the tokenizer of a model without tokenizer.json. */
 static enum hd_status read_tokenizer(struct config_reading *r, const struct hd_json *value)
 {
     if (value->kind != HD_JSON_STRING || strcmp(value->text, "bytes") != 0)
@@ -232,7 +232,7 @@ static enum hd_status read_tied(struct config_reading *r, const struct hd_json *
 
 /* ---- keys with only one supported value ---- */
 
-/* Accepts null, [] or {}. */
+/* Accepts a key of config.json with the value null, [] or {}; other values are HD_UNSUPPORTED. */
 static enum hd_status read_empty(struct config_reading *r, const struct hd_json *value)
 {
     const bool list = value->kind == HD_JSON_ARRAY || value->kind == HD_JSON_OBJECT;
@@ -413,7 +413,7 @@ static const char *mapped_name(unsigned type, const char *name)
     return name;
 }
 
-/* Returns the rule for a key of this type; NULL: none. */
+/* Returns the rule for a key of config.json in this model type; NULL: none. */
 static const struct key *find_key(const struct config_reading *r, const char *name)
 {
     name = mapped_name(r->type->type, name);
@@ -466,7 +466,7 @@ static enum hd_status check_known(const struct config_reading *r)
                   names, text, r->type->name);
 }
 
-/* Notes a setting that the file has twice, under one name or two. */
+/* Adds a note about a setting that config.json has twice, under one name or two. */
 static void note_twice(struct config_reading *r, const struct hd_json *v, const struct key *key)
 {
     const struct hd_json *other = hd_json_member(r->root, key->name);
@@ -483,7 +483,8 @@ static void note_twice(struct config_reading *r, const struct hd_json *v, const 
                    v->key, hd_hf_quote(v, a), key->name, hd_hf_quote(other, b), v->key);
 }
 
-/* Reads the keys. mapped: reads only names that are mapped to others; they come last. */
+/* Reads the keys of config.json. mapped: reads only the names that transformers maps to others;
+ * they must be read last, as they win. */
 static enum hd_status read_named(struct config_reading *r, bool mapped)
 {
     enum hd_status st = HD_OK;
@@ -675,7 +676,7 @@ static enum hd_status read_config(struct config_reading *r)
     st = check_present(r);
     if (!st)
         st = take_window(r);
-    if (!st) /* gpt2 has none of these keys; its theta is the default of a job */
+    if (!st) /* gpt2 has no keys of rotary positions; its theta is the default of a job */
         st = hd_hf_read_rope(r->root, r->type->type == MIXTRAL ? mixtral_rope_theta : rope_theta,
                              r->job, r->notes);
     if (!st)
@@ -705,7 +706,8 @@ static void clear_model(struct hd_job *job)
     (void)snprintf(job->model_weights, sizeof job->model_weights, "plain");
     job->dropout_embedding = job->dropout_attention = job->dropout_residual = 0;
     (void)snprintf(job->rope_scaling, sizeof job->rope_scaling, "none");
-    job->rope_original_context = 0; /* the other members get the defaults of a job file */
+    /* 0: not given; the members of rope_scaling below get the defaults of a job file */
+    job->rope_original_context = 0;
     job->rope_factor = job->rope_low_freq_factor = job->rope_beta_slow = 1;
     job->rope_high_freq_factor = 4;
     job->rope_beta_fast = 32;

@@ -9,20 +9,22 @@
 
 enum { HD_HF_QUOTE_MAX = 80 };
 
-/* Formats a value as short text without control characters. */
+/* Formats a JSON value as short text without control characters, for messages; returns ret_text. */
 const char *hd_hf_quote(const struct hd_json *value, char ret_text[HD_HF_QUOTE_MAX]);
 
-/* Returns HD_UNSUPPORTED: "KEY: VALUE is not supported; INSTEAD". */
+/* Returns HD_UNSUPPORTED with the error message "KEY: VALUE is not supported; INSTEAD". */
 enum hd_status hd_hf_unsupported(const char *key, const struct hd_json *value, const char *instead);
 
-/* Reads a number from min to max; HD_INVALID names the key. */
+/* Reads a number from min to max. HD_INVALID: the value is none; the message names the key. */
 enum hd_status hd_hf_to_real(const struct hd_json *value, const char *key, double min, double max,
                              double *ret_value);
 
-/* Adds a sentence to the notes of a folder; notes may be NULL. */
+/* Appends a sentence to the notes for the user about a model folder; does nothing if notes is
+ * NULL. */
 void hd_hf_note(struct hd_text *notes, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Returns whether two values are equal: numbers by value, objects by their members in any order. */
+/* Returns whether two JSON values are equal: numbers by value, objects by their members in any
+ * order. */
 bool hd_hf_same_value(const struct hd_json *a, const struct hd_json *b);
 
 /* Resolves the rotary positions of a config.json into the members rope_* of the job, by the order
@@ -32,8 +34,9 @@ bool hd_hf_same_value(const struct hd_json *a, const struct hd_json *b);
 enum hd_status hd_hf_read_rope(const struct hd_json *root, double default_theta, struct hd_job *job,
                                struct hd_text *notes);
 
-/* Unties a job whose folder has a head that differs from its embedding, as transformers 5 does, and
- * notes it. A folder without weights, or with damaged ones, changes nothing. */
+/* Sets the job's head to untied if the folder's head tensor differs from its embedding, as
+ * transformers 5 does, and adds a note. Leaves the job unchanged if the folder has no weights, or
+ * damaged ones. */
 void hd_hf_resolve_tied(const char *dir, struct hd_job *job, struct hd_text *notes);
 
 #endif

@@ -8,8 +8,9 @@
 #include "base/json.h"
 #include "hf/hf_internal.h"
 
-/* Returns a setting of experts or router that config.json cannot express, or NULL. Settings that
- * affect only training (other losses, capacity) are not part of the model. */
+/* Returns the name of a setting of experts or router that config.json cannot express; NULL: it can
+ * express all. Settings that affect only training (other losses, capacity) are not part of the
+ * model. */
 static const char *lacks_of_router(const struct hd_job *job)
 {
     if (job->shared_ffn_hidden)
@@ -19,7 +20,8 @@ static const char *lacks_of_router(const struct hd_job *job)
     return job->renormalize ? NULL : "model.router.renormalize: false";
 }
 
-/* Returns a setting of the model that this type cannot express, or NULL. */
+/* Returns the name of a setting of the model that this model type cannot express; NULL: it can
+ * express all. */
 static const char *lacks(const struct hd_job *job, unsigned type)
 {
     const bool gpt2 = type == HD_HF_GPT2, is_gpt2 = strcmp(job->family, "gpt2") == 0;
@@ -197,7 +199,7 @@ static void add_id(struct hd_json_writer *w, const char *key, int64_t id)
         hd_json_add_int64(w, key, id);
 }
 
-/* Adds the labels of a reward model: it has one. */
+/* Adds the labels of a reward model, which has one. */
 static void add_reward(struct hd_json_writer *w)
 {
     hd_json_begin(w, "id2label", '{');

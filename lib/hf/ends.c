@@ -7,7 +7,7 @@
 
 enum { VALUES_MAX = 1 << 16, DEPTH_MAX = 64 };
 
-/* Returns whether `id` is the value, or in its list. */
+/* Returns whether the JSON value is the number `id`, or a list that contains it. */
 static bool has_id(const struct hd_json *v, int64_t id)
 {
     int64_t one;
@@ -26,7 +26,7 @@ static bool is_none(const struct hd_json *v)
     return !v || v->kind == HD_JSON_NULL || (v->kind == HD_JSON_ARRAY && !v->count);
 }
 
-/* Writes eos_token_id: the ids of the file, then the run's. */
+/* Writes eos_token_id: the ids that the file has, then the run's end token. */
 static void put_eos(struct hd_json_writer *w, const struct hd_json *have, int64_t end)
 {
     if (is_none(have)) {

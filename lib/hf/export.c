@@ -62,7 +62,8 @@ static void begin_tensor(struct hd_exporter *x, const struct hd_hf_row *row, con
     t->expert = hd_hf_per_expert(row) ? expert : -1;
 }
 
-/* Adds the tensor of a row for one layer, if the model has that parameter. */
+/* Adds to the export the tensor of a row of the table of names for one layer, if the model has that
+ * parameter. */
 static void add_row(struct hd_exporter *x, const struct hd_hf_row *row, const char *prefix,
                     int64_t layer, size_t *used)
 {
@@ -88,7 +89,7 @@ static void add_row(struct hd_exporter *x, const struct hd_hf_row *row, const ch
     ++*used;
 }
 
-/* Adds all tensors, grouped by layer. */
+/* Adds all tensors of the model to the export, grouped by layer. */
 static enum hd_status add_rows(struct hd_exporter *x, const struct hd_hf_row *rows,
                                size_t row_count, const char *prefix, size_t *used)
 {
@@ -128,7 +129,8 @@ static enum hd_status check_all_used(const struct hd_exporter *x, size_t used)
                   x->options->checkpoint_dir, weights - used, weights, x->job.family);
 }
 
-/* Assigns tensors to files in order; begins a new file when shard_bytes_max is reached. */
+/* Assigns the export's tensors to files in order; begins a new file when shard_bytes_max is
+ * reached. */
 static void assign_files(struct hd_exporter *x)
 {
     int64_t in_file = 0;
@@ -197,7 +199,7 @@ static enum hd_status plan(struct hd_exporter *x)
 
 /* ---- one tensor ---- */
 
-/* Fills x->whole, in the exported shape, with the parts concatenated along the rows. */
+/* Fills x->whole with one tensor in its exported shape: its parts concatenated along the rows. */
 static enum hd_status assemble(struct hd_exporter *x, const struct hd_export_tensor *t)
 {
     const int64_t rows = t->shape[0], columns = t->shape[1];
@@ -310,7 +312,8 @@ static enum hd_status write_head(const struct hd_exporter *x, int file, struct h
     return HD_OK;
 }
 
-/* Begins the block hashes of a file: one region for its head, then one for each tensor. */
+/* Begins the block hashes of an exported file: one region for its header, then one for each
+ * tensor. */
 static enum hd_status begin_blocks(const struct hd_exporter *x, int file, size_t head_bytes,
                                    struct hd_ckpt_blocks *ret_blocks)
 {
@@ -602,7 +605,8 @@ static enum hd_status write_dir(struct hd_exporter *x)
     x->part_dir = hd_arena_printf(&x->arena, "%s.part.%d", x->options->out_dir, (int)getpid());
     if (!x->part_dir)
         return hd_export_no_memory();
-    st = hd_file_remove_tree(x->part_dir); /* left by a killed process with the same pid */
+    /* a directory left by a killed process with the same pid */
+    st = hd_file_remove_tree(x->part_dir);
     if (!st)
         st = hd_file_make_dirs(x->part_dir, 0755);
     if (!st)
@@ -639,7 +643,8 @@ static bool is_same_file(const char *a, const char *b)
            of_a.st_ino == of_b.st_ino;
 }
 
-/* Refuses to replace a folder from which the job started: its checkpoints may need it. */
+/* Refuses an out_dir that is a folder from which the job started: the job's checkpoints may need
+ * it. */
 static enum hd_status check_sources(const struct hd_exporter *x)
 {
     const struct {

@@ -26,7 +26,8 @@ bool hd_export_is_factor(const char *name)
                     strcmp(last, ".lora_m") == 0);
 }
 
-/* Finds a factor of a weight's adapter; gpt2's q, k and v share one A. NULL: none. */
+/* Returns the entry of a factor (A or B) of a weight's adapter; gpt2's q, k and v share one A.
+ * NULL: none. */
 static const struct hd_ckpt_entry *find_factor(const struct hd_exporter *x, const char *weight,
                                                const char *factor)
 {
@@ -96,8 +97,8 @@ static bool fits(const struct hd_ckpt_entry *a, const struct hd_ckpt_entry *b,
            (!d || (a->shape[0] == weight->shape[0] && b->shape[0] == weight->shape[0]));
 }
 
-/* Finds the magnitudes of DoRA; *ret_m is NULL without DoRA. HD_CORRUPT: they do not fit the
- * weight. */
+/* Sets *ret_m to the entry of a weight's DoRA magnitudes; NULL without DoRA. HD_CORRUPT: they do
+ * not fit the weight. */
 static enum hd_status find_magnitudes(const struct hd_exporter *x,
                                       const struct hd_ckpt_entry *weight,
                                       const struct hd_ckpt_entry **ret_m)
@@ -231,7 +232,8 @@ enum hd_status hd_export_check_adapter(const struct hd_exporter *x)
                         x->options->checkpoint_dir, remedy);
 }
 
-/* Finds the prefix keys (which = 0) or values (which = 1) of a block. */
+/* Sets *ret_entry to the checkpoint's entry of a block's prefix keys (which = 0) or values (which =
+ * 1). */
 static enum hd_status find_prefix(const struct hd_exporter *x, int64_t layer, int which,
                                   const struct hd_ckpt_entry **ret_entry)
 {
@@ -283,8 +285,8 @@ enum hd_status hd_export_assemble_prefix(struct hd_exporter *x, const struct hd_
     return st;
 }
 
-/* Adds the vector of a reward model. It trains beside every adapter, and PEFT stores it in the
- * adapter's folder as a module of its own. */
+/* Adds to the export the head of a reward model, one vector. It trains beside every adapter, and
+ * PEFT stores it in the adapter's folder as a module of its own. */
 static enum hd_status add_score(struct hd_exporter *x)
 {
     const struct hd_ckpt_entry *score = hd_ckpt_find_tensor(x->ckpt, "head.score.weight");
@@ -332,8 +334,8 @@ enum hd_status hd_export_list_adapter(struct hd_exporter *x, const struct hd_hf_
     return st || !hd_job_is_reward(&x->job) ? st : add_score(x);
 }
 
-/* Adds the targets as modules: the part after the block number in the names of block 0's
- * tensors. */
+/* Adds target_modules: module names, which are the part after the block number in the names of
+ * block 0's tensors. */
 static void add_targets(const struct hd_exporter *x, struct hd_json_writer *w)
 {
     char module[HD_WEIGHTS_NAME_MAX];
@@ -365,8 +367,8 @@ static void add_lora(const struct hd_exporter *x, struct hd_json_writer *w)
     add_targets(x, w);
 }
 
-/* Adds the keys of a prefix. token_dim and num_attention_heads are those of keys and values, as
- * PEFT sets them for grouped queries. */
+/* Adds the keys of a prefix adapter to adapter_config.json. token_dim and num_attention_heads are
+ * those of keys and values, as PEFT sets them for grouped queries. */
 static void add_prefix(const struct hd_job *job, struct hd_json_writer *w)
 {
     hd_json_add_int64(w, "num_virtual_tokens", job->adapter_tokens);

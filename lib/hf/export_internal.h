@@ -12,12 +12,17 @@ struct hd_export_tensor { /* one tensor of the export, and its parts in the chec
     char name[HD_WEIGHTS_NAME_MAX];
     const struct hd_ckpt_entry *parts[HD_EXPORT_PARTS_MAX];
     int part_count, dim_count;
-    int64_t expert; /* index in dimension 0 of the part; -1: the whole part */
+    /* index in dimension 0 of the checkpoint's entry, whose slice the tensor takes; -1: the whole
+     * entry */
+    int64_t expert;
     bool transposed;
-    bool prefix;  /* the keys and values of all blocks, joined along columns; it has no parts */
-    int64_t rest; /* rows of the base after those of the parts */
+    /* true: the tensor is a prefix adapter: keys and values of all blocks, joined along columns; it
+     * has no parts */
+    bool prefix;
+    /* rows of learned positions of the base model that follow those of the parts; 0: none */
+    int64_t rest;
     int64_t shape[2], elements;
-    int file; /* index of the file that contains it */
+    int file; /* index of the exported file that contains the tensor */
 };
 
 struct hd_exporter {
@@ -25,12 +30,14 @@ struct hd_exporter {
     struct hd_arena arena;
     struct hd_job job;
     struct hd_ckpt *ckpt;
-    struct hd_hf_positions positions; /* learned positions of the base after those of the run */
+    /* rows of the base model's table of learned positions after those that the run has */
+    struct hd_hf_positions positions;
     struct hd_export_tensor *tensors;
     size_t count;
     int file_count;
     int64_t total_bytes, done_bytes;
-    /* buffers for the largest tensor: one part as stored; the whole tensor as exported */
+    /* buffers as large as the largest tensor: for one part as the checkpoint stores it; for the
+     * whole tensor as exported */
     float *part, *whole;
     char *part_dir;
     struct hd_hf_hashes hashes;
@@ -41,10 +48,11 @@ static inline enum hd_status hd_export_no_memory(void)
     return hd_err(HD_NO_MEMORY, "no memory to export a model");
 }
 
-/* Adds a part to a tensor, as its next rows. */
+/* Adds an entry of the checkpoint to a tensor of the export, as its next rows. */
 void hd_export_add_part(struct hd_export_tensor *tensor, const struct hd_ckpt_entry *entry);
 
-/* Returns a parameter of the checkpoint, else of its base; NULL: neither has it. */
+/* Returns the entry of a parameter in the checkpoint, else in its base model; NULL: neither has
+ * it. */
 const struct hd_ckpt_entry *hd_export_find(const struct hd_exporter *x, const char *name);
 
 /* Returns whether a tensor of a checkpoint is a factor of an adapter. */
@@ -52,20 +60,22 @@ bool hd_export_is_factor(const char *name);
 /* Refuses adapters that neither a model of transformers nor PEFT can hold. HD_UNSUPPORTED: the
  * message says which export can take the adapter. */
 enum hd_status hd_export_check_adapter(const struct hd_exporter *x);
-/* Adds to w, the values of `weight`, the product of its adapter's factors; with DoRA also sets the
- * rows' norms to the magnitudes. Does nothing if the weight has no adapter. */
+/* Merges the adapter of a weight into its values w: adds the product of the adapter's factors; with
+ * DoRA also scales the rows to the norms that the magnitudes give. Does nothing if the weight has
+ * no adapter. */
 enum hd_status hd_export_merge(struct hd_exporter *x, const struct hd_ckpt_entry *weight, float *w);
 
 /* Lists the tensors of PEFT's adapter_model.safetensors. HD_INVALID: the run has no adapter, or
  * trained more than one. */
 enum hd_status hd_export_list_adapter(struct hd_exporter *x, const struct hd_hf_row *rows,
                                       size_t row_count, const char *prefix);
-/* Fills x->whole with a prefix. Uses x->part as a buffer for the keys or values of one block. */
+/* Fills x->whole with the tensor of a prefix adapter. Uses x->part as a buffer for the keys or
+ * values of one block. */
 enum hd_status hd_export_assemble_prefix(struct hd_exporter *x, const struct hd_export_tensor *t);
-/* Writes adapter_config.json. */
+/* Appends the adapter_config.json of the run's adapter to ret_text. */
 enum hd_status hd_export_adapter_config(const struct hd_exporter *x, struct hd_text *ret_text);
-/* Merges adapter_config.json: the text `before`, of the adapter from which the run started, with
- * the keys that the run changed. */
+/* Merges two texts of adapter_config.json: `before`, of the adapter from which the run started,
+ * with the keys that differ in `now`, of the run's adapter. */
 enum hd_status hd_export_merge_adapter(const struct hd_text *before, const struct hd_text *now,
                                        struct hd_text *ret_text);
 

@@ -5,7 +5,8 @@
 #include "base/words.h"
 #include "hf/hf_internal.h"
 
-/* Keys by model types. `names` are separated by blanks. */
+/* Keys of config.json without an effect, by the model types that have them. `names` are separated
+ * by blanks. */
 static const struct {
     unsigned types;
     const char *why, *names;

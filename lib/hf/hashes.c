@@ -141,8 +141,8 @@ static enum hd_status parse_regions(struct hd_arena *arena, const struct hd_json
     return st;
 }
 
-/* Returns whether it is a plain file name, or one in the folder of named templates; a path out of
- * the directory is not. */
+/* Returns whether a listed name is a plain file name, or one in the folder of named templates, and
+ * so no path out of the directory. */
 static bool is_own_name(const char *name)
 {
     const size_t n = sizeof HD_HF_TEMPLATES_DIR; /* length of the folder's name with its slash */
@@ -298,7 +298,8 @@ static bool is_of_export(const char *name, const struct hd_hf_listed *files, siz
            ends_with(name, ".safetensors") || ends_with(name, ".safetensors.index.json");
 }
 
-/* Checks the entries of a folder; below: of the folder of named templates. */
+/* Checks that a folder has only files of an export. below: the folder is that of named
+ * templates. */
 static enum hd_status check_entries(const char *dir, bool below, const struct hd_hf_listed *files,
                                     size_t count)
 {

@@ -41,33 +41,34 @@
 enum {
     HD_WEIGHTS_FILES_MAX = 4096,
     HD_WEIGHTS_NAME_MAX = 256,         /* bytes of a tensor's name */
-    HD_HF_CONFIG_BYTES_MAX = 1 << 20,  /* size of config.json */
-    HD_HF_INDEX_BYTES_MAX = 128 << 20, /* size of model.safetensors.index.json */
+    HD_HF_CONFIG_BYTES_MAX = 1 << 20,  /* bytes of a config.json */
+    HD_HF_INDEX_BYTES_MAX = 128 << 20, /* bytes of a model.safetensors.index.json */
 };
 
 struct hd_weight {
     const char *name, *file; /* name of the tensor; name of its file in the directory */
-    enum hd_dtype dtype;     /* HD_DTYPE_COUNT: its dtype cannot be read as numbers */
-    char form[8];            /* dtype as the file spells it: "BF16", "I8" */
+    /* dtype of the tensor; HD_DTYPE_COUNT: one that cannot be read as numbers */
+    enum hd_dtype dtype;
+    char form[8]; /* dtype as the file spells it: "BF16", "I8" */
     int dim_count;
     int64_t shape[HD_CKPT_DIMS_MAX];
-    const void *data; /* mapped, may be unaligned */
+    const void *data; /* data of the tensor in the mapped file; may be unaligned */
     int64_t offset_bytes, size_bytes;
 };
 
 struct hd_weights;
 
 /* Opens model.safetensors of a directory, else the files of model.safetensors.index.json. Reads and
- * checks the heads: sizes, bounds, overlaps, gaps, duplicate names, and the index. Maps the data
- * without reading it. HD_NOT_FOUND: neither file exists. HD_CORRUPT: the message names the file and
- * the tensor. */
+ * checks the files' headers: sizes, bounds, overlaps, gaps, duplicate names, and the index. Maps
+ * the tensors' data without reading it. HD_NOT_FOUND: neither file exists. HD_CORRUPT: the message
+ * names the file and the tensor. */
 enum hd_status hd_weights_open(const char *dir, struct hd_weights **ret_weights);
-/* Opens one file as hd_weights_open does. */
+/* Opens one safetensors file as hd_weights_open opens those of a directory. */
 enum hd_status hd_weights_open_file(const char *path, struct hd_weights **ret_weights);
 void hd_weights_close(struct hd_weights *weights); /* `weights` may be NULL */
 
 size_t hd_weights_count(const struct hd_weights *weights);
-/* index in the order of names */
+/* Returns a tensor by its index in the order of names. */
 const struct hd_weight *hd_weights_at(const struct hd_weights *weights, size_t index);
 const struct hd_weight *hd_weights_find(const struct hd_weights *weights, const char *name);
 
@@ -82,8 +83,8 @@ uint64_t hd_weights_identity(const struct hd_weights *weights);
 enum hd_status hd_source_identity(const char *dir, uint64_t *ret_identity);
 bool hd_source_is_checkpoint(const char *dir); /* returns whether dir has a manifest.json */
 
-/* Parses the head of a safetensors file whose bytes are in memory; used by hd_weights_open, and by
- * tests of hostile input. Names live in the arena, data points into `bytes`. */
+/* Parses the header of a safetensors file whose bytes are in memory; used by hd_weights_open, and
+ * by tests of hostile input. Names live in the arena, data points into `bytes`. */
 enum hd_status hd_weights_parse(struct hd_arena *arena, const void *bytes, int64_t size_bytes,
                                 struct hd_weight **ret_weights, size_t *ret_count);
 
@@ -98,33 +99,34 @@ bool hd_hf_has_config(const char *dir);
  * that is accepted but not applied (router jitter). */
 enum hd_status hd_hf_read_config(const char *dir, struct hd_job *ret_job,
                                  struct hd_text *ret_notes);
-/* Parses config.json from text as hd_hf_read_config does; error messages do not name the file. */
+/* Parses the text of a config.json as hd_hf_read_config does; error messages do not name the
+ * file. */
 enum hd_status hd_hf_parse_config(const char *text, size_t text_bytes, struct hd_job *ret_job,
                                   struct hd_text *ret_notes);
 
-/* Writes config.json of a resolved job. HD_UNSUPPORTED: the message names what config.json cannot
- * express. */
+/* Appends the config.json of a resolved job to ret_text. HD_UNSUPPORTED: the message names what
+ * config.json cannot express. */
 enum hd_status hd_hf_write_config(const struct hd_job *job, enum hd_dtype dtype,
                                   struct hd_text *ret_text);
 
 /* ---- names ---- */
 
-/* Returns whether the weights are a reward model's: transformers' class for sequence
- * classification. */
+/* Returns whether the weights are those of a reward model, transformers' class for sequence
+ * classification: they have a tensor score.weight. */
 bool hd_hf_has_score(const struct hd_weights *weights);
 
 struct hd_hf_map;
 
-/* Finds every wanted parameter (whole entries with our names and shapes) in their tensors.
- * HD_INVALID, with names: tensors are missing, unused, or have another shape. `weights` and the
- * strings of `wanted` must outlive the map. */
+/* Finds every wanted parameter (whole entries with Heddle's names and shapes) among transformers'
+ * tensors. HD_INVALID, with names: tensors are missing, unused, or have another shape. `weights`
+ * and the strings of `wanted` must outlive the map. */
 enum hd_status hd_hf_map_open(const struct hd_weights *weights, const struct hd_job *job,
                               const struct hd_ckpt_entry *wanted, size_t count,
                               struct hd_hf_map **ret_map);
 void hd_hf_map_close(struct hd_hf_map *map); /* `map` may be NULL */
 
-/* Reads the piece `want` of parameter wanted[index] as fp32; it may be stored as F32, F16, BF16 or
- * F64. HD_INVALID: a value is not finite; the message names the tensor and the file. */
+/* Reads the part `want` of parameter wanted[index] as fp32; the file may store it as F32, F16, BF16
+ * or F64. HD_INVALID: a value is not finite; the message names the tensor and the file. */
 enum hd_status hd_hf_read(const struct hd_hf_map *map, size_t index,
                           const struct hd_ckpt_entry *want, float *ret_values);
 
@@ -148,7 +150,7 @@ enum hd_status hd_adapter_read(const char *dir, struct hd_job *ret_job, uint64_t
  * checkpoint; else HD_INVALID. A PEFT folder does not record its base and is accepted. */
 enum hd_status hd_adapter_check_base(const char *dir, const char *base);
 
-/* Parses adapter_config.json from text; error messages do not name the file. */
+/* Parses the text of an adapter_config.json into ret_job; error messages do not name the file. */
 enum hd_status hd_hf_parse_adapter_config(const char *text, size_t text_bytes,
                                           struct hd_job *ret_job);
 
@@ -165,29 +167,31 @@ enum hd_status hd_hf_map_open_adapter(const struct hd_weights *weights, const st
 /* The weights that a checkpoint leaves out (checkpoint.base), from its base model. */
 struct hd_hf_base {
     void *context;
-    const struct hd_ckpt_entry *entries; /* every parameter of the model, whole */
+    const struct hd_ckpt_entry *entries; /* [count] every parameter of the model, each whole */
     size_t count;
-    /* Reads the piece `want` of entries[index] as fp32. */
+    /* Reads the part `want` of entries[index] as fp32. */
     enum hd_status (*read)(void *context, size_t index, const struct hd_ckpt_entry *want,
                            float *ret_values);
 };
 
-/* Ids of the tokens with which a run's texts begin and end; -1: unknown, or none. */
+/* Ids of the tokens with which the texts of a run begin and end; -1: unknown, or none. */
 struct hd_hf_ends {
     int64_t end, bos;
 };
 
 struct hd_hf_export {
-    const char *checkpoint_dir;    /* a checkpoint of Heddle; it is verified first */
-    const struct hd_hf_base *base; /* NULL: the checkpoint has all weights */
-    const char *base_dir;          /* present folder of the base; NULL: the job's */
+    const char *checkpoint_dir; /* a checkpoint of Heddle, whose hashes the export verifies first */
+    /* weights that the checkpoint leaves out; NULL: it has all weights */
+    const struct hd_hf_base *base;
+    /* folder in which the base model lies now; NULL: the one that the job names */
+    const char *base_dir;
     const char *out_dir;
     const struct hd_hf_ends *ends; /* tokens that begin and end texts; NULL: unknown */
     enum hd_dtype dtype;           /* HD_F32 or HD_BF16 */
     /* bytes of tensor data per file; more data makes several files and an index */
     int64_t shard_bytes_max;
     bool adapter; /* exports only the adapter, in PEFT's form, in one file */
-    bool force;   /* may replace out_dir if it is a model directory */
+    bool force;   /* true: the export may replace out_dir if that is a model directory */
     void (*progress)(void *context, int64_t done_bytes,
                      int64_t total_bytes); /* called during the export; may be NULL */
     void *context;
@@ -200,17 +204,18 @@ struct hd_hf_export {
 enum hd_status hd_hf_keep(const char *checkpoint_dir, const struct hd_job *job,
                           const char *earlier);
 
-bool hd_hf_has_kept(const char *checkpoint_dir); /* the checkpoint has these files */
+/* returns whether the checkpoint has the files that hd_hf_keep copies */
+bool hd_hf_has_kept(const char *checkpoint_dir);
 
-/* Exports a model with the adapter added to its weights in fp32, or the adapter alone (HD_INVALID:
- * there is none). Writes the directory atomically: to a temporary directory beside out_dir, which
- * is flushed and renamed. HD_EXISTS: out_dir exists and force is not set. HD_CONFLICT: out_dir is a
- * folder from which the job started. */
+/* Exports a checkpoint's model with the adapter added to its weights in fp32, or the adapter alone
+ * (HD_INVALID: the run has no adapter). Writes the directory atomically: to a temporary directory
+ * beside out_dir, which is flushed and renamed. HD_EXISTS: out_dir exists and force is not set.
+ * HD_CONFLICT: out_dir is a folder from which the job started. */
 enum hd_status hd_hf_export_run(const struct hd_hf_export *options);
 
 /* Verifies a model directory of hd_hf_export_run by its hashes. HD_CORRUPT: the message names the
- * file, the tensor and the range of bytes, as hd_ckpt_verify does. HD_NOT_FOUND: it has no
- * heddle-hashes.json. */
+ * file, the tensor and the range of bytes, as hd_ckpt_verify does. HD_NOT_FOUND: the directory has
+ * no heddle-hashes.json. */
 enum hd_status hd_hf_verify(const char *dir);
 
 /* Returns whether the directory has a heddle-hashes.json. */

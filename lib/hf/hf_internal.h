@@ -30,19 +30,22 @@
  * theirs is the expert number: each expert of our [E, ..] then has its own tensor. */
 struct hd_hf_row {
     const char *ours, *theirs;
-    bool top;        /* their name is outside the base model and has no prefix */
-    bool transposed; /* theirs is [in, out]; also allowed for vectors */
-    bool columns;    /* theirs joins all blocks along its columns, two parts per block */
-    int place;       /* index of ours among the parts of their tensor, along its rows */
-    int parts;       /* number of our parameters in their tensor; 1: not joined */
+    /* true: the tensor's name has no prefix, since it is outside transformers' base model */
+    bool top;
+    bool transposed; /* true: their tensor is [in, out]; also allowed for vectors */
+    /* true: their tensor joins all blocks along its columns, two parts (keys, values) per block */
+    bool columns;
+    int place; /* index of our parameter among the parts of their tensor, along its rows */
+    int parts; /* number of our parameters in their tensor; 1: it has only this one */
 };
 
-/* Returns the rows of a family in the form that is exported; rows of the same tensor are adjacent.
- * HD_UNSUPPORTED: the family has no table. */
+/* Sets *ret_rows to a model family's table of names, in the form that an export has; rows of the
+ * same tensor are adjacent. HD_UNSUPPORTED: the family has no table. */
 enum hd_status hd_hf_rows(const char *family, const struct hd_hf_row **ret_rows, size_t *ret_count,
                           const char **ret_prefix);
 
-/* Makes the rows of adapters' factors from a family's rows; results live in the arena. */
+/* Makes the table of names of adapters' factors from the table of a model family; results live in
+ * the arena. */
 enum hd_status hd_hf_adapter_rows(const char *family, struct hd_arena *arena,
                                   const struct hd_hf_row **ret_rows, size_t *ret_count,
                                   const char **ret_prefix);
@@ -51,24 +54,26 @@ enum hd_status hd_hf_adapter_rows(const char *family, struct hd_arena *arena,
  * another file. A directory without heddle-hashes.json may have only config.json and weights. */
 enum hd_status hd_hf_check_own(const char *dir);
 
-/* Makes the rows of a prefix, which is one tensor in PEFT's folder. */
+/* Name of a prefix adapter's one tensor in PEFT's folder. hd_hf_prefix_rows makes the rows of the
+ * table of names for it. */
 #define HD_HF_PREFIX_NAME "prompt_embeddings"
 void hd_hf_prefix_rows(const struct hd_job *job, struct hd_hf_row ret_rows[2]);
 
 #define HD_HF_HEAD_NAME "lm_head.weight"
 
-/* Returns whether a folder may lack a tensor that its index lists: a head, which may be tied, or a
- * constant that only older versions saved. */
+/* Returns whether a model folder may lack a tensor that its index lists: an output head, which may
+ * be tied, or a constant that only older versions saved. */
 bool hd_hf_may_be_absent(const char *name);
 
-/* Converts `count` elements at, at + stride, .. of a tensor of numbers to fp32. */
+/* Converts `count` elements of a tensor, those with indices at, at + stride, .., to fp32. */
 void hd_hf_convert(const struct hd_weight *weight, int64_t at, int64_t stride, int64_t count,
                    float *ret_values);
 
-/* Replaces '#' by the layer number and '*' by the expert number. */
+/* Sets ret_name to a pattern of a table of names with '#' replaced by the layer number and '*' by
+ * the expert number. */
 void hd_hf_format_name(const char *pattern, int64_t layer, int64_t expert,
                        char ret_name[HD_CKPT_NAME_MAX]);
-/* Returns whether each expert has its own tensor. */
+/* Returns whether in this row each expert has its own tensor. */
 bool hd_hf_per_expert(const struct hd_hf_row *row);
 
 /* Parses model.safetensors.index.json: its map {tensor: file}, and the distinct files, which are
@@ -77,28 +82,28 @@ enum hd_status hd_hf_parse_index(struct hd_arena *arena, const char *text, size_
                                  const struct hd_json **ret_map, const char ***ret_names,
                                  size_t *ret_count);
 
-/* A whole quantized tensor of theirs, [rows, columns]. */
+/* A whole quantized matrix of a model folder, [rows, columns]. */
 struct hd_hf_quantized {
     enum hd_quant quant;
     int64_t rows, columns;
     struct hd_quant_whole whole;
 };
 
-/* Finds the codes and scales of `weight`, which is not readable as numbers, and marks their tensors
- * as used. HD_INVALID, HD_UNSUPPORTED: the message names file and tensor. */
+/* Sets *ret_quantized to the codes and scales of the quantized matrix `weight`, and marks their
+ * tensors as used. HD_INVALID, HD_UNSUPPORTED: the message names file and tensor. */
 enum hd_status hd_hf_find_quantized(const struct hd_weights *weights,
                                     const struct hd_weight *weight, int64_t rows, int64_t columns,
                                     bool *used, struct hd_hf_quantized *ret_quantized);
-/* Dequantizes `count` values of one row. */
+/* Dequantizes `count` values of one row of a matrix, from `column` on. */
 void hd_hf_decode(const struct hd_hf_quantized *quantized, int64_t row, int64_t column,
                   int64_t count, float *ret_values);
-/* Sets *ret_whole to the codes from a row on, as a matrix of its own; false: the row begins inside
- * a block of scales. */
+/* Sets *ret_whole to rows of a quantized matrix, from first_row on, as a matrix of its own; false:
+ * the first row begins inside a quantization block. */
 bool hd_hf_slice_quantized(const struct hd_hf_quantized *quantized, int64_t first_row,
                            struct hd_quant_whole *ret_whole);
 
-/* Reads quantization_config, which is not null, and sets model.weights. HD_UNSUPPORTED: the message
- * names the key. */
+/* Reads quantization_config of a config.json, which is not null, and sets the job's model.weights.
+ * HD_UNSUPPORTED: the message names the key. */
 enum hd_status hd_hf_read_quantization(const struct hd_json *config, struct hd_job *job);
 
 /* Model types of transformers, as bits, in the order of hd_hf_types. */
@@ -114,8 +119,8 @@ enum {
 };
 enum { HD_HF_TYPE_COUNT = 6 };
 
-/* A model type. architecture: its class with a language model head; base: its class without a head,
- * whose tensor names have no prefix; classifier: its class of reward models. */
+/* A model type of transformers. architecture: its class with a language model head; base: its class
+ * without a head, whose tensor names have no prefix; classifier: its class of reward models. */
 struct hd_hf_type {
     const char *name, *architecture, *base, *classifier;
     unsigned type;
@@ -139,12 +144,14 @@ static inline double hd_hf_balance(double coefficient, int64_t experts_per_token
 struct hd_hf_description {
     const struct hd_job *job;
     enum hd_dtype dtype;
-    int64_t positions;     /* rows of its table of learned positions; 0: equal to the context */
-    int64_t bos, eos, pad; /* ids; set for a model without base, pad also for every reward model */
+    /* rows of the exported table of learned positions; 0: as many as the context */
+    int64_t positions;
+    /* token ids; set for a model without a base folder, pad also for every reward model */
+    int64_t bos, eos, pad;
 };
 
-/* Describes the model as it is now. HD_UNSUPPORTED: the message names what config.json cannot
- * express. */
+/* Appends the config.json of the model as it is now to ret_text. HD_UNSUPPORTED: the message names
+ * what config.json cannot express. */
 enum hd_status hd_hf_describe(const struct hd_hf_description *now, struct hd_text *ret_text);
 
 /* Writes the description into the base's config.json: keys that the run did not change keep the
@@ -159,20 +166,21 @@ enum hd_status hd_hf_merge(const struct hd_hf_description *now, const char *base
  * that takes them. */
 struct hd_hf_carry {
     const struct hd_job *job;
-    const char *checkpoint_dir; /* checkpoint that may have copies; NULL: use the job's folders */
-    const char *base_dir;       /* present folder of model.from; NULL: the job's */
-    bool adapter; /* leave out the base's files, since an adapter is used beside its base */
-    /* Takes a file. name: of a file, or of one in a folder of one level. The text is valid during
-     * the call. */
+    /* checkpoint that may have copies of the files; NULL: take them from the job's folders */
+    const char *checkpoint_dir;
+    /* folder in which model.from lies now; NULL: the one that the job names */
+    const char *base_dir;
+    bool adapter; /* true: leave out the base's files, since an adapter is used beside its base */
+    /* Receives one file. name: "FILE", or "FOLDER/FILE". The text is valid during the call. */
     enum hd_status (*put)(void *context, const char *name, const struct hd_text *text);
     void *context;
 };
 
-/* Calls `put` for each existing file, including the base's unchanged config.json. Stops at the
- * first failure of `put`, or of reading a file. */
+/* Calls `put` for each existing file that an export takes besides the weights, including the base's
+ * unchanged config.json. Stops at the first failure of `put`, or of reading a file. */
 enum hd_status hd_hf_carry_files(const struct hd_hf_carry *options);
 
-/* Reads one of these files; ret_text stays empty if it does not exist. */
+/* Reads one of the files of hd_hf_carry_files; ret_text stays empty if the file does not exist. */
 enum hd_status hd_hf_read_carried(const struct hd_hf_carry *options, const char *name,
                                   struct hd_text *ret_text);
 
@@ -183,11 +191,12 @@ enum hd_status hd_hf_read_carried(const struct hd_hf_carry *options, const char 
 struct hd_hf_positions {
     struct hd_weights *weights;
     const struct hd_weight *table;
-    int64_t first, rows, columns; /* rows 0: no such rows */
+    /* index of the first row in the base's table, and size of the rows; rows 0: none */
+    int64_t first, rows, columns;
 };
 
-/* Finds these rows in the folder from which a run started; a folder that no longer exists has
- * none. */
+/* Finds the base's rows of learned positions in the folder from which a run started; a folder that
+ * no longer exists has none. */
 enum hd_status hd_hf_find_positions(const struct hd_job *job, const char *dir,
                                     struct hd_hf_positions *ret_positions);
 enum hd_status hd_hf_open_positions(const char *path, struct hd_hf_positions *ret_positions);
@@ -195,7 +204,8 @@ enum hd_status hd_hf_write_positions(const struct hd_hf_positions *positions, co
 void hd_hf_read_positions(const struct hd_hf_positions *positions, float *ret_values);
 void hd_hf_close_positions(struct hd_hf_positions *positions);
 
-/* Finds these rows in the places in which hd_hf_carry_files finds files. */
+/* Finds the base's rows of learned positions in the folders in which hd_hf_carry_files finds
+ * files. */
 enum hd_status hd_hf_carry_positions(const struct hd_hf_carry *options,
                                      struct hd_hf_positions *ret_positions);
 
@@ -204,12 +214,12 @@ enum hd_status hd_hf_carry_positions(const struct hd_hf_carry *options,
 void hd_hf_write_byte_tokenizer(struct hd_text *ret_text);
 void hd_hf_write_byte_tokenizer_config(struct hd_text *ret_text);
 
-/* Returns the token that a base's config.json offers for padding and that ends no answer: its
- * pad_token_id, else its bos_token_id. -1: none. */
+/* Returns the id of a token of a base's config.json that can pad answers, because it ends none:
+ * pad_token_id, else bos_token_id. -1: neither can. */
 int64_t hd_hf_pad_token(const char *config, size_t config_bytes);
 
 /* Adds the run's end token to eos_token_id of a config.json or generation_config.json if it is
- * missing, and its begin token as bos_token_id if the file has none. Text that has both stays
+ * missing, and its begin token as bos_token_id if the file has none. Text with both stays
  * unchanged. */
 enum hd_status hd_hf_put_ends(const struct hd_hf_ends *ends, struct hd_text *text);
 
@@ -217,20 +227,21 @@ enum hd_status hd_hf_put_ends(const struct hd_hf_ends *ends, struct hd_text *tex
 
 #define HD_HF_HASHES_FILE "heddle-hashes.json"
 
-/* heddle-hashes.json while it is written; do not copy (writer points to text); free `text` */
+/* heddle-hashes.json while it is written. The struct must not be copied (`writer` points to
+ * `text`); the owner frees `text`. */
 struct hd_hf_hashes {
     struct hd_text text;
     struct hd_json_writer writer;
 };
 
 void hd_hf_hashes_begin(struct hd_hf_hashes *ret_hashes);
-/* Adds a file whose blocks are complete. */
+/* Adds a file to heddle-hashes.json, with its complete block hashes. */
 void hd_hf_hashes_add(struct hd_hf_hashes *hashes, const char *file,
                       const struct hd_ckpt_blocks *blocks);
 enum hd_status hd_hf_hashes_end(struct hd_hf_hashes *hashes);
 
 struct hd_hf_listed { /* a listed file: its regions and the hashes of their blocks, in order */
-    const char *file; /* a plain file name */
+    const char *file; /* name of the file in the directory, without a path */
     struct hd_ckpt_region *regions;
     size_t count;
     uint64_t *hashes;

@@ -13,8 +13,8 @@ enum { VALUES_MAX = 1 << 16, DEPTH_MAX = 16 };
 struct config_merge {
     const struct hd_hf_description *now;
     const struct hd_json *base, *described; /* parsed: the base's file; the description */
-    struct hd_job was;                      /* model of the base's file */
-    int64_t positions;                      /* rows of the exported table of learned positions */
+    struct hd_job was; /* the model that the base's config.json describes, as a job */
+    int64_t positions; /* number of rows of the exported table of learned positions */
 };
 
 /* ---- rows whose change is not a difference of members ---- */
@@ -26,8 +26,8 @@ static const struct hd_json *member_of(const struct hd_json *object, const char 
     return found && found->kind != HD_JSON_NULL ? found : NULL;
 }
 
-/* Returns whether the model has as many positions as the base. A shorter context of the run changes
- * nothing: the export still has all positions. */
+/* Returns whether the exported model has as many positions as the base. A shorter context of the
+ * run changes nothing: the export still has all positions. */
 static bool same_context(const struct config_merge *m)
 {
     if (strcmp(m->was.positions, "learned") == 0)
@@ -46,8 +46,8 @@ static bool same_class(const struct config_merge *m)
     return false;
 }
 
-/* Returns whether the weights' dtype is unchanged; its key is dtype or, before version 5,
- * torch_dtype. */
+/* Returns whether the exported weights have the dtype of the base's; its key is dtype or, before
+ * version 5, torch_dtype. */
 static bool same_dtype(const struct config_merge *m)
 {
     const struct hd_json *newer = member_of(m->base, "dtype"),
@@ -173,7 +173,7 @@ static bool is_unchanged(const struct config_merge *m, const struct merge_row *r
 
 /* ---- writing ---- */
 
-/* Writes the base's keys in their order, then new ones. */
+/* Writes the merged config.json: the base's keys in their order, then new ones. */
 static void write_merged(const struct config_merge *m, struct hd_json_writer *w)
 {
     hd_json_begin(w, NULL, '{');

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LISTED_MAX = 4 }; /* names in one message */
+enum { LISTED_MAX = 4 }; /* most names of tensors in one error message */
 
 /* ---- the tables ---- */
 
@@ -96,21 +96,23 @@ static const struct hd_hf_row llama_rows[] = {
         PLAIN("head.norm.weight", "norm.weight"), OUTSIDE("head.weight", HD_HF_HEAD_NAME), \
         OUTSIDE("head.score.weight", SCORE)
 
-/* Form that every version of transformers reads, and that it writes by default. */
+/* Mixtral's form that every version of transformers reads and that it writes by default: one tensor
+ * per expert. */
 static const struct hd_hf_row mixtral_rows[] = {MIXTRAL_ROWS(
     "layers.#.block_sparse_moe.gate.weight",
     PLAIN("blocks.#.moe.gate.weight", "layers.#.block_sparse_moe.experts.*.w1.weight"),
     PLAIN("blocks.#.moe.up.weight", "layers.#.block_sparse_moe.experts.*.w3.weight"),
     PLAIN("blocks.#.moe.down.weight", "layers.#.block_sparse_moe.experts.*.w2.weight"))};
 
-/* Form that version 5 writes with save_original_format=False: fused experts. */
+/* Mixtral's form that transformers 5 writes with save_original_format=False: fused experts. */
 static const struct hd_hf_row mixtral_fused_rows[] = {
     MIXTRAL_ROWS("layers.#.mlp.gate.weight",
                  PAIRED(0, "blocks.#.moe.gate.weight", "layers.#.mlp.experts.gate_up_proj"),
                  PAIRED(1, "blocks.#.moe.up.weight", "layers.#.mlp.experts.gate_up_proj"),
                  PLAIN("blocks.#.moe.down.weight", "layers.#.mlp.experts.down_proj"))};
 
-/* Constants that older versions saved with the weights: masks and rotary frequencies. */
+/* Constants that older versions of transformers saved with the weights: masks and rotary
+ * frequencies. */
 static const char *const constants[] = {
     "h.#.attn.bias",
     "h.#.attn.masked_bias",
@@ -130,9 +132,9 @@ static const struct {
     const char *family, *prefix;
     const struct hd_hf_row *rows;
     size_t count;
-    /* rows for the form with fused experts, `count` of them; NULL: no such form */
+    /* [count] table of names for the family's form with fused experts; NULL: no such form */
     const struct hd_hf_row *fused;
-    const char *fused_sign; /* a tensor that exists only in the fused form */
+    const char *fused_sign; /* name of a tensor that exists only in the form with fused experts */
 } families[] = {
     {"gpt2", "transformer.", gpt2_rows, COUNT(gpt2_rows), NULL, NULL},
     {"llama", "model.", llama_rows, COUNT(llama_rows), NULL, NULL},
@@ -199,8 +201,9 @@ static bool matches(const char *pattern, const char *name, int64_t *ret_layer)
 /* ---- the map ---- */
 
 struct found_name {
-    const struct hd_weight **weights;  /* [1], or [E] with one tensor per expert */
-    struct hd_hf_quantized *quantized; /* [1] or [E]; quant is NONE for a plain tensor */
+    const struct hd_weight **weights; /* their tensors: [1], or [E] with one tensor per expert */
+    /* as `weights`: [1] or [E]; quant is NONE for a plain tensor */
+    struct hd_hf_quantized *quantized;
     bool per_expert, transposed;
     int64_t first;        /* first row of our part in a joined tensor */
     int64_t first_column; /* first column of our part in a joined tensor */
@@ -208,10 +211,10 @@ struct found_name {
 
 struct hd_hf_map {
     struct hd_arena arena;
-    struct found_name *found; /* [count] by index in `wanted` */
+    struct found_name *found; /* [count] their tensors of each parameter, by index in `wanted` */
     const struct hd_ckpt_entry *wanted;
     size_t count;
-    bool *used; /* [tensors of the weights] a wanted parameter uses the tensor */
+    bool *used; /* [tensors of the weights] whether a wanted parameter uses the tensor */
 };
 
 struct search {
@@ -219,8 +222,9 @@ struct search {
     const struct hd_job *job;
     const struct hd_hf_row *rows;
     size_t row_count;
-    const char *prefix; /* prefix of this directory's names; "" for the files of a base model */
-    bool adapter;       /* the weights are PEFT's factors, not a model */
+    /* prefix of the tensors' names in this directory; "" for the files of a base model */
+    const char *prefix;
+    bool adapter; /* the weights are PEFT's factors, not a model */
     struct hd_text missing, unexpected;
     size_t missing_count, unexpected_count;
 };
@@ -283,7 +287,8 @@ static bool is_quantized(const struct hd_weight *w, const struct hd_ckpt_entry *
            w->dim_count == 2;
 }
 
-/* Finds one tensor; adds a missing one to the list of missing tensors. */
+/* Finds one of their tensors for a parameter; if it is missing, adds it to the list of missing
+ * tensors. */
 static enum hd_status find_tensor(struct search *s, struct hd_hf_map *map,
                                   const struct hd_hf_row *row, const struct hd_ckpt_entry *want,
                                   int64_t layer, int64_t expert,
@@ -296,7 +301,8 @@ static enum hd_status find_tensor(struct search *s, struct hd_hf_map *map,
     (void)snprintf(name, sizeof name, "%s%s", row->top ? "" : s->prefix, plain);
     *ret_weight = hd_weights_find(s->weights, name);
     if (!*ret_weight && s->job->tie_embeddings && !s->adapter &&
-        strcmp(row->ours, "embedding.weight") == 0) /* saved under the name of the tied head */
+        /* an embedding may be saved under the name of the tied head */
+        strcmp(row->ours, "embedding.weight") == 0)
         *ret_weight = hd_weights_find(s->weights, HD_HF_HEAD_NAME);
     if (!*ret_weight) {
         list(&s->missing, &s->missing_count, name);
@@ -412,7 +418,7 @@ static enum hd_status judge(struct search *s, const struct hd_hf_map *map)
     return HD_OK;
 }
 
-/* Selects the fused form of a family if its fused_sign exists. */
+/* Selects the table of names with fused experts if the weights have the family's fused_sign. */
 static void choose_form(struct search *s)
 {
     char name[HD_CKPT_NAME_MAX];
@@ -540,10 +546,10 @@ void hd_hf_convert(const struct hd_weight *w, int64_t at, int64_t stride, int64_
     }
 }
 
-/* A piece of a parameter of up to three dimensions: [experts] [rows] [columns]. */
+/* A part of a parameter of up to three dimensions: [experts] [rows] [columns]. */
 struct name_piece {
     int64_t expert0, row0, column0; /* indexes of its first element in the whole parameter */
-    int64_t rows, columns;          /* size of the piece, per expert */
+    int64_t rows, columns;          /* rows and columns of the part, per expert */
 };
 
 static struct name_piece piece_of(const struct hd_ckpt_entry *want)

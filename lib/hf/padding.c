@@ -5,7 +5,7 @@
 
 enum { VALUES_MAX = 1 << 16, DEPTH_MAX = 16 };
 
-/* Returns whether `id` is the value of a key, or in its list. */
+/* Returns whether the JSON value of a key is the number `id`, or a list that contains it. */
 static bool has_id(const struct hd_json *value, int64_t id)
 {
     int64_t one;

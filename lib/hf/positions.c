@@ -13,7 +13,8 @@
 
 #define POSITIONS "embedding.positions"
 
-/* Finds the table under the family's name, with or without its prefix. */
+/* Returns the tensor of learned positions by the family's name for it, with or without the prefix;
+ * NULL: none. */
 static const struct hd_weight *find_table(const struct hd_weights *weights, const char *family)
 {
     const struct hd_hf_row *rows = NULL;
@@ -33,7 +34,7 @@ static const struct hd_weight *find_table(const struct hd_weights *weights, cons
     return found;
 }
 
-/* Opens the rows that an earlier run's checkpoint stores. */
+/* Opens the rows of learned positions that an earlier run's checkpoint stores. */
 static enum hd_status find_kept(const char *checkpoint, struct hd_hf_positions *ret_positions)
 {
     struct hd_text path = {0};
@@ -60,7 +61,8 @@ enum hd_status hd_hf_find_positions(const struct hd_job *job, const char *dir,
     if (hd_source_is_checkpoint(dir))
         return find_kept(dir, ret_positions);
     if (hd_weights_open(dir, &p.weights))
-        return HD_OK; /* the folder is gone; a caller that needs its weights reports it */
+        /* the folder no longer exists; a caller that needs its weights reports that */
+        return HD_OK;
     p.table = find_table(p.weights, job->family);
     if (p.table && p.table->dim_count == 2 && p.table->dtype != HD_DTYPE_COUNT &&
         p.table->shape[0] > used && p.table->shape[1] == job->hidden) {

@@ -6,11 +6,12 @@
 
 #include "hf/hf_internal.h"
 
-/* Keys without an effect here: how a product computes, and what the loader would do. */
+/* Keys of quantization_config without an effect in Heddle: how a product computes, and what
+ * transformers' loader would do. */
 static const char *const harmless[] = {"bnb_4bit_compute_dtype", "llm_int8_threshold",
                                        "llm_int8_enable_fp32_cpu_offload", "quant_method",
                                        "modules_to_not_convert"};
-/* Keys that tell the kind of quantization. */
+/* Keys of quantization_config that tell the kind of quantization. */
 static const char *const kinds[] = {"load_in_4bit", "_load_in_4bit", "load_in_8bit",
                                     "_load_in_8bit"};
 

@@ -25,7 +25,7 @@ enum { STATE_BYTES_MAX = 4096, STATE_VALUES_MAX = 64, SUFFIX_MAX = 48, ROW_FORMA
 
 #define STATE ".quant_state.bitsandbytes__nf4"
 
-/* A tensor that belongs to the codes: scales, tables, state. */
+/* A tensor that belongs to a quantized matrix besides its codes: scales, tables, state. */
 struct beside {
     const struct hd_weights *weights;
     const struct hd_weight *quantized;
@@ -104,7 +104,8 @@ static enum hd_status check_shape(const struct hd_json *state,
                   rows, columns, quantized->rows, quantized->columns);
 }
 
-/* Reads the state of nf4. Its members "dtype" and "nested_dtype" add nothing and are ignored. */
+/* Reads the JSON of an nf4 matrix's quant_state. Its members "dtype" and "nested_dtype" add nothing
+ * and are ignored. */
 static enum hd_status read_state(const struct hd_json *state, struct hd_hf_quantized *quantized)
 {
     const struct hd_json *mean = NULL;

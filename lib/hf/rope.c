@@ -26,12 +26,13 @@
 enum { ORIGINAL_MAX = 1 << 24 };
 
 struct rope_reading {
-    const struct hd_json *root, *group; /* group: NULL: none */
+    /* root: the config.json; group: rope_scaling or rope_parameters; NULL: neither */
+    const struct hd_json *root, *group;
     struct hd_job *job;
     struct hd_text *notes;
 };
 
-/* The keys of each type; `needs` must be in the group. */
+/* The keys of each rope_type; those in `needs` must be in the group. */
 static const struct rope_kind {
     const char *name, *ours, *needs, *may;
 } rope_kinds[] = {
@@ -45,7 +46,7 @@ enum { ROPE_KINDS = sizeof rope_kinds / sizeof rope_kinds[0] };
 
 static const char of_every_kind[] = "rope_type type rope_theta partial_rotary_factor";
 
-/* Returns a member that exists and is not null; NULL: none. */
+/* Returns a member of a JSON object; NULL: absent or null. */
 static const struct hd_json *rope_member(const struct hd_json *object, const char *key)
 {
     const struct hd_json *found = object ? hd_json_member(object, key) : NULL;
@@ -153,7 +154,7 @@ static enum hd_status check_keys(struct rope_reading *r, const struct rope_kind 
     return HD_OK;
 }
 
-/* Reads a number of the group, if the type uses it. */
+/* Reads a number of the group, if the rope_type uses its key. */
 static enum hd_status read_number(struct rope_reading *r, const struct rope_kind *kind,
                                   const char *name, double min, double *ret_value)
 {
@@ -207,7 +208,7 @@ static double scale_of(double factor, double mscale)
     return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
 }
 
-/* Derives yarn's attention_factor and factor from other keys if they are null. */
+/* Computes yarn's attention_factor and factor from other keys if their values are null. */
 static enum hd_status finish_yarn(struct rope_reading *r, const struct rope_kind *kind)
 {
     const struct hd_json *truncate = rope_member(r->group, "truncate");

@@ -6,7 +6,7 @@
 
 #include "hf/config_internal.h"
 
-enum { TIED_PIECE = 4096 }; /* values compared at a time */
+enum { TIED_PIECE = 4096 }; /* values of each tensor that are compared at a time */
 
 static const struct hd_weight *find_embedding(const struct hd_weights *weights, const char *family)
 {
@@ -28,8 +28,8 @@ static bool are_numbers(const struct hd_weight *w)
     return w->dtype == HD_F32 || w->dtype == HD_F16 || w->dtype == HD_BF16 || w->dtype == HD_F64;
 }
 
-/* Compares two tensors of one shape by value, as torch.equal: 0 and -0 are equal, NaN equals
- * nothing. */
+/* Returns whether two tensors of one shape have equal values, as torch.equal: 0 and -0 are equal,
+ * NaN equals nothing. */
 static bool equal_tensors(const struct hd_weight *a, const struct hd_weight *b)
 {
     float of_a[TIED_PIECE], of_b[TIED_PIECE];

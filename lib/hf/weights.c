@@ -16,9 +16,9 @@
 #include "hf/hf_internal.h"
 
 enum {
-    VALUES_MAX = 8 * HD_CKPT_ENTRIES_MAX, /* JSON values of a head: at most 7 per tensor */
+    VALUES_MAX = 8 * HD_CKPT_ENTRIES_MAX, /* JSON values of a file's header: at most 7 per tensor */
     INDEX_DEPTH_MAX = 8,
-    IDENTITY_BYTES = 4096 /* bytes of each end of a tensor that the identity hashes */
+    IDENTITY_BYTES = 4096 /* bytes at each end of a tensor's data that hd_weights_identity hashes */
 };
 
 #define SINGLE_FILE "model.safetensors"
@@ -26,7 +26,7 @@ enum {
 
 struct mapped {
     const char *name;
-    void *bytes; /* NULL: not mapped */
+    void *bytes; /* mapped contents of the file; NULL: not mapped */
     int64_t size_bytes;
 };
 
@@ -35,7 +35,7 @@ struct hd_weights {
     const char *dir;
     struct mapped *files;
     size_t file_count;
-    struct hd_weight *tensors; /* sorted by name */
+    struct hd_weight *tensors; /* [tensor_count] the tensors of all files, sorted by name */
     size_t tensor_count;
 };
 
@@ -46,8 +46,9 @@ static enum hd_status no_memory(void)
 
 /* ---- a head ---- */
 
-/* Finds the dtype of a name and its size. Tensors of dtypes that hd_dtype lacks are listed, but
- * cannot be read. */
+/* Sets *ret_dtype and *ret_bytes to the dtype that a file's name for it means and the size of its
+ * elements; false: unknown name. Tensors of dtypes that hd_dtype lacks are listed, but cannot be
+ * read. */
 static bool find_dtype(const char *name, enum hd_dtype *ret_dtype, int64_t *ret_bytes)
 {
     static const struct {
@@ -69,8 +70,8 @@ static bool find_dtype(const char *name, enum hd_dtype *ret_dtype, int64_t *ret_
     return false;
 }
 
-/* Returns whether the name is printable ASCII without blanks, since names appear in messages and
- * files. */
+/* Returns whether a tensor's name is printable ASCII without blanks, since names appear in messages
+ * and files. */
 static bool is_name(const char *name)
 {
     const size_t n = strnlen(name, HD_WEIGHTS_NAME_MAX);
@@ -319,7 +320,7 @@ static enum hd_status open_files(struct hd_weights *w)
 
 /* ---- the index ---- */
 
-/* Returns whether it is a plain file name, without a path. */
+/* Returns whether a name in the index is a plain file name, without a path. */
 static bool is_file_name(const char *name)
 {
     static const char end[] = ".safetensors";
@@ -334,7 +335,7 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Lists the distinct files of the map. */
+/* Lists the distinct files of the index's map {tensor: file}. */
 static enum hd_status list_files(struct hd_arena *arena, const struct hd_json *map,
                                  const char ***ret_names, size_t *ret_count)
 {
@@ -376,9 +377,9 @@ enum hd_status hd_hf_parse_index(struct hd_arena *arena, const char *text, size_
     return st ? st : list_files(arena, *ret_map, ret_names, ret_count);
 }
 
-/* Compares the index with the files. HD_CORRUPT: they differ. An index may list a head that no file
- * has because it is tied, or constants that later versions do not save; names.c decides whether the
- * model needs a head. */
+/* Compares the index with the files. HD_CORRUPT: they differ. An index may list an output head that
+ * no file has because it is tied, or constants that later versions do not save; names.c decides
+ * whether the model needs a head. */
 static enum hd_status check_index(const struct hd_weights *w, const struct hd_json *map)
 {
     size_t found = 0;
