@@ -16,7 +16,7 @@ struct bigram_pair {
 
 struct hd_bigram {
     struct bigram_pair *pairs; /* hash table of n(a,b), open addressing */
-    size_t capacity, used;     /* slots (a power of two); used slots */
+    size_t capacity, used;     /* slots of the hash table (a power of two); used slots */
     int64_t *before;           /* [V] n(a) = sum_b n(a,b): pairs that begin with a token */
     int64_t *single;           /* [V] n(b): occurrences of a token */
     int64_t total, vocab;      /* N, tokens counted; V, vocabulary */
@@ -66,7 +66,7 @@ static enum hd_status count_pair(struct hd_bigram *m, int32_t before, int32_t to
     return HD_OK;
 }
 
-/* Counts each token of the range, and each pair of a token and its target. */
+/* Counts each token of the training range, and each pair of a token and its target. */
 static enum hd_status count_range(struct hd_bigram *m, struct hd_data_range range)
 {
     struct hd_document_walk walk = hd_document_walk_run(range.corpus, range.first);

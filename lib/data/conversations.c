@@ -76,7 +76,8 @@ static enum hd_status set_marks(struct hd_conversation_encoder *e, size_t *ret_c
     return HD_OK;
 }
 
-/* Encodes the text of e->output; appends one byte per id to `counts`. */
+/* Encodes the rendered text in e->output: appends its ids to `ids`, and to `counts` one byte per
+ * id. */
 static enum hd_status encode_text(struct hd_conversation_encoder *e, struct hd_id_list *ids,
                                   struct hd_text *counts)
 {
@@ -150,13 +151,13 @@ static enum hd_status render(struct hd_conversation_encoder *e, struct hd_arena 
     st = hd_chat_guard_new(arena, line, line_bytes, find_special, e->rules.tokenizer, c, &e->guard);
     if (!st)
         st = hd_chat_render(template, c, e->rules.loss, &input, &e->output);
-    if (st == HD_LIMIT) /* the template ran out of steps or bytes: bad input, like its other
-                           errors */
+    /* the template exceeded its limit of steps or bytes: HD_INVALID, as for its other errors */
+    if (st == HD_LIMIT)
         st = HD_INVALID;
     return st ? st : hd_chat_unguard(&e->guard, &e->output);
 }
 
-/* Encodes one conversation of a line. */
+/* Encodes one conversation of a line: renders its text, then tokenizes it. */
 static enum hd_status encode(struct hd_conversation_encoder *e, struct hd_arena *arena,
                              const char *line, size_t line_bytes, struct hd_conversation *c,
                              struct hd_id_list *ids, struct hd_text *counts, bool *ret_spelled)

@@ -21,12 +21,13 @@
 
 struct hd_conversation_rules { /* the objects pointed to must outlive the encoder */
     const struct hd_tokenizer *tokenizer;
-    const struct hd_chat *chat; /* may have no template: then only texts without messages can be
-                                   encoded */
+    /* chat template and special tokens; without a template only texts without messages can be
+     * encoded */
+    const struct hd_chat *chat;
     enum hd_chat_form form;
     enum hd_chat_loss loss;
-    bool rewards;        /* a reward model is trained on pairs; then a margin in the line is
-                            refused */
+    /* true: a reward model is trained on pairs, and a line with a margin is refused */
+    bool rewards;
     int64_t end_of_text; /* id of the end-of-text token; -1: none */
 };
 
@@ -37,17 +38,17 @@ enum hd_status hd_conversation_encoder_new(const struct hd_conversation_rules *r
 void hd_conversation_encoder_free(struct hd_conversation_encoder *encoder); /* NULL is fine */
 
 /* Appends the ids of a line, and to `counts` one byte per id: 1 if the token counts for the loss,
- * else 0. *ret_spelled: whether a message contained the text of a special token, which was encoded
- * as ordinary text. HD_INVALID: the line is no conversation of the form, the template refuses it or
- * writes no answer, or no token counts. The message does not name file and line; the caller adds
- * them. After a failure `ids` and `counts` may have some of the line's. */
+ * else 0. Sets *ret_spelled to whether a message contained the text of a special token, which was
+ * encoded as ordinary text. HD_INVALID: the line is no conversation of the form, the template
+ * refuses it or writes no answer, or no token counts. The message does not name file and line; the
+ * caller adds them. After a failure `ids` and `counts` may have some of the line's. */
 enum hd_status hd_conversation_encode(struct hd_conversation_encoder *encoder, const char *line,
                                       size_t line_bytes, struct hd_id_list *ids,
                                       struct hd_text *counts, bool *ret_spelled);
 
 /* Appends the ids of a line of the form `preference` like hd_conversation_encode: two documents,
- * each the prompt with one answer, the chosen one first. *ret_second: index in `ids` of the second
- * document. HD_INVALID also if both documents have the same ids. */
+ * each the prompt with one answer, the chosen one first. Sets *ret_second to the index in `ids` at
+ * which the second document begins. HD_INVALID also if both documents have the same ids. */
 enum hd_status hd_conversation_encode_pair(struct hd_conversation_encoder *encoder,
                                            const char *line, size_t line_bytes,
                                            struct hd_id_list *ids, struct hd_text *counts,
@@ -58,8 +59,8 @@ enum hd_status hd_conversation_encode_pair(struct hd_conversation_encoder *encod
 enum hd_status hd_conversation_prompt(struct hd_conversation_encoder *encoder, const char *messages,
                                       size_t messages_bytes, struct hd_id_list *ids);
 
-/* Finds the token that ends an answer: the first special token that the template writes after an
- * answer. *ret_id is -1 if there is none. */
+/* Sets *ret_id to the token that ends an answer: the first special token that the template writes
+ * after an answer; -1: it writes none. */
 enum hd_status hd_conversation_find_end(struct hd_conversation_encoder *encoder, int32_t *ret_id);
 
 #endif

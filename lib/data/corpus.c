@@ -16,7 +16,7 @@
 #include "data/kind.h"
 #include "data/token_file.h"
 
-/* A mapped file, and its attributes when it was mapped. */
+/* A mapped file, and its size, time and inode when it was mapped. */
 struct mapping {
     char *path;
     const unsigned char *bytes; /* mapped contents; NULL: empty file */
@@ -114,8 +114,8 @@ static enum hd_status map_index(const struct mapping *data, struct mapping *ret_
     return st;
 }
 
-/* After a failed parse, replaces the error by one that names the file's real kind, if its first
- * bytes tell it. */
+/* Returns the error of a failed parse or, if the file's first bytes tell its real kind, one that
+ * names that kind. */
 static enum hd_status name_kind(enum hd_status st, const struct mapping *d)
 {
     const char *remedy = "",
@@ -126,7 +126,7 @@ static enum hd_status name_kind(enum hd_status st, const struct mapping *d)
     return kind ? hd_err(st, "is %s, and no token file; %s", kind, remedy) : st;
 }
 
-/* Parses the file in the format that hd_data_kind_of tells. */
+/* Parses a token file in the format that hd_data_kind_of tells. */
 static enum hd_status parse_tokens(struct token_file *f)
 {
     const struct mapping *d = &f->data;
@@ -371,8 +371,8 @@ void hd_corpus_read_counts(const struct hd_corpus *corpus, int64_t first, int64_
 
 enum { LOOK_TOKENS = 4096, LOOKS_PER_FILE = 256 };
 
-/* Checks all ids of a small file, or samples spread over a larger one, which is enough to detect a
- * wrong tokenizer; hd_corpus_read checks every id again. */
+/* Checks that ids are in the vocabulary: all ids of a small file, or samples spread over a larger
+ * one, which is enough to detect a wrong tokenizer; hd_corpus_read checks every id again. */
 static enum hd_status check_ids(const struct hd_corpus *corpus, const struct token_file *f)
 {
     int32_t ids[LOOK_TOKENS];
@@ -539,8 +539,8 @@ enum hd_status hd_data_split(int64_t total, double fraction, int64_t context, in
         const double for_val = (double)(context + 1) / fraction;
         const double for_train = (double)(2 * context + 1) / (1 - fraction);
         const double enough = for_val > for_train ? for_val : for_train;
-        /* fraction that validation needs, plus a tenth, so that it may be printed with two
-         * digits */
+        /* fraction of the tokens that validation needs, plus a tenth, so that it may be printed
+         * with two digits */
         const double share = 1.1 * (double)(context + 1) / (double)total;
 
         if (total - cut < context + 1 && (double)total * (1 - 1.1 * share) > 2 * (double)context)

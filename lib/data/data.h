@@ -36,7 +36,7 @@
 enum {
     HD_CORPUS_FILES_MAX = 1 << 20,
     HD_DATA_CONTEXT_MAX = 1 << 24,
-    HD_DATA_TARGET_NONE = -1, /* no target: the loss ignores this position */
+    HD_DATA_TARGET_NONE = -1, /* value of a target: the position has none, so the loss ignores it */
 };
 
 /* ---- corpus ---- */
@@ -46,22 +46,25 @@ struct hd_packing; /* packing.h */
 
 struct hd_corpus_file {
     const char *path;
-    int64_t size_bytes;      /* size in bytes when the job was submitted; -1: not recorded */
-    const char *source;      /* text file that this file was made from, for messages; NULL: none */
-    const char *fingerprint; /* fingerprint (fingerprint.h) at submission; NULL: not recorded */
+    int64_t size_bytes; /* size in bytes when the job was submitted; -1: not recorded */
+    const char *source; /* text file that this file was made from, for messages; NULL: none */
+    /* the file's fingerprint (fingerprint.h) when the job was submitted; NULL: not recorded */
+    const char *fingerprint;
 };
 
-/* Maps the files into memory and copies their paths. Format by name: .npy arrays; .bin token files,
- * Megatron's if an .idx file is beside them, else llm.c's; all others text. kind.h refuses other
- * formats. Empty files are allowed. On failure the error names the file, which is missing,
- * unreadable, not a regular file, damaged, or differs from its recorded size or fingerprint. */
+/* Opens a corpus: maps the files into memory and copies their paths. The name of a file tells its
+ * format: .npy arrays; .bin token files, Megatron's if an .idx file is beside them, else llm.c's;
+ * all others text. kind.h refuses other formats. Empty files are allowed. On failure the error
+ * names the file, which is missing, unreadable, not a regular file, damaged, or differs from its
+ * recorded size or fingerprint. */
 enum hd_status hd_corpus_open(const struct hd_corpus_file *files, size_t count,
                               struct hd_corpus **ret_corpus);
 void hd_corpus_close(struct hd_corpus *corpus); /* NULL is fine */
 
 int64_t hd_corpus_token_count(const struct hd_corpus *corpus);
-int64_t hd_corpus_byte_count(const struct hd_corpus *corpus); /* including indexes */
-/* Returns the number of documents by Megatron's indexes; -1: a file has no index. */
+/* returns the bytes of all files, with Megatron's .idx files */
+int64_t hd_corpus_byte_count(const struct hd_corpus *corpus);
+/* Returns the number of documents that Megatron's .idx files list; -1: a file has no .idx. */
 int64_t hd_corpus_document_count(const struct hd_corpus *corpus);
 
 /* Fails, naming the file, if a file has changed since it was opened (size, time, inode). Callers
@@ -73,43 +76,45 @@ size_t hd_corpus_file_count(const struct hd_corpus *corpus);
 /* Returns the kind of the files: "text", "npy", "llm.c", "megatron", "conversations", or
  * "mixed". */
 const char *hd_corpus_kind(const struct hd_corpus *corpus);
-bool hd_corpus_has_text(const struct hd_corpus *corpus); /* whether a file is no token file */
+/* returns whether a file is text, no token file */
+bool hd_corpus_has_text(const struct hd_corpus *corpus);
 
-/* Sets the vocabulary: ids must be below `vocab`. HD_INVALID: an id is not; the message names file,
- * position and id. Checks all ids of files of up to 1 Mi tokens, and about 256 samples of larger
- * files; hd_corpus_read checks every id that it reads. */
+/* Sets the size of the vocabulary: ids must be below `vocab`. HD_INVALID: an id is not below it;
+ * the message names file, position and id. Checks all ids of files of up to 1 Mi tokens, and about
+ * 256 samples of larger files; hd_corpus_read checks every id that it reads. */
 enum hd_status hd_corpus_set_vocab(struct hd_corpus *corpus, int64_t vocab);
 
-/* Makes later samples respect document bounds. end_of_text: the id that ends a document; -1:
- * none. */
+/* Makes documents in later samples independent (bounds, at the top of this file). end_of_text: the
+ * id that ends a document; -1: none, files and Megatron's indexes alone end documents. */
 void hd_corpus_set_bounds(struct hd_corpus *corpus, int64_t end_of_text);
 bool hd_corpus_is_bounded(const struct hd_corpus *corpus);
 
-/* Makes conversations pairs: documents 2 k and 2 k + 1 of each file are the chosen and the rejected
- * answer to one prompt. */
+/* Makes the corpus consist of pairs for later samples: documents 2 k and 2 k + 1 of each file are
+ * the chosen and the rejected answer to one prompt. */
 void hd_corpus_set_pairs(struct hd_corpus *corpus);
 
-/* Sets the log-probability of each target under the reference model, for later batches: values[t]
- * is that of token t of the corpus, [hd_corpus_token_count]. The array must outlive the corpus. */
+/* Sets the log-probabilities under the reference model that later batches contain: values[t] is
+ * that of token t of the corpus, [hd_corpus_token_count]. The array must outlive the corpus. */
 void hd_corpus_set_reference(struct hd_corpus *corpus, const float *values);
 
-/* Sets ret_counts[i] to whether token first + i counts for the loss, for i < count. */
+/* Sets ret_counts[i], for i < count, to whether token first + i of the corpus counts for the
+ * loss. */
 void hd_corpus_read_counts(const struct hd_corpus *corpus, int64_t first, int64_t count,
                            bool *ret_counts);
 
-/* Reads tokens [first, first + count), which must be inside the corpus, as ids. HD_INVALID: an id
- * is outside the vocabulary. */
+/* Sets ret_ids to tokens [first, first + count) of the corpus, all inside it. HD_INVALID: an id is
+ * outside the vocabulary. */
 enum hd_status hd_corpus_read(const struct hd_corpus *corpus, int64_t first, int64_t count,
                               int32_t *ret_tokens);
 
 struct hd_data_range {
     const struct hd_corpus *corpus;
-    int64_t first, count; /* tokens [first, first + count) */
+    int64_t first, count; /* tokens [first, first + count) of the corpus */
 };
 
 struct hd_data_range hd_corpus_all(const struct hd_corpus *corpus);
-/* Returns the range of the tokens of `count` >= 1 files, from files[first_file] of hd_corpus_open
- * on. */
+/* Returns the range of tokens of `count` >= 1 adjacent files, of which the first is
+ * files[first_file] of hd_corpus_open. */
 struct hd_data_range hd_corpus_files(const struct hd_corpus *corpus, size_t first_file,
                                      size_t count);
 
@@ -119,7 +124,7 @@ enum hd_status hd_data_range_form(struct hd_data_range range, bool *ret_conversa
 
 struct hd_conversation_place { /* one conversation, or the two of a pair */
     int64_t first, count;      /* range of tokens of the corpus */
-    int64_t chosen;            /* tokens of the chosen answer of a pair; 0: no pair */
+    int64_t chosen;            /* number of tokens of a pair's chosen answer; 0: no pair */
     const char *path;          /* path of the text or token file that has the conversation */
     int64_t file, document;    /* index of the file, number of the conversation or pair in the file;
                                   both from 0 */
@@ -131,12 +136,14 @@ typedef void hd_conversation_fn(void *context, struct hd_conversation_place plac
  * must not be empty. */
 void hd_data_range_each(struct hd_data_range range, hd_conversation_fn *each, void *context);
 
-/* Splits the corpus by `data.split`: the last `fraction` (0 < fraction < 1) is for validation, the
- * rest for training. The boundary is a multiple of `context`, or the end of a conversation.
- * HD_INVALID: a side has no whole window; the message says how many tokens are needed. */
+/* Splits the corpus into two ranges by `data.split`: the last `fraction` (0 < fraction < 1) is for
+ * validation, the rest for training. The boundary is a multiple of `context`, or the end of a
+ * conversation. HD_INVALID: a side has no whole window; the message says how many tokens are
+ * needed. */
 enum hd_status hd_corpus_split(const struct hd_corpus *corpus, double fraction, int64_t context,
                                struct hd_data_range *ret_train, struct hd_data_range *ret_val);
-/* Computes the boundary of that split for `total` tokens of text. */
+/* Sets *ret_cut to the boundary of hd_corpus_split for `total` tokens of text: the number of
+ * training tokens. */
 enum hd_status hd_data_split(int64_t total, double fraction, int64_t context, int64_t *ret_cut);
 
 /* Everything except the texts that decides which tokens texts become. */
@@ -150,18 +157,18 @@ struct hd_text_origin {
     const char *date;          /* job key data.date; "": no template reads the date */
 };
 
-/* Hashes the origin, including the contents of its files. */
+/* Sets *ret_hash to the hash of the origin, including the contents of its files. */
 enum hd_status hd_text_identity(const struct hd_text_origin *origin, uint64_t *ret_hash);
 /* Writes a hash as text, in the form of the job key data.text_identity. */
 enum { HD_TEXT_IDENTITY_MAX = 2 + HD_HASH_TEXT_MAX };
 void hd_text_identity_format(uint64_t hash, char ret_text[HD_TEXT_IDENTITY_MAX]);
-/* Compares the origin with a recorded identity, perhaps of an older form. ret_now: the origin's
- * present identity in the form of the recorded one. */
+/* Compares the identity of the origin with a recorded one, perhaps of an older form. Sets ret_now
+ * to the origin's present identity, in the form of the recorded one. */
 enum hd_status hd_text_identity_is(const struct hd_text_origin *origin, const char *recorded,
                                    bool *ret_same, char ret_now[HD_TEXT_IDENTITY_MAX]);
 
-/* Finds the form of a .jsonl file from its first document; `form`, unless HD_CHAT_AUTO, is the form
- * that the document must have. Later documents are not checked here; a rank checks them all.
+/* Sets *ret_form to the form of a .jsonl file's first document; `form`, unless HD_CHAT_AUTO, is the
+ * form that the document must have. Later documents are not checked here; a rank checks them all.
  * HD_INVALID, naming file and line: the document has another form, or no valid one. */
 enum hd_status hd_jsonl_look(const char *path, enum hd_chat_form form, enum hd_chat_form *ret_form);
 
@@ -174,14 +181,14 @@ struct hd_sampler_source {
     struct hd_data_range range;
     const struct hd_packing *packing; /* packed conversations; NULL: windows of consecutive
                                          tokens */
-    int64_t window_count;             /* samples per epoch, at least 1 */
+    int64_t window_count;             /* samples of the source per epoch, at least 1 */
     uint64_t seed;
 };
 
 struct hd_sampler {       /* read-only after hd_sampler_init */
     int64_t context;      /* S: tokens per window */
     int64_t global_batch; /* samples per step, over all ranks */
-    int64_t window_count; /* sum over all sources */
+    int64_t window_count; /* windows of an epoch, sum over all sources */
     enum hd_data_order order;
     struct hd_mixture mixture;
     struct hd_sampler_source sources[HD_MIXTURE_SOURCES_MAX];
@@ -205,28 +212,31 @@ enum hd_status hd_sampler_init_mixture(struct hd_sampler *ret_sampler,
 /* Rows of a batch; the caller owns the arrays. Any array may be NULL; but with document bounds,
  * tokens may be NULL only if all are. */
 struct hd_data_batch {
-    int32_t *tokens;    /* [count, S] token ids */
-    int32_t *targets;   /* [count, S] the next token; HD_DATA_TARGET_NONE in padding, with bounds at
+    int32_t *tokens;  /* [count, S] token ids */
+    int32_t *targets; /* [count, S] the next token; HD_DATA_TARGET_NONE in padding, with bounds at
                            the last token of a document, and in conversations where the next token
                            does not count for the loss */
-    int32_t *positions; /* [count, S] index in the sample; with bounds, index in the document */
-    int32_t *index;     /* [count, S] index in the sample: 0 .. S-1                             */
-    int32_t *bounds;    /* [count, S] index of the first token of the same document             */
-    int32_t *begins;    /* [count, S] index of the first token of the same conversation; in text
+    /* [count, S] position of the token: index in the sample; with bounds, index in the document */
+    int32_t *positions;
+    int32_t *index;  /* [count, S] index in the sample: 0 .. S-1                             */
+    int32_t *bounds; /* [count, S] index of the first token of the same document             */
+    int32_t *begins; /* [count, S] index of the first token of the same conversation; in text
                            0 */
-    int32_t *lengths;   /* [count, S] tokens of that conversation; in text S; 0 in padding */
-    int32_t *answers;   /* [count, S] number of the answer in the sample, for pairs: 2 k for the
+    /* [count, S] number of tokens of the conversation in `begins`; in text S; 0 in padding */
+    int32_t *lengths;
+    int32_t *answers;    /* [count, S] number of the answer in the sample, for pairs: 2 k for the
                            chosen and 2 k + 1 for the rejected answer of pair k; -1 in padding;
                            with answer_ends only the last row of an answer has the number, the
                            others -1 */
-    float *reference;   /* [count, S] log-probability of the target under the reference model
+    float *reference;    /* [count, S] log-probability of the target under the reference model
                            (hd_corpus_set_reference); 0: no reference */
     int64_t *sample_ids; /* [count]    global sample ids                                         */
     bool answer_ends;
-    int32_t empty_token; /* id that fills padding */
+    int32_t empty_token; /* token id in rows of padding */
 };
 
-/* Adds the position of the first row to the positions of all rows. */
+/* Adds `first`, the position of a sequence's first token, to the positions of all rows of a
+ * batch. */
 static inline void hd_data_move_positions(int32_t *positions, int64_t count, int64_t first)
 {
     for (int64_t i = 0; i < count; i++)
@@ -243,12 +253,13 @@ int64_t hd_sampler_tokens(const struct hd_sampler *sampler, int64_t step);
 /* Returns whether it is certain that every row of every window has a target: no source has document
  * bounds or packed conversations. */
 bool hd_sampler_fills_windows(const struct hd_sampler *sampler);
-/* Counts the targets of the samples that hd_sampler_fill returns for these arguments. */
+/* Sets *ret_targets to the number of targets in the samples that hd_sampler_fill returns for these
+ * arguments. */
 enum hd_status hd_sampler_targets(const struct hd_sampler *sampler, int64_t step, int64_t first,
                                   int64_t count, int64_t *ret_targets);
 
-/* Returns the window that a global sample id reads; *ret_source: its source (ret_source may be
- * NULL). */
+/* Returns the number of the window that a global sample id reads; sets *ret_source (may be NULL) to
+ * the index of its source. */
 int64_t hd_sampler_window(const struct hd_sampler *sampler, int64_t sample_id, int64_t *ret_source);
 
 /* ---- validation batches ---- */
@@ -258,7 +269,9 @@ struct hd_validation { /* read-only after hd_validation_init */
     const struct hd_packing *packing; /* packed conversations; NULL: windows of consecutive
                                          tokens */
     int64_t context;
-    int64_t window_count; /* windows to evaluate; for text, window_count * context targets */
+    /* number of windows that a validation evaluates; for text they have window_count * context
+     * targets */
+    int64_t window_count;
 };
 
 /* Initialises validation on the first windows of the range, at most window_limit (0: all). */
@@ -270,8 +283,9 @@ enum hd_status hd_validation_init_packed(struct hd_validation *ret_validation,
                                          struct hd_data_range range,
                                          const struct hd_packing *packing, int64_t window_limit);
 
-/* Fills windows first .. first + count - 1. Rows past window_count are padding: tokens empty_token,
- * targets HD_DATA_TARGET_NONE. The sample ids are the window numbers. */
+/* Fills a batch with validation windows first .. first + count - 1. Rows past window_count are
+ * padding: tokens empty_token, targets HD_DATA_TARGET_NONE. The sample ids are the window
+ * numbers. */
 enum hd_status hd_validation_fill(const struct hd_validation *validation, int64_t first,
                                   int64_t count, const struct hd_data_batch *ret_batch);
 
@@ -291,7 +305,8 @@ void hd_bigram_free(struct hd_bigram *bigram); /* NULL is fine */
 /* Returns p(token | before). Both ids must be below the vocabulary. */
 double hd_bigram_probability(const struct hd_bigram *bigram, int32_t before, int32_t token);
 
-/* Computes the cross entropy, in nats per target, over the validation windows. */
+/* Sets *ret_entropy to the bigram model's cross entropy over the validation windows, in nats per
+ * target. */
 enum hd_status hd_bigram_entropy(const struct hd_bigram *bigram,
                                  const struct hd_validation *validation, double *ret_nats);
 

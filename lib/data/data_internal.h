@@ -7,8 +7,8 @@
 #include "base/arena.h"
 #include "data/data.h"
 
-/* Iterator that finds the ends of documents: it starts at a token and is given each token in
- * turn. */
+/* Iterator that finds the ends of documents in a corpus: it starts at a token, and
+ * hd_document_walk_ends gets each later token in turn. */
 struct hd_document_walk {
     const struct hd_corpus *corpus;
     int64_t place; /* index in the corpus of the next token */
@@ -21,19 +21,19 @@ struct hd_document_walk hd_document_walk_run(const struct hd_corpus *corpus, int
  * Always false without document bounds. */
 bool hd_document_walk_ends(struct hd_document_walk *walk, int32_t token);
 
-/* Returns whether an end-of-text id ends documents; if not, their ends follow from the files
- * without reading tokens. */
+/* Returns whether an end-of-text id ends documents; if not, documents end with files and by
+ * Megatron's indexes, so no token must be read. */
 bool hd_corpus_ends_by_token(const struct hd_corpus *corpus);
 
-/* Returns the number of targets in a conversation; its first token is none, as no token predicts
- * it. */
+/* Returns the number of targets among `count` tokens of a conversation; its first token is no
+ * target, since no token predicts it. */
 int64_t hd_conversation_targets(const struct hd_corpus *corpus, int64_t first, int64_t count);
 
-/* Returns the values of hd_corpus_set_reference; NULL: none. */
+/* Returns the log-probabilities that hd_corpus_set_reference set; NULL: none. */
 const float *hd_corpus_reference(const struct hd_corpus *corpus);
 
-/* Returns the number of whole windows. The last window needs one token more, for its last
- * target. */
+/* Returns the number of whole windows of `context` tokens in token_count tokens. The last window
+ * needs one token more, for its last target. */
 static inline int64_t hd_data_window_count(int64_t token_count, int64_t context)
 {
     return token_count > 0 ? (token_count - 1) / context : 0;
@@ -45,15 +45,16 @@ enum { HD_JSONL_LINE_BYTES_MAX = 256 << 20 };
 
 /* Returns whether the line, given without its newline, is blank; a blank line is no document. */
 bool hd_jsonl_is_blank(const char *line, size_t bytes);
-/* Checks that the lines in the first `bytes` of a file are conversations (or pairs) of the form.
- * Renders no chat template, so it does not find what a template would refuse. */
+/* Checks that the lines in the first `bytes` of a .jsonl file are conversations (or pairs) of the
+ * form. Renders no chat template, so it does not find what a template would refuse. */
 enum hd_status hd_jsonl_check(const char *path, enum hd_chat_form form, int64_t bytes);
-/* Counts the lines that are not blank. */
+/* Sets *ret_documents to the number of lines of a .jsonl file that are not blank. */
 enum hd_status hd_jsonl_count(const char *path, int64_t *ret_documents);
-/* Finds the line number, from 1, of document number `document`, from 0. */
+/* Sets *ret_line to the line number, from 1, of document number `document`, from 0, of a .jsonl
+ * file. */
 enum hd_status hd_jsonl_find_line(const char *path, int64_t document, int64_t *ret_line);
-/* Parses a line: *ret_text is its member `key`, a string, allocated in `arena`. The error message
- * does not name file and line; the caller adds them. */
+/* Parses a line of a .jsonl file and sets *ret_text to the string in its member `key`, allocated in
+ * `arena`. The error message does not name file and line; the caller adds them. */
 enum hd_status hd_jsonl_text(struct hd_arena *arena, const char *line, size_t bytes,
                              const char *key, const char **ret_text);
 

@@ -12,8 +12,9 @@
 #include "base/text.h"
 #include "data/token_file.h"
 
-/* Returns the offset of place `i`. The first place begins the file, the last one ends it, and those
- * of a small file are adjacent. The product cannot overflow: no file has 2^55 bytes. */
+/* Returns the offset in the file, bytes, of place number `i`. The first place begins the file, the
+ * last one ends it, and those of a small file are adjacent. The product cannot overflow: no file
+ * has 2^55 bytes. */
 static int64_t offset_of(int64_t i, int64_t places, int64_t size_bytes)
 {
     const int64_t last = size_bytes - HD_FINGERPRINT_PLACE_BYTES;
@@ -91,7 +92,8 @@ enum hd_status hd_fingerprint(const char *path, int64_t places,
     return HD_OK;
 }
 
-/* Returns the number of places that a fingerprint's text names; 0: the text is no fingerprint. */
+/* Returns the number of places that the text of a fingerprint begins with; 0: the text is no
+ * fingerprint. */
 static int64_t places_of(const char *text)
 {
     static const char digits[] = "0123456789abcdef";

@@ -18,23 +18,26 @@
 #include "base/status.h"
 
 enum {
-    HD_FINGERPRINT_TEXT_MAX = 32,           /* bytes of the text form, with its NUL */
-    HD_FINGERPRINT_PLACE_BYTES = 4096,      /* bytes read at each place */
-    HD_FINGERPRINT_SHARE_MAX = 256,         /* places at most in one file of large data */
-    HD_FINGERPRINT_SHARE_MIN = 2,           /* places at least: beginning and end of a file */
-    HD_FINGERPRINT_WHOLE_BYTES = 256 << 20, /* bytes of a job's files that are all hashed whole */
+    HD_FINGERPRINT_TEXT_MAX = 32,      /* bytes of the text form, with its NUL */
+    HD_FINGERPRINT_PLACE_BYTES = 4096, /* bytes read at each place */
+    HD_FINGERPRINT_SHARE_MAX = 256,    /* most places that are read in one file of large data */
+    /* least places that are read in a file: its beginning and its end */
+    HD_FINGERPRINT_SHARE_MIN = 2,
+    /* if a job's files have at most this many bytes together, they are hashed whole */
+    HD_FINGERPRINT_WHOLE_BYTES = 256 << 20,
     HD_FINGERPRINT_PLACES_MAX =
-        HD_FINGERPRINT_WHOLE_BYTES / HD_FINGERPRINT_PLACE_BYTES, /* places in one file */
-    HD_FINGERPRINT_JOB_PLACES = 1024,                            /* places in all files, about */
-    HD_FINGERPRINT_FILES_MAX = 4096 /* files of a job with a fingerprint */
+        HD_FINGERPRINT_WHOLE_BYTES / HD_FINGERPRINT_PLACE_BYTES, /* most places in one file */
+    HD_FINGERPRINT_JOB_PLACES = 1024, /* approximate number of places in all files of a job */
+    HD_FINGERPRINT_FILES_MAX = 4096   /* most files of a job that get a fingerprint */
 };
 
-/* Computes the fingerprint of a file, and of the .idx beside a .bin, from `places` places in each,
- * 1 to HD_FINGERPRINT_PLACES_MAX. Text form: number of places, a colon, 16 hexadecimal digits. */
+/* Sets ret_text to the fingerprint of a file, and of the .idx beside a .bin, from `places` places
+ * in each, 1 to HD_FINGERPRINT_PLACES_MAX. Text form: number of places, a colon, 16 hexadecimal
+ * digits. */
 enum hd_status hd_fingerprint(const char *path, int64_t places,
                               char ret_text[HD_FINGERPRINT_TEXT_MAX]);
 
-/* Returns whether the text has the form of a fingerprint. Text from a client must be checked,
+/* Returns whether the text is the text form of a fingerprint. Text from a client must be checked,
  * because it is written into a line of the job file. */
 bool hd_fingerprint_is_form(const char *text);
 

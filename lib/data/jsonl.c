@@ -9,7 +9,8 @@
 
 enum { NAMES_SHOWN = 4 };
 
-/* Returns an error that says which member the line lacks and which members it has. */
+/* Returns HD_INVALID with a message that says which member the line lacks and which members it
+ * has. */
 static enum hd_status no_text(const struct hd_json *root, const char *key)
 {
     struct hd_text has = {0};
@@ -44,8 +45,8 @@ enum hd_status hd_jsonl_text(struct hd_arena *arena, const char *line, size_t by
 /* Callback for one line that is not blank; sets *ret_done to end the iteration. */
 typedef enum hd_status line_fn(void *context, const char *line, size_t bytes, bool *ret_done);
 
-/* Calls `take` for each line that is not blank, until it is done. *ret_line: the number of the last
- * line read, from 1. */
+/* Calls `take` for each line of a file that is not blank, until it sets its *ret_done. Sets
+ * *ret_line to the number of the last line read, from 1. */
 static enum hd_status each_line(const char *path, line_fn *take, void *context, int64_t *ret_line)
 {
     struct hd_lines l;
@@ -66,7 +67,7 @@ static enum hd_status each_line(const char *path, line_fn *take, void *context, 
 
 struct look {
     enum hd_chat_form wanted, found;
-    int64_t left; /* bytes of lines still to check */
+    int64_t left; /* bytes of lines that hd_jsonl_check has still to check */
 };
 
 static enum hd_status look_at_line(void *context, const char *line, size_t bytes, bool *ret_done)
@@ -97,7 +98,8 @@ enum hd_status hd_jsonl_look(const char *path, enum hd_chat_form form, enum hd_c
 {
     struct look look = {.wanted = form, .found = form == HD_CHAT_AUTO ? HD_CHAT_TEXT : form};
     int64_t line;
-    enum hd_status st = hd_data_look(path); /* checked first for its better messages */
+    /* checks the first bytes before any line, as its messages are better */
+    enum hd_status st = hd_data_look(path);
 
     if (!st)
         st = each_line(path, look_at_line, &look, &line);

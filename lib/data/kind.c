@@ -93,7 +93,7 @@ static bool ends(const char *path, const char *ending)
     return n >= m && strcasecmp(path + n - m, ending) == 0;
 }
 
-/* Returns whether the name ends in one of the endings of a row. */
+/* Returns whether the file's name ends in one of `names`, the endings in a row of the table. */
 static bool is_named(const char *path, const char *names)
 {
     const char *slash = strrchr(path, '/'), *dot = strrchr(slash ? slash : path, '.');
@@ -116,7 +116,8 @@ static size_t skip_blanks(const char *text, size_t bytes)
     return at;
 }
 
-/* Returns whether the first non-blank line is a whole JSON object, or is longer than the head. */
+/* Returns whether the first non-blank line of a file is a whole JSON object, or is longer than the
+ * bytes given. */
 static bool has_object_in_line(const char *text, size_t bytes)
 {
     const size_t begin = skip_blanks(text, bytes);

@@ -23,21 +23,21 @@ enum hd_data_kind {
 
 enum { HD_DATA_HEAD_BYTES = 4096 }; /* bytes at the start of a file that tell its kind */
 
-/* Returns the kind by the file name, ignoring case; for .json, reads the file. Meaningless for a
- * file that hd_data_check_kind refuses. */
+/* Returns the kind of a data file by its name, ignoring case; for .json, also by its first bytes.
+ * Meaningless for a file that hd_data_check_kind refuses. */
 enum hd_data_kind hd_data_kind_of(const char *path);
 bool hd_data_is_lines(const char *path);
 bool hd_data_is_tokens(const char *path);
 
 /* Refuses text and .jsonl files that are of another kind than their name says. head: the first
- * bytes of the file, HD_DATA_HEAD_BYTES or all. Token files (.npy, .bin) always pass. HD_INVALID:
- * the message begins with the path. */
+ * HD_DATA_HEAD_BYTES bytes of the file, or all if it has fewer. Token files (.npy, .bin) always
+ * pass. HD_INVALID: the message begins with the path. */
 enum hd_status hd_data_check_kind(const char *path, const void *head, size_t bytes);
-/* Reads the head of a text or .jsonl file and checks it; also refuses NUL bytes, which no text has.
- * Fails with HD_NOT_FOUND, HD_IO or HD_INVALID. */
+/* Checks the first bytes of a text or .jsonl file as hd_data_check_kind does; also refuses NUL
+ * bytes, which no text has. Fails with HD_NOT_FOUND, HD_IO or HD_INVALID. */
 enum hd_status hd_data_look(const char *path);
-/* Returns the kind that the first bytes of a damaged token file show, such as "a gzip file";
- * *ret_remedy: advice to the user. NULL: unknown. */
+/* Returns the kind that the first bytes of a damaged token file show, such as "a gzip file"; sets
+ * *ret_remedy to advice for the user. NULL: the bytes show no known kind. */
 const char *hd_data_foreign_kind(const void *head, size_t bytes, const char *path,
                                  const char **ret_remedy);
 

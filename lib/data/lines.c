@@ -45,7 +45,8 @@ void hd_lines_close(struct hd_lines *l)
     hd_text_free(&l->line);
 }
 
-/* Adds the buffered bytes up to the end of the line; *ret_whole: whether the end was found. */
+/* Appends the buffered bytes up to the end of the line to the current line; sets *ret_whole to
+ * whether that end was found. */
 static enum hd_status add_bytes(struct hd_lines *l, bool *ret_whole)
 {
     const char *from = l->bytes + l->from;

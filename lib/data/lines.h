@@ -15,22 +15,22 @@
 
 struct hd_lines {
     const char *path;
-    int64_t number;      /* number of `line`, from 1 */
+    int64_t number;      /* number of the current line, from 1 */
     struct hd_text line; /* the current line, without its newline */
     size_t bytes_max;
     /* private to lines.c */
     FILE *file;
     char *bytes;
-    size_t from, until; /* unread range of `bytes` */
+    size_t from, until; /* offsets in `bytes`: the buffered bytes that are not read yet */
 };
 
-/* Opens a file; borrows the path. Fails with HD_NOT_FOUND or HD_IO. The caller must call
- * hd_lines_close, also after a failure. */
+/* Opens a file to read it line by line; borrows the path. Fails with HD_NOT_FOUND or HD_IO. The
+ * caller must call hd_lines_close, also after a failure. */
 enum hd_status hd_lines_open(struct hd_lines *lines, const char *path, size_t bytes_max);
 void hd_lines_close(struct hd_lines *lines);
 
-/* Reads the next line; *ret_there false: the file has no more. HD_INVALID, naming file and line:
- * the line is longer than bytes_max. */
+/* Reads the next line into lines->line; sets *ret_there to false if the file has no more lines.
+ * HD_INVALID, naming file and line: the line is longer than bytes_max. */
 enum hd_status hd_lines_next(struct hd_lines *lines, bool *ret_there);
 
 /* Returns whether lines->line has only white space. */

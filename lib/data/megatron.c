@@ -34,7 +34,7 @@ static enum hd_status type_of(int code, enum hd_token_type *ret_type)
         code);
 }
 
-/* Checks that the sequences are contiguous and end with the file. */
+/* Checks that the sequences in the index are contiguous and end with the .bin file. */
 static enum hd_status check_sequences(const struct hd_token_view *v, const unsigned char *lengths,
                                       int64_t size_bytes)
 {

@@ -66,7 +66,8 @@ static int64_t time_of(const struct hd_mixture *m, int64_t id)
 int64_t hd_mixture_source(const struct hd_mixture *m, int64_t id, int64_t *ret_number)
 {
     const int64_t time = time_of(m, id);
-    int64_t before = time > 0 ? all_due(m, time - 1) : 0; /* samples due before this unit of time */
+    /* number of samples of all sources that are due before this unit of time */
+    int64_t before = time > 0 ? all_due(m, time - 1) : 0;
 
     for (int64_t k = 0; k < m->count; k++) {
         const int64_t number = time > 0 ? due(m, k, time - 1) : 0;

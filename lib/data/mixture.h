@@ -26,7 +26,8 @@ struct hd_mixture {
 void hd_mixture_init(struct hd_mixture *ret_mixture, const double *weights, int64_t count,
                      uint64_t seed);
 
-/* Returns the source of sample `id`; *ret_number: the number of earlier samples of that source. */
+/* Returns the index of the source of sample `id`; sets *ret_number to the number of earlier samples
+ * of that source. */
 int64_t hd_mixture_source(const struct hd_mixture *mixture, int64_t id, int64_t *ret_number);
 
 /* Returns the number of samples of `source` among samples 0 .. id - 1. */

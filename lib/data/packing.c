@@ -22,7 +22,8 @@ struct hd_packing {
 enum { LEVELS = 5 }; /* 64^4 = HD_DATA_CONTEXT_MAX, and one level more for that number itself */
 
 struct capacity_set {
-    uint64_t *level[LEVELS]; /* bit n of level k + 1 is set if word n of level k is not 0 */
+    /* bit sets in 64-bit words: bit n of level k + 1 is set if word n of level k is not 0 */
+    uint64_t *level[LEVELS];
 };
 
 static enum hd_status capacity_set_init(struct capacity_set *s, int64_t size)
@@ -57,7 +58,7 @@ static void capacity_set_remove(struct capacity_set *s, int64_t n)
     }
 }
 
-/* Returns the smallest member >= n; -1: none. */
+/* Returns the set's smallest member >= n; -1: none. */
 static int64_t capacity_set_next(const struct capacity_set *s, int64_t n)
 {
     for (int k = 0; k < LEVELS; k++) {
@@ -87,13 +88,15 @@ struct packing_work {
     bool failed;
 };
 
-/* Returns how many tokens are kept of a conversation that is longer than the context. */
+/* Returns the number of tokens that remain of a conversation longer than the context; 0: it is left
+ * out. */
 static int64_t kept_of(struct packing_work *w, struct hd_conversation_place place)
 {
     const int64_t S = w->facts->context;
     int64_t end = S;
 
-    if (w->too_long != HD_TOO_LONG_CUT || place.chosen) /* cut, the answer would be another one */
+    /* a shortened answer of a pair would be another answer, so no pair is shortened */
+    if (w->too_long != HD_TOO_LONG_CUT || place.chosen)
         return 0;
     hd_corpus_read_counts(w->corpus, place.first, S + 1, w->counts);
     while (end > 0 && !(w->counts[end - 1] && !w->counts[end]))
@@ -120,7 +123,7 @@ int64_t hd_conversation_targets(const struct hd_corpus *corpus, int64_t first, i
     return sum;
 }
 
-/* Counts the targets of both answers; 0 if one of them has none. */
+/* Returns the number of targets of both answers of a pair; 0 if one of them has none. */
 static int64_t count_pair(const struct hd_corpus *corpus, struct hd_conversation_place p)
 {
     const int64_t chosen = hd_conversation_targets(corpus, p.first, p.chosen);
@@ -225,7 +228,7 @@ struct fitting {
     int32_t *window_of; /* [conversations] index of its window */
     int32_t *head;      /* [context + 1] newest window with that many free rows; -1: none */
     int32_t *next;      /* [windows] next older window with as many free rows; -1: none */
-    int32_t *capacity;  /* [windows] free rows of each */
+    int32_t *capacity;  /* [windows] [windows] free rows of each window */
     struct capacity_set rooms;
     int32_t windows;
 };
@@ -287,8 +290,8 @@ static void put(struct fitting *f, int32_t window, int32_t capacity)
     f->head[capacity] = window;
 }
 
-/* Takes the window with the fewest free rows that suffice out of its list; if there is none, opens
- * a new window. */
+/* Returns the window with the fewest free rows, at least `wanted`, and removes it from its list; if
+ * there is none, returns a new window. */
 static int32_t take(struct fitting *f, int32_t wanted, int64_t context)
 {
     const int64_t capacity = capacity_set_next(&f->rooms, wanted);

@@ -18,29 +18,32 @@
 
 enum hd_too_long {
     HD_TOO_LONG_ERROR,
-    HD_TOO_LONG_DROP, /* leaves the conversation out */
-    HD_TOO_LONG_CUT,  /* ends the conversation after the last answer that fits entirely; without
-                         one, leaves it out. A conversation in which all tokens count is cut at the
-                         window's end. */
+    HD_TOO_LONG_DROP, /* a conversation longer than the context is left out */
+    /* a conversation longer than the context ends after the last answer that fits entirely; if none
+     * fits, it is left out. A conversation in which all tokens count is cut at the window's end. */
+    HD_TOO_LONG_CUT,
 };
 
 struct hd_packing_facts {
     int64_t context, windows;
     int64_t conversations; /* conversations in the windows; for pairs, the number of pairs */
     bool pairs;
-    int64_t tokens;                          /* tokens in the windows; the other rows are padding */
-    int64_t targets;                         /* tokens in the windows that are targets */
-    int64_t too_long, dropped, cut;          /* conversations longer than context; dropped; cut */
-    int64_t silent;                          /* conversations without a token that counts */
-    struct hd_conversation_place first_long; /* first longer than context, if too_long > 0 */
-    int64_t longest;                         /* tokens of the longest conversation in the range */
+    int64_t tokens;  /* tokens of conversations in all windows; the other rows are padding */
+    int64_t targets; /* tokens in all windows that are targets */
+    /* number of conversations longer than context; of those left out; of those shortened */
+    int64_t too_long, dropped, cut;
+    /* number of conversations without a token that counts for the loss; they are left out */
+    int64_t silent;
+    /* first conversation longer than context, if too_long > 0 */
+    struct hd_conversation_place first_long;
+    int64_t longest; /* tokens of the longest conversation in the range */
 };
 
 struct hd_packing;
 
 /* Packs the conversations of the range. HD_INVALID: a conversation is longer than `context` and
  * too_long is HD_TOO_LONG_ERROR (the message says how many, and names the first), or no
- * conversation is left. HD_LIMIT: more than 2^31 - 1 conversations. */
+ * conversation remains. HD_LIMIT: more than 2^31 - 1 conversations. */
 enum hd_status hd_packing_new(struct hd_data_range range, int64_t context,
                               enum hd_too_long too_long, uint64_t seed,
                               struct hd_packing **ret_packing);
@@ -50,11 +53,12 @@ const struct hd_packing_facts *hd_packing_get_facts(const struct hd_packing *pac
 
 struct hd_packed {  /* one conversation, or the two of a pair */
     int64_t first;  /* index of its first token in the corpus */
-    int32_t count;  /* its tokens that are in the window */
-    int32_t chosen; /* tokens of the chosen answer of a pair; 0: no pair */
+    int32_t count;  /* number of its tokens that are in the window */
+    int32_t chosen; /* number of tokens of a pair's chosen answer; 0: no pair */
 };
 
-/* Returns the number of conversations in a window; *ret_packed: the conversations, in order. */
+/* Returns the number of conversations in a window; sets *ret_packed to the conversations, in
+ * order. */
 int64_t hd_packing_window(const struct hd_packing *packing, int64_t window,
                           const struct hd_packed **ret_packed);
 

@@ -115,7 +115,7 @@ static void put_extent(const struct hd_data_batch *row, int64_t begin, int64_t e
         row->lengths[j] = (int32_t)length;
 }
 
-/* Fills positions, index and bounds of a row; removes the targets at ends of documents. */
+/* Sets positions, index and bounds of one sample; removes the targets at ends of documents. */
 static void place_row(struct hd_document_walk walk, int64_t S, const struct hd_data_batch *row)
 {
     int64_t start = 0;
@@ -136,7 +136,7 @@ static void place_row(struct hd_document_walk walk, int64_t S, const struct hd_d
     put_extent(row, 0, S, S);
 }
 
-/* Fills rows [from, S) with padding: one document without targets. */
+/* Fills rows [from, S) of a sample with padding: one document without targets. */
 static void fill_padding(int64_t from, int64_t S, const struct hd_data_batch *row)
 {
     for (int64_t j = from; j < S; j++) {
@@ -158,7 +158,7 @@ static void fill_padding(int64_t from, int64_t S, const struct hd_data_batch *ro
     put_extent(row, from, S, 0);
 }
 
-/* Fills rows [at, at + count) with the first `count` tokens of a conversation. */
+/* Fills rows [at, at + count) of a sample with the first `count` tokens of a conversation. */
 static enum hd_status fill_conversation(const struct hd_corpus *corpus, int64_t first,
                                         int64_t count, int64_t at, const struct hd_data_batch *row)
 {
@@ -184,8 +184,8 @@ static enum hd_status fill_conversation(const struct hd_corpus *corpus, int64_t 
     return st;
 }
 
-/* Fills answers and reference of rows [at, at + count), for pairs. A row's reference is that of the
- * next token, its target; the last row has no target. */
+/* Sets answers and reference of rows [at, at + count) of a sample, for pairs. A row's reference is
+ * that of the next token, its target; the last row has no target. */
 static void fill_answer(const struct hd_corpus *corpus, int64_t first, int64_t count, int64_t at,
                         int32_t answer, const struct hd_data_batch *row)
 {
@@ -199,7 +199,7 @@ static void fill_answer(const struct hd_corpus *corpus, int64_t first, int64_t c
     }
 }
 
-/* Fills rows with both answers of a pair. */
+/* Fills rows of a sample with both answers of a pair. */
 static enum hd_status fill_pair(const struct hd_corpus *corpus, const struct hd_packed *p,
                                 int64_t number, int64_t at, const struct hd_data_batch *row)
 {
@@ -213,7 +213,7 @@ static enum hd_status fill_pair(const struct hd_corpus *corpus, const struct hd_
     return st;
 }
 
-/* Fills one row with the conversations of a window. */
+/* Fills one sample with the conversations of a packed window. */
 static enum hd_status fill_packed(const struct hd_corpus *corpus, const struct hd_packing *packing,
                                   int64_t S, int64_t window, const struct hd_data_batch *row)
 {
@@ -222,7 +222,7 @@ static enum hd_status fill_packed(const struct hd_corpus *corpus, const struct h
     enum hd_status st = HD_OK;
     int64_t at = 0;
 
-    if (!row->tokens) /* without tokens, the caller wants no array */
+    if (!row->tokens) /* if `tokens` is NULL, so are all arrays of the batch */
         return HD_OK;
     for (int64_t i = 0; !st && i < n; i++) {
         st = packed[i].chosen
@@ -234,7 +234,7 @@ static enum hd_status fill_packed(const struct hd_corpus *corpus, const struct h
     return st;
 }
 
-/* Fills one row with a window: tokens, targets (each the next token), positions. */
+/* Fills one sample with a window of text: tokens, targets (each the next token), positions. */
 static enum hd_status fill_row(struct hd_data_range range, int64_t S, int64_t window,
                                const struct hd_data_batch *row)
 {

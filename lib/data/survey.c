@@ -10,12 +10,13 @@
 #include "data/tokenize.h"
 
 enum { CHUNK = 1 << 16, BEGINNING = 1 << 20 };
-#define TOKENS_SCANNED_MAX (INT64_C(1) << 31) /* tokens of one file; scanning them takes seconds */
+/* most tokens of one file that the survey scans, which takes seconds */
+#define TOKENS_SCANNED_MAX (INT64_C(1) << 31)
 
 /* ---- token files ---- */
 
-/* Reads all ids, which must be in the vocabulary, and counts documents: end-of-text ids, and an
- * unfinished document at the end of the file. */
+/* Reads all ids of a token file, which must be in the vocabulary, and counts its documents:
+ * end-of-text ids, and an unfinished document at the end of the file. */
 static enum hd_status scan_ids(const struct hd_corpus *corpus, int64_t end_of_text,
                                int64_t *ret_documents)
 {
@@ -56,8 +57,8 @@ static enum hd_status look_at_tokens(const struct hd_corpus *corpus, int64_t end
 
 /* ---- text ---- */
 
-/* Returns how many bytes at the end of a chunk belong to a character that continues in the next
- * chunk. */
+/* Returns how many bytes at the end of a buffer of text belong to a character that continues in the
+ * next buffer. */
 static size_t unfinished(const char *text, size_t bytes)
 {
     for (size_t n = 1; n <= 3 && n <= bytes; n++) {
@@ -152,7 +153,8 @@ static enum hd_status look_at_text(const struct hd_corpus *corpus, const char *p
 
 /* ---- lines ---- */
 
-/* Checks the lines as a rank does: encodes lines of text; checks the form of conversations. */
+/* Checks the lines of a .jsonl file as a rank does: encodes lines of text; checks the form of
+ * conversations. */
 static enum hd_status look_at_lines(const char *path, struct hd_survey_rules *r,
                                     struct hd_survey *one)
 {

@@ -19,9 +19,10 @@ struct hd_survey {
     const char *kind; /* "text", "jsonl", a form of conversations (such as "messages"),
                          "conversations", "npy", "llm.c", "megatron", or "mixed" */
     int64_t files, bytes;
-    int64_t documents; /* -1: unknown, or the files are too large to count */
-    int64_t tokens;    /* -1: unknown until the text is tokenized */
-    int64_t checked;   /* bytes that were checked as a rank reads them */
+    /* documents of all files; -1: unknown, or the files are too large to count them */
+    int64_t documents;
+    int64_t tokens;  /* tokens of all files; -1: unknown until the text is tokenized */
+    int64_t checked; /* bytes of the files that were checked as a rank reads them */
 };
 
 /* Facts about a job's data files, and the remaining budget of the survey, which each file
@@ -29,19 +30,23 @@ struct hd_survey {
 struct hd_survey_rules {
     const struct hd_tokenizer *tokenizer; /* tokenizer for text; NULL: none */
     int64_t end_of_text;                  /* id that ends a document; -1: none */
-    int64_t vocab;                        /* ids must be below (hd_corpus_set_vocab) */
+    int64_t vocab;                        /* size of the vocabulary: token ids must be below it */
     enum hd_chat_form form;               /* form that lines of .jsonl files must have */
     int threads;
-    int64_t encode_left; /* remaining bytes of text to encode; beyond, only the form of lines and
-                            UTF-8 are checked */
-    int64_t read_left;   /* remaining bytes to read; beyond, only the beginning of each file is
-                            checked */
+    /* bytes of text that the survey may still encode; of further text only UTF-8 and the form of
+     * lines are checked */
+    int64_t encode_left;
+    /* bytes that the survey may still read; of further files only the beginning is checked */
+    int64_t read_left;
 };
 
-#define HD_SURVEY_ENCODE_MAX (INT64_C(256) << 20) /* bytes; takes seconds on all cores */
-#define HD_SURVEY_READ_MAX   (INT64_C(16) << 30)  /* bytes; takes about a minute */
+/* bytes of text that a survey encodes at most; takes seconds on all cores */
+#define HD_SURVEY_ENCODE_MAX (INT64_C(256) << 20)
+/* bytes that a survey reads at most; takes about a minute */
+#define HD_SURVEY_READ_MAX (INT64_C(16) << 30)
 
-/* Surveys the files. HD_NOT_FOUND, HD_IO and HD_INVALID name the file, and the line of a .jsonl. */
+/* Counts and checks the files. On HD_NOT_FOUND, HD_IO and HD_INVALID the message names the file,
+ * and the line of a .jsonl. */
 enum hd_status hd_survey_run(const struct hd_corpus_file *files, size_t count,
                              struct hd_survey_rules *rules, struct hd_survey *ret_survey);
 

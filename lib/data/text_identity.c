@@ -11,7 +11,7 @@
 
 #define FORM "2:" /* prefix of a recorded identity; older identities have none */
 
-/* Mixes in a file's contents. A missing file and an empty one give different hashes. */
+/* Adds a file's contents to the hash. A missing file and an empty one give different hashes. */
 static enum hd_status mix_file(const char *path, size_t bytes_max, struct hd_hash *hash)
 {
     struct hd_text bytes = {0};
@@ -27,8 +27,8 @@ static enum hd_status mix_file(const char *path, size_t bytes_max, struct hd_has
     return st;
 }
 
-/* Mixes in the template for conversations with tools; without one mixes in nothing, as older builds
- * did. */
+/* Adds the chat template for conversations with tools to the hash; adds nothing if there is none,
+ * as older builds did. */
 static enum hd_status mix_tool_use(const char *template, struct hd_hash *hash)
 {
     struct hd_text path = {0};
@@ -40,7 +40,7 @@ static enum hd_status mix_tool_use(const char *template, struct hd_hash *hash)
     return st;
 }
 
-/* Mixes in the settings that decide what tokens a conversation becomes. */
+/* Adds to the hash the settings that decide what tokens a conversation becomes. */
 static enum hd_status mix_template(const struct hd_text_origin *o, struct hd_hash *hash)
 {
     enum hd_status st = HD_OK;
@@ -56,8 +56,8 @@ static enum hd_status mix_template(const struct hd_text_origin *o, struct hd_has
     return st;
 }
 
-/* Mixes in the special tokens of the tokenizer's folder and, if they lack eos_token, the eos ids of
- * the model's files. */
+/* Adds to the hash the special tokens of the tokenizer's folder and, if they lack eos_token, the
+ * eos ids of the model's files. */
 static enum hd_status mix_special(const struct hd_text_origin *o, struct hd_hash *hash)
 {
     struct hd_companions companions;
@@ -97,8 +97,8 @@ void hd_text_identity_format(uint64_t hash, char ret_text[HD_TEXT_IDENTITY_MAX])
 
 /* ---- of older jobs ---- */
 
-/* Computes the hash as for jobs before version 12: whole files, and special tokens only if there
- * are conversations. */
+/* Sets *ret_hash to the identity as builds before version 12 of the text form recorded it: whole
+ * files, and special tokens only if there are conversations. */
 static enum hd_status old_identity(const struct hd_text_origin *o, uint64_t *ret_hash)
 {
     static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json"};

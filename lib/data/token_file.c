@@ -102,8 +102,8 @@ int64_t hd_token_at(const struct hd_token_view *view, int64_t place)
     return -1;
 }
 
-/* Reads `count` tokens of one width; a separate loop for each width, so that compilers vectorise
- * it. */
+/* Reads `count` tokens of one width in bytes; a separate loop for each width, so that compilers
+ * vectorise it. */
 #define READ(type, load)                                                                 \
     for (int64_t i = 0; i < count; i++) {                                                \
         const int64_t value = (type)load(p + i * (int64_t)sizeof(type));                 \

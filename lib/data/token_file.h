@@ -40,7 +40,7 @@ enum hd_token_type {
 struct hd_token_view {
     const char *kind; /* name for messages: "text", "npy", "llm.c", "megatron" or "conversations" */
     enum hd_token_type type;
-    const unsigned char *tokens; /* ids; may be unaligned */
+    const unsigned char *tokens; /* token ids as stored; may be unaligned */
     int64_t count;
     /* Megatron's tables of sequences and documents; NULL: the file has none */
     const unsigned char *pointers, *documents;
@@ -51,7 +51,7 @@ struct hd_token_view {
 
 int hd_token_type_bytes(enum hd_token_type type);
 
-/* Writes the name of the .idx beside a .bin; "" if the path does not end in .bin. */
+/* Sets ret_name to the path of the .idx beside a .bin; "" if the path does not end in .bin. */
 enum hd_status hd_token_index_name(const char *path, struct hd_text *ret_name);
 
 /* Returns a view of text, with one token per byte. */
@@ -69,7 +69,7 @@ enum hd_status hd_token_view_llmc(const void *bytes, int64_t size_bytes,
 enum hd_status hd_token_view_megatron(const void *bytes, int64_t size_bytes, const void *index,
                                       int64_t index_bytes, struct hd_token_view *ret_view);
 
-/* Returns the value of token `place` as stored in the file, perhaps no valid id. */
+/* Returns the value of token number `place` as stored in the file, perhaps no valid id. */
 int64_t hd_token_at(const struct hd_token_view *view, int64_t place);
 
 /* Reads tokens [first, first + count) as ids; values outside 0 .. INT32_MAX become -1. Returns the
@@ -77,7 +77,7 @@ int64_t hd_token_at(const struct hd_token_view *view, int64_t place);
 uint32_t hd_token_read(const struct hd_token_view *view, int64_t first, int64_t count,
                        int32_t *ret_ids);
 
-/* Returns whether token `place` counts for the loss. */
+/* Returns whether token number `place` counts for the loss. */
 static inline bool hd_token_counts(const struct hd_token_view *view, int64_t place)
 {
     return !view->counts || (view->counts[place / 8] >> (place % 8) & 1);

@@ -76,7 +76,7 @@ static enum hd_status name_files(struct hd_token_writer *w, const char *out)
     return name.failed || part.failed || idx.failed || idx_part.failed ? no_memory() : HD_OK;
 }
 
-/* Refuses to replace anything but a regular file. */
+/* Returns HD_INVALID if `path` exists and is no regular file, which the writer must not replace. */
 static enum hd_status check_place(const char *path)
 {
     struct stat info;
@@ -149,7 +149,7 @@ void hd_token_writer_drop(struct hd_token_writer *w)
         return;
     if (w->fd >= 0) {
         (void)close(w->fd);
-        (void)unlink(w->part); /* does not exist any more after the rename */
+        (void)unlink(w->part); /* after the rename no file has this name, so this does nothing */
         if (w->idx_part)
             (void)unlink(w->idx_part);
     }
@@ -187,7 +187,8 @@ static enum hd_status put(struct hd_token_writer *w, const int32_t *ids, size_t 
     return st ? hd_err_prefix(st, "%s", w->out) : HD_OK;
 }
 
-/* Ends a sequence with the ids written since the last one, if there are any. */
+/* Adds to the index a sequence of the ids written since the last sequence; adds none if there are
+ * no such ids. */
 static void end_sequence(struct hd_token_writer *w)
 {
     const int32_t length = (int32_t)(w->count - w->sequence_first);
@@ -224,7 +225,7 @@ enum hd_status hd_token_writer_end_document(struct hd_token_writer *w)
     return w->lengths.failed || w->pointers.failed || w->documents.failed ? no_memory() : HD_OK;
 }
 
-/* Appends one bit for each of the next ids: whether it counts for the loss. */
+/* Appends to the index one bit for each of the next `count` ids: whether it counts for the loss. */
 static void add_counts(struct hd_token_writer *w, const char *counts, int64_t count)
 {
     static const char none = 0;
@@ -329,7 +330,7 @@ static enum hd_status rename_to(const char *from, const char *to)
     return HD_OK;
 }
 
-/* Removes an older index durably: even after a power cut it must not be beside the new .bin. */
+/* Removes an older .idx file durably: even after a power cut it must not be beside the new .bin. */
 static enum hd_status remove_index(const struct hd_token_writer *w)
 {
     if (unlink(w->idx) < 0)

@@ -29,7 +29,7 @@ struct hd_token_writer;
 enum hd_status hd_token_writer_open(const char *out, enum hd_token_format format, int id_bytes,
                                     struct hd_token_writer **ret_writer);
 
-/* Adds ids to the current document. */
+/* Adds token ids to the current document of the file. */
 enum hd_status hd_token_writer_add(struct hd_token_writer *writer, const int32_t *ids,
                                    int64_t count);
 enum hd_status hd_token_writer_end_document(struct hd_token_writer *writer);
@@ -41,7 +41,8 @@ enum hd_status hd_token_writer_add_document(struct hd_token_writer *writer, cons
 
 int64_t hd_token_writer_count(const struct hd_token_writer *writer); /* ids written so far */
 
-/* Publishes the file. Frees the writer, also on failure. */
+/* Completes the file, flushes it and renames it to its final name. Frees the writer, also on
+ * failure. */
 enum hd_status hd_token_writer_finish(struct hd_token_writer *writer);
 /* Removes the temporary files and frees the writer; NULL is fine. */
 void hd_token_writer_drop(struct hd_token_writer *writer);

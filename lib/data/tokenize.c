@@ -20,16 +20,17 @@ enum {
     WAIT_MS = 100,
 };
 
-/* State of a slot. The caller's thread owns a slot that is FREE or DONE, a worker thread any
- * other. */
+/* State of a slot, which holds one piece of an input and its ids. The caller's thread owns a slot
+ * that is FREE or DONE, a worker thread any other. */
 enum slot_state { FREE, READY, TAKEN, DONE };
 
 struct tokenize_slot {
     enum slot_state state;
     const char *path;
-    int64_t first_line; /* line number of the first line of a .jsonl piece, from 1; 0: text */
-    int64_t first_byte; /* offset of a text piece in its file */
-    bool ends_document; /* whether it is the last piece of a text file */
+    /* number, from 1, of the first line of the slot's piece of a .jsonl file; 0: a piece of text */
+    int64_t first_line;
+    int64_t first_byte; /* offset in its file, bytes, of the slot's piece of text */
+    bool ends_document; /* whether the slot's piece is the last one of a text file */
     struct hd_text text;
     struct hd_id_list ids;
     struct hd_text counts; /* for conversations, one byte per id: whether it counts for the loss */
@@ -48,13 +49,14 @@ struct work {
     int64_t taken; /* number of pieces that workers have taken, in order */
     bool stops;
     /* used by the caller's thread only */
-    size_t input;         /* index of the current input */
+    size_t input;         /* index of the current input file */
     FILE *file;           /* the current input; NULL: not open yet */
-    int64_t line, byte;   /* lines and bytes of the input that slots have got */
-    struct hd_text ahead; /* bytes read from the input that no slot has got yet */
-    size_t searched;      /* leading bytes of `ahead` known to have no end of a piece */
-    bool at_end;          /* whether the end of the file was read */
-    bool has_lines;       /* whether the input is a .jsonl file */
+    int64_t line, byte;   /* lines and bytes of the current input that are already in slots */
+    struct hd_text ahead; /* bytes read from the current input that are not in a slot yet */
+    /* number of leading bytes of `ahead` that were searched and have no end of a piece */
+    size_t searched;
+    bool at_end;    /* whether the end of the current input was read */
+    bool has_lines; /* whether the current input is a .jsonl file */
     struct hd_token_writer *writer;
     struct hd_tokenize_counts counts;
 };
@@ -77,7 +79,7 @@ static enum hd_status note_end(struct tokenize_slot *slot, size_t ids)
     return HD_OK;
 }
 
-/* Ends a document after the present ids of the slot; adds the end-of-text id if the caller asked
+/* Ends a document after the ids that the slot has now; adds the end-of-text id if the caller asked
  * for it. */
 static enum hd_status end_document(const struct work *w, struct tokenize_slot *slot)
 {
@@ -91,7 +93,8 @@ static enum hd_status end_document(const struct work *w, struct tokenize_slot *s
     return note_end(slot, slot->ids.count);
 }
 
-/* Refuses ids of the slot, from index `first` on, that are outside the model's vocabulary. */
+/* Returns HD_INVALID if one of the slot's ids, from index `first` on, is outside the model's
+ * vocabulary. */
 static enum hd_status check_rows(const struct work *w, const struct tokenize_slot *slot,
                                  size_t first)
 {
@@ -106,7 +109,7 @@ static enum hd_status check_rows(const struct work *w, const struct tokenize_slo
     return HD_OK;
 }
 
-/* Encodes the text in one line of a .jsonl file. */
+/* Encodes the text in one line of a .jsonl file into the slot's ids. */
 static enum hd_status add_line(const struct work *w, struct hd_encoder *encoder,
                                struct tokenize_slot *slot, const char *line, size_t size_bytes)
 {
@@ -269,7 +272,7 @@ static void close_input(struct work *w)
     w->input++;
 }
 
-/* Appends the next bytes of the file to `ahead`. */
+/* Appends the next bytes of the current input to `ahead`. */
 static enum hd_status read_more(struct work *w, char *buffer)
 {
     const char *path = w->how->inputs[w->input];
@@ -375,7 +378,8 @@ static enum hd_status fill_from_file(struct work *w, struct tokenize_slot *slot)
     return st;
 }
 
-/* Fills the slot with the next piece; *ret_filled false: all input has been read. */
+/* Fills the slot with the next piece of the inputs; sets *ret_filled to false if all inputs have
+ * been read. */
 static enum hd_status fill(struct work *w, struct tokenize_slot *slot, bool *ret_filled)
 {
     enum hd_status st = HD_OK;
@@ -460,7 +464,7 @@ static enum hd_status await(struct work *w, const struct tokenize_slot *slot)
     return st;
 }
 
-/* Fills the slots in turn, and writes their ids in the same order. */
+/* Fills the slots in turn with pieces of the inputs, and writes their ids in the same order. */
 static enum hd_status run(struct work *w)
 {
     int64_t filled = 0, written = 0;

@@ -28,19 +28,21 @@ enum { HD_TOKENIZE_THREADS_MAX = 256 };
 #define HD_TOKENIZE_PIECE_BYTES_MAX INT32_MAX
 
 struct hd_tokenize_counts {
-    int64_t documents, tokens, read_bytes, total_bytes; /* bytes of the input files */
+    /* documents and tokens written so far; bytes of the input files read so far, and in total */
+    int64_t documents, tokens, read_bytes, total_bytes;
     int64_t targets; /* tokens that count for the loss; for text, all */
-    int64_t spelled; /* conversations in which a message contains the text of a special token */
+    /* number of conversations in which a message contains the text of a special token */
+    int64_t spelled;
 };
 
 struct hd_tokenize {
     const struct hd_tokenizer *tokenizer;
     int64_t end_of_text; /* id to add after each document; < 0: none */
-    int64_t vocab;       /* rows of the model's embedding: text with a larger id is refused; 0: not
-                            checked */
+    /* rows of the model's embedding: text with an id not below it is refused; 0: not checked */
+    int64_t vocab;
     const char *const *inputs;
     size_t input_count;
-    bool needs_tokens; /* refuse inputs that give no token; nothing is written then */
+    bool needs_tokens; /* true: inputs that give no token are HD_INVALID, and no file is written */
     const char *out;   /* path as for hd_token_writer_open; NULL: only check the inputs */
     int64_t read_max;  /* if out is NULL: bytes to read of each input, approximately; 0: all */
     enum hd_token_format format;
@@ -55,9 +57,9 @@ struct hd_tokenize {
     void *context;
 };
 
-/* Tokenizes the inputs. Ids have 16 bits if the vocabulary and end_of_text allow it, else 32.
- * Atomic and durable (token_writer.h). ret_counts may be NULL. HD_INVALID names the input and the
- * line of a .jsonl. HD_ABORTED: progress returned false. */
+/* Tokenizes the input files into one token file. Ids have 16 bits if the vocabulary and end_of_text
+ * allow it, else 32. Atomic and durable (token_writer.h). ret_counts may be NULL. HD_INVALID: the
+ * message names the input and the line of a .jsonl. HD_ABORTED: progress returned false. */
 enum hd_status hd_tokenize_run(const struct hd_tokenize *how,
                                struct hd_tokenize_counts *ret_counts);
 
