@@ -49,12 +49,12 @@ enum hd_status hd_added_insert(struct hd_arena *arena, struct hd_added_set *set,
         }
         node = next;
     }
-    if (set->nodes[node].token < 0) /* of duplicate tokens the first one wins */
+    if (set->nodes[node].token < 0) /* of added tokens with equal text the first one counts */
         set->nodes[node].token = token;
     return HD_OK;
 }
 
-/* Returns the longest token that begins at `at`; -1: none. */
+/* Returns the index of the longest added token whose text begins at offset `at`; -1: none. */
 static int32_t longest_at(const struct hd_added_walk *w, size_t at)
 {
     int32_t node = w->set->first[w->text[at]], token = -1;
@@ -98,7 +98,8 @@ static bool is_single_word(const struct hd_added_walk *w, size_t from, size_t to
            !hd_regex_is(word_char, w->text + to, hd_character_bytes(w->text[to]));
 }
 
-/* Returns whether a guard lies in the text that [from, to) was made from. */
+/* Returns whether a guard lies in the part of the encoder's text that bytes [from, to) were made
+ * from. */
 static bool is_guarded(const struct hd_added_walk *w, size_t from, size_t to)
 {
     const struct hd_origin origin = w->guard_count && w->piece

@@ -12,9 +12,10 @@
 
 enum {
     SCAN_MAX = 64,
-    CACHE_KEY_BYTES = 32, /* bytes of the word, padded with zeros; the last byte is its length */
+    /* bytes of a cache key: the word, padded with zeros, and in the last byte its length */
+    CACHE_KEY_BYTES = 32,
     CACHE_IDS = 7,
-    CACHE_SLOTS = 1 << 15, /* slots of 64 bytes, 2 MiB together */
+    CACHE_SLOTS = 1 << 15, /* slots of the cache, of 64 bytes each, 2 MiB together */
 };
 
 struct bpe_slot {
@@ -29,7 +30,8 @@ struct bpe_part {               /* one part of a long word, in a doubly linked l
     int32_t len_bytes;          /* bytes of the word that the part spells */
 };
 
-struct bpe_pair { /* candidate merge in the heap; at: index of the left part */
+/* candidate merge of two adjacent parts in the heap; at: index of the left part */
+struct bpe_pair {
     int32_t rank, at, result;
 };
 
@@ -38,7 +40,7 @@ struct hd_words {
     struct bpe_slot *cache;
     struct bpe_part *parts;
     struct bpe_pair *heap;
-    int32_t *lens; /* for each id, the bytes of the word that it spells */
+    int32_t *lens; /* by id of the word: number of bytes of the word that the id spells */
     size_t part_capacity, heap_count;
     struct hd_id_list *list;
 };
@@ -100,9 +102,10 @@ static enum hd_status no_token(const unsigned char *at, size_t n)
 
 struct beginning {
     const struct hd_bpe *bpe;
-    int32_t *ids, *lens; /* ids and their lengths in bytes; lens NULL: not wanted */
+    /* ids of the word, and the bytes that each spells; lens NULL: not needed */
+    int32_t *ids, *lens;
     size_t count;
-    size_t unknown_bytes; /* bytes of an unknown token that was not written to ids yet */
+    size_t unknown_bytes; /* bytes of an unknown token that is not written to ids yet; 0: none */
 };
 
 static void add_id(struct beginning *b, int32_t id, size_t len_bytes)
@@ -129,8 +132,8 @@ static enum hd_status add_unknown(struct beginning *b, const unsigned char *at, 
     return HD_OK;
 }
 
-/* Returns the token of the character word[at, at + n), with the model's prefix or suffix; -1:
- * none. */
+/* Returns the id of the character in bytes [at, at + n) of a word, with the model's prefix or
+ * suffix; -1: it has no token. */
 static int32_t find_character(const struct hd_bpe *bpe, const unsigned char *word, size_t at,
                               size_t n, size_t len_bytes)
 {
@@ -146,8 +149,8 @@ static int32_t find_character(const struct hd_bpe *bpe, const unsigned char *wor
     return hd_bpe_word(bpe, spelt, before + n + behind);
 }
 
-/* Adds the token <0x..> of each byte; returns false if the model lacks one of them. Like the
- * reference, writes an unknown token that is still pending only after these tokens. */
+/* Adds the token <0x..> of each byte of a character; returns false if the model lacks one of them.
+ * Like the reference, writes an unknown token that is still pending only after these tokens. */
 static bool add_bytes(struct beginning *b, const unsigned char *at, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -158,8 +161,8 @@ static bool add_bytes(struct beginning *b, const unsigned char *at, size_t n)
     return true;
 }
 
-/* Finds the ids to start merging from: one per character, or one per byte if the words are bytes.
- * `ids` must have space for n. */
+/* Writes the ids of a word from which merging starts: one per character, or one per byte if the
+ * words are bytes. `ids` must have space for n. */
 static enum hd_status begin_word(const struct hd_bpe *bpe, const unsigned char *word, size_t n,
                                  int32_t *ids, int32_t *lens, size_t *ret_count)
 {
@@ -190,7 +193,7 @@ static enum hd_status begin_word(const struct hd_bpe *bpe, const unsigned char *
 
 /* ---- short words ---- */
 
-/* Merges ids[0, n) in place; returns how many ids remain. */
+/* Merges the ids of a word in place; returns how many remain. */
 static size_t merge_by_scanning(const struct hd_bpe *bpe, int32_t *ids, size_t n)
 {
     const struct hd_merge *merges[SCAN_MAX];
@@ -304,7 +307,7 @@ static void merge_by_heap(struct hd_words *e)
     }
 }
 
-/* Adds the ids of a long word, and sets e->lens to their lengths in bytes. */
+/* Adds the ids of a long word, and sets e->lens to the bytes that each spells. */
 static enum hd_status add_long_word(struct hd_words *e, const unsigned char *word, size_t n)
 {
     const int32_t *ids;

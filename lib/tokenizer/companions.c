@@ -67,7 +67,7 @@ static const struct type_class {
 
 struct companions_reading {
     struct hd_companions *to;
-    struct hd_arena json; /* parsed files; freed after reading */
+    struct hd_arena json; /* memory of the parsed files; freed after reading */
     const struct hd_json *roots[HD_COMPANION_FILES];
     int name_capacity, listed_capacity, extra_capacity;
 };
@@ -124,7 +124,7 @@ static enum hd_status set_token(struct companions_reading *r, const char *conten
     return token->content ? HD_OK : no_memory();
 }
 
-/* Reads a token from a string or from an object with "content". `special`: the flag for an object
+/* Sets *ret_token from a JSON string or an object with "content". `special`: the flag for an object
  * without a key "special". */
 static enum hd_status read_token(struct companions_reading *r, const struct hd_json *value,
                                  bool special, struct hd_companion_token *ret_token)
@@ -182,7 +182,8 @@ static void remove_name(struct hd_companions *c, struct hd_companion_name *row)
     c->name_count--;
 }
 
-/* Sets the token of a name, replacing an earlier one. An empty token removes the name. */
+/* Sets the token of a name such as "eos_token", replacing an earlier one. An empty token removes
+ * the name. */
 static enum hd_status put_name(struct companions_reading *r, const char *name, const char *file,
                                struct hd_companion_token token)
 {
@@ -251,8 +252,8 @@ static enum hd_status read_name(struct companions_reading *r, enum hd_companion_
     return at_key(st, file, m->key);
 }
 
-/* Reads the names of one file; standard names first, which is the order in which tokens are
- * added. */
+/* Reads the named special tokens of one file; those of the standard names first, which is the order
+ * in which tokens are added. */
 static enum hd_status read_names(struct companions_reading *r, enum hd_companion_file file)
 {
     const struct hd_json *root = r->roots[file];
@@ -279,7 +280,7 @@ static int rank_of(const char *name)
     return i;
 }
 
-/* Moves standard names to the front; the others keep their order. */
+/* Moves tokens of standard names to the front of c->names; the others keep their order. */
 static void sort_names(struct hd_companions *c)
 {
     for (int i = 1; i < c->name_count; i++) {
@@ -311,7 +312,8 @@ static enum hd_status add_extra(struct companions_reading *r, struct hd_companio
     return HD_OK;
 }
 
-/* Reads further special tokens: a list of tokens, or an object of names and tokens. */
+/* Reads special tokens beside the standard names: a list of tokens, or an object of names and
+ * tokens. */
 static enum hd_status read_extras(struct companions_reading *r, enum hd_companion_file file,
                                   const struct hd_json *m)
 {
@@ -481,7 +483,8 @@ static const struct tokenizer_class *choose_class(const struct companions_readin
     if (type && type->ignores_files)
         return by_type;
     if (by_name && strcmp(by_name->name, "LlamaTokenizer") == 0 && is_byte_level)
-        return NULL; /* the class would treat spaces otherwise than tokenizer.json */
+        /* the class would treat spaces differently from tokenizer.json, so it is not chosen */
+        return NULL;
     return type && type->is_mistral ? NULL : by_name;
 }
 
@@ -585,7 +588,7 @@ enum hd_status hd_companions_parse(const struct hd_companion_texts *texts,
     return st;
 }
 
-/* Reads a file of the folder; leaves *ret_text empty if there is none. */
+/* Reads a companion file of the folder; leaves *ret_text empty if the file is missing. */
 static enum hd_status load(const char *dir, const char *name, size_t bytes_max,
                            struct hd_text *ret_text)
 {

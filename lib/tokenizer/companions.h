@@ -35,18 +35,22 @@ struct hd_token_flags {
 };
 
 struct hd_companion_token {
-    const char *content; /* text of the token, never empty */
+    const char *content; /* text of the added token, never empty */
     struct hd_token_flags flags;
-    bool is_text;         /* written as a string; then `flags` are those of a special token */
-    bool says_normalized; /* false: flags.normalized follows from flags.special */
-    int64_t id;           /* id that its file gives; -1: none */
+    /* true: the file has the token as a string, so `flags` are those of a special token */
+    bool is_text;
+    /* true: the file has the key "normalized"; false: flags.normalized follows from
+     * flags.special */
+    bool says_normalized;
+    int64_t id; /* id that the file gives the token; -1: none */
 };
 
 struct hd_companion_name {
     const char *name; /* key, such as "eos_token" */
     struct hd_companion_token token;
-    const char *file; /* file that has the key, such as "tokenizer_config.json", or name of the
-                         class */
+    /* file that has the key, such as "tokenizer_config.json"; or the tokenizer class whose default
+     * the token is */
+    const char *file;
 };
 
 enum hd_companion_file {
@@ -56,56 +60,63 @@ enum hd_companion_file {
     HD_COMPANION_CONFIG,
     HD_COMPANION_FILES
 };
-extern const char *const hd_companion_files[HD_COMPANION_FILES]; /* names of the files */
+/* names of the companion files, by enum hd_companion_file */
+extern const char *const hd_companion_files[HD_COMPANION_FILES];
 
 struct hd_companions {
     struct hd_arena arena;
-    const char *tokenizer_class; /* class that transformers would choose; "": the general class */
-    bool rebuilds; /* the class builds the tokenizer anew: the added tokens of tokenizer.json count
-                      only if `listed` is not from added_tokens_decoder */
-    bool resets;   /* the class finally gives all special tokens the same flags */
-    bool asks_prefix_space;  /* add_prefix_space of tokenizer_config.json is set and overrides the
-                               steps of tokenizer.json, as the class defines */
+    /* tokenizer class that transformers would choose; "": the general class */
+    const char *tokenizer_class;
+    /* true: the class builds the tokenizer anew: the added tokens of tokenizer.json count only if
+     * `listed` is not from added_tokens_decoder */
+    bool rebuilds;
+    bool resets; /* true: the class finally gives all special tokens the same flags */
+    /* true: tokenizer_config.json has add_prefix_space, and with this class it overrides the steps
+     * of tokenizer.json */
+    bool asks_prefix_space;
     bool wants_prefix_space; /* value of add_prefix_space, if asks_prefix_space */
     bool splits_specials;    /* value of split_special_tokens: the text of a special token is
                                 encoded as ordinary tokens */
-    struct hd_companion_name *names; /* in the order in which the tokens are added */
+    /* special tokens by name, in the order in which they are added to the vocabulary */
+    struct hd_companion_name *names;
     int name_count;
-    struct hd_companion_token *listed; /* tokens with ids, ascending */
+    /* added tokens for which a file gives an id, by ascending id */
+    struct hd_companion_token *listed;
     int listed_count;
-    bool has_decoder; /* source of `listed`: added_tokens_decoder, else added_tokens.json */
+    /* true: `listed` is from added_tokens_decoder; false: from added_tokens.json */
+    bool has_decoder;
     struct hd_companion_token *extras;
     int extra_count;
     struct hd_text notes; /* one line per contradiction between two files, saying which file wins */
 };
 
-/* Contents of the files; data NULL: the file is missing. */
+/* Contents of the companion files of a tokenizer.json; data NULL: the file is missing. */
 struct hd_companion_texts {
     struct hd_text files[HD_COMPANION_FILES];
     bool is_byte_level; /* whether tokenizer.json has the text "ByteLevel" */
 };
 
-/* Parses the contents of the files. HD_INVALID, HD_LIMIT: the message names file and key. The
- * caller must call hd_companions_done, also after a failure. */
+/* Parses the contents of the companion files. HD_INVALID, HD_LIMIT: the message names file and key.
+ * The caller must call hd_companions_done, also after a failure. */
 enum hd_status hd_companions_parse(const struct hd_companion_texts *texts,
                                    struct hd_companions *ret_companions);
 
-/* Reads the files of a folder. tokenizer_json: the contents of its tokenizer.json; NULL: reads that
- * file too, if there is one. Fails like hd_companions_parse. */
+/* Reads the companion files in a folder. tokenizer_json: the contents of its tokenizer.json; NULL:
+ * reads that file too, if there is one. Fails like hd_companions_parse. */
 enum hd_status hd_companions_read(const char *dir, const struct hd_text *tokenizer_json,
                                   struct hd_companions *ret_companions);
 void hd_companions_done(struct hd_companions *companions);
 
-/* Writes a message: the model folder has no tokenizer.json, which other tokenizer files it has, and
- * how to convert them to a tokenizer.json. */
+/* Appends to ret_text a message for the user: the model folder has no tokenizer.json, which other
+ * tokenizer files it has, and how to convert them to a tokenizer.json. */
 void hd_companions_explain_missing(const char *dir, struct hd_text *ret_text);
 
-/* Returns the entry of a name; NULL: the name has no token. */
+/* Returns the special token of a name such as "eos_token"; NULL: the name has none. */
 const struct hd_companion_name *hd_companions_find(const struct hd_companions *companions,
                                                    const char *name);
 
-/* Returns a hash of everything in the files that can change the ids of a text or the name of a
- * special token; 0: nothing can. */
+/* Returns a hash of everything in the companion files that can change the ids of a text or the name
+ * of a special token; 0: nothing can. */
 uint64_t hd_companions_hash(const struct hd_companions *companions);
 
 #endif

@@ -43,7 +43,8 @@ static const struct {
     {" ?\\p{L}+", LOCAL},
     {" ?\\p{N}+", LOCAL},
     {" ?[^\\s\\p{L}\\p{N}]+", LOCAL},
-    {"\\s+(?!\\S)", LOCAL}, /* matches only after the cut, as it begins with white space */
+    /* this branch matches only after a cut, since its match begins with white space */
+    {"\\s+(?!\\S)", LOCAL},
     {"\\s+", LOCAL | LINES | SPACES},
     /* branches of the patterns of GPT-4, Llama-3 and Qwen */
     {ENDINGS, LOCAL},
@@ -175,8 +176,9 @@ enum hd_cut hd_bpe_find_cut(const struct hd_bpe *bpe)
 
 /* ---- the text ---- */
 
-/* Returns whether a letter ends before text[at]. Detects only letters in large blocks of which
- * every character is a letter in every version of Unicode; missing others only loses cuts. */
+/* Returns whether the character before text[at] is a letter. Detects only letters in large blocks
+ * of which every character is a letter in every version of Unicode; missing others only loses
+ * cuts. */
 static bool letter_before(const unsigned char *text, size_t at)
 {
     size_t first = at - 1;

@@ -20,8 +20,9 @@ struct decoding {
     struct hd_regex_scratch *scratch;
     const struct token_list *in;
     struct token_list *out;
-    bool is_next;  /* the list is from the middle of a text: other tokens are before and after it */
-    bool is_whole; /* a Fuse step came before: the only token is the whole text */
+    /* true: the list is from the middle of a text: other tokens are before and after it */
+    bool is_next;
+    bool is_whole; /* true: an earlier step was Fuse, so the list's only token is the whole text */
 };
 
 /* ---- lists ---- */
@@ -64,8 +65,7 @@ static const char *token_of(const struct token_list *list, size_t i, size_t *ret
 
 /* ---- bytes ---- */
 
-/* Returns the number of bytes of the character at p, which has n bytes left; 0: no valid
- * character. */
+/* Returns the number of bytes of the UTF-8 character at p, of n bytes; 0: no valid character. */
 static size_t whole_character(const unsigned char *p, size_t n)
 {
     const size_t need = hd_character_bytes(p[0]);
@@ -194,8 +194,8 @@ static void write_spaces(const struct decoding *d, const char *token, size_t n, 
     }
 }
 
-/* ByteLevel: adds the bytes that its letters stand for; adds a token with another character
- * unchanged. */
+/* ByteLevel: appends the bytes for which the letters of a token stand; appends a token with another
+ * character unchanged. */
 static void add_letters(struct hd_text *out, const char *token, size_t n)
 {
     const unsigned char *p = (const unsigned char *)token;
@@ -233,7 +233,7 @@ static void letters_of_all(const struct decoding *d)
     hd_text_free(&bytes);
 }
 
-/* Writes the bytes of adjacent <0x..> tokens: as text if they are UTF-8, else one U+FFFD per
+/* Appends the bytes of adjacent <0x..> tokens: as text if they are UTF-8, else one U+FFFD per
  * byte. */
 static void flush_bytes(const struct decoding *d, struct hd_text *bytes)
 {
@@ -318,7 +318,8 @@ static enum hd_status apply(struct decoding *d)
 
 /* ---- all steps ---- */
 
-/* Applies all steps. lists[0] holds the tokens; each step reads one list and writes the other. */
+/* Applies all steps of the decoder. lists[0] holds the tokens; each step reads one list and writes
+ * the other. */
 static enum hd_status apply_all(const struct hd_bpe *bpe, bool is_next, struct token_list lists[2],
                                 struct hd_text *ret_text)
 {

@@ -13,9 +13,10 @@ struct hd_bpe_encoder {
     const struct hd_bpe *bpe;
     struct hd_words *words;
     struct hd_regex_scratch *scratch;
-    struct hd_rewrite normal[2];                 /* buffers of the normalizers */
-    struct hd_rewrite changed[HD_BPE_STEPS_MAX]; /* per step: buffer for a piece that it changed */
-    bool tracks;                                 /* whether pieces have origins */
+    struct hd_rewrite normal[2]; /* buffers of the normalizers */
+    /* by pre-tokenizer step: buffer for a piece that the step changed */
+    struct hd_rewrite changed[HD_BPE_STEPS_MAX];
+    bool tracks; /* whether the bytes of pieces have origins */
     struct hd_id_list *list;
     struct hd_encoder_mark *open, *mark, *last_mark; /* [open, mark): marks that have a token; an
                                                         end among them may get a later token. [mark,
@@ -64,7 +65,7 @@ static void place(struct hd_bpe_encoder *e, struct hd_origin origin, size_t toke
     }
     for (struct hd_encoder_mark *m = e->open; m < e->mark; m++)
         if (m->is_end && m->at >= origin.from && m->at < origin.to)
-            m->token = token; /* an end mark gets the last token that covers it */
+            m->token = token; /* a mark with is_end gets the last token that covers its byte */
     while (e->mark < e->last_mark && e->mark->at < origin.to)
         e->mark++->token = token;
 }
@@ -86,7 +87,7 @@ static enum hd_status add_word(struct hd_bpe_encoder *e, const struct hd_text_pi
     return st;
 }
 
-/* Returns whether a U+2581 is at `at` and the character before it is another one. */
+/* Returns whether U+2581 begins at offset `at` and the character before it is another one. */
 static bool begins_part(const unsigned char *text, size_t at)
 {
     static const unsigned char mark[] = {0xE2, 0x96, 0x81};
@@ -94,7 +95,7 @@ static bool begins_part(const unsigned char *text, size_t at)
     return memcmp(text + at, mark, 3) == 0 && (at < 3 || memcmp(text + at - 3, mark, 3) != 0);
 }
 
-/* Adds the words of a piece that passed all steps. Where the vocabulary allows
+/* Adds the ids of a piece that passed all pre-tokenizer steps. Where the vocabulary allows
  * (hd_bpe.parts_at_spaces), words end before U+2581, so that they are short and found in the
  * cache. */
 static enum hd_status add_words(struct hd_bpe_encoder *e, const struct hd_text_piece *piece)
@@ -123,8 +124,8 @@ struct bpe_split {
     bool is_match;
 };
 
-/* State of one split; passes its parts to the next step. `held`: a part that may be joined with the
- * next one. */
+/* State of one split of a piece, whose parts go to the next pre-tokenizer step. `held`: a part that
+ * may be joined with the next part. */
 struct splitter {
     struct hd_bpe_encoder *encoder;
     int step;
@@ -236,7 +237,8 @@ static void write_metaspace(struct hd_bpe_encoder *e, const struct hd_split_step
     }
 }
 
-/* Applies a step that changes a piece without splitting it, then the steps after it. */
+/* Applies a pre-tokenizer step that changes a piece without splitting it, then the steps after
+ * it. */
 static enum hd_status change(struct hd_bpe_encoder *e, int step, const struct hd_text_piece *piece)
 {
     const struct hd_split_step *how = &e->bpe->steps[step];
@@ -274,7 +276,8 @@ static enum hd_status cut_lengths(struct hd_bpe_encoder *e, int step,
     return st;
 }
 
-/* Applies the steps from `step` on to a piece, then adds its words. */
+/* Applies the pre-tokenizer steps from number `step` on to a piece, then adds the ids of its
+ * words. */
 static enum hd_status pre_tokenize(struct hd_bpe_encoder *e, int step,
                                    const struct hd_text_piece *piece)
 {

@@ -8,7 +8,9 @@
 #include "tokenizer/tokenizer_internal.h"
 
 enum {
-    VALUES_MAX = 16 << 20, /* the largest vocabularies have about 1.5 million */
+    /* most JSON values of a tokenizer.json; those of the largest vocabularies have about 1.5
+     * million */
+    VALUES_MAX = 16 << 20,
     DEPTH_MAX = 32,
 };
 static const size_t arena_bytes_max = (size_t)4 << 30;
@@ -16,7 +18,7 @@ static const size_t arena_bytes_max = (size_t)4 << 30;
 struct tokenizer_reading {
     struct hd_bpe *bpe;
     struct hd_companions *companions; /* files beside the tokenizer.json; NULL: none */
-    struct hd_arena json;             /* parsed file; freed after reading */
+    struct hd_arena json;             /* memory of the parsed file; freed after reading */
 };
 
 static enum hd_status no_memory(void)
@@ -39,7 +41,7 @@ static int fallback_byte(const char *content)
     return high && low ? (int)(high - digits) * 16 + (int)(low - digits) : -1;
 }
 
-/* Finds the bytes by which a token of the model occurs in words: its characters, or the bytes that
+/* Sets the bytes by which a token of the model occurs in words: its characters, or the bytes that
  * ByteLevel's letters stand for. Sets no bytes if the token has a character that is no such letter;
  * it never occurs in a word. */
 static enum hd_status spell(struct tokenizer_reading *r, const char *content,
@@ -101,7 +103,8 @@ static enum hd_status read_vocab(struct tokenizer_reading *r, const struct hd_js
     return HD_OK;
 }
 
-static uint64_t table_mask(size_t count) /* the table is at most half full */
+/* returns the mask of a hash table that is at most half full */
+static uint64_t table_mask(size_t count)
 {
     uint64_t size = 64;
 
@@ -135,7 +138,7 @@ static bool parts_at_spaces(const struct hd_bpe *bpe)
     return true;
 }
 
-/* Fills byte_ids with the tokens <0x..>. */
+/* Sets bpe->byte_ids to the ids of the tokens <0x..>. */
 static void index_bytes(struct hd_bpe *bpe)
 {
     for (int32_t id = 0; bpe->falls_back && id < bpe->vocab; id++) {
@@ -223,7 +226,7 @@ static void put_merge(struct hd_bpe *bpe, struct hd_merge merge)
 
     while (bpe->merges[i].key && bpe->merges[i].key != merge.key)
         i = (i + 1) & bpe->merge_mask;
-    bpe->merges[i] = merge; /* of duplicate merges the last one wins */
+    bpe->merges[i] = merge; /* of merges of the same two tokens the last one counts */
 }
 
 static enum hd_status read_merge(struct tokenizer_reading *r, const struct hd_json *m, int32_t rank)
@@ -231,7 +234,8 @@ static enum hd_status read_merge(struct tokenizer_reading *r, const struct hd_js
     struct hd_token_text left, right;
     const char *a = NULL, *b = NULL;
     unsigned char *both;
-    size_t passed; /* bytes of the right token's prefix, which the merged token lacks */
+    /* bytes of the model's prefix at the right token, which the merged token lacks */
+    size_t passed;
     int32_t left_id = 0, right_id = 0, result;
     enum hd_status st = read_pair(r, m, &a, &b);
 
@@ -388,8 +392,8 @@ static enum hd_status read_model(struct tokenizer_reading *r, const struct hd_js
 
 /* ---- the file ---- */
 
-/* Compares the steps with add_prefix_space of tokenizer_config.json, which the transformers classes
- * that build their own steps use instead. */
+/* Checks that the steps of tokenizer.json agree with add_prefix_space of tokenizer_config.json,
+ * which tokenizer classes that build their own steps use instead. */
 static enum hd_status check_prefix_space(const struct hd_bpe *bpe, const struct hd_companions *c)
 {
     bool has = false;

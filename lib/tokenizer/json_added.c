@@ -11,7 +11,7 @@ static enum hd_status no_memory(void)
 
 /* ---- tokens ---- */
 
-/* Copies a token of the merged list into the tables of texts and added tokens. */
+/* Copies a token of the merged list into bpe's tables of texts and of added tokens. */
 static enum hd_status take(struct hd_bpe *bpe, const struct hd_merged_token *from)
 {
     struct hd_token_text *text;
@@ -46,8 +46,8 @@ static enum hd_status take(struct hd_bpe *bpe, const struct hd_merged_token *fro
 
 /* ---- sets ---- */
 
-/* Sets the text to search for and to show; for a `normalized` token, its text after the
- * normalizers. */
+/* Sets the text of an added token for searching and for decoders; of a `normalized` token, its text
+ * after the normalizers. */
 static enum hd_status set_content(struct hd_bpe *bpe, struct hd_added_token *token,
                                   struct hd_regex_scratch *scratch, struct hd_rewrite rewrites[2])
 {

@@ -61,7 +61,7 @@ static enum hd_status read_suffix(struct hd_bpe *bpe, const struct hd_json *d,
     return step->pattern.literal ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for a tokenizer");
 }
 
-/* Reads a step of any type but Sequence. */
+/* Reads a decoder of any type but Sequence. */
 static enum hd_status read_step(struct hd_bpe *bpe, const struct hd_json *d, const char *type,
                                 struct hd_decode_step *step)
 {

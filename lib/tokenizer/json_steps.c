@@ -84,7 +84,7 @@ enum hd_status hd_bpe_read_metaspace(struct hd_bpe *bpe, const struct hd_json *p
         st = hd_bpe_read_character(p, where, "replacement", ret_content);
     if (!st)
         st = hd_bpe_read_bool(p, where, "split", true, ret_splits);
-    if (!st) /* older files have this key instead of prepend_scheme */
+    if (!st) /* older files have the key add_prefix_space instead of prepend_scheme */
         st = hd_bpe_read_bool(p, where, "add_prefix_space", true, &old_prefix);
     if (st)
         return st;
@@ -272,7 +272,7 @@ static enum hd_status read_byte_level(struct hd_bpe *bpe, const struct hd_json *
 
     if (!st)
         st = hd_bpe_read_bool(p, "pre_tokenizer", "add_prefix_space", true, &adds_space);
-    if (!st) /* irrelevant: it changes offsets only */
+    if (!st) /* trim_offsets has no effect on ids: it changes offsets only */
         st = hd_bpe_read_bool(p, "pre_tokenizer", "trim_offsets", true, &trims);
     if (!st)
         st = hd_bpe_read_bool(p, "pre_tokenizer", "use_regex", true, &use_regex);
@@ -329,7 +329,8 @@ static enum hd_status read_split(struct hd_bpe *bpe, const struct hd_json *p)
     return add_step(bpe, step);
 }
 
-/* Adds a split at the characters of a set of unicode.def, written as "[<name>]". */
+/* Adds a pre-tokenizer step that splits at the characters of a set of unicode.def, written as
+ * "[<name>]". */
 static enum hd_status add_set_split(struct hd_bpe *bpe, const char *pattern,
                                     enum hd_split_behavior behavior, unsigned cut_properties)
 {
@@ -363,7 +364,8 @@ static enum hd_status read_punctuation(struct hd_bpe *bpe, const struct hd_json 
     return st ? st : add_set_split(bpe, "[<\\rp>]", behavior, 0);
 }
 
-/* Reads Whitespace, WhitespaceSplit or BertPreTokenizer. *ret_is false: it has another type. */
+/* Reads a pre-tokenizer Whitespace, WhitespaceSplit or BertPreTokenizer; sets *ret_is to false if
+ * it has another type. */
 static enum hd_status read_whitespace(struct hd_bpe *bpe, const struct hd_json *p, const char *type,
                                       bool *ret_is)
 {
@@ -386,7 +388,7 @@ static enum hd_status read_whitespace(struct hd_bpe *bpe, const struct hd_json *
     return st;
 }
 
-/* Adds a split at one character. */
+/* Adds a pre-tokenizer step that splits at one character. */
 static enum hd_status add_character_split(struct hd_bpe *bpe, const char *character,
                                           enum hd_split_behavior behavior)
 {
@@ -432,7 +434,7 @@ static enum hd_status add_metaspace(struct hd_bpe *bpe, const struct hd_json *p)
     return st || !splits ? st : add_character_split(bpe, content, HD_SPLIT_MERGED_WITH_NEXT);
 }
 
-/* Reads a step of any type but Sequence. */
+/* Reads a pre-tokenizer of any type but Sequence. */
 static enum hd_status read_step(struct hd_bpe *bpe, const struct hd_json *p, const char *type)
 {
     static const struct {

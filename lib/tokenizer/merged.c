@@ -19,17 +19,17 @@
 
 enum { OWN_MAX = 1 << 20, NOTES_MAX = 4, AROUND_MAX = 64, AROUND_DEPTH_MAX = 32 };
 
-struct known { /* row of a hash table, by content; content NULL: free */
+struct known { /* row of a hash table of tokens by content; content NULL: free row */
     const char *content;
     int32_t id;      /* token id; -1: none yet */
     int32_t index;   /* index in the merged list; -1: not in it yet */
-    int32_t waiting; /* index of its last entry among the tokens to be added; -1: none */
+    int32_t waiting; /* index of the token's last entry in the list of tokens to add; -1: none */
 };
 
 struct merging {
     struct hd_arena *arena;
     const struct hd_companions *companions;
-    struct hd_text *notes; /* receives notes for the user; NULL: none wanted */
+    struct hd_text *notes; /* notes for the user about differing ids; NULL: not needed */
     struct hd_merged_list *list;
     struct known *known; /* [mask + 1] hash table */
     uint64_t mask;
@@ -38,7 +38,7 @@ struct merging {
     int noted;
 };
 
-struct waiting { /* a token that will be added */
+struct waiting { /* a token to add to the merged list */
     struct hd_companion_token token;
     const char *file;
     bool is_named;
@@ -59,7 +59,7 @@ static struct known *find(const struct merging *m, const char *content)
     return &m->known[i];
 }
 
-/* Makes a table of the model's tokens, with space for `more` tokens. */
+/* Makes the hash table with the model's tokens, and space for `more` tokens. */
 static enum hd_status make_table(struct merging *m, const struct hd_bpe *bpe, size_t more)
 {
     uint64_t size = 64;
@@ -78,7 +78,7 @@ static enum hd_status make_table(struct merging *m, const struct hd_bpe *bpe, si
     return HD_OK;
 }
 
-/* Returns the row of a token; adds it if it is new. */
+/* Returns the hash table's row of a token; adds a row if the token is new. */
 static struct known *know(struct merging *m, const char *content)
 {
     struct known *k = find(m, content);
@@ -193,7 +193,7 @@ static bool is_named(const struct hd_companions *c, const char *content)
     return false;
 }
 
-/* Compares by id, then by order. */
+/* Compares two tokens by id, then by their order in the files. */
 static int by_id(const void *left, const void *right)
 {
     const struct waiting *a = left, *b = right;
@@ -203,8 +203,8 @@ static int by_id(const void *left, const void *right)
     return a->order - b->order;
 }
 
-/* Lists the tokens that have ids: added_tokens_decoder, else added_tokens.json and then
- * tokenizer.json. If several tokens have one id, only the last one remains. */
+/* Writes the list of tokens with ids: those of added_tokens_decoder, else added_tokens.json and
+ * then tokenizer.json. If several tokens have one id, only the last one remains. */
 static int list_by_id(const struct hd_companions *c, const struct hd_companion_token *own,
                       int own_count, struct waiting *ret_list)
 {
@@ -229,8 +229,8 @@ static bool has_flags(const struct hd_token_flags *a, const struct hd_token_flag
            a->normalized == b->normalized && a->special == b->special;
 }
 
-/* Appends a named or extra token, unless it was added before, has an id, or waits already with
- * equal flags. Returns the new count. */
+/* Appends a named or extra token to the list of tokens to add, unless it is in the merged list, has
+ * an id, or is in the list with equal flags. Returns the list's new length. */
 static int append(struct merging *m, struct waiting *list, int listed, int count, struct waiting w)
 {
     struct known *known = know(m, w.token.content);
@@ -283,7 +283,7 @@ static enum hd_status add_companions(struct merging *m, const struct hd_companio
     return st;
 }
 
-/* Gives all special tokens the flags of a plain special token. */
+/* Sets the flags of all special tokens in the merged list to those of a plain special token. */
 static void reset_flags(struct merging *m)
 {
     const struct hd_companions *c = m->companions;
@@ -345,7 +345,7 @@ static enum hd_status put_around(struct hd_arena *arena, int32_t **ids, int *cou
     return HD_OK;
 }
 
-/* Appends the ids that the special_tokens table of TemplateProcessing gives for a token name. */
+/* Appends the ids that special_tokens of a TemplateProcessing has for a token's name. */
 static enum hd_status add_template_token(const struct hd_json *tokens, const char *name,
                                          struct hd_arena *arena, int32_t **ids, int *count)
 {
@@ -363,7 +363,7 @@ static enum hd_status add_template_token(const struct hd_json *tokens, const cha
     return st ? hd_err_prefix(st, "post_processor.special_tokens") : HD_OK;
 }
 
-/* Reads TemplateProcessing: a list of special tokens with $A for the text. */
+/* Reads the template of a TemplateProcessing: a list of special tokens with $A for the text. */
 static enum hd_status read_template(const struct hd_json *p, struct hd_arena *arena,
                                     struct hd_around *around)
 {

@@ -20,7 +20,8 @@ static enum hd_status read_id(const struct hd_json *value, int32_t *ret_id)
     return HD_OK;
 }
 
-/* Reads one id, or -1 for null; leaves *id unchanged if the key is absent. */
+/* Sets *id to the id in a key of a JSON file, or to -1 for null; leaves it unchanged if the key is
+ * absent. */
 static enum hd_status read_one(const struct hd_json *root, const char *file, const char *key,
                                int32_t *id)
 {
@@ -76,7 +77,7 @@ static enum hd_status read_ids(const struct hd_json *root, const char *file,
     return st;
 }
 
-/* Reads the ids of config.json; a multimodal model has them in the part for text. */
+/* Reads the special token ids of config.json; a multimodal model has them in text_config. */
 static enum hd_status read_config(const struct hd_json *root, struct hd_model_ids *ids)
 {
     static const char *const parts[] = {"decoder", "generator", "text_config"};
@@ -93,7 +94,7 @@ static enum hd_status read_config(const struct hd_json *root, struct hd_model_id
     return st;
 }
 
-/* Parses a file of the folder; *ret_root is NULL if it is missing. */
+/* Parses a JSON file of the model's folder; sets *ret_root to NULL if the file is missing. */
 static enum hd_status read_file(struct hd_arena *arena, const char *dir, const char *name,
                                 const struct hd_json **ret_root)
 {

@@ -22,9 +22,12 @@ static bool is_ascii(const unsigned char *text, size_t n)
 
 /* ---- normal forms ---- */
 
-enum { JOINED_MAX = 8 }; /* characters; a longer sequence has one common origin */
+/* most characters of a sequence whose bytes get origins of their own; a longer one has one common
+ * origin */
+enum { JOINED_MAX = 8 };
 
-/* Finds the ends of the characters in a text; returns their number, at most JOINED_MAX + 1. */
+/* Sets ret_ends to the offsets at which the characters of a text end; returns their number, at most
+ * JOINED_MAX + 1. */
 static size_t find_ends(const unsigned char *text, size_t n, size_t ret_ends[JOINED_MAX + 1])
 {
     size_t count = 0;
@@ -105,7 +108,8 @@ static enum hd_status write_sequence(const struct normalising *w, size_t from, s
     return HD_OK;
 }
 
-/* Converts the bytes [from, to), which no normal form joins with characters outside. */
+/* Converts the bytes [from, to) of the piece to the normal form, which never joins them with
+ * characters outside. */
 static enum hd_status convert(const struct normalising *w, size_t from, size_t to)
 {
     const struct hd_text_piece *in = w->in;
@@ -175,7 +179,8 @@ static bool is_chinese(uint32_t c)
            (c >= 0x2F800 && c <= 0x2FA1F);
 }
 
-/* Finds the characters that replace one character, and returns their number. NMT keeps U+0000. */
+/* Sets ret_codes to the characters by which the normalizer replaces one character; returns their
+ * number. NMT keeps U+0000. */
 static size_t change(const struct normalising *w, uint32_t code, uint32_t ret_codes[3])
 {
     ret_codes[0] = code;
@@ -312,7 +317,7 @@ static enum hd_status apply(const struct normalising *w)
     }
 }
 
-/* Returns whether a step leaves every ASCII text unchanged. */
+/* Returns whether a normalizer leaves every ASCII text unchanged. */
 static bool keeps_ascii(const struct hd_normal_step *step)
 {
     return step->kind == HD_NORMAL_FORM || step->kind == HD_NORMAL_STRIP_ACCENTS ||

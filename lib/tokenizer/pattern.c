@@ -32,7 +32,7 @@ struct translation {
     const char *pattern, *p;
     struct hd_text *out;
     bool newer, ignores_case, dot_matches_all;
-    uint32_t last; /* with (?i): the ASCII literal just before; 0: none */
+    uint32_t last; /* with (?i): the ASCII literal just before the current position; 0: none */
     int depth;
 };
 
@@ -57,7 +57,7 @@ static enum hd_status invalid(const struct translation *t, const char *at, const
                   what);
 }
 
-/* Returns the end of the character at p. */
+/* Returns a pointer to the byte after the UTF-8 character at p. */
 static const char *behind(const char *p)
 {
     return *p ? p + hd_character_bytes((unsigned char)*p) : p;
@@ -121,7 +121,7 @@ static int hex_digits(const char *p, int max, uint32_t *ret_code)
     return n;
 }
 
-/* Parses the number of \x or \u; t->p is at the letter. */
+/* Parses the hexadecimal number of an escape \x or \u; t->p is at the letter. */
 static enum hd_status parse_hex(struct translation *t, uint32_t *ret_code)
 {
     const char *from = t->p - 1;
@@ -177,7 +177,7 @@ static enum hd_status parse_character_escape(struct translation *t, bool *ret_is
 
 /* ---- sets ---- */
 
-/* Returns whether case folding does not change the set. */
+/* Returns whether case folding does not change this set of characters. */
 static bool is_caseless(const char *name)
 {
     static const char *const sets[] = {
@@ -192,7 +192,7 @@ static bool is_caseless(const char *name)
     return false;
 }
 
-/* Appends a set as [..] or [^..]. */
+/* Appends a set of characters as [..] or [^..]. */
 static enum hd_status add_set(struct translation *t, const char *from, const char *name,
                               bool negated, struct hd_text *out)
 {
@@ -203,7 +203,8 @@ static enum hd_status add_set(struct translation *t, const char *from, const cha
     return HD_OK;
 }
 
-/* Reads the name of a property up to `end`, dropping case, spaces, - and _. */
+/* Reads the name of a character property up to the character `end`, dropping case, spaces, - and
+ * _. */
 static enum hd_status read_name(const struct translation *t, const char *from, const char *p,
                                 const char *end, char ret_name[NAME_BYTES_MAX])
 {
@@ -264,8 +265,9 @@ static enum hd_status parse_set_escape(struct translation *t, bool in_class, boo
 
 /* Part of a class up to && or the end of the class. */
 struct term {
-    struct hd_text items;  /* characters as PCRE2 writes them between [ and ] */
-    struct hd_text others; /* classes that cannot be written so, as "|[^..]|.." */
+    struct hd_text items; /* characters as PCRE2 writes them between [ and ] */
+    /* alternatives for characters that cannot be written in `items`, as "|[^..]|.." */
+    struct hd_text others;
 };
 
 static void term_free(struct term *term)
@@ -354,7 +356,7 @@ static enum hd_status add_range(struct translation *t, const char *from, uint32_
     return HD_OK;
 }
 
-/* Parses a character, range or escape inside a class. */
+/* Parses one item of a class: a character, range or escape. */
 static enum hd_status parse_class_item(struct translation *t, struct term *term)
 {
     const char *from = t->p;
@@ -417,8 +419,8 @@ static enum hd_status parse_term(struct translation *t, bool is_first, struct te
     return st;
 }
 
-/* Parses all terms of a class, and joins them as one expression in `all`; *ret_count: their
- * number. */
+/* Parses all terms of a class, and joins them as one expression in `all`; sets *ret_count to the
+ * number of terms. */
 static enum hd_status parse_terms(struct translation *t, struct hd_text *all, int *ret_count,
                                   bool *ret_is_list)
 {
@@ -507,7 +509,7 @@ static enum hd_status parse_options(struct translation *t, const char *from)
     return st;
 }
 
-/* Skips the name of (?<name>..); t->p is at the beginning of the name. */
+/* Skips the name of a group (?<name>..); t->p is at the beginning of the name. */
 static enum hd_status skip_name(struct translation *t, const char *from, char end)
 {
     const char *name = t->p;
@@ -520,7 +522,7 @@ static enum hd_status skip_name(struct translation *t, const char *from, char en
     return HD_OK;
 }
 
-/* Writes the beginning of a group; t->p is after its "(". */
+/* Parses the beginning of a group and writes it for PCRE2; t->p is after its "(". */
 static enum hd_status open_group(struct translation *t, const char *from, enum atom *ret_atom)
 {
     static const char hint[] = "write (?:..) or alternatives";
@@ -651,8 +653,8 @@ static enum hd_status parse_escape(struct translation *t, enum atom *ret_atom)
     return is ? add_set(t, from, name, negated, t->out) : parse_other_escape(t, ret_atom);
 }
 
-/* Reads {n}, {n,}, {,n} or {n,m} at p; *ret_max -1: no bound. Returns its end; NULL: no
- * interval. */
+/* Reads a repeat count {n}, {n,}, {,n} or {n,m} at p; *ret_max -1: no upper bound. Returns a
+ * pointer behind it; NULL: there is none at p. */
 static const char *read_interval(const char *p, int64_t *ret_min, int64_t *ret_max)
 {
     const char *min = ++p, *max;
@@ -743,7 +745,7 @@ static enum hd_status wrap(struct translation *t, size_t start)
     return HD_OK;
 }
 
-/* Parses one ?, *, + or {..}, and a ? or + that belongs to it. */
+/* Parses one repeat: ?, *, + or {..}, and a ? or + that belongs to it. */
 static enum hd_status parse_repeat(struct translation *t)
 {
     const char *from = t->p;

@@ -90,8 +90,8 @@ void hd_rewrite_free(struct hd_rewrite *rewrite)
     *rewrite = (struct hd_rewrite){0};
 }
 
-/* Reserves space for the origins of `more` bytes; false: origins are not tracked, or no memory
- * (then text.failed is set). */
+/* Reserves space for the origins of `more` bytes; false: origins are not stored, or no memory
+ * (text.failed is then set). */
 static bool reserve(struct hd_rewrite *r, size_t more)
 {
     const size_t need = r->text.len_bytes + more;

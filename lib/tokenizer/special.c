@@ -67,7 +67,7 @@ static void add_ids(struct hd_text *text, const int32_t *ids, int count)
         hd_text_add(text, "%s%d", i ? ", " : "", (int)ids[i]);
 }
 
-/* Adds a note if the tokenizer's end of text is none of the model's. */
+/* Adds a note if the tokenizer's eos_token is none of the eos ids in the model's files. */
 static void compare_ends(const struct hd_tokenizer *tokenizer, const struct hd_model_ids *ids,
                          struct hd_special *s)
 {
@@ -130,7 +130,8 @@ static void note_no_end(const struct hd_tokenizer *tokenizer, const struct hd_mo
     note(s, line);
 }
 
-/* Returns the tokenizer's bos_token or pad_token, or else the id of the model's files. */
+/* Returns the tokenizer's token of a name (bos_token, pad_token), else the id that the model's
+ * files have for it. */
 static struct hd_special_token choose(const struct hd_tokenizer *tokenizer, const char *name,
                                       int32_t id, const struct hd_model_ids *ids,
                                       struct hd_special *s)

@@ -32,7 +32,7 @@ enum { HD_SPECIAL_STOPS_MAX = 32, HD_SPECIAL_NOTES_BYTES_MAX = 4096 };
 struct hd_model_ids {
     int32_t eos[HD_SPECIAL_STOPS_MAX];
     int eos_count;
-    int32_t bos, pad;     /* ids; -1: none */
+    int32_t bos, pad;     /* ids of the bos and the padding token; -1: none */
     const char *eos_file; /* file that has the eos ids: "generation_config.json" or "config.json";
                              "": none */
     bool has_generation;  /* whether the folder has a generation_config.json */
@@ -40,13 +40,13 @@ struct hd_model_ids {
                              such as "null"; "": it does not say so */
 };
 
-/* Reads the ids; finds none if dir is "" or NULL, or has no such files. HD_INVALID, HD_LIMIT: the
- * message names file and key. */
+/* Sets *ret_ids to the special token ids in the files of a model's folder; to none if dir is "" or
+ * NULL, or has no such files. HD_INVALID, HD_LIMIT: the message names file and key. */
 enum hd_status hd_model_ids_read(const char *dir, struct hd_model_ids *ret_ids);
 
 struct hd_special_token {
     int32_t id;       /* token id; -1: none */
-    const char *file; /* file, or class of tokenizers, that names it */
+    const char *file; /* file, or tokenizer class, that names the token */
 };
 
 struct hd_special {
@@ -54,17 +54,17 @@ struct hd_special {
     struct hd_special_token bos, pad, unk;
     int32_t stops[HD_SPECIAL_STOPS_MAX]; /* tokens at which generation ends */
     int stop_count;
-    /* Lines for the user: contradictions between files, and which file wins. */
+    /* Lines for the user about contradictions between files, which say the file that wins. */
     char notes[HD_SPECIAL_NOTES_BYTES_MAX];
 };
 
-/* Finds the special tokens of a model. tokenizer NULL: unknown. model_dir: the model's folder; NULL
- * or "": none. Fails like hd_model_ids_read. */
+/* Sets *ret_special to the special tokens of a model. tokenizer NULL: unknown. model_dir: the
+ * model's folder; NULL or "": none. Fails like hd_model_ids_read. */
 enum hd_status hd_special_resolve(const struct hd_tokenizer *tokenizer, const char *model_dir,
                                   struct hd_special *ret_special);
 
-/* Writes a message: no file names the token that ends a document; what to write instead
- * (what_to_write); which special tokens could be meant. */
+/* Appends a message for the user: no file names the token that ends a document; what to write
+ * instead (what_to_write); which special tokens could be meant. */
 void hd_special_explain_end(const struct hd_tokenizer *tokenizer, const char *what_to_write,
                             struct hd_text *ret_text);
 

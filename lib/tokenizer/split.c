@@ -20,7 +20,9 @@ struct compiled {
 };
 
 struct hd_regex {
-    struct compiled plain, newer; /* newer.code NULL: `plain` serves for all texts */
+    /* the compiled pattern without and with newer characters; newer.code NULL: `plain` is right for
+     * all texts */
+    struct compiled plain, newer;
 };
 
 struct hd_regex_scratch {
@@ -62,7 +64,8 @@ static enum hd_status compile(const char *text, struct compiled *ret_compiled)
     return HD_OK;
 }
 
-/* Compiles a pattern. `write` appends it in PCRE2's syntax, without or with newer characters. */
+/* Compiles a pattern in both forms. `write` appends it in PCRE2's syntax, without or with newer
+ * characters. */
 static enum hd_status build(enum hd_status (*write)(const char *, bool, struct hd_text *),
                             const char *pattern, struct hd_regex **ret_regex)
 {
@@ -149,7 +152,8 @@ enum hd_status hd_regex_scratch_new(struct hd_regex_scratch **ret_scratch)
         hd_regex_scratch_free(s);
         return hd_err(HD_NO_MEMORY, "no memory to match patterns");
     }
-    s->stack = pcre2_jit_stack_create(64 << 10, JIT_STACK_BYTES_MAX, NULL); /* NULL: no JIT */
+    /* NULL: PCRE2 has no JIT */
+    s->stack = pcre2_jit_stack_create(64 << 10, JIT_STACK_BYTES_MAX, NULL);
     if (s->stack)
         pcre2_jit_stack_assign(s->context, NULL, s->stack);
     (void)pcre2_set_heap_limit(s->context, HEAP_KIB_MAX);
@@ -177,7 +181,7 @@ static const struct compiled *compiled_for(const struct hd_regex *regex, bool ne
     return newer && regex->newer.code ? &regex->newer : &regex->plain;
 }
 
-/* Finds the first match that begins at or after `from`. */
+/* Finds the first match that begins at or after offset `from`. */
 static enum hd_status find(const struct hd_match_walk *w, size_t from, bool *ret_found,
                            size_t *ret_from, size_t *ret_to)
 {

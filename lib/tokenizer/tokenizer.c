@@ -48,7 +48,7 @@ static enum hd_status read_file(struct hd_tokenizer *t)
 
     if (!st && !(folder = folder_of(t->name)))
         st = no_memory();
-    if (!st) /* the messages of earlier failures name a file already */
+    if (!st) /* messages of failures before this line name a file already */
         st = hd_companions_read(folder, &text, &t->companions);
     if (!st) {
         st = hd_bpe_read(text.data ? text.data : "", text.len_bytes, &t->companions, &t->bpe);
@@ -221,7 +221,8 @@ void hd_encoder_free(struct hd_encoder *encoder)
     free(encoder);
 }
 
-/* Returns the number of bytes of the character at p, which has `left` bytes; 0: invalid UTF-8. */
+/* Returns the number of bytes of the UTF-8 character at p, where the text has `left` bytes; 0:
+ * invalid UTF-8. */
 static size_t character_bytes(const unsigned char *p, size_t left)
 {
     const size_t n = p[0] < 0x80 ? 1 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : 4;

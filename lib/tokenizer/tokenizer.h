@@ -33,11 +33,13 @@ struct hd_encoder;
 enum hd_status hd_tokenizer_open(const char *name, struct hd_tokenizer **ret_tokenizer);
 void hd_tokenizer_close(struct hd_tokenizer *tokenizer); /* NULL is fine */
 
-const char *hd_tokenizer_name(const struct hd_tokenizer *tokenizer); /* name given when opened */
-int32_t hd_tokenizer_vocab(const struct hd_tokenizer *tokenizer);    /* largest id + 1 */
+/* returns the name given to hd_tokenizer_open */
+const char *hd_tokenizer_name(const struct hd_tokenizer *tokenizer);
+/* returns the largest token id + 1 */
+int32_t hd_tokenizer_vocab(const struct hd_tokenizer *tokenizer);
 
-/* Returns the contents of the files beside its tokenizer.json; NULL: the tokenizer is "bytes".
- * special.h derives the special tokens from them. */
+/* Returns the contents of the files beside the tokenizer's tokenizer.json; NULL: the tokenizer is
+ * "bytes". special.h derives the special tokens from them. */
 struct hd_companions;
 const struct hd_companions *hd_tokenizer_companions(const struct hd_tokenizer *tokenizer);
 /* Returns whether an id is a special token; the text of a message never becomes one. */
@@ -59,12 +61,12 @@ const char *hd_tokenizer_content(const struct hd_tokenizer *tokenizer, int32_t i
 enum hd_status hd_tokenizer_decode(const struct hd_tokenizer *tokenizer, const int32_t *ids,
                                    size_t count, struct hd_text *ret_text);
 
-/* Appends the bytes of an id that follows other ids, for text that is written token by token. They
- * may end inside a UTF-8 character. */
+/* Appends the bytes of an id that follows other ids, for text that is printed token by token. The
+ * bytes may end inside a UTF-8 character. */
 enum hd_status hd_tokenizer_decode_next(const struct hd_tokenizer *tokenizer, int32_t id,
                                         struct hd_text *ret_bytes);
 
-/* A growing array of ids. Initialise with {0}. */
+/* A growing array of token ids. Initialise with {0}. */
 struct hd_id_list {
     int32_t *ids;
     size_t count, capacity; /* ids used; ids allocated */
@@ -74,8 +76,8 @@ struct hd_id_list {
 enum hd_status hd_id_list_reserve(struct hd_id_list *list, size_t more);
 void hd_id_list_free(struct hd_id_list *list); /* frees the ids; the list may be used again */
 
-/* Allocates the working memory of one thread: some tens of MB at most, plus an amount in proportion
- * to the longest text. The tokenizer must outlive the encoder. */
+/* Allocates the working memory in which one thread encodes: some tens of MB at most, plus an amount
+ * in proportion to the longest text. The tokenizer must outlive the encoder. */
 enum hd_status hd_encoder_new(const struct hd_tokenizer *tokenizer,
                               struct hd_encoder **ret_encoder);
 void hd_encoder_free(struct hd_encoder *encoder); /* NULL is fine */
@@ -87,30 +89,32 @@ enum hd_status hd_encoder_add(struct hd_encoder *encoder, const void *text, size
 
 /* Offset in a text, in bytes, for which encoding finds the token. */
 struct hd_encoder_mark {
-    size_t at;    /* offset in bytes, less than the size of the text */
-    bool is_end;  /* whether it is the last byte of a span, else the first: a space that the
-                     tokenizer puts in front belongs to the first character */
+    size_t at; /* offset in bytes, less than the size of the text */
+    /* true: the byte is the last one of a span; false: the first one, to which a space that the
+     * tokenizer puts in front belongs */
+    bool is_end;
     size_t token; /* result: index in the list of the token that covers this byte; if none does, as
                      in white space that an added token strips, of the next token */
 };
 
 struct hd_encoder_places {
-    const size_t *guards; /* ascending offsets; no special token may begin at one or reach across
-                             it */
+    /* ascending offsets in the text, bytes; no special token may begin at one or reach across it */
+    const size_t *guards;
     size_t guard_count;
     struct hd_encoder_mark *marks;
     size_t mark_count;
 };
 
-/* Encodes like hd_encoder_add, and finds the tokens of marks. If a step turns several characters
+/* Encodes like hd_encoder_add, and sets the token of each mark. If a step turns several characters
  * into one or one into several, each result covers all of its source characters. */
 enum hd_status hd_encoder_add_places(struct hd_encoder *encoder, const void *text,
                                      size_t text_bytes, struct hd_encoder_places *places,
                                      struct hd_id_list *list);
 
-/* Finds the first offset >= *at where the text of a special token begins, or the beginning of one
- * that the end of `text` cuts off. A token is special by "special" in tokenizer.json. Returns false
- * if there is none, or if split_special_tokens is set, when no text becomes a special token. */
+/* Sets *at to the first offset >= *at where the text of a special token begins, or the beginning of
+ * one that the end of `text` cuts off. A token is special by "special" in tokenizer.json. Returns
+ * false if there is no such offset, or if split_special_tokens is set, when no text becomes a
+ * special token. */
 bool hd_tokenizer_find_special(const struct hd_tokenizer *tokenizer, const char *text,
                                size_t text_bytes, size_t *at);
 

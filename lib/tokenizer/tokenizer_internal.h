@@ -37,21 +37,24 @@
 enum {
     HD_BPE_IDS_MAX = 1 << 24,
     HD_BPE_TOKEN_BYTES_MAX = 1 << 16,
-    HD_BPE_STEPS_MAX = 32,             /* steps of each kind */
+    HD_BPE_STEPS_MAX = 32, /* most steps of each kind: normalizers, pre-tokenizers, decoder steps */
     HD_BPE_AFFIX_BYTES_MAX = 32,       /* bytes of the model's prefix or suffix */
     HD_BPE_TEXT_BYTES_MAX = INT32_MAX, /* bytes of text in one call */
 };
 
-struct hd_token_text {          /* content NULL: no token has this id */
-    const char *content;        /* text as written in tokenizer.json */
-    const char *shown;          /* text for decoders; for an added token after normalization */
-    const unsigned char *bytes; /* bytes by which a token of the model occurs in words; NULL: not of
-                                   the model */
-    uint32_t len_bytes;         /* bytes in `bytes`; 0: never occurs in a word */
+struct hd_token_text {   /* content NULL: no token has this id */
+    const char *content; /* text as written in tokenizer.json */
+    /* text that decoders get; of an added token its text after the normalizers */
+    const char *shown;
+    /* bytes by which the token occurs in words; NULL: it is no token of the model */
+    const unsigned char *bytes;
+    uint32_t len_bytes; /* bytes in `bytes`; 0: never occurs in a word */
     bool is_added;
 };
 
-struct hd_merge { /* merge of two adjacent tokens (key) into `result`; key 0: free slot */
+/* row of a hash table: the merge of two adjacent tokens (both in `key`) into `result`; key 0: free
+ * row */
+struct hd_merge {
     uint64_t key;
     int32_t rank, result;
 };
@@ -76,14 +79,14 @@ struct hd_matcher {
 /* ---- steps ---- */
 
 enum hd_normal_kind {
-    HD_NORMAL_FORM, /* a Unicode normal form, enum hd_normal_form */
+    HD_NORMAL_FORM, /* converts to a Unicode normal form, enum hd_normal_form */
     HD_NORMAL_LOWERCASE,
     HD_NORMAL_STRIP,
     HD_NORMAL_STRIP_ACCENTS,
     HD_NORMAL_NMT,
     HD_NORMAL_REPLACE,
     HD_NORMAL_PREPEND,
-    HD_NORMAL_LETTERS, /* ByteLevel: a letter for each byte */
+    HD_NORMAL_LETTERS, /* ByteLevel: writes a letter for each byte */
     /* steps of BertNormalizer */
     HD_NORMAL_BERT_CLEAN,
     HD_NORMAL_BERT_CHINESE,
@@ -95,7 +98,8 @@ enum hd_normal_form { HD_NFC, HD_NFD, HD_NFKC, HD_NFKD };
 struct hd_normal_step {
     enum hd_normal_kind kind;
     enum hd_normal_form form;
-    bool left, right;          /* HD_NORMAL_STRIP: ends to strip */
+    /* HD_NORMAL_STRIP: whether to strip white space at the beginning and at the end */
+    bool left, right;
     struct hd_matcher pattern; /* HD_NORMAL_REPLACE: what to replace */
     const char *content;       /* HD_NORMAL_REPLACE, HD_NORMAL_PREPEND: text */
     size_t content_bytes;
@@ -103,10 +107,11 @@ struct hd_normal_step {
 
 enum hd_split_kind {
     HD_STEP_SPLIT,
-    HD_STEP_SPACE,     /* ByteLevel: adds a space before a piece that begins without one */
-    HD_STEP_METASPACE, /* Metaspace: writes its character for spaces and in front */
-    HD_STEP_LETTERS,   /* ByteLevel: writes a letter for each byte */
-    HD_STEP_LENGTH,    /* FixedLength: cuts a piece into equal lengths */
+    HD_STEP_SPACE, /* ByteLevel: adds a space before a piece that begins without one */
+    /* Metaspace: writes a character, U+2581 by default, for each space and in front of the text */
+    HD_STEP_METASPACE,
+    HD_STEP_LETTERS, /* ByteLevel: writes a letter for each byte */
+    HD_STEP_LENGTH,  /* FixedLength: cuts a piece into equal lengths */
 };
 
 enum hd_prepend { HD_PREPEND_NEVER, HD_PREPEND_FIRST, HD_PREPEND_ALWAYS };
@@ -117,9 +122,10 @@ struct hd_split_step {
     enum hd_split_behavior behavior;
     bool invert;
     unsigned cut_properties; /* bits of hd_cut_properties; 0: unknown */
-    char content[8];         /* HD_STEP_METASPACE: its character in UTF-8 */
-    enum hd_prepend prepend; /* HD_STEP_METASPACE: when to write it in front */
-    int64_t length;          /* HD_STEP_LENGTH: characters per piece */
+    char content[8];         /* HD_STEP_METASPACE: character that replaces spaces, in UTF-8 */
+    /* HD_STEP_METASPACE: when to write the character in front of the text */
+    enum hd_prepend prepend;
+    int64_t length; /* HD_STEP_LENGTH: characters per piece */
 };
 
 enum hd_decode_kind {
@@ -141,7 +147,9 @@ struct hd_decode_step {
 };
 
 struct hd_added_token {
-    const char *content; /* text to search for; in normal form C if `normalized` */
+    /* text of the added token for which the encoder searches; after the normalizers if
+     * `normalized` */
+    const char *content;
     uint32_t len_bytes;
     int32_t id;
     bool lstrip, rstrip, single_word, normalized, special;
@@ -155,7 +163,7 @@ struct hd_added_set {
         unsigned char byte;
     } * nodes;
     int node_count, node_capacity;
-    int32_t first[256]; /* first node by byte; 0: none */
+    int32_t first[256]; /* children of the root by byte; 0: none */
 };
 
 /* Ids that a post-processor puts before and after a text for add_special_tokens=True. */
@@ -168,24 +176,27 @@ enum hd_cut { HD_CUT_NOWHERE, HD_CUT_AT_LINES, HD_CUT_AT_SPACES };
 
 struct hd_bpe {
     struct hd_arena arena;
-    struct hd_token_text *texts; /* [vocab] by id */
+    struct hd_token_text *texts; /* [vocab] texts of the tokens by id */
     int32_t vocab;
-    int32_t byte_ids[256];   /* token of each byte: of its letter if is_byte_level, else <0x..> if
-                                falls_back; -1: none */
+    /* id of the token that spells each byte: its letter if is_byte_level, else <0x..> if
+     * falls_back; -1: none */
+    int32_t byte_ids[256];
     struct hd_merge *merges; /* hash table [merge_mask + 1] */
     uint64_t merge_mask;
     int32_t *words; /* hash table [word_mask + 1] of the model's tokens by their bytes; -1: free */
     uint64_t word_mask;
     bool ignores_merges;
     bool is_byte_level;
-    bool falls_back;    /* a character without a token becomes the tokens of its bytes, if all bytes
-                           have one */
-    int32_t unknown;    /* token for a character without one; -1: texts with such characters are
-                           refused */
-    bool fuses_unknown; /* adjacent unknown characters become one token */
+    /* true: a character without a token becomes the tokens <0x..> of its bytes, if all of them
+     * exist */
+    bool falls_back;
+    /* id for a character without a token; -1: texts with such characters are refused */
+    int32_t unknown;
+    bool fuses_unknown; /* true: adjacent characters without a token become one `unknown` */
     const char *prefix, *suffix; /* continuing_subword_prefix, end_of_word_suffix; "": none */
-    bool parts_at_spaces;        /* words may end before U+2581: no token has U+2581 after another
-                                    character, so no merge crosses that position */
+    /* true: words may end before U+2581: no token has U+2581 after another character, so no merge
+     * crosses that position */
+    bool parts_at_spaces;
     struct hd_normal_step normals[HD_BPE_STEPS_MAX];
     int normal_count;
     struct hd_split_step steps[HD_BPE_STEPS_MAX];
@@ -193,8 +204,9 @@ struct hd_bpe {
     struct hd_decode_step decodes[HD_BPE_STEPS_MAX];
     int decode_count;
     bool has_decoder;
-    bool needs_origins; /* a step depends on the position of a piece in the text, and earlier steps
-                           change offsets */
+    /* true: a step depends on the position of a piece in the text, and earlier steps change
+     * offsets */
+    bool needs_origins;
     enum hd_cut cut;
     struct hd_regex *word_char; /* pattern of a word character, for single_word tokens; NULL: no
                                    such tokens */
@@ -203,7 +215,7 @@ struct hd_bpe {
     struct hd_added_set plain, normalized;
     struct hd_added_set specials; /* special tokens of both sets, as written in the file; empty if
                                      splits_specials */
-    bool splits_specials;         /* the text of a special token is encoded as ordinary tokens */
+    bool splits_specials; /* true: the text of a special token is encoded as ordinary tokens */
     struct hd_around around;
 };
 
@@ -217,21 +229,21 @@ void hd_bpe_done(struct hd_bpe *bpe);
 
 struct hd_json; /* parsed JSON, base/json.h */
 
-/* Checks the keys of `object`; known: the keys that it may have, as "a|b|c". Used by json*.c. */
+/* Checks that a JSON object has no other keys than `known`, "a|b|c". Used by json*.c. */
 enum hd_status hd_bpe_check_keys(const struct hd_json *object, const char *where,
                                  const char *known);
-/* Returns the member; NULL: absent or null. */
+/* Returns a member of a JSON object; NULL: absent or null. */
 const struct hd_json *hd_bpe_member(const struct hd_json *object, const char *key);
 enum hd_status hd_bpe_read_bool(const struct hd_json *object, const char *where, const char *key,
                                 bool otherwise, bool *ret_value);
 
-/* Extends the table of tokens to the ids up to `id`. */
+/* Extends the table of tokens, so that it has a row for `id`. */
 enum hd_status hd_bpe_reach(struct hd_bpe *bpe, int32_t id);
 
 /* ---- json_added.c ---- */
 
-/* Reads the tokens of `list` (added_tokens of the file; NULL: none) and of its companions (NULL:
- * none). Model and steps must have been read. arena: lives while the file is read. */
+/* Adds to `bpe` the tokens of `list` (added_tokens of the file; NULL: none) and of its companions
+ * (NULL: none). Model and steps must have been read. arena: lives while the file is read. */
 enum hd_status hd_bpe_read_added(const struct hd_json *list, struct hd_arena *arena,
                                  struct hd_companions *companions, struct hd_bpe *bpe);
 
@@ -243,11 +255,11 @@ enum hd_status hd_bpe_read_steps(const struct hd_json *root, struct hd_bpe *bpe)
 enum hd_status hd_bpe_read_pattern(struct hd_bpe *bpe, const struct hd_json *object,
                                    const char *where, struct hd_matcher *ret_matcher);
 void hd_matcher_done(struct hd_matcher *matcher);
-/* Reads a member that is one character. */
+/* Reads a member of a JSON object whose value must be one character. */
 enum hd_status hd_bpe_read_character(const struct hd_json *object, const char *where,
                                      const char *key, const char **ret_text);
 
-/* Reads the settings of a Metaspace step. */
+/* Reads the settings of a Metaspace pre-tokenizer or decoder. */
 enum hd_status hd_bpe_read_metaspace(struct hd_bpe *bpe, const struct hd_json *p, const char *where,
                                      const char **ret_content, enum hd_prepend *ret_prepend,
                                      bool *ret_splits);
@@ -258,11 +270,12 @@ enum hd_status hd_bpe_read_decoder(const struct hd_json *root, struct hd_bpe *bp
 
 /* ---- piece.c ---- */
 
-struct hd_origin { /* bytes [from, to) of the text that was passed to the encoder */
+/* origin of bytes: bytes [from, to) of the text that was passed to the encoder */
+struct hd_origin {
     uint32_t from, to;
 };
 
-/* Part of the text, perhaps changed by steps. */
+/* Part of the encoder's text, perhaps changed by normalizers and pre-tokenizers. */
 struct hd_text_piece {
     const unsigned char *text;
     size_t len_bytes;
@@ -271,12 +284,12 @@ struct hd_text_piece {
     size_t from;
 };
 
-/* Text under construction. Initialise with {0}. */
+/* Text that a step writes, with the origins of its bytes. Initialise with {0}. */
 struct hd_rewrite {
     struct hd_text text;
     struct hd_origin *origins;
     size_t capacity;
-    bool tracks; /* whether origins are kept */
+    bool tracks; /* whether the origin of each byte is stored */
 };
 
 void hd_rewrite_begin(struct hd_rewrite *rewrite, bool tracks);
@@ -287,10 +300,11 @@ void hd_rewrite_add(struct hd_rewrite *rewrite, const void *bytes, size_t count,
 /* Appends the bytes [from, to) of a piece, with their origins. */
 void hd_rewrite_copy(struct hd_rewrite *rewrite, const struct hd_text_piece *piece, size_t from,
                      size_t to);
-/* Makes *piece refer to the text that was written. */
+/* Makes *piece refer to the text that was written into `rewrite`. */
 enum hd_status hd_rewrite_take(struct hd_rewrite *rewrite, struct hd_text_piece *piece);
 void hd_rewrite_letters(struct hd_rewrite *rewrite,
-                        const struct hd_text_piece *piece); /* writes ByteLevel's letters */
+                        /* writes the ByteLevel letter of each byte of a piece */
+                        const struct hd_text_piece *piece);
 
 /* Returns the bytes of the text that [from, to) of a piece was made from; [from, to) must not be
  * empty. */
@@ -308,13 +322,15 @@ static inline size_t hd_character_bytes(unsigned char lead)
     return lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
 }
 uint32_t hd_character_code(const unsigned char *character, size_t *ret_bytes);
-size_t hd_character_spell(uint32_t code, unsigned char ret_bytes[4]); /* returns bytes */
+/* writes the character in UTF-8; returns its number of bytes */
+size_t hd_character_spell(uint32_t code, unsigned char ret_bytes[4]);
 
 /* ---- normal.c ---- */
 
 struct hd_regex_scratch;
 
-/* Applies the normalizers to *piece, which may then point into one of the two `rewrites`. */
+/* Applies the normalizers of the tokenizer to *piece, which may then point into one of the two
+ * `rewrites`. */
 enum hd_status hd_normalise(const struct hd_normal_step *steps, int count,
                             struct hd_regex_scratch *scratch, bool tracks,
                             struct hd_rewrite rewrites[2], struct hd_text_piece *piece);
@@ -363,7 +379,8 @@ struct hd_added_walk {
     const struct hd_added_set *set;
     const unsigned char *text;
     size_t len_bytes;
-    size_t search, done; /* offsets: start of the next search; end of the pieces returned so far */
+    /* offsets in `text`: start of the next search; end of the pieces returned so far */
+    size_t search, done;
     struct hd_added_piece held;
     bool has_held;
     const size_t *guards; /* ascending offsets in the encoder's text; no special token may contain
@@ -390,21 +407,21 @@ enum hd_status hd_pattern_translate(const char *pattern, bool newer, struct hd_t
 /* ---- split.c ---- */
 
 bool hd_regex_is_present(void);
-/* Compiles a pattern in Oniguruma's syntax. */
+/* Compiles a regular expression in Oniguruma's syntax. */
 enum hd_status hd_regex_new(const char *pattern, struct hd_regex **ret_regex);
-/* Compiles a pattern in PCRE2's syntax in which <name> means the characters of a set of
+/* Compiles a regular expression in PCRE2's syntax in which <name> means the characters of a set of
  * unicode.def. */
 enum hd_status hd_regex_of_sets(const char *pattern, struct hd_regex **ret_regex);
 void hd_regex_free(struct hd_regex *regex);               /* NULL is fine */
-bool hd_regex_may_be_empty(const struct hd_regex *regex); /* whether a match may be empty */
+bool hd_regex_may_be_empty(const struct hd_regex *regex); /* returns whether a match may be empty */
 
-/* Allocates the working memory of one thread. */
+/* Allocates the working memory in which one thread matches patterns. */
 enum hd_status hd_regex_scratch_new(struct hd_regex_scratch **ret_scratch);
 void hd_regex_scratch_free(struct hd_regex_scratch *scratch); /* NULL is fine */
 /* Sets whether the following texts may have characters that the Unicode version of PCRE2 lacks. */
 void hd_regex_scratch_newer(struct hd_regex_scratch *scratch, bool newer);
 
-/* Returns whether the text, a single character, matches. Only for patterns that match one
+/* Returns whether a single character, `text`, matches a pattern that matches exactly one
  * character. */
 bool hd_regex_is(const struct hd_regex *regex, const unsigned char *text, size_t len_bytes);
 
@@ -419,15 +436,15 @@ struct hd_match_walk {
     bool has_last;
 };
 
-/* Finds the next match. *ret_found false: there are no more. */
+/* Finds the next match in the text; sets *ret_found to false if there are no more. */
 enum hd_status hd_match_next(struct hd_match_walk *walk, bool *ret_found, size_t *ret_from,
                              size_t *ret_to);
 
 /* ---- cut.c ---- */
 
-/* Returns properties (bits of cut.c) of a split by `pattern`. */
+/* Returns the properties, bits of cut.c, that a split step with `pattern` has for cuts. */
 unsigned hd_cut_properties(const char *pattern, enum hd_split_behavior behavior);
-/* Returns where this tokenizer allows cuts, judged by its steps and added tokens. */
+/* Returns at which offsets texts may be cut with this tokenizer, by its steps and added tokens. */
 enum hd_cut hd_bpe_find_cut(const struct hd_bpe *bpe);
 /* Implements hd_tokenizer_cut. */
 size_t hd_bpe_cut(const struct hd_bpe *bpe, const unsigned char *text, size_t len_bytes,
@@ -435,18 +452,20 @@ size_t hd_bpe_cut(const struct hd_bpe *bpe, const unsigned char *text, size_t le
 
 /* ---- unicode.c ---- */
 
-bool hd_unicode_is_present(void); /* whether utf8proc was found at build time; sets of characters do
-                                     not need it */
+/* returns whether utf8proc was found at build time; sets of characters do not need it */
+bool hd_unicode_is_present(void);
 /* Appends the normal form of a text, by Unicode 9. */
 enum hd_status hd_unicode_normal(enum hd_normal_form form, const unsigned char *text,
                                  size_t len_bytes, struct hd_text *ret_text);
 /* Returns whether a character begins a sequence that a normal form converts alone: it never joins
  * with a character before it. */
 bool hd_unicode_begins(enum hd_normal_form form, uint32_t code);
-size_t hd_unicode_lower(uint32_t code, uint32_t ret_codes[2]); /* returns their number */
+/* writes the lower case of a character; returns its number of characters */
+size_t hd_unicode_lower(uint32_t code, uint32_t ret_codes[2]);
 bool hd_unicode_is_accent(uint32_t code, bool as_bert);
-bool hd_unicode_is_control(uint32_t code); /* control character as BertNormalizer defines it */
-bool hd_unicode_is_space(uint32_t code);   /* has Unicode's property White_Space */
+/* returns whether it is a control character as BertNormalizer defines it */
+bool hd_unicode_is_control(uint32_t code);
+bool hd_unicode_is_space(uint32_t code); /* returns whether it has Unicode's property White_Space */
 bool hd_unicode_has_newer(const unsigned char *text, size_t len_bytes);
 /* Returns whether case folding can join a non-ASCII character with others. */
 bool hd_unicode_may_fold(uint32_t code);
@@ -456,14 +475,14 @@ bool hd_unicode_add_set(const char *name, size_t name_bytes, bool newer, struct 
 
 /* ---- bpe.c ---- */
 
-struct hd_words; /* working memory of one thread */
+struct hd_words; /* working memory in which one thread encodes words */
 enum hd_status hd_words_new(const struct hd_bpe *bpe, struct hd_words **ret_words);
 void hd_words_free(struct hd_words *words); /* NULL is fine */
-/* Appends the ids of a word. */
+/* Appends the ids of a word to the list. */
 enum hd_status hd_words_add(struct hd_words *words, const unsigned char *word, size_t len_bytes,
                             struct hd_id_list *list);
-/* Appends the ids of a word like hd_words_add. *ret_lens: the number of bytes of the word that each
- * id spells, valid until the next call. */
+/* Appends the ids of a word like hd_words_add. Sets *ret_lens to the number of bytes of the word
+ * that each id spells, valid until the next call. */
 enum hd_status hd_words_add_lens(struct hd_words *words, const unsigned char *word,
                                  size_t len_bytes, struct hd_id_list *list,
                                  const int32_t **ret_lens);
@@ -473,7 +492,8 @@ enum hd_status hd_words_add_lens(struct hd_words *words, const unsigned char *wo
 struct hd_bpe_encoder;
 enum hd_status hd_bpe_encoder_new(const struct hd_bpe *bpe, struct hd_bpe_encoder **ret_encoder);
 void hd_bpe_encoder_free(struct hd_bpe_encoder *encoder); /* NULL is fine */
-/* Encodes a text, and finds the tokens of marks (hd_encoder_add_places). places NULL: none. */
+/* Encodes a text, and sets the tokens of its marks (hd_encoder_add_places). places NULL: no marks
+ * and guards. */
 enum hd_status hd_bpe_encode(struct hd_bpe_encoder *encoder, const unsigned char *text,
                              size_t len_bytes, struct hd_encoder_places *places,
                              struct hd_id_list *list);
@@ -496,7 +516,7 @@ static inline uint64_t hd_mix64(uint64_t x) /* finaliser of MurmurHash3 */
     return x ^ x >> 33;
 }
 
-/* Returns the merge of two adjacent tokens; NULL: none. A key is never 0. */
+/* Returns the merge of two adjacent tokens; NULL: they do not merge. A merge's key is never 0. */
 static inline const struct hd_merge *hd_bpe_merge(const struct hd_bpe *bpe, int32_t left,
                                                   int32_t right)
 {
@@ -510,7 +530,7 @@ static inline const struct hd_merge *hd_bpe_merge(const struct hd_bpe *bpe, int3
     }
 }
 
-/* Returns the token of the model with these bytes; -1: none. */
+/* Returns the id of the model's token that occurs in words by these bytes; -1: none. */
 int32_t hd_bpe_word(const struct hd_bpe *bpe, const unsigned char *bytes, size_t len_bytes);
 
 #endif

@@ -23,8 +23,10 @@ struct range {
 #undef R
 
 struct char_set {
-    const char *names; /* names of the set, as in "lu|uppercaseletter" */
-    const char *items; /* as PCRE2 writes them in a class; NULL: the set has only the ranges */
+    const char *names; /* names of the set of characters, as in "lu|uppercaseletter" */
+    /* characters of the set as PCRE2 writes them in a class; NULL: the set has only the ranges of
+     * unicode.def */
+    const char *items;
     const struct range *ranges;
     size_t count;
 };
@@ -37,7 +39,7 @@ static const struct char_set sets[] = {
 };
 
 static const struct lower {
-    uint32_t code, to[2]; /* lower case of a character; to[1] 0: one character */
+    uint32_t code, to[2]; /* to: lower case of the character `code`; to[1] 0: it is one character */
 } lowered[] = {
 #define HD_UNICODE_RANGES(set, ...)
 #define HD_UNICODE_SET(set, names, items)
@@ -104,7 +106,8 @@ bool hd_unicode_has_newer(const unsigned char *text, size_t len_bytes)
         const unsigned char lead = text[at];
 
         n = hd_character_bytes(lead);
-        /* quick test: no newer character is below U+0340, in U+0380 .. U+07FF or in U+4000 .. U+9FFF */
+        /* quick test: no newer character is below U+0340, in U+0380 .. U+07FF or in U+4000 ..
+         * U+9FFF */
         if ((lead < 0xE0 && lead != 0xCD) || (lead >= 0xE4 && lead <= 0xE9))
             continue;
         if (IS_IN(newer, hd_character_code(text + at, &n)))
@@ -210,7 +213,8 @@ enum hd_status hd_unicode_normal(enum hd_normal_form form, const unsigned char *
     return st;
 }
 
-/* Returns whether a character joins the one before it: marks, and vowels and finals of Hangul. */
+/* Returns whether a character joins the one before it in a normal form: a mark, or a vowel or final
+ * consonant of Hangul. */
 static bool joins(uint32_t code)
 {
     const utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)code);

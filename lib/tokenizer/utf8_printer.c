@@ -5,7 +5,7 @@
 
 static const char replacement[] = "\xEF\xBF\xBD"; /* U+FFFD, printed for invalid bytes */
 
-/* State of the pending bytes: a whole character, an incomplete one, or invalid. */
+/* State of the bytes not printed yet: a whole character, an incomplete one, or invalid. */
 enum utf8_progress { WHOLE, OPEN, BROKEN };
 
 static enum utf8_progress progress_of(const unsigned char *p, size_t count)
@@ -21,8 +21,9 @@ static enum utf8_progress progress_of(const unsigned char *p, size_t count)
         return BROKEN;
     if (count >= need)
         return hd_text_is_utf8(p, need) ? WHOLE : BROKEN;
-    /* Incomplete if some ending makes it a character. It is enough to try endings of 0x80 and of
-     * 0xBF: only the second byte can have a narrower range, which contains one of the two. */
+    /* The bytes are an incomplete character if some ending makes them a whole one. It is enough to
+     * try endings of 0x80 and of 0xBF: only the second byte can have a narrower range, which
+     * contains one of the two. */
     memcpy(probe, p, count);
     for (size_t t = 0; t < 2; t++) {
         memset(probe + count, tails[t], need - count);
@@ -53,7 +54,7 @@ static void add_byte(struct hd_utf8_printer *printer, unsigned char byte, struct
         hd_text_add_bytes(ret_text, replacement, 3);
     if (progress == BROKEN && printer->pending_count > 1) {
         printer->pending_count =
-            0; /* the bytes before are invalid, but this one may begin a character */
+            0; /* the pending bytes are invalid, but this byte may begin a character */
         add_byte(printer, byte, ret_text);
         return;
     }
