@@ -47,7 +47,7 @@ static enum hd_status method_of(struct chat_run *run, const struct chat_value *v
     return HD_OK;
 }
 
-/* Evaluates x.name: methods win over keys, as in Jinja2. */
+/* Evaluates x.name: methods have precedence over keys, as in Jinja2. */
 enum hd_status chat_attribute(struct chat_run *run, const struct chat_value *v, const char *name,
                               struct chat_value *ret)
 {
@@ -77,7 +77,7 @@ enum hd_status chat_attribute(struct chat_run *run, const struct chat_value *v, 
     return HD_OK;
 }
 
-/* Evaluates x[key]: items win over methods, as in Jinja2. */
+/* Evaluates x[key]: items have precedence over methods, as in Jinja2. */
 enum hd_status chat_item(struct chat_run *run, const struct chat_value *v,
                          const struct chat_value *key, struct chat_value *ret)
 {
@@ -96,7 +96,8 @@ enum hd_status chat_item(struct chat_run *run, const struct chat_value *v,
         return HD_OK;
     }
     if (key->kind == CHAT_STRING) {
-        st = chat_copy(run, key->text, key->count, &name); /* name needs a NUL */
+        /* chat_attribute needs a NUL-terminated name */
+        st = chat_copy(run, key->text, key->count, &name);
         return st ? st : chat_attribute(run, v, name.text, ret);
     }
     if ((key->kind == CHAT_INT || key->kind == CHAT_BOOL) &&
@@ -124,7 +125,7 @@ enum hd_status chat_item(struct chat_run *run, const struct chat_value *v,
     return HD_OK;
 }
 
-/* Computes start, stop and step like Python's slice.indices. */
+/* Computes start, stop and step of a slice as Python's slice.indices does. */
 static enum hd_status bounds_of(struct chat_run *run, const struct chat_value bounds[3],
                                 int64_t count, int64_t ret[3])
 {

@@ -20,7 +20,7 @@ struct answer_search {
     const struct hd_text *whole;
     struct hd_arena arena;
     char mark[MARK_BYTES + 1];
-    bool shown; /* whether a mark in the answer appeared in the text */
+    bool shown; /* whether a mark put into the answer appeared in the rendered text */
 };
 
 static enum hd_status no_memory(void)
@@ -28,8 +28,8 @@ static enum hd_status no_memory(void)
     return hd_err(HD_NO_MEMORY, "no memory for the answers of a conversation");
 }
 
-/* Renders a part of a conversation. If the template refuses it, returns HD_OK with *ret_there
- * false: only this method of finding the answer fails. */
+/* Renders a part of a conversation. If the template refuses that part, returns HD_OK and sets
+ * *ret_there to false, because only this method of finding the answer fails. */
 static enum hd_status try_render(const struct chat_rendering *r, const struct hd_json *list,
                                  size_t count, bool prompt, struct hd_template_output *output,
                                  bool *ret_there)
@@ -50,7 +50,7 @@ static bool begins(const struct hd_text *whole, const struct hd_text *part)
     return starts(whole->data, whole->len_bytes, part);
 }
 
-/* Returns the length of the common prefix of both texts, cut before an unfinished tag such as
+/* Returns the bytes of the common prefix of both texts, cut before an unfinished tag such as
  * <|end|> or [INST]. */
 static size_t same_bytes(const char *a, size_t a_bytes, const char *b, size_t b_bytes)
 {
@@ -104,7 +104,8 @@ static struct hd_json *copy_of(struct answer_search *s, const struct hd_json *v)
     return copy;
 }
 
-/* Replaces the child `old` of `parent`, itself a copy, by `new`, and earlier children by copies. */
+/* Replaces the child `old` of the JSON value `parent`, itself a copy, by `new`, and the children
+ * before it by copies. */
 static bool replace_child(struct answer_search *s, struct hd_json *parent,
                           const struct hd_json *old, struct hd_json *new)
 {
@@ -126,7 +127,7 @@ static bool replace_child(struct answer_search *s, struct hd_json *parent,
     return true;
 }
 
-/* Returns a copy of a string with the mark at its beginning or end. */
+/* Returns a copy of a JSON string with the mark at its beginning or end. */
 static struct hd_json *marked_string(struct answer_search *s, const struct hd_json *v,
                                      enum mark_place place)
 {
@@ -147,8 +148,8 @@ static const struct hd_json *last_child(const struct hd_json *v)
     return last;
 }
 
-/* Finds the path of JSON values from a message down to the string that takes the mark; returns its
- * length, 0: the message has no such string. */
+/* Sets ret_path to the JSON values from a message down to the string into which the mark is put;
+ * returns their number; 0: the message has no such string. */
 static size_t path_to_string(const struct hd_json *message, enum mark_place place,
                              const struct hd_json *ret_path[6])
 {
@@ -230,7 +231,7 @@ static const char *find_mark(const struct answer_search *s, const struct hd_text
 
 /* ---- places in the whole text ---- */
 
-/* Finds the offset in the whole text at which the content of messages[index] begins. */
+/* Sets *ret_at to the offset in the whole text at which the content of messages[index] begins. */
 static enum hd_status content_begin(struct answer_search *s, size_t index, size_t *ret_at,
                                     bool *ret_found)
 {
@@ -254,8 +255,8 @@ static enum hd_status content_begin(struct answer_search *s, size_t index, size_
     return st;
 }
 
-/* Adds the text that the template writes after the mark in messages[index] when that message is the
- * last one. */
+/* Appends the text that the template writes after the mark in messages[index] when that message is
+ * the last one. */
 static enum hd_status add_tail(struct answer_search *s, size_t index, const struct hd_json *list,
                                struct hd_text *tail, bool *ret_found)
 {
@@ -277,15 +278,17 @@ static enum hd_status add_tail(struct answer_search *s, size_t index, const stru
 
 struct message_end {
     bool has_content, is_found;
-    size_t content; /* offset after its content, or after the name of its last tool call; valid if
-                       has_content */
-    size_t at;      /* offset after all text that the template writes for the message; valid if
-                       is_found */
+    /* offset in the whole text after the message's content, or after the name of its last tool
+     * call; valid if has_content */
+    size_t content;
+    /* offset in the whole text after all text that the template writes for the message; valid if
+     * is_found */
+    size_t at;
 };
 
 /* Returns whether the whole text continues at `from` with the tail or with its first part: after
- * the last message a template may add a token, such as <|endoftext|>. *ret_end: the offset after
- * it. */
+ * the last message a template may add a token, such as <|endoftext|>. Sets *ret_end to the offset
+ * after it. */
 static bool takes_tail(const struct answer_search *s, const struct hd_text *tail, size_t from,
                        size_t *ret_end)
 {
@@ -338,8 +341,8 @@ static enum hd_status end_by_mark(struct answer_search *s, size_t index, enum ma
     return st;
 }
 
-/* Finds the end of messages[index] by a mark in its content or, if the template does not write the
- * content, in its last tool call. */
+/* Sets *ret_end to the end of messages[index] in the whole text, found by a mark in its content or,
+ * if the template does not write the content, in its last tool call. */
 static enum hd_status end_of(struct answer_search *s, size_t index, struct message_end *ret_end)
 {
     struct message_end by_call;
@@ -353,8 +356,8 @@ static enum hd_status end_of(struct answer_search *s, size_t index, struct messa
     return st;
 }
 
-/* Finds the text that the template writes before an answer to the first `index` messages; "" if the
- * template refuses to render that, or writes nothing. */
+/* Sets `prompt` to the text that the template writes before an answer to the first `index`
+ * messages; to "" if the template refuses to render that, or writes nothing. */
 static enum hd_status find_prompt(struct answer_search *s, size_t index, struct hd_text *prompt)
 {
     static const struct hd_json content = {.kind = HD_JSON_STRING, .key = "content", .text = "x"};
@@ -393,9 +396,9 @@ static enum hd_status find_prompt(struct answer_search *s, size_t index, struct 
     return st;
 }
 
-/* Finds the offset after the prompt in the whole text, at or after `from`. A prompt may be longer
- * than what the template writes before a past answer, for example by <think>; then the offset after
- * their common text. */
+/* Sets *ret_at to the offset after the prompt in the whole text, searched from `from` on. A prompt
+ * may be longer than what the template writes before a past answer, for example by <think>; then
+ * the offset after their common text. */
 static bool behind_prompt(const struct answer_search *s, const struct hd_text *prompt, size_t from,
                           bool exact, size_t *ret_at)
 {

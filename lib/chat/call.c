@@ -76,7 +76,7 @@ static enum hd_status make_range(struct chat_run *run, const struct chat_args *a
         count = (bounds[1] - bounds[0] + bounds[2] - 1) / bounds[2];
     else if (bounds[2] < 0 && bounds[1] < bounds[0])
         count = (bounds[0] - bounds[1] - bounds[2] - 1) / -bounds[2];
-    if (count > 100000) /* the limit of Jinja2's sandbox */
+    if (count > 100000) /* MAX_RANGE, the limit of range() in Jinja2's sandbox */
         return chat_fail(run->at, HD_LIMIT, "a range of more than 100000 numbers");
     st = chat_array(run, (size_t)count, &items);
     for (int64_t i = 0; !st && i < count; i++)
@@ -318,7 +318,7 @@ static enum hd_status call_macro(struct chat_run *run, const struct chat_macro *
 
     for (const struct chat_node *p = macro->node->named; p; p = p->next)
         count++;
-    if (!st) /* the defaults of parameters may use both */
+    if (!st) /* varargs, kwargs and caller are bound first: defaults of parameters may use them */
         st = bind_varargs(run, macro, count, args);
     if (!st)
         st = bind_kwargs(run, macro, args);

@@ -142,7 +142,8 @@ static enum hd_status read_alpaca(struct hd_arena *arena, const struct hd_json *
     return st ? st : add_message(arena, list, last, "assistant", output, NULL);
 }
 
-/* Returns the reasoning of a message, which has one of several names; NULL: it has none. */
+/* Returns the member of a message with its reasoning, which has one of several names; NULL: it has
+ * none. */
 static const struct hd_json *reasoning_of(const struct hd_json *message)
 {
     static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
@@ -213,8 +214,8 @@ enum hd_status hd_conversation_of_messages(struct hd_arena *arena, const struct 
     return add_all(arena, messages, &ret->messages, &last);
 }
 
-/* Reads the form prompt_completion. *prompt_count: number of messages of the prompt, which are not
- * learned. */
+/* Reads the form prompt_completion. Sets *prompt_count to the number of messages of the prompt,
+ * which do not count for the loss. */
 static enum hd_status read_completion(struct hd_arena *arena, const struct hd_json *root,
                                       struct hd_conversation *c, struct hd_json **last,
                                       size_t *prompt_count)
@@ -316,7 +317,7 @@ enum hd_status hd_conversation_read(struct hd_arena *arena, const char *line, si
     } else if (c.form == HD_CHAT_COMPLETION) {
         st = read_completion(arena, root, &c, &last, &prompt_count);
     } else {
-        st = hd_json_need_string(root, "text", &c.answer); /* may be empty */
+        st = hd_json_need_string(root, "text", &c.answer); /* the text may be empty */
     }
     c.tools = hd_json_member(root, "tools");
     if (c.tools && c.tools->kind == HD_JSON_NULL)
@@ -332,7 +333,7 @@ enum hd_status hd_conversation_read(struct hd_arena *arena, const char *line, si
 
 /* ---- pairs ---- */
 
-/* Returns whether two values are equal; the order of an object's members does not matter. */
+/* Returns whether two JSON values are equal; the order of an object's members does not matter. */
 static bool equal(const struct hd_json *a, const struct hd_json *b)
 {
     const struct hd_json *other = b->first;
@@ -351,8 +352,8 @@ static bool equal(const struct hd_json *a, const struct hd_json *b)
     return true;
 }
 
-/* Returns the number of messages with which both lists begin; they are the prompt if the line has
- * none. */
+/* Returns the number of equal messages with which both lists begin; they are the prompt if the line
+ * has none. */
 static size_t common_messages(const struct hd_json *a, const struct hd_json *b)
 {
     const struct hd_json *x = a->first, *y = b->first;
@@ -370,8 +371,8 @@ static enum hd_status wrong_pair(void)
                   "of messages");
 }
 
-/* Reads the prompt with one of its answers. alike: the messages at the beginning of `answer` that
- * belong to the prompt. */
+/* Makes the conversation of a prompt with one of its answers. alike: number of messages at the
+ * beginning of `answer` that belong to the prompt. */
 static enum hd_status read_answer(struct hd_arena *arena, const struct hd_json *prompt,
                                   const struct hd_json *answer, size_t alike,
                                   struct hd_conversation *c)
@@ -393,8 +394,8 @@ static enum hd_status read_answer(struct hd_arena *arena, const struct hd_json *
     return st ? st : check_messages(arena, c, (prompt ? prompt->count : 0) + alike);
 }
 
-/* Finds the answers and the prompt of a pair; *ret_prompt NULL: the lists of answers begin with the
- * prompt. */
+/* Finds the members of a pair's line with the answers and the prompt; *ret_prompt NULL: the lists
+ * of answers begin with the prompt. */
 static enum hd_status find_pair(const struct hd_json *root,
                                 const struct hd_json *ret_answers[HD_CHAT_PAIR],
                                 const struct hd_json **ret_prompt)

@@ -33,39 +33,42 @@ enum hd_chat_form {
 };
 
 const char *hd_chat_form_name(enum hd_chat_form form);
-/* Finds a form by its name; returns false if there is none. `preference` is not found: that lines
- * are pairs is said by train.objective. */
+/* Sets *ret_form to the form of conversations with this name; returns false if there is none.
+ * `preference` is not found: that lines are pairs is said by train.objective. */
 bool hd_chat_form_find(const char *name, enum hd_chat_form *ret_form);
 
 /* Conversation of messages or, if messages.count is 0, a text `prompt` and its continuation
  * `answer`. */
 struct hd_conversation {
-    enum hd_chat_form form;      /* form of the line */
-    struct hd_json messages;     /* array of objects, each with a string `role` */
-    const bool *counts;          /* for each message: whether it is an answer of the assistant to
-                                    learn */
+    enum hd_chat_form form;  /* form of the line that the conversation was read from */
+    struct hd_json messages; /* JSON array of message objects, each with a string `role` */
+    /* [messages.count] whether the message is an answer of the assistant that counts for the
+     * loss */
+    const bool *counts;
     const struct hd_json *tools; /* JSON list of tools; NULL: none */
-    const char *prompt, *answer; /* set if there are no messages; prompt: "" for the form text */
-    bool has_margin;             /* the line of a pair has a margin by which the chosen answer is
-                                    better */
+    /* text and its continuation; set if there are no messages; prompt: "" in the form text */
+    const char *prompt, *answer;
+    /* true: the line of a pair has a margin by which the chosen answer is better */
+    bool has_margin;
 };
 
 /* The two conversations of a line of the form preference. */
 enum { HD_CHAT_CHOSEN, HD_CHAT_REJECTED, HD_CHAT_PAIR };
 
-/* Reads a line of any form but `preference`. The strings live in the arena. HD_INVALID: the line is
- * not JSON or not of the form, a message has a wrong role, or an answer is empty or missing; the
- * message names the number of the faulty message. */
+/* Sets *ret from a line of any form but `preference`. The strings live in the arena. HD_INVALID:
+ * the line is not JSON or not of the form, a message has a wrong role, or an answer is empty or
+ * missing; the message names the number of the faulty message. */
 enum hd_status hd_conversation_read(struct hd_arena *arena, const char *line, size_t line_bytes,
                                     enum hd_chat_form form, struct hd_conversation *ret);
 
-/* Makes a conversation that waits for an answer from an array of messages; no message is to be
- * learned (`counts` is NULL). HD_INVALID: `messages` is no array. */
+/* Makes a conversation from an array of messages to which a model is to answer; no message counts
+ * for the loss (`counts` is NULL). HD_INVALID: `messages` is no array. */
 enum hd_status hd_conversation_of_messages(struct hd_arena *arena, const struct hd_json *messages,
                                            struct hd_conversation *ret);
 
 /* Reads a line of the form preference as two conversations, each the prompt with one answer; only
- * the answers are to be learned. HD_INVALID also: an answer is missing, or both are equal. */
+ * the answers count for the loss. HD_INVALID as hd_conversation_read, and if an answer is missing
+ * or both are equal. */
 enum hd_status hd_conversation_read_pair(struct hd_arena *arena, const char *line,
                                          size_t line_bytes,
                                          struct hd_conversation ret_pair[HD_CHAT_PAIR]);

@@ -4,7 +4,8 @@
 #include <string.h>
 #include <time.h>
 
-/* Reads `digits` digits at *text and advances it; returns -1 if there are not as many. */
+/* Returns the number of `digits` digits at *text, and advances *text; -1: fewer digits are
+ * there. */
 static int take_number(const char **text, int digits)
 {
     int number = 0;
@@ -17,8 +18,8 @@ static int take_number(const char **text, int digits)
     return number;
 }
 
-/* Reads a number after the separator `before` ("": none); returns false if it is not in [min,
- * max]. */
+/* Reads a part of a date: a number after the separator `before` ("": none); returns false if the
+ * number is not in [min, max]. */
 static bool take_part(const char **text, const char *before, int digits, int min, int max, int *ret)
 {
     if (*before && *(*text)++ != *before)
@@ -44,7 +45,7 @@ enum hd_status hd_chat_date_read(const char *text, int64_t *ret_seconds)
     tm.tm_mon -= 1;
     back = tm;
     seconds = good ? timegm(&back) : 0;
-    /* timegm turns 30 February into 2 March */
+    /* refuses dates that do not exist: timegm turns 30 February into 2 March */
     if (!good || back.tm_mday != tm.tm_mday || back.tm_mon != tm.tm_mon)
         return hd_err(HD_INVALID, "'%.40s' is no date; write it as 2026-03-01", text);
     *ret_seconds = (int64_t)seconds;

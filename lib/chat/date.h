@@ -15,11 +15,12 @@
 
 enum { HD_CHAT_DATE_MAX = 32 }; /* bytes of a date's text, with its NUL */
 
-/* Parses YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS as seconds since 1970, in local time without a zone.
- * HD_INVALID: the text has another form, or the year is not 1 to 9999. */
+/* Sets *ret_seconds to the time of a text YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS, as seconds since 1970,
+ * in local time without a zone. HD_INVALID: the text has another form, or the year is not 1 to
+ * 9999. */
 enum hd_status hd_chat_date_read(const char *text, int64_t *ret_seconds);
 
-/* Writes today's date, in this machine's time zone, as YYYY-MM-DD. */
+/* Sets ret_text to today's date, in this machine's time zone, as YYYY-MM-DD. */
 void hd_chat_date_today(char ret_text[HD_CHAT_DATE_MAX]);
 
 #endif

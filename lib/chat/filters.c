@@ -9,7 +9,7 @@
 typedef enum hd_status filter_fn(struct chat_run *run, const struct chat_value *v,
                                  const struct chat_args *args, struct chat_value *ret);
 
-/* Applies a string method to the text of any value. */
+/* Applies the string method of the filter's name to a value, converted to text. */
 static enum hd_status by_method(struct chat_run *run, const char *name, const struct chat_value *v,
                                 const struct chat_args *args, struct chat_value *ret)
 {

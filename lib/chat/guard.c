@@ -42,7 +42,8 @@ static bool value_spells(const struct guarding *g, const struct hd_json *v)
 
 /* ---- the guarded copy ---- */
 
-/* Returns a copy of the text with guards, or the text itself if it needs none; NULL: no memory. */
+/* Returns a copy of a message's text with guards, or the text itself if it needs none; NULL: no
+ * memory. */
 static const char *guard_text(const struct guarding *g, const char *text)
 {
     struct hd_text out = {0};
@@ -68,8 +69,8 @@ static bool is_role(const struct hd_json *v)
     return v->key && strcmp(v->key, "role") == 0;
 }
 
-/* Returns a copy of the value with guards. In a message (is_message) the keys and the role get
- * none. */
+/* Returns a copy of a JSON value with guards in its strings. In a message (is_message) the keys and
+ * the role get none. */
 static struct hd_json *guard_value(const struct guarding *g, const struct hd_json *v,
                                    bool is_message)
 {
@@ -137,7 +138,7 @@ static enum hd_status guard_all(const struct guarding *g, struct hd_conversation
 
 /* ---- the character ---- */
 
-/* Returns whether the line has the character, as such or as a JSON escape. */
+/* Returns whether the line of JSON has the guard character, as it is or as an escape. */
 static bool has(const char *line, size_t bytes, const char *guard, unsigned code)
 {
     char digits[8];

@@ -17,13 +17,15 @@
 
 enum { HD_CHAT_GUARD_BYTES = 3 };
 
-/* Callback that finds the first offset >= *at at which a text must be guarded. */
+/* Callback that sets *at to the first offset >= *at at which the text of a special token begins, so
+ * that a guard must be put there; false: there is none. */
 typedef bool hd_chat_find_fn(const void *context, const char *text, size_t text_bytes, size_t *at);
 
 struct hd_chat_guard {
     char text[HD_CHAT_GUARD_BYTES + 1]; /* guard character; "": no text needs a guard */
-    size_t *places;                     /* set by hd_chat_unguard: offsets of the guards in the
-                                           text, in bytes, ascending */
+    /* set by hd_chat_unguard: offsets in the rendered text, bytes, from which guards were removed,
+     * ascending */
+    size_t *places;
     size_t count, capacity;
 };
 

@@ -9,9 +9,9 @@
 struct lexer {
     struct hd_arena *arena;
     const char *p, *end;
-    const char *counted; /* position that `at` gives line and column of */
+    const char *counted; /* position in the source whose line and column are `at` */
     struct chat_place at;
-    bool line_starts; /* whether the last token ended with a line break */
+    bool line_starts; /* whether the text before the current position ends with a line break */
     struct chat_token *tokens;
     int count, capacity;
 };
@@ -79,7 +79,8 @@ static enum hd_status add_text(struct lexer *x, const char *tag, char sign, bool
 
     if (sign == '-') {
         to = x->p + chat_trim_end(x->p, (size_t)(tag - x->p));
-    } else if (sign != '+' && is_block) { /* the setting lstrip_blocks */
+        /* the setting lstrip_blocks: removes blanks between the line's beginning and the tag */
+    } else if (sign != '+' && is_block) {
         while (line > x->p && line[-1] != '\n')
             line--;
         if ((line > x->p || x->line_starts) && only_spaces(line, tag))
@@ -98,7 +99,7 @@ static const char *find_tag(const char *p, const char *end)
     return NULL;
 }
 
-/* Skips the white space after a tag that its sign or trim_blocks removes. */
+/* Skips the white space after a tag that the tag's sign '-' or the setting trim_blocks removes. */
 static void end_tag(struct lexer *x, char sign, bool is_block)
 {
     if (sign == '-')
@@ -108,8 +109,8 @@ static void end_tag(struct lexer *x, char sign, bool is_block)
     x->line_starts = x->p[-1] == '\n';
 }
 
-/* Returns the number of bytes of a tag end ("%}", "}}" or "#}", perhaps with a sign) at p; 0:
- * none. */
+/* Returns the number of bytes of a tag's end ("%}", "}}" or "#}", perhaps with a sign) at p; 0: no
+ * end is there. */
 static size_t at_end(const char *p, const char *end, char first, char *ret_sign)
 {
     const size_t n = (size_t)(end - p);
@@ -139,8 +140,8 @@ static enum hd_status skip_comment(struct lexer *x, const char *tag)
     return wrong(x, tag, "the comment that begins here has no end");
 }
 
-/* Returns the position after `word` and the end of its tag, if both are at p; NULL: they are
- * not. */
+/* Returns the position after `word` (raw, endraw) and the end of its tag, if both are at p; NULL:
+ * they are not. */
 static const char *raw_tag(const char *p, const char *end, const char *word, char *ret_sign)
 {
     const size_t n = strlen(word);
@@ -251,8 +252,8 @@ static int hex_value(const char *p, int count, const char *end)
     return code;
 }
 
-/* Decodes the escape at *p, after its backslash. An escape that Python does not know stays
- * unchanged. */
+/* Decodes the escape sequence of a string at *p, which is after its backslash. An escape that
+ * Python does not know stays unchanged. */
 static enum hd_status unescape(struct lexer *x, const char **p, char **out)
 {
     static const char from[] = "\\'\"abfnrtv", to[] = "\\'\"\a\b\f\n\r\t\v";
@@ -373,7 +374,7 @@ static enum hd_status lex_tag(struct lexer *x, const char *tag, bool is_block)
     return st;
 }
 
-/* Copies the source with \n for each line break, without one at the end; returns its size in
+/* Copies the source with \n for each line break, but without one at the end; returns the copy's
  * bytes. */
 static size_t normalise(const char *source, size_t bytes, char *out)
 {

@@ -16,7 +16,7 @@ struct chat_walk {
 
 typedef enum hd_status walk_fn(struct chat_walk *w);
 
-/* Gets the attribute `name` of an item; "a.b" is nested, digits are an index. */
+/* Sets *ret to the attribute `name` of an item; "a.b" is nested, digits are an index. */
 static enum hd_status attribute_of(struct chat_run *run, const struct chat_value *item,
                                    const struct chat_value *name, struct chat_value *ret)
 {
@@ -116,8 +116,8 @@ static enum hd_status map(struct chat_walk *w)
     return st;
 }
 
-/* Runs select, reject, selectattr or rejectattr: by the test given, or else by the truth of the
- * item. */
+/* Runs the filter select, reject, selectattr or rejectattr: chooses items by the given test, or
+ * else by the item's truth. */
 static enum hd_status choose(struct chat_walk *w)
 {
     const bool wanted = *w->name == 's', attribute = strstr(w->name, "attr") != NULL;
@@ -160,7 +160,7 @@ static enum hd_status fold(struct chat_run *run, struct chat_value *v, bool exac
     return v->kind == CHAT_STRING && !exact ? chat_change_case(run, v, CHAT_LOWER, v) : HD_OK;
 }
 
-/* Sorts keys[] by binary insertion, stably, and moves items[] along. */
+/* Sorts keys[] stably, by binary insertion, and moves items[] in the same way. */
 static enum hd_status sort_by(struct chat_run *run, struct chat_value *keys,
                               struct chat_value *items, size_t count, bool down)
 {

@@ -87,7 +87,8 @@ static enum hd_status strip(struct chat_run *run, const struct chat_method *m,
     return HD_OK;
 }
 
-/* Returns the first offset >= `from` of `part`; the text's size if there is none. */
+/* Returns the first offset >= `from` at which `part` occurs in the text; the text's size if there
+ * is none. */
 static size_t find(const struct chat_value *text, size_t from, const struct chat_value *part)
 {
     const char *found = part->count
@@ -106,7 +107,8 @@ static size_t count_of(const struct chat_value *text, const struct chat_value *p
     return n;
 }
 
-/* Splits at white space, at most `most` times; the rest stays whole. */
+/* Makes the list of a text's parts between white space, split at most `most` times; the rest stays
+ * whole. */
 static enum hd_status split_words(struct chat_run *run, const struct chat_value *text, int64_t most,
                                   struct chat_value *ret)
 {
@@ -333,7 +335,8 @@ static enum hd_status join(struct chat_run *run, const struct chat_value *betwee
     return st;
 }
 
-/* Formats {}, {0} and {name}; a format specification after a colon is not supported. */
+/* Implements str.format with {}, {0} and {name}; a format specification after a colon is not
+ * supported. */
 static enum hd_status format(struct chat_run *run, const struct chat_value *text,
                              const struct chat_args *args, struct chat_value *ret)
 {

@@ -15,7 +15,7 @@ struct hd_chat {
     struct hd_template *template;
     struct hd_template *tool_use; /* template for conversations with tools; NULL: the same as
                                      `template` */
-    const char *path;             /* path of the template */
+    const char *path;             /* path of the file with the template */
     bool has_date;
     int64_t date_s;
     struct hd_companions companions;
@@ -28,7 +28,7 @@ static enum hd_status no_memory(void)
     return hd_err(HD_NO_MEMORY, "no memory for a chat template");
 }
 
-/* Parses a JSON file of the folder; *ret_root is NULL if there is no such file. */
+/* Parses a JSON file of the folder; sets *ret_root to NULL if there is no such file. */
 static enum hd_status read_json(struct hd_arena *arena, const char *dir, const char *name,
                                 const struct hd_json **ret_root)
 {
@@ -51,7 +51,8 @@ static enum hd_status read_json(struct hd_arena *arena, const char *dir, const c
     return st;
 }
 
-/* Returns the string "chat_template" or, if it is a list, its entry named `wanted`; NULL: none. */
+/* Returns the template in the member "chat_template" of a JSON object: a string or, in a list, the
+ * entry named `wanted`; NULL: none. */
 static const char *template_of(const struct hd_json *root, const char *wanted)
 {
     const struct hd_json *m = hd_json_member(root, "chat_template");
@@ -126,7 +127,7 @@ static enum hd_status parse(const char *source, size_t bytes, const char *path,
     return st ? at_place(st, path) : HD_OK;
 }
 
-/* Reads the templates in a tokenizer_config.json. */
+/* Reads the default and the tool_use template in a tokenizer_config.json. */
 static enum hd_status read_config(struct hd_chat *c, const char *path, const struct hd_text *text)
 {
     const struct hd_json *root = NULL;

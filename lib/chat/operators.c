@@ -13,8 +13,8 @@ static enum hd_status wrong_kinds(struct chat_run *run, const char *op, const st
     return chat_wrong(run, "'%s' between a %s and a %s", op, chat_kind_name(a), chat_kind_name(b));
 }
 
-/* Adds a value escaped for HTML: `+` with a string marked `safe` escapes the other operand, as in
- * Jinja2. */
+/* Appends a value as text escaped for HTML: `+` with a string marked `safe` escapes the other
+ * operand, as in Jinja2. */
 static void add_escaped(struct hd_text *out, const struct chat_value *v)
 {
     static const char special[] = "&<>'\"";
@@ -48,7 +48,7 @@ static enum hd_status add_strings(struct chat_run *run, const struct chat_value 
     return st;
 }
 
-/* Makes a list of the items of a, then those of b. */
+/* Sets *ret to a list of the items of a, then those of b. */
 static enum hd_status add_lists(struct chat_run *run, const struct chat_value *a,
                                 const struct chat_value *b, struct chat_value *ret)
 {

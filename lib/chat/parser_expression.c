@@ -78,7 +78,7 @@ struct chat_node *chat_new_node(struct chat_parser *p, enum chat_node_kind kind,
     return node;
 }
 
-/* Makes a node with the child `a`, at the position of the current token. */
+/* Makes a node of the tree with the child `a`, at the position of the current token. */
 static enum hd_status over(struct chat_parser *p, enum chat_node_kind kind, struct chat_node *a,
                            struct chat_node **ret)
 {
@@ -335,7 +335,7 @@ enum hd_status chat_parse_primary(struct chat_parser *p, struct chat_node **ret)
     }
 }
 
-/* Parses an index or a slice, after its '['. */
+/* Parses an index or a slice of a value, after its '['. */
 static enum hd_status parse_subscript(struct chat_parser *p, struct chat_node *node)
 {
     struct chat_node **parts[] = {&node->b, &node->c, &node->d};

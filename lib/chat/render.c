@@ -8,7 +8,8 @@
 enum { VARIABLES_MAX = 32, OWN_VARIABLES = 4 };
 
 /* Renders messages with the four variables that transformers always passes: messages, tools,
- * documents and add_generation_prompt. Those that the caller lacks are none, which is defined. */
+ * documents and add_generation_prompt. A variable that the caller does not give is none, for which
+ * `is defined` is true. */
 enum hd_status chat_render_messages(const struct chat_rendering *r, const struct hd_json *list,
                                     size_t count, bool prompt, struct hd_template_output *output)
 {
@@ -32,10 +33,11 @@ enum hd_status chat_render_messages(const struct chat_rendering *r, const struct
     variables[input.count++] = (struct hd_template_variable){"add_generation_prompt", &flag};
     input.variables = variables;
     st = hd_template_render(r->t, &input, NULL, output);
-    return st ? hd_err_prefix(st, "the chat template") : HD_OK; /* LINE:COLUMN follows */
+    /* the message of the template continues with LINE:COLUMN */
+    return st ? hd_err_prefix(st, "the chat template") : HD_OK;
 }
 
-/* Reserves memory for `count` spans, and clears the list of spans. */
+/* Reserves memory for `count` spans of the output, and removes all spans. */
 static enum hd_status reserve(struct hd_template_output *output, size_t count)
 {
     output->span_count = 0;
@@ -59,9 +61,9 @@ static bool is_answer(const struct hd_json *message)
 
 /* One answer of a conversation. */
 struct chat_answer {
-    size_t index; /* index of its message */
+    size_t index; /* index of the answer's message */
     bool counts;
-    size_t begin; /* offset in the text; set only by choose_by_place */
+    size_t begin; /* offset of the answer in the rendered text; set only by choose_by_place */
 };
 
 static enum hd_status list_answers(const struct chat_rendering *r, struct chat_answer *answers,
@@ -85,9 +87,9 @@ static enum hd_status list_answers(const struct chat_rendering *r, struct chat_a
     return n ? HD_OK : hd_err(HD_INVALID, "the conversation has no answer");
 }
 
-/* Keeps the spans of the answers that count, if the number of spans differs from that of answers: a
- * template may mark several parts of an answer, or none. A span belongs to the last answer that
- * begins before the span's end. */
+/* Removes the spans of answers that do not count for the loss, if the number of spans differs from
+ * that of answers: a template may mark several parts of an answer, or none. A span belongs to the
+ * last answer that begins before the span's end. */
 static enum hd_status choose_by_place(const struct chat_rendering *r, struct chat_answer *answers,
                                       size_t count, struct hd_template_output *output)
 {
@@ -114,7 +116,7 @@ static enum hd_status choose_by_place(const struct chat_rendering *r, struct cha
     return HD_OK;
 }
 
-/* Keeps those marked spans that belong to answers that count. */
+/* Removes the spans of {% generation %} that belong to answers that do not count for the loss. */
 static enum hd_status choose_marked(const struct chat_rendering *r,
                                     struct hd_template_output *output)
 {
@@ -154,7 +156,8 @@ static enum hd_status plain_text(const struct hd_conversation *c, enum hd_chat_l
     return HD_OK;
 }
 
-/* Finds the answers that count by rendering parts of the conversation (answers.c). */
+/* Finds the spans of the answers that count for the loss by rendering parts of the conversation
+ * (answers.c). */
 static enum hd_status find_answers(const struct chat_rendering *r,
                                    struct hd_template_output *output)
 {

@@ -19,9 +19,9 @@
 #include "chat/template.h"
 
 enum hd_chat_loss {
-    HD_CHAT_ANSWERS, /* the loss counts each answer to learn */
-    HD_CHAT_LAST,    /* the loss counts the last answer to learn */
-    HD_CHAT_ALL,     /* the loss counts the whole text */
+    HD_CHAT_ANSWERS, /* each answer with `counts` true counts for the loss */
+    HD_CHAT_LAST,    /* the last answer with `counts` true counts for the loss */
+    HD_CHAT_ALL,     /* the whole text counts for the loss */
 };
 
 /* Renders a conversation; output->spans are the bytes that count for the loss. input: further
@@ -32,7 +32,8 @@ enum hd_status hd_chat_render(const struct hd_template *t, const struct hd_conve
                               enum hd_chat_loss loss, const struct hd_template_input *input,
                               struct hd_template_output *output);
 
-/* Renders all messages; prompt: also the text that the template writes before an answer to them. */
+/* Renders all messages of a conversation; prompt: also the text that the template writes before an
+ * answer to them. */
 enum hd_status hd_chat_render_prompt(const struct hd_template *t, const struct hd_conversation *c,
                                      bool prompt, const struct hd_template_input *input,
                                      struct hd_template_output *output);

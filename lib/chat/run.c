@@ -183,7 +183,7 @@ static enum hd_status run_if(struct chat_run *run, const struct chat_node *node)
     return HD_OK;
 }
 
-/* Keeps the items for which the condition of the loop is true. */
+/* Removes the items of a loop for which its condition is not true. */
 static enum hd_status choose(struct chat_run *run, const struct chat_node *node,
                              struct chat_scope *outer, const struct chat_value **items,
                              size_t *count)
@@ -338,7 +338,9 @@ static enum hd_status run_with(struct chat_run *run, const struct chat_node *nod
     for (const struct chat_node *v = node->named; !st && v; v = v->next) {
         struct chat_value value;
 
-        run->scope = outer; /* a value cannot use the other variables of the same {% with %} */
+        /* values are evaluated outside the new scope, so that none can use other variables of the
+         * same {% with %} */
+        run->scope = outer;
         st = chat_eval(run, v->a, &value);
         run->scope = inner;
         if (!st)
@@ -487,7 +489,8 @@ enum hd_status hd_template_render(const struct hd_template *t,
     if (!st)
         st = chat_run_list(&run, t->body);
     if (!st) {
-        hd_text_add_bytes(&output->text, "", 0); /* `data` is a string even if empty */
+        /* makes `data` a string even if the text is empty */
+        hd_text_add_bytes(&output->text, "", 0);
         st = check_output(&run);
     }
     hd_arena_done(&run.arena);

@@ -33,10 +33,10 @@ struct hd_template;
 struct hd_template_limits {
     size_t source_bytes_max; /* bytes of the template; default 1 MiB */
     size_t memory_bytes_max; /* bytes of all values that one rendering makes; default 256 MiB */
-    size_t output_bytes_max; /* bytes of the text; default 64 MiB */
+    size_t output_bytes_max; /* bytes of the text that one rendering makes; default 64 MiB */
     int64_t steps_max;       /* expressions and statements that one rendering executes; default
                                 2^24 */
-    int depth_max;           /* nested expressions, statements and macro calls; default 300 */
+    int depth_max; /* nesting depth of expressions, statements and macro calls; default 300 */
 };
 
 /* Parses a template; limits may be NULL (all defaults). HD_INVALID: syntax error. HD_UNSUPPORTED:
@@ -54,13 +54,16 @@ bool hd_template_asks_date(const struct hd_template *t);
 
 struct hd_template_variable {
     const char *name;
-    const struct hd_json *value; /* of an array or object the first `count` children are read */
+    /* value of the variable; of an array or object the template sees the first `count` children */
+    const struct hd_json *value;
 };
 
 struct hd_template_input {
     const struct hd_template_variable *variables;
     size_t count;
-    bool has_clock;   /* false: strftime_now is an error, so no text depends on the date */
+    /* true: strftime_now returns now_s; false: strftime_now is an error, so no text depends on the
+     * date */
+    bool has_clock;
     int64_t now_s;    /* time for strftime_now: seconds since 1970, local time without a zone */
     const char *name; /* name of the template in error messages; NULL: none */
 };
@@ -72,12 +75,12 @@ struct hd_template_span {
 /* Result of a rendering. Initialise with {0}; free with hd_template_output_free. */
 struct hd_template_output {
     struct hd_text text;
-    struct hd_template_span *spans; /* one per rendered {% generation %}, in order */
+    struct hd_template_span *spans; /* bytes that each rendered {% generation %} wrote, in order */
     size_t span_count, span_capacity;
 };
 
-/* Renders the template, replacing the contents of `output`. HD_INVALID: the template fails, for
- * instance by raise_exception. Other failures as in hd_template_parse. */
+/* Renders the template into `output`, whose old contents are replaced. HD_INVALID: the template
+ * fails, for instance by raise_exception. Other failures as in hd_template_parse. */
 enum hd_status hd_template_render(const struct hd_template *t,
                                   const struct hd_template_input *input,
                                   const struct hd_template_limits *limits,

@@ -14,7 +14,8 @@
 #include "chat/template.h"
 
 struct chat_place {
-    int line, column; /* both from 1; a column counts code points */
+    /* position in the template's source, both from 1; a column counts code points */
+    int line, column;
 };
 
 /* ---- values ---- */
@@ -38,7 +39,7 @@ enum chat_kind {
 
 struct chat_value {
     enum chat_kind kind;
-    bool safe;    /* string marked by the filter `safe`: `+` escapes the other operand */
+    bool safe;    /* true: a string marked by the filter `safe`: `+` escapes the other operand */
     size_t count; /* string: bytes; list, tuple: items */
     union {
         bool truth;
@@ -57,7 +58,7 @@ struct chat_pair {
     struct chat_value key, value;
 };
 
-struct chat_dict { /* keeps the order of insertion */
+struct chat_dict { /* a dictionary, in the order of insertion */
     struct chat_pair *pairs;
     int count, capacity;
 };
@@ -70,7 +71,7 @@ struct chat_loop {
 
 struct chat_macro {
     const struct chat_node *node; /* definition: a macro or a call block */
-    struct chat_scope *scope;     /* scope of the definition */
+    struct chat_scope *scope;     /* scope in which the macro was defined */
 };
 
 struct chat_method {
@@ -97,7 +98,8 @@ enum chat_token_kind {
 struct chat_token {
     enum chat_token_kind kind;
     struct chat_place at;
-    const char *text; /* NUL-terminated: text, name, decoded string, or operator */
+    /* NUL-terminated text of the token: text, name, decoded string, or operator */
+    const char *text;
     size_t bytes;
     int64_t integer;
     double real;
@@ -148,7 +150,8 @@ enum chat_special_name { CHAT_VARARGS = 1, CHAT_KWARGS = 2, CHAT_CALLER = 4 };
 struct chat_node {
     enum chat_node_kind kind;
     bool tuple;
-    unsigned char specials; /* bits of enum chat_special_name that a macro or call block reads */
+    /* bits of enum chat_special_name: names that the body of a macro or call block reads */
+    unsigned char specials;
     struct chat_place at;
     const char *name;
     struct chat_value value;
@@ -171,10 +174,10 @@ enum hd_status chat_lex(struct hd_arena *arena, const char *source, size_t sourc
 
 struct chat_parser {
     struct hd_arena *arena;
-    const struct chat_token *token; /* next token */
+    const struct chat_token *token; /* the next token to parse */
     int depth, depth_max;
-    int loops;   /* number of enclosing for loops */
-    int outputs; /* number of enclosing macros, call blocks and block sets */
+    int loops;   /* number of for loops around the current position */
+    int outputs; /* number of macros, call blocks and block sets around the current position */
     /* bits of enum chat_special_name: names that the body of the enclosing macro read before it set
      * them; names that it set */
     unsigned reads, sets;
@@ -194,16 +197,17 @@ enum hd_status chat_unexpected(const struct chat_parser *p, const char *wanted);
 struct chat_node *chat_new_node(struct chat_parser *p, enum chat_node_kind kind,
                                 enum hd_status *ret_st);
 enum hd_status chat_parse_expression(struct chat_parser *p, bool condition, struct chat_node **ret);
-/* Parses one expression, or several with commas between them, which are a tuple. */
+/* Parses one expression; or several with commas between them, which make a tuple. */
 enum hd_status chat_parse_tuple(struct chat_parser *p, bool condition, struct chat_node **ret);
 enum hd_status chat_parse_arguments(struct chat_parser *p, struct chat_node *call);
-/* Parses `name(arguments) | name ...`. inner: the value that the first filter gets; NULL for a
- * block. */
+/* Parses a chain of filters, `name(arguments) | name ...`. inner: expression that the first filter
+ * gets; NULL: the text of a {% filter %} block. */
 enum hd_status chat_parse_filter(struct chat_parser *p, struct chat_node *inner,
                                  struct chat_node **ret);
 enum hd_status chat_parse_postfix(struct chat_parser *p, struct chat_node **node);
 enum hd_status chat_parse_primary(struct chat_parser *p, struct chat_node **ret);
-unsigned chat_special(const char *name); /* returns a bit of enum chat_special_name, or 0 */
+/* returns the bit of enum chat_special_name of a name; 0: an ordinary name */
+unsigned chat_special(const char *name);
 
 /* ---- a rendering ---- */
 
@@ -226,9 +230,9 @@ struct chat_run {
     struct hd_arena arena;
     struct hd_text *out; /* destination of text: output->text, or the text of a macro */
     struct chat_scope *scope;
-    struct chat_place at;         /* position for error messages */
-    const struct chat_node *call; /* call of the current {% call %}, whose macro also gets
-                                     `caller` */
+    struct chat_place at; /* position in the template for error messages */
+    /* call expression of the current {% call %}, whose macro also gets `caller`; NULL: none */
+    const struct chat_node *call;
     struct chat_value caller;
     int64_t steps;
     int depth, loops;
@@ -253,12 +257,13 @@ enum hd_status chat_wrong(struct chat_run *run, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 enum hd_status chat_unsupported(struct chat_run *run, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-enum hd_status chat_no_memory(struct chat_run *run); /* HD_LIMIT if over a limit */
+/* returns HD_LIMIT with a message that memory is short */
+enum hd_status chat_no_memory(struct chat_run *run);
 enum hd_status chat_steps(struct chat_run *run, size_t count);
 
 /* ---- run.c ---- */
 enum hd_status chat_run_list(struct chat_run *run, const struct chat_node *list);
-/* Runs the list in a new scope, and captures its text in *ret_text. */
+/* Runs a list of statements in a new scope, and puts the text that they write in *ret_text. */
 enum hd_status chat_run_captured(struct chat_run *run, const struct chat_node *list,
                                  struct chat_value *ret_text);
 enum hd_status chat_push(struct chat_run *run, struct chat_scope *outer);
@@ -277,7 +282,9 @@ enum hd_status chat_binary(struct chat_run *run, const char *op, const struct ch
 enum hd_status chat_compare(struct chat_run *run, const char *op, const struct chat_value *a,
                             const struct chat_value *b, bool *ret);
 enum hd_status chat_order(struct chat_run *run, const struct chat_value *a,
-                          const struct chat_value *b, int *ret); /* *ret: < 0, 0 or > 0 */
+                          /* sets *ret to < 0, 0 or > 0: a is less than, equal to or greater than
+                           * b */
+                          const struct chat_value *b, int *ret);
 enum hd_status chat_contains(struct chat_run *run, const struct chat_value *whole,
                              const struct chat_value *part, bool *ret);
 /* ---- access.c ---- */
@@ -293,8 +300,8 @@ enum hd_status chat_call(struct chat_run *run, const struct chat_value *f,
 enum hd_status chat_macro_attribute(struct chat_run *run, const struct chat_macro *macro,
                                     const char *name, struct chat_value *ret);
 bool chat_is_function(const char *name);
-/* Binds the arguments of `what` to the parameters in `names` (such as "width first"); missing ones
- * are undefined. */
+/* Binds the arguments of a call of `what` to the parameters in `names` (such as "width first");
+ * missing arguments become undefined. */
 enum hd_status chat_take(struct chat_run *run, const char *what, const struct chat_args *args,
                          const char *names, struct chat_value *ret_values);
 enum hd_status chat_need_int(struct chat_run *run, const char *what, const struct chat_value *v,
@@ -306,7 +313,8 @@ enum hd_status chat_filter(struct chat_run *run, const char *name, const struct 
 enum hd_status chat_list_filter(struct chat_run *run, const char *name, const struct chat_value *v,
                                 const struct chat_args *args, struct chat_value *ret, bool *found);
 bool chat_has_method(enum chat_kind kind, const char *name);
-bool chat_has_foreign_method(enum chat_kind kind, const char *name); /* in Python only */
+/* returns whether Python has this method for the kind of value, but the interpreter does not */
+bool chat_has_foreign_method(enum chat_kind kind, const char *name);
 enum hd_status chat_call_method(struct chat_run *run, const struct chat_method *method,
                                 const struct chat_args *args, struct chat_value *ret);
 enum hd_status chat_test(struct chat_run *run, const char *name, const struct chat_value *v,
@@ -335,7 +343,8 @@ const struct chat_value *chat_dict_name(const struct chat_dict *dict, const char
 enum hd_status chat_from_json(struct chat_run *run, const struct hd_json *json,
                               struct chat_value *ret);
 bool chat_true(const struct chat_value *v);
-bool chat_is_number(const struct chat_value *v); /* true also for booleans */
+/* returns whether v is a number; a boolean is one */
+bool chat_is_number(const struct chat_value *v);
 double chat_to_real(const struct chat_value *v);
 int64_t chat_to_int(const struct chat_value *v);
 enum hd_status chat_equal(struct chat_run *run, const struct chat_value *a,
@@ -352,14 +361,16 @@ enum hd_status chat_to_json(struct chat_run *run, const struct chat_value *v,
 
 /* ---- unicode.c ---- */
 size_t chat_code_points(const char *text, size_t bytes);
-size_t chat_code_point_bytes(const char *text); /* bytes of the first character (valid UTF-8) */
+/* returns the bytes of the first character of a text that must be valid UTF-8 */
+size_t chat_code_point_bytes(const char *text);
 uint32_t chat_code_point(const char *text);
 size_t chat_put_code_point(uint32_t code, char ret_text[4]);
-bool chat_is_space(uint32_t code);     /* like Python's str.isspace */
+bool chat_is_space(uint32_t code);     /* returns what Python's str.isspace returns */
 bool chat_is_printable(uint32_t code); /* like Python's str.isprintable, but unassigned characters
                                           count as printable */
 size_t chat_skip_spaces(const char *text, size_t bytes);
-size_t chat_trim_end(const char *text, size_t bytes); /* bytes without trailing space */
+/* returns the number of bytes without trailing white space */
+size_t chat_trim_end(const char *text, size_t bytes);
 enum chat_case { CHAT_UPPER, CHAT_LOWER, CHAT_TITLE, CHAT_CAPITALIZE, CHAT_TITLE_FILTER };
 enum hd_status chat_change_case(struct chat_run *run, const struct chat_value *v,
                                 enum chat_case how, struct chat_value *ret);

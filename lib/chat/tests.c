@@ -26,7 +26,8 @@ static bool has_case(const struct chat_value *v, struct chat_value changed)
     return letters && changed.count == v->count && memcmp(changed.text, v->text, v->count) == 0;
 }
 
-/* Runs a test without arguments, such as "defined"; returns false if the name is no such test. */
+/* Sets *ret to the result of a test without arguments, such as "defined"; returns false if the name
+ * is no such test. */
 static bool plain_test(const char *name, const struct chat_value *v, bool *ret)
 {
     const struct {

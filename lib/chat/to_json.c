@@ -8,8 +8,9 @@
  * escaping for HTML. */
 
 struct json_style {
-    struct chat_value indent;    /* string per level; none: one line */
-    struct chat_value item, key; /* separators between items, and after a key */
+    /* text by which each nesting level is indented; none: everything is on one line */
+    struct chat_value indent;
+    struct chat_value item, key; /* texts that separate items, and that follow a key */
     bool ascii, sorted;
 };
 
@@ -75,7 +76,7 @@ static int compare_keys(const void *a, const void *b)
     return order ? order : (x->count > y->count) - (x->count < y->count);
 }
 
-/* Sorts the pairs of a dictionary by key; all keys must be strings. */
+/* Sorts the pairs of a dictionary by key. HD_UNSUPPORTED: a key is no string. */
 static enum hd_status sort(struct chat_run *run, const struct chat_dict *dict,
                            struct chat_pair **ret)
 {

@@ -81,7 +81,8 @@ size_t chat_trim_end(const char *text, size_t bytes)
 
 enum { NO_CASE, UPPER, LOWER, NOT_KNOWN };
 
-/* Returns the case of a character; *ret_other: its counterpart in the other case, or itself. */
+/* Returns the case of a character; sets *ret_other to its counterpart in the other case, or to the
+ * character itself. */
 static int case_of(uint32_t c, uint32_t *ret_other)
 {
     *ret_other = c;
@@ -114,7 +115,8 @@ static int case_of(uint32_t c, uint32_t *ret_other)
     return NOT_KNOWN;
 }
 
-static bool parts_words(uint32_t c) /* word separators of the filter `title` */
+/* returns whether a character separates words for the filter `title` */
+static bool parts_words(uint32_t c)
 {
     return chat_is_space(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<';
 }

@@ -348,7 +348,7 @@ enum hd_status chat_equal(struct chat_run *run, const struct chat_value *a,
     case CHAT_NONE:
         *ret = true;
         return HD_OK;
-    default: /* other kinds are compared by identity */
+    default: /* values of other kinds are equal only if they are the same object */
         *ret = a->text == b->text;
         return HD_OK;
     }
