@@ -19,7 +19,7 @@ struct hd_bigram {
     size_t capacity, used;     /* slots of the hash table (a power of two); used slots */
     int64_t *before;           /* [V] n(a) = sum_b n(a,b): pairs that begin with a token */
     int64_t *single;           /* [V] n(b): occurrences of a token */
-    int64_t total, vocab;      /* N, tokens counted; V, vocabulary */
+    int64_t total, vocab;      /* N, number of tokens counted; V, size of the vocabulary */
 };
 
 static struct bigram_pair *find(struct bigram_pair *pairs, size_t capacity, uint64_t key)

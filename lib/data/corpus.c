@@ -147,7 +147,7 @@ static enum hd_status parse_tokens(struct token_file *f)
                                 d->size_bytes < HD_DATA_HEAD_BYTES ? (size_t)d->size_bytes
                                                                    : HD_DATA_HEAD_BYTES);
         f->view = hd_token_view_text(d->bytes, d->size_bytes);
-        return st; /* this message names the path already */
+        return st; /* this error message names the path already */
     }
     return st ? hd_err_prefix(st, "%s", d->path) : HD_OK;
 }
@@ -402,7 +402,8 @@ enum hd_status hd_corpus_set_vocab(struct hd_corpus *corpus, int64_t vocab)
 void hd_corpus_set_bounds(struct hd_corpus *corpus, int64_t end_of_text)
 {
     corpus->bounded = true;
-    corpus->end_of_text = end_of_text < 0 ? INT64_MIN : end_of_text; /* a value that no id has */
+    /* INT64_MIN: a value that no id has */
+    corpus->end_of_text = end_of_text < 0 ? INT64_MIN : end_of_text;
 }
 
 bool hd_corpus_is_bounded(const struct hd_corpus *corpus)

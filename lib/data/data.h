@@ -123,7 +123,7 @@ struct hd_data_range hd_corpus_files(const struct hd_corpus *corpus, size_t firs
 enum hd_status hd_data_range_form(struct hd_data_range range, bool *ret_conversations);
 
 struct hd_conversation_place { /* one conversation, or the two of a pair */
-    int64_t first, count;      /* range of tokens of the corpus */
+    int64_t first, count;      /* the conversation's tokens: [first, first + count) of the corpus */
     int64_t chosen;            /* number of tokens of a pair's chosen answer; 0: no pair */
     const char *path;          /* path of the text or token file that has the conversation */
     int64_t file, document;    /* index of the file, number of the conversation or pair in the file;
@@ -152,7 +152,7 @@ struct hd_text_origin {
     const char *template;      /* path of the chat template, "" if none; NULL: no text is a
                                   conversation */
     const char *folder;        /* folder of the tokenizer_config.json; "": none */
-    const char *model_dir;     /* folder of model.from; "": none */
+    const char *model_dir;     /* folder of the model that model.from names; "": none */
     const char *format, *loss; /* job keys data.format, data.loss */
     const char *date;          /* job key data.date; "": no template reads the date */
 };

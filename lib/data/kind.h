@@ -17,7 +17,7 @@
 enum hd_data_kind {
     HD_DATA_TEXT,
     HD_DATA_LINES, /* .jsonl, .ndjson; .json with one object per line */
-    HD_DATA_NPY,   /* .npy: array of ids */
+    HD_DATA_NPY,   /* .npy: NumPy array of token ids */
     HD_DATA_BIN    /* .bin: llm.c's, or Megatron's if an .idx is beside it */
 };
 

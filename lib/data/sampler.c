@@ -54,7 +54,8 @@ enum hd_status hd_sampler_init_mixture(struct hd_sampler *ret_sampler,
             .window_count = packing ? hd_packing_get_facts(packing)->windows
                                     : hd_data_window_count(ranges[k].count, context),
             .seed =
-                k ? hd_random_key(seed, (uint64_t)k) : seed}; /* each source has its own order */
+                /* a key for each source, so that each has an order of its own */
+            k ? hd_random_key(seed, (uint64_t)k) : seed};
         s.window_count += s.sources[k].window_count;
     }
     hd_mixture_init(&s.mixture, weights, count, seed);

@@ -34,7 +34,7 @@ struct hd_token_writer {
     int64_t count;                     /* ids written so far */
     unsigned char *buffer;             /* [BUFFER_IDS, id_bytes] ids to write */
     /* the tables of Megatron's index */
-    struct hd_text lengths, pointers, documents; /* arrays of i32, i64, i64 */
+    struct hd_text lengths, pointers, documents; /* arrays of little-endian i32, i64 and i64 */
     struct hd_text counts;                       /* one bit per token: counts for the loss */
     int64_t sequences, sequence_first;
 };

@@ -16,7 +16,7 @@
 
 enum hd_token_format {
     HD_TOKEN_FORMAT_NPY,      /* NumPy array of one dimension, uint16 or uint32 */
-    HD_TOKEN_FORMAT_LLMC,     /* llm.c's .bin, 16 or 32-bit ids */
+    HD_TOKEN_FORMAT_LLMC,     /* llm.c's .bin with 16-bit or 32-bit ids */
     HD_TOKEN_FORMAT_MEGATRON, /* .bin and .idx: one sequence per document */
     HD_TOKEN_FORMAT_COUNTS,   /* .bin and .idx of version 2: also which tokens count for the loss */
 };
@@ -39,7 +39,8 @@ enum hd_status hd_token_writer_end_document(struct hd_token_writer *writer);
 enum hd_status hd_token_writer_add_document(struct hd_token_writer *writer, const int32_t *ids,
                                             const char *counts, int64_t count);
 
-int64_t hd_token_writer_count(const struct hd_token_writer *writer); /* ids written so far */
+/* returns the number of ids written so far */
+int64_t hd_token_writer_count(const struct hd_token_writer *writer);
 
 /* Completes the file, flushes it and renames it to its final name. Frees the writer, also on
  * failure. */

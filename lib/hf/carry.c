@@ -497,7 +497,8 @@ enum hd_status hd_hf_keep(const char *checkpoint_dir, const struct hd_job *job, 
     }
     if (!st || st == HD_STORAGE)
         return st;
-    (void)hd_file_remove_tree(k.dir); /* the folder has all files or none */
+    /* after a failure removes the folder, so that it has all files or none */
+    (void)hd_file_remove_tree(k.dir);
     return HD_OK;
 }
 

@@ -59,7 +59,7 @@ enum rule {
     IS_INT,  /* stores to an int64_t at `offset`, from min to max */
     IS_REAL, /* stores to a double at `offset`, from min to max */
     MUST_BE, /* refuses values other than the JSON text `why`, or null */
-    READ_BY  /* calls `read` */
+    READ_BY  /* the row's function `read` reads the value */
 };
 
 struct key {

@@ -187,7 +187,7 @@ struct hd_hf_export {
     const char *base_dir;
     const char *out_dir;
     const struct hd_hf_ends *ends; /* tokens that begin and end texts; NULL: unknown */
-    enum hd_dtype dtype;           /* HD_F32 or HD_BF16 */
+    enum hd_dtype dtype;           /* dtype of the exported weights: HD_F32 or HD_BF16 */
     /* bytes of tensor data per file; more data makes several files and an index */
     int64_t shard_bytes_max;
     bool adapter; /* exports only the adapter, in PEFT's form, in one file */

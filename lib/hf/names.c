@@ -378,9 +378,9 @@ static bool may_stay_unused(const struct search *s, const struct hd_weight *w)
     if (s->adapter)
         return false;
     if (!w->size_bytes)
-        return true; /* the tensor has no elements */
+        return true; /* a parameter without elements needs no tensor */
     if (s->job->tie_embeddings && strcmp(name, HD_HF_HEAD_NAME) == 0)
-        return true; /* config.json ties it to the embedding */
+        return true; /* the output head may be missing: config.json ties it to the embedding */
     if (hd_job_is_reward(s->job) && strcmp(name, HD_HF_HEAD_NAME) == 0)
         return true; /* a reward model may start from a language model */
     return hd_text_starts(name, s->prefix) && is_constant(name + strlen(s->prefix));

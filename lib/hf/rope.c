@@ -74,7 +74,8 @@ static enum hd_status find_group(struct rope_reading *r)
     return HD_OK;
 }
 
-/* Returns the value of a key that may be in the group or beside it; the group's counts. */
+/* Returns the value of a key that may be in the group or beside it; the one in the group has
+ * precedence. */
 static const struct hd_json *inner_first(struct rope_reading *r, const char *key)
 {
     const struct hd_json *inner = rope_member(r->group, key), *outer = rope_member(r->root, key);

@@ -392,7 +392,8 @@ static enum hd_status check_index(const struct hd_weights *w, const struct hd_js
             return hd_err(HD_CORRUPT, "weight_map: there is no tensor %s in %s",
                           is_name(v->key) ? v->key : "of that name", v->text);
     }
-    if (found != w->tensor_count) /* names are unique on both sides */
+    /* the index lacks a tensor of the files, since names are unique in both */
+    if (found != w->tensor_count)
         return hd_err(HD_CORRUPT, "weight_map: it names %zu tensors, the files have %zu", found,
                       w->tensor_count);
     return HD_OK;

@@ -46,7 +46,7 @@ enum {
     HD_JOB_PATH_MAX = 4096,             /* bytes of a value of kind PATH, NUL included */
     HD_JOB_FILE_BYTES_MAX = 4 << 20,    /* bytes of a file with the text form of a job */
     HD_JOB_ORDER_BYTES_MAX = 128 << 10, /* bytes of the text of a schedule from a file */
-    HD_JOB_SOURCES_MAX = 64,            /* sources of a mixture */
+    HD_JOB_SOURCES_MAX = 64,            /* most sources of a mixture */
     HD_JOB_PROFILE_STEPS_MAX = 100      /* most steps that train.profile traces */
 };
 
@@ -79,7 +79,7 @@ struct hd_layout_sizes {
 #undef K
 
 struct hd_job_file {
-    const char *path; /* absolute path */
+    const char *path; /* absolute path of the data file */
     int64_t size_bytes;
     /* index of the mixture's source to which the file belongs; 0 without a mixture */
     int64_t source;
@@ -134,7 +134,7 @@ enum hd_key_kind {
 };
 
 struct hd_key {
-    const char *path; /* "train.lr.peak" */
+    const char *path; /* dotted path of the key in a job file, such as "train.lr.peak" */
     enum hd_key_kind kind;
     size_t offset; /* offset of the member in struct hd_job */
     bool required; /* a job file must give the key */
@@ -158,7 +158,7 @@ struct hd_key {
     /* true: the key describes the form of an adapter; a job that starts from a stored adapter takes
      * the value of that adapter */
     bool adapter_form;
-    const char *help; /* meaning, for users; Markdown */
+    const char *help; /* meaning of the key, text for users in Markdown */
 };
 extern const struct hd_key hd_job_keys[];
 extern const size_t hd_job_key_count;
@@ -207,7 +207,8 @@ bool hd_job_members_equal(const struct hd_key *key, const struct hd_job *a, cons
 /* Sets every member to its key's default and empties the lists. A member whose default is derived
  * becomes 0 or "". */
 void hd_job_set_defaults(struct hd_job *ret_job);
-void hd_job_set_default(const struct hd_key *key, struct hd_job *job); /* sets one key's member */
+/* sets the key's member of the job to the key's default */
+void hd_job_set_default(const struct hd_key *key, struct hd_job *job);
 
 /* Sets the key's member of a job from its text form. HD_INVALID: the message says what is wrong
  * with the value; it does not contain the key's path. */

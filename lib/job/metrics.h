@@ -31,7 +31,7 @@ enum {
 
 struct hd_metric {
     int id;
-    const char *name; /* name of the member: "grad_norm" */
+    const char *name; /* name of the metric and of its member, such as "grad_norm" */
     bool is_int;
     size_t offset;   /* offset in struct hd_step_metrics, bytes */
     const char *tag; /* tag of the metric in TensorBoard; "": not exported */

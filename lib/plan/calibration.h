@@ -60,7 +60,7 @@ enum {
     /* curves of a calibration: one per kind of collective and number of members */
     HD_CALIBRATION_CURVES_MAX = 256,
     HD_CALIBRATION_POINTS_MAX = 64,  /* measured sizes of one curve */
-    HD_CALIBRATION_DEVICES_MAX = 64, /* devices of one machine */
+    HD_CALIBRATION_DEVICES_MAX = 64, /* most devices of one measured machine */
     HD_CALIBRATION_PAIRS_MAX = HD_CALIBRATION_DEVICES_MAX * (HD_CALIBRATION_DEVICES_MAX - 1) / 2,
     HD_CALIBRATION_BYTES_MAX = 1 << 20 /* bytes of a calibration's text form */
 };
@@ -170,7 +170,7 @@ enum hd_status hd_calibration_set_devices(struct hd_calibration *cal, struct hd_
 /* Waiting that was measured while the ranks of one machine trained one model. */
 struct hd_calibration_waits {
     double share; /* seconds of waiting beyond the collectives' own time, per second of kernels */
-    double each;  /* collectives per second of kernels */
+    double each;  /* number of collectives per second of kernels */
 };
 
 /* Fits wait_share and wait_s to the measured models: the line share = wait_share + wait_s x each,

@@ -48,7 +48,7 @@ enum {
 /* The sizes that a job requests, and those sizes of its model and batch that the rules need. */
 struct hd_plan_request {
     struct hd_layout_sizes sizes; /* requested sizes; members may be auto (job/job.h) */
-    int64_t global_batch;         /* sequences per step */
+    int64_t global_batch;         /* sequences in one optimizer step, over all ranks */
     int64_t layers, heads, kv_heads, ffn_hidden, context; /* sizes of the model, all >= 1 */
     int64_t experts;           /* experts of a block; 0: the model has none */
     int64_t shared_ffn_hidden; /* feed-forward width of the shared expert; 0: the model has none */
@@ -96,7 +96,7 @@ enum hd_plan_obstacle {
     HD_PLAN_EP_EXPERTS,
     HD_PLAN_SEQUENCE_ALONE, /* sequence parallelism is requested, but tp is 1 */
     HD_PLAN_SEQUENCE_ROWS,
-    HD_PLAN_SHARD_OF_NOTHING, /* zero_shard is set, but zero is 0 */
+    HD_PLAN_SHARD_OF_NOTHING, /* zero_shard is given, but zero is 0, so nothing is sharded */
     HD_PLAN_SHARD_EP,         /* zero_shard is not a multiple of ep */
     HD_PLAN_TOO_MANY, /* more devices than the communication engine connects (choose_most_ranks) */
     HD_PLAN_DEVICES,  /* devices is not a multiple of tp x cp x pp */
@@ -150,7 +150,7 @@ enum hd_status hd_plan_decide(const struct hd_plan_request *request, int32_t dev
 struct hd_plan_shape {
     int64_t pp, tp, cp, ep, dp; /* requested sizes; dp 0: auto; in the others auto has become 1 */
     int64_t zero_shard;         /* ranks that ZeRO shards over; 0: auto */
-    int64_t micro_batch;        /* sequences; 0: auto */
+    int64_t micro_batch;        /* sequences of one micro-batch; 0: auto */
     /* micro-batches of the schedule from a file; 0: no such schedule */
     int64_t order_micro_batches;
     int64_t global_batch;

@@ -122,9 +122,9 @@ static enum hd_status refuse_tp(const struct hd_plan_request *w, enum hd_plan_ob
                   list);
 }
 
-/* Makes the message for too many chunks. s: the requested sizes, or those that were tried (pp of
- * two stages). If virtual_stages and pp are too large only together, names the one that can be
- * changed alone. */
+/* Makes the error message of a layout with more pipeline chunks than the model has units. s: the
+ * requested sizes, or those that were tried (pp of two stages). If virtual_stages and pp are too
+ * large only together, names the one that can be changed alone. */
 static enum hd_status refuse_chunks(const struct hd_plan_request *w,
                                     const struct hd_layout_sizes *s, int32_t min, int32_t max)
 {
@@ -150,9 +150,9 @@ static enum hd_status refuse_chunks(const struct hd_plan_request *w,
                   (long long)s->virtual_stages, (long long)most, (long long)w->layers, list);
 }
 
-/* Makes the message for an obstacle of the pipeline. If pp is auto and searched, several stages
- * were tried as well, and the rule that two stages break explains more than that one stage is too
- * few. */
+/* Makes the error message of an obstacle of the pipeline (schedule, virtual_stages, stages). If pp
+ * is auto and searched, several stages were tried as well, and the rule that two stages break
+ * explains more than that one stage is too few. */
 static enum hd_status refuse_pipeline(const struct hd_plan_request *w, int32_t min, int32_t max)
 {
     const bool any = w->searched && !w->sizes.pp;
@@ -262,7 +262,7 @@ static enum hd_status refuse_batch(const struct hd_plan_request *w, int32_t devi
                   (long long)w->global_batch, instead);
 }
 
-/* Makes the message for a schedule from a file whose number of micro-batches is not that of a
+/* Makes the error message of a schedule from a file whose number of micro-batches is not that of a
  * replica. */
 static enum hd_status refuse_order(const struct hd_plan_request *w, int64_t share)
 {
@@ -283,7 +283,7 @@ static enum hd_status refuse_order(const struct hd_plan_request *w, int64_t shar
                   M, (long long)share, list);
 }
 
-/* Makes the message for an obstacle on exactly this number of devices. */
+/* Makes the error message of an obstacle on exactly this number of devices. */
 static enum hd_status refuse_count(const struct hd_plan_request *w, enum hd_plan_obstacle why,
                                    int32_t devices)
 {
@@ -381,7 +381,8 @@ static enum hd_status refuse_given(const struct hd_plan_request *w, int32_t devi
     return HD_OK;
 }
 
-/* Makes the message when no number of devices from min to max is possible. */
+/* Makes the error message of a request that has no layout on any number of devices from min to
+ * max. */
 static enum hd_status refuse_range(const struct hd_plan_request *w, int32_t min, int32_t max)
 {
     const int64_t replica = choose_replica(w);

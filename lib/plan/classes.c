@@ -16,7 +16,7 @@ struct stage_classes {
 
 struct finder {
     const struct hd_rank_program_shared *shared;
-    struct hd_arena arena;        /* memory of keys and stages */
+    struct hd_arena arena;        /* memory of the keys and of the classes by stage */
     struct stage_classes *stages; /* [pp] classes of each pipeline stage */
     int32_t *of; /* [world] index of each rank's class among those of its pipeline stage */
     /* [program_count] the different keys of all pipeline stages' ranks */
@@ -130,7 +130,7 @@ static void make_key(struct finder *f, const struct hd_registry *r, struct hd_me
     const int32_t rank = hd_mesh_rank(&f->shared->mesh, c);
 
     f->key.count = 0;
-    add(f, c.tp == 0); /* this rank counts the loss */
+    add(f, c.tp == 0); /* whether this rank counts the loss */
     add(f, f->shared->snapshot_bytes ? f->shared->snapshot_bytes[rank] : 0);
     add_attention(f, &c);
     add_experts(f, &c);

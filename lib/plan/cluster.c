@@ -25,7 +25,7 @@ struct usual_links {
     double island_gb;       /* GB/s within an island; 0: no islands */
     double node_gb, nic_gb; /* GB/s within a node, between nodes */
     int island;             /* GPUs of an island; 0: no islands */
-    int node;               /* GPUs of a node */
+    int node;               /* number of GPUs of a node */
     int host_gib;           /* host memory per GPU, GiB; 0: machines differ */
 };
 static const struct usual_links usual[] = {

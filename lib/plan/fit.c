@@ -76,7 +76,7 @@ static bool try_level(const struct hd_fit_asked *asked, const struct hd_layout_s
         fit->first_zero = zero;
     }
     if (fit->tried && bytes >= fit->needed_bytes)
-        return false; /* `sizes` keeps the layout that needs least */
+        return false; /* fit->sizes stays the layout that needs least memory so far */
     fit->sizes = sizes;
     fit->needed_bytes = bytes;
     fit->fits = bytes <= asked->memory_bytes;

@@ -30,9 +30,9 @@
 
 /* Seconds of one program, or the seconds that a unit adds to one. */
 struct hd_program_time {
-    double run;                   /* from the start to the results */
-    double compute;               /* part of `run` in which kernels run */
-    double waits[HD_GROUP_COUNT]; /* part of `run` spent waiting for collectives, by group */
+    double run;                   /* seconds from the start of the program to its results */
+    double compute;               /* seconds of `run` in which kernels run */
+    double waits[HD_GROUP_COUNT]; /* seconds of `run` spent waiting for collectives, by group */
     double reduce;                /* all reductions of gradients, on their own stream */
     double reduce_after;          /* from the results to the end of the last reduction */
 };

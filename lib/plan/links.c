@@ -278,7 +278,9 @@ static double ring(const struct hd_cluster *c, const struct hd_link_group *g, do
         const double s = bytes * (g->size - 1) / (ring_rate(c, g, l) * (double)below);
 
         if (g->near[l] == below)
-            continue; /* the group uses no link of this level */
+            /* no two members are in different domains below this level, so the group uses no link
+             * of it */
+            continue;
         slowest = s > slowest ? s : slowest;
         /* hops between the domains of the level below, in all domains of this level */
         latency += latency_of(c, g, l) * (double)(g->near[l] / below - 1) *

@@ -41,7 +41,7 @@
  * since the slowest group of a name decides. Rank r is on the node that has position r. */
 struct hd_link_group {
     int32_t size;
-    int64_t near[HD_CLUSTER_LEVELS_MAX]; /* most members in one domain, by level */
+    int64_t near[HD_CLUSTER_LEVELS_MAX]; /* by level: most members of the group in one domain */
     int top;                             /* the lowest level with a domain that has all members */
     /* The group's bandwidth and latency within a node in which pairs of devices differ; 0: those of
      * the cluster's lowest level apply. */

@@ -19,8 +19,8 @@
 #include "base/status.h"
 
 enum {
-    HD_NODE_LINKS_MAX = 64,  /* devices of a node */
-    HD_SHARED_LINKS_MAX = 32 /* shared links of a node */
+    HD_NODE_LINKS_MAX = 64,  /* most devices of a node */
+    HD_SHARED_LINKS_MAX = 32 /* most shared links of a node */
 };
 
 struct hd_shared_link {

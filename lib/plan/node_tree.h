@@ -13,9 +13,10 @@
 #include "plan/cluster.h"
 
 struct hd_node_tree {
-    int tier_count;                                      /* 0: the file describes no switches */
-    struct hd_cluster_level tiers[HD_CLUSTER_TIERS_MAX]; /* lowest tier first */
-    int64_t tier_nodes[HD_CLUSTER_TIERS_MAX];            /* nodes of one switch, by tier */
+    int tier_count; /* 0: the file describes no switches */
+    /* links of each tier of switches, lowest tier first */
+    struct hd_cluster_level tiers[HD_CLUSTER_TIERS_MAX];
+    int64_t tier_nodes[HD_CLUSTER_TIERS_MAX]; /* nodes of one switch, by tier */
     int group_count;
     struct hd_node_group {
         const char *names; /* "n[1-16,20]"; NULL: the file gives only a number of nodes */

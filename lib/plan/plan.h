@@ -29,14 +29,14 @@ struct hd_plan_class {
     /* Bytes of GPU memory; on the CPU device_bytes is 0. */
     int64_t reserved_bytes;          /* memory that the rank reserves */
     struct hd_gpu_overhead overhead; /* memory that the rank's process uses besides */
-    int64_t device_bytes;            /* sum of the two */
+    int64_t device_bytes;            /* reserved_bytes plus the process's overhead, bytes */
 };
 
 struct hd_plan {
     struct hd_mesh mesh;
     int64_t parameters;            /* parameters of the whole model, each counted once */
     int64_t trained;               /* parameters that the job trains */
-    int64_t micro_batches;         /* micro-batches per rank and step */
+    int64_t micro_batches;         /* micro-batches of one rank in one step */
     struct hd_plan_class *classes; /* [class_count] ordered by lowest rank */
     int32_t class_count;
     int32_t *class_of; /* [mesh.world] index in `classes` of each rank's class */

@@ -103,7 +103,7 @@ enum hd_status hd_report_find(const struct hd_report_asked *asked, struct hd_are
         any = true;
         unsearched += st == HD_TIMEOUT;
         if (st || (found && !is_better(&l, ret_layouts)))
-            continue; /* another group may have a layout */
+            continue; /* this group has no layout, or none better than the one found */
         *ret_layouts = l;
         found = true;
     }
@@ -195,7 +195,7 @@ static void add_memory(struct hd_json_writer *w, const struct hd_plan *p)
     for (int32_t stage = 0; stage < p->pipeline.stages; stage++) {
         const struct hd_plan_class *c = largest_of(p, stage);
         const struct hd_memory *m = &c->memory;
-        const bool device = c->device_bytes > 0; /* the device has its own memory */
+        const bool device = c->device_bytes > 0; /* true: a GPU, which has memory of its own */
         const int64_t weights = m->weights + m->copies - (device ? m->host_weights : 0);
         const int64_t optimizer =
             m->moments + m->step_state - (device ? m->host_moments + m->host_ranges : 0);

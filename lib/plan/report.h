@@ -12,7 +12,7 @@
 struct hd_report_asked {
     const char *machines;      /* option that described the machines, for messages: "--devices" */
     const char *cluster_file;  /* path as the user typed it; NULL: none */
-    const struct hd_job *spec; /* complete spec */
+    const struct hd_job *spec; /* complete spec of the job that is planned */
     /* sizes that the spec requests; hd_report_find sets the kind of device */
     const struct hd_plan_request *request;
     /* [cluster_count] groups of nodes, each with one kind of device */
@@ -31,7 +31,7 @@ struct hd_report_asked {
 };
 
 struct hd_report {
-    const struct hd_cluster *cluster; /* the chosen group of nodes */
+    const struct hd_cluster *cluster; /* the group of nodes whose layout is fastest */
     int32_t devices;
     int64_t memory_bytes; /* memory of one device for one rank, bytes */
     /* number of groups whose search reached its deadline without a layout; one of them may be

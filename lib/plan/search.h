@@ -67,7 +67,7 @@ struct hd_search_asked {
 };
 
 struct hd_search_plan {
-    struct hd_job job; /* the spec with this layout */
+    struct hd_job job; /* the job's spec with this layout */
     struct hd_step_cost cost;
     struct hd_plan plan;
     bool fits;
@@ -78,10 +78,11 @@ struct hd_search_plan {
  * `exact`. */
 struct hd_search_rejected {
     struct hd_layout_sizes sizes;
-    double step_s; /* lower bound */
+    double step_s; /* lower bound of the seconds of a step */
     int32_t stage;
-    int64_t needed_bytes; /* lower bound, unless `exact` */
-    bool exact;           /* the layout was built, so needed_bytes is exact */
+    /* bytes of one device for the rank that needs most; a lower bound unless `exact` */
+    int64_t needed_bytes;
+    bool exact; /* the layout was built, so needed_bytes is exact */
     /* share of needed_bytes, 0 to 1, that activations saved for backward take */
     double activations;
 };
@@ -89,12 +90,14 @@ struct hd_search_rejected {
 struct hd_search {
     struct hd_search_plan *plans; /* [plan_count] the layouts that fit, fastest first */
     int plan_count;               /* layouts found; 0: none fits the device memory */
-    struct hd_search_rejected rejected[HD_SEARCH_REJECTED_MAX]; /* fastest first */
+    /* layouts that are faster but do not fit, fastest first */
+    struct hd_search_rejected rejected[HD_SEARCH_REJECTED_MAX];
     int rejected_count;
     /* Set if no layout fits: the layout that needs least memory, among those with the lowest bounds
      * of it. */
     struct hd_search_rejected least;
-    int64_t families, blocks, walked, costed, laid_out; /* candidates that reached each step */
+    /* number of candidates that reached each step of the search (1 to 5) */
+    int64_t families, blocks, walked, costed, laid_out;
 };
 
 /* Searches the legal layouts of the job; the result lives in `arena`. If exactly one layout is

@@ -43,7 +43,7 @@ struct candidate {
     int16_t segment;            /* blocks per recompute segment; 1: full; 0: none or selective */
     int8_t recompute, schedule; /* values of the enums NO_RECOMPUTE .. and NO_SCHEDULE .. */
     int8_t zero, offload;
-    int8_t decided; /* value of enum decided */
+    int8_t decided; /* how far the candidate is decided: value of enum decided */
     /* layer profiles of its blocks; set from DECIDED_BLOCKS on */
     const struct hd_layer_profiles *blocks;
     /* if segment > 1: layer profiles without recompute, which tell the bytes that backward

@@ -1,8 +1,9 @@
-/* search_partitions: cuts of the model into pipeline stages other than the even one.
+/* search_partitions: partitions of the model into pipeline stages that do not have even work.
  *
- * The even cut (train/partition.h) balances FLOPs. Another cut may take less time, as the head's
- * real time differs from its FLOPs and early stages fill the pipeline; or less memory, as early
- * stages save more micro-batches. All cuts run the same schedule, so one schedule serves them all.
+ * The even partition (train/partition.h) balances FLOPs. Another one may take less time, as the
+ * head's real time differs from its FLOPs and early stages fill the pipeline; or less memory, as
+ * early stages save more micro-batches. All partitions run the same schedule, so it is computed
+ * once.
  */
 #include <string.h>
 

@@ -101,7 +101,7 @@ struct hd_program_time hd_step_cost_program(const struct hd_layer_profiles *p,
 
     for (int unit = units.first; unit < units.end; unit++)
         if (unit == HD_UNIT_EMBEDDING && backward && !all && c->lowest_trained > unit)
-            continue; /* backward ends above the embedding */
+            continue; /* the embedding is not trained, so backward ends above it */
         else if (unit == HD_UNIT_EMBEDDING)
             hd_program_time_add(&t, 1, &p->profile[HD_LAYER_PROFILE_EMBEDDING].time[call][last]);
         else if (unit == head)

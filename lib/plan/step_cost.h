@@ -19,9 +19,9 @@
 struct hd_step_cost {
     double step_s;
     /* Parts of step_s, on the stage that computes longest. */
-    double compute_s; /* seconds of kernels of F, B and W */
+    double compute_s; /* seconds of the kernels of programs F, B and W */
     double update_s;  /* seconds of gradient norm, update, gather of new weights */
-    double bubble_s;  /* seconds of waiting for other stages */
+    double bubble_s;  /* seconds in which the stage waits for other pipeline stages */
     /* by group: communication that overlaps with nothing; dp: also reductions that remain when the
      * last program ends */
     double communication_s[HD_GROUP_COUNT];
@@ -38,7 +38,7 @@ struct hd_step_cost {
 struct hd_step_cost_layout {
     struct hd_pipeline pipeline;
     const struct hd_units *units;    /* [pipeline.chunks] units of each chunk */
-    const struct hd_schedule *order; /* schedule of a step */
+    const struct hd_schedule *order; /* schedule of the programs of one step */
     const struct hd_model_config *config;
     int64_t ranks_per_stage;
     int64_t segment;       /* blocks of a recompute segment (hd_layer_profile_segment) */

@@ -124,8 +124,8 @@ static bool is_possible_heads(const void *about, int64_t heads)
     return hidden % heads == 0 && is_head_width(hidden / heads);
 }
 
-/* Makes the message for a hidden / heads that is no possible head width, when the job file gives no
- * head_width. */
+/* Makes the error message for a hidden / heads that is no possible head width, when the job file
+ * gives no head_width. */
 static enum hd_status refuse_heads(const struct hd_job *job)
 {
     const int64_t width = job->hidden / job->heads;

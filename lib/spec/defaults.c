@@ -198,6 +198,8 @@ void spec_fill_absent(struct spec_draft *draft)
         job->lr_min = job->lr_peak / 10;
     if (absent(draft, "validate.batches") &&
         (job->val_count || job->val_split > 0 ||
-         (!absent(draft, "validate.every") && job->validate_every))) /* validation needs data */
+         /* also without data if the job asks for validation: the check then reports that data is
+          * missing */
+         (!absent(draft, "validate.every") && job->validate_every)))
         job->validate_batches = 8;
 }

@@ -34,7 +34,7 @@ static enum hd_status read_count(struct spec_reader *r, const struct yaml_node *
                                       *ret_count);
 }
 
-/* Reads `devices: 4` or `devices: {min: 4, max: 16}`. */
+/* Reads the key resources.devices: `devices: 4` or `devices: {min: 4, max: 16}`. */
 static enum hd_status read_devices(struct spec_reader *r, const struct yaml_node *node)
 {
     static const char *const names[] = {"min", "max"};
@@ -66,7 +66,7 @@ static enum hd_status read_devices(struct spec_reader *r, const struct yaml_node
     return st;
 }
 
-/* Reads `steps: [10, 12]` or `steps: 10`. */
+/* Reads the key `steps` of train.profile: `steps: [10, 12]` or `steps: 10`. */
 static enum hd_status read_steps(struct spec_reader *r, const struct yaml_node *node)
 {
     static const struct hd_key step = {.kind = HD_KEY_INT, .min = 1, .max = 0x1p40};
@@ -98,7 +98,7 @@ static enum hd_status read_steps(struct spec_reader *r, const struct yaml_node *
     return st;
 }
 
-/* Reads `stages: [7, 8, 8, 7]`. */
+/* Reads a list such as `stages: [7, 8, 8, 7]` of parallel.stages. */
 static enum hd_status read_stages(struct spec_reader *r, const struct yaml_node *node)
 {
     static const struct hd_key layers = {.kind = HD_KEY_INT, .max = 1024};

@@ -321,7 +321,7 @@ enum hd_status spec_read_from(struct spec_draft *draft, const char *folder)
     const char *key = *job->init_from ? "train.init_from" : "model.from";
     enum hd_status st = *job->adapter_from ? take_adapter(draft, folder) : HD_OK;
 
-    if (!st && *job->from_dir) { /* the context depends on the adapter */
+    if (!st && *job->from_dir) { /* after the adapter is read, since the context depends on it */
         st = spec_make_absolute(job->from_dir, "model.from", folder);
         if (!st)
             st = take_model(draft);

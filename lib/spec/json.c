@@ -137,7 +137,8 @@ static void add_value(struct hd_json_writer *w, const struct hd_key *key, const 
     case HD_KEY_PATH:
         if (job->schedule_order && strcmp(key->path, "parallel.schedule") == 0)
             add_order(w, name, job->schedule_order);
-        else if (*(const char *)member) /* an empty text is an absent key */
+        /* the key is given: an empty text means that it is absent */
+        else if (*(const char *)member)
             hd_json_add_string(w, name, member);
         break;
     case HD_KEY_INT:

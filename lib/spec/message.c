@@ -65,7 +65,8 @@ struct map {
     } groups[GROUPS_MAX];
     size_t group_count;
     struct {
-        const ProtobufCFieldDescriptor *field; /* NULL: the key travels as a KeyValue */
+        /* field of the key in its group's message; NULL: the key is sent as a KeyValue */
+        const ProtobufCFieldDescriptor *field;
         size_t group;
         bool is_sent;
     } keys[SPEC_KEYS_MAX];
@@ -179,7 +180,7 @@ static bool enum_of_word(const ProtobufCFieldDescriptor *field, const char *word
             strcmp(candidate, word) == 0)
             return true;
     }
-    *ret_number = 0; /* auto or empty */
+    *ret_number = 0; /* enum number 0 means auto or that the key is absent */
     return strcmp(word, "auto") == 0 || !*word;
 }
 
@@ -420,7 +421,7 @@ static void put_field(const struct hd_key *key, const ProtobufCFieldDescriptor *
 
     if (field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF) {
         if (*(const int64_t *)from == (int64_t)key->number)
-            return; /* auto is not sent */
+            return; /* a field that is absent in the message means auto */
         *(uint32_t *)((char *)holder + field->quantifier_offset) = field->id;
     }
     switch (field->type) {

@@ -260,7 +260,7 @@ enum hd_status spec_read_real(struct spec_reader *r, const struct hd_key *key,
     if (*end || end == node->text || node->text[strspn(node->text, "0123456789+-.eE")])
         return hd_err(HD_INVALID, "%s: %s is not a number; write it like 0.001 or 1e-3", r->path,
                       spec_quote(node->text, quoted));
-    if (!(value >= key->min && value <= key->max)) /* also refuses NaN */
+    if (!(value >= key->min && value <= key->max)) /* this form of the condition also refuses NaN */
         return spec_err_range(r->path, key, value);
     *ret_value = value;
     return HD_OK;

@@ -135,12 +135,13 @@ bool spec_has_control(const char *text)
 
 const char *spec_quote(const char *text, char ret_quoted[SPEC_QUOTE_MAX])
 {
-    size_t len = strlen(text), max = SPEC_QUOTE_MAX - 6; /* quotes, three dots, NUL */
+    /* most bytes of the text: without the quotes, three dots and NUL */
+    size_t len = strlen(text), max = SPEC_QUOTE_MAX - 6;
     size_t n = len <= max ? len : max;
     char *out = ret_quoted;
 
     while (n < len && n > 0 && ((unsigned char)text[n] & 0xC0) == 0x80)
-        n--; /* never cuts inside a UTF-8 character */
+        n--; /* moves back to the beginning of a UTF-8 character, so that none is split */
     *out++ = '\'';
     for (size_t i = 0, bytes; i < n; i += bytes ? bytes : 1) {
         bytes = control_bytes(text + i);

@@ -31,7 +31,7 @@
 
 enum { SPEC_KEYS_MAX = 256, SPEC_CHILDREN_MAX = 64 };
 
-/* A job while it is read. */
+/* A job while its file is read: not all keys are set yet. */
 struct spec_draft {
     struct hd_job *job;
     struct hd_arena *arena; /* memory of the job's lists */
@@ -129,10 +129,10 @@ void spec_fill_zero(struct hd_job *job);
 /* ---- reading a value ---- */
 
 struct spec_reader {
-    const char *name; /* file name, for messages */
+    const char *name; /* name of the job file, for error messages */
     const char *folder;
     const struct hd_spec_source *source;
-    struct hd_arena arena; /* memory of the tree */
+    struct hd_arena arena; /* memory of the YAML tree */
     struct yaml_node *root;
     struct spec_draft draft;
     const struct yaml_node *here;  /* current node of the tree; error messages have its line */

@@ -358,7 +358,8 @@ static enum hd_status read_all_extras(struct companions_reading *r, bool with_ma
     if (old && !is_given(first))
         first = old;
     if (first && !(more && more->kind != HD_JSON_ARRAY && first->kind == HD_JSON_ARRAY))
-        st = read_extras(r, config, first); /* null or an object replaces a list */
+        /* in tokenizer_config.json, null or an object replaces the list */
+        st = read_extras(r, config, first);
     if (!st && more)
         st = read_extras(r, map, more);
     if (!st && with_map && !has_list && (old = member(r, map, old_key)))

@@ -46,7 +46,7 @@ struct hd_companion_token {
 };
 
 struct hd_companion_name {
-    const char *name; /* key, such as "eos_token" */
+    const char *name; /* name of the special token: the key, such as "eos_token" */
     struct hd_companion_token token;
     /* file that has the key, such as "tokenizer_config.json"; or the tokenizer class whose default
      * the token is */

@@ -117,7 +117,8 @@ unsigned hd_cut_properties(const char *pattern, enum hd_split_behavior behavior)
     }
     if (!all || behavior == HD_SPLIT_MERGED_WITH_PREVIOUS || behavior == HD_SPLIT_MERGED_WITH_NEXT)
         return 0;
-    return behavior == HD_SPLIT_CONTIGUOUS ? LOCAL : any; /* joined matches have uncertain ends */
+    /* adjacent matches are joined, so their ends are not known */
+    return behavior == HD_SPLIT_CONTIGUOUS ? LOCAL : any;
 }
 
 /* ---- the tokenizer ---- */

@@ -14,7 +14,7 @@ struct token_list { /* token i ends at ends[i] of the text; the next one begins 
     size_t count, capacity;
 };
 
-/* State of one decoder step on a list. */
+/* State of one decoder step on a list of tokens. */
 struct decoding {
     const struct hd_decode_step *step;
     struct hd_regex_scratch *scratch;

@@ -27,7 +27,8 @@ const struct hd_json *hd_bpe_member(const struct hd_json *object, const char *ke
 {
     const struct hd_json *m = hd_json_member(object, key);
 
-    return m && m->kind != HD_JSON_NULL ? m : NULL; /* a null value means absent */
+    /* a member with the value null counts as absent */
+    return m && m->kind != HD_JSON_NULL ? m : NULL;
 }
 
 enum hd_status hd_bpe_read_bool(const struct hd_json *object, const char *where, const char *key,
