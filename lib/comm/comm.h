@@ -82,7 +82,8 @@ enum {
     HD_COMM_GROUPS_MAX = 64,       /* groups per endpoint */
     HD_COMM_ROW_MEMBERS_MAX = 256, /* members of a group that uses all_to_all_v */
     HD_COMM_GROUP_NAME_MAX = 16,   /* bytes of a group's name, including its NUL */
-    HD_COMM_QUEUE_MAX = 1024,      /* operations in flight on one stream; further launches wait */
+    HD_COMM_QUEUE_MAX = 1024,      /* operations in flight on one stream; a further launch waits
+                                      until one of them ends */
     HD_COMM_ALIGN = 64 /* bytes; buffers should be aligned to it: reductions are split at multiples
                           of it */
 };
@@ -135,7 +136,7 @@ enum hd_comm_stream_name {
     HD_COMM_STREAM_LIST(X)
 #undef X
         HD_COMM_STREAM_COUNT,
-    /* number of collective streams, the first ones of the list */
+    /* number of collective streams, which are the first ones of HD_COMM_STREAM_LIST */
     HD_COMM_COLLECTIVE_STREAMS = HD_COMM_STREAM_SEND_NEXT
 };
 
@@ -146,18 +147,20 @@ const char *hd_comm_stream_text(enum hd_comm_stream_name name);
 
 /* ---- endpoints ---- */
 
-/* Opens the endpoint of a world of one: registered memory is private, collectives copy. */
+/* Opens the endpoint of a world of one rank: its registered memory is private to the process, and
+ * its collectives copy from send to recv. */
 enum hd_status hd_comm_open_self(struct hd_comm **ret_comm);
 
 /* Attaches rank `rank` of `world` to the shared memory that a supervisor created (shm_control.h).
  * The caller owns the descriptors and may close them afterwards. Does not wait for other ranks. A
- * rank may be a thread or a process. deadline_ms: see hd_comm_set_deadline. */
+ * rank may be a thread or a process. deadline_ms: time without progress after which a wait fails
+ * (hd_comm_set_deadline). */
 enum hd_status hd_comm_open_shm(int control_fd, const int *rank_fds, int rank, int world,
                                 int64_t deadline_ms, struct hd_comm **ret_comm);
 
-/* Detaches and frees the endpoint; NULL is fine. Operations still in flight are reported to all
- * peers as a failure of this rank. Afterwards a peer that waits for this rank fails with HD_ABORTED
- * ("has left"). */
+/* Detaches and frees the endpoint; NULL is fine. If operations are still in flight, this rank
+ * reports to all peers that it failed. After that a wait of a peer for this rank fails with
+ * HD_ABORTED ("has left"). */
 void hd_comm_free(struct hd_comm *comm);
 
 int hd_comm_rank(const struct hd_comm *comm);
@@ -252,9 +255,12 @@ struct hd_comm_all_to_all_args { /* recv[i] = send_i[this member] */
 struct hd_comm_all_to_all_v_args {
     const void *send;           /* [send_rows_max, row_elems]; only the counted rows are read */
     void *recv;                 /* [recv_rows_max, row_elems]; disjoint from send */
-    const int32_t *send_counts; /* [P], >= 0; read when the operation starts; any memory */
-    int32_t *recv_counts;       /* [P], written; any memory; may be NULL */
-    int32_t *overflow;          /* flag, set to 1 on overflow; any memory; may be NULL */
+    const int32_t *send_counts; /* [P] rows for each member, >= 0; read when the operation starts;
+                                   host or device memory */
+    int32_t *recv_counts;       /* [P] rows received from each member; host or device memory; may be
+                                   NULL */
+    int32_t *overflow;          /* flag, set to 1 when a member exceeds its maximum of rows; any
+                                   memory; may be NULL */
     int64_t send_rows_max, recv_rows_max;
     int64_t row_elems; /* elements per row, equal on every member */
     enum hd_dtype dtype;
@@ -313,9 +319,9 @@ enum hd_status hd_comm_recv(struct hd_comm_group *group, struct hd_comm_stream *
                             const struct hd_comm_recv_args *args);
 enum hd_status hd_comm_barrier(struct hd_comm_group *group, struct hd_comm_stream *stream);
 
-/* Open and close a group call: the sends and receives between them are one launch, which starts at
- * end and whose operations progress together, in any order. Nothing else may be launched on the
- * stream between begin and end. */
+/* hd_comm_begin opens a group call and hd_comm_end closes it: the sends and receives launched on
+ * the stream between the two calls are one launch, which starts at hd_comm_end and whose operations
+ * progress together, in any order. No other operation may be launched on the stream in between. */
 enum hd_status hd_comm_begin(struct hd_comm_stream *stream);
 enum hd_status hd_comm_end(struct hd_comm_stream *stream);
 
@@ -328,7 +334,7 @@ uint64_t hd_comm_record(struct hd_comm_stream *stream);
 enum hd_status hd_comm_after(struct hd_comm_stream *stream, struct hd_comm_stream *other,
                              uint64_t ticket);
 
-bool hd_comm_done(const struct hd_comm_stream *stream, uint64_t ticket); /* makes no progress */
+bool hd_comm_done(const struct hd_comm_stream *stream, uint64_t ticket); /* steps no operation */
 /* Waits until `ticket` is complete: the host may then read the results and change the sent buffers.
  */
 enum hd_status hd_comm_wait(struct hd_comm_stream *stream, uint64_t ticket);
@@ -352,13 +358,14 @@ enum hd_status hd_comm_follow(struct hd_comm_stream *stream, struct hd_stream *c
 enum hd_status hd_comm_wait_on(struct hd_comm_stream *stream, uint64_t ticket,
                                struct hd_stream *compute);
 
-/* Makes one short step of every stream: each active operation reads up to 128 KiB, usually in tens
- * of microseconds. Never blocks. */
+/* Makes one short step of the operations in progress on every stream: each reads up to 128 KiB,
+ * usually in tens of microseconds. Never blocks. */
 enum hd_status hd_comm_poll(struct hd_comm *comm);
 
 /* The time that this rank has waited on the host for other ranks since the last
- * hd_comm_take_waited, and the rank that took most of it (-1: none or unknown). take_waited returns
- * false if peers are awaited on a device, which is not measured. */
+ * hd_comm_take_waited, and the rank that it waited for longest (-1: none or unknown).
+ * hd_comm_take_waited sets and resets both; it returns false if the engine waits for peers on the
+ * device, where the time is not measured. */
 struct hd_comm_waited {
     int64_t ns;
     int rank;
@@ -372,11 +379,12 @@ bool hd_comm_take_waited(struct hd_comm *comm, struct hd_comm_waited *ret_waited
  * the reason of the first failure in the job. Any thread may call this. */
 void hd_comm_abort(struct hd_comm *comm, const char *reason);
 
-/* Returns true if the engine's library computes the sums: not in rank order, not rounded once
- * (nccl.h). */
+/* Returns true if NCCL computes the sums of this endpoint (nccl.h, option `native`): they are then
+ * not added in rank order and are rounded more than once. */
 bool hd_comm_sums_natively(const struct hd_comm *comm);
 
-/* Returns HD_OK, or the sticky failure, and sets its message for this thread. */
+/* Returns HD_OK, or the status of the endpoint's sticky failure, whose message becomes this
+ * thread's error message. */
 enum hd_status hd_comm_failure(struct hd_comm *comm);
 
 /* Appends this rank's flight record (flight.h) to a text, for its log. */
@@ -391,11 +399,11 @@ struct hd_comm_count {
                              received */
 };
 
-/* Returns the counters of one kind of operation on a group. Summed over the P members, with n =
- * count * bytes of an element, moved_bytes grows by (P-1) * n for a broadcast, 2(P-1) * n for an
- * all_reduce (each element is read from P-1 peers and written to P-1 peers), P(P-1) * n for
- * all_gather, reduce_scatter and all_to_all (n: per pair), and n for a send with its receive
- * (counted by the receiver). */
+/* Sets *ret_count to this rank's counters of one kind of operation on a group. Summed over the P
+ * members, with n = count * bytes of an element, moved_bytes grows by (P-1) * n for a broadcast,
+ * 2(P-1) * n for an all_reduce (each element is read from P-1 peers and written to P-1 peers),
+ * P(P-1) * n for all_gather, reduce_scatter and all_to_all (n: per pair), and n for a send with its
+ * receive (counted by the receiver). */
 void hd_comm_count_get(const struct hd_comm_group *group, enum hd_comm_kind kind,
                        struct hd_comm_count *ret_count);
 void hd_comm_count_reset(struct hd_comm *comm); /* clears all groups and kinds of this endpoint */

@@ -15,7 +15,7 @@
 
 enum { HD_COMM_REASON_MAX = 512 }; /* bytes of a failure reason sent to peers, including its NUL */
 
-enum { HD_COMM_AFTER = HD_COMM_KIND_COUNT }; /* an operation that only waits for another stream */
+enum { HD_COMM_AFTER = HD_COMM_KIND_COUNT }; /* a kind of op that only waits for another stream */
 
 enum hd_comm_state { /* values equal to those of enum hd_flight_state */
                      HD_COMM_QUEUED,
@@ -58,9 +58,11 @@ struct hd_comm_op {
 
     /* members owned by the engine: */
     enum hd_comm_state state;
-    int member;     /* number of members finished in the current state */
-    int64_t cursor; /* bytes (copies) or elements (reductions) finished of the current transfer */
-    void *slot;     /* shm send: its outbox slot; gloo: its run or ticket */
+    int member;     /* number of members that this rank has already handled in the current state */
+    int64_t cursor; /* bytes (copies) or elements (reductions) of the current transfer that are
+                       done */
+    void *slot;     /* shm: outbox slot of a send or receive; gloo: struct gloo_run of a collective,
+                       message's ticket of a send or receive (to itself: the op of the send) */
 };
 
 /* The arguments of one member of a collective, which the other members compare with theirs. Plain
@@ -87,10 +89,10 @@ struct hd_comm_group {
     uint64_t id; /* hash of name and members, never 0 */
     int size, index;
     bool is_channel; /* opened by hd_comm_open_channel */
-    uint64_t seq;    /* sequence number of the newest launched collective */
+    uint64_t seq;    /* sequence number of the newest collective launched on this group */
     struct hd_comm_count counts[HD_COMM_KIND_COUNT];
     bool is_mapped; /* shm: the first collective has mapped the members' registered memory */
-    /* arrays [size], by group index */
+    /* the following arrays have `size` elements, indexed by the member's index in the group */
     uint64_t *send_seq, *recv_seq;
     void **channels; /* shm: the members' channels in the control block */
     const void **in; /* shm, gloo: inputs of the current reduction step */
@@ -110,7 +112,8 @@ struct hd_comm_doorbell {
  * `launch` to 0 first and to the operation's number last. `state` contains the number, too, because
  * other threads (watchdogs) set it. */
 struct hd_comm_flight_slot {
-    _Atomic uint64_t launch; /* 0: empty or being written */
+    _Atomic uint64_t launch; /* number of the operation on its rank; 0: the record is empty or being
+                                written */
     _Atomic uint64_t seq, bytes;
     _Atomic int64_t since_ms;
     _Atomic uint64_t name[2]; /* name of the group, HD_COMM_GROUP_NAME_MAX bytes */
@@ -137,9 +140,9 @@ struct hd_comm_flight {
     struct hd_comm_flight_slot slots[HD_FLIGHT_MAX];
 };
 
-/* The rank for which this rank waits on the host. The engine provides the memory, beside the flight
- * record. This rank is the only writer, except of `patient_until_ms`; it sets `launch` to 0 first
- * and to its value last. */
+/* The rank for which this rank waits on the host, as published to its parent process. The engine
+ * provides the memory, beside the flight record. This rank is the only writer, except of
+ * `patient_until_ms`; it sets `launch` to 0 first and to its value last. */
 struct hd_comm_wait_slot {
     _Atomic uint32_t reports; /* 1: this endpoint reports its waits; 0: it waits on a device, where
                                  waits are not visible */
@@ -147,8 +150,8 @@ struct hd_comm_wait_slot {
     _Atomic uint64_t launch;  /* number of the operation in which the rank waits; 0: it does not
                                  wait */
     _Atomic int64_t since_ms, seen_ms;
-    _Atomic int64_t patient_until_ms; /* written by the parent: no wait on the host times out before
-                                         this time */
+    _Atomic int64_t patient_until_ms; /* hd_clock_now_ms; written by the parent process: no wait on
+                                         the host times out before this time */
 };
 
 /* The functions of an engine. Only entries that say so may be NULL. */
@@ -173,8 +176,9 @@ struct hd_comm_engine {
     /* Returns a member's counts of an all_to_all_v, [group size]. NULL entry: this engine compares
      * no signatures (nccl). */
     const int32_t *(*send_counts)(const struct hd_comm_op *op, int member);
-    bool (*has_left)(const struct hd_comm *comm, int rank); /* true: the rank closed its endpoint */
-    /* Describes the last operation of a rank, for messages. */
+    bool (*has_left)(const struct hd_comm *comm, int rank); /* returns whether the rank has closed
+                                                               its endpoint */
+    /* Writes to ret_text a description of the last operation of a rank, for messages. */
     void (*latest)(struct hd_comm *comm, int rank, char *ret_text, size_t size_bytes);
     /* Returns the number of collectives of the group that a member has entered, as far as this rank
      * can see. */
@@ -199,7 +203,8 @@ struct hd_comm {
     struct hd_comm_stream streams[HD_COMM_STREAM_COUNT];
     struct hd_comm_group *groups[HD_COMM_GROUPS_MAX];
     _Atomic int group_count; /* also read by the watchdog; groups are never removed */
-    struct hd_error failure; /* the sticky failure; its status is HD_OK if there is none */
+    struct hd_error failure; /* sticky failure of the endpoint; its status is HD_OK if there is
+                                none */
     struct hd_comm_doorbell *doorbell; /* owned by the engine: rung when an operation may
                                           progress */
     struct hd_comm_device_streams *device_streams; /* device_streams.h; NULL: registered memory is
@@ -207,12 +212,13 @@ struct hd_comm {
     struct hd_comm_flight *flight;            /* flight record of this rank, owned by the engine */
     struct hd_comm_wait_slot *wait, own_wait; /* `wait` points to `own_wait`, or into shared
                                                       memory */
-    void *shown;                              /* mapping of a status page; NULL: none */
+    void *shown;                              /* mapping of the status page that the parent process
+                                                 reads (hd_comm_show_in); NULL: none */
     size_t shown_bytes;
     int64_t waited_ns;      /* time waited on the host for other ranks since hd_comm_take_waited */
-    int64_t *waited_for_ns; /* [world]; share of waited_ns by the awaited rank, where that rank is
-                               known */
-    int spin_max;           /* polls before a waiter sleeps */
+    int64_t *waited_for_ns; /* [world]; the part of waited_ns spent waiting for each rank, as far as
+                               this rank could tell which one it waited for */
+    int spin_max;           /* number of polls without progress after which a wait sleeps */
     bool native_sums;       /* nccl: see hd_comm_sums_natively */
     bool yielding; /* true: more ranks than processors, so spinning waiters call sched_yield */
 };
@@ -232,8 +238,8 @@ void hd_comm_doorbell_sleep(struct hd_comm_doorbell *doorbell, uint32_t rings, i
 /* ---- progress.c ---- */
 
 enum hd_status hd_comm_poll_once(struct hd_comm *comm);
-/* Wait until a ticket is complete for the host (_for), or until the device has run it, too
- * (_device). */
+/* hd_comm_wait_for waits until a ticket is complete for the host: on a device engine, enqueued.
+ * hd_comm_wait_device waits until the device has run the ticket, too. */
 enum hd_status hd_comm_wait_for(struct hd_comm_stream *stream, uint64_t ticket);
 enum hd_status hd_comm_wait_device(struct hd_comm_stream *stream, uint64_t ticket);
 
@@ -247,19 +253,23 @@ void hd_comm_set_spin(struct hd_comm *comm, int ranks_here);
 void hd_comm_wait_report(struct hd_comm *comm, uint64_t launch, int peer, int64_t since_ms,
                          int64_t now_ms);
 void hd_comm_wait_end(struct hd_comm *comm);
-/* Returns whether the parent wants waits to continue beyond their deadline now. */
+/* Returns whether the parent process has suspended the deadlines of waits now
+ * (hd_shm_control_be_patient). */
 bool hd_comm_is_patient(const struct hd_comm *comm);
-/* Reads a wait slot. Any process may call this. */
+/* Copies the wait that a rank has published in its wait slot to *ret_wait, with the operation's
+ * record from `flight`. Any process may call this. */
 void hd_comm_wait_read(const struct hd_comm_wait_slot *slot, const struct hd_comm_flight *flight,
                        struct hd_flight_wait *ret_wait);
 
 /* ---- describe.c: any thread ---- */
 
-/* arguments: rank, ms, "" or "or before ", the text of hd_comm_describe_launch */
+/* format of the message about a device without progress; arguments: rank, milliseconds, "" or "or
+ * before " (if the operation is a guess), text of hd_comm_describe_launch */
 #define HD_COMM_LATE_FORMAT "the device of rank %d has run nothing for %lld ms; it is in %s%s"
 
 /* Describes operation number `launch`: "all_reduce #7 of group dp (4 KiB), moving on stream reduce;
- * rank 2 is behind: ..". Gives less detail when the flight record no longer has the operation. */
+ * rank 2 is behind: ..". Gives less detail when newer operations have overwritten its flight
+ * record. */
 void hd_comm_describe_launch(struct hd_comm *comm, uint64_t launch, char *ret_text,
                              size_t size_bytes);
 
@@ -286,7 +296,8 @@ void hd_comm_flight_ended(struct hd_comm_flight *flight, uint64_t launch);
  * its endpoint. */
 uint64_t hd_comm_flight_entered(const struct hd_comm_flight *flight, const char *group);
 
-/* Set and return the newest collective that a rank entered in a group. `group`: up to
+/* hd_comm_note_entered saves the sequence number of the newest collective that a rank entered in a
+ * group; hd_comm_find_entered returns it (0: none). `group`: name of the group, up to
  * HD_COMM_GROUP_NAME_MAX bytes. */
 void hd_comm_note_entered(struct hd_comm_entered *entered, const char *group, uint64_t seq);
 uint64_t hd_comm_find_entered(const struct hd_comm_entered *entered, const char *group);
@@ -301,15 +312,16 @@ void hd_comm_describe_behind(struct hd_comm_group *group, char *ret_text, size_t
 
 /* ---- signature.c ---- */
 
-/* Fills the signature of an operation. ret_counts: [group size], written for an all_to_all_v with
- * host counts. HD_INVALID: a count is negative. */
+/* Sets *ret_signature to the arguments of an operation. ret_counts: [group size]; set to its
+ * send_counts for an all_to_all_v whose counts are in host memory. HD_INVALID: a count is
+ * negative. */
 enum hd_status hd_comm_make_signature(const struct hd_comm_op *op,
                                       struct hd_comm_signature *ret_signature, int32_t *ret_counts);
 
 /* Checks that all members launched equal operations; call it when all have entered. HD_INVALID,
- * naming both operations, if two differ. all_to_all_v: sets recv_counts; when a row limit is
- * exceeded, fails with HD_LIMIT if there is no overflow flag, otherwise sets the flag and
- * *ret_exceeded: no row may move. */
+ * naming both operations, if two differ. all_to_all_v: sets recv_counts; when a member exceeds its
+ * maximum of rows, fails with HD_LIMIT if op->overflow is NULL; otherwise sets that flag and
+ * *ret_exceeded, and the caller must not move any row. */
 enum hd_status hd_comm_check_signatures(struct hd_comm_op *op, bool *ret_exceeded);
 
 /* Return the rows of an all_to_all_v that `from` sends to, or that `to` receives from, the members
@@ -345,13 +357,13 @@ static inline bool hd_comm_reduces(int kind)
     return kind == HD_COMM_ALL_REDUCE || kind == HD_COMM_REDUCE_SCATTER;
 }
 
-/* Returns the bytes of `count` elements; for an all_to_all_v, the bytes of one row. */
+/* Returns the bytes of the op's `count` elements; for an all_to_all_v, the bytes of one row. */
 static inline int64_t hd_comm_unit_bytes(const struct hd_comm_op *op)
 {
     return op->count * (int64_t)hd_dtype_size(op->dtype);
 }
 
-/* Returns the bytes of one element of recv. */
+/* Returns the bytes of one element of the op's recv. */
 static inline int64_t hd_comm_result_size(const struct hd_comm_op *op)
 {
     return (int64_t)hd_dtype_size(op->keep_fp32 ? HD_F32 : op->dtype);

@@ -8,8 +8,8 @@
 
 enum { WHAT_MAX = 160, WHO_MAX = 320 };
 
-/* Finds the flight record of operation `launch` (group NULL), or of collective number `seq` of
- * `group`. Returns false if the record was overwritten. */
+/* Sets *ret_record to the flight record of operation number `launch` (with `group` NULL), or of
+ * collective number `seq` of `group`. Returns false if the record was overwritten. */
 static bool find_record(const struct hd_comm_flight *flight, uint64_t launch, const char *group,
                         uint64_t seq, struct hd_flight_record *ret_record)
 {
@@ -53,8 +53,8 @@ static struct hd_comm_group *find_group_of(const struct hd_comm_device_streams *
     return NULL;
 }
 
-/* Names a member that launched another operation under the same sequence number as `mine`; writes
- * "" if no record shows one. */
+/* Writes the name of a member that launched another operation than `mine` under its sequence
+ * number; writes "" if no flight record shows one. */
 static void describe_other(struct hd_comm_group *group, const struct hd_flight_record *mine,
                            char *ret_text, size_t size_bytes)
 {
@@ -76,7 +76,7 @@ static void describe_other(struct hd_comm_group *group, const struct hd_flight_r
     }
 }
 
-/* Names the peer of a send or receive, and that peer's last operation if this rank can read its
+/* Writes the peer of a send or receive, and that peer's last operation if this rank can read its
  * flight record. */
 static void describe_peer(struct hd_comm *comm, int rank, char *ret_text, size_t size_bytes)
 {

@@ -168,8 +168,8 @@ static void note_seen(struct hd_comm_device_streams *device_streams,
         ;
 }
 
-/* Returns whether a ticket is an HD_COMM_AFTER; if so, sets *ret_other to the stream that it waits
- * for. */
+/* Returns whether a ticket is an HD_COMM_AFTER; if so, sets *ret_other to the stream that the
+ * ticket waits for. */
 static bool find_other(const struct hd_comm_device_streams *device_streams,
                        enum hd_comm_stream_name stream, uint64_t ticket,
                        enum hd_comm_stream_name *ret_other)
@@ -183,9 +183,10 @@ static bool find_other(const struct hd_comm_device_streams *device_streams,
     return after;
 }
 
-/* Follows the chain of streams that ticket `next` waits for. Sets *ret_followed to false if a
- * ticket of the chain still waits for a compute stream (hd_comm_follow). Sets *ret_others to a
- * number that changes when one of those streams makes progress. */
+/* Follows the chain of streams on which ticket `next` of a stream waits by HD_COMM_AFTER. Sets
+ * *ret_followed to false if a ticket of the chain still waits for a compute stream
+ * (hd_comm_follow). Sets *ret_others to a number that changes when one of those streams makes
+ * progress. */
 static enum hd_status follow_waits(struct hd_comm_device_streams *device_streams,
                                    enum hd_comm_stream_name stream, uint64_t next,
                                    bool *ret_followed, uint64_t *ret_others)
@@ -225,7 +226,7 @@ enum hd_status hd_comm_streams_query(struct hd_comm *comm, enum hd_comm_stream_n
     enum hd_status st = find_next(device_streams, stream, clock->run, newest, &next);
 
     if (newest > EVENT_RING && clock->run < newest - EVENT_RING) {
-        clock->run = newest - EVENT_RING; /* may not have run: is_guess tells callers */
+        clock->run = newest - EVENT_RING; /* this ticket may not have run, so is_guess is set */
         clock->is_guess = true;
         clock->still_since_ms = now_ms;
     }

@@ -132,7 +132,8 @@ void hd_comm_flight_ended(struct hd_comm_flight *flight, uint64_t launch)
 
 /* ---- reading ---- */
 
-/* Copies a slot to a record. Returns false if the slot was written during the read. */
+/* Copies one slot of a flight recorder to *ret_record. Returns false if the slot was overwritten
+ * during the read. */
 static bool read_slot(const struct hd_comm_flight_slot *slot, uint64_t launch,
                       struct hd_flight_record *ret_record)
 {
@@ -246,7 +247,8 @@ void hd_comm_flight_text(const struct hd_comm *comm, struct hd_text *text)
 
 /* ---- which members are behind ---- */
 
-/* Writes "rank 3" or "ranks 1, 3" for the chosen members. */
+/* Writes "rank 3" or "ranks 1, 3": the ranks of the `count` group members whose `chosen` entry is
+ * true. */
 static void name_ranks(const struct hd_comm_group *group, const bool *chosen, int count,
                        char *ret_text, size_t size_bytes)
 {

@@ -24,8 +24,9 @@ enum { HD_FLIGHT_MAX = 64 }; /* operations recorded per rank */
 enum hd_flight_state {
     HD_FLIGHT_QUEUED,  /* launched, behind other operations of its stream */
     HD_FLIGHT_ENTERED, /* waits for the other members to enter */
-    HD_FLIGHT_MOVING,  /* copies or adds; on a device: enqueued */
-    HD_FLIGHT_LEAVING, /* this rank's work is done, waits for the other members */
+    HD_FLIGHT_MOVING,  /* bytes are being copied or added; on a device: the work is enqueued */
+    HD_FLIGHT_LEAVING, /* this rank's work is done; it waits for the other members to finish
+                          theirs */
     HD_FLIGHT_COMPLETE,
 };
 
@@ -37,14 +38,15 @@ struct hd_flight_record {
     char kind[16];    /* "all_reduce" */
     char group[16];   /* "dp" */
     char stream[16];  /* "reduce" */
-    int32_t peer;     /* rank of the peer or root; -1: none */
+    int32_t peer;     /* rank of the peer (send, receive) or of the root (broadcast); -1: none */
     bool is_of_a_pair;
     enum hd_flight_state state;
 };
 
 /* The wait that a rank last published. */
 struct hd_flight_wait {
-    bool is_reported; /* false: the endpoint awaits its peers on a device, or is not open */
+    bool is_reported; /* false: the rank's waits are not visible, because it waits for its peers on
+                         a device, or its endpoint is not open */
     bool waits;
     int rank;                  /* awaited rank; -1: unknown */
     int64_t since_ms, seen_ms; /* hd_clock_now_ms: time of the last progress; time of the last
@@ -68,8 +70,8 @@ enum { HD_FLIGHT_OPEN_MAX = 4 };
 void hd_flight_describe_open(const struct hd_flight_record *records, int count, char *ret_text,
                              size_t size_bytes);
 
-/* Appends a heading with the rank, then one line per record, oldest first. now_ms: hd_clock_now_ms.
- */
+/* Appends to the text a heading with the rank, then one line per flight record, oldest first.
+ * now_ms: hd_clock_now_ms, from which the age of each state is computed. */
 void hd_flight_add_text(const struct hd_flight_record *records, int count, int rank, int64_t now_ms,
                         struct hd_text *text);
 

@@ -119,7 +119,8 @@ static void read_abort_message(const struct hd_comm *comm, int rank)
     (void)pthread_mutex_unlock(&gloo->abort_message_lock);
 }
 
-/* Reads a peer's abort message and headers. The owner calls this after an event. */
+/* Reads the abort message and the headers of a peer that have arrived. The thread that owns the
+ * endpoint calls this after a change of `events`. */
 static void look_at(struct hd_comm *comm, int rank)
 {
     struct gloo_peer *peer = gloo_peer_of(comm, rank);
@@ -221,8 +222,8 @@ static size_t stage_bytes(int world)
     return all < GLOO_STAGE_MAX ? all : GLOO_STAGE_MAX;
 }
 
-/* Advances *at by `bytes`, aligned; returns the address at the old offset from `base`, or NULL if
- * `base` is NULL (counting only). */
+/* Lays out one array in an allocation: advances the offset *at by `bytes`, aligned, and returns the
+ * address of the old offset; NULL if `base` is NULL (the caller only counts bytes). */
 static void *take(char *base, size_t *at, size_t bytes)
 {
     const size_t begin = *at;
@@ -238,8 +239,8 @@ static struct gloo_headers take_some(char *base, size_t *at, int count, int worl
     return (struct gloo_headers){take(base, at, (size_t)count * each), each};
 }
 
-/* Sets the array pointers of a zeroed state, whose arrays follow it in one allocation. With NULL
- * only counts. Returns the bytes of the allocation. */
+/* Sets the array pointers of a zeroed state, whose arrays follow it in one allocation. With `gloo`
+ * NULL only counts. Returns the bytes of the allocation. */
 static size_t lay_out(struct gloo_state *gloo, int world)
 {
     const size_t ranks = (size_t)world;
@@ -302,7 +303,8 @@ static enum hd_status registered(struct hd_comm *comm, size_t size_bytes, void *
 
 /* ---- closing ---- */
 
-/* Waits, up to GLOO_LINGER_MS, until all peers have closed, so that no sent data is lost. */
+/* Waits, up to GLOO_LINGER_MS, until all peers have closed their connections, so that no sent data
+ * is lost. */
 static void linger(struct hd_comm *comm)
 {
     struct gloo_state *gloo = gloo_of(comm);
@@ -386,7 +388,8 @@ static const struct hd_comm_engine gloo_engine = {
     .close = engine_close,
 };
 
-/* Runs on gloo's thread, or on a thread in hd_gloo_send whose write completes at once. */
+/* Counts an event and rings the doorbell: a message is complete or a connection has ended. Runs on
+ * gloo's thread, or on a thread in hd_gloo_send whose write completes at once. */
 static void something_moved(void *arg)
 {
     struct gloo_state *gloo = arg;
@@ -467,8 +470,8 @@ static enum hd_status open_endpoint(const int *fds, const struct gloo_address *a
     return HD_OK;
 }
 
-/* Raises the soft limit of open files to one socket per rank of the world plus FILES_BESIDE.
- * Returns HD_LIMIT if the hard limit is lower. */
+/* Raises the soft limit of open files of this process to one socket per rank of the world plus
+ * FILES_BESIDE. Returns HD_LIMIT if the hard limit is lower. */
 static enum hd_status allow_files(int world)
 {
     const rlim_t needed = (rlim_t)world + FILES_BESIDE;

@@ -47,7 +47,7 @@ struct hd_gloo_endpoint {
     uint8_t bytes[HD_GLOO_ENDPOINT_BYTES];
 };
 
-/* Returns true when this build has the engine. */
+/* Returns true when this build contains the engine gloo. */
 bool hd_gloo_built_in(void);
 
 /* Listens on `address`, a numeric IPv4 or IPv6 address of this node that the other ranks can reach
@@ -58,15 +58,16 @@ enum hd_status hd_gloo_listener_open(const char *address, const char *node,
 const struct hd_gloo_endpoint *hd_gloo_listener_endpoint(const struct hd_gloo_listener *listener);
 void hd_gloo_listener_close(struct hd_gloo_listener *listener);
 /* Sets a callback for the time while the listener connects its rank: at least ten times a second,
- * on the connecting thread, waiting_on(of, RANK) names a rank that is not connected yet; RANK -1:
- * all are connected, or the listener has given up. */
+ * on the connecting thread, the listener calls waiting_on(of, RANK), where RANK is a rank that it
+ * has no connection to yet; -1: all are connected, or the listener has given up. */
 void hd_gloo_listener_report(struct hd_gloo_listener *listener,
                              void (*waiting_on)(void *of, int rank), void *of);
 
-/* Connects all ranks and returns when all are connected. HD_TIMEOUT: not within deadline_ms; the
- * message names the missing ranks. endpoints: [world], in rank order; endpoints[rank] is this
- * listener's own. The caller still owns the listener and should close it. deadline_ms also becomes
- * the endpoint's deadline (hd_comm_set_deadline). */
+/* Connects this rank to all others, sets *ret_comm to the open endpoint, and returns when all are
+ * connected. HD_TIMEOUT: some are not connected within deadline_ms; the message names them.
+ * endpoints: [world], in rank order; endpoints[rank] is this listener's own. The caller still owns
+ * the listener and should close it. deadline_ms also becomes the endpoint's deadline
+ * (hd_comm_set_deadline). */
 enum hd_status hd_comm_open_gloo(struct hd_gloo_listener *listener,
                                  const struct hd_gloo_endpoint *endpoints, int rank, int world,
                                  int64_t deadline_ms, struct hd_comm **ret_comm);

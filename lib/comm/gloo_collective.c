@@ -75,8 +75,8 @@ static enum hd_status enter(struct hd_comm_op *op)
     return HD_OK;
 }
 
-/* Moves members' headers from their inboxes to the run; op->member counts them. Returns true when
- * all have arrived. */
+/* Moves the members' headers for this collective from their inboxes to its struct gloo_run;
+ * op->member counts them. Returns true when the headers of all members have arrived. */
 static bool all_entered(struct hd_comm_op *op)
 {
     struct hd_comm_group *group = op->group;
@@ -121,8 +121,8 @@ static struct gloo_flow flow_from(const struct hd_comm_op *op, int member, int64
                               .ready = bytes};
 }
 
-/* Sets up the flows of a copy to and from member `m`. The copy from this member to itself is made
- * by copy_own. */
+/* Sets *ret_out and *ret_in to the flows of a copying collective to and from member `m`. copy_own
+ * makes the copy from this member to itself. */
 static void plan_copy(const struct hd_comm_op *op, int m, struct gloo_flow *ret_out,
                       struct gloo_flow *ret_in)
 {
@@ -162,7 +162,8 @@ static int64_t reduce_chunk(const struct hd_comm_op *op)
     return fits == 0 || fits > GLOO_CHUNK_MAX ? GLOO_CHUNK_MAX : fits;
 }
 
-/* Returns the offset of member m's staged chunks in data memory. */
+/* Returns the offset in bytes, in this rank's data memory, of the staging buffer for chunks of
+ * member m. */
 static size_t stage_of(const struct hd_comm_op *op, int m)
 {
     const struct gloo_state *gloo = gloo_of(op->group->comm);
@@ -260,7 +261,7 @@ static int64_t gathered(const struct hd_comm_op *op)
     return least;
 }
 
-/* Adds up to GLOO_STEP_BYTES of arrived chunks, in group order. */
+/* Adds up to GLOO_STEP_BYTES of the chunks that have arrived from every member, in group order. */
 static void add_some(struct hd_comm_op *op, bool *moved)
 {
     const struct hd_comm_group *group = op->group;
@@ -345,7 +346,8 @@ static enum hd_status move(struct hd_comm_op *op, bool *moved)
     return HD_OK;
 }
 
-/* Compares the members' signatures and sets up the flows. Called when all members have entered. */
+/* Compares the members' signatures and sets up the flows of the operation. Called when all members
+ * have entered it. */
 static enum hd_status check_signatures(struct hd_comm_op *op)
 {
     bool exceeded = false;

@@ -67,8 +67,8 @@ static struct gloo_data **in_flight_at(struct gloo_flow *flow, int64_t begin)
     return &flow->in_flight[begin / flow->chunk % GLOO_WINDOW];
 }
 
-/* Posts the next chunk. *ret_posted false: the connection has ended, which read_abort_message
- * reports. */
+/* Posts the next chunk of a flow with gloo. Sets *ret_posted to false if the connection has ended,
+ * which read_abort_message reports. */
 static enum hd_status post(struct hd_comm *comm, struct gloo_flow *flow, bool *ret_posted)
 {
     const int64_t n = chunk_bytes(flow, flow->posted);

@@ -51,10 +51,12 @@ _Static_assert((int)GLOO_HEADERS_IN > 2 * (int)HD_COMM_COLLECTIVE_STREAMS, "see 
 
 enum { GLOO_SLOT_HEADER = 0, GLOO_SLOT_ABORT_MESSAGE = 1, GLOO_SLOT_FIRST = 16 };
 
-/* Describes one operation to a peer. In an array of headers, space for the counts of the largest
- * all_to_all_v follows each header; the counts are sent only with the header of an all_to_all_v. */
+/* A message header, which describes one operation to a peer. In an array of headers, space for the
+ * counts of the largest all_to_all_v follows each header; the counts are sent only with the header
+ * of an all_to_all_v. */
 struct gloo_header {
-    uint64_t group_id, seq, slot; /* slot of the data; results of an all_reduce use slot + 1 */
+    uint64_t group_id, seq, slot; /* gloo's message tag for the operation's bytes; the sums of an
+                                     all_reduce use slot + 1 */
     char group[HD_COMM_GROUP_NAME_MAX];
     struct hd_comm_signature signature;
 };
@@ -89,24 +91,26 @@ struct gloo_abort_message {
     char text[HD_COMM_REASON_MAX];
 };
 
-/* A ticket of gloo that covers all of this rank's data memory. */
+/* A ticket (a buffer known to gloo, gloo_link.h) that covers all of this rank's data memory: the
+ * registered region and the staging buffers. */
 struct gloo_data {
     struct hd_gloo_ticket *ticket;
     const char *base; /* the start of the memory that the ticket covers */
     struct gloo_data *next_free, *next;
 };
 
-/* A transfer to or from one peer, in chunks that are sent in order on one slot. */
+/* A transfer of bytes to or from one peer, in chunks that are sent in order under one slot (gloo's
+ * message tag). */
 struct gloo_flow {
     bool sends;
     int peer; /* rank */
     uint64_t slot;
     size_t at;            /* offset of the first byte in data memory */
     int64_t bytes, chunk; /* total bytes; bytes of a full chunk */
-    int64_t ready;        /* bytes that may be posted now */
-    int addresses;        /* chunks in the ring buffer: chunk k is at index k % addresses; 0: chunks
-                             are contiguous */
-    int64_t posted, done; /* bytes posted; bytes completed */
+    int64_t ready;        /* bytes of the flow, from its start, that may be posted with gloo now */
+    int addresses;        /* number of chunks in the staging ring: chunk k is at index k %
+                             addresses; 0: there is no ring, the chunks are contiguous */
+    int64_t posted, done; /* bytes posted with gloo; bytes whose transfer has completed */
     struct gloo_data *in_flight[GLOO_WINDOW]; /* tickets in use; that of chunk k is at k %
                                                  GLOO_WINDOW */
 };
@@ -115,28 +119,33 @@ struct gloo_flow {
 struct gloo_run {
     struct gloo_headers headers;
     struct gloo_flow *out, *in, *result_out, *result_in;
-    uint64_t *slots;              /* slots on which this rank sends to the members */
+    uint64_t *slots;              /* gloo's message tag under which this rank sends to each
+                                     member */
     int64_t begin, summed, bytes; /* reductions: the slice that this rank sums, in bytes of send */
 };
 
 struct gloo_peer {
     struct gloo_headers in, out, inbox; /* arrays of GLOO_HEADERS_IN, GLOO_HEADERS_OUT and
                                            GLOO_INBOX headers */
-    bool used[GLOO_INBOX];              /* inbox entry i holds a header */
+    bool used[GLOO_INBOX];              /* used[i]: entry i of the inbox holds a header */
     struct hd_gloo_ticket *in_ticket[GLOO_HEADERS_IN], *out_ticket[GLOO_HEADERS_OUT];
     bool out_pending[GLOO_HEADERS_OUT];
-    uint64_t in_next, out_next;     /* number of headers received; sent */
+    uint64_t in_next, out_next;     /* number of headers received from the peer; number sent to
+                                       it */
     struct gloo_header latest;      /* last header received, without counts; kind
                                        HD_COMM_KIND_COUNT: none yet */
-    struct hd_comm_entered entered; /* collectives that its headers announced */
+    struct hd_comm_entered entered; /* newest collective per group that the peer's headers have
+                                       announced */
     uint64_t slot_next;
-    int sends; /* sends to it that it has not received yet */
+    int sends; /* number of sends to this peer that it has not received yet */
     struct gloo_abort_message abort_message;
     struct hd_gloo_ticket *abort_message_ticket, *abort_message_out_ticket;
-    _Atomic bool abort_message_done; /* its abort message has come, or its connection has ended
-                                        without one */
-    bool left;                       /* set by the owner: its abort message is GLOO_LEFT */
-    bool ended; /* while closing: everything is sent and the sending side is shut down */
+    _Atomic bool abort_message_done; /* true: the peer's abort message has arrived, or its
+                                        connection has ended without one */
+    bool left;                       /* set by the thread that owns the endpoint: the peer has
+                                        closed its endpoint (abort message GLOO_LEFT) */
+    bool ended; /* while closing: all bytes for this peer are sent, and the sending side of the
+                   connection is shut down */
 };
 
 struct gloo_state {
@@ -178,17 +187,18 @@ static inline size_t gloo_offset(const struct hd_comm *comm, const char *at)
 
 /* ---- gloo.c ---- */
 
-/* Returns whether a header can be sent to the peer now. */
+/* Returns whether a header can be sent to the peer now: fewer than GLOO_HEADERS_OUT are queued. */
 bool gloo_header_may_go(struct gloo_peer *peer);
 
-/* Sends the header of `op`; sets *ret_slot to the slot for this rank's bytes. gloo_header_may_go
- * must be true. */
+/* Sends the header of `op` to `rank`; sets *ret_slot to the slot (message tag) under which this
+ * rank will send the operation's bytes. gloo_header_may_go must be true. */
 void gloo_header_send(const struct hd_comm_op *op, int rank, uint64_t *ret_slot);
 enum hd_status gloo_header_fill(const struct hd_comm_op *op, struct gloo_header *ret_header);
 
-/* Finds the peer's header for operation `seq` of a group (`send`: of the pair); NULL: it has not
- * arrived. The header stays in the inbox until gloo_header_drop. gloo_header_keep copies a header
- * into the inbox; NULL: the inbox is full. */
+/* gloo_header_find returns the peer's header for operation `seq` of a group (with `send`: for send
+ * number `seq` from the peer to this rank); NULL: it has not arrived. The header stays in the inbox
+ * until gloo_header_drop. gloo_header_keep copies a header into the inbox; NULL: the inbox is
+ * full. */
 struct gloo_header *gloo_header_find(struct gloo_peer *peer, uint64_t group_id, uint64_t seq,
                                      bool send);
 void gloo_header_drop(struct gloo_peer *peer, struct gloo_header *header);
@@ -196,12 +206,14 @@ struct gloo_header *gloo_header_keep(struct gloo_peer *peer, const struct gloo_h
 
 /* ---- gloo_flow.c ---- */
 
-/* Takes a free ticket over data memory; gloo_data_give returns it. NULL: no memory. */
+/* Returns a free ticket over this rank's data memory, which gloo_data_give puts back. NULL: no
+ * memory. */
 struct gloo_data *gloo_data_take(struct hd_comm *comm);
 void gloo_data_give(struct hd_comm *comm, struct gloo_data *data);
 void gloo_data_free(struct gloo_state *gloo);
 
-/* Completes and posts chunks as far as possible; sets *moved to true when anything changed. */
+/* Posts the next chunks of a flow with gloo and counts those that have completed; sets *moved to
+ * true if there was one of either. */
 enum hd_status gloo_flow_step(struct hd_comm *comm, struct gloo_flow *flow, bool *moved);
 static inline bool gloo_flow_done(const struct gloo_flow *flow)
 {

@@ -35,8 +35,8 @@ enum hd_gloo_progress { HD_GLOO_PENDING, HD_GLOO_DONE, HD_GLOO_LOST };
 enum hd_status hd_gloo_link_open(const int *fds, int rank, int world, void (*ring)(void *arg),
                                  void *arg, struct hd_gloo_link **ret_link);
 
-/* Shuts down the sending side of the connection to `peer`. Returns false if unsent data is left:
- * retry. */
+/* Shuts down the sending side of the connection to `peer`. Returns false while data are still
+ * unsent: the caller must call again. */
 bool hd_gloo_link_end(struct hd_gloo_link *link, int peer);
 
 /* Returns whether the connection to `peer` has ended: nothing more arrives, and pending operations
@@ -49,8 +49,8 @@ enum hd_status hd_gloo_ticket_new(struct hd_gloo_link *link, void *base, size_t 
                                   struct hd_gloo_ticket **ret_ticket);
 void hd_gloo_ticket_free(struct hd_gloo_ticket *ticket);
 
-/* Posts a send or receive. Returns false when the connection to `peer` has ended. Never blocks on
- * the peer. */
+/* Post a send, or a receive, of a ticket's bytes. Return false when the connection to `peer` has
+ * ended. Never block until the peer acts. */
 bool hd_gloo_send(struct hd_gloo_ticket *ticket, int peer, uint64_t slot, size_t offset,
                   size_t size_bytes);
 bool hd_gloo_recv(struct hd_gloo_ticket *ticket, int peer, uint64_t slot, size_t offset,

@@ -72,7 +72,7 @@ void gloo_prove(const uint8_t secret[HD_GLOO_HASH_BYTES], char proof_kind,
 
 /* ---- listeners ---- */
 
-/* Converts a numeric address and port to a socket address. */
+/* Sets the ret_ arguments to the socket address of a numeric address and port. */
 static enum hd_status find_address(const char *address, uint16_t port,
                                    struct sockaddr_storage *ret_at, socklen_t *ret_bytes)
 {
@@ -185,8 +185,8 @@ struct connection {
         struct gloo_hello hello;
         struct gloo_answer answer;
         uint8_t proof[HD_GLOO_HASH_BYTES];
-    } in;        /* the message that is being received */
-    size_t have; /* bytes received of `in` */
+    } in;        /* handshake message that is being received */
+    size_t have; /* bytes of `in` received so far */
 };
 
 struct gloo_setup {
@@ -285,8 +285,8 @@ static bool send_hello(const struct gloo_setup *m, struct connection *c)
            send_all(c, hello, sizeof *hello);
 }
 
-/* Stores an authenticated connection. It replaces an earlier one of the same peer, which that peer
- * has closed. */
+/* Stores the socket of an authenticated connection in `fds`. It replaces an earlier one of the same
+ * peer, which that peer has closed. */
 static void keep(struct gloo_setup *m, struct connection *c)
 {
     if (m->fds[c->peer] >= 0)
@@ -377,7 +377,8 @@ static void connect_to(struct gloo_setup *m, int peer, int64_t now_ms)
     }
 }
 
-/* Returns a free entry for an incoming connection; if none is free, drops the oldest one. */
+/* Returns a free entry of `incoming` for a new connection; if none is free, drops the oldest
+ * connection in it. */
 static struct connection *free_connection_slot(struct gloo_setup *m)
 {
     struct connection *oldest = &m->incoming[0];
@@ -473,7 +474,7 @@ static int count_missing(const struct gloo_setup *m)
     return missing;
 }
 
-/* Returns the lowest rank that is not connected; -1: all are. */
+/* Returns the lowest rank that is not connected to this one; -1: all are connected. */
 static int first_missing(const struct gloo_setup *m)
 {
     for (int r = 0; r < m->world; r++)

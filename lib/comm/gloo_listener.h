@@ -25,7 +25,7 @@
 
 enum { GLOO_INCOMING_MAX = 64, GLOO_HANDSHAKE_MS = 10000 };
 
-/* The readable part of an endpoint info, whose bytes are magic, nonce, port, address and node. */
+/* Fields parsed from an endpoint info, which consists of magic, nonce, port, address and node. */
 struct gloo_address {
     char address[INET6_ADDRSTRLEN];
     char node[HD_GLOO_NODE_MAX];
@@ -45,17 +45,17 @@ struct gloo_answer {
     uint8_t nonce[HD_GLOO_HASH_BYTES], proof[HD_GLOO_HASH_BYTES];
 };
 
-/* Computes proof `proof_kind` ('A', 'B' or 'C'): an HMAC keyed by the secret, over proof_kind,
- * hello and host_nonce. */
+/* Writes proof `proof_kind` ('A', 'B' or 'C') of the handshake: an HMAC-SHA-256 keyed by the
+ * secret, over proof_kind, hello and host_nonce. */
 void gloo_prove(const uint8_t secret[HD_GLOO_HASH_BYTES], char proof_kind,
                 const struct gloo_hello *hello, const uint8_t host_nonce[HD_GLOO_HASH_BYTES],
                 uint8_t ret_proof[HD_GLOO_HASH_BYTES]);
 void gloo_secret(const struct hd_gloo_endpoint *endpoints, int world,
                  uint8_t ret_secret[HD_GLOO_HASH_BYTES]);
 
-/* Connects to all other ranks. ret_fds: [world], one connected socket per peer, which the caller
- * closes; -1 for `rank` itself. ret_addresses: [world], from the endpoint infos. HD_TIMEOUT: the
- * message names the missing ranks. */
+/* Connects this rank to all other ranks. ret_fds: [world], one connected socket per peer, which the
+ * caller closes; -1 for `rank` itself. ret_addresses: [world], from the endpoint infos. HD_TIMEOUT:
+ * the message names the missing ranks. */
 enum hd_status gloo_rendezvous(struct hd_gloo_listener *listener,
                                const struct hd_gloo_endpoint *endpoints, int rank, int world,
                                int64_t deadline_ms, struct gloo_address *ret_addresses,

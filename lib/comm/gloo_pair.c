@@ -42,7 +42,8 @@ static enum hd_status signature(struct hd_comm_op *op, bool *moved)
                                               socket */
 
         (void)gloo_header_fill(op, header);
-        header->slot = (uint64_t)(uintptr_t)op; /* valid until the send is complete */
+        header->slot = (uint64_t)(uintptr_t)op; /* address of the send operation, valid until the
+                                                   send is complete */
         op->slot = NULL;
         (void)gloo_header_keep(peer, header);
     } else {
@@ -53,7 +54,8 @@ static enum hd_status signature(struct hd_comm_op *op, bool *moved)
         op->slot = data;
         gloo_header_send(op, peer_rank(op), &slot);
         (void)hd_gloo_send(data->ticket, peer_rank(op), slot, gloo_offset(comm, op->send),
-                           (size_t)bytes_of(op)); /* false: see gloo_header_send */
+                           (size_t)bytes_of(op)); /* returns false if the connection has ended,
+                                                     which read_abort_message reports */
     }
     peer->sends++;
     hd_comm_set_state(op, HD_COMM_LEAVING);

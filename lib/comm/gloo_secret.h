@@ -13,11 +13,12 @@ enum { HD_GLOO_HASH_BYTES = 32 };
 
 void hd_gloo_hash(const void *data, size_t size_bytes, uint8_t ret_hash[HD_GLOO_HASH_BYTES]);
 
-/* Computes an HMAC-SHA-256. size_bytes <= 448. */
+/* Writes the HMAC-SHA-256 of `data` under `key`. size_bytes <= 448. */
 void hd_gloo_proof(const uint8_t key[HD_GLOO_HASH_BYTES], const void *data, size_t size_bytes,
                    uint8_t ret_proof[HD_GLOO_HASH_BYTES]);
 
-/* Compares in constant time. */
+/* Returns whether the two byte strings are equal. Takes equal time for any contents, so that the
+ * time tells an attacker nothing. */
 bool hd_gloo_same(const uint8_t *a, const uint8_t *b, size_t size_bytes);
 
 #endif

@@ -4,8 +4,8 @@
 
 /* ---- checks of one launch ---- */
 
-/* Returns the bytes of `blocks` blocks of `count` elements; -1: an argument is negative, or the
- * product overflows. */
+/* Returns the bytes of `blocks` times `count` elements of the op's dtype; -1: an argument is
+ * negative, or the product overflows. */
 static int64_t span_bytes(const struct hd_comm_op *op, int64_t blocks, int64_t count)
 {
     const int64_t size = (int64_t)hd_dtype_size(op->dtype);
@@ -43,8 +43,8 @@ static enum hd_status check_buffer(const struct hd_comm_op *op, const char *what
     return HD_OK;
 }
 
-/* Checks that send and recv are disjoint; `shared`: they are in place, which the operation allows.
- */
+/* Checks that the op's send and recv buffers are disjoint. `shared`: they overlap in the one way
+ * that the operation allows (in place). */
 static enum hd_status check_overlap(const struct hd_comm_op *op, int64_t send_bytes,
                                     int64_t recv_bytes, bool shared)
 {
@@ -88,8 +88,8 @@ static enum hd_status check_keep_fp32(const struct hd_comm_op *op)
     return HD_OK;
 }
 
-/* Returns whether `part` is `offset` bytes into `whole`. Compares integers, because an empty buffer
- * may be NULL. */
+/* Returns whether the address `part` is `offset` bytes after `whole`. Compares the addresses as
+ * integers, because an empty buffer may be NULL. */
 static bool is_place(const char *part, const char *whole, int64_t offset)
 {
     return (uintptr_t)part == (uintptr_t)whole + (uintptr_t)offset;
@@ -105,7 +105,7 @@ static enum hd_status check_peer(const struct hd_comm_op *op)
 
 /* ---- launching ---- */
 
-/* Waits for the oldest operations until the ring has a free entry. */
+/* Waits until the oldest operations of the stream are complete and its ring has a free entry. */
 static enum hd_status free_ring_slot(struct hd_comm_stream *stream)
 {
     uint64_t oldest;
@@ -153,7 +153,8 @@ static enum hd_status enqueue(struct hd_comm_stream *stream, const struct hd_com
     return stream->in_group_call ? HD_OK : seal(stream);
 }
 
-/* Makes the checks that every launch needs. */
+/* Checks the conditions of every launch: the endpoint has not failed, group and stream belong to
+ * one endpoint, the stream takes this kind of operation, and its dtype is valid. */
 static enum hd_status admit(struct hd_comm_group *group, struct hd_comm_stream *stream,
                             const struct hd_comm_op *op)
 {

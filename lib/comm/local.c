@@ -124,7 +124,7 @@ static const struct hd_device_table *calls_of(const struct hd_comm *comm)
     return hd_comm_streams_calls(comm->device_streams);
 }
 
-/* Creates the event of `*place` on first use; the hub owns it. */
+/* Creates an event in `*place` if that is NULL; the hub owns the event. */
 static enum hd_status need_event(const struct hd_comm *comm, struct hd_event **place)
 {
     struct hd_comm_hub *hub = shm_of(comm)->local->hub;
@@ -237,7 +237,8 @@ static enum hd_status copy(const struct hd_comm_op *op, char *to, const char *fr
     return calls_of(op->group->comm)->copy(hd_comm_device_stream(op), to, from, bytes);
 }
 
-/* Copies this member's data from every member's send; for a broadcast, from the root only. */
+/* Enqueues the copies of this member's data from every member's send; for a broadcast, from the
+ * root only. */
 static enum hd_status pull(struct hd_comm_op *op)
 {
     struct hd_comm_group *group = op->group;
@@ -262,9 +263,9 @@ static enum hd_status pull(struct hd_comm_op *op)
     return st;
 }
 
-/* Sums this member's slice of all inputs, in group order, and writes it to every recv (all_reduce)
- * or to its own recv (reduce_scatter). Only one member reads and writes each element, so an
- * all-reduce may be in place. */
+/* Enqueues the sum of this member's slice of all inputs, in group order, into every recv
+ * (all_reduce) or to its own recv (reduce_scatter). Only one member reads and writes each element,
+ * so an all-reduce may be in place. */
 static enum hd_status reduce(struct hd_comm_op *op)
 {
     struct hd_comm_group *group = op->group;
@@ -339,7 +340,8 @@ enum hd_status local_move(struct hd_comm_op *op)
     return end(op, st);
 }
 
-/* Makes the stream wait for all done_events; a barrier has none and waits for the ready_events. */
+/* Makes this rank's device stream wait for the done_events of all members; a barrier has none, so
+ * the stream waits for their ready_events. */
 enum hd_status local_finish(struct hd_comm_op *op)
 {
     struct hd_comm_group *group = op->group;

@@ -33,7 +33,8 @@ enum hd_status hd_comm_hub_new(int world, struct hd_comm_hub **ret_hub);
  * flight records and abort. All ranks are threads of this process. The caller owns the descriptors
  * and keeps them open until all ranks have opened their endpoints. */
 enum hd_status hd_comm_hub_on(const struct hd_shm_fds *fds, struct hd_comm_hub **ret_hub);
-void hd_comm_hub_free(struct hd_comm_hub *hub); /* call after the last hd_comm_free */
+void hd_comm_hub_free(struct hd_comm_hub *hub); /* call after hd_comm_free of all endpoints of the
+                                                   hub */
 
 /* Returns the hub's own control block (flight records, mark_dead, abort); NULL after
  * hd_comm_hub_on. */

@@ -15,8 +15,8 @@ int64_t hd_comm_nccl_bytes(int world)
                               HD_COMM_COLLECTIVE_STREAMS);
 }
 
-/* Sets the piece size of ordered sums. The smallest pieces (size / HD_COMM_NCCL_SMALL_PIECE_PART)
- * must have at least two lines (HD_COMM_ALIGN) per member. */
+/* Checks and sets the bytes of a piece of ordered sums. The smallest pieces (size /
+ * HD_COMM_NCCL_SMALL_PIECE_PART) must have at least two lines (HD_COMM_ALIGN) per member. */
 static enum hd_status take_piece_bytes(struct hd_comm *comm, int64_t piece_bytes)
 {
     const int64_t bytes = piece_bytes ? piece_bytes : HD_COMM_NCCL_PIECE;
@@ -110,8 +110,8 @@ static bool nccl_has_left(const struct hd_comm *comm, int rank)
     return nccl_of(comm)->host->engine->has_left(nccl_of(comm)->host, rank);
 }
 
-/* Writes "" if the peer's flight record cannot be read: the host endpoint's own text would name
- * host operations. */
+/* Describes the last operation of a peer; writes "" if the peer's flight record cannot be read: the
+ * host endpoint's own text would name host operations. */
 static void nccl_latest(struct hd_comm *comm, int rank, char *ret_text, size_t size_bytes)
 {
     const struct hd_comm *host = nccl_of(comm)->host;
@@ -157,8 +157,9 @@ static void wait_for_device(struct hd_comm *comm)
     }
 }
 
-/* Waits for the second streams and closes them. After a failure in the middle of a sum the first
- * stream does not wait for the work of its second one, so their end is awaited here. */
+/* Waits until the device has run the second device streams of the collective streams, and closes
+ * them. After a failure in the middle of a sum the first stream does not wait for its second one,
+ * so this function must. */
 static void close_second_streams(struct nccl_state *nccl, const struct hd_comm_device *device)
 {
     for (int s = 0; s < HD_COMM_COLLECTIVE_STREAMS; s++) {

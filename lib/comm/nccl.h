@@ -42,10 +42,12 @@
 #include "comm/device.h"
 
 struct hd_comm_nccl_options {
-    const struct hd_mesh *mesh; /* mesh whose groups get communicators when opening; NULL: none */
+    const struct hd_mesh *mesh; /* mesh for whose groups communicators are created when the endpoint
+                                   opens; NULL: none */
     bool native;                /* true: NCCL computes the sums */
-    int64_t piece_bytes; /* bytes of a piece of an ordered sum, for tests; 0: HD_COMM_NCCL_PIECE */
-    int64_t deadline_ms; /* deadline of waits, and of creating communicators */
+    int64_t piece_bytes;        /* bytes per piece of an ordered sum (tests); 0:
+                                   HD_COMM_NCCL_PIECE */
+    int64_t deadline_ms;        /* deadline of waits, and of creating communicators */
 };
 
 /* Sets the environment variables that CUDA and NCCL need in a process with several ranks. A value
@@ -59,8 +61,10 @@ enum hd_status hd_comm_open_nccl(struct hd_comm *host, const struct hd_comm_devi
 
 enum {
     HD_COMM_NCCL_PIECE = 32 << 20,     /* bytes of a piece on the streams gather and reduce */
-    HD_COMM_NCCL_SMALL_PIECE_PART = 8, /* divisor of it for the other streams, which rarely sum */
-    HD_COMM_NCCL_HALVES = 2            /* pieces of an operation in flight */
+    HD_COMM_NCCL_SMALL_PIECE_PART = 8, /* divisor of HD_COMM_NCCL_PIECE for the other streams, which
+                                          rarely sum */
+    HD_COMM_NCCL_HALVES = 2            /* pieces of one ordered sum that are in flight at the same
+                                          time */
 };
 
 /* Returns the bytes of device memory that an endpoint of `world` ranks allocates beside its

@@ -23,8 +23,10 @@ enum {
     NCCL_SCRATCH_UNIT = 64 << 10, /* nccl_scratch_bytes is a multiple of it */
     NCCL_COMMS_MAX = HD_COMM_GROUPS_MAX + HD_GROUP_COUNT + 1,
     NCCL_LOOK_MS = 100,     /* milliseconds; period of the watchdog and of the listener */
-    NCCL_BLOCKED_MS = 2500, /* milliseconds; see nccl_is_blocked */
-    NCCL_CAUSE_MS = 1000,   /* milliseconds; see nccl_hear_cause */
+    NCCL_BLOCKED_MS = 2500, /* milliseconds in one call after which the owner counts as blocked
+                               (nccl_is_blocked) */
+    NCCL_CAUSE_MS = 1000,   /* milliseconds that a failure of NCCL waits for the host endpoint to
+                               name a dead peer (nccl_hear_cause) */
     NCCL_GRACE_MS = 2000,   /* milliseconds; added to the watchdog's deadline for calls of the
                                owner */
 };
@@ -44,7 +46,7 @@ struct nccl_communicator {
     _Atomic bool is_aborted;                      /* set once, by the thread that aborts it */
 };
 
-/* The transfer between this member and one other. */
+/* The transfer between this member of a group and one other member. */
 struct nccl_part {
     const char *send;
     char *recv;
@@ -83,9 +85,11 @@ struct nccl_state {
     struct {
         void *base; /* device memory; NULL: none */
         int64_t size_bytes;
-        bool registers; /* true: NCCL allocated it, so it is registered */
+        bool registers; /* true: NCCL allocated this memory, so it is registered with every
+                           communicator */
     } memory[NCCL_BUFFERS];
-    int64_t piece_bytes;  /* from the options */
+    int64_t piece_bytes;  /* bytes of a piece of an ordered sum on the streams gather and reduce,
+                             from the options */
     size_t scratch_bytes; /* nccl_scratch_bytes */
     /* second device stream per collective stream, which runs every other piece of a sum; opened on
      * first use */
@@ -97,7 +101,8 @@ struct nccl_state {
                                          the largest group that needed it */
     size_t bounds_bytes;
     uint64_t last_enqueued; /* number of the operation enqueued last */
-    bool grouping;          /* true between group_begin and group_end of NCCL */
+    bool grouping;          /* true: a group of NCCL calls is open (group_begin without its
+                               group_end) */
     pthread_mutex_t lock;   /* held during every NCCL call, or group of calls */
     _Atomic bool aborted;   /* true: the communicators are being aborted; set without the lock */
     /* time (hd_clock_now_ms) since which the owner is in a call that may block while the device's
@@ -108,16 +113,18 @@ struct nccl_state {
     _Atomic int64_t enqueue_since_ms;
     _Atomic int enqueue_stream;
     _Atomic uint64_t enqueue_launch;
-    _Atomic int64_t moved_ms;       /* time when the watchdog last saw progress of the device */
+    _Atomic int64_t moved_ms;       /* hd_clock_now_ms when the watchdog last saw the device make
+                                       progress */
     _Atomic int64_t query_since_ms; /* time since which the watchdog waits for the driver; 0: it
                                        does not */
-    struct hd_event *counts_ready;  /* recorded when the counts of an all_to_all_v have arrived */
-    /* [0]: the world; append only under the lock */
+    struct hd_event *counts_ready;  /* completes when the row counts of an all_to_all_v have arrived
+                                       on the host */
+    /* [0]: communicator of the world; entries are only appended, under the lock */
     struct nccl_communicator communicators[NCCL_COMMS_MAX];
     _Atomic int communicator_count;
     struct nccl_communicator maker; /* temporary communicator from which others are split
                                        (nccl_make.c); valid while has_maker */
-    _Atomic bool has_maker;         /* written under the lock */
+    _Atomic bool has_maker;         /* true: the maker exists; written under the lock */
     char *host_memory;              /* registered memory of `host`, which carries a unique id */
     pthread_t watchdog, listener;
     bool watching, listening;
@@ -138,7 +145,8 @@ static inline const struct nccl_bounds *nccl_bounds_of(const struct nccl_bounds 
                                         (size_t)member * nccl_bounds_bytes(size));
 }
 
-/* Returns the bytes of a piece on a stream; piece_bytes: those on the streams gather and reduce. */
+/* Returns the bytes of a piece of an ordered sum on a stream. piece_bytes: the value for the
+ * streams gather and reduce. */
 static inline int64_t nccl_piece_bytes(int64_t piece_bytes, int stream)
 {
     const bool is_large = stream == HD_COMM_STREAM_GATHER || stream == HD_COMM_STREAM_REDUCE;
@@ -156,7 +164,8 @@ static inline int64_t nccl_streams_bytes(int64_t piece_bytes, size_t scratch_byt
     return bytes;
 }
 
-/* Returns the staging buffer of pieces `half`, `half` + 2, ... of an operation. */
+/* Returns the staging buffer that pieces `half`, `half` + 2, ... of an ordered sum use; half is 0
+ * or 1. */
 static inline char *nccl_stage(const struct hd_comm_op *op, int half)
 {
     const struct nccl_state *nccl = nccl_of(op->group->comm);
@@ -178,15 +187,15 @@ static inline char *nccl_scratch(const struct hd_comm_op *op)
 enum hd_status nccl_failure(struct hd_comm *comm);
 bool nccl_has_failed(const struct hd_comm *comm); /* any thread */
 
-/* Handles the result of an NCCL call. Returns HD_OK, or the failure of this endpoint; if a peer
- * died first, that peer's failure. The owner calls this, without the lock. `about` names the call
- * in messages. */
+/* Handles the result `st` of an NCCL call. Returns HD_OK if the call succeeded, otherwise the
+ * failure of this endpoint; if a peer died first, that peer's failure. The owner calls this,
+ * without the lock. `about` names the call in messages. */
 enum hd_status nccl_end_call(struct hd_comm *comm, enum hd_status st, const char *about);
 
 /* ---- nccl_memory.c ---- */
 
-/* Reserves zeroed device memory as `buffer`, which must not be reserved yet, and registers it with
- * all communicators. */
+/* Allocates zeroed device memory as `buffer` (NCCL_STAGING or NCCL_REGISTERED), which must not be
+ * reserved yet, and registers it with all communicators. */
 enum hd_status nccl_reserve(struct hd_comm *comm, enum nccl_buffer buffer, int64_t size_bytes,
                             void **ret_base);
 /* Registers all reserved memory with a new communicator. The owner calls this. */
@@ -194,7 +203,8 @@ enum hd_status nccl_register_all(struct hd_comm *comm, struct nccl_communicator 
 /* Deregisters all memory from communicators that are not aborted. The watchdog must have stopped.
  */
 void nccl_deregister_all(struct nccl_state *nccl);
-/* Releases the memory. No communicator may be left. */
+/* Frees the staging buffers and the registered memory. All communicators must be destroyed
+ * before. */
 void nccl_release_memory(struct nccl_state *nccl, const struct hd_comm_device *device);
 
 /* ---- nccl_make.c ---- */
@@ -207,18 +217,21 @@ enum hd_status nccl_get_communicator(struct hd_comm_group *group, struct hd_nccl
 
 /* ---- nccl_watch.c ---- */
 
-/* Takes the lock. Returns HD_ABORTED, without the lock, when the communicators are aborted. */
+/* Takes the lock that is held during NCCL calls. Returns HD_ABORTED, without the lock, when the
+ * communicators are aborted. */
 enum hd_status nccl_lock_calls(struct nccl_state *nccl);
 void nccl_unlock_calls(struct nccl_state *nccl);
-/* Notes that the next call enqueues on the device and may block while its queue is full. The caller
- * holds the lock. */
+/* Records in calling_since_ms that the next NCCL call enqueues on the device and may block while
+ * the device's queue is full. The caller holds the lock. */
 void nccl_may_block(struct nccl_state *nccl);
 
-/* Restarts the watchdog's deadline of the current enqueue, because the owner made progress. */
+/* Restarts the watchdog's deadline of the operation that is being enqueued, because the thread that
+ * owns the endpoint made progress. */
 void nccl_note_progress(struct nccl_state *nccl);
 
-/* Returns whether the owner is blocked, so that an abort must not wait for the lock: the owner has
- * been in one call for NCCL_BLOCKED_MS, and the device made no progress for that long. */
+/* Returns whether the thread that owns the endpoint is blocked, so that an abort must not wait for
+ * the lock: the owner has been in one call for NCCL_BLOCKED_MS, and the device made no progress for
+ * that long. */
 static inline bool nccl_is_blocked(const struct nccl_state *nccl, int64_t now_ms)
 {
     const int64_t since_ms = atomic_load(&nccl->calling_since_ms);

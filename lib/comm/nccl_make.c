@@ -16,8 +16,8 @@
 
 enum { READY_LOOKS = 2000, READY_LOOK_US = 50 };
 
-/* Waits until the last call on the non-blocking communicator has finished. `about` names the call
- * in messages. */
+/* Waits until the last call on the maker, a non-blocking communicator, has finished. `about` names
+ * the call in messages. */
 static enum hd_status wait_ready(struct hd_comm *comm, struct hd_nccl_comm *maker,
                                  const char *about)
 {
@@ -98,7 +98,8 @@ static enum hd_status close_maker(struct nccl_state *nccl)
 
 /* ---- communicators ---- */
 
-/* Fills the next entry of `communicators`; nccl_add_communicator makes it count. */
+/* Fills the next entry of `communicators` with these members, without counting it:
+ * nccl_add_communicator does. */
 static enum hd_status reserve_communicator(struct nccl_state *nccl, const int32_t *members,
                                            int size, struct nccl_communicator **ret_communicator)
 {

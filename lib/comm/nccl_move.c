@@ -46,7 +46,8 @@ static enum hd_status copy(const struct hd_comm_op *op, char *to, const char *fr
 
 /* ---- groups of sends and receives ---- */
 
-/* Enqueues the transfers with all members as one group of calls; parts[own index] is a copy. */
+/* Enqueues the transfers `parts` with all members as one group of NCCL calls; the entry of this
+ * member itself is a copy. */
 static enum hd_status exchange(struct hd_comm_op *op, struct hd_nccl_comm *comm,
                                struct hd_stream *stream, const struct nccl_part *parts)
 {
@@ -90,7 +91,8 @@ struct piece {
     struct hd_nccl_comm *comm;
     struct hd_stream *stream; /* device stream on which the piece runs */
     char *stage;       /* staging buffer: the slices that peers send to this member, [group size] */
-    int64_t at, count; /* range in elements of recv; in an all-reduce also of send */
+    int64_t at, count; /* first element and number of elements of the piece in recv; in an
+                          all-reduce also in send */
 };
 
 static int64_t element_bytes(const struct piece *p)
@@ -127,7 +129,8 @@ static enum hd_status add_share(const struct piece *p, const char *own, char *ou
     return st ? st : device_of(op)->combine(p->stream, &args);
 }
 
-/* Sends each member the slice that it sums, and adds this member's own slice. */
+/* Enqueues the first half of a piece of an all-reduce: sends each member the slice of the input
+ * that it sums, and adds this member's own slice. */
 static enum hd_status all_reduce_parts(const struct piece *p)
 {
     const struct hd_comm_group *group = p->op->group;
@@ -152,7 +155,8 @@ static enum hd_status all_reduce_parts(const struct piece *p)
                           own_end - own_begin);
 }
 
-/* Sends this member's sums to all others, and receives theirs. */
+/* Enqueues the second half of a piece of an all-reduce: sends this member's sums to all others, and
+ * receives theirs. */
 static enum hd_status all_reduce_sums(const struct piece *p)
 {
     const struct hd_comm_group *group = p->op->group;
@@ -192,7 +196,8 @@ static enum hd_status reduce_scatter_parts(const struct piece *p)
                           op->recv + p->at * hd_comm_result_size(op), p->count);
 }
 
-/* Makes the second stream start after all work enqueued so far. */
+/* Makes the second device stream wait for all work enqueued so far on the operation's own device
+ * stream. */
 static enum hd_status fork_stream(const struct hd_comm_op *op)
 {
     struct hd_comm *comm = op->group->comm;
@@ -207,7 +212,7 @@ static enum hd_status fork_stream(const struct hd_comm_op *op)
     return st ? st : device_of(op)->event_wait(*second, nccl->forked);
 }
 
-/* Makes the first stream wait for all work of the second one. */
+/* Makes the operation's own device stream wait for all work enqueued so far on the second one. */
 static enum hd_status join_stream(const struct hd_comm_op *op)
 {
     struct nccl_state *nccl = nccl_of(op->group->comm);
@@ -383,7 +388,7 @@ static enum hd_status exchange_rows(struct hd_comm_op *op, struct hd_nccl_comm *
     own = nccl_bounds_of(all, group->size, me);
     exceeded = exceeds(all, group->size);
     for (int m = 0; m < group->size && !exceeded; m++) {
-        const int64_t before = from - op->send; /* bytes sent to members before m */
+        const int64_t before = from - op->send; /* bytes of send for the members before m */
 
         counts[m] = nccl_bounds_of(all, group->size, m)->send_counts[me];
         parts[m] =
@@ -481,7 +486,7 @@ static enum hd_status alone(struct hd_comm_op *op)
                                        : copy(op, op->recv, op->send, hd_comm_unit_bytes(op));
 }
 
-/* Starts the watchdog's deadline for this enqueue. */
+/* Starts the watchdog's deadline for enqueuing this operation. */
 static void begin_enqueue(const struct hd_comm_op *op)
 {
     struct nccl_state *nccl = nccl_of(op->group->comm);

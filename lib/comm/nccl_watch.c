@@ -57,8 +57,8 @@ bool nccl_hear_cause(const struct hd_comm *comm)
     return nccl_has_failed(comm);
 }
 
-/* Takes the lock. Returns false, without the lock, if the owner holds it in a blocked call
- * (nccl_is_blocked). */
+/* Takes the lock of NCCL calls. Returns false, without the lock, if the thread that owns the
+ * endpoint holds it in a blocked call (nccl_is_blocked). */
 static bool lock_or_give_up(struct nccl_state *nccl)
 {
     while (pthread_mutex_trylock(&nccl->lock) != 0) {
@@ -126,8 +126,8 @@ void nccl_abort(struct hd_comm *comm, enum hd_status st, const char *reason)
 
 /* ---- the watchdog ---- */
 
-/* Returns the asynchronous error of a communicator, or HD_OK; HD_OK also while the owner is in a
- * call. */
+/* Returns the first asynchronous error of any communicator, or HD_OK; HD_OK also while the thread
+ * that owns the endpoint is in an NCCL call. */
 static enum hd_status look_at_comms(struct nccl_state *nccl)
 {
     enum hd_status st = HD_OK;
@@ -143,9 +143,9 @@ static enum hd_status look_at_comms(struct nccl_state *nccl)
     return st;
 }
 
-/* Sets *ret_still_ms to the time since which a stream has made no progress, if the device has
- * pending operations of it or the owner is enqueuing one; otherwise to 0. Sets *ret_launch to that
- * operation's number. */
+/* Sets *ret_still_ms to the time (hd_clock_now_ms) since which a stream has made no progress, if
+ * operations of the stream are pending on the device or one is being enqueued; otherwise to 0. Sets
+ * *ret_launch to that operation's number. */
 static enum hd_status look_at_stream(struct hd_comm *comm, enum hd_comm_stream_name s,
                                      struct hd_comm_stream_clock *clock, int64_t now_ms,
                                      int64_t *ret_still_ms, uint64_t *ret_launch)

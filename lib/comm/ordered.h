@@ -11,8 +11,9 @@
 
 #include "comm/comm.h"
 
-/* Computes `out`, which is one of the inputs or disjoint from all of them. in_count >= 1.
- * keep_fp32: sums of bf16 only; `out` is fp32 and disjoint from the inputs. */
+/* Writes to `out` the element-by-element sum (or maximum) of the `in_count` >= 1 inputs. `out` is
+ * one of the inputs or disjoint from all of them. keep_fp32: sums of bf16 only; `out` is fp32 and
+ * disjoint from the inputs. */
 void hd_ordered_reduce(void *out, const void *const *in, int in_count, int64_t count,
                        enum hd_dtype dtype, enum hd_comm_reduce reduce, bool keep_fp32);
 

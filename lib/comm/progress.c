@@ -18,7 +18,7 @@ enum { WAITING_MAX = 192, BLOCKER_MAX = 288 }; /* bytes; the sum must fit HD_COM
 enum { DEVICE_LOOK_US = 20 };
 enum { SLEEP_SLICE_MS = 100, SPIN_LOOKS = 2000, SPIN_LOOKS_YIELDING = 50 };
 enum {
-    ASK_WHOM_LOOKS = 16, /* polls without progress before a wait looks up the rank that it waits
+    ASK_WHOM_LOOKS = 16, /* polls without progress before a wait finds out which rank it waits
                             for */
     REPORT_MS = 50, /* milliseconds without progress after which a wait is reported (waits.c) */
 };
@@ -151,8 +151,8 @@ static void describe_waiting(struct hd_comm *comm, char *ret_text, size_t size_b
         (void)snprintf(ret_text + n, size_bytes - (size_t)n, ": rank %d %s", rank, what);
 }
 
-/* Writes which members are behind in the operation that this rank waits in; otherwise the last
- * operation of the rank that it waits for; "" if it waits for none. */
+/* Writes which members are behind in the operation in which this rank waits; if none is, the last
+ * operation of the rank that this rank waits for; "" if it waits for none. */
 static void describe_blocker(struct hd_comm *comm, char *ret_text, size_t size_bytes)
 {
     const struct hd_comm_stream *stream;
@@ -229,9 +229,10 @@ static enum hd_status step_op(struct hd_comm_op *op, bool *moved)
     }
 }
 
-/* Makes one step of every operation of the launch that begins at ring index `place`. *ret_end:
- * where the next launch begins. *ret_complete: all operations are complete. *ret_blocking: an
- * incomplete operation is not a posted send, so later launches must not start. */
+/* Makes one step of every operation of the launch that begins at ring index `place`. Sets *ret_end
+ * to the ring index where the next launch begins, *ret_complete to whether all operations of the
+ * launch are complete, and *ret_blocking to whether later launches must not start: some operation
+ * of the launch is incomplete and is not a posted send. */
 static enum hd_status step_launch(struct hd_comm_stream *stream, uint64_t place, bool *moved,
                                   uint64_t *ret_end, bool *ret_complete, bool *ret_blocking)
 {
@@ -266,10 +267,10 @@ static bool overlap(const struct hd_comm_op *send, const struct hd_comm_op *recv
            r < s + (uintptr_t)send->count * hd_dtype_size(send->dtype);
 }
 
-/* Returns whether the launch at `place` may start before earlier ones have completed. A posted send
- * needs nothing more from this rank, so later launches may begin before it completes; otherwise two
- * ranks that first send and then receive would deadlock. Only sends and receives may overtake, but
- * no receive into the buffer of a posted send. */
+/* Returns whether the launch at ring index `place` may start before earlier ones have completed. A
+ * posted send needs nothing more from this rank, so later launches may begin before it completes;
+ * otherwise two ranks that first send and then receive would deadlock. Only sends and receives may
+ * overtake, but no receive into the buffer of a posted send. */
 static bool may_overtake(const struct hd_comm_stream *stream, uint64_t place)
 {
     bool last;
@@ -292,7 +293,7 @@ static bool may_overtake(const struct hd_comm_stream *stream, uint64_t place)
     return true;
 }
 
-/* Completes the launch at the head, up to ticket `end`. */
+/* Counts the launch at the head of the stream, whose last ticket is `end`, as completed. */
 static enum hd_status end_launch(struct hd_comm_stream *stream, uint64_t end)
 {
     while (stream->completed < end) {
@@ -360,7 +361,7 @@ void hd_comm_set_spin(struct hd_comm *comm, int ranks_here)
     comm->spin_max = comm->yielding ? SPIN_LOOKS_YIELDING : SPIN_LOOKS;
 }
 
-/* Returns a failure if the peer that this rank waits for has closed its endpoint. */
+/* Returns HD_OK, or a failure if the peer that this rank waits for has closed its endpoint. */
 static enum hd_status check_left(struct hd_comm *comm)
 {
     const struct hd_comm_stream *stream;
@@ -403,8 +404,8 @@ static void relax(const struct hd_comm *comm)
 #endif
 }
 
-/* Sets `asleep`, makes one more step, and sleeps until the doorbell rings or left_ms have passed.
- */
+/* Sets `asleep` of the endpoint's doorbell, steps all streams once more, and sleeps until the
+ * doorbell rings or left_ms have passed. */
 static enum hd_status sleep_once(struct hd_comm_stream *stream, uint64_t ticket, int64_t left_ms,
                                  bool *moved)
 {
@@ -424,11 +425,12 @@ static enum hd_status sleep_once(struct hd_comm_stream *stream, uint64_t ticket,
     return st;
 }
 
-/* One wait on the host: the time of the last progress, and the rank it waits for. */
+/* The state of one wait on the host: the time of the last progress, and the rank that is waited
+ * for. */
 struct still {
     int64_t since_ns;
     int looks; /* polls since the last progress */
-    int rank;  /* rank it waits for; -1: unknown */
+    int rank;  /* rank that is waited for; -1: unknown */
 };
 
 static void note_moved(struct hd_comm *comm, struct still *still)

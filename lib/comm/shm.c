@@ -188,7 +188,7 @@ static const struct hd_comm_engine self_engine = {
     .close = shm_close,
 };
 
-/* Allocates the endpoint and its state; maps nothing. */
+/* Allocates an endpoint of the given engine and its state; maps no shared memory. */
 static enum hd_status open_engine(const struct hd_comm_engine *engine, int rank, int world,
                                   int64_t deadline_ms, struct hd_comm **ret_comm)
 {

@@ -45,7 +45,7 @@ static struct shm_channel *find_channel(struct hd_comm_group *group, int member)
         if (id == group->id)
             group->channels[member] = &area->channels[g];
         if (id == 0)
-            break; /* channels are opened in order: the rest is free */
+            break; /* channels are opened in order: all later ones are free */
     }
     return group->channels[member];
 }
@@ -76,8 +76,8 @@ static bool has_reached(const struct hd_comm_op *op, int member, enum shm_phase 
            atomic_load(&shm_entry_of(op, member)->stamp) >= stamp_of(op->seq, phase);
 }
 
-/* Returns whether all members have reached `phase`; op->member counts those that were seen there.
- */
+/* Returns whether all members have reached `phase` in the collective of `op`; op->member counts the
+ * members found so far. */
 static bool reached(struct hd_comm_op *op, enum shm_phase phase)
 {
     while (op->member < op->group->size && has_reached(op, op->member, phase))
@@ -85,8 +85,9 @@ static bool reached(struct hd_comm_op *op, enum shm_phase phase)
     return op->member == op->group->size;
 }
 
-/* Publishes this member's phase. The last member to reach a phase wakes the others; stamps are
- * sequentially consistent, so that member sees the stamps of all others. */
+/* Publishes this member's phase in the collective of `op` by its entry's stamp. The last member to
+ * reach a phase wakes the others; stamps are sequentially consistent, so that member sees the
+ * stamps of all others. */
 static void publish(struct hd_comm_op *op, enum shm_phase phase)
 {
     struct hd_comm_group *group = op->group;
@@ -144,8 +145,8 @@ static enum hd_status enter(struct hd_comm_op *op)
     return HD_OK;
 }
 
-/* Returns whether the entry is free: the collective that used it before must be complete for this
- * rank. */
+/* Returns whether this rank's entry for the collective of `op` is free: the collective that used
+ * the entry before must be complete for this rank. */
 static bool may_enter(const struct hd_comm_op *op)
 {
     const struct shm_entry *entry = shm_entry_of(op, op->group->index);
@@ -156,8 +157,8 @@ static bool may_enter(const struct hd_comm_op *op)
 
 /* ---- moving ---- */
 
-/* Sets the bytes that this member copies from `member`: the offset in that member's send and in its
- * own recv. */
+/* Sets which bytes this member copies from `member`: *ret_from is their offset in that member's
+ * registered memory, *ret_to in this member's; both in bytes, as *ret_bytes. */
 static void find_part(const struct hd_comm_op *op, int member, uint64_t *ret_from, uint64_t *ret_to,
                       int64_t *ret_bytes)
 {
@@ -190,8 +191,8 @@ static void find_part(const struct hd_comm_op *op, int member, uint64_t *ret_fro
     *ret_to = to;
 }
 
-/* Copies up to SHM_STEP_BYTES. Each member starts with its right neighbour, so that members do not
- * all read one rank's memory at the same time. */
+/* Copies up to SHM_STEP_BYTES of a copying collective from the other members. Each member starts
+ * with its right neighbour, so that members do not all read one rank's memory at the same time. */
 static enum hd_status move_pull(struct hd_comm_op *op, bool *ret_finished)
 {
     struct hd_comm_group *group = op->group;

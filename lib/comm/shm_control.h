@@ -36,7 +36,9 @@ enum {
 };
 
 enum hd_status hd_shm_control_new(int world, struct hd_shm_control **ret_ctl);
-void hd_shm_control_free(struct hd_shm_control *ctl); /* does not affect attached ranks */
+void hd_shm_control_free(struct hd_shm_control *ctl); /* frees the parent's mappings and
+                                                         descriptors; ranks that have attached keep
+                                                         theirs */
 
 int hd_shm_control_world(const struct hd_shm_control *ctl);
 int hd_shm_control_fd(const struct hd_shm_control *ctl); /* descriptor of the control block */
@@ -44,8 +46,8 @@ int hd_shm_control_rank_fd(const struct hd_shm_control *ctl, int rank);
 /* Returns the descriptors of the ranks' regions, [world]. */
 const int *hd_shm_control_rank_fds(const struct hd_shm_control *ctl);
 
-/* Clears close-on-exec of all descriptors; call it between fork and exec. Async-signal-safe (only
- * fcntl). */
+/* Clears close-on-exec of all descriptors of the control, so that the worker inherits them; call it
+ * in the child between fork and exec. Async-signal-safe (only fcntl). */
 void hd_shm_control_keep_over_exec(const struct hd_shm_control *ctl);
 
 /* The descriptors, passed as text in an argument or the environment. */
@@ -61,20 +63,21 @@ enum hd_status hd_shm_control_parse(const char *text, struct hd_shm_fds *ret_fds
  * aborted before it died, all ranks report that abort's reason. */
 void hd_shm_control_mark_dead(struct hd_shm_control *ctl, int rank, const char *reason);
 
-/* Makes all ranks fail with a reason of the parent (a stop request, a hang that it detected). */
+/* Makes the operations of all ranks fail with a reason that the parent gives (a stop request, a
+ * hang that it detected). */
 void hd_shm_control_abort(struct hd_shm_control *ctl, const char *reason);
 
-/* Reads the first failure. Returns false if there is none. *ret_rank: the rank that failed first;
- * -1: the parent, by hd_shm_control_abort. */
+/* Sets the ret_ arguments to the job's first failure. Returns false if there is none. *ret_rank:
+ * the rank that failed first; -1: the parent, by hd_shm_control_abort. */
 bool hd_shm_control_failure(const struct hd_shm_control *ctl, int *ret_rank,
                             enum hd_status *ret_status, char ret_reason[HD_SHM_REASON_MAX]);
 
-/* Reads the flight record of a rank, also of a dead one. Returns the number of records, oldest
- * first. A record that is being written is left out. */
+/* Copies the flight records of a rank to ret_records, also of a dead rank. Returns the number of
+ * records, oldest first. A record that is being written is left out. */
 int hd_shm_control_flight(const struct hd_shm_control *ctl, int rank,
                           struct hd_flight_record ret_records[HD_FLIGHT_MAX]);
 
-/* Reads the wait that a rank last reported. */
+/* Sets *ret_wait to the wait on the host that a rank last reported. */
 void hd_shm_control_wait(const struct hd_shm_control *ctl, int rank,
                          struct hd_flight_wait *ret_wait);
 

@@ -13,7 +13,7 @@
 #include "comm/comm_internal.h"
 #include "comm/shm_layout.h"
 
-/* Maximum of bytes that one step reads, some tens of microseconds. */
+/* Maximum of bytes that one step of an operation reads; it takes some tens of microseconds. */
 enum { SHM_STEP_BYTES = 128 * 1024 };
 
 struct shm_peer {
@@ -41,23 +41,25 @@ static inline struct shm_area *shm_area_of(const struct hd_comm *comm, int rank)
     return shm_block_area(shm_of(comm)->block, rank);
 }
 
-/* Returns the address in this process of `bytes` at `offset` of a rank's registered memory, and
- * maps that memory on first use. HD_CORRUPT: the range is outside of that memory. */
+/* Sets *ret_at to the address in this process of `bytes` at `offset` (in bytes) of a rank's
+ * registered memory, and maps that memory on first use. HD_CORRUPT: the range is outside of that
+ * memory. */
 enum hd_status shm_reach(struct hd_comm *comm, int rank, uint64_t offset, int64_t bytes,
                          char **ret_at);
 
-/* Returns the offset of a buffer in this rank's registered memory; 0 for NULL. */
+/* Returns the offset in bytes of a buffer from the start of this rank's registered memory; 0 for
+ * NULL. */
 static inline uint64_t shm_offset(const struct hd_comm *comm, const char *at)
 {
     return at ? (uint64_t)(at - comm->registered) : 0;
 }
 
-/* Execute one step of an operation; *moved becomes true when anything changed. */
+/* Execute one step of an operation; *moved becomes true when the operation made progress. */
 enum hd_status shm_collective_step(struct hd_comm_op *op, bool *moved);
 enum hd_status shm_send_step(struct hd_comm_op *op, bool *moved);
 enum hd_status shm_recv_step(struct hd_comm_op *op, bool *moved);
 
-/* Returns the signature of a member that has entered. */
+/* Returns the signature of a member that has entered the collective of `op`. */
 const struct hd_comm_signature *shm_signature(const struct hd_comm_op *op, int member);
 const int32_t *shm_send_counts(const struct hd_comm_op *op, int member);
 

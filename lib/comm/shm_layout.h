@@ -36,13 +36,15 @@ enum {
 /* COMPLETE: all members have left; seen only by the entry's owner */
 enum shm_phase { SHM_NONE, SHM_ENTERED, SHM_LEFT, SHM_COMPLETE };
 
-/* One member's arguments of one collective of a group. Offsets are from the start of its registered
- * region. With the engine local, all uint64_t except `stamp` are addresses in the one process. */
+/* One member's arguments of one collective of a group. Offsets are in bytes from the start of the
+ * member's registered region. With the engine local, all uint64_t except `stamp` are addresses in
+ * the one process. */
 struct shm_entry {
     _Alignas(64) _Atomic uint64_t stamp;
     uint64_t send_offset, recv_offset;
-    uint64_t send_counts, ready_event, done_event; /* engine local only: address of the counts;
-                                                      events (local.c) */
+    uint64_t send_counts, ready_event, done_event; /* engine local only: address of the member's
+                                                      send counts; its ready and done events
+                                                      (local.c) */
     struct hd_comm_signature signature;
 };
 
@@ -53,7 +55,8 @@ struct shm_channel {
 
 enum shm_post { SHM_FREE, SHM_POSTED, SHM_TAKEN };
 
-/* One send in flight. The sender sets FREE and POSTED, the receiver sets TAKEN (and done_event). */
+/* One send in flight, in the outbox of its sender. The sender sets its state to FREE and POSTED,
+ * the receiver sets TAKEN (and done_event). */
 struct shm_slot {
     _Alignas(64) _Atomic uint32_t post;
     uint32_t dtype;
@@ -89,8 +92,8 @@ struct shm_block {
     struct shm_reason reasons[]; /* [2 * world + 1]; the areas of all ranks follow in memory */
 };
 
-/* Return the index of a reason: below `world` a rank's own failure, then the deaths of ranks, then
- * the parent's. */
+/* Return the index in `reasons`: entries 0 to world - 1 are failures that a rank reported itself,
+ * the next `world` are deaths of ranks, the last one is the parent's abort. */
 static inline int shm_reason_of_death(int world, int rank)
 {
     return world + rank;
@@ -133,13 +136,14 @@ static inline struct shm_area *shm_block_area(const struct shm_block *block, int
                                (size_t)rank * shm_area_bytes(world));
 }
 
-/* Returns the outbox slots of an area for one receiver, [SHM_OUTBOX]. */
+/* Returns the slots [SHM_OUTBOX] of the sends from a rank (the owner of `area`) to one receiver. */
 static inline struct shm_slot *shm_outbox(const struct shm_area *area, int receiver)
 {
     return (struct shm_slot *)(area + 1) + (size_t)receiver * SHM_OUTBOX;
 }
 
-/* Returns the counts of an area for one entry of one of its channels, [world]. */
+/* Returns the all_to_all_v counts [world] that a rank (the owner of `area`) sends with one entry of
+ * one of its channels. */
 static inline int32_t *shm_counts(const struct shm_area *area, int world,
                                   const struct shm_channel *channel, uint64_t seq)
 {
@@ -153,11 +157,11 @@ void shm_block_init(struct shm_block *block, int world); /* the memory must be z
 /* Returns HD_INVALID if the descriptor is not a control block of this build for `world` ranks. */
 enum hd_status shm_block_check(int control_fd, int world);
 
-/* Records a failure, if it is the first, and wakes all ranks. */
+/* Records a failure in the control block, if it is the job's first, and wakes all ranks. */
 void shm_fail(struct shm_block *block, int reason_index, enum hd_status st, const char *text);
 
-/* Returns HD_OK, or the first failure: the index of its reason and its text, which lies in the
- * block. */
+/* Returns HD_OK, or the status of the job's first failure; then sets the index of its reason and
+ * its text, which lies in the block. */
 enum hd_status shm_failure(const struct shm_block *block, int *ret_reason_index,
                            const char **ret_text);
 

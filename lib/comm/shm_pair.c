@@ -86,7 +86,8 @@ static enum hd_status accept_post(struct hd_comm_op *op)
     return HD_OK;
 }
 
-/* Returns the slot to the sender. The copy is done (engine local: enqueued). */
+/* Marks the slot of the sender's outbox as taken, after the copy is done (engine local:
+ * enqueued). */
 static void give_back(struct hd_comm_op *op)
 {
     struct shm_slot *slot = op->slot;
@@ -108,7 +109,7 @@ static enum hd_status take_on_device(struct hd_comm_op *op)
     return HD_OK;
 }
 
-/* Copies up to SHM_STEP_BYTES from the sender's buffer. */
+/* Copies up to SHM_STEP_BYTES of the message from the sender's buffer to recv. */
 static enum hd_status take(struct hd_comm_op *op)
 {
     struct hd_comm *comm = op->group->comm;

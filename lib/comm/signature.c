@@ -65,8 +65,8 @@ static bool agree(const struct hd_comm_signature *a, const struct hd_comm_signat
            a->count == b->count && a->keep_fp32 == b->keep_fp32 && a->root == b->root;
 }
 
-/* Compares all signatures. Every member makes this comparison, so every member detects a
- * difference. */
+/* Compares the signatures of all members. Every member makes this comparison, so every member
+ * detects a difference. */
 static enum hd_status compare(const struct hd_comm_op *op)
 {
     const struct hd_comm_group *group = op->group;
@@ -109,8 +109,8 @@ int64_t hd_comm_rows_received(const struct hd_comm_op *op, int to, int before)
     return rows;
 }
 
-/* Checks the row limits of all members. Every member makes this check, so all reach one result
- * without another exchange. */
+/* Checks that no member of an all_to_all_v sends or receives more rows than its maximum. Every
+ * member makes this check, so all reach one result without another exchange. */
 static enum hd_status check_bounds(struct hd_comm_op *op, bool *ret_exceeded)
 {
     const struct hd_comm_group *group = op->group;

@@ -62,14 +62,11 @@ struct hd_comm_status_page {
     void *block; /* mapping of the control block */
     size_t size_bytes;
     struct shm_area *area; /* area of this rank */
-    int waited_for;        /* rank; -1: none */
+    int waited_for;        /* rank that was reported last as waited for; -1: none */
     int64_t since_ms;
 };
 
-enum {
-    CONNECTING = 1
-}; /* operation number reported while connecting: no operation has a record
-                            yet */
+enum { CONNECTING = 1 }; /* operation number while connecting: no record exists yet */
 
 enum hd_status hd_comm_status_page_open(int control_fd, int index, int world_here,
                                         struct hd_comm_status_page **ret_status_page)
