@@ -15,7 +15,8 @@ struct hd_arena_block;
 
 struct hd_arena {
     struct hd_arena_block *newest;
-    size_t used_bytes, limit_bytes; /* bytes allocated, and their limit; limit 0: none */
+    size_t used_bytes, limit_bytes; /* bytes allocated so far; the most that may be allocated, 0: no
+                                       limit */
     bool failed;
 };
 

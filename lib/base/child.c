@@ -25,8 +25,8 @@ static bool has_ended(pid_t pid, int *ret_status)
     return ended != 0;
 }
 
-/* Waits up to wait_ms for bytes and appends up to 4 KiB of them. Returns false if none came, or if
- * no more can come (*open is then false). */
+/* Waits up to wait_ms for output of the child and appends up to 4 KiB of it. Returns false if none
+ * came in this time, or at the end of the output (*open is then false). */
 static bool take_piece(int fd, int wait_ms, size_t max_bytes, struct hd_text *output, bool *open)
 {
     struct pollfd poller = {.fd = fd, .events = POLLIN};

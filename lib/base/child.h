@@ -17,9 +17,9 @@
 /* Reads fd, the reading end of the pipe that the child `pid` writes its output to, until the child
  * has ended, and reaps it. Appends the first max_bytes to ret_output; reads and drops the rest.
  * Does not wait for output that the child's own children write after its end. *ret_status: as from
- * waitpid. Does not close fd. HD_TIMEOUT: the child had not ended after timeout_ms (0: no limit,
- * for work that the user sees and can interrupt); it was sent SIGKILL, and was reaped if it ended
- * within a second. */
+ * waitpid. Does not close fd. Returns HD_TIMEOUT if the child had not ended after timeout_ms (0: no
+ * limit, for work that the user sees and can interrupt); it was sent SIGKILL, and was reaped if it
+ * ended within a second. */
 enum hd_status hd_child_wait(pid_t pid, int fd, int64_t timeout_ms, size_t max_bytes,
                              struct hd_text *ret_said, int *ret_status);
 

@@ -33,8 +33,8 @@ const char *hd_dtype_name(enum hd_dtype dtype); /* for example "bf16"; "unknown"
                                                    code */
 bool hd_dtype_from_name(const char *name, enum hd_dtype *ret_dtype);
 
-/* Converts exactly. bf16 is the upper half of an fp32. This and the other conversions are
- * branch-free, so that compilers vectorise loops over them. */
+/* Converts a bf16 to fp32, exactly. bf16 is the upper half of an fp32. This and the other
+ * conversions are branch-free, so that compilers vectorise loops over them. */
 static inline float hd_bf16_to_f32(uint16_t bits)
 {
     const uint32_t wide = (uint32_t)bits << 16;
@@ -44,7 +44,7 @@ static inline float hd_bf16_to_f32(uint16_t bits)
     return value;
 }
 
-/* Rounds to nearest, ties to even; a NaN becomes a quiet NaN. */
+/* Converts an fp32 to bf16, rounded to nearest, ties to even; a NaN becomes a quiet NaN. */
 static inline uint16_t hd_f32_to_bf16(float value)
 {
     uint32_t bits, rounded, quiet;
@@ -55,8 +55,8 @@ static inline uint16_t hd_f32_to_bf16(float value)
     return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
 }
 
-/* Converts exactly, subnormals included. f16 is IEEE 754 binary16: 1 sign, 5 exponent (bias 15) and
- * 10 mantissa bits; fp32 has 1, 8 (bias 127) and 23. */
+/* Converts an f16 to fp32, exactly, subnormals included. f16 is IEEE 754 binary16: 1 sign, 5
+ * exponent (bias 15) and 10 mantissa bits; fp32 has 1, 8 (bias 127) and 23. */
 static inline float hd_f16_to_f32(uint16_t bits)
 {
     const uint32_t magnitude = (uint32_t)(bits & 0x7fffu) << 13;
@@ -66,14 +66,15 @@ static inline float hd_f16_to_f32(uint16_t bits)
     memcpy(&value, &magnitude, sizeof value);
     value *= 0x1p112f; /* from bias 15 to bias 127 */
     memcpy(&wide, &value, sizeof wide);
-    wide |= magnitude >= 0x0f800000u ? 0x7f800000u : 0; /* keeps infinity and NaN */
+    wide |= magnitude >= 0x0f800000u ? 0x7f800000u : 0; /* an f16 infinity or NaN gets the exponent
+                                                           of one in fp32 */
     wide |= (uint32_t)(bits & 0x8000u) << 16;
     memcpy(&value, &wide, sizeof value);
     return value;
 }
 
-/* Rounds to nearest, ties to even; 65520 and above become infinity; a NaN becomes a quiet NaN with
- * the upper bits of its payload. */
+/* Converts an fp32 to f16, rounded to nearest, ties to even; magnitudes of 65520 and above become
+ * infinity; a NaN becomes a quiet NaN with the upper bits of its payload. */
 static inline uint16_t hd_f32_to_f16(float value)
 {
     uint32_t bits, magnitude, normal, subnormal, rounded;
@@ -81,14 +82,14 @@ static inline uint16_t hd_f32_to_f16(float value)
 
     memcpy(&bits, &value, sizeof bits);
     magnitude = bits & 0x7fffffffu;
-    /* the carry may enter the exponent */
+    /* a carry out of the mantissa may increment the exponent, which is the right rounding */
     normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
     memcpy(&shifted, &magnitude, sizeof shifted);
-    shifted += 0.5f; /* leaves a multiple of 2^-24, rounded */
+    shifted += 0.5f; /* 0.5 plus the magnitude rounded to a multiple of 2^-24 */
     memcpy(&subnormal, &shifted, sizeof subnormal);
     subnormal -= 0x3f000000u;
-    rounded = magnitude < 0x38800000u ? subnormal : normal; /* below 2^-14: subnormal */
-    rounded = magnitude < 0x477ff000u ? rounded : 0x7c00u;  /* 65520 and above: infinity */
+    rounded = magnitude < 0x38800000u ? subnormal : normal; /* f16 is subnormal below 2^-14 */
+    rounded = magnitude < 0x477ff000u ? rounded : 0x7c00u;  /* infinity from 65520 on */
     rounded = magnitude > 0x7f800000u ? 0x7e00u | ((magnitude >> 13) & 0x3ffu) : rounded;
     return (uint16_t)((bits >> 16 & 0x8000u) | rounded);
 }

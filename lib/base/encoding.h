@@ -45,14 +45,14 @@
 enum hd_map { HD_MAP_SIGNED, HD_MAP_UNSIGNED };
 
 enum {
-    HD_BLOCK_MIN = 8, /* elements; in smaller blocks the scales would take at least as many bytes as
-                         the codes */
+    HD_BLOCK_MIN = 8, /* elements per block; in smaller blocks the fp32 scale would take at least as
+                         many bytes as the 1-byte codes */
     HD_BLOCK_MAX = 256,
     HD_ENCODING_ALIGN = 16 /* bytes */
 };
 
-/* Returns the bytes of the scales of `count` elements, which are whole blocks; the codes follow
- * them in memory. */
+/* Returns the bytes of the scales of `count` elements, a multiple of `block`, padded to
+ * HD_ENCODING_ALIGN: the offset of the codes in memory. */
 HD_ON_DEVICE static inline int64_t hd_encoding_scales_bytes(int64_t count, int64_t block)
 {
     const int64_t bytes = count / block * (int64_t)sizeof(float);
@@ -60,7 +60,8 @@ HD_ON_DEVICE static inline int64_t hd_encoding_scales_bytes(int64_t count, int64
     return (bytes + HD_ENCODING_ALIGN - 1) / HD_ENCODING_ALIGN * HD_ENCODING_ALIGN;
 }
 
-/* Returns the bytes of scales and codes of `count` elements; block 0: bytes of fp32 elements. */
+/* Returns the bytes that `count` elements take as scales and codes; with `block` 0, as plain
+ * fp32. */
 HD_ON_DEVICE static inline int64_t hd_encoding_bytes(int64_t count, int64_t block)
 {
     if (!block)
@@ -69,7 +70,7 @@ HD_ON_DEVICE static inline int64_t hd_encoding_bytes(int64_t count, int64_t bloc
            (count + HD_ENCODING_ALIGN - 1) / HD_ENCODING_ALIGN * HD_ENCODING_ALIGN;
 }
 
-/* Returns the value of a code, not multiplied by the scale. */
+/* Returns the value that the map gives to a code, not multiplied by the block's scale. */
 HD_ON_DEVICE static inline float hd_encoding_value(uint8_t code, enum hd_map map)
 {
     const int digits = map == HD_MAP_SIGNED ? 7 : 8;
@@ -145,7 +146,8 @@ HD_ON_DEVICE static inline float hd_encoding_divisor(float scale)
     return scale == 0 ? 1 : scale;
 }
 
-/* Returns element / divisor; never 0 for an element > 0. */
+/* Returns element / divisor, the number in [-1, 1] whose nearest code is searched; never 0 for an
+ * element > 0. */
 HD_ON_DEVICE static inline float hd_encoding_quotient(float element, float divisor)
 {
     const float x = element / divisor;

@@ -122,8 +122,8 @@ enum hd_status hd_file_pread_all(int fd, void *ret_data, size_t size_bytes, int6
     return HD_OK;
 }
 
-/* Moves the offset past a hole of the file, if it is in one. Returns how many of max_bytes lie
- * before the next hole; all of them on a file system without support for holes. */
+/* Moves *offset past a hole of the file, if it is in one. Returns how many bytes of data, at most
+ * max_bytes, follow before the next hole; max_bytes on a file system that does not report holes. */
 static size_t pass_hole(int fd, int64_t *offset, size_t max_bytes)
 {
     const off_t data = lseek(fd, *offset, SEEK_DATA);
@@ -164,7 +164,8 @@ enum hd_status hd_file_read_piece(const char *path, int64_t offset_bytes, void *
     return st;
 }
 
-/* Writes the path of the folder that contains `path`. ret_dir may be path. */
+/* Writes to ret_dir the path of the folder that contains `path`. ret_dir and `path` may be one
+ * buffer. */
 static enum hd_status parent_of(const char *path, char ret_dir[PATH_MAX])
 {
     const char *slash = strrchr(path, '/');
@@ -317,8 +318,8 @@ enum hd_status hd_file_check_regular(const char *path)
                                         : "not a regular file (a pipe or a device)");
 }
 
-/* Waits until there is something to read, or the end of the data. Returns HD_INVALID after
- * patience_ms. */
+/* Waits until fd has data to read or is at the end of its data. Returns HD_INVALID if neither
+ * happens within patience_ms. */
 static enum hd_status wait_for_bytes(int fd, const char *path, int patience_ms)
 {
     struct pollfd wait = {.fd = fd, .events = POLLIN};

@@ -16,10 +16,10 @@
 #include "base/status.h"
 #include "base/text.h"
 
-/* Returns the status of a failed write, flush, rename or creation by its errno. HD_STORAGE: the
- * file system accepts no writes for now, because it is full, over a quota or read-only, has an I/O
- * error, or its server does not answer; or the file would exceed a limit that can be raised. HD_IO:
- * any other errno. The functions below use this status for their writes. */
+/* Returns the status of a failed write, flush, rename or creation by its errno. Returns HD_STORAGE
+ * if the file system accepts no writes for now, because it is full, over a quota or read-only, has
+ * an I/O error, or its server does not answer; or the file would exceed a limit that can be raised.
+ * Returns HD_IO for any other errno. The functions below return this status when a write fails. */
 enum hd_status hd_file_write_status(int error);
 /* Returns strerror(error); for EFBIG also the limit that the file would exceed. */
 const char *hd_file_error_text(int error);
@@ -41,8 +41,8 @@ enum hd_status hd_file_write_atomic(const char *path, const void *data, size_t s
                                     mode_t mode);
 
 /* Resolves "." and ".." in the path of an existing folder, because paths of checkpoints below it
- * must not contain them (controller/services/fleet.c, daemon/agent/deletion.c). Does nothing if
- * there are none. HD_INVALID: the result would have max_bytes bytes or more. */
+ * must not contain them (controller/services/fleet.c, daemon/agent/deletion.c). Does nothing if the
+ * path contains neither. HD_INVALID: the result would have max_bytes bytes or more. */
 enum hd_status hd_file_make_plain(char *path, size_t max_bytes);
 
 /* Appends the whole file to ret_text. Accepts only regular files, so that no FIFO makes the caller
@@ -56,8 +56,8 @@ enum hd_status hd_file_read(const char *path, size_t max_bytes, struct hd_text *
 enum hd_status hd_file_check_regular(const char *path);
 
 /* Reads a file that a user names on a command line: like hd_file_read, but also pipes and devices,
- * such as /dev/stdin or <(program). HD_INVALID: no data came for patience_ms (0: pipes and devices
- * are refused). */
+ * such as /dev/stdin or <(program). HD_INVALID: the pipe or device delivered no data for
+ * patience_ms milliseconds (0: pipes and devices are refused). */
 enum { HD_FILE_PATIENCE_MS = 30 * 1000 };
 enum hd_status hd_file_read_stream(const char *path, size_t max_bytes, int patience_ms,
                                    struct hd_text *ret_text);
@@ -69,8 +69,8 @@ enum hd_status hd_file_pread_all(int fd, void *ret_data, size_t size_bytes, int6
 
 enum { HD_FILE_WHY_MAX = 512 };
 /* Writes the text of errno `error` about the file or folder `path`, and returns it. If access was
- * denied, adds the owner of `path`, or of the folder above it if `path` does not exist, so that a
- * folder that another user has put there is noticed. Preserves errno. */
+ * denied, the text also names the owner of `path`, or of the folder above it if `path` does not
+ * exist, so that the user notices a folder that belongs to another user. Preserves errno. */
 const char *hd_file_explain(int error, const char *path, char ret_text[HD_FILE_WHY_MAX]);
 
 /* Reads a piece of a file that may grow: up to max_bytes from byte `offset_bytes` on; a negative
@@ -83,23 +83,24 @@ enum hd_status hd_file_read_piece(const char *path, int64_t offset_bytes, void *
  * (daemon/isolation/acl.h), the group bits limit the access of heddled's user; otherwise the umask
  * removes them. */
 enum { HD_FILE_JOB_DIR_MODE = 0775 };
-enum hd_status hd_file_sync_dir(const char *path); /* makes new names in `path` durable */
+enum hd_status hd_file_sync_dir(const char *path); /* makes names of files created or renamed in the
+                                                      folder `path` durable (fsync) */
 /* Creates a folder and its parents, like mkdir -p; the new names are durable. */
 enum hd_status hd_file_make_dirs(const char *path, mode_t mode);
 /* Creates the folders of `below` ("7/attempt-1") in the folder `base`, durably, and follows no
  * links below `base`. HD_CONFLICT: a part of `below` is a link or not a folder, so that files would
  * be written elsewhere. */
 enum hd_status hd_file_make_dirs_below(const char *base, const char *below, mode_t mode);
-/* Removes a folder or file by hd_tree_remove (base/tree.h) without marks: follows no links, enters
- * no other mounts. An absent path is HD_OK. */
+/* Removes a folder with its contents, or a file, by hd_tree_remove (base/tree.h) without marks:
+ * follows no links and enters no other mounts. Returns HD_OK also if `path` does not exist. */
 enum hd_status hd_file_remove_tree(const char *path);
 
 /* Takes an exclusive flock on `path` (created if absent). Closing *ret_fd or the end of the process
- * releases it. HD_CONFLICT: another process holds it. The descriptor is close-on-exec. */
+ * releases it. HD_CONFLICT: another process holds the lock. The descriptor is close-on-exec. */
 enum hd_status hd_file_lock(const char *path, int *ret_fd);
 
-/* Writes text to standard output and flushes. Returns HD_IO if this or an earlier write was
- * incomplete, so that a full disk is reported. */
+/* Writes text to standard output and flushes it. Returns HD_IO if this write or an earlier one to
+ * standard output was incomplete, so that a full disk is reported. */
 enum hd_status hd_file_print(const char *text);
 
 /* Sets the umask of a program that creates files for jobs, and of its children. `octal`: the

@@ -39,7 +39,7 @@ HD_ON_DEVICE static inline float hd_fp8_value(uint8_t code, enum hd_fp8 format)
 {
     const int mantissa_bits = format == HD_E4M3 ? 3 : 2, bias = format == HD_E4M3 ? 7 : 15;
     const uint32_t magnitude = code & 0x7fu;
-    /* codes from this one on are not finite */
+    /* lowest code, without its sign bit, that is not a finite number */
     const uint32_t infinite = format == HD_E4M3 ? 0x7fu : 0x7cu;
     const uint32_t shifted = magnitude << (23 - mantissa_bits);
     const uint32_t power = (uint32_t)(127 + 127 - bias) << 23; /* fp32 bits of 2^(127 - bias) */
@@ -71,7 +71,7 @@ HD_ON_DEVICE static inline uint8_t hd_fp8_code(float value, enum hd_fp8 format)
 
     memcpy(&bits, &value, sizeof bits);
     magnitude = bits & 0x7fffffffu;
-    /* a carry may increment the exponent */
+    /* a carry out of the mantissa may increment the exponent, which is the right rounding */
     normal = (magnitude - ((uint32_t)(127 - bias) << 23) + ((1u << (dropped - 1)) - 1) +
               ((magnitude >> dropped) & 1u)) >>
              dropped;
@@ -81,7 +81,8 @@ HD_ON_DEVICE static inline uint8_t hd_fp8_code(float value, enum hd_fp8 format)
     memcpy(&subnormal, &sum, sizeof subnormal);
     subnormal -= rounder;
     code = magnitude < least ? subnormal : normal;
-    /* 65536 and above: largest finite value */
+    /* magnitudes of 65536 and above, and codes above the largest, become the largest finite
+     * value */
     code = magnitude >= 0x47800000u || code > largest ? largest : code;
     code = magnitude >= 0x7f800000u ? (uint32_t)HD_FP8_NAN : code;
     return (uint8_t)((bits >> 24 & 0x80u) | code);
@@ -119,7 +120,7 @@ HD_ON_DEVICE static inline float hd_fp8_power(int e)
  * the product overflows. */
 HD_ON_DEVICE static inline uint8_t hd_fp8_encode(float element, float power, enum hd_fp8 format)
 {
-    const float much = 65536; /* any number larger than the largest value */
+    const float much = 65536; /* any number above the largest value of both formats */
     float scaled = element * power;
 
     scaled = scaled > much && element <= HD_FP8_FINITE_MAX ? much : scaled;
@@ -127,7 +128,7 @@ HD_ON_DEVICE static inline uint8_t hd_fp8_encode(float element, float power, enu
     return hd_fp8_code(scaled, format);
 }
 
-/* Returns the larger of amax and |element|; ignores an element that is not finite. */
+/* Returns the larger of amax and |element|; amax if the element is not finite. */
 HD_ON_DEVICE static inline float hd_fp8_larger(float amax, float element)
 {
     const float magnitude = element < 0 ? -element : element;

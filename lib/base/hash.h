@@ -20,8 +20,8 @@ struct hd_hash { /* private state of an unfinished hash */
 
 uint64_t hd_hash_bytes(const void *data, size_t size_bytes);
 
-/* Hash bytes in pieces: begin once, add any number of times; value returns the hash of all bytes
- * added so far. */
+/* Hash bytes that come in pieces: call hd_hash_begin once and hd_hash_add any number of times;
+ * hd_hash_value returns the hash of all bytes added so far. */
 void hd_hash_begin(struct hd_hash *ret_hash);
 void hd_hash_add(struct hd_hash *hash, const void *data, size_t size_bytes);
 uint64_t hd_hash_value(const struct hd_hash *hash);

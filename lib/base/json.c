@@ -11,8 +11,8 @@ struct json_reader {
     const struct hd_json_limits *limits;
     const char *start, *p, *end;
     size_t value_count;
-    bool last_counts; /* true: the last of several members with one name counts; false: they are an
-                         error */
+    bool last_counts; /* true: of several members of an object with one name the last counts; false:
+                         several are an error */
 };
 
 static enum hd_status parse_value(struct json_reader *r, int depth, struct hd_json **ret_value);
@@ -152,7 +152,8 @@ static char *put_utf8(char *out, uint32_t code)
     return out;
 }
 
-/* Parses the rest of \uXXXX: one code point; a surrogate pair takes a second \u. */
+/* Parses the rest of an escape \uXXXX, which gives one code point; for a surrogate pair also the
+ * second \uXXXX. */
 static enum hd_status parse_unicode(struct json_reader *r, char **out)
 {
     uint32_t code = 0, low = 0;
@@ -295,7 +296,7 @@ static int compare_names(const void *a, const void *b)
     return order ? order : x->place < y->place ? -1 : x->place > y->place;
 }
 
-/* Removes from the list the members whose key was set to NULL. */
+/* Removes from an object the members whose key was set to NULL (dropped duplicates). */
 static void unlink_dropped(struct hd_json *object)
 {
     const struct hd_json **link = &object->first;
@@ -310,7 +311,8 @@ static void unlink_dropped(struct hd_json *object)
     *link = NULL;
 }
 
-/* Rejects or merges members with equal names, as the caller chose (last_counts). */
+/* Finds members of an object with equal names: drops all but the last if last_counts is set,
+ * otherwise reports an error. */
 static enum hd_status resolve_names(struct json_reader *r, struct hd_json *object)
 {
     struct json_name *names;
@@ -358,7 +360,8 @@ static enum hd_status parse_key(struct json_reader *r, const char **ret_key)
     return take(r, ':') ? HD_OK : expected(r, "':'");
 }
 
-/* Parses items; r->p is after the opening bracket. */
+/* Parses the items of an array or object up to its closing bracket; r->p is after the opening
+ * bracket. */
 static enum hd_status parse_items(struct json_reader *r, int depth, struct hd_json *parent)
 {
     const bool is_object = parent->kind == HD_JSON_OBJECT;
@@ -477,7 +480,8 @@ enum hd_status hd_json_parse_repeated(struct hd_arena *arena, const char *text, 
 static const char *const kind_names[] = {"null",     "false",    "true",     "a number",
                                          "a string", "an array", "an object"};
 
-/* Reports that a line is not a JSON object; names an array, a common mistake. */
+/* Reports that a line of a .jsonl file is not a JSON object; the message says so if the line is an
+ * array, a common mistake. */
 static enum hd_status no_object(char first)
 {
     if (first == '[')

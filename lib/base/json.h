@@ -37,12 +37,13 @@ struct hd_json {
     size_t count;                /* array, object: number of direct children */
     const struct hd_json *first; /* array, object: the first child, NULL when empty */
     const struct hd_json *next;  /* the next child of the same parent, NULL for the last */
-    bool overrode; /* hd_json_parse_repeated: an earlier member with this name was dropped */
+    bool overrode; /* true: hd_json_parse_repeated has dropped an earlier member of the object with
+                      this name */
 };
 
 struct hd_json_limits {
-    size_t values_max; /* values of any kind in the whole text */
-    int depth_max;     /* nesting depth of arrays and objects */
+    size_t values_max; /* most values of any kind in the whole text */
+    int depth_max;     /* greatest nesting depth of arrays and objects */
 };
 
 /* Parses a text. The values and their strings are allocated in the arena; `text` may be freed
@@ -78,8 +79,8 @@ enum hd_status hd_json_need_string(const struct hd_json *object, const char *key
 enum hd_status hd_json_copy_string(const struct hd_json *object, const char *key, char *ret_text,
                                    size_t size_bytes);
 
-/* Converts a number without fraction or exponent. HD_INVALID: another value, or outside [min, max].
- */
+/* Sets *ret_value to a parsed number that has no fraction and no exponent. HD_INVALID: `value` is
+ * not such a number, or is outside [min, max]. */
 enum hd_status hd_json_to_int64(const struct hd_json *value, int64_t min, int64_t max,
                                 int64_t *ret_value);
 
@@ -97,8 +98,8 @@ void hd_json_begin(struct hd_json_writer *writer, const char *key, char bracket)
 void hd_json_end(struct hd_json_writer *writer, char bracket);                    /* '}' or ']' */
 void hd_json_add_string(struct hd_json_writer *writer, const char *key, const char *text);
 void hd_json_add_int64(struct hd_json_writer *writer, const char *key, int64_t value);
-/* Adds the shortest text of 6 to 17 digits that reads back to the same bits; null when the value is
- * not finite. */
+/* Adds a number as the shortest text of 6 to 17 digits that reads back to the same bits; adds null
+ * when the value is not finite. */
 void hd_json_add_real(struct hd_json_writer *writer, const char *key, double value);
 /* Adds the text of a number that was parsed (struct hd_json). */
 void hd_json_add_number(struct hd_json_writer *writer, const char *key, const char *text);
@@ -106,6 +107,7 @@ void hd_json_add_bool(struct hd_json_writer *writer, const char *key, bool value
 void hd_json_add_null(struct hd_json_writer *writer, const char *key);
 /* Adds a parsed value; its members keep their order, and its numbers their text. */
 void hd_json_add_value(struct hd_json_writer *writer, const char *key, const struct hd_json *value);
-void hd_json_add_line(struct hd_json_writer *writer); /* begins a new line before the next value */
+void hd_json_add_line(struct hd_json_writer *writer); /* begins a new line of the text before the
+                                                         next value */
 
 #endif

@@ -143,5 +143,5 @@ void hd_log(enum hd_log_level level, const char *fmt, ...)
     va_end(ap);
     n = as_json ? format_json(line, level, time, message) : format_text(line, level, time, message);
     if (write(STDERR_FILENO, line, n) < 0)
-        return; /* stderr is not writable: drop the line */
+        return; /* standard error is not writable, so the line is lost */
 }

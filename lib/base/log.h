@@ -27,7 +27,8 @@ enum hd_log_level { HD_LOG_ERROR, HD_LOG_WARN, HD_LOG_INFO, HD_LOG_DEBUG };
  * variable HEDDLE_LOG (error|warn|info|debug) overrides `level`. */
 void hd_log_init(const char *program, enum hd_log_level level);
 
-/* Selects lines of JSON or of text. Call before other threads start. */
+/* Selects whether log lines are written as JSON or as plain text. Call it before other threads
+ * start. */
 void hd_log_set_json(bool json);
 /* Parses "text" or "json", the operator's setting. HD_INVALID: any other word. */
 enum hd_status hd_log_read_format(const char *word, bool *ret_json);

@@ -18,8 +18,8 @@ static size_t min3(size_t a, size_t b, size_t c)
 }
 
 /* Returns the edit distance (optimal string alignment; Damerau 1964), ignoring case: the number of
- * letters to change, insert, delete or swap with the next to get from a to b. Both are at most
- * WORD_MAX long. */
+ * letters to change, insert, delete or swap with the next to get from a to b. Both words have at
+ * most WORD_MAX letters. */
 static size_t distance(const char *a, size_t a_len, const char *b, size_t b_len)
 {
     size_t rows[3][WORD_MAX + 1], *before = rows[0], *last = rows[1], *row = rows[2];
@@ -76,7 +76,7 @@ static const char *find_longer_or_shorter(const char *word, const char *const *w
 
 const char *hd_text_nearest(const char *word, const char *const *words, size_t count)
 {
-    /* at most a third of the letters may differ */
+    /* a word is near if at most a third of its letters differ */
     size_t len = strlen(word), best = (len + 1) / 3 + 1;
     const char *nearest = NULL;
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 enum {
-    THREADS_MAX = 256,             /* threads that the check starts at most */
+    THREADS_MAX = 256,             /* most threads that check_threads starts */
     CORES_MAX = 32,                /* number of cores up to which gRPC starts more threads */
     GRPC_THREADS = 8,              /* threads of gRPC, besides one per core */
     CHECK_STACK_BYTES = 256 << 10, /* stack of a thread that only waits */
@@ -98,8 +98,8 @@ static void *wait_at(void *gate)
     return NULL;
 }
 
-/* Starts `needed` threads that all exist at the same time, because each waits until the last one is
- * started, and ends them. */
+/* Checks that `needed` threads can exist at the same time: starts them, each of which waits until
+ * the last one is started, and ends them. HD_LIMIT: one cannot be started. */
 static enum hd_status check_threads(int needed)
 {
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;

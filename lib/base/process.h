@@ -25,9 +25,9 @@ struct hd_process_needs {
 struct hd_process_needs hd_process_needs_of_grpc(int files, int threads);
 
 /* Opens /dev/null for each closed standard stream; raises the soft limits of open files and of the
- * stack as needed; starts and ends `threads` threads; makes stacks of later threads at least 2 MiB.
- * HD_LIMIT: a limit is too low; the message names it, and how to raise it. HD_IO: /dev/null cannot
- * be opened. */
+ * stack as needed; starts and ends `threads` threads; makes the stacks of threads that start later
+ * at least 2 MiB. HD_LIMIT: a limit is too low; the message names it, and how to raise it. HD_IO:
+ * /dev/null cannot be opened. */
 enum hd_status hd_process_prepare(const struct hd_process_needs *needs);
 
 /* Calls hd_process_prepare. Prints a failure to stderr as "PROGRAM: MESSAGE" and returns false. */

@@ -125,8 +125,8 @@ const float *hd_nf4_values(void)
     return nf4_values;
 }
 
-/* Values of the scales' codes, ascending: 0, 1 and 127 magnitudes of either sign, the values of the
- * signed map of encoding.h as bitsandbytes computes them. */
+/* Values of the 8-bit codes of nf4 scales, ascending: 0, 1 and 127 magnitudes of either sign, the
+ * values of the signed map of encoding.h as bitsandbytes computes them. */
 static const float map_values[HD_QUANT_MAP] = {
 #include "base/quant_map.inc"
 };
@@ -162,7 +162,8 @@ uint8_t hd_quant_map_code(float quotient)
     return (uint8_t)low;
 }
 
-/* Computes a product and a sum, each rounded: this file is compiled without fused multiply-adds. */
+/* Returns map_value * scale + mean, the product and the sum each rounded: this file is compiled
+ * without fused multiply-adds. */
 float hd_nf4_scale(float map_value, float scale, float mean)
 {
     const float product = map_value * scale;
@@ -241,11 +242,11 @@ struct encoding {
     struct hd_quant_layout layout;
     uint8_t *codes;
     char *record;
-    float *scales; /* nf4: scales of all blocks of the matrix */
+    float *scales; /* nf4: scales of all blocks of the whole matrix, needed for their mean */
 };
 
-/* Rounds to the nearest integer, ties to even, as bitsandbytes does. Adding 1.5 * 2^23 leaves the
- * integer in the last bits. */
+/* Rounds x to the nearest integer, ties to even, as bitsandbytes does. Adding 1.5 * 2^23 leaves the
+ * integer in the last bits of the sum. */
 static int8_t round_to_int8(float x)
 {
     const volatile float sum = x + 12582912.0F;
@@ -293,7 +294,8 @@ static enum hd_status encode_rows(const struct encoding *e, hd_quant_read_fn *re
     return st;
 }
 
-/* Returns the index in the box of the matrix's block g; -1: the block is outside of the box. */
+/* Returns the index, among the box's blocks, of block g of the whole matrix; -1: the block is
+ * outside of the box. */
 static int64_t block_in_box(const struct hd_quant_box *b, int64_t g)
 {
     const int64_t across = b->columns / HD_NF4_BLOCK, wide = b->box_columns / HD_NF4_BLOCK;
@@ -309,8 +311,9 @@ static int64_t block_in_box(const struct hd_quant_box *b, int64_t g)
     return row >= 0 && row < b->box_rows && column >= 0 && column < wide ? row * wide + column : -1;
 }
 
-/* Divides a block by its scale: whole blocks are multiplied by the inverse, an incomplete last
- * block is divided, as in bitsandbytes. Returns the scale. */
+/* Divides the weights of an nf4 block by its scale, as bitsandbytes does: a whole block is
+ * multiplied by the inverse, the incomplete last block of a matrix is divided. Returns the
+ * scale. */
 static float scale_block(const float *values, int64_t count, int64_t block, float *ret_quotients)
 {
     static const float least = 1e-38F;
@@ -334,7 +337,8 @@ static void encode_block(const struct encoding *e, int64_t g, const float *value
         codes[i / 2] = (uint8_t)(hd_nf4_code(quotients[i]) << 4 | hd_nf4_code(quotients[i + 1]));
 }
 
-/* Encodes the second level of nf4: the scales minus their mean, in blocks of 256. */
+/* Writes the 8-bit codes of the nf4 scales and their second level: the scales minus their mean, in
+ * blocks of 256, each block with a second scale. */
 static void encode_scales(const struct encoding *e)
 {
     const int64_t blocks = whole_blocks(e->box);

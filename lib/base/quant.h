@@ -78,14 +78,17 @@ struct hd_quant_box {
     int64_t first_row, first_column, box_rows, box_columns;
 };
 
-/* Returns whether the box consists of whole blocks. */
+/* Returns whether the box begins and ends at boundaries of the encoding's blocks of 64 weights. */
 bool hd_quant_box_fits(const struct hd_quant_box *box);
 
-/* The arrays of a record: their offsets in bytes from its start, and their number of elements. */
+/* The arrays of one matrix's record: their offsets in bytes from the record's start, and their
+ * number of elements. */
 struct hd_quant_layout {
-    int64_t scales, second; /* offsets; codes are at 0; second level: nf4 only */
+    int64_t scales, second; /* offsets of the scales and of the second level (nf4 only); the codes
+                               are at 0 */
     int64_t code_bytes;
-    int64_t scale_count;  /* nf4: one byte per block of the box; otherwise one float per row */
+    int64_t scale_count;  /* number of scales: in nf4 one byte per block of the box; otherwise one
+                             float per row */
     int64_t second_count; /* floats of the second level */
     int64_t size_bytes;   /* size of the record, a multiple of HD_QUANT_ALIGN */
 };
@@ -95,8 +98,8 @@ struct hd_quant_layout hd_quant_lay_out(const struct hd_quant_box *box);
  * is block first + b / box_step * whole_step + b % box_step of the whole matrix. */
 struct hd_quant_matrix {
     int64_t rows;
-    int64_t at, scales, second; /* byte offsets from the factor's start, of the record and its
-                                   arrays */
+    int64_t at, scales, second; /* offsets in bytes, from the factor's start, of the matrix's
+                                   record, its scales and its second level */
     int64_t first, box_step, whole_step;
 };
 
@@ -110,7 +113,7 @@ struct hd_quant_factor {
     struct hd_quant_matrix matrix[HD_QUANT_MATRICES];
 };
 
-/* Describes the matrix of a record that starts `at` bytes after the factor's start. */
+/* Returns the description of the matrix whose record starts `at` bytes after the factor's start. */
 struct hd_quant_matrix hd_quant_matrix_at(const struct hd_quant_box *box, int64_t at);
 
 HD_ON_DEVICE static inline int64_t hd_nf4_block_of(const struct hd_quant_matrix *m, int64_t b)
@@ -118,14 +121,16 @@ HD_ON_DEVICE static inline int64_t hd_nf4_block_of(const struct hd_quant_matrix 
     return m->first + b / m->box_step * m->whole_step + b % m->box_step;
 }
 
-/* Returns the scale of a block from its value in the map, the second scale and the mean: a product
- * and a sum, each rounded. */
+/* Returns the nf4 scale of a block: map_value (the map's value of its 8-bit code) * scale (its
+ * second scale) + mean, the product and the sum each rounded to fp32. */
 float hd_nf4_scale(float map_value, float scale, float mean);
-/* Computes the scales of `count` blocks of the box from block `b` on, in fp32. */
+/* Writes in fp32 the nf4 scales of `count` blocks of the box, from block `b` on, decoded from the
+ * 8-bit scales and the second level. */
 void hd_nf4_scales(const struct hd_quant_matrix *matrix, const void *factor, int64_t b,
                    int64_t count, float *ret_scales);
 
-/* Returns (code * scale) / 127 as bitsandbytes computes it. */
+/* Returns the weight of an int8 code: (code * scale) / 127 in the order of operations of
+ * bitsandbytes. */
 HD_ON_DEVICE static inline float hd_int8_value(int8_t code, float scale)
 {
     return (float)code * scale * 7.874015718698502e-3F;
@@ -136,7 +141,8 @@ HD_ON_DEVICE static inline float hd_int8_value(int8_t code, float scale)
 void hd_quant_decode(const struct hd_quant_factor *factor, const void *memory, int64_t first,
                      int64_t count, float *ret_values);
 
-/* Reads elements [first, first + count) of the whole matrix, row-major. */
+/* A function of the caller that reads elements [first, first + count) of the whole matrix, in
+ * row-major order. */
 typedef enum hd_status hd_quant_read_fn(void *context, int64_t first, int64_t count,
                                         float *ret_values);
 
@@ -147,21 +153,22 @@ enum { HD_QUANT_PIECE = 64 * 1024 };
 enum hd_status hd_quant_encode(const struct hd_quant_box *box, hd_quant_read_fn *read,
                                void *context, void *ret_record);
 
-/* A whole matrix that another program has encoded. */
+/* The arrays of a whole matrix that another program (bitsandbytes) has encoded. */
 struct hd_quant_whole {
     const uint8_t *codes;
     const void *scales; /* nf4: one byte per block; otherwise one fp32 per row; may be unaligned */
-    const void *map, *second; /* nf4: fp32 [HD_QUANT_MAP], and second scales; may be unaligned */
+    const void *map, *second; /* nf4: values of the map, fp32 [HD_QUANT_MAP], and the second scales;
+                                 may be unaligned */
     float mean;               /* nf4: mean of the scales */
 };
-/* Copies a box of an encoded matrix into a record. */
+/* Copies the codes and scales of a box from an encoded whole matrix into the box's record. */
 void hd_quant_take(const struct hd_quant_box *box, const struct hd_quant_whole *whole,
                    void *ret_record);
 
 /* ---- nearest values, for tests and for the encoders ---- */
 
-uint8_t hd_nf4_code(float quotient); /* nearest of the 16 values; of two equally near ones the
-                                        lower */
+uint8_t hd_nf4_code(float quotient); /* code of the nearest of the 16 values; of two equally near
+                                        ones the lower */
 uint8_t hd_quant_map_code(float quotient);
 
 #endif

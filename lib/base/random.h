@@ -15,10 +15,10 @@
 
 #include "base/status.h"
 
-/* Computes ret_bits[0..3] = Philox4x32-10(counter, key). */
+/* Sets ret_bits[0..3] to the 128 bits that Philox4x32-10 gives for a counter and a key. */
 void hd_random_philox(uint64_t key, uint64_t counter_lo, uint64_t counter_hi, uint32_t ret_bits[4]);
 
-uint64_t hd_random_hash(const char *text); /* FNV-1a 64 of the text, then a bit mixer */
+uint64_t hd_random_hash(const char *text); /* hash of a text: FNV-1a 64, then a bit mixer */
 uint64_t hd_random_key(uint64_t seed, uint64_t stream); /* independent key per (seed, stream) */
 uint64_t hd_random_u64(uint64_t key, uint64_t index);
 double hd_random_uniform(uint64_t key, uint64_t index); /* in [0, 1), with 53 random bits */
@@ -26,7 +26,8 @@ double hd_random_uniform(uint64_t key, uint64_t index); /* in [0, 1), with 53 ra
 /* Returns element `index` of the standard normal sequence of `key` (Box-Muller over 53-bit
  * uniforms; float result). Elements 2i and 2i+1 come from one Philox call. */
 float hd_random_normal(uint64_t key, uint64_t index);
-/* Computes two independent standard normal numbers for a counter. */
+/* Sets ret_pair to two independent standard normal numbers, those of a key and a 128-bit
+ * counter. */
 void hd_random_normals(uint64_t key, uint64_t counter_lo, uint64_t counter_hi, float ret_pair[2]);
 
 /* Returns element `index` of a keyed permutation of [0, count), computed without a table: a Feistel

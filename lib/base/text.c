@@ -147,7 +147,7 @@ static size_t utf8_sequence(const unsigned char *p, size_t left)
     else if (p[0] == 0xF0)
         lo = 0x90;
     else if (p[0] == 0xF4)
-        hi = 0x8F; /* nothing above U+10FFFF */
+        hi = 0x8F; /* no code points above U+10FFFF */
     if (p[1] < lo || p[1] > hi)
         return 0;
     for (size_t i = 2; i < n; i++)
@@ -291,8 +291,8 @@ void hd_text_list_near(bool (*fits)(const void *about, int64_t number), const vo
     size_t count = 0, len = 0;
     bool more = false;
 
-    /* Collects numbers in ascending order; when the list is full, drops the end that is farther
-     * from `nearest_to`. */
+    /* Collects numbers in ascending order; when the list is full, drops its first or its last
+     * number, the one farther from `nearest_to`. */
     for (int64_t number = 1; number <= max; number++) {
         if (!fits(about, number))
             continue;

@@ -97,22 +97,24 @@ struct tree_level {
     dev_t device;
     ino_t inode;
     char *name;     /* name in the folder above; of level 0, its path */
-    char **staying; /* names in the folder that were tried and cannot be removed */
+    char **staying; /* names of entries of the folder that the walk has tried to remove and
+                       cannot */
     size_t staying_count;
-    bool given_up; /* true: no memory, or too many names; a later call removes the rest */
+    bool given_up; /* true: there was no memory for `staying`, or it is full; a later call removes
+                      the rest of the folder */
 };
 
 struct tree_walk {
     struct tree_level *levels;
-    size_t depth, size; /* levels in use; allocated */
+    size_t depth, size; /* number of levels in use (the deepest is depth - 1); number allocated */
     size_t open_from;   /* index of the first level with an open DIR */
     const char *const *marks;
     struct file_identity identity; /* mount of `path`; folders of other mounts are not removed */
     struct hd_tree_left left;
 };
 
-/* Counts an entry that cannot be removed, and saves path and reason of the first. `name` is in the
- * deepest level; NULL: the level itself cannot be read. */
+/* Counts an entry that cannot be removed in w->left, which gets path and reason of the first one.
+ * `name` is an entry of the deepest level's folder; NULL: that folder itself cannot be read. */
 static void stays(struct tree_walk *w, const char *name, enum hd_tree_why why, int error)
 {
     struct hd_tree_left *left = &w->left;
@@ -167,7 +169,8 @@ static bool is_marked(const struct tree_walk *w, int dir_fd)
     return false;
 }
 
-/* Adds a level for the folder dir_fd and takes ownership of dir_fd. Returns 0 or an errno. */
+/* Adds a deepest level to the walk, for the folder dir_fd, and takes ownership of dir_fd. Returns 0
+ * or an errno. */
 static int push(struct tree_walk *w, int dir_fd, const char *name)
 {
     struct tree_level level = {0};
@@ -215,8 +218,8 @@ static void free_level(struct tree_level *level)
     free(level->name);
 }
 
-/* Reopens the folder above the deepest level. Returns false if the folder is not the one that the
- * walk came from. */
+/* Reopens the folder above the deepest level. Returns false if ".." is no longer the folder from
+ * which the walk entered this level. */
 static bool reopen_above(struct tree_walk *w)
 {
     struct tree_level *above = &w->levels[w->depth - 2];
@@ -261,7 +264,8 @@ static bool pop(struct tree_walk *w)
     return true;
 }
 
-/* Enters the folder `name` of the deepest level, or counts it as an entry that remains. */
+/* Opens the folder `name` in the deepest level's folder and adds a level for it; if that is
+ * impossible, counts `name` as an entry that remains. */
 static void enter(struct tree_walk *w, const char *name, int unlink_error)
 {
     struct tree_level *level = &w->levels[w->depth - 1];
@@ -273,7 +277,8 @@ static void enter(struct tree_walk *w, const char *name, int unlink_error)
     if (fd < 0 && errno == ENOENT)
         return;
     if (fd < 0 || find_identity(fd, &identity) < 0)
-        error = errno == ENOTDIR ? unlink_error : errno; /* a file that must not be removed */
+        error = errno == ENOTDIR ? unlink_error : errno; /* `name` is a file that unlink refused to
+                                                            remove */
     else if (!is_same_identity(&identity, &w->identity))
         why = HD_TREE_MOUNTED;
     else if (is_marked(w, fd))
@@ -303,7 +308,8 @@ static void take_entry(struct tree_walk *w, const char *name)
         unlinkat(dirfd(level->dir), name, 0) == 0 || errno == ENOENT)
         return;
     error = errno;
-    if (error == EISDIR || error == EPERM) { /* POSIX allows EPERM for a folder */
+    if (error == EISDIR || error == EPERM) { /* POSIX allows unlink to fail with EPERM for a
+                                                folder */
         enter(w, name, error);
         return;
     }

@@ -16,16 +16,17 @@
 enum { HD_USER_BYTES_MAX = 64 };
 
 /* Checks that `word` is a name of at most HD_USER_BYTES_MAX bytes (letters, digits, _ - . @, not
- * all digits, no - or . first), or uid:NUMBER. HD_INVALID: it is neither; HD_DENIED: it is root. */
+ * all digits, no - or . first), or uid:NUMBER. HD_INVALID: `word` is neither; HD_DENIED: it names
+ * root. */
 enum hd_status hd_user_check(const char *word);
 
 /* Returns whether `word`, which hd_user_check has accepted, is uid:NUMBER. */
 bool hd_user_is_uid(const char *word, uint32_t *ret_uid);
 
 /* Checks, before private files are created in a service's folder `dir`, that root does not create
- * them in another user's folder, where that user could not read them. HD_INVALID: it would; the
- * message has the command to run instead (`command`: "heddled join"). HD_OK also if `dir` does not
- * exist yet. */
+ * them in another user's folder, where that user could not read them. HD_INVALID: root would; the
+ * message shows how to run `command` ("heddled join") as the owner of `dir`. HD_OK also if `dir`
+ * does not exist yet. */
 enum hd_status hd_user_check_folder(const char *dir, const char *command);
 
 /* Checks that a trusted user owns the file `path` of tokens or rules, because its owner can change
