@@ -124,9 +124,9 @@ enum hd_status hd_ckpt_parse_hashes(struct hd_arena *arena, const char *text,
 
 struct damage {                          /* the first run of damaged blocks, within one region */
     const struct hd_ckpt_region *region; /* NULL: no damage */
-    int64_t region_at, first, end; /* offset of the region in the file; damaged bytes first to end -
-                                      1 of the region */
-    size_t others;                 /* number of damaged blocks outside of the run */
+    int64_t region_at, first, end; /* offset in bytes of the region in the file; the damaged bytes
+                                      are first to end - 1 of the region */
+    size_t others;                 /* number of damaged blocks of the file outside of this run */
 };
 
 static void note_damage(struct damage *d, const struct hd_ckpt_region *region, int64_t region_at,

@@ -30,7 +30,7 @@
 #include "base/status.h"
 
 enum {
-    HD_CKPT_FORMAT_VERSION = 2, /* version that is written; version 1 can be read, too */
+    HD_CKPT_FORMAT_VERSION = 2, /* format version of new checkpoints; version 1 can be read, too */
     HD_CKPT_DIMS_MAX = 4,
     HD_CKPT_NAME_MAX = 200, /* bytes of a tensor's name: printable ASCII without space " \ @ */
     HD_CKPT_FILE_MAX = 32,  /* bytes of a file name, such as "rank-00000.safetensors" */
@@ -45,9 +45,11 @@ struct hd_ckpt_entry {
     enum hd_dtype dtype;
     int dim_count;                    /* 0 (a scalar: one element) to HD_CKPT_DIMS_MAX */
     int64_t shape[HD_CKPT_DIMS_MAX];  /* shape of the whole tensor */
-    int64_t start[HD_CKPT_DIMS_MAX];  /* the box: start .. start + extent in each dimension */
+    int64_t start[HD_CKPT_DIMS_MAX];  /* first coordinate of the box in each dimension; the box ends
+                                         before start + extent */
     int64_t extent[HD_CKPT_DIMS_MAX]; /* lengths of the box, at least 1 each */
-    int64_t flat_first, flat_count;   /* range of the box's elements, row-major; flat_count at least
+    int64_t flat_first, flat_count;   /* the part of the box that this entry has: first element and
+                                         number of elements, in row-major order; flat_count at least
                                          1 */
 };
 
@@ -58,7 +60,8 @@ struct hd_ckpt_entry hd_ckpt_entry_whole(const char *name, enum hd_dtype dtype, 
 void hd_ckpt_entry_cut(struct hd_ckpt_entry *entry, int dim, int64_t start, int64_t extent);
 int64_t hd_ckpt_entry_bytes(const struct hd_ckpt_entry *entry);
 
-/* Sorts entries by element size, widest first; stable. A shard needs this order for alignment. */
+/* Sorts entries by the size of their elements, largest first, and keeps the order of equal ones.
+ * hd_ckpt_writer_open needs this order, so that each entry's data are aligned in the shard. */
 void hd_ckpt_sort_entries(struct hd_ckpt_entry *entries, size_t count);
 
 /* ---- saving, phase one: each rank writes its shard ---- */
@@ -66,7 +69,8 @@ void hd_ckpt_sort_entries(struct hd_ckpt_entry *entries, size_t count);
 struct hd_ckpt_shard { /* plain bytes, which the ranks exchange */
     char file[HD_CKPT_FILE_MAX];
     int64_t size_bytes;
-    uint64_t hash; /* XXH64 of the hashes of its blocks; format version 1: of the whole file */
+    uint64_t hash; /* XXH64 of the hashes of the shard's blocks; in format version 1 XXH64 of the
+                      whole file */
 };
 
 struct hd_ckpt_writer;
@@ -78,20 +82,21 @@ struct hd_ckpt_writer;
 enum hd_status hd_ckpt_writer_open(const char *dir, int rank, const struct hd_ckpt_entry *entries,
                                    size_t count, struct hd_ckpt_writer **ret_writer);
 
-/* Adds the next bytes, in pieces of any size, within or across entries. Writes them to the file at
- * once, without a buffer. */
+/* Adds the next `size_bytes` of the entries' data, which may end within an entry or span several.
+ * Writes them to the shard's file at once, without a buffer. */
 enum hd_status hd_ckpt_writer_add(struct hd_ckpt_writer *writer, const void *data,
                                   size_t size_bytes);
 
-/* Makes the shard durable under its name; *ret_shard is the shard's line for the manifest. Frees
- * the writer, also on failure. */
+/* Makes the shard durable under its name, and sets *ret_shard to the shard's line for the manifest.
+ * Frees the writer, also on failure. */
 enum hd_status hd_ckpt_writer_finish(struct hd_ckpt_writer *writer,
                                      struct hd_ckpt_shard *ret_shard);
 /* Removes the unfinished shard and frees the writer; NULL is fine. */
 void hd_ckpt_writer_drop(struct hd_ckpt_writer *writer);
 
-/* Provides bytes of entries[entry] from offset `at` on. *ret_bytes must stay valid until the next
- * call; 1 <= *ret_size_bytes <= left_bytes. */
+/* A function of the caller that provides data of entries[entry] from byte offset `at` in the
+ * entry's data on. It sets *ret_bytes to memory that stays valid until the next call, and
+ * *ret_size_bytes to 1 to left_bytes. */
 typedef enum hd_status hd_ckpt_bytes_fn(void *context, size_t entry, int64_t at, int64_t left_bytes,
                                         const void **ret_bytes, int64_t *ret_size_bytes);
 
@@ -99,7 +104,8 @@ typedef enum hd_status hd_ckpt_bytes_fn(void *context, size_t entry, int64_t at,
  * including tables, hashes and manifest. */
 int64_t hd_ckpt_bound_bytes(int64_t data_bytes, int64_t entry_count);
 
-/* Opens a writer, adds the bytes of all entries from bytes_of, and finishes. */
+/* Writes the whole shard of a rank: opens a writer, adds the data of all entries as bytes_of
+ * provides them, and finishes the shard. */
 enum hd_status hd_ckpt_write_shard(const char *dir, int rank, const struct hd_ckpt_entry *entries,
                                    size_t count, hd_ckpt_bytes_fn *bytes_of, void *context,
                                    struct hd_ckpt_shard *ret_shard);
@@ -120,7 +126,8 @@ struct hd_ckpt_manifest {
     const char *job;
     int attempt;
     int64_t step, tokens_seen;
-    bool has_val_loss; /* true: these weights were validated (checkpoint.best) */
+    bool has_val_loss; /* true: val_loss is set, the validation loss of the weights in this
+                          checkpoint (checkpoint.best) */
     double val_loss;
     bool has_lowest_val_loss; /* true: lowest_val_loss is the lowest of the run so far, also of
                                  earlier checkpoints */
@@ -159,27 +166,32 @@ void hd_ckpt_close(struct hd_ckpt *ckpt); /* NULL is fine */
 const struct hd_ckpt_manifest *hd_ckpt_get_manifest(const struct hd_ckpt *ckpt);
 uint64_t hd_ckpt_hash(const struct hd_ckpt *ckpt); /* hash of the manifest */
 
-/* Finds a counter of the manifest. HD_NOT_FOUND, naming the counter: there is none. */
+/* Sets *ret_value to a counter of the manifest. HD_NOT_FOUND: the manifest has no counter of this
+ * name; the message names it. */
 enum hd_status hd_ckpt_get_counter(const struct hd_ckpt *ckpt, const char *name,
                                    int64_t *ret_value);
 const char *hd_ckpt_dir(const struct hd_ckpt *ckpt); /* path as passed to hd_ckpt_open */
-/* Returns a fact of the layout; NULL: no such fact. */
+/* Returns the value of a fact in the manifest's layout; NULL: the layout has no fact of this
+ * name. */
 const char *hd_ckpt_layout(const struct hd_ckpt *ckpt, const char *name);
-/* Returns a fact of the determinism section; NULL: no such fact. */
+/* Returns the value of a fact in the manifest's determinism section; NULL: the section has no fact
+ * of this name. */
 const char *hd_ckpt_determinism(const struct hd_ckpt *ckpt, const char *name);
 
-/* Access the tensors, sorted by name, each as its whole entry; find returns NULL if there is none
- * of this name. */
+/* Access the checkpoint's tensors, sorted by name, each as the entry of the whole tensor.
+ * hd_ckpt_find_tensor returns NULL if no tensor has this name. */
 size_t hd_ckpt_tensor_count(const struct hd_ckpt *ckpt);
 const struct hd_ckpt_entry *hd_ckpt_get_tensor(const struct hd_ckpt *ckpt, size_t index);
 const struct hd_ckpt_entry *hd_ckpt_find_tensor(const struct hd_ckpt *ckpt, const char *name);
-/* Returns false for the optimizer's tensors ("adamw.") and for buffers (HD_CKPT_BUFFER_PREFIX). */
+/* Returns whether a tensor is a weight of the model, by its name: false for the optimizer's tensors
+ * ("adamw.") and for buffers (HD_CKPT_BUFFER_PREFIX). */
 #define HD_CKPT_BUFFER_PREFIX "buffer."
 bool hd_ckpt_is_weight(const char *name);
 
-/* Reads a piece of a tensor, hd_ckpt_entry_bytes(want) bytes, from all entries that overlap it.
- * HD_NOT_FOUND: no such tensor. HD_INVALID: dtype or shape differ from the stored ones. HD_CORRUPT:
- * a range is missing, or two entries have different values for the same elements. */
+/* Reads the piece of a tensor that `want` describes, hd_ckpt_entry_bytes(want) bytes, from all
+ * stored entries that overlap it. HD_NOT_FOUND: no such tensor. HD_INVALID: dtype or shape differ
+ * from the stored ones. HD_CORRUPT: no entry has some of the wanted elements, or two entries have
+ * different values for the same elements. */
 enum hd_status hd_ckpt_read(struct hd_ckpt *ckpt, const struct hd_ckpt_entry *want, void *ret_data);
 
 /* Reads and hashes every byte of a checkpoint, and compares every shard's table with the manifest.
@@ -202,11 +214,11 @@ struct hd_ckpt_place {
 struct hd_ckpt_summary {
     char hash[HD_HASH_TEXT_MAX]; /* hash of the manifest */
     int64_t time_ms;             /* modification time of the manifest, milliseconds since 1970 */
-    int64_t size_bytes;          /* sum over all files in the directory */
+    int64_t size_bytes;          /* sum of the sizes of all files in the checkpoint's directory */
     double val_loss;             /* NaN: the manifest has none */
 };
-/* Summarises the checkpoint in `dir`. HD_NOT_FOUND, HD_IO: the manifest is missing, or cannot be
- * read. */
+/* Sets *ret_summary to the facts of the checkpoint in `dir`. HD_NOT_FOUND: the manifest is missing.
+ * HD_IO: the manifest cannot be read. */
 enum hd_status hd_ckpt_summarize(const char *dir, struct hd_ckpt_summary *ret_summary);
 
 /* Lists the complete checkpoints in ATTEMPT_DIR/checkpoints, lowest step first. An absent directory
@@ -216,12 +228,13 @@ enum hd_status hd_ckpt_list(const char *attempt_dir, struct hd_ckpt_place **ret_
 void hd_ckpt_places_free(struct hd_ckpt_place *places, size_t count);
 
 /* Removes the directory of an unfinished checkpoint; HD_OK also if there is none. HD_EXISTS: the
- * directory has a manifest and is not removed. A rank that is still writing there fails, so its
- * checkpoint never becomes complete with files missing. */
+ * directory has a manifest and is not removed. A rank that is still writing to the directory fails,
+ * so its checkpoint never becomes complete with files missing. */
 enum hd_status hd_ckpt_remove_partial(const char *dir);
 
 /* Removes unfinished files, and directories without a manifest, from CHECKPOINTS_DIR
- * (attempt-K/checkpoints). The attempt must have ended. */
+ * (attempt-K/checkpoints). The attempt whose folder this is must have ended, because its ranks may
+ * otherwise still be writing. */
 enum hd_status hd_ckpt_clean_partial(const char *checkpoints_dir);
 
 /* Does hd_ckpt_clean_partial for each attempt below JOB_DIR before `attempt`. */

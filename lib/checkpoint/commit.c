@@ -89,8 +89,9 @@ static int compare_shards(const void *a, const void *b)
     return strcmp(x->file, y->file);
 }
 
-/* Copies the shards, sorted by name, so that the manifest does not depend on the order of the
- * ranks. HD_INVALID: no shard, a wrong name, or a duplicate. */
+/* Sets *ret_shards to a copy of the manifest's shards, sorted by file name, so that the manifest
+ * does not depend on the order of the ranks. HD_INVALID: there is no shard, or a shard's file name
+ * is wrong or occurs twice. */
 static enum hd_status sort_shards(struct hd_arena *arena, const struct hd_ckpt_manifest *manifest,
                                   struct hd_ckpt_shard **ret_shards)
 {
@@ -116,7 +117,8 @@ static enum hd_status sort_shards(struct hd_arena *arena, const struct hd_ckpt_m
     return HD_OK;
 }
 
-/* Reads the tables of all shards into one list. The caller frees the list, also on failure. */
+/* Reads the tables of all shards into one list of stored entries. The caller frees the list, also
+ * on failure. */
 static enum hd_status read_tables(struct hd_arena *arena, const char *dir,
                                   const struct hd_ckpt_shard *shards, size_t shard_count,
                                   struct hd_ckpt_stored **ret_stored, size_t *ret_count)

@@ -159,7 +159,8 @@ static bool take_range(const char **p, int64_t *ret_start, int64_t *ret_length)
     return true;
 }
 
-/* Parses the part of a label after '@'. hd_ckpt_check_entry checks the ranges afterwards. */
+/* Parses the part of an entry's label after '@' (box, and range of the box if *ret_flat) into
+ * *entry. hd_ckpt_check_entry checks its numbers afterwards. */
 static bool take_piece(const char *p, struct hd_ckpt_entry *entry, bool *ret_flat)
 {
     int dim_count = 0;
@@ -185,7 +186,8 @@ static bool take_piece(const char *p, struct hd_ckpt_entry *entry, bool *ret_fla
     return !*p;
 }
 
-/* Selects the whole box if it is valid; if not, hd_ckpt_check_entry reports it afterwards. */
+/* Sets the entry's flat range to its whole box if the box is valid; if it is not,
+ * hd_ckpt_check_entry reports that afterwards. */
 static void take_whole_box(struct hd_ckpt_entry *entry)
 {
     entry->flat_first = 0;

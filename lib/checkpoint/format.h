@@ -12,12 +12,12 @@
 #include "checkpoint/checkpoint.h"
 
 #define HD_CKPT_MANIFEST_FILE "manifest.json"
-#define HD_CKPT_VAL_LOSS      "val_loss" /* a member of the manifest */
+#define HD_CKPT_VAL_LOSS      "val_loss" /* key of the validation loss in the manifest */
 
 enum {
     HD_CKPT_TABLE_BYTES_MAX = 100 * 1000 * 1000, /* limit of the safetensors library */
     HD_CKPT_MANIFEST_BYTES_MAX = 512 * 1024 * 1024,
-    HD_CKPT_WINDOW_BYTES = 1024 * 1024, /* size of the read buffer */
+    HD_CKPT_WINDOW_BYTES = 1024 * 1024, /* bytes of the buffer through which shards are read */
     HD_CKPT_BLOCK_BYTES = 1024 * 1024,  /* size of hashed blocks of data; part of the format */
     HD_CKPT_HEAD_BLOCK_BYTES = 64,      /* size of hashed blocks of heads; part of the format */
 };
@@ -28,13 +28,14 @@ enum {
 enum hd_status hd_ckpt_check_entry(const struct hd_ckpt_entry *entry);
 int64_t hd_ckpt_box_elements(const struct hd_ckpt_entry *entry);
 
-/* Convert between a dtype and its safetensors name, such as "F32" for HD_F32. */
+/* Convert between a dtype and its name in safetensors files, such as "F32" for HD_F32. */
 const char *hd_ckpt_dtype_name(enum hd_dtype dtype, char ret_name[16]);
 bool hd_ckpt_parse_dtype(const char *name, enum hd_dtype *ret_dtype);
 
 /* ---- files ---- */
 
-/* Opens DIR/FILE for reading; ret_size may be NULL. Error messages name the path. */
+/* Opens DIR/FILE for reading and sets *ret_size (ret_size may be NULL) to its size in bytes. Error
+ * messages name the path. */
 enum hd_status hd_ckpt_open_file(const char *dir, const char *file, int *ret_fd, int64_t *ret_size);
 
 /* seal: appends a last line with the hash of all bytes before it. `text` is JSON whose object is
@@ -46,8 +47,10 @@ enum hd_status hd_ckpt_check_seal(const char *text, size_t text_bytes);
 /* ---- hashes of a file, block by block ---- */
 
 struct hd_ckpt_region { /* consecutive bytes of a file */
-    const char *name;   /* name of the tensor; NULL: the head; "": a file without tensors */
-    int64_t size_bytes, block_bytes; /* sizes; block_bytes is 1 to HD_CKPT_BLOCK_BYTES */
+    const char *name;   /* name of the tensor whose data these are; NULL: the file's head; "": the
+                           file has no tensors */
+    int64_t size_bytes, block_bytes; /* bytes of the region; bytes of its hashed blocks, 1 to
+                                        HD_CKPT_BLOCK_BYTES */
 };
 
 struct hd_ckpt_hash_list { /* XXH64 of each block, in file order */
@@ -57,7 +60,8 @@ struct hd_ckpt_hash_list { /* XXH64 of each block, in file order */
 
 struct hd_ckpt_blocks { /* hashes a file while it is written; initialise with {0} */
     struct hd_ckpt_region *regions;
-    size_t region_count, region; /* number of regions; index of the current one */
+    size_t region_count, region; /* number of regions of the file; index of the one that is being
+                                    hashed */
     int64_t in_region;           /* bytes of the current region added so far */
     struct hd_hash hash;         /* hash of the current block */
     uint64_t *hashes;
@@ -74,13 +78,14 @@ enum hd_status hd_ckpt_blocks_begin(struct hd_ckpt_blocks *ret_blocks,
 void hd_ckpt_blocks_add(struct hd_ckpt_blocks *blocks, const void *data, size_t size_bytes);
 void hd_ckpt_blocks_done(struct hd_ckpt_blocks *blocks);
 
-/* Formats hashes as text, which the caller frees; NULL: no memory. */
+/* Returns hashes as text, 16 hexadecimal digits each, which the caller frees; NULL: no memory. */
 char *hd_ckpt_format_hashes(const uint64_t *hashes, size_t count);
 enum hd_status hd_ckpt_parse_hashes(struct hd_arena *arena, const char *text,
                                     struct hd_ckpt_hash_list *ret_list);
 
-/* Reads all of DIR/FILE, open as fd, and compares with hashes[hd_ckpt_count_blocks]. HD_CORRUPT
- * names the file, the tensor and the first damaged range of bytes. */
+/* Reads all of DIR/FILE, which is open as fd, and compares the hash of each block with
+ * hashes[hd_ckpt_count_blocks]. HD_CORRUPT: one differs; the message names the file, the tensor and
+ * the first damaged range of bytes. */
 enum hd_status hd_ckpt_check_blocks(const char *dir, const char *file, int fd,
                                     const struct hd_ckpt_region *regions, size_t count,
                                     const uint64_t *hashes);

@@ -338,7 +338,8 @@ static enum hd_status parse_shard(const struct hd_json *value, struct hd_ckpt_sh
     const char *file = NULL, *hash = NULL;
     enum hd_status st = hd_json_need_string(value, "file", &file);
 
-    if (!st && !hd_ckpt_is_shard_name(file)) /* refuses paths out of the directory, too */
+    if (!st && !hd_ckpt_is_shard_name(file)) /* also refuses a path that leads out of the
+                                                checkpoint's directory */
         st = hd_err(HD_INVALID, "'%.100s' is not a name of a shard", file);
     if (!st)
         st = hd_json_need_int64(value, "size_bytes", 8, INT64_MAX / 4, &ret_shard->size_bytes);
@@ -365,8 +366,8 @@ static enum hd_status parse_blocks(struct hd_arena *arena, const struct hd_json 
     return st;
 }
 
-/* Parses the shards. has_blocks: format version 2 or later, where *ret_lists gets the block hashes;
- * otherwise NULL. */
+/* Parses the manifest's list of shards. has_blocks: the format version is 2 or later, so *ret_lists
+ * is set to the block hashes of each shard; otherwise it is set to NULL. */
 static enum hd_status parse_shards(struct hd_arena *arena, const struct hd_json *root,
                                    bool has_blocks, struct hd_ckpt_manifest *ret_manifest,
                                    struct hd_ckpt_hash_list **ret_lists)
@@ -478,7 +479,8 @@ static enum hd_status parse_entries(struct hd_arena *arena, const struct hd_json
     return HD_OK;
 }
 
-/* Parses a loss, which manifests of older builds and of runs without validation do not have. */
+/* Parses the loss under `key` of the manifest; sets *ret_known to false if it is absent, as in
+ * manifests of older builds and of runs without validation. */
 static enum hd_status parse_loss(const struct hd_json *root, const char *key, bool *ret_known,
                                  double *ret_loss)
 {

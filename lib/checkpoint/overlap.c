@@ -11,8 +11,9 @@
 
 struct side {
     int64_t start[HD_CKPT_DIMS_MAX], extent[HD_CKPT_DIMS_MAX];
-    int64_t stride[HD_CKPT_DIMS_MAX]; /* elements of the box per step in a dimension */
-    int64_t first, end;               /* elements first to end - 1 of the box */
+    int64_t stride[HD_CKPT_DIMS_MAX]; /* elements of the box between neighbouring coordinates of
+                                         each dimension */
+    int64_t first, end;               /* the piece is elements first to end - 1 of its box */
 };
 
 struct overlap_walk {
@@ -65,8 +66,9 @@ static void join_dimensions(struct overlap_walk *w)
     }
 }
 
-/* Narrows [*lo, *hi) to the coordinates of dimension d whose slices piece `s` contains. `base`:
- * index in its box of the first element of the current slice. */
+/* Narrows [*lo, *hi) to those coordinates of dimension d for which piece `s` has elements. `base`:
+ * index, among the elements of the piece's box, of the first element of the slice that is being
+ * walked. */
 static void clip(const struct side *s, int d, int64_t base, int64_t *lo, int64_t *hi)
 {
     const int64_t stride = s->stride[d];
@@ -157,7 +159,8 @@ static int compare_runs(const void *a, const void *b)
     return x->first < y->first ? -1 : x->first > y->first;
 }
 
-/* Appends the coordinates, in the whole tensor, of element `index` of a piece: "[3,17]". */
+/* Appends to the text the coordinates, in the whole tensor, of element `index` of a piece:
+ * "[3,17]". */
 static void add_coordinates(struct hd_text *text, const struct hd_ckpt_entry *piece, int64_t index)
 {
     int64_t at[HD_CKPT_DIMS_MAX] = {0};
@@ -190,7 +193,7 @@ static enum hd_status missing(const struct hd_ckpt_entry *want, int64_t first, i
 enum hd_status hd_ckpt_cover_check(struct hd_ckpt_cover *cover, const struct hd_ckpt_entry *want,
                                    bool *ret_overlaps)
 {
-    int64_t covered = 0; /* elements 0 .. covered - 1 are covered */
+    int64_t covered = 0; /* elements 0 to covered - 1 of the wanted piece are in a run */
     bool overlaps = false;
 
     if (cover->count)

@@ -16,7 +16,10 @@
 #define STEP_PREFIX    "step-"
 #define ATTEMPT_PREFIX "attempt-"
 
-enum { STEP_DIGITS = 8 }; /* minimum number of digits, so that names sort by step */
+enum {
+    STEP_DIGITS = 8
+}; /* minimum number of digits of the step in a directory's name, so that
+                             names sort by step */
 
 enum hd_status hd_ckpt_format_dir(const char *attempt_dir, int64_t step, char *ret_path,
                                   size_t path_max)
@@ -29,7 +32,8 @@ enum hd_status hd_ckpt_format_dir(const char *attempt_dir, int64_t step, char *r
     return HD_OK;
 }
 
-/* Parses PREFIX followed by digits and nothing else. */
+/* Parses a name that is `prefix` followed by digits and nothing else; sets *ret_number to the
+ * digits' value. Returns false if the name differs from that. */
 static bool parse_number_after(const char *name, const char *prefix, int64_t *ret_number)
 {
     const char *digits = name + strlen(prefix);
@@ -114,8 +118,9 @@ static int compare_steps(const void *a, const void *b)
     return x->step < y->step ? -1 : x->step > y->step;
 }
 
-/* Checks whether `dir` has a manifest. Only ENOENT and ENOTDIR mean that it has none; any other
- * error is returned, because a checkpoint that looked incomplete would be removed. */
+/* Sets *ret_complete to whether `dir` has a manifest. Only ENOENT and ENOTDIR mean that it has
+ * none; any other error is returned, because a checkpoint that looked incomplete would be
+ * removed. */
 static enum hd_status look_for_manifest(const char *dir, bool *ret_complete)
 {
     char *path = NULL;
@@ -184,8 +189,8 @@ static int64_t folder_bytes(const char *path)
     return sum;
 }
 
-/* Finds the validation loss in a manifest's text; NaN: none. Searches for a line that begins with
- * the key: JSON strings contain no line breaks, so the line is the member. */
+/* Returns the validation loss in the text of a manifest; NaN: the text has none. Searches for a
+ * line that begins with the key: JSON strings contain no line breaks, so the line is the member. */
 static double find_val_loss(const char *manifest)
 {
     static const char begin[] = "\n\"" HD_CKPT_VAL_LOSS "\":";

@@ -11,14 +11,15 @@ struct hd_ckpt {
     struct hd_arena arena;
     char *dir;
     struct hd_ckpt_manifest manifest;
-    struct hd_ckpt_hash_list *hash_lists; /* per shard; NULL in format version 1 */
+    struct hd_ckpt_hash_list *hash_lists; /* block hashes of each shard; NULL in format version 1 */
     uint64_t hash;
     struct hd_ckpt_stored *stored;
     size_t stored_count;
     struct hd_ckpt_tensor *tensors;
     size_t tensor_count;
 
-    /* The shard that is open, one at a time (-1: none). `window` buffers it for short runs. */
+    /* Index of the shard whose file is open as `fd`, one at a time; -1: none. `window` buffers part
+     * of that file for short runs. */
     int32_t shard;
     int fd;
     unsigned char *window;
@@ -225,7 +226,8 @@ struct assembly { /* the wanted piece while it is assembled, from one entry at a
     size_t item_bytes;
     unsigned char *out;
     struct hd_ckpt_cover cover;
-    bool compare; /* true: second pass, which compares the entries with `out` */
+    bool compare; /* true: the entries are read a second time and compared with `out`, because some
+                     overlap */
 };
 
 static enum hd_status differs(const struct assembly *a)
@@ -234,8 +236,8 @@ static enum hd_status differs(const struct assembly *a)
                   a->stored->entry.name, a->ckpt->dir);
 }
 
-/* Sets *ret_bytes to size_bytes of the shard at offset_bytes, and fills the window first if it does
- * not contain them. */
+/* Sets *ret_bytes to the address, in the read buffer (window), of size_bytes of the open shard at
+ * offset_bytes; reads them into the window first if it does not contain them. */
 static enum hd_status move_window(struct assembly *a, int64_t offset_bytes, int64_t size_bytes,
                                   const unsigned char **ret_bytes)
 {

@@ -20,8 +20,8 @@
 
 /* ---- writing ---- */
 
-/* Returns the shape in the safetensors table: that of the box, or [flat_count] for a range of the
- * box. */
+/* Sets ret_shape to the shape that the safetensors table gives for an entry, and returns its number
+ * of dimensions: the shape of the box, or [flat_count] for a range of the box. */
 static int visible_shape(const struct hd_ckpt_entry *entry, int64_t ret_shape[HD_CKPT_DIMS_MAX])
 {
     if (entry->flat_count != hd_ckpt_box_elements(entry)) {
@@ -250,7 +250,7 @@ out:
     return HD_OK;
 }
 
-/* Reads and checks the length at the start of the file. */
+/* Reads and checks the length of the JSON table, the first 8 bytes of a shard. */
 static enum hd_status read_length(int fd, int64_t file_bytes, size_t *ret_json_bytes)
 {
     unsigned char bytes[8];

@@ -56,8 +56,8 @@ static bool is_same_entry(const struct hd_ckpt_entry *a, const struct hd_ckpt_en
            a->flat_count == b->flat_count;
 }
 
-/* Compares the shard's own table with `listed`, the manifest's entries of this shard sorted by
- * offset. */
+/* Compares the table in the shard's file with `listed`, the entries that the manifest has for this
+ * shard, sorted by offset. */
 static enum hd_status check_table(const char *dir, const struct hd_ckpt_shard *shard,
                                   const struct hd_ckpt_stored *listed, size_t listed_count)
 {

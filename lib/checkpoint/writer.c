@@ -51,8 +51,8 @@ static int compare_labels(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Refuses duplicate labels: they would be duplicate names in the table's JSON, which readers
- * refuse. */
+/* Refuses entries with equal labels: they would be duplicate names in the table's JSON, which
+ * readers refuse. */
 static enum hd_status refuse_repeated_labels(const struct hd_ckpt_entry *entries, size_t count)
 {
     struct hd_text all = {0};

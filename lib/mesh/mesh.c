@@ -25,7 +25,8 @@ bool hd_group_from_name(const char *text, enum hd_group_name *ret_name)
     return false;
 }
 
-/* Replaces a size of 0 by `fallback`. HD_INVALID: the size is negative. */
+/* Sets *ret_size to the size that the caller gave, or to `fallback` if that is 0. HD_INVALID: the
+ * size is negative. */
 static enum hd_status take_size(const char *what, int32_t size, int32_t fallback, int32_t *ret_size)
 {
     if (size < 0)

@@ -23,8 +23,8 @@
 
 #include "base/status.h"
 
-/* The names: code, stable name (part of the API: in listings and messages), difference between a
- * group's members. */
+/* The names of groups: code, stable name (part of the API: in listings and messages), difference
+ * between a group's members. */
 #define HD_GROUP_LIST(X)                                                                         \
     X(WORLD, "world", "all ranks")                                                               \
     X(TP, "tp", "coordinate on the tensor axis")                                                 \
@@ -47,8 +47,8 @@ enum hd_group_name {
         HD_GROUP_COUNT
 };
 
-/* Sizes of the axes and divisions. 0 selects the default: dp*cp for zero_shard (no hybrid
- * sharding), 1 for the others. */
+/* Numbers of ranks along the axes and in the divisions. 0 selects the default: dp*cp for zero_shard
+ * (no hybrid sharding), 1 for the others. */
 struct hd_mesh_sizes {
     int32_t pp, dp, cp, tp;
     int32_t ep;         /* ranks per copy of all experts; divides dp*cp */
@@ -71,8 +71,8 @@ struct hd_mesh_group {
     int32_t index; /* index of the rank that was passed to hd_mesh_find_group */
 };
 
-/* Initialises a mesh. HD_INVALID, naming the size: it is negative, does not divide, or the world is
- * too large. */
+/* Initialises a mesh. HD_INVALID: a size is negative or does not divide what it must, or the world
+ * is too large; the message names the size. */
 enum hd_status hd_mesh_init(struct hd_mesh *mesh, const struct hd_mesh_sizes *sizes);
 
 /* Convert between ranks and coordinates: 0 <= rank < world, and each coordinate within its axis. */

@@ -1,6 +1,7 @@
 #include "mesh/zigzag.h"
 
-/* The two ranges of positions that a rank holds; with P = 1 the second is empty. */
+/* The two ranges of positions of a sequence that a context-parallel rank holds; with P = 1 ranks
+ * the second is empty. */
 struct runs {
     int64_t begin[2], end[2];
 };
@@ -53,7 +54,7 @@ int64_t hd_zigzag_pairs(const struct hd_zigzag *queries, const struct hd_zigzag 
         for (int j = 0; j < 2; j++) {
             pairs += causal ? pairs_before(q.begin[i], q.end[i], 0, k.begin[j], k.end[j])
                             : (q.end[i] - q.begin[i]) * (k.end[j] - k.begin[j]);
-            if (window > 0) /* subtract keys outside of the window */
+            if (window > 0) /* subtract the pairs whose key is outside of the query's window */
                 pairs -= pairs_before(q.begin[i], q.end[i], window, k.begin[j], k.end[j]);
         }
     return pairs;

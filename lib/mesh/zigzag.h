@@ -20,15 +20,17 @@ struct hd_zigzag {
     int32_t P, rank;
 };
 
-/* Returns the rows of each sequence that the rank holds: S / P. */
+/* Returns the number of positions of each sequence that the rank holds as rows of its tensors: S /
+ * P. */
 int64_t hd_zigzag_rows(const struct hd_zigzag *zigzag);
 
-/* Returns the position in the sequence of the rank's row `row`, 0 <= row < S / P; ascending in row.
- */
+/* Returns the position in the sequence of row `row` of the rank's tensors, 0 <= row < S / P.
+ * Positions ascend with the row. */
 int64_t hd_zigzag_position(const struct hd_zigzag *zigzag, int64_t row);
 
-/* Counts the pairs (q, k), q a position of `queries` and k one of `keys`, with k <= q if causal and
- * q - k < window if window > 0. `queries` and `keys` must have equal S and P. */
+/* Returns the number of (query, key) pairs that attention computes between two ranks: pairs (q, k),
+ * q a position of `queries` and k one of `keys`, with k <= q if causal and q - k < window if window
+ * > 0. `queries` and `keys` must have equal S and P. */
 int64_t hd_zigzag_pairs(const struct hd_zigzag *queries, const struct hd_zigzag *keys, bool causal,
                         int64_t window);
 
