@@ -20,20 +20,23 @@
 
 enum value_kind { VALUE_NONE, VALUE_HIDDEN, VALUE_GRAD, VALUE_SAVED, VALUE_DEFERRED };
 
-/* The value in a slot. Hidden rows and gradients are named by the chunk below the boundary (see
- * OUT, OUT_GRAD). */
+/* The value in a slot. Hidden rows between two chunks, and their gradient, carry the number of the
+ * lower chunk: the one that has them as OUT and OUT_GRAD. */
 struct value {
     enum value_kind kind;
     int32_t chunk, micro_batch;
-    int32_t reads; /* reads that are still to come; 0: the slot may be overwritten */
+    int32_t reads; /* number of instructions that have yet to read the value; 0: the slot may be
+                      overwritten */
 };
 
 struct transfer {
-    int32_t from, from_at, to, to_at; /* stages, and the indices of the instructions in their
-                                         plans */
-    int64_t before;             /* number of the transfer before it on the channel; -1: none */
-    int64_t slot_sent;          /* transfer out of the receiver's slot; -1: none */
-    bool sent, received, ended; /* the sender has launched it; the receiver has; it has ended */
+    int32_t from, from_at, to, to_at; /* stages of sender and receiver; indices of SEND and RECEIVE
+                                         in their plans */
+    int64_t before;             /* number of the previous transfer on the same channel; -1: none */
+    int64_t slot_sent;          /* number of the newest earlier transfer out of the slot that this
+                                   one is received into; -1: none */
+    bool sent, received, ended; /* the sender has launched its SEND; the receiver its RECEIVE; the
+                                   transfer has ended */
 };
 
 struct check {
@@ -43,7 +46,8 @@ struct check {
     bool forward;
     struct transfer *transfers; /* all transfers, grouped by channel */
     int64_t transfer_count;
-    int64_t **transfer_of; /* [stage][instruction] number of its transfer; -1: not a transfer */
+    int64_t **transfer_of; /* [stage][instruction] number of the transfer of a SEND or RECEIVE; -1:
+                              another instruction */
 };
 
 enum { STORY_MAX = 128 };
@@ -81,7 +85,7 @@ static const char *place(const struct check *c, int32_t stage, int32_t i, char r
 
 struct stage_check {
     struct check *c;
-    int32_t stage, i; /* stage and instruction being checked */
+    int32_t stage, i; /* stage, and index of the instruction in its plan, that are being checked */
     struct value *saved, *deferred, *stage_io;
     int32_t *due[PROGRAM_ROWS]; /* [k] next micro-batch of the stage's k-th chunk */
     int32_t runs;
@@ -162,8 +166,9 @@ static bool is_here(const struct stage_check *s, int32_t chunk)
     return hd_pipeline_stage(&s->c->schedule->pipeline, chunk) == s->stage;
 }
 
-/* Returns the hidden rows of a chunk with the number of reads on this stage: by the programs of the
- * next chunk if it is on this stage, otherwise by one SEND. */
+/* Returns the value of the hidden rows that a chunk writes, with the number of times that this
+ * stage reads them: by the programs of the next chunk if that chunk is on this stage, otherwise by
+ * one SEND. */
 static struct value hidden_of(const struct stage_check *s, int32_t chunk, int32_t micro_batch)
 {
     return (struct value){
@@ -177,7 +182,8 @@ static struct value grad_of(const struct stage_check *s, int32_t chunk, int32_t 
                           is_here(s, chunk) && s->c->schedule->split ? 2 : 1};
 }
 
-/* Checks that the instruction has exactly the slots of `uses` (a bit each), within their pools. */
+/* Checks that the current instruction names a slot for exactly the uses in `uses` (one bit per enum
+ * hd_slot_use), and that each slot is within its pool. */
 static enum hd_status check_slots(const struct stage_check *s, unsigned uses)
 {
     const struct hd_step_plan *plan = &s->c->plans[s->stage];
@@ -225,7 +231,8 @@ static enum hd_status check_feed(struct stage_check *s)
     return st;
 }
 
-/* Returns whether the micro-batches of a step run this program of the chunk. */
+/* Returns whether a chunk runs the program that an instruction names on each micro-batch of a step
+ * (frozen chunks have no B; W exists only if split). */
 static bool has_program(const struct check *c, const struct hd_instruction *in)
 {
     if (c->forward)
@@ -236,8 +243,8 @@ static bool has_program(const struct check *c, const struct hd_instruction *in)
            (c->schedule->split && in->call == HD_CALL_W);
 }
 
-/* Checks that RUN comes at its time: the next micro-batch of its chunk, with the right `first` and
- * `last`, and the next program of the schedule. */
+/* Checks that a RUN comes in order: it is the next program of the stage's schedule, on the next
+ * micro-batch of its chunk, with the right `first` and `last`. */
 static enum hd_status check_turn(struct stage_check *s)
 {
     const struct hd_instruction *in = at(s->c, s->stage, s->i);
@@ -368,7 +375,8 @@ static enum hd_status check_instruction(struct stage_check *s)
     return wrong(s, "there is no such instruction");
 }
 
-/* Checks that no slot of a pool has reads left at the end. */
+/* Checks that at the end of the stage's plan no value in a slot of the pool still has to be
+ * read. */
 static enum hd_status check_rest(const struct stage_check *s, const struct value *slots,
                                  int32_t count)
 {
@@ -442,13 +450,14 @@ static int64_t channel_of(const struct check *c, int32_t from, int32_t to, enum 
     return ((int64_t)from * c->schedule->pipeline.stages + to) * 2 + (call == HD_CALL_B);
 }
 
-/* Returns the chunk below the boundary of a transfer, from either end. */
+/* Returns the lower one of the two chunks between which a SEND or RECEIVE transfers a value. */
 static int32_t below_of(const struct hd_instruction *in)
 {
     return (in->kind == HD_DO_SEND) == (in->call == HD_CALL_F) ? in->chunk : in->chunk - 1;
 }
 
-/* Numbers the SENDs grouped by channel: begins[channel] becomes the number of its first one. */
+/* Numbers the SENDs of all stages, grouped by channel: begins[channel] becomes the number of the
+ * channel's first transfer. */
 static enum hd_status list_sends(struct check *c, int64_t *begins, int64_t channels)
 {
     const int32_t P = c->schedule->pipeline.stages;
@@ -471,7 +480,8 @@ static enum hd_status list_sends(struct check *c, int64_t *begins, int64_t chann
     return HD_OK;
 }
 
-/* Fills one end of each transfer, in the order of the plans. */
+/* Fills one end of each transfer (`sends`: the sender's, otherwise the receiver's) in the order of
+ * the instructions in the plans. */
 static enum hd_status fill_ends(struct check *c, const int64_t *begins, int64_t *next, bool sends)
 {
     char a[STORY_MAX], b[STORY_MAX];
@@ -545,15 +555,16 @@ static enum hd_status pair(struct check *c)
 
 struct host {
     int32_t next;        /* index of the next instruction */
-    int64_t *into, *out; /* per boundary slot, the newest transfer into it and out of it; -1:
-                            none */
+    int64_t *into, *out; /* for each slot of the boundary pool, the newest transfer into the slot
+                            and the newest one out of it; -1: none */
     int64_t open;        /* transfers that this host has launched and that have not ended */
 };
 
 struct execution {
     struct check *c;
     struct host *hosts;
-    int64_t *active; /* per channel in use, the first transfer that has not ended; -1: all have */
+    int64_t *active; /* for each channel in use, the first transfer that has not ended; -1: all have
+                        ended */
     int64_t active_count;
 };
 
@@ -587,8 +598,8 @@ static int64_t waits_for(const struct execution *r, int32_t stage)
     return -1;
 }
 
-/* Executes a host's next instruction. Returns false if the instruction waits, or if there is none.
- */
+/* Executes the next instruction of a stage's host. Returns false if the instruction has to wait for
+ * a transfer, or if the plan is at its end. */
 static bool step_host(struct execution *r, int32_t stage)
 {
     struct host *h = &r->hosts[stage];
@@ -666,7 +677,8 @@ static enum hd_status deadlock_error(const struct execution *r, int32_t stage)
     int32_t first, other = 0, there = 0;
     size_t n = 0;
 
-    /* follow the waits until they repeat */
+    /* follow from each stage to the stage that it waits for, once per stage: then `stage` is in the
+     * cycle */
     for (int32_t i = 0; i < c->schedule->pipeline.stages; i++) {
         if (!find_cause(c, waits_for(r, stage), &other, &there))
             return hd_err(HD_INVALID, "%s waits for transfers that wait for one another",

@@ -76,13 +76,14 @@ struct hd_pipeline {
                        stage 2 stages - 1 - c; false: chunk c is on stage c mod stages */
 };
 int32_t hd_pipeline_stage(const struct hd_pipeline *pipeline, int32_t chunk);
-/* Return the k-th chunk of a stage, 0 <= k < chunks / stages, ascending; and the k of a chunk. */
+/* hd_pipeline_chunk returns the k-th chunk of a stage in layer order, 0 <= k < chunks / stages;
+ * hd_pipeline_index returns the k of a chunk on its stage. */
 int32_t hd_pipeline_chunk(const struct hd_pipeline *pipeline, int32_t stage, int32_t k);
 int32_t hd_pipeline_index(const struct hd_pipeline *pipeline, int32_t chunk);
 
 /* ---- the order of programs ---- */
 
-enum { HD_STAGE_PROGRAMS_MAX = 1 << 24 }; /* limit of programs per stage and step */
+enum { HD_STAGE_PROGRAMS_MAX = 1 << 24 }; /* most programs that one stage may run in one step */
 
 struct hd_schedule_entry {
     enum hd_call call; /* F, B or W; forward: E */
@@ -91,12 +92,13 @@ struct hd_schedule_entry {
 struct hd_schedule {
     struct hd_pipeline pipeline;
     int32_t micro_batches;
-    bool split; /* B and W are separate programs */
+    bool split; /* true: B and W are separate programs; false: B includes W */
     struct hd_stage_schedule {
         struct hd_schedule_entry *entries;
         int32_t count;
     } * stages;     /* [pipeline.stages] */
-    int32_t frozen; /* number of first chunks that run only F (hd_schedule_freeze) */
+    int32_t frozen; /* chunks 0 to frozen - 1 run only F, because they are not trained
+                       (hd_schedule_freeze) */
 };
 
 /* Generates a schedule in `arena`. Each chunk runs each call of its micro-batches in ascending
@@ -136,7 +138,7 @@ enum hd_status hd_schedule_read(const char *text, const struct hd_pipeline *pipe
 /* ---- the instructions of a stage ---- */
 
 enum hd_instruction_kind {
-    HD_DO_BEGIN,       /* run program S: the step block and records of the step */
+    HD_DO_BEGIN,       /* run program S, which starts the step */
     HD_DO_FEED,        /* the host writes the batch fields of (chunk, micro_batch) */
     HD_DO_RUN,         /* run a program of a chunk */
     HD_DO_SEND,        /* start sending a slot of the boundary pool to the stage `peer` */
@@ -173,11 +175,13 @@ struct hd_instruction {
     enum hd_instruction_kind kind;
     enum hd_call call; /* RUN: the program; FEED: F or E; BEGIN: S; UPDATE: U; SEND, RECEIVE: F for
                           hidden rows, B for a gradient */
-    int32_t chunk, micro_batch; /* FEED, RUN, SEND, RECEIVE; for transfers those of this stage's
-                                   end */
+    int32_t chunk, micro_batch; /* FEED, RUN, SEND, RECEIVE: chunk and micro-batch; for a transfer
+                                   the chunk on this stage */
     int32_t peer;               /* SEND, RECEIVE: the other stage */
-    bool first, last;           /* RUN: the chunk's first, last micro-batch of the step */
-    int32_t slot[HD_SLOT_USES]; /* slot per use; -1: not used */
+    bool first, last;           /* RUN: this is the chunk's first micro-batch of the step; its last
+                                   one */
+    int32_t slot[HD_SLOT_USES]; /* index of the slot for each use (enum hd_slot_use) in its pool or
+                                   region; -1: the instruction does not use one */
 };
 
 struct hd_step_plan {
@@ -218,18 +222,20 @@ enum hd_status hd_schedule_check(const struct hd_schedule *schedule, struct hd_a
 
 /* Times of one micro-batch per chunk, any unit, [pipeline.chunks] each. */
 struct hd_schedule_costs {
-    const double *forward, *backward, *weights; /* if B and W are not split, `backward` includes
-                                                   weights */
+    const double *forward, *backward, *weights; /* time of F, B and W of each chunk; if B and W are
+                                                   not split, `backward` is the time of both and
+                                                   `weights` is not added */
     double transfer; /* time from a program's end to the start of its reader on another stage */
 };
 struct hd_schedule_times {
     double total;  /* duration of the step, from the first program's start to the last one's end */
     double *busy;  /* [stages] time in which a stage runs programs */
-    double bubble; /* idle share: 1 - sum of busy / (stages x total) */
+    double bubble; /* share of all stages' time that is idle: 1 - sum of busy / (stages x total) */
 };
-/* Computes the times of a schedule; costs NULL: 1 per program, 2 for B that includes W. The result
- * lives in `arena`. HD_INVALID: the schedule lacks a program or deadlocks; the message has stage
- * and position (from 0). */
+/* Computes when each program of a schedule would run and sets *ret_times to the total, busy and
+ * idle times. costs NULL: 1 unit per program, 2 for a B that includes W. The result lives in
+ * `arena`. HD_INVALID: the schedule lacks a program or deadlocks; the message has stage and
+ * position (from 0). */
 enum hd_status hd_schedule_walk(const struct hd_schedule *schedule,
                                 const struct hd_schedule_costs *costs, struct hd_arena *arena,
                                 struct hd_schedule_times *ret_times);

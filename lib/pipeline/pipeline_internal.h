@@ -4,13 +4,14 @@
 
 #include "pipeline/pipeline.h"
 
-enum { PROGRAM_ROWS = 3 }; /* F or E, B, W */
+enum { PROGRAM_ROWS = 3 }; /* rows of an array of programs: F or E; B; W */
 static inline int program_row(enum hd_call call)
 {
     return call == HD_CALL_W ? 2 : call == HD_CALL_B ? 1 : 0;
 }
 
-/* Returns the index of a program in the arrays of one row. */
+/* Returns the index of the program of a chunk and micro-batch within one row (program_row) of an
+ * array of programs. */
 static inline int64_t program_id(const struct hd_schedule *schedule, int32_t chunk,
                                  int32_t micro_batch)
 {
@@ -37,7 +38,8 @@ static inline bool schedule_is_forward(const struct hd_schedule *schedule)
 
 /* The results of a walk for each program, by [program_row][program_id]. */
 struct schedule_walk {
-    int32_t *index[PROGRAM_ROWS]; /* position in the schedule of its stage */
+    int32_t *index[PROGRAM_ROWS]; /* the program's position in the schedule of its stage; -1: not in
+                                     it */
     double *start[PROGRAM_ROWS], *end[PROGRAM_ROWS];
 };
 
@@ -49,8 +51,8 @@ enum hd_status schedule_walk_run(const struct hd_schedule *schedule,
                                  const struct hd_schedule_costs *costs, const int32_t *lines,
                                  struct hd_arena *arena, struct schedule_walk *ret_walk);
 
-/* Checks a pipeline. HD_INVALID: not a pipeline, or no micro-batches. HD_LIMIT: too many programs
- * on a stage. */
+/* Checks the numbers of stages, chunks and micro-batches. HD_INVALID: one is below 1, or the chunks
+ * do not fit the stages. HD_LIMIT: too many programs on a stage. */
 enum hd_status pipeline_check(const struct hd_pipeline *pipeline, int32_t micro_batches);
 
 #endif

@@ -91,7 +91,8 @@ static void put(struct pattern *p, enum hd_call call, int32_t chunk, int64_t mic
             (struct hd_schedule_entry){call, chunk, (int32_t)micro_batch};
 }
 
-/* Appends B, followed by W if B and W are split. */
+/* Appends B of a chunk and micro-batch to the stage's schedule, followed by its W if B and W are
+ * split. */
 static void put_backward(struct pattern *p, int32_t chunk, int64_t micro_batch)
 {
     put(p, HD_CALL_B, chunk, micro_batch);
@@ -105,8 +106,8 @@ static void put_backward(struct pattern *p, int32_t chunk, int64_t micro_batch)
  * stage never needs both chunks at the same time. */
 static void put_folded(struct pattern *p, enum hd_call call, int32_t near, int32_t far)
 {
-    const int32_t warmup = p->P - p->s; /* micro-batches that `near` runs before `far` starts: times
-                                           2m + s < 2P - 1 - s */
+    const int32_t warmup = p->P - p->s; /* number of micro-batches m that `near` runs before `far`
+                                           starts, those with times 2m + s < 2P - 1 - s */
 
     for (int64_t i = 0; i < (int64_t)p->M + warmup; i++) {
         if (i >= warmup)
@@ -115,7 +116,8 @@ static void put_folded(struct pattern *p, enum hd_call call, int32_t near, int32
     }
 }
 
-/* Appends all B, or all W, of gpipe. */
+/* Appends B (or W, as `call` says) of all chunks and micro-batches of the stage, as gpipe runs
+ * them. */
 static void put_all_backward(struct pattern *p, enum hd_call call)
 {
     if (p->pipeline->folded) {
@@ -151,7 +153,8 @@ static void one_f_one_b(struct pattern *p)
     }
 }
 
-/* Appends program number i of a stage: groups of P micro-batches, which run chunk by chunk. */
+/* Appends program number i of a stage's F, or of its B, in the order of interleaved: groups of P
+ * micro-batches, each of which runs chunk by chunk. */
 static void put_grouped(struct pattern *p, enum hd_call call, int64_t i)
 {
     const int64_t group = i / ((int64_t)p->P * p->V), rest = i % ((int64_t)p->P * p->V);
@@ -184,9 +187,9 @@ static void interleaved(struct pattern *p)
     }
 }
 
-/* Appends F (P - s times), then B F s times, so that s W are deferred; then alternates B W F. At
- * the end the deferred W run where 1f1b would wait. On every stage P micro-batches are in flight
- * until their W. */
+/* Appends the whole schedule of a stage for zb-h1: P - s times F, then s times B F, so that s W are
+ * deferred; then alternates B W F. At the end the deferred W run where 1f1b would wait. On every
+ * stage P micro-batches are in flight until their W. */
 static void zb_h1(struct pattern *p)
 {
     const int32_t s = p->s, count = p->M > p->P ? p->M : p->P;
@@ -205,9 +208,9 @@ static void zb_h1(struct pattern *p)
         put(p, HD_CALL_W, s, w++);
 }
 
-/* Appends the hand-made schedule of Qi et al.: `down` is the chunk on the way to the bottom of the
- * V, `up` the one on the way back. At most 2P (chunk, micro-batch) pairs are in flight on a stage
- * until their W. */
+/* Appends the whole schedule of a stage for zb-v, the hand-made one of Qi et al.: `down` is the
+ * chunk on the way to the bottom of the V, `up` the one on the way back. At most 2P (chunk,
+ * micro-batch) pairs are in flight on a stage until their W. */
 static void zb_v(struct pattern *p)
 {
     const int32_t s = p->s, P = p->P, down = s, up = 2 * P - 1 - s;

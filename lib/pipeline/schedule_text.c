@@ -28,7 +28,7 @@ struct reader {
     const char *begin;  /* start of the current word */
     size_t length;
     struct hd_schedule schedule;
-    int32_t *lines; /* [stages] line of each stage; 0: not read yet */
+    int32_t *lines; /* [stages] number of the line that has the stage's programs; 0: not read yet */
 };
 
 static bool is_blank(char c)
@@ -76,8 +76,8 @@ static const char *quote(const struct reader *r, char ret_text[WORD_MAX])
     return ret_text;
 }
 
-/* Parses decimal digits. Returns false if there are none, or if the number is too large for any
- * step. */
+/* Parses decimal digits. Returns false if there are no digits, or if the number is larger than any
+ * stage, chunk or micro-batch of a step can be. */
 static bool read_number(const char **at, const char *end, int32_t *ret_number)
 {
     const char *c = *at;
@@ -153,7 +153,8 @@ wrong:
                   (int)r->line, (int)r->word, quote(r, word));
 }
 
-/* Reads the programs of a stage. Refuses more than a stage can have: one would be a duplicate. */
+/* Reads the programs of a stage. Refuses a line with more programs than a stage can have, because
+ * one of them would be a duplicate. */
 static enum hd_status read_line(struct reader *r, struct hd_arena *arena)
 {
     const struct hd_pipeline *p = &r->schedule.pipeline;
@@ -191,9 +192,10 @@ static enum hd_status read_line(struct reader *r, struct hd_arena *arena)
     return HD_OK;
 }
 
-/* The largest number of one kind in the text, and its position. */
+/* The largest stage, chunk or micro-batch number in the text of a schedule, and its position. */
 struct largest {
-    int32_t number, line, word; /* number -1: none */
+    int32_t number, line, word; /* largest number found (-1: none yet), and its line and word,
+                                   counted from 1 */
 };
 
 static void measure(const struct reader *r, int32_t number, struct largest *largest)
@@ -204,8 +206,8 @@ static void measure(const struct reader *r, int32_t number, struct largest *larg
 
 struct measures {
     struct largest stage, chunk, micro_batch;
-    struct largest first; /* largest chunk of stage 0 */
-    int32_t lines;        /* lines with a stage */
+    struct largest first; /* largest chunk number on stage 0 */
+    int32_t lines;        /* number of lines that begin with a stage */
     int64_t programs;
 };
 
@@ -326,7 +328,7 @@ end:
 
 /* ---- drawing ---- */
 
-/* Draws one line: a cell for each unit of time. */
+/* Draws the line of one stage: a cell for each unit of time. */
 static void draw_stage(const struct hd_schedule *schedule, const struct schedule_walk *walk,
                        int32_t stage, int32_t total, struct hd_text *text)
 {

@@ -22,8 +22,9 @@
 
 #include "pipeline/pipeline_internal.h"
 
-/* A point in the walk: the start of a turn, when the stage's host has ended the program before it
- * (`running` false), or the start of the turn's program (`running` true). */
+/* A point in time of the walk (walk.c) with unit costs: the start of a turn, when the stage's host
+ * has ended the program before it (`running` false), or the start of the turn's program (`running`
+ * true). */
 struct moment {
     double time;
     bool running;
@@ -41,10 +42,12 @@ static bool is_before(struct moment a, struct moment b)
 
 struct slot {
     bool taken;
-    bool sent;             /* free, but being sent: the next two members limit its reuse */
-    int32_t usable_from;   /* first turn that may take it: one program must run in between */
-    struct moment receive; /* start of the receiver's turn with the RECEIVE; only later moments may
-                              take the slot */
+    bool sent;             /* true: a SEND of the slot's value was added, so the next two members
+                              limit the slot's reuse */
+    int32_t usable_from;   /* first turn that may take the slot: one program must run after the
+                              SEND */
+    struct moment receive; /* start of the receiver's turn that has the RECEIVE; only a turn that
+                              starts later may take the slot */
 };
 
 struct pool {
@@ -58,16 +61,17 @@ struct build {
     struct hd_arena *arena, *scratch;
     struct schedule_walk walk;
     struct hd_step_plan plan;
-    int room; /* capacity of plan.list */
+    int room; /* number of instructions for which plan.list has memory */
     struct pool saved, deferred, stage_io;
     /* Per value, indexed by the program id of the chunk that has it as OUT or OUT_GRAD: the turn in
      * which the receiving stage receives it, and its slot on this stage. */
     int32_t *receive_turn[2]; /* [0] hidden rows, [1] gradients */
     int32_t *value_slot[2];
-    int32_t *saved_slot, *deferred_slot;   /* slots by program id */
-    int32_t *first_receive, *next_receive; /* linked list of the values that a turn receives; -1:
-                                              end */
-    int64_t *receives; /* the received values: program id * 2 + (0 hidden rows, 1 gradient) */
+    int32_t *saved_slot, *deferred_slot;   /* slot of each micro-batch of a chunk, by program id */
+    int32_t *first_receive, *next_receive; /* linked lists of the values received in each turn: the
+                                              turn's first one; the one after each value; -1: end */
+    int64_t *receives; /* values that this stage receives, each as program id * 2 + (0: hidden rows,
+                          1: gradient) */
     int32_t receive_count;
 };
 
@@ -105,8 +109,8 @@ static struct moment program_begins(const struct build *b, int32_t turn)
 
 /* ---- slots ---- */
 
-/* Takes the lowest slot that is free in a turn, at moment `now`; grows the pool if none is. Returns
- * -1 without memory. */
+/* Takes the lowest slot of the pool that is free in `turn`, which starts at moment `now`, and
+ * returns its index; adds a slot to the pool if none is free. Returns -1 if there is no memory. */
 static int32_t take(struct build *b, struct pool *pool, int32_t turn, struct moment now)
 {
     struct slot *slots;
@@ -137,9 +141,9 @@ static void give_back(struct pool *pool, int32_t slot)
 
 /* ---- which values a chunk's programs use ---- */
 
-/* Return the name of the value at a chunk's lower end (value_in) or upper end (value_out): the
- * program id of the chunk below that boundary, which has the value as OUT or OUT_GRAD. -1: the
- * first chunk has no lower end, the last no upper end. */
+/* Return the number of the value that a program's chunk shares with the chunk below it (value_in)
+ * or above it (value_out): the program id of the lower one of the two chunks, which has the value
+ * as OUT or OUT_GRAD. -1: there is no chunk below the first or above the last. */
 static int64_t value_in(const struct build *b, const struct hd_schedule_entry *e)
 {
     return e->chunk > 0 ? program_id(b->schedule, e->chunk - 1, e->micro_batch) : -1;
@@ -228,7 +232,8 @@ static void add_receives(struct build *b, int32_t turn)
     for (int32_t r = b->first_receive[turn]; r >= 0; r = b->next_receive[r]) {
         const int which = (int)(b->receives[r] % 2);
         const int64_t value = b->receives[r] / 2;
-        const int32_t below = (int32_t)(value / M); /* chunk below the boundary */
+        const int32_t below = (int32_t)(value / M); /* lower one of the two chunks that share the
+                                                       value */
         const int32_t slot = take(b, &b->stage_io, turn, turn_begins(b, b->stage, turn));
         struct hd_instruction *in = add(b, HD_DO_RECEIVE);
 
@@ -243,7 +248,8 @@ static void add_receives(struct build *b, int32_t turn)
     }
 }
 
-/* Adds a SEND of a value that the program of `turn` wrote, unless its reader is on this stage. */
+/* Adds a SEND of a value that the program of `turn` wrote, unless the chunk that reads the value is
+ * on this stage. */
 static void add_send(struct build *b, int32_t turn, int which, int64_t value)
 {
     const struct hd_schedule_entry *e = entry_at(b, b->stage, turn);
@@ -344,7 +350,8 @@ static enum hd_status allocate(struct build *b)
 
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
         *arrays[i] = hd_arena_array(b->scratch, values, sizeof **arrays[i]);
-    /* A program needs at most one value of another stage: IN for F, OUT_GRAD for B. */
+    /* The arrays have one entry per program: each receives at most one value from another stage, IN
+     * for F, OUT_GRAD for B. */
     b->first_receive = hd_arena_array(b->scratch, turns, sizeof *b->first_receive);
     b->next_receive = hd_arena_array(b->scratch, turns, sizeof *b->next_receive);
     b->receives = hd_arena_array(b->scratch, turns, sizeof *b->receives);

@@ -9,8 +9,8 @@ struct walk {
     const struct hd_schedule_costs *costs;
     const int32_t *lines;
     struct schedule_walk w;
-    int32_t *position; /* [stages] index of the next program */
-    double *free_at;   /* [stages] end of the last program */
+    int32_t *position; /* [stages] index of the stage's next program in its schedule */
+    double *free_at;   /* [stages] end of the program that the stage ran last */
 };
 
 enum { PLACE_MAX = 96 };
@@ -124,11 +124,13 @@ static double cost_of(const struct walk *w, const struct hd_schedule_entry *e)
     }
 }
 
-/* Number of micro-batches that a stage with F alone may be ahead of the next stage. */
+/* Number of micro-batches by which a chunk that runs only F (a frozen one) may be ahead of the next
+ * chunk. */
 enum { AHEAD_MAX = 2 };
 
-/* Lists the programs that must end before `e`: those whose results it reads, and, on a stage that
- * runs F alone, an earlier one of the next stage. Returns their number, 0 to 2. */
+/* Sets ret_inputs to the programs that must end before program `e` starts: those whose results `e`
+ * reads, and, for a chunk that runs only F, an earlier F of the next chunk. Returns their number, 0
+ * to 2. */
 static int inputs_of(const struct hd_schedule *o, const struct hd_schedule_entry *e,
                      struct hd_schedule_entry ret_inputs[2])
 {
@@ -190,7 +192,7 @@ static bool advance(struct walk *w, int32_t stage)
     return true;
 }
 
-/* Returns the program that has not run and that the next program of a stage waits for. */
+/* Returns the program that the next program of a stage waits for and that has not run yet. */
 static struct hd_schedule_entry waits_for(const struct walk *w, int32_t stage)
 {
     const struct hd_schedule_entry *e = &w->schedule->stages[stage].entries[w->position[stage]];
@@ -200,8 +202,8 @@ static struct hd_schedule_entry waits_for(const struct walk *w, int32_t stage)
     return count == 2 && has_ended(w, &inputs[0]) ? inputs[1] : inputs[0];
 }
 
-/* Reports a deadlock: each stage waits for a program that comes later in the schedule of the next
- * stage. */
+/* Reports a deadlock as a cycle of stages: each waits for a program that comes later in the
+ * schedule of the next stage of the cycle. */
 static enum hd_status deadlock_error(const struct walk *w, int32_t stage)
 {
     const struct hd_pipeline *p = &w->schedule->pipeline;
@@ -209,7 +211,8 @@ static enum hd_status deadlock_error(const struct walk *w, int32_t stage)
     size_t n = 0;
     int32_t first;
 
-    for (int32_t i = 0; i < p->stages; i++) /* follow the waits until they repeat */
+    for (int32_t i = 0; i < p->stages; i++) /* follow from each stage to the stage that it waits
+                                               for, once per stage: then `stage` is in the cycle */
         stage = hd_pipeline_stage(p, waits_for(w, stage).chunk);
     first = stage;
     do {
@@ -265,7 +268,7 @@ enum hd_status schedule_walk_run(const struct hd_schedule *schedule,
         w.w.start[row] = hd_arena_array(arena, count, sizeof *w.w.start[row]);
         w.w.end[row] = hd_arena_array(arena, count, sizeof *w.w.end[row]);
         if (w.w.index[row])
-            /* -1: not in the schedule */
+            /* -1: the program is not in the schedule */
             memset(w.w.index[row], -1, count * sizeof *w.w.index[row]);
     }
     if (hd_arena_failed(arena))
