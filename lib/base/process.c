@@ -14,7 +14,7 @@ enum {
     GRPC_THREADS = 8,              /* threads of gRPC, besides one per core */
     CHECK_STACK_BYTES = 256 << 10, /* stack of a thread that only waits */
     STACK_BYTES = 8 << 20,         /* default of most systems */
-    STACK_BYTES_MIN = 2 << 20      /* with less, threads of gRPC and TLS overflow */
+    STACK_BYTES_MIN = 2 << 20      /* bytes; threads of gRPC and TLS overflow a smaller stack */
 };
 
 struct hd_process_needs hd_process_needs_of_grpc(int files, int threads)

@@ -107,7 +107,8 @@ struct hd_quant_matrix {
  */
 enum { HD_QUANT_MATRICES = 3 };
 struct hd_quant_factor {
-    enum hd_quant quant; /* HD_QUANT_NONE: the factor is plain; the other members are unused */
+    enum hd_quant quant; /* HD_QUANT_NONE: the factor is not quantized; the other members are
+                            unused */
     int32_t count;
     int64_t columns;
     struct hd_quant_matrix matrix[HD_QUANT_MATRICES];

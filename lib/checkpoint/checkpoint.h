@@ -189,9 +189,9 @@ const struct hd_ckpt_entry *hd_ckpt_find_tensor(const struct hd_ckpt *ckpt, cons
 bool hd_ckpt_is_weight(const char *name);
 
 /* Reads the piece of a tensor that `want` describes, hd_ckpt_entry_bytes(want) bytes, from all
- * stored entries that overlap it. HD_NOT_FOUND: no such tensor. HD_INVALID: dtype or shape differ
- * from the stored ones. HD_CORRUPT: no entry has some of the wanted elements, or two entries have
- * different values for the same elements. */
+ * stored entries that overlap it. HD_NOT_FOUND: the checkpoint has no tensor of this name.
+ * HD_INVALID: dtype or shape differ from the stored ones. HD_CORRUPT: no entry has some of the
+ * wanted elements, or two entries have different values for the same elements. */
 enum hd_status hd_ckpt_read(struct hd_ckpt *ckpt, const struct hd_ckpt_entry *want, void *ret_data);
 
 /* Reads and hashes every byte of a checkpoint, and compares every shard's table with the manifest.

@@ -38,9 +38,9 @@ bool hd_ckpt_parse_dtype(const char *name, enum hd_dtype *ret_dtype);
  * messages name the path. */
 enum hd_status hd_ckpt_open_file(const char *dir, const char *file, int *ret_fd, int64_t *ret_size);
 
-/* seal: appends a last line with the hash of all bytes before it. `text` is JSON whose object is
- * still open and that ends with a comma; seal closes the object. check_seal: returns HD_CORRUPT
- * unless the last line has the right hash. */
+/* hd_ckpt_seal appends a last line with the hash of all bytes before it to `text`, a JSON object
+ * that is still open and ends with a comma, and closes the object. hd_ckpt_check_seal returns
+ * HD_CORRUPT unless the last line has the right hash. */
 enum hd_status hd_ckpt_seal(struct hd_text *text);
 enum hd_status hd_ckpt_check_seal(const char *text, size_t text_bytes);
 
@@ -70,9 +70,9 @@ struct hd_ckpt_blocks { /* hashes a file while it is written; initialise with {0
 
 size_t hd_ckpt_count_blocks(const struct hd_ckpt_region *regions, size_t count);
 
-/* Hash a file while it is written. begin: takes the regions of the whole file, none of them empty,
- * and copies them. add: takes the bytes of the file, in pieces of any size. done: frees the memory;
- * also needed after a failure. */
+/* Hash the blocks of a file while it is written. hd_ckpt_blocks_begin copies the regions of the
+ * whole file, none of them empty. hd_ckpt_blocks_add hashes the next bytes of the file, any number
+ * at a time. hd_ckpt_blocks_done frees the memory; it must also be called after a failure. */
 enum hd_status hd_ckpt_blocks_begin(struct hd_ckpt_blocks *ret_blocks,
                                     const struct hd_ckpt_region *regions, size_t count);
 void hd_ckpt_blocks_add(struct hd_ckpt_blocks *blocks, const void *data, size_t size_bytes);

@@ -259,7 +259,7 @@ static enum hd_status move_aside(const char *dir, char aside[PATH_MAX])
 
     if (snprintf(aside, PATH_MAX, "%s.removed", dir) >= PATH_MAX)
         return hd_err(HD_LIMIT, "the path %s is too long", dir);
-    st = hd_file_remove_tree(aside); /* left by an earlier attempt to remove */
+    st = hd_file_remove_tree(aside); /* a folder of this name that an earlier removal left */
     if (!st && rename(dir, aside) < 0)
         st = errno == ENOENT ? hd_err(HD_NOT_FOUND, "there is no %s", dir)
                              : hd_err(hd_file_write_status(errno), "cannot move %s aside: %s", dir,

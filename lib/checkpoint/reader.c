@@ -270,7 +270,7 @@ static enum hd_status take_run(void *context, int64_t entry_index, int64_t want_
     unsigned char *out = a->out + want_index * item;
     enum hd_status st;
 
-    if (!a->compare && left >= HD_CKPT_WINDOW_BYTES) { /* long runs bypass the window */
+    if (!a->compare && left >= HD_CKPT_WINDOW_BYTES) { /* long runs are read directly into `out` */
         st = pread_shard(a->ckpt, out, left, offset);
         return st ? st : hd_ckpt_cover_add(&a->cover, want_index, count);
     }

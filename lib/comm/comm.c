@@ -367,7 +367,7 @@ void hd_comm_slice(int64_t count, enum hd_dtype dtype, int parts, int index, int
 {
     const int64_t per_line = HD_COMM_ALIGN / (int64_t)hd_dtype_size(dtype);
     const int64_t lines = (count + per_line - 1) / per_line;
-    /* the first `rest` members get one line more */
+    /* the first `rest` members sum one line (HD_COMM_ALIGN bytes) more */
     const int64_t even = lines / parts, rest = lines % parts;
     const int64_t begin = (index * even + (index < rest ? index : rest)) * per_line;
     const int64_t end = begin + (even + (index < rest)) * per_line;

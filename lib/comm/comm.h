@@ -14,7 +14,8 @@
  *
  * Rules for callers:
  *  1. All ranks of a group launch the same operations on it in the same order. If kinds or sizes
- *     differ, every rank fails with HD_INVALID and a message that names both (nccl: see nccl.h).
+ *     differ, every rank fails with HD_INVALID and a message that names both; on nccl, all hang
+ *     until the deadline.
  *  2. Buffers lie in the rank's registered region (hd_comm_alloc_registered). The caller must not
  *     touch them from launch to completion. Completion means that no peer reads or writes them any
  *     more.
@@ -250,17 +251,17 @@ struct hd_comm_all_to_all_args { /* recv[i] = send_i[this member] */
  * rows to member j; in `send` the rows are ordered by receiver j, in `recv` by sender i. Overflow:
  * if any member would send more than send_rows_max or receive more than recv_rows_max rows, no row
  * moves, recv_counts become 0, and every member's *overflow becomes 1 (a success never clears it);
- * with `overflow` NULL the whole group fails with HD_LIMIT. For device memory see local.h and
- * nccl.h. */
+ * with `overflow` NULL the whole group fails with HD_LIMIT. On the engines local and nccl counts
+ * and flag are in device memory. */
 struct hd_comm_all_to_all_v_args {
     const void *send;           /* [send_rows_max, row_elems]; only the counted rows are read */
     void *recv;                 /* [recv_rows_max, row_elems]; disjoint from send */
     const int32_t *send_counts; /* [P] rows for each member, >= 0; read when the operation starts;
-                                   host or device memory */
-    int32_t *recv_counts;       /* [P] rows received from each member; host or device memory; may be
-                                   NULL */
-    int32_t *overflow;          /* flag, set to 1 when a member exceeds its maximum of rows; any
+                                   may lie outside of registered memory */
+    int32_t *recv_counts;       /* [P] rows received from each member; may lie outside of registered
                                    memory; may be NULL */
+    int32_t *overflow;          /* flag, set to 1 when a member exceeds its maximum of rows; may lie
+                                   outside of registered memory; may be NULL */
     int64_t send_rows_max, recv_rows_max;
     int64_t row_elems; /* elements per row, equal on every member */
     enum hd_dtype dtype;
@@ -275,7 +276,8 @@ struct hd_comm_broadcast_args { /* buf = buf of member `root` */
 
 /* One step of a ring: on every member i, recv = send of member (i - 1) mod P. */
 struct hd_comm_shift_args {
-    const void *send; /* [count]; complete when member i + 1 has read it */
+    const void *send; /* [count]; may be changed when the shift is complete: member i + 1 has read
+                         it */
     void *recv;       /* [count], disjoint from send */
     int64_t count;
     enum hd_dtype dtype;
@@ -284,9 +286,9 @@ struct hd_comm_shift_args {
 /* Sends and receives between two ranks match in launch order on the group. A send that the peer has
  * not read yet delays later collectives on its stream, but not later sends and receives, except a
  * receive into its buffer. So two ranks that both send first and receive second do not deadlock
- * (except on nccl: see nccl.h). */
+ * (except on nccl, where a send waits on the device for its receive). */
 struct hd_comm_send_args {
-    const void *buf; /* [count]; complete when the peer has read it */
+    const void *buf; /* [count]; may be changed when the send is complete: the peer has read it */
     int64_t count;
     enum hd_dtype dtype;
     int peer; /* index of the receiver in the group */

@@ -78,8 +78,8 @@ struct hd_comm_stream {
     enum hd_comm_stream_name name;
     struct hd_comm_op *ops; /* ring [HD_COMM_QUEUE_MAX]; the op of ticket t is at (t - 1) %
                                HD_COMM_QUEUE_MAX */
-    uint64_t launched, submitted, completed; /* newest ticket of each kind; completed <= submitted
-                                                <= launched */
+    uint64_t launched, submitted, completed; /* newest ticket launched, submitted and completed;
+                                                completed <= submitted <= launched */
     bool in_group_call;                      /* true between hd_comm_begin and hd_comm_end */
 };
 
@@ -104,7 +104,7 @@ struct hd_comm_group {
  * sleeps only while `rings` is unchanged. All accesses are sequentially consistent, so no change is
  * missed. */
 struct hd_comm_doorbell {
-    _Atomic uint32_t rings; /* the futex word; counts rings */
+    _Atomic uint32_t rings; /* futex word: number of rings so far */
     _Atomic uint32_t asleep;
 };
 
@@ -219,7 +219,7 @@ struct hd_comm {
     int64_t *waited_for_ns; /* [world]; the part of waited_ns spent waiting for each rank, as far as
                                this rank could tell which one it waited for */
     int spin_max;           /* number of polls without progress after which a wait sleeps */
-    bool native_sums;       /* nccl: see hd_comm_sums_natively */
+    bool native_sums;       /* nccl: true: NCCL computes the sums */
     bool yielding; /* true: more ranks than processors, so spinning waiters call sched_yield */
 };
 

@@ -8,7 +8,7 @@
 #include "kernels/kernels.h"
 
 struct hd_comm_device {
-    const struct hd_backend_table *table; /* its `device` is not NULL */
+    const struct hd_backend_table *table; /* functions of the backend; its `device` is not NULL */
     struct hd_backend *backend;           /* backend of this rank; must outlive the endpoint */
     bool host_reachable; /* tests only: the host may access registered memory while no operation
                             runs */

@@ -120,9 +120,10 @@ enum hd_status hd_comm_streams_note_end(struct hd_comm_stream *stream, uint64_t 
 
 /* ---- what has run ---- */
 
-/* Finds the first ticket after `run` that the device has not run; `newest` + 1: none. Tickets whose
- * events were overwritten count as run once the oldest remaining event is complete. A stream runs
- * its tickets in order, so a binary search finds the ticket. */
+/* Sets *ret_ticket to the first ticket of a stream after `run` that the device has not run; to
+ * `newest` + 1 if it has run all. Tickets whose events were overwritten count as run once the
+ * oldest remaining event is complete. A stream runs its tickets in order, so a binary search finds
+ * the ticket. */
 static enum hd_status find_next(const struct hd_comm_device_streams *device_streams,
                                 enum hd_comm_stream_name stream, uint64_t run, uint64_t newest,
                                 uint64_t *ret_ticket)

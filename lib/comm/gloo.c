@@ -25,8 +25,8 @@ static void await_header(struct gloo_peer *peer, int rank, uint64_t place)
                        peer->in.each_bytes);
 }
 
-/* Moves headers that have arrived to the inbox. Returns false if the peer sent more than the inbox
- * holds. */
+/* Moves the headers of a peer that have arrived to the peer's inbox. Returns false if the peer sent
+ * more than the inbox holds. */
 static bool take_headers(struct gloo_peer *peer, int rank)
 {
     for (;;) {
@@ -133,7 +133,8 @@ static void look_at(struct hd_comm *comm, int rank)
         engine_abort(comm, HD_CORRUPT, "a peer announced more operations than it can have");
 }
 
-/* Returns HD_OK, or the first failure that this rank knows, and makes it sticky. */
+/* Returns HD_OK, or the first failure of the job that this rank has heard of, and makes that
+ * failure sticky. */
 static enum hd_status check_failure(struct hd_comm *comm)
 {
     struct gloo_state *gloo = gloo_of(comm);

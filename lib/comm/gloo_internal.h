@@ -39,7 +39,7 @@ enum {
     GLOO_SENDS_MAX = 32,   /* sends to one peer that the peer has not received */
     /* headers of one peer stored until their operation begins here */
     GLOO_INBOX = GLOO_SENDS_MAX + 2 * HD_COMM_COLLECTIVE_STREAMS,
-    GLOO_WINDOW = 4,             /* chunks of one flow in flight */
+    GLOO_WINDOW = 4,             /* chunks of one flow that may be in flight */
     GLOO_CHUNK_MAX = 512 * 1024, /* bytes of one message of a collective */
     GLOO_STAGE_MAX = 4 << 20,    /* bytes of a stream's staging buffer for reductions */
     GLOO_STAGES = 2, /* chunks per peer in the staging buffer: one is summed while one arrives */
@@ -106,7 +106,7 @@ struct gloo_flow {
     int peer; /* rank */
     uint64_t slot;
     size_t at;            /* offset of the first byte in data memory */
-    int64_t bytes, chunk; /* total bytes; bytes of a full chunk */
+    int64_t bytes, chunk; /* bytes of the flow; bytes of each chunk but the last */
     int64_t ready;        /* bytes of the flow, from its start, that may be posted with gloo now */
     int addresses;        /* number of chunks in the staging ring: chunk k is at index k %
                              addresses; 0: there is no ring, the chunks are contiguous */

@@ -176,7 +176,7 @@ enum handshake_step { UNUSED, CONNECTING, HELLO_DUE, ANSWER_DUE, PROOF_DUE, WELC
 
 struct connection {
     enum handshake_step step;
-    int fd, peer; /* peer: rank, -1: not yet known */
+    int fd, peer; /* fd: socket; peer: rank of the other end, -1: unknown before its hello */
     int64_t since_ms;
     struct gloo_hello hello;
     uint8_t host_nonce[HD_GLOO_HASH_BYTES];
@@ -200,7 +200,7 @@ struct gloo_setup {
     struct gloo_outgoing {
         struct connection connection;
         int64_t retry_at_ms;
-        const char *why; /* error of the last attempt; NULL: none */
+        const char *why; /* error of the last attempt to connect; NULL: none */
     } outgoing[];        /* [world]; connections to lower ranks, by rank */
 };
 

@@ -20,7 +20,7 @@
 #include "kernels/nccl.h"
 
 enum {
-    NCCL_SCRATCH_UNIT = 64 << 10, /* nccl_scratch_bytes is a multiple of it */
+    NCCL_SCRATCH_UNIT = 64 << 10, /* bytes; sizes of scratch buffers are multiples of it */
     NCCL_COMMS_MAX = HD_COMM_GROUPS_MAX + HD_GROUP_COUNT + 1,
     NCCL_LOOK_MS = 100,     /* milliseconds; period of the watchdog and of the listener */
     NCCL_BLOCKED_MS = 2500, /* milliseconds in one call after which the owner counts as blocked
@@ -38,12 +38,13 @@ enum nccl_buffer { NCCL_STAGING, NCCL_REGISTERED, NCCL_BUFFERS };
 /* A communicator and its members. */
 struct nccl_communicator {
     struct hd_nccl_comm *comm;
-    uint64_t direction; /* id of the channel's group that alone may use it (hd_comm_open_channel);
-                           0: any group */
+    uint64_t direction; /* id of the only group that may use the communicator, that of a channel
+                           (hd_comm_open_channel); 0: any group of these members */
     int size;
     int32_t *members;                             /* [size] */
     struct hd_nccl_buffer *buffers[NCCL_BUFFERS]; /* by enum nccl_buffer; NULL: none */
-    _Atomic bool is_aborted;                      /* set once, by the thread that aborts it */
+    _Atomic bool is_aborted;                      /* set once, by the thread that aborts the
+                                                     communicator */
 };
 
 /* The transfer between this member of a group and one other member. */
@@ -108,8 +109,8 @@ struct nccl_state {
     /* time (hd_clock_now_ms) since which the owner is in a call that may block while the device's
      * queue is full; 0: none */
     _Atomic int64_t calling_since_ms;
-    /* time since which the owner is enqueuing an operation, whose stream and number follow; 0: none
-     */
+    /* time (hd_clock_now_ms) since which the owner is enqueuing an operation; its stream and number
+     * are in the next two members; 0: none */
     _Atomic int64_t enqueue_since_ms;
     _Atomic int enqueue_stream;
     _Atomic uint64_t enqueue_launch;

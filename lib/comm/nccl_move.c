@@ -286,7 +286,7 @@ static enum hd_status wait_for_counts(struct hd_comm_op *op)
         nccl_note_progress(nccl);
         if (!st && !done)
             st = hd_comm_streams_query(comm, op->stream->name, &clock, now_ms);
-        if (!st) /* also if done: an abort completes events, too */
+        if (!st) /* checked also if `done`: an abort completes events, too */
             st = nccl_failure(comm);
         if (st || done)
             return st;
@@ -621,7 +621,8 @@ static enum hd_status enqueue_pair(struct hd_comm_op *op)
     else if (!st && bytes)
         st = nccl->calls->recv(comm, stream, op->recv, bytes, op->peer);
     if (nccl->grouping &&
-        (op->last || st)) { /* also after a failure: a thread must not keep a group open */
+        (op->last || st)) { /* closed also after a failure: a thread must not keep a group of calls
+                               open */
         enum hd_status end;
 
         nccl_may_block(nccl);

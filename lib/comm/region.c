@@ -17,7 +17,8 @@ static enum hd_status touch(char *base, size_t size_bytes, int fd)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
 
-    (void)madvise(base, size_bytes, MADV_HUGEPAGE); /* best effort */
+    (void)madvise(base, size_bytes, MADV_HUGEPAGE); /* best effort: without huge pages the memory is
+                                                       only slower */
     while (madvise(base, size_bytes, MADV_POPULATE_WRITE) < 0) {
         if (errno == EINTR || errno == EAGAIN)
             continue;

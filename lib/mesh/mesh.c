@@ -122,7 +122,8 @@ struct hd_mesh_group hd_mesh_find_group(const struct hd_mesh *mesh, enum hd_grou
 {
     const struct hd_mesh_sizes *s = &mesh->sizes;
     const struct hd_mesh_coord c = hd_mesh_coord_of(mesh, rank);
-    const int32_t data = c.dp * s->cp + c.cp;    /* index among the dp*cp ranks of one (pp, tp) */
+    const int32_t data = c.dp * s->cp + c.cp;    /* index of the rank among the dp*cp ranks of one
+                                                    (pp, tp) */
     const int32_t stage = s->dp * s->cp * s->tp; /* ranks of one pipeline stage */
 
     switch (name) {

@@ -68,7 +68,7 @@ struct hd_mesh_coord {
 /* An arithmetic progression of ranks: member k is rank first + k*stride, 0 <= k < size. */
 struct hd_mesh_group {
     int32_t first, stride, size;
-    int32_t index; /* index of the rank that was passed to hd_mesh_find_group */
+    int32_t index; /* index in the group of the rank that was passed to hd_mesh_find_group */
 };
 
 /* Initialises a mesh. HD_INVALID: a size is negative or does not divide what it must, or the world
@@ -85,8 +85,9 @@ struct hd_mesh_group hd_mesh_find_group(const struct hd_mesh *mesh, enum hd_grou
 int32_t hd_mesh_member(const struct hd_mesh_group *group, int32_t index);
 bool hd_mesh_has_member(const struct hd_mesh_group *group, int32_t rank);
 
-/* Lists the distinct partitions of the world into groups, each by the first name that has it,
- * without the world itself and without groups of one rank only. Returns their number. */
+/* Writes to ret_names the distinct partitions of the world into groups, each by the first group
+ * name that gives it. Leaves out the world as one group, and partitions into groups of one rank.
+ * Returns their number. */
 int hd_mesh_divisions(const struct hd_mesh *mesh, enum hd_group_name ret_names[HD_GROUP_COUNT]);
 
 const char *hd_group_text(enum hd_group_name name); /* for example "dp_cp"; "unknown" for an unknown

@@ -631,7 +631,8 @@ static bool step_host(struct execution *r, int32_t stage)
     return true;
 }
 
-/* Ends transfers of a channel, in order, as far as the rules allow. Returns whether one ended. */
+/* Marks transfers of a channel as ended, in order, as far as the rules at the top of this file
+ * allow. Returns whether one ended. */
 static bool end_transfers(struct execution *r, int64_t channel)
 {
     struct transfer *transfers = r->c->transfers;
@@ -653,8 +654,8 @@ static bool end_transfers(struct execution *r, int64_t channel)
     return progress;
 }
 
-/* Finds the host that a transfer waits for, and the instruction that this host must reach. Returns
- * false if transfers only wait for one another. */
+/* Sets *ret_stage to the stage whose host a transfer waits for, and *ret_at to the instruction that
+ * this host must reach. Returns false if transfers only wait for one another. */
 static bool find_cause(const struct check *c, int64_t number, int32_t *ret_stage, int32_t *ret_at)
 {
     for (int64_t i = 0; i <= c->transfer_count; i++) {

@@ -18,7 +18,8 @@ static inline int64_t program_id(const struct hd_schedule *schedule, int32_t chu
     return (int64_t)chunk * schedule->micro_batches + micro_batch;
 }
 
-/* Returns whether a chunk sends the gradient of its input to the chunk before. */
+/* Returns whether a chunk sends the gradient of its input to the chunk below: not if that chunk is
+ * frozen. */
 static inline bool schedule_sends_back(const struct hd_schedule *schedule, int32_t chunk)
 {
     return chunk > schedule->frozen;
@@ -45,8 +46,9 @@ struct schedule_walk {
 
 /* Checks that a schedule has each program exactly once, on its stage, with ascending micro-batches,
  * and that it does not deadlock; computes the times. costs NULL: 1 per program, 2 for B if not
- * split, and transfers take no time. lines: line of each stage in a file, for messages; NULL:
- * messages name stage and position. The result lives in `arena`. */
+ * split, and transfers take no time. lines: number of the line that describes each stage in the
+ * user's text, for messages; NULL: messages name stage and position. The result lives in
+ * `arena`. */
 enum hd_status schedule_walk_run(const struct hd_schedule *schedule,
                                  const struct hd_schedule_costs *costs, const int32_t *lines,
                                  struct hd_arena *arena, struct schedule_walk *ret_walk);

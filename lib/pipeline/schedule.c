@@ -79,7 +79,7 @@ enum hd_status pipeline_check(const struct hd_pipeline *p, int32_t micro_batches
 struct pattern {
     struct hd_stage_schedule *stage;
     const struct hd_pipeline *pipeline;
-    int32_t s; /* index of the stage */
+    int32_t s; /* index of the stage, from 0 */
     int32_t P, V, M;
     bool split;
 };

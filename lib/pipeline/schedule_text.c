@@ -36,7 +36,8 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\r';
 }
 
-/* Advances to the next word of the line. Returns false at the end of the line, or at a comment. */
+/* Makes the next word of the line the current one. Returns false at the end of the line, or at a
+ * comment. */
 static bool next_word(struct reader *r)
 {
     while (is_blank(*r->at))
@@ -237,8 +238,8 @@ static enum hd_status measure_line(struct reader *r, struct measures *m)
     return st;
 }
 
-/* Refuses numbers that are too large for the text: they would make hd_schedule_read allocate memory
- * for programs that the text lacks. */
+/* Refuses stage, chunk and micro-batch numbers that are too large for the length of the text: they
+ * would make hd_schedule_read allocate memory for programs that the text lacks. */
 static enum hd_status check_measures(const struct measures *m, int32_t stages, int32_t chunks)
 {
     const struct largest *c = &m->chunk, *b = &m->micro_batch;
