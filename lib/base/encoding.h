@@ -48,7 +48,7 @@ enum {
     HD_BLOCK_MIN = 8, /* elements per block; in smaller blocks the fp32 scale would take at least as
                          many bytes as the 1-byte codes */
     HD_BLOCK_MAX = 256,
-    HD_ENCODING_ALIGN = 16 /* bytes */
+    HD_ENCODING_ALIGN = 16 /* bytes; alignment of the scales and of the codes */
 };
 
 /* Returns the bytes of the scales of `count` elements, a multiple of `block`, padded to

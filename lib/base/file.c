@@ -364,7 +364,7 @@ enum hd_status hd_file_read_stream(const char *path, size_t max_bytes, int patie
         else
             hd_text_add_bytes(ret_text, chunk, (size_t)n);
     }
-    explicit_bzero(chunk, sizeof chunk); /* the data may be a key */
+    explicit_bzero(chunk, sizeof chunk); /* clears the buffer, because the data may be a key */
     if (!st && total == 0)
         hd_text_add_bytes(ret_text, "", 0);
     if (fd >= 0)

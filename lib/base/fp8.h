@@ -62,7 +62,8 @@ HD_ON_DEVICE static inline uint8_t hd_fp8_code(float value, enum hd_fp8 format)
     const int mantissa_bits = format == HD_E4M3 ? 3 : 2, bias = format == HD_E4M3 ? 7 : 15;
     const int dropped = 23 - mantissa_bits;
     const uint32_t largest = format == HD_E4M3 ? 0x7eu : 0x7bu;
-    const uint32_t least = (uint32_t)(128 - bias) << 23; /* smallest normal number, as fp32 bits */
+    const uint32_t least = (uint32_t)(128 - bias) << 23; /* fp32 bits of the smallest normal number
+                                                            of the format */
     /* fp32 bits of a number whose sum with x rounds x to a multiple of the smallest subnormal
      * number */
     const uint32_t rounder = (uint32_t)(127 + 1 - bias - mantissa_bits + 23) << 23;

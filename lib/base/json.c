@@ -283,7 +283,7 @@ static enum hd_status parse_number(struct json_reader *r, struct hd_json *value)
 
 /* ---- arrays and objects ---- */
 
-struct json_name { /* one member of an object */
+struct json_name { /* one member of an object, for sorting the members by name */
     struct hd_json *member;
     size_t place;
 };

@@ -12,7 +12,8 @@ enum {
     THREADS_MAX = 256,             /* most threads that check_threads starts */
     CORES_MAX = 32,                /* number of cores up to which gRPC starts more threads */
     GRPC_THREADS = 8,              /* threads of gRPC, besides one per core */
-    CHECK_STACK_BYTES = 256 << 10, /* stack of a thread that only waits */
+    CHECK_STACK_BYTES = 256 << 10, /* bytes; stack of a thread that check_threads starts and that
+                                      only waits */
     STACK_BYTES = 8 << 20,         /* default of most systems */
     STACK_BYTES_MIN = 2 << 20      /* bytes; threads of gRPC and TLS overflow a smaller stack */
 };

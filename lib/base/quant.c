@@ -136,8 +136,8 @@ const float *hd_quant_map(void)
     return map_values;
 }
 
-/* Returns the code of the nearest value; of two equally near ones the lower. Compares with
- * midpoints in fp32. */
+/* Returns the nf4 code of the value that is nearest to `quotient`; of two equally near ones the
+ * lower. Compares with midpoints in fp32. */
 uint8_t hd_nf4_code(float quotient)
 {
     int code = 0;

@@ -60,7 +60,7 @@ enum {
     HD_NF4_SECOND_MAP = 1, /* index of the map in the second level, in floats; the mean comes before
                               it */
     HD_NF4_SECOND_SCALES = HD_NF4_SECOND_MAP + HD_QUANT_MAP,
-    HD_QUANT_ALIGN = 64 /* bytes */
+    HD_QUANT_ALIGN = 64 /* bytes; alignment of the arrays of a record */
 };
 
 const char *hd_quant_word(enum hd_quant quant);

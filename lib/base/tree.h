@@ -33,7 +33,8 @@ enum hd_tree_why {
 };
 
 struct hd_tree_left {
-    size_t count;                /* entries that remain, not counting the folders above them */
+    size_t count;                /* number of entries that remain, not counting the folders above
+                                    them */
     enum hd_tree_why why;        /* reason why the first of these entries remains */
     int error;                   /* errno of the failure to remove the first of these entries; 0:
                                     none */

@@ -123,7 +123,7 @@ enum hd_status hd_ckpt_parse_hashes(struct hd_arena *arena, const char *text,
 /* ---- while verifying ---- */
 
 struct damage {                          /* the first run of damaged blocks, within one region */
-    const struct hd_ckpt_region *region; /* NULL: no damage */
+    const struct hd_ckpt_region *region; /* region with the damage; NULL: no damage found */
     int64_t region_at, first, end; /* offset in bytes of the region in the file; the damaged bytes
                                       are first to end - 1 of the region */
     size_t others;                 /* number of damaged blocks of the file outside of this run */

@@ -16,10 +16,7 @@
 #define STEP_PREFIX    "step-"
 #define ATTEMPT_PREFIX "attempt-"
 
-enum {
-    STEP_DIGITS = 8
-}; /* minimum number of digits of the step in a directory's name, so that
-                             names sort by step */
+enum { STEP_DIGITS = 8 }; /* minimum digits of a step in a name, so that names sort by step */
 
 enum hd_status hd_ckpt_format_dir(const char *attempt_dir, int64_t step, char *ret_path,
                                   size_t path_max)

@@ -166,7 +166,7 @@ void hd_comm_free(struct hd_comm *comm);
 
 int hd_comm_rank(const struct hd_comm *comm);
 int hd_comm_world(const struct hd_comm *comm);
-const char *hd_comm_engine_name(const struct hd_comm *comm); /* "shm" */
+const char *hd_comm_engine_name(const struct hd_comm *comm); /* name of its engine, such as "shm" */
 
 /* Sets the time without progress of any operation of this rank after which a wait fails with
  * HD_TIMEOUT, > 0. */
@@ -225,13 +225,13 @@ struct hd_comm_all_reduce_args { /* recv = ordered sum over i of send_i, on ever
 
 struct hd_comm_all_gather_args { /* recv[i] = send_i, on every member */
     const void *send;            /* [count]; may be recv[this member], otherwise disjoint */
-    void *recv;                  /* [P, count] */
+    void *recv;                  /* [P, count]: one row from each member */
     int64_t count;
     enum hd_dtype dtype;
 };
 
 struct hd_comm_reduce_scatter_args { /* recv = ordered sum over i of send_i[this member] */
-    const void *send;                /* [P, count] */
+    const void *send;                /* [P, count]: row i is for member i */
     void *recv;                      /* [count]; may be send[this member], otherwise disjoint */
     int64_t count;
     enum hd_dtype dtype;
@@ -241,7 +241,7 @@ struct hd_comm_reduce_scatter_args { /* recv = ordered sum over i of send_i[this
 };
 
 struct hd_comm_all_to_all_args { /* recv[i] = send_i[this member] */
-    const void *send;            /* [P, count] */
+    const void *send;            /* [P, count]: row i is for member i */
     void *recv;                  /* [P, count], disjoint from send */
     int64_t count;
     enum hd_dtype dtype;
@@ -268,7 +268,7 @@ struct hd_comm_all_to_all_v_args {
 };
 
 struct hd_comm_broadcast_args { /* buf = buf of member `root` */
-    void *buf;                  /* [count] */
+    void *buf;                  /* [count]; read on the root, written on the others */
     int64_t count;
     enum hd_dtype dtype;
     int root; /* index of the root in the group */

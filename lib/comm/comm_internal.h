@@ -47,7 +47,7 @@ struct hd_comm_op {
     int32_t *recv_counts, *overflow;
     int64_t send_rows_max, recv_rows_max;
 
-    const struct hd_comm_stream *other; /* HD_COMM_AFTER: the awaited stream and its ticket */
+    const struct hd_comm_stream *other; /* HD_COMM_AFTER: the stream and ticket to wait for */
     uint64_t other_ticket;
 
     uint64_t launch; /* number of the operation on this rank, from 1 */
@@ -91,7 +91,8 @@ struct hd_comm_group {
     bool is_channel; /* opened by hd_comm_open_channel */
     uint64_t seq;    /* sequence number of the newest collective launched on this group */
     struct hd_comm_count counts[HD_COMM_KIND_COUNT];
-    bool is_mapped; /* shm: the first collective has mapped the members' registered memory */
+    bool is_mapped; /* shm: true: the group's first collective has mapped the members' registered
+                       memory */
     /* the following arrays have `size` elements, indexed by the member's index in the group */
     uint64_t *send_seq, *recv_seq;
     void **channels; /* shm: the members' channels in the control block */
@@ -187,8 +188,8 @@ struct hd_comm_engine {
      * ranks. */
     const struct hd_comm_flight *(*flight_of)(const struct hd_comm *comm, int rank);
     enum hd_status (*failure)(struct hd_comm *comm);
-    bool (*has_failed)(const struct hd_comm *comm);                             /* any thread */
-    void (*abort)(struct hd_comm *comm, enum hd_status st, const char *reason); /* any thread */
+    bool (*has_failed)(const struct hd_comm *comm);                             /* for any thread */
+    void (*abort)(struct hd_comm *comm, enum hd_status st, const char *reason); /* for any thread */
     void (*close)(struct hd_comm *comm, bool clean); /* frees engine_state, but not comm */
 };
 

@@ -35,9 +35,9 @@ struct hd_flight_record {
     uint64_t seq;     /* sequence number in the group (shift, send and recv: in the pair), from 1 */
     uint64_t bytes;   /* count * bytes of an element; all_to_all_v: bytes of one row */
     int64_t since_ms; /* hd_clock_now_ms when the state began */
-    char kind[16];    /* "all_reduce" */
-    char group[16];   /* "dp" */
-    char stream[16];  /* "reduce" */
+    char kind[16];    /* kind of operation, such as "all_reduce" */
+    char group[16];   /* name of the group, such as "dp" */
+    char stream[16];  /* name of the stream, such as "reduce" */
     int32_t peer;     /* rank of the peer (send, receive) or of the root (broadcast); -1: none */
     bool is_of_a_pair;
     enum hd_flight_state state;
@@ -48,7 +48,7 @@ struct hd_flight_wait {
     bool is_reported; /* false: the rank's waits are not visible, because it waits for its peers on
                          a device, or its endpoint is not open */
     bool waits;
-    int rank;                  /* awaited rank; -1: unknown */
+    int rank;                  /* rank that is waited for; -1: unknown */
     int64_t since_ms, seen_ms; /* hd_clock_now_ms: time of the last progress; time of the last
                                   refresh */
     bool has_record;           /* false: the operation's record was overwritten */

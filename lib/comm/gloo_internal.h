@@ -34,7 +34,7 @@
 #include "comm/gloo_listener.h"
 
 enum {
-    GLOO_HEADERS_IN = 10,  /* posted receives for headers of one peer */
+    GLOO_HEADERS_IN = 10,  /* receives posted with gloo for headers of one peer */
     GLOO_HEADERS_OUT = 48, /* headers to one peer that may be queued but unsent */
     GLOO_SENDS_MAX = 32,   /* sends to one peer that the peer has not received */
     /* headers of one peer stored until their operation begins here */
@@ -103,7 +103,7 @@ struct gloo_data {
  * message tag). */
 struct gloo_flow {
     bool sends;
-    int peer; /* rank */
+    int peer; /* rank of the other end */
     uint64_t slot;
     size_t at;            /* offset of the first byte in data memory */
     int64_t bytes, chunk; /* bytes of the flow; bytes of each chunk but the last */
@@ -149,7 +149,7 @@ struct gloo_peer {
 };
 
 struct gloo_state {
-    struct hd_gloo_link *link; /* NULL: a world of one */
+    struct hd_gloo_link *link; /* link to the other ranks; NULL: a world of one, which has none */
     struct hd_comm_doorbell doorbell;
     _Atomic uint64_t events;            /* number of completions and ended connections */
     uint64_t events_seen;               /* `events` when the owner last checked the peers */
@@ -164,10 +164,10 @@ struct gloo_state {
     size_t data_bytes, stage_at, stage_bytes;
     struct gloo_data *free_data, *all_data;
     struct hd_comm_flight flight;
-    struct gloo_address *addresses; /* [world] */
+    struct gloo_address *addresses; /* [world]; address and node name of each rank */
     struct gloo_run runs[HD_COMM_COLLECTIVE_STREAMS];
-    struct gloo_peer peers[]; /* [world]; peers[rank]: messages to itself. The arrays that lay_out
-                                 of gloo.c points to follow in memory */
+    struct gloo_peer peers[]; /* [world]; entry of this rank: messages to itself. The arrays to
+                                 which lay_out of gloo.c points follow in memory */
 };
 
 static inline struct gloo_state *gloo_of(const struct hd_comm *comm)

@@ -41,7 +41,7 @@ struct nccl_communicator {
     uint64_t direction; /* id of the only group that may use the communicator, that of a channel
                            (hd_comm_open_channel); 0: any group of these members */
     int size;
-    int32_t *members;                             /* [size] */
+    int32_t *members;                             /* [size]; ranks of the members */
     struct hd_nccl_buffer *buffers[NCCL_BUFFERS]; /* by enum nccl_buffer; NULL: none */
     _Atomic bool is_aborted;                      /* set once, by the thread that aborts the
                                                      communicator */
@@ -58,7 +58,7 @@ struct nccl_part {
  * of them, of nccl_bounds_bytes each. */
 struct nccl_bounds {
     int64_t send_rows_max, recv_rows_max;
-    int32_t send_counts[]; /* [size] */
+    int32_t send_counts[]; /* [size]; rows that the member sends to each other one */
 };
 
 static inline size_t nccl_bounds_bytes(int size)
@@ -66,8 +66,8 @@ static inline size_t nccl_bounds_bytes(int size)
     return sizeof(struct nccl_bounds) + ((size_t)size + 1) / 2 * 2 * sizeof(int32_t);
 }
 
-/* Returns the bytes of the scratch buffer that follows a stream's staging buffers: the bounds of
- * all members, or one byte of each. */
+/* Returns the bytes of the scratch buffer that follows a stream's staging buffers: it holds the
+ * struct nccl_bounds of all members, or for a barrier one byte of each. */
 static inline size_t nccl_scratch_bytes(int world)
 {
     const int rows = world < HD_COMM_ROW_MEMBERS_MAX ? world : (int)HD_COMM_ROW_MEMBERS_MAX;
@@ -82,7 +82,8 @@ struct nccl_state {
     struct hd_comm_flight host_flight; /* flight record of `host` since this endpoint took over its
                                           former one */
     const struct hd_nccl_table *calls;
-    char *staging; /* device memory, laid out by nccl_streams_bytes */
+    char *staging; /* device memory: staging and scratch buffers of the streams, at the offsets that
+                      nccl_streams_bytes gives */
     struct {
         void *base; /* device memory; NULL: none */
         int64_t size_bytes;
@@ -186,7 +187,7 @@ static inline char *nccl_scratch(const struct hd_comm_op *op)
 
 /* Returns HD_OK, or the failure that the host endpoint reports. */
 enum hd_status nccl_failure(struct hd_comm *comm);
-bool nccl_has_failed(const struct hd_comm *comm); /* any thread */
+bool nccl_has_failed(const struct hd_comm *comm); /* for any thread */
 
 /* Handles the result `st` of an NCCL call. Returns HD_OK if the call succeeded, otherwise the
  * failure of this endpoint; if a peer died first, that peer's failure. The owner calls this,

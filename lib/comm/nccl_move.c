@@ -416,7 +416,8 @@ static enum hd_status all_to_all(struct hd_comm_op *op, struct hd_nccl_comm *com
     return exchange(op, comm, hd_comm_device_stream(op), parts);
 }
 
-/* Enqueues an operation that is a single NCCL call. */
+/* Enqueues an operation that consists of one NCCL call: an all_gather, a broadcast, a barrier, or a
+ * reduction that NCCL computes (option `native`). */
 static enum hd_status call(struct hd_comm_op *op, struct hd_nccl_comm *comm)
 {
     struct hd_comm_group *group = op->group;

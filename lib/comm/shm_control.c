@@ -17,7 +17,7 @@
 struct hd_shm_control {
     int world, control_fd;
     struct shm_block *block;
-    int rank_fds[]; /* [world] */
+    int rank_fds[]; /* [world]; descriptors of the regions of the ranks */
 };
 
 /* ---- the block ---- */

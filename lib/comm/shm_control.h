@@ -53,7 +53,7 @@ void hd_shm_control_keep_over_exec(const struct hd_shm_control *ctl);
 /* The descriptors, passed as text in an argument or the environment. */
 struct hd_shm_fds {
     int control_fd, world;
-    int rank_fds[HD_COMM_SHM_RANKS_MAX]; /* [world] */
+    int rank_fds[HD_COMM_SHM_RANKS_MAX]; /* [world]; of the regions */
 };
 enum hd_status hd_shm_control_format(const struct hd_shm_control *ctl, char *ret_text,
                                      size_t size_bytes);

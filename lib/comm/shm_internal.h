@@ -28,7 +28,7 @@ struct shm_state {
     struct shm_area *area;    /* area of this rank in the control block */
     struct comm_local *local; /* engine local (registered memory is device memory); NULL: engine
                                  shm */
-    struct shm_peer peers[];  /* [world] */
+    struct shm_peer peers[];  /* [world]; registered memory of each rank */
 };
 
 static inline struct shm_state *shm_of(const struct hd_comm *comm)

@@ -31,9 +31,10 @@ enum {
     SHM_OUTBOX = 32, /* sends from one rank to another in flight */
     SHM_VERSION = 8,
 };
-#define SHM_MAGIC UINT64_C(0x316d68732d6c6468) /* "hdl-shm1" */
+#define SHM_MAGIC UINT64_C(0x316d68732d6c6468) /* the bytes "hdl-shm1" */
 
-/* COMPLETE: all members have left; seen only by the entry's owner */
+/* Phases of a member in one collective. SHM_COMPLETE: all members have left; only the owner of an
+ * entry sees this phase. */
 enum shm_phase { SHM_NONE, SHM_ENTERED, SHM_LEFT, SHM_COMPLETE };
 
 /* One member's arguments of one collective of a group. Offsets are in bytes from the start of the

@@ -96,7 +96,7 @@ struct hd_schedule {
     struct hd_stage_schedule {
         struct hd_schedule_entry *entries;
         int32_t count;
-    } * stages;     /* [pipeline.stages] */
+    } * stages;     /* [pipeline.stages]; programs of each stage in order */
     int32_t frozen; /* chunks 0 to frozen - 1 run only F, because they are not trained
                        (hd_schedule_freeze) */
 };
