@@ -11,8 +11,8 @@
 
 enum {
     CHECK_MS = 20,    /* milliseconds between two checks of a child that writes nothing */
-    KILLED_MS = 1000, /* milliseconds that a killed child gets to end; one that hangs in a driver
-                         does not end */
+    KILLED_MS = 1000, /* milliseconds that a child gets to end after SIGKILL; one that hangs in a
+                         driver does not end */
 };
 
 static bool has_ended(pid_t pid, int *ret_status)

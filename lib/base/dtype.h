@@ -64,7 +64,7 @@ static inline float hd_f16_to_f32(uint16_t bits)
     float value;
 
     memcpy(&value, &magnitude, sizeof value);
-    value *= 0x1p112f; /* from bias 15 to bias 127 */
+    value *= 0x1p112f; /* changes the bias of the exponent from 15 to 127 */
     memcpy(&wide, &value, sizeof wide);
     wide |= magnitude >= 0x0f800000u ? 0x7f800000u : 0; /* an f16 infinity or NaN gets the exponent
                                                            of one in fp32 */

@@ -155,8 +155,8 @@ HD_ON_DEVICE static inline float hd_encoding_quotient(float element, float divis
     return element > 0 && x == 0 ? FLT_MIN : x;
 }
 
-/* Convert whole blocks between fp32 and codes with scales. For the host: kernels have their own
- * loops. */
+/* hd_encode converts whole blocks of fp32 values to codes and scales; hd_decode converts them back.
+ * For the host: kernels have their own loops. */
 void hd_encode(enum hd_map map, int64_t block, int64_t count, const float *values,
                float *ret_scales, uint8_t *ret_codes);
 void hd_decode(enum hd_map map, int64_t block, int64_t count, const float *scales,

@@ -14,7 +14,8 @@ enum {
     GRPC_THREADS = 8,              /* threads of gRPC, besides one per core */
     CHECK_STACK_BYTES = 256 << 10, /* bytes; stack of a thread that check_threads starts and that
                                       only waits */
-    STACK_BYTES = 8 << 20,         /* default of most systems */
+    STACK_BYTES = 8 << 20,         /* bytes; default of most systems; a limit below STACK_BYTES_MIN
+                                      is raised to it */
     STACK_BYTES_MIN = 2 << 20      /* bytes; threads of gRPC and TLS overflow a smaller stack */
 };
 

@@ -149,7 +149,7 @@ uint8_t hd_nf4_code(float quotient)
 
 uint8_t hd_quant_map_code(float quotient)
 {
-    int low = 0, high = HD_QUANT_MAP - 1; /* inclusive range of possible codes */
+    int low = 0, high = HD_QUANT_MAP - 1; /* first and last code that can still be the nearest */
 
     while (low < high) {
         const int middle = (low + high) / 2;

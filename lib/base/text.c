@@ -141,9 +141,9 @@ static size_t utf8_sequence(const unsigned char *p, size_t left)
     if (left < n)
         return 0;
     if (p[0] == 0xE0)
-        lo = 0xA0; /* no overlong forms */
+        lo = 0xA0; /* excludes overlong forms */
     else if (p[0] == 0xED)
-        hi = 0x9F; /* no surrogates */
+        hi = 0x9F; /* excludes surrogates */
     else if (p[0] == 0xF0)
         lo = 0x90;
     else if (p[0] == 0xF4)

@@ -93,7 +93,8 @@ int hd_tree_is_mount(int dir_fd)
 /* ---- the walk ---- */
 
 struct tree_level {
-    DIR *dir; /* NULL: closed to limit open descriptors; reopened by ".." */
+    DIR *dir; /* open folder of this level; NULL: closed to limit open descriptors, and later
+                 reopened by ".." */
     dev_t device;
     ino_t inode;
     char *name;     /* name in the folder above; of level 0, its path */
@@ -109,7 +110,8 @@ struct tree_walk {
     size_t depth, size; /* number of levels in use (the deepest is depth - 1); number allocated */
     size_t open_from;   /* index of the first level with an open DIR */
     const char *const *marks;
-    struct file_identity identity; /* mount of `path`; folders of other mounts are not removed */
+    struct file_identity identity; /* mount that contains `path`; folders of other mounts are not
+                                      entered and not removed */
     struct hd_tree_left left;
 };
 
@@ -199,8 +201,8 @@ static int push(struct tree_walk *w, int dir_fd, const char *name)
     }
     level.device = info.st_dev;
     level.inode = info.st_ino;
-    if (w->depth - w->open_from >= HD_TREE_FILES - 2) { /* two descriptors are needed besides those
-                                                           of levels */
+    if (w->depth - w->open_from >= HD_TREE_FILES - 2) { /* two more descriptors are needed besides
+                                                           those of the levels */
         (void)closedir(w->levels[w->open_from].dir);
         w->levels[w->open_from++].dir = NULL;
     }

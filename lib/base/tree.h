@@ -25,7 +25,7 @@ extern const char *const hd_tree_marks[]; /* both names, then NULL */
 enum { HD_TREE_FILES = 16, HD_TREE_PATH_MAX = 512 };
 
 enum hd_tree_why {
-    HD_TREE_GONE,    /* completely removed */
+    HD_TREE_GONE,    /* the entry was completely removed */
     HD_TREE_MOUNTED, /* a file system is mounted on the folder */
     HD_TREE_MARKED,  /* the folder contains one of the caller's marker files */
     HD_TREE_TOO_DEEP,

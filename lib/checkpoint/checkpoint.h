@@ -215,7 +215,7 @@ struct hd_ckpt_summary {
     char hash[HD_HASH_TEXT_MAX]; /* hash of the manifest */
     int64_t time_ms;             /* modification time of the manifest, milliseconds since 1970 */
     int64_t size_bytes;          /* sum of the sizes of all files in the checkpoint's directory */
-    double val_loss;             /* NaN: the manifest has none */
+    double val_loss;             /* validation loss in the manifest; NaN: the manifest has none */
 };
 /* Sets *ret_summary to the facts of the checkpoint in `dir`. HD_NOT_FOUND: the manifest is missing.
  * HD_IO: the manifest cannot be read. */
@@ -237,7 +237,8 @@ enum hd_status hd_ckpt_remove_partial(const char *dir);
  * otherwise still be writing. */
 enum hd_status hd_ckpt_clean_partial(const char *checkpoints_dir);
 
-/* Does hd_ckpt_clean_partial for each attempt below JOB_DIR before `attempt`. */
+/* Calls hd_ckpt_clean_partial for each attempt of the job with a number below `attempt`
+ * (JOB_DIR/attempt-K/checkpoints). */
 enum hd_status hd_ckpt_clean_before(const char *job_dir, int64_t attempt);
 
 #endif

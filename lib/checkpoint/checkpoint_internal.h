@@ -81,7 +81,8 @@ enum hd_status hd_ckpt_remove_hashes(const char *dir, const char *shard_file);
 typedef enum hd_status hd_ckpt_run_fn(void *context, int64_t entry_index, int64_t want_index,
                                       int64_t count);
 
-/* Calls run for each run of consecutive elements that both pieces of one tensor contain. */
+/* Calls `run` once for each run of consecutive elements that `entry` and `want`, two pieces of one
+ * tensor, have in common. */
 enum hd_status hd_ckpt_overlap(const struct hd_ckpt_entry *entry, const struct hd_ckpt_entry *want,
                                hd_ckpt_run_fn *run, void *context);
 

@@ -276,8 +276,8 @@ enum hd_status hd_ckpt_remove_partial(const char *dir)
         st = move_aside(dir, aside);
     if (st)
         return st == HD_NOT_FOUND ? HD_OK : st;
-    st = look_for_manifest(aside, &complete); /* the manifest may have been written just before the
-                                                 rename */
+    st = look_for_manifest(aside, &complete); /* checked again: the manifest may have been written
+                                                 just before the rename */
     if (!st && !complete)
         return hd_file_remove_tree(aside);
     if (rename(aside, dir) < 0)

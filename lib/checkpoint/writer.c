@@ -178,7 +178,7 @@ static enum hd_status make_dir(const char *dir)
     size_t n = strlen(dir);
     char attempt[PATH_MAX];
 
-    for (int parts = 0; parts < 2; parts++) /* strip two parts of
+    for (int parts = 0; parts < 2; parts++) /* strips the last two parts of
                                                ATTEMPT/checkpoints/step-00000100 */
         while (n > 1 && dir[--n] != '/')
             ;

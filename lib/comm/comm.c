@@ -164,7 +164,7 @@ static enum hd_status check_members(const struct hd_comm *comm, const char *name
     return HD_OK;
 }
 
-/* Allocates a group and its arrays as one block; the caller frees it with free. */
+/* Allocates a group and its arrays in one allocation; the caller frees it with free. */
 static struct hd_comm_group *new_group(int size)
 {
     const size_t n = (size_t)size;

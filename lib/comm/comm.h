@@ -43,7 +43,7 @@
 struct hd_comm;
 struct hd_comm_group;
 struct hd_comm_stream;
-struct hd_stream; /* kernels/kernels.h: a compute stream of a backend */
+struct hd_stream; /* a compute stream of a backend (kernels/kernels.h) */
 
 /* The engines: code, stable name (part of the API: it appears in messages), and the maximum world
  * size. An endpoint allocates per rank of its world; the limits of gloo and nccl are the number of

@@ -158,9 +158,8 @@ struct hd_comm_wait_slot {
 /* The functions of an engine. Only entries that say so may be NULL. */
 struct hd_comm_engine {
     enum hd_comm_engine_kind kind;
-    bool
-        waits_on_device; /* peers are awaited on the device, after the operation is complete for the
-                            host (nccl) */
+    bool waits_on_device; /* true: operations wait for peers on the device, after they are complete
+                            for the host (nccl) */
     enum hd_status (*registered)(struct hd_comm *comm, size_t size_bytes, void **ret_base);
     enum hd_status (*group_open)(struct hd_comm_group *group);
     /* Executes one step of an operation; sets *moved to true when the operation made progress. */

@@ -22,8 +22,8 @@
 enum { HD_FLIGHT_MAX = 64 }; /* operations recorded per rank */
 
 enum hd_flight_state {
-    HD_FLIGHT_QUEUED,  /* launched, behind other operations of its stream */
-    HD_FLIGHT_ENTERED, /* waits for the other members to enter */
+    HD_FLIGHT_QUEUED,  /* launched, but waits for earlier operations of its stream */
+    HD_FLIGHT_ENTERED, /* this rank waits for the other members to enter */
     HD_FLIGHT_MOVING,  /* bytes are being copied or added; on a device: the work is enqueued */
     HD_FLIGHT_LEAVING, /* this rank's work is done; it waits for the other members to finish
                           theirs */
@@ -49,8 +49,8 @@ struct hd_flight_wait {
                          a device, or its endpoint is not open */
     bool waits;
     int rank;                  /* rank that is waited for; -1: unknown */
-    int64_t since_ms, seen_ms; /* hd_clock_now_ms: time of the last progress; time of the last
-                                  refresh */
+    int64_t since_ms, seen_ms; /* hd_clock_now_ms: when the wait last made progress; when the rank
+                                  last refreshed this report */
     bool has_record;           /* false: the operation's record was overwritten */
     struct hd_flight_record record;
 };

@@ -40,11 +40,13 @@ enum {
     /* headers of one peer stored until their operation begins here */
     GLOO_INBOX = GLOO_SENDS_MAX + 2 * HD_COMM_COLLECTIVE_STREAMS,
     GLOO_WINDOW = 4,             /* chunks of one flow that may be in flight */
-    GLOO_CHUNK_MAX = 512 * 1024, /* bytes of one message of a collective */
+    GLOO_CHUNK_MAX = 512 * 1024, /* most bytes of one chunk of a flow, which is one message of
+                                    gloo */
     GLOO_STAGE_MAX = 4 << 20,    /* bytes of a stream's staging buffer for reductions */
     GLOO_STAGES = 2, /* chunks per peer in the staging buffer: one is summed while one arrives */
     GLOO_STEP_BYTES = 128 * 1024, /* bytes read by one step that copies or adds */
-    GLOO_LINGER_MS = 2000, /* milliseconds that closing waits at most for the peers' sockets */
+    GLOO_LINGER_MS = 2000, /* milliseconds that closing waits at most until the peers have closed
+                              their connections */
 };
 
 _Static_assert((int)GLOO_HEADERS_IN > 2 * (int)HD_COMM_COLLECTIVE_STREAMS, "see invariant 2");
@@ -115,7 +117,8 @@ struct gloo_flow {
                                                  GLOO_WINDOW */
 };
 
-/* The collective that a stream has in progress. Arrays are by group index. */
+/* The collective that a stream has in progress. Its arrays have an entry per member, by the
+ * member's index in the group. */
 struct gloo_run {
     struct gloo_headers headers;
     struct gloo_flow *out, *in, *result_out, *result_in;
@@ -132,7 +135,7 @@ struct gloo_peer {
     bool out_pending[GLOO_HEADERS_OUT];
     uint64_t in_next, out_next;     /* number of headers received from the peer; number sent to
                                        it */
-    struct gloo_header latest;      /* last header received, without counts; kind
+    struct gloo_header latest;      /* last header received from the peer, without counts; kind
                                        HD_COMM_KIND_COUNT: none yet */
     struct hd_comm_entered entered; /* newest collective per group that the peer's headers have
                                        announced */
@@ -157,8 +160,9 @@ struct gloo_state {
     pthread_mutex_t abort_message_lock; /* held while abort messages of peers are read */
     _Atomic int abort_message_state;    /* state of `abort_message`: 0: none, 1: being written, 2:
                                            written */
-    bool abort_message_sent;            /* written by the thread that set abort_message_state to 1,
-                                           later by engine_close */
+    bool abort_message_sent;            /* true: this rank's abort message was sent; written by the
+                                           thread that set abort_message_state to 1, later by
+                                           engine_close */
     struct gloo_abort_message abort_message; /* this rank's only abort message */
     char *data; /* registered memory, then the staging buffers of the streams */
     size_t data_bytes, stage_at, stage_bytes;

@@ -45,7 +45,7 @@ struct comm_local {
     struct hd_event *ready[HD_COMM_GROUPS_MAX][SHM_RING], *done[HD_COMM_GROUPS_MAX][SHM_RING];
     /* ready_event of each slot of this rank's outbox, by receiver */
     struct hd_event *sent[HD_COMM_LOCAL_RANKS_MAX][SHM_OUTBOX];
-    /* done_event of each slot of the peers' outboxes to this rank, by sender */
+    /* done_event of each slot of the outboxes in which peers send to this rank, by sender */
     struct hd_event *taken[HD_COMM_LOCAL_RANKS_MAX][SHM_OUTBOX];
 };
 

@@ -61,7 +61,7 @@ enum hd_status nccl_end_call(struct hd_comm *comm, enum hd_status st, const char
         return HD_OK;
     (void)snprintf(message, sizeof message, "%s", hd_err_message());
     if (nccl_hear_cause(comm) && nccl_failure(comm))
-        return nccl_failure(comm); /* the host endpoint's failure is the cause of st */
+        return nccl_failure(comm); /* the host endpoint has failed, which is the cause of st */
     return hd_comm_fail(comm, st, "%s: %s", about, message);
 }
 

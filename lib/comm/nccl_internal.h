@@ -124,8 +124,8 @@ struct nccl_state {
     /* [0]: communicator of the world; entries are only appended, under the lock */
     struct nccl_communicator communicators[NCCL_COMMS_MAX];
     _Atomic int communicator_count;
-    struct nccl_communicator maker; /* temporary communicator from which others are split
-                                       (nccl_make.c); valid while has_maker */
+    struct nccl_communicator maker; /* temporary communicator from which the others are split
+                                       (nccl_make.c); set while has_maker is true */
     _Atomic bool has_maker;         /* true: the maker exists; written under the lock */
     char *host_memory;              /* registered memory of `host`, which carries a unique id */
     pthread_t watchdog, listener;

@@ -318,8 +318,8 @@ static enum hd_status hold_bounds(struct nccl_state *nccl, size_t bytes)
     return HD_OK;
 }
 
-/* Gathers the row counts and limits of all members and copies them to the host (`bounds` of the
- * state). Waits for the device. */
+/* Gathers the row counts and row maxima of all members of an all_to_all_v and copies them to
+ * `bounds` of the state, on the host. Waits for the device. */
 static enum hd_status read_bounds(struct hd_comm_op *op, struct hd_nccl_comm *comm)
 {
     struct hd_comm_group *group = op->group;

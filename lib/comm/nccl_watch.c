@@ -174,8 +174,8 @@ static enum hd_status look_at_stream(struct hd_comm *comm, enum hd_comm_stream_n
     return HD_OK;
 }
 
-/* Makes one check of the watchdog. Returns false if there is a failure and everything is aborted.
- */
+/* Makes one check of the watchdog thread. Returns false if it found a failure; then it has aborted
+ * all communicators. */
 static bool look(struct hd_comm *comm, struct hd_comm_stream_clock clocks[HD_COMM_STREAM_COUNT])
 {
     struct nccl_state *nccl = nccl_of(comm);
@@ -247,8 +247,8 @@ static void *watch(void *arg)
     return NULL;
 }
 
-/* Makes one check of the listener. Returns false if there is a failure and everything is aborted.
- */
+/* Makes one check of the listener thread. Returns false if it found a failure; then it has aborted
+ * all communicators. */
 static bool listen(struct hd_comm *comm)
 {
     struct nccl_state *nccl = nccl_of(comm);

@@ -51,7 +51,8 @@ void hd_ordered_reduce_by(enum hd_ordered_isa isa, void *out, const void *const 
     assert(!"unknown instruction set");
 }
 
-/* Calls the variant of the last instruction set in the list that this processor supports. */
+/* Calls the variant for the best instruction set that this processor supports: the last such one in
+ * the list. */
 void hd_ordered_reduce(void *out, const void *const *in, int in_count, int64_t count,
                        enum hd_dtype dtype, enum hd_comm_reduce reduce, bool keep_fp32)
 {

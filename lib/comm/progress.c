@@ -177,7 +177,8 @@ enum hd_status hd_comm_keep_failure(struct hd_comm *comm, enum hd_status st)
     describe_blocker(comm, blocker, sizeof blocker);
     if (here[0]) {
         (void)snprintf(first, sizeof first, "%s", hd_err_message());
-        if (strstr(first, blocker)) /* the rank that failed first already has it in its message */
+        if (strstr(first, blocker)) /* the message of the rank that failed first already contains
+                                       this description */
             blocker[0] = '\0';
         st = hd_err(st, "%s (rank %d was in %s%s%s)", first, comm->rank, here,
                     blocker[0] ? "; " : "", blocker);
@@ -373,8 +374,9 @@ static enum hd_status check_left(struct hd_comm *comm)
     if (!op || rank < 0 || !comm->engine->has_left(comm, rank))
         return HD_OK;
     suspect = rank;
-    op = find_waiting(comm, &stream, &rank, &what); /* look again: the peer may have acted before it
-                                                       closed */
+    op = find_waiting(comm, &stream, &rank, &what); /* checks again, because the peer may have
+                                                       entered the operation before it closed its
+                                                       endpoint */
     if (!op || rank != suspect)
         return HD_OK;
     return hd_comm_fail(comm, HD_ABORTED, "%s #%llu of group %s: rank %d %s and has left",

@@ -25,8 +25,8 @@ static enum hd_status touch(char *base, size_t size_bytes, int fd)
         if (errno != EINVAL)
             return hd_err(HD_NO_MEMORY, "comm: cannot back %zu bytes of registered memory: %s",
                           size_bytes, strerror(errno));
-        /* An old kernel: reserve the pages first, so that a shortage is an error and not a SIGBUS.
-         */
+        /* A kernel without MADV_POPULATE_WRITE: reserve the pages first, so that a shortage of
+         * memory is an error and not a SIGBUS. */
         if (fd >= 0 && fallocate(fd, 0, 0, (off_t)size_bytes) < 0)
             return hd_err(HD_NO_MEMORY, "comm: cannot back %zu bytes of registered memory: %s",
                           size_bytes, strerror(errno));

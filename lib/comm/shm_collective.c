@@ -330,7 +330,8 @@ static enum hd_status finish(struct hd_comm_op *op)
     return HD_OK;
 }
 
-/* Maps the registered memory of all members that have allocated it. */
+/* Maps into this process the registered memory of all members of the group that have allocated
+ * theirs. */
 static enum hd_status map_members(struct hd_comm_group *group)
 {
     enum hd_status st = HD_OK;
@@ -346,7 +347,7 @@ static enum hd_status map_members(struct hd_comm_group *group)
     return st;
 }
 
-/* Compares the members' signatures. Called when all members have entered. */
+/* Compares the members' signatures of a collective. Called when all members have entered it. */
 static enum hd_status check_signatures(struct hd_comm_op *op)
 {
     bool exceeded = false;

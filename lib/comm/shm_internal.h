@@ -18,7 +18,8 @@ enum { SHM_STEP_BYTES = 128 * 1024 };
 
 struct shm_peer {
     int fd;
-    char *base; /* mapping of the rank's registered memory; NULL: not mapped yet */
+    char *base; /* mapping of the rank's registered memory; NULL: this process has not mapped it
+                   yet */
     uint64_t bytes;
 };
 

@@ -29,7 +29,8 @@ int64_t hd_zigzag_position(const struct hd_zigzag *z, int64_t row)
     return row < first ? r.begin[0] + row : r.begin[1] + row - first;
 }
 
-/* Returns the sum of max(0, p - key) over the positions p from begin + 1 to end. */
+/* Returns the number of pairs of a query position q from begin to end - 1 and a key position k >=
+ * `key` with k <= q: the sum of max(0, p - key) over p from begin + 1 to end. */
 static int64_t beyond(int64_t begin, int64_t end, int64_t key)
 {
     const int64_t from = begin > key ? begin - key : 0, to = end > key ? end - key : 0;
@@ -37,8 +38,8 @@ static int64_t beyond(int64_t begin, int64_t end, int64_t key)
     return to * (to + 1) / 2 - from * (from + 1) / 2;
 }
 
-/* Counts the pairs of a query q from begin to end - 1 and a key k from low to high - 1 with k < q +
- * 1 - back. */
+/* Returns the number of pairs of a query position q from begin to end - 1 and a key position k from
+ * low to high - 1 with k < q + 1 - back. */
 static int64_t pairs_before(int64_t begin, int64_t end, int64_t back, int64_t low, int64_t high)
 {
     return beyond(begin - back, end - back, low) - beyond(begin - back, end - back, high);

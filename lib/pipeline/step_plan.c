@@ -65,7 +65,8 @@ struct build {
     struct pool saved, deferred, stage_io;
     /* Per value, indexed by the program id of the chunk that has it as OUT or OUT_GRAD: the turn in
      * which the receiving stage receives it, and its slot on this stage. */
-    int32_t *receive_turn[2]; /* [0] hidden rows, [1] gradients */
+    int32_t *receive_turn[2]; /* index 0: values that are hidden rows; index 1: values that are
+                                 gradients */
     int32_t *value_slot[2];
     int32_t *saved_slot, *deferred_slot;   /* slot of each micro-batch of a chunk, by program id */
     int32_t *first_receive, *next_receive; /* linked lists of the values received in each turn: the
