@@ -28,9 +28,10 @@ enum hd_dtype {
         HD_DTYPE_COUNT
 };
 
-size_t hd_dtype_size(enum hd_dtype dtype);      /* bytes of one element; 0 for an unknown code */
-const char *hd_dtype_name(enum hd_dtype dtype); /* for example "bf16"; "unknown" for an unknown
-                                                   code */
+size_t hd_dtype_size(enum hd_dtype dtype);      /* returns the bytes of one element; 0 for an
+                                                   unknown code */
+const char *hd_dtype_name(enum hd_dtype dtype); /* returns the stable name, such as "bf16";
+                                                   "unknown" for an unknown code */
 bool hd_dtype_from_name(const char *name, enum hd_dtype *ret_dtype);
 
 /* Converts a bf16 to fp32, exactly. bf16 is the upper half of an fp32. This and the other

@@ -26,7 +26,7 @@ enum hd_status hd_file_write_status(int error)
     case EROFS:
     case EIO:
     case ESTALE:    /* NFS: the server no longer has the file */
-    case ETIMEDOUT: /* NFS, mounted soft */
+    case ETIMEDOUT: /* NFS mounted with `soft`: the server did not answer in time */
     case ENOTCONN:  /* FUSE: the file system's process has ended */
         return HD_STORAGE;
     default:
@@ -312,7 +312,7 @@ enum hd_status hd_file_check_regular(const char *path)
     struct stat info;
 
     if (stat(path, &info) < 0 || S_ISREG(info.st_mode))
-        return HD_OK; /* the caller's own open reports the error */
+        return HD_OK; /* the caller will open the file and report the error itself */
     return hd_err(HD_INVALID, "%s is %s", path,
                   S_ISDIR(info.st_mode) ? "a folder, not a file"
                                         : "not a regular file (a pipe or a device)");
@@ -429,7 +429,7 @@ enum hd_status hd_file_make_dirs(const char *path, mode_t mode)
 
 const char *hd_file_explain(int error, const char *path, char ret_text[HD_FILE_WHY_MAX])
 {
-    const int kept = errno; /* callers may use errno after this call */
+    const int kept = errno; /* saved, because callers may use errno after this call */
     char above[PATH_MAX];
     const char *shown = path;
     struct stat info;

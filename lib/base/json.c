@@ -236,7 +236,7 @@ static enum hd_status parse_string(struct json_reader *r, const char **ret_text)
                       hd_text_explain_not_utf8(r->start, (size_t)(r->end - r->start), bad));
     }
     *out = '\0';
-    r->p++; /* the closing quote */
+    r->p++; /* skips the closing quote */
     *ret_text = text;
     return HD_OK;
 }

@@ -14,7 +14,7 @@
 enum { MESSAGE_MAX_BYTES = 2048, LINE_MAX_BYTES = 2 * MESSAGE_MAX_BYTES + 256, ESCAPE_BYTES = 6 };
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
-/* priorities of syslog(3) */
+/* prefixes with the priorities of syslog(3), by hd_log_level */
 static const char *const journal_levels[] = {"<3>", "<4>", "<6>", "<7>"};
 
 /* Settings, written by hd_log_init and hd_log_set_json before threads start; only read afterwards.

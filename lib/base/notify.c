@@ -71,7 +71,7 @@ int64_t hd_notify_watchdog_ms(void)
     if (!getenv("NOTIFY_SOCKET") || !usec || hd_text_to_int64(usec, 1, INT64_MAX, &value))
         return 0;
     if (pid && (hd_text_to_int64(pid, 1, INT32_MAX, &meant) || meant != getpid()))
-        return 0; /* the variable is meant for another process */
+        return 0; /* WATCHDOG_PID names another process, so the watchdog is not for this one */
     return value / 1000 > 0 ? value / 1000 : 1;
 }
 

@@ -332,7 +332,7 @@ static void encode_block(const struct encoding *e, int64_t g, const float *value
     float quotients[HD_NF4_BLOCK + 1];
 
     e->scales[g] = scale_block(values, count, HD_NF4_BLOCK, quotients);
-    quotients[count] = 0; /* pads an odd count, because codes are written in pairs */
+    quotients[count] = 0; /* pads an odd count with a zero, because codes are written in pairs */
     for (int64_t i = 0; b >= 0 && i < count; i += 2)
         codes[i / 2] = (uint8_t)(hd_nf4_code(quotients[i]) << 4 | hd_nf4_code(quotients[i + 1]));
 }

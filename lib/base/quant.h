@@ -74,7 +74,7 @@ const float *hd_quant_map(void);
 /* The rows and columns of a matrix that a rank holds. */
 struct hd_quant_box {
     enum hd_quant quant;
-    int64_t rows, columns; /* size of the whole matrix */
+    int64_t rows, columns; /* numbers of rows and columns of the whole matrix */
     int64_t first_row, first_column, box_rows, box_columns;
 };
 
@@ -160,7 +160,7 @@ struct hd_quant_whole {
     const void *scales; /* nf4: one byte per block; otherwise one fp32 per row; may be unaligned */
     const void *map, *second; /* nf4: values of the map, fp32 [HD_QUANT_MAP], and the second scales;
                                  may be unaligned */
-    float mean;               /* nf4: mean of the scales */
+    float mean;               /* nf4: mean of the scales of the whole matrix */
 };
 /* Copies the codes and scales of a box from an encoded whole matrix into the box's record. */
 void hd_quant_take(const struct hd_quant_box *box, const struct hd_quant_whole *whole,

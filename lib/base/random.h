@@ -21,7 +21,8 @@ void hd_random_philox(uint64_t key, uint64_t counter_lo, uint64_t counter_hi, ui
 uint64_t hd_random_hash(const char *text); /* hash of a text: FNV-1a 64, then a bit mixer */
 uint64_t hd_random_key(uint64_t seed, uint64_t stream); /* independent key per (seed, stream) */
 uint64_t hd_random_u64(uint64_t key, uint64_t index);
-double hd_random_uniform(uint64_t key, uint64_t index); /* in [0, 1), with 53 random bits */
+double hd_random_uniform(uint64_t key, uint64_t index); /* returns a number in [0, 1) with 53 random
+                                                           bits */
 
 /* Returns element `index` of the standard normal sequence of `key` (Box-Muller over 53-bit
  * uniforms; float result). Elements 2i and 2i+1 come from one Philox call. */

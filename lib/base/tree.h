@@ -29,7 +29,7 @@ enum hd_tree_why {
     HD_TREE_MOUNTED, /* a file system is mounted on the folder */
     HD_TREE_MARKED,  /* the folder contains one of the caller's marker files */
     HD_TREE_TOO_DEEP,
-    HD_TREE_FAILED, /* errno says why */
+    HD_TREE_FAILED, /* removing it failed with the errno in hd_tree_left.error */
 };
 
 struct hd_tree_left {

@@ -47,7 +47,7 @@ struct hd_ckpt_entry {
     int64_t shape[HD_CKPT_DIMS_MAX];  /* shape of the whole tensor */
     int64_t start[HD_CKPT_DIMS_MAX];  /* first coordinate of the box in each dimension; the box ends
                                          before start + extent */
-    int64_t extent[HD_CKPT_DIMS_MAX]; /* lengths of the box, at least 1 each */
+    int64_t extent[HD_CKPT_DIMS_MAX]; /* length of the box in each dimension, at least 1 */
     int64_t flat_first, flat_count;   /* the part of the box that this entry has: first element and
                                          number of elements, in row-major order; flat_count at least
                                          1 */
@@ -112,8 +112,8 @@ enum hd_status hd_ckpt_write_shard(const char *dir, int rank, const struct hd_ck
 
 /* ---- saving, phase two: one rank commits ---- */
 
-struct hd_ckpt_fact { /* a named text of the layout, or of a condition that determinism depends
-                         on */
+struct hd_ckpt_fact { /* a named text in the manifest: a fact of the layout, or a condition on which
+                         bitwise equal results depend */
     const char *name, *value;
 };
 

@@ -59,7 +59,8 @@ enum hd_status hd_ckpt_read_table(struct hd_arena *arena, const char *dir,
                                   const struct hd_ckpt_shard *shard,
                                   struct hd_ckpt_stored **ret_stored, size_t *ret_count);
 
-bool hd_ckpt_is_shard_name(const char *file); /* true: rank-00000.safetensors, with 5 to 7 digits */
+bool hd_ckpt_is_shard_name(const char *file); /* returns true for names such as
+                                                 rank-00000.safetensors, with 5 to 7 digits */
 
 /* ---- blocks ---- */
 

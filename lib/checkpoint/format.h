@@ -15,11 +15,14 @@
 #define HD_CKPT_VAL_LOSS      "val_loss" /* key of the validation loss in the manifest */
 
 enum {
-    HD_CKPT_TABLE_BYTES_MAX = 100 * 1000 * 1000, /* limit of the safetensors library */
+    HD_CKPT_TABLE_BYTES_MAX = 100 * 1000 * 1000, /* most bytes of a shard's JSON table; the limit of
+                                                    the safetensors library */
     HD_CKPT_MANIFEST_BYTES_MAX = 512 * 1024 * 1024,
     HD_CKPT_WINDOW_BYTES = 1024 * 1024, /* bytes of the buffer through which shards are read */
-    HD_CKPT_BLOCK_BYTES = 1024 * 1024,  /* size of hashed blocks of data; part of the format */
-    HD_CKPT_HEAD_BLOCK_BYTES = 64,      /* size of hashed blocks of heads; part of the format */
+    HD_CKPT_BLOCK_BYTES = 1024 * 1024,  /* bytes of each hashed block of tensor data; part of the
+                                           format */
+    HD_CKPT_HEAD_BLOCK_BYTES = 64,      /* bytes of each hashed block of a shard's head; part of the
+                                           format */
 };
 #define HD_CKPT_ELEMENTS_MAX (INT64_C(1) << 50) /* limit of elements per tensor */
 
@@ -53,7 +56,7 @@ struct hd_ckpt_region { /* consecutive bytes of a file */
                                         HD_CKPT_BLOCK_BYTES */
 };
 
-struct hd_ckpt_hash_list { /* XXH64 of each block, in file order */
+struct hd_ckpt_hash_list { /* XXH64 of each block of one file, in file order */
     const uint64_t *hashes;
     size_t count;
 };

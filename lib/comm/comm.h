@@ -68,7 +68,8 @@ enum hd_comm_engine_kind {
         HD_COMM_ENGINE_COUNT
 };
 
-enum { /* the maximum world size of each engine: HD_COMM_SHM_RANKS_MAX ... */
+enum { /* the maximum number of ranks of each engine: HD_COMM_SELF_RANKS_MAX, HD_COMM_SHM_RANKS_MAX,
+          ... */
 #define X(code, name, ranks_max) HD_COMM_##code##_RANKS_MAX = ranks_max,
        HD_COMM_ENGINE_LIST(X)
 #undef X
@@ -80,8 +81,8 @@ enum { /* the maximum world size of each engine: HD_COMM_SHM_RANKS_MAX ... */
 enum hd_status hd_comm_check_world(enum hd_comm_engine_kind engine, int rank, int world);
 
 enum {
-    HD_COMM_GROUPS_MAX = 64,       /* groups per endpoint */
-    HD_COMM_ROW_MEMBERS_MAX = 256, /* members of a group that uses all_to_all_v */
+    HD_COMM_GROUPS_MAX = 64,       /* most groups of one endpoint */
+    HD_COMM_ROW_MEMBERS_MAX = 256, /* most members of a group that uses all_to_all_v */
     HD_COMM_GROUP_NAME_MAX = 16,   /* bytes of a group's name, including its NUL */
     HD_COMM_QUEUE_MAX = 1024,      /* operations in flight on one stream; a further launch waits
                                       until one of them ends */
@@ -267,11 +268,11 @@ struct hd_comm_all_to_all_v_args {
     enum hd_dtype dtype;
 };
 
-struct hd_comm_broadcast_args { /* buf = buf of member `root` */
+struct hd_comm_broadcast_args { /* on every member, buf becomes the buf of member `root` */
     void *buf;                  /* [count]; read on the root, written on the others */
     int64_t count;
     enum hd_dtype dtype;
-    int root; /* index of the root in the group */
+    int root; /* index in the group of the member that sends */
 };
 
 /* One step of a ring: on every member i, recv = send of member (i - 1) mod P. */
@@ -396,7 +397,7 @@ void hd_comm_flight_text(const struct hd_comm *comm, struct hd_text *text);
 /* ---- counters ---- */
 
 struct hd_comm_count {
-    uint64_t calls;       /* operations completed */
+    uint64_t calls;       /* number of operations of this kind that are complete */
     uint64_t moved_bytes; /* bytes copied by this rank from or to another rank's memory; gloo: bytes
                              received */
 };

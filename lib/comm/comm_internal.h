@@ -80,7 +80,8 @@ struct hd_comm_stream {
                                HD_COMM_QUEUE_MAX */
     uint64_t launched, submitted, completed; /* newest ticket launched, submitted and completed;
                                                 completed <= submitted <= launched */
-    bool in_group_call;                      /* true between hd_comm_begin and hd_comm_end */
+    bool in_group_call;                      /* true: a group call is open (hd_comm_begin without
+                                                its hd_comm_end) */
 };
 
 struct hd_comm_group {
@@ -88,7 +89,7 @@ struct hd_comm_group {
     char name[HD_COMM_GROUP_NAME_MAX];
     uint64_t id; /* hash of name and members, never 0 */
     int size, index;
-    bool is_channel; /* opened by hd_comm_open_channel */
+    bool is_channel; /* true: the group was opened by hd_comm_open_channel */
     uint64_t seq;    /* sequence number of the newest collective launched on this group */
     struct hd_comm_count counts[HD_COMM_KIND_COUNT];
     bool is_mapped; /* shm: true: the group's first collective has mapped the members' registered
@@ -96,7 +97,7 @@ struct hd_comm_group {
     /* the following arrays have `size` elements, indexed by the member's index in the group */
     uint64_t *send_seq, *recv_seq;
     void **channels; /* shm: the members' channels in the control block */
-    const void **in; /* shm, gloo: inputs of the current reduction step */
+    const void **in; /* shm, gloo: addresses of the members' inputs of the current reduction step */
     int32_t *members;
 };
 
@@ -130,8 +131,9 @@ struct hd_comm_entered {
     struct {
         _Atomic uint64_t name[2]; /* name of the group; name[0] 0: this and all later entries are
                                      free */
-        _Atomic uint64_t seq;     /* sequence number of the newest collective entered */
-    } groups[HD_COMM_GROUPS_MAX + 1]; /* one more, for the world group of nccl */
+        _Atomic uint64_t seq;     /* sequence number of the newest collective that the rank entered
+                                     in this group */
+    } groups[HD_COMM_GROUPS_MAX + 1]; /* one entry more, for the world group of the engine nccl */
 };
 
 /* The flight recorder of a rank (flight.h). The engine provides its memory. */
@@ -189,7 +191,8 @@ struct hd_comm_engine {
     enum hd_status (*failure)(struct hd_comm *comm);
     bool (*has_failed)(const struct hd_comm *comm);                             /* for any thread */
     void (*abort)(struct hd_comm *comm, enum hd_status st, const char *reason); /* for any thread */
-    void (*close)(struct hd_comm *comm, bool clean); /* frees engine_state, but not comm */
+    void (*close)(struct hd_comm *comm, bool clean); /* closes the endpoint and frees engine_state,
+                                                        but not comm */
 };
 
 struct hd_comm {
@@ -202,7 +205,8 @@ struct hd_comm {
     uint64_t launches;
     struct hd_comm_stream streams[HD_COMM_STREAM_COUNT];
     struct hd_comm_group *groups[HD_COMM_GROUPS_MAX];
-    _Atomic int group_count; /* also read by the watchdog; groups are never removed */
+    _Atomic int group_count; /* number of entries in `groups`; also read by the watchdog; groups are
+                                never removed */
     struct hd_error failure; /* sticky failure of the endpoint; its status is HD_OK if there is
                                 none */
     struct hd_comm_doorbell *doorbell; /* owned by the engine: rung when an operation may
@@ -231,8 +235,9 @@ void hd_comm_delete(struct hd_comm *comm);
 /* ---- doorbell.c: any thread ---- */
 
 void hd_comm_doorbell_ring(
-    struct hd_comm_doorbell *doorbell); /* wakes the waiter if `asleep` is set */
-void hd_comm_doorbell_wake(struct hd_comm_doorbell *doorbell); /* wakes the waiter always */
+    struct hd_comm_doorbell *doorbell); /* wakes the thread that waits if it has set `asleep` */
+void hd_comm_doorbell_wake(struct hd_comm_doorbell *doorbell); /* wakes the thread that waits, also
+                                                                  if it is only about to sleep */
 void hd_comm_doorbell_sleep(struct hd_comm_doorbell *doorbell, uint32_t rings, int64_t timeout_ms);
 
 /* ---- progress.c ---- */

@@ -40,7 +40,8 @@ void hd_comm_note_entered(struct hd_comm_entered *entered, const char *group, ui
             atomic_load(&entered->groups[g].name[1]) != name[1]))
         g++;
     if (g > HD_COMM_GROUPS_MAX)
-        return; /* a faulty peer named too many groups; only messages lose detail */
+        return; /* all entries are used, because a faulty peer named too many groups: only messages
+                   lose detail */
     if (seq > atomic_load(&entered->groups[g].seq))
         atomic_store(&entered->groups[g].seq, seq);
     atomic_store(&entered->groups[g].name[1], name[1]);
@@ -121,7 +122,8 @@ void hd_comm_flight_ended(struct hd_comm_flight *flight, uint64_t launch)
 
     if (launch == 0)
         return;
-    while (state / HD_COMM_STATES == launch) { /* the owner may reuse the slot concurrently */
+    while (state / HD_COMM_STATES == launch) { /* the thread that owns the endpoint may reuse this
+                                                  slot of the recorder concurrently */
         if (atomic_compare_exchange_weak(&slot->state, &state,
                                          state_of(launch, HD_COMM_COMPLETE))) {
             atomic_store(&slot->since_ms, hd_clock_now_ms());

@@ -20,8 +20,8 @@ struct gloo_data *gloo_data_take(struct hd_comm *comm)
     }
     if (data->ticket && data->base == gloo->data)
         return data;
-    hd_gloo_ticket_free(data->ticket); /* the old ticket was created before
-                                          hd_comm_alloc_registered */
+    hd_gloo_ticket_free(data->ticket); /* the old ticket does not cover the region that
+                                          hd_comm_alloc_registered has allocated since */
     data->ticket = NULL;
     data->base = gloo->data;
     if (hd_gloo_ticket_new(gloo->link, gloo->data, gloo->data_bytes, &data->ticket) == HD_OK)

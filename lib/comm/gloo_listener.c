@@ -25,7 +25,8 @@ _Static_assert((int)NODE_AT + (int)HD_GLOO_NODE_MAX <= (int)HD_GLOO_ENDPOINT_BYT
 struct hd_gloo_listener {
     int fd;
     struct hd_gloo_endpoint endpoint;
-    void (*waiting_on)(void *of, int rank); /* report callback; NULL: none */
+    void (*waiting_on)(void *of, int rank); /* called with a rank that is not connected yet
+                                               (hd_gloo_listener_report); NULL: none */
     void *of_waiting_on;
 };
 
@@ -195,7 +196,8 @@ struct gloo_setup {
     uint8_t secret[HD_GLOO_HASH_BYTES];
     int *fds; /* [world]; sockets of authenticated connections; -1: none yet */
     struct connection incoming[GLOO_INCOMING_MAX];
-    struct pollfd *polled;           /* [1 + GLOO_INCOMING_MAX + world]; [0]: the listener */
+    struct pollfd *polled;           /* [1 + GLOO_INCOMING_MAX + world]; [0]: the listening socket;
+                                        then the connections' sockets */
     struct connection **connections; /* the connection of polled[i] */
     struct gloo_outgoing {
         struct connection connection;
@@ -362,7 +364,7 @@ static void connect_to(struct gloo_setup *m, int peer, int64_t now_ms)
     socklen_t bytes;
 
     m->outgoing[peer].retry_at_ms = now_ms + RETRY_MS;
-    if (!m->outgoing[peer].why) /* keep the error of an earlier attempt */
+    if (!m->outgoing[peer].why) /* keeps the error of an earlier attempt to connect */
         m->outgoing[peer].why = "it cannot be reached";
     if (find_address(m->addresses[peer].address, m->addresses[peer].port, &at, &bytes) != HD_OK)
         return;

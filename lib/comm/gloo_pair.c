@@ -122,7 +122,8 @@ static bool copy_some(struct hd_comm_op *op)
     const int64_t n = rest < GLOO_STEP_BYTES ? rest : GLOO_STEP_BYTES;
 
     if (n > 0)
-        memmove(op->recv + op->cursor, send->send + op->cursor, (size_t)n); /* may overlap */
+        memmove(op->recv + op->cursor, send->send + op->cursor, (size_t)n); /* the two buffers may
+                                                                               overlap */
     op->cursor += n;
     if (n < rest)
         return false;

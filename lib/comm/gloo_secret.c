@@ -65,7 +65,8 @@ void hd_gloo_hash(const void *data, size_t size_bytes, uint8_t ret_hash[HD_GLOO_
         take_block(state, at);
     if (left > 0)
         memcpy(tail, at, left);
-    tail[left] = 0x80; /* padding: 0x80, zeros, and the length in bits in the last 8 bytes */
+    tail[left] = 0x80; /* padding of SHA-256: 0x80, zeros, and the message's length in bits in the
+                          last 8 bytes */
     tail_bytes = left + 9 <= BLOCK ? BLOCK : 2 * BLOCK;
     for (int i = 0; i < 8; i++)
         tail[tail_bytes - 1 - (size_t)i] = (uint8_t)((uint64_t)size_bytes * 8 >> (8 * i));

@@ -29,7 +29,7 @@ _Static_assert((int)HD_COMM_LOCAL_RANKS_MAX <= (int)HD_COMBINE_MAX, "one input p
 struct local_event {
     struct hd_event *event;
     void (*free_event)(struct hd_event *event);
-    struct local_event *next; /* next event of the hub's list */
+    struct local_event *next; /* next event in the hub's list of all events */
 };
 
 struct hd_comm_hub {

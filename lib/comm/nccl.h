@@ -44,10 +44,11 @@
 struct hd_comm_nccl_options {
     const struct hd_mesh *mesh; /* mesh for whose groups communicators are created when the endpoint
                                    opens; NULL: none */
-    bool native;                /* true: NCCL computes the sums */
+    bool native;                /* true: NCCL computes the sums of reductions; false: they are
+                                   ordered sums */
     int64_t piece_bytes;        /* bytes per piece of an ordered sum (tests); 0:
                                    HD_COMM_NCCL_PIECE */
-    int64_t deadline_ms;        /* deadline of waits, and of creating communicators */
+    int64_t deadline_ms;        /* milliseconds; deadline of waits, and of creating communicators */
 };
 
 /* Sets the environment variables that CUDA and NCCL need in a process with several ranks. A value

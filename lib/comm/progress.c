@@ -431,7 +431,7 @@ static enum hd_status sleep_once(struct hd_comm_stream *stream, uint64_t ticket,
  * for. */
 struct still {
     int64_t since_ns;
-    int looks; /* polls since the last progress */
+    int looks; /* number of polls since the wait last made progress */
     int rank;  /* rank that is waited for; -1: unknown */
 };
 

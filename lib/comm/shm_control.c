@@ -32,7 +32,7 @@ void shm_fail(struct shm_block *block, int reason_index, enum hd_status st, cons
         (void)snprintf(reason->text, sizeof reason->text, "%s", text);
         (void)atomic_compare_exchange_strong(&block->failure, &none, 1 + (uint32_t)reason_index);
     }
-    for (int r = 0; r < (int)block->world; r++) /* wake, not ring: reaches also ranks that are about
+    for (int r = 0; r < (int)block->world; r++) /* wake, not ring: also wakes ranks that are about
                                                    to sleep */
         hd_comm_doorbell_wake(&shm_block_area(block, r)->doorbell);
 }

@@ -27,8 +27,8 @@
 #include "comm/shm_control.h"
 
 enum {
-    SHM_RING = 16,   /* collectives of one group in flight, on several streams */
-    SHM_OUTBOX = 32, /* sends from one rank to another in flight */
+    SHM_RING = 16,   /* most collectives of one group that are in flight, on several streams */
+    SHM_OUTBOX = 32, /* most sends from one rank to another that are in flight */
     SHM_VERSION = 8,
 };
 #define SHM_MAGIC UINT64_C(0x316d68732d6c6468) /* the bytes "hdl-shm1" */
@@ -62,7 +62,8 @@ struct shm_slot {
     _Alignas(64) _Atomic uint32_t post;
     uint32_t dtype;
     uint64_t group_id, seq, offset;
-    uint64_t ready_event, done_event; /* engine local only: events (local.c) */
+    uint64_t ready_event, done_event; /* engine local only: events of the sender and of the receiver
+                                         (local.c) */
     int64_t count;
 };
 

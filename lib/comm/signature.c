@@ -30,7 +30,7 @@ enum hd_status hd_comm_make_signature(const struct hd_comm_op *op,
     ret_signature->keep_fp32 = op->keep_fp32;
     ret_signature->root = op->peer;
     if (group->comm->device_streams)
-        return HD_OK; /* device memory: the host does not read the counts */
+        return HD_OK; /* the counts are in device memory, which the host does not read */
     for (int m = 0; m < group->size && op->kind == HD_COMM_ALL_TO_ALL_V; m++) {
         ret_counts[m] = op->send_counts[m];
         if (ret_counts[m] < 0)

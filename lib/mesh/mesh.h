@@ -90,8 +90,8 @@ bool hd_mesh_has_member(const struct hd_mesh_group *group, int32_t rank);
  * Returns their number. */
 int hd_mesh_divisions(const struct hd_mesh *mesh, enum hd_group_name ret_names[HD_GROUP_COUNT]);
 
-const char *hd_group_text(enum hd_group_name name); /* for example "dp_cp"; "unknown" for an unknown
-                                                       code */
+const char *hd_group_text(enum hd_group_name name); /* returns the stable name, such as "dp_cp";
+                                                       "unknown" for an unknown code */
 bool hd_group_from_name(const char *text, enum hd_group_name *ret_name);
 
 #endif

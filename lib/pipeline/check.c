@@ -554,7 +554,7 @@ static enum hd_status pair(struct check *c)
 /* ---- waits ---- */
 
 struct host {
-    int32_t next;        /* index of the next instruction */
+    int32_t next;        /* index in the stage's plan of the next instruction to execute */
     int64_t *into, *out; /* for each slot of the boundary pool, the newest transfer into the slot
                             and the newest one out of it; -1: none */
     int64_t open;        /* transfers that this host has launched and that have not ended */

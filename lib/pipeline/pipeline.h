@@ -66,7 +66,8 @@ bool hd_schedule_from_name(const char *text,
                            /* true if the name is a kind other than "forward" */
                            enum hd_schedule_kind *ret_schedule_kind);
 bool hd_schedule_splits(
-    enum hd_schedule_kind schedule_kind); /* true if B and W are separate programs */
+    enum hd_schedule_kind schedule_kind); /* returns true if this kind runs B and W as separate
+                                             programs */
 
 /* The assignment of chunks to stages. Chunks are numbered in layer order, 0 .. chunks - 1. */
 struct hd_pipeline {
@@ -139,7 +140,7 @@ enum hd_status hd_schedule_read(const char *text, const struct hd_pipeline *pipe
 
 enum hd_instruction_kind {
     HD_DO_BEGIN,       /* run program S, which starts the step */
-    HD_DO_FEED,        /* the host writes the batch fields of (chunk, micro_batch) */
+    HD_DO_FEED,        /* the host writes the batch data that the chunk reads for the micro-batch */
     HD_DO_RUN,         /* run a program of a chunk */
     HD_DO_SEND,        /* start sending a slot of the boundary pool to the stage `peer` */
     HD_DO_RECEIVE,     /* start receiving into a slot of the boundary pool */
@@ -177,7 +178,7 @@ struct hd_instruction {
                           hidden rows, B for a gradient */
     int32_t chunk, micro_batch; /* FEED, RUN, SEND, RECEIVE: chunk and micro-batch; for a transfer
                                    the chunk on this stage */
-    int32_t peer;               /* SEND, RECEIVE: the other stage */
+    int32_t peer;               /* SEND, RECEIVE: index of the stage at the other end */
     bool first, last;           /* RUN: this is the chunk's first micro-batch of the step; its last
                                    one */
     int32_t slot[HD_SLOT_USES]; /* index of the slot for each use (enum hd_slot_use) in its pool or
