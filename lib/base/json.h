@@ -94,10 +94,8 @@ struct hd_json_writer {
     bool needs_comma;
 };
 
-void hd_json_begin(struct hd_json_writer *writer, const char *key, char bracket); /* bracket: '{',
-                                                                                     '[' */
-void hd_json_end(struct hd_json_writer *writer, char bracket);                    /* bracket: '}',
-                                                                                     ']' */
+void hd_json_begin(struct hd_json_writer *writer, const char *key, char bracket); /* '{' or '[' */
+void hd_json_end(struct hd_json_writer *writer, char bracket);                    /* '}' or ']' */
 void hd_json_add_string(struct hd_json_writer *writer, const char *key, const char *text);
 void hd_json_add_int64(struct hd_json_writer *writer, const char *key, int64_t value);
 /* Adds a number as the shortest text of 6 to 17 digits that reads back to the same bits; adds null
