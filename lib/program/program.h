@@ -21,9 +21,9 @@
  *
  * A *chunk* holds the programs that are compiled together for a range of units: F, B and W of
  * training, which share the tensors that F keeps for B and W; or E, or D; or S and U, which belong
- * to no unit (mesh/call.h). Addresses are bound later (run.h), per slot, so one chunk serves many
- * micro-batches in flight. hd_chunk_list prints a chunk as text (list.c), dry.h counts its work;
- * neither needs a device.
+ * to no unit (mesh/call.h). Addresses are bound later (run.h), once per slot of the regions
+ * HD_REGION_SAVED and HD_REGION_DEFERRED, so one chunk serves many micro-batches in flight.
+ * hd_chunk_list prints a chunk as text (list.c), dry.h counts its work; neither needs a device.
  *
  * A chunk that does not begin with the embedding reads hidden rows that another chunk wrote, and a
  * chunk that does not end with the head writes them; their gradients pass in the opposite direction
@@ -31,7 +31,8 @@
  * the next, on this rank or after a transfer between ranks.
  *
  * Memory: recording and chunk live in one arena, which is given to hd_rec_new.
- * Failures: the first failure is kept in the recording; later calls do nothing. See hd_rec_status.
+ * Failures: the first failure is kept in the recording, and hd_rec_status returns it; later calls
+ * do nothing.
  * Used by: model (records), optim, pipeline, train, plan.
  * Uses: base, mesh, comm (kinds), kernels.
  * Threads: a recording belongs to one thread; a finished chunk is immutable.
@@ -67,11 +68,11 @@ enum { HD_DIMS_MAX = 4, HD_OP_INPUTS_MAX = 5, HD_OP_PARAMS_MAX = 12, HD_LOW_RANK
     X(INDEX, "index", I32)         /* index in the sample; masks compare these */                 \
     X(BOUNDS, "bounds", I32)       /* index at which the row's document begins, for masks */      \
     X(SAMPLES, "samples", I32)     /* the row's sample in the global batch */                     \
-    X(ANSWERS, "answers", I32)     /* number of the row's answer in its sample; -1: none */       \
+    X(ANSWERS, "answers", I32)     /* index of the row's answer in its sample; -1: none */        \
     X(REFERENCE, "reference", F32) /* log-probability of the target in the reference model */     \
     X(BEGINS, "begins", I32)       /* index at which the router's document of the row begins */   \
     X(LENGTHS, "lengths", I32)     /* tokens of the router's document (ops_moe.h); 0: no token */ \
-    X(FILLED, "filled", I32)       /* decode only; [3, B]: rows in slot before, after; slot */
+    X(FILLED, "filled", I32)       /* decode; [3, B]: cached rows before, after; cache slot */
 
 enum hd_batch_field {
 #define X(code, name, dtype) HD_BATCH_##code,
@@ -98,14 +99,14 @@ enum hd_tensor_kind {
 struct hd_tensor {
     int id;
     enum hd_tensor_kind kind;
-    enum hd_batch_field field; /* HD_TENSOR_BATCH */
+    enum hd_batch_field field; /* set for HD_TENSOR_BATCH only */
     const char *name;          /* name in listings */
     int dim_count;
     int64_t dim[HD_DIMS_MAX];
     enum hd_dtype dtype; /* integers: set when recorded; floats: set by the precision pass */
     bool needs_grad;
-    int same_store; /* id of the tensor whose memory this op overwrites; -1: the tensor has its own
-                       memory */
+    int same_store; /* id of the tensor in whose memory the op writes this one, overwriting it; -1:
+                       this tensor has its own memory */
 };
 
 /* Operation classes, the rows of the precision table. */
@@ -172,12 +173,12 @@ struct hd_rope {
     double attention_factor;                  /* yarn; 0: the default formula */
 };
 
-/* Fills frequency[i] in radians per position, for i < D/2. Returns the factor on rotated values: 1
- * except for yarn. */
+/* Sets ret_frequency[i] to the rotation of channel pair i in radians per position, for i < D/2.
+ * Returns the factor by which rotated values are multiplied: 1 for all kinds but yarn. */
 double hd_rope_frequencies(const struct hd_rope *rope, int64_t D, double *ret_frequency);
 bool hd_rope_equal(const struct hd_rope *a, const struct hd_rope *b);
-/* Fills table[p, i] = {cos, sin} of the angle of pair i at position p, times the factor: [P, D/2,
- * 2]. D <= HD_ROPE_WIDTH_MAX. */
+/* Fills ret_table [P, D/2, 2]: element [p, i] is {cos, sin} of the rotation angle of channel pair i
+ * at position p, times the factor that hd_rope_frequencies returns. D <= HD_ROPE_WIDTH_MAX. */
 enum { HD_ROPE_WIDTH_MAX = 4096 };
 void hd_rope_fill(const struct hd_rope *rope, int64_t P, int64_t D, float *ret_table);
 
@@ -204,9 +205,10 @@ enum {
     HD_SITE_PREFIX
 };
 
-/* Dropout of an op (ops.h, "Dropout"). When hd_rec_unit repeats a unit it adjusts `layer`. */
+/* Dropout of an op (ops.h, "Dropout"). hd_rec_unit adjusts `layer` when it repeats the ops of a
+ * recorded unit for another unit. */
 struct hd_dropout {
-    double p; /* probability; 0: no dropout */
+    double p; /* probability of dropping a value; 0: no dropout */
     uint64_t seed;
     int64_t layer, site;
 };
@@ -217,23 +219,26 @@ struct hd_router {
     int number;   /* index of the router in the model: the position of its record in
                      HD_GLOBAL_ROUTES */
     bool renormalize, noisy;
-    double balance, z;  /* coefficients of the losses */
+    double balance, z;  /* coefficients of the router's balance loss and z loss */
     double capacity;    /* most rows of a document for one expert, as a multiple of an even
                            distribution; 0: no limit, nothing is dropped */
-    double expert_rows; /* experts on several ranks: rows that a rank's buffers hold, as a multiple
-                           of an even distribution; 0: all rows that could arrive */
+    double expert_rows; /* with experts on several ranks: rows that a rank's receive buffers hold,
+                           as a multiple of an even distribution; 0: all rows that the other ranks
+                           could send */
     uint64_t seed;      /* seed of the router's noise */
 };
 
-/* A target of a low-rank op: the factor `weight` [N, r]. It multiplies columns `inner` to inner + r
- * of h; the product is added to columns `column` to column + N of y. */
+/* A target of op_low_rank: one adapted matrix of a linear, whose second adapter factor is the
+ * parameter `weight` [N, r]. The factor multiplies columns `inner` to inner + r of h; the product
+ * is added to columns `column` to column + N of y. */
 struct hd_low_rank {
     int weight;
     int64_t column, inner;
 };
 
-/* A target of a magnitude op: the magnitudes [N] for columns `column` to column + N, whose weight
- * is [N, K] and whose factors of low rank are a [r, K] and b [N, r]. */
+/* A target of op_magnitude: one matrix of a linear, `weight` [N, K], with its magnitudes [N] and
+ * its adapter factors a [r, K] and b [N, r], all as parameter indices. Its results are columns
+ * `column` to column + N. */
 struct hd_magnitude {
     int magnitude, weight, a, b;
     int64_t column;
@@ -245,15 +250,18 @@ struct hd_op_settings {
     int64_t prefix; /* attention: number of learned keys; 0: none */
     double eps, scale;
     bool causal, alibi;
-    bool summed; /* magnitude: tp splits the columns of W and A, so squares are summed over tp */
+    bool summed; /* magnitude op: tp splits the columns of W and A, so the sums of squares are added
+                    over tp ranks */
     struct hd_router router;
     struct hd_rope rope;
     struct hd_dropout dropout;
-    int64_t first_channel; /* dropout: index of x's first channel in the whole row */
-    int64_t down_site;     /* experts: site of the dropout before the adapter of down */
+    int64_t first_channel; /* dropout op: index of x's first channel in a row with the channels of
+                              all tp ranks */
+    int64_t down_site;     /* experts op: dropout site before the adapter of the down matrices */
     enum hd_preference preference;
     double beta, center;
-    int64_t column[HD_LOW_RANK_MAX], inner[HD_LOW_RANK_MAX]; /* low_rank, magnitude: by target */
+    int64_t column[HD_LOW_RANK_MAX], inner[HD_LOW_RANK_MAX]; /* low_rank and magnitude ops: index is
+                                                                the target */
 };
 
 struct hd_op {
@@ -262,7 +270,8 @@ struct hd_op {
     struct hd_tensor *in[HD_OP_INPUTS_MAX];
     struct hd_tensor *out;
     int in_count;
-    int param[HD_OP_PARAMS_MAX]; /* first parameter of each span; -1: absent */
+    int param[HD_OP_PARAMS_MAX]; /* by span (adjacent parameters used as one matrix): index of its
+                                    first parameter; -1: the op has no such span */
     int param_count;
     int fused_count; /* number of adjacent parameters that act as one matrix */
     struct hd_op_settings set;
@@ -275,17 +284,18 @@ struct hd_rec_shape {
     enum hd_record_mode mode;
     int64_t B;       /* sequences per call */
     int64_t S;       /* this rank's rows per sequence, see zigzag.h; decode: new tokens per call */
-    int64_t context; /* most tokens of a sequence: rows of a slot and of the RoPE table; training:
-                        cp * S */
+    int64_t context; /* most tokens of a sequence: rows of a cache slot and of the RoPE table;
+                        training: cp * S */
     int64_t first_position; /* position of a sequence's first token: POSITIONS and the RoPE table
                                end at first_position + context */
-    int64_t slots;          /* decode: sequences that the caches hold, one per slot; a call has B of
-                           them */
+    int64_t slots;          /* decode: number of sequences that the key/value caches hold, one per
+                               slot; one call works on B of them */
     bool bounded;           /* attention stays within a document (BOUNDS); ignored in decode */
     bool gather_keys;       /* with cp > 1: one all-gather of keys and values instead of the ring */
-    bool ends_backward;     /* no earlier unit trains: the chunk's input needs no gradient */
+    bool ends_backward;     /* true if no earlier unit trains: the gradient of the chunk's input is
+                               not computed */
     enum hd_preference preference; /* loss of the head on pairs of answers (ops.h) */
-    double beta, center;           /* factors of that loss */
+    double beta, center;           /* factors in the formula of that loss (ops.h) */
 };
 
 /* Returns the largest number of answers in a sample of `context` rows: an answer takes two rows or
@@ -295,8 +305,8 @@ static inline int64_t hd_answers_max(int64_t context)
     return context < 8 ? 2 : context / 4 * 2;
 }
 
-/* Starts a recording with the parameters of `registry`; hd_registry_finish may be called later.
- * Returns NULL if memory is exhausted. */
+/* Starts a recording of ops on the parameters of `registry`, for which hd_registry_finish may be
+ * called after this. Returns NULL if memory is exhausted. */
 struct hd_rec *hd_rec_new(const struct hd_registry *registry, const struct hd_rec_shape *shape,
                           struct hd_arena *arena);
 const struct hd_rec_shape *hd_rec_get_shape(const struct hd_rec *rec);
@@ -367,9 +377,10 @@ struct hd_tensor *op_rope(struct hd_rec *rec, struct hd_tensor *x, struct hd_ten
 struct hd_tensor *op_head_norm(struct hd_rec *rec, struct hd_tensor *qkv, int q_weight,
                                int k_weight, int64_t heads, int64_t kv_heads, int64_t head_width,
                                double eps);
-/* out[R, H*D] from rows [q: H*D | k: G*D | v: G*D]; within documents if the shape is `bounded`. In
- * D mode k and v are first appended to their sequence's slot of this unit's cache, and queries
- * attend to the whole slot.
+/* Attention: out[R, H*D] from rows [q: H*D | k: G*D | v: G*D] of qkv; if the recording's shape is
+ * `bounded`, a row attends only to rows of its document. In HD_RECORD_DECODE k and v are first
+ * appended to their sequence's slot of this unit's key/value cache, and queries attend to all rows
+ * of that slot.
  * With tp, `heads` and `kv_heads` are this rank's; ALiBi slopes and dropout masks depend on the
  * head's index among all heads. */
 struct hd_attention_settings {
@@ -378,14 +389,14 @@ struct hd_attention_settings {
     bool causal;
     bool alibi;                /* adds ALiBi with hd_alibi_slopes */
     struct hd_dropout dropout; /* dropout of attention weights; in training only */
-    /* learned keys and values of each kv head, [prefix, G*D] each, that every query attends to; not
-     * with ALiBi */
+    /* indices of the parameters with learned keys and with learned values, [prefix, G*D] each, to
+     * which every query attends; not allowed with ALiBi */
     int64_t prefix; /* 0: none */
     int prefix_k, prefix_v;
 };
 struct hd_tensor *op_attention(struct hd_rec *rec, struct hd_tensor *qkv,
                                const struct hd_attention_settings *settings);
-struct hd_tensor *op_swiglu(struct hd_rec *rec, struct hd_tensor *x); /* [R, 2F] -> [R, F] */
+struct hd_tensor *op_swiglu(struct hd_rec *rec, struct hd_tensor *x); /* x [R, 2F] -> out [R, F] */
 struct hd_tensor *op_gelu(struct hd_rec *rec, struct hd_tensor *x);
 /* A mixture of SwiGLU experts (Shazeer et al. 2017; Jiang et al. 2024), instead of an MLP:
  * out[R, C] = sum over the K chosen e of gate[r,e] * down_e(silu(gate_e x) * (up_e x)). With tensor
@@ -408,28 +419,29 @@ struct hd_expert_params {
 struct hd_tensor *op_experts(struct hd_rec *rec, struct hd_tensor *x,
                              const struct hd_expert_params *params, const struct hd_router *router);
 struct hd_tensor *op_add(struct hd_rec *rec, struct hd_tensor *a, struct hd_tensor *b);
-/* out[R, C]: x with values dropped, kept values times 1 / (1 - p). Which values are dropped depends
- * on seed, layer, site, step, sample, index and channel, not on the layout. x has all channels of
- * the rows that this rank works on outside of op_copy_to_tp and op_reduce_from_tp (op_tp_rows).
- * Returns x and records nothing if p = 0 or the mode is not training. */
+/* Dropout: out[R, C] is x with values set to zero with probability p, and the others times 1 / (1 -
+ * p). Which values are dropped depends on seed, layer, site, step, sample, index and channel, not
+ * on the layout. x has all channels of the rows that this rank works on outside of op_copy_to_tp
+ * and op_reduce_from_tp (op_tp_rows). Returns x and records nothing if p = 0 or the mode is not
+ * training. */
 struct hd_tensor *op_dropout(struct hd_rec *rec, struct hd_tensor *x,
                              const struct hd_dropout *dropout);
 /* Drops values of x as op_dropout does, for x with all rows (between op_copy_to_tp and
  * op_reduce_from_tp) and the channels from first_channel on. */
 struct hd_tensor *op_dropout_all_rows(struct hd_rec *rec, struct hd_tensor *x,
                                       const struct hd_dropout *dropout, int64_t first_channel);
-/* out[R, N] = x + bias on every row; the bias is `fused_count` adjacent parameters. Used after
- * op_magnitude, and after a sum over tp ranks, where a bias of op_linear would be added once per
- * rank. */
+/* out[R, N] = x + bias, the same bias for every row; it consists of `fused_count` adjacent
+ * parameters. Used after op_magnitude, and after a sum over tp ranks, where a bias of op_linear
+ * would be added once per rank. */
 struct hd_tensor *op_bias(struct hd_rec *rec, struct hd_tensor *x, int bias, int fused_count);
 /* Records the head and its cross-entropy in chunks of rows, so that memory holds the logits of only
  * one chunk. Adds loss and number of targets to the step state; in training also computes the
  * gradients of x and weight. weight [V, C]; if tp splits the vocabulary, each rank computes the
  * logits of its shard and a partial gradient of x, therefore x must come from op_copy_to_tp. */
 void op_head_loss(struct hd_rec *rec, struct hd_tensor *x, int weight, struct hd_tensor *targets);
-/* Records the head with a loss on pairs of answers, which the shape names, in chunks of rows as
- * op_head_loss does. In an evaluation the log-probabilities of the targets [R] are an output that
- * the host may read. */
+/* Records the head with the loss on pairs of answers that hd_rec_shape.preference names, in chunks
+ * of rows as op_head_loss does. In an evaluation the log-probabilities of the targets [R] are an
+ * output that the host may read. */
 void op_head_pairs(struct hd_rec *rec, struct hd_tensor *x, int weight);
 /* Records the head of a reward model: the reward of an answer is its last row times weight [1, C];
  * the loss is computed on pairs of answers. Only the last row of an answer has its number in
@@ -453,8 +465,8 @@ struct hd_tensor *op_tp_rows(struct hd_rec *rec, struct hd_tensor *field);
 
 enum hd_region {
     HD_REGION_STATE,    /* weights, moments ... (registry.h); constants and caches of the chunk */
-    HD_REGION_SAVED,    /* one slot per micro-batch in flight: tensors that F keeps for B and W */
-    HD_REGION_DEFERRED, /* one slot per postponed W: tensors that B keeps for W */
+    HD_REGION_SAVED,    /* tensors that F keeps for B and W: one slot per micro-batch in flight */
+    HD_REGION_DEFERRED, /* tensors that B keeps for W: one slot per postponed W */
     HD_REGION_WORK,     /* scratch and temporaries, shared by all calls */
     HD_REGION_STAGE_IO, /* slots of hidden rows between chunks, and of their gradients */
     HD_REGION_COUNT
@@ -483,16 +495,17 @@ enum hd_stream_name {
 /* Contents of a store. */
 enum hd_store_kind {
     HD_STORE_TEMPORARY,
-    HD_STORE_BATCH,       /* written by the host before the call     */
-    HD_STORE_STAGE_IO,    /* shared with the previous or next chunk */
-    HD_STORE_OUTPUT,      /* readable by the host after the call     */
+    HD_STORE_BATCH,       /* written by the host before the program runs */
+    HD_STORE_STAGE_IO,    /* hidden rows or gradient shared with another chunk */
+    HD_STORE_OUTPUT,      /* read by the host after the program ran */
     HD_STORE_BUCKET,      /* one kind of state of a bucket             */
     HD_STORE_GRAD_BUCKET, /* a bucket's gradient in one program, not yet reduced (ZeRO 2, 3) */
     HD_STORE_GATHERED,    /* a bucket's weights, gathered for one program (ZeRO 3)           */
     HD_STORE_WIRE,     /* a bucket's gradient in the encoding in which it travels (train.reduce) */
-    HD_STORE_GLOBAL,   /* the step state and its arrays           */
-    HD_STORE_CONSTANT, /* filled once, by hd_constant_fill */
-    HD_STORE_CACHE     /* keys or values of one unit, or norms of its weights */
+    HD_STORE_GLOBAL,   /* values of a step, enum hd_global */
+    HD_STORE_CONSTANT, /* table filled once, by hd_constant_fill */
+    HD_STORE_CACHE     /* keys or values of one unit kept between calls of decode, or norms of its
+                          weights */
 };
 
 enum hd_constant_kind { HD_CONSTANT_ROPE_TABLE, HD_CONSTANT_POSITIONS, HD_CONSTANT_SLOPES };
@@ -505,13 +518,15 @@ struct hd_store {
     enum hd_dtype dtype;
     int64_t rows, columns; /* columns 0: a vector of `rows` */
     int64_t size_bytes;
-    bool registered; /* a collective reads or writes it: it is in the registered half of its
-                        region */
+    bool registered; /* true if a collective reads or writes the store: it is then in the registered
+                        half of its region */
     enum hd_region region;
-    int64_t offset; /* bytes within the half of the region (of the slot, for saved and deferred) */
+    int64_t offset; /* bytes from the begin of its half of the region (HD_REGION_SAVED and DEFERRED:
+                       of its half of a slot) */
     int64_t align;  /* alignment in bytes of an address in HD_REGION_WORK; 0: HD_TENSOR_ALIGN */
     /* members used by certain kinds of store */
-    int bucket;                     /* HD_STORE_BUCKET, GRAD_BUCKET, GATHERED, WIRE */
+    int bucket;                     /* index of the bucket; HD_STORE_BUCKET, GRAD_BUCKET, GATHERED,
+                                       WIRE */
     enum hd_state_kind state;       /* HD_STORE_BUCKET */
     enum hd_global global;          /* HD_STORE_GLOBAL */
     enum hd_batch_field field;      /* HD_STORE_BATCH */
@@ -519,7 +534,8 @@ struct hd_store {
     enum hd_constant_kind constant; /* HD_STORE_CONSTANT */
     struct hd_rope rope;            /* HD_CONSTANT_ROPE_TABLE */
     struct hd_zigzag zigzag;        /* HD_CONSTANT_POSITIONS */
-    int64_t first_head, all_heads;  /* HD_CONSTANT_SLOPES: `rows` heads from first_head on */
+    int64_t first_head, all_heads;  /* HD_CONSTANT_SLOPES: slopes of `rows` heads from first_head
+                                       on, of all_heads */
     int unit;                       /* HD_STORE_CACHE */
 };
 
@@ -530,8 +546,8 @@ struct hd_operand {
 };
 
 /* Operands of collectives: W written, R read, RW both. Only all_to_all_v uses the last three:
- * number of rows sent to each member, number received from each (may be absent), and a flag that is
- * set to 1 when a bound was exceeded. */
+ * number of rows sent to each group member, number received from each (may be absent), and a flag
+ * that is set to 1 when more rows than sent_max or received_max had to be moved. */
 #define HD_COMM_OPERAND_LIST(R, W, RW) \
     W(received) R(sent) R(sent_counts) W(received_counts) RW(exceeded)
 
@@ -541,31 +557,37 @@ struct hd_node {
     bool is_comm;
     int unit;
     enum hd_stream_name stream;
-    struct hd_operand *operands; /* [hd_node_operand_count]; by name: operands.h */
+    struct hd_operand *operands; /* [hd_node_operand_count]; operands.h has the struct that names
+                                    each */
 
-    /* a kernel; hd_bind fills in the pointers in a copy of args */
+    /* members of a kernel node; hd_bind fills in the pointers in a copy of args */
     enum hd_kernel kernel;
     void *args;
 
-    /* a collective */
+    /* members of a collective node */
     enum hd_comm_kind comm;
     enum hd_group_name group;
-    int64_t count; /* elements, as in the args of comm.h; all_to_all_v: most rows received */
+    int64_t count; /* elements, counted as in the args of comm.h; all_to_all_v: the largest number
+                      of rows received */
     enum hd_dtype dtype;
-    bool keep_fp32;             /* reduce_scatter only: see comm.h */
-    enum hd_comm_reduce reduce; /* all_reduce only */
+    bool keep_fp32;             /* reduce_scatter only: true if the sum of bf16 operands stays fp32
+                                   (comm.h) */
+    enum hd_comm_reduce reduce; /* all_reduce only: the reduction */
     struct hd_node_rows {
-        int64_t sent_max, received_max; /* bounds for this rank, in rows */
+        int64_t sent_max, received_max; /* largest numbers of rows that this rank sends and
+                                           receives */
         int64_t elements;               /* elements per row */
-        int64_t even;                   /* rows in use when routers are balanced; for cost
-                                           estimates */
-    } rows; /* all_to_all_v; a kernel uses `even` only, 0: its arguments have the rows */
+        int64_t even;                   /* rows sent or processed when routers are balanced; for
+                                           cost estimates */
+    } rows; /* row counts of an all_to_all_v; a kernel node has `even` only (0: its args tell the
+               number of rows) */
 
-    /* flags for binding: hd_bind binds a program separately for the first, a middle and the last
+    /* flags that hd_bind uses: it binds a program separately for the first, a middle and the last
      * micro-batch of a step */
     bool contribution;       /* the node adds to a parameter's gradient */
-    bool first_contribution; /* first contribution of the micro-batch: overwrites in the first
-                                micro-batch of the step */
+    bool first_contribution; /* first contribution of a micro-batch to the gradient: overwrites the
+                                gradient in the step's first micro-batch, adds to it in later
+                                ones */
     bool overwrites;         /* first contribution to a gradient bucket: overwrites in every
                                 micro-batch */
     bool only_last;          /* the node runs only in the last micro-batch of a step */
@@ -575,7 +597,8 @@ struct hd_node {
     int wait_count;
 };
 
-/* Return the number of operands, including absent ones, and the access of operand k. */
+/* Return the number of operands of a node, including absent ones, and whether the node reads or
+ * writes operand k. */
 int hd_node_operand_count(const struct hd_node *node);
 enum hd_access hd_node_access(const struct hd_node *node, int k);
 bool hd_node_touches(const struct hd_node *node, const struct hd_store *store);
@@ -587,7 +610,8 @@ struct hd_program {
     int count;
 };
 
-/* Sizes of a region's halves in bytes (per slot for saved and deferred). */
+/* Sizes of a region's private and registered half in bytes (HD_REGION_SAVED and DEFERRED: of one
+ * slot's halves). */
 struct hd_extent {
     int64_t private_bytes, registered_bytes;
 };
@@ -599,7 +623,7 @@ struct hd_chunk {
     struct hd_traits traits;
     struct hd_store **stores; /* by id */
     int store_count;
-    struct hd_program program[HD_CALL_COUNT]; /* empty if the chunk does not have that call */
+    struct hd_program program[HD_CALL_COUNT]; /* by call; no nodes if the chunk lacks that call */
     struct hd_extent extent[HD_REGION_COUNT]; /* HD_REGION_STATE: the chunk's constants and caches
                                                  only */
 };
@@ -621,21 +645,21 @@ struct hd_compile_options {
     struct hd_precision precision;
     struct hd_recompute recompute;
     const struct hd_mesh *mesh; /* mesh that gives the sizes of the groups */
-    struct hd_traits traits;    /* traits of the device that will run it */
+    struct hd_traits traits;    /* traits of the device that will run the programs */
     /* encoding in which gradients travel between data-parallel ranks: HD_F32 or HD_BF16
      * (train.reduce) */
     enum hd_dtype wire;
     bool split_backward; /* W is a separate program (zero-bubble schedules); false: its nodes are in
                             B */
-    /* a tied weight that two chunks of this rank use: the chunk of the head contributes to its
-     * gradient first and leaves the sums over ranks to the chunk of the embedding, which always
-     * adds */
+    /* for a tied weight that two chunks of this rank use; ends_elsewhere: this chunk has the head,
+     * contributes to the gradient first, and leaves the sums over ranks to the other chunk;
+     * began_elsewhere: this chunk has the embedding, and always adds to the gradient */
     bool tie_ends_elsewhere, tie_began_elsewhere;
     /* linears of blocks multiply in fp8 in training; all other ops follow `precision`, which is
      * then bf16. Scales come from the amax histories if the registry has buffers, else from the
      * current tensors (emit_fp8.c). */
     bool fp8;
-    bool no_fuse; /* for tests: skips the fuse pass */
+    bool no_fuse; /* true: the fuse pass is skipped; for tests */
     /* for cost estimates: stores in the work region get no offsets, and the region's size is the
      * most bytes that are live at the same time */
     bool unplaced;
@@ -657,7 +681,8 @@ void hd_chunk_list(const struct hd_chunk *chunk, struct hd_text *ret_text);
 /* Return the store of a batch field, or the first store of a kind; NULL if the chunk has none. */
 const struct hd_store *hd_chunk_find_batch(const struct hd_chunk *chunk, enum hd_batch_field field);
 const struct hd_store *hd_chunk_find_kind(const struct hd_chunk *chunk, enum hd_store_kind kind);
-/* Returns the store of a boundary; NULL if the chunk does not have it. */
+/* Returns the store of the chunk's hidden rows or gradient that it shares with another chunk; NULL
+ * if the chunk does not have it. */
 const struct hd_store *hd_chunk_find_stage_io(const struct hd_chunk *chunk,
                                               enum hd_stage_io stage_io);
 
@@ -666,8 +691,8 @@ const struct hd_store *hd_chunk_find_stage_io(const struct hd_chunk *chunk,
 const char *hd_node_name(const struct hd_node *node);
 const char *hd_region_name(enum hd_region region);
 const char *hd_stream_text(enum hd_stream_name stream);
-/* Returns the stream of comm.h that runs the collectives of `stream`, which is not
- * HD_STREAM_COMPUTE. */
+/* Returns the communication stream (comm.h) that runs the collectives of `stream`, which must not
+ * be HD_STREAM_COMPUTE. */
 enum hd_comm_stream_name hd_stream_comm(enum hd_stream_name stream);
 
 #endif

@@ -96,8 +96,8 @@
 enum {
     HD_PARAM_NAME_MAX = 96,
     HD_PARAM_DIMS_MAX = 3,
-    HD_PARAM_PAD = 64,     /* rows: a padded shard is a multiple of it, unless a rank's shard would
-                            then be empty */
+    HD_PARAM_PAD = 64,     /* rows: a padded shard has a multiple of this number, unless a rank's
+                              shard would then be empty */
     HD_PARAM_ALIGN = 16,   /* elements: a parameter is aligned to 64 bytes in its fp32 bucket */
     HD_BLOCKS_FROM = 4096, /* elements: the moments of smaller tensors stay fp32 */
     HD_BUCKETS_PER_UNIT = 8
@@ -114,17 +114,20 @@ enum hd_init_kind { HD_INIT_ZEROS, HD_INIT_ONES, HD_INIT_NORMAL, HD_INIT_UNIFORM
 struct hd_param_spec {
     const char *name; /* global: blocks.3.attention.q.weight */
     int dim_count;
-    int64_t shape[HD_PARAM_DIMS_MAX]; /* the axis that tp splits; -1: replicated */
+    int64_t shape[HD_PARAM_DIMS_MAX]; /* extents of the whole tensor, by axis */
     int tp_axis;                      /* the axis that tp splits; -1: replicated */
-    int tp_copies;    /* split: number of adjacent tp ranks that hold the same shard; 0 means 1 */
-    int64_t tp_grain; /* split on the last axis: every legal shard is a multiple of it, in
-                         elements */
-    bool padded;      /* split on axis 0: the last shard may be padded */
-    bool partial;     /* replicated: each tp rank computes a partial gradient; the gradient is their
-                     sum */
-    bool experts;     /* axis 0 is experts, which ep splits; tp splits another axis */
+    int tp_copies;    /* if tp splits it: number of adjacent tp ranks that hold the same shard; 0
+                         means 1 */
+    int64_t tp_grain; /* elements; if tp splits the last axis: every legal shard is a multiple of
+                         this number */
+    bool padded;      /* if tp splits axis 0: the last shard may be padded with rows of zeros */
+    bool partial;     /* if tp does not split it: each tp rank computes a partial gradient, and the
+                         gradient is their sum */
+    bool experts;     /* axis 0 counts experts, which expert parallelism splits; tp may split
+                         another axis */
     enum hd_init_kind init;
-    double init_std; /* HD_INIT_NORMAL; HD_INIT_UNIFORM: values are within +- this */
+    double init_std; /* HD_INIT_NORMAL: standard deviation; HD_INIT_UNIFORM: values are within +-
+                        this number */
     int norms_of;    /* HD_INIT_NORMS: index of the matrix whose row norms these are */
     bool decay;      /* weight decay applies */
     double lr_scale; /* factor on the learning rate; 0: 1 */
@@ -135,23 +138,25 @@ struct hd_param_spec {
     bool keep_fp32;  /* the parameter is computed with in fp32, whatever the compute encoding */
     bool table;      /* a table whose rows are looked up by index */
     bool adapter;    /* belongs to an adapter; not part of the base model's files */
-    bool newly_initialized; /* a base model may lack it: it is then initialised from the seed */
+    bool newly_initialized; /* the files of a base model may lack the parameter, which is then
+                               initialised from the seed */
     bool product;           /* first of the adjacent parameters that a linear of a block multiplies
                                by */
-    bool linear;            /* a matrix of a linear of a block, or of each expert: may be
-                               quantised */
+    bool linear;            /* a weight matrix of a linear of a block, or one for each expert: may
+                               be quantised */
 };
 
 struct hd_param {
     char name[HD_PARAM_NAME_MAX];
     int dim_count;
     int64_t shape[HD_PARAM_DIMS_MAX]; /* global                           */
-    int64_t local[HD_PARAM_DIMS_MAX]; /* this rank's shard, with padding */
-    int64_t start[HD_PARAM_DIMS_MAX]; /* start of the shard in the global shape */
-    int64_t real[HD_PARAM_DIMS_MAX];  /* extent of the shard, without padding */
+    int64_t local[HD_PARAM_DIMS_MAX]; /* extents of this rank's shard, with padding */
+    int64_t start[HD_PARAM_DIMS_MAX]; /* index of the shard's first element, by axis */
+    int64_t real[HD_PARAM_DIMS_MAX];  /* extents of this rank's shard, without padding */
     int tp_axis;
     int shards;               /* number of different shards, over tp and ep */
-    int tp_shards, tp_copies; /* different shards over tp; ranks that hold each of them */
+    int tp_shards, tp_copies; /* number of different shards over tp; number of tp ranks that hold
+                                 each of them */
     bool partial, experts, tied, head, keep_fp32, adapter, newly_initialized;
     enum hd_init_kind init;
     double init_std;
@@ -159,19 +164,20 @@ struct hd_param {
     float lr_scale;
     bool decay, trainable, fused;
     int unit, bucket;
-    int buffer;            /* index of the linear's amax history, if this is its first parameter;
-                              -1: none */
-    int64_t block;         /* elements per block of its moments; 0: moments are fp32 */
+    int buffer;            /* index of the buffer with the linear's amax history, set in the
+                              linear's first parameter; -1: none */
+    int64_t block;         /* elements that share a scale in the parameter's 8-bit moments; 0:
+                              moments are fp32 */
     enum hd_quant quant;   /* HD_QUANT_NONE: not quantised */
     int64_t record_bytes;  /* quantised: bytes from the begin of one matrix to the begin of the
                               next */
-    int64_t offset, count; /* elements, offset within the bucket; quantised: the offset is in
-                              bytes */
-    int64_t real_count;    /* elements without padding, which is at the end of `count` */
+    int64_t offset, count; /* offset in the bucket and number, both in elements; quantised: the
+                              offset is in bytes */
+    int64_t real_count;    /* number of elements without padding, which comes last in `count` */
 };
 
 struct hd_buffer {
-    char name[HD_PARAM_NAME_MAX]; /* global: blocks.3.attention.q.weight.amax */
+    char name[HD_PARAM_NAME_MAX]; /* name in the whole model: blocks.3.attention.q.weight.amax */
     int64_t rows, columns;
     int64_t first; /* index of the buffer's first number in HD_GLOBAL_BUFFERS */
 };
@@ -186,19 +192,21 @@ struct hd_unit {
 enum hd_state_kind {
     HD_STATE_WEIGHT,  /* fp32 master; of a frozen bucket the compute encoding, or codes */
     HD_STATE_COPY,    /* compute encoding; if not hd_bucket.copied: the memory of WEIGHT */
-    HD_STATE_GRAD,    /* fp32 gradients, registered */
+    HD_STATE_GRAD,    /* fp32 gradients, in registered memory */
     HD_STATE_MOMENT1, /* first moment of Adam: fp32, or blocks of codes by the signed map */
     HD_STATE_MOMENT2, /* second moment of Adam: fp32, or blocks of codes by the unsigned map */
     HD_STATE_RANGES,  /* struct hd_update_range[] of this rank's shard */
     HD_STATE_KIND_COUNT
 };
 
-/* A range of a bucket whose parameters tp treats alike, see above. Segments cover the bucket. */
+/* A range of a bucket whose parameters tp treats alike (a row of the table at the begin of this
+ * file). The segments of a bucket cover it without gaps. */
 struct hd_segment {
-    int64_t begin, end;           /* elements in the bucket */
+    int64_t begin, end;           /* first element, and element behind the last, in the bucket */
     enum hd_group_name sum_group; /* group over which gradients are first summed; HD_GROUP_COUNT: no
                                      sum */
-    bool owns_norm;               /* this rank of the tp group counts it in the gradient norm */
+    bool owns_norm;               /* true if this rank, of the ranks of its tp group, counts the
+                                     segment in the gradient norm */
     int64_t first_chunk;          /* if owns_norm: index of its first sum in the array of chunk
                                      sums */
 };
@@ -207,19 +215,22 @@ struct hd_bucket {
     int unit;
     bool trainable;
     bool tied;                       /* its one parameter is the head's weight too */
-    int32_t stage, tie_stage;        /* pipeline stages that hold it; equal: one stage */
+    int32_t stage, tie_stage;        /* the pipeline stages that hold the bucket; equal: only one
+                                        does */
     bool is_local;                   /* this rank holds the bucket */
-    bool keep_fp32;                  /* compute uses fp32, whatever the compute encoding */
-    bool offloaded;                  /* masters, moments and ranges are in host memory */
-    bool copied;                     /* the compute copy is separate from the masters */
+    bool keep_fp32;                  /* kernels read the parameters in fp32, whatever the compute
+                                        encoding */
+    bool offloaded;                  /* master weights, moments and ranges are in host memory */
+    bool copied;                     /* the copy in the compute encoding is in other memory than the
+                                        master weights */
     enum hd_quant quant;             /* not NONE: the bucket has records; `stored` is HD_U8, `count`
                                         is in bytes */
     enum hd_dtype compute;           /* compute encoding; set by hd_registry_finish */
     enum hd_dtype stored;            /* encoding of HD_STATE_WEIGHT; set by hd_registry_finish */
     int64_t count;                   /* elements, padding included */
     enum hd_group_name reduce_group; /* group over which gradients are summed */
-    enum hd_group_name shard_group;  /* group over which shards are spread, if the bucket is
-                                        split */
+    enum hd_group_name shard_group;  /* if ZeRO splits the bucket: the group whose ranks have one
+                                        shard each */
     struct hd_segment *segments;
     int segment_count;
     bool head;                      /* its one parameter is the head's own weight */
@@ -227,14 +238,16 @@ struct hd_bucket {
     int64_t shard_count;            /* elements of a shard; 0: the bucket is not split */
     int64_t shard_begin, shard_end; /* elements of the bucket that this rank updates; not split: 0,
                                        count */
-    struct hd_update_range *ranges; /* [range_count] treatments of those elements, counted from
-                                       shard_begin */
+    struct hd_update_range *ranges; /* [range_count] ranges of those elements with equal decay,
+                                       learning rate and block; offsets count from shard_begin */
     int64_t range_count;
-    bool in_blocks;                      /* true if a range has its moments in blocks */
+    bool in_blocks;                      /* true if the moments of at least one range are 8-bit
+                                            blocks */
     int64_t moment_bytes;                /* bytes of each of the two moments of this rank's
                                             elements */
-    int64_t offset[HD_STATE_KIND_COUNT]; /* bytes in the state region; -1: this rank does not have
-                                            this state */
+    int64_t offset[HD_STATE_KIND_COUNT]; /* by kind of state: bytes from the begin of its half of
+                                            the state region, or of the memory for offloaded state;
+                                            -1: this rank does not have this state */
 };
 
 /* Values of a step that belong to no bucket. */
@@ -266,7 +279,7 @@ struct hd_registry {
                                   blocks; set before the first declaration */
     int64_t amax_history;      /* fp8: steps in an amax history; 0: no buffers; set before the first
                                   declaration */
-    const int32_t *unit_stage; /* by unit; NULL: all on stage 0 */
+    const int32_t *unit_stage; /* pipeline stage by unit; NULL: all units on stage 0 */
     int32_t head_stage;
     struct hd_param *params;
     struct hd_unit *units;
@@ -277,7 +290,8 @@ struct hd_registry {
     enum hd_status status; /* status of the first failure */
     char error[HD_ERR_MAX];
 
-    int zero;          /* stage of ZeRO, 0 to 3; the owner sets it before hd_registry_finish */
+    int zero;          /* stage of ZeRO, 0 to 3; the owner of the registry sets it before
+                          hd_registry_finish */
     bool offload;      /* the optimizer's state is in host memory beside a device's; set before
                           hd_registry_finish */
     bool omits_frozen; /* checkpoints leave out frozen parameters; set before hd_registry_finish */
@@ -285,16 +299,17 @@ struct hd_registry {
     /* set by hd_registry_finish */
     enum hd_dtype compute_dtype;
     bool trains;
-    int64_t chunk_count; /* chunks of the gradient norm of all buckets that this rank holds; equal
-                            on all ranks of a stage that have the same tp index */
+    int64_t chunk_count; /* number of chunks (HD_GRAD_CHUNK elements) into which the gradient norm
+                            divides all buckets that this rank holds; equal on all ranks of a
+                            pipeline stage that have the same tp index */
     int64_t routers, experts; /* set by hd_registry_routers */
     int64_t global_offset[HD_GLOBAL_COUNT];
-    int64_t private_bytes, registered_bytes; /* bytes of the state region's halves */
+    int64_t private_bytes, registered_bytes; /* bytes of the two halves of the state region */
     int64_t host_bytes;                      /* bytes of offloaded state, which no program uses */
 };
 
-/* Begins an empty registry for `rank` of `mesh`; mesh NULL: a job of one rank. Everything lives in
- * `arena`. */
+/* Begins an empty registry for `rank` of `mesh`; mesh NULL: a job of one rank. All memory of the
+ * registry is from `arena`. */
 void hd_registry_init(struct hd_registry *registry, struct hd_arena *arena,
                       const struct hd_mesh *mesh, int rank);
 
@@ -330,15 +345,15 @@ int64_t hd_registry_trained_count(const struct hd_registry *registry);
 bool hd_bucket_is_held_by(const struct hd_registry *registry, const struct hd_bucket *bucket,
                           int rank);
 
-/* The first returns the index of the shard that a rank holds; the second returns the box of a
- * shard: its start, and its extent without padding. */
+/* hd_param_shard_index returns the index of the shard that `rank` holds; hd_param_box sets the box
+ * of a shard in the global tensor: its first index, and its extents without padding, by axis. */
 int hd_param_shard_index(const struct hd_param *param, const struct hd_mesh *mesh, int rank);
 void hd_param_box(const struct hd_param *param, int shard_index,
                   int64_t ret_start[HD_PARAM_DIMS_MAX], int64_t ret_real[HD_PARAM_DIMS_MAX]);
 
-/* Describe a quantised parameter: its number of matrices (1, or this rank's experts); the box of
- * one matrix, which is the same for all of them; and the factor made of `fused_count` parameters
- * from `param` on, whose memory begins at the offset of the first. */
+/* Return, for a quantised parameter, its number of matrices (1, or this rank's experts); the box of
+ * one matrix, which is equal for all of its matrices; and the factor of a product made of
+ * `fused_count` parameters from `param` on, whose memory begins at the offset of the first. */
 int64_t hd_param_matrices(const struct hd_param *param);
 struct hd_quant_box hd_param_quant_box(const struct hd_param *param);
 struct hd_quant_factor hd_registry_factor(const struct hd_registry *registry, int param,
@@ -366,7 +381,8 @@ struct hd_range {
 struct hd_range hd_bucket_range(const struct hd_registry *registry, const struct hd_bucket *bucket,
                                 enum hd_state_kind kind, int rank);
 
-/* Returns the element of the bucket at which the memory of this rank's state begins. */
+/* Returns the index, in the bucket, of the first element for which this rank has memory for this
+ * kind of state. */
 int64_t hd_bucket_base(const struct hd_bucket *bucket, enum hd_state_kind kind);
 
 /* The position of the moment of one element of this rank's shard, in bytes from the begin of the
@@ -386,7 +402,8 @@ bool hd_bucket_owns_norm(const struct hd_registry *registry, const struct hd_buc
  * segment. */
 int64_t hd_segment_chunk(const struct hd_segment *segment, int64_t at);
 
-/* Returns the bytes of one kind of state of a bucket. */
+/* Returns the bytes of memory of one kind of state of a bucket, on this rank if it has that
+ * state. */
 int64_t hd_bucket_state_bytes(const struct hd_registry *registry, const struct hd_bucket *bucket,
                               enum hd_state_kind kind);
 
