@@ -7,12 +7,13 @@
 #include "program/program.h"
 
 struct hd_dry {
-    /* input: returns the rows that an all_to_all_v sends to other ranks, for all members of its
-     * group together, a number that depends on the data. NULL: assume balanced routers. */
+    /* input: callback that returns the number of rows that an all_to_all_v node moves between
+     * ranks, for all members of its group together, which depends on the data. NULL: balanced
+     * routers are assumed. */
     int64_t (*moved_rows)(void *context, const struct hd_node *node);
     void *context;
 
-    /* output; starts as zeros */
+    /* output: sums over the programs added; the caller zeroes the struct first */
     struct hd_costs costs; /* costs of this rank's kernels */
     double gemm_flops;     /* FLOPs of GEMMs and attention, which MFU counts; included in `costs` */
     double fp8_flops;      /* FLOPs with factors in fp8; included in gemm_flops */
@@ -21,10 +22,12 @@ struct hd_dry {
     int64_t group_bytes[HD_GROUP_COUNT][HD_COMM_KIND_COUNT];
 };
 
-/* Adds one run of a program; last: in the last micro-batch of the step. */
+/* Adds the work and bytes of one run of a program to *dry. last: true if the program runs in the
+ * last micro-batch of a step. */
 void hd_dry_add(struct hd_dry *dry, const struct hd_chunk *chunk, enum hd_call call, bool last);
 
-/* Adds the costs of a kernel; the rows of experts are those of balanced routers. */
+/* Adds the costs of one run of the kernel `node` to *costs; the rows of experts are those of
+ * balanced routers. */
 void hd_dry_node_costs(struct hd_costs *costs, const struct hd_node *node);
 
 /* Returns the bytes that all members of the collective's group move together; all_to_all_v: with

@@ -25,7 +25,7 @@ struct hd_node_list {
 
 /* Gradient of one tensor while B is emitted. */
 struct hd_grad_slot {
-    struct hd_operand sum; /* sum of the contributions so far; absent: none yet */
+    struct hd_operand sum; /* sum of the contributions emitted so far; absent: none yet */
     bool own;              /* no other tensor uses the memory of `sum`: later contributions are
                               added in place */
     enum hd_call call;     /* program of the newest contribution: B, or F by a composite op */
@@ -38,8 +38,9 @@ struct hd_emit_stats {
                                                    target */
 };
 
-/* Results, statistics and states of one emission of forward ops. Forward fills the first frame; ops
- * that are recomputed in B or in W, because forward did not keep their results, fill the others. */
+/* Operands of the results, statistics and composite-op states of one emission of forward ops.
+ * Forward fills the first frame; ops that are recomputed in B or in W, because forward did not keep
+ * their results, fill the others. */
 enum { HD_FRAME_FORWARD, HD_FRAME_B, HD_FRAME_W, HD_FRAME_COUNT };
 struct hd_emit_frame {
     struct hd_operand *value;    /* by tensor id; absent: not emitted */
@@ -67,22 +68,25 @@ struct hd_emit {
     struct hd_emit_frame *into; /* the frame that forward ops fill now; NULL: backward is being
                                    emitted */
     /* by tensor id */
-    bool *keeps;   /* forward keeps the value for backward (recompute.c) */
+    bool *keeps;   /* true if forward keeps the value for backward (recompute.c) */
     int *producer; /* index of the op that computes the value; -1: none */
     struct hd_grad_slot *grads;
     bool *recomputed; /* by op index: scratch of recompute.c */
 
-    bool *param_has_grad; /* by parameter: has a contribution in this micro-batch; for parameters
-                             with gradient buckets: in this program, by parameter + call *
-                             param_count */
-    struct hd_store **bucket_store; /* by bucket * HD_STATE_KIND_COUNT + kind; NULL: not used yet */
-    struct hd_store **grad_bucket, **gathered; /* by bucket * HD_CALL_COUNT + call */
+    bool *param_has_grad; /* by parameter: true if its gradient already has a contribution in this
+                             micro-batch; for parameters with gradient buckets: in one program, by
+                             parameter + call * param_count */
+    struct hd_store **bucket_store; /* stores of state, by bucket * HD_STATE_KIND_COUNT + kind;
+                                       NULL: not used yet */
+    struct hd_store **grad_bucket, **gathered; /* gradient buckets and gathered weights, by bucket *
+                                                  HD_CALL_COUNT + call */
     struct hd_store *global_store[HD_GLOBAL_COUNT];
 };
 
 /* ---- stores ---- */
 
-/* Return a new store: a copy of `like` with a new id (never NULL), or a temporary. */
+/* hd_emit_store returns a new store, a copy of `like` with a new id, never NULL; hd_emit_temp
+ * returns a new temporary store as an operand. */
 struct hd_store *hd_emit_store(struct hd_emit *e, const struct hd_store *like);
 struct hd_operand hd_emit_temp(struct hd_emit *e, const char *name, enum hd_dtype dtype,
                                int64_t rows, int64_t columns);
@@ -107,17 +111,20 @@ struct hd_operand hd_emit_weight(struct hd_emit *e, int param, enum hd_dtype dty
  * their encoding. For ops that can multiply by quantised weights. */
 struct hd_operand hd_emit_factor(struct hd_emit *e, int param, int fused_count, enum hd_dtype dtype,
                                  struct hd_quant_factor *ret_codes);
-/* Returns one kind of state of a bucket from element `offset` on, which this rank must have. */
+/* Returns the operand of one kind of state of a bucket, from element `offset` of the bucket on;
+ * this rank must have that state. */
 struct hd_operand hd_emit_bucket(struct hd_emit *e, int bucket, enum hd_state_kind kind,
                                  int64_t offset);
-/* Returns the gradient bucket of this program from element `offset` on (ZeRO 2, 3). */
+/* Returns the operand of the current program's gradient bucket (ZeRO 2, 3) of `bucket`, from
+ * element `offset` on. */
 struct hd_operand hd_emit_grad_bucket(struct hd_emit *e, int bucket, int64_t offset);
-/* Returns a new store for `count` elements of a bucket's gradient in the encoding in which it is
- * reduced (train.reduce). */
+/* Returns a new store for `count` elements of a bucket's gradient in the encoding in which ranks
+ * send it to each other (train.reduce). */
 struct hd_operand hd_emit_wire(struct hd_emit *e, int bucket, int64_t count);
 struct hd_operand hd_emit_global(struct hd_emit *e, enum hd_global global);
-/* Return constants; equal constants share a store: the RoPE table [positions, head_width/2, 2], and
- * the positions of the rows of B sequences in zigzag order. */
+/* Return the operand of a constant, whose store all equal constants share: hd_emit_angles the RoPE
+ * table [positions, head_width/2, 2], hd_emit_positions the positions of the rows of B sequences in
+ * zigzag order (mesh/zigzag.h). */
 struct hd_operand hd_emit_angles(struct hd_emit *e, int64_t positions, int64_t head_width,
                                  const struct hd_rope *rope);
 struct hd_operand hd_emit_positions(struct hd_emit *e, int64_t B, const struct hd_zigzag *zigzag);
@@ -132,14 +139,14 @@ struct hd_operand hd_emit_cache(struct hd_emit *e, const char *name, enum hd_dty
  * forward did not keep is recomputed: the ops that compute it are emitted again. */
 struct hd_operand hd_emit_value(struct hd_emit *e, const struct hd_tensor *t);
 
-/* Return the memory of an op's result, or declare a view as its result. For the op's forward
- * function. */
+/* hd_emit_result returns the memory of an op's result; hd_emit_set_result declares `value`, a view
+ * of other memory, as its result. Only the op's forward function calls them. */
 struct hd_operand hd_emit_result(struct hd_emit *e, const struct hd_op *op);
 void hd_emit_set_result(struct hd_emit *e, const struct hd_op *op, struct hd_operand value);
 
-/* Return statistics and state of the op that is being emitted: in forward those that it fills, in
- * backward those of its newest emission. In backward the caller calls hd_emit_value for the op's
- * result first. */
+/* Return the statistics, and the composite-op state, of the op that is being emitted: in forward
+ * those that forward fills, in backward those that the op's newest forward emission filled. In
+ * backward the caller first calls hd_emit_value for the op's result. */
 struct hd_emit_stats *hd_emit_get_stats(struct hd_emit *e);
 void **hd_emit_state(struct hd_emit *e);
 
@@ -147,12 +154,14 @@ void **hd_emit_state(struct hd_emit *e);
 
 /* Decides which values forward keeps for backward. */
 void hd_emit_choose_saved(struct hd_emit *e);
-/* Recomputes in B, early, those values needed for t that are not cheap. To be called in backward
- * before nodes that the fuse pass may merge, so that no recomputed node comes between them. */
+/* Emits into B the recomputation of t now, except of values that are cheap to recompute. Backward
+ * calls it before it emits nodes that the fuse pass may merge, so that no recomputed node comes
+ * between those nodes. */
 void hd_emit_prepare(struct hd_emit *e, const struct hd_tensor *t);
-/* Returns the value of t in the frame of B or W; emits the missing ops. Only for hd_emit_value. */
+/* Returns the value of t in the frame of B or W; emits again the ops that compute it, if they are
+ * not in that frame yet. Only hd_emit_value calls it. */
 struct hd_operand hd_emit_recompute(struct hd_emit *e, const struct hd_tensor *t);
-/* Returns true if the op is being recomputed. */
+/* Returns true if the op that is being emitted is recomputed in B or W, not emitted for forward. */
 static inline bool hd_emit_is_recomputed(const struct hd_emit *e)
 {
     return e->into && e->into != &e->frame[HD_FRAME_FORWARD];
@@ -165,23 +174,24 @@ struct hd_operand hd_emit_grad(const struct hd_emit *e, const struct hd_tensor *
 /* Adds a contribution to t's gradient. own: no other tensor uses the memory of `grad`. */
 void hd_emit_add_grad(struct hd_emit *e, const struct hd_tensor *t, struct hd_operand grad,
                       bool own);
-/* Returns the output for a GEMM that computes a contribution to t's gradient. ret_accumulate true:
- * it holds the sum so far, and the GEMM must add to it. False: it is new memory, and the caller
- * then calls hd_emit_add_grad. */
+/* Returns the operand to which a GEMM writes a contribution to t's gradient. *ret_accumulate true:
+ * the operand holds the sum of earlier contributions, and the GEMM must add to it. False: the
+ * operand is new memory, and the caller then calls hd_emit_add_grad with it. */
 struct hd_operand hd_emit_grad_sum(struct hd_emit *e, const struct hd_tensor *t,
                                    bool *ret_accumulate);
 
 /* Returns the gradient of `fused_count` parameters from `param` on; with ZeRO 2 and 3 in this
- * program's gradient bucket. ret_first: this is the first contribution of the micro-batch, or to
- * the gradient bucket. The caller marks the node that writes it with hd_emit_contributes. */
+ * program's gradient bucket. *ret_first is true for the first contribution to this gradient in the
+ * micro-batch, or to its part of the gradient bucket. The caller passes the node that writes the
+ * contribution to hd_emit_contributes. */
 struct hd_operand hd_emit_param_grad(struct hd_emit *e, int param, int fused_count,
                                      bool *ret_first);
 void hd_emit_contributes(struct hd_node *node, bool first);
 
 /* ---- nodes ---- */
 
-/* A kernel's arguments without the pointers, and its operands by name. Members that are left out
- * are 0; operands that are left out are absent. */
+/* Compound literals of a kernel's argument struct, without its pointers, and of its struct of
+ * operands. Members that are not named are 0; operands that are not named are absent. */
 #define HD_ARGS(kernel, ...)     (&(struct hd_##kernel##_args){__VA_ARGS__})
 #define HD_OPERANDS(kernel, ...) (&(struct hd_##kernel##_operands){__VA_ARGS__})
 
@@ -200,8 +210,8 @@ struct hd_node *hd_emit_kernel(struct hd_emit *e, enum hd_kernel kernel, const v
 HD_KERNEL_LIST(K)
 #undef K
 
-/* Arguments of a collective; count and rows as in struct hd_node. hd_emit_comm appends it and never
- * returns NULL. */
+/* Arguments of a collective node; count and rows as in struct hd_node. hd_emit_comm appends the
+ * node and never returns NULL. */
 struct hd_comm_args {
     enum hd_comm_kind kind;
     enum hd_group_name group;
@@ -217,20 +227,23 @@ struct hd_node *hd_emit_comm(struct hd_emit *e, const struct hd_comm_args *what,
 /* Emits db += sum_r dy for `fused_count` biases from `bias` on; nothing if bias is -1 or frozen. */
 void hd_emit_bias_gradient(struct hd_emit *e, int bias, int fused_count, const struct hd_tensor *y);
 
-/* Inputs of a loss on pairs: a value for each row, and the answer that the row belongs to. */
+/* Inputs of a loss on pairs of answers: a value for each row (log-probability or reward), and the
+ * index of the answer to which the row belongs. */
 struct hd_pair_rows {
     struct hd_operand value;             /* [R] fp32 */
     struct hd_operand reference, target; /* absent is allowed: answer_sums in ops.h */
     struct hd_operand answer;
 };
-/* Emits the sums by answer, also over cp, and the loss by the settings of op. With `train` returns
- * the factor [R] of each row's gradient. */
+/* Emits the sum of the values of each answer, added over cp ranks, and the loss that the op's
+ * settings name. Returns the factor [R] of each row's gradient if `train`, else an absent
+ * operand. */
 struct hd_operand hd_emit_pair_losses(struct hd_emit *e, const struct hd_op *op,
                                       const struct hd_pair_rows *rows, bool train);
 
-/* Emits a product of a linear: a GEMM of bf16 factors without gaps between rows; with options.fp8,
- * in training, and if the weight is not an adapter's, a GEMM of the same factors in fp8. a and b
- * tell which tensors of the linear the factors are. */
+/* Emits one matrix product of a linear, whose factors have no gaps between rows: a GEMM of bf16
+ * factors, or in training with options.fp8 and a weight that is not an adapter's, a GEMM of the
+ * factors rounded to fp8. a and b tell which tensors of the linear (input, weight or gradient) the
+ * two factors are. */
 struct hd_node *hd_emit_product(struct hd_emit *e, const struct hd_op *linear, enum hd_amax a,
                                 enum hd_amax b, const struct hd_gemm_args *args,
                                 const struct hd_gemm_operands *operands);
@@ -264,7 +277,8 @@ const struct hd_op_row *hd_op_row_of(enum hd_op_kind kind);
 
 /* Returns a new, empty emission; NULL if memory is exhausted. */
 struct hd_emit *hd_emit_begin(struct hd_rec *rec, const struct hd_compile_options *options);
-/* Assigns streams and offsets and returns the chunk, or the first failure. */
+/* Assigns streams and offsets to the emitted programs. Sets *ret_chunk to the chunk; returns the
+ * first failure of the emission otherwise. */
 enum hd_status hd_emit_finish(struct hd_emit *e, struct hd_chunk **ret_chunk);
 
 struct hd_emit *hd_pass_derive(struct hd_rec *rec, const struct hd_compile_options *options);

@@ -21,13 +21,15 @@ struct hd_emit_attention {
 };
 struct hd_emit_attention hd_emit_attention_of(struct hd_emit *e, const struct hd_op *op);
 
-/* A block of keys and values: `rows` of each sequence, ld elements apart. */
+/* A block of keys and values that one attention kernel reads: `rows` rows of each sequence, ld
+ * elements apart. */
 struct hd_emit_keys {
     struct hd_operand k, v, index;
-    struct hd_operand filled, slot; /* operands of a cache; else absent */
+    struct hd_operand filled, slot; /* number of valid rows, and cache slot, of each sequence;
+                                       absent if the keys are not in a cache */
     int64_t rows, ld;
-    int64_t pairs; /* visible pairs per head and sequence, for cost estimates; 0: as in a whole
-                      sequence */
+    int64_t pairs; /* visible pairs of query and key per head and sequence, for cost estimates; 0:
+                      as many as in a whole sequence */
 };
 
 /* Returns the keys and values in the rows [q | k | v] of the queries; if `qkv` is a gradient, the
@@ -37,8 +39,9 @@ struct hd_emit_keys hd_emit_own_keys(const struct hd_emit_attention *a, struct h
 void hd_emit_attend(struct hd_emit *e, const struct hd_emit_attention *a,
                     const struct hd_emit_keys *keys, struct hd_operand out, struct hd_operand lse);
 
-/* Operands for gradients: dk and dv in rows ldk elements apart, dq in rows ldq apart. accumulate:
- * adds to all three instead of overwriting; fp32 only. */
+/* Operands for the gradients of queries, keys and values: dk and dv in rows ldk elements apart, dq
+ * in rows ldq elements apart. accumulate: the kernel adds to all three instead of overwriting them,
+ * which needs fp32. */
 struct hd_emit_attention_grads {
     struct hd_operand dq, dk, dv;
     int64_t ldq, ldk;
@@ -46,8 +49,8 @@ struct hd_emit_attention_grads {
     bool accumulate;
 };
 
-/* Emits backward over one block of keys. Uses the gradient of the op's result, the result, and the
- * log-sum-exp over all keys. */
+/* Emits attention backward over one block of keys. The kernel reads the gradient of the op's
+ * result, the result, and the log-sum-exp over all blocks of keys. */
 void hd_emit_attend_backward(struct hd_emit *e, const struct hd_emit_attention *a,
                              const struct hd_emit_keys *keys,
                              const struct hd_emit_attention_grads *grads);
@@ -67,12 +70,14 @@ bool hd_emit_has_prefix(const struct hd_op *op);
  * the op's result. */
 void hd_emit_prefix_forward(struct hd_emit *e, const struct hd_emit_attention *a,
                             struct hd_operand sum, struct hd_operand lse);
-/* Adds the prefix's contribution to dq [R, H*D] fp32, or with `first` overwrites dq; adds the
- * gradients of the prefix to those of its parameters. */
+/* Emits the backward of attention to the prefix: adds its contribution to dq [R, H*D] fp32 (with
+ * `first` overwrites dq), and adds the gradients of the learned keys and values to those of their
+ * parameters. */
 void hd_emit_prefix_backward(struct hd_emit *e, const struct hd_emit_attention *a,
                              struct hd_operand dq, bool first);
 
-/* Emits attention to `keys` and to the prefix; writes the op's result and lse. */
+/* Emits attention to `keys` and to the prefix, which writes the op's result and its log-sum-exp
+ * `lse`. */
 void hd_emit_attend_with_prefix(struct hd_emit *e, const struct hd_emit_attention *a,
                                 const struct hd_emit_keys *keys, struct hd_operand lse);
 /* Emits backward of hd_emit_attend_with_prefix for this rank's own keys; writes `grad` in rows [q |

@@ -26,20 +26,23 @@ enum { HD_LAUNCH_TIMES_MAX = 1 << 16 };
 
 struct hd_launch_times;
 
-/* Allocates memory for HD_LAUNCH_TIMES_MAX launches. table: that of a device, not of the CPU.
- * stream: the stream on which the runner launches (hd_runner_stream). */
+/* Sets *ret_times to a new recorder with memory for HD_LAUNCH_TIMES_MAX launches. table: the
+ * function table of a device's backend, not of the CPU's. stream: the stream on which the runner
+ * launches (hd_runner_stream). */
 enum hd_status hd_launch_times_new(const struct hd_backend_table *table, struct hd_backend *backend,
                                    struct hd_stream *stream, struct hd_launch_times **ret_times);
 void hd_launch_times_free(struct hd_launch_times *times); /* NULL is fine */
 
-/* Returns a profiler for hd_runner_profile; `times` must outlive its use. */
+/* Sets *ret_profiler to a profiler for hd_runner_profile that records into `times`, which must
+ * outlive its use. */
 void hd_launch_times_profiler(struct hd_launch_times *times, struct hd_profiler *ret_profiler);
 
 void hd_launch_times_clear(struct hd_launch_times *times);
 int hd_launch_times_count(const struct hd_launch_times *times);
 
-/* Returns launch i, in order; valid after the device has run it. Fails if an event of the device
- * failed, and with HD_LIMIT if there were more than HD_LAUNCH_TIMES_MAX launches. */
+/* Sets *ret_node and *ret_seconds to the node and the duration of launch i, in the order of
+ * launches; the device must have run it. Fails if an event of the device failed, and with HD_LIMIT
+ * if there were more than HD_LAUNCH_TIMES_MAX launches. */
 enum hd_status hd_launch_times_get(const struct hd_launch_times *times, int i,
                                    const struct hd_node **ret_node, double *ret_seconds);
 

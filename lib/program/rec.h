@@ -4,12 +4,13 @@
 
 #include "program/program.h"
 
-/* Parameters of each target of a magnitude op. */
+/* Parameters of each target of op_magnitude: magnitudes, weight, and the factors A and B of its
+ * adapter; indices in hd_op.param are target * HD_MAGNITUDE_PARAMS + this. */
 enum { HD_MAGNITUDE_M, HD_MAGNITUDE_W, HD_MAGNITUDE_A, HD_MAGNITUDE_B, HD_MAGNITUDE_PARAMS };
 
 /* The ops of a recorded unit, which hd_rec_unit repeats for other units of its kind. */
 struct hd_fragment {
-    int unit, input, output; /* index of the unit; ids of tensors, -1: none */
+    int unit, input, output; /* index of the unit; ids of its input and output tensor, -1: none */
     int first_op, op_count;
     int first_tensor, tensor_count;
 };
@@ -29,7 +30,8 @@ struct hd_rec {
     struct hd_error error;
 };
 
-/* Keeps the failure if it is the first of the recording; returns the dummy tensor. */
+/* Records status `st` and the current error message in the recording unless an earlier failure is
+ * there; returns the dummy tensor. */
 struct hd_tensor *hd_rec_fail(struct hd_rec *rec, enum hd_status st);
 
 /* Returns a new result tensor [R, columns] (columns 0: a vector). The precision pass sets the dtype

@@ -1,8 +1,8 @@
 /* run: binds programs to memory and runs them.
  *
- * *Bases* are the addresses of each half of each region, for one slot. Binding resolves every
- * pointer of a program once. A step is then a loop of launches with ready arguments; it allocates
- * nothing.
+ * *Bases* are the addresses of the private and the registered half of each region, for one slot of
+ * the regions that have slots (enum hd_region). Binding computes every pointer of a program once. A
+ * step is then a loop of launches with ready arguments; it allocates nothing.
  *
  * Compute runs on the backend's compute stream, collectives on the streams of the rank's endpoint.
  * The runner polls communication between two launches, so that it overlaps with compute. The first
@@ -33,12 +33,12 @@
 
 #include "program/program.h"
 
-/* Base addresses. Those of the saved, deferred and stage-io regions differ from slot to slot, the
- * others do not. */
+/* Base addresses of the regions. Those of HD_REGION_SAVED, DEFERRED and STAGE_IO differ from slot
+ * to slot, the others do not. */
 struct hd_bases {
     char *base[HD_REGION_COUNT][2];    /* [region][registered] */
-    char *stage_io[HD_STAGE_IO_COUNT]; /* slots of hidden rows and their gradients; NULL if the
-                                          chunk has none */
+    char *stage_io[HD_STAGE_IO_COUNT]; /* addresses of the slots of hidden rows and of their
+                                          gradients; NULL: the chunk does not have it */
     char *chunk_state;                 /* memory of the chunk's constants and caches */
 };
 
@@ -52,18 +52,19 @@ enum hd_status hd_runner_new(const struct hd_backend_table *table, struct hd_bac
                              struct hd_runner **ret_runner);
 void hd_runner_free(struct hd_runner *runner);
 
-/* Binds one program of the chunk. first, last: the program will run in the first, in the last
- * micro-batch of a step. Calls the backend's `prepare` for every kernel and shape. The result lives
- * in `arena`. */
+/* Binds one program of the chunk and sets *ret_bound, in memory of `arena`. first, last: true if
+ * the program will run in the first, in the last micro-batch of a step. Calls the backend's
+ * `prepare` for every kernel and shape. */
 enum hd_status hd_bind(struct hd_runner *runner, const struct hd_chunk *chunk, enum hd_call call,
                        bool first, bool last, const struct hd_bases *bases, struct hd_arena *arena,
                        struct hd_bound **ret_bound);
 
-/* Launches the program, which may still run when this returns: see hd_runner_order,
- * hd_runner_synchronize. */
+/* Launches the program, which may still run on the device when this returns; hd_runner_order and
+ * hd_runner_synchronize wait for it. */
 enum hd_status hd_run(struct hd_runner *runner, struct hd_bound *bound);
 
-/* The newest transfer of hidden rows, or of their gradient, that uses a slot. */
+/* The newest transfer of hidden rows, or of their gradient, that uses a slot of
+ * HD_REGION_STAGE_IO. */
 struct hd_transfer {
     struct hd_comm_stream *stream; /* NULL: no transfer is in flight */
     uint64_t ticket;
@@ -77,13 +78,14 @@ struct hd_transfer_args {
     enum hd_dtype dtype;
 };
 
-/* Starts a transfer after all earlier launches on the compute stream, and returns without waiting
- * for it. `slot`: the previous transfer that used the buffer, which this one waits for; set to this
- * transfer. */
+/* Starts a transfer that begins after all earlier launches on the compute stream, and returns
+ * before it ends. *slot on entry: the previous transfer that used the buffer, for which the new one
+ * waits; on return: the new transfer. */
 enum hd_status hd_runner_transfer(struct hd_runner *runner, const struct hd_transfer_args *args,
                                   struct hd_transfer *slot);
 
-/* Makes later launches on the compute stream run after the transfer, if one is in flight. */
+/* Makes later launches on the compute stream run after the transfer in `slot`, if one is in
+ * flight. */
 enum hd_status hd_runner_await(struct hd_runner *runner, struct hd_transfer *slot);
 
 /* Makes later launches on the compute stream run after everything that was launched on any stream
@@ -96,7 +98,7 @@ enum hd_status hd_runner_synchronize(struct hd_runner *runner);
 /* Returns the compute stream, for copies that must be ordered with launches. The runner owns it. */
 struct hd_stream *hd_runner_stream(struct hd_runner *runner);
 
-/* Returns the address of a store. */
+/* Returns the address of a store of a chunk, given the base addresses of the regions. */
 void *hd_store_address(const struct hd_bases *bases, const struct hd_store *store);
 
 /* Computes the values of a constant (RoPE table, ALiBi slopes, positions) into size_bytes of host
@@ -107,7 +109,8 @@ void hd_constant_fill(const struct hd_store *constant, void *ret_values);
  * tests. */
 void hd_runner_fail_at(struct hd_runner *runner, int64_t launch);
 
-/* Sets a function that is called before each launch; NULL: none. For tests of order. */
+/* Sets a function that is called before each launch; NULL: none. For tests of the order of
+ * launches. */
 struct hd_launch_event {
     enum hd_call call;
     const struct hd_node *node;
@@ -129,7 +132,7 @@ struct hd_span {
     const struct hd_node *node;
     int64_t begin_ns, end_ns;            /* hd_clock_now_ns */
     const struct hd_comm_stream *stream; /* stream of a collective; else NULL */
-    uint64_t ticket;                     /* collective: it is complete when this ticket is
+    uint64_t ticket;                     /* ticket on `stream` at which the collective is
                                             complete */
 };
 /* Callbacks of a profile: `span` is called after each span, `begin` (may be NULL) before it, for
