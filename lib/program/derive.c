@@ -69,8 +69,8 @@ static void copy_rows(struct hd_emit *e, const struct hd_tensor *like, struct hd
                                HD_OPERANDS(copy_columns, .out = to, .inp = from));
 }
 
-/* Copies the chunk's output rows to their slot unless they are in it already. To be called after
- * the forward of all ops. */
+/* Emits a copy of the chunk's output rows to their stage-I/O slot, unless the op that computes them
+ * writes there. To be called after the forward of all ops. */
 static void finish_out(struct hd_emit *e, struct hd_store *store)
 {
     const struct hd_tensor *out = e->rec->output;
@@ -79,8 +79,9 @@ static void finish_out(struct hd_emit *e, struct hd_store *store)
         copy_rows(e, out, (struct hd_operand){store, 0}, e->into->value[out->id]);
 }
 
-/* Returns the slot of the chunk's output rows, and makes it the memory of the op that computes them
- * (an op in place writes to the memory of its input). Returns NULL if the chunk has no output. */
+/* Returns the stage-I/O slot of the chunk's output rows, and makes the slot the result memory of
+ * the op that computes them (of an op in place: of its input). Returns NULL if the chunk has no
+ * output rows. */
 static struct hd_store *put_out(struct hd_emit *e)
 {
     const struct hd_tensor *out = e->rec->output, *first = out;
@@ -91,8 +92,9 @@ static struct hd_store *put_out(struct hd_emit *e)
         first = e->rec->tensors[first->same_store];
     e->into->value[first->id].store = stage_io(e, HD_STAGE_OUTPUT, out);
     if (e->rec->shape.mode == HD_RECORD_TRAIN) {
-        struct hd_store *grad = stage_io(e, HD_STAGE_OUTPUT_GRAD, out); /* the next chunk sends it
-                                                                           in any case */
+        struct hd_store *grad = stage_io(e, HD_STAGE_OUTPUT_GRAD, out); /* the next chunk sends this
+                                                                           gradient even if no op
+                                                                           reads it */
 
         if (out->needs_grad)
             e->grads[out->id] = (struct hd_grad_slot){.sum = {grad, 0}, .call = HD_CALL_B};
@@ -131,8 +133,9 @@ static void give_back_gradient(struct hd_emit *e)
     copy_rows(e, in, (struct hd_operand){stage_io(e, HD_STAGE_INPUT_GRAD, in), 0}, grad->sum);
 }
 
-/* Marks the tied weight as having a gradient already, which the head wrote in another chunk of this
- * rank. Not with gradient buckets, which belong to one chunk. */
+/* Marks the gradient of the tied weight as having a contribution already, which the head wrote in
+ * another chunk of this rank. Not done with gradient buckets, each of which belongs to one
+ * chunk. */
 static void begin_tie(struct hd_emit *e)
 {
     const struct hd_registry *r = e->registry;

@@ -14,11 +14,11 @@ int64_t hd_dry_comm_bytes(enum hd_comm_kind kind, int P, int64_t count, enum hd_
         return (int64_t)P * (P - 1) * n;
     case HD_COMM_BROADCAST:
         return (P - 1) * n;
-    case HD_COMM_SHIFT: /* every member receives once */
+    case HD_COMM_SHIFT: /* every member of the group receives n bytes */
         return P * n;
     case HD_COMM_RECV:
         return n;
-    default: /* a send is counted by its receiver; a barrier moves no bytes */
+    default: /* HD_COMM_SEND is counted at its receiver; a barrier moves no bytes */
         return 0;
     }
 }

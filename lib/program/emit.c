@@ -95,7 +95,7 @@ struct hd_operand hd_emit_bucket(struct hd_emit *e, int bucket, enum hd_state_ki
     struct hd_store **slot;
     enum hd_dtype dtype;
 
-    if (kind == HD_STATE_COPY && !p->copied) /* compute uses the masters */
+    if (kind == HD_STATE_COPY && !p->copied) /* no separate copy: kernels read the master weights */
         kind = HD_STATE_WEIGHT;
     dtype = kind == HD_STATE_COPY       ? p->compute
             : kind == HD_STATE_WEIGHT   ? p->stored
@@ -117,7 +117,8 @@ struct hd_operand hd_emit_bucket(struct hd_emit *e, int bucket, enum hd_state_ki
     return hd_emit_at((struct hd_operand){*slot, 0}, offset - hd_bucket_base(p, kind), dtype);
 }
 
-/* Returns the store of all shards of a bucket for the current program, created at first use. */
+/* Returns the current program's store in `list` that holds the elements of all shards of a bucket,
+ * created at first use. */
 static struct hd_store *for_program(struct hd_emit *e, struct hd_store **list,
                                     const struct hd_store *like)
 {
@@ -256,8 +257,8 @@ struct hd_operand hd_emit_cache(struct hd_emit *e, const char *name, enum hd_dty
 
 /* ---- values ---- */
 
-/* Returns the memory of t in a frame, created at first use. An op in place has the memory of its
- * input. */
+/* Returns the memory of tensor t in a frame, created at first use. The result of an op in place is
+ * in the memory of its input. */
 static struct hd_operand memory_of(struct hd_emit *e, struct hd_emit_frame *frame,
                                    const struct hd_tensor *t)
 {
@@ -299,7 +300,8 @@ void hd_emit_set_result(struct hd_emit *e, const struct hd_op *op, struct hd_ope
     e->into->value[op->out->id] = value;
 }
 
-/* Returns the frame of the newest emission of the current op. */
+/* Returns the frame of the newest forward emission of the op that is being emitted: forward's, or
+ * B's or W's if the op was recomputed there. */
 static struct hd_emit_frame *newest_frame(struct hd_emit *e)
 {
     const struct hd_tensor *out = e->rec->ops[e->op_index].out;

@@ -240,10 +240,10 @@ struct hd_pair_rows {
 struct hd_operand hd_emit_pair_losses(struct hd_emit *e, const struct hd_op *op,
                                       const struct hd_pair_rows *rows, bool train);
 
-/* Emits one matrix product of a linear, whose factors have no gaps between rows: a GEMM of bf16
- * factors, or in training with options.fp8 and a weight that is not an adapter's, a GEMM of the
- * factors rounded to fp8. a and b tell which tensors of the linear (input, weight or gradient) the
- * two factors are. */
+/* Emits one matrix product of a linear, whose factors have no gaps between rows: a GEMM of the
+ * factors as they are, or, in training with options.fp8 and for a weight that is neither an
+ * adapter's nor quantised, a GEMM of the factors rounded to fp8. a and b tell which tensors of the
+ * linear (input, weight or gradient) the two factors are. */
 struct hd_node *hd_emit_product(struct hd_emit *e, const struct hd_op *linear, enum hd_amax a,
                                 enum hd_amax b, const struct hd_gemm_args *args,
                                 const struct hd_gemm_operands *operands);

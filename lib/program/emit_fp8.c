@@ -17,7 +17,7 @@
  * step, from the tensor itself: in this micro-batch, on this rank. */
 #include "program/emit.h"
 
-/* A matrix in memory, and whether the product reads it transposed. */
+/* A factor of a product in memory, and whether the product reads it transposed. */
 struct fp8_factor {
     enum hd_amax which;
     struct hd_operand inp;

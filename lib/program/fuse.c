@@ -40,7 +40,8 @@ static bool used_later(const struct hd_node_list *list, int from, const struct h
     return false;
 }
 
-/* Returns true if a node after `from` and before `to` uses the store. */
+/* Returns true if a node of the list at an index between `from` and `to`, both excluded, uses the
+ * store. */
 static bool touched_between(const struct hd_node_list *list, int from, int to,
                             const struct hd_store *store)
 {
@@ -59,8 +60,8 @@ static bool written_between(const struct hd_node_list *list, int from, int to,
     return false;
 }
 
-/* Returns true if a node of any program other than a and b uses the store, or if it is visible
- * outside the chunk. */
+/* Returns true if any node but `a` and `b`, in any program, uses the store, or if code outside the
+ * chunk reads it. */
 static bool used_elsewhere(const struct hd_emit *e, const struct hd_node *a,
                            const struct hd_node *b, const struct hd_store *store)
 {
@@ -74,7 +75,8 @@ static bool used_elsewhere(const struct hd_emit *e, const struct hd_node *a,
     return false;
 }
 
-/* Returns the index of the node that wrote `store` last before node `at`; -1: none. */
+/* Returns the index, in the list, of the last node before index `at` that writes `store`; -1:
+ * none. */
 static int find_writer(const struct hd_node_list *list, int at, const struct hd_store *store)
 {
     int i = at - 1;
@@ -86,13 +88,13 @@ static int find_writer(const struct hd_node_list *list, int at, const struct hd_
 
 /* ---- A product and a residual ---- */
 
-/* Operands of a product that change when it adds a residual. */
+/* Operands of a GEMM or fp8 product that change when it also adds a residual. */
 struct fused_product {
     struct hd_operand *c, *add;
 };
 
-/* Returns true if the node is a product of N elements in this encoding to which the device can add
- * a residual in the same pass. */
+/* Returns true if the node is a GEMM or fp8 product with N result elements of this encoding, to
+ * which the device can add a residual in the same pass. */
 static bool takes_residual(const struct hd_emit *e, const struct hd_node *node, int64_t N,
                            enum hd_dtype dtype, struct fused_product *ret_product)
 {
@@ -125,10 +127,10 @@ static bool takes_residual(const struct hd_emit *e, const struct hd_node *node, 
     return hd_gemm_takes_epilogue(&args, &e->options->traits);
 }
 
-/* Merges the sum at `at` into the product that wrote its term `result`. The product no longer
- * writes `result`, so no other node may read it. The product reads the residual, and writes the sum
- * to the sum's memory, earlier than node `at` did. Returns false and changes nothing if they cannot
- * be merged. */
+/* Merges the add node at index `at` into the product that wrote `result`, one of its two terms. The
+ * product no longer writes `result`, so no other node may read it. The product reads the residual,
+ * and writes the sum to the sum's memory, earlier than node `at` did. Returns false and changes
+ * nothing if they cannot be merged. */
 static bool fuse_terms(const struct hd_emit *e, const struct hd_node_list *list, int at,
                        struct hd_operand result, struct hd_operand residual)
 {
@@ -149,8 +151,8 @@ static bool fuse_terms(const struct hd_emit *e, const struct hd_node_list *list,
     return true;
 }
 
-/* Merges the sum at `at` into a product that wrote one of its terms, trying the second term
- * first. */
+/* Merges the add node at index `at` into a product that wrote one of its two terms, trying the
+ * second term first. Returns false if neither can be merged. */
 static bool fuse_residual(const struct hd_emit *e, const struct hd_node_list *list, int at)
 {
     const struct hd_add_operands *o;
@@ -221,8 +223,8 @@ static bool fuse_forward(const struct hd_node *add, const struct hd_node *node)
     return true;
 }
 
-/* Makes norm_backward add the other term of the sum itself. It no longer writes its own term (g1),
- * so no other node may read g1. */
+/* Makes the norm_backward node add the other term of the following sum itself. The node then no
+ * longer writes its own term (g1), so no other node may read g1. */
 static bool fuse_backward(const struct hd_emit *e, const struct hd_node *node,
                           const struct hd_node *add, int next_index)
 {
@@ -245,8 +247,8 @@ static bool fuse_backward(const struct hd_emit *e, const struct hd_node *node,
 
 /* ---- GELU as epilogue of a GEMM ---- */
 
-/* Returns the index of the GEMM whose result node `at` reads as `inp`; -1: another node wrote it
- * last. */
+/* Returns the index of the GEMM whose result the node at index `at` reads as `inp`; -1: no GEMM
+ * wrote `inp` last. */
 static int find_product(const struct hd_node_list *list, int at, struct hd_operand inp)
 {
     const int i = find_writer(list, at, inp.store);
@@ -278,8 +280,8 @@ static void set_epilogue(struct hd_node *product, enum hd_gemm_epilogue epilogue
     ((struct hd_gemm_args *)product->args)->epilogue = epilogue;
 }
 
-/* Merges the GELU at `at` into the GEMM before it. GELU's input is written to memory (pre) only if
- * another node, its backward, reads it. */
+/* Merges the GELU node at index `at` into the GEMM that computes its input. The GEMM writes that
+ * input to memory (pre) only if another node, GELU's backward, reads it. */
 static bool fuse_gelu(const struct hd_emit *e, const struct hd_node_list *list, int at)
 {
     const struct hd_node *gelu = list->nodes[at];
@@ -300,8 +302,8 @@ static bool fuse_gelu(const struct hd_emit *e, const struct hd_node_list *list, 
     return true;
 }
 
-/* Merges GELU's backward at `at` into the GEMM before it. Its input (dout) is no longer written, so
- * no other node may read it. */
+/* Merges the GELU-backward node at index `at` into the GEMM that computes its input dout. The GEMM
+ * no longer writes dout, so no other node may read it. */
 static bool fuse_gelu_backward(const struct hd_emit *e, const struct hd_node_list *list, int at)
 {
     const struct hd_node *gelu = list->nodes[at];
@@ -426,7 +428,7 @@ static void fuse_neighbours(struct hd_emit *e, struct hd_node_list *list)
         struct hd_node *next = i + 1 < list->count ? list->nodes[i + 1] : NULL;
 
         if (next && fuse_forward(node, next))
-            continue; /* the add is removed, the norm computes it */
+            continue; /* the add node is dropped: the norm node computes the sum */
         list->nodes[left++] = node;
         if (next && (fuse_backward(e, node, next, i + 2) || fuse_bias(e, node, next)))
             i++;
@@ -434,7 +436,7 @@ static void fuse_neighbours(struct hd_emit *e, struct hd_node_list *list)
     list->count = left;
 }
 
-/* Merges GELU or its backward at `at` into the GEMM before it. */
+/* Merges GELU or its backward, the node at index `at`, into the GEMM that computes its input. */
 static bool fuse_epilogue(const struct hd_emit *e, const struct hd_node_list *list, int at)
 {
     const struct hd_node *node = list->nodes[at];
@@ -443,7 +445,8 @@ static bool fuse_epilogue(const struct hd_emit *e, const struct hd_node_list *li
            (is_kernel(node, HD_K_gelu_backward) && fuse_gelu_backward(e, list, at));
 }
 
-/* Removes the nodes that `fuse` merges with a product before them. */
+/* Calls `fuse` for each node of the list and removes those that it merged into an earlier
+ * product. */
 static void fuse_products(const struct hd_emit *e, struct hd_node_list *list,
                           bool (*fuse)(const struct hd_emit *e, const struct hd_node_list *list,
                                        int at))

@@ -30,7 +30,8 @@ struct use {
     int at;
 };
 
-/* Appends the gathered stores that the node at `at` is the first to use, ordered by bucket. */
+/* Appends to `uses` the gathered stores that the node, at index `at`, is the first to use, ordered
+ * by bucket. Returns the new count. */
 static int add_uses(const struct hd_node *node, int at, bool *seen, struct use *uses, int count)
 {
     const int begin = count;
@@ -57,8 +58,8 @@ static void gather_for(struct hd_emit *e)
     struct use *uses = hd_arena_array(e->arena, buckets, sizeof *uses);
     bool *seen = hd_arena_array(e->arena, buckets, sizeof *seen);
     int unit = -1, count = 0;
-    int unit_at = 0, prefetch_at = 0; /* index of the first use of this unit, of the previous
-                                         unit */
+    int unit_at = 0, prefetch_at = 0; /* index of the first node that uses weights of the current
+                                         unit, and of the previous unit */
 
     if (!uses || !seen) {
         hd_emit_fail(e, hd_err(HD_NO_MEMORY, "no memory to gather weights"));
@@ -66,7 +67,8 @@ static void gather_for(struct hd_emit *e)
     }
     for (int i = 0; i < list->count; i++)
         count = add_uses(list->nodes[i], i, seen, uses, count);
-    for (int k = 0; k < count; k++) { /* k gathers have been inserted before the use */
+    for (int k = 0; k < count; k++) { /* k gathers were inserted before the node, so its index grew
+                                         by k */
         if (e->registry->buckets[uses[k].store->bucket].unit != unit) {
             prefetch_at = unit_at;
             unit = e->registry->buckets[uses[k].store->bucket].unit;

@@ -8,8 +8,10 @@ struct hd_launch_times {
     struct hd_stream *stream;
     struct hd_event *events[2 * HD_LAUNCH_TIMES_MAX];
     const struct hd_node *nodes[HD_LAUNCH_TIMES_MAX];
-    int count, made; /* launches since the last clear; events created */
-    bool left_out;   /* the step had more launches than are recorded */
+    int count, made; /* number of launches recorded since hd_launch_times_clear; number of events
+                        created */
+    bool left_out;   /* true if there were more launches than HD_LAUNCH_TIMES_MAX since
+                        hd_launch_times_clear */
     enum hd_status failed;
 };
 

@@ -59,7 +59,7 @@ static void list_operands(const struct hd_chunk *chunk, struct hd_text *text,
     }
 }
 
-/* Returns the first output that is present; every node has one. */
+/* Returns the first output operand of the node that is not absent; every node has one. */
 static struct hd_operand first_output(const struct hd_node *node)
 {
     int k = 0;
@@ -69,7 +69,8 @@ static struct hd_operand first_output(const struct hd_node *node)
     return node->operands[k];
 }
 
-/* Returns the name of a GEMM by its epilogue, or by what it is fused with. */
+/* Returns the listing's name of a GEMM node, which tells its epilogue or the operation that is
+ * fused with it. */
 static const char *product_name(const struct hd_node *node)
 {
     static const char *const names[] = {[HD_EPILOGUE_NONE] = "gemm",

@@ -126,7 +126,7 @@ void hd_emit_attend_backward(struct hd_emit *e, const struct hd_emit_attention *
                     .sample = a->samples, .block = a->block));
 }
 
-/* Returns row `row` of FILLED: B values. */
+/* Returns row `row` of the batch field HD_BATCH_FILLED: one int32 for each of the B sequences. */
 static struct hd_operand filled_row(struct hd_emit *e, const struct hd_emit_attention *a, int row)
 {
     struct hd_operand filled = hd_emit_value(e, a->op->in[2]);
@@ -153,8 +153,8 @@ static struct hd_operand append_to_cache(struct hd_emit *e, const struct hd_emit
     return cache;
 }
 
-/* Returns all rows of the slots as keys, after appending the new ones; `filled` says how many are
- * valid. */
+/* Emits the appending of the new keys and values to the unit's caches, and returns all rows of the
+ * sequences' cache slots as the keys; member `filled` has the number of valid rows. */
 static struct hd_emit_keys cached_keys(struct hd_emit *e, const struct hd_emit_attention *a)
 {
     const struct hd_zigzag whole = {.S = e->rec->shape.context, .P = 1};

@@ -26,7 +26,7 @@ struct ring {
     int64_t width;          /* elements of a row of a block: keys, then values */
     struct hd_operand own;  /* this rank's block [R, width] */
     struct hd_operand all;  /* gathered: [P, R, width] */
-    struct hd_operand next; /* ring: the block of the next step */
+    struct hd_operand next; /* ring: the block that arrives for the next step */
 };
 
 static int64_t block_elements(const struct ring *r)
@@ -40,7 +40,8 @@ static struct hd_operand new_block(struct ring *r, const char *name, enum hd_dty
     return hd_emit_temp(r->e, name, dtype, blocks * r->a->R, r->width);
 }
 
-/* Sends `sent` to the next rank; receives a block from the previous rank in new memory. */
+/* Emits a shift round the ring: `sent` goes to the next rank; returns the new memory in which the
+ * block of the previous rank arrives. */
 static struct hd_operand shift(struct ring *r, const char *name, struct hd_operand sent,
                                enum hd_dtype dtype)
 {
@@ -63,7 +64,8 @@ static void copy_columns(struct ring *r, struct hd_operand out, int64_t ldo,
                                HD_OPERANDS(copy_columns, .out = out, .inp = inp));
 }
 
-/* Copies this rank's block into contiguous memory and, with gather_keys, gathers all blocks. */
+/* Emits the copy of this rank's block of keys and values into contiguous memory and, with
+ * hd_rec_shape.gather_keys, the gather of the blocks of all ranks. */
 static struct ring begin(struct hd_emit *e, const struct hd_emit_attention *a)
 {
     struct ring r = {.e = e,
@@ -91,8 +93,8 @@ static int32_t source_of(const struct ring *r, int32_t step)
     return (r->rank - step + r->P) % r->P;
 }
 
-/* Returns the block of this step. In a ring this also emits the shift that brings the next
- * block. */
+/* Returns the block of keys and values of step `step`. In a ring it also emits the shift that
+ * brings the block of the next step. */
 static struct hd_emit_keys take_block(struct ring *r, int32_t step)
 {
     const struct hd_emit_attention *a = r->a;
@@ -191,21 +193,24 @@ static void differentiate(struct ring *r, const struct hd_emit_keys *keys, struc
                                               .accumulate = !first});
 }
 
-/* Emits sum += arrived: this rank's term plus the sum of the previous ranks in the ring. */
+/* Emits sum += arrived: this rank's gradient of the block plus the sum of the previous ranks in the
+ * ring. */
 static void add(struct ring *r, struct hd_operand sum, struct hd_operand arrived)
 {
     (void)hd_emit_add(r->e, HD_ARGS(add, .N = block_elements(r), .dtype = HD_F32),
                       HD_OPERANDS(add, .out = sum, .a = sum, .b = arrived));
 }
 
-/* Returns the gradient of this rank's block. */
+/* Emits backward over all blocks, which adds to dq; returns the gradient of this rank's own
+ * block. */
 static struct hd_operand ring_backward(struct ring *r, struct hd_operand dq)
 {
     struct hd_operand arrived = hd_emit_none();
 
     for (int32_t step = 0; step < r->P; step++) {
         const struct hd_emit_keys keys = take_block(r, step);
-        struct hd_operand sum = arrived; /* passed on unchanged if no pair is visible */
+        struct hd_operand sum = arrived; /* the sum that is passed on: `arrived` itself if this rank
+                                            sees no pair of the block */
 
         if (keys.pairs) {
             sum = new_block(r, "block_grad", HD_F32, 1);

@@ -22,30 +22,33 @@
 
 #include "program/emit.h"
 
-/* Sizes, and operands that backward needs from forward; they are kept per micro-batch. */
+/* State of the op: sizes, and operands that backward needs from forward, kept per micro-batch. */
 struct experts {
     struct hd_emit *e;
     const struct hd_op *op;
     const struct hd_router *router;
     enum hd_dtype dtype;
-    int64_t R, C, F, E, K;      /* E: experts of all ranks */
-    int64_t El, P, B, S;        /* El: experts of this rank, of P; S: rows of a whole sequence */
-    struct hd_row_runs at;      /* runs of consecutive rows of sequences */
+    int64_t R, C, F, E, K;      /* R: rows of this rank; E: experts of all ranks; K: experts per
+                                   row */
+    int64_t El, P, B, S;        /* El: experts of this rank; P: ranks that split the experts; S:
+                                   rows of a whole sequence */
+    struct hd_row_runs at;      /* positions of this rank's R rows in whole sequences (ops_moe.h) */
     double capacity;            /* expert capacity of the router; 0: no limit */
-    int64_t T_sent, T_received; /* buffer capacities in rows */
-    /* fp32 or int32 */
+    int64_t T_sent, T_received; /* capacities in rows of the buffers that this rank sends and
+                                   receives */
+    /* operands of fp32 or int32 */
     struct hd_operand noise_logits, noise, probs, lse, chosen, gate;
     struct hd_operand all_chosen; /* [cp, R, K]: choices of all ranks that have rows of these
                                      sequences */
     struct hd_operand slot, sent, all_counts, received, expert_counts;
-    /* rows */
+    /* operands of rows of C or F channels */
     struct hd_operand entered, hidden, activated, returned;
     /* [T_received], with dropout before adapters: sample and index of the rows of this rank's
      * experts */
     struct hd_operand sample, index;
     /* [T_received, r] of each product that has an adapter: s A x, and s B^T dy */
     struct hd_operand inner[HD_EXPERT_PRODUCTS], dinner[HD_EXPERT_PRODUCTS];
-    /* computed in B, for the gradients of weights */
+    /* operands computed in B, which W reads for the gradients of weights */
     struct hd_operand dhidden, dresult, dlogits, dnoise_logits;
 };
 
@@ -64,9 +67,9 @@ static struct hd_operand block_field(struct hd_emit *e, size_t offset)
 
 /* ---- sizes ---- */
 
-/* Returns the most rows of a sequence for one expert: the capacity of one document that fills the
- * sequence. The capacities of several documents are each rounded up, so if documents share a
- * sequence, one more row is allowed for every ROWS_OF_A_DOCUMENT rows. */
+/* Returns the largest number of rows of one sequence that one expert accepts: the capacity of one
+ * document that fills the sequence. The capacities of several documents are each rounded up, so if
+ * documents share a sequence, one more row is allowed for every ROWS_OF_A_DOCUMENT rows. */
 static int64_t sequence_bound(const struct experts *x)
 {
     enum { ROWS_OF_A_DOCUMENT = 32 };
@@ -76,9 +79,9 @@ static int64_t sequence_bound(const struct experts *x)
     return whole + (x->e->rec->shape.bounded ? more : 0);
 }
 
-/* Returns the most rows that this rank sends: all choices of its rows, or fewer with a capacity.
- * With context parallelism all choices of a sequence for one expert may be among this rank's
- * rows. */
+/* Returns the largest number of rows that this rank sends to experts: all choices of its rows, or
+ * fewer if the router has a capacity. With context parallelism all choices of a sequence for one
+ * expert may be among this rank's rows. */
 static int64_t sent_bound(const struct experts *x)
 {
     const int64_t all = x->R * x->K;
@@ -103,8 +106,9 @@ static int64_t greatest(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Returns the most rows that this rank receives from P ranks: limited by the job's expert_rows, or
- * by the capacity of whole sequences if that is more; without both, all choices of all ranks. */
+/* Returns the number of rows of this rank's receive buffer, for rows from P ranks: limited by the
+ * job's expert_rows, or by the capacity of whole sequences if that is more; without both, all
+ * choices of all ranks. */
 static int64_t received_bound(const struct experts *x)
 {
     const int64_t even = x->R * x->K, all = even * x->P;
@@ -174,7 +178,8 @@ static struct hd_node *set_even_rows(const struct experts *x, struct hd_node *no
 
 /* ---- route ---- */
 
-/* Returns x in fp32. It is not kept: backward casts again. */
+/* Emits the cast of the op's input to fp32 and returns the result, which is not kept: backward
+ * casts again. */
 static struct hd_operand in_fp32(struct experts *x)
 {
     const struct hd_operand value = hd_emit_value(x->e, x->op->in[0]);
@@ -248,8 +253,8 @@ static struct hd_operand gather_choices(struct experts *x)
     return all;
 }
 
-/* Emits the number of choices of each document and expert, which is not kept: backward recomputes
- * it. */
+/* Emits route_counts, the number of choices of each expert in each document; the counts are not
+ * kept: backward recomputes them. */
 static struct hd_operand count_choices(struct experts *x)
 {
     const struct hd_operand counts = numbers(x, "counts", HD_I32, x->R, x->E);
@@ -295,7 +300,8 @@ static void write_record(struct experts *x)
                     .lengths = lengths_of(x)));
 }
 
-/* Returns true if the op uses choices of whole documents. */
+/* Returns true if the op needs the choices of all rows of a document, also those on other cp
+ * ranks. */
 static bool needs_documents(const struct experts *x)
 {
     return x->capacity > 0 || x->e->rec->shape.mode == HD_RECORD_TRAIN;
@@ -308,7 +314,7 @@ static void route(struct experts *x)
     choose(x);
     if (needs_documents(x)) {
         x->all_chosen = gather_choices(x);
-    } else { /* assign uses this rank's choices alone */
+    } else { /* the assign kernel needs only the choices of this rank's rows */
         x->all_chosen = x->chosen;
         at.P = 1;
         at.rank = 0;
@@ -377,8 +383,9 @@ static void send_rows(struct experts *x, struct hd_operand received, struct hd_o
                     .exceeded = block_field(x->e, offsetof(struct hd_step_state, too_many_rows))));
 }
 
-/* Moves rows in the order of slots to the ranks of their experts, ordered by expert. `first`: this
- * call also writes the counts, which later calls use. */
+/* Emits the move of rows, which are in the order of their slots, to the ranks of their experts,
+ * where they are ordered by expert. `first`: this call also writes the counts of rows, which later
+ * calls use. */
 static struct hd_operand dispatch(struct experts *x, struct hd_operand in, bool first)
 {
     struct hd_operand arrived, out;
@@ -392,7 +399,7 @@ static struct hd_operand dispatch(struct experts *x, struct hd_operand in, bool 
     return out;
 }
 
-/* Moves the experts' rows back to the ranks and slots that they came from. */
+/* Emits the move of the experts' rows back to the ranks and slots from which dispatch took them. */
 static struct hd_operand undispatch(struct experts *x, struct hd_operand in)
 {
     struct hd_operand leaving, out;
@@ -458,7 +465,7 @@ static void product(struct experts *x, struct hd_operand c, int64_t ldc, struct 
                HD_OPERANDS(grouped_gemm, .c = c, .a = a, .b = w, .counts = x->expert_counts)));
 }
 
-/* Emits s times the result of a product with A or B. */
+/* Emits the multiplication of the result of a product with A or B by the adapter's scale s. */
 static struct hd_operand scaled(struct experts *x, struct hd_operand in, int64_t r)
 {
     const struct hd_operand out = rows(x, "inner", x->T_received, r);
@@ -510,7 +517,8 @@ static struct hd_operand drop_entered(struct experts *x)
     return is_adapted(x, which) ? drop(x, which, x->entered, x->C) : x->entered;
 }
 
-/* Emits c[T, N] += s B (A a) of a product's adapter, if it has one; a is after dropout. */
+/* Emits c[T, N] += s B (A a), the adapter's term of product `which`, if that product has an
+ * adapter; a is the input after dropout. */
 static void adapt(struct experts *x, int which, struct hd_operand c, int64_t ldc,
                   struct hd_operand a, int64_t N, int64_t K)
 {
@@ -665,7 +673,7 @@ static void route_backward(struct experts *x, struct hd_operand dgate)
                     .block = hd_emit_global(e, HD_GLOBAL_STEP_STATE)));
 }
 
-/* Emits dx (+)= dlogits W, fp32. */
+/* Emits dx (+)= dlogits W in fp32, with the weight W of the router or of its noise. */
 static void router_gradient(struct experts *x, struct hd_operand dx, struct hd_operand dlogits,
                             int param, bool accumulate)
 {
@@ -708,7 +716,7 @@ static void experts_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     struct hd_operand dreturned, dgate, dactivated, dentered;
     struct experts *x;
 
-    (void)hd_emit_value(e, op->out); /* recomputes hidden rows that were not kept */
+    (void)hd_emit_value(e, op->out); /* emits again the forward of rows that were not kept */
     x = *hd_emit_state(e);
     if (!x)
         return; /* forward failed */
@@ -745,12 +753,14 @@ static void experts_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     input_gradient(x, dentered);
 }
 
-/* Returns the result of SwiGLU, which is recomputed when op_swiglu's would be: it is cheap. */
+/* Returns the result of the experts' SwiGLU, which is cheap and recomputed by the policies that
+ * recompute op_swiglu. */
 static struct hd_operand activated(struct experts *x)
 {
     const struct hd_emit *e = x->e;
-    const bool in_b = x != e->frame[HD_FRAME_FORWARD].state[e->op_index]; /* B recomputed the whole
-                                                                             op */
+    const bool in_b = x != e->frame[HD_FRAME_FORWARD].state[e->op_index]; /* true if B recomputed
+                                                                             the whole op, so x is
+                                                                             B's state */
 
     if (e->options->recompute.policy == HD_RECOMPUTE_NONE || (in_b && !e->options->split_backward))
         return x->activated;

@@ -23,10 +23,10 @@ enum {
     HEAD_COLUMNS = 32
 };
 
-/* Returns the rows of a chunk. Every chunk reads and writes the whole dW (fp32) once: 8 V C bytes
- * beside three products of 2 rows V C operations. A device of f FLOP/s and b bytes/s spends (8/6)
- * (f / b) / rows of the products' time on it. Chunks have equal rows, multiples of HEAD_ROWS_MIN,
- * except the last. */
+/* Returns the number of rows of one chunk of the head. Every chunk reads and writes the whole dW
+ * (fp32) once: 8 V C bytes beside three products of 2 rows V C operations. A device of f FLOP/s and
+ * b bytes/s spends (8/6) (f / b) / rows of the products' time on it. Chunks have equal rows,
+ * multiples of HEAD_ROWS_MIN, except the last. */
 static int64_t head_chunk_rows(int64_t R, int64_t Vp, enum hd_dtype dtype,
                                const struct hd_traits *traits)
 {
@@ -46,15 +46,16 @@ static int64_t head_chunk_rows(int64_t R, int64_t Vp, enum hd_dtype dtype,
 struct head_state {
     const struct hd_op *op;
     struct hd_operand logits, dx;
-    int64_t V, Vw, Vp; /* words of this rank's shard; rows of its weight; columns of logits */
+    int64_t V, Vw, Vp; /* token ids of this rank's vocabulary shard; rows of its weight; columns of
+                          its logits */
     int64_t C, first_row, rows;
     int64_t first; /* first token id of this rank's shard */
-    int tp;        /* ranks that split the vocabulary */
+    int tp;        /* number of ranks that split the vocabulary */
     enum hd_dtype dtype;
     bool train_x, train_w;
-    bool gradients;                 /* this pass computes gradients */
-    bool has_logits;                /* an earlier pass left the logits of the only chunk in
-                                       memory */
+    bool gradients;                 /* true if this pass over the chunks computes gradients */
+    bool has_logits;                /* true if an earlier pass left the logits in memory, since
+                                       there is only one chunk */
     struct hd_operand logp, weight; /* [R], for losses on pairs: see ops.h; else absent */
 };
 
@@ -64,7 +65,7 @@ static struct hd_operand rows_of(const struct head_state *h, struct hd_operand v
     return vector.store ? hd_emit_at(vector, h->first_row, dtype) : vector;
 }
 
-/* Emits the loss, and dlogits in place of the logits. */
+/* Emits the cross-entropy of one chunk's logits, whose gradient (dlogits) overwrites the logits. */
 static void head_loss(struct hd_emit *e, const struct head_state *h, struct hd_operand target)
 {
     const int64_t words = h->rows * HD_CROSS_ENTROPY_STATS;
@@ -135,7 +136,7 @@ static void head_chunk(struct hd_emit *e, const struct head_state *h)
     }
 }
 
-/* Emits all chunks, `step` rows at a time. */
+/* Emits one pass of the head over all rows, in chunks of `step` rows. */
 static void head_pass(struct hd_emit *e, struct head_state *h, int64_t step)
 {
     const int64_t R = h->op->in[0]->dim[0];
@@ -146,7 +147,8 @@ static void head_pass(struct hd_emit *e, struct head_state *h, int64_t step)
     }
 }
 
-/* Returns the head's sizes and new logits. ret_step: rows of a chunk. */
+/* Returns the state of the head: its sizes and new memory for logits. Sets *ret_step to the number
+ * of rows of a chunk. */
 static struct head_state head_of(struct hd_emit *e, const struct hd_op *op, int64_t *ret_step)
 {
     const struct hd_tensor *x = op->in[0];
@@ -164,7 +166,7 @@ static struct head_state head_of(struct hd_emit *e, const struct hd_op *op, int6
 
     h.Vp = (weight->local[0] + HEAD_COLUMNS - 1) / HEAD_COLUMNS * HEAD_COLUMNS;
     h.gradients = h.train_x || h.train_w;
-    /* computed from the padded shard: equal on all ranks */
+    /* computed from the padded width of the shard, so all ranks get an equal number */
     *ret_step = head_chunk_rows(x->dim[0], h.Vp, h.dtype, &e->options->traits);
     h.logits = hd_emit_temp(e, "logits", h.dtype, *ret_step, h.Vp);
     if (h.train_x)
@@ -198,7 +200,8 @@ static struct hd_operand new_logp(struct hd_emit *e, int64_t R)
     return o;
 }
 
-/* Emits the sums of all answers, added over the ranks that have rows of them. */
+/* Emits the sums of the rows' values by answer, added over the cp ranks that have rows of the
+ * answers; returns them. */
 static struct hd_operand emit_answer_sums(struct hd_emit *e, const struct hd_pair_rows *rows,
                                           int64_t R, int64_t S, int64_t A)
 {

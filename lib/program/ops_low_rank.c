@@ -26,7 +26,8 @@ static void low_rank_forward(struct hd_emit *e, const struct hd_op *op)
     }
 }
 
-/* Returns true if an earlier target has the same columns of h. */
+/* Returns true if a target with a lower index has the same columns of h, so that this target adds
+ * to their gradient. */
 static bool adds_to_inner(const struct hd_op *op, int target)
 {
     for (int i = 0; i < target; i++)

@@ -40,7 +40,7 @@ static struct hd_operand times_a(struct hd_emit *e, const char *name, int a, str
     return out;
 }
 
-/* Emits 1 / |W + s B A| of a target: [N]. */
+/* Emits the inverse norms 1 / |W + s B A| of the N rows of a target's matrix, [N]. */
 static void emit_inverse(struct hd_emit *e, const struct hd_op *op, int target,
                          struct hd_operand inverse)
 {
@@ -100,7 +100,8 @@ static void copy_between(struct hd_emit *e, const struct hd_tensor *x, struct hd
                         .inp = hd_emit_at(inp, begin, x->dtype)));
 }
 
-/* Emits y from u, or du from dy. Targets are in the order of their columns. */
+/* Emits y from u, or du from dy, by scaling the columns of each target. Targets are in the order of
+ * their columns. */
 static void emit_scaled(struct hd_emit *e, const struct hd_op *op,
                         const struct hd_emit_stats *stats, struct hd_operand out,
                         struct hd_operand inp)
@@ -125,7 +126,8 @@ static void emit_scaled(struct hd_emit *e, const struct hd_op *op,
     copy_between(e, x, out, inp, done, x->dim[1]);
 }
 
-/* Returns the norms that forward left, also for a recomputed op. */
+/* Returns the statistics with the inverse norms that forward computed, also when the op is
+ * recomputed. */
 static const struct hd_emit_stats *norms_of(const struct hd_emit *e)
 {
     return &e->frame[HD_FRAME_FORWARD].stats[e->op_index];

@@ -102,7 +102,8 @@ static struct hd_operand new_gradient(struct hd_emit *e, const struct hd_emit_at
     return grad;
 }
 
-/* Adds grad [P, N] to the parameter's gradient, as a bias gradient over one row of P N elements. */
+/* Emits the addition of grad [P, N] to the gradient of parameter span `which`, by the kernel for a
+ * bias gradient over one row of P N elements. */
 static void contribute(struct hd_emit *e, const struct hd_emit_attention *a, int which,
                        struct hd_operand grad)
 {
@@ -156,7 +157,7 @@ void hd_emit_backward_with_prefix(struct hd_emit *e, const struct hd_emit_attent
     const struct hd_emit_keys keys = hd_emit_own_keys(a, a->q);
     struct hd_operand dkv;
 
-    if (!grad.store) { /* no earlier unit trains */
+    if (!grad.store) { /* no earlier unit trains: only the prefix needs gradients */
         hd_emit_prefix_backward(e, a, dq, true);
         return;
     }

@@ -12,8 +12,8 @@
 
 struct reward {
     const struct hd_op *op;
-    int64_t N, R, first; /* all rows of this rank's sequences; rows that this rank has; index of its
-                            first row */
+    int64_t N, R, first; /* number of rows of this rank's sequences; number of those that this rank
+                            has; index of the first of them */
     int64_t C;
     enum hd_dtype dtype;
     struct hd_operand x, weight, answer;
@@ -35,7 +35,8 @@ static struct reward reward_of(struct hd_emit *e, const struct hd_op *op)
     return r;
 }
 
-/* Emits the values of all N rows. */
+/* Emits the head's value of each of the N rows, summed over tp ranks if they split the rows;
+ * returns them [N]. */
 static struct hd_operand emit_values(struct hd_emit *e, const struct reward *r)
 {
     const struct hd_operand value = hd_emit_temp(e, "reward", HD_F32, r->N, 0);

@@ -35,7 +35,8 @@ static struct hd_operand emit_over_tp(struct hd_emit *e, enum hd_comm_kind kind,
     return out;
 }
 
-/* Gathers the rows of all ranks, into new memory of the shape of `all`. */
+/* Emits the gather of the rows of all tp ranks into new memory of the shape of `all`, which it
+ * returns. */
 static struct hd_operand emit_gather(struct hd_emit *e, const char *name,
                                      const struct hd_tensor *all, const struct hd_tensor *mine,
                                      struct hd_operand sent)
@@ -43,7 +44,8 @@ static struct hd_operand emit_gather(struct hd_emit *e, const char *name,
     return emit_over_tp(e, HD_COMM_ALL_GATHER, name, all, sent, elements(mine));
 }
 
-/* Sums over tp, all rows or (reduce-scatter) this rank's, into new memory of the shape of `out`. */
+/* Emits the sum over tp ranks into new memory of the shape of `out`, which it returns: of all rows,
+ * or by a reduce-scatter of this rank's rows only. */
 static struct hd_operand emit_sum(struct hd_emit *e, const char *name, const struct hd_tensor *out,
                                   struct hd_operand sent)
 {

@@ -16,7 +16,8 @@
 
 #include "program/emit.h"
 
-/* Lifetime of a store in one program, as node indices. */
+/* Lifetime of a store in one program, as indices of the program's first and last node that use
+ * it. */
 struct life {
     int store, first, last; /* store: its id; first -1: not used */
 };
@@ -48,7 +49,7 @@ static int64_t *half(struct hd_extent *extent, bool registered)
     return registered ? &extent->registered_bytes : &extent->private_bytes;
 }
 
-/* Places the store at the end of the region; it shares memory with no other store. */
+/* Places the store at the end of the region, in memory that no other store uses. */
 static void append(struct hd_chunk *chunk, struct hd_store *s, enum hd_region region)
 {
     int64_t *end = half(&chunk->extent[region], s->registered);
@@ -60,8 +61,9 @@ static void append(struct hd_chunk *chunk, struct hd_store *s, enum hd_region re
 
 /* ---- scratch ---- */
 
-/* Returns the bytes of scratch of a node, and the index of its scratch operand; -1: none. The size
- * depends on which pointers are NULL; the others get a dummy address. */
+/* Returns the bytes of scratch that a node needs, and sets *ret_operand to the index of its scratch
+ * operand; -1: none. The size depends on which pointers of the arguments are NULL, so the others
+ * get a dummy address. */
 static int64_t scratch_bytes(struct hd_emit *e, const struct hd_node *node, int *ret_operand)
 {
     const struct hd_kernel_info *info = hd_kernel_get_info(node->kernel);
@@ -103,8 +105,8 @@ static void give_scratch(struct hd_emit *e)
 
 /* ---- lifetimes ---- */
 
-/* Returns the first compute node that waits for collective `from`, or for a later one on its
- * stream; the end of the program if no node does. */
+/* Returns the index of the first compute node that waits for the collective at index `from`, or for
+ * a later one on its stream; if no node does, the index behind the program's last node. */
 static int released_at(const struct hd_node_list *list, int from)
 {
     for (int i = from + 1; i < list->count; i++)
@@ -142,9 +144,9 @@ static void find_lives(const struct hd_emit *e, enum hd_call call, struct life *
         enum hd_store_kind kind = e->stores[s]->kind;
 
         if (lives[s].first >= 0 && kind == HD_STORE_BATCH)
-            lives[s].first = 0; /* written before the call */
+            lives[s].first = 0; /* the host writes it before the program runs */
         if (lives[s].first >= 0 && kind == HD_STORE_OUTPUT)
-            lives[s].last = list->count; /* read after the call */
+            lives[s].last = list->count; /* the host reads it after the program ran */
     }
 }
 
@@ -334,12 +336,13 @@ static void place_work(struct hd_emit *e, struct hd_chunk *chunk, const struct l
     }
 }
 
-/* Sets the size of the work region without offsets: to the most bytes that are live at the same
- * time, a lower bound for every placement. */
+/* Sets the size of the work region without assigning offsets to its stores: to the most bytes that
+ * are live at the same time in this program, a lower bound for every placement. */
 static void sum_work(struct hd_emit *e, struct hd_chunk *chunk, enum hd_call call,
                      const struct life *lives)
 {
-    const int count = e->lists[call].count + 2; /* a lifetime may end behind the last node */
+    const int count = e->lists[call].count + 2; /* a store's lifetime may end behind the last
+                                                   node */
     int64_t *more[2] = {hd_arena_array(e->arena, (size_t)count, sizeof **more),
                         hd_arena_array(e->arena, (size_t)count, sizeof **more)};
 

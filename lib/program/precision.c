@@ -18,7 +18,8 @@ struct pass {
     struct hd_rec *rec;
     const struct hd_precision *precision;
     const struct hd_op *old_ops;
-    struct hd_tensor **cast_of; /* by tensor id: its cast, NULL if none was inserted */
+    struct hd_tensor **cast_of; /* by tensor id: the tensor cast to another encoding; NULL: no cast
+                                   was inserted */
 };
 
 static struct hd_tensor *cast_to(struct pass *p, struct hd_tensor *t, enum hd_dtype dtype)
@@ -72,7 +73,7 @@ enum hd_status hd_pass_precision(struct hd_rec *rec, const struct hd_precision *
             op.out->same_store = op.in[0]->id;
         (void)hd_rec_op(rec, &op);
     }
-    /* the next chunk expects the encoding of its input */
+    /* the next chunk expects its input in the encoding of residuals */
     if (rec->output && rec->output->dtype != precision->of_class[HD_CLASS_RESIDUAL])
         rec->output = cast_to(&p, rec->output, precision->of_class[HD_CLASS_RESIDUAL]);
     return hd_rec_status(rec);

@@ -27,7 +27,7 @@ static const struct hd_op *producer_of(const struct hd_emit *e, const struct hd_
     return e->producer[t->id] < 0 ? NULL : &e->rec->ops[e->producer[t->id]];
 }
 
-/* Returns true if the result is its input's memory, or a view of a batch field. */
+/* Returns true if the op's result is in the memory of its input, or is a view of a batch field. */
 static bool is_view(const struct hd_emit *e, const struct hd_op *op)
 {
     return op->kind == HD_OP_tp_rows || (op->kind == HD_OP_copy_to_tp && !e->registry->sequence);
@@ -56,8 +56,8 @@ static bool is_block(const struct hd_unit *unit)
     return strstr(unit->kind, "block") != NULL;
 }
 
-/* Numbers the segment of each unit: K blocks in a row; embedding and head are segments by
- * themselves. */
+/* Sets ret_segment[unit] to the number of the segment of each unit: K blocks in a row form a
+ * segment; embedding and head are segments by themselves. */
 static void number_segments(const struct hd_emit *e, int *ret_segment)
 {
     const struct hd_unit *units = e->registry->units;
@@ -74,7 +74,7 @@ static void number_segments(const struct hd_emit *e, int *ret_segment)
     }
 }
 
-/* Keeps, for the full policy, values that another segment reads. */
+/* Marks as kept, for the full policy, the values that a segment reads from another one. */
 static void keep_segments(struct hd_emit *e)
 {
     int *segment = hd_arena_array(e->arena, (size_t)e->registry->unit_count + 1, sizeof *segment);
@@ -92,8 +92,8 @@ static void keep_segments(struct hd_emit *e)
         }
 }
 
-/* Keeps, for the selective policy, all but cheap results. An op in place shares its input's memory:
- * both are kept, or neither. */
+/* Marks as kept, for the selective policy, all results but the cheap ones. The result of an op in
+ * place shares the memory of its input: both are kept, or neither. */
 static void keep_dear(struct hd_emit *e)
 {
     for (int i = e->rec->op_count - 1; i >= 0; i--) {
@@ -126,7 +126,8 @@ void hd_emit_choose_saved(struct hd_emit *e)
 
 /* ---- recomputing ---- */
 
-/* Returns true if the frame holds a recomputed t; else t is in B's frame, or forward kept it. */
+/* Returns true if a recomputed value of tensor t belongs in this frame; false: t is in B's frame,
+ * or forward kept it. */
 static bool belongs(const struct hd_emit *e, const struct hd_emit_frame *frame,
                     const struct hd_tensor *t)
 {
@@ -154,8 +155,8 @@ static void emit_op(struct hd_emit *e, struct hd_emit_frame *frame, int index)
     e->call = call;
 }
 
-/* Marks the op that computes t if the frame does not have t yet. Returns the smaller of its index
- * and `least`. */
+/* Marks the op that computes tensor t for recomputation if the frame does not have t yet. Returns
+ * the smaller of that op's index and `least`. */
 static int mark(struct hd_emit *e, const struct hd_emit_frame *frame, const struct hd_tensor *t,
                 int least)
 {
@@ -167,7 +168,8 @@ static int mark(struct hd_emit *e, const struct hd_emit_frame *frame, const stru
     return index < least ? index : least;
 }
 
-/* Recomputes, in their order, the ops that t depends on. */
+/* Emits again, in the order of forward, the ops on which tensor t depends and whose results the
+ * frame does not have. */
 static void emit_recompute(struct hd_emit *e, struct hd_emit_frame *frame,
                            const struct hd_tensor *t)
 {

@@ -197,8 +197,8 @@ static struct hd_tensor *translate(struct hd_rec *rec, const struct hd_fragment 
     return rec->tensors[first_new + t->id - f->first_tensor];
 }
 
-/* Returns the parameter with the same index in the other unit, if `param` belongs to the fragment's
- * unit; else `param`. */
+/* Returns the parameter with the same index in unit `unit` as `param` has in the fragment's unit,
+ * if `param` belongs to that unit; else `param`. */
 static int shift_param(const struct hd_rec *rec, const struct hd_fragment *f, int unit, int param)
 {
     const struct hd_unit *from = &rec->registry->units[f->unit];
@@ -229,7 +229,8 @@ static struct hd_tensor *repeat(struct hd_rec *rec, const struct hd_fragment *f,
         op.out = translate(rec, f, first_new, x, op.out);
         for (int k = 0; k < op.param_count; k++)
             op.param[k] = shift_param(rec, f, unit, op.param[k]);
-        op.set.router.number += unit - f->unit; /* both numbers count layers */
+        op.set.router.number += unit - f->unit; /* router number and dropout layer both count
+                                                   layers */
         op.set.dropout.layer += unit - f->unit;
         (void)hd_rec_op(rec, &op);
     }
@@ -307,8 +308,8 @@ struct hd_tensor *op_embedding(struct hd_rec *rec, struct hd_tensor *tokens, int
                   "embedded", tokens->dim[0], param_at(rec, weight)->local[1]);
 }
 
-/* Returns the rows of the span as one matrix [N, K]; -1: the parameters are not adjacent or differ
- * in K. */
+/* Returns N, the number of rows of a span of fused_count adjacent parameters taken as one matrix
+ * [N, K]; -1: they are not adjacent or differ in K. */
 static int64_t fused_rows(const struct hd_rec *rec, int weight, int fused_count)
 {
     const struct hd_param *first = param_at(rec, weight);
@@ -477,7 +478,8 @@ struct hd_tensor *op_rope(struct hd_rec *rec, struct hd_tensor *x, struct hd_ten
     return out;
 }
 
-/* Returns the dropout to record: none (p = 0) outside training. */
+/* Returns the dropout settings to record: those given, or none (p = 0) if the recording is not for
+ * training. */
 static struct hd_dropout effective(const struct hd_rec *rec, const struct hd_dropout *dropout)
 {
     if (rec->shape.mode != HD_RECORD_TRAIN || dropout->p <= 0)
@@ -513,7 +515,7 @@ struct hd_tensor *op_attention(struct hd_rec *rec, struct hd_tensor *qkv,
         op.in[op.in_count++] = hd_rec_batch(rec, HD_BATCH_FILLED);
     else if (rec->shape.bounded)
         op.in[op.in_count++] = hd_rec_batch(rec, HD_BATCH_BOUNDS);
-    if (op.set.dropout.p > 0) /* must be the last input */
+    if (op.set.dropout.p > 0) /* the batch field must be the last input of the op */
         op.in[op.in_count++] = hd_rec_batch(rec, HD_BATCH_SAMPLES);
     return record(rec, op, "attended", qkv->dim[0], s->heads * s->head_width);
 }
@@ -537,7 +539,8 @@ struct hd_tensor *op_experts(struct hd_rec *rec, struct hd_tensor *x,
     const struct hd_dropout dropout =
         adapted ? effective(rec, &p->dropout) : (struct hd_dropout){0};
     const bool noisy = router->noisy && rec->shape.mode == HD_RECORD_TRAIN;
-    const bool places = noisy || dropout.p > 0; /* sample and index of rows, for random numbers */
+    const bool places = noisy || dropout.p > 0; /* true if the op needs sample and index of each
+                                                   row, for random numbers */
     struct hd_op op = {
         .kind = HD_OP_experts,
         .in = {x, hd_rec_batch(rec, HD_BATCH_LENGTHS), hd_rec_batch(rec, HD_BATCH_BEGINS)},
@@ -676,7 +679,8 @@ struct hd_tensor *op_bias(struct hd_rec *rec, struct hd_tensor *x, int bias, int
                   "biased", x->dim[0], x->dim[1]);
 }
 
-/* Records an op over tp, whose result has R * times / parts rows. Returns x if tp is 1. */
+/* Records an op that communicates over tp ranks and whose result has R * times / parts rows, R
+ * those of x. Returns x and records nothing if tp is 1. */
 static struct hd_tensor *tp_op(struct hd_rec *rec, enum hd_op_kind kind, const char *name,
                                struct hd_tensor *x, int64_t times, int64_t parts)
 {

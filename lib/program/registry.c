@@ -19,7 +19,8 @@ static void fail(struct hd_registry *registry, enum hd_status st)
     (void)snprintf(registry->error, sizeof registry->error, "%s", hd_err_message());
 }
 
-/* Grows an array by one entry. Returns NULL if memory is exhausted, and keeps the failure. */
+/* Makes space for one more element in an array of the registry. Returns the array, which may have
+ * moved; NULL: memory is exhausted, and the failure is kept in the registry. */
 static void *grow(struct hd_registry *registry, void *items, int count, int *capacity,
                   size_t item_bytes)
 {
@@ -155,7 +156,7 @@ static bool split_for_tp(struct hd_registry *registry, const struct hd_param_spe
 
     if (shards == 1 && !spec->padded)
         return true;
-    assert(!spec->padded || axis == 0); /* the padding is then the end of the shard */
+    assert(!spec->padded || axis == 0); /* with axis 0 split, padding is the end of the shard */
     if (!spec->padded && spec->shape[axis] % shards) {
         fail(registry, hd_err(HD_INVALID, "%s: tp = %d does not divide its extent of %lld",
                               spec->name, shards, (long long)spec->shape[axis]));
@@ -287,7 +288,8 @@ static bool shards_fit(const struct hd_param *p, int64_t shards)
 
     if (whole % shards)
         return false;
-    *extent = *first = whole / shards; /* check the second shard: if it fits, all do */
+    *extent = *first = whole / shards; /* box of the second shard: if its bounds lie between blocks,
+                                          those of all shards do */
     if (shards == 1)
         *first = 0;
     return hd_quant_box_fits(&box);
@@ -499,7 +501,8 @@ static void make_ranges(struct hd_registry *registry, struct hd_bucket *bucket, 
         r->end = bucket->count;
 }
 
-/* Cuts the ranges to this rank's shard, and counts them from the shard's begin. */
+/* Cuts the bucket's ranges to the part in this rank's shard, and counts their offsets from the
+ * shard's begin. */
 static void split_ranges(struct hd_bucket *bucket)
 {
     int64_t count = 0;
@@ -587,8 +590,8 @@ static void split_bucket(struct hd_registry *registry, struct hd_bucket *bucket)
     place_moments(bucket);
 }
 
-/* Returns true if a rank has this kind of state for its shard only. Without a copy the masters are
- * what compute reads, so they are whole below stage 3. */
+/* Returns true if a rank has this kind of state of the bucket for its ZeRO shard only. Without a
+ * separate compute copy kernels read the master weights, so these are whole below stage 3. */
 static bool is_of_shard(const struct hd_bucket *bucket, enum hd_state_kind kind)
 {
     switch (kind) {
@@ -622,7 +625,8 @@ int64_t hd_bucket_base(const struct hd_bucket *bucket, enum hd_state_kind kind)
     return is_of_shard(bucket, kind) ? bucket->shard_begin : 0;
 }
 
-/* Returns the state that collectives gather: the weights that compute reads. */
+/* Returns the kind of state that collectives gather from the shards: the weights that kernels
+ * read. */
 static enum hd_state_kind gathered_kind(const struct hd_bucket *bucket)
 {
     return bucket->copied ? HD_STATE_COPY : HD_STATE_WEIGHT;
@@ -634,8 +638,9 @@ int64_t hd_bucket_shards_count(const struct hd_registry *registry, const struct 
            hd_mesh_find_group(&registry->mesh, bucket->shard_group, registry->rank).size;
 }
 
-/* Returns the elements for which a kind of state has memory. State that is gathered or scattered
- * has memory for whole shards, the last of which may be beyond the bucket's end. */
+/* Returns the number of elements for which this rank has memory of a kind of state. State that is
+ * gathered or scattered has memory for whole shards, the last of which may be beyond the bucket's
+ * end. */
 static int64_t state_elements(const struct hd_registry *registry, const struct hd_bucket *bucket,
                               enum hd_state_kind kind)
 {
@@ -648,7 +653,7 @@ static int64_t state_elements(const struct hd_registry *registry, const struct h
                : bucket->shard_end - bucket->shard_begin;
 }
 
-/* Returns true if this rank is the first of the group. */
+/* Returns true if this rank is the first member of its group of that name. */
 static bool is_first_of(const struct hd_registry *registry, enum hd_group_name group)
 {
     return hd_mesh_find_group(&registry->mesh, group, registry->rank).index == 0;
@@ -749,7 +754,7 @@ int64_t hd_bucket_state_bytes(const struct hd_registry *registry, const struct h
            (int64_t)hd_dtype_size(kind_dtype(bucket, kind));
 }
 
-/* Reserves size_bytes at *end. Returns the offset. */
+/* Reserves size_bytes at offset *end and moves *end behind them. Returns the offset. */
 static int64_t take(int64_t *end, int64_t size_bytes)
 {
     const int64_t offset = *end;

@@ -10,7 +10,7 @@
 
 struct bound_node {
     const struct hd_node *node;
-    void *args; /* arguments of the kernel, pointers resolved */
+    void *args; /* arguments of the kernel with all pointers set */
     struct hd_comm_group *group;
     struct hd_comm_stream *stream;
     union {
@@ -40,7 +40,8 @@ struct hd_runner {
     struct hd_comm *comm;
     const struct hd_mesh *mesh;
     struct hd_error error;
-    int64_t fail_in; /* launches until an injected failure (hd_runner_fail_at); -1: none */
+    int64_t fail_in; /* number of launches before the one that fails for a test (hd_runner_fail_at);
+                        -1: none fails */
     void (*observer)(void *context, const struct hd_launch_event *event);
     void *observer_context;
     struct hd_profiler profiler; /* span NULL: no profiling */
@@ -181,14 +182,15 @@ static enum hd_status bind_comm(struct hd_runner *runner, const struct hd_bases 
     return HD_OK;
 }
 
-/* Sets the collectives that a node waits for. Waits for compute are not needed: rule 1 of run.h. */
+/* Sets b->waits to the collectives for which a node waits. A collective needs no wait for compute:
+ * it starts after all earlier compute launches (rule 1 of run.h). */
 static void bind_waits(const struct hd_program *p, const int *place, struct bound_node *b)
 {
     for (int w = 0; w < b->node->wait_count; w++) {
         int waited = b->node->waits[w];
 
-        /* the node waited for does not run in this micro-batch: take the last earlier one on its
-         * stream */
+        /* the awaited node does not run in this micro-batch: wait for the last earlier one on its
+         * stream instead */
         while (waited >= 0 && (place[waited] < 0 ||
                                p->nodes[waited]->stream != p->nodes[b->node->waits[w]]->stream))
             waited--;
@@ -386,8 +388,9 @@ enum hd_status hd_runner_order(struct hd_runner *runner)
     return st ? fail(runner, st, NULL) : HD_OK;
 }
 
-/* Waits for collectives first, because that wait ends if a peer fails. Compute waits only for
- * collectives, so the second wait then ends too. */
+/* Waits for all collectives first, because that wait ends with an error if a peer fails; then for
+ * the compute stream, whose launches wait only for collectives, so that this second wait ends
+ * too. */
 enum hd_status hd_runner_synchronize(struct hd_runner *runner)
 {
     enum hd_status st;

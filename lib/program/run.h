@@ -105,8 +105,8 @@ void *hd_store_address(const struct hd_bases *bases, const struct hd_store *stor
  * memory. */
 void hd_constant_fill(const struct hd_store *constant, void *ret_values);
 
-/* Makes the `launch`-th launch from now (0: the next) fail with HD_INTERNAL; -1: none. For
- * tests. */
+/* Makes one later launch fail with HD_INTERNAL: `launch` launches come before it (0: the next one
+ * fails; -1: none fails). For tests. */
 void hd_runner_fail_at(struct hd_runner *runner, int64_t launch);
 
 /* Sets a function that is called before each launch; NULL: none. For tests of the order of

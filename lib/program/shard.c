@@ -27,8 +27,8 @@
 static const enum hd_call order[] = {HD_CALL_W, HD_CALL_B, HD_CALL_F}; /* programs from last to
                                                                           first */
 
-/* Returns this rank's shard of the gradient. Memory for the shard exists beyond the bucket's end,
- * too. */
+/* Returns the operand of this rank's ZeRO shard of the bucket's gradient. The shard's memory exists
+ * even where the shard is beyond the bucket's end. */
 static struct hd_operand shard_of_sums(const struct hd_emit *e, const struct hd_bucket *p,
                                        struct hd_operand grad)
 {
@@ -48,8 +48,8 @@ static bool uses_wire(const struct hd_emit *e)
     return e->options->wire != HD_F32;
 }
 
-/* Moves the list's last node, which is new, to `at`. Reductions of the step's sums run in its last
- * micro-batch, those of gradient buckets in every one. */
+/* Moves the new node, the last of the list, to index `at`. Reductions of the step's gradient sums
+ * run in the last micro-batch only, those of gradient buckets in every micro-batch. */
 static void insert(struct hd_emit *e, const struct hd_bucket *p, struct hd_node *node, int at)
 {
     node->only_last = p->zero < 2;
@@ -133,7 +133,8 @@ static void emit_sums(struct hd_emit *e, const struct hd_bucket *p, struct hd_st
     emit_data_sum(e, p, store, emit_segment_sums(e, p, store, at));
 }
 
-/* Returns the index of the last contribution to the store in a list; -1: none. */
+/* Returns the index of the last node in a list that contributes to the gradient in the store; -1:
+ * none. */
 static int last_contribution(const struct hd_node_list *list, const struct hd_store *store)
 {
     int i = list->count - 1;
@@ -234,7 +235,7 @@ static struct hd_node *emit_add_shard(struct hd_emit *e, int bucket)
                                    .b = hd_emit_grad_bucket(e, bucket, p->shard_begin)));
 }
 
-/* Inserts the compute node that uses the result of a reduction. */
+/* Inserts, at index `at`, the compute node that uses the result of the reduction `sum`. */
 static void take_up(struct hd_emit *e, const struct hd_node *sum, int at)
 {
     const struct hd_operand sent = hd_comm_operands_of(sum)->sent;

@@ -10,8 +10,8 @@
 
 enum { STREAMS = HD_STREAM_COUNT };
 
-/* Per store and stream: the last node that wrote it, and the last node that read or wrote it; -1:
- * none. */
+/* For one store, by stream: index of the last node that wrote the store, and of the last node that
+ * read or wrote it; -1: none. */
 struct touch {
     int wrote[STREAMS], touched[STREAMS];
 };
@@ -21,14 +21,14 @@ static enum hd_stream_name choose(const struct hd_node *node)
     if (!node->is_comm)
         return HD_STREAM_COMPUTE;
     if (node->stream != HD_STREAM_COMPUTE)
-        return node->stream; /* a pass has set it */
+        return node->stream; /* an earlier pass has chosen the stream */
     return node->comm == HD_COMM_SHIFT ? HD_STREAM_PIPELINE : HD_STREAM_GATHER;
 }
 
 struct state {
-    struct touch *stores;         /* by id */
-    int waited[STREAMS][STREAMS]; /* [mine][other]: last node of stream `other` that stream `mine`
-                                     has waited for; -1: none */
+    struct touch *stores;         /* by id of the store */
+    int waited[STREAMS][STREAMS]; /* [mine][other]: index of the last node of stream `other` for
+                                     which a node of stream `mine` has waited; -1: none */
 };
 
 static void find_waits(struct state *s, struct hd_node *node, int index)
