@@ -15,12 +15,14 @@
 #define HD_DOCUMENT_FUNCTION static inline
 #endif
 
-/* A row, and the document that it belongs to. Places are indices in the whole sequence. */
+/* A row, and the document to which it belongs. A place is an index of a row in the whole
+ * sequence. */
 struct hd_document_row {
-    int64_t place;  /* place of the row */
-    int64_t begin;  /* place of the document's first token */
+    int64_t place;  /* index of the row in the whole sequence */
+    int64_t begin;  /* index of the document's first token in the whole sequence */
     int64_t length; /* tokens of the document; 0: the row has no token */
-    int64_t first;  /* this rank's row at which the document begins in the row's run */
+    int64_t first;  /* index of the first row of the document in the run (ops_moe.h) that has the
+                       row, among this rank's rows */
 };
 
 /* Returns the number of rows of a whole sequence. */
@@ -29,8 +31,9 @@ HD_DOCUMENT_FUNCTION int64_t hd_sequence_length(const struct hd_row_runs *at, in
     return R / at->Q * at->runs * at->P;
 }
 
-/* Finds the place and the document of this rank's row r. begins, lengths: see
- * hd_route_counts_args. */
+/* Returns the place and the document of this rank's row r. begins, lengths: [R], the index in the
+ * sequence at which the row's document begins (NULL: 0), and its number of tokens (NULL: of a whole
+ * sequence). */
 HD_DOCUMENT_FUNCTION struct hd_document_row hd_document_of(const struct hd_row_runs *at, int64_t R,
                                                            const int32_t *begins,
                                                            const int32_t *lengths, int64_t r)
@@ -48,8 +51,8 @@ HD_DOCUMENT_FUNCTION struct hd_document_row hd_document_of(const struct hd_row_r
     return d;
 }
 
-/* Returns the index, among the [P, R] rows of all ranks in rank order, of the row at a place of
- * sequence b. */
+/* Returns the index, among the [P, R] rows of all P ranks in rank order, of the row whose index in
+ * sequence b is `place`. */
 HD_DOCUMENT_FUNCTION int64_t hd_row_of_place(const struct hd_row_runs *at, int64_t R, int64_t b,
                                              int64_t place)
 {
@@ -60,8 +63,8 @@ HD_DOCUMENT_FUNCTION int64_t hd_row_of_place(const struct hd_row_runs *at, int64
     return p * R + run * rows + place % rows;
 }
 
-/* Returns the number of choices of a document of n tokens that an expert accepts, see
- * hd_assign_args. */
+/* Returns the largest number of choices of one expert that are kept in a document of n tokens
+ * (hd_assign_args): ceil(capacity n K / E). */
 HD_DOCUMENT_FUNCTION int64_t hd_document_capacity(double capacity, int64_t n, int64_t K, int64_t E)
 {
     return (int64_t)ceil(capacity * (double)(n * K) / (double)E);

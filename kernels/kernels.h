@@ -110,17 +110,19 @@ enum hd_kernel {
 
 enum hd_access { HD_READ = 1, HD_WRITE = 2, HD_READ_WRITE = 3, HD_SCRATCH = 4 };
 
-/* Name, argument size and operands of a kernel, for the passes of program/. Static memory. */
+/* Name, argument size and operands of a kernel, for the compiler passes of lib/program. The structs
+ * are static. */
 struct hd_kernel_operand {
     const char *name;
-    size_t offset; /* offset of the pointer in the argument struct */
+    size_t offset; /* bytes from the begin of the argument struct to the operand's pointer */
     enum hd_access access;
 };
 struct hd_kernel_info {
     const char *name;
     size_t args_size_bytes;
     int operand_count;
-    const struct hd_kernel_operand *operands; /* [operand_count], in the order of the row */
+    const struct hd_kernel_operand *operands; /* [operand_count], in the order of the kernel's row
+                                                 in HD_KERNEL_LIST */
 };
 const struct hd_kernel_info *hd_kernel_get_info(enum hd_kernel kernel);
 
@@ -132,37 +134,41 @@ uint64_t hd_kernel_list_hash(void);
 
 /* Ways in which Heddle's own CPU code multiplies bf16 factors. */
 enum hd_bf16_products {
-    HD_BF16_WIDENED, /* factors are widened to fp32 */
-    HD_BF16_PAIRS,   /* vdpbf16ps: sums of products of pairs along K */
-    HD_BF16_TILES    /* AMX, or its software model */
+    HD_BF16_WIDENED, /* bf16 factors are widened to fp32, then multiplied */
+    HD_BF16_PAIRS,   /* instruction vdpbf16ps: sums of products of two bf16 values that are
+                        neighbours along K */
+    HD_BF16_TILES    /* AMX tile instructions, or a software model of them */
 };
 
 struct hd_traits {
     char backend[16]; /* "cpu" or "cuda" */
-    char isa[32];     /* "avx512_bf16", "avx2", ...: results depend on it */
+    char isa[32];     /* instruction set: "avx512_bf16", "avx2", ...; results depend on it */
     char library[32]; /* GEMM library: "oneDNN-2.6.0", or "own"; results depend on it */
     int threads;      /* CPU threads per launch; 1 on a GPU */
     int vector_bytes; /* width of a vector register, or of a GPU thread's largest load */
     bool bf16_fast;   /* bf16 GEMMs are faster than fp32; precision `auto` then chooses bf16 */
     enum hd_bf16_products bf16_products;
-    bool own_bf16;              /* own code multiplies bf16 even if a library exists */
-    int64_t page_bytes;         /* bytes; memory is reserved in multiples of it */
-    int64_t gemm_scratch_bytes; /* scratch limit of the GEMM library per launch; 0: no library */
+    bool own_bf16;              /* true: Heddle's own code multiplies bf16 factors even if there is
+                                   a GEMM library */
+    int64_t page_bytes;         /* bytes; the device's memory is reserved in multiples of this
+                                   size */
+    int64_t gemm_scratch_bytes; /* bytes of scratch that the GEMM library may use per launch; 0: no
+                                   library */
     /* GPU only; 0 on a CPU */
     int multiprocessors;
     int capability;       /* compute capability, major * 10 + minor: 80, 90, 100 */
     int64_t memory_bytes; /* total memory of the device */
-    /* Device memory in bytes used on top of all reservations: per process (context, kernels,
-     * libraries) and per NCCL communicator. Assumed (HD_GPU_PROCESS_BYTES ..) unless
-     * process_measured. */
+    /* Bytes of device memory that are used on top of all reservations: per process (CUDA context,
+     * kernels, libraries) and per NCCL communicator. Assumed values (HD_GPU_PROCESS_BYTES,
+     * HD_GPU_COMMUNICATOR_BYTES) unless process_measured. */
     int64_t process_bytes, communicator_bytes;
     bool process_measured; /* process_bytes is measured; communicator_bytes is always assumed */
-    /* The library's GEMM is not fused with GELU, or with the gradient of a bias: each is a separate
-     * launch (hd_gemm_takes_epilogue returns false). */
+    /* true: the library's GEMM is not fused with GELU (gelu_apart), or with the gradient of a bias
+     * (dbias_apart), which is then a separate launch (hd_gemm_takes_epilogue returns false). */
     bool gelu_apart, dbias_apart;
-    /* Rows of logits that the head computes at once, at most 1 GiB of them; 0: as many rows as 64
-     * MiB hold, which suits a processor's caches. Each chunk reads and writes the gradient of the
-     * whole vocabulary (lib/program/ops_head.c). */
+    /* Number of rows whose logits the head computes at once, with at most 1 GiB of logits; 0: as
+     * many rows as 64 MiB of logits hold, which suits a CPU's caches. Each chunk of rows reads and
+     * writes the gradient of the head's whole weight (lib/program/ops_head.c). */
     int64_t head_rows;
 };
 
@@ -182,8 +188,8 @@ enum {
     HD_GPU_COMMUNICATOR_BYTES = 512 << 20
 };
 
-/* Fills the traits that follow from three properties of a GPU; the backend that opens the GPU adds
- * versions to isa and library. library: true if a GEMM library is used. */
+/* Sets *ret_traits to the traits that follow from three properties of a GPU; the backend that opens
+ * the GPU adds versions to isa and library. library: true if a GEMM library is used. */
 void hd_traits_of_gpu(int multiprocessors, int capability, int64_t memory_bytes, bool library,
                       struct hd_traits *ret_traits);
 
@@ -200,14 +206,19 @@ struct hd_gpu_kind {
                          rates */
     const char *text; /* name for display: "H100 PCIe 80 GB" */
     int multiprocessors, capability, memory_mib; /* memory in units of 2^20 bytes */
-    bool memory_guessed; /* no nvidia-smi report was found: the smallest board of this name */
+    bool memory_guessed; /* true: no nvidia-smi report was found, so memory_mib is that of the
+                            smallest board of this name */
     double memory_gb_per_s;
     double fp8, half, tf32, single; /* 10^12 operations per second: dense fp8 (0: none), bf16 and
                                        f16, and TF32, on tensor cores; fp32 without tensor cores */
 };
-const struct hd_gpu_kind *hd_gpu_kinds(size_t *ret_count);       /* the array is static */
-const struct hd_gpu_kind *hd_gpu_kind_find(const char *word);    /* NULL: unknown word */
-const struct hd_gpu_kind *hd_gpu_kind_of_name(const char *name); /* name: from the CUDA runtime;
+const struct hd_gpu_kind *hd_gpu_kinds(size_t *ret_count);       /* returns the static array of all
+                                                                    kinds */
+const struct hd_gpu_kind *hd_gpu_kind_find(const char *word);    /* returns the kind with this name
+                                                                    on the command line; NULL:
+                                                                    unknown */
+const struct hd_gpu_kind *hd_gpu_kind_of_name(const char *name); /* returns the kind of a device;
+                                                                    name: from the CUDA runtime;
                                                                     NULL: unknown */
 /* Returns the peak rate by the data sheet for GEMMs with factors of this type (u8: codes of fp8; 0:
  * the GPU does not multiply them), in operations per second. */
@@ -235,8 +246,8 @@ bool hd_gemm_takes_epilogue(const struct hd_gemm_args *args, const struct hd_tra
  * rows as the gradient of its input (rmsnorm_backward and layernorm_backward with dweight). */
 bool hd_norm_takes_weights(const struct hd_traits *traits, int64_t C, enum hd_dtype dtype);
 
-/* Costs of launches: floating point operations, and bytes that must be read from and written to
- * memory at least once. */
+/* Costs of kernel launches: floating point operations, and bytes that must be read from and written
+ * to memory at least once. */
 struct hd_costs {
     double flops;
     int64_t read_bytes, write_bytes;
@@ -251,14 +262,15 @@ void hd_kernel_cost_add_rows(struct hd_costs *costs, enum hd_kernel kernel, cons
 
 /* ---- Backends ---- */
 
-struct hd_backend; /* one per rank */
+struct hd_backend; /* one backend instance (CPU or CUDA) per rank */
 struct hd_stream;  /* belongs to one backend; kernels on one stream run in order */
 
 /* Code that computes GEMMs; values other than BEST are for tests and measurements. */
 enum hd_gemm_by {
-    HD_GEMM_BY_BEST,      /* own code or the library: the one that was measured to be faster */
-    HD_GEMM_BY_OWN,       /* own code only */
-    HD_GEMM_BY_LIBRARY,   /* the library wherever it supports the shape */
+    HD_GEMM_BY_BEST,      /* Heddle's own code or the GEMM library, whichever was measured to be
+                             faster */
+    HD_GEMM_BY_OWN,       /* Heddle's own code only */
+    HD_GEMM_BY_LIBRARY,   /* the GEMM library wherever it supports the shape */
     HD_GEMM_BY_WIDENED,   /* own code, bf16 factors always widened to fp32 */
     HD_GEMM_BY_TILE_MODEL /* own code, bf16 by the software model of AMX tiles: slow and exact */
 };
@@ -270,12 +282,14 @@ struct hd_backend_options {
     int device;         /* CUDA device index among the GPUs that this process sees */
     bool tf32;          /* fp32 GEMMs may round their factors to TF32 */
     bool deterministic; /* equal launches give equal bits, even if that is slower */
-    /* CUDA: prepare times the algorithms that the GEMM library offers for a product and takes the
-     * fastest. A file in this folder, one per GPU, stores the choices. Absolute; valid while the
-     * backend is open. NULL, or with `deterministic`: the library's first offer, nothing is timed.
+    /* CUDA: folder, as an absolute path that stays valid while the backend is open.
+     * hd_backend_table.prepare then times the algorithms that the GEMM library offers for a product
+     * and takes the fastest; a file in this folder, one per GPU, stores the choices. NULL, or with
+     * `deterministic`: the library's first offer is used and nothing is timed.
      */
     const char *choices_dir;
-    /* for measurements: does not fuse epilogues (sets gelu_apart and dbias_apart of the traits) */
+    /* true: epilogues are not fused (gelu_apart and dbias_apart of the traits are set); for
+     * measurements */
     bool epilogues_apart;
 };
 
@@ -284,11 +298,12 @@ struct hd_choice {
     uint64_t product; /* hash of shape, types, alignments and the limits under which the library
                          offers algorithms */
     int32_t offered;  /* number of algorithms offered */
-    int32_t chosen;   /* index of the one in use: 0 .. offered-1, in the library's order */
+    int32_t chosen;   /* index of the algorithm in use: 0 .. offered-1, in the library's order */
 };
 
-/* Arguments of the two operations from which lib/comm builds collectives between ranks that share a
- * device. Both copy the argument struct before they return. */
+/* Arguments of `combine` and `exchange_rows` (hd_device_table), the two operations from which
+ * lib/comm builds collectives between ranks that share a device. Both copy the argument struct
+ * before they return. */
 enum { HD_COMBINE_MAX = 64 };
 
 /* out[o][i] = in[0][i] + in[1][i] + ... for every output o. Inputs are added from left to right, in
@@ -302,8 +317,10 @@ struct hd_combine_args {
     void *out[HD_COMBINE_MAX];      /* [outs] outputs of [count] */
     const void *in[HD_COMBINE_MAX]; /* [ins] inputs of [count] */
     int outs, ins;                  /* >= 1 */
-    int64_t in_stride_bytes;        /* 0: the inputs are in[0 .. ins-1] */
-    int64_t count;                  /* elements; may be 0. Buffers may have any alignment */
+    int64_t in_stride_bytes;        /* bytes from one input to the next, see above; 0: the inputs
+                                       are in[0 .. ins-1] */
+    int64_t count;                  /* elements per buffer; may be 0. Buffers may have any
+                                       alignment */
     enum hd_dtype dtype;
     bool max;
     bool keep_fp32; /* sums of bf16 only: outputs are fp32, disjoint from the inputs, and not
@@ -319,7 +336,8 @@ struct hd_combine_args {
 struct hd_exchange_rows_args {
     void *out;                                  /* [recv_rows_max[index]] rows */
     int32_t *recv_counts;                       /* [members] or NULL */
-    int32_t *overflow;                          /* 0 or 1 */
+    int32_t *overflow;                          /* set to 1 if a count or bound is wrong, see
+                                                   above */
     const void *send[HD_COMBINE_MAX];           /* [members] of rows */
     const int32_t *send_counts[HD_COMBINE_MAX]; /* [members] arrays of [members] */
     int64_t send_rows_max[HD_COMBINE_MAX], recv_rows_max[HD_COMBINE_MAX];
@@ -333,7 +351,7 @@ struct hd_exchange_rows_args {
  * ranks. One process may have backends on several devices: each function selects the device of its
  * backend, stream or event itself, on any thread. The functions of `nccl` do not: they use the
  * calling thread's current device (the process of a rank sees only one). */
-struct hd_event; /* a point in the order of a stream's launches */
+struct hd_event; /* an event: a point in the order of a stream's launches */
 struct hd_device_memory {
     int64_t total_bytes, free_bytes; /* memory of the device; other processes may use it, too */
     int64_t reserved_bytes; /* bytes in whole pages that `reserve` of this backend has reserved on
@@ -341,12 +359,12 @@ struct hd_device_memory {
 };
 struct hd_nccl_table; /* kernels/nccl.h */
 struct hd_device_table {
-    /* reserve: zeroed device memory, rounded up to whole pages of traits.page_bytes, aligned to at
-     * least 256 bytes; it belongs to the caller until release. A rank reserves its plan once.
-     * host_reachable: the host may use the addresses, too, while no launch runs (tests, debugging);
-     * the memory is then pinned host memory, which uses no device memory and is slow for kernels.
-     * HD_NO_MEMORY reports how much memory the device has and how much is free. release waits until
-     * all work on the device has finished; NULL is fine. */
+    /* reserve sets *ret_base to zeroed device memory, rounded up to whole pages of
+     * traits.page_bytes, aligned to at least 256 bytes; it belongs to the caller until release. A
+     * rank reserves its plan once. host_reachable: the host may use the addresses, too, while no
+     * launch runs (tests, debugging); the memory is then pinned host memory, which uses no device
+     * memory and is slow for kernels. On HD_NO_MEMORY the message has the device's total and free
+     * memory. release waits until all work on the device has finished; NULL is fine. */
     enum hd_status (*reserve)(struct hd_backend *backend, int64_t size_bytes, bool host_reachable,
                               void **ret_base);
     void (*release)(struct hd_backend *backend, void *base);
@@ -384,8 +402,8 @@ struct hd_device_table {
     enum hd_status (*nccl)(const struct hd_nccl_table **ret_table);
 };
 
-/* Selects a stream's priority, if the device has priorities. Communication gets the higher one: it
- * has few thread blocks and peers wait for it. */
+/* Purpose of a stream, which selects its priority if the device has priorities. Communication gets
+ * the higher priority: its kernels have few thread blocks, and peers wait for them. */
 enum hd_stream_purpose { HD_STREAM_FOR_COMPUTE, HD_STREAM_FOR_COMM };
 
 struct hd_backend_table {
@@ -394,7 +412,8 @@ struct hd_backend_table {
     const char *name;
     const struct hd_device_table *device; /* NULL: tensors are host memory and launches run
                                              synchronously */
-    /* Returns the traits that open would give with these options, without opening a backend. */
+    /* Sets *ret_traits to the traits that a backend opened with these options would have; opens
+     * none. */
     void (*describe)(const struct hd_backend_options *options, struct hd_traits *ret_traits);
     enum hd_status (*open)(const struct hd_backend_options *options,
                            struct hd_backend **ret_backend);
@@ -415,9 +434,9 @@ struct hd_backend_table {
      * type (u8: codes of fp8); 0: unknown. A CPU's is measured, in about 50 ms on this backend's
      * threads; a GPU's comes from its data sheet. */
     double (*measure_peak)(struct hd_backend *backend, enum hd_dtype dtype);
-    /* Returns, for tests and measurements, traits.library if the library computes all of such a
-     * launch, else "own" (correct, but slow on a GPU). Chooses an algorithm as prepare does. NULL:
-     * not supported by this backend. */
+    /* Sets *ret_by, for tests and measurements, to traits.library if the library computes all of a
+     * launch with these arguments, else to "own" (correct, but slow on a GPU). Chooses an algorithm
+     * as prepare does. NULL: not supported by this backend. */
     enum hd_status (*computed_by)(struct hd_backend *backend, enum hd_kernel kernel,
                                   const void *args, const char **ret_by);
     /* With options.choices_dir: the algorithms that `prepare` has chosen by time, in this
@@ -441,7 +460,7 @@ const struct hd_backend_table *hd_backend_cpu(void);
  * has both values. */
 enum hd_status hd_backend_check(const struct hd_backend_table *table);
 
-/* Calls the launch function of the backend that owns the stream. */
+/* Launches the kernel with the launch function of the backend that owns the stream. */
 enum hd_status hd_launch(struct hd_stream *stream, enum hd_kernel kernel, const void *args);
 
 #endif

@@ -38,7 +38,7 @@ static inline void hd_nccl_name(int version, char ret_text[HD_NCCL_VERSION_MAX])
 }
 
 struct hd_nccl_comm;   /* ncclComm, one per rank */
-struct hd_nccl_buffer; /* registration of a buffer with one communicator */
+struct hd_nccl_buffer; /* registration of a memory buffer with one communicator */
 
 struct hd_nccl_table {
     int version; /* version of the NCCL library; 22809 is 2.28.9 */
@@ -48,11 +48,12 @@ struct hd_nccl_table {
      * write to *ret_comm. */
     enum hd_status (*init)(const struct hd_nccl_id *id, int world, int rank,
                            struct hd_nccl_comm **ret_comm);
-    /* Memory that NCCL can access without copying it through its own buffers, if it is registered
-     * with the communicator. reserve: as hd_device_table.reserve, from ncclMemAlloc; `release` of
-     * that table frees it, after it was deregistered everywhere. register_buffer is local: other
-     * ranks need not register theirs. An abort of the communicator ends its registrations. NULL,
-     * all three: the library is older than HD_NCCL_REGISTERS_FROM, or lacks a function. */
+    /* Functions for memory that NCCL can access without copying it through NCCL's own buffers, if
+     * it is registered with the communicator. reserve: as hd_device_table.reserve, from
+     * ncclMemAlloc; `release` of that table frees the memory, after it was deregistered from all
+     * communicators. register_buffer is local: other ranks need not register their buffers. An
+     * abort of the communicator ends its registrations. NULL, all three: the library is older than
+     * HD_NCCL_REGISTERS_FROM, or lacks a function. */
     enum hd_status (*reserve)(struct hd_backend *backend, int64_t size_bytes, void **ret_base);
     enum hd_status (*register_buffer)(struct hd_nccl_comm *comm, void *base, int64_t size_bytes,
                                       struct hd_nccl_buffer **ret_buffer);
@@ -61,23 +62,25 @@ struct hd_nccl_table {
      * communicator, ordered by key; with color -1 a rank joins none and *ret_comm is NULL. */
     enum hd_status (*split)(struct hd_nccl_comm *parent, int color, int key,
                             struct hd_nccl_comm **ret_comm);
-    /* Returns a failure of the communicator, with NCCL's message; else HD_OK, and *ret_busy is true
-     * while a call on it is in progress. */
+    /* Returns the failure of the communicator if it has failed, with NCCL's message; else HD_OK,
+     * and sets *ret_busy to true if a call on the communicator is in progress. */
     enum hd_status (*poll)(struct hd_nccl_comm *comm, bool *ret_busy);
-    /* Both free the communicator. abort stops its work on the device. Before destroy, all calls on
-     * all ranks must have finished; it waits for the peers, for about 6 s at most, after which a
-     * non-blocking communicator is aborted and a blocking one is left to a background thread, which
-     * continues to wait. */
+    /* abort and destroy free the communicator. abort stops its work on the device. Before destroy,
+     * all calls on all ranks must have finished; it waits for the peers, for about 6 s at most,
+     * after which a non-blocking communicator is aborted and a blocking one is left to a background
+     * thread, which continues to wait. */
     void (*abort)(struct hd_nccl_comm *comm);
     void (*destroy)(struct hd_nccl_comm *comm);
-    /* Calls between group_begin and group_end are submitted together (ncclGroupStart). */
+    /* Calls of the functions below between group_begin and group_end are submitted together
+     * (ncclGroupStart). */
     enum hd_status (*group_begin)(void);
     enum hd_status (*group_end)(void);
     enum hd_status (*send)(struct hd_nccl_comm *comm, struct hd_stream *stream, const void *buf,
                            int64_t bytes, int peer);
     enum hd_status (*recv)(struct hd_nccl_comm *comm, struct hd_stream *stream, void *buf,
                            int64_t bytes, int peer);
-    /* out: [ranks, bytes]; `own` may be this rank's slice of out (in place) */
+    /* Gathers `bytes` bytes of every rank into out [ranks, bytes]; `own` may be this rank's slice
+     * of out (in place) */
     enum hd_status (*all_gather)(struct hd_nccl_comm *comm, struct hd_stream *stream, void *out,
                                  const void *own, int64_t bytes);
     enum hd_status (*broadcast)(struct hd_nccl_comm *comm, struct hd_stream *stream, void *buf,

@@ -20,7 +20,7 @@
 #define HD_PAIR_CERTAIN (-1e-6)
 
 struct hd_pair {
-    bool present;                /* both answers have targets */
+    bool present;                /* true if both answers of the pair have targets */
     double loss, margin, reward; /* reward: mean over both answers */
     double chosen, rejected;     /* -d loss / d s of each answer's sum s: the factor of each of its
                                     rows */
@@ -89,7 +89,8 @@ HD_PAIR_FUNCTION struct hd_pair hd_pair_orpo(double beta, double chosen, double 
     return p;
 }
 
-/* Returns loss and gradient of a pair. sums: {s, n} of the chosen, then of the rejected answer. */
+/* Returns loss and gradient of a pair of answers. sums: {sum of values, number of targets} of the
+ * chosen answer, then of the rejected one. */
 HD_PAIR_FUNCTION struct hd_pair hd_pair_of(enum hd_preference objective, double beta, double center,
                                            const double *sums)
 {

@@ -31,7 +31,8 @@ enum {
 /* Values that the program passes to the plug-in. */
 struct hd_plugin_host {
     uint32_t abi; /* HD_PLUGIN_ABI; the plug-in refuses any other value */
-    /* returns the program's error buffer; the plug-in first passes it to hd_err_share */
+    /* function that returns the program's error buffer; the plug-in passes this function to
+     * hd_err_share first */
     hd_err_place_fn *error_place;
 };
 
@@ -41,13 +42,13 @@ struct hd_plugin_gpu {
     char uuid[48]; /* "GPU-8c1f..", as NVML and CUDA_VISIBLE_DEVICES spell it */
     char bus[20];  /* "0000:3B:00.0" */
     int64_t memory_bytes;
-    int capability; /* 90: major * 10 + minor */
+    int capability; /* compute capability, major * 10 + minor: 90 */
 };
 
 /* ---- exported by a plug-in ---- */
 
-/* Returns the backend's table (static memory). HD_UNSUPPORTED, and a message, if no GPU can be
- * used: no driver, a driver that is too old, no device. */
+/* Sets *ret_table to the backend's table (static memory). Returns HD_UNSUPPORTED, with a message,
+ * if no GPU can be used: no driver, a driver that is too old, no device. */
 typedef enum hd_status hd_cuda_plugin_fn(const struct hd_plugin_host *host,
                                          const struct hd_backend_table **ret_table);
 /* Lists the GPUs visible to this process, except those that do not work; call it after
@@ -66,12 +67,13 @@ HD_PLUGIN_EXPORT hd_cuda_plugin_gpus_fn hd_cuda_plugin_gpus;
  * plug-in. */
 enum hd_status hd_plugin_load(void);
 
-/* Loads the plug-in, checks that its build matches, returns its table. HD_UNSUPPORTED if it cannot
- * be used here; the message says why. */
+/* Loads the plug-in, checks that it is of this build, and sets *ret_table to its table. Returns
+ * HD_UNSUPPORTED if the plug-in cannot be used on this machine; the message says why. */
 enum hd_status hd_plugin_cuda(const struct hd_backend_table **ret_table);
 
-/* Returns the backend of a device: "cpu" or "cuda". HD_UNSUPPORTED, with a one-line reason: no such
- * device works on this machine. (Library plugin_backend, which links the kernels of the CPU.) */
+/* Sets *ret_table to the backend of `device`: "cpu" or "cuda". Returns HD_UNSUPPORTED, with a
+ * one-line reason, if no device of this kind works on this machine. (Library plugin_backend, which
+ * links the kernels of the CPU.) */
 enum hd_status hd_plugin_backend(const char *device, const struct hd_backend_table **ret_table);
 
 /* Lists the GPUs that the plug-in reports; to be called after hd_plugin_cuda. */

@@ -1,5 +1,5 @@
-/* stream: the first member of every backend's stream struct, in which hd_launch finds the backend's
- * table. Used by: kernels.c and the backends only. */
+/* stream: the struct that is the first member of every backend's stream struct; hd_launch reads the
+ * backend's table from it. Used by: kernels.c and the backends only. */
 #ifndef HD_KERNELS_STREAM_H
 #define HD_KERNELS_STREAM_H
 

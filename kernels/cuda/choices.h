@@ -19,21 +19,22 @@
 #include "kernels/kernels.h"
 
 enum {
-    HD_CUDA_CHOICES_MAX = 4096,       /* limit on the choices in a file */
-    HD_CUDA_CHOICES_DEVICE_MAX = 256, /* limit on the length of the second line, with NUL */
+    HD_CUDA_CHOICES_MAX = 4096,       /* largest number of choices in a file */
+    HD_CUDA_CHOICES_DEVICE_MAX = 256, /* largest length of the second line (GPU, driver, library) in
+                                         bytes, with NUL */
     HD_CUDA_CHOICES_BYTES_MAX = 256 << 10
 };
 
-/* Parses the text of a file. HD_CONFLICT: it is for another device, driver or library than
- * `device`; HD_CORRUPT: it is damaged; the messages name what is wrong and in which line.
- * ret_choices has space for HD_CUDA_CHOICES_MAX. */
+/* Parses the text of a file of choices into ret_choices, which has space for HD_CUDA_CHOICES_MAX,
+ * and *ret_count. HD_CONFLICT: the file is for another device, driver or library than `device`
+ * says; HD_CORRUPT: the file is damaged. The messages name the fault and its line. */
 enum hd_status hd_cuda_choices_parse(const char *text, size_t size_bytes, const char *device,
                                      struct hd_choice *ret_choices, int *ret_count);
 
 void hd_cuda_choices_format(const struct hd_choice *choices, int count, const char *device,
                             struct hd_text *ret_text);
 
-/* Returns the choice for a product; NULL: none. */
+/* Returns the choice for the product with this hash; NULL: there is none. */
 const struct hd_choice *hd_cuda_choices_find(const struct hd_choice *choices, int count,
                                              uint64_t product);
 

@@ -28,21 +28,24 @@ enum {
     /* bytes of dynamic shared memory that any kernel may use without hd_cuda_widen; CUDA's default
      * limit, 48 KB, includes static arrays */
     HD_CUDA_SHARED_ANYWAY = 16 * 1024,
-    HD_CUDA_WIDE_MAX = 256 /* limit on the kernels per backend that need more */
+    HD_CUDA_WIDE_MAX = 256 /* largest number of kernels per backend that need more than
+                              HD_CUDA_SHARED_ANYWAY */
 };
 
 struct hd_backend {
     struct hd_backend_options options;
     struct hd_traits traits;
     int device;
-    int l2_bytes;         /* size of the L2 cache */
-    int shared_bytes;     /* largest shared memory of a block, with static arrays */
-    int shared_bytes_all; /* shared memory of a multiprocessor; each block costs 1 KB */
+    int l2_bytes;         /* bytes: size of the L2 cache */
+    int shared_bytes;     /* bytes: largest shared memory of a thread block, with static arrays */
+    int shared_bytes_all; /* bytes: shared memory of a multiprocessor; each thread block takes 1 KB
+                             of it besides its own */
     /* cuBLASLt handle and cache of products; NULL: own code only */
     struct hd_cuda_gemm_state *gemm;
-    struct hd_cuda_staging *staging; /* pinned host memory for write and read */
+    struct hd_cuda_staging *staging; /* pinned host memory through which write and read copy */
     struct hd_cuda_reservation *reservations;
-    const void *wide[HD_CUDA_WIDE_MAX]; /* kernels that hd_cuda_widen has already widened */
+    const void *wide[HD_CUDA_WIDE_MAX]; /* kernels that may already use the maximum of shared memory
+                                           (hd_cuda_widen) */
     int wide_count;
 };
 
@@ -71,7 +74,8 @@ cudaError_t hd_cuda_turn(int device);
  * same device do not disturb each other. cuda NULL (tests): done at each call. */
 cudaError_t hd_cuda_widen(struct hd_backend *cuda, const void *kernel);
 
-/* Table of memory functions (cuda/memory.c): reservations, copies, events. */
+/* Table of the device functions of the backend (hd_backend_table.device): memory, copies, events;
+ * most are in cuda/memory.c. */
 extern const struct hd_device_table hd_cuda_device_table;
 enum hd_status hd_cuda_staging_new(struct hd_cuda_staging **ret_staging);
 void hd_cuda_staging_free(struct hd_cuda_staging *staging);
@@ -90,13 +94,14 @@ enum hd_status hd_cuda_comm_exchange_rows(struct hd_stream *stream,
 enum hd_status hd_cuda_nccl(const struct hd_nccl_table **ret_table);
 
 /* Functions of cuda/gemm*.c, the only files that include cublasLt.h. */
-/* name and version of the library */
+/* Writes name and version of the GEMM library to ret_name. */
 void hd_cuda_gemm_library_name(char *ret_name, size_t size_bytes);
 enum hd_status hd_cuda_gemm_open(const struct hd_backend *cuda,
                                  struct hd_cuda_gemm_state **ret_gemm);
 void hd_cuda_gemm_close(struct hd_cuda_gemm_state *gemm);
 enum hd_status hd_cuda_gemm_prepare(struct hd_backend *cuda, const struct hd_gemm_args *args);
-/* Finds out whether the library computes this GEMM including its bias, epilogue and dbias. */
+/* Sets *ret_taken to true if the library computes this GEMM including its bias, epilogue and
+ * dbias. */
 enum hd_status hd_cuda_gemm_taken(const struct hd_backend *cuda, const struct hd_gemm_args *args,
                                   bool *ret_taken);
 enum hd_status hd_cuda_fp8_gemm_prepare(struct hd_backend *cuda,

@@ -21,13 +21,15 @@ struct cuda_shape {
     int64_t M, N, K, lda, ldb, ldc;
     int32_t trans_a, trans_b, accumulate, epilogue, dbias, ab_dtype, c_dtype;
     int32_t align_a, align_b, align_c; /* alignments of a, b and c, bytes, 16 at most */
-    /* alignments of bias or dbias, and of pre or gelu_inp; 0: none */
+    /* alignments in bytes of bias or dbias, and of pre or gelu_inp; 0: the GEMM has no such
+     * operand */
     int32_t align_bias, align_aux;
-    int32_t align_add;    /* alignment of the residual; 0: none */
-    int32_t fp8_a, fp8_b; /* the library's types of a and b in fp8; 0: ab_dtype */
+    int32_t align_add;    /* alignment in bytes of the residual `add`; 0: none */
+    int32_t fp8_a, fp8_b; /* cuBLASLt's types of a and b in fp8; 0: a and b have type ab_dtype */
 };
 
-/* Addresses that belong to the description, not to the call; NULL: none. */
+/* Addresses that cuBLASLt takes in the description of a product, not as arguments of the call;
+ * NULL: none. */
 struct cuda_addresses {
     const void *bias, *aux; /* bias: bias or dbias; aux: pre or gelu_inp */
     const float *a_factor, *b_factor;
@@ -37,14 +39,17 @@ struct cuda_product {
     struct cuda_product *next;
     struct cuda_shape shape;
     bool taken;   /* the library computes this shape; false: it refused */
-    bool settled; /* the algorithm was chosen by time, now or earlier, and is listed in `choices` */
+    bool settled; /* true: the algorithm was chosen by measured time, in this process or an earlier
+                     one, and is in hd_cuda_gemm_state.choices */
     cublasLtMatmulDesc_t matmul;
     cublasLtMatrixLayout_t a, b, c;
     struct cuda_algorithm {
         cublasLtMatmulAlgo_t algo;
         size_t workspace_bytes;
-        bool refused; /* refused at a launch, although it was offered */
-        /* no algorithm of the library: the product without dbias, and a separate launch for dbias
+        bool refused; /* true: the library refused this algorithm at a launch, although it had
+                         offered it */
+        /* true: this candidate is no algorithm of the library, but the product without dbias and a
+         * separate launch for dbias
          */
         bool apart;
     } candidates[HD_CUDA_CANDIDATES_MAX +
@@ -57,7 +62,8 @@ struct hd_cuda_gemm_state {
     cublasLtHandle_t handle;
     struct cuda_product *products[HD_CUDA_GEMM_BUCKETS];
     /* state of gemm_time.c */
-    char *path; /* path of the file of choices; NULL: algorithms are not timed */
+    char *path; /* path of the file with the choices of algorithms; NULL: algorithms are not
+                   timed */
     /* description of GPU, driver and library for which the choices are valid */
     char device[HD_CUDA_CHOICES_DEVICE_MAX];
     struct hd_choice *kept;    /* choices read from the file; [kept_count] */
@@ -72,21 +78,23 @@ static inline bool hd_cuda_product_is_apart(const struct cuda_product *p)
 
 /* ---- gemm.c ---- */
 
-/* Launches the product without dbias, and the bias gradient behind it. */
+/* Launches the product of `args` without dbias, and after it the kernel that computes dbias. */
 enum hd_status hd_cuda_gemm_apart(const struct hd_backend *cuda, const struct hd_gemm_args *args,
                                   cudaStream_t stream);
 
 /* ---- gemm_choose.c ---- */
 
-/* Finds the cached product of this shape, or adds a new one with the library's offers. */
+/* Sets *ret_product to the cached product of this shape, which is created with the algorithms that
+ * the library offers if it is not cached yet. */
 enum hd_status hd_cuda_product_find(const struct hd_backend *cuda, const struct cuda_shape *shape,
                                     const struct cuda_addresses *at,
                                     struct cuda_product **ret_product);
 
-/* Sets the addresses of bias, auxiliary matrix and factors for the next launches. */
+/* Sets the addresses of bias, auxiliary matrix and scale factors in the product's description, for
+ * its next launches. */
 cublasStatus_t hd_cuda_product_place(const struct cuda_product *p, const struct cuda_addresses *at);
 
-/* Launches the product with one of its candidates. */
+/* Launches the product with the algorithm of candidate number `candidate`. */
 cublasStatus_t hd_cuda_product_launch(const struct hd_backend *cuda, const struct cuda_product *p,
                                       int candidate, const struct hd_gemm_args *args,
                                       cudaStream_t stream);

@@ -66,7 +66,8 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm);
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
 const char *ncclGetErrorString(ncclResult_t result);
 const char *ncclGetLastError(ncclComm_t comm);
-/* Functions that some supported versions lack: nccl.c looks them up. */
+/* Functions that some supported versions of NCCL lack: nccl.c looks up their addresses when it
+ * loads the library. */
 ncclResult_t ncclMemAlloc(void **memory, size_t size);
 ncclResult_t ncclMemFree(void *memory);
 ncclResult_t ncclCommRegister(ncclComm_t comm, void *buffer, size_t size, void **handle);
