@@ -28,8 +28,8 @@ enum {
     HD_TENSOR_ALIGN = 64,     /* bytes: alignment of every tensor */
     HD_SCRATCH_ALIGN = 256,   /* bytes: alignment of scratch, which cuBLASLt demands of its
                                  workspace */
-    HD_GRAD_CHUNK = 4 * 1024, /* elements per partial sum of the gradient norm; ZeRO cuts only
-                                 between chunks */
+    HD_GRAD_CHUNK = 4 * 1024, /* elements per chunk: the gradient norm has one partial sum of
+                                 squares per chunk, and ZeRO splits a bucket only between chunks */
     HD_EXCHANGE_WORDS = 11    /* doubles per rank in the exchange at the end of a step: enum
                                  hd_exchange_word */
 };
@@ -47,11 +47,13 @@ struct hd_step_state {
     float lr;            /* learning rate of this step */
     float max_grad_norm; /* clipping threshold; 0: no clipping */
     float beta1, beta2, adam_eps, weight_decay;
-    float loss_scale;     /* factor on gradients of the losses; 1 for fp32 and bf16 */
+    float loss_scale;     /* factor by which gradients of the losses are multiplied; 1 for fp32 and
+                             bf16 */
     float loss_per_token; /* factor on gradients of losses per token, such as a router's: targets of
                              the step / its tokens, over all ranks; with grad_factor it makes these
                              losses means over the tokens. 1 if every token has a target */
-    int64_t request;      /* number that this rank sends to all ranks with its record of the step */
+    int64_t request;      /* request code that this rank sends to all ranks with its record of the
+                             step; kernels only copy it */
     double busy_ms;  /* this rank's time in the previous step without waits for other ranks, in ms;
                         < 0: unknown */
     int64_t awaited; /* rank that this rank waited for longest in the previous step, plus 1; 0:
@@ -60,9 +62,10 @@ struct hd_step_state {
                                       limit */
     /* accumulated by the programs of this rank; zeroed by step_begin */
     double loss_sum;       /* sum of -log p over this rank's targets */
-    int64_t target_count;  /* targets that were not masked; with a preference objective: pairs */
-    int64_t overflow;      /* != 0: a gradient was not finite or a limit was exceeded; the update is
-                              skipped */
+    int64_t target_count;  /* number of targets that were not masked; with a preference objective:
+                              number of pairs */
+    int64_t overflow;      /* != 0: a gradient was not finite, a target was invalid or a buffer too
+                              small; the update is skipped */
     int32_t too_many_rows; /* != 0: an expert buffer was too small for its rows; the update is
                               skipped */
     double margin_sum;     /* sum of the margins of pairs: see hd_preference_args */
@@ -76,7 +79,7 @@ struct hd_step_state {
                                                         positive margin, and targets, over the pairs
                                                         of all ranks; 0 without pairs */
     double mean_reward;
-    double grad_norm;    /* L2 norm of the mean gradient, before clipping */
+    double grad_norm;    /* L2 norm of the mean gradient over all parameters, before clipping */
     float grad_factor;   /* factor that adamw applies to the summed gradient: mean and clipping */
     int32_t skip_update; /* 1: adamw changes no weight in this step (see step_finish) */
     int32_t spike;       /* 1: skip_update is set only because a value is above its limit */
@@ -102,7 +105,8 @@ enum hd_exchange_word {
 
 /* ---- Argument structs ---- */
 
-/* Operations applied to the fp32 result s of a GEMM (s includes the bias) before it is stored. */
+/* Epilogues: operations applied to the fp32 result s of a GEMM (s includes the bias) before it is
+ * stored. */
 enum hd_gemm_epilogue {
     HD_EPILOGUE_NONE,
     HD_EPILOGUE_GELU,         /* c = gelu(s), see gelu_forward below; pre = s, unless pre is NULL.
@@ -137,8 +141,8 @@ struct hd_gemm_args {
     bool trans_a, trans_b, accumulate;
     enum hd_gemm_epilogue epilogue;
     enum hd_dtype ab_dtype, c_dtype;
-    struct hd_quant_factor b_codes; /* quant not NONE: b has codes in this encoding, and ldb is
-                                       ignored */
+    struct hd_quant_factor b_codes; /* encoding of b; if its quant is not NONE, b has codes in this
+                                       encoding and ldb is ignored */
 };
 
 /* ---- Products in fp8 (base/fp8.h) ----
@@ -147,14 +151,14 @@ struct hd_gemm_args {
  * computes in one pass. */
 enum {
     HD_AMAX_PARTS = 256,
-    HD_FP8_SIDE = 16,        /* M, N and K of a product are multiples of it */
+    HD_FP8_SIDE = 16,        /* M, N and K of a product in fp8 are multiples of this number */
     HD_FP8_FACTOR_ALIGN = 16 /* bytes: cuBLASLt launches no product whose scale factor has a smaller
                                 alignment (H100) */
 };
 
-/* max(amax) = max(history), if that is not 0; inp is then not read. Else the largest |inp[i]|:
- * scaling by the current tensor, also if there is no history. Elements that are not finite do not
- * count. */
+/* Sets amax so that max(amax) = max(history), if that is not 0; inp is then not read. Else (no
+ * history, or only zeros) max(amax) is the largest |inp[i]|, so the tensor is scaled by its current
+ * values. Elements that are not finite do not count. */
 struct hd_fp8_amax_args {
     float *amax;          /* [HD_AMAX_PARTS] */
     const void *inp;      /* [N]  bf16       */
@@ -167,7 +171,7 @@ struct hd_fp8_amax_args {
 struct hd_fp8_encode_args {
     uint8_t *code;     /* [R, C], or [C, R] with transpose */
     float *factor;     /* one value */
-    float *seen;       /* one value, or NULL */
+    float *seen;       /* one value: largest magnitude so far, or NULL */
     const void *inp;   /* [R, C]  bf16 */
     const float *amax; /* [HD_AMAX_PARTS] */
     int64_t R, C;
@@ -194,8 +198,9 @@ struct hd_fp8_gemm_args {
     enum hd_dtype c_dtype; /* bf16 or fp32 */
 };
 
-/* The maxima of a step become the newest entries of each history, and the oldest are dropped.
- * Launched at the end of a step; a step that skips the update changes no history. */
+/* The largest magnitudes of a step (`seen`) become the newest entry of each of the N amax
+ * histories, whose oldest entry is dropped. Launched at the end of a step; a step that skips the
+ * update changes no history. */
 struct hd_fp8_history_args {
     float *history;    /* [N, history_len] */
     const float *seen; /* [N] */
@@ -324,7 +329,7 @@ struct hd_layernorm_backward_args {
     const void *add;    /* [R, C]  dtype, or NULL */
     void *scratch;      /* NULL without dweight */
     int64_t R, C;
-    bool accumulate; /* dweight and dbias are added to instead of stored */
+    bool accumulate; /* true: dweight and dbias are added to instead of stored */
     enum hd_dtype dtype;
 };
 
@@ -358,7 +363,8 @@ struct hd_head_norm_forward_args {
     enum hd_dtype dtype;
 };
 
-/* rmsnorm_backward for each head of q and k; the gradient of v is copied. dinp may alias dout. */
+/* The gradient of head_norm_forward's input: rmsnorm_backward for each head of q and k; the
+ * gradient of v is copied. dinp may alias dout. */
 struct hd_head_norm_backward_args {
     void *dinp;           /* [R, H+2G, D]  dtype */
     const void *dout;     /* [R, H+2G, D]  dtype */
@@ -456,13 +462,15 @@ struct hd_attention_forward_args {
     const float *slopes;      /* [H], or NULL (ALiBi, Press et al. 2022) */
     const int32_t *kv_filled; /* [B], or NULL                */
     const int32_t *kv_slot;   /* [B], or NULL: slot b        */
-    const int32_t *sample;    /* [B*q_len], or NULL: no dropout */
+    const int32_t *sample;    /* [B*q_len], sample of each query in the global batch, or NULL: no
+                                 dropout */
     const struct hd_step_state *block; /* or NULL: no dropout    */
     void *scratch;
     uint64_t dropout_key;
     int64_t B, q_len, kv_len, kv_stride, H, G, D, ldq, ldk, ldv, ldo;
-    int64_t first_head;   /* number of head 0 in the whole model; used by dropout only */
-    int64_t window;       /* 0: none */
+    int64_t first_head;   /* index of this rank's head 0 among all heads of the model; used by
+                             dropout only */
+    int64_t window;       /* in rows; 0: no window */
     int64_t pairs;        /* for cost estimates only: visible (query, key) pairs per head and
                              sequence; 0: the queries are the last q_len positions of a whole
                              sequence */
@@ -471,10 +479,10 @@ struct hd_attention_forward_args {
     enum hd_dtype dtype;
 };
 
-/* The gradient of attention_forward over one block of keys. out and lse belong to the *merged*
- *   result (attention_merge) over all blocks; each launch recomputes delta: p = exp(score - lse),
- *   delta = rowsum(dout * out), dv += p^T dout, ds = p * (dout v^T - delta), dq += scale * ds k, dk
- *   += scale * ds^T q
+/* Gradients of attention_forward over one block of keys. out and lse belong to the *merged* result
+ * (attention_merge) over all blocks of keys; each launch recomputes delta:
+ *   p = exp(score - lse),  delta = rowsum(dout * out),  dv += p^T dout,
+ *   ds = p * (dout v^T - delta),  dq += scale * ds k,  dk += scale * ds^T q
  * With dropout, dout v^T and the p in the formula of dv are 0 where forward dropped the weight, and
  * divided by 1 - dropout elsewhere. grad_dtype is dtype (only without accumulate) or fp32. */
 struct hd_attention_backward_args {
@@ -525,8 +533,8 @@ struct hd_cache_append_args {
     void *cache;           /* [slots*rows, N]  dtype     */
     int64_t *overflow;     /* one value                  */
     const void *inp;       /* [B*new_rows, N]  dtype     */
-    const int32_t *filled; /* [B]: rows already valid    */
-    const int32_t *slot;   /* [B], all different         */
+    const int32_t *filled; /* [B]: number of rows of the slot that are already filled */
+    const int32_t *slot;   /* [B]: cache slot of each sequence, all different */
     int64_t B, rows, new_rows, N, ldi, ldc;
     enum hd_dtype dtype;
 };
@@ -558,7 +566,8 @@ struct hd_swiglu_backward_args {
 struct hd_gelu_forward_args {
     void *out;             /* [N]  dtype */
     const void *inp;       /* [N]  dtype */
-    const int32_t *counts; /* [groups] of rows of N / R elements, or NULL: all N */
+    const int32_t *counts; /* [groups]: number of rows, of N / R elements each; NULL: all N
+                              elements */
     int64_t N, R, groups;  /* R is used only with counts */
     enum hd_dtype dtype;
 };
@@ -619,7 +628,8 @@ struct hd_dora_squares_args {
     int64_t N, K, r;
     float scale; /* s */
     enum hd_dtype dtype;
-    struct hd_quant_factor codes; /* quant not NONE: weight has codes in this encoding */
+    struct hd_quant_factor codes; /* encoding of weight; if its quant is not NONE, weight has codes
+                                     in this encoding */
 };
 
 /* inverse[n] = 1 / sqrt(squares[n]); 0 if squares[n] is not positive, so that a row of zeros gives
@@ -719,9 +729,9 @@ struct hd_cross_entropy_shared_args {
  * k + 1 are pair k: the chosen and the rejected answer to one prompt. A pair counts only if both
  * answers have targets. */
 
-/* sums[i, a] = {sum of logp[r] - reference[r], number of rows} over the rows of answer a of sample
- * i that have a target (target[r] >= 0). The rows of an answer are consecutive. Sums are in double,
- * in the order of the rows. */
+/* sums[i, a] = {sum of logp[r] - reference[r], number of rows}, both over the rows r of answer a of
+ * sample i that have a target (target[r] >= 0). The rows of an answer are consecutive. Sums are in
+ * double, in the order of the rows. */
 struct hd_answer_sums_args {
     double *sums;           /* [R / S, A, 2] */
     const float *logp;      /* [R] */
@@ -731,8 +741,8 @@ struct hd_answer_sums_args {
     int64_t R, S, A;
 };
 
-/* Loss and margin of each pair. s and n are the two sums of an answer over all ranks that have rows
- * of it:
+/* Loss and margin of each pair of answers. s and n are the two numbers of `sums` of an answer,
+ * added over all ranks that have rows of the answer:
  *
  *   DPO (Rafailov et al. 2023, equation 7): s is the log-ratio to the reference,
  *     margin = beta (s_chosen - s_rejected),   loss = -log sigmoid(margin).
@@ -796,7 +806,8 @@ struct hd_score_backward_args {
     enum hd_dtype dtype;
 };
 
-/* Zeroes loss_sum, target_count, overflow, too_many_rows and the sums of pairs. */
+/* Zeroes the members of the step state that programs accumulate: loss_sum, target_count, overflow,
+ * too_many_rows and the sums over pairs. */
 struct hd_step_begin_args {
     struct hd_step_state *block;
 };
@@ -810,8 +821,9 @@ struct hd_square_sums_args {
     int64_t N;
 };
 
-/* Writes this rank's record for the exchange (enum hd_exchange_word); the sum of squares adds
- * `sums` in a fixed order. If several ranks compute the same loss (tensor parallelism),
+/* Writes this rank's record for the exchange at the end of a step (enum hd_exchange_word); the word
+ * for the sum of squares is the sum of `sums`, added in a fixed order. If several ranks compute the
+ * same loss (tensor parallelism),
  * counts_loss is true on one of them; the others write 0 for loss and targets. */
 struct hd_step_record_args {
     double *record; /* [HD_EXCHANGE_WORDS] */
@@ -836,17 +848,19 @@ struct hd_step_finish_args {
 /* Elements [begin, end) of an optimizer shard whose factors and encoding of moments are equal. */
 struct hd_update_range {
     int64_t begin, end;
-    float decay, lr_scale; /* factors on weight_decay and lr */
+    float decay, lr_scale; /* factors by which the step's weight_decay and lr are multiplied */
     int64_t moments;       /* offset in bytes of this range's moments in m, and in v */
-    int64_t block;         /* elements per block (base/encoding.h); 0: fp32 */
+    int64_t block;         /* elements per block of the 8-bit moments (base/encoding.h); 0: moments
+                              are fp32 */
 };
 
-/* AdamW over a flat shard of N parameters, with t = block->update and g = grad *
- * block->grad_factor: m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g^2,  mh = m / (1-b1^t),  vh = v /
- * (1-b2^t), w = w - lr * (mh / (sqrt(vh) + eps) + weight_decay * w) where lr and weight_decay are
- * multiplied by lr_scale and decay of the element's range. (Loshchilov & Hutter 2019.) copy, if not
- * NULL, gets w in copy_dtype. Ranges are ascending, disjoint and cover [0, N). If
- * block->skip_update is set, nothing changes.
+/* AdamW over a flat shard of N parameters, with t = block->update and
+ * g = grad * block->grad_factor:
+ *   m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g^2,  mh = m / (1-b1^t),  vh = v / (1-b2^t),
+ *   w = w - lr * (mh / (sqrt(vh) + eps) + weight_decay * w)
+ * where lr and weight_decay are multiplied by lr_scale and decay of the element's range (Loshchilov
+ * & Hutter 2019). copy, if not NULL, gets w in copy_dtype. Ranges are ascending, disjoint and cover
+ * [0, N). If block->skip_update is set, no weight, moment or copy changes.
  *
  * With moment_bytes, m and v are encoded as their ranges say: fp32, or blocks of 8-bit codes, m by
  * the signed and v by the unsigned map. A block is decoded, updated in fp32 as above, which gives
@@ -856,12 +870,12 @@ struct hd_adamw_args {
     float *weight;     /* [N] master weights */
     void *m, *v;       /* [N] fp32; or moment_bytes bytes each */
     void *copy;        /* [N] copy_dtype, or NULL */
-    const float *grad; /* [N] sum over the step's targets */
+    const float *grad; /* [N] gradient, summed over the step's targets */
     const struct hd_step_state *block;
     const struct hd_update_range *ranges; /* [range_count] */
     int64_t N, range_count;
-    int64_t moment_bytes; /* bytes of m, and of v, with ranges that place their moments; 0: m and v
-                             are fp32 [N] */
+    int64_t moment_bytes; /* bytes of m, and of v, if ranges have offsets and encodings of their
+                             moments; 0: m and v are fp32 [N] */
     enum hd_dtype copy_dtype;
 };
 

@@ -87,7 +87,8 @@ enum hd_route_word {
     HD_ROUTE_ROWS,
     HD_ROUTE_BALANCE,
     HD_ROUTE_Z,
-    HD_ROUTE_DROPPED, /* choices beyond the expert capacity */
+    HD_ROUTE_DROPPED, /* number of choices that were dropped because they exceeded the expert
+                         capacity */
     HD_ROUTE_WORDS
 };
 
@@ -169,7 +170,8 @@ struct hd_assign_args {
     double capacity;
 };
 
-/* out[slot[r,k],:] = inp[r,:] for every choice that has a slot. */
+/* out[slot[r,k],:] = inp[r,:] for every choice k of row r that has a slot (a row of the buffer in
+ * expert order; assign). */
 struct hd_permute_forward_args {
     void *out;           /* [T, C]  dtype */
     const void *inp;     /* [R, C]  dtype */
@@ -178,7 +180,8 @@ struct hd_permute_forward_args {
     enum hd_dtype dtype;
 };
 
-/* dinp[r,:] = sum_k dout[slot[r,k],:] over the choices with a slot, in fp32, in ascending k. */
+/* dinp[r,:] = sum_k dout[slot[r,k],:] over the choices k of row r that have a slot (assign), in
+ * fp32, in ascending k. */
 struct hd_permute_backward_args {
     void *dinp;          /* [R, C]  dtype */
     const void *dout;    /* [T, C]  dtype */
@@ -187,8 +190,8 @@ struct hd_permute_backward_args {
     enum hd_dtype dtype;
 };
 
-/* out[r,:] = sum_k gate[r,k] * inp[slot[r,k],:] over the choices that have a slot, in fp32 and
- * ascending k; a row without a slot gets zeros. */
+/* out[r,:] = sum_k gate[r,k] * inp[slot[r,k],:] over the choices k of row r that have a slot
+ * (assign), in fp32 and ascending k; a row whose choices have no slot gets zeros. */
 struct hd_combine_forward_args {
     void *out;           /* [R, C]  dtype */
     const void *inp;     /* [T, C]  dtype */
@@ -217,10 +220,10 @@ struct hd_combine_backward_args {
 struct hd_regroup_args {
     void *out;                   /* [T, C]  dtype */
     int32_t *counts;             /* [E], or NULL  */
-    struct hd_step_state *block; /* overflow is set in it; NULL: an earlier regroup has checked the
-                                    bound */
+    struct hd_step_state *block; /* overflow is set if counts sum to more than T; NULL: an earlier
+                                    regroup has checked this */
     const void *inp;             /* [T, C]  dtype */
-    const int32_t *all_counts;   /* [P, E] rows from each rank for each expert */
+    const int32_t *all_counts;   /* [P, E]: number of rows from each rank for each expert */
     void *scratch;
     int64_t P, E, T, C;
     bool inverse;

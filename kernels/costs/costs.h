@@ -39,9 +39,11 @@ struct hd_costs_chunks {
     int64_t rows, count;
 };
 struct hd_costs_chunks hd_costs_row_chunks(int64_t R);
-/* Returns the chunks for a GPU, which needs more of them to use all multiprocessors. */
+/* Returns the division of R rows into chunks for a GPU, which needs more chunks to use all its
+ * multiprocessors. */
 struct hd_costs_chunks hd_costs_device_row_chunks(int64_t R);
-/* Returns the chunks of hd_costs_row_chunks or of hd_costs_device_row_chunks, by the device. */
+/* Returns the division of R rows into chunks on the device with these traits:
+ * hd_costs_device_row_chunks on a GPU, else hd_costs_row_chunks. */
 struct hd_costs_chunks hd_costs_row_chunks_on(const struct hd_traits *traits, int64_t R);
 
 /* Limits for a norm's backward on a GPU: it computes the gradients of its weights in the same pass
@@ -53,7 +55,7 @@ enum { HD_COSTS_PACK_BYTES = 16, HD_COSTS_NORM_WEIGHTS_ROW_BYTES = 512 * 2 * HD_
  * index with more than PIECE rows is summed in pieces of PIECE rows. Offsets in bytes. */
 enum { HD_COSTS_EMBEDDING_PIECE = 64 };
 struct hd_costs_embedding_layout {
-    int64_t begin;  /* [V + 1] int32: position in `rows` at which each index begins */
+    int64_t begin;  /* [V + 1] int32: position in `rows` of the first row with each index */
     int64_t rows;   /* [R] int32: row numbers, sorted by index */
     int64_t pieces; /* [2 * ceil(R / PIECE), C] fp32: partial sums */
     int64_t scratch_bytes;
@@ -79,18 +81,19 @@ enum {
     HD_COSTS_GEMM_WORDS_ALIGN = 16
 };
 struct hd_costs_gemm_layout {
-    bool pairs;               /* true: a word is a pair of bf16 values; false: one fp32 value */
+    bool pairs;               /* true: a word of a panel is a pair of bf16 values; false: one fp32
+                                 value */
     int64_t rows, columns;    /* rows and columns of a slab */
-    int64_t depth, words;     /* depth of a slice in elements, in words */
-    int64_t a_words, b_words; /* size of the slab's panels */
+    int64_t depth, words;     /* depth of a slice of K: in elements; in words */
+    int64_t a_words, b_words; /* sizes of the packed panels of a and of b for one slice, in words */
     int64_t sums_floats;      /* fp32 sums [rows, columns] if c cannot hold them, else 0 */
     int64_t strip_bytes;      /* bytes per thread for the decoded columns of a panel, if b is
                                  quantised; else 0 */
-    int64_t scratch_bytes;    /* total */
+    int64_t scratch_bytes;    /* total bytes of the scratch */
 };
 struct hd_costs_gemm_layout hd_costs_lay_out_gemm(const struct hd_gemm_args *args,
                                                   const struct hd_traits *traits);
-/* Returns true if b has codes instead of elements. */
+/* Returns true if the GEMM's b is quantised: it has codes instead of elements. */
 bool hd_costs_gemm_is_encoded(const struct hd_gemm_args *args);
 /* Returns the bytes of a factor [rows, columns] in memory; an unquantised one has elements of
  * dtype. */
@@ -105,19 +108,20 @@ struct hd_costs_slabs {
                               scratch follows */
 };
 struct hd_costs_slabs hd_costs_gemm_slabs(const struct hd_gemm_args *args);
-/* Returns the plain product of the slab that begins with column `first`; its b is the scratch. */
+/* Returns the unquantised GEMM of the slab that begins with column `first` of c; its b is the
+ * decoded slab in the scratch. */
 struct hd_gemm_args hd_costs_gemm_slab(const struct hd_gemm_args *args, int64_t first);
-/* Returns the number of experts that are decoded at once in a grouped GEMM: as many as fit, at
- * least one. */
+/* Returns the number of experts whose weights a grouped GEMM on a GPU decodes at once: as many as
+ * HD_COSTS_DECODED_BYTES hold, at least one. */
 int64_t hd_costs_grouped_slab_experts(const struct hd_grouped_gemm_args *args);
 /* Returns HD_INVALID for a combination of bias, dbias, epilogue and accumulate that ops.h
  * forbids. */
 enum hd_status hd_costs_gemm_check(const struct hd_gemm_args *args);
-/* Returns true for one contiguous row times a transposed matrix (decoding): own code reads b once,
- * in order, and needs no scratch. */
+/* Returns true if the GEMM is one contiguous row times a transposed matrix, as in decoding:
+ * Heddle's own code then reads b once, in order, and needs no scratch. */
 bool hd_costs_gemm_is_row(const struct hd_gemm_args *args);
-/* Returns true if own code computes this GEMM, because there is no library or although there is
- * one. */
+/* Returns true if Heddle's own code computes this GEMM: there is no GEMM library, or own code is
+ * preferred to it. */
 bool hd_costs_gemm_is_own(const struct hd_gemm_args *args, const struct hd_traits *traits);
 
 /* Returns the bias_backward that computes this GEMM's dbias; its scratch follows the GEMM's. */
@@ -132,13 +136,14 @@ struct hd_costs_fp8_layout {
 };
 struct hd_costs_fp8_layout hd_costs_lay_out_fp8(const struct hd_fp8_gemm_args *args,
                                                 const struct hd_traits *traits);
-/* Returns the GEMM of the decoded factors, with their addresses in the scratch. */
+/* Returns the GEMM of bf16 that computes an fp8 product on the CPU, with the addresses of the
+ * decoded factors in the scratch. */
 struct hd_gemm_args hd_costs_fp8_product(const struct hd_fp8_gemm_args *args,
                                          const struct hd_traits *traits);
 /* Returns the product as a GEMM of bf16 factors: its shape, bias and result, without addresses of
  * factors and scratch. */
 struct hd_gemm_args hd_costs_fp8_as_gemm(const struct hd_fp8_gemm_args *args);
-/* Returns HD_INVALID for arguments that ops.h forbids. */
+/* Returns HD_INVALID for arguments of an fp8 product that ops.h forbids. */
 enum hd_status hd_costs_fp8_check(const struct hd_fp8_gemm_args *args);
 
 /* Operations per element of GELU, x * sigmoid(2u): u (4), doubling (1), sigmoid (3), product (1);
@@ -155,14 +160,15 @@ enum {
     HD_COSTS_GROUPED_ONE_BY_ONE = 8
 };
 struct hd_costs_grouped_layout {
-    int64_t begins_bytes; /* size of [E + 1] int64: first row of each expert */
-    int64_t thread_bytes; /* scratch per thread for small experts; 0: all threads share each one */
+    int64_t begins_bytes; /* bytes of the array [E + 1] int64 with the first row of each expert */
+    int64_t thread_bytes; /* bytes of scratch per thread for small experts; 0: all threads share
+                             every expert */
     int64_t scratch_bytes;
 };
 struct hd_costs_grouped_layout hd_costs_lay_out_grouped(const struct hd_grouped_gemm_args *args,
                                                         const struct hd_traits *traits);
 bool hd_costs_grouped_is_one_by_one(const struct hd_grouped_gemm_args *args);
-/* Return the GEMM of one expert with that many rows; pointers are NULL. */
+/* Return the arguments of the GEMM of one expert with `rows` rows; their pointers are NULL. */
 struct hd_gemm_args hd_costs_grouped_product(const struct hd_grouped_gemm_args *args, int64_t rows);
 struct hd_gemm_args hd_costs_grouped_weight_product(const struct hd_grouped_gemm_weight_args *args,
                                                     int64_t rows);
@@ -181,13 +187,13 @@ struct hd_costs_regroup_layout hd_costs_lay_out_regroup(const struct hd_regroup_
  * keys at a time. Offsets are in floats from the start of the thread's scratch; a member that
  * forward or backward does not use is 0. */
 enum {
-    HD_COSTS_ATTENTION_ROWS = 512, /* rows of a block */
+    HD_COSTS_ATTENTION_ROWS = 512, /* rows of a block of rows */
     HD_COSTS_ATTENTION_TILE = 64,  /* rows, and keys, of a tile of scores */
     HD_COSTS_ATTENTION_D_MAX = 256
 };
 struct hd_costs_attention_layout {
-    int64_t block_rows, width; /* rows of a block; D rounded up to 16 */
-    /* per row */
+    int64_t block_rows, width; /* rows of a block of rows; D rounded up to 16 */
+    /* offsets of areas for a block of rows */
     int64_t q, out, dout, dq;     /* [block_rows, width] */
     int64_t q_t, dout_t;          /* q, dout in transposed tiles: [width, TILE] each */
     int64_t max, sum, lse, delta; /* [block_rows] */
@@ -216,7 +222,8 @@ enum {
     HD_COSTS_ATTENTION_PANEL = 32,         /* maximum of a panel's rows; number of its columns */
     HD_COSTS_ATTENTION_KEYS_FORWARD = 256, /* keys of a tile */
     HD_COSTS_ATTENTION_KEYS_BACKWARD = 128,
-    HD_COSTS_ATTENTION_QUERIES = 128 /* backward: rows whose p and ds are stored at a time */
+    HD_COSTS_ATTENTION_QUERIES = 128 /* backward: number of rows whose p and ds are stored at a
+                                        time */
 };
 struct hd_costs_attention_panels {
     int64_t block_rows, width; /* rows of a block, D: both rounded up to PANEL */
@@ -261,10 +268,13 @@ enum {
 };
 struct hd_costs_attention_mask_extents {
     int64_t q_pad, kv_pad; /* q_len, kv_len rounded up to PAD */
-    int64_t keys;          /* [B, kv_pad] int32: the key's index */
-    int64_t key_extents;   /* [B, kv_pad/GRANULE, 2] int32: minimum and maximum index */
-    int64_t queries;       /* [B, q_pad, 2] int32: smallest and largest index that it sees */
-    int64_t query_extents; /* [B, q_pad/GRANULE, 4] int32: minima and maxima of both */
+    int64_t keys;          /* [B, kv_pad] int32: index of each key in its sample */
+    int64_t key_extents;   /* [B, kv_pad/GRANULE, 2] int32: minimum and maximum index of a granule
+                              of keys */
+    int64_t queries;       /* [B, q_pad, 2] int32: smallest and largest key index that each query
+                              sees */
+    int64_t query_extents; /* [B, q_pad/GRANULE, 4] int32: minimum and maximum, over a granule of
+                              queries, of both */
     int64_t stats;         /* backward: [B, H, q_pad, 2] float, log-sum-exp and delta */
     /* Backward with few key heads: the query heads that share a key head are split into `parts` of
      * at most part_heads heads, whose dk and dv are summed separately and then added in order. With
@@ -274,8 +284,8 @@ struct hd_costs_attention_mask_extents {
     int64_t parts_dk, parts_dv; /* [B, G, parts, kv_len, D] float; empty with one part */
     int64_t bytes;              /* total scratch */
 };
-/* Returns true if tensor cores support these; otherwise plain fp32 code runs, which never splits
- * heads. */
+/* Returns true if attention on a GPU uses tensor cores, which support this dtype and head width;
+ * else plain fp32 code runs, which never splits heads. */
 bool hd_costs_attention_is_tiled(enum hd_dtype dtype, int64_t D);
 struct hd_costs_attention_mask_extents
 hd_costs_attention_forward_mask_extents(const struct hd_attention_forward_args *args);

@@ -36,10 +36,14 @@ struct hd_lr_schedule {
 enum hd_status hd_lr_schedule_from_job(const struct hd_job *job,
                                        struct hd_lr_schedule *ret_schedule);
 
-/* Returns the learning rate of update `step`, counted from 1; w warm-up steps, d decay steps, x =
- *   (step - w) / d in [0, 1]: step <= w peak * step / w cosine min + (peak - min) (1 + cos(pi x)) /
- *   2 linear peak + (min - peak) x WSD peak, then linear to min over the last d steps (Hu et al.
- *   2024) */
+/* Returns the learning rate of update `step`, counted from 1. With w warm-up steps, d decay steps
+ * and x = (step - w) / d in [0, 1] it is
+ *
+ *   step <= w  peak * step / w
+ *   constant   peak
+ *   cosine     min + (peak - min) (1 + cos(pi x)) / 2
+ *   linear     peak + (min - peak) x
+ *   WSD        peak, then linear to min over the last d steps (Hu et al. 2024) */
 double hd_lr_at(const struct hd_lr_schedule *schedule, int64_t step);
 
 /* Compiles S, and U and P for all trainable buckets that this rank holds. The chunk lives in
