@@ -50,8 +50,8 @@ static struct modules modules_of(const struct hd_job *job)
     return (struct modules){llama_modules, sizeof llama_modules / sizeof *llama_modules};
 }
 
-/* Returns whether the word names the module, as PEFT matches: the whole name, or its end behind a
- * point. */
+/* Returns whether the word names the module as PEFT matches names: it is the module's whole name,
+ * or its part behind a point. */
 static bool matches(const struct module *m, const char *word)
 {
     const size_t all = strlen(m->name), end = strlen(word);

@@ -65,36 +65,38 @@ enum hd_target {
 
 enum hd_adapter_kind { HD_ADAPTER_NONE, HD_ADAPTER_LORA, HD_ADAPTER_BOTTLENECK, HD_ADAPTER_PREFIX };
 
-/* The adapter of a job. Members of other kinds are 0. */
+/* The adapter of a job (train.adapter). Members that belong to other kinds than `kind` are 0. */
 struct hd_adapter {
     enum hd_adapter_kind kind;
-    double dropout; /* dropout probability: LoRA: before A; bottleneck: of the adapter's output */
-    /* LoRA */
+    double dropout; /* probability of dropout; LoRA: of the input of A; bottleneck: of the adapter's
+                       output; 0: none */
+    /* members of HD_ADAPTER_LORA */
     int64_t rank;
-    double scale; /* s */
+    double scale; /* factor s of the formula above */
     double b_lr;
     bool target[HD_TARGET_COUNT];
-    bool one_a;   /* q, k and v have one common A */
-    bool dora;    /* rows have magnitudes */
-    bool experts; /* gate, up and down belong to experts, each with its own factors */
-    /* bottleneck */
+    bool one_a;   /* true: q, k and v have one common factor A */
+    bool dora;    /* true: DoRA, the rows of a target's result have magnitudes */
+    bool experts; /* true: gate, up and down belong to experts, and each expert has factors of its
+                     own */
+    /* member of HD_ADAPTER_BOTTLENECK: inner channels */
     int64_t width;
-    /* prefix */
+    /* member of HD_ADAPTER_PREFIX: number of learned keys and values */
     int64_t tokens;
 };
 
-/* Reads the adapter from a job. HD_INVALID: train.adapter.targets names a module that the family
- * does not have; the message lists its modules. HD_UNSUPPORTED: DoRA for experts, or a prefix with
- * ALiBi. */
+/* Sets *ret_adapter to the adapter that a job asks for. HD_INVALID: train.adapter.targets names a
+ * module that the family does not have; the message lists its modules. HD_UNSUPPORTED: DoRA for
+ * experts, or a prefix with ALiBi. */
 enum hd_status hd_adapter_from_job(const struct hd_job *job, struct hd_adapter *ret_adapter);
 
-/* Returns the name of a target in a block, without its last word: "attention.q"; of experts
- * "moe.gate". */
+/* Returns the name of a target's weight within a block, without its last part ".weight":
+ * "attention.q"; with `experts` the name of a matrix of experts: "moe.gate". */
 const char *hd_target_name(enum hd_target target, bool experts);
 
-/* Writes which parameters train, in the syntax of only.h: train.only, or with an adapter its
- * parameters and train.adapter.also. HD_INVALID: train.only and train.adapter are both given, or
- * the text is too long. */
+/* Sets ret_only to the text that says which parameters train, in the syntax of only.h: the job's
+ * train.only, or with an adapter the adapter's parameters and train.adapter.also. HD_INVALID:
+ * train.only and train.adapter are both given, or the text is too long. */
 enum hd_status hd_adapter_only(const struct hd_job *job, char ret_only[HD_JOB_PATH_MAX]);
 
 #endif

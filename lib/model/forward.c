@@ -9,7 +9,8 @@ static struct hd_tensor *norm_forward(struct hd_rec *rec, const struct hd_model_
     return op_rmsnorm(rec, x, w.weight, c->norm_eps);
 }
 
-/* Adds the adapter's product to y = x W^T. */
+/* Records y += s B (A drop(x)), the product of the linear's LoRA adapter, where y = x W^T; returns
+ * y. Without an adapter records nothing. */
 static struct hd_tensor *adapted(struct hd_rec *rec, const struct hd_model_config *c, int64_t layer,
                                  struct hd_tensor *x, struct hd_tensor *y,
                                  const struct hd_lora *lora)
@@ -24,8 +25,8 @@ static struct hd_tensor *adapted(struct hd_rec *rec, const struct hd_model_confi
     return op_low_rank(rec, y, h, lora->target, lora->count);
 }
 
-/* Scales the rows of W x + s B A x by their magnitudes, with DoRA: a factor for each column, which
- * follows the sum over tp and precedes the bias. */
+/* Records, with DoRA, the scaling of W x + s B A x by the magnitudes: one factor per output
+ * channel, after the sum over tp ranks and before the bias. */
 static struct hd_tensor *magnified(struct hd_rec *rec, const struct hd_model_config *c,
                                    struct hd_tensor *x, const struct hd_lora *lora)
 {
@@ -34,8 +35,8 @@ static struct hd_tensor *magnified(struct hd_rec *rec, const struct hd_model_con
     return op_magnitude(rec, x, lora->magnitude, lora->count, c->adapter.scale, lora->by_columns);
 }
 
-/* Records the first linear of a pair, of `fused_count` weights, with its adapter: [R, C] -> [R,
- * N]. */
+/* Records a linear whose rows of W tp splits (q, k, v; gate, up; any if tp is 1), of `fused_count`
+ * weights, with its adapter: [R, C] -> [R, N]. */
 static struct hd_tensor *column_parallel(struct hd_rec *rec, const struct hd_model_config *c,
                                          int64_t layer, struct hd_tensor *x, int weight, int bias,
                                          int fused_count, const struct hd_lora *lora)
@@ -47,8 +48,9 @@ static struct hd_tensor *column_parallel(struct hd_rec *rec, const struct hd_mod
     return apart && bias >= 0 ? op_bias(rec, y, bias, fused_count) : y;
 }
 
-/* Records the second linear of a pair that is split over tp: sums the partial results of the tp
- * ranks, [R, K] -> [Rl, C]. Its bias is added once, after the sum. */
+/* Records a linear whose columns of W tp splits (attention's output, down), with its adapter, and
+ * the sum of the tp ranks' partial results: [R, K] -> [Rl, C]. The bias is added once, after the
+ * sum. */
 static struct hd_tensor *row_parallel(struct hd_rec *rec, const struct hd_model_config *c,
                                       int64_t layer, struct hd_tensor *x, int weight, int bias,
                                       const struct hd_lora *lora)
@@ -60,7 +62,7 @@ static struct hd_tensor *row_parallel(struct hd_rec *rec, const struct hd_model_
     return bias < 0 ? x : op_bias(rec, x, bias, 1);
 }
 
-/* Records dropout of an output before it is added to the residual stream. */
+/* Records dropout of the output of attention or MLP before it is added to the residual stream. */
 static struct hd_tensor *residual_dropout(struct hd_rec *rec, const struct hd_model_config *c,
                                           int64_t layer, int64_t site, struct hd_tensor *x)
 {
@@ -142,7 +144,7 @@ static struct hd_tensor *experts_forward(struct hd_rec *rec, const struct hd_mod
     return c->F_shared ? op_add(rec, h, mlp_forward(rec, c, &w->mlp, layer, x)) : h;
 }
 
-/* The context of a unit's forward function. */
+/* Context argument of the forward functions of units (hd_rec_unit). */
 struct model_forward {
     const struct hd_model *model;
     int tp;
@@ -221,8 +223,9 @@ struct hd_units hd_model_units(const struct hd_model *model)
     return (struct hd_units){HD_UNIT_EMBEDDING, model->unit_head + 1};
 }
 
-/* Returns the hidden rows from the previous chunk, outside of enter and leave. Their gradient is
- * computed unless backward ends in this chunk. */
+/* Records the input of a chunk without the embedding: the hidden rows of the previous chunk, as
+ * outside of op_copy_to_tp and op_reduce_from_tp. Their gradient is computed unless backward ends
+ * in this chunk. */
 static struct hd_tensor *take_in(const struct hd_model *model, struct hd_rec *rec)
 {
     const struct hd_rec_shape *shape = hd_rec_get_shape(rec);

@@ -147,11 +147,12 @@ struct declare {
 /* Distribution and role of a parameter: see struct hd_param_spec. */
 struct shard {
     int axis, copies;
-    int norms_of; /* HD_INIT_NORMS only */
+    int norms_of; /* HD_INIT_NORMS only: index of the matrix whose row norms are the initial
+                     values */
     int64_t grain;
     bool padded, partial, experts, tied, head, keep_fp32, table, product, linear, adapter,
         newly_initialized;
-    double lr_scale; /* 0: 1 */
+    double lr_scale; /* factor on the learning rate; 0: 1 */
 };
 
 static struct shard split_rows(void)
@@ -159,7 +160,8 @@ static struct shard split_rows(void)
     return (struct shard){.axis = 0};
 }
 
-/* Splits columns; every legal tp keeps `grain` neighbouring columns together. */
+/* Returns the distribution over ranks of a parameter whose columns tp splits; no legal tp separates
+ * the `grain` columns of an aligned group. */
 static struct shard split_columns(int64_t grain)
 {
     return (struct shard){.axis = 1, .grain = grain};
@@ -176,14 +178,15 @@ static int64_t common_divisor(int64_t a, int64_t b)
     return a;
 }
 
-/* Returns the columns that every legal tp keeps together: tp divides the number of heads and the
- * width of every feed-forward layer (check_tp). */
+/* Returns the size of a group of columns that no legal tp separates: tp divides the number of heads
+ * and the width of every feed-forward layer (check_tp). */
 static int64_t ffn_grain(const struct hd_model_config *c, int64_t F)
 {
     return F / common_divisor(common_divisor(c->H, c->F), c->F_shared);
 }
 
-/* Splits key/value heads; if tp exceeds their number, several tp ranks hold the same head. */
+/* Returns the distribution over ranks of a parameter whose rows are key/value heads, which tp
+ * splits; if tp exceeds their number, several tp ranks hold the same head. */
 static struct shard split_kv_heads(const struct declare *d)
 {
     return (struct shard){.axis = 0, .copies = d->registry->mesh.sizes.kv_replica};
@@ -194,28 +197,30 @@ static struct shard split_vocabulary(void)
     return (struct shard){.axis = 0, .padded = true};
 }
 
-/* Replicates a parameter that is applied outside of enter and leave: with sequence parallelism each
- * tp rank applies it to other rows, so its gradient is partial. */
+/* Returns the distribution over ranks of a parameter that every tp rank has whole and applies
+ * outside of op_copy_to_tp and op_reduce_from_tp: with sequence parallelism each tp rank applies it
+ * to other rows, so its gradient is partial. */
 static struct shard on_rows(const struct declare *d)
 {
     return (struct shard){.axis = -1, .partial = d->registry->sequence};
 }
 
-/* Replicates a parameter that each rank applies to its heads or experts only, so its gradient is
- * partial. */
+/* Returns the distribution over ranks of a parameter that every tp rank has whole and applies to
+ * its own heads or part of the experts only, so its gradient is partial. */
 static struct shard on_parts(void)
 {
     return (struct shard){.axis = -1, .partial = true};
 }
 
-/* Splits axis 0, experts, over ep, and axis `axis` over tp; if that is the last one: grain as
- * above. */
+/* Returns the distribution over ranks of a parameter of experts: ep splits axis 0, tp splits axis
+ * `axis`; if that is the last one, no legal tp separates a group of `grain` columns. */
 static struct shard of_experts(int axis, int64_t grain)
 {
     return (struct shard){.axis = axis, .grain = grain, .experts = true, .linear = true};
 }
 
-/* Declares a parameter. shape: 1 to 3 dimensions; unused ones are 0. */
+/* Declares a parameter in the registry and returns its index. shape: 1 to 3 dimensions; unused ones
+ * are 0. */
 static int tensor(struct declare *d, const char *what, const int64_t shape[3], struct shard shard,
                   enum hd_init_kind init, double std, bool fused)
 {
@@ -271,7 +276,7 @@ static int product(struct declare *d, const char *what, int64_t rows, int64_t co
     return matrix(d, what, rows, columns, shard, std, false);
 }
 
-/* Declares another matrix of the linear, below the previous one in memory. */
+/* Declares another matrix of the same linear, whose memory follows that of the previous one. */
 static int fused(struct declare *d, const char *what, int64_t rows, int64_t columns,
                  struct shard shard, double std)
 {
@@ -317,7 +322,8 @@ struct adapted_weight {
     enum hd_target target;
     int weight, fused_count;
     int64_t in;
-    int64_t grain; /* split by columns: see struct shard; else 0 */
+    int64_t grain; /* tp splits W by columns: size of a group of columns that no legal tp separates;
+                      else 0 */
     int64_t site;  /* dropout site */
 };
 
@@ -371,8 +377,9 @@ static void declare_b(struct declare *d, const struct adapted_weight *w, struct 
     }
 }
 
-/* Declares the magnitudes of the targets, in fp32. Behind a linear that tp splits by columns they
- * are whole on every rank and scale the rows outside of enter and leave. */
+/* Declares the magnitudes of the adapter's targets, in fp32. For a linear that tp splits by columns
+ * every tp rank has all of them, and they scale rows outside of op_copy_to_tp and
+ * op_reduce_from_tp. */
 static void declare_magnitudes(struct declare *d, const struct adapted_weight *w, struct hd_lora *l)
 {
     const struct hd_adapter *adapter = &d->config->adapter;
@@ -418,8 +425,8 @@ static struct hd_lora declare_lora(struct declare *d, struct adapted_weight w)
     return l;
 }
 
-/* Declares a bottleneck, which is applied outside of enter and leave: with sequence parallelism the
- * gradients are partial. */
+/* Declares the two layers of a bottleneck adapter, which is applied outside of op_copy_to_tp and
+ * op_reduce_from_tp: with sequence parallelism the gradients are partial. */
 static struct hd_bottleneck declare_bottleneck(struct declare *d, const char *which, int64_t site)
 {
     const int64_t C = d->config->C, width = d->config->adapter.width;
@@ -535,7 +542,7 @@ static struct hd_attention declare_attention(struct declare *d)
     return a;
 }
 
-/* Returns the declaration context with ".what" added to the prefix. */
+/* Returns a copy of *d whose prefix of parameter names is longer by ".what". */
 static struct declare inside(const struct declare *d, const char *what)
 {
     struct declare inner = *d;
@@ -577,7 +584,8 @@ static struct hd_expert_params declare_experts(struct declare *d)
 
     router.keep_fp32 = true; /* rounding must not change the router's choice */
     p.router = matrix(d, "router.weight", E, c->C, router, init_std, false);
-    if (c->router.noisy) /* zeros: the noise starts at softplus(0); Shazeer et al. 2017, app. A */
+    if (c->router.noisy) /* initialised to zeros: the noise starts at softplus(0) (Shazeer et al.
+                            2017, app. A) */
         p.noise = param(d, "router_noise.weight", E, c->C, router, HD_INIT_ZEROS, 0, false);
     p.gate = tensor(d, "gate.weight", in, of_experts(1, 0), HD_INIT_NORMAL, init_std, false);
     p.up = tensor(d, "up.weight", in, of_experts(1, 0), HD_INIT_NORMAL, init_std, false);

@@ -43,8 +43,8 @@ enum hd_positions {
     HD_POSITIONS_ALIBI    /* lowers attention scores linearly with distance (Press et al. 2022) */
 };
 
-/* Finds a family by its name; the result is a static object. HD_UNSUPPORTED: unknown name; the
- * message lists all names. */
+/* Sets *ret_family to the family with this name, a static object. HD_UNSUPPORTED: there is no
+ * family of this name; the message lists all names. */
 enum hd_status hd_family_find(const char *name, const struct hd_family **ret_family);
 
 /* Shape and settings of a model: L layers, C channels, H query heads, G kv heads, D head width, F
@@ -52,15 +52,17 @@ enum hd_status hd_family_find(const char *name, const struct hd_family **ret_fam
 struct hd_model_config {
     const struct hd_family *family;
     int64_t L, C, H, G, D, F, V, context;
-    int64_t window;      /* sliding window: tokens that a row attends to; 0: no limit */
+    int64_t window;      /* sliding window: number of tokens to which a token attends, itself
+                            included; 0: no limit */
     int64_t window_from; /* index of the first block with the window */
     struct hd_rope rope;
     double norm_eps;
-    bool tied;                         /* the head uses the embedding's weight */
-    bool reward;                       /* the head is that of a reward model: one vector instead of
-                                          the vocabulary */
-    bool qkv_bias, out_bias, mlp_bias; /* the projections have a bias */
-    bool qk_norm;                      /* RMSNorm over each head of q and k, before RoPE */
+    bool tied;                         /* true: the head uses the embedding's weight */
+    bool reward;                       /* true: the model is a reward model, whose head is one
+                                          vector instead of a row per token of the vocabulary */
+    bool qkv_bias, out_bias, mlp_bias; /* true: the projections to q, k and v, of attention's
+                                          output, of the MLP have a bias */
+    bool qk_norm;                      /* true: RMSNorm over each head of q and k, before RoPE */
     struct hd_router router;           /* E = 0: a block has one MLP; else F is the width of one
                                           expert */
     int64_t F_shared;                  /* width of the shared expert; 0: none */
@@ -68,39 +70,40 @@ struct hd_model_config {
     /* dropout probabilities: of the embedding; of attention weights; of the outputs of attention
      * and MLP before they are added to the residual stream */
     double dropout_embedding, dropout_attention, dropout_residual;
-    uint64_t seed;              /* seed of dropout */
-    char only[HD_JOB_PATH_MAX]; /* which parameters train (only.h) */
+    uint64_t seed;              /* seed of the random numbers of dropout */
+    char only[HD_JOB_PATH_MAX]; /* text that says which parameters train (only.h) */
     struct hd_adapter adapter;
     int lowest_trained; /* index of the first unit with a trainable parameter: backward ends
                            there */
 };
 
-/* Builds the configuration from a resolved job. HD_INVALID or HD_UNSUPPORTED: the kernels cannot
- * run such a model; the message names the key and the allowed values. */
+/* Sets *ret_config to the model that a resolved job describes. HD_INVALID or HD_UNSUPPORTED: the
+ * kernels cannot run that model; the message names the job's key and the allowed values. */
 enum hd_status hd_model_config_from_job(const struct hd_job *job,
                                         struct hd_model_config *ret_config);
 
-/* Returns which parameters train; the text belongs to the config. */
+/* Returns the rule by which parameters train; its text is config->only. */
 struct hd_only hd_model_only(const struct hd_model_config *config);
 
-/* Returns the number of tokens that a row of this block attends to, itself included; 0: no
+/* Returns the number of tokens to which a token attends in block `layer`, itself included; 0: no
  * limit. */
 int64_t hd_model_window(const struct hd_model_config *config, int64_t layer);
 
-/* Indices of a norm's parameters in the registry; -1: the model does not have it. */
+/* Parameters of a norm, as indices in the registry; -1: the norm does not have it. */
 struct hd_norm {
     int weight, bias;
 };
-/* The LoRA adapter of a linear: the first of `a_count` adjacent factors A, and `count` targets with
- * their factors B. count 0: no adapter. */
+/* The LoRA adapter of a linear, as indices in the registry: the first of `a_count` adjacent factors
+ * A, and `count` targets with their factors B. count 0: no adapter. */
 struct hd_lora {
     int a, a_count;
     struct hd_low_rank target[HD_LOW_RANK_MAX];
     struct hd_magnitude magnitude[HD_LOW_RANK_MAX]; /* DoRA: magnitudes of each target */
     int count;
     bool by_columns;       /* tp splits the linear's weights by columns */
-    int64_t site;          /* dropout site before A */
-    int64_t first_channel; /* first channel of the linear's input on this rank */
+    int64_t site;          /* site (program.h) of the dropout before A */
+    int64_t first_channel; /* index of this rank's first channel among all channels of the linear's
+                              input */
 };
 struct hd_attention {
     int qkv, qkv_bias; /* first of the three adjacent parameters q, k, v */
@@ -117,7 +120,7 @@ struct hd_mlp {
 /* The two layers of a bottleneck adapter, as indices in the registry. */
 struct hd_bottleneck {
     int down, up;
-    int64_t site; /* dropout site */
+    int64_t site; /* site (program.h) of the dropout of the bottleneck's output */
 };
 struct hd_block {
     struct hd_norm norm1, norm2;
@@ -137,20 +140,22 @@ struct hd_model {
     int unit_embedding, unit_first_block, unit_head; /* indices of units in the registry */
 };
 
-/* Returns whether tp ranks can split the model: heads and the columns of every feed-forward layer
- * evenly; key/value heads evenly, or several ranks hold the same head. */
+/* Returns whether `tp` ranks can split the model: tp divides the number of heads and the width of
+ * every feed-forward layer, and it divides the number of key/value heads or is a multiple of it, so
+ * that several ranks hold the same head. */
 bool hd_model_tp_fits(const struct hd_model_config *config, int64_t tp);
 
 /* Returns the number of adjacent tp ranks that hold the same key/value head: tp / kv_heads, at
- * least 1. It is the mesh's kv_replica. */
+ * least 1. This number is kv_replica of the mesh. */
 int32_t hd_model_kv_replica(const struct hd_model_config *config, int64_t tp);
 
-/* Declares every parameter; the registry's tp splits heads, feed-forward width and vocabulary.
- * HD_INVALID: tp does not divide them. */
+/* Declares every parameter of the model in the registry, whose tp splits heads, feed-forward width
+ * and vocabulary, and sets *ret_model. HD_INVALID: tp does not divide heads or feed-forward
+ * width. */
 enum hd_status hd_model_declare(const struct hd_model_config *config, struct hd_registry *registry,
                                 struct hd_arena *arena, struct hd_model *ret_model);
 
-/* A range of units, first to end - 1. */
+/* A range of units of a model: indices first to end - 1. */
 struct hd_units {
     int first, end;
 };
@@ -176,11 +181,12 @@ bool hd_model_trains(const struct hd_model_config *config, int64_t layer, const 
  * head. */
 int hd_model_lowest_trained(const struct hd_model_config *config);
 
-/* Returns the contribution of one unit to hd_model_flops_per_token. */
+/* Returns the training FLOPs per token of one unit, its part of hd_model_flops_per_token. */
 double hd_model_unit_flops(const struct hd_model_config *config, int unit);
 
-/* Work of a block in backward, as fractions of that of a block in which everything trains: for the
- * gradients of its input (0 or 1), for those of its weights, and for both together, by FLOPs. */
+/* Work of a block in backward, as fractions of the backward work of a block in which every
+ * parameter trains: for the gradients of its input (0 or 1), for those of its weights, and for both
+ * together, by FLOPs. */
 struct hd_backward_shares {
     double inputs, weights, all;
 };

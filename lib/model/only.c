@@ -15,8 +15,9 @@ bool hd_only_is_all(const struct hd_only *only)
     return !*only->text || strcmp(only->text, "all") == 0;
 }
 
-/* Copies the item at `text`. Returns the begin of the next item, NULL after the last. An item that
- * is too long is cut, and then names no parameter. */
+/* Copies the item at the begin of `text` to ret_item. Returns the begin of the next item; NULL:
+ * this was the last one. An item that is too long for ret_item is cut, and then names no
+ * parameter. */
 static const char *next_item(const char *text, char ret_item[ITEM_MAX])
 {
     const size_t length = strcspn(text, ",");
@@ -37,13 +38,14 @@ static int64_t last_blocks(const char *item, int64_t L)
     return *end || K > L ? 0 : K;
 }
 
-/* Returns the block of a parameter; -1: it is outside of blocks. */
+/* Returns the index of the block to which a parameter of this name belongs; -1: none. */
 static int64_t block_of(const char *name)
 {
     return strncmp(name, "blocks.", 7) == 0 ? strtoll(name + 7, NULL, 10) : -1;
 }
 
-/* Returns true for the vector of a reward model, which no base model has: it always trains. */
+/* Returns true for the name of a reward model's vector, which no base model has, so that it always
+ * trains. */
 static bool is_score(const char *name)
 {
     return strcmp(name, "head.score.weight") == 0;
@@ -115,7 +117,7 @@ static enum hd_status check_item(const struct hd_only *only, const struct hd_reg
     return st;
 }
 
-/* Returns true if a parameter must train together with the one declared before it. */
+/* Returns true if parameter p and `before`, declared just before it, must train together. */
 static bool is_one_with(const struct hd_param *p, const struct hd_param *before)
 {
     const char *last = strrchr(p->name, '.');

@@ -23,19 +23,20 @@
 struct hd_only {
     const char *text;
     int64_t L;       /* number of blocks */
-    bool tied;       /* the head uses the embedding's weight */
+    bool tied;       /* true: the head uses the embedding's weight */
     const char *key; /* key of the job file that messages name; NULL: train.only */
 };
 
-/* Returns true if everything trains. */
+/* Returns true if every parameter trains (the text is `all`). */
 bool hd_only_is_all(const struct hd_only *only);
 
-/* Returns true if the parameter trains. Items that hd_only_check refuses name no parameter. */
+/* Returns true if the parameter with this name trains. Items that hd_only_check refuses name no
+ * parameter. */
 bool hd_only_trains(const struct hd_only *only, const char *name);
 
-/* Checks the items against the registry. HD_INVALID: an item names no parameter, or K is not a
- * number from 1 to L; parameters that must train together do not; no parameter trains. The message
- * lists the valid names. */
+/* Checks the items of the text against the parameters in the registry. HD_INVALID: an item names no
+ * parameter, or K is not a number from 1 to L; parameters that must train together do not; no
+ * parameter trains. The message lists the valid names. */
 enum hd_status hd_only_check(const struct hd_only *only, const struct hd_registry *registry);
 
 #endif

@@ -14,7 +14,8 @@ bool hd_model_trains(const struct hd_model_config *c, int64_t layer, const char 
     const struct hd_only only = hd_model_only(c);
     char name[HD_PARAM_NAME_MAX];
 
-    if (hd_only_is_all(&only)) /* fast path: a search of layouts calls this often */
+    if (hd_only_is_all(&only)) /* fast path, because a planner's search over parallel layouts calls
+                                  this function often */
         return true;
     (void)snprintf(name, sizeof name, "blocks.%lld.%s", (long long)layer, what);
     return hd_only_trains(&only, name);

@@ -4,7 +4,8 @@
 
 #include "model/model.h"
 
-/* Weights of a block that multiply a token, under the name of their parameter. */
+/* Number of a block's weights that multiply one token, with the name of the parameter to which they
+ * belong. */
 struct multiplied {
     const char *name;
     double weights;
@@ -22,7 +23,8 @@ static int list_bottlenecks(const struct hd_model_config *c, struct multiplied *
     return count;
 }
 
-/* Appends the two factors of each target behind the first `count` entries. */
+/* Appends the two LoRA factors of each adapted weight to the `count` entries of the list. Returns
+ * the new count. */
 static int list_lora(const struct hd_model_config *c, struct multiplied *list, int count)
 {
     static const char *const a_names[][2] = {{"attention.q.lora_a", "attention.q.lora_a"},
@@ -45,7 +47,7 @@ static int list_lora(const struct hd_model_config *c, struct multiplied *list, i
     for (int t = 0; t < HD_TARGET_COUNT; t++) {
         const bool shares = c->adapter.one_a && (t == HD_TARGET_K || t == HD_TARGET_V);
         const bool experts = c->router.E > 0;
-        /* a token is sent to K experts */
+        /* a token goes to K experts, so K times the weights of one expert multiply it */
         const double times = experts && t >= HD_TARGET_GATE ? (double)c->router.K : 1;
 
         if (!c->adapter.target[t])
@@ -141,7 +143,8 @@ double hd_model_unit_flops(const struct hd_model_config *c, int unit)
     if (unit == HD_UNIT_EMBEDDING)
         return 0;
     if (unit == hd_model_unit_count(c) - 1 && c->reward)
-        return 0; /* a reward needs only one row of an answer times one vector */
+        return 0; /* the head of a reward model multiplies one row of an answer by one vector: not
+                     counted */
     if (unit == hd_model_unit_count(c) - 1)
         return (hd_only_trains(&only, c->tied ? "embedding.weight" : "head.weight") ? 6 : 4) *
                (double)c->C * (double)c->V;
