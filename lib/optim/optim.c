@@ -61,8 +61,9 @@ double hd_lr_at(const struct hd_lr_schedule *s, int64_t step)
 
 /* ---- the norm ---- */
 
-/* Emits the sums of squares of elements [begin, end) of a counted segment. A kernel's chunks begin
- * with its first element, so elements before the first chunk bound get a launch of their own. */
+/* Emits the sums of squares, by chunks, of elements [begin, end) of a segment that this rank counts
+ * in the gradient norm. A kernel's chunks begin with its first element, so elements before the
+ * first chunk bound get a launch of their own. */
 static void emit_square_pieces(struct hd_emit *e, int bucket, const struct hd_segment *s,
                                int64_t begin, int64_t end)
 {
@@ -112,7 +113,7 @@ static void emit_squares(struct hd_emit *e, int bucket)
     }
 }
 
-/* Sets chunk sums [first, end) to zero. */
+/* Emits the zeroing of chunk sums [first, end). */
 static void emit_no_sums(struct hd_emit *e, int64_t first, int64_t end)
 {
     struct hd_operand sums = hd_emit_global(e, HD_GLOBAL_SUMS);
@@ -123,9 +124,10 @@ static void emit_no_sums(struct hd_emit *e, int64_t first, int64_t end)
                            HD_OPERANDS(zero, .out = sums));
 }
 
-/* Gives, with ZeRO, the rank that counts the bucket the chunk sums of the other shards, by adding
- * zeros, which change no bit; the other ranks zero the bucket's sums. The record thus adds the same
- * numbers in the same order as without ZeRO. */
+/* Emits, with ZeRO, a sum over ranks that gives the rank that counts the bucket the chunk sums of
+ * all shards: a rank adds zeros for shards of others, which changes no bit; the other ranks then
+ * zero the bucket's sums. The record thus adds the same numbers in the same order as without
+ * ZeRO. */
 static void emit_shard_sums(struct hd_emit *e, int bucket)
 {
     const struct hd_bucket *p = &e->registry->buckets[bucket];
@@ -151,8 +153,8 @@ static void emit_shard_sums(struct hd_emit *e, int bucket)
 
 /* ---- the update ---- */
 
-/* Gathers the updated shards of a bucket. Buckets are gathered in order, which overlaps with the
- * update of later buckets. */
+/* Emits the gather of the updated weight shards of a bucket. Buckets are gathered in order, which
+ * overlaps with the update of later buckets. */
 static void emit_gather(struct hd_emit *e, int bucket)
 {
     const struct hd_registry *r = e->registry;
@@ -190,7 +192,8 @@ static void emit_update(struct hd_emit *e, int bucket)
         emit_gather(e, bucket);
 }
 
-/* Gathers a bucket after the host's update of all buckets (train/offload.h). */
+/* Emits into program P the gather of a bucket's weights, which follows the host's update of all
+ * buckets (train/offload.h). */
 static void emit_publish(struct hd_emit *e, int bucket)
 {
     const struct hd_bucket *p = &e->registry->buckets[bucket];
@@ -208,7 +211,8 @@ static void emit_for_buckets(struct hd_emit *e, void (*emit)(struct hd_emit *e, 
     }
 }
 
-/* Sums this rank's shard of the gradient, or all of it, over a group. */
+/* Emits the sum over a group of a bucket's gradient: of this rank's ZeRO shard, or of all of it
+ * without ZeRO. */
 static void emit_sum_over(struct hd_emit *e, int bucket, enum hd_group_name group)
 {
     const struct hd_bucket *p = &e->registry->buckets[bucket];
@@ -231,14 +235,15 @@ static bool has_replicas(const struct hd_emit *e, int bucket)
            hd_mesh_find_group(&r->mesh, HD_GROUP_ZERO_REPLICATE, r->rank).size > 1;
 }
 
-/* Sums the gradient, with hybrid sharding, over the ranks that have the same shard. */
+/* Emits, with hybrid sharding, the sum of a bucket's gradient over the ranks that have the same
+ * shard. */
 static void emit_replicas(struct hd_emit *e, int bucket)
 {
     if (has_replicas(e, bucket))
         emit_sum_over(e, bucket, HD_GROUP_ZERO_REPLICATE);
 }
 
-/* A shard of a gradient that is being reduced in bf16. */
+/* A gradient shard of a bucket that is being reduced in bf16. */
 struct travelling {
     struct hd_operand grad, wire;
     int64_t count;
@@ -295,14 +300,15 @@ static void emit_replicas_in_bf16(struct hd_emit *e)
         emit_arrival(e, &before);
 }
 
-/* Sums the gradients of a tied weight that the embedding and the head computed on two stages. */
+/* Emits the sum of the two gradients of a tied weight that the pipeline stages of the embedding and
+ * of the head computed. */
 static void emit_tie(struct hd_emit *e, int bucket)
 {
     if (e->registry->buckets[bucket].stage != e->registry->buckets[bucket].tie_stage)
         emit_sum_over(e, bucket, HD_GROUP_EMBEDDING);
 }
 
-/* Sets to zero the gradient shard to which every micro-batch adds (ZeRO 2, 3). */
+/* Emits the zeroing of the gradient shard to which every micro-batch of a step adds (ZeRO 2, 3). */
 static void emit_no_gradient(struct hd_emit *e, int bucket)
 {
     const struct hd_bucket *p = &e->registry->buckets[bucket];
@@ -334,9 +340,9 @@ static void emit_start(struct hd_emit *e)
     }
 }
 
-/* Updates the amax histories of fp8 with the maximum over all ranks. It is the maximum of the whole
- * tensor for every layout and division into micro-batches, because ranks without the tensor have
- * zeros. */
+/* Emits the update of the amax histories of fp8 with the maximum over all ranks. That is the
+ * maximum of the whole tensor for every layout and division into micro-batches, because ranks
+ * without the tensor have zeros. */
 static void emit_histories(struct hd_emit *e)
 {
     const struct hd_registry *r = e->registry;

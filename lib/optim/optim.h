@@ -28,8 +28,8 @@ struct hd_lr_schedule {
     enum hd_lr_decay decay;
     double peak, min;
     int64_t warmup_steps; /* the rate rises linearly from 0 to the peak */
-    int64_t decay_steps;  /* steps of decay: after the warm-up (cosine, linear; 0: up to the last
-                             step), or at the end of the run (WSD) */
+    int64_t decay_steps;  /* number of steps in which the rate falls: after the warm-up (cosine,
+                             linear; 0: up to the last step), or at the end of the run (WSD) */
     int64_t total_steps;
 };
 
@@ -46,8 +46,8 @@ enum hd_status hd_lr_schedule_from_job(const struct hd_job *job,
  *   WSD        peak, then linear to min over the last d steps (Hu et al. 2024) */
 double hd_lr_at(const struct hd_lr_schedule *schedule, int64_t step);
 
-/* Compiles S, and U and P for all trainable buckets that this rank holds. The chunk lives in
- * `arena`.
+/* Compiles the programs S, U and P for all trainable buckets that this rank holds, and sets
+ * *ret_chunk to them, in memory of `arena`.
  */
 enum hd_status hd_optim_compile(const struct hd_registry *registry,
                                 const struct hd_compile_options *options, struct hd_arena *arena,
