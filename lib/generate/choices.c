@@ -14,8 +14,8 @@ enum {
     CHECKS_PER_CALL = 256     /* questions checked between two calls of progress */
 };
 
-/* One question. Its choices are read one after the other, so that each one finds the prompt in the
- * slot that the previous one used. */
+/* One question that is in progress. The generator reads its choices one after the other, so that
+ * each one finds the prompt in the generator slot that the previous choice used. */
 struct question {
     struct examination *all;
     struct hd_arena arena;
@@ -32,14 +32,14 @@ struct examination {
     struct hd_language *language;
     const struct hd_choices_options *options;
     int64_t context;
-    struct question *questions; /* ring [capacity] of the questions in progress */
+    struct question *questions; /* ring buffer [capacity] of the questions in progress */
     int capacity, first, held;
     size_t file;
-    struct hd_lines lines; /* reader of the current file, if is_open */
+    struct hd_lines lines; /* reader of the current file of questions, if is_open */
     bool is_open;
     int64_t begun;
     struct hd_choices sums; /* acc, acc_norm: number of right answers so far */
-    enum hd_status st;      /* failure in a callback */
+    enum hd_status st;      /* status of a failure in a callback of the generator; HD_OK: none */
     struct hd_error error;
 };
 
@@ -101,7 +101,8 @@ static enum hd_status parse(struct question *q, const char *line, size_t bytes)
     return st;
 }
 
-/* Reads the next line that is not blank into e->lines.line. *ret_there false: end of the files. */
+/* Reads the next line that is not blank, of the current or a later file, into e->lines.line. Sets
+ * *ret_there to false after the last line of the last file. */
 static enum hd_status next_line(struct examination *e, bool *ret_there)
 {
     enum hd_status st = HD_OK;
@@ -175,8 +176,9 @@ static enum hd_status encode_alone(struct question *q, const struct hd_text *who
     return st;
 }
 
-/* Encodes prompt and choice; *ret_first: index of the choice's first token. Both are encoded with
- * the special tokens that the tokenizer adds by default, as in lm-evaluation-harness. */
+/* Encodes the text of the prompt and the next choice to `ids`; sets *ret_first to the index of the
+ * choice's first token. Both are encoded with the special tokens that the tokenizer adds by
+ * default, as in lm-evaluation-harness. */
 static enum hd_status encode(struct question *q, struct hd_id_list *ids, int64_t *ret_first)
 {
     struct hd_language *language = q->all->language;
@@ -204,7 +206,8 @@ static enum hd_status encode(struct question *q, struct hd_id_list *ids, int64_t
     return st;
 }
 
-/* Encodes the next choice, and checks that the context can hold it. */
+/* Encodes the prompt with the question's next choice, and checks that the model's context can hold
+ * the choice. */
 static enum hd_status prepare_choice(struct question *q, struct hd_id_list *ids, int64_t *ret_first)
 {
     enum hd_status st = encode(q, ids, ret_first);
@@ -264,7 +267,8 @@ static enum hd_status check_line(struct examination *e)
     return st;
 }
 
-/* Adds the message of the current line, unless the text would become too long. */
+/* Appends the current error message, about the current line, to m->text, or counts it in m->left if
+ * the text would become too long. */
 static void add_mistake(const struct examination *e, struct mistakes *m)
 {
     char text[MISTAKE_BYTES_MAX];
@@ -326,7 +330,8 @@ static enum hd_status check_all(struct examination *e)
 
 /* ---- running all questions ---- */
 
-/* Reads the next question and begins it. *ret_none true: there is none. */
+/* Reads the next question from the files and adds its first choice to the generator. Sets *ret_none
+ * to true if there is no further question. */
 static enum hd_status begin_question(struct examination *e, bool *ret_none)
 {
     struct question *q = &e->questions[(e->first + e->held) % e->capacity];
@@ -350,7 +355,7 @@ static enum hd_status begin_question(struct examination *e, bool *ret_none)
     return st ? hd_err_prefix(st, "%s:%lld", q->file, (long long)q->line) : HD_OK;
 }
 
-/* Returns the number of characters: continuation bytes of UTF-8 do not count. */
+/* Returns the number of characters of a UTF-8 text: all bytes but continuation bytes. */
 static double characters(const char *text)
 {
     double count = 0;

@@ -26,22 +26,23 @@
 
 enum { HD_CHOICES_MAX = 64, HD_CHOICES_LINE_BYTES_MAX = 4 << 20 };
 
-struct hd_choice_answer { /* result of one question */
+struct hd_choice_answer { /* Result of one question. */
     const char *file;
     int64_t line; /* line number, from 1 */
     int count, right, best, best_norm;
     const double *log_likelihoods; /* [count] */
-    bool cut;                      /* the question was too long: the beginning of the prompt was
-                                      cut */
+    bool cut;                      /* true: the question was too long, and tokens at the beginning
+                                      of the prompt were cut */
 };
 
 struct hd_choices_options {
     const char *const *files;
     size_t file_count;
     int64_t limit; /* number of questions to run, the first ones of all files; 0: all */
-    /* called for each question, in the order of the files; may be NULL */
+    /* called once per question with its result, in the order of the files; NULL: not called */
     void (*on_answer)(void *user, const struct hd_choice_answer *answer);
-    /* called often; returning false ends the run with HD_ABORTED; may be NULL */
+    /* called often with the number of questions done; if it returns false the run ends with
+     * HD_ABORTED; NULL: not called */
     bool (*progress)(void *user, int64_t done);
     void *user;
 };
@@ -52,9 +53,9 @@ struct hd_choices {
     double acc_error, acc_norm_error; /* standard errors of the means; 0 with one question */
 };
 
-/* Checks all questions, then runs them. HD_INVALID: a line is not a valid question, or a choice has
- * no token of its own; the message lists file and line of as many mistakes as it can hold. No
- * question is run unless all are valid. */
+/* Checks all questions, then runs them and sets *ret_choices to the scores. HD_INVALID: a line is
+ * not a valid question, or a choice has no token of its own; the message lists file and line of as
+ * many mistakes as it can hold. No question is run unless all are valid. */
 enum hd_status hd_choices_run(struct hd_generator *generator, const struct hd_decoder *decoder,
                               struct hd_language *language,
                               const struct hd_choices_options *options,

@@ -9,21 +9,23 @@
 #include <string.h>
 
 struct hd_sequence {
-    struct hd_sequence *next; /* next in the waiting list */
+    struct hd_sequence *next; /* next sequence in the list of those that wait for a slot */
     struct hd_generation what;
     struct hd_stops stops;
     int32_t *prompt;
     int32_t last;  /* last token of a prompt that is only reported, not read; -1: none */
     int64_t drawn; /* number of tokens sampled */
     bool reads_prompt;
-    bool ended; /* a callback has ended it in the current call */
+    bool ended; /* true: a callback has ended the sequence in the current call of
+                   hd_generator_step */
 };
 
 struct generator_slot {
-    struct hd_sequence *sequence; /* NULL: free */
+    struct hd_sequence *sequence; /* sequence that has the slot; NULL: the slot is free */
     int32_t *history;             /* [context] */
     int64_t filled, count;
-    uint64_t order; /* sequence number: earlier sequences first */
+    uint64_t order; /* serial number of the sequence in the slot: a smaller number was added
+                       earlier */
 };
 
 struct hd_generator {
@@ -185,7 +187,8 @@ static void unqueue(struct hd_generator *g, struct hd_sequence **at)
     g->waiting_count--;
 }
 
-/* Frees a slot. Its tokens are kept for a sequence with the same beginning. */
+/* Frees a slot of its sequence. The slot keeps its tokens for a later sequence with the same
+ * beginning. */
 static void leave_slot(struct hd_generator *g, struct generator_slot *slot)
 {
     slot->sequence = NULL;
@@ -285,8 +288,9 @@ static void start_waiting(struct hd_generator *g)
 
 /* ---- reporting tokens ---- */
 
-/* Calls on_token. logits: those behind the previous token; NULL: no log-probabilities are reported.
- * Sets s->ended if the callback ends the sequence. */
+/* Calls on_token of the slot's sequence with one token. logits: the model's output behind the
+ * previous token; NULL: no log-probabilities are reported. Sets s->ended if the callback ends the
+ * sequence. */
 static void report(struct hd_generator *g, struct generator_slot *slot, struct hd_generated *token,
                    const float *logits)
 {
@@ -309,7 +313,8 @@ static void report(struct hd_generator *g, struct generator_slot *slot, struct h
         s->ended = true;
 }
 
-/* Samples the token behind the last one; then the sequence continues or ends. */
+/* Samples the next token of the slot's sequence from `logits` and reports it; then the sequence
+ * continues or ends. */
 static void draw(struct hd_generator *g, struct generator_slot *slot, const float *logits)
 {
     struct hd_sequence *s = slot->sequence;
@@ -341,7 +346,7 @@ static void draw(struct hd_generator *g, struct generator_slot *slot, const floa
     }
 }
 
-/* Reports the token behind those that were read; the sequence ends with it. */
+/* Reports the last token of a prompt, which is not read (s->last); the sequence ends with it. */
 static void report_last(struct hd_generator *g, struct generator_slot *slot, const float *logits)
 {
     struct hd_generated token = {.id = slot->sequence->last, .of_prompt = true};
@@ -352,7 +357,8 @@ static void report_last(struct hd_generator *g, struct generator_slot *slot, con
 
 /* ---- a step ---- */
 
-/* Uses the logits behind `count` tokens of a slot, which are rows[index] of the call. */
+/* Handles the logits that the decoder computed for the `count` tokens read in a slot, which is
+ * entry `index` of the decoder call: reports prompt tokens, then samples. */
 static enum hd_status take_logits(struct hd_generator *g, struct generator_slot *slot, int index,
                                   int64_t count)
 {
@@ -413,7 +419,8 @@ static int next_prompt(const struct hd_generator *g, uint64_t after)
     return best;
 }
 
-/* Chooses the earliest prompt; if few of its tokens remain, also other prompts with few tokens. */
+/* Chooses for the next decoder call the slot with the earliest prompt that is not read yet; if few
+ * of its tokens remain, also slots whose prompts have few tokens left. Returns their number. */
 static int choose_prompts(struct hd_generator *g)
 {
     int n = 0, slot = next_prompt(g, 0);
@@ -433,7 +440,8 @@ static int choose_prompts(struct hd_generator *g)
     return n;
 }
 
-/* Chooses all sequences that have one token to read. */
+/* Chooses for the next decoder call all slots whose sequence has one token to read. Returns their
+ * number. */
 static int choose_ones(struct hd_generator *g)
 {
     int n = 0;

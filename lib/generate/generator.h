@@ -38,33 +38,35 @@ struct hd_generated {
     bool of_prompt;
     bool is_stop;                /* sampled, and a stop token: the sequence ends with it */
     double log_probability;      /* natural; NaN: not requested, or the first token of the prompt */
-    const struct hd_likely *top; /* most likely candidates, the first one first; valid during the
-                                    call */
+    const struct hd_likely *top; /* [top_count] most likely tokens at this position, the most likely
+                                    first; valid during the call of on_token */
     int top_count;
 };
 
 enum hd_generation_end {
-    HD_GENERATION_STOP,   /* a stop token, or on_token returned false */
+    HD_GENERATION_STOP,   /* a stop token was sampled, or on_token returned false */
     HD_GENERATION_LENGTH, /* max_tokens were sampled, or the context is full */
     HD_GENERATION_FAILED,
 };
 
 struct hd_generation {
-    const int32_t *prompt; /* copied */
+    const int32_t *prompt; /* token ids of the prompt, copied */
     int64_t prompt_count;  /* at least 1 */
     int64_t max_tokens;    /* number of tokens to sample; 0: only reads the prompt */
     struct hd_sampling sampling;
-    const struct hd_stops *stops; /* copied; NULL: none */
-    bool reports_prompt;          /* also calls on_token for tokens of the prompt, with
+    const struct hd_stops *stops; /* stop tokens, copied; NULL: none */
+    bool reports_prompt;          /* true: on_token is also called for tokens of the prompt, with
                                      log-probabilities */
     int64_t reported_from;        /* index of the first prompt token that is reported; 0: all of
                                      them */
-    bool reports_odds;            /* computes log-probabilities of sampled tokens */
-    int top;     /* number of most likely candidates reported with each log-probability */
-    bool slides; /* if the context is full, its second half becomes the beginning of a new one; of a
-                    prompt that is too long the last `context` tokens are read, and one more if the
-                    last token is only reported (reports_prompt, max_tokens 0). False: the sequence
-                    ends, and a prompt that is too long is refused */
+    bool reports_odds;            /* true: log-probabilities of sampled tokens are computed and
+                                     reported */
+    int top;     /* number of most likely tokens that are reported with each log-probability; 0:
+                    none */
+    bool slides; /* true: if the context is full, its second half becomes the beginning of a new
+                    one; of a prompt that is too long the last `context` tokens are read, and one
+                    more if the last token is only reported (reports_prompt, max_tokens 0). False:
+                    the sequence ends, and a prompt that is too long is refused */
     /* called for each token in order. Returning false ends the sequence behind this token. May be
      * NULL. Neither callback may call the generator, except that on_end may call
      * hd_generator_add. */
@@ -78,8 +80,8 @@ struct hd_generation {
 struct hd_generator;
 struct hd_sequence;
 
-/* Opens a generator. The decoder must outlive it. drawn_max: only ids below it are sampled, because
- * a vocabulary may be larger than its tokenizer; 0: all ids. */
+/* Sets *ret_generator to a new generator, which the decoder must outlive. drawn_max: only ids below
+ * it are sampled, because a vocabulary may be larger than its tokenizer; 0: all ids. */
 enum hd_status hd_generator_new(struct hd_decoder *decoder, int64_t drawn_max,
                                 struct hd_generator **ret_generator);
 void hd_generator_free(struct hd_generator *generator); /* calls no callback; NULL is fine */
@@ -91,11 +93,13 @@ enum hd_status hd_generator_add(struct hd_generator *generator, const struct hd_
 /* Ends a sequence without calling its callbacks. */
 void hd_generator_remove(struct hd_generator *generator, struct hd_sequence *sequence);
 
-/* Runs the decoder once. *ret_busy false: there is no work. A failure of one sequence is passed to
- * its on_end; a failure that is returned is the decoder's, and ends no sequence. */
+/* Runs the decoder once. Sets *ret_busy to false if no sequence is waiting or running. A failure of
+ * one sequence is passed to its on_end; a failure that is returned is the decoder's, and ends no
+ * sequence. */
 enum hd_status hd_generator_step(struct hd_generator *generator, bool *ret_busy);
 
-/* Return the number of sequences without a slot, and with one. */
+/* Return the number of sequences that wait for a slot of the decoder, and of those that have
+ * one. */
 int64_t hd_generator_waiting(const struct hd_generator *generator);
 int64_t hd_generator_running(const struct hd_generator *generator);
 

@@ -9,7 +9,7 @@
 #include "train/job_chat.h"
 
 struct hd_language {
-    const struct hd_job *job; /* job of a checkpoint; NULL: a model folder */
+    const struct hd_job *job; /* job of the checkpoint; NULL: the model is from a model folder */
     const char *folder;       /* folder of the model's files; "": none */
     char dir[HD_JOB_PATH_MAX];
     int64_t vocab;
@@ -43,8 +43,8 @@ static enum hd_status open_tokenizer(const struct hd_decoder *decoder, const cha
     return st ? st : hd_encoder_new(l->tokenizer, &l->encoder);
 }
 
-/* Finds the tokens that end a text; for a checkpoint also the token that its job put behind
- * documents. */
+/* Sets l->stops to the tokens that end a text; for a checkpoint also the token that its job put
+ * behind documents. */
 static void find_stops(struct hd_language *l)
 {
     for (int i = 0; i < l->special.stop_count; i++)
@@ -195,7 +195,8 @@ static enum hd_status find_template(const struct hd_language *l, const char *wis
     return st;
 }
 
-/* Gives the template its date: a model that is served for weeks gets a new one each day. */
+/* Sets the date that the chat template shows: l->date, or the current day, which changes while a
+ * model is served for weeks. */
 static enum hd_status set_date(struct hd_language *l)
 {
     char today[HD_CHAT_DATE_MAX];

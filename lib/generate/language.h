@@ -17,8 +17,9 @@
 
 struct hd_language;
 
-/* Opens the language of a model. dir: the folder or checkpoint from which the decoder was opened.
- * HD_UNSUPPORTED, HD_INVALID: no tokenizer is named. */
+/* Sets *ret_language to the tokenizer, stop tokens and chat template of a model. dir: the folder or
+ * checkpoint from which the decoder was opened. HD_UNSUPPORTED, HD_INVALID: no tokenizer is
+ * named. */
 enum hd_status hd_language_open(const struct hd_decoder *decoder, const char *dir,
                                 struct hd_language **ret_language);
 void hd_language_close(struct hd_language *language); /* NULL is fine */
@@ -28,8 +29,8 @@ const struct hd_tokenizer *hd_language_tokenizer(const struct hd_language *langu
 const struct hd_stops *hd_language_stops(const struct hd_language *language);
 const struct hd_stops *hd_language_chat_stops(const struct hd_language *language);
 
-/* Appends the ids of a text, without a token in front. HD_INVALID: the text cannot be encoded, or
- * the model does not have one of its tokens. */
+/* Appends the token ids of a text to `ids`, without a special token in front. HD_INVALID: the text
+ * cannot be encoded, or one of its tokens is outside the model's vocabulary. */
 enum hd_status hd_language_encode(struct hd_language *language, const char *text, size_t text_bytes,
                                   struct hd_id_list *ids);
 /* Encodes like hd_language_encode, and adds the special tokens that the tokenizer puts around a
@@ -40,7 +41,8 @@ enum hd_status hd_language_encode_whole(struct hd_language *language, const char
 /* Returns the token with which a text without a prompt begins: the model's bos_token, else the
  * token that ends its documents; -1: the model has neither. */
 int32_t hd_language_begin(const struct hd_language *language);
-/* Returns the special tokens of the model, with notes for people. */
+/* Returns the special tokens of the model (tokenizer/special.h), with notes about them for a
+ * user. */
 const struct hd_special *hd_language_special(const struct hd_language *language);
 
 /* Opens the chat template. template_path NULL: that of the job or the folder. date: given to the

@@ -15,7 +15,8 @@ static int32_t most_likely(const float *logits, int64_t V)
     return (int32_t)best;
 }
 
-/* Returns true if a ranks before b: larger logit, then smaller id. */
+/* Returns true if id a ranks before id b: it has the larger logit, or an equal one and is the
+ * smaller id. */
 static bool before(const float *logits, int32_t a, int32_t b)
 {
     return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
@@ -53,7 +54,7 @@ struct ranking {
     int64_t V, taken;
 };
 
-/* Returns the id of rank i, from 0. */
+/* Returns the id of rank i, counted from 0 (the most likely id). */
 static int32_t ranked(struct ranking *r, int64_t i)
 {
     for (; r->taken <= i; r->taken++) {

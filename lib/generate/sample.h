@@ -8,7 +8,8 @@
 
 /* Settings of sampling, applied in this order: temperature, top-k, top-p. */
 struct hd_sampling {
-    double temperature; /* logits are divided by it; 0: the most likely token (greedy) */
+    double temperature; /* number by which logits are divided; 0: the most likely token is taken
+                           (greedy) */
     int64_t top_k;      /* considers only the k most likely tokens; 0: all */
     double top_p; /* considers only the smallest set of most likely tokens whose probability reaches
                      p; 1: all (Holtzman et al. 2020) */
@@ -20,12 +21,12 @@ struct hd_sampling {
 int32_t hd_sample_token(const float *logits, int64_t V, const struct hd_sampling *sampling,
                         uint64_t index, int32_t *order);
 
-/* Returns log sum exp of logits[V]: the log-probability of v is logits[v] minus this. In double,
- * because it is subtracted from a number of similar size. */
+/* Returns log sum exp of logits[V], computed in double: the log-probability of token v is logits[v]
+ * minus this number, and the two are of similar size. */
 double hd_sample_norm(const float *logits, int64_t V);
 
-/* Finds the `count` <= V most likely ids, most likely first; among equal ones the smaller id
- * first. */
+/* Sets ret_ids to the `count` <= V most likely token ids, the most likely first; among ids with
+ * equal logits the smaller id first. */
 void hd_sample_top(const float *logits, int64_t V, int count, int32_t *ret_ids);
 
 #endif

@@ -23,8 +23,8 @@ enum hd_status hd_stops_add_chat(struct hd_conversation_encoder *encoder,
 
     if (eos)
         hd_stops_add(stops, hd_tokenizer_find(tokenizer, eos));
-    if (!hd_conversation_find_end(encoder, &end)) /* a template may refuse the conversation that
-                                                     this uses */
+    if (!hd_conversation_find_end(encoder, &end)) /* without a stop token if the template refuses
+                                                     the sample conversation by which it is found */
         hd_stops_add(stops, end);
     return HD_OK;
 }

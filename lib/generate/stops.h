@@ -15,15 +15,16 @@
 
 enum { HD_STOPS_MAX = HD_SPECIAL_STOPS_MAX + 4 };
 
-struct hd_stops { /* initialise with {0} */
+struct hd_stops { /* A set of stop tokens; to be initialised with {0}. */
     int32_t ids[HD_STOPS_MAX];
     int count;
 };
 
 bool hd_stops_has(const struct hd_stops *stops, int32_t id);
-void hd_stops_add(struct hd_stops *stops, int32_t id); /* -1 is ignored */
+void hd_stops_add(struct hd_stops *stops, int32_t id); /* adds a stop token to the set; id -1 is
+                                                          ignored */
 
-/* Adds the stop tokens of a chat. */
+/* Adds to *stops the tokens that end an answer in a chat with this template. */
 enum hd_status hd_stops_add_chat(struct hd_conversation_encoder *encoder,
                                  const struct hd_chat *chat, const struct hd_tokenizer *tokenizer,
                                  struct hd_stops *stops);

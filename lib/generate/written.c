@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-/* Returns the first position from `from` on of a whole stop text; bytes.len_bytes: none. */
+/* Returns the first offset, from byte `from` of w->bytes on, at which a whole stop text begins;
+ * w->bytes.len_bytes: none. */
 static size_t find_stop(const struct hd_written *w, size_t from)
 {
     size_t found = w->bytes.len_bytes;
@@ -17,7 +18,8 @@ static size_t find_stop(const struct hd_written *w, size_t from)
     return found;
 }
 
-/* Returns true if the bytes from `at` on are the beginning of a stop text. */
+/* Returns true if the bytes of w->bytes from offset `at` to the end are the beginning of a stop
+ * text. */
 static bool may_stop(const struct hd_written *w, size_t at)
 {
     const size_t left = w->bytes.len_bytes - at;
@@ -28,7 +30,8 @@ static bool may_stop(const struct hd_written *w, size_t at)
     return false;
 }
 
-/* Returns the bytes of a character with this first byte; 0: no character begins with it. */
+/* Returns the number of bytes of a UTF-8 character with this first byte; 0: no character begins
+ * with this byte. */
 static size_t character_bytes(unsigned char first)
 {
     return first < 0x80    ? 1
@@ -39,7 +42,7 @@ static size_t character_bytes(unsigned char first)
                            : 0;
 }
 
-/* Returns the begin of the last character if it may be incomplete, else `count`. */
+/* Returns the offset of the last UTF-8 character if it may be incomplete, else `count`. */
 static size_t whole_characters(const char *bytes, size_t count)
 {
     for (size_t back = 1; back <= 3 && back <= count; back++) {
@@ -89,9 +92,9 @@ void hd_written_free(struct hd_written *w)
     hd_text_free(&w->bytes);
 }
 
-/* Returns the number of bytes of an invalid sequence that one U+FFFD replaces: the longest
- * beginning of a character, else one byte (Unicode 15, 3.9, "U+FFFD Substitution of Maximal
- * Subparts"), as other decoders do. */
+/* Returns the number of bytes, at the begin of an invalid UTF-8 sequence, that one U+FFFD replaces:
+ * the longest beginning of a character, else one byte (Unicode 15, 3.9, "U+FFFD Substitution of
+ * Maximal Subparts"), as other decoders do. */
 static size_t broken_bytes(const unsigned char *bytes, size_t count)
 {
     const size_t whole = character_bytes(bytes[0]);

@@ -20,16 +20,16 @@ struct hd_written {           /* initialise with {.stops = .., .stop_count = ..}
     int stop_count;
     struct hd_text bytes; /* text of the tokens, without the stop text */
     size_t safe;          /* number of bytes that can be sent */
-    bool stopped;         /* a stop text was found; further tokens are ignored */
+    bool stopped;         /* true: a stop text was found; further tokens are ignored */
 };
 
-/* Appends a token's text. HD_INVALID: the tokenizer does not have the id. */
+/* Appends the text of token `id` to w->bytes. HD_INVALID: the tokenizer does not have the id. */
 enum hd_status hd_written_add(struct hd_written *w, const struct hd_tokenizer *tokenizer,
                               int32_t id);
 void hd_written_end(struct hd_written *w); /* no token follows: all bytes are safe */
 void hd_written_free(struct hd_written *w);
 
-/* Appends bytes as UTF-8 for JSON: invalid UTF-8, and NUL, become U+FFFD. */
+/* Appends `bytes` to *ret_text as UTF-8 for JSON: invalid UTF-8, and NUL, become U+FFFD. */
 void hd_written_to_utf8(const char *bytes, size_t count, struct hd_text *ret_text);
 
 #endif
