@@ -21,14 +21,14 @@ struct weight_drop {
     int64_t first_head;
 };
 
-/* Arguments that forward and backward have in common, for one task. */
+/* Arguments that forward and backward attention have in common, for one task. */
 struct task {
     const void *q, *k, *v;
     const int32_t *q_index, *kv_index, *q_bound;
     const float *slopes;
     const struct weight_drop *drop; /* NULL: no dropout */
     int64_t b, slot, g, heads, q_len, kv_len, kv_stride, D, width, ldq, ldk, ldv;
-    int32_t window; /* INT32_MAX: no window */
+    int32_t window; /* in rows; INT32_MAX: no window */
     float scale;
     bool causal;
     enum hd_dtype dtype;
@@ -47,7 +47,8 @@ struct task {
         .scale = (a)->scale, .causal = (a)->causal, .dtype = (a)->dtype                            \
     }
 
-/* Sets the slot of a forward task, and limits its keys to those that are filled. */
+/* Sets the cache slot of a forward task, and limits kv_len to the rows of the slot that are
+ * filled. */
 INLINE void task_take_slot(struct task *t, const struct hd_attention_forward_args *a)
 {
     if (a->kv_slot)
@@ -61,14 +62,14 @@ struct mask_extent {
     int32_t *index, *bound;
     float *slope;
 };
-struct attention_extent { /* minimum and maximum index of some rows or keys */
+struct attention_extent { /* Minimum and maximum index, in the sample, of a run of rows or keys. */
     int32_t min, max;
 };
 struct row_extent {
     struct attention_extent index, bound;
 };
 
-enum cover { NOTHING, SOME, ALL }; /* visibility of the (row, key) pairs of a tile */
+enum cover { NOTHING, SOME, ALL }; /* number of (row, key) pairs of a tile that are visible */
 
 INLINE int64_t at_most(int64_t a, int64_t b)
 {
@@ -80,7 +81,8 @@ INLINE int64_t task_head(const struct task *t, int64_t row)
     return t->g * t->heads + row / t->q_len;
 }
 
-INLINE int64_t task_query(const struct task *t, int64_t row) /* returns the query's index over all
+INLINE int64_t task_query(const struct task *t, int64_t row) /* returns the index of a row's query
+                                                                among the queries of all
                                                                 sequences */
 {
     return t->b * t->q_len + row % t->q_len;
@@ -116,8 +118,8 @@ static struct row_extent row_extent_of(const struct mask_extent *mask_extent, in
                                extent_of(mask_extent->bound + first, count)};
 }
 
-/* Returns which pairs of these rows and keys are visible; SOME may also be returned for none or
- * all. */
+/* Returns whether none, some or all pairs of these rows and keys are visible. The answer is from
+ * extents only: SOME may also be returned for none or all. */
 static enum cover cover_of(const struct task *t, const struct row_extent *rows,
                            const struct attention_extent *keys)
 {
@@ -132,7 +134,8 @@ static enum cover cover_of(const struct task *t, const struct row_extent *rows,
     return ALL;
 }
 
-/* Returns true if a row may see a key of a tile. (kv_index need not be ascending.) */
+/* Returns true if one of these rows may see one of the keys of a tile. (kv_index need not be
+ * ascending.) */
 static __attribute__((unused)) bool sees_a_key(const struct task *t, const struct row_extent *rows,
                                                int64_t tile_keys)
 {
@@ -148,8 +151,9 @@ static __attribute__((unused)) bool sees_a_key(const struct task *t, const struc
     return false;
 }
 
-INLINE int64_t key_at(const struct task *t, int64_t key, int64_t ld) /* returns the index of a key's
-                                                                        first element */
+INLINE int64_t key_at(const struct task *t, int64_t key, int64_t ld) /* returns the index, in k or
+                                                                        v, of a key's first
+                                                                        element */
 {
     return (t->slot * t->kv_stride + key) * ld + t->g * t->D;
 }
@@ -163,7 +167,8 @@ INLINE struct drop_place place_of(const struct task *t, int64_t row)
                                (uint32_t)t->drop->sample[query]};
 }
 
-/* Reads dropout from the arguments of forward or backward. */
+/* Sets ret_drop to the dropout of attention weights that the arguments of forward or backward ask
+ * for. */
 #define WEIGHT_DROP_OF(kernel, a, ret_drop)                                         \
     weight_drop_of(kernel, (a)->dropout, (a)->dropout_key, (a)->block, (a)->sample, \
                    (a)->first_head, ret_drop)

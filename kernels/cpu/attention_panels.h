@@ -24,7 +24,8 @@ INLINE int64_t panels_for(int64_t columns)
     return (columns + COLUMNS - 1) / COLUMNS;
 }
 
-/* Computes c[rows, COLUMNS] (+)= a b; a and c are stored row by row, b is a panel. */
+/* Computes c[rows, COLUMNS] (+)= a b for one panel b of COLUMNS columns; a and c are stored row by
+ * row. */
 INLINE void multiply_panel(const struct hd_cpu_panels *panels, float *c, int64_t ldc,
                            const uint16_t *a, int64_t lda, const uint32_t *b, int64_t words,
                            int rows, bool add)
@@ -41,7 +42,8 @@ INLINE void multiply_panel(const struct hd_cpu_panels *panels, float *c, int64_t
     panels->multiply_rows(&product, rows);
 }
 
-/* Copies the block's rows of a tensor to contiguous rows, padded with zeros to `width`. */
+/* Copies the rows of a tensor that belong to a block of rows to contiguous memory, each padded with
+ * zeros to `width`. */
 INLINE void copy_rows(const struct task *t, uint16_t *to, const void *from, int64_t ld,
                       int64_t first, int64_t rows)
 {
@@ -64,7 +66,8 @@ INLINE void prefetch_keys(const struct task *t, const uint16_t *rows, int64_t ld
         prefetch_row(rows, j * ld, t->D, HD_BF16);
 }
 
-/* Computes the extents of each panel of a tile with `count` keys; padding is not included. */
+/* Sets ret_extents to the minimum and maximum index of each panel of keys of a tile with `count`
+ * keys; padding is not included. */
 INLINE void key_extents(struct attention_extent *ret_extents, const int32_t *index, int64_t count)
 {
     for (int64_t j = 0; j < count; j += COLUMNS)

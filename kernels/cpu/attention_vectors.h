@@ -13,7 +13,8 @@
 
 enum { TILE = HD_COSTS_ATTENTION_TILE };
 
-/* Loads rows[i, :] = scale * the row's vector in `from`, in fp32, padded with zeros to `width`. */
+/* Loads rows[i, :] = scale * the vector of row i of a block of rows in tensor `from`, in fp32,
+ * padded with zeros to `width`. */
 INLINE void load_rows(const struct task *t, float *rows, const void *from, int64_t ld,
                       int64_t first, int64_t count, float scale, enum hd_dtype dtype)
 {
@@ -21,8 +22,8 @@ INLINE void load_rows(const struct task *t, float *rows, const void *from, int64
         const int64_t at = task_query(t, first + i) * ld + task_head(t, first + i) * t->D;
 
         if (i + PREFETCH_ROWS < count)
-            prefetch_row(from, at + PREFETCH_ROWS * ld, t->D, dtype); /* usually rows of the same
-                                                                         head */
+            prefetch_row(from, at + PREFETCH_ROWS * ld, t->D, dtype); /* row r + PREFETCH_ROWS is
+                                                                         usually of the same head */
         FOR_VECTORS (d, n, 0, t->D)
             vf_store_f32(rows + i * t->width + d, n, vf_load(from, at + d, n, dtype) * scale);
         FOR_VECTORS (d, n, t->D, t->width)
@@ -30,7 +31,7 @@ INLINE void load_rows(const struct task *t, float *rows, const void *from, int64
     }
 }
 
-/* Stores the block's rows as transposed tiles. */
+/* Stores the `count` rows of a block as transposed tiles [width, TILE]. */
 static void transpose_rows(const struct task *t, float *tiles, const float *rows, int64_t count)
 {
     for (int64_t i = 0; i < count; i += TILE)
@@ -38,7 +39,8 @@ static void transpose_rows(const struct task *t, float *tiles, const float *rows
                         at_most(TILE, count - i), t->D, TILE, HD_F32);
 }
 
-/* Copies the indices of a tile of keys, padded with zeros. Returns their extent. */
+/* Copies the sample indices (kv_index) of a tile of keys, padded with zeros, to `index`. Returns
+ * their minimum and maximum. */
 static struct attention_extent load_keys(const struct task *t, int32_t *index, int64_t key,
                                          int64_t count)
 {
@@ -61,7 +63,8 @@ static void pack_keys(const struct task *t, float *to, const void *from, int64_t
                 pack_rows(to, t->width, from, key_at(t, key, ld), ld, count, t->D, t->width, T));
 }
 
-/* Adds the ALiBi term to the scores of a row; sets scores of keys that it does not see to -inf. */
+/* Adds the ALiBi term to the scores of a row against a tile of keys; sets scores of keys that the
+ * row does not see to -inf. */
 INLINE void mask_row(const struct task *t, float *score, const struct mask_extent *mask_extent,
                      int64_t row, const int32_t *keys, int64_t count)
 {

@@ -17,13 +17,14 @@ struct hd_cpu_gemm_library; /* cpu/gemm_dnnl.c */
 struct hd_cpu_panels;       /* cpu/panel.h */
 struct hd_cpu_pool;         /* cpu/parallel.c */
 
-/* One function per kernel, for one instruction set. */
+/* Table of the kernels compiled for one instruction set: one function per kernel. */
 struct hd_cpu_kernels {
 #define K(name, operands) \
     enum hd_status (*name)(struct hd_backend * cpu, const struct hd_##name##_args *args);
     HD_KERNEL_LIST(K)
 #undef K
-    /* multiplies and adds in registers for about `seconds`; returns operations per second */
+    /* multiplies and adds in registers for about `seconds`; returns the rate in operations per
+     * second */
     double (*fma_rate)(double seconds);
 };
 
@@ -38,11 +39,13 @@ struct hd_backend {
     struct hd_traits traits;
     const struct hd_cpu_kernels *kernels;
     struct hd_cpu_gemm_library *gemm_library; /* NULL: own code computes all GEMMs */
-    const struct hd_cpu_panels *panels;       /* own bf16 GEMMs; NULL: factors widened to fp32 */
+    const struct hd_cpu_panels *panels;       /* inner loops of own bf16 GEMMs; NULL: bf16 factors
+                                                 are widened to fp32 */
     struct hd_cpu_pool *pool;                 /* the worker threads; NULL: only the launching
                                                  thread */
-    bool library_ran;                         /* the library has computed a GEMM, so OpenMP threads
-                                                 exist; see parallel.c */
+    bool library_ran;                         /* true: the GEMM library has computed a GEMM, so
+                                                 OpenMP threads exist and kernels run on them
+                                                 (parallel.c) */
 };
 
 /* Names a function for the instruction set being compiled: KERNEL(add) is hd_cpu_add_avx2. */
@@ -57,15 +60,16 @@ HD_KERNEL_LIST(K)
 double KERNEL(fma_rate)(double seconds);
 #endif
 
-/* Calls body(args, begin, end, thread) for pieces of at most `grain` items that cover [0, count),
- * on at most traits.threads threads, and returns when all have run. `thread` counts from 0. Any
- * thread may run any piece, so a piece's result must not depend on the thread. */
+/* Calls body(args, begin, end, thread) for pieces, each of at most `grain` of the items [0, count),
+ * on at most traits.threads threads, and returns when all pieces have run. `thread` is the index of
+ * the calling thread, from 0. Any thread may run any piece, so a piece's result must not depend on
+ * the thread. */
 typedef void hd_cpu_body(const void *args, int64_t begin, int64_t end, int thread);
 void hd_cpu_parallel(const struct hd_backend *cpu, int64_t count, int64_t grain, hd_cpu_body *body,
                      const void *args);
 
-/* Starts a backend's worker threads, all but the launching one; NULL with one thread. free joins
- * them. */
+/* hd_cpu_pool_new starts threads - 1 worker threads for a backend and sets *ret_pool to them, NULL
+ * if threads is 1. hd_cpu_pool_free ends and joins the workers. */
 enum hd_status hd_cpu_pool_new(int threads, struct hd_cpu_pool **ret_pool);
 void hd_cpu_pool_free(struct hd_cpu_pool *pool);
 
@@ -73,8 +77,8 @@ void hd_cpu_pool_free(struct hd_cpu_pool *pool);
  * thread. */
 int64_t hd_cpu_row_grain(int64_t row_bytes);
 
-/* Returns the rows in use of a buffer of `bound` rows: the sum of counts, at most `bound`; `bound`
- * if counts is NULL. */
+/* Returns the number of rows in use of a buffer in expert order (ops_moe.h) of `bound` rows: the
+ * sum of the experts' counts, at most `bound`; `bound` if counts is NULL. */
 int64_t hd_cpu_rows_in_use(const int32_t *counts, int64_t groups, int64_t bound);
 
 /* Returns HD_UNSUPPORTED unless dtype is f32, bf16 or f16, the encodings this backend computes
@@ -82,13 +86,16 @@ int64_t hd_cpu_rows_in_use(const int32_t *counts, int64_t groups, int64_t bound)
 enum hd_status hd_cpu_check_float(const char *kernel, enum hd_dtype dtype);
 
 /* cpu/gemm_dnnl.c, the only owner of dnnl.h */
-void hd_cpu_gemm_library_name(char *ret_name, size_t size_bytes); /* name with version */
+void hd_cpu_gemm_library_name(char *ret_name, size_t size_bytes); /* writes the library's name with
+                                                                     version to ret_name */
 enum hd_status hd_cpu_gemm_library_open(int threads, struct hd_cpu_gemm_library **ret_library);
 void hd_cpu_gemm_library_close(struct hd_cpu_gemm_library *library);
-/* Creates the library's objects for this shape; HD_OK even if the library refuses the shape. */
+/* Creates the library's objects for a GEMM of this shape; HD_OK even if the library refuses the
+ * shape. */
 enum hd_status hd_cpu_gemm_library_prepare(struct hd_cpu_gemm_library *library,
                                            const struct hd_gemm_args *args, int64_t scratch_bytes);
-/* Runs the GEMM. *ret_done: true if the library computed it, false if it refuses this shape. */
+/* Runs the GEMM by the library. Sets *ret_done to true if the library computed it, to false if it
+ * refuses this shape. */
 enum hd_status hd_cpu_gemm_library_run(struct hd_cpu_gemm_library *library,
                                        const struct hd_gemm_args *args, int64_t scratch_bytes,
                                        bool *ret_done);

@@ -14,9 +14,9 @@
 #include <emmintrin.h>
 #endif
 
-enum { DECODE_SCALES = 64 }; /* scales of nf4 that are decoded at a time */
+enum { DECODE_SCALES = 64 }; /* number of nf4 block scales that are decoded at a time */
 
-/* Unpacks codes [first, first + count) of a record, one code per byte. */
+/* Unpacks the 4-bit codes [first, first + count) of a record to one byte per code. */
 INLINE void decode_nibbles(const uint8_t *codes, int64_t first, int64_t count, uint8_t *ret_codes)
 {
     int64_t i = 0;
@@ -60,7 +60,8 @@ INLINE vf look_up_16(const float table[HD_NF4_VALUES], vi index)
 #endif
 }
 
-/* Decodes a run of elements within a block. */
+/* Decodes `count` elements from `first` on, all in one block of nf4, whose 16 possible values are
+ * `values`. */
 INLINE void decode_run(const float values[HD_NF4_VALUES], const uint8_t *codes, int64_t first,
                        int64_t count, float scale, void *to, int64_t at, enum hd_dtype dtype)
 {
@@ -74,7 +75,7 @@ INLINE void decode_run(const float values[HD_NF4_VALUES], const uint8_t *codes, 
         vf_store(to, at + i, n, look_up_16(scaled, vi_load_u8(code + i, n)), dtype);
 }
 
-/* Decodes elements [first, first + count) of the matrix. */
+/* Decodes elements [first, first + count), in row-major order, of an nf4 matrix. */
 INLINE void decode_nf4(const struct hd_quant_matrix *m, const char *memory, int64_t first,
                        int64_t count, void *to, int64_t at, enum hd_dtype dtype)
 {
@@ -98,7 +99,7 @@ INLINE void decode_nf4(const struct hd_quant_matrix *m, const char *memory, int6
     }
 }
 
-/* Decodes elements of one row, which has one scale. */
+/* Decodes `count` 8-bit codes of one row, which has one scale. */
 INLINE void decode_bytes(const uint8_t *codes, float scale, bool int8, int64_t count, void *to,
                          int64_t at, enum hd_dtype dtype)
 {

@@ -32,21 +32,23 @@ typedef int8_t vf_bytes __attribute__((vector_size(VL)));
 
 struct drop {
     uint64_t round_key[10][2]; /* round keys derived from the step's key: 32 bits each */
-    uint32_t threshold;        /* a word below it drops its value */
+    uint32_t threshold;        /* a random word below this threshold drops the value to which it
+                                  belongs */
     float scale;               /* 1 / (1 - p), the factor of kept values */
 };
 
-/* Words of the counter that all values of a row share. */
+/* Words of the generator's counter that all values of a row share: index, head and sample. */
 struct drop_place {
     uint32_t index, head, sample;
 };
 
-/* Counter words of DROP_ROWS rows, for drop_panel. */
+/* Words of the generator's counter for DROP_ROWS rows, for drop_panel. */
 struct drop_places {
     uint64_t index[DROP_ROWS], head[DROP_ROWS], sample[DROP_ROWS];
 };
 
-/* Fills ret_drop for the current step. HD_INVALID for a p outside [0, 1). */
+/* Sets *ret_drop to the keys and threshold of the current step (block->step). HD_INVALID for a p
+ * outside [0, 1). */
 INLINE enum hd_status drop_of(const char *kernel, uint64_t key, const struct hd_step_state *block,
                               float p, struct drop *ret_drop)
 {
@@ -117,7 +119,8 @@ INLINE vq vq_set(uint64_t x)
     return x - (vq){0};
 }
 
-/* Computes one call of the generator per lane, which gives four words. */
+/* Computes one call of the generator per lane, for counter words c0 to c3, and sets ret_words to
+ * its four random words. */
 INLINE void drop_calls(const struct drop *d, vq c0, vq c1, vq c2, vq c3, vq ret_words[4])
 {
     UNROLL
@@ -135,7 +138,8 @@ INLINE void drop_calls(const struct drop *d, vq c0, vq c1, vq c2, vq c3, vq ret_
     ret_words[3] = c3;
 }
 
-/* Returns, in the low half of each lane, `bits` if the word drops its value, else zero. */
+/* Returns, in the low half of each lane, `bits` if the random word of the lane drops its value,
+ * else zero. */
 INLINE vq drop_word(const struct drop *d, vq word, uint32_t bits)
 {
 #if defined(__AVX512F__)
@@ -148,8 +152,8 @@ INLINE vq drop_word(const struct drop *d, vq word, uint32_t bits)
 #endif
 }
 
-/* Computes the mask of numbers [first, first + count). `line` has count + DROP_LINE_PAD bytes; the
- * result points into it. drop_mask may read one vector past the end of the mask. */
+/* Computes the dropout mask of numbers [first, first + count) of a row and returns it, in `line`,
+ * which has count + DROP_LINE_PAD bytes. drop_mask may read one vector past the end of the mask. */
 INLINE const uint8_t *drop_line(const struct drop *d, struct drop_place place, uint8_t *line,
                                 int64_t first, int64_t count)
 {
@@ -173,8 +177,8 @@ INLINE const uint8_t *drop_line(const struct drop *d, struct drop_place place, u
     return line + skipped;
 }
 
-/* Computes the mask of numbers in any order, with one drop_line per run of consecutive numbers.
- * `dropped` has count + DROP_LINE_PAD bytes; the result points into it. */
+/* Computes the dropout mask of `count` numbers of a row in any order, with one drop_line per run of
+ * consecutive numbers, and returns it, in `dropped`, which has count + DROP_LINE_PAD bytes. */
 static inline __attribute__((unused)) const uint8_t *
 drop_numbers(const struct drop *d, struct drop_place place, uint8_t *dropped,
              const int32_t *numbers, int64_t count)
@@ -195,7 +199,7 @@ drop_numbers(const struct drop *d, struct drop_place place, uint8_t *dropped,
     return dropped;
 }
 
-/* Computes the mask of DROP_ROWS rows: dropped[j][r] for numbers[j] and row r of `places`.
+/* Computes the dropout mask of DROP_ROWS rows: dropped[j][r] for numbers[j] and row r of `places`.
  * Neighbouring numbers of one call of the generator share that call. */
 static inline __attribute__((unused)) void drop_panel(const struct drop *d,
                                                       const struct drop_places *places,

@@ -4,10 +4,12 @@
 
 #include "kernels/cpu/cpu.h"
 
-/* Computes a GEMM of any shape; needs the scratch of hd_costs_lay_out_gemm(). */
+/* Computes a GEMM of any shape by Heddle's own code; args->scratch has the layout of
+ * hd_costs_lay_out_gemm(). */
 void KERNEL(gemm_blocked)(struct hd_backend *cpu, const struct hd_gemm_args *args);
 
-/* Computes a GEMM for which hd_costs_gemm_is_row(); needs no scratch. */
+/* Computes a GEMM for which hd_costs_gemm_is_row() returns true (one row times a transposed
+ * matrix); uses no scratch. */
 void KERNEL(gemm_row)(struct hd_backend *cpu, const struct hd_gemm_args *args);
 
 #endif

@@ -11,8 +11,8 @@
 
 #include "kernels/cpu/vec.h"
 
-/* Rows of a block. 32 registers hold 14 x 2 sums, two vectors of b and a broadcast; 16 registers
- * hold 6 x 2 sums. */
+/* Number of rows of a block of c that stays in registers. 32 registers hold 14 x 2 sums, two
+ * vectors of b and a broadcast; 16 registers hold 6 x 2 sums. */
 #if VEC_BYTES == 64
 enum { MICRO_M = 14 };
 #else
@@ -31,8 +31,8 @@ enum { MICRO_N = 2 * VL };
 #define MICRO_DEPTH _Pragma("GCC unroll 4")
 #endif
 
-/* Multiplies one block: m <= MICRO_M rows, nv <= 2 vectors of columns. a[i, k] is a[i * am + k *
- * ak]; m, nv, am and ak are constants where this is inlined. */
+/* Computes one block of c[M, N] (+)= a b: m <= MICRO_M rows, nv <= 2 vectors of columns. a[i, k] is
+ * a[i * am + k * ak]; m, nv, am and ak are constants where this is inlined. */
 INLINE void micro_block(const int m, const int nv, float *c, int64_t ldc, const float *a,
                         const int64_t am, const int64_t ak, const float *b, int64_t ldb, int64_t K,
                         bool add)
@@ -69,7 +69,7 @@ INLINE void micro_block(const int m, const int nv, float *c, int64_t ldc, const 
     }
 }
 
-/* Multiplies a block of m <= MICRO_M rows, such as the last rows of a matrix. */
+/* Computes m <= MICRO_M rows of c (+)= a b, for example the last rows of a matrix. */
 INLINE void micro_rows(int m, const int nv, float *c, int64_t ldc, const float *a, const int64_t am,
                        const int64_t ak, const float *b, int64_t ldb, int64_t K, bool add)
 {
@@ -100,8 +100,8 @@ INLINE void micro_rows(int m, const int nv, float *c, int64_t ldc, const float *
     }
 }
 
-/* Multiplies a whole product. N is a multiple of VL; am and ak are constants where this is
- * inlined. */
+/* Computes the whole product c[M, N] (+)= a[M, K] b[K, N], block by block. N is a multiple of VL;
+ * am and ak are constants where this is inlined. */
 INLINE void micro_multiply(float *c, int64_t ldc, const float *a, const int64_t am,
                            const int64_t ak, const float *b, int64_t ldb, int64_t M, int64_t N,
                            int64_t K, bool add)

@@ -17,8 +17,8 @@
 
 enum { HD_PANEL_COLUMNS = 32, HD_PANEL_ROWS_MAX = 32 };
 
-/* Arguments of c[rows, HD_PANEL_COLUMNS] = a b (+ c) (+ bias). Word (i, k) of a is at the address a
- * + i * a_row_bytes + k * a_word_bytes. */
+/* Arguments of a product of two panels, c[rows, HD_PANEL_COLUMNS] = a b (+ c) (+ bias). Word (i, k)
+ * of a is at the address a + i * a_row_bytes + k * a_word_bytes. */
 struct hd_cpu_product {
     const char *a;
     const uint32_t *b;
@@ -26,7 +26,7 @@ struct hd_cpu_product {
     const uint16_t *bias; /* bf16, or NULL */
     int64_t words, a_row_bytes, a_word_bytes, ldc;
     bool is_bf16; /* true: c is bf16; false: fp32 */
-    bool add;     /* c += a b; only for fp32 c */
+    bool add;     /* true: c += a b, for fp32 c only; false: c = a b */
 };
 
 struct hd_cpu_panels {
@@ -50,6 +50,7 @@ extern const struct hd_cpu_panels hd_cpu_panels_pairs; /* needs the CPU feature 
 extern const struct hd_cpu_panels hd_cpu_panels_tiles; /* needs the CPU feature amx_bf16, and the
                                                           kernel's permission */
 #endif
-extern const struct hd_cpu_panels hd_cpu_panels_model; /* software model of AMX tiles, plain C */
+extern const struct hd_cpu_panels hd_cpu_panels_model; /* software model of AMX tiles in plain C,
+                                                          for tests */
 
 #endif

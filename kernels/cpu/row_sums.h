@@ -15,15 +15,17 @@
 
 struct row_sums {
     const void *args;
-    /* stores the sums over rows [begin, end): N for each output, contiguous */
+    /* writes to `sums` the sums over rows [begin, end) of each output: N floats per output, one
+     * output after the other */
     void (*rows)(const void *args, float *sums, int64_t begin, int64_t end);
-    float *out[2];  /* [N] each; the second may be NULL */
-    float *partial; /* [chunks, outputs * N] */
+    float *out[2];  /* final sums [N] of each output; the second may be NULL */
+    float *partial; /* partial sums [chunks, outputs * N], in the kernel's scratch */
     int64_t R, N;
     bool accumulate;
 };
 
-/* A vector of terms of one row: for the first output, and for the second if there is one. */
+/* A vector of the terms that one row adds to the sums: of the first output, and of the second if
+ * there is one. */
 struct row_terms {
     vf first, second;
 };

@@ -19,7 +19,8 @@ enum { TILE_ROWS = 16, TILE_WORDS = 16, TILE_COUNT = 8 };
 #ifdef HD_TILE_HARDWARE
 #include <immintrin.h>
 
-/* Operand of the instruction that configures tiles: palette 1, all tiles at their full size. */
+/* Operand of the AMX instruction that configures tiles (LDTILECFG): palette 1, all tiles at their
+ * full size. */
 struct tile_config {
     uint8_t palette, start_row, reserved[14];
     uint16_t row_bytes[16];

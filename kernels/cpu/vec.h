@@ -32,7 +32,7 @@
 #define VEC_BYTES 16
 #endif
 
-enum { VL = VEC_BYTES / 4 }; /* lanes: floats in a vector */
+enum { VL = VEC_BYTES / 4 }; /* number of lanes of a vector: 32-bit values that it holds */
 
 typedef float vf __attribute__((vector_size(VEC_BYTES)));
 typedef int32_t vi __attribute__((vector_size(VEC_BYTES)));
@@ -50,7 +50,8 @@ typedef double vd __attribute__((vector_size(VEC_BYTES)));         /* VL/2 doubl
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-/* Expands to a constant list of VL values of a macro X of the lane's number. */
+/* Expand to a list of constants X(i), X(i + 1) ..., one for each lane, of a macro X of the lane's
+ * number. */
 #define LANES4(X, i) X(i), X(i + 1), X(i + 2), X(i + 3)
 #if VEC_BYTES == 64
 #define LANES(X) LANES4(X, 0), LANES4(X, 4), LANES4(X, 8), LANES4(X, 12)
@@ -183,7 +184,7 @@ INLINE __m256i vf_mask(int64_t n)
 }
 #endif
 
-/* Loads n floats from p; zero in the other lanes. */
+/* Returns a vector of n floats loaded from p, and zero in the other lanes. */
 INLINE vf vf_load_f32(const float *p, int64_t n)
 {
     vf x;
@@ -324,7 +325,7 @@ INLINE vh vf_to_f16(vf x) /* equal to hd_f32_to_f16 per lane */
 #endif
 }
 
-/* Loads n 16-bit values from p; zero in the other lanes. */
+/* Returns a vector of n 16-bit values loaded from p, and zero in the other lanes. */
 INLINE vh vh_load(const uint16_t *p, int64_t n)
 {
     vh half;
@@ -358,7 +359,7 @@ INLINE void vh_store(uint16_t *p, int64_t n, vh half)
 #endif
 }
 
-/* Loads n bytes from p, widened; zero in the other lanes. */
+/* Returns a vector of n bytes loaded from p and widened to 32 bits, and zero in the other lanes. */
 INLINE vi vi_load_u8(const uint8_t *p, int64_t n)
 {
     vi x = {0};
@@ -375,7 +376,7 @@ INLINE vi vi_load_u8(const uint8_t *p, int64_t n)
     return x;
 }
 
-/* Stores n numbers from 0 to 255 as bytes. */
+/* Stores the first n lanes of x, numbers from 0 to 255, as bytes at p. */
 INLINE void vi_store_u8(uint8_t *p, int64_t n, vi x)
 {
 #if defined(__AVX512F__)
