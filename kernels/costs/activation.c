@@ -5,7 +5,7 @@ HD_COSTS_NO_SCRATCH(swiglu_backward)
 HD_COSTS_NO_SCRATCH(gelu_forward)
 HD_COSTS_NO_SCRATCH(gelu_backward)
 
-/* Counts per output: exp, add, divide, two multiplies. */
+/* Counts operations per output element: exp, add, divide, two multiplies. */
 void hd_cost_swiglu_forward(struct hd_costs *costs, const struct hd_swiglu_forward_args *a)
 {
     const int64_t outputs = a->R * a->F, e = (int64_t)hd_dtype_size(a->dtype);
@@ -15,7 +15,8 @@ void hd_cost_swiglu_forward(struct hd_costs *costs, const struct hd_swiglu_forwa
     costs->write_bytes += outputs * e;
 }
 
-/* Counts per pair: the sigmoid (3), silu (1), dup (1), dgate = dout*up*s*(1 + gate*(1 - s)) (6). */
+/* Counts per pair of gate and up: the sigmoid (3), silu (1), dup (1), dgate = dout*up*s*(1 +
+ * gate*(1 - s)) (6). */
 void hd_cost_swiglu_backward(struct hd_costs *costs, const struct hd_swiglu_backward_args *a)
 {
     const int64_t outputs = a->R * a->F, e = (int64_t)hd_dtype_size(a->dtype);

@@ -13,7 +13,7 @@ static int64_t take(struct hd_costs_attention_layout *layout, int64_t floats)
     return offset;
 }
 
-/* Returns the layout of the areas that forward and backward both need. */
+/* Returns the layout of the scratch areas that attention forward and backward both need. */
 static struct hd_costs_attention_layout rows_layout(int64_t rows, int64_t D)
 {
     struct hd_costs_attention_layout layout = {.width = round_up(D, 16)};
@@ -171,17 +171,17 @@ bool hd_costs_attention_is_tiled(enum hd_dtype dtype, int64_t D)
     return (dtype == HD_BF16 || dtype == HD_F16) && (D == 64 || D == 96 || D == 128);
 }
 
-/* Returns the minimum number of thread blocks for dk and dv: twice the multiprocessors of an H100,
- * times the blocks that run on one at a time (attention_backward_tiled.cuh). With a causal mask the
- * longest block takes twice the mean time; with that many blocks it does not determine the total
- * time. */
+/* Returns the smallest number of thread blocks among which a GPU kernel should divide dk and dv:
+ * twice the multiprocessors of an H100, times the blocks that run on one at a time
+ * (attention_backward_tiled.cuh). With a causal mask the longest block takes twice the mean time;
+ * with that many blocks it does not determine the total time. */
 static int64_t key_blocks_min(int64_t D)
 {
     return D == 64 ? 512 : 256;
 }
 
-/* Sets the smallest number of parts that gives enough blocks: each part costs a write and a read of
- * its fp32 sums. */
+/* Sets s->parts to the smallest number of parts of the heads that gives key_blocks_min thread
+ * blocks: each part costs a write and a read of its fp32 sums. */
 static void split_heads(struct hd_costs_attention_mask_extents *s,
                         const struct hd_attention_backward_args *a)
 {
@@ -193,7 +193,8 @@ static void split_heads(struct hd_costs_attention_mask_extents *s,
         while (heads > 1 && blocks * ((shared + heads - 1) / heads) < key_blocks_min(a->D))
             heads--;
     s->parts = heads > 0 ? (shared + heads - 1) / heads : 1;
-    s->part_heads = (shared + s->parts - 1) / s->parts; /* parts of about equal size */
+    s->part_heads = (shared + s->parts - 1) / s->parts; /* all parts have about the same number of
+                                                           heads */
 }
 
 struct hd_costs_attention_mask_extents
@@ -260,8 +261,8 @@ static double visible_pairs(int64_t known_pairs, int64_t q_len, int64_t kv_len, 
     return known_pairs > 0 ? (double)known_pairs : seen - old;
 }
 
-/* Counts two products of D multiply-adds per pair; the few operations of softmax are not
- * counted. */
+/* Counts two products of D multiply-adds per visible pair of query and key; the few operations of
+ * softmax are not counted. */
 void hd_cost_attention_forward(struct hd_costs *costs, const struct hd_attention_forward_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype);
@@ -277,7 +278,8 @@ void hd_cost_attention_forward(struct hd_costs *costs, const struct hd_attention
     costs->write_bytes += q * e + a->H * a->B * a->q_len * 4;
 }
 
-/* Counts five products per pair: the recomputed scores, dout v^T, dq, dk and dv. */
+/* Counts five products of D multiply-adds per visible pair of query and key: the recomputed scores,
+ * dout v^T, dq, dk and dv. */
 void hd_cost_attention_backward(struct hd_costs *costs, const struct hd_attention_backward_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype);

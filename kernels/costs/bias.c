@@ -11,7 +11,7 @@ void hd_cost_bias_forward(struct hd_costs *costs, const struct hd_bias_forward_a
     costs->write_bytes += a->R * a->N * e;
 }
 
-/* Returns one partial sum of N floats per chunk of rows. */
+/* Returns the bytes of one partial sum of N floats per chunk of rows. */
 int64_t hd_scratch_bias_backward(const struct hd_bias_backward_args *args,
                                  const struct hd_traits *traits)
 {

@@ -31,7 +31,8 @@ void hd_kernel_cost_add(struct hd_costs *costs, enum hd_kernel kernel, const voi
     }
 }
 
-/* Adds the costs of a kernel with its bound of rows reduced to `rows`. */
+/* Adds the costs of a kernel whose arguments bound its rows by `member`, with that bound reduced to
+ * `rows`. */
 #define WITH_ROWS(name, member)                                   \
     case HD_K_##name: {                                           \
         struct hd_##name##_args fewer;                            \

@@ -1,6 +1,7 @@
 #include "kernels/costs/costs.h"
 
-/* Returns one double per row, its loss; the losses are then added in order. */
+/* Returns the bytes of one double per row, for the row's loss; the losses are then added in
+ * order. */
 int64_t hd_scratch_cross_entropy(const struct hd_cross_entropy_args *args,
                                  const struct hd_traits *traits)
 {

@@ -4,7 +4,7 @@ HD_COSTS_NO_SCRATCH(dora_squares)
 HD_COSTS_NO_SCRATCH(dora_inverse)
 HD_COSTS_NO_SCRATCH(dora_scale)
 
-/* Counts per row: K squares, r products of r with G, and r terms. */
+/* Counts per row of W: K squares, r products of length r with G, and r terms with P. */
 void hd_cost_dora_squares(struct hd_costs *costs, const struct hd_dora_squares_args *a)
 {
     const double N = (double)a->N, K = (double)a->K, r = (double)a->r;
@@ -31,7 +31,7 @@ void hd_cost_dora_scale(struct hd_costs *costs, const struct hd_dora_scale_args 
     costs->write_bytes += bytes;
 }
 
-/* Returns one partial sum of N floats per chunk of rows. */
+/* Returns the bytes of one partial sum of N floats per chunk of rows. */
 int64_t hd_scratch_dora_backward(const struct hd_dora_backward_args *args,
                                  const struct hd_traits *traits)
 {

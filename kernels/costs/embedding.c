@@ -36,7 +36,8 @@ int64_t hd_scratch_embedding_backward(const struct hd_embedding_backward_args *a
     return (args->V + 1 + args->R) * (int64_t)sizeof(int64_t);
 }
 
-/* Counts with accumulate only table rows that have an index, R at most; without it, all. */
+/* Counts reads and writes of dweight: with accumulate only table rows to which an index points, R
+ * at most; without it, all table rows. */
 void hd_cost_embedding_backward(struct hd_costs *costs, const struct hd_embedding_backward_args *a)
 {
     const int64_t named = a->R < a->V ? a->R : a->V;

@@ -71,8 +71,8 @@ enum hd_status hd_costs_fp8_check(const struct hd_fp8_gemm_args *args)
     return HD_OK;
 }
 
-/* Returns the scratch limit of the library on a GPU, where fp8 is multiplied only by the library;
- * on a CPU the layout's size. */
+/* Returns, on a GPU, the scratch limit of the GEMM library, which alone multiplies fp8 there; on a
+ * CPU the size of hd_costs_lay_out_fp8. */
 int64_t hd_scratch_fp8_gemm(const struct hd_fp8_gemm_args *args, const struct hd_traits *traits)
 {
     return hd_traits_is_cuda(traits) ? traits->gemm_scratch_bytes
@@ -89,7 +89,8 @@ void hd_cost_fp8_gemm(struct hd_costs *costs, const struct hd_fp8_gemm_args *a)
     costs->write_bytes += c;
 }
 
-/* Counts a scale from a history, as in all steps but the first. */
+/* Counts the reading of an amax history, from which the scale is taken in all steps but the
+ * first. */
 void hd_cost_fp8_amax(struct hd_costs *costs, const struct hd_fp8_amax_args *a)
 {
     const int64_t bytes = a->N * (int64_t)hd_dtype_size(HD_BF16);
@@ -99,7 +100,7 @@ void hd_cost_fp8_amax(struct hd_costs *costs, const struct hd_fp8_amax_args *a)
     costs->write_bytes += HD_AMAX_PARTS * 4;
 }
 
-/* Counts a maximum and a product per element. */
+/* Counts two operations per element: a maximum and a product with the scale. */
 void hd_cost_fp8_encode(struct hd_costs *costs, const struct hd_fp8_encode_args *a)
 {
     costs->flops += 2.0 * (double)a->R * (double)a->C;

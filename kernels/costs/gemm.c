@@ -19,7 +19,8 @@ struct hd_costs_gemm_layout hd_costs_lay_out_gemm(const struct hd_gemm_args *arg
                                                   const struct hd_traits *traits)
 {
     const bool pairs = args->ab_dtype == HD_BF16 && traits->bf16_products != HD_BF16_WIDENED;
-    const int64_t K = args->K > 0 ? args->K : 1, word = pairs ? 2 : 1; /* elements in a word */
+    const int64_t K = args->K > 0 ? args->K : 1, word = pairs ? 2 : 1; /* number of elements of K in
+                                                                          a word of a panel */
     const int64_t slices = divide_up(divide_up(K, word), HD_COSTS_GEMM_WORDS);
     struct hd_costs_gemm_layout l = {.pairs = pairs};
 
@@ -97,7 +98,7 @@ struct hd_gemm_args hd_costs_gemm_slab(const struct hd_gemm_args *args, int64_t 
     return part;
 }
 
-/* Checks that b has the shape of the factor that its codes describe. */
+/* Returns HD_INVALID unless the quantised b has the shape of the factor that b_codes describes. */
 static enum hd_status check_codes(const struct hd_gemm_args *args)
 {
     const struct hd_quant_factor *f = &args->b_codes;

@@ -8,10 +8,12 @@
 #include "kernels/kernels.h"
 
 enum {
-    PAGE_BYTES = 2 * 1024 * 1024,         /* the driver maps memory in pages of this size */
-    GEMM_BUDGET_BYTES = 32 * 1024 * 1024, /* enough for every algorithm of cuBLASLt on Hopper */
-    HEAD_ROWS = 4096 /* ops_head.c: at 600 TFLOP/s and 3 TB/s, 7% more time than the products
-                        alone */
+    PAGE_BYTES = 2 * 1024 * 1024,         /* bytes: the driver maps device memory in pages of this
+                                             size */
+    GEMM_BUDGET_BYTES = 32 * 1024 * 1024, /* bytes of scratch: enough for every algorithm of
+                                             cuBLASLt on Hopper */
+    HEAD_ROWS = 4096 /* rows per chunk of the head (ops_head.c): at 600 TFLOP/s and 3 TB/s the head
+                        takes 7% more time than its products alone */
 };
 
 void hd_traits_of_gpu(int multiprocessors, int capability, int64_t memory_bytes, bool library,
@@ -94,8 +96,8 @@ const struct hd_gpu_kind *hd_gpu_kind_find(const char *word)
     return NULL;
 }
 
-/* Returns true for names of another chip: "RTX 4090 Laptop GPU" and "RTX 3090 Ti" are not "RTX
- * 4090" and "RTX 3090". */
+/* Returns true if `rest`, the part of a device's name behind a kind's name, makes it the name of
+ * another chip: "RTX 4090 Laptop GPU" and "RTX 3090 Ti" are not "RTX 4090" and "RTX 3090". */
 static bool is_variant(const char *rest)
 {
     static const char *const marks[] = {" Ti", " D", " SUPER", " Laptop", " Max-Q"};

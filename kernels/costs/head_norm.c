@@ -25,8 +25,8 @@ void hd_cost_head_norm_backward(struct hd_costs *costs, const struct hd_head_nor
     costs->write_bytes += (heads * a->D + values) * e;
 }
 
-/* Returns two partial sums of D floats per chunk of rows: for queries and for keys. On a GPU each
- * head counts as a row: chunks of query heads, then chunks of key heads. */
+/* Returns the bytes of two partial sums of D floats per chunk of rows: for queries and for keys. On
+ * a GPU each head counts as a row: chunks of query heads, then chunks of key heads. */
 int64_t hd_scratch_head_norm_backward_weight(const struct hd_head_norm_backward_weight_args *args,
                                              const struct hd_traits *traits)
 {

@@ -56,8 +56,8 @@ int64_t hd_costs_grouped_slab_experts(const struct hd_grouped_gemm_args *args)
     return at_most(fit, args->E);
 }
 
-/* Lays out scratch for T rows, which is enough for every count of an expert, since the scratch of a
- * GEMM grows with its rows. */
+/* Returns a layout of the scratch for T rows, which is enough for every count of an expert, since
+ * the scratch of a GEMM grows with its rows. */
 struct hd_costs_grouped_layout hd_costs_lay_out_grouped(const struct hd_grouped_gemm_args *args,
                                                         const struct hd_traits *traits)
 {
@@ -67,7 +67,8 @@ struct hd_costs_grouped_layout hd_costs_lay_out_grouped(const struct hd_grouped_
     const int64_t shared = hd_costs_lay_out_gemm(&whole, traits).scratch_bytes;
     struct hd_costs_grouped_layout l = {.begins_bytes = begins_bytes(args->E)};
 
-    if (hd_traits_is_cuda(traits)) /* every thread block computes the begins itself */
+    if (hd_traits_is_cuda(traits)) /* every thread block computes the first rows of the experts
+                                      itself */
         return (struct hd_costs_grouped_layout){
             .scratch_bytes = args->b_codes.quant ? hd_costs_grouped_slab_experts(args) *
                                                        hd_costs_gemm_slabs(&whole).decoded_bytes
@@ -105,7 +106,7 @@ int64_t hd_scratch_grouped_gemm_weight(const struct hd_grouped_gemm_weight_args 
     return hd_costs_lay_out_gemm(&deepest, traits).scratch_bytes;
 }
 
-/* Counts every row once; at most T experts have rows. */
+/* Counts every row once, and the weights of at most T experts, since no more can have rows. */
 void hd_cost_grouped_gemm(struct hd_costs *costs, const struct hd_grouped_gemm_args *a)
 {
     const int64_t ab = (int64_t)hd_dtype_size(a->ab_dtype), c = (int64_t)hd_dtype_size(a->c_dtype);

@@ -5,7 +5,8 @@ HD_COSTS_NO_SCRATCH(route_forward)
 HD_COSTS_NO_SCRATCH(route_counts)
 HD_COSTS_NO_SCRATCH(route_backward)
 
-/* Returns the scratch for one record per thread block on a GPU; the CPU adds all rows in order. */
+/* Returns the bytes of one router record per thread block on a GPU; 0 on a CPU, which adds all rows
+ * in order. */
 int64_t hd_scratch_route_record(const struct hd_route_record_args *args,
                                 const struct hd_traits *traits)
 {
@@ -35,7 +36,8 @@ void hd_cost_route_forward(struct hd_costs *costs, const struct hd_route_forward
     costs->write_bytes += 4 * (logits + a->R + 2 * gates);
 }
 
-/* Returns the bytes of the fields that locate documents. */
+/* Returns the bytes of the batch fields begins and lengths, which locate a row's document; 0 for
+ * one that is NULL. */
 static int64_t documents(const int32_t *begins, const int32_t *lengths, int64_t R)
 {
     return 4 * R * ((begins ? 1 : 0) + (lengths ? 1 : 0));

@@ -5,15 +5,16 @@ HD_COSTS_NO_SCRATCH(permute_backward)
 HD_COSTS_NO_SCRATCH(combine_forward)
 HD_COSTS_NO_SCRATCH(combine_backward)
 
-/* Returns the scratch for the next slot of each run and expert, and for the choices of a
- * document. */
+/* Returns the bytes for the next slot of each run and expert, and for the choices of a document by
+ * run and expert. */
 int64_t hd_scratch_assign(const struct hd_assign_args *args, const struct hd_traits *traits)
 {
     (void)traits;
     return args->at.Q * args->E * 2 * (int64_t)sizeof(int64_t);
 }
 
-/* Lays out the scratch of regroup. The CPU needs only `places`: it walks the rows in order. */
+/* Returns the layout of the scratch of regroup. The CPU needs only `places`: it walks the rows in
+ * order. */
 struct hd_costs_regroup_layout hd_costs_lay_out_regroup(const struct hd_regroup_args *args)
 {
     const int64_t count = args->P * args->E, bytes = (int64_t)sizeof(int64_t);

@@ -21,7 +21,7 @@ void hd_cost_rmsnorm_forward(struct hd_costs *costs, const struct hd_rmsnorm_for
     costs->write_bytes += elements * (a->sum ? 2 : 1) * e + a->R * 4;
 }
 
-/* Returns with dweight one partial sum of C floats per chunk of rows; else 0. */
+/* Returns, with dweight, the bytes of one partial sum of C floats per chunk of rows; else 0. */
 int64_t hd_scratch_rmsnorm_backward(const struct hd_rmsnorm_backward_args *args,
                                     const struct hd_traits *traits)
 {
@@ -42,7 +42,7 @@ void hd_cost_rmsnorm_backward(struct hd_costs *costs, const struct hd_rmsnorm_ba
     costs->write_bytes += elements * e + (a->dweight ? a->C * 4 : 0);
 }
 
-/* Returns one partial sum of C floats per chunk of rows. */
+/* Returns the bytes of one partial sum of C floats per chunk of rows. */
 int64_t hd_scratch_rmsnorm_backward_weight(const struct hd_rmsnorm_backward_weight_args *args,
                                            const struct hd_traits *traits)
 {
@@ -69,8 +69,8 @@ void hd_cost_layernorm_forward(struct hd_costs *costs, const struct hd_layernorm
     costs->write_bytes += elements * (a->sum ? 2 : 1) * e + 2 * a->R * 4;
 }
 
-/* Returns with dweight two partial sums of C floats per chunk of rows, for dweight and dbias; else
- * 0. */
+/* Returns, with dweight, the bytes of two partial sums of C floats per chunk of rows, for dweight
+ * and dbias; else 0. */
 int64_t hd_scratch_layernorm_backward(const struct hd_layernorm_backward_args *args,
                                       const struct hd_traits *traits)
 {
@@ -91,7 +91,7 @@ void hd_cost_layernorm_backward(struct hd_costs *costs, const struct hd_layernor
     costs->write_bytes += elements * e + (a->dweight ? 2 * a->C * 4 : 0);
 }
 
-/* Returns two partial sums of C floats per chunk of rows: for dweight and dbias. */
+/* Returns the bytes of two partial sums of C floats per chunk of rows: for dweight and dbias. */
 int64_t hd_scratch_layernorm_backward_weight(const struct hd_layernorm_backward_weight_args *args,
                                              const struct hd_traits *traits)
 {

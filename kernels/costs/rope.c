@@ -2,7 +2,8 @@
 
 HD_COSTS_NO_SCRATCH(rope)
 
-/* Counts per pair four multiplies and two adds. One row of the table is read per row of x. */
+/* Counts four multiplies and two adds per pair of channels, and one row of the table per row of
+ * x. */
 void hd_cost_rope(struct hd_costs *costs, const struct hd_rope_args *a)
 {
     const int64_t elements = a->R * a->H * a->D;

@@ -3,7 +3,8 @@
 
 #include "kernels/kernels.h"
 
-/* Format: the hash of the kernel list, then the bytes of struct hd_traits, all in hexadecimal. */
+/* Format of traits as text: the hash of the kernel list, then the bytes of struct hd_traits, all in
+ * hexadecimal. */
 enum { HASH_DIGITS = 16, TEXT_BYTES = HASH_DIGITS + 2 * sizeof(struct hd_traits) };
 _Static_assert((int)TEXT_BYTES < (int)HD_TRAITS_TEXT_MAX, "the text fits");
 
