@@ -2,10 +2,10 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/gelu.h"
 
-enum { GRAIN = 16 * 1024 }; /* elements of a piece */
+enum { GRAIN = 16 * 1024 }; /* number of elements that a thread takes at a time */
 
-/* Computes one row. Its two halves are far apart in memory, and the hardware prefetcher restarts at
- * each half, so the same columns of the next row are prefetched. */
+/* Computes row r of SwiGLU. The two halves of its input are far apart in memory, and the hardware
+ * prefetcher restarts at each half, so the same columns of the next row are prefetched. */
 INLINE void swiglu_row(const struct hd_swiglu_forward_args *a, int64_t r, enum hd_dtype dtype)
 {
     FOR_VECTORS (f, n, 0, a->F) {
@@ -38,9 +38,9 @@ enum hd_status KERNEL(swiglu_forward)(struct hd_backend *cpu,
     return st;
 }
 
-/* Computes one row of gradients. With s = sigmoid(gate): dup = dout * gate * s, dgate = dout * up *
- * s * (1 + gate * (1 - s)). Gate and up are both read before either gradient is written: dinp may
- * alias inp. */
+/* Computes row r of SwiGLU's gradients. With s = sigmoid(gate): dup = dout * gate * s, dgate = dout
+ * * up * s * (1 + gate * (1 - s)). Gate and up are both read before either gradient is written:
+ * dinp may alias inp. */
 INLINE void swiglu_backward_row(const struct hd_swiglu_backward_args *a, int64_t r,
                                 enum hd_dtype dtype)
 {

@@ -1,20 +1,22 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
 
-enum { GRAIN = 16 * 1024 }; /* elements of a piece: a multiple of every block */
+/* Number of elements that a thread takes at a time: a multiple of every moments' block size. */
+enum { GRAIN = 16 * 1024 };
 
 struct update {
     const struct hd_adamw_args *args;
     float correction1, correction2; /* 1 / (1 - b1^t), 1 / (1 - b2^t) */
-    float values[2][256];           /* values of the codes of m and v; used with moment_bytes */
+    float values[2][256];           /* values of the 256 codes, of m and of v; used with
+                                       moment_bytes */
 };
 
-/* Learning rate and decay of a range. */
+/* Learning rate and weight decay of the elements of one struct hd_update_range. */
 struct update_factors {
     float lr, decay;
 };
 
-/* Updates elements i .. i + n - 1: m, v and the weights. Every element is computed by equal vector
+/* Updates m, v and weights of elements i .. i + n - 1. Every element is computed by equal vector
  * instructions, wherever it lies in its shard, so the result does not depend on the sharding. */
 INLINE void update_vector(const struct update *u, int64_t i, int64_t n, struct update_factors f,
                           vf *m, vf *v, enum hd_dtype copy_dtype)
@@ -35,7 +37,8 @@ INLINE void update_vector(const struct update *u, int64_t i, int64_t n, struct u
         vf_store(a->copy, i, n, w, copy_dtype);
 }
 
-/* Updates elements with fp32 moments; m_[0] and v_[0] belong to element `first`. */
+/* Updates elements [begin, end), whose moments are fp32; m_[0] and v_[0] are the moments of element
+ * `first`. */
 INLINE void update_fp32(const struct update *u, float *m_, float *v_, int64_t first, int64_t begin,
                         int64_t end, struct update_factors f, enum hd_dtype copy_dtype)
 {
@@ -78,7 +81,7 @@ INLINE void encode_vector(vf x, int64_t n, enum hd_map map, uint8_t *ret_codes)
     vi_store_u8(ret_codes, n, code);
 }
 
-/* Encodes a block. Returns its scale. */
+/* Encodes one block of a moment to 8-bit codes. Returns the block's scale. */
 INLINE float encode(const float *elements, int64_t count, enum hd_map map, uint8_t *ret_codes)
 {
     vf largest = vf_set(0), smallest = vf_set(0);
@@ -152,9 +155,9 @@ INLINE void update_range(const struct update *u, const struct hd_update_range *r
                     begin, end, f, copy_dtype);
 }
 
-static int64_t range_of(const struct hd_adamw_args *a, int64_t element) /* returns the first range
-                                                                           that ends after
-                                                                           `element` */
+static int64_t range_of(const struct hd_adamw_args *a, int64_t element) /* returns the index of the
+                                                                           first range that ends
+                                                                           after `element` */
 {
     int64_t low = 0, high = a->range_count;
 

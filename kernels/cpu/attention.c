@@ -7,7 +7,7 @@ struct cpu_forward {
     const struct hd_attention_forward_args *args;
     struct hd_costs_attention_layout layout;
     struct weight_drop drop;
-    int64_t blocks; /* blocks of rows per group */
+    int64_t blocks; /* number of blocks of rows per group of query heads */
 };
 
 /* One thread's slice of the scratch. */
@@ -43,8 +43,8 @@ static struct forward_tiles tiles_of(const struct cpu_forward *f, int thread)
                                                   .slope = base + l->slope}};
 }
 
-/* Computes score[:] = exp(score - the row's new maximum), and rescales the row's sums so far
- * (*row_sum, out). */
+/* Computes score[:] = exp(score - the row's new maximum) for one row's scores of a tile of keys,
+ * and rescales the row's sums over earlier tiles (*row_sum, out). */
 INLINE void softmax_row(float *score, float *row_max, float *row_sum, float *out, int64_t width)
 {
     vf lane_max = vf_load_f32(score, VL), sum = {0};
@@ -54,7 +54,7 @@ INLINE void softmax_row(float *score, float *row_max, float *row_sum, float *out
         lane_max = vf_max(lane_max, vf_load_f32(score + j, VL));
     max = vf_max_lane(lane_max);
     max = *row_max > max ? *row_max : max;
-    if (max == -INFINITY) { /* no visible key yet */
+    if (max == -INFINITY) { /* the row has seen no visible key yet */
         memset(score, 0, TILE * sizeof *score);
         return;
     }
@@ -74,7 +74,7 @@ INLINE void softmax_row(float *score, float *row_max, float *row_sum, float *out
     *row_sum += vf_sum(sum);
 }
 
-/* Applies dropout to one row's weights for a tile of keys. */
+/* Applies dropout to one row's attention weights for a tile of keys. */
 static __attribute__((noinline)) void
 drop_weights(const struct task *t, int64_t row, const int32_t *keys, int64_t count, float *weight)
 {
@@ -85,7 +85,8 @@ drop_weights(const struct task *t, int64_t row, const int32_t *keys, int64_t cou
                 drop->scale);
 }
 
-/* Attends from all rows of a block to one tile of keys. */
+/* Computes attention from all rows of a block to one tile of keys, and adds it to the rows'
+ * sums. */
 static void attend_tile(const struct task *t, const struct forward_tiles *s, int64_t first,
                         int64_t rows, int64_t key, int64_t count,
                         const struct attention_extent *keys)
@@ -114,7 +115,8 @@ static void attend_tile(const struct task *t, const struct forward_tiles *s, int
 static void load_block(const struct task *t, struct forward_tiles *s, int64_t first, int64_t rows)
 {
     load_mask_extent(t, first, rows, &s->mask_extent);
-    /* `out` is not used before the first tile: it holds the rows until they are transposed */
+    /* `out` is not used before the first tile of keys: it holds the rows of q until they are
+     * transposed */
     WITH_FLOATS(t->dtype, T, load_rows(t, s->out, t->q, t->ldq, first, rows, t->scale, T));
     transpose_rows(t, s->q_t, s->out, rows);
     memset(s->out, 0, (size_t)(rows * t->width) * sizeof *s->out);

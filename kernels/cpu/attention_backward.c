@@ -58,8 +58,8 @@ INLINE void softmax_backward_row(float *score, float *dscore, float lse, float d
     }
 }
 
-/* Does softmax_backward_row with dropout: ds is computed from all weights, dv from the kept
- * ones. */
+/* Computes what softmax_backward_row computes, with dropout: ds from all attention weights, dv from
+ * the kept ones. */
 static __attribute__((noinline)) void
 softmax_backward_dropped_row(const struct task *t, int64_t row, const int32_t *keys, int64_t count,
                              float *score, float *dscore, float lse, float delta)
@@ -109,8 +109,8 @@ static void differentiate_tile(const struct task *t, const struct backward_tiles
     }
 }
 
-/* Loads a block of rows. A row that sees no key has lse = -inf, which is replaced by +inf, so that
- * every p of the row is zero. */
+/* Loads a block of rows of q, dout, lse and delta. A row that sees no key has lse = -inf, which is
+ * replaced by +inf, so that every p of the row is zero. */
 INLINE void load_block(const struct hd_attention_backward_args *a, const struct task *t,
                        struct backward_tiles *s, int64_t first, int64_t rows, enum hd_dtype dtype)
 {
@@ -133,7 +133,7 @@ INLINE void load_block(const struct hd_attention_backward_args *a, const struct 
     }
 }
 
-/* Stores to[at + d] (+)= scale * row[d]. */
+/* Stores one row of a gradient: to[at + d] (+)= scale * row[d] for d < D. */
 INLINE void store_row(void *to, int64_t at, const float *row, int64_t D, float scale,
                       bool accumulate, enum hd_dtype dtype)
 {
@@ -174,7 +174,7 @@ static void differentiate_block(const struct hd_attention_backward_args *a, cons
     load_mask_extent(t, first, rows, &s->mask_extent);
     extent = row_extent_of(&s->mask_extent, 0, rows);
     if (a->accumulate && !sees_a_key(t, &extent, TILE))
-        return; /* no gradient to add */
+        return; /* no row of the block sees a key, so no gradient is added */
     WITH_FLOATS(a->dtype, T, load_block(a, t, s, first, rows, T));
     for (int64_t key = 0; key < t->kv_len; key += TILE) {
         const int64_t count = at_most(TILE, t->kv_len - key);

@@ -4,15 +4,15 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vecmath.h"
 
-enum { HEADS = 16 }; /* heads whose factors are computed at a time */
+enum { HEADS = 16 }; /* number of heads whose factors are computed at a time */
 
 struct factors {
     _Alignas(64) float old[HEADS][VL], block[HEADS][VL];
 };
 
-/* Merges the log-sum-exp of n rows. With m the larger of the two lse and e = exp(-|difference|),
- * the merged lse is m + log(1 + e); the factors of the larger and the smaller are 1 / (1 + e) and e
- * / (1 + e). */
+/* Merges the log-sum-exp (lse) of n rows of one head over two blocks of keys. With m the larger of
+ * the two lse and e = exp(-|difference|), the merged lse is m + log(1 + e); the factors of the
+ * larger and the smaller are 1 / (1 + e) and e / (1 + e). */
 INLINE void merge_lse(const struct hd_attention_merge_args *a, struct factors *f, int64_t head,
                       int64_t i, int64_t row, int64_t n)
 {
@@ -31,8 +31,8 @@ INLINE void merge_lse(const struct hd_attention_merge_args *a, struct factors *f
     vf_store_f32(f->block[i], VL, vf_select(no_key, (vf){0}, vf_select(block_is_less, less, more)));
 }
 
-/* Merges one head of one row. last: writes to `out`. first and last are constants where this is
- * inlined. */
+/* Merges the attention results of one head of one row over two blocks of keys. first: there is no
+ * earlier block; last: the result goes to `out`. Both are constants where this is inlined. */
 INLINE void merge_head(const struct hd_attention_merge_args *a, int64_t at, float old, float block,
                        bool first, bool last, enum hd_dtype dtype)
 {

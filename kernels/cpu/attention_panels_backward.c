@@ -24,7 +24,7 @@ struct panel_backward {
     const struct hd_cpu_panels *panels;
     struct hd_costs_attention_panels layout;
     const struct weight_drop *drop;
-    int64_t tile_keys; /* keys of a tile: a multiple of panels->rows */
+    int64_t tile_keys; /* number of keys of a tile: a multiple of panels->rows */
 };
 
 /* One thread's slice of the scratch. */
@@ -76,7 +76,8 @@ static struct panel_backward_tiles tiles_of(const struct panel_backward *f, int 
                                                          .slope = (float *)(base + l->slope)}};
 }
 
-/* Packs the block's rows of a tensor as right factors: along D (t) and along the rows (words). */
+/* Packs the rows of q or dout of a block as right factors, twice: as words along D to `across`, and
+ * as words along the rows to `words`. */
 static void pack_block(const struct panel_backward *f, const struct task *t, uint32_t *across,
                        uint32_t *words, const uint16_t *rows, int64_t count)
 {
@@ -90,8 +91,9 @@ static void pack_block(const struct panel_backward *f, const struct task *t, uin
                    depth, COLUMNS);
 }
 
-/* Computes lse and delta of the block. A row that sees no key has lse = -inf, which is replaced by
- * +inf, so that every p of the row is zero; rows that pad the last panel get +inf, too. */
+/* Loads lse and computes delta for each row of the block. A row that sees no key has lse = -inf,
+ * which is replaced by +inf, so that every p of the row is zero; rows that pad the last panel get
+ * +inf, too. */
 static void load_lse(const struct panel_backward *f, const struct task *t,
                      const struct panel_backward_tiles *s, const struct block *block,
                      const uint16_t *dout)
@@ -106,7 +108,8 @@ static void load_lse(const struct panel_backward *f, const struct task *t,
         vf products = {0};
 
         if (i + PREFETCH_ROWS < block->count)
-            prefetch_row(out, PREFETCH_ROWS * a->ldo, a->D, HD_BF16); /* usually rows of the same
+            prefetch_row(out, PREFETCH_ROWS * a->ldo, a->D, HD_BF16); /* the row PREFETCH_ROWS later
+                                                                         is usually of the same
                                                                          head */
         FOR_VECTORS (d, n, 0, a->D)
             products += vf_load_bf16(dout + i * t->width + d, n) * vf_load_bf16(out + d, n);
@@ -120,7 +123,8 @@ static void load_lse(const struct panel_backward *f, const struct task *t,
     }
 }
 
-/* Loads a block of rows. The memory of dq holds the rows of q and dout while they are packed. */
+/* Loads and packs a block of rows. The memory of dq holds the rows of q and dout while they are
+ * packed. */
 static void load_block(const struct panel_backward *f, const struct task *t,
                        const struct panel_backward_tiles *s, struct block *block)
 {
@@ -221,8 +225,8 @@ INLINE void softmax_backward_panel(const struct task *t, const struct panel_back
     }
 }
 
-/* Does softmax_backward_panel with dropout: ds is computed from all weights, dv from the kept ones;
- * store_keys() scales dv. */
+/* Computes what softmax_backward_panel computes, with dropout: ds from all attention weights, dv
+ * from the kept ones; store_keys() scales dv. */
 static __attribute__((noinline)) void
 softmax_backward_dropped_panel(const struct task *t, const struct panel_backward_tiles *s,
                                const struct block *block, int64_t key, int count, int64_t row,
@@ -257,7 +261,7 @@ static void clear_panel(const struct panel_backward_tiles *s, int64_t key, int c
            (size_t)((count + 1) / 2 * COLUMNS) * sizeof *s->ds_words);
 }
 
-/* Range of the panels of a list that are not zero: [begin, end). */
+/* Range [begin, end) of the panels of a list that are not zero. */
 struct panel_span {
     int64_t begin, end;
 };
@@ -360,7 +364,7 @@ static void differentiate_tile(const struct panel_backward *f, const struct task
     }
 }
 
-/* Stores to[at + d] (+)= scale * row[d]. */
+/* Stores one row of a gradient: to[at + d] (+)= scale * row[d] for d < D. */
 INLINE void store_row(void *to, int64_t at, const float *row, int64_t D, float scale,
                       bool accumulate, enum hd_dtype dtype)
 {
@@ -373,7 +377,8 @@ INLINE void store_row(void *to, int64_t at, const float *row, int64_t D, float s
     }
 }
 
-/* Stores the gradients of the block's queries; dq^T is in panels of 32 rows. */
+/* Stores the gradients of the queries of a block to the tensor dq, from dq^T in panels of 32
+ * rows. */
 INLINE void store_queries(const struct panel_backward *f, const struct task *t,
                           const struct panel_backward_tiles *s, const struct block *block,
                           enum hd_dtype dtype)
@@ -415,7 +420,7 @@ static void differentiate_block(const struct panel_backward *f, const struct tas
     load_mask_extent(t, block->first, block->count, &mask_extent);
     extent = row_extent_of(&mask_extent, 0, block->count);
     if (f->args->accumulate && !sees_a_key(t, &extent, f->tile_keys))
-        return; /* no gradient to add */
+        return; /* no row of the block sees a key, so no gradient is added */
     load_block(f, t, s, block);
     for (int64_t key = 0; key < t->kv_len; key += f->tile_keys) {
         struct panel_backward_keys keys = {.first = key,

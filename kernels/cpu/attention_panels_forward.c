@@ -109,15 +109,15 @@ INLINE vf scale_row(const struct task *t, float *score)
     return max;
 }
 
-/* Computes p[:] = exp(score[:] - the row's new maximum) for n scores with maximum `max`, and
- * rescales the row's sums so far (*row_sum, out). */
+/* Computes p[:] = exp(score[:] - the row's new maximum) for one row's n scores of a tile of keys,
+ * whose maximum is `max`, and rescales the row's sums over earlier tiles (*row_sum, out). */
 INLINE void softmax_row(const float *score, uint16_t *p, int64_t n, float max, float *row_max,
                         float *row_sum, float *out, int64_t width)
 {
     vf sum = {0};
 
     max = *row_max > max ? *row_max : max;
-    if (max == -INFINITY) { /* no visible key yet */
+    if (max == -INFINITY) { /* the row has seen no visible key yet */
         memset(p, 0, (size_t)n * sizeof *p);
         return;
     }
@@ -138,7 +138,8 @@ INLINE void softmax_row(const float *score, uint16_t *p, int64_t n, float max, f
     *row_sum += vf_sum(sum);
 }
 
-/* Applies dropout to one row's weights; store_block() scales the kept ones. */
+/* Applies dropout to one row's attention weights for a tile of keys: sets dropped ones to zero;
+ * store_block() scales the kept ones. */
 static __attribute__((noinline)) void drop_weights(const struct task *t, int64_t row,
                                                    const int32_t *keys, int64_t count,
                                                    uint16_t *weight)
@@ -148,8 +149,8 @@ static __attribute__((noinline)) void drop_weights(const struct task *t, int64_t
     drop_halves(weight, drop_numbers(&t->drop->drop, place_of(t, row), bytes, keys, count), count);
 }
 
-/* Attends from one panel of rows, beginning with row `first + row` of the task, to a tile of
- * keys. */
+/* Computes attention from one panel of rows, beginning with row `first + row` of the task, to a
+ * tile of keys, and adds it to the rows' sums. */
 static void attend_panel(const struct panel_forward *f, const struct task *t,
                          const struct panel_forward_tiles *s, int64_t first, int64_t row, int rows,
                          const struct panel_forward_keys *keys)

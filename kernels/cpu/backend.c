@@ -17,10 +17,12 @@
 #include "kernels/cpu/panel.h"
 #include "kernels/stream.h"
 
-/* Scratch limit of the GEMM library per thread; oneDNN was measured to need up to 1.3 MiB. */
+/* Bytes of scratch that the GEMM library may use per thread; oneDNN was measured to need up to 1.3
+ * MiB. */
 enum { GEMM_BUDGET_BYTES = 2 * 1024 * 1024 };
 
-enum { REQUEST_TILES = 0x1023, TILE_DATA = 18 }; /* ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA */
+/* Values of ARCH_REQ_XCOMP_PERM and XFEATURE_XTILEDATA in the headers of Linux. */
+enum { REQUEST_TILES = 0x1023, TILE_DATA = 18 };
 
 struct cpu_stream {
     struct hd_stream stream;
@@ -46,7 +48,7 @@ static bool has_amx_bf16(void)
     unsigned eax, ebx, ecx, edx, low, high;
 
     if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !(ecx & (1u << 27)))
-        return false; /* no xgetbv */
+        return false; /* no xgetbv: it is unknown whether the kernel saves tiles */
     if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx))
         return false;
     if (!(edx & (1u << 22)) || !(edx & (1u << 24)))
@@ -58,9 +60,9 @@ static bool has_amx_bf16(void)
 }
 #endif
 
-/* Returns the widest table that this machine can run, and sets the traits isa, vector_bytes and
- * bf16_*. AMX, and vdpbf16ps on AMD, have at least twice the fp32 rate; vdpbf16ps on Intel without
- * AMX was measured at half the fp32 rate. */
+/* Returns the kernels' table of the widest instruction set that this machine can run, and sets the
+ * traits isa, vector_bytes and bf16_*. AMX, and vdpbf16ps on AMD, have at least twice the fp32
+ * rate; vdpbf16ps on Intel without AMX was measured at half the fp32 rate. */
 static const struct hd_cpu_kernels *detect(bool force_plain, struct hd_traits *traits)
 {
     const struct hd_cpu_kernels *kernels = &hd_cpu_kernels_plain;
@@ -78,7 +80,8 @@ static const struct hd_cpu_kernels *detect(bool force_plain, struct hd_traits *t
             isa = "avx512";
             traits->vector_bytes = 64;
             if (__builtin_cpu_supports("avx512bf16"))
-                kernels = &hd_cpu_kernels_avx512bf16; /* rounds to bf16 in one instruction */
+                kernels = &hd_cpu_kernels_avx512bf16; /* the table that rounds to bf16 in one
+                                                         instruction */
             if (has_amx_bf16()) {
                 isa = "avx512_amx_bf16";
                 traits->bf16_fast = true;
@@ -269,7 +272,7 @@ static enum hd_status prepare(struct hd_backend *cpu, enum hd_kernel kernel, con
 
 struct peak {
     const struct hd_backend *cpu;
-    double *rates; /* one per thread */
+    double *rates; /* rate measured by each thread, in operations per second */
 };
 
 static void measure_threads(const void *args, int64_t begin, int64_t end, int thread)
@@ -281,9 +284,9 @@ static void measure_threads(const void *args, int64_t begin, int64_t end, int th
         p->rates[i] = p->cpu->kernels->fma_rate(0.05);
 }
 
-/* Returns the best rate of several GEMMs that fit into the caches. It runs a GEMM because the
- * library chooses the instruction for 16-bit factors; on one thread, because a barrier between
- * threads would measure the other load of the machine. */
+/* Returns the best rate, in operations per second on one thread, of several GEMMs that fit into the
+ * caches. It runs a GEMM because the library chooses the instruction for 16-bit factors; on one
+ * thread, because a barrier between threads would measure the other load of the machine. */
 static double gemm_rate(struct hd_backend *cpu, enum hd_dtype dtype)
 {
     enum { SIZE = 512, ROUNDS_MIN = 5 };
@@ -323,7 +326,8 @@ static double gemm_rate(struct hd_backend *cpu, enum hd_dtype dtype)
     return best;
 }
 
-/* Returns the rate of one thread times the number of threads. */
+/* Returns the peak rate for 16-bit factors: the GEMM rate of one thread times the number of
+ * threads. */
 static double half_rate(const struct hd_backend *cpu, enum hd_dtype dtype)
 {
     struct hd_backend_options options = cpu->options;
@@ -338,8 +342,9 @@ static double half_rate(const struct hd_backend *cpu, enum hd_dtype dtype)
     return rate;
 }
 
-/* Measures the peak rate. fp16 factors are widened to fp32, unless the library multiplies fp16
- * faster. Codes of fp8 are multiplied as bf16. */
+/* Returns the measured peak rate in operations per second for factors of this type. fp16 factors
+ * are widened to fp32, unless the library multiplies fp16 faster. Codes of fp8 are multiplied as
+ * bf16. */
 static double measure_peak(struct hd_backend *cpu, enum hd_dtype dtype)
 {
     const struct peak peak = {.cpu = cpu,
@@ -381,7 +386,8 @@ static struct hd_backend_table table = {
     .measure_peak = measure_peak,
 };
 
-static void hash_table(void) /* the field is not a constant expression */
+static void hash_table(void) /* kernel_list_hash is computed at start, because it is no constant
+                                expression */
 {
     table.kernel_list_hash = hd_kernel_list_hash();
 }

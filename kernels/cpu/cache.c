@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-/* Returns the number of filled rows of sequence b; an invalid number counts as a full slot. */
+/* Returns the number of filled cache rows of sequence b; a number outside the slot counts as a full
+ * slot. */
 static int64_t filled_of(const struct hd_cache_append_args *a, int64_t b)
 {
     return a->filled[b] < 0 || a->filled[b] > a->rows ? a->rows : a->filled[b];

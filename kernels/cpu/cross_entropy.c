@@ -21,7 +21,7 @@ INLINE float row_sum(const void *logits, int64_t row, int64_t V, float max, enum
     return vf_sum(sums);
 }
 
-/* Computes dlogits = scale * exp(logits - max), 0 in the padding. */
+/* Computes one row of dlogits = scale * exp(logits - max), 0 in the padding columns. */
 INLINE void row_gradient(void *dlogits, const void *logits, int64_t row, int64_t V, int64_t Vp,
                          float max, float scale, enum hd_dtype dtype)
 {
@@ -41,8 +41,8 @@ INLINE void row_of_zeros(void *dlogits, int64_t row, int64_t Vp, enum hd_dtype d
 
 /* ---- one rank has all logits ---- */
 
-/* Computes one row in three passes over its logits in cache: maximum, sum of exponentials,
- * gradient. losses[r] is log sum exp(logits - max) + max - logits[target]. */
+/* Computes the cross-entropy of row r in three passes over its logits in cache: maximum, sum of
+ * exponentials, gradient. losses[r] is log sum exp(logits - max) + max - logits[target]. */
 INLINE void cross_entropy_row(const struct hd_cross_entropy_args *a, int64_t r, enum hd_dtype dtype)
 {
     const int64_t row = r * a->Vp;

@@ -4,7 +4,7 @@
 #include "kernels/cpu/decode.h"
 #include "kernels/cpu/row_sums.h"
 
-/* Weights whose squares are summed in fp32 before the sum is added to a double. */
+/* Number of weights whose squares are summed in fp32 before that sum is added to a double. */
 enum { PIECE = 512 };
 
 /* Returns the sum of squares of row n of W; `line` has memory for PIECE decoded values. */
@@ -32,7 +32,8 @@ INLINE double squares_of_row(const struct hd_dora_squares_args *a, int64_t n, vo
     return total;
 }
 
-/* Returns the difference that the adapter makes to the squared norm of row n. */
+/* Returns |W + s B A|^2 - |W|^2 for row n: the difference that the adapter makes to the squared
+ * norm. */
 INLINE double added_to_row(const struct hd_dora_squares_args *a, int64_t n, enum hd_dtype dtype)
 {
     const double s = (double)a->scale;

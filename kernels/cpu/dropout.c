@@ -1,6 +1,6 @@
 #include "kernels/cpu/drop.h"
 
-enum { CHANNELS = 256 }; /* channels whose mask is computed at a time */
+enum { CHANNELS = 256 }; /* number of channels whose dropout mask is computed at a time */
 
 struct dropout {
     const struct hd_dropout_args *args;

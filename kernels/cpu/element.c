@@ -2,7 +2,8 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
 
-enum { GRAIN = 16 * 1024, GRAIN_BYTES = 64 * 1024 }; /* elements, and bytes, of a piece */
+/* Number of elements, and of bytes, that a thread takes at a time. */
+enum { GRAIN = 16 * 1024, GRAIN_BYTES = 64 * 1024 };
 
 INLINE void add_piece(const struct hd_add_args *a, int64_t begin, int64_t end, enum hd_dtype dtype)
 {

@@ -60,7 +60,8 @@ static void sort_rows(const struct sorted *s)
     for (int64_t r = 0; r < a->R; r++)
         if (in_table(a->index[r] - a->first, a->V))
             s->begin[a->index[r] - a->first]++;
-    for (int64_t v = 0; v <= a->V; v++) { /* turns counts into begins */
+    for (int64_t v = 0; v <= a->V; v++) { /* turns the number of rows of each index into the
+                                             position of the first one */
         const int64_t count = s->begin[v];
 
         s->begin[v] = place;
@@ -69,7 +70,8 @@ static void sort_rows(const struct sorted *s)
     for (int64_t r = 0; r < a->R; r++)
         if (in_table(a->index[r] - a->first, a->V))
             s->rows[s->begin[a->index[r] - a->first]++] = r;
-    for (int64_t v = a->V; v > 0; v--) /* begin[v] is now the begin of v + 1: shift back */
+    for (int64_t v = a->V; v > 0; v--) /* filling moved begin[v] to the begin of v + 1: shift
+                                          back */
         s->begin[v] = s->begin[v - 1];
     s->begin[0] = 0;
 }

@@ -55,7 +55,7 @@ enum hd_status KERNEL(fp8_amax)(struct hd_backend *cpu, const struct hd_fp8_amax
 struct fp8_encoding {
     const struct hd_fp8_encode_args *args;
     float power;
-    float *seen; /* [PARTS] largest magnitudes */
+    float *seen; /* [PARTS] largest magnitude of each part of the tensor */
 };
 
 INLINE void encode_rows(const struct hd_fp8_encode_args *a, float power, int64_t begin, int64_t end,

@@ -25,7 +25,8 @@
 #include "kernels/cpu/panel.h"
 #include "kernels/cpu/transpose.h"
 
-/* Size of one item of work: a group of tiles, about 200 KiB of a's panels times 400 KiB of b's. */
+/* Size of a group of tiles of c, which one thread computes at a time: about 200 KiB of a's panels
+ * times 400 KiB of b's. */
 enum { GROUP_ROWS = 112, GROUP_COLUMNS = 256, PACK_PANELS = 8 };
 
 struct slab {
@@ -35,8 +36,9 @@ struct slab {
     int64_t row, rows, column, columns; /* position and size of the slab in c */
     int64_t k, depth, words;            /* begin and depth of this slice in elements; depth in
                                            words, padded */
-    bool last;                          /* this is the last slice of K */
-    bool in_place;                      /* whole panels of a are read from a, not packed */
+    bool last;                          /* true: this is the last slice of K */
+    bool in_place;                      /* true: whole panels of a are read directly from the matrix
+                                           a, not packed */
     uint32_t *a, *b;                    /* packed panels */
     char *strips;                       /* strips of all threads, strip_bytes each; NULL: b is not
                                            quantised */
@@ -60,7 +62,7 @@ static void pack_a_pairs(const struct slab *s, uint32_t *to, int64_t row, int64_
     const uint16_t *from =
         (const uint16_t *)a->a + (a->trans_a ? s->k * a->lda + row : row * a->lda + s->k);
 
-    if (a->trans_a) /* only for panels by row; for others see pack_a_across */
+    if (a->trans_a) /* only for panels stored by row; pack_a_across packs the others */
         pack_pairs_by_row(to, s->words, from, a->lda, s->depth, rows, s->words, m);
     else if (s->panels->by_row)
         copy_lines(to, s->words, from, a->lda, rows, s->depth, s->words, m);
@@ -128,7 +130,8 @@ INLINE void pack_b_widened(const struct slab *s, float *to, const struct columns
         pack_rows(to, MICRO_N, c->data, c->at, c->ld, s->depth, c->count, MICRO_N, dtype);
 }
 
-/* Decodes the columns of a panel to the thread's strip. */
+/* Decodes `count` columns of a quantised b, from `column` on, to the thread's strip; returns
+ * them. */
 INLINE struct columns decode_columns(const struct slab *s, int64_t column, int64_t count,
                                      char *strip, enum hd_dtype dtype)
 {
@@ -228,7 +231,8 @@ static void pack_b_panels(const void *args, int64_t begin, int64_t end, int thre
 
 /* ---- the tiles ---- */
 
-/* Applies the epilogue to complete sums; `at` is the index of the element of c. */
+/* Returns the GEMM's epilogue applied to n complete sums x; `at` is the index in c of the first
+ * one. */
 INLINE vf finish(const struct hd_gemm_args *a, vf x, int64_t at, int64_t n, enum hd_dtype c_dtype)
 {
     if (a->epilogue == HD_EPILOGUE_GELU_BACKWARD)
@@ -238,7 +242,7 @@ INLINE vf finish(const struct hd_gemm_args *a, vf x, int64_t at, int64_t n, enum
     return gelu(vf_round(x, c_dtype));
 }
 
-/* Computes c (+)= tile. */
+/* Stores a tile of sums to c, or adds it: c (+)= tile. */
 INLINE void add_tile(float *c, int64_t ldc, const float *tile, int64_t rows, int64_t columns,
                      bool add)
 {
@@ -252,8 +256,8 @@ INLINE void add_tile(float *c, int64_t ldc, const float *tile, int64_t rows, int
         }
 }
 
-/* Computes sums (+)= tile; or, in the last slice, c = sums + tile (+ c) (+ bias) (+ add) and the
- * epilogue. row and column are relative to the slab. */
+/* Stores a tile: sums (+)= tile; or, in the last slice of K, c = sums + tile (+ c) (+ bias) (+ add)
+ * and the epilogue. row and column are relative to the slab. */
 INLINE void store_tile(const struct slab *s, const float *tile, int64_t row, int64_t rows,
                        int64_t column, int64_t columns, enum hd_dtype c_dtype)
 {
@@ -264,7 +268,7 @@ INLINE void store_tile(const struct slab *s, const float *tile, int64_t row, int
     const bool residual = a->add && s->last;
 
     if (c_dtype == HD_F32 && !bias && !epilogue &&
-        !residual) { /* own_sums is false: c holds the sums */
+        !residual) { /* the slab has no separate sums: c holds them */
         float *c = (float *)a->c + (s->row + row) * a->ldc + s->column + column;
         const bool add = a->accumulate || !first;
 
@@ -330,7 +334,8 @@ static const uint16_t *a_in_place(const struct slab *s, int64_t row)
     return (const uint16_t *)s->args->a + (s->row + row) * s->args->lda + s->k;
 }
 
-/* Prefetches the next panel of a, while the group's first column of tiles is computed. */
+/* Prefetches the panel of a that begins at `row`, while the first column of tiles of a group is
+ * computed from the panel before it. */
 static void prefetch_panel(const struct slab *s, int64_t row)
 {
     for (int64_t i = row; i < at_most(row + s->panel_rows, s->rows); i++)
@@ -457,7 +462,8 @@ static void compute_slice(struct hd_backend *cpu, struct slab *s, bool pack_b)
     hd_cpu_parallel(cpu, groups_down * s->groups_across, 1, compute_groups, s);
 }
 
-/* Returns the inner loops for pairs; NULL for fp32 words. */
+/* Returns the inner loops for panels of bf16 pairs that compute this GEMM; NULL: its words are fp32
+ * values. */
 static const struct hd_cpu_panels *panels_for(const struct hd_backend *cpu,
                                               const struct hd_costs_gemm_layout *l)
 {

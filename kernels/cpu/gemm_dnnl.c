@@ -102,8 +102,8 @@ static dnnl_data_type_t type_of(enum hd_dtype dtype)
     return dtype == HD_BF16 ? dnnl_bf16 : dtype == HD_F16 ? dnnl_f16 : dnnl_f32;
 }
 
-/* Fills the key of a GEMM. If c has one row, ldc is not used: it is replaced, so that it leads
- * neither to another cache entry nor to a shape that oneDNN refuses. */
+/* Sets *ret_shape to the cache key of a GEMM. If c has one row, ldc has no effect: it is replaced,
+ * so that it leads neither to another cache entry nor to a shape that oneDNN refuses. */
 static void shape_of(const struct hd_gemm_args *args, struct shape *ret_shape)
 {
     struct shape *s = ret_shape;
@@ -171,8 +171,8 @@ static dnnl_status_t make_attr(const struct shape *s, dnnl_primitive_attr_t *ret
     return failed;
 }
 
-/* Returns true if the implementation is not the reference loops and keeps within the scratch
- * limit. */
+/* Returns true if oneDNN's implementation of this product is not its reference loops and needs at
+ * most scratch_bytes of scratch. */
 static bool is_acceptable(dnnl_primitive_desc_t matmul, int64_t scratch_bytes)
 {
     const char *name = "";
@@ -213,7 +213,8 @@ static bool has_scattered_vector(const struct shape *s)
            (s->N == 1 && s->ldc != 1);
 }
 
-/* Fills p->primitive, or leaves it NULL when oneDNN cannot or should not compute this shape. */
+/* Sets p->primitive to oneDNN's object for this shape, or leaves it NULL if oneDNN cannot or should
+ * not compute the shape. */
 static void make_primitive(struct hd_cpu_gemm_library *library, struct product *p,
                            int64_t scratch_bytes)
 {

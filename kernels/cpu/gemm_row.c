@@ -7,9 +7,10 @@
 #include "kernels/cpu/gelu.h"
 #include "kernels/cpu/gemm.h"
 
-enum { ROWS_AT_ONCE = 4, PIECE = 256 /* elements of a row that are decoded at a time */ };
+/* Rows of b that are summed at a time; elements of a row of b that are decoded at a time. */
+enum { ROWS_AT_ONCE = 4, PIECE = 256 };
 
-/* Applies the epilogue to the sum of one column. */
+/* Returns the sum of one column of c with the GEMM's epilogue applied. */
 INLINE vf finish(const struct hd_gemm_args *a, vf sum, int64_t column)
 {
     if (a->epilogue == HD_EPILOGUE_GELU)
@@ -19,8 +20,8 @@ INLINE vf finish(const struct hd_gemm_args *a, vf sum, int64_t column)
     return sum;
 }
 
-/* Adds to sums the products of columns [column, column + columns) of a and of `count` rows of b,
- * whose first element is number `at`. */
+/* Adds to sums[i] the products of columns [column, column + columns) of a and of row i of `count`
+ * rows of b, the first of which begins at element `at` of b. */
 INLINE void add_products(vf sums[ROWS_AT_ONCE], const struct hd_gemm_args *a, int64_t column,
                          int64_t columns, const void *b, int64_t at, int64_t ldb, const int count,
                          enum hd_dtype dtype)
@@ -34,7 +35,7 @@ INLINE void add_products(vf sums[ROWS_AT_ONCE], const struct hd_gemm_args *a, in
     }
 }
 
-/* Adds to sums the products of a and `count` rows of a quantised b. */
+/* Adds to sums[i] the products of a and of row `row` + i of a quantised b, for i < count. */
 INLINE void add_decoded(vf sums[ROWS_AT_ONCE], const struct hd_gemm_args *a, int64_t row,
                         const int count, enum hd_dtype dtype)
 {

@@ -55,8 +55,8 @@ enum hd_status KERNEL(head_norm_forward)(struct hd_backend *cpu,
     return st;
 }
 
-/* Computes the gradient of one head. Each element of dout is read before the element of dinp at its
- * index is written: they may alias. */
+/* Computes the input gradient of one head of one row. Each element of dout is read before the
+ * element of dinp at its index is written: they may alias. */
 INLINE void backward_head(const struct hd_head_norm_backward_args *a, int64_t at, float rstd,
                           const void *weight, enum hd_dtype dtype)
 {

@@ -15,11 +15,12 @@ struct grouped {
     const struct hd_grouped_gemm_args *args;
     struct hd_backend *one_thread; /* copy of the backend without worker threads */
     const int64_t *begins;         /* [E + 1] */
-    char *scratch;                 /* scratch behind the begins */
+    char *scratch;                 /* scratch of the GEMMs, which follows `begins` */
     int64_t thread_bytes;
 };
 
-/* Computes the first row of each expert. Counts that sum to more than T are reduced to fit. */
+/* Sets begins[e] to the first row of expert e, and begins[E] to the end of the last expert's rows.
+ * Counts that sum to more than T are reduced to fit. */
 static void find_begins(int64_t *begins, const int32_t *counts, int64_t E, int64_t T)
 {
     int64_t sum = 0;

@@ -5,7 +5,8 @@
 #include "kernels/cpu/vecmath.h"
 #include "kernels/document.h"
 
-INLINE vf load_counts(const int32_t *counts, int64_t n) /* zero in the other lanes */
+INLINE vf load_counts(const int32_t *counts, int64_t n) /* returns n counts as floats, and zero in
+                                                           the other lanes */
 {
     vi x = {0};
 
@@ -35,7 +36,8 @@ static void noise_rows(const void *args, int64_t begin, int64_t end, int thread)
 
 enum hd_status KERNEL(route_noise)(struct hd_backend *cpu, const struct hd_route_noise_args *args)
 {
-    enum { BYTES_PER_NUMBER = 256 }; /* bytes moved in the time of computing one number */
+    /* memory traffic that takes as long as computing one normal number */
+    enum { BYTES_PER_NUMBER = 256 };
 
     hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain(args->E * BYTES_PER_NUMBER), noise_rows, args);
     return HD_OK;
@@ -89,7 +91,7 @@ INLINE float softmax_row(float *h, int64_t count)
     return max + logf(sum);
 }
 
-/* Writes the outputs of an empty row. */
+/* Writes the router's outputs of an empty row r: no choices, zeros. */
 static void leave_out(const struct hd_route_forward_args *a, int64_t r)
 {
     memset(a->probs + r * a->E, 0, (size_t)a->E * sizeof *a->probs);
@@ -117,7 +119,7 @@ static void route_rows(const void *args, int64_t begin, int64_t end, int thread)
         for (int64_t e = 0; e < a->E; e++)
             insert(chosen, gate, e < a->K ? e : a->K, a->K, (int32_t)e, h[e]);
         a->lse[r] = softmax_row(h, a->E);
-        if (a->renormalize) /* gate[k] is h of expert chosen[k] here */
+        if (a->renormalize) /* gate[k] still is the logit h of expert chosen[k] */
             (void)softmax_row(gate, a->K);
         else
             for (int64_t k = 0; k < a->K; k++)
@@ -171,7 +173,7 @@ enum hd_status KERNEL(route_record)(struct hd_backend *cpu, const struct hd_rout
     const struct hd_route_record_args *a = args;
     double balance = 0, z = 0, rows = 0, dropped = 0;
 
-    (void)cpu; /* one thread: few values, added in order */
+    (void)cpu; /* runs on one thread: the values are few and added in order */
     for (int64_t r = 0; r < a->R; r++) {
         const struct hd_document_row d = hd_document_of(&a->at, a->R, a->begins, a->lengths, r);
         const int32_t *counts = a->counts + d.first * a->E;
@@ -223,7 +225,7 @@ static void backward_row(const struct hd_route_backward_args *a, int64_t r)
     mean = vf_sum(sums);
     for (int64_t k = 0; k < a->K; k++)
         gate_mean += gate[k] * dgate[k];
-    if (!a->renormalize) /* gate[k] is probs[chosen[k]] then */
+    if (!a->renormalize) /* without renormalize gate[k] is probs[chosen[k]] */
         mean += gate_mean;
     common = 2 * a->z * scale * a->lse[r] - mean;
     FOR_VECTORS (e, n, 0, a->E) {

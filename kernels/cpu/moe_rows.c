@@ -17,9 +17,9 @@ static int64_t at_least(int64_t a, int64_t b)
 
 /* ---- assign ---- */
 
-/* Returns the run's row in the first half of scratch: [Q, E] numbers of kept choices, which become
- * the next slot of each run and expert. seen_of returns it in the second half: [Q, E] choices of
- * the current document. */
+/* Returns row q of the first array in scratch, [Q, E]: the number of kept choices of each run and
+ * expert, later the next slot for them. seen_of returns row q of the second array, [Q, E]: the
+ * choices of the current document. */
 static int64_t *next_of(const struct hd_assign_args *a, int64_t q)
 {
     return (int64_t *)a->scratch + q * a->E;
@@ -30,8 +30,8 @@ static int64_t *seen_of(const struct hd_assign_args *a, int64_t q)
     return (int64_t *)a->scratch + (a->at.Q + q) * a->E;
 }
 
-/* Counts the choices of a document's rows before run q, if the document continues into the first
- * row of the run. */
+/* Counts, by expert, the choices of the rows before run q of the document that continues into the
+ * first row of the run; none if a document begins there. */
 static void count_before(const struct hd_assign_args *a, int64_t q, const struct hd_document_row *d)
 {
     int64_t *seen = seen_of(a, q);
@@ -45,7 +45,8 @@ static void count_before(const struct hd_assign_args *a, int64_t q, const struct
     }
 }
 
-/* Sets slot to 0 for choices that are kept, to -1 for others, and counts the kept ones. */
+/* Sets slot to 0 for the choices of run q that are kept, to -1 for those that are dropped, and
+ * counts the kept ones by expert. */
 static void keep_run(const struct hd_assign_args *a, int64_t q)
 {
     const int64_t rows = a->R / a->at.Q;
@@ -217,8 +218,8 @@ enum hd_status KERNEL(combine_forward)(struct hd_backend *cpu,
     return st;
 }
 
-/* Computes the gradient of one choice. Each element of inp is read before the element of dinp at
- * its index is written: they may alias. */
+/* Computes the gradient of one choice of row r: dinp of its slot; returns dgate. Each element of
+ * inp is read before the element of dinp at its index is written: they may alias. */
 INLINE float combine_gradient(const struct hd_combine_backward_args *a, int64_t r, int64_t slot,
                               float gate, enum hd_dtype dtype)
 {
@@ -260,7 +261,8 @@ enum hd_status KERNEL(combine_backward)(struct hd_backend *cpu,
 
 /* ---- regroup ---- */
 
-/* Copies rows [begin, end) of the (rank, expert) order. */
+/* Copies the rows whose indices in the (rank, expert) order are [begin, end) to or from the
+ * (expert, rank) order. */
 static void regroup_rows(const void *args, int64_t begin, int64_t end, int thread)
 {
     const struct hd_regroup_args *a = args;
@@ -285,7 +287,8 @@ static void regroup_rows(const void *args, int64_t begin, int64_t end, int threa
 enum hd_status KERNEL(regroup)(struct hd_backend *cpu, const struct hd_regroup_args *args)
 {
     const struct hd_regroup_args *a = args;
-    int64_t *places = a->scratch; /* [P, E]: begins in the (expert, rank) order */
+    int64_t *places = a->scratch; /* [P, E]: first row of each (rank, expert) in the (expert, rank)
+                                     order */
     int64_t place = 0;
 
     for (int64_t e = 0; e < a->E; e++) {

@@ -3,8 +3,8 @@
 #include "kernels/cpu/row_sums.h"
 #include "kernels/cpu/vec.h"
 
-/* Computes sum = inp + add, stored in `dtype`; the norm reads the rounded values, as backward
- * does. */
+/* Computes one row of sum = inp + add, stored in `dtype`; the norm reads the rounded values, as
+ * backward does. */
 INLINE void add_row(void *sum, const void *inp, const void *add, int64_t row, int64_t C,
                     enum hd_dtype dtype)
 {
@@ -55,8 +55,8 @@ enum hd_status KERNEL(rmsnorm_forward)(struct hd_backend *cpu,
     return st;
 }
 
-/* Computes one row of gradients. Elements of dout and add are read before the element of dinp at
- * their index is written: they may alias. */
+/* Computes row r of the gradient of RMSNorm's input. Elements of dout and add are read before the
+ * element of dinp at their index is written: they may alias. */
 INLINE void rmsnorm_backward_row(const struct hd_rmsnorm_backward_args *a, int64_t r,
                                  enum hd_dtype dtype)
 {

@@ -15,8 +15,8 @@ INLINE __m512bh broadcast(const char *word)
     return (__m512bh)_mm512_set1_epi32(bits);
 }
 
-/* Adds the products to the sums. Uses four pointers with up to four rows each, because 14 pointers
- * would not fit into registers. */
+/* Adds the products of a panel of a and a panel of b to the sums. Uses four pointers with up to
+ * four rows each, because 14 pointers would not fit into registers. */
 INLINE void add_products(__m512 sums[ROWS][2], const int rows_count, const char *a,
                          const int64_t row_bytes, const int64_t word_bytes, const uint32_t *b,
                          int64_t words)
@@ -70,7 +70,8 @@ static void multiply(float *c, const uint32_t *a, const uint32_t *b, int64_t wor
     store_sums(sums, ROWS, c, HD_PANEL_COLUMNS);
 }
 
-/* Adds the old value last, as store_tile() does for incomplete tiles. */
+/* Adds the old values of c to the sums, after all products, as store_tile() does for incomplete
+ * tiles. */
 INLINE void add_sums(__m512 sums[ROWS][2], const int rows, const float *c, int64_t ldc)
 {
     UNROLL
@@ -106,7 +107,8 @@ static void multiply_into(const struct hd_cpu_product *p)
     __m512 sums[ROWS][2];
 
     clear(sums, ROWS);
-    if (p->a_row_bytes == sizeof(uint32_t)) /* packed: pass constant offsets */
+    if (p->a_row_bytes == sizeof(uint32_t)) /* a is packed: pass offsets that are compile-time
+                                               constants */
         add_products(sums, ROWS, p->a, sizeof(uint32_t), ROWS * sizeof(uint32_t), p->b, p->words);
     else
         add_products(sums, ROWS, p->a, p->a_row_bytes, sizeof(uint32_t), p->b, p->words);

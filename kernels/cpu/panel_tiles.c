@@ -35,8 +35,8 @@ static void multiply(float *c, const uint32_t *a, const uint32_t *b, int64_t wor
     tile_store(3, low + TILE_WORDS, b_bytes);
 }
 
-/* Multiplies the first `rows` rows. The sums start from c (add) or from zero. For 16 rows or fewer,
- * one row of tiles is used. */
+/* Computes the first `rows` rows of a product of two panels. The sums start from c (add) or from
+ * zero. For 16 rows or fewer, one row of tiles is used. */
 static void multiply_rows(const struct hd_cpu_product *p, int rows)
 {
     const bool two = rows > TILE_ROWS;

@@ -27,7 +27,8 @@
 
 #include "base/clock.h"
 
-/* Memory traffic of a piece in bytes: some microseconds, longer than a wake-up. */
+/* Bytes that a piece of work reads and writes: this takes some microseconds, longer than waking a
+ * thread. */
 enum { PIECE_BYTES = 64 * 1024 };
 
 struct job {
@@ -53,16 +54,16 @@ static const uint32_t OPEN = 1u << 31;
 struct worker {
     struct hd_cpu_pool *pool;
     pthread_t thread;
-    int number; /* from 1; 0 is the launching thread */
+    int number; /* index of the worker, from 1; 0 is the launching thread */
 };
 
 struct hd_cpu_pool {
     struct job job;
-    _Atomic int64_t next; /* index of the next piece to take */
+    _Atomic int64_t next; /* index of the next piece of the job that a thread takes */
     _Alignas(64) _Atomic uint32_t gate;
     _Atomic uint32_t waiting;           /* 1: the launching thread sleeps until the gate is 0 */
     _Alignas(64) _Atomic uint32_t jobs; /* number of jobs posted so far; workers sleep on it */
-    _Atomic uint32_t sleepers;          /* workers that sleep, or are about to */
+    _Atomic uint32_t sleepers;          /* number of workers that sleep, or are about to */
     _Atomic bool stopping;
     int count; /* number of workers */
     struct worker workers[];
@@ -178,7 +179,8 @@ void hd_cpu_pool_free(struct hd_cpu_pool *pool)
     free(pool);
 }
 
-/* Starts a worker with all signals blocked: only the program's own threads handle signals. */
+/* Starts the thread of a worker with all signals blocked: only the program's own threads handle
+ * signals. */
 static int start(struct worker *w)
 {
     sigset_t all, old;

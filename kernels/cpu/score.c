@@ -3,7 +3,8 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
 
-enum { COLUMNS = 1024 }; /* columns of dweight computed at a time: their sums stay in the cache */
+/* Number of columns of dweight computed at a time: their sums stay in the cache. */
+enum { COLUMNS = 1024 };
 
 INLINE float score_row(const struct hd_score_forward_args *a, int64_t r, enum hd_dtype dtype)
 {
@@ -38,7 +39,7 @@ enum hd_status KERNEL(score_forward)(struct hd_backend *cpu,
     return st;
 }
 
-/* Returns d loss / d value of row r, times the loss scale. */
+/* Returns the derivative of the loss by the value (reward) of row r, times the loss scale. */
 static float slope_of(const struct hd_score_backward_args *a, int64_t r)
 {
     return -a->pull[a->first + r] * a->block->loss_scale;
@@ -65,7 +66,8 @@ static void dx_rows(const void *args, int64_t begin, int64_t end, int thread)
             memset((char *)a->dx + r * row_bytes, 0, (size_t)row_bytes);
 }
 
-/* Adds the rows in ascending order for every number of threads. */
+/* Computes columns [begin, end) of dweight, adding the rows in ascending order, so the result does
+ * not depend on the number of threads. */
 INLINE void dweight_piece(const struct hd_score_backward_args *a, int64_t begin, int64_t end,
                           enum hd_dtype dtype)
 {
