@@ -317,8 +317,8 @@ struct hd_combine_args {
     void *out[HD_COMBINE_MAX];      /* [outs] outputs of [count] */
     const void *in[HD_COMBINE_MAX]; /* [ins] inputs of [count] */
     int outs, ins;                  /* >= 1 */
-    int64_t in_stride_bytes;        /* bytes from one input to the next, see above; 0: the inputs
-                                       are in[0 .. ins-1] */
+    int64_t in_stride_bytes;        /* bytes from one input to the next; 0: the inputs are in[0 ..
+                                       ins-1] */
     int64_t count;                  /* elements per buffer; may be 0. Buffers may have any
                                        alignment */
     enum hd_dtype dtype;
@@ -336,8 +336,8 @@ struct hd_combine_args {
 struct hd_exchange_rows_args {
     void *out;                                  /* [recv_rows_max[index]] rows */
     int32_t *recv_counts;                       /* [members] or NULL */
-    int32_t *overflow;                          /* set to 1 if a count or bound is wrong, see
-                                                   above */
+    int32_t *overflow;                          /* set to 1 if a count is negative or rows exceed a
+                                                   bound */
     const void *send[HD_COMBINE_MAX];           /* [members] of rows */
     const int32_t *send_counts[HD_COMBINE_MAX]; /* [members] arrays of [members] */
     int64_t send_rows_max[HD_COMBINE_MAX], recv_rows_max[HD_COMBINE_MAX];

@@ -49,9 +49,10 @@ struct hd_step_state {
     float beta1, beta2, adam_eps, weight_decay;
     float loss_scale;     /* factor by which gradients of the losses are multiplied; 1 for fp32 and
                              bf16 */
-    float loss_per_token; /* factor on gradients of losses per token, such as a router's: targets of
-                             the step / its tokens, over all ranks; with grad_factor it makes these
-                             losses means over the tokens. 1 if every token has a target */
+    float loss_per_token; /* factor by which gradients of losses per token, for example a router's,
+                             are multiplied: targets of the step / tokens of the step, over all
+                             ranks; with grad_factor it makes these losses means over the tokens. 1
+                             if every token has a target */
     int64_t request;      /* request code that this rank sends to all ranks with its record of the
                              step; kernels only copy it */
     double busy_ms;  /* this rank's time in the previous step without waits for other ranks, in ms;
@@ -68,7 +69,8 @@ struct hd_step_state {
                               small; the update is skipped */
     int32_t too_many_rows; /* != 0: an expert buffer was too small for its rows; the update is
                               skipped */
-    double margin_sum;     /* sum of the margins of pairs: see hd_preference_args */
+    double margin_sum;     /* sum of the margins of pairs of answers (defined at
+                              hd_preference_args) */
     double correct_pairs;  /* number of pairs with a positive margin */
     double answer_targets; /* number of targets in the answers of pairs */
     double reward_sum;     /* sum of the mean rewards of both answers of pairs */
@@ -81,7 +83,7 @@ struct hd_step_state {
     double mean_reward;
     double grad_norm;    /* L2 norm of the mean gradient over all parameters, before clipping */
     float grad_factor;   /* factor that adamw applies to the summed gradient: mean and clipping */
-    int32_t skip_update; /* 1: adamw changes no weight in this step (see step_finish) */
+    int32_t skip_update; /* 1: adamw changes no weight in this step; step_finish decides */
     int32_t spike;       /* 1: skip_update is set only because a value is above its limit */
 };
 
@@ -446,7 +448,8 @@ struct hd_dropout_args {
  * lse[h, b*q_len + i] = log sum exp over visible keys, natural log; attention_merge uses it to
  * merge results over disjoint keys. No visible key: out = 0, lse = -inf.
  * Dropout (p > 0) drops weights after the softmax; lse is the sum over all weights, dropped ones
- * included. Counter of a weight (see above): sample[b*q_len + i], head first_head + h,
+ * included. Counter of a weight in the generator for dropout (defined at "Dropout" above):
+ * sample[b*q_len + i], head first_head + h,
  * index q_index[i], number kv_index[j].
  * Tiled with online softmax; an S x S matrix never exists (Dao et al. 2022, "FlashAttention"). */
 struct hd_attention_forward_args {

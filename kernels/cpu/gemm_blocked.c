@@ -103,7 +103,7 @@ INLINE void pack_a_widened(const struct slab *s, float *to, int64_t row, int64_t
     pack_transposed(to, MICRO_M, a->a, row * a->lda + s->k, a->lda, rows, s->depth, MICRO_M, dtype);
 }
 
-/* Columns of b in this slice: the first element is number `at` of `data`. */
+/* Columns of b in the current slice of K: their first element is number `at` of `data`. */
 struct columns {
     const void *data;
     int64_t at, ld, count;
@@ -358,8 +358,8 @@ static void set_a(const struct slab *s, int64_t row, struct hd_cpu_product *p)
     }
 }
 
-/* Computes a whole tile directly in c or in the sums, with the order of additions of store_tile().
- * Returns false if multiply_into() cannot compute this case. */
+/* Computes a whole tile of the product directly in c or in the slab's sums, with the order of
+ * additions of store_tile(). Returns false if multiply_into() cannot compute this case. */
 static bool multiply_into_c(const struct slab *s, int64_t row, int64_t column,
                             struct hd_cpu_product *p)
 {

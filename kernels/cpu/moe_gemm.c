@@ -13,7 +13,8 @@
 
 struct grouped {
     const struct hd_grouped_gemm_args *args;
-    struct hd_backend *one_thread; /* copy of the backend without worker threads */
+    struct hd_backend *one_thread; /* copy of the backend without worker threads, for GEMMs of small
+                                      experts */
     const int64_t *begins;         /* [E + 1] */
     char *scratch;                 /* scratch of the GEMMs, which follows `begins` */
     int64_t thread_bytes;

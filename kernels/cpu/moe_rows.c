@@ -155,7 +155,8 @@ enum hd_status KERNEL(permute_forward)(struct hd_backend *cpu,
     return HD_OK;
 }
 
-/* Computes out[c] = sum_k factor[k] * rows[slot[k], c]; factor NULL: ones. */
+/* Computes one row out[c] = sum over k of factor[k] * rows[slot[k], c], for the K choices of a row
+ * that have a slot; factor NULL: all are 1. */
 INLINE void sum_slots(void *out, int64_t out_at, const void *rows, const int32_t *slot,
                       const float *factor, int64_t K, int64_t C, enum hd_dtype dtype)
 {

@@ -122,7 +122,8 @@ void hd_cuda_spell_uuid(const unsigned char bytes[16], char ret_text[HD_CUDA_UUI
 enum hd_status hd_cuda_decode(struct hd_cuda_stream *stream, const struct hd_quant_factor *factor,
                               const void *memory, int64_t row, int64_t rows, int64_t column,
                               int64_t columns, void *to, enum hd_dtype dtype);
-/* Computes any GEMM without a library (cuda/gemm_own.cu). */
+/* Launches Heddle's own kernel for a GEMM of any shape, without the GEMM library
+ * (cuda/gemm_own.cu). */
 enum hd_status hd_cuda_gemm_own(struct hd_cuda_stream *cuda, const struct hd_gemm_args *args);
 
 /* Returns the peak operations per second (cuda/peak.c); `name` is the device name of the CUDA

@@ -144,7 +144,8 @@ struct declare {
     char prefix[48];
 };
 
-/* Distribution and role of a parameter: see struct hd_param_spec. */
+/* Distribution of a parameter over ranks, and its role; the members are those of struct
+ * hd_param_spec. */
 struct shard {
     int axis, copies;
     int norms_of; /* HD_INIT_NORMS only: index of the matrix whose row norms are the initial

@@ -56,7 +56,9 @@ struct head_state {
     bool gradients;                 /* true if this pass over the chunks computes gradients */
     bool has_logits;                /* true if an earlier pass left the logits in memory, since
                                        there is only one chunk */
-    struct hd_operand logp, weight; /* [R], for losses on pairs: see ops.h; else absent */
+    struct hd_operand logp, weight; /* [R], for losses on pairs of answers: log-probability of each
+                                       row's target, and factor of each row's gradient; else
+                                       absent */
 };
 
 static struct hd_operand rows_of(const struct head_state *h, struct hd_operand vector,

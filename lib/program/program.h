@@ -65,9 +65,9 @@ enum { HD_DIMS_MAX = 4, HD_OP_INPUTS_MAX = 5, HD_OP_PARAMS_MAX = 12, HD_LOW_RANK
     X(TOKENS, "tokens", I32)                                                                      \
     X(TARGETS, "targets", I32)                                                                    \
     X(POSITIONS, "positions", I32) /* position for RoPE or the position table */                  \
-    X(INDEX, "index", I32)         /* index in the sample; masks compare these */                 \
-    X(BOUNDS, "bounds", I32)       /* index at which the row's document begins, for masks */      \
-    X(SAMPLES, "samples", I32)     /* the row's sample in the global batch */                     \
+    X(INDEX, "index", I32)         /* index of the row in its sample; masks compare these */      \
+    X(BOUNDS, "bounds", I32)       /* index in the sample at which the row's document begins */   \
+    X(SAMPLES, "samples", I32)     /* index of the row's sample in the global batch */            \
     X(ANSWERS, "answers", I32)     /* index of the row's answer in its sample; -1: none */        \
     X(REFERENCE, "reference", F32) /* log-probability of the target in the reference model */     \
     X(BEGINS, "begins", I32)       /* index at which the router's document of the row begins */   \
@@ -283,7 +283,8 @@ struct hd_rec; /* a recording; opaque to the model */
 struct hd_rec_shape {
     enum hd_record_mode mode;
     int64_t B;       /* sequences per call */
-    int64_t S;       /* this rank's rows per sequence, see zigzag.h; decode: new tokens per call */
+    int64_t S;       /* this rank's rows per sequence (1 / cp of them, in zigzag order); decode: new
+                        tokens per sequence and call */
     int64_t context; /* most tokens of a sequence: rows of a cache slot and of the RoPE table;
                         training: cp * S */
     int64_t first_position; /* position of a sequence's first token: POSITIONS and the RoPE table

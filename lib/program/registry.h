@@ -18,8 +18,8 @@
  *     replicated, gradients of ranks are partial   sum over tp            tp index 0 counts
  *     replicated, gradients are equal              no sum                 tp index 0 counts
  *
- * Gradients are then summed over dp x cp, those of experts over expert_dp. All ranks of such a
- * group then have equal gradients; only the first adds its chunk sums to the gradient norm.
+ * Gradients are then summed over dp x cp, those of experts over expert_dp. All ranks of dp x cp, or
+ * of expert_dp, then have equal gradients; only the first adds its chunk sums to the gradient norm.
  *
  * With pipeline stages a rank *holds* the buckets of its stage's units: only these have state on
  * it. All ranks list all buckets, in the same order. A tied parameter (the embedding, which is the
@@ -363,9 +363,9 @@ struct hd_quant_factor hd_registry_factor(const struct hd_registry *registry, in
  * padding. */
 int64_t hd_param_global_index(const struct hd_param *param, int64_t i);
 
-/* Computes initial values of elements [first, first+count) of this rank's shard, in its row-major
- * order. The random numbers depend on seed, name and *global* index, so they are equal in every
- * layout. Not for HD_INIT_NORMS. */
+/* Sets ret_values to the initial values of elements [first, first+count) of this rank's shard, in
+ * the shard's row-major order. The random numbers depend on seed, name and *global* index, so they
+ * are equal in every layout. Not for HD_INIT_NORMS. */
 void hd_param_init_values(const struct hd_param *param, uint64_t seed, int64_t first, int64_t count,
                           float *ret_values);
 

@@ -101,8 +101,8 @@ struct hd_stream *hd_runner_stream(struct hd_runner *runner);
 /* Returns the address of a store of a chunk, given the base addresses of the regions. */
 void *hd_store_address(const struct hd_bases *bases, const struct hd_store *store);
 
-/* Computes the values of a constant (RoPE table, ALiBi slopes, positions) into size_bytes of host
- * memory. */
+/* Writes the values of a constant store (RoPE table, ALiBi slopes, positions), constant->size_bytes
+ * bytes, to ret_values in host memory. */
 void hd_constant_fill(const struct hd_store *constant, void *ret_values);
 
 /* Makes one later launch fail with HD_INTERNAL: `launch` launches come before it (0: the next one
