@@ -265,7 +265,8 @@ void hd_kernel_cost_add_rows(struct hd_costs *costs, enum hd_kernel kernel, cons
 struct hd_backend; /* one backend instance (CPU or CUDA) per rank */
 struct hd_stream;  /* belongs to one backend; kernels on one stream run in order */
 
-/* Code that computes GEMMs; values other than BEST are for tests and measurements. */
+/* Choice of the code that computes GEMMs; values other than HD_GEMM_BY_BEST are for tests and
+ * measurements. */
 enum hd_gemm_by {
     HD_GEMM_BY_BEST,      /* Heddle's own code or the GEMM library, whichever was measured to be
                              faster */

@@ -188,7 +188,7 @@ struct hd_costs_regroup_layout hd_costs_lay_out_regroup(const struct hd_regroup_
  * forward or backward does not use is 0. */
 enum {
     HD_COSTS_ATTENTION_ROWS = 512, /* rows of a block of rows */
-    HD_COSTS_ATTENTION_TILE = 64,  /* rows, and keys, of a tile of scores */
+    HD_COSTS_ATTENTION_TILE = 64,  /* number of rows, and of keys, of a tile of scores */
     HD_COSTS_ATTENTION_D_MAX = 256
 };
 struct hd_costs_attention_layout {
@@ -262,12 +262,12 @@ hd_costs_attention_backward_panels(const struct hd_attention_backward_args *args
  * queries or keys, by which tiles without visible pairs are skipped. Offsets in bytes. Lengths are
  * padded, so a tile never spans two sequences. */
 enum {
-    HD_COSTS_ATTENTION_GRANULE = 32, /* queries, or keys, of a granule */
-    HD_COSTS_ATTENTION_PAD = 128,    /* the largest tile of queries or keys */
+    HD_COSTS_ATTENTION_GRANULE = 32, /* number of queries, or of keys, of a granule */
+    HD_COSTS_ATTENTION_PAD = 128,    /* number of queries or keys of the largest tile */
     HD_COSTS_ATTENTION_KEYS = 128    /* keys per thread block that computes dk and dv */
 };
 struct hd_costs_attention_mask_extents {
-    int64_t q_pad, kv_pad; /* q_len, kv_len rounded up to PAD */
+    int64_t q_pad, kv_pad; /* q_len and kv_len, rounded up to HD_COSTS_ATTENTION_PAD */
     int64_t keys;          /* [B, kv_pad] int32: index of each key in its sample */
     int64_t key_extents;   /* [B, kv_pad/GRANULE, 2] int32: minimum and maximum index of a granule
                               of keys */

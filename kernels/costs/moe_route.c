@@ -54,7 +54,7 @@ void hd_cost_route_counts(struct hd_costs *costs, const struct hd_route_counts_a
     costs->write_bytes += 4 * a->at.Q * a->E;
 }
 
-/* Counts two operations per probability, two per row for z, and two per choice. */
+/* Counts two operations per probability, two per row for the z loss, and two per choice. */
 void hd_cost_route_record(struct hd_costs *costs, const struct hd_route_record_args *a)
 {
     const int64_t record = HD_ROUTE_WORDS + a->E;

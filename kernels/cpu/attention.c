@@ -10,7 +10,7 @@ struct cpu_forward {
     int64_t blocks; /* number of blocks of rows per group of query heads */
 };
 
-/* One thread's slice of the scratch. */
+/* One thread's slice of the scratch of attention forward. */
 struct forward_tiles {
     float *q_t, *out, *max, *sum, *k_t, *v, *score;
     int32_t *key_index;

@@ -8,7 +8,7 @@ struct cpu_backward {
     struct weight_drop drop;
 };
 
-/* One thread's slice of the scratch. */
+/* One thread's slice of the scratch of attention backward. */
 struct backward_tiles {
     float *q, *q_t, *dout, *dout_t, *dq, *lse, *delta;
     float *k, *k_t, *v_t, *score, *dscore, *dk, *dv;

@@ -27,7 +27,7 @@ struct panel_backward {
     int64_t tile_keys; /* number of keys of a tile: a multiple of panels->rows */
 };
 
-/* One thread's slice of the scratch. */
+/* One thread's slice of the scratch of attention backward on panels. */
 struct panel_backward_tiles {
     uint32_t *q_t, *dout_t, *q_words, *dout_words, *ds_words;
     uint16_t *k, *v, *k_t, *p, *ds;
@@ -36,13 +36,13 @@ struct panel_backward_tiles {
     struct mask_extent mask_extent;
 };
 
-/* A block of rows, with the extents of its panels. */
+/* A block of rows (queries), with the minimum and maximum index of each of its panels. */
 struct block {
     int64_t first, count;
     struct row_extent panel[ROW_PANELS];
 };
 
-/* A tile of keys, with the extents of its panels. */
+/* A tile of keys, with the minimum and maximum index of each of its panels. */
 struct panel_backward_keys {
     int64_t first, count;
     struct attention_extent panel[KEY_PANELS_MAX];
@@ -312,7 +312,8 @@ static void differentiate_panel(const struct panel_backward *f, const struct tas
     }
     if (depth.begin >= depth.end)
         return;
-    /* zeros up to a whole step of the depth (16 words for tile units) */
+    /* rows of ds up to a whole step of the product's depth (16 words for AMX tiles) are set to
+     * zero */
     depth.begin *= panel_rows;
     depth.end = at_most(depth.end * panel_rows, keys->count);
     for (; depth.end % depth_step; depth.end++)
@@ -325,7 +326,8 @@ static void differentiate_panel(const struct panel_backward *f, const struct tas
                        (int)at_most(panel_rows, width - d), true);
 }
 
-/* Computes dv += p^T dout and dk += ds^T q, over the panels of rows that see each panel of keys. */
+/* Computes dv += p^T dout and dk += ds^T q for a tile of keys, for each panel of keys over those
+ * panels of rows that see it. */
 static void add_products(const struct panel_backward *f, const struct task *t,
                          const struct panel_backward_tiles *s,
                          const struct panel_backward_keys *keys, int64_t row,

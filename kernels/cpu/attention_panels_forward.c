@@ -15,7 +15,7 @@ struct panel_forward {
     int64_t blocks;
 };
 
-/* One thread's slice of the scratch. */
+/* One thread's slice of the scratch of attention forward on panels. */
 struct panel_forward_tiles {
     uint16_t *q, *p;
     uint32_t *k_t, *v_words;
@@ -24,7 +24,7 @@ struct panel_forward_tiles {
     struct mask_extent mask_extent;
 };
 
-/* Number of keys of a tile, and the extents of its panels. */
+/* Number of keys of a tile, and the minimum and maximum index of each of its panels. */
 struct panel_forward_keys {
     int64_t count;
     struct attention_extent extent, panel[KEY_PANELS];

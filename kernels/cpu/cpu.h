@@ -85,7 +85,7 @@ int64_t hd_cpu_rows_in_use(const int32_t *counts, int64_t groups, int64_t bound)
  * with. */
 enum hd_status hd_cpu_check_float(const char *kernel, enum hd_dtype dtype);
 
-/* cpu/gemm_dnnl.c, the only owner of dnnl.h */
+/* Functions of cpu/gemm_dnnl.c, the only file that includes dnnl.h. */
 void hd_cpu_gemm_library_name(char *ret_name, size_t size_bytes); /* writes the library's name with
                                                                      version to ret_name */
 enum hd_status hd_cpu_gemm_library_open(int threads, struct hd_cpu_gemm_library **ret_library);

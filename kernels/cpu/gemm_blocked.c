@@ -33,7 +33,8 @@ struct slab {
     const struct hd_gemm_args *args;
     const struct hd_cpu_panels *panels; /* NULL: words are fp32 */
     int panel_rows;
-    int64_t row, rows, column, columns; /* position and size of the slab in c */
+    int64_t row, rows, column, columns; /* first row, rows, first column and columns of the slab in
+                                           c */
     int64_t k, depth, words;            /* begin and depth of this slice in elements; depth in
                                            words, padded */
     bool last;                          /* true: this is the last slice of K */
@@ -45,7 +46,8 @@ struct slab {
     int64_t strip_bytes;
     float *sums; /* fp32 sums of the slab; NULL: c holds them */
     int64_t sums_ld;
-    int64_t groups_across, group_panels; /* groups per row of groups; panels of rows in a group */
+    int64_t groups_across, group_panels; /* number of groups of tiles side by side in the slab;
+                                            number of panels of rows in a group */
 };
 
 static int64_t at_most(int64_t a, int64_t b)

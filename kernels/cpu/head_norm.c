@@ -4,7 +4,7 @@
 #include "kernels/cpu/row_sums.h"
 #include "kernels/cpu/vec.h"
 
-/* Computes out[at..at+D) = inp[at..at+D) * rstd * weight. Returns rstd. */
+/* Normalises one head, elements [at, at + D): out = inp * rstd * weight. Returns rstd. */
 INLINE float normalise(const struct hd_head_norm_forward_args *a, int64_t at, const void *weight,
                        enum hd_dtype dtype)
 {

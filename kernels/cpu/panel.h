@@ -32,12 +32,13 @@ struct hd_cpu_product {
 struct hd_cpu_panels {
     int rows;
     bool by_row;
-    void (*begin)(void); /* prepares the calling thread; NULL: not needed */
+    void (*begin)(void); /* prepares the calling thread for products; NULL: not needed */
     void (*end)(void);
-    /* c[rows, HD_PANEL_COLUMNS] = a b, in fp32; words is a multiple of 16 */
+    /* computes c[rows, HD_PANEL_COLUMNS] = a b in fp32, from packed panels a and b; words is a
+     * multiple of 16 */
     void (*multiply)(float *c, const uint32_t *a, const uint32_t *b, int64_t words);
-    /* stores a whole tile directly in c; a is packed, or stored row by row in the caller's matrix.
-     * NULL: not available, multiply() with packed a is used */
+    /* computes a product and stores a whole tile directly in c; a is packed, or stored row by row
+     * in the caller's matrix. NULL: not available, multiply() with packed a is used */
     void (*multiply_into)(const struct hd_cpu_product *product);
     /* for attention: computes only the first `rows` (1 to this->rows) rows; a is stored row by row,
      * c is fp32 without bias. With by_row, words must be a multiple of 16, and a and c must have

@@ -272,8 +272,8 @@ INLINE vf vf_from_bf16(vh half)
     return x;
 }
 
-/* Rounds to nearest even; NaN stays NaN. Equal to hd_f32_to_bf16 per lane, except that the
- * AVX512-BF16 instruction treats subnormal values (below 1.2e-38) as zero. */
+/* Returns x rounded to bf16, to nearest even; NaN stays NaN. Equal to hd_f32_to_bf16 per lane,
+ * except that the AVX512-BF16 instruction treats subnormal values (below 1.2e-38) as zero. */
 INLINE vh vf_to_bf16(vf x)
 {
 #if defined(__AVX512BF16__)
@@ -294,7 +294,7 @@ INLINE vh vf_to_bf16(vf x)
 #endif
 }
 
-/* Converts exactly; a NaN becomes a quiet NaN. */
+/* Returns f16 values converted exactly to fp32; a NaN becomes a quiet NaN. */
 INLINE vf vf_from_f16(vh half)
 {
 #if defined(__AVX512F__)

@@ -104,7 +104,7 @@ cublasStatus_t hd_cuda_product_launch(const struct hd_backend *cuda, const struc
 bool hd_cuda_product_is_refused(cublasStatus_t status);
 
 /* Handles a candidate that the library refused at a launch: the first one not refused is used from
- * now on, and the refusal is logged. p->taken becomes false after the last one. */
+ * now on, and the refusal is logged. p->taken becomes false when the last candidate is refused. */
 void hd_cuda_product_refuse(const struct hd_backend *cuda, struct cuda_product *p, int candidate,
                             const struct hd_gemm_args *args, cublasStatus_t refusal);
 

@@ -10,9 +10,9 @@
 struct hd_sampling {
     double temperature; /* number by which logits are divided; 0: the most likely token is taken
                            (greedy) */
-    int64_t top_k;      /* considers only the k most likely tokens; 0: all */
-    double top_p; /* considers only the smallest set of most likely tokens whose probability reaches
-                     p; 1: all (Holtzman et al. 2020) */
+    int64_t top_k;      /* number of most likely tokens among which the token is sampled; 0: all */
+    double top_p; /* probability p; the token is sampled from the smallest set of most likely tokens
+                     whose total probability reaches p; 1: from all (Holtzman et al. 2020) */
     uint64_t seed;
 };
 

@@ -100,20 +100,20 @@ struct hd_lora {
     struct hd_low_rank target[HD_LOW_RANK_MAX];
     struct hd_magnitude magnitude[HD_LOW_RANK_MAX]; /* DoRA: magnitudes of each target */
     int count;
-    bool by_columns;       /* tp splits the linear's weights by columns */
+    bool by_columns;       /* true: tp splits the linear's weights by columns, not by rows */
     int64_t site;          /* site (program.h) of the dropout before A */
     int64_t first_channel; /* index of this rank's first channel among all channels of the linear's
                               input */
 };
 struct hd_attention {
-    int qkv, qkv_bias; /* first of the three adjacent parameters q, k, v */
+    int qkv, qkv_bias; /* first of the three adjacent weights, and biases, of q, k and v */
     int out, out_bias;
     int q_norm, k_norm; /* parameters of the norms over a head's channels; -1: none */
     struct hd_lora lora_qkv, lora_out;
     int prefix_k, prefix_v; /* learned keys and values of a prefix adapter; -1: none */
 };
 struct hd_mlp {
-    int up, up_bias; /* gated: first of the two adjacent parameters gate, up */
+    int up, up_bias; /* gated MLP: first of the two adjacent parameters gate and up */
     int down, down_bias;
     struct hd_lora lora_up, lora_down;
 };

@@ -82,7 +82,8 @@ bool hd_only_trains(const struct hd_only *only, const char *name)
     return false;
 }
 
-/* Appends the names of parameters of the first block and of those outside of blocks. */
+/* Appends to `out` the names of the parameters of the first block and of those outside of blocks,
+ * for a message. */
 static void add_names(const struct hd_registry *r, struct hd_text *out)
 {
     for (int i = 0; i < r->param_count; i++)

@@ -1,4 +1,5 @@
-/* emit_grad: gradients of activations, summed when emitted, and of parameters. */
+/* emit_grad: emits the sums of gradients of activations, and finds the memory of gradients of
+ * parameters. */
 #include "program/emit.h"
 
 struct hd_operand hd_emit_grad(const struct hd_emit *e, const struct hd_tensor *t)

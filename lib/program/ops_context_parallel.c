@@ -25,7 +25,7 @@ struct ring {
     int32_t P, rank;
     int64_t width;          /* elements of a row of a block: keys, then values */
     struct hd_operand own;  /* this rank's block [R, width] */
-    struct hd_operand all;  /* gathered: [P, R, width] */
+    struct hd_operand all;  /* with gather_keys: the blocks of all ranks [P, R, width] */
     struct hd_operand next; /* ring: the block that arrives for the next step */
 };
 

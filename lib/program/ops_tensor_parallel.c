@@ -21,8 +21,8 @@ static int64_t elements(const struct hd_tensor *t)
     return t->dim[0] * t->dim[1];
 }
 
-/* Emits a collective over tp from `sent` into new memory of the shape of `like`; count: see
- * comm.h. */
+/* Emits a collective over tp from `sent` into new memory of the shape of `like`. count: elements as
+ * comm.h counts them for this kind of collective. */
 static struct hd_operand emit_over_tp(struct hd_emit *e, enum hd_comm_kind kind, const char *name,
                                       const struct hd_tensor *like, struct hd_operand sent,
                                       int64_t count)

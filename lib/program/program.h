@@ -92,7 +92,7 @@ enum hd_record_mode {
 enum hd_tensor_kind {
     HD_TENSOR_RESULT,
     HD_TENSOR_BATCH,
-    HD_TENSOR_INPUT /* hidden rows that the previous chunk wrote */
+    HD_TENSOR_INPUT /* input of the chunk: hidden rows that the previous chunk wrote */
 };
 
 /* A value in the recording. Read-only for model code. */
@@ -291,8 +291,10 @@ struct hd_rec_shape {
                                end at first_position + context */
     int64_t slots;          /* decode: number of sequences that the key/value caches hold, one per
                                slot; one call works on B of them */
-    bool bounded;           /* attention stays within a document (BOUNDS); ignored in decode */
-    bool gather_keys;       /* with cp > 1: one all-gather of keys and values instead of the ring */
+    bool bounded;           /* true: a row attends only within its document (HD_BATCH_BOUNDS);
+                               ignored in decode */
+    bool gather_keys;       /* true, with cp > 1: one all-gather of keys and values instead of the
+                               ring */
     bool ends_backward;     /* true if no earlier unit trains: the gradient of the chunk's input is
                                not computed */
     enum hd_preference preference; /* loss of the head on pairs of answers (ops.h) */
@@ -585,13 +587,13 @@ struct hd_node {
 
     /* flags that hd_bind uses: it binds a program separately for the first, a middle and the last
      * micro-batch of a step */
-    bool contribution;       /* the node adds to a parameter's gradient */
+    bool contribution;       /* true: the node contributes to a parameter's gradient */
     bool first_contribution; /* first contribution of a micro-batch to the gradient: overwrites the
                                 gradient in the step's first micro-batch, adds to it in later
                                 ones */
     bool overwrites;         /* first contribution to a gradient bucket: overwrites in every
                                 micro-batch */
-    bool only_last;          /* the node runs only in the last micro-batch of a step */
+    bool only_last;          /* true: the node runs only in the last micro-batch of a step */
 
     int waits[HD_NODE_WAITS_MAX]; /* indices of earlier nodes of this program, on other streams,
                                      that this node waits for */

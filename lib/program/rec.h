@@ -25,8 +25,9 @@ struct hd_rec {
     int op_count, op_capacity, tensor_count, tensor_capacity, fragment_count, fragment_capacity;
     int unit; /* unit that is being recorded; -1: none */
     struct hd_tensor *batch[HD_BATCH_FIELD_COUNT];
-    struct hd_tensor *input, *output; /* hidden rows from and to other chunks; NULL: none */
-    struct hd_tensor dummy;           /* returned after a failure */
+    struct hd_tensor *input, *output; /* hidden rows that the chunk reads from, and writes for,
+                                         another chunk; NULL: none */
+    struct hd_tensor dummy;           /* tensor that constructors return after a failure */
     struct hd_error error;
 };
 

@@ -193,7 +193,7 @@ static struct hd_tensor *translate(struct hd_rec *rec, const struct hd_fragment 
         return t ? x : NULL;
     if (t->kind == HD_TENSOR_BATCH || t->id < f->first_tensor ||
         t->id >= f->first_tensor + f->tensor_count)
-        return t; /* all units have one tensor for a batch field */
+        return t; /* a batch field: one tensor for all units */
     return rec->tensors[first_new + t->id - f->first_tensor];
 }
 

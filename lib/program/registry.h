@@ -129,21 +129,23 @@ struct hd_param_spec {
     double init_std; /* HD_INIT_NORMAL: standard deviation; HD_INIT_UNIFORM: values are within +-
                         this number */
     int norms_of;    /* HD_INIT_NORMS: index of the matrix whose row norms these are */
-    bool decay;      /* weight decay applies */
+    bool decay;      /* true: weight decay applies to the parameter */
     double lr_scale; /* factor on the learning rate; 0: 1 */
-    bool frozen;     /* the parameter gets no gradient and no update */
-    bool fused;      /* adjacent in memory to the unit's previous parameter: one GEMM uses both */
-    bool tied;       /* the head uses the parameter too */
-    bool head;       /* the head's own weight */
-    bool keep_fp32;  /* the parameter is computed with in fp32, whatever the compute encoding */
-    bool table;      /* a table whose rows are looked up by index */
-    bool adapter;    /* belongs to an adapter; not part of the base model's files */
-    bool newly_initialized; /* the files of a base model may lack the parameter, which is then
+    bool frozen;     /* true: the parameter gets no gradient and no update */
+    bool fused;      /* true: the parameter follows the unit's previous one in memory without a gap,
+                        because one GEMM uses both */
+    bool tied;       /* true: the head uses the parameter too */
+    bool head;       /* true: the parameter is the head's own weight */
+    bool keep_fp32;  /* true: kernels read the parameter in fp32, whatever the compute encoding */
+    bool table;      /* true: the parameter is a table whose rows are looked up by index */
+    bool adapter;    /* true: the parameter belongs to an adapter and is not in the base model's
+                        files */
+    bool newly_initialized; /* true: the files of a base model may lack the parameter, which is then
                                initialised from the seed */
-    bool product;           /* first of the adjacent parameters that a linear of a block multiplies
-                               by */
-    bool linear;            /* a weight matrix of a linear of a block, or one for each expert: may
-                               be quantised */
+    bool product;           /* true: the parameter is the first of the adjacent weights of one
+                               linear of a block */
+    bool linear;            /* true: the parameter is a weight matrix of a linear of a block, or one
+                               for each expert, and may be quantised */
 };
 
 struct hd_param {
@@ -179,7 +181,7 @@ struct hd_param {
 struct hd_buffer {
     char name[HD_PARAM_NAME_MAX]; /* name in the whole model: blocks.3.attention.q.weight.amax */
     int64_t rows, columns;
-    int64_t first; /* index of the buffer's first number in HD_GLOBAL_BUFFERS */
+    int64_t first; /* index, in HD_GLOBAL_BUFFERS, of the buffer's first number */
 };
 
 struct hd_unit {
@@ -214,10 +216,11 @@ struct hd_segment {
 struct hd_bucket {
     int unit;
     bool trainable;
-    bool tied;                       /* its one parameter is the head's weight too */
+    bool tied;                       /* true: the bucket's one parameter (the embedding) is the
+                                        head's weight too */
     int32_t stage, tie_stage;        /* the pipeline stages that hold the bucket; equal: only one
                                         does */
-    bool is_local;                   /* this rank holds the bucket */
+    bool is_local;                   /* true: this rank holds the bucket */
     bool keep_fp32;                  /* kernels read the parameters in fp32, whatever the compute
                                         encoding */
     bool offloaded;                  /* master weights, moments and ranges are in host memory */
@@ -233,7 +236,7 @@ struct hd_bucket {
                                         shard each */
     struct hd_segment *segments;
     int segment_count;
-    bool head;                      /* its one parameter is the head's own weight */
+    bool head;                      /* true: the bucket's one parameter is the head's own weight */
     int zero;                       /* stage of ZeRO; 0: the bucket is not split */
     int64_t shard_count;            /* elements of a shard; 0: the bucket is not split */
     int64_t shard_begin, shard_end; /* elements of the bucket that this rank updates; not split: 0,
@@ -271,12 +274,12 @@ struct hd_registry {
     int rank;
     bool sequence; /* sequence parallelism: norms and residuals use 1/tp of the rows; the owner sets
                       it before the first declaration */
-    bool moments_in_blocks;    /* moments are blocks of 8-bit codes; set before the first
-                                  declaration */
+    bool moments_in_blocks;    /* true: Adam's moments are blocks of 8-bit codes; the owner sets it
+                                  before the first declaration */
     enum hd_quant quant;       /* encoding of the frozen matrices of blocks; set before the first
                                   declaration */
-    bool only_computes;        /* no parameter will train, so `quant` applies to all matrices of
-                                  blocks; set before the first declaration */
+    bool only_computes;        /* true: no parameter will train, so `quant` applies to all matrices
+                                  of blocks; set before the first declaration */
     int64_t amax_history;      /* fp8: steps in an amax history; 0: no buffers; set before the first
                                   declaration */
     const int32_t *unit_stage; /* pipeline stage by unit; NULL: all units on stage 0 */
@@ -294,7 +297,8 @@ struct hd_registry {
                           hd_registry_finish */
     bool offload;      /* the optimizer's state is in host memory beside a device's; set before
                           hd_registry_finish */
-    bool omits_frozen; /* checkpoints leave out frozen parameters; set before hd_registry_finish */
+    bool omits_frozen; /* true: checkpoints leave out frozen parameters; set before
+                          hd_registry_finish */
 
     /* set by hd_registry_finish */
     enum hd_dtype compute_dtype;

@@ -22,7 +22,8 @@ struct bound_node {
         struct hd_comm_shift_args shift;
     } comm;
     uint64_t ticket;
-    int waits[HD_NODE_WAITS_MAX], wait_count; /* indices of collectives in hd_bound.nodes */
+    int waits[HD_NODE_WAITS_MAX], wait_count; /* indices, in hd_bound.nodes, of the collectives for
+                                                 which the node waits */
 };
 
 struct hd_bound {

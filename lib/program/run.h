@@ -131,7 +131,8 @@ struct hd_span {
     enum hd_span_kind kind;
     const struct hd_node *node;
     int64_t begin_ns, end_ns;            /* hd_clock_now_ns */
-    const struct hd_comm_stream *stream; /* stream of a collective; else NULL */
+    const struct hd_comm_stream *stream; /* communication stream of the collective; NULL: the span
+                                            is not about a collective */
     uint64_t ticket;                     /* ticket on `stream` at which the collective is
                                             complete */
 };

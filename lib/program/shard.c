@@ -175,8 +175,8 @@ static void zero_gap(struct hd_emit *e, int bucket, int64_t begin, int64_t end, 
     hd_move_last_to(&e->lists[e->call], at);
 }
 
-/* Returns the parameter of the bucket with the lowest offset from `from` on that this program
- * contributes to; NULL: none. */
+/* Returns, of the bucket's parameters to whose gradients the current program contributes, the one
+ * with the lowest offset from `from` on; NULL: none. */
 static const struct hd_param *next_written(const struct hd_emit *e, int bucket, int64_t from)
 {
     const struct hd_registry *r = e->registry;
