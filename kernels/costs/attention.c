@@ -253,7 +253,7 @@ static double sum_to(int64_t n)
 static double visible_pairs(int64_t known_pairs, int64_t q_len, int64_t kv_len, int64_t window,
                             bool causal)
 {
-    const int64_t before = kv_len - q_len; /* position of the first query */
+    const int64_t before = kv_len - q_len; /* index of the first query among the kv_len positions */
     /* the query at position p sees p + 1 keys, or all, minus p + 1 - window that are too old */
     const double seen = causal ? sum_to(kv_len) - sum_to(before) : (double)q_len * (double)kv_len;
     const double old = window > 0 ? sum_to(kv_len - window) - sum_to(before - window) : 0;

@@ -63,10 +63,11 @@ struct hd_costs_embedding_layout {
 struct hd_costs_embedding_layout
 hd_costs_lay_out_embedding(const struct hd_embedding_backward_args *args);
 
-/* thread blocks of route_record on a GPU; each writes one record to scratch */
+/* Number of thread blocks of route_record on a GPU; each block writes one record to scratch. */
 enum { HD_COSTS_RECORD_BLOCKS = 64 };
 
-int64_t hd_costs_align(int64_t size_bytes); /* rounds up to a multiple of HD_TENSOR_ALIGN */
+int64_t hd_costs_align(int64_t size_bytes); /* returns size_bytes rounded up to a multiple of
+                                               HD_TENSOR_ALIGN */
 
 /* Heddle's own GEMM on the CPU computes one slab (rectangle) of c at a time. For each slice of the
  * depth K, the threads pack the slab's rows of a and columns of b into shared panels, then compute
@@ -76,17 +77,18 @@ enum {
     HD_COSTS_GEMM_ROWS = 1344,    /* rows of a slab: a multiple of every panel's rows (6, 14, 32) */
     HD_COSTS_GEMM_COLUMNS = 1024, /* columns of a slab: a multiple of every panel's columns (8, 16,
                                      32) */
-    HD_COSTS_GEMM_WORDS = 512,    /* maximum depth of a slice, in words */
+    HD_COSTS_GEMM_WORDS = 512,    /* maximum depth of a slice of K, in words */
     HD_COSTS_GEMM_PANEL = 32,     /* maximum rows, or columns, of a panel */
     HD_COSTS_GEMM_WORDS_ALIGN = 16
 };
 struct hd_costs_gemm_layout {
     bool pairs;               /* true: a word of a panel is a pair of bf16 values; false: one fp32
                                  value */
-    int64_t rows, columns;    /* rows and columns of a slab */
+    int64_t rows, columns;    /* rows and columns of a slab of c */
     int64_t depth, words;     /* depth of a slice of K: in elements; in words */
     int64_t a_words, b_words; /* sizes of the packed panels of a and of b for one slice, in words */
-    int64_t sums_floats;      /* fp32 sums [rows, columns] if c cannot hold them, else 0 */
+    int64_t sums_floats;      /* number of fp32 sums [rows, columns] in scratch if c cannot hold
+                                 them, else 0 */
     int64_t strip_bytes;      /* bytes per thread for the decoded columns of a panel, if b is
                                  quantised; else 0 */
     int64_t scratch_bytes;    /* total bytes of the scratch */
@@ -103,7 +105,7 @@ int64_t hd_costs_factor_bytes(const struct hd_quant_factor *codes, int64_t rows,
  * of columns of c at a time, so that the scratch is bounded. */
 enum { HD_COSTS_DECODED_BYTES = 64 << 20, HD_COSTS_DECODED_COLUMNS = 256 };
 struct hd_costs_slabs {
-    int64_t columns;       /* columns of a slab; the last one may have fewer */
+    int64_t columns;       /* columns of a slab of c; the last slab may have fewer */
     int64_t decoded_bytes; /* bytes of decoded values at the begin of the scratch; the product's
                               scratch follows */
 };
@@ -198,12 +200,12 @@ struct hd_costs_attention_layout {
     int64_t q_t, dout_t;          /* q, dout in transposed tiles: [width, TILE] each */
     int64_t max, sum, lse, delta; /* [block_rows] */
     int64_t index, bound, slope;  /* [block_rows] int32, int32, float */
-    /* per tile of keys */
+    /* offsets of areas for a tile of keys */
     int64_t k, v;          /* [TILE, width] */
     int64_t k_t, v_t;      /* [width, TILE] */
     int64_t key_index;     /* [TILE] int32 */
     int64_t score, dscore; /* [TILE, TILE] */
-    /* per group */
+    /* offsets of areas for a whole group (the query heads that share a key/value head) */
     int64_t dk, dv; /* [kv_len rounded up to TILE, width] */
     int64_t thread_floats;
 };
@@ -219,16 +221,18 @@ hd_costs_attention_backward_layout(const struct hd_attention_backward_args *args
 enum {
     HD_COSTS_ATTENTION_ROWS_MIN = 8,       /* minimum rows of a group for panels: with fewer,
                                               packing costs more than it saves */
-    HD_COSTS_ATTENTION_PANEL = 32,         /* maximum of a panel's rows; number of its columns */
-    HD_COSTS_ATTENTION_KEYS_FORWARD = 256, /* keys of a tile */
+    HD_COSTS_ATTENTION_PANEL = 32,         /* largest number of rows of a left panel; number of
+                                              columns of a right panel */
+    HD_COSTS_ATTENTION_KEYS_FORWARD = 256, /* forward: number of keys of a tile */
     HD_COSTS_ATTENTION_KEYS_BACKWARD = 128,
     HD_COSTS_ATTENTION_QUERIES = 128 /* backward: number of rows whose p and ds are stored at a
                                         time */
 };
 struct hd_costs_attention_panels {
-    int64_t block_rows, width; /* rows of a block, D: both rounded up to PANEL */
+    int64_t block_rows, width; /* rows of a block of rows, and D, both rounded up to
+                                  HD_COSTS_ATTENTION_PANEL */
     int64_t keys;              /* maximum number of keys of a tile */
-    /* per block of rows */
+    /* offsets of areas for a block of rows */
     int64_t q;                           /* [block_rows, width] bf16 */
     int64_t out;                         /* [block_rows, width] fp32 */
     int64_t q_t, dout_t;                 /* [block_rows/32][width/2, 32] words along D */
@@ -236,7 +240,7 @@ struct hd_costs_attention_panels {
     int64_t dq;                          /* [block_rows/32][width, 32] fp32 */
     int64_t max, sum, lse, delta, slope; /* [block_rows] fp32 */
     int64_t index, bound;                /* [block_rows] int32 */
-    /* per tile of keys */
+    /* offsets of areas for a tile of keys */
     int64_t k_t;           /* forward [keys/32][width/2, 32] words, backward [width, keys] bf16 */
     int64_t v_words;       /* [width/32][keys/2, 32] */
     int64_t k, v;          /* [keys, width] bf16 */
@@ -244,7 +248,7 @@ struct hd_costs_attention_panels {
     int64_t score, dscore; /* [PANEL, keys], backward [PANEL, PANEL] fp32 */
     int64_t p, ds;         /* [PANEL, keys], backward [keys, QUERIES] bf16 */
     int64_t ds_words;      /* [keys/2, PANEL] */
-    /* per group */
+    /* offsets of areas for a whole group (the query heads that share a key/value head) */
     int64_t dk, dv; /* [kv_len rounded up to keys, width] fp32 */
     int64_t thread_bytes;
 };
@@ -264,7 +268,7 @@ hd_costs_attention_backward_panels(const struct hd_attention_backward_args *args
 enum {
     HD_COSTS_ATTENTION_GRANULE = 32, /* number of queries, or of keys, of a granule */
     HD_COSTS_ATTENTION_PAD = 128,    /* number of queries or keys of the largest tile */
-    HD_COSTS_ATTENTION_KEYS = 128    /* keys per thread block that computes dk and dv */
+    HD_COSTS_ATTENTION_KEYS = 128    /* number of keys per thread block that computes dk and dv */
 };
 struct hd_costs_attention_mask_extents {
     int64_t q_pad, kv_pad; /* q_len and kv_len, rounded up to HD_COSTS_ATTENTION_PAD */
@@ -275,14 +279,15 @@ struct hd_costs_attention_mask_extents {
                               sees */
     int64_t query_extents; /* [B, q_pad/GRANULE, 4] int32: minimum and maximum, over a granule of
                               queries, of both */
-    int64_t stats;         /* backward: [B, H, q_pad, 2] float, log-sum-exp and delta */
+    int64_t stats;         /* backward: [B, H, q_pad, 2] float: log-sum-exp and delta of each
+                              query */
     /* Backward with few key heads: the query heads that share a key head are split into `parts` of
      * at most part_heads heads, whose dk and dv are summed separately and then added in order. With
      * one part no sums are stored. The split depends on the shape only, so results are repeatable.
      */
     int64_t parts, part_heads;
     int64_t parts_dk, parts_dv; /* [B, G, parts, kv_len, D] float; empty with one part */
-    int64_t bytes;              /* total scratch */
+    int64_t bytes;              /* bytes of the whole scratch */
 };
 /* Returns true if attention on a GPU uses tensor cores, which support this dtype and head width;
  * else plain fp32 code runs, which never splits heads. */

@@ -6,7 +6,8 @@ enum { GRAIN = 16 * 1024 };
 
 struct update {
     const struct hd_adamw_args *args;
-    float correction1, correction2; /* 1 / (1 - b1^t), 1 / (1 - b2^t) */
+    float correction1, correction2; /* bias corrections of m and v: 1 / (1 - b1^t), 1 / (1 -
+                                       b2^t) */
     float values[2][256];           /* values of the 256 codes, of m and of v; used with
                                        moment_bytes */
 };
@@ -88,7 +89,8 @@ INLINE float encode(const float *elements, int64_t count, enum hd_map map, uint8
     float scale;
 
     FOR_VECTORS (i, n, 0, count) {
-        const vf x = vf_load_f32(elements + i, n); /* 0 in the lanes behind n */
+        const vf x = vf_load_f32(elements + i, n); /* lanes from n on are 0 and do not change the
+                                                      maximum */
 
         largest = vf_max(largest, x);
         smallest = vf_min(smallest, x);
@@ -96,7 +98,8 @@ INLINE float encode(const float *elements, int64_t count, enum hd_map map, uint8
     scale = hd_encoding_scale(map, vf_max_lane(largest), -vf_max_lane(-smallest));
     FOR_VECTORS (i, n, 0, count) {
         const vf element = vf_load_f32(elements + i, n);
-        vf x = element / hd_encoding_divisor(scale); /* the division of hd_encoding_quotient */
+        vf x = element / hd_encoding_divisor(scale); /* equals hd_encoding_quotient of each
+                                                        element */
 
         x = vf_select((element > 0.0f) & (x == 0.0f), vf_set(FLT_MIN), x);
         encode_vector(x, n, map, ret_codes + i);

@@ -13,7 +13,7 @@
 #include "kernels/costs/costs.h"
 #include "kernels/cpu/drop.h"
 
-/* Dropout of attention weights. */
+/* Dropout of the attention weights of one launch. */
 struct weight_drop {
     bool on;
     struct drop drop;
@@ -26,7 +26,7 @@ struct task {
     const void *q, *k, *v;
     const int32_t *q_index, *kv_index, *q_bound;
     const float *slopes;
-    const struct weight_drop *drop; /* NULL: no dropout */
+    const struct weight_drop *drop; /* dropout of attention weights; NULL: none */
     int64_t b, slot, g, heads, q_len, kv_len, kv_stride, D, width, ldq, ldk, ldv;
     int32_t window; /* in rows; INT32_MAX: no window */
     float scale;

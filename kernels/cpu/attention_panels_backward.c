@@ -14,7 +14,8 @@ enum {
     QUERIES = HD_COSTS_ATTENTION_QUERIES,
     KEYS_MAX = HD_COSTS_ATTENTION_KEYS_BACKWARD,
     ROW_PANELS = HD_COSTS_ATTENTION_ROWS / COLUMNS,
-    KEY_PANELS_MAX = KEYS_MAX / 8 /* a panel of keys has 8 rows or more */
+    KEY_PANELS_MAX = KEYS_MAX / 8 /* largest number of panels of keys in a tile: a panel has 8 rows
+                                     or more */
 };
 
 _Static_assert((int)DROP_ROWS == (int)COLUMNS, "drop_panel computes one panel of rows");

@@ -13,9 +13,9 @@
 
 #include "kernels/kernels.h"
 
-struct hd_cpu_gemm_library; /* cpu/gemm_dnnl.c */
-struct hd_cpu_panels;       /* cpu/panel.h */
-struct hd_cpu_pool;         /* cpu/parallel.c */
+struct hd_cpu_gemm_library; /* defined in cpu/gemm_dnnl.c */
+struct hd_cpu_panels;       /* defined in cpu/panel.h */
+struct hd_cpu_pool;         /* defined in cpu/parallel.c */
 
 /* Table of the kernels compiled for one instruction set: one function per kernel. */
 struct hd_cpu_kernels {
@@ -38,11 +38,12 @@ struct hd_backend {
     struct hd_backend_options options;
     struct hd_traits traits;
     const struct hd_cpu_kernels *kernels;
-    struct hd_cpu_gemm_library *gemm_library; /* NULL: own code computes all GEMMs */
+    struct hd_cpu_gemm_library *gemm_library; /* GEMM library (oneDNN); NULL: Heddle's own code
+                                                 computes all GEMMs */
     const struct hd_cpu_panels *panels;       /* inner loops of own bf16 GEMMs; NULL: bf16 factors
                                                  are widened to fp32 */
-    struct hd_cpu_pool *pool;                 /* the worker threads; NULL: only the launching
-                                                 thread */
+    struct hd_cpu_pool *pool;                 /* pool of worker threads; NULL: kernels run on the
+                                                 launching thread only */
     bool library_ran;                         /* true: the GEMM library has computed a GEMM, so
                                                  OpenMP threads exist and kernels run on them
                                                  (parallel.c) */

@@ -50,8 +50,8 @@ INLINE void cross_entropy_row(const struct hd_cross_entropy_args *a, int64_t r, 
     double *losses = a->scratch;
     float max, sum, unit, scale, target_logit, gradient;
 
-    if (target < 0 || target >= a->V) { /* masked, or reported as overflow when the losses are
-                                           added */
+    if (target < 0 || target >= a->V) { /* no target: masked, or invalid, which sets overflow when
+                                           the losses are added */
         if (a->dlogits)
             row_of_zeros(a->dlogits, row, a->Vp, dtype);
         return;
@@ -171,7 +171,8 @@ INLINE void shared_row(const struct hd_cross_entropy_shared_args *a, int64_t r, 
         max = stats[0] > max ? stats[0] : max;
         owners += stats[3];
     }
-    if (owners == 0) { /* masked, or reported as overflow when the losses are added */
+    if (owners == 0) { /* no target: masked, or invalid, which sets overflow when the losses are
+                          added */
         if (a->dlogits)
             row_of_zeros(a->dlogits, row, a->Vp, dtype);
         return;

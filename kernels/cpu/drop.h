@@ -19,10 +19,11 @@
 #include "kernels/cpu/vec.h"
 
 enum {
-    CALLS = VEC_BYTES / 8,  /* calls of the generator computed at a time: one per lane */
+    CALLS = VEC_BYTES / 8,  /* number of calls of the generator computed at a time: one per 64-bit
+                               lane */
     DROP_LINE_PAD = 4 * VL, /* bytes that drop_line may write past `count` bytes */
-    DROP_NUMBERS_MAX = 256, /* maximum `count` of drop_numbers */
-    DROP_ROWS = 32          /* rows of drop_panel */
+    DROP_NUMBERS_MAX = 256, /* largest `count` of drop_numbers */
+    DROP_ROWS = 32          /* number of rows of a mask of drop_panel */
 };
 
 typedef uint64_t vq __attribute__((vector_size(VEC_BYTES)));
@@ -73,7 +74,7 @@ INLINE vq vq_multiply_low(vq a, uint32_t b)
     return (vq)_mm512_mul_epu32((__m512i)a, _mm512_set1_epi64(b));
 #elif defined(__AVX2__)
     return (vq)_mm256_mul_epu32((__m256i)a, _mm256_set1_epi64x(b));
-#elif defined(__SSE2__) /* part of every x86-64, so also used by the plain kernels */
+#elif defined(__SSE2__) /* SSE2 is part of every x86-64, so also used by the plain kernels */
     return (vq)_mm_mul_epu32((__m128i)a, _mm_set1_epi64x(b));
 #else
     return (a & UINT32_MAX) * b;
@@ -228,7 +229,8 @@ static inline __attribute__((unused)) void drop_panel(const struct drop *d,
     }
 }
 
-INLINE vi drop_mask(const uint8_t *dropped) /* VL lanes: all ones if dropped, else zero */
+INLINE vi drop_mask(const uint8_t *dropped) /* returns VL lanes: all ones if the value is dropped,
+                                               else zero */
 {
 #if defined(__AVX512F__)
     return (vi)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)dropped));

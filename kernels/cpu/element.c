@@ -1,4 +1,4 @@
-/* element: add, cast and zero on flat tensors; copy_columns on matrices. */
+/* element: kernels add, cast and zero on flat tensors, and copy_columns on matrices. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
 

@@ -31,7 +31,8 @@ enum { GROUP_ROWS = 112, GROUP_COLUMNS = 256, PACK_PANELS = 8 };
 
 struct slab {
     const struct hd_gemm_args *args;
-    const struct hd_cpu_panels *panels; /* NULL: words are fp32 */
+    const struct hd_cpu_panels *panels; /* inner loops for bf16 pairs; NULL: words of panels are
+                                           fp32 values */
     int panel_rows;
     int64_t row, rows, column, columns; /* first row, rows, first column and columns of the slab in
                                            c */
@@ -40,9 +41,9 @@ struct slab {
     bool last;                          /* true: this is the last slice of K */
     bool in_place;                      /* true: whole panels of a are read directly from the matrix
                                            a, not packed */
-    uint32_t *a, *b;                    /* packed panels */
-    char *strips;                       /* strips of all threads, strip_bytes each; NULL: b is not
-                                           quantised */
+    uint32_t *a, *b;                    /* packed panels of a and of b for this slab and slice */
+    char *strips;                       /* scratch strips for decoded columns of b, strip_bytes for
+                                           each thread; NULL: b is not quantised */
     int64_t strip_bytes;
     float *sums; /* fp32 sums of the slab; NULL: c holds them */
     int64_t sums_ld;

@@ -20,7 +20,7 @@
 
 #include "kernels/cpu/cpu.h"
 
-enum { TENSORS_MAX = 5 }; /* a, b, c, bias, scratch */
+enum { TENSORS_MAX = 5 }; /* tensors of a product: a, b, c, bias, scratch */
 
 /* Key of the cache of primitives. Compared by memcmp, so it is zeroed before it is filled. */
 struct shape {
@@ -31,7 +31,7 @@ struct shape {
 struct product {
     struct product *next;
     struct shape shape;
-    dnnl_primitive_t primitive; /* NULL: oneDNN refuses the shape */
+    dnnl_primitive_t primitive; /* oneDNN's object for the shape; NULL: oneDNN refuses the shape */
     dnnl_exec_arg_t tensors[TENSORS_MAX];
     int tensor_count;
 };
@@ -126,7 +126,7 @@ static void shape_of(const struct hd_gemm_args *args, struct shape *ret_shape)
 static unsigned bucket_of(const struct shape *shape)
 {
     const unsigned char *bytes = (const unsigned char *)shape;
-    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+    uint64_t hash = 14695981039346656037u; /* offset basis of the 64-bit FNV-1a hash */
 
     for (size_t i = 0; i < sizeof *shape; i++)
         hash = (hash ^ bytes[i]) * 1099511628211u;
@@ -274,7 +274,8 @@ static enum hd_status find_product(struct hd_cpu_gemm_library *library,
     for (p = *bucket; p; p = p->next)
         if (!memcmp(&p->shape, &shape, sizeof shape))
             break;
-    omp_set_num_threads(library->threads); /* oneDNN uses this setting of the calling thread */
+    omp_set_num_threads(library->threads); /* oneDNN takes its number of threads from this setting
+                                              of the calling thread */
     if (!p) {
         p = calloc(1, sizeof *p);
         if (!p)

@@ -45,8 +45,8 @@ enum hd_status KERNEL(route_noise)(struct hd_backend *cpu, const struct hd_route
 
 /* ---- choice ---- */
 
-static float softplus(float x) /* without overflow for large x or underflow to 0 for small
-                                  results */
+static float softplus(float x) /* returns log(1 + exp(x)) without overflow for large x, or underflow
+                                  to 0 for small results */
 {
     return (x > 0 ? x : 0) + log1pf(expf(-fabsf(x)));
 }
@@ -96,7 +96,8 @@ static void leave_out(const struct hd_route_forward_args *a, int64_t r)
 {
     memset(a->probs + r * a->E, 0, (size_t)a->E * sizeof *a->probs);
     memset(a->gate + r * a->K, 0, (size_t)a->K * sizeof *a->gate);
-    memset(a->chosen + r * a->K, 0xFF, (size_t)a->K * sizeof *a->chosen); /* -1 */
+    memset(a->chosen + r * a->K, 0xFF, (size_t)a->K * sizeof *a->chosen); /* sets every choice to
+                                                                             -1 */
     a->lse[r] = 0;
 }
 

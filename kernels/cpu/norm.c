@@ -95,7 +95,7 @@ enum hd_status KERNEL(rmsnorm_backward)(struct hd_backend *cpu,
 {
     enum hd_status st = hd_cpu_check_float("rmsnorm_backward", args->dtype);
 
-    /* computed first, because dinp may alias dout */
+    /* the weights' gradients are computed first, because dinp may alias dout */
     if (!st && args->dweight)
         st = KERNEL(rmsnorm_backward_weight)(
             cpu, &(struct hd_rmsnorm_backward_weight_args){.dweight = args->dweight,
@@ -236,7 +236,7 @@ enum hd_status KERNEL(layernorm_backward)(struct hd_backend *cpu,
 {
     enum hd_status st = hd_cpu_check_float("layernorm_backward", args->dtype);
 
-    /* computed first, because dinp may alias dout */
+    /* the weights' gradients are computed first, because dinp may alias dout */
     if (!st && args->dweight)
         st = KERNEL(layernorm_backward_weight)(
             cpu, &(struct hd_layernorm_backward_weight_args){.dweight = args->dweight,

@@ -22,8 +22,9 @@ enum { HD_PANEL_COLUMNS = 32, HD_PANEL_ROWS_MAX = 32 };
 struct hd_cpu_product {
     const char *a;
     const uint32_t *b;
-    void *c;              /* fp32 or bf16 */
-    const uint16_t *bias; /* bf16, or NULL */
+    void *c;              /* result [rows, HD_PANEL_COLUMNS], fp32 or bf16, rows ldc elements
+                             apart */
+    const uint16_t *bias; /* bias [HD_PANEL_COLUMNS] in bf16, or NULL */
     int64_t words, a_row_bytes, a_word_bytes, ldc;
     bool is_bf16; /* true: c is bf16; false: fp32 */
     bool add;     /* true: c += a b, for fp32 c only; false: c = a b */
@@ -47,9 +48,11 @@ struct hd_cpu_panels {
 };
 
 #ifdef HEDDLE_CPU_X86
-extern const struct hd_cpu_panels hd_cpu_panels_pairs; /* needs the CPU feature avx512_bf16 */
-extern const struct hd_cpu_panels hd_cpu_panels_tiles; /* needs the CPU feature amx_bf16, and the
-                                                          kernel's permission */
+extern const struct hd_cpu_panels hd_cpu_panels_pairs; /* inner loops with vdpbf16ps; need the CPU
+                                                          feature avx512_bf16 */
+extern const struct hd_cpu_panels hd_cpu_panels_tiles; /* inner loops with AMX tiles; need the CPU
+                                                          feature amx_bf16 and the Linux kernel's
+                                                          permission */
 #endif
 extern const struct hd_cpu_panels hd_cpu_panels_model; /* software model of AMX tiles in plain C,
                                                           for tests */

@@ -19,7 +19,8 @@
 /* Lifetime of a store in one program, as indices of the program's first and last node that use
  * it. */
 struct life {
-    int store, first, last; /* store: its id; first -1: not used */
+    int store, first, last; /* id of the store; indices of the first and last node that use it;
+                               first -1: not used */
 };
 
 static int64_t round_to(int64_t bytes, int64_t align)
@@ -176,7 +177,8 @@ static int larger_first(const void *a, const void *b)
 
     if (x->size_bytes != y->size_bytes)
         return x->size_bytes < y->size_bytes ? 1 : -1;
-    return x->life.store - y->life.store; /* qsort is not stable */
+    return x->life.store - y->life.store; /* qsort is not stable, so items of equal size are ordered
+                                             by store */
 }
 
 static bool overlap(const struct work_item *a, const struct work_item *b)

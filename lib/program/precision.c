@@ -55,7 +55,8 @@ enum hd_status hd_pass_precision(struct hd_rec *rec, const struct hd_precision *
         if (rec->tensors[i]->kind == HD_TENSOR_INPUT)
             rec->tensors[i]->dtype = precision->of_class[HD_CLASS_RESIDUAL];
 
-    rec->op_count = 0; /* records all ops a second time, with casts between them */
+    rec->op_count = 0; /* empties the list: all ops are recorded a second time, with casts between
+                          them */
     for (int i = 0; i < count; i++) {
         struct hd_op op = old[i];
         enum hd_dtype dtype = precision->of_class[hd_op_class_of(op.kind)];

@@ -61,17 +61,17 @@ enum { HD_DIMS_MAX = 4, HD_OP_INPUTS_MAX = 5, HD_OP_PARAMS_MAX = 12, HD_LOW_RANK
 /* Fields of a batch: device tensors with one value per row unless the field says otherwise. A
  * program has only the fields that its ops read. Targets are shifted by one token before cp splits
  * rows. */
-#define HD_BATCH_FIELD_LIST(X)                                                                    \
-    X(TOKENS, "tokens", I32)                                                                      \
-    X(TARGETS, "targets", I32)                                                                    \
-    X(POSITIONS, "positions", I32) /* position for RoPE or the position table */                  \
-    X(INDEX, "index", I32)         /* index of the row in its sample; masks compare these */      \
-    X(BOUNDS, "bounds", I32)       /* index in the sample at which the row's document begins */   \
-    X(SAMPLES, "samples", I32)     /* index of the row's sample in the global batch */            \
-    X(ANSWERS, "answers", I32)     /* index of the row's answer in its sample; -1: none */        \
-    X(REFERENCE, "reference", F32) /* log-probability of the target in the reference model */     \
-    X(BEGINS, "begins", I32)       /* index at which the router's document of the row begins */   \
-    X(LENGTHS, "lengths", I32)     /* tokens of the router's document (ops_moe.h); 0: no token */ \
+#define HD_BATCH_FIELD_LIST(X)                                                                     \
+    X(TOKENS, "tokens", I32)                                                                       \
+    X(TARGETS, "targets", I32)                                                                     \
+    X(POSITIONS, "positions", I32) /* position of the row for RoPE or the position table */        \
+    X(INDEX, "index", I32)         /* index of the row in its sample; masks compare these */       \
+    X(BOUNDS, "bounds", I32)       /* index in the sample at which the row's document begins */    \
+    X(SAMPLES, "samples", I32)     /* index of the row's sample in the global batch */             \
+    X(ANSWERS, "answers", I32)     /* index of the row's answer in its sample; -1: none */         \
+    X(REFERENCE, "reference", F32) /* log-probability of the target in the reference model */      \
+    X(BEGINS, "begins", I32)       /* index at which the row's document for routers begins */      \
+    X(LENGTHS, "lengths", I32)     /* tokens of the router's document (ops_moe.h); 0: empty row */ \
     X(FILLED, "filled", I32)       /* decode; [3, B]: cached rows before, after; cache slot */
 
 enum hd_batch_field {
@@ -81,7 +81,7 @@ enum hd_batch_field {
         HD_BATCH_FIELD_COUNT
 };
 
-/* Uses of a recording. */
+/* Purposes for which a model is recorded. */
 enum hd_record_mode {
     HD_RECORD_TRAIN, /* training: programs F, B and W (forward, backward for inputs, for weights) */
     HD_RECORD_EVAL,  /* evaluation: program E (forward), keeps no values */
@@ -100,7 +100,7 @@ struct hd_tensor {
     int id;
     enum hd_tensor_kind kind;
     enum hd_batch_field field; /* set for HD_TENSOR_BATCH only */
-    const char *name;          /* name in listings */
+    const char *name;          /* name of the tensor in listings */
     int dim_count;
     int64_t dim[HD_DIMS_MAX];
     enum hd_dtype dtype; /* integers: set when recorded; floats: set by the precision pass */
@@ -168,9 +168,11 @@ enum hd_rope_kind { HD_ROPE_NONE, HD_ROPE_LINEAR, HD_ROPE_LLAMA3, HD_ROPE_YARN }
 struct hd_rope {
     enum hd_rope_kind kind;
     double theta, factor, original_context;
-    double low_freq_factor, high_freq_factor; /* llama3 */
-    double beta_fast, beta_slow;              /* yarn */
-    double attention_factor;                  /* yarn; 0: the default formula */
+    double low_freq_factor, high_freq_factor; /* HD_ROPE_LLAMA3: bounds of the interpolated
+                                                 wavelengths */
+    double beta_fast, beta_slow;              /* HD_ROPE_YARN: bounds in rotations */
+    double attention_factor;                  /* HD_ROPE_YARN: factor on rotated values; 0: the
+                                                 default formula */
 };
 
 /* Sets ret_frequency[i] to the rotation of channel pair i in radians per position, for i < D/2.
@@ -247,7 +249,7 @@ struct hd_magnitude {
 /* Settings of an op besides its tensors; each op uses only some of them. */
 struct hd_op_settings {
     int64_t heads, kv_heads, head_width, window;
-    int64_t prefix; /* attention: number of learned keys; 0: none */
+    int64_t prefix; /* attention op: number of learned keys and values; 0: none */
     double eps, scale;
     bool causal, alibi;
     bool summed; /* magnitude op: tp splits the columns of W and A, so the sums of squares are added
@@ -282,7 +284,7 @@ struct hd_rec; /* a recording; opaque to the model */
 /* The shape, mode and loss for which a program is recorded. */
 struct hd_rec_shape {
     enum hd_record_mode mode;
-    int64_t B;       /* sequences per call */
+    int64_t B;       /* number of sequences per call of a program */
     int64_t S;       /* this rank's rows per sequence (1 / cp of them, in zigzag order); decode: new
                         tokens per sequence and call */
     int64_t context; /* most tokens of a sequence: rows of a cache slot and of the RoPE table;
@@ -390,7 +392,7 @@ struct hd_attention_settings {
     int64_t heads, kv_heads, head_width;
     int64_t window; /* 0: none */
     bool causal;
-    bool alibi;                /* adds ALiBi with hd_alibi_slopes */
+    bool alibi;                /* true: ALiBi (hd_alibi_slopes) is added to the scores */
     struct hd_dropout dropout; /* dropout of attention weights; in training only */
     /* indices of the parameters with learned keys and with learned values, [prefix, G*D] each, to
      * which every query attends; not allowed with ALiBi */
@@ -413,8 +415,9 @@ struct hd_tensor *op_gelu(struct hd_rec *rec, struct hd_tensor *x);
 enum { HD_EXPERT_GATE, HD_EXPERT_UP, HD_EXPERT_DOWN, HD_EXPERT_PRODUCTS };
 struct hd_expert_params {
     int router, noise, gate, up, down;
-    int a[HD_EXPERT_PRODUCTS], b[HD_EXPERT_PRODUCTS]; /* -1: the product has no adapter */
-    double scale;                                     /* s */
+    int a[HD_EXPERT_PRODUCTS], b[HD_EXPERT_PRODUCTS]; /* parameters A and B of each product's
+                                                         adapter; -1: the product has no adapter */
+    double scale;                                     /* the adapter's factor s */
     struct hd_dropout dropout; /* dropout before A of gate and up; before A of down it has site
                                   `down_site` */
     int64_t down_site;
@@ -504,10 +507,11 @@ enum hd_store_kind {
     HD_STORE_BUCKET,      /* one kind of state of a bucket             */
     HD_STORE_GRAD_BUCKET, /* a bucket's gradient in one program, not yet reduced (ZeRO 2, 3) */
     HD_STORE_GATHERED,    /* a bucket's weights, gathered for one program (ZeRO 3)           */
-    HD_STORE_WIRE,     /* a bucket's gradient in the encoding in which it travels (train.reduce) */
-    HD_STORE_GLOBAL,   /* values of a step, enum hd_global */
-    HD_STORE_CONSTANT, /* table filled once, by hd_constant_fill */
-    HD_STORE_CACHE     /* keys or values of one unit kept between calls of decode, or norms of its
+    HD_STORE_WIRE,        /* a bucket's gradient in the encoding in which ranks send it
+                          (train.reduce) */
+    HD_STORE_GLOBAL,      /* values of a step, enum hd_global */
+    HD_STORE_CONSTANT,    /* table filled once, by hd_constant_fill */
+    HD_STORE_CACHE /* keys or values of one unit kept between calls of decode, or norms of its
                           weights */
 };
 
@@ -519,14 +523,16 @@ struct hd_store {
     enum hd_store_kind kind;
     const char *name;
     enum hd_dtype dtype;
-    int64_t rows, columns; /* columns 0: a vector of `rows` */
+    int64_t rows, columns; /* shape of the store in elements; columns 0: a vector of `rows`
+                              elements */
     int64_t size_bytes;
     bool registered; /* true if a collective reads or writes the store: it is then in the registered
                         half of its region */
     enum hd_region region;
     int64_t offset; /* bytes from the begin of its half of the region (HD_REGION_SAVED and DEFERRED:
                        of its half of a slot) */
-    int64_t align;  /* alignment in bytes of an address in HD_REGION_WORK; 0: HD_TENSOR_ALIGN */
+    int64_t align;  /* alignment in bytes of the store's address in HD_REGION_WORK; 0:
+                       HD_TENSOR_ALIGN */
     /* members used by certain kinds of store */
     int bucket;                     /* index of the bucket; HD_STORE_BUCKET, GRAD_BUCKET, GATHERED,
                                        WIRE */
@@ -544,7 +550,7 @@ struct hd_store {
 
 /* An address as a store and an offset in it. All zeros: absent; the kernel gets a null pointer. */
 struct hd_operand {
-    struct hd_store *store; /* NULL: absent */
+    struct hd_store *store; /* store that has the operand's memory; NULL: the operand is absent */
     int64_t offset_bytes;
 };
 
@@ -579,7 +585,7 @@ struct hd_node {
     struct hd_node_rows {
         int64_t sent_max, received_max; /* largest numbers of rows that this rank sends and
                                            receives */
-        int64_t elements;               /* elements per row */
+        int64_t elements;               /* number of elements per row */
         int64_t even;                   /* rows sent or processed when routers are balanced; for
                                            cost estimates */
     } rows; /* row counts of an all_to_all_v; a kernel node has `even` only (0: its args tell the
@@ -591,8 +597,8 @@ struct hd_node {
     bool first_contribution; /* first contribution of a micro-batch to the gradient: overwrites the
                                 gradient in the step's first micro-batch, adds to it in later
                                 ones */
-    bool overwrites;         /* first contribution to a gradient bucket: overwrites in every
-                                micro-batch */
+    bool overwrites;         /* true: the node is the first to write this part of a gradient bucket,
+                                and overwrites it in every micro-batch */
     bool only_last;          /* true: the node runs only in the last micro-batch of a step */
 
     int waits[HD_NODE_WAITS_MAX]; /* indices of earlier nodes of this program, on other streams,
@@ -641,7 +647,8 @@ struct hd_precision hd_precision_uniform(enum hd_dtype dtype);
 enum hd_recompute_policy { HD_RECOMPUTE_NONE, HD_RECOMPUTE_SELECTIVE, HD_RECOMPUTE_FULL };
 struct hd_recompute {
     enum hd_recompute_policy policy;
-    int units; /* FULL: a segment has this many units, and only its input is kept; 0: 1 unit */
+    int units; /* HD_RECOMPUTE_FULL: number of units of a segment, of which only the input is kept;
+                  0: 1 unit */
 };
 
 struct hd_compile_options {
@@ -652,8 +659,8 @@ struct hd_compile_options {
     /* encoding in which gradients travel between data-parallel ranks: HD_F32 or HD_BF16
      * (train.reduce) */
     enum hd_dtype wire;
-    bool split_backward; /* W is a separate program (zero-bubble schedules); false: its nodes are in
-                            B */
+    bool split_backward; /* true: W is a separate program (zero-bubble schedules); false: the nodes
+                            of W are in B */
     /* for a tied weight that two chunks of this rank use; ends_elsewhere: this chunk has the head,
      * contributes to the gradient first, and leaves the sums over ranks to the other chunk;
      * began_elsewhere: this chunk has the embedding, and always adds to the gradient */

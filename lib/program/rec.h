@@ -50,7 +50,7 @@ bool hd_op_trains_param(const struct hd_registry *registry, const struct hd_op *
 enum hd_op_class hd_op_class_of(enum hd_op_kind kind);
 const char *hd_op_name(enum hd_op_kind kind);
 
-/* precision.c */
+/* Runs the precision pass (precision.c) over the recording. */
 enum hd_status hd_pass_precision(struct hd_rec *rec, const struct hd_precision *precision);
 
 #endif

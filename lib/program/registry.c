@@ -523,7 +523,8 @@ static void split_ranges(struct hd_bucket *bucket)
     bucket->range_count = count;
 }
 
-/* Places the moments of the shard's ranges one behind the other. */
+/* Sets the offsets of the moments of the shard's ranges, one range behind the other, and the bytes
+ * of all. */
 static void place_moments(struct hd_bucket *bucket)
 {
     for (int64_t i = 0; i < bucket->range_count; i++) {

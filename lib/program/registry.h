@@ -112,10 +112,11 @@ enum hd_init_kind { HD_INIT_ZEROS, HD_INIT_ONES, HD_INIT_NORMAL, HD_INIT_UNIFORM
 
 /* Declaration of a parameter by the model. */
 struct hd_param_spec {
-    const char *name; /* global: blocks.3.attention.q.weight */
+    const char *name; /* name in the whole model: blocks.3.attention.q.weight */
     int dim_count;
     int64_t shape[HD_PARAM_DIMS_MAX]; /* extents of the whole tensor, by axis */
-    int tp_axis;                      /* the axis that tp splits; -1: replicated */
+    int tp_axis;                      /* axis that tp splits; -1: every tp rank has the whole
+                                         tensor */
     int tp_copies;    /* if tp splits it: number of adjacent tp ranks that hold the same shard; 0
                          means 1 */
     int64_t tp_grain; /* elements; if tp splits the last axis: every legal shard is a multiple of
@@ -130,7 +131,7 @@ struct hd_param_spec {
                         this number */
     int norms_of;    /* HD_INIT_NORMS: index of the matrix whose row norms these are */
     bool decay;      /* true: weight decay applies to the parameter */
-    double lr_scale; /* factor on the learning rate; 0: 1 */
+    double lr_scale; /* factor on the learning rate; 0 means 1 */
     bool frozen;     /* true: the parameter gets no gradient and no update */
     bool fused;      /* true: the parameter follows the unit's previous one in memory without a gap,
                         because one GEMM uses both */
@@ -151,7 +152,7 @@ struct hd_param_spec {
 struct hd_param {
     char name[HD_PARAM_NAME_MAX];
     int dim_count;
-    int64_t shape[HD_PARAM_DIMS_MAX]; /* global                           */
+    int64_t shape[HD_PARAM_DIMS_MAX]; /* extents of the whole tensor, by axis */
     int64_t local[HD_PARAM_DIMS_MAX]; /* extents of this rank's shard, with padding */
     int64_t start[HD_PARAM_DIMS_MAX]; /* index of the shard's first element, by axis */
     int64_t real[HD_PARAM_DIMS_MAX];  /* extents of this rank's shard, without padding */
@@ -185,8 +186,9 @@ struct hd_buffer {
 };
 
 struct hd_unit {
-    const char *name; /* "block.3", for listings */
-    const char *kind; /* "block": units of one kind have the same forward function and shapes */
+    const char *name; /* name of the unit for listings: "block.3" */
+    const char *kind; /* kind of the unit: "block"; units of one kind have the same forward function
+                         and shapes */
     int first_param, param_count;
     int buckets[HD_BUCKETS_PER_UNIT], bucket_count;
 };
@@ -197,7 +199,7 @@ enum hd_state_kind {
     HD_STATE_GRAD,    /* fp32 gradients, in registered memory */
     HD_STATE_MOMENT1, /* first moment of Adam: fp32, or blocks of codes by the signed map */
     HD_STATE_MOMENT2, /* second moment of Adam: fp32, or blocks of codes by the unsigned map */
-    HD_STATE_RANGES,  /* struct hd_update_range[] of this rank's shard */
+    HD_STATE_RANGES,  /* array of struct hd_update_range for this rank's shard */
     HD_STATE_KIND_COUNT
 };
 
@@ -205,12 +207,12 @@ enum hd_state_kind {
  * file). The segments of a bucket cover it without gaps. */
 struct hd_segment {
     int64_t begin, end;           /* first element, and element behind the last, in the bucket */
-    enum hd_group_name sum_group; /* group over which gradients are first summed; HD_GROUP_COUNT: no
-                                     sum */
+    enum hd_group_name sum_group; /* group over whose ranks the segment's gradient is summed first;
+                                     HD_GROUP_COUNT: no sum */
     bool owns_norm;               /* true if this rank, of the ranks of its tp group, counts the
                                      segment in the gradient norm */
-    int64_t first_chunk;          /* if owns_norm: index of its first sum in the array of chunk
-                                     sums */
+    int64_t first_chunk;          /* if owns_norm: index of the segment's first sum in the array of
+                                     chunk sums */
 };
 
 struct hd_bucket {
@@ -221,26 +223,28 @@ struct hd_bucket {
     int32_t stage, tie_stage;        /* the pipeline stages that hold the bucket; equal: only one
                                         does */
     bool is_local;                   /* true: this rank holds the bucket */
-    bool keep_fp32;                  /* kernels read the parameters in fp32, whatever the compute
-                                        encoding */
-    bool offloaded;                  /* master weights, moments and ranges are in host memory */
-    bool copied;                     /* the copy in the compute encoding is in other memory than the
-                                        master weights */
+    bool keep_fp32;                  /* true: kernels read the parameters in fp32, whatever the
+                                        compute encoding */
+    bool offloaded;                  /* true: master weights, moments and ranges are in host
+                                        memory */
+    bool copied;                     /* true: the copy in the compute encoding is in other memory
+                                        than the master weights */
     enum hd_quant quant;             /* not NONE: the bucket has records; `stored` is HD_U8, `count`
                                         is in bytes */
     enum hd_dtype compute;           /* compute encoding; set by hd_registry_finish */
     enum hd_dtype stored;            /* encoding of HD_STATE_WEIGHT; set by hd_registry_finish */
-    int64_t count;                   /* elements, padding included */
-    enum hd_group_name reduce_group; /* group over which gradients are summed */
+    int64_t count;                   /* number of elements of the bucket, padding included */
+    enum hd_group_name reduce_group; /* group over whose ranks the bucket's gradient is summed */
     enum hd_group_name shard_group;  /* if ZeRO splits the bucket: the group whose ranks have one
                                         shard each */
     struct hd_segment *segments;
     int segment_count;
     bool head;                      /* true: the bucket's one parameter is the head's own weight */
-    int zero;                       /* stage of ZeRO; 0: the bucket is not split */
-    int64_t shard_count;            /* elements of a shard; 0: the bucket is not split */
-    int64_t shard_begin, shard_end; /* elements of the bucket that this rank updates; not split: 0,
-                                       count */
+    int zero;                       /* stage of ZeRO for this bucket; 0: the bucket is not split */
+    int64_t shard_count;            /* number of elements of a ZeRO shard; 0: the bucket is not
+                                       split */
+    int64_t shard_begin, shard_end; /* first element, and element behind the last, that this rank
+                                       updates; not split: 0, count */
     struct hd_update_range *ranges; /* [range_count] ranges of those elements with equal decay,
                                        learning rate and block; offsets count from shard_begin */
     int64_t range_count;
@@ -300,13 +304,14 @@ struct hd_registry {
     bool omits_frozen; /* true: checkpoints leave out frozen parameters; set before
                           hd_registry_finish */
 
-    /* set by hd_registry_finish */
+    /* members that hd_registry_finish sets */
     enum hd_dtype compute_dtype;
     bool trains;
     int64_t chunk_count; /* number of chunks (HD_GRAD_CHUNK elements) into which the gradient norm
                             divides all buckets that this rank holds; equal on all ranks of a
                             pipeline stage that have the same tp index */
-    int64_t routers, experts; /* set by hd_registry_routers */
+    int64_t routers, experts; /* numbers of routers, and of experts of each; set by
+                                 hd_registry_routers */
     int64_t global_offset[HD_GLOBAL_COUNT];
     int64_t private_bytes, registered_bytes; /* bytes of the two halves of the state region */
     int64_t host_bytes;                      /* bytes of offloaded state, which no program uses */

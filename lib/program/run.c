@@ -30,8 +30,8 @@ struct hd_bound {
     enum hd_call call;
     struct bound_node *nodes;
     int count;
-    int waits[HD_NODE_WAITS_MAX], wait_count; /* collectives that the end of the program waits
-                                                 for */
+    int waits[HD_NODE_WAITS_MAX], wait_count; /* indices, in `nodes`, of the collectives for which
+                                                 the end of the program waits */
 };
 
 struct hd_runner {
@@ -45,7 +45,7 @@ struct hd_runner {
                         -1: none fails */
     void (*observer)(void *context, const struct hd_launch_event *event);
     void *observer_context;
-    struct hd_profiler profiler; /* span NULL: no profiling */
+    struct hd_profiler profiler; /* callbacks of the profile; member span NULL: no profiling */
 };
 
 enum hd_status hd_runner_new(const struct hd_backend_table *table, struct hd_backend *backend,

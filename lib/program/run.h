@@ -39,7 +39,8 @@ struct hd_bases {
     char *base[HD_REGION_COUNT][2];    /* [region][registered] */
     char *stage_io[HD_STAGE_IO_COUNT]; /* addresses of the slots of hidden rows and of their
                                           gradients; NULL: the chunk does not have it */
-    char *chunk_state;                 /* memory of the chunk's constants and caches */
+    char *chunk_state;                 /* address of the memory of the chunk's constants and
+                                          caches */
 };
 
 struct hd_runner;
@@ -66,13 +67,14 @@ enum hd_status hd_run(struct hd_runner *runner, struct hd_bound *bound);
 /* The newest transfer of hidden rows, or of their gradient, that uses a slot of
  * HD_REGION_STAGE_IO. */
 struct hd_transfer {
-    struct hd_comm_stream *stream; /* NULL: no transfer is in flight */
+    struct hd_comm_stream *stream; /* communication stream of the transfer; NULL: no transfer is in
+                                      flight */
     uint64_t ticket;
 };
 struct hd_transfer_args {
     bool sends;
     struct hd_comm_group *group;   /* group of the two ranks */
-    struct hd_comm_stream *stream; /* stream of this direction only */
+    struct hd_comm_stream *stream; /* communication stream that is used in this direction only */
     void *buffer;                  /* [count], registered */
     int64_t count;
     enum hd_dtype dtype;
@@ -130,7 +132,7 @@ enum hd_span_kind {
 struct hd_span {
     enum hd_span_kind kind;
     const struct hd_node *node;
-    int64_t begin_ns, end_ns;            /* hd_clock_now_ns */
+    int64_t begin_ns, end_ns;            /* begin and end of the span by hd_clock_now_ns */
     const struct hd_comm_stream *stream; /* communication stream of the collective; NULL: the span
                                             is not about a collective */
     uint64_t ticket;                     /* ticket on `stream` at which the collective is

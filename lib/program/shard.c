@@ -24,8 +24,10 @@
 
 #include "program/emit.h"
 
-static const enum hd_call order[] = {HD_CALL_W, HD_CALL_B, HD_CALL_F}; /* programs from last to
-                                                                          first */
+static const enum hd_call order[] = {HD_CALL_W, HD_CALL_B, HD_CALL_F}; /* programs in which a
+                                                                          bucket's last contribution
+                                                                          is looked for, the last
+                                                                          one first */
 
 /* Returns the operand of this rank's ZeRO shard of the bucket's gradient. The shard's memory exists
  * even where the shard is beyond the bucket's end. */
@@ -99,7 +101,7 @@ static struct hd_operand emit_rounding(struct hd_emit *e, const struct hd_bucket
     return wire;
 }
 
-/* Inserts the sum of the whole bucket over data-parallel ranks. */
+/* Inserts, at index `at`, the sum of the whole bucket's gradient over data-parallel ranks. */
 static void emit_data_sum(struct hd_emit *e, const struct hd_bucket *p, struct hd_store *store,
                           int at)
 {
@@ -127,7 +129,7 @@ static void emit_data_sum(struct hd_emit *e, const struct hd_bucket *p, struct h
     insert_sum(e, p, node, at);
 }
 
-/* Inserts the reductions of a bucket at index `at` of the list. */
+/* Inserts the reductions of a bucket's gradient at index `at` of the current list. */
 static void emit_sums(struct hd_emit *e, const struct hd_bucket *p, struct hd_store *store, int at)
 {
     emit_data_sum(e, p, store, emit_segment_sums(e, p, store, at));

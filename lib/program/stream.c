@@ -79,7 +79,8 @@ void hd_pass_stream(struct hd_emit *e)
         return;
     }
     for (int c = 0; c < HD_CALL_COUNT; c++) {
-        memset(s.stores, 0xff, (size_t)e->store_count * sizeof *s.stores); /* all -1 */
+        memset(s.stores, 0xff, (size_t)e->store_count * sizeof *s.stores); /* sets every index to
+                                                                              -1 */
         memset(s.waited, 0xff, sizeof s.waited);
         for (int i = 0; i < e->lists[c].count; i++) {
             e->lists[c].nodes[i]->stream = choose(e->lists[c].nodes[i]);
