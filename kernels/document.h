@@ -20,7 +20,7 @@
 struct hd_document_row {
     int64_t place;  /* index of the row in the whole sequence */
     int64_t begin;  /* index of the document's first token in the whole sequence */
-    int64_t length; /* tokens of the document; 0: the row has no token */
+    int64_t length; /* number of tokens of the document; 0: the row is empty (no token) */
     int64_t first;  /* index of the first row of the document in the run (ops_moe.h) that has the
                        row, among this rank's rows */
 };

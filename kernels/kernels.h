@@ -141,12 +141,13 @@ enum hd_bf16_products {
 };
 
 struct hd_traits {
-    char backend[16]; /* "cpu" or "cuda" */
+    char backend[16]; /* name of the backend: "cpu" or "cuda" */
     char isa[32];     /* instruction set: "avx512_bf16", "avx2", ...; results depend on it */
     char library[32]; /* GEMM library: "oneDNN-2.6.0", or "own"; results depend on it */
     int threads;      /* CPU threads per launch; 1 on a GPU */
-    int vector_bytes; /* width of a vector register, or of a GPU thread's largest load */
-    bool bf16_fast;   /* bf16 GEMMs are faster than fp32; precision `auto` then chooses bf16 */
+    int vector_bytes; /* bytes of a vector register, or of a GPU thread's largest load */
+    bool bf16_fast;   /* true: bf16 GEMMs are faster than fp32 GEMMs, so that precision `auto`
+                         chooses bf16 */
     enum hd_bf16_products bf16_products;
     bool own_bf16;              /* true: Heddle's own code multiplies bf16 factors even if there is
                                    a GEMM library */
@@ -154,15 +155,16 @@ struct hd_traits {
                                    size */
     int64_t gemm_scratch_bytes; /* bytes of scratch that the GEMM library may use per launch; 0: no
                                    library */
-    /* GPU only; 0 on a CPU */
+    /* traits of a GPU; all 0 on a CPU */
     int multiprocessors;
     int capability;       /* compute capability, major * 10 + minor: 80, 90, 100 */
-    int64_t memory_bytes; /* total memory of the device */
+    int64_t memory_bytes; /* bytes: total memory of the device */
     /* Bytes of device memory that are used on top of all reservations: per process (CUDA context,
      * kernels, libraries) and per NCCL communicator. Assumed values (HD_GPU_PROCESS_BYTES,
      * HD_GPU_COMMUNICATOR_BYTES) unless process_measured. */
     int64_t process_bytes, communicator_bytes;
-    bool process_measured; /* process_bytes is measured; communicator_bytes is always assumed */
+    bool process_measured; /* true: process_bytes is measured; communicator_bytes is always
+                              assumed */
     /* true: the library's GEMM is not fused with GELU (gelu_apart), or with the gradient of a bias
      * (dbias_apart), which is then a separate launch (hd_gemm_takes_epilogue returns false). */
     bool gelu_apart, dbias_apart;
@@ -183,8 +185,8 @@ static inline bool hd_traits_is_cuda(const struct hd_traits *traits)
  * smaller ones per channel and peer, with some tens of channels and peers. */
 enum {
     HD_GPU_PROCESS_BYTES = 1 << 30,
-    HD_GPU_LATE_BYTES = 512 << 20, /* included in HD_GPU_PROCESS_BYTES: kernels loaded at their
-                                      first launch */
+    HD_GPU_LATE_BYTES = 512 << 20, /* bytes for kernels that are loaded at their first launch;
+                                      included in HD_GPU_PROCESS_BYTES */
     HD_GPU_COMMUNICATOR_BYTES = 512 << 20
 };
 
@@ -205,7 +207,9 @@ struct hd_gpu_kind {
                          whose words occur in the name is taken; kinds with equal `name` have equal
                          rates */
     const char *text; /* name for display: "H100 PCIe 80 GB" */
-    int multiprocessors, capability, memory_mib; /* memory in units of 2^20 bytes */
+    int multiprocessors, capability, memory_mib; /* number of multiprocessors; compute capability
+                                                    (major * 10 + minor); memory in units of 2^20
+                                                    bytes */
     bool memory_guessed; /* true: no nvidia-smi report was found, so memory_mib is that of the
                             smallest board of this name */
     double memory_gb_per_s;
@@ -263,7 +267,7 @@ void hd_kernel_cost_add_rows(struct hd_costs *costs, enum hd_kernel kernel, cons
 /* ---- Backends ---- */
 
 struct hd_backend; /* one backend instance (CPU or CUDA) per rank */
-struct hd_stream;  /* belongs to one backend; kernels on one stream run in order */
+struct hd_stream;  /* a queue of launches of one backend; kernels on one stream run in order */
 
 /* Choice of the code that computes GEMMs; values other than HD_GEMM_BY_BEST are for tests and
  * measurements. */
@@ -272,17 +276,19 @@ enum hd_gemm_by {
                              faster */
     HD_GEMM_BY_OWN,       /* Heddle's own code only */
     HD_GEMM_BY_LIBRARY,   /* the GEMM library wherever it supports the shape */
-    HD_GEMM_BY_WIDENED,   /* own code, bf16 factors always widened to fp32 */
-    HD_GEMM_BY_TILE_MODEL /* own code, bf16 by the software model of AMX tiles: slow and exact */
+    HD_GEMM_BY_WIDENED,   /* Heddle's own code, bf16 factors always widened to fp32 */
+    HD_GEMM_BY_TILE_MODEL /* Heddle's own code, bf16 factors by the software model of AMX tiles:
+                             slow and exact */
 };
 
 struct hd_backend_options {
     int threads;      /* CPU threads, >= 1 */
-    bool force_plain; /* for tests: portable code without a library and without wide vectors */
+    bool force_plain; /* true: portable code without a GEMM library and without wide vectors; for
+                         tests */
     enum hd_gemm_by gemm_by;
     int device;         /* CUDA device index among the GPUs that this process sees */
-    bool tf32;          /* fp32 GEMMs may round their factors to TF32 */
-    bool deterministic; /* equal launches give equal bits, even if that is slower */
+    bool tf32;          /* true: fp32 GEMMs may round their factors to TF32 */
+    bool deterministic; /* true: equal launches give equal bits, even if that is slower */
     /* CUDA: folder, as an absolute path that stays valid while the backend is open.
      * hd_backend_table.prepare then times the algorithms that the GEMM library offers for a product
      * and takes the fastest; a file in this folder, one per GPU, stores the choices. NULL, or with
@@ -317,7 +323,7 @@ enum { HD_COMBINE_MAX = 64 };
 struct hd_combine_args {
     void *out[HD_COMBINE_MAX];      /* [outs] outputs of [count] */
     const void *in[HD_COMBINE_MAX]; /* [ins] inputs of [count] */
-    int outs, ins;                  /* >= 1 */
+    int outs, ins;                  /* number of outputs, and of inputs; >= 1 */
     int64_t in_stride_bytes;        /* bytes from one input to the next; 0: the inputs are in[0 ..
                                        ins-1] */
     int64_t count;                  /* elements per buffer; may be 0. Buffers may have any
@@ -354,11 +360,12 @@ struct hd_exchange_rows_args {
  * calling thread's current device (the process of a rank sees only one). */
 struct hd_event; /* an event: a point in the order of a stream's launches */
 struct hd_device_memory {
-    int64_t total_bytes, free_bytes; /* memory of the device; other processes may use it, too */
+    int64_t total_bytes, free_bytes; /* total and free memory of the device; other processes may use
+                                        it, too */
     int64_t reserved_bytes; /* bytes in whole pages that `reserve` of this backend has reserved on
                                the device and not released */
 };
-struct hd_nccl_table; /* kernels/nccl.h */
+struct hd_nccl_table; /* defined in kernels/nccl.h */
 struct hd_device_table {
     /* reserve sets *ret_base to zeroed device memory, rounded up to whole pages of
      * traits.page_bytes, aligned to at least 256 bytes; it belongs to the caller until release. A
@@ -411,8 +418,8 @@ struct hd_backend_table {
     uint32_t abi, table_bytes;
     uint64_t kernel_list_hash;
     const char *name;
-    const struct hd_device_table *device; /* NULL: tensors are host memory and launches run
-                                             synchronously */
+    const struct hd_device_table *device; /* functions for device memory; NULL: tensors are in host
+                                             memory and launches run synchronously */
     /* Sets *ret_traits to the traits that a backend opened with these options would have; opens
      * none. */
     void (*describe)(const struct hd_backend_options *options, struct hd_traits *ret_traits);

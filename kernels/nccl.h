@@ -30,14 +30,14 @@ enum { HD_NCCL_VERSION_MAX = 24 };
  * multicast, half a gigabyte on some GPUs. */
 enum { HD_NCCL_REGISTERS_FROM = 22602 };
 
-/* Formats a version: "NCCL 2.28.9" for 22809. */
+/* Writes the name of NCCL's version number `version` to ret_text: "NCCL 2.28.9" for 22809. */
 static inline void hd_nccl_name(int version, char ret_text[HD_NCCL_VERSION_MAX])
 {
     (void)snprintf(ret_text, HD_NCCL_VERSION_MAX, "NCCL %d.%d.%d", version / 10000 % 1000,
                    version / 100 % 100, version % 100);
 }
 
-struct hd_nccl_comm;   /* ncclComm, one per rank */
+struct hd_nccl_comm;   /* NCCL's communicator (ncclComm), one per rank */
 struct hd_nccl_buffer; /* registration of a memory buffer with one communicator */
 
 struct hd_nccl_table {

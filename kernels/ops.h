@@ -40,7 +40,7 @@ enum {
  * a step. The host writes the first group of members before a step and reads the others once, after
  * the step. */
 struct hd_step_state {
-    /* written by the host before the step */
+    /* members that the host writes before the step */
     int64_t step;        /* 1-based: number of this step; random numbers depend on it */
     int64_t update;      /* 1-based: number of this update, t in Adam's bias correction; skipped
                             steps do not count */
@@ -61,7 +61,7 @@ struct hd_step_state {
                         none, or unknown */
     double loss_limit, norm_limit; /* a loss or gradient norm above its limit is a spike; 0: no
                                       limit */
-    /* accumulated by the programs of this rank; zeroed by step_begin */
+    /* members that the programs of this rank accumulate; step_begin zeroes them */
     double loss_sum;       /* sum of -log p over this rank's targets */
     int64_t target_count;  /* number of targets that were not masked; with a preference objective:
                               number of pairs */
@@ -74,15 +74,17 @@ struct hd_step_state {
     double correct_pairs;  /* number of pairs with a positive margin */
     double answer_targets; /* number of targets in the answers of pairs */
     double reward_sum;     /* sum of the mean rewards of both answers of pairs */
-    /* results, set by step_finish, equal on all ranks */
+    /* results, which step_finish sets to equal values on all ranks */
     double mean_loss;                                /* loss_sum / target_count over all ranks */
-    double total_targets;                            /* targets of all ranks */
+    double total_targets;                            /* number of targets of all ranks; with pairs
+                                                        of answers: number of pairs */
     double mean_margin, pair_accuracy, pair_targets; /* mean margin, fraction of pairs with a
                                                         positive margin, and targets, over the pairs
                                                         of all ranks; 0 without pairs */
     double mean_reward;
     double grad_norm;    /* L2 norm of the mean gradient over all parameters, before clipping */
-    float grad_factor;   /* factor that adamw applies to the summed gradient: mean and clipping */
+    float grad_factor;   /* factor by which adamw multiplies the summed gradient: division to the
+                            mean, and clipping */
     int32_t skip_update; /* 1: adamw changes no weight in this step; step_finish decides */
     int32_t spike;       /* 1: skip_update is set only because a value is above its limit */
 };
@@ -283,7 +285,7 @@ struct hd_rmsnorm_backward_args {
     const void *add;    /* [R, C]  dtype, or NULL: gradient of inp from the residual path */
     void *scratch;      /* NULL without dweight */
     int64_t R, C;
-    bool accumulate; /* dweight is added to instead of stored */
+    bool accumulate; /* true: dweight is added to instead of stored */
     enum hd_dtype dtype;
 };
 
@@ -467,7 +469,8 @@ struct hd_attention_forward_args {
     const int32_t *kv_slot;   /* [B], or NULL: slot b        */
     const int32_t *sample;    /* [B*q_len], sample of each query in the global batch, or NULL: no
                                  dropout */
-    const struct hd_step_state *block; /* or NULL: no dropout    */
+    const struct hd_step_state *block; /* step state, whose step number the mask depends on; NULL:
+                                          no dropout */
     void *scratch;
     uint64_t dropout_key;
     int64_t B, q_len, kv_len, kv_stride, H, G, D, ldq, ldk, ldv, ldo;
@@ -477,7 +480,7 @@ struct hd_attention_forward_args {
     int64_t pairs;        /* for cost estimates only: visible (query, key) pairs per head and
                              sequence; 0: the queries are the last q_len positions of a whole
                              sequence */
-    float scale, dropout; /* dropout: p */
+    float scale, dropout; /* factor on scores; dropout probability */
     bool causal;
     enum hd_dtype dtype;
 };
@@ -571,7 +574,8 @@ struct hd_gelu_forward_args {
     const void *inp;       /* [N]  dtype */
     const int32_t *counts; /* [groups]: number of rows, of N / R elements each; NULL: all N
                               elements */
-    int64_t N, R, groups;  /* R is used only with counts */
+    int64_t N, R, groups;  /* number of elements; of rows (used only with counts); of entries of
+                              counts */
     enum hd_dtype dtype;
 };
 
@@ -805,7 +809,7 @@ struct hd_score_backward_args {
     const void *x;      /* [R, C]  dtype */
     const void *weight; /* [C]     dtype */
     int64_t N, R, C, first;
-    bool accumulate; /* dweight is added to instead of stored */
+    bool accumulate; /* true: dweight is added to instead of stored */
     enum hd_dtype dtype;
 };
 

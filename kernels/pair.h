@@ -21,9 +21,9 @@
 
 struct hd_pair {
     bool present;                /* true if both answers of the pair have targets */
-    double loss, margin, reward; /* reward: mean over both answers */
-    double chosen, rejected;     /* -d loss / d s of each answer's sum s: the factor of each of its
-                                    rows */
+    double loss, margin, reward; /* loss and margin of the pair; mean reward of its two answers */
+    double chosen, rejected;     /* for each answer -d loss / d s, s the sum of its rows' values:
+                                    factor of each row's gradient */
 };
 
 /* Returns log(1 + exp(x)), which is -log sigmoid(-x), without overflow. */

@@ -28,7 +28,7 @@ enum {
     HD_PLUGIN_GPUS_MAX = 64
 };
 
-/* Values that the program passes to the plug-in. */
+/* Values that the program passes to the plug-in when it opens it. */
 struct hd_plugin_host {
     uint32_t abi; /* HD_PLUGIN_ABI; the plug-in refuses any other value */
     /* function that returns the program's error buffer; the plug-in passes this function to
@@ -39,8 +39,8 @@ struct hd_plugin_host {
 /* A GPU as the CUDA runtime reports it. */
 struct hd_plugin_gpu {
     char name[96];
-    char uuid[48]; /* "GPU-8c1f..", as NVML and CUDA_VISIBLE_DEVICES spell it */
-    char bus[20];  /* "0000:3B:00.0" */
+    char uuid[48]; /* UUID as NVML and CUDA_VISIBLE_DEVICES spell it: "GPU-8c1f.." */
+    char bus[20];  /* PCI address: "0000:3B:00.0" */
     int64_t memory_bytes;
     int capability; /* compute capability, major * 10 + minor: 90 */
 };

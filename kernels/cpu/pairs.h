@@ -14,8 +14,9 @@ INLINE int64_t pairs_least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Packs lines along the depth, transposed: to[k, i] = word k of line i = from[i * ld + 2k], from[i
- * * ld + 2k + 1], for k < words, i < width; zero past `lines` and `depth`. */
+/* Packs `from`, whose lines are along the depth, to words across it: to[k, i] = word k of line i =
+ * from[i * ld + 2k], from[i * ld + 2k + 1], for k < words, i < width; zero past `lines` and
+ * `depth`. */
 INLINE void pack_pairs_transposed(uint32_t *to, int64_t ld_to, const uint16_t *from, int64_t ld,
                                   int64_t lines, int64_t depth, int64_t words, int64_t width)
 {
@@ -83,7 +84,8 @@ INLINE void pack_pairs(uint32_t *to, int64_t ld_to, const uint16_t *from, int64_
     }
 }
 
-/* Packs lines across the depth, transposed: to[j, k] = word k of column j. */
+/* Packs `from`, whose lines are across the depth, to words by column: to[j, k] = word k of column
+ * j, that is lines 2k and 2k + 1. */
 INLINE void pack_pairs_by_row(uint32_t *to, int64_t ld_to, const uint16_t *from, int64_t ld,
                               int64_t depth, int64_t columns, int64_t words, int64_t width)
 {
@@ -106,7 +108,8 @@ INLINE void pack_pairs_by_row(uint32_t *to, int64_t ld_to, const uint16_t *from,
         }
 }
 
-/* Copies lines along the depth, not transposed: to[i, k] = word k of line i, padded with zeros. */
+/* Copies `from`, whose lines are along the depth, as words: to[i, k] = word k of line i, padded
+ * with zeros. */
 INLINE void copy_lines(uint32_t *to, int64_t ld_to, const uint16_t *from, int64_t ld, int64_t lines,
                        int64_t depth, int64_t words, int64_t width)
 {

@@ -40,7 +40,7 @@ INLINE void add_products(__m512 sums[ROWS][2], const int rows_count, const char 
         UNROLL
         for (int i = 0; i < (rows_count + 3) / 4; i++) {
             rows[i] += word_bytes;
-            __asm__("" : "+r"(rows[i])); /* otherwise the compiler uses one pointer per row */
+            __asm__("" : "+r"(rows[i])); /* keeps the compiler from using one pointer per row */
         }
     }
 }

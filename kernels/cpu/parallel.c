@@ -45,7 +45,12 @@ static void run_piece(const struct job *job, int64_t piece, int thread)
     job->body(job->args, begin, end, thread);
 }
 
-enum { SPIN_NS = 100 * 1000, SPINS_PER_CLOCK = 64 }; /* SPINS_PER_CLOCK: spins per clock reading */
+enum {
+    SPIN_NS = 100 * 1000,
+    SPINS_PER_CLOCK = 64
+}; /* time that a waiting thread spins before it
+                                                        sleeps; spins between two readings of the
+                                                        clock */
 
 /* The gate: bit OPEN is set while workers may join the job; the other bits count the workers that
  * have joined and not left. The job's members are written only while the gate is 0. */
@@ -61,7 +66,8 @@ struct hd_cpu_pool {
     struct job job;
     _Atomic int64_t next; /* index of the next piece of the job that a thread takes */
     _Alignas(64) _Atomic uint32_t gate;
-    _Atomic uint32_t waiting;           /* 1: the launching thread sleeps until the gate is 0 */
+    _Atomic uint32_t waiting;           /* 1: the launching thread sleeps until the gate is 0 (no
+                                           worker is in the job) */
     _Alignas(64) _Atomic uint32_t jobs; /* number of jobs posted so far; workers sleep on it */
     _Atomic uint32_t sleepers;          /* number of workers that sleep, or are about to */
     _Atomic bool stopping;

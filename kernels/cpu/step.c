@@ -68,7 +68,8 @@ enum hd_status KERNEL(step_record)(struct hd_backend *cpu, const struct hd_step_
     memset(record, 0, HD_EXCHANGE_WORDS * sizeof *record);
     record[HD_EXCHANGE_OVERFLOW] = args->block->overflow ? 1 : 0;
     record[HD_EXCHANGE_OVERFLOW] += args->block->too_many_rows ? HD_EXCHANGE_TOO_MANY_ROWS : 0;
-    record[HD_EXCHANGE_REQUEST] = (double)args->block->request; /* exact below 2^53 */
+    record[HD_EXCHANGE_REQUEST] = (double)args->block->request; /* a double holds the number exactly
+                                                                   below 2^53 */
     record[HD_EXCHANGE_BUSY_MS] = args->block->busy_ms;
     record[HD_EXCHANGE_AWAITED] = (double)args->block->awaited;
     if (args->counts_loss) {

@@ -1,4 +1,5 @@
-/* table: the kernels of one instruction set. */
+/* table: the table of kernels (struct hd_cpu_kernels) for the instruction set of this
+ * compilation. */
 #include "kernels/cpu/cpu.h"
 
 #define HD_CPU_TABLE2(isa) hd_cpu_kernels_##isa

@@ -26,7 +26,7 @@
 
 #if defined(__AVX512F__)
 #define VEC_BYTES 64
-#elif defined(__AVX2__) /* with FMA and F16C: see CMakeLists.txt */
+#elif defined(__AVX2__) /* CMakeLists.txt compiles it with FMA and F16C, too */
 #define VEC_BYTES 32
 #else
 #define VEC_BYTES 16
@@ -37,9 +37,10 @@ enum { VL = VEC_BYTES / 4 }; /* number of lanes of a vector: 32-bit values that 
 typedef float vf __attribute__((vector_size(VEC_BYTES)));
 typedef int32_t vi __attribute__((vector_size(VEC_BYTES)));
 typedef uint32_t vu __attribute__((vector_size(VEC_BYTES)));
-typedef uint16_t vh __attribute__((vector_size(VEC_BYTES / 2)));   /* VL bf16 or f16 values */
-typedef float vf_half __attribute__((vector_size(VEC_BYTES / 2))); /* VL/2 floats */
-typedef double vd __attribute__((vector_size(VEC_BYTES)));         /* VL/2 doubles */
+typedef uint16_t vh __attribute__((vector_size(VEC_BYTES / 2)));   /* a vector of VL bf16 or f16
+                                                                      values */
+typedef float vf_half __attribute__((vector_size(VEC_BYTES / 2))); /* a vector of VL/2 floats */
+typedef double vd __attribute__((vector_size(VEC_BYTES)));         /* a vector of VL/2 doubles */
 
 #define INLINE static inline __attribute__((always_inline, unused))
 
@@ -106,7 +107,7 @@ INLINE vf vf_keep(vf x, int64_t n, float fill)
     return n == VL ? x : vf_select(number < (int32_t)n, x, vf_set(fill));
 }
 
-INLINE vf vf_max(vf a, vf b) /* b if either is NaN */
+INLINE vf vf_max(vf a, vf b) /* returns the larger or smaller by lane; b if either is NaN */
 {
 #if defined(__AVX512F__)
     return (vf)_mm512_max_ps((__m512)a, (__m512)b);
@@ -117,7 +118,7 @@ INLINE vf vf_max(vf a, vf b) /* b if either is NaN */
 #endif
 }
 
-INLINE vf vf_min(vf a, vf b) /* b if either is NaN */
+INLINE vf vf_min(vf a, vf b) /* returns the larger or smaller by lane; b if either is NaN */
 {
 #if defined(__AVX512F__)
     return (vf)_mm512_min_ps((__m512)a, (__m512)b);
@@ -172,7 +173,7 @@ INLINE float vf_max_lane(vf x)
     return x[0];
 }
 
-#if defined(__AVX512F__) /* with BW, DQ and VL: see CMakeLists.txt */
+#if defined(__AVX512F__) /* CMakeLists.txt compiles it with BW, DQ and VL, too */
 INLINE __mmask16 vf_mask(int64_t n)
 {
     return (__mmask16)((1u << n) - 1u);
@@ -251,7 +252,8 @@ INLINE vu vu_widen(vh half)
 #endif
 }
 
-INLINE vh vu_narrow(vu wide) /* each value at most 0xffff */
+INLINE vh vu_narrow(vu wide) /* returns the low 16 bits of each lane, whose value is at most
+                                0xffff */
 {
 #if defined(__AVX512F__)
     return (vh)_mm512_cvtepi32_epi16((__m512i)wide);
@@ -310,7 +312,7 @@ INLINE vf vf_from_f16(vh half)
 #endif
 }
 
-INLINE vh vf_to_f16(vf x) /* equal to hd_f32_to_f16 per lane */
+INLINE vh vf_to_f16(vf x) /* returns x rounded to f16, in each lane as hd_f32_to_f16 rounds */
 {
 #if defined(__AVX512F__)
     return (vh)_mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);

@@ -19,7 +19,8 @@
 INLINE vf vf_exp(vf x)
 {
     const float round = 12582912.0f, low = -87.3365402f, high = 88.7228394f;
-    const vf bounded = vf_min(vf_set(100.0f), x); /* 100 for infinity, NaN for NaN */
+    const vf bounded = vf_min(vf_set(100.0f), x); /* 100 if x is larger, and for infinity; NaN for
+                                                     NaN */
     const vf shifted = bounded * 1.44269504f + round;
     const vf n = shifted - round;
     const vf r = (bounded - n * 0.693145751953125f) - n * 1.428606765e-6f;
@@ -31,11 +32,11 @@ INLINE vf vf_exp(vf x)
     g = g * r + 1.66665768e-1f;
     g = g * r + 0.5f;
     y = (g * r) * r + r + 1.0f;
-#if defined(__AVX512F__) /* y times 2^n, infinity on overflow; zero where x < low */
+#if defined(__AVX512F__) /* scales y by 2^n: infinity on overflow; zero where x < low */
     (void)high;
     return (vf)_mm512_maskz_scalef_ps(
         _mm512_cmp_ps_mask((__m512)x, (__m512)vf_set(low), _CMP_NLT_UQ), (__m512)y, (__m512)n);
-#else /* adds n to the exponent, which is correct between the two bounds */
+#else /* adds n to the exponent of y, which is correct between the two bounds */
     y = vf_from_bits((vi)((vu)vf_bits(y) + ((vu)vf_bits(shifted) << 23)));
     y = vf_select(x > high, vf_set(INFINITY), y);
     y = vf_select(x < low, vf_set(0.0f), y);
@@ -59,7 +60,7 @@ INLINE vf vf_log1p(vf x)
     return 2.0f * (s + s * z * sum);
 }
 
-INLINE vf vf_sigmoid(vf x) /* 1 / (1 + e^-x) */
+INLINE vf vf_sigmoid(vf x) /* returns 1 / (1 + e^-x) */
 {
     return 1.0f / (1.0f + vf_exp(-x));
 }

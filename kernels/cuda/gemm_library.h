@@ -20,7 +20,7 @@ enum { HD_CUDA_GEMM_BUCKETS = 64, HD_CUDA_CANDIDATES_MAX = 8, HD_CUDA_GEMM_ALIGN
 struct cuda_shape {
     int64_t M, N, K, lda, ldb, ldc;
     int32_t trans_a, trans_b, accumulate, epilogue, dbias, ab_dtype, c_dtype;
-    int32_t align_a, align_b, align_c; /* alignments of a, b and c, bytes, 16 at most */
+    int32_t align_a, align_b, align_c; /* alignments in bytes of a, b and c, 16 at most */
     /* alignments in bytes of bias or dbias, and of pre or gelu_inp; 0: the GEMM has no such
      * operand */
     int32_t align_bias, align_aux;
@@ -31,14 +31,14 @@ struct cuda_shape {
 /* Addresses that cuBLASLt takes in the description of a product, not as arguments of the call;
  * NULL: none. */
 struct cuda_addresses {
-    const void *bias, *aux; /* bias: bias or dbias; aux: pre or gelu_inp */
+    const void *bias, *aux; /* addresses of bias or dbias, and of pre or gelu_inp */
     const float *a_factor, *b_factor;
 };
 
 struct cuda_product {
     struct cuda_product *next;
     struct cuda_shape shape;
-    bool taken;   /* the library computes this shape; false: it refused */
+    bool taken;   /* true: the library computes this shape; false: it refused the shape */
     bool settled; /* true: the algorithm was chosen by measured time, in this process or an earlier
                      one, and is in hd_cuda_gemm_state.choices */
     cublasLtMatmulDesc_t matmul;
@@ -55,13 +55,13 @@ struct cuda_product {
     } candidates[HD_CUDA_CANDIDATES_MAX +
                  1]; /* the heuristic's list, best first; then, for dbias where choices are timed,
                       * `apart` */
-    int candidate_count, choice; /* choice: index of the candidate in use */
+    int candidate_count, choice; /* number of candidates; index of the candidate in use */
 };
 
 struct hd_cuda_gemm_state {
     cublasLtHandle_t handle;
     struct cuda_product *products[HD_CUDA_GEMM_BUCKETS];
-    /* state of gemm_time.c */
+    /* members that only gemm_time.c uses */
     char *path; /* path of the file with the choices of algorithms; NULL: algorithms are not
                    timed */
     /* description of GPU, driver and library for which the choices are valid */

@@ -26,7 +26,7 @@ typedef enum {
     ncclInvalidUsage = 5,
     ncclRemoteError = 6,
     ncclInProgress = 7,
-} ncclResult_t; /* other values are errors, too */
+} ncclResult_t; /* all other values are errors */
 
 typedef enum {
     ncclUint8 = 1,

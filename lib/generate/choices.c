@@ -11,7 +11,8 @@
 enum {
     MISTAKE_BYTES_MAX = 240,  /* bytes of the message about one line */
     MISTAKES_BYTES_MAX = 880, /* bytes of all messages together: an error has 1023 bytes */
-    CHECKS_PER_CALL = 256     /* questions checked between two calls of progress */
+    CHECKS_PER_CALL = 256     /* number of questions that are checked between two calls of the
+                                 callback progress */
 };
 
 /* One question that is in progress. The generator reads its choices one after the other, so that
@@ -22,7 +23,8 @@ struct question {
     const char *file, *prompt, *delimiter;
     const char *choices[HD_CHOICES_MAX];
     int64_t line;
-    int count, right, next; /* next: index of the choice that is being read */
+    int count, right, next; /* number of choices; index of the right one; index of the choice that
+                               is being read */
     double log_likelihoods[HD_CHOICES_MAX];
     bool cut, is_done;
 };
@@ -38,7 +40,8 @@ struct examination {
     struct hd_lines lines; /* reader of the current file of questions, if is_open */
     bool is_open;
     int64_t begun;
-    struct hd_choices sums; /* acc, acc_norm: number of right answers so far */
+    struct hd_choices sums; /* scores so far; acc and acc_norm are numbers of right answers, not
+                               fractions */
     enum hd_status st;      /* status of a failure in a callback of the generator; HD_OK: none */
     struct hd_error error;
 };

@@ -28,7 +28,7 @@ enum { HD_CHOICES_MAX = 64, HD_CHOICES_LINE_BYTES_MAX = 4 << 20 };
 
 struct hd_choice_answer { /* Result of one question. */
     const char *file;
-    int64_t line; /* line number, from 1 */
+    int64_t line; /* line number of the question in its file, from 1 */
     int count, right, best, best_norm;
     const double *log_likelihoods; /* [count] */
     bool cut;                      /* true: the question was too long, and tokens at the beginning

@@ -29,15 +29,17 @@ enum { HD_GENERATE_TOP_MAX = 20 };
 
 struct hd_likely {
     int32_t id;
-    double log_probability; /* natural */
+    double log_probability; /* log-probability of the token, natural logarithm */
 };
 
 /* A token of the prompt, or a sampled token. */
 struct hd_generated {
     int32_t id;
     bool of_prompt;
-    bool is_stop;                /* sampled, and a stop token: the sequence ends with it */
-    double log_probability;      /* natural; NaN: not requested, or the first token of the prompt */
+    bool is_stop;                /* true: the token was sampled and is a stop token, so the sequence
+                                    ends with it */
+    double log_probability;      /* natural log-probability of the token; NaN: not requested, or the
+                                    first token of the prompt */
     const struct hd_likely *top; /* [top_count] most likely tokens at this position, the most likely
                                     first; valid during the call of on_token */
     int top_count;
@@ -51,7 +53,7 @@ enum hd_generation_end {
 
 struct hd_generation {
     const int32_t *prompt; /* token ids of the prompt, copied */
-    int64_t prompt_count;  /* at least 1 */
+    int64_t prompt_count;  /* number of tokens of the prompt, at least 1 */
     int64_t max_tokens;    /* number of tokens to sample; 0: only reads the prompt */
     struct hd_sampling sampling;
     const struct hd_stops *stops; /* stop tokens, copied; NULL: none */
@@ -84,7 +86,8 @@ struct hd_sequence;
  * it are sampled, because a vocabulary may be larger than its tokenizer; 0: all ids. */
 enum hd_status hd_generator_new(struct hd_decoder *decoder, int64_t drawn_max,
                                 struct hd_generator **ret_generator);
-void hd_generator_free(struct hd_generator *generator); /* calls no callback; NULL is fine */
+void hd_generator_free(struct hd_generator *generator); /* frees it with its sequences, without
+                                                           callbacks; NULL is fine */
 
 /* Adds a sequence, which waits for a slot. HD_INVALID: the prompt is empty, too long, or has a
  * token outside the model's vocabulary. The sequence is valid until on_end has been called. */

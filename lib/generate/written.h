@@ -15,7 +15,8 @@
 
 enum { HD_STOP_TEXTS_MAX = 16, HD_STOP_TEXT_BYTES_MAX = 1024 };
 
-struct hd_written {           /* initialise with {.stops = .., .stop_count = ..} */
+struct hd_written {           /* Text so far; to be initialised with {.stops = .., .stop_count =
+                                 ..}. */
     const char *const *stops; /* stop texts, none empty; owned by the caller */
     int stop_count;
     struct hd_text bytes; /* text of the tokens, without the stop text */
@@ -26,7 +27,8 @@ struct hd_written {           /* initialise with {.stops = .., .stop_count = ..}
 /* Appends the text of token `id` to w->bytes. HD_INVALID: the tokenizer does not have the id. */
 enum hd_status hd_written_add(struct hd_written *w, const struct hd_tokenizer *tokenizer,
                               int32_t id);
-void hd_written_end(struct hd_written *w); /* no token follows: all bytes are safe */
+void hd_written_end(struct hd_written *w); /* to be called after the last token: all bytes then are
+                                              safe */
 void hd_written_free(struct hd_written *w);
 
 /* Appends `bytes` to *ret_text as UTF-8 for JSON: invalid UTF-8, and NUL, become U+FFFD. */

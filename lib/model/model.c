@@ -29,7 +29,10 @@ enum hd_status hd_family_find(const char *name, const struct hd_family **ret_fam
 
 static enum hd_status rope_from_job(const struct hd_job *job, struct hd_rope *ret_rope)
 {
-    static const char *const names[] = {"none", "linear", "llama3", "yarn"}; /* enum hd_rope_kind */
+    static const char *const names[] = {"none", "linear", "llama3", "yarn"}; /* names of the job
+                                                                                file, in the order
+                                                                                of enum
+                                                                                hd_rope_kind */
 
     *ret_rope = (struct hd_rope){.theta = job->rope_theta,
                                  .factor = job->rope_factor,
@@ -153,7 +156,7 @@ struct shard {
     int64_t grain;
     bool padded, partial, experts, tied, head, keep_fp32, table, product, linear, adapter,
         newly_initialized;
-    double lr_scale; /* factor on the learning rate; 0: 1 */
+    double lr_scale; /* factor on the learning rate; 0 means 1 */
 };
 
 static struct shard split_rows(void)
@@ -325,7 +328,7 @@ struct adapted_weight {
     int64_t in;
     int64_t grain; /* tp splits W by columns: size of a group of columns that no legal tp separates;
                       else 0 */
-    int64_t site;  /* dropout site */
+    int64_t site;  /* dropout site of the adapter (program.h) */
 };
 
 static void declare_a(struct declare *d, const struct adapted_weight *w, struct hd_lora *l)

@@ -38,8 +38,8 @@ struct hd_family {
 
 /* Position encodings. */
 enum hd_positions {
-    HD_POSITIONS_ROPE,    /* rotary: rotates queries and keys (Su et al. 2021) */
-    HD_POSITIONS_LEARNED, /* a table, added to the embedding */
+    HD_POSITIONS_ROPE,    /* rotary position embedding: rotates queries and keys (Su et al. 2021) */
+    HD_POSITIONS_LEARNED, /* learned table, whose row for the position is added to the embedding */
     HD_POSITIONS_ALIBI    /* lowers attention scores linearly with distance (Press et al. 2022) */
 };
 
@@ -63,8 +63,8 @@ struct hd_model_config {
     bool qkv_bias, out_bias, mlp_bias; /* true: the projections to q, k and v, of attention's
                                           output, of the MLP have a bias */
     bool qk_norm;                      /* true: RMSNorm over each head of q and k, before RoPE */
-    struct hd_router router;           /* E = 0: a block has one MLP; else F is the width of one
-                                          expert */
+    struct hd_router router;           /* router of the experts; E = 0: a block has one MLP, else F
+                                          is the width of one expert */
     int64_t F_shared;                  /* width of the shared expert; 0: none */
     enum hd_positions positions;
     /* dropout probabilities: of the embedding; of attention weights; of the outputs of attention
@@ -98,7 +98,7 @@ struct hd_norm {
 struct hd_lora {
     int a, a_count;
     struct hd_low_rank target[HD_LOW_RANK_MAX];
-    struct hd_magnitude magnitude[HD_LOW_RANK_MAX]; /* DoRA: magnitudes of each target */
+    struct hd_magnitude magnitude[HD_LOW_RANK_MAX]; /* with DoRA: magnitudes of each target */
     int count;
     bool by_columns;       /* true: tp splits the linear's weights by columns, not by rows */
     int64_t site;          /* site (program.h) of the dropout before A */
@@ -124,7 +124,8 @@ struct hd_bottleneck {
 };
 struct hd_block {
     struct hd_norm norm1, norm2;
-    struct hd_bottleneck adapter1, adapter2; /* behind attention, behind the feed-forward layer */
+    struct hd_bottleneck adapter1, adapter2; /* bottleneck adapters behind attention and behind the
+                                                feed-forward layer */
     struct hd_attention attention;
     struct hd_mlp mlp; /* the MLP; in a model with experts the shared expert */
     struct hd_expert_params experts;

@@ -122,7 +122,8 @@ static enum hd_status check_item(const struct hd_only *only, const struct hd_reg
 static bool is_one_with(const struct hd_param *p, const struct hd_param *before)
 {
     const char *last = strrchr(p->name, '.');
-    const size_t stem = last ? (size_t)(last - p->name) : 0; /* "blocks.0.norm1" */
+    const size_t stem = last ? (size_t)(last - p->name) : 0; /* length of the name without its last
+                                                                part: of "blocks.0.norm1" */
     const bool is_bias_of_norm = last && strcmp(last, ".bias") == 0 && strstr(p->name, "norm") &&
                                  strncmp(p->name, before->name, stem + 1) == 0;
     const bool is_norm_of_keys = strstr(p->name, ".k_norm.") && strstr(before->name, ".q_norm.");

@@ -34,8 +34,8 @@ struct hd_grad_slot {
 /* Statistics that the forward of an op leaves for its backward. */
 struct hd_emit_stats {
     struct hd_operand lse, mean, rstd;
-    struct hd_operand inverse[HD_LOW_RANK_MAX]; /* 1 / norm of each row of a magnitude's weight, by
-                                                   target */
+    struct hd_operand inverse[HD_LOW_RANK_MAX]; /* by target of op_magnitude: 1 / norm of each row
+                                                   of the target's matrix */
 };
 
 /* Operands of the results, statistics and composite-op states of one emission of forward ops.
@@ -43,8 +43,8 @@ struct hd_emit_stats {
  * their results, fill the others. */
 enum { HD_FRAME_FORWARD, HD_FRAME_B, HD_FRAME_W, HD_FRAME_COUNT };
 struct hd_emit_frame {
-    struct hd_operand *value;    /* by tensor id; absent: not emitted */
-    struct hd_emit_stats *stats; /* by op index */
+    struct hd_operand *value;    /* by tensor id: operand of the value; absent: not emitted yet */
+    struct hd_emit_stats *stats; /* by op index: statistics that the op's forward left */
     void **state;                /* by op index: state of a composite op */
 };
 
@@ -54,10 +54,11 @@ struct hd_emit {
     const struct hd_compile_options *options;
     struct hd_arena *arena;
     struct hd_error error;
-    struct hd_node failed_node; /* returned after a failure: written, never read */
+    struct hd_node failed_node; /* node that emitters return after a failure: it is written, never
+                                   read */
     struct hd_store failed_store;
 
-    struct hd_store **stores; /* by id */
+    struct hd_store **stores; /* all stores, by id */
     int store_count, store_capacity;
     struct hd_node_list lists[HD_CALL_COUNT];
     enum hd_call call; /* the program that nodes are added to */
@@ -67,11 +68,11 @@ struct hd_emit {
     struct hd_emit_frame frame[HD_FRAME_COUNT];
     struct hd_emit_frame *into; /* the frame that forward ops fill now; NULL: backward is being
                                    emitted */
-    /* by tensor id */
+    /* arrays by tensor id */
     bool *keeps;   /* true if forward keeps the value for backward (recompute.c) */
     int *producer; /* index of the op that computes the value; -1: none */
     struct hd_grad_slot *grads;
-    bool *recomputed; /* by op index: scratch of recompute.c */
+    bool *recomputed; /* by op index: marks that recompute.c uses while it recomputes */
 
     bool *param_has_grad; /* by parameter: true if its gradient already has a contribution in this
                              micro-batch; for parameters with gradient buckets: in one program, by
@@ -231,7 +232,8 @@ void hd_emit_bias_gradient(struct hd_emit *e, int bias, int fused_count, const s
  * index of the answer to which the row belongs. */
 struct hd_pair_rows {
     struct hd_operand value;             /* [R] fp32 */
-    struct hd_operand reference, target; /* absent is allowed: answer_sums in ops.h */
+    struct hd_operand reference, target; /* [R] each, or absent: reference log-probability, and
+                                            target, of each row (answer_sums in ops.h) */
     struct hd_operand answer;
 };
 /* Emits the sum of the values of each answer, added over cp ranks, and the loss that the op's
@@ -257,9 +259,11 @@ void hd_emit_fail(struct hd_emit *e, enum hd_status st);
 
 struct hd_op_row {
     void (*forward)(struct hd_emit *e, const struct hd_op *op);
-    void (*backward_inputs)(struct hd_emit *e, const struct hd_op *op);  /* NULL: no gradient to
+    void (*backward_inputs)(struct hd_emit *e, const struct hd_op *op);  /* NULL: the op has no
+                                                                            gradient of this kind to
                                                                             emit */
-    void (*backward_weights)(struct hd_emit *e, const struct hd_op *op); /* NULL: no gradient to
+    void (*backward_weights)(struct hd_emit *e, const struct hd_op *op); /* NULL: the op has no
+                                                                            gradient of this kind to
                                                                             emit */
     /* the result costs little to recompute: the selective policy recomputes it, and W recomputes it
      * for itself instead of keeping B's */

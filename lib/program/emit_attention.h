@@ -11,9 +11,10 @@ struct hd_emit_attention {
     enum hd_dtype dtype;
     const struct hd_op *op;
     struct hd_operand q, index, bounds;
-    struct hd_operand slopes;         /* absent without ALiBi */
-    struct hd_operand samples, block; /* absent without dropout */
-    uint64_t dropout_key;             /* 0 without dropout */
+    struct hd_operand slopes;         /* ALiBi slopes of this rank's heads; absent without ALiBi */
+    struct hd_operand samples, block; /* sample of each row, and step state, for dropout; absent
+                                         without dropout */
+    uint64_t dropout_key;             /* key of the dropout's random numbers; 0 without dropout */
     int64_t first_head;               /* index of this rank's first head among all heads; 0 without
                                          dropout */
     int64_t window;                   /* in rows; 0: no window */

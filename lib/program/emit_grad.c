@@ -58,8 +58,8 @@ static bool writes_grad_bucket(const struct hd_node *node)
 
 void hd_emit_contributes(struct hd_node *node, bool first)
 {
-    bool *accumulate = node->args ? hd_node_accumulate(node) : NULL; /* after a failure a node has
-                                                                        no args */
+    bool *accumulate = node->args ? hd_node_accumulate(node) : NULL; /* after a failure `node` is a
+                                                                        dummy without args */
 
     node->contribution = true;
     node->first_contribution = first;

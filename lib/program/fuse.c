@@ -123,7 +123,8 @@ static bool takes_residual(const struct hd_emit *e, const struct hd_node *node, 
     if (ret_product->add->store || args.accumulate || args.epilogue || args.ldc != args.N ||
         args.M * args.N != N || args.c_dtype != dtype)
         return false;
-    args.add = node->args; /* only NULL or not NULL matters */
+    args.add = node->args; /* any address: only NULL or not NULL matters to
+                              hd_gemm_takes_epilogue */
     return hd_gemm_takes_epilogue(&args, &e->options->traits);
 }
 
@@ -269,7 +270,7 @@ static bool takes_gelu(const struct hd_emit *e, const struct hd_node *product,
     if (args.accumulate || args.epilogue || hd_gemm_operands_of(product)->add.store ||
         args.ldc != args.N || args.M * args.N != N || args.c_dtype != dtype)
         return false;
-    /* only NULL or not NULL matters */
+    /* any address: only NULL or not NULL matters to hd_gemm_takes_epilogue */
     args.bias = hd_gemm_operands_of(product)->bias.store ? product->args : NULL;
     args.epilogue = epilogue;
     return hd_gemm_takes_epilogue(&args, &e->options->traits);
@@ -341,7 +342,8 @@ static bool fuse_bias(const struct hd_emit *e, struct hd_node *product, struct h
     if (!args.trans_a || args.M != b->N || args.K != b->R || args.lda != b->ldd ||
         args.c_dtype != HD_F32)
         return false;
-    args.dbias = bias->args; /* only NULL or not NULL matters */
+    args.dbias = bias->args; /* any address: only NULL or not NULL matters to
+                                hd_gemm_takes_epilogue */
     if (!hd_gemm_takes_epilogue(&args, &e->options->traits))
         return false;
     hd_gemm_operands_of(product)->dbias = hd_bias_backward_operands_of(bias)->dbias;

@@ -21,7 +21,7 @@
 #include "kernels/kernels.h"
 #include "program/run.h"
 
-/* Most launches recorded between two calls of hd_launch_times_clear. */
+/* Largest number of launches recorded between two calls of hd_launch_times_clear. */
 enum { HD_LAUNCH_TIMES_MAX = 1 << 16 };
 
 struct hd_launch_times;

@@ -51,9 +51,9 @@ bool *hd_node_accumulate(const struct hd_node *node)
         return &((struct hd_dora_backward_args *)node->args)->accumulate;
     case HD_K_embedding_backward:
         return &((struct hd_embedding_backward_args *)node->args)->accumulate;
-    case HD_K_rmsnorm_backward: /* if dweight is present */
+    case HD_K_rmsnorm_backward: /* has the argument `accumulate` for dweight, if it computes it */
         return &((struct hd_rmsnorm_backward_args *)node->args)->accumulate;
-    case HD_K_score_backward: /* if dweight is present */
+    case HD_K_score_backward: /* has the argument `accumulate` for dweight, if it computes it */
         return &((struct hd_score_backward_args *)node->args)->accumulate;
     case HD_K_layernorm_backward:
         return &((struct hd_layernorm_backward_args *)node->args)->accumulate;

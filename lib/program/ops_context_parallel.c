@@ -137,8 +137,9 @@ void hd_emit_context_forward(struct hd_emit *e, const struct hd_emit_attention *
 {
     struct ring r = begin(e, a);
     const bool prefix = hd_emit_has_prefix(a->op);
-    const int32_t last = prefix ? -1 : last_visible_step(&r); /* the step whose merge writes the
-                                                                 result */
+    const int32_t last = prefix ? -1 : last_visible_step(&r); /* step whose merge writes the op's
+                                                                 result; -1: none, the merge with
+                                                                 the prefix writes it */
     const int64_t columns = a->H * a->D;
     const struct hd_operand sum = hd_emit_temp(e, "merged", HD_F32, a->R, columns);
 

@@ -237,7 +237,8 @@ static struct hd_operand begins_of(struct experts *x)
     return hd_emit_value(x->e, x->op->in[2]);
 }
 
-/* Gathers the choices of whole sequences from every context-parallel rank. */
+/* Emits the gather of all cp ranks' choices, so that each rank has those of whole sequences;
+ * returns them. */
 static struct hd_operand gather_choices(struct experts *x)
 {
     const int64_t cp = x->at.P;
@@ -719,7 +720,7 @@ static void experts_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     (void)hd_emit_value(e, op->out); /* emits again the forward of rows that were not kept */
     x = *hd_emit_state(e);
     if (!x)
-        return; /* forward failed */
+        return; /* forward has failed and left no state */
     dreturned = rows(x, "dreturned", x->T_sent, x->C);
     dgate = numbers(x, "dgate", HD_F32, x->R, x->K);
     (void)hd_emit_combine_backward(e,

@@ -85,7 +85,8 @@ static void linear_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     if (!x->needs_grad)
         return;
     if (hd_op_trains_param(e->registry, op, 0))
-        hd_emit_prepare(e, x); /* a gather of x then overlaps with the GEMM of dx */
+        hd_emit_prepare(e, x); /* if x is recomputed, its gather then overlaps with the GEMM of
+                                  dx */
     dx = hd_emit_grad_sum(e, x, &accumulate);
     w = hd_emit_factor(e, op->param[0], op->fused_count, x->dtype, &codes);
     (void)hd_emit_product(e, op, HD_AMAX_GRAD, HD_AMAX_WEIGHT,
