@@ -45,12 +45,8 @@ static void run_piece(const struct job *job, int64_t piece, int thread)
     job->body(job->args, begin, end, thread);
 }
 
-enum {
-    SPIN_NS = 100 * 1000,
-    SPINS_PER_CLOCK = 64
-}; /* time that a waiting thread spins before it
-                                                        sleeps; spins between two readings of the
-                                                        clock */
+/* Time that a waiting thread spins before it sleeps; spins between two readings of the clock. */
+enum { SPIN_NS = 100 * 1000, SPINS_PER_CLOCK = 64 };
 
 /* The gate: bit OPEN is set while workers may join the job; the other bits count the workers that
  * have joined and not left. The job's members are written only while the gate is 0. */

@@ -29,10 +29,8 @@ enum hd_status hd_family_find(const char *name, const struct hd_family **ret_fam
 
 static enum hd_status rope_from_job(const struct hd_job *job, struct hd_rope *ret_rope)
 {
-    static const char *const names[] = {"none", "linear", "llama3", "yarn"}; /* names of the job
-                                                                                file, in the order
-                                                                                of enum
-                                                                                hd_rope_kind */
+    /* names in the job file, in the order of enum hd_rope_kind */
+    static const char *const names[] = {"none", "linear", "llama3", "yarn"};
 
     *ret_rope = (struct hd_rope){.theta = job->rope_theta,
                                  .factor = job->rope_factor,

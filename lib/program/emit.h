@@ -259,17 +259,14 @@ void hd_emit_fail(struct hd_emit *e, enum hd_status st);
 
 struct hd_op_row {
     void (*forward)(struct hd_emit *e, const struct hd_op *op);
-    void (*backward_inputs)(struct hd_emit *e, const struct hd_op *op);  /* NULL: the op has no
-                                                                            gradient of this kind to
-                                                                            emit */
-    void (*backward_weights)(struct hd_emit *e, const struct hd_op *op); /* NULL: the op has no
-                                                                            gradient of this kind to
-                                                                            emit */
-    /* the result costs little to recompute: the selective policy recomputes it, and W recomputes it
-     * for itself instead of keeping B's */
+    /* emit the gradients of the op's inputs, and of its weights; NULL: nothing is to be emitted */
+    void (*backward_inputs)(struct hd_emit *e, const struct hd_op *op);
+    void (*backward_weights)(struct hd_emit *e, const struct hd_op *op);
+    /* true: the op's result costs little to recompute: the selective policy recomputes it, and W
+     * recomputes it for itself instead of keeping the result of B */
     bool cheap;
-    /* if F computes the gradient of the result, backward_inputs is emitted into F too: its output
-     * is smaller, so F keeps less memory */
+    /* true: if F computes the gradient of the op's result, backward_inputs is emitted into F, too:
+     * its output is smaller, so F keeps less memory */
     bool follows_gradient;
 };
 #define X(name, class) extern const struct hd_op_row hd_op_row_##name;
