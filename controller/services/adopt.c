@@ -21,8 +21,8 @@
 #include "base/log.h"
 #include "controller/services/internal.h"
 
-/* tolerated difference between the clocks of two controllers, ms. Checks of revocations use none:
- * one by hash reads no clock, one since the takeover reads only one clock. */
+/* tolerated difference between the clocks of two controllers, ms. Checks of revocations tolerate
+ * none: a check by hash reads no clock, a check of the time since the restore reads only one. */
 enum { SLACK_MS = 300 * 1000 };
 
 /* Returns the newest certificate of the node that was not revoked, expired or not; NULL: none. */
@@ -54,7 +54,8 @@ static bool was_revoked(const struct controller *c, const struct hd_pki_certific
     return hd_credentials_was_ended(c->credentials, cert->hash, cert->name, since_ms);
 }
 
-/* Adds an event about the certificate, once in a run, because the daemon retries. */
+/* Adds an event about a certificate that the database lacks; once per certificate in a run of the
+ * controller, because the daemon retries. */
 static void report_unknown(struct controller *c, const struct hd_pki_certificate *cert)
 {
     char message[HD_PKI_NAME_MAX + 256];

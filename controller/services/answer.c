@@ -192,7 +192,8 @@ struct reply *answer_when_durable(struct controller *c, struct hd_rpc_call *call
     return reply;
 }
 
-/* Adds the audit row; that of a submission names the new job. */
+/* Adds the audit row of a successful call to the transaction; the row of a submission names the new
+ * job. */
 static void audit_step(struct controller *c, struct hd_rpc_call *call,
                        const struct hd_core_event *event)
 {

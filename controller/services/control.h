@@ -18,7 +18,8 @@
 
 /* Returns the name of the call's principal; "": unknown. */
 const char *control_caller(const struct hd_rpc_call *call);
-/* Returns the number of items in a page, 1 to PAGE_MAX; limit 0: PAGE_DEFAULT. */
+/* Returns the number of items in one page of a list: `limit` of the request, cut to 1..PAGE_MAX;
+ * PAGE_DEFAULT if `limit` is 0. */
 int32_t control_page_size(int32_t limit);
 
 /* ---- access.c ---------------------------------------------------------------------------------*/
@@ -28,19 +29,22 @@ int32_t control_page_size(int32_t limit);
  * the caller sees the job, but may not change it. */
 enum hd_status control_check_owner(const struct controller *c, const struct hd_rpc_call *call,
                                    const char *owner, uint64_t job);
-/* Restricts a query about one job to the caller's own jobs if the caller's visibility is lower than
- * `needed`. The query then fails for a job of another user: with HD_NOT_FOUND if the caller sees
- * only its own jobs, with HD_DENIED if it sees that the job exists. */
+/* Restricts a query about one job to the caller's own jobs if the caller's visibility (identity.h)
+ * is lower than `needed`. The query then fails for a job of another user: with HD_NOT_FOUND if the
+ * caller sees only its own jobs, with HD_DENIED if the caller may know that the job exists. */
 void control_see(const struct controller *c, const struct hd_rpc_call *call,
                  enum hd_visibility needed, struct hd_query *query);
-/* Checks that the caller sees each job in the `after` key of a spec. HD_NOT_FOUND: it does not; the
- * message is the one for a job that does not exist, so it does not reveal a hidden job. */
+/* Checks that the caller sees each job in the `after` key of a spec. Returns HD_NOT_FOUND if one of
+ * them is hidden from the caller; the message is the one for a job that does not exist, so it does
+ * not reveal the hidden job. */
 enum hd_status control_check_after(const struct controller *c, const struct hd_rpc_call *call,
                                    const struct hd_job *job);
-/* Returns HD_LIMIT while the disk is full or takes no writes. Used by calls that add something. */
+/* Returns HD_LIMIT while the disk of the database is full or takes no writes, else HD_OK. Used by
+ * calls that add something to the database. */
 enum hd_status control_check_disk(const struct controller *c);
-/* Returns HD_LIMIT only while not even the disk reserve (store.h) can be written. Used by calls
- * that end work, drain a node, free disk space or revoke rights: they may use the reserve. */
+/* Returns HD_LIMIT only while not even the disk reserve (store.h) can be written, else HD_OK. Used
+ * by calls that end work, drain a node, free disk space or revoke rights: they may use the reserve.
+ */
 enum hd_status control_check_reserve(const struct controller *c);
 
 /* ---- prepare.c --------------------------------------------------------------------------------*/
@@ -48,14 +52,14 @@ enum hd_status control_check_reserve(const struct controller *c);
 /* A checked copy of the job spec in a request, and the spec's packed message. */
 struct prepared {
     struct hd_job job;
-    struct hd_arena arena; /* owns the job's lists and its message */
-    uint8_t *bytes;        /* packed message, `count` bytes */
+    struct hd_arena arena; /* owns the lists in the job spec and its packed message */
+    uint8_t *bytes;        /* packed message of the job spec, `count` bytes */
     size_t count;
 };
 /* Copies and checks the spec of a request. The caller frees *ret_prepared with
  * control_free_prepared; it is NULL after a failure. */
 enum hd_status control_prepare(const Heddle__V1__JobSpec *given, struct prepared **ret_prepared);
-void control_free_prepared(struct prepared *prepared); /* NULL is fine */
+void control_free_prepared(struct prepared *prepared); /* NULL: does nothing */
 
 /* ---- answer.c ---------------------------------------------------------------------------------*/
 
@@ -78,20 +82,21 @@ enum answer_kind {
     ANSWER_SUBMIT
 };
 
-/* Replies to `reply->call`, or fails it. */
+/* Sends the reply to the call `reply->call`, or fails that call. */
 typedef void (*answer_send)(struct controller *c, struct reply *reply);
 
 /* A reply that is sent after the commit of its core step; which members are set depends on `send`.
  */
 struct reply {
     struct post_commit_action action;
-    /* holds a reference; NULL: control_fail_waiting has failed the call */
+    /* call that waits for this reply; holds a reference. NULL: control_fail_waiting has failed it
+     */
     struct hd_rpc_call *call;
     answer_send send;
     enum answer_kind kind;
     uint64_t job;
     bool repeated;
-    /* name of the node or queue; node's UUID */
+    /* name of the node or queue that the call changed; UUID of that node */
     char name[HD_CTL_NAME_BYTES_MAX + 1], uuid[HD_CTL_NAME_BYTES_MAX + 1];
     /* status of a job that the step created; NULL: `send` reads the job from the store. A query of
      * the store after the commit would double the latency of a submission. */
@@ -102,28 +107,29 @@ struct reply {
     struct reply *before, *next; /* neighbours in controller.replies */
 };
 
-/* Takes a core step; after its commit `send` replies. Between transaction_begin and
- * transaction_end. *ret_reply lives at least until transaction_end, so the caller can fill in its
- * members. After a failure *ret_reply is NULL and the call is still to be failed. Exception:
- * without memory for the reply the call has been failed here, *ret_reply is NULL and the result
- * HD_OK. */
+/* Takes a core step; `send` replies after the commit of that step. Call between transaction_begin
+ * and transaction_end. *ret_reply lives at least until transaction_end, so the caller can fill in
+ * its members. After a failure *ret_reply is NULL and the caller must fail the call. Exception:
+ * without memory for the reply this function itself fails the call, sets *ret_reply to NULL and
+ * returns HD_OK. */
 enum hd_status answer_after_step(struct controller *c, struct hd_rpc_call *call,
                                  const struct hd_core_event *event, answer_send send,
                                  struct reply **ret_reply);
-/* Makes `send` reply after the transaction's commit. Between transaction_begin and transaction_end.
- * Returns NULL if there is no memory; the call has been failed then. */
+/* Makes `send` reply after the transaction's commit. Call between transaction_begin and
+ * transaction_end. Returns the reply; NULL: no memory, and this function has failed the call. */
 struct reply *answer_when_durable(struct controller *c, struct hd_rpc_call *call, answer_send send);
 /* Takes a core step about one job; replies with the job's status after the commit. After a failure
  * the caller must fail the call. */
 enum hd_status control_step(struct controller *c, struct hd_rpc_call *call,
                             const struct hd_core_event *event);
-/* Reads a job from the store and replies with its status; `repeated` as in SubmitJobResponse. */
+/* Reads a job from the store and replies with its status. repeated: the job is that of an earlier
+ * request with the same request id (SubmitJobResponse.repeated). */
 void answer_with_job(struct controller *c, struct hd_rpc_call *call, uint64_t job,
                      enum answer_kind kind, bool repeated);
 void answer_submitted(const struct controller *c, struct hd_rpc_call *call,
                       Heddle__V1__JobStatus *status, bool repeated);
-/* Writes to *ret_text, which the caller frees, why the store takes no writes or why no job starts,
- * and returns the text; "": neither. */
+/* Writes to *ret_text, which the caller frees, why the store takes no writes or why no job starts;
+ * "" if there is no such trouble. Returns the text. */
 char *answer_trouble(const struct controller *c, struct hd_text *ret_text);
 /* Writes to *ret_text the text of answer_trouble; if that is "", a warning when the number of live
  * jobs nears its limit. Returns the text; "": no warning. */
@@ -133,9 +139,9 @@ char *answer_warning(const struct controller *c, struct hd_text *ret_text);
 
 typedef enum hd_status limits_step(struct controller *c, struct hd_rpc_call *call,
                                    const char *request_id, const struct prepared *prepared);
-/* Takes the step of a submission if the caller's limits allow one more job: at once, or after a
- * query of the store where the caller's checkpoints have a limit in bytes. After HD_OK this
- * function owns `prepared`; after a failure the caller still does. */
+/* Submits a job if the caller's limits allow one more: at once or, if the bytes of the caller's
+ * checkpoints are limited, after a query of the store. After HD_OK this function owns `prepared`;
+ * after a failure the caller still owns it. */
 enum hd_status limits_check_then(struct controller *c, struct hd_rpc_call *call,
                                  const char *request_id, struct prepared *prepared,
                                  limits_step *step);
@@ -158,7 +164,8 @@ control_call control_resume_job, control_requeue_job, control_checkpoint_job, co
 
 /* ---- resume.c ---------------------------------------------------------------------------------*/
 
-/* Makes the event RESUME or REMOVE from all records of a job (HD_QUERY_RECORDS). */
+/* Makes a core event of kind RESUME or REMOVE from the result of a query for all records of a job
+ * (HD_QUERY_RECORDS). */
 enum hd_status resume_event(enum hd_core_event_kind kind, struct hd_query *query,
                             struct hd_rpc_call *call, struct hd_core_event *ret_event);
 

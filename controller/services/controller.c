@@ -17,21 +17,22 @@
 #include "rpc/standard.h"
 
 enum {
-    ROOM_BELOW = 64,       /* bytes left for paths below a folder */
-    FILES_NEEDED = 256,    /* file descriptors besides those of calls */
-    STOP_WRITE_MS = 5000,  /* timeout of the last commits when stopping */
-    SELF_CHECK_MS = 10000, /* period of test connections to the controller's own address */
+    ROOM_BELOW = 64,       /* bytes kept free in path buffers for names of files below a folder */
+    FILES_NEEDED = 256,    /* limit of file descriptors needed besides those of calls */
+    STOP_WRITE_MS = 5000,  /* timeout of the last commits when the controller stops, ms */
+    SELF_CHECK_MS = 10000, /* period of test connections to the controller's own address, ms */
     SELF_CHECK_WAIT_MS = 10000,
-    SELF_CHECK_FAILURES = 3, /* failures in a row after which the controller exits */
+    SELF_CHECK_FAILURES = 3, /* failed test connections in a row after which the controller exits */
 };
 
 /* ---- the core from the store ------------------------------------------------------------------*/
 
 struct loading {
     struct controller *c;
-    uint64_t last_dir;   /* highest job number that has a folder in jobs_dir */
-    bool is_new_dir;     /* no controller has used jobs_dir before */
-    size_t shared_count; /* checkpoints that jobs_dir should have; counted until one is found */
+    uint64_t last_dir; /* highest job number that has a folder in jobs_dir */
+    bool is_new_dir;   /* no controller has used jobs_dir before */
+    /* number of checkpoints that jobs_dir should have; counting ends when one is found */
+    size_t shared_count;
     bool shared_found;
 };
 
@@ -113,8 +114,8 @@ static enum hd_status load_credential(void *user, const struct hd_credential_rec
     return HD_OK;
 }
 
-/* Counts a checkpoint that the jobs directory should have, and checks whether it exists.
- * Checkpoints of an earlier jobs directory do not count. */
+/* Counts a checkpoint that the database expects in the jobs directory, and checks whether it
+ * exists. Checkpoints of an earlier jobs directory do not count. */
 static void load_shared_checkpoint(void *user, const char *path)
 {
     struct loading *loading = user;
@@ -168,8 +169,8 @@ static enum hd_status find_last_dir(const char *jobs_dir, uint64_t *ret_last, bo
     return HD_OK;
 }
 
-/* Returns the system user of an attempt that begins; HD_RUN_AS_NONE if the policy has none for the
- * owner: fleet_send.c then tells why the attempt cannot run. */
+/* Returns the system user of an attempt that begins; HD_RUN_AS_NONE if the policy has no system
+ * user for the job's owner: fleet_send.c then reports why the attempt cannot run. */
 static const char *run_as(void *user, const char *owner)
 {
     struct controller *c = user;
@@ -382,7 +383,7 @@ static void report_status(struct controller *c)
     hd_notify_status(text);
 }
 
-/* Records how late the tick is: that long the loop was busy with other work. */
+/* Records how late the timer's tick is: for that time the event loop was busy with other work. */
 static void watch_delay(struct controller *c)
 {
     const int64_t now_ms = hd_clock_now_ms();
@@ -484,7 +485,7 @@ static void on_store_closed(void *user)
     free_controller(user);
 }
 
-/* Closes the store. The timer was the last handle that the controller closes itself. */
+/* Closes the store. The timer was the last libuv handle that the controller closes itself. */
 static void on_tick_closed(uv_handle_t *handle)
 {
     struct controller *c = handle->data;
@@ -575,7 +576,7 @@ enum hd_status controller_new(uv_loop_t *loop, const struct controller_options *
         st = topology_read_file(c);
     if (!st)
         st = load_core(c);
-    if (!st) /* needs the result of load_core, which has read jobs_dir */
+    if (!st) /* jobs_dir_acquire needs what load_core found out about jobs_dir */
         st = jobs_dir_acquire(c);
     if (!st)
         st = start_server(c, options->tokens);

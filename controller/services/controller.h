@@ -26,15 +26,17 @@ struct controller;
 enum { CONTROLLER_LISTENS_MAX = 4 };
 
 struct controller_options {
-    const char *state_dir;                       /* created if absent */
-    const char *jobs_dir;                        /* NULL: "jobs" in state_dir; created if absent */
-    const char *listen;                          /* unix:PATH or HOST:PORT */
-    const char *listens[CONTROLLER_LISTENS_MAX]; /* further addresses; NULL ends the list */
-    mode_t socket_mode;                          /* mode of Unix sockets; 0: 0600 */
+    const char *state_dir; /* folder of the database; created if absent */
+    /* folder of the jobs' files, created if absent; NULL: "jobs" in state_dir */
+    const char *jobs_dir;
+    /* address of the gRPC listener, unix:PATH or HOST:PORT */
+    const char *listen;
+    const char *listens[CONTROLLER_LISTENS_MAX]; /* further gRPC addresses; NULL ends the list */
+    mode_t socket_mode;                          /* permission bits of Unix sockets; 0: 0600 */
     gid_t socket_group; /* group of Unix sockets that a group may use; 0: the process's group */
     const char *policy_file; /* path of the policy (identity.h); NULL: none */
     int64_t certificate_ms; /* life of node and user certificates, ms; 0: HD_PKI_CERTIFICATE_DAYS */
-    /* tokens of users and nodes, for HOST:PORT; copied; NULL: none */
+    /* tokens of users and nodes, required at addresses HOST:PORT; copied; NULL: none */
     const struct hd_rpc_tokens *tokens;
     const struct hd_rpc_tls *tls;
     const char
@@ -43,19 +45,21 @@ struct controller_options {
         *http;
     const char *const *http_hosts; /* further names that a Host header may have (http/http.h) */
     size_t http_host_count;
-    const char *build;                        /* version, shown to users */
-    const struct hd_core_config *core_config; /* NULL: the default */
-    const char *cluster_file; /* cluster.yaml with the network switches; NULL: none */
+    const char *build; /* version of this build, shown to users */
+    /* settings of the scheduler core; NULL: the default */
+    const struct hd_core_config *core_config;
+    const char *cluster_file; /* path of cluster.yaml with the network switches; NULL: none */
     const char *vfs;          /* SQLite VFS of the store; NULL: the system's */
     /* disk space kept in state_dir for when the disk is full, bytes (store.h); 0: none */
     int64_t reserve_bytes;
-    /* Reason with which jobs that have not ended fail when the controller starts; the nodes of the
-     * last run are forgotten as well. NULL: jobs and nodes are kept. */
+    /* reason for which all jobs that have not ended fail when the controller starts; the nodes of
+     * the last run are deleted as well. NULL: jobs and nodes are kept */
     const char *end_jobs;
-    int64_t jobs_dir_check_ms; /* period of the jobs directory check, ms; 0: 5 s */
+    /* period of the check that the jobs directory is usable, ms; 0: 5 s */
+    int64_t jobs_dir_check_ms;
     /* period of test connections to the controller's own address, ms; 0: 10 s */
     int64_t self_check_ms;
-    /* Called once when the controller cannot go on; must log the error, call controller_stop and
+    /* Called once when the controller cannot continue; must log the error, call controller_stop and
      * exit. */
     void (*on_fatal)(void *user, const struct hd_error *error);
     void *user;
@@ -67,20 +71,22 @@ struct controller_options {
 enum hd_status controller_new(uv_loop_t *loop, const struct controller_options *options,
                               struct controller **ret_controller);
 
-/* Replaces tokens, certificates and policy; open calls go on. After a failure nothing has changed.
- * HD_DENIED: there are no tokens, and the controller listens at HOST:PORT. */
+/* Replaces tokens, certificates and policy; calls in progress continue. After a failure nothing has
+ * changed. HD_DENIED: the new options have no tokens, but the controller listens at HOST:PORT. */
 enum hd_status controller_reload(struct controller *controller,
                                  const struct controller_options *options);
 
-/* Returns the port of HOST:PORT (with HOST:0, the one the system chose); 0 for a Unix socket. */
+/* Returns the TCP port of the gRPC listener; with HOST:0, the port that the system chose; 0 for a
+ * Unix socket. */
 int controller_port(const struct controller *controller);
-/* port of the HTTP listener; 0: none */
+/* Returns the TCP port of the HTTP listener; 0: there is none. */
 int controller_http_port(const struct controller *controller);
 bool controller_http_is_tls(const struct controller *controller);
-const char *controller_jobs_dir(const struct controller *controller); /* absolute path */
+/* returns the absolute path */
+const char *controller_jobs_dir(const struct controller *controller);
 
-/* Ends all calls, writes what is queued and frees the controller; on_stopped (may be NULL) is
- * called last. */
+/* Ends all calls, commits the pending transactions and frees the controller; on_stopped (may be
+ * NULL) is called last. */
 void controller_stop(struct controller *controller, void (*on_stopped)(void *user), void *user);
 
 #endif

@@ -209,7 +209,7 @@ Heddle__V1__ValidationReport *convert_validation(struct hd_arena *arena,
     return m;
 }
 
-/* Returns the reason of a job: computed now for a live one, the stored one after its end. */
+/* Returns why a job waits or ended: for a live job computed now, for an ended one as stored. */
 static const char *reason_of(struct hd_arena *arena, const struct controller *c,
                              const struct veil *veil, const struct hd_job_record *job)
 {
@@ -273,7 +273,7 @@ static void add_blockers(struct hd_arena *arena, const struct controller *c, uin
     }
 }
 
-/* Adds the nodes of the running attempt, each once. */
+/* Adds the nodes of the running attempt to the message, each node once. */
 static void add_nodes(struct hd_arena *arena, const struct controller *c,
                       const struct hd_job_record *job, Heddle__V1__JobStatus *m)
 {
@@ -506,8 +506,8 @@ enum hd_status convert_unpack_spec(const void *bytes, size_t count, struct hd_ar
     return st;
 }
 
-/* Returns a hash under which the planner caches layouts of jobs of equal shape; 0: not cached, for
- * a job whose schedule order comes from a file. */
+/* Returns a hash under which the planner caches layouts of jobs of equal shape. Returns 0 for a job
+ * whose schedule order comes from a file: its layouts are not cached. */
 static uint64_t shape_of(const struct hd_job *job)
 {
     struct hd_text text = {0};
@@ -564,7 +564,8 @@ struct hd_end_record convert_end_record(const Heddle__V1__EndReport *end)
     if ((end->cause >= HEDDLE__V1__END_CAUSE__END_CAUSE_COMPLETED &&
          end->cause <= HEDDLE__V1__END_CAUSE__END_CAUSE_STORAGE) ||
         end->cause == HEDDLE__V1__END_CAUSE__END_CAUSE_OOM)
-        record.cause = (enum hd_end_cause)end->cause; /* an unknown cause stays RANK_EXIT */
+        /* a cause that this build does not know stays RANK_EXIT */
+        record.cause = (enum hd_end_cause)end->cause;
     record.rank = end->rank;
     record.node = end->node;
     record.message = end->message;

@@ -12,9 +12,10 @@
 #include "controller/services/fleet.h"
 
 enum {
-    TWIN_IN_FLIGHT_MS = 1000, /* messages of a dead process may still arrive this long */
-    TWIN_SILENT_MS = 2 * HEARTBEAT_MS + 1000, /* a live daemon is never silent this long */
-    SHOWN_MS = 60 * 1000, /* a refused copy that has not retried for this long is not shown */
+    /* messages of a dead heddled process may still arrive this long after its end, ms */
+    TWIN_IN_FLIGHT_MS = 1000,
+    TWIN_SILENT_MS = 2 * HEARTBEAT_MS + 1000, /* a live heddled is never silent this long, ms */
+    SHOWN_MS = 60 * 1000, /* a refused daemon that has not retried for this long is not shown, ms */
     REPORTED_AGAIN_MS = 3600 * 1000 /* shortest pause between two events about a copy */
 };
 

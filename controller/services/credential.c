@@ -19,7 +19,7 @@ enum { INVITATION_MS = 60 * 60 * 1000, INVITATION_MIN_MS = 60 * 1000, CHECK_EVER
 static const int64_t INVITATION_MAX_MS = INT64_C(366) * 86400 * 1000;
 static const int64_t token_ms = 90 * DAY_MS, token_min_ms = 60 * 1000, token_max_ms = 3650 * DAY_MS;
 
-/* Returns the life of certificates of nodes and users. The controller's own certificate always
+/* Returns the life of certificates of nodes and users, ms. The controller's own certificate always
  * lives HD_PKI_CERTIFICATE_DAYS. */
 static int64_t certificate_ms(const struct controller *c)
 {
@@ -28,7 +28,7 @@ static int64_t certificate_ms(const struct controller *c)
 
 /* ---- making and ending ------------------------------------------------------------------------*/
 
-/* Adds a credential and sets its id. In a transaction. */
+/* Adds a credential to the database and sets its id. Call in a transaction. */
 static enum hd_status add_credential(struct controller *c, struct hd_credential_record *made)
 {
     enum hd_status st;
@@ -41,7 +41,7 @@ static enum hd_status add_credential(struct controller *c, struct hd_credential_
     return st;
 }
 
-/* Ends a credential. In a transaction. cut: also ends its open streams. */
+/* Ends a credential. Call in a transaction. cut: also ends the streams that are open with it. */
 static void end(struct controller *c, const struct hd_credential_record *credential, const char *by,
                 bool cut)
 {
@@ -59,7 +59,7 @@ static void end(struct controller *c, const struct hd_credential_record *credent
     fleet_cut(c, ended.id);
 }
 
-/* Ends all credentials of these kinds (a set of bits) with this name; returns how many. */
+/* Ends all credentials of this name whose kind is in `kinds` (a set of bits); returns how many. */
 static int32_t end_all(struct controller *c, unsigned kinds, const char *name, const char *by,
                        bool cut)
 {
@@ -120,8 +120,8 @@ static enum hd_status check_person(const char *name, const char *role)
     return HD_OK;
 }
 
-/* Makes the reply and audit row of a change that is no core step. NULL: the call has been failed.
- */
+/* Makes the reply and the audit row of a change to credentials, which is no core step. Returns NULL
+ * if it has failed the call. */
 static struct reply *begin_change(struct controller *c, struct hd_rpc_call *call)
 {
     struct reply *reply = answer_when_durable(c, call, send_made);
@@ -448,8 +448,8 @@ static void revoke_node(struct hd_rpc_call *call, const ProtobufCMessage *reques
     finish(c, call, reply, response ? &response->base : NULL, st);
 }
 
-/* Signs `request` for a node or user and adds the credential to this transaction. *ret_cert lives
- * in `arena`. */
+/* Signs the certificate request `request` of a node or user and adds the credential to this
+ * transaction. *ret_cert lives in `arena`. */
 static enum hd_status sign(struct controller *c, const char *request, struct hd_arena *arena,
                            struct hd_credential_record *made, const char **ret_cert)
 {
@@ -537,8 +537,8 @@ static bool is_from_future(const struct hd_credential_record *cert, int64_t now_
     return cert->made_ms > now_ms + HD_PKI_EARLY_MS;
 }
 
-/* Returns whether `cert` is the better one to renew. A certificate made while the clock was ahead
- * is not valid yet, so it loses, however late it expires. */
+/* Returns whether `cert` is the better certificate to renew. One made while the clock was ahead is
+ * not valid yet, so it loses, however late it expires. */
 static bool is_better(const struct hd_credential_record *cert,
                       const struct hd_credential_record *than, int64_t now_ms)
 {
@@ -714,7 +714,7 @@ bool credential_is_valid(const struct controller *c, const struct hd_rpc_princip
     return caller->party == HD_RPC_PARTY_NODE && newest_of_node(c, caller->token_name, now_ms);
 }
 
-/* Installs the renewed certificate in both listeners. */
+/* Installs the controller's renewed certificate in the gRPC and the HTTP listener. */
 static enum hd_status show_certificate(struct controller *c)
 {
     const enum hd_status st = hd_rpc_server_set_tls(c->server, &c->tls);

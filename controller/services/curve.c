@@ -19,17 +19,18 @@
 enum {
     CURVES_MAX = 16,
     STEPS_PER_QUERY = 4000,
-    /* limit of a request's wait, ms; then the reply has the steps read so far and "complete": false
-     */
+    /* longest time that a request waits for its curve, ms; then the reply has the steps read so far
+     * and "complete": false */
     ANSWER_MS = 300,
     WAITERS_MAX = 32,
 };
 
 struct curve {
     struct controller *c; /* NULL: the listener was closed while a query was in flight */
-    struct curve *next;   /* next less recently requested curve */
-    uint64_t job, after;  /* `after`: sequence number of the newest entry read */
-    bool busy;            /* a query is in flight */
+    struct curve *next;   /* next curve of the list, which was requested longer ago */
+    /* job's number; sequence number of the newest entry of its history that was read */
+    uint64_t job, after;
+    bool busy; /* a query for the job's history is in flight */
     struct downsample downsample;
     struct {
         struct hd_http_request *request;
@@ -53,7 +54,7 @@ static void fold(struct curve *curve, const struct hd_query *query)
 
 /* ---- answers ----------------------------------------------------------------------------------*/
 
-/* Appends a number with the precision of a curve; null if it is not finite. */
+/* Appends a number with the precision that curves are shown with; null if it is not finite. */
 static void add_number(struct hd_text *out, bool comma, double value)
 {
     if (isfinite(value))
@@ -133,7 +134,8 @@ static void answer_one(const struct curve *curve, struct hd_http_request *reques
     free(first);
 }
 
-/* Replies to the waiters that have waited ANSWER_MS; to all of them if the curve is complete. */
+/* Replies to the requests that have waited ANSWER_MS for the curve; to all of them if the curve is
+ * complete. */
 static void answer_waiters(struct curve *curve, bool complete)
 {
     const int64_t now_ms = hd_clock_now_ms();

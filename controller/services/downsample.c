@@ -14,7 +14,7 @@ static double higher(double a, double b)
     return isnan(a) || b > a ? b : a;
 }
 
-/* Adds the steps of `later`, which are newer, to `to`. */
+/* Adds the steps of the bucket `later`, which are newer, to the bucket `to`. */
 static void join(struct downsample_bucket *to, const struct downsample_bucket *later)
 {
     if (!later->count)

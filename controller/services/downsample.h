@@ -14,45 +14,50 @@
 
 enum {
     DOWNSAMPLE_BUCKETS = 1024,
-    /* points of the validation curve; when full, every second one is dropped */
+    /* limit of points in the validation curve; when it is reached, every second point is dropped */
     DOWNSAMPLE_VALIDATIONS_MAX = 512,
 };
 
 struct downsample_bucket {
-    int64_t count; /* steps in the bucket; 0: `metrics` is not set */
+    int64_t count; /* training steps merged in this bucket; 0: `metrics` is not set */
     struct {
-        double min, max, last; /* NaN: the metric is absent, or was never finite */
+        /* values of one metric over the bucket's steps; NaN: the metric is absent, or was never
+         * finite */
+        double min, max, last;
     } metrics[HD_METRIC_COUNT];
 };
 
 struct downsample {
-    /* width of a bucket in steps; number of the newest step; steps added */
+    /* width of a bucket in training steps; number of the newest step; steps added since the start
+     */
     int64_t width, last_step, steps;
-    uint32_t present;                  /* bit set: bit i if any step has metric i */
+    uint32_t present;                  /* set of bits: bit i is 1 if any step has metric i */
     struct downsample_bucket *buckets; /* array of DOWNSAMPLE_BUCKETS */
-    size_t count;                      /* buckets up to the one of the highest step */
+    /* number of buckets in use, up to the one of the highest step */
+    size_t count;
     struct {
         int64_t step;
         double loss;
     } validations[DOWNSAMPLE_VALIDATIONS_MAX];
     size_t validation_count;
-    /* every validation_stride-th validation is kept; validations added */
+    /* every validation_stride-th validation is kept; number of validations added so far */
     int64_t validation_stride, validations_seen;
 };
 
-bool downsample_init(struct downsample *downsample); /* returns false without memory */
+bool downsample_init(struct downsample *downsample); /* returns false if out of memory */
 void downsample_done(struct downsample *downsample);
 
-/* Add an entry; entries come in the order of the job's history. */
+/* Add a step or a validation to the curve; call in the order of the job's history. */
 void downsample_add_step(struct downsample *downsample, const struct hd_step_record *step);
 void downsample_add_validation(struct downsample *downsample,
                                const struct hd_validation_record *validation);
 
-/* Returns how many neighbouring buckets to merge (a power of two), so that at most `wish` remain.
- */
+/* Returns how many neighbouring buckets to merge into one (a power of two), so that at most `wish`
+ * buckets remain. */
 size_t downsample_stride(const struct downsample *downsample, size_t wish);
-/* Merges `stride` buckets at a time and writes those that have steps to ret, the first step of each
- * to ret_first; both have space for DOWNSAMPLE_BUCKETS. Returns the number written. */
+/* Merges each `stride` neighbouring buckets into one. Writes the merged buckets that have steps to
+ * `ret`, and the first step of each to ret_first; both arrays have space for DOWNSAMPLE_BUCKETS.
+ * Returns the number written. */
 size_t downsample_row(const struct downsample *downsample, size_t stride,
                       struct downsample_bucket *ret, int64_t *ret_first);
 

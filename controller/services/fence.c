@@ -200,7 +200,7 @@ bool fence_is_before(const struct controller *c, const Heddle__V1__Epoch *seen)
     const uint64_t takeover =
         c->fence.rose ? c->fence.number : hd_store_own_epoch(c->store)->takeover;
 
-    if (!takeover) /* no takeover: the database was never restored */
+    if (!takeover) /* this database was never restored from a copy */
         return false;
     if (!seen) /* a daemon too old to send an epoch */
         return true;

@@ -91,7 +91,7 @@ static void run_welcome(struct post_commit_action *action, struct controller *c,
     message.body_case = HEDDLE__V1__CONTROLLER_MESSAGE__BODY_WELCOME;
     message.welcome = &welcome;
     fleet_send_message(s, &message);
-    fleet_ask_for_probe(s); /* repeats a probe request without a result */
+    fleet_ask_for_probe(s); /* sends the daemon again a probe request that has no result yet */
 }
 
 static enum hd_status check_protocol(const Heddle__V1__Hello *hello, const struct controller *c)
@@ -118,7 +118,7 @@ static uint32_t precision_set(const Heddle__V1__DeviceInfo *device)
     return set;
 }
 
-/* Fails the older streams of the same node. */
+/* Fails the older streams of a node whose new stream was accepted. */
 static void end_older_streams(struct node_stream *s)
 {
     for (struct node_stream *other = s->c->streams; other; other = other->next) {
@@ -284,7 +284,7 @@ static enum hd_status take_message(struct node_stream *s, const Heddle__V1__Node
         answer_heartbeat(s, m->heartbeat);
         return HD_OK;
     default:
-        return HD_OK; /* unknown kind: sent by a later version */
+        return HD_OK; /* unknown kind of message, sent by a later version */
     }
 }
 
@@ -358,7 +358,8 @@ static void on_done(struct hd_rpc_call *call, enum hd_status status, const char 
         hd_rpc_message_free(&s->held->base);
     free(s);
     if (!c->stopping)
-        copies_check(c); /* a held Hello may have waited for this stream's end */
+        /* the held Hello of another stream may have waited for this stream's end */
+        copies_check(c);
 }
 
 /* ---- Logs streams -----------------------------------------------------------------------------*/

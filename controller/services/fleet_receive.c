@@ -91,7 +91,8 @@ enum hd_status fleet_receive_observed(struct node_stream *s, const Heddle__V1__O
 
 /* ---- reports ----------------------------------------------------------------------------------*/
 
-/* Acknowledges the highest seq of each (job, attempt, rank), after the commit. */
+/* Post-commit action that acknowledges the highest sequence number of reports per (job, attempt,
+ * rank). */
 struct ack_action {
     struct post_commit_action action;
     uint64_t stream;

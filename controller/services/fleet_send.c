@@ -36,7 +36,8 @@ static void run_desired(struct post_commit_action *action, struct controller *c,
     free_desired(d);
 }
 
-/* Sets m->resolved_job, or m->problem, with which the daemon ends the attempt. */
+/* Sets m->resolved_job or, if the job cannot run, m->problem, with which the daemon ends the
+ * attempt. */
 static enum hd_status resolve(struct desired_action *d, const struct hd_job_record *job,
                               const struct hd_attempt_record *record, Heddle__V1__DesiredAttempt *m)
 {

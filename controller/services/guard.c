@@ -13,7 +13,8 @@
 #include "heddle/v1/identity.pb-c.h"
 #include "pki/pki.h"
 
-enum { REFUSED_PER_S_MAX = 100 }; /* refused calls of one caller per second, also of admins */
+/* limit of refused calls of one caller per second, also of admins */
+enum { REFUSED_PER_S_MAX = 100 };
 
 /* ---- the table --------------------------------------------------------------------------------*/
 
@@ -58,10 +59,11 @@ _Static_assert(sizeof(struct identity_members) == sizeof(Heddle__V1__Identity_Se
 #undef MEMBER
 #undef EXISTS
 
-/* A registered method: its handler, and the request's field that names its object. */
+/* One registered gRPC method: its handler, and the request's field that names the object. */
 struct guard_method {
     void (*on_open)(struct hd_rpc_call *call, const ProtobufCMessage *request);
-    const ProtobufCFieldDescriptor *field; /* field with the object's name or number; NULL: none */
+    /* field of the request with the object's name or number, for the audit log; NULL: none */
+    const ProtobufCFieldDescriptor *field;
 };
 
 static const char *const object_fields[] = {
@@ -75,8 +77,8 @@ static const char *const object_words[] = {
     [GUARD_NODE_NAME] = "node", [GUARD_QUEUE] = "queue", [GUARD_PERSON] = "person",
 };
 
-/* Finds a call's row by the address of its path, which guard_add_method set; NULL: health or
- * reflection. */
+/* Finds the row of rpcs.def for a call by the address of the call's path, which guard_add_method
+ * set. Returns NULL for health and reflection. */
 static const struct guard_row *row_of(const struct hd_rpc_call *call)
 {
     const char *path = hd_rpc_call_path(call);
@@ -138,8 +140,8 @@ static void take_credential(const struct hd_credential_record *found,
     (void)snprintf(principal->token_name, sizeof principal->token_name, "%s", found->name);
 }
 
-/* Finds the credential of a token or certificate. A token counts before a certificate, because the
- * caller chose to send it. */
+/* Finds the credential of the token or certificate that a caller showed. With both, the token
+ * counts, because the caller chose to send it. */
 static enum hd_status identify_by_hash(struct controller *c, const struct hd_rpc_shown *shown,
                                        struct hd_rpc_principal *principal)
 {
@@ -331,7 +333,7 @@ enum hd_status guard_authorize(void *user, struct hd_rpc_call *call)
 
 /* ---- open -------------------------------------------------------------------------------------*/
 
-/* Writes the object of a request, such as "job 7" or "node n1"; "": it names none. */
+/* Writes the object that a request names, such as "job 7" or "node n1"; "" if it names none. */
 static void name_object(const struct guard_row *row, const ProtobufCFieldDescriptor *field,
                         const ProtobufCMessage *request, char *ret_text, size_t size)
 {
@@ -376,7 +378,8 @@ static void open_call(struct hd_rpc_call *call, const ProtobufCMessage *request)
         hd_rpc_call_set_label(call, object);
     }
     if (st) {
-        /* no on_done for the handler, because it was never called */
+        /* the handler of a refused call was never called, so its on_done must not be called either
+         */
         hd_rpc_call_set_user(call, NULL);
         hd_rpc_call_fail(call, st);
         return;
@@ -489,7 +492,7 @@ void guard_tick(struct controller *c, bool all_of_them)
     struct hd_audit_record record;
 
     if (hd_store_disk_state(c->store) == HD_STORE_STUCK)
-        return; /* the counts stay, for a later tick */
+        return; /* the counted refusals stay in memory until a later tick */
     while (refusals_next(c->refusals, hd_clock_now_ms(), all_of_them, &record)) {
         record.time_ms = hd_clock_wall_ms();
         add_row(c, &record);

@@ -32,8 +32,8 @@ struct guard_row {
 extern const struct guard_row guard_rows[];
 extern const size_t guard_row_count;
 
-/* Registers the method; its handler is called for permitted callers only. HD_INTERNAL: rpcs.def has
- * no row for it. */
+/* Registers a gRPC method; its handler is called only for callers who have the role that rpcs.def
+ * requires. HD_INTERNAL: rpcs.def has no row for this method. */
 enum hd_status guard_add_method(struct controller *c, const struct hd_rpc_method *method);
 
 /* Hooks of the gRPC server (rpc.h); `user` is the controller. */
@@ -51,12 +51,13 @@ void guard_audit(struct controller *c, struct hd_rpc_call *call, const char *obj
 
 enum hd_role guard_role(const struct hd_rpc_call *call);
 enum hd_visibility guard_visibility(const struct controller *c, const struct hd_rpc_call *call);
-/* Returns the veil for replies to the caller; valid as long as the call. */
+/* Returns the filter that hides other users' jobs in replies to the caller (veil.h); valid as long
+ * as the call. */
 struct veil guard_veil(const struct controller *c, const struct hd_rpc_call *call);
-/* Returns HD_LIMIT if the caller has as many jobs as its limits allow. */
+/* Returns HD_LIMIT if the caller already has as many jobs as its limits allow, else HD_OK. */
 enum hd_status guard_check_jobs(const struct controller *c, const struct hd_rpc_call *call);
-/* Allocates the data of the hooks: credentials, policy, usage. Call before the server is created;
- * guard_close after the server is closed. */
+/* Allocates the data of the hooks of the gRPC server: credentials, policy, usage. Call before the
+ * server is created; guard_close after the server is closed. */
 enum hd_status guard_open(struct controller *c);
 void guard_close(struct controller *c);
 

@@ -17,13 +17,14 @@
 #include "proto/step.h"
 
 enum {
-    HEARTBEAT_MS = 3000,          /* longest pause between two messages of a live daemon, ms */
+    /* longest pause between two messages of a live daemon to the controller, ms */
+    HEARTBEAT_MS = 3000,
     TICK_MS = 500,                /* period of the core event TICK, ms */
-    LOG_CHUNK_BYTES = 256 * 1024, /* log bytes in one message */
+    LOG_CHUNK_BYTES = 256 * 1024, /* limit of log bytes in one message */
     PAGE_DEFAULT = 100,           /* items of a list if the request names no limit */
     PAGE_MAX = 1000,
-    RENDEZVOUS_VALUE_MAX = 4096, /* bytes of one rank's value */
-    RENDEZVOUS_ROUNDS_MAX = 16,  /* open rounds of one attempt */
+    RENDEZVOUS_VALUE_MAX = 4096, /* limit of the bytes of one rank's value in a rendezvous round */
+    RENDEZVOUS_ROUNDS_MAX = 16,  /* limit of open rendezvous rounds of one attempt */
 };
 
 /* An action that runs after the commit of its transaction. `run` gets HD_OK then; any other status
@@ -62,12 +63,14 @@ struct controller {
     uv_loop_t *loop;
     struct controller_options options;
     char state_dir[HD_CTL_PATH_BYTES_MAX], jobs_dir[HD_CTL_PATH_BYTES_MAX];
-    char probe[80];       /* first line of the file JOBS_DIR_MARK: random, new in each start */
-    int64_t probe_due_ms; /* time of the next jobs directory check (monotonic) */
+    /* first line of the file JOBS_DIR_MARK: random, new in each start of the controller */
+    char probe[80];
+    int64_t probe_due_ms;               /* time of the next jobs directory check (monotonic) */
     char jobs_share[HD_JOBS_SHARE_MAX]; /* id of the jobs directory; "": it has none yet */
-    char jobs_dir_problem[HD_ERR_MAX];  /* why jobs_dir cannot be used; "": it can */
-    bool jobs_marked; /* the last check found this start's first line in JOBS_DIR_MARK */
-    bool lacks_jobs;  /* jobs_dir has no folder of any job that the database has */
+    char jobs_dir_problem[HD_ERR_MAX];  /* why jobs_dir cannot be used; "": it can be used */
+    /* the last check found in JOBS_DIR_MARK the first line that this start wrote */
+    bool jobs_marked;
+    bool lacks_jobs; /* jobs_dir has no folder of any job that the database has */
     struct jobs_dir_check *jobs_dir_check;
     int port;
     struct hd_rpc *rpc;
@@ -84,18 +87,18 @@ struct controller {
     struct log_reader *log_readers;
     struct log_piece *log_pieces;
     struct rendezvous *rendezvous;
-    struct reply *replies; /* replies that wait for the commit */
+    struct reply *replies; /* replies that wait for a commit */
     struct ckpt_search *searches;
     struct planning *plannings;     /* layout searches that the core requested, the oldest first */
     struct validation *validations; /* ValidateJob calls that wait for a layout */
-    struct job_plan *job_plans;     /* PlanJob calls; the first one is being searched */
+    struct job_plan *job_plans;     /* PlanJob calls; the search of the first one is running */
     void *inventories;              /* search tree of the nodes' link inventories (topology.c) */
     void *probes;                   /* search tree of the nodes' calibrations (probe.c) */
     struct hd_node_tree *tree;      /* switches of options.cluster_file; NULL: no file */
     struct hd_arena tree_arena;     /* owns `tree`; initialised only with options.cluster_file */
     struct stats stats;
     struct web *web;     /* HTTP listener; NULL: none */
-    int64_t tick_due_ms; /* due time of the next tick (monotonic); 0: before the first tick */
+    int64_t tick_due_ms; /* time of the next tick (monotonic); 0: before the first tick */
     struct hd_credentials *credentials;
     struct hd_policy *policy;
     /* buffer of run_as(): system user of the last attempt that began */
@@ -107,28 +110,32 @@ struct controller {
     struct hd_authority *authority;
     struct hd_rpc_tls tls; /* certificate of the authority, used if the options name none */
     bool own_tls;
-    bool certificate_due;  /* certificate renewed, but not yet installed in both listeners */
-    struct {               /* state of fence.c */
-        uint64_t number;   /* epoch */
-        uint64_t progress; /* newest progress value; `durable`: newest committed one */
+    bool certificate_due; /* certificate renewed, but not yet installed in both listeners */
+    struct {              /* state of fence.c */
+        uint64_t number;  /* epoch of this controller */
+        /* newest progress value of this epoch; `durable`: newest committed progress value */
+        uint64_t progress;
         uint64_t durable;
         int64_t progress_due_ms; /* time of the next progress value (monotonic) */
-        int64_t taken_over_ms;   /* time when this database took over last (wall); 0: never */
-        int64_t copied_ms; /* time of the copy from which that takeover began (wall); 0: unknown */
+        /* time when this database was last restored from a copy (wall); 0: never */
+        int64_t taken_over_ms;
+        /* time when the copy was made from which that restore began (wall); 0: unknown */
+        int64_t copied_ms;
         bool rose; /* the epoch was raised in this run, because a node had obeyed a newer one */
         unsigned char proof[HD_CREDENTIAL_HASH_BYTES];
     } fence;
-    /* hashes of certificates already reported as unknown (adopt.c) */
+    /* hashes of certificates already reported as missing in the database (adopt.c) */
     unsigned char unknown[CONTROLLER_UNKNOWN_MAX][HD_CREDENTIAL_HASH_BYTES];
     size_t unknown_count;
-    struct hd_clock_settled settled; /* clock for actions that cannot be undone (base/clock.h) */
+    /* clock for deletions and other actions that cannot be undone (base/clock.h) */
+    struct hd_clock_settled settled;
     int64_t retention_due_ms;
     int64_t credentials_due_ms; /* time of the next check for expired credentials (monotonic) */
-    /* systemd's watchdog timeout, 0: none; time of its last keep-alive */
+    /* timeout of systemd's watchdog, 0: none; time of the last keep-alive sent to it */
     int64_t watchdog_ms, fed_ms;
-    bool takes_nodes;       /* the token file of nodes has tokens */
+    bool takes_nodes;       /* the token file for nodes contains tokens */
     bool self_check_failed; /* the self-check cannot connect to the controller's own address */
-    bool unwritable;        /* no commit is possible */
+    bool unwritable;        /* the disk of the database accepts no commit */
     char status[256];       /* last STATUS= sent to systemd */
     bool stopping;
     void (*on_stopped)(void *user);
@@ -151,18 +158,20 @@ void transaction_end(struct controller *c);
 
 /* ---- adopt.c ----------------------------------------------------------------------------------*/
 
-/* Adopts a certificate that the registry lacks because it was signed after the backup from which
- * the database was restored. Returns its new credential; NULL: the certificate does not qualify. */
+/* Adds to the database a certificate that it lacks because the certificate was signed after the
+ * backup from which the database was restored. Returns its new credential; NULL: the certificate
+ * does not meet the conditions in adopt.c. */
 const struct hd_credential_record *adopt_certificate(struct controller *c, const char *pem,
                                                      const struct hd_pki_certificate *cert);
-/* Return HD_DENIED; the message tells the caller how to get a valid credential. */
+/* Return HD_DENIED for a certificate or token that the database lacks; the message tells the caller
+ * how to get a valid credential. */
 enum hd_status adopt_refuse_certificate(const struct controller *c,
                                         const struct hd_pki_certificate *cert);
 enum hd_status adopt_refuse_token(const struct controller *c);
 
 /* ---- fence.c ----------------------------------------------------------------------------------*/
 
-void fence_open(struct controller *c); /* the store must be open */
+void fence_open(struct controller *c); /* requires an open store */
 /* Adds the next progress value to a non-empty transaction, at most every 10 s. */
 void fence_count(struct controller *c, struct transaction *transaction);
 
@@ -175,11 +184,13 @@ void retention_tick(struct controller *c); /* deletes old history (retention.c) 
 /* Ends the certificates and invitations of a removed node, in a transaction. Its stream stays open
  * so that fleet_send_removed can notify the daemon. */
 void credential_end_node(struct controller *c, const char *node, const char *by);
-/* Returns the credential of a certificate. An expired one still counts if it is a node's and the
- * node has a newer valid one: its connection may be older than the renewal. NULL: none. */
+/* Returns the credential of a certificate; NULL: none. An expired certificate of a node still
+ * counts if the node has a newer valid one, because the connection may be older than the renewal.
+ */
 const struct hd_credential_record *credential_of_cert(const struct controller *c,
                                                       const unsigned char *hash);
-/* Returns whether a stream of this caller may stay open. */
+/* Returns whether an open stream of this caller may continue: its credential has neither expired
+ * nor been revoked. */
 bool credential_is_valid(const struct controller *c, const struct hd_rpc_principal *caller);
 void audit_list(struct hd_rpc_call *call, const ProtobufCMessage *request);
 void limits_get(struct hd_rpc_call *call, const ProtobufCMessage *request);
@@ -190,7 +201,8 @@ void limits_get(struct hd_rpc_call *call, const ProtobufCMessage *request);
  * not. */
 const char *convert_stale(const struct controller *c);
 /* Return a message that lives in `arena` and points into the records; keep both until the message
- * is packed. NULL: out of memory. The veil hides other users' jobs from the receiver. */
+ * is packed. NULL: out of memory. The veil hides other users' jobs from the caller who gets the
+ * message. */
 Heddle__V1__JobStatus *convert_job(struct hd_arena *arena, const struct controller *c,
                                    const struct veil *veil, const struct hd_job_row *row);
 enum hd_status convert_job_details(struct hd_arena *arena, const struct veil *veil,
@@ -236,18 +248,21 @@ const char *convert_checkpoint_dir(struct hd_arena *arena, const struct controll
 
 /* ---- search.c ---------------------------------------------------------------------------------*/
 
-/* Starts listing an attempt's complete checkpoints in a thread; the result is a core event. */
+/* Starts to list an attempt's complete checkpoints in a thread; the list reaches the core as an
+ * event. */
 void search_begin(struct controller *c, const struct hd_core_search *asked);
-/* Detaches searches in progress: their results are dropped. */
+/* Detaches checkpoint searches in progress: their results are dropped. */
 void search_forget_all(struct controller *c);
 
 /* ---- planner.c --------------------------------------------------------------------------------*/
 
-/* Starts the layout searches that the core's newest step requested; each result is a core event. */
+/* Starts the layout searches that the core's newest step requested; each found layout reaches the
+ * core as an event. */
 void planner_ask(struct controller *c, const struct hd_core_out *out);
-/* Detaches searches in progress: their results are dropped. */
+/* Detaches layout searches in progress: their results are dropped. */
 void planner_forget_all(struct controller *c);
-size_t planner_count(const struct controller *c); /* searches in progress or queued */
+/* returns the number of layout searches in progress or queued */
+size_t planner_count(const struct controller *c);
 /* Replaces the cluster's predicted rates by those of a calibration (text), if that was measured on
  * GPUs of this kind; else changes nothing. The calibration is read into `arena`. */
 void planner_calibrate(struct hd_arena *arena, const char *calibration,
@@ -260,31 +275,32 @@ bool planner_measured(struct hd_arena *arena, const char *calibration,
 
 /* ---- plan_job.c -------------------------------------------------------------------------------*/
 
-/* Detaches the search in progress: its result is dropped. */
+/* Detaches the layout search of a PlanJob call in progress: its result is dropped. */
 void plan_job_forget_all(struct controller *c);
 
 /* ---- topology.c -------------------------------------------------------------------------------*/
 
 /* Reads options.cluster_file. HD_INVALID: the message says what is wrong with the file. */
 enum hd_status topology_read_file(struct controller *c);
-/* Stores the link inventory that a node reported; NULL: the node reported none. */
+/* Stores the link inventory (links between its devices) that a node reported; NULL: the node
+ * reported none. */
 void topology_keep(struct controller *c, const char *uuid,
                    const Heddle__V1__NodeInventory *reported);
 void topology_free_all(struct controller *c);
-/* Converts a reported link inventory for the core. False: it lacks a pair of devices or is
- * inconsistent. */
+/* Converts a reported link inventory (links between a node's devices) for the core. Returns false
+ * if it lacks a pair of devices or contradicts itself. */
 bool topology_links(const Heddle__V1__NodeInventory *reported, size_t devices,
                     struct hd_node_links *ret_links);
 void topology_open(struct hd_rpc_call *call, const ProtobufCMessage *request);
 
 /* ---- jobs_dir.c -------------------------------------------------------------------------------*/
 
-/* Makes c->probe, and writes the file JOBS_DIR_MARK if the directory may be used. HD_CONFLICT: the
- * directory belongs to another cluster. If it is not the one that the database knows,
- * c->jobs_dir_problem says so, and the result is HD_OK. */
+/* Makes c->probe, and writes the file JOBS_DIR_MARK if the jobs directory may be used. HD_CONFLICT:
+ * the directory belongs to another cluster. If the directory is not the one whose id the database
+ * has, sets c->jobs_dir_problem and returns HD_OK. */
 enum hd_status jobs_dir_acquire(struct controller *c);
 void jobs_dir_report(struct controller *c); /* sends jobs_dir_problem to the core */
-/* Starts the periodic check of the directory when it is due. */
+/* Starts a check of the jobs directory when it is due (every jobs_dir_check_ms). */
 void jobs_dir_tick(struct controller *c);
 void jobs_dir_close(struct controller *c);
 
@@ -296,8 +312,8 @@ enum hd_status probe_take(struct controller *c, const char *uuid, uint64_t strea
                           const Heddle__V1__ProbeReport *m);
 /* Restores a node's probe from the store when the controller starts. */
 enum hd_status probe_load(struct controller *c, const struct hd_probe_record *record);
-/* Returns the probe result of the node at `index`, in `arena`. NULL: the node was never probed and
- * no probe is pending, or out of memory. */
+/* Returns the probe result of the node at `index`, allocated in `arena`. NULL: the node was never
+ * probed and no probe is pending, or out of memory. */
 Heddle__V1__NodeProbe *probe_show(struct controller *c, const struct veil *veil,
                                   struct hd_arena *arena, size_t index);
 /* Returns a copy of the node's calibration text in `arena`; NULL: it has none. */
@@ -315,7 +331,8 @@ enum hd_status web_check_policy(const struct controller *c, bool has_policy);
 /* Installs a renewed certificate in the HTTP listener; without a listener does nothing. */
 enum hd_status web_set_tls(struct controller *c, const struct hd_rpc_tls *tls);
 void web_close(struct controller *c, void (*on_closed)(void *user), void *user);
-void web_announce(struct controller *c, uint64_t job); /* notifies streams of a committed change */
+/* sends the job's number to the dashboards' open streams after a commit that changed the job */
+void web_announce(struct controller *c, uint64_t job);
 void web_tick(struct controller *c);
 
 /* ---- the services -----------------------------------------------------------------------------*/
@@ -323,38 +340,39 @@ void web_tick(struct controller *c);
 enum hd_status control_register(struct controller *c);
 enum hd_status fleet_register(struct controller *c);
 
-/* Fails the calls that wait for a commit; called while the disk takes no writes. */
+/* Fails the calls whose reply waits for a commit; called while the disk takes no writes. */
 void control_fail_waiting(struct controller *c, const char *message);
-/* Replies to the validations that waited for a layout; called after a layout search ends. */
+/* Replies to the ValidateJob calls that waited for a layout; called after a layout search ends. */
 void control_go_on_validating(struct controller *c);
 void control_forget_validations(struct controller *c);
 
 void watch_open(struct hd_rpc_call *call, const ProtobufCMessage *request);
 void watch_drain(struct hd_rpc_call *call);
 void watch_done(struct hd_rpc_call *call, enum hd_status status, const char *message);
-/* Ends the streams of a credential; 0: of all credentials that are not valid any more. read_log_cut
- * and fleet_cut do the same for their streams. */
+/* Ends the WatchJob streams of a credential; 0: of all credentials that are expired or revoked.
+ * read_log_cut and fleet_cut do this for log readers and daemons. */
 void watch_cut(struct controller *c, uint64_t credential);
-/* Returns the number of open watches of this caller. */
+/* Returns the number of open WatchJob streams of this caller. */
 int64_t watch_count_of(const struct controller *c, const char *name);
-/* Notifies watchers of a committed change of the job. */
+/* Sends a committed change of the job to the streams that watch it. */
 void watch_announce(struct controller *c, uint64_t job);
-void watch_tick(struct controller *c); /* sends reasons of waiting that changed without a commit */
+/* sends new reasons why a job waits, where the reason changed without a commit */
+void watch_tick(struct controller *c);
 
 void read_log_open(struct hd_rpc_call *call, const ProtobufCMessage *request);
 void read_log_drain(struct hd_rpc_call *call);
 void read_log_done(struct hd_rpc_call *call, enum hd_status status, const char *message);
-/* `logs`: the Logs stream on which the chunk arrived. */
+/* Takes a chunk of a rank's log from a daemon. logs: the Logs stream on which the chunk arrived. */
 void read_log_chunk(struct controller *c, const struct hd_rpc_call *logs,
                     const Heddle__V1__LogChunk *chunk);
 void read_log_node_gone(struct controller *c, const char *uuid); /* the node's Logs stream ended */
 void read_log_cut(struct controller *c, uint64_t credential);
 int64_t read_log_count_of(const struct controller *c, const char *name);
 void read_log_tick(struct controller *c);
-/* Detaches reads in progress: their results are dropped. */
+/* Detaches log reads in progress: their results are dropped. */
 void read_log_forget_all(struct controller *c);
 
-/* Returns the node's Logs stream; NULL: not connected. */
+/* Returns the open Logs stream of a node; NULL: its daemon is not connected. */
 struct hd_rpc_call *fleet_logs_of(const struct controller *c, const char *uuid);
 void fleet_cut(struct controller *c, uint64_t credential);
 /* Sends keep-alives on streams whose replies wait for a disk that takes no writes, so that their
@@ -372,7 +390,7 @@ void fleet_send_to_attempt(struct controller *c, const struct hd_attempt_record 
 
 enum hd_status rendezvous_put(struct controller *c, struct hd_rpc_call *call, const char *node_uuid,
                               const Heddle__V1__RendezvousPut *put);
-void rendezvous_tick(struct controller *c); /* frees the rounds of ended attempts */
+void rendezvous_tick(struct controller *c); /* frees the rendezvous rounds of ended attempts */
 void rendezvous_free_all(struct controller *c);
 
 #endif

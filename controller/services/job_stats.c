@@ -23,7 +23,7 @@ void stats_done(struct stats *stats)
     stats->count = stats->size = 0;
 }
 
-/* Returns the index of the first entry whose job number is not lower. */
+/* Returns the index of the first entry whose job number is not lower than `job`. */
 static size_t index_of(const struct stats *stats, uint64_t job)
 {
     size_t low = 0, high = stats->count;
@@ -209,7 +209,7 @@ void stats_restore_attempt(struct stats *stats, const struct hd_attempt_record *
     if (!job)
         return;
     if (attempt->state != HD_ATTEMPT_STATE_ENDED && job->attempts_ended >= attempt->attempt)
-        /* the end of the newest attempt is still to be counted */
+        /* the end of the newest attempt is counted when it comes */
         job->attempts_ended = attempt->attempt - 1;
 }
 

@@ -15,12 +15,12 @@
 
 struct job_stats {
     uint64_t job;
-    char label[40]; /* label of its series: job_id="7" */
+    char label[40]; /* label of the job's metric series: job_id="7" */
     int32_t attempt, attempts_ended;
     int64_t submitted_ms, started_ms;
     bool has_step;
     int64_t step, step_time_ms;
-    struct hd_step_metrics metrics; /* metrics of `step` */
+    struct hd_step_metrics metrics; /* metrics of the training step `step` */
     double usual_step_ms;           /* moving average of the step time, ms; 0: no step yet */
     int64_t checkpoint_step, checkpoint_ms; /* step and time of the newest checkpoint; 0: none */
     double val_loss;                        /* newest validation loss; NaN: none yet */
@@ -35,7 +35,8 @@ struct stats {
     uint64_t attempts_started, attempts_ended[STATS_CAUSES];
     uint64_t steps, tokens, steps_lost;
     struct hd_prom_histogram waits, commits, delays;
-    uint64_t cluster_changes; /* changes of nodes and queues, and cluster events */
+    /* number of changes so far of nodes and queues, and of cluster events */
+    uint64_t cluster_changes;
 };
 
 void stats_init(struct stats *stats);
@@ -47,14 +48,14 @@ void stats_restore_attempt(struct stats *stats, const struct hd_attempt_record *
 void stats_restore_checkpoint(struct stats *stats, const struct hd_checkpoint_record *checkpoint);
 void stats_restore_step(struct stats *stats, const struct hd_step_record *step);
 
-/* Updates values and counters from a batch that is about to be committed. */
+/* Updates jobs' values and counters from a batch of records that is about to be committed. */
 void stats_take(struct stats *stats, const struct hd_batch *batch);
 
-/* Returns the job's values; NULL: the job is not live. */
+/* Returns the values of a job; NULL: the job is not live. */
 struct job_stats *stats_find(const struct stats *stats, uint64_t job);
 
-/* Returns (steps that still count x usual step time) / (time since the first start); NaN: unknown.
- */
+/* Returns the job's goodput: (steps that were not lost in a restart x usual step time) / (time
+ * since the first start); NaN: not computable yet. */
 double stats_goodput(const struct job_stats *job, int64_t now_ms);
 
 #endif

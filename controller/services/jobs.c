@@ -20,8 +20,8 @@ static enum hd_status check_request_id(const char *id)
                   REQUEST_ID_MIN, REQUEST_ID_MAX);
 }
 
-/* Returns the status of a job that the step has just created, without a step or a checkpoint; NULL:
- * the core does not have the job, or out of memory. */
+/* Returns the status of a job that the step has just created; the job has no training step or
+ * checkpoint yet. NULL: the core does not have the job, or out of memory. */
 static Heddle__V1__JobStatus *new_job(const struct controller *c, const struct hd_rpc_call *call,
                                       uint64_t job, struct hd_arena *arena)
 {
@@ -48,7 +48,7 @@ static void send_new_job(struct controller *c, struct reply *reply)
         answer_with_job(c, reply->call, reply->job, ANSWER_SUBMIT, reply->repeated);
 }
 
-/* Takes the step of a submission that has passed all checks. */
+/* Submits a job that has passed all checks: takes the core step. */
 static enum hd_status submit(struct controller *c, struct hd_rpc_call *call, const char *request_id,
                              const struct prepared *prepared)
 {

@@ -40,8 +40,9 @@
 #include "controller/services/jobs_mark.h"
 
 enum {
-    CHECK_MS = 5000,   /* period of the check */
-    SILENT_MS = 30000, /* a check that takes longer: the file server does not respond */
+    CHECK_MS = 5000, /* period of the check of the jobs directory, ms */
+    /* a check that takes longer than this, ms: the file server does not respond */
+    SILENT_MS = 30000,
 };
 
 struct jobs_dir_check {
@@ -50,8 +51,8 @@ struct jobs_dir_check {
     bool busy;
     int64_t begun_ms;
     char path[HD_CTL_PATH_BYTES_MAX + 32];
-    struct jobs_mark mark; /* mark that was read */
-    struct hd_error error; /* error of reading it */
+    struct jobs_mark mark; /* content of the mark file .heddle-probe */
+    struct hd_error error; /* error of reading the mark file */
 };
 
 static int64_t check_ms(const struct controller *c)
@@ -72,8 +73,8 @@ static bool is_below(const char *dir, const char *above)
     return strncmp(dir, above, n) == 0 && dir[n] == '/';
 }
 
-/* Returns whether one directory is inside the other, as by default and under heddle local: then
- * both are lost together. */
+/* Returns whether the state directory or the jobs directory is inside the other, as by default and
+ * under heddle local: then both are lost together. */
 static bool is_beside_state(const struct controller *c)
 {
     return is_below(c->jobs_dir, c->state_dir) || is_below(c->state_dir, c->jobs_dir);
@@ -175,8 +176,8 @@ static enum hd_status write_mark(struct controller *c, const struct jobs_mark *f
     return HD_OK;
 }
 
-/* Checks the mark, writes it if necessary, and sets c->jobs_dir_problem ("": usable). HD_CONFLICT:
- * the directory belongs to another cluster. */
+/* Checks the mark file, writes it if necessary, and sets c->jobs_dir_problem to why the directory
+ * cannot be used ("": it can). HD_CONFLICT: the directory belongs to another cluster. */
 static enum hd_status judge(struct controller *c, const struct jobs_mark *mark, const char *path)
 {
     enum hd_status st = check_cluster(c, mark, path);

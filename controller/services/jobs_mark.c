@@ -16,7 +16,8 @@
 
 enum { MARK_BYTES_MAX = 4096, /* bytes; limit of daemons, too */ STATE_SHOWN_MAX = 400 };
 
-/* Finds the text after `word` on its line; "": no such line. */
+/* Copies the text behind `word` on the line of the mark file that begins with it; "" if there is no
+ * such line. */
 static void find_line(const char *text, const char *word, char *ret_line, size_t size)
 {
     const char *at = strstr(text, word);

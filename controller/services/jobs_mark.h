@@ -18,15 +18,16 @@
 enum { JOBS_MARK_ID_MAX = 64, JOBS_MARK_FIRST_MAX = 80, JOBS_MARK_STATE_MAX = 480 };
 
 struct jobs_mark {
-    /* first line, random; "": no file, or not written by a controller */
+    /* random first line of the file; "": no file, or one that no controller wrote */
     char first[JOBS_MARK_FIRST_MAX];
     char cluster[JOBS_MARK_ID_MAX]; /* cluster's id; "": an earlier version wrote the file */
     char share[JOBS_MARK_ID_MAX];   /* directory's id; "": an earlier version wrote the file */
-    /* state directory and host of the controller, for people; "": unknown */
+    /* "PATH on HOST" of the controller's state directory, for people; "": unknown */
     char state[JOBS_MARK_STATE_MAX];
 };
 
-/* Reads the file. HD_NOT_FOUND: it does not exist. *ret_mark is empty after a failure. */
+/* Reads the mark file .heddle-probe in a jobs directory. HD_NOT_FOUND: the file does not exist.
+ * *ret_mark is empty after a failure. */
 enum hd_status jobs_mark_read(const char *path, struct jobs_mark *ret_mark);
 enum hd_status jobs_mark_write(const char *path, const struct jobs_mark *mark);
 /* Writes a random id of 32 hexadecimal digits. */

@@ -71,8 +71,8 @@ static void on_bytes(struct hd_query *query, enum hd_status st)
     hd_query_free(query);
 }
 
-/* Finds the role of another user, whose limits are shown: that of a credential, or of the policy.
- */
+/* Finds the role of the user whose limits another user asks for: the role of a credential, or of
+ * the policy. */
 static void find_role(struct asking *a)
 {
     for (size_t i = 0; i < hd_credentials_count(a->c->credentials); i++) {
@@ -146,7 +146,7 @@ static void on_submission(struct hd_query *query, enum hd_status st)
     if (!st)
         st = hd_limit_check(control_caller(s->call), HD_LIMIT_CHECKPOINT_BYTES, query->bytes,
                             s->most);
-    if (!st) /* checked again: another job may have been submitted during the query */
+    if (!st) /* limits are checked again: another job may have been submitted during the query */
         st = guard_check_jobs(s->c, s->call);
     if (!st)
         st = s->step(s->c, s->call, s->request_id, s->prepared);

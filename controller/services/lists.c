@@ -27,7 +27,8 @@ static void finish_list(struct hd_query *query, struct list_answer *answer)
     hd_query_free(query);
 }
 
-/* Sends the query; `done` must reply and then call finish_list. */
+/* Sends the query for a list to the store; its callback `done` must reply and then call
+ * finish_list. */
 static void query_list(struct controller *c, struct hd_rpc_call *call, struct hd_query *query,
                        void (*done)(struct hd_query *query, enum hd_status st))
 {

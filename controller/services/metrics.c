@@ -79,8 +79,8 @@ static double seconds(int64_t unix_ms)
     return unix_ms ? (double)unix_ms / 1e3 : NAN;
 }
 
-/* Returns the value of a family for one job; NaN: unknown, so no sample is written. Exception: a
- * loss of NaN (keeps_nan). */
+/* Returns the value of a metric family for one job; NaN: unknown, so no sample is written.
+ * Exception: a loss that is NaN is written (keeps_nan). */
 static double value_of(enum hd_prom_family family, const struct metrics_row *row, int64_t now_ms)
 {
     const struct job_stats *s = row->seen;
@@ -126,8 +126,8 @@ static double value_of(enum hd_prom_family family, const struct metrics_row *row
     }
 }
 
-/* Returns whether a NaN value is written: a loss that has become NaN must not look like a job
- * without steps. */
+/* Returns whether a NaN of this family is written: a loss that has become NaN must not look like a
+ * job without steps. */
 static bool keeps_nan(enum hd_prom_family family, const struct metrics_row *row)
 {
     return row->seen->has_step && (family == HD_PROM_job_loss || family == HD_PROM_job_grad_norm);

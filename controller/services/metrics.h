@@ -10,11 +10,12 @@
 
 struct controller;
 
-/* live jobs with series of their own; with more, those submitted first */
+/* limit of live jobs with metric series of their own; when more are live, those submitted first
+ * have them */
 enum { METRICS_JOBS_MAX = 20000 };
 
 /* Appends the page of metrics. Reads memory alone, except for the sizes of the store's files. http:
- * the HTTP listener whose counters to add; NULL: none. */
+ * HTTP listener whose counters the page includes; NULL: none. */
 void metrics_add(struct controller *c, struct hd_http *http, struct hd_text *out);
 
 #endif

@@ -18,7 +18,7 @@
 #include "spec/spec.h"
 
 enum {
-    PLANS_WAITING_MAX = 32, /* waiting calls; further ones are refused */
+    PLANS_WAITING_MAX = 32, /* limit of waiting PlanJob calls; further ones are refused */
     TOP_DEFAULT = 3,
     SEARCH_MS = 10 * 1000,
 };
@@ -26,8 +26,10 @@ enum {
 /* Nodes with equally many devices of one GPU kind. */
 struct node_group {
     const struct hd_gpu_kind *kind;
-    int64_t devices, nodes, memory_bytes; /* memory_bytes: of the device with the least memory */
-    const char *calibration; /* calibration of one of the nodes; NULL: none was probed */
+    /* number of devices per node; number of nodes; memory of the device with the least memory */
+    int64_t devices, nodes, memory_bytes;
+    /* calibration text of one of the group's nodes; NULL: none was probed */
+    const char *calibration;
 };
 
 struct job_plan {
@@ -38,11 +40,13 @@ struct job_plan {
     struct hd_rpc_call *call; /* the call to answer; holds a reference */
     struct prepared *prepared;
     struct hd_arena arena;
-    const char *cluster_file;      /* path, in arena; NULL: none */
-    struct hd_cluster *clusters;   /* [count], in arena */
-    const struct node_group *gpus; /* [count], in arena; NULL: CPU devices */
+    const char *cluster_file;    /* path of cluster.yaml, in arena; NULL: none */
+    struct hd_cluster *clusters; /* clusters to search layouts for, [count], in arena */
+    /* group of each cluster, [count], in arena; NULL: the cluster has CPU devices */
+    const struct node_group *gpus;
     int count, top;
-    /* the probed node with most CPU devices; calibration NULL: none */
+    /* calibration text and CPU traits of the probed node with most CPU devices; calibration NULL:
+     * no such node */
     const char *calibration, *traits;
     int64_t cpu_devices, cpu_threads, cpu_memory_bytes;
     struct hd_text json;
@@ -98,7 +102,7 @@ static void set_network(const struct hd_node_tree *tree, struct hd_cluster *clus
 
         *l = tree->tiers[t];
         l->devices = tree->tier_nodes[t] * cluster->devices_per_node;
-        /* no switch above this tier is known */
+        /* cluster.yaml has no switch above this tier */
         if (l->devices >= all || t + 1 == tree->tier_count) {
             l->devices = all;
             break;
@@ -187,7 +191,7 @@ static void calibrate_gpus(struct job_plan *p)
             planner_calibrate(&p->arena, p->gpus[g].calibration, p->gpus[g].kind, &p->clusters[g]);
 }
 
-/* Adds the chosen node's CPU devices if there are no GPUs. */
+/* Adds the CPU devices of the chosen node to the search if the cluster has no GPUs. */
 static void add_cpus(struct job_plan *p)
 {
     struct hd_traits traits;
@@ -251,7 +255,7 @@ static void free_plan(struct job_plan *p)
 
 static void begin_next(struct controller *c);
 
-/* Removes calls that have ended from the list, except the one whose search runs. */
+/* Removes PlanJob calls whose client has gone from the list, except the one whose search runs. */
 static void drop_gone(struct controller *c)
 {
     struct job_plan **at = &c->job_plans;

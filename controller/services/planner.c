@@ -16,7 +16,7 @@
 #include "plan/calibration_report.h"
 
 enum {
-    SEARCHES_MAX = 2, /* concurrent searches */
+    SEARCHES_MAX = 2, /* limit of concurrent layout searches */
     /* deadline of a search, ms after its request; afterwards a layout is chosen by memory alone. A
      * search that starts late still gets SEARCH_MIN_MS. */
     ANSWER_MS = 10 * 1000,
@@ -28,9 +28,9 @@ struct planning {
     struct controller *c; /* NULL: the controller was freed; the result is dropped */
     struct planning *next;
     bool started;
-    int64_t asked_ms; /* time from which ANSWER_MS counts (monotonic) */
+    int64_t asked_ms; /* time from which the deadline ANSWER_MS counts (monotonic) */
     struct hd_arena arena;
-    struct hd_core_asked asked;      /* request; strings and spec are in arena */
+    struct hd_core_asked asked;      /* request of the core; its strings and spec are in arena */
     const char *calibration;         /* the node's calibration text, in arena; NULL: none */
     struct hd_cluster_level network; /* links between the nodes, from the cluster file */
     bool knows_network;
@@ -40,8 +40,9 @@ struct planning {
 
 /* ---- the search, in a thread of the pool ------------------------------------------------------*/
 
-/* Finds the traits of the device: of CPU devices those that heddled reports, if its build is this
- * one; of a GPU those of its kind. False: unknown, so no layout can be found. */
+/* Sets *ret_traits to the traits of the devices that a layout is searched for (CPU: as the node
+ * reported them; GPU: those of its kind, with the node's device memory). Returns false if they are
+ * unknown, so that no layout can be found. */
 static bool find_traits(const struct hd_core_asked *asked, const struct hd_gpu_kind *kind,
                         struct hd_traits *ret_traits)
 {
@@ -76,7 +77,8 @@ static void find_cluster(struct planning *p, const struct hd_gpu_kind *kind,
                                                                         : HD_BF16;
 
     hd_cluster_of_gpus(kind, asked->devices, asked->together, spec->tf32, cluster);
-    /* no daemon reports it, so no layout offloads the optimizer unrequested */
+    /* no daemon reports host memory, so no layout offloads the optimizer unless the job requests it
+     */
     cluster->host_memory_bytes = 0;
     if (p->knows_network && cluster->nodes > 1) {
         struct hd_cluster_level *between = &cluster->levels[cluster->level_count - 1];
@@ -151,7 +153,7 @@ static void search(uv_work_t *work)
 
     if (known)
         st = choose(p, kind, &traits, &best);
-    if (st) /* the ranks report what is wrong */
+    if (st) /* the ranks of the job report what is wrong */
         hd_log(HD_LOG_WARN, "cannot choose a layout that fits: %s", hd_err_message());
     p->answer = (struct hd_core_answer){.key = p->asked.key,
                                         .failed = !known || st,
@@ -201,7 +203,7 @@ static void on_searched(uv_work_t *work, int status)
     free_planning(p);
 }
 
-/* Starts searches: first those for which a job waits, then prefetches. */
+/* Starts queued layout searches: first those for which a job waits, then prefetches. */
 static void begin_some(struct controller *c)
 {
     int running = 0;
@@ -211,15 +213,15 @@ static void begin_some(struct controller *c)
     for (int ahead = 0; ahead < 2; ahead++)
         for (struct planning *p = c->plannings; p && running < SEARCHES_MAX; p = p->next)
             if (!p->started && p->asked.ahead == (ahead > 0)) {
-                if (p->asked.ahead) /* prefetch: the search time starts now */
+                if (p->asked.ahead) /* a prefetch: its search time starts now */
                     p->asked_ms = hd_clock_now_ms();
                 p->started = uv_queue_work(c->loop, &p->work, search, on_searched) == 0;
                 running += p->started;
             }
 }
 
-/* Finds the links between nodes of the requested tier in the cluster file. Nodes under several
- * switches of the highest tier get that tier's links. */
+/* Finds in cluster.yaml the links between nodes under one switch of the requested tier. Nodes under
+ * several switches of the highest tier get that tier's links. */
 static void find_network(struct planning *p, const struct hd_node_tree *tree)
 {
     const int32_t tiers = tree ? tree->tier_count : 0, tier = p->asked.tier;

@@ -32,7 +32,7 @@ static enum hd_status pack(struct prepared *prepared)
 
 enum hd_status control_prepare(const Heddle__V1__JobSpec *given, struct prepared **ret_prepared)
 {
-    /* large; not cleared here, because hd_spec_from_message clears the job */
+    /* not cleared, because it is large and hd_spec_from_message clears the job */
     struct prepared *prepared = malloc(sizeof *prepared);
     enum hd_status st = HD_OK;
 

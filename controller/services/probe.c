@@ -15,8 +15,8 @@
 /* The probe result of one node. */
 struct kept {
     char uuid[HD_CTL_NAME_BYTES_MAX + 1];
-    char *text;    /* calibration; NULL: none */
-    void *figures; /* packed NodeProbe without its times and problem */
+    char *text;    /* text of the node's calibration; NULL: none */
+    void *figures; /* packed NodeProbe message without its times and problem */
     size_t figures_bytes;
 };
 
@@ -147,7 +147,7 @@ static void add_collectives(struct hd_arena *arena, const struct hd_calibration 
     }
 }
 
-/* Stores a parsed calibration with its text and figures. */
+/* Stores a node's parsed calibration with its text and figures. */
 static enum hd_status keep_probe(struct controller *c, const char *uuid, const char *text,
                                  const struct hd_calibration *cal, struct hd_arena *arena)
 {

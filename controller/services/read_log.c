@@ -23,17 +23,22 @@ enum { FOLLOW_WAIT_MS = 2000 }; /* time for which a daemon waits for new bytes b
 
 struct log_reader {
     struct controller *c;
-    struct hd_rpc_call *call; /* NULL: the call has ended while a query was in flight */
+    /* call of the client; NULL: the call has ended while a query was in flight */
+    struct hd_rpc_call *call;
     uint64_t job;
     int32_t attempt, rank;
     int64_t offset;
-    bool follow, busy;     /* busy: a query is in flight */
-    bool blocked;          /* the client reads slowly: wait for read_log_drain */
+    /* follow: send later bytes, too, until the attempt ends; busy: a query of the store is in
+     * flight */
+    bool follow, busy;
+    bool blocked;          /* the client reads slowly: sending continues in read_log_drain */
     bool ended_at_request; /* the attempt had ended when the last request was sent */
     bool noted;            /* the client was told that the node is disconnected */
-    bool waits;            /* end of the file: read again at the next tick */
-    uint64_t request;      /* request in flight, to the daemon or for the file; 0: none */
-    bool to_daemon;        /* the request in flight is to the daemon */
+    /* the reader is at the end of the file: it reads again at the next tick */
+    bool waits;
+    /* number of the request in flight, to the daemon or for the file; 0: none */
+    uint64_t request;
+    bool to_daemon; /* the request in flight goes to the daemon, not to the file */
     char node_uuid[HD_CTL_NAME_BYTES_MAX + 1], node_name[HD_CTL_NAME_BYTES_MAX + 1];
     struct log_reader *next;
 };
@@ -62,11 +67,11 @@ struct log_piece {
     uv_work_t work;
     struct controller *c; /* NULL: the controller was freed; the result is dropped */
     struct log_piece *next;
-    /* request of the reader that waits for these bytes; the reader may have ended */
+    /* number of the reader's request that waits for these bytes; the reader may have ended */
     uint64_t request;
     char path[HD_CTL_PATH_BYTES_MAX];
     int64_t offset;
-    uint8_t *bytes; /* [LOG_CHUNK_BYTES] */
+    uint8_t *bytes; /* bytes read from the log file, [LOG_CHUNK_BYTES] */
     size_t count;
     struct hd_error error;
 };
@@ -169,8 +174,8 @@ void read_log_forget_all(struct controller *c)
 
 /* ---- requests for bytes -----------------------------------------------------------------------*/
 
-/* Returns whether the node has not been heard of for a while: its streams may be open although the
- * daemon is dead. */
+/* Returns whether the node's daemon has sent nothing for a while: its streams may be open although
+ * the daemon is dead. */
 static bool node_is_silent(const struct log_reader *r)
 {
     struct hd_node_view node;
@@ -216,7 +221,7 @@ static void ask(struct log_reader *r)
     r->request = ++r->c->last_log_request;
     r->to_daemon = ask_daemon(r);
     if (r->to_daemon) {
-        r->noted = false; /* connected again: the client is told when it disconnects */
+        r->noted = false; /* the node is connected again: the client is told when it disconnects */
         return;
     }
     st = begin_piece(r);
@@ -316,7 +321,8 @@ void read_log_chunk(struct controller *c, const struct hd_rpc_call *logs,
     while (r && r->request != chunk->request)
         r = r->next;
     if (!r || !r->call || !r->to_daemon || fleet_logs_of(c, r->node_uuid) != logs)
-        return; /* the client left, the file is read instead, or this is another node */
+        /* the client left, the log file is read instead, or this chunk comes from another node */
+        return;
     r->request = 0;
     if (*chunk->error)
         hd_rpc_call_fail(r->call, hd_err(HD_IO, "node %s: %s", r->node_name, chunk->error));

@@ -10,7 +10,8 @@
 struct kind {
     bool used;
     char who[HD_CTL_NAME_BYTES_MAX + 1], role[16], method[64], host[96], result[32];
-    uint64_t objects[REFUSAL_OBJECTS]; /* hashes of the objects with a row in this window */
+    /* hashes of the objects that have an audit row of their own in this window */
+    uint64_t objects[REFUSAL_OBJECTS];
     size_t object_count;
     /* object of the counted refusals; "several" if they differ */
     char object[HD_CTL_NAME_BYTES_MAX + 32];
@@ -18,7 +19,7 @@ struct kind {
     int64_t window_ms, end_ms;
 };
 
-/* Counts of all kinds. A linear search costs a refused call some microseconds, and the rate of a
+/* Counts of all kinds. A linear search costs some microseconds per refused call, and the rate of a
  * caller's refused calls is limited. */
 struct refusals {
     struct kind kinds[REFUSALS_MAX];
@@ -36,8 +37,8 @@ void refusals_free(struct refusals *all)
     free(all);
 }
 
-/* Returns the length of the host in "10.0.0.7:40112"; the whole length of a source without a port.
- */
+/* Returns the length of the host part of a source such as "10.0.0.7:40112"; the whole length if the
+ * source has no port. */
 static int host_bytes(const char *source)
 {
     const char *colon = strrchr(source, ':');
@@ -130,8 +131,8 @@ bool refusals_take(struct refusals *all, const struct hd_audit_record *record, b
     return true;
 }
 
-/* Ends a window. With a count it makes the summary row and returns true, and the next window is
- * longer; without one it removes the kind. */
+/* Ends the window of a kind. If refusals were counted in it, makes their summary row, makes the
+ * next window longer and returns true; otherwise removes the kind and returns false. */
 static bool end_window(struct refusals *all, struct kind *kind, int64_t now_ms,
                        struct hd_audit_record *ret_record)
 {

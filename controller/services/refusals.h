@@ -17,26 +17,29 @@
 #include "controller/core/record.h"
 
 enum {
-    REFUSAL_OBJECTS = 8,           /* objects with a row of their own per window */
-    REFUSALS_MAX = 512,            /* kinds at a time; refusals of further kinds share one count */
-    REFUSAL_WINDOW_MS = 60 * 1000, /* length of the first window */
-    REFUSAL_WINDOW_MAX_MS = 3600000, /* longest window */
+    /* limit of objects with an audit row of their own per kind and window */
+    REFUSAL_OBJECTS = 8,
+    /* limit of kinds at a time; refusals of further kinds share one count */
+    REFUSALS_MAX = 512,
+    REFUSAL_WINDOW_MS = 60 * 1000,   /* length of a kind's first window, ms */
+    REFUSAL_WINDOW_MAX_MS = 3600000, /* length of a kind's longest window, ms */
     REFUSAL_RESULT_MAX = 64,
 };
 
 struct refusals;
 
-struct refusals *refusals_new(void); /* NULL: no memory */
+struct refusals *refusals_new(void); /* returns NULL if out of memory */
 void refusals_free(struct refusals *all);
 
-/* Returns true if the caller must write the record now, false if it was counted. can_write false:
- * the log takes no writes, so the record is always counted. now_ms: monotonic. */
+/* Counts a refused call. Returns true if the caller must write `record` to the audit log now; false
+ * if the refusal goes into a later summary row. can_write false: the log takes no writes, so the
+ * refusal always goes into the summary. now_ms: monotonic. */
 bool refusals_take(struct refusals *all, const struct hd_audit_record *record, bool can_write,
                    int64_t now_ms);
 
-/* Makes the summary row of the next kind whose window is over; all_of_them: of the next kind with a
- * count. False: there is none. Strings of *ret_record live until the next call; its time is not
- * set. */
+/* Makes the summary row of the next kind whose window is over; all_of_them: of the next kind with
+ * counted refusals. Returns false if there is none. Strings of *ret_record live until the next
+ * call; its time is not set. */
 bool refusals_next(struct refusals *all, int64_t now_ms, bool all_of_them,
                    struct hd_audit_record *ret_record);
 

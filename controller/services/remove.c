@@ -66,8 +66,8 @@ static void run_answer(struct post_commit_action *action, struct controller *c, 
     free_removal(r);
 }
 
-/* Collects the jobs that name files of the folder. HD_CONFLICT: one of them has not ended, so it
- * may still read the files. */
+/* Collects the jobs that name files of the removed job's folder. HD_CONFLICT: one of them has not
+ * ended, so it may still read the files. */
 static enum hd_status take_users(struct removal *r, const struct hd_query *users, const char *dir)
 {
     const struct veil veil = guard_veil(r->c, r->call);

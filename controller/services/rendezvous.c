@@ -16,7 +16,8 @@ struct rendezvous {
     int32_t attempt;
     uint32_t round;
     size_t world, value_count;
-    ProtobufCBinaryData *values; /* [ranks]; data NULL: not put yet */
+    /* value of each rank, [ranks]; data NULL: this rank has not put its value yet */
+    ProtobufCBinaryData *values;
     struct rendezvous *next;
 };
 

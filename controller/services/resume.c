@@ -12,7 +12,8 @@
 
 /* ---- keys that a resume may change ------------------------------------------------------------*/
 
-/* Returns the length of the list of positions before a fingerprint's colon; 0: it has no list. */
+/* Returns the length of the list of file positions before a fingerprint's colon; 0 if the
+ * fingerprint has no list. */
 static size_t places_of(const char *fingerprint)
 {
     return fingerprint ? strcspn(fingerprint, ":") : 0;
@@ -112,7 +113,7 @@ static enum hd_status compare(const struct hd_job *before, const struct hd_job *
 struct resume {
     struct controller *c;
     struct hd_rpc_call *call;  /* the call to answer; holds a reference */
-    struct prepared *prepared; /* new spec; NULL: unchanged */
+    struct prepared *prepared; /* new job spec of the call; NULL: unchanged */
 };
 
 enum hd_status resume_event(enum hd_core_event_kind kind, struct hd_query *query,

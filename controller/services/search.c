@@ -18,7 +18,7 @@ struct ckpt_search {
     const char *job_dir;
     struct hd_checkpoint_record *checkpoints; /* [HD_CTL_CHECKPOINTS_MAX + 1] */
     size_t count;
-    bool cut; /* older ones were left out */
+    bool cut; /* older checkpoints were left out of the list */
     struct hd_error error;
 };
 

@@ -12,7 +12,7 @@
 /* The link inventory of one node. */
 struct inventory {
     char uuid[HD_CTL_NAME_BYTES_MAX + 1];
-    void *bytes; /* packed NodeInventory */
+    void *bytes; /* packed NodeInventory message */
     size_t count;
 };
 
@@ -122,7 +122,8 @@ static bool is_device_index(int32_t device_index, size_t devices)
     return device_index >= 0 && (size_t)device_index < devices;
 }
 
-/* Reads the links; false unless each pair of devices has exactly one, with a rate. */
+/* Reads the links of a node's inventory. Returns false unless each pair of devices has exactly one
+ * link, with a rate. */
 static bool take_links(const Heddle__V1__NodeInventory *reported, size_t devices,
                        struct hd_node_links *links)
 {

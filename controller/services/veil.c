@@ -10,8 +10,8 @@ bool veil_shows(const struct veil *veil, uint64_t job)
     return !veil->reader || hd_core_job_is_of(veil->core, job, veil->reader);
 }
 
-/* Reads the digits at `at`. Returns their end; `at` itself: there are none. A number too large for
- * 64 bits becomes 0, which no job has. */
+/* Parses the digits that begin at `at`. Returns their end; `at` itself if there are no digits. Sets
+ * *ret_number; a number too large for 64 bits becomes 0, which no job has. */
 static const char *read_number(const char *at, uint64_t *ret_number)
 {
     uint64_t number = 0;
@@ -25,7 +25,8 @@ static const char *read_number(const char *at, uint64_t *ret_number)
     return at;
 }
 
-/* Returns the length of what separates two numbers of a list; 0: the list ends here. */
+/* Returns the length of the separator between two numbers of a list, such as ", "; 0: the list ends
+ * here. */
 static size_t separator(const char *at)
 {
     const size_t length = hd_text_starts(at, ", ") ? 2 : hd_text_starts(at, " and ") ? 5 : 0;
@@ -33,7 +34,8 @@ static size_t separator(const char *at)
     return length && isdigit((unsigned char)at[length]) ? length : 0;
 }
 
-/* Adds job number `at`, the text after "job ", or "another job". Returns the end of the number. */
+/* Appends the job's number that `at` points at (behind "job "), or "another job" if the reader may
+ * not see that job. Returns the end of the number. */
 static const char *add_one(const struct veil *veil, const char *at, struct hd_text *out)
 {
     uint64_t job;
@@ -46,8 +48,8 @@ static const char *add_one(const struct veil *veil, const char *at, struct hd_te
     return end;
 }
 
-/* Adds the visible numbers of the list `at`, the text after "jobs ", and "others" if some are
- * hidden. Returns the end of the list. */
+/* Appends those numbers of the list at `at` (behind "jobs ") that the reader may see, and "others"
+ * if some are hidden. Returns the end of the list. */
 static const char *add_several(const struct veil *veil, const char *at, struct hd_text *out)
 {
     struct hd_text shown = {0};

@@ -22,7 +22,7 @@ struct hd_core;
 
 struct veil {
     const struct hd_core *core;
-    const char *jobs_dir; /* jobs directory; "": none */
+    const char *jobs_dir; /* path of the jobs directory; "": none */
     const char *reader;   /* owner whose jobs are shown; NULL: all jobs are shown */
 };
 

@@ -19,15 +19,18 @@ enum { ENTRIES_PER_QUERY = 200, REASON_MAX = 1024 };
 
 struct watcher {
     struct controller *c;
-    struct hd_rpc_call *call; /* NULL: the call has ended while a query was in flight */
-    uint64_t job, after;      /* `after`: sequence number of the last entry sent */
+    /* call of the client; NULL: the call has ended while a query was in flight */
+    struct hd_rpc_call *call;
+    /* job's number; sequence number of the last entry of its history that was sent */
+    uint64_t job, after;
     bool new_only;
-    bool busy;    /* a query is in flight */
+    bool busy;    /* a query of the store is in flight */
     bool stale;   /* the job changed after it was read: read it again */
-    bool blocked; /* the client reads slowly: wait for watch_drain */
+    bool blocked; /* the client reads slowly: sending continues in watch_drain */
     bool ended;   /* the job had ended when it was read */
     enum hd_job_state state;
-    char reason[REASON_MAX], trouble[REASON_MAX]; /* JobStatus.reason and .stale as last sent */
+    /* texts of JobStatus.reason and .stale as last sent to the client */
+    char reason[REASON_MAX], trouble[REASON_MAX];
     Heddle__V1__JobEnd end;
     Heddle__V1__EndReport end_report;
     char end_reason[REASON_MAX], end_node[HD_CTL_NAME_BYTES_MAX + 1], end_message[REASON_MAX];
@@ -50,7 +53,8 @@ static void read_history(struct watcher *w);
 
 /* ---- sending ----------------------------------------------------------------------------------*/
 
-/* Sends a message. False: not sent, because the client is slow (then sets blocked) or gone. */
+/* Sends a message to the client. Returns false if it was not sent: the client is slow (then sets
+ * blocked) or gone. */
 static bool send_message(struct watcher *w, const Heddle__V1__WatchJobResponse *message)
 {
     enum hd_status st = hd_rpc_call_write(w->call, &message->base);
@@ -120,7 +124,7 @@ static void send_end(struct watcher *w)
 
 /* ---- reading ----------------------------------------------------------------------------------*/
 
-/* Fills in JobEnd, which is sent after the whole history. */
+/* Fills in the message JobEnd, which is sent after the whole history. */
 static void keep_end(struct watcher *w, struct hd_query *query)
 {
     const struct veil veil = guard_veil(w->c, w->call);
@@ -153,8 +157,8 @@ static void keep_end(struct watcher *w, struct hd_query *query)
     w->end.end = &w->end_report;
 }
 
-/* Begins each callback of a query. False: the client has left, or the query failed and so did the
- * call. */
+/* Called first in each callback of a query. Returns false if the client has left, or if the query
+ * failed; then it has failed the call, too. */
 static bool finish_query(struct watcher *w, enum hd_status st)
 {
     w->busy = false;

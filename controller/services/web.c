@@ -15,17 +15,18 @@
 
 enum {
     STREAMS_MAX = 24,
-    STREAM_JOBS_MAX = 64, /* job numbers in one line; with more changed jobs the line says "all" */
-    ALIVE_MS = 10000,     /* pause between two lines if nothing changes */
-    /* life of a stream; then the page reconnects, and its token is checked again */
+    /* limit of job numbers in one line of a stream; with more changed jobs the line says "all" */
+    STREAM_JOBS_MAX = 64,
+    ALIVE_MS = 10000, /* pause between two lines of a stream if nothing changes, ms */
+    /* life of a stream, ms; then the page reconnects, and its token is checked again */
     STREAM_AGE_MS = 300000,
-    STALLED_MS = 30000, /* a stream that has taken no line for this long is ended */
+    STALLED_MS = 30000, /* a stream whose client has taken no line for this long is ended, ms */
 };
 
 /* ---- access -----------------------------------------------------------------------------------*/
 
-/* Returns whether requests need a token. Without tokens for people the listener is open to this
- * machine only. */
+/* Returns whether HTTP requests need a token. If no tokens for people exist, the listener is open
+ * to this machine only. */
 static bool asks_tokens(const struct controller *c)
 {
     return c->authority || hd_credentials_count(c->credentials) ||
@@ -63,7 +64,8 @@ static enum hd_status know(const struct controller *c, const struct hd_http_call
     if (c->web->asks_tokens || asks_tokens(c))
         return hd_err(HD_DENIED, "a token is needed (Authorization: Bearer TOKEN): one of heddle "
                                  "token create, or of the controller's --token-file");
-    ret_identity->role = HD_ROLE_OPERATOR; /* any user of this machine; web_open has logged this */
+    /* any user of this machine is an operator; web_open has logged this */
+    ret_identity->role = HD_ROLE_OPERATOR;
     return HD_OK;
 }
 
@@ -152,9 +154,11 @@ struct web_stream {
     struct controller *c;
     struct hd_http_request *request;
     struct web_stream *next;
-    uint64_t jobs[STREAM_JOBS_MAX]; /* jobs changed since the last line */
+    /* numbers of the jobs that changed since the last line was sent */
+    uint64_t jobs[STREAM_JOBS_MAX];
     size_t job_count;
-    bool all;     /* too many jobs for the array, or jobs whose numbers are hidden */
+    /* the next line says "all": too many jobs changed for the array, or their numbers are hidden */
+    bool all;
     bool hides;   /* the reader may not see jobs of other users */
     bool cluster; /* nodes, queues or cluster events changed */
     int64_t since_ms;
@@ -183,7 +187,7 @@ static void end_stream(struct web_stream *stream)
     free_stream(stream);
 }
 
-/* Returns whether the line was queued; the client may be slow or gone. */
+/* Queues a line of a stream. Returns false if it was not queued: the client is slow or gone. */
 static bool send_line(struct web_stream *stream, struct hd_text *line)
 {
     const int64_t now_ms = hd_clock_now_ms();
@@ -398,8 +402,8 @@ enum hd_status web_set_tls(struct controller *c, const struct hd_rpc_tls *tls)
     return st ? hd_err_prefix(st, "--http") : HD_OK;
 }
 
-/* Closes the listener. Queries in flight find no `web` afterwards; their requests are still
- * answered. */
+/* Closes the listener. Queries of the store that are in flight find c->web NULL afterwards; their
+ * requests are still answered. */
 void web_close(struct controller *c, void (*on_closed)(void *user), void *user)
 {
     struct hd_http *http = c->web ? c->web->http : NULL;

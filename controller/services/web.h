@@ -23,14 +23,15 @@ struct web_reader {
 struct web {
     struct hd_http *http;
     bool tls;
-    /* tokens were required when the listener opened; if a reload removes all tokens, requests are
-     * refused rather than served without one */
+    /* Tokens were required when the listener opened. If a reload removes all tokens, requests are
+     * refused rather than served without one. */
     bool asks_tokens;
     struct web_reader reader; /* user of the current request */
     struct web_stream *streams;
     struct curve *curves;
     size_t curve_count;
-    uint64_t cluster_changes; /* stats.cluster_changes when streams were last notified */
+    /* value of stats.cluster_changes when the open streams last got a line */
+    uint64_t cluster_changes;
 };
 
 /* Replies to a request for /api/v1/<path>. */
@@ -38,25 +39,26 @@ void web_api(struct controller *c, struct hd_http_request *request, const char *
 
 /* ---- web_param.c ------------------------------------------------------------------------------*/
 
-/* Parses the parameter as a number; sets `otherwise` if it is absent. HD_INVALID: it is not a
- * number from min to max. */
+/* Sets the result to the request's parameter `name`, parsed as a number; to `otherwise` if the
+ * parameter is absent. HD_INVALID: it is not a number from min to max. */
 enum hd_status web_number(const struct hd_http_request *request, const char *name, int64_t min,
                           int64_t max, int64_t otherwise, int64_t *ret_value);
 
-/* Refuses parameters that are not in `known`, a list of names separated by spaces. */
+/* Returns HD_INVALID if the request has a parameter whose name is not in `known`, a list of names
+ * separated by spaces. */
 enum hd_status web_check_params(const struct hd_http_request *request, const char *known);
 
 /* ---- web_api.c, curve.c
  * ------------------------------------------------------------------------- */
 
-/* Restricts the query to the reader's own jobs if the reader's visibility is lower than `needed`;
- * control_see for HTTP. */
+/* Restricts the query to the reader's own jobs if the reader's visibility (identity.h) is lower
+ * than `needed`. Does for HTTP what control_see does for gRPC. */
 void web_see(const struct web_reader *reader, enum hd_visibility needed, struct hd_query *query);
-/* Returns the veil for replies to the reader; guard_veil for HTTP. */
+/* Returns the filter that hides other users' jobs in replies to the reader (veil.h). */
 struct veil web_veil(const struct controller *c, const struct web_reader *reader);
 
 void curve_answer(struct controller *c, struct hd_http_request *request, uint64_t job);
-/* Detaches queries in progress: their results are dropped. */
+/* Detaches the curves' queries in progress: their results are dropped. */
 void curve_free_all(struct controller *c);
 
 #endif

@@ -24,7 +24,7 @@ static void begin_list(struct hd_json_writer *w, const char *kind)
     hd_json_begin(w, "items", '[');
 }
 
-/* Closes list and envelope, and replies. */
+/* Closes the JSON list and its envelope, and sends the reply. */
 static void reply_list(struct hd_http_request *request, struct hd_json_writer *w)
 {
     hd_json_end(w, ']');
@@ -64,8 +64,8 @@ static void end_asked(struct hd_query *query)
     hd_query_free(query);
 }
 
-/* Fails the request if the query failed or the controller is stopping, when the core may be freed;
- * returns whether it did. */
+/* Returns whether the query failed or the controller is stopping, when the core may be freed; if
+ * so, fails the HTTP request. */
 static bool failed(struct hd_query *query, enum hd_status st)
 {
     struct asked *asked = query->user;
@@ -200,7 +200,8 @@ static void on_checkpoints(struct hd_query *query, enum hd_status st)
 
 /* ---- lists of jobs ----------------------------------------------------------------------------*/
 
-/* Parses "queued,running" to a set of states; HD_INVALID: an unknown word. */
+/* Parses a list of job states such as "queued,running" to a set of bits. HD_INVALID: a word is no
+ * job state. */
 static enum hd_status read_states(const char *text, uint32_t *ret_states)
 {
     *ret_states = 0;
@@ -385,7 +386,8 @@ static void show_server(struct controller *c, struct hd_http_request *request)
 
 /* ---- requests ---------------------------------------------------------------------------------*/
 
-/* Parses "7" or "7/curve": the job, and the text after the slash ("": none). */
+/* Parses the end of a path, such as "7" or "7/curve": the job, and the text after the slash ("":
+ * none). */
 static bool read_job_number(const char *path, uint64_t *ret_job, const char **ret_rest)
 {
     char digits[24];
