@@ -82,7 +82,7 @@ int controller_port(const struct controller *controller);
 /* Returns the TCP port of the HTTP listener; 0: there is none. */
 int controller_http_port(const struct controller *controller);
 bool controller_http_is_tls(const struct controller *controller);
-/* returns the absolute path */
+/* Returns the absolute path of the jobs directory. */
 const char *controller_jobs_dir(const struct controller *controller);
 
 /* Ends all calls, commits the pending transactions and frees the controller; on_stopped (may be

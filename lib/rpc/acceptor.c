@@ -8,7 +8,8 @@
  * are the destructor. libgrpc and libgrpc++ are separate libraries that share this table, so it has
  * been stable since 2019. */
 struct functions {
-    void (*destroy)(struct hd_rpc_acceptor *acceptor); /* called by gRPC only, like the next */
+    /* destructor; like the next function called by gRPC only */
+    void (*destroy)(struct hd_rpc_acceptor *acceptor);
     void (*destroy_and_free)(struct hd_rpc_acceptor *acceptor);
     void (*handle)(struct hd_rpc_acceptor *acceptor, int listener_fd, int fd,
                    grpc_byte_buffer *read_already);
@@ -45,7 +46,7 @@ grpc_arg hd_rpc_acceptor_arg(struct hd_rpc_acceptor **where)
 bool hd_rpc_acceptor_open(grpc_server *server, grpc_server_credentials *credentials,
                           struct hd_rpc_acceptor *const *where)
 {
-    /* no port to return: nothing is opened */
+    /* opens no socket, so there is no port to return */
     (void)grpc_server_add_http2_port(server, NAME, credentials);
     return *where != NULL;
 }

@@ -19,15 +19,17 @@
 
 struct hd_rpc_acceptor; /* owned by gRPC; valid until the server's shutdown begins */
 
-/* Returns the argument for grpc_server_create. *where must live as long as the server; it is NULL
- * until hd_rpc_acceptor_open. */
+/* Returns the channel argument for grpc_server_create that names *where. *where must live as long
+ * as the server; it is NULL until hd_rpc_acceptor_open. */
 grpc_arg hd_rpc_acceptor_arg(struct hd_rpc_acceptor **where);
 
-/* Sets *where. Call before the server starts. False: gRPC did not accept the credentials. */
+/* Sets *where to gRPC's object that takes accepted connections. Call before the server starts.
+ * Returns false if gRPC refused the credentials. */
 bool hd_rpc_acceptor_open(grpc_server *server, grpc_server_credentials *credentials,
                           struct hd_rpc_acceptor *const *where);
 
-/* Passes `fd`, connected and non-blocking, to gRPC, which owns it then. Call after the start. */
+/* Passes the TCP connection `fd`, which is non-blocking, to gRPC, which owns it from then on. Call
+ * after the server has started. */
 void hd_rpc_acceptor_give(struct hd_rpc_acceptor *acceptor, int fd);
 
 #endif

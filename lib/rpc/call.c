@@ -149,8 +149,8 @@ void hd_rpc_call_give_up(struct hd_rpc_call *call, enum hd_status st)
     hd_rpc_call_cancel(call);
 }
 
-/* Fills the ops of a batch: initial metadata, the first message, the status after the last message.
- * Returns the number of ops. */
+/* Fills `ops` with the operations of a write batch: initial metadata before the first message, the
+ * message, the status after the last message. Returns the number of operations. */
 static size_t fill_write(struct hd_rpc_call *call, grpc_op ops[3], grpc_metadata *trailer,
                          grpc_slice *details)
 {
@@ -206,7 +206,7 @@ void hd_rpc_call_send(struct hd_rpc_call *call)
     enum hd_status st;
     size_t count;
 
-    /* a unary reply is one batch: its headers are not sent earlier */
+    /* A unary reply is one batch: headers, message and status are sent together. */
     if (call->writing || is_over(call) ||
         (call->server && call->kind == HD_RPC_UNARY && call->ending == HD_RPC_ENDING_NONE))
         return;
@@ -375,7 +375,8 @@ void hd_rpc_call_pause(struct hd_rpc_call *call)
     call->paused = true;
 }
 
-/* Posts on_posted, because callbacks may not run inside a function that the user called. */
+/* Queues an event that runs on_posted, because callbacks may not run inside a function that the
+ * user called. */
 static void post(struct hd_rpc_call *call)
 {
     if (call->posted || call->done)

@@ -22,8 +22,8 @@ static inline void hd_rpc_channel_args_add(struct hd_rpc_channel_args *args, grp
     args->list[args->count++] = arg;
 }
 
-/* Adds an integer. gRPC takes an int: a larger value becomes INT32_MAX, which gRPC treats as no
- * limit. */
+/* Adds an integer argument. gRPC takes an int: a larger value becomes INT32_MAX, which gRPC treats
+ * as no limit. */
 static inline void hd_rpc_channel_args_add_int(struct hd_rpc_channel_args *args, const char *key,
                                                int64_t value)
 {

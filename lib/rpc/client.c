@@ -23,12 +23,14 @@ enum {
 struct hd_rpc_client {
     struct hd_rpc *rpc;
     struct hd_rpc_client *next, **link;
-    grpc_channel *channel; /* NULL: closed; the struct is freed after its last call */
+    /* channel to the address; NULL: closed, and the struct is freed after its last call */
+    grpc_channel *channel;
     struct hd_rpc_call *calls;
     size_t calls_count, receive_bytes_max;
     bool was_cut;
     char address[HD_RPC_ADDRESS_MAX + 1];
-    char authorization[HD_RPC_TOKEN_MAX + sizeof "Bearer "]; /* "": no token */
+    /* value of the header `authorization`; "": no token */
+    char authorization[HD_RPC_TOKEN_MAX + sizeof "Bearer "];
     char says[CLIENT_BYTES]; /* value of HD_RPC_CLIENT_HEADER; "": not sent */
 };
 
@@ -264,7 +266,7 @@ static void create_grpc_call(struct hd_rpc_call *call)
     grpc_slice_unref(path);
 }
 
-/* Starts the batches of a call. A failure means that none was started; later failures arrive as
+/* Starts the batches of a call. After a failure none is in progress; later failures arrive as
  * events. */
 static enum hd_status start_batches(struct hd_rpc_call *call)
 {
@@ -358,8 +360,8 @@ void hd_rpc_client_remove_call(struct hd_rpc_call *call)
 
 /* ---- the result ---- */
 
-/* Finds the exact hd_status in the trailer of a Heddle server; false if it is absent or contradicts
- * the gRPC status code. */
+/* Finds the exact hd_status in the trailer of a Heddle server. Returns false if the trailer is
+ * absent or contradicts the gRPC status code. */
 static bool find_exact_status(const struct hd_rpc_call *call, enum hd_status *ret_status)
 {
     for (size_t i = 0; i < call->trailers.count; i++) {
@@ -406,8 +408,8 @@ const char *hd_rpc_explain_no_connection(const char *details, size_t len_bytes)
     return NULL;
 }
 
-/* Returns whether the server sent GOAWAY to refuse the connection; gRPC does not report its text
- * (relay.c). */
+/* Returns whether gRPC's error text `details` says that the server sent GOAWAY to refuse the
+ * connection (relay.c); gRPC does not report the text of GOAWAY itself. */
 static bool is_turned_away(const char *details, size_t len_bytes)
 {
     static const char goaway[] = "GOAWAY received";
@@ -423,9 +425,9 @@ static const char *explain(const char *details, size_t len_bytes)
     return hd_rpc_explain_no_connection(details, len_bytes);
 }
 
-/* Returns whether gRPC's error text says that the connection was closed or refused. A listener of
- * another protocol closes connections, too, so texts about certificates and versions do not count.
- */
+/* Returns whether gRPC's error text `details` says that the connection was closed or refused. A
+ * listener of another protocol closes connections, too, so texts about certificates and versions do
+ * not count. */
 static bool is_cut(const char *details, size_t len_bytes)
 {
     static const char *const cuts[] = {"reset by peer",  "ocket closed", "ndpoint closed",

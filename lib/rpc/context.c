@@ -20,7 +20,8 @@ enum { CAPACITY_START = 256, LOG_INTERVAL_MS = 1000 };
  * assertions are always logged. */
 static void log_grpc(gpr_log_func_args *args)
 {
-    static _Atomic int64_t next_ms; /* one per process, like gRPC's log function */
+    /* time of the next line that may be logged; one per process, like gRPC's log function */
+    static _Atomic int64_t next_ms;
     int64_t now_ms = hd_clock_now_ms(), due_ms = atomic_load(&next_ms);
 
     if (args->severity < GPR_LOG_SEVERITY_ERROR)

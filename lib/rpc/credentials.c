@@ -52,7 +52,7 @@ static void free_pems(struct pem_files *pems)
 struct hd_rpc_server_tls {
     uv_mutex_t mutex; /* guards pems and is_new */
     struct pem_files pems;
-    bool is_new; /* pems not yet passed to gRPC */
+    bool is_new; /* `pems` were replaced and are not yet passed to gRPC */
 };
 
 static enum hd_status read_server_pems(const struct hd_rpc_tls *tls, struct pem_files *ret)
@@ -66,8 +66,9 @@ static enum hd_status read_server_pems(const struct hd_rpc_tls *tls, struct pem_
     return st;
 }
 
-/* Makes gRPC's configuration. It must have a root even if clients are asked for no certificate;
- * then the server's own certificate is set, which is never used for a check. */
+/* Makes gRPC's TLS configuration from PEM texts. gRPC requires a root certificate even if clients
+ * are asked for none; then the server's own certificate is set as root, which is never used for a
+ * check. */
 static grpc_ssl_server_certificate_config *make_config(const struct pem_files *pems)
 {
     const char *root = pems->ca.data ? pems->ca.data : pems->cert.data;
@@ -77,7 +78,8 @@ static grpc_ssl_server_certificate_config *make_config(const struct pem_files *p
     return grpc_ssl_server_certificate_config_create(root, &pair, 1);
 }
 
-/* Passes replaced certificates to gRPC. On one of gRPC's threads. */
+/* Called by gRPC on one of its threads at a handshake: passes certificates to gRPC that were
+ * replaced. */
 static grpc_ssl_certificate_config_reload_status
 give_config(void *user, grpc_ssl_server_certificate_config **ret_config)
 {
@@ -103,8 +105,8 @@ static grpc_ssl_client_certificate_request_type asks_for(const struct hd_rpc_tls
                               : GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY;
 }
 
-/* Checks that certificate and key belong together; gRPC itself would accept others and fail every
- * handshake. */
+/* Checks that certificate and private key belong together; gRPC itself would accept others and then
+ * fail every handshake. */
 static enum hd_status try_pems(const struct pem_files *pems, const struct hd_rpc_tls *tls)
 {
     grpc_ssl_pem_key_cert_pair pair = {.private_key = pems->key.data,

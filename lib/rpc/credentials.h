@@ -10,22 +10,22 @@
 
 #include "rpc/rpc.h"
 
-/* HD_INVALID: wrong length, or not printable ASCII. */
+/* Checks the form of a token. HD_INVALID: wrong length, or not printable ASCII. */
 enum hd_status hd_rpc_check_token(const char *token);
 
-/* A server's tokens. The time of a look-up says nothing about them: a hash with a random key
+/* A server's tokens. The time of a look-up does not depend on the tokens: a hash with a random key
  * selects the candidates, then whole tokens are compared in constant time. */
 struct hd_rpc_token_set {
-    struct hd_rpc_tokens tokens; /* each padded with zeros */
-    uint64_t *hashes;            /* one per token */
+    struct hd_rpc_tokens tokens; /* tokens, each padded with zeros */
+    uint64_t *hashes;            /* keyed hash of each token, in the order of `tokens` */
     unsigned char key[16];
 };
 
-/* Copies the tokens. HD_INVALID: one is malformed. */
+/* Copies the tokens into the set. HD_INVALID: a token is malformed. */
 enum hd_status hd_rpc_token_set_init(struct hd_rpc_token_set *ret_set,
                                      const struct hd_rpc_tokens *tokens);
 void hd_rpc_token_set_done(struct hd_rpc_token_set *set);
-/* Returns the token that equals `given`; NULL: none. */
+/* Returns the token of the set that equals `given`; NULL: none does. */
 const struct hd_rpc_token *hd_rpc_token_set_find(const struct hd_rpc_token_set *set,
                                                  const char *given);
 
@@ -37,7 +37,7 @@ enum hd_status hd_rpc_server_tls_open(const struct hd_rpc_tls *tls,
                                       grpc_server_credentials **ret_credentials);
 enum hd_status hd_rpc_server_tls_replace(struct hd_rpc_server_tls *server,
                                          const struct hd_rpc_tls *tls);
-void hd_rpc_server_tls_free(struct hd_rpc_server_tls *server); /* NULL is fine */
+void hd_rpc_server_tls_free(struct hd_rpc_server_tls *server); /* NULL: does nothing */
 enum hd_status hd_rpc_load_client_tls(const struct hd_rpc_tls *tls,
                                       grpc_channel_credentials **ret_credentials);
 

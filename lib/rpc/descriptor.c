@@ -51,7 +51,8 @@ static bool skip(struct hd_rpc_bytes *rest, uint64_t size_bytes)
     return true;
 }
 
-/* Takes the next length-delimited field; skips fields of other wire types. */
+/* Takes the next length-delimited field (wire type 2) from *rest; skips fields of other wire types.
+ * Returns false at the end. */
 static bool take_field(struct hd_rpc_bytes *rest, uint64_t *ret_number, struct hd_rpc_bytes *ret)
 {
     uint64_t tag, value;
@@ -83,7 +84,7 @@ static bool take_field(struct hd_rpc_bytes *rest, uint64_t *ret_number, struct h
     return false;
 }
 
-/* Finds the index-th occurrence of a field. */
+/* Finds the index-th occurrence of field `number` in a message. Returns false if there is none. */
 static bool find_field(struct hd_rpc_bytes message, uint64_t number, size_t index,
                        struct hd_rpc_bytes *ret)
 {
@@ -138,8 +139,8 @@ bool hd_rpc_descriptor_import(struct hd_rpc_bytes file, size_t index, char ret_n
 
 /* ---- symbols ---- */
 
-/* Returns whether `symbol` is the declaration's name, or begins with it and a dot. *ret_rest: the
- * symbol after "NAME.", or "". */
+/* Returns whether `symbol` is the declaration's name, or begins with that name and a dot. Sets
+ * *ret_rest to the part of `symbol` behind "NAME.", or to "". */
 static bool enters(struct hd_rpc_bytes declaration, const char *symbol, const char **ret_rest)
 {
     struct hd_rpc_bytes name;
@@ -153,7 +154,7 @@ static bool enters(struct hd_rpc_bytes declaration, const char *symbol, const ch
     return after == '\0' || (after == '.' && **ret_rest);
 }
 
-/* Returns whether a member in field `number` of the declaration has this name. */
+/* Returns whether the declaration has a member of this name in its repeated field `number`. */
 static bool has_member(struct hd_rpc_bytes declaration, uint64_t number, const char *name)
 {
     struct hd_rpc_bytes member, own;

@@ -15,14 +15,15 @@ struct hd_rpc_bytes {
     size_t size_bytes;
 };
 
-/* Returns the next file of the set; the first if *at is {0}. False after the last. */
+/* Sets *at to the next file of the set; to the first if *at is {0}. Returns false after the last
+ * file. */
 bool hd_rpc_descriptor_next(struct hd_rpc_bytes set, struct hd_rpc_bytes *at,
                             struct hd_rpc_bytes *ret_file);
 
 bool hd_rpc_descriptor_find_file(struct hd_rpc_bytes set, const char *name,
                                  struct hd_rpc_bytes *ret_file);
 
-/* The kind of a symbol; NONE: not found. */
+/* Kind of a symbol that was looked up; NONE: not found. */
 enum hd_rpc_symbol { HD_RPC_SYMBOL_NONE, HD_RPC_SYMBOL_MESSAGE, HD_RPC_SYMBOL_OTHER };
 
 /* Finds the file that declares a message, field, enum, enum value, service or method, given its
@@ -30,7 +31,8 @@ enum hd_rpc_symbol { HD_RPC_SYMBOL_NONE, HD_RPC_SYMBOL_MESSAGE, HD_RPC_SYMBOL_OT
 enum hd_rpc_symbol hd_rpc_descriptor_find_symbol(struct hd_rpc_bytes set, const char *symbol,
                                                  struct hd_rpc_bytes *ret_file);
 
-/* Copies the name of the index-th import of a file; false after the last. */
+/* Copies the name of the index-th file that a file imports. Returns false if it has no index-th
+ * import. */
 bool hd_rpc_descriptor_import(struct hd_rpc_bytes file, size_t index, char ret_name[256]);
 
 #endif

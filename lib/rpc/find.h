@@ -18,8 +18,8 @@
 #define HD_RPC_SYSTEM_SOCKET_DIR "/run/heddle"
 #define HD_RPC_SOCKET_NAME       "controller.sock"
 
-/* Appends the controller's address. given: the value of --controller, may be NULL. HD_UNAVAILABLE:
- * no address was found; the message lists the sockets that were tried. */
+/* Appends the address of the controller for a client. given: value of --controller; NULL: not
+ * given. HD_UNAVAILABLE: no address was found; the message lists the sockets that were tried. */
 enum hd_status hd_rpc_find_controller(const char *given, struct hd_text *ret_address);
 
 /* Appends the address at which a controller without --listen listens: the system's socket for root,

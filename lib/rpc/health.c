@@ -14,7 +14,7 @@ struct hd_rpc_watcher {
     struct hd_rpc_standard *standard;
     struct hd_rpc_watcher *next, **link;
     struct hd_rpc_call *call;
-    bool known; /* the service is registered */
+    bool known; /* the service that the call watches is registered */
 };
 
 static bool is_known_service(const struct hd_rpc_standard *standard, const char *service)

@@ -5,7 +5,8 @@
 
 #include "rpc/rpc.h"
 
-/* gRPC releases by the version of its core, the only one that the library reports. */
+/* Table of gRPC releases by the version of their core, the only version that the library reports.
+ */
 static const struct {
     int core;
     const char *release;

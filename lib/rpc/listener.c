@@ -31,14 +31,14 @@ static mode_t mode_of(const struct hd_rpc_server *server)
     return server->options.unix_mode ? server->options.unix_mode : 0600;
 }
 
-/* Returns the group for the socket file; (gid_t)-1: the group is not changed. */
+/* Returns the group that the socket file gets; (gid_t)-1: the group is not changed. */
 static gid_t group_of(const struct hd_rpc_server *server)
 {
     return mode_of(server) & 0060 && server->options.unix_group ? server->options.unix_group
                                                                 : (gid_t)-1;
 }
 
-/* Creates the socket's folder, which those may enter who may use the socket. */
+/* Creates the socket's folder, which only those users may enter who may use the socket. */
 static enum hd_status make_dir(const struct hd_rpc_server *server, const char *path)
 {
     const mode_t mode = mode_of(server);
@@ -99,7 +99,7 @@ static enum hd_status bind_socket(struct hd_rpc_unix_listener *unix_listener)
     unix_listener->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (unix_listener->listen_fd < 0)
         return hd_err(HD_LIMIT, "cannot make a socket: %m");
-    /* bind takes the socket's mode for the file, whatever the umask */
+    /* The socket file gets the mode of the socket at bind, whatever the umask. */
     if (fchmod(unix_listener->listen_fd, 0600) < 0 ||
         bind(unix_listener->listen_fd, (const struct sockaddr *)&un, sizeof un) < 0)
         return hd_err(HD_IO, "cannot make the socket %s: %m", unix_listener->path);
@@ -124,7 +124,8 @@ static void remove_socket(struct hd_rpc_unix_listener *unix_listener)
         (void)close(unix_listener->listen_fd);
     if (unix_listener->inode && lstat(unix_listener->path, &info) == 0 &&
         info.st_dev == unix_listener->device && info.st_ino == unix_listener->inode)
-        (void)unlink(unix_listener->path); /* best effort: the next server removes the file */
+        /* best effort: the next server removes the file if this fails */
+        (void)unlink(unix_listener->path);
     if (unix_listener->lock_fd >= 0)
         (void)close(unix_listener->lock_fd);
     unix_listener->listen_fd = unix_listener->lock_fd = -1;

@@ -15,11 +15,11 @@ enum { HD_RPC_RATE_INTERVAL_MS = 10000 };
 
 struct hd_rpc_rate { /* initialise with {0} */
     int64_t next_ms;
-    size_t left_out; /* events that were not logged since the last line */
+    size_t left_out; /* number of events that were not logged since the last log line */
 };
 
-/* Returns whether this event gets a line. *ret_left_out, set only then: events without one since
- * the last line. */
+/* Returns whether this event gets a log line. If so, sets *ret_left_out to the number of events
+ * that were not logged since the last line. */
 static inline bool hd_rpc_rate_allows(struct hd_rpc_rate *rate, size_t *ret_left_out)
 {
     int64_t now_ms = hd_clock_now_ms();

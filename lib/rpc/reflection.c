@@ -14,8 +14,9 @@
 #define ANSWERS(what) GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_##what
 
 enum {
-    ANSWERS_WAITING_MAX = 16, /* queued replies of one stream; with more, reading pauses */
-    FILES_MAX = 64,           /* files in one reply */
+    /* limit of queued replies of one stream; beyond it reading of requests pauses */
+    ANSWERS_WAITING_MAX = 16,
+    FILES_MAX = 64, /* limit of files in one reply */
 };
 
 /* A reply while it is built. */
@@ -53,7 +54,7 @@ static void refuse(struct reflection_answer *a, enum hd_status st, const char *w
     Grpc__Reflection__V1__ErrorResponse *error = hd_arena_alloc(&a->arena, sizeof *error);
 
     if (!error)
-        return; /* the caller checks hd_arena_failed */
+        return; /* out of memory: the caller checks hd_arena_failed */
     grpc__reflection__v1__error_response__init(error);
     error->error_code = hd_rpc_status_to_grpc(st);
     error->error_message = hd_arena_printf(&a->arena, "%s%s", what, name);
@@ -101,7 +102,7 @@ static void list_services(struct reflection_answer *a)
     a->response.list_services_response = list;
 }
 
-/* Adds the file and its transitive imports to the reply, each once. */
+/* Adds a .proto file and all files that it imports, also indirectly, to the reply, each once. */
 static void give_file(struct reflection_answer *a, struct hd_rpc_bytes file)
 {
     Grpc__Reflection__V1__FileDescriptorResponse *files = hd_arena_alloc(&a->arena, sizeof *files);
@@ -135,7 +136,7 @@ static void give_file(struct reflection_answer *a, struct hd_rpc_bytes file)
     a->response.file_descriptor_response = files;
 }
 
-/* Adds an empty list: proto3 has no extensions. */
+/* Adds an empty list of extensions, because proto3 has none. */
 static void list_extensions(struct reflection_answer *a, const char *type)
 {
     Grpc__Reflection__V1__ExtensionNumberResponse *none = hd_arena_alloc(&a->arena, sizeof *none);

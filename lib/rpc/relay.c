@@ -22,12 +22,16 @@
 #include "rpc/server_internal.h"
 
 enum {
-    FILES_SPARED = 128,        /* file descriptors for everything except TCP connections */
-    FILES_OF_A_CONNECTION = 3, /* the socket, and both ends of the pair */
-    CONNECTIONS_MIN = 16,      /* lowest default, however low the limit of open files is */
+    FILES_SPARED = 128, /* file descriptors kept for everything except TCP connections */
+    /* descriptors of one TCP connection: the socket, and both ends of the socket pair */
+    FILES_OF_A_CONNECTION = 3,
+    /* lowest default limit of TCP connections, however low the limit of open files is */
+    CONNECTIONS_MIN = 16,
     CONNECTIONS_MAX = 32768,
-    DIVISOR_OF_ONE_PEER = 4,    /* default share of one address: a fourth of all connections */
-    UNAUTHENTICATED_MAX = 4096, /* limit; each connection outside costs a file descriptor only */
+    /* default limit for one address: a fourth of the limit of all connections */
+    DIVISOR_OF_ONE_PEER = 4,
+    /* limit of unauthenticated connections; while OUTSIDE one costs a file descriptor only */
+    UNAUTHENTICATED_MAX = 4096,
     INSIDE_MAX = 128,
     INSIDE_OF_ADDRESS_MAX = 32,
     TLS_BYTES_MAX = 24 * 1024, /* bounds of bytes, from here on: see relay.h */
@@ -38,14 +42,15 @@ enum {
     BUDGET_BYTES_PER_S = 128 * 1024,
     HELD_MS = 2000,
     HELD_SUSPECT_MS = 250,
-    DENIED_MAX = 32, /* calls without a valid token on one connection */
-    SPENT_MS = 1000, /* time to send a call with a token after the last allowed byte */
+    DENIED_MAX = 32, /* limit of calls without a valid token on one connection */
+    SPENT_MS = 1000, /* time to send a call with a token after the last allowed byte, ms */
     TICK_MS = 10,
     RETRY_MS = 100,
     EVENTS_MAX = 32,
     ACCEPTS_PER_WAKE = 64,
     LISTENERS_MAX = 64,
-    LAST_ROUNDS = 50, /* rounds of TICK_MS at the end, to deliver gRPC's last bytes */
+    /* rounds of TICK_MS that the thread runs at the end, to send gRPC's last bytes */
+    LAST_ROUNDS = 50,
 };
 
 struct hd_rpc_relay {
@@ -53,7 +58,7 @@ struct hd_rpc_relay {
     struct relay_source wake;
     struct relay_listener listeners[LISTENERS_MAX];
     size_t listener_count;
-    char name[32]; /* prefix of the names of this relay's pairs */
+    char name[32]; /* prefix of the names of this relay's socket pairs */
     uv_thread_t thread;
     bool started;
 
@@ -63,7 +68,7 @@ struct hd_rpc_relay {
     struct relay_link **slots;
     size_t slot_count, open, next_slot;
     struct relay_pump pump;
-    /* bytes of closed unauthenticated connections, which return to the budget over time */
+    /* bytes of closed unauthenticated connections that have not returned to the budget yet */
     size_t debt;
     int64_t debt_ms;
     uint32_t dice;
@@ -72,10 +77,10 @@ struct hd_rpc_relay {
     struct hd_rpc_rate refusals, unauthenticated;
     bool closing, stop;
 
-    /* gRPC's ends of new pairs, passed to gRPC after the lock is released */
+    /* gRPC's ends of new socket pairs, passed to gRPC after `lock` is released */
     int gives[EVENTS_MAX * ACCEPTS_PER_WAKE];
     size_t give_count;
-    uv_mutex_t give_lock; /* held while gRPC gets them; guards gives_no_more */
+    uv_mutex_t give_lock; /* held while ends are passed to gRPC; guards gives_no_more */
     bool gives_no_more;
 };
 
@@ -199,7 +204,7 @@ static bool grow_slots(struct hd_rpc_relay *relay)
     return true;
 }
 
-/* Puts the link into a free slot. False: no memory. */
+/* Puts a link into a free place of the relay's table. Returns false if out of memory. */
 static bool take_slot(struct hd_rpc_relay *relay, struct relay_link *link)
 {
     if (relay->open == relay->slot_count && !grow_slots(relay))
@@ -213,7 +218,7 @@ static bool take_slot(struct hd_rpc_relay *relay, struct relay_link *link)
     return true;
 }
 
-/* Closes the link; its memory is freed after the events of this round have been handled. */
+/* Closes a link; its memory is freed after the epoll events of this round have been handled. */
 static void end_link(struct hd_rpc_relay *relay, struct relay_link *link)
 {
     if (link->dead)
@@ -284,7 +289,8 @@ static void take(struct hd_rpc_relay *relay, int fd, const struct sockaddr_stora
 
 /* ---- going in ---- */
 
-/* Makes a socket pair; the name bound to its first end is what gRPC sees as the peer's address. */
+/* Makes the socket pair of a link; gRPC reports the name bound to its first end as the peer's
+ * address. */
 static bool make_pair(const struct hd_rpc_relay *relay, const struct relay_link *link, int fds[2])
 {
     struct sockaddr_un un = {.sun_family = AF_UNIX};
@@ -302,9 +308,8 @@ static bool make_pair(const struct hd_rpc_relay *relay, const struct relay_link 
     return false;
 }
 
-/* Queues one end of a new pair for gRPC. False: no file descriptor is left, or too many are queued;
- * retry.
- */
+/* Makes a socket pair for a link and queues one end of it for gRPC. Returns false if no file
+ * descriptor is free or too many ends are queued; retry later. */
 static bool open_pair(struct hd_rpc_relay *relay, struct relay_link *link)
 {
     int fds[2];
@@ -318,7 +323,8 @@ static bool open_pair(struct hd_rpc_relay *relay, struct relay_link *link)
     return true;
 }
 
-/* Moves an unauthenticated connection inside. False: it must wait. */
+/* Moves an unauthenticated connection INSIDE, so that gRPC gets it. Returns false if it must wait.
+ */
 static bool let_in(struct hd_rpc_relay *relay, struct relay_link *link, int64_t now_ms)
 {
     struct hd_unauth_connection *victim;
@@ -351,7 +357,7 @@ static void give_all(struct hd_rpc_relay *relay)
 /* ---- unauthenticated connections, by the clock ---- */
 
 /* Returns whether an unauthenticated connection has held bytes of the budget for too long while
- * others wait for them. */
+ * other connections wait for such bytes. */
 static bool holds_too_long(const struct hd_rpc_relay *relay, const struct relay_link *link,
                            int64_t now_ms)
 {
@@ -408,8 +414,8 @@ static void check_outside(struct hd_rpc_relay *relay, struct relay_link *link, i
         (void)let_in(relay, link, now_ms);
 }
 
-/* Copies bytes of unauthenticated connections that waited for the budget; is_below_limit: of those
- * that have sent less than RELAY_LINK_BYTES, else of the others. */
+/* Copies bytes of unauthenticated connections that waited for the budget. is_below_limit true: only
+ * of connections that have sent less than RELAY_LINK_BYTES; false: only of the others. */
 static void move_waiting(struct hd_rpc_relay *relay, bool is_below_limit)
 {
     struct hd_unauth_connection *newer;
@@ -555,7 +561,7 @@ static bool retry_listeners(struct hd_rpc_relay *relay, int64_t now_ms)
     return paused;
 }
 
-/* Handles one round of events. Returns the timeout of the next round in ms; -1: none. */
+/* Handles one round of epoll events. Returns the timeout of the next round in ms; -1: none. */
 static int handle(struct hd_rpc_relay *relay, const struct epoll_event *events, int count,
                   int64_t *tick_ms)
 {
@@ -595,7 +601,9 @@ static void run(void *arg)
 
         uv_mutex_lock(&relay->lock);
         timeout_ms = handle(relay, events, count > 0 ? count : 0, &tick_ms);
-        if (relay->stop) { /* gRPC has closed its ends: their last bytes are being sent */
+        if (relay->stop) {
+            /* gRPC has closed its ends of the socket pairs: their last bytes are being sent to the
+             * clients */
             timeout_ms = TICK_MS;
             stop = !relay->open || ++last_rounds >= LAST_ROUNDS;
         }
@@ -606,8 +614,8 @@ static void run(void *arg)
 
 /* ---- for the loop's thread ---- */
 
-/* Finds a link by its pair's name. Under the lock. NULL: unknown name, or the connection has ended.
- */
+/* Finds a link by the name of its socket pair. The caller holds the lock. Returns NULL if the name
+ * is unknown or the connection has ended. */
 static struct relay_link *find_link(struct hd_rpc_relay *relay, const char *peer)
 {
     const char *at = strstr(peer, relay->name);

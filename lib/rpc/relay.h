@@ -56,14 +56,16 @@ enum hd_status hd_rpc_relay_open(struct hd_rpc_server *server, struct hd_rpc_rel
 /* Adds a listening socket, which the relay owns then; accepting begins with hd_rpc_relay_start.
  * `name` is for messages. */
 enum hd_status hd_rpc_relay_listen(struct hd_rpc_relay *relay, int fd, const char *name);
-/* Closes all listening sockets except the first `kept`. Call before the start. */
+/* Closes all listening sockets except the `kept` ones that were added first. Call before
+ * hd_rpc_relay_start. */
 void hd_rpc_relay_unlisten(struct hd_rpc_relay *relay, size_t kept);
 size_t hd_rpc_relay_listeners(const struct hd_rpc_relay *relay);
 
 enum hd_status hd_rpc_relay_start(struct hd_rpc_relay *relay);
 
-/* Finds the address of a connection, as "ipv4:10.0.0.1:4242", by the name that gRPC has for a
- * call's peer. Returns false if the connection is not of this relay, or has ended. */
+/* Finds the network address of a connection, such as "ipv4:10.0.0.1:4242", by the name that gRPC
+ * reports for a call's peer. Returns false if the connection does not belong to this relay, or has
+ * ended. */
 bool hd_rpc_relay_name(struct hd_rpc_relay *relay, const char *peer,
                        char ret_name[HD_RPC_RELAY_NAME_MAX]);
 /* Marks the connection of this peer as known, because it has sent a call with a valid token. */
@@ -73,10 +75,11 @@ void hd_rpc_relay_prove(struct hd_rpc_relay *relay, const char *peer);
  * the connection, and it is closed. */
 void hd_rpc_relay_deny(struct hd_rpc_relay *relay, const char *peer);
 
-/* Stops accepting, and closes the connections that gRPC does not have yet. Call before the shutdown
- * of gRPC's server begins. */
+/* Stops accepting, and closes the connections that the relay has not yet passed to gRPC. Call
+ * before the shutdown of gRPC's server begins. */
 void hd_rpc_relay_close(struct hd_rpc_relay *relay);
-/* Ends the thread after it has delivered what gRPC sent last. NULL is fine. */
+/* Ends the relay's thread after it has sent to the clients what gRPC wrote last. relay NULL: does
+ * nothing. */
 void hd_rpc_relay_free(struct hd_rpc_relay *relay);
 
 #endif

@@ -40,7 +40,7 @@ static size_t bytes_of_unauthenticated(const struct relay_pump *pump, const stru
     return space < RELAY_PIECE_BYTES ? space : RELAY_PIECE_BYTES;
 }
 
-/* Returns how many bytes may be read from this end now. */
+/* Returns how many bytes may be read from `end` now. */
 static size_t bytes_free_for(const struct relay_pump *pump, struct relay_link *link,
                              const struct relay_end *end)
 {
@@ -56,7 +56,7 @@ static void drop_rest(struct relay_end *end)
     end->rest = NULL;
 }
 
-/* Records that nothing can be written to `end` any more. */
+/* Records that nothing can be written any more to this end of the link. */
 static void break_end(struct relay_link *link, struct relay_end *end)
 {
     drop_rest(end);
@@ -67,7 +67,8 @@ static void break_end(struct relay_link *link, struct relay_end *end)
         link->pair.ended = link->net.ended = true;
 }
 
-/* Writes to an end. Returns the number of bytes written; 0: it is full; below 0: it is broken. */
+/* Writes to one end of a link. Returns the number of bytes written; 0: its buffer is full; below 0:
+ * the end is broken. */
 static ssize_t write_some(const struct relay_end *end, const char *bytes, size_t count)
 {
     ssize_t written;
@@ -123,7 +124,8 @@ static void count_piece(struct relay_pump *pump, struct relay_link *link, size_t
         link->spent_ms = pump->now_ms;
 }
 
-/* Copies one piece from this end to the other. False: no bytes, or no space. */
+/* Copies one piece of bytes from this end of the link to the other. Returns false if there are no
+ * bytes, or no space for them. */
 static bool move_piece(struct relay_pump *pump, struct relay_link *link, struct relay_end *end)
 {
     const size_t space = bytes_free_for(pump, link, end);

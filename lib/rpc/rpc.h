@@ -54,21 +54,24 @@ struct hd_rpc_call;
 enum {
     HD_RPC_TOKEN_MIN = 16, /* bytes; a shorter token is refused as guessable */
     HD_RPC_TOKEN_MAX = 256,
-    HD_RPC_TOKEN_NAME_MAX = 64,                     /* bytes of a name */
-    HD_RPC_TOKENS_MAX = 4096,                       /* tokens of one server */
-    HD_RPC_QUEUE_LEN_DEFAULT = 1024,                /* messages in a call's send queue */
-    HD_RPC_QUEUE_BYTES_DEFAULT = 8 * 1024 * 1024,   /* bytes in a call's send queue */
-    HD_RPC_RECEIVE_BYTES_DEFAULT = 4 * 1024 * 1024, /* bytes of one message */
-    HD_RPC_CALLS_DEFAULT = 4096,                    /* calls in flight on one server */
-    HD_RPC_STREAMS_DEFAULT = 128,                   /* calls in flight on one connection */
+    HD_RPC_TOKEN_NAME_MAX = 64,                     /* limit of the bytes of a token's name */
+    HD_RPC_TOKENS_MAX = 4096,                       /* limit of the tokens of one server */
+    HD_RPC_QUEUE_LEN_DEFAULT = 1024,                /* limit of messages in a call's send queue */
+    HD_RPC_QUEUE_BYTES_DEFAULT = 8 * 1024 * 1024,   /* limit of bytes in a call's send queue */
+    HD_RPC_RECEIVE_BYTES_DEFAULT = 4 * 1024 * 1024, /* limit of the bytes of one message */
+    HD_RPC_CALLS_DEFAULT = 4096,                    /* limit of calls in progress on one server */
+    /* limit of calls in progress on one connection */
+    HD_RPC_STREAMS_DEFAULT = 128,
     HD_RPC_CONNECT_DEFAULT_MS = 10000, /* limit of one attempt to connect, TLS included */
-    /* limit of a whole unary call: 10 s to connect, and as long for its reply */
+    /* limit of a whole unary call, ms: 10 s to connect, and 10 s for the reply */
     HD_RPC_TIMEOUT_DEFAULT_MS = 20000,
-    /* limit for the first bytes of a TCP connection, which is closed then */
+    /* limit of the wait for the first bytes of a TCP connection, ms; then the server closes it */
     HD_RPC_FIRST_BYTES_DEFAULT_MS = 10000,
-    /* limit from its first bytes to its first call with a token; it is closed then */
+    /* limit from a TCP connection's first bytes to its first call with a token, ms; then the server
+     * closes it */
     HD_RPC_FIRST_CALL_DEFAULT_MS = 30000,
-    HD_RPC_KEEPALIVE_DEFAULT_MS = 30000, /* pause in traffic after which a client sends a ping */
+    /* a client sends a ping after this time without traffic, ms */
+    HD_RPC_KEEPALIVE_DEFAULT_MS = 30000,
     HD_RPC_KEEPALIVE_TIMEOUT_DEFAULT_MS = 10000,
 };
 
@@ -78,25 +81,25 @@ enum {
  * return before the context is closed. */
 enum hd_status hd_rpc_new(uv_loop_t *loop, struct hd_rpc **ret_rpc);
 
-/* Closes the servers and clients that are still open, and cancels their calls; each call gets its
- * on_done. on_closed (may be NULL) runs on the loop when everything is freed; the loop must run
- * until then. */
+/* Closes the context's servers and clients that are still open, and cancels their calls; each call
+ * gets its on_done. on_closed (may be NULL) runs on the loop when everything is freed; the loop
+ * must run until then. */
 void hd_rpc_close(struct hd_rpc *rpc, void (*on_closed)(void *user), void *user);
 
-/* Raises the soft limit of open files to the hard one. HD_LIMIT: the hard one is below `needed`.
- * Call it at start, before the first listener: the default limit of TCP connections follows from
- * it. */
+/* Raises the soft limit of open files to the hard limit. HD_LIMIT: the hard limit is below
+ * `needed`. Call it when the program starts, before the first listener opens: the default limit of
+ * TCP connections is computed from it. */
 enum hd_status hd_rpc_raise_file_limit(uint64_t needed);
 
 /* ---- gRPC ---- */
 
 enum { HD_RPC_LIBRARY_MAX = 96 };
 
-/* Writes a name such as "gRPC 1.51 (core 29.0.0)": of the loaded gRPC (core_version NULL), or of
- * the one with this core version. */
+/* Writes a name such as "gRPC 1.51 (core 29.0.0)". core_version: version of gRPC's core to name;
+ * NULL: the loaded one's. */
 void hd_rpc_library_name(const char *core_version, char ret_name[HD_RPC_LIBRARY_MAX]);
-/* Returns the text of a known vulnerability of that gRPC, for operators; NULL: none. A distribution
- * may have fixed it without changing the version. */
+/* Returns a text for operators about a known vulnerability of the gRPC with this core version;
+ * NULL: none is known. A distribution may have fixed it without changing the version. */
 const char *hd_rpc_library_weakness(const char *core_version);
 
 /* ---- the identity of a caller ---- */
@@ -106,29 +109,32 @@ enum hd_rpc_transport {
     HD_RPC_TRANSPORT_TCP,  /* TCP with a valid token, or a certificate that `identify` accepts */
 };
 
-/* Kind of caller, by its token. The server's `authorize` decides which calls each may make. */
+/* Kinds of caller, distinguished by their token. The server's `authorize` decides which calls each
+ * kind may make. */
 enum hd_rpc_party {
     HD_RPC_PARTY_USER,
     HD_RPC_PARTY_NODE,
-    HD_RPC_PARTY_LOCAL, /* no token: a Unix socket */
+    HD_RPC_PARTY_LOCAL, /* caller without a token, on a Unix socket */
 };
 
 struct hd_rpc_principal {
     enum hd_rpc_transport transport;
     enum hd_rpc_party party;
     uid_t uid; /* uid of the peer; (uid_t)-1 for TCP */
-    /* "uid:1000"; the name of a user's token; "node:" and the name of a node's token. For a token
-     * without a name: "cert:NAME" of a verified client certificate, else "token" or "node". */
+    /* "uid:1000" (Unix socket); the name of a user's token; "node:" and the name of a node's token.
+     * For a token without a name "token" or "node"; "cert:NAME" for a verified client certificate.
+     */
     char name[128];
     char token_name[HD_RPC_TOKEN_NAME_MAX + 1]; /* name of the token; "": it has none */
-    /* values of `identify`, for the server's own use; 0 without `identify` */
+    /* values that `identify` sets, for the server's own use; 0 without `identify` */
     int role;
     uint64_t credential;
 };
 
 /* Credentials that a caller presented, for `identify`. */
 struct hd_rpc_shown {
-    bool known;        /* the principal is filled in: a Unix socket, or a token of `tokens` */
+    /* the principal is already filled in, by a Unix socket or a token of `tokens` */
+    bool known;
     const char *token; /* a token that is not in `tokens`; "": none */
     /* PEM of the client's certificate, signed by the authority of tls.ca_path and valid now; "":
      * none. */
@@ -141,8 +147,9 @@ struct hd_rpc_shown {
 
 enum hd_rpc_kind {
     HD_RPC_UNARY,         /* one request, one response */
-    HD_RPC_SERVER_STREAM, /* one request, many responses */
-    HD_RPC_BIDI,          /* many of both; also for many requests and one response */
+    HD_RPC_SERVER_STREAM, /* one request, a stream of responses */
+    /* a stream of requests and a stream of responses; also for many requests with one response */
+    HD_RPC_BIDI,
 };
 
 /* The callbacks of a call, on server and client; any member may be NULL. A message is valid during
@@ -168,8 +175,8 @@ struct hd_rpc_handler {
 };
 
 /* Server: ends a unary call with its response, which is copied. HD_ABORTED: the call has already
- * ended, see on_done. HD_LIMIT: the response is larger than receive_bytes_max, or memory ran out;
- * the call has been ended with this failure. */
+ * ended (on_done reports why). HD_LIMIT: the response is larger than receive_bytes_max, or memory
+ * ran out; the call has been ended with this failure. */
 enum hd_status hd_rpc_call_reply(struct hd_rpc_call *call, const ProtobufCMessage *response);
 
 /* Server: ends any call with the failure st, which is not HD_OK, and hd_err_message():
@@ -177,9 +184,10 @@ enum hd_status hd_rpc_call_reply(struct hd_rpc_call *call, const ProtobufCMessag
  * Queued messages are dropped. Does nothing if the call has ended. */
 void hd_rpc_call_fail(struct hd_rpc_call *call, enum hd_status st);
 
-/* Streams: queues a copy of the message. HD_ABORTED: the call has ended or was finished. HD_LIMIT:
- * the queue is full (queue_len_max or queue_bytes_max); on_drain will be called. HD_INVALID: the
- * message is larger than receive_bytes_max. After a failure nothing is queued. */
+/* Streams: queues a copy of the message for sending. HD_ABORTED: the call has ended or was
+ * finished. HD_LIMIT: the queue is full (queue_len_max or queue_bytes_max); on_drain will be
+ * called. HD_INVALID: the message is larger than receive_bytes_max. After a failure nothing is
+ * queued. */
 enum hd_status hd_rpc_call_write(struct hd_rpc_call *call, const ProtobufCMessage *msg);
 
 /* Streams: ends sending after the queued messages: a server ends the call with HD_OK, a client
@@ -194,35 +202,41 @@ void hd_rpc_call_cancel(struct hd_rpc_call *call);
 struct hd_rpc_call *hd_rpc_call_ref(struct hd_rpc_call *call);
 void hd_rpc_call_unref(struct hd_rpc_call *call);
 
-/* Takes ownership of the message, in on_open or on_msg; free it with hd_rpc_message_free. Returns
- * NULL outside a callback, or if it is already taken. */
+/* Takes ownership of the message that the running on_open or on_msg was called with; free it with
+ * hd_rpc_message_free. Returns NULL outside these callbacks, or if the message is already taken. */
 ProtobufCMessage *hd_rpc_call_take(struct hd_rpc_call *call);
-void hd_rpc_message_free(ProtobufCMessage *msg); /* NULL is fine */
+void hd_rpc_message_free(ProtobufCMessage *msg); /* NULL: does nothing */
 
-/* Streams: pauses and resumes on_msg. While paused, flow control stops the peer; one message may be
- * buffered here. on_done is still called if the call is cancelled. */
+/* Streams: pauses and resumes the delivery of received messages to on_msg. While paused, flow
+ * control stops the peer; one received message may be held here. on_done is still called if the
+ * call is cancelled. */
 void hd_rpc_call_pause(struct hd_rpc_call *call);
 void hd_rpc_call_resume(struct hd_rpc_call *call);
 
-/* One pointer per call; at first that of the method (server) or of the options (client). */
+/* Return and set the pointer that a call carries for its user; at first it is `user` of the method
+ * (server) or of the options (client). */
 void *hd_rpc_call_user(const struct hd_rpc_call *call);
 void hd_rpc_call_set_user(struct hd_rpc_call *call, void *user);
 
 const char *hd_rpc_call_path(const struct hd_rpc_call *call);
-const char *hd_rpc_call_peer(const struct hd_rpc_call *call); /* address, for logs */
+/* network address of the peer, for logs */
+const char *hd_rpc_call_peer(const struct hd_rpc_call *call);
 const struct hd_rpc_principal *
 hd_rpc_call_principal(const struct hd_rpc_call *call); /* caller; server only */
 /* Server: a metadata value of the request; NULL: absent. Keys are lower case. */
 const char *hd_rpc_call_metadata(const struct hd_rpc_call *call, const char *key);
-/* Server: a label and a flag for the server's own use, such as the object of the call. The label is
- * copied, NULL counts as "". At first "" and false. */
+/* Server: set and return a label and a flag of the call for the server's own use, such as the
+ * object of the call. The label is copied, NULL counts as "". At first "" and false. */
 void hd_rpc_call_set_label(struct hd_rpc_call *call, const char *label);
 const char *hd_rpc_call_label(const struct hd_rpc_call *call);
 void hd_rpc_call_set_mark(struct hd_rpc_call *call);
 bool hd_rpc_call_mark(const struct hd_rpc_call *call);
-int64_t hd_rpc_call_time_left_ms(const struct hd_rpc_call *call); /* INT64_MAX: no deadline */
-size_t hd_rpc_call_queued(const struct hd_rpc_call *call);        /* messages in the send queue */
-bool hd_rpc_call_alive(const struct hd_rpc_call *call);           /* neither ended nor finished */
+/* ms until the deadline; INT64_MAX: no deadline */
+int64_t hd_rpc_call_time_left_ms(const struct hd_rpc_call *call);
+/* number of messages in the send queue */
+size_t hd_rpc_call_queued(const struct hd_rpc_call *call);
+/* the call is neither ended nor finished */
+bool hd_rpc_call_alive(const struct hd_rpc_call *call);
 
 /* ---- TLS ---- */
 
@@ -232,11 +246,11 @@ bool hd_rpc_call_alive(const struct hd_rpc_call *call);           /* neither end
  * may hold certificate and key. TLS is 1.3. */
 struct hd_rpc_tls {
     const char *cert_path, *key_path, *ca_path;
-    /* server with ca: a client without a certificate may connect, and needs a token */
+    /* true, on a server with `ca`: a client without a certificate may connect, and needs a token */
     bool cert_optional;
 };
 
-/* Reads and checks the files as a server or client would, before they are used. HD_INVALID or
+/* Reads and checks the TLS files as a server or client would, without using them. HD_INVALID or
  * HD_IO: the message names the file. */
 enum hd_status hd_rpc_check_tls(const struct hd_rpc_tls *tls);
 enum hd_status hd_rpc_check_client_tls(const struct hd_rpc_tls *tls);
@@ -245,7 +259,7 @@ enum hd_status hd_rpc_check_client_tls(const struct hd_rpc_tls *tls);
 
 struct hd_rpc_token {
     enum hd_rpc_party party;
-    char name[HD_RPC_TOKEN_NAME_MAX + 1]; /* name of the token; "": none */
+    char name[HD_RPC_TOKEN_NAME_MAX + 1]; /* name of the token; "": it has none */
     char token[HD_RPC_TOKEN_MAX + 1];
 };
 
@@ -267,8 +281,8 @@ struct hd_rpc_tokens {
 enum hd_status hd_rpc_tokens_read(struct hd_rpc_tokens *tokens, const char *path,
                                   enum hd_rpc_party party);
 void hd_rpc_tokens_done(struct hd_rpc_tokens *tokens);
-/* Returns the token that equals `given`; NULL: none. The time that it takes does not depend on the
- * tokens. */
+/* Returns the token of `tokens` that equals `given`; NULL: none does. The time of the search does
+ * not depend on the tokens. */
 const struct hd_rpc_token *hd_rpc_tokens_find(const struct hd_rpc_tokens *tokens,
                                               const char *given);
 
@@ -284,20 +298,22 @@ enum hd_status hd_rpc_read_token(const char *path, int patience_ms,
  * can hold. */
 enum hd_status hd_rpc_check_address(const char *address);
 bool hd_rpc_address_is_unix(const char *address);
-/* Returns true for unix:, loopback addresses and localhost; false for other names. */
+/* Returns true for unix:PATH, loopback addresses and localhost; false for all other hosts. */
 bool hd_rpc_address_is_loopback(const char *address);
 
 /* ---- server ---- */
 
 struct hd_rpc_server_options {
     const struct hd_rpc_tokens *tokens; /* TCP listeners need them; NULL: none */
-    const struct hd_rpc_tls *tls;       /* certificates of TCP listeners; needed beyond loopback */
-    /* Authenticates callers beyond Unix sockets and `tokens`. Called first, once per call; may
-     * change all of the principal. Any failure is sent as UNAUTHENTICATED. NULL: callers that are
-     * not known yet are refused. */
+    /* certificates of TCP listeners; required beyond loopback; NULL: none */
+    const struct hd_rpc_tls *tls;
+    /* Authenticates callers whom neither a Unix socket nor `tokens` identifies. Called first, once
+     * per call; may change the whole principal. Any failure is sent as UNAUTHENTICATED. NULL: these
+     * callers are refused. */
     enum hd_status (*identify)(void *user, const struct hd_rpc_shown *shown,
                                struct hd_rpc_principal *principal);
-    bool identify_has_tokens; /* `identify` knows tokens, so TCP listeners need none in `tokens` */
+    /* `identify` accepts tokens, so TCP listeners need none in `tokens` */
+    bool identify_has_tokens;
     /* Authorises a call, after its caller is authenticated and before its request is unpacked. A
      * status other than HD_OK refuses the call with that status and hd_err_message(). May be NULL.
      */
@@ -315,17 +331,19 @@ struct hd_rpc_server_options {
     size_t receive_bytes_max;
     size_t calls_max;
     size_t streams_per_connection_max;
-    /* TCP connections at one time, and those of one address; 0: the default. That is a third of
-     * (the limit of open files - 128), since each takes up to three files; and a fourth of that for
-     * one address. */
+    /* limits of TCP connections at one time, in total and from one address; 0: the default. The
+     * default is a third of (the limit of open files - 128) in total, because a connection takes up
+     * to three files, and a fourth of that for one address. */
     size_t connections_max, connections_of_peer_max;
-    int64_t first_bytes_ms; /* limit for the first bytes of a TCP connection; 0: default */
-    /* limit from its first bytes to its first call with a token; 0: the default */
+    /* limit of the wait for a TCP connection's first bytes, ms; 0: the default */
+    int64_t first_bytes_ms;
+    /* limit from a TCP connection's first bytes to its first call with a token, ms; 0: the default
+     */
     int64_t first_call_ms;
     /* Clients that ping more often than every keepalive_ms / 2 are disconnected by gRPC: give both
      * sides the same value. 0: the default. */
     int64_t keepalive_ms, keepalive_timeout_ms;
-    /* age at which a connection is closed, so that clients reconnect; 0: never */
+    /* age at which a connection is closed so that its client reconnects, ms; 0: never */
     int64_t connection_age_max_ms;
     bool allow_no_deadline; /* unary calls without a deadline are allowed; else refused */
 };
@@ -339,32 +357,34 @@ struct hd_rpc_method {
     size_t queue_len_max, queue_bytes_max; /* limits of each call's send queue; 0: the default */
 };
 
-/* Makes a server. Options with their tokens are copied, and so are methods later; descriptors and
- * the strings of methods are borrowed. */
+/* Makes a server. The options with their tokens are copied, later also methods; descriptors and the
+ * strings of methods are borrowed. */
 enum hd_status hd_rpc_server_new(struct hd_rpc *rpc, const struct hd_rpc_server_options *options,
                                  struct hd_rpc_server **ret_server);
 /* Adds a method. Call it before the first listen. HD_EXISTS: the path is already registered. */
 enum hd_status hd_rpc_server_add_method(struct hd_rpc_server *server,
                                         const struct hd_rpc_method *method);
-/* Listens on one address; call it for each address before hd_rpc_server_start. ret_port (may be
- * NULL): the chosen port of HOST:0. The socket file of a server that no longer runs is replaced;
- * PATH.lock is never removed. HD_CONFLICT: another server listens there. HD_DENIED: token or TLS is
- * missing. */
+/* Listens on one address; call it for each address before hd_rpc_server_start. *ret_port (ret_port
+ * may be NULL): TCP port, with HOST:0 the one that the system chose. The socket file of a server
+ * that no longer runs is replaced; PATH.lock is never removed. HD_CONFLICT: another server listens
+ * there. HD_DENIED: token or TLS is missing. */
 enum hd_status hd_rpc_server_listen(struct hd_rpc_server *server, const char *address,
                                     int *ret_port);
 enum hd_status hd_rpc_server_start(struct hd_rpc_server *server);
 
-/* Replaces the certificates, for new connections; open ones continue. After a failure nothing has
- * changed. HD_CONFLICT: the server was made without TLS. */
+/* Replaces the server's certificates for new connections; open connections continue. After a
+ * failure nothing has changed. HD_CONFLICT: the server was made without TLS. */
 enum hd_status hd_rpc_server_set_tls(struct hd_rpc_server *server, const struct hd_rpc_tls *tls);
 
 /* Accepts no new calls, and cancels calls that are still in flight after grace_ms. on_closed (may
  * be NULL) runs after the last call ended and the server was freed. */
 void hd_rpc_server_close(struct hd_rpc_server *server, int64_t grace_ms,
                          void (*on_closed)(void *user), void *user);
-size_t hd_rpc_server_calls(const struct hd_rpc_server *server); /* calls in flight */
-/* Return, for other listeners: the current token that equals `given` (NULL: none), found in a time
- * that does not depend on the tokens; and whether the server has tokens of this party. */
+/* returns the number of calls in progress */
+size_t hd_rpc_server_calls(const struct hd_rpc_server *server);
+/* Return, for listeners of other protocols: the server's token that equals `given` (NULL: none),
+ * found in a time that does not depend on the tokens; and whether the server has tokens of this
+ * kind of caller. */
 const struct hd_rpc_token *hd_rpc_server_find_token(const struct hd_rpc_server *server,
                                                     const char *given);
 bool hd_rpc_server_has_tokens(const struct hd_rpc_server *server, enum hd_rpc_party party);
@@ -375,14 +395,14 @@ bool hd_rpc_server_has_tokens(const struct hd_rpc_server *server, enum hd_rpc_pa
 enum hd_status hd_rpc_server_set_tokens(struct hd_rpc_server *server,
                                         const struct hd_rpc_tokens *tokens);
 
-/* Sets the state that the health service reports of the server and all its services (standard.h),
+/* Sets whether the health service reports the server and all its services as serving (standard.h),
  * and notifies its watchers; true at the start. Calls are accepted in any case. */
 void hd_rpc_server_set_serving(struct hd_rpc_server *server, bool serving);
 
-/* Every interval_ms, connects to each own listener. If one does not accept within timeout_ms,
- * on_result gets a message and the number of consecutive failed checks; the first check that
- * succeeds after failures gives it NULL and 0. A program that no longer accepts connections should
- * exit and be restarted. Call it at most once, after start. */
+/* Connects to each of the server's own listeners every interval_ms. If a listener does not accept
+ * within timeout_ms, on_result gets a message and the number of consecutive failed checks; the
+ * first check that succeeds after failures gives it NULL and 0. A program that no longer accepts
+ * connections should exit and be restarted. Call it at most once, after hd_rpc_server_start. */
 enum hd_status
 hd_rpc_server_self_check(struct hd_rpc_server *server, int64_t interval_ms, int64_t timeout_ms,
                          void (*on_result)(void *user, int in_a_row, const char *message),
@@ -391,16 +411,20 @@ hd_rpc_server_self_check(struct hd_rpc_server *server, int64_t interval_ms, int6
 /* ---- client ---- */
 
 struct hd_rpc_client_options {
-    const char *token; /* sent to HOST:PORT only, which needs a token, or a certificate in tls */
-    const struct hd_rpc_tls *tls; /* needed beyond loopback; NULL: none */
+    /* token of the client, sent to HOST:PORT only; there a token, or a certificate in `tls`, is
+     * required */
+    const char *token;
+    const struct hd_rpc_tls *tls; /* certificates; required for hosts beyond loopback; NULL: none */
     /* name in the server's certificate if it is not HOST; NULL: HOST */
     const char *tls_server_name;
-    size_t receive_bytes_max; /* 0: the default, also for the members below */
+    /* limit of the bytes of one message; 0: the default (so for the limits below) */
+    size_t receive_bytes_max;
     int64_t keepalive_ms, keepalive_timeout_ms;
     int64_t connect_timeout_ms; /* limit of one attempt to connect: TCP, TLS and HTTP/2 */
-    int64_t reconnect_min_ms, reconnect_max_ms; /* gRPC's back-off; 0: 200 ms and 5 s */
-    /* printable ASCII that describes the client, sent with each call as metadata
-     * HD_RPC_CLIENT_HEADER; NULL: nothing */
+    /* shortest and longest pause before gRPC reconnects; 0: 200 ms and 5 s */
+    int64_t reconnect_min_ms, reconnect_max_ms;
+    /* printable ASCII text that describes the client, sent with each call as metadata
+     * HD_RPC_CLIENT_HEADER; NULL: not sent */
     const char *client;
 };
 
@@ -409,7 +433,8 @@ struct hd_rpc_client_options {
 enum hd_status hd_rpc_client_new(struct hd_rpc *rpc, const char *address,
                                  const struct hd_rpc_client_options *options,
                                  struct hd_rpc_client **ret_client);
-/* Cancels calls in flight; their on_done is called later. The client is invalid afterwards. */
+/* Closes the client and cancels its calls in progress; their on_done is called later. The client is
+ * invalid afterwards. */
 void hd_rpc_client_close(struct hd_rpc_client *client);
 /* Returns whether the last hd_rpc_call_wait failed because the server closed or refused its
  * connection. Servers do so to admit other connections (unauthenticated.h), so an idempotent call
@@ -424,11 +449,11 @@ struct hd_rpc_call_options {
     const char *path;
     enum hd_rpc_kind kind;
     const ProtobufCMessageDescriptor *response;
-    /* limit of the whole call, connecting and reply included. Unary: 0 means
-     * HD_RPC_TIMEOUT_DEFAULT_MS; streams: 0 means no deadline. Negative: none, which servers refuse
-     * on unary calls. */
+    /* limit of the whole call, connecting and reply included, ms. Unary: 0 means
+     * HD_RPC_TIMEOUT_DEFAULT_MS; streams: 0 means no deadline. Negative: no deadline, which servers
+     * refuse for unary calls. */
     int64_t timeout_ms;
-    /* retries to connect until the deadline, instead of failing with HD_UNAVAILABLE */
+    /* true: retries to connect until the deadline; false: fails with HD_UNAVAILABLE at once */
     bool wait_for_ready;
     const struct hd_rpc_metadata *metadata;
     size_t metadata_count;

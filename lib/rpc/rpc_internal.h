@@ -24,7 +24,8 @@
 
 #include "rpc/rpc.h"
 
-/* The tag of a batch: fn is called on the loop's thread when the batch ends. */
+/* The operation that an event belongs to (gRPC's tag of a batch): fn is called on the loop's thread
+ * when the batch ends. */
 struct hd_rpc_op {
     void (*fn)(struct hd_rpc_op *op, bool ok);
 };
@@ -48,10 +49,11 @@ struct hd_rpc {
     bool queue_ended;
 
     struct hd_rpc_event *current; /* buffer that the loop processes */
-    size_t capacity;              /* capacity of each of the two buffers */
-    size_t expected;              /* events that have not been processed */
+    size_t capacity;              /* capacity of each of the two buffers, events */
+    /* number of events announced by hd_rpc_expect that have not been processed */
+    size_t expected;
 
-    size_t live; /* servers, clients and calls that have not ended (invariant 2) */
+    size_t live; /* number of servers, clients and calls that have not ended (invariant 2) */
     struct hd_rpc_server *servers;
     struct hd_rpc_client *clients;
     bool closing, queue_down;
@@ -62,12 +64,12 @@ struct hd_rpc {
 /* Reserves space for an event; call it before a batch or accept request starts. Fails only with
  * HD_NO_MEMORY. */
 enum hd_status hd_rpc_expect(struct hd_rpc *rpc);
-/* Undoes hd_rpc_expect: the batch could not be started. */
+/* Takes back one hd_rpc_expect, because the batch could not be started. */
 void hd_rpc_expect_cancel(struct hd_rpc *rpc);
-void hd_rpc_live_drop(struct hd_rpc *rpc); /* a server, client or call has ended */
+void hd_rpc_live_drop(struct hd_rpc *rpc); /* counts that a server, client or call has ended */
 
-/* Posts an event: `op` runs on the loop later. For work that must not run inside a function that
- * the user called. */
+/* Queues an event without a batch: `op` runs on the loop later. For work that must not run inside a
+ * function that the user called. */
 enum hd_status hd_rpc_post(struct hd_rpc *rpc, struct hd_rpc_op *op);
 
 /* ---- calls (call.c) ---- */
@@ -76,7 +78,7 @@ struct hd_rpc_pair {
     char *key, *value;
 };
 
-struct hd_rpc_out { /* a message in a send queue */
+struct hd_rpc_out { /* one message in a send queue */
     struct hd_rpc_out *next;
     grpc_byte_buffer *buffer;
     size_t size_bytes;
@@ -84,18 +86,19 @@ struct hd_rpc_out { /* a message in a send queue */
 
 enum hd_rpc_ending {
     HD_RPC_ENDING_NONE,
-    HD_RPC_ENDING_FINISH, /* queue, then status (server) or half-close (client) */
-    HD_RPC_ENDING_FAIL,   /* server: drop the queue and send the status */
+    HD_RPC_ENDING_FINISH, /* send the queue, then the status (server) or half-close (client) */
+    HD_RPC_ENDING_FAIL,   /* server: drop the send queue and send the status */
     HD_RPC_ENDING_SENT,   /* passed to gRPC; nothing more is sent */
 };
 
 struct hd_rpc_call {
     struct hd_rpc *rpc;
-    /* server or client is set, the other NULL; both NULL after the end */
+    /* The side that the call belongs to: one is set, the other NULL; both are NULL after the call's
+     * end. */
     struct hd_rpc_server *server;
     struct hd_rpc_client *client;
     struct hd_rpc_call *next, **link; /* neighbours in the client's list */
-    grpc_call *call;                  /* NULL after the end */
+    grpc_call *call;                  /* gRPC's call; NULL after its end */
     int refs;
 
     enum hd_rpc_kind kind;
@@ -116,21 +119,24 @@ struct hd_rpc_call {
     size_t headers_count;
 
     struct hd_rpc_op on_opened, on_read, on_written, on_final, on_posted;
-    bool opening, reading, writing, posted; /* operation in flight: its event is expected */
-    bool final;                             /* the final event arrived: the call is over */
-    bool opened;                            /* on_open has run; a server then calls on_done, too */
+    /* true while that operation is in progress: its event has not arrived */
+    bool opening, reading, writing, posted;
+    bool final;  /* the final event arrived: the call is over */
+    bool opened; /* on_open has run; a server then calls on_done, too */
     bool read_ended, paused;
-    bool awaits_request; /* server, not BIDI: authorised; its message is being read */
-    bool abandoned;      /* cancelled on this side: later messages are dropped */
-    bool done;           /* the end, where on_done is called, was reached */
+    /* server, not BIDI: the call is authorised, and its request message is being read */
+    bool awaits_request;
+    /* the call was cancelled on this side: messages that still arrive are dropped */
+    bool abandoned;
+    bool done; /* the call has reached its end, where on_done is called */
 
     grpc_byte_buffer *read_buffer;
     size_t received_count;
-    ProtobufCMessage *held;     /* message received while paused; NULL: none */
+    ProtobufCMessage *held;     /* message received while the call is paused; NULL: none */
     ProtobufCMessage *delivery; /* argument of the callback that is running */
 
-    struct hd_rpc_out *out_first, **out_last; /* the send queue */
-    bool message_in_flight;                   /* out_first belongs to the write batch */
+    struct hd_rpc_out *out_first, **out_last; /* messages to send, in order */
+    bool message_in_flight;                   /* the write batch in progress uses out_first */
     size_t out_count, out_bytes, queue_len_max, queue_bytes_max, message_bytes_max;
     bool headers_sent;
     enum hd_rpc_ending ending;
@@ -138,7 +144,8 @@ struct hd_rpc_call {
     bool unauthenticated;      /* server: HD_DENIED is sent as UNAUTHENTICATED */
     char *end_message;
     char *label;
-    bool mark, answered; /* answered: on_answer was called */
+    /* flag for the server's own use (hd_rpc_call_set_mark); on_answer was called */
+    bool mark, answered;
 
     int cancelled;         /* server: gRPC's result of the call, set with `final` */
     bool status_delivered; /* server: the status reached gRPC */
@@ -148,25 +155,28 @@ struct hd_rpc_call {
     grpc_slice details;
     struct hd_error *local; /* client: a failure on this side; overrides the received status */
     char *failure_text;     /* client: the error message; NULL: none */
-    int64_t timeout_ms;     /* client, for the error message */
+    int64_t timeout_ms;     /* time limit of the call, for the client's error message */
 };
 
 /* Returns a call with one reference, counted as live. */
 struct hd_rpc_call *hd_rpc_call_make(struct hd_rpc *rpc);
-/* Starts a batch; it holds a reference, which op->fn drops with hd_rpc_call_unref. */
+/* Starts a batch of operations of a call. The batch holds a reference, which op->fn drops with
+ * hd_rpc_call_unref. */
 enum hd_status hd_rpc_call_start(struct hd_rpc_call *call, const grpc_op *ops, size_t count,
                                  struct hd_rpc_op *op);
-void hd_rpc_call_send(struct hd_rpc_call *call); /* starts the next write, if any */
-void hd_rpc_call_read(struct hd_rpc_call *call); /* starts the next read, if possible */
-/* Call after every event: sends, reads or ends the call. */
+/* starts sending the next queued message, if any */
+void hd_rpc_call_send(struct hd_rpc_call *call);
+void hd_rpc_call_read(struct hd_rpc_call *call); /* starts reading the next message, if possible */
+/* Sends, reads or ends the call, depending on its state; called after each of its events. */
 void hd_rpc_call_settle(struct hd_rpc_call *call);
 enum hd_status hd_rpc_call_enqueue(struct hd_rpc_call *call, const ProtobufCMessage *msg);
-void hd_rpc_call_drop_queue(struct hd_rpc_call *call); /* drops messages that are not in flight */
+/* drops queued messages that no write batch uses */
+void hd_rpc_call_drop_queue(struct hd_rpc_call *call);
 /* Cancels the call; on a client, st and hd_err_message() become its result. */
 void hd_rpc_call_give_up(struct hd_rpc_call *call, enum hd_status st);
 /* Calls on_open with msg (may be NULL), then frees msg if the handler did not take it. */
 void hd_rpc_call_open(struct hd_rpc_call *call, ProtobufCMessage *msg);
-/* Checks and unpacks the message; destroys `buffer`, also after a failure. */
+/* Checks and unpacks a received message; destroys `buffer`, also after a failure. */
 enum hd_status hd_rpc_unpack_buffer(const ProtobufCMessageDescriptor *descriptor,
                                     grpc_byte_buffer *buffer, ProtobufCMessage **ret_msg);
 bool hd_rpc_slice_is(grpc_slice slice, const char *text);
@@ -176,14 +186,15 @@ bool hd_rpc_slice_is(grpc_slice slice, const char *text);
 /* Continues an authorised call with its request message; NULL: the client has sent none. */
 void hd_rpc_server_requested(struct hd_rpc_call *call, ProtobufCMessage *request);
 void hd_rpc_server_remove_call(struct hd_rpc_call *call); /* removes a call that has ended */
-/* Calls on_answer, once, when the call's result is known. */
+/* Calls the server's on_answer, once, when the call's result is known. */
 void hd_rpc_server_answered(struct hd_rpc_call *call, enum hd_status st);
 void hd_rpc_client_remove_call(struct hd_rpc_call *call);
-/* Return the status and error message for on_done; the call owns the message. */
+/* Return the status of an ended call and set *ret_message to its error message, both for on_done;
+ * the call owns the message. */
 enum hd_status hd_rpc_server_outcome(struct hd_rpc_call *call, const char **ret_message);
 enum hd_status hd_rpc_client_outcome(struct hd_rpc_call *call, const char **ret_message);
 
-#define HD_RPC_STATUS_TRAILER  "heddle-status"   /* the exact hd_status by name */
+#define HD_RPC_STATUS_TRAILER  "heddle-status"   /* name of the exact hd_status */
 #define HD_RPC_ACCEPTED_HEADER "heddle-accepted" /* the server accepted the stream: on_open */
 
 /* Returns advice for a connection failure that gRPC describes with `details`; NULL: none is known.

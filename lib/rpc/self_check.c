@@ -25,8 +25,9 @@ struct hd_rpc_self_check {
     uv_connect_t connect;
     uv_shutdown_t shutdown;
     char byte[64];
-    const struct hd_rpc_listener *listener; /* listener being checked; NULL between rounds */
-    bool probing;                           /* the probe handle is open */
+    /* listener that is checked now; NULL between two rounds of checks */
+    const struct hd_rpc_listener *listener;
+    bool probing; /* the libuv handle of the test connection is open */
     bool closing, round_failed;
     int timers_open, failures;
     int64_t timeout_ms;
@@ -64,7 +65,7 @@ static void on_probe_closed(uv_handle_t *handle)
     }
 }
 
-/* Ends the check of one listener. reason: why it failed; NULL: it succeeded. */
+/* Ends the check of one listener. reason: why the check failed; NULL: it succeeded. */
 static void conclude(struct hd_rpc_self_check *check, const char *reason)
 {
     char message[HD_ERR_MAX];

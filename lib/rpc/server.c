@@ -23,7 +23,7 @@ enum {
     PING_STRIKES_MAX = 3,
     CONNECTION_AGE_GRACE_MS = 5 * 60 * 1000,
     CONNECTION_IDLE_MAX_MS = 10 * 60 * 1000,
-    MEMORY_BYTES_MAX = 512 * 1024 * 1024, /* bytes of gRPC's resource quota */
+    MEMORY_BYTES_MAX = 512 * 1024 * 1024, /* limit of the memory of gRPC's resource quota, bytes */
 };
 
 static void fill_args(struct hd_rpc_channel_args *args, const struct hd_rpc_server_options *o)
@@ -43,7 +43,7 @@ static void fill_args(struct hd_rpc_channel_args *args, const struct hd_rpc_serv
     hd_rpc_channel_args_add_int(args, GRPC_ARG_KEEPALIVE_TIMEOUT_MS, o->keepalive_timeout_ms);
     hd_rpc_channel_args_add_int(args, GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     hd_rpc_channel_args_add_int(args, GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-    /* clients ping every keepalive_ms; the half is tolerance */
+    /* Clients ping every keepalive_ms; half of that is allowed, as tolerance. */
     hd_rpc_channel_args_add_int(args, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                                 o->keepalive_ms / 2);
     hd_rpc_channel_args_add_int(args, GRPC_ARG_HTTP2_MAX_PING_STRIKES, PING_STRIKES_MAX);

@@ -19,18 +19,21 @@
 #include "rpc/server_internal.h"
 
 enum {
-    SLOTS_PER_METHOD = 16, /* calls that gRPC can accept before the loop runs */
-    SLOTS_UNKNOWN = 4,     /* without these, calls of unknown methods would hang */
+    SLOTS_PER_METHOD = 16, /* calls of one method that gRPC can accept before the loop runs */
+    SLOTS_UNKNOWN = 4,     /* the same for calls of unknown methods, which would hang without */
     CERT_BYTES_MAX = 16 * 1024,
-    DEADLINE_SLACK_MS = 100, /* tolerance: a client's timer ends earlier, by the network delay */
+    /* tolerance for deadlines, ms: a client's timer ends earlier than the server's, by the network
+     * delay */
+    DEADLINE_SLACK_MS = 100,
 };
 
 struct hd_rpc_slot {
     struct hd_rpc_op on_accept;
     struct hd_rpc_server *server;
-    struct hd_rpc_registration *registration; /* NULL: a slot for unknown methods */
+    /* method that the slot takes a call of; NULL: an unknown method */
+    struct hd_rpc_registration *registration;
     grpc_call *call;
-    grpc_call_details details; /* method and host; set for unknown methods */
+    grpc_call_details details; /* method and host of the call; set for unknown methods */
     gpr_timespec deadline;
     grpc_metadata_array metadata;
 };
@@ -59,8 +62,8 @@ static bool identify_unix(const struct hd_rpc_server *server, struct hd_rpc_call
     return true;
 }
 
-/* Finds the call's token among the server's; NULL: it is none of them. ret_given: the call's token;
- * "": it has none, or one that is malformed. */
+/* Finds the server's token that the call carries; NULL: the call's token is none of them.
+ * ret_given: token in the call; "": none, or a malformed one. */
 static const struct hd_rpc_token *find_token(const struct hd_rpc_server *server,
                                              const grpc_metadata_array *metadata,
                                              char ret_given[HD_RPC_TOKEN_MAX + 1])
@@ -86,7 +89,7 @@ static const struct hd_rpc_token *find_token(const struct hd_rpc_server *server,
     return NULL;
 }
 
-/* Copies a TLS property of the connection; "": absent or too long. */
+/* Copies a TLS property of the call's connection; "" if it is absent or too long. */
 static void read_property(struct hd_rpc_call *call, const char *name, char *ret_text, size_t size)
 {
     grpc_auth_context *auth = grpc_call_auth_context(call->call);
@@ -126,8 +129,8 @@ static void name_tcp_peer(struct hd_rpc_call *call, const struct hd_rpc_token *t
                        token->party == HD_RPC_PARTY_NODE ? "node" : "token");
 }
 
-/* Logs a refused call, so that guessed or outdated tokens are noticed, at a limited rate, so that
- * they do not fill the log. */
+/* Logs a call that was refused for its token, so that guessed or outdated tokens are noticed. The
+ * rate is limited, so that these lines do not fill the log. */
 static void report_denied(struct hd_rpc_server *server, const struct hd_rpc_call *call,
                           const char *why)
 {
@@ -302,7 +305,7 @@ static void on_final(struct hd_rpc_op *op, bool ok)
     hd_rpc_call_unref(call);
 }
 
-/* Starts RECV_CLOSE_ON_SERVER, whose event is the end of the call. */
+/* Starts the operation RECV_CLOSE_ON_SERVER, whose event marks the end of the call. */
 static void watch_end(struct hd_rpc_call *call)
 {
     grpc_op ops[1] = {{.op = GRPC_OP_RECV_CLOSE_ON_SERVER}};

@@ -18,22 +18,23 @@ struct hd_rpc_standard;
 struct hd_rpc_registration {
     struct hd_rpc_registration *next;
     struct hd_rpc_method method;
-    void *handle; /* gRPC's handle of the method */
+    void *handle; /* gRPC's handle of the registered method */
 };
 
-/* A listening Unix socket of our own. gRPC's would not report the uid of a peer, and would accept
- * nothing more after one accept without a free file descriptor. */
+/* A listening Unix socket that lib/rpc itself accepts on. gRPC's own listener would not report the
+ * uid of a peer, and would accept nothing more after one accept without a free file descriptor. */
 struct hd_rpc_unix_listener {
     struct hd_rpc_unix_listener *next;
     struct hd_rpc_server *server;
     char name[HD_RPC_ADDRESS_MAX + 1]; /* unix:PATH, for messages */
     char path[HD_RPC_UNIX_PATH_MAX + 1];
-    dev_t device; /* identity of the socket file, so that only this server's own is unlinked */
+    /* device and inode of the socket file, so that only this server's own file is unlinked */
+    dev_t device;
     ino_t inode;
-    int lock_fd; /* lock on PATH.lock; -1: none */
+    int lock_fd; /* descriptor that holds the lock on PATH.lock; -1: none */
     int listen_fd;
     uv_poll_t poll;
-    uv_timer_t retry; /* restarts accepting after a failure */
+    uv_timer_t retry; /* timer that restarts accepting after a failure */
     struct hd_rpc_rate failures;
     bool started;
     int open_handles;
@@ -58,10 +59,12 @@ struct hd_rpc_server {
     struct hd_rpc_registration *methods;
     struct hd_rpc_listener *listeners;
     struct hd_rpc_unix_listener *unix_listeners;
-    struct hd_rpc_relay *relay;       /* NULL, like acceptor: no TCP listener */
-    struct hd_rpc_acceptor *acceptor; /* set by gRPC */
-    struct hd_rpc_rate denials;       /* limits log lines about calls without a valid token */
-    /* uids of the peers of Unix listeners, indexed by descriptor; gRPC names a peer "fd:N" */
+    struct hd_rpc_relay *relay; /* relay of the TCP listeners; NULL, like `acceptor`: none */
+    /* gRPC's object that takes accepted connections; set by gRPC */
+    struct hd_rpc_acceptor *acceptor;
+    struct hd_rpc_rate denials; /* limits log lines about calls without a valid token */
+    /* uid of the peer of each connection of a Unix listener, indexed by its descriptor; gRPC names
+     * such a peer "fd:N" */
     uid_t *uids;
     size_t uids_count;
     struct hd_rpc_self_check *check;
@@ -69,35 +72,39 @@ struct hd_rpc_server {
 
     struct hd_rpc_op on_shutdown;
     uv_timer_t grace;
-    size_t calls, slots, handles; /* open ones; the server is freed when all are 0 */
+    /* numbers of open calls, accept slots and libuv handles; the server is freed when all are 0 */
+    size_t calls, slots, handles;
     bool started, closing, shut_down;
-    bool unfit; /* reported by health as not serving */
+    bool unfit; /* health reports the server as not serving */
     void (*on_closed)(void *user);
     void *on_closed_user;
 };
 
-void hd_rpc_server_stop(struct hd_rpc_server *server); /* closes without grace period */
-/* Frees the server if it is shut down and calls, slots and handles are 0. */
+/* closes the server without a grace period */
+void hd_rpc_server_stop(struct hd_rpc_server *server);
+/* Frees the server if gRPC has shut it down and it has no calls, accept slots or handles. */
 void hd_rpc_server_release(struct hd_rpc_server *server);
-void hd_rpc_server_handle_closed(struct hd_rpc_server *server); /* one of `handles` was closed */
+/* counts that one of `handles` was closed */
+void hd_rpc_server_handle_closed(struct hd_rpc_server *server);
 
 /* listener.c */
 enum hd_status hd_rpc_unix_listener_open(struct hd_rpc_server *server, const char *path);
-/* Starts accepting; called when the server starts. */
+/* Starts to accept on a Unix listener; called when the server starts. */
 enum hd_status hd_rpc_listener_start(struct hd_rpc_unix_listener *unix_listener);
 /* Closes the listener; its memory is freed after its handles have closed. */
 void hd_rpc_listener_close(struct hd_rpc_unix_listener *unix_listener);
 
-/* tcp_listener.c: opens one listening socket for each address of the host and adds it to the relay;
- * a port of 0 becomes the chosen one. `text` is the address in messages. */
+/* Opens one listening socket for each address of the host and adds it to the relay
+ * (tcp_listener.c). A port of 0 becomes the port that the system chose. text: the address for
+ * messages. */
 enum hd_status hd_rpc_tcp_listeners_open(struct hd_rpc_server *server, const char *text,
                                          struct hd_rpc_address *address);
 
 /* self_check.c */
 void hd_rpc_self_check_close(struct hd_rpc_self_check *check);
 
-/* server_call.c: starts accept slots; a slot is a pending request to gRPC for the next call of a
- * method. */
+/* Requests from gRPC the next calls of each method ("accept slots"); each slot takes one call
+ * (server_call.c). */
 enum hd_status hd_rpc_server_fill_slots(struct hd_rpc_server *server);
 
 #endif

@@ -14,9 +14,10 @@
 
 #include "rpc/rpc.h"
 
-/* Registers both; call it before the first listen and after all other methods. `descriptors`: a
- * serialised google.protobuf.FileDescriptorSet with at least the registered services, each file
- * after its imports (heddle_descriptors in proto/CMakeLists.txt makes one). It is borrowed.
+/* Registers the health and the reflection service; call it before the first listen and after all
+ * other methods. `descriptors`: a serialised google.protobuf.FileDescriptorSet with at least the
+ * registered services, each file after its imports (heddle_descriptors in proto/CMakeLists.txt
+ * makes one). It is borrowed.
  *
  * The server ("") and each of its services are SERVING until the server closes, except between
  * hd_rpc_server_set_serving(server, false) and (server, true). On close, Watch calls get

@@ -67,7 +67,7 @@ static void set_options(int fd, const struct hd_rpc_server *server, int family)
         (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
 }
 
-/* Opens a listening socket. Returns 0, or an errno. */
+/* Opens a listening socket at one address. Returns 0, or the errno. */
 static int listen_at(const struct hd_rpc_server *server, const struct addrinfo *at, int *ret_fd)
 {
     int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), error;
@@ -106,7 +106,8 @@ static bool may_be_skipped(const struct addrinfo *first, const struct addrinfo *
     return false;
 }
 
-/* Opens a listener at each address; the port of the first becomes that of all. */
+/* Opens a listening socket at each address of a host name; with port 0 the port that the first one
+ * gets is used for all. */
 static enum hd_status open_at(struct hd_rpc_server *server, const char *text, const char *host,
                               int *port)
 {

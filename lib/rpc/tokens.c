@@ -62,7 +62,8 @@ static enum hd_status check_name(const char *name)
     return HD_OK;
 }
 
-/* Splits the line into words. *ret_name is "" for one word. HD_NOT_FOUND: the line is empty. */
+/* Splits a line of a token file into *ret_name and *ret_token; a line of one word has name "".
+ * HD_NOT_FOUND: the line is empty. */
 static enum hd_status split_line(char *line, const char **ret_name, const char **ret_token)
 {
     static const char space[] = " \t\r";
@@ -78,8 +79,8 @@ static enum hd_status split_line(char *line, const char **ret_name, const char *
     return second ? check_name(first) : HD_OK;
 }
 
-/* Checks that a token is not present yet; `before`: number of tokens when this file began, whose
- * nameless token does not count. */
+/* Checks that `tokens` does not have this token yet. before: number of tokens when reading of this
+ * file began; a token without a name among those does not count as a second one. */
 static enum hd_status check_new(const struct hd_rpc_tokens *tokens, size_t before,
                                 const struct hd_rpc_token *made)
 {
@@ -100,7 +101,7 @@ static enum hd_status check_new(const struct hd_rpc_tokens *tokens, size_t befor
     return HD_OK;
 }
 
-/* Grows the array by hand, because realloc would leave secrets in freed memory. */
+/* Enlarges the array by a copy, because realloc would leave secrets in freed memory. */
 static enum hd_status grow_tokens(struct hd_rpc_tokens *tokens)
 {
     struct hd_rpc_tokens bigger = {.count = tokens->count,
@@ -255,7 +256,7 @@ void hd_rpc_token_set_done(struct hd_rpc_token_set *set)
     explicit_bzero(set, sizeof *set);
 }
 
-/* Compares in constant time. `expected` is padded with zeros. */
+/* Compares two tokens in constant time. `expected` is padded with zeros. */
 static bool is_same(const char expected[HD_RPC_TOKEN_MAX + 1], const char *given)
 {
     volatile unsigned char difference = 0;

@@ -8,27 +8,28 @@
 enum { BUCKETS = 1024 };
 
 struct hd_unauth_address {
-    struct hd_unauth_address *next; /* next in the hash bucket */
-    /* neighbours among addresses without a connection, oldest first */
+    struct hd_unauth_address *next; /* next address in the same chain of the hash table */
+    /* neighbours in the list of addresses without a connection, oldest first */
     struct hd_unauth_address *before, *after;
     unsigned char bytes[16];
     size_t count, unauthenticated, inside;
-    int level; /* doublings of the interval at level_ms */
+    int level; /* doublings of the address's interval, as of level_ms */
     int64_t level_ms;
-    int64_t next_ms; /* time of the next entry at an even pace */
+    int64_t next_ms; /* time when the next connection of this address could enter at an even pace */
 };
 
 struct hd_unauth_table {
     struct hd_unauth_limits limits;
     struct hd_unauth_address *buckets[BUCKETS];
-    struct hd_unauth_address *idle_first, *idle_last; /* addresses without a connection */
+    struct hd_unauth_address *idle_first, *idle_last; /* list of addresses without a connection */
     struct hd_unauth_connection *oldest, *newest;
     size_t count, unauthenticated, inside, idle;
 };
 
 /* ---- addresses ---- */
 
-/* Reads the address that shares limits. False: the family has none. */
+/* Sets ret_bytes to the address whose connections share limits. Returns false if the socket family
+ * has none. */
 static bool read_address(const struct sockaddr_storage *from, unsigned char ret_bytes[16])
 {
     memset(ret_bytes, 0, 16);
@@ -83,7 +84,7 @@ static void forget(struct hd_unauth_table *table, struct hd_unauth_address *a)
     free(a);
 }
 
-/* Returns the address, added if necessary; NULL: no memory. */
+/* Returns the table's entry of an address, added if necessary; NULL: no memory. */
 static struct hd_unauth_address *find_or_add(struct hd_unauth_table *table,
                                              const unsigned char bytes[16])
 {
@@ -100,7 +101,8 @@ static struct hd_unauth_address *find_or_add(struct hd_unauth_table *table,
     return a;
 }
 
-/* Returns the doublings of the interval now: one less for each LEVEL_MS without an excess. */
+/* Returns how often the address's interval is doubled now: one doubling less for each LEVEL_MS
+ * without an excess. */
 static int level_of(struct hd_unauth_address *a, int64_t now_ms)
 {
     while (a->level && now_ms - a->level_ms >= HD_UNAUTH_LEVEL_MS) {
@@ -110,8 +112,8 @@ static int level_of(struct hd_unauth_address *a, int64_t now_ms)
     return a->level;
 }
 
-/* Forgets an address without a connection, unless its doublings or its next entry must be
- * remembered. */
+/* Frees the entry of an address without a connection, unless its doublings or the time of its next
+ * entry must be remembered. */
 static void keep_or_forget(struct hd_unauth_table *table, struct hd_unauth_address *a,
                            int64_t now_ms)
 {
@@ -196,7 +198,8 @@ static void unlist(struct hd_unauth_table *table, struct hd_unauth_connection *s
 
 /* ---- making room ---- */
 
-/* Returns the unauthenticated connection that entered first, of this address, or of all (NULL). */
+/* Returns the unauthenticated connection that entered first: of this address, or, with address
+ * NULL, of all. */
 static struct hd_unauth_connection *find_first_inside(const struct hd_unauth_table *table,
                                                       const struct hd_unauth_address *address)
 {
@@ -209,8 +212,9 @@ static struct hd_unauth_connection *find_first_inside(const struct hd_unauth_tab
     return first;
 }
 
-/* Returns the victim among the unauthenticated connections of this address, or of all (NULL);
- * `enters`: for an entry, else for an arrival. */
+/* Returns the connection to close for a new one (the victim) among the unauthenticated connections
+ * of this address, or, with address NULL, of all. enters true: because a connection enters; false:
+ * because one arrives. */
 static struct hd_unauth_connection *find_oldest(const struct hd_unauth_table *table,
                                                 const struct hd_unauth_address *address,
                                                 bool enters)
@@ -227,9 +231,9 @@ static struct hd_unauth_connection *find_oldest(const struct hd_unauth_table *ta
     return s;
 }
 
-/* Returns the victim among those of the address with the most unauthenticated connections
- * (`inside`: with the most INSIDE). If no address has two: the victim of all, if its grace period
- * is over; else NULL. */
+/* Returns the victim among the connections of the address with the most unauthenticated ones
+ * (`inside`: with the most INSIDE). If no address has two, returns the victim of all if its grace
+ * period is over, else NULL. */
 static struct hd_unauth_connection *find_of_busiest(const struct hd_unauth_table *table,
                                                     bool inside, int64_t now_ms)
 {
@@ -309,7 +313,7 @@ bool hd_unauth_arrive(struct hd_unauth_table *table, struct hd_unauth_connection
 
 /* ---- going in ---- */
 
-/* Returns whether the rate of the address allows an entry now. */
+/* Returns whether a connection of the address may enter now by the address's rate. */
 static bool is_due(struct hd_unauth_address *a, int64_t now_ms)
 {
     return a->next_ms - HD_UNAUTH_BURST_MS <= now_ms;

@@ -37,10 +37,14 @@
 
 enum {
     HD_UNAUTH_GRACE_MS = 1000,
-    HD_UNAUTH_INTERVAL_MS = 5, /* time between two entries of one address that exceeded no bound */
-    HD_UNAUTH_LEVEL_MAX = 3,   /* doublings of the interval: 5 ms << 3 = 40 ms */
+    /* shortest time between two connections of one address that enter, if the address exceeded no
+     * bound */
+    HD_UNAUTH_INTERVAL_MS = 5,
+    HD_UNAUTH_LEVEL_MAX = 3, /* limit of doublings of that interval: 5 ms << 3 = 40 ms */
     HD_UNAUTH_LEVEL_MS = 10000,
-    HD_UNAUTH_BURST_MS = 200, /* burst: as many entries as fit into this time */
+    /* burst: as many connections of one address may enter at once as the interval fits into this
+     * time */
+    HD_UNAUTH_BURST_MS = 200,
     HD_UNAUTH_REMEMBERED = 1024,
 };
 
@@ -50,19 +54,20 @@ struct hd_unauth_address;
 
 enum hd_unauth_stage { HD_UNAUTH_OUTSIDE, HD_UNAUTH_INSIDE, HD_UNAUTH_KNOWN };
 
-/* Member of the owner's connection struct. */
+/* A connection, as a member of the owner's struct for it. */
 struct hd_unauth_connection {
     /* neighbours in the list of all unauthenticated connections, by arrival */
     struct hd_unauth_connection *older, *newer;
     struct hd_unauth_address *address;
-    int64_t since_ms;   /* time of arrival */
-    int64_t entered_ms; /* time of entry; 0: not INSIDE yet */
+    int64_t since_ms;   /* time when the connection arrived */
+    int64_t entered_ms; /* time when it entered; 0: not INSIDE yet */
     enum hd_unauth_stage stage;
 };
 
-struct hd_unauth_limits { /* limits of numbers, all above 0; "of_address": per address */
+struct hd_unauth_limits {
+    /* limits of the number of connections, all above 0; "of_address": per address */
     size_t connections, connections_of_address;
-    /* limits of known connections; at a limit arrivals are refused */
+    /* limits of known connections; when reached, arriving connections are refused */
     size_t known, known_of_address;
     size_t unauthenticated, unauthenticated_of_address;
     size_t inside, inside_of_address;
@@ -72,7 +77,7 @@ struct hd_unauth_table;
 
 /* Returns NULL if out of memory. */
 struct hd_unauth_table *hd_unauth_new(const struct hd_unauth_limits *limits);
-/* Frees the table, which must have no connection. NULL is fine. */
+/* Frees the table, from which all connections must have been removed. table NULL: does nothing. */
 void hd_unauth_free(struct hd_unauth_table *table);
 
 /* Adds an accepted connection from `from`. Returns false if it is refused; then it is not in the
@@ -87,14 +92,15 @@ bool hd_unauth_arrive(struct hd_unauth_table *table, struct hd_unauth_connection
 bool hd_unauth_enter(struct hd_unauth_table *table, struct hd_unauth_connection *connection,
                      int64_t now_ms, struct hd_unauth_connection **ret_victim);
 
-/* Returns whether one more connection of this one's address may become known. */
+/* Returns whether the address of this connection may have one more known connection. */
 bool hd_unauth_may_prove(const struct hd_unauth_table *table,
                          const struct hd_unauth_connection *connection);
 /* Marks the connection as known, because a call with a token arrived on it. */
 void hd_unauth_prove(struct hd_unauth_table *table, struct hd_unauth_connection *connection);
-/* Records that the unauthenticated connection exceeded a bound: its address waits longer. */
+/* Records that an unauthenticated connection exceeded a bound: further connections of its address
+ * must wait longer. */
 void hd_unauth_break(struct hd_unauth_connection *connection, int64_t now_ms);
-/* Removes a connection that is closed. */
+/* Removes from the table a connection that is closed. */
 void hd_unauth_leave(struct hd_unauth_table *table, struct hd_unauth_connection *connection,
                      int64_t now_ms);
 
@@ -102,14 +108,14 @@ void hd_unauth_leave(struct hd_unauth_table *table, struct hd_unauth_connection 
 struct hd_unauth_connection *hd_unauth_oldest(const struct hd_unauth_table *table);
 struct hd_unauth_connection *hd_unauth_newest(const struct hd_unauth_table *table);
 
-/* Returns the number of all connections. *ret_of_address (may be NULL): number of those of this
- * address. */
+/* Returns the number of all connections. *ret_of_address (ret_of_address may be NULL): number of
+ * connections of this address. */
 size_t hd_unauth_count(const struct hd_unauth_table *table, const struct sockaddr_storage *from,
                        size_t *ret_of_address);
-/* Returns the doublings of its address's interval after recent excesses: 0 .. HD_UNAUTH_LEVEL_MAX.
- */
+/* Returns how often the waiting interval of the connection's address is doubled now, after
+ * excesses: 0 .. HD_UNAUTH_LEVEL_MAX. */
 int hd_unauth_level(const struct hd_unauth_connection *connection, int64_t now_ms);
-/* Returns the current interval between two entries of this address; for tests. */
+/* Returns the current interval between two entering connections of this address, ms; for tests. */
 int64_t hd_unauth_interval_ms(struct hd_unauth_table *table, const struct sockaddr_storage *from,
                               int64_t now_ms);
 size_t hd_unauth_remembered(const struct hd_unauth_table *table);

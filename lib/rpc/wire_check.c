@@ -10,7 +10,8 @@
 struct frame {
     const ProtobufCMessageDescriptor *descriptor;
     const uint8_t *end;
-    uint8_t seen[HD_RPC_WIRE_FIELDS_MAX / 8]; /* bit set of singular message fields */
+    /* set of bits: singular message fields that occurred already */
+    uint8_t seen[HD_RPC_WIRE_FIELDS_MAX / 8];
 };
 
 struct wire_walk {
@@ -53,7 +54,8 @@ static enum hd_status count(struct wire_walk *walk, size_t elements)
     return HD_OK;
 }
 
-/* Reads a varint; false if none of at most max_bytes ends before `end`. */
+/* Reads a varint at *at. Returns false if it is longer than max_bytes or does not end before `end`.
+ */
 static bool read_varint(const uint8_t **at, const uint8_t *end, int max_bytes, uint64_t *ret_value)
 {
     uint64_t value = 0;
@@ -83,15 +85,15 @@ static size_t packed_elements(ProtobufCType type, const uint8_t *bytes, size_t s
     case PROTOBUF_C_TYPE_FIXED64:
     case PROTOBUF_C_TYPE_DOUBLE:
         return size_bytes / 8;
-    default: /* varints: each ends with a byte whose top bit is clear */
+    default: /* packed varints: each ends with a byte whose top bit is clear */
         for (size_t i = 0; i < size_bytes; i++)
             elements += !(bytes[i] & 0x80);
         return elements;
     }
 }
 
-/* Checks a field of wire type 2: a string, bytes, packed numbers, or a sub-message, which is
- * entered. */
+/* Checks one field of wire type 2 (length-delimited): a string, bytes or packed numbers; a
+ * sub-message is entered, so that its fields are checked next. */
 static enum hd_status walk_sized(struct wire_walk *walk, const ProtobufCFieldDescriptor *field)
 {
     struct frame *frame = &walk->frames[walk->depth - 1];
@@ -110,7 +112,8 @@ static enum hd_status walk_sized(struct wire_walk *walk, const ProtobufCFieldDes
                 return malformed(walk, "a second value of a field that holds one message");
             frame->seen[index / 8] |= (uint8_t)(1u << index % 8);
         }
-        return push(walk, field->descriptor, bytes + size_bytes); /* begins at walk->at */
+        /* the sub-message begins at walk->at */
+        return push(walk, field->descriptor, bytes + size_bytes);
     }
 
     walk->at += size_bytes;

@@ -26,11 +26,11 @@
 enum {
     HD_RPC_WIRE_DEPTH_MAX = 32,
     HD_RPC_WIRE_ELEMENTS_MAX = 100000,
-    HD_RPC_WIRE_FIELDS_MAX = 256, /* fields of one message type */
+    HD_RPC_WIRE_FIELDS_MAX = 256, /* limit of fields in one message type */
 };
 
-/* Checks a message. HD_INVALID: malformed, or a string is not UTF-8. HD_LIMIT: too deep or too many
- * elements. */
+/* Checks the bytes of a message (rules 1 to 4). HD_INVALID: malformed, a repeated singular message
+ * field, or a string that is not UTF-8. HD_LIMIT: nested too deep or too many elements. */
 enum hd_status hd_rpc_wire_check(const ProtobufCMessageDescriptor *descriptor, const void *bytes,
                                  size_t size_bytes);
 
