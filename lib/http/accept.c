@@ -101,7 +101,8 @@ struct http_connection *http_adopt(struct hd_http *http, int fd)
     return c;
 }
 
-/* Lets a connection in if it may enter; ends the victim that this displaces. */
+/* Lets a connection in if it may enter, and ends the connection that is closed for it (the victim),
+ * if any. */
 static bool enter(struct hd_http *http, struct http_connection *c, int64_t now_ms)
 {
     struct hd_unauth_connection *victim;
@@ -119,7 +120,8 @@ static bool enter(struct hd_http *http, struct http_connection *c, int64_t now_m
 
 /* ---- on the loop's thread ---- */
 
-/* Passes a connection to libmicrohttpd, which closes the descriptor if it refuses it. */
+/* Passes a connection to libmicrohttpd, which closes the descriptor if it refuses the connection.
+ */
 static void give(struct hd_http *http, struct http_connection *c)
 {
     if (MHD_add_connection(http->daemon, c->fd, (const struct sockaddr *)&c->from, c->from_bytes) ==
@@ -130,8 +132,8 @@ static void give(struct hd_http *http, struct http_connection *c)
     uv_mutex_unlock(&http->lock);
 }
 
-/* Finds the newest waiting connection that may enter now; NULL: none. *ret_next_ms: time until the
- * next check, 0: no connection waits. */
+/* Finds the newest waiting connection that may enter now; NULL: none. Sets *ret_next_ms to the time
+ * until the next check; 0: no connection waits. */
 static struct http_connection *find_next(struct hd_http *http, int64_t now_ms,
                                          uint64_t *ret_next_ms)
 {
@@ -166,7 +168,8 @@ static void on_round(uv_timer_t *timer)
         (void)uv_timer_start(timer, on_round, next_ms, 0);
 }
 
-/* Adds a connection to the table. False: close it; a few over the limit are kept for a 503. */
+/* Adds an accepted connection to the table. Returns false if the caller must close it; a few
+ * connections over the limit are kept for a reply 503. */
 static bool arrive(struct hd_http *http, struct http_connection *c, int64_t now_ms)
 {
     struct hd_unauth_connection *victim;
@@ -233,7 +236,8 @@ static void on_connection(uv_poll_t *poll, int status, int events)
         } else if (errno == EAGAIN) {
             return;
         } else if (errno != EINTR && errno != ECONNABORTED) {
-            /* no descriptor is left: the pending connection would wake the loop again and again */
+            /* No file descriptor is free: the pending connection would wake the loop again and
+             * again. */
             (void)uv_poll_stop(poll);
             (void)uv_timer_start(&http->retry, on_retry, RETRY_MS, 0);
             return;

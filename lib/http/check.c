@@ -19,7 +19,8 @@ enum {
     NOT_SPOKEN = 505
 };
 
-/* Copies the name in "NAME", "NAME:PORT", "[IPV6]" or "[IPV6]:PORT". */
+/* Copies the host name from a Host header: "NAME", "NAME:PORT", "[IPV6]" or "[IPV6]:PORT". Returns
+ * false if it has another form. */
 static bool split_host(const char *host, char ret_name[HD_HTTP_NAME_MAX + 1])
 {
     const bool bracketed = *host == '[';
@@ -53,7 +54,7 @@ static bool is_own(const char *name, const struct hd_http_names *names)
     return false;
 }
 
-/* Returns whether Origin is "SCHEME://HOST" with the HOST of the header Host. */
+/* Returns whether the header Origin is "SCHEME://HOST" with the HOST of the header Host. */
 static bool is_same_site(const struct hd_http_head *head)
 {
     const char *scheme = head->tls ? "https://" : "http://";

@@ -25,19 +25,20 @@ struct hd_http_names {
 };
 
 struct hd_http_head {
-    const char *method, *version; /* "GET", "HTTP/1.1" */
+    const char *method, *version; /* HTTP method and version: "GET", "HTTP/1.1" */
     const char *type, *length;    /* Content-Type, Content-Length; NULL: not sent */
     const char *host, *origin;    /* Host, Origin; NULL: not sent */
     const char *fetch_site, *fetch_mode,
         *fetch_dest;       /* Sec-Fetch-Site, -Mode, -Dest; NULL: not sent */
-    bool repeated;         /* one of these, or Authorization, was sent more than once */
-    bool is_coded;         /* Transfer-Encoding: a body of unknown length */
+    bool repeated;         /* Authorization or one of the headers above was sent more than once */
+    bool is_coded;         /* the request has Transfer-Encoding: a body of unknown length */
     size_t body_bytes_max; /* limit of a POST's body; 0: POST is refused */
     bool tls;
 };
 
-/* Checks the headers. Returns 0: accepted, a body of *ret_body_bytes follows; else the status of
- * the reply, with a message for people. */
+/* Checks the headers of a request. Returns 0 if the request is accepted; then a body of
+ * *ret_body_bytes follows. Otherwise returns the HTTP status of the reply, with a message for
+ * people. */
 int hd_http_check_head(const struct hd_http_head *head, const struct hd_http_names *names,
                        size_t *ret_body_bytes, char ret_message[HD_HTTP_REFUSAL_MAX]);
 

@@ -14,8 +14,8 @@ void http_drop_log(void *cls, const char *fmt, va_list ap)
     (void)cls, (void)fmt, (void)ap;
 }
 
-/* listener of the current handshake, which libmicrohttpd does not tell; its thread serves one
- * listener */
+/* listener whose handshake runs on this thread; libmicrohttpd does not pass it to the callback, and
+ * its thread serves one listener */
 static _Thread_local struct hd_http *serving;
 
 size_t http_limit_of_one(const struct hd_http *http)
@@ -49,7 +49,7 @@ void http_on_connection(void *cls, struct MHD_Connection *connection, void **soc
     uv_mutex_unlock(&http->lock);
 }
 
-/* Makes the request, with the target before libmicrohttpd decodes it. */
+/* Makes the request struct, with its target before libmicrohttpd decodes it. */
 void *http_on_target(void *cls, const char *raw, struct MHD_Connection *connection)
 {
     struct hd_http *http = cls;
@@ -75,7 +75,7 @@ void *http_on_target(void *cls, const char *raw, struct MHD_Connection *connecti
     return r;
 }
 
-/* Leaves percent codes for hd_http_target_parse. */
+/* Leaves percent codes in the target undecoded: hd_http_target_parse decodes them. */
 size_t http_keep_codes(void *cls, struct MHD_Connection *connection, char *text)
 {
     (void)cls, (void)connection;
@@ -161,7 +161,8 @@ static enum MHD_Result refuse(struct hd_http_request *r, int status, const char 
     return send_response(r);
 }
 
-/* Passes a request to the loop: before its body, to be authorised, and again with the body. */
+/* Passes a request to the loop: before its body is read, to be authorised, and again with the body.
+ */
 static enum MHD_Result hand_over(struct hd_http_request *r)
 {
     struct hd_http *http = r->http;
@@ -194,7 +195,8 @@ static enum MHD_Result begin_body(struct hd_http_request *r)
     return MHD_YES;
 }
 
-/* Appends a piece of the body. MHD_NO: the client disconnected, or sends too much. */
+/* Appends received bytes to the request's body. Returns MHD_NO if the client disconnected or sends
+ * too much. */
 static enum MHD_Result read_body(struct hd_http_request *r, const char *piece, size_t *piece_bytes)
 {
     if (!*piece_bytes)
@@ -285,7 +287,8 @@ void http_on_completed(void *cls, struct MHD_Connection *connection, void **cont
     http_request_let_go(r, true);
 }
 
-/* Copies the next bytes of a stream; suspends the connection if none are queued. */
+/* Copies the next bytes of a stream for libmicrohttpd; suspends the connection if none are queued.
+ */
 ssize_t http_read_stream(void *cls, uint64_t position, char *bytes, size_t max)
 {
     struct hd_http_request *r = cls;

@@ -172,7 +172,7 @@ static void on_handle_closed(uv_handle_t *handle)
         on_closed(user);
 }
 
-/* Resumes all connections, because libmicrohttpd stops only when none is suspended. */
+/* Resumes all suspended connections, because libmicrohttpd stops only when none is suspended. */
 static void end_requests(struct hd_http *http)
 {
     uv_mutex_lock(&http->lock);

@@ -49,21 +49,21 @@ struct hd_http_request;
 struct hd_http_caller {
     bool is_unix;
     uid_t uid;         /* uid of a Unix socket's peer; (uid_t)-1 for TCP */
-    const char *token; /* token in Authorization: Bearer; NULL: none */
+    const char *token; /* token in the header Authorization: Bearer; NULL: none */
 };
 
 struct hd_http_options {
-    const char *address; /* unix:PATH or HOST:PORT */
+    const char *address; /* address to listen at, unix:PATH or HOST:PORT */
     /* further names that the Host header may have, besides localhost, this machine's host name and
      * numeric addresses */
     const char *const *hosts;
     size_t host_count;
-    const char *cert_path, *key_path; /* PEM; NULL: no TLS; ignored for unix: */
-    bool asks_tokens;                 /* authorize refuses callers without a token */
+    const char *cert_path, *key_path; /* PEM files; NULL: no TLS; ignored for unix:PATH */
+    bool asks_tokens;                 /* `authorize` refuses callers without a token */
     /* Authorises the caller of a request for a `guarded` path; other paths, such as the dashboard's
      * page, have no data. HD_DENIED: the reply is 401, with hd_err_message(). */
     enum hd_status (*authorize)(void *user, const struct hd_http_caller *caller);
-    /* Returns whether a path needs authorisation. NULL: all paths do. */
+    /* Returns whether requests for a path need authorisation. NULL: all paths do. */
     bool (*guarded)(void *user, const char *path);
     void (*on_request)(void *user, struct hd_http_request *request);
     void *user;
@@ -72,37 +72,40 @@ struct hd_http_options {
      * both threads; may only use its arguments. NULL: {"error":{"status":word,"message":message}}.
      */
     void (*write_failure)(struct hd_text *out, int status, const char *word, const char *message);
-    /* limits; 0: the default */
+    /* limits of one listener; 0: the default */
     /* default 64; half of them from one address. If all are used by authorised callers, 16 more
      * connections are answered with 503, and further ones closed */
     size_t connections_max;
-    int64_t head_ms;         /* limit until the request headers are complete; 0: 10 s */
-    int64_t body_ms;         /* limit from then until the body is complete; 0: 30 s */
-    int64_t reply_ms;        /* limit until the reply is sent; 0: 60 s */
-    size_t stream_bytes_max; /* bytes in a stream's queue; 0: 256 KiB */
+    /* limit of the time until the request's headers are complete, ms; 0: 10 s */
+    int64_t head_ms;
+    /* limit of the time from then until the body is complete, ms; 0: 30 s */
+    int64_t body_ms;
+    int64_t reply_ms;        /* limit of the time until the reply is sent, ms; 0: 60 s */
+    size_t stream_bytes_max; /* limit of the bytes queued for one stream; 0: 256 KiB */
 };
 
-/* Opens the listener and starts its thread. HD_DENIED: TLS or tokens are missing. HD_CONFLICT:
- * another program listens at the address. */
+/* Opens the listener and starts its thread. HD_DENIED: beyond loopback, but without TLS or tokens.
+ * HD_CONFLICT: another program listens at the address. */
 enum hd_status hd_http_new(uv_loop_t *loop, const struct hd_http_options *options,
                            struct hd_http **ret_http);
 /* Ends all connections, waits for the listener's thread, and frees the listener; then calls
  * on_closed (may be NULL). Unanswered requests stay valid and must still be answered, streams still
- * be ended. NULL is fine: on_closed is called at once. */
+ * be ended. http NULL: only calls on_closed, at once. */
 void hd_http_close(struct hd_http *http, void (*on_closed)(void *user), void *user);
 
 int hd_http_port(const struct hd_http *http); /* returns the TCP port; 0 for unix: */
 
-/* Replaces the certificate for new connections; open ones stay. Without TLS does nothing.
- * HD_INVALID: not PEM, or the key belongs to another certificate; the old one stays. */
+/* Replaces the TLS certificate for new connections; open connections keep theirs. Without TLS does
+ * nothing. HD_INVALID: not PEM, or the key belongs to another certificate; the previous certificate
+ * stays in use. */
 enum hd_status hd_http_set_tls(struct hd_http *http, const char *cert_path, const char *key_path);
 
 /* Counters since the listener was opened. */
 struct hd_http_stats {
     /* replies by the first digit of their status; [0]: closed without a reply */
     uint64_t answered[6];
-    uint64_t connections; /* open connections */
-    uint64_t streams;     /* open streams */
+    uint64_t connections; /* number of connections open now */
+    uint64_t streams;     /* number of streams open now */
 };
 void hd_http_get_stats(struct hd_http *http, struct hd_http_stats *ret_stats);
 
@@ -111,14 +114,15 @@ void hd_http_get_stats(struct hd_http *http, struct hd_http_stats *ret_stats);
 bool hd_http_is_post(const struct hd_http_request *request);
 /* Returns the body of a POST; a NUL follows its *ret_bytes bytes. */
 const char *hd_http_body(const struct hd_http_request *request, size_t *ret_bytes);
-const char *hd_http_path(const struct hd_http_request *request); /* decoded, begins with / */
-/* Returns the value of a parameter; NULL: absent. */
+/* percent codes are decoded; begins with / */
+const char *hd_http_path(const struct hd_http_request *request);
+/* Returns the value of a parameter of the request's query; NULL: absent. */
 const char *hd_http_param(const struct hd_http_request *request, const char *name);
 size_t hd_http_param_count(const struct hd_http_request *request);
 const char *hd_http_param_name(const struct hd_http_request *request, size_t index);
 
-/* Replies with the text, and takes its bytes (the text is empty then). A text that has failed
- * becomes a 503. */
+/* Replies with the text, whose bytes it takes: `text` is empty afterwards. If building the text
+ * failed, replies with 503. */
 void hd_http_reply(struct hd_http_request *request, int status, const char *type,
                    struct hd_text *text);
 /* Replies with bytes that live as long as the program. */
@@ -136,14 +140,16 @@ void hd_http_watch(struct hd_http_request *request, void (*on_gone)(void *user),
 
 /* ---- a stream ------------------------------------------------------------------------------- */
 
-/* Begins a reply of any length. on_gone: the client has disconnected; the request is no longer
- * valid. */
+/* Begins a reply of unlimited length. on_gone is called when the client has disconnected; the
+ * request is invalid then. */
 void hd_http_stream_begin(struct hd_http_request *request, const char *type,
                           void (*on_gone)(void *user), void *user);
-/* Queues a copy. HD_LIMIT: the client reads too slowly, and nothing was queued. */
+/* Queues a copy of the bytes for sending. HD_LIMIT: the client reads too slowly, and nothing was
+ * queued. */
 enum hd_status hd_http_stream_write(struct hd_http_request *request, const void *bytes,
                                     size_t count);
-/* Ends the stream after the queued bytes; the request is no longer valid, on_gone is not called. */
+/* Ends the stream after the queued bytes are sent; the request is invalid at once, and on_gone is
+ * not called. */
 void hd_http_stream_end(struct hd_http_request *request);
 
 #endif

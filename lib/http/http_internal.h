@@ -34,7 +34,7 @@
 #include "rpc/rpc.h"
 #include "rpc/unauthenticated.h"
 
-/* Debian 12 has 0.9.75, Ubuntu 24.04 and Debian 13 have 1.0. */
+/* Versions of libmicrohttpd: Debian 12 has 0.9.75, Ubuntu 24.04 and Debian 13 have 1.0. */
 _Static_assert(MHD_VERSION >= 0x00097500, "libmicrohttpd 0.9.75 or newer is needed");
 
 enum {
@@ -43,12 +43,16 @@ enum {
     BODY_MS_DEFAULT = 30000,
     REPLY_MS_DEFAULT = 60000,
     STREAM_BYTES_DEFAULT = 256 * 1024,
-    CONNECTION_BYTES = 16 * 1024, /* request headers, and buffer of the reply */
+    /* limit of the bytes of request headers, and of the reply's buffer, per connection */
+    CONNECTION_BYTES = 16 * 1024,
     STREAM_PIECE_BYTES = 16 * 1024,
     CHECK_MS = 1000, /* period of the check for slow or disconnected clients */
-    REFUSALS = 16,   /* connections over a limit that are answered with 503 at a time */
-    INSIDE = 2,  /* unauthenticated connections in libmicrohttpd, in multiples of connections_max */
-    ENDING = 64, /* connections that were ended, but that libmicrohttpd has not closed yet */
+    /* limit of connections answered with 503 at a time, because other limits are reached */
+    REFUSALS = 16,
+    /* limit of unauthenticated connections in libmicrohttpd, in multiples of connections_max */
+    INSIDE = 2,
+    /* limit of connections that were ended but that libmicrohttpd has not closed yet */
+    ENDING = 64,
 };
 
 #define HTTP_TOO_MANY                                                                         \
@@ -65,36 +69,37 @@ struct http_connection {
     int fd;
     struct sockaddr_storage from;
     socklen_t from_bytes;
-    bool counted;     /* counted in hd_http.table */
-    bool outside;     /* not yet passed to libmicrohttpd */
-    bool adopted;     /* libmicrohttpd has it, and http_adopt has found it */
-    bool too_many;    /* over a limit: it gets a 503 */
-    int64_t since_ms; /* time when this phase began (monotonic) */
+    bool counted;     /* the connection is counted in hd_http.table */
+    bool outside;     /* the connection is not yet passed to libmicrohttpd */
+    bool adopted;     /* libmicrohttpd has the connection, and http_adopt has found it */
+    bool too_many;    /* the connection is over a limit: it gets a 503 */
+    int64_t since_ms; /* time when the connection's current phase began (monotonic) */
     enum { PHASE_HEAD, PHASE_BODY, PHASE_WORK, PHASE_REPLY, PHASE_STREAM } phase;
-    struct hd_http_request *request; /* current request; NULL: none, or completed */
+    /* current request of the connection; NULL: none, or completed */
+    struct hd_http_request *request;
 };
 
 struct hd_http_request {
     struct hd_http *http;
-    struct hd_http_request *next; /* next in `arrived` or `gone` */
+    struct hd_http_request *next; /* next request in `arrived` or `gone` */
     struct hd_http_request *all_before, *all_next;
     struct MHD_Connection *connection;
     struct http_connection *slot;
     enum request_state state;
-    bool seen; /* the headers were checked */
+    bool seen; /* the request's headers were checked */
     bool is_post;
-    size_t body_left; /* bytes of the body that are still to come */
-    bool admitted;    /* authorised before its body was read */
+    size_t body_left; /* bytes of the request's body that are still to come */
+    bool admitted;    /* the caller was authorised before the body was read */
     bool reads_body;
     struct hd_text body;
-    bool by_handler, by_loop; /* owners: the listener's thread; the loop */
+    bool by_handler, by_loop; /* who still owns the request: the listener's thread; the loop */
     bool suspended, ended, completed;
     bool left; /* stream: the loop has ended it */
     char token[HD_RPC_TOKEN_MAX + 1];
     bool has_token, is_unix;
     uid_t uid;
     int status;
-    struct MHD_Response *response; /* response, in states ANSWERED and STREAM */
+    struct MHD_Response *response; /* reply, in states ANSWERED and STREAM */
     struct hd_text queue;          /* bytes of a STREAM; those from `sent` on are unsent */
     size_t sent;
     void (*on_gone)(void *user);
@@ -112,7 +117,7 @@ struct hd_http {
     struct MHD_Daemon *daemon;
     uv_async_t async;
     uv_timer_t check;
-    uv_poll_t poll; /* handles of accept.c, like the next two; open while `accepting` */
+    uv_poll_t poll; /* handles of accept.c, like the next two; they are open while `accepting` */
     uv_timer_t round, retry;
     bool accepting;
     int open_handles;
@@ -123,19 +128,22 @@ struct hd_http {
     /* members from here on: under `lock` */
     uv_mutex_t lock;
     struct hd_http_request *arrived, **arrived_end, *gone, *all;
-    struct http_connection *connections; /* newest first */
+    struct http_connection *connections; /* all connections, newest first */
     struct hd_unauth_table *table;
-    size_t refused; /* connections with too_many */
+    size_t refused; /* number of connections with too_many */
     struct hd_http_stats stats;
     bool closing;
-    bool closed; /* the thread has ended, the handles are closed; freed with the last request */
+    /* the listener's thread has ended and the handles are closed; the struct is freed with the last
+     * request */
+    bool closed;
 };
 
 /* ---- request.c --------------------------------------------------------------------------------*/
 
-/* Ends the ownership of one of the two owners; the last one frees. Call it without the lock. */
+/* Ends the ownership of a request by the listener's thread (handler true) or the loop (false); the
+ * last owner frees the request. Call it without the lock. */
 void http_request_let_go(struct hd_http_request *r, bool handler);
-void http_request_resume(struct hd_http_request *r); /* caller holds the lock */
+void http_request_resume(struct hd_http_request *r); /* the caller holds the lock */
 void http_request_enter(struct hd_http_request *r, int phase);
 void http_free(struct hd_http *http);
 /* Callbacks of libuv, on the loop's thread: handle requests that arrived or whose client is gone;
@@ -156,13 +164,15 @@ struct http_connection *http_adopt(struct hd_http *http, int fd);
 /* Removes a connection that libmicrohttpd has closed. */
 void http_forget(struct hd_http *http, struct http_connection *c);
 void http_end(struct hd_http *http, struct http_connection *c);
-/* Marks the connection as known. False: too many are known already. c NULL is fine, also below. */
+/* Marks the connection as known: a request of it was authorised. Returns false if too many
+ * connections are known already. c NULL does nothing, also below. */
 bool http_prove(struct hd_http *http, struct http_connection *c);
 void http_break(struct http_connection *c, int64_t now_ms);
 
 /* ---- answer.c ---------------------------------------------------------------------------------*/
 
-/* Return a response; NULL: no memory. http_make_response takes the bytes of `text`. */
+/* Return a response for libmicrohttpd; NULL: no memory. http_make_response takes the bytes of
+ * `text`. */
 struct MHD_Response *http_make_response(const struct hd_http *http, int status, const char *type,
                                         struct hd_text *text);
 struct MHD_Response *http_make_failure(const struct hd_http *http, int status, const char *word,
@@ -173,7 +183,7 @@ int http_status_of(enum hd_status st);
 
 /* ---- handler.c: callbacks of libmicrohttpd ----------------------------------------------------*/
 
-/* Returns the limit of connections per address. */
+/* Returns the limit of connections from one address. */
 size_t http_limit_of_one(const struct hd_http *http);
 void http_drop_log(void *cls, const char *fmt, va_list ap);
 void http_on_connection(void *cls, struct MHD_Connection *connection, void **socket_context,

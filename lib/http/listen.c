@@ -99,7 +99,8 @@ static enum hd_status listen_unix(const char *path, struct hd_http_listener *l)
 
 /* ---- TCP --------------------------------------------------------------------------------------*/
 
-/* Splits "HOST:PORT" or "[HOST]:PORT", which hd_rpc_check_address has accepted. */
+/* Splits "HOST:PORT" or "[HOST]:PORT" into host and port; hd_rpc_check_address has accepted the
+ * address. */
 static void split(const char *address, char ret_host[HD_HTTP_NAME_MAX + 1], const char **ret_port)
 {
     const char *colon = strrchr(address, ':');
@@ -145,7 +146,7 @@ static enum hd_status listen_tcp(const char *address, struct hd_http_listener *l
         return hd_err(HD_INVALID, "cannot find the host %s: %s", host, gai_strerror(code));
     l->fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     code = l->fd < 0 ? errno : 0;
-    if (!code) { /* inherited by connections: a silent peer is detected */
+    if (!code) { /* connections inherit these options: a silent peer is detected */
         (void)setsockopt(l->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
         (void)setsockopt(l->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
         (void)setsockopt(l->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -192,7 +193,7 @@ void hd_http_unlisten(struct hd_http_listener *l)
         (void)close(l->fd);
     if (l->path[0] && lstat(l->path, &info) == 0 && info.st_dev == l->device &&
         info.st_ino == l->inode)
-        (void)unlink(l->path); /* best effort: the next program removes the file */
+        (void)unlink(l->path); /* best effort: the next program removes the file if this fails */
     if (l->lock_fd >= 0)
         (void)close(l->lock_fd);
     *l = (struct hd_http_listener){.fd = -1, .lock_fd = -1};

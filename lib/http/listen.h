@@ -8,17 +8,18 @@
 #include "http/check.h"
 
 struct hd_http_listener {
-    int fd, lock_fd; /* descriptors; -1: none */
+    int fd, lock_fd; /* descriptors of the socket and of its lock file; -1: none */
     int port;        /* TCP port; 0: a Unix socket */
     char path[108];  /* path of a Unix socket; "": TCP */
-    dev_t device;    /* identity of the socket file */
+    dev_t device;    /* device and inode of the socket file */
     ino_t inode;
 };
 
-/* Opens the listening socket, and adds the name in HOST and this machine's to `names`. HD_CONFLICT:
- * another program listens at the address. */
+/* Opens the listening socket, and adds the host in HOST:PORT and this machine's name to `names`.
+ * HD_CONFLICT: another program listens at the address. */
 enum hd_status hd_http_listen(const char *address, struct hd_http_listener *ret_listener,
                               struct hd_http_names *names);
-void hd_http_unlisten(struct hd_http_listener *listener); /* closes it; removes the socket file */
+/* closes the socket and removes its file */
+void hd_http_unlisten(struct hd_http_listener *listener);
 
 #endif

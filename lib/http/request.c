@@ -187,7 +187,8 @@ enum hd_status hd_http_stream_write(struct hd_http_request *r, const void *bytes
     } else if (!r->completed) {
         hd_text_add_bytes(&r->queue, bytes, count);
         if (r->queue.failed) {
-            r->ended = true; /* bytes are missing, so the stream ends: the client must reconnect */
+            /* bytes of the stream are missing, so it ends: the client must reconnect */
+            r->ended = true;
             hd_text_free(&r->queue);
             r->sent = 0;
         }
@@ -234,8 +235,8 @@ static void admit(struct hd_http *http, struct hd_http_request *r)
         http_request_let_go(r, false);
 }
 
-/* Records whether the caller was authorised: marks the connection as known, or counts a failure.
- * False: too many connections are known. */
+/* Records whether the caller of a request was authorised: marks its connection as known, or counts
+ * a failure. Returns false if too many connections are known. */
 static bool note_caller(struct hd_http *http, struct hd_http_request *r, bool known)
 {
     bool has_slot = true;
@@ -316,7 +317,7 @@ static bool has_left(const struct http_connection *c)
            c->request->on_gone && poll(&look, 1, 0) == 1;
 }
 
-/* Calls on_gone and closes the connection without a reply. */
+/* Calls on_gone of a request whose client has left, and closes the connection without a reply. */
 static void report_gone(struct hd_http_request *r)
 {
     void (*on_gone)(void *user) = r->on_gone;

@@ -13,7 +13,8 @@ static int digit_of(char c)
                                   : -1;
 }
 
-/* Decodes bytes up to one of `ends` or the NUL, where *raw points afterwards. */
+/* Decodes percent codes from *raw up to one of the characters `ends` or the NUL; *raw points there
+ * afterwards. */
 static enum hd_status decode(const char **raw, const char *ends, char **out, bool is_path)
 {
     const char *p = *raw, *begin = *out;

@@ -15,15 +15,15 @@
 #include "base/status.h"
 
 enum {
-    HD_HTTP_TARGET_MAX = 1024, /* bytes before decoding */
+    HD_HTTP_TARGET_MAX = 1024, /* limit of the bytes of a target before decoding */
     HD_HTTP_PARAMS_MAX = 16,
 };
 
 struct hd_http_target {
     char text[HD_HTTP_TARGET_MAX + 2]; /* decoded: path, names and values, each with its NUL */
-    size_t path_bytes;                 /* length of the path, with which text begins */
+    size_t path_bytes;                 /* length of the path, which is at the start of `text` */
     struct hd_http_pair {
-        const char *name, *value; /* point into text */
+        const char *name, *value; /* one parameter; both point into `text` */
     } params[HD_HTTP_PARAMS_MAX];
     size_t param_count;
 };
