@@ -24,7 +24,8 @@ struct hd_pki_authority {
     EVP_PKEY *key;
 };
 
-/* Sets the message from OpenSSL's newest error, and empties its error queue. */
+/* Returns st with a message made from `what` and OpenSSL's newest error; empties OpenSSL's error
+ * queue. */
 static enum hd_status fail(enum hd_status st, const char *what)
 {
     const unsigned long code = ERR_get_error();
@@ -75,7 +76,8 @@ static BIO *open_text(const char *text)
     return length <= HD_PKI_PEM_BYTES_MAX * 4 ? BIO_new_mem_buf(text, (int)length) : NULL;
 }
 
-/* Refuses encrypted keys: OpenSSL would ask for a passphrase on the terminal. */
+/* Called by OpenSSL for the passphrase of an encrypted key: refuses it, because OpenSSL would ask
+ * for one on the terminal. */
 static int no_passphrase(char *buffer, int size, int writing, void *user)
 {
     (void)buffer, (void)size, (void)writing, (void)user;
@@ -102,7 +104,8 @@ static bool is_p256(EVP_PKEY *key)
            (strcmp(group, "prime256v1") == 0 || strcmp(group, "P-256") == 0);
 }
 
-/* Reads the only common name; false if it is not printable or too long. */
+/* Copies the common name of a certificate's subject. Returns false if there is not exactly one, or
+ * it is not printable or too long. */
 static bool read_name(const X509_NAME *subject, char ret_name[HD_PKI_NAME_MAX + 1])
 {
     const int at = X509_NAME_get_index_by_NID(subject, NID_commonName, -1);
@@ -193,7 +196,7 @@ static bool add_hosts(X509 *cert, X509 *issuer, const struct hd_pki_terms *terms
         return true;
     for (size_t i = 0; i < terms->host_count; i++) {
         if (!terms->hosts[i][0] ||
-            /* characters that would start another extension */
+            /* characters that would start another extension in OpenSSL's syntax */
             terms->hosts[i][strcspn(terms->hosts[i], ", \t\n\r=")])
             names.failed = true;
         hd_text_add(&names, "%s%s:%s", i ? "," : "", is_numeric(terms->hosts[i]) ? "IP" : "DNS",

@@ -43,7 +43,7 @@ static int connect_one(const struct addrinfo *to, int64_t timeout_ms)
 
     if (fd < 0)
         return -1;
-    /* SO_SNDTIMEO also limits connect */
+    /* SO_SNDTIMEO limits the time of connect, too. */
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait);
     (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
     if (connect(fd, to->ai_addr, to->ai_addrlen) == 0)
@@ -75,7 +75,7 @@ static enum hd_status connect_to(const char *address, int64_t timeout_ms, int *r
     return HD_OK;
 }
 
-/* Finds the certificate with this hash among those that the server presented. */
+/* Returns the certificate with this hash among those that the server presented; NULL: none. */
 static X509 *find(SSL *ssl, const unsigned char hash[HD_PKI_HASH_BYTES])
 {
     STACK_OF(X509) *shown = SSL_get_peer_cert_chain(ssl);
@@ -138,7 +138,8 @@ static void end_talk(struct talk *t)
         (void)close(t->fd);
 }
 
-/* Connects and completes the TLS handshake. The caller must end *ret even after a failure. */
+/* Connects to a server and completes the TLS handshake. The caller must end *ret even after a
+ * failure. */
 static enum hd_status begin_talk(const char *address, int64_t timeout_ms, struct talk *ret)
 {
     enum hd_status st;
@@ -189,7 +190,8 @@ static void write_name(const X509_NAME *name, char ret_text[128])
         (void)snprintf(ret_text, 128, "?");
 }
 
-/* Checks the host name of a certificate whose authority and dates are right. */
+/* Checks that a server's certificate, whose authority and dates are right, is for the host in
+ * `address`. */
 static enum hd_status judge_name(X509 *leaf, const char *address)
 {
     char host[256], port[8];

@@ -24,10 +24,12 @@
 #include "base/text.h"
 
 enum {
-    HD_PKI_HASH_BYTES = 32,                           /* SHA-256 */
-    HD_PKI_HASH_TEXT_MAX = 2 * HD_PKI_HASH_BYTES + 1, /* lower-case hexadecimal, and NUL */
-    HD_PKI_NAME_MAX = 64,                             /* bytes of a certificate's name */
-    HD_PKI_PEM_BYTES_MAX = 16 * 1024,                 /* bytes of one text received from others */
+    HD_PKI_HASH_BYTES = 32, /* SHA-256 */
+    /* lower-case hexadecimal digits of a hash, and NUL */
+    HD_PKI_HASH_TEXT_MAX = 2 * HD_PKI_HASH_BYTES + 1,
+    HD_PKI_NAME_MAX = 64, /* bytes of a certificate's name */
+    /* limit of the bytes of one PEM text received from others */
+    HD_PKI_PEM_BYTES_MAX = 16 * 1024,
     HD_PKI_AUTHORITY_DAYS = 10 * 365,
     HD_PKI_CERTIFICATE_DAYS = 30, /* life of a certificate; renewed after two thirds */
     /* a certificate is valid this long before its from_ms, because clocks may be slow */
@@ -40,14 +42,15 @@ void hd_pki_hash(const void *bytes, size_t count, unsigned char ret_hash[HD_PKI_
 void hd_pki_format_hash(const unsigned char hash[HD_PKI_HASH_BYTES],
                         char ret_text[HD_PKI_HASH_TEXT_MAX]);
 bool hd_pki_parse_hash(const char *text, unsigned char ret_hash[HD_PKI_HASH_BYTES]);
-/* Makes 256 random bits as 64 hexadecimal digits: a token, or the secret of an invitation. */
+/* Makes a secret of 256 random bits, as 64 hexadecimal digits: a token, or the secret of an
+ * invitation. */
 enum hd_status hd_pki_make_secret(char ret_text[HD_PKI_HASH_TEXT_MAX]);
 
 /* ---- a chain of hashes (chain.c) ---- */
 
-/* Computes ret_hash = SHA-256(before, number, time_ms, each text with its length). `before` is
- * zeros for the first link; ret_hash may be `before`. A changed, removed or moved link changes all
- * hashes after it. */
+/* Computes the hash of a link of a hash chain: ret_hash = SHA-256(before, number, time_ms, each
+ * text with its length). before: hash of the previous link, zeros for the first; ret_hash may be
+ * `before`. A changed, removed or moved link changes all hashes after it. */
 void hd_pki_chain(const unsigned char before[HD_PKI_HASH_BYTES], uint64_t number, int64_t time_ms,
                   const char *const *texts, size_t count,
                   unsigned char ret_hash[HD_PKI_HASH_BYTES]);
@@ -59,35 +62,37 @@ struct hd_pki_authority;
 /* Makes a new authority for this cluster, valid for HD_PKI_AUTHORITY_DAYS from now. */
 enum hd_status hd_pki_make_authority(const char *cluster, int64_t now_ms, struct hd_text *ret_cert,
                                      struct hd_text *ret_key);
-/* Opens an authority. HD_INVALID: a text is malformed, or certificate and key do not belong
- * together. */
+/* Opens an authority from its PEM texts. HD_INVALID: a text is malformed, or certificate and key do
+ * not belong together. */
 enum hd_status hd_pki_authority_open(const char *cert, const char *key,
                                      struct hd_pki_authority **ret_authority);
-void hd_pki_authority_free(struct hd_pki_authority *authority); /* NULL is fine */
+void hd_pki_authority_free(struct hd_pki_authority *authority); /* NULL: does nothing */
 
-/* Makes a new P-256 key, and a request to certify it for `name`. */
+/* Makes a new P-256 key, and a signing request for `name` with that key. */
 enum hd_status hd_pki_make_request(const char *name, struct hd_text *ret_request,
                                    struct hd_text *ret_key);
 
 enum hd_pki_use { HD_PKI_SERVER, HD_PKI_CLIENT };
 
 struct hd_pki_terms {
-    const char *name; /* must equal the request's name */
+    const char *name; /* name in the certificate; must equal the request's name */
     enum hd_pki_use use;
     int64_t from_ms, to_ms;   /* validity, wall clock */
     const char *const *hosts; /* host names and numeric addresses; SERVER only */
     size_t host_count;
 };
 
-/* Signs a request. HD_INVALID: it is malformed, is not signed by its own key, its key is not P-256,
- * or its name is another. Only name and key of the request get into the certificate. */
+/* Signs a certificate request. HD_INVALID: the request is malformed, is not signed by its own key,
+ * has a key that is not P-256, or has another name. Only name and key of the request get into the
+ * certificate. */
 enum hd_status hd_pki_sign(const struct hd_pki_authority *authority, const char *request,
                            const struct hd_pki_terms *terms, struct hd_text *ret_cert);
 
 struct hd_pki_certificate {
     char name[HD_PKI_NAME_MAX + 1];
-    int64_t from_ms, to_ms; /* validity, wall clock; also valid HD_PKI_EARLY_MS before from_ms */
-    unsigned char hash[HD_PKI_HASH_BYTES]; /* SHA-256 of its DER form */
+    /* validity, wall clock, ms; the certificate is valid from HD_PKI_EARLY_MS before from_ms */
+    int64_t from_ms, to_ms;
+    unsigned char hash[HD_PKI_HASH_BYTES]; /* SHA-256 of the certificate's DER form */
 };
 
 /* Reads the first certificate of a PEM text, which may also contain a key. HD_INVALID: it has none,
@@ -99,29 +104,31 @@ enum hd_status hd_pki_inspect(const char *cert, struct hd_pki_certificate *ret_c
  * unreadable one. */
 enum hd_status hd_pki_check_dates(const char *path, int64_t now_ms);
 
-/* Checks that the authority has signed the first certificate of `cert`, for clients. Does not check
- * its dates. */
+/* Checks that the authority has signed the first certificate in the PEM text `cert`, for use by a
+ * client. Does not check its dates. */
 enum hd_status hd_pki_check_client(const struct hd_pki_authority *authority, const char *cert);
 
 /* ---- invitations (invitation.c) ---- */
 
 /* Contents of the line with which a node joins: heddle-invite/1/NAME/HOST:PORT/CAHASH/SECRET. */
 struct hd_pki_invitation {
-    char node[HD_PKI_NAME_MAX + 1]; /* name or pattern of names */
-    char address[256];              /* HOST:PORT */
+    char node[HD_PKI_NAME_MAX + 1]; /* name of the invited node, or pattern of names */
+    char address[256];              /* HOST:PORT of the controller */
     unsigned char ca_hash[HD_PKI_HASH_BYTES];
     char secret[HD_PKI_HASH_TEXT_MAX];
 };
 
-/* Appends the line, without a newline. */
+/* Appends the invitation line, without a newline. */
 void hd_pki_invitation_write(const struct hd_pki_invitation *invitation, struct hd_text *ret_line);
-/* Parses the line. HD_INVALID: the message says what is wrong; it never contains the secret. */
+/* Parses an invitation line. HD_INVALID: the message says what is wrong; it never contains the
+ * secret. */
 enum hd_status hd_pki_invitation_read(const char *line, struct hd_pki_invitation *ret_invitation);
-/* Returns whether the name matches [a-z0-9][-a-z0-9.]*, as names of nodes do. */
+/* Returns whether the name matches [a-z0-9][-a-z0-9.]*, the form of nodes' names. */
 bool hd_pki_is_node_name(const char *name);
-/* Returns whether `name` is a prefix of node names, which may be empty, followed by *: "gpu-*". */
+/* Returns whether `name` is a pattern: a prefix of node names, which may be empty, followed by *,
+ * such as "gpu-*". */
 bool hd_pki_is_node_pattern(const char *name);
-/* Returns whether `invited` is this name or a pattern that matches it. */
+/* Returns whether `invited` is the node's name or a pattern that matches it. */
 bool hd_pki_is_invited(const char *invited, const char *node);
 
 /* ---- the authority of a server (fetch.c) ---- */
