@@ -247,7 +247,7 @@ static enum hd_status read_top(struct ask_reading *r)
     return st;
 }
 
-/* Reads logprobs: a number for a completion, a boolean for a chat. */
+/* Parses the key logprobs: a number for a completion, a boolean for a chat. */
 static enum hd_status read_logprobs(struct ask_reading *r)
 {
     if (r->ask->kind == HD_ASK_CHAT)
@@ -262,7 +262,7 @@ static enum hd_status ignore(struct ask_reading *r)
     return HD_OK;
 }
 
-/* Accepts an unsupported setting if its value changes nothing. */
+/* Accepts an unsupported setting if its value is the one that changes nothing. */
 static enum hd_status need_zero(struct ask_reading *r)
 {
     double x;

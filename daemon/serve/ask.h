@@ -14,7 +14,7 @@
 #include "generate/written.h"
 
 enum {
-    HD_ASK_CHOICES_MAX = 1024,  /* choices of a request (prompts times n), at most */
+    HD_ASK_CHOICES_MAX = 1024,  /* limit of the choices of one request (prompts times n) */
     HD_ASK_VALUES_MAX = 1 << 19 /* JSON values in a body, mostly token ids of prompts */
 };
 
@@ -23,24 +23,25 @@ enum hd_ask_kind { HD_ASK_COMPLETION, HD_ASK_CHAT };
 /* A parsed request; its strings and values live in the arena. */
 struct hd_ask {
     enum hd_ask_kind kind;
-    const char *model;            /* NULL: the request names none */
+    const char *model;            /* name of the model; NULL: the request names none */
     const struct hd_json *prompt; /* completion: a text, a list of texts, of ids, or of lists of
                                      ids; chat: NULL */
     int64_t prompt_count;
     const struct hd_json *messages; /* chat: list of messages; completion: NULL */
     int64_t n;                      /* choices per prompt */
-    int64_t max_tokens;             /* tokens to generate; -1: up to the end of the context */
+    /* limit of tokens to generate per choice; -1: up to the end of the context */
+    int64_t max_tokens;
     struct hd_sampling sampling;
     bool has_seed;
     const char *stops[HD_STOP_TEXTS_MAX];
     int stop_count;
     bool echo, stream, include_usage;
-    bool reports_odds; /* return log-probabilities, also of the `top` most likely tokens */
+    bool reports_odds; /* the reply has log-probabilities, also of the `top` most likely tokens */
     int top;
 };
 
-/* Parses a body. HD_INVALID, HD_LIMIT, HD_UNSUPPORTED: the message says what is wrong; *ret_param
- * is the key, or NULL if the error belongs to no key. */
+/* Parses the body of a request. HD_INVALID, HD_LIMIT, HD_UNSUPPORTED: the message says what is
+ * wrong; *ret_param is the key with the error, or NULL if the error belongs to no key. */
 enum hd_status hd_ask_read(struct hd_arena *arena, enum hd_ask_kind kind, const char *body,
                            size_t body_bytes, struct hd_ask *ret_ask, const char **ret_param);
 

@@ -103,8 +103,8 @@ static void finish(struct serve_call *call)
     free_call(call);
 }
 
-/* Cancels the items of the call that still run. st: the reason, reported in place of an answer (the
- * first reason wins); HD_OK: the client has disconnected. */
+/* Cancels the items of the call that still run. st: the failure that is reported in place of an
+ * answer (the first one wins); HD_OK: the client has disconnected. */
 static void cancel(struct serve_call *call, enum hd_status st)
 {
     if (st && !call->error.status)
@@ -223,7 +223,8 @@ static enum hd_status encode_ids(const struct hd_json *list, struct hd_id_list *
     return st;
 }
 
-/* Encodes a text; an empty one becomes the token with which the model begins a text. */
+/* Encodes a text to token ids; an empty text becomes the token with which the model begins a text.
+ */
 static enum hd_status encode_text(struct hd_language *language, const char *text,
                                   struct hd_id_list *ids)
 {
@@ -256,8 +257,8 @@ static enum hd_status encode_chat(struct serve_call *call, struct hd_id_list *id
     return st;
 }
 
-/* Puts the prompt in front of the answer, for `echo`: as given, or decoded if it was given as
- * ids. */
+/* Puts the prompt in front of the choice's text, for the setting `echo`: as given, or decoded if it
+ * was given as ids. */
 static enum hd_status echo_prompt(struct serve_choice *c, const struct hd_json *prompt)
 {
     struct hd_language *language = serve_work_language(c->call->serve->work);
@@ -276,8 +277,8 @@ static enum hd_status echo_prompt(struct serve_choice *c, const struct hd_json *
     return st;
 }
 
-/* Checks the prompt against context and vocabulary before the answer begins, so that an error gets
- * an HTTP status. */
+/* Checks the prompt's length and ids against context and vocabulary of the model before the answer
+ * begins, so that an error gets an HTTP status. */
 static enum hd_status check_context_space(const struct serve_call *call,
                                           const struct hd_id_list *ids)
 {

@@ -17,7 +17,7 @@ enum {
     EXIT_USAGE = 2,
     EXIT_NOT_FOUND = 4,
     EXIT_DENIED = 5,
-    EXIT_FAILED = 6, /* exit codes are those of the heddle command */
+    EXIT_FAILED = 6, /* exit code for failures, as of the heddle command */
     SLOTS_DEFAULT = 8,
     QUEUE_DEFAULT = 256,
     HOSTS_MAX = 8,
@@ -77,7 +77,7 @@ struct settings {
     const char *host_list[HOSTS_MAX];
 };
 
-/* Reads --http-host, "NAME,NAME". */
+/* Parses the value of --http-host, "NAME,NAME". */
 static enum hd_status choose_hosts(struct settings *s, const char *list)
 {
     struct hd_http_options *o = &s->serve.http;

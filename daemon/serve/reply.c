@@ -96,8 +96,8 @@ static int64_t count_characters(const struct hd_text *bytes)
     return count;
 }
 
-/* Writes the text of a token; if its bytes are not UTF-8, as "bytes:\xe2\x82". *ret_bytes: its
- * bytes. */
+/* Writes the text of a token; "bytes:\xe2\x82" if its bytes are not UTF-8. Sets *ret_bytes to the
+ * token's bytes. */
 static void token_text(const struct serve_call *call, int32_t id, struct hd_text *ret_bytes,
                        struct hd_text *ret_text)
 {

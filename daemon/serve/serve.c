@@ -104,8 +104,8 @@ static void on_work_closed(void *user)
     s->closed = true;
 }
 
-/* Returns whether no call runs and all answers are sent; after QUIET_MS or the grace period,
- * answers that clients have not read are given up. */
+/* Returns whether no call runs and all answers are sent. Answers that clients have not read after
+ * QUIET_MS or the grace period are given up. */
 static bool is_quiet(struct serve *s, int64_t now_ms)
 {
     struct hd_http_stats stats;
@@ -118,7 +118,7 @@ static bool is_quiet(struct serve *s, int64_t now_ms)
     return !stats.connections || now_ms - s->quiet_ms >= QUIET_MS || now_ms >= s->stop_ms;
 }
 
-/* Closes all handles, so that the loop ends. */
+/* Closes all libuv handles, so that the loop ends. */
 static void close_all(struct serve *s)
 {
     uv_close((uv_handle_t *)&s->timer, NULL);
@@ -133,7 +133,8 @@ static void on_timer(uv_timer_t *timer)
     struct serve *s = timer->data;
     const int64_t now_ms = hd_clock_now_ms();
 
-    if (!s->stopping && serve_work_failure(s->work)) { /* a supervisor may restart it */
+    if (!s->stopping && serve_work_failure(s->work)) {
+        /* the model cannot compute any more: stops, so that a supervisor may restart the program */
         hd_log(HD_LOG_ERROR, "stopping: the model can no longer compute");
         s->stopping = true;
         s->stop_ms = now_ms + s->options.grace_ms;

@@ -26,19 +26,22 @@ struct serve_options {
     struct hd_http_options http;    /* address, hosts, TLS, body_bytes_max */
     const char *name;               /* name of the model in answers and requests; NULL: the name of
                                        its job, or of its folder */
-    const char *token_file;         /* NULL: requests need no token */
-    int64_t queue_max;              /* choices that may wait or run */
-    int64_t timeout_ms;             /* time limit of one request */
-    int64_t grace_ms;               /* for running requests, after the first signal to stop */
+    /* file with the tokens of users; NULL: requests need no token */
+    const char *token_file;
+    int64_t queue_max;  /* choices that may wait or run */
+    int64_t timeout_ms; /* limit of the time of one request, ms */
+    /* time for running requests after the first signal to stop, ms */
+    int64_t grace_ms;
 };
 
-/* Loads the model, opens the listener, prints its address on stdout, and serves until SIGTERM or
- * SIGINT. Running requests may then end within grace_ms; a second signal ends them at once. */
+/* Loads the model, opens the listener, prints its address on stdout, and serves requests until
+ * SIGTERM or SIGINT. Running requests may then finish within grace_ms; a second signal ends them at
+ * once. */
 enum hd_status serve_run(const struct serve_options *options);
 
 /* ---- shared by the files of this folder ---- */
 
-struct serve_token { /* token with its log-probability */
+struct serve_token { /* one token with its log-probability */
     int32_t id;
     double log_probability;
     struct hd_likely top[HD_GENERATE_TOP_MAX];
@@ -48,13 +51,15 @@ struct serve_token { /* token with its log-probability */
 struct serve_choice {
     struct serve_item item;
     struct serve_call *call;
-    struct hd_text text;        /* UTF-8; in a stream, the part not sent yet */
+    /* text of the choice, UTF-8; in a stream only the part that is not sent yet */
+    struct hd_text text;
     struct serve_token *tokens; /* in a stream, those not sent yet; token_capacity is the
                                    capacity of this array */
     size_t token_count, token_capacity;
-    int64_t characters; /* characters of earlier tokens, for text_offset */
+    int64_t characters; /* number of characters of earlier tokens, for text_offset */
     int64_t drawn;
-    bool ended, has_begun; /* has_begun: a part of it was sent in a stream */
+    /* all tokens are generated; has_begun: a part of the choice was sent in a stream */
+    bool ended, has_begun;
     enum serve_end end;
 };
 
@@ -66,15 +71,16 @@ struct serve_call {
     struct hd_ask ask;               /* model, prompt and messages are valid only until the call has
                                         begun */
     char id[48];
-    int64_t created; /* seconds since 1970 */
+    int64_t created; /* time when the request arrived, seconds since 1970 */
     int64_t begun_ms, deadline_ms;
     struct serve_choice *choices;
     int64_t choice_count, running, prompt_tokens;
     bool is_streaming, is_cancelled;
-    struct hd_error error; /* reason to fail; HD_OK: none */
+    struct hd_error error; /* why the call fails; HD_OK: it does not */
 };
 
-enum { SERVE_SIGNALS = 3 }; /* two to stop, one to read certificate and tokens again */
+/* number of signal handles: two to stop, one to read certificate and tokens again */
+enum { SERVE_SIGNALS = 3 };
 
 struct serve {
     struct serve_options options;
@@ -103,12 +109,12 @@ void serve_write_failure(struct hd_text *out, int status, const char *word, cons
 void serve_write_error(struct hd_text *out, int status, const char *word, const char *param,
                        const char *message);
 void serve_write_models(const struct serve *serve, struct hd_text *out, bool one);
-/* Writes the whole answer. */
+/* Writes the JSON of the whole answer to a call. */
 void serve_write_answer(struct serve_call *call, struct hd_text *out);
 /* Writes the unsent part of a choice as one event of a stream, and marks it as sent. */
 void serve_write_chunk(struct serve_choice *choice, struct hd_text *out);
 /* Writes the last events of a stream. */
 void serve_write_stream_end(const struct serve_call *call, struct hd_text *out);
-int serve_status_of(enum hd_status st); /* HTTP status */
+int serve_status_of(enum hd_status st); /* returns the HTTP status for st */
 
 #endif

@@ -8,7 +8,7 @@
 
 struct cancel_request {
     struct cancel_request *next;
-    uint64_t number; /* number of the item */
+    uint64_t number; /* number of the item to cancel */
 };
 
 struct serve_work {
@@ -62,7 +62,8 @@ static struct serve_event *new_event(struct serve_item *item)
     return e;
 }
 
-/* Moves text that is now safe to send into the event; returns false if there is no memory. */
+/* Moves into the event the part of the item's text that can be sent now. Returns false if out of
+ * memory. */
 static bool take_safe(struct serve_item *item, struct serve_event *e)
 {
     const size_t count = item->written.safe - item->told;
@@ -187,8 +188,8 @@ static void cancel_item(struct serve_work *w, uint64_t number)
         }
 }
 
-/* Takes new items and cancellations; if `idle`, waits for some. Returns false when the thread must
- * end. */
+/* Takes new items and cancellations from the loop's thread; `idle`: waits until there are some.
+ * Returns false when the thread must end. */
 static bool take_requests(struct serve_work *w, bool idle)
 {
     struct serve_item *added;
@@ -217,7 +218,7 @@ static bool take_requests(struct serve_work *w, bool idle)
     return !closing;
 }
 
-/* Ends all items after a failure of the decoder, such as of a device. Later items may run into the
+/* Ends all items with a failure of the decoder, such as of a device. Later items may run into the
  * same failure, and then report it. */
 static void fail_all(struct serve_work *w, enum hd_status st)
 {

@@ -33,12 +33,12 @@ struct serve_item {
     bool reports_prompt, reports_odds;
     void *user;
 
-    /* used by the model's thread */
+    /* members used by the model's thread */
     struct serve_work *work;
     uint64_t number; /* identifies the item in cancellations, as its memory may be reused by then */
     struct hd_sequence *sequence;
     struct hd_written written;
-    size_t told; /* bytes of `written` already sent in events */
+    size_t told; /* number of bytes of `written` already sent in events */
     bool no_memory;
     struct serve_item *next; /* next item in the queue of new items */
     struct serve_item *all_before, *all_next;
@@ -52,23 +52,26 @@ struct serve_event {
     struct serve_item *item;
     bool ended;
     enum serve_end end;
-    struct hd_error error; /* set for SERVE_FAILED */
+    struct hd_error error; /* failure, set for SERVE_FAILED */
 
-    /* token; id -1: none */
+    /* generated token; id -1: none */
     int32_t id;
     bool of_prompt, is_stop;
-    double log_probability; /* NaN: not requested by the item */
+    double log_probability; /* log-probability of the token; NaN: not requested by the item */
     struct hd_likely top[HD_GENERATE_TOP_MAX];
     int top_count;
-    char *bytes; /* text that has become safe to send; NULL: none */
+    /* part of the item's text that can be sent now, because no stop text or incomplete character
+     * can follow from it; NULL: none */
+    char *bytes;
     size_t byte_count;
 };
 
 struct serve_work_options {
     struct hd_decoder_options decoder;
-    const char *template_path; /* chat template; NULL: the model's */
+    const char *template_path; /* path of the chat template; NULL: the template of the model */
     const char *date;          /* date for the chat template; "": the day of each request */
-    /* Called on the loop's thread, in order. The event is freed after the call. */
+    /* Called on the loop's thread with each event, in their order. The event is freed after the
+     * call. */
     void (*on_event)(void *user, const struct serve_event *event);
     void *user;
 };
@@ -79,10 +82,10 @@ struct serve_work;
  * outlive *ret_work, which may be set on failure, too; then the caller must close and free it. */
 enum hd_status serve_work_new(uv_loop_t *loop, const struct serve_work_options *options,
                               struct serve_work **ret_work);
-/* Ends the thread; items that have not ended get no event. on_closed: called when the handle is
- * closed. */
+/* Ends the model's thread; items that have not ended get no event. on_closed is called when the
+ * libuv handle is closed. */
 void serve_work_close(struct serve_work *work, void (*on_closed)(void *user), void *user);
-void serve_work_free(struct serve_work *work); /* call only after on_closed; NULL is fine */
+void serve_work_free(struct serve_work *work); /* call only after on_closed; NULL: does nothing */
 
 /* Return the language and decoder of the loaded model, valid as long as `work`. The loop's thread
  * may use the language, and of the decoder only what does not change. */
