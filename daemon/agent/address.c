@@ -47,7 +47,7 @@ enum hd_status agent_address_check(const char *given)
                       "reach it, e.g. 10.0.0.3",
                       given);
     fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    /* checks that a listener can bind to the address, on any free port */
+    /* A listener must be able to bind to the address, on any free port. */
     if (fd < 0 || bind(fd, (struct sockaddr *)&address, size) < 0)
         st = hd_err(HD_INVALID, "--data-address %s: ranks cannot listen there: %s", given,
                     strerror(errno));

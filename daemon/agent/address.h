@@ -13,8 +13,8 @@ enum { AGENT_ADDRESS_MAX = 64 };
  * HD_INVALID. */
 enum hd_status agent_address_check(const char *given);
 
-/* Finds the local address used to reach the controller; 127.0.0.1 for a controller on a Unix socket
- * or on loopback. Sends no packet, but resolves a host name. */
+/* Sets ret_address to the local address that this node uses to reach the controller; 127.0.0.1 for
+ * a controller on a Unix socket or on loopback. Sends no packet, but resolves a host name. */
 enum hd_status agent_address_find(const char *controller, char ret_address[AGENT_ADDRESS_MAX]);
 
 #endif

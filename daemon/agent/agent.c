@@ -22,13 +22,14 @@ enum {
     FILES_NEEDED = 512,
     /* smallest step of the wall clock that counts, ms; a smaller one delays timers by no more */
     CLOCK_STEP_MS = 10 * 1000,
-    /* without a connection for this long, ms; longer than the longest pause between two tries */
+    /* time without a connection after which the clock is checked, ms; longer than the longest pause
+     * between two tries to connect */
     CLOCK_AWAY_MS = 15 * 1000,
 };
 
 /* ---- notifications to systemd ---- */
 
-/* Sends the line for `systemctl status` if it has changed. */
+/* Sends systemd the line that `systemctl status` shows, if it has changed. */
 static void report_status(struct agent *agent)
 {
     char text[sizeof agent->status];
@@ -47,7 +48,7 @@ static void report_status(struct agent *agent)
     hd_notify_status(text);
 }
 
-/* Reports the reload as done when its check of the GPUs has ended. */
+/* Tells systemd that a reload is done when the GPU check that it started has ended. */
 static void report_reloaded(struct agent *agent)
 {
     if (!agent->reload || !hd_health_has_checked(&agent->health, agent->reload))
@@ -67,7 +68,7 @@ static void on_soon(uv_timer_t *timer)
     send_changes(agent);
 }
 
-/* Returns whether an attempt's end may be due to a broken GPU. */
+/* Returns whether a broken GPU may be the cause of an attempt's end. */
 static bool may_break_gpu(const struct hd_link_end *end)
 {
     return !end->bad_input &&
@@ -318,7 +319,7 @@ static void open_handles(struct agent *agent)
     (void)signal(SIGPIPE, SIG_IGN);
 }
 
-/* Makes this process get SIGTERM when its parent ends (--ephemeral). */
+/* Makes the kernel send this process SIGTERM when its parent ends (--ephemeral). */
 static enum hd_status tie_to_parent(pid_t parent)
 {
     if (prctl(PR_SET_PDEATHSIG, SIGTERM) < 0 || getppid() != parent)
@@ -418,8 +419,8 @@ enum hd_status agent_open(struct agent *agent)
     return st ? st : open_client(agent);
 }
 
-/* Adds the finding about the certificate of a node that has joined; unset options get the values
- * stored by the join. */
+/* Adds the doctor's finding about the certificate of a node that has joined; options that are not
+ * set get the values that the join stored. */
 static void check_joined(struct agent *agent, struct doctor_findings *doctor)
 {
     struct agent_joined *joined = &agent->joined;

@@ -49,7 +49,7 @@ static Heddle__V1__Event *new_event(struct hd_arena *arena, const char *node,
     return event;
 }
 
-/* Copies the experts' loads; returns false without memory. */
+/* Copies the loads of the experts (MoE) from a report. Returns false if out of memory. */
 static bool fill_loads(struct hd_arena *arena, const struct hd_link_report *report,
                        Heddle__V1__StepReport *step)
 {
@@ -230,7 +230,8 @@ Heddle__V1__EndReport *convert_end(struct hd_arena *arena, const char *node,
     return hd_arena_failed(arena) ? NULL : e;
 }
 
-/* Appends precisions: fp32 always; bf16 where it is faster, which decides precision `auto`. */
+/* Appends the precisions that a device supports: fp32 always; bf16 where it is faster than fp32,
+ * which decides what precision `auto` means. */
 static void add_precisions(struct hd_arena *arena, bool bf16, Heddle__V1__DeviceInfo *device)
 {
     device->native_precisions = hd_arena_array(arena, 2, sizeof *device->native_precisions);

@@ -27,8 +27,8 @@ Heddle__V1__Hello *convert_hello(struct hd_arena *arena, const struct agent_iden
  * message. Returns `text`. */
 char *convert_text_of(char *text);
 
-/* Appends the complete checkpoints in a directory, which are folders with a manifest. A missing
- * directory counts as empty. */
+/* Appends the complete checkpoints in a directory (folders with a manifest) to the message. A
+ * missing directory counts as empty. */
 void convert_checkpoints(struct hd_arena *arena, const char *checkpoint_dir, int64_t attempt,
                          Heddle__V1__ObservedAttempt *observed);
 

@@ -41,7 +41,7 @@ static enum hd_status check_manifest(const char *path, const char *hash)
     return st == HD_NOT_FOUND ? HD_OK : st;
 }
 
-/* Accepts only a path without "." and ".." whose last component is a checkpoint's name. */
+/* Checks that the path has no "." or ".." and that its last component is a checkpoint's name. */
 static enum hd_status check_path(const char *path)
 {
     const char *name = strrchr(path, '/');
@@ -52,8 +52,8 @@ static enum hd_status check_path(const char *path)
     return HD_OK;
 }
 
-/* Renames the folder and flushes the rename before any file is removed: otherwise a power failure
- * could leave the old name with part of its files. */
+/* Renames the folder to `aside` and flushes the rename before any file is removed: otherwise a
+ * power failure could leave the old name with part of its files. */
 static enum hd_status move_aside(const char *path, const char *aside)
 {
     char parent[PATH_MAX];
@@ -67,7 +67,7 @@ static enum hd_status move_aside(const char *path, const char *aside)
     return hd_file_sync_dir(parent);
 }
 
-/* Accepts only JOBS_DIR/JOB, and only a folder: a link could lead anywhere. */
+/* Checks that the path is JOBS_DIR/JOB and a folder: a link could lead anywhere. */
 static enum hd_status check_job_dir(const char *path, const char *jobs_dir, int64_t job)
 {
     char expected[PATH_MAX + 32];
@@ -95,7 +95,7 @@ static enum hd_status remove_through(const char *path)
     return st ? st : hd_tree_remove(aside, hd_tree_marks, NULL);
 }
 
-/* Checks the owner of JOBS_DIR/JOB, the job of the checkpoint
+/* Checks whose the job's folder JOBS_DIR/JOB is, for a checkpoint at
  * JOBS_DIR/JOB/attempt-K/checkpoints/step-N. */
 static enum hd_status check_checkpoint_owner(const struct agent_deletion *d)
 {
@@ -204,7 +204,8 @@ static struct agent_deletion *add(struct agent *agent, const Heddle__V1__Checkpo
     return d;
 }
 
-/* Returns whether a process of the job still runs on this node and may write. */
+/* Returns whether a process of the job whose folder is to be removed still runs on this node and
+ * may write. */
 static bool is_alive(const struct agent_deletion *d)
 {
     for (const struct agent_attempt *l = d->agent->locals.first; l; l = l->next)

@@ -35,8 +35,8 @@ static enum hd_here_state here_of(const struct agent_attempt *l)
     }
 }
 
-/* Finds this node's ranks in the plan, with the UUIDs of their GPUs, so that a rank sees only its
- * own GPU. */
+/* Finds the ranks of an attempt's plan that run on this node, with the UUIDs of their GPUs, so that
+ * a rank sees only its own GPU. */
 static enum hd_status own_ranks(const struct agent *agent, const Heddle__V1__Plan *plan,
                                 struct local_ranks *ret_ranks)
 {
@@ -172,8 +172,8 @@ void desired_apply(struct agent *agent)
     hd_arena_done(&arena);
 }
 
-/* Forwards requests to save when the counter has grown. After a restart heddled forwards the latest
- * request again: an extra checkpoint is harmless. */
+/* Forwards requests for a checkpoint when their counter in the desired state has grown. After a
+ * restart heddled forwards the latest request again: an extra checkpoint is harmless. */
 static void take_saves(struct agent *agent, const Heddle__V1__DesiredState *desired)
 {
     for (size_t i = 0; i < desired->n_attempts; i++) {

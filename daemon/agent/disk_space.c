@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <sys/statvfs.h>
 
-/* Returns the free space for this user, per cent of the disk, rounded down; -1: it cannot be
- * queried. */
+/* Returns the free space for this user on the folder's disk, per cent, rounded down; -1: it cannot
+ * be queried. */
 static int64_t free_percent(const char *dir)
 {
     struct statvfs disk;

@@ -13,9 +13,9 @@
 
 enum { DISK_SPACE_REASON_MAX = 512 };
 
-/* Checks the free space of both folders; "" is no folder. `reason` has the result of the previous
- * check, "" before the first, and gets the new one: why the node takes no new attempts; "": there
- * is space, or a disk could not be queried. min_free_percent 0: no check. */
+/* Checks the free space of the disks of both folders; "" is no folder. In: `reason` is the result
+ * of the previous check, "" before the first. Out: why the node takes no new attempts; "": there is
+ * enough space, or a disk could not be queried. min_free_percent 0: no check. */
 void disk_space_check(const char *jobs_dir, const char *state_dir, int64_t min_free_percent,
                       char reason[DISK_SPACE_REASON_MAX]);
 

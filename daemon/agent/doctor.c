@@ -40,7 +40,7 @@ void doctor_add(struct doctor_findings *doctor, enum doctor_level level, const c
     va_list ap;
 
     doctor->problems += level == DOCTOR_PROBLEM;
-    if (doctor->count == DOCTOR_FINDINGS_MAX) /* counted, but not stored */
+    if (doctor->count == DOCTOR_FINDINGS_MAX) /* the finding is counted, but not stored */
         return;
     doctor->count++;
     f->level = level;
@@ -74,7 +74,7 @@ static void check_programs(struct doctor_findings *doctor, const struct doctor_o
 
 /* ---- GPUs ---- */
 
-/* Reads a hexadecimal number; -1: the file cannot be read. */
+/* Returns the hexadecimal number in a file of a PCI device; -1: the file cannot be read. */
 static long read_number(const char *devices, const char *device, const char *name)
 {
     struct hd_text path = {0}, text = {0};
@@ -261,8 +261,8 @@ static void check_limits(struct doctor_findings *doctor)
 
 /* ---- folders and the network ---- */
 
-/* Checks a folder; if it does not exist, its nearest existing parent, because heddled creates it.
- */
+/* Checks that heddled can write a folder; if the folder does not exist, checks its nearest existing
+ * parent, because heddled creates it. */
 static void check_folder(struct doctor_findings *doctor, const char *area, const char *given,
                          bool needed)
 {

@@ -19,9 +19,9 @@ enum doctor_level { DOCTOR_OK, DOCTOR_NOTE, DOCTOR_PROBLEM };
 enum { DOCTOR_FINDINGS_MAX = 256 };
 
 struct doctor_finding {
-    char area[16]; /* "driver", "gpu 0", "memory" .. */
+    char area[16]; /* part of the node that the finding is about: "driver", "gpu 0", "memory" .. */
     enum doctor_level level;
-    char text[HD_ERR_MAX], hint[HD_ERR_MAX]; /* hint "": none */
+    char text[HD_ERR_MAX], hint[HD_ERR_MAX]; /* what was found, and how to fix it; hint "": none */
 };
 
 struct doctor_findings {
@@ -33,18 +33,20 @@ struct doctor_findings {
 struct doctor_options {
     const char *worker; /* path of the heddle-worker */
     const char *supervisor;
-    const char *controller, *state_dir, *data_address, *jobs_dir; /* NULL: not given */
+    /* settings of heddled to check; NULL: not given */
+    const char *controller, *state_dir, *data_address, *jobs_dir;
 };
 
-struct doctor_findings *doctor_new(void); /* returns NULL without memory; free() the result */
+struct doctor_findings *doctor_new(void); /* returns NULL if out of memory; free() the result */
 void doctor_check(struct doctor_findings *doctor, const struct doctor_options *options);
 void doctor_add(struct doctor_findings *doctor, enum doctor_level level, const char *area,
                 const char *hint, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 void doctor_print(const struct doctor_findings *doctor, bool json, struct hd_text *ret_text);
 
-/* Adds the findings about doctor->gpus; on_the_bus: number of GPUs on the PCI bus. */
+/* Adds the findings about the GPUs in doctor->gpus. on_the_bus: number of GPUs on the PCI bus. */
 void doctor_check_gpus(struct doctor_findings *doctor, int on_the_bus);
-/* Counts NVIDIA's GPUs in a folder like /sys/bus/pci/devices; 0 also if the folder is missing. */
+/* Returns the number of NVIDIA's GPUs in a folder like /sys/bus/pci/devices; 0 also if the folder
+ * is missing. */
 int doctor_count_on_bus(const char *devices);
 
 #endif

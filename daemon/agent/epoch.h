@@ -20,7 +20,9 @@
 enum { AGENT_EPOCH_PLACE_MAX = 512, AGENT_EPOCH_PROOF_BYTES = 32 };
 
 struct agent_epoch {
-    uint64_t number; /* 0: no controller with an epoch was obeyed yet */
+    /* number of the controller's start that was obeyed last; 0: no controller with an epoch was
+     * obeyed yet */
+    uint64_t number;
     uint64_t progress;
     char cluster[64], instance[40], place[AGENT_EPOCH_PLACE_MAX];
     uint8_t proof[AGENT_EPOCH_PROOF_BYTES];
@@ -28,8 +30,8 @@ struct agent_epoch {
     int64_t written_ms;
 };
 
-/* Reads the epoch that an earlier heddled stored; number 0: no file. An unreadable file is logged
- * and counts as missing. */
+/* Reads the epoch that an earlier heddled stored in the state directory; number 0: no file. An
+ * unreadable file is logged and counts as missing. */
 void agent_epoch_read(const char *state_dir, struct agent_epoch *ret_epoch);
 /* Compares a controller's epoch, `seen`, with the obeyed one, `known`. HD_CONFLICT: `seen` is an
  * older controller of the cluster, or another one with an equal number; the message names both.

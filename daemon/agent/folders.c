@@ -17,7 +17,8 @@
 
 enum { DEPTH_MAX = 4 }; /* depth of an attempt's files: checkpoints/step-7/file */
 
-/* Splits run_dir into the jobs directory and *ret_below, the rest, "7/attempt-2/nodes/n1". */
+/* Splits run_dir into the jobs directory and *ret_below, the rest of the path, such as
+ * "7/attempt-2/nodes/n1". */
 static enum hd_status find_base(const char *attempt_dir, const char *run_dir,
                                 char ret_base[PATH_MAX], const char **ret_below)
 {
@@ -53,10 +54,11 @@ enum hd_status folders_make(const char *attempt_dir, const char *run_dir, bool m
 struct sharing {
     struct hd_acl_share share;
     char base[PATH_MAX];
-    enum hd_status st; /* the first failure */
+    enum hd_status st; /* first failure of all steps */
 };
 
-/* Opens a folder below the base without following links. -1: failure, in s->st. */
+/* Opens a folder below the jobs directory without following links. Returns -1 after a failure,
+ * which is in s->st. */
 static int open_below(struct sharing *s, const char *below)
 {
     int fd = s->st ? -1 : open(s->base, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -82,7 +84,8 @@ static int open_below(struct sharing *s, const char *below)
     return fd;
 }
 
-/* Creates the folder if it is missing, and shares it. */
+/* Creates a folder below the jobs directory if it is missing, and gives the job's user access to
+ * it. */
 static void share(struct sharing *s, const char *below, bool is_gate, bool sticky)
 {
     char path[PATH_MAX];
@@ -101,8 +104,8 @@ static void share(struct sharing *s, const char *below, bool is_gate, bool stick
     (void)close(fd);
 }
 
-/* Makes files readable that heddled created with a restrictive umask; the gate now protects them.
- */
+/* Makes files readable that heddled created with a restrictive umask; the job's folder, which
+ * others cannot enter (the gate), protects them. */
 static void open_up(int dir_fd, int depth)
 {
     DIR *dir = fdopendir(dir_fd);
@@ -189,7 +192,7 @@ static void let_pass(struct sharing *s)
         (void)close(fd);
 }
 
-/* Makes the job file, which heddled has written, readable. */
+/* Makes the job file, which heddled has written, readable for the job's user. */
 static void show_job_file(struct sharing *s, const char *below)
 {
     const int dir_fd = open_below(s, below);
@@ -221,7 +224,8 @@ enum hd_status folders_share(const char *attempt_dir, const char *run_dir, uid_t
         return s.st;
     (void)snprintf(attempt, sizeof attempt, "%s", attempt_dir + strlen(s.base) + 1);
     (void)snprintf(job, sizeof job, "%.*s", (int)strcspn(attempt, "/"), attempt);
-    share(&s, job, true, true); /* first, because the later calls open files behind the gate */
+    /* first, because the later calls make files readable that the gate must protect */
+    share(&s, job, true, true);
     share(&s, attempt, false, true);
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
         (void)snprintf(below, sizeof below, "%s/%s", attempt, own[i]);

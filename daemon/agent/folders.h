@@ -19,13 +19,14 @@
 
 /* Creates run_dir, which is attempt_dir/nodes/NAME. The path of the jobs directory may contain
  * links; below it no link is followed: HD_CONFLICT. may_make_base: a missing jobs directory is
- * created, which is right for one that only this node uses; otherwise it is HD_STORAGE, because a
- * shared one that existed before is not mounted. */
+ * created, which is right for one that only this node uses; otherwise the result is HD_STORAGE,
+ * because a shared directory that existed before is not mounted. */
 enum hd_status folders_make(const char *attempt_dir, const char *run_dir, bool may_make_base);
 
 /* Creates the job's other folders and gives the job's user access; call before its supervisor
- * starts. heddled's files from earlier attempts become readable behind the gate. HD_UNSUPPORTED,
- * HD_DENIED: see hd_acl_share; HD_CONFLICT: a link has the name of a folder. */
+ * starts. heddled's files from earlier attempts become readable behind the gate. HD_UNSUPPORTED:
+ * the file system has no access lists; HD_DENIED: another user owns a folder; HD_CONFLICT: a link
+ * has the name of a folder. */
 enum hd_status folders_share(const char *attempt_dir, const char *run_dir, uid_t job_uid);
 
 #endif

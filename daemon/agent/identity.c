@@ -30,7 +30,7 @@ static enum hd_status make_uuid(char ret_uuid[AGENT_UUID_MAX])
     return HD_OK;
 }
 
-/* Reads the first line of a small file. HD_NOT_FOUND: there is no file. */
+/* Reads the first line of a small file in the state directory. HD_NOT_FOUND: there is no file. */
 static enum hd_status read_identity_line(const char *dir, const char *name, char *ret_line,
                                          size_t size)
 {
@@ -106,7 +106,7 @@ static void find_host(char ret_host[256])
         *c = (char)tolower((unsigned char)*c);
 }
 
-/* Finds the node's name; the state directory must be open. */
+/* Finds the name under which the cluster knows this node; the state directory must be open. */
 static enum hd_status find_name(struct agent_identity *id, const char *given)
 {
     char host[256], kept[AGENT_NAME_MAX];
@@ -204,7 +204,7 @@ enum hd_status agent_identity_take(struct agent_identity *identity)
     st = write_line(identity->state_dir, "node-uuid", identity->node_uuid);
     if (!st && identity->cluster[0])
         st = write_line(identity->state_dir, "cluster", identity->cluster);
-    if (st) { /* the caller retries all of it */
+    if (st) { /* the caller retries the whole function */
         (void)close(fd);
         return st;
     }

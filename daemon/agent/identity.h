@@ -26,30 +26,35 @@
 
 enum { AGENT_UUID_MAX = 40, AGENT_NAME_MAX = 64 };
 
-/* Isolation of jobs on this node, in the form of NodeIsolation. */
+/* How this node isolates jobs, in the form of the message NodeIsolation. */
 struct agent_isolation {
     const char *mode, *tier;
-    char users[640]; /* users that ranks can run as here: "own", "all", or names (job_user.h) */
+    /* users as whom ranks can run on this node: "own", "all", or names (job_user.h) */
+    char users[640];
     struct hd_text locks, lacks;
 };
 
 struct agent_identity {
-    char state_dir[PATH_MAX];       /* absolute path */
-    char node_name[AGENT_NAME_MAX]; /* [a-z0-9][-a-z0-9.]* */
+    char state_dir[PATH_MAX];       /* absolute path of the state directory */
+    char node_name[AGENT_NAME_MAX]; /* name of the node in the cluster, [a-z0-9][-a-z0-9.]* */
     char node_uuid[AGENT_UUID_MAX], boot_id[HD_ATTEMPT_BOOT_MAX], instance_id[AGENT_UUID_MAX];
     char cluster[AGENT_NAME_MAX]; /* id of the cluster; "": no cluster yet, or not read */
     char host[AGENT_NAME_MAX]; /* the machine's host name if it differs from node_name; else "" */
-    struct agent_epoch epoch;  /* controller that was obeyed last */
+    struct agent_epoch epoch;  /* epoch of the controller that was obeyed last */
     int lock_fd;
 
-    const struct hd_devices *devices; /* set by the agent: offered devices */
-    /* set by the agent: links and network adapters; NULL: unknown */
+    const struct hd_devices *devices; /* devices that the node offers; set by the agent */
+    /* links between devices, and network adapters; set by the agent; NULL: unknown */
     const struct hd_inventory *inventory;
-    bool spans;         /* set by the agent: ranks here can communicate with ranks of other nodes */
-    char compute[72];   /* set by the agent: instruction set and library of the CPU devices */
-    const char *traits; /* set by the agent: traits of the CPU devices as a word; "": unknown */
-    const struct agent_isolation *isolation; /* set by the agent; NULL: unknown */
-    /* set by the agent: address for ranks of other nodes; "": none */
+    /* ranks on this node can communicate with ranks of other nodes; set by the agent */
+    bool spans;
+    /* instruction set and matrix library of the CPU devices; set by the agent */
+    char compute[72];
+    /* traits of the CPU devices for the planner, encoded as text; set by the agent; "": unknown */
+    const char *traits;
+    /* isolation of jobs; set by the agent; NULL: unknown */
+    const struct agent_isolation *isolation;
+    /* address at which ranks of other nodes connect; set by the agent; "": none */
     char data_address[AGENT_ADDRESS_MAX];
 };
 
@@ -59,14 +64,14 @@ struct agent_identity {
 enum hd_status agent_identity_open(const char *state_dir, const char *node_name,
                                    struct agent_identity *ret_identity);
 void agent_identity_close(struct agent_identity *identity);
-/* Locks a directory that replaced the opened one, and writes UUID and cluster to it. HD_CONFLICT:
- * another heddled uses it, or it belongs to another node. */
+/* Locks a state directory that replaced the opened one, and writes UUID and cluster to it.
+ * HD_CONFLICT: another heddled uses the directory, or it belongs to another node. */
 enum hd_status agent_identity_take(struct agent_identity *identity);
 
 /* Stores the node's name in STATE_DIR/node-name, once the cluster has accepted it. */
 void agent_identity_keep_name(const struct agent_identity *identity);
 
-/* Reads the cluster that the state directory belongs to; "": none yet. */
+/* Reads the id of the cluster that the state directory belongs to; "": none yet. */
 enum hd_status agent_identity_read_cluster(struct agent_identity *identity,
                                            char ret_cluster[AGENT_NAME_MAX]);
 enum hd_status agent_identity_write_cluster(struct agent_identity *identity, const char *cluster);

@@ -9,7 +9,7 @@
 struct writer {
     struct hd_arena *arena;
     int device_of
-        /* index of each inventory GPU in the list of devices; -1: not offered */
+        /* index in the list of offered devices of each GPU of the inventory; -1: not offered */
         [HD_INVENTORY_GPUS_MAX];
 };
 

@@ -32,8 +32,8 @@ enum hd_status isolate_check(const struct agent_options *options)
     return HD_OK;
 }
 
-/* Finds which mechanism limits memory and processes (a systemd unit, a cgroup, or only the
- * supervisor); *ret_lacks gets missing features of the kernel. */
+/* Finds which mechanism limits memory and processes of attempts (a systemd unit, a cgroup, or only
+ * the supervisor). Appends missing features of the kernel to *ret_lacks. */
 static enum hd_status find_tier(struct agent *agent, struct hd_text *ret_lacks)
 {
     unsigned has = 0;

@@ -16,12 +16,12 @@
 
 enum {
     ASK_MS = 5000,   /* timeout of a request to heddle-launcher, ms */
-    AGAIN_MS = 1000, /* shortest time between two queries about a unit, ms */
+    AGAIN_MS = 1000, /* shortest time between two queries about an attempt's unit, ms */
     ENDED_MS = 10000 /* longest time for a supervisor to exit after it wrote `end`, ms */
 };
 
-/* Checks the user if there is no launcher, so that ranks can only run as heddled's user; *ret_own:
- * run_as is that user. */
+/* Checks run_as on a node without heddle-launcher, where ranks can only run as heddled's user. Sets
+ * *ret_own to whether run_as is that user. */
 static enum hd_status check_own(const char *run_as, bool *ret_own)
 {
     const struct passwd *self;

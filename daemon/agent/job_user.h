@@ -19,22 +19,23 @@
 struct agent_attempt;
 
 /* Prepares an attempt with run_as: looks up the user and gives it access to the attempt's folders.
- * *ret_own: the user is heddled's own, and nothing differs. HD_DENIED, HD_UNSUPPORTED: jobs cannot
- * run as this user here, and a retry does not help; the message has the remedy. */
+ * Sets *ret_own to whether the user is heddled's own, so that nothing needs to be prepared.
+ * HD_DENIED, HD_UNSUPPORTED: jobs cannot run as this user here, and a retry does not help; the
+ * message has the remedy. */
 enum hd_status job_user_prepare(struct agent_attempt *local, bool *ret_own);
 
 /* Sends SIGKILL or SIGCONT to the supervisor; to its whole unit if it runs as another user. */
 void job_user_signal(struct agent_attempt *local, pid_t pid, int number);
 
-/* Returns whether the attempt's unit has no processes left; false also if that is unknown or was
- * asked less than AGAIN_MS ago. */
+/* Returns whether the attempt's systemd unit has no processes left; false also if that cannot be
+ * found out, or systemd was asked less than AGAIN_MS ago. */
 bool job_user_is_gone(struct agent_attempt *local, int64_t now_ms);
 
-/* Checks an attempt whose supervisor wrote `end`. Returns whether its processes have really ended;
- * kills a unit that still runs after ENDED_MS. */
+/* Checks an attempt whose supervisor wrote the file `end`. Returns whether all its processes have
+ * really ended; kills the attempt's unit if it still runs after ENDED_MS. */
 bool job_user_may_end(struct agent_attempt *local, int64_t now_ms);
 
-/* Lists the users that ranks of this node can run as: "own", "all", or names. */
+/* Sets ret_whom to the users as whom ranks can run on this node: "own", "all", or names. */
 void job_user_describe(const char *launcher, char *ret_whom, size_t size);
 
 #endif

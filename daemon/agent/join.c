@@ -38,7 +38,7 @@ static void forget(struct hd_text *text)
     hd_text_free(text);
 }
 
-/* Writes certificate and key to one file, so that one rename replaces both. */
+/* Writes certificate and private key to one file, so that one rename replaces both. */
 static enum hd_status write_pair(const char *path, const char *cert, const char *key)
 {
     struct hd_text both = {0};
@@ -133,7 +133,8 @@ static enum hd_status call_join(const struct joining *j, Heddle__V1__JoinRespons
         st = hd_rpc_call_wait(client, "/heddle.v1.Fleet/Join",
                               &heddle__v1__join_response__descriptor, JOIN_MS, &request.base,
                               &response);
-    /* the controller's message speaks of a token; say that the invitation was refused */
+    /* The controller's message speaks of a token, so the error says that the invitation was
+     * refused. */
     if (st == HD_DENIED)
         st = hd_err(
             HD_DENIED,
@@ -175,7 +176,7 @@ static enum hd_status do_join(struct joining *j)
     if (!st)
         st = call_join(j, &response);
     if (!st)
-        (void)unlink(j->previous_path); /* belongs to the former node */
+        (void)unlink(j->previous_path); /* belongs to the node that this machine was before */
     if (!st)
         st = write_pair(j->cert_path, response->certificate, j->key.data);
     if (!st && rename(j->new_ca_path, j->ca_path) < 0)
@@ -184,7 +185,7 @@ static enum hd_status do_join(struct joining *j)
     if (!st)
         st = write_controller(j);
     if (st)
-        /* the CA of the cluster to which the node already belongs stays */
+        /* The CA of the cluster to which the node already belongs is kept. */
         (void)unlink(j->new_ca_path);
     if (!st)
         hd_log(HD_LOG_INFO, "joined the cluster of %s (build %s) as node %s", j->invitation.address,
@@ -282,8 +283,8 @@ static bool is_valid(const struct hd_pki_certificate *cert, int64_t now_ms)
     return cert->from_ms <= now_ms + CLOCK_SLACK_MS && cert->to_ms > now_ms;
 }
 
-/* Chooses the newest pair, or the previous one if only that is valid now. Returns whether the
- * choice has changed. */
+/* Chooses which certificate and key to use: the newest, or the previous pair if only that is valid
+ * now. Returns whether the choice has changed. */
 static bool choose_pair(struct agent_joined *joined)
 {
     const int64_t now_ms = hd_clock_wall_ms();
@@ -311,7 +312,7 @@ static enum hd_status check_cert(struct agent_joined *joined)
     struct hd_pki_certificate cert;
     enum hd_status st;
 
-    /* before reading the file, so that a concurrent write is noticed */
+    /* The version is taken before the file is read, so that a concurrent write is noticed. */
     joined->file = version_of(joined->newest_path);
     st = read_pair(joined->newest_path, &cert);
     if (st)
@@ -413,8 +414,8 @@ void agent_joined_close(struct agent_joined *joined)
     joined->key = NULL;
 }
 
-/* Saves the pair of the present connection, in case the clock that dates the next one turns out to
- * be wrong. Ignores a failure. */
+/* Saves certificate and key of the present connection, in case the clock that dates the next
+ * certificate turns out to be wrong. Ignores a failure. */
 static void keep_previous(const struct agent_joined *joined)
 {
     struct hd_text text = {0};

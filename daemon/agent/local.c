@@ -25,18 +25,20 @@ extern char **environ;
 enum {
     LAUNCHER_MS = 15000, /* timeout of a request to heddle-launcher, ms */
     STOP_GRACE_MS = 0,   /* no limit: the controller decides when a stop has taken too long */
-    /* time for a supervisor to open its socket that an earlier heddled has just started, ms */
+    /* time for a supervisor that an earlier heddled has just started to open its socket, ms */
     ADOPT_GRACE_MS = 3000,
     SEND_MS = 1000,
-    /* free disk space needed for a supervisor's files and the first lines of logs */
+    /* free disk space needed for a supervisor's files and the first lines of logs, bytes */
     LAUNCH_BYTES = 1 << 20,
-    CONCLUDE_MS = 2000, /* pause between two tries while the disk is not writable, ms */
+    /* pause between two tries to derive an end while the disk is not writable, ms */
+    CONCLUDE_MS = 2000,
     REPORT_AGAIN_MS = 60 * 1000,
 };
 
 /* ---- trouble: why an attempt waits ---- */
 
-/* Sets `trouble`. A text that differs only in numbers is not reported at each try. */
+/* Sets the attempt's `trouble`. A text that differs from the last one only in numbers is not
+ * reported at each try. */
 static void set_trouble(struct agent_attempt *l, bool waits, const char *text)
 {
     const int64_t now_ms = hd_clock_now_ms();
@@ -90,10 +92,11 @@ static void send_command(struct agent_attempt *l, enum hd_link_message type, int
     if (type == HD_LINK_MSG_STOP)
         hd_pack_int(&pack, number);
     if (hd_frame_send(l->fd, bytes, hd_pack_end(&pack, (uint16_t)type), SEND_MS))
-        disconnect(l); /* tick reconnects and sends it again */
+        disconnect(l); /* locals_tick reconnects and sends the command again */
 }
 
-/* Sends a PING; drops it if the socket is full: a stopped supervisor reads nothing. */
+/* Sends the supervisor a PING; drops it if the socket is full: a stopped supervisor reads nothing.
+ */
 static void send_ping(struct agent_attempt *l)
 {
     uint8_t bytes[64];
@@ -106,7 +109,7 @@ static void send_ping(struct agent_attempt *l)
         disconnect(l);
 }
 
-/* Sends the commands that came while no supervisor was connected. */
+/* Sends the supervisor the commands that came while none was connected. */
 static void send_commands(struct agent_attempt *l)
 {
     l->commands_sent = true;
@@ -256,7 +259,8 @@ static void became_ended(struct agent_attempt *l, const struct hd_link_report *e
     l->all->on_change(l->all->user, l);
 }
 
-/* Creates the attempt's folders. may_make_base: see folders_make. */
+/* Creates the attempt's folders. may_make_base: a missing jobs directory is created, too
+ * (folders_make). */
 static enum hd_status make_folders(struct agent_attempt *l, bool may_make_base)
 {
     char job_dir[PATH_MAX];
@@ -266,7 +270,8 @@ static enum hd_status make_folders(struct agent_attempt *l, bool may_make_base)
     if (l->all->jobs_dir_away)
         return hd_err(HD_STORAGE, "the jobs directory of %s is not the cluster's any more",
                       l->attempt_dir);
-    /* before folders_make, which would create folders in another cluster's job */
+    /* The owner is checked before folders_make, which would create folders in another cluster's
+     * job. */
     st = owner_check(job_dir, l->all->cluster, l->job);
     if (!st)
         st = folders_make(l->attempt_dir, l->run_dir, may_make_base);
@@ -294,7 +299,7 @@ static void end_here(struct agent_attempt *local, enum hd_link_cause cause, bool
     end.end.first_rank = -1;
     end.end.bad_input = bad_input;
     (void)snprintf(end.end.message, sizeof end.end.message, "%s", message);
-    /* without the file a restarted heddled derives the end again */
+    /* Without the file `end` a restarted heddled derives the end again. */
     if (!local->refused_run_dir &&
         (make_run_dir(local) || hd_attempt_write_end(local->run_dir, &end)))
         hd_log(HD_LOG_WARN, "%s", hd_err_message());
@@ -345,7 +350,7 @@ static void conclude(struct agent_attempt *l)
     }
 }
 
-/* Examines a supervisor that refuses connections: it is starting, or dead. */
+/* Finds out whether a supervisor that refuses connections is still starting, or dead. */
 static void examine(struct agent_attempt *l)
 {
     struct hd_attempt_process process;
@@ -388,7 +393,7 @@ static void tick(struct agent_attempt *l)
             local_fail_launch(l, true, hd_err_message());
             return;
         }
-        end.job = l->job; /* do not trust these fields: another user may have written them */
+        end.job = l->job; /* another user may have written these fields, so they are overwritten */
         end.attempt = l->attempt;
         if (job_user_may_end(l, now_ms))
             became_ended(l, &end);
@@ -441,8 +446,8 @@ struct supervisor_launch {
     char *argv[48];
 };
 
-/* Returns the memory limit of the ranks here until their plan is known: their devices' share of the
- * machine's memory, plus the slack; 0: unknown. */
+/* Returns the memory limit of an attempt's ranks on this node until their plan is known, bytes:
+ * their devices' share of the machine's memory, plus the slack; 0: unknown. */
 static int64_t first_limit(const struct locals *all, int ranks)
 {
     const int64_t pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
@@ -455,7 +460,7 @@ static int64_t first_limit(const struct locals *all, int ranks)
     return ranks * (pages * page / count + slack);
 }
 
-/* Appends the arguments for isolation (docs/isolation.md). */
+/* Appends to the supervisor's command line the arguments for isolation (docs/isolation.md). */
 static int add_isolation(const struct locals *all, int ranks, struct supervisor_launch *launch,
                          int n)
 {
@@ -551,8 +556,9 @@ static void fill_launch(const struct agent_attempt *l, const struct local_ranks 
     launch->argv[n] = NULL;
 }
 
-/* Starts the supervisor through heddle-launcher: as a child of systemd, in its own unit. It is
- * later found by its record, like one that an earlier heddled started. It opens its log itself. */
+/* Starts the supervisor through heddle-launcher: as a child of systemd, in its own unit. Later
+ * heddled finds it by its record, like a supervisor that an earlier heddled started. The supervisor
+ * opens its log itself. */
 static enum hd_status ask_launcher(struct agent_attempt *l, const struct local_ranks *ranks,
                                    struct supervisor_launch *launch)
 {
@@ -610,7 +616,7 @@ static enum hd_status spawn(struct agent_attempt *l, struct supervisor_launch *l
         l->child = NULL;
         return hd_err(HD_IO, "cannot run %s: %s", l->all->supervisor, uv_strerror(error));
     }
-    uv_unref((uv_handle_t *)l->child); /* heddled may end before it */
+    uv_unref((uv_handle_t *)l->child); /* heddled may end before the supervisor */
     return HD_OK;
 }
 
@@ -627,8 +633,8 @@ static enum hd_status write_job_file(const struct agent_attempt *l, const char *
     return hd_file_write_atomic(path, text, count, 0644);
 }
 
-/* Prepares the attempt's user. If that is heddled's own user, run_as is dropped, whatever name the
- * policy used. */
+/* Prepares the user as whom the attempt runs. If that is heddled's own user, run_as is dropped,
+ * whatever name the policy used. */
 static enum hd_status prepare_user(struct agent_attempt *l)
 {
     bool own;

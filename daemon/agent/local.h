@@ -32,7 +32,8 @@ enum local_state { LOCAL_PLANNED, LOCAL_ALIVE, LOCAL_ENDED };
 
 /* A rank's value for a rendezvous round that the controller has not answered yet. */
 struct local_put {
-    int64_t rank, round; /* round -1: none */
+    /* rank that sent the value; number of the rendezvous round; round -1: none */
+    int64_t rank, round;
     size_t value_bytes;
     uint8_t value[HD_LINK_VALUE_MAX];
 };
@@ -43,47 +44,54 @@ struct agent_attempt {
     int64_t job, attempt;
     char *attempt_dir, *checkpoint_dir, *run_dir;
     char *run_as; /* system user of supervisor and ranks; NULL: heddled's own (job_user.h) */
-    int64_t unit_due_ms, end_seen_ms; /* job_user.c */
+    int64_t unit_due_ms, end_seen_ms; /* monotonic times used by job_user.c */
     enum local_state state;
     bool recorded; /* the record is on disk; false: the state directory was not writable */
-    enum hd_alloc_state alloc; /* allocation state reported by the supervisor */
+    enum hd_alloc_state alloc; /* allocation state that the supervisor reported last */
     bool stop_wanted, kill_wanted;
-    bool save_wanted;    /* a save was requested and is not yet sent */
-    int32_t saves_asked; /* save requests counted in the desired set, up to the one passed on */
-    struct hd_link_report end; /* valid in state ENDED */
+    /* a checkpoint was requested, and the supervisor has not got the request yet */
+    bool save_wanted;
+    /* number of checkpoint requests passed to the supervisor, by the counter in the desired set */
+    int32_t saves_asked;
+    struct hd_link_report end; /* how the attempt ended; valid in state ENDED */
     struct agent_outbox *outbox;
-    /* ENDED and every report was acknowledged: the observed set may show the end */
+    /* state ENDED, and the controller has acknowledged every report: the observed set may show the
+     * end */
     bool end_reported;
-    /* number of the GPU check that must finish before the end is reported (hd_health); 0: none */
+    /* number of the GPU check (hd_health) that must finish before the attempt's end is reported; 0:
+     * none */
     int64_t check;
 
-    /* handle of the supervisor; NULL: it has exited, or an earlier heddled started it */
+    /* process handle of the supervisor; NULL: the supervisor has exited, or an earlier heddled
+     * started it */
     uv_process_t *child;
-    uv_poll_t *poll; /* watches fd */
+    uv_poll_t *poll; /* watches `fd` for messages */
     int fd;          /* connection to the supervisor; -1: none */
     bool greeted, commands_sent;
-    int64_t alive_ms; /* time at which it became ALIVE in this process */
-    /* the run directory contains a link or belongs to another cluster or attempt: never write to it
-     */
+    int64_t alive_ms; /* time when the attempt became ALIVE in this process of heddled */
+    /* The run directory contains a link or belongs to another cluster or attempt: nothing may be
+     * written to it. */
     bool refused_run_dir;
 
     /* state of watchdog.c; monotonic times, 0: never */
-    bool answers_pings;  /* the supervisor's build supports PING */
+    bool answers_pings;  /* the supervisor's build answers PING messages */
     int64_t received_ms; /* time of the supervisor's last message */
-    int64_t watched_ms;  /* time of the last check */
+    int64_t watched_ms;  /* time when watchdog.c last checked the supervisor */
     int64_t pinged_ms, continued_ms, kill_ms;
-    struct hd_starve starve; /* waiting for a processor since received_ms */
-    /* size of the ranks' logs and time they last grew, while the supervisor is silent */
+    /* time that the supervisor has waited for a processor since received_ms */
+    struct hd_starve starve;
+    /* size of the ranks' logs, bytes, and time when they last grew, while the supervisor is silent
+     */
     int64_t log_bytes, stepped_ms;
     char problem[256];   /* why the supervisor does not answer; "": no problem */
-    int64_t reported_ms; /* time at which `problem` was first reported */
+    int64_t reported_ms; /* time when `problem` was first reported to the controller */
 
     /* Why ranks or supervisor run with restrictions, or cannot start or end; "": no trouble. waits:
-     * the attempt is blocked until the trouble is over. */
+     * the attempt cannot continue until the trouble is over. */
     char trouble[HD_LINK_TEXT_MAX];
     bool waits;
-    int64_t trouble_ms; /* time of the last report of `trouble`, to the controller and to the log */
-    int64_t conclude_ms; /* earliest time to conclude again */
+    int64_t trouble_ms;  /* time of the last report of `trouble` to the controller and to the log */
+    int64_t conclude_ms; /* earliest time of the next try to derive the attempt's end */
     struct local_put *puts;
     int put_count;
 };
@@ -91,24 +99,28 @@ struct agent_attempt {
 struct locals {
     uv_loop_t *loop;
     char state_dir[PATH_MAX], supervisor[PATH_MAX], node[64];
-    char choices_dir[PATH_MAX + 16]; /* absolute path: choices of GPU algorithms */
-    char worker[PATH_MAX];           /* heddle-worker; "": the one in the supervisor's folder */
+    char choices_dir[PATH_MAX + 16]; /* absolute path of the folder of GPU algorithm choices */
+    /* path of heddle-worker; "": the one in the supervisor's folder */
+    char worker[PATH_MAX];
     char launcher[108]; /* socket of heddle-launcher; "": supervisors are child processes */
-    const char *isolation, *data_roots, *job_cpus; /* options; NULL: not given */
+    const char *isolation, *data_roots, *job_cpus; /* options of job isolation; NULL: not given */
     const char
-        /* cgroup in which groups of attempts are made; "unit": the unit's own; NULL: none */
+        /* cgroup in which the groups of attempts are made; "unit": the cgroup of the attempt's
+         * unit; NULL: none */
         *group;
-    char memory_slack[24]; /* memory slack of each rank, bytes, as text */
-    const char *cluster;   /* id of the cluster, for owner marks; NULL or "": unknown */
-    /* the jobs directory was the cluster's before: do not create it if it is missing, it must be
-     * mounted */
+    char memory_slack[24]; /* memory of each rank beyond its planned use, bytes, as text */
+    /* id of the cluster, written to the owner marks of jobs' folders; NULL or "": unknown */
+    const char *cluster;
+    /* The jobs directory was the cluster's before: if it is missing, it must be mounted, not
+     * created. */
     bool jobs_dir_seen;
-    bool jobs_dir_away; /* the jobs directory is not the cluster's now: create nothing in it */
-    const struct hd_devices *devices; /* NULL: unknown */
+    /* the jobs directory is not the cluster's at present: nothing may be created in it */
+    bool jobs_dir_away;
+    const struct hd_devices *devices; /* devices that the node offers; NULL: unknown */
     int64_t log_limit_bytes;          /* limit of a rank's log, bytes; 0: none */
     bool tied;                        /* supervisors end with this process */
-    const char *data_address;         /* address for ranks of other nodes; "": none */
-    /* silence, without training steps, after which a supervisor is killed, ms */
+    const char *data_address;         /* address at which ranks of other nodes connect; "": none */
+    /* a supervisor is killed after this time without a message and without training steps, ms */
     int64_t supervisor_lost_ms;
     struct agent_attempt *first;
     /* on_change: an attempt's state, allocation, spool or end has changed; on_put: a rank has sent
@@ -121,32 +133,34 @@ struct locals {
 
 /* ---- record.c: records on disk, and the list ---- */
 
-/* Reads the records; the state directory must exist. */
+/* Reads the records of all attempts; the state directory must exist. */
 enum hd_status locals_open(struct locals *locals);
 struct agent_attempt *locals_find(const struct locals *locals, int64_t job, int64_t attempt);
 
-/* Records an attempt as PLANNED. run_as NULL or "": heddled's own user. HD_STORAGE: it is in the
- * list, but the state directory is not writable; call local_record later, and start nothing before.
- */
+/* Records an attempt as PLANNED. run_as NULL or "": heddled's own user. HD_STORAGE: the attempt is
+ * in the list, but the state directory is not writable; call local_record later, and start nothing
+ * before. */
 enum hd_status locals_add(struct locals *locals, int64_t job, int64_t attempt,
                           const char *attempt_dir, const char *checkpoint_dir, const char *run_as,
                           struct agent_attempt **ret_local);
 enum hd_status local_record(struct agent_attempt *local);
-/* Removes the record, and the attempt from the list; the caller still frees it. */
+/* Removes the attempt's record from disk, and the attempt from the list; the caller still frees
+ * `local`. */
 void local_unrecord(struct agent_attempt *local);
 void local_free(struct agent_attempt *local);
-/* Returns whether a supervisor was ever started, judged by its files in the run directory. */
+/* Returns whether a supervisor was ever started for the attempt, judged by its files in the run
+ * directory. */
 bool local_was_started(const struct agent_attempt *local);
-/* Checks the owner of the job's folder. HD_CONFLICT: it is another cluster's (owner.h). */
+/* Checks whose the job's folder is. HD_CONFLICT: it belongs to another cluster (owner.h). */
 enum hd_status local_check_owner(const struct agent_attempt *local);
-/* Gets the job's folder, JOBS/7; "": the attempt's folder is not below one. */
+/* Sets ret_dir to the job's folder, JOBS/7; "": the attempt's folder is not in a job's folder. */
 void local_job_dir(const struct agent_attempt *local, char ret_dir[PATH_MAX]);
 
 /* ---- local.c: a running attempt ---- */
 
-/* This node's ranks of an attempt. */
+/* The ranks of an attempt that run on this node. */
 struct local_ranks {
-    int64_t world; /* ranks on all nodes */
+    int64_t world; /* number of ranks on all nodes */
     int count;
     int64_t rank[HD_ATTEMPT_RANKS_MAX];
     const char *gpu[HD_ATTEMPT_RANKS_MAX]; /* UUID of each rank's GPU; all NULL on CPU devices */
@@ -154,43 +168,46 @@ struct local_ranks {
 
 /* Checks before local_launch whether a PLANNED attempt was already started, perhaps because its
  * files were hidden when its record was read. Returns true if it must not be started; it is ALIVE
- * or ENDED then. ran: see DesiredAttempt. */
+ * or ENDED then. ran: the controller knows that the attempt ran on this node (DesiredAttempt.ran).
+ */
 bool local_take_up(struct agent_attempt *local, bool ran);
-/* Writes the job file and starts the supervisor. A failure ends the attempt as launch_failed with
- * the message. If the jobs directory is not writable now, the attempt stays PLANNED and `waits`:
- * call this again later. */
+/* Writes the job file and starts the supervisor. A failure ends the attempt with the cause
+ * launch_failed and the message. If the jobs directory is not writable now, the attempt stays
+ * PLANNED and `waits`: call this function again later. */
 void local_launch(struct agent_attempt *local, const char *job_text, size_t job_bytes,
                   const struct local_ranks *ranks);
 void local_fail_launch(struct agent_attempt *local, bool bad_input, const char *message);
-/* Marks a PLANNED attempt as waiting because a disk is not writable; the reason is hd_err_message.
- */
+/* Marks a PLANNED attempt as waiting because a disk is not writable; the reason shown is
+ * hd_err_message. */
 void local_wait_to_start(struct agent_attempt *local);
 
-void local_stop(struct agent_attempt *local); /* writes a checkpoint, then ends */
-void local_save(struct agent_attempt *local); /* writes a checkpoint now and continues */
+/* tells the supervisor to write a checkpoint and then end */
+void local_stop(struct agent_attempt *local);
+/* tells the supervisor to write a checkpoint now and continue */
+void local_save(struct agent_attempt *local);
 void local_kill(struct agent_attempt *local);
 void local_values(struct agent_attempt *local, int64_t rank, int64_t round, const void *value,
                   size_t value_bytes);
-/* Removes the record; the attempt's files stay. If a supervisor has started meanwhile, a PLANNED
- * attempt becomes ALIVE instead and stays. */
+/* Removes the attempt's record; its files stay. If a supervisor has started meanwhile, a PLANNED
+ * attempt becomes ALIVE instead and stays recorded. */
 void local_forget(struct agent_attempt *local);
 
 /* ---- watchdog.c: supervisors that do not answer ---- */
 
-/* Checks an ALIVE attempt's supervisor; call a few times a second. */
+/* Checks whether an ALIVE attempt's supervisor answers; call a few times a second. */
 void watch_supervisor(struct agent_attempt *local, int64_t now_ms);
 void watchdog_received(struct agent_attempt *local,
                        int64_t now_ms); /* notes a message of the supervisor, of any kind */
-/* returns whether to send a PING now */
+/* Returns whether to send the supervisor a PING now. */
 bool watch_wants_ping(struct agent_attempt *local, int64_t now_ms);
 
 /* ---- local.c: all attempts ---- */
 
-/* Connects to supervisors, and reads or derives ends; call a few times a second. */
+/* Connects to supervisors, and reads or derives the ends of attempts; call a few times a second. */
 void locals_tick(struct locals *locals);
 bool locals_any_alive(const struct locals *locals);
-/* Frees the list without ending the supervisors. Run the loop once more afterwards, to close the
- * handles. */
+/* Frees the list of attempts without ending their supervisors. Run the loop once more afterwards,
+ * to close the handles. */
 void locals_close(struct locals *locals);
 
 #endif

@@ -31,7 +31,7 @@ static enum hd_status answer(struct agent *agent, uint64_t request, int64_t offs
     return hd_rpc_call_write(agent->logs, &chunk.base);
 }
 
-/* Reads a piece of a log; a missing file counts as not written yet. */
+/* Reads a part of a rank's log; a missing file counts as not written yet. */
 static enum hd_status read_piece(const struct agent_log_request *r, uint8_t *ret_bytes,
                                  size_t *ret_count, int64_t *ret_offset)
 {
@@ -41,8 +41,8 @@ static enum hd_status read_piece(const struct agent_log_request *r, uint8_t *ret
     return st == HD_NOT_FOUND ? HD_OK : st;
 }
 
-/* Tries to answer a request. Returns whether it is finished: it was answered, or the stream has
- * ended. */
+/* Tries to answer a request for log bytes. Returns whether the request is finished: it was
+ * answered, or the stream has ended. */
 static bool try_request(struct agent *agent, const struct agent_log_request *r, int64_t now_ms)
 {
     int64_t offset;

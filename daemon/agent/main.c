@@ -206,8 +206,8 @@ static int fail(int code)
     return code;
 }
 
-/* Checks the TLS files for --check-config and a reload: those that were given, or those of a join.
- */
+/* Checks the TLS files for --check-config and a reload: the files that options name, or else those
+ * of a join. */
 static enum hd_status check_certificates(const struct agent_options *given)
 {
     const int64_t now_ms = hd_clock_wall_ms();

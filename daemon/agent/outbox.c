@@ -14,8 +14,9 @@ struct sent {
 struct agent_outbox {
     char *run_dir;
     struct hd_spool_reader *reader;
-    int64_t removed_before; /* number of the first segment not yet removed */
-    size_t first, count;    /* first entry and number of entries of the ring */
+    int64_t removed_before; /* number of the spool's first segment that is not yet removed */
+    /* first entry and number of entries of the ring of unacknowledged reports */
+    size_t first, count;
     struct sent ring[AGENT_IN_FLIGHT_MAX];
 };
 

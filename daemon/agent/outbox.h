@@ -15,25 +15,26 @@
 #include "base/status.h"
 #include "link/report.h"
 
-enum { AGENT_IN_FLIGHT_MAX = 1024 }; /* limit on reports sent and not acknowledged */
+/* limit of an attempt's reports that are sent and not acknowledged */
+enum { AGENT_IN_FLIGHT_MAX = 1024 };
 
 struct agent_outbox;
 
 enum hd_status agent_outbox_open(const char *run_dir, struct agent_outbox **ret_outbox);
-void agent_outbox_close(struct agent_outbox *outbox); /* NULL is allowed */
+void agent_outbox_close(struct agent_outbox *outbox); /* NULL: does nothing */
 
-/* Returns the next report to send and counts it as sent. HD_UNAVAILABLE: none now; HD_LIMIT: too
- * many are unacknowledged; HD_CORRUPT: reports were lost (the message says where), and the next
- * call continues after them. */
+/* Sets *ret_report to the next report to send, and counts it as sent. HD_UNAVAILABLE: none to send
+ * now; HD_LIMIT: too many are unacknowledged; HD_CORRUPT: reports were lost (the message says
+ * where), and the next call continues after them. */
 enum hd_status agent_outbox_next(struct agent_outbox *outbox, struct hd_link_report *ret_report);
-/* Undoes the last agent_outbox_next: the report could not be sent. */
+/* Takes back the last agent_outbox_next, because the report could not be sent. */
 void agent_outbox_unsend(struct agent_outbox *outbox);
 
-/* Notes that the controller has stored all reports of `rank` up to seq. Removes segments from disk
- * that are no longer needed. */
+/* Records that the controller has stored all reports of `rank` up to number seq. Removes spool
+ * segments from disk that are no longer needed. */
 void agent_outbox_ack(struct agent_outbox *outbox, int64_t rank, int64_t seq);
 
-/* Makes all unacknowledged reports be sent again, after the connection was lost. */
+/* Causes all unacknowledged reports to be sent again, after the connection was lost. */
 void agent_outbox_rewind(struct agent_outbox *outbox);
 
 /* Returns whether all reports in the spool were acknowledged. */

@@ -27,8 +27,9 @@ static enum hd_status name_file(char ret_path[PATH_MAX], const char *job_dir)
                : hd_err(HD_INVALID, "the path %s is too long", job_dir);
 }
 
-/* Reads a mark; "": missing, unreadable or incomplete. In a folder of an older version a job's user
- * may have made a link or a pipe with this name, which is not opened. */
+/* Reads the mark of a job's folder; "" if it is missing, unreadable or incomplete. In a folder of
+ * an older version a job's user may have made a link or a pipe with this name, which is not opened.
+ */
 static void read_mark(const char *path, char ret_mark[MARK_BYTES_MAX])
 {
     const int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -60,14 +61,14 @@ enum hd_status owner_check(const char *job_dir, const char *cluster, int64_t job
                   job_dir, found, job, cluster);
 }
 
-/* Writes a mark and never replaces a file: if two clusters race, the second finds the first one's
- * mark. */
+/* Writes the mark of a job's folder, and never replaces a file: if two clusters race, the second
+ * finds the first one's mark. */
 static enum hd_status write_mark(const char *path, const char *mark)
 {
     const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
     enum hd_status st;
 
-    if (fd < 0) /* without the permission to create it, the folder stays without a mark */
+    if (fd < 0) /* without the permission to create the mark, the folder stays without one */
         return errno == EEXIST || errno == EACCES || errno == EPERM
                    ? HD_OK
                    : hd_err(hd_file_write_status(errno), "cannot create %s: %s", path,

@@ -18,10 +18,12 @@
 
 #define OWNER_FILE "owner"
 
-/* Checks the owner. HD_CONFLICT: the folder belongs to another cluster or job; the message has the
- * remedy. cluster NULL or "": not known yet; every folder is accepted. */
+/* Checks whose the job's folder is. HD_CONFLICT: it belongs to another cluster or job; the message
+ * has the remedy. cluster NULL or "": the cluster's id is not known yet, and every folder is
+ * accepted. */
 enum hd_status owner_check(const char *job_dir, const char *cluster, int64_t job);
-/* Marks a folder that has no mark, and checks its owner. HD_STORAGE: the disk is not writable. */
+/* Writes an owner mark into a job's folder that has none, and checks whose the folder is.
+ * HD_STORAGE: the disk is not writable. */
 enum hd_status owner_acquire(const char *job_dir, const char *cluster, int64_t job);
 
 #endif

@@ -14,7 +14,8 @@
 enum {
     KEY_LINE_MAX = 64,
     DEVICES_MAX = 128,
-    TRAITS_HASH = 16, /* leading letters of traits that contain the hash of the build's kernels */
+    /* letters at the start of the traits text that contain the hash of the build's kernels */
+    TRAITS_HASH = 16,
 };
 
 /* Reads the first line of a short file; "-": no file. */
@@ -55,7 +56,8 @@ static void make_key(const struct agent *agent, struct hd_prober *p)
         *c = *c == '\n' ? ' ' : *c;
 }
 
-/* Names the devices to probe, including those with a problem: the result then says which. */
+/* Names the devices to probe, including those with a problem: the result then says which device
+ * failed. */
 static void name_devices(const struct hd_devices *devices, struct hd_prober *p)
 {
     size_t at = 0;
@@ -69,9 +71,9 @@ static void name_devices(const struct hd_devices *devices, struct hd_prober *p)
                        devices->list[0].threads);
 }
 
-/* Returns whether the devices to measure and their compute library are known; until then a request
- * waits. At the start a known list is enough; later one GPU must work, because a GPU with a problem
- * does not report its library. */
+/* Returns whether the devices to measure and their compute library are known to heddled; until then
+ * a request of the controller waits. At the start a known list is enough; later one GPU must work,
+ * because a GPU with a problem does not report its library. */
 static bool are_known(const struct hd_devices *devices, bool at_start)
 {
     if (!devices->gpu_count) /* CPU cores have a problem only until the GPUs are known */
@@ -152,7 +154,7 @@ static void send_report(struct agent *agent)
     body.calibration.len = p->calibration.len_bytes;
     message.body_case = HEDDLE__V1__NODE_MESSAGE__BODY_PROBE_REPORT;
     message.probe_report = &body;
-    if (send_message(agent, &message)) /* the queue is full: the next tick retries */
+    if (send_message(agent, &message)) /* the stream's queue is full: the next tick retries */
         return;
     agent->probe_reported_ms = p->ended_ms;
     agent->probe_reported_request = p->answered;
@@ -178,7 +180,8 @@ void probing_welcome(struct agent *agent, int64_t known_ms)
 {
     agent->probe_reported_ms = known_ms;
     agent->probe_reported_request =
-        agent->prober.answered; /* an answer that was not sent is requested again */
+        /* an answer that was not sent is requested again by the controller */
+        agent->prober.answered;
 }
 
 void probing_ask(struct agent *agent, uint64_t request)

@@ -25,7 +25,8 @@ static bool has_process(enum hd_here_state state)
     return state == HD_HERE_ALIVE || state == HD_HERE_STOPPING || state == HD_HERE_DYING;
 }
 
-/* Gets the action for a recorded attempt; false: none. `target` NULL: it is not listed. */
+/* Sets the action for a recorded attempt; returns false if none is needed. target NULL: the
+ * controller does not list the attempt. */
 static bool deed_for_here(enum hd_here_state state, const enum hd_target_state *target,
                           enum hd_deed *ret_deed)
 {

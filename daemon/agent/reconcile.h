@@ -34,11 +34,11 @@ struct hd_wanted_attempt {
 };
 
 enum hd_here_state {
-    HD_HERE_PLANNED,  /* recorded; its supervisor was not started yet */
+    HD_HERE_PLANNED,  /* attempt is recorded; its supervisor was not started yet */
     HD_HERE_ALIVE,    /* a supervisor runs, or may run */
-    HD_HERE_STOPPING, /* alive, and was told to stop */
-    HD_HERE_DYING,    /* alive, and was told to end at once */
-    HD_HERE_ENDED,    /* no process is left */
+    HD_HERE_STOPPING, /* supervisor is alive, and was told to stop */
+    HD_HERE_DYING,    /* supervisor is alive, and was told to end at once */
+    HD_HERE_ENDED,    /* no process of the attempt is left */
 };
 
 struct hd_here {
@@ -50,12 +50,14 @@ enum hd_deed { HD_DEED_LAUNCH, HD_DEED_STOP, HD_DEED_KILL, HD_DEED_FORGET };
 
 struct hd_action {
     enum hd_deed deed;
-    size_t wanted_index; /* LAUNCH: index into wanted */
-    size_t here_index;   /* index into here; SIZE_MAX: LAUNCH of an attempt without a record */
+    size_t wanted_index; /* index into `wanted` of an attempt to LAUNCH */
+    /* index into `here` of the attempt; SIZE_MAX: LAUNCH of an attempt without a record */
+    size_t here_index;
 };
 
-/* Compares the sets, each without repetitions, in any order. ret_actions has space for wanted_count
- * + here_count entries; returns the number used. Kills and stops come before launches. */
+/* Compares the wanted attempts with those on this node; each set has no repetitions and any order.
+ * ret_actions has space for wanted_count + here_count entries; returns the number of actions. Kills
+ * and stops come before launches. */
 size_t hd_reconcile(const struct hd_wanted_attempt *wanted, size_t wanted_count,
                     const struct hd_here *here, size_t here_count, struct hd_action *ret_actions);
 

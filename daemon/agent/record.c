@@ -124,7 +124,7 @@ enum hd_status local_check_owner(const struct agent_attempt *l)
     return owner_check(job_dir, l->all->cluster, l->job);
 }
 
-/* A supervisor that is just starting is not seen yet, which is harmless: of two supervisors one
+/* A supervisor that is just starting is not noticed yet, which is harmless: of two supervisors one
  * gets the run directory, and the other refuses to run. */
 bool local_was_started(const struct agent_attempt *l)
 {
@@ -137,8 +137,8 @@ bool local_was_started(const struct agent_attempt *l)
            hd_attempt_read_end(l->run_dir, &end) != HD_NOT_FOUND;
 }
 
-/* Returns whether a new attempt has the number of one that already ran here and ended: the
- * controller's database was restored from an older backup. */
+/* Returns whether a new attempt has the number of another attempt that already ran on this node and
+ * ended: the controller's database was restored from an older backup. */
 static bool is_of_before(const struct agent_attempt *l)
 {
     struct hd_attempt_process process;

@@ -27,8 +27,8 @@ enum hd_status send_message(struct agent *agent, Heddle__V1__NodeMessage *messag
 
 /* ---- the jobs directory ---- */
 
-/* Returns whether the lines after the first (controller/services/jobs_dir.c) name another cluster.
- */
+/* Returns whether the lines of the jobs directory's marker file behind the first
+ * (controller/services/jobs_dir.c) name another cluster. */
 static bool is_taken(const struct agent *agent, const char *lines)
 {
     static const char word[] = "cluster ";
@@ -176,7 +176,7 @@ enum hd_status send_observed(struct agent *agent)
     observe_deletions(agent, &arena, &state);
     message.body_case = HEDDLE__V1__NODE_MESSAGE__BODY_OBSERVED;
     message.observed = &state;
-    /* never send a partial set: an attempt missing in it counts as ended */
+    /* A partial set must not be sent: an attempt missing in it counts as ended. */
     st = hd_arena_failed(&arena) ? hd_err(HD_NO_MEMORY, "no memory for the observed set")
                                  : send_message(agent, &message);
     hd_arena_done(&arena);
@@ -185,9 +185,9 @@ enum hd_status send_observed(struct agent *agent)
 
 /* ---- reports ---- */
 
-/* Overwrites the identity of a report from another user's supervisor, which may write anything into
- * its spool: the report must be of its own attempt, and a checkpoint must lie in the attempt's
- * folder, or `checkpoint rm` would remove another job's. */
+/* Overwrites job, attempt and path in a report from the supervisor of another user, which may write
+ * anything into its spool: the report must be of its own attempt, and a checkpoint must lie in the
+ * attempt's folder, or `checkpoint rm` would remove another job's. */
 static void take_as_own(const struct agent_attempt *l, struct hd_link_report *report)
 {
     const size_t n = strlen(l->checkpoint_dir);
@@ -206,7 +206,7 @@ static void take_as_own(const struct agent_attempt *l, struct hd_link_report *re
                    l->checkpoint_dir);
 }
 
-/* Fills the batch from one attempt. Returns the number of reports added. */
+/* Fills a batch with unsent reports of one attempt. Returns the number of reports added. */
 static size_t fill_batch(struct agent *agent, struct agent_attempt *l)
 {
     size_t n = 0;

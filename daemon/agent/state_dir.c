@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/log.h"
 
-#define TRIAL_FILE ".trial" /* one left behind by a heddled that ended is removed, too */
+#define TRIAL_FILE ".trial" /* a file left behind by a heddled that ended is removed, too */
 
 static enum hd_status try_to_write(const char *dir)
 {
@@ -31,8 +31,8 @@ static enum hd_status try_to_write(const char *dir)
     return st;
 }
 
-/* Returns whether the directory is the one that this heddled opened: its lock file is the locked
- * one. A replacement has another lock file, or none. */
+/* Returns whether the state directory is still the one that this heddled opened: its lock file is
+ * the locked one. A replacement has another lock file, or none. */
 static bool is_ours(const struct agent_identity *id)
 {
     char path[PATH_MAX + 8];
@@ -43,7 +43,8 @@ static bool is_ours(const struct agent_identity *id)
            held.st_dev == found.st_dev && held.st_ino == found.st_ino;
 }
 
-/* Takes a directory that replaced the old one; its records are not this heddled's. */
+/* Starts to use a state directory that replaced the old one; records that it contains are not this
+ * heddled's. */
 static enum hd_status take_over(struct agent_identity *id, struct locals *locals)
 {
     enum hd_status st = agent_identity_take(id);

@@ -15,8 +15,8 @@
 enum { STATE_DIR_REASON_MAX = 512 };
 
 /* Writes and removes a file in the state directory. A directory that was recreated gets all that
- * heddled knows: lock, UUID, cluster, and the records of its attempts. `reason` becomes why the
- * node takes no new attempts, like that of disk_space_check; "": no problem. */
+ * heddled knows: lock, UUID, cluster, and the records of its attempts. Sets `reason` to why the
+ * node takes no new attempts; "": no problem. */
 void state_dir_check(struct agent_identity *identity, struct locals *locals,
                      char reason[STATE_DIR_REASON_MAX]);
 

@@ -110,7 +110,7 @@ static enum hd_status check_epoch(struct agent *agent, const Heddle__V1__Epoch *
     return st;
 }
 
-/* Stores the progress of the obeyed controller. */
+/* Stores the progress value (newest state) of the obeyed controller. */
 static void take_progress(struct agent *agent, const Heddle__V1__Epoch *m)
 {
     struct agent_epoch *known = &agent->identity.epoch, seen;
@@ -126,9 +126,9 @@ static void take_progress(struct agent *agent, const Heddle__V1__Epoch *m)
 }
 
 /* Checks whether the jobs directory is shared by all nodes; if not, each job's checkpoints stay on
- * its node. One that was the controller's and is not any more has lost its mount: data that a job
- * wrote there now would be hidden when it is mounted again, so the node takes no new attempts
- * (check_disk_space). */
+ * its node. A directory that was the controller's before and is not any more has lost its mount:
+ * data that a job wrote there now would be hidden when it is mounted again, so the node takes no
+ * new attempts (check_disk_space). */
 static void check_jobs_dir(struct agent *agent)
 {
     char before[sizeof agent->probe_problem];
@@ -141,7 +141,7 @@ static void check_jobs_dir(struct agent *agent)
     agent->observed_dirty |= strcmp(before, agent->probe_problem) != 0;
 }
 
-/* Checks the disks; a change is sent with the next observed set. */
+/* Checks the disks' free space; a change is sent with the next observed set. */
 static void check_disk_space(struct agent *agent)
 {
     char before[DISK_SPACE_REASON_MAX], unusable[STATE_DIR_REASON_MAX];
@@ -212,7 +212,8 @@ static void take_welcome(struct agent *agent, const Heddle__V1__Welcome *welcome
     check_jobs_dir(agent);
     check_disk_space(agent);
     probing_welcome(agent, welcome->probe_unix_ms);
-    /* first message: it tells whether other nodes can read reported checkpoints */
+    /* The observed set is the first message: it tells whether other nodes can read reported
+     * checkpoints. */
     agent->observed_dirty = send_observed(agent) != HD_OK;
     send_changes(agent);
     put_all_again(agent);
@@ -291,8 +292,8 @@ static void retry_later(struct agent *agent)
                          (uint64_t)agent_retry_ms(agent->attempts_in_a_row++, noise), 0);
 }
 
-/* Returns whether the refusal of the very first connection is permanent, so that an operator has to
- * act. */
+/* Returns whether the controller's refusal of heddled's very first connection is permanent, so that
+ * an operator has to act. */
 static bool is_hopeless(const struct agent *agent, enum hd_status st)
 {
     return !agent->ever_welcomed && !agent->locals.first &&
@@ -339,7 +340,8 @@ static void on_done(struct hd_rpc_call *call, enum hd_status status, const char 
     retry_later(agent);
 }
 
-/* Finds the data address; repeated, because the network may come up late. */
+/* Finds the address at which ranks of other nodes connect; called again and again, because the
+ * network may come up late. */
 static void find_data_address(struct agent *agent)
 {
     struct agent_identity *id = &agent->identity;

@@ -26,13 +26,13 @@
 enum {
     PING_MS = 5000,
     SILENT_MS = 15000, /* time without any message after which a supervisor counts as silent, ms */
-    /* time after a kill, ms; a working supervisor has ended its ranks well before */
+    /* time after a kill was sent, ms; a working supervisor has ended its ranks well before */
     KILL_MS = 15000,
     STARVED_CHECK_MS = 1000,
-    /* shortest time that a problem is kept, ms, so that an observed set contains it */
+    /* shortest time that `problem` is kept, ms, so that an observed set contains it */
     REPORTED_MS = 1000,
-    /* pause between two checks, ms, after which this process itself was stopped, so that silence
-     * means nothing */
+    /* pause between two checks, ms, that means that heddled itself was stopped, so that a
+     * supervisor's silence means nothing */
     PAUSED_MS = 5000,
 };
 
@@ -60,7 +60,7 @@ void watchdog_received(struct agent_attempt *l, int64_t now_ms)
 {
     l->received_ms = now_ms;
     l->continued_ms = 0;
-    /* keep `problem` for now; the next answer clears it */
+    /* `problem` is kept for now; the next answer of the supervisor clears it. */
     if (!l->problem[0] || now_ms - l->reported_ms < REPORTED_MS)
         return;
     hd_log(HD_LOG_INFO, "job %" PRId64 " attempt %" PRId64 ": heddle-supervisor answers again",
@@ -68,7 +68,8 @@ void watchdog_received(struct agent_attempt *l, int64_t now_ms)
     set_problem(l, "%s", "");
 }
 
-/* Returns the size of all rank logs, bytes; a rank writes a line for each step. -1: unreadable. */
+/* Returns the size of the logs of all ranks of the attempt, bytes; a rank writes a line for each
+ * step. -1: unreadable. */
 static int64_t log_bytes(const struct agent_attempt *l)
 {
     struct hd_text path = {0};
@@ -100,8 +101,8 @@ static void note_steps(struct agent_attempt *l, int64_t now_ms)
     l->log_bytes = bytes;
 }
 
-/* Finds the supervisor's process; false: none is recorded, or it has ended. A record written by
- * another user is not trusted: job_user_signal asks for the unit instead. */
+/* Finds the supervisor's process. Returns false if none is recorded, or it has ended. A record
+ * written by another user is not trusted: job_user_signal asks for the unit instead. */
 static bool find_supervisor(const struct agent_attempt *l, struct hd_attempt_process *ret_process)
 {
     if (l->run_as) {

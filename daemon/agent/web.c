@@ -28,10 +28,12 @@ struct agent_web {
     int64_t tick_due_ms;
 
     struct hd_worker_run ask;
-    /* asking: a sample is running; failed: the last one failed, and this was logged */
+    /* asking: a sample of GPU readings is being taken; failed: the last sample failed, and this was
+     * logged */
     bool asking, failed;
     int64_t scraped_ms, next_ms; /* time of the last scrape; earliest time of the next sample */
-    int64_t sampled_ms, sampled_at_ms; /* time of the sample: monotonic; wall clock; 0: none */
+    /* time of the newest sample: monotonic; wall clock; 0: none */
+    int64_t sampled_ms, sampled_at_ms;
     struct hd_sample_list samples;
 };
 
@@ -156,7 +158,8 @@ static void add_devices(const struct agent *agent, struct hd_text *out)
                   number_label(number, devices->list[i].number), !devices->list[i].problem[0]);
 }
 
-/* family, member, and a second label with its value (NULL: none); rows of a family are adjacent */
+/* metric family, member of the sample, and a second label with its value (NULL: none); rows of a
+ * family are adjacent */
 static const struct gpu_value {
     enum hd_prom_family family;
     size_t offset;
@@ -304,8 +307,8 @@ static enum hd_status authorize_reader(void *user, const struct hd_http_caller *
                              "Bearer TOKEN)");
 }
 
-/* Returns whether the endpoint uses TLS: a joined node has a certificate even if no option names
- * one. On loopback plain HTTP is kept, for health checks. */
+/* Returns whether the HTTP endpoint uses TLS: a joined node has a certificate even if no option
+ * names one. On loopback plain HTTP is kept, for health checks. */
 static bool shows_certificate(const struct agent *agent)
 {
     const struct agent_options *o = &agent->options;
@@ -388,7 +391,8 @@ void web_close(struct agent *agent)
         return;
     agent->web = NULL;
     hd_ask_end(&web->ask);
-    hd_http_close(web->http, NULL, NULL); /* every request was answered in its callback */
+    /* no request is open, because each was answered in its callback */
+    hd_http_close(web->http, NULL, NULL);
     hd_rpc_tokens_done(&web->tokens);
     free(web);
 }

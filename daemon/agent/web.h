@@ -15,9 +15,9 @@ struct agent_web;
 
 /* Opens the HTTP endpoint of --http; without --http does nothing. */
 enum hd_status web_open(struct agent *agent);
-/* re-reads the certificate after its renewal or at a reload */
+/* Re-reads the endpoint's certificate, after its renewal or at a reload. */
 void web_use_certificate(struct agent *agent);
-void web_tick(struct agent *agent); /* call a few times a second */
+void web_tick(struct agent *agent); /* samples the GPUs when due; call a few times a second */
 void web_close(struct agent *agent);
 
 #endif
