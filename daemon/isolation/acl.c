@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 #include <sys/xattr.h>
 
-/* The kernel's format (linux/posix_acl_xattr.h): a version, then entries sorted by tag and id; all
- * little endian. */
+/* The kernel's format of an access list (linux/posix_acl_xattr.h): a version, then entries sorted
+ * by tag and id; all little endian. */
 enum {
     VERSION = 2,
     OWNER = 0x01,
@@ -65,7 +65,7 @@ static enum hd_status set_list(int fd, const char *path, const char *name,
                : HD_OK;
 }
 
-/* Sets a list with one named user besides the owner. */
+/* Sets the access list `name` of a folder: rights for one named user besides the owner. */
 static enum hd_status set_shared(int fd, const char *path, const char *name, uid_t user,
                                  unsigned group, unsigned other)
 {
@@ -100,7 +100,7 @@ enum hd_status hd_acl_grant(int dir_fd, const char *path, const struct hd_acl_sh
     return st;
 }
 
-/* Reads the access list of a folder; makes one from the mode if it has none. */
+/* Reads the access list of a folder; if it has none, makes one from the file mode. */
 static size_t read_list(int fd, const struct stat *info, struct entry_list *ret_list)
 {
     const ssize_t n = fgetxattr(fd, access_list, ret_list, sizeof *ret_list);
@@ -114,8 +114,8 @@ static size_t read_list(int fd, const struct stat *info, struct entry_list *ret_
     return 3;
 }
 
-/* Inserts `new`, sorted by tag and id, or adds its rights to an existing entry. Returns the new
- * count. */
+/* Inserts the entry `new` into a list sorted by tag and id, or adds its rights to an existing
+ * entry. Returns the new number of entries. */
 static size_t merge(struct entry_list *list, size_t count, struct entry new)
 {
     size_t at = 0;
@@ -133,8 +133,8 @@ static size_t merge(struct entry_list *list, size_t count, struct entry new)
     return count + 1;
 }
 
-/* Returns the rights that the mask must keep: those of an existing mask, else those of the group.
- */
+/* Returns the rights that the list's mask must keep: those of an existing mask, else those of the
+ * group. */
 static unsigned group_rights(const struct entry_list *list, size_t count)
 {
     unsigned rights = 0;

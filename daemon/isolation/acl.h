@@ -23,13 +23,14 @@
 
 struct hd_acl_share {
     uid_t job, daemon;
-    bool is_gate;     /* other users may not enter */
+    bool is_gate;     /* users other than heddled's and the job's may not enter the folder */
     bool group_reads; /* the folder's group may read */
-    bool sticky;      /* the job's user may not remove or rename what heddled has made in it */
+    /* the job's user may not remove or rename entries that heddled has made in the folder */
+    bool sticky;
 };
 
-/* Sets both access lists of a folder. `path` is for messages. HD_UNSUPPORTED: the file system has
- * no access lists. HD_DENIED: another user owns the folder. */
+/* Sets both access lists of a folder that is open as dir_fd. `path` is for messages.
+ * HD_UNSUPPORTED: the file system has no access lists. HD_DENIED: another user owns the folder. */
 enum hd_status hd_acl_grant(int dir_fd, const char *path, const struct hd_acl_share *share);
 
 /* Lets `uid` pass through a folder to files below it that it may open; does nothing if all users

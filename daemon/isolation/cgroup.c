@@ -63,7 +63,7 @@ static bool has_word(const char *text, const char *word)
     return false;
 }
 
-/* Returns the number after `key` in a file of lines "key number"; 0: none. */
+/* Returns the number behind `key` in a cgroup file of lines "key number"; 0: no such line. */
 static int64_t number_at(int dir_fd, const char *name, const char *key)
 {
     const size_t n = strlen(key);
@@ -127,8 +127,8 @@ enum hd_status hd_cgroup_check(const char *parent, unsigned *ret_has)
     return st;
 }
 
-/* Enables controllers for the subgroups, one by one, so that an unavailable one does not prevent
- * the others. Returns the enabled ones. */
+/* Enables the controllers of a group for its subgroups, one by one, so that an unavailable one does
+ * not prevent the others. Returns the enabled ones (bits). */
 static unsigned share_out(int parent_fd)
 {
     char text[256], word[32];
@@ -192,7 +192,7 @@ static bool find_mount(char ret_path[PATH_MAX])
     return found;
 }
 
-/* Finds the group of this process by the line "0::/PATH" of /proc/self/cgroup. */
+/* Finds the cgroup of this process by the line "0::/PATH" of /proc/self/cgroup. */
 static enum hd_status find_own(char ret_path[PATH_MAX])
 {
     struct hd_text text = {0};
@@ -283,7 +283,8 @@ void hd_cgroup_kill(const struct hd_cgroup *group)
 
     if (group->dir_fd < 0 || write_at(group->dir_fd, "cgroup.kill", "1"))
         return;
-    /* Linux before 5.14 kills one by one; the caller repeats this until the group is empty */
+    /* Linux before 5.14 lacks cgroup.kill: processes are killed one by one; the caller repeats this
+     * until the group is empty. */
     if (!read_at(group->dir_fd, "cgroup.procs", text, sizeof text))
         return;
     for (const char *at = text; *at; at += strcspn(at, "\n") + (strchr(at, '\n') != NULL)) {

@@ -25,22 +25,23 @@
 #include "base/status.h"
 #include "base/text.h"
 
-/* Controllers, as bits. */
+/* Resource controllers of a cgroup, as bits. */
 enum { HD_CGROUP_MEMORY = 1, HD_CGROUP_PIDS = 2, HD_CGROUP_CPUSET = 4 };
 
 struct hd_cgroup {
     char path[PATH_MAX];
-    int dir_fd;          /* -1: no group */
-    unsigned has;        /* enabled controllers (bits) */
-    int64_t limit_bytes; /* memory limit as set last; 0: none */
+    int dir_fd;          /* descriptor of the group's folder; -1: no group */
+    unsigned has;        /* controllers enabled in the group (bits) */
+    int64_t limit_bytes; /* memory limit of the group as set last, bytes; 0: none */
 };
 
-/* Finds the controllers that groups below `parent` can use. HD_UNSUPPORTED: it is not a cgroup v2
- * folder. HD_DENIED: this user may not make groups in it. HD_CONFLICT: it contains processes. */
+/* Sets *ret_has to the controllers (bits) that groups below `parent` can use. HD_UNSUPPORTED:
+ * `parent` is not a cgroup v2 folder. HD_DENIED: this user may not make groups in it. HD_CONFLICT:
+ * it contains processes. */
 enum hd_status hd_cgroup_check(const char *parent, unsigned *ret_has);
 
-/* Makes PARENT/name, or takes it over if it exists, and enables the available controllers for it.
- */
+/* Makes the group PARENT/name, or takes over an existing one, and enables the available controllers
+ * for it. */
 enum hd_status hd_cgroup_open(const char *parent, const char *name, struct hd_cgroup *ret_group);
 
 /* Makes the group below the group of this process, which systemd has delegated to its user, as
@@ -53,16 +54,18 @@ enum hd_status hd_cgroup_open_in_unit(const char *name, struct hd_cgroup *ret_gr
 enum hd_status hd_cgroup_limit(struct hd_cgroup *group, int64_t bytes, int64_t processes,
                                const char *cpus);
 
-/* Moves the calling process into the group. Async-signal-safe. False: errno says why. */
+/* Moves the calling process into the group. Async-signal-safe. Returns false on failure; errno says
+ * why. */
 bool hd_cgroup_join(const struct hd_cgroup *group);
 
-/* Returns the number of processes that the kernel killed in it for lack of memory. */
+/* Returns the number of processes in the group that the kernel has killed for lack of memory. */
 int64_t hd_cgroup_oom_kills(const struct hd_cgroup *group);
 /* Returns whether the group has no process; zombies do not count. */
 bool hd_cgroup_is_empty(const struct hd_cgroup *group);
-void hd_cgroup_kill(const struct hd_cgroup *group); /* sends SIGKILL to all processes */
+/* sends SIGKILL to all processes of the group */
+void hd_cgroup_kill(const struct hd_cgroup *group);
 
-/* Removes the group and closes it. HD_CONFLICT: it is not empty. */
+/* Removes the empty group and closes it. HD_CONFLICT: the group has processes. */
 enum hd_status hd_cgroup_remove(struct hd_cgroup *group);
 void hd_cgroup_close(struct hd_cgroup *group); /* closes dir_fd; the group stays */
 

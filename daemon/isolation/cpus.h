@@ -7,11 +7,11 @@
 
 #include "base/status.h"
 
-/* Checks a list's syntax. HD_INVALID: it is malformed. */
+/* Checks the syntax of a list of processors. HD_INVALID: it is malformed. */
 enum hd_status hd_cpus_check(const char *list);
 
-/* Restricts the calling thread, and all that it starts, to these processors. HD_INVALID: it may use
- * none of them. */
+/* Restricts the calling thread, and all that it starts, to the processors of the list. HD_INVALID:
+ * the thread may use none of them. */
 enum hd_status hd_cpus_use(const char *list);
 
 #endif

@@ -8,7 +8,8 @@ extern char **environ;
 static const char *const travels[] = {"HEDDLE_*", "NCCL_*", "CUDA_*",  "OMP_*",  "DNNL_*",
                                       "GLOO_*",   "TMPDIR", "LANG",    "LC_ALL", "TZ",
                                       "UCX_*",    "FI_*",   "RDMAV_*", "MLX5_*", NULL};
-/* kept in addition by a supervisor that is heddled's child: heddled's own loader, home and tools */
+/* variables that a supervisor which is heddled's child keeps in addition, for heddled's own loader,
+ * home and tools */
 static const char *const stays[] = {
     "PATH",         "HOME",          "LD_*",     "NVIDIA_*",     "GOMP_*",
     "KMP_*",        "ONEDNN_*",      "MALLOC_*", "ASAN_OPTIONS", "LSAN_OPTIONS",

@@ -19,8 +19,8 @@ bool hd_environment_may_travel(const char *variable);
 
 #define HD_ENVIRONMENT_NAMES "HEDDLE_PASS_ENV" /* variable with further names */
 
-/* Removes variables from this process's environment that are neither listed nor in `names`, a list
- * separated by commas in which `*` ends a prefix; NULL: no further names. */
+/* Removes from this process's environment all variables that are neither in the built-in list nor
+ * in `names`, a list separated by commas in which `*` ends a prefix; NULL: no further names. */
 void hd_environment_clean(const char *names);
 
 #endif

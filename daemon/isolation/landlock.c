@@ -13,8 +13,8 @@ enum { CREATE_RULESET = 444, ADD_RULE = 445, RESTRICT_SELF = 446, RULE_PATH_BENE
 
 struct ruleset_attr {
     uint64_t handled_fs;
-    uint64_t handled_net; /* TCP rights; since version 4 */
-    uint64_t scoped;      /* scopes; since version 6 */
+    uint64_t handled_net; /* TCP rights that the ruleset restricts; since version 4 */
+    uint64_t scoped;      /* scopes that the ruleset restricts; since version 6 */
 };
 
 struct path_attr {
@@ -31,13 +31,13 @@ enum {
     FS_REMOVE_FILE = 1 << 5,
     FS_MAKE_DIR = 1 << 7,
     FS_MAKE_REG = 1 << 8,
-    FS_ALL_1 = (1 << 13) - 1, /* rights of version 1 */
-    FS_REFER = 1 << 13,       /* version 2: rename between folders */
-    FS_TRUNCATE = 1 << 14,    /* version 3: truncate */
-    FS_IOCTL_DEV = 1 << 15,   /* version 5: ioctl on devices */
+    FS_ALL_1 = (1 << 13) - 1, /* all file rights of Landlock version 1 */
+    FS_REFER = 1 << 13,       /* since version 2: right to rename between folders */
+    FS_TRUNCATE = 1 << 14,    /* since version 3: right to truncate */
+    FS_IOCTL_DEV = 1 << 15,   /* since version 5: right of ioctl on devices */
     FS_OF_FILES = FS_EXECUTE | FS_WRITE_FILE | FS_READ_FILE | FS_TRUNCATE | FS_IOCTL_DEV,
-    NET_TCP = 3,      /* version 4: TCP bind and connect */
-    SCOPE_SIGNAL = 2, /* version 6: no signal to a process outside the sandbox */
+    NET_TCP = 3,      /* since version 4: rights of TCP bind and connect */
+    SCOPE_SIGNAL = 2, /* since version 6: no signal may be sent to a process outside the sandbox */
 };
 
 static uint64_t known(int version)

@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 enum {
-    LANDLOCK_CREATE = 444, /* same number on all architectures */
-    LANDLOCK_VERSION = 1,  /* flag: return the version of the ABI */
-    SECCOMP_ASK = 2,       /* operation: ask whether an action is supported */
+    LANDLOCK_CREATE = 444, /* number of the system call, which is equal on all architectures */
+    LANDLOCK_VERSION = 1,  /* flag: the call returns the version of the ABI */
+    SECCOMP_ASK = 2,       /* operation: query whether an action is supported */
 };
 
 #ifdef HEDDLE_HAVE_SECCOMP

@@ -16,7 +16,7 @@ struct how {
 };
 enum { SYS_OPENAT2 = 437, NO_MAGICLINKS = 0x02, NO_SYMLINKS = 0x04, BENEATH = 0x08 };
 
-/* Opens a path component by component, without openat2, for kernels before 5.6. */
+/* Opens the path `below` a root component by component, without openat2, for kernels before 5.6. */
 static int walk(int root_fd, const char *below)
 {
     int fd = dup(root_fd);

@@ -14,9 +14,10 @@
 
 #include "base/status.h"
 
-/* Opens a path. roots: absolute folders separated by ':'; NULL: all paths are allowed. HD_INVALID:
- * the path is below none of them, has a link or `..`, or is neither a file nor a folder.
- * HD_NOT_FOUND: it does not exist. HD_DENIED: this user may not open it. */
+/* Opens a path. roots: absolute folders separated by ':' below which the path must be; NULL: all
+ * paths are allowed. HD_INVALID: the path is below none of the roots, has a link or `..`, or is
+ * neither a file nor a folder. HD_NOT_FOUND: it does not exist. HD_DENIED: this user may not open
+ * it. */
 enum hd_status hd_roots_open(const char *roots, const char *path, int *ret_fd);
 
 /* Checks that `roots` is a list of absolute folders that exist; else HD_INVALID. */

@@ -14,14 +14,14 @@
 #include "daemon/isolation/sandbox_internal.h"
 
 struct allowed {
-    int fd; /* O_PATH descriptor */
+    int fd; /* O_PATH descriptor of an allowed path */
     enum hd_sandbox_access access;
 };
 
 struct hd_sandbox {
-    struct hd_locks locks; /* mechanisms of the kernel; seccomp: whether it is active */
+    struct hd_locks locks; /* mechanisms that the kernel has; seccomp: whether it is active */
     bool network;
-    struct allowed *allowed; /* [count] */
+    struct allowed *allowed; /* paths allowed so far, [count] */
     size_t count, size;
 };
 

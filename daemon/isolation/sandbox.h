@@ -26,34 +26,38 @@
 #include "base/text.h"
 
 enum hd_sandbox_access {
-    HD_SANDBOX_READ,   /* files, also to map them as code; folders */
-    HD_SANDBOX_WRITE,  /* read; also make, change and remove files and folders below */
-    HD_SANDBOX_DEVICE, /* read, write, ioctl */
+    HD_SANDBOX_READ, /* allowed: read files, also to map them as code; read folders */
+    /* allowed: read; also make, change and remove files and folders below the path */
+    HD_SANDBOX_WRITE,
+    HD_SANDBOX_DEVICE, /* allowed on a device file: read, write, ioctl */
 };
 
 enum { HD_SANDBOX_NETWORK = 1, HD_SANDBOX_GPU = 2 }; /* flags of hd_sandbox_begin */
 
 struct hd_sandbox;
 
-/* Begins the sandbox. HD_UNSUPPORTED, here and below: a mechanism that the kernel has failed. */
+/* Begins the sandbox of this process. HD_UNSUPPORTED, also in the functions below: a mechanism
+ * failed although the kernel has it. */
 enum hd_status hd_sandbox_begin(unsigned flags, struct hd_sandbox **ret_sandbox);
-void hd_sandbox_free(struct hd_sandbox *sandbox); /* NULL is fine; restrictions stay */
+/* NULL: does nothing; restrictions of the process stay */
+void hd_sandbox_free(struct hd_sandbox *sandbox);
 
-/* Allows access to a path; ignores one that does not exist. Symbolic links of `path` are followed.
- */
+/* Allows file access to a path from hd_sandbox_enter on; ignores a path that does not exist.
+ * Symbolic links of `path` are followed. */
 enum hd_status hd_sandbox_allow(struct hd_sandbox *sandbox, const char *path,
                                 enum hd_sandbox_access access);
-/* Allows access to the file or folder of an O_PATH descriptor. */
+/* Allows file access to the file or folder of an O_PATH descriptor from hd_sandbox_enter on. */
 enum hd_status hd_sandbox_allow_at(struct hd_sandbox *sandbox, int fd,
                                    enum hd_sandbox_access access);
 
-/* Restricts file access to the allowed paths. Appends active and missing mechanisms, as
- * hd_locks_describe does. */
+/* Restricts this process's file access to the allowed paths. Appends active mechanisms to ret_has
+ * and missing ones to the other text, as hd_locks_describe does. */
 enum hd_status hd_sandbox_enter(struct hd_sandbox *sandbox, struct hd_text *ret_has,
                                 struct hd_text *ret_lacks);
 
-/* Refuses all further connections, for all threads; open ones stay. For a process that began with
- * HD_SANDBOX_NETWORK, once it is connected to its peers. Without seccomp does nothing. */
+/* Refuses new connections in all threads; open ones stay. For a process that began with
+ * HD_SANDBOX_NETWORK, once it is connected to its peers. Does nothing if the kernel lacks seccomp.
+ */
 enum hd_status hd_sandbox_close_network(void);
 
 #endif

@@ -36,22 +36,22 @@ enum { LEAKS_ARE_CHECKED = 0 };
 /* same numbers on all architectures; libseccomp 2.5 lacks the names */
 enum { FCHMODAT2 = 452, SETXATTRAT = 463, REMOVEXATTRAT = 466 };
 
-/* calls that fail with EPERM */
+/* system calls that fail with EPERM */
 static const int refused[] = {
-    /* start of programs */
+    /* start programs and processes */
     SCMP_SYS(execve), SCMP_SYS(execveat), SCMP_SYS(fork), SCMP_SYS(vfork),
-    /* access to other processes */
+    /* access other processes */
     SCMP_SYS(process_vm_readv), SCMP_SYS(process_vm_writev), SCMP_SYS(pidfd_getfd),
     SCMP_SYS(pidfd_send_signal), SCMP_SYS(kcmp), SCMP_SYS(process_madvise), SCMP_SYS(tkill),
     SCMP_SYS(setpriority), SCMP_SYS(ioprio_set), SCMP_SYS(migrate_pages),
-    /* memory and queues shared by all processes of a user */
+    /* use memory and queues that all processes of a user share */
     SCMP_SYS(shmget), SCMP_SYS(shmat), SCMP_SYS(semget), SCMP_SYS(msgget), SCMP_SYS(mq_open),
-    /* bypasses of the filter, or of Landlock, which does not check changes of file modes */
+    /* bypass the filter, or Landlock, which does not check changes of file modes */
     SCMP_SYS(io_uring_setup), SCMP_SYS(io_uring_enter), SCMP_SYS(io_uring_register),
     SCMP_SYS(open_by_handle_at), SCMP_SYS(userfaultfd), SCMP_SYS(chmod), SCMP_SYS(fchmodat),
     SCMP_SYS(chown), SCMP_SYS(lchown), SCMP_SYS(fchownat), SCMP_SYS(setxattr), SCMP_SYS(lsetxattr),
     SCMP_SYS(removexattr), SCMP_SYS(lremovexattr), FCHMODAT2, SETXATTRAT, REMOVEXATTRAT,
-    /* administration */
+    /* administer the machine */
     SCMP_SYS(acct), SCMP_SYS(add_key), SCMP_SYS(bpf), SCMP_SYS(chroot), SCMP_SYS(delete_module),
     SCMP_SYS(fanotify_init), SCMP_SYS(finit_module), SCMP_SYS(fsconfig), SCMP_SYS(fsmount),
     SCMP_SYS(fsopen), SCMP_SYS(fspick), SCMP_SYS(init_module), SCMP_SYS(ioperm), SCMP_SYS(iopl),
@@ -67,8 +67,8 @@ static int refuse(scmp_filter_ctx filter, int call)
     return seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), call, 0);
 }
 
-/* Allows new threads but no new processes. glibc tries clone3 first and falls back to clone; the
- * flags of clone3 are in memory, which a filter cannot read. */
+/* Allows new threads but refuses new processes. glibc tries clone3 first and falls back to clone;
+ * the flags of clone3 are in memory, which a filter cannot read. */
 static int refuse_processes(scmp_filter_ctx filter)
 {
     int failed = seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
@@ -81,7 +81,8 @@ static int refuse_processes(scmp_filter_ctx filter)
     return failed;
 }
 
-/* Allows signals to this process alone: abort() and profilers need them. */
+/* Refuses signals to other processes; allows those to this process, which abort() and profilers
+ * need. */
 static int refuse_signals(scmp_filter_ctx filter)
 {
     static const int calls[] = {SCMP_SYS(kill), SCMP_SYS(tgkill), SCMP_SYS(rt_sigqueueinfo),
@@ -94,7 +95,7 @@ static int refuse_signals(scmp_filter_ctx filter)
     return failed;
 }
 
-/* Refuses sockets of this family and type. */
+/* Refuses to make sockets of this family and type. */
 static int refuse_type(scmp_filter_ctx filter, int family, int type)
 {
     enum { TYPE = 0xf }; /* the other bits are flags */
