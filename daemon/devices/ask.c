@@ -16,7 +16,7 @@ enum { ANSWER_BYTES_MAX = 1 << 20, PIECE_BYTES = 4096, KILLED_MS = 200, CHECK_US
 
 extern char **environ;
 
-/* Reaps the process if it has ended; returns true if it is gone. */
+/* Reaps the run's process if it has ended. Returns true if no process is left. */
 static bool reap(struct hd_worker_run *ask)
 {
     pid_t pid = 0;
@@ -167,7 +167,8 @@ void hd_ask_end(struct hd_worker_run *ask)
 
 /* ---- the two questions ---- */
 
-/* Parses lines "KEY VALUE". Ignores unknown keys: some lines are for other readers. */
+/* Parses the answer of `heddle-worker device`, lines "KEY VALUE". Ignores unknown keys: some lines
+ * are for other readers. */
 static enum hd_status read_processor(char *rest, struct hd_processor *ret_cpu)
 {
     struct hd_processor cpu = {.isa = ""};

@@ -18,17 +18,18 @@
 #include "base/text.h"
 #include "daemon/devices/gpu.h"
 
-enum { HD_ASK_MS = 30000 }; /* deadline of a run; 8 GPUs without persistence mode take up to 20 s */
+/* deadline of a run, ms; 8 GPUs without persistence mode take up to 20 s */
+enum { HD_ASK_MS = 30000 };
 
 /* One run of the program. Initialise with {0}; call hd_ask_end at the end. */
 struct hd_worker_run {
-    char program[256]; /* path and verb, for messages */
-    pid_t pid;         /* 0: never started, or ended and reaped */
-    int ended;         /* wait status, valid once the process was reaped */
-    int fd;            /* read end of its standard output; valid while `open` */
+    char program[256]; /* path and verb of the program, for messages */
+    pid_t pid;         /* process of the run; 0: never started, or ended and reaped */
+    int ended;         /* wait status of the process, valid once it was reaped */
+    int fd;            /* read end of the process's standard output; valid while `open` */
     bool open;
     int timeout_ms;
-    int64_t deadline_ms; /* time of hd_clock_now_ms */
+    int64_t deadline_ms; /* deadline of the run, by hd_clock_now_ms */
     struct hd_text answer;
 };
 
@@ -43,7 +44,7 @@ bool hd_ask_step(struct hd_worker_run *ask, enum hd_status *ret_status);
 enum hd_status hd_ask_wait(struct hd_worker_run *ask);
 /* Kills the process if it still runs, and waits up to 0.2 s for its end. Keeps the answer. */
 void hd_ask_reap(struct hd_worker_run *ask);
-/* Calls hd_ask_reap, and frees the answer. */
+/* Calls hd_ask_reap, and frees the process's answer. */
 void hd_ask_end(struct hd_worker_run *ask);
 
 /* Start `heddle-worker gpus` without waiting, and read its answer once hd_ask_step has ended with

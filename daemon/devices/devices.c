@@ -105,7 +105,8 @@ static bool is_wished(const struct device_choice *c, const char *uuid)
     return !c->selection->gpu_count;
 }
 
-/* Finds a GPU by number or UUID, first among those that have numbers, then in the list. */
+/* Finds a GPU that --devices names by number or UUID, first among those that have numbers, then in
+ * the list. */
 static enum hd_status find_named(const struct device_choice *c, const char *word,
                                  const char **ret_uuid)
 {
@@ -164,8 +165,8 @@ static void add_gpu(const struct hd_gpu_list *list, const struct hd_numbered *kn
                        known->fault);
 }
 
-/* Numbers a GPU, and withdraws it if the kernel's log has a new fatal error since heddled's first
- * check. */
+/* Gives a GPU its number, and withdraws it if the kernel's log has a new fatal error since
+ * heddled's first check. */
 static void take_note(struct hd_numbers *numbers, const struct hd_gpu *gpu, int place)
 {
     struct hd_numbered *known = hd_numbers_give(numbers, gpu->uuid, place);
@@ -179,7 +180,7 @@ static void take_note(struct hd_numbers *numbers, const struct hd_gpu *gpu, int 
 static enum hd_status add_gpus(struct device_choice *c, struct hd_devices *devices)
 {
     const struct hd_gpu_list *list = c->list;
-    bool any = false; /* whether a GPU was offered before, or works */
+    bool any = false; /* a GPU was offered before, or works */
 
     for (int i = 0; i < c->selection->gpu_count; i++)
         if (find_named(c, c->selection->gpus[i], &c->named[i]))
@@ -206,7 +207,7 @@ static enum hd_status add_gpus(struct device_choice *c, struct hd_devices *devic
     return HD_OK;
 }
 
-/* Returns whether an earlier GPU works and is of the same model. */
+/* Returns whether a GPU before this one in the list works and is of the same model. */
 static bool is_named_before(const struct hd_devices *devices, int index)
 {
     for (int i = 0; i < index; i++)

@@ -38,8 +38,9 @@ struct hd_device_selection {
     bool gpus_if_any, gpus_all;
     char gpus[HD_ATTEMPT_RANKS_MAX][HD_GPU_UUID_MAX]; /* numbers or UUIDs of named GPUs */
     int gpu_count;
-    int cpu_count, threads; /* threads per device; 0: usable cores / cpu_count */
-    int64_t memory_bytes;   /* --device-memory: limit for each device, bytes; 0: not given */
+    /* number of CPU devices; threads per device, 0: usable cores / cpu_count */
+    int cpu_count, threads;
+    int64_t memory_bytes; /* --device-memory: limit for each device, bytes; 0: not given */
 };
 
 /* Parses --devices; NULL means "auto". HD_INVALID: the message says what is allowed. */
@@ -77,9 +78,9 @@ enum hd_status hd_devices_choose(const struct hd_device_selection *selection,
                                  const struct hd_gpu_list *list, bool answered, int cores,
                                  struct hd_numbers *numbers, struct hd_devices *ret_devices);
 
-/* Returns the device with this number; NULL: none. */
+/* Returns the offered device with this number; NULL: none. */
 const struct hd_device *hd_devices_at(const struct hd_devices *devices, int number);
-int hd_devices_cores(void); /* cores that this process may use */
+int hd_devices_cores(void); /* returns the number of cores that this process may use */
 /* Returns CUDA_VISIBLE_DEVICES of this process, which hides GPUs from CUDA; NULL: not set. */
 const char *hd_devices_visible(void);
 

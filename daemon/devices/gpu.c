@@ -7,7 +7,8 @@
 #include "base/log.h"
 
 enum { VALUES_MAX = 65536 /* 2,016 pairs of 64 GPUs have 6 values each */, DEPTH_MAX = 8 };
-static const int64_t memory_most = 1ll << 44; /* 16 TiB: more than any GPU has */
+/* limit of a GPU's memory, bytes: 16 TiB, more than any GPU has */
+static const int64_t memory_most = 1ll << 44;
 
 /* Text members of a GPU, with equal names in the struct and in JSON. */
 #define TEXTS(X) X(uuid) X(name) X(bus) X(problem) X(fault)

@@ -18,7 +18,7 @@
 #include "daemon/devices/inventory.h"
 
 enum {
-    HD_GPU_MAX = 64, /* GPUs of one node */
+    HD_GPU_MAX = 64, /* limit of GPUs on one node */
     HD_GPU_UUID_MAX = 48,
     HD_GPU_FAULT_MAX = 160,
     HD_GPU_LIBRARIES_MAX = 128,
@@ -30,7 +30,8 @@ enum {
 struct hd_gpu {
     char uuid[HD_GPU_UUID_MAX], name[96], bus[20]; /* such as "GPU-8c1f..", model, "0000:3b:00.0" */
     int64_t memory_bytes;
-    char problem[HD_GPU_PROBLEM_MAX]; /* reason why no rank can use it; "": CUDA reports none */
+    /* reason why no rank can use the GPU; "": CUDA reports none */
+    char problem[HD_GPU_PROBLEM_MAX];
     /* Newest fatal error of this GPU in the kernel's log ("": none), and the number of its record,
      * which grows until the machine is rebooted (0: none; -1: the log is not readable). */
     char fault[HD_GPU_FAULT_MAX];
@@ -50,12 +51,13 @@ struct hd_gpu_list {
 };
 
 void hd_gpu_list_write(const struct hd_gpu_list *list, struct hd_text *ret_json);
-/* Parses the list. HD_CORRUPT: hd_gpu_list_write did not write the text. A GPU with impossible data
- * from the driver (no memory or too much; no UUID, or one of another GPU) gets a problem; the other
- * GPUs stay usable. Links that cannot be parsed count as unknown. */
+/* Parses the list of GPUs that `heddle-worker gpus` printed. HD_CORRUPT: hd_gpu_list_write did not
+ * write the text. A GPU with impossible data from the driver (no memory or too much; no UUID, or
+ * one of another GPU) gets a problem; the other GPUs stay usable. Links that cannot be parsed count
+ * as unknown. */
 enum hd_status hd_gpu_list_read(const char *json, size_t json_bytes, struct hd_gpu_list *ret_list);
 
-/* Returns the GPU with this UUID; NULL: none. */
+/* Returns the GPU of the list with this UUID; NULL: none. */
 const struct hd_gpu *hd_gpu_find(const struct hd_gpu_list *list, const char *uuid);
 
 #endif

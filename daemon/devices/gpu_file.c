@@ -9,7 +9,7 @@
 
 enum { INFORMATION_MAX = 16 << 10 };
 
-/* Copies the word after `key` in lines such as "GPU UUID: \t GPU-8c1f..". */
+/* Copies the word behind `key` in lines such as "GPU UUID: \t GPU-8c1f..". */
 static void value_of(const char *text, const char *key, char *ret_word, size_t size)
 {
     const char *at = strstr(text, key);

@@ -44,8 +44,8 @@ static void log_memory(const struct hd_devices *now, int64_t selection_bytes)
     }
 }
 
-/* Chooses the devices to offer, from the newest answer or, if `answered` is false, without one.
- * *ret_changed: whether they differ from before. */
+/* Chooses the devices to offer, from the newest answer of `heddle-worker gpus` or, if `answered` is
+ * false, without one. Sets *ret_changed to whether the devices differ from before. */
 static enum hd_status choose(struct hd_health *health, const struct hd_gpu_list *list,
                              bool answered, bool *ret_changed)
 {
@@ -83,7 +83,7 @@ static bool has_problem(const struct hd_devices *devices)
     return false;
 }
 
-/* Ends the newest check. asked: status of its run. */
+/* Ends the newest check of the GPUs. asked: status of its run of `heddle-worker gpus`. */
 static enum hd_status finish_check(struct hd_health *health, enum hd_status asked,
                                    bool *ret_changed)
 {

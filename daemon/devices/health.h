@@ -28,9 +28,9 @@
 #include "daemon/devices/devices.h"
 
 enum {
-    HD_HEALTH_EVERY_MS = 300000,  /* between two checks while every GPU works */
-    HD_HEALTH_PROBLEM_MS = 60000, /* between two checks while a GPU has a problem */
-    HD_HEALTH_RETRY_MS = 10000,   /* after a check without an answer */
+    HD_HEALTH_EVERY_MS = 300000,  /* pause between two checks while every GPU works, ms */
+    HD_HEALTH_PROBLEM_MS = 60000, /* pause between two checks while a GPU has a problem, ms */
+    HD_HEALTH_RETRY_MS = 10000,   /* pause before the next check after one without an answer, ms */
 };
 
 struct hd_health {
@@ -48,24 +48,25 @@ struct hd_health {
     struct hd_numbers numbers;
     struct hd_worker_run ask;
     bool is_checking, looks_for_gpus;
-    int64_t begun;  /* number of checks begun, which is the number of the newest */
-    int64_t needed; /* number of a check that must begin at once; not above `begun`: none */
+    int64_t begun;  /* number of checks begun so far; it is also the number of the newest check */
+    int64_t needed; /* number of a check that must begin at once; not above `begun`: none must */
     int64_t due_ms; /* time of the next check, by hd_clock_now_ms */
 };
 
-/* Runs the first check; blocks for at most 2 * HD_ASK_MS. Fails like hd_devices_choose. */
+/* Runs the first check of the GPUs; blocks for at most 2 * HD_ASK_MS. Fails like hd_devices_choose.
+ */
 enum hd_status hd_health_open(struct hd_health *health, const char *state_dir, const char *boot_id);
 void hd_health_close(struct hd_health *health);
-/* Starts and ends checks; must be called several times per second. Returns true if `devices` or
- * `inventory` has changed. */
+/* Starts and ends checks of the GPUs; must be called several times per second. Returns true if
+ * `devices` or `inventory` has changed. */
 bool hd_health_step(struct hd_health *health);
 
-/* Requests a check that begins after this call; returns its number. */
+/* Requests a check of the GPUs that begins after this call; returns the check's number. */
 int64_t hd_health_check_soon(struct hd_health *health);
-/* Returns whether the check of this number is over, or this node needs no checks. */
+/* Returns whether the GPU check of this number is over, or this node needs no checks. */
 bool hd_health_has_checked(const struct hd_health *health, int64_t number);
-/* Offers GPUs again that an error in the kernel's log had withdrawn; for SIGHUP, after a repair.
- * Starts a new check at once, and abandons one that is running. */
+/* Offers GPUs again that were withdrawn for an error in the kernel's log; for SIGHUP, after a
+ * repair. Starts a new check at once, and abandons one that is running. */
 void hd_health_repaired(struct hd_health *health);
 
 #endif

@@ -87,7 +87,7 @@ static int common_steps(const struct pci_path *a, const struct pci_path *b)
     return same;
 }
 
-/* Distance of two devices; the largest value is the nearest. */
+/* How near two devices are in the PCIe tree; the largest value is the nearest. */
 enum near { NEAR_SYS, NEAR_NODE, NEAR_PHB, NEAR_PXB, NEAR_PIX };
 static const char *const near_words[] = {"sys", "node", "phb", "pxb", "pix"};
 
@@ -95,8 +95,8 @@ static enum near near_of(const struct pci_path *a, const struct pci_path *b)
 {
     const int same = common_steps(a, b);
 
-    /* one switch: below the common bridge each path has at most a port of the switch and the
-     * device */
+    /* One PCIe switch: below the common bridge each path has at most a port of the switch and the
+     * device. */
     if (same > 0)
         return a->count - same <= 2 && b->count - same <= 2 ? NEAR_PIX : NEAR_PXB;
     if (strcmp(a->root, b->root) == 0)

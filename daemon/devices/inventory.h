@@ -37,38 +37,42 @@ enum {
 #define INVENTORY_SOCKET_BYTES_PER_S 20e9
 
 struct hd_inventory {
-    int64_t taken_ms; /* wall clock time of collection, ms; 0: never */
+    int64_t taken_ms; /* wall clock time when the inventory was collected, ms; 0: never */
     int gpu_count;
     struct hd_inventory_gpu {
         char uuid[48];
-        int numa;                /* NUMA node; -1: unknown, or the machine has only one */
-        double pcie_bytes_per_s; /* nominal rate of its PCIe link, one direction; 0: unknown */
+        /* NUMA node of the GPU; -1: unknown, or the machine has only one */
+        int numa;
+        /* nominal rate of the GPU's PCIe link in one direction; 0: unknown */
+        double pcie_bytes_per_s;
     } gpus[HD_INVENTORY_GPUS_MAX];
-    int pair_count; /* number of all pairs; 0: unknown */
+    int pair_count; /* number of all pairs of GPUs; 0: unknown */
     struct hd_inventory_pair {
-        uint8_t a, b; /* indices in `gpus`, a < b */
-        bool direct;  /* whether the pair has NVLinks of its own, which no other pair shares */
-        char kind[8]; /* kind of path, such as "nv4" or "pix" */
+        uint8_t a, b; /* indices in `gpus` of the pair's two GPUs, a < b */
+        bool direct;  /* the pair has NVLinks of its own, which no other pair shares */
+        char kind[8]; /* kind of path between the two GPUs, such as "nv4" or "pix" */
         double bytes_per_s;
     } pairs[HD_INVENTORY_PAIRS_MAX];
     int shared_count;
     struct hd_inventory_shared {
-        char name[HD_INVENTORY_NAME_MAX]; /* bridge, such as "0000:3a:00.0", or "numa 1" */
-        uint64_t gpus;                    /* GPUs behind it; bit i: gpus[i] */
+        /* name of a shared link: its bridge, such as "0000:3a:00.0", or "numa 1" */
+        char name[HD_INVENTORY_NAME_MAX];
+        uint64_t gpus; /* set of GPUs behind the shared link; bit i: gpus[i] */
         double bytes_per_s;
     } shared[HD_INVENTORY_SHARED_MAX];
     int adapter_count;
     struct hd_inventory_adapter {
-        char name[HD_INVENTORY_NAME_MAX]; /* interface, such as "mlx5_0" or "eth0" */
+        /* name of the network interface, such as "mlx5_0" or "eth0" */
+        char name[HD_INVENTORY_NAME_MAX];
         int numa;
-        uint64_t nearest; /* GPUs for which no other adapter is nearer; bit i: gpus[i] */
+        uint64_t nearest; /* set of GPUs for which no other adapter is nearer; bit i: gpus[i] */
         double bytes_per_s;
     } adapters[HD_INVENTORY_ADAPTERS_MAX];
 };
 
-/* Reads from sysfs the links of the GPUs at these PCI addresses ("0000:3B:00.0"), and the adapters.
- * sys: "/sys". What cannot be read is left out; unless the links of all GPUs are known, there are
- * no pairs. */
+/* Reads from sysfs the links of the GPUs at these PCI addresses ("0000:3B:00.0"), and the network
+ * adapters. sys: "/sys". What cannot be read is left out; unless the links of all GPUs are known,
+ * there are no pairs. */
 void hd_inventory_read(const char *sys, const char *const *uuids, const char *const *buses,
                        int count, struct hd_inventory *ret_inventory);
 
@@ -78,12 +82,12 @@ void hd_inventory_read(const char *sys, const char *const *uuids, const char *co
 void hd_inventory_add_nvlink(struct hd_inventory *inventory, int a, int b, int links,
                              double bytes_per_s, bool by_switch);
 
-/* Returns whether both are equal except for taken_ms. */
+/* Returns whether two inventories are equal except for taken_ms. */
 bool hd_inventory_equal(const struct hd_inventory *a, const struct hd_inventory *b);
 
 void hd_inventory_write(const struct hd_inventory *inventory, const char *key,
                         struct hd_json_writer *writer);
-/* Parses the JSON of hd_inventory_write. HD_INVALID: `object` has another form. */
+/* Parses the JSON that hd_inventory_write made. HD_INVALID: `object` has another form. */
 enum hd_status hd_inventory_parse(const struct hd_json *object, struct hd_inventory *ret_inventory);
 
 #endif

@@ -10,8 +10,10 @@
 
 /* Time of all processors together since boot, in clock ticks; {0}: unknown. */
 struct hd_load {
-    int64_t busy, total; /* busy: user, nice, system, interrupts, and time stolen by a hypervisor */
-    int64_t own;         /* user and system time of reaped children of this process */
+    /* time in use (user, nice, system, interrupts, and time stolen by a hypervisor), and all time,
+     * in ticks */
+    int64_t busy, total;
+    int64_t own; /* user and system time of reaped children of this process, in ticks */
 };
 
 /* Reads the processor times from a file in the format of /proc/stat (proc(5)); {0} on failure. */

@@ -35,18 +35,20 @@ struct hd_numbered {
 };
 
 struct hd_numbers {
-    char path[PATH_MAX]; /* "": not saved to disk */
+    char path[PATH_MAX]; /* path of the file with the numbers; "": not saved to disk */
     char boot_id[HD_ATTEMPT_BOOT_MAX];
-    bool changed; /* changed since the file was read or written */
+    bool changed; /* the list was changed since the file was read or written */
     int count;
-    struct hd_numbered list[HD_NUMBERS_MAX]; /* in the order in which numbers were given */
+    /* devices with numbers, in the order in which they got them */
+    struct hd_numbered list[HD_NUMBERS_MAX];
 };
 
-/* Reads the file; if it is missing or of an earlier boot, there are no numbers. HD_CORRUPT, HD_IO:
- * the file cannot be read; there are no numbers either. */
+/* Reads the devices' numbers from the file in the state directory; if it is missing or of an
+ * earlier boot, the list is empty. HD_CORRUPT, HD_IO: the file cannot be read; the list is empty,
+ * too. */
 enum hd_status hd_numbers_read(struct hd_numbers *numbers, const char *state_dir,
                                const char *boot_id);
-enum hd_status hd_numbers_write(struct hd_numbers *numbers); /* writes only if `changed` */
+enum hd_status hd_numbers_write(struct hd_numbers *numbers); /* writes the file only if `changed` */
 
 /* Returns the entry of a device; NULL: it has no number yet. */
 struct hd_numbered *hd_numbers_find(struct hd_numbers *numbers, const char *id);

@@ -76,7 +76,7 @@ static void read_file(struct hd_prober *p)
     hd_text_free(&text);
 }
 
-/* Saves the result. If that fails, the devices are probed again after a restart. */
+/* Saves the result of the probe. If that fails, the devices are probed again after a restart. */
 static void write_file(const struct hd_prober *p)
 {
     struct hd_text text = {0}, body = {0};
@@ -113,7 +113,7 @@ static void keep_sendable(char *text)
         *text = (unsigned char)*text < 0x80 ? *text : '?';
 }
 
-/* Records the end of the newest probe; problem "": it measured. */
+/* Records the end of the newest probe. problem: why it measured nothing; "": it measured. */
 static void end_probe(struct hd_prober *p, const char *problem)
 {
     p->ended_ms = hd_clock_wall_ms();
@@ -138,7 +138,7 @@ static enum hd_status begin(struct hd_prober *p)
     const char *const argv[] = {p->worker, "probe",    "--devices", p->devices, "--seconds",
                                 seconds,   "--answer", "--out",     out,        NULL};
 
-    (void)hd_file_remove_tree(p->dir); /* left over from a helper that was killed */
+    (void)hd_file_remove_tree(p->dir); /* may be left over from a helper that was killed */
     if (hd_file_make_dirs(p->dir, 0700))
         return HD_IO;
     (void)snprintf(seconds, sizeof seconds, "%d", p->seconds ? p->seconds : HD_PROBER_SECONDS);
@@ -146,7 +146,8 @@ static enum hd_status begin(struct hd_prober *p)
     return hd_ask_begin(&p->run, argv, p->timeout_ms ? p->timeout_ms : HD_PROBER_MS);
 }
 
-/* Takes over the result. The helper prints "measured", or why it did not measure. */
+/* Takes over the result of the helper (heddle-worker probe), which prints "measured", or why it did
+ * not measure. */
 static enum hd_status take(struct hd_prober *p)
 {
     char path[PATH_MAX + 32];

@@ -34,13 +34,13 @@
 #include "daemon/devices/load.h"
 
 enum {
-    HD_PROBER_SECONDS = 55,    /* time limit that the helper gets, seconds */
-    HD_PROBER_MS = 60000,      /* time after which the helper is killed */
+    HD_PROBER_SECONDS = 55,    /* time limit that the helper (heddle-worker probe) gets, seconds */
+    HD_PROBER_MS = 60000,      /* time after which the helper is killed, ms */
     HD_PROBER_QUIET_MS = 5000, /* time that devices must be idle before a probe that the controller
                                   did not ask for */
     HD_PROBER_RESULT_MAX = 1 << 20,
     HD_PROBER_KEY_MAX = 512,
-    HD_PROBER_DEVICES_MAX = 4096, /* bytes; enough for 64 UUIDs */
+    HD_PROBER_DEVICES_MAX = 4096, /* limit of the bytes of `devices`; enough for 64 UUIDs */
 };
 
 struct hd_prober {
@@ -74,16 +74,17 @@ struct hd_prober {
     bool has_reported_busy; /* whether the warning about busy processors was logged */
 };
 
-/* Reads the saved result from the state directory; a damaged file is logged and counts as none. */
+/* Reads the saved result of a probe from the state directory; a damaged file is logged and counts
+ * as none. */
 void hd_prober_open(struct hd_prober *prober, const char *state_dir);
-void hd_prober_close(struct hd_prober *prober); /* kills a running helper */
+void hd_prober_close(struct hd_prober *prober); /* kills a running helper (heddle-worker probe) */
 
-/* Requests a probe that ends after this call. question: the number of the controller's request,
- * never 0; a repeated number changes nothing. */
+/* Requests a probe that ends after this call. question: number of the controller's request, never
+ * 0; a number that was given before changes nothing. */
 void hd_prober_ask(struct hd_prober *prober, uint64_t question);
 
 /* Starts and ends probes; must be called several times per second. idle: no attempt has a device or
- * is about to get one. Returns true if a result has changed. */
+ * is about to get one. Returns true if the probe's result or its problem has changed. */
 bool hd_prober_step(struct hd_prober *prober, bool idle);
 
 /* Ends a running helper within 0.2 s, because an attempt has the devices or is about to get them.

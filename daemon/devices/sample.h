@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "daemon/devices/gpu.h"
 
-/* Readings in base units; NaN: unknown to the driver or device. throttled_*: 1 or 0. */
+/* Readings of one GPU in base units; NaN: unknown to the driver or device. throttled_*: 1 or 0. */
 #define HD_SAMPLE_LIST(X)  \
     X(power_watts)         \
     X(power_limit_watts)   \
@@ -46,11 +46,12 @@ struct hd_sample_list {
 
 void hd_sample_clear(struct hd_sample *ret_sample); /* sets all readings to NaN */
 void hd_sample_list_write(const struct hd_sample_list *list, struct hd_text *ret_json);
-/* Parses the list. HD_CORRUPT: hd_sample_list_write did not write the text. */
+/* Parses the list of samples that `heddle-worker gpu-sample` printed. HD_CORRUPT:
+ * hd_sample_list_write did not write the text. */
 enum hd_status hd_sample_list_read(const char *json, size_t json_bytes,
                                    struct hd_sample_list *ret_list);
 
-/* Returns the sample of a GPU; NULL: none. */
+/* Returns the sample of the GPU with this UUID; NULL: none. */
 const struct hd_sample *hd_sample_find(const struct hd_sample_list *list, const char *uuid);
 
 #endif

@@ -13,8 +13,8 @@
 #define HD_XID_LOG "/dev/kmsg"
 
 /* Sets `fault` and `fault_at` of each GPU, matched by bus address. Reads the log from standard
- * input if that is the kernel's log (heddled.service), else opens `log`. HD_IO: it cannot be opened
- * (it may need CAP_SYSLOG); fault_at is then -1. */
+ * input if that is the kernel's log (heddled.service), else opens `log`. HD_IO: the log cannot be
+ * opened (that may need CAP_SYSLOG); fault_at is then -1. */
 enum hd_status hd_xid_read(const char *log, struct hd_gpu_list *list);
 
 #endif
