@@ -31,13 +31,15 @@ enum {
 
 static const float ATTENTION_LOG2E = 1.4426950408889634f, ATTENTION_LN2 = 0.6931471805599453f;
 
-/* Part of a launch's scratch that mask_extents_kernel fills. */
+/* The masks of an attention call, in the part of the launch's scratch that mask_extents_kernel
+ * fills. */
 struct attention_mask_extents {
-    int32_t *keys;     /* [B, kv_pad]: index of each key, ATTENTION_NO_KEY if invalid */
-    int2 *key_extents; /* [B, kv_pad/GRANULE]: least and largest index in a granule of keys */
-    int2 *queries;     /* [B, q_pad]: least and largest key index that a query sees */
-    /* [B, q_pad/GRANULE]: extremes over a granule of queries: of the least indices, of the largest
-     */
+    int32_t *keys; /* [B, kv_pad]: index of each key, ATTENTION_NO_KEY if invalid */
+    /* [B, kv_pad/GRANULE]: least and largest index of the keys in a granule (32 keys) */
+    int2 *key_extents;
+    int2 *queries; /* [B, q_pad]: range of the key indices that each query sees */
+    /* [B, q_pad/GRANULE]: over a granule of 32 queries, the extremes of the least visible indices
+     * and of the largest */
     int4 *query_extents;
     int32_t q_pad, kv_pad;
 };
@@ -45,16 +47,17 @@ struct attention_mask_extents {
 /* Arguments of forward and backward kernels, passed by value. */
 struct attention {
     const void *q, *k, *v;
-    const int32_t *q_index, *sample; /* q_index: index of each query; sample: NULL: no dropout */
-    const float *slopes;             /* ALiBi slope per head; NULL: none */
-    /* valid rows of each cache slot; rows beyond are never read; NULL: all kv_len rows */
+    /* index of each query; number of each query's sample for dropout, NULL: no dropout */
+    const int32_t *q_index, *sample;
+    const float *slopes; /* ALiBi slope per head; NULL: none */
+    /* number of valid rows in each cache slot, rows beyond are never read; NULL: all kv_len rows */
     const int32_t *kv_filled;
-    const int32_t *kv_slot; /* cache slot of each sequence; NULL: sequence b has slot b */
+    const int32_t *kv_slot; /* cache slot of each sequence; NULL: sequence b uses slot b */
     struct attention_mask_extents mask_extents;
     struct cuda_drop drop;
     int64_t ldq, ldk, ldv, kv_stride;
     int32_t B, q_len, kv_len, H, G, D, first_head;
-    int32_t section; /* heads per section of the launch's blocks: see attention_block_of */
+    int32_t section; /* number of heads per section of the launch's blocks (attention_block_of) */
     float scale;
     enum hd_dtype dtype;
 };
@@ -62,7 +65,7 @@ struct attention {
 struct attention_forward {
     struct attention a;
     void *out;
-    float *lse; /* [H, B*q_len]: log-sum-exp */
+    float *lse; /* log-sum-exp of each query's scores, [H, B*q_len] */
     int64_t ldo;
 };
 
@@ -70,11 +73,13 @@ struct attention_backward {
     struct attention a;
     void *dq, *dk, *dv;
     const void *dout;
-    /* [B, H, q_pad]: log-sum-exp (base 2 for tiled kernels, base e for plain ones), delta */
+    /* log-sum-exp of each query's scores (base 2 for tiled kernels, base e for plain ones), and
+     * delta, [B, H, q_pad] */
     const float2 *stats;
-    float *parts_dk, *parts_dv; /* [B, G, parts, kv_len, D], if parts > 1 */
+    /* sums of the parts of dk and dv in fp32, [B, G, parts, kv_len, D], if parts > 1 */
+    float *parts_dk, *parts_dv;
     int64_t lddo, lddq, lddk, lddv;
-    /* parts of dk and dv, query heads per part: see hd_costs_attention_mask_extents */
+    /* number of parts of dk and dv, and query heads per part (hd_costs_attention_mask_extents) */
     int32_t parts, part_heads;
     enum hd_dtype grad_dtype;
     bool accumulate;
@@ -82,8 +87,8 @@ struct attention_backward {
 
 /* ---- Host: checks and the launch of mask_extents_kernel ---- */
 
-/* Returns HD_UNSUPPORTED or HD_INVALID if the kernels do not support the arguments. blocks: the
- * number of thread blocks of the launch's largest grid. */
+/* Returns HD_OK if the attention kernels support the arguments, else HD_UNSUPPORTED or HD_INVALID.
+ * blocks: number of thread blocks of the launch's largest grid. */
 enum hd_status attention_check(const char *kernel, enum hd_dtype dtype, int64_t H, int64_t G,
                                int64_t D, int64_t blocks);
 enum hd_status attention_launch_mask_extents(struct hd_cuda_stream *stream,
@@ -150,7 +155,8 @@ enum hd_status attention_forward_plain(struct hd_cuda_stream *stream,
 enum hd_status attention_backward_plain(struct hd_cuda_stream *stream,
                                         const struct attention_backward *f);
 
-/* Sets the members that forward and backward have in common, except dropout. */
+/* Sets the members of `struct attention` that forward and backward have in common, except dropout.
+ */
 template <typename ARGS>
 static inline void attention_set(struct attention *a, const ARGS *args,
                                  const struct hd_costs_attention_mask_extents *mask_extents)
@@ -182,7 +188,8 @@ static inline void attention_set(struct attention *a, const ARGS *args,
     a->dtype = args->dtype;
 }
 
-/* Sets the dropout arguments. HD_INVALID: no samples or no step state, or p outside [0, 1). */
+/* Sets the dropout members of the kernel's arguments. HD_INVALID: no samples or no step state, or p
+ * outside [0, 1). */
 static inline enum hd_status attention_dropout(const char *kernel, float p, uint64_t key,
                                                const struct hd_step_state *block,
                                                const int32_t *sample, int64_t first_head,
@@ -204,7 +211,7 @@ static __device__ __forceinline__ int attention_key_count(const struct attention
     return a->kv_filled[b] > 0 ? a->kv_filled[b] : 0;
 }
 
-/* Returns the cache slot that has the keys of sequence b. */
+/* Returns the slot of the key/value cache that has the keys of sequence b. */
 static __device__ __forceinline__ int64_t attention_slot(const struct attention *a, int b)
 {
     return a->kv_slot ? a->kv_slot[b] : b;
@@ -219,10 +226,10 @@ static inline bool attention_has_extras(const struct attention *a)
 
 /* ---- Device: extremes and the walk over tiles ---- */
 
-/* visible pairs of a tile */
+/* How many of a tile's (query, key) pairs are visible. */
 enum attention_cover { ATTENTION_NOTHING, ATTENTION_SOME, ATTENTION_ALL };
 
-/* The extents of a tile smaller than a granule are those of its granule. */
+/* The extents of a tile smaller than a granule (32 rows) are those of its granule. */
 
 static __device__ __forceinline__ enum attention_cover attention_cover_of(int4 queries, int2 keys)
 {
@@ -269,7 +276,8 @@ static __device__ __forceinline__ int4 attention_query_extent(const int4 *extent
  */
 struct attention_walk {
     int base;
-    /* bit masks of the 32 tiles from base on: seen: still to visit; whole: need no masking */
+    /* bit masks of 32 tiles, the first of them `base`: seen: still to visit; whole: need no masking
+     */
     uint32_t seen, whole;
 };
 
@@ -289,8 +297,8 @@ static __device__ __forceinline__ void attention_walk_look(struct attention_walk
     walk->whole = __ballot_sync(0xffffffffu, cover == ATTENTION_ALL);
 }
 
-/* Returns the next step of the walk, encoded as 2 * tile, plus 1 if no pair of the tile needs
- * masking. */
+/* Returns the next step of the walk over visible tiles, encoded as 2 * tile, plus 1 if no pair of
+ * the tile needs masking. */
 static __device__ __forceinline__ int attention_walk_take(struct attention_walk *walk)
 {
     const int bit = __ffs((int)walk->seen) - 1;
@@ -394,7 +402,7 @@ attention_block_of(const struct attention *a, int tiles, int heads)
     return block;
 }
 
-/* Returns the distance by which ALiBi multiplies the slope. */
+/* Returns the distance between a query and a key by which ALiBi multiplies the head's slope. */
 static __device__ __forceinline__ float attention_distance(int32_t query, int32_t key)
 {
     return (float)(query - key);
@@ -405,7 +413,7 @@ static __device__ __forceinline__ bool attention_sees(int2 query, int32_t key)
     return key >= query.x && key <= query.y;
 }
 
-/* Returns the dropout factor of a weight: 0 or 1 / (1 - p). */
+/* Returns the dropout factor of one attention weight: 0 or 1 / (1 - p). */
 static __device__ __forceinline__ float attention_stays(const struct cuda_drop &drop,
                                                         uint64_t step_key, int32_t key,
                                                         int32_t index, int head, int32_t sample)

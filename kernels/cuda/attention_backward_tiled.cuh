@@ -37,9 +37,9 @@
 
 #include "kernels/cuda/attention_tiles.cuh"
 
-/* Destination of a block's sums: the gradients themselves, or, with several parts, its fp32 part in
- * scratch. dk and dv point to the block's first key and the head's first channel; rows are ldk and
- * ldv elements apart. */
+/* Destination of a block's sums for dk and dv: the gradients themselves or, if the query heads are
+ * split into parts, the fp32 sums of its part in scratch. dk and dv point to the block's first key
+ * and the head's first channel; rows are ldk and ldv elements apart. */
 struct backward_sums {
     void *dk, *dv;
     int64_t ldk, ldv;
@@ -47,20 +47,21 @@ struct backward_sums {
     bool accumulate;
 };
 
-/* Values that all threads of a block share, in shared memory to save registers. */
+/* Values that all threads of a block share; in shared memory, which saves registers. */
 struct backward_place {
-    struct attention_block block; /* head: a key head for dk and dv, a query head for dq */
-    int2 key_extent;              /* extent of the block's keys; for dk and dv */
-    int4 query_extent;            /* extent of the block's queries; for dq */
-    const int32_t *keys;          /* indices of the keys */
-    const int2 *queries;          /* key ranges of the queries */
+    /* tile of the block; its head is a key head for dk and dv, a query head for dq */
+    struct attention_block block;
+    int2 key_extent;     /* least and largest index of the block's keys; for dk and dv */
+    int4 query_extent;   /* extremes of the key ranges of the block's queries; for dq */
+    const int32_t *keys; /* indices of the keys */
+    const int2 *queries; /* key ranges of the queries */
     uint64_t step_key;
-    const void *k, *v;        /* k and v of the sequence and key head; for dq */
+    const void *k, *v;        /* k and v of the block's sequence and key head; for dq */
     int2 heads;               /* first and last query head; for dk and dv */
-    struct backward_sums sum; /* destination; for dk and dv */
+    struct backward_sums sum; /* destination of the sums; for dk and dv */
 };
 
-/* Stores two neighbouring elements at `at`, which is even. */
+/* Stores two neighbouring elements at index `at`, which is even. */
 template <typename T>
 static __device__ __forceinline__ void backward_store(void *to, int64_t at, enum hd_dtype dtype,
                                                       bool accumulate, float low, float high)
@@ -84,8 +85,8 @@ static __device__ __forceinline__ int64_t backward_query(const struct attention 
 
 enum { BACKWARD_KEYS = HD_COSTS_ATTENTION_KEYS };
 
-/* Number of queries per stage; fewer if a block has less shared memory, with bitwise equal results.
- */
+/* Number of queries per stage of the copies to shared memory; fewer if a block has less shared
+ * memory, with bitwise equal results. */
 template <int D, bool EXTRAS>
 constexpr int backward_stage_queries(bool is_narrow)
 {
@@ -99,7 +100,7 @@ struct backward_keys_tile {
         MT = BACKWARD_KEYS / WARPS / 16,
         THREADS = WARPS * 32,
         NT = QUERIES / 8,
-        STAGE = 2 * QUERIES * D /* elements of q and dout in a stage */
+        STAGE = 2 * QUERIES * D /* elements of q and dout in one stage */
     };
     static size_t shared_bytes(size_t element_bytes)
     {
@@ -128,7 +129,7 @@ static __device__ __forceinline__ void backward_load_queries(const struct attent
                     true);
 }
 
-/* Turns scores into weights p; rows are keys. */
+/* Turns a tile of scores into attention weights p; rows of the tile are keys. */
 template <int MT, int NT, bool EXTRAS>
 static __device__ __forceinline__ void
 backward_soften_keys(const struct attention *a, const struct backward_place *place,
@@ -163,7 +164,8 @@ backward_soften_keys(const struct attention *a, const struct backward_place *pla
     }
 }
 
-/* Sets the weights of invisible pairs to 0; skipped if all pairs of the tile are visible. */
+/* Sets the attention weights of invisible (query, key) pairs to 0; skipped if all pairs of the tile
+ * are visible. */
 template <int MT, int NT>
 static __device__ __forceinline__ void backward_mask_keys(const struct backward_place *place,
                                                           float weight[MT][NT][4], int first_key,
@@ -190,8 +192,9 @@ static __device__ __forceinline__ void backward_mask_keys(const struct backward_
     }
 }
 
-/* Turns dweight = dout v^T into ds = p * (dweight - delta). With dropout, dweight is first
- * multiplied by the dropout factors, and so is weight, for dv. */
+/* Computes ds = p * (dweight - delta) in place of dweight = dout v^T, for a tile. With dropout,
+ * dweight is first multiplied by the dropout factors, and so is `weight`, from which dv is
+ * computed. */
 template <int MT, int NT, bool EXTRAS>
 static __device__ __forceinline__ void
 backward_differentiate_keys(const struct attention *a, const struct backward_place *place,
@@ -223,7 +226,7 @@ backward_differentiate_keys(const struct attention *a, const struct backward_pla
     }
 }
 
-/* Returns the address of element `at` of a tensor. */
+/* Returns the address of element number `at` of a tensor. */
 static __device__ __forceinline__ void *backward_element(void *tensor, int64_t at,
                                                          enum hd_dtype dtype)
 {
@@ -332,7 +335,8 @@ static __global__ void __launch_bounds__(backward_keys_tile<D, EXTRAS, QUERIES>:
         step = attention_next_queries<QUERIES>(&walk, a, place->block.b, &place->key_extent, &head,
                                                place->heads.y);
         cp_async_wait<0>();
-        __syncthreads(); /* this stage is complete; the other one may be overwritten */
+        /* this stage of q and dout is complete; the other one may be overwritten */
+        __syncthreads();
         if (step >= 0)
             backward_load_queries<T, D, QUERIES, THREADS>(
                 &f, place->block.b, head, attention_step_tile(step), stages + (stage ^ 1) * STAGE,
@@ -386,7 +390,8 @@ static __global__ void __launch_bounds__(PARTS_THREADS)
     const struct attention *a = &f.a;
     const int64_t at = (int64_t)blockIdx.x * PARTS_THREADS + threadIdx.x;
     const int channel = (int)(at % (D / PARTS_WIDTH)) * PARTS_WIDTH;
-    const int64_t row = at / (D / PARTS_WIDTH);                  /* row of [B, G, kv_len] */
+    /* row of the parts [B, G, kv_len] */
+    const int64_t row = at / (D / PARTS_WIDTH);
     const int64_t key = row % a->kv_len, head = row / a->kv_len; /* head: row of [B, G] */
     const bool is_dv = blockIdx.y;
     const float4 *part = (const float4 *)((is_dv ? f.parts_dv : f.parts_dk) +
@@ -415,7 +420,8 @@ static __global__ void __launch_bounds__(PARTS_THREADS)
 
 enum { BACKWARD_QUERIES = 128 };
 
-/* Number of keys per stage; fewer if a block has less shared memory. */
+/* Number of keys per stage of the copies to shared memory; fewer if a block has less shared memory.
+ */
 template <bool EXTRAS>
 constexpr int backward_stage_keys(bool is_narrow)
 {
@@ -429,7 +435,7 @@ struct backward_queries_tile {
         MT = BACKWARD_QUERIES / WARPS / 16,
         THREADS = WARPS * 32,
         NT = KEYS / 8,
-        STAGE = 2 * KEYS * D /* elements of k and v in a stage */
+        STAGE = 2 * KEYS * D /* elements of k and v in one stage */
     };
     static size_t shared_bytes(size_t element_bytes)
     {
@@ -451,7 +457,7 @@ static __device__ __forceinline__ void backward_load_keys(const struct attention
                                    a->kv_len - first);
 }
 
-/* Turns scores into weights p; rows are queries. */
+/* Turns a tile of scores into attention weights p; rows of the tile are queries. */
 template <int MT, int NT, bool EXTRAS>
 static __device__ __forceinline__ void
 backward_soften_queries(const struct attention *a, const struct backward_place *place,
@@ -507,7 +513,7 @@ backward_soften_queries(const struct attention *a, const struct backward_place *
         }
 }
 
-/* Turns dweight = dout v^T into ds = p * (dweight - delta). */
+/* Computes ds = p * (dweight - delta) in place of dweight = dout v^T, for a tile. */
 template <int MT, int NT, bool EXTRAS>
 static __device__ __forceinline__ void
 backward_differentiate_queries(const struct attention *a, const struct backward_place *place,
@@ -618,7 +624,7 @@ static __global__ void __launch_bounds__(backward_queries_tile<D, EXTRAS, KEYS>:
 
         step = attention_next_keys<KEYS>(&walk, a, place->block.b, &place->query_extent);
         cp_async_wait<0>();
-        __syncthreads(); /* this stage is complete; the other one may be overwritten */
+        __syncthreads(); /* this stage of k and v is complete; the other one may be overwritten */
         if (step >= 0)
             backward_load_keys<T, D, KEYS, THREADS>(a, place, attention_step_tile(step),
                                                     stages + (stage ^ 1) * STAGE);
@@ -686,7 +692,8 @@ static enum hd_status backward_launch_tiles(struct hd_cuda_stream *stream,
     return st;
 }
 
-enum { BACKWARD_WIDE_BYTES = 130 * 1024 }; /* the largest stages plus static arrays */
+/* bytes of dynamic shared memory: the largest stages plus static arrays */
+enum { BACKWARD_WIDE_BYTES = 130 * 1024 };
 
 template <typename T, int D, bool EXTRAS>
 static enum hd_status backward_launch_width(struct hd_cuda_stream *stream,

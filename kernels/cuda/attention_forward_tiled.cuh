@@ -28,11 +28,11 @@
 
 enum { FORWARD_WARPS = 4, FORWARD_THREADS = FORWARD_WARPS * 32, FORWARD_QUERIES = 128 };
 enum { FORWARD_MT = FORWARD_QUERIES / FORWARD_WARPS / 16 };
-/* log2 of the factor by which a weight may exceed 1 before its row is rescaled */
+/* log2 of the factor by which an attention weight may exceed 1 before its row is rescaled */
 enum { FORWARD_GROWTH = 8 };
 #define FORWARD_NO_BASE (-1e30f) /* base of a row that has seen no key yet: below every score */
 
-/* Keys per tile; half as many if slopes or dropout need registers, too. */
+/* Number of keys per tile; half as many if slopes or dropout need registers, too. */
 template <int D, bool EXTRAS>
 struct forward_tile {
     enum { KEYS = (D == 64 ? 128 : 64) / (EXTRAS ? 2 : 1) };
@@ -41,7 +41,7 @@ struct forward_tile {
 /* Values that all threads of a block share, in shared memory to save registers. */
 struct forward_place {
     struct attention_block block;
-    int4 extent; /* extent of the block's queries */
+    int4 extent; /* extremes of the key ranges of the block's queries */
     const void *k, *v;
     int key_count;
     const int32_t *keys; /* indices of the keys */
@@ -55,7 +55,8 @@ struct forward_extras {
     int head;
 };
 
-/* Returns the query of a row; rows past the last query read the last query and are not stored. */
+/* Returns the query that a row of the tile computes; rows past the last query compute it again and
+ * are not stored. */
 static __device__ __forceinline__ int64_t forward_query(const struct attention *a, int b, int row)
 {
     return (int64_t)b * a->q_len + (row < a->q_len ? row : a->q_len - 1);
@@ -105,7 +106,8 @@ static __device__ __forceinline__ void forward_mask(float score[FORWARD_MT][NT][
         }
 }
 
-/* Sets dropped weights to 0; the factor of kept weights is applied at the end. */
+/* Sets the attention weights that dropout drops to 0; the factor of kept weights is applied at the
+ * end. */
 template <int NT>
 static __device__ __forceinline__ void
 forward_drop(const struct attention *a, float weight[FORWARD_MT][NT][4],

@@ -21,20 +21,20 @@
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/ptx.cuh"
 
-/* Returns the swizzled position of a chunk. Tiles are aligned to 128 bytes and rows are a multiple
- * of 128 bytes (except D 96), so the low bits of an address select the chunk, and chunk `step` +
- * `chunk` is at the address of `chunk` XOR the low bits of `step`. So an address is computed once;
- * later ones cost one XOR, or nothing if `step` is a constant above those bits. A row of 96
- * elements has 192 bytes: every second row begins in the middle of 128 bytes, hence the different
- * rule. */
+/* Returns the swizzled position of a chunk of 16 bytes in a tile. Tiles are aligned to 128 bytes
+ * and rows are a multiple of 128 bytes (except D 96), so the low bits of an address select the
+ * chunk, and chunk `step` + `chunk` is at the address of `chunk` XOR the low bits of `step`. So an
+ * address is computed once; later ones cost one XOR, or nothing if `step` is a constant above those
+ * bits. A row of 96 elements has 192 bytes: every second row begins in the middle of 128 bytes,
+ * hence the different rule. */
 template <int D>
 static __device__ __forceinline__ unsigned tile_at(unsigned row, unsigned chunk)
 {
     return row * D + (chunk ^ (D % 64 ? row / 2 % 4 : row % 8)) * 8;
 }
 
-/* Returns the element of chunk `step` + `chunk` from that of `chunk`: low bits by XOR, others
- * added. */
+/* Returns the element position of chunk `step` + `chunk` in a tile, given that of `chunk`: low bits
+ * by XOR, others added. */
 template <int D>
 static __device__ __forceinline__ unsigned tile_step(unsigned at, unsigned step)
 {
@@ -50,7 +50,8 @@ static __device__ __forceinline__ shared_at tile_step_of(shared_at at, unsigned 
     return (at ^ (step & LOW) * 16) + (step & ~LOW) * 16;
 }
 
-/* Starts an asynchronous copy of ROWS rows of distance ld; rows from `count` on become zeros. */
+/* Starts an asynchronous copy of ROWS rows, ld elements apart, to a tile; rows from `count` on
+ * become zeros. */
 template <typename T, int D, int ROWS, int THREADS>
 static __device__ __forceinline__ void load_tile(T *tile, const T *rows, int64_t ld, int count)
 {
@@ -162,7 +163,7 @@ static __device__ __forceinline__ int fragment_column(int n)
     return n * 8 + (int)threadIdx.x % 4 * 2;
 }
 
-/* Stores two neighbouring elements at `at`, which is even; rows are aligned to 16 bytes. */
+/* Stores two neighbouring elements at index `at`, which is even; rows are aligned to 16 bytes. */
 template <typename T>
 static __device__ __forceinline__ void store_pair(void *to, int64_t at, float low, float high)
 {

@@ -113,8 +113,8 @@ static enum hd_status look_at(const struct hd_backend_options *options, struct h
     return HD_OK;
 }
 
-/* Fills in the device's traits; on failure they have no multiprocessors, and open reports the
- * reason. */
+/* Sets *ret_traits to the device's traits; on failure they have no multiprocessors, and opening the
+ * backend reports the reason. */
 static void describe(const struct hd_backend_options *options, struct hd_traits *ret_traits)
 {
     (void)look_at(options, ret_traits);
@@ -264,7 +264,7 @@ static enum hd_status computed_by(struct hd_backend *cuda, enum hd_kernel kernel
 
     if (!st && kernel == HD_K_gemm)
         st = hd_cuda_gemm_taken(cuda, args, &taken);
-    /* refuse an fp8 product that the library does not compute; there is no own code for it */
+    /* The library must compute an fp8 product, because own code for it does not exist. */
     if (!st && kernel == HD_K_fp8_gemm) {
         st = hd_cuda_fp8_gemm_taken(cuda, args);
         taken = !st;

@@ -24,7 +24,7 @@ static __device__ __forceinline__ T warp_add(T x)
     return x;
 }
 
-/* Returns the sum over `lanes` neighbouring lanes of a warp; lanes is a power of two. */
+/* Returns the sum of x over `lanes` neighbouring lanes of a warp; lanes is a power of two. */
 static __device__ __forceinline__ float lanes_add(float x, int lanes)
 {
     for (int distance = lanes / 2; distance > 0; distance /= 2)
@@ -48,7 +48,7 @@ static __device__ __forceinline__ T block_add(T x, T *shared)
     return x;
 }
 
-/* Returns the largest x of all threads. */
+/* Returns the largest x of all threads of the block. */
 static __device__ __forceinline__ float block_max(float x, float *shared)
 {
     const int warps = (int)blockDim.x / 32;
@@ -66,7 +66,8 @@ static __device__ __forceinline__ float block_max(float x, float *shared)
     return x;
 }
 
-/* Returns the sum of x over the threads before this one; *ret_all: over all threads. */
+/* Returns the sum of x over the block's threads before this one. Sets *ret_all to the sum over all
+ * threads. */
 static __device__ __forceinline__ int64_t block_scan(int64_t x, int64_t *shared, int64_t *ret_all)
 {
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;

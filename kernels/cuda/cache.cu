@@ -18,7 +18,8 @@ struct cuda_append {
     int64_t *overflow;
     int64_t B, cache_rows, new_rows, ldi, ldc;
 
-    /* Returns the number of filled rows of sequence b; an invalid number counts as a full slot. */
+    /* Returns the number of filled rows of sequence b in the cache; an invalid number counts as a
+     * full slot. */
     __device__ int64_t begin(int64_t b) const
     {
         const int64_t n = filled[b];

@@ -11,8 +11,8 @@ static const char last_word[] = "end ";
 
 enum { LINE_MAX_BYTES = HD_CUDA_CHOICES_DEVICE_MAX };
 
-/* Copies the next line, without its newline. Returns false at the end, for a line that is too long,
- * and for one that is not text. */
+/* Copies the next line of the file, without its newline. Returns false at the end, for a line that
+ * is too long, and for one that is not text. */
 static bool next_line(const char **at, const char *end, char ret_line[LINE_MAX_BYTES])
 {
     const char *newline = *at < end ? memchr(*at, '\n', (size_t)(end - *at)) : NULL;
@@ -29,7 +29,7 @@ static bool next_line(const char **at, const char *end, char ret_line[LINE_MAX_B
     return true;
 }
 
-/* Parses "PRODUCT OFFERED CHOSEN"; the line must contain nothing more. */
+/* Parses a line "PRODUCT OFFERED CHOSEN", which must contain nothing more. */
 static bool read_choice(const char *line, struct hd_choice *ret_choice)
 {
     char product[HD_HASH_TEXT_MAX], canonical[LINE_MAX_BYTES];

@@ -13,7 +13,8 @@ enum { THREADS = 256, BLOCKS_PER_MULTIPROCESSOR = 8 };
 struct operands {
     void *out[HD_COMBINE_MAX];
     const void *in[HD_COMBINE_MAX];
-    int64_t stride; /* bytes; > 0: input m is at in[0] + m * stride; 0: inputs are at in[m] */
+    /* distance of the inputs, bytes: input m is at in[0] + m * stride; 0: input m is at in[m] */
+    int64_t stride;
     int outs, ins;
 };
 
@@ -24,7 +25,7 @@ __device__ __forceinline__ const T *input(const struct operands &p, int m)
                     : static_cast<const T *>(p.in[m]);
 }
 
-/* Sum type of elements of type T: `wide`. */
+/* The type in which elements of type T are added: `wide`. */
 template <typename T>
 struct lane { /* T = bf16, f16 or fp32 */
     using wide = float;
@@ -107,7 +108,8 @@ __global__ void combine_kernel(struct operands p, int64_t count)
     }
 }
 
-/* Combines float types, 16 bytes at a time; count is a multiple of the elements in 16 bytes. */
+/* Combines buffers of float types, 16 bytes at a time; count is a multiple of the elements in 16
+ * bytes. */
 template <typename T, typename Out, bool MAX>
 __global__ void combine_vec_kernel(struct operands p, int64_t count)
 {
@@ -149,7 +151,7 @@ static bool all_on_bounds(const struct operands *p)
     return bits % 16 == 0;
 }
 
-/* Returns the operands without their first `done` elements. */
+/* Returns the arguments of combine without the first `done` elements of each buffer. */
 template <typename T, typename Out>
 static struct operands behind(struct operands p, int64_t done)
 {
@@ -229,7 +231,7 @@ extern "C" enum hd_status hd_cuda_comm_combine(struct hd_stream *stream,
 
 enum { EXCHANGE_UNROLL = 4 };
 
-/* Copies one row with `lanes` neighbouring threads, each with several units in flight. */
+/* Copies one row with `lanes` neighbouring threads, each with several units U in flight. */
 template <typename U>
 static __device__ __forceinline__ void copy_row(U *out, const U *from, int64_t units, int lane,
                                                 int lanes)
@@ -311,7 +313,7 @@ static enum hd_status exchange_by(struct hd_cuda_stream *s,
 
     while (lanes < 32 && lanes < units)
         lanes *= 2;
-    /* launch even without rows: the kernel checks the counts */
+    /* The kernel is launched even without rows, because it checks the counts. */
     return HD_LAUNCH(s, exchange_rows_kernel<U>, grid_for(s, rows ? rows * lanes : 1),
                      dim3(THREADS), 0, *args, lanes);
 }

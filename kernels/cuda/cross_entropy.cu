@@ -35,12 +35,12 @@ __device__ __forceinline__ float exp_of<float>(float x)
     return expf(x);
 }
 
-/* A row in aligned packs of V elements: column 0 is element `shift` of the first pack. */
+/* A row of logits in aligned packs of V elements: column 0 is element `shift` of the first pack. */
 template <typename T, int V>
 struct row {
     T *at;       /* address of column -shift, aligned to a pack */
     int shift;   /* elements before column 0 in the first pack, < V */
-    int64_t end; /* one past the last element, relative to `at` */
+    int64_t end; /* one past the row's last element, relative to `at` */
 
     __device__ row(T *first, int64_t columns)
         : shift((int)(reinterpret_cast<uintptr_t>(first) / sizeof(T) % V))
@@ -62,8 +62,8 @@ struct row {
     }
 };
 
-/* Loads the pack at element i of the row (a multiple of V); -infinity for elements outside the row.
- */
+/* Loads the pack at element i of the row of logits (i is a multiple of V); -infinity for elements
+ * outside the row. */
 template <typename T, int V>
 static __device__ __forceinline__ pack<T, V> row_load(const struct row<const T, V> &row, int64_t i)
 {
@@ -118,7 +118,7 @@ static __device__ __forceinline__ void softmax_add(struct softmax *s, const pack
     s->max = max;
 }
 
-/* Merges the running values of all threads of the block. */
+/* Merges the running maxima and sums of all threads of the block. */
 template <typename T>
 static __device__ __forceinline__ struct softmax softmax_join(struct softmax s, float *shared)
 {
@@ -149,7 +149,8 @@ struct raw_pack {
     }
 };
 
-/* Computes maximum and sum over the row's columns; packs below `kept` are stored in `cache`. */
+/* Computes maximum and sum of exponentials over the row's columns; packs below `kept` are stored in
+ * `cache`. */
 template <typename T, int W>
 static __device__ __forceinline__ struct softmax
 softmax_row(const struct row<const T, W> &row, pack<T, W> *cache, int64_t kept, float *shared)
@@ -208,8 +209,8 @@ static __device__ __forceinline__ pack<T, W> gradient_of(const struct gradient &
     return d;
 }
 
-/* Writes the gradient of a row. A thread writes only packs that it has read, so out may be inp.
- * Both have the same `shift`. */
+/* Writes the gradient of a row of logits. A thread writes only packs that it has read, so out may
+ * be inp. Both have the same `shift`. */
 template <typename T, int W>
 static __device__ __forceinline__ void
 gradient_row(const struct row<T, W> &out, const struct row<const T, W> &inp,
@@ -302,7 +303,7 @@ static enum hd_status add_losses_launch(struct hd_cuda_stream *s, struct hd_step
 
 /* ---- Launching ---- */
 
-/* Returns the block size for a row of `packs` packs. */
+/* Returns the block size for a row of `packs` packs of logits. */
 static dim3 row_threads(int64_t packs)
 {
     const int64_t threads = divide_up(divide_up(packs, ROW_UNROLL), 32) * 32;
@@ -310,9 +311,9 @@ static dim3 row_threads(int64_t packs)
     return dim3((unsigned)(threads < ROW_THREADS ? threads : (int64_t)ROW_THREADS));
 }
 
-/* Returns the shared memory per block for a row, if ROW_RESIDENT blocks run on a multiprocessor:
- * 112 KB on an H100, 80 on an A100, 48 on an L4. The system takes 1 KB per block, static arrays
- * some more. */
+/* Returns how much shared memory a block may use for its row of logits, bytes, if ROW_RESIDENT
+ * blocks run on a multiprocessor: 112 KB on an H100, 80 on an A100, 48 on an L4. The system takes 1
+ * KB per block, static arrays some more. */
 static int64_t cache_bytes_max(const struct hd_backend *cuda)
 {
     const int64_t bytes = cuda->shared_bytes_all / ROW_RESIDENT - 2 * 1024;
@@ -376,7 +377,8 @@ template <typename T, int W>
 static enum hd_status cross_entropy_launch(struct hd_cuda_stream *s,
                                            const struct hd_cross_entropy_args *a)
 {
-    const int64_t packs = divide_up(a->V, W) + 1; /* most packs of a row, for any `shift` */
+    /* largest number of packs in a row of logits, for any `shift` */
+    const int64_t packs = divide_up(a->V, W) + 1;
     const int64_t capacity = cache_bytes_max(s->cuda) / (int64_t)sizeof(pack<T, W>);
     const int64_t kept = !a->dlogits ? 0 : packs < capacity ? packs : capacity;
 

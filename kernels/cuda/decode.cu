@@ -10,8 +10,8 @@
 
 enum { DECODE_THREADS = 256, DECODE_RUN = 8 };
 
-/* Decodes to `to`, [rows, columns] without gaps, the box of the factor that begins at `row`,
- * `column`. */
+/* Decodes a part of the encoded factor, which begins at `row`, `column`, to the matrix `to`, [rows,
+ * columns] without gaps. */
 template <typename T>
 static __global__ void __launch_bounds__(DECODE_THREADS)
     decode_kernel(struct hd_quant_factor f, const char *memory, struct decode_values values,

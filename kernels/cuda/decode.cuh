@@ -25,7 +25,7 @@ static __device__ __forceinline__ float decode_scale(const struct hd_quant_matri
         second[0]);
 }
 
-/* Decodes elements [column, column + count) of row `row` of a matrix. */
+/* Decodes elements [column, column + count) of one row of an encoded matrix. */
 template <typename T>
 static __device__ __forceinline__ void
 decode_run(const struct hd_quant_factor &f, const struct hd_quant_matrix &m, const char *memory,
@@ -54,7 +54,7 @@ decode_run(const struct hd_quant_factor &f, const struct hd_quant_matrix &m, con
     }
 }
 
-/* Returns the values of nf4, to be passed by value to a kernel. */
+/* Returns the table of the 16 values of nf4, to be passed by value to a kernel. */
 static inline struct decode_values decode_nf4_values()
 {
     struct decode_values values;

@@ -203,7 +203,7 @@ __device__ __forceinline__ f16 from_float<f16>(float x)
 #endif
 }
 
-/* Packs two elements into one register, as in mma fragments: low in the lower half. */
+/* Packs two elements of 2 bytes into one register, as in mma fragments: `low` in the lower half. */
 template <typename T>
 __device__ __forceinline__ uint32_t pack_two(float low, float high);
 

@@ -14,7 +14,7 @@
 
 enum { SQUARES_THREADS = 256, SQUARES_RUN = 8 };
 
-/* Returns the sum of squares of up to RUN weights of a row. */
+/* Returns the sum of squares of up to RUN neighbouring weights of a row. */
 template <typename T>
 static __device__ __forceinline__ float squares_of_run(const struct hd_dora_squares_args &a,
                                                        const struct decode_values &values,
@@ -39,8 +39,8 @@ static __device__ __forceinline__ float squares_of_run(const struct hd_dora_squa
     return sum;
 }
 
-/* Returns this thread's share of the adapter's contribution to a row's square: terms i, i + threads
- * ... */
+/* Returns this thread's share of the adapter's contribution to the square of a row's norm: terms i,
+ * i + threads, ... */
 template <typename T>
 static __device__ __forceinline__ float added_to_row(const struct hd_dora_squares_args &a,
                                                      int64_t row)

@@ -26,8 +26,8 @@ struct cuda_dropout {
     {
         return rows_in_use(counts, groups, R);
     }
-    /* Returns the expert of a row in use; 0 without experts. A rank has few experts, whose counts
-     * stay in a cache. */
+    /* Returns the expert that a row belongs to; 0 without experts. A rank has few experts, whose
+     * counts stay in a cache. */
     __device__ uint32_t head_of(int64_t r) const
     {
         int64_t group = 0;

@@ -85,9 +85,9 @@ extern "C" enum hd_status hd_cuda_embedding_forward(struct hd_cuda_stream *s,
 enum {
     SORT_THREADS = 512,
     SORT_WARPS = SORT_THREADS / 32,
-    SORT_EACH = 8, /* consecutive indices per thread and tile */
+    SORT_EACH = 8, /* consecutive indices that a thread loads per tile */
     SORT_TILE = SORT_THREADS * SORT_EACH,
-    RANGE_MIN = SORT_WARPS, /* least table rows per block: one per warp */
+    RANGE_MIN = SORT_WARPS, /* least number of table rows per block: one per warp */
     RANGE_MAX = 1024,
     RANGES = 128,
     PIECE = HD_COSTS_EMBEDDING_PIECE,
@@ -95,14 +95,14 @@ enum {
     ADD_WARPS = ADD_THREADS / 32,
     ADD_RESIDENT = 3,
     ADD_UNROLL = 4,
-    GROUP_MAX = 8 /* most table rows that a warp handles at a time */
+    GROUP_MAX = 8 /* largest number of table rows that a warp handles at a time */
 };
 
 struct cuda_sorted {
     const int32_t *index;
-    int32_t *begin; /* [V + 1]: rows[begin[v] .. begin[v + 1]) have index v */
-    int32_t *rows;  /* [R]: rows of dout sorted by index */
-    float *pieces;  /* [2 * ceil(R / PIECE), C]: sums of pieces */
+    int32_t *begin; /* [V + 1]: rows[begin[v] .. begin[v + 1]) are the rows with index v */
+    int32_t *rows;  /* [R]: numbers of the rows of dout, sorted by index */
+    float *pieces;  /* [2 * ceil(R / PIECE), C]: sums of the pieces of long indices */
     int64_t R, C, V, first, range, group;
 };
 
@@ -120,8 +120,8 @@ static __device__ __forceinline__ void load_tile(int (&own)[SORT_EACH], const st
     }
 }
 
-/* Appends the `count` rows in `found` to their indices, in order. Each index belongs to one warp,
- * so no two warps write to one position. */
+/* Appends the `count` rows in `found` to the sorted rows of their indices, in order. Each index
+ * belongs to one warp, so no two warps write to one position. */
 static __device__ __forceinline__ void place_rows(int32_t *rows, int *place, const int *found,
                                                   const int *found_v, int count)
 {
@@ -150,8 +150,10 @@ static __device__ __forceinline__ void place_rows(int32_t *rows, int *place, con
 static __global__ void __launch_bounds__(SORT_THREADS) sort_rows(struct cuda_sorted s)
 {
     HD_SHARED(int64_t, shared, BLOCK_WARPS);
-    HD_SHARED(int, place, RANGE_MAX); /* counts, then the position of each index's next row */
-    HD_SHARED(int, found, SORT_TILE); /* the range's rows in a tile, in order */
+    /* number of rows per index, then the position of each index's next row */
+    HD_SHARED(int, place, RANGE_MAX);
+    /* rows of a tile whose index is in the block's range, in order */
+    HD_SHARED(int, found, SORT_TILE);
     HD_SHARED(int, found_v, SORT_TILE);
     const int64_t low = (int64_t)blockIdx.x * s.range;
     const int64_t high = low + s.range < s.V ? low + s.range : s.V;
@@ -213,7 +215,7 @@ static __global__ void __launch_bounds__(SORT_THREADS) sort_rows(struct cuda_sor
  * and a later piece of an index that has rows before the window. */
 struct cuda_piece {
     int64_t v, begin, end; /* table row, and range of its sorted rows; v < 0: no such piece */
-    int64_t at;            /* first position of the piece */
+    int64_t at;            /* first position of the piece in the sorted rows */
 };
 
 static __device__ __forceinline__ struct cuda_piece piece_of(const struct cuda_sorted &s, int64_t w,
@@ -240,7 +242,8 @@ static __device__ __forceinline__ float *piece_sum(const struct cuda_sorted &s,
     return s.pieces + (at / PIECE * 2 + (at == p.begin)) * s.C;
 }
 
-/* Adds dout of the sorted rows [begin, end) to sums, V columns from c on, in order. */
+/* Adds to `sums` the rows of dout at sorted positions [begin, end), V columns from c on, in order.
+ */
 template <int V, typename T>
 static __device__ __forceinline__ void add_sorted(float (&sums)[V], const struct cuda_sorted &s,
                                                   const T *dout, int64_t begin, int64_t end,
@@ -277,8 +280,8 @@ static __device__ __forceinline__ void put_sums(float *out, const float (&sums)[
     pack_store(out, y);
 }
 
-/* Adds the rows of indices. Work items of warps: 32 packs of columns of a group of table rows;
- * after those, of a piece. */
+/* Adds the rows of dout with equal index. Work items of warps: 32 packs of columns of a group of
+ * table rows; after those, of a piece. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(ADD_THREADS, ADD_RESIDENT)
     add_rows(struct cuda_sorted s, float *dweight, const T *dout, bool accumulate)

@@ -43,8 +43,8 @@ static __device__ __forceinline__ float fp8_largest(const bf16 *inp, int64_t N)
     return most;
 }
 
-/* Computes the partial maxima amax[HD_AMAX_PARTS]: each block writes one; the first block sets the
- * unused ones behind them to 0. */
+/* Computes partial maxima of |inp| into amax[HD_AMAX_PARTS]: each block writes one; the first block
+ * sets the unused ones behind them to 0. */
 template <int V>
 static __global__ void __launch_bounds__(FP8_THREADS)
     fp8_amax(float *amax, const bf16 *inp, const float *history, int64_t N, int64_t history_len)
@@ -82,7 +82,8 @@ extern "C" enum hd_status hd_cuda_fp8_amax(struct hd_cuda_stream *s,
 
 /* ---- codes ---- */
 
-/* Returns the scale 2^e, in every thread; the first block writes the factor for decoding. */
+/* Returns the scale 2^e of the tensor from its maxima, in every thread; the first block writes the
+ * factor for decoding. */
 static __device__ __forceinline__ float fp8_scale(const float *amax, float *factor,
                                                   enum hd_fp8 format, float *shared)
 {

@@ -31,9 +31,9 @@ static int32_t align_of(const void *address)
     return (int32_t)(bits & -bits);
 }
 
-/* Returns the leading dimension for the library. That of a matrix with one row has no meaning: it
- * is replaced, so that it does not lead to another cache entry or to a shape that the library
- * refuses. */
+/* Returns the leading dimension of a matrix for the library. If the matrix has one row, its leading
+ * dimension has no meaning and is replaced, so that it does not lead to another cache entry or to a
+ * shape that the library refuses. */
 static int64_t distance(int64_t ld, int64_t rows, int64_t columns)
 {
     return rows == 1 ? columns : ld;
@@ -145,7 +145,7 @@ static enum hd_status prepare_slabs(struct hd_backend *cuda, const struct hd_gem
     return st || last.N == first.N ? st : hd_cuda_gemm_prepare(cuda, &last);
 }
 
-/* Chooses the algorithm of the product without dbias. */
+/* Chooses the algorithm of a GEMM's product without dbias. */
 static enum hd_status settle_plain(const struct hd_backend *cuda, const struct hd_gemm_args *args)
 {
     struct hd_gemm_args plain = *args;
@@ -177,8 +177,8 @@ enum hd_status hd_cuda_gemm_prepare(struct hd_backend *cuda, const struct hd_gem
         if (st || !p->taken)
             return st;
         at = addresses_of(&part);
-        /* settle it before timing the separate launch of dbias, and in case another rank has chosen
-         * that */
+        /* Settled before the separate launch of dbias is timed, and in case another rank has chosen
+         * that launch. */
         if (part.dbias)
             st = settle_plain(cuda, &part);
         if (!st)
@@ -206,8 +206,8 @@ enum hd_status hd_cuda_gemm_taken(const struct hd_backend *cuda, const struct hd
     return st;
 }
 
-/* Launches the library's part. *ret_refused with HD_OK: the library refused each of its algorithms,
- * and nothing was launched. */
+/* Launches the library's part of a GEMM. Sets *ret_refused, with HD_OK, if the library refused each
+ * of its algorithms and nothing was launched. */
 static enum hd_status multiply(struct hd_cuda_stream *stream, struct cuda_product *p,
                                const struct hd_gemm_args *args, const struct cuda_addresses *at,
                                bool *ret_refused)
@@ -250,7 +250,7 @@ static enum hd_status pass_gelu(struct hd_cuda_stream *stream, const struct hd_g
                                               : hd_cuda_gelu_backward(stream, &backward);
 }
 
-/* Launches the operations of args that are not in `part`. */
+/* Launches the operations of the GEMM `args` that are not in `part`. */
 static enum hd_status finish(struct hd_cuda_stream *stream, const struct hd_gemm_args *args,
                              const struct hd_gemm_args *part)
 {

@@ -17,7 +17,9 @@
 #include "kernels/cuda/gemm_library.h"
 
 enum {
-    AUX_ROW = 8, /* the library requires ldc of pre and gelu_inp to be a multiple of this */
+    /* the library requires the leading dimension of pre and gelu_inp to be a multiple of this,
+     * elements */
+    AUX_ROW = 8,
     /* number of offers requested without timing: alternatives for refusals at a launch */
     UNTIMED_CANDIDATES = 4
 };
@@ -128,7 +130,8 @@ static cublasLtEpilogue_t epilogue_of(const struct cuda_shape *s)
     return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-/* Describes the GEMM to the library: [N, M] = op of our b times op of our a. */
+/* Describes the GEMM to the library as a column-major product: [N, M] = op of our b times op of our
+ * a. */
 static cublasStatus_t make_matmul(const struct hd_backend *cuda, struct cuda_product *p)
 {
     const struct cuda_shape *s = &p->shape;
@@ -188,8 +191,9 @@ cublasStatus_t hd_cuda_product_place(const struct cuda_product *p, const struct 
     return failed;
 }
 
-/* Requests the library's algorithms and sets p->taken, unless it cannot compute this shape. Any
- * other failure is an error: if the GEMM silently used own code, the GPU would only seem slow. */
+/* Requests the library's algorithms for a product, and sets p->taken unless the library cannot
+ * compute this shape. Any other failure is an error: if the GEMM silently used own code, the GPU
+ * would only seem slow. */
 static enum hd_status choose(const struct hd_backend *cuda, struct cuda_product *p,
                              const struct cuda_addresses *at)
 {
@@ -202,7 +206,9 @@ static enum hd_status choose(const struct hd_backend *cuda, struct cuda_product 
     cublasStatus_t failed;
 
     if (s->align_aux && (s->ldc % AUX_ROW || s->align_aux < HD_CUDA_GEMM_ALIGN_MAX))
-        return HD_OK; /* the rule is documented in the library's header; do not rely on a refusal */
+        /* This rule is documented in the library's header, so the code does not wait for the
+         * library's refusal. */
+        return HD_OK;
     if ((s->dbias && cuda->traits.dbias_apart) || (s->epilogue && cuda->traits.gelu_apart))
         return HD_OK;
     failed = make_matmul(cuda, p);

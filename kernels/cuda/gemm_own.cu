@@ -12,8 +12,8 @@
 
 enum { SIZE = 64, GRID_MAX = 65535 };
 
-/* Computes tiles, numbered with columns fastest: blocks that run at the same time share rows of a.
- */
+/* Computes the tiles of the result, numbered with columns fastest: blocks that run at the same time
+ * share rows of a. */
 template <typename T, bool A_INNER, bool B_INNER>
 __global__ void __launch_bounds__(mma_shape<SIZE>::THREADS)
     gemm_mma_kernel(factor<T> a, factor<T> b, struct gemm_target c, int64_t columns)

@@ -20,15 +20,15 @@
 #include "base/log.h"
 #include "kernels/cuda/gemm_library.h"
 
-/* Number of measurements, of which the shortest counts, and of timed launches in each. One launch
- * before them is not timed: it hides the latency of the host. */
+/* Number of measurements of an algorithm, of which the shortest counts, and of timed launches in
+ * each. One launch before them is not timed: it hides the latency of the host. */
 enum { MEASUREMENTS = 2, LAUNCHES = 3 };
 /* largest fraction of the first offer's time at which another offer replaces it */
 static const float CLEARLY = 0.98f;
 
 /* ---- the file ---- */
 
-/* Reads the release of the driver, "580.65.06"; "": the kernel module does not tell it. */
+/* Reads the release of the driver, "580.65.06"; "" if the kernel module does not report it. */
 static void read_release(char ret_text[32])
 {
     struct hd_text text = {0};
@@ -60,7 +60,7 @@ static enum hd_status name_device(const struct hd_backend *cuda, char ret_uuid[H
     return HD_OK;
 }
 
-/* Reads the choices of the file; none if the file is missing or unusable. */
+/* Reads the choices of the file; returns none if the file is missing or unusable. */
 static void read_file(const struct hd_cuda_gemm_state *gemm, struct hd_choice *ret_choices,
                       int *ret_count)
 {
@@ -142,8 +142,8 @@ static enum hd_status launch(const struct hd_backend *cuda, const struct cuda_pr
     return HD_OK;
 }
 
-/* Times a candidate. *ret_ms: duration of LAUNCHES launches. *ret_failed: the library's status if
- * it refused. */
+/* Times a candidate algorithm. Sets *ret_ms to the duration of LAUNCHES launches, and *ret_failed
+ * to the library's status if it refused the algorithm. */
 static enum hd_status measure(const struct hd_backend *cuda, const struct cuda_product *p,
                               int candidate, const struct hd_gemm_args *args,
                               const struct stopwatch *watch, float *ret_ms,
@@ -167,8 +167,8 @@ static enum hd_status measure(const struct hd_backend *cuda, const struct cuda_p
                               "cannot read the time between two events");
 }
 
-/* Times all candidates and sets p->choice. They are timed in turns, so that a change of the GPU's
- * clock affects all. */
+/* Times all candidate algorithms of a product and sets p->choice to the fastest. They are timed in
+ * turns, so that a change of the GPU's clock affects all. */
 static enum hd_status time_candidates(const struct hd_backend *cuda, struct cuda_product *p,
                                       const struct hd_gemm_args *args,
                                       const struct stopwatch *watch)

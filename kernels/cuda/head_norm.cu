@@ -22,14 +22,14 @@ constexpr int head_resident = BACKWARD ? 4 : 6;
 template <typename T>
 struct heads {
     T *out;      /* forward: out; backward: dinp */
-    float *rstd; /* [R, H+G]: written forward, read backward */
+    float *rstd; /* reciprocal of each head's norm, [R, H+G]: written forward, read backward */
     const T *inp, *dout, *q_weight, *k_weight;
     int64_t R, H, G, D;
     float eps;
 };
 
-/* Returns the weights of head i of [R, H+2G], NULL for a head of v; *ret_normed: the index of its
- * rstd. */
+/* Returns the weights of head i of a row [H+2G heads]; NULL for a head of v. Sets *ret_normed to
+ * the index of its rstd. */
 template <typename T>
 static __device__ __forceinline__ const T *weight_of(const struct heads<T> &a, int64_t i,
                                                      int64_t *ret_normed)
@@ -42,7 +42,8 @@ static __device__ __forceinline__ const T *weight_of(const struct heads<T> &a, i
     return h < a.H ? a.q_weight : a.k_weight;
 }
 
-/* Adds to the sum over a head: squares, or with BACKWARD weight * dout * inp. */
+/* Adds the terms of a pack to the sum over a head: squares, or with BACKWARD weight * dout * inp.
+ */
 template <bool BACKWARD, typename T, int V>
 static __device__ __forceinline__ float head_sum(float sum, const pack<T, V> &x,
                                                  const pack<T, V> &dout, const pack<T, V> &weight)
@@ -74,8 +75,9 @@ static __device__ __forceinline__ pack<T, V> head_pack(const pack<T, V> &x, cons
     return y;
 }
 
-/* Normalizes heads. FITS: the registers of a head's lanes hold the head. dinp may alias dout: a
- * thread reads an element before it writes it. */
+/* Normalizes the heads of rows, or computes the gradient (BACKWARD). FITS: the registers of a
+ * head's lanes hold the whole head. dinp may alias dout: a thread reads an element before it writes
+ * it. */
 template <typename T, int V, bool BACKWARD, bool FITS>
 static __global__ void __launch_bounds__(HEAD_THREADS, head_resident<BACKWARD>)
     norm_heads(struct heads<T> a, int lanes)
@@ -203,7 +205,8 @@ extern "C" enum hd_status hd_cuda_head_norm_backward(struct hd_cuda_stream *s,
     });
 }
 
-/* Terms for row_sums.cuh, whose rows are heads [first, first + count) of every row. */
+/* Terms of the weight gradients for row_sums.cuh, whose rows are heads [first, first + count) of
+ * every row. */
 template <typename T>
 struct head_terms {
     static constexpr int OUTPUTS = 1;

@@ -64,7 +64,7 @@ static __global__ void __launch_bounds__(MAP_THREADS, MAP_RESIDENT) map_flat(Op 
             if (i + u * threads < packs)
                 op.store(x[u], 0, (i + u * threads) * V);
     }
-    if (thread < N % V) { /* remaining elements, less than a pack */
+    if (thread < N % V) { /* remaining elements of the row, less than a pack */
         typename Op::template in<1> x;
 
         op.load(x, 0, packs * V + thread);
@@ -97,7 +97,8 @@ static enum hd_status map_launch_flat(struct hd_cuda_stream *s, const Op &op, in
                      dim3(MAP_THREADS), 0, op);
 }
 
-/* Returns the rows in use: the sum of counts, R at most. All lanes of a warp must call. */
+/* Returns the number of rows in use: the sum of `counts`, R at most. All lanes of a warp must call.
+ */
 static __device__ __forceinline__ int64_t rows_in_use(const int32_t *counts, int64_t groups,
                                                       int64_t R)
 {

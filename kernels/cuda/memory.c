@@ -20,14 +20,14 @@ struct hd_cuda_reservation {
     struct hd_cuda_reservation *next;
     void *base;
     int64_t size_bytes;
-    bool is_mapped; /* host memory that the device accesses by the same addresses */
+    bool is_mapped; /* `base` is host memory that the device accesses by the same addresses */
     void (*give_back)(void *memory); /* frees `base` */
 };
 
 struct hd_cuda_staging {
-    char *memory; /* SLOTS buffers of SLOT_BYTES, pinned */
+    char *memory; /* the pinned buffers, SLOTS of SLOT_BYTES */
     cudaEvent_t done[SLOTS];
-    int next; /* the next slot to use: the least recently used one */
+    int next; /* index of the pinned buffer to use next: the least recently used one */
 };
 
 enum hd_status hd_cuda_staging_new(struct hd_cuda_staging **ret_staging)
@@ -70,7 +70,8 @@ static char *slot_memory(const struct hd_cuda_staging *s, int slot)
     return s->memory + (size_t)slot * SLOT_BYTES;
 }
 
-/* Waits until the device has finished with the next slot, and returns it. */
+/* Waits until the device has finished with the next pinned buffer (slot), and returns its index in
+ * *ret_slot. */
 static enum hd_status take_slot(struct hd_cuda_staging *s, int *ret_slot)
 {
     *ret_slot = s->next;
@@ -132,8 +133,8 @@ static enum hd_status write_bytes(struct hd_stream *stream, void *device, const 
     return st;
 }
 
-/* Copies to the host. While the host copies one piece out of its slot, the device copies the next
- * pieces. */
+/* Copies device memory to the host. While the host copies one piece out of its pinned buffer, the
+ * device copies the next pieces. */
 static enum hd_status read_bytes(struct hd_stream *stream, void *host, const void *device,
                                  int64_t size_bytes)
 {
@@ -380,7 +381,8 @@ static enum hd_status event_done(struct hd_event *event, bool *ret_done)
     if (error != cudaSuccess && error != cudaErrorNotReady)
         return hd_cuda_check(error, HD_CUDA_LAUNCHED_FAILED);
     if (error == cudaErrorNotReady)
-        (void)cudaGetLastError(); /* "not ready" is no error: do not let a later call report it */
+        /* "not ready" is no error: it is cleared, so that no later call reports it */
+        (void)cudaGetLastError();
     *ret_done = error == cudaSuccess;
     return HD_OK;
 }

@@ -16,9 +16,9 @@ extern "C" {
 
 enum { BIG = 128, SMALL = 64, BLOCKS_PER_MULTIPROCESSOR = 4 };
 
-/* Number of blocks per multiprocessor: one computes while the other waits for its next tiles.
- * Without this bound a kernel with the BIG tile takes more than 128 registers, and only one block
- * fits. */
+/* Number of blocks per multiprocessor: one computes while the other waits for the copies of its
+ * next tiles. Without this bound a kernel with the BIG tile takes more than 128 registers, and only
+ * one block fits. */
 template <int WAY>
 constexpr int grouped_resident = WAY == BIG ? 2 : 1;
 
@@ -60,14 +60,14 @@ __device__ __forceinline__ bool find_expert(const int32_t *begins, int64_t E, in
 }
 
 struct cuda_grouped {
-    struct target c; /* target; c.rows is T */
+    struct target c; /* result of the grouped product; c.rows is T */
     const int32_t *counts;
     int64_t E, T, stride; /* experts, rows of all experts, distance between the experts' matrices */
-    int64_t first, end;   /* range of experts whose matrices are at b; all experts: 0, E */
+    int64_t first, end;   /* range of experts whose matrices are at b; 0, E: all experts */
 };
 
-/* Computes every n-th tile of experts [first, end). WAY: tile size on tensor cores, 64 or 128; 0:
- * without tensor cores (plain_tile). */
+/* Computes every n-th tile of the products of experts [first, end). WAY: tile size on tensor cores,
+ * 64 or 128; 0: without tensor cores (plain_tile). */
 template <typename T, int WAY, bool B_INNER>
 __device__ __forceinline__ void grouped_tiles(T *shared, int32_t *begins, const factor<T> &a,
                                               const factor<T> &b, const struct cuda_grouped &g)
@@ -146,7 +146,8 @@ static int64_t divide_up(int64_t x, int64_t by)
     return (x + by - 1) / by;
 }
 
-/* Returns the shared memory for a WAY, without `begins`, which follow it. */
+/* Returns the bytes of shared memory that tiles of size WAY need, without `begins`, which follow
+ * them. */
 static size_t shared_of(int way)
 {
     return way == BIG     ? mma_shape<BIG>::SHARED_BYTES
@@ -167,8 +168,8 @@ static dim3 grid_of(const struct hd_cuda_stream *stream, int64_t tiles)
     return dim3(static_cast<unsigned>(tiles < most ? tiles : most));
 }
 
-/* Chooses the WAY. It depends on shapes only, not on the counts, so that results do not depend on
- * the counts either. */
+/* Chooses the tile size WAY. It depends on shapes only, not on the counts, so that results do not
+ * depend on the counts either. */
 static int choose(const struct hd_cuda_stream *stream, bool takes_mma, bool many)
 {
     return stream->cuda->options.force_plain || !takes_mma ? 0 : many ? BIG : SMALL;
@@ -200,7 +201,7 @@ static enum hd_status launch(struct hd_cuda_stream *stream, const struct hd_grou
 #undef WAY
 }
 
-/* Multiplies the rows of experts [first, end), whose plain matrices are at args->b. */
+/* Multiplies the rows of experts [first, end), whose decoded (plain) matrices are at args->b. */
 static enum hd_status multiply_experts(struct hd_cuda_stream *stream,
                                        const struct hd_grouped_gemm_args *args, int64_t first,
                                        int64_t end)
@@ -216,8 +217,8 @@ static enum hd_status multiply_experts(struct hd_cuda_stream *stream,
     return HD_OK;
 }
 
-/* Decodes one slab of columns of c for each of the experts [first, end), consecutively into
- * scratch. */
+/* Decodes, for each of the experts [first, end), the part of its matrix for one slab of columns of
+ * c; consecutively into scratch. */
 static enum hd_status decode_experts(struct hd_cuda_stream *stream,
                                      const struct hd_grouped_gemm_args *args, int64_t first,
                                      int64_t end, int64_t column, int64_t columns)

@@ -85,7 +85,7 @@ static __device__ __forceinline__ bool is_before(struct cuda_choice a, struct cu
     return a.h > b.h || (a.h == b.h && a.e < b.e);
 }
 
-/* Stores that a row which is no token chooses no expert. */
+/* Stores that row r, which is no token, chooses no expert. */
 static __device__ __forceinline__ void leave_out(const struct hd_route_forward_args &a, int64_t r,
                                                  int lane)
 {
@@ -194,8 +194,8 @@ extern "C" enum hd_status hd_cuda_route_forward(struct hd_cuda_stream *s,
 
 /* ---- sums and losses ---- */
 
-/* Counts the choices of documents. A block visits rows blockIdx.x, + gridDim.x, ...; at the first
- * row of a document in its run it counts the document's choices. */
+/* Counts for each document how often each expert was chosen. A block visits rows blockIdx.x, +
+ * gridDim.x, ...; at the first row of a document in its run it counts the document's choices. */
 static __global__ void __launch_bounds__(ROUTE_THREADS) route_counts(struct hd_route_counts_args a)
 {
     HD_SHARED_DYNAMIC(int, counts);
@@ -231,8 +231,8 @@ extern "C" enum hd_status hd_cuda_route_counts(struct hd_cuda_stream *s,
                      (size_t)a->E * sizeof(int), *a);
 }
 
-/* Adds the records of rows, one warp per row; each block stores the sums of its rows in scratch,
- * [blocks, record]. */
+/* Adds the router's records of all rows, one warp per row; each block stores the sums of its rows
+ * in scratch, [blocks, record]. */
 static __global__ void __launch_bounds__(ROUTE_THREADS) route_record(struct hd_route_record_args a)
 {
     HD_SHARED_DYNAMIC(int, load);
@@ -280,7 +280,7 @@ static __global__ void __launch_bounds__(ROUTE_THREADS) route_record(struct hd_r
     part[HD_ROUTE_DROPPED] = (double)dropped;
 }
 
-/* Adds the parts of all blocks, in order. */
+/* Adds the router's partial records of all blocks, in order. */
 static __global__ void __launch_bounds__(ROUTE_THREADS)
     route_record_sum(struct hd_route_record_args a)
 {

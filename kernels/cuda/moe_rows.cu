@@ -63,7 +63,7 @@ static enum hd_status odd_rows(const char *kernel, enum hd_dtype dtype)
                   hd_dtype_name(dtype));
 }
 
-/* Copies a row of `units` units to the rows slot[0 .. K) of `out`, by one warp. */
+/* Copies a row of `units` units to the rows slot[0 .. K) of `out`, with one warp. */
 template <typename U>
 static __device__ __forceinline__ void copy_row(U *out, const U *row, const int32_t *slot,
                                                 int64_t K, int64_t units)
@@ -92,22 +92,22 @@ static __device__ __forceinline__ void copy_row(U *out, const U *row, const int3
 
 enum { ASSIGN_THREADS = 1024, ASSIGN_SHARED_BYTES = 96 * 1024 };
 
-/* Returns the scratch, [Q, E]: at first the number of kept choices, later the first slot of each
- * run and expert. */
+/* Returns the scratch of assign, [Q, E]: at first the number of kept choices, later the first slot
+ * of each run and expert. */
 static __device__ __forceinline__ int64_t *next_of(const struct hd_assign_args &a)
 {
     return (int64_t *)a.scratch;
 }
 
-/* Returns this rank's choices in run q. */
+/* Returns the experts that the rows of run q chose on this rank. */
 static __device__ __forceinline__ const int32_t *choices_of(const struct hd_assign_args &a,
                                                             int64_t q)
 {
     return a.chosen + (a.at.rank * a.R + q * (a.R / a.at.Q)) * a.K;
 }
 
-/* Keeps every choice of a run, one block per run: slot = 0, and -1 for rows that choose no expert.
- */
+/* Keeps every choice of a run (no capacity), one block per run: sets slot to 0, and to -1 for rows
+ * that choose no expert. */
 static __global__ void __launch_bounds__(ASSIGN_THREADS) assign_all(struct hd_assign_args a)
 {
     HD_SHARED_DYNAMIC(int, counted);
@@ -138,8 +138,8 @@ static __host__ __device__ __forceinline__ int64_t keep_rows(int64_t K)
     return at_most(KEEP_ROWS, KEEP_WORDS / (K + 2));
 }
 
-/* Applies the capacities: block (x, q) walks run q for KEEP_THREADS experts, one per thread, and
- * keeps the first choices of each document: slot = 0, else -1. */
+/* Applies the experts' capacities: block (x, q) walks run q for KEEP_THREADS experts, one per
+ * thread, and keeps the first choices of each document: sets slot to 0, else to -1. */
 static __global__ void __launch_bounds__(KEEP_THREADS) assign_keep(struct hd_assign_args a)
 {
     HD_SHARED_DYNAMIC(int, chosen);
@@ -190,7 +190,8 @@ static __global__ void __launch_bounds__(KEEP_THREADS) assign_keep(struct hd_ass
         next_of(a)[q * a.E + e] = kept;
 }
 
-/* Computes the first slots in the order (expert, run), counts, sent, overflow; run by one block. */
+/* Computes the first slot of each (expert, run) in this order, and counts, sent, overflow; run by
+ * one block. */
 static __global__ void __launch_bounds__(ASSIGN_THREADS) assign_spans(struct hd_assign_args a)
 {
     HD_SHARED(int64_t, shared, BLOCK_WARPS);
@@ -238,8 +239,9 @@ static __device__ __forceinline__ unsigned equal_lanes(bool takes_part, int e, i
     return lanes;
 }
 
-/* Assigns slots to the kept choices of a run, one block per run. counted[w, e]: kept choices of e
- * in the stretch of warp w; later the number of those in the run before the next one of warp w. */
+/* Assigns slots to the kept choices of a run, one block per run. counted[w, e]: number of kept
+ * choices of expert e in the part of the run of warp w; later the number of them before the next
+ * one of warp w. */
 static __global__ void __launch_bounds__(ASSIGN_THREADS)
     assign_run(struct hd_assign_args a, int bits)
 {
@@ -511,8 +513,8 @@ static __global__ void __launch_bounds__(REGROUP_THREADS)
     }
 }
 
-/* Moves REGROUP_STRETCH consecutive rows of the (p, e) order per warp: it searches the (p, e) of
- * the first row and walks on from there. */
+/* Moves REGROUP_STRETCH consecutive rows of the (rank, expert) order per warp: the warp searches
+ * rank and expert of its first row and walks on from there. */
 template <typename U>
 static __global__ void __launch_bounds__(ROWS_THREADS, ROWS_RESIDENT)
     regroup_rows(U *out, const U *inp, const int64_t *places, const int64_t *arrivals,

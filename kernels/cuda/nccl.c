@@ -146,8 +146,8 @@ static enum hd_status init(const struct hd_nccl_id *id, int world, int rank,
         "cannot create a communicator");
 }
 
-/* Splits a communicator. The child is blocking, so its groups of calls cost no thread. It shares no
- * resources with the parent, so the parent may be destroyed. */
+/* Splits an NCCL communicator. The child is blocking, so its groups of calls cost no thread. It
+ * shares no resources with the parent, so the parent may be destroyed. */
 static enum hd_status split(struct hd_nccl_comm *parent, int color, int key,
                             struct hd_nccl_comm **ret_comm)
 {
@@ -217,7 +217,7 @@ static void deregister(struct hd_nccl_comm *comm, struct hd_nccl_buffer *buffer)
 
 enum { DESTROY_LOOK_US = 1000, DESTROY_LOOKS_MAX = 5000, DESTROY_WAIT_S = 6 };
 
-/* Shared state of destroy and its thread; each has one reference. */
+/* State shared by destroy and its thread; each holds one reference. */
 struct destruction {
     ncclComm_t comm;
     pthread_mutex_t lock;
@@ -385,7 +385,7 @@ static struct hd_nccl_table table = {
     .reduce_scatter = reduce_scatter,
 };
 
-/* Loads the library and fills in the table, whose slots depend on the version. */
+/* Loads the NCCL library and fills in the function table, whose members depend on the version. */
 static void load_and_fill(void)
 {
     load();

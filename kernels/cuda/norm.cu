@@ -25,11 +25,12 @@
 #include "kernels/cuda/pack.cuh"
 #include "kernels/cuda/row_sums.cuh"
 
-/* Shapes (see above): threads, packs per thread, and blocks per multiprocessor. */
+/* How rows are distributed over threads (see the file's comment): determines threads, packs per
+ * thread, and blocks per multiprocessor. */
 enum norm_shape { NARROW, WIDE, LONG };
 constexpr int NARROW_THREADS = 128, NARROW_PACKS = 4, NARROW_FORWARD = 4, NARROW_BACKWARD = 3;
 constexpr int WIDE_FORWARD = 1024, WIDE_BACKWARD = 768, WIDE_PACKS = 2;
-/* backward with weights: blocks per multiprocessor (NARROW), threads (WIDE) */
+/* backward with gradients of weights: blocks per multiprocessor (NARROW), threads (WIDE) */
 [[maybe_unused]] constexpr int NARROW_WEIGHTS = 2;
 constexpr int WIDE_WEIGHTS = 512;
 constexpr int LONG_THREADS = 512, LONG_RESIDENT = 2;
@@ -56,8 +57,8 @@ struct cuda_norm_backward {
     const float *mean, *rstd;
     const T *weight, *add;
     int64_t R, C;
-    float *partial;     /* partial sums, with weights: [chunks, 1 or 2, C] */
-    int64_t chunk_rows; /* rows per block with weights, else all rows */
+    float *partial;     /* partial sums of the weight gradients: [chunks, 1 or 2, C] */
+    int64_t chunk_rows; /* rows per block with weight gradients, else all rows */
 };
 
 /* A thread's row among the rows that the block processes at a time, and its lane in the row. */
@@ -89,7 +90,7 @@ static __device__ __forceinline__ void add_pack(pack<T, V> &x, const pack<T, V> 
         x.at[j] = from_float<T>(to_float(x.at[j]) + to_float(y.at[j]));
 }
 
-/* Adds a pack to a sum over the row. */
+/* Adds the terms of a pack to a sum over the row. */
 template <typename T, int V>
 static __device__ __forceinline__ float pack_sum(float sum, const pack<T, V> &x)
 {
@@ -346,7 +347,7 @@ struct terms {
     }
 };
 
-/* Sums of a thread over the rows of its block, for the gradients of the weights of its columns. */
+/* Sums of a thread over the rows of its block, for the weight gradients of its columns. */
 template <int V, bool MEAN, enum norm_shape SHAPE>
 struct weight_sums {
     static constexpr int OUTPUTS = MEAN ? 2 : 1; float at[packs_of<SHAPE>][OUTPUTS][V] = {};
@@ -402,14 +403,14 @@ static __device__ __forceinline__ void store_sums(const struct weight_sums<V, ME
     }
 }
 
-/* Threads of the widest block. */
+/* Number of threads of the widest block of a shape. */
 template <enum norm_shape SHAPE, bool WEIGHTS>
 constexpr int backward_threads = SHAPE == NARROW ? NARROW_THREADS
                                  : WEIGHTS       ? WIDE_WEIGHTS
                                                  : WIDE_BACKWARD;
 
-/* Computes the gradients. A thread reads an element before it writes it: dinp may alias dout and
- * add. */
+/* Computes the gradients of input and, with WEIGHTS, of weights. A thread reads an element before
+ * it writes it: dinp may alias dout and add. */
 template <typename T, int V, bool MEAN, enum norm_shape SHAPE, bool WEIGHTS>
 static __global__ void __launch_bounds__((backward_threads<SHAPE, WEIGHTS>), SHAPE != NARROW ? 1
                                                                              : WEIGHTS
@@ -622,7 +623,7 @@ extern "C" enum hd_status hd_cuda_layernorm_backward(struct hd_cuda_stream *s,
     });
 }
 
-/* Terms for row_sums.cuh: dout * xhat, and for LayerNorm dout. */
+/* Terms of the weight gradients for row_sums.cuh: dout * xhat, and for LayerNorm also dout. */
 template <typename T, bool MEAN>
 struct weight_terms {
     static constexpr int OUTPUTS = MEAN ? 2 : 1;

@@ -21,7 +21,7 @@ struct alignas(sizeof(T) * V) pack {
 template <typename T>
 constexpr int pack_wide = 16 / (int)sizeof(T);
 
-/* Integer type of a pack's size. */
+/* Integer type with the size of a pack. */
 template <int BYTES>
 struct pack_word {
 };
@@ -81,7 +81,7 @@ static __device__ __forceinline__ void pack_store(T *to, const pack<T, V> &p)
     store_word(reinterpret_cast<word *>(to), w);
 }
 
-/* Returns whether packs of V elements are aligned at `address` and at distances of `ld` from it;
+/* Returns whether packs of V elements are aligned at `address` and at all rows `ld` elements apart;
  * true if address is NULL. */
 template <typename T, int V>
 static inline bool pack_fits(const void *address, int64_t ld)
@@ -100,7 +100,8 @@ static inline bool pack_fits_wide(int64_t N, const void *a, const void *b = 0, c
            pack_fits<T, V>(d, N) && pack_fits<T, V>(e, N) && pack_fits<T, V>(f, N);
 }
 
-/* Macro: runs the statements with a constant V: the elements in 16 bytes if `wide`, else 1. */
+/* Macro: runs the statements with a constant V: the number of elements in 16 bytes if `wide`, else
+ * 1. */
 #define HD_PACK_WIDTH(wide, T, V, ...)      \
     do {                                    \
         if (wide) {                         \

@@ -3,7 +3,7 @@
  * x operations per cycle of the generation, rather too high than too low. */
 #include "kernels/cuda/cuda.h"
 
-/* Returns the operations per cycle of a multiprocessor. */
+/* Returns the operations per cycle of one multiprocessor of this compute capability. */
 static double per_cycle(int capability, bool tensor, bool half)
 {
     const double products = capability >= 110   ? 2048

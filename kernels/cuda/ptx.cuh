@@ -208,13 +208,13 @@ __device__ __forceinline__ void cp_async_16(void *smem, const void *global, bool
                  : "memory");
 }
 
-/* Makes the copies since the last commit a group. */
+/* Makes all asynchronous copies since the last commit one group. */
 __device__ __forceinline__ void cp_async_commit(void)
 {
     asm volatile("cp.async.commit_group;" : : : "memory");
 }
 
-/* Waits until all but the N newest groups are complete. */
+/* Waits until all groups of asynchronous copies except the N newest are complete. */
 template <int N>
 __device__ __forceinline__ void cp_async_wait(void)
 {

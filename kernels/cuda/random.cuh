@@ -14,7 +14,8 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/device.cuh"
 
-/* Returns Philox4x32-10 of the counter {c0, c1, c2, c3}, 32 bits each from the lowest on. */
+/* Returns the four words of Philox4x32-10 for the counter {c0, c1, c2, c3}, 32 bits each from the
+ * lowest on. */
 static __device__ __forceinline__ uint4 philox(uint64_t key, uint32_t c0, uint32_t c1, uint32_t c2,
                                                uint32_t c3)
 {
@@ -35,7 +36,7 @@ static __device__ __forceinline__ uint4 philox(uint64_t key, uint32_t c0, uint32
     return make_uint4(c0, c1, c2, c3);
 }
 
-/* returns word i, i < 4 */
+/* Returns word number i of the four, i < 4. */
 static __device__ __forceinline__ uint32_t philox_word(uint4 words, uint32_t i)
 {
     const uint32_t low = i & 1 ? words.y : words.x, high = i & 1 ? words.w : words.z;
@@ -61,7 +62,7 @@ static __device__ __forceinline__ float2 random_normals(uint64_t key, uint32_t c
                                                         uint32_t c2, uint32_t c3)
 {
     const uint4 bits = philox(key, c0, c1, c2, c3);
-    /* u is in (0, 1] */
+    /* u is uniform in (0, 1]. */
     const double u = ((double)(((uint64_t)bits.y << 32 | bits.x) >> 11) + 1) * 0x1p-53;
     const double angle =
         (double)(((uint64_t)bits.w << 32 | bits.z) >> 11) * 0x1p-53 * 6.283185307179586;
@@ -75,11 +76,12 @@ static __device__ __forceinline__ float2 random_normals(uint64_t key, uint32_t c
 struct cuda_drop {
     const struct hd_step_state *block;
     uint64_t key;
-    uint32_t threshold; /* a random word below it drops the value */
-    float scale;        /* 1 / (1 - p), for kept values */
+    uint32_t threshold; /* a value whose random word is below this is dropped */
+    float scale;        /* factor of kept values, 1 / (1 - p) */
 };
 
-/* Computes the dropout parameters. HD_INVALID: p is outside [0, 1). */
+/* Computes a kernel's dropout parameters from the probability p. HD_INVALID: p is outside [0, 1).
+ */
 static inline enum hd_status drop_of(const char *kernel, uint64_t key,
                                      const struct hd_step_state *block, float p,
                                      struct cuda_drop *ret_drop)
@@ -94,20 +96,20 @@ static inline enum hd_status drop_of(const char *kernel, uint64_t key,
     return HD_OK;
 }
 
-/* Returns the key of the current step; call it once per thread. */
+/* Returns the generator's key of the current training step; call it once per thread. */
 static __device__ __forceinline__ uint64_t drop_step_key(const struct cuda_drop &drop)
 {
     return random_key(drop.key, (uint64_t)drop.block->step);
 }
 
-/* Returns the random words of numbers 4 * call .. 4 * call + 3 (see ops.h). */
+/* Returns the random words for values number 4 * call .. 4 * call + 3 (see ops.h). */
 static __device__ __forceinline__ uint4 drop_words(uint64_t step_key, uint32_t call, uint32_t index,
                                                    uint32_t head, uint32_t sample)
 {
     return philox(step_key, call, index, head, sample);
 }
 
-/* Returns 0 for a dropped value, else the scale. */
+/* Returns the dropout factor of a value by its random word: 0 if it is dropped, else the scale. */
 static __device__ __forceinline__ float drop_factor(const struct cuda_drop &drop, uint32_t word)
 {
     return word < drop.threshold ? 0.0f : drop.scale;

@@ -17,7 +17,7 @@ struct rope {
     float sign; /* sign of the angle: 1 forward, -1 backward */
 };
 
-/* Rotates V pairs in up to ROPE_HEADS heads of a row, per thread. */
+/* Rotates V pairs of channels in up to ROPE_HEADS heads of a row, per thread. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(ROPE_THREADS, ROPE_RESIDENT) turn(struct rope<T> a)
 {

@@ -24,8 +24,8 @@ extern "C" {
 }
 
 struct cuda_row_sums {
-    float *out[2];  /* sums, [N] each; the second may be NULL */
-    float *partial; /* sums of chunks, [chunks, OUTPUTS, N] */
+    float *out[2];  /* sums over all rows, [N] each; the second may be NULL */
+    float *partial; /* sums of the chunks of rows, [chunks, OUTPUTS, N] */
     int64_t R, N;
     bool accumulate;
 };
@@ -86,8 +86,8 @@ static __global__ void __launch_bounds__(SUMS_THREADS, 2)
     }
 }
 
-/* Adds the chunks of 32 columns per block; its warps process the chunks in turn. blockIdx.y is the
- * output. */
+/* Adds the sums of all chunks of rows, for 32 columns per block; the block's warps process the
+ * chunks in turn. blockIdx.y is the number of the output. */
 static __global__ void __launch_bounds__(SUMS_WARPS * 32)
     add_chunks(struct cuda_row_sums s, int chunks)
 {
@@ -111,7 +111,7 @@ static __global__ void __launch_bounds__(SUMS_WARPS * 32)
     out[c] = s.accumulate ? out[c] + sum : sum;
 }
 
-/* Launches add_chunks for each of `outputs` sums. */
+/* Launches add_chunks for `outputs` sums. */
 static inline enum hd_status add_chunks_launch(struct hd_cuda_stream *s,
                                                const struct cuda_row_sums &sums, int chunks,
                                                int outputs)
@@ -120,7 +120,7 @@ static inline enum hd_status add_chunks_launch(struct hd_cuda_stream *s,
                      dim3(SUMS_WARPS * 32), 0, sums, chunks);
 }
 
-/* Launches the sums; V divides N and all distances between rows. */
+/* Launches the sums over all rows; V divides N and all distances between rows. */
 template <int V, typename Terms>
 static enum hd_status row_sums_launch(struct hd_cuda_stream *s, const Terms &terms,
                                       const struct cuda_row_sums &sums)

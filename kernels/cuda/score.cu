@@ -42,7 +42,7 @@ extern "C" enum hd_status hd_cuda_score_forward(struct hd_cuda_stream *s,
         return HD_LAUNCH(s, score_rows<T>, dim3((unsigned)a->N), dim3(SCORE_THREADS), 0, *a));
 }
 
-/* Returns d loss / d value of row r, times the scale of losses. */
+/* Returns d loss / d value of row r, times the loss scale. */
 static __device__ __forceinline__ float slope_of(const struct hd_score_backward_args &a, int64_t r)
 {
     return -a.pull[a.first + r] * a.block->loss_scale;

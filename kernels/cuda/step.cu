@@ -44,7 +44,8 @@ static __device__ __forceinline__ float4 load_four(const float *grad, int64_t i,
                        i + 2 < end ? grad[i + 2] : 0, i + 3 < end ? grad[i + 3] : 0);
 }
 
-/* Adds the squares of one chunk. WIDE: grad is aligned to 16 bytes. */
+/* Adds the squares of the elements of one chunk of the gradient. WIDE: grad is aligned to 16 bytes.
+ */
 template <bool WIDE>
 static __global__ void __launch_bounds__(SQUARE_THREADS)
     square_chunk(double *sums, struct hd_step_state *block, const float *grad, int64_t N)
@@ -126,8 +127,8 @@ extern "C" enum hd_status hd_cuda_step_record(struct hd_cuda_stream *s,
                      a->chunks, a->counts_loss);
 }
 
-/* Finishes the step from the records, in one thread and in rank order, with the operations of the
- * CPU, so that every rank gets the same bits. */
+/* Finishes the training step from the records of all ranks, in one thread and in rank order, with
+ * the operations of the CPU, so that every rank gets the same bits. */
 static __global__ void step_finish(struct hd_step_state *block, const double *records,
                                    int64_t ranks)
 {

@@ -24,7 +24,7 @@ struct factor {
     int64_t ld, outer, depth;
 };
 
-/* The result c of a product: [rows, columns] of type dtype. */
+/* The result c of a product: a matrix [rows, columns] of type dtype. */
 struct target {
     void *data;
     int64_t ld, rows, columns;
@@ -32,15 +32,17 @@ struct target {
     bool accumulate;
 };
 
-/* A result with bias, residual and epilogue. Grouped products do without these, because their tiles
- * have no registers left. */
+/* A result with bias, residual and epilogue. Grouped products have only a `target`, because their
+ * tiles have no registers left. */
 struct gemm_target : target {
     const void *bias; /* [columns] of bias_dtype; NULL: none */
     enum hd_dtype bias_dtype;
     enum hd_gemm_epilogue epilogue;
-    void *pre;            /* size and type of data; NULL: none */
-    const void *gelu_inp; /* size and type of data; NULL: none */
-    const void *add;      /* residual, size and type of data; NULL: none */
+    /* input of GELU, written by forward, with size and type of `data`; NULL: none */
+    void *pre;
+    /* input of GELU, read by backward, with size and type of `data`; NULL: none */
+    const void *gelu_inp;
+    const void *add; /* residual, with size and type of `data`; NULL: none */
 };
 
 static __device__ __forceinline__ float load_any(const void *data, int64_t i, enum hd_dtype dtype)
@@ -102,8 +104,8 @@ static __device__ __forceinline__ void store_one(const struct gemm_target &c, in
     store_any(c.data, i, c.dtype, sum);
 }
 
-/* Stores two neighbouring columns, in one access if `paired` (every row is aligned to two elements;
- * column is even). */
+/* Stores the sums of two neighbouring columns, in one access if `paired` (every row is aligned to
+ * two elements; column is even). */
 template <typename C>
 static __device__ __forceinline__ void store_two(const C &c, bool paired, int64_t row,
                                                  int64_t column, float low, float high)
@@ -151,8 +153,8 @@ static __device__ __forceinline__ void store_sums(const float *sums, const C &c,
 
 enum { TILE_DEPTH = 32, TILE_STAGES = 3 };
 
-/* Returns the position of a chunk of 8 elements: OUTER lines of 4 chunks if INNER, else 32 lines of
- * OUTER / 8. */
+/* Returns the position in shared memory of a chunk of 8 elements of a slice: OUTER lines of 4
+ * chunks if INNER, else 32 lines of OUTER / 8. */
 template <int OUTER, bool INNER>
 static __device__ __forceinline__ int chunk_at(int line, int chunk)
 {
@@ -161,7 +163,8 @@ static __device__ __forceinline__ int chunk_at(int line, int chunk)
     return (line * CHUNKS + (chunk ^ (INNER ? line / 2 % 4 : line % 8))) * 8;
 }
 
-/* Starts copying a slice of OUTER rows (columns) from `first` on; zeros outside the matrix. */
+/* Starts copying a slice of a factor to shared memory: OUTER rows (columns) from `first` on; zeros
+ * outside the matrix. */
 template <typename T, int OUTER, int THREADS, bool INNER>
 static __device__ __forceinline__ void fetch(T *to, const factor<T> &f, int64_t first,
                                              int64_t slice)
@@ -189,7 +192,7 @@ static __device__ __forceinline__ void fetch(T *to, const factor<T> &f, int64_t 
     }
 }
 
-/* Loads fragment a of mma: 16 rows from `first`, 16 of the depth from k. */
+/* Loads fragment a of mma from a slice: 16 rows from `first`, 16 elements of the depth from k. */
 template <typename T, int OUTER, bool INNER>
 static __device__ __forceinline__ void load_a(uint32_t r[4], const T *tile, int first, int k)
 {
@@ -203,8 +206,8 @@ static __device__ __forceinline__ void load_a(uint32_t r[4], const T *tile, int 
             r, tile + chunk_at<OUTER, INNER>(k + matrix / 2 * 8 + in, first / 8 + matrix % 2));
 }
 
-/* Loads two fragments b of mma: r[0..1] 8 columns from `first`, r[2..3] the next 8; 16 of the depth
- * from k. */
+/* Loads two fragments b of mma from a slice: r[0..1] 8 columns from `first`, r[2..3] the next 8; 16
+ * elements of the depth from k. */
 template <typename T, int OUTER, bool INNER>
 static __device__ __forceinline__ void load_b(uint32_t r[4], const T *tile, int first, int k)
 {
@@ -259,7 +262,8 @@ static __device__ void mma_tile(T *shared, const factor<T> &a, const factor<T> &
         const int64_t next = slice + TILE_STAGES - 1;
 
         cp_async_wait<TILE_STAGES - 2>();
-        __syncthreads(); /* this slice is complete; the one before it may be overwritten */
+        /* this slice of the factors is complete; the one before it may be overwritten */
+        __syncthreads();
         if (next < slices) {
             T *to = shared + next % TILE_STAGES * 2 * SLICE;
 
