@@ -12,12 +12,12 @@
 #include <stdbool.h>
 
 struct bar {
-    int columns; /* width of the line on the terminal, columns; 0: no line is on the terminal */
+    int columns; /* width of the line that is on the terminal, columns; 0: no line is on it */
 };
 
 /* Returns whether stdout and stderr are terminals that support cursor movements. */
 bool bar_is_possible(void);
-int bar_terminal_columns(void); /* 80 if the width is unknown */
+int bar_terminal_columns(void); /* returns 80 if the width is unknown */
 /* Returns whether the locale has block characters and counts each as one column; some East Asian
  * locales count two. */
 bool bar_has_blocks(void);

@@ -34,15 +34,16 @@
 
 enum cli_exit {
     CLI_OK = 0,
-    CLI_JOB_FAILED = 1, /* the job failed or was cancelled; `heddle plan`: the job does not fit */
-    CLI_USAGE = 2,      /* wrong flags or arguments, or invalid input */
+    /* exit code: the job failed or was cancelled; `heddle plan`: the job does not fit */
+    CLI_JOB_FAILED = 1,
+    CLI_USAGE = 2, /* exit code: wrong flags or arguments, or invalid input */
     CLI_UNREACHABLE = 3,
     CLI_NOT_FOUND = 4,
     CLI_DENIED = 5,
     CLI_FAILED = 6,
-    CLI_INTERRUPTED = 130, /* Ctrl-C, or the terminal hung up */
-    CLI_TERMINATED = 143,  /* SIGTERM */
-    CLI_CONTINUE = -1      /* no exit code: the command continues */
+    CLI_INTERRUPTED = 130, /* exit code after Ctrl-C, or after the terminal hung up */
+    CLI_TERMINATED = 143,  /* exit code after SIGTERM */
+    CLI_CONTINUE = -1      /* no exit code yet: the command continues */
 };
 
 enum cli_format { CLI_TABLE, CLI_WIDE, CLI_JSON, CLI_JSONL };
@@ -52,22 +53,23 @@ struct cli_flag;
 
 struct cli {
     const struct cli_command *command;
-    /* flags that every command has; NULL: not given */
+    /* values of the flags that every command has; NULL: not given */
     const char *controller, *token_file, *tls_ca, *tls_cert, *context;
     enum cli_format format;
-    bool colour; /* whether stdout gets colour */
+    bool colour; /* stdout gets colour */
     char **args; /* positional arguments */
     int arg_count;
     struct contexts contexts; /* values of flags, environment and files; set by cli_connect */
-    /* connection, set by cli_connect */
+    /* connection to the controller, set by cli_connect */
     uv_loop_t loop;
     struct hd_rpc *rpc;
     struct hd_rpc_client *client;
-    uv_timer_t notice; /* fires when the first answer is slow to come */
+    uv_timer_t notice; /* fires when the controller's first answer is slow to come */
     char address[512];
     bool looping;
-    /* Not NULL: when a controller that has answered before becomes unreachable, cli_call retries
-     * for WATCH_PATIENCE_MS or until this is set (Ctrl-C). */
+    /* set on Ctrl-C. With a pointer here, cli_call retries for WATCH_PATIENCE_MS, or until the flag
+     * is set, when a controller that has answered before becomes unreachable. NULL: no such retries
+     */
     const volatile sig_atomic_t *interrupted;
     bool has_answered;
     /* the controller has answered a call on this connection, so it will not close it as
@@ -82,35 +84,37 @@ struct cli {
 
 struct cli_command {
     const char *name, *summary;
-    const char *help; /* usage, flags, an example */
+    const char *help; /* help text: usage, flags, an example */
     int (*run)(struct cli *cli, int argc, char **argv);
-    bool is_raw; /* prints raw bytes: takes neither -o nor --color */
+    bool is_raw; /* the command prints raw bytes, so it takes neither -o nor --color */
 };
 
 extern const struct cli_command cli_commands[];
 extern const size_t cli_command_count;
-void cli_overview(struct hd_text *out); /* the text of heddle --help */
+void cli_overview(struct hd_text *out); /* appends the text of heddle --help */
 
 /* ---- flags (flags.c) ---- */
 
 enum cli_flag_kind {
     CLI_FLAG_BOOL,
-    CLI_FLAG_TEXT,  /* text; an empty one is refused: it is usually an unset variable of a script */
-    CLI_FLAG_WORDS, /* UTF-8 text, may be empty */
+    /* flag with a text; an empty one is refused, because it usually comes from an unset variable of
+     * a script */
+    CLI_FLAG_TEXT,
+    CLI_FLAG_WORDS, /* flag with a UTF-8 text, which may be empty */
     CLI_FLAG_INT,
-    CLI_FLAG_LIST /* texts; the flag may be repeated */
+    CLI_FLAG_LIST /* flag with a text; the flag may be repeated */
 };
 
-struct cli_list { /* values of a flag that may be repeated */
+struct cli_list { /* all values of a flag that may be repeated */
     const char *items[256];
     size_t count;
-    /* overrides only: name of each item in messages; NULL: "--set ITEM" */
+    /* name of each --set item in messages, for overrides only; NULL: "--set ITEM" */
     const char *origins[256];
 };
 
 struct cli_flag {
-    const char *name; /* without leading dashes */
-    char letter;      /* one-letter form; 0: none */
+    const char *name; /* name of the flag, without leading dashes */
+    char letter;      /* one-letter form of the flag; 0: none */
     enum cli_flag_kind kind;
     void *value;      /* destination: bool, const char *, int64_t or struct cli_list, by `kind` */
     int64_t min, max; /* bounds, CLI_FLAG_INT only */
@@ -133,26 +137,26 @@ int cli_parse_job(const char *text, uint64_t *ret_job);
  * not "dumb", unless NO_COLOR is set. JSON never has colour. */
 enum cli_colour_when { CLI_COLOUR_AUTO, CLI_COLOUR_ALWAYS, CLI_COLOUR_NEVER };
 void cli_set_colour(enum cli_colour_when when);
-bool cli_has_colour(int fd); /* whether output to fd gets colour */
+bool cli_has_colour(int fd); /* returns whether output to fd gets colour */
 
 /* Prints "heddle: MESSAGE" of the latest failure (hd_err_message) on stderr and returns its exit
  * code. */
 int cli_fail(enum hd_status st);
 int cli_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* prints a line on stderr */
+/* Prints a line on stderr. */
 void cli_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* prints "heddle: TEXT" on stderr, a warning of the controller; "": prints nothing */
+/* Prints "heddle: TEXT" on stderr, a warning of the controller; for "" prints nothing. */
 void cli_warn(const char *text);
 /* Prints a text of any length as a line on stderr and frees it. cli_note would cut a command with a
  * long path. */
 void cli_note_text(struct hd_text *text);
-/* Asks a yes/no question on the terminal. CLI_ANSWER_NONE: standard input or error is no terminal.
- */
+/* Answer to a yes/no question on the terminal. CLI_ANSWER_NONE: standard input or error is no
+ * terminal, so it was not asked. */
 enum cli_answer { CLI_ANSWER_NO, CLI_ANSWER_YES, CLI_ANSWER_NONE };
 enum cli_answer cli_ask(const char *question);
 int cli_exit_of(enum hd_status st);
 int cli_exit_of_state(Heddle__V1__JobState state);
-int cli_exit_of_signal(int number); /* CLI_INTERRUPTED or CLI_TERMINATED */
+int cli_exit_of_signal(int number); /* returns CLI_INTERRUPTED or CLI_TERMINATED */
 bool cli_is_interrupted(int code);
 
 /* Writes the text to stdout and empties it. Returns false when the pipe's reader has closed it or
@@ -162,7 +166,8 @@ int cli_out_end(int code);
 
 /* ---- words and numbers for people (words.c) ---- */
 
-/* Return lower-case names of the enum values; an unknown value gives "unknown(7)". */
+/* Return lower-case words for the values of protocol enums, such as "running"; for an unknown value
+ * "unknown(7)". */
 enum { CLI_WORD_MAX = 24 };
 const char *cli_job_state(Heddle__V1__JobState state, char ret_word[CLI_WORD_MAX]);
 const char *cli_attempt_state(Heddle__V1__AttemptState state, char ret_word[CLI_WORD_MAX]);
@@ -170,10 +175,11 @@ const char *cli_node_state(Heddle__V1__NodeState state, char ret_word[CLI_WORD_M
 const char *cli_end_cause(Heddle__V1__EndCause cause, char ret_word[CLI_WORD_MAX]);
 const char *cli_device_kind(Heddle__V1__DeviceKind kind, char ret_word[CLI_WORD_MAX]);
 const char *cli_precision(Heddle__V1__Precision precision, char ret_word[CLI_WORD_MAX]);
-/* Appends "tp 2 x cp 1 x dp 4 x pp 1, sequence parallel". */
+/* Appends a job's parallel layout: "tp 2 x cp 1 x dp 4 x pp 1, sequence parallel". */
 void cli_add_layout(const struct hd_layout_sizes *sizes, struct hd_text *out);
 bool cli_job_ended(Heddle__V1__JobState state);
-/* Returns an SGR code such as "32", or NULL. Output never marks a state by colour alone. */
+/* Returns the colour of a job's state as an SGR code such as "32"; NULL: no colour. Output never
+ * marks a state by colour alone. */
 const char *cli_state_colour(Heddle__V1__JobState state);
 
 /* Returns the controller's time (Unix, ms) as estimated from its newest answer. Compute ages of the
@@ -197,9 +203,9 @@ void cli_add_clean(struct hd_text *out, const char *text);
  * for a user of its Unix socket, replaced by "uid 1000 (alice)", or by "uid 1000" if this machine
  * has no name for the uid. */
 void cli_add_people(struct hd_text *out, const char *text);
-/* Appends a word for a shell, in quotes if needed. */
+/* Appends `word` for a shell command line, in quotes if needed. */
 void cli_add_quoted(struct hd_text *out, const char *word);
-/* Returns the columns that text takes on a terminal. */
+/* Returns the number of columns that text takes on a terminal. */
 int cli_text_width(const char *text);
 /* Appends text, cut to at most `columns` columns; a cut text ends in "...". */
 void cli_add_cut(struct hd_text *out, const char *text, int columns);
@@ -208,12 +214,13 @@ void cli_add_coloured(struct hd_text *out, const char *colour, const char *text)
 
 /* ---- the controller (connect.c) ---- */
 
-/* Finds and checks the controller's address and prepares the connection. Returns CLI_CONTINUE or an
- * exit code. */
+/* Finds and checks the controller's address, and prepares the connection to it. Returns
+ * CLI_CONTINUE, or an exit code after printing a message. */
 int cli_connect(struct cli *cli);
-/* Makes one unary call by name, "GetJob" (of Control) or "Identity/WhoAmI". The caller frees the
- * response (hd_rpc_message_free). Returns CLI_CONTINUE, or the exit code after printing a message;
- * CLI_INTERRUPTED: *cli->interrupted was set while the controller was unreachable. */
+/* Makes one unary call by the name of its method, "GetJob" (of Control) or "Identity/WhoAmI". The
+ * caller frees the response (hd_rpc_message_free). Returns CLI_CONTINUE, or the exit code after
+ * printing a message; CLI_INTERRUPTED: *cli->interrupted was set while the controller was
+ * unreachable. */
 int cli_call(struct cli *cli, const char *method, const ProtobufCMessageDescriptor *response,
              const ProtobufCMessage *request, void *ret_response);
 /* Runs a command whose only argument is a job, up to the answer: parses, connects, calls.
@@ -233,8 +240,8 @@ void cli_wait_end(struct cli *cli);
 const char *cli_method_path(const char *method, char ret_path[64]);
 void cli_disconnect(struct cli *cli);
 
-/* Runs `checkpoint rm` (checkpoint_rm.c) and returns an exit code. step 0: not given. yes: do not
- * ask. */
+/* Runs `heddle checkpoint rm` (checkpoint_rm.c) and returns an exit code. step: the only checkpoint
+ * to remove; 0: not given. yes: removes without asking. */
 int cli_remove_checkpoint(struct cli *cli, const char *job, int64_t step, bool yes);
 
 /* ---- the verbs ---- */

@@ -60,7 +60,7 @@ static void list_checkpoints(struct cli *cli, const struct found *f)
     hd_text_free(&out);
 }
 
-/* Results of verify, in the format of the command. */
+/* Results of `checkpoint verify`, printed in the command's format. */
 struct verdicts {
     struct cli *cli;
     struct hd_text out;
@@ -89,7 +89,7 @@ static void verdicts_begin(struct verdicts *v, struct cli *cli)
         show_list_begin(&v->list, &v->out, cli->format, "VerdictList", "verdict");
 }
 
-/* Prints the result for one checkpoint, or (NULL) for a model folder, as soon as it is known:
+/* Prints the result of verifying one checkpoint, or (NULL) a model folder, as soon as it is known:
  * reading one may take minutes. */
 static void add_verdict(struct verdicts *v, enum hd_status st, const char *path,
                         const Heddle__V1__CheckpointInfo *checkpoint)
@@ -141,8 +141,8 @@ static int verdicts_end(struct verdicts *v)
     return v->code;
 }
 
-/* Reads every byte of every checkpoint, also after a damaged one. Returns the exit code of the
- * worst result. */
+/* Verifies every checkpoint by reading all its bytes, also after a damaged one. Returns the exit
+ * code of the worst result. */
 static int verify_checkpoints(struct cli *cli, const struct found *f)
 {
     struct verdicts verdicts;
@@ -185,11 +185,11 @@ static int verify_model_dir(struct cli *cli, const char *dir)
 
 /* Flags of `checkpoint`; those of export have the names of heddle-worker's flags. */
 struct checkpoint_flags {
-    /* step of --step as in found.h; FOUND_NEWEST: not given: all checkpoints, or the newest */
+    /* value of --step as in found.h; FOUND_NEWEST: not given: all checkpoints, or the newest */
     int64_t step;
     const char *out, *dtype, *max_shard_size, *base;
     bool adapter, force, yes;
-    int64_t timeout_s; /* flag of save */
+    int64_t timeout_s; /* value of the flag --timeout of `checkpoint save`, s */
 };
 
 static int export_checkpoint(const struct cli *cli, const struct checkpoint_flags *flags,

@@ -144,8 +144,8 @@ struct bundle {
     int64_t unix_s;
     char self[4096];
     struct hd_text failures;
-    int code;    /* exit code of the newest command */
-    bool no_job; /* a requested job does not exist */
+    int code;    /* exit code of the newest command that the bundle ran */
+    bool no_job; /* a job that the user named does not exist */
 };
 
 /* Returns the start of the next line after `at`, so that a secret is never cut in two: half of one

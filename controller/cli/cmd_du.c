@@ -7,7 +7,7 @@
 #include "controller/cli/show.h"
 #include "controller/cli/table.h"
 
-enum { NEWEST = 1000 }; /* jobs examined if none is named */
+enum { NEWEST = 1000 }; /* limit of jobs examined if none is named */
 
 static const struct table_column columns[] = {
     {"JOB", true}, {"NAME", false}, {"STATE", false}, {"CHECKPOINTS", true}, {"BYTES", true},

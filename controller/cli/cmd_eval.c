@@ -10,7 +10,7 @@
 struct eval {
     struct cli_list data, choices;
     const char *windows, *context, *precision, *threads, *base, *adapter;
-    const char *limit, *weights, *device, *tp, *pp; /* ^data with choices */
+    const char *limit, *weights, *device, *tp, *pp; /* flags for --choices only */
 };
 
 /* Collects the files and starts heddle-worker. Words after JOB|DIR are files, too: a shell expands

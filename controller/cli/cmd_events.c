@@ -9,7 +9,7 @@
 
 enum {
     PAGE = 500,
-    FOLLOW_POLLS = 20, /* checks for Ctrl-C between two polls */
+    FOLLOW_POLLS = 20, /* checks for Ctrl-C between two requests for new events */
     FOLLOW_POLL_US = 50000,
 };
 
@@ -43,7 +43,7 @@ static void add_event_row(struct table *table, const Heddle__V1__Event *e)
     hd_text_free(&message);
 }
 
-/* Prints all pages, each as it arrives; a table's column widths are per page. */
+/* Prints all pages of events, each as it arrives; a table's column widths are per page. */
 static int list_events(struct cli *cli, Heddle__V1__ListEventsRequest *request, struct table *table,
                        struct show_list *list)
 {
@@ -140,7 +140,7 @@ static int has_ended(struct cli *cli, uint64_t job, bool *ret_ended)
     int code;
 
     *ret_ended = false;
-    if (!job) /* events of the cluster: there is no end */
+    if (!job) /* events of the cluster have no end */
         return CLI_CONTINUE;
     request.job = job;
     code = cli_call(cli, "GetJob", &heddle__v1__get_job_response__descriptor, &request.base,

@@ -72,8 +72,8 @@ int cli_whoami(struct cli *cli, int argc, char **argv)
 
 /* ---- token create and cert --------------------------------------------------------------------*/
 
-/* Creates the output file before the token is requested: a token that could not be written would be
- * valid and lost. */
+/* Creates the token's output file before the token is requested: a token that could not be written
+ * would be valid and lost. */
 static int grow(const char *path)
 {
     const int fd = path ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
@@ -92,7 +92,7 @@ static int grow(const char *path)
     return CLI_CONTINUE;
 }
 
-/* Removes the empty output file after a failed request and returns `code`. */
+/* Removes the empty output file after a failed request for a token; returns `code`. */
 static int give_up(const char *path, int code)
 {
     if (path && code != CLI_CONTINUE)
@@ -339,7 +339,7 @@ struct audit_walk {
     struct show_list list;
     struct table table;
     bool verify;
-    uint64_t rows, head; /* rows read; number of the newest row */
+    uint64_t rows, head; /* number of audit rows read; number of the newest row */
     unsigned char hash[HD_PKI_HASH_BYTES];
 };
 
@@ -423,7 +423,7 @@ static int take_rows(struct audit_walk *walk, const Heddle__V1__ListAuditRespons
     return code;
 }
 
-/* Reads all rows after row `after`, page by page; or only the newest `last` rows. */
+/* Reads all audit rows after row `after`, page by page; or only the newest `last` rows. */
 static int walk_rows(struct audit_walk *walk, uint64_t after)
 {
     Heddle__V1__ListAuditRequest request = HEDDLE__V1__LIST_AUDIT_REQUEST__INIT;

@@ -99,7 +99,7 @@ static void sink_add(struct job_sink *sink, const Heddle__V1__JobStatus *job)
     show_job_item(&sink->list, job);
 }
 
-/* Prints the output if `print`; frees it in any case. */
+/* Prints the job list if `print`; frees it in any case. */
 static void sink_end(struct job_sink *sink, bool print)
 {
     const struct cli *cli = sink->cli;

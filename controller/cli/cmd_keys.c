@@ -39,7 +39,7 @@ static void add_json(const struct cli *cli, const char *prefix, struct hd_text *
     show_list_end(&list);
 }
 
-/* Prints each key with its default on one line and its meaning below. */
+/* Appends each key of a job file with its default on one line and its meaning below. */
 static void add_people(const char *prefix, struct hd_text *out)
 {
     for (size_t i = 0; i < hd_job_key_count; i++) {

@@ -34,17 +34,18 @@
 enum {
     START_MS = 30000, /* time within which the controller must answer, ms */
     STOP_MS = 10000,
-    TEMP_DIR_MAX = 40,   /* longest $TMPDIR used, bytes; a longer one is ignored */
-    HOLD_MS = 3000,      /* time for which "waiting" is not shown, ms: the daemon connects sooner */
+    TEMP_DIR_MAX = 40, /* longest $TMPDIR used, bytes; a longer one is ignored */
+    /* time for which the state "waiting" is not shown, ms: the daemon connects sooner */
+    HOLD_MS = 3000,
     PRIVATE_DIR_MAX = 64 /* leaves space for socket names: a socket path has at most 107 bytes */
 };
 
 struct local {
     struct cli *cli;
-    struct hd_job *spec; /* lives in the arena */
+    struct hd_job *spec; /* job to run; lives in the arena */
     struct hd_arena arena;
     struct cli_list overrides;
-    /* flags; NULL: not given */
+    /* values of flags; NULL: not given */
     const char *state_dir, *dir, *resume, *isolation;
     int64_t keep;
     bool clean, yes;
@@ -55,10 +56,10 @@ struct local {
     char address[PRIVATE_DIR_MAX + 32];
     struct process controller, daemon;
     uint64_t job;
-    int32_t resumed_attempt; /* newest attempt before the resume; used with `resume` */
+    int32_t resumed_attempt; /* newest attempt of the job before the resume; used with `resume` */
     bool times;              /* --times */
     int64_t log_every;
-    int interrupted; /* signal received first; 0: none */
+    int interrupted; /* first signal that the command received; 0: none */
     bool killed;
     /* why the controller refused to cancel the job; HD_OK: it did not refuse */
     struct hd_error unstoppable;

@@ -17,7 +17,7 @@
 enum {
     POLL_MS = 500,
     RANKS_MAX = 65536,
-    STREAMS_MAX = 64,          /* logs read at the same time */
+    STREAMS_MAX = 64,          /* limit of logs read at the same time */
     TAIL_GUESS_BYTES = 128,    /* assumed length of a line; more is read if it is too short */
     TAIL_BYTES_MAX = 64 << 20, /* limit on the bytes searched for the last lines */
     LINE_BYTES_MAX = 1 << 20,  /* a longer line is printed in pieces */
@@ -31,7 +31,7 @@ struct rank_log {
     int32_t rank, attempt;
     int64_t offset_bytes;
     struct hd_text line;  /* line output only: the incomplete last line */
-    struct hd_text *keep; /* destination of bytes instead of stdout; NULL: stdout */
+    struct hd_text *keep; /* gets the log's bytes in place of stdout; NULL: stdout */
     int64_t keep_offset;  /* log offset of the first byte of `keep` */
     bool since_open;      /* a line not older than --since was found */
     bool open, done;      /* open: a call is running; done: everything was read */
@@ -46,7 +46,7 @@ struct logs {
     int32_t attempt;
     bool follow, fixed_attempt, to_terminal, in_lines;
     bool reached;                  /* the controller has accepted at least one call */
-    int64_t tail;                  /* lines of --tail; -1: all */
+    int64_t tail;                  /* number of last lines to print (--tail); -1: all */
     char since[HD_CLOCK_TEXT_MAX]; /* time of --since; "": from the beginning */
     char note[HD_ERR_MAX];
     struct rank_log *ranks;
@@ -125,7 +125,7 @@ static void add_log_lines(struct rank_log *r, const char *bytes, size_t count)
     }
 }
 
-/* Appends the incomplete last line at the end of an attempt. */
+/* Appends the incomplete last line of a log at the end of an attempt. */
 static void end_line(struct rank_log *r)
 {
     if (r->line.len_bytes)
@@ -220,7 +220,7 @@ static void on_closed(uv_handle_t *handle)
     l->closed = true;
 }
 
-/* Starts reading at the rank's position. */
+/* Starts reading a rank's log at the position reached so far. */
 static enum hd_status open_rank(struct rank_log *r, bool follow)
 {
     Heddle__V1__ReadLogRequest request = HEDDLE__V1__READ_LOG_REQUEST__INIT;
@@ -254,7 +254,7 @@ static size_t count_open(const struct logs *l)
     return open;
 }
 
-/* Waits until at most `most` calls are running. */
+/* Waits until at most `most` ReadLog calls are running. */
 static void wait_for_calls(struct logs *l, size_t most)
 {
     while (count_open(l) > most && !l->interrupted)
@@ -268,8 +268,8 @@ static void wait_for_calls(struct logs *l, size_t most)
         (void)uv_run(&l->cli->loop, UV_RUN_ONCE);
 }
 
-/* Reads all unfinished ranks from their positions until their streams end: in parallel with -f,
- * else one after the other. Returns the first failure. */
+/* Reads the logs of all unfinished ranks from their positions until their streams end: in parallel
+ * with -f, else one after the other. Returns the first failure. */
 static enum hd_status read_once(struct logs *l)
 {
     for (size_t i = 0; i < l->count && !l->interrupted; i++) {
@@ -474,7 +474,7 @@ static enum hd_status add_rank(struct logs *l, int64_t rank)
     return HD_OK;
 }
 
-/* Parses "0-3,7": numbers and ranges. */
+/* Parses the value of --rank, "0-3,7": numbers and ranges. */
 static enum hd_status take_ranks(struct logs *l, const char *text)
 {
     enum hd_status st = HD_OK;

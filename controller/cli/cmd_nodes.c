@@ -60,7 +60,7 @@ static void add_kinds(struct hd_text *out, const Heddle__V1__NodeStatus *n)
     }
 }
 
-/* Returns the threads of the node's CPU devices; GPUs have none. */
+/* Returns the number of threads of a node's CPU devices; GPUs have none. */
 static int threads_of(const Heddle__V1__NodeStatus *n)
 {
     int threads = 0;

@@ -55,7 +55,7 @@ static enum hd_status resolve(struct plan_asked *a)
 
 /* ---- layouts of a cluster ---- */
 
-enum { TOP_SHOWN = 3 }; /* layouts shown without --top */
+enum { TOP_SHOWN = 3 }; /* number of layouts shown without --top */
 
 /* Warns of times that the calibration lacks: for this number of devices at once, or for
  * collectives. */
@@ -71,8 +71,8 @@ static void note_measured(const struct hd_calibration *cal, int64_t together)
         cli_note("heddle: plan: the calibration has no collectives: theirs are not measured times");
 }
 
-/* Replaces the rates by those that `heddle-worker probe` measured. together: devices of one
- * machine. */
+/* Replaces the data-sheet rates by those that `heddle-worker probe` measured. together: number of
+ * devices on one machine. */
 static enum hd_status calibrate(struct plan_asked *a, const char *path, int64_t together,
                                 struct hd_rates *rates)
 {
@@ -90,7 +90,8 @@ static enum hd_status calibrate(struct plan_asked *a, const char *path, int64_t 
     return HD_OK;
 }
 
-/* Describes the machines: those of --cluster, or typical ones with a given kind of GPU. */
+/* Describes the machines to plan for: those of --cluster, or typical ones with the given kind of
+ * GPU. */
 static enum hd_status find_clusters(const struct plan_flags *f, struct plan_asked *a,
                                     struct hd_report_asked *l)
 {
@@ -231,7 +232,7 @@ static void note_few(const struct hd_job *spec, const struct hd_report_asked *as
                  asked->machines, (long long)most, (long long)most);
 }
 
-/* Progress line on the terminal during a long search. */
+/* State of the progress line on the terminal during a long layout search. */
 struct search_bar {
     struct bar bar;
     int64_t begin_ms, drawn_ms;
@@ -383,7 +384,9 @@ static int plan(struct cli *cli, struct plan_flags *f, struct plan_asked *a)
 {
     const struct hd_json *epoch = NULL;
     struct hd_text missing = {0}, problem = {0};
-    bool elsewhere, searched, away; /* away: the data may be missing on this machine */
+    /* the job is planned for another machine; a layout search is made; data files may be missing
+     * here */
+    bool elsewhere, searched, away;
     int code = f->live && (f->devices || f->cluster || f->memory || f->calibration || f->explain)
                    ? cli_usage("plan: --live is of the nodes that the controller knows; leave out "
                                "--devices, --cluster, --device-memory, --calibration and "

@@ -21,15 +21,15 @@ enum {
     COLUMNS_MAX = 120
 };
 
-/* A node that was asked to measure. */
+/* A node that was asked to measure its devices. */
 struct asked_node {
     char *name;
     int64_t ended_before_ms; /* end of its newest probe before the request, node's clock; 0: none */
-    bool was_gone;           /* the node was unreachable at the latest poll */
+    bool was_gone;           /* the node did not answer at the latest poll */
 };
 
-/* Requests a probe. Returns CLI_CONTINUE if the node measures; else prints its refusal and returns
- * an exit code. */
+/* Requests a probe from one node. Returns CLI_CONTINUE if the node measures; else prints its
+ * refusal and returns an exit code. */
 static int request_probe(struct cli *cli, struct asked_node *node)
 {
     Heddle__V1__ProbeNodeRequest request = HEDDLE__V1__PROBE_NODE_REQUEST__INIT;
@@ -71,13 +71,13 @@ static bool is_gone(const Heddle__V1__NodeTopology *n)
     return n->probe && n->probe->pending && n->silent_ms >= GONE_MS;
 }
 
-/* Returns whether the controller has restarted since the request and lost it. */
+/* Returns whether the controller has restarted since the request for a probe and lost it. */
 static bool is_forgotten(const Heddle__V1__NodeTopology *n, const struct asked_node *node)
 {
     return !n->probe || (!n->probe->pending && n->probe->ended_unix_ms == node->ended_before_ms);
 }
 
-/* Returns whether the controller dropped the request because the node is lost. */
+/* Returns whether the controller dropped the request for a probe because the node is lost. */
 static bool was_given_up(const Heddle__V1__NodeTopology *n, const struct asked_node *node)
 {
     return is_forgotten(n, node) && node->was_gone && n->silent_ms >= GONE_MS;
@@ -233,7 +233,7 @@ static int show_all(const struct cli *cli, const Heddle__V1__GetTopologyResponse
     return cli_out_end(code);
 }
 
-/* Probes nodes[count]; leaves out those that refuse. */
+/* Probes nodes[count]; nodes that refuse are left out. */
 static int probe(struct cli *cli, struct asked_node *nodes, size_t count)
 {
     Heddle__V1__GetTopologyResponse *t = NULL;

@@ -124,7 +124,8 @@ static enum hd_status check_base(const Heddle__V1__JobStatus *status, struct hd_
         job->init_from, number, number);
 }
 
-/* Checks the job that is to continue. With changes, sets request->spec from the job's own spec. */
+/* Checks the job that is to continue. With changes, sets request->spec to the job's own spec with
+ * these changes. */
 static int prepare(struct cli *cli, const struct cli_list *overrides, struct hd_arena *arena,
                    Heddle__V1__ResumeJobRequest *request)
 {

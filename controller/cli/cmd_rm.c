@@ -49,7 +49,8 @@ static void note_users(const Heddle__V1__RemoveJobResponse *r)
     cli_note_text(&text);
 }
 
-/* Shows what would be removed and asks. Returns CLI_CONTINUE if all jobs may be removed. */
+/* Shows what would be removed and asks whether to. Returns CLI_CONTINUE if all jobs may be removed.
+ */
 static int show_what_goes(struct cli *cli, const uint64_t *jobs, int count)
 {
     int code = CLI_CONTINUE;

@@ -17,7 +17,8 @@
 enum {
     SUBMIT_TRIES = 6,
     SUBMIT_PAUSE_MS = 300,
-    SUBMIT_PATIENCE_MS = 30000, /* ms after which no retry starts; one try may last 20 s */
+    /* time after which no further try starts, ms; one try may last 20 s */
+    SUBMIT_PATIENCE_MS = 30000,
 };
 
 /* Makes a random request id. The controller stores it with the job, so that a repeated request
@@ -40,8 +41,8 @@ static bool may_have_happened(enum hd_status st)
            st == HD_INTERNAL;
 }
 
-/* Submits until an answer comes. ret_id: request id used. *ret_uncertain: the job may exist in
- * spite of a failure. */
+/* Submits the job again and again until the controller answers. Sets ret_id to the request id used,
+ * and *ret_uncertain if the job may exist in spite of a failure. */
 static int submit_spec(struct cli *cli, const struct hd_job *job, const char *request_id,
                        char ret_id[CLI_REQUEST_ID_MAX], bool *ret_uncertain,
                        Heddle__V1__SubmitJobResponse **ret_response)

@@ -10,10 +10,13 @@
 struct validated {
     struct cli *cli;
     const struct hd_job *spec;
-    const Heddle__V1__ValidateJobResponse *verdict; /* NULL: no controller was consulted */
+    /* answer of the controller; NULL: no controller was asked */
+    const Heddle__V1__ValidateJobResponse *verdict;
     struct hd_arena arena;
-    const struct hd_json *data;  /* NULL: heddle-worker is not installed */
-    const struct hd_json *epoch; /* NULL: neither conversations nor train.epochs */
+    /* result of data_check_files; NULL: heddle-worker is not installed */
+    const struct hd_json *data;
+    /* result of data_check_epoch; NULL: the job has neither conversations nor train.epochs */
+    const struct hd_json *epoch;
 };
 
 static int ask_controller(struct cli *cli, const struct hd_job *spec, struct hd_arena *arena,
@@ -87,7 +90,7 @@ static void print_json(const struct validated *v, struct hd_text *out)
 
 /* ---- for people ---- */
 
-/* Returns a number of the object; -1: unknown. */
+/* Returns the number at `key` of a JSON object; -1: it has none. */
 static int64_t number_of(const struct hd_json *object, const char *key)
 {
     int64_t number = -1;

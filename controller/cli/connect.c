@@ -30,7 +30,7 @@ enum {
 };
 
 /* Tries to connect to a Unix socket, which fails at once if no program listens. Without this check
- * a call would wait for its timeout. */
+ * a call would wait until its timeout. */
 static enum hd_status probe_socket(const char *path)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -181,8 +181,8 @@ const char *cli_method_path(const char *method, char ret_path[64])
     return ret_path;
 }
 
-/* Checks the dates of this side's certificate, because a server that refuses it does not say why.
- * HD_OK: the dates are valid. */
+/* Checks the validity dates of the client's own certificate, because a server that refuses it does
+ * not say why. HD_OK: the dates are valid. */
 static enum hd_status judge_own_certificate(const char *path)
 {
     char now[HD_CLOCK_TEXT_MAX], from[HD_CLOCK_TEXT_MAX], to[HD_CLOCK_TEXT_MAX];

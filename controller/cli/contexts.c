@@ -17,7 +17,7 @@ enum { FILES = 2, NAMES_MAX = 64 };
 
 struct file {
     const char *path;
-    struct yaml_node *root; /* NULL: no such file, or an empty one */
+    struct yaml_node *root; /* parsed file; NULL: no such file, or an empty one */
 };
 
 /* ---- reading ----------------------------------------------------------------------------------*/
@@ -81,8 +81,8 @@ static enum hd_status check_file(const struct file *file)
     return st;
 }
 
-/* Reads one file. If it is not required, a path that cannot be reached (also because HOME is no
- * folder, or is not accessible) counts as an empty file. */
+/* Reads one configuration file. If it is not required, a path that cannot be reached (also because
+ * HOME is no folder, or is not accessible) counts as an empty file. */
 static enum hd_status read_file(struct contexts *c, const char *path, bool required,
                                 struct file *ret_file)
 {
@@ -136,7 +136,7 @@ static enum hd_status read_files(struct contexts *c, struct file files[FILES])
 
 /* ---- choosing ---------------------------------------------------------------------------------*/
 
-/* Takes a value of a file; expands a leading ~/ to the home folder. */
+/* Takes a value from a configuration file; expands a leading ~/ to the home folder. */
 static enum hd_status take_context(struct contexts *c, const struct file *file,
                                    const struct yaml_node *node, struct context_value *ret_value)
 {

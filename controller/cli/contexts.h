@@ -32,8 +32,9 @@ enum context_key {
 };
 
 struct context_value {
-    const char *text; /* NULL: not given */
-    const char *from; /* origin: "flag", "HEDDLE_TOKEN_FILE", "FILE:LINE" or "default" */
+    const char *text; /* text of the value; NULL: not given */
+    /* origin of the value: "flag", "HEDDLE_TOKEN_FILE", "FILE:LINE" or "default" */
+    const char *from;
 };
 
 struct contexts {

@@ -9,7 +9,7 @@
 
 /* Appends the text with [removed] in place of possible secrets (cmd_debug.c lists them). */
 void debug_redact(const char *text, size_t count, struct hd_text *out);
-/* Adds a file to a tar archive. */
+/* Appends a file to a tar archive. */
 void debug_add_member(struct hd_text *tar, const char *name, const char *bytes, size_t count,
                       int64_t unix_s);
 

@@ -20,31 +20,33 @@
 /* Numbers from the job file. */
 struct eta_plan {
     int64_t steps;            /* total steps of the job; 0: unknown */
-    int64_t validate_every;   /* steps between validations; 0: only after the last step */
-    int64_t checkpoint_every; /* steps between checkpoints; 0: only after the last step */
-    bool validates;           /* false: the job has no validation at all */
-    bool checkpoints;         /* false: unknown, checkpoints are not counted */
+    int64_t validate_every;   /* steps between two validations; 0: only after the last step */
+    int64_t checkpoint_every; /* steps between two checkpoints; 0: only after the last step */
+    bool validates;           /* the job has validations; false: none at all */
+    /* false: it is unknown whether the job saves checkpoints, and they are not counted */
+    bool checkpoints;
 };
 
-struct eta_pause {   /* Duration of a validation or a checkpoint. */
-    int64_t at_step; /* step of the latest one; -1: none yet in this attempt */
-    double ms;       /* running mean, ms; each older one weighs half of the next; < 0: unknown */
+struct eta_pause {   /* Measured duration of a kind of pause: validations, or checkpoints. */
+    int64_t at_step; /* step of the latest pause; -1: none yet in this attempt */
+    /* running mean of the pauses, ms; each older pause weighs half of the next; < 0: unknown */
+    double ms;
 };
 
 struct eta {
     struct eta_plan plan;
     int64_t step;        /* latest reported step */
     int64_t reported_ms; /* time of the latest report, Unix ms; 0: none in this attempt */
-    /* steps averaged in step_ms; -1: the attempt's first step is still to come */
+    /* number of steps averaged in step_ms; -1: the attempt's first step is still to come */
     int64_t timed_steps;
     double step_ms;
     struct eta_pause validation, checkpoint;
 };
 
 void eta_init(struct eta *eta, const struct eta_plan *plan);
-void eta_restart(struct eta *eta); /* starts an attempt: forgets all measurements */
+void eta_restart(struct eta *eta); /* starts an attempt: drops all measurements */
 
-/* Take one report each, in order; time_unix_ms: when it was made. */
+/* Take one report of the job each, in order. time_unix_ms: when the report was made. */
 void eta_step(struct eta *eta, int64_t step, int64_t time_unix_ms);
 void eta_validation(struct eta *eta, int64_t step, int64_t time_unix_ms);
 void eta_checkpoint(struct eta *eta, int64_t step, int64_t time_unix_ms);

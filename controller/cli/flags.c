@@ -10,7 +10,7 @@
 
 enum { FLAGS_MAX = 40 };
 
-/* Unparsed values of the flags that every command has. */
+/* Unparsed texts of the flags that every command has. */
 struct shared {
     const char *output, *colour;
     bool help;
@@ -18,7 +18,8 @@ struct shared {
 
 struct parse {
     struct cli_flag flags[FLAGS_MAX];
-    bool given[FLAGS_MAX]; /* flags given so far, except lists: to refuse a repeated flag */
+    /* flags given so far, except lists; a flag that is repeated is refused */
+    bool given[FLAGS_MAX];
     size_t count;
     int argc;
     char **argv;

@@ -65,7 +65,7 @@ bool found_is_export(const char *dir)
            (is_dir(dir) && hd_hf_has_hashes(dir) && !hd_source_is_checkpoint(dir));
 }
 
-/* Parses the step from "step-00000100"; 0: the folder has another name. */
+/* Returns the step in a folder's name "step-00000100"; 0: the folder has another name. */
 static int64_t step_of(const char *dir)
 {
     const char *name = strrchr(dir, '/');
@@ -87,7 +87,7 @@ static enum hd_status add_unopened(struct found *f, const char *dir)
     return add(f, &info);
 }
 
-/* Reads the manifest only; the tensors are not touched. */
+/* Adds a checkpoint to the list. Reads its manifest only, no tensors. */
 static enum hd_status add_checkpoint(struct found *f, const char *dir)
 {
     Heddle__V1__CheckpointInfo info = HEDDLE__V1__CHECKPOINT_INFO__INIT;

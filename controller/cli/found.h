@@ -13,23 +13,23 @@
 #include "controller/cli/cli.h"
 
 struct found {
-    struct hd_arena arena;             /* owns the strings of items */
-    Heddle__V1__CheckpointInfo *items; /* oldest first */
+    struct hd_arena arena;             /* owns the strings of `items` */
+    Heddle__V1__CheckpointInfo *items; /* checkpoints found, oldest first */
     size_t count, capacity;
     bool damaged_too;
 };
 
-/* Finds the checkpoints of JOB or DIR. Digits name a job unless a folder has that name; `./7` is
- * always a folder. damaged_too: unreadable checkpoints in a folder are listed with path and step
- * only; else they are a failure. Returns CLI_CONTINUE, or the exit code after printing a message;
- * call found_done in both cases. */
+/* Finds the checkpoints of a job or a folder. `name` of digits is a job unless a folder has that
+ * name; `./7` is always a folder. damaged_too true: unreadable checkpoints in a folder are listed
+ * with path and step only; false: they are a failure. Returns CLI_CONTINUE, or the exit code after
+ * printing a message; call found_done in both cases. */
 int found_open(struct cli *cli, const char *name, bool damaged_too, struct found *f);
 void found_done(struct found *f);
 
 /* Values of --step besides a step number: "best", and not given. */
 enum { FOUND_NEWEST = 0, FOUND_BEST = -1 };
-/* Parses the text of --step; NULL: not given. Returns CLI_CONTINUE, or the exit code after printing
- * a message. */
+/* Sets *ret_step to the value of the flag --step; text NULL: the flag was not given. Returns
+ * CLI_CONTINUE, or the exit code after printing a message. */
 int found_parse_step(const char *verb, const char *text, int64_t *ret_step);
 /* Keeps only the requested checkpoint; if several attempts saved the step, the newest attempt's.
  * HD_NOT_FOUND: no such checkpoint; `name` (JOB or DIR) is for the message. */

@@ -22,10 +22,11 @@ static void note_model(const struct hd_job *job)
     hd_text_free(&notes);
 }
 
-/* Purpose of reading a job file. */
+/* What a job file is read for. */
 enum purpose { TO_RUN, TO_PLAN, TO_BE_LAID_OUT };
 
-/* Reads the file once and prints its mistakes. epoch_steps, problem: see struct hd_spec_source. */
+/* Reads the job file once and prints its mistakes. epoch_steps: steps of one epoch; problem: what
+ * is wrong with the data (struct hd_spec_source). */
 static int read_once(const char *path, const struct cli_list *overrides, enum purpose purpose,
                      struct hd_text *missing_data, int64_t epoch_steps, const char *problem,
                      struct hd_arena *arena, struct hd_job **ret_job)

@@ -15,21 +15,22 @@
 #include "controller/cli/progress.h"
 
 struct lines {
-    uint64_t job;              /* job number in the line of the end; 0: left out */
+    /* job's number in the line about its end; 0: the line has no number */
+    uint64_t job;
     const char *directory;     /* prefix removed from checkpoint paths; "": paths are shown whole */
-    bool times;                /* adds rates and times of steps in the last columns */
-    bool one_machine;          /* `heddle local`: leave out node names */
+    bool times;                /* lines of steps have rates and times in their last columns */
+    bool one_machine;          /* for `heddle local`: lines have no node names */
     bool colour, error_colour; /* colour of lines on stdout; on stderr */
-    const struct progress *progress; /* the latest reports */
+    const struct progress *progress; /* latest reports of the job */
 };
 
-/* Returns whether the line of this step is printed: the first, the last, and every `every` steps.
- * every 0: every 1, 2 or 5 times a power of ten, the smallest that makes at most 100 lines. Time
- * plays no part, so that two runs of a job print the same steps. */
+/* Returns whether a line about this step is printed. Printed are the first, the last, and every
+ * `every` steps. every 0: every 1, 2 or 5 times a power of ten, the smallest that makes at most 100
+ * lines. Time plays no part, so that two runs of a job print the same steps. */
 bool hd_cli_log_step(int64_t step, int64_t steps, int64_t every);
 
-/* Appends the line of an entry, without line break; nothing if it is not for people. Returns
- * whether it is for stdout. */
+/* Appends the line about an entry of the history, without line break; nothing if the entry is not
+ * for people. Returns whether the line is for stdout (false: stderr). */
 bool lines_add(struct hd_text *out, const struct lines *lines,
                const Heddle__V1__WatchJobResponse *entry);
 

@@ -42,7 +42,7 @@ static bool goes_on(const char *end)
     return strncmp(end, ", -", 3) == 0;
 }
 
-/* Finds the description in a flag's line. */
+/* Returns the description in a flag's line of a help text. */
 static const char *find_text(const char *line)
 {
     const char *end = piece_end(line + 2);
@@ -52,7 +52,7 @@ static const char *find_text(const char *line)
     return end;
 }
 
-/* Appends one flag. joins: the piece before it is this flag's letter. */
+/* Appends one flag to the page. joins: the text before it is this flag's letter. */
 static void add_piece(struct page *page, const char *p, bool joins)
 {
     const char *end = piece_end(p);
@@ -220,7 +220,7 @@ static const char *add_example(struct hd_text *out, const char *line)
     return line;
 }
 
-/* Appends the rest of the text: paragraphs refilled, indented lines unchanged. */
+/* Appends the rest of the help text: paragraphs refilled, indented lines unchanged. */
 static void add_body(struct hd_text *out, const char *line)
 {
     bool begins = true, in_flags = false;

@@ -28,10 +28,11 @@
 enum { PAGE_FLAGS_MAX = 64, PAGE_SUBCOMMANDS_MAX = 8, PAGE_TEXT_MAX = 512 };
 
 struct page_flag {
-    char letter;              /* 0: none */
-    char name[32];            /* "": the flag has only a letter */
-    char value[48];           /* name of the value, "KEY=VALUE"; "": a switch without value */
-    char text[PAGE_TEXT_MAX]; /* description, on one line */
+    char letter;   /* one-letter form of the flag; 0: none */
+    char name[32]; /* name of the flag; "": it has only a letter */
+    /* name of the flag's value, "KEY=VALUE"; "": the flag is a switch without value */
+    char value[48];
+    char text[PAGE_TEXT_MAX]; /* description of the flag, on one line */
 };
 
 struct page {
@@ -45,8 +46,8 @@ struct page {
 /* Parses a help text. `name` is the command as its usage shows it: "heddle queue", "heddled". */
 void page_read(const char *name, const char *help, struct page *ret_page);
 
-/* Appends a manual page (man macros of troff). name: the page's, "heddle-queue"; summary: one line.
- */
+/* Appends a manual page (man macros of troff). name: name of the page, "heddle-queue"; summary: one
+ * line about it. */
 void page_manual(const char *name, int section, const char *summary, const char *help,
                  const char *see_also, const char *version, struct hd_text *out);
 

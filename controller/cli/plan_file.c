@@ -22,7 +22,7 @@ struct plan_file {
     struct hd_arena *arena;
 };
 
-/* Sets a key of the layout from the text of a value. */
+/* Sets a key of the plan's layout from the text of a value. */
 static enum hd_status set_key(struct plan_file *p, const char *path, const char *text)
 {
     const enum hd_status st = hd_job_parse(hd_job_find_key(path), text, &p->layout);
@@ -30,7 +30,7 @@ static enum hd_status set_key(struct plan_file *p, const char *path, const char 
     return st ? hd_err_prefix(st, "%s", path) : HD_OK;
 }
 
-/* Takes a number, word or boolean of the layout. */
+/* Takes a number, word or boolean from the JSON of the plan's layout. */
 static enum hd_status take_member(struct plan_file *p, const struct hd_json *layout,
                                   const char *name, const char *key)
 {
@@ -45,7 +45,7 @@ static enum hd_status take_member(struct plan_file *p, const struct hd_json *lay
                  : hd_err(HD_INVALID, "chosen.layout.%s is missing, or no value", name);
 }
 
-/* Takes the layers of each chunk: [10, 10, 9]. */
+/* Takes the number of layers of each pipeline chunk from the plan: [10, 10, 9]. */
 static enum hd_status take_stages(struct plan_file *p, const struct hd_json *layout)
 {
     const int64_t chunks = p->layout.pp * p->layout.virtual_stages;
@@ -112,7 +112,7 @@ static enum hd_status take_layout(struct plan_file *p, const struct hd_json *cho
     return st ? st : check_shared(p, layout);
 }
 
-/* Takes the threads per rank, if the plan was asked for a number. */
+/* Takes the threads per rank from the plan, if its user gave a number. */
 static enum hd_status take_threads(struct plan_file *p, const struct hd_json *inputs)
 {
     const struct hd_json *m = hd_json_member(inputs, "threads");
@@ -124,7 +124,7 @@ static enum hd_status take_threads(struct plan_file *p, const struct hd_json *in
                : HD_OK;
 }
 
-/* Takes the number of devices and their kind, cpu or cuda. */
+/* Takes the number of devices and their kind, cpu or cuda, from the plan. */
 static enum hd_status take_devices(struct plan_file *p, const struct hd_json *inputs)
 {
     const char *device = NULL;

@@ -15,8 +15,8 @@
 struct hd_job;
 struct hd_arena;
 
-/* Reads the job file `path` with the overrides and applies the layout of the plan file. Returns
- * CLI_CONTINUE, or the exit code after a message. The job lives in `arena`. */
+/* Reads the job file `path` with the overrides, and replaces the job's layout by the one in the
+ * plan file. Returns CLI_CONTINUE, or the exit code after a message. The job lives in `arena`. */
 int plan_file_read_job(const char *path, const char *plan, const struct cli_list *overrides,
                        struct hd_arena *arena, struct hd_job **ret_job);
 

@@ -42,7 +42,7 @@ static void format_seconds(double s, char text[32])
         (void)snprintf(text, 32, "%.3g ms", 1e3 * s);
 }
 
-/* Returns the communication time that does not overlap with computation. */
+/* Returns how long communication does not overlap with computation, per step. */
 static double exposed(const struct hd_step_cost *p)
 {
     double s = 0;

@@ -8,8 +8,8 @@
 #include "controller/cli/cli.h"
 #include "plan/report.h"
 
-/* Has the controller plan for its nodes and shows the answer (plan_live.c). Returns an exit code.
- */
+/* Requests layouts for its nodes from the controller and shows the answer (plan_live.c). Returns an
+ * exit code. */
 int plan_live(struct cli *cli, const struct hd_job *spec, int top, const char *out_file,
               struct hd_arena *arena);
 

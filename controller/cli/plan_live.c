@@ -16,7 +16,7 @@ static const struct table_column columns[] = {
     {"EP", true},   {"MICRO", true}, {"ZERO", true},  {"SCHEDULE", false}, {"RECOMPUTE", false},
     {"STEP", true}, {"TOK/S", true}, {"BUBBLE", true}};
 
-/* Returns a member's text: a number as written, or a word; "-": unknown. */
+/* Returns the text of a member of a JSON object: a number as written, or a word; "-": unknown. */
 static const char *text_of(const struct hd_json *object, const char *key)
 {
     const struct hd_json *m = object ? hd_json_member(object, key) : NULL;

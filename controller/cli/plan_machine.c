@@ -52,7 +52,7 @@ static enum hd_status ask_about(struct plan_asked *a, const char *device, bool m
     return st;
 }
 
-/* Returns the number of a line "NAME NUMBER" of an answer; 0: no such line. */
+/* Returns the number in the line "NAME NUMBER" of an answer of heddle-worker; 0: no such line. */
 static double number_of(const char *answer, const char *name)
 {
     const char *word = answer ? strstr(answer, name) : NULL;

@@ -11,13 +11,15 @@
 /* Sets the number of devices to the most that the job may have; and their threads, unless given, to
  * equal shares of the usable cores, as heddled does. */
 void plan_machine_divide(struct plan_asked *a);
-/* Sets traits, rates and between_bytes for the job's kind of device. */
+/* Sets traits, rates and between_bytes of `a` for the kind of device that the job runs on, as
+ * measured by heddle-worker. */
 enum hd_status plan_machine_measure(struct plan_asked *a);
 /* Sets between_bytes, the memory for messages between nodes, which is equal on every machine;
  * unknown without heddle-worker. */
 void plan_machine_find_between(struct plan_asked *a);
-/* Sets the memory that a rank may take: for a GPU its memory; for CPU devices of this machine their
- * share of its memory, as heddled computes it; for other CPU devices unknown. */
+/* Sets memory_bytes, the memory that a rank may take on the device: for a GPU its memory; for CPU
+ * devices of this machine their share of its memory, as heddled computes it; for other CPU devices
+ * unknown. */
 void plan_machine_find_memory(struct plan_asked *a, bool other_machines);
 /* Notes on stderr that --device-memory exceeds the device's memory. whose: subject of the note,
  * "such a GPU has". */

@@ -32,7 +32,7 @@ static struct sheet_times make_sheet_times(const struct plan_asked *a, const str
 
 /* ---- for programs ---- */
 
-/* Returns the bytes of this rank's group traffic that cross between nodes. */
+/* Returns the bytes of this rank's traffic in a group that cross between nodes. */
 static int64_t crossing_bytes(const struct plan_asked *a, int rank, int group, int kind)
 {
     return a->devices_per_node ? hd_inter_node_bytes(&a->plan, rank, (enum hd_group_name)group,
@@ -219,7 +219,7 @@ static void print_step(const struct plan_asked *a, int rank, const struct hd_dry
         }
 }
 
-/* Appends "embedding, layers 0-3". */
+/* Appends the layers of a pipeline chunk: "embedding, layers 0-3". */
 static void add_chunk(const struct hd_plan_chunk *c, struct hd_text *out)
 {
     const char *between = "";
@@ -237,7 +237,7 @@ static void add_chunk(const struct hd_plan_chunk *c, struct hd_text *out)
         hd_text_add(out, "%shead", c->embedding || c->layers ? ", " : "");
 }
 
-/* Returns the rank class of a stage that takes the most memory. */
+/* Returns, of the rank classes of a pipeline stage, the one that takes the most memory. */
 static const struct hd_plan_class *largest_of_stage(const struct hd_plan *p, int32_t stage)
 {
     const struct hd_plan_class *most = NULL;
@@ -331,7 +331,7 @@ static void name_ranks(const struct hd_plan *p, const struct hd_plan_class *kind
     hd_text_free(&names);
 }
 
-/* Returns whether a class of lower ranks has equal costs and was already printed. */
+/* Returns whether a class of lower ranks has the costs of this class and was already printed. */
 static bool is_named_before(const struct hd_plan *p, int32_t number)
 {
     for (int32_t i = 0; i < number; i++)
@@ -348,7 +348,7 @@ static void print_kind(const struct cli *cli, const struct plan_asked *a,
     print_step(a, kind->lowest, &kind->step, a->plan.mesh.world, out);
 }
 
-/* Returns the class that takes the most memory. */
+/* Returns the rank class that takes the most memory. */
 static const struct hd_plan_class *largest_of_all(const struct hd_plan *p)
 {
     const struct hd_plan_class *most = &p->classes[0];
@@ -400,7 +400,7 @@ static const char *whose_memory(const struct hd_gpu_kind *kind)
                                 : ", a little less than such GPUs report";
 }
 
-/* Returns the most memory of a CPU rank, if --device-memory limits it. */
+/* Returns the memory that a CPU rank takes at most if --device-memory limits it. */
 static int64_t most_of_cpu(const struct plan_asked *a)
 {
     int64_t most = 0;

@@ -25,7 +25,7 @@ void probe_show_age(const Heddle__V1__NodeProbe *probe, bool silent, int64_t now
 /* Appends lines about failures and slow devices; printed by every command that shows nodes. */
 void probe_show_trouble(const Heddle__V1__NodeTopology *n, int64_t now_ms, struct hd_text *out);
 
-/* Appends tables of all measurements; nothing if there are none. */
+/* Appends tables of all measurements of a node's devices; nothing if there are none. */
 void probe_show_figures(const Heddle__V1__NodeTopology *n, struct hd_text *out);
 
 #endif

@@ -60,7 +60,7 @@ enum hd_status process_become(const char *name, const char **argv)
 
 /* ---- a question ---- */
 
-/* Makes a file with the text, positioned at its start. */
+/* Makes a file with the text `input` for a program's stdin, positioned at its start. */
 static enum hd_status make_input(const struct hd_text *input, int *ret_fd)
 {
     const int fd = memfd_create("heddle-input", MFD_CLOEXEC);
@@ -104,7 +104,7 @@ static void close_file(int fd)
         (void)close(fd);
 }
 
-/* Reads fd until its end. */
+/* Reads a program's output from fd until its end. */
 static void gather(int fd, struct hd_text *text)
 {
     char buffer[4096];

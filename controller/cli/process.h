@@ -18,8 +18,8 @@
 
 struct process {
     const char *name; /* program's name, for messages */
-    const char *log;  /* path of its output */
-    pid_t pid;        /* 0: not started, or reaped */
+    const char *log;  /* path of the file that gets the program's output */
+    pid_t pid;        /* process of the program; 0: not started, or reaped */
     int wait_status;  /* valid after the child was reaped */
 };
 
@@ -34,8 +34,8 @@ enum hd_status process_become(const char *name, const char **argv);
 /* Makes orphaned descendants children of this process. */
 enum hd_status process_adopt_orphans(void);
 
-/* Starts a child. argv ends with NULL; argv[0] is the program's path. The child gets SIGTERM when
- * this process ends, even by SIGKILL. */
+/* Starts a program as a child. argv ends with NULL; argv[0] is the program's path. The child gets
+ * SIGTERM when this process ends, even by SIGKILL. */
 enum hd_status process_start(struct process *process, char *const *argv);
 
 /* Returns whether the child has ended. process_explain then sets the error message: exit status,
@@ -43,7 +43,7 @@ enum hd_status process_start(struct process *process, char *const *argv);
 bool process_has_ended(struct process *process);
 enum hd_status process_explain(const struct process *process);
 
-enum { PROCESS_KILLED = 255 }; /* pseudo exit status: ended by a signal */
+enum { PROCESS_KILLED = 255 }; /* pseudo exit status: the program was ended by a signal */
 
 /* Runs a program to its end and captures its stdout, and its stderr in ret_errors (NULL:
  * inherited). `input` is its stdin (NULL: none). HD_IO: the program could not be started.
@@ -53,7 +53,7 @@ enum { PROCESS_QUESTION_MS = 120 * 1000, PROCESS_MEASURE_MS = 15 * 60 * 1000 };
 enum hd_status process_ask(const char *const *argv, const struct hd_text *input, int timeout_ms,
                            struct hd_text *ret_output, struct hd_text *ret_errors, int *ret_exit);
 
-/* Sends SIGTERM (if grace_ms > 0) and after grace_ms SIGKILL; returns when the process has ended.
+/* Sends the child SIGTERM (if grace_ms > 0) and after grace_ms SIGKILL; returns when it has ended.
  */
 void process_stop(struct process *process, int grace_ms);
 /* Stops all children like process_stop, including adopted ones; returns when none is left. */

@@ -7,7 +7,7 @@
 
 enum { BAR_MAX = 40, BAR_MIN = 8, PART_MAX = 48 };
 
-/* The parts of the line, the most important first. */
+/* Parts of the progress line, the most important first. */
 enum part {
     PART_PERCENT,
     PART_STEP,
@@ -45,8 +45,8 @@ static void format_left(int64_t left_ms, char ret_text[32])
         (void)snprintf(ret_text, 32, "%lldd%02lldh", s / 86400, s / 3600 % 24);
 }
 
-/* Formats the parts, each with the same width at every step, so that the line does not flicker. "":
- * left out. */
+/* Formats the parts of the progress line, each with the same width at every step, so that the line
+ * does not flicker. A part "" is left out. */
 static void fill_parts(const struct progress *p, double done, char parts[PART_COUNT][PART_MAX])
 {
     char text[32];
@@ -75,8 +75,8 @@ static void fill_parts(const struct progress *p, double done, char parts[PART_CO
     (void)snprintf(parts[PART_LEFT], PART_MAX, "ETA %-6s", text);
 }
 
-/* Empties the first part that does not fit and all less important ones. Returns the remaining
- * columns. */
+/* Empties the first part that does not fit into the columns, and all less important ones. Returns
+ * the columns that remain. */
 static int drop_parts(char parts[PART_COUNT][PART_MAX], int columns)
 {
     int columns_left = columns, i;

@@ -20,11 +20,12 @@
 
 /* Values of the latest reports. */
 struct progress {
-    int64_t step, steps;                 /* step 0: none reported */
+    /* latest step, and total steps of the job; step 0: none reported */
+    int64_t step, steps;
     double loss, lr;                     /* loss and learning rate of `step` */
     double grad_norm, tokens_per_s, mfu; /* values of `step`; 0: not reported */
     bool validated;
-    int64_t validation_step; /* if validated: step of the latest validation */
+    int64_t validation_step; /* step of the latest validation, if there was one */
     double validation_loss;
     int64_t left_ms; /* remaining time of the job; -1: unknown */
 };
@@ -35,7 +36,7 @@ struct progress_style {
     bool utf8; /* the bar is drawn with block characters, each one column wide; else with # and . */
 };
 
-/* Appends the line, without line break and cursor movement. */
+/* Appends the progress line, without line break and cursor movement. */
 void progress_render(const struct progress *p, const struct progress_style *style,
                      struct hd_text *out);
 

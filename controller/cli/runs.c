@@ -67,8 +67,9 @@ enum hd_status runs_find_folder(const char *job_path, const char *state_dir,
 /* ---- the marker -------------------------------------------------------------------------------*/
 
 struct marker {
-    char job_file[RUN_PATH_MAX]; /* absolute, links resolved; "": standard input */
-    char path[RUN_PATH_MAX];     /* path of the run's folder when it was made */
+    /* absolute path of the run's job file, links resolved; "": standard input */
+    char job_file[RUN_PATH_MAX];
+    char path[RUN_PATH_MAX]; /* path of the run's folder when it was made */
 };
 
 static void find_value(const char *text, const char *key, char ret_value[RUN_PATH_MAX])
@@ -81,8 +82,8 @@ static void find_value(const char *text, const char *key, char ret_value[RUN_PAT
         (void)snprintf(ret_value, RUN_PATH_MAX, "%.*s", (int)n, at + strlen(key));
 }
 
-/* Reads a marker. HD_NOT_FOUND: the folder was not made by heddle local. An empty marker belongs to
- * a run that was killed while its folder was made. */
+/* Reads the marker in a run's folder. HD_NOT_FOUND: the folder was not made by heddle local. An
+ * empty marker belongs to a run that was killed while its folder was made. */
 static enum hd_status read_marker(const char *dir, struct marker *ret_marker)
 {
     char path[RUN_PATH_MAX + 32];
@@ -233,7 +234,7 @@ void runs_link_latest(const struct run_folder *run, bool only_if_there)
     }
 }
 
-/* Makes the folder and its marker; on failure removes what it made. */
+/* Makes a run's folder and the marker in it; on failure removes what it made. */
 static enum hd_status make_folder(struct run_folder *run, const char *job_path)
 {
     char marker[RUN_PATH_MAX + 32];

@@ -48,7 +48,7 @@ static int64_t add_tree(const char *path)
     return bytes;
 }
 
-/* Chooses the runs to remove and locks each until it is removed, so that it cannot be resumed
+/* Chooses the runs to remove, and locks each until it is removed, so that it cannot be resumed
  * meanwhile. */
 static enum hd_status judge(struct cleaned *c, int64_t keep)
 {
@@ -207,7 +207,8 @@ static int remove_runs(struct cleaned *c, const char *folder)
     return code;
 }
 
-/* Asks on a terminal and removes the runs. Without a terminal --yes is required. */
+/* Asks on a terminal whether to remove the runs, and removes them. Without a terminal --yes is
+ * required. */
 static int confirm_and_remove(struct cleaned *c, const char *folder, bool yes)
 {
     char question[128], size[32];

@@ -10,7 +10,7 @@
 
 struct run_entry {
     char *path;
-    int64_t used_ms; /* time of the latest start or resume */
+    int64_t used_ms; /* time when the run was last started or resumed */
 };
 
 struct run_list {
@@ -24,7 +24,7 @@ enum hd_status runs_make_absolute(const char *path, struct hd_text *ret_path);
 /* Finds the folder of runs: --state-dir, or heddle-runs beside the job file. */
 enum hd_status runs_find_folder(const char *job_path, const char *state_dir,
                                 struct hd_text *ret_folder);
-/* Locks the folder's marker; HD_CONFLICT: the run is in use. */
+/* Locks the marker in a run's folder. HD_CONFLICT: the run is in use. */
 enum hd_status runs_lock(const char *dir, int *ret_lock);
 /* Points `latest`, in the parent of the run's folder, to the run. A `latest` that is no link is
  * left alone. */

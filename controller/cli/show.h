@@ -13,13 +13,13 @@
 struct show_list {
     struct hd_text *out;
     struct hd_json_writer writer;
-    bool lines; /* jsonl: one line per item */
+    bool lines; /* output is jsonl: one line per item */
     const char *type;
 };
 
 void show_list_begin(struct show_list *list, struct hd_text *out, enum cli_format format,
                      const char *kind, const char *type);
-/* Enclose an item, whose members are written to list->writer in between. */
+/* Begin and end an item of the list, whose members are written to list->writer in between. */
 void show_item_begin(struct show_list *list);
 void show_item_end(struct show_list *list);
 void show_list_end(struct show_list *list);

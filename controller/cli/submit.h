@@ -25,8 +25,8 @@ int cli_read_spec_to_lay_out(const char *path, const struct cli_list *overrides,
 int cli_read_spec_and_epoch(const char *path, const struct cli_list *overrides,
                             struct hd_arena *arena, struct hd_job **ret_job,
                             const struct hd_json **ret_epoch);
-/* Reads a job file like cli_read_spec_and_epoch for a job that is only planned. missing_data: see
- * struct hd_spec_source. */
+/* Reads a job file like cli_read_spec_and_epoch for a job that is only planned. missing_data: the
+ * job's data files may be missing on this machine (struct hd_spec_source). */
 int cli_read_spec_to_plan(const char *path, const struct cli_list *overrides,
                           struct hd_text *missing_data, struct hd_arena *arena,
                           struct hd_job **ret_job, const struct hd_json **ret_epoch);
@@ -48,9 +48,9 @@ void cli_print_next_commands(struct cli *cli, uint64_t job, int code);
  * --resume DIR". job 0: do not ask the controller how the job ended. */
 void cli_print_next_commands_by(struct cli *cli, uint64_t job, const char *resume);
 
-/* Submits the job. Without an answer it retries with the same request id (made here if NULL), so
- * that a lost answer makes no second job. Returns CLI_CONTINUE, or the exit code when it gave up.
- */
+/* Submits the job to the controller. Without an answer it retries with the same request id (made
+ * here if NULL), so that a lost answer makes no second job. Returns CLI_CONTINUE, or the exit code
+ * after it gave up. */
 int cli_submit_spec(struct cli *cli, const struct hd_job *job, const char *request_id,
                     Heddle__V1__SubmitJobResponse **ret_response);
 

@@ -15,7 +15,7 @@ enum { TABLE_COLUMNS_MAX = 20 };
 
 struct table_column {
     const char *title;
-    bool right; /* right-aligned, for numbers */
+    bool right; /* the column's text is right-aligned, as numbers are */
 };
 
 struct table {
@@ -23,7 +23,7 @@ struct table {
     const struct table_column *columns;
     size_t column_count;
     struct table_row *first, *last;
-    size_t cell; /* index of the next cell that table_add fills in the last row */
+    size_t cell; /* column of the last row that table_add fills next */
 };
 
 /* Prepares an empty table; the columns must outlive it. */
@@ -31,8 +31,8 @@ void table_init(struct table *table, const struct table_column *columns, size_t 
 void table_done(struct table *table);
 
 void table_begin_row(struct table *table);
-/* Fills the next cell; empty text shows as "-". Control characters become '?'. `colour` is an SGR
- * code such as "32", or NULL. */
+/* Fills the next cell of the last row; empty text shows as "-". Control characters become '?'.
+ * colour: SGR code such as "32", or NULL. */
 void table_add(struct table *table, const char *colour, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 

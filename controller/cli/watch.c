@@ -25,15 +25,15 @@ static const int signals[SIGNALS] = {SIGINT, SIGTERM, SIGHUP, SIGWINCH};
 struct watched_job {
     struct cli *cli;
     const struct watch_options *options;
-    struct hd_rpc_call *call; /* NULL: not connected */
+    struct hd_rpc_call *call; /* the WatchJob call; NULL: not connected */
     bool ever_connected;
-    /* time the connection was lost, time of the next try; 0: connected */
+    /* time when the connection was lost, time of the next try to connect; 0: connected */
     int64_t down_since_ms, retry_at_ms;
-    uint64_t after; /* sequence number of the last entry seen */
+    uint64_t after; /* sequence number of the last entry of the history that has arrived */
     uv_signal_t signal[SIGNALS];
     uv_timer_t tick;
     int open_handles, interrupts;
-    int code; /* exit code; CLI_CONTINUE: still watching */
+    int code; /* exit code of the command; CLI_CONTINUE: still watching */
 
     Heddle__V1__GetJobResponse *job; /* job with spec and attempts; NULL: not fetched */
     struct hd_rpc_call *job_call; /* call that refetches `job` for an attempt's plan; NULL: none */
@@ -42,15 +42,15 @@ struct watched_job {
     struct progress progress;
     struct eta eta;
     struct lines lines;
-    int64_t log_every; /* steps between two lines; 0: chosen by hd_cli_log_step */
+    int64_t log_every; /* steps between two lines about a step; 0: chosen by hd_cli_log_step */
     int32_t attempt;
     Heddle__V1__JobState state;
-    char reason[HD_ERR_MAX], stale[HD_ERR_MAX]; /* last printed texts of JobStatus */
+    char reason[HD_ERR_MAX], stale[HD_ERR_MAX]; /* texts of JobStatus that were printed last */
     int64_t state_at_ms; /* time at which the state arrived whose line is held back; 0: none */
     struct bar bar;
     bool has_bar, bar_changed, first_item;
     bool unread;        /* standard output cannot be written any more */
-    bool before_resume; /* current entries are from before the resume: stored, not shown */
+    bool before_resume; /* entries that arrive now are from before the resume: stored, not shown */
     struct hd_text out;
 };
 
@@ -150,7 +150,7 @@ static void keep_history(struct watched_job *w, const Heddle__V1__WatchJobRespon
     hd_text_free(&line);
 }
 
-/* Prints a separate line on stderr and empties the text. */
+/* Prints `text` as a line of its own on stderr and empties it. */
 static void print_note(struct watched_job *w, struct hd_text *text)
 {
     bar_clear(&w->bar);
@@ -383,7 +383,7 @@ static void take(struct watched_job *w, const Heddle__V1__WatchJobResponse *entr
     w->bar_changed = true;
 }
 
-/* Returns whether the entry is the event of this resume. */
+/* Returns whether an entry of the history is the event of the resume that this command made. */
 static bool is_resume(const struct watched_job *w, const Heddle__V1__WatchJobResponse *entry)
 {
     return entry->body_case == HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_EVENT &&
@@ -550,7 +550,7 @@ static int open_handles(struct watched_job *w)
     return CLI_CONTINUE;
 }
 
-/* Closes all handles on the loop that point to w. */
+/* Closes all handles on the loop whose callbacks use w. */
 static void close_handles(struct watched_job *w)
 {
     if (w->call)

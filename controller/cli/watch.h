@@ -19,30 +19,33 @@ enum { WATCH_PATIENCE_MS = 120000 };
 
 struct watch_options {
     uint64_t job;
-    bool quiet;              /* shows only the end; earlier history is not fetched */
-    bool times;              /* adds rates and times to the lines of steps */
-    int64_t log_every;       /* steps between two lines; 0: chosen by hd_cli_log_step */
-    bool one_machine;        /* `heddle local`: leave out node names */
-    int64_t hold_ms;         /* ms; a state that ends sooner is not shown */
-    const char *directory;   /* prefix removed from checkpoint paths; NULL: the job's folder */
-    bool resumed;            /* hides entries from before the resume */
+    bool quiet; /* shows only the job's end; does not fetch its earlier history */
+    bool times; /* lines of steps have rates and times */
+    /* steps between two lines about a step; 0: chosen by hd_cli_log_step */
+    int64_t log_every;
+    bool one_machine; /* for `heddle local`: lines have no node names */
+    int64_t hold_ms;  /* a state of the job that ends within this time is not shown, ms */
+    /* prefix removed from checkpoint paths in lines; NULL: the job's folder */
+    const char *directory;
+    bool resumed;            /* hides entries of the job's history from before the resume */
     int32_t resumed_attempt; /* newest attempt before the resume; used with `resumed` */
-    FILE *history;           /* gets all entries as jsonl, whatever the format; may be NULL */
-    /* Called on SIGINT, SIGTERM and SIGHUP (`number`), for the `count`-th signal; true: keep
-     * watching. NULL: stop at the first signal, and when standard output cannot be written any
-     * more. */
+    /* file that gets all entries of the history as jsonl, whatever the output format; NULL: none */
+    FILE *history;
+    /* Called on SIGINT, SIGTERM and SIGHUP. number: the signal's; count: how many signals came so
+     * far. Returns true to keep watching. NULL: watching stops at the first signal, and when
+     * standard output cannot be written any more. */
     bool (*on_interrupt)(void *user, int number, int count);
     void *user;
-    /* Called ten times a second. Returns CLI_CONTINUE, or the exit code to stop with. May be NULL.
-     */
+    /* Called ten times a second. Returns CLI_CONTINUE, or the exit code to stop watching with. May
+     * be NULL. */
     int (*on_tick)(void *user);
 };
 
 /* Returns whether SIGHUP was ignored at the program's start (nohup); it then stays ignored. */
 bool cli_ignores_hangup(void);
 
-/* Watches a job. Returns the exit code of the job's end; that of a signal (cli_exit_of_signal); or
- * that of a failure, after its message. */
+/* Watches a job until it ends. Returns the exit code for the job's end; that of a signal
+ * (cli_exit_of_signal); or that of a failure, after its message. */
 int cli_watch_job(struct cli *cli, const struct watch_options *options);
 
 #endif

@@ -142,7 +142,8 @@ void cli_add_clean(struct hd_text *out, const char *text)
     }
 }
 
-/* Decodes the code point at p, well-formed UTF-8 (all output was checked), and its length. */
+/* Returns the code point at p, in well-formed UTF-8 (all output was checked), and sets *ret_bytes
+ * to its length. */
 static wchar_t decode(const unsigned char *p, int *ret_bytes)
 {
     int n = p[0] < 0x80 ? 1 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : 4;
@@ -155,7 +156,7 @@ static wchar_t decode(const unsigned char *p, int *ret_bytes)
     return c;
 }
 
-/* Returns the columns of the character at text, and its length in bytes. */
+/* Returns the number of columns of the character at `text`, and sets *ret_bytes to its length. */
 static int char_width(const char *text, int *ret_bytes)
 {
     const int width = wcwidth(decode((const unsigned char *)text, ret_bytes));

@@ -118,7 +118,7 @@ extern "C" enum hd_status hd_cuda_swiglu_backward(struct hd_cuda_stream *s,
     });
 }
 
-/* Returns the elements in use, of N elements in R rows. */
+/* Returns the number of elements in use, of N elements in R rows. */
 static __device__ __forceinline__ int64_t elements_in_use(const int32_t *counts, int64_t groups,
                                                           int64_t R, int64_t N)
 {

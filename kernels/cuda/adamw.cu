@@ -52,7 +52,8 @@ static __device__ __forceinline__ struct cuda_update update_of(const struct hd_s
     return u;
 }
 
-/* Range of a thread's current element, with its learning rate and weight decay. */
+/* Update range (hd_update_range) of a thread's current element, with its learning rate and weight
+ * decay. */
 struct adamw_place {
     int64_t range, end;
     float lr, decay;
@@ -68,7 +69,7 @@ place_take(struct adamw_place *p, const struct cuda_update &u, const struct hd_u
     p->decay = __fmul_rn(u.weight_decay, range->decay);
 }
 
-/* Advances p to the first range, from p->range on, that ends after the element. */
+/* Advances p to the first update range, from p->range on, that ends after the element. */
 static __device__ __forceinline__ void place_seek(struct adamw_place *p,
                                                   const struct cuda_update &u,
                                                   const struct hd_update_range *ranges,
@@ -87,9 +88,9 @@ static __device__ __forceinline__ void place_seek(struct adamw_place *p,
     place_take(p, u, ranges);
 }
 
-/* Updates one element. The approximate root and quotient have an error of a few units in the last
- * place of the step, which is small relative to the weight. The exact versions have slow paths that
- * cost registers. */
+/* Updates one weight with its moments. The approximate root and quotient have an error of a few
+ * units in the last place of the step, which is small relative to the weight. The exact versions
+ * have slow paths that cost registers. */
 static __device__ __forceinline__ void update_one(const struct cuda_update &u,
                                                   const struct adamw_place &p, float &weight,
                                                   float &m, float &v, float grad)
@@ -106,7 +107,8 @@ static __device__ __forceinline__ void update_one(const struct cuda_update &u,
     weight = __fmaf_rn(-p.lr, __fmaf_rn(p.decay, weight, step), weight);
 }
 
-/* Arguments of the kernel; updates a pack that begins at element `at`. */
+/* Arguments of the AdamW kernel with fp32 moments; its functions update a pack that begins at
+ * element `at`. */
 template <typename Copy>
 struct adamw {
     float *weight, *m, *v;
@@ -116,7 +118,7 @@ struct adamw {
     const struct hd_update_range *ranges;
     int64_t N, range_count;
 
-    /* Updates a pack that lies within the range p. */
+    /* Updates a pack of weights that lies within the update range p. */
     template <int V>
     __device__ __forceinline__ void finish(const struct cuda_update &u, const struct adamw_place &p,
                                            int64_t at, pack<float, V> w_, pack<float, V> m_,
@@ -136,8 +138,8 @@ struct adamw {
             pack_store(copy + at, rounded);
     }
 
-    /* Updates elements [at, end) one by one: packs that cross the end of a range, and the
-     * remainder. */
+    /* Updates the weights [at, end) one by one: packs that cross the end of an update range, and
+     * the remainder. */
     __device__ __forceinline__ void finish_each(const struct cuda_update &u, struct adamw_place *p,
                                                 int64_t at, int64_t end) const
     {
@@ -202,12 +204,12 @@ static __global__ void __launch_bounds__(ADAMW_THREADS, ADAMW_RESIDENT)
 
 enum { ADAMW_OWN = HD_BLOCK_MIN, ADAMW_HALF = ADAMW_OWN / 2 };
 
-/* One moment of a thread's elements. */
+/* One moment (m or v) of a thread's weights. */
 struct own_moment {
     float at[ADAMW_OWN];
 
-    /* Loads the moment from an fp32 run or from blocks of codes. in_run: elements of the run before
-     * this thread's. */
+    /* Loads the moment from a run of fp32 values or from blocks of codes. in_run: number of
+     * elements of the run before this thread's. */
     __device__ __forceinline__ void load(const char *run, const struct hd_update_range *range,
                                          int64_t in_run, const float *values)
     {
@@ -233,8 +235,8 @@ struct own_moment {
         }
     }
 
-    /* Stores the moment as `load` reads it; the block's largest and smallest elements must be
-     * known. */
+    /* Stores the moment in the form in which `load` reads it; the largest and smallest elements of
+     * the block of codes must be known. */
     __device__ __forceinline__ void store(char *run, const struct hd_update_range *range,
                                           int64_t in_run, enum hd_map map, float largest,
                                           float smallest) const
@@ -289,7 +291,7 @@ static __device__ __forceinline__ float lanes_max(float x, int64_t lanes)
     return x;
 }
 
-/* Updates the weights of a thread's elements from element `at` on. */
+/* Updates a thread's weights from element `at` on. */
 template <typename Copy>
 static __device__ __forceinline__ void
 update_own(const struct adamw<Copy> &a, const struct cuda_update &u, const struct adamw_place &p,
@@ -331,8 +333,8 @@ static __global__ void __launch_bounds__(ADAMW_THREADS)
     values_of_v[threadIdx.x] = hd_encoding_value((uint8_t)threadIdx.x, HD_MAP_UNSIGNED);
     __syncthreads();
 
-    /* `at` minus the lane's offset is equal for all lanes of a warp, so they leave the loop
-     * together */
+    /* `at` minus the lane's offset is equal for all lanes of a warp, so all lanes leave the loop
+     * together. */
     for (int64_t at = ((int64_t)blockIdx.x * ADAMW_THREADS + threadIdx.x) * ADAMW_OWN;
          at - lane * ADAMW_OWN < a.N; at += threads * ADAMW_OWN) {
         const bool used = at < a.N;

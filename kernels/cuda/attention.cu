@@ -31,7 +31,7 @@ struct mask_extents_task {
     struct attention_mask_extents mask_extents;
     const int32_t *q_index, *kv_index, *q_bound, *kv_filled, *kv_slot;
     int64_t kv_stride;
-    int32_t B, q_len, kv_len, window; /* window: keys a query sees; 0: no window */
+    int32_t B, q_len, kv_len, window; /* window: number of keys that a query sees; 0: no window */
     bool causal;
 };
 
@@ -96,8 +96,8 @@ static __device__ void write_queries(const struct mask_extents_task *t, int b, i
         s->query_extents[(int64_t)b * (s->q_pad / ATTENTION_GRANULE) + granule] = extent;
 }
 
-/* Computes one granule per warp: first the granules of a sequence's keys, then those of its
- * queries. */
+/* Computes the mask extents of one granule (32 rows) per warp: first the granules of a sequence's
+ * keys, then those of its queries. */
 static __global__ void mask_extents_kernel(struct mask_extents_task t)
 {
     const int key_granules = t.mask_extents.kv_pad / ATTENTION_GRANULE;

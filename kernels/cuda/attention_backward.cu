@@ -11,7 +11,7 @@
 enum { STATS_LANES = 8, STATS_THREADS = 256, STATS_WIDTH = 8 };
 
 struct stats_task {
-    float2 *stats; /* [B, H, q_pad]: log-sum-exp, delta */
+    float2 *stats; /* log-sum-exp and delta of each query, [B, H, q_pad] */
     const void *dout, *out;
     const float *lse;
     int64_t ldo, lddo, rows; /* leading dimensions of out and dout; rows: B * q_pad */
@@ -39,8 +39,9 @@ static __device__ __forceinline__ float channels_product(const T *a, const T *b)
     return sum;
 }
 
-/* Computes the stats of one query and head per eight lanes. Rows that see no key, and rows that pad
- * a tile, have lse = -inf; it is replaced by +inf, which makes every p zero. */
+/* Computes log-sum-exp and delta of one query and head per eight lanes. Rows that see no key, and
+ * rows that pad a tile, have lse = -inf; it is replaced by +inf, which makes every attention weight
+ * p zero. */
 template <typename T, bool IS_VEC>
 static __global__ void __launch_bounds__(STATS_THREADS) stats_kernel(struct stats_task t)
 {

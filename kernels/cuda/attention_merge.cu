@@ -14,9 +14,9 @@ struct cuda_factors {
     float old, block, lse;
 };
 
-/* Returns the factors of both blocks. With m the larger of the two lse and e = exp(-|difference|),
- * the merged lse is m + log(1 + e); the factors of the larger and the smaller are 1 / (1 + e) and e
- * / (1 + e). */
+/* Returns the factors by which the results of both blocks of keys are multiplied. With m the larger
+ * of the two lse and e = exp(-|difference|), the merged lse is m + log(1 + e); the factors of the
+ * larger and the smaller are 1 / (1 + e) and e / (1 + e). */
 static __device__ struct cuda_factors factors_of(float old, float block)
 {
     struct cuda_factors f = {0, 0, -INFINITY};

@@ -45,8 +45,8 @@ static __device__ __forceinline__ void put_element(void *x, int64_t at, float va
     }
 }
 
-/* Loads rows into shared memory: tile[r, :] = rows `first` + r of distance ld, from element `at`
- * on; zeros from row `count` on. */
+/* Loads rows of a matrix into shared memory: tile[r, :] = row `first` + r (rows ld elements apart),
+ * from element `at` on; zeros from row `count` on. */
 template <int ROWS>
 static __device__ __forceinline__ void load_rows(float *tile, const void *x, int64_t at, int64_t ld,
                                                  int count, int D, enum hd_dtype dtype)
@@ -138,8 +138,8 @@ static __device__ __forceinline__ struct pairs pairs_of(const struct attention *
     return p;
 }
 
-/* Returns the score of a pair; -inf if it is not visible, including rows that are padding. query
- * and key: row numbers in the sequence. */
+/* Returns the score of a (query, key) pair; -inf if the pair is not visible, including rows that
+ * are padding. query and key: row numbers in the sequence. */
 static __device__ __forceinline__ float score_of(const struct pairs *p, float product, int query,
                                                  int key)
 {
@@ -154,7 +154,7 @@ static __device__ __forceinline__ float score_of(const struct pairs *p, float pr
     return product;
 }
 
-/* Returns the dropout factor of a pair's weight; `query` must not be padding. */
+/* Returns the dropout factor of a (query, key) pair's weight; `query` must not be padding. */
 static __device__ __forceinline__ float stays(const struct pairs *p, int query, int key)
 {
     const int64_t row = (int64_t)p->b * p->a->q_len + query;
@@ -179,7 +179,8 @@ static __device__ __forceinline__ int64_t key_row(const struct attention *a, int
 
 enum { FORWARD_KEYS = 32, FORWARD_N = FORWARD_KEYS / SIDE, FORWARD_LD = FORWARD_KEYS + 1 };
 
-/* Computes weights from scores, in shared memory, and rescales the rows' sums so far. */
+/* Computes attention weights from a tile of scores, in shared memory, and rescales the rows' sums
+ * so far. */
 template <int WIDTH, int M>
 static __device__ __forceinline__ void
 soften(const struct pairs *p, float score[M][FORWARD_N], float *weights, float out[M][WIDTH / SIDE],
@@ -249,13 +250,13 @@ static __global__ void __launch_bounds__(THREADS, 1) forward_kernel(struct atten
             key_count - first_key < FORWARD_KEYS ? key_count - first_key : FORWARD_KEYS;
         float score[M][FORWARD_N];
 
-        __syncthreads(); /* the previous v may be overwritten */
+        __syncthreads(); /* the tile of the previous v may be overwritten */
         load_rows<FORWARD_KEYS>(tile, a->k, key_row(a, block.b, first_key) * a->ldk + group * D,
                                 a->ldk, count, D, a->dtype);
         __syncthreads();
         dot_rows<M, FORWARD_N>(score, q_tile, tile, row, D);
         soften<WIDTH, M>(&pairs, score, weights, out, max, sum, first_query, first_key);
-        __syncthreads(); /* k may be overwritten */
+        __syncthreads(); /* the tile of k may be overwritten */
         load_rows<FORWARD_KEYS>(tile, a->v, key_row(a, block.b, first_key) * a->ldv + group * D,
                                 a->ldv, count, D, a->dtype);
         __syncthreads();
@@ -294,8 +295,8 @@ static __device__ __forceinline__ void put_gradient(const struct attention_backw
     put_element(to, at, value, f->grad_dtype);
 }
 
-/* Computes weights[query, key] = p (for dv) and dweights = ds, for one tile of queries and one of
- * keys; all tiles are in shared memory. */
+/* Computes for one tile of queries and one of keys weights[query, key] = p (for dv) and dweights =
+ * ds; all tiles are in shared memory. */
 template <int TILE>
 static __device__ __forceinline__ void
 differentiate(const struct pairs *p, const float *q_tile, const float *dout_tile,
@@ -366,7 +367,7 @@ static __global__ void __launch_bounds__(THREADS, 1) keys_kernel(struct attentio
 
         step = attention_next_queries<TILE>(&walk, a, block.b, &extent, &head,
                                             (block.head + 1) * heads - 1);
-        __syncthreads(); /* the previous tiles may be overwritten */
+        __syncthreads(); /* the previous tiles in shared memory may be overwritten */
         load_rows<TILE>(q_tile, a->q, q_at, a->ldq, queries, D, a->dtype);
         load_rows<TILE>(dout_tile, f.dout, dout_at, f.lddo, queries, D, a->dtype);
         __syncthreads();
@@ -426,7 +427,7 @@ static __global__ void __launch_bounds__(THREADS, 1) queries_kernel(struct atten
         const int count = a->kv_len - first_key < TILE ? a->kv_len - first_key : TILE;
 
         step = attention_next_keys<TILE>(&walk, a, block.b, &extent);
-        __syncthreads(); /* the previous tiles may be overwritten */
+        __syncthreads(); /* the previous tiles in shared memory may be overwritten */
         load_rows<TILE>(k_tile, a->k, key_row(a, block.b, first_key) * a->ldk + group * D, a->ldk,
                         count, D, a->dtype);
         load_rows<TILE>(v_tile, a->v, key_row(a, block.b, first_key) * a->ldv + group * D, a->ldv,

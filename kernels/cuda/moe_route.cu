@@ -67,7 +67,7 @@ extern "C" enum hd_status hd_cuda_route_noise(struct hd_cuda_stream *s,
 
 /* ---- choice ---- */
 
-/* log(1 + exp(x)) without overflow, and without underflow to 0 */
+/* Returns log(1 + exp(x)) without overflow, and without underflow to 0. */
 static __device__ __forceinline__ float softplus(float x)
 {
     return fmaxf(x, 0) + log1pf(expf(-fabsf(x)));

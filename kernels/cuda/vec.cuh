@@ -21,7 +21,7 @@
 
 #include "kernels/cuda/device.cuh"
 
-/* Returns the number of elements in 16 bytes. */
+/* Returns the number of elements of type T in 16 bytes. */
 template <typename T>
 __host__ __device__ constexpr int vec_width()
 {
