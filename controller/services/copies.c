@@ -16,7 +16,7 @@ enum {
     TWIN_IN_FLIGHT_MS = 1000,
     TWIN_SILENT_MS = 2 * HEARTBEAT_MS + 1000, /* a live heddled is never silent this long, ms */
     SHOWN_MS = 60 * 1000, /* a refused daemon that has not retried for this long is not shown, ms */
-    REPORTED_AGAIN_MS = 3600 * 1000 /* shortest pause between two events about a copy */
+    REPORTED_AGAIN_MS = 3600 * 1000 /* pause between two events about one copy, ms */
 };
 
 struct node_stream *copies_find_twin(const struct node_stream *s, const Heddle__V1__Hello *hello)

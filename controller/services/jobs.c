@@ -84,8 +84,9 @@ void control_submit_job(struct hd_rpc_call *call, const ProtobufCMessage *messag
     struct prepared *prepared = NULL;
     enum hd_status st = control_check_disk(c);
 
-    if (st && hd_core_knows_request(c->core, m->request_id,
-                                    control_caller(call))) /* the first one may be uncommitted */
+    if (st &&
+        hd_core_knows_request(c->core, m->request_id,
+                              control_caller(call))) /* the first request may be uncommitted */
         st = hd_err(HD_ABORTED, "%s; this request was taken before and may still take effect",
                     hd_err_message());
     if (!st)

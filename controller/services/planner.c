@@ -255,7 +255,7 @@ static bool hurry(const struct controller *c, const struct hd_core_asked *asked)
 {
     for (struct planning *p = c->plannings; p; p = p->next)
         if (strcmp(p->asked.key, asked->key) == 0) {
-            if (p->asked.ahead && !asked->ahead) /* the search time starts now */
+            if (p->asked.ahead && !asked->ahead) /* a job waits for it: its time starts now */
                 p->asked_ms = hd_clock_now_ms();
             p->asked.ahead = asked->ahead;
             return true;

@@ -35,7 +35,7 @@ static void take_set(struct agent *agent, const Heddle__V1__RendezvousSet *set)
         return;
     for (size_t rank = 0; rank < set->n_values; rank++)
         local_values(l, (int64_t)rank, set->round, set->values[rank].data, set->values[rank].len);
-    for (int i = 0; i < l->put_count; i++) /* the value was answered: do not send it again */
+    for (int i = 0; i < l->put_count; i++) /* the controller has this value */
         if (l->puts[i].round == (int64_t)set->round)
             l->puts[i].round = -1;
 }

@@ -94,7 +94,7 @@ static void note_steps(struct agent_attempt *l, int64_t now_ms)
 {
     const int64_t bytes = log_bytes(l);
 
-    if (l->continued_ms == 0) /* first check: the last step may be as old as the silence */
+    if (l->continued_ms == 0) /* first check: the ranks' last step may be as old */
         l->stepped_ms = l->received_ms;
     else if (bytes != l->log_bytes)
         l->stepped_ms = now_ms;

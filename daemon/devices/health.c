@@ -67,7 +67,7 @@ static enum hd_status choose(struct hd_health *health, const struct hd_gpu_list 
         *devices = *now;
     }
     free(now);
-    if (hd_numbers_write(&health->numbers)) /* retried after the next check */
+    if (hd_numbers_write(&health->numbers)) /* after a failure retried at the next check */
         hd_log(HD_LOG_WARN, "a restart of heddled may give devices other numbers: %s",
                hd_err_message());
     return st;

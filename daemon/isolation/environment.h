@@ -17,7 +17,7 @@
  * (NCCL_NET_PLUGIN), which then run as the user of the ranks. */
 bool hd_environment_may_travel(const char *variable);
 
-#define HD_ENVIRONMENT_NAMES "HEDDLE_PASS_ENV" /* variable with further names */
+#define HD_ENVIRONMENT_NAMES "HEDDLE_PASS_ENV" /* its value: further names to pass on */
 
 /* Removes from this process's environment all variables that are neither in the built-in list nor
  * in `names`, a list separated by commas in which `*` ends a prefix; NULL: no further names. */

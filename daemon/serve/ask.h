@@ -15,7 +15,7 @@
 
 enum {
     HD_ASK_CHOICES_MAX = 1024,  /* limit of the choices of one request (prompts times n) */
-    HD_ASK_VALUES_MAX = 1 << 19 /* JSON values in a body, mostly token ids of prompts */
+    HD_ASK_VALUES_MAX = 1 << 19 /* limit of JSON values in a body, mostly token ids */
 };
 
 enum hd_ask_kind { HD_ASK_COMPLETION, HD_ASK_CHAT };

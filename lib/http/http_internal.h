@@ -165,7 +165,7 @@ struct http_connection *http_adopt(struct hd_http *http, int fd);
 void http_forget(struct hd_http *http, struct http_connection *c);
 void http_end(struct hd_http *http, struct http_connection *c);
 /* Marks the connection as known: a request of it was authorised. Returns false if too many
- * connections are known already. c NULL does nothing, also below. */
+ * connections are known already. c may be NULL, also below. */
 bool http_prove(struct hd_http *http, struct http_connection *c);
 void http_break(struct http_connection *c, int64_t now_ms);
 

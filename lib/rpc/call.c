@@ -281,7 +281,7 @@ void hd_rpc_call_open(struct hd_rpc_call *call, ProtobufCMessage *msg)
 
 static void deliver(struct hd_rpc_call *call, ProtobufCMessage *msg)
 {
-    if (!call->opened) /* a server that does not send HD_RPC_ACCEPTED_HEADER */
+    if (!call->opened) /* the server sends no HD_RPC_ACCEPTED_HEADER */
         hd_rpc_call_open(call, NULL);
     call->received_count++;
     call->delivery = msg;

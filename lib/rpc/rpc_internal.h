@@ -195,7 +195,7 @@ enum hd_status hd_rpc_server_outcome(struct hd_rpc_call *call, const char **ret_
 enum hd_status hd_rpc_client_outcome(struct hd_rpc_call *call, const char **ret_message);
 
 #define HD_RPC_STATUS_TRAILER  "heddle-status"   /* name of the exact hd_status */
-#define HD_RPC_ACCEPTED_HEADER "heddle-accepted" /* the server accepted the stream: on_open */
+#define HD_RPC_ACCEPTED_HEADER "heddle-accepted" /* the server accepted the stream */
 
 /* Returns advice for a connection failure that gRPC describes with `details`; NULL: none is known.
  */

@@ -67,7 +67,7 @@ struct hd_unauth_connection {
 struct hd_unauth_limits {
     /* limits of the number of connections, all above 0; "of_address": per address */
     size_t connections, connections_of_address;
-    /* limits of known connections; when reached, arriving connections are refused */
+    /* limits of connections with an authenticated caller; when reached, arrivals are refused */
     size_t known, known_of_address;
     size_t unauthenticated, unauthenticated_of_address;
     size_t inside, inside_of_address;
@@ -92,7 +92,7 @@ bool hd_unauth_arrive(struct hd_unauth_table *table, struct hd_unauth_connection
 bool hd_unauth_enter(struct hd_unauth_table *table, struct hd_unauth_connection *connection,
                      int64_t now_ms, struct hd_unauth_connection **ret_victim);
 
-/* Returns whether the address of this connection may have one more known connection. */
+/* Returns whether the address of this connection may have one more authenticated connection. */
 bool hd_unauth_may_prove(const struct hd_unauth_table *table,
                          const struct hd_unauth_connection *connection);
 /* Marks the connection as known, because a call with a token arrived on it. */
