@@ -18,7 +18,7 @@
 
 enum {
     ROOM_BELOW = 64,       /* bytes kept free in path buffers for names of files below a folder */
-    FILES_NEEDED = 256,    /* limit of file descriptors needed besides those of calls */
+    FILES_NEEDED = 256,    /* file descriptors needed besides those of calls */
     STOP_WRITE_MS = 5000,  /* timeout of the last commits when the controller stops, ms */
     SELF_CHECK_MS = 10000, /* period of test connections to the controller's own address, ms */
     SELF_CHECK_WAIT_MS = 10000,
