@@ -10,8 +10,8 @@
 
 enum { STREAMS = HD_STREAM_COUNT };
 
-/* For one store, by stream: index of the last node that wrote the store, and of the last node that
- * read or wrote it; -1: none. */
+/* Uses of one store, by stream: index of the last node that wrote the store, and index of the last
+ * node that read or wrote it; -1: none. */
 struct touch {
     int wrote[STREAMS], touched[STREAMS];
 };
