@@ -22,7 +22,7 @@ static void note_model(const struct hd_job *job)
     hd_text_free(&notes);
 }
 
-/* What a job file is read for. */
+/* Purposes of reading a job file. */
 enum purpose { TO_RUN, TO_PLAN, TO_BE_LAID_OUT };
 
 /* Reads the job file once and prints its mistakes. epoch_steps: steps of one epoch; problem: what

@@ -28,7 +28,7 @@ enum {
 
 struct relay_link;
 
-/* What an epoll event can be about: one end of a link, a listening socket, or the wake-up eventfd.
+/* Objects that an epoll event can be about: one end of a link, a listening socket, or the wake-up eventfd.
  */
 struct relay_source {
     struct relay_link *link; /* link whose end has this file descriptor; NULL: none */
