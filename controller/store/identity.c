@@ -11,18 +11,10 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "controller/store/store_internal.h"
+#include "controller/store/row.h"
 #include "pki/pki.h"
 
 _Static_assert((int)HD_CREDENTIAL_HASH_BYTES == (int)HD_PKI_HASH_BYTES, "SHA-256 in both");
-
-static const char *copy_at(struct hd_arena *arena, sqlite3_stmt *s, int column)
-{
-    const char *text = (const char *)sqlite3_column_text(s, column);
-    const char *copy = hd_arena_strdup(arena, text ? text : "");
-
-    return copy ? copy : "";
-}
 
 static bool hash_at(sqlite3_stmt *s, int column, unsigned char ret_hash[HD_CREDENTIAL_HASH_BYTES])
 {
@@ -47,26 +39,16 @@ enum hd_status store_put_credential(struct store_db *db, const struct hd_credent
                         c->ended_ms);
 }
 
-static int kind_of(const char *found)
-{
-#define X(name, number, text)              \
-    if (found && strcmp(found, text) == 0) \
-        return number;
-    HD_CREDENTIAL_KIND_LIST(X)
-#undef X
-    return 0;
-}
-
 static enum hd_status credential_row(const struct store_db *db, struct hd_arena *arena,
                                      sqlite3_stmt *s, struct hd_credential_record *ret)
 {
     *ret = (struct hd_credential_record){
         .id = (uint64_t)sqlite3_column_int64(s, 0),
-        .kind = (enum hd_credential_kind)kind_of((const char *)sqlite3_column_text(s, 1)),
-        .name = copy_at(arena, s, 2),
-        .role = copy_at(arena, s, 3),
-        .made_by = copy_at(arena, s, 5),
-        .ended_by = copy_at(arena, s, 6),
+        .kind = (enum hd_credential_kind)store_row_credential_kind(s, 1),
+        .name = store_row_text(arena, s, 2),
+        .role = store_row_text(arena, s, 3),
+        .made_by = store_row_text(arena, s, 5),
+        .ended_by = store_row_text(arena, s, 6),
         .made_ms = sqlite3_column_int64(s, 7),
         .expires_ms = sqlite3_column_int64(s, 8),
         .ended_ms = sqlite3_column_int64(s, 9)};
@@ -209,12 +191,12 @@ static enum hd_status audit_row(const struct store_db *db, struct hd_arena *aren
 {
     *ret = (struct hd_audit_row){.seq = (uint64_t)sqlite3_column_int64(s, 0),
                                  .record = {.time_ms = sqlite3_column_int64(s, 1),
-                                            .who = copy_at(arena, s, 2),
-                                            .role = copy_at(arena, s, 3),
-                                            .method = copy_at(arena, s, 4),
-                                            .object = copy_at(arena, s, 5),
-                                            .source = copy_at(arena, s, 6),
-                                            .result = copy_at(arena, s, 7)}};
+                                            .who = store_row_text(arena, s, 2),
+                                            .role = store_row_text(arena, s, 3),
+                                            .method = store_row_text(arena, s, 4),
+                                            .object = store_row_text(arena, s, 5),
+                                            .source = store_row_text(arena, s, 6),
+                                            .result = store_row_text(arena, s, 7)}};
     return hash_at(s, 8, ret->hash) ? HD_OK : damaged(db, "audit", (int64_t)ret->seq);
 }
 

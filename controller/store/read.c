@@ -1,275 +1,9 @@
-/* read: converts rows to records, for queries and when the controller starts. */
+/* read: answers queries from the database. */
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "controller/store/store_internal.h"
-
-/* ---- columns ----------------------------------------------------------------------------------*/
-
-static const char *text_at(struct hd_arena *arena, sqlite3_stmt *s, int column)
-{
-    const char *text = (const char *)sqlite3_column_text(s, column);
-    const char *copy = text && *text ? hd_arena_strdup(arena, text) : "";
-
-    return copy ? copy : "";
-}
-
-static double real_at(sqlite3_stmt *s, int column)
-{
-    return sqlite3_column_type(s, column) == SQLITE_NULL ? NAN : sqlite3_column_double(s, column);
-}
-
-static int32_t int_at(sqlite3_stmt *s, int column)
-{
-    return sqlite3_column_int(s, column);
-}
-
-static int64_t long_at(sqlite3_stmt *s, int column)
-{
-    return sqlite3_column_int64(s, column);
-}
-
-/* Returns the enum number of a stored string by the given list; 0: it is not in the list. */
-#define X(name, number, text)     \
-    if (strcmp(found, text) == 0) \
-        return number;
-#define NUMBER_FUNCTION(function, LIST)                                   \
-    static int function(sqlite3_stmt *s, int column)                      \
-    {                                                                     \
-        const char *found = (const char *)sqlite3_column_text(s, column); \
-                                                                          \
-        if (!found)                                                       \
-            return 0;                                                     \
-        LIST(X)                                                           \
-        return 0;                                                         \
-    }
-NUMBER_FUNCTION(job_state_at, HD_JOB_STATE_LIST)
-NUMBER_FUNCTION(attempt_state_at, HD_ATTEMPT_STATE_LIST)
-NUMBER_FUNCTION(end_cause_at, HD_END_CAUSE_LIST)
-NUMBER_FUNCTION(node_state_at, HD_NODE_STATE_LIST)
-NUMBER_FUNCTION(device_kind_at, HD_DEVICE_KIND_LIST)
-NUMBER_FUNCTION(checkpoint_state_at, HD_CHECKPOINT_STATE_LIST)
-#undef NUMBER_FUNCTION
-#undef X
-
-/* Returns the array, grown in the arena to hold at least one more item; NULL: out of memory. */
-static void *grow(struct hd_arena *arena, void *array, size_t count, size_t item_bytes)
-{
-    void *bigger;
-
-    if (count && (count & (count - 1)))
-        return array; /* the array's capacity is the next power of two */
-    bigger = hd_arena_array(arena, count ? count * 2 : 1, item_bytes);
-    if (bigger && count)
-        memcpy(bigger, array, count * item_bytes);
-    return bigger;
-}
-
-static enum hd_status no_memory(void)
-{
-    return hd_err(HD_NO_MEMORY, "out of memory reading the state database");
-}
-
-/* ---- rows -------------------------------------------------------------------------------------*/
-
-/* Returns the job in a row of STORE_JOB_COLUMNS; with_spec: the column `spec` follows them. */
-static struct hd_job_record job_row(struct hd_arena *arena, sqlite3_stmt *s, bool with_spec)
-{
-    struct hd_job_record job = {
-        .job = (uint64_t)long_at(s, 0),
-        .request_id = text_at(arena, s, 1),
-        .owner = text_at(arena, s, 2),
-        .name = text_at(arena, s, 3),
-        .state = (enum hd_job_state)job_state_at(s, 4),
-        .reason = text_at(arena, s, 5),
-        .cancel = int_at(s, 6),
-        .cancel_now = int_at(s, 7),
-        .attempt_count = int_at(s, 8),
-        .steps = long_at(s, 9),
-        .devices = int_at(s, 10),
-        .submitted_ms = long_at(s, 11),
-        .started_ms = long_at(s, 12),
-        .ended_ms = long_at(s, 13),
-        .resumed_attempt = int_at(s, 14),
-        .removal = (enum hd_removal)int_at(s, 15),
-        .request_hash = (uint64_t)long_at(s, 16),
-        .queue = text_at(arena, s, 17),
-        .priority = int_at(s, 18),
-        .held = int_at(s, 19),
-        .planned_start_ms = long_at(s, 20),
-    };
-
-    if (with_spec) {
-        size_t count = (size_t)sqlite3_column_bytes(s, 21);
-        void *spec = hd_arena_alloc(arena, count + 1);
-
-        if (spec && count)
-            memcpy(spec, sqlite3_column_blob(s, 21), count);
-        job.spec = spec;
-        job.spec_bytes = spec ? count : 0;
-    }
-    return job;
-}
-
-static struct hd_checkpoint_record checkpoint_row(struct hd_arena *arena, sqlite3_stmt *s,
-                                                  uint64_t job)
-{
-    return (struct hd_checkpoint_record){
-        .job = job,
-        .attempt = int_at(s, 0),
-        .step = long_at(s, 1),
-        .path = text_at(arena, s, 2),
-        .hash = text_at(arena, s, 3),
-        .node_uuid = text_at(arena, s, 4),
-        .shared = int_at(s, 5),
-        .time_ms = long_at(s, 6),
-        .size_bytes = long_at(s, 7),
-        .state = (enum hd_checkpoint_state)checkpoint_state_at(s, 8),
-        .sequence = (uint64_t)long_at(s, 9),
-        .proven = int_at(s, 10),
-        .val_loss = real_at(s, 11),
-        .missing = int_at(s, 12),
-    };
-}
-
-static struct hd_position_record position_row(sqlite3_stmt *s, uint64_t job)
-{
-    return (struct hd_position_record){
-        .job = job, .attempt = int_at(s, 0), .rank = int_at(s, 1), .seq = (uint64_t)long_at(s, 2)};
-}
-
-/* Sets *ret_step to the step in a row. HD_CORRUPT: its metrics cannot be unpacked. */
-static enum hd_status step_row(struct hd_arena *arena, sqlite3_stmt *s, uint64_t job,
-                               struct hd_step_record *ret_step)
-{
-    struct hd_step_record step = {
-        .job = job,
-        .sequence = (uint64_t)long_at(s, 0),
-        .attempt = int_at(s, 1),
-        .step = long_at(s, 2),
-        .time_ms = long_at(s, 3),
-    };
-    const size_t count = (size_t)sqlite3_column_bytes(s, 5) / sizeof *step.expert_load;
-    int64_t *load = count ? hd_arena_array(arena, count, sizeof *load) : NULL;
-
-    if (hd_metrics_unpack(sqlite3_column_blob(s, 4), (size_t)sqlite3_column_bytes(s, 4),
-                          &step.metrics))
-        return hd_err_prefix(HD_CORRUPT, "state.db: step %" PRId64 " of attempt %d of job %" PRIu64,
-                             step.step, step.attempt, job);
-    if (load) {
-        memcpy(load, sqlite3_column_blob(s, 5), count * sizeof *load);
-        step.expert_load = load;
-        step.expert_count = count;
-    }
-    *ret_step = step;
-    return HD_OK;
-}
-
-/* Reads an attempt, without its ranks, from a row. HD_CORRUPT: this build cannot read the
- * layout. */
-static enum hd_status attempt_row(struct hd_arena *arena, sqlite3_stmt *s, uint64_t job,
-                                  struct hd_attempt_record *ret_attempt)
-{
-    const char *layout = (const char *)sqlite3_column_text(s, 2);
-
-    *ret_attempt = (struct hd_attempt_record){
-        .job = job,
-        .attempt = int_at(s, 0),
-        .state = (enum hd_attempt_state)attempt_state_at(s, 1),
-        .base_attempt = int_at(s, 3),
-        .base_step = long_at(s, 4),
-        .base_path = text_at(arena, s, 5),
-        .base_hash = text_at(arena, s, 6),
-        .created_ms = long_at(s, 7),
-        .running_ms = long_at(s, 8),
-        .ended_ms = long_at(s, 9),
-        .end = {.cause = (enum hd_end_cause)end_cause_at(s, 10),
-                .rank = int_at(s, 11),
-                .node = text_at(arena, s, 12),
-                .message = text_at(arena, s, 13),
-                .exit_code = int_at(s, 14),
-                .signal = int_at(s, 15),
-                .bad_input = int_at(s, 16)},
-        .stop_cause = (enum hd_end_cause)end_cause_at(s, 17),
-        .stop_job = (uint64_t)long_at(s, 18),
-        .plan = {.step_s = sqlite3_column_double(s, 19), .memory_bytes = long_at(s, 20)},
-        .borrows = int_at(s, 21) != 0,
-        .run_as = text_at(arena, s, 22),
-    };
-    if (hd_layout_read(layout ? layout : "", &ret_attempt->plan.layout))
-        return hd_err_prefix(HD_CORRUPT, "state.db: the layout of attempt %d of job %" PRIu64,
-                             ret_attempt->attempt, job);
-    return HD_OK;
-}
-
-static enum hd_status read_allocations(struct store_db *db, struct hd_arena *arena,
-                                       struct hd_attempt_record *attempt)
-{
-    sqlite3_stmt *s = store_db_bind(db, STORE_GET_ALLOCATIONS, "in", (int64_t)attempt->job,
-                                    (int)attempt->attempt);
-    struct hd_plan_record *plan = &attempt->plan;
-    enum hd_status st = s ? HD_OK : HD_INTERNAL;
-    bool row = true;
-
-    while (!st) {
-        st = store_db_step(db, s, &row);
-        if (st || !row)
-            break;
-        plan->ranks = grow(arena, plan->ranks, (size_t)plan->rank_count, sizeof *plan->ranks);
-        if (!plan->ranks)
-            st = no_memory();
-        else
-            plan->ranks[plan->rank_count++] =
-                (struct hd_rank_location){.node_uuid = text_at(arena, s, 0),
-                                          .node_name = text_at(arena, s, 1),
-                                          .device = int_at(s, 2)};
-    }
-    return st;
-}
-
-static enum hd_status read_attempts(struct store_db *db, struct hd_arena *arena, uint64_t job,
-                                    struct hd_attempt_record **ret_attempts, size_t *ret_count)
-{
-    sqlite3_stmt *s = store_db_bind(db, STORE_GET_ATTEMPTS, "i", (int64_t)job);
-    struct hd_attempt_record *attempts = NULL;
-    enum hd_status st = s ? HD_OK : HD_INTERNAL;
-    size_t count = 0;
-    bool row = true;
-
-    while (!st) {
-        st = store_db_step(db, s, &row);
-        if (st || !row)
-            break;
-        attempts = grow(arena, attempts, count, sizeof *attempts);
-        st = attempts ? attempt_row(arena, s, job, &attempts[count++]) : no_memory();
-        if (st)
-            (void)sqlite3_reset(s);
-    }
-    for (size_t i = 0; !st && i < count; i++)
-        st = read_allocations(db, arena, &attempts[i]);
-    *ret_attempts = attempts;
-    *ret_count = count;
-    return st;
-}
-
-/* Sets *ret_number to the single number that a statement about a job returns; 0: no row, or
- * NULL. */
-static enum hd_status read_number(struct store_db *db, enum store_statement statement, uint64_t job,
-                                  int64_t *ret_number)
-{
-    sqlite3_stmt *s = store_db_bind(db, statement, "i", (int64_t)job);
-    bool row = false;
-    enum hd_status st = s ? store_db_step(db, s, &row) : HD_INTERNAL;
-
-    *ret_number = !st && row ? long_at(s, 0) : 0;
-    if (!st && row)
-        (void)sqlite3_reset(s);
-    return st;
-}
-
-/* ---- queries ----------------------------------------------------------------------------------*/
+#include "controller/store/row.h"
 
 /* Reads the newest step, checkpoint and sequence number of a job, which change too often to be in
  * its row. */
@@ -282,13 +16,13 @@ static enum hd_status fill_job_row(struct store_db *db, struct hd_arena *arena,
     int64_t sequence = 0;
 
     if (!st && row->has_step) {
-        st = step_row(arena, s, job, &row->step);
+        st = store_row_step(arena, s, job, &row->step);
         (void)sqlite3_reset(s);
     }
     if (!st)
-        st = read_number(db, STORE_GET_NEWEST_CHECKPOINT, job, &row->checkpoint_step);
+        st = store_row_number(db, STORE_GET_NEWEST_CHECKPOINT, job, &row->checkpoint_step);
     if (!st)
-        st = read_number(db, STORE_GET_SEQUENCE, job, &sequence);
+        st = store_row_number(db, STORE_GET_SEQUENCE, job, &sequence);
     row->sequence = (uint64_t)sequence;
     return st;
 }
@@ -311,7 +45,7 @@ static enum hd_status add_numbers(struct store_db *db, sqlite3_stmt *s, uint64_t
         st = store_db_step(db, s, &row);
         if (st || !row)
             break;
-        numbers[(*count)++] = (uint64_t)long_at(s, 0);
+        numbers[(*count)++] = (uint64_t)store_row_long(s, 0);
     }
     return st;
 }
@@ -361,7 +95,7 @@ static enum hd_status read_job(struct store_db *db, struct hd_arena *arena, uint
         return st;
     if (!row)
         return hd_err(HD_NOT_FOUND, "there is no job %" PRIu64, job);
-    *ret_row = (struct hd_job_row){.record = job_row(arena, s, with_spec)};
+    *ret_row = (struct hd_job_row){.record = store_row_job(arena, s, with_spec)};
     (void)sqlite3_reset(s);
     return fill_job_row(db, arena, ret_row);
 }
@@ -372,12 +106,13 @@ static enum hd_status query_job(struct store_db *db, struct hd_query *query)
 
     query->jobs = hd_arena_alloc(&query->arena, sizeof *query->jobs);
     if (!query->jobs)
-        return no_memory();
+        return store_row_no_memory();
     st = read_job(db, &query->arena, query->job, true, &query->jobs[0]);
     if (st)
         return st;
     query->job_count = 1;
-    return read_attempts(db, &query->arena, query->job, &query->attempts, &query->attempt_count);
+    return store_row_attempts(db, &query->arena, query->job, &query->attempts,
+                              &query->attempt_count);
 }
 
 static enum hd_status query_jobs(struct store_db *db, struct hd_query *query)
@@ -389,7 +124,7 @@ static enum hd_status query_jobs(struct store_db *db, struct hd_query *query)
 
     query->jobs = hd_arena_array(&query->arena, (size_t)query->limit + 1, sizeof *query->jobs);
     if (!numbers || !query->jobs)
-        return no_memory();
+        return store_row_no_memory();
     st = find_jobs(db, query, numbers, &count);
     query->more = count > (size_t)query->limit;
     for (size_t i = 0; !st && i < count - query->more; i++) {
@@ -425,34 +160,34 @@ static enum hd_status entry_of(struct hd_arena *arena, const struct cursor *c, u
                                struct hd_history_entry *ret_entry)
 {
     enum hd_status st = HD_OK;
-    struct hd_history_entry entry = {.kind = c->kind,
-                                     .sequence = (uint64_t)long_at(c->s, c->sequence_column)};
+    struct hd_history_entry entry = {
+        .kind = c->kind, .sequence = (uint64_t)store_row_long(c->s, c->sequence_column)};
 
     switch (c->kind) {
     case HD_OP_EVENT:
         entry.event = (struct hd_event_record){.job = job,
                                                .sequence = entry.sequence,
-                                               .time_ms = long_at(c->s, 1),
-                                               .attempt = int_at(c->s, 2),
-                                               .rank = int_at(c->s, 3),
-                                               .kind = text_at(arena, c->s, 4),
-                                               .node = text_at(arena, c->s, 5),
-                                               .message = text_at(arena, c->s, 6)};
+                                               .time_ms = store_row_long(c->s, 1),
+                                               .attempt = store_row_int(c->s, 2),
+                                               .rank = store_row_int(c->s, 3),
+                                               .kind = store_row_text(arena, c->s, 4),
+                                               .node = store_row_text(arena, c->s, 5),
+                                               .message = store_row_text(arena, c->s, 6)};
         break;
     case HD_OP_STEP:
-        st = step_row(arena, c->s, job, &entry.step);
+        st = store_row_step(arena, c->s, job, &entry.step);
         break;
     case HD_OP_VALIDATION:
         entry.validation = (struct hd_validation_record){.job = job,
                                                          .sequence = entry.sequence,
-                                                         .attempt = int_at(c->s, 1),
-                                                         .step = long_at(c->s, 2),
-                                                         .time_ms = long_at(c->s, 3),
-                                                         .tokens = long_at(c->s, 4),
-                                                         .loss = real_at(c->s, 5)};
+                                                         .attempt = store_row_int(c->s, 1),
+                                                         .step = store_row_long(c->s, 2),
+                                                         .time_ms = store_row_long(c->s, 3),
+                                                         .tokens = store_row_long(c->s, 4),
+                                                         .loss = store_row_real(c->s, 5)};
         break;
     default:
-        entry.checkpoint = checkpoint_row(arena, c->s, job);
+        entry.checkpoint = store_row_checkpoint(arena, c->s, job);
         break;
     }
     *ret_entry = entry;
@@ -464,8 +199,8 @@ static struct cursor *earliest(struct cursor *cursors, size_t count)
     struct cursor *best = NULL;
 
     for (size_t i = 0; i < count; i++) {
-        if (cursors[i].row && (!best || long_at(cursors[i].s, cursors[i].sequence_column) <
-                                            long_at(best->s, best->sequence_column)))
+        if (cursors[i].row && (!best || store_row_long(cursors[i].s, cursors[i].sequence_column) <
+                                            store_row_long(best->s, best->sequence_column)))
             best = &cursors[i];
     }
     return best;
@@ -488,10 +223,10 @@ static enum hd_status query_entries(struct store_db *db, struct hd_query *query,
             query->more = true;
             break;
         }
-        query->entries =
-            grow(&query->arena, query->entries, query->entry_count, sizeof *query->entries);
+        query->entries = store_row_grow(&query->arena, query->entries, query->entry_count,
+                                        sizeof *query->entries);
         if (!query->entries) {
-            st = no_memory();
+            st = store_row_no_memory();
             break;
         }
         st = entry_of(&query->arena, next, query->job, &query->entries[query->entry_count]);
@@ -558,14 +293,14 @@ static enum hd_status query_checkpoints(struct store_db *db, struct hd_query *qu
         st = store_db_step(db, s, &row);
         if (st || !row)
             break;
-        query->entries =
-            grow(&query->arena, query->entries, query->entry_count, sizeof *query->entries);
+        query->entries = store_row_grow(&query->arena, query->entries, query->entry_count,
+                                        sizeof *query->entries);
         if (!query->entries)
-            st = no_memory();
+            st = store_row_no_memory();
         else
             query->entries[query->entry_count++] = (struct hd_history_entry){
                 .kind = HD_OP_CHECKPOINT,
-                .checkpoint = checkpoint_row(&query->arena, s, query->job)};
+                .checkpoint = store_row_checkpoint(&query->arena, s, query->job)};
     }
     return st;
 }
@@ -586,12 +321,12 @@ static enum hd_status query_records(struct store_db *db, struct hd_query *query)
         st = store_db_step(db, s, &row);
         if (st || !row)
             break;
-        query->positions =
-            grow(&query->arena, query->positions, query->position_count, sizeof *query->positions);
+        query->positions = store_row_grow(&query->arena, query->positions, query->position_count,
+                                          sizeof *query->positions);
         if (!query->positions)
-            st = no_memory();
+            st = store_row_no_memory();
         else
-            query->positions[query->position_count++] = position_row(s, query->job);
+            query->positions[query->position_count++] = store_row_position(s, query->job);
     }
     return st;
 }
@@ -605,13 +340,13 @@ static enum hd_status query_users(struct store_db *db, struct hd_query *query)
 
     query->jobs = hd_arena_array(&query->arena, (size_t)query->limit + 1, sizeof *query->jobs);
     if (!query->jobs)
-        return no_memory();
+        return store_row_no_memory();
     while (!st) {
         st = store_db_step(db, s, &row);
         if (st || !row)
             break;
         if (query->job_count < (size_t)query->limit)
-            query->jobs[query->job_count++].record = job_row(&query->arena, s, false);
+            query->jobs[query->job_count++].record = store_row_job(&query->arena, s, false);
         else
             query->more = true;
     }
@@ -661,291 +396,6 @@ enum hd_status store_read_query(struct store_db *db, struct hd_query *query)
         break;
     }
     if (!st && hd_arena_failed(&query->arena))
-        st = no_memory();
-    return st;
-}
-
-/* ---- loading ----------------------------------------------------------------------------------*/
-
-static enum hd_status read_devices(struct store_db *db, struct hd_arena *arena,
-                                   struct hd_node_record *node)
-{
-    sqlite3_stmt *s = store_db_bind(db, STORE_GET_DEVICES, "t", node->uuid);
-    enum hd_status st = s ? HD_OK : HD_INTERNAL;
-    bool row = true;
-
-    while (!st) {
-        st = store_db_step(db, s, &row);
-        if (st || !row)
-            break;
-        node->devices =
-            grow(arena, node->devices, (size_t)node->device_count, sizeof *node->devices);
-        if (!node->devices)
-            st = no_memory();
-        else
-            node->devices[node->device_count++] =
-                (struct hd_device_record){.index = int_at(s, 0),
-                                          .kind = (enum hd_device_kind)device_kind_at(s, 1),
-                                          .name = text_at(arena, s, 2),
-                                          .uuid = text_at(arena, s, 3),
-                                          .memory_bytes = long_at(s, 4),
-                                          .threads = int_at(s, 5),
-                                          .precisions = (uint32_t)long_at(s, 6)};
-    }
-    return st;
-}
-
-static enum hd_status load_nodes(struct store_db *db, const struct hd_store_loader *loader,
-                                 struct hd_arena *arena)
-{
-    sqlite3_stmt *s = store_db_bind(db, STORE_GET_NODES, "");
-    enum hd_status st = s ? HD_OK : HD_INTERNAL;
-    bool row = true;
-
-    while (!st) {
-        struct hd_node_record node;
-
-        st = store_db_step(db, s, &row);
-        if (st || !row)
-            break;
-        node = (struct hd_node_record){.uuid = text_at(arena, s, 0),
-                                       .name = text_at(arena, s, 1),
-                                       .boot_id = text_at(arena, s, 2),
-                                       .build = text_at(arena, s, 3),
-                                       .state = (enum hd_node_state)node_state_at(s, 4),
-                                       .drain = int_at(s, 5),
-                                       .drain_reason = text_at(arena, s, 6),
-                                       .retired = int_at(s, 7),
-                                       .seen_ms = long_at(s, 8),
-                                       .drain_deadline_ms = long_at(s, 9),
-                                       .saw_jobs_dir = int_at(s, 10)};
-        st = read_devices(db, arena, &node);
-        if (!st)
-            st = loader->node(loader->user, &node);
-    }
-    (void)sqlite3_reset(s);
-    return st;
-}
-
-static enum hd_status load_probes(struct store_db *db, const struct hd_store_loader *loader,
-                                  struct hd_arena *arena)
-{
-    sqlite3_stmt *s = store_db_bind(db, STORE_GET_PROBES, "");
-    enum hd_status st = s ? HD_OK : HD_INTERNAL;
-    bool row = true;
-
-    while (!st) {
-        struct hd_probe_record probe;
-
-        st = store_db_step(db, s, &row);
-        if (st || !row)
-            break;
-        probe = (struct hd_probe_record){.node_uuid = text_at(arena, s, 0),
-                                         .ended_ms = long_at(s, 1),
-                                         .problem = text_at(arena, s, 2),
-                                         .measured_on = text_at(arena, s, 3),
-                                         .measured_ms = long_at(s, 4),
-                                         .calibration = sqlite3_column_blob(s, 5),
-                                         .calibration_bytes = (size_t)sqlite3_column_bytes(s, 5)};
-        st = hd_arena_failed(arena) ? no_memory() : loader->probe(loader->user, &probe);
-    }
-    (void)sqlite3_reset(s);
-    return st;
-}
-
-static enum hd_status load_queues(struct store_db *db, const struct hd_store_loader *loader,
-                                  struct hd_arena *arena)
-{
-    sqlite3_stmt *s = store_db_bind(db, STORE_GET_QUEUES, "");
-    enum hd_status st = s ? HD_OK : HD_INTERNAL;
-    bool row = true;
-
-    while (!st) {
-        struct hd_queue_record queue;
-
-        st = store_db_step(db, s, &row);
-        if (st || !row)
-            break;
-        queue = (struct hd_queue_record){.name = text_at(arena, s, 0),
-                                         .devices_max = int_at(s, 1),
-                                         .user_devices_max = int_at(s, 2),
-                                         .weight = int_at(s, 3),
-                                         .closed = int_at(s, 4) != 0};
-        st = hd_arena_failed(arena) ? no_memory() : loader->queue(loader->user, &queue);
-    }
-    (void)sqlite3_reset(s);
-    return st;
-}
-
-static enum hd_status load_requests(struct store_db *db, const struct hd_store_loader *loader)
-{
-    sqlite3_stmt *s = store_db_bind(db, STORE_GET_REQUESTS, "");
-    enum hd_status st = s ? HD_OK : HD_INTERNAL;
-    bool row = true;
-
-    while (!st) {
-        st = store_db_step(db, s, &row);
-        if (st || !row)
-            break;
-        st = loader->request(loader->user, (const char *)sqlite3_column_text(s, 0),
-                             (const char *)sqlite3_column_text(s, 4), (uint64_t)long_at(s, 1),
-                             (uint64_t)long_at(s, 2), (enum hd_job_state)job_state_at(s, 3));
-    }
-    (void)sqlite3_reset(s);
-    return st;
-}
-
-static enum hd_status load_checkpoints(struct store_db *db, const struct hd_store_loader *loader,
-                                       struct hd_arena *arena, uint64_t job)
-{
-    sqlite3_stmt *s = store_db_bind(db, STORE_GET_CHECKPOINTS, "in", (int64_t)job, 1);
-    enum hd_status st = s ? HD_OK : HD_INTERNAL;
-    bool row = true;
-
-    while (!st) {
-        struct hd_checkpoint_record checkpoint;
-
-        st = store_db_step(db, s, &row);
-        if (st || !row)
-            break;
-        checkpoint = checkpoint_row(arena, s, job);
-        st = loader->checkpoint(loader->user, &checkpoint);
-    }
-    (void)sqlite3_reset(s);
-    return st;
-}
-
-static enum hd_status load_positions(struct store_db *db, const struct hd_store_loader *loader,
-                                     uint64_t job)
-{
-    sqlite3_stmt *s = store_db_bind(db, STORE_GET_POSITIONS, "i", (int64_t)job);
-    enum hd_status st = s ? HD_OK : HD_INTERNAL;
-    bool row = true;
-
-    while (!st) {
-        struct hd_position_record position;
-
-        st = store_db_step(db, s, &row);
-        if (st || !row)
-            break;
-        position = position_row(s, job);
-        st = loader->position(loader->user, &position);
-    }
-    (void)sqlite3_reset(s);
-    return st;
-}
-
-static enum hd_status load_step(struct store_db *db, const struct hd_store_loader *loader,
-                                struct hd_arena *arena, uint64_t job)
-{
-    sqlite3_stmt *s = store_db_bind(db, STORE_GET_NEWEST_STEP, "i", (int64_t)job);
-    bool row = false;
-    enum hd_status st = s ? store_db_step(db, s, &row) : HD_INTERNAL;
-    struct hd_step_record step = {0};
-
-    if (st || !row)
-        return st;
-    st = step_row(arena, s, job, &step);
-    (void)sqlite3_reset(s);
-    return st ? st : loader->step(loader->user, &step);
-}
-
-static enum hd_status load_job(struct store_db *db, const struct hd_store_loader *loader,
-                               struct hd_arena *arena, const struct hd_job_record *job)
-{
-    struct hd_attempt_record *attempts = NULL;
-    size_t count = 0;
-    int64_t sequence;
-    enum hd_status st = read_number(db, STORE_GET_SEQUENCE, job->job, &sequence);
-
-    if (!st)
-        st = loader->job(loader->user, job, (uint64_t)sequence);
-    if (!st)
-        st = read_attempts(db, arena, job->job, &attempts, &count);
-    for (size_t i = 0; !st && i < count; i++)
-        st = loader->attempt(loader->user, &attempts[i]);
-    if (!st)
-        st = load_checkpoints(db, loader, arena, job->job);
-    if (!st)
-        st = load_positions(db, loader, job->job);
-    if (!st)
-        st = load_step(db, loader, arena, job->job);
-    return st;
-}
-
-static enum hd_status load_jobs(struct store_db *db, const struct hd_store_loader *loader,
-                                struct hd_arena *arena)
-{
-    sqlite3_stmt *s = store_db_bind(db, STORE_GET_LIVE_JOBS, "");
-    enum hd_status st = s ? HD_OK : HD_INTERNAL;
-    bool row = true;
-
-    while (!st) {
-        struct hd_job_record job;
-
-        st = store_db_step(db, s, &row);
-        if (st || !row)
-            break;
-        job = job_row(arena, s, true);
-        st = hd_arena_failed(arena) ? no_memory() : load_job(db, loader, arena, &job);
-        hd_arena_done(arena); /* frees the records of each job before the next, because all jobs
-                               * together may be large */
-    }
-    (void)sqlite3_reset(s);
-    return st;
-}
-
-static enum hd_status load_shared_paths(struct store_db *db, const struct hd_store_loader *loader,
-                                        struct hd_arena *arena)
-{
-    sqlite3_stmt *s = store_db_bind(db, STORE_GET_SHARED_PATHS, "");
-    enum hd_status st = s ? HD_OK : HD_INTERNAL;
-    bool row = true;
-
-    while (!st) {
-        st = store_db_step(db, s, &row);
-        if (st || !row)
-            break;
-        loader->shared_checkpoint(loader->user, text_at(arena, s, 0));
-    }
-    (void)sqlite3_reset(s);
-    return st;
-}
-
-enum hd_status store_read_all(struct store_db *db, const struct hd_store_loader *loader)
-{
-    int64_t cluster_sequence = 0, last_job = 0;
-    struct hd_arena arena;
-    enum hd_status st;
-
-    hd_arena_init(&arena, 0);
-    st = load_nodes(db, loader, &arena);
-    if (!st)
-        st = load_probes(db, loader, &arena);
-    if (!st)
-        st = load_queues(db, loader, &arena);
-    if (!st)
-        st = store_load_credentials(db, loader, &arena);
-    if (!st && loader->shared_checkpoint)
-        st = load_shared_paths(db, loader, &arena);
-    if (!st)
-        st = load_requests(db, loader);
-    if (!st)
-        st = load_jobs(db, loader, &arena);
-    if (!st)
-        st = read_number(db, STORE_GET_SEQUENCE, 0, &cluster_sequence);
-    if (!st) {
-        bool row = false;
-        sqlite3_stmt *s = store_db_bind(db, STORE_GET_LAST_JOB, "");
-
-        st = s ? store_db_step(db, s, &row) : HD_INTERNAL;
-        if (!st && row) {
-            last_job = long_at(s, 0);
-            (void)sqlite3_reset(s);
-        }
-    }
-    if (!st)
-        st = loader->end(loader->user, (uint64_t)last_job, (uint64_t)cluster_sequence);
-    hd_arena_done(&arena);
+        st = store_row_no_memory();
     return st;
 }

@@ -4,7 +4,9 @@
  *   db.c            prepared statements, error messages
  *   schema.c        opening, checking, migrations
  *   write.c         writes one batch into the open transaction
- *   read.c          queries, and loading at start
+ *   row.c           columns and rows as values and records (row.h)
+ *   read.c          queries
+ *   load.c          loading at start
  *   identity.c      credentials and the audit log
  *   retention.c     deletion of old history
  *   disk_reserve.c  disk space that is given up when the disk is full
@@ -352,24 +354,25 @@ enum hd_status store_read_holding(struct store_db *db, struct hd_store_backup *r
  * ret_db->sqlite, also after a failure. */
 enum hd_status store_open_source(const char *file, struct store_db *ret_db);
 
+/* write.c, read.c, load.c */
 enum hd_status store_write_batch(struct store_db *db, const struct hd_batch *batch);
-
 enum hd_status store_read_query(struct store_db *db, struct hd_query *query);
+enum hd_status store_read_all(struct store_db *db, const struct hd_store_loader *loader);
 
 /* identity.c */
 enum hd_status store_put_credential(struct store_db *db, const struct hd_credential_record *c);
 enum hd_status store_insert_audit(struct store_db *db, const struct hd_audit_record *a);
 enum hd_status store_read_audit_head(struct store_db *db);
 enum hd_status store_query_audit(struct store_db *db, struct hd_query *query);
-/* retention.c */
-enum hd_status store_prune(struct store_db *db, const struct hd_prune_record *p);
-enum hd_status store_query_bytes(struct store_db *db, struct hd_query *query);
 enum hd_status store_query_credentials(struct store_db *db, struct hd_query *query);
+enum hd_status store_load_credentials(struct store_db *db, const struct hd_store_loader *loader,
+                                      struct hd_arena *arena);
 /* Checks that the job query->job belongs to query->only_of. HD_NOT_FOUND: it does not exist, or is
  * of another owner while query->hidden; HD_DENIED: it is of another owner, not hidden. */
 enum hd_status store_check_owner(struct store_db *db, const struct hd_query *query);
-enum hd_status store_load_credentials(struct store_db *db, const struct hd_store_loader *loader,
-                                      struct hd_arena *arena);
-enum hd_status store_read_all(struct store_db *db, const struct hd_store_loader *loader);
+
+/* retention.c */
+enum hd_status store_prune(struct store_db *db, const struct hd_prune_record *p);
+enum hd_status store_query_bytes(struct store_db *db, struct hd_query *query);
 
 #endif
