@@ -22,6 +22,7 @@
 #include "base/dtype.h"
 #include "base/encoding.h"
 #include "base/fp8.h"
+#include "base/math.h"
 #include "base/quant.h"
 
 enum {
@@ -33,6 +34,12 @@ enum {
     HD_EXCHANGE_WORDS = 11    /* doubles per rank in the exchange at the end of a step: enum
                                  hd_exchange_word */
 };
+
+/* Returns the bytes that a tensor of size_bytes takes with its padding. */
+static inline int64_t hd_tensor_align(int64_t size_bytes)
+{
+    return hd_round_up(size_bytes, HD_TENSOR_ALIGN);
+}
 
 /* ---- The step state: inputs and results of one training step, in device memory ----
  *

@@ -62,7 +62,7 @@ static void *from_pool(struct bench *b, int64_t bytes)
 {
     char *at;
 
-    bytes = (bytes + HD_TENSOR_ALIGN - 1) / HD_TENSOR_ALIGN * HD_TENSOR_ALIGN;
+    bytes = hd_tensor_align(bytes);
     if (b->pool_used + bytes > b->grid->pool_bytes)
         b->pool_used = 0;
     at = (char *)b->pool + b->pool_used;

@@ -1,24 +1,20 @@
+#include "base/math.h"
 #include "kernels/costs/costs.h"
-
-static int64_t round_up(int64_t x, int64_t multiple)
-{
-    return (x + multiple - 1) / multiple * multiple;
-}
 
 static int64_t take(struct hd_costs_attention_layout *layout, int64_t floats)
 {
     const int64_t offset = layout->thread_floats;
 
-    layout->thread_floats += round_up(floats, HD_TENSOR_ALIGN / (int64_t)sizeof(float));
+    layout->thread_floats += hd_round_up(floats, HD_TENSOR_ALIGN / (int64_t)sizeof(float));
     return offset;
 }
 
 /* Returns the layout of the scratch areas that attention forward and backward both need. */
 static struct hd_costs_attention_layout rows_layout(int64_t rows, int64_t D)
 {
-    struct hd_costs_attention_layout layout = {.width = round_up(D, 16)};
+    struct hd_costs_attention_layout layout = {.width = hd_round_up(D, 16)};
 
-    layout.block_rows = round_up(rows, HD_COSTS_ATTENTION_TILE);
+    layout.block_rows = hd_round_up(rows, HD_COSTS_ATTENTION_TILE);
     if (layout.block_rows > HD_COSTS_ATTENTION_ROWS)
         layout.block_rows = HD_COSTS_ATTENTION_ROWS;
     layout.q_t = take(&layout, layout.block_rows * layout.width);
@@ -47,7 +43,7 @@ struct hd_costs_attention_layout
 hd_costs_attention_backward_layout(const struct hd_attention_backward_args *a)
 {
     struct hd_costs_attention_layout layout = rows_layout(a->H / a->G * a->q_len, a->D);
-    const int64_t keys = round_up(a->kv_len, HD_COSTS_ATTENTION_TILE);
+    const int64_t keys = hd_round_up(a->kv_len, HD_COSTS_ATTENTION_TILE);
 
     layout.q = take(&layout, layout.block_rows * layout.width);
     layout.dout = take(&layout, layout.block_rows * layout.width);
@@ -71,15 +67,15 @@ static int64_t take_bytes(struct hd_costs_attention_panels *layout, int64_t byte
 {
     const int64_t offset = layout->thread_bytes;
 
-    layout->thread_bytes += round_up(bytes, HD_TENSOR_ALIGN);
+    layout->thread_bytes += hd_round_up(bytes, HD_TENSOR_ALIGN);
     return offset;
 }
 
 static struct hd_costs_attention_panels panels_layout(int64_t rows, int64_t D, int64_t keys)
 {
-    struct hd_costs_attention_panels l = {.width = round_up(D, PANEL), .keys = keys};
+    struct hd_costs_attention_panels l = {.width = hd_round_up(D, PANEL), .keys = keys};
 
-    l.block_rows = round_up(rows, PANEL);
+    l.block_rows = hd_round_up(rows, PANEL);
     if (l.block_rows > HD_COSTS_ATTENTION_ROWS)
         l.block_rows = HD_COSTS_ATTENTION_ROWS;
     l.index = take_bytes(&l, l.block_rows * (int64_t)sizeof(int32_t));
@@ -93,7 +89,7 @@ static struct hd_costs_attention_panels panels_layout(int64_t rows, int64_t D, i
 struct hd_costs_attention_panels
 hd_costs_attention_forward_panels(const struct hd_attention_forward_args *a)
 {
-    const int64_t kv_len = round_up(a->kv_len, PANEL);
+    const int64_t kv_len = hd_round_up(a->kv_len, PANEL);
     const int64_t keys =
         kv_len < HD_COSTS_ATTENTION_KEYS_FORWARD ? kv_len : HD_COSTS_ATTENTION_KEYS_FORWARD;
     struct hd_costs_attention_panels l = panels_layout(a->H / a->G * a->q_len, a->D, keys);
@@ -114,7 +110,7 @@ hd_costs_attention_backward_panels(const struct hd_attention_backward_args *a)
     const int64_t keys = HD_COSTS_ATTENTION_KEYS_BACKWARD, queries = HD_COSTS_ATTENTION_QUERIES;
     struct hd_costs_attention_panels l = panels_layout(a->H / a->G * a->q_len, a->D, keys);
     const int64_t rows_bytes = l.block_rows * l.width * BF16_BYTES;
-    const int64_t keys_bytes = round_up(a->kv_len, keys) * l.width * (int64_t)sizeof(float);
+    const int64_t keys_bytes = hd_round_up(a->kv_len, keys) * l.width * (int64_t)sizeof(float);
 
     l.q_t = take_bytes(&l, rows_bytes);
     l.dout_t = take_bytes(&l, rows_bytes);
@@ -142,7 +138,7 @@ static int64_t take_mask_extents(struct hd_costs_attention_mask_extents *mask_ex
 {
     const int64_t offset = mask_extents->bytes;
 
-    mask_extents->bytes += round_up(bytes, HD_TENSOR_ALIGN);
+    mask_extents->bytes += hd_round_up(bytes, HD_TENSOR_ALIGN);
     return offset;
 }
 
@@ -150,8 +146,9 @@ static struct hd_costs_attention_mask_extents mask_extents_of(int64_t B, int64_t
                                                               int64_t kv_len)
 {
     const int64_t granule = HD_COSTS_ATTENTION_GRANULE, word = (int64_t)sizeof(int32_t);
-    struct hd_costs_attention_mask_extents s = {.q_pad = round_up(q_len, HD_COSTS_ATTENTION_PAD),
-                                                .kv_pad = round_up(kv_len, HD_COSTS_ATTENTION_PAD)};
+    struct hd_costs_attention_mask_extents s = {.q_pad = hd_round_up(q_len, HD_COSTS_ATTENTION_PAD),
+                                                .kv_pad =
+                                                    hd_round_up(kv_len, HD_COSTS_ATTENTION_PAD)};
 
     s.keys = take_mask_extents(&s, B * s.kv_pad * word);
     s.key_extents = take_mask_extents(&s, B * s.kv_pad / granule * 2 * word);
@@ -185,7 +182,7 @@ static int64_t key_blocks_min(int64_t D)
 static void split_heads(struct hd_costs_attention_mask_extents *s,
                         const struct hd_attention_backward_args *a)
 {
-    const int64_t tiles = round_up(a->kv_len, HD_COSTS_ATTENTION_KEYS) / HD_COSTS_ATTENTION_KEYS;
+    const int64_t tiles = hd_round_up(a->kv_len, HD_COSTS_ATTENTION_KEYS) / HD_COSTS_ATTENTION_KEYS;
     const int64_t shared = a->G > 0 ? a->H / a->G : 1, blocks = tiles * a->B * a->G;
     int64_t heads = shared;
 

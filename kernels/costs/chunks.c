@@ -1,5 +1,4 @@
-/* chunks: division of rows into chunks, and alignment of scratch; used by the other files of this
- * folder. */
+/* chunks: division of rows into chunks; used by the other files of this folder. */
 #include "kernels/costs/costs.h"
 
 static struct hd_costs_chunks chunks_of(int64_t R, int64_t rows_min, int64_t count_max)
@@ -26,9 +25,4 @@ struct hd_costs_chunks hd_costs_device_row_chunks(int64_t R)
 struct hd_costs_chunks hd_costs_row_chunks_on(const struct hd_traits *traits, int64_t R)
 {
     return hd_traits_is_cuda(traits) ? hd_costs_device_row_chunks(R) : hd_costs_row_chunks(R);
-}
-
-int64_t hd_costs_align(int64_t size_bytes)
-{
-    return (size_bytes + HD_TENSOR_ALIGN - 1) / HD_TENSOR_ALIGN * HD_TENSOR_ALIGN;
 }

@@ -66,9 +66,6 @@ hd_costs_lay_out_embedding(const struct hd_embedding_backward_args *args);
 /* Number of thread blocks of route_record on a GPU; each block writes one record to scratch. */
 enum { HD_COSTS_RECORD_BLOCKS = 64 };
 
-int64_t hd_costs_align(int64_t size_bytes); /* returns size_bytes rounded up to a multiple of
-                                               HD_TENSOR_ALIGN */
-
 /* Heddle's own GEMM on the CPU computes one slab (rectangle) of c at a time. For each slice of the
  * depth K, the threads pack the slab's rows of a and columns of b into shared panels, then compute
  * the slab tile by tile. A panel consists of 32-bit words: one fp32 value, or two bf16 values that

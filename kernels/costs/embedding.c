@@ -20,8 +20,8 @@ hd_costs_lay_out_embedding(const struct hd_embedding_backward_args *args)
     const int64_t pieces = (args->R + HD_COSTS_EMBEDDING_PIECE - 1) / HD_COSTS_EMBEDDING_PIECE;
     struct hd_costs_embedding_layout layout = {0};
 
-    layout.rows = layout.begin + hd_costs_align((args->V + 1) * word);
-    layout.pieces = layout.rows + hd_costs_align(args->R * word);
+    layout.rows = layout.begin + hd_tensor_align((args->V + 1) * word);
+    layout.pieces = layout.rows + hd_tensor_align(args->R * word);
     layout.scratch_bytes = layout.pieces + 2 * pieces * args->C * (int64_t)sizeof(float);
     return layout;
 }

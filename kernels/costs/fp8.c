@@ -28,7 +28,7 @@ struct hd_costs_fp8_layout hd_costs_lay_out_fp8(const struct hd_fp8_gemm_args *a
     const int64_t size = (int64_t)hd_dtype_size(HD_BF16);
     struct hd_costs_fp8_layout l = {.a = 0};
 
-    l.b = hd_costs_align(args->M * args->K * size);
+    l.b = hd_tensor_align(args->M * args->K * size);
     l.gemm = l.b + args->N * args->K * size;
     l.gemm = (l.gemm + HD_SCRATCH_ALIGN - 1) / HD_SCRATCH_ALIGN * HD_SCRATCH_ALIGN;
     l.scratch_bytes = l.gemm + hd_scratch_gemm(&product, traits);

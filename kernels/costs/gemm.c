@@ -1,19 +1,5 @@
+#include "base/math.h"
 #include "kernels/costs/costs.h"
-
-static int64_t at_most(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t round_up(int64_t x, int64_t multiple)
-{
-    return (x + multiple - 1) / multiple * multiple;
-}
-
-static int64_t divide_up(int64_t x, int64_t by)
-{
-    return (x + by - 1) / by;
-}
 
 struct hd_costs_gemm_layout hd_costs_lay_out_gemm(const struct hd_gemm_args *args,
                                                   const struct hd_traits *traits)
@@ -21,12 +7,12 @@ struct hd_costs_gemm_layout hd_costs_lay_out_gemm(const struct hd_gemm_args *arg
     const bool pairs = args->ab_dtype == HD_BF16 && traits->bf16_products != HD_BF16_WIDENED;
     const int64_t K = args->K > 0 ? args->K : 1, word = pairs ? 2 : 1; /* number of elements of K in
                                                                           a word of a panel */
-    const int64_t slices = divide_up(divide_up(K, word), HD_COSTS_GEMM_WORDS);
+    const int64_t slices = hd_divide_up(hd_divide_up(K, word), HD_COSTS_GEMM_WORDS);
     struct hd_costs_gemm_layout l = {.pairs = pairs};
 
-    l.rows = at_most(HD_COSTS_GEMM_ROWS, args->M);
-    l.columns = at_most(HD_COSTS_GEMM_COLUMNS, args->N);
-    l.words = round_up(divide_up(divide_up(K, word), slices), HD_COSTS_GEMM_WORDS_ALIGN);
+    l.rows = hd_min(HD_COSTS_GEMM_ROWS, args->M);
+    l.columns = hd_min(HD_COSTS_GEMM_COLUMNS, args->N);
+    l.words = hd_round_up(hd_divide_up(hd_divide_up(K, word), slices), HD_COSTS_GEMM_WORDS_ALIGN);
     l.depth = l.words * word;
     l.a_words = (l.rows + HD_COSTS_GEMM_PANEL) * l.words;
     l.b_words = (l.columns + HD_COSTS_GEMM_PANEL) * l.words;
@@ -34,8 +20,8 @@ struct hd_costs_gemm_layout hd_costs_lay_out_gemm(const struct hd_gemm_args *arg
         l.sums_floats = l.rows * l.columns;
     if (hd_costs_gemm_is_encoded(args))
         l.strip_bytes = HD_COSTS_GEMM_PANEL * l.depth * (int64_t)hd_dtype_size(args->ab_dtype);
-    l.scratch_bytes = hd_costs_align(l.a_words * 4) + hd_costs_align(l.b_words * 4) +
-                      hd_costs_align(l.sums_floats * 4) + traits->threads * l.strip_bytes;
+    l.scratch_bytes = hd_tensor_align(l.a_words * 4) + hd_tensor_align(l.b_words * 4) +
+                      hd_tensor_align(l.sums_floats * 4) + traits->threads * l.strip_bytes;
     return l;
 }
 
@@ -52,7 +38,7 @@ int64_t hd_costs_factor_bytes(const struct hd_quant_factor *codes, int64_t rows,
     switch (codes->quant) {
     case HD_QUANT_NF4: /* codes of 4 bits, and 8 bits per block; the second level of scales is
                           negligible */
-        return divide_up(count, 2) + divide_up(count, HD_NF4_BLOCK);
+        return hd_divide_up(count, 2) + hd_divide_up(count, HD_NF4_BLOCK);
     case HD_QUANT_INT8:
     case HD_QUANT_FP8:
         return count + rows * (int64_t)sizeof(float);
@@ -69,9 +55,9 @@ struct hd_costs_slabs hd_costs_gemm_slabs(const struct hd_gemm_args *args)
     const int64_t whole = HD_COSTS_DECODED_BYTES / (column_bytes > 0 ? column_bytes : 1) /
                           HD_COSTS_DECODED_COLUMNS * HD_COSTS_DECODED_COLUMNS;
     struct hd_costs_slabs s = {.columns =
-                                   at_most(whole ? whole : HD_COSTS_DECODED_COLUMNS, args->N)};
+                                   hd_min(whole ? whole : HD_COSTS_DECODED_COLUMNS, args->N)};
 
-    s.decoded_bytes = round_up(s.columns * column_bytes, HD_SCRATCH_ALIGN);
+    s.decoded_bytes = hd_round_up(s.columns * column_bytes, HD_SCRATCH_ALIGN);
     return s;
 }
 
@@ -85,7 +71,7 @@ struct hd_gemm_args hd_costs_gemm_slab(const struct hd_gemm_args *args, int64_t 
     const struct hd_costs_slabs s = hd_costs_gemm_slabs(args);
     struct hd_gemm_args part = *args;
 
-    part.N = at_most(s.columns, args->N - first);
+    part.N = hd_min(s.columns, args->N - first);
     part.b = args->scratch;
     part.ldb = args->trans_b ? args->K : part.N;
     part.b_codes = (struct hd_quant_factor){.quant = HD_QUANT_NONE};
@@ -199,7 +185,7 @@ struct hd_bias_backward_args hd_costs_gemm_dbias(const struct hd_gemm_args *args
         .dbias = args->dbias,
         .dout = args->a,
         .scratch = args->scratch
-                       ? (char *)args->scratch + hd_costs_align(product_scratch(args, traits))
+                       ? (char *)args->scratch + hd_tensor_align(product_scratch(args, traits))
                        : NULL,
         .R = args->K > 0 ? args->K : 0,
         .N = args->M,
@@ -214,7 +200,8 @@ int64_t hd_scratch_gemm(const struct hd_gemm_args *args, const struct hd_traits 
 
     if (!args->dbias)
         return product_scratch(args, traits);
-    return hd_costs_align(product_scratch(args, traits)) + hd_scratch_bias_backward(&dbias, traits);
+    return hd_tensor_align(product_scratch(args, traits)) +
+           hd_scratch_bias_backward(&dbias, traits);
 }
 
 /* Counts for an epilogue its kernel's operations and one matrix of bytes, and for dbias its

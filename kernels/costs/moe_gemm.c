@@ -1,9 +1,5 @@
+#include "base/math.h"
 #include "kernels/costs/costs.h"
-
-static int64_t at_most(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 bool hd_costs_grouped_is_one_by_one(const struct hd_grouped_gemm_args *args)
 {
@@ -42,7 +38,7 @@ struct hd_gemm_args hd_costs_grouped_weight_product(const struct hd_grouped_gemm
 
 static int64_t begins_bytes(int64_t E)
 {
-    return hd_costs_align((E + 1) * (int64_t)sizeof(int64_t));
+    return hd_tensor_align((E + 1) * (int64_t)sizeof(int64_t));
 }
 
 int64_t hd_costs_grouped_slab_experts(const struct hd_grouped_gemm_args *args)
@@ -53,7 +49,7 @@ int64_t hd_costs_grouped_slab_experts(const struct hd_grouped_gemm_args *args)
 
     if (slabs.columns < args->N || fit < 1)
         return 1;
-    return at_most(fit, args->E);
+    return hd_min(fit, args->E);
 }
 
 /* Returns a layout of the scratch for T rows, which is enough for every count of an expert, since
@@ -63,7 +59,7 @@ struct hd_costs_grouped_layout hd_costs_lay_out_grouped(const struct hd_grouped_
 {
     const struct hd_gemm_args whole = hd_costs_grouped_product(args, args->T);
     const struct hd_gemm_args small =
-        hd_costs_grouped_product(args, at_most(args->T, HD_COSTS_GROUPED_SMALL));
+        hd_costs_grouped_product(args, hd_min(args->T, HD_COSTS_GROUPED_SMALL));
     const int64_t shared = hd_costs_lay_out_gemm(&whole, traits).scratch_bytes;
     struct hd_costs_grouped_layout l = {.begins_bytes = begins_bytes(args->E)};
 
@@ -99,7 +95,7 @@ int64_t hd_scratch_grouped_gemm_weight(const struct hd_grouped_gemm_weight_args 
     const struct hd_gemm_args one = hd_costs_grouped_weight_product(args, 1);
     const int64_t word = hd_costs_lay_out_gemm(&one, traits).pairs ? 2 : 1;
     const struct hd_gemm_args deepest =
-        hd_costs_grouped_weight_product(args, at_most(args->T, HD_COSTS_GEMM_WORDS * word));
+        hd_costs_grouped_weight_product(args, hd_min(args->T, HD_COSTS_GEMM_WORDS * word));
 
     if (hd_traits_is_cuda(traits))
         return 0;
@@ -114,8 +110,8 @@ void hd_cost_grouped_gemm(struct hd_costs *costs, const struct hd_grouped_gemm_a
     costs->flops += 2.0 * (double)a->T * (double)a->N * (double)a->K;
     costs->read_bytes += a->T * a->K * ab + 4 * a->E;
     costs->read_bytes +=
-        at_most(a->E, a->T) * hd_costs_factor_bytes(&a->b_codes, a->trans_b ? a->N : a->K,
-                                                    a->trans_b ? a->K : a->N, a->ab_dtype);
+        hd_min(a->E, a->T) * hd_costs_factor_bytes(&a->b_codes, a->trans_b ? a->N : a->K,
+                                                   a->trans_b ? a->K : a->N, a->ab_dtype);
     costs->write_bytes += a->T * a->N * c;
 }
 
@@ -125,7 +121,7 @@ void hd_cost_grouped_gemm_weight(struct hd_costs *costs,
                                  const struct hd_grouped_gemm_weight_args *a)
 {
     const int64_t ab = (int64_t)hd_dtype_size(a->ab_dtype), weight = 4 * a->M * a->N;
-    const int64_t added = at_most(a->E, a->T) * weight;
+    const int64_t added = hd_min(a->E, a->T) * weight;
 
     costs->flops += 2.0 * (double)a->T * (double)a->M * (double)a->N;
     costs->read_bytes += a->T * (a->M + a->N) * ab + 4 * a->E + (a->accumulate ? added : 0);

@@ -482,10 +482,10 @@ void KERNEL(gemm_blocked)(struct hd_backend *cpu, const struct hd_gemm_args *arg
     s.panel_rows = s.panels ? s.panels->rows : MICRO_M;
     s.group_panels = GROUP_ROWS / s.panel_rows;
     s.a = (uint32_t *)scratch;
-    s.b = (uint32_t *)(scratch + hd_costs_align(l.a_words * 4));
-    scratch = (char *)s.b + hd_costs_align(l.b_words * 4);
+    s.b = (uint32_t *)(scratch + hd_tensor_align(l.a_words * 4));
+    scratch = (char *)s.b + hd_tensor_align(l.b_words * 4);
     s.sums = l.sums_floats ? (float *)scratch : NULL;
-    s.strips = l.strip_bytes ? scratch + hd_costs_align(l.sums_floats * 4) : NULL;
+    s.strips = l.strip_bytes ? scratch + hd_tensor_align(l.sums_floats * 4) : NULL;
     s.strip_bytes = l.strip_bytes;
     s.sums_ld = l.columns;
     for (s.column = 0; s.column < args->N; s.column += l.columns)

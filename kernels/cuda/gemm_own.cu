@@ -8,6 +8,7 @@
  */
 #include "kernels/cuda/device.cuh"
 
+#include "base/math.h"
 #include "kernels/cuda/tile.cuh"
 
 enum { SIZE = 64, GRID_MAX = 65535 };
@@ -39,16 +40,11 @@ __global__ void __launch_bounds__(PLAIN_THREADS)
                    tile % columns * PLAIN_SIZE);
 }
 
-static int64_t divide_up(int64_t x, int64_t by)
-{
-    return (x + by - 1) / by;
-}
-
 static dim3 grid_of(int64_t tiles)
 {
-    const int64_t y = divide_up(tiles, GRID_MAX);
+    const int64_t y = hd_divide_up(tiles, GRID_MAX);
 
-    return dim3(static_cast<unsigned>(divide_up(tiles, y)), static_cast<unsigned>(y));
+    return dim3(static_cast<unsigned>(hd_divide_up(tiles, y)), static_cast<unsigned>(y));
 }
 
 template <typename T>
@@ -58,8 +54,8 @@ static enum hd_status launch(struct hd_cuda_stream *stream, const struct hd_gemm
     const int64_t K = args->K > 0 ? args->K : 0;
     const factor<T> a = {static_cast<const T *>(args->a), args->lda, args->M, K};
     const factor<T> b = {static_cast<const T *>(args->b), args->ldb, args->N, K};
-    const int64_t columns = divide_up(args->N, SIZE);
-    const dim3 grid = grid_of(divide_up(args->M, SIZE) * columns);
+    const int64_t columns = hd_divide_up(args->N, SIZE);
+    const dim3 grid = grid_of(hd_divide_up(args->M, SIZE) * columns);
     static_assert((int)SIZE == (int)PLAIN_SIZE, "both ways have one grid");
 
     if constexpr (sizeof(T) == 2) {

@@ -8,6 +8,7 @@
  */
 #include "kernels/cuda/device.cuh"
 
+#include "base/math.h"
 #include "kernels/cuda/tile.cuh"
 
 extern "C" {
@@ -141,11 +142,6 @@ __global__ void __launch_bounds__(WAY ? 2 * WAY : static_cast<int>(PLAIN_THREADS
     }
 }
 
-static int64_t divide_up(int64_t x, int64_t by)
-{
-    return (x + by - 1) / by;
-}
-
 /* Returns the bytes of shared memory that tiles of size WAY need, without `begins`, which follow
  * them. */
 static size_t shared_of(int way)
@@ -185,7 +181,7 @@ static enum hd_status launch(struct hd_cuda_stream *stream, const struct hd_grou
     const struct cuda_grouped g = {c, args->counts, args->E, args->T, args->stride_b, first, end};
     const int size = way ? way : static_cast<int>(PLAIN_SIZE);
     const int64_t lines = args->T / size + (args->E < args->T ? args->E : args->T);
-    const dim3 grid = grid_of(stream, lines * divide_up(args->N, size));
+    const dim3 grid = grid_of(stream, lines * hd_divide_up(args->N, size));
     const dim3 block(way ? 2 * way : static_cast<int>(PLAIN_THREADS));
     const size_t at = shared_of(way), bytes = at + begins_bytes(args->E);
 
@@ -281,7 +277,7 @@ static enum hd_status launch_weight(struct hd_cuda_stream *stream,
     const struct cuda_grouped g = {c, args->counts, args->E, args->T, args->stride_c, 0, args->E};
     const int size = way ? way : static_cast<int>(PLAIN_SIZE);
     const dim3 grid =
-        grid_of(stream, args->E * divide_up(args->M, size) * divide_up(args->N, size));
+        grid_of(stream, args->E * hd_divide_up(args->M, size) * hd_divide_up(args->N, size));
     const dim3 block(way ? 2 * way : static_cast<int>(PLAIN_THREADS));
     const size_t at = shared_of(way), bytes = at + begins_bytes(args->E);
 

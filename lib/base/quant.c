@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/fp8.h"
+#include "base/math.h"
 
 static const char *const words[] = {
 #define X(code, word, bits) word,
@@ -26,14 +27,9 @@ enum hd_quant hd_quant_of_word(const char *word)
     return (enum hd_quant)quant;
 }
 
-static int64_t divide_up(int64_t x, int64_t by)
-{
-    return (x + by - 1) / by;
-}
-
 static int64_t align(int64_t bytes)
 {
-    return divide_up(bytes, HD_QUANT_ALIGN) * HD_QUANT_ALIGN;
+    return hd_round_up(bytes, HD_QUANT_ALIGN);
 }
 
 /* ---- layout ---- */
@@ -58,7 +54,7 @@ bool hd_quant_box_fits(const struct hd_quant_box *b)
 
 static int64_t whole_blocks(const struct hd_quant_box *b)
 {
-    return divide_up(b->rows * b->columns, HD_NF4_BLOCK);
+    return hd_divide_up(b->rows * b->columns, HD_NF4_BLOCK);
 }
 
 struct hd_quant_layout hd_quant_lay_out(const struct hd_quant_box *b)
@@ -68,9 +64,9 @@ struct hd_quant_layout hd_quant_lay_out(const struct hd_quant_box *b)
 
     assert(hd_quant_box_fits(b) && b->quant != HD_QUANT_NONE);
     if (b->quant == HD_QUANT_NF4) {
-        l.code_bytes = divide_up(count, 2);
-        l.scale_count = divide_up(count, HD_NF4_BLOCK);
-        l.second_count = HD_NF4_SECOND_SCALES + divide_up(whole_blocks(b), HD_NF4_BLOCKS);
+        l.code_bytes = hd_divide_up(count, 2);
+        l.scale_count = hd_divide_up(count, HD_NF4_BLOCK);
+        l.second_count = HD_NF4_SECOND_SCALES + hd_divide_up(whole_blocks(b), HD_NF4_BLOCKS);
     }
     l.scales = align(l.code_bytes);
     l.second =
@@ -304,7 +300,7 @@ static int64_t block_in_box(const struct hd_quant_box *b, int64_t g)
 
     if (has_all_columns(b)) {
         g -= first;
-        return g >= 0 && g < divide_up(b->box_rows * b->columns, HD_NF4_BLOCK) ? g : -1;
+        return g >= 0 && g < hd_divide_up(b->box_rows * b->columns, HD_NF4_BLOCK) ? g : -1;
     }
     row = g / across - b->first_row;
     column = g % across - b->first_column / HD_NF4_BLOCK;

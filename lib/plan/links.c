@@ -2,6 +2,7 @@
 
 #include <math.h> /* INFINITY */
 
+#include "base/math.h"
 #include "plan/calibration.h"
 
 /* ---- groups ---- */
@@ -93,16 +94,6 @@ void hd_links_window(const struct hd_mesh *mesh, enum hd_group_name name, int32_
     }
 }
 
-static double lower(double a, double b)
-{
-    return a < b ? a : b;
-}
-
-static double higher(double a, double b)
-{
-    return a > b ? a : b;
-}
-
 /* Per shared link: pairs that send out through it, and pairs that send in. It carries all of
  * them. */
 struct link_users {
@@ -152,12 +143,12 @@ void hd_links_ring_rate(const struct hd_node_links *links, const struct hd_link_
         if (w->next[i] < 0 || w->next[i] >= assigned)
             continue;
         to = devices[w->next[i]];
-        rate = lower(rate, hd_node_links_rate(links, from, to));
-        latency = higher(latency, hd_node_links_latency(links, from, to));
+        rate = hd_min_real(rate, hd_node_links_rate(links, from, to));
+        latency = hd_max_real(latency, hd_node_links_latency(links, from, to));
         for (int32_t s = 0; s < links->shared_count; s++)
             if (!hd_node_links_is_direct(links, from, to) &&
                 lies_between(&links->shared[s], from, to))
-                rate = lower(rate, share_of(links, &link_users, s));
+                rate = hd_min_real(rate, share_of(links, &link_users, s));
     }
     group->ring_bytes_per_s = rate;
     group->latency_s = latency;
@@ -178,17 +169,17 @@ void hd_links_exchange_rate(const struct hd_node_links *links, const struct hd_l
             const double seconds = 1 / hd_node_links_rate(links, devices[i], devices[k]);
 
             cross(links, devices[i], devices[k], &link_users);
-            latency = higher(latency, hd_node_links_latency(links, devices[i], devices[k]));
+            latency = hd_max_real(latency, hd_node_links_latency(links, devices[i], devices[k]));
             if (hd_node_links_is_direct(links, devices[i], devices[k]))
-                longest = higher(longest, seconds);
+                longest = hd_max_real(longest, seconds);
             else
                 port += seconds;
         }
-        longest = higher(longest, port);
+        longest = hd_max_real(longest, port);
     }
     for (int32_t s = 0; s < links->shared_count; s++)
         if (link_users.out[s])
-            longest = higher(longest, 1 / share_of(links, &link_users, s));
+            longest = hd_max_real(longest, 1 / share_of(links, &link_users, s));
     group->exchange_bytes_per_s = longest > 0 ? (w->near - 1) / longest : INFINITY;
     group->latency_s = latency;
 }
@@ -196,13 +187,13 @@ void hd_links_exchange_rate(const struct hd_node_links *links, const struct hd_l
 static void keep_slower(const struct hd_link_group *of_node, struct hd_link_group *group)
 {
     group->ring_bytes_per_s = group->ring_bytes_per_s > 0
-                                  ? lower(group->ring_bytes_per_s, of_node->ring_bytes_per_s)
+                                  ? hd_min_real(group->ring_bytes_per_s, of_node->ring_bytes_per_s)
                                   : of_node->ring_bytes_per_s;
     group->exchange_bytes_per_s =
         group->exchange_bytes_per_s > 0
-            ? lower(group->exchange_bytes_per_s, of_node->exchange_bytes_per_s)
+            ? hd_min_real(group->exchange_bytes_per_s, of_node->exchange_bytes_per_s)
             : of_node->exchange_bytes_per_s;
-    group->latency_s = higher(group->latency_s, of_node->latency_s);
+    group->latency_s = hd_max_real(group->latency_s, of_node->latency_s);
 }
 
 /* Sets the group's rates within a node to those of the slowest node. Nodes repeat where a block of

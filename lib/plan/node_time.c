@@ -1,4 +1,5 @@
 /* node_time: how long a kernel takes at given rates (rates.h). */
+#include "base/math.h"
 #include "plan/calibration.h"
 #include "plan/rates.h"
 #include "program/dry.h"
@@ -8,11 +9,6 @@
 static const double grouped_share = 0.9;
 /* least length in K of a slice of a matrix product whose K is split over multiprocessors */
 enum { SPLIT_DEPTH = 512 };
-
-static double larger(double a, double b)
-{
-    return a > b ? a : b;
-}
 
 static int64_t profiles(int64_t length, int64_t of)
 {
@@ -119,5 +115,5 @@ double hd_rates_node(const struct hd_rates *r, const struct hd_node *node)
         compute_s = costs.flops / (share * flops_of(r, factors_of(node)));
     else if (r->vector_flops > 0)
         compute_s = costs.flops / r->vector_flops;
-    return r->launch_s + larger(memory_s, compute_s);
+    return r->launch_s + hd_max_real(memory_s, compute_s);
 }

@@ -2,6 +2,7 @@
  * the best layout (search_test compares with every layout). */
 #include <string.h>
 
+#include "base/math.h"
 #include "comm/nccl.h"
 #include "plan/search_internal.h"
 
@@ -16,21 +17,6 @@ static const double saved_share = 0.9;
 /* Least ratio of the work memory of a larger chunk to that of a chunk of one block: its programs
  * are different ones, in which fewer tensors may be live at the same time. */
 static const double work_share = 0.9;
-
-static double smaller(double a, double b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t divide_up(int64_t n, int64_t by)
-{
-    return (n + by - 1) / by;
-}
-
-static double larger(double a, double b)
-{
-    return a > b ? a : b;
-}
 
 /* ---- parameters of a rank ---- */
 
@@ -65,9 +51,9 @@ double search_ideal_seconds(const struct layout_search *s)
 {
     const struct hd_rates *r = &s->asked->cluster->rates;
     const double tokens = (double)s->asked->spec->global_batch * (double)s->asked->spec->context;
-    double fastest = larger(r->fp8_flops, larger(r->half_flops, r->single_flops));
+    double fastest = hd_max_real(r->fp8_flops, hd_max_real(r->half_flops, r->single_flops));
 
-    fastest = larger(fastest, r->most_flops);
+    fastest = hd_max_real(fastest, r->most_flops);
     return s->model.flops_per_token * tokens / (s->asked->devices * fastest);
 }
 
@@ -88,7 +74,7 @@ static double inner_seconds(const struct layout_search *s, const struct hd_layer
 {
     const double inner = profile_seconds(s, &p->inner);
 
-    return p->has_windowed ? smaller(inner, profile_seconds(s, &p->inner_windowed)) : inner;
+    return p->has_windowed ? hd_min_real(inner, profile_seconds(s, &p->inner_windowed)) : inner;
 }
 
 /* Returns a lower bound of a block's seconds. A chunk of n blocks takes base + n blocks, so at
@@ -99,10 +85,10 @@ static double block_seconds(const struct layout_search *s, const struct hd_layer
     double least = profile_seconds(s, &p->profile[HD_LAYER_PROFILE_BLOCK]);
 
     if (p->has_windowed)
-        least = smaller(least, profile_seconds(s, &p->windowed));
+        least = hd_min_real(least, profile_seconds(s, &p->windowed));
     if (p->has_inner)
-        least = smaller(least, inner_seconds(s, p));
-    return least + smaller(base, 0);
+        least = hd_min_real(least, inner_seconds(s, p));
+    return least + hd_min_real(base, 0);
 }
 
 static double micro_batches(const struct layout_search *s, const struct candidate *c)
@@ -116,7 +102,7 @@ static double micro_batches(const struct layout_search *s, const struct candidat
  * an even share of them, takes for all micro-batches. */
 double search_blocks_bound(const struct layout_search *s, const struct candidate *c)
 {
-    return micro_batches(s, c) * (double)divide_up(s->config.L, c->pp) *
+    return micro_batches(s, c) * (double)hd_divide_up(s->config.L, c->pp) *
            block_seconds(s, c->blocks);
 }
 
@@ -149,7 +135,7 @@ double search_variant_bound(const struct layout_search *s, const struct candidat
     const struct hd_rates *r = &s->asked->cluster->rates;
     const double update = away ? 0
                                : parameters * UPDATE_BYTES /
-                                     larger(r->memory_bytes_per_s, r->most_update_bytes_per_s);
+                                     hd_max_real(r->memory_bytes_per_s, r->most_update_bytes_per_s);
 
     return c->bound_s * (z->zero == 3 ? gathered_share : 1) + update;
 }
@@ -187,7 +173,7 @@ double search_host_bytes(const struct layout_search *s, const struct hd_layout_s
     const double moments = strcmp(s->asked->spec->moments, "8bit") == 0 ? 2 : 8;
     const double master = strcmp(z->precision, "fp32") == 0 ? 0 : 4;
 
-    return (double)divide_up(s->config.L, z->pp) * block_updated(s, z) * (moments + master);
+    return (double)hd_divide_up(s->config.L, z->pp) * block_updated(s, z) * (moments + master);
 }
 
 /* Returns a lower bound of the bytes of a parameter that does not train: one copy in the compute
@@ -239,7 +225,7 @@ static double ends_state(const struct layout_search *s, const struct hd_layout_s
 static double slot_bytes(const struct layout_search *s, double blocks, double of_block,
                          double beside)
 {
-    return s->differ ? 0 : larger(0, blocks * of_block + beside);
+    return s->differ ? 0 : hd_max_real(0, blocks * of_block + beside);
 }
 
 /* Returns a lower bound of the bytes that a chunk of `blocks` blocks saves. Blocks with and without
@@ -249,10 +235,11 @@ static double chunk_saved(const struct layout_search *s, const struct hd_layer_p
                           double blocks)
 {
     const double block = (double)p->profile[HD_LAYER_PROFILE_BLOCK].saved_bytes;
-    const double least = p->has_windowed ? smaller(block, (double)p->windowed.saved_bytes) : block;
+    const double least =
+        p->has_windowed ? hd_min_real(block, (double)p->windowed.saved_bytes) : block;
 
     return slot_bytes(s, blocks, least,
-                      smaller(0, (double)p->profile[HD_LAYER_PROFILE_BASE].saved_bytes));
+                      hd_min_real(0, (double)p->profile[HD_LAYER_PROFILE_BASE].saved_bytes));
 }
 
 /* Returns a lower bound of the bytes that a chunk defers for W. */
@@ -261,10 +248,10 @@ static double chunk_deferred(const struct layout_search *s, const struct hd_laye
 {
     const double block = (double)p->profile[HD_LAYER_PROFILE_BLOCK].deferred_bytes;
     const double least =
-        p->has_windowed ? smaller(block, (double)p->windowed.deferred_bytes) : block;
+        p->has_windowed ? hd_min_real(block, (double)p->windowed.deferred_bytes) : block;
 
     return slot_bytes(s, blocks, least,
-                      smaller(0, (double)p->profile[HD_LAYER_PROFILE_BASE].deferred_bytes));
+                      hd_min_real(0, (double)p->profile[HD_LAYER_PROFILE_BASE].deferred_bytes));
 }
 
 /* Returns an upper bound of the bytes that a chunk defers for W. */
@@ -272,12 +259,13 @@ static double most_deferred(const struct layout_search *s, const struct hd_layer
                             double blocks)
 {
     const double block = (double)p->profile[HD_LAYER_PROFILE_BLOCK].deferred_bytes;
-    const double most = larger(block, larger((double)p->windowed.deferred_bytes,
-                                             larger((double)p->inner.deferred_bytes,
-                                                    (double)p->inner_windowed.deferred_bytes)));
+    const double most =
+        hd_max_real(block, hd_max_real((double)p->windowed.deferred_bytes,
+                                       hd_max_real((double)p->inner.deferred_bytes,
+                                                   (double)p->inner_windowed.deferred_bytes)));
 
     return slot_bytes(s, blocks, most,
-                      larger(0, (double)p->profile[HD_LAYER_PROFILE_BASE].deferred_bytes));
+                      hd_max_real(0, (double)p->profile[HD_LAYER_PROFILE_BASE].deferred_bytes));
 }
 
 /* Returns the number of blocks in a stage's largest chunk whose backward is whole. If only an
@@ -285,7 +273,7 @@ static double most_deferred(const struct layout_search *s, const struct hd_layer
  * shorter and saves less, so it is not counted. before: blocks of the model before the stage. */
 static double whole_blocks(const struct layout_search *s, double blocks, int32_t before)
 {
-    return s->tuned && before == 0 ? larger(0, blocks - 1) : blocks;
+    return s->tuned && before == 0 ? hd_max_real(0, blocks - 1) : blocks;
 }
 
 /* Returns a lower bound of the bytes of a stage's input slots. On a stage without the embedding,
@@ -299,7 +287,8 @@ static double stage_io_bytes_of(const struct layout_search *s, const struct hd_l
 
     if (s->differ || stage == 0 || ordered->shared.order.split)
         return 0;
-    return ordered->stages[stage].kept * larger(0, smaller(less, (double)p->stage_io_bytes));
+    return ordered->stages[stage].kept *
+           hd_max_real(0, hd_min_real(less, (double)p->stage_io_bytes));
 }
 
 /* Returns a lower bound of the work memory of any chunk that has a block. */
@@ -352,9 +341,10 @@ static void segment_bytes(const struct layout_search *s, const struct candidate 
         const double deferred =
             ordered->shared.order.split ? most_deferred(s, profiles, (double)x.longest) : 0;
 
-        *ret_saved = larger(*ret_saved, chunk_saved(s, profiles, (double)x.count));
+        *ret_saved = hd_max_real(*ret_saved, chunk_saved(s, profiles, (double)x.count));
         if (x.longest > 1 && c->plain)
-            *ret_work = larger(*ret_work, saved_share * chunk_saved(s, c->plain, again) - deferred);
+            *ret_work =
+                hd_max_real(*ret_work, saved_share * chunk_saved(s, c->plain, again) - deferred);
     }
 }
 
@@ -400,12 +390,12 @@ struct hd_search_rejected search_family_memory(const struct layout_search *s,
                                                const struct hd_layout_sizes *z,
                                                const struct hd_layer_profiles *reference)
 {
-    const int64_t blocks = divide_up(s->config.L, c->pp);
-    const int64_t keep = c->segment > 1 ? divide_up(blocks, c->segment) : blocks;
+    const int64_t blocks = hd_divide_up(s->config.L, c->pp);
+    const int64_t keep = c->segment > 1 ? hd_divide_up(blocks, c->segment) : blocks;
     const double rows = (double)c->micro_batch / (double)c->cp;
     const double whole = c->segment > 1 ? (double)keep : whole_blocks(s, (double)keep, 0);
     const double kept = saved_share * chunk_saved(s, reference, whole) * rows;
-    const double work = block_work(s, reference) * smaller(1, rows);
+    const double work = block_work(s, reference) * hd_min_real(1, rows);
 
     return rejected(s, c, z, 0, (double)blocks * block_state(s, z) + work, kept);
 }

@@ -2,12 +2,8 @@
 
 #include <string.h>
 
+#include "base/math.h"
 #include "plan/links.h"
-
-static double larger(double a, double b)
-{
-    return a > b ? a : b;
-}
 
 /* ---- programs ---- */
 
@@ -111,7 +107,7 @@ struct hd_program_time hd_step_cost_program(const struct hd_layer_profiles *p,
     for (int k = 0; k < KINDS; k++)
         if (blocks[k] > 0)
             hd_program_time_add(&t, blocks[k], &profiles[k]->time[call][last]);
-    t.run = larger(t.run, t.compute);
+    t.run = hd_max_real(t.run, t.compute);
     return t;
 }
 
@@ -190,7 +186,7 @@ static void send(struct step_walk *s, struct stage *from, int32_t stage,
         return;
     }
     channel = &from->channel[back][way->stage > stage];
-    start = larger(*channel, from->clock);
+    start = hd_max_real(*channel, from->clock);
     *channel = start + way->seconds;
     s->arrived[back][place(s, taker, e->micro_batch)] = *channel;
 }
@@ -221,13 +217,13 @@ static bool advance(struct step_walk *s, int32_t number)
 
         if (at < 0)
             return false;
-        start = larger(start, at) + receives(s, e, number);
+        start = hd_max_real(start, at) + receives(s, e, number);
     }
     st->waited += start - st->clock;
     st->clock = start + t->run;
     st->busy += t->run;
     if (t->reduce > 0)
-        st->reduce_end = larger(st->reduce_end + t->reduce, st->clock + t->reduce_after);
+        st->reduce_end = hd_max_real(st->reduce_end + t->reduce, st->clock + t->reduce_after);
     send(s, st, number, e);
     st->next++;
     return true;
@@ -335,14 +331,14 @@ static void explain(const struct step_walk *s, int32_t stage, double end, struct
 
     add_programs(s, stage, &sum);
     for (int g = 0; g < HD_GROUP_COUNT; g++)
-        p->communication_s[g] = larger(sum.waits[g], 0);
-    p->communication_s[HD_GROUP_DP_CP] += larger(st->reduce_end - st->clock, 0);
+        p->communication_s[g] = hd_max_real(sum.waits[g], 0);
+    p->communication_s[HD_GROUP_DP_CP] += hd_max_real(st->reduce_end - st->clock, 0);
     p->update_s = update_of(s, stage);
     p->compute_s = sum.compute;
     known = p->compute_s + p->update_s;
     for (int g = 0; g < HD_GROUP_COUNT; g++)
         known += p->communication_s[g];
-    p->bubble_s = larger(end - known, 0);
+    p->bubble_s = hd_max_real(end - known, 0);
 }
 
 enum hd_status hd_step_cost_of_layout(const struct hd_layer_profiles *profiles,
@@ -362,9 +358,9 @@ enum hd_status hd_step_cost_of_layout(const struct hd_layer_profiles *profiles,
         return st;
     *ret_cost = (struct hd_step_cost){0};
     for (int32_t i = 0; i < stages; i++) {
-        ends = larger(ends, larger(s.stages[i].clock, s.stages[i].reduce_end));
-        update = larger(update, update_of(&s, i));
-        ret_cost->programs_s = larger(ret_cost->programs_s, s.stages[i].clock);
+        ends = hd_max_real(ends, hd_max_real(s.stages[i].clock, s.stages[i].reduce_end));
+        update = hd_max_real(update, update_of(&s, i));
+        ret_cost->programs_s = hd_max_real(ret_cost->programs_s, s.stages[i].clock);
         ret_cost->busy_s += s.stages[i].busy / stages;
         if (s.stages[i].busy > s.stages[most].busy)
             most = i;

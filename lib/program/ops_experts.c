@@ -20,6 +20,7 @@
  */
 #include <math.h>
 
+#include "base/math.h"
 #include "program/emit.h"
 
 /* State of the op: sizes, and operands that backward needs from forward, kept per micro-batch. */
@@ -52,11 +53,6 @@ struct experts {
     struct hd_operand dhidden, dresult, dlogits, dnoise_logits;
 };
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static struct hd_operand block_field(struct hd_emit *e, size_t offset)
 {
     struct hd_operand block = hd_emit_global(e, HD_GLOBAL_STEP_STATE);
@@ -87,7 +83,7 @@ static int64_t sent_bound(const struct experts *x)
     const int64_t all = x->R * x->K;
 
     if (x->capacity > 0 && !x->e->rec->shape.bounded)
-        return least(all, x->E * sequence_bound(x) * x->B);
+        return hd_min(all, x->E * sequence_bound(x) * x->B);
     return all;
 }
 
@@ -118,8 +114,8 @@ static int64_t received_bound(const struct experts *x)
     if (x->P == 1)
         return sent_bound(x);
     if (x->capacity > 0)
-        return least(all, greatest(asked, x->El * sequence_bound(x) * sequences));
-    return asked > 0 ? least(all, asked) : all;
+        return hd_min(all, greatest(asked, x->El * sequence_bound(x) * sequences));
+    return asked > 0 ? hd_min(all, asked) : all;
 }
 
 static struct experts describe(struct hd_emit *e, const struct hd_op *op)

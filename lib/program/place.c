@@ -23,19 +23,9 @@ struct life {
                                first -1: not used */
 };
 
-static int64_t round_to(int64_t bytes, int64_t align)
-{
-    return (bytes + align - 1) / align * align;
-}
-
-static int64_t round_up(int64_t bytes)
-{
-    return round_to(bytes, HD_TENSOR_ALIGN);
-}
-
 int64_t hd_work_begin(int64_t bytes)
 {
-    return round_to(bytes, HD_SCRATCH_ALIGN);
+    return hd_round_up(bytes, HD_SCRATCH_ALIGN);
 }
 
 static bool is_placed_by_programs(const struct hd_store *s)
@@ -57,7 +47,7 @@ static void append(struct hd_chunk *chunk, struct hd_store *s, enum hd_region re
 
     s->region = region;
     s->offset = *end;
-    *end += round_up(s->size_bytes);
+    *end += hd_tensor_align(s->size_bytes);
 }
 
 /* ---- scratch ---- */
@@ -298,7 +288,7 @@ static int64_t lowest_free(const struct work_index *index, const struct work_ite
             return at;
         next[from]++;
         if (lowest->offset + lowest->size_bytes > at)
-            at = round_to(lowest->offset + lowest->size_bytes, item->align);
+            at = hd_round_up(lowest->offset + lowest->size_bytes, item->align);
     }
 }
 
@@ -316,11 +306,11 @@ static void place_work(struct hd_emit *e, struct hd_chunk *chunk, const struct l
 
     for (int s = 0; items && s < e->store_count; s++)
         if (is_in_work(e, lives, s))
-            items[count++] = (struct work_item){.life = lives[s],
-                                                .size_bytes = round_up(e->stores[s]->size_bytes),
-                                                .align = e->stores[s]->align ? e->stores[s]->align
-                                                                             : HD_TENSOR_ALIGN,
-                                                .registered = e->stores[s]->registered};
+            items[count++] = (struct work_item){
+                .life = lives[s],
+                .size_bytes = hd_tensor_align(e->stores[s]->size_bytes),
+                .align = e->stores[s]->align ? e->stores[s]->align : HD_TENSOR_ALIGN,
+                .registered = e->stores[s]->registered};
     if (!items || !index_items(e, items, count, &index) ||
         !(next = hd_arena_array(e->arena, (size_t)index.span_count + 2, sizeof *next))) {
         hd_emit_fail(e, hd_err(HD_NO_MEMORY, "no memory to place a program"));
@@ -356,8 +346,8 @@ static void sum_work(struct hd_emit *e, struct hd_chunk *chunk, enum hd_call cal
         if (is_in_work(e, lives, s)) {
             int64_t *changes = more[e->stores[s]->registered];
 
-            changes[lives[s].first] += round_up(e->stores[s]->size_bytes);
-            changes[lives[s].last + 1] -= round_up(e->stores[s]->size_bytes);
+            changes[lives[s].first] += hd_tensor_align(e->stores[s]->size_bytes);
+            changes[lives[s].last + 1] -= hd_tensor_align(e->stores[s]->size_bytes);
         }
     for (int registered = 0; registered < 2; registered++) {
         int64_t *most = half(&chunk->extent[HD_REGION_WORK], registered), alive = 0;
@@ -379,8 +369,8 @@ static void place_stage_io(struct hd_chunk *chunk, struct hd_store *s)
 
     s->region = HD_REGION_STAGE_IO;
     s->offset = 0;
-    if (round_up(s->size_bytes) > *slot)
-        *slot = round_up(s->size_bytes);
+    if (hd_tensor_align(s->size_bytes) > *slot)
+        *slot = hd_tensor_align(s->size_bytes);
 }
 
 static void place_state(struct hd_emit *e, struct hd_chunk *chunk, struct hd_store *s)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/math.h"
 #include "comm/comm.h"
 #include "comm/nccl.h"
 #include "hf/hf.h"
@@ -319,11 +320,6 @@ static enum hd_status reserve_registered(struct hd_inference_rank *l, int64_t wo
     return HD_OK;
 }
 
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 enum hd_status hd_inference_rank_reserve(struct hd_inference_rank *l,
                                          struct hd_chunk *const *chunks, int count,
                                          int micro_batches)
@@ -337,10 +333,10 @@ enum hd_status hd_inference_rank_reserve(struct hd_inference_rank *l,
         const struct hd_extent *extent = chunks[i]->extent;
 
         assert(own == extent[HD_REGION_STATE].private_bytes);
-        work = larger(work, extent[HD_REGION_WORK].private_bytes);
-        registered_work = larger(registered_work, extent[HD_REGION_WORK].registered_bytes);
+        work = hd_max(work, extent[HD_REGION_WORK].private_bytes);
+        registered_work = hd_max(registered_work, extent[HD_REGION_WORK].registered_bytes);
         l->stage_io_bytes =
-            larger(l->stage_io_bytes, hd_work_begin(extent[HD_REGION_STAGE_IO].registered_bytes));
+            hd_max(l->stage_io_bytes, hd_work_begin(extent[HD_REGION_STAGE_IO].registered_bytes));
     }
     l->micro_batch_bytes = hd_inference_rank_has_head(l) ? hd_work_begin(work) : 0;
     st = reserve_memory(l, before_work + l->micro_batch_bytes * (micro_batches - 1) + work);
@@ -468,7 +464,7 @@ static int64_t largest_buffered(const struct hd_inference_rank *l)
 
     for (int i = 0; i < l->registry.param_count; i++)
         if (is_on_this_rank(l, i) && needs_buffer(l, &l->registry.params[i]))
-            largest = larger(largest, l->registry.params[i].count);
+            largest = hd_max(largest, l->registry.params[i].count);
     return largest;
 }
 

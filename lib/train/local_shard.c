@@ -3,14 +3,10 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "base/math.h"
 #include "train/trainer.h"
 
 enum { PIECE = HD_LOCAL_SHARD_CHUNK };
-
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 static int64_t scales_bytes(const struct hd_local_shard *local_shard, int64_t elements)
 {
@@ -27,7 +23,7 @@ static enum hd_status read_narrow(const struct hd_staging *staging,
     enum hd_status st = HD_OK;
 
     for (int64_t done = 0, n; !st && done < count; done += n) {
-        n = smaller(count - done, PIECE);
+        n = hd_min(count - done, PIECE);
         st = hd_staging_read(staging, narrow,
                              local_shard->at + (at + done) * (int64_t)sizeof *narrow,
                              n * (int64_t)sizeof *narrow);
@@ -45,7 +41,7 @@ static enum hd_status write_narrow(const struct hd_staging *staging,
     enum hd_status st = HD_OK;
 
     for (int64_t done = 0, n; !st && done < count; done += n) {
-        n = smaller(count - done, PIECE);
+        n = hd_min(count - done, PIECE);
         for (int64_t i = 0; i < n; i++)
             narrow[i] = hd_f32_to_half(local_shard->dtype, values[done + i]);
         st = hd_staging_write(staging, local_shard->at + (at + done) * (int64_t)sizeof *narrow,
@@ -98,7 +94,7 @@ static enum hd_status read_quantized(const struct hd_staging *staging,
     for (int64_t done = 0, n; !st && done < count; done += n) {
         const int64_t matrix = (at + done) / each, first = (at + done) % each;
 
-        n = smaller(count - done, each - first);
+        n = hd_min(count - done, each - first);
         st = read_record(staging, p, local_shard->at + matrix * p->record_bytes, first, n,
                          ret_values + done);
     }
@@ -122,7 +118,7 @@ enum hd_status hd_local_shard_read(const struct hd_staging *staging,
                                count * (int64_t)sizeof(float));
     assert(at % local_shard->block == 0 && count % local_shard->block == 0);
     for (int64_t done = 0, n; !st && done < count; done += n) {
-        n = smaller(count - done, PIECE);
+        n = hd_min(count - done, PIECE);
         st = hd_staging_read(staging, codes, local_shard->at + at + done, n);
         if (!st)
             st = hd_staging_read(staging, scales,
@@ -150,7 +146,7 @@ enum hd_status hd_local_shard_write(const struct hd_staging *staging,
                                 count * (int64_t)sizeof(float));
     assert(at % local_shard->block == 0 && count % local_shard->block == 0);
     for (int64_t done = 0, n; !st && done < count; done += n) {
-        n = smaller(count - done, PIECE);
+        n = hd_min(count - done, PIECE);
         hd_encode(local_shard->map, local_shard->block, n, values + done, scales, codes);
         st = hd_staging_write(staging, local_shard->at + at + done, codes, n);
         if (!st)

@@ -2,20 +2,11 @@
 
 #include <string.h>
 
+#include "base/math.h"
 #include "comm/nccl.h"
 #include "optim/optim.h"
 #include "train/partition.h"
 #include "train/save_plan.h"
-
-static int64_t round_up(int64_t bytes)
-{
-    return (bytes + HD_TENSOR_ALIGN - 1) / HD_TENSOR_ALIGN * HD_TENSOR_ALIGN;
-}
-
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
 
 bool hd_rank_program_find_precision(const char *precision, enum hd_dtype *ret_dtype)
 {
@@ -410,7 +401,7 @@ static void add_state(const struct hd_registry *r, struct hd_memory *m)
 
         for (int k = 0; k < HD_STATE_KIND_COUNT; k++) {
             bool shared = k == HD_STATE_COPY && !p->copied;
-            int64_t bytes = round_up(hd_bucket_state_bytes(r, p, (enum hd_state_kind)k));
+            int64_t bytes = hd_tensor_align(hd_bucket_state_bytes(r, p, (enum hd_state_kind)k));
 
             if (p->offset[k] < 0 || shared)
                 continue;
@@ -469,16 +460,16 @@ static int64_t window_bytes(const struct hd_registry *r)
         const struct hd_bucket *p = &r->buckets[i];
 
         if (p->offloaded && p->is_local)
-            most = larger(most, hd_rank_program_window_copy(p) +
-                                    round_up((p->shard_end - p->shard_begin) *
-                                             (int64_t)hd_dtype_size(p->compute)));
+            most = hd_max(most, hd_rank_program_window_copy(p) +
+                                    hd_tensor_align((p->shard_end - p->shard_begin) *
+                                                    (int64_t)hd_dtype_size(p->compute)));
     }
     return most;
 }
 
 int64_t hd_rank_program_window_copy(const struct hd_bucket *bucket)
 {
-    return round_up((bucket->shard_end - bucket->shard_begin) * (int64_t)sizeof(float));
+    return hd_tensor_align((bucket->shard_end - bucket->shard_begin) * (int64_t)sizeof(float));
 }
 
 /* Assigns offsets to the memory that only the host uses, from *end on. */
@@ -489,16 +480,17 @@ static void place_host_bytes(struct hd_rank_program *l, int64_t *end)
     const int64_t rows = l->job.micro_batch * l->job.context / l->job.cp;
 
     l->profile = *end;
-    m->profile = round_up(profile_records(l) * HD_PROFILE_RECORD_BYTES);
+    m->profile = hd_tensor_align(profile_records(l) * HD_PROFILE_RECORD_BYTES);
     l->sample = l->profile + m->profile;
     l->batch = l->sample;
     if (l->mesh.sizes.cp > 1 || l->mesh.sizes.pp > 1)
-        l->batch += round_up(hd_rank_program_sample_fields(&l->job) * l->job.context * number);
+        l->batch +=
+            hd_tensor_align(hd_rank_program_sample_fields(&l->job) * l->job.context * number);
     m->sample = l->batch - l->sample;
     if (hd_rank_program_has_device(l))
-        m->sample += round_up(hd_rank_program_batch_fields(&l->job) * rows * number);
+        m->sample += hd_tensor_align(hd_rank_program_batch_fields(&l->job) * rows * number);
     l->snapshot = l->sample + m->sample;
-    m->snapshot = round_up(l->snapshot_bytes);
+    m->snapshot = hd_tensor_align(l->snapshot_bytes);
     l->host_state = l->snapshot + m->snapshot;
     l->window = l->host_state + l->registry.host_bytes;
     m->offload = window_bytes(&l->registry);
@@ -516,8 +508,8 @@ static struct hd_extent largest_extent(const struct hd_rank_program *l, enum hd_
         const struct hd_chunk *chunk = i % 2 ? l->eval[i / 2] : l->train[i / 2];
         const struct hd_extent *x = &chunk->extent[region];
 
-        most.private_bytes = larger(most.private_bytes, x->private_bytes);
-        most.registered_bytes = larger(most.registered_bytes, x->registered_bytes);
+        most.private_bytes = hd_max(most.private_bytes, x->private_bytes);
+        most.registered_bytes = hd_max(most.registered_bytes, x->registered_bytes);
     }
     return most;
 }
