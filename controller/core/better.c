@@ -28,7 +28,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "controller/core/core_internal.h"
+#include "controller/core/core_schedule.h"
 
 enum {
     OFFERS_MAX = 3, /* better placements that are tried for one job, each by a search over predicted

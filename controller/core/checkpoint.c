@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "controller/core/core_internal.h"
+#include "controller/core/core_schedule.h"
 #include "link/link.h"
 
 /* ---- the list ---------------------------------------------------------------------------------*/
@@ -15,11 +15,16 @@ static bool is_newer(const struct hd_checkpoint_record *a, const struct hd_check
     return a->step != b->step ? a->step > b->step : a->attempt > b->attempt;
 }
 
-bool core_attempt_found_base_damaged(const struct core_attempt *attempt)
+bool core_attempt_refused_base(const struct core_attempt *attempt, int32_t exit_code)
 {
     return attempt->rec.base_attempt && attempt->rec.state == HD_ATTEMPT_STATE_ENDED &&
            attempt->rec.end.cause == HD_END_CAUSE_RANK_EXIT &&
-           attempt->rec.end.exit_code == HD_LINK_EXIT_BAD_BASE;
+           attempt->rec.end.exit_code == exit_code;
+}
+
+bool core_attempt_found_base_damaged(const struct core_attempt *attempt)
+{
+    return core_attempt_refused_base(attempt, HD_LINK_EXIT_BAD_BASE);
 }
 
 /* Returns whether a later attempt found this checkpoint damaged. The fact is derived from the ends
@@ -121,10 +126,16 @@ bool core_checkpoint_is_final(const struct core_job *job, const struct core_atte
 bool core_attempt_progressed(const struct core_job *job, int32_t attempt)
 {
     /* Callers go back from the newest attempt and stop at the first that progressed. That attempt's
-     * last checkpoint is the newest of the job, which is never deleted, so the list still has
-     * it. */
+     * last checkpoint is the newest of the job, which is deleted only after it was missing and a
+     * user gave it up; then an attempt had started from it. */
     for (size_t i = 0; i < job->checkpoint_count; i++) {
         if (job->checkpoints[i].attempt == attempt)
+            return true;
+    }
+    for (int32_t k = job->rec.attempt_count; k > attempt; k--) {
+        const struct core_attempt *later = core_find_attempt(job, k);
+
+        if (later && later->rec.base_attempt == attempt)
             return true;
     }
     return false;
@@ -243,8 +254,9 @@ void core_checkpoint_take(struct hd_core *core, struct core_job *job, struct cor
                           const struct hd_checkpoint_record *checkpoint)
 {
     struct hd_checkpoint_record record = *checkpoint;
-    /* I5: a newer attempt exists, and started from another checkpoint */
-    const bool is_left_over = attempt != core_newest(job);
+    /* I5: a newer attempt exists, and started from another checkpoint. Not if the job has no
+     * checkpoint to start from: this one may be the last. */
+    const bool is_left_over = attempt != core_newest(job) && !core_lacks_checkpoint(job);
     struct hd_checkpoint_record *listed;
     struct core_node *deleter;
 

@@ -61,7 +61,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "controller/core/core_internal.h"
+#include "controller/core/core_schedule.h"
 
 const struct hd_core_config hd_core_config_default = {
     .unreachable_ms = 15 * 1000,

@@ -341,8 +341,9 @@ struct hd_core_event {
             size_t checkpoint_count;
             const char *problem; /* why the attempt's checkpoint folder could not be read; "": it
                                   * was read */
-            bool whole; /* true: the search covered the folders of all attempts, and the list holds
-                         * all complete checkpoints of the job on the disk */
+            bool whole;          /* true: the search covered the folders of all attempts */
+            bool cut; /* true: there are more complete checkpoints than the list holds; it has
+                         * those of the newest attempts */
         } found;
         struct hd_core_answer planned;
     };

@@ -345,15 +345,14 @@ struct core_job {
     int64_t not_before_mono_ms; /* earliest start of the job's next attempt; with CORE_WAIT_MISSING:
                                  * time of the next search of the disk */
     enum core_search { CORE_SEARCH_NONE, CORE_SEARCH_DUE, CORE_SEARCH_OUT } search;
-    int64_t search_since_mono; /* when `search` is CORE_SEARCH_OUT: time at which the search of the
+    int64_t search_since_mono;  /* when `search` is CORE_SEARCH_OUT: time at which the search of the
                                 * disk was requested */
-    bool search_newer;         /* the search of the disk also adds checkpoints that are newer than
-                                * those listed */
-    bool missing_due;          /* a listed checkpoint was found missing on the disk, and the event
+    const char *search_problem; /* why the last search of the disk failed; NULL or "": it did not */
+    bool missing_due;           /* a listed checkpoint was found missing on the disk, and the event
                                 * about it is still to be added */
-    enum core_wait wait;       /* why the queued job waits; stale if the newest pass skipped the
+    enum core_wait wait;        /* why the queued job waits; stale if the newest pass skipped the
                                 * job's class: core_wait_of decides */
-    uint64_t wait_job;         /* with CORE_WAIT_RESERVED: number of the job for which the nodes are
+    uint64_t wait_job; /* with CORE_WAIT_RESERVED: number of the job for which the nodes are
                                 * reserved */
     const char
         *infeasible;   /* why `needs` were raised above what the job asked for (memory or devices);

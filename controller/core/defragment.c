@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "controller/core/core_internal.h"
+#include "controller/core/core_schedule.h"
 
 enum {
     STOP_MS = 30 * 1000,    /* milliseconds that writing the last checkpoint is assumed to take */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "controller/core/core_internal.h"
+#include "controller/core/core_schedule.h"
 
 enum {
     WORTH_MS = 5 * 60 * 1000, /* milliseconds; an attempt that ran for less hardly repaid its start

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "controller/core/core_internal.h"
+#include "controller/core/core_schedule.h"
 
 enum { NODES_NAMED_MAX = 8 }; /* most nodes that a reason names */
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "controller/core/core_internal.h"
+#include "controller/core/core_schedule.h"
 
 bool core_device_suits(const struct hd_job_needs *needs, const struct core_node *node,
                        int32_t device)

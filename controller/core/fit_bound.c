@@ -10,7 +10,7 @@
  *
  * There is no bound for jobs that ask for memory or avoid nodes: the search examines each node.
  */
-#include "controller/core/core_internal.h"
+#include "controller/core/core_schedule.h"
 
 /* Shortest use of borrowed devices that is worth the start and stop of a job, which take
  * minutes. */

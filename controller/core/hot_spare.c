@@ -16,7 +16,7 @@
  */
 #include <string.h>
 
-#include "controller/core/core_internal.h"
+#include "controller/core/core_schedule.h"
 
 enum { KINDS_MAX = 64 }; /* limit of distinct kinds of node; further kinds get no hot spares */
 
@@ -126,6 +126,8 @@ void core_reserve_for_failed(struct hd_core *core)
         const struct core_attempt *attempt = core_newest(job);
         const enum hd_device_kind kind = attempt ? attempt->kind : HD_DEVICE_KIND_ANY;
 
+        if (core_lacks_checkpoint(job)) /* it cannot start whatever the search says of its nodes */
+            continue;
         for (size_t k = 0; attempt && core_has_failed(job) && k < attempt->alloc_count; k++) {
             struct core_node *node = attempt->allocs[k].node;
 

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "controller/core/core_internal.h"
+#include "controller/core/core_schedule.h"
 
 /* ---- memory -----------------------------------------------------------------------------------*/
 
@@ -103,6 +103,7 @@ void core_job_free(struct core_job *job)
     }
     free(job->attempts);
     free(job->checkpoints);
+    core_free_text(&job->search_problem);
     core_pending_drop(job);
     core_migration_target_drop(job);
     free((void *)(uintptr_t)job->rec.spec);

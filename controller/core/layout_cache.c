@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "controller/core/core_internal.h"
+#include "controller/core/core_schedule.h"
 
 enum {
     LAYOUT_CACHE_MAX = 4096, /* layouts kept in the cache */

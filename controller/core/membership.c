@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "controller/core/core_internal.h"
+#include "controller/core/core_schedule.h"
 
 #define DEADLINE_MAX_MS ((int64_t)365 * 86400 * 1000)
 

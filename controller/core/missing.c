@@ -22,9 +22,7 @@ enum { STEPS_NAMED_MAX = 8 }; /* most missing checkpoints that a reason names */
 
 static bool says_missing(const struct core_attempt *attempt)
 {
-    return attempt && attempt->rec.base_attempt && attempt->rec.state == HD_ATTEMPT_STATE_ENDED &&
-           attempt->rec.end.cause == HD_END_CAUSE_RANK_EXIT &&
-           attempt->rec.end.exit_code == HD_LINK_EXIT_NO_BASE;
+    return attempt && core_attempt_refused_base(attempt, HD_LINK_EXIT_NO_BASE);
 }
 
 bool core_attempt_missed_base(const struct core_job *job, const struct core_attempt *attempt)
@@ -65,8 +63,8 @@ void core_note_missed_base(struct hd_core *core, struct core_job *job,
 bool core_search_is_whole(const struct core_job *job)
 {
     const struct core_attempt *newest = core_newest(job);
-    bool whole = job->search_newer ||
-                 (newest && (says_missing(newest) || core_attempt_found_base_damaged(newest)));
+    bool whole = newest && (says_missing(newest) || core_attempt_found_base_damaged(newest) ||
+                            core_attempt_is_placeholder(newest));
 
     for (size_t i = 0; !whole && i < job->checkpoint_count; i++)
         whole = job->checkpoints[i].missing;
@@ -78,7 +76,8 @@ bool core_wants_search(const struct core_job *job)
     const struct core_attempt *newest = core_newest(job);
 
     return newest && (newest->rec.end.cause == HD_END_CAUSE_NODE_LOST || says_missing(newest) ||
-                      core_attempt_found_base_damaged(newest) || core_lacks_checkpoint(job));
+                      core_attempt_found_base_damaged(newest) ||
+                      core_attempt_is_placeholder(newest) || core_lacks_checkpoint(job));
 }
 
 /* ---- results of a search ----------------------------------------------------------------------*/
@@ -98,6 +97,7 @@ void core_look_again(struct hd_core *core, struct core_job *job)
     for (size_t i = 0; i < job->checkpoint_count; i++)
         if (job->checkpoints[i].missing && !job->checkpoints[i].shared)
             set_missing(core, job, &job->checkpoints[i], false);
+    job->not_before_mono_ms = core->now.mono_ms; /* in place of the time of the next search */
     if (core_lacks_checkpoint(job))
         core_search_begin(core, job);
     else
@@ -112,6 +112,7 @@ void core_checkpoint_is_back(struct hd_core *core, struct core_job *job,
         !core_same(seen->hash, listed->hash))
         return;
     core_set_text(core, &listed->path, seen->path); /* the jobs directory may have moved */
+    listed->shared |= seen->shared;                 /* or the file was copied into it */
     set_missing(core, job, listed, false);
     core_event(core, job, HD_EVENT_CHECKPOINT_BACK, listed->attempt, -1, "",
                "the checkpoint of step %lld of attempt %d is on the disk again: %s",
@@ -134,10 +135,12 @@ static const struct hd_checkpoint_record *find_found(const struct hd_core_event 
 }
 
 /* Compares the job's list of checkpoints with those found on the disk: marks listed ones that are
- * missing, and lists others if no sound one is left. */
+ * missing, if the list of found ones is complete, and lists others if no sound one is left. After a
+ * failed search only checkpoints that are back are taken, because newer ones may be unreadable. */
 static void take_whole(struct hd_core *core, struct core_job *job,
                        const struct hd_core_event *event)
 {
+    const bool has_failed = *event->found.problem != 0;
     const struct hd_checkpoint_record *sound;
     int64_t step;
 
@@ -145,13 +148,19 @@ static void take_whole(struct hd_core *core, struct core_job *job,
         struct hd_checkpoint_record *c = &job->checkpoints[i];
         const struct hd_checkpoint_record *found = find_found(event, c);
 
-        if (c->state == HD_CHECKPOINT_STATE_PRESENT && found)
-            core_checkpoint_is_back(core, job, c, found);
-        else if (c->state == HD_CHECKPOINT_STATE_PRESENT && c->shared && !c->missing)
+        if (c->state != HD_CHECKPOINT_STATE_PRESENT)
+            continue;
+        if (found) {
+            struct hd_checkpoint_record seen = *found;
+
+            seen.shared = true; /* it is in the jobs directory that the controller sees */
+            core_checkpoint_is_back(core, job, c, &seen);
+        } else if (c->shared && !c->missing && !has_failed && !event->found.cut) {
             set_missing(core, job, c, true);
+        }
     }
     sound = core_checkpoint_sound(job);
-    if (sound && !job->search_newer)
+    if (has_failed || (sound && !core_attempt_is_placeholder(core_newest(job))))
         return;
     step = sound ? sound->step : 0;
     for (size_t i = 0; i < event->found.checkpoint_count; i++) {
@@ -187,6 +196,16 @@ static void take_unreported(struct hd_core *core, struct core_job *job,
             (long long)core_checkpoint_newest(job)->step);
 }
 
+void core_search_note(struct hd_core *core, struct core_job *job, const char *problem)
+{
+    const bool is_news = *problem && !core_same(problem, job->search_problem);
+
+    core_set_text(core, &job->search_problem, problem);
+    if (is_news) /* a job that waits for a missing checkpoint searches every minute */
+        core_event(core, job, HD_EVENT_SEARCH_FAILED, job->rec.attempt_count, -1, "",
+                   "cannot search the checkpoints of the job: %s", problem);
+}
+
 enum hd_status core_found(struct hd_core *core, const struct hd_core_event *event)
 {
     struct core_job *job = core_find_job(core, event->found.job);
@@ -195,12 +214,10 @@ enum hd_status core_found(struct hd_core *core, const struct hd_core_event *even
     if (!attempt || job->ended || job->search != CORE_SEARCH_OUT ||
         attempt->rec.attempt != event->found.attempt)
         return HD_OK; /* the search was answered too late */
-    if (*event->found.problem && (!core_lacks_checkpoint(job) || job->missing_due))
-        core_event(core, job, HD_EVENT_SEARCH_FAILED, attempt->rec.attempt, -1, "",
-                   "cannot search the checkpoints of the job: %s", event->found.problem);
+    core_search_note(core, job, event->found.problem);
     if (attempt->rec.end.cause == HD_END_CAUSE_NODE_LOST)
         take_unreported(core, job, attempt, event);
-    if (event->found.whole && !*event->found.problem)
+    if (event->found.whole)
         take_whole(core, job, event);
     core_tell_missing(core, job);
     core_search_end(core, job);
@@ -270,12 +287,23 @@ void core_tell_missing(struct hd_core *core, struct core_job *job)
 
 void core_add_missing(const struct hd_core *core, const struct core_job *job, struct hd_text *text)
 {
+    bool is_shared = false;
+
+    for (size_t i = 0; i < job->checkpoint_count; i++)
+        is_shared |= job->checkpoints[i].missing && job->checkpoints[i].shared;
     hd_text_add(text, "its checkpoints are not on the disk: ");
     add_names(core, job, true, text);
-    hd_text_add(
-        text,
-        "; restore a state of the jobs directory that has one (it is searched every minute, "
-        "and at once after heddle hold and heddle release), or give each of them up, to "
-        "begin at step 0: heddle checkpoint rm %" PRIu64 " --step N",
-        job->rec.job);
+    if (is_shared)
+        hd_text_add(text, "; restore a state of the jobs directory that has one (it is searched "
+                          "every minute, and at once after heddle hold and heddle release)");
+    else
+        hd_text_add(text, "; bring the node's disk back, then heddle hold and heddle release (the "
+                          "next attempt that does not find its checkpoint counts against "
+                          "restart.max)");
+    hd_text_add(text,
+                ", or give each of them up, to begin at step 0: heddle checkpoint rm %" PRIu64
+                " --step N",
+                job->rec.job);
+    if (job->search_problem && *job->search_problem)
+        hd_text_add(text, "; the last search failed: %s", job->search_problem);
 }

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "controller/core/core_internal.h"
+#include "controller/core/core_schedule.h"
 
 enum {
     STOP_MS = 30 * 1000, /* milliseconds that writing the last checkpoint is assumed to take */

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "controller/core/core_internal.h"
+#include "controller/core/core_schedule.h"
 
 /* Shortens the lease of another node that this node's report names as the cause of a failure. */
 static void suspect_named_node(struct hd_core *core, const struct core_node *node,
@@ -374,23 +374,34 @@ static bool guess_plan(const struct core_job *job, const struct core_node *node,
     return true;
 }
 
+/* Message of the end of a placeholder; core_attempt_is_placeholder knows one by it, also after a
+ * restart of the controller. */
+static const char placeholder_message[] =
+    "it began after the backup from which the controller was restored";
+
+bool core_attempt_is_placeholder(const struct core_attempt *attempt)
+{
+    return attempt->rec.state == HD_ATTEMPT_STATE_ENDED &&
+           attempt->rec.end.cause == HD_END_CAUSE_USER &&
+           core_same(attempt->rec.end.message, placeholder_message);
+}
+
 /* Adds an ended placeholder attempt, so that no new attempt gets its number and folder. It copies
  * the plan of the attempt before it. NULL: no plan is possible, or no memory. */
-static struct core_attempt *fill_rank_location(struct hd_core *core, struct core_job *job,
-                                               const struct core_node *node)
+static struct core_attempt *add_placeholder(struct hd_core *core, struct core_job *job,
+                                            const struct core_node *node)
 {
     const struct core_attempt *before = core_newest(job);
     struct hd_plan_record guessed = {0};
-    struct hd_attempt_record record = {
-        .job = job->rec.job,
-        .attempt = job->rec.attempt_count + 1,
-        .state = HD_ATTEMPT_STATE_ENDED,
-        .created_ms = core->now.wall_ms,
-        .ended_ms = core->now.wall_ms,
-        .end = {.cause = HD_END_CAUSE_USER,
-                .rank = -1,
-                .node = node->rec.name,
-                .message = "it began after the backup from which the controller was restored"}};
+    struct hd_attempt_record record = {.job = job->rec.job,
+                                       .attempt = job->rec.attempt_count + 1,
+                                       .state = HD_ATTEMPT_STATE_ENDED,
+                                       .created_ms = core->now.wall_ms,
+                                       .ended_ms = core->now.wall_ms,
+                                       .end = {.cause = HD_END_CAUSE_USER,
+                                               .rank = -1,
+                                               .node = node->rec.name,
+                                               .message = placeholder_message}};
     struct core_attempt *made;
 
     if (before) {
@@ -432,7 +443,7 @@ static void take_unknown(struct hd_core *core, struct core_node *node,
         observed->attempt > HD_CTL_ATTEMPTS_MAX)
         return;
     while (job->rec.attempt_count < observed->attempt) {
-        made = fill_rank_location(core, job, node);
+        made = add_placeholder(core, job, node);
         if (!made)
             return;
     }
@@ -444,10 +455,8 @@ static void take_unknown(struct hd_core *core, struct core_node *node,
                "restored: it is ended there, and the job goes on from the newest checkpoint on the "
                "disk, in attempt %d",
                node->rec.name, observed->attempt, observed->attempt + 1);
-    if (job->rec.state == HD_JOB_STATE_QUEUED) {
-        job->search_newer = true;
+    if (job->rec.state == HD_JOB_STATE_QUEUED)
         core_search_begin(core, job);
-    }
 }
 
 /* Adds an event for a running attempt that this controller did not start. Called once per stream of

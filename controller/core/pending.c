@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "controller/core/core_internal.h"
+#include "controller/core/core_schedule.h"
 
 void core_pending_drop(struct core_job *job)
 {

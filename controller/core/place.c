@@ -11,7 +11,7 @@
  */
 #include <stdlib.h>
 
-#include "controller/core/core_internal.h"
+#include "controller/core/core_schedule.h"
 
 /* ---- what a job may use -----------------------------------------------------------------------*/
 

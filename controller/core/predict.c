@@ -7,7 +7,7 @@
  * reserved for others: its predicted step time counts (layout_cache.c). A wrong prediction never
  * ends a job; it moves expected starts, which is reported (reserve.c).
  */
-#include "controller/core/core_internal.h"
+#include "controller/core/core_schedule.h"
 
 enum {
     STEPS_MEASURED_MIN = 3,   /* steps that must be measured before the pace counts */

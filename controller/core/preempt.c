@@ -10,7 +10,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "controller/core/core_internal.h"
+#include "controller/core/core_schedule.h"
 
 /* Most victims for which it is tried whether the job has a placement without their devices. */
 enum { REPRIEVES_TRIED_MAX = 64 };

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "controller/core/core_internal.h"
+#include "controller/core/core_schedule.h"
 
 enum { TOLERANCE_MS = 60 * 1000, TOLERANCE_DIVISOR = 10 };
 

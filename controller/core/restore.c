@@ -6,7 +6,7 @@
  */
 #include <inttypes.h>
 
-#include "controller/core/core_internal.h"
+#include "controller/core/core_schedule.h"
 
 static enum hd_status check_memory(const struct hd_core *core)
 {

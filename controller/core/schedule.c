@@ -15,7 +15,7 @@
  */
 #include <stdlib.h>
 
-#include "controller/core/core_internal.h"
+#include "controller/core/core_schedule.h"
 
 /* ---- evaluation of one job --------------------------------------------------------------------*/
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "controller/core/core_internal.h"
+#include "controller/core/core_schedule.h"
 
 /* Orders queued jobs as pass_over_groups evaluates them while none starts. */
 static int by_pass_order(const void *left, const void *right)

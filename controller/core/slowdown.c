@@ -12,7 +12,7 @@
  *
  * The order computed in a pass holds until the next pass, although slowdowns grow meanwhile.
  */
-#include "controller/core/core_internal.h"
+#include "controller/core/core_schedule.h"
 
 enum {
     SOON_MS = 30 * 60 * 1000,         /* milliseconds before its expected start from which a job

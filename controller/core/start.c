@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "controller/core/core_internal.h"
+#include "controller/core/core_schedule.h"
 
 /* Sets precision and threads where the job file says `auto`. Precision: bf16 if every held device
  * computes it natively, else fp32. Threads: the smallest number among the held devices.

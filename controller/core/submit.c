@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "controller/core/core_internal.h"
+#include "controller/core/core_schedule.h"
 
 enum { REQUEST_KEY_MAX = 2 * HD_CTL_NAME_BYTES_MAX + 2 };
 

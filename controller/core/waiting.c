@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "controller/core/core_internal.h"
+#include "controller/core/core_schedule.h"
 
 enum {
     FAILURES_MAX = 2,         /* failures of a job on one node after which the job avoids the
@@ -227,6 +227,14 @@ static bool has_started(const struct core_job *job)
     return job->rec.attempt_count > job->rec.resumed_attempt;
 }
 
+/* Lets a job whose checkpoints are missing wait for the next search of the disk. */
+static void wait_for_search(struct hd_core *core, struct core_job *job)
+{
+    job->wait = CORE_WAIT_MISSING;
+    job->not_before_mono_ms = core->now.mono_ms + LOOK_MS;
+    core_heap_put(core, &core->delayed, (uint64_t)job->not_before_mono_ms, job->rec.job);
+}
+
 void core_waiting_add(struct hd_core *core, struct core_job *job)
 {
     core_learn_failures(job);
@@ -238,9 +246,7 @@ void core_waiting_add(struct hd_core *core, struct core_job *job)
     } else if (job->rec.held) {
         job->wait = CORE_WAIT_HELD;
     } else if (core_lacks_checkpoint(job)) {
-        job->wait = CORE_WAIT_MISSING;
-        job->not_before_mono_ms = core->now.mono_ms + LOOK_MS;
-        core_heap_put(core, &core->delayed, (uint64_t)job->not_before_mono_ms, job->rec.job);
+        wait_for_search(core, job);
     } else if (job->not_before_mono_ms <= core->now.mono_ms) {
         enter_group(core, job);
     } else {
@@ -309,7 +315,9 @@ void core_waiting_release(struct hd_core *core)
         struct core_job *job = first_delayed(core);
 
         core_heap_take(&core->delayed);
-        if (job->wait == CORE_WAIT_MISSING)
+        if (job->wait == CORE_WAIT_MISSING && core->jobs_dir_problem && *core->jobs_dir_problem)
+            wait_for_search(core, job); /* a search would only wait for the same disk */
+        else if (job->wait == CORE_WAIT_MISSING)
             core_search_begin(core, job);
         else
             enter_group(core, job);
@@ -333,7 +341,6 @@ void core_search_end(struct hd_core *core, struct core_job *job)
     if (!job->search)
         return;
     job->search = CORE_SEARCH_NONE;
-    job->search_newer = false;
     core_jobs_remove(&core->searching, job);
     if (job->rec.state != HD_JOB_STATE_QUEUED)
         return;
@@ -355,9 +362,11 @@ void core_search_timers(struct hd_core *core, struct core_job *job)
         job->search_since_mono = core->now.mono_ms;
     } else if (job->search == CORE_SEARCH_OUT &&
                core->now.mono_ms - job->search_since_mono >= core->config.search_timeout_ms) {
-        core_event(core, job, HD_EVENT_SEARCH_FAILED, job->rec.attempt_count, -1, "",
-                   "the checkpoints of the job could not be listed within %lld s",
-                   (long long)(core->config.search_timeout_ms / 1000));
+        char problem[64];
+
+        (void)snprintf(problem, sizeof problem, "no answer of the disk within %lld s",
+                       (long long)(core->config.search_timeout_ms / 1000));
+        core_search_note(core, job, problem);
         core_tell_missing(core, job);
         core_search_end(core, job);
     }

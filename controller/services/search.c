@@ -101,7 +101,8 @@ static void listed(uv_work_t *work, int status)
         .kind = HD_CORE_FOUND,
         .found = {.job = s->asked.job,
                   .attempt = s->asked.attempt,
-                  .whole = s->asked.whole && !s->cut,
+                  .whole = s->asked.whole,
+                  .cut = s->cut,
                   .checkpoints = s->checkpoints,
                   .checkpoint_count = s->count,
                   .problem = s->error.status ? s->error.message : ""}};

@@ -95,8 +95,8 @@
       "INSERT INTO checkpoints (job, attempt, step, path, hash, node_uuid, shared, time_ms,"       \
       " size_bytes, state, seq, proven, val_loss, missing)"                                        \
       " VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14)"                                   \
-      " ON CONFLICT (job, attempt, step) DO UPDATE SET path=?4, hash=?5, state=?10, seq=?11,"      \
-      " proven=?12, missing=?14")                                                                  \
+      " ON CONFLICT (job, attempt, step) DO UPDATE SET path=?4, hash=?5, shared=?7, state=?10,"    \
+      " seq=?11, proven=?12, missing=?14")                                                         \
     X(INSERT_EVENT, "INSERT INTO events (job, seq, time_ms, attempt, rank, kind, node, message)"   \
                     " VALUES (?,?,?,?,?,?,?,?)")                                                   \
     X(INSERT_STEP,                                                                                 \

@@ -139,7 +139,11 @@ enum hd_status rank_save(struct rank *r, bool must)
     if (must)
         return until_done(r, save_now, "waits to write the last checkpoint",
                           "stopped without a last checkpoint");
-    return leave_out(r, r->job.checkpoint_async ? begin_to_save(r) : save_now(r));
+    if (r->job.checkpoint_async) { /* a save that began has not succeeded: rank_end_save tells */
+        st = begin_to_save(r);
+        return st ? leave_out(r, st) : HD_OK;
+    }
+    return leave_out(r, save_now(r));
 }
 
 static enum hd_status check_room(void *user)

@@ -360,7 +360,8 @@ static void a_node_keeps_its_name_while_jobs_run_there(void **state)
 
 /* The database was restored from a backup in which the job waited; the node has its third attempt.
  * The numbers up to that one are taken, so that no folder is used twice, and the job goes on from
- * what that attempt has left on the disk: a node lists it only when the attempt has ended. */
+ * what that attempt has left on the disk: a node lists it only when the attempt has ended. The first
+ * search of the disk fails and the controller starts anew: the folder is searched again. */
 static void an_attempt_that_began_after_a_backup_leaves_its_checkpoints(void **state)
 {
     struct sim *sim = sim_joined(1);
@@ -385,8 +386,12 @@ static void an_attempt_that_began_after_a_backup_leaves_its_checkpoints(void **s
     assert_int_equal(sim_job(sim, 1)->attempt_count, 0);
     observed.observed.uuid = sim->nodes[0].uuid;
     observed.observed.stream = sim->nodes[0].stream;
+    sim->unlistable = "Stale file handle";
     assert_int_equal(sim_event(sim, &observed), HD_OK);
-    sim_run(sim, 1); /* the folder is listed */
+    sim_run(sim, 1);
+    assert_int_equal(sim_count_events(sim, 1, "search_failed"), 1);
+    assert_int_equal(sim_count_checkpoints(sim, 1, HD_CHECKPOINT_STATE_PRESENT), 0);
+    sim->unlistable = NULL;
     assert_int_equal(sim_job(sim, 1)->attempt_count, 3);
     assert_int_equal(sim_count_events(sim, 1, "attempt_unknown"), 1);
     assert_int_equal(sim_count_events(sim, 1, "attempt_refused"), 0);

@@ -15,13 +15,20 @@
 
 #include "sim.h"
 
+static struct hd_job_needs job_needs(void)
+{
+    struct hd_job_needs needs = sim_needs(2, 24);
+
+    needs.restart_max = 1;
+    return needs;
+}
+
 /* Starts the job of 24 steps and runs it until attempt 1 has written the checkpoint of step 10 and,
  * with keep, the one of step 5 has been deleted. */
 static uint64_t begin(struct sim *sim, struct hd_job_needs *needs)
 {
     uint64_t job;
 
-    needs->restart_max = 1;
     for (int n = 0; n < sim->node_count; n++)
         sim->nodes[n].faults = (struct sim_faults){.fail_at_step = 13};
     sim->nodes[0].faults.fail_count = 1;
@@ -35,7 +42,7 @@ static uint64_t begin(struct sim *sim, struct hd_job_needs *needs)
 static void a_missing_base_costs_no_restart(void **state)
 {
     struct sim *sim = sim_joined(1);
-    struct hd_job_needs needs = sim_needs(2, 24);
+    struct hd_job_needs needs = job_needs();
     uint64_t job;
 
     (void)state;
@@ -56,7 +63,7 @@ static void a_missing_base_costs_no_restart(void **state)
 static void an_older_checkpoint_that_is_in_no_list_is_found(void **state)
 {
     struct sim *sim = sim_joined(1);
-    struct hd_job_needs needs = sim_needs(2, 24);
+    struct hd_job_needs needs = job_needs();
     uint64_t job;
 
     (void)state;
@@ -79,7 +86,7 @@ static void an_older_checkpoint_that_is_in_no_list_is_found(void **state)
 static void a_missing_checkpoint_pushes_none_out(void **state)
 {
     struct sim *sim = sim_joined(1);
-    struct hd_job_needs needs = sim_needs(2, 24);
+    struct hd_job_needs needs = job_needs();
     uint64_t job;
 
     (void)state;
@@ -108,7 +115,7 @@ static void a_missing_checkpoint_pushes_none_out(void **state)
 static void with_none_left_the_job_waits_for_them(void **state)
 {
     struct sim *sim = sim_joined(1);
-    struct hd_job_needs needs = sim_needs(2, 24);
+    struct hd_job_needs needs = job_needs();
     enum hd_core_blocker blockers[HD_CORE_BLOCKERS_MAX];
     uint64_t job;
 
@@ -148,7 +155,7 @@ static void with_none_left_the_job_waits_for_them(void **state)
 static void a_release_looks_at_once(void **state)
 {
     struct sim *sim = sim_joined(1);
-    struct hd_job_needs needs = sim_needs(2, 24);
+    struct hd_job_needs needs = job_needs();
     uint64_t job;
 
     (void)state;
@@ -158,7 +165,7 @@ static void a_release_looks_at_once(void **state)
     sim_run(sim, 62);
     assert_int_equal(sim_hold(sim, job, true), HD_OK);
     sim_move_checkpoint(sim, job, 1, 10, true);
-    sim_run(sim, 120);
+    sim_run(sim, 5); /* less than the minute until the next search */
     assert_int_equal(sim_job(sim, job)->attempt_count, 2);
     assert_int_equal(sim_hold(sim, job, false), HD_OK);
     sim_run(sim, 3);
@@ -170,7 +177,7 @@ static void a_release_looks_at_once(void **state)
 static void given_up_ones_are_waited_for_no_more(void **state)
 {
     struct sim *sim = sim_joined(1);
-    struct hd_job_needs needs = sim_needs(2, 24);
+    struct hd_job_needs needs = job_needs();
     uint64_t job;
 
     (void)state;
@@ -194,7 +201,7 @@ static void given_up_ones_are_waited_for_no_more(void **state)
 static void without_a_list_the_next_listed_one_is_tried(void **state)
 {
     struct sim *sim = sim_joined(1);
-    struct hd_job_needs needs = sim_needs(2, 24);
+    struct hd_job_needs needs = job_needs();
     uint64_t job;
 
     (void)state;
@@ -209,13 +216,67 @@ static void without_a_list_the_next_listed_one_is_tried(void **state)
     sim_free(sim);
 }
 
+/* A disk that cannot be read for ten minutes, with no checkpoint left in the list, is one event, and
+ * the reason tells it as long as it lasts. */
+static void a_search_that_keeps_failing_is_one_event(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = job_needs();
+    struct hd_text reason = {0};
+    uint64_t job;
+
+    (void)state;
+    job = begin(sim, &needs);
+    sim_move_checkpoint(sim, job, 1, 5, false);
+    sim_move_checkpoint(sim, job, 1, 10, false);
+    sim_run(sim, 62);
+    sim->unlistable = "Stale file handle";
+    sim_run(sim, 600);
+    assert_int_equal(sim_count_events(sim, job, "search_failed"), 1);
+    hd_core_explain(sim->core, job, sim->now, &reason);
+    assert_non_null(strstr(reason.data, "; the last search failed: Stale file handle"));
+    hd_text_free(&reason);
+    sim->unlistable = NULL;
+    sim_move_checkpoint(sim, job, 1, 10, true);
+    sim_run_until_ended(sim, job, 200);
+    sim_assert_undisturbed(sim, job, 24);
+    sim_free(sim);
+}
+
+/* Goal: an attempt whose checkpoints were given up had progressed, because later ones began from
+ * them. Method: attempts 2 and 4 fail without a checkpoint, 3 misses its base and is free; with
+ * attempt 1 they would be 3 failures, more than restart.max = 2. */
+static void a_given_up_checkpoint_was_progress(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = job_needs();
+    uint64_t job;
+
+    (void)state;
+    needs.restart_max = 2;
+    job = begin(sim, &needs);
+    sim->nodes[0].faults = (struct sim_faults){.fail_at_step = 13, .fail_count = 2};
+    while (sim_job(sim, job)->attempt_count < 2 || sim_count_steps(sim, job, 12) < 2)
+        sim_second(sim);
+    sim_move_checkpoint(sim, job, 1, 10, false);
+    sim_move_checkpoint(sim, job, 1, 5, false);
+    sim_run(sim, 62);
+    assert_int_equal(sim_remove_checkpoint(sim, job, &needs, 10), HD_OK);
+    assert_int_equal(sim_remove_checkpoint(sim, job, &needs, 5), HD_OK);
+    sim->nodes[0].faults = (struct sim_faults){.fail_at_step = 3, .fail_count = 1};
+    sim_run_until_ended(sim, job, 300);
+    assert_int_equal(sim_job(sim, job)->attempt_count, 5);
+    sim_assert_undisturbed(sim, job, 24);
+    sim_free(sim);
+}
+
 /* Goal: ranks that miss what is there do not begin again for ever. Method: attempt 2 misses the
  * base and is free, 3 and 4 miss the same one and count: 2 failures are more than restart.max = 1.
  */
 static void a_base_that_only_ranks_miss_counts_from_the_second_time_on(void **state)
 {
     struct sim *sim = sim_joined(1);
-    struct hd_job_needs needs = sim_needs(2, 24);
+    struct hd_job_needs needs = job_needs();
     uint64_t job;
 
     (void)state;
@@ -234,7 +295,7 @@ static void a_base_that_only_ranks_miss_counts_from_the_second_time_on(void **st
 static void a_damaged_base_is_gone_back_from_to_one_in_no_list(void **state)
 {
     struct sim *sim = sim_joined(1);
-    struct hd_job_needs needs = sim_needs(2, 24);
+    struct hd_job_needs needs = job_needs();
     uint64_t job;
 
     (void)state;
