@@ -66,6 +66,7 @@ struct cli {
     struct hd_rpc_client *client;
     uv_timer_t notice; /* fires when the controller's first answer is slow to come */
     char address[512];
+    char token[HD_RPC_TOKEN_MAX + 1]; /* token of the caller; "": none */
     bool looping;
     /* set on Ctrl-C. With a pointer here, cli_call retries for WATCH_PATIENCE_MS, or until the flag
      * is set, when a controller that has answered before becomes unreachable. NULL: no such retries
@@ -239,6 +240,9 @@ void cli_wait_end(struct cli *cli);
 /* Returns "/heddle.v1.Control/" + method */
 const char *cli_method_path(const char *method, char ret_path[64]);
 void cli_disconnect(struct cli *cli);
+/* Returns how long a call that was made `tries` times may connect in its next try, ms: longer with
+ * each one, and at most left_ms, the rest of the time for all tries. */
+int64_t cli_connect_timeout_ms(int tries, int64_t left_ms);
 
 /* Runs `heddle checkpoint rm` (checkpoint_rm.c) and returns an exit code. step: the only checkpoint
  * to remove; 0: not given. yes: removes without asking. */

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -144,6 +145,8 @@ struct bundle {
     int64_t unix_s;
     char self[4096];
     struct hd_text failures;
+    struct hd_text
+        token;   /* token from a pipe, which delivers it only once; empty: not from a pipe */
     int code;    /* exit code of the newest command that the bundle ran */
     bool no_job; /* a job that the user named does not exist */
 };
@@ -174,13 +177,15 @@ static enum hd_status add_command(struct bundle *b, const char *member, const ch
         argv[n++] = "--controller", argv[n++] = b->cli->controller;
     if (b->cli->context)
         argv[n++] = "--context", argv[n++] = b->cli->context;
-    if (b->cli->token_file)
+    if (b->token.len_bytes)
+        argv[n++] = "--token-file", argv[n++] = "/dev/stdin";
+    else if (b->cli->token_file)
         argv[n++] = "--token-file", argv[n++] = b->cli->token_file;
     if (b->cli->tls_ca)
         argv[n++] = "--tls-ca", argv[n++] = b->cli->tls_ca;
     if (b->cli->tls_cert)
         argv[n++] = "--tls-cert", argv[n++] = b->cli->tls_cert;
-    st = process_ask(argv, NULL, PROCESS_QUESTION_MS, &output, NULL, &code);
+    st = process_ask(argv, &b->token, PROCESS_QUESTION_MS, &output, NULL, &code);
     b->code = code;
     if (!st && code)
         hd_text_add(&b->failures, "%s: heddle %s ended with %d\n", member, argv[1], code);
@@ -258,6 +263,30 @@ static enum hd_status find_self(struct bundle *b)
     return HD_OK;
 }
 
+/* Reads the token if its file is a pipe: only the first of the commands could read it. */
+static enum hd_status read_piped_token(struct bundle *b)
+{
+    const char *path = b->cli->token_file ? b->cli->token_file : getenv("HEDDLE_TOKEN_FILE");
+    char token[HD_RPC_TOKEN_MAX + 1];
+    struct stat info;
+    enum hd_status st;
+
+    if (!path || stat(path, &info) < 0 || !S_ISFIFO(info.st_mode))
+        return HD_OK;
+    st = hd_rpc_read_token(path, HD_FILE_PATIENCE_MS, token);
+    if (!st)
+        hd_text_add(&b->token, "%s\n", token);
+    explicit_bzero(token, sizeof token);
+    return !st && b->token.failed ? hd_err(HD_NO_MEMORY, "no memory for a token") : st;
+}
+
+static void erase_token(struct bundle *b)
+{
+    if (b->token.data)
+        explicit_bzero(b->token.data, b->token.size_bytes);
+    hd_text_free(&b->token);
+}
+
 static int make_bundle(struct cli *cli, const char *path)
 {
     struct bundle b = {.cli = cli, .unix_s = hd_clock_wall_ms() / 1000};
@@ -265,9 +294,12 @@ static int make_bundle(struct cli *cli, const char *path)
     enum hd_status st = find_self(&b);
 
     if (!st)
+        st = read_piped_token(&b);
+    if (!st)
         st = add_cluster(&b);
     for (int i = 1; !st && !b.no_job && i < cli->arg_count; i++)
         st = add_job(&b, cli->args[i]);
+    erase_token(&b);
     if (!st && b.no_job) {
         hd_text_free(&b.tar);
         hd_text_free(&b.failures);

@@ -26,7 +26,8 @@ enum {
     CUT_PATIENCE_MS = 10000,
     CUT_PAUSE_MS = 50,
     CUT_PAUSE_MAX_MS = 800,
-    CONNECT_MS = 1500 /* timeout of the first attempt to connect, ms; doubles with each attempt */
+    CONNECT_MS = 1500 /* timeout of the first attempt to connect, ms; the second has twice that, the
+                         third three times */
 };
 
 /* Tries to connect to a Unix socket, which fails at once if no program listens. Without this check
@@ -82,38 +83,50 @@ static enum hd_status find_in_contexts(struct cli *cli)
     return st;
 }
 
-/* Opens the client. Token and CA certificate come from files named by flag or environment: any user
- * of the machine could read a token on a command line. */
-static enum hd_status open_client(struct cli *cli, int64_t connect_ms)
+/* Returns HD_INVALID in place of HD_NOT_FOUND: the exit code "not found" is for jobs and nodes, and
+ * a wrong file name is invalid input. */
+static enum hd_status as_input(enum hd_status st)
 {
-    const char *token_file = cli->contexts.values[CONTEXT_TOKEN_FILE].text;
-    const char *from = cli->contexts.values[CONTEXT_TOKEN_FILE].from; /* "FILE:LINE" */
-    const char *cert = cli->contexts.values[CONTEXT_TLS_CERT].text;
-    struct hd_rpc_tls tls = {
-        .ca_path = cli->contexts.values[CONTEXT_TLS_CA].text, .cert_path = cert, .key_path = cert};
-    struct hd_rpc_client_options options = {.tls = tls.ca_path ? &tls : NULL};
-    char token[HD_RPC_TOKEN_MAX + 1], client[96];
-    enum hd_status st = HD_OK;
+    return st == HD_NOT_FOUND ? hd_err(HD_INVALID, "%s", hd_err_message()) : st;
+}
 
-    /* read by check_client in services/guard.c */
-    (void)snprintf(client, sizeof client, "%d-%d %.64s", HEDDLE__V1__PROTOCOL__PROTOCOL_MIN,
-                   HEDDLE__V1__PROTOCOL__PROTOCOL_MAX, hd_version_text);
-    options.client = client;
-    options.connect_timeout_ms = connect_ms;
-    if (cert && *cert && !tls.ca_path)
+/* Reads the caller's token from a file that a flag or the environment names: any user of the
+ * machine could read a token on a command line. Called once per command, because a pipe delivers
+ * the token only once. */
+static enum hd_status read_own_token(struct cli *cli)
+{
+    const struct context_value *values = cli->contexts.values;
+    const char *path = values[CONTEXT_TOKEN_FILE].text;
+    const char *from = values[CONTEXT_TOKEN_FILE].from; /* "FILE:LINE" */
+    const char *cert = values[CONTEXT_TLS_CERT].text;
+
+    if (cert && *cert && !values[CONTEXT_TLS_CA].text)
         return hd_err(HD_INVALID,
                       "--tls-cert %s needs --tls-ca FILE, the authority of the controller's "
                       "certificate",
                       cert);
-    if (token_file && *token_file && !hd_rpc_address_is_unix(cli->address)) {
-        /* a pipe may be named by a flag or the environment, not in a configuration file */
-        st = hd_rpc_read_token(token_file, strchr(from, ':') ? 0 : HD_FILE_PATIENCE_MS, token);
-        options.token = token;
-    }
-    if (!st)
-        st = hd_rpc_client_new(cli->rpc, cli->address, &options, &cli->client);
-    /* exit code "not found" is for jobs and nodes; a wrong file name is invalid input */
-    return st == HD_NOT_FOUND ? hd_err(HD_INVALID, "%s", hd_err_message()) : st;
+    if (!path || !*path || hd_rpc_address_is_unix(cli->address))
+        return HD_OK;
+    /* a pipe may be named by a flag or the environment, not in a configuration file */
+    return as_input(
+        hd_rpc_read_token(path, strchr(from, ':') ? 0 : HD_FILE_PATIENCE_MS, cli->token));
+}
+
+static enum hd_status open_client(struct cli *cli, int64_t connect_ms)
+{
+    const char *cert = cli->contexts.values[CONTEXT_TLS_CERT].text;
+    struct hd_rpc_tls tls = {
+        .ca_path = cli->contexts.values[CONTEXT_TLS_CA].text, .cert_path = cert, .key_path = cert};
+    char client[96];
+    const struct hd_rpc_client_options options = {.tls = tls.ca_path ? &tls : NULL,
+                                                  .token = *cli->token ? cli->token : NULL,
+                                                  .client = client,
+                                                  .connect_timeout_ms = connect_ms};
+
+    /* read by check_client in services/guard.c */
+    (void)snprintf(client, sizeof client, "%d-%d %.64s", HEDDLE__V1__PROTOCOL__PROTOCOL_MIN,
+                   HEDDLE__V1__PROTOCOL__PROTOCOL_MAX, hd_version_text);
+    return as_input(hd_rpc_client_new(cli->rpc, cli->address, &options, &cli->client));
 }
 
 /* ---- while there is no answer ---- */
@@ -154,15 +167,16 @@ int cli_connect(struct cli *cli)
     cli->notice.data = cli;
     st = hd_rpc_new(&cli->loop, &cli->rpc);
     if (!st)
+        st = read_own_token(cli);
+    if (!st)
         st = open_client(cli, CONNECT_MS);
-    if (st)
-        return cli_fail(st);
-    return CLI_CONTINUE;
+    return st ? cli_fail(st) : CLI_CONTINUE;
 }
 
 void cli_disconnect(struct cli *cli)
 {
     contexts_done(&cli->contexts);
+    explicit_bzero(cli->token, sizeof cli->token);
     if (!cli->looping)
         return;
     if (cli->rpc)
@@ -263,11 +277,18 @@ static void pause_loop(struct cli *cli, int64_t pause_ms)
     }
 }
 
-/* Closes a connection that was not accepted and opens another with a longer connect timeout. */
-static enum hd_status reopen_client(struct cli *cli, int try)
+int64_t cli_connect_timeout_ms(int tries, int64_t left_ms)
+{
+    const int64_t wanted_ms = (int64_t)CONNECT_MS * (tries + 1);
+
+    return wanted_ms < left_ms ? wanted_ms : left_ms;
+}
+
+/* Replaces the client, whose connection was closed, by one that connects at its next call. */
+static enum hd_status reopen_client(struct cli *cli, int64_t connect_ms)
 {
     struct hd_rpc_client *old = cli->client;
-    enum hd_status st = open_client(cli, (int64_t)CONNECT_MS * (try + 1));
+    enum hd_status st = open_client(cli, connect_ms);
 
     if (st)
         cli->client = old;
@@ -288,8 +309,15 @@ static enum hd_status call_once(struct cli *cli, const char *method,
     return st;
 }
 
+/* Returns whether a call should be tried again that was made `tries` times. */
+static bool should_retry(const struct cli *cli, int tries)
+{
+    return hd_rpc_client_was_cut(cli->client) && !cli->is_known && tries < CUT_TRIES &&
+           !hd_rpc_address_is_unix(cli->address) && !(cli->interrupted && *cli->interrupted);
+}
+
 /* Retries a call while the connection is closed before its first answer: a listener with too many
- * unauthenticated connections closes some of them (record 124). */
+ * unauthenticated connections closes some of them (docs/decisions/listeners-and-strangers.md). */
 static enum hd_status call_until_let_in(struct cli *cli, const char *method,
                                         const ProtobufCMessageDescriptor *response,
                                         const ProtobufCMessage *request,
@@ -300,14 +328,17 @@ static enum hd_status call_until_let_in(struct cli *cli, const char *method,
     enum hd_status st = call_once(cli, method, response, request, ret_message);
     int tries = 1;
 
-    while (hd_rpc_client_was_cut(cli->client) && !cli->is_known && tries < CUT_TRIES &&
-           !hd_rpc_address_is_unix(cli->address) && !(cli->interrupted && *cli->interrupted) &&
-           hd_clock_now_ms() - since_ms < CUT_PATIENCE_MS) {
-        pause_loop(cli, pause_ms);
-        pause_ms = pause_ms < CUT_PAUSE_MAX_MS ? 2 * pause_ms : pause_ms;
-        st = reopen_client(cli, tries++);
+    while (should_retry(cli, tries)) {
+        const int64_t left_ms = since_ms + CUT_PATIENCE_MS - hd_clock_now_ms() - pause_ms;
+
+        if (left_ms <= 0)
+            break;
+        /* before the pause, in which gRPC would open the old connection again by itself */
+        st = reopen_client(cli, cli_connect_timeout_ms(tries++, left_ms));
         if (st)
             return st;
+        pause_loop(cli, pause_ms);
+        pause_ms = pause_ms < CUT_PAUSE_MAX_MS ? 2 * pause_ms : pause_ms;
         st = call_once(cli, method, response, request, ret_message);
     }
     st = explain_certificate(cli, explain_closed(cli, st));

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -60,7 +61,8 @@ enum hd_status process_become(const char *name, const char **argv)
 
 /* ---- a question ---- */
 
-/* Makes a file with the text `input` for a program's stdin, positioned at its start. */
+/* Makes a file with the text `input` for a program's stdin, positioned at its start. Only its owner
+ * may read it, else heddle would refuse a token in it. */
 static enum hd_status make_input(const struct hd_text *input, int *ret_fd)
 {
     const int fd = memfd_create("heddle-input", MFD_CLOEXEC);
@@ -68,7 +70,9 @@ static enum hd_status make_input(const struct hd_text *input, int *ret_fd)
 
     if (fd < 0)
         return hd_err(HD_IO, "cannot make a file in memory: %s", strerror(errno));
-    if (input && input->len_bytes)
+    if (fchmod(fd, 0600) < 0)
+        st = hd_err(HD_IO, "cannot set the mode of a file in memory: %s", strerror(errno));
+    if (!st && input && input->len_bytes)
         st = hd_file_write_all(fd, input->data, input->len_bytes);
     if (!st && lseek(fd, 0, SEEK_SET) < 0)
         st = hd_err(HD_IO, "cannot seek in a file in memory: %s", strerror(errno));

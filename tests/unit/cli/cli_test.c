@@ -504,4 +504,15 @@ static void a_program_that_is_not_there_is_named(void **state)
     (void)unlink(log);
 }
 
+/* The timeouts of tries are 1.5 s, 3 s, 4.5 s ...; after three tries that took all of theirs, 1 s
+ * of the 10 s is left, and the fourth, of 6 s, gets no more. */
+static void a_try_to_connect_ends_within_the_time_for_all_tries(void **state)
+{
+    (void)state;
+    assert_int_equal(cli_connect_timeout_ms(0, 10000), 1500);
+    assert_int_equal(cli_connect_timeout_ms(1, 8500), 3000);
+    assert_int_equal(cli_connect_timeout_ms(2, 5500), 4500);
+    assert_int_equal(cli_connect_timeout_ms(3, 1000), 1000);
+}
+
 RUN_CASES()

@@ -10,8 +10,11 @@
 
 #include <cmocka.h>
 
-#include "tests/unit/cli/fake_controller.h"
 #include <signal.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "tests/unit/cli/fake_controller.h"
 
 static void what_the_controller_says_decides_the_exit_code(void **state)
 {
@@ -185,6 +188,68 @@ static void a_connection_that_is_cut_before_the_first_answer_is_tried_again(void
     assert_int_equal(run.code, 3);
     if (!strstr(run.err, "(tried 8 times within"))
         fail_msg("%s", run.err);
+    /* one connection a try: gRPC opened none by itself during the pauses */
+    assert_int_equal(delay_proxy_connections(fake.ways[0]), 6 + 8);
+}
+
+/* Returns the words that name a pipe with the token, as in --token-file <(program). */
+static const char *token_by_pipe(int *ret_fd)
+{
+    static char words[256];
+    char path[128];
+    struct hd_text token = {0};
+    int fds[2];
+
+    (void)snprintf(path, sizeof path, "%s/token", fake.dir);
+    assert_int_equal(hd_file_read(path, 1000, &token), HD_OK);
+    assert_int_equal(pipe(fds), 0); /* the program inherits fds[0] */
+    assert_int_equal(write(fds[1], token.data, token.len_bytes), token.len_bytes);
+    (void)close(fds[1]);
+    hd_text_free(&token);
+    (void)snprintf(words, sizeof words,
+                   "--controller 127.0.0.1:%d --token-file /dev/fd/%d --tls-ca %s/cert.pem",
+                   fake.ports[0], fds[0], fake.dir);
+    *ret_fd = fds[0];
+    return words;
+}
+
+CASE_WITH(start_far, stop_fake)
+static void a_token_from_a_pipe_serves_every_try(void **state)
+{
+    char words[512];
+    struct run run;
+    int fd;
+
+    (void)state;
+    delay_proxy_cut(fake.ways[0], 1);
+    (void)snprintf(words, sizeof words, "show 7 %s", token_by_pipe(&fd));
+    run = heddle(words, 0);
+    (void)close(fd);
+    if (run.code)
+        fail_msg("exit code %d: %s", run.code, run.err);
+    assert_int_equal(delay_proxy_connections(fake.ways[0]), 2);
+}
+
+CASE_WITH(start_far, stop_fake)
+static void a_token_from_a_pipe_serves_every_command_of_a_bundle(void **state)
+{
+    char words[512], path[128];
+    struct hd_text tar = {0};
+    struct run run;
+    int fd;
+
+    (void)state;
+    (void)snprintf(path, sizeof path, "%s/b.tar", fake.dir);
+    (void)snprintf(words, sizeof words, "debug bundle --out %s %s", path, token_by_pipe(&fd));
+    run = heddle(words, 0);
+    (void)close(fd);
+    if (run.code)
+        fail_msg("exit code %d: %s", run.code, run.err);
+    assert_int_equal(hd_file_read(path, 1 << 20, &tar), HD_OK);
+    /* two of the calls that the fake has; other commands come before and between them */
+    assert_non_null(memmem(tar.data, tar.len_bytes, "heddle-debug/nodes.json", 23));
+    assert_non_null(memmem(tar.data, tar.len_bytes, "heddle-debug/jobs.json", 22));
+    hd_text_free(&tar);
 }
 
 static void logs_go_on_at_the_next_byte_and_with_the_next_attempt(void **state)
