@@ -81,6 +81,20 @@ static void refuse(struct hd_gpu *gpu, const char *what)
             what);
 }
 
+/* Refuses a GPU without a UUID, and names it by its PCI address, or without one by its index: each
+ * GPU needs a name of its own that is the same in the next list (numbers.h). A UUID with a blank,
+ * or in the form of a CPU device's name, counts as none. */
+static void need_uuid(struct hd_gpu *gpu, int64_t index)
+{
+    if (gpu->uuid[0] && !strpbrk(gpu->uuid, " \t\r\n") && !hd_text_starts(gpu->uuid, "cpu-"))
+        return;
+    refuse(gpu, "no UUID for it");
+    if (gpu->bus[0] && !strpbrk(gpu->bus, " \t\r\n"))
+        (void)snprintf(gpu->uuid, sizeof gpu->uuid, "PCI-%s", gpu->bus);
+    else
+        (void)snprintf(gpu->uuid, sizeof gpu->uuid, "PCI-%lld", (long long)index);
+}
+
 /* Gives a GPU a problem if the driver reports impossible data about it. */
 static void judge(struct hd_gpu_list *list, int64_t index)
 {
@@ -93,8 +107,7 @@ static void judge(struct hd_gpu_list *list, int64_t index)
         refuse(gpu, what);
         gpu->memory_bytes = 0; /* 0: unknown */
     }
-    if (!gpu->uuid[0])
-        refuse(gpu, "no UUID for it");
+    need_uuid(gpu, index);
     for (int64_t i = 0; i < index; i++)
         if (strcmp(list->gpus[i].uuid, gpu->uuid) == 0) {
             refuse(gpu, "that another GPU has the same UUID");

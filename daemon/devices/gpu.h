@@ -28,7 +28,9 @@ enum {
 };
 
 struct hd_gpu {
-    char uuid[HD_GPU_UUID_MAX], name[96], bus[20]; /* such as "GPU-8c1f..", model, "0000:3b:00.0" */
+    /* such as "GPU-8c1f..", model, "0000:3b:00.0"; after hd_gpu_list_read the uuid of a GPU for
+     * which the driver reports none is "PCI-0000:3b:00.0" */
+    char uuid[HD_GPU_UUID_MAX], name[96], bus[20];
     int64_t memory_bytes;
     /* reason why no rank can use the GPU; "": CUDA reports none */
     char problem[HD_GPU_PROBLEM_MAX];

@@ -30,11 +30,17 @@ static bool is_taken(const struct hd_numbers *numbers, int number)
     return false;
 }
 
+/* Returns whether a line of the file can hold the id. */
+static bool is_storable(const char *id)
+{
+    return *id && !strpbrk(id, " \t\r\n") && strlen(id) < HD_GPU_UUID_MAX;
+}
+
 struct hd_numbered *hd_numbers_give(struct hd_numbers *numbers, const char *id, int wanted)
 {
     struct hd_numbered *d = hd_numbers_find(numbers, id);
 
-    if (d || numbers->count == HD_NUMBERS_MAX)
+    if (d || numbers->count == HD_NUMBERS_MAX || !is_storable(id))
         return d;
     for (int lowest = 0; is_taken(numbers, wanted); lowest++)
         wanted = lowest;

@@ -1,7 +1,7 @@
 /* numbers: keeps the number of each device of this node.
  *
  *     STATE_DIR/devices    boot BOOT-ID
- *                          device NUMBER ID        ID: a GPU's UUID, or cpu-K
+ *                          device NUMBER ID        ID: hd_gpu.uuid, or cpu-K
  *
  * The controller and its plans name a device by its number, so a number must mean the same device
  * as long as ranks may use it: after a restart of heddled, when a GPU fails or comes back, and when
@@ -54,7 +54,8 @@ enum hd_status hd_numbers_write(struct hd_numbers *numbers); /* writes the file 
 struct hd_numbered *hd_numbers_find(struct hd_numbers *numbers, const char *id);
 bool hd_numbered_is_gpu(const struct hd_numbered *device);
 /* Returns the entry of a device, and adds it if it is missing, with the number `wanted` or, if that
- * is taken, the lowest free one. NULL: already HD_NUMBERS_MAX devices have numbers. */
+ * is taken, the lowest free one. NULL: already HD_NUMBERS_MAX devices have numbers, or the file
+ * cannot hold the id, because it is empty, too long or has a blank. */
 struct hd_numbered *hd_numbers_give(struct hd_numbers *numbers, const char *id, int wanted);
 
 #endif

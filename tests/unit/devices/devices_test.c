@@ -244,6 +244,9 @@ static void numbers_outlive_heddled_but_not_the_boot(void **state)
     assert_int_equal(hd_numbers_read(&numbers, dir, "boot-1"), HD_OK); /* there is no file yet */
     have(3, -1);
     offers("auto+cpu:1", "0 GPU-0, 1 GPU-1, 2 GPU-2, 3 cpu:12");
+    /* names that a line of the file cannot hold: every number would be lost with them */
+    assert_null(hd_numbers_give(&numbers, "", 4));
+    assert_null(hd_numbers_give(&numbers, "GPU 4", 4));
     assert_int_equal(hd_numbers_write(&numbers), HD_OK);
     memset(&numbers, 0, sizeof numbers);
     assert_int_equal(hd_numbers_read(&numbers, dir, "boot-1"), HD_OK);

@@ -73,12 +73,15 @@ static void absurd_figures_withdraw_their_gpu_alone(void **state)
     struct hd_text json = {0};
 
     (void)state;
-    have(6);
+    have(8);
     list.gpus[1].memory_bytes = 0;
     list.gpus[2].memory_bytes = -1; /* SIZE_MAX */
     list.gpus[3].memory_bytes = INT64_MAX;
     list.gpus[4].uuid[0] = '\0';
     (void)snprintf(list.gpus[5].uuid, sizeof list.gpus[5].uuid, "GPU-3");
+    (void)snprintf(list.gpus[6].uuid, sizeof list.gpus[6].uuid, "GPU 7");
+    (void)snprintf(list.gpus[7].uuid, sizeof list.gpus[7].uuid, "cpu-0");
+    list.gpus[7].bus[0] = '\0';
     list.inventory.adapter_count = 3;
     list.inventory.adapters[0].bytes_per_s = NAN;
     list.inventory.adapters[1].bytes_per_s = -1;
@@ -91,6 +94,11 @@ static void absurd_figures_withdraw_their_gpu_alone(void **state)
     assert_says(2, "-1 bytes of memory");
     assert_says(3, "9223372036854775807 bytes of memory");
     assert_says(4, "no UUID");
+    assert_string_equal(list.gpus[4].uuid, "PCI-0000:3E:00.0"); /* 0x3a + 4 */
+    assert_says(6, "no UUID");
+    assert_string_equal(list.gpus[6].uuid, "PCI-0000:40:00.0"); /* 0x3a + 6 */
+    assert_says(7, "no UUID");
+    assert_string_equal(list.gpus[7].uuid, "PCI-7");
     assert_says(5, "another GPU has the same UUID");
     assert_int_equal(list.gpus[3].memory_bytes, 0); /* not known */
     for (int i = 0; i < 3; i++)
