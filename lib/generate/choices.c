@@ -8,12 +8,7 @@
 #include "base/json.h"
 #include "data/lines.h"
 
-enum {
-    MISTAKE_BYTES_MAX = 240,  /* bytes of the message about one line */
-    MISTAKES_BYTES_MAX = 880, /* bytes of all messages together: an error has 1023 bytes */
-    CHECKS_PER_CALL = 256     /* number of questions that are checked between two calls of the
-                                 callback progress */
-};
+enum { MISTAKES_BYTES_MAX = 880 /* bytes of all messages together: an error has 1023 bytes */ };
 
 /* One question that is in progress. The generator reads its choices one after the other, so that
  * each one finds the prompt in the generator slot that the previous choice used. */
@@ -270,16 +265,16 @@ static enum hd_status check_line(struct examination *e)
     return st;
 }
 
-/* Appends the current error message, about the current line, to m->text, or counts it in m->left if
- * the text would become too long. */
+/* Appends the current error message, about the current line, to m->text. If the text would become
+ * longer than MISTAKES_BYTES_MAX, cuts the first message, and counts any other in m->left. */
 static void add_mistake(const struct examination *e, struct mistakes *m)
 {
-    char text[MISTAKE_BYTES_MAX];
+    char text[MISTAKES_BYTES_MAX + 1];
 
     (void)snprintf(text, sizeof text, "%s:%lld: %s", e->options->files[e->file],
                    (long long)e->lines.number, hd_err_message());
     m->count++;
-    if (m->count > 1 && m->text.len_bytes + strlen(text) > MISTAKES_BYTES_MAX)
+    if (m->count > 1 && m->text.len_bytes + strlen("; ") + strlen(text) > MISTAKES_BYTES_MAX)
         m->left++;
     else
         hd_text_add(&m->text, "%s%s", m->text.len_bytes ? "; " : "", text);
@@ -317,9 +312,6 @@ static enum hd_status check_all(struct examination *e)
             add_mistake(e, &m);
             st = HD_OK;
         }
-        if (!st && questions % CHECKS_PER_CALL == 0 && e->options->progress &&
-            !e->options->progress(e->options->user, 0))
-            st = hd_err(HD_ABORTED, "interrupted before the first question");
     }
     if (e->is_open)
         hd_lines_close(&e->lines);
@@ -410,10 +402,6 @@ static enum hd_status examine(struct examination *e)
             st = hd_err_restore(&e->error);
         while (!st && e->held && e->questions[e->first].is_done)
             finish_question(e);
-        if (!st && e->options->progress &&
-            !e->options->progress(e->options->user, e->sums.questions))
-            st = hd_err(HD_ABORTED, "interrupted after %lld questions",
-                        (long long)e->sums.questions);
     }
     return st;
 }

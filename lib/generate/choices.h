@@ -41,9 +41,6 @@ struct hd_choices_options {
     int64_t limit; /* number of questions to run, the first ones of all files; 0: all */
     /* called once per question with its result, in the order of the files; NULL: not called */
     void (*on_answer)(void *user, const struct hd_choice_answer *answer);
-    /* called often with the number of questions done; if it returns false the run ends with
-     * HD_ABORTED; NULL: not called */
-    bool (*progress)(void *user, int64_t done);
     void *user;
 };
 

@@ -209,6 +209,28 @@ static void accuracies_are_those_of_the_log_likelihoods(void **state)
     model_close(&m);
 }
 
+/* A path of more than 600 bytes, of which there is no second within an error's 1023 bytes. */
+static void the_first_mistake_is_told_whole(struct model *m)
+{
+    struct hd_text path = {0};
+    const char *files[1];
+    const struct hd_choices_options options = {.files = files, .file_count = 1};
+    struct hd_choices result;
+
+    hd_text_add(&path, "%s/", m->h.dir);
+    while (path.len_bytes < 600)
+        hd_text_add(&path, "./");
+    hd_text_add(&path, "questions.jsonl");
+    files[0] = path.data;
+    write_file(path.data, "5\n5\n5\n");
+    assert_int_equal(hd_choices_run(m->generator, m->decoder, m->language, &options, &result),
+                     HD_INVALID);
+    if (!strstr(hd_err_message(), "/questions.jsonl:1: the line is no JSON object; write {..} "
+                                  "around its keys; and 2 more"))
+        fail_msg("%s", hd_err_message());
+    hd_text_free(&path);
+}
+
 #define GOOD "{\"prompt\": \"a\", \"choices\": [\"b\", \"c\"], \"answer\": 0}"
 
 static void what_is_no_question_is_refused_with_its_line(void **state)
@@ -259,6 +281,7 @@ static void what_is_no_question_is_refused_with_its_line(void **state)
         hd_generator_free(m.generator); /* it may have sequences of the failed run */
         must(hd_generator_new(m.decoder, 0, &m.generator));
     }
+    the_first_mistake_is_told_whole(&m);
     free(long_line);
     model_close(&m);
 }
