@@ -199,6 +199,9 @@ static enum hd_status parse_parameters(struct chat_parser *p, struct chat_node *
             return chat_unexpected(p, "the name of a parameter");
         if (++count > CHAT_ARGS_MAX)
             return chat_fail(p->token->at, HD_LIMIT, "more than %d parameters", CHAT_ARGS_MAX);
+        st = chat_need_new_name(p, node->named, p->token->text);
+        if (st)
+            break;
         *link = chat_new_node(p, CHAT_ARGUMENT, &st);
         if (st)
             break;
@@ -233,6 +236,8 @@ static enum hd_status parse_call(struct chat_parser *p, struct chat_node *node)
         st = chat_parse_expression(p, true, &node->a);
     if (!st && node->a->kind != CHAT_CALL)
         st = chat_fail(node->at, HD_INVALID, "{%% call %%} needs the call of a macro");
+    if (!st) /* the block itself is the argument `caller` */
+        st = chat_need_new_name(p, node->a->named, "caller");
     return st ? st : parse_macro_body(p, "endcall", node);
 }
 

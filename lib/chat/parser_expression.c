@@ -108,6 +108,15 @@ static enum hd_status need_any_name(struct chat_parser *p, const char **ret_name
 
 /* ---- arguments, filters, tests ---- */
 
+enum hd_status chat_need_new_name(const struct chat_parser *p, const struct chat_node *list,
+                                  const char *name)
+{
+    for (; list; list = list->next)
+        if (strcmp(list->name, name) == 0)
+            return chat_fail(p->token->at, HD_INVALID, "'%.40s' is given twice", name);
+    return HD_OK;
+}
+
 enum hd_status chat_parse_arguments(struct chat_parser *p, struct chat_node *call)
 {
     struct chat_node **link = &call->list, **named = &call->named;
@@ -127,6 +136,9 @@ enum hd_status chat_parse_arguments(struct chat_parser *p, struct chat_node *cal
                              CHAT_ARGS_MAX);
         if (p->token->kind == CHAT_TOKEN_NAME && p->token[1].kind == CHAT_TOKEN_OPERATOR &&
             strcmp(p->token[1].text, "=") == 0) {
+            st = chat_need_new_name(p, call->named, p->token->text);
+            if (st)
+                break;
             *named = chat_new_node(p, CHAT_ARGUMENT, &st);
             if (st)
                 break;

@@ -199,6 +199,9 @@ struct chat_node *chat_new_node(struct chat_parser *p, enum chat_node_kind kind,
 enum hd_status chat_parse_expression(struct chat_parser *p, bool condition, struct chat_node **ret);
 /* Parses one expression; or several with commas between them, which make a tuple. */
 enum hd_status chat_parse_tuple(struct chat_parser *p, bool condition, struct chat_node **ret);
+/* Returns HD_INVALID if a node of the list of named arguments or parameters has this name. */
+enum hd_status chat_need_new_name(const struct chat_parser *p, const struct chat_node *list,
+                                  const char *name);
 enum hd_status chat_parse_arguments(struct chat_parser *p, struct chat_node *call);
 /* Parses a chain of filters, `name(arguments) | name ...`. inner: expression that the first filter
  * gets; NULL: the text of a {% filter %} block. */

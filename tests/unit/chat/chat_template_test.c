@@ -182,6 +182,14 @@ static void a_macro_knows_its_arguments_as_in_jinja(void **state)
     fails("{% macro m(caller) %}{{ caller }}{% endmacro %}", HD_INVALID, "needs a default");
     fails("{% macro m() %}{{ caller() }}{% endmacro %}{{ m() }}", HD_INVALID,
           "'caller' is not defined");
+    /* Jinja2 refuses these as Python does, also where they are never run */
+    fails("{{ dict(a=1, a=2) }}", HD_INVALID, "'a' is given twice");
+    fails("{% if false %}{{ x|join(d=1, d=2) }}{% endif %}", HD_INVALID, "'d' is given twice");
+    fails("{% macro m(a, a=1) %}{% endmacro %}", HD_INVALID, "'a' is given twice");
+    fails("{% macro m() %}{{ caller(1, 2) }}{% endmacro %}{% call(b, b) m() %}{% endcall %}",
+          HD_INVALID, "'b' is given twice");
+    fails("{% macro m() %}{{ caller() }}{% endmacro %}{% call m(caller=1) %}{% endcall %}",
+          HD_INVALID, "'caller' is given twice");
     fails("{{ self is defined }}", HD_UNSUPPORTED, "'self', the blocks");
     fails("{{ range.start }}", HD_UNSUPPORTED, "'start' of the function range");
     fails("{% macro m() %}{{ m(*varargs) }}{% endmacro %}", HD_UNSUPPORTED, "by * and **");
