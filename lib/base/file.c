@@ -278,21 +278,19 @@ enum hd_status hd_file_write_atomic(const char *path, const void *data, size_t s
     return hd_file_sync_dir(dir); /* the new name is durable only when its directory is */
 }
 
-/* Opens a file for reading and never waits: a FIFO without a writer would block open. Refuses
- * folders here, because open accepts them and only a read would fail. */
-static enum hd_status open_to_read(const char *path, bool may_be_stream, int *ret_fd)
+/* Opens a file for reading and never waits: a FIFO without a writer would block open. */
+static int open_at_once(const char *path)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+}
+
+/* Sets *ret_fd to an open file of an allowed kind; closes any other. Refuses folders here, because
+ * open accepts them and only a read would fail. */
+static enum hd_status need_kind(int fd, const char *path, bool may_be_stream, int *ret_fd)
+{
     enum hd_status st = HD_OK;
     struct stat info;
 
-    if (fd < 0 && errno == ENOENT)
-        return hd_err(HD_NOT_FOUND, "cannot open %s: %s", path, strerror(errno));
-    if (fd < 0)
-        return hd_err(errno == ELOOP || errno == ENOTDIR || errno == ENAMETOOLONG || errno == ENXIO
-                          ? HD_INVALID
-                          : HD_IO,
-                      "cannot open %s: %s", path, strerror(errno));
     if (fstat(fd, &info) < 0)
         st = hd_err(HD_IO, "cannot examine %s: %s", path, strerror(errno));
     else if (S_ISDIR(info.st_mode))
@@ -305,6 +303,27 @@ static enum hd_status open_to_read(const char *path, bool may_be_stream, int *re
     else
         *ret_fd = fd;
     return st;
+}
+
+static enum hd_status open_to_read(const char *path, bool may_be_stream, int *ret_fd)
+{
+    const int fd = open_at_once(path);
+
+    if (fd < 0 && errno == ENOENT)
+        return hd_err(HD_NOT_FOUND, "cannot open %s: %s", path, strerror(errno));
+    if (fd < 0)
+        return hd_err(errno == ELOOP || errno == ENOTDIR || errno == ENAMETOOLONG || errno == ENXIO
+                          ? HD_INVALID
+                          : HD_IO,
+                      "cannot open %s: %s", path, strerror(errno));
+    return need_kind(fd, path, may_be_stream, ret_fd);
+}
+
+enum hd_status hd_file_open_regular(const char *what, const char *path, int *ret_fd)
+{
+    const int fd = open_at_once(path);
+
+    return fd < 0 ? hd_file_cannot_open(what, path, errno) : need_kind(fd, path, false, ret_fd);
 }
 
 enum hd_status hd_file_check_regular(const char *path)

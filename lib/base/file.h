@@ -32,6 +32,10 @@ void hd_file_ignore_size_signal(void);
  * because a retry cannot help; otherwise HD_IO. */
 enum hd_status hd_file_cannot_open(const char *what, const char *path, int error);
 
+/* Opens a regular file for reading, without waiting for a FIFO's writer. HD_INVALID: the path is a
+ * folder, a pipe or a device. If open(2) fails: as hd_file_cannot_open. */
+enum hd_status hd_file_open_regular(const char *what, const char *path, int *ret_fd);
+
 /* Returns HD_STORAGE if the file system of `path`, or of the nearest existing folder above it, has
  * fewer than `bytes` free for this user, cannot create files, or is read-only; the message has both
  * sizes. Returns HD_OK also if the file system does not report its size. */

@@ -1,6 +1,5 @@
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -46,11 +45,8 @@ struct hd_corpus {
 
 /* ---- opening ---- */
 
-static enum hd_status check_kind_and_size(const struct hd_corpus_file *file,
-                                          const struct stat *info)
+static enum hd_status check_size(const struct hd_corpus_file *file, const struct stat *info)
 {
-    if (!S_ISREG(info->st_mode))
-        return hd_err(HD_INVALID, "%s is not a regular file; data files must be", file->path);
     if (file->size_bytes >= 0 && info->st_size != file->size_bytes)
         return hd_err(HD_INVALID,
                       "%s has %" PRId64 " bytes now, but had %" PRId64 " when the job was "
@@ -61,18 +57,17 @@ static enum hd_status check_kind_and_size(const struct hd_corpus_file *file,
 
 static enum hd_status map_bytes(const struct hd_corpus_file *file, struct mapping *ret_mapping)
 {
-    enum hd_status st;
     struct stat info;
     void *bytes = NULL;
     int fd;
+    enum hd_status st = hd_file_open_regular("the data file ", file->path, &fd);
 
-    fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not block open */
-    if (fd < 0)
-        return hd_file_cannot_open("the data file ", file->path, errno);
+    if (st)
+        return st;
     if (fstat(fd, &info) < 0)
         st = hd_err(HD_IO, "cannot examine %s: %s", file->path, strerror(errno));
     else
-        st = check_kind_and_size(file, &info);
+        st = check_size(file, &info);
     if (!st)
         st = hd_fingerprint_check(file->path, file->fingerprint);
     if (!st && info.st_size > 0) {

@@ -1,7 +1,6 @@
 #include "data/fingerprint.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -45,16 +44,14 @@ static enum hd_status add_places(int fd, int64_t size_bytes, int64_t places, str
 
 static enum hd_status add_file(const char *path, int64_t places, struct hd_hash *hash)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not block */
-    enum hd_status st;
     struct stat info;
+    int fd;
+    enum hd_status st = hd_file_open_regular("the data file ", path, &fd);
 
-    if (fd < 0)
-        return hd_file_cannot_open("the data file ", path, errno);
+    if (st)
+        return st;
     if (fstat(fd, &info) < 0)
         st = hd_err(HD_IO, "cannot examine it: %s", strerror(errno));
-    else if (!S_ISREG(info.st_mode))
-        st = hd_err(HD_INVALID, "is not a regular file; data files must be");
     else
         st = add_places(fd, info.st_size, places, hash);
     (void)close(fd);

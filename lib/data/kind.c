@@ -1,11 +1,9 @@
 #include "data/kind.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdint.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -240,20 +238,14 @@ static enum hd_data_kind kind_by_name(const char *path)
 
 static enum hd_status read_head(const char *path, char head[HD_DATA_HEAD_BYTES], size_t *ret_bytes)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not block */
-    struct stat info;
     size_t have = 0;
     ssize_t n = 1;
+    int fd;
+    enum hd_status st = hd_file_open_regular("the data file ", path, &fd);
 
     *ret_bytes = 0;
-    if (fd < 0)
-        return hd_file_cannot_open("the data file ", path, errno);
-    if (fstat(fd, &info) == 0 && !S_ISREG(info.st_mode)) {
-        (void)close(fd);
-        return S_ISDIR(info.st_mode)
-                   ? hd_err(HD_INVALID, "%s is a folder; name the files in it, such as *.txt", path)
-                   : hd_err(HD_INVALID, "%s is not a regular file; copy its data to one", path);
-    }
+    if (st)
+        return st;
     while (have < HD_DATA_HEAD_BYTES && n > 0) {
         n = pread(fd, head + have, HD_DATA_HEAD_BYTES - have, (off_t)have);
         if (n < 0 && errno == EINTR)

@@ -1,11 +1,9 @@
 #include "data/lines.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -15,19 +13,13 @@ enum { READ_BYTES = 256 << 10 };
 
 enum hd_status hd_lines_open(struct hd_lines *l, const char *path, size_t bytes_max)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not block */
-    struct stat info;
+    enum hd_status st;
+    int fd;
 
     *l = (struct hd_lines){.path = path, .bytes_max = bytes_max};
-    if (fd < 0)
-        return hd_file_cannot_open("", path, errno);
-    if (fstat(fd, &info) == 0 && !S_ISREG(info.st_mode)) {
-        (void)close(fd);
-        return hd_err(HD_INVALID,
-                      "%s is no regular file, and it is read more than once; copy its "
-                      "data to one",
-                      path);
-    }
+    st = hd_file_open_regular("", path, &fd);
+    if (st)
+        return st;
     l->file = fdopen(fd, "r");
     if (!l->file) {
         (void)close(fd);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "data/data_internal.h"
@@ -248,10 +249,16 @@ static enum hd_status report_progress(struct work *w)
 static enum hd_status open_input(struct work *w)
 {
     const char *path = w->how->inputs[w->input];
+    int fd;
+    enum hd_status st = hd_file_open_regular("", path, &fd);
 
-    w->file = fopen(path, "re");
-    if (!w->file)
-        return hd_file_cannot_open("", path, errno);
+    if (st)
+        return st;
+    w->file = fdopen(fd, "r");
+    if (!w->file) {
+        (void)close(fd);
+        return hd_err(HD_NO_MEMORY, "no memory to read %s", path);
+    }
     w->line = w->byte = 0;
     w->at_end = false;
     w->has_lines = hd_data_is_lines(path);

@@ -313,6 +313,7 @@ static void what_is_no_regular_file_is_not_waited_for(void **state)
 {
     char dir[] = "/tmp/heddle-file-XXXXXX", path[64], kept[64];
     struct hd_text text = {0};
+    int fd;
 
     (void)state;
     assert_non_null(mkdtemp(dir));
@@ -321,6 +322,11 @@ static void what_is_no_regular_file_is_not_waited_for(void **state)
     (void)snprintf(path, sizeof path, "%s/fifo", dir);
     assert_int_equal(mkfifo(path, 0600), 0);
     assert_int_equal(hd_file_read(path, 100, &text), HD_INVALID);
+    assert_int_equal(hd_file_open_regular("", path, &fd), HD_INVALID);
+    assert_int_equal(hd_file_open_regular("", dir, &fd), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "is a folder, not a file"));
+    assert_int_equal(hd_file_open_regular("the file ", "/nowhere/a", &fd), HD_NOT_FOUND);
+    assert_non_null(strstr(hd_err_message(), "cannot open the file /nowhere/a"));
     assert_int_equal(hd_file_check_regular(path), HD_INVALID);
     assert_int_equal(hd_file_check_regular(dir), HD_INVALID);
     assert_int_equal(hd_file_check_regular("/dev/null"), HD_INVALID);

@@ -119,7 +119,7 @@ static void a_missing_or_changed_file_is_named(void **state)
     assert_non_null(strstr(hd_err_message(), f->paths[0]));
     f->files[0] = (struct hd_corpus_file){.path = f->dir, .size_bytes = -1};
     assert_int_equal(hd_corpus_open(f->files, 2, &corpus), HD_INVALID);
-    assert_non_null(strstr(hd_err_message(), "not a regular file"));
+    assert_non_null(strstr(hd_err_message(), "is a folder, not a file"));
     assert_int_equal(hd_corpus_open(f->files, 0, &corpus), HD_INVALID);
 }
 

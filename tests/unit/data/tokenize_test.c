@@ -394,6 +394,26 @@ static void a_full_disk_is_said_and_leaves_what_was_there(void **state)
     hd_text_free(&text);
 }
 
+/* Also by a name of tokens, whose first bytes are not looked at. */
+static void an_input_that_is_a_pipe_is_refused_without_waiting(void **state)
+{
+    static const char *const names[] = {"pipe.txt", "pipe.jsonl", "pipe.npy"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *input = in_dir(names[i]);
+        const struct hd_tokenize job = {.tokenizer = bytes,
+                                        .end_of_text = -1,
+                                        .inputs = &input,
+                                        .input_count = 1,
+                                        .threads = 1};
+
+        assert_int_equal(mkfifo(input, 0600), 0);
+        assert_int_equal(hd_tokenize_run(&job, NULL), HD_INVALID);
+        assert_non_null(strstr(hd_err_message(), "is not a regular file"));
+    }
+}
+
 /* ---- what stands at the place ---- */
 
 /* Goal: what is no file, or would be read as another format, is refused before the work, and stays.
