@@ -212,20 +212,17 @@ static struct hd_unauth_connection *find_first_inside(const struct hd_unauth_tab
     return first;
 }
 
-/* Returns the connection to close for a new one (the victim) among the unauthenticated connections
- * of this address, or, with address NULL, of all. enters true: because a connection enters; false:
- * because one arrives. */
-static struct hd_unauth_connection *find_oldest(const struct hd_unauth_table *table,
-                                                const struct hd_unauth_address *address,
-                                                bool enters)
+/* Returns the connection to close for one that arrives (the victim) among the unauthenticated
+ * connections of this address, or, with address NULL, of all: the one that arrived first; if more
+ * are OUTSIDE than INSIDE, the first of those OUTSIDE. */
+static struct hd_unauth_connection *find_first_arrived(const struct hd_unauth_table *table,
+                                                       const struct hd_unauth_address *address)
 {
     const size_t all = address ? address->unauthenticated : table->unauthenticated,
                  inside = address ? address->inside : table->inside;
     const bool crowd = all - inside > inside;
     struct hd_unauth_connection *s = table->oldest;
 
-    if (enters)
-        return find_first_inside(table, address);
     while (s && ((address && s->address != address) || (crowd && s->stage == HD_UNAUTH_INSIDE)))
         s = s->newer;
     return s;
@@ -239,7 +236,7 @@ static struct hd_unauth_connection *find_of_busiest(const struct hd_unauth_table
 {
     const struct hd_unauth_address *busiest = NULL;
     size_t most = 1;
-    struct hd_unauth_connection *oldest;
+    struct hd_unauth_connection *victim;
 
     for (const struct hd_unauth_connection *s = table->oldest; s; s = s->newer) {
         const size_t count = !s->address ? 0
@@ -251,8 +248,8 @@ static struct hd_unauth_connection *find_of_busiest(const struct hd_unauth_table
             busiest = s->address;
         }
     }
-    oldest = find_oldest(table, busiest, inside);
-    return oldest && (busiest || now_ms - oldest->since_ms >= HD_UNAUTH_GRACE_MS) ? oldest : NULL;
+    victim = inside ? find_first_inside(table, busiest) : find_first_arrived(table, busiest);
+    return victim && (busiest || now_ms - victim->since_ms >= HD_UNAUTH_GRACE_MS) ? victim : NULL;
 }
 
 static bool known_is_full(const struct hd_unauth_table *table, const struct hd_unauth_address *a)
@@ -273,13 +270,29 @@ static bool all_is_full(const struct hd_unauth_table *table)
            table->unauthenticated >= table->limits.unauthenticated;
 }
 
+/* Returns whether one more connection of the address may arrive. *ret_victim: the connection that
+ * must be closed for it; NULL: none. */
+static bool find_room(const struct hd_unauth_table *table, const struct hd_unauth_address *address,
+                      int64_t now_ms, struct hd_unauth_connection **ret_victim)
+{
+    *ret_victim = NULL;
+    if (known_is_full(table, address))
+        return false;
+    if (address_is_full(table, address))
+        *ret_victim = find_first_arrived(table, address);
+    else if (all_is_full(table))
+        *ret_victim = find_of_busiest(table, false, now_ms);
+    else
+        return true;
+    return *ret_victim;
+}
+
 bool hd_unauth_arrive(struct hd_unauth_table *table, struct hd_unauth_connection *connection,
                       const struct sockaddr_storage *from, int64_t now_ms,
                       struct hd_unauth_connection **ret_victim)
 {
     struct hd_unauth_address *address = NULL;
     unsigned char bytes[16];
-    bool full = true;
 
     *ret_victim = NULL;
     *connection = (struct hd_unauth_connection){.since_ms = now_ms, .stage = HD_UNAUTH_OUTSIDE};
@@ -288,15 +301,7 @@ bool hd_unauth_arrive(struct hd_unauth_table *table, struct hd_unauth_connection
         if (!address)
             return false;
     }
-    if (known_is_full(table, address))
-        full = true;
-    else if (address_is_full(table, address))
-        *ret_victim = find_oldest(table, address, false);
-    else if (all_is_full(table))
-        *ret_victim = find_of_busiest(table, false, now_ms);
-    else
-        full = false;
-    if (full && !*ret_victim) {
+    if (!find_room(table, address, now_ms, ret_victim)) {
         if (address && !address->count && !address->before && table->idle_first != address)
             forget(table, address); /* created by find_or_add above */
         return false;
@@ -336,7 +341,7 @@ bool hd_unauth_enter(struct hd_unauth_table *table, struct hd_unauth_connection 
     if (a && !is_due(a, now_ms))
         return false;
     if (a && a->inside >= table->limits.inside_of_address) {
-        *ret_victim = find_oldest(table, a, true);
+        *ret_victim = find_first_inside(table, a);
     } else if (table->inside >= table->limits.inside) {
         *ret_victim = find_of_busiest(table, true, now_ms);
         if (!*ret_victim)
