@@ -29,6 +29,18 @@ static bool begins_with(const struct json_reader *r, const char *word)
     return (size_t)(r->end - r->p) >= n && memcmp(r->p, word, n) == 0;
 }
 
+/* Returns whether a number that is not finite follows, as Python or C write it. */
+static bool is_not_finite(const struct json_reader *r)
+{
+    static const char *const words[] = {"NaN",       "nan", "-nan", "Infinity",
+                                        "-Infinity", "inf", "-inf"};
+
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (begins_with(r, words[i]))
+            return true;
+    return false;
+}
+
 /* Returns a hint about a common mistake at this position, such as a Python literal or a comment;
  * "": unknown. */
 static const char *explain(const struct json_reader *r)
@@ -43,7 +55,6 @@ static const char *explain(const struct json_reader *r)
         {"\x1f\x8b", "; it is a gzip file: unpack it"},
         {"PK\x03\x04", "; it is a ZIP archive: unpack it"},
     };
-    const char *sign = r->p < r->end && *r->p == '-' ? "-" : "";
 
     if (r->start == r->end)
         return ", and the text is empty";
@@ -55,8 +66,7 @@ static const char *explain(const struct json_reader *r)
                 return others[i][1];
     if (!*r->p)
         return ", and a NUL byte is there";
-    if (begins_with(r, "NaN") || begins_with(r, "Infinity") || begins_with(r, "-Infinity") ||
-        begins_with(r, *sign ? "-inf" : "inf") || begins_with(r, "nan"))
+    if (is_not_finite(r))
         return "; JSON has neither NaN nor Infinity: write null, or leave the member out";
     if (begins_with(r, "True") || begins_with(r, "False") || begins_with(r, "None"))
         return "; JSON has true, false and null";
