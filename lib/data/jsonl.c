@@ -67,19 +67,18 @@ static enum hd_status each_line(const char *path, line_fn *take, void *context, 
 
 struct look {
     enum hd_chat_form wanted, found;
-    int64_t left; /* bytes of lines that hd_jsonl_check has still to check */
+    /* hd_jsonl_check: bytes of lines that are still to be checked; lines so far */
+    int64_t left, documents;
 };
 
-static enum hd_status look_at_line(void *context, const char *line, size_t bytes, bool *ret_done)
+/* Checks the form of a line and sets look->found. */
+static enum hd_status look_at_line(struct look *look, const char *line, size_t bytes)
 {
-    struct look *look = context;
     struct hd_conversation c = {.form = HD_CHAT_TEXT}, pair[HD_CHAT_PAIR];
     const char *text = NULL;
     struct hd_arena arena;
     enum hd_status st;
 
-    look->left -= (int64_t)bytes + 1;
-    *ret_done = look->left <= 0;
     hd_arena_init(&arena, 0);
     if (look->wanted == HD_CHAT_TEXT) {
         st = hd_jsonl_text(&arena, line, bytes, "text", &text);
@@ -94,6 +93,12 @@ static enum hd_status look_at_line(void *context, const char *line, size_t bytes
     return st;
 }
 
+static enum hd_status look_at_first(void *context, const char *line, size_t bytes, bool *ret_done)
+{
+    *ret_done = true;
+    return look_at_line(context, line, bytes);
+}
+
 enum hd_status hd_jsonl_look(const char *path, enum hd_chat_form form, enum hd_chat_form *ret_form)
 {
     struct look look = {.wanted = form, .found = form == HD_CHAT_AUTO ? HD_CHAT_TEXT : form};
@@ -102,17 +107,32 @@ enum hd_status hd_jsonl_look(const char *path, enum hd_chat_form form, enum hd_c
     enum hd_status st = hd_data_look(path);
 
     if (!st)
-        st = each_line(path, look_at_line, &look, &line);
+        st = each_line(path, look_at_first, &look, &line);
     *ret_form = look.found;
     return st;
 }
 
-enum hd_status hd_jsonl_check(const char *path, enum hd_chat_form form, int64_t bytes)
+static enum hd_status check_and_count(void *context, const char *line, size_t bytes, bool *ret_done)
+{
+    struct look *look = context;
+
+    *ret_done = false;
+    look->documents++;
+    if (look->left <= 0)
+        return HD_OK;
+    look->left -= (int64_t)bytes + 1;
+    return look_at_line(look, line, bytes);
+}
+
+enum hd_status hd_jsonl_check(const char *path, enum hd_chat_form form, int64_t bytes,
+                              int64_t *ret_documents)
 {
     struct look look = {.wanted = form, .left = bytes};
     int64_t line;
+    enum hd_status st = each_line(path, check_and_count, &look, &line);
 
-    return each_line(path, look_at_line, &look, &line);
+    *ret_documents = look.documents;
+    return st;
 }
 
 static enum hd_status count_up(void *context, const char *line, size_t bytes, bool *ret_done)

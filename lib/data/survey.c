@@ -106,11 +106,13 @@ static enum hd_status check_utf8(const struct hd_corpus *corpus, const char *pat
     return st;
 }
 
-/* Tokenizes the file as a rank does, without writing ids. If the file exceeds r->encode_left, uses
- * the tokenizer "bytes", which still checks the lines. */
+/* Tokenizes the file as a rank does, without writing ids, and sets *ret_documents to the number of
+ * its documents. If the file exceeds r->encode_left, uses the tokenizer "bytes", which still checks
+ * the lines. read_max: bytes to read, at least; 0: the whole file. */
 static enum hd_status encode(const char *path, struct hd_survey_rules *r, int64_t size_bytes,
-                             int64_t read_max)
+                             int64_t read_max, int64_t *ret_documents)
 {
+    struct hd_tokenize_counts counts = {.documents = 0};
     struct hd_tokenizer *bytes = NULL;
     struct hd_tokenize how = {.tokenizer = r->tokenizer,
                               .end_of_text = r->end_of_text,
@@ -126,8 +128,9 @@ static enum hd_status encode(const char *path, struct hd_survey_rules *r, int64_
     }
     r->encode_left -= r->encode_left < size_bytes ? r->encode_left : size_bytes;
     if (!st)
-        st = hd_tokenize_run(&how, NULL);
+        st = hd_tokenize_run(&how, &counts);
     hd_tokenizer_close(bytes);
+    *ret_documents = counts.documents;
     return st;
 }
 
@@ -135,7 +138,6 @@ static enum hd_status look_at_text(const struct hd_corpus *corpus, const char *p
                                    struct hd_survey_rules *r, struct hd_survey *one)
 {
     const bool is_bytes = strcmp(hd_tokenizer_name(r->tokenizer), "bytes") == 0;
-    enum hd_status st = HD_OK;
 
     one->checked = r->read_left < one->bytes ? BEGINNING : one->bytes;
     if (one->checked > one->bytes)
@@ -146,9 +148,8 @@ static enum hd_status look_at_text(const struct hd_corpus *corpus, const char *p
     }
     r->read_left -= r->read_left < one->bytes ? r->read_left : one->bytes;
     if (one->checked == one->bytes && one->bytes <= r->encode_left)
-        return encode(path, r, one->bytes, 0);
-    st = check_utf8(corpus, path, one->checked);
-    return st;
+        return encode(path, r, one->bytes, 0, &one->documents);
+    return check_utf8(corpus, path, one->checked);
 }
 
 /* ---- lines ---- */
@@ -166,11 +167,12 @@ static enum hd_status look_at_lines(const char *path, struct hd_survey_rules *r,
     one->kind = st || form == HD_CHAT_TEXT ? "jsonl" : hd_chat_form_name(form);
     one->checked = whole || one->bytes < BEGINNING ? one->bytes : BEGINNING;
     r->read_left -= whole ? one->bytes : r->read_left;
-    if (!st && form == HD_CHAT_TEXT && r->tokenizer)
-        st = encode(path, r, one->bytes, whole ? 0 : BEGINNING);
-    else if (!st)
-        st = hd_jsonl_check(path, form, whole ? INT64_MAX : BEGINNING);
-    return st ? st : hd_jsonl_count(path, &one->documents);
+    if (st)
+        return st;
+    if (form != HD_CHAT_TEXT || !r->tokenizer)
+        return hd_jsonl_check(path, form, whole ? INT64_MAX : BEGINNING, &one->documents);
+    st = encode(path, r, one->bytes, whole ? 0 : BEGINNING, &one->documents);
+    return st || one->checked == one->bytes ? st : hd_jsonl_count(path, &one->documents);
 }
 
 /* ---- all ---- */

@@ -243,6 +243,45 @@ static void a_wrong_line_is_found_wherever_it_is(void **state)
     hd_tokenizer_close(bytes);
 }
 
+/* Goal: documents are counted whichever part of a file is checked. Method: 2 MiB of lines, each
+ * behind a blank one, of text and of conversations; within the bound of a survey and beyond it,
+ * with a tokenizer and without one. A file of text is one document, also an empty one. */
+static void all_documents_are_counted(void **state)
+{
+    static const char *const before[] = {
+        "{\"text\": \"", "{\"messages\": [{\"role\": \"assistant\", \"content\": \""};
+    static const char *const behind[] = {"\"}", "\"}]}"};
+    struct hd_tokenizer *bytes = NULL, *bpe = NULL;
+    struct hd_survey s;
+
+    (void)state;
+    assert_int_equal(hd_tokenizer_open("bytes", &bytes), HD_OK);
+    assert_int_equal(golden_open(golden_path("qwen2.json"), &bpe), HD_OK);
+    for (size_t l = 0; l < 2; l++) {
+        struct hd_text text = {0};
+        int64_t documents = 0;
+        const char *path;
+
+        for (; text.len_bytes < 2 << 20; documents++)
+            hd_text_add(&text, "\n%s%0500d%s\n", before[l], 7, behind[l]);
+        path = put("counted.jsonl", text.data, text.len_bytes);
+        for (int how = 0; how < 4; how++) {
+            assert_int_equal(
+                survey(path, how & 1 ? bytes : NULL, HD_CHAT_AUTO, 0, how & 2 ? INT64_MAX : 0, &s),
+                HD_OK);
+            assert_int_equal(s.documents, documents);
+            assert_int_equal(s.checked, how & 2 ? s.bytes : 1 << 20);
+        }
+        hd_text_free(&text);
+    }
+    assert_int_equal(survey(PUT("a.txt", "a"), bpe, HD_CHAT_AUTO, 99, 99, &s), HD_OK);
+    assert_int_equal(s.documents, 1);
+    assert_int_equal(survey(PUT("empty.txt", ""), bpe, HD_CHAT_AUTO, 99, 99, &s), HD_OK);
+    assert_int_equal(s.documents, 1);
+    hd_tokenizer_close(bpe);
+    hd_tokenizer_close(bytes);
+}
+
 /* Goal: an engineer mends a wrong line without reading the source. Method: mistakes of people and
  * of programs, as line 3; the byte is counted from 0 in the line. */
 static void a_wrong_line_says_what_is_wrong_and_what_to_write(void **state)
@@ -280,13 +319,14 @@ static void a_wrong_line_says_what_is_wrong_and_what_to_write(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct hd_text text = {0};
+        int64_t documents;
         const char *path;
 
         hd_text_add(&text, "{\"text\": \"a\"}\n\n%s\n", rows[i].line);
         path = put("lines.jsonl", text.data, text.len_bytes);
         hd_text_free(&text);
         (void)snprintf(says, sizeof says, "%s:3: ", path);
-        assert_int_equal(hd_jsonl_check(path, HD_CHAT_TEXT, INT64_MAX), HD_INVALID);
+        assert_int_equal(hd_jsonl_check(path, HD_CHAT_TEXT, INT64_MAX, &documents), HD_INVALID);
         if (!strstr(hd_err_message(), says) || !strstr(hd_err_message(), rows[i].says))
             fail_msg("'%s' does not say %s%s", hd_err_message(), says, rows[i].says);
     }
