@@ -17,7 +17,7 @@ struct plan_asked {
     int64_t devices, threads; /* number of ranks, one per device; threads of each rank */
     /* threads that --devices or the job names; 0: chosen by the device */
     int64_t threads_given;
-    /* override of the job file that --devices stands for, "resources.devices=4" */
+    /* override of the job file that --devices causes, "resources.devices=4" */
     char override[96];
     char origin[80]; /* name of that override in messages, "--devices cpu:4" */
     /* GPU kind that --devices names; NULL: this machine's devices */

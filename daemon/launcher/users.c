@@ -11,7 +11,7 @@
 enum {
     PEOPLE_FIRST = 1000, /* first uid of people; lower ones are system users */
     /* up to DYNAMIC_LAST: uids that systemd gives to running services (DynamicUser=); among them
-     * 65534, the user nobody */
+     * 65534, the uid of the system user called "nobody" */
     DYNAMIC_FIRST = 61184,
     DYNAMIC_LAST = 65535,
     GROUPS_MAX = 1024

@@ -120,7 +120,7 @@ static enum hd_status print_bytes(struct writing *w, const void *bytes, size_t c
     return st;
 }
 
-/* Prints the text that the token ids of the prompt stand for. */
+/* Decodes the token ids of the prompt and prints their text. */
 static enum hd_status print_prompt(struct writing *w, const struct hd_id_list *prompt)
 {
     struct hd_text bytes = {0};

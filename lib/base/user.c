@@ -76,7 +76,8 @@ bool hd_user_map_is_whole(const char *map)
            count >= UINT32_MAX;
 }
 
-/* Returns whether `uid` may stand for an owner outside this process's user namespace. Assumes that
+/* Returns whether `uid` may be the overflow uid, which the kernel reports for every owner outside
+ * this process's user namespace. Assumes that
  * there is such a namespace if the process cannot read its map. */
 static bool may_be_unmapped(uid_t uid)
 {

@@ -37,7 +37,7 @@ enum hd_status hd_user_check_folder(const char *dir, const char *command);
  *     with `dir` NULL (for a token that is only shown to a server) every user
  *   - in a user namespace: owners that the namespace does not map (the overflow uid, 65534), such
  *     as owners of files that a container's host has mounted. No user inside can have made such a
- *     file, except one with the same number, such as the system user "nobody"
+ *     file, except one with uid 65534 inside, which the system user called "nobody" often has
  *
  * HD_OK also for pipes and devices, and if the file does not exist. */
 enum hd_status hd_user_check_owner(const char *path, const char *dir);

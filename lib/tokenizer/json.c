@@ -41,9 +41,9 @@ static int fallback_byte(const char *content)
     return high && low ? (int)(high - digits) * 16 + (int)(low - digits) : -1;
 }
 
-/* Sets the bytes by which a token of the model occurs in words: its characters, or the bytes that
- * ByteLevel's letters stand for. Sets no bytes if the token has a character that is no such letter;
- * it never occurs in a word. */
+/* Sets the bytes by which a token of the model occurs in words: its characters or, if
+ * r->bpe->is_byte_level, the bytes of its letters. Sets no bytes if the token has a character that
+ * is no ByteLevel letter, because it never occurs in a word. */
 static enum hd_status spell(struct tokenizer_reading *r, const char *content,
                             struct hd_token_text *text)
 {

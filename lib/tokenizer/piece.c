@@ -34,8 +34,8 @@ static bool is_own_letter(unsigned byte)
     return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
 }
 
-/* Bytes that do not stand for themselves in ByteLevel, in order; their letters are U+0100 and
- * following. */
+/* Bytes whose ByteLevel letter is not the character of the same number, ascending; their letters
+ * are U+0100 and following. */
 static const unsigned char shifted[] = {
     0,   1,   2,   3,   4,   5,   6,   7,   8,   9,   10,  11,  12,  13,  14,  15,  16,
     17,  18,  19,  20,  21,  22,  23,  24,  25,  26,  27,  28,  29,  30,  31,  32,  127,
