@@ -175,7 +175,6 @@ static void give_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *ret_buf
 {
     struct chunk *chunk = calloc(1, sizeof *chunk + CHUNK_BYTES);
 
-    (void)handle, (void)suggested;
     must(chunk ? 0 : UV_ENOMEM, "a chunk");
     *ret_buffer = uv_buf_init(chunk->bytes, CHUNK_BYTES);
 }

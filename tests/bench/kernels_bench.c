@@ -661,7 +661,6 @@ static void make_cross_entropy(struct bench *b, void *args, const int64_t *s, en
 
 static void make_square_sums(struct bench *b, void *args, const int64_t *s, enum hd_dtype dtype)
 {
-    (void)dtype;
     *(struct hd_square_sums_args *)args =
         (struct hd_square_sums_args){.sums = tensor(b, s[1] * s[2] / HD_GRAD_CHUNK + 1, HD_F64),
                                      .block = b->block,
@@ -759,7 +758,6 @@ static void set_experts(const int64_t *s)
 
 static void make_route(struct bench *b, void *args, const int64_t *s, enum hd_dtype dtype)
 {
-    (void)dtype;
     *(struct hd_route_forward_args *)args =
         (struct hd_route_forward_args){.probs = tensor(b, s[0] * s[3], HD_F32),
                                        .lse = tensor(b, s[0], HD_F32),

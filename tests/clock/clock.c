@@ -57,7 +57,6 @@ __attribute__((visibility("default"))) int gettimeofday(struct timeval *restrict
 {
     struct timespec now;
 
-    (void)zone;
     (void)clock_gettime(CLOCK_REALTIME, &now);
     *ret = (struct timeval){.tv_sec = now.tv_sec, .tv_usec = now.tv_nsec / 1000};
     return 0;

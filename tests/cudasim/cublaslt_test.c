@@ -1,15 +1,10 @@
 /* Tests that the emulated cuBLASLt refuses what NVIDIA's library refuses. */
 #include <cublasLt.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/dtype.h"
 #include "tests/cudasim/cudasim.h"
+#include "tests/program/test.h"
 
 enum { ROWS = 16, COLUMNS = 8, DEPTH = 256, CHOICES = 4, ELEMENTS = ROWS * DEPTH };
 
@@ -134,7 +129,6 @@ static void a_bias_has_the_type_of_the_result(void **state)
 {
     static const cublasLtEpilogue_t both[] = {CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_BGRADB};
 
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct operation o = with(both[i]);
 
@@ -152,7 +146,6 @@ static void the_input_of_gelu_is_aligned(void **state)
 {
     static const cublasLtEpilogue_t both[] = {CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_DGELU};
 
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct operation o = with(both[i]);
 
@@ -176,7 +169,6 @@ static void layouts_are_sound(void **state)
 {
     struct operation o = usual;
 
-    (void)state;
     assert_true(is_offered(&o));
     o.a_ld = ROWS - 2;
     assert_false(is_offered(&o));
@@ -215,7 +207,6 @@ static void a_launch_is_what_was_chosen_for(void **state)
     const struct operation gelu = with(CUBLASLT_EPILOGUE_GELU_AUX);
     struct operation o = usual;
 
-    (void)state;
     assert_int_equal(launch(&usual, &usual), CUBLAS_STATUS_SUCCESS);
     assert_int_equal(launch(&gelu, &gelu), CUBLAS_STATUS_SUCCESS);
     assert_int_equal(launch(&usual, &gelu), CUBLAS_STATUS_INVALID_VALUE);
@@ -231,7 +222,6 @@ static void addresses_are_checked_at_the_launch(void **state)
 {
     struct operation o = usual, chosen;
 
-    (void)state;
     o.a_offset = 8; /* chosen for 16 */
     assert_int_equal(launch(&usual, &o), CUBLAS_STATUS_INVALID_VALUE);
     o = chosen = with(CUBLASLT_EPILOGUE_GELU_AUX);
@@ -252,7 +242,6 @@ static void the_workspace_is_aligned(void **state)
     static const size_t offsets[] = {0, 256, 64, 128};
     struct operation o = usual;
 
-    (void)state;
     o.splits = true;
     for (int i = 0; i < 4; i++) {
         o.workspace_offset = offsets[i];
@@ -266,7 +255,6 @@ static void a_result_in_the_place_of_c_has_its_layout(void **state)
 {
     struct operation o = usual;
 
-    (void)state;
     o.beta = 1;
     o.c_ld = ROWS + 8;
     assert_int_equal(launch(&o, &o), CUBLAS_STATUS_INVALID_VALUE);
@@ -282,7 +270,6 @@ static void sums_of_bf16_truncate(void **state)
 {
     const float one = 1, zero = 0;
 
-    (void)state;
     for (int wide = 0; wide < 2; wide++) {
         const cudaDataType type = wide ? CUDA_R_32F : CUDA_R_16BF;
         struct operation o = usual;
@@ -395,7 +382,6 @@ static void products_of_fp8_have_one_layout_and_whole_sixteens(void **state)
     struct fp8_operation wrong[14];
     int count = 0;
 
-    (void)state;
     for (int i = 0; i < 14; i++)
         wrong[i] = usual_fp8;
     assert_true(is_offered_fp8(&usual_fp8));

@@ -1,21 +1,16 @@
 /* Tests that the emulated CUDA runtime guarantees what host code may rely on, and no more. */
 #include <cudasim_engine.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "tests/cudasim/cudasim.h"
 #include "tests/cudasim/probe.h"
+#include "tests/program/test.h"
 
 enum { N = 1000, SEEDS = 40 };
 
@@ -43,7 +38,6 @@ static void memory_is_poison_at_first_and_counted(void **state)
     void *pinned, *nothing;
     size_t before, now, total;
 
-    (void)state;
     assert_int_equal(cudaMemGetInfo(&before, &total), cudaSuccess);
     assert_int_equal(cudaMalloc((void **)&memory, N), cudaSuccess);
     assert_int_equal((uintptr_t)memory % 256, 0);
@@ -65,7 +59,6 @@ static void what_is_more_than_there_is_is_refused(void **state)
 {
     void *first, *second;
 
-    (void)state;
     hd_cudasim_memory(10000);
     assert_int_equal(cudaMalloc(&first, 6000), cudaSuccess);
     assert_int_equal(cudaMalloc(&second, 4001), cudaErrorMemoryAllocation);
@@ -87,7 +80,6 @@ static void devices_are_as_many_as_are_set(void **state)
     char bus[16];
     int count;
 
-    (void)state;
     hd_cudasim_devices(0);
     assert_int_equal(cudaGetDeviceCount(&count), cudaErrorNoDevice);
     assert_int_equal(cudaMalloc(&memory, 1), cudaErrorNoDevice);
@@ -114,7 +106,6 @@ static void copies_are_held_against_what_they_touch(void **state)
 {
     char host[N], *device, *pinned;
 
-    (void)state;
     memset(host, 1, sizeof host);
     assert_int_equal(cudaMalloc((void **)&device, N), cudaSuccess);
     assert_int_equal(cudaMallocHost((void **)&pinned, N), cudaSuccess);
@@ -146,7 +137,6 @@ static void lazy_work_waits_until_somebody_waits_for_it(void **state)
     struct hd_cuda_stream s = {0};
     int *out;
 
-    (void)state;
     hd_cudasim_lazy(true, 1);
     s.handle = new_stream();
     assert_int_equal(cudaMalloc((void **)&out, 32 * sizeof *out), cudaSuccess);
@@ -216,7 +206,6 @@ static void a_missing_edge_between_streams_is_seen(void **state)
 {
     int right = 0;
 
-    (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         assert_true(copy_after_write(seed, true));
         right += copy_after_write(seed, false);
@@ -232,7 +221,6 @@ static void pageable_memory_is_free_at_once_pinned_memory_after_the_copy(void **
     cudaStream_t stream;
     int pageable = 1, *pinned, *device;
 
-    (void)state;
     hd_cudasim_lazy(true, 1);
     stream = new_stream();
     assert_int_equal(cudaMalloc((void **)&device, 2 * sizeof *device), cudaSuccess);
@@ -261,7 +249,6 @@ static void the_legacy_stream_waits_for_blocking_streams(void **state)
     cudaStream_t blocking, other;
     unsigned char *device;
 
-    (void)state;
     hd_cudasim_lazy(true, 1);
     assert_int_equal(cudaStreamCreateWithFlags(&blocking, cudaStreamDefault), cudaSuccess);
     other = new_stream();
@@ -292,7 +279,6 @@ static void host_functions_and_timed_events_run_in_order(void **state)
     int number = 0;
     float ms = -1;
 
-    (void)state;
     hd_cudasim_lazy(true, 1);
     stream = new_stream();
     assert_int_equal(cudaEventCreate(&first), cudaSuccess);
@@ -325,13 +311,11 @@ static void with_an_array(void *unused)
 {
     static struct hd_cudasim_shared_site site = {"array", __FILE__, __LINE__};
 
-    (void)unused;
     (void)hd_cudasim_shared(&site, STATIC_BYTES);
 }
 
 static void forget(void *unused)
 {
-    (void)unused;
 }
 
 static cudaError_t launch_with(size_t dynamic_bytes)
@@ -361,7 +345,6 @@ static void shared_memory_has_the_limits_of_a_device(void **state)
     enum { USUAL = 48 * 1024, DEVICE = 227 * 1024, ASKED = 100 * 1024 };
     struct cudaFuncAttributes attributes;
 
-    (void)state;
     assert_int_equal(launch_with(0), cudaSuccess); /* now its array is known */
     assert_int_equal(cudaFuncGetAttributes(&attributes, (const void *)with_an_array), cudaSuccess);
     assert_int_equal(attributes.sharedSizeBytes, STATIC_BYTES);
@@ -426,7 +409,6 @@ static void misuse(enum misuse what)
  * process per mistake, and one without any. */
 static void a_handle_that_is_none_ends_the_program(void **state)
 {
-    (void)state;
     for (int what = NO_MISUSE; what <= WAIT_AFTER_ITS_END; what++) {
         int status = 0;
         pid_t child;
@@ -459,7 +441,6 @@ static void *one_rank(void *unused)
     float *inp = NULL, *out = NULL;
     intptr_t wrong = 0;
 
-    (void)unused;
     wrong += cudaStreamCreate(&s.handle) != cudaSuccess;
     wrong += cudaMalloc((void **)&inp, 64 * sizeof *inp) != cudaSuccess;
     wrong += cudaMalloc((void **)&out, sizeof *out) != cudaSuccess;
@@ -479,7 +460,6 @@ static void *one_rank(void *unused)
 
 static void ranks_in_one_process_launch_side_by_side(void **state)
 {
-    (void)state;
     hd_cudasim_order(HD_CUDASIM_RANDOM, 5);
     assert_int_equal(cudaMalloc((void **)&shared_sums, sizeof *shared_sums), cudaSuccess);
     for (int lazy = 0; lazy < 2; lazy++) {
@@ -510,7 +490,6 @@ static void leaks_are_counted(void **state)
     cudaEvent_t event = new_event();
     void *memory;
 
-    (void)state;
     assert_int_equal(cudaMalloc(&memory, 10), cudaSuccess);
     assert_int_equal(hd_cudasim_leaks(), 3);
     assert_int_equal(cudaFree(memory), cudaSuccess);

@@ -1,19 +1,15 @@
 /* Tests that the emulator behaves like a device, and detects errors of kernels. */
 #include <math.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "tests/cudasim/cudasim.h"
 #include "tests/cudasim/probe.h"
+#include "tests/program/test.h"
 
 static struct hd_cuda_stream null_stream;
 
@@ -46,7 +42,6 @@ static void every_thread_of_every_block_runs_once(void **state)
     const int n = 12 * 30;
     int *out = device_memory(sizeof *out * (size_t)n);
 
-    (void)state;
     FOR_ORDERS(i)
     {
         const uint64_t before = hd_cudasim_launches();
@@ -70,7 +65,6 @@ static void launches_beyond_the_limits_are_refused(void **state)
                  {{1, 1, 65536}, {1, 1, 1}}, {{1u << 31, 1, 1}, {1, 1, 1}}};
     int unused;
 
-    (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         assert_int_equal(probe_index(&null_stream, &unused, 0, wrong[i].grid, wrong[i].block),
                          HD_INTERNAL);
@@ -90,7 +84,6 @@ static void a_launch_may_have_all_that_static_arrays_leave(void **state)
     enum { ALL = 227 * 1024, STATIC = 4096 };
     float *out = device_memory(sizeof *out);
 
-    (void)state;
     for (int again = 0; again < 2; again++) {
         *out = 0;
         assert_int_equal(probe_arrays(&null_stream, out, ALL - STATIC), HD_OK);
@@ -108,7 +101,6 @@ static void a_missing_barrier_is_seen(void **state)
     float *inp = device_memory(256 * sizeof *inp), *out = device_memory(sizeof *out);
     int wrong = 0;
 
-    (void)state;
     for (int k = 0; k < 256; k++)
         inp[k] = (float)k; /* sum 255 * 256 / 2 = 32640, exact in fp32 */
     FOR_ORDERS(i)
@@ -129,7 +121,6 @@ static void barriers_count_the_threads_that_are_left(void **state)
     enum { N = 70 };
     int *out = device_memory(N * sizeof *out);
 
-    (void)state;
     FOR_ORDERS(i)
     {
         for (unsigned left = 1; left <= N; left += 23) { /* 1, 24, 47, 70 */
@@ -150,7 +141,6 @@ static void lanes_exchange_by_mask_and_width(void **state)
     enum { N = 64 };
     struct probe_lane *out = device_memory(N * sizeof *out);
 
-    (void)state;
     FOR_ORDERS(i)
     {
         assert_int_equal(probe_shuffles(&null_stream, out, N), HD_OK);
@@ -181,7 +171,6 @@ static void copies_land_at_the_wait_and_show_after_the_barrier(void **state)
     float *inp = device_memory(N * sizeof *inp), *out = device_memory(4 * THREADS * sizeof *out);
     int wrong[4] = {0};
 
-    (void)state;
     for (int k = 0; k < N; k++)
         inp[k] = 1.0f + (float)k;
     for (int kind = 0; kind < 4; kind++)
@@ -215,7 +204,6 @@ static void products_of_fragments_are_matrix_products(void **state)
     uint16_t *a = device_memory(256 * sizeof *a), *b = device_memory(128 * sizeof *b);
     float *c = device_memory(128 * sizeof *c), *d = device_memory(128 * sizeof *d);
 
-    (void)state;
     srand(1);
     FOR_ORDERS(i)
     {
@@ -275,7 +263,6 @@ static void tensor_cores_truncate(void **state)
     uint16_t *a = device_memory(256 * sizeof *a), *b = device_memory(128 * sizeof *b);
     float *c = device_memory(128 * sizeof *c), *d = device_memory(128 * sizeof *d);
 
-    (void)state;
     for (int i = 0; i < 256; i++)
         a[i] = hd_f32_to_bf16(i / 16 < COUNT ? cases[i / 16].products[i % 16] : 0);
     for (int i = 0; i < 128; i++) {
@@ -301,7 +288,6 @@ static void atomic_operations_lose_nothing(void **state)
     enum { GRID = 3, BLOCK = 40, N = GRID * BLOCK };
     struct probe_sums *sums = device_memory(sizeof *sums);
 
-    (void)state;
     FOR_ORDERS(i)
     {
         memset(sums, 0, sizeof *sums);
@@ -327,7 +313,6 @@ static void vectors_and_tails_cover_each_element(void **state)
     const int64_t sizes[] = {0, 1, 7, 16, 61, 1000};
     char *inp = device_memory(4096), *out = device_memory(4096);
 
-    (void)state;
     for (int d = 0; d < 3; d++)
         for (size_t n = 0; n < sizeof sizes / sizeof sizes[0]; n++)
             for (size_t shift = 0; shift <= 4; shift += 4) { /* aligned to 16 bytes, and not */
@@ -410,7 +395,6 @@ static const char *death_of(enum probe_mistake mistake, size_t shared_bytes)
 
 static void mistakes_end_the_program_with_kernel_and_place(void **state)
 {
-    (void)state;
 #ifdef __SANITIZE_THREAD__
     puts("ThreadSanitizer loses sight of fibers in a forked child");
     skip();
@@ -436,7 +420,6 @@ static void mistakes_end_the_program_with_kernel_and_place(void **state)
 
 static int nothing_is_left(void **state)
 {
-    (void)state;
     return hd_cudasim_leaks() ? -1 : 0;
 }
 

@@ -368,7 +368,6 @@ static void check_guards(const struct hd_sim_engine *e)
                                 site->name, s->size_bytes);
     }
 #else
-    (void)e;
 #endif
 }
 

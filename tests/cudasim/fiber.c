@@ -150,8 +150,6 @@ void hd_fiber_switch(struct hd_fiber *from, struct hd_fiber *to)
 
 void hd_fiber_entered(struct hd_fiber *self, struct hd_fiber *from)
 {
-    (void)self;
-    (void)from;
 #ifdef WITH_ASAN
     const void *bottom;
     size_t size_bytes;

@@ -130,7 +130,6 @@ static pthread_key_t at_the_end_of_a_thread;
 /* Thread destructor: a group during which the communicator was aborted is never ended. */
 static void leave_group(void *unused)
 {
-    (void)unused;
     while (grouped) {
         struct grouped *g = grouped;
 

@@ -1,20 +1,15 @@
 /* Connections between processes of the emulated NCCL (nccl_link.h, nccl_ring.h): in a node messages
  * go through shared memory, in pieces if they are larger than a ring; and what a process had sent
  * before it ended arrives. Both ends are in this process, which makes their order certain. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "nccl_address.h"
 #include "nccl_link.h"
 #include "nccl_ring.h"
+#include "tests/program/test.h"
 
 enum { ODD = 1009, LARGE = 3 * HD_RING_BYTES + 5 };
 
@@ -93,7 +88,6 @@ static void bytes_come_in_order_and_a_full_ring_is_waited_for(void **state)
     size_t put = 0, taken = 0;
     bool wake = false;
 
-    (void)state;
     while (taken < size) {
         size_t n;
 
@@ -122,7 +116,6 @@ static void other_memory_is_refused(void **state)
     char path[] = "/tmp/hdXXXXXX";
     const int fd = mkstemp(path);
 
-    (void)state;
     assert_true(fd >= 0);
     (void)unlink(path);
     assert_int_equal(ftruncate(fd, 1 << 20), 0);
@@ -139,7 +132,6 @@ static void a_large_message_goes_through_memory(void **state)
     struct hd_link_header header;
     int looks = 0;
 
-    (void)state;
     connect_ends(&ends);
     send_numbers(&ends.a, 3, LARGE);
     assert_false(hd_link_is_flushed(&ends.a));
@@ -163,7 +155,6 @@ static void what_was_sent_before_the_end_arrives(void **state)
     struct ends ends;
     struct hd_link_header header;
 
-    (void)state;
     connect_ends(&ends);
     send_numbers(&ends.b, 0, 1); /* not read: the socket's end is an error then */
     send_numbers(&ends.a, 4, ODD);
@@ -185,7 +176,6 @@ static void an_interface_is_named_whole_or_by_its_beginning(void **state)
     static const char *const cases[][2] = {
         {"=lo", "127.0.0.1"}, {"lo", "127.0.0.1"}, {"=l", "no address"}, {"no-such", "no address"}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct hd_address self;
         int listeners[HD_LISTENERS];

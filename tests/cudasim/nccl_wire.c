@@ -293,7 +293,6 @@ static struct pollfd *list_descriptors(nfds_t *ret_count)
 
 static void *move_bytes(void *unused)
 {
-    (void)unused;
     pthread_mutex_lock(&io);
     for (;;) {
         struct arrival *list = NULL;

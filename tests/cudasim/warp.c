@@ -114,8 +114,6 @@ unsigned hd_cudasim_lane(void)
 
 static void perform_nothing(struct hd_sim_thread **lanes, unsigned mask)
 {
-    (void)lanes;
-    (void)mask;
 }
 
 void hd_cudasim_syncwarp(unsigned mask, struct hd_cudasim_site site)

@@ -1,15 +1,12 @@
 #include "tests/fuzz/driver.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/random.h"
+#include "tests/program/test.h"
 
 enum { SEEDS_MAX = 64, INPUT_BYTES_MAX = 4096, MUTATIONS_MAX = 8 };
 
@@ -99,7 +96,6 @@ static void mutated_inputs_break_no_promise(void **state)
     unsigned count = 0;
     struct input input;
 
-    (void)state;
     while (count < SEEDS_MAX &&
            (seeds[count].size_bytes = hd_fuzz_seed(count, seeds[count].bytes, INPUT_BYTES_MAX)) > 0)
         feed(&seeds[count++]);

@@ -1,15 +1,11 @@
 #include "golden.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
+#include "tests/program/test.h"
 
 /* ---- the rule of numbers ---- */
 

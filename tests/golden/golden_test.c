@@ -3,21 +3,16 @@
  * fp64 and kept in fp32.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/file.h"
 #include "base/text.h"
 #include "decoding.h"
 #include "golden.h"
 #include "harness.h"
+#include "tests/program/test.h"
 
 enum { STEPS = 20, PARAMS_MAX = 96 };
 

@@ -2,20 +2,15 @@
  * sequence classification with TRL's loss, against values/reward-*.golden (reward.py).
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include <cmocka.h>
-
 #include "data/token_writer.h"
 #include "golden.h"
 #include "harness.h"
+#include "tests/program/test.h"
 
 enum { STEPS = 20, PAIRS = 4, DOCUMENT_MAX = 16 };
 

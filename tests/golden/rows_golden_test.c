@@ -3,19 +3,14 @@
  * window and however few of them count for the main loss.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include <cmocka.h>
-
 #include "data/token_writer.h"
 #include "golden.h"
 #include "harness.h"
+#include "tests/program/test.h"
 #include "values/rows.inc"
 
 struct step {
@@ -56,7 +51,6 @@ static void one_conversation_has_the_gradient_of_transformers(void **state)
     char out[200], path[220];
     struct stat info;
 
-    (void)state;
     harness_setup(&h, 64);
     (void)snprintf(out, sizeof out, "%.180s/one", h.dir);
     (void)snprintf(path, sizeof path, "%s.bin", out);

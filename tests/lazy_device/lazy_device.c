@@ -101,7 +101,6 @@ static enum hd_status reserve(struct hd_backend *backend, int64_t size_bytes, bo
     const size_t size = ((size_t)size_bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
     struct region *r = calloc(1, sizeof *r);
 
-    (void)backend;
     if (!r)
         return hd_err(HD_NO_MEMORY, "no memory for a region");
     r->size_bytes = size;
@@ -422,7 +421,6 @@ static void release(struct hd_backend *backend, void *base)
 {
     struct region **link = &device.regions, *r;
 
-    (void)backend;
     (void)pthread_mutex_lock(&device.lock);
     drain_all();
     while ((r = *link) && r->shown != base)
@@ -440,7 +438,6 @@ static void release(struct hd_backend *backend, void *base)
 /* As if it had the device for itself. */
 static enum hd_status ask_memory(struct hd_backend *backend, struct hd_device_memory *ret_memory)
 {
-    (void)backend;
     *ret_memory = (struct hd_device_memory){.total_bytes = (int64_t)1 << DEVICE_BYTES_LOG2};
     (void)pthread_mutex_lock(&device.lock);
     for (const struct region *r = device.regions; r; r = r->next)
@@ -454,7 +451,6 @@ static enum hd_status ask_memory(struct hd_backend *backend, struct hd_device_me
 
 static enum hd_status event_new(struct hd_backend *backend, bool timed, struct hd_event **ret_event)
 {
-    (void)backend, (void)timed;
     *ret_event = calloc(1, sizeof **ret_event);
     return *ret_event ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for an event");
 }
@@ -607,7 +603,6 @@ static enum hd_status stream_open(struct hd_backend *backend, enum hd_stream_pur
 {
     struct lazy_stream *s = calloc(1, sizeof *s);
 
-    (void)purpose;
     if (!s)
         return hd_err(HD_NO_MEMORY, "no memory for a stream");
     s->stream.table = lazy_device();

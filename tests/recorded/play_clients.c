@@ -37,7 +37,6 @@ struct clients {
 
 static void on_beat(uv_timer_t *timer)
 {
-    (void)timer;
 }
 
 static void differ(struct clients *c, const struct played *p, const char *what, const char *then,

@@ -165,7 +165,6 @@ static void write_probe(const struct scene *s, const char *welcome)
         perror(path);
         exit(1);
     }
-    (void)s;
 }
 
 /* Acknowledgements follow what comes now, so the recorded ones are not played; nor are answers to
@@ -323,7 +322,6 @@ static void on_node_gone(struct hd_rpc_call *call, enum hd_status status, const 
 {
     struct scene *s = hd_rpc_call_user(call);
 
-    (void)status, (void)message;
     if (call == s->stream)
         s->stream = NULL;
     if (call == s->log_stream)
@@ -351,7 +349,6 @@ static int result(const struct scene *s)
 
 static void on_term(uv_signal_t *signal, int number)
 {
-    (void)number;
     exit(result(signal->data));
 }
 

@@ -119,7 +119,6 @@ static void on_client_done(struct hd_rpc_call *call, enum hd_status status, cons
 {
     struct pair *p = hd_rpc_call_user(call);
 
-    (void)status, (void)text;
     p->from = NULL;
     if (p->to)
         hd_rpc_call_cancel(p->to);
@@ -130,7 +129,6 @@ static void on_client_done(struct hd_rpc_call *call, enum hd_status status, cons
 
 static void on_term(uv_signal_t *signal, int number)
 {
-    (void)number;
     exit(fclose(((struct recorder *)signal->data)->out) ? 1 : 0);
 }
 

@@ -1,11 +1,5 @@
 /* The small form of the simulated day: hours of a cluster of hundreds of nodes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "tests/program/test.h"
 #include "tests/sim/day.h"
 
 static struct sim_score live(uint64_t seed, int32_t nodes, int hours, enum sim_policy_kind policy)
@@ -32,7 +26,6 @@ static void the_rules_hold_over_hours_of_a_full_cluster(void **state)
 {
     const struct sim_score score = live(3, 300, 6, SIM_BY_HEDDLE);
 
-    (void)state;
     assert_true(score.starts > 50);
     assert_true(score.preempted > 0);
 }
@@ -43,7 +36,6 @@ static void one_seed_gives_one_day(void **state)
     const struct sim_score again = live(2, 40, 2, SIM_BY_HEDDLE);
     const struct sim_score other = live(3, 40, 2, SIM_BY_HEDDLE);
 
-    (void)state;
     assert_true(first.digest == again.digest);
     assert_true(first.digest != other.digest);
 }

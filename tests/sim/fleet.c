@@ -535,8 +535,6 @@ static void stopped(void *of, size_t job)
 /* The core has a clock of its own for that. */
 static void timed_out(void *of, size_t job)
 {
-    (void)of;
-    (void)job;
 }
 
 static void node_failed(void *of, int32_t node)

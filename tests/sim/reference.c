@@ -346,8 +346,6 @@ static void cancel(void *of, size_t job)
 
 static void up(void *of, size_t job)
 {
-    (void)of;
-    (void)job;
 }
 
 static void done(void *of, size_t job)

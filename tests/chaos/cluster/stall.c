@@ -12,7 +12,6 @@
 
 static void stall(int signal)
 {
-    (void)signal;
     for (;;)
         (void)pause();
 }

@@ -1,14 +1,8 @@
 /* A thousand submissions while the controller is killed again and again: each acknowledged job is
  * there, once, under the number that was acknowledged. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,6 +16,7 @@
 #include "heddle/v1/control.pb-c.h"
 #include "rpc/rpc.h"
 #include "spec/spec.h"
+#include "tests/program/test.h"
 
 enum { JOBS = 1000, IN_FLIGHT = 40, A_BEAT = 3, LIMIT_MS = 240 * 1000, KILLS_MIN = 10 };
 
@@ -225,7 +220,6 @@ static void every_acknowledged_job_is_there_once(void **state)
     const int64_t end_ms = hd_clock_now_ms() + LIMIT_MS;
     uv_timer_t beat;
 
-    (void)state;
     (void)snprintf(b->program, sizeof b->program, "%s/bin/heddle-controller",
                    build ? build : "build/dev");
     (void)snprintf(b->dir, sizeof b->dir, "/tmp/heddle-kill-XXXXXX");

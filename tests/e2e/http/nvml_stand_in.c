@@ -61,70 +61,60 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device)
 
 int nvmlDeviceGetUUID(void *device, char *uuid, unsigned size)
 {
-    (void)device;
     (void)snprintf(uuid, size, "GPU-a");
     return 0;
 }
 
 int nvmlDeviceGetPowerUsage(void *device, unsigned *mw)
 {
-    (void)device;
     *mw = 412345;
     return 0;
 }
 
 int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *mj)
 {
-    (void)device;
     *mj = 7000500;
     return 0;
 }
 
 int nvmlDeviceGetTemperature(void *device, int sensor, unsigned *celsius)
 {
-    (void)device, (void)sensor;
     *celsius = 61;
     return 0;
 }
 
 int nvmlDeviceGetClockInfo(void *device, int type, unsigned *mhz)
 {
-    (void)device;
     *mhz = type == 1 ? 1755 : 2619;
     return 0;
 }
 
 int nvmlDeviceGetMaxClockInfo(void *device, int type, unsigned *mhz)
 {
-    (void)device;
     *mhz = type == 1 ? 1980 : 2619;
     return 0;
 }
 
 int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *reasons)
 {
-    (void)device;
     *reasons = 0x4 | 0x40; /* power, and thermal by hardware */
     return 0;
 }
 
 int nvmlDeviceGetUtilizationRates(void *device, struct rates *rates)
 {
-    (void)device;
     *rates = (struct rates){87, 30};
     return 0;
 }
 
 int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory)
 {
-    (void)device;
     *memory = (struct memory){85899345920, 5899345920, 80000000000};
     return 0;
 }
 
 int nvmlDeviceGetTotalEccErrors(void *device, int type, int counter, unsigned long long *count)
 {
-    (void)device, (void)counter;
     *count = type == 0 ? 12 : 0;
     return 0;
 }

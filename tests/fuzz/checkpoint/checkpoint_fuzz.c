@@ -5,20 +5,15 @@
  * LLVMFuzzerTestOneInput is the target for a coverage-guided fuzzer; the tests below drive it with
  * random changes to sound texts, from fixed seeds. The manifest's own hash is repaired before each
  * try, so that the fields behind it are reached. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/random.h"
 #include "checkpoint/checkpoint_internal.h"
 #include "hf/hf_internal.h"
+#include "tests/program/test.h"
 
 enum { KIND_JSON, KIND_TABLE, KIND_MANIFEST, KIND_LABEL, KIND_HASHES, KIND_COUNT };
 enum { INPUT_MAX = 4096, ARENA_MAX = 1 << 20, ELEMENTS_TRIED = 4096 };
@@ -325,7 +320,6 @@ static void changed_json_neither_crashes_nor_miscounts(void **state)
     static const char text[] =
         "{\"a\":[1,-2.5e3,{\"b\":\"\\u20ac\\ud83d\\ude00\\n\"},null,true],\"c\":{\"d\":[[],{}]}}";
 
-    (void)state;
     drive(KIND_JSON, 0, text, sizeof text - 1, 30000);
 }
 
@@ -335,7 +329,6 @@ static void changed_tables_neither_crash_nor_change_meaning(void **state)
     struct hd_text head = {0};
     int64_t data_bytes = 0;
 
-    (void)state;
     assert_int_equal(hd_ckpt_write_table(entries, make_entries(entries, &data_bytes), &head),
                      HD_OK);
     drive(KIND_TABLE, data_bytes, head.data + 8, head.len_bytes - 8, 30000);
@@ -377,13 +370,11 @@ static void change_manifests(bool has_blocks)
 
 static void changed_manifests_neither_crash_nor_change_meaning(void **state)
 {
-    (void)state;
     change_manifests(true);
 }
 
 static void changed_manifests_of_version_1_neither_crash_nor_change_meaning(void **state)
 {
-    (void)state;
     change_manifests(false);
 }
 
@@ -397,7 +388,6 @@ static void changed_hashes_of_an_export_do_not_crash(void **state)
     struct hd_ckpt_blocks blocks[2];
     struct hd_hf_hashes hashes;
 
-    (void)state;
     hd_hf_hashes_begin(&hashes);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(hd_ckpt_blocks_begin(&blocks[i], regions[i], i ? 2 : 1), HD_OK);
@@ -414,7 +404,6 @@ static void changed_labels_neither_crash_nor_change_meaning(void **state)
 {
     static const char label[] = "blocks.0.q@1:3/4,0:6/6+3:11";
 
-    (void)state;
     drive(KIND_LABEL, 0, label, sizeof label - 1, 30000);
 }
 

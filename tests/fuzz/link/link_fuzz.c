@@ -4,18 +4,13 @@
  * LLVMFuzzerTestOneInput is the target for a coverage-guided fuzzer; the test below drives it with
  * random changes to sound frames, from a fixed seed, with the check repaired so that the fields
  * behind it are reached. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/random.h"
 #include "link/frame.h"
 #include "link/hello.h"
 #include "link/report.h"
+#include "tests/program/test.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
 
@@ -69,7 +64,6 @@ static void changed_reports_neither_crash_nor_change_meaning(void **state)
     uint64_t draw = 0;
     size_t n, kept;
 
-    (void)state;
     for (int kind = HD_LINK_NONE + 1; kind < HD_LINK_KIND_COUNT; kind++) {
         struct hd_link_report report = {.kind = (enum hd_link_kind)kind};
 

@@ -5,21 +5,16 @@
  *
  * LLVMFuzzerTestOneInput is the target for a coverage-guided fuzzer: a byte is a choice. The test
  * below draws them, from a fixed seed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/random.h"
 #include "mesh/mesh.h"
 #include "plan/choose.h"
 #include "spec/spec.h"
+#include "tests/program/test.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
 
@@ -272,7 +267,6 @@ static void a_layout_is_accepted_exactly_when_there_is_one(void **state)
     uint64_t draw = 0;
     int accepted = 0;
 
-    (void)state;
     for (int round = 0; round < ROUNDS; round++) {
         uint8_t bytes[28];
 

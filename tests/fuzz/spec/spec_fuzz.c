@@ -3,19 +3,14 @@
  *
  * LLVMFuzzerTestOneInput is the target for a coverage-guided fuzzer; the test below drives it with
  * random changes to sound files, from a fixed seed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/json.h"
 #include "base/random.h"
 #include "spec/spec.h"
+#include "tests/program/test.h"
 
 enum { ROUNDS = 8000 };
 
@@ -108,7 +103,6 @@ static void changed_job_files_are_read_or_refused(void **state)
     uint64_t draw = 0;
     int accepted = 0;
 
-    (void)state;
     for (int round = 0; round < ROUNDS; round++) {
         const char *base = sound[round % 3];
         size_t n = strlen(base), cut;
@@ -143,7 +137,6 @@ static void deep_and_wide_files_are_refused_quickly(void **state)
                                            "!",  "a:\n", "#",    "- [", "--- \n", "%",
                                            "| ", "\n",   "a: {", ",",   "'"};
 
-    (void)state;
     assert_non_null(input);
     for (size_t i = 0; i < sizeof repeated / sizeof repeated[0]; i++) {
         size_t len = strlen(repeated[i]);

@@ -11,50 +11,42 @@
 
 static void set_tp(struct hd_job *job, struct hd_rank_program_options *options, int number)
 {
-    (void)options;
     job->tp = number;
 }
 
 static void set_sequence(struct hd_job *job, struct hd_rank_program_options *options, int number)
 {
-    (void)options;
     job->sequence = number != 0;
 }
 
 static void set_cp(struct hd_job *job, struct hd_rank_program_options *options, int number)
 {
-    (void)options;
     job->cp = number;
 }
 
 static void set_exchange(struct hd_job *job, struct hd_rank_program_options *options, int number)
 {
-    (void)options;
     (void)snprintf(job->cp_exchange, sizeof job->cp_exchange, "%s", number ? "all_gather" : "ring");
 }
 
 static void set_dp(struct hd_job *job, struct hd_rank_program_options *options, int number)
 {
-    (void)options;
     job->dp = number;
 }
 
 static void set_ep(struct hd_job *job, struct hd_rank_program_options *options, int number)
 {
-    (void)options;
     job->ep = number;
 }
 
 static void set_pp(struct hd_job *job, struct hd_rank_program_options *options, int number)
 {
-    (void)options;
     job->pp = number;
 }
 
 static void set_micro_batches(struct hd_job *job, struct hd_rank_program_options *options,
                               int number)
 {
-    (void)options;
     job->micro_batch = job->global_batch / job->dp / number; /* dp stands before in the table */
 }
 
@@ -74,13 +66,11 @@ static void set_schedule(struct hd_job *job, struct hd_rank_program_options *opt
 
 static void set_zero(struct hd_job *job, struct hd_rank_program_options *options, int number)
 {
-    (void)options;
     job->zero = number;
 }
 
 static void set_shard(struct hd_job *job, struct hd_rank_program_options *options, int number)
 {
-    (void)options;
     job->zero_shard = number;
 }
 
@@ -88,19 +78,16 @@ static void set_recompute(struct hd_job *job, struct hd_rank_program_options *op
 {
     static const char *const words[] = {"none", "selective", "full", "full:2"};
 
-    (void)options;
     (void)snprintf(job->recompute, sizeof job->recompute, "%s", words[number]);
 }
 
 static void set_reduce(struct hd_job *job, struct hd_rank_program_options *options, int number)
 {
-    (void)options;
     (void)snprintf(job->reduce, sizeof job->reduce, "%s", number ? "bf16" : "fp32");
 }
 
 static void set_offload(struct hd_job *job, struct hd_rank_program_options *options, int number)
 {
-    (void)options;
     (void)snprintf(job->offload, sizeof job->offload, "%s", number ? "optimizer" : "none");
 }
 
@@ -112,7 +99,6 @@ static void set_adapter(struct hd_job *job, struct hd_rank_program_options *opti
     enum { LORA = 1, DORA, BOTTLENECK, PREFIX };
     static const char *const words[] = {"none", "lora", "lora", "bottleneck", "prefix"};
 
-    (void)options;
     if (!number)
         return;
     (void)snprintf(job->adapter, sizeof job->adapter, "%s", words[number]);
@@ -134,7 +120,6 @@ static void set_objective(struct hd_job *job, struct hd_rank_program_options *op
 {
     static const char *const words[] = {"next_token", "dpo", "orpo", "reward"};
 
-    (void)options;
     if (!number)
         return;
     (void)snprintf(job->objective, sizeof job->objective, "%s", words[number]);
@@ -150,7 +135,6 @@ static void set_weights(struct hd_job *job, struct hd_rank_program_options *opti
 {
     static const char *const words[] = {"plain", "nf4", "int8", "fp8"};
 
-    (void)options;
     (void)snprintf(job->model_weights, sizeof job->model_weights, "%s", words[number]);
 }
 

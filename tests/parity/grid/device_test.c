@@ -3,15 +3,10 @@
  * is fast. And the device computes in fp16, and two ranks of it in fp8.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "tests/program/test.h"
 #include "trial.h"
 
 enum { STEPS = 4 }; /* 2 runs of them a layout */
@@ -40,7 +35,6 @@ static void fp16_stays_within_its_rounding(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     harness_setup(&h, 20000);
     job = harness_job(&h, "llama", 1);
     run_threads(job, 1, fp32);
@@ -70,7 +64,6 @@ static void fp8_stays_within_its_rounding(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     if (!multiplies_fp8()) {
         print_message("this GPU has no products in fp8\n");
         skip();

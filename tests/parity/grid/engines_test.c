@@ -3,15 +3,10 @@
  * and what is launched late comes out as if it had run at once. `--run processes|gloo|lazy`
  * says how the ranks run.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "tests/program/test.h"
 #include "trial.h"
 
 /* Of --run. */
@@ -62,7 +57,6 @@ static void every_engine_gives_the_bits_of_threads(void **state)
     struct run *runs[NAMES];
     const int count = grid_pick(names, NAMES, benches, picks);
 
-    (void)state;
     for (int i = 0; i < count; i++) {
         struct hd_job job;
 

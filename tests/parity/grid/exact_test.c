@@ -1,15 +1,10 @@
 /* What is equal to the bit by construction: what one layout computes with the same operands, in the
  * same order, as another.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "tests/program/test.h"
 #include "trial.h"
 
 static const char *const models[] = {"gpt2", "llama", "qwen2", "qwen3", "mistral", "mixtral"};
@@ -72,7 +67,6 @@ static void compare_first_gradients(const struct grid_bench *bench, const struct
  * rows are the same bits. */
 static void sharing_rows_changes_no_bit_of_what_sees_all_rows(void **state)
 {
-    (void)state;
     for (int m = 0; m < MODELS; m++) {
         struct grid_bench bench;
 
@@ -106,7 +100,6 @@ static void check_same_run(const struct grid_bench *bench, const char *one, cons
  * gradient, head and embedding of a tied one, does a schedule order them. */
 static void schedules_and_repeats_give_the_same_bits(void **state)
 {
-    (void)state;
     for (int m = 0; m < MODELS; m++) {
         struct grid_bench bench;
 
@@ -125,7 +118,6 @@ static void schedules_and_repeats_give_the_same_bits(void **state)
  * the ranks, a scattered sum in theirs: of two terms there is but one sum. */
 static void keys_gathered_or_in_a_ring_give_the_same_bits(void **state)
 {
-    (void)state;
     for (int m = 0; m < MODELS; m++) {
         struct run *ring, *gather;
         struct grid_bench bench;

@@ -3,16 +3,11 @@
  *
  * By hand:  grid_llama_test [--full] [--list] [--only 'tp=2 dp=2']
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cover.h"
+#include "tests/program/test.h"
 #include "trial.h"
 
 static struct {
@@ -42,7 +37,6 @@ static void every_layout_trains_like_one_rank(void **state)
     struct grid_cover cover;
     struct grid_bench bench;
 
-    (void)state;
     grid_bench_open(&bench, asked.model);
     grid_bench_refer(&bench);
     grid_choose(bench.model, asked.all_triples, &cover);
@@ -79,7 +73,6 @@ static void every_legal_pair_is_covered(void **state)
     struct grid_bench bench;
     int legal, uncovered;
 
-    (void)state;
     grid_bench_open(&bench, asked.model);
     grid_choose(bench.model, asked.all_triples, &cover);
     legal = grid_print_exclusions(bench.model);
@@ -100,7 +93,6 @@ static void a_pair_that_is_left_out_is_noticed(void **state)
     struct grid_bench bench;
     int uncovered;
 
-    (void)state;
     grid_bench_open(&bench, asked.model);
     pair = wish_of(bench.model->tuned ? "adapter=prefix weights=nf4" : "cp=4 dp=2");
     grid_choose(bench.model, false, &cover);

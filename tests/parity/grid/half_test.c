@@ -2,15 +2,10 @@
  * gradients of the first step by the bound that grows with the layers above.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "tests/program/test.h"
 #include "trial.h"
 
 static const char *const bf16_names[] = {
@@ -153,20 +148,17 @@ static int check_layouts(const char *const *names, int name_count, const char *p
 
 static void a_dozen_layouts_stay_within_the_rounding_of_bf16(void **state)
 {
-    (void)state;
     assert_true(check_layouts(bf16_names, BF16_NAMES, "bf16") >= BF16_AT_LEAST);
 }
 
 /* Without a loss scale: the gradients of these small models are within the range of fp16. */
 static void some_layouts_stay_within_the_rounding_of_fp16(void **state)
 {
-    (void)state;
     assert_int_equal(check_layouts(fp16_names, FP16_NAMES, "fp16"), FP16_NAMES);
 }
 
 static void some_layouts_stay_within_the_rounding_of_fp8(void **state)
 {
-    (void)state;
     assert_int_equal(check_layouts(fp8_names, FP8_NAMES, "fp8"), FP8_NAMES);
 }
 

@@ -2,17 +2,12 @@
  * and what is frozen is after 100 steps what it was.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/hash.h"
+#include "tests/program/test.h"
 #include "trial.h"
 
 static struct hd_job job_of(const struct grid_bench *bench, const char *tuning, const char *ranks)
@@ -90,7 +85,6 @@ static void an_adapter_of_any_layout_goes_on_under_any_other(void **state)
          {"dp=4 zero=3 zero_shard=2", "tp=4 sequence=on", "tp=2 pp=2 dp=2 zero=1", "cp=4", "pp=4"}},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof chains / sizeof chains[0]; i++)
         pass_on(&chains[i]);
 }
@@ -150,7 +144,6 @@ static void frozen_weights_are_after_100_steps_what_they_were(void **state)
     } cases[] = {{"llama_tuned", "adapter=lora weights=nf4", "tp=1"},
                  {"gpt2_tuned", "adapter=prefix objective=orpo", "dp=2 zero=3"}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct grid_bench bench;
         struct hd_job job;
@@ -198,7 +191,6 @@ static void dpo_begins_at_ln_2_in_any_layout(void **state)
                  {"objective=dpo", "dp=4 zero=3"}};
     struct grid_bench bench;
 
-    (void)state;
     grid_bench_open(&bench, "llama_tuned");
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct hd_job job = job_of(&bench, cases[i].tuning, cases[i].ranks);

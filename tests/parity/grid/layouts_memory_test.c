@@ -1,15 +1,10 @@
 /* A dozen layouts live in exactly the memory that was predicted for each of their ranks, and no
  * step of theirs asks for any more; what a rank holds of the model is what its shares come to.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "tests/program/test.h"
 #include "trial.h"
 #include "witness.h"
 
@@ -57,7 +52,6 @@ static void no_step_of_any_layout_allocates(void **state)
     struct grid_pick picks[NAMES];
     const int count = grid_pick(names, NAMES, benches, picks);
 
-    (void)state;
     if (!interpose_works()) {
         print_message("a sanitizer brings its own malloc\n");
         grid_benches_close(benches);
@@ -81,7 +75,6 @@ static void every_rank_lives_in_exactly_what_was_predicted(void **state)
     struct grid_pick picks[NAMES];
     const int count = grid_pick(names, NAMES, benches, picks);
 
-    (void)state;
     for (int i = 0; i < 2 * count; i++) {
         struct witness_cut cut = {.layout = {0}};
         const struct hd_job job = job_of(&picks[i / 2], i % 2, &cut.layout);
@@ -112,7 +105,6 @@ static void weights_gradients_and_moments_are_those_of_the_share(void **state)
     const int count = grid_pick(names, NAMES, benches, picks);
     int checked = 0;
 
-    (void)state;
     for (int i = 0; i < count; i++) {
         struct hd_rank_program_options options;
         const struct hd_job job = job_of(&picks[i], true, &options);

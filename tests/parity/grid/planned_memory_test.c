@@ -7,16 +7,11 @@
  * has the same bytes for each purpose; and (--full) no step asks for any more.
  */
 #include <assert.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "plan/plan.h"
+#include "tests/program/test.h"
 #include "trial.h"
 #include "witness.h"
 
@@ -114,7 +109,6 @@ static void each_rank_takes_what_was_planned(void **state)
     static struct grid_pick picks[NAMES];
     int count;
 
-    (void)state;
     name_all();
     count = grid_pick(names, NAMES, benches, picks);
     for (int i = 0; i < count; i++) {
@@ -136,7 +130,6 @@ static void no_step_of_theirs_allocates(void **state)
     static struct grid_pick picks[NAMES];
     int count;
 
-    (void)state;
     if (!interpose_works()) {
         print_message("a sanitizer brings its own malloc\n");
         skip();

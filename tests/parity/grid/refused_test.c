@@ -3,15 +3,10 @@
  * work fails here, so that it is taken into the grid. (What a job file may not say beside an
  * objective: unit/spec/spec_test.)
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "tests/program/test.h"
 #include "trial.h"
 
 static void name_experts(struct hd_job *job)
@@ -55,7 +50,6 @@ static const struct grid_refusal {
 
 static void each_refusal_has_its_words(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
         const struct grid_refusal *r = &refusals[i];
         struct hd_rank_program_options options;

@@ -1,13 +1,10 @@
 #include "trial.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "tests/program/test.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { CORPUS_BYTES = 20000, PAIRS = 40, TUNED_STEPS = 3 };
 static const float NOISE = 0.05F; /* of a tuned model's weights: those of A are within 0.25 */

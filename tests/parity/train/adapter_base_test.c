@@ -1,20 +1,15 @@
 /* adapter_base: a checkpoint of a run with an adapter leaves out the model folder that the run
  * began with, and goes on from both as if it held everything; an adapter goes on beside its base.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/hash.h"
 #include "decoding.h"
 #include "hf/hf.h"
 #include "runs.h"
+#include "tests/program/test.h"
 #include "train/source.h"
 
 enum { CORPUS_BYTES = 20000, STEPS = 2, MORE = 2 };
@@ -107,7 +102,6 @@ static void a_checkpoint_without_its_base_goes_on_bit_for_bit(void **state)
     struct run *saving[2], *loading[2];
     struct hd_saved saved[2];
 
-    (void)state;
     for (int omit = 0; omit < 2; omit++) {
         struct tuning t;
 
@@ -176,7 +170,6 @@ static void a_base_may_move_and_must_not_change(void **state)
     struct tuning t;
     char moved[300];
 
-    (void)state;
     setup(&t, "gpt2", "omit");
     run_save(&t.job, STEPS, run, &saved);
     must(open_source(&t, saved.path, NULL));
@@ -222,7 +215,6 @@ static void what_trained_is_never_left_out(void **state)
     struct hd_saved saved;
     struct tuning t;
 
-    (void)state;
     setup(&t, "llama", "omit");
     t.job.dp = 1;
     text(t.job.adapter_also, sizeof t.job.adapter_also, "head");
@@ -262,7 +254,6 @@ static void an_adapter_begins_another_run(void **state)
 {
     static const char *const families[] = {"llama", "gpt2", "gpt2"};
 
-    (void)state;
     for (int f = 0; f < 3; f++) { /* the last one with magnitudes */
         struct run *trained = run_new(0), *from[2] = {run_new(0), run_new(0)};
         struct hd_saved saved;
@@ -374,7 +365,6 @@ static void a_bottleneck_goes_on_from_its_checkpoint(void **state)
     struct hd_saved saved;
     struct tuning t;
 
-    (void)state;
     tune(&t, "llama", "bottleneck", trained, &saved);
     check_refused(&saved, false);
     check_refused(&saved, true);
@@ -388,7 +378,6 @@ static void a_prefix_goes_on_from_its_checkpoint_and_folder(void **state)
 {
     static const char *const families[] = {"llama", "gpt2"};
 
-    (void)state;
     for (int f = 0; f < 2; f++) {
         struct run *trained = run_new(0);
         struct hd_saved saved;

@@ -3,16 +3,11 @@
  * layout trains alike. (The numbers themselves: tests/golden, against PEFT and PyTorch.)
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "compare.h"
+#include "tests/program/test.h"
 
 enum { STEPS = 4 };
 
@@ -132,7 +127,6 @@ static void the_adapter_trains_and_begins_as_nothing(void **state)
         {"mixtral", "fp32", "q_proj,o_proj", .dp = 1, .dora = true}};
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct adapted without = cases[i];
@@ -200,7 +194,6 @@ static void layouts_agree_with_one_rank(void **state)
     static const char *const families[] = {"gpt2", "qwen3"};
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     layouts_of_experts(&h);
     for (size_t f = 0; f < sizeof families / sizeof families[0]; f++) {
@@ -272,7 +265,6 @@ static void bottlenecks_train_alike_in_every_layout(void **state)
                                              {.dp = 1, .cp = 2, .zero = 2, .recompute = "full"}};
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     compare_layouts(&h, behind_experts(&h, &(struct adapted){.dp = 1}), behind_experts, layouts,
                     sizeof layouts / sizeof layouts[0]);
@@ -308,7 +300,6 @@ static void magnitudes_train_alike_in_every_layout(void **state)
                                             {"llama", .targets = "all-linear", .weights = "int8"}};
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (size_t m = 0; m < sizeof models / sizeof models[0]; m++) {
         struct adapted all[LAYOUTS], one = models[m];
@@ -351,7 +342,6 @@ static void prefixes_train_alike_in_every_layout(void **state)
         {.dp = 1, .cp = 2}, {.dp = 1, .cp = 4, .gather = true, .recompute = "full"}};
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     compare_layouts(&h, behind_a_prefix(&h, &(struct adapted){.dp = 1}), behind_a_prefix, layouts,
                     sizeof layouts / sizeof layouts[0]);
@@ -395,7 +385,6 @@ static void a_checkpoint_is_resumed_bit_for_bit(void **state)
     const struct adapted prefix = {"llama", "bf16", .type = "prefix", .dp = 1};
     const struct adapted copied = {"llama", "bf16", .type = "prefix", .dp = 2, .tp = 4, .zero = 1};
 
-    (void)state;
     resume_bit_for_bit(&one, &two);
     resume_bit_for_bit(&behind, &split);
     resume_bit_for_bit(&prefix, &copied);
@@ -436,7 +425,6 @@ static void check_dropout(struct adapted a)
 
 static void dropout_is_of_training_alone(void **state)
 {
-    (void)state;
     check_dropout((struct adapted){"llama", "fp32", "all-linear", .dp = 1});
     check_dropout((struct adapted){"mixtral", "fp32", "w1,w2", .dp = 1});
 }
@@ -463,7 +451,6 @@ static void factors_are_declared_as_in_the_paper(void **state)
     struct hd_job job;
     int factors = 0;
 
-    (void)state;
     harness_setup(&h, 20000);
     job = job_of(&h, &a);
     hd_arena_init(&arena, 0);
@@ -530,7 +517,6 @@ static void magnitudes_begin_as_norms(void **state)
     static const char *const precisions[] = {"fp32", "bf16"};
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (int i = 0; i < 2; i++) {
         const struct adapted a = {"llama", precisions[i], "q_proj,v_proj,down_proj", .dp = 1,
@@ -560,7 +546,6 @@ static void the_work_of_adapters_is_counted(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     harness_setup(&h, 20000);
     job = job_of(&h, &a);
     assert_int_equal(hd_model_config_from_job(&job, &config), HD_OK);
@@ -584,7 +569,6 @@ static void bottlenecks_are_declared_as_the_header_says(void **state)
     struct hd_job job;
     int found = 0;
 
-    (void)state;
     harness_setup(&h, 20000);
     job = job_of(&h, &a);
     hd_arena_init(&arena, 0);
@@ -631,7 +615,6 @@ static void wrong_texts_are_refused_by_name(void **state)
          "train.adapter.dora: the adapters of experts have no magnitudes", NULL}};
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         const struct adapted a = {wrong[i].family, "fp32", wrong[i].targets, wrong[i].also,

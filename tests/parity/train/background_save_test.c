@@ -2,20 +2,15 @@
  * counters of the step at which it began; one that fails or is dropped leaves the one before it;
  * its memory is in the plan.
  */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "checkpoint/checkpoint.h"
 #include "compare.h"
+#include "tests/program/test.h"
 
 static struct hd_job job_of(const struct harness *h, int dp, int pp, int zero)
 {
@@ -133,7 +128,6 @@ static void it_has_the_step_at_which_it_began(void **state)
 {
     static const int layouts[][3] = {{1, 1, 0}, {2, 2, 1}, {4, 1, 3}}; /* dp, pp, zero */
 
-    (void)state;
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
         struct course c = course_new(layouts[i][0] * layouts[i][1], false, false);
         struct harness h;
@@ -165,7 +159,6 @@ static void a_save_that_fails_ends_and_training_goes_on(void **state)
     struct hd_job job;
     FILE *file;
 
-    (void)state;
     harness_setup(&h, 20000);
     job = job_of(&h, 2, 1, 1);
     the_first_folder(&job, path);
@@ -190,7 +183,6 @@ static void a_save_that_is_dropped_is_no_checkpoint(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     harness_setup(&h, 20000);
     job = job_of(&h, 2, 1, 0);
     if (harness_threads(&job, 2, &c, train))
@@ -235,7 +227,6 @@ static void nothing_is_saved_where_the_attempts_folder_is_gone(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     harness_setup(&h, 20000);
     job = job_of(&h, 1, 1, 0);
     (void)snprintf(away, sizeof away, "%s/away", h.dir);
@@ -254,7 +245,6 @@ static void the_copy_is_in_the_plan(void **state)
     static const int layouts[][3] = {{1, 1, 0}, {2, 2, 1}, {4, 1, 3}};
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
         struct hd_job job = job_of(&h, layouts[i][0], layouts[i][1], layouts[i][2]);

@@ -1,22 +1,17 @@
 /* Conversations in training: packed ones are worth what they are worth alone, every layout reads
  * the same ones, and a run over several epochs goes on from a checkpoint bit for bit. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 #include "base/file.h"
 #include "base/random.h"
 #include "compare.h"
 #include "data/token_writer.h"
 #include "harness.h"
+#include "tests/program/test.h"
 
 enum { S = 24, PARAMS_MAX = 64 };
 
@@ -141,7 +136,6 @@ static void packed_conversations_are_worth_what_they_are_worth_alone(void **stat
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     harness_setup(&h, 64);
     write_conversations(&h, lengths, 3, 0, &file);
     job = chat_job(&h, "llama", &file);
@@ -199,7 +193,6 @@ static void every_layout_trains_on_the_same_conversations(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     harness_setup(&h, 64);
     write_many(&h, &file);
     job = chat_job(&h, "llama", &file);
@@ -233,7 +226,6 @@ static void a_run_of_epochs_goes_on_bit_for_bit(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     harness_setup(&h, 64);
     write_many(&h, &file);
     job = chat_job(&h, "llama", &file);

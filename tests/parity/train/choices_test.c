@@ -2,19 +2,14 @@
  * accuracies are what these numbers say. The tokenizer has one token per byte. */
 #include <float.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "decoding.h"
 #include "generate/choices.h"
 #include "harness.h"
+#include "tests/program/test.h"
 
 enum { CONTEXT = 64, VOCAB = 256, CHOICES = 3 };
 
@@ -192,7 +187,6 @@ static void accuracies_are_those_of_the_log_likelihoods(void **state)
     struct hd_choices result;
     struct hd_text text = {0};
 
-    (void)state;
     model_open(&m);
     for (int i = 0; i < QUESTIONS; i++)
         hd_text_add(&text, "%s\n\n", questions[i].line);
@@ -267,7 +261,6 @@ static void what_is_no_question_is_refused_with_its_line(void **state)
     struct hd_choices result;
     char *long_line = malloc(HD_CHOICES_LINE_BYTES_MAX + 2);
 
-    (void)state;
     assert_non_null(long_line);
     memset(long_line, ' ', HD_CHOICES_LINE_BYTES_MAX + 1);
     long_line[HD_CHOICES_LINE_BYTES_MAX + 1] = '\0';
@@ -321,7 +314,6 @@ static void a_question_that_is_too_long_loses_its_beginning(void **state)
                {" four", 85}, {whole, 65},   {whole, 66},   {whole, 80}};
     struct model m = {.decoder = NULL};
 
-    (void)state;
     assert_int_equal(sizeof whole - 1, CONTEXT);
     model_open(&m);
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
@@ -389,7 +381,6 @@ static void white_space_of_any_script_belongs_to_the_choice(void **state)
     };
     struct model m = {.decoder = NULL};
 
-    (void)state;
     model_open(&m);
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         struct blank_question q = {&m, all[i].blank, all[i].moves};

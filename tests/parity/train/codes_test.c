@@ -4,17 +4,12 @@
  * unit/base/quant_test. Products: unit/kernels/encoded_test. Derivatives: gradient_test.)
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "checkpoint/checkpoint.h"
 #include "compare.h"
+#include "tests/program/test.h"
 
 enum { STEPS = 4 };
 
@@ -101,7 +96,6 @@ static void the_adapter_trains_beside_codes(void **state)
         {{"mixtral", "nf4", "bf16", .dp = 1}, 14}, {{"mixtral", "int8", "fp32", .dp = 1}, 14}};
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct coded plain = cases[i].c;
@@ -137,7 +131,6 @@ static void a_checkpoint_without_codes_is_resumed_bit_for_bit(void **state)
     struct harness h;
     struct hd_job job, other;
 
-    (void)state;
     harness_setup(&h, 20000);
     job = job_of(&h, &one);
     other = job_of(&h, &two);
@@ -200,7 +193,6 @@ static void what_cannot_be_is_refused_by_name(void **state)
     };
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         struct hd_job job = job_of(&h, &wrong[i].c);
@@ -229,7 +221,6 @@ static void codes_are_all_that_is_kept(void **state)
                                    5 * (1024 + 64 + 1088) + 2 * (512 + 64 + 1088)};
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (int tp = 1; tp <= 2; tp++) {
         const struct coded c = {"llama", "nf4", "bf16", .dp = 1, .tp = tp};

@@ -33,8 +33,6 @@ static double length(const float *a, int64_t n)
 
 double fp32_bound(const struct hd_rank_program *layout, const struct hd_param *p)
 {
-    (void)layout;
-    (void)p;
     return 1e-5;
 }
 
@@ -47,7 +45,6 @@ double reduce_bound(const struct hd_rank_program *layout, const struct hd_param 
     const double cancelled = (job->cp > 1 ? 2 : 1) * (hd_job_has_pairs(job) ? 2 : 1);
     double roundings = cancelled * sqrt(job->zero >= 2 ? P * M : P);
 
-    (void)p;
     if (job->zero == 0)
         roundings += 1;
     else if (blocks > 1)
@@ -304,8 +301,6 @@ static enum hd_status compare_course(const struct hd_job *job, const struct run 
  * step, which may be as far from the reference's as changes of weights may. */
 static double course_bound(const struct hd_rank_program *layout, const struct hd_param *p)
 {
-    (void)layout;
-    (void)p;
     return 1e-4;
 }
 

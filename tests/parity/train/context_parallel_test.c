@@ -2,16 +2,11 @@
  * and windows hold across ranks; and that a sequence which one rank has no room for trains on four.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "compare.h"
+#include "tests/program/test.h"
 #include "tests/sanitized.h"
 #include "traffic.h"
 
@@ -61,14 +56,12 @@ static void check_bytes(int P, const char *exchange)
 
 static void a_ring_passes_blocks_and_their_gradients_on(void **state)
 {
-    (void)state;
     check_bytes(2, "ring");
     check_bytes(4, "ring");
 }
 
 static void a_gather_moves_each_block_to_each_rank(void **state)
 {
-    (void)state;
     check_bytes(2, "all_gather");
     check_bytes(4, "all_gather");
 }
@@ -82,7 +75,6 @@ static void a_rank_keeps_its_own_rows_alone(void **state)
 {
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (int v = 0; v < 3; v++) {
         const int P = v ? 2 : 1;
@@ -108,7 +100,6 @@ static void documents_and_windows_hold_across_ranks(void **state)
     static const char *const families[] = {"llama", "mistral"};
     static const char *const exchanges[] = {"ring", "all_gather"};
 
-    (void)state;
     for (int f = 0; f < 2; f++) {
         struct run *one = run_new(HD_TEST_SANITIZED ? 4 : 20);
         struct harness h;
@@ -179,7 +170,6 @@ static void a_sequence_too_long_for_one_rank_trains_on_four(void **state)
     struct hd_job job;
     int64_t whole;
 
-    (void)state;
     harness_setup(&h, 800000);
     job = job_of(&h, "llama", 1, "ring");
     job.layers = 1;

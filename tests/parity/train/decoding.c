@@ -1,13 +1,7 @@
 #include "decoding.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "harness.h"
+#include "tests/program/test.h"
 
 static void must(enum hd_status st)
 {

@@ -2,17 +2,12 @@
  * none, exactly enough is enough, and what does not fit is refused before anything runs. Enough is
  * the plan and what is loaded later, of which the emulator has nothing.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "device_memory.h"
 #include "tests/cudasim/cudasim.h"
+#include "tests/program/test.h"
 
 static const struct device_case small = {"llama", "bf16",           1,    48, 1, 1, 1, 1,
                                          false,   HD_SCHEDULE_1F1B, false};
@@ -50,7 +45,6 @@ static void no_step_asks_the_device_for_memory(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     harness_setup(&h, 20000);
     job = device_job(&h, &small);
     if (harness_threads(&job, 1, NULL, step_quietly))
@@ -81,7 +75,6 @@ static void exactly_enough_is_enough(void **state)
     int64_t needed, enough;
     char text[32];
 
-    (void)state;
     harness_setup(&h, 20000);
     job = device_job(&h, &small);
     if (train_on(&job, usual_bytes, &found))
@@ -118,7 +111,6 @@ static void what_others_hold_is_not_there(void **state)
     void *held;
     char text[32];
 
-    (void)state;
     harness_setup(&h, 20000);
     job = device_job(&h, &small);
     if (train_on(&job, usual_bytes, &found))
@@ -182,7 +174,6 @@ static void nothing_is_never_less_than_nothing(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     harness_setup(&h, 20000);
     job = device_job(&h, &small);
     if (harness_threads(&job, 1, &use, look_beside))

@@ -1,12 +1,9 @@
 #include "device_memory.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "tests/program/test.h"
+
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 struct hd_job device_job(const struct harness *h, const struct device_case *c)
 {

@@ -1,15 +1,10 @@
 /* What a plan says before there is a device is what the device then has in use: on the emulator to
  * the byte, on a GPU within the stated constant of a process. Ranks are logical, in one process.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 
-#include <cmocka.h>
-
 #include "device_memory.h"
+#include "tests/program/test.h"
 
 #ifdef ON_CUDASIM
 /* It has no context, and kernels are the host's. */
@@ -45,7 +40,6 @@ static void a_device_has_in_use_what_was_predicted(void **state)
     const int64_t used_before = before.total_bytes - before.free_bytes;
     const int64_t constant = constant_bytes();
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct device_found found = {.layout.schedule = cases[i].schedule};
         struct harness h;

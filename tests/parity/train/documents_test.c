@@ -2,19 +2,14 @@
  * micro-batches and ranks, and documents that share a sequence are worth what they are worth alone.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "base/random.h"
 #include "harness.h"
+#include "tests/program/test.h"
 
 enum { END = '|', S = 24, PARAMS_MAX = 64 };
 
@@ -215,7 +210,6 @@ static void packed_case(const char *family, const char *adapter, int micro_batch
 
 static void packed_documents_are_worth_what_they_are_worth_alone(void **state)
 {
-    (void)state;
     packed_case("llama", "none", 1);
     packed_case("llama", "none", 2);
     packed_case("gpt2", "none", 1);
@@ -235,7 +229,6 @@ static void joined_documents_see_each_other(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     for (int i = 0; i < 4; i++)
         make_document(text + 12 * i, 12, (uint64_t)i);
     text[2 * S] = 'z';
@@ -319,7 +312,6 @@ static void accumulation_case(const char *family)
 
 static void micro_batches_and_ranks_average_as_the_big_batch_does(void **state)
 {
-    (void)state;
     accumulation_case("llama");
     accumulation_case("gpt2");
 }
@@ -332,7 +324,6 @@ static void the_same_layout_gives_the_same_bits(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     harness_setup(&h, 64);
     write_uneven(&h, &file);
     job = bounded_job(&h, "llama", &file);
@@ -376,7 +367,6 @@ static void a_step_without_targets_changes_no_weight(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     memset(text, END, sizeof text);
     harness_setup(&h, 64);
     write_text(&h, text, sizeof text, &file);

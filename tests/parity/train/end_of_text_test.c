@@ -1,18 +1,13 @@
 /* The end of documents as a job finds it: by its own key, else by the files beside its tokenizer
  * and in the folder of model.from; and tokens for which the model has no row. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "data/data.h"
 #include "harness.h"
+#include "tests/program/test.h"
 #include "tests/unit/tokenizer/letters.h"
 #include "train/job_data.h"
 

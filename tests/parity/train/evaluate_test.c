@@ -2,20 +2,15 @@
  * of its token ids, in either precision; and it refuses in words what does not fit.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/file.h"
 #include "data/token_writer.h"
 #include "hf/hf.h"
 #include "runs.h"
+#include "tests/program/test.h"
 #include "train/evaluate.h"
 
 enum { CORPUS_BYTES = 4000, WINDOWS = 16 };
@@ -76,7 +71,6 @@ static void evaluation_is_validation_to_the_bit(void **state)
     static const char *const families[] = {"gpt2", "llama", "mistral", "qwen2", "qwen3", "mixtral"};
     static const char *const precisions[] = {"fp32", "bf16", "fp16"};
 
-    (void)state;
     for (size_t f = 0; f < sizeof families / sizeof families[0]; f++)
         for (int p = 0; p < 3; p++) {
             struct model m;
@@ -116,7 +110,6 @@ static void text_and_token_files_give_one_loss(void **state)
     int32_t ids[CORPUS_BYTES];
     struct hd_text bytes = {0};
 
-    (void)state;
     model_setup(&m, "llama", "fp32");
     text_file[0] = m.h.corpus;
     (void)snprintf(npy, sizeof npy, "%s/ids.npy", m.h.dir);
@@ -163,7 +156,6 @@ static void a_model_folder_gives_the_loss_of_its_checkpoint(void **state)
     const char *files[1];
     struct hd_hf_export export;
 
-    (void)state;
     model_setup(&m, "qwen2", "fp32");
     files[0] = m.h.corpus;
     (void)snprintf(out, sizeof out, "%s/out", m.h.dir);
@@ -199,7 +191,6 @@ static void what_does_not_fit_is_refused_in_words(void **state)
     struct hd_evaluation_options options;
     struct model m;
 
-    (void)state;
     model_setup(&m, "llama", "fp32");
     options = options_of(&m);
     options.context = 17;
@@ -216,7 +207,6 @@ static void what_does_not_fit_is_refused_in_words(void **state)
 
 static bool stop_at_once(void *user, const struct hd_evaluation_progress *progress)
 {
-    (void)user, (void)progress;
     return false;
 }
 
@@ -226,7 +216,6 @@ static void an_interrupted_evaluation_says_so(void **state)
     struct hd_evaluation found;
     struct model m;
 
-    (void)state;
     model_setup(&m, "llama", "fp32");
     options = options_of(&m);
     options.progress = stop_at_once;

@@ -2,16 +2,11 @@
  * are exceeded; capacity. That layouts train alike is the grid's business.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "compare.h"
+#include "tests/program/test.h"
 #include "traffic.h"
 
 /* The sizes of harness_job. */
@@ -98,7 +93,6 @@ static void routers_report_their_loads(void **state)
     struct steps *first = NULL;
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
         struct hd_job job = job_of(&h, layouts[i].dp, layouts[i].ep);
@@ -136,7 +130,6 @@ static void a_capacity_drops_what_is_beyond_it(void **state)
     struct hd_job job;
     struct steps *s;
 
-    (void)state;
     harness_setup(&h, 20000);
     job = job_of(&h, 2, 2);
     job.capacity = 0.5;
@@ -156,7 +149,6 @@ static void blocks_of_experts_and_of_sequences_may_overlap(void **state)
     struct hd_job job;
     struct steps *one, *six;
 
-    (void)state;
     harness_setup(&h, 20000);
     job = job_of(&h, 1, 1);
     job.experts = 6;
@@ -185,7 +177,6 @@ static void too_many_rows_change_no_weight_and_are_named(void **state)
     struct hd_job job;
     struct steps *s;
 
-    (void)state;
     harness_setup(&h, 20000);
     job = job_of(&h, 2, 2);
     job.expert_rows = 0.25;
@@ -241,7 +232,6 @@ static void a_rank_without_windows_serves_its_experts(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     harness_setup(&h, 1120); /* a tenth of it: 6 windows of 16, and a target */
     job = job_of(&h, 1, 1);
     if (harness_threads(&job, 1, one, validate))
@@ -271,7 +261,6 @@ static void experts_send_counts_and_rows(void **state)
     struct hd_job job;
     int64_t times, rows;
 
-    (void)state;
     harness_setup(&h, 20000);
     job = job_of(&h, 2, 2);
     times = L * job.global_batch / (2 * B);
@@ -297,7 +286,6 @@ static void work_is_priced_at_even_loads(void **state)
     struct harness h;
     double alone = 0;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (int ep = 1; ep <= 4; ep *= 2) {
         const struct hd_job job = job_of(&h, 4, ep);

@@ -1,20 +1,15 @@
 /* A failure of one rank, wherever in a step it happens, ends the step on every rank at once, with a
  * story that names the rank. Nobody waits for the dead.
  */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/clock.h"
 #include "runs.h"
+#include "tests/program/test.h"
 
 enum { LIMIT_MS = 2000, STORY_MAX = 600, STEPS_MAX = 50 };
 
@@ -179,13 +174,11 @@ static void fail_every(int world, int64_t stride)
 
 static void a_failure_at_any_launch_of_a_step_reaches_both_ranks(void **state)
 {
-    (void)state;
     fail_every(2, 1);
 }
 
 static void a_failure_of_one_of_four_ranks_reaches_all(void **state)
 {
-    (void)state;
     fail_every(4, 9);
 }
 
@@ -226,7 +219,6 @@ static void a_killed_process_ends_the_step_of_the_others(void **state)
 {
     static const int64_t places[] = {0, 11, 30, 47, 200};
 
-    (void)state;
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
         kill_case(2, (int)i % 2, places[i]);
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i += 2)

@@ -3,18 +3,13 @@
  * kernels have tests of their own (base, kernels); tests/parity/grid has the layouts' gradients.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "checkpoint/checkpoint.h"
 #include "compare.h"
+#include "tests/program/test.h"
 #include "tests/sanitized.h"
 
 enum { STEPS = 3, HISTORY = 4, LONG_STEPS = 500, SHORT_STEPS = 80 };
@@ -125,7 +120,6 @@ static void every_layout_has_one_history(void **state)
     struct histories want, got;
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     want = histories_after(&h, &one, 1, 1);
     for (int i = 0; i < NAMES; i++)
@@ -158,7 +152,6 @@ static void a_history_has_the_newest_steps_first(void **state)
     struct harness h;
     int smaller = 0;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (int s = 1; s <= HISTORY + 1; s++)
         at[s] = histories_after(&h, &two, s, s);
@@ -192,7 +185,6 @@ static void a_checkpoint_takes_the_histories_to_any_layout(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     harness_setup(&h, 20000);
     job = job_of(&h, &from);
     run_save(&job, 5, whole, &saved);
@@ -229,7 +221,6 @@ static void a_checkpoint_crosses_precisions_and_lengths(void **state)
     float kept[HD_AMAX_COUNT][2];
     struct histories want;
 
-    (void)state;
     harness_setup(&h, 20000);
     job = job_of(&h, &two);
     run_save(&job, 3, run, &fp8);
@@ -270,7 +261,6 @@ static void recompute_changes_no_bit(void **state)
     static const char *const policies[] = {"selective", "full"};
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         struct run *none = run_new(STEPS);
@@ -333,7 +323,6 @@ static void what_is_not_finite_is_found_and_leaves_no_trace(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     harness_setup(&h, 20000);
     job = job_of(&h, &two);
     job.lr_warmup_steps = 1;
@@ -371,7 +360,6 @@ static void the_state_of_fp8_is_its_histories(void **state)
     struct hd_job job;
     struct hd_memory bf16, delayed, current;
 
-    (void)state;
     harness_setup(&h, 20000);
     job = job_of(&h, &one);
     delayed = memory_of(&job);
@@ -412,7 +400,6 @@ static void only_products_of_blocks_in_training_are_in_fp8(void **state)
     struct hd_rank_program l;
     struct hd_dry dry = {.gemm_flops = 0};
 
-    (void)state;
     harness_setup(&h, 20000);
     job = job_of(&h, &dense);
     hd_arena_init(&arena, 0);
@@ -446,7 +433,6 @@ static void what_is_sent_beside_bf16_are_the_maxima(void **state)
     struct hd_dry dry[2] = {{.gemm_flops = 0}};
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (int k = 0; k < 2; k++) {
         struct hd_job job = job_of(&h, &four);
@@ -488,7 +474,6 @@ static void what_is_not_multiplied_in_fp8_is_refused_by_name(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     harness_setup(&h, 20000);
     harness_backend()->describe(&(struct hd_backend_options){.threads = 1}, &cpu);
     hd_gpu_kind_traits(hd_gpu_kind_find("a100-80gb"), &a100);
@@ -561,7 +546,6 @@ static void five_hundred_steps_end_within_a_percent_of_bf16(void **state)
     struct ending bf16, delayed, current;
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 200000);
     bf16 = ending_with(&h, "bf16", "delayed");
     delayed = ending_with(&h, "fp8", "delayed");

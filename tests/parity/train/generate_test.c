@@ -3,19 +3,14 @@
  */
 #include <float.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "decoding.h"
 #include "generate/generator.h"
 #include "runs.h"
+#include "tests/program/test.h"
 
 enum { CONTEXT = 256, VOCAB = 256, WINDOWS = 3, CORPUS_BYTES = 20000 };
 
@@ -154,7 +149,6 @@ static void loss_case(const char *family, bool alibi, double bound)
 
 static void token_by_token_the_loss_is_that_of_validation(void **state)
 {
-    (void)state;
     loss_case("llama", false, 1e-5);
     loss_case("gpt2", false, 1e-5);
     loss_case("llama", true, 1e-5);
@@ -170,7 +164,6 @@ static void in_bf16_and_fp16_the_loss_is_that_of_validation_but_for_rounding(voi
         double rounding;
     } all[] = {{"bf16", 0x1p-8}, {"fp16", 0x1p-11}};
 
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct model m = {0};
 
@@ -199,7 +192,6 @@ static void chunks_of_a_prompt_do_not_show(void **state)
     static const int64_t counts[] = {1, 63, 64, 65, 200};
     static const char *const families[] = {"llama", "gpt2"};
 
-    (void)state;
     for (int f = 0; f < 2; f++) {
         struct model m = {0};
         struct decoding chunks, ones;
@@ -350,7 +342,6 @@ static void each_of_many_sequences_says_what_it_says_alone(void **state)
     static struct told told[SEQUENCES];
     int32_t tokens[CONTEXT];
 
-    (void)state;
     for (int f = 0; f < 2; f++) {
         struct model m = {0};
         struct many many;
@@ -387,7 +378,6 @@ static void sequences_end_each_for_its_own_reason(void **state)
     struct many many;
     bool busy;
 
-    (void)state;
     model_setup(&m, "llama", "fp32");
     many = many_open(&m, 4);
     what[0] = begins_with(&m, 0, 20, tokens, &told[0]);
@@ -428,7 +418,6 @@ static void a_sequence_goes_on_behind_a_beginning_that_a_slot_has_read(void **st
     struct model m = {0};
     int32_t tokens[CONTEXT];
 
-    (void)state;
     model_setup(&m, "llama", "fp32");
     for (int64_t same = 0; same <= 199; same += 199) {
         struct many many = many_open(&m, 2);
@@ -473,7 +462,6 @@ static void generation_goes_on_behind_the_context(void **state)
     struct hd_generation what;
     struct many many;
 
-    (void)state;
     model_setup(&m, "llama", "fp32");
     many = many_open(&m, 2);
     what = begins_with(&m, 0, CONTEXT, tokens, &told);
@@ -514,7 +502,6 @@ static void a_long_prompt_is_refused_or_read_from_where_it_can_be_seen(void **st
     struct hd_generation what;
     struct many many;
 
-    (void)state;
     model_setup(&m, "gpt2", "fp32");
     many = many_open(&m, 1);
     what = begins_with(&m, 0, CONTEXT + 100, tokens, &told);
@@ -541,7 +528,6 @@ static void prompts_and_places_that_make_no_sense_are_refused(void **state)
     struct model m = {0};
     struct many many;
 
-    (void)state;
     model_setup(&m, "llama", "fp32");
     many = many_open(&m, 1);
     assert_int_equal(hd_generator_add(many.generator, &what, NULL), HD_INVALID);
@@ -579,7 +565,6 @@ static void a_model_that_is_not_finite_says_so(void **state)
     struct hd_generation what;
     struct many many;
 
-    (void)state;
     model_setup(&m, "llama", "fp32");
     many = many_open(&m, 1);
     what = begins_with(&m, 0, 1, tokens, &told);

@@ -2,15 +2,10 @@
  * held against closed forms over shm (traffic_test, tensor_parallel_test, context_parallel_test,
  * experts_test); and as many as over shm.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "tests/program/test.h"
 #include "traffic.h"
 
 static const struct {
@@ -43,7 +38,6 @@ static void gloo_moves_what_the_programs_say_and_shm_moves(void **state)
     struct traffic *gloo[LAYOUTS];
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (int i = 0; i < LAYOUTS; i++) {
         const struct hd_job job = job_of(&h, i);

@@ -1,18 +1,13 @@
 /* The compiled programs against the mathematics: gradients of whole models by central differences.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/random.h"
 #include "harness.h"
+#include "tests/program/test.h"
 
 /* ---- gradients by central differences
  * --------------------------------------------------------------- */
@@ -198,13 +193,11 @@ static void difference_case(const char *family, int kv_heads, bool tied, int par
  */
 static void llama_backward_agrees_with_differences(void **state)
 {
-    (void)state;
     difference_case("llama", 2, false, 1 + 2 * 9 + 2);
 }
 
 static void llama_with_one_kv_head_and_tied_head_agrees_with_differences(void **state)
 {
-    (void)state;
     difference_case("llama", 1, true, 1 + 2 * 9 + 1);
 }
 
@@ -212,20 +205,17 @@ static void llama_with_one_kv_head_and_tied_head_agrees_with_differences(void **
  * norm 2. */
 static void gpt2_backward_agrees_with_differences(void **state)
 {
-    (void)state;
     difference_case("gpt2", 4, true, 2 + 2 * 16 + 2);
 }
 
 static void gpt2_with_its_own_head_agrees_with_differences(void **state)
 {
-    (void)state;
     difference_case("gpt2", 4, false, 2 + 2 * 16 + 3);
 }
 
 /* Own products have GELU, and its derivative, behind them. */
 static void gpt2_with_gelu_in_its_products_agrees_with_differences(void **state)
 {
-    (void)state;
     harness_plain(true);
     difference_case("gpt2", 4, true, 2 + 2 * 16 + 2);
     harness_plain(false);
@@ -234,27 +224,23 @@ static void gpt2_with_gelu_in_its_products_agrees_with_differences(void **state)
 /* A window of 5 of 16 positions in both blocks. */
 static void mistral_backward_agrees_with_differences(void **state)
 {
-    (void)state;
     difference_case("mistral", 2, false, 1 + 2 * 9 + 2);
 }
 
 /* Three biases a block. */
 static void qwen2_backward_agrees_with_differences(void **state)
 {
-    (void)state;
     difference_case("qwen2", 2, true, 1 + 2 * 12 + 1);
 }
 
 /* Two norms of heads a block. */
 static void qwen3_backward_agrees_with_differences(void **state)
 {
-    (void)state;
     difference_case("qwen3", 2, false, 1 + 2 * 11 + 2);
 }
 
 static void gpt2_with_dropout_agrees_with_differences(void **state)
 {
-    (void)state;
     changed_case("gpt2", 4, true, 2 + 2 * 16 + 2, drop);
 }
 
@@ -271,20 +257,17 @@ static void route_to_all(struct hd_job *job)
 
 static void mixtral_backward_agrees_with_differences(void **state)
 {
-    (void)state;
     changed_case("mixtral", 2, false, 1 + 2 * 13 + 2, route_to_all);
 }
 
 static void llama_with_alibi_and_six_heads_agrees_with_differences(void **state)
 {
-    (void)state;
     changed_case("llama", 2, false, 1 + 2 * 9 + 2, weigh_by_distance);
 }
 
 /* No table of positions, and keys whose bias has no gradient. */
 static void gpt2_with_alibi_agrees_with_differences(void **state)
 {
-    (void)state;
     changed_case("gpt2", 2, true, 1 + 2 * 16 + 2, weigh_by_distance);
 }
 
@@ -297,7 +280,6 @@ static void keep_codes(struct hd_job *job)
 
 static void llama_with_codes_agrees_with_differences(void **state)
 {
-    (void)state;
     changed_case("llama", 2, false, 1 + 2 * 9 + 2, keep_codes);
 }
 
@@ -310,7 +292,6 @@ static void route_to_all_in_codes(struct hd_job *job)
 
 static void mixtral_with_codes_agrees_with_differences(void **state)
 {
-    (void)state;
     changed_case("mixtral", 2, false, 1 + 2 * 13 + 2, route_to_all_in_codes);
 }
 
@@ -403,14 +384,12 @@ static void heads_case(int tp, int speaker)
 
 static void chunks_of_the_head_add_up_to_the_whole(void **state)
 {
-    (void)state;
     heads_case(1, 0);
 }
 
 /* Of a text of bytes all targets are in the first share. */
 static void chunks_of_a_shared_head_add_up_to_the_whole(void **state)
 {
-    (void)state;
     heads_case(2, 0);
     heads_case(2, 1);
 }

@@ -3,16 +3,11 @@
  * a step back.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "compare.h"
+#include "tests/program/test.h"
 #include "train/guard.h"
 
 enum { STEPS = 12 };
@@ -35,7 +30,6 @@ static void limits_are_deviations_above_the_mean(void **state)
 {
     struct hd_guard guard = guard_of(6);
 
-    (void)state;
     for (int i = 0; i < HD_GUARD_STEPS_MIN - 1; i++)
         hd_guard_add(&guard, i % 2 ? 4 : 2, 5);
     assert_true(hd_guard_get_limits(&guard).loss == 0);
@@ -53,7 +47,6 @@ static void a_history_survives_its_checkpoint(void **state)
 {
     struct hd_guard guard = guard_of(6), again = guard_of(6);
 
-    (void)state;
     for (int i = 0; i < HD_GUARD_STEPS + 7; i++)
         hd_guard_add(&guard, 1.0 / (i + 1), exp(-i));
     again.count = guard.count;
@@ -204,7 +197,6 @@ static void a_spike_changes_no_bit_under_any_layout(void **state)
                                             {"gpt2", "fp32", "fp32", 2, 1, 2, 3, true}};
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
         struct course whole = course_of(&h, &layouts[i], (int)i + 1, false);
@@ -297,7 +289,6 @@ static void data_since_the_checkpoint_is_left_out(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     harness_setup(&h, 20000);
     job = harness_job(&h, "llama", 2);
     job.lr_peak = job.lr_min = 1e-12;

@@ -2,17 +2,12 @@
  * small, files that change under it.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "harness.h"
+#include "tests/program/test.h"
 #include "train/job_data.h"
 
 struct check {
@@ -54,7 +49,6 @@ static void fewer_validation_windows_than_places_give_the_same_loss(void **state
 {
     const struct check one = validate_few(1), four = validate_few(4);
 
-    (void)state;
     assert_int_equal(one.targets[0], 3 * 16);
     for (int rank = 0; rank < 4; rank++) {
         assert_int_equal(four.targets[rank], 3 * 16);
@@ -79,7 +73,6 @@ static void a_vocabulary_smaller_than_the_tokenizer_is_refused(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     harness_setup(&h, 640);
     job = harness_job(&h, "llama", 1);
     job.vocab = 128;
@@ -95,7 +88,6 @@ static void shapes_beyond_all_addresses_are_refused(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     harness_setup(&h, 640);
     job = harness_job(&h, "llama", 1);
     job.micro_batch = job.global_batch = 1 << 20;
@@ -117,7 +109,6 @@ static void a_mixture_of_the_job_becomes_sources(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     harness_setup(&h, 640);
     job = harness_job(&h, "llama", 1);
     for (int i = 0; i < 3; i++)
@@ -165,7 +156,6 @@ static void data_that_changes_in_use_is_named(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     harness_setup(&h, 640);
     job = harness_job(&h, "llama", 1);
     assert_int_equal(harness_threads(&job, 1, NULL, watch_rank), HD_INVALID);

@@ -3,20 +3,15 @@
  * in, and an attempt that goes on from the newest checkpoint ends with the bits of a run that
  * nothing disturbed. A rank that is stopped is named, too.
  */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/clock.h"
 #include "runs.h"
+#include "tests/program/test.h"
 
 enum { LIMIT_MS = 5000, SILENCE_MS = 2000, WORLD = 4, STEPS = 6, EVERY = 2, STRUCK_STEP = 5 };
 
@@ -359,13 +354,11 @@ static void try_places(const struct layout *l)
 
 static void a_rank_killed_under_tensors_and_stages_is_named_and_the_job_goes_on(void **state)
 {
-    (void)state;
     try_places(&layouts[0]);
 }
 
 static void a_rank_killed_under_stages_and_shards_is_named_and_the_job_goes_on(void **state)
 {
-    (void)state;
     try_places(&layouts[1]);
 }
 
@@ -401,7 +394,6 @@ static void check_stopped(const struct attempt *a, const char *layout)
 
 static void a_stopped_rank_is_named_by_who_waits_for_it(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
         const struct layout *l = &layouts[i];
         struct harness h;

@@ -3,16 +3,11 @@
  * grid's business, that gradients are right gradient_test's.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/random.h"
 #include "runs.h"
+#include "tests/program/test.h"
 
 enum { L = 2, C = 32, S = 16, MASKS_MAX = 64 };
 
@@ -77,7 +72,6 @@ static void no_two_places_share_a_mask_but_forward_and_backward(void **state)
     struct hd_job job;
     struct keys f, b;
 
-    (void)state;
     harness_setup(&h, 4000);
     hd_arena_init(&arena, 0);
     job = dropping_job(&h, 0.25);
@@ -106,7 +100,6 @@ static void what_is_not_dropped_costs_nothing(void **state)
     struct hd_job job;
     struct keys k;
 
-    (void)state;
     harness_setup(&h, 4000);
     hd_arena_init(&arena, 0);
     job = dropping_job(&h, 0.25);
@@ -165,7 +158,6 @@ static void evaluation_drops_nothing_and_training_each_of_the_three(void **state
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     harness_setup(&h, 8000);
     job = dropping_job(&h, 0);
     plain = losses_of(&job);
@@ -226,7 +218,6 @@ static void the_embedding_loses_what_the_contract_says(void **state)
     struct hd_job job;
     int kept = 0;
 
-    (void)state;
     harness_setup(&h, 4000);
     job = dropping_job(&h, 0);
     job.dropout_embedding = p;

@@ -1,18 +1,13 @@
 /* Memory has three witnesses: a rank lives in exactly the memory that was predicted for it, no step
  * asks for any more, and the system says the same of the process.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "tests/program/test.h"
 #include "train/reserve.h"
 #include "witness.h"
 
@@ -79,7 +74,6 @@ static void a_rank_lives_in_exactly_what_was_predicted(void **state)
 {
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
         for (int v = 0; v < 8; v++) {
@@ -100,7 +94,6 @@ static void so_does_a_rank_with_moments_of_8_bits(void **state)
 {
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
         struct hd_job job = sized_job(&h, &sizes[s], "bf16");
@@ -122,7 +115,6 @@ static void so_does_a_rank_with_products_in_fp8(void **state)
 {
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (int v = 0; v < 4; v++) {
         const struct hd_rank_program_options options = {.split_backward = v & 1};
@@ -145,7 +137,6 @@ static void slots_scale_with_the_micro_batches_in_flight(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     harness_setup(&h, 20000);
     job = sized_job(&h, &sizes[1], "bf16");
     for (int split = 0; split < 2; split++) {
@@ -187,7 +178,6 @@ static void a_page_less_is_refused_by_name(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     harness_setup(&h, 20000);
     job = harness_job(&h, "llama", 1);
     check_too_small(&job, witness_page_bytes(), 0);
@@ -314,7 +304,6 @@ static void the_system_sees_what_was_predicted(void **state)
 {
     double x = 0, y = 0, xx = 0, xy = 0, slope;
 
-    (void)state;
     if (cannot_look())
         skip();
     for (int size = 0; size < SYSTEM_SIZES; size++) {
@@ -350,7 +339,6 @@ static void the_system_sees_it_of_each_of_two_ranks(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     if (cannot_look())
         skip();
     harness_setup(&h, 20000);
@@ -373,7 +361,6 @@ static void huge_pages_are_asked_for_and_counted(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     if (cannot_look())
         skip();
     harness_setup(&h, 20000);
@@ -417,7 +404,6 @@ static void no_step_allocates(void **state)
 {
     const struct hd_rank_program_options sequential = {0}, gpipe = {HD_SCHEDULE_GPIPE, true};
 
-    (void)state;
     if (!interpose_works()) {
         print_message("a sanitizer brings its own malloc\n");
         skip();
@@ -437,7 +423,6 @@ static void the_witness_sees_calls_of_every_kind(void **state)
     void *volatile memory[5];
     void *mapped;
 
-    (void)state;
     if (!interpose_works()) {
         print_message("a sanitizer brings its own malloc\n");
         skip();

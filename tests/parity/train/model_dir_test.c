@@ -2,16 +2,10 @@
  * logits and as the weights that a new run starts from.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/file.h"
 #include "base/hash.h"
@@ -20,6 +14,7 @@
 #include "decoding.h"
 #include "hf/hf.h"
 #include "runs.h"
+#include "tests/program/test.h"
 
 enum { CORPUS_BYTES = 20000, TOKENS = 12, VOCAB = 256 };
 
@@ -111,7 +106,6 @@ static void round_trip(const char *family, bool tied, int64_t shard_bytes, bool 
 
 static void export_and_import_give_the_same_logits_bit_for_bit(void **state)
 {
-    (void)state;
     round_trip("llama", false, 1 << 30, false);
     round_trip("llama", true, 20000, true);
     round_trip("gpt2", true, 1 << 30, false);
@@ -129,7 +123,6 @@ static void an_adapter_goes_out_added_to_the_weights(void **state)
     float *logits = malloc(3 * TOKENS * VOCAB * sizeof *logits), *after = logits + TOKENS * VOCAB;
     float *base = after + TOKENS * VOCAB;
 
-    (void)state;
     assert_non_null(logits);
     for (int f = 0; f < 3; f++) {
         struct model m = {.out = ""}, plain = {.out = ""};
@@ -176,7 +169,6 @@ static void weights_exported_as_bf16_are_rounded_once(void **state)
     struct hd_ckpt *ckpt = NULL;
     float *values;
 
-    (void)state;
     model_setup(&m, "llama", false);
     options = export_of(&m, HD_BF16, 1 << 30);
     must(hd_hf_export_run(&options));
@@ -268,7 +260,6 @@ static void a_new_run_starts_from_weights_with_fresh_moments(void **state)
 {
     static const char *const names[] = {"llama", "gpt2"};
 
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct model m = {.out = ""};
         struct start s = {.differs = false};
@@ -354,7 +345,6 @@ static void every_flipped_byte_of_an_export_is_found_and_its_tensor_named(void *
     struct hd_weights *w = NULL;
     char path[320];
 
-    (void)state;
     model_setup(&m, "llama", true);
     options = export_of(&m, HD_BF16, 20000); /* several files, and an index */
     must(hd_hf_export_run(&options));
@@ -383,7 +373,6 @@ static void a_source_that_changed_since_submission_is_refused(void **state)
     struct hd_hf_export options;
     struct hd_job job;
 
-    (void)state;
     model_setup(&m, "llama", false);
     options = export_of(&m, HD_F32, 1 << 30);
     must(hd_hf_export_run(&options));
@@ -405,7 +394,6 @@ static void another_model_is_refused_by_the_name_of_a_tensor(void **state)
     struct hd_hf_export options;
     struct hd_job job;
 
-    (void)state;
     model_setup(&m, "llama", false);
     options = export_of(&m, HD_F32, 1 << 30);
     must(hd_hf_export_run(&options));
@@ -439,7 +427,6 @@ static void an_export_is_whole_or_not_there(void **state)
     struct hd_weights *w = NULL;
     char path[300];
 
-    (void)state;
     model_setup(&m, "llama", false);
     options = export_of(&m, HD_F32, 1 << 30);
     must(hd_hf_export_run(&options));
@@ -487,7 +474,6 @@ static void a_tokenizer_is_that_of_the_checkpoint_unless_it_is_empty(void **stat
     int32_t ids[2000];
     char npy[256], path[300];
 
-    (void)state;
     harness_setup(&m.h, CORPUS_BYTES);
     (void)snprintf(npy, sizeof npy, "%s/ids.npy", m.h.dir);
     for (int i = 0; i < 2000; i++)
@@ -597,7 +583,6 @@ static void a_base_that_is_gone_is_still_told(void **state)
     float rows[ROWS * WIDTH];
     char path[300];
 
-    (void)state;
     model_setup(&base, "gpt2", true);
     options = export_of(&base, HD_F32, 1 << 30);
     must(hd_hf_export_run(&options));

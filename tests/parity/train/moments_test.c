@@ -7,16 +7,11 @@
  * elements), norms and the embedding.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "compare.h"
+#include "tests/program/test.h"
 #include "tests/sanitized.h"
 
 enum { STEPS = 4, LONG_STEPS = HD_TEST_SANITIZED ? 100 : 500 };
@@ -92,7 +87,6 @@ static void blocks_follow_from_global_shapes(void **state)
                   {"head.weight", 64}};
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
         const struct hd_job job = job_of(&h, &layouts[i]);
@@ -136,7 +130,6 @@ static void a_cut_within_a_block_is_refused_by_name(void **state)
     struct hd_arena arena;
     struct hd_mesh mesh;
 
-    (void)state;
     hd_arena_init(&arena, 0);
     assert_int_equal(hd_mesh_init(&mesh, &(struct hd_mesh_sizes){.tp = 4}), HD_OK);
     for (int in_blocks = 0; in_blocks < 2; in_blocks++) {
@@ -193,7 +186,6 @@ static void every_stage_of_zero_has_the_bits_of_plain_data_parallelism(void **st
         {.family = "gpt2", .precision = "fp32", .dp = 2, .pp = 2},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++)
         for (int zero = 1; zero <= 3; zero++) {
             struct layout cut = layouts[i];
@@ -213,7 +205,6 @@ static void stages_of_a_pipeline_have_the_bits_of_one(void **state)
     struct run *one = NULL;
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
         struct run *run = run_new(STEPS);
@@ -238,7 +229,6 @@ static void stages_agree_with_hybrid_sharding(void **state)
 {
     struct layout a = {.family = "llama", .dp = 4, .zero = 2, .zero_shard = 2}, b = a;
 
-    (void)state;
     b.zero = 3;
     check_same_bits(&a, &b);
 }
@@ -254,7 +244,6 @@ static void tensor_parallel_ranks_stay_within_the_usual_bounds(void **state)
                                             {.family = "llama", .dp = 2, .cp = 2}};
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
         const struct layout one = {.family = layouts[i].family, .dp = 1};
@@ -293,7 +282,6 @@ static void a_checkpoint_crosses_layouts_bit_for_bit(void **state)
     enum { COUNT = sizeof layouts / sizeof layouts[0] };
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (int from = 0; from < COUNT; from++) {
         struct run *saved = run_new(STEPS);
@@ -344,7 +332,6 @@ static void the_first_moments_are_those_of_fp32(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     harness_setup(&h, 20000);
     job = job_of(&h, &one);
     run_threads(job, 1, blocks);
@@ -365,7 +352,6 @@ static void a_checkpoint_crosses_encodings(void **state)
     const char *const words[] = {"fp32", "8bit"};
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (int from = 0; from < 2; from++) {
         struct run *saved = run_new(STEPS), *loaded = run_new(STEPS);
@@ -410,7 +396,6 @@ static void moments_take_a_byte_and_a_scale_per_block(void **state)
     struct hd_rank_program l;
     struct hd_job job;
 
-    (void)state;
     harness_setup(&h, 20000);
     job = job_of(&h, &one);
     hd_arena_init(&arena, 0);
@@ -431,7 +416,6 @@ static void what_is_sent_is_what_fp32_sends(void **state)
         {.family = "gpt2", .dp = 4, .zero = 1, .zero_shard = 2}};
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
         struct hd_dry dry[2] = {{0}};
@@ -488,7 +472,6 @@ static void five_hundred_steps_end_within_a_percent_of_fp32(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     harness_setup(&h, 200000);
     job = job_of(&h, &one);
     job.steps = LONG_STEPS;

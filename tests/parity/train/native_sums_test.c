@@ -4,14 +4,8 @@
 #include <limits.h>
 #include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"
@@ -19,6 +13,7 @@
 #include "kernels/cuda/choices.h"
 #include "runs.h"
 #include "tests/cudasim/nccl_stand_in.h"
+#include "tests/program/test.h"
 #include "worker/worker.h"
 
 enum { STEPS = 3, WORLD = 4 };
@@ -160,7 +155,6 @@ static void a_job_may_leave_its_sums_to_nccl(void **state)
     static struct trained ordered, native, back;
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 8000);
     begin(&ordered, &h, "ordered", false);
     begin(&native, &h, "native", true);
@@ -197,7 +191,6 @@ static void where_sums_are_always_ordered_the_checkpoint_says_so(void **state)
     static struct trained run;
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 8000);
     begin(&run, &h, "alone", true);
     run.job.dp = 1;
@@ -237,7 +230,6 @@ static void ranks_agree_on_the_choices_of_the_lowest(void **state)
     int count, others;
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 8000);
     begin(&run, &h, "choices", false);
     run.choices = run.job.attempt_dir;

@@ -3,21 +3,16 @@
  * the tuned models of the grid.)
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "base/random.h"
 #include "compare.h"
 #include "pairs.h"
+#include "tests/program/test.h"
 
 /* A test has one file at a time. */
 static void write_pairs(const struct harness *h, int first, int count, enum pairs_side side,
@@ -169,7 +164,6 @@ static void formula_case(const char *objective)
 
 static void a_step_of_pairs_is_the_formula(void **state)
 {
-    (void)state;
     formula_case("dpo");
     formula_case("orpo");
 }
@@ -196,7 +190,6 @@ static void the_first_loss_is_ln_2(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     for (int i = 0; i < 4; i++) {
         harness_setup(&h, 64);
         write_pairs(&h, 0, 16, PAIRS_BOTH, &file);
@@ -238,7 +231,6 @@ static void the_first_loss_of_a_reward_model_of_zeros_is_ln_2(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     harness_setup(&h, 64);
     write_pairs(&h, 0, 16, PAIRS_BOTH, &file);
     job = pair_job(&h, "reward", &file);
@@ -326,7 +318,6 @@ static void gradients_agree_with_differences(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     for (int i = 0; i < 3; i++) {
         harness_setup(&h, 64);
         write_pairs(&h, 0, PAIRS, PAIRS_BOTH, &file);
@@ -352,7 +343,6 @@ static void chunks_of_the_head_add_up_to_the_whole(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     harness_setup(&h, 64);
     write_pairs(&h, 0, 12, PAIRS_BOTH, &file); /* of 9 to 20 rows: three windows */
     job = pair_job(&h, "dpo", &file);
@@ -405,7 +395,6 @@ static void the_vector_of_a_reward_model_always_trains(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     harness_setup(&h, 64);
     write_pairs(&h, 0, 16, PAIRS_BOTH, &file);
     job = pair_job(&h, "reward", &file);
@@ -431,7 +420,6 @@ static void a_run_goes_on_with_the_reference_of_the_start(void **state)
     char path[200];
     FILE *f;
 
-    (void)state;
     harness_setup(&h, 64);
     write_pairs(&h, 0, 40, PAIRS_BOTH, &file);
     job = pair_job(&h, "dpo", &file);

@@ -4,16 +4,11 @@
  *
  * On the CPU the key changes nothing: the same tests then compare a run with itself.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "compare.h"
+#include "tests/program/test.h"
 
 enum { STEPS = 4 };
 
@@ -65,7 +60,6 @@ static void the_host_updates_as_the_device_does(void **state)
 {
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (int i = 0; i < LAYOUTS; i++) {
         const struct hd_job plain = job_of(&h, &layouts[i], false),
@@ -110,7 +104,6 @@ static void the_device_keeps_what_computes(void **state)
     const bool on_device = harness_backend()->device != NULL;
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (int i = 0; i < 2; i++) {
         const struct hd_job jobs[] = {job_of(&h, both[i], false), job_of(&h, both[i], true)};
@@ -158,7 +151,6 @@ static void a_checkpoint_does_not_say_where_the_optimizer_was(void **state)
                                two = {.family = "llama", .precision = "bf16", .dp = 2, .zero = 2};
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (int from = 0; from < 2; from++) {
         const struct hd_job saves = job_of(&h, &two, from == 0);

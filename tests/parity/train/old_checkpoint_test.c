@@ -1,18 +1,13 @@
 /* A checkpoint that an older build wrote (tests/golden/checkpoint_version_1) is gone on from. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/hash.h"
 #include "checkpoint/checkpoint.h"
 #include "harness.h"
+#include "tests/program/test.h"
 
 enum { SAVED_AT = 3, STEPS = 6 };
 
@@ -67,7 +62,6 @@ static void a_checkpoint_of_version_1_is_gone_on_from(void **state)
     struct hd_arena arena;
     const char *text;
 
-    (void)state;
     assert_non_null(job);
     hd_arena_init(&arena, 0);
     (void)snprintf(dir, sizeof dir, "%s/tests/golden/checkpoint_version_1", root ? root : ".");

@@ -1,13 +1,7 @@
 /* The ranks of a test run on a GPU, by the plug-in: logical ranks when there are several. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "harness.h"
 #include "kernels/plugin.h"
+#include "tests/program/test.h"
 
 const struct hd_backend_table *on_backend(void)
 {

@@ -1,16 +1,11 @@
 /* only: with train.only what does not train keeps its bits, takes no memory but one copy in the
  * encoding that computes, and changes nothing for what trains; in every layout, and over a stop.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "compare.h"
+#include "tests/program/test.h"
 
 enum { STEPS = 4 };
 
@@ -82,7 +77,6 @@ static void what_is_frozen_keeps_its_bits(void **state)
                                          {"llama", "bf16", "*.mlp.*", .dp = 2, .zero = 3}};
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const struct hd_job job = job_of(&h, &cases[i]);
@@ -117,7 +111,6 @@ static void the_rest_has_the_gradients_of_full_training(void **state)
     struct run *all = run_new(1);
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     run_threads(job_of(&h, &t), 1, all);
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
@@ -152,7 +145,6 @@ static void layouts_agree_with_one_rank(void **state)
     struct run *reference = run_new(STEPS);
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     run_threads(job_of(&h, &one), 1, reference);
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
@@ -203,7 +195,6 @@ static void stages_below_what_trains_run_forward_alone(void **state)
                  {"last:1", "zb-h1", 2, 4}, {"head", "zb-h1", 3, 4},  {"last:2", "1f1b", 1, 2}};
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const struct tuned one = {"llama", "fp32", cases[i].only, .dp = 1};
@@ -250,7 +241,6 @@ static void a_frozen_weight_takes_two_bytes(void **state)
     struct hd_job job;
     int frozen = 0;
 
-    (void)state;
     harness_setup(&h, 20000);
     job = job_of(&h, &t);
     hd_arena_init(&arena, 0);
@@ -277,7 +267,6 @@ static void backward_ends_at_the_lowest_that_trains(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     harness_setup(&h, 20000);
     job = job_of(&h, &t);
     hd_arena_init(&arena, 0);
@@ -304,7 +293,6 @@ static void a_checkpoint_is_resumed_bit_for_bit(void **state)
     struct harness h;
     struct hd_job job, other;
 
-    (void)state;
     harness_setup(&h, 20000);
     job = job_of(&h, &one);
     other = job_of(&h, &two);
@@ -348,7 +336,6 @@ static void more_may_train_when_a_run_goes_on(void **state)
     struct harness h;
     struct hd_job job, more;
 
-    (void)state;
     harness_setup(&h, 20000);
     job = job_of(&h, &first);
     more = job_of(&h, &then);
@@ -370,7 +357,6 @@ static void the_lowest_unit_that_trains_is_known(void **state)
     static const char *const families[] = {"llama", "gpt2", "qwen3", "mixtral"};
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (size_t f = 0; f < sizeof families / sizeof families[0]; f++) {
         struct hd_job job = harness_job(&h, families[f], 1);
@@ -411,7 +397,6 @@ static void wrong_texts_are_refused_by_name(void **state)
         {"qwen3", "*.k_norm.*", "the two must train together; name both or neither"}};
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         const struct tuned t = {wrong[i].family, "fp32", wrong[i].only, .dp = 1};

@@ -1,16 +1,12 @@
 #include "pairs.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/random.h"
 #include "data/token_writer.h"
+#include "tests/program/test.h"
 
 int pairs_document(int pair, enum pairs_side side, int32_t ids[PAIRS_DOCUMENT_MAX],
                    char counts[PAIRS_DOCUMENT_MAX])

@@ -2,16 +2,11 @@
  * numbers of micro-batches; what they send, against closed forms; and checkpoints that cross from
  * one pp to another. tests/parity/grid pairs pp with every other axis.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "compare.h"
+#include "tests/program/test.h"
 #include "traffic.h"
 
 enum { STEPS = 4, LAYERS = 6, C = 32, S = 16 };
@@ -196,7 +191,6 @@ static void every_schedule_trains_like_one_rank(void **state)
     struct harness h;
     int failed = 0;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
         const struct layout *l = &layouts[i], *before = i ? l - 1 : NULL;
@@ -241,7 +235,6 @@ static void ranks_run_the_order_of_the_job(void **state)
          .micro_batch = 2}};
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
         for (int rank = 0; rank < 2; rank++) {
@@ -298,7 +291,6 @@ static void schedules_of_the_same_stages_have_the_same_bits(void **state)
     struct run *first = run_new(STEPS);
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     run_threads(job_of(&h, &equal[0], false), 2, first);
     for (size_t i = 1; i < sizeof equal / sizeof equal[0]; i++) {
@@ -348,7 +340,6 @@ static void transfers_move_what_the_closed_form_says(void **state)
          .borders = 2},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const int64_t sequences = 8;
         struct traffic traffic = {0};
@@ -376,7 +367,6 @@ static void stages_keep_as_many_micro_batches_as_the_schedule_says(void **state)
                         all = {.family = "llama", .schedule = "gpipe", .pp = 4, .micro_batch = 1};
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (int rank = 0; rank < 4; rank++) {
         const struct hd_job jobs[] = {job_of(&h, &one, false), job_of(&h, &all, false)};
@@ -404,7 +394,6 @@ static void the_head_counts_as_work(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     harness_setup(&h, 20000);
     hd_arena_init(&arena, 0);
     job = job_of(&h, &one, false);
@@ -433,7 +422,6 @@ static void a_checkpoint_crosses_from_one_pp_to_another(void **state)
     enum { COUNT = sizeof crossed / sizeof crossed[0] };
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (int from = 0; from < COUNT; from++) {
         struct run *save = run_new(0);

@@ -1,20 +1,15 @@
 /* Profiles: the trace holds each launch of the steps that were asked for, once, within its program
  * and step, with the work that the dry fold says; the table adds up to the step. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/file.h"
 #include "base/json.h"
 #include "harness.h"
 #include "program/dry.h"
 #include "runs.h"
+#include "tests/program/test.h"
 
 enum { DP = 2, STEPS = 6, FIRST = 2, LAST = 5, PROFILED = LAST - FIRST + 1, EVENTS_MAX = 65536 };
 
@@ -171,7 +166,6 @@ static void each_step_holds_the_programs_launches_with_the_folds_work(void **sta
     struct hd_job job;
     struct harness h;
 
-    (void)state;
     make_profile(&h, &job, notes);
     hd_arena_init(&arena, 0);
     for (int rank = 0; rank < DP; rank++) {
@@ -253,7 +247,6 @@ static void slices_nest_and_leave_little_of_a_step_uncovered(void **state)
     struct hd_job job;
     struct harness h;
 
-    (void)state;
     make_profile(&h, &job, notes);
     for (int rank = 0; rank < DP; rank++) {
         const struct event *stack[STACK_MAX];
@@ -310,7 +303,6 @@ static void a_devices_track_is_one_thing_after_the_other(void **state)
     struct hd_job job;
     struct harness h;
 
-    (void)state;
     make_profile(&h, &job, notes);
     for (int rank = 0; rank < DP; rank++) {
         const struct event *step = NULL, *before = NULL;
@@ -347,7 +339,6 @@ static void each_collective_begins_with_its_launch_and_ends(void **state)
     struct harness h;
     int later = 0;
 
-    (void)state;
     make_profile(&h, &job, notes);
     for (int rank = 0; rank < DP; rank++) {
         const struct event *step = NULL;
@@ -389,7 +380,6 @@ static void gradients_are_on_their_way_while_backward_goes_on(void **state)
     struct hd_job job;
     struct harness h;
 
-    (void)state;
     make_profile(&h, &job, notes);
     for (int rank = 0; rank < DP; rank++) {
         int head[PROFILED] = {0}, last_block[PROFILED] = {0}, backward[PROFILED] = {0};
@@ -426,7 +416,6 @@ static void the_tables_shares_are_the_whole_step(void **state)
     char path[256], *line, *rest;
     int lines = 0;
 
-    (void)state;
     make_profile(&h, &job, notes);
     (void)snprintf(path, sizeof path, "%s/attempt-1/profile/rank-0.txt", h.dir);
     assert_int_equal(hd_file_read(path, 1 << 20, &text), HD_OK);
@@ -462,7 +451,6 @@ static void without_being_asked_nothing_is_reserved_or_written(void **state)
     struct harness h;
     char path[256];
 
-    (void)state;
     harness_setup(&h, 20000);
     job = profiled_job(&h);
     hd_arena_init(&arena, 0);

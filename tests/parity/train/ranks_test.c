@@ -2,16 +2,11 @@
  * cut in other ways, threads against processes, bf16 and fp16 against fp32.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "compare.h"
+#include "tests/program/test.h"
 #include "tests/sanitized.h"
 
 enum { STEPS = HD_TEST_SANITIZED ? 4 : 20, CORPUS_BYTES = 20000 };
@@ -70,13 +65,11 @@ static void family_case(const char *family)
 
 static void llama_with_grouped_queries_trains_alike_on_1_2_and_4_ranks(void **state)
 {
-    (void)state;
     family_case("llama");
 }
 
 static void gpt2_with_a_tied_head_trains_alike_on_1_2_and_4_ranks(void **state)
 {
-    (void)state;
     family_case("gpt2");
 }
 
@@ -86,7 +79,6 @@ static void the_same_run_gives_the_same_bits(void **state)
     struct hd_job job;
     struct run *a = run_new(STEPS), *b = run_new(STEPS);
 
-    (void)state;
     harness_setup(&h, CORPUS_BYTES);
     job = harness_job(&h, "llama", 4);
     run_threads(job, 4, a);
@@ -106,7 +98,6 @@ static void processes_and_threads_give_the_same_bits(void **state)
     struct run *processes[2] = {run_new(STEPS), run_new(STEPS)};
     struct harness h;
 
-    (void)state;
     harness_setup(&h, CORPUS_BYTES);
     for (int f = 0; f < 2; f++)
         run_processes(harness_job(&h, families[f], 4), 4, processes[f]);
@@ -131,7 +122,6 @@ static void schedules_give_the_same_bits(void **state)
     struct hd_job job;
     struct run *sequential = run_new(STEPS);
 
-    (void)state;
     harness_setup(&h, CORPUS_BYTES);
     job = harness_job(&h, "llama", 2);
     run_threads(job, 2, sequential);
@@ -176,25 +166,21 @@ static void half_case(const char *family, const char *precision)
 
 static void llama_in_bf16_stays_within_its_rounding(void **state)
 {
-    (void)state;
     half_case("llama", "bf16");
 }
 
 static void gpt2_in_bf16_stays_within_its_rounding(void **state)
 {
-    (void)state;
     half_case("gpt2", "bf16");
 }
 
 static void llama_in_fp16_stays_within_its_rounding(void **state)
 {
-    (void)state;
     half_case("llama", "fp16");
 }
 
 static void gpt2_in_fp16_stays_within_its_rounding(void **state)
 {
-    (void)state;
     half_case("gpt2", "fp16");
 }
 

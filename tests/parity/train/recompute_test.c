@@ -1,16 +1,11 @@
 /* recompute: every policy gives the bits of `none`, keeps what the closed forms say, and computes
  * again no more than that. tests/parity/grid pairs it with every other axis.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "compare.h"
+#include "tests/program/test.h"
 
 enum { STEPS = 3, LAYERS = 6 };
 
@@ -57,7 +52,6 @@ static void every_policy_has_the_bits_of_none(void **state)
         {.family = "mixtral", .precision = "fp32", .dp = 1, .pp = 2, .schedule = "zb-v"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
         struct run *none = run_new(STEPS);
         struct harness h;
@@ -113,7 +107,6 @@ static void what_is_kept_follows_closed_forms(void **state)
     struct hd_job job;
     int64_t R, C, F, cheap, dear, none;
 
-    (void)state;
     harness_setup(&h, 20000);
     job = job_of(&h, &llama, "none");
     job.micro_batch = 4;
@@ -157,7 +150,6 @@ static void no_more_is_computed_again_than_needed(void **state)
     struct hd_job job;
     int products = 0;
 
-    (void)state;
     harness_setup(&h, 20000);
     job = job_of(&h, &llama, "none");
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
@@ -183,7 +175,6 @@ static void no_router_chooses_again(void **state)
     struct hd_arena arena;
     struct hd_rank_program l;
 
-    (void)state;
     harness_setup(&h, 20000);
     build(job_of(&h, &mixtral, "full"), "full", &arena, &l);
     assert_int_equal(count(&l, HD_K_route_forward), 0);

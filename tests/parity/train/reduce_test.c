@@ -2,19 +2,14 @@
  * it takes, and what a checkpoint says of it. tests/parity/grid pairs it with the axes of a layout.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/dtype.h"
 #include "compare.h"
 #include "program/operands.h"
+#include "tests/program/test.h"
 #include "traffic.h"
 
 enum { STEPS = 2, WORLD = 3 };
@@ -69,7 +64,6 @@ static void watch(struct hd_trainer *t, int step, void *context)
 {
     struct watched *w = &watched[hd_trainer_rank_program(t)->rank];
 
-    (void)context;
     w->trainer = t;
     w->step = step;
     hd_runner_observe(hd_trainer_runner(t), take_bucket, w);
@@ -90,7 +84,6 @@ static void each_way_is_rounded_once(void **state)
     struct hd_job job;
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     job = job_of(&h, "llama", WORLD, 0);
     plain->before_step = watch;
@@ -120,7 +113,6 @@ static void the_stages_of_zero_have_the_same_bits(void **state)
     struct hd_job job;
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     job = job_of(&h, "gpt2", 2, 1);
     job.tie_embeddings = false;
@@ -142,7 +134,6 @@ static void the_stages_of_zero_have_the_same_bits(void **state)
 /* Threads and processes, which meet in other orders. */
 static void a_run_repeats_bit_for_bit(void **state)
 {
-    (void)state;
     for (int zero = 0; zero <= 2; zero += 2) {
         struct run *threads = run_new(STEPS), *processes = run_new(STEPS);
         struct hd_job job;
@@ -200,7 +191,6 @@ static void a_step_sends_two_bytes_for_an_element(void **state)
     enum { M = 2 };
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (int zero = 0; zero <= 3; zero++)
         for (int P = 4; P >= 2; P -= 2) { /* a block */
@@ -246,7 +236,6 @@ static void one_unit_is_under_way_beside_the_next_ones_backward(void **state)
 {
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (int zero = 0; zero <= 3; zero++) {
         struct hd_job job = job_of(&h, "llama", 2, zero);
@@ -329,7 +318,6 @@ static void a_gradient_beyond_bf16_is_named(void **state)
     struct hd_job job;
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     job = job_of(&h, "llama", 2, 0);
     if (harness_threads(&job, 2, &found, overflow))

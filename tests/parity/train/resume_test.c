@@ -3,20 +3,15 @@
  */
 #include <fcntl.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"
 #include "runs.h"
+#include "tests/program/test.h"
 
 enum { STEPS = 12, HALF = 6 };
 
@@ -179,7 +174,6 @@ static void resume_case(const char *family, const char *precision, int dp, doubl
 
 static void a_resumed_run_is_the_undisturbed_run_bit_for_bit(void **state)
 {
-    (void)state;
     resume_case("llama", "fp32", 2, 0);
     resume_case("gpt2", "fp32", 1, 0);
     resume_case("gpt2", "fp32", 2, 0.2);
@@ -194,7 +188,6 @@ static void saving_changes_nothing(void **state)
     struct hd_job job;
     struct channel quiet = {.to = STEPS}, saving = {.to = STEPS, .save_at = HALF};
 
-    (void)state;
     harness_setup(&h, 20000);
     job = resume_job(&h, "llama", "bf16");
     run_way(job, 2, &quiet);
@@ -214,7 +207,6 @@ static void what_two_ranks_saved_one_and_four_ranks_load(void **state)
     struct hd_job job;
     struct channel saved = {.to = STEPS, .save_at = HALF};
 
-    (void)state;
     harness_setup(&h, 20000);
     job = resume_job(&h, "llama", "fp32");
     run_way(job, 2, &saved);
@@ -239,7 +231,6 @@ static void another_manifest_than_expected_is_refused(void **state)
     struct hd_job job;
     struct channel saved = {.to = HALF, .save_at = HALF}, other;
 
-    (void)state;
     harness_setup(&h, 20000);
     job = resume_job(&h, "llama", "fp32");
     run_way(job, 1, &saved);
@@ -276,7 +267,6 @@ static void a_damaged_shard_is_named_and_not_loaded(void **state)
     struct hd_ckpt *ckpt;
     char path[HD_JOB_PATH_MAX + 128], name[128];
 
-    (void)state;
     harness_setup(&h, 20000);
     job = resume_job(&h, "llama", "fp32");
     run_way(job, 2, &saved);
@@ -345,7 +335,6 @@ static void a_save_that_fails_on_one_rank_is_told_to_all_and_training_goes_on(vo
     struct blocked blocked = {0};
     char dir[HD_JOB_PATH_MAX - 64];
 
-    (void)state;
     harness_setup(&h, 20000);
     job = resume_job(&h, "llama", "fp32");
     run_way(job, 4, &straight);
@@ -400,7 +389,6 @@ static void a_checkpoint_with_a_nan_is_named_and_not_loaded(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     harness_setup(&h, 20000);
     job = resume_job(&h, "llama", "fp32");
     if (harness_threads(&job, 1, NULL, load_a_nan))
@@ -473,7 +461,6 @@ static void the_lowest_validation_loss_is_kept_in_checkpoints(void **state)
     struct hd_job job;
     struct hd_ckpt *ckpt = NULL;
 
-    (void)state;
     harness_setup(&h, 4000);
     job = harness_job(&h, "llama", 2);
     job.checkpoint_best = true;

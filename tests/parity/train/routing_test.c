@@ -6,18 +6,13 @@
  * launch of theirs. Which rows a launch has follows from the layout and the number of the launch.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "compare.h"
 #include "kernels/stream.h"
 #include "mesh/zigzag.h"
+#include "tests/program/test.h"
 #include "tests/sanitized.h"
 
 /* The sizes of harness_job. */
@@ -163,7 +158,6 @@ static void mixtures_train_alike_with_routing_free_and_played_back(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     table = *hd_backend_cpu();
     table.launch = launch;
     table.stream_open = stream_open;
@@ -233,13 +227,11 @@ static void half_case(const char *precision)
 
 static void in_bf16_they_stay_within_its_rounding(void **state)
 {
-    (void)state;
     half_case("bf16");
 }
 
 static void in_fp16_they_stay_within_its_rounding(void **state)
 {
-    (void)state;
     half_case("fp16");
 }
 
@@ -252,7 +244,6 @@ static void other_choices_give_another_loss(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     harness_setup(&h, 20000);
     job = job_of(&h, &layouts[0]);
     free_run->noise = played->noise = 0.2f;

@@ -3,21 +3,16 @@
  * set of metrics. golden/rows_golden_test.c holds those of one conversation against transformers.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include <cmocka.h>
-
 #include "base/random.h"
 #include "compare.h"
 #include "data/token_writer.h"
 #include "harness.h"
+#include "tests/program/test.h"
 
 /* ---- conversations ---- */
 
@@ -159,13 +154,11 @@ static void check_ways(double capacity)
 
 static void windows_packing_and_layouts_change_nothing(void **state)
 {
-    (void)state;
     check_ways(0);
 }
 
 static void a_capacity_is_that_of_each_conversation(void **state)
 {
-    (void)state;
     check_ways(0.75);
 }
 
@@ -177,7 +170,6 @@ static void raise_token_0(struct hd_trainer *t, int step, void *context)
 {
     const struct hd_registry *r = &hd_trainer_rank_program(t)->registry;
 
-    (void)context;
     for (int i = 0; step == 0 && i < r->param_count; i++) {
         const struct hd_param *p = &r->params[i];
         const bool embedding = strcmp(p->name, "embedding.weight") == 0;
@@ -206,7 +198,6 @@ static void empty_rows_have_no_share_in_the_scales_of_fp8(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     harness_setup(&h, 64);
     write_all(&h, &length, 1, &file);
     job = job_of(&h, &file);

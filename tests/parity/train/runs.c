@@ -1,15 +1,11 @@
 #include "runs.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/hash.h"
 #include "base/random.h"
+#include "tests/program/test.h"
 
 struct run *run_new(int steps)
 {

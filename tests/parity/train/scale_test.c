@@ -3,17 +3,12 @@
  * scale; an overflow at the smallest scale that is allowed ends the run.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "checkpoint/checkpoint.h"
 #include "compare.h"
+#include "tests/program/test.h"
 #include "train/scale.h"
 
 enum { STEPS = 24 };
@@ -31,7 +26,6 @@ static void the_scale_follows_pytorchs_rule(void **state)
 {
     struct hd_loss_scale s = {.used = true, .scale = 1 << 10, .interval = 3, .floor = 1};
 
-    (void)state;
     assert_int_equal(sizeof pytorch / sizeof pytorch[0], sizeof forced - 1);
     for (size_t i = 0; i < sizeof forced - 1; i++) {
         assert_true(hd_loss_scale_after(&s, forced[i] == 'x'));
@@ -43,7 +37,6 @@ static void the_floor_is_the_end(void **state)
 {
     struct hd_loss_scale s = {.used = true, .scale = 8, .interval = 3, .floor = 4};
 
-    (void)state;
     assert_true(hd_loss_scale_after(&s, true));
     assert_int_equal(s.scale, 4);
     assert_false(hd_loss_scale_after(&s, true));
@@ -55,7 +48,6 @@ static void the_factor_is_relative_to_the_mean_loss(void **state)
 {
     struct hd_loss_scale s = {.used = true, .scale = 1 << 16};
 
-    (void)state;
     assert_true(hd_loss_scale_factor(&s, 1 << 10) == 64.0f);
     assert_true(hd_loss_scale_factor(&s, (1 << 10) + 1) == 32.0f);
     s.used = false;
@@ -185,7 +177,6 @@ static void all_ranks_skip_together_and_a_load_restores_the_scale(void **state)
     struct course one = {.run = NULL};
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
         struct course whole = course_of(&h, &layouts[i], (int)i + 1, false);
@@ -236,7 +227,6 @@ static void fp16_ends_within_a_percent_of_fp32(void **state)
     struct harness h;
     struct run *keep_fp32, *half;
 
-    (void)state;
     harness_setup(&h, 20000);
     keep_fp32 = long_run(&h, "fp32");
     half = long_run(&h, "fp16");
@@ -285,7 +275,6 @@ static void a_gradient_that_is_not_finite_has_a_name(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     harness_setup(&h, 20000);
     job = harness_job(&h, "llama", 2);
     if (harness_threads(&job, 2, text, poison))

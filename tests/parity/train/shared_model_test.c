@@ -2,18 +2,13 @@
  * emulator each rank has a device, and they exchange by the stand-in for NCCL.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "decoding.h"
 #include "harness.h"
+#include "tests/program/test.h"
 
 enum { CONTEXT = 96, CORPUS_BYTES = 4000 };
 
@@ -120,7 +115,6 @@ static void share(struct shape shape, struct hd_decoder_options options)
  * head that is its embedding; mixtral has experts; codes have a scale for each row. */
 static void ranks_that_share_blocks_say_what_one_says(void **state)
 {
-    (void)state;
     if (harness_backend()->device) {
         share((struct shape){.family = "llama"}, (struct hd_decoder_options){.tp = 2, .pp = 2});
         return;
@@ -137,7 +131,6 @@ static void ranks_that_share_blocks_say_what_one_says(void **state)
  * learned ones, and those behind a prefix, too. */
 static void stages_say_what_one_rank_says(void **state)
 {
-    (void)state;
     if (harness_backend()->device)
         return; /* above */
     share((struct shape){.family = "llama"}, (struct hd_decoder_options){.pp = 3});
@@ -160,7 +153,6 @@ static void many_sequences_go_through_the_stages_in_parts(void **state)
     struct model m = {0};
     struct decoding alone, shared;
 
-    (void)state;
     if (harness_backend()->device)
         return; /* dear */
     model_setup(&m, &(struct shape){.family = "llama"});
@@ -197,7 +189,6 @@ static void a_stage_holds_its_own_blocks_alone(void **state)
     struct model m = {0};
     struct decoding alone, shared;
 
-    (void)state;
     if (harness_backend()->device)
         return; /* the same reservations */
     model_setup(&m, &(struct shape){.family = "llama", .ffn = 2048});
@@ -226,7 +217,6 @@ static void ranks_that_cannot_share_it_are_refused(void **state)
     struct hd_source_dirs dirs = {0};
     struct model m = {0};
 
-    (void)state;
     model_setup(&m, &(struct shape){.family = "llama"});
     dirs.dir = m.saved.path;
     refuse((struct hd_decoder_options){.dirs = dirs, .tp = 3}, HD_INVALID,

@@ -1,15 +1,10 @@
 /* What ranks tell of their steps: for how long each was busy, and for whom it waited. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "harness.h"
 #include "kernels/stream.h"
+#include "tests/program/test.h"
 
 enum { STEPS = 9, SLOW_RANK = 1, SLOW_MS = 40 };
 
@@ -72,7 +67,6 @@ static void a_slow_rank_is_seen_by_all(void **state)
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     table = *hd_backend_cpu();
     table.launch = launch;
     table.stream_open = stream_open;

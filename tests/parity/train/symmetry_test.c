@@ -2,16 +2,11 @@
  * programs of all ranks, so that sizes far beyond what a test can run are asked, too. What differs
  * between ranks by nature (uneven shares, blocks that a window hides) must not show there.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "runs.h"
+#include "tests/program/test.h"
 
 enum { WORLD_MAX = 16 };
 
@@ -103,7 +98,6 @@ static void heads_in_chunks_on_uneven_shares(void **state)
     } cases[] = {{4100, 8192, 2}, {50257, 10752, 8}, {50257, 32768, 16}, {151936, 32768, 8}};
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         for (int bf16 = 0; bf16 < 2; bf16++) {
@@ -123,7 +117,6 @@ static void windows_that_hide_blocks_from_some_ranks(void **state)
 {
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (int gather = 0; gather < 2; gather++)
         for (int64_t window = 0; window <= 96; window += 8) {
@@ -142,7 +135,6 @@ static void blocks_of_experts_across_blocks_of_sequences(void **state)
     static const int sizes[][3] = {{3, 2, 3}, {3, 2, 6}, {2, 3, 2}, {4, 2, 4}, {2, 4, 8}};
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         for (int capacity = 0; capacity < 2; capacity++) {

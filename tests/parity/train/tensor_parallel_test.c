@@ -1,18 +1,13 @@
 /* What tensor and sequence parallelism send and keep, against closed forms worked out by hand; and
  * checkpoints that cross from one tp to another. That they train alike is the grid's business.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "checkpoint/checkpoint.h"
 #include "compare.h"
 #include "program/dry.h"
+#include "tests/program/test.h"
 #include "traffic.h"
 
 /* The sizes of harness_job. */
@@ -99,14 +94,12 @@ static void check_bytes(int P, bool sequence)
 
 static void tensor_parallelism_sums_twice_per_pair(void **state)
 {
-    (void)state;
     check_bytes(2, false);
     check_bytes(4, false);
 }
 
 static void sequence_parallelism_gathers_and_scatters_instead(void **state)
 {
-    (void)state;
     check_bytes(2, true);
     check_bytes(4, true);
 }
@@ -133,7 +126,6 @@ static void sequence_parallelism_keeps_what_the_closed_form_says(void **state)
 {
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (int tp = 1; tp <= 2; tp++) { /* 4: kv heads have copies, which tp does not divide */
         const struct hd_job job = job_of(&h, "llama", tp, tp > 1);
@@ -160,7 +152,6 @@ static void a_checkpoint_crosses_from_one_tp_to_another(void **state)
     } layouts[] = {{1, 1}, {2, 1}, {4, 1}, {2, 2}, {1, 2}};
     enum { LAYOUTS = sizeof layouts / sizeof layouts[0] };
 
-    (void)state;
     for (int from = 0; from < LAYOUTS; from++) {
         struct run *save = run_new(0);
         struct hd_saved saved;

@@ -1,22 +1,17 @@
 /* The token cache: what ranks make of text that is not read byte by byte, and what they find again.
  */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "base/hash.h"
 #include "data/data.h"
 #include "harness.h"
+#include "tests/program/test.h"
 #include "train/job_data.h"
 
 enum { FILES = 3 };
@@ -264,7 +259,6 @@ struct counts {
 
 static bool count_calls(void *context, int64_t done, int64_t total)
 {
-    (void)done, (void)total;
     (void)__atomic_add_fetch((int *)context, 1, __ATOMIC_RELAXED);
     return true;
 }
@@ -318,7 +312,6 @@ static void ranks_share_the_files_and_wait_for_each_other(void **state)
 
 static bool give_up(void *context, int64_t done, int64_t total)
 {
-    (void)context, (void)done, (void)total;
     return false;
 }
 
@@ -339,7 +332,6 @@ static void a_rank_whose_peer_is_gone_gives_up(void **state)
 /* Goes on while there is work, and waits for nobody. */
 static bool wait_never(void *context, int64_t done, int64_t total)
 {
-    (void)context, (void)done;
     return total > 0;
 }
 
@@ -352,7 +344,6 @@ static bool change_times_and_be_rank_1(void *context, int64_t done, int64_t tota
     struct hd_token_cache cache;
     struct hd_arena arena;
 
-    (void)done;
     if (total) /* it still works on its own file */
         return true;
     hd_arena_init(&arena, 0);

@@ -1,13 +1,9 @@
 #include "traffic.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 
-#include <cmocka.h>
-
 #include "kernels/stream.h"
+#include "tests/program/test.h"
 
 /* The transfers between stages, which have a group for each way (lib/train/execute.c), count as
  * those of group pp. */

@@ -1,15 +1,10 @@
 /* What a step sends: bytes counted where they are moved, against a closed form worked out by hand
  * and against the prediction of the dry fold; and when reductions start.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "tests/program/test.h"
 #include "traffic.h"
 
 enum { MICRO_BATCHES = 2, LAUNCHES_MAX = 4096 };
@@ -86,7 +81,6 @@ static void traffic_case(const char *family, int dp, const char *precision,
 
 static void a_step_sends_each_gradient_and_one_exchange_once(void **state)
 {
-    (void)state;
     for (int dp = 2; dp <= 4; dp += 2) {
         traffic_case("llama", dp, "fp32", (struct hd_rank_program_options){0}, LLAMA_ALL);
         traffic_case("gpt2", dp, "fp32", (struct hd_rank_program_options){0}, GPT2_ALL);
@@ -95,7 +89,6 @@ static void a_step_sends_each_gradient_and_one_exchange_once(void **state)
 
 static void bf16_and_schedules_send_the_same(void **state)
 {
-    (void)state;
     traffic_case("llama", 2, "bf16", (struct hd_rank_program_options){0}, LLAMA_ALL);
     traffic_case("llama", 2, "fp32", (struct hd_rank_program_options){HD_SCHEDULE_GPIPE, true},
                  LLAMA_ALL);
@@ -227,7 +220,6 @@ static void a_blocks_gradient_is_reduced_while_the_blocks_below_run_backward(voi
 {
     static const char *const families[] = {"llama", "gpt2"};
 
-    (void)state;
     for (int f = 0; f < 2; f++) {
         struct order *order = order_new(families[f], (struct hd_rank_program_options){0});
 
@@ -241,7 +233,6 @@ static void with_postponed_weight_gradients_the_reductions_follow_them(void **st
     struct order *order =
         order_new("llama", (struct hd_rank_program_options){HD_SCHEDULE_GPIPE, true});
 
-    (void)state;
     check_order(order, HD_CALL_W, false);
     harness_shared_free(order, sizeof *order);
 }

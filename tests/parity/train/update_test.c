@@ -3,17 +3,12 @@
  * changes nothing anywhere.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "runs.h"
+#include "tests/program/test.h"
 
 enum { STEPS = 3 };
 
@@ -133,7 +128,6 @@ static void follow_case(const char *family, int dp, double clip, bool clipped)
 
 static void an_update_is_adamw_of_the_mean_gradient(void **state)
 {
-    (void)state;
     for (int dp = 1; dp <= 4; dp *= 2) {
         follow_case("llama", dp, 1000, false);
         follow_case("gpt2", dp, 1000, false);
@@ -142,7 +136,6 @@ static void an_update_is_adamw_of_the_mean_gradient(void **state)
 
 static void a_long_gradient_is_clipped_to_the_bound(void **state)
 {
-    (void)state;
     follow_case("llama", 2, 0.01, true);
     follow_case("gpt2", 1, 0.01, true);
 }
@@ -177,7 +170,6 @@ static void the_largest_request_of_any_rank_reaches_all(void **state)
 {
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (int dp = 1; dp <= 4; dp *= 2) {
         const struct hd_job job = harness_job(&h, "llama", dp);
@@ -249,7 +241,6 @@ static void a_gradient_that_is_not_finite_changes_no_weight_on_any_rank(void **s
 {
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (int dp = 1; dp <= 2; dp++) {
         const struct hd_job job = harness_job(&h, "llama", dp);

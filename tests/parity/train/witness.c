@@ -1,15 +1,12 @@
 #include "witness.h"
 
-#include <setjmp.h>
+#include "tests/program/test.h"
+
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { TAIL_BYTE = 0xA5 };
 

@@ -2,16 +2,11 @@
  * checkpoints that cross from one number of shards to another. tests/parity/grid pairs it with
  * every other axis.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "compare.h"
+#include "tests/program/test.h"
 #include "traffic.h"
 
 enum { STEPS = 5 };
@@ -60,7 +55,6 @@ static void stage_1_has_the_bits_of_plain_data_parallelism(void **state)
         {.family = "mixtral", .precision = "bf16", .dp = 2, .cp = 2},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
         struct run *plain = run_new(STEPS), *cut = run_new(STEPS);
         struct harness h;
@@ -87,7 +81,6 @@ static void stages_2_and_3_have_these_bits_with_one_micro_batch(void **state)
         {.family = "mixtral", .precision = "bf16", .dp = 2, .cp = 2},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
         struct run *plain = run_new(STEPS);
         struct harness h;
@@ -119,7 +112,6 @@ static void stages_2_and_3_have_the_same_bits(void **state)
         {.family = "mixtral", .precision = "fp32", .dp = 4},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
         struct run *two = run_new(STEPS), *three = run_new(STEPS);
         struct harness h;
@@ -168,7 +160,6 @@ static void state_takes_what_the_closed_form_says(void **state)
     };
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++)
         for (int rank = 0; rank < 4; rank++) {
@@ -205,7 +196,6 @@ static void a_block_has_what_as_many_ranks_have(void **state)
 {
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (int zero = 1; zero <= 3; zero++)
         for (int rank = 0; rank < 4; rank++) {
@@ -267,7 +257,6 @@ static void a_step_scatters_sums_and_gathers_weights(void **state)
     enum { P = 4, M = 2 };
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (int zero = 1; zero <= 3; zero++) {
         const struct layout layout = {.family = "llama", .precision = "bf16", .dp = P};
@@ -339,7 +328,6 @@ static void collectives_run_beside_the_unit_next_to_theirs(void **state)
     struct hd_job job;
     int gathers = 0, beside = 0;
 
-    (void)state;
     harness_setup(&h, 20000);
     hd_arena_init(&arena, 0);
     job = job_of(&h, &layout, 3);
@@ -382,7 +370,6 @@ static void a_checkpoint_crosses_from_one_number_of_shards_to_another(void **sta
     enum { COUNT = sizeof crossed / sizeof crossed[0] };
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (int from = 0; from < COUNT; from++) {
         struct run *save = run_new(1);
@@ -414,7 +401,6 @@ static void a_rank_without_a_shard_keeps_no_bucket(void **state)
 {
     struct harness h;
 
-    (void)state;
     harness_setup(&h, 20000);
     for (int zero = 2; zero <= 3; zero++) {
         struct hd_job job = harness_job(&h, "llama", 8);

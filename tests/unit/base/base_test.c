@@ -1,10 +1,6 @@
 /* base: the promises of the bottom room. */
 #include <errno.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +13,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -27,6 +21,7 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "base/user.h"
+#include "tests/program/test.h"
 #include "tests/temporary.h"
 
 /* Goal: the generator is the published one. Method: the known answers of Random123 for
@@ -35,7 +30,6 @@ static void philox_gives_the_published_answers(void **state)
 {
     uint32_t r[4];
 
-    (void)state;
     hd_random_philox(0, 0, 0, r);
     assert_int_equal(r[0], 0x6627e8d5);
     assert_int_equal(r[1], 0xe169c58d);
@@ -52,7 +46,6 @@ static void permutation_visits_everything_once(void **state)
 {
     static const uint64_t counts[] = {1, 2, 3, 5, 17, 64, 1000, 4097};
 
-    (void)state;
     for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
         unsigned char *seen = calloc(counts[c], 1);
 
@@ -74,7 +67,6 @@ static void normal_numbers_have_mean_0_and_variance_1(void **state)
     double sum = 0, squares = 0;
     const int n = 100000;
 
-    (void)state;
     for (int i = 0; i < n; i++) {
         double x = hd_random_normal(hd_random_key(1, hd_random_hash("w")), (uint64_t)i);
 
@@ -87,7 +79,6 @@ static void normal_numbers_have_mean_0_and_variance_1(void **state)
 
 static void utf8_refuses_what_the_rfc_refuses(void **state)
 {
-    (void)state;
     assert_true(hd_text_is_utf8("a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80", 10));
     assert_false(hd_text_is_utf8("\xff\xfe", 2));
     assert_false(hd_text_is_utf8("\xC0\x80", 2));         /* overlong */
@@ -99,7 +90,6 @@ static void utf8_refuses_what_the_rfc_refuses(void **state)
 
 static void an_end_is_found_at_the_end_alone(void **state)
 {
-    (void)state;
     assert_true(hd_text_ends("a.npy", ".npy"));
     assert_false(hd_text_ends("a.npyx", ".npy"));
     assert_false(hd_text_ends("npy", ".npy")); /* shorter than what is looked for */
@@ -109,7 +99,6 @@ static void arena_keeps_its_limit_and_remembers_failure(void **state)
 {
     struct hd_arena arena;
 
-    (void)state;
     hd_arena_init(&arena, 1000);
     assert_non_null(hd_arena_alloc(&arena, 900));
     assert_null(hd_arena_alloc(&arena, 200));
@@ -126,7 +115,6 @@ static void atomic_write_replaces_whole_files(void **state)
     struct hd_text text = {0};
     int a, b;
 
-    (void)state;
     assert_non_null(mkdtemp(dir));
     (void)snprintf(path, sizeof path, "%s/x/y", dir);
     assert_int_equal(hd_file_make_dirs(path, 0700), HD_OK);
@@ -150,7 +138,6 @@ static void room_is_what_the_file_system_has(void **state)
 {
     struct statvfs fs;
 
-    (void)state;
     assert_int_equal(statvfs("/tmp", &fs), 0);
     assert_int_equal(hd_file_check_space("/tmp", (int64_t)(fs.f_bavail * fs.f_frsize / 2)), HD_OK);
     assert_int_equal(
@@ -172,7 +159,6 @@ static void a_limit_on_file_sizes_is_told_and_kills_nobody(void **state)
     int status;
     pid_t child;
 
-    (void)state;
     temporary_dir(dir, "heddle-limit");
     (void)snprintf(path, sizeof path, "%s/f", dir);
     child = fork();
@@ -197,7 +183,6 @@ static void errors_that_pass_are_told_apart(void **state)
     static const int passing[] = {ENOSPC, EDQUOT, EFBIG, EROFS, EIO, ESTALE};
     static const int lasting[] = {EACCES, EPERM, ENOENT, ENOTDIR, ELOOP};
 
-    (void)state;
     for (size_t i = 0; i < sizeof passing / sizeof passing[0]; i++)
         assert_int_equal(hd_file_write_status(passing[i]), HD_STORAGE);
     for (size_t i = 0; i < sizeof lasting / sizeof lasting[0]; i++)
@@ -212,7 +197,6 @@ static void who_may_not_read_a_file_is_told_what_helps(void **state)
 {
     char uid[32];
 
-    (void)state;
     (void)snprintf(uid, sizeof uid, "uid %u", (unsigned)geteuid());
     assert_int_equal(hd_file_cannot_open("the data file ", "/no/such", EACCES), HD_DENIED);
     assert_non_null(strstr(hd_err_message(), "the data file /no/such: permission denied for "));
@@ -229,7 +213,6 @@ static void a_denied_path_is_told_with_whose_it_is(void **state)
 {
     char dir[TEMPORARY_BYTES], path[TEMPORARY_BYTES + 16], expected[128], why[HD_FILE_WHY_MAX];
 
-    (void)state;
     temporary_dir(dir, "heddle-denied");
     (void)snprintf(path, sizeof path, "%s/absent", dir);
     assert_int_equal(chmod(dir, 0500), 0);
@@ -248,7 +231,6 @@ static void folders_below_another_are_made_through_no_link(void **state)
     static const char *const paths[] = {"7/a/b", "8/a", "9/a", "5/link/a"};
     char base[TEMPORARY_BYTES], path[TEMPORARY_BYTES + 16], other[TEMPORARY_BYTES + 16];
 
-    (void)state;
     temporary_dir(base, "base_test");
     assert_int_equal(hd_file_make_dirs_below(base, "5/deep/er", 0750), HD_OK);
     assert_int_equal(hd_file_make_dirs_below(base, "5/deep/er", 0750), HD_OK);
@@ -283,7 +265,6 @@ static void a_stream_is_read_to_its_end(void **state)
     int ends[2];
     pid_t writer;
 
-    (void)state;
     assert_int_equal(pipe(ends), 0);
     (void)snprintf(path, sizeof path, "/proc/self/fd/%d", ends[0]);
     writer = fork();
@@ -315,7 +296,6 @@ static void what_is_no_regular_file_is_not_waited_for(void **state)
     struct hd_text text = {0};
     int fd;
 
-    (void)state;
     assert_non_null(mkdtemp(dir));
     (void)snprintf(kept, sizeof kept, "%s.kept", dir);
     assert_int_equal(hd_file_make_dirs(kept, 0700), HD_OK);
@@ -357,7 +337,6 @@ static void a_umask_is_three_octal_digits(void **state)
     static const char *const wrong[] = {"", "9", "027x", "-1", "0777", "100", "rwx", " 22"};
     const mode_t before = umask(0077);
 
-    (void)state;
     assert_int_equal(hd_file_set_umask(NULL), HD_OK); /* more than the default stays */
     assert_int_equal(umask(0022), 0077);
     assert_int_equal(hd_file_set_umask(NULL), HD_OK);
@@ -388,7 +367,6 @@ static void systemd_is_told_in_its_own_words(void **state)
     const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     ssize_t n;
 
-    (void)state;
     temporary_dir(folder, "base_test");
     (void)snprintf(address.sun_path, sizeof address.sun_path, "%s/notify", folder);
     assert_int_equal(bind(fd, (const struct sockaddr *)&address, sizeof address), 0);
@@ -417,7 +395,6 @@ static void numbers_are_read_whole_or_not_at_all(void **state)
     int64_t i = 0;
     double d = 0;
 
-    (void)state;
     assert_int_equal(hd_text_to_int64("42", 0, 100, &i), HD_OK);
     assert_int_equal(i, 42);
     assert_int_equal(hd_text_to_int64("42x", 0, 100, &i), HD_INVALID);
@@ -466,7 +443,6 @@ static void a_settled_clock_is_not_ahead_by_mistake(void **state)
         {INT64_C(-25) * 24 * HOUR, 20 * SECOND, true},        /* back: less is old then */
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof jumps / sizeof jumps[0]; i++) {
         struct hd_clock_settled clock;
         int64_t mono = 5 * SECOND, shown = 0;
@@ -493,7 +469,6 @@ static void a_settled_clock_begins_where_it_ended(void **state)
     const int64_t day = 86400 * 1000, known = 20000 * day;
     struct hd_clock_settled clock;
 
-    (void)state;
     hd_clock_settled_begin(&clock, known, known + 25 * day, 7000);
     assert_true(hd_clock_settle(&clock, known + 25 * day + 1000, 8000) == known + 1000);
     hd_clock_settled_begin(&clock, known, known + day / 2, 7000); /* it was stopped for a while */
@@ -506,7 +481,6 @@ static void spans_and_times_read_like_a_person_says_them(void **state)
 {
     char text[HD_CLOCK_TEXT_MAX];
 
-    (void)state;
     hd_clock_format_span(245000, text);
     assert_string_equal(text, "4m05s");
     hd_clock_format_utc(1700000000123, text); /* date -u -d @1700000000 */
@@ -519,7 +493,6 @@ static void a_duration_is_read_from_its_largest_unit_to_its_smallest(void **stat
                                         "1h1h", "1h 30m", "1hour", "9999999999s", "0s",  "2d"};
     int64_t ms = 0;
 
-    (void)state;
     assert_int_equal(hd_clock_read_span("1h30m", 1000, 86400000, &ms), HD_OK);
     assert_int_equal(ms, 5400000);
     assert_int_equal(hd_clock_read_span("1d", 1000, 86400000, &ms), HD_OK);
@@ -542,7 +515,6 @@ static void a_list_says_whether_it_is_whole(void **state)
     const int64_t few = 12, many = 4096;
     char list[HD_TEXT_LIST_MAX];
 
-    (void)state;
     hd_text_list_near(divides_all, &few, few, 5, list);
     assert_string_equal(list, "1, 2, 3, 4, 6 or 12");
     hd_text_list_near(divides_all, &many, many, 3, list);
@@ -573,7 +545,6 @@ static void words_that_name_no_user_of_jobs_are_refused(void **state)
         {"../x", HD_INVALID},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         if (hd_user_check(words[i].word) != words[i].st)
             fail_msg("\"%s\"", words[i].word);
@@ -601,7 +572,6 @@ static void a_file_of_rules_belongs_to_root_or_to_its_reader(void **state)
     enum { ANN = 12345, BOB = 12346 };
     char dir[TEMPORARY_BYTES], path[TEMPORARY_BYTES + 16];
 
-    (void)state;
     if (geteuid() != 0) {
         print_message("skip: only root gives files to others\n");
         skip();
@@ -629,7 +599,6 @@ static void a_file_of_rules_belongs_to_root_or_to_its_reader(void **state)
 /* Maps as Linux shows them: of a machine, of a container with 65,536 users, of one user. */
 static void a_map_of_users_is_whole_or_not(void **state)
 {
-    (void)state;
     assert_true(hd_user_map_is_whole("         0          0 4294967295\n"));
     assert_false(hd_user_map_is_whole("         0     100000      65536\n"));
     assert_false(hd_user_map_is_whole("      1000       1000          1\n"));

@@ -1,19 +1,14 @@
 /* base/child.h: helpers that end as they should, and helpers that never end. */
 #include <errno.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/child.h"
 #include "base/clock.h"
+#include "tests/program/test.h"
 
 enum { SHORT_MS = 200, LONG_MS = 20000, SAID_MAX = 64 };
 
@@ -53,7 +48,6 @@ static void what_a_helper_says_and_how_it_ends_is_heard(void **state)
 {
     struct heard h = hear("echo one; echo two; exit 3", LONG_MS);
 
-    (void)state;
     assert_int_equal(h.st, HD_OK);
     assert_string_equal(h.said.data, "one\ntwo\n");
     assert_true(WIFEXITED(h.status) && WEXITSTATUS(h.status) == 3);
@@ -65,7 +59,6 @@ static void what_it_says_beyond_the_bound_is_dropped(void **state)
 {
     struct heard h = hear("printf '%05000d' 0; exit 4", LONG_MS);
 
-    (void)state;
     assert_int_equal(h.st, HD_OK);
     assert_int_equal(h.said.len_bytes, SAID_MAX);
     assert_int_equal(WEXITSTATUS(h.status), 4);
@@ -78,7 +71,6 @@ static void the_children_of_a_helper_are_not_waited_for(void **state)
     struct heard h = hear("sleep 30 & echo $!", LONG_MS);
     const pid_t child = h.said.data ? (pid_t)strtol(h.said.data, NULL, 10) : 0;
 
-    (void)state;
     assert_true(child > 1);
     assert_int_equal(kill(child, SIGKILL), 0); /* it lives */
     assert_int_equal(h.st, HD_OK);
@@ -95,7 +87,6 @@ static void a_helper_that_never_ends_is_killed(void **state)
         "trap '' TERM; while :; do echo again; done", /* it says more and more */
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
         struct heard h = hear(lines[i], SHORT_MS);
 

@@ -1,13 +1,8 @@
 /* dtype: conversions against exhaustive definitions. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "base/dtype.h"
+#include "tests/program/test.h"
 
 static float from_bits(uint32_t bits)
 {
@@ -32,7 +27,6 @@ static double f16_value(uint16_t bits)
 
 static void every_f16_has_its_value_and_comes_back(void **state)
 {
-    (void)state;
     for (uint32_t b = 0; b <= 0xffff; b++) {
         const float value = hd_f16_to_f32((uint16_t)b);
 
@@ -49,7 +43,6 @@ static void every_f16_has_its_value_and_comes_back(void **state)
 
 static void every_bf16_is_the_upper_half_and_comes_back(void **state)
 {
-    (void)state;
     for (uint32_t b = 0; b <= 0xffff; b++) {
         const float value = hd_bf16_to_f32((uint16_t)b);
 
@@ -65,7 +58,6 @@ static void every_bf16_is_the_upper_half_and_comes_back(void **state)
  * the middle goes to the even one, and what is next to the middle to its own side. */
 static void short_floats_round_to_the_nearest_ties_to_even(void **state)
 {
-    (void)state;
     for (uint32_t b = 0; b < 0x7bff; b++) { /* all finite neighbours of f16, also subnormal */
         const float middle = (hd_f16_to_f32((uint16_t)b) + hd_f16_to_f32((uint16_t)(b + 1))) / 2;
 
@@ -83,7 +75,6 @@ static void short_floats_round_to_the_nearest_ties_to_even(void **state)
 
 static void too_large_becomes_infinity(void **state)
 {
-    (void)state;
     /* the largest f16 is 65504; half a step above it, 65520, is the first that rounds away */
     assert_int_equal(hd_f32_to_f16(65504.0f), 0x7bff);
     assert_int_equal(hd_f32_to_f16(nextafterf(65520.0f, 0.0f)), 0x7bff);
@@ -96,7 +87,6 @@ static void names_and_sizes_belong_together(void **state)
 {
     enum hd_dtype dtype;
 
-    (void)state;
     for (int t = 0; t < HD_DTYPE_COUNT; t++) {
         assert_true(hd_dtype_from_name(hd_dtype_name((enum hd_dtype)t), &dtype));
         assert_int_equal(dtype, t);

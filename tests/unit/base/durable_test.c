@@ -1,10 +1,6 @@
 /* base/file.h: what must be on disk before what. The calls that reach the disk are watched. */
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +9,8 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
+#include "tests/program/test.h"
 
 /* The calls in their order: w written, f a file flushed, d a directory flushed, r renamed. */
 static char calls[32];
@@ -63,7 +58,6 @@ static char path[64];
 
 static int make_dir(void **state)
 {
-    (void)state;
     (void)snprintf(dir + strlen(dir) - 6, 7, "XXXXXX");
     if (!mkdtemp(dir))
         return -1;
@@ -75,13 +69,11 @@ static int make_dir(void **state)
 
 static int remove_dir(void **state)
 {
-    (void)state;
     return hd_file_remove_tree(dir) ? -1 : 0;
 }
 
 static void content_is_flushed_before_its_name_and_the_name_before_success(void **state)
 {
-    (void)state;
     assert_int_equal(hd_file_write_atomic(path, "new", 3, 0600), HD_OK);
     assert_string_equal(calls, "wfrd");
 }
@@ -91,7 +83,6 @@ static void refused_write_keeps_the_old_content(void **state)
 {
     static const char refused[] = "wfr";
 
-    (void)state;
     assert_int_equal(hd_file_write_atomic(path, "old", 3, 0600), HD_OK);
     for (const char *call = refused; *call; call++) {
         struct hd_text text = {0};
@@ -111,7 +102,6 @@ static void refused_write_keeps_the_old_content(void **state)
 
 static void name_that_is_not_flushed_is_reported(void **state)
 {
-    (void)state;
     failing = 'd';
     assert_int_equal(hd_file_write_atomic(path, "new", 3, 0600), HD_STORAGE);
 }
@@ -121,7 +111,6 @@ static void a_device_is_written_and_never_replaced(void **state)
 {
     struct stat info;
 
-    (void)state;
     if (mknod(path, S_IFCHR | 0600, makedev(1, 3)) < 0)
         skip();
     assert_int_equal(hd_file_write_atomic(path, "new", 3, 0600), HD_OK);

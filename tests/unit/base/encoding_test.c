@@ -1,16 +1,11 @@
 /* encoding: codes of 8 bits in blocks, against the maps built in double from the paper's rule. */
 #include <float.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/encoding.h"
 #include "base/random.h"
+#include "tests/program/test.h"
 #include "tests/reference/reference.h"
 
 static const enum hd_map maps[] = {HD_MAP_SIGNED, HD_MAP_UNSIGNED};
@@ -27,7 +22,6 @@ static int find(const double *values, double value)
  * of either sign are alike, apart from 1. */
 static void a_map_has_256_values_with_0_and_1(void **state)
 {
-    (void)state;
     for (int m = 0; m < 2; m++) {
         double want[256];
         bool seen[256] = {false};
@@ -62,7 +56,6 @@ static double nearest_distance(const double values[256], double x)
  * unsigned map gets no 0. */
 static void a_number_gets_the_nearest_code(void **state)
 {
-    (void)state;
     for (int m = 0; m < 2; m++) {
         double values[256], all[256 * 3];
         int count = 0;
@@ -121,7 +114,6 @@ static void fill(float *values, int64_t count, int kind, enum hd_map map, uint64
  * encode, decode, encode. */
 static void what_was_decoded_has_the_same_codes_and_scales(void **state)
 {
-    (void)state;
     for (int64_t block = HD_BLOCK_MIN; block <= HD_BLOCK_MAX; block *= 2)
         for (int test = 0; test < 2 * KINDS * 20; test++) {
             enum { COUNT = 2 * HD_BLOCK_MAX };
@@ -156,7 +148,6 @@ static void a_block_of_zeros_is_memory_of_zeros(void **state)
     float scales[2] = {1, 1}, values[16];
     uint8_t codes[16];
 
-    (void)state;
     for (int m = 0; m < 2; m++) {
         hd_encode(maps[m], 8, 16, zeros, scales, codes);
         assert_memory_equal(scales, zeros, sizeof scales);
@@ -169,7 +160,6 @@ static void a_block_of_zeros_is_memory_of_zeros(void **state)
 /* 40 elements in blocks of 8: 5 scales are 20 bytes, aligned 32; 40 codes are aligned 48. */
 static void bytes_of_blocks_are_scales_and_codes(void **state)
 {
-    (void)state;
     assert_int_equal(hd_encoding_scales_bytes(40, 8), 32);
     assert_int_equal(hd_encoding_bytes(40, 8), 32 + 48);
     assert_int_equal(hd_encoding_bytes(4096, 256), 4 * 16 + 4096);

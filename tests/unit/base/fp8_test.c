@@ -1,14 +1,9 @@
 /* fp8: both formats against their definition, and against PyTorch's casts. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "base/dtype.h"
 #include "base/fp8.h"
+#include "tests/program/test.h"
 
 static const enum hd_fp8 formats[] = {HD_E4M3, HD_E5M2};
 enum { FORMATS = 2 };
@@ -32,7 +27,6 @@ static double value_of(int code, enum hd_fp8 format)
 
 static void every_code_has_its_value_and_comes_back(void **state)
 {
-    (void)state;
     for (int f = 0; f < FORMATS; f++)
         for (int code = 0; code < 256; code++) {
             const double want = value_of(code, formats[f]);
@@ -53,7 +47,6 @@ static void every_code_has_its_value_and_comes_back(void **state)
 /* As for the short floats (dtype_test). */
 static void codes_are_the_nearest_ties_to_even(void **state)
 {
-    (void)state;
     for (int f = 0; f < FORMATS; f++)
         for (int code = 0; code < (formats[f] == HD_E4M3 ? 0x7e : 0x7b); code++) {
             const float middle = (hd_fp8_value((uint8_t)code, formats[f]) +
@@ -72,7 +65,6 @@ static void what_is_too_large_becomes_the_largest_and_what_is_not_finite_nan(voi
     static const float large[] = {449,      464,      465,  480,   61440,
                                   65535.0f, 65536.0f, 1e9f, 1e38f, 0x1.fffffep127f};
 
-    (void)state;
     for (int f = 0; f < FORMATS; f++) {
         const uint8_t most = formats[f] == HD_E4M3 ? 0x7e : 0x7b;
 
@@ -97,7 +89,6 @@ static void what_is_too_large_becomes_the_largest_and_what_is_not_finite_nan(voi
  * bound within each. */
 static void the_scale_uses_the_range(void **state)
 {
-    (void)state;
     for (int f = 0; f < FORMATS; f++) {
         const double most = (double)hd_fp8_largest(formats[f]);
 
@@ -133,7 +124,6 @@ static void codes_are_those_of_pytorch(void **state)
 #include "fp8_codes.inc"
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof golden / sizeof golden[0]; i++)
         assert_int_equal(hd_fp8_code(golden[i].value, golden[i].format), golden[i].code);
 }

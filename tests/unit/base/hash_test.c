@@ -1,14 +1,8 @@
 /* hash: XXH64, whoever computes it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/hash.h"
 #include "base/hash_own.h"
 #include "base/random.h"
+#include "tests/program/test.h"
 
 enum { LEN_MAX = 300 };
 
@@ -45,7 +39,6 @@ static void hash_gives_the_published_answers(void **state)
     };
     unsigned char bytes[LEN_MAX];
 
-    (void)state;
     fill(bytes);
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         assert_true(hd_hash_bytes(bytes, known[i].len) == known[i].value);
@@ -58,7 +51,6 @@ static void own_code_and_library_agree_at_every_length(void **state)
 {
     unsigned char bytes[LEN_MAX];
 
-    (void)state;
     fill(bytes);
     for (size_t len = 0; len <= LEN_MAX; len++)
         assert_true(own_of(bytes, len) == hd_hash_bytes(bytes, len));
@@ -68,7 +60,6 @@ static void pieces_give_the_hash_of_the_whole(void **state)
 {
     unsigned char bytes[LEN_MAX];
 
-    (void)state;
     fill(bytes);
     for (uint64_t trial = 0; trial < 500; trial++) {
         struct hd_hash one, two;
@@ -94,7 +85,6 @@ static void hash_text_has_one_form(void **state)
     char text[HD_HASH_TEXT_MAX];
     uint64_t value = 0;
 
-    (void)state;
     hd_hash_format(0xABC, text);
     assert_string_equal(text, "0000000000000abc");
     assert_true(hd_hash_parse(text, &value));

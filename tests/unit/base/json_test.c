@@ -1,14 +1,9 @@
 /* json: what is accepted, what is refused, and that written text reads back. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/json.h"
+#include "tests/program/test.h"
 
 static const struct hd_json_limits limits = {.values_max = 20, .depth_max = 4};
 
@@ -41,7 +36,6 @@ static void values_of_every_kind_are_read(void **state)
     const struct hd_json *root = NULL, *a;
     struct hd_arena arena;
 
-    (void)state;
     hd_arena_init(&arena, 0);
     assert_int_equal(hd_json_parse(&arena, text, sizeof text - 1, &limits, &root), HD_OK);
     assert_int_equal(root->kind, HD_JSON_OBJECT);
@@ -100,7 +94,6 @@ static void what_the_grammar_forbids_is_refused(void **state)
         "\"\xE2\x82\"",
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         assert_int_equal(status_of(bad[i]), HD_INVALID);
     assert_int_equal(status_of_bytes("\"a\0b\"", 5), HD_INVALID);
@@ -109,7 +102,6 @@ static void what_the_grammar_forbids_is_refused(void **state)
 
 static void limits_hold_exactly(void **state)
 {
-    (void)state;
     assert_int_equal(status_of("[[[[]]]]"), HD_OK); /* depth 4 */
     assert_int_equal(status_of("[[[[[]]]]]"), HD_LIMIT);
     /* the array and 19 numbers are 20 values */
@@ -121,7 +113,6 @@ static void every_cut_of_a_good_text_is_refused(void **state)
 {
     static const char text[] = "{\"k\\u20ac\":[1,-2e5,\"\\ud83d\\ude00\",null,true]}";
 
-    (void)state;
     assert_int_equal(status_of(text), HD_OK);
     for (size_t n = 0; n < sizeof text - 1; n++)
         assert_int_equal(status_of_bytes(text, n), HD_INVALID);
@@ -133,7 +124,6 @@ static void escapes_are_decoded(void **state)
     const struct hd_json *root = NULL;
     struct hd_arena arena;
 
-    (void)state;
     hd_arena_init(&arena, 0);
     assert_int_equal(hd_json_parse(&arena, text, sizeof text - 1, &limits, &root), HD_OK);
     assert_string_equal(root->text, "\"\\/\b\f\n\r\tA\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80");
@@ -148,7 +138,6 @@ static void numbers_become_int64_only_when_they_are(void **state)
     struct hd_arena arena;
     int64_t value = 0;
 
-    (void)state;
     hd_arena_init(&arena, 0);
     assert_int_equal(hd_json_parse(&arena, text, sizeof text - 1, &limits, &root), HD_OK);
     assert_int_equal(hd_json_need_int64(root, "max", 0, INT64_MAX, &value), HD_OK);
@@ -175,7 +164,6 @@ static void what_is_no_json_is_told_by_its_beginning(void **state)
     };
     const struct hd_json_limits few = {.values_max = 10, .depth_max = 4};
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const struct hd_json *root = NULL;
         struct hd_arena arena;
@@ -197,7 +185,6 @@ static void written_text_reads_back(void **state)
     struct hd_json_writer w = {.out = &out};
     struct hd_arena arena;
 
-    (void)state;
     hd_json_begin(&w, NULL, '{');
     hd_json_add_string(&w, odd, odd);
     hd_json_begin(&w, "list", '[');
@@ -225,7 +212,6 @@ static void reals_are_written_short_and_exact(void **state)
     struct hd_text out = {0};
     struct hd_json_writer writer = {.out = &out};
 
-    (void)state;
     hd_json_begin(&writer, NULL, '[');
     hd_json_add_real(&writer, NULL, 0.1);
     hd_json_add_real(&writer, NULL, 1.0 / 3); /* needs 16 digits */
@@ -245,7 +231,6 @@ static void arena_limit_bounds_what_hostile_text_takes(void **state)
     struct hd_text text = {0};
     struct hd_arena arena;
 
-    (void)state;
     hd_text_add(&text, "[1");
     for (int i = 0; i < 100000; i++)
         hd_text_add(&text, ",1");
@@ -272,7 +257,6 @@ static void the_last_of_one_name_counts_where_the_caller_says_so(void **state)
     };
     const struct hd_json_limits last = {.values_max = 99, .depth_max = 9};
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct hd_text text = {0};
         struct hd_json_writer w = {.out = &text};

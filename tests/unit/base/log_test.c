@@ -1,19 +1,14 @@
 /* log: each line of JSON is one object, whatever the message is; the journal gets the level. */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/json.h"
 #include "base/log.h"
+#include "tests/program/test.h"
 
 static FILE *file, *before; /* `before` stays open: its number must not be that of the next */
 static int saved;
@@ -62,7 +57,6 @@ static void a_line_of_json_is_one_object(void **state)
 {
     char text[8192], longest[4096];
 
-    (void)state;
     hd_log_init("heddled", HD_LOG_INFO);
     hd_log_set_json(true);
     catch ();
@@ -91,7 +85,6 @@ static void the_journal_gets_the_level_and_other_files_the_time(void **state)
     char stream[64], text[256];
     struct stat info;
 
-    (void)state;
     catch ();
     assert_int_equal(fstat(STDERR_FILENO, &info), 0);
     (void)snprintf(stream, sizeof stream, "%llu:%llu", (unsigned long long)info.st_dev,
@@ -113,7 +106,6 @@ static void a_message_makes_no_line_and_no_colour(void **state)
 {
     char text[256];
 
-    (void)state;
     assert_int_equal(unsetenv("JOURNAL_STREAM"), 0);
     catch ();
     hd_log_init("heddled", HD_LOG_INFO);

@@ -1,12 +1,7 @@
 /* What a program finds before its first line of work. Each case is a process of its own. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/resource.h>
@@ -15,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/process.h"
+#include "tests/program/test.h"
 
 /* Exit status of a child that runs `body`; 128 and more: a signal. */
 static int in_child(int (*body)(void))
@@ -133,27 +129,23 @@ static int with_a_small_stack(void)
 
 static void closed_streams_become_the_null_device(void **state)
 {
-    (void)state;
     assert_int_equal(in_child(without_streams), 0);
     assert_int_equal(in_child(with_an_open_stdout), 0);
 }
 
 static void too_few_files_are_told_and_a_soft_limit_is_raised(void **state)
 {
-    (void)state;
     assert_int_equal(in_child(with_few_files), 0);
     assert_int_equal(in_child(with_a_soft_limit_of_files), 0);
 }
 
 static void too_few_threads_are_told(void **state)
 {
-    (void)state;
     assert_int_equal(in_child(with_few_threads), 0);
 }
 
 static void stacks_are_wide_enough_for_libraries(void **state)
 {
-    (void)state;
     assert_int_equal(in_child(with_a_small_stack), 0);
 }
 

@@ -1,15 +1,10 @@
 /* quant: codes, scales and values of whole matrices against bitsandbytes (tests/golden/quant.py),
  * and records of boxes against those of the whole. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/quant.h"
+#include "tests/program/test.h"
 
 static const struct {
     enum hd_quant quant;
@@ -81,7 +76,6 @@ static float *decode(const struct hd_quant_box *box, const char *record)
 /* Goal: a folder of bitsandbytes and an own encoding are the same bytes. */
 static void bytes_and_values_are_those_of_bitsandbytes(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof golden / sizeof golden[0]; i++) {
         struct hd_quant_box box = whole(golden[i].quant, golden[i].rows, golden[i].columns);
         const struct hd_quant_layout l = hd_quant_lay_out(&box);
@@ -138,7 +132,6 @@ static void check_box(struct hd_quant_box *all, const char *record, const float 
  * begin in rows 64 and 128: a cut of the columns in 2 or 4 has parts of each. */
 static void a_box_has_the_codes_of_the_whole(void **state)
 {
-    (void)state;
     for (int q = HD_QUANT_NF4; q < HD_QUANT_COUNT; q++) {
         struct hd_quant_box all = whole((enum hd_quant)q, 192, 256);
         char *record = encode(&all);
@@ -164,7 +157,6 @@ static void a_cut_through_a_block_does_not_fit(void **state)
 {
     struct hd_quant_box box = whole(HD_QUANT_NF4, 4, 96);
 
-    (void)state;
     assert_true(hd_quant_box_fits(&box));
     box.box_columns = 48;
     assert_false(hd_quant_box_fits(&box)); /* 48 of 96 columns are no blocks */
@@ -183,13 +175,11 @@ static void a_record_has_4_127_bits_a_weight(void **state)
 {
     const struct hd_quant_box box = whole(HD_QUANT_NF4, 4096, 4096);
 
-    (void)state;
     assert_int_equal(hd_quant_lay_out(&box).size_bytes, 8388608 + 262144 + 5184);
 }
 
 static void words_name_encodings(void **state)
 {
-    (void)state;
     assert_int_equal(hd_quant_of_word("nf4"), HD_QUANT_NF4);
     assert_int_equal(hd_quant_of_word("plain"), HD_QUANT_NONE);
     assert_int_equal(hd_quant_of_word("nf5"), HD_QUANT_COUNT);

@@ -2,10 +2,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,11 +10,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "base/text.h"
 #include "base/tree.h"
+#include "tests/program/test.h"
 
 static char dir[] = "/tmp/heddle-tree-XXXXXX"; /* of one test, empty at its start */
 static char text[8192];
@@ -48,14 +43,12 @@ static bool is_there(const char *name)
 
 static int make_dir(void **state)
 {
-    (void)state;
     memcpy(strrchr(dir, '-'), "-XXXXXX", 8);
     return mkdtemp(dir) ? 0 : -1;
 }
 
 static int remove_dir(void **state)
 {
-    (void)state;
     (void)umount2(in("t/a/share"), MNT_DETACH); /* of a test that failed */
     (void)umount2(in("t"), MNT_DETACH);
     return hd_file_remove_tree(dir) ? -1 : 0;
@@ -73,7 +66,6 @@ static void all_that_is_below_goes_and_what_is_absent_is_gone(void **state)
 {
     struct hd_tree_left left;
 
-    (void)state;
     make_file("t/a/b/file");
     make_file("t/.hidden");
     assert_int_equal(mkdir(in("t/empty"), 0700), 0);
@@ -91,7 +83,6 @@ static void a_link_goes_and_what_it_leads_to_stays(void **state)
 {
     char target[64];
 
-    (void)state;
     make_file("kept/file");
     make_file("t/file");
     (void)snprintf(target, sizeof target, "%s/kept", dir);
@@ -112,7 +103,6 @@ static void a_folder_with_a_mark_is_anothers(void **state)
     struct hd_tree_left left;
     char path[sizeof text];
 
-    (void)state;
     make_file("t/.mark");
     make_file("t/a/mine");
     make_file("t/a/theirs/.other-mark");
@@ -168,7 +158,6 @@ static void mount_share(enum kind kind)
 
 static void what_is_mounted_below_stays_and_the_rest_goes(void **state)
 {
-    (void)state;
     enter_namespace();
     for (enum kind kind = 0; kind < KINDS; kind++) {
         struct hd_tree_left left;
@@ -193,7 +182,6 @@ static void a_folder_that_is_itself_a_mount_stays(void **state)
 {
     char source[sizeof text];
 
-    (void)state;
     enter_namespace();
     for (enum kind kind = 0; kind < ONE_FILE; kind++) {
         struct hd_tree_left left;
@@ -225,7 +213,6 @@ static void any_depth_takes_few_descriptors(void **state)
     char path[sizeof text];
     int lowest;
 
-    (void)state;
     enter_namespace();
     (void)snprintf(path, sizeof path, "%s", in("t"));
     for (int i = 0; i < LEVELS; i++) {

@@ -1,13 +1,8 @@
 /* Lines of conversations in each form, and lines that are wrong. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "chat/conversation.h"
+#include "tests/program/test.h"
 
 /* "role:content" of each message, '+' behind those that count. */
 static void reads(const char *line, enum hd_chat_form form, const char *messages)
@@ -52,7 +47,6 @@ static void fails(const char *line, const char *message)
 
 static void each_form_is_found(void **state)
 {
-    (void)state;
     reads("{\"messages\": [{\"role\": \"user\", \"name\": null, \"content\": \"a\"}, {\"role\": "
           "\"assistant\", "
           "\"content\": \"b\", \"weight\": 0}, {\"role\": \"assistant\", \"content\": \"c\"}]}",
@@ -77,7 +71,6 @@ static void each_form_is_found(void **state)
 
 static void what_is_wrong_is_said(void **state)
 {
-    (void)state;
     fails("{\"messages\": [{\"role\": \"bot\", \"content\": \"a\"}]}", "message 1: the role 'bot'");
     fails("{\"messages\": [{\"role\": \"assistant\", \"content\": \"\"}]}",
           "message 1: the answer is empty");
@@ -135,7 +128,6 @@ static void fails_as_pair(const char *line, const char *message)
 /* Of the prompt nothing counts, also where it has answers. */
 static void pairs_are_read_in_each_form(void **state)
 {
-    (void)state;
     reads_pair("{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}", "a|b/a|c");
     reads_pair("{\"prompt\": [" U "], \"chosen\": [" A("x") "], \"rejected\": [" A("y") "]}",
                "q x+ /q y+ ");
@@ -149,7 +141,6 @@ static void pairs_are_read_in_each_form(void **state)
 
 static void what_is_wrong_with_a_pair_is_said(void **state)
 {
-    (void)state;
     fails_as_pair("{\"prompt\": \"a\", \"rejected\": \"c\"}", "no chosen answer");
     fails_as_pair("{\"prompt\": \"a\", \"chosen\": \"c\", \"rejected\": null}",
                   "no rejected answer");

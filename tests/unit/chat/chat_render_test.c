@@ -1,15 +1,10 @@
 /* Which bytes of a conversation count: with {% generation %}, by rendered prefixes, and without a
  * template. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "chat/date.h"
 #include "chat/render.h"
+#include "tests/program/test.h"
 
 #define CHATML                                                              \
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>\n{% endfor %}" \
@@ -62,7 +57,6 @@ static void counts(const char *source, const char *line, enum hd_chat_loss loss,
 
 static void answers_and_what_ends_them_count(void **state)
 {
-    (void)state;
     counts(CHATML, TWO, HD_CHAT_ANSWERS, "b1</>\n|d</>\n|");
     counts(CHATML, TWO, HD_CHAT_LAST, "d</>\n|");
     counts(MARKED, TWO, HD_CHAT_ANSWERS, "b1.|d.|");
@@ -75,7 +69,6 @@ static void an_answer_that_is_not_shown_is_refused_unless_the_last_is_enough(voi
 {
     struct hd_text text = {0};
 
-    (void)state;
     assert_int_equal(spans_of(FORGETS, TWO, HD_CHAT_ANSWERS, &text), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "message 2"));
     assert_non_null(strstr(hd_err_message(), "template T"));
@@ -131,7 +124,6 @@ static void answers_count_where_a_template_rewrites_history(void **state)
     const char *const two =
         MESSAGES(USER("q") "," THOUGHT("x", "b ") "," USER("r") "," THOUGHT("y", "d"));
 
-    (void)state;
     counts(THINKS, two, HD_CHAT_ANSWERS, "b</>\n|(think)y(/think)d</>\n|");
     counts(THINKS, two, HD_CHAT_LAST, "(think)y(/think)d</>\n|");
     /* an answer that spells the prompt, and equal messages, are not taken for one another */
@@ -161,7 +153,6 @@ static void a_conversation_may_begin_with_an_answer(void **state)
 {
     struct hd_text text = {0};
 
-    (void)state;
     counts(CHATML, MESSAGES(ANSWER("b") "," USER("q") "," ANSWER("d")), HD_CHAT_ANSWERS,
            "b</>\n|d</>\n|");
     counts(MOVES, MESSAGES(ANSWER("b") "," USER("q") "," ANSWER("d")), HD_CHAT_ANSWERS,
@@ -184,7 +175,6 @@ static void an_answer_may_have_several_marks(void **state)
         "{% endgeneration %}#{% generation %}.{% endgeneration %}{% else %}<u>{{ m.content }}<a>"
         "{% endif %}{% endfor %}{% if add_generation_prompt %}{% endif %}";
 
-    (void)state;
     counts(parts, TWO, HD_CHAT_ANSWERS, "b1|.|d|.|");
     counts(parts, TWO, HD_CHAT_LAST, "d|.|");
 }
@@ -212,7 +202,6 @@ static void a_template_gets_what_transformers_gives_it(void **state)
 {
     static const char message[] = MESSAGES(USER("q") "," ANSWER("b"));
 
-    (void)state;
     gives("{% if tools is not none %}T{% else %}N{% endif %}", message, "N");
     gives("{% if tools is not none %}T{% else %}N{% endif %}", WITH_TOOLS(ANSWER("b")), "T");
     gives("{{ tools is defined }}{{ documents is none }}{{ add_generation_prompt }}", message,
@@ -235,7 +224,6 @@ static void a_template_gets_the_date_that_the_job_has(void **state)
     char today[HD_CHAT_DATE_MAX];
     int64_t seconds;
 
-    (void)state;
     gives("{% if strftime_now is defined %}{{ strftime_now('%d %b %Y') }}{% endif %}", message,
           "29 Feb 2024");
     gives("{{ strftime_now('%A %j %-d/%-m %H:%M:%S.%f%z%Z%:z%%') }}", message,

@@ -1,14 +1,9 @@
 /* The rules of Jinja2 with the settings of transformers, each by a template small enough to work
  * out by hand; tests/interop/templates compares whole templates with jinja2. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "chat/template.h"
+#include "tests/program/test.h"
 
 static const char VARIABLES[] =
     "{\"messages\": [{\"role\": \"user\", \"content\": \" Hi \"},"
@@ -63,7 +58,6 @@ static void fails(const char *source, enum hd_status st, const char *message)
 
 static void tags_take_the_white_space_that_jinja_takes(void **state)
 {
-    (void)state;
     gives("a\n  {% if true %}\nb\n  {% endif %}\nc\n", "a\nb\nc"); /* trim and lstrip */
     gives("a\n  {{ 1 }}\nb", "a\n  1\nb");                         /* not around a value */
     gives("a \n {%- if true -%} \n b {%+ endif +%}\nc", "ab \nc");
@@ -74,7 +68,6 @@ static void tags_take_the_white_space_that_jinja_takes(void **state)
 
 static void loops_know_their_place(void **state)
 {
-    (void)state;
     gives("{% for m in messages %}{{ loop.index }}{{ loop.index0 }}{{ loop.length }}"
           "{% if loop.first %}F{% elif loop.last %}L{% endif %}{{ loop.previtem.role if "
           "loop.previtem is defined }};{% endfor %}",
@@ -89,7 +82,6 @@ static void loops_know_their_place(void **state)
 
 static void what_a_loop_sets_ends_with_it(void **state)
 {
-    (void)state;
     gives("{% set x = 1 %}{% for m in messages %}{{ x }}{% set x = 2 %}{% endfor %}{{ x }}",
           "1111");
     gives("{% set n = namespace(x=1) %}{% for m in messages %}{% set n.x = n.x + 1 %}{% endfor %}"
@@ -100,7 +92,6 @@ static void what_a_loop_sets_ends_with_it(void **state)
 
 static void strings_are_of_code_points(void **state)
 {
-    (void)state;
     gives("{{ w | length }} {{ w[1:] }} {{ w[::-1] }} {{ w[2] }} {{ w[:-1] }}",
           "4 x\xF0\x9F\x99\x82z z\xF0\x9F\x99\x82x\xE6\x9D\xB1 \xF0\x9F\x99\x82 "
           "\xE6\x9D\xB1x\xF0\x9F\x99\x82");
@@ -108,7 +99,6 @@ static void strings_are_of_code_points(void **state)
 
 static void tojson_writes_what_transformers_writes(void **state)
 {
-    (void)state;
     gives("{{ tool | tojson }}", "{\"b\": [1, 2.5, null], \"a\": \"<\xC3\xBC>&\\\"\\n\"}");
     gives("{{ {'a': [1, {}]} | tojson(indent=2) }}", "{\n  \"a\": [\n    1,\n    {}\n  ]\n}");
     gives("{{ tool.b | tojson(separators=(',', ':')) }}", "[1,2.5,null]");
@@ -116,7 +106,6 @@ static void tojson_writes_what_transformers_writes(void **state)
 
 static void macros_blocks_and_calls(void **state)
 {
-    (void)state;
     gives("{% macro m(a, b='x') %}[{{ a }}{{ b }}]{% endmacro %}{{ m(1) ~ m(2, b=3) }}",
           "[1x][23]");
     gives("{% set t %} a {% endset %}{{ t | trim }}", "a");
@@ -170,7 +159,6 @@ static void a_macro_knows_its_arguments_as_in_jinja(void **state)
         {"{% set self = 2 %}{{ self }}", "2"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         gives(cases[i].source, cases[i].text);
     fails("{% macro m(a) %}{{ a }}{% endmacro %}{{ m(1, 2) }}", HD_INVALID, "at most 1 arguments");
@@ -197,7 +185,6 @@ static void a_macro_knows_its_arguments_as_in_jinja(void **state)
 
 static void values_are_written_as_python_writes_them(void **state)
 {
-    (void)state;
     gives("{{ [1, 'a', none, 1e16, 0.1, true, {'k': (1,)}] }}",
           "[1, 'a', None, 1e+16, 0.1, True, {'k': (1,)}]");
     gives("{{ -7 // 2 }} {{ -7 % 3 }} {{ 7 / 2 }} {{ 'a,b,c'.split(',', 1) }}",
@@ -214,7 +201,6 @@ static void generation_marks_bytes_of_the_output(void **state)
 {
     struct hd_template_output output = {0};
 
-    (void)state;
     assert_int_equal(render("{{ bos_token }}A{% generation %}{{ w[:2] }}{% endgeneration %}B"
                             "{% generation %}yes{% endgeneration %}",
                             NULL, &output),
@@ -229,7 +215,6 @@ static void generation_marks_bytes_of_the_output(void **state)
 
 static void errors_name_line_and_column(void **state)
 {
-    (void)state;
     fails("a\n {{ x.y }}", HD_INVALID, "2:6: 'x' is not defined");
     fails("{% if %}", HD_INVALID, "1:7: a value is expected here");
     fails("a\ncaf\xE9 b", HD_INVALID, "2:1: byte 5 (0xE9) of the chat template is not UTF-8; if");
@@ -257,7 +242,6 @@ static void a_hostile_template_ends(void **state)
         "))))))))))))))))))))))))))))))))))))))))))))))))))))) }}",
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
         struct hd_template_output output = {0};
 

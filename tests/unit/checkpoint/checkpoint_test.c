@@ -293,7 +293,6 @@ static void tables_with_gaps_or_overlaps_are_refused(void **state)
 {
 #define A           "\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}"
 #define B(from, to) "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[" from "," to "]}"
-    (void)state;
     assert_int_equal(status_of_table("{" A "," B("8", "12") "}", 12), HD_OK);
     assert_int_equal(status_of_table("{" A "," B("8", "12") "}", 13), HD_INVALID);
     assert_int_equal(status_of_table("{" A "," B("8", "12") "}", 11), HD_INVALID);

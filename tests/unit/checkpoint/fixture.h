@@ -2,15 +2,9 @@
 #ifndef HD_TESTS_CHECKPOINT_FIXTURE_H
 #define HD_TESTS_CHECKPOINT_FIXTURE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
+#include "tests/program/test.h"
 
 struct fixture {
     char job_dir[64], attempt_dir[96], dir[160]; /* dir: of the checkpoint of step 100 */

@@ -1,27 +1,19 @@
 /* The command line without a controller: flags, pages of help, words, processes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "controller/cli/cli.h"
 #include "controller/cli/debug.h"
 #include "controller/cli/page.h"
 #include "controller/cli/process.h"
+#include "tests/program/test.h"
 
 /* ---- flags ---- */
 
 static int nothing(struct cli *cli, int argc, char **argv)
 {
-    (void)cli;
-    (void)argc;
-    (void)argv;
     return CLI_OK;
 }
 
@@ -59,7 +51,6 @@ static void flags_may_stand_anywhere_and_take_values_both_ways(void **state)
 {
     static struct parsed p;
 
-    (void)state;
     assert_int_equal(parse(&p, "a --text x -y b --number=7 --set k=1 --set=l=2 -o wide"),
                      CLI_CONTINUE);
     assert_true(p.yes);
@@ -93,7 +84,6 @@ static void wrong_flags_are_usage(void **state)
     };
     static struct parsed p;
 
-    (void)state;
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
         assert_int_equal(parse(&p, lines[i]), CLI_USAGE);
 }
@@ -106,7 +96,6 @@ static void an_option_with_one_value_is_given_once(void **state)
                                         "-o json -o wide",       "--context a --context b"};
     static struct parsed p;
 
-    (void)state;
     for (size_t i = 0; i < sizeof twice / sizeof twice[0]; i++)
         assert_int_equal(parse(&p, twice[i]), CLI_USAGE);
     assert_int_equal(parse(&p, "--set a=1 --set a=2 -y --yes"), CLI_CONTINUE);
@@ -120,7 +109,6 @@ static void an_empty_argument_is_usage(void **state)
     static struct parsed p;
     char job[] = "7", empty[] = "", *argv[] = {job, empty};
 
-    (void)state;
     assert_int_equal(parse(&p, ""), CLI_CONTINUE);
     assert_int_equal(cli_parse(&p.cli, 2, argv, NULL, 0, 0, 2), CLI_USAGE);
 }
@@ -129,7 +117,6 @@ static void colour_is_for_terminals_unless_asked_for(void **state)
 {
     static struct parsed p;
 
-    (void)state;
     assert_int_equal(parse(&p, "--color always"), CLI_CONTINUE);
     assert_true(p.cli.colour);
     assert_int_equal(parse(&p, "--color never"), CLI_CONTINUE);
@@ -142,7 +129,6 @@ static void colour_is_for_terminals_unless_asked_for(void **state)
 
 static void every_verb_has_help_with_an_example(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < cli_command_count; i++) {
         char usage[64];
 
@@ -194,7 +180,6 @@ static bool mentions(const struct page *page, const struct cli_flag *flag)
  * help says, and each flag that a form takes is in its help. */
 static void every_help_has_the_flags_that_its_command_takes(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < cli_command_count; i++) {
         const struct cli_command *verb = &cli_commands[i];
         struct page page;
@@ -243,7 +228,6 @@ static void a_page_is_taken_apart(void **state)
     struct hd_text out = {0};
     struct page page;
 
-    (void)state;
     page_read("heddle queue", help, &page);
     assert_int_equal(page.subcommand_count, 3);
     assert_string_equal(page.subcommands[2], "set");
@@ -277,7 +261,6 @@ static void a_bundle_has_no_secrets(void **state)
         "tokens per second 98123.4, rank 3 of job 7 on gpu-node-17: a sentence without secrets\n";
     struct hd_text out = {0}, tar = {0};
 
-    (void)state;
     debug_redact(text, sizeof text - 1, &out);
     assert_string_equal(
         out.data, "ann [removed]\n"
@@ -301,7 +284,6 @@ static void a_bundle_has_no_secrets(void **state)
 /* 24 lines of 80 columns: the smallest terminal that people use. */
 static void every_help_fits_one_screen(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < cli_command_count; i++) {
         int lines = 0;
 
@@ -317,7 +299,6 @@ static void every_help_fits_one_screen(void **state)
 /* The contract of DESIGN, in its order. */
 static void exit_codes_are_what_scripts_rely_on(void **state)
 {
-    (void)state;
     assert_int_equal(cli_exit_of(HD_OK), 0);
     assert_int_equal(cli_exit_of_state(HEDDLE__V1__JOB_STATE__JOB_STATE_SUCCEEDED), 0);
     assert_int_equal(cli_exit_of_state(HEDDLE__V1__JOB_STATE__JOB_STATE_FAILED), 1);
@@ -338,7 +319,6 @@ static void states_are_the_words_of_the_api(void **state)
 {
     char word[CLI_WORD_MAX];
 
-    (void)state;
     assert_string_equal(cli_job_state(HEDDLE__V1__JOB_STATE__JOB_STATE_QUEUED, word), "queued");
     assert_string_equal(cli_job_state(HEDDLE__V1__JOB_STATE__JOB_STATE_CANCELLED, word),
                         "cancelled");
@@ -361,7 +341,6 @@ static void counts_are_short(void **state)
                 {2.34e9, "2.3G"}, {1e18, "1000P"}};
     char text[32];
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         cli_format_count(rows[i].count, text);
         assert_string_equal(text, rows[i].text);
@@ -376,7 +355,6 @@ static void a_word_is_written_as_a_shell_reads_it(void **state)
                                           {"", "''"},
                                           {"$x;*", "'$x;*'"}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct hd_text out = {0};
 
@@ -390,7 +368,6 @@ static void control_characters_never_reach_a_terminal(void **state)
 {
     struct hd_text out = {0};
 
-    (void)state;
     cli_add_clean(&out, "a\033[31mb\r\n\x7f"
                         "caf\xc3\xa9\xc2\x9b"
                         "d");
@@ -410,7 +387,6 @@ static void characters_that_reorder_or_hide_text_never_reach_a_terminal(void **s
                                         "\u2010", "\u2027", "\u2030", "\u20AC", "\U0001F600"};
     struct hd_text out = {0};
 
-    (void)state;
     for (size_t i = 0; i < sizeof hidden / sizeof hidden[0]; i++) {
         hd_text_clear(&out);
         cli_add_clean(&out, hidden[i]);
@@ -428,7 +404,6 @@ static void users_are_named_where_they_are_known(void **state)
 {
     struct hd_text out = {0};
 
-    (void)state;
     /* user 0 has this name on every system that the tests run on; 4294967294 has none */
     cli_add_people(&out, "uid:0 and uid:4294967294, uid:x\n");
     assert_string_equal(out.data, "uid 0 (root) and uid 4294967294, uid:x?");
@@ -448,7 +423,6 @@ static void text_is_cut_by_columns(void **state)
                 {2, ".."},
                 {0, ""}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct hd_text out = {0};
 
@@ -467,7 +441,6 @@ static void a_child_and_what_it_left_behind_are_ended(void **state)
                           (char *)"(trap '' TERM; setsid sleep 600 & ) ; exit 3", NULL};
     struct process child = {.name = "sh", .log = "/dev/null"};
 
-    (void)state;
     assert_int_equal(process_adopt_orphans(), HD_OK);
     assert_int_equal(process_start(&child, argv), HD_OK);
     while (!process_has_ended(&child))
@@ -485,7 +458,6 @@ static void a_program_that_is_not_there_is_named(void **state)
     char expected[512];
     int fd;
 
-    (void)state;
     (void)snprintf(log, sizeof log, "%.200s/log-XXXXXX",
                    getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
     fd = mkstemp(log);
@@ -508,7 +480,6 @@ static void a_program_that_is_not_there_is_named(void **state)
  * of the 10 s is left, and the fourth, of 6 s, gets no more. */
 static void a_try_to_connect_ends_within_the_time_for_all_tries(void **state)
 {
-    (void)state;
     assert_int_equal(cli_connect_timeout_ms(0, 10000), 1500);
     assert_int_equal(cli_connect_timeout_ms(1, 8500), 3000);
     assert_int_equal(cli_connect_timeout_ms(2, 5500), 4500);

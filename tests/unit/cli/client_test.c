@@ -1,26 +1,20 @@
 /* The heddle program against a controller that misbehaves on purpose: exit codes, retries under one
  * request id, watching and logs through breaks of the connection. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include <signal.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "tests/program/test.h"
 #include "tests/unit/cli/fake_controller.h"
 
 static void what_the_controller_says_decides_the_exit_code(void **state)
 {
     struct run run;
 
-    (void)state;
     run = heddle("show 4", 0);
     assert_int_equal(run.code, 4);
     assert_string_equal(run.err, "heddle: there is no job 4\n");
@@ -38,7 +32,6 @@ static void a_lost_reply_is_asked_for_again_under_one_request_id(void **state)
     char path[128], words[160];
     struct run run;
 
-    (void)state;
     put_job_file(path);
     (void)snprintf(words, sizeof words, "submit %s", path);
     run = heddle(words, 0);
@@ -57,7 +50,6 @@ static void a_bad_job_file_never_reaches_the_controller(void **state)
 {
     char path[128], words[160];
 
-    (void)state;
     put_job_file(path);
     (void)snprintf(words, sizeof words, "submit %s --set parallel.tp=2", path);
     assert_int_equal(heddle(words, 0).code, 2);
@@ -68,7 +60,6 @@ static void watching_goes_on_where_it_broke_off(void **state)
 {
     struct run run = heddle("watch 7 -o jsonl", 0);
 
-    (void)state;
     assert_int_equal(run.code, 0);
     assert_int_equal(fake.watches, 2);
     assert_int_equal(fake.after[0], 0);
@@ -91,7 +82,6 @@ static void lines_without_a_terminal_have_no_cursor_codes(void **state)
 {
     struct run run = heddle("watch 7", 0);
 
-    (void)state;
     assert_int_equal(run.code, 0);
     assert_null(strchr(run.out, '\033'));
     assert_null(strchr(run.err, '\033'));
@@ -105,7 +95,6 @@ static void wait_asks_for_the_end_only_and_ends_like_the_job(void **state)
 {
     struct run run = heddle("wait 8", 0);
 
-    (void)state;
     assert_int_equal(run.code, 1);
     assert_true(fake.new_only[0]);
     assert_string_equal(run.out, "job 8 failed at step 2\n");
@@ -115,7 +104,6 @@ static void ctrl_c_ends_the_watching_and_not_the_job(void **state)
 {
     struct run run;
 
-    (void)state;
     fake.hold = true;
     run = heddle("watch 7", SIGINT);
     assert_int_equal(run.code, 130);
@@ -128,7 +116,6 @@ static void sigterm_ends_the_watching_with_143(void **state)
 {
     struct run run;
 
-    (void)state;
     fake.hold = true;
     run = heddle("watch 7", SIGTERM);
     assert_int_equal(run.code, 143);
@@ -153,7 +140,6 @@ static void a_far_controller_is_read_as_a_near_one(void **state)
 {
     struct run run;
 
-    (void)state;
     for (int i = 0; i < WAYS; i++) {
         run = heddle_over(i, "show 7");
         if (run.code)
@@ -171,7 +157,6 @@ static void a_connection_that_is_cut_before_the_first_answer_is_tried_again(void
 {
     struct run run;
 
-    (void)state;
     delay_proxy_cut(fake.ways[0], 2);
     run = heddle_over(0, "show 7");
     if (run.code)
@@ -220,7 +205,6 @@ static void a_token_from_a_pipe_serves_every_try(void **state)
     struct run run;
     int fd;
 
-    (void)state;
     delay_proxy_cut(fake.ways[0], 1);
     (void)snprintf(words, sizeof words, "show 7 %s", token_by_pipe(&fd));
     run = heddle(words, 0);
@@ -238,7 +222,6 @@ static void a_token_from_a_pipe_serves_every_command_of_a_bundle(void **state)
     struct run run;
     int fd;
 
-    (void)state;
     (void)snprintf(path, sizeof path, "%s/b.tar", fake.dir);
     (void)snprintf(words, sizeof words, "debug bundle --out %s %s", path, token_by_pipe(&fd));
     run = heddle(words, 0);
@@ -256,7 +239,6 @@ static void logs_go_on_at_the_next_byte_and_with_the_next_attempt(void **state)
 {
     struct run run = heddle("logs 7 -f", 0);
 
-    (void)state;
     assert_string_equal(run.out, "hello\nagain\n");
     assert_int_equal(run.code, 0);
     assert_int_equal(fake.reads, 4);
@@ -273,7 +255,6 @@ static void a_warning_of_the_controller_is_shown_beside_the_answer(void **state)
     char path[128], words[160];
     struct run run;
 
-    (void)state;
     fake.submits = 1; /* no reply is lost */
     put_job_file(path);
     (void)snprintf(words, sizeof words, "submit -q %s", path);
@@ -301,7 +282,6 @@ static void ages_count_by_the_controllers_clock(void **state)
 {
     static const int64_t ahead_ms[] = {3600 * 1000, -2 * 86400 * (int64_t)1000, 0};
 
-    (void)state;
     for (size_t i = 0; i < sizeof ahead_ms / sizeof ahead_ms[0]; i++) {
         struct run run;
 
@@ -318,7 +298,6 @@ static void a_start_in_the_past_is_not_shown(void **state)
 {
     struct run run;
 
-    (void)state;
     run = heddle("explain 7", 0);
     assert_int_equal(run.code, 0);
     assert_non_null(strstr(run.out, "start     expected at any moment\n"));
@@ -328,7 +307,6 @@ static void a_start_in_the_past_is_not_shown(void **state)
 
 static void the_deadline_of_a_drain_is_shown(void **state)
 {
-    (void)state;
     fake.deadline_ms = 4102444800000;
     assert_non_null(strstr(heddle("nodes -o wide", 0).out,
                            "is draining: disk; its jobs leave it by 2100-01-01T00:00:00"));
@@ -343,7 +321,6 @@ static void a_probe_of_a_node_that_dies_ends_and_says_so(void **state)
 {
     struct run run;
 
-    (void)state;
     run = heddle("probe n1", 0);
     assert_int_equal(run.code, 6);
     assert_int_equal(fake.topologies, 2);
@@ -360,7 +337,6 @@ static void nodes_that_go_while_others_measure_are_told_as_such(void **state)
 {
     struct run run;
 
-    (void)state;
     run = heddle("probe --all", 0);
     assert_int_equal(run.code, 6);
     assert_int_equal(fake.topologies, 3);

@@ -1,23 +1,17 @@
 /* Which controller, token and authority a command uses: flags, environment, files. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "controller/cli/contexts.h"
+#include "tests/program/test.h"
 
 static char home[128], path[256];
 
 static int make_home(void **state)
 {
-    (void)state;
     (void)snprintf(home, sizeof home, "%.40s/contexts-XXXXXX",
                    getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
     if (!mkdtemp(home))
@@ -29,7 +23,6 @@ static int make_home(void **state)
 
 static int drop_home(void **state)
 {
-    (void)state;
     return hd_file_remove_tree(home) ? -1 : 0;
 }
 
@@ -69,7 +62,6 @@ static void each_value_knows_where_it_came_from(void **state)
     char token[256], from[300];
     struct contexts c;
 
-    (void)state;
     set_file(two);
     assert_int_equal(contexts_find(NULL, none, &c), HD_OK);
     (void)snprintf(from, sizeof from, "%s:4", path);
@@ -96,7 +88,6 @@ static void a_token_goes_to_no_other_controller(void **state)
     const char *const elsewhere[CONTEXT_KEY_COUNT] = {"127.0.0.1:1"};
     struct contexts c;
 
-    (void)state;
     set_file(two);
     assert_int_equal(contexts_find(NULL, elsewhere, &c), HD_OK);
     assert_value(&c, CONTEXT_CONTROLLER, "127.0.0.1:1", "flag");
@@ -127,7 +118,6 @@ static void mistakes_have_their_line(void **state)
     struct contexts c;
     char expected[512];
 
-    (void)state;
     assert_refused("contexts:\n  a:\n    controler: x\n",
                    "3: unknown key controler; did you mean controller?");
     assert_refused("token: abc\n", "1: unknown key token; did you mean token_file?");
@@ -150,7 +140,6 @@ static void a_pipe_is_no_configuration_file(void **state)
     char config[192], file[256];
     struct contexts c;
 
-    (void)state;
     set_file(two);
     (void)unsetenv("HEDDLE_CONFIG");
     (void)snprintf(config, sizeof config, "%s/config/heddle", home);

@@ -1,14 +1,8 @@
 #include "tests/unit/cli/fake_controller.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include <fcntl.h>
 #include <signal.h>
@@ -19,6 +13,7 @@
 #include "base/file.h"
 #include "heddle/v1/control.pb-c.h"
 #include "rpc/find.h"
+#include "tests/program/test.h"
 
 #define TOKEN "0123456789abcdef0123456789abcdef"
 
@@ -106,7 +101,6 @@ static void on_cancel(struct hd_rpc_call *call, const ProtobufCMessage *message)
     Heddle__V1__CancelJobResponse response = HEDDLE__V1__CANCEL_JOB_RESPONSE__INIT;
     Heddle__V1__JobStatus job;
 
-    (void)message;
     fake.cancels++;
     fill_job(&job, HEDDLE__V1__JOB_STATE__JOB_STATE_STOPPING);
     response.job = &job;
@@ -119,7 +113,6 @@ static void on_nodes(struct hd_rpc_call *call, const ProtobufCMessage *message)
     Heddle__V1__ListNodesResponse response = HEDDLE__V1__LIST_NODES_RESPONSE__INIT;
     Heddle__V1__NodeStatus node = HEDDLE__V1__NODE_STATUS__INIT, *nodes[] = {&node};
 
-    (void)message;
     node.name = (char *)"n1";
     node.state = HEDDLE__V1__NODE_STATE__NODE_STATE_DRAINING;
     node.reason = (char *)"is draining: disk";
@@ -135,7 +128,6 @@ static void on_explain(struct hd_rpc_call *call, const ProtobufCMessage *message
     Heddle__V1__ExplainJobResponse response = HEDDLE__V1__EXPLAIN_JOB_RESPONSE__INIT;
     Heddle__V1__JobStatus job;
 
-    (void)message;
     fill_job(&job, HEDDLE__V1__JOB_STATE__JOB_STATE_QUEUED);
     job.expected_start_unix_ms = hd_clock_wall_ms() - 5000;
     response.job = &job;
@@ -146,7 +138,6 @@ static void on_probe(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
     Heddle__V1__ProbeNodeResponse response = HEDDLE__V1__PROBE_NODE_RESPONSE__INIT;
 
-    (void)message;
     (void)hd_rpc_call_reply(call, &response.base);
 }
 
@@ -276,7 +267,6 @@ static void send_log(struct hd_rpc_call *call, int32_t attempt, int64_t offset, 
 
 static void on_timer(uv_timer_t *timer)
 {
-    (void)timer;
     hd_rpc_call_fail(fake.broken, hd_err(HD_UNAVAILABLE, "going down"));
     hd_rpc_call_unref(fake.broken);
 }
@@ -319,7 +309,6 @@ static void on_stop(uv_async_t *stop)
 
 static void on_meet(uv_async_t *meet)
 {
-    (void)meet;
     (void)sem_post(&fake.met);
 }
 
@@ -333,7 +322,6 @@ void meet(void)
 
 static void *run_loop(void *unused)
 {
-    (void)unused;
     (void)uv_run(&fake.loop, UV_RUN_DEFAULT);
     return NULL;
 }
@@ -442,19 +430,16 @@ static int start(bool far)
 
 int start_fake(void **state)
 {
-    (void)state;
     return start(false);
 }
 
 int start_far(void **state)
 {
-    (void)state;
     return start(true);
 }
 
 int stop_fake(void **state)
 {
-    (void)state;
     (void)uv_async_send(&fake.stop);
     (void)pthread_join(fake.thread, NULL);
     assert_int_equal(uv_loop_close(&fake.loop), 0);

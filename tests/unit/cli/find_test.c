@@ -1,8 +1,4 @@
 /* How a client finds its controller: what was said, the environment, then the sockets. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,16 +7,14 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "rpc/find.h"
+#include "tests/program/test.h"
 
 static char runtime_dir[64];
 
 static int make_runtime_dir(void **state)
 {
-    (void)state;
     (void)snprintf(runtime_dir, sizeof runtime_dir, "%.40s/find-XXXXXX",
                    getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
     if (!mkdtemp(runtime_dir))
@@ -32,7 +26,6 @@ static int make_runtime_dir(void **state)
 
 static int drop_runtime_dir(void **state)
 {
-    (void)state;
     return hd_file_remove_tree(runtime_dir) ? -1 : 0;
 }
 
@@ -60,7 +53,6 @@ static void what_was_said_wins_over_the_environment_over_sockets(void **state)
 {
     char path[128], address[160];
 
-    (void)state;
     (void)snprintf(path, sizeof path, "%s/heddle", runtime_dir);
     assert_int_equal(mkdir(path, 0700), 0);
     (void)snprintf(path, sizeof path, "%s/heddle/controller.sock", runtime_dir);
@@ -80,7 +72,6 @@ static void nothing_anywhere_names_the_places(void **state)
     struct hd_text address = {0};
     char expected[256];
 
-    (void)state;
     if (access("/run/heddle/controller.sock", F_OK) == 0) { /* this machine has a controller */
         expect_address(NULL, "unix:/run/heddle/controller.sock");
         return;
@@ -100,7 +91,6 @@ static void a_controller_listens_where_clients_look(void **state)
     struct hd_text address = {0};
     char expected[128];
 
-    (void)state;
     (void)snprintf(expected, sizeof expected, "unix:%s/heddle/controller.sock", runtime_dir);
     assert_int_equal(hd_rpc_default_listen(&address), HD_OK);
     assert_string_equal(address.data,

@@ -1,14 +1,8 @@
 /* What the command line writes, without a controller: tables, the progress bar, the time left,
  * lines of steps, JSON forms. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "controller/cli/cli.h"
 #include "controller/cli/eta.h"
@@ -16,6 +10,7 @@
 #include "controller/cli/progress.h"
 #include "controller/cli/show.h"
 #include "controller/cli/table.h"
+#include "tests/program/test.h"
 
 /* ---- tables ---- */
 
@@ -44,7 +39,6 @@ static void columns_are_aligned_and_nothing_is_cut_without_a_terminal(void **sta
 {
     char *text = render(0, false);
 
-    (void)state;
     assert_string_equal(text, "   N  NAME  REASON\n"
                               "   7  tiny  -\n"
                               "1234  a     waits for 4 devices, 2 are free?[2J\n");
@@ -55,7 +49,6 @@ static void the_last_column_is_cut_to_the_terminal(void **state)
 {
     char *text = render(30, false);
 
-    (void)state;
     /* 4 + 2 + 4 + 2 columns are before it: 18 are left, three of them for the dots */
     assert_string_equal(text, "   N  NAME  REASON\n"
                               "   7  tiny  -\n"
@@ -67,7 +60,6 @@ static void colour_does_not_disturb_alignment(void **state)
 {
     char *text = render(0, true);
 
-    (void)state;
     assert_non_null(strstr(text, "   7  \033[32mtiny\033[0m  -\n"));
     free(text);
 }
@@ -135,7 +127,6 @@ static void the_progress_line_has_what_fits(void **state)
         {4, ""},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char *line = render_progress(&halfway, rows[i].columns, false);
 
@@ -161,7 +152,6 @@ static void no_width_makes_the_line_wrap(void **state)
                                    .left_ms = INT64_C(99) * 86400000};
     const struct progress *const rows[] = {&halfway, &large};
 
-    (void)state;
     for (size_t r = 0; r < 2; r++) {
         bool gone[8] = {false};
 
@@ -191,7 +181,6 @@ static void blocks_count_as_one_column_each(void **state)
 {
     char *line = render_progress(&halfway, 48, true);
 
-    (void)state;
     assert_string_equal(line, " 50% ████░░░░  250/500  loss 2.3142  ETA 2m05s ");
     free(line);
 }
@@ -202,7 +191,6 @@ static void what_was_not_reported_has_no_place(void **state)
     const struct progress some = {.step = 7, .steps = 500, .loss = 5.5, .lr = 0, .left_ms = -1};
     char *line = render_progress(&none, 60, false);
 
-    (void)state;
     assert_string_equal(line, "  0% ........................................    0/500");
     free(line);
     line = render_progress(&some, 100, false);
@@ -227,7 +215,6 @@ static void the_time_left_is_not_known_before_a_step_was_timed(void **state)
     int64_t now_ms = 1000;
     struct eta eta;
 
-    (void)state;
     eta_init(&eta, &plan);
     assert_int_equal(eta_left_ms(&eta), -1);
     take_steps(&eta, 1, 1, 5000, &now_ms);
@@ -255,7 +242,6 @@ static void pauses_are_counted_by_how_many_are_due(void **state)
     int64_t now_ms = 1000;
     struct eta eta;
 
-    (void)state;
     eta_init(&eta, &plan);
     eta_validation(&eta, 0, now_ms); /* nothing came before it: what it took is not known */
     take_steps(&eta, 1, 9, 100, &now_ms);
@@ -285,7 +271,6 @@ static void a_change_of_speed_shows_within_some_twenty_steps(void **state)
     int64_t now_ms = 1;
     struct eta eta;
 
-    (void)state;
     eta_init(&eta, &plan);
     take_steps(&eta, 1, 1000, 1000, &now_ms);
     assert_int_equal(eta_left_ms(&eta), 1000 * 1000);
@@ -301,7 +286,6 @@ static void one_slow_step_among_fast_ones_is_no_change_of_speed(void **state)
     int64_t now_ms = 1;
     struct eta eta;
 
-    (void)state;
     eta_init(&eta, &plan);
     take_steps(&eta, 1, 4999, 1, &now_ms);
     take_steps(&eta, 5000, 5000, 100, &now_ms);
@@ -336,7 +320,6 @@ static void steps_are_logged_by_their_number(void **state)
     } spacings[] = {{100, 1},   {101, 2},   {200, 2},   {203, 5},       {500, 5},      {509, 10},
                     {1000, 10}, {2000, 20}, {5000, 50}, {100000, 1000}, {101000, 2000}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char *logged = logged_steps(rows[i].steps, rows[i].every);
 
@@ -358,7 +341,6 @@ static void an_envelope_has_version_kind_and_items(void **state)
     struct hd_text out = {0};
     struct show_list list;
 
-    (void)state;
     show_list_begin(&list, &out, CLI_JSON, "JobList", "job");
     for (int i = 1; i <= 2; i++) {
         show_item_begin(&list);
@@ -414,7 +396,6 @@ static void a_step_is_a_line_with_all_its_numbers(void **state)
     Heddle__V1__WatchJobResponse entry = HEDDLE__V1__WATCH_JOB_RESPONSE__INIT;
     Heddle__V1__StepReport step = HEDDLE__V1__STEP_REPORT__INIT;
 
-    (void)state;
     entry.attempt = 2;
     entry.body_case = HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STEP;
     entry.step = &step;
@@ -445,7 +426,6 @@ static void a_step_of_experts_tells_how_tokens_fell_on_them(void **state)
     Heddle__V1__WatchJobResponse entry = HEDDLE__V1__WATCH_JOB_RESPONSE__INIT;
     Heddle__V1__StepReport step = HEDDLE__V1__STEP_REPORT__INIT;
 
-    (void)state;
     entry.attempt = 1;
     entry.body_case = HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STEP;
     entry.step = &step;
@@ -478,7 +458,6 @@ static void validation_events_and_end_have_their_types(void **state)
     Heddle__V1__JobEnd end = HEDDLE__V1__JOB_END__INIT;
     Heddle__V1__EndReport report = HEDDLE__V1__END_REPORT__INIT;
 
-    (void)state;
     entry.attempt = 1;
     entry.body_case = HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_VALIDATION;
     entry.validation = &validation;
@@ -557,7 +536,6 @@ static void people_are_told_what_concerns_them(void **state)
     struct lines local = plain;
     Heddle__V1__Event event = HEDDLE__V1__EVENT__INIT;
 
-    (void)state;
     entry.body_case = HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_EVENT;
     entry.event = &event;
     event.node = (char *)"n1";
@@ -604,7 +582,6 @@ static void an_attempt_is_placed_in_one_line(void **state)
     struct lines here = plain;
     struct hd_text out = {0};
 
-    (void)state;
     for (int i = 0; i < 4; i++)
         places[i].node = (char *)(i < 2 ? "n1" : "n2");
     plan.ranks = ranks;
@@ -643,7 +620,6 @@ static void colour_marks_errors_and_ends(void **state)
     Heddle__V1__Event event = HEDDLE__V1__EVENT__INIT;
     struct lines coloured = timed;
 
-    (void)state;
     coloured.colour = coloured.error_colour = true;
     entry.body_case = HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_END;
     entry.end = &end;
@@ -665,7 +641,6 @@ static void what_a_newer_controller_says_is_passed_over(void **state)
     struct hd_text out = {0};
     struct hd_json_writer writer = {.out = &out};
 
-    (void)state;
     assert_false(show_history(&writer, 7, &entry));
     assert_null(out.data);
 }

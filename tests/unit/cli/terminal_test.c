@@ -1,13 +1,7 @@
 /* The heddle program on a terminal: a bar that fits, what is said while it waits, colours. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include <poll.h>
 #include <pty.h>
@@ -17,6 +11,7 @@
 
 #include "base/clock.h"
 #include "rpc/find.h"
+#include "tests/program/test.h"
 #include "tests/unit/cli/fake_controller.h"
 
 /* Reads what the program writes to the terminal until it says `text` (or, NULL, nothing more
@@ -110,7 +105,6 @@ static void on_a_terminal_there_is_a_bar_that_fits(void **state)
     int terminal, status, columns = 60;
     pid_t pid;
 
-    (void)state;
     fake.hold = true;
     meet();
     seen[0] = '\0';
@@ -170,7 +164,6 @@ static void on_a_terminal_a_wait_is_told_after_a_second(void **state)
     int64_t begin_ms;
     pid_t pid;
 
-    (void)state;
     (void)snprintf(expected, sizeof expected, "no answer from 127.0.0.1:%d yet", port);
     for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++) {
         (void)snprintf(words, sizeof words, "%s --controller 127.0.0.1:%d --token-file %s/token",
@@ -195,7 +188,6 @@ static void on_a_terminal_errors_are_red(void **state)
     int terminal, status;
     pid_t pid;
 
-    (void)state;
     meet();
     seen[0] = '\0';
     pid = start_on_terminal("show 4", 80, &terminal);

@@ -1,17 +1,12 @@
 /* comm: each collective alone, on 2, 3 and 4 ranks, as threads and as processes, over the world and
  * over rows and columns, compared bit for bit with what this file computes by itself. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "device.h"
 #include "ranks.h"
+#include "tests/program/test.h"
 #include "tests/sanitized.h"
 
 /* ---- inputs and expectations, from nothing but (rank, index) ---- */
@@ -497,31 +492,26 @@ static void check_threads_and_processes(int world, void (*body)(struct rank *sel
 
 static void two_ranks_do_every_collective(void **state)
 {
-    (void)state;
     check_threads_and_processes(2, over_the_world);
 }
 
 static void three_ranks_do_every_collective(void **state)
 {
-    (void)state;
     check_threads_and_processes(3, over_the_world);
 }
 
 static void four_ranks_do_every_collective(void **state)
 {
-    (void)state;
     check_threads_and_processes(4, over_the_world);
 }
 
 static void rows_and_columns_do_every_collective(void **state)
 {
-    (void)state;
     check_threads_and_processes(4, over_rows_and_columns);
 }
 
 static void groups_of_one_copy(void **state)
 {
-    (void)state;
     check_threads_and_processes(2, in_groups_of_one);
 }
 
@@ -534,7 +524,6 @@ static void the_engine_self_copies(void **state)
     struct desk desk = {.self = &self, .size = 1};
     void *base;
 
-    (void)state;
     assert_int_equal(hd_comm_open_self(&self.comm), HD_OK);
     assert_string_equal(hd_comm_engine_name(self.comm), "self");
     assert_int_equal(hd_comm_alloc_registered(self.comm, 16 << 20, &base), HD_OK);
@@ -555,7 +544,6 @@ static void the_order_of_three_ranks_shows(void **state)
     static const int forward[] = {0, 1, 2}, backward[] = {2, 1, 0};
     enum { COUNT = 4099 };
 
-    (void)state;
     for (int t = 0; t < 4; t++) {
         const size_t bytes = COUNT * hd_dtype_size(floats[t]);
         void *a = malloc(bytes), *b = malloc(bytes);
@@ -577,7 +565,6 @@ static void slices_cover_everything_once(void **state)
 {
     static const int64_t counts[] = {0, 1, 15, 16, 17, 31, 1000, 500001};
 
-    (void)state;
     for (int t = 0; t < HD_DTYPE_COUNT; t++)
         for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++)
             for (int parts = 1; parts <= 7; parts++) {

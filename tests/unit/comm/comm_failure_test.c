@@ -1,21 +1,16 @@
 /* comm: what the living learn when a rank dies, aborts, is late, leaves, or asks for something else
  * than its peers. The parent plays the supervisor. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/clock.h"
 #include "device.h"
 #include "ranks.h"
+#include "tests/program/test.h"
 
 static const int32_t everybody[] = {0, 1, 2, 3};
 
@@ -111,7 +106,6 @@ static void survivors_of_a_killed_process_return_and_name_it(void **state)
                                 .parent = kill_the_victim};
     int waited = 0;
 
-    (void)state;
     for (int n = 0; n < 5; n++) { /* at different moments of the sum */
         struct report *reports = ranks_run(&ranks, true);
 
@@ -154,7 +148,6 @@ static void a_rank_that_never_enters_is_named_at_the_deadline(void **state)
 {
     struct ranks ranks = {.world = 3, .body = all_but_the_last_sum};
 
-    (void)state;
     for (int as = AS_THREADS; as <= AS_PROCESSES; as++) {
         struct report *reports;
 
@@ -213,7 +206,6 @@ static void the_rank_that_stopped_launching_is_behind(void **state)
     const struct ranks ranks = {.world = 3, .body = all_but_the_last_enter_two_more};
     struct report *reports = ranks_run(&ranks, false);
 
-    (void)state;
     for (int r = 0; r < 2; r++) { /* of three sums rank 2 has entered the first alone */
         assert_int_equal(reports[r].status, HD_TIMEOUT);
         assert_says(&reports[r], "rank 2 is behind: entered 1 operations of group world, the "
@@ -248,7 +240,6 @@ static void who_is_behind_is_known_when_its_records_are_overwritten(void **state
     const struct ranks ranks = {.world = 3, .body = all_but_the_last_sum_after_much_else};
     struct report *reports = ranks_run(&ranks, false);
 
-    (void)state;
     for (int r = 0; r < 2; r++) {
         assert_int_equal(reports[r].status, HD_TIMEOUT);
         assert_says(&reports[r],
@@ -284,7 +275,6 @@ static void an_abort_wakes_everybody_with_its_reason(void **state)
 {
     struct ranks ranks = {.world = 4, .deadline_ms = 60000, .body = the_last_aborts};
 
-    (void)state;
     for (int as = AS_THREADS; as <= AS_PROCESSES; as++) {
         struct report *reports;
 
@@ -321,7 +311,6 @@ static void stop_from_outside(struct hd_shm_control *ctl, const pid_t *pids, str
     enum hd_status st;
     int rank = 0;
 
-    (void)pids;
     assert_false(hd_shm_control_failure(ctl, &rank, &st, reason));
     wait_for_mark(&reports[1], 1);
     (void)usleep(50000);
@@ -336,7 +325,6 @@ static void the_parent_can_stop_everybody(void **state)
         .world = 2, .deadline_ms = 60000, .body = wait_for_ever, .parent = stop_from_outside};
     struct report *reports = ranks_run(&ranks, false);
 
-    (void)state;
     assert_int_equal(reports[1].status, HD_ABORTED);
     assert_true(reports[1].took_ms < SOON_MS);
     assert_says(&reports[1], "stopped by the supervisor: the user cancelled the job");
@@ -365,7 +353,6 @@ static void a_peer_that_left_is_not_waited_for(void **state)
     const struct ranks ranks = {.world = 3, .deadline_ms = 60000, .body = the_first_leaves};
     struct report *reports = ranks_run(&ranks, false);
 
-    (void)state;
     for (int r = 1; r < 3; r++) {
         assert_int_equal(reports[r].status, HD_ABORTED);
         assert_true(reports[r].took_ms < SOON_MS);
@@ -396,7 +383,6 @@ static void leaving_in_flight_is_a_failure(void **state)
         .world = 3, .deadline_ms = 60000, .body = the_first_leaves_in_flight};
     struct report *reports = ranks_run(&ranks, false);
 
-    (void)state;
     assert_int_equal(reports[1].status, HD_ABORTED);
     assert_says(&reports[1],
                 "rank 0 failed first: it closed its endpoint with operations in flight");
@@ -418,7 +404,6 @@ static void different_sizes_are_named_on_all_ranks(void **state)
 {
     struct ranks ranks = {.world = 3, .deadline_ms = 60000, .body = sum_different_sizes};
 
-    (void)state;
     for (int as = AS_THREADS; as <= AS_PROCESSES; as++) {
         struct report *reports;
 
@@ -455,7 +440,6 @@ static void different_kinds_are_named_on_all_ranks(void **state)
     const struct ranks ranks = {.world = 2, .deadline_ms = 60000, .body = do_different_things};
     struct report *reports = ranks_run(&ranks, false);
 
-    (void)state;
     for (int r = 0; r < 2; r++) {
         assert_int_equal(reports[r].status, HD_INVALID);
         assert_says(&reports[r], "rank 0 has broadcast of 5 x bf16 from member 1");
@@ -484,7 +468,6 @@ static void different_message_sizes_are_named_on_both_ranks(void **state)
     const struct ranks ranks = {.world = 2, .deadline_ms = 60000, .body = send_more_than_expected};
     struct report *reports = ranks_run(&ranks, false);
 
-    (void)state;
     for (int r = 0; r < 2; r++) {
         assert_int_equal(reports[r].status, HD_INVALID);
         assert_says(&reports[r], "rank 0 sends 9 x f32, rank 1 receives 8 x f32");
@@ -541,7 +524,6 @@ static void a_bound_exceeded_fails_with_the_bound(void **state)
     const struct ranks ranks = {.world = 3, .deadline_ms = 60000, .body = overflow_without_a_flag};
     struct report *reports = ranks_run(&ranks, false);
 
-    (void)state;
     for (int r = 0; r < 3; r++) {
         if (RANKS_ON_DEVICE) {
             assert_int_equal(reports[r].status, HD_INVALID);
@@ -559,7 +541,6 @@ static void a_bound_exceeded_raises_the_flag_and_moves_nothing(void **state)
 {
     const struct ranks ranks = {.world = 3, .deadline_ms = 60000, .body = overflow_with_a_flag};
 
-    (void)state;
     ranks_free(ranks_run(&ranks, false));
 }
 
@@ -575,7 +556,6 @@ static void wrong_arguments_are_refused_at_launch(void **state)
     void *base, *again;
     float *inside;
 
-    (void)state;
     assert_int_equal(hd_comm_open_self(&comm), HD_OK);
     stream = hd_comm_get_stream(comm, HD_COMM_STREAM_GATHER);
     assert_int_equal(hd_comm_open_group(comm, "tp", other, 1, &group), HD_INVALID);
@@ -624,7 +604,6 @@ static void a_rank_attaches_once_and_to_the_right_block(void **state)
     struct hd_comm *comm, *second;
     char text[HD_SHM_FDS_TEXT_MAX];
 
-    (void)state;
     assert_int_equal(hd_shm_control_new(0, &ctl), HD_INVALID);
     assert_int_equal(hd_shm_control_new(HD_COMM_SHM_RANKS_MAX + 1, &ctl), HD_INVALID);
     assert_non_null(
@@ -686,7 +665,6 @@ static void workers_started_with_exec_attach_from_the_environment(void **state)
     pid_t pids[3];
     int how;
 
-    (void)state;
     assert_int_equal(hd_shm_control_new(3, &ctl), HD_OK);
     assert_int_equal(hd_shm_control_format(ctl, fds, sizeof fds), HD_OK);
     assert_int_equal(setenv("COMM_TEST_FDS", fds, 1), 0);

@@ -1,16 +1,11 @@
 /* comm: the flight record while others look at it. One thread launches as fast as it can, this one
  * reads and says of old launches that they have run. */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "comm/comm_internal.h"
+#include "tests/program/test.h"
 
 enum { LAUNCHES = 3000000, GROUPS = 2, TOLD_PER_READ = 100 };
 
@@ -75,7 +70,6 @@ static void a_record_is_of_one_launch_whoever_writes_meanwhile(void **state)
     pthread_t writer;
     int torn = 0, taken_for_another = 0, read = 0;
 
-    (void)state;
     assert_int_equal(pthread_create(&writer, NULL, launch_many, NULL), 0);
     while (!atomic_load(&is_over)) {
         int count;

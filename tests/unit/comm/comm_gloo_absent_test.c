@@ -1,13 +1,8 @@
 /* A build without the library gloo says so, and nothing more happens. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "comm/gloo.h"
+#include "tests/program/test.h"
 
 /* Goal: who asks for several nodes learns what to install. Method: every listener to the engine. */
 static void a_build_without_gloo_says_what_to_install(void **state)
@@ -16,7 +11,6 @@ static void a_build_without_gloo_says_what_to_install(void **state)
     struct hd_gloo_listener *listener = NULL;
     struct hd_comm *comm = NULL;
 
-    (void)state;
     assert_false(hd_gloo_built_in());
     assert_int_equal(hd_gloo_listener_open("127.0.0.1", "here", &listener), HD_UNSUPPORTED);
     assert_non_null(strstr(hd_err_message(), "libgloo-dev"));

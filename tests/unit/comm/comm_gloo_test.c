@@ -4,11 +4,7 @@
 #include <arpa/inet.h>
 #include <endian.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,12 +12,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/clock.h"
 #include "base/random.h"
 #include "comm/gloo_listener.h"
 #include "ranks.h"
+#include "tests/program/test.h"
 
 static const int32_t everybody[] = {0, 1, 2, 3};
 
@@ -40,7 +35,6 @@ static void hashes_and_proofs_are_those_of_the_standards(void **state)
 {
     uint8_t hash[HD_GLOO_HASH_BYTES], key[HD_GLOO_HASH_BYTES] = {0};
 
-    (void)state;
     /* FIPS 180-4, its examples of one block and of two */
     hd_gloo_hash("abc", 3, hash);
     assert_hex(hash, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
@@ -186,7 +180,6 @@ static void strangers_are_turned_away_and_stop_nobody(void **state)
     pthread_t thread;
     void *welcomed;
 
-    (void)state;
     open_doors(&m);
     for (int i = 0; i < CROWD; i++)
         crowd[i] = knock(&m.endpoints[0]); /* and say nothing */
@@ -224,7 +217,6 @@ static void a_rank_with_a_wrong_endpoint_is_not_let_in(void **state)
     struct visitor visitors[WORLD];
     struct meeting m;
 
-    (void)state;
     open_doors(&m);
     for (int r = 0; r < WORLD; r++)
         start(&visitors[r], &m, r, 4000);
@@ -261,7 +253,6 @@ static void a_proof_sent_back_is_not_a_proof(void **state)
     void *failed;
     int poser;
 
-    (void)state;
     open_doors(&m);
     poser = pose_as_rank_1(&m);
     start(&host, &m, 0, 4000);
@@ -291,7 +282,6 @@ static void a_listener_tells_whom_it_awaits(void **state)
     int waited_for[2][2] = {{0, 0}, {0, 0}};
     struct meeting m;
 
-    (void)state;
     open_doors(&m);
     for (int r = 0; r < 2; r++) {
         start(&visitors[r], &m, r, 300);
@@ -312,7 +302,6 @@ static void endpoints_that_cannot_be_are_refused(void **state)
     struct hd_comm *comm;
     struct meeting m;
 
-    (void)state;
     open_doors(&m);
     assert_int_equal(hd_comm_open_gloo(m.doors[1], m.endpoints, 0, WORLD, 1000, &comm), HD_INVALID);
     assert_contains(hd_err_message(),
@@ -338,7 +327,6 @@ static void a_listener_needs_a_numeric_address(void **state)
 {
     struct hd_gloo_listener *listener;
 
-    (void)state;
     assert_true(hd_gloo_built_in());
     assert_int_equal(hd_gloo_listener_open("node-a.example", "node-a", &listener), HD_INVALID);
     assert_contains(hd_err_message(), "\"node-a.example\" is not a numeric address");
@@ -361,7 +349,6 @@ static void memory_is_heads_and_stages(void **state)
     /* of w peers with heads of (a + 4 w) bytes: w (b + 4 heads w) */
     const int64_t peer = (four - two - 4 * heads * (4 * 4 - 2 * 2)) / 2;
 
-    (void)state;
     assert_true(peer > 0 && peer < 64 << 10);
     assert_true(llabs(all - two - (world - 2) * peer - 4 * heads * (world * 256 - 4)) <=
                 world * page);
@@ -487,7 +474,6 @@ static void sums_have_the_bits_of_shm_and_of_one_rank_alone(void **state)
 {
     static const int64_t odd[] = {1, 15, 16, 17, 1023, 65537};
 
-    (void)state;
     for (size_t c = 0; c < sizeof odd / sizeof odd[0]; c++) {
         check_sums(2, odd[c], HD_F32);
         check_sums(3, odd[c], HD_BF16);
@@ -527,7 +513,6 @@ static void kill_the_victim(struct hd_shm_control *ctl, const pid_t *pids, struc
 {
     int how;
 
-    (void)ctl;
     for (int r = 0; r < 3; r++) {
         while (!atomic_load(&reports[r].mark))
             (void)usleep(500);
@@ -551,7 +536,6 @@ static void survivors_of_a_killed_process_name_it_at_once(void **state)
 
     int within = 0;
 
-    (void)state;
     for (int n = 0; n < 5; n++) { /* at different moments of the sum */
         struct report *reports = ranks_run_on(ENGINE_GLOO, &ranks, true);
 
@@ -608,7 +592,6 @@ static void any_thread_may_abort(void **state)
     const struct ranks ranks = {
         .world = 3, .deadline_ms = 60000, .body = one_is_aborted_by_its_watcher};
 
-    (void)state;
     ranks_free(ranks_run_on(ENGINE_GLOO, &ranks, false));
 }
 

@@ -1,22 +1,17 @@
 /* comm: the engine nccl over gloo, whose word of peers nobody brings into this rank's memory: it is
  * heard although the thread that owns the endpoint stands in a call that does not return. */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/clock.h"
 #include "comm/gloo.h"
 #include "comm/nccl.h"
 #include "device.h"
 #include "tests/cudasim/nccl_stand_in.h"
+#include "tests/program/test.h"
 
 enum { WORLD = 2, DEADLINE_MS = 60000, SOON_MS = 30000 };
 
@@ -112,7 +107,6 @@ static void a_peers_failure_is_heard_beside_a_blocked_owner(void **state)
     struct rank ranks[WORLD];
     _Atomic int blocked = 0;
 
-    (void)state;
     for (int r = 0; r < WORLD; r++) {
         ranks[r] = (struct rank){.rank = r,
                                  .endpoints = endpoints,

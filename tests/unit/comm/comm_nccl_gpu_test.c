@@ -1,12 +1,8 @@
 /* comm: the engine nccl on a GPU, 2 and 4 processes on one: NCCL takes each for a node of its own
  * (NCCL_HOSTID) and goes through sockets, one time slice of the device per step of a ring. So the
  * numbers are small, and the deadline is what a test needs, not what a step would. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,12 +10,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/clock.h"
 #include "comm/nccl.h"
 #include "comm/shm_control.h"
 #include "kernels/plugin.h"
+#include "tests/program/test.h"
 
 enum { WORLD_MAX = 4, COUNT = 1001, DEADLINE_MS = 60000, CANNOT = 77, REGISTERED = 1 << 20 };
 
@@ -289,13 +284,11 @@ static void run(int world, void (*body)(struct self *self),
 
 static void two_processes_do_every_collective(void **state)
 {
-    (void)state;
     run(2, every_collective, NULL);
 }
 
 static void four_processes_do_every_collective(void **state)
 {
-    (void)state;
     run(4, every_collective, NULL);
 }
 
@@ -322,7 +315,6 @@ static int64_t kill_the_second(struct hd_shm_control *ctl, const pid_t *pids, st
 
 static void a_killed_rank_frees_the_others_within_5_s(void **state)
 {
-    (void)state;
     run(3, sum_for_ever, kill_the_second);
 }
 

@@ -2,15 +2,9 @@
  * the stand-in of tests/cudasim, whose calls are through at once: then streams stand until the
  * communicator is aborted, and what they leave behind is garbage. The owner must see a failure that
  * says what it stood in and who is behind, never a result. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/clock.h"
 #include "comm/device_streams.h"
@@ -20,6 +14,7 @@
 #include "ranks.h"
 #include "tests/cudasim/internal.h"
 #include "tests/cudasim/nccl_stand_in.h"
+#include "tests/program/test.h"
 
 static const int32_t everybody[] = {0, 1, 2};
 
@@ -108,7 +103,6 @@ static void who_stands_on_the_device_names_what_it_stands_in_and_who_is_behind(v
     const struct ranks ranks = {.world = WORLD, .body = all_but_the_last_sum};
     struct report *reports = ranks_run(&ranks, false);
 
-    (void)state;
     assert_all_ended(reports, HD_TIMEOUT);
     for (int r = 0; r < WORLD; r++) {
         assert_says(&reports[r], " has run nothing for ");
@@ -146,7 +140,6 @@ static void a_stream_that_waits_for_another_stands_where_that_does(void **state)
                                 .body = all_but_the_last_wait_for_who_waits_for_a_sum};
     struct report *reports = ranks_run(&ranks, false);
 
-    (void)state;
     assert_all_ended(reports, HD_TIMEOUT);
     for (int r = 0; r < WORLD; r++)
         assert_says(&reports[r], "it is in all_reduce #2 of group world (4 B), moving on stream "
@@ -182,7 +175,6 @@ static void who_is_behind_is_known_when_the_records_of_the_others_are_overwritte
     const struct ranks ranks = {.world = WORLD, .body = all_but_the_last_sum_and_go_on};
     struct report *reports = ranks_run(&ranks, false);
 
-    (void)state;
     assert_all_ended(reports, HD_TIMEOUT);
     for (int r = 0; r < WORLD; r++)
         assert_says(&reports[r],
@@ -210,7 +202,6 @@ static void a_send_that_nobody_receives_names_its_peer(void **state)
     const struct ranks ranks = {.world = WORLD, .body = the_first_sends_and_the_second_leaves_it};
     struct report *reports = ranks_run(&ranks, false);
 
-    (void)state;
     assert_all_ended(reports, HD_TIMEOUT);
     for (int r = 0; r < WORLD; r++) {
         assert_says(&reports[r], "send #1 of group world (16 B), moving on stream reduce; its peer "
@@ -242,7 +233,6 @@ static void who_launched_something_else_is_named(void **state)
     const struct ranks ranks = {.world = WORLD, .body = the_last_gathers_where_others_sum};
     struct report *reports = ranks_run(&ranks, false);
 
-    (void)state;
     assert_all_ended(reports, HD_TIMEOUT);
     for (int r = 0; r < WORLD; r++) /* whoever was first told all what it saw of another */
         assert_true(strstr(reports[r].message, "rank 2 has launched all_gather #2 of group world "
@@ -284,7 +274,6 @@ static void what_an_abort_leaves_behind_is_no_result(void **state)
     const struct ranks ranks = {.world = WORLD, .body = the_last_aborts_and_others_look_late};
     struct report *reports = ranks_run(&ranks, false);
 
-    (void)state;
     assert_all_ended(reports, HD_ABORTED);
     for (int r = 0; r < WORLD; r++)
         assert_says(&reports[r], "rank 2 failed first: the loss is not a number");
@@ -317,7 +306,6 @@ static void the_first_is_blocked(struct rank *self)
 static void the_last_dies_meanwhile(struct hd_shm_control *ctl, const pid_t *pids,
                                     struct report *reports)
 {
-    (void)pids;
     while (atomic_load(&reports[0].mark) < 2)
         (void)usleep(500);
     (void)usleep(20000); /* rank 0 is in its call by now, or will be */
@@ -333,7 +321,6 @@ static void a_death_ends_an_owner_that_is_blocked_in_a_call(void **state)
                                 .parent = the_last_dies_meanwhile};
     struct report *reports = ranks_run(&ranks, false);
 
-    (void)state;
     hd_nccl_stand_in_defect(0, HD_NCCL_WELL);
     assert_all_ended(reports, HD_ABORTED);
     for (int r = 0; r < WORLD; r++)
@@ -347,7 +334,6 @@ static void the_deadline_ends_an_owner_that_is_blocked_in_a_call(void **state)
     const struct ranks ranks = {.world = WORLD, .body = the_first_is_blocked, .arg = &deadline_ms};
     struct report *reports = ranks_run(&ranks, false);
 
-    (void)state;
     hd_nccl_stand_in_defect(0, HD_NCCL_WELL);
     assert_all_ended(reports, HD_TIMEOUT);
     for (int r = 0; r < WORLD; r++) {
@@ -399,7 +385,6 @@ static void the_wait_for_counts_has_a_deadline(void **state)
         .world = WORLD, .body = all_but_the_last_exchange_rows, .arg = &deadline_ms};
     struct report *reports = ranks_run(&ranks, false);
 
-    (void)state;
     assert_all_ended(reports, HD_TIMEOUT);
     for (int r = 0; r < WORLD; r++) {
         assert_says(&reports[r],
@@ -411,7 +396,6 @@ static void the_wait_for_counts_has_a_deadline(void **state)
 
 static void the_last_dies(struct hd_shm_control *ctl, const pid_t *pids, struct report *reports)
 {
-    (void)pids;
     wait_for_marks(reports, WORLD);
     (void)usleep(20000);
     hd_shm_control_mark_dead(ctl, LAST, "killed by signal 9");
@@ -426,7 +410,6 @@ static void a_death_ends_the_wait_for_counts(void **state)
                                 .parent = the_last_dies};
     struct report *reports = ranks_run(&ranks, false);
 
-    (void)state;
     assert_all_ended(reports, HD_ABORTED);
     for (int r = 0; r < WORLD; r++)
         assert_says(&reports[r], "rank 2 died first: killed by signal 9");
@@ -474,7 +457,6 @@ static void a_sum_waits_for_long_compute(struct rank *self)
 static void compute_takes_longer_than_the_deadline(struct hd_shm_control *ctl, const pid_t *pids,
                                                    struct report *reports)
 {
-    (void)ctl, (void)pids;
     wait_for_marks(reports, WORLD);
     (void)usleep(4 * SHORT_MS * 1000);
     for (int r = 0; r < WORLD; r++)
@@ -491,7 +473,6 @@ static void the_deadline_does_not_count_compute_before_a_collective(void **state
                                 .body = a_sum_waits_for_long_compute,
                                 .parent = compute_takes_longer_than_the_deadline};
 
-    (void)state;
     ranks_free(ranks_run(&ranks, false));
 }
 
@@ -502,7 +483,6 @@ static void nor_for_a_stream_that_waits_for_that_collective(void **state)
                                 .arg = "another stream",
                                 .parent = compute_takes_longer_than_the_deadline};
 
-    (void)state;
     ranks_free(ranks_run(&ranks, false));
 }
 
@@ -538,7 +518,6 @@ static void a_hang_has_its_deadline_however_far_the_host_is_ahead(void **state)
     const struct ranks ranks = {.world = WORLD, .body = all_but_the_last_sum_far_ahead};
     struct report *reports = ranks_run(&ranks, false);
 
-    (void)state;
     assert_all_ended(reports, HD_TIMEOUT);
     assert_says(&reports[LAST], "it is in or before launch ");
     assert_says(&reports[LAST], "of group world; rank 2 is behind: entered 1 operations of group "
@@ -627,7 +606,6 @@ static void a_launch_is_not_told_as_run_for_another_that_had_its_place(void **st
 {
     const struct ranks ranks = {.world = 1, .body = the_first_runs_ahead_of_a_look};
 
-    (void)state;
     ranks_free(ranks_run(&ranks, false));
 }
 
@@ -651,7 +629,6 @@ static void the_end_of_an_endpoint_waits_for_peers_with_a_deadline(void **state)
     const struct ranks ranks = {.world = WORLD, .body = all_but_the_last_leave_a_sum_behind};
     struct report *reports = ranks_run(&ranks, false);
 
-    (void)state;
     assert_int_equal(reports[LAST].status, HD_TIMEOUT);
     assert_says(&reports[LAST], "all_reduce #2 of group world (4 B), moving on stream reduce; ");
     assert_int_equal(hd_nccl_stand_in_open(), 0);
@@ -709,7 +686,6 @@ static void a_failing_device_is_told_at_once_with_its_story(void **state)
     const struct ranks ranks = {.world = WORLD, .body = the_first_has_a_device_that_fails};
     struct report *reports;
 
-    (void)state;
     assert_int_equal(hd_shm_control_new(WORLD, &second_control), HD_OK);
     reports = ranks_run(&ranks, false);
     atomic_store(&device_is_broken, false);

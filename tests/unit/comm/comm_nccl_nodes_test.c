@@ -1,21 +1,16 @@
 /* comm: the engine nccl between processes of two nodes (tests/cudasim/nccl_wire.h), without the
  * control plane, which would end the ranks of one node when it hears of the other. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/clock.h"
 #include "comm/comm_internal.h"
 #include "device.h"
 #include "ranks.h"
+#include "tests/program/test.h"
 
 enum { WORLD = 4, VICTIM = 3, STEPS = 1000000, SOON_MS = 5000, NUMBERS = 4096 };
 
@@ -53,7 +48,6 @@ static int64_t killed_ms;
 
 static void kill_the_victim(struct hd_shm_control *ctl, const pid_t *pids, struct report *reports)
 {
-    (void)ctl;
     wait_for_marks(reports, WORLD);
     killed_ms = hd_clock_now_ms();
     assert_int_equal(kill(pids[VICTIM], SIGKILL), 0);
@@ -61,7 +55,6 @@ static void kill_the_victim(struct hd_shm_control *ctl, const pid_t *pids, struc
 
 static void stop_the_victim(struct hd_shm_control *ctl, const pid_t *pids, struct report *reports)
 {
-    (void)ctl;
     wait_for_marks(reports, WORLD);
     assert_int_equal(kill(pids[VICTIM], SIGSTOP), 0);
     for (int r = 0; r < VICTIM; r++)
@@ -77,7 +70,6 @@ static void a_killed_process_is_named_on_every_node(void **state)
         .world = WORLD, .body = sum_until_it_fails, .parent = kill_the_victim};
     struct report *reports = ranks_run_on(ENGINE_NODES, &ranks, true);
 
-    (void)state;
     for (int r = 0; r < VICTIM; r++) {
         assert_int_equal(reports[r].status, HD_ABORTED);
         assert_says(&reports[r], "rank 3");
@@ -94,7 +86,6 @@ static void a_process_that_stands_still_meets_the_deadline(void **state)
         .world = WORLD, .body = sum_until_it_fails, .parent = stop_the_victim, .deadline_ms = 3000};
     struct report *reports = ranks_run_on(ENGINE_NODES, &ranks, true);
 
-    (void)state;
     for (int r = 0; r < VICTIM; r++)
         assert_true(reports[r].status == HD_TIMEOUT || reports[r].status == HD_ABORTED);
     ranks_free(reports);

@@ -1,20 +1,15 @@
 /* comm: what the engine nccl does around NCCL, over the stand-in of tests/cudasim: communicators of
  * a mesh, sums in NCCL's own order, and every way in which a call does not come through. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/clock.h"
 #include "comm/nccl.h"
 #include "device.h"
 #include "ranks.h"
 #include "tests/cudasim/nccl_stand_in.h"
+#include "tests/program/test.h"
 
 static const int32_t everybody[] = {0, 1, 2, 3};
 
@@ -107,7 +102,6 @@ static void groups_of_a_mesh_are_split_off_once(void **state)
     const int registered = hd_nccl_stand_in_registered();
     struct report *reports;
 
-    (void)state;
     assert_int_equal(hd_shm_control_new(4, &second_control), HD_OK);
     reports = ranks_run(&ranks, false);
     /* rows are tp; columns are dp and whatever else divides the ranks like dp: two splits, and one
@@ -153,7 +147,6 @@ static void sums_may_be_left_to_nccl(void **state)
 {
     const struct ranks ranks = {.world = 3, .native = true, .body = sum_and_scatter};
 
-    (void)state;
     ranks_free(ranks_run(&ranks, false));
 }
 
@@ -266,7 +259,6 @@ static void a_sum_goes_in_pieces_two_at_a_time(void **state)
         {scatter_two, 2, 1, 3 * 2 * 4 * TWO_SCATTERED},
     };
 
-    (void)state;
     for (int k = 0; k < 4; k++)
         for (int repeat = 0; repeat < 5; repeat++) {
             const struct ranks ranks = {.world = 3, .body = sums[k].body, .piece_bytes = PIECE};
@@ -291,7 +283,6 @@ static void groups_of_calls_cost_no_thread(void **state)
     const struct ranks ranks = {.world = 3, .body = sum_and_scatter};
     const int groups = hd_nccl_stand_in_groups(), threads = hd_nccl_stand_in_threads();
 
-    (void)state;
     ranks_free(ranks_run(&ranks, false));
     /* each rank: an all-reduce in two groups of calls, a reduce-scatter in one */
     assert_int_equal(hd_nccl_stand_in_groups() - groups, 3 * 3);
@@ -321,7 +312,6 @@ static void sum_until_failure(struct rank *self)
 
 static void break_the_victim(struct hd_shm_control *ctl, const pid_t *pids, struct report *reports)
 {
-    (void)ctl, (void)pids;
     wait_for_marks(reports, 3);
     hd_nccl_stand_in_defect(VICTIM, HD_NCCL_BROKEN);
 }
@@ -332,7 +322,6 @@ static void a_broken_communicator_ends_all_ranks(void **state)
     const int aborted = hd_nccl_stand_in_aborts();
     struct report *reports = ranks_run(&ranks, false);
 
-    (void)state;
     hd_nccl_stand_in_defect(VICTIM, HD_NCCL_WELL);
     for (int r = 0; r < 3; r++) {
         assert_int_equal(reports[r].status, HD_ABORTED);
@@ -349,7 +338,6 @@ static void a_broken_communicator_ends_all_ranks(void **state)
 static void mark_the_victim_dead(struct hd_shm_control *ctl, const pid_t *pids,
                                  struct report *reports)
 {
-    (void)pids;
     wait_for_marks(reports, 3);
     hd_nccl_stand_in_defect(VICTIM, HD_NCCL_STUCK); /* what the dead post nobody gets */
     (void)usleep(20000);
@@ -362,7 +350,6 @@ static void the_death_of_a_rank_ends_the_others(void **state)
         .world = 3, .body = sum_until_failure, .parent = mark_the_victim_dead};
     struct report *reports = ranks_run(&ranks, false);
 
-    (void)state;
     hd_nccl_stand_in_defect(VICTIM, HD_NCCL_WELL);
     for (int r = 0; r < 3; r++) {
         assert_int_equal(reports[r].status, HD_ABORTED);
@@ -394,7 +381,6 @@ static void a_rank_that_never_launches_is_behind_at_the_deadline(void **state)
     const struct ranks ranks = {.world = 3, .body = all_but_the_last_sum};
     struct report *reports = ranks_run(&ranks, false);
 
-    (void)state;
     for (int r = 0; r < 2; r++) {
         assert_int_equal(reports[r].status, HD_TIMEOUT);
         assert_says(&reports[r], " has run nothing for ");
@@ -429,7 +415,6 @@ static void sum_while_the_last_is_away(struct rank *self)
 static void the_last_dies_while_others_call(struct hd_shm_control *ctl, const pid_t *pids,
                                             struct report *reports)
 {
-    (void)pids;
     wait_for_marks(reports, 3);
     (void)usleep(100000); /* the others are in their calls by now, or will be */
     hd_shm_control_mark_dead(ctl, 2, "killed by signal 9");
@@ -445,7 +430,6 @@ static void a_death_ends_calls_that_wait_for_the_dead(void **state)
         .world = 3, .body = sum_while_the_last_is_away, .parent = the_last_dies_while_others_call};
     struct report *reports;
 
-    (void)state;
     hd_nccl_stand_in_wait_on_host(true);
     reports = ranks_run(&ranks, false);
     hd_nccl_stand_in_wait_on_host(false);
@@ -482,7 +466,6 @@ static void who_is_behind_is_known_when_its_records_are_overwritten(void **state
     struct report *reports = ranks_run(&ranks, false);
     const char *one = reports[0].message, *other = reports[1].message;
 
-    (void)state;
     for (int r = 0; r < 2; r++)
         assert_int_equal(reports[r].status, HD_TIMEOUT);
     /* whoever failed first may have been alone in the third sum */
@@ -525,7 +508,6 @@ static void read_the_record(struct hd_shm_control *ctl, const pid_t *pids, struc
                   {"all_reduce", "world", 2}};
     struct hd_flight_record flight[HD_FLIGHT_MAX];
 
-    (void)pids;
     wait_for_marks(reports, 1);
     assert_int_equal(hd_shm_control_flight(ctl, 0, flight), 4);
     for (int i = 0; i < 4; i++) {
@@ -541,7 +523,6 @@ static void the_record_goes_on_where_the_meeting_on_the_host_ended(void **state)
 {
     const struct ranks ranks = {.world = 3, .body = meet_in_two_groups, .parent = read_the_record};
 
-    (void)state;
     ranks_free(ranks_run(&ranks, false));
 }
 
@@ -553,7 +534,6 @@ static void a_communicator_that_never_comes_up_is_given_up(void **state)
     struct hd_shm_control *ctl;
     struct hd_comm *host, *comm;
 
-    (void)state;
     assert_int_equal(hd_shm_control_new(2, &ctl), HD_OK);
     assert_int_equal(device.table->open(&options, &device.backend), HD_OK);
     assert_int_equal(

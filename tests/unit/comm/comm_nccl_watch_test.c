@@ -2,21 +2,16 @@
  * does not answer. Over the stand-in of tests/cudasim. In each case the ranks meet once more, on
  * endpoints of which that of rank 0 makes its calls through the functions below; then rank 2 is
  * said to have died, and all must hear it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/clock.h"
 #include "comm/nccl_internal.h"
 #include "device.h"
 #include "ranks.h"
 #include "tests/cudasim/nccl_stand_in.h"
+#include "tests/program/test.h"
 
 static const int32_t everybody[] = {0, 1, 2};
 
@@ -242,7 +237,6 @@ static void the_last_dies_when_the_first_is_caught(struct hd_shm_control *ctl, c
 {
     const int64_t begin_ms = hd_clock_now_ms();
 
-    (void)ctl, (void)pids, (void)reports;
     while (!atomic_load(&first.caught) && hd_clock_now_ms() - begin_ms < PATIENCE_MS)
         (void)usleep(500);
     hd_shm_control_mark_dead(second_control, LAST, "killed by signal 9");
@@ -286,31 +280,26 @@ static void all_hear_of_the_death(enum trap trap)
 /* Rank 1 waits in vain for rank 0 to take part. */
 static void the_making_of_a_communicator_has_a_deadline(void **state)
 {
-    (void)state;
     all_hear(BEFORE_INIT, HD_TIMEOUT, "ncclCommInitRankConfig: NCCL did not finish for ");
 }
 
 static void an_owner_that_stands_in_the_making_of_a_communicator_is_aborted_beside(void **state)
 {
-    (void)state;
     all_hear_of_the_death(IN_INIT);
 }
 
 static void a_call_that_returns_after_a_while_is_waited_for(void **state)
 {
-    (void)state;
     all_hear_of_the_death(IN_A_GROUP);
 }
 
 static void an_abort_in_the_middle_of_a_bundle_leaves_no_group_of_calls(void **state)
 {
-    (void)state;
     all_hear_of_the_death(IN_A_BUNDLE);
 }
 
 static void an_abort_waits_for_no_driver(void **state)
 {
-    (void)state;
     all_hear_of_the_death(AT_THE_DRIVER);
 }
 
@@ -318,7 +307,6 @@ static void a_call_is_blocked_when_nothing_moved_while_it_lasted(void **state)
 {
     static struct nccl_state nccl;
 
-    (void)state;
     assert_false(nccl_is_blocked(&nccl, 1000 + NCCL_BLOCKED_MS)); /* there is no call */
     atomic_store(&nccl.calling_since_ms, 1000);
     assert_false(nccl_is_blocked(&nccl, 1000 + NCCL_BLOCKED_MS - 1));

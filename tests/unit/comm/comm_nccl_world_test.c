@@ -1,14 +1,8 @@
 /* comm: the engine nccl in a world of more ranks than the sum's kernel has addresses for. Ranks are
  * threads on the GPU's emulator. */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/dtype.h"
 #include "comm/comm_internal.h"
@@ -16,6 +10,7 @@
 #include "comm/nccl_internal.h"
 #include "comm/shm_control.h"
 #include "device.h"
+#include "tests/program/test.h"
 
 /* More than HD_COMBINE_MAX = 64. COUNT: not a multiple of what 16 bytes hold. */
 enum { WORLD = 66, COUNT = 37, DEADLINE_MS = 300000, ROWS_MAX = 2 * WORLD, MEMORY = 1 << 16 };
@@ -162,7 +157,6 @@ static void sixty_six_gpus_sum_in_the_order_of_ranks(void **state)
     struct hd_shm_control *ctl;
     pthread_t threads[WORLD];
 
-    (void)state;
     assert_int_equal(hd_shm_control_new(WORLD, &ctl), HD_OK);
     for (int r = 0; r < WORLD; r++) {
         ranks[r] = (struct rank){.ctl = ctl, .rank = r};
@@ -191,7 +185,6 @@ static void memory_follows_the_world(void **state)
 {
     const int64_t stages = INT64_C(144) << 20, unit = 64 << 10;
 
-    (void)state;
     for (int world = 2; world <= 64; world *= 2)
         assert_int_equal(hd_comm_nccl_bytes(world), stages + HD_COMM_COLLECTIVE_STREAMS * unit);
     /* 256 members, each with two bounds of 8 bytes and 256 counts of 4: 266,240, so 5 units */

@@ -1,18 +1,13 @@
 /* comm: ordered sums and maxima by every instruction set that this processor runs, bit for bit as
  * plain scalar loops of this file make them. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/random.h"
 #include "comm/ordered_isa.h"
+#include "tests/program/test.h"
 
 enum { INPUTS = 5, ELEMS = 2777, ROOM = ELEMS * 8 + 64 };
 
@@ -134,7 +129,6 @@ static void every_instruction_set_gives_the_bits_of_plain_loops(void **state)
 {
     static const int64_t counts[] = {0, 1, 7, 16, 33, 1023, 1024, 1025, ELEMS};
 
-    (void)state;
     for (int p = 0; p < INPUTS; p++) {
         for (size_t b = 0; b < ROOM; b += 8) {
             const uint64_t bits = hd_random_u64((uint64_t)p + 1, b);

@@ -1,21 +1,16 @@
 /* comm: streams. Several operations under way, in any interleaving; sends and receives; order
  * between streams; what is counted. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/random.h"
 #include "base/text.h"
 #include "device.h"
 #include "ranks.h"
+#include "tests/program/test.h"
 
 static const int32_t everybody[] = {0, 1, 2, 3};
 
@@ -210,7 +205,6 @@ static void any_interleaving_gives_the_same_results(void **state)
         .world = MEMBERS, .registered_bytes = PLACES * PLACE_BYTES, .body = random_program};
     uint64_t key;
 
-    (void)state;
     ranks.arg = &key;
     for (key = 1; key <= 6; key++) {
         ranks.as = key % 2 ? AS_THREADS : AS_PROCESSES;
@@ -255,7 +249,6 @@ static void two_streams_move_by_polling_alone(void **state)
     const struct ranks ranks = {.world = 2, .registered_bytes = 4 << 20, .body = poll_alone};
     struct report *reports = ranks_run(&ranks, false);
 
-    (void)state;
     /* 800 KB are more steps than the two launches make, so both streams were open after them; a
      * device may have run everything by then */
     if (!RANKS_ON_DEVICE)
@@ -307,7 +300,6 @@ static void a_stream_waits_for_the_ticket_of_another(void **state)
 {
     const struct ranks ranks = {.world = 2, .body = pass_on};
 
-    (void)state;
     ranks_free(ranks_run(&ranks, false));
 }
 
@@ -349,7 +341,6 @@ static void streams_of_one_group_may_run_far_apart(void **state)
 {
     const struct ranks ranks = {.world = 2, .deadline_ms = 60000, .body = hold_one_back};
 
-    (void)state;
     ranks_free(ranks_run(&ranks, false));
 }
 
@@ -380,7 +371,6 @@ static void a_send_returns_before_it_is_received(void **state)
 {
     struct ranks ranks = {.world = 2, .body = send_before_anybody_receives};
 
-    (void)state;
     for (int as = AS_THREADS; as <= AS_PROCESSES; as++) {
         ranks.as = (enum ranks_as)as;
         ranks_free(ranks_run(&ranks, false));
@@ -419,7 +409,6 @@ static void sends_that_cross_do_not_wait_for_each_other(void **state)
     struct ranks ranks = {
         .world = 2, .registered_bytes = 4 << 20, .deadline_ms = 3000, .body = cross};
 
-    (void)state;
     for (int as = AS_THREADS; as <= AS_PROCESSES; as++) {
         ranks.as = (enum ranks_as)as;
         ranks_free(ranks_run(&ranks, false));
@@ -456,7 +445,6 @@ static void a_receive_does_not_overtake_a_send_of_the_same_memory(void **state)
 {
     const struct ranks ranks = {.world = 2, .body = send_then_receive_into_it};
 
-    (void)state;
     ranks_free(ranks_run(&ranks, false));
 }
 
@@ -492,7 +480,6 @@ static void many_messages_in_one_launch_arrive_in_order(void **state)
 {
     const struct ranks ranks = {.world = 3, .body = send_many};
 
-    (void)state;
     ranks_free(ranks_run(&ranks, false));
 }
 
@@ -520,7 +507,6 @@ static void launching_beyond_the_queue_waits(void **state)
 {
     const struct ranks ranks = {.world = 2, .body = launch_far_ahead};
 
-    (void)state;
     ranks_free(ranks_run(&ranks, false));
 }
 
@@ -579,7 +565,6 @@ static void count_each_kind(struct rank *self)
 
 static void moved_bytes_are_the_closed_forms(void **state)
 {
-    (void)state;
     for (int p = 2; p <= 4; p++) {
         const struct ranks ranks = {.world = p, .body = count_each_kind};
         struct report *reports = ranks_run(&ranks, false);
@@ -630,7 +615,6 @@ static void read_flight(struct hd_shm_control *ctl, const pid_t *pids, struct re
 {
     struct hd_flight_record flight[HD_FLIGHT_MAX];
 
-    (void)pids;
     while (!atomic_load(&reports[0].mark))
         (void)usleep(500);
     assert_int_equal(hd_shm_control_flight(ctl, 0, flight), HD_FLIGHT_MAX);
@@ -650,7 +634,6 @@ static void the_last_64_launches_are_on_record(void **state)
     const struct ranks ranks = {
         .world = 2, .as = AS_PROCESSES, .body = launch_seventy, .parent = read_flight};
 
-    (void)state;
     ranks_free(ranks_run(&ranks, false));
 }
 
@@ -683,7 +666,6 @@ static void the_flight_record_is_told_oldest_first(void **state)
 {
     const struct ranks ranks = {.world = 2, .body = seventy_and_their_text};
 
-    (void)state;
     ranks_free(ranks_run(&ranks, false));
 }
 
@@ -722,7 +704,6 @@ static void after_a_barrier_nothing_is_mapped_any_more(void **state)
 {
     const struct ranks ranks = {.world = 3, .as = AS_PROCESSES, .body = meet_then_move};
 
-    (void)state;
     ranks_free(ranks_run(&ranks, false));
 }
 
@@ -772,7 +753,6 @@ static void compute_may_be_followed_and_made_to_wait(void **state)
 {
     const struct ranks ranks = {.world = 3, .body = sum_behind_compute};
 
-    (void)state;
     ranks_free(ranks_run(&ranks, false));
 }
 
@@ -798,7 +778,6 @@ static void a_maximum_is_nan_when_any_element_is(void **state)
 {
     const struct ranks ranks = {.world = 3, .body = max_with_nan};
 
-    (void)state;
     ranks_free(ranks_run(&ranks, false));
 }
 

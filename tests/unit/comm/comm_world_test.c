@@ -1,17 +1,12 @@
 /* comm: a world larger than any table that was ever fixed. Ranks are threads on shared memory. */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "comm/comm.h"
 #include "comm/shm_control.h"
+#include "tests/program/test.h"
 
 enum { WORLD = 80, COUNT = 100, DEADLINE_MS = 120000, ROWS_MAX = 2 * WORLD };
 
@@ -103,7 +98,6 @@ static void eighty_ranks_of_one_node_meet(void **state)
     pthread_t threads[WORLD];
     struct rank ranks[WORLD];
 
-    (void)state;
     assert_int_equal(hd_shm_control_new(WORLD, &ctl), HD_OK);
     for (int r = 0; r < WORLD; r++) {
         ranks[r] = (struct rank){.ctl = ctl, .rank = r};
@@ -127,7 +121,6 @@ static void the_last_of_eighty_dies_by_name(void **state)
     char reason[HD_SHM_REASON_MAX];
     int rank = -2;
 
-    (void)state;
     assert_int_equal(hd_shm_control_new(WORLD, &ctl), HD_OK);
     hd_shm_control_mark_dead(ctl, WORLD - 1, "killed");
     assert_true(hd_shm_control_failure(ctl, &rank, &st, reason));
@@ -138,7 +131,6 @@ static void the_last_of_eighty_dies_by_name(void **state)
 
 static void every_engine_names_itself_and_its_limit(void **state)
 {
-    (void)state;
     assert_int_equal(hd_comm_check_world(HD_COMM_BY_SHM, 255, 256), HD_OK);
     assert_int_equal(hd_comm_check_world(HD_COMM_BY_SHM, 0, 257), HD_INVALID);
     assert_string_equal(hd_err_message(), "shm: rank 0 of 257; use 0 <= rank < world <= 256, which "

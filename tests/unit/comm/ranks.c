@@ -1,9 +1,6 @@
 #include "ranks.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,13 +8,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/clock.h"
 #include "comm/gloo.h"
 #include "comm/local.h"
 #include "comm/nccl.h"
 #include "device.h"
+#include "tests/program/test.h"
 
 enum ranks_engine ranks_engine = ENGINE_SHM;
 

@@ -1,15 +1,10 @@
 /* Settings of a program: flags, a file, which of them wins, and what people are told. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "config/config.h"
+#include "tests/program/test.h"
 
 enum { CONFIG = 1, DIR, LIMIT, QUIET, EPHEMERAL, OUTPUT, HELP, VERSION };
 
@@ -51,7 +46,6 @@ static void assert_refused(const char *text, const char *message)
 
 static void a_mistake_in_the_file_has_its_line_and_a_remedy(void **state)
 {
-    (void)state;
     assert_refused(
         "# one\nstate_dri: /x\n",
         "f.yaml:2: unknown key state_dri; did you mean state_dir? Else remove this line");
@@ -76,7 +70,6 @@ static void a_file_of_comments_says_nothing_and_is_fine(void **state)
     struct hd_text example = {0};
     struct hd_config c;
 
-    (void)state;
     assert_int_equal(read_text(&c, ""), HD_OK);
     hd_config_done(&c);
     hd_program_example_file(&program, &example);
@@ -128,7 +121,6 @@ static void a_flag_wins_and_each_value_knows_where_it_came_from(void **state)
     struct hd_text out = {0};
     struct hd_config c;
 
-    (void)state;
     write_file(path, "state_dir: /x\nlimit: 3\n");
     assert_int_equal(hd_config_read(&c, &program, 4, flags), HD_OK);
     assert_int_equal(c.arg_count, 1);
@@ -175,7 +167,6 @@ static void wrong_flags_are_told_with_the_nearest(void **state)
     };
     struct hd_config c;
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         assert_int_equal(hd_config_read(&c, &program, 2, (char *const *)cases[i].words),
                          HD_INVALID);
@@ -189,7 +180,6 @@ static void a_reload_says_what_changed_and_what_waits(void **state)
     struct hd_text said = {0};
     struct hd_config before, after;
 
-    (void)state;
     assert_int_equal(read_text(&before, "state_dir: /x\nlimit: 3\n"), HD_OK);
     assert_int_equal(read_text(&after, "state_dir: /y\nlimit: 3\n"), HD_OK);
     assert_int_equal(hd_config_compare(&before, &after, add_line, &said), 1);
@@ -211,7 +201,6 @@ static void help_is_made_of_the_table(void **state)
 {
     struct hd_text out = {0};
 
-    (void)state;
     hd_program_help(&program, &out);
     assert_string_equal(out.data, "Usage: prog [OPTION]...\n"
                                   "\n"

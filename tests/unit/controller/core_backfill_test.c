@@ -1,14 +1,9 @@
 /* core: expected starts, and jobs that start before others without delaying them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "sim.h"
+#include "tests/program/test.h"
 
 static uint64_t submit(struct sim *sim, int priority, int devices, int steps, int limit_s)
 {
@@ -39,7 +34,6 @@ static void a_job_may_use_what_is_kept_if_it_ends_in_time(void **state)
     const uint64_t running = submit(sim, 0, 1, 300, 0), blocked = submit(sim, 0, 2, 5, 0);
     uint64_t unknown, too_long, fits;
 
-    (void)state;
     assert_int_equal(sim_job(sim, blocked)->planned_start_ms, 0); /* no step is measured yet */
     sim_run(sim, 20);
     assert_in_range(expected_in_s(sim, blocked), 270, 300);
@@ -68,7 +62,6 @@ static void what_is_kept_for_long_is_lent_and_given_back(void **state)
     const uint64_t running = submit(sim, 0, 1, 1500, 0), blocked = submit(sim, 0, 2, 5, 0);
     uint64_t borrower;
 
-    (void)state;
     sim_run(sim, 20);
     borrower = submit(sim, 0, 1, 200, 0);
     assert_int_equal(state_of(sim, borrower), HD_JOB_STATE_RUNNING);
@@ -91,7 +84,6 @@ static void a_new_controller_knows_who_borrows(void **state)
     const uint64_t running = submit(sim, 0, 1, 1500, 0), blocked = submit(sim, 0, 2, 5, 0);
     uint64_t borrower;
 
-    (void)state;
     sim_run(sim, 20);
     borrower = submit(sim, 0, 1, 400, 0);
     assert_int_equal(state_of(sim, borrower), HD_JOB_STATE_RUNNING);
@@ -114,7 +106,6 @@ static void devices_that_are_not_needed_then_are_not_kept(void **state)
     struct hd_job_needs needs = sim_needs(2, 5);
     uint64_t blocked, other;
 
-    (void)state;
     needs.wish.sizes.tp = 2;
     blocked = sim_submitted(sim, &needs);
     sim_run(sim, 20);
@@ -135,7 +126,6 @@ static void a_time_limit_is_an_end_that_is_known(void **state)
     struct sim *sim = sim_joined(1);
     const uint64_t running = submit(sim, 0, 2, 1000, 500), blocked = submit(sim, 0, 1, 5, 0);
 
-    (void)state;
     assert_int_equal(state_of(sim, running), HD_JOB_STATE_RUNNING);
     assert_in_range(expected_in_s(sim, blocked), 500, 570);
     sim_free(sim);
@@ -146,11 +136,11 @@ static void a_time_limit_is_an_end_that_is_known(void **state)
 static void an_expected_start_moves_with_an_event(void **state)
 {
     struct sim *sim = sim_joined(1);
-    const uint64_t running = submit(sim, 5, 2, 100, 0), blocked = submit(sim, 0, 2, 5, 0);
     int64_t before_ms;
-    uint64_t higher;
+    uint64_t blocked, higher;
 
-    (void)state;
+    submit(sim, 5, 2, 100, 0);
+    blocked = submit(sim, 0, 2, 5, 0);
     sim_run(sim, 20);
     before_ms = sim_job(sim, blocked)->planned_start_ms;
     assert_true(before_ms > 0);
@@ -161,7 +151,6 @@ static void an_expected_start_moves_with_an_event(void **state)
     assert_true(sim_job(sim, higher)->planned_start_ms >= before_ms - 60000);
     sim_run_until_ended(sim, blocked, 300);
     assert_true(sim_attempt(sim, blocked, 1)->created_ms >= sim_attempt(sim, higher, 1)->ended_ms);
-    (void)running;
     sim_free(sim);
 }
 
@@ -173,7 +162,6 @@ static void an_expected_start_survives_a_restart(void **state)
     const uint64_t running = submit(sim, 0, 2, 200, 0), blocked = submit(sim, 0, 2, 5, 0);
     int64_t before_ms;
 
-    (void)state;
     sim_run(sim, 30);
     before_ms = sim_job(sim, blocked)->planned_start_ms;
     assert_true(before_ms > 0);
@@ -197,7 +185,6 @@ static void ranks_that_ran_unheard_are_not_taken_for_faster(void **state)
     const struct hd_attempt_record *attempt;
     uint64_t blocked;
 
-    (void)state;
     sim_commit(sim); /* the node is told to start */
     sim->nodes[0].cut = true;
     sim_run(sim, 20);
@@ -224,7 +211,6 @@ static void a_start_that_is_late_is_expected_now(void **state)
     uint64_t blocked;
     int64_t planned_start_ms;
 
-    (void)state;
     (void)submit(sim, 0, 2, 60, 0);
     blocked = submit(sim, 0, 2, 5, 0);
     sim_run(sim, 20);
@@ -260,7 +246,6 @@ static void a_drain_is_the_cause_of_the_move(void **state)
     char cause[256] = "";
     uint64_t blocked;
 
-    (void)state;
     (void)submit(sim, 0, 2, 600, 0);
     (void)submit(sim, 0, 2, 600, 0);
     sim_run(sim, 20);
@@ -284,7 +269,6 @@ static void a_wrong_prediction_ends_no_job(void **state)
     struct sim *sim = sim_joined(1);
     const uint64_t running = submit(sim, 0, 2, 60, 0), blocked = submit(sim, 0, 2, 5, 0);
 
-    (void)state;
     sim_run(sim, 20);
     assert_true(sim_job(sim, blocked)->planned_start_ms > 0);
     sim->nodes[0].cut = true; /* its ranks go on; nothing is heard of them */
@@ -302,7 +286,6 @@ static void a_wrong_prediction_ends_no_job(void **state)
 /* Every world is broken as in the other tests; besides, jobs have priorities, queues and limits. */
 static void policies_hold_whatever_breaks(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 12; seed++) {
         print_message("world %llu\n", (unsigned long long)seed);
         sim_live_with_policies(seed, 2 + (int)(seed % 3));
@@ -312,7 +295,6 @@ static void policies_hold_whatever_breaks(void **state)
 /* Besides, places differ in their price: jobs wait for better ones, and move for one another. */
 static void choices_hold_whatever_breaks(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 12; seed++) {
         print_message("world %llu\n", (unsigned long long)seed);
         sim_live_among_switches(seed, 4);

@@ -1,13 +1,8 @@
 /* core: a job that could start now waits for a better place, if it ends earlier there. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "sim.h"
+#include "tests/program/test.h"
 
 /* Stands for plan/best.h: a step takes a second on one node and two seconds on several. */
 static void price(const struct hd_core_asked *asked, struct hd_core_answer *answer)
@@ -68,7 +63,6 @@ static void a_job_waits_where_it_ends_earlier(void **state)
     const uint64_t job = submit(sim, 2, 300);
     struct hd_text reason = {0};
 
-    (void)state;
     assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_QUEUED);
     assert_true(is_blocked_by(sim, job, HD_CORE_WAITS_BETTER));
     assert_in_range(sim_job(sim, job)->planned_start_ms - sim->now.wall_ms, 60000, 100000);
@@ -91,7 +85,6 @@ static void a_job_starts_where_it_ends_earlier(void **state)
     struct sim *sim = two_halves(100, 500, &first);
     const uint64_t job = submit(sim, 2, 30);
 
-    (void)state;
     assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_RUNNING);
     sim_assert_places(sim, job, 1, "cpu n1:1 n2:1");
     assert_int_equal(sim_count_events(sim, job, "weighed"), 1);
@@ -103,7 +96,6 @@ static void a_job_starts_where_it_ends_earlier(void **state)
  * some seconds, and needs its devices 80 s less. */
 static void in_a_queue_a_job_waits_longer_for_a_better_place(void **state)
 {
-    (void)state;
     for (int queue = 0; queue < 2; queue++) {
         struct sim *sim = sim_new(1, 3);
         struct hd_job_needs large = sim_needs(2, 1000);
@@ -148,7 +140,6 @@ static void a_job_weighs_anew_when_one_comes_behind_it(void **state)
     struct sim *sim = two_nodes();
     uint64_t job, behind;
 
-    (void)state;
     (void)submit(sim, 1, 60);
     (void)submit(sim, 1, 150);
     (void)submit(sim, 1, 60);
@@ -174,7 +165,6 @@ static void a_job_does_not_weigh_with_those_that_cannot_start(void **state)
     struct hd_job_needs needs = sim_needs(1, 1000);
     uint64_t job;
 
-    (void)state;
     assert_int_equal(sim_set_queue(sim, "tight", 2, -1, 1), HD_OK);
     (void)submit(sim, 1, 60);
     (void)submit(sim, 1, 150);
@@ -209,7 +199,6 @@ static void a_job_weighs_with_those_whose_quota_opens(void **state)
     struct hd_job_needs needs = sim_needs(1, 60);
     uint64_t job, behind;
 
-    (void)state;
     needs.queue = "tight";
     assert_int_equal(sim_set_queue(sim, "tight", 1, -1, 1), HD_OK);
     assert_int_equal(sim_set_queue(sim, "first", -1, -1, 1), HD_OK); /* it holds nothing else */
@@ -236,7 +225,6 @@ static void what_it_could_have_now_is_free_for_others(void **state)
     struct sim *sim = two_halves(100, 500, &first);
     const uint64_t job = submit(sim, 2, 300), other = submit(sim, 1, 20);
 
-    (void)state;
     assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_QUEUED);
     assert_int_equal(sim_job(sim, other)->state, HD_JOB_STATE_RUNNING);
     sim_assert_places(sim, other, 1, "cpu n2:1");
@@ -252,7 +240,6 @@ static void a_better_place_that_is_late_keeps_no_job_for_ever(void **state)
     struct sim *sim = two_halves(1000, 500, &first);
     uint64_t job;
 
-    (void)state;
     sim->nodes[0].faults.save_s = 600;
     assert_int_equal(sim_cancel(sim, first, false), HD_OK);
     sim_run(sim, 2);
@@ -275,7 +262,6 @@ static void an_expected_better_place_survives_a_restart(void **state)
     const uint64_t job = submit(sim, 2, 300);
     const int64_t planned_start_ms = sim_job(sim, job)->planned_start_ms;
 
-    (void)state;
     sim_controller_crash(sim);
     sim_run(sim, 20);
     assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_QUEUED);
@@ -294,7 +280,6 @@ static void a_price_says_whether_a_job_ends_in_time(void **state)
     struct sim *sim = sim_new(1, 1);
     uint64_t blocked, fits, too_long;
 
-    (void)state;
     sim_ask_layouts(sim, price, 0);
     sim->nodes[0].memory_bytes = 1 << 30;
     sim_run(sim, 3);
@@ -322,7 +307,6 @@ static void a_worse_place_is_lent_by_its_own_price(void **state)
     int64_t planned_start_ms;
     uint64_t too_long, fits;
 
-    (void)state;
     sim_run(sim, 2);
     planned_start_ms = sim_job(sim, blocked)->planned_start_ms;
     assert_in_range(planned_start_ms - sim->now.wall_ms, 250000, 299000);
@@ -343,7 +327,6 @@ static void devices_are_lent_for_a_good_place_alone(void **state)
     uint64_t first, apart, one;
     struct sim *sim = two_halves(1000, 1000, &first);
 
-    (void)state;
     (void)submit(sim, 4, 5);
     apart = submit(sim, 2, 2000);
     sim_run(sim, 2);
@@ -364,7 +347,6 @@ static void a_price_is_not_waited_for_without_end(void **state)
     struct hd_job_needs needs = sim_needs(2, 300);
     uint64_t job;
 
-    (void)state;
     needs.devices_min = 1;
     sim->plan_delay_s = 1;
     job = sim_submitted(sim, &needs);
@@ -392,7 +374,6 @@ static void a_kept_place_says_what_it_was_weighed_with(void **state)
     struct hd_text reason = {0};
     uint64_t job;
 
-    (void)state;
     (void)submit(sim, 1, 100);
     (void)submit(sim, 1, 240);
     (void)submit(sim, 1, 150);
@@ -420,7 +401,6 @@ static void price_wide(const struct hd_core_asked *asked, struct hd_core_answer 
  * number of devices it would grow. Where a step takes twice as long on two nodes, it does not. */
 static void a_job_grows_by_the_price_of_a_step(void **state)
 {
-    (void)state;
     for (int gains = 0; gains < 2; gains++) {
         struct sim *sim = sim_new(1, 2);
         struct hd_job_needs needs = sim_needs(4, 300);

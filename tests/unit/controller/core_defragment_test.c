@@ -1,13 +1,8 @@
 /* core: running jobs move, so that a gang can start where it is together. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "sim.h"
+#include "tests/program/test.h"
 
 /* Stands for plan/best.h: a step takes a second on one node or on one switch's nodes, and two
  * seconds on nodes further apart. */
@@ -78,7 +73,6 @@ static void a_job_moves_so_that_another_has_one_node(void **state)
     uint64_t pair;
     struct hd_text reason = {0};
 
-    (void)state;
     sim_run(sim, 100);
     pair = submit(sim, 2, 200);
     assert_int_equal(sim_job(sim, pair)->state, HD_JOB_STATE_QUEUED);
@@ -105,7 +99,6 @@ static void a_gang_is_at_one_switch(void **state)
     struct sim *sim = open_sim(4);
     uint64_t gone, left, right, gang;
 
-    (void)state;
     left = submit(sim, 2, 400);
     gone = submit(sim, 2, 500);
     right = submit(sim, 2, 400);
@@ -131,7 +124,6 @@ static void none_moves_for_little_or_of_higher_priority_or_soon(void **state)
         int steps, priority, ran_s;
     } cases[] = {{20, 0, 100}, {200, 1, 100}, {200, 0, 0}};
 
-    (void)state;
     for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
         uint64_t jobs[2], pair;
         struct sim *sim = two_halves(cases[k].priority, jobs);
@@ -152,7 +144,6 @@ static void none_moves_that_ends_sooner(void **state)
     uint64_t jobs[2], pair;
     struct sim *sim = two_halves(0, jobs);
 
-    (void)state;
     sim_run(sim, 375);
     pair = submit(sim, 2, 200);
     assert_false(is_running(sim, pair));
@@ -171,7 +162,6 @@ static void nobody_comes_between(void **state)
     struct sim *sim = two_halves(0, jobs);
     uint64_t pair, third;
 
-    (void)state;
     sim_run(sim, 100);
     pair = submit(sim, 2, 200);
     third = submit(sim, 1, 5);
@@ -188,7 +178,6 @@ static void each_goes_on_without_the_others(void **state)
 {
     enum { PAIR_CANCELLED, MOVER_CANCELLED, CONTROLLER_KILLED, NODE_LOST, CASES };
 
-    (void)state;
     for (int k = 0; k < CASES; k++) {
         uint64_t jobs[2], pair;
         struct sim *sim = two_halves(0, jobs);
@@ -224,7 +213,6 @@ static void none_moves_that_could_not_start_again(void **state)
 {
     enum { HELD, CLOSED, OVER_QUOTA, CASES };
 
-    (void)state;
     for (int k = 0; k < CASES; k++) {
         struct sim *sim = open_sim(2);
         struct hd_job_needs needs = sim_needs(1, 400);
@@ -258,7 +246,6 @@ static void nothing_is_kept_for_one_that_does_not_start(void **state)
 {
     enum { CANCELLED, HELD, CLOSED, CASES };
 
-    (void)state;
     for (int k = 0; k < CASES; k++) {
         struct sim *sim = open_sim(2);
         struct hd_job_needs needs = sim_needs(1, 400);
@@ -301,7 +288,6 @@ static void none_moves_to_smaller_devices(void **state)
     struct sim *sim = sim_new(1, 2);
     uint64_t first, gone, second, pair;
 
-    (void)state;
     sim_ask_layouts(sim, price, 0);
     sim->nodes[0].memory_bytes = 1 << 30;
     sim->nodes[1].memory_bytes = 1 << 29;

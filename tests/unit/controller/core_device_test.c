@@ -1,13 +1,8 @@
 /* core: which jobs go to GPUs, and what people read who wait for one. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 
-#include <cmocka.h>
-
 #include "sim.h"
+#include "tests/program/test.h"
 
 /* Nodes of two devices each, of which the first gpus[n] are GPUs. */
 static struct sim *sim_with_gpus(const int *gpus, int node_count)
@@ -37,7 +32,6 @@ static void a_cuda_job_takes_gpus_and_leaves_cores_alone(void **state)
     uint64_t a = sim_submitted(sim, &cuda), b = sim_submitted(sim, &cuda);
     uint64_t c = sim_submitted(sim, &cpu);
 
-    (void)state;
     sim_assert_places(sim, a, 1, "cuda n2:0");
     /* the GPU computes bf16, so that is its precision; its rank has a thread of the host */
     assert_int_equal(sim_attempt(sim, a, 1)->plan.layout.threads, 1);
@@ -61,7 +55,6 @@ static void auto_is_gpus_where_there_are_some(void **state)
     struct hd_job_needs any = ask_for(HD_DEVICE_KIND_ANY, 2, 10);
     uint64_t job = sim_submitted(without, &any);
 
-    (void)state;
     sim_assert_places(without, job, 1, "cpu n1:0 n1:1");
     job = sim_submitted(with, &any);
     sim_assert_places(with, job, 1, "cuda n2:0 n2:1");
@@ -78,7 +71,6 @@ static void a_reason_names_the_kinds_that_there_are(void **state)
     struct hd_job_needs any = ask_for(HD_DEVICE_KIND_ANY, 8, 10);
     uint64_t a = sim_submitted(without, &cuda), b = sim_submitted(without, &any);
 
-    (void)state;
     sim_assert_reason(without, a,
                       "needs 2 cuda devices; no node has a cuda device (heddled "
                       "--doctor on a node with GPUs says why)");
@@ -98,7 +90,6 @@ static void a_cuda_job_uses_the_gpus_of_several_nodes(void **state)
     struct hd_job_needs four = ask_for(HD_DEVICE_KIND_CUDA, 4, 10);
     uint64_t job = sim_submitted(small, &pair);
 
-    (void)state;
     sim_assert_places(small, job, 1, "cuda n1:0 n3:0");
     sim_run_until_ended(small, job, 60);
     sim_assert_undisturbed(small, job, 10);
@@ -123,7 +114,6 @@ static void gpus_that_compute_otherwise_are_not_mixed_in(void **state)
     struct hd_job_needs three = ask_for(HD_DEVICE_KIND_CUDA, 3, 10);
     uint64_t a, b;
 
-    (void)state;
     for (int n = 0; n < 4; n++) {
         sim->nodes[n].gpus = 1;
         (void)snprintf(sim->nodes[n].compute_cuda, sizeof sim->nodes[n].compute_cuda, "%s",
@@ -153,7 +143,6 @@ static void a_gpu_in_use_is_not_replaced_by_something_else(void **state)
     struct hd_device_record device = {.kind = HD_DEVICE_KIND_CPU, .threads = 1};
     struct hd_core_event hello = sim_hello(&device);
 
-    (void)state;
     (void)sim_submitted(sim, &cuda);
     assert_int_equal(sim_event(sim, &hello), HD_CONFLICT);
     device = (struct hd_device_record){.kind = HD_DEVICE_KIND_CUDA, .uuid = "GPU-1"};
@@ -173,7 +162,6 @@ static void a_gpu_out_of_order_gets_no_jobs_until_it_works_again(void **state)
     struct hd_job_needs any = ask_for(HD_DEVICE_KIND_ANY, 1, 20);
     uint64_t on_first = sim_submitted(sim, &one), a, b, c;
 
-    (void)state;
     sim_assert_places(sim, on_first, 1, "cuda n1:0");
     sim->nodes[0].broken[0] = true;
     sim_daemon_restart(sim, &sim->nodes[0]); /* a new hello */
@@ -206,7 +194,6 @@ static void a_reason_names_nodes_whose_gpus_are_out_of_order(void **state)
     struct hd_job_needs cuda = ask_for(HD_DEVICE_KIND_CUDA, 1, 10);
     uint64_t job;
 
-    (void)state;
     sim->nodes[0].gpus = 1;
     sim->nodes[0].broken[0] = true;
     sim_run(sim, 2);

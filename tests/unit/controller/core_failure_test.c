@@ -1,15 +1,10 @@
 /* core: attempts that fail, and the checkpoints that the next ones start from. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "sim.h"
+#include "tests/program/test.h"
 
 /* ---- failures ---------------------------------------------------------------------------------*/
 
@@ -20,7 +15,6 @@ static void a_failed_rank_restarts_from_the_newest_checkpoint(void **state)
     struct hd_job_needs needs = sim_needs(2, 12);
     uint64_t job;
 
-    (void)state;
     for (int n = 0; n < sim->node_count; n++)
         sim->nodes[n].faults = (struct sim_faults){.fail_at_step = 8};
     sim->nodes[0].faults.fail_count = 1;
@@ -47,7 +41,6 @@ static void a_claim_without_the_last_step_is_no_success(void **state)
     struct hd_job_needs needs = sim_needs(2, 12);
     uint64_t job;
 
-    (void)state;
     sim->nodes[0].faults = (struct sim_faults){.fail_at_step = 8, .fail_count = 1, .claims = true};
     job = sim_submitted(sim, &needs);
     sim_run_until_ended(sim, job, 60);
@@ -78,7 +71,6 @@ static void a_claim_without_the_last_checkpoint_is_no_success(void **state)
     struct hd_job_needs needs = sim_needs(2, 12);
     uint64_t job;
 
-    (void)state;
     needs.restart_max = 0;
     sim->nodes[0].faults = (struct sim_faults){.keeps_last = true};
     job = sim_submitted(sim, &needs);
@@ -110,7 +102,6 @@ static void an_end_without_a_node_is_the_tellers(void **state)
                                                         .attempts = &ended,
                                                         .attempt_count = 1}};
 
-    (void)state;
     sim->slow_store = true; /* the simulated ranks know of no end */
     assert_int_equal(sim_event(sim, &observed), HD_OK);
     assert_string_equal(hd_core_attempt(sim->core, job, 1)->end.node, "n1");
@@ -125,7 +116,6 @@ static void a_job_gives_up_after_restart_max(void **state)
     struct hd_job_needs needs = sim_needs(2, 12);
     uint64_t job;
 
-    (void)state;
     for (int n = 0; n < sim->node_count; n++)
         sim->nodes[n].faults = (struct sim_faults){.fail_at_step = 3, .fail_count = 100};
     needs.restart_max = 2;
@@ -147,7 +137,6 @@ static void a_new_checkpoint_forgives_failures(void **state)
     struct hd_job_needs needs = sim_needs(2, 24);
     uint64_t job;
 
-    (void)state;
     needs.restart_max = 1;
     job = sim_submitted(sim, &needs);
     for (int64_t fail_at = 8; fail_at <= 23; fail_at += 5) {
@@ -175,7 +164,6 @@ static void a_damaged_checkpoint_is_gone_back_from(void **state)
     struct hd_job_needs needs = sim_needs(2, 24);
     uint64_t job;
 
-    (void)state;
     needs.restart_max = 1; /* which the death at step 13 uses up */
     needs.keep = 2;
     sim->nodes[0].faults =
@@ -199,7 +187,6 @@ static void damage_is_of_one_attempts_checkpoint(void **state)
     struct hd_job_needs needs = sim_needs(2, 24);
     uint64_t job;
 
-    (void)state;
     sim->nodes[0].faults =
         (struct sim_faults){.fail_at_step = 13, .fail_count = 2, .damaged = {10, 10}};
     job = sim_submitted(sim, &needs);
@@ -219,7 +206,6 @@ static void without_a_sound_checkpoint_the_job_fails(void **state)
     struct hd_job_needs needs = sim_needs(2, 24);
     uint64_t job;
 
-    (void)state;
     needs.restart_max = 2;
     sim->nodes[0].faults =
         (struct sim_faults){.fail_at_step = 13, .fail_count = 1, .damaged = {5, 10}};
@@ -242,7 +228,6 @@ static void restart_max_0_means_one_attempt(void **state)
     struct hd_job_needs needs = sim_needs(2, 12);
     uint64_t job;
 
-    (void)state;
     sim->nodes[0].faults = (struct sim_faults){.fail_at_step = 8, .fail_count = 1};
     needs.restart_max = 0;
     job = sim_submitted(sim, &needs);
@@ -258,7 +243,6 @@ static void bad_input_is_never_tried_again(void **state)
     struct hd_job_needs needs = sim_needs(2, 12);
     uint64_t job;
 
-    (void)state;
     sim->nodes[0].faults =
         (struct sim_faults){.fail_at_step = 8, .fail_count = 1, .bad_input = true};
     job = sim_submitted(sim, &needs);
@@ -276,7 +260,6 @@ static void a_diverged_run_fails_and_keeps_what_is_from_before(void **state)
     struct hd_job_needs needs = sim_needs(2, 60);
     uint64_t job;
 
-    (void)state;
     needs.keep = 1;
     sim->nodes[0].faults.diverges_at = 14;
     job = sim_submitted(sim, &needs);
@@ -301,7 +284,6 @@ static void a_resume_goes_back_behind_weights_that_diverge_at_once(void **state)
     struct hd_job_needs needs = sim_needs(2, 20);
     uint64_t job;
 
-    (void)state;
     needs.keep = 0;
     job = sim_submitted(sim, &needs);
     sim_run_until_ended(sim, job, 100);
@@ -332,7 +314,6 @@ static void a_launch_that_fails_is_tried_again(void **state)
     struct hd_job_needs needs = sim_needs(2, 12);
     uint64_t job;
 
-    (void)state;
     sim->nodes[0].faults.no_start = 2;
     job = sim_submitted(sim, &needs);
     sim_run_until_ended(sim, job, 100);
@@ -352,7 +333,6 @@ static void retries_without_progress_are_spaced_out(void **state)
     struct hd_job_needs needs = sim_needs(4, 12); /* on both nodes */
     uint64_t job;
 
-    (void)state;
     needs.restart_max = DELAYS + 1;
     sim->nodes[0].faults.no_start = DELAYS;
     job = sim_submitted(sim, &needs);
@@ -373,7 +353,6 @@ static void a_retry_that_waits_says_for_how_long(void **state)
     struct hd_job_needs needs = sim_needs(2, 12);
     uint64_t job;
 
-    (void)state;
     sim->nodes[0].faults.no_start = 5;
     needs.restart_max = 9;
     job = sim_submitted(sim, &needs);
@@ -394,7 +373,6 @@ static void progress_ends_the_waiting(void **state)
     struct hd_job_needs needs = sim_needs(2, 30);
     uint64_t job;
 
-    (void)state;
     needs.restart_max = 9;
     sim->nodes[0].faults.no_start = 3;
     job = sim_submitted(sim, &needs);
@@ -414,7 +392,6 @@ static void ranks_that_never_meet_are_a_failed_launch(void **state)
     struct hd_job_needs needs = sim_needs(2, 12);
     uint64_t job;
 
-    (void)state;
     sim->nodes[0].faults.never_meet = true;
     job = sim_submitted(sim, &needs);
     sim_run(sim, 599);
@@ -436,7 +413,6 @@ static void what_a_full_disk_ends_is_not_counted(void **state)
     struct hd_job_needs needs = sim_needs(2, 12);
     uint64_t job;
 
-    (void)state;
     needs.restart_max = 1;
     sim->nodes[0].faults =
         (struct sim_faults){.fail_at_step = 3, .fail_count = 6, .full_disk = true};
@@ -455,7 +431,6 @@ static void an_attempt_waits_for_a_disk_as_long_as_it_takes(void **state)
     struct hd_job_needs needs = sim_needs(2, 12);
     uint64_t job;
 
-    (void)state;
     sim->nodes[0].faults.full_disk = true;
     job = sim_submitted(sim, &needs);
     sim_run(sim, 1500);
@@ -475,7 +450,6 @@ static void the_limit_for_starts_begins_after_the_wait(void **state)
     struct hd_job_needs needs = sim_needs(2, 12);
     uint64_t job;
 
-    (void)state;
     sim->nodes[0].faults = (struct sim_faults){.full_disk = true, .never_meet = true};
     job = sim_submitted(sim, &needs);
     sim_run(sim, 700);
@@ -494,7 +468,6 @@ static void a_job_that_waits_for_a_disk_can_be_cancelled(void **state)
     struct hd_job_needs needs = sim_needs(2, 12);
     uint64_t job;
 
-    (void)state;
     sim->nodes[0].faults.full_disk = true;
     job = sim_submitted(sim, &needs);
     sim_run(sim, 20);
@@ -522,7 +495,6 @@ static void peers_of_a_node_that_waits_are_not_to_blame(void **state)
         .kind = HD_CORE_OBSERVED,
         .observed = {.uuid = "uuid-1", .attempts = &ended, .attempt_count = 1}};
 
-    (void)state;
     sim->nodes[1].faults.full_disk = true;
     ended.job = sim_submitted(sim, &needs);
     sim_run(sim, 5);
@@ -542,7 +514,6 @@ static void old_checkpoints_go_and_the_newest_stay(void **state)
     struct hd_job_needs needs = sim_needs(2, 42);
     uint64_t job = sim_submitted(sim, &needs);
 
-    (void)state;
     sim_run_until_ended(sim, job, 100);
     sim_run(sim, 5);
     assert_int_equal(sim_count_on_disk(sim, job), 2); /* keep: steps 40 and 42 */
@@ -557,7 +528,6 @@ static void the_base_in_use_is_not_deleted(void **state)
     struct hd_job_needs needs = sim_needs(2, 60);
     uint64_t job;
 
-    (void)state;
     needs.keep = 1;
     sim->nodes[0].faults = (struct sim_faults){.fail_at_step = 8, .fail_count = 1};
     job = sim_submitted(sim, &needs);
@@ -584,7 +554,6 @@ static void only_the_node_that_has_a_checkpoint_can_delete_it(void **state)
         .observed = {
             .uuid = "uuid-2", .deleted = &told, .deleted_count = 1, .jobs_dir_visible = true}};
 
-    (void)state;
     needs.keep = 1;
     job = told.job = sim_submitted(sim, &needs);
     sim_run(sim, 10); /* step 9 */
@@ -642,7 +611,6 @@ static void the_best_checkpoint_is_kept_beside_the_newest(void **state)
     char text[64];
     uint64_t job;
 
-    (void)state;
     needs.keep = 1;
     needs.keep_best = true;
     job = sim_submitted(sim, &needs);
@@ -675,7 +643,6 @@ static void a_deletion_is_remembered(void **state)
     struct hd_arena arena;
     uint64_t job;
 
-    (void)state;
     needs.keep = 1;
     job = sim_submitted(sim, &needs);
     sim_run(sim, 14);
@@ -707,7 +674,6 @@ static void beyond_the_limit_the_newest_checkpoints_count(void **state)
                                                         .attempts = &ended,
                                                         .attempt_count = 1}};
 
-    (void)state;
     for (int64_t step = 1; step <= HD_CTL_CHECKPOINTS_MAX + 2; step++) {
         report.report.seq = (uint64_t)step;
         report.report.checkpoint =

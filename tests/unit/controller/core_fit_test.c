@@ -1,14 +1,9 @@
 /* core: an attempt's layout is chosen so that it fits the devices that were found for it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "sim.h"
+#include "tests/program/test.h"
 
 /* Stands for plan/best.h. A rank of a pipeline of pp stages takes WHOLE / pp; nothing else helps.
  */
@@ -85,7 +80,6 @@ static void the_attempt_has_the_layout_that_was_chosen(void **state)
     const struct hd_job_needs needs = range(2, 2);
     const uint64_t job = sim_submitted(sim, &needs);
 
-    (void)state;
     assert_int_equal(sim_attempt(sim, job, 1)->plan.layout.pp, 2);
     assert_int_equal(sim_attempt(sim, job, 1)->plan.layout.dp, 1);
     assert_int_equal(sim_count_events(sim, job, "layout"), 1);
@@ -103,7 +97,6 @@ static void the_smallest_device_decides(void **state)
     const struct hd_job_needs needs = range(4, 4);
     uint64_t job = sim_submitted(sim, &needs);
 
-    (void)state;
     assert_int_equal(sim_attempt(sim, job, 1)->plan.layout.pp, 4);
     sim_free(sim);
 
@@ -120,7 +113,6 @@ static void waiting_jobs_are_not_laid_out(void **state)
     struct sim *sim = sim_with(1, WHOLE, WHOLE);
     const struct hd_job_needs needs = range(2, 2);
 
-    (void)state;
     for (int i = 0; i < 6; i++)
         (void)sim_submitted(sim, &needs);
     sim_second(sim);
@@ -134,7 +126,6 @@ static void a_job_that_fits_nowhere_fails_and_says_why(void **state)
     const struct hd_job_needs needs = range(2, 4);
     const uint64_t job = sim_submitted(sim, &needs);
 
-    (void)state;
     assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_FAILED);
     assert_string_equal(sim_job(sim, job)->reason, "4 are too few");
     assert_int_equal(sim_count_events(sim, job, "no_fit"), 1);
@@ -149,7 +140,6 @@ static void a_job_waits_for_the_devices_that_it_fits(void **state)
     struct hd_job_needs other = range(2, 2), needs = range(2, 4);
     uint64_t first, job;
 
-    (void)state;
     write_down(&other, 2); /* it is not asked */
     first = sim_submitted(sim, &other);
     job = sim_submitted(sim, &needs);
@@ -174,7 +164,6 @@ static void a_job_waits_for_devices_that_are_large_enough(void **state)
     const struct hd_job_needs needs = range(2, 4);
     const uint64_t first = sim_submitted(sim, &needs), second = sim_submitted(sim, &needs);
 
-    (void)state;
     assert_int_equal(sim_attempt(sim, first, 1)->plan.rank_count, 2);
     assert_int_equal(sim_attempt(sim, first, 1)->plan.layout.pp, 2);
     assert_string_equal(sim_attempt(sim, first, 1)->plan.ranks[1].node_name, "n1");
@@ -195,7 +184,6 @@ static void a_job_that_could_have_no_more_fails(void **state)
     struct hd_job_needs other = range(2, 2), needs = range(2, 3);
     uint64_t job;
 
-    (void)state;
     write_down(&other, 2);
     (void)sim_submitted(sim, &other);
     job = sim_submitted(sim, &needs);
@@ -211,7 +199,6 @@ static void a_node_with_larger_devices_ends_the_wait(void **state)
     struct hd_job_needs other = range(2, 2), needs = range(2, 4);
     uint64_t job;
 
-    (void)state;
     write_down(&other, 2);
     other.steps = 100000;
     (void)sim_submitted(sim, &other);
@@ -248,7 +235,6 @@ static void a_job_keeps_its_place_while_its_layout_is_found(void **state)
     struct hd_job_needs small = range(1, 1);
     uint64_t job, other;
 
-    (void)state;
     job = sim_submitted(sim, &needs);
     sim->questions[0].due_mono_ms = sim->now.mono_ms + 10000;
     write_down(&small, 1);
@@ -273,7 +259,6 @@ static void a_waiting_job_is_planned_while_it_waits(void **state)
     const struct hd_job_needs needs = range(2, 2);
     uint64_t before, job;
 
-    (void)state;
     write_down(&first, 1);
     first.steps = 60;
     before = sim_submitted(sim, &first);
@@ -295,7 +280,6 @@ static void equal_jobs_share_a_layout(void **state)
     struct sim *sim = slow_sim(2);
     struct hd_job_needs needs = range(1, 1);
 
-    (void)state;
     for (int i = 0; i < 3; i++)
         (void)sim_submitted(sim, &needs);
     assert_int_equal(sim->question_count, 1);
@@ -316,7 +300,6 @@ static void a_restart_asks_again(void **state)
     const struct hd_job_needs needs = range(2, 2);
     const uint64_t job = sim_submitted(sim, &needs);
 
-    (void)state;
     assert_int_equal(sim->question_count, 1);
     sim_controller_crash(sim);
     sim->question_count = 0;
@@ -334,7 +317,6 @@ static void a_held_job_outlives_the_answers(void **state)
     const struct hd_job_needs needs = range(2, 2);
     const uint64_t job = sim_submitted(sim, &needs);
 
-    (void)state;
     assert_int_equal(sim_hold(sim, job, true), HD_OK);
     sim_run(sim, 25);
     assert_int_equal(asked_count, 1);
@@ -377,7 +359,6 @@ static void a_hasty_answer_is_improved(void **state)
     const struct hd_job_needs needs = range(2, 2);
     uint64_t first, second, third;
 
-    (void)state;
     sim->plan = choose_in_a_hurry;
     first = sim_submitted(sim, &needs);
     sim_run(sim, 10);
@@ -425,7 +406,6 @@ static void a_later_attempt_keeps_the_layout(void **state)
     struct hd_job_needs needs = range(2, 2);
     uint64_t job;
 
-    (void)state;
     needs.shape = 0; /* each job asks for itself */
     sim->plan = choose_by_mood;
     mood = 2;
@@ -454,7 +434,6 @@ static void a_layout_that_does_not_fit_any_more_is_replaced(void **state)
     struct hd_job_needs needs = range(2, 2);
     uint64_t job;
 
-    (void)state;
     needs.shape = 0;
     sim->plan = choose_by_mood;
     mood = 1;
@@ -479,7 +458,6 @@ static void a_member_that_is_written_down_goes_before_an_earlier_layout(void **s
     struct hd_job_needs needs = range(2, 2);
     uint64_t job;
 
-    (void)state;
     needs.shape = 0;
     sim->plan = choose_by_mood;
     mood = 2;
@@ -510,7 +488,6 @@ static void a_job_that_only_stages_can_split_is_accepted(void **state)
     struct hd_job_needs needs = range(4, 4);
     uint64_t job;
 
-    (void)state;
     needs.wish.global_batch = 1;
     needs.wish.sizes.cp = 1;
     assert_int_equal(sim_submit(sim, &needs, &job), HD_INVALID);

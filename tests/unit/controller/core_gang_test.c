@@ -1,13 +1,8 @@
 /* core: jobs on several nodes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 
-#include <cmocka.h>
-
 #include "sim.h"
+#include "tests/program/test.h"
 #include "tests/sanitized.h"
 
 /* ---- placement --------------------------------------------------------------------------------*/
@@ -19,7 +14,6 @@ static void a_job_that_fits_on_one_node_stays_there(void **state)
     struct hd_job_needs one = sim_needs(1, 20), two = sim_needs(2, 20);
     uint64_t a = sim_submitted(sim, &one), b = sim_submitted(sim, &two);
 
-    (void)state;
     sim_assert_places(sim, a, 1, "cpu n1:0");
     sim_assert_places(sim, b, 1, "cpu n2:0 n2:1"); /* not n1:1 n2:0 */
     sim_free(sim);
@@ -31,7 +25,6 @@ static void ranks_of_a_node_are_neighbours_in_the_order_of_names(void **state)
     struct hd_job_needs four = sim_needs(4, 12);
     uint64_t job = sim_submitted(sim, &four);
 
-    (void)state;
     sim_assert_places(sim, job, 1, "cpu n1:0 n1:1 n2:0 n2:1");
     sim_run_until_ended(sim, job, 60);
     sim_assert_undisturbed(sim, job, 12);
@@ -49,7 +42,6 @@ static void the_fewest_nodes_with_the_smallest_rest(void **state)
     struct hd_job_needs one = sim_needs(1, 40), three = sim_needs(3, 40);
     uint64_t a = sim_submitted(sim, &one), b;
 
-    (void)state;
     three.wish.global_batch = 9;
     b = sim_submitted(sim, &three);
     sim_assert_places(sim, a, 1, "cpu n1:0");
@@ -63,7 +55,6 @@ static void a_range_takes_as_many_devices_as_there_are(void **state)
     struct hd_job_needs needs = sim_needs(4, 10);
     uint64_t job;
 
-    (void)state;
     needs.devices_min = 1;
     needs.devices_max = 8;
     job = sim_submitted(sim, &needs);
@@ -77,7 +68,6 @@ static void what_is_missing_is_said_exactly(void **state)
     struct hd_job_needs one = sim_needs(1, 40), four = sim_needs(4, 10);
     uint64_t job;
 
-    (void)state;
     (void)sim_submitted(sim, &one);
     job = sim_submitted(sim, &four);
     sim_assert_reason(sim, job,
@@ -93,7 +83,6 @@ static void a_tensor_parallel_group_stays_on_one_node(void **state)
     struct hd_job_needs one = sim_needs(1, 40), pair = sim_needs(2, 10), four = sim_needs(4, 10);
     uint64_t first = sim_submitted(sim, &one), job, spread;
 
-    (void)state;
     (void)sim_submitted(sim, &one); /* n1:1 */
     (void)sim_submitted(sim, &one); /* n2:0 */
     assert_int_equal(sim_cancel(sim, first, false), HD_OK);
@@ -122,7 +111,6 @@ static void no_node_is_large_enough_for_a_group(void **state)
     struct hd_job_needs four = sim_needs(4, 10);
     uint64_t job;
 
-    (void)state;
     four.wish.sizes.tp = 4;
     job = sim_submitted(sim, &four);
     sim_assert_reason(sim, job,
@@ -138,7 +126,6 @@ static void a_range_uses_whole_replicas_only(void **state)
     struct hd_job_needs needs = sim_needs(1, 10);
     uint64_t job;
 
-    (void)state;
     needs.devices_max = 12;
     needs.wish.sizes.tp = needs.wish.sizes.cp = 2;
     job = sim_submitted(sim, &needs);
@@ -154,7 +141,6 @@ static void a_context_parallel_group_may_span_nodes(void **state)
     struct hd_job_needs four = sim_needs(4, 12);
     uint64_t job;
 
-    (void)state;
     four.wish.sizes.cp = 4;
     job = sim_submitted(sim, &four);
     sim_assert_places(sim, job, 1, "cpu n1:0 n1:1 n2:0 n2:1");
@@ -173,7 +159,6 @@ static void a_gang_is_not_starved_by_small_jobs(void **state)
     struct hd_job_needs small = sim_needs(1, 10), gang = sim_needs(4, 10);
     uint64_t job;
 
-    (void)state;
     for (int i = 0; i < 4; i++) {
         (void)sim_submitted(sim, &small);
         sim_run(sim, 3); /* so that they never end at the same time */
@@ -196,7 +181,6 @@ static void a_node_that_does_not_see_the_jobs_works_alone(void **state)
     struct hd_job_needs four = sim_needs(4, 10), two = sim_needs(2, 10);
     uint64_t gang, single, other;
 
-    (void)state;
     sim->nodes[1].blind = true;
     sim_run(sim, 2);
     gang = sim_submitted(sim, &four);
@@ -222,7 +206,6 @@ static void loopback_joins_nodes_of_one_machine_only(void **state)
     struct hd_job_needs four = sim_needs(4, 10), six = sim_needs(6, 10);
     uint64_t a, b;
 
-    (void)state;
     for (int n = 0; n < 3; n++)
         (void)snprintf(sim->nodes[n].data_address, sizeof sim->nodes[n].data_address, "127.0.0.1");
     (void)snprintf(sim->nodes[2].boot_id, sizeof sim->nodes[2].boot_id, "%s",
@@ -248,7 +231,6 @@ static void only_nodes_that_compute_alike_work_together(void **state)
     struct hd_job_needs four = sim_needs(4, 10), six = sim_needs(6, 10);
     uint64_t a, b;
 
-    (void)state;
     for (int n = 0; n < 3; n++)
         (void)snprintf(sim->nodes[n].compute, sizeof sim->nodes[n].compute, "%s",
                        n == 1 ? "avx2" : "avx512");
@@ -273,7 +255,6 @@ static void of_a_node_that_is_not_back_only_that_is_said(void **state)
     struct hd_job_needs four = sim_needs(4, 10);
     uint64_t job;
 
-    (void)state;
     for (int n = 0; n < 2; n++)
         (void)snprintf(sim->nodes[n].compute, sizeof sim->nodes[n].compute, "avx2");
     sim_run(sim, 2);
@@ -293,7 +274,6 @@ static void a_node_without_an_address_works_alone(void **state)
     struct hd_job_needs four = sim_needs(4, 10);
     uint64_t job;
 
-    (void)state;
     sim->nodes[0].data_address[0] = '\0';
     sim_run(sim, 2);
     job = sim_submitted(sim, &four);
@@ -313,7 +293,6 @@ static void a_failure_on_one_node_ends_all_and_is_named(void **state)
         struct hd_job_needs four = sim_needs(4, 12);
         uint64_t job;
 
-        (void)state;
         sim->nodes[1].faults = (struct sim_faults){.fail_at_step = 8, .fail_count = 1};
         job = sim_submitted(sim, &four);
         sim_run(sim, 8);
@@ -340,7 +319,6 @@ static void an_echo_heard_before_a_crash_is_not_taken_for_the_cause(void **state
         struct hd_job_needs four = sim_needs(4, 12);
         uint64_t job;
 
-        (void)state;
         sim->nodes[1].faults =
             (struct sim_faults){.fail_at_step = 8, .fail_count = 1, .hangs = hangs};
         job = sim_submitted(sim, &four);
@@ -379,7 +357,6 @@ static void an_end_as_told_does_not_take_the_place_of_an_echo(void **state)
                                                         .attempt_count = 1,
                                                         .jobs_dir_visible = true}};
 
-    (void)state;
     sim_run(sim, 7);
     sim->nodes[1].faults.unaware = true;
     assert_int_equal(sim_event(sim, &observed), HD_OK);
@@ -412,7 +389,6 @@ static void a_hang_elsewhere_is_of_the_node_that_is_waited_for(void **state)
                                                         .attempt_count = 1,
                                                         .jobs_dir_visible = true}};
 
-    (void)state;
     sim_run(sim, 7);
     sim->nodes[1].faults.unaware = true;
     assert_int_equal(sim_event(sim, &observed), HD_OK);
@@ -432,7 +408,6 @@ static void an_event_may_be_about_a_rank_of_another_node(void **state)
     struct hd_core_out out = {.batch = hd_batch_new()};
     struct hd_core_event report;
 
-    (void)state;
     sim_run(sim, 7);
     report = sim_report(sim, job, 0, HD_REPORT_EVENT);
     report.report.seq = 1000;
@@ -456,7 +431,6 @@ static void two_echoes_without_a_cause_are_the_networks(void **state)
     struct hd_job_needs four = sim_needs(4, 12);
     uint64_t job = sim_submitted(sim, &four);
 
-    (void)state;
     sim_run(sim, 7);
     for (int n = 0; n < 2; n++) {
         struct sim_attempt *here = &sim->nodes[n].attempts[0];
@@ -488,7 +462,6 @@ static void a_lost_node_leaves_the_job_what_is_left(void **state)
         struct hd_job_needs needs = sim_needs(4, 300);
         uint64_t job;
 
-        (void)state;
         needs.devices_min = fixed ? 4 : 1;
         needs.restart_max = 0; /* a lost node never counts */
         job = sim_submitted(sim, &needs);
@@ -521,7 +494,6 @@ static void a_cancel_stops_all_shares_after_one_checkpoint(void **state)
     struct hd_job_needs four = sim_needs(4, 300);
     uint64_t job = sim_submitted(sim, &four);
 
-    (void)state;
     sim_run(sim, 8);
     sim->nodes[1].cut = true;
     assert_int_equal(sim_cancel(sim, job, false), HD_OK);
@@ -543,7 +515,6 @@ static void a_failure_is_carried_through_after_a_start_of_the_controller(void **
     struct hd_job_needs four = sim_needs(4, 12);
     uint64_t job;
 
-    (void)state;
     sim->nodes[0].faults.unaware = true;
     sim->nodes[1].faults = (struct sim_faults){.fail_at_step = 8, .fail_count = 1};
     job = sim_submitted(sim, &four);
@@ -576,7 +547,6 @@ static void a_stop_is_graceful_after_a_start_of_the_controller(void **state)
     struct hd_job_needs four = sim_needs(4, 300);
     uint64_t job = sim_submitted(sim, &four);
 
-    (void)state;
     sim->nodes[0].faults.save_s = 10;
     sim_run(sim, 8);
     assert_int_equal(sim_cancel(sim, job, false), HD_OK);
@@ -612,7 +582,6 @@ static void a_gang_that_loses_a_node_has_a_spare(void **state)
     struct hd_job_needs needs = sim_needs(4, 400), small = sim_needs(2, 20);
     uint64_t job, other;
 
-    (void)state;
     job = sim_submitted(sim, &needs);
     sim_assert_places(sim, job, 1, "cpu n1:0 n1:1 n2:0 n2:1");
     other = sim_submitted(sim, &small);
@@ -641,7 +610,6 @@ static void a_job_that_needs_all_nodes_gets_the_spare(void **state)
     const struct hd_job_needs needs = sim_needs(8, 20);
     const uint64_t job = sim_submitted(sim, &needs);
 
-    (void)state;
     assert_true(sim_job(sim, job)->state > HD_JOB_STATE_QUEUED);
     sim_run_until_ended(sim, job, 100);
     sim_free(sim);
@@ -651,7 +619,6 @@ static void a_job_that_needs_all_nodes_gets_the_spare(void **state)
 
 static void random_worlds_of_many_nodes_keep_every_rule(void **state)
 {
-    (void)state;
     sim_live_through_all(HD_TEST_SANITIZED ? 10 : 30, 3, SIM_NODES);
 }
 

@@ -1,14 +1,9 @@
 /* core: whole jobs on two simulated nodes: to their end, cancelled, waiting; what is reported of
  * them, and everything at once. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "sim.h"
+#include "tests/program/test.h"
 #include "tests/sanitized.h"
 
 /* ---- success ----------------------------------------------------------------------------------*/
@@ -19,7 +14,6 @@ static void a_job_trains_to_its_end(void **state)
     struct hd_job_needs needs = sim_needs(2, 12);
     uint64_t job = sim_submitted(sim, &needs);
 
-    (void)state;
     sim_run_until_ended(sim, job, 60);
     sim_assert_undisturbed(sim, job, 12);
     assert_int_equal(sim_job(sim, job)->attempt_count, 1);
@@ -37,7 +31,6 @@ static void small_jobs_share_a_node(void **state)
     struct hd_job_needs needs = sim_needs(1, 50);
     uint64_t a = sim_submitted(sim, &needs), b = sim_submitted(sim, &needs);
 
-    (void)state;
     assert_string_equal(sim_attempt(sim, a, 1)->plan.ranks[0].node_name, "n1");
     assert_string_equal(sim_attempt(sim, b, 1)->plan.ranks[0].node_name, "n1");
     assert_int_equal(sim_attempt(sim, a, 1)->plan.ranks[0].device, 0);
@@ -55,7 +48,6 @@ static void the_times_of_jobs_and_attempts_are_recorded(void **state)
     const struct hd_attempt_record *first, *second;
     uint64_t a, b;
 
-    (void)state;
     sim->nodes[0].faults = (struct sim_faults){.fail_at_step = 8, .fail_count = 1};
     a = sim_submitted(sim, &needs);
     sim_run(sim, 2);
@@ -85,7 +77,6 @@ static void a_job_that_waits_again_asks_for_all_its_devices(void **state)
     struct hd_job_needs needs = sim_needs(1, 100);
     uint64_t job;
 
-    (void)state;
     needs.devices_max = 8;
     job = sim_submitted(sim, &needs);
     assert_int_equal(sim_job(sim, job)->devices, 4);
@@ -107,7 +98,6 @@ static void cancel_writes_a_checkpoint_first(void **state)
     struct hd_job_needs needs = sim_needs(2, 100);
     uint64_t job = sim_submitted(sim, &needs);
 
-    (void)state;
     sim_run(sim, 9); /* between checkpoints */
     assert_int_equal(sim_cancel(sim, job, false), HD_OK);
     assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_STOPPING);
@@ -138,7 +128,6 @@ static void a_cancelled_job_says_which_steps_are_lost(void **state)
                                                         .attempts = &ended,
                                                         .attempt_count = 1}};
 
-    (void)state;
     sim_run(sim, 9);
     assert_int_equal(sim_cancel(sim, job, false), HD_OK);
     assert_int_equal(sim_event(sim, &observed), HD_OK);
@@ -156,7 +145,6 @@ static void cancel_now_writes_nothing(void **state)
     struct hd_job_needs needs = sim_needs(2, 100);
     uint64_t job = sim_submitted(sim, &needs);
 
-    (void)state;
     sim_run(sim, 9);
     assert_int_equal(sim_cancel(sim, job, true), HD_OK);
     sim_run_until_ended(sim, job, 10);
@@ -171,7 +159,6 @@ static void a_stop_that_takes_too_long_becomes_a_kill(void **state)
     struct hd_job_needs needs = sim_needs(2, 10000);
     uint64_t job;
 
-    (void)state;
     needs.keep = 2;
     sim->nodes[0].faults.ignore_stop = true;
     job = sim_submitted(sim, &needs);
@@ -192,7 +179,6 @@ static void a_queued_job_is_cancelled_at_once(void **state)
     struct hd_job_needs needs = sim_needs(2, 10);
     uint64_t job = sim_submitted(sim, &needs);
 
-    (void)state;
     assert_int_equal(sim_cancel(sim, job, false), HD_OK);
     assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_CANCELLED);
     sim_run(sim, 5);
@@ -207,7 +193,6 @@ static void an_attempt_cancelled_before_it_started_never_starts(void **state)
     struct hd_job_needs needs = sim_needs(2, 10);
     uint64_t job;
 
-    (void)state;
     sim->nodes[0].cut = true;
     job = sim_submitted(sim, &needs);
     assert_int_equal(sim_cancel(sim, job, false), HD_OK);
@@ -249,7 +234,6 @@ static void a_stop_before_the_launch_ends_when_it_was_heard(void **state)
     struct hd_core_event observed;
     uint64_t job, stop;
 
-    (void)state;
     sim->slow_store = true; /* what n1 says is made up here */
     job = sim_submitted(sim, &needs);
     assert_int_equal(sim_cancel(sim, job, false), HD_OK);
@@ -274,7 +258,6 @@ static void a_job_that_was_faster_than_its_cancel_has_succeeded(void **state)
     struct hd_job_needs needs = sim_needs(2, 10);
     uint64_t job;
 
-    (void)state;
     sim->nodes[0].faults.ignore_stop = true;
     job = sim_submitted(sim, &needs);
     sim_run(sim, 5);
@@ -292,7 +275,6 @@ static void a_job_without_nodes_says_so(void **state)
     struct hd_job_needs needs = sim_needs(2, 10);
     uint64_t job = sim_submitted(sim, &needs);
 
-    (void)state;
     sim_assert_reason(sim, job,
                       "needs 2 cpu devices; no node has joined yet (start heddled on one)");
     sim_free(sim);
@@ -306,7 +288,6 @@ static void gangs_wait_first_in_first_out_and_say_why(void **state)
              c = sim_submitted(sim, &two);
     uint64_t d = sim_submitted(sim, &one), e = sim_submitted(sim, &two);
 
-    (void)state;
     /* a holds a device of n1, b holds n2. c needs a whole node: n1 is kept for it, so d, which
      * would fit there, waits behind it, and so does e. */
     assert_int_equal(sim_job(sim, a)->state, HD_JOB_STATE_RUNNING);
@@ -334,7 +315,6 @@ static void a_large_job_is_not_starved_by_small_ones(void **state)
     struct hd_job_needs small = sim_needs(1, 10), large = sim_needs(2, 10);
     uint64_t job;
 
-    (void)state;
     for (int i = 0; i < 4; i++) {
         (void)sim_submitted(sim, &small);
         sim_run(sim, 3); /* so that they never end at the same time */
@@ -354,7 +334,6 @@ static void an_impossible_job_holds_nobody_up(void **state)
     struct hd_job_needs eight = sim_needs(8, 10), two = sim_needs(2, 10);
     uint64_t job = sim_submitted(sim, &eight), next = sim_submitted(sim, &two);
 
-    (void)state;
     sim_assert_reason(sim, job, "needs 8 cpu devices; n1 has 0 of 2 free, n2 has 2");
     sim_run_until_ended(sim, next, 60);
     assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_QUEUED);
@@ -367,7 +346,6 @@ static void a_range_of_devices_takes_what_is_there(void **state)
     struct hd_job_needs needs = sim_needs(1, 10);
     uint64_t a, b, c;
 
-    (void)state;
     a = sim_submitted(sim, &needs);
     needs.devices_max = 8; /* n1 has one left, n2 two; three do not share 8 sequences evenly */
     b = sim_submitted(sim, &needs);
@@ -390,7 +368,6 @@ static void a_draining_node_finishes_and_takes_nothing_new(void **state)
     const struct hd_core_event unknown = {.kind = HD_CORE_DRAIN, .drain = {.node = "n9"}};
     struct hd_node_view view;
 
-    (void)state;
     assert_int_equal(sim_event(sim, &unknown), HD_NOT_FOUND);
     assert_int_equal(sim_event(sim, &drain), HD_OK);
     hd_core_node_at(sim->core, 0, &view);
@@ -420,7 +397,6 @@ static void reports_of_a_rank_that_does_not_exist_are_refused(void **state)
     uint64_t job = sim_submitted(sim, &needs);
     struct hd_core_event event = sim_report(sim, job, 2, HD_REPORT_STEP);
 
-    (void)state;
     assert_int_equal(sim_event(sim, &event), HD_INVALID);
     event.report.rank = 1;
     event.report.attempt = 2;
@@ -447,7 +423,6 @@ static void a_report_is_stored_under_its_own_name(void **state)
     struct hd_core_out out = {.batch = hd_batch_new()};
     const struct hd_batch_op *op;
 
-    (void)state;
     (void)sim_submitted(sim, &needs); /* job 1 is another one */
     assert_int_equal(sim_cancel(sim, 1, true), HD_OK);
     sim_run(sim, 3);
@@ -510,7 +485,6 @@ static void a_resent_report_is_taken_in_once(void **state)
     uint64_t job = sim_submitted(sim, &needs);
     struct hd_core_event event = sim_report(sim, job, 1, HD_REPORT_STEP);
 
-    (void)state;
     for (int again = 0; again < 3; again++) {
         for (uint64_t seq = 1; seq <= 5; seq++) {
             event.report.seq = seq;
@@ -543,7 +517,6 @@ static void a_text_too_long_is_cut_between_characters(void **state)
     const struct hd_event_record *kept = NULL;
     struct hd_node_view view;
 
-    (void)state;
     report.report.event.kind = report.report.event.message = text;
     for (int i = 0; i < CHARACTERS; i++)
         memcpy(text + 1 + 2 * i, "\xc3\xa9", 2);
@@ -570,7 +543,6 @@ static void plans_divide_the_batch(void **state)
     struct hd_job_needs needs = sim_needs(2, 10);
     struct hd_plan_record plan;
 
-    (void)state;
     needs.wish.global_batch = 60; /* 30 a rank: the largest divisor up to 8 is 6 */
     assert_int_equal(hd_core_plan(&needs, HD_DEVICE_KIND_CPU, 2, &plan), HD_OK);
     assert_int_equal(plan.layout.micro_batch, 6);
@@ -613,7 +585,6 @@ static void what_can_never_run_is_refused(void **state)
     struct hd_job_needs needs = sim_needs(3, 10); /* 8 sequences for 3 devices */
     uint64_t job;
 
-    (void)state;
     assert_int_equal(sim_submit(sim, &needs, &job), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "train.global_batch = 8"));
     sim_free(sim);
@@ -623,7 +594,6 @@ static void what_can_never_run_is_refused(void **state)
 
 static void random_worlds_keep_every_rule(void **state)
 {
-    (void)state;
     sim_live_through_all(HD_TEST_SANITIZED ? 10 : 40, 2, 2);
 }
 

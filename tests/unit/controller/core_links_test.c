@@ -1,14 +1,9 @@
 /* core: which devices an attempt takes where they are not alike, and nodes of one switch. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "sim.h"
+#include "tests/program/test.h"
 
 enum { DEVICES = 8 };
 
@@ -131,7 +126,6 @@ static void ranks_have_the_devices_of_the_map(void **state)
     const struct hd_node_links l = two_sockets();
     struct bench b = open_bench(NULL);
 
-    (void)state;
     join(&b, "n1", DEVICES, &l);
     join(&b, "n2", DEVICES, NULL);
     is_on(&b, submit(&b, 8, 2), "n1:0 n1:4 n1:1 n1:5 n1:2 n1:6 n1:3 n1:7");
@@ -145,7 +139,6 @@ static void a_part_of_a_node_is_taken_by_its_links(void **state)
     const struct hd_node_links l = two_sockets();
     struct bench b = open_bench(NULL);
 
-    (void)state;
     join(&b, "n1", DEVICES, &l);
     is_on(&b, submit(&b, 1, 1), "n1:0");
     is_on(&b, submit(&b, 2, 2), "n1:1 n1:5"); /* not 1 and 2 */
@@ -162,7 +155,6 @@ static void a_new_hello_replaces_the_links(void **state)
     const struct hd_node_links l = two_sockets();
     struct bench b = open_bench(NULL);
 
-    (void)state;
     join(&b, "n1", DEVICES, &l);
     join(&b, "n1", DEVICES, NULL);
     is_on(&b, submit(&b, 2, 2), "n1:0 n1:1");
@@ -193,7 +185,6 @@ static void a_gang_takes_nodes_of_one_switch(void **state)
     const struct hd_node_tree tree = leaves_of_two();
     struct bench b = open_bench(&tree);
 
-    (void)state;
     join_all(&b, names);
     is_on(&b, submit(&b, 4, 1), "a3:0 a3:1 a4:0 a4:1"); /* not a2 and a3 */
     is_on(&b, submit(&b, 4, 1), "a2:0 a2:1 a7:0 a7:1"); /* nothing else is left */
@@ -207,7 +198,6 @@ static void the_next_tier_is_second_best(void **state)
     const struct hd_node_tree tree = leaves_of_two();
     struct bench b = open_bench(&tree);
 
-    (void)state;
     join_all(&b, names);
     is_on(&b, submit(&b, 6, 1), "a5:0 a5:1 a6:0 a6:1 a7:0 a7:1");
     is_on(&b, submit(&b, 4, 1), "a2:0 a2:1 a3:0 a3:1");
@@ -221,7 +211,6 @@ static void large_switches_stay_whole(void **state)
     struct hd_node_tree tree = leaves_of_two();
     struct bench b;
 
-    (void)state;
     tree.tier_nodes[0] = 4;
     tree.tier_count = 1;
     b = open_bench(&tree);
@@ -238,7 +227,6 @@ static void large_switches_of_each_tier_stay_whole(void **state)
     const struct hd_node_tree tree = leaves_of_two();
     struct bench b = open_bench(&tree);
 
-    (void)state;
     join_all(&b, names);
     is_on(&b, submit(&b, 4, 1), "a7:0 a7:1 a8:0 a8:1");
     is_on(&b, submit(&b, 8, 1), "a1:0 a1:1 a2:0 a2:1 a3:0 a3:1 a4:0 a4:1");
@@ -252,7 +240,6 @@ static void small_jobs_leave_switches_whole(void **state)
     const struct hd_node_tree tree = leaves_of_two();
     struct bench b = open_bench(&tree);
 
-    (void)state;
     join_all(&b, names);
     is_on(&b, submit(&b, 2, 1), "a3:0 a3:1"); /* not a1, the first */
     is_on(&b, submit(&b, 4, 1), "a1:0 a1:1 a2:0 a2:1");
@@ -267,7 +254,6 @@ static void a_node_without_a_position_is_far(void **state)
     const struct hd_node_tree tree = leaves_of_two();
     struct bench b = open_bench(&tree);
 
-    (void)state;
     join_all(&b, names);
     is_on(&b, submit(&b, 4, 1), "a1:0 a1:1 a3:0 a3:1"); /* not a10 and a11, as without a tree */
     join_all(&b, more);
@@ -285,7 +271,6 @@ static void ranks_follow_the_tree(void **state)
                                       .groups = {{.names = "b"}, {.names = "a[9-10]", .first = 4}}};
     struct bench b = open_bench(&tree);
 
-    (void)state;
     join_all(&b, names);
     is_on(&b, submit(&b, 6, 1), "b:0 b:1 a9:0 a9:1 a10:0 a10:1");
     close_bench(&b);

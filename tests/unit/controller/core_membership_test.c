@@ -1,14 +1,9 @@
 /* core: whom the controller takes nodes for: their names, streams and devices, drains, and removal.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "sim.h"
+#include "tests/program/test.h"
 
 static enum hd_status remove_node(struct sim *sim, const char *name)
 {
@@ -29,7 +24,6 @@ static void assert_refused(struct sim *sim, const char *name, const char *why)
  * start of the controller. */
 static void a_private_checkpoint_ties_the_job_to_its_node(void **state)
 {
-    (void)state;
     for (int crash = 0; crash < 2; crash++) {
         struct sim *sim = sim_new(1, 2);
         struct hd_job_needs needs = sim_needs(2, 30);
@@ -73,7 +67,6 @@ static void a_taken_name_is_refused_until_its_owner_is_lost(void **state)
                                                   .devices = &device,
                                                   .device_count = 1}};
 
-    (void)state;
     assert_int_equal(sim_event(sim, &hello), HD_EXISTS);
     assert_non_null(strstr(hd_err_message(), "--node-name"));
     sim->nodes[0].cut = true;
@@ -90,7 +83,6 @@ static void a_node_with_work_or_a_connection_is_not_removed(void **state)
     struct hd_core_event drain = {.kind = HD_CORE_DRAIN, .drain = {.node = "n1", .reason = ""}};
     uint64_t job = sim_submitted(sim, &needs);
 
-    (void)state;
     sim_run(sim, 3);
     assert_int_equal(remove_node(sim, "n9"), HD_NOT_FOUND);
     assert_refused(sim, "n2", "n2 is connected; stop its heddled");
@@ -125,7 +117,6 @@ static void the_name_of_a_removed_node_is_free(void **state)
     struct sim *sim = sim_joined(2);
     struct hd_node_view view;
 
-    (void)state;
     sim->nodes[0].cut = true;
     sim_run(sim, 16);
     assert_int_equal(sim_event(sim, &hello), HD_EXISTS);
@@ -150,7 +141,6 @@ static void a_drained_node_that_is_silent_says_both(void **state)
     struct hd_core_event drain = {.kind = HD_CORE_DRAIN, .drain = {.node = "n1", .reason = "disk"}};
     struct hd_text reason = {0};
 
-    (void)state;
     assert_int_equal(sim_event(sim, &drain), HD_OK);
     sim->nodes[0].cut = true;
     sim_run(sim, 20);
@@ -168,7 +158,6 @@ static void a_silent_node_that_has_a_job_is_not_called_drained(void **state)
     struct hd_core_event drain = {.kind = HD_CORE_DRAIN, .drain = {.node = "n1", .reason = "disk"}};
     struct hd_text reason = {0};
 
-    (void)state;
     (void)sim_submitted(sim, &needs);
     sim_run(sim, 9);
     sim->nodes[0].cut = true;
@@ -188,7 +177,6 @@ static void a_drained_node_that_is_back_is_not_called_drained(void **state)
     struct hd_core_event drain = {.kind = HD_CORE_DRAIN, .drain = {.node = "n1", .reason = "disk"}};
     uint64_t job;
 
-    (void)state;
     job = sim_submitted(sim, &needs);
     sim_run(sim, 9);
     assert_int_equal(sim_event(sim, &drain), HD_OK);
@@ -212,7 +200,6 @@ static void a_removed_node_may_come_again(void **state)
     struct hd_node_view view;
     uint64_t job;
 
-    (void)state;
     assert_int_equal(sim_event(sim, &drain), HD_OK);
     assert_int_equal(remove_node(sim, "n1"), HD_OK);
     assert_int_equal(hd_core_node_count(sim->core), 0);
@@ -235,7 +222,6 @@ static void what_only_a_removed_node_could_delete_is_gone(void **state)
     struct hd_job_needs needs = sim_needs(2, 30);
     uint64_t job;
 
-    (void)state;
     sim->shared_disk = false;
     needs.keep = 1;
     sim_run(sim, 2);
@@ -264,7 +250,6 @@ static void a_second_stream_of_a_node_replaces_the_first(void **state)
                                  .node = {.uuid = "uuid-1", .stream = old}};
     struct hd_node_view view;
 
-    (void)state;
     node->stream = 0;
     sim_second(sim); /* says hello again */
     assert_int_not_equal(node->stream, old);
@@ -285,7 +270,6 @@ static void a_new_hello_is_the_one_that_counts(void **state)
     struct hd_core_event hello = sim_hello(&device);
     struct hd_node_view view;
 
-    (void)state;
     hello.hello.build = "next";
     hello.hello.boot_id = "boot-9";
     hello.hello.data_address = "10.9.9.9";
@@ -312,7 +296,6 @@ static void a_daemon_may_not_come_back_without_a_device_in_use(void **state)
     struct hd_device_record device = {.kind = HD_DEVICE_KIND_CPU, .threads = 1};
     struct hd_core_event hello = sim_hello(&device);
 
-    (void)state;
     (void)sim_submitted(sim, &needs);
     assert_int_equal(sim_event(sim, &hello), HD_CONFLICT);
     hello.hello.boot_id = "boot-9"; /* after a restart of the machine nothing runs there */
@@ -331,7 +314,6 @@ static void a_node_keeps_its_name_while_jobs_run_there(void **state)
     struct hd_node_view view;
     uint64_t job;
 
-    (void)state;
     hd_core_node_at(sim->core, 0, &view);
     memcpy(devices, view.record->devices, (size_t)view.record->device_count * sizeof devices[0]);
     hello.hello.device_count = view.record->device_count;
@@ -374,7 +356,6 @@ static void an_attempt_that_began_after_a_backup_leaves_its_checkpoints(void **s
                                                   .attempts = &seen,
                                                   .attempt_count = 1}};
 
-    (void)state;
     sim->nodes[0].obeyed_before = true;
     sim_daemon_restart(sim, &sim->nodes[0]);
     sim->nodes[0].full = sim->nodes[0].changed = true; /* so that the job waits, as in the backup */
@@ -427,7 +408,6 @@ static void an_attempt_that_was_never_started_takes_no_number(void **state)
                                                   .attempts = &seen,
                                                   .attempt_count = 1}};
 
-    (void)state;
     devices[1].index = 1;
     hello.hello.device_count = SIM_DEVICES;
     sim->nodes[0].full = sim->nodes[0].changed = true;
@@ -470,7 +450,6 @@ static void a_checkpoint_that_is_there_again_is_not_deleted(void **state)
                                                   .attempts = seen,
                                                   .attempt_count = 2}};
 
-    (void)state;
     needs.keep = 3;
     assert_int_equal(sim_submitted(sim, &needs), 1);
     sim_run(sim, 15);
@@ -498,7 +477,6 @@ static void a_repeated_request_is_the_same_job(void **state)
     uint64_t first, again;
     bool repeated;
 
-    (void)state;
     assert_int_equal(sim_submit_as(sim, &needs, "r-1", &first, &repeated), HD_OK);
     assert_false(repeated);
     assert_int_equal(sim_submit_as(sim, &needs, "r-1", &again, &repeated), HD_OK);

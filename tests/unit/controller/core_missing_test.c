@@ -4,16 +4,11 @@
  * Checkpoints come every 5 steps; a rank of attempt 1 dies before step 13, when those of 5 and 10
  * are listed. They are taken from the disk while it trains.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "sim.h"
+#include "tests/program/test.h"
 
 static struct hd_job_needs job_needs(void)
 {
@@ -45,7 +40,6 @@ static void a_missing_base_costs_no_restart(void **state)
     struct hd_job_needs needs = job_needs();
     uint64_t job;
 
-    (void)state;
     job = begin(sim, &needs);
     sim_move_checkpoint(sim, job, 1, 10, false);
     sim_run_until_ended(sim, job, 200);
@@ -66,7 +60,6 @@ static void an_older_checkpoint_that_is_in_no_list_is_found(void **state)
     struct hd_job_needs needs = job_needs();
     uint64_t job;
 
-    (void)state;
     needs.keep = 1;
     job = begin(sim, &needs);
     sim_move_checkpoint(sim, job, 1, 10, false);
@@ -89,7 +82,6 @@ static void a_missing_checkpoint_pushes_none_out(void **state)
     struct hd_job_needs needs = job_needs();
     uint64_t job;
 
-    (void)state;
     needs.keep = needs.restart_max = 1;
     sim->nodes[0].faults = (struct sim_faults){.fail_at_step = 18, .fail_count = 1};
     job = sim_submitted(sim, &needs);
@@ -119,7 +111,6 @@ static void with_none_left_the_job_waits_for_them(void **state)
     enum hd_core_blocker blockers[HD_CORE_BLOCKERS_MAX];
     uint64_t job;
 
-    (void)state;
     job = begin(sim, &needs);
     sim_move_checkpoint(sim, job, 1, 5, false);
     sim_move_checkpoint(sim, job, 1, 10, false);
@@ -158,7 +149,6 @@ static void a_release_looks_at_once(void **state)
     struct hd_job_needs needs = job_needs();
     uint64_t job;
 
-    (void)state;
     job = begin(sim, &needs);
     sim_move_checkpoint(sim, job, 1, 5, false);
     sim_move_checkpoint(sim, job, 1, 10, false);
@@ -180,7 +170,6 @@ static void given_up_ones_are_waited_for_no_more(void **state)
     struct hd_job_needs needs = job_needs();
     uint64_t job;
 
-    (void)state;
     job = begin(sim, &needs);
     sim_move_checkpoint(sim, job, 1, 5, false);
     sim_move_checkpoint(sim, job, 1, 10, false);
@@ -204,7 +193,6 @@ static void without_a_list_the_next_listed_one_is_tried(void **state)
     struct hd_job_needs needs = job_needs();
     uint64_t job;
 
-    (void)state;
     sim->unlistable = "the controller does not see the job's folder";
     job = begin(sim, &needs);
     sim_move_checkpoint(sim, job, 1, 10, false);
@@ -225,7 +213,6 @@ static void a_search_that_keeps_failing_is_one_event(void **state)
     struct hd_text reason = {0};
     uint64_t job;
 
-    (void)state;
     job = begin(sim, &needs);
     sim_move_checkpoint(sim, job, 1, 5, false);
     sim_move_checkpoint(sim, job, 1, 10, false);
@@ -252,7 +239,6 @@ static void a_given_up_checkpoint_was_progress(void **state)
     struct hd_job_needs needs = job_needs();
     uint64_t job;
 
-    (void)state;
     needs.restart_max = 2;
     job = begin(sim, &needs);
     sim->nodes[0].faults = (struct sim_faults){.fail_at_step = 13, .fail_count = 2};
@@ -279,7 +265,6 @@ static void a_base_that_only_ranks_miss_counts_from_the_second_time_on(void **st
     struct hd_job_needs needs = job_needs();
     uint64_t job;
 
-    (void)state;
     job = begin(sim, &needs);
     sim->loses_checkpoints = true;
     sim->nodes[0].faults.misses = true;
@@ -298,7 +283,6 @@ static void a_damaged_base_is_gone_back_from_to_one_in_no_list(void **state)
     struct hd_job_needs needs = job_needs();
     uint64_t job;
 
-    (void)state;
     needs.keep = 1;
     job = begin(sim, &needs);
     sim->nodes[0].faults.damaged[0] = sim->nodes[0].faults.damaged[1] = 10;

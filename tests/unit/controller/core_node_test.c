@@ -1,15 +1,10 @@
 /* core: nodes that vanish and come back, and a controller that restarts. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/clock.h"
 #include "sim.h"
+#include "tests/program/test.h"
 
 /* ---- nodes that vanish ------------------------------------------------------------------------*/
 
@@ -22,7 +17,6 @@ static void a_running_job_tells_that_its_node_is_silent(void **state)
     struct hd_text text = {0};
     uint64_t job;
 
-    (void)state;
     job = sim_submitted(sim, &needs);
     sim_run(sim, 9);
     hd_clock_format_utc(sim->now.wall_ms, since);
@@ -53,7 +47,6 @@ static void a_node_without_room_takes_no_new_jobs(void **state)
     struct hd_text text = {0};
     uint64_t first, second, third;
 
-    (void)state;
     first = sim_submitted(sim, &needs);
     sim_run(sim, 5);
     assert_int_equal(sim_job(sim, first)->state, HD_JOB_STATE_RUNNING);
@@ -91,7 +84,6 @@ static void a_lost_node_moves_its_job_to_the_other(void **state)
     int64_t received_ms;
     uint64_t job;
 
-    (void)state;
     needs.restart_max = 0;
     job = sim_submitted(sim, &needs);
     sim_run(sim, 9); /* past step 5 */
@@ -142,7 +134,6 @@ static void what_an_older_attempt_writes_later_is_never_looked_at(void **state)
     int64_t base;
     uint64_t job;
 
-    (void)state;
     needs.restart_max = 9;
     job = sim_submitted(sim, &needs);
     sim_run(sim, 9);
@@ -171,7 +162,6 @@ static void what_an_older_attempt_writes_later_is_never_looked_at(void **state)
  * the controller. */
 static void an_attempt_goes_on_when_its_lost_node_is_back_first(void **state)
 {
-    (void)state;
     for (int crash = 0; crash < 2; crash++) {
         struct sim *sim = sim_new(1, 2);
         struct hd_job_needs needs = sim_needs(2, 400);
@@ -209,7 +199,6 @@ static void a_cancelled_job_of_a_lost_node_is_resumed_from_what_is_found(void **
     struct hd_job_needs needs = sim_needs(2, 400);
     uint64_t job;
 
-    (void)state;
     job = sim_submitted(sim, &needs);
     sim_run(sim, 9);
     sim->nodes[0].cut = true;
@@ -233,7 +222,6 @@ static void an_attempt_that_completes_while_its_node_is_lost_has_completed(void 
     struct hd_job_needs needs = sim_needs(2, 100);
     uint64_t job;
 
-    (void)state;
     sim->nodes[1].cut = true;
     sim_run(sim, 2);
     job = sim_submitted(sim, &needs);
@@ -256,7 +244,6 @@ static void a_returning_node_is_emptied_before_it_works(void **state)
     struct hd_job_needs needs = sim_needs(2, 400);
     uint64_t job;
 
-    (void)state;
     sim->nodes[1].cut = true;
     sim_run(sim, 2);
     job = sim_submitted(sim, &needs);
@@ -282,7 +269,6 @@ static void a_short_silence_changes_nothing(void **state)
     struct hd_job_needs needs = sim_needs(2, 200);
     uint64_t job = sim_submitted(sim, &needs);
 
-    (void)state;
     sim_run(sim, 5);
     sim->nodes[0].cut = true;
     sim_run(sim, 100);
@@ -316,7 +302,6 @@ static void a_suspected_node_is_lost_sooner(void **state)
     uint64_t job;
     struct sim *sim = with_a_suspect(&job);
 
-    (void)state;
     sim_run(sim, 56); /* 59 s */
     assert_int_equal(sim_count_events(sim, 0, "lost"), 0);
     sim_run(sim, 1);
@@ -330,7 +315,6 @@ static void a_suspected_node_that_was_heard_is_no_suspect(void **state)
     uint64_t job;
     struct sim *sim = with_a_suspect(&job);
 
-    (void)state;
     sim->nodes[1].cut = false;
     sim_run(sim, 5);
     assert_int_equal(sim_job(sim, job)->attempt_count, 2);
@@ -351,7 +335,6 @@ static void the_node_that_tells_an_echo_is_no_suspect(void **state)
     struct hd_node_view view;
     uint64_t job;
 
-    (void)state;
     sim->nodes[1].faults = (struct sim_faults){.fail_at_step = 8, .fail_count = 1};
     job = sim_submitted(sim, &four);
     sim_run(sim, 8);
@@ -385,7 +368,6 @@ static void a_node_that_a_peer_names_is_suspected(void **state)
                                                         .attempt_count = 1}};
     struct hd_node_view view;
 
-    (void)state;
     sim->nodes[1].cut = true;
     sim->slow_store = true; /* the simulated ranks know of no end */
     assert_int_equal(sim_event(sim, &observed), HD_OK);
@@ -406,7 +388,6 @@ static void a_node_without_a_stream_gets_no_job(void **state)
     struct hd_job_needs needs = sim_needs(2, 5);
     uint64_t job;
 
-    (void)state;
     sim_daemon_restart(sim, &sim->nodes[0]);
     job = sim_submitted(sim, &needs);
     sim_assert_reason(sim, job,
@@ -423,7 +404,6 @@ static void a_restarted_machine_ends_its_attempts_at_once(void **state)
     struct hd_job_needs needs = sim_needs(2, 30);
     uint64_t job;
 
-    (void)state;
     needs.restart_max = 0; /* a lost node never counts */
     job = sim_submitted(sim, &needs);
     sim_run(sim, 9);
@@ -444,7 +424,6 @@ static void a_machine_was_restarted_once(void **state)
     struct hd_job_needs needs = sim_needs(2, 30);
     uint64_t job = sim_submitted(sim, &needs);
 
-    (void)state;
     sim_run(sim, 9);
     sim_reboot(sim, &sim->nodes[0]);
     sim_run(sim, 5);
@@ -461,7 +440,6 @@ static void a_restarted_daemon_keeps_its_ranks(void **state)
     struct hd_job_needs needs = sim_needs(2, 30);
     uint64_t job = sim_submitted(sim, &needs);
 
-    (void)state;
     for (int i = 0; i < 10; i++) {
         sim_run(sim, 3);
         sim_daemon_restart(sim, &sim->nodes[0]);
@@ -482,7 +460,6 @@ static void a_controller_restart_does_not_touch_training(void **state)
     struct hd_job_needs needs = sim_needs(2, 60);
     uint64_t job = sim_submitted(sim, &needs), other = sim_submitted(sim, &needs);
 
-    (void)state;
     for (int i = 0; i < 12; i++) {
         sim_run(sim, 5);
         sim_controller_crash(sim);
@@ -503,7 +480,6 @@ static void a_restarted_controller_is_patient(void **state)
     struct hd_job_needs needs = sim_needs(2, 1000);
     uint64_t job = sim_submitted(sim, &needs);
 
-    (void)state;
     sim_run(sim, 5);
     sim->nodes[0].cut = true;
     sim_controller_crash(sim);
@@ -535,7 +511,6 @@ static void a_job_waits_for_a_node_that_has_not_come_back(void **state)
                         eight = sim_needs(8, 10);
     uint64_t of_four, of_eight;
 
-    (void)state;
     (void)sim_submitted(sim, &runs);
     (void)sim_submitted(sim, &runs);
     sim_run(sim, 5);
@@ -561,7 +536,6 @@ static void a_lost_node_was_seen_before_the_controllers_start(void **state)
     struct hd_node_view view;
     int64_t seen_ms;
 
-    (void)state;
     sim->nodes[0].cut = true;
     sim_run(sim, 30); /* it is unreachable, and its last message is stored */
     sim_controller_crash(sim);
@@ -585,7 +559,6 @@ static void a_controller_that_was_stopped_blames_no_node(void **state)
     struct hd_job_needs needs = sim_needs(2, 1000);
     uint64_t trains, stops;
 
-    (void)state;
     trains = sim_submitted(sim, &needs);
     stops = sim_submitted(sim, &needs);
     sim_run(sim, 5);
@@ -621,7 +594,6 @@ static void a_controller_that_stalls_often_loses_a_node_all_the_same(void **stat
 {
     struct sim *sim = sim_joined(1);
 
-    (void)state;
     sim->nodes[0].cut = true;
     for (int minute = 0; minute < 8; minute++) {
         assert_int_equal(sim_count_events(sim, 0, "lost"), minute == 7 ? 1 : 0);
@@ -637,7 +609,6 @@ static void the_patience_of_a_start_ends_with_the_first_word(void **state)
 {
     struct sim *sim = sim_joined(2);
 
-    (void)state;
     sim_controller_crash(sim);
     sim_run(sim, 5);
     sim->nodes[0].cut = true;
@@ -652,7 +623,6 @@ static void the_patience_of_a_start_ends_with_the_first_word(void **state)
  * launch has 600 s to succeed, a stop 300 s. */
 static void limits_of_attempts_begin_with_the_controller(void **state)
 {
-    (void)state;
     for (int stops = 0; stops < 2; stops++) {
         struct sim *sim = sim_joined(1);
         struct hd_job_needs needs = sim_needs(2, 1000);
@@ -683,7 +653,6 @@ static void a_cancel_before_the_start_outlives_the_controller(void **state)
     struct hd_job_needs needs = sim_needs(2, 10);
     uint64_t job;
 
-    (void)state;
     sim->nodes[0].cut = true;
     job = sim_submitted(sim, &needs);
     assert_int_equal(sim_cancel(sim, job, false), HD_OK);
@@ -703,7 +672,6 @@ static void a_cancel_at_once_outlives_the_controller(void **state)
     struct hd_job_needs needs = sim_needs(2, 1000);
     uint64_t job = sim_submitted(sim, &needs);
 
-    (void)state;
     sim_run(sim, 8);
     sim->nodes[0].cut = true;
     assert_int_equal(sim_cancel(sim, job, false), HD_OK);
@@ -724,7 +692,6 @@ static void an_attempt_that_vanished_is_not_started_twice(void **state)
     struct hd_job_needs needs = sim_needs(2, 30);
     uint64_t job = sim_submitted(sim, &needs);
 
-    (void)state;
     sim_run(sim, 9);
     memset(sim->nodes[0].attempts, 0, sizeof sim->nodes[0].attempts);
     sim_controller_crash(sim);
@@ -743,7 +710,6 @@ static void nothing_leaves_before_it_is_durable(void **state)
     struct hd_job_needs needs = sim_needs(2, 10);
     uint64_t job, again;
 
-    (void)state;
     sim->slow_store = true;
     job = sim_submitted(sim, &needs);
     sim_run(sim, 10);

@@ -1,15 +1,10 @@
 /* core: the order in which jobs start: priorities, queues with limits and shares, jobs that are
  * held, jobs after jobs, time limits. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "sim.h"
+#include "tests/program/test.h"
 
 static uint64_t submit(struct sim *sim, const char *queue, int priority, int devices, int steps)
 {
@@ -36,7 +31,6 @@ static void the_job_with_the_higher_priority_starts_first(void **state)
     const uint64_t young = submit(sim, NULL, 0, 2, 5), high = submit(sim, NULL, 7, 2, 5);
     const uint64_t order[] = {first, high, old, young, low};
 
-    (void)state;
     for (size_t i = 0; i < 5; i++) {
         assert_int_equal(state_of(sim, order[i]), HD_JOB_STATE_RUNNING);
         sim_run_until_ended(sim, order[i], 60);
@@ -78,14 +72,12 @@ static bool the_short_one_is_first(int first_s)
 /* Then its slowdown is 1 + 600 / 3,660, the long one's 1 + 1,200 / 36,060. */
 static void a_short_job_starts_before_a_long_one(void **state)
 {
-    (void)state;
     assert_true(the_short_one_is_first(2 * 3600));
 }
 
 /* The long one was expected to start eleven minutes later. */
 static void a_job_that_starts_soon_keeps_its_turn(void **state)
 {
-    (void)state;
     assert_false(the_short_one_is_first(1800));
 }
 
@@ -100,7 +92,6 @@ static void queues_share_devices_by_their_weights(void **state)
     struct hd_queue_view a, b;
     size_t index;
 
-    (void)state;
     assert_int_equal(sim_set_queue(sim, "a", -1, -1, 1), HD_OK);
     assert_int_equal(sim_set_queue(sim, "b", -1, -1, 3), HD_OK);
     for (int i = 0; i < 12; i++)
@@ -126,7 +117,6 @@ static void a_job_beyond_the_limit_of_its_queue_waits(void **state)
     struct sim *sim = sim_joined(2);
     uint64_t a, b, other;
 
-    (void)state;
     assert_int_equal(sim_set_queue(sim, "small", 2, -1, -1), HD_OK);
     a = submit(sim, "small", 0, 2, 30);
     b = submit(sim, "small", 5, 1, 5);
@@ -152,7 +142,6 @@ static void a_closed_queue_starts_nothing(void **state)
     struct sim *sim = sim_joined(2);
     uint64_t runs, waits, other;
 
-    (void)state;
     assert_int_equal(sim_set_queue(sim, "night", -1, -1, -1), HD_OK);
     runs = submit(sim, "night", 0, 1, 60);
     assert_int_equal(sim_close_queue(sim, "night", true), HD_OK);
@@ -184,7 +173,6 @@ static void a_limit_below_what_a_job_needs_is_named(void **state)
     struct sim *sim = sim_joined(2);
     uint64_t job;
 
-    (void)state;
     assert_int_equal(sim_set_queue(sim, "small", 2, -1, -1), HD_OK);
     job = submit(sim, "small", 0, 2, 300);
     sim_run(sim, 5);
@@ -216,7 +204,6 @@ static void a_queue_is_removed_when_it_is_empty(void **state)
     uint64_t a, b;
     size_t index;
 
-    (void)state;
     assert_int_equal(sim_remove_queue(sim, "default"), HD_INVALID);
     assert_int_equal(sim_remove_queue(sim, "small"), HD_NOT_FOUND);
     assert_int_equal(sim_remove_queue(sim, ""), HD_NOT_FOUND);
@@ -252,7 +239,6 @@ static void a_job_that_can_never_fit_its_queue_is_refused(void **state)
     struct hd_job_needs needs = sim_needs(4, 5);
     uint64_t job;
 
-    (void)state;
     assert_int_equal(sim_set_queue(sim, "small", 2, 1, -1), HD_OK);
     needs.queue = "small";
     assert_int_equal(sim_submit(sim, &needs, &job), HD_INVALID);
@@ -277,7 +263,6 @@ static void a_user_beyond_his_limit_waits(void **state)
     struct hd_job_needs elastic = sim_needs(2, 30);
     uint64_t first, second, bobs;
 
-    (void)state;
     assert_int_equal(sim_set_queue(sim, "default", -1, 1, -1), HD_OK);
     elastic.devices_min = 1;
     first = sim_submitted(sim, &elastic);
@@ -299,7 +284,6 @@ static void there_are_as_many_queues_as_may_be(void **state)
     struct sim *sim = sim_joined(1);
     char name[16];
 
-    (void)state;
     sim->slow_store = true; /* the simulated store has room for few */
     for (int i = 1; i < HD_CTL_QUEUES_MAX; i++) {
         (void)snprintf(name, sizeof name, "q%d", i);
@@ -320,7 +304,6 @@ static void a_held_job_is_not_started(void **state)
     const uint64_t first = submit(sim, NULL, 0, 2, 5), held = submit(sim, NULL, 0, 2, 5);
     const uint64_t later = submit(sim, NULL, 0, 1, 60);
 
-    (void)state;
     assert_int_equal(sim_hold(sim, held, true), HD_OK);
     assert_int_equal(sim_hold(sim, held, true), HD_OK); /* changes nothing */
     sim_run_until_ended(sim, first, 60);
@@ -344,7 +327,6 @@ static void a_held_job_that_runs_goes_on(void **state)
     struct sim *sim = sim_joined(1);
     const uint64_t job = submit(sim, NULL, 0, 1, 30);
 
-    (void)state;
     sim_run(sim, 5);
     assert_int_equal(sim_hold(sim, job, true), HD_OK);
     sim_run(sim, 5);
@@ -363,7 +345,6 @@ static void a_cancelled_job_cannot_be_held(void **state)
     struct sim *sim = sim_joined(1);
     const uint64_t job = submit(sim, NULL, 0, 1, 30);
 
-    (void)state;
     sim_run(sim, 5);
     assert_int_equal(sim_cancel(sim, job, false), HD_OK);
     assert_int_equal(sim_hold(sim, job, true), HD_CONFLICT); /* it stops, and does not wait again */
@@ -393,7 +374,6 @@ static void a_job_starts_when_those_before_it_have_succeeded(void **state)
     const uint64_t a = submit(sim, NULL, 0, 1, 5), b = submit(sim, NULL, 0, 1, 30);
     const uint64_t job = submit_after(sim, a, b);
 
-    (void)state;
     sim_assert_reason(sim, job, "waits for jobs 1, 2 to succeed");
     sim_run_until_ended(sim, a, 30);
     sim_run(sim, 3);
@@ -416,7 +396,6 @@ static void a_job_is_cancelled_when_one_before_it_does_not_succeed(void **state)
     struct hd_job_needs needs = sim_needs(1, 5);
     uint64_t refused;
 
-    (void)state;
     sim_run(sim, 5);
     assert_int_equal(sim_cancel(sim, a, false), HD_OK);
     sim_run_until_ended(sim, a, 30);
@@ -443,7 +422,6 @@ static void a_resumed_job_waits_for_those_that_it_names(void **state)
     const uint64_t job = submit(sim, NULL, 0, 1, 5), other = submit(sim, NULL, 0, 1, 40);
     struct hd_job_needs needs = sim_needs(1, 10), second = sim_needs(1, 60);
 
-    (void)state;
     sim_run_until_ended(sim, job, 30);
     needs.after[needs.after_count++] = job;
     assert_int_equal(sim_resume(sim, job, &needs), HD_INVALID);
@@ -473,7 +451,6 @@ static void jobs_do_not_wait_for_one_another(void **state)
     const uint64_t blocker = submit(sim, NULL, 0, 1, 90);
     struct hd_job_needs of_a = sim_needs(1, 10), of_b = sim_needs(1, 10);
 
-    (void)state;
     sim_run_until_ended(sim, a, 30);
     sim_run_until_ended(sim, b, 30);
     of_a.after[of_a.after_count++] = blocker;
@@ -498,7 +475,6 @@ static void a_job_ends_at_its_time_limit_with_a_checkpoint(void **state)
     struct hd_job_needs needs = sim_needs(1, 30);
     uint64_t job;
 
-    (void)state;
     needs.time_limit_ms = 20000;
     job = sim_submitted(sim, &needs);
     sim_run(sim, 10);
@@ -527,7 +503,6 @@ static void a_clock_that_is_set_ends_no_job(void **state)
     int64_t begin_mono_ms, left_ms;
     uint64_t job, waits;
 
-    (void)state;
     needs.time_limit_ms = 30000;
     job = sim_submitted(sim, &needs);
     sim_run(sim, 5);
@@ -559,7 +534,6 @@ static void a_time_limit_hides_no_hang(void **state)
     char expected[256];
     uint64_t job;
 
-    (void)state;
     needs.time_limit_ms = 8000;
     sim->nodes[0].faults = (struct sim_faults){.fail_at_step = 4, .fail_count = 1, .hangs = true};
     job = sim_submitted(sim, &needs);
@@ -590,7 +564,6 @@ static void a_job_that_is_killed_at_its_time_limit_says_so(void **state)
     const char *reason;
     uint64_t job;
 
-    (void)state;
     needs.time_limit_ms = 8000;
     sim->nodes[0].faults.save_s = 1000;
     job = sim_submitted(sim, &needs);
@@ -609,7 +582,6 @@ static void there_is_no_third_try_where_it_failed_twice(void **state)
     struct sim *sim = sim_joined(2);
     const uint64_t job = submit(sim, NULL, 0, 1, 12);
 
-    (void)state;
     sim->nodes[0].faults = (struct sim_faults){.fail_at_step = 8, .fail_count = 100};
     sim_run_until_ended(sim, job, 100);
     sim_assert_places(sim, job, 1, "cpu n1:0");

@@ -1,13 +1,8 @@
 /* core: jobs that give way to jobs of higher priority. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "sim.h"
+#include "tests/program/test.h"
 
 static uint64_t submit(struct sim *sim, int priority, int devices, int steps)
 {
@@ -38,7 +33,6 @@ static void a_job_gives_way_at_a_checkpoint_and_goes_on_from_it(void **state)
     struct hd_job_needs needs = sim_needs(2, 24);
     uint64_t low, high;
 
-    (void)state;
     needs.restart_max = 0;
     low = sim_submitted(sim, &needs);
     sim_run(sim, 10);
@@ -64,7 +58,6 @@ static void who_makes_others_give_way_is_told_one_start(void **state)
     const uint64_t low = submit(sim, 0, 2, 400);
     uint64_t high;
 
-    (void)state;
     sim_run(sim, 10);
     high = submit(sim, 1, 2, 5);
     sim_run_until_ended(sim, high, 60);
@@ -79,7 +72,6 @@ static void a_job_of_equal_priority_gives_way_to_none(void **state)
     struct sim *sim = sim_joined(1);
     const uint64_t a = submit(sim, 3, 2, 20), b = submit(sim, 3, 2, 5);
 
-    (void)state;
     sim_run_until_ended(sim, a, 60);
     assert_int_equal(sim_job(sim, a)->attempt_count, 1);
     sim_run_until_ended(sim, b, 60);
@@ -94,7 +86,6 @@ static void devices_that_are_enough_in_sum_alone_stop_none(void **state)
     struct hd_job_needs needs = sim_needs(2, 5);
     uint64_t low[4], high[4], job;
 
-    (void)state;
     for (int n = 0; n < 4; n++) {
         high[n] = submit(sim, 9, 1, 60);
         low[n] = submit(sim, 0, 1, 40);
@@ -121,7 +112,6 @@ static void the_victim_is_the_one_that_loses_least(void **state)
     const uint64_t first = submit(sim, 0, 2, 60);
     uint64_t second, high;
 
-    (void)state;
     sim_run(sim, 4);
     second = submit(sim, 0, 2, 60);
     for (int s = 0; s < 60 && !sim_count_steps(sim, first, 10); s++)
@@ -142,7 +132,6 @@ static void a_place_that_is_made_free_is_kept_until_all_of_it_is(void **state)
     struct sim *sim = sim_joined(4);
     uint64_t low[2], high, other;
 
-    (void)state;
     low[0] = submit(sim, 0, 2, 200);
     low[1] = submit(sim, 0, 2, 200);
     (void)submit(sim, 1, 2, 24);
@@ -181,7 +170,6 @@ static void a_new_controller_knows_who_makes_a_place_free(void **state)
     struct sim *sim = sim_joined(2);
     uint64_t low[2], high;
 
-    (void)state;
     low[0] = submit(sim, 0, 2, 200);
     low[1] = submit(sim, 0, 2, 200);
     sim_run(sim, 8);
@@ -209,7 +197,6 @@ static void a_new_controller_knows_who_makes_a_place_free(void **state)
  * the job on the first node is not asked to stop. */
 static void a_new_controller_asks_nobody_before_all_nodes_are_back(void **state)
 {
-    (void)state;
     for (int idle = 0; idle < 2; idle++) {
         struct sim *sim = sim_joined(2);
         const uint64_t first = submit(sim, 0, 2, 200), second = submit(sim, 0, 2, 200);
@@ -245,7 +232,6 @@ static void an_elastic_job_takes_the_place_that_was_made_free(void **state)
     struct hd_job_needs needs = sim_needs(8, 20);
     uint64_t high, second;
 
-    (void)state;
     (void)submit(sim, 0, 2, 200);
     (void)submit(sim, 0, 2, 200);
     (void)submit(sim, 1, 1, 200);
@@ -272,7 +258,6 @@ static void what_is_being_made_free_is_not_lent(void **state)
     struct hd_job_needs needs = sim_needs(2, 20);
     uint64_t high, other;
 
-    (void)state;
     (void)submit(sim, 1, 1, 900);
     (void)submit(sim, 1, 1, 900);
     sim->nodes[0].faults.save_s = 6;
@@ -297,7 +282,6 @@ static void others_give_way_where_the_place_is_best(void **state)
     struct sim *sim = sim_joined(3);
     uint64_t high;
 
-    (void)state;
     (void)submit(sim, 9, 1, 200);
     (void)submit(sim, 9, 1, 1);
     sim_run(sim, 1);
@@ -323,7 +307,6 @@ static void no_more_give_way_than_have_to(void **state)
     const uint64_t a = submit(sim, 0, 1, 40), b = submit(sim, 0, 1, 40);
     uint64_t high;
 
-    (void)state;
     sim_run(sim, 8);
     high = submit(sim, 1, 1, 5);
     sim_run_until_ended(sim, high, 60);
@@ -340,7 +323,6 @@ static void freed_devices_are_kept_through_a_restart(void **state)
     const uint64_t low = submit(sim, 0, 2, 60), older = submit(sim, 0, 1, 5);
     uint64_t high, younger;
 
-    (void)state;
     sim->nodes[0].faults.save_s = 6;
     sim_run(sim, 8);
     high = submit(sim, 1, 2, 5);
@@ -372,7 +354,6 @@ static void who_stops_for_a_job_that_is_held_says_so(void **state)
     const uint64_t low = submit(sim, 0, 2, 60), third = submit(sim, 2, 2, 60);
     uint64_t high;
 
-    (void)state;
     sim->nodes[0].faults.save_s = sim->nodes[1].faults.save_s = 12;
     sim_run(sim, 8);
     high = submit(sim, 1, 2, 5);
@@ -399,7 +380,6 @@ static void a_job_that_starts_gives_way_too(void **state)
     struct sim *sim = sim_joined(1);
     const uint64_t low = submit(sim, 0, 2, 10), high = submit(sim, 1, 2, 5);
 
-    (void)state;
     sim_run_until_ended(sim, high, 60);
     assert_int_equal(sim_attempt(sim, low, 1)->end.cause, HD_END_CAUSE_PREEMPTED);
     sim_run_until_ended(sim, low, 60);
@@ -425,7 +405,6 @@ static void a_job_leaves_a_drained_node_when_it_fits_elsewhere(void **state)
     struct sim *sim = sim_joined(2);
     const uint64_t stays = submit(sim, 0, 2, 60), ends = submit(sim, 0, 2, 20);
 
-    (void)state;
     sim_assert_places(sim, stays, 1, "cpu n1:0 n1:1");
     sim_run(sim, 8);
     drain(sim, "n1", 3600);
@@ -450,7 +429,6 @@ static void a_job_leaves_a_drained_node_at_the_deadline(void **state)
     const struct hd_core_event undrain = {.kind = HD_CORE_UNDRAIN,
                                           .drain = {.node = "n1", .by = "root"}};
 
-    (void)state;
     sim_run(sim, 8);
     drain(sim, "n1", 20);
     sim_run(sim, 5);
@@ -475,7 +453,6 @@ static void who_leaves_a_node_that_is_drained_no_more_says_so(void **state)
     const struct hd_core_event undrain = {.kind = HD_CORE_UNDRAIN,
                                           .drain = {.node = "n1", .by = "root"}};
 
-    (void)state;
     sim->nodes[0].faults.save_s = 12;
     sim_run(sim, 8);
     drain(sim, "n1", 2);
@@ -498,7 +475,6 @@ static void a_job_leaves_a_node_whose_daemon_ends(void **state)
         struct sim *sim = sim_joined(2);
         const uint64_t job = submit(sim, 0, devices, 60);
 
-        (void)state;
         sim_run(sim, 8);
         sim->nodes[0].leaves = sim->nodes[0].changed = true;
         sim_controller_crash(sim);
@@ -531,7 +507,6 @@ static void a_job_grows_at_a_checkpoint_if_it_pays(void **state)
         struct hd_job_needs needs = sim_needs(4, steps);
         uint64_t job;
 
-        (void)state;
         needs.devices_min = 1;
         job = sim_submitted(sim, &needs);
         assert_int_equal(sim_attempt(sim, job, 1)->plan.rank_count, 2);
@@ -556,7 +531,6 @@ static void no_job_of_a_closed_queue_grows(void **state)
     struct hd_job_needs needs = sim_needs(4, 300);
     uint64_t job;
 
-    (void)state;
     needs.devices_min = 1;
     job = sim_submitted(sim, &needs);
     assert_int_equal(sim_close_queue(sim, "default", true), HD_OK);
@@ -574,7 +548,6 @@ static void no_job_grows_while_others_wait(void **state)
     const uint64_t other = submit(sim, 0, 2, 20);
     uint64_t job, held;
 
-    (void)state;
     needs.devices_min = 1;
     waits.wish.sizes.tp = 2;
     job = sim_submitted(sim, &needs);
@@ -595,7 +568,6 @@ static void a_job_that_gave_way_twice_at_its_start_waits(void **state)
     const uint64_t low = submit(sim, 0, 2, 24);
     int64_t ended_ms;
 
-    (void)state;
     for (int32_t attempt = 1; attempt <= 2; attempt++) {
         for (int s = 0; s < 30 && sim_job(sim, low)->attempt_count < attempt; s++)
             sim_second(sim);
@@ -622,7 +594,6 @@ static void a_job_that_ran_before_it_gave_way_does_not_wait(void **state)
     struct sim *sim = sim_joined(1);
     const uint64_t low = submit(sim, 0, 2, 4000);
 
-    (void)state;
     sim_run(sim, 3);
     sim_run_until_ended(sim, submit(sim, 1, 2, 5), 60);
     sim_run(sim, 6 * 60);

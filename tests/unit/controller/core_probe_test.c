@@ -1,14 +1,9 @@
 /* core: who may have a node probed and when, what is kept of the answer, and slow devices. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "sim.h"
+#include "tests/program/test.h"
 
 enum { DEVICES = 2 };
 
@@ -148,7 +143,6 @@ static void who_asked_is_recorded(void **state)
 {
     struct bench b = open_bench();
 
-    (void)state;
     join(&b, "n1", "avx2", true);
     assert_int_equal(hd_core_probe_asked(b.core, "uuid-n1"), 0);
     assert_int_equal(ask(&b, "n1"), HD_OK);
@@ -162,7 +156,6 @@ static void what_cannot_be_probed_is_refused_with_the_reason(void **state)
     struct bench b = open_bench();
     struct hd_core_event gone = {.kind = HD_CORE_DISCONNECTED};
 
-    (void)state;
     assert_int_equal(ask(&b, "n9"), HD_NOT_FOUND);
     join(&b, "n1", "avx2", false);
     assert_int_equal(ask(&b, "n1"), HD_UNSUPPORTED);
@@ -184,7 +177,6 @@ static void a_node_that_has_not_come_back_yet_is_told(void **state)
     const struct hd_core_event event = {.kind = HD_CORE_PROBE,
                                         .probe = {.node = "n1", .by = "ann"}};
 
-    (void)state;
     sim_controller_crash(sim);
     assert_int_equal(sim_event(sim, &event), HD_CONFLICT);
     assert_non_null(
@@ -200,7 +192,6 @@ static void a_node_with_a_job_is_refused(void **state)
     const struct hd_core_event event = {.kind = HD_CORE_PROBE,
                                         .probe = {.node = "n1", .by = "ann"}};
 
-    (void)state;
     (void)sim_submitted(sim, &needs);
     sim_run(sim, 2);
     assert_int_equal(sim_event(sim, &event), HD_CONFLICT);
@@ -214,7 +205,6 @@ static void a_question_stays_until_it_is_answered(void **state)
     struct bench b = open_bench();
     uint64_t first, second;
 
-    (void)state;
     join(&b, "n1", "avx2", true);
     assert_int_equal(ask(&b, "n1"), HD_OK);
     first = hd_core_probe_asked(b.core, "uuid-n1");
@@ -237,7 +227,6 @@ static void a_lost_node_ends_its_question(void **state)
     struct bench b = open_bench();
     const char *told = NULL;
 
-    (void)state;
     join(&b, "n1", "avx2", true);
     assert_int_equal(ask(&b, "n1"), HD_OK);
     for (int s = 0; s < 200 && !told; s++) {
@@ -257,7 +246,6 @@ static void a_result_is_stored_once(void **state)
     struct bench b = open_bench();
     struct hd_node_view view;
 
-    (void)state;
     join(&b, "n1", "avx2", true);
     answer(&b, "n1", 0, 1e9, 1e9, "");
     assert_non_null(stored(&b));
@@ -276,7 +264,6 @@ static void a_failed_probe_is_told(void **state)
 {
     struct bench b = open_bench();
 
-    (void)state;
     join(&b, "n1", "avx2", true);
     answer(&b, "n1", 0, 0, 0, "no memory for products");
     assert_string_equal(
@@ -313,7 +300,6 @@ static void a_device_far_below_its_kind_is_named(void **state)
 {
     struct bench b = open_bench();
 
-    (void)state;
     join(&b, "n1", "avx2", true);
     answer(&b, "n1", 0, 8.9e9, 9.1e9, "");
     join(&b, "n2", "avx2", true);
@@ -338,7 +324,6 @@ static void a_gpu_far_below_its_kind_is_named(void **state)
     const enum hd_device_kind gpus[DEVICES] = {HD_DEVICE_KIND_CUDA, HD_DEVICE_KIND_CUDA};
     struct bench b = open_bench();
 
-    (void)state;
     join_with(&b, "n1", "avx2", true, gpus);
     answer(&b, "n1", 0, 700e12, 700e12, "");
     join_with(&b, "n2", "avx2", true, gpus);
@@ -357,7 +342,6 @@ static void a_cpu_device_is_not_judged_by_figures_of_a_gpu(void **state)
     const enum hd_device_kind both[DEVICES] = {HD_DEVICE_KIND_CUDA, HD_DEVICE_KIND_CPU};
     struct bench b = open_bench();
 
-    (void)state;
     join(&b, "n1", "avx2", true);
     answer(&b, "n1", 0, 10e9, 10e9, "");
     join(&b, "n2", "avx2", true);
@@ -373,7 +357,6 @@ static void devices_of_another_kind_do_not_count(void **state)
 {
     struct bench b = open_bench();
 
-    (void)state;
     join(&b, "n1", "avx512", true);
     answer(&b, "n1", 0, 20e9, 20e9, "");
     join(&b, "n2", "avx512", true);
@@ -390,7 +373,6 @@ static void two_devices_are_not_compared(void **state)
 {
     struct bench b = open_bench();
 
-    (void)state;
     join(&b, "n1", "avx2", true);
     answer(&b, "n1", 0, 5e9, 10e9, "");
     assert_slow(&b, "n1", 0, "");
@@ -414,7 +396,6 @@ static void questions_about_layouts_name_the_probe(void **state)
     struct bench b = open_bench();
     char key[512];
 
-    (void)state;
     join(&b, "n1", "avx2", true);
     answer(&b, "n1", 0, 1e9, 1e9, "");
     assert_int_equal(submit(&b), HD_OK);
@@ -432,7 +413,6 @@ static void without_a_probe_a_question_names_none(void **state)
 {
     struct bench b = open_bench();
 
-    (void)state;
     join(&b, "n1", "avx2", true);
     answer(&b, "n1", 0, 0, 0, "no memory for products");
     assert_int_equal(submit(&b), HD_OK);

@@ -1,15 +1,10 @@
 /* core: a hundred thousand jobs wait, and no step is dearer for it. These tests drive a core
  * without the simulation, which checks every invariant after each event and is slow for that. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "sim.h"
+#include "tests/program/test.h"
 
 struct queue {
     struct hd_core *core;
@@ -172,7 +167,6 @@ static void a_step_looks_at_as_many_jobs_however_many_wait(void **state)
     size_t few[COSTS], many[COSTS];
     struct queue q;
 
-    (void)state;
     start(&q, &hd_core_config_default);
     join(&q, 1);
     assert_int_equal(submit(&q, 2), HD_OK); /* runs on both devices */
@@ -193,7 +187,6 @@ static void jobs_start_in_their_order_from_a_deep_queue(void **state)
 {
     struct queue q;
 
-    (void)state;
     start(&q, &hd_core_config_default);
     fill(&q, 999);
     join(&q, 1); /* job 1 wants one device, job 2 both, job 4 one */
@@ -226,7 +219,6 @@ static void a_checkpoint_told_late_ties_its_job_and_no_other(void **state)
                    .checkpoint = {.step = 5, .path = "/jobs/1/step-5", .hash = "00"}}};
     struct queue q;
 
-    (void)state;
     start(&q, &hd_core_config_default);
     join(&q, 1);
     assert_int_equal(submit(&q, 2), HD_OK);
@@ -262,7 +254,6 @@ static void the_limit_of_live_jobs_is_told_before_it_is_met(void **state)
     struct hd_core_config config = hd_core_config_default;
     struct queue q;
 
-    (void)state;
     config.jobs_live_max = 10;
     start(&q, &config);
     fill(&q, 8);
@@ -292,7 +283,6 @@ static void a_hundred_thousand_jobs_may_wait(void **state)
 {
     struct queue q;
 
-    (void)state;
     assert_int_equal(HD_CTL_JOBS_LIVE_MAX, 100000);
     start(&q, &hd_core_config_default);
     for (int i = 0; i < HD_CTL_JOBS_LIVE_MAX; i++)

@@ -1,13 +1,10 @@
 /* Ended jobs that are removed with their folders; and jobs whose whole cluster has died. */
 #include "sim.h"
+#include "tests/program/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* On n1, succeeded, with three checkpoints on the disk: keep 2 and the one that is being deleted
  * are no concern here. */
@@ -30,7 +27,6 @@ static void a_removed_job_leaves_nothing_but_its_number(void **state)
     struct hd_job_needs needs;
     uint64_t job = succeeded(sim, &needs);
 
-    (void)state;
     assert_int_equal(sim_remove(sim, job, &needs), HD_OK);
     assert_null(sim->out.waits_for);
     sim_run(sim, 3);
@@ -53,7 +49,6 @@ static void what_stays_of_a_removed_job_is_told_once(void **state)
     struct hd_job_needs needs;
     uint64_t job = succeeded(sim, &needs);
 
-    (void)state;
     sim->nodes[0].leaves_files = "/jobs/1/share stays, because a file system is mounted there";
     assert_int_equal(sim_remove(sim, job, &needs), HD_OK);
     sim_run(sim, 5);
@@ -68,7 +63,6 @@ static void a_job_that_has_not_ended_stays(void **state)
     struct hd_job_needs needs = sim_needs(2, 400);
     uint64_t job = sim_submitted(sim, &needs);
 
-    (void)state;
     sim_run(sim, 9);
     assert_int_equal(sim_remove(sim, job, &needs), HD_CONFLICT);
     sim_run_until_ended(sim, job, 400);
@@ -84,7 +78,6 @@ static void the_node_that_is_away_deletes_when_it_is_back(void **state)
     struct hd_job_needs needs;
     uint64_t job = succeeded(sim, &needs);
 
-    (void)state;
     sim->nodes[0].cut = true;
     sim_run(sim, 20);
     assert_int_equal(sim_remove(sim, job, &needs), HD_OK);
@@ -109,7 +102,6 @@ static void another_node_deletes_for_one_that_is_lost(void **state)
     struct hd_job_needs needs;
     uint64_t job = succeeded(sim, &needs);
 
-    (void)state;
     sim_assert_places(sim, job, 1, "cpu n1:0 n1:1");
     sim->nodes[0].cut = true;
     sim_run(sim, 200);
@@ -130,7 +122,6 @@ static void a_cluster_that_died_goes_on_elsewhere(void **state)
     struct hd_job_needs needs = sim_needs(2, 200);
     uint64_t job = sim_submitted(sim, &needs), other;
 
-    (void)state;
     sim_run(sim, 9);
     other = sim_submitted(sim, &needs);
     sim->nodes[0].cut = true; /* for good; what it writes from now on is not reported */
@@ -159,7 +150,6 @@ static void one_checkpoint_of_an_ended_job_goes(void **state)
     uint64_t job = succeeded(sim, &needs);
     const size_t before = sim_count_on_disk(sim, job);
 
-    (void)state;
     assert_int_equal(sim_remove_checkpoint(sim, job, &needs, 11), HD_NOT_FOUND); /* every 10 */
     assert_int_equal(sim_remove_checkpoint(sim, job, &needs, 20), HD_OK);
     sim_run(sim, 3);
@@ -183,7 +173,6 @@ static void what_a_live_job_goes_on_from_stays(void **state)
     int64_t newest = 0;
     uint64_t job;
 
-    (void)state;
     needs.keep = 0;
     job = sim_submitted(sim, &needs);
     sim_run(sim, 12);

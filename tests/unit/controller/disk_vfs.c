@@ -264,7 +264,6 @@ static struct disk_file *file_of(sqlite3_file *handle)
 
 static int file_close(sqlite3_file *handle)
 {
-    (void)handle;
     return SQLITE_OK;
 }
 
@@ -311,7 +310,6 @@ static int file_sync(sqlite3_file *handle, int flags)
 {
     struct disk_file *file = file_of(handle);
 
-    (void)flags;
     while (disk.hold_syncs) {
         disk.is_holding = true;
         (void)usleep(1000);
@@ -335,35 +333,27 @@ static int file_size(sqlite3_file *handle, sqlite3_int64 *ret_size)
 
 static int file_lock(sqlite3_file *handle, int level)
 {
-    (void)handle;
-    (void)level;
     return SQLITE_OK;
 }
 
 static int file_check_lock(sqlite3_file *handle, int *ret_locked)
 {
-    (void)handle;
     *ret_locked = 0;
     return SQLITE_OK;
 }
 
 static int file_control(sqlite3_file *handle, int op, void *arg)
 {
-    (void)handle;
-    (void)op;
-    (void)arg;
     return SQLITE_NOTFOUND;
 }
 
 static int file_sector_size(sqlite3_file *handle)
 {
-    (void)handle;
     return SECTOR_BYTES;
 }
 
 static int file_characteristics(sqlite3_file *handle)
 {
-    (void)handle;
     return 0; /* promises nothing */
 }
 
@@ -399,7 +389,6 @@ static int vfs_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *handle, in
 {
     struct disk_file *file = name ? find_file(name) : NULL;
 
-    (void)vfs;
     handle->pMethods = NULL;
     for (int i = 0; !file && i < FILES_MAX; i++) {
         if (disk.files[i].exists)
@@ -422,8 +411,6 @@ static int vfs_delete(sqlite3_vfs *vfs, const char *name, int sync_dir)
 {
     struct disk_file *file = find_file(name);
 
-    (void)vfs;
-    (void)sync_dir;
     if (power_is_gone())
         return SQLITE_IOERR_DELETE;
     if (!file)
@@ -439,15 +426,12 @@ static int vfs_access(sqlite3_vfs *vfs, const char *name, int flags, int *ret_th
 {
     const struct disk_file *file = find_file(name);
 
-    (void)vfs;
-    (void)flags;
     *ret_there = file && file->now.size > 0;
     return SQLITE_OK;
 }
 
 static int vfs_full_path(sqlite3_vfs *vfs, const char *name, int size, char *ret_path)
 {
-    (void)vfs;
     (void)sqlite3_snprintf(size, ret_path, "%s", name);
     return SQLITE_OK;
 }
@@ -456,7 +440,6 @@ static int vfs_randomness(sqlite3_vfs *vfs, int size, char *ret_bytes)
 {
     static uint64_t draws; /* the same salts in every run */
 
-    (void)vfs;
     for (int i = 0; i < size; i++)
         ret_bytes[i] = (char)hd_random_u64(99, draws++);
     return size;
@@ -464,22 +447,17 @@ static int vfs_randomness(sqlite3_vfs *vfs, int size, char *ret_bytes)
 
 static int vfs_sleep(sqlite3_vfs *vfs, int microseconds)
 {
-    (void)vfs;
     return microseconds;
 }
 
 static int vfs_time(sqlite3_vfs *vfs, double *ret_days)
 {
-    (void)vfs;
     *ret_days = 2460000.0;
     return SQLITE_OK;
 }
 
 static int vfs_last_error(sqlite3_vfs *vfs, int size, char *ret_text)
 {
-    (void)vfs;
-    (void)size;
-    (void)ret_text;
     return 0;
 }
 

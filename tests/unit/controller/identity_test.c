@@ -1,26 +1,20 @@
 /* identity: roles, the policy file, credentials, limits. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 #include "base/file.h"
 #include "base/random.h"
 #include "controller/identity/authority.h"
 #include "controller/identity/identity.h"
 #include "pki/pki.h"
+#include "tests/program/test.h"
 #include "tests/temporary.h"
 
 /* ---- roles ------------------------------------------------------------------------------------*/
 
 static void no_role_of_a_person_includes_that_of_a_node(void **state)
 {
-    (void)state;
     assert_true(hd_role_has(HD_ROLE_ADMIN, HD_ROLE_VIEWER));
     assert_true(hd_role_has(HD_ROLE_USER, HD_ROLE_USER));
     assert_false(hd_role_has(HD_ROLE_USER, HD_ROLE_OPERATOR));
@@ -51,7 +45,6 @@ static void a_policy_that_others_may_change_is_refused(void **state)
 {
     char dir[TEMPORARY_BYTES], path[TEMPORARY_BYTES + 16];
 
-    (void)state;
     temporary_dir(dir, "heddle-policy");
     (void)snprintf(path, sizeof path, "%s/policy", dir);
     assert_int_equal(hd_file_write_atomic(path, "role ann user\n", 14, 0600), HD_OK);
@@ -73,7 +66,6 @@ static void a_rule_of_a_name_goes_before_that_of_its_role(void **state)
     const int64_t day_ms = INT64_C(86400000);
     struct hd_policy *p = NULL;
 
-    (void)state;
     assert_int_equal(hd_policy_parse("policy", sample, &p), HD_OK);
     assert_int_equal(hd_policy_role(p, "ann", HD_LOGIN_TOKEN_FILE), HD_ROLE_OPERATOR);
     assert_int_equal(hd_policy_role(p, "uid:1001", HD_LOGIN_SOCKET), HD_ROLE_VIEWER);
@@ -101,7 +93,6 @@ static void names_are_compared_exactly(void **state)
     static const char *const others[] = {"an", "ann2", "Ann", "annn", "*", ""};
     struct hd_policy *p = NULL;
 
-    (void)state;
     assert_int_equal(hd_policy_parse("policy", "role ann admin\n", &p), HD_OK);
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         assert_int_equal(hd_policy_role(p, others[i], HD_LOGIN_TOKEN_FILE), HD_ROLE_USER);
@@ -135,7 +126,6 @@ static void a_mistake_has_its_line_and_what_to_write(void **state)
         {"grant ann all\n", "p:1: this is no rule; write role NAME ROLE"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         struct hd_policy *p = NULL;
 
@@ -164,7 +154,6 @@ static void jobs_run_as_the_user_of_their_owner_and_never_as_root(void **state)
 {
     struct hd_policy *p = NULL;
 
-    (void)state;
     assert_int_equal(hd_policy_parse("policy", "role ann user\n", &p), HD_OK);
     runs_as(p, "ann", ""); /* no rule for users: heddled's own */
     runs_as(p, "uid:0", "");
@@ -210,7 +199,6 @@ static void credentials_are_found_until_they_expire_or_end(void **state)
     struct hd_identity who;
     char secret[32];
 
-    (void)state;
     for (int i = 0; i < 1000; i++) {
         (void)snprintf(secret, sizeof secret, "secret-number-%d", i);
         made = token_of(secret, "ann", 1000 + i);
@@ -253,7 +241,6 @@ static void a_clock_that_is_ahead_forgets_no_token(void **state)
                                         .made_ms = now_ms,
                                         .expires_ms = now_ms + 7 * day_ms};
 
-    (void)state;
     hd_credentials_settle(all, now_ms);
     assert_int_equal(hd_credentials_add(all, &made), HD_OK); /* its hash is zeros */
     for (int i = 1; i <= 100; i++) {
@@ -287,7 +274,6 @@ static void a_certificate_is_known_by_its_authority(void **state)
         .name = "n1", .use = HD_PKI_CLIENT, .from_ms = now_ms, .to_ms = now_ms + 30 * day_ms};
     char dir[TEMPORARY_BYTES], path[TEMPORARY_BYTES + 16];
 
-    (void)state;
     for (int i = 0; i < 2; i++)
         assert_int_equal(hd_pki_make_authority("heddle-authority", now_ms, &certs[i], &keys[i]),
                          HD_OK);
@@ -329,7 +315,6 @@ static void a_rate_lets_so_many_through(void **state)
 {
     struct hd_usages *usages = hd_usages_new();
 
-    (void)state;
     for (int i = 0; i < 4; i++)
         assert_int_equal(hd_usages_take(usages, "ann", HD_LIMIT_QUERIES, 4, 1000), HD_OK);
     assert_int_equal(hd_usages_take(usages, "ann", HD_LIMIT_QUERIES, 4, 1000), HD_LIMIT);
@@ -351,7 +336,6 @@ static void live_jobs_are_counted_by_owner(void **state)
     struct hd_usages *usages = hd_usages_new();
     struct hd_job_record job = {.state = HD_JOB_STATE_QUEUED};
 
-    (void)state;
     for (uint64_t i = 1; i <= 3000; i++) {
         job.job = i;
         job.owner = owners[i % 3];
@@ -391,7 +375,6 @@ static void jobs_that_end_in_any_order_do_not_count(void **state)
     enum { JOBS = 1200, OWNERS = 3, CHANGES = 6000 };
     static const char *const owners[OWNERS] = {"ann", "bob", "carl"};
 
-    (void)state;
     for (uint64_t order = 0; order < 6; order++) {
         struct hd_usages *usages = hd_usages_new();
         enum hd_job_state states[JOBS + 1];
@@ -437,7 +420,6 @@ static void a_hash_is_sha_256(void **state)
     unsigned char hash[HD_PKI_HASH_BYTES], again[HD_PKI_HASH_BYTES];
     char text[HD_PKI_HASH_TEXT_MAX];
 
-    (void)state;
     hd_pki_hash("abc", 3, hash);
     hd_pki_format_hash(hash, text);
     assert_string_equal(text, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
@@ -454,7 +436,6 @@ static void a_chain_knows_where_texts_end(void **state)
     const unsigned char zeros[HD_PKI_HASH_BYTES] = {0};
     unsigned char a[HD_PKI_HASH_BYTES], b[HD_PKI_HASH_BYTES];
 
-    (void)state;
     hd_pki_chain(zeros, 1, 2, first, 2, a);
     hd_pki_chain(zeros, 1, 2, second, 2, b);
     assert_memory_not_equal(a, b, sizeof a);
@@ -467,7 +448,6 @@ static void a_line_of_an_invitation_is_read_as_it_was_written(void **state)
     struct hd_pki_invitation made = {.node = "n1.rack-2", .address = "[::1]:7433"}, read;
     struct hd_text line = {0};
 
-    (void)state;
     memset(made.ca_hash, 0xA5, sizeof made.ca_hash);
     assert_int_equal(hd_pki_make_secret(made.secret), HD_OK);
     hd_pki_invitation_write(&made, &line);
@@ -489,7 +469,6 @@ static void a_certificate_of_the_future_is_made_anew(void **state)
     char dir[TEMPORARY_BYTES];
     bool renewed;
 
-    (void)state;
     temporary_dir(dir, "heddle-authority");
     assert_int_equal(hd_authority_init(dir, hosts, 1, now_ms), HD_OK);
     assert_int_equal(hd_authority_open(dir, now_ms + 400 * day_ms, &authority), HD_OK);

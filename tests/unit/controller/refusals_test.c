@@ -1,14 +1,9 @@
 /* refusals: a flood of refused calls is a handful of rows. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "controller/services/refusals.h"
+#include "tests/program/test.h"
 
 static struct hd_audit_record refusal(const char *who, const char *method, const char *object,
                                       const char *source)
@@ -34,7 +29,6 @@ static void equal_refusals_are_one_row_with_their_number(void **state)
     struct refusals *all = refusals_new();
     struct hd_audit_record row;
 
-    (void)state;
     assert_true(take(all, "queue a", "10.0.0.7:40000", 0));
     for (int i = 1; i <= 1000; i++) {
         char source[32];
@@ -61,7 +55,6 @@ static void different_objects_have_rows_of_their_own_up_to_a_bound(void **state)
     struct hd_audit_record row;
     int rows = 0;
 
-    (void)state;
     for (int i = 0; i < 100; i++) {
         char object[32];
 
@@ -84,7 +77,6 @@ static void a_flood_of_a_day_is_thirty_rows(void **state)
     struct hd_audit_record row;
     int rows = 0;
 
-    (void)state;
     for (int64_t s = 0; s < 24 * 3600; s++) {
         while (refusals_next(all, s * 1000, false, &row))
             rows++;
@@ -103,7 +95,6 @@ static void many_callers_have_a_bound(void **state)
     struct hd_audit_record row;
     int rows = 0;
 
-    (void)state;
     for (int i = 0; i < 3 * REFUSALS_MAX; i++) {
         char who[32];
         struct hd_audit_record r;
@@ -128,7 +119,6 @@ static void what_cannot_be_written_is_counted(void **state)
     const struct hd_audit_record r = refusal("vic", "SetQueue", "queue a", "unix");
     struct hd_audit_record row;
 
-    (void)state;
     for (int i = 0; i < 3; i++)
         assert_false(refusals_take(all, &r, false, 0));
     assert_true(refusals_next(all, REFUSAL_WINDOW_MS, false, &row));

@@ -1,16 +1,11 @@
 /* thin and seen: what the dashboard and a scrape tell of jobs, from the records of the store. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "controller/services/downsample.h"
 #include "controller/services/job_stats.h"
+#include "tests/program/test.h"
 
 static struct hd_step_record step_of(int64_t step, double loss)
 {
@@ -31,7 +26,6 @@ static void a_million_steps_lose_no_spike(void **state)
     size_t count, holder = 0;
     int64_t steps = 0;
 
-    (void)state;
     assert_true(downsample_init(&t));
     for (int64_t s = 1; s <= STEPS; s++) {
         const struct hd_step_record step = step_of(s, s == SPIKE ? 9.5 : s == DIP ? 0.5 : 2);
@@ -63,7 +57,6 @@ static void steps_that_are_done_twice_fall_into_the_same_buckets(void **state)
     struct hd_step_record step;
     struct downsample t;
 
-    (void)state;
     assert_true(downsample_init(&t));
     for (int64_t s = 1; s <= 9; s++) {
         step = step_of(s, 1);
@@ -88,7 +81,6 @@ static void what_is_no_number_is_a_gap_and_hides_nothing(void **state)
     const double values[] = {2, NAN, 5, INFINITY, 3, NAN};
     struct downsample t;
 
-    (void)state;
     assert_true(downsample_init(&t));
     for (int64_t s = 1; s <= 6; s++) {
         const struct hd_step_record step = step_of(s, values[s - 1]);
@@ -109,7 +101,6 @@ static void validations_are_bounded_and_evenly_spread(void **state)
 {
     struct downsample t;
 
-    (void)state;
     assert_true(downsample_init(&t));
     for (int64_t v = 0; v < 5000; v++)
         downsample_add_validation(&t, &(struct hd_validation_record){.step = 10 * v, .loss = 1});
@@ -147,7 +138,6 @@ static void only_live_jobs_are_kept(void **state)
     struct hd_job_record job;
     struct stats stats;
 
-    (void)state;
     stats_init(&stats);
     for (uint64_t j = 1; j <= 300; j++) {
         job = job_of(j, HD_JOB_STATE_QUEUED);
@@ -179,7 +169,6 @@ static void attempts_are_counted_with_the_steps_they_lost(void **state)
     struct hd_batch *batch = hd_batch_new();
     struct stats stats;
 
-    (void)state;
     stats_init(&stats);
     take_job(&stats, true, &job);
     job.state = HD_JOB_STATE_RUNNING;

@@ -1,15 +1,10 @@
 /* services: who may call what, by which token, and what a removed node hears. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "services_bench.h"
+#include "tests/program/test.h"
 
 static struct hd_rpc_token all_tokens[] = {
     {.party = HD_RPC_PARTY_USER, .name = "ann", .token = "ann-0123456789abcdef"},
@@ -63,7 +58,6 @@ static void a_users_token_makes_no_node(void **state)
 {
     struct bench b;
 
-    (void)state;
     start_port(&b, TOKENS);
     assert_no_node(&b, ANN, "n9", "uuid-9",
                    "this token is a user's (ann), not a node's; give heddled a token of the "
@@ -82,7 +76,6 @@ static void a_nodes_token_submits_nothing(void **state)
     uint64_t job;
     bool repeated;
 
-    (void)state;
     start_port(&b, TOKENS);
     be(&b, N1);
     assert_int_equal(submit_as(&b, "0123456789abcdef", new_spec(&b, 2, ""), &job, &repeated),
@@ -113,7 +106,6 @@ static void users_set_no_queues(void **state)
     Heddle__V1__SetQueueResponse *response = NULL;
     struct bench b;
 
-    (void)state;
     start_port(&b, TOKENS);
     be(&b, ANN);
     assert_int_equal(set_queue(&b, "small", 2, &response), HD_DENIED);
@@ -144,7 +136,6 @@ static void users_probe_no_nodes(void **state)
     Heddle__V1__ProbeNodeResponse *response = NULL;
     struct bench b;
 
-    (void)state;
     start_port(&b, TOKENS);
     be(&b, ANN);
     request.node = (char *)"n1";
@@ -165,7 +156,6 @@ static void a_job_belongs_to_the_name_of_its_token(void **state)
     ProtobufCMessage *response = NULL;
     struct bench b;
 
-    (void)state;
     start_port(&b, TOKENS);
     be(&b, ANN);
     cancel.job = submit(&b, 2);
@@ -205,7 +195,6 @@ static void a_job_belongs_to_the_name_of_its_token(void **state)
 
 static void logs_done(struct hd_rpc_call *c, enum hd_status status, const char *message)
 {
-    (void)message;
     *(enum hd_status *)hd_rpc_call_user(c) = status;
 }
 
@@ -224,7 +213,6 @@ static void a_token_with_a_name_is_for_that_node(void **state)
     struct hd_rpc_client *first;
     struct bench b;
 
-    (void)state;
     start_port(&b, TOKENS);
     be(&b, ANY);
     connect_as(&n2, &b, "n2", "uuid-2", HEDDLE__V1__PROTOCOL__PROTOCOL_MAX);
@@ -260,7 +248,6 @@ static void a_request_id_is_not_answered_with_another_job(void **state)
     uint64_t first, again;
     bool repeated;
 
-    (void)state;
     start_port(&b, TOKENS);
     be(&b, ANN);
     assert_int_equal(submit_as(&b, "0123456789abcdef", new_spec(&b, 2, ""), &first, &repeated),
@@ -291,7 +278,6 @@ static void a_hidden_job_is_nothing_to_wait_for(void **state)
     uint64_t job;
     bool repeated;
 
-    (void)state;
     start_port(&b, TOKENS);
     be(&b, ANN);
     assert_int_equal(submit_as(&b, "0123456789abcdef", new_spec(&b, 2, ""), &job, &repeated),
@@ -326,7 +312,6 @@ static void a_removed_node_is_told(void **state)
     char expected[32], reason[258];
     struct bench b;
 
-    (void)state;
     start(&b, NULL);
     join(&d, &b, "n1");
     request.node = drain.node = (char *)"n1";

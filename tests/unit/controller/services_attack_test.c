@@ -1,20 +1,15 @@
 /* services: attacks by what callers show and send. None succeeds, and none changes a byte of the
  * store but rows of the audit log. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/file.h"
 #include "controller/store/store.h"
 #include "heddle/v1/control.pb-c.h"
 #include "heddle/v1/fleet.pb-c.h"
 #include "services_callers.h"
+#include "tests/program/test.h"
 
 enum { DEEP = 100000, BIG = 5 * 1024 * 1024 };
 
@@ -68,7 +63,6 @@ static void no_forged_token_opens(void **state)
     char token[HD_RPC_TOKEN_MAX + 1] = {0}, *before;
     struct callers all;
 
-    (void)state;
     callers_start(&all);
     before = callers_dump(&all);
     for (int i = 0; i < FORGED; i++) {
@@ -102,7 +96,6 @@ static enum hd_status ask(struct callers *all, const char *method,
 
 static void watch_done(struct hd_rpc_call *c, enum hd_status st, const char *message)
 {
-    (void)message;
     *(enum hd_status *)hd_rpc_call_user(c) = st;
 }
 
@@ -122,7 +115,6 @@ static void a_revoked_token_ends_at_once(void **state)
     struct hd_rpc_client *anns;
     struct callers all;
 
-    (void)state;
     callers_start(&all);
     callers_be(&all, all.secrets[CALLER_USER]);
     assert_int_equal(whoami(&all), HD_OK);
@@ -177,7 +169,6 @@ static void an_invitation_is_for_one_name_and_one_time(void **state)
     struct callers all;
     char *before;
 
-    (void)state;
     callers_start(&all);
     before = callers_dump(&all);
     for (int who = 0; who <= CALLER_NODE; who++) { /* no other caller joins */
@@ -276,7 +267,6 @@ static void certificates_that_the_controller_has_not_made_open_nothing(void **st
     char path[128], *before;
     struct callers all;
 
-    (void)state;
     callers_start(&all);
     certify_dora(&all);
     before = callers_dump(&all);
@@ -404,7 +394,6 @@ static void a_revoked_certificate_is_never_adopted(void **state)
     char path[128], adopted[128], other[128], dir[96];
     struct callers all;
 
-    (void)state;
     callers_start(&all);
     be_joined(&all);
     (void)snprintf(adopted, sizeof adopted, "%s/adopted.pem", all.b.dir);
@@ -441,7 +430,6 @@ static void a_node_renews_by_the_connection_that_it_has(void **state)
     struct callers all;
     int64_t begin_ms;
 
-    (void)state;
     callers_start(&all);
     stop_controller(&all.b);
     all.b.certificate_ms = 6000;
@@ -493,7 +481,6 @@ static void huge_and_deep_messages_are_refused(void **state)
     struct callers all;
     char *before;
 
-    (void)state;
     callers_start(&all);
     before = callers_dump(&all);
     callers_be(&all, all.secrets[CALLER_USER]);

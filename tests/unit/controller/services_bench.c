@@ -1,18 +1,13 @@
 #include "services_bench.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "disk_vfs.h"
 #include "spec/spec.h"
+#include "tests/program/test.h"
 
 static void on_fatal(void *user, const struct hd_error *error)
 {
@@ -21,7 +16,6 @@ static void on_fatal(void *user, const struct hd_error *error)
 
 static void on_beat(uv_timer_t *timer)
 {
-    (void)timer;
 }
 
 enum hd_status start_controller(struct bench *b)
@@ -450,7 +444,6 @@ static void watch_done(struct hd_rpc_call *c, enum hd_status status, const char 
 {
     struct watch *w = hd_rpc_call_user(c);
 
-    (void)message;
     w->done = true;
     w->st = status;
 }

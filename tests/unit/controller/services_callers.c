@@ -1,18 +1,14 @@
 #include "services_callers.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
 #include <sqlite3.h>
 
 #include "controller/identity/authority.h"
 #include "controller/store/store.h"
+#include "tests/program/test.h"
 
 #define X(code, name, role, letter) name,
 const char *const caller_names[CALLERS] = {CALLER_LIST(X) "n1", "n2"};

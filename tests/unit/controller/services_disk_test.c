@@ -1,16 +1,11 @@
 /* services: a controller whose disk is full still ends work and keeps it off nodes; one that cannot
  * write at all says so in every answer, and loses no node. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "disk_vfs.h"
 #include "services_bench.h"
+#include "tests/program/test.h"
 
 enum { RESERVE = 512 << 10 };
 
@@ -102,7 +97,6 @@ static void a_full_disk_takes_cancels_and_drains(void **state)
     uint64_t running, queued, job;
     char warning[HD_ERR_MAX];
 
-    (void)state;
     start_on(&b, DISK_VFS, RESERVE);
     join(&d, &b, "n1");
     running = submit(&b, 2);
@@ -164,7 +158,6 @@ static void a_controller_that_cannot_write_says_so_and_keeps_its_nodes(void **st
     uint64_t job;
     int heartbeats;
 
-    (void)state;
     start(&b, DISK_VFS);
     join(&d, &b, "n1");
     job = submit(&b, 2);

@@ -1,17 +1,12 @@
 /* services: what is over a limit is refused, with the limit's name; the policy shows jobs to
  * others. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/file.h"
 #include "heddle/v1/control.pb-c.h"
 #include "services_callers.h"
+#include "tests/program/test.h"
 
 /* The controller once more, with this policy. */
 static void start_with(struct callers *all, const char *policy)
@@ -75,7 +70,6 @@ static void jobs_over_the_limit_are_refused_by_name(void **state)
     uint64_t job;
     bool repeated;
 
-    (void)state;
     start_with(&all, "limit ann jobs_live 3\nlimit oli jobs_queued 1\n");
     callers_be(&all, all.secrets[CALLER_USER]);
     assert_int_equal(try_to_submit(&all), HD_OK);
@@ -114,7 +108,6 @@ static void calls_over_the_rate_are_refused(void **state)
     int64_t begin_ms;
     int through = 0;
 
-    (void)state;
     start_with(&all, "limit ann queries_per_s 5\n");
     callers_be(&all, all.secrets[CALLER_USER]);
     begin_ms = hd_clock_now_ms();
@@ -143,7 +136,6 @@ static void a_flood_of_refused_calls_is_limited_and_leaves_few_rows(void **state
     int denied = 0, limited = 0;
     int64_t begin_ms;
 
-    (void)state;
     start_with(&all, "");
     request.name = (char *)"mine";
     hd_rpc_message_free(&callers_audit(&all)->base);
@@ -199,7 +191,6 @@ static void the_policy_shows_jobs_of_others(void **state)
     Heddle__V1__GetJobResponse *got;
     uint64_t olis;
 
-    (void)state;
     start_with(&all, "see role:viewer jobs\nsee ann all\n");
     olis = all.jobs[CALLER_OPERATOR];
     callers_be(&all, all.secrets[CALLER_VIEWER]);

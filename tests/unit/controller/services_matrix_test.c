@@ -4,19 +4,14 @@
  * The RPCs come from the descriptors of the services, so a new one fails this test until it has a
  * line below. What each role may is written here by hand, once more than in rpcs.def. */
 #include <ctype.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "heddle/v1/control.pb-c.h"
 #include "heddle/v1/fleet.pb-c.h"
 #include "services_callers.h"
+#include "tests/program/test.h"
 
 /* who: V viewer, U user, O operator, A admin, N node, I invited. job: it is about one job. kept:
  * each call has a row; else only one that was refused or asked for a job that is not there. */
@@ -172,7 +167,6 @@ static void each_cell_has_its_status_and_its_row(void **state)
     struct callers all;
     size_t calls = 0;
 
-    (void)state;
     callers_start(&all);
     for (int who = 0; who < CALLERS; who++) {
         callers_be(&all, all.secrets[who]);
@@ -297,13 +291,11 @@ static void hear_all(struct callers *all, struct listener *l, const char *secret
 static void crowd(struct callers *all, struct daemon *d)
 {
     const ProtobufCServiceDescriptor *control = &heddle__v1__control__descriptor;
-    struct hd_rpc_client *nodes;
     uint64_t job;
     bool repeated;
 
     callers_be(all, all->secrets[CALLER_NODE]);
-    join(d, &all->b, "n1");
-    nodes = all->b.client; /* the daemon's stream goes on */
+    join(d, &all->b, "n1"); /* the daemon's stream goes on behind the next client */
     all->b.client = callers_client(all, all->secrets[CALLER_ADMIN]);
     WAIT_FOR(&all->b, state_of(&all->b, all->jobs[CALLER_VIEWER]) ==
                           HEDDLE__V1__JOB_STATE__JOB_STATE_RUNNING);
@@ -321,7 +313,6 @@ static void crowd(struct callers *all, struct daemon *d)
     assert_int_equal(submit_as(&all->b, "0123456789abcdef", new_spec(&all->b, 2, "priority: 9\n"),
                                &job, &repeated),
                      HD_OK);
-    (void)nodes;
 }
 
 /* What a text says of a job that a reader may not see must be "another job", in every answer; an
@@ -333,7 +324,6 @@ static void no_answer_names_a_job_that_is_hidden(void **state)
     struct daemon d = {.b = NULL};
     struct callers all;
 
-    (void)state;
     callers_start(&all);
     crowd(&all, &d);
     for (size_t i = 0; i < 2; i++) {

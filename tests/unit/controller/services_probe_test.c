@@ -1,15 +1,10 @@
 /* services: a probe from the question of a user to the figures that everybody sees. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "plan/calibration.h"
 #include "services_bench.h"
+#include "tests/program/test.h"
 
 /* What a node of two devices has measured on 2026-11-24; build NULL: this one. */
 static struct hd_text a_calibration(const char *build)
@@ -153,7 +148,6 @@ static void a_probe_goes_its_way(void **state)
     struct bench b;
     uint64_t question;
 
-    (void)state;
     start(&b, NULL);
     join(&d, &b, "n1");
     assert_int_equal(d.welcome->probe_unix_ms, 0);
@@ -192,7 +186,6 @@ static void what_is_no_calibration_is_said_and_not_used(void **state)
     } cases[] = {{"{\"kind\":\"Plan\"}", "it is a 'Plan', not a Calibration"},
                  {other.data, "another build of Heddle has measured it (1-of-before,"}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         Heddle__V1__GetTopologyResponse *t;
         struct daemon d = {0};
@@ -226,7 +219,6 @@ static void a_failure_is_said_beside_a_calibration_of_no_use(void **state)
     struct daemon d = {0};
     struct bench b;
 
-    (void)state;
     start(&b, NULL);
     join(&d, &b, "n1");
     probe(&b);
@@ -250,7 +242,6 @@ static void a_slow_device_is_shown_as_such(void **state)
     struct daemon d = {0};
     struct bench b;
 
-    (void)state;
     start(&b, NULL);
     b.devices = 4;
     join(&d, &b, "n1");
@@ -292,7 +283,6 @@ static void a_job_is_planned_for_the_nodes_that_are_there(void **state)
     Heddle__V1__JobSpec *spec;
     struct bench b;
 
-    (void)state;
     start(&b, NULL);
     b.gpu = "NVIDIA H100 80GB HBM3";
     join_as(&one, &b, "n1", "uuid-1");

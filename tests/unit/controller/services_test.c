@@ -1,15 +1,9 @@
 /* services: what people, daemons and watchers see of a whole controller. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -19,6 +13,7 @@
 #include "grpc/health/v1/health.pb-c.h"
 #include "services_bench.h"
 #include "spec/spec.h"
+#include "tests/program/test.h"
 
 /* ---- people -----------------------------------------------------------------------------------*/
 
@@ -29,7 +24,6 @@ static void a_request_id_is_one_job(void **state)
     uint64_t first, again;
     bool repeated;
 
-    (void)state;
     start(&b, NULL);
     spec = new_spec(&b, 2, "");
     assert_int_equal(submit_as(&b, "0123456789abcdef", spec, &first, &repeated), HD_OK);
@@ -58,7 +52,6 @@ static void a_queue_that_is_nearly_full_is_told(void **state)
     struct bench b;
     char id[40];
 
-    (void)state;
     config.jobs_live_max = 10;
     start(&b, NULL);
     stop_controller(&b);
@@ -103,7 +96,6 @@ static void the_answer_to_a_submission_is_the_job_as_it_is(void **state)
     Heddle__V1__GetJobResponse *got;
     struct bench b;
 
-    (void)state;
     start(&b, NULL);
     join(&d, &b, "n1");
     request.request_id = (char *)"0123456789abcdef";
@@ -141,7 +133,6 @@ static void a_bad_job_is_refused_in_the_same_words(void **state)
     uint64_t job;
     bool repeated;
 
-    (void)state;
     start(&b, NULL);
     spec = new_spec(&b, 2, "");
     spec->model->heads = 3; /* does not divide hidden = 16 */
@@ -177,7 +168,6 @@ static void what_is_not_there_is_not_found(void **state)
     ProtobufCMessage *response = NULL;
     struct watch w;
 
-    (void)state;
     start(&b, NULL);
     get.job = cancel.job = events.job = checkpoints.job = 7;
     drain.node = (char *)"n9";
@@ -211,7 +201,6 @@ static void lists_are_paged(void **state)
     char page[32] = "";
     uint64_t expected = 7;
 
-    (void)state;
     start(&b, NULL);
     for (int i = 0; i < 7; i++)
         (void)submit(&b, 2);
@@ -244,7 +233,6 @@ static void new_jobs_do_not_meet_old_folders(void **state)
     struct bench b;
     char path[128];
 
-    (void)state;
     start(&b, NULL);
     stop_controller(&b);
     (void)snprintf(path, sizeof path, "%s/state/jobs/41", b.dir);
@@ -264,7 +252,6 @@ static void a_jobs_directory_of_another_cluster_is_refused(void **state)
     struct bench b;
     char path[128], own[256], host[128];
 
-    (void)state;
     start(&b, NULL);
     stop_controller(&b);
     (void)snprintf(path, sizeof path, "%s/state/jobs/.heddle-probe", b.dir);
@@ -382,7 +369,6 @@ static void a_jobs_share_that_is_not_mounted_at_the_start_starts_nothing(void **
     struct daemon d = {0};
     uint64_t job;
 
-    (void)state;
     start(&b, NULL);
     b.jobs_dir_check_ms = 50;
     join(&d, &b, "n1"); /* it has seen the directory: the database knows that */
@@ -413,7 +399,6 @@ static void a_jobs_share_that_vanishes_starts_nothing_until_it_is_back(void **st
     struct daemon d = {0};
     uint64_t job;
 
-    (void)state;
     start(&b, NULL);
     b.jobs_dir_check_ms = 50;
     stop_controller(&b);
@@ -438,7 +423,6 @@ static void a_folder_becomes_the_jobs_directory_once_or_when_it_is_adopted(void 
     struct hd_batch *batch;
     char dir[160], jobs[160], mark[160], folder[PATH_MAX];
 
-    (void)state;
     start(&b, NULL);
     join(&d, &b, "n1");
     (void)submit(&b, 2);
@@ -489,7 +473,6 @@ static void a_checkpoint_that_is_reported_elsewhere_is_not_taken(void **state)
     struct daemon d = {0};
     char dir[400];
 
-    (void)state;
     start(&b, NULL);
     join(&d, &b, "n1");
     request.job = submit(&b, 2);
@@ -529,7 +512,6 @@ static void a_job_goes_its_way_and_its_watcher_sees_it(void **state)
     uint64_t job;
     int middle;
 
-    (void)state;
     start(&b, NULL);
     join(&d, &b, "n1");
     job = submit(&b, 2);
@@ -607,7 +589,6 @@ static void a_controller_that_comes_and_goes_loses_nothing(void **state)
     Heddle__V1__EndReport end = HEDDLE__V1__END_REPORT__INIT;
     uint64_t job;
 
-    (void)state;
     start(&b, NULL);
     join(&d, &b, "n1");
     job = submit(&b, 2);
@@ -649,7 +630,6 @@ static void cancel_reaches_the_daemon(void **state)
     Heddle__V1__CancelJobResponse *response = NULL;
     Heddle__V1__EndReport end = HEDDLE__V1__END_REPORT__INIT;
 
-    (void)state;
     start(&b, NULL);
     join(&d, &b, "n1");
     request.job = submit(&b, 2);
@@ -686,7 +666,6 @@ static void a_daemon_of_another_protocol_hears_both_versions(void **state)
     struct bench b;
     struct daemon d = {0};
 
-    (void)state;
     start(&b, NULL);
     connect_daemon(&d, &b, "n1", 99);
     WAIT_FOR(&b, d.done);
@@ -711,7 +690,6 @@ static void a_command_of_another_protocol_hears_both_versions(void **state)
     Heddle__V1__ListJobsRequest request = HEDDLE__V1__LIST_JOBS_REQUEST__INIT;
     struct bench b;
 
-    (void)state;
     start(&b, NULL);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const struct hd_rpc_client_options options = {.client = cases[i].client};
@@ -735,7 +713,6 @@ static void a_name_belongs_to_one_daemon_and_a_daemon_has_one_stream(void **stat
     struct bench b;
     struct daemon d = {0}, other = {0};
 
-    (void)state;
     start(&b, NULL);
     join(&d, &b, "n1");
     connect_as(&other, &b, "n1", "uuid-2", HEDDLE__V1__PROTOCOL__PROTOCOL_MAX);
@@ -765,7 +742,6 @@ static void a_copy_of_a_node_is_refused_while_the_node_is_there(void **state)
     int64_t began_ms, said_ms = 0;
     struct bench b;
 
-    (void)state;
     start(&b, NULL);
     join(&d, &b, "n1");
     connect_as(&copy, &b, "n1", "uuid-1", HEDDLE__V1__PROTOCOL__PROTOCOL_MAX);
@@ -821,7 +797,6 @@ static void a_heartbeat_is_answered_and_a_node_is_listed(void **state)
     Heddle__V1__ListNodesRequest request = HEDDLE__V1__LIST_NODES_REQUEST__INIT;
     Heddle__V1__ListNodesResponse *response = NULL;
 
-    (void)state;
     start(&b, NULL);
     join(&d, &b, "n1");
     beat.nonce = 77;
@@ -912,7 +887,6 @@ static void the_launch_obeys_the_links_of_the_node(void **state)
     bool repeated;
     uint64_t job;
 
-    (void)state;
     say_two_switches(&said);
     start(&b, NULL);
     b.devices = 4;
@@ -938,7 +912,6 @@ static void topology_is_what_the_file_and_the_nodes_say(void **state)
     struct said said;
     char path[128];
 
-    (void)state;
     say_two_switches(&said);
     start(&b, NULL);
     stop_controller(&b);
@@ -997,7 +970,6 @@ static void ranks_meet_when_the_last_one_is_there(void **state)
     char large[5000];
     uint64_t job;
 
-    (void)state;
     start(&b, NULL);
     join(&d, &b, "n1");
     job = submit(&b, 2);
@@ -1068,7 +1040,6 @@ static void four_thousand_ranks_meet(void **state)
     char name[16], uuid[16], card[CARD + 1];
     uint64_t job;
 
-    (void)state;
     start(&b, NULL);
     for (int i = 0; i < MANY_NODES; i++) {
         nodes[i] = (struct daemon){.devices = DEVICES_MAX};
@@ -1108,7 +1079,6 @@ static void a_checkpoint_elsewhere_is_ignored(void **state)
     Heddle__V1__ListCheckpointsResponse *response = NULL;
     char dir[256];
 
-    (void)state;
     start(&b, NULL);
     join(&d, &b, "n1");
     request.job = submit(&b, 2);
@@ -1159,7 +1129,6 @@ static void reading_done(struct hd_rpc_call *c, enum hd_status status, const cha
 {
     struct reading *r = hd_rpc_call_user(c);
 
-    (void)message;
     r->done = true;
     r->st = status;
 }
@@ -1192,8 +1161,6 @@ static void logs_msg(struct hd_rpc_call *c, const ProtobufCMessage *message)
 
 static void logs_done(struct hd_rpc_call *c, enum hd_status status, const char *message)
 {
-    (void)status;
-    (void)message;
     ((struct daemon *)hd_rpc_call_user(c))->logs = NULL;
 }
 
@@ -1230,7 +1197,6 @@ static void a_log_comes_piece_by_piece_and_is_followed(void **state)
     Heddle__V1__EndReport end = HEDDLE__V1__END_REPORT__INIT;
     uint64_t job;
 
-    (void)state;
     start(&b, NULL);
     join(&d, &b, "n1");
     open_logs(&d);
@@ -1299,7 +1265,6 @@ static void a_log_is_read_on_while_its_node_is_away(void **state)
     struct reading r;
     uint64_t job;
 
-    (void)state;
     start(&b, NULL);
     join(&d, &b, "n1");
     open_logs(&d);
@@ -1340,7 +1305,6 @@ static void a_full_disk_refuses_jobs_and_still_shows_them(void **state)
     uint64_t first, job;
     bool repeated;
 
-    (void)state;
     start(&b, DISK_VFS);
     join(&d, &b, "n1");
     first = submit(&b, 2);
@@ -1394,7 +1358,6 @@ static void health_says_that_nothing_can_be_committed(void **state)
     uint64_t job;
     bool repeated;
 
-    (void)state;
     start(&b, DISK_VFS);
     assert_int_equal(health(&b), SERVING);
     spec = new_spec(&b, 2, "");
@@ -1413,7 +1376,6 @@ static void health_says_that_the_door_does_not_open(void **state)
     struct rlimit before, low;
     struct bench b;
 
-    (void)state;
     start(&b, NULL);
     stop_controller(&b);
     b.self_check_ms = 100;

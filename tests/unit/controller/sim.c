@@ -1,15 +1,12 @@
 #include "sim_internal.h"
+#include "tests/program/test.h"
 
 #include "link/link.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/random.h"
 

@@ -1,13 +1,9 @@
 /* Random worlds: whatever breaks, in whatever order. See sim.h. */
 #include "sim.h"
+#include "tests/program/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static void break_something(struct sim *sim)
 {

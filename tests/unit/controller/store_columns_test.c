@@ -7,18 +7,13 @@
  * fails this test until it has a value here.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "controller/store/store_internal.h"
+#include "tests/program/test.h"
 #include "tests/temporary.h"
 
 enum { ROWS = 11, LOADS = 3, CHECKPOINTS = 3, RANKS = 2, OLDER = 101 };
@@ -815,7 +810,6 @@ static void each_table_has_its_expected_rows(void **state)
     struct base base;
     sqlite3_stmt *tables;
 
-    (void)state;
     write_all_rows(&base, false);
     tables = select_from(&base, "SELECT name FROM sqlite_master WHERE type='table'");
     while (sqlite3_step(tables) == SQLITE_ROW) {
@@ -835,7 +829,6 @@ static void a_new_row_holds_each_value(void **state)
 {
     struct base base;
 
-    (void)state;
     write_all_rows(&base, false);
     assert_expected_rows(&base);
     close_base(&base);
@@ -845,7 +838,6 @@ static void a_changed_row_holds_each_value(void **state)
 {
     struct base made, changed;
 
-    (void)state;
     write_all_rows(&made, false);
     write_all_rows(&changed, true);
     assert_expected_rows(&changed);
@@ -859,7 +851,6 @@ static void what_is_read_is_what_was_written(void **state)
     struct base first, second;
     struct reader reader;
 
-    (void)state;
     write_all_rows(&first, false);
     read_everything(&first, &reader);
     open_base(&second);
@@ -878,7 +869,6 @@ static void every_word_is_read_as_its_number(void **state)
     bool causes[14] = {false}, jobs[7] = {false}, attempts[5] = {false}, nodes[6] = {false},
          kinds[HD_DEVICE_KIND_COUNT] = {false}, checkpoints[4] = {false};
 
-    (void)state;
     write_all_rows(&base, false);
     read_everything(&base, &reader);
     for (const struct hd_batch_op *op = reader.batch->first; op; op = op->next) {
@@ -935,7 +925,6 @@ static void a_job_is_shown_with_the_newest_of_its_history(void **state)
     struct hd_batch *batch = new_batch();
     struct base base;
 
-    (void)state;
     write_all_rows(&base, false);
     newer.sequence = 7;
     newer.step++;
@@ -962,7 +951,6 @@ static void only_checkpoints_that_are_present_are_listed(void **state)
     struct hd_query *query = hd_query_new(HD_QUERY_CHECKPOINTS);
     struct base base;
 
-    (void)state;
     write_all_rows(&base, false);
     query->job = 3;
     assert_int_equal(store_read_query(&base.db, query), HD_OK);
@@ -977,7 +965,6 @@ static void a_page_says_whether_there_is_more(void **state)
 {
     struct base base;
 
-    (void)state;
     write_all_rows(&base, false);
     for (int32_t limit = 1; limit <= 7; limit++) {
         struct hd_query *query = hd_query_new(HD_QUERY_HISTORY);
@@ -1000,7 +987,6 @@ static void rows_without_their_owner_are_refused(void **state)
     const struct hd_position_record position = position_of(1, 0);
     const struct hd_step_record step = step_of(1);
 
-    (void)state;
     for (int kind = 0; kind < 4; kind++) {
         struct hd_batch *batch = new_batch();
         struct base base;
@@ -1035,7 +1021,6 @@ static void no_number_and_no_text_come_back_as_such(void **state)
     struct hd_batch *batch = new_batch();
     struct base base;
 
-    (void)state;
     validation.loss = NAN;
     open_base(&base);
     hd_batch_add_job(batch, true, &job);
@@ -1063,7 +1048,6 @@ static void a_result_that_was_dropped_is_gone(void **state)
     struct base base;
     char *rows;
 
-    (void)state;
     write_all_rows(&base, false);
     hd_batch_add_probe(batch, &probe);
     commit(&base, batch);
@@ -1076,7 +1060,6 @@ static void a_result_that_was_dropped_is_gone(void **state)
 
 static int forget_words(void **state)
 {
-    (void)state;
     hd_arena_done(&memory);
     return 0;
 }

@@ -1,18 +1,13 @@
 /* store: which database may lead its cluster: one that was started before, a copy, one that was put
  * back, one from which another controller has taken over; and a log that is another database's. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/clock.h"
 #include "base/file.h"
 #include "controller/store/store_internal.h"
+#include "tests/program/test.h"
 #include "tests/temporary.h"
 
 struct bench {
@@ -108,7 +103,6 @@ static void each_start_is_the_next_epoch(void **state)
     struct bench b = make_bench();
     const struct hd_store_epoch one = started(b.first, false), two = started(b.first, false);
 
-    (void)state;
     assert_int_equal(one.number, 1);
     assert_int_equal(two.number, 2);
     assert_false(two.restored);
@@ -122,7 +116,6 @@ static void a_directory_that_has_moved_is_no_copy(void **state)
 {
     struct bench b = make_bench();
 
-    (void)state;
     (void)started(b.first, false);
     assert_int_equal(rmdir(b.second), 0);
     assert_int_equal(rename(b.first, b.second), 0);
@@ -134,7 +127,6 @@ static void a_directory_that_has_moved_is_no_copy(void **state)
  * higher than any that the controller had. */
 static void what_is_put_back_in_its_place_takes_over(void **state)
 {
-    (void)state;
     for (int way = 0; way < 4; way++) {
         const bool is_backup = way & 1, over = way & 2;
         struct bench b = make_bench();
@@ -164,7 +156,6 @@ static void what_is_put_back_in_its_place_takes_over(void **state)
  * the first controller is gone. */
 static void a_copy_in_another_place_waits_for_a_person(void **state)
 {
-    (void)state;
     for (int way = 0; way < 3; way++) {
         struct bench b = make_bench();
         struct hd_store_backup made;
@@ -198,7 +189,6 @@ static void one_that_was_taken_over_from_starts_no_more(void **state)
     struct hd_store_restore restored;
     struct hd_store_epoch epoch;
 
-    (void)state;
     (void)started(b.first, false);
     put_meta(b.first, "fenced", "7000000 in /elsewhere on n9");
     assert_int_equal(start(b.first, false, &epoch), HD_CONFLICT);
@@ -213,7 +203,6 @@ static void a_controller_that_ends_its_jobs_asks_nobody(void **state)
 {
     struct bench b = make_bench();
 
-    (void)state;
     (void)started(b.first, false);
     copy(b.first, "state.db", b.second, "state.db", false);
     assert_true(started(b.second, true).restored);
@@ -224,7 +213,6 @@ static void a_controller_that_ends_its_jobs_asks_nobody(void **state)
  * there before. Its own log is not refused, as after a crash. */
 static void a_log_of_another_database_is_refused(void **state)
 {
-    (void)state;
     for (int way = 0; way < 3; way++) {
         struct bench b = make_bench();
         struct hd_store_backup made;
@@ -265,7 +253,6 @@ static void a_reader_that_lets_the_log_grow_is_told(void **state)
     enum { BOUND = 8 * 4096 };
     static char text[4 * BOUND];
 
-    (void)state;
     memset(text, 'x', sizeof text - 1);
     for (int reads = 0; reads < 2; reads++) {
         struct bench b = make_bench();
@@ -298,7 +285,6 @@ static void restore_moves_the_former_database_aside(void **state)
     struct hd_store_restore restored;
     char path[4200];
 
-    (void)state;
     (void)started(b.first, false);
     assert_int_equal(hd_store_make_backup(b.first, b.backup, &made), HD_OK);
     put_meta(b.first, "progress", "77");
@@ -324,7 +310,6 @@ static void pass_ms(int64_t then_ms)
  * made. What is missing is what came after the backup, not after the restore. */
 static void a_restore_tells_when_the_copy_was_made(void **state)
 {
-    (void)state;
     for (int way = 0; way < 3; way++) {
         struct bench b = make_bench();
         struct hd_store_backup made = {0}, again;
@@ -363,7 +348,6 @@ static void a_takeover_takes_the_seconds_of_the_clock(void **state)
     const int64_t begin_ms = INT64_C(18262) * 86400 * 1000;
     const uint64_t stride = UINT64_C(1048576), last = INT32_MAX;
 
-    (void)state;
     assert_int_equal(store_takeover_epoch(7, begin_ms + 200 * 1000), 200);
     assert_int_equal(store_takeover_epoch(199, begin_ms + 200 * 1000 + 999), 200);
     /* a clock that is behind what is known, as of a machine that has none, or of 1970 */
@@ -384,7 +368,6 @@ static void the_later_of_two_restores_of_a_backup_leads(void **state)
     struct hd_store_epoch one;
     char third[300];
 
-    (void)state;
     (void)snprintf(third, sizeof third, "%s/third", b.root);
     assert_int_equal(hd_file_make_dirs(third, 0700), HD_OK);
     (void)started(b.first, false);
@@ -420,7 +403,6 @@ static void a_folder_that_is_no_state_directory_is_refused(void **state)
     struct hd_store_restore restored;
     char absent[300];
 
-    (void)state;
     (void)snprintf(absent, sizeof absent, "%s/absent", b.root);
     (void)started(b.first, false);
     assert_int_equal(hd_store_make_backup(b.first, b.backup, &made), HD_OK);
@@ -442,7 +424,6 @@ static void the_backup_of_another_cluster_is_refused(void **state)
     struct hd_store_restore restored;
     char path[300];
 
-    (void)state;
     (void)started(b.first, false);
     (void)started(b.second, false);
     assert_int_equal(hd_store_make_backup(b.first, b.backup, &made), HD_OK);
@@ -473,7 +454,6 @@ static void what_is_no_backup_is_told_by_its_name(void **state)
     sqlite3 *other = NULL;
     char path[300];
 
-    (void)state;
     (void)snprintf(path, sizeof path, "%s/given", b.root);
     (void)started(b.first, false);
     assert_int_equal(hd_store_make_backup(b.first, b.backup, &made), HD_OK);

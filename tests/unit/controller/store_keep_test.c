@@ -1,16 +1,11 @@
 /* store: old history goes by the policy's rules, and the audit log only grows. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/file.h"
 #include "controller/store/store_internal.h"
 #include "pki/pki.h"
+#include "tests/program/test.h"
 #include "tests/temporary.h"
 
 enum { DAY = 86400000, STEPS = 100, NOW = 2000000000 };
@@ -102,7 +97,6 @@ static void old_history_goes_and_less_old_is_thinned(void **state)
     struct hd_batch *batch = hd_batch_new();
     struct base base;
 
-    (void)state;
     open_base(&base);
     add_ended(batch, 1, 40);
     add_ended(batch, 2, 20);
@@ -137,7 +131,6 @@ static void history_beyond_a_count_goes_in_pieces(void **state)
     struct hd_batch *batch = hd_batch_new();
     struct base base;
 
-    (void)state;
     open_base(&base);
     for (uint64_t job = 1; job <= 50; job++)
         add_ended(batch, job, (int64_t)job); /* 1 ended last */
@@ -202,7 +195,6 @@ static void rows_of_the_audit_log_follow_from_each_other(void **state)
     struct hd_batch *batch = hd_batch_new();
     struct base base;
 
-    (void)state;
     open_base(&base);
     add_rows(batch, 3);
     commit(&base, batch);
@@ -223,7 +215,6 @@ static void a_changed_audit_log_shows_it(void **state)
     struct hd_batch *batch = hd_batch_new();
     struct base base;
 
-    (void)state;
     open_base(&base);
     add_rows(batch, 6);
     commit(&base, batch);
@@ -263,7 +254,6 @@ static void a_live_user_of_a_folder_comes_first(void **state)
     struct hd_batch *batch = hd_batch_new();
     struct base base;
 
-    (void)state;
     open_base(&base);
     for (uint64_t job = 2; job <= 4; job++)
         add_user(batch, job, HD_JOB_STATE_SUCCEEDED);

@@ -1,16 +1,11 @@
 /* store: a database that was lost is not taken for a new one. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "controller/store/store_internal.h"
+#include "tests/program/test.h"
 #include "tests/temporary.h"
 
 struct life {
@@ -78,7 +73,6 @@ static void expect(const char *database, const char *name, const char *text, con
 
 static void an_earlier_life_is_seen(void **state)
 {
-    (void)state;
     for (int empty = 0; empty < 2; empty++) {
         const char *database = empty ? "" : NULL;
 
@@ -93,7 +87,6 @@ static void an_earlier_life_is_seen(void **state)
 
 static void a_new_folder_is_no_earlier_life(void **state)
 {
-    (void)state;
     expect(NULL, NULL, NULL, NULL);
     expect("", NULL, NULL, NULL); /* a first start that was ended before it wrote */
     expect(NULL, "lock", "", NULL);

@@ -1,17 +1,12 @@
 /* store: on a full disk there is a reserve, which is made again; the log is bounded. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "controller/store/store_internal.h"
 #include "disk_vfs.h"
+#include "tests/program/test.h"
 #include "tests/temporary.h"
 
 enum { RESERVE = 256 << 10, PAGE = 4096, FRAME = PAGE + 24, WAIT_MS = 20000 };
@@ -178,7 +173,6 @@ static void a_full_disk_is_written_from_the_reserve_which_is_made_again(void **s
     uint64_t job = 0;
     int written;
 
-    (void)state;
     start(&b);
     commit_job(&b, ++job);
     assert_true(settle(&b));
@@ -226,7 +220,6 @@ static void what_fills_the_disk_does_not_get_all_of_the_reserve(void **state)
     uint64_t job = 0;
     int written;
 
-    (void)state;
     start_with(&b, 2 << 20);
     while (job < 300) { /* the log has its size, which it keeps */
         commit_job(&b, ++job);
@@ -250,7 +243,6 @@ static void a_store_opens_on_a_full_disk(void **state)
     struct bench b;
     uint64_t job = 0;
 
-    (void)state;
     start(&b);
     commit_job(&b, ++job);
     assert_true(settle(&b));
@@ -270,7 +262,6 @@ static void without_a_reserve_a_start_on_a_full_disk_fails(void **state)
 {
     struct bench b;
 
-    (void)state;
     start_with(&b, 0);
     close_store(&b);
     disk_wipe();
@@ -292,7 +283,6 @@ static void the_log_is_bounded(void **state)
     struct bench b;
     int64_t largest = 0;
 
-    (void)state;
     start(&b);
     commit_job(&b, 1);
     assert_true(settle(&b));
@@ -344,7 +334,6 @@ static void of_steps_few_are_kept_when_the_reserve_runs_out(void **state)
     struct bench b;
     uint64_t job = 0, newest;
 
-    (void)state;
     start(&b);
     commit_job(&b, ++job);
     assert_true(settle(&b));

@@ -1,16 +1,11 @@
 /* store: what it reports done survives; what it reads is what was written. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
 #include <sqlite3.h>
 
 #include "base/clock.h"
@@ -21,6 +16,7 @@
 #include "disk_vfs.h"
 #include "pki/pki.h"
 #include "sim.h"
+#include "tests/program/test.h"
 #include "tests/sanitized.h"
 #include "tests/temporary.h"
 #include "version/version.h"
@@ -182,9 +178,6 @@ static enum hd_status count_request(void *user, const char *request_id, const ch
     struct census *census = user;
     char expected[32];
 
-    (void)owner;
-    (void)hash;
-    (void)state;
     (void)snprintf(expected, sizeof expected, "request-%llu", (unsigned long long)job);
     assert_string_equal(request_id, expected);
     census->requests++;
@@ -204,7 +197,6 @@ static enum hd_status count_job(void *user, const struct hd_job_record *job, uin
 
 static enum hd_status count_end(void *user, uint64_t last_job, uint64_t cluster_sequence)
 {
-    (void)cluster_sequence;
     ((struct census *)user)->last_job = last_job;
     return HD_OK;
 }
@@ -258,7 +250,6 @@ static void jobs_survive_a_reopening(void **state)
     struct bench bench;
     struct census census;
 
-    (void)state;
     start(&bench);
     assert_int_equal(open_store(&bench, NULL), HD_OK);
     for (uint64_t job = 1; job <= 500; job++)
@@ -346,19 +337,16 @@ static void sweep(enum disk_cut kept)
 
 static void nothing_acknowledged_is_lost_when_unsynced_writes_vanish(void **state)
 {
-    (void)state;
     sweep(DISK_KEEPS_NOTHING);
 }
 
 static void nothing_acknowledged_is_lost_when_unsynced_writes_stay(void **state)
 {
-    (void)state;
     sweep(DISK_KEEPS_ALL);
 }
 
 static void nothing_acknowledged_is_lost_when_sectors_survive_at_random(void **state)
 {
-    (void)state;
     sweep(DISK_KEEPS_SOME);
 }
 
@@ -368,7 +356,6 @@ static void a_disk_that_ignores_syncs_is_noticed_by_this_test(void **state)
     struct bench bench;
     struct census census;
 
-    (void)state;
     start(&bench);
     assert_int_equal(open_store(&bench, DISK_VFS), HD_OK);
     commit_job(&bench, 1);
@@ -393,7 +380,6 @@ static void a_full_disk_is_told_and_waited_out(void **state)
 {
     struct bench bench;
 
-    (void)state;
     start(&bench);
     assert_int_equal(open_store(&bench, DISK_VFS), HD_OK);
     commit_job(&bench, 1);
@@ -434,7 +420,6 @@ static void a_writer_that_hangs_is_told_from_a_full_disk(void **state)
 {
     struct bench bench;
 
-    (void)state;
     start(&bench);
     assert_int_equal(open_store(&bench, DISK_VFS), HD_OK);
     run_until_heard(&bench);
@@ -463,7 +448,6 @@ static void a_failing_disk_is_tried_again_in_order(void **state)
 {
     struct bench bench;
 
-    (void)state;
     start(&bench);
     assert_int_equal(open_store(&bench, DISK_VFS), HD_OK);
     for (uint64_t job = 1; job <= 20; job++) {
@@ -490,7 +474,6 @@ static void what_a_round_of_the_loop_queues_is_one_commit(void **state)
     struct bench bench;
     int64_t before, alone, together;
 
-    (void)state;
     start(&bench);
     assert_int_equal(open_store(&bench, DISK_VFS), HD_OK);
     commit_job(&bench, 1);
@@ -522,7 +505,6 @@ static void the_audit_log_survives_a_full_disk(void **state)
     struct hd_query *query = hd_query_new(HD_QUERY_AUDIT);
     struct bench bench;
 
-    (void)state;
     start(&bench);
     assert_int_equal(open_store(&bench, DISK_VFS), HD_OK);
     disk_set_full(true);
@@ -552,7 +534,6 @@ static void a_full_disk_does_not_stop_queries(void **state)
     struct bench bench;
     struct hd_query *query = hd_query_new(HD_QUERY_JOBS);
 
-    (void)state;
     start(&bench);
     assert_int_equal(open_store(&bench, DISK_VFS), HD_OK);
     commit_job(&bench, 1);
@@ -577,7 +558,6 @@ static void what_had_to_wait_is_committed_in_order(void **state)
     struct hd_query *query = hd_query_new(HD_QUERY_JOB);
     struct hd_job_record record = {.job = 1, .state = HD_JOB_STATE_QUEUED};
 
-    (void)state;
     start(&bench);
     assert_int_equal(open_store(&bench, DISK_VFS), HD_OK);
     disk_set_broken(true);
@@ -614,7 +594,6 @@ static void closing_waits_for_a_disk_that_recovers(void **state)
     struct bench bench;
     uv_timer_t timer;
 
-    (void)state;
     start(&bench);
     assert_int_equal(open_store(&bench, DISK_VFS), HD_OK);
     disk_set_broken(true);
@@ -634,7 +613,6 @@ static void closing_with_a_broken_disk_gives_up_and_says_so(void **state)
 {
     struct bench bench;
 
-    (void)state;
     start(&bench);
     assert_int_equal(open_store(&bench, DISK_VFS), HD_OK);
     disk_set_broken(true);
@@ -653,7 +631,6 @@ static void a_directory_has_one_controller(void **state)
     struct hd_job_store *second;
     const struct hd_store_options options = {.dir = bench.dir};
 
-    (void)state;
     start(&bench);
     assert_int_equal(open_store(&bench, NULL), HD_OK);
     assert_int_equal(hd_store_open(&bench.loop, &options, &second), HD_CONFLICT);
@@ -665,7 +642,6 @@ static void a_damaged_database_is_refused(void **state)
 {
     struct bench bench;
 
-    (void)state;
     start(&bench);
     assert_int_equal(open_store(&bench, DISK_VFS), HD_OK);
     for (uint64_t job = 1; job <= 50; job++)
@@ -685,7 +661,6 @@ static void a_newer_schema_is_refused(void **state)
     char path[128];
     sqlite3 *db;
 
-    (void)state;
     start(&bench);
     assert_int_equal(open_store(&bench, NULL), HD_OK);
     close_store(&bench, 1000);
@@ -773,7 +748,6 @@ static void an_older_schema_is_brought_up_to_date(void **state)
     char path[128];
     sqlite3 *db;
 
-    (void)state;
     start(&bench);
     assert_int_equal(open_store(&bench, NULL), HD_OK);
     add_job(batch, 1);
@@ -860,7 +834,6 @@ static void a_removed_job_keeps_only_its_number_and_request(void **state)
     char dir[TEMPORARY_BYTES];
     struct store_db db;
 
-    (void)state;
     temporary_dir(dir, "heddle-store");
     assert_int_equal(store_db_open(&db, dir, NULL), HD_OK);
     add_job(batch, 1);
@@ -936,7 +909,6 @@ static void a_backup_of_an_open_store_holds_what_was_committed(void **state)
     struct hd_query *query;
     char file[TEMPORARY_BYTES + 32], restored[TEMPORARY_BYTES + 32];
 
-    (void)state;
     start(&bench);
     assert_int_equal(open_store(&bench, NULL), HD_OK);
     put_jobs(&bench, 3, 7);
@@ -966,7 +938,6 @@ static void a_database_that_is_taken_away_is_told_and_copied(void **state)
     char path[TEMPORARY_BYTES + 64], copy[TEMPORARY_BYTES + 64];
     struct hd_batch *batch = hd_batch_new();
 
-    (void)state;
     start(&bench);
     assert_int_equal(open_store(&bench, NULL), HD_OK);
     put_jobs(&bench, 3, 7);
@@ -1011,7 +982,6 @@ static void a_backup_of_nothing_is_refused(void **state)
     struct bench bench;
     char file[TEMPORARY_BYTES + 32];
 
-    (void)state;
     start(&bench);
     (void)snprintf(file, sizeof file, "%s/backup", bench.dir);
     assert_int_equal(hd_store_make_backup(bench.dir, file, &made), HD_NOT_FOUND);
@@ -1030,7 +1000,6 @@ static void a_backup_of_a_damaged_database_fails(void **state)
     char file[TEMPORARY_BYTES + 32], path[TEMPORARY_BYTES + 32], page[32];
     FILE *db;
 
-    (void)state;
     start(&bench);
     assert_int_equal(open_store(&bench, NULL), HD_OK);
     put_jobs(&bench, 3, 7);
@@ -1078,7 +1047,6 @@ static void a_removed_node_is_gone_from_disk(void **state)
     struct census census;
     struct bench bench;
 
-    (void)state;
     start(&bench);
     assert_int_equal(open_store(&bench, NULL), HD_OK);
     add_job_of(batch, 1, "ann", HD_JOB_STATE_SUCCEEDED);
@@ -1111,7 +1079,6 @@ static void damaged_metrics_are_said(void **state)
                                          "UPDATE step_metrics SET metrics=x'0400000000000000f83f'"};
     const struct hd_step_record step = {.job = 1, .sequence = 2, .attempt = 1, .step = 7};
 
-    (void)state;
     for (size_t i = 0; i < sizeof damage / sizeof *damage; i++) {
         struct bench bench;
         struct hd_query *query = hd_query_new(HD_QUERY_HISTORY);
@@ -1143,7 +1110,6 @@ static void the_cluster_keeps_its_identity(void **state)
     struct bench bench;
     char first[64];
 
-    (void)state;
     start(&bench);
     assert_int_equal(open_store(&bench, NULL), HD_OK);
     (void)snprintf(first, sizeof first, "%s", hd_store_cluster_id(bench.store));
@@ -1158,7 +1124,6 @@ static void a_broken_rule_of_the_schema_is_fatal(void **state)
 {
     struct bench bench;
 
-    (void)state;
     start(&bench);
     assert_int_equal(open_store(&bench, NULL), HD_OK);
     commit_job(&bench, 1);
@@ -1180,7 +1145,6 @@ static void lists_come_in_pages_newest_first(void **state)
     struct answer answer;
     uint64_t before = 0, expected = 25;
 
-    (void)state;
     start(&bench);
     assert_int_equal(open_store(&bench, NULL), HD_OK);
     for (uint64_t job = 1; job <= 25; job++)
@@ -1222,7 +1186,6 @@ static void lists_are_filtered_by_state_and_owner(void **state)
     struct hd_batch *batch = hd_batch_new();
     struct hd_query *query;
 
-    (void)state;
     start(&bench);
     assert_int_equal(open_store(&bench, NULL), HD_OK);
     for (uint64_t job = 1; job <= 30; job++)
@@ -1299,7 +1262,6 @@ static void a_list_costs_the_same_however_many_jobs_there_are(void **state)
     struct store_db db;
     uint64_t job = 0;
 
-    (void)state;
     start(&bench);
     assert_int_equal(store_db_open(&db, bench.dir, NULL), HD_OK);
     for (int64_t *steps = few; steps; steps = steps == few ? many : NULL) {
@@ -1367,7 +1329,6 @@ static void a_commit_writes_as_many_pages_however_many_jobs_there_are(void **sta
     uint64_t job = 0;
     int few = 0, many = 0;
 
-    (void)state;
     start(&bench);
     assert_int_equal(store_db_open(&db, bench.dir, NULL), HD_OK);
     for (int i = 0; i < 250; i++) {
@@ -1395,7 +1356,6 @@ static void a_loss_that_is_not_a_number_is_kept(void **state)
         .step = 7,
         .metrics = {.loss = NAN, .grad_norm = INFINITY, .lr = 0.25}};
 
-    (void)state;
     start(&bench);
     assert_int_equal(open_store(&bench, NULL), HD_OK);
     add_job(batch, 1);
@@ -1430,7 +1390,6 @@ static void the_loads_of_experts_come_back(void **state)
         .expert_load = load,
         .expert_count = 3};
 
-    (void)state;
     start(&bench);
     assert_int_equal(open_store(&bench, NULL), HD_OK);
     add_job(batch, 1);
@@ -1462,7 +1421,6 @@ static void history_is_merged_in_order_and_resumed(void **state)
     struct hd_batch *batch = hd_batch_new();
     uint64_t after = 0, expected = 1;
 
-    (void)state;
     start(&bench);
     assert_int_equal(open_store(&bench, NULL), HD_OK);
     add_job(batch, 1);
@@ -1653,7 +1611,6 @@ static void the_core_is_rebuilt_from_the_store(void **state)
     struct sim *sim = calloc(1, sizeof *sim);
     struct bench bench;
 
-    (void)state;
     assert_non_null(sim);
     start(&bench);
     assert_int_equal(open_store(&bench, DISK_VFS), HD_OK);
@@ -1700,7 +1657,6 @@ static void the_core_is_rebuilt_from_the_store(void **state)
 
 static int register_disk(void **state)
 {
-    (void)state;
     disk_register();
     return 0;
 }

@@ -1,19 +1,13 @@
 /* veil: what a reader who sees the own jobs alone reads of those of others in texts. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "controller/core/core.h"
 #include "controller/services/veil.h"
+#include "tests/program/test.h"
 
 /* Ann has the even jobs. */
 bool hd_core_job_is_of(const struct hd_core *core, uint64_t job, const char *owner)
 {
-    (void)core;
     return job && job % 2 == 0 && strcmp(owner, "ann") == 0;
 }
 
@@ -34,7 +28,6 @@ static void check(const char *reader, const char *text, const char *expected)
 
 static void jobs_of_others_have_no_numbers(void **state)
 {
-    (void)state;
     check("ann", "waits behind job 17; n1 has 0 of 2 free (reserved for job 18)",
           "waits behind another job; n1 has 0 of 2 free (reserved for job 18)");
     check("ann", "job 7", "another job");
@@ -51,7 +44,6 @@ static void other_texts_stay(void **state)
     static const char *const texts[] = {
         "", "job", "job x", "my-job 7", "no job, 7 nodes", "job.yaml:7", "/srv/jobs/", "jobs"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         check("ann", texts[i], texts[i]);
     check(NULL, "job 17 and /srv/jobs/17", "job 17 and /srv/jobs/17"); /* who sees all jobs */

@@ -1,17 +1,12 @@
 /* The words that programs compare: documented, unique, and the ones that daemons send. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/file.h"
 #include "base/text.h"
 #include "controller/core/core.h"
 #include "link/report.h"
+#include "tests/program/test.h"
 
 enum subject { JOB, REPORT, CLUSTER };
 
@@ -35,7 +30,6 @@ static void the_documented_kinds_of_events_are_those_there_are(void **state)
     static const char *const histories[] = {"job", "job (reported)", "cluster"};
     struct hd_text rows = {0};
 
-    (void)state;
 #define X(name, word, subject, meaning) \
     hd_text_add(&rows, "| `%s` | %s | %s |\n", word, histories[subject], meaning);
     HD_EVENT_KIND_LIST(X)
@@ -48,7 +42,6 @@ static void the_documented_blockers_are_those_there_are(void **state)
 {
     struct hd_text rows = {0};
 
-    (void)state;
     for (int b = 0; b < HD_CORE_BLOCKERS_MAX; b++)
         hd_text_add(&rows, "| `%s` | %s |\n", hd_core_blocker_word((enum hd_core_blocker)b),
                     hd_core_blocker_meaning((enum hd_core_blocker)b));
@@ -58,7 +51,6 @@ static void the_documented_blockers_are_those_there_are(void **state)
 
 static void each_kind_of_event_has_a_word_of_its_own(void **state)
 {
-    (void)state;
     for (int a = 0; a < HD_EVENT_KIND_COUNT; a++)
         for (int b = 0; b < a; b++)
             assert_string_not_equal(hd_event_kind_name((enum hd_event_kind)a),
@@ -68,7 +60,6 @@ static void each_kind_of_event_has_a_word_of_its_own(void **state)
 /* Goal: events that say that a job or node is in a state carry the word of that state. */
 static void an_event_of_a_state_has_the_word_of_the_state(void **state)
 {
-    (void)state;
     assert_string_equal(hd_event_kind_name(HD_EVENT_SUCCEEDED),
                         hd_job_state_name(HD_JOB_STATE_SUCCEEDED));
     assert_string_equal(hd_event_kind_name(HD_EVENT_FAILED),
@@ -90,7 +81,6 @@ static void an_event_of_a_state_has_the_word_of_the_state(void **state)
  * names of these levels as they are). */
 static void a_rank_reports_documented_kinds(void **state)
 {
-    (void)state;
     assert_string_equal(hd_event_kind_name(HD_EVENT_HANG), hd_link_level_name(HD_LINK_LEVEL_HANG));
     assert_string_equal(hd_event_kind_name(HD_EVENT_STRAGGLER),
                         hd_link_level_name(HD_LINK_LEVEL_STRAGGLER));

@@ -2,18 +2,13 @@
  * when they were asked for, and arrive as late as the test wants, and a client that reads as slowly
  * as the test wants.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/random.h"
 #include "controller/services/control.h"
+#include "tests/program/test.h"
 
 enum { JOB = 7, ENTRIES_MAX = 700, QUEUE_MAX = 5 };
 
@@ -61,7 +56,6 @@ void hd_query_free(struct hd_query *query)
 
 void hd_store_query(struct hd_job_store *store, struct hd_query *query)
 {
-    (void)store;
     assert_null(world.asked); /* a watcher has one query at a time */
     world.asked = query;
     world.then.entries = world.entries;
@@ -141,7 +135,6 @@ void hd_rpc_call_finish(struct hd_rpc_call *call)
 
 void hd_rpc_call_fail(struct hd_rpc_call *call, enum hd_status st)
 {
-    (void)call;
     fail_msg("the call failed with %d: %s", (int)st, hd_err_message());
 }
 
@@ -159,23 +152,16 @@ const struct hd_rpc_principal *hd_rpc_call_principal(const struct hd_rpc_call *c
 {
     static const struct hd_rpc_principal ann = {.name = "ann"};
 
-    (void)call;
     return &ann;
 }
 
 void control_see(const struct controller *c, const struct hd_rpc_call *call,
                  enum hd_visibility needed, struct hd_query *query)
 {
-    (void)c;
-    (void)call;
-    (void)needed;
-    (void)query;
 }
 
 bool credential_is_valid(const struct controller *c, const struct hd_rpc_principal *caller)
 {
-    (void)c;
-    (void)caller;
     return true;
 }
 
@@ -187,10 +173,6 @@ struct hd_now controller_now(void)
 void hd_core_explain(const struct hd_core *core, uint64_t job, struct hd_now now,
                      struct hd_text *ret_text)
 {
-    (void)core;
-    (void)job;
-    (void)now;
-    (void)ret_text;
 }
 
 size_t hd_record_fit(const char *text, size_t most)
@@ -200,27 +182,20 @@ size_t hd_record_fit(const char *text, size_t most)
 
 const char *convert_stale(const struct controller *c)
 {
-    (void)c;
     return "";
 }
 
 struct veil guard_veil(const struct controller *c, const struct hd_rpc_call *call)
 {
-    (void)c;
-    (void)call;
     return (struct veil){.jobs_dir = ""};
 }
 
 void veil_text(const struct veil *veil, struct hd_text *text)
 {
-    (void)veil;
-    (void)text;
 }
 
 const char *veil_copy(const struct veil *veil, struct hd_arena *arena, const char *text)
 {
-    (void)veil;
-    (void)arena;
     return text;
 }
 
@@ -229,9 +204,6 @@ Heddle__V1__JobStatus *convert_job(struct hd_arena *arena, const struct controll
 {
     static Heddle__V1__JobStatus status;
 
-    (void)arena;
-    (void)c;
-    (void)veil;
     heddle__v1__job_status__init(&status);
     status.state = (Heddle__V1__JobState)row->record.state;
     return &status;
@@ -241,8 +213,6 @@ Heddle__V1__StepReport *convert_step(struct hd_arena *arena, const struct hd_ste
 {
     static Heddle__V1__StepReport report;
 
-    (void)arena;
-    (void)step;
     heddle__v1__step_report__init(&report);
     return &report;
 }
@@ -251,25 +221,18 @@ Heddle__V1__StepReport *convert_step(struct hd_arena *arena, const struct hd_ste
 Heddle__V1__ValidationReport *convert_validation(struct hd_arena *arena,
                                                  const struct hd_validation_record *validation)
 {
-    (void)arena;
-    (void)validation;
     return NULL;
 }
 
 Heddle__V1__CheckpointInfo *convert_checkpoint(struct hd_arena *arena,
                                                const struct hd_checkpoint_record *checkpoint)
 {
-    (void)arena;
-    (void)checkpoint;
     return NULL;
 }
 
 Heddle__V1__Event *convert_event(struct hd_arena *arena, const struct veil *veil,
                                  const struct hd_event_record *event)
 {
-    (void)arena;
-    (void)veil;
-    (void)event;
     return NULL;
 }
 
@@ -306,7 +269,6 @@ static void settle(void)
  * the watcher hears of it. */
 static void a_change_while_a_query_is_in_flight_is_not_missed(void **state)
 {
-    (void)state;
     for (int query = 0; query < 2; query++) {
         for (int last = 0; last < 2; last++) {
             begin();
@@ -328,7 +290,6 @@ static void a_change_while_a_query_is_in_flight_is_not_missed(void **state)
  * order; in the end it has each entry once, in order, and the job's end. */
 static void a_watcher_gets_every_entry_and_the_end(void **state)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 400; seed++) {
         begin();
         for (uint64_t n = 0; n < 300; n++) {

@@ -1,22 +1,17 @@
 /* choices: the algorithm of a product is chosen by time, once for a GPU, and kept in a file. On the
  * emulator, whose products pretend to take some time. */
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/file.h"
 #include "base/log.h"
 #include "kernels/cuda/choices.h"
 #include "kernels/cuda/cuda.h"
 #include "tests/cudasim/cudasim.h"
+#include "tests/program/test.h"
 
 enum { SIDE = 16, NOT_SUPPORTED = 15 /* CUBLAS_STATUS_NOT_SUPPORTED */ };
 
@@ -133,7 +128,6 @@ static int start(void **state)
 {
     const char *tmp = getenv("TMPDIR");
 
-    (void)state;
     (void)snprintf(dir, sizeof dir, "%.4000s/choices.XXXXXX", tmp ? tmp : "/tmp");
     if (!mkdtemp(dir))
         return -1;
@@ -143,7 +137,6 @@ static int start(void **state)
 
 static int end(void **state)
 {
-    (void)state;
     hd_cudasim_offer_ms(even);
     hd_cudasim_driver(0);
     return hd_file_remove_tree(dir);
@@ -155,7 +148,6 @@ static void the_fastest_is_timed_once_and_kept(void **state)
     struct hd_text text;
     int count = 0;
 
-    (void)state;
     assert_true(prepare(&o, 8) >= HD_CUDASIM_OFFERS - 1); /* K is too small to be split */
     assert_int_equal(offer_of(&o, 8), 1);
     assert_int_equal(prepare(&o, 8), 0);
@@ -181,7 +173,6 @@ static void the_librarys_first_offer_stays_unless_another_is_clearly_faster(void
     static const double noise[] = {1, 0.99, 0.99}, better[] = {1, 0.9, 1};
     struct opened o = open_timed();
 
-    (void)state;
     hd_cudasim_offer_ms(noise);
     assert_true(prepare(&o, 8) > 0);
     assert_int_equal(offer_of(&o, 8), 0);
@@ -196,7 +187,6 @@ static void deterministic_and_without_a_folder_nothing_is_timed(void **state)
     const struct hd_backend_options options[] = {
         {.threads = 1, .choices_dir = dir, .deterministic = true}, {.threads = 1}};
 
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct opened o = open_with(&options[i]);
         int count = -1;
@@ -248,7 +238,6 @@ static void the_file_of_another_driver_is_ignored(void **state)
 {
     char line[1024];
 
-    (void)state;
     make_file();
     hd_cudasim_driver(12040);
     assert_true(launches_and_line(line) > 0);
@@ -265,7 +254,6 @@ static void a_damaged_file_is_ignored_with_a_sentence(void **state)
     struct hd_text text;
     char line[1024];
 
-    (void)state;
     make_file();
     text = read_file();
     for (size_t at = 0; at < text.len_bytes; at += 7) {
@@ -291,7 +279,6 @@ static void what_another_process_has_kept_stays(void **state)
 {
     struct opened one = open_timed(), other = open_timed();
 
-    (void)state;
     (void)prepare(&one, 8);
     (void)prepare(&other, 4);
     one.table->keep_choices(one.backend);
@@ -310,7 +297,6 @@ static void the_choice_of_another_rank_is_taken_if_it_can_be(void **state)
     struct hd_choice other;
     int count = 0;
 
-    (void)state;
     (void)prepare(&o, 8);
     own = o.table->choices(o.backend, &count);
     assert_int_equal(count, 1);
@@ -338,7 +324,6 @@ static void an_offer_that_is_refused_is_not_chosen(void **state)
     struct hd_gemm_args args = product_of(&o, 4);
     const char *by = NULL;
 
-    (void)state;
     hd_cudasim_offer_ms(first_is_best);
     hd_cudasim_refuse_products(1, NOT_SUPPORTED);
     assert_true(prepare(&o, 8) > 0);
@@ -408,7 +393,6 @@ static void the_gradient_of_a_bias_is_apart_where_that_is_faster(void **state)
     struct hd_choice other = {0};
     int count = 0;
 
-    (void)state;
     hd_cudasim_offer_ms((const double[]){1, 1, 1});
     prepare_gradient(&o);
     assert_true(library_makes_dbias(&o));

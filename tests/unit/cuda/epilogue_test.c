@@ -1,18 +1,13 @@
 /* epilogue: what stands behind a product or beside it, where the library takes it, where it does
  * not, and where it is told not to; on an emulated device.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "kernels/cuda/cuda.h"
 #include "tests/cudasim/cudasim.h"
+#include "tests/program/test.h"
 
 enum { POOL_BYTES = 64 << 20 };
 
@@ -85,7 +80,6 @@ static void an_epilogue_refused_at_the_launch_goes_the_second_way(void **state)
     struct hd_gemm_args a;
     float *x = o.x;
 
-    (void)state;
     a = gelu_of_a_bias(x);
     assert_true(by_library(&o, &a));
     for (int again = 0; again < 2; again++) {
@@ -159,7 +153,6 @@ static void a_refused_launch_goes_to_the_next_choice(void **state)
                                    15}; /* invalid value, architecture mismatch, unsupported */
     enum { SIZE = 8, DEPTH = 512 };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0] * 3; i++) {
         struct opened o = open_all(&plain_options);
         struct hd_gemm_args args = {.a = o.x,
@@ -211,7 +204,6 @@ static void a_failed_launch_is_no_refusal(void **state)
     struct opened o = open_all(&plain_options);
     const struct hd_gemm_args args = gelu_of_a_bias(o.x);
 
-    (void)state;
     hd_cudasim_refuse_products(1, EXECUTION_FAILED);
     assert_int_equal(hd_launch(o.stream, HD_K_gemm, &args), HD_INTERNAL);
     assert_non_null(strstr(hd_err_message(), "cuBLASLt failed to multiply"));
@@ -225,7 +217,6 @@ static void what_gelu_is_not_given_is_refused(void **state)
     struct opened o = open_all(&plain_options);
     struct hd_gemm_args whole, a;
 
-    (void)state;
     a = whole = gelu_of_a_bias(o.x);
     a.epilogue = HD_EPILOGUE_NONE; /* and pre */
     assert_int_equal(hd_launch(o.stream, HD_K_gemm, &a), HD_INVALID);
@@ -252,7 +243,6 @@ static void what_stands_apart_is_no_epilogue(void **state)
     } cases[] = {
         {false, false, true, true}, {false, true, true, false}, {true, false, false, false}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const struct hd_backend_options options = {.threads = 1,
                                                    .deterministic = cases[i].deterministic,

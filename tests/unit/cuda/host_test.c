@@ -1,22 +1,17 @@
 /* host: the CUDA plug-in's host code on an emulated device: traits, memory, bytes in and out,
  * events, who multiplies, and what a rate is quoted against. */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/dtype.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/nccl.h"
 #include "tests/cudasim/cudasim.h"
+#include "tests/program/test.h"
 
 enum { PIECE = 512 * 1024, PIECES_MANY = 40 }; /* more than there are slots */
 
@@ -51,7 +46,6 @@ static void traits_are_the_devices(void **state)
 {
     struct hd_traits t;
 
-    (void)state;
     hd_backend_cuda()->describe(&plain_options, &t);
     assert_string_equal(t.backend, "cuda");
     assert_true(hd_traits_is_cuda(&t));
@@ -71,7 +65,6 @@ static void a_device_that_is_not_there_is_refused_by_number(void **state)
     struct hd_backend *backend = NULL;
     struct hd_traits t;
 
-    (void)state;
     hd_backend_cuda()->describe(&options, &t);
     assert_false(hd_traits_is_cuda(&t));
     assert_int_equal(hd_backend_cuda()->open(&options, &backend), HD_INVALID);
@@ -86,7 +79,6 @@ static void a_reservation_is_zeros_and_comes_back(void **state)
     const int64_t size = 3 * PIECE + 5;
     void *base = NULL;
 
-    (void)state;
     for (int reachable = 0; reachable < 2; reachable++) {
         char *host = malloc((size_t)size);
 
@@ -119,7 +111,6 @@ static void reachable_memory_is_used_like_the_devices(void **state)
     struct hd_device_memory there;
     void *reached = NULL, *device = NULL;
 
-    (void)state;
     memset(host, 7, sizeof host);
     assert_int_equal(d->reserve(o.backend, SIZE, true, &reached), HD_OK);
     assert_int_equal(d->memory(o.backend, &there), HD_OK);
@@ -145,7 +136,6 @@ static void too_much_is_told_with_what_there_is(void **state)
     struct opened o = open_all(&plain_options);
     void *base = NULL;
 
-    (void)state;
     hd_cudasim_memory((size_t)1 << 30);
     assert_int_equal(o.table->device->reserve(o.backend, (int64_t)3 << 29, false, &base),
                      HD_NO_MEMORY);
@@ -163,7 +153,6 @@ static void bytes_go_in_and_out_in_order(void **state)
 {
     const int64_t size = (int64_t)PIECES_MANY * PIECE + 77;
 
-    (void)state;
     for (int lazy = 0; lazy < 2; lazy++) {
         struct opened o = open_all(&plain_options);
         unsigned char *host = malloc((size_t)size);
@@ -202,7 +191,6 @@ static void an_event_orders_two_streams(void **state)
     bool done = false;
     int32_t *words;
 
-    (void)state;
     assert_int_equal(d->reserve(o.backend, 4096, false, &memory), HD_OK);
     words = memory;
     assert_int_equal(d->event_new(o.backend, false, &event), HD_OK);
@@ -235,7 +223,6 @@ static void timed_events_tell_a_time(void **state)
     struct hd_event *begin = NULL, *end = NULL;
     double seconds = -1;
 
-    (void)state;
     assert_int_equal(d->event_new(o.backend, true, &begin), HD_OK);
     assert_int_equal(d->event_new(o.backend, true, &end), HD_OK);
     assert_int_equal(d->event_record(begin, o.stream), HD_OK);
@@ -255,7 +242,6 @@ static void streams_have_the_priority_of_what_they_are_for(void **state)
     struct hd_stream *compute = NULL;
     int priority[3];
 
-    (void)state;
     assert_int_equal(o.table->stream_open(o.backend, HD_STREAM_FOR_COMPUTE, &compute), HD_OK);
     for (int i = 0; i < 3; i++) {
         struct hd_stream *const streams[] = {o.stream, o.other, compute};
@@ -288,7 +274,6 @@ static void inputs_at_equal_distances_may_be_many(void **state)
     struct opened o = open_all(&plain_options);
     void *memory = NULL;
 
-    (void)state;
     assert_int_equal(o.table->device->reserve(o.backend, 65536, true, &memory), HD_OK);
     for (int bf16 = 0; bf16 < 2; bf16++) {
         for (int shift = 0; shift <= 4; shift += 4) { /* 0: on bounds of 16 bytes */
@@ -386,7 +371,6 @@ static void a_backend_minds_its_device_in_any_thread(void **state)
     int32_t got = 0;
     pthread_t thread;
 
-    (void)state;
     hd_cudasim_devices(2);
     v.o = open_all(&options);
     assert_int_equal(v.o.table->device->reserve(v.o.backend, 4096, false, &memory), HD_OK);
@@ -448,7 +432,6 @@ static void the_library_multiplies_what_it_takes_and_own_code_the_rest(void **st
 {
     const struct hd_backend_options own = {.threads = 1, .gemm_by = HD_GEMM_BY_OWN};
 
-    (void)state;
     assert_int_equal(own_launches(&plain_options, 0, 0, HD_BF16), 0);
     assert_int_equal(own_launches(&plain_options, 0, 0, HD_F32), 0);
     assert_int_equal(own_launches(&plain_options, 2, 2, HD_BF16), 0);
@@ -461,7 +444,6 @@ static void the_library_multiplies_what_it_takes_and_own_code_the_rest(void **st
  * tie between 1 and 1 + 2^-10 and goes to the even one. */
 static void tf32_rounds_factors_only_where_it_is_asked_for(void **state)
 {
-    (void)state;
     for (int tf32 = 0; tf32 < 2; tf32++) {
         const struct hd_backend_options options = {.threads = 1, .tf32 = tf32};
         struct opened o = open_all(&options);
@@ -497,7 +479,6 @@ static void a_choice_minds_where_the_bias_is(void **state)
     struct hd_gemm_args a = {
         .M = 4, .N = 4, .K = 4, .lda = 4, .ldb = 4, .ldc = 4, .ab_dtype = HD_F32};
 
-    (void)state;
     assert_int_equal(o.table->device->reserve(o.backend, (int64_t)64 << 20, true, &memory), HD_OK);
     x = memory;
     a.a = x;
@@ -592,7 +573,6 @@ static void gelu_is_the_librarys_where_its_rules_allow_it(void **state)
         {16, 4, 0, true, {0, 1}}, {15, 0, 0, true, {0, 1}},
     };
 
-    (void)state;
     for (int e = 0; e < 2; e++)
         for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
             struct counted n;
@@ -618,7 +598,6 @@ static void the_gradient_of_a_bias_is_the_librarys_where_it_has_it(void **state)
     } cases[] = {
         {M, true, {1, 0}, {1, 1}}, {M, false, {1, 2}, {1, 2}}, {ODD, true, {0, 3}, {0, 3}}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct opened o = open_all(&plain_options);
         void *memory = NULL;
@@ -674,7 +653,6 @@ static void a_fault_is_told_as_that_of_what_was_launched(void **state)
     struct hd_event *event;
     bool done = false;
 
-    (void)state;
     assert_int_equal(o.table->device->event_new(o.backend, false, &event), HD_OK);
     assert_int_equal(o.table->device->event_record(event, o.stream), HD_OK);
     hd_cudasim_fault(cudaErrorIllegalAddress);
@@ -711,7 +689,6 @@ static void a_choice_minds_where_the_auxiliary_matrix_is(void **state)
                              .ab_dtype = HD_F32,
                              .c_dtype = HD_F32};
 
-    (void)state;
     assert_int_equal(o.table->device->reserve(o.backend, (int64_t)64 << 20, true, &memory), HD_OK);
     x = memory;
     a.a = x;
@@ -758,7 +735,6 @@ static bool takes_memory_from(const char *version)
 /* Before 2.26.2 it rounds up to more than a plan counts. */
 static void memory_is_nccls_from_the_version_that_rounds_to_pages(void **state)
 {
-    (void)state;
     assert_true(takes_memory_from("22809"));
     assert_true(takes_memory_from("22602"));
     assert_false(takes_memory_from("22601"));
@@ -771,7 +747,6 @@ static void memory_is_nccls_from_the_version_that_rounds_to_pages(void **state)
  * 256 in fp32. */
 static void the_peak_is_what_is_sold_or_what_is_reckoned(void **state)
 {
-    (void)state;
     assert_true(hd_cuda_peak("NVIDIA H100 80GB HBM3", 90, 132, 1e9, HD_BF16, false) == 989.4e12);
     assert_true(hd_cuda_peak("NVIDIA H200", 90, 132, 1e9, HD_F16, false) == 989.4e12);
     assert_true(hd_cuda_peak("NVIDIA H100 PCIe", 90, 114, 1e9, HD_BF16, false) == 756e12);

@@ -1,18 +1,13 @@
 /* kinds: what is planned for a kind of GPU where there is none is what such a GPU would be given.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "kernels/cuda/cuda.h"
 #include "plan/plan.h"
 #include "tests/cudasim/cudasim.h"
+#include "tests/program/test.h"
 
 static struct hd_job some_job(const char *family, const char *precision)
 {
@@ -106,7 +101,6 @@ static void a_kind_is_planned_as_a_device_of_it(void **state)
     const struct hd_gpu_kind *kinds;
     size_t count;
 
-    (void)state;
     kinds = hd_gpu_kinds(&count);
     assert_true(count > 10);
     for (size_t k = 0; k < count; k++) {
@@ -144,7 +138,6 @@ static void rates_fit_the_multiprocessors(void **state)
     const struct hd_gpu_kind *kinds;
     size_t count;
 
-    (void)state;
     kinds = hd_gpu_kinds(&count);
     for (size_t k = 0; k < count; k++)
         for (int e = 0; e < 4 && kinds[k].capability >= 80; e++) { /* older: peak.c knows none */
@@ -169,7 +162,6 @@ static void a_kind_is_found_by_its_word_alone(void **state)
     const struct hd_gpu_kind *kinds;
     size_t count;
 
-    (void)state;
     kinds = hd_gpu_kinds(&count);
     for (size_t k = 0; k < count; k++)
         assert_ptr_equal(hd_gpu_kind_find(kinds[k].word),
@@ -192,7 +184,6 @@ static void a_kind_has_the_memory_that_programs_are_offered(void **state)
     struct hd_traits t;
     size_t count;
 
-    (void)state;
     for (size_t i = 0; i < sizeof offered / sizeof offered[0]; i++) {
         hd_gpu_kind_traits(hd_gpu_kind_find(offered[i].word), &t);
         assert_true((double)t.memory_bytes <= offered[i].gib * 0x1p30);
@@ -218,7 +209,6 @@ static void a_variant_of_a_kind_is_not_that_kind(void **state)
         "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 4090 D",
         "NVIDIA GeForce RTX 3090 Ti", "NVIDIA GeForce RTX 40900"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++)
         assert_null(hd_gpu_kind_of_name(variants[i]));
     assert_string_equal(hd_gpu_kind_of_name("NVIDIA GeForce RTX 4090")->word, "rtx4090");

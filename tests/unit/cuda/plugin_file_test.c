@@ -3,19 +3,14 @@
 #include <elf.h>
 #include <errno.h>
 #include <glob.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "kernels/plugin.h"
+#include "tests/program/test.h"
 
 /* ---- Its sections ---- */
 
@@ -84,7 +79,6 @@ static void neither_the_driver_nor_the_runtime_is_needed(void **state)
 {
     struct image image = read_image(CUDA_PLUGIN);
 
-    (void)state;
     assert_int_equal(count_needed(&image, "libcublasLt.so"), 1);
     assert_int_equal(count_needed(&image, "libcuda.so"), 0);
     assert_int_equal(count_needed(&image, "libnvidia-ml.so"), 0);
@@ -100,7 +94,6 @@ static void only_the_getters_are_exported(void **state)
     const Elf64_Sym *all = (const Elf64_Sym *)(image.bytes + section->sh_offset);
     int getters = 0;
 
-    (void)state;
     for (size_t i = 0; i < section->sh_size / sizeof *all; i++) {
         const char *name = text_of(&image, section) + all[i].st_name;
 
@@ -124,7 +117,6 @@ static void it_loads_and_says_what_is_missing(void **state)
     const struct hd_backend_table *table = NULL;
     enum hd_status st;
 
-    (void)state;
     assert_int_equal(setenv(HD_PLUGIN_ENV, CUDA_PLUGIN, 1), 0);
     st = hd_plugin_cuda(&table);
     if (has_driver && !st) {
@@ -227,7 +219,6 @@ static void kernels_keep_to_their_registers(void **state)
     struct reports reports = {0};
     glob_t found;
 
-    (void)state;
     assert_int_equal(glob(CUDA_REPORTS "/*.ptxas", 0, NULL, &found), 0);
     for (size_t n = 0; n < found.gl_pathc; n++)
         read_report(found.gl_pathv[n], &reports);

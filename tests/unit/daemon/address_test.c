@@ -1,13 +1,8 @@
 /* Where ranks of other nodes reach those of this one. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "daemon/agent/address.h"
+#include "tests/program/test.h"
 
 static void only_a_numeric_address_of_this_machine_will_do(void **state)
 {
@@ -15,7 +10,6 @@ static void only_a_numeric_address_of_this_machine_will_do(void **state)
         "localhost", "10.0.0.3:80", "0.0.0.0",      "::",
         "",          "1.2.3",       "203.0.113.199"}; /* the last one is nobody's (RFC 5737) */
 
-    (void)state;
     assert_int_equal(agent_address_check("127.0.0.1"), HD_OK);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         assert_int_equal(agent_address_check(bad[i]), HD_INVALID);
@@ -29,7 +23,6 @@ static void beside_the_controller_it_is_loopback(void **state)
                                         "127.0.0.1:7433"};
     char address[AGENT_ADDRESS_MAX];
 
-    (void)state;
     for (size_t i = 0; i < sizeof local / sizeof local[0]; i++) {
         assert_int_equal(agent_address_find(local[i], address), HD_OK);
         assert_string_equal(address, "127.0.0.1");
@@ -43,7 +36,6 @@ static void towards_another_machine_it_is_an_own_address(void **state)
     char address[AGENT_ADDRESS_MAX];
     enum hd_status st = agent_address_find("203.0.113.199:7433", address);
 
-    (void)state;
     if (st)
         assert_int_equal(st, HD_UNAVAILABLE);
     else

@@ -1,23 +1,18 @@
 /* The real heddled and heddle-supervisor over stand-ins for ranks, under a controller that wants
  * exactly what the test says. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "base/hash.h"
 #include "controller_stub.h"
 #include "daemon/attempt/attempt.h"
 #include "tests/delay_proxy.h"
+#include "tests/program/test.h"
 
 #define RUNNING  HEDDLE__V1__WANTED__WANTED_RUNNING
 #define STOPPING HEDDLE__V1__WANTED__WANTED_STOPPING
@@ -73,7 +68,6 @@ static void stop_and_close(void)
 
 static void a_node_says_who_it_is_and_what_it_sees(void **state)
 {
-    (void)state;
     stub_open(&stub, 1);
     stub_start_node(&stub, 0, NULL);
     stub_until(&stub, stub.nodes[0].observed_count);
@@ -91,7 +85,6 @@ static void another_folder_of_the_same_name_is_noticed_until_it_is_the_right_one
 {
     char path[160];
 
-    (void)state;
     stub_open(&stub, 1);
     (void)snprintf(path, sizeof path, "%s/.probe", stub.jobs_dir);
     assert_int_equal(hd_file_write_atomic(path, "elsewhere\n", 10, 0644), HD_OK);
@@ -118,7 +111,6 @@ static void a_jobs_directory_that_another_cluster_has_taken_is_told_as_that(void
     static const char ours[] = "the same place\ncluster cluster-of-the-test\nstate /a on n1\n";
     char path[160];
 
-    (void)state;
     stub_open(&stub, 1);
     (void)snprintf(path, sizeof path, "%s/.probe", stub.jobs_dir);
     stub_start_node(&stub, 0, NULL);
@@ -136,7 +128,6 @@ static void an_attempt_goes_the_whole_way(void **state)
 {
     char path[256];
 
-    (void)state;
     stub_open(&stub, 1);
     stub_start_node(&stub, 0, NULL);
     stub_until(&stub, stub.nodes[0].observed_count);
@@ -167,7 +158,6 @@ static void a_node_far_away_is_a_node(void **state)
     char token[160], address[32];
     int port;
 
-    (void)state;
     stub_open(&stub, 1);
     (void)snprintf(token, sizeof token, "%s/token", stub.root);
     assert_int_equal(hd_file_write_atomic(token, STUB_TOKEN, strlen(STUB_TOKEN), 0600), HD_OK);
@@ -188,7 +178,6 @@ static void a_node_far_away_is_a_node(void **state)
 
 static void an_end_is_shown_after_every_report_is_acknowledged(void **state)
 {
-    (void)state;
     stub_open(&stub, 1);
     stub.hold_acks = true;
     stub_start_node(&stub, 0, NULL);
@@ -209,7 +198,6 @@ static void ranks_outlive_heddled(void **state)
     char first[40];
     int steps;
 
-    (void)state;
     begin_waiting(NULL);
     (void)snprintf(first, sizeof first, "%s", stub.nodes[0].uuid);
     for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
@@ -230,7 +218,6 @@ static void ranks_outlive_heddled(void **state)
 /* The same, and the attempt ends while nobody listens. */
 static void an_end_in_the_absence_of_heddled_is_told_later(void **state)
 {
-    (void)state;
     stub_open(&stub, 1);
     assert_int_equal(setenv("FAKE_STEPS", "2000", 1), 0);
     stub.hold_acks = true;
@@ -252,7 +239,6 @@ static void an_end_in_the_absence_of_heddled_is_told_later(void **state)
 
 static void what_was_not_acknowledged_is_sent_again(void **state)
 {
-    (void)state;
     begin_waiting(NULL);
     stub.hold_acks = true;
     stub_until(&stub, stub.reports > 10);
@@ -277,7 +263,6 @@ static void attempts_are_not_told_to_another_cluster(void **state)
 {
     int reports;
 
-    (void)state;
     begin_waiting(NULL);
     stub_unserve(&stub);
     stub_until(&stub, !stub.nodes[0].stream);
@@ -299,7 +284,6 @@ static void a_launch_waits_for_its_record(void **state)
 {
     char records[160], aside[160];
 
-    (void)state;
     stub_open(&stub, 1);
     stub_start_node(&stub, 0, NULL);
     stub_until(&stub, stub.nodes[0].observed_count);
@@ -319,7 +303,6 @@ static void a_launch_waits_for_its_record(void **state)
 
 static void a_rank_that_dies_is_named(void **state)
 {
-    (void)state;
     stub_open(&stub, 1);
     mode(0, "wait");
     mode(1, "killself");
@@ -347,7 +330,6 @@ static void signal_supervisor(int signal)
 /* 15 s pass until it is noticed; watch_test has the rest of it on a clock of its own. */
 static void a_stopped_supervisor_is_said_and_continued(void **state)
 {
-    (void)state;
     begin_waiting(NULL);
     signal_supervisor(SIGSTOP);
     stub_until(&stub, strstr(stub.nodes[0].problem, "does not answer"));
@@ -363,7 +345,6 @@ static void a_stopped_supervisor_is_said_and_continued(void **state)
 
 static void a_killed_supervisor_ends_the_attempt(void **state)
 {
-    (void)state;
     begin_waiting(NULL);
     signal_supervisor(SIGKILL);
     stub_until(&stub, ended(0));
@@ -378,7 +359,6 @@ static void an_attempt_whose_folder_was_removed_ends_with_that(void **state)
 {
     char dir[128];
 
-    (void)state;
     begin_waiting(NULL);
     (void)snprintf(dir, sizeof dir, "%s/7", stub.jobs_dir);
     assert_int_equal(hd_file_remove_tree(dir), HD_OK);
@@ -392,7 +372,6 @@ static void an_attempt_whose_folder_was_removed_ends_with_that(void **state)
 
 static void what_is_not_listed_is_ended_and_forgotten(void **state)
 {
-    (void)state;
     begin_waiting(NULL);
     stub_want(&stub, NOTHING, 0);
     stub_until(&stub, !stub.nodes[0].listed);
@@ -402,7 +381,6 @@ static void what_is_not_listed_is_ended_and_forgotten(void **state)
 
 static void stopped_is_a_kill(void **state)
 {
-    (void)state;
     begin_waiting(NULL);
     stub_want(&stub, STOPPED, 2);
     stub_until(&stub, ended(0));
@@ -415,7 +393,6 @@ static void ephemeral_ranks_end_with_heddled(void **state)
 {
     static const int signals[] = {SIGTERM, SIGKILL};
 
-    (void)state;
     for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
         begin_waiting((char *)"--ephemeral");
         stub_signal_node(&stub, 0, signals[i]);
@@ -432,7 +409,6 @@ static void an_ephemeral_heddled_ends_with_its_parent(void **state)
     int pipe_fd[2];
     pid_t parent, daemon = 0;
 
-    (void)state;
     stub_open(&stub, 1);
     mode(0, "wait");
     mode(1, "wait");
@@ -462,7 +438,6 @@ static void a_state_directory_has_one_heddled(void **state)
     pid_t first;
     int status;
 
-    (void)state;
     stub_open(&stub, 1);
     stub_start_node(&stub, 0, NULL);
     stub_until(&stub, stub.nodes[0].observed_count);
@@ -477,7 +452,6 @@ static void a_state_directory_has_one_heddled(void **state)
 
 static void a_taken_name_is_an_error_at_start(void **state)
 {
-    (void)state;
     stub_open(&stub, 1);
     stub.refuse = true;
     stub_start_node(&stub, 0, NULL);
@@ -487,7 +461,6 @@ static void a_taken_name_is_an_error_at_start(void **state)
 
 static void a_plan_that_does_not_fit_the_node_fails_to_launch(void **state)
 {
-    (void)state;
     stub_open(&stub, 1);
     stub_start_node(&stub, 0, NULL);
     stub_until(&stub, stub.nodes[0].observed_count);
@@ -506,7 +479,6 @@ static void heddled_ends_when_its_node_is_removed(void **state)
 {
     int status;
 
-    (void)state;
     stub_open(&stub, 1);
     stub_start_node(&stub, 0, NULL);
     stub_until(&stub, stub.nodes[0].observed_count);
@@ -523,7 +495,6 @@ static void a_job_folder_that_is_a_link_is_refused(void **state)
 {
     char path[256], other[256], message[300];
 
-    (void)state;
     stub_open(&stub, 1);
     (void)snprintf(other, sizeof other, "%s-other", stub.jobs_dir);
     (void)snprintf(path, sizeof path, "%s/7", stub.jobs_dir);
@@ -552,7 +523,6 @@ static void an_attempt_of_another_cluster_is_not_taken_for_ones_own(void **state
     static const char mark[] = "cluster 8c1d\njob 7\n";
     char job[160], path[256];
 
-    (void)state;
     stub_open(&stub, 1);
     (void)snprintf(job, sizeof job, "%s/7", stub.jobs_dir);
     (void)snprintf(path, sizeof path, "%s/attempt-1/nodes/n0", job);
@@ -624,7 +594,6 @@ static void close_with_gpus(void)
 
 static void ranks_get_the_gpus_of_the_plan(void **state)
 {
-    (void)state;
     open_with_gpus();
     stub_start_node(&stub, 0, "--devices", "cuda+cpu:2:3", NULL);
     stub_until(&stub, stub.nodes[0].observed_count);
@@ -654,7 +623,6 @@ static void ranks_get_the_gpus_of_the_plan(void **state)
 /* auto offers the cores instead; cuda does not start. */
 static void gpus_that_cannot_be_used_are_offered_to_nobody(void **state)
 {
-    (void)state;
     stub_open(&stub, 1);
     answer("{\"problem\":\"no plug-in\",\"log_problem\":\"\",\"libraries\":\"\",\"gpus\":[]}");
     stub_start_node(&stub, 0, "--devices", "auto+cpu:3:1", NULL);
@@ -671,7 +639,6 @@ static void gpus_that_cannot_be_used_are_offered_to_nobody(void **state)
 /* The worker's answer is no list: that does not make a node with GPUs one of cores. */
 static void cores_wait_until_the_gpus_are_known(void **state)
 {
-    (void)state;
     stub_open(&stub, 1);
     answer("cannot open the driver");
     stub_start_node(&stub, 0, "--devices", "auto+cpu:2", NULL);
@@ -694,7 +661,6 @@ static void the_end_of_an_attempt_waits_for_news_of_its_gpu(void **state)
 {
     char broken[200];
 
-    (void)state;
     open_with_gpus();
     mode(0, "wait");
     mode(1, "wait");
@@ -722,7 +688,6 @@ static void the_end_of_an_attempt_waits_for_news_of_its_gpu(void **state)
 
 static void ranks_of_two_nodes_meet_through_the_controller(void **state)
 {
-    (void)state;
     stub_open(&stub, 2);
     for (int rank = 0; rank < 4; rank++)
         mode(rank, "meet");
@@ -752,7 +717,6 @@ static void pieces_of_logs_come_on_request(void **state)
 {
     char path[256];
 
-    (void)state;
     begin_waiting(NULL);
     stub_ask_log(&stub, 1, 0, 0);
     stub_until(&stub, stub.log_answered == 1);
@@ -789,7 +753,6 @@ static void only_the_named_checkpoint_is_removed(void **state)
 {
     char path[256], other[256], hash[HD_HASH_TEXT_MAX];
 
-    (void)state;
     stub_open(&stub, 1);
     make_checkpoint(path, hash, "step-00000005");
     make_checkpoint(other, hash, "notes");
@@ -815,7 +778,6 @@ static void checkpoints_on_disk_are_shown_with_the_end(void **state)
 {
     char path[256], hash[HD_HASH_TEXT_MAX];
 
-    (void)state;
     begin_waiting(NULL);
     make_checkpoint(path, hash, "step-00000020");
     make_checkpoint(path, hash, "step-00000005");
@@ -829,7 +791,6 @@ static void a_probe_is_answered_when_it_is_asked_for(void **state)
 {
     const struct stub_node *node = &stub.nodes[0];
 
-    (void)state;
     stub_open(&stub, 1);
     stub_start_node(&stub, 0, NULL);
     stub_until(&stub, node->observed_count);
@@ -863,7 +824,6 @@ static void a_probe_waits_until_the_gpus_are_known(void **state)
 {
     const struct stub_node *node = &stub.nodes[0];
 
-    (void)state;
     stub_open(&stub, 1);
     answer("cannot open the driver");
     stub_start_node(&stub, 0, "--devices", "auto+cpu:2", "--probe", "first", NULL);
@@ -884,7 +844,6 @@ static void a_gpu_that_comes_later_is_probed(void **state)
 {
     const struct stub_node *node = &stub.nodes[0];
 
-    (void)state;
     stub_open(&stub, 1);
     stub.cuda = true;
     answer_with("a", "GPU-none");
@@ -909,7 +868,6 @@ static void an_attempt_ends_a_probe(void **state)
 {
     const struct stub_node *node = &stub.nodes[0];
 
-    (void)state;
     stub_open(&stub, 1);
     mode(0, "wait");
     mode(1, "wait");
@@ -934,7 +892,6 @@ static void a_probe_is_refused_while_an_attempt_runs(void **state)
 {
     const struct stub_node *node = &stub.nodes[0];
 
-    (void)state;
     stub_open(&stub, 1);
     mode(0, "wait");
     mode(1, "wait");

@@ -1,17 +1,12 @@
 #include "bench.h"
 
 #include <dirent.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -21,6 +16,7 @@
 #include "link/frame.h"
 #include "link/hello.h"
 #include "link/link.h"
+#include "tests/program/test.h"
 
 enum { TICK_US = 5000 };
 

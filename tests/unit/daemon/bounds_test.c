@@ -1,24 +1,19 @@
 /* What ranks may take, by the real supervisor over fake workers: a hog ends, and alone. */
 #include <fcntl.h>
 #include <inttypes.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "bench.h"
 #include "daemon/attempt/attempt.h"
 #include "daemon/isolation/cgroup.h"
 #include "link/link.h"
+#include "tests/program/test.h"
 
 enum { SLOW_MS = 20000 };
 
@@ -37,7 +32,6 @@ static void a_memory_hog_ends_alone(void **state)
     struct bench hog, neighbour;
     struct hd_link_report end;
 
-    (void)state;
     bench_init(&neighbour);
     bench_init(&hog);
     bench_mode(0, "planned");
@@ -63,7 +57,6 @@ static void what_the_slack_covers_ends_nothing(void **state)
     struct hd_link_report end;
     struct bench bench;
 
-    (void)state;
     bench_init(&bench);
     bench_mode(0, "hog");
     assert_int_equal(setenv("FAKE_HOG", "268435456", 1), 0);
@@ -122,7 +115,6 @@ static void the_kernel_bounds_a_group_and_its_kill_is_an_oom(void **state)
     struct hd_link_report end;
     struct bench bench;
 
-    (void)state;
     bench_init(&bench);
     make_group(&bench, parent, group);
     (void)snprintf(events, sizeof events, "%s/memory.events", group);
@@ -144,7 +136,6 @@ static void the_plan_of_ranks_bounds_their_group(void **state)
     char parent[200], group[256];
     struct bench bench;
 
-    (void)state;
     bench_init(&bench);
     make_group(&bench, parent, group);
     bench_mode(0, "planned");
@@ -191,7 +182,6 @@ static void a_unit_is_divided_between_supervisor_and_ranks(void **state)
     unsigned has;
     int count;
 
-    (void)state;
     if (hd_cgroup_check(mount, &has))
         mount = "/sys/fs/cgroup/unified";
     if (hd_cgroup_check(mount, &has)) {
@@ -235,7 +225,6 @@ static void what_is_demanded_and_cannot_be_is_a_failed_launch(void **state)
     struct hd_link_report end;
     struct bench bench;
 
-    (void)state;
     bench_init(&bench);
     bench_start(&bench, 1, "--group", "/nowhere", "--isolation", "require", NULL);
     assert_int_not_equal(bench_wait(&bench, SLOW_MS), 0);

@@ -1,22 +1,18 @@
 #include "controller_stub.h"
 
 #include <dirent.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/clock.h"
 #include "base/file.h"
 #include "daemon/attempt/attempt.h"
 #include "spec/spec.h"
+#include "tests/program/test.h"
 
 /* Heartbeats come often, so that tests of silence are short. */
 enum { JOB = 7, ATTEMPT = 1, HEARTBEAT_MS = 300, PROTOCOL = 2 };
@@ -36,7 +32,6 @@ int64_t stub_now_ms(void)
 
 static void wake(uv_timer_t *timer)
 {
-    (void)timer;
 }
 
 /* The timer repeats: one that is due before the loop polls would be over, and nothing wake it. */
@@ -69,7 +64,6 @@ void stub_fail(struct stub *stub, const char *condition, const char *file, int l
         if (stub->nodes[i].daemon)
             (void)kill(stub->nodes[i].daemon, SIGKILL);
     _fail(file, line);
-    (void)condition;
 }
 
 /* ---- the stream ---- */
@@ -308,7 +302,6 @@ static void on_done(struct hd_rpc_call *call, enum hd_status status, const char 
 {
     struct stub_node *node = node_on(hd_rpc_call_user(call), call);
 
-    (void)status, (void)text;
     if (node)
         node->stream = NULL;
 }
@@ -337,7 +330,6 @@ static void on_logs_done(struct hd_rpc_call *call, enum hd_status status, const 
 {
     struct stub *stub = hd_rpc_call_user(call);
 
-    (void)status, (void)text;
     for (int i = 0; i < stub->node_count; i++)
         if (stub->nodes[i].logs == call)
             stub->nodes[i].logs = NULL;

@@ -1,9 +1,5 @@
 /* Checkpoints that may go: the right one, and whole or not at all, also after a power cut. */
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,11 +7,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "base/hash.h"
 #include "daemon/agent/agent.h"
+#include "tests/program/test.h"
 #include "tests/temporary.h"
 #include "tests/unit/checkpoint/disk.h"
 

@@ -1,18 +1,13 @@
 /* heddled --doctor: what it finds worth a word about GPUs, and how it is told. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "base/json.h"
 #include "daemon/agent/doctor.h"
+#include "tests/program/test.h"
 
 /* A doctor with one GPU that works. */
 static struct doctor_findings *with_gpu(void)
@@ -50,7 +45,6 @@ static void a_gpu_that_works_is_described_and_no_more(void **state)
 {
     struct doctor_findings *d = with_gpu();
 
-    (void)state;
     doctor_check_gpus(d, 1);
     assert_true(d->problems == 0 && d->count == 2);
     assert_finds(d, DOCTOR_OK, "gpus", "CUDA lists 1; on the PCI bus are 1");
@@ -63,7 +57,6 @@ static void what_is_wrong_with_a_gpu_is_said(void **state)
     struct doctor_findings *d = with_gpu();
     struct hd_gpu *g = &d->gpus.gpus[0];
 
-    (void)state;
     (void)snprintf(g->problem, sizeof g->problem, "too old");
     (void)snprintf(g->fault, sizeof g->fault, "Xid 79: it fell off the bus");
     (void)snprintf(d->gpus.log_problem, sizeof d->gpus.log_problem, "not allowed");
@@ -81,7 +74,6 @@ static void a_missing_driver_matters_where_a_gpu_is(void **state)
 {
     struct doctor_findings *d = doctor_new();
 
-    (void)state;
     assert_non_null(d);
     (void)snprintf(d->gpus.problem, sizeof d->gpus.problem, "no driver");
     doctor_check_gpus(d, 0);
@@ -108,7 +100,6 @@ static void gpus_on_the_bus_are_counted(void **state)
     const char *tmp = getenv("TMPDIR");
     char dir[256];
 
-    (void)state;
     (void)snprintf(dir, sizeof dir, "%s/bus-XXXXXX", tmp ? tmp : "/tmp");
     assert_non_null(mkdtemp(dir));
     assert_int_equal(doctor_count_on_bus(dir), 0);
@@ -134,7 +125,6 @@ static void json_says_what_the_table_says(void **state)
     const char *level;
     int64_t problems;
 
-    (void)state;
     assert_non_null(d);
     doctor_add(d, DOCTOR_OK, "here", "", "%d things", 3);
     doctor_add(d, DOCTOR_PROBLEM, "there", "mend it", "a \"quoted\" thing");

@@ -1,18 +1,13 @@
 /* The record of an attempt's end, from what the supervisor knows of its ranks. No rank is a process
  * here. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/clock.h"
 #include "base/file.h"
 #include "daemon/supervisor/supervisor.h"
+#include "tests/program/test.h"
 #include "tests/temporary.h"
 
 enum { RANKS = 3 };
@@ -174,7 +169,6 @@ static void hopeless_input_is_told_apart(void **state)
     };
     void *one = NULL;
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         assert_int_equal(set_up(&one), 0);
         fail_rank_1(one, cases[i].code, cases[i].st, "words");

@@ -1,16 +1,11 @@
 /* The controller that a node obeys, and the name by which its cluster knows it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "daemon/agent/identity.h"
+#include "tests/program/test.h"
 #include "tests/temporary.h"
 
 static struct agent_epoch of(const char *cluster, uint64_t number, const char *instance)
@@ -40,7 +35,6 @@ static void the_newest_controller_is_obeyed(void **state)
         {"c2", "b", 1, HD_OK, true},        /* of another cluster, to which the node went */
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct agent_epoch known = of("c1", 7, "a");
         const struct agent_epoch seen = of(cases[i].cluster, cases[i].number, cases[i].instance);
@@ -61,7 +55,6 @@ static void it_is_known_to_the_next_heddled(void **state)
     char dir[TEMPORARY_BYTES], path[TEMPORARY_BYTES + 16];
     struct agent_epoch epoch = of("c1", 70000000000, "a"), read;
 
-    (void)state;
     temporary_dir(dir, "heddle-epoch");
     agent_epoch_read(dir, &read);
     assert_int_equal(read.number, 0);
@@ -85,7 +78,6 @@ static void a_node_keeps_the_name_that_it_was_known_by(void **state)
     char dir[TEMPORARY_BYTES];
     struct agent_identity id;
 
-    (void)state;
     temporary_dir(dir, "heddle-name");
     assert_int_equal(agent_identity_open(dir, "old-host", &id), HD_OK);
     assert_string_equal(id.node_name, "old-host");

@@ -2,10 +2,6 @@
  * step is done by a process of that user; so the test needs root. */
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,10 +9,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "daemon/agent/folders.h"
+#include "tests/program/test.h"
 
 enum { DAEMON = 30990, ANN = 30001, BOB = 30002 };
 
@@ -24,7 +19,6 @@ static char top[64], jobs[128], job[160], attempt[192], run_dir[256];
 
 static int make_dirs(void **state)
 {
-    (void)state;
     if (geteuid() != 0)
         return 0;
     (void)snprintf(top, sizeof top, "/tmp/heddle-folders-XXXXXX"); /* whose parents all may pass */
@@ -41,7 +35,6 @@ static int make_dirs(void **state)
 
 static int remove_dirs(void **state)
 {
-    (void)state;
     return geteuid() != 0 || hd_file_remove_tree(top) == HD_OK ? 0 : -1;
 }
 
@@ -67,7 +60,6 @@ static int make(const char *unused)
 {
     char path[300];
 
-    (void)unused;
     if (folders_make(attempt, run_dir, true))
         return 1;
     (void)snprintf(path, sizeof path, "%s/job", run_dir);
@@ -75,12 +67,10 @@ static int make(const char *unused)
 }
 static int share_with_ann(const char *unused)
 {
-    (void)unused;
     return (int)folders_share(attempt, run_dir, ANN);
 }
 static int share_with_bob(const char *unused)
 {
-    (void)unused;
     return (int)folders_share(attempt, run_dir, BOB);
 }
 static int can_read(const char *path)
@@ -117,7 +107,6 @@ static const char *in(const char *dir, const char *name)
 
 static void the_jobs_user_writes_and_heddleds_reads_and_removes(void **state)
 {
-    (void)state;
     if (geteuid() != 0)
         skip(); /* only root may become other users */
     assert_int_equal(as(DAEMON, make, NULL), 0);
@@ -134,7 +123,6 @@ static void the_jobs_user_writes_and_heddleds_reads_and_removes(void **state)
 
 static void others_do_not_get_in_and_heddleds_folders_stay_its_own(void **state)
 {
-    (void)state;
     if (geteuid() != 0)
         skip();
     assert_int_equal(as(DAEMON, make, NULL), 0);
@@ -153,7 +141,6 @@ static void others_do_not_get_in_and_heddleds_folders_stay_its_own(void **state)
 /* The next attempt is another user's, by a new line in the policy. */
 static void the_next_user_reads_what_the_one_before_left_who_is_out(void **state)
 {
-    (void)state;
     if (geteuid() != 0)
         skip();
     assert_int_equal(as(DAEMON, make, NULL), 0);
@@ -174,7 +161,6 @@ static void the_next_user_reads_what_the_one_before_left_who_is_out(void **state
 
 static void a_link_in_the_place_of_a_folder_is_not_followed(void **state)
 {
-    (void)state;
     if (geteuid() != 0)
         skip();
     assert_int_equal(as(DAEMON, make, NULL), 0);

@@ -1,20 +1,15 @@
 /* What the supervisor believes of what its ranks send, frame by frame. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/file.h"
 #include "daemon/supervisor/supervisor.h"
 #include "link/frame.h"
 #include "link/hello.h"
 #include "link/link.h"
+#include "tests/program/test.h"
 #include "tests/temporary.h"
 
 enum { RANKS = 2 };

@@ -2,11 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,13 +10,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "daemon/isolation/cgroup.h"
 #include "daemon/isolation/cpus.h"
 #include "daemon/isolation/environment.h"
 #include "daemon/isolation/roots.h"
+#include "tests/program/test.h"
 #include "tests/temporary.h"
 
 struct fixture {
@@ -92,7 +87,6 @@ static void secrets_of_the_environment_do_not_reach_ranks(void **state)
     const pid_t pid = fork();
     int status;
 
-    (void)state;
     assert_true(pid >= 0);
     if (pid == 0) {
         int wrong = 0;
@@ -127,7 +121,6 @@ static void lists_of_processors(void **state)
     cpu_set_t set;
     int status, one = 0;
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         assert_int_equal(hd_cpus_check(bad[i]), HD_INVALID);
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
@@ -297,7 +290,6 @@ static void all_in_a_real_group_are_killed_as_one(void **state)
     int status;
     pid_t pid;
 
-    (void)state;
     if (!find_cgroup2(parent)) {
         print_message("skip: no cgroup v2 is delegated to this user\n");
         skip();

@@ -1,14 +1,9 @@
 /* Whom the supervisors of one or several nodes blame, of ranks that wait for each other. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "daemon/supervisor/judge.h"
+#include "tests/program/test.h"
 
 static void a_chain_ends_at_the_rank_that_waits_for_none(void **state)
 {
@@ -16,7 +11,6 @@ static void a_chain_ends_at_the_rank_that_waits_for_none(void **state)
         {0, 90, SUP_WAITS, 2}, {1, 60, SUP_COMPUTES, -1}, {2, 80, SUP_WAITS, 1}};
     int64_t rank;
 
-    (void)state;
     assert_int_equal(sup_judge(states, 3, &rank), SUP_FOUND);
     assert_int_equal(rank, 1);
     assert_true(sup_judge_leads_to(states, 3, 0, 1));
@@ -31,7 +25,6 @@ static void a_rank_that_was_just_heard_is_not_blamed(void **state)
     const struct sup_rank_state states[] = {{0, 90, SUP_WAITS, 7}, {1, 2, SUP_COMPUTES, -1}};
     int64_t rank;
 
-    (void)state;
     assert_int_equal(sup_judge(states, 2, &rank), SUP_FOUND_ELSEWHERE);
     assert_int_equal(rank, 7);
 }
@@ -43,7 +36,6 @@ static void a_rank_that_is_waited_for_and_lives_is_no_hang(void **state)
                                 silent[] = {{0, 90, SUP_WAITS, 1}, {1, 45, SUP_COMPUTES, -1}};
     int64_t rank;
 
-    (void)state;
     assert_int_equal(sup_judge(lives, 2, &rank), SUP_FOUND_ALIVE);
     assert_int_equal(sup_judge(silent, 2, &rank), SUP_FOUND);
     assert_int_equal(rank, 1);
@@ -55,7 +47,6 @@ static void a_chain_over_another_node_is_found_at_its_end(void **state)
     const struct sup_rank_state states[] = {{0, 90, SUP_WAITS, 7}, {1, 89, SUP_STOPPED, -1}};
     int64_t rank;
 
-    (void)state;
     assert_int_equal(sup_judge(states, 2, &rank), SUP_FOUND);
     assert_int_equal(rank, 1);
 }
@@ -66,7 +57,6 @@ static void a_circle_has_no_end(void **state)
         {4, 9, SUP_WAITS, 5}, {5, 9, SUP_WAITS, 6}, {6, 9, SUP_WAITS, 5}};
     int64_t rank;
 
-    (void)state;
     assert_int_equal(sup_judge(states, 3, &rank), SUP_FOUND_CIRCLE);
     assert_true(rank == 5 || rank == 6); /* 4 only leads to it */
 }
@@ -77,7 +67,6 @@ static void a_wait_that_is_not_seen_is_no_finding(void **state)
                                 unknown[] = {{0, 9, SUP_WAITS, -1}, {1, 8, SUP_WAITS, 0}};
     int64_t rank;
 
-    (void)state;
     assert_int_equal(sup_judge(unseen, 2, &rank), SUP_FOUND_NOTHING);
     assert_int_equal(sup_judge(unknown, 2, &rank), SUP_FOUND_NOTHING);
 }
@@ -89,7 +78,6 @@ static void a_rank_that_is_missed_while_ranks_connect_is_found(void **state)
                                 alone[] = {{0, 9, SUP_CONNECTS, -1}, {1, 9, SUP_CONNECTS, -1}};
     int64_t rank;
 
-    (void)state;
     assert_int_equal(sup_judge(missed, 2, &rank), SUP_FOUND);
     assert_int_equal(rank, 1);
     assert_int_equal(sup_judge(alone, 2, &rank), SUP_FOUND_NOTHING);
@@ -179,7 +167,6 @@ static void each_culprit_of_each_place_is_found(void **state)
     const struct step s = make_step();
     int places = 0;
 
-    (void)state;
     for (int culprit = 0; culprit < WORLD; culprit++)
         for (int place = 0; place < s.count[culprit]; place++, places++) {
             int at[WORLD];

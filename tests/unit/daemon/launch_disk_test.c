@@ -1,11 +1,7 @@
 /* heddled and a jobs directory that takes no writes: an attempt waits for it before it starts, and
  * until its end is recorded. The test stands between heddled and the kernel. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,10 +9,9 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "daemon/agent/local.h"
+#include "tests/program/test.h"
 #include "tests/temporary.h"
 
 /* ---- the disk ---------------------------------------------------------------------------------*/
@@ -57,7 +52,6 @@ struct fixture {
 
 static void on_change(void *user, struct agent_attempt *local)
 {
-    (void)local;
     ((struct fixture *)user)->changes++;
 }
 

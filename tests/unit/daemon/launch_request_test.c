@@ -1,15 +1,10 @@
 /* request: what heddle-launcher, which is root, takes from heddled: each line that could make it do
  * more than start a supervisor is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "daemon/launcher/request.h"
+#include "tests/program/test.h"
 
 #define START "heddle-launch 1\njob 7\nattempt 2\narg --job\n"
 
@@ -25,7 +20,6 @@ static void a_request_has_what_it_says(void **state)
 {
     struct launch_request r;
 
-    (void)state;
     assert_int_equal(read_text(START "user ann\numask 077\ngpu /dev/nvidia12\ngpu all\n"
                                      "env NCCL_DEBUG=WARN\narg /srv/job\n",
                                &r),
@@ -81,7 +75,6 @@ static void what_goes_beyond_a_start_is_refused(void **state)
     };
     struct launch_request r;
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         if (read_text(bad[i].text, &r) != bad[i].st)
             fail_msg("it is taken: %s", bad[i].text);

@@ -1,15 +1,10 @@
 /* users: as whom heddle-launcher starts jobs. By users that every Linux has: root, daemon (uid 1),
  * nobody. */
 #include <pwd.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "daemon/launcher/users.h"
+#include "tests/program/test.h"
 
 enum { NO_ONE = 4000000 };
 
@@ -26,7 +21,6 @@ static void is_refused(const char *list, uid_t own, const char *word, enum hd_st
 
 static void root_and_system_users_are_refused_by_name(void **state)
 {
-    (void)state;
     is_refused("all", NO_ONE, "root", HD_DENIED, "root is root");
     is_refused("all,root", NO_ONE, "root", HD_DENIED, "root is root");
     is_refused("all", NO_ONE, "uid:0", HD_DENIED, "root is root");
@@ -43,7 +37,6 @@ static void a_system_user_that_is_listed_by_name_may(void **state)
     const struct passwd *entry = getpwnam("daemon");
     struct launch_user found = {0};
 
-    (void)state;
     assert_non_null(entry);
     assert_int_equal(users_find(&users, "daemon", &found), HD_OK);
     assert_int_equal(found.uid, 1);
@@ -54,7 +47,6 @@ static void a_system_user_that_is_listed_by_name_may(void **state)
 
 static void a_list_is_names_and_groups(void **state)
 {
-    (void)state;
     assert_int_equal(users_check_list("all"), HD_OK);
     assert_int_equal(users_check_list("ann,@lab,svc-1"), HD_OK);
     assert_int_equal(users_check_list("ann,root"), HD_INVALID);

@@ -1,15 +1,10 @@
 /* How long each phase may be silent: what is learned, what the job sets, what is kept. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "daemon/supervisor/limits.h"
+#include "tests/program/test.h"
 #include "tests/temporary.h"
 
 enum { SECOND = 1000, MINUTE = 60 * SECOND };
@@ -40,7 +35,6 @@ static void a_limit_is_learned_from_sixteen_silences_of_each_rank(void **state)
 {
     struct sup_limits limits = fresh("end", 2);
 
-    (void)state;
     learn(&limits, HD_LINK_PHASE_TRAINING, 31, 20 * SECOND);
     assert_int_equal(sup_limits_of(&limits, HD_LINK_PHASE_TRAINING).ends_ms, 30 * MINUTE);
     learn(&limits, HD_LINK_PHASE_TRAINING, 1, 20 * SECOND);
@@ -54,7 +48,6 @@ static void rare_silences_count_by_their_longest(void **state)
 {
     struct sup_limits limits = fresh("end", 1);
 
-    (void)state;
     learn(&limits, HD_LINK_PHASE_TRAINING, 1000, SECOND);
     assert_int_equal(sup_limits_of(&limits, HD_LINK_PHASE_TRAINING).ends_ms, MINUTE);
     learn(&limits, HD_LINK_PHASE_TRAINING, 9, 100 * SECOND);
@@ -69,7 +62,6 @@ static void what_is_learned_of_other_phases_only_tells(void **state)
     struct sup_limits limits = fresh("end", 1);
     struct sup_limit limit;
 
-    (void)state;
     for (int p = 0; p < HD_LINK_PHASE_COUNT; p++)
         learn(&limits, (enum hd_link_phase)p, 16, SECOND);
     for (int p = 0; p < HD_LINK_PHASE_COUNT; p++) {
@@ -95,7 +87,6 @@ static void the_job_sets_each_phase(void **state)
     struct sup_limits limits;
     struct hd_job job;
 
-    (void)state;
     hd_job_set_defaults(&job);
     (void)strcpy(job.hang_setup, "20m");
     (void)strcpy(job.hang_step, "5s");
@@ -122,7 +113,6 @@ static void what_is_learned_is_kept_over_attempts(void **state)
     struct sup_limits limits = fresh("end", 1), next = fresh("end", 1);
     char dir[TEMPORARY_BYTES], path[TEMPORARY_BYTES + 16];
 
-    (void)state;
     temporary_dir(dir, "heddle-limits");
     (void)snprintf(path, sizeof path, "%s/silences", dir);
     sup_limits_read(&next, path); /* there is none */
@@ -147,7 +137,6 @@ static void a_damaged_file_is_none(void **state)
                                         "heddle silences 1\ntraining 3:-4\n"};
     char dir[TEMPORARY_BYTES], path[TEMPORARY_BYTES + 16];
 
-    (void)state;
     temporary_dir(dir, "heddle-limits");
     (void)snprintf(path, sizeof path, "%s/silences", dir);
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {

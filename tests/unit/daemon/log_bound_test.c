@@ -1,20 +1,16 @@
 /* log_bound: a log that has grown beyond its limit keeps its beginning and its end, every byte in
  * its place. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include <cmocka.h>
 #include <fcntl.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "daemon/supervisor/log_bound.h"
+#include "tests/program/test.h"
 #include "tests/temporary.h"
 
 enum { MIB = 1 << 20, LIMIT = MIB, LINE = 16, BLOCK = 512 };
@@ -115,7 +111,6 @@ static void a_log_keeps_its_beginning_and_its_end_in_place(void **state)
 {
     struct bench b;
 
-    (void)state;
     start(&b);
     write_lines(&b, LIMIT);
     bound(&b);
@@ -139,7 +134,6 @@ static void a_log_that_is_cut_keeps_its_last_part_in_place(void **state)
     int64_t end = 0;
     int fd;
 
-    (void)state;
     start(&b);
     write_lines(&b, 2 * MIB);
     fd = open(b.path, O_RDWR | O_CLOEXEC);
@@ -162,7 +156,6 @@ static void what_is_no_log_is_left_alone(void **state)
     char link[TEMPORARY_BYTES + 16];
     int64_t size;
 
-    (void)state;
     start(&b);
     write_lines(&b, 2 * MIB);
     (void)snprintf(link, sizeof link, "%s/link", b.dir);

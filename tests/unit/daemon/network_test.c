@@ -1,17 +1,12 @@
 /* network: what NCCL is told of the data address, in a sysfs made of files. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "daemon/supervisor/network.h"
+#include "tests/program/test.h"
 #include "tests/temporary.h"
 
 static char sys[TEMPORARY_BYTES];
@@ -56,7 +51,6 @@ static void add_adapter(const char *name, const char *interface, const char *sta
 
 static int make_sys(void **state)
 {
-    (void)state;
     temporary_dir(sys, "network");
     return 0;
 }
@@ -65,7 +59,6 @@ static int remove_sys(void **state)
 {
     char command[96];
 
-    (void)state;
     (void)snprintf(command, sizeof command, "rm -r '%s'", sys);
     return system(command);
 }
@@ -75,7 +68,6 @@ static void without_an_adapter_there_are_sockets_only(void **state)
 {
     struct sup_network network;
 
-    (void)state;
     add_adapter("mlx5_0", "ib0", "4: ACTIVE\n", "InfiniBand\n");
     assert_int_equal(sup_network_find("127.0.0.1", sys, &network), HD_OK);
     assert_string_equal(network.interface, "lo");
@@ -91,7 +83,6 @@ static void adapters_of_the_same_kind_are_used(void **state)
     struct sup_network network;
     size_t names;
 
-    (void)state;
     add_adapter("mlx5_0", "rail0", "4: ACTIVE\n", "Ethernet\n");
     add_adapter("mlx5_1", "rail1", "4: ACTIVE\n", "Ethernet\n");
     add_adapter("mlx5_2", "rail2", "1: DOWN\n", "Ethernet\n");
@@ -108,7 +99,6 @@ static void an_address_of_another_machine_is_refused(void **state)
 {
     struct sup_network network;
 
-    (void)state;
     assert_int_equal(sup_network_find("192.0.2.1", sys, &network), HD_NOT_FOUND);
     assert_non_null(strstr(hd_err_message(), "192.0.2.1"));
 }

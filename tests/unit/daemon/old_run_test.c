@@ -5,17 +5,11 @@
  * The files are those of a recorded run (tests/golden/protocol_2/README.md), the messages are
  * written out in bytes: nothing of today's code has made them. */
 #include <poll.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/file.h"
 #include "bench.h"
@@ -23,6 +17,7 @@
 #include "daemon/attempt/spool.h"
 #include "link/hello.h"
 #include "link/link.h"
+#include "tests/program/test.h"
 
 enum { SLOW_MS = 20000 };
 
@@ -43,7 +38,6 @@ static void the_spool_of_an_older_build_is_read_whole(void **state)
     enum hd_status st;
     char dir[512];
 
-    (void)state;
     run_dir(dir);
     assert_int_equal(hd_spool_reader_open(dir, &reader), HD_OK);
     while (!(st = hd_spool_read(reader, &r))) {
@@ -81,7 +75,6 @@ static void the_records_of_an_older_build_are_read(void **state)
     struct hd_link_report r;
     char dir[512];
 
-    (void)state;
     run_dir(dir);
     for (int rank = 0; rank < 2; rank++) {
         assert_int_equal(hd_attempt_read_exit(dir, rank, &r), HD_OK);
@@ -133,7 +126,6 @@ static void a_supervisor_understands_an_older_heddled(void **state)
     struct bench bench;
     int fd;
 
-    (void)state;
     bench_init(&bench);
     bench_mode(0, "wait");
     bench_start(&bench, 1, NULL);
@@ -164,7 +156,6 @@ static void the_hello_of_an_older_supervisor_is_taken(void **state)
     struct hd_hello hello;
     int fd[2];
 
-    (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fd), 0);
     say(fd[1], old_hello, sizeof old_hello - 1);
     assert_int_equal(hd_hello_receive(fd[0], SLOW_MS, &hello), HD_OK);
@@ -188,7 +179,6 @@ static void a_rank_refuses_a_supervisor_that_is_older(void **state)
     struct hd_link *link;
     int fd[2];
 
-    (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fd), 0);
     say(fd[1], old_hello, sizeof old_hello - 1);
     assert_int_equal(hd_link_worker_open(fd[0], 0, 1, &link), HD_UNSUPPORTED);

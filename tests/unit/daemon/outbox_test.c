@@ -1,16 +1,11 @@
 /* The outbox: what was sent is sent again until it is acknowledged, and thrown away only then. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #include "base/file.h"
 #include "daemon/agent/outbox.h"
 #include "daemon/attempt/spool.h"
+#include "tests/program/test.h"
 #include "tests/temporary.h"
 
 /* A step report of a model without experts (spool_test.c): 4 fit into a segment, a fifth does not.

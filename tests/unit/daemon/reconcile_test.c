@@ -1,15 +1,10 @@
 /* What heddled does is a function of two sets: cases by hand, then properties over random sets. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/random.h"
 #include "daemon/agent/reconcile.h"
+#include "tests/program/test.h"
 
 enum { NOT_HERE = -1, NOT_WANTED = -1, NO_DEED = -1, SETS_MAX = 8 };
 
@@ -56,7 +51,6 @@ static void each_pair_of_wish_and_state_has_its_deed(void **state)
         {NOT_WANTED, HD_HERE_ENDED, HD_DEED_FORGET},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cells / sizeof cells[0]; i++)
         assert_int_equal(deed_of(cells[i].target, cells[i].here), cells[i].deed);
 }
@@ -67,7 +61,6 @@ static void a_launch_waits_for_what_nobody_wants_any_more(void **state)
     struct hd_here here = {7, 1, HD_HERE_ALIVE};
     struct hd_action actions[2];
 
-    (void)state;
     assert_int_equal(hd_reconcile(&wanted, 1, &here, 1, actions), 1);
     assert_int_equal(actions[0].deed, HD_DEED_KILL);
     here.state = HD_HERE_DYING;
@@ -86,7 +79,6 @@ static void a_launch_does_not_wait_for_what_is_listed(void **state)
     const struct hd_here here = {7, 1, HD_HERE_STOPPING};
     struct hd_action actions[3];
 
-    (void)state;
     assert_int_equal(hd_reconcile(wanted, 2, &here, 1, actions), 1);
     assert_int_equal(actions[0].deed, HD_DEED_LAUNCH);
     assert_int_equal(actions[0].wanted_index, 1);
@@ -172,7 +164,6 @@ static void doing_it_again_changes_nothing(void **state)
     struct hd_action actions[4 * SETS_MAX];
     struct sets sets;
 
-    (void)state;
     for (uint64_t round = 0; round < 20000; round++) {
         draw_sets(hd_random_key(1, round), &sets);
         carry_out(
@@ -190,7 +181,6 @@ static void the_node_gets_what_it_should_have(void **state)
     struct hd_action actions[4 * SETS_MAX];
     struct sets sets;
 
-    (void)state;
     for (uint64_t round = 0; round < 20000; round++) {
         draw_sets(hd_random_key(2, round), &sets);
         for (int i = 0; i < 3; i++) {
@@ -222,7 +212,6 @@ static void no_deed_breaks_a_rule(void **state)
     struct hd_action actions[4 * SETS_MAX];
     struct sets sets;
 
-    (void)state;
     for (uint64_t round = 0; round < 20000; round++) {
         size_t n;
 

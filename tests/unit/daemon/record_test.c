@@ -1,17 +1,11 @@
 /* What a node remembers on disk: its identity, the attempts it has, and how they ended; and how
  * long it waits for its controller. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/file.h"
 #include "daemon/agent/agent.h"
@@ -21,6 +15,7 @@
 #include "daemon/agent/state_dir.h"
 #include "daemon/attempt/attempt.h"
 #include "link/link.h"
+#include "tests/program/test.h"
 #include "tests/temporary.h"
 
 struct fixture {
@@ -32,8 +27,6 @@ struct fixture {
 
 static void on_change(void *user, struct agent_attempt *local)
 {
-    (void)user;
-    (void)local;
 }
 
 /* The attempts as a heddled that has just started knows them. */
@@ -548,7 +541,6 @@ static void attempts_to_connect_are_spaced_out(void **state)
 {
     static const int waits_ms[] = {100, 200, 400, 800, 1600, 3200, 5000, 5000};
 
-    (void)state;
     for (int i = 0; i < 8; i++) {
         assert_int_equal(agent_retry_ms(i, 0), waits_ms[i] / 2);
         assert_int_equal(agent_retry_ms(i, (uint64_t)waits_ms[i] / 2 - 1), waits_ms[i] - 1);
@@ -560,7 +552,6 @@ static void attempts_to_connect_are_spaced_out(void **state)
 CASE_WITH(NULL, NULL)
 static void a_silent_controller_is_given_up_in_time(void **state)
 {
-    (void)state;
     assert_false(agent_lost_controller(15000, 100)); /* five heartbeats are less than that */
     assert_true(agent_lost_controller(15001, 100));
     assert_false(agent_lost_controller(50000, 10000));

@@ -1,15 +1,10 @@
 /* room: a nearly full disk takes no new attempts. The test stands between disk_space.c and statvfs. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 #include <sys/statvfs.h>
 
-#include <cmocka.h>
-
 #include "daemon/agent/disk_space.h"
+#include "tests/program/test.h"
 
 static int jobs_free, state_free; /* per cent; negative: the disk cannot be asked */
 
@@ -31,7 +26,6 @@ static void a_disk_below_the_limit_is_told_until_it_is_clearly_above(void **stat
 {
     char reason[DISK_SPACE_REASON_MAX] = "";
 
-    (void)state;
     jobs_free = 5;
     state_free = 90;
     disk_space_check("/jobs", "/state", 5, reason);
@@ -51,7 +45,6 @@ static void either_disk_counts_and_one_that_cannot_be_asked_does_not(void **stat
 {
     char reason[DISK_SPACE_REASON_MAX] = "";
 
-    (void)state;
     jobs_free = 90;
     state_free = 0;
     disk_space_check("/jobs", "/state", 5, reason);

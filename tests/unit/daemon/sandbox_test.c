@@ -5,11 +5,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,11 +19,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "daemon/isolation/probe.h"
 #include "daemon/isolation/sandbox.h"
+#include "tests/program/test.h"
 #include "tests/sanitized.h"
 #include "tests/temporary.h"
 
@@ -311,7 +306,6 @@ static void expect_refused(const char *name, int (*try_it)(void), int error)
 
 static void files_that_no_job_names_cannot_be_opened(void **state)
 {
-    (void)state;
     if (!hd_locks_find().landlock) {
         print_message("skip: this kernel has no Landlock\n");
         skip();
@@ -328,7 +322,6 @@ static void files_that_no_job_names_cannot_be_opened(void **state)
 
 static void what_a_job_names_can_be_used(void **state)
 {
-    (void)state;
     REFUSED(reads_what_is_allowed, 0);
     REFUSED(makes_a_file, 0);
     REFUSED(renames_inside, 0);
@@ -341,7 +334,6 @@ static void what_a_job_names_can_be_used(void **state)
 
 static void nothing_is_started_traced_or_reached(void **state)
 {
-    (void)state;
     if (!hd_locks_find().seccomp) {
         print_message("skip: this kernel has no seccomp\n");
         skip();
@@ -362,7 +354,6 @@ static void nothing_is_started_traced_or_reached(void **state)
 
 static void with_a_network_peers_are_reached_but_not_by_raw_sockets(void **state)
 {
-    (void)state;
     if (!hd_locks_find().seccomp)
         skip();
     assert_int_equal(answer_of(dials_out, HD_SANDBOX_NETWORK), 0);
@@ -378,7 +369,6 @@ static void with_a_gpu_sockets_of_whole_packets_can_be_made(void **state)
 {
     const unsigned flags = HD_SANDBOX_NETWORK | HD_SANDBOX_GPU;
 
-    (void)state;
     if (!hd_locks_find().seccomp)
         skip();
     assert_int_equal(answer_of(makes_a_socket_of_whole_packets, flags), 0);
@@ -393,7 +383,6 @@ static int set_up(void **state)
     socklen_t size = sizeof address;
     char path[128], target[128];
 
-    (void)state;
     temporary_dir(dir, "heddle-sandbox");
     for (size_t i = 0; i < 3; i++) {
         (void)snprintf(path, sizeof path, "%s/%s", dir, folders[i]);
@@ -416,7 +405,6 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    (void)state;
     (void)close(listening);
     return hd_file_remove_tree(dir) != HD_OK;
 }

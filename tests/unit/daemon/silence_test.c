@@ -1,19 +1,14 @@
 /* The supervisor's limits in time, on a clock of the test: when silence is a hang, when a stop
  * becomes a kill. A rank is no process here, or one that only waits. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/clock.h"
 #include "daemon/supervisor/supervisor.h"
+#include "tests/program/test.h"
 
 enum { RANKS = 2, SECOND = 1000, MINUTE = 60 * SECOND };
 

@@ -2,21 +2,16 @@
  * supervisor keeps in memory meanwhile. The test stands between the room and the kernel. */
 #include <errno.h>
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "daemon/supervisor/supervisor.h"
+#include "tests/program/test.h"
 #include "tests/temporary.h"
 
 /* ---- the disk ---------------------------------------------------------------------------------*/

@@ -1,18 +1,13 @@
 /* The spool: in order, bounded, whole after a crash, and thrown away only when acknowledged. */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "daemon/attempt/spool.h"
+#include "tests/program/test.h"
 
 struct fixture {
     char dir[64];

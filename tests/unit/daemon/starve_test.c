@@ -1,14 +1,9 @@
 /* How long a silent rank has waited for a processor, from planted numbers of the kernel. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "daemon/attempt/starve.h"
+#include "tests/program/test.h"
 
 enum { MAIN = 100, HELPER, BEGIN_MS = 5000 };
 #define SECONDS(n) (INT64_C(1000000000) * (n))
@@ -35,7 +30,6 @@ static void a_wait_counts_while_it_lasts_and_once(void **state)
     struct hd_starve s = {0};
     const struct hd_starve_thread helper = thread(HELPER, false, 0, 0);
 
-    (void)state;
     note(&s, 0, thread(MAIN, true, SECONDS(3), SECONDS(1)), helper);
     assert_int_equal(hd_starve_ms(&s, 1), 0);
     note(&s, 10, thread(MAIN, true, SECONDS(3), SECONDS(1)), helper);
@@ -51,7 +45,6 @@ static void a_rank_that_sleeps_or_runs_is_not_starved(void **state)
 {
     struct hd_starve s = {0};
 
-    (void)state;
     for (int i = 0; i < 5; i++)
         note(&s, 10 * i, thread(MAIN, false, 0, 0), thread(HELPER, true, SECONDS(10 * i), 0));
     assert_int_equal(hd_starve_ms(&s, 1), 0);
@@ -63,7 +56,6 @@ static void the_thread_that_waits_longest_counts(void **state)
 {
     struct hd_starve s = {0};
 
-    (void)state;
     for (int i = 0; i < 3; i++)
         note(&s, 10 * i, thread(MAIN, false, i, SECONDS(2 * i)),
              thread(HELPER, true, i, SECONDS(8 * i)));
@@ -76,7 +68,6 @@ static void each_silence_begins_anew(void **state)
     struct hd_starve s = {0};
     const struct hd_starve_thread helper = thread(HELPER, false, 0, 0);
 
-    (void)state;
     note(&s, 0, thread(MAIN, true, 0, 0), helper);
     note(&s, 10, thread(MAIN, true, 1, SECONDS(100)), helper);
     assert_int_equal(hd_starve_ms(&s, 1), 10 * 1000);
@@ -90,7 +81,6 @@ static void a_process_shows_its_threads(void **state)
 {
     struct hd_starve_thread threads[HD_STARVE_THREADS_MAX] = {0};
 
-    (void)state;
     assert_int_equal(hd_starve_sample(getpid(), threads), 1);
     assert_int_equal(threads[0].tid, getpid());
     assert_true(threads[0].runnable);

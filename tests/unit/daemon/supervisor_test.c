@@ -1,10 +1,6 @@
 /* The real supervisor over fake workers: what it records, whom it blames, what it leaves behind. */
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,14 +8,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/clock.h"
 #include "base/file.h"
 #include "bench.h"
 #include "daemon/attempt/attempt.h"
 #include "link/frame.h"
 #include "link/link.h"
+#include "tests/program/test.h"
 
 enum {
     SLOW_MS = 20000,
@@ -34,7 +29,6 @@ static void a_flood_of_a_log_is_bounded(void **state)
     struct bench bench;
     char path[256];
 
-    (void)state;
     bench_init(&bench);
     bench_mode(0, "chatty");
     bench_start(&bench, 1, "--log-limit", "1048576", NULL);
@@ -53,7 +47,6 @@ static void ranks_that_finish_complete_the_attempt(void **state)
     char *log;
     int fd;
 
-    (void)state;
     bench_init(&bench);
     bench_start(&bench, 2, NULL);
     assert_int_equal(bench_wait(&bench, SLOW_MS), 0);
@@ -83,7 +76,6 @@ static void a_rank_sees_its_own_gpu(void **state)
     struct bench bench;
     char *log;
 
-    (void)state;
     bench_init(&bench);
     assert_int_equal(setenv("CUDA_VISIBLE_DEVICES", "0,1,2", 1), 0);
     assert_int_equal(setenv("CUDA_MODULE_LOADING", "LAZY", 1), 0);
@@ -139,7 +131,6 @@ static void late_modules_beside_peers_are_warned_of(void **state)
         bool warned;
     } cases[] = {{"LAZY", 2, true}, {"EAGER", 2, false}, {"LAZY", 1, false}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char *said = said_of_modules(cases[i].loading, cases[i].ranks);
 
@@ -154,7 +145,6 @@ static void a_lone_rank_loads_kernels_when_they_are_needed(void **state)
     struct bench bench;
     char *log;
 
-    (void)state;
     bench_init(&bench);
     bench_start(&bench, 1, "--gpus", "GPU-c", NULL);
     assert_int_equal(bench_wait(&bench, SLOW_MS), 0);
@@ -213,7 +203,6 @@ static void a_rank_that_dies_ends_its_peers_and_is_named(void **state)
     struct hd_link_report end;
     struct bench bench;
 
-    (void)state;
     run_failure("killself", &bench, &end);
     assert_int_equal(end.end.signal, SIGKILL);
     assert_int_equal(end.end.code, 0);
@@ -229,7 +218,6 @@ static void a_status_other_than_zero_is_a_failure(void **state)
     struct hd_link_report end;
     struct bench bench;
 
-    (void)state;
     run_failure("exit3", &bench, &end);
     assert_int_equal(end.end.code, 3);
     assert_int_equal(end.end.signal, 0);
@@ -244,7 +232,6 @@ static void bad_input_is_told_apart(void **state)
     struct hd_link_report end;
     struct bench bench;
 
-    (void)state;
     run_failure("badinput", &bench, &end);
     assert_int_equal(end.end.bad_input, 1);
     assert_exit(&bench, 1, &(struct hd_link_exit){.code = HD_LINK_EXIT_BAD_INPUT});
@@ -256,7 +243,6 @@ static void the_last_words_of_a_rank_reach_the_end(void **state)
     struct hd_link_report end;
     struct bench bench;
 
-    (void)state;
     run_failure("fail", &bench, &end);
     assert_string_equal(end.end.message, "the disk is full");
     assert_string_equal(end.end.operation, "all_reduce");
@@ -273,7 +259,6 @@ static void a_stop_lets_ranks_write_a_checkpoint(void **state)
     struct bench bench;
     int fd;
 
-    (void)state;
     bench_init(&bench);
     bench_mode(0, "wait");
     bench_mode(1, "wait");
@@ -307,7 +292,6 @@ static void a_shutdown_lets_ranks_write_a_checkpoint(void **state)
     struct hd_link_report end;
     struct bench bench;
 
-    (void)state;
     shut_down(&bench, "wait");
     assert_int_equal(bench_wait(&bench, SLOW_MS), 0);
     bench_end(&bench, &end);
@@ -322,7 +306,6 @@ static void a_second_signal_waits_for_nothing(void **state)
     struct hd_link_report end;
     struct bench bench;
 
-    (void)state;
     shut_down(&bench, "saved"); /* which hears of no stop */
     (void)usleep(100000);       /* two signals at once would be one */
     (void)kill(bench.supervisor, SIGTERM);
@@ -340,7 +323,6 @@ static void a_rank_that_is_late_hears_of_the_stop(void **state)
     struct bench bench;
     int fd;
 
-    (void)state;
     bench_init(&bench);
     bench_mode(0, "late");
     bench_start(&bench, 1, NULL);
@@ -361,7 +343,6 @@ static void a_stopped_rank_is_ended_in_order(void **state)
     struct hd_link_report exit;
     struct bench bench;
 
-    (void)state;
     bench_init(&bench);
     bench_mode(0, "exit3");
     bench_mode(1, "frozen");
@@ -378,7 +359,6 @@ static void a_stop_that_is_not_followed_becomes_a_kill(void **state)
     struct bench bench;
     int fd;
 
-    (void)state;
     bench_init(&bench);
     bench_mode(0, "stubborn");
     bench_start(&bench, 1, NULL);
@@ -399,7 +379,6 @@ static void a_kill_takes_what_ranks_started_along(void **state)
     pid_t pids[16];
     int fd;
 
-    (void)state;
     bench_init(&bench);
     bench_mode(0, "parent");
     bench_start(&bench, 1, NULL);
@@ -421,7 +400,6 @@ static void a_runaway_is_killed_after_a_good_end_too(void **state)
     struct bench bench;
     int fd;
 
-    (void)state;
     bench_init(&bench);
     bench_mode(0, "parent");
     bench_start(&bench, 1, NULL);
@@ -441,7 +419,6 @@ static void a_silent_rank_hangs(void **state)
     struct hd_link_report end;
     struct bench bench;
 
-    (void)state;
     bench_init(&bench);
     bench_mode(0, "wait");
     bench_mode(1, "silent");
@@ -461,7 +438,6 @@ static void a_step_ends_the_patience_of_a_checkpoint(void **state)
     struct hd_link_report end;
     struct bench bench;
 
-    (void)state;
     bench_init(&bench);
     bench_mode(0, "saved");
     bench_start(&bench, 1, "--silence-limit-ms", "700", NULL);
@@ -477,7 +453,6 @@ static void a_worker_that_is_not_there_is_a_failed_launch(void **state)
     struct hd_link_report end;
     struct bench bench;
 
-    (void)state;
     bench_init(&bench);
     bench_start(&bench, 2, "--worker", "/dev/null", NULL);
     assert_int_equal(bench_wait(&bench, SLOW_MS), 0);
@@ -492,7 +467,6 @@ static void an_attempt_runs_once(void **state)
     struct hd_link_report first, second;
     struct bench bench;
 
-    (void)state;
     bench_init(&bench);
     bench_start(&bench, 1, NULL);
     assert_int_equal(bench_wait(&bench, SLOW_MS), 0);
@@ -514,7 +488,6 @@ static void the_supervisor_outlives_those_who_listen(void **state)
     struct bench bench;
     int fd, steps;
 
-    (void)state;
     bench_init(&bench);
     bench_mode(0, "wait");
     bench_start(&bench, 1, NULL);
@@ -544,7 +517,6 @@ static void a_ping_is_answered(void **state)
     struct bench bench;
     int fd;
 
-    (void)state;
     bench_init(&bench);
     bench_mode(0, "frozen");
     bench_start(&bench, 1, NULL);
@@ -568,7 +540,6 @@ static void a_newer_listener_takes_the_place_of_the_older(void **state)
     enum hd_status st;
     int old_fd, new_fd;
 
-    (void)state;
     bench_init(&bench);
     bench_mode(0, "wait");
     bench_start(&bench, 1, NULL);
@@ -594,7 +565,6 @@ static void ranks_die_with_a_killed_supervisor_and_the_end_is_declared(void **st
     struct bench bench;
     enum hd_status st;
 
-    (void)state;
     bench_init(&bench);
     bench_mode(0, "wait");
     bench_mode(1, "stubborn");
@@ -622,7 +592,6 @@ static void a_supervisor_that_never_came_up_is_a_failed_launch(void **state)
     struct hd_link_report end;
     struct bench bench;
 
-    (void)state;
     bench_init(&bench);
     assert_int_equal(hd_attempt_conclude(bench.run_dir, 7, 1, false, &end), HD_OK);
     assert_int_equal(end.end.cause, HD_LINK_CAUSE_LAUNCH_FAILED);
@@ -639,7 +608,6 @@ static void a_tied_supervisor_ends_with_its_parent(void **state)
     char number[16];
     pid_t parent;
 
-    (void)state;
     bench_init(&bench);
     bench_mode(0, "wait");
     parent = fork();
@@ -666,7 +634,6 @@ static void ranks_of_one_node_meet_without_anybody_else(void **state)
     struct bench bench;
     char *log;
 
-    (void)state;
     bench_init(&bench);
     for (int rank = 0; rank < 3; rank++)
         bench_mode(rank, "meet");
@@ -699,7 +666,6 @@ static void an_echo_of_a_failure_elsewhere_blames_nobody_here(void **state)
     struct hd_link_report end;
     struct bench bench;
 
-    (void)state;
     run_share("echo", "wait", &bench, &end);
     assert_int_equal(end.end.cause, HD_LINK_CAUSE_RANK_EXIT);
     assert_int_equal(end.end.secondary, 1);
@@ -713,7 +679,6 @@ static void a_rank_that_failed_by_itself_is_no_echo(void **state)
     struct hd_link_report end;
     struct bench bench;
 
-    (void)state;
     assert_int_equal(setenv("FAKE_ECHO_LAST", "1", 1), 0);
     run_share("echo", "exit3", &bench, &end);
     assert_int_equal(unsetenv("FAKE_ECHO_LAST"), 0);
@@ -730,7 +695,6 @@ static void ranks_may_stop_because_others_were_told_to(void **state)
     struct hd_link_report end;
     struct bench bench;
 
-    (void)state;
     run_share("stopped", "stopped", &bench, &end);
     assert_int_equal(end.end.cause, HD_LINK_CAUSE_USER);
     assert_int_equal(end.end.first_rank, -1);
@@ -742,7 +706,6 @@ static void ranks_that_sleep_may_wait_for_those_of_another_node(void **state)
     struct hd_link_report end;
     struct bench bench;
 
-    (void)state;
     run_share("silent", "silent", &bench, &end);
     assert_int_equal(end.end.cause, HD_LINK_CAUSE_HANG);
     assert_int_equal(end.end.secondary, 1);

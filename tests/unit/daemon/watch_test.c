@@ -1,10 +1,6 @@
 /* heddled's watch over a supervisor, on a clock of the test's own. The supervisor is a process of
  * the test that only waits; it is stopped, and looked at. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,10 +9,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "daemon/agent/local.h"
+#include "tests/program/test.h"
 #include "tests/temporary.h"
 
 enum { BEGIN_MS = 1000000, LOST_MS = 60000 };
@@ -32,7 +27,6 @@ struct watched {
 
 static void on_change(void *user, struct agent_attempt *local)
 {
-    (void)local;
     ((struct watched *)user)->changes++;
 }
 
@@ -126,7 +120,6 @@ static void a_silent_supervisor_is_continued_and_said(void **state)
 {
     struct watched w;
 
-    (void)state;
     begin(&w);
     pass(&w, 1);
     watchdog_received(&w.local, w.now_ms);
@@ -155,7 +148,6 @@ static void what_was_said_stays_until_it_can_be_sent(void **state)
 {
     struct watched w;
 
-    (void)state;
     begin(&w);
     pass(&w, 1);
     watchdog_received(&w.local, w.now_ms);
@@ -176,7 +168,6 @@ static void one_whose_ranks_make_no_steps_is_killed(void **state)
 {
     struct watched w;
 
-    (void)state;
     begin(&w);
     pass(&w, 1);
     watchdog_received(&w.local, w.now_ms);
@@ -200,7 +191,6 @@ static void one_that_gets_no_processor_has_so_much_longer(void **state)
 {
     struct watched w;
 
-    (void)state;
     begin(&w);
     pass(&w, 1);
     watchdog_received(&w.local, w.now_ms);
@@ -225,7 +215,6 @@ static void a_kill_continues_it_at_once_and_kills_it_after_15_s(void **state)
 {
     struct watched w;
 
-    (void)state;
     begin(&w);
     pass(&w, 1);
     watchdog_received(&w.local, w.now_ms);
@@ -246,7 +235,6 @@ static void silence_does_not_count_while_heddled_was_stopped(void **state)
 {
     struct watched w;
 
-    (void)state;
     begin(&w);
     pass(&w, 1);
     watchdog_received(&w.local, w.now_ms);
@@ -263,7 +251,6 @@ static void pings_go_out_every_5_s_to_those_that_know_them(void **state)
     struct watched w;
     int pings = 0;
 
-    (void)state;
     begin(&w);
     for (int i = 0; i < 100; i++) /* 20 s */
         pings += watch_wants_ping(&w.local, w.now_ms += 200);

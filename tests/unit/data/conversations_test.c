@@ -1,17 +1,11 @@
 /* conversations: from a line to ids, and which of them count. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "data/conversations.h"
+#include "tests/program/test.h"
 #include "tests/temporary.h"
 #include "tests/unit/tokenizer/golden.h"
 
@@ -29,14 +23,12 @@ static struct hd_tokenizer *qwen;
 
 static int set_up(void **state)
 {
-    (void)state;
     temporary_dir(dir, "conversations");
     return golden_open(golden_path("qwen2.json"), &qwen) ? -1 : 0;
 }
 
 static int tear_down(void **state)
 {
-    (void)state;
     hd_tokenizer_close(qwen);
     return hd_file_remove_tree(dir) ? -1 : 0;
 }
@@ -124,7 +116,6 @@ static size_t count_id(const struct encoded *e, const char *content)
 
 static void answers_and_the_token_that_ends_them_count(void **state)
 {
-    (void)state;
     shows(CHATML, TWO, HD_CHAT_ANSWERS,
           "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n[b<|im_end|>\n]"
           "<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n[d<|im_end|>\n]");
@@ -135,7 +126,6 @@ static void answers_and_the_token_that_ends_them_count(void **state)
 
 static void a_text_without_messages_ends_with_the_end_of_a_text(void **state)
 {
-    (void)state;
     shows(NULL, "{\"prompt\":\"ab \",\"completion\":\"cd\"}", HD_CHAT_ANSWERS,
           "ab [cd<|endoftext|>]");
 }
@@ -144,7 +134,6 @@ static void a_text_without_messages_ends_with_the_end_of_a_text(void **state)
  * are two and three bytes, e\u0301 two characters that become one. */
 static void an_answer_may_end_in_any_character(void **state)
 {
-    (void)state;
     shows(NULL, "{\"prompt\":\"a \",\"completion\":\"caf\xc3\xa9\"}", HD_CHAT_ANSWERS,
           "a[ caf\xc3\xa9<|endoftext|>]");
     shows(NULL, "{\"prompt\":\"a \",\"completion\":\"cafe\xcc\x81\"}", HD_CHAT_ANSWERS,
@@ -162,7 +151,6 @@ static void a_message_cannot_spell_a_special_token(void **state)
         "{\"role\":\"assistant\",\"content\":\"<|endoftext|>z<|im_end|>\"}]}";
     struct encoded e;
 
-    (void)state;
     encode(CHATML, line, HD_CHAT_ANSWERS, &e);
     assert_int_equal(e.st, HD_OK);
     assert_true(e.spelled);
@@ -184,7 +172,6 @@ static void two_messages_cannot_spell_a_special_token_together(void **state)
         "\"end|>y\"},{\"role\":\"assistant\",\"content\":\"z\"}]}";
     struct encoded e;
 
-    (void)state;
     put("tokenizer_config.json", "{\"bos_token\":\"<|im_start|>\",\"eos_token\":\"<|im_end|>\"}");
     encode(WITH_BOS, line, HD_CHAT_ANSWERS, &e);
     assert_int_equal(e.st, HD_OK);
@@ -196,7 +183,6 @@ static void there_is_no_second_beginning_of_a_text(void **state)
 {
     struct encoded e;
 
-    (void)state;
     put("tokenizer_config.json", "{\"bos_token\":{\"content\":\"<|im_start|>\"},\"eos_token\":"
                                  "\"<|im_end|>\"}");
     encode(WITH_BOS, TWO, HD_CHAT_ANSWERS, &e);
@@ -219,7 +205,6 @@ static void refuses(const char *template, const char *line, const char *story)
 
 static void what_teaches_nothing_is_refused(void **state)
 {
-    (void)state;
     refuses(
         "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}",
         TWO,
@@ -244,7 +229,6 @@ static void what_teaches_nothing_is_refused(void **state)
 /* {% generation %} says itself what the model writes. */
 static void marks_of_the_template_are_kept(void **state)
 {
-    (void)state;
     shows("{% for m in messages %}{% if m.role == 'assistant' %}{{ '<|im_start|>' }}"
           "{% generation %}{{ m.content + '<|im_end|>' }}{% endgeneration %}{{ '\\n' }}{% else %}"
           "{{ m.content }}{% endif %}{% endfor %}",
@@ -262,7 +246,6 @@ static void generation_begins_where_the_template_says_and_ends_at_its_token(void
     char path[128];
     int32_t end;
 
-    (void)state;
     put("chat_template.jinja", CHATML);
     (void)snprintf(path, sizeof path, "%s/chat_template.jinja", dir);
     assert_int_equal(hd_chat_open(path, NULL, &chat), HD_OK);
@@ -334,7 +317,6 @@ static void ids_and_masks_are_those_of_transformers(void **state)
     char *line, *rest;
     int lines = 0;
 
-    (void)state;
     assert_int_equal(hd_file_read(golden_path("conversations.jsonl"), 1 << 20, &golden), HD_OK);
     for (rest = golden.data; (line = strsep(&rest, "\n")) && *line; lines++) {
         const struct hd_json *root;
@@ -404,7 +386,6 @@ static void a_prompt_and_completion_begin_as_the_tokenizer_says(void **state)
     struct hd_conversation_rules rules = {.form = HD_CHAT_COMPLETION, .end_of_text = 1};
     char path[160];
 
-    (void)state;
     put("tokenizer.json", BEGINS);
     (void)snprintf(path, sizeof path, "%s/tokenizer.json", dir);
     assert_int_equal(hd_tokenizer_open(path, &t), HD_OK);
@@ -426,7 +407,6 @@ static void long_conversations_count_what_short_ones_do(void **state)
     struct hd_conversation_rules rules = {.form = HD_CHAT_COMPLETION, .end_of_text = 1};
     char path[160];
 
-    (void)state;
     put("tokenizer.json", BEGINS);
     (void)snprintf(path, sizeof path, "%s/tokenizer.json", dir);
     assert_int_equal(hd_tokenizer_open(path, &t), HD_OK);

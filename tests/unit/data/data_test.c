@@ -1,11 +1,4 @@
 /* data: which bytes a sample gets, whoever computes it, and what a bigram model makes of them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +10,7 @@
 #include "base/random.h"
 #include "data/data.h"
 #include "data/fingerprint.h"
+#include "tests/program/test.h"
 #include "tokenizer/tokenizer.h"
 
 enum { FILES_MAX = 8, PATH_BYTES = 64 };
@@ -535,7 +529,6 @@ static void bytes_go_to_ids_and_back(void **state)
     unsigned char text[256];
     int32_t wrong[] = {65, 256}, negative = -1;
 
-    (void)state;
     assert_int_equal(hd_tokenizer_open("bytes", &t), HD_OK);
     assert_int_equal(hd_tokenizer_vocab(t), 256);
     assert_int_equal(hd_encoder_new(t, &encoder), HD_OK);
@@ -580,7 +573,6 @@ static void assert_prints(const char *raw, size_t raw_bytes, const char *expecte
 CASE_WITH(NULL, NULL)
 static void printer_passes_text_and_disarms_the_rest(void **state)
 {
-    (void)state;
     assert_prints("a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80\n\tz", 13,
                   "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80\n\tz");
     assert_prints("\x1b[2J", 4, FFFD "[2J");
@@ -606,7 +598,6 @@ static void printer_passes_text_and_disarms_the_rest(void **state)
 CASE_WITH(NULL, NULL)
 static void printer_output_is_always_utf8(void **state)
 {
-    (void)state;
     for (uint64_t trial = 0; trial < 300; trial++) {
         struct hd_utf8_printer printer = {0};
         struct hd_text out = {0};

@@ -1,20 +1,15 @@
 /* A crash between any two steps of a publication: of token files, and of a file that is written
  * atomically, as calibrations, identities, lists of names and references are. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "data/data.h"
 #include "data/token_writer.h"
+#include "tests/program/test.h"
 #include "tests/unit/checkpoint/disk.h"
 
 enum { OLD = 3, NEW = 5, COMPLAINED = 78 }; /* so many ids, each of that value */
@@ -23,7 +18,6 @@ static char folder[64];
 
 static int make_folder(void **state)
 {
-    (void)state;
     (void)snprintf(folder, sizeof folder, "%s/durable-XXXXXX",
                    getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
     return mkdtemp(folder) ? 0 : -1;
@@ -31,7 +25,6 @@ static int make_folder(void **state)
 
 static int drop_folder(void **state)
 {
-    (void)state;
     return hd_file_remove_tree(folder) ? -1 : 0;
 }
 
@@ -132,7 +125,6 @@ static void a_crash_at_any_instant_mixes_no_token_files(void **state)
                    {HD_TOKEN_FORMAT_MEGATRON, "m", "m.bin", true},
                    {HD_TOKEN_FORMAT_COUNTS, "c", "c.bin", true}};
 
-    (void)state;
     for (size_t f = 0; f < 2 * sizeof formats / sizeof formats[0]; f++) {
         const bool had = f % 2;
         const char *bin = at(formats[f / 2].bin), *out = at(formats[f / 2].out);
@@ -177,7 +169,6 @@ static void a_crash_leaves_an_atomic_file_old_or_new(void **state)
 {
     int old = 0, new = 0, status;
 
-    (void)state;
     for (int call = 1;; call++) {
         struct hd_text text = {0};
 

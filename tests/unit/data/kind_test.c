@@ -1,28 +1,22 @@
 /* What a data file is: text, lines, tokens, or something that is refused by its kind; and what is
  * checked of it before a job runs. */
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "data/data_internal.h"
 #include "data/kind.h"
 #include "data/survey.h"
+#include "tests/program/test.h"
 #include "tests/unit/tokenizer/golden.h"
 
 static char folder[64];
 
 static int make_folder(void **state)
 {
-    (void)state;
     (void)snprintf(folder, sizeof folder, "%s/heddle-kind-XXXXXX",
                    getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
     return mkdtemp(folder) ? 0 : -1;
@@ -33,7 +27,6 @@ static int drop_folder(void **state)
     DIR *dir = opendir(folder);
     const struct dirent *entry;
 
-    (void)state;
     while (dir && (entry = readdir(dir)))
         (void)unlinkat(dirfd(dir), entry->d_name, 0);
     if (dir)
@@ -63,7 +56,6 @@ static void is(const char *path, enum hd_data_kind kind)
 
 static void names_tell_in_either_case(void **state)
 {
-    (void)state;
     is(PUT("a.jsonl", "{}\n"), HD_DATA_LINES);
     is(PUT("a.JSONL", "{}\n"), HD_DATA_LINES);
     is(PUT("a.ndjson", "{}\n"), HD_DATA_LINES);
@@ -119,7 +111,6 @@ static void what_is_not_text_is_refused_by_its_kind(void **state)
     };
     static const char *const names[] = {"a.txt", "a.jsonl", "a.json", "a"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         for (size_t n = 0; n <= sizeof names / sizeof names[0]; n++) {
             const char *name = n ? names[n - 1] : rows[i].name;
@@ -140,7 +131,6 @@ static void refuses(const char *path, const char *says)
 
 static void names_that_promise_another_kind_are_refused(void **state)
 {
-    (void)state;
     refuses(PUT("a.txt", "some text and a \0"), "a.txt:1: has a NUL byte (byte 16 of the file)");
     refuses(PUT("a.jsonl", "{}\n{}\n\0\0"), "a.jsonl:3: has a NUL byte (byte 6 of the file)");
     refuses(PUT("a.gz", "{\"text\": \"a\"}\n"), "does not begin like one");
@@ -167,7 +157,6 @@ static void what_is_no_token_file_is_told_by_its_kind(void **state)
         {"a.bin", "\x93NUMPY\x01", "a NumPy array, and no token file; name it .npy"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const char *path = put(rows[i].name, rows[i].head, strlen(rows[i].head));
         const struct hd_corpus_file file = {.path = path, .size_bytes = -1};
@@ -219,7 +208,6 @@ static void a_wrong_line_is_found_wherever_it_is(void **state)
     struct hd_survey s;
     char says[160];
 
-    (void)state;
     assert_int_equal(hd_tokenizer_open("bytes", &bytes), HD_OK);
     for (size_t g = 0; g < 3; g++)
         for (size_t b = 0; b < 2 * sizeof bad / sizeof bad[0]; b++) {
@@ -254,7 +242,6 @@ static void all_documents_are_counted(void **state)
     struct hd_tokenizer *bytes = NULL, *bpe = NULL;
     struct hd_survey s;
 
-    (void)state;
     assert_int_equal(hd_tokenizer_open("bytes", &bytes), HD_OK);
     assert_int_equal(golden_open(golden_path("qwen2.json"), &bpe), HD_OK);
     for (size_t l = 0; l < 2; l++) {
@@ -316,7 +303,6 @@ static void a_wrong_line_says_what_is_wrong_and_what_to_write(void **state)
     };
     char says[160];
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct hd_text text = {0};
         int64_t documents;
@@ -341,7 +327,6 @@ static void what_was_not_checked_is_told(void **state)
     struct hd_survey s;
     const char *path;
 
-    (void)state;
     assert_int_equal(hd_tokenizer_open("bytes", &bytes), HD_OK);
     while (text.len_bytes < 2 << 20)
         hd_text_add(&text, "{\"text\": \"%0500d\"}\n", 7);
@@ -363,7 +348,6 @@ static void text_that_is_not_utf8_is_found(void **state)
     struct hd_text text = {0};
     const char *path;
 
-    (void)state;
     assert_int_equal(golden_open(golden_path("qwen2.json"), &bpe), HD_OK);
     for (int i = 0; i < 40000; i++)
         hd_text_add(&text, "%s", i % 2 ? "\xC3\xA9" : "a"); /* 60000 bytes, odd offsets */
@@ -395,7 +379,6 @@ static void a_wrong_id_is_found_wherever_it_is(void **state)
     struct hd_survey s;
     const char *path;
 
-    (void)state;
     assert_non_null(file);
     memcpy(file, "\x93NUMPY\x01\0\x76\0", 10);
     memset(file + 10, ' ', HEAD - 11);

@@ -1,17 +1,12 @@
 /* Mixtures: which source each sample reads, and that nothing but its number decides it. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "data/data.h"
+#include "tests/program/test.h"
 
 static const double weights[] = {0.7, 0.2, 0.1, 1e-4};
 enum { SOURCES = sizeof weights / sizeof weights[0] };
@@ -20,7 +15,6 @@ enum { SOURCES = sizeof weights / sizeof weights[0] };
  * count by hand from the first sample on, under several seeds. */
 static void each_sample_is_the_next_one_of_its_source(void **state)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 5; seed++) {
         struct hd_mixture m;
         int64_t seen[SOURCES] = {0};
@@ -46,7 +40,6 @@ static void shares_hold_in_every_stretch(void **state)
     const double sum = 0.7 + 0.2 + 0.1 + 1e-4;
     struct hd_mixture m;
 
-    (void)state;
     hd_mixture_init(&m, weights, SOURCES, 3);
     for (int64_t id = 0; id < INT64_C(1) << 48; id += id < 5000 ? 1 : id / 3)
         for (int64_t k = 0; k < SOURCES; k++) {
@@ -62,7 +55,6 @@ static void one_source_has_every_sample(void **state)
     struct hd_mixture m;
     int64_t number;
 
-    (void)state;
     hd_mixture_init(&m, (const double[]){0.3}, 1, 9);
     for (int64_t id = 0; id < 100; id++) {
         assert_int_equal(hd_mixture_source(&m, id, &number), 0);
@@ -76,7 +68,6 @@ static void another_seed_interleaves_otherwise(void **state)
     int64_t number;
     int same = 0;
 
-    (void)state;
     hd_mixture_init(&a, weights, SOURCES, 1);
     hd_mixture_init(&b, weights, SOURCES, 2);
     for (int64_t id = 0; id < 100; id++)

@@ -1,11 +1,4 @@
 /* packing: whole conversations in windows, and the samples that they make. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,20 +8,19 @@
 #include "base/random.h"
 #include "data/packing.h"
 #include "data/token_writer.h"
+#include "tests/program/test.h"
 #include "tests/temporary.h"
 
 static char dir[TEMPORARY_BYTES];
 
 static int make_dir(void **state)
 {
-    (void)state;
     temporary_dir(dir, "packing_test");
     return 0;
 }
 
 static int remove_dir(void **state)
 {
-    (void)state;
     return hd_file_remove_tree(dir) ? -1 : 0;
 }
 
@@ -142,7 +134,6 @@ static void windows_are_full_and_a_function_of_the_seed(void **state)
     const struct hd_packing_facts *f;
     struct hd_data_range range;
 
-    (void)state;
     write_many();
     range = open_conversations(NULL);
     assert_int_equal(hd_packing_new(range, CONTEXT, HD_TOO_LONG_ERROR, 1, &a), HD_OK);
@@ -172,7 +163,6 @@ static void a_conversation_that_is_too_long_is_an_error_with_its_line(void **sta
     struct hd_data_range range;
     char path[128], want[256];
 
-    (void)state;
     (void)snprintf(path, sizeof path, "%s/chat.jsonl", dir);
     assert_int_equal(hd_file_write_atomic(path, lines, sizeof lines - 1, 0600), HD_OK);
     write_conversations(LONG, 4);
@@ -192,7 +182,6 @@ static void what_is_too_long_is_dropped_or_cut_behind_an_answer(void **state)
     struct hd_packing *p;
     struct hd_data_range range;
 
-    (void)state;
     write_conversations(LONG, 4);
     range = open_conversations(NULL);
     assert_int_equal(hd_packing_new(range, 9, HD_TOO_LONG_DROP, 1, &p), HD_OK);
@@ -222,7 +211,6 @@ static void without_a_conversation_there_is_an_error(void **state)
     struct hd_packing *p;
     struct hd_data_range range;
 
-    (void)state;
     write_conversations(silent, 2);
     range = open_conversations(NULL);
     assert_int_equal(hd_packing_new(range, 9, HD_TOO_LONG_DROP, 1, &p), HD_INVALID);
@@ -254,7 +242,6 @@ static void a_sample_has_its_conversations_beside_each_other_and_blind(void **st
     struct hd_sampler sampler;
     struct hd_validation validation;
 
-    (void)state;
     write_conversations(texts, 2);
     range = open_conversations(NULL);
     assert_int_equal(hd_packing_new(range, S, HD_TOO_LONG_ERROR, 1, &p), HD_OK);
@@ -291,7 +278,6 @@ static void tokens_and_targets_of_a_step_are_those_of_its_rows(void **state)
     struct hd_packing *p;
     char out[128];
 
-    (void)state;
     (void)snprintf(out, sizeof out, "%s/c", dir);
     assert_int_equal(hd_token_writer_open(out, HD_TOKEN_FORMAT_COUNTS, 4, &w), HD_OK);
     for (uint64_t d = 0; d < CONVERSATIONS; d++) {
@@ -346,7 +332,6 @@ static void targets_follow_their_bits_through_long_conversations(void **state)
     static char counts[ROWS];
     const struct hd_data_batch batch = {.tokens = tokens, .targets = targets};
 
-    (void)state;
     for (size_t l = 0; l < sizeof lengths / sizeof lengths[0]; l++) {
         const int64_t n = lengths[l], S = n + SHORT;
         struct hd_token_writer *w;
@@ -397,7 +382,6 @@ static void the_bits_of_the_index_are_those_written(void **state)
     char out[128];
     int64_t at = 0;
 
-    (void)state;
     (void)snprintf(out, sizeof out, "%s/c", dir);
     assert_int_equal(hd_token_writer_open(out, HD_TOKEN_FORMAT_COUNTS, 4, &w), HD_OK);
     while (at < COUNT) {
@@ -440,7 +424,6 @@ static void a_pair_is_in_one_window(void **state)
     struct hd_packing *p;
     struct hd_data_range range, train, val;
 
-    (void)state;
     write_conversations(texts, 6);
     range = open_conversations(NULL);
     hd_corpus_set_pairs((struct hd_corpus *)(uintptr_t)range.corpus);
@@ -483,7 +466,6 @@ static void a_pair_that_is_too_long_is_not_cut(void **state)
     struct hd_data_range range;
     struct hd_packing *p;
 
-    (void)state;
     write_conversations(texts, 4);
     range = open_conversations(NULL);
     hd_corpus_set_pairs((struct hd_corpus *)(uintptr_t)range.corpus);

@@ -1,18 +1,13 @@
 /* Token files: what each format's bytes mean, and what is said of damaged ones. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "data/data.h"
 #include "data/token_file.h"
+#include "tests/program/test.h"
 
 /* ---- files by hand ---- */
 
@@ -102,7 +97,6 @@ static void arrays_of_each_type_and_version_are_read(void **state)
                  {"<u4", 4, {0, 1 << 20, UINT32_MAX}},
                  {"<i8", 8, {INT64_MIN, 7, INT64_MAX}}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         for (int major = 1; major <= 3; major++) {
             struct hd_text file = {0};
@@ -143,7 +137,6 @@ static void an_array_that_is_no_token_file_says_what_to_save(void **state)
 {
     struct hd_token_view view;
 
-    (void)state;
     expect_npy(HD_OK, "", "{'descr': '<u2', 'fortran_order': False, 'shape': (4,), }", 4);
     expect_npy(HD_UNSUPPORTED, "save a.astype('<u2')",
                "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }", 4);
@@ -177,7 +170,6 @@ static void both_formats_of_llm_c_are_read(void **state)
 {
     static const int64_t small[] = {50256, 0, 65535}, large[] = {128000, 1, UINT32_MAX};
 
-    (void)state;
     for (int wide = 0; wide < 2; wide++) {
         struct hd_text file = {0};
         struct hd_token_view view;
@@ -213,7 +205,6 @@ static void an_index_of_megatron_tells_where_documents_begin(void **state)
     struct hd_text file = {0}, index = {0};
     struct hd_token_view view;
 
-    (void)state;
     add_numbers(&file, ids, 6, 2);
     add_index(&index, 8, 2, lengths, 4, documents, 4);
     assert_int_equal(
@@ -251,7 +242,6 @@ static void a_damaged_index_is_told_from_a_sound_one(void **state)
 {
     enum { LENGTHS = 34, POINTERS = LENGTHS + 16, DOCUMENTS = POINTERS + 32 };
 
-    (void)state;
     expect_index(0, 'X', 0, HD_INVALID, "does not begin with MMIDIDX");
     expect_index(9, 3, 0, HD_UNSUPPORTED, "version 3");
     expect_index(9, 2, 0, HD_INVALID, "its tables take"); /* without the bits of version 2 */

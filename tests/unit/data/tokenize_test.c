@@ -1,11 +1,4 @@
 /* tokenize: what becomes of text files, for `heddle data tokenize` and for jobs. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>
@@ -20,6 +13,7 @@
 #include "data/kind.h"
 #include "data/token_file.h"
 #include "data/tokenize.h"
+#include "tests/program/test.h"
 #include "tests/unit/tokenizer/golden.h"
 
 enum { LINES = 40000, OUT_BYTES_MAX = 64 << 20 };
@@ -30,7 +24,6 @@ static struct hd_tokenizer *bytes;
 
 static int make_dir(void **state)
 {
-    (void)state;
     if (hd_tokenizer_open("bytes", &bytes))
         return -1;
     (void)snprintf(dir, sizeof dir, "/tmp/tokenize_test.XXXXXX");
@@ -39,7 +32,6 @@ static int make_dir(void **state)
 
 static int remove_dir(void **state)
 {
-    (void)state;
     hd_tokenizer_close(bytes);
     return hd_file_remove_tree(dir) ? -1 : 0;
 }
@@ -88,7 +80,6 @@ static void documents_stand_in_the_order_of_the_inputs(void **state)
 {
     const char *outs[] = {"out.npy", "out.bin"};
 
-    (void)state;
     for (int i = 0; i < 2; i++) {
         const char *inputs[] = {put("b.txt", "second\n"), put("empty.txt", ""),
                                 put("a.jsonl", "{\"text\": \"fir\\u0073t\", \"n\": 1}\n\n"
@@ -129,7 +120,6 @@ static void files_without_a_token_may_be_refused(void **state)
                               .threads = 1};
     struct hd_text kept = {0};
 
-    (void)state;
     assert_int_equal(hd_tokenize_run(&job, NULL), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "none.txt: the text has no token"));
     assert_int_equal(hd_file_read(job.out, 100, &kept), HD_OK);
@@ -145,7 +135,6 @@ static void the_number_of_threads_changes_no_byte(void **state)
     struct hd_text text = {0}, files[2] = {{0}, {0}};
     const char *input;
 
-    (void)state;
     for (int i = 0; i < LINES; i++)
         hd_text_add(&text, "{\"body\": \"%d %0*d\"}\n", i, i % 300, i);
     input = put("many.jsonl", text.data);
@@ -187,8 +176,6 @@ static int files_in_dir(void)
 
 static bool never_on(void *context, const struct hd_tokenize_counts *so_far)
 {
-    (void)context;
-    (void)so_far;
     return false;
 }
 
@@ -204,7 +191,6 @@ static void a_failure_names_the_line_and_leaves_nothing_behind(void **state)
     struct hd_tokenize_counts counts;
     int before;
 
-    (void)state;
     (void)put("kept.npy", "what was there");
     for (size_t i = 0; i <= sizeof cases / sizeof cases[0]; i++) {
         const bool stops = i == sizeof cases / sizeof cases[0];
@@ -269,7 +255,6 @@ static void a_long_text_has_the_ids_of_the_whole(void **state)
     struct hd_text text = {0};
     const char *input;
 
-    (void)state;
     assert_int_equal(golden_open(golden_path("gpt2.json"), &gpt2), HD_OK);
     make_long_text(&text);
     input = put("long.txt", text.data);
@@ -326,7 +311,6 @@ static void each_document_is_a_sequence_of_megatrons(void **state)
     struct hd_text bin = {0}, idx = {0};
     struct hd_token_view view;
 
-    (void)state;
     assert_int_equal(hd_tokenize_run(&job, NULL), HD_OK);
     assert_int_equal(hd_file_read(in_dir("mega.bin"), OUT_BYTES_MAX, &bin), HD_OK);
     assert_int_equal(hd_file_read(in_dir("mega.idx"), OUT_BYTES_MAX, &idx), HD_OK);
@@ -361,7 +345,6 @@ static void a_full_disk_is_said_and_leaves_what_was_there(void **state)
     void (*handler)(int);
     const char *input;
 
-    (void)state;
     make_long_text(&text);
     input = put("large.txt", text.data);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -399,7 +382,6 @@ static void an_input_that_is_a_pipe_is_refused_without_waiting(void **state)
 {
     static const char *const names[] = {"pipe.txt", "pipe.jsonl", "pipe.npy"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const char *input = in_dir(names[i]);
         const struct hd_tokenize job = {.tokenizer = bytes,
@@ -432,7 +414,6 @@ static void a_place_that_is_taken_is_refused(void **state)
          "none/a.npy: No such file or directory; create its folder"},
     };
 
-    (void)state;
     assert_int_equal(mkdir(in_dir("folder.npy"), 0700), 0);
     assert_int_equal(mkdir(in_dir("mega2.bin"), 0700), 0);
     (void)put("mega2.idx", "an old index");
@@ -471,7 +452,6 @@ static void a_stop_is_heard_while_a_line_is_read(void **state)
                                     .threads = 1,
                                     .progress = never_on};
 
-    (void)state;
     assert_int_equal(truncate(input, (off_t)300 << 20), 0); /* takes no room */
     assert_int_equal(hd_tokenize_run(&job, NULL), HD_ABORTED);
 }
@@ -493,7 +473,6 @@ static void the_last_that_is_told_is_all(void **state)
                               .context = &largest};
     struct hd_tokenize_counts counts;
 
-    (void)state;
     make_long_text(&text);
     input = put("told.txt", text.data);
     hd_text_free(&text);

@@ -1,17 +1,12 @@
 /* What heddled offers: --devices, held against GPUs, some of which cannot be used; and the number
  * of each device. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "daemon/devices/devices.h"
+#include "tests/program/test.h"
 
 enum { CORES = 12 };
 
@@ -85,7 +80,6 @@ static void refused(const char *text, enum hd_status expected, const char *words
 
 static void without_gpus_the_cores_are_shared_out(void **state)
 {
-    (void)state;
     have_none("no driver");
     offers_first(NULL, "0 cpu:12");
     assert_string_equal(devices.note, "no GPU can be used: no driver");
@@ -105,7 +99,6 @@ static void without_gpus_the_cores_are_shared_out(void **state)
 
 static void a_gpu_that_cannot_be_used_is_shown_with_its_problem(void **state)
 {
-    (void)state;
     have(3, 1);
     offers_first(NULL, "0 GPU-0, 1 GPU-1!, 2 GPU-2");
     assert_string_equal(devices.list[1].problem, "it is broken");
@@ -136,7 +129,6 @@ static void ranks_of_gpus_share_the_cores_that_are_left(void **state)
         {"cuda:0", 12},
     };
 
-    (void)state;
     have(2, -1);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         numbers.count = 0;
@@ -147,7 +139,6 @@ static void ranks_of_gpus_share_the_cores_that_are_left(void **state)
 
 static void gpus_that_must_be_there_and_are_not_are_refused(void **state)
 {
-    (void)state;
     have(3, 1);
     refused("cuda:1", HD_UNSUPPORTED, "no GPU can be used");
     refused("cuda:3", HD_UNSUPPORTED, "there is no GPU 3; this machine has 3");
@@ -167,7 +158,6 @@ static void what_is_not_a_list_of_devices_is_refused(void **state)
         "cuda:1,",  "cuda:-1",   "cuda:x",  "auto:1",    "auto+cuda",   "cuda+cuda:0",
         "cuda:0:1", "auto+auto", "+",       "cpu:1+",    "Cuda",        "cuda:1 ,2"};
 
-    (void)state;
     have(3, -1);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         refused(wrong[i], HD_INVALID, "--devices");
@@ -178,7 +168,6 @@ static void what_is_not_a_list_of_devices_is_refused(void **state)
 
 static void a_number_stays_with_its_gpu(void **state)
 {
-    (void)state;
     assert_int_equal(unsetenv("CUDA_VISIBLE_DEVICES"), 0);
     have(4, 1);
     offers_first("auto+cpu:2", "0 GPU-0, 1 GPU-1!, 2 GPU-2, 3 GPU-3, 4 cpu:6, 5 cpu:6");
@@ -207,7 +196,6 @@ static void a_number_stays_with_its_gpu(void **state)
 /* Goal: jobs for any device do not start on the cores of a node whose GPUs fail. */
 static void a_node_whose_gpus_fail_offers_no_cores_instead(void **state)
 {
-    (void)state;
     have(1, -1);
     offers_first("auto", "0 GPU-0");
     have(1, 0);
@@ -220,7 +208,6 @@ static void a_node_whose_gpus_fail_offers_no_cores_instead(void **state)
 
 static void cores_wait_until_it_is_known_whether_there_are_gpus(void **state)
 {
-    (void)state;
     have_none("no answer in time");
     numbers.count = 0;
     assert_int_equal(choose("auto", false), HD_OK);
@@ -237,7 +224,6 @@ static void numbers_outlive_heddled_but_not_the_boot(void **state)
     const char *tmp = getenv("TMPDIR");
     char dir[256], path[300];
 
-    (void)state;
     (void)snprintf(dir, sizeof dir, "%s/numbers-XXXXXX", tmp ? tmp : "/tmp");
     assert_non_null(mkdtemp(dir));
     (void)snprintf(path, sizeof path, "%s/devices", dir);
@@ -270,7 +256,6 @@ static void memory_is_what_the_option_says(void **state)
 {
     struct hd_device_selection selection;
 
-    (void)state;
     have(2, -1); /* of 1000 and 1001 bytes */
     memset(&numbers, 0, sizeof numbers);
     assert_int_equal(hd_device_selection_parse("cuda+cpu:1:1", &selection), HD_OK);

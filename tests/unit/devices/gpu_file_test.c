@@ -1,15 +1,10 @@
 /* Which device file is a GPU's, from what a driver's folder says; a folder stands in for /proc. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "daemon/devices/gpu_file.h"
+#include "tests/program/test.h"
 #include "tests/temporary.h"
 
 static void put(const char *proc, const char *bus, const char *text)
@@ -26,7 +21,6 @@ static void a_gpu_is_found_by_its_uuid(void **state)
 {
     char proc[TEMPORARY_BYTES], file[HD_GPU_FILE_MAX];
 
-    (void)state;
     temporary_dir(proc, "heddle-gpu-file");
     assert_int_equal(hd_gpu_device_file(proc, "GPU-b", file), HD_NOT_FOUND);
     put(proc, "0000:01:00.0", "Model: \t\t NVIDIA H100\nGPU UUID: \t GPU-a\nDevice Minor: \t 0\n");

@@ -2,20 +2,15 @@
  * fatal errors in the kernel's log. No GPU is needed. */
 #include <fcntl.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "daemon/devices/gpu.h"
 #include "daemon/devices/xid.h"
+#include "tests/program/test.h"
 
 static struct hd_gpu_list list; /* large; one test at a time uses it */
 
@@ -37,7 +32,6 @@ static void a_list_reads_back_as_it_was_written(void **state)
     struct hd_gpu_list *back = calloc(1, sizeof *back);
     struct hd_text json = {0};
 
-    (void)state;
     assert_non_null(back);
     have(8);
     (void)snprintf(list.problem, sizeof list.problem, "a \"quoted\" problem");
@@ -72,7 +66,6 @@ static void absurd_figures_withdraw_their_gpu_alone(void **state)
         "\"fault_at\":0}]}";
     struct hd_text json = {0};
 
-    (void)state;
     have(8);
     list.gpus[1].memory_bytes = 0;
     list.gpus[2].memory_bytes = -1; /* SIZE_MAX */
@@ -114,7 +107,6 @@ static void names_become_printable_ascii(void **state)
 {
     struct hd_text json = {0};
 
-    (void)state;
     have(1);
     (void)snprintf(list.gpus[0].name, sizeof list.gpus[0].name, "H\x1b[2J\xff");
     hd_gpu_list_write(&list, &json);
@@ -138,7 +130,6 @@ static enum hd_status read_log(const char *text)
 
 static void the_newest_fatal_error_of_each_gpu_is_found(void **state)
 {
-    (void)state;
     have(4); /* at 3A, 3B, 3C and 3D */
     assert_int_equal(
         read_log("6,1,10,-;NVRM: loading NVIDIA UNIX x86_64 Kernel Module\n"
@@ -167,7 +158,6 @@ static void a_log_that_is_given_is_read_from_its_beginning(void **state)
     char path[256];
     int fd;
 
-    (void)state;
     (void)snprintf(path, sizeof path, "%s/given-%d", tmp ? tmp : "/tmp", (int)getpid());
     assert_int_equal(hd_file_write_atomic(path, text, strlen(text), 0600), HD_OK);
     fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -190,7 +180,6 @@ static void a_log_that_is_given_is_read_from_its_beginning(void **state)
 /* A log that may not be read is not the same as one without errors. */
 static void without_a_log_nothing_is_known_of_errors(void **state)
 {
-    (void)state;
     have(1);
     assert_int_equal(hd_xid_read("/nowhere/kmsg", &list), HD_IO);
     assert_int_equal(list.gpus[0].fault_at, -1);

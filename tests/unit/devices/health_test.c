@@ -1,18 +1,13 @@
 /* When heddled checks its GPUs, with a deadline, and what it makes of bad answers. The worker is a
  * shell script in a folder of its own. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/clock.h"
 #include "base/file.h"
 #include "daemon/devices/health.h"
+#include "tests/program/test.h"
 
 static struct hd_health health;
 static char dir[200];
@@ -21,7 +16,6 @@ static int make_dir(void **state)
 {
     const char *tmp = getenv("TMPDIR");
 
-    (void)state;
     memset(&health, 0, sizeof health);
     (void)snprintf(dir, sizeof dir, "%s/health-XXXXXX", tmp ? tmp : "/tmp");
     (void)snprintf(health.worker, sizeof health.worker, "%s/worker", mkdtemp(dir));
@@ -30,7 +24,6 @@ static int make_dir(void **state)
 
 static int remove_dir(void **state)
 {
-    (void)state;
     hd_health_close(&health);
     return hd_file_remove_tree(dir) != HD_OK;
 }
@@ -89,7 +82,6 @@ static const char *problem(void)
 
 static void a_gpu_is_withdrawn_and_offered_again(void **state)
 {
-    (void)state;
     worker_says("", 0);
     assert_int_equal(open_with("cuda+cpu:1"), HD_OK);
     assert_true(health.devices.gpu_count == 1 && health.devices.count == 2);
@@ -113,7 +105,6 @@ static void the_next_check_is_due_by_what_the_last_one_found(void **state)
         int64_t after_ms;
     } cases[] = {{NULL, HD_HEALTH_EVERY_MS}, {"exit 3", HD_HEALTH_RETRY_MS}};
 
-    (void)state;
     worker_says("", 0);
     assert_int_equal(open_with("cuda"), HD_OK);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -138,7 +129,6 @@ static void a_check_that_is_needed_begins_later_than_the_need(void **state)
 {
     int64_t first, second;
 
-    (void)state;
     worker_says("", 0);
     assert_int_equal(open_with("cuda"), HD_OK);
     first = hd_health_check_soon(&health);
@@ -155,7 +145,6 @@ static void a_check_that_is_needed_begins_later_than_the_need(void **state)
 /* A driver that hangs does not take heddled with it, and its GPU gets no jobs. */
 static void a_check_that_hangs_is_given_up(void **state)
 {
-    (void)state;
     worker_says("", 0);
     assert_int_equal(open_with("cuda"), HD_OK);
     worker_does("exec sleep 600");
@@ -172,7 +161,6 @@ static void there_is_one_hanging_process_at_most(void **state)
 {
     const char *const argv[] = {health.worker, "gpus", NULL};
 
-    (void)state;
     worker_does("exec sleep 600");
     assert_int_equal(hd_ask_begin(&health.ask, argv, HD_ASK_MS), HD_OK);
     assert_int_equal(hd_ask_begin(&health.ask, argv, HD_ASK_MS), HD_CONFLICT);
@@ -184,7 +172,6 @@ static void there_is_one_hanging_process_at_most(void **state)
 /* The answer is there, and the process sits in the driver on its way out. */
 static void an_answer_counts_though_its_process_hangs(void **state)
 {
-    (void)state;
     worker_says("", 0);
     assert_int_equal(open_with("cuda"), HD_OK);
     worker_does(
@@ -201,7 +188,6 @@ static void bad_answers_are_problems_in_words(void **state)
                                              {"echo '{}'", "the list of GPUs"},
                                              {"head -c 2000000 /dev/zero", "it prints more than"}};
 
-    (void)state;
     worker_says("", 0);
     assert_int_equal(open_with("cuda"), HD_OK);
     for (size_t i = 0; i < sizeof scripts / sizeof scripts[0]; i++) {
@@ -215,7 +201,6 @@ static void bad_answers_are_problems_in_words(void **state)
 /* A GPU that answers every question and computes no more: the kernel's log knows. */
 static void a_new_fatal_error_withdraws_until_the_repair(void **state)
 {
-    (void)state;
     worker_says("", 500); /* older than heddled: the GPU may have been repaired since */
     assert_int_equal(open_with("cuda"), HD_OK);
     assert_string_equal(problem(), "");
@@ -237,7 +222,6 @@ static void a_new_fatal_error_withdraws_until_the_repair(void **state)
 
 static void a_log_that_was_not_readable_withdraws_nothing(void **state)
 {
-    (void)state;
     worker_says("", -1);
     assert_int_equal(open_with("cuda"), HD_OK);
     worker_says("", 500); /* nobody knows how old it is */
@@ -249,7 +233,6 @@ static void a_node_of_cores_checks_no_more(void **state)
 {
     int64_t check;
 
-    (void)state;
     worker_does(
         "printf '{\"problem\":\"no driver\",\"log_problem\":\"\",\"libraries\":\"\",\"gpus\":[]}'");
     assert_int_equal(open_with("auto"), HD_OK);

@@ -1,17 +1,12 @@
 /* The inventory of links, of machines that are only folders: a PCIe tree as sysfs shows it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "daemon/devices/inventory.h"
+#include "tests/program/test.h"
 #include "tests/temporary.h"
 
 static struct hd_inventory found, back; /* large; one test at a time uses them */
@@ -138,7 +133,6 @@ static void is_pair(int a, int b, const char *kind, double bytes_per_s)
 /* PCIe 4.0: 1.969 GB/s a lane. */
 static void pairs_are_as_near_as_their_ways(void **state)
 {
-    (void)state;
     take();
     assert_int_equal(found.gpu_count, 4);
     assert_int_equal(found.pair_count, 6);
@@ -152,7 +146,6 @@ static void pairs_are_as_near_as_their_ways(void **state)
 /* The switch's uplink, and what lies between the sockets; not the port of one GPU. */
 static void uplinks_are_shared(void **state)
 {
-    (void)state;
     take();
     assert_int_equal(found.shared_count, 2);
     assert_string_equal(found.shared[0].name, "0000:3b:00.0");
@@ -165,7 +158,6 @@ static void uplinks_are_shared(void **state)
 
 static void adapters_are_near_the_gpus_of_their_switch(void **state)
 {
-    (void)state;
     take();
     assert_int_equal(found.adapter_count, 2); /* without the one that is down */
     assert_string_equal(found.adapters[0].name, "mlx5_0");
@@ -177,7 +169,6 @@ static void adapters_are_near_the_gpus_of_their_switch(void **state)
 
 static void nvlinks_replace_what_is_slower(void **state)
 {
-    (void)state;
     take();
     hd_inventory_add_nvlink(&found, 3, 0, 4, 25e9, false);
     is_pair(0, 3, "nv4", 100e9);
@@ -197,7 +188,6 @@ static void it_reads_back_as_it_was_written(void **state)
     const struct hd_json *root = NULL;
     struct hd_arena arena;
 
-    (void)state;
     take();
     hd_json_begin(&w, NULL, '{');
     hd_inventory_write(&found, "inventory", &w);
@@ -220,7 +210,6 @@ static void an_unknown_way_leaves_no_pairs(void **state)
     static const char *const uuids[] = {"GPU-0", "GPU-9"};
     static const char *const buses[] = {"0000:3D:00.0", "0000:99:00.0"};
 
-    (void)state;
     have_four_gpus();
     hd_inventory_read(sys, uuids, buses, 2, &found);
     assert_int_equal(found.gpu_count, 2);

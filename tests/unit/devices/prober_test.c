@@ -1,19 +1,14 @@
 /* When heddled probes its devices, and what it keeps. The worker is a shell script in a folder of
  * its own, which notes each run in the file "runs". */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/clock.h"
 #include "base/file.h"
 #include "daemon/devices/prober.h"
+#include "tests/program/test.h"
 
 static struct hd_prober prober;
 static char dir[200];
@@ -22,14 +17,12 @@ static int make_dir(void **state)
 {
     const char *tmp = getenv("TMPDIR");
 
-    (void)state;
     (void)snprintf(dir, sizeof dir, "%s/prober-XXXXXX", tmp ? tmp : "/tmp");
     return !mkdtemp(dir);
 }
 
 static int remove_dir(void **state)
 {
-    (void)state;
     hd_prober_close(&prober);
     return hd_file_remove_tree(dir) != HD_OK;
 }
@@ -101,7 +94,6 @@ static void be_quiet(void)
 
 static void idle_devices_are_probed_once_per_build(void **state)
 {
-    (void)state;
     worker_does(measures);
     start("1", true);
     assert_false(hd_prober_step(&prober, true)); /* not before they have been idle for a while */
@@ -128,7 +120,6 @@ static void the_helper_measures_all_devices_for_less_than_a_minute(void **state)
 {
     struct hd_text text = {0}, path = {0}, wanted = {0};
 
-    (void)state;
     worker_does(measures);
     start("1", false);
     hd_prober_ask(&prober, 1);
@@ -147,7 +138,6 @@ static void the_helper_measures_all_devices_for_less_than_a_minute(void **state)
 
 static void never_means_only_when_asked(void **state)
 {
-    (void)state;
     worker_does(measures);
     start("1", false);
     be_quiet();
@@ -162,7 +152,6 @@ static void never_means_only_when_asked(void **state)
 
 static void busy_devices_are_not_probed(void **state)
 {
-    (void)state;
     worker_does(measures);
     start("1", true);
     hd_prober_ask(&prober, 7);
@@ -178,7 +167,6 @@ static void busy_devices_are_not_probed(void **state)
 /* While others use half of the processors nothing is measured; when they are quiet, it is. */
 static void a_busy_machine_is_not_probed_until_it_is_quiet(void **state)
 {
-    (void)state;
     processors(1000, 2000);
     worker_does(measures);
     start("1", true);
@@ -200,7 +188,6 @@ static void a_probe_that_others_disturb_is_repeated(void **state)
     const int64_t end_ms = hd_clock_now_ms() + 20000;
     char disturbed[700];
 
-    (void)state;
     processors(1000, 2000);
     (void)snprintf(disturbed, sizeof disturbed, "echo 'cpu 1800 0 0 1200 0 0 0 0' >%s; %s",
                    stat_path, measures);
@@ -239,7 +226,6 @@ static void an_attempt_that_starts_ends_a_probe(void **state)
     struct hd_text path = {0};
     int64_t begin_ms;
 
-    (void)state;
     worker_does("echo half >\"$out\"; exec sleep 100");
     start("1", true);
     be_quiet();
@@ -263,7 +249,6 @@ static void an_attempt_that_starts_ends_a_probe(void **state)
 
 static void who_asked_is_told_why_a_probe_was_ended(void **state)
 {
-    (void)state;
     worker_does("exec sleep 100");
     start("1", false);
     hd_prober_ask(&prober, 7);
@@ -279,7 +264,6 @@ static void who_asked_is_told_why_a_probe_was_ended(void **state)
 
 static void a_failed_probe_keeps_the_result_of_before_and_says_why(void **state)
 {
-    (void)state;
     worker_does(measures);
     start("1", true);
     hd_prober_ask(&prober, 1);
@@ -296,7 +280,6 @@ static void a_failed_probe_keeps_the_result_of_before_and_says_why(void **state)
 
 static void a_problem_can_be_sent_whatever_the_helper_says(void **state)
 {
-    (void)state;
     worker_does("printf 'no mem\\303ory\\nmore\\n'");
     start("1", false);
     hd_prober_ask(&prober, 1);
@@ -306,7 +289,6 @@ static void a_problem_can_be_sent_whatever_the_helper_says(void **state)
 
 static void a_probe_that_fails_is_not_repeated_by_itself(void **state)
 {
-    (void)state;
     worker_does("echo 'no memory for products'");
     start("1", true);
     be_quiet();
@@ -319,7 +301,6 @@ static void a_probe_that_fails_is_not_repeated_by_itself(void **state)
 
 static void a_helper_that_hangs_is_killed(void **state)
 {
-    (void)state;
     worker_does("exec sleep 100");
     start("1", false);
     prober.timeout_ms = 300;
@@ -334,7 +315,6 @@ static void gpus_are_named_to_the_worker(void **state)
     struct hd_text text = {0};
     char path[256];
 
-    (void)state;
     worker_does(measures);
     start("1", false);
     (void)snprintf(prober.devices, sizeof prober.devices, "cuda:GPU-1,GPU-2");
@@ -370,7 +350,6 @@ static void a_damaged_result_counts_as_none(void **state)
     struct hd_text text = {0};
     char path[256];
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         assert_counts_as_none(bad[i], strlen(bad[i]));
     worker_does(measures);

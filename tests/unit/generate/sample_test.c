@@ -1,13 +1,8 @@
 /* The next token is drawn from exactly the odds of the settings. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "generate/sample.h"
+#include "tests/program/test.h"
 
 enum { V = 12, DRAWS = 120000 };
 
@@ -90,7 +85,6 @@ static void draws_follow_the_odds_of_the_settings(void **state)
     };
     int32_t order[V];
 
-    (void)state;
     for (size_t s = 0; s < sizeof settings / sizeof settings[0]; s++) {
         int64_t counts[V] = {0};
         double odds[V];
@@ -110,7 +104,6 @@ static void draws_are_independent(void **state)
     double odds[V], pairs[V * V];
     int32_t order[V];
 
-    (void)state;
     for (uint64_t i = 0; i < DRAWS; i += 2)
         counts[hd_sample_token(some_logits, V, &s, i, order) * V +
                hd_sample_token(some_logits, V, &s, i + 1, order)]++;
@@ -131,7 +124,6 @@ static void greedy_takes_the_most_likely_and_the_smaller_id(void **state)
     };
     int32_t order[V];
 
-    (void)state;
     for (size_t s = 0; s < sizeof settings / sizeof settings[0]; s++)
         for (uint64_t i = 0; i < 200; i++)
             assert_int_equal(hd_sample_token(some_logits, V, &settings[s], i, order), 1);
@@ -146,7 +138,6 @@ static void a_seed_repeats_its_draws(void **state)
     int32_t order[V], first[1000];
     int same = 0;
 
-    (void)state;
     for (uint64_t i = 0; i < 1000; i++)
         first[i] = hd_sample_token(some_logits, V, &a, i, order);
     b.seed = 22;
@@ -164,7 +155,6 @@ static void the_most_likely_are_listed_with_their_odds(void **state)
     int32_t top[V];
     double sum = 0;
 
-    (void)state;
     for (int v = 0; v < V; v++)
         sum += exp((double)some_logits[v]);
     assert_true(fabs(hd_sample_norm(some_logits, V) - log(sum)) < 1e-12);

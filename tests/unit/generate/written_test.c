@@ -1,14 +1,9 @@
 /* Text comes out once, whole characters at a time, and never the beginning of a stop text. The
  * tokenizer has one token per byte. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "generate/written.h"
+#include "tests/program/test.h"
 
 static struct hd_tokenizer *bytes;
 
@@ -26,7 +21,6 @@ static void characters_are_sent_whole(void **state)
 {
     struct hd_written w = {.stop_count = 0};
 
-    (void)state;
     write_text(&w, "a\xc3\xa9\xe2\x82\xac", "113336"); /* a, e acute, euro sign */
     hd_written_free(&w);
     w = (struct hd_written){.stop_count = 0};
@@ -47,7 +41,6 @@ static void what_may_begin_a_stop_text_is_kept_back(void **state)
     static const char *const stops[] = {"END", "NDX"};
     struct hd_written w = {.stops = stops, .stop_count = 2};
 
-    (void)state;
     write_text(&w, "aEENaN", "112255"); /* "E", "EE", "EN", "ENa", "N" */
     hd_written_end(&w);
     assert_int_equal(w.safe, 6);
@@ -59,7 +52,6 @@ static void the_first_stop_text_ends_the_text(void **state)
     static const char *const stops[] = {"long stop!", "top"};
     struct hd_written w = {.stops = stops, .stop_count = 2};
 
-    (void)state;
     write_text(&w, "a long st", "122222222");
     assert_false(w.stopped);
     write_text(&w, "op", "28"); /* "top" is whole; "long stop!" began before it, but is not */
@@ -74,7 +66,6 @@ static void json_gets_utf8_and_no_nul(void **state)
     static const char mixed[] = "a\0\xc3\xa9\xc3\n\xed\xa0\x80|\xe2\x82|\xf0\x9f\x98";
     struct hd_text text = {0};
 
-    (void)state;
     hd_written_to_utf8(mixed, sizeof mixed - 1, &text);
 #define NONE "\xef\xbf\xbd"
     assert_string_equal(text.data, "a" NONE "\xc3\xa9" NONE "\n" NONE NONE NONE "|" NONE "|" NONE);

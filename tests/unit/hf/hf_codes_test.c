@@ -70,7 +70,6 @@ static void write_parts(const char *dir, const struct part *parts, int count)
 
 static enum hd_status read_values(void *context, int64_t first, int64_t count, float *ret_values)
 {
-    (void)context;
     for (int64_t i = 0; i < count; i++)
         ret_values[i] = (float)((first + i) * 7919 % 1000 - 500) / 3000;
     return HD_OK;
@@ -261,7 +260,6 @@ static void config_says_what_is_in_codes(void **state)
                  {",\"load_in_4bit\":true,\"load_in_8bit\":true}}", NULL,
                   "only weights of bitsandbytes are read"}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct hd_job *job = calloc(1, sizeof *job);
         char text[1024];

@@ -1,13 +1,8 @@
 /* The ends of a run's texts in the files of its export. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "hf/hf_internal.h"
+#include "tests/program/test.h"
 
 /* Goal: transformers stops at the token with which the run's documents ended, and at all at which
  * its base stopped; everything else stays as it was, numbers as they were written. Method: end 5,
@@ -31,7 +26,6 @@ static void the_files_of_an_export_have_the_ends_of_its_run(void **state)
     };
     const struct hd_hf_ends ends = {.end = 5, .bos = 4}, unknown = {-1, -1};
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct hd_text text = {0};
 

@@ -2,18 +2,13 @@
  * of a changed one what the run changed, and nothing else. What two names or places say of one
  * thing is decided as in transformers 5, whatever the order in the file.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "hf/export_internal.h"
+#include "tests/program/test.h"
 
 enum { TEXT_MAX = 2048 };
 
@@ -188,7 +183,6 @@ static void merged(const char *base, const struct hd_job *job, enum hd_dtype dty
 
 static void an_untouched_export_says_what_its_base_said(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
         struct hd_job job = {0};
         struct hd_text text = {0};
@@ -236,7 +230,6 @@ static void reverse(const char *text, struct hd_text *ret_text)
 
 static void the_order_of_keys_decides_nothing(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
         struct hd_job one = {0}, other = {0};
         struct hd_text text = {0};
@@ -287,7 +280,6 @@ static void narrow(struct hd_job *job)
 }
 static void nothing(struct hd_job *job)
 {
-    (void)job;
 }
 
 static void a_changed_export_differs_in_what_the_run_changed(void **state)
@@ -330,7 +322,6 @@ static void a_changed_export_differs_in_what_the_run_changed(void **state)
          reward, HD_F32, "architectures num_labels problem_type pad_token_id +id2label +label2id"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct hd_job job = {0};
         struct hd_text text = {0};
@@ -357,7 +348,6 @@ static void an_adapter_keeps_the_keys_of_the_one_before(void **state)
     struct hd_text before = {0}, now = {0}, text = {0};
     char keys[TEXT_MAX];
 
-    (void)state;
     hd_text_add(&before, "{\"peft_type\":\"LORA\",\"r\":4,\"lora_alpha\":8.0,\"target_modules\":"
                          "\".*q_proj\",\"layers_pattern\":null,\"lora_dropout\":0.1,"
                          "\"init_lora_weights\":\"gaussian\",\"revision\":\"main\","
@@ -465,7 +455,6 @@ static void rotary_keys_count_as_in_transformers(void **state)
          "linear", 1e4, 2, 0, 0, "partial_rotary_factor"},
     };
 
-    (void)state;
     for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
         struct hd_job job = {0};
         struct hd_text notes = {0}, text = {0}, turned = {0};
@@ -512,7 +501,6 @@ static void a_rotary_type_without_its_keys_is_refused(void **state)
         {LLAMA ",\"partial_rotary_factor\":0.5", "partial_rotary_factor: 0.5"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         struct hd_job job = {0};
         char text[TEXT_MAX];
@@ -569,7 +557,6 @@ static void other_names_count_as_in_transformers(void **state)
         {MISTRAL ",\"sliding_window\":null", "model.window", 0, NULL},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct hd_job job = {0};
         struct hd_text notes = {0}, value = {0};
@@ -650,7 +637,6 @@ static void a_tied_head_that_differs_is_a_weight_of_its_own(void **state)
         {{"lm_head.weight", ""}, {1, 0}, 1, true},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct hd_job job = {0};
         struct hd_text notes = {0};

@@ -1,18 +1,13 @@
 /* What is read from a model directory is what it says, or a clear error: safetensors heads, the
  * index of several files, config.json. All from the hands of strangers.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "hf/hf.h"
+#include "tests/program/test.h"
 
 static void must(enum hd_status st)
 {
@@ -60,7 +55,6 @@ static void a_head_in_any_order_is_read(void **state)
     struct hd_arena arena;
     size_t count = 0, size;
 
-    (void)state;
     /* b stands first in the text and second in the data; padding behind the JSON is blanks */
     size = make_file("{\"__metadata__\":{\"format\":\"pt\"},"
                      "\"b\":{\"dtype\":\"BF16\",\"shape\":[3],\"data_offsets\":[16,22]},"
@@ -98,7 +92,6 @@ static void a_tensor_without_elements_is_read(void **state)
     };
     unsigned char bytes[FILE_MAX];
 
-    (void)state;
     for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++) {
         const size_t size = make_file(heads[i], 12, bytes);
         struct hd_weight *weights = NULL;
@@ -116,7 +109,6 @@ static void a_tensor_without_elements_is_read(void **state)
 
 static void hostile_heads_are_refused(void **state)
 {
-    (void)state;
     refused("{" T("a", "F32", "[2]", "0", "8") "," T("b", "F32", "[2]", "4", "12") "}", 12,
             "tensor b: its data overlap those of a");
     refused("{" T("a", "F32", "[2]", "0", "8") "," T("b", "F32", "[2]", "12", "20") "}", 20,
@@ -147,7 +139,6 @@ static void a_length_beyond_the_file_is_refused(void **state)
     struct hd_arena arena;
     size_t count = 0;
 
-    (void)state;
     hd_arena_init(&arena, 0);
     for (int64_t cut = 0; cut < (int64_t)size; cut++) /* cut short anywhere */
         assert_int_equal(hd_weights_parse(&arena, bytes, cut, &weights, &count), HD_INVALID);
@@ -210,7 +201,6 @@ static void an_index_and_its_files_say_the_same_or_are_refused(void **state)
     struct folder f;
     struct hd_weights *w = NULL;
 
-    (void)state;
     folder_setup(&f);
     assert_int_equal(hd_weights_open("/no/such/folder", &w), HD_NOT_FOUND);
     assert_non_null(strstr(hd_err_message(), "there is no folder /no/such/folder"));
@@ -258,7 +248,6 @@ static void the_identity_follows_heads_sizes_and_names(void **state)
     struct folder f;
     uint64_t first = 0, again = 0, other = 0;
 
-    (void)state;
     folder_setup(&f);
     put_weights(&f, "model.safetensors", "{" T("a", "F32", "[2]", "0", "8") "}", 8);
     must(hd_source_identity(f.path, &first));
@@ -289,7 +278,6 @@ static void parts_of_a_joined_and_turned_tensor_are_found(void **state)
     float got[4];
     size_t size;
 
-    (void)state;
     folder_setup(&f);
     size = make_file("{" T("h.0.attn.c_attn.weight", "F32", "[2,6]", "0", "48") "}", 48, bytes);
     memcpy(bytes + size - 48, attn, 48);
@@ -337,7 +325,6 @@ static void every_encoding_is_read_as_fp32(void **state)
     struct hd_job job = {.family = "llama"};
     struct folder f;
 
-    (void)state;
     folder_setup(&f);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct hd_weights *w = NULL;
@@ -382,7 +369,6 @@ static void only_known_extras_may_stay_unused(void **state)
     struct hd_hf_map *map = NULL;
     struct folder f;
 
-    (void)state;
     folder_setup(&f);
     put_weights(&f, "model.safetensors",
                 "{" T("model.embed_tokens.weight", "F32", "[2]", "0", "8") "," T(
@@ -427,7 +413,6 @@ static void windows_are_found_in_each_spelling(void **state)
          9, 1}, /* the list is the word that counts */
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct hd_job job = {0};
         char text[512];
@@ -470,7 +455,6 @@ static void a_config_is_translated(void **state)
     struct hd_job job = {0};
     struct hd_text notes = {0};
 
-    (void)state;
     must(hd_hf_parse_config(text, strlen(text), &job, &notes));
     assert_string_equal(job.family, "llama");
     assert_int_equal(job.vocab, 97);
@@ -496,7 +480,6 @@ static void defaults_are_those_of_the_class(void **state)
     struct hd_job job = {0};
     struct hd_text notes = {0};
 
-    (void)state;
     must(hd_hf_parse_config(llama, strlen(llama), &job, &notes));
     assert_int_equal(job.kv_heads, 6);
     assert_false(job.tie_embeddings);
@@ -537,7 +520,6 @@ static void keys_that_do_not_matter_are_passed_over(void **state)
     };
     struct hd_job plain = {0}, job = {0};
 
-    (void)state;
     must(hd_hf_parse_config("{" LLAMA "}", strlen("{" LLAMA "}"), &plain, NULL));
     for (size_t i = 0; i < sizeof harmless / sizeof harmless[0]; i++) {
         char text[1024];
@@ -552,7 +534,6 @@ static void keys_that_do_not_matter_are_passed_over(void **state)
 /* The same keys with values that would change the model. */
 static void values_that_matter_are_refused_by_name(void **state)
 {
-    (void)state;
     config_refused("{" LLAMA ",\"use_mrope\":true}", HD_UNSUPPORTED,
                    "use_mrope: true is not supported; only false is supported");
     config_refused("{" LLAMA ",\"rope_interleaved\":true}", HD_UNSUPPORTED, "rope_interleaved");
@@ -581,7 +562,6 @@ static void all_unknown_keys_are_named_at_once(void **state)
     char text[4096];
     size_t len;
 
-    (void)state;
     config_refused(
         "{" LLAMA ",\"logit_softcap\":30,\"use_cache\":true,\"alpha\":[1],\"beta\":{}}",
         HD_UNSUPPORTED,
@@ -597,7 +577,6 @@ static void all_unknown_keys_are_named_at_once(void **state)
 
 static void what_is_not_built_or_not_known_is_named(void **state)
 {
-    (void)state;
     config_refused("{" LLAMA ",\"logit_softcap\":30}", HD_UNSUPPORTED,
                    "key \"logit_softcap\" of a llama model is not known");
     config_refused("{" LLAMA ",\"n_embd\":48}", HD_UNSUPPORTED, "key \"n_embd\" of a llama model");
@@ -628,7 +607,6 @@ static void a_written_config_reads_back(void **state)
     struct hd_job job = {0}, again = {0};
     struct hd_text out = {0};
 
-    (void)state;
     must(hd_hf_parse_config(text, strlen(text), &job, NULL));
     must(hd_hf_write_config(&job, HD_F32, &out));
     must(hd_hf_parse_config(out.data, out.len_bytes, &again, NULL));
@@ -654,7 +632,6 @@ static void experts_are_translated_both_ways(void **state)
     struct hd_job job = {0}, again = {0};
     struct hd_text notes = {0}, out = {0};
 
-    (void)state;
     must(hd_hf_parse_config(silent, strlen(silent), &job, &notes));
     assert_string_equal(job.family, "mixtral");
     assert_int_equal(job.experts, 8);
@@ -699,7 +676,6 @@ static void a_balancing_weight_is_the_same_after_both_ways(void **state)
     static const char *const texts[] = {"0.001", "0.02", "0.01", "0.003", "0.1", "0.007"};
     struct hd_job job = {0};
 
-    (void)state;
     for (int layers = 1; layers <= 64; layers++)
         for (int choices = 1; choices <= 8; choices++)
             for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
@@ -766,7 +742,6 @@ static void a_model_gets_the_type_that_has_words_for_it(void **state)
     struct hd_text out = {0};
     struct hd_job job;
 
-    (void)state;
     job = some_llama();
     described_as(&job, "llama");
     job.qkv_bias = true; /* alone: as Qwen2 */
@@ -795,7 +770,6 @@ static void no_type_has_words_for_alibi(void **state)
     struct hd_text out = {0};
     struct hd_job job = some_llama();
 
-    (void)state;
     (void)snprintf(job.positions, sizeof job.positions, "alibi");
     assert_int_equal(hd_hf_write_config(&job, HD_F32, &out), HD_UNSUPPORTED);
     assert_non_null(strstr(hd_err_message(), "llama cannot express model.positions: alibi"));
@@ -811,7 +785,6 @@ static void shares_that_are_dropped_survive_both_ways(void **state)
                                "\"n_layer\":2,\"n_head\":3,\"n_positions\":40,"
                                "\"attn_pdrop\":0.1,\"embd_pdrop\":0.2,\"resid_pdrop\":0.3}";
 
-    (void)state;
     job.dropout_attention = 0.25;
     must(hd_hf_write_config(&job, HD_F32, &out));
     must(hd_hf_parse_config(out.data, out.len_bytes, &again, NULL));
@@ -829,7 +802,6 @@ static void scaled_angles_survive_both_ways(void **state)
 {
     struct hd_job job = some_llama();
 
-    (void)state;
     (void)snprintf(job.rope_scaling, sizeof job.rope_scaling, "llama3");
     job.rope_factor = 8;
     job.rope_low_freq_factor = 1.5;
@@ -851,7 +823,6 @@ static void a_reward_model_survives_both_ways(void **state)
     struct hd_job job = {0}, again = {0};
     struct hd_text out = {0};
 
-    (void)state;
     must(hd_hf_parse_config(text, strlen(text), &job, NULL));
     assert_string_equal(job.objective, "reward");
     must(hd_hf_write_config(&job, HD_F32, &out));

@@ -1,15 +1,10 @@
 /* http: which heads are let in, and how a target is read. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "http/check.h"
 #include "http/target.h"
+#include "tests/program/test.h"
 
 static const struct hd_http_names names = {.name = {"node7", "heddle.example.org"}, .count = 2};
 
@@ -38,7 +33,6 @@ static void addresses_and_own_names_are_let_in(void **state)
         "localhost",  "localhost:9460", "LOCALHOST:9460", "127.0.0.1:1", "10.0.0.7:9460",
         "[::1]:9460", "[fe80::1]",      "node7",          "Node7:9460",  "heddle.example.org"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
         assert_int_equal(check_host(own[i]), 0);
 }
@@ -55,7 +49,6 @@ static void another_sites_name_is_misdirected(void **state)
                                           "2130706433",
                                           "0x7f.1"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++)
         assert_int_equal(check_host(foreign[i]), 421);
 }
@@ -69,7 +62,6 @@ static void a_malformed_host_is_refused(void **state)
                                       "[]",          "localhost:1:2",
                                       "localhost:-1"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         assert_int_equal(check_host(bad[i]), 400);
 }
@@ -78,7 +70,6 @@ static void only_a_page_of_the_door_itself_may_ask(void **state)
 {
     const char *host = "localhost:9460";
 
-    (void)state;
     assert_int_equal(check((struct hd_http_head){.host = host, .origin = "http://localhost:9460"}),
                      0);
     assert_int_equal(check((struct hd_http_head){.host = host, .origin = "https://localhost:9460"}),
@@ -117,7 +108,6 @@ static void a_link_from_another_site_may_be_followed(void **state)
         {"POST", "navigate", "document", NULL, 405},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         static const char *const sites[] = {"cross-site", "same-site"};
 
@@ -136,7 +126,6 @@ static void what_changes_something_or_carries_something_is_refused(void **state)
 {
     static const char *const methods[] = {"POST", "PUT", "DELETE", "HEAD", "OPTIONS", "get", ""};
 
-    (void)state;
     for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++)
         assert_int_equal(check((struct hd_http_head){.host = "localhost", .method = methods[i]}),
                          405);
@@ -165,7 +154,6 @@ static void a_body_is_json_of_a_length_that_is_said(void **state)
     static const char *const lengths[] = {
         "", "+1", "-1", "1 ", "0x1", "1,1", "99999999999999999999"};
 
-    (void)state;
     assert_int_equal(check_post(json, "100", false), 0);
     assert_int_equal(body_bytes, 100);
     assert_int_equal(check_post("Application/JSON; charset=utf-8", "0", false), 0);
@@ -190,7 +178,6 @@ static void a_target_is_decoded_once(void **state)
 {
     struct hd_http_target t;
 
-    (void)state;
     assert_int_equal(
         hd_http_target_parse("/api/v1/jobs?state=running&owner=uid%3A1000&q=%25%32%35", &t), HD_OK);
     assert_string_equal(t.text, "/api/v1/jobs");
@@ -240,7 +227,6 @@ static void an_ambiguous_target_is_refused(void **state)
     struct hd_http_target t;
     char raw[HD_HTTP_TARGET_MAX + 2];
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         if (hd_http_target_parse(bad[i], &t) != HD_INVALID)
             fail_msg("\"%s\" was not refused", bad[i]);

@@ -1,11 +1,4 @@
 /* http: the door itself, spoken to in raw bytes by a client on its own thread. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -21,6 +14,7 @@
 #include "base/file.h"
 #include "http/http.h"
 #include "pki/pki.h"
+#include "tests/program/test.h"
 
 #define TOKEN "ann-0123456789abcdef"
 
@@ -54,7 +48,6 @@ static enum hd_status authorize(void *user, const struct hd_http_caller *caller)
 
 static bool guarded(void *user, const char *path)
 {
-    (void)user;
     return strcmp(path, "/page") != 0;
 }
 
@@ -191,7 +184,6 @@ static void an_answer_forbids_the_browser_everything_from_elsewhere(void **state
     struct door d = {.requests = 0};
     const char *got;
 
-    (void)state;
     door_open(&d, "127.0.0.1:0");
     got = ask(&d, "GET /page HTTP/1.1\r\n" HOST "\r\n");
     assert_int_equal(status_in(got), 200);
@@ -229,7 +221,6 @@ static void a_second_request_in_the_first_is_never_answered(void **state)
     };
     struct door d = {.requests = 0};
 
-    (void)state;
     door_open(&d, "127.0.0.1:0");
     for (size_t i = 0; i < sizeof smuggled / sizeof smuggled[0]; i++) {
         const char *got = ask(&d, smuggled[i]);
@@ -258,7 +249,6 @@ static void a_body_arrives_whole_or_not_at_all(void **state)
     const char *got;
     int fd;
 
-    (void)state;
     assert_non_null(body);
     memset(body, 'x', BYTES);
     memcpy(body, "<begin>{", 8);
@@ -319,7 +309,6 @@ static void hostile_heads_never_reach_the_program(void **state)
     };
     struct door d = {.requests = 0};
 
-    (void)state;
     door_open(&d, "127.0.0.1:0");
     for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++) {
         const int status = status_in(ask(&d, heads[i].bytes));
@@ -338,7 +327,6 @@ static void a_huge_head_is_refused(void **state)
     struct door d = {.requests = 0};
     int status;
 
-    (void)state;
     assert_non_null(bytes);
     door_open(&d, "127.0.0.1:0");
     (void)snprintf(bytes, 100, "GET /page HTTP/1.1\r\n" HOST "X: ");
@@ -363,7 +351,6 @@ static void without_a_token_only_the_page_is_given(void **state)
     struct door d = {.asks_token = true};
     const char *got;
 
-    (void)state;
     door_open(&d, "127.0.0.1:0");
     got = ask(&d, "GET /echo HTTP/1.1\r\n" HOST "\r\n");
     assert_int_equal(status_in(got), 401);
@@ -391,7 +378,6 @@ static void a_slow_client_is_cut_off_and_holds_up_no_other(void **state)
     int slow, status = 0;
     bool closed = false;
 
-    (void)state;
     door_open(&d, "127.0.0.1:0");
     slow = dial(&d);
     say(slow, "GET /page HTTP/1.1\r\n");
@@ -438,7 +424,6 @@ static void silent_connections_make_room_for_callers(void **state)
     struct hd_http_stats stats;
     int idle[4][24];
 
-    (void)state;
     door_open(&d, "127.0.0.1:0");
     dial_from(&d, 1, idle[0], 24);
     for (int i = 0; i < 10; i++) {
@@ -473,7 +458,6 @@ static void one_address_cannot_take_every_place(void **state)
     int waiting[4], idle[24];
     const char *got;
 
-    (void)state;
     door_open(&d, "127.0.0.1:0");
     for (int i = 0; i < 4; i++) { /* 8 / 2 */
         waiting[i] = dial(&d);
@@ -515,7 +499,6 @@ static void a_body_is_read_for_those_with_a_token_alone(void **state)
     const char *got;
     int fd;
 
-    (void)state;
     door_open(&d, "127.0.0.1:0");
     fd = dial(&d);
     say(fd, POST "Content-Length: 1000000\r\n\r\n");
@@ -543,7 +526,6 @@ static void a_stream_comes_as_it_is_written_and_its_end_is_noticed(void **state)
     const char *got;
     int fd;
 
-    (void)state;
     door_open(&d, "127.0.0.1:0");
     fd = dial(&d);
     say(fd, "GET /stream HTTP/1.1\r\n" HOST "\r\n");
@@ -576,7 +558,6 @@ static void a_stream_may_end_while_its_client_goes(void **state)
     struct hd_http_stats stats = {.streams = 1};
     int fd;
 
-    (void)state;
     door_open(&d, "127.0.0.1:0");
     fd = dial(&d);
     say(fd, "GET /stream HTTP/1.1\r\n" HOST "\r\n");
@@ -602,7 +583,6 @@ static void a_client_that_does_not_wait_is_noticed(void **state)
     struct hd_text text = {0};
     int fd;
 
-    (void)state;
     door_open(&d, "127.0.0.1:0");
     for (int waits = 1; waits >= 0; waits--) {
         fd = dial(&d);
@@ -630,7 +610,6 @@ static void a_reader_that_stalls_costs_no_more_than_its_queue(void **state)
     enum hd_status st = HD_OK;
     int fd, small = 4096;
 
-    (void)state;
     memset(line, 'x', sizeof line);
     door_open(&d, "127.0.0.1:0");
     fd = dial(&d);
@@ -668,7 +647,6 @@ static void closing_ends_what_is_on_its_way(void **state)
     struct door d = {.requests = 0};
     int stream, late;
 
-    (void)state;
     door_open(&d, "127.0.0.1:0");
     stream = dial(&d);
     say(stream, "GET /stream HTTP/1.1\r\n" HOST "\r\n");
@@ -692,7 +670,6 @@ static void a_unix_door_is_private(void **state)
     struct stat info;
     int fd;
 
-    (void)state;
     assert_non_null(mkdtemp(dir));
     (void)snprintf(path, sizeof path, "%s/h.sock", dir);
     (void)snprintf(address, sizeof address, "unix:%s", path);
@@ -718,7 +695,6 @@ static void beyond_loopback_it_opens_with_tls_and_tokens_alone(void **state)
 {
     struct door d = {.requests = 0};
 
-    (void)state;
     assert_int_equal(uv_loop_init(&d.loop), 0);
     d.options = (struct hd_http_options){
         .address = "0.0.0.0:0", .authorize = authorize, .on_request = on_request, .user = &d};
@@ -825,7 +801,6 @@ static void a_renewed_certificate_is_shown_to_the_next_caller(void **state)
     struct hd_pki_authority *authority;
     struct door d = {.requests = 0};
 
-    (void)state;
     assert_non_null(mkdtemp(dir));
     assert_int_equal(hd_pki_make_authority("test", hd_clock_wall_ms(), &cert, &key), HD_OK);
     assert_int_equal(hd_pki_authority_open(cert.data, key.data, &authority), HD_OK);
@@ -873,7 +848,6 @@ static void what_is_wrong_with_a_certificate_is_told(void **state)
     struct visit v;
     struct pair pair;
 
-    (void)state;
     assert_non_null(mkdtemp(dir));
     (void)snprintf(ca, sizeof ca, "%s/ca.pem", dir);
     for (int i = 1; i >= 0; i--) { /* the first one's is the file that is left */

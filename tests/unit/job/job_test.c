@@ -1,14 +1,9 @@
 /* The resolved job: what is written is what is read, and nothing else is accepted. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "job/job.h"
+#include "tests/program/test.h"
 
 static void fill(struct hd_job *job, struct hd_job_file *files)
 {
@@ -47,7 +42,6 @@ static void what_is_written_is_read_back(void **state)
     struct hd_arena arena;
     struct hd_job job, back;
 
-    (void)state;
     hd_arena_init(&arena, 0);
     fill(&job, files);
     assert_int_equal(hd_job_write(&job, &first), HD_OK);
@@ -75,7 +69,6 @@ static void a_fingerprint_is_one_word(void **state)
     struct hd_job_file files[2];
     struct hd_job job;
 
-    (void)state;
     fill(&job, files);
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         files[1].fingerprint = wrong[i];
@@ -94,7 +87,6 @@ static void an_order_of_stages_is_read_back(void **state)
     struct hd_arena arena;
     struct hd_job job, back;
 
-    (void)state;
     hd_arena_init(&arena, 0);
     fill(&job, files);
     job.schedule_order = order;
@@ -122,7 +114,6 @@ static void a_mixture_is_read_back(void **state)
     struct hd_arena arena;
     struct hd_job job, back;
 
-    (void)state;
     hd_arena_init(&arena, 0);
     fill(&job, files);
     files[2] = (struct hd_job_file){.path = "/w.npy", .size_bytes = 2, .source = 1};
@@ -160,7 +151,6 @@ static void expect_refusal(const char *files)
 
 static void a_source_without_files_is_refused(void **state)
 {
-    (void)state;
     expect_refusal("data.source 1\n");
     expect_refusal("data.source 1\ndata.source 1\ndata.train 1 /a\n");
     expect_refusal("data.source 1\ndata.train 1 /a\ndata.source 1\n");
@@ -193,7 +183,6 @@ static void a_text_of_version_1_is_read(void **state)
     struct hd_arena arena;
     struct hd_job job, back;
 
-    (void)state;
     fill(&job, files);
     job.train_count = 0;
     hd_arena_init(&arena, 0);
@@ -233,7 +222,6 @@ static void a_layout_is_read_back(void **state)
     struct hd_layout_sizes back;
     struct hd_text text = {0};
 
-    (void)state;
     memcpy(sizes.precision, "bf16", 5);
     memcpy(sizes.device, "cuda", 5);
     memcpy(sizes.schedule, "none", 5);
@@ -256,7 +244,6 @@ static void the_table_of_keys_agrees_with_itself(void **state)
 {
     struct hd_job defaults;
 
-    (void)state;
     hd_job_set_defaults(&defaults);
     for (size_t i = 0; i < hd_job_key_count; i++) {
         const struct hd_key *key = &hd_job_keys[i];
@@ -289,7 +276,6 @@ static void anything_else_is_refused(void **state)
     struct hd_arena arena;
     struct hd_job job, back;
 
-    (void)state;
     fill(&job, files);
     assert_int_equal(hd_job_write(&job, &text), HD_OK);
     for (size_t n = 0; n < text.len_bytes; n++) {
@@ -334,7 +320,6 @@ static void jobs_before_a_job_are_numbers_with_commas(void **state)
     uint64_t jobs[HD_JOB_AFTER_MAX];
     int count;
 
-    (void)state;
     assert_int_equal(hd_after_read("none", jobs, &count), HD_OK);
     assert_int_equal(count, 0);
     assert_int_equal(hd_after_read("12,7", jobs, &count), HD_OK);

@@ -267,7 +267,6 @@ static void merged_blocks_are_the_whole(void **state)
 {
     int64_t blind = 0;
 
-    (void)state;
     for (int i = 0; i < SHAPE_COUNT * float_type_count; i++) {
         const struct problem p =
             make(&shapes[i / float_type_count], float_types[i % float_type_count]);
@@ -308,7 +307,6 @@ static void merged_blocks_are_the_whole(void **state)
  * the gradient of the whole. */
 static void gradients_of_blocks_add_up(void **state)
 {
-    (void)state;
     for (int i = 0; i < SHAPE_COUNT * float_type_count; i++) {
         const struct problem p =
             make(&shapes[i / float_type_count], float_types[i % float_type_count]);
@@ -460,7 +458,6 @@ enum { MERGE_UNITS = 8 }; /* two exponents, a quotient and the sum, each within 
 
 static void merging_is_exact_to_a_few_units(void **state)
 {
-    (void)state;
     for (int i = 0; i < SIZE_COUNT * 2 * float_type_count; i++)
         for (int setting = 0; setting < setting_count; setting++) {
             const int64_t *size = sizes[i / 2 / float_type_count];
@@ -489,7 +486,6 @@ static void merging_is_exact_to_a_few_units(void **state)
  * accumulator. */
 static void the_first_block_is_stored(void **state)
 {
-    (void)state;
     for (int i = 0; i < float_type_count; i++)
         for (int setting = 0; setting < setting_count; setting++) {
             struct merge m = make_merge(37, 3, 40, float_types[i]);

@@ -11,7 +11,6 @@ static void every_length_is_right(void **state)
 {
     static const int64_t widths[] = {64, 96, 128}, shared[] = {1, 4, 8};
 
-    (void)state;
     for (int64_t i = 0; i < 69; i++) {
         const int64_t length = i < 65 ? i + 1 : i + 62; /* 1 .. 65, 127 .. 130 */
         const struct shape shape = {.B = 1,
@@ -66,7 +65,6 @@ static void heads_that_share_keys_are_cut(void **state)
     };
     const struct hd_traits traits = {.multiprocessors = 1}; /* a GPU */
 
-    (void)state;
     for (size_t i = 0; i < sizeof cuts / sizeof cuts[0]; i++) {
         const struct shape shape = {.B = cuts[i].B,
                                     .q_len = cuts[i].q_len,
@@ -156,7 +154,6 @@ static void threads_do_not_change_a_bit(void **state)
                                      .kv_filled = -1,
                                      .causal = true};
 
-    (void)state;
     bits_are_the_same_in_every_setting(&plain);
     bits_are_the_same_in_every_setting(&cut);
 }

@@ -238,7 +238,6 @@ static void check(const char *what, const struct device *device, const struct pr
 
 static void forward_drops_the_contracts_weights(void **state)
 {
-    (void)state;
     for (int i = 0; i < SHAPE_COUNT * float_type_count; i++) {
         struct problem p;
         struct tensor *out, *lse;
@@ -268,7 +267,6 @@ static void backward_drops_the_same(void **state)
 {
     static const char *const names[3] = {"dq", "dk", "dv"};
 
-    (void)state;
     for (int i = 0; i < SHAPE_COUNT * float_type_count; i++) {
         double *want[3], *naive[3];
         struct tensor *got[3];
@@ -313,7 +311,6 @@ static void heads_apart_are_the_whole(void **state)
     static const struct shape whole = {
         .B = 1, .q_len = 80, .kv_len = 80, .H = 4, .G = 2, .D = 16, .p = 0.2f, .causal = true};
 
-    (void)state;
     for (int bf16 = 0; bf16 < 2; bf16++) {
         struct device device = device_open(&settings[1]);
         struct hd_attention_forward_args args;
@@ -356,7 +353,6 @@ static void dropout_without_samples_is_refused(void **state)
     struct tensor *gradients[3];
     struct problem p;
 
-    (void)state;
     make(&p, &shapes[0], HD_F32);
     gradients[0] = gradients[1] = gradients[2] = tensor_new(p.q->count, HD_F32);
     f = forward_args(&p, p.out_rounded, p.lse_rounded);

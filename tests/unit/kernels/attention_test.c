@@ -290,7 +290,6 @@ enum { SHAPE_COUNT = sizeof shapes / sizeof shapes[0] };
 /* An error of the score of 2^-24 relative to its size (some 10) changes p by as much. */
 static void forward_is_the_reference(void **state)
 {
-    (void)state;
     for (int i = 0; i < SHAPE_COUNT * float_type_count; i++) {
         const struct problem p =
             attention_problem(&shapes[i / float_type_count], float_types[i % float_type_count]);
@@ -326,7 +325,6 @@ static void some_queries_see_no_key(void **state)
 {
     int64_t blind = 0;
 
-    (void)state;
     for (int i = 0; i < SHAPE_COUNT; i++) {
         const struct problem p = attention_problem(&shapes[i], HD_F32);
 
@@ -348,7 +346,6 @@ enum { KIND_COUNT = sizeof kinds / sizeof kinds[0] };
 
 static void backward_is_the_reference(void **state)
 {
-    (void)state;
     for (int i = 0; i < SHAPE_COUNT * KIND_COUNT; i++) {
         const struct kind *kind = &kinds[i % KIND_COUNT];
         const struct shape *shape = &shapes[i / KIND_COUNT];
@@ -372,7 +369,6 @@ static void a_head_width_that_does_not_fit_is_refused(void **state)
     static const int64_t widths[] = {4, 12, 264};
     struct device device = device_open(&settings[0]);
 
-    (void)state;
     for (int i = 0; i < 3; i++) {
         struct hd_attention_forward_args f = {.B = 1,
                                               .q_len = 1,

@@ -26,7 +26,6 @@ static void gemm_reads_both_factors_and_writes_the_product(void **state)
     struct hd_gemm_args a = {
         .M = 2, .N = 3, .K = 5, .ab_dtype = HD_BF16, .c_dtype = HD_F32, .bias = &given};
 
-    (void)state;
     /* a 2*5, b 5*3 and the bias 3 of two bytes, c 2*3 of four; 2*3*5 multiply-adds */
     check(cost_of(HD_K_gemm, &a), 60, 2 * (10 + 15 + 3), 4 * 6);
     a.bias = NULL;
@@ -42,7 +41,6 @@ static void a_fused_gelu_moves_one_matrix_more(void **state)
 {
     struct hd_gemm_args a = {.M = 2, .N = 3, .K = 5, .ab_dtype = HD_BF16, .c_dtype = HD_BF16};
 
-    (void)state;
     a.epilogue = HD_EPILOGUE_GELU;
     check(cost_of(HD_K_gemm, &a), 60 + 9 * 6, 2 * (10 + 15), 2 * 6);
     a.pre = &given; /* kept for backward */
@@ -73,7 +71,6 @@ static void products_of_fp8_read_bytes(void **state)
     const struct hd_fp8_amax_args old = {.N = 15, .history = (float *)&given, .history_len = 4};
     const struct hd_fp8_history_args h = {.N = 6, .history_len = 4};
 
-    (void)state;
     check(cost_of(HD_K_fp8_gemm, &a), 2 * 16 * 48 * 32, 16 * 32 + 48 * 32 + 2 * 48 + 8,
           2 * 16 * 48);
     assert_int_equal(hd_kernel_scratch_bytes(HD_K_fp8_gemm, &a, &traits),
@@ -105,7 +102,6 @@ static void a_bias_gradient_beside_a_product_reads_nothing_more(void **state)
                              .ab_dtype = HD_BF16,
                              .c_dtype = HD_F32};
 
-    (void)state;
     check(cost_of(HD_K_gemm, &a), 60 + 10, 2 * (10 + 15), 4 * (6 + 2));
     a.accumulate = true;
     check(cost_of(HD_K_gemm, &a), 60 + 10, 2 * (10 + 15) + 4 * (6 + 2), 4 * (6 + 2));
@@ -125,7 +121,6 @@ static void epilogues_are_taken_where_they_save_a_pass(void **state)
                              .ab_dtype = HD_F32,
                              .c_dtype = HD_F32};
 
-    (void)state;
     assert_true(hd_gemm_takes_epilogue(&a, &cpu)); /* no library */
     assert_true(hd_gemm_takes_epilogue(&a, &gpu));
     cpu.gemm_scratch_bytes = gpu.gemm_scratch_bytes = 1;
@@ -163,7 +158,6 @@ static void bias_backward_reads_each_row_once(void **state)
 {
     const struct hd_bias_backward_args a = {.R = 10, .N = 3, .ldd = 7, .dtype = HD_F32};
 
-    (void)state;
     check(cost_of(HD_K_bias_backward, &a), 30, 4 * 30, 4 * 3);
 }
 
@@ -173,7 +167,6 @@ static void embedding_touches_only_named_rows(void **state)
         .R = 4, .C = 3, .V = 100, .index2 = (const int32_t *)&given, .dtype = HD_BF16};
     struct hd_embedding_backward_args b = {.R = 4, .C = 3, .V = 100, .dtype = HD_BF16};
 
-    (void)state;
     /* from each table 4 rows of 3 and 4 indices; one add per element */
     check(cost_of(HD_K_embedding_forward, &f), 12, 2 * (4 * 3 * 2 + 4 * 4), 4 * 3 * 2);
     /* stored: dout and indices in, the whole table of 100 rows out */
@@ -190,7 +183,6 @@ static void rmsnorm_moves_each_byte_once(void **state)
     struct hd_rmsnorm_backward_args both = b;
     float sum;
 
-    (void)state;
     /* reads inp 6*8 and weight 8, writes out 6*8 and rstd 6, four bytes each */
     check(cost_of(HD_K_rmsnorm_forward, &a), 4 * 48, 4 * (48 + 8), 4 * (48 + 6));
     a.add = &given;
@@ -216,7 +208,6 @@ static void layernorm_moves_each_byte_once(void **state)
     struct hd_layernorm_backward_args both = b;
     float sum;
 
-    (void)state;
     /* inp, weight and bias in; out, mean and rstd out */
     check(cost_of(HD_K_layernorm_forward, &a), 7 * 48, 4 * (48 + 2 * 8), 4 * (48 + 2 * 6));
     /* dout, inp, add, weight, mean and rstd in; dinp out */
@@ -239,7 +230,6 @@ static void head_norm_norms_queries_and_keys_and_copies_values(void **state)
     const struct hd_head_norm_backward_weight_args w = {
         .R = 5, .H = 3, .G = 2, .D = 8, .accumulate = true, .dtype = HD_F32};
 
-    (void)state;
     /* 5*5 heads of 8 are normed, 5*2 copied; two weights of 8; 25 rstd */
     check(cost_of(HD_K_head_norm_forward, &a), 4 * 200, 4 * (280 + 16), 4 * (280 + 25));
     /* dout of all, inp of the normed, weights and rstd in; dinp out */
@@ -252,7 +242,6 @@ static void rope_reads_and_writes_x_and_a_table_row_per_row(void **state)
 {
     const struct hd_rope_args a = {.R = 5, .H = 3, .D = 4, .P = 100, .ldx = 20, .dtype = HD_BF16};
 
-    (void)state;
     /* 5*3*2 pairs of 6 operations; x in and out; per row an index and 4 floats of the table */
     check(cost_of(HD_K_rope, &a), 5 * 3 * 2 * 6, 2 * 60 + 5 * (4 + 16), 2 * 60);
 }
@@ -278,7 +267,6 @@ static void attention_counts_visible_pairs(void **state)
                                            .dtype = HD_F32,
                                            .grad_dtype = HD_F32};
 
-    (void)state;
     /* 1+2+3+4 pairs, 2 sequences, 2 heads, two products of 2*8 each. q and out 2*4*16, k and v
      * 2*4*8 of two bytes; 8 indices of queries and 8 of keys; lse 2*8 of four bytes. */
     check(cost_of(HD_K_attention_forward, &f), 10 * 2 * 2 * 32, 2 * (128 + 2 * 64) + 4 * 16,
@@ -307,7 +295,6 @@ static void attention_merge_moves_the_block_and_the_sum(void **state)
 {
     struct hd_attention_merge_args a = {.R = 6, .H = 2, .D = 8, .dtype = HD_BF16};
 
-    (void)state;
     /* 96 elements, 12 pairs of row and head: block, acc and both lse in; acc and lse out */
     check(cost_of(HD_K_attention_merge, &a), 3 * 96, 96 * (2 + 4) + 12 * 8, 96 * 4 + 12 * 4);
     a.out = &given;
@@ -322,7 +309,6 @@ static void cache_append_moves_the_new_rows(void **state)
     const struct hd_cache_append_args a = {
         .B = 2, .rows = 100, .new_rows = 3, .N = 5, .ldi = 9, .ldc = 9, .dtype = HD_BF16};
 
-    (void)state;
     /* two sequences of 3 rows of 5 values of 2 bytes; `filled` and `slot` of each */
     check(cost_of(HD_K_cache_append, &a), 0, 2 * 2 * 3 * 5 + 2 * 2 * 4, 2 * 2 * 3 * 5);
 }
@@ -334,7 +320,6 @@ static void activations_move_each_element_once(void **state)
     const struct hd_gelu_forward_args gf = {.N = 7, .dtype = HD_BF16};
     const struct hd_gelu_backward_args gb = {.N = 7, .dtype = HD_BF16};
 
-    (void)state;
     check(cost_of(HD_K_swiglu_forward, &sf), 5 * 15, 4 * 30, 4 * 15);
     check(cost_of(HD_K_swiglu_backward, &sb), 11 * 15, 4 * (15 + 30), 4 * 30);
     check(cost_of(HD_K_gelu_forward, &gf), 9 * 7, 2 * 7, 2 * 7);
@@ -347,7 +332,6 @@ static void add_cast_and_zero_move_their_elements(void **state)
     const struct hd_cast_args c = {.N = 9, .out_dtype = HD_BF16, .inp_dtype = HD_F32};
     const struct hd_zero_args z = {.size_bytes = 123};
 
-    (void)state;
     check(cost_of(HD_K_add, &a), 9, 2 * 18, 18);
     check(cost_of(HD_K_cast, &c), 0, 36, 18);
     check(cost_of(HD_K_zero, &z), 0, 0, 123);
@@ -360,7 +344,6 @@ static void norms_of_rows_read_the_weight_once(void **state)
     const struct hd_dora_scale_args f = {.R = 5, .N = 6, .ldo = 9, .ldi = 9, .dtype = HD_BF16};
     struct hd_dora_backward_args b = {.R = 5, .N = 6, .ldd = 9, .ldi = 9, .dtype = HD_BF16};
 
-    (void)state;
     /* a row: 20 squares and their sum, and for each of 3 columns of B 3 products with G, and 4
      * more; W and B of two bytes, P and G of four */
     check(cost_of(HD_K_dora_squares, &s), 6 * (40 + 3 * (6 + 4)),
@@ -380,7 +363,6 @@ static void dropout_moves_each_element_once(void **state)
 {
     const struct hd_dropout_args a = {.R = 3, .C = 5, .p = 0.5f, .dtype = HD_BF16};
 
-    (void)state;
     /* with a sample and an index per row */
     check(cost_of(HD_K_dropout, &a), 15, 2 * 15 + 3 * 8, 2 * 15);
 }
@@ -389,7 +371,6 @@ static void cross_entropy_reads_v_and_writes_vp_columns(void **state)
 {
     struct hd_cross_entropy_args a = {.R = 3, .V = 10, .Vp = 16, .dtype = HD_F32};
 
-    (void)state;
     check(cost_of(HD_K_cross_entropy, &a), 4 * 30, 4 * 30 + 4 * 3, 0);
     a.dlogits = &given;
     check(cost_of(HD_K_cross_entropy, &a), 7 * 30, 4 * 30 + 4 * 3, 4 * 48);
@@ -403,7 +384,6 @@ static void pairs_cost_a_few_numbers_beside_the_logits(void **state)
     struct hd_preference_args p = {.R = 12, .S = 6, .A = 4};
     float there = 0;
 
-    (void)state;
     check(cost_of(HD_K_answer_sums, &s), 12, 12 * 8, 2 * 4 * 16); /* logp, answer */
     s.target = &target;
     check(cost_of(HD_K_answer_sums, &s), 12, 12 * 12, 2 * 4 * 16);
@@ -421,7 +401,6 @@ static void a_reward_costs_a_product_of_a_row(void **state)
     struct hd_score_backward_args b = {.N = 12, .R = 6, .C = 5, .dtype = HD_F32};
     float there = 0;
 
-    (void)state;
     check(cost_of(HD_K_score_forward, &f), 2 * 3 * 5, 4 * 12 + 4 * 4 * 5, 4 * 12);
     b.dx = &there;
     check(cost_of(HD_K_score_backward, &b), 3 * 5, 4 * 6 + 4 * 5, 4 * 6 * 5);
@@ -440,7 +419,6 @@ static void the_step_and_the_update_are_counted_per_weight(void **state)
     const struct hd_adamw_args a = {.N = 10, .copy = &given, .copy_dtype = HD_BF16};
     const struct hd_adamw_args blocks = {.N = 512, .moment_bytes = 512 + 16};
 
-    (void)state;
     /* a square and an add each; two chunks of 8 bytes */
     check(cost_of(HD_K_square_sums, &s), 2 * (HD_GRAD_CHUNK + 1), 4 * (HD_GRAD_CHUNK + 1), 16);
     /* a record of 11 words; eight words of 2 ranks are added */
@@ -465,7 +443,6 @@ static void routing_moves_a_value_per_row_and_expert(void **state)
     int32_t counts, fields;
     float noise;
 
-    (void)state;
     /* sample and index in */
     check(cost_of(HD_K_route_noise, &n), 33 * 24, 4 * 12, 4 * 24);
     /* logits in; probabilities, lse, choices and gates out */
@@ -506,7 +483,6 @@ static void rows_of_experts_are_moved_up_to_the_bound(void **state)
     const struct hd_regroup_args g = {.P = 3, .E = 4, .T = 9, .C = 5, .dtype = HD_BF16};
     const struct hd_traits traits = {.threads = 2};
 
-    (void)state;
     /* choices in; slots, counts and what goes to 2 ranks out */
     check(cost_of(HD_K_assign, &a), 12, 4 * 12, 4 * (12 + 4 + 2));
     check(cost_of(HD_K_permute_forward, &pf), 0, 2 * 30 + 4 * 12, 2 * 45);
@@ -528,7 +504,6 @@ static void experts_products_are_priced_at_the_bound(void **state)
         .E = 4, .T = 9, .N = 3, .K = 5, .trans_b = true, .ab_dtype = HD_BF16, .c_dtype = HD_F32};
     struct hd_grouped_gemm_weight_args w = {.E = 4, .T = 9, .M = 3, .N = 5, .ab_dtype = HD_BF16};
 
-    (void)state;
     check(cost_of(HD_K_grouped_gemm, &a), 2 * 9 * 15, 2 * (9 * 5 + 4 * 15) + 4 * 4, 4 * 9 * 3);
     a.T = 2; /* two rows have two experts at most */
     check(cost_of(HD_K_grouped_gemm, &a), 2 * 2 * 15, 2 * (2 * 5 + 2 * 15) + 4 * 4, 4 * 2 * 3);
@@ -550,7 +525,6 @@ static void experts_products_share_scratch_or_have_their_own(void **state)
         .E = 4, .T = 1000, .N = 64, .K = 512, .ab_dtype = HD_F32, .c_dtype = HD_F32};
     struct hd_grouped_gemm_weight_args w = {.E = 4, .T = 300, .M = 64, .N = 96};
 
-    (void)state;
     assert_int_equal(hd_kernel_scratch_bytes(HD_K_grouped_gemm, &a, &traits),
                      64 + 4 * 512 * (1032 + 96));
     traits.threads = 2; /* 2 times 512 rows and the columns: more than one of 1000 rows */
@@ -577,7 +551,6 @@ static void costs_add_up(void **state)
     const struct hd_add_args a = {.N = 9, .dtype = HD_F32};
     struct hd_costs costs = {0};
 
-    (void)state;
     hd_kernel_cost_add(&costs, HD_K_add, &a);
     hd_kernel_cost_add(&costs, HD_K_add, &a);
     check(costs, 18, 2 * 72, 2 * 36);
@@ -595,7 +568,6 @@ static void scratch_follows_shape_and_threads(void **state)
         .M = 1000, .N = 1000, .K = 1000, .ab_dtype = HD_BF16, .c_dtype = HD_BF16};
     const struct hd_gemm_args row = {.M = 1, .N = 1000, .K = 1000, .trans_b = true};
 
-    (void)state;
     /* two chunks of 64 rows and of 1 row; never more than 64 chunks */
     assert_int_equal(hd_kernel_scratch_bytes(HD_K_bias_backward, &small, &traits), 2 * 10 * 4);
     assert_int_equal(hd_kernel_scratch_bytes(HD_K_bias_backward, &large, &traits), 64 * 10 * 4);
@@ -640,7 +612,6 @@ static void attention_needs_no_square_of_the_length(void **state)
     const int64_t forward = hd_kernel_scratch_bytes(HD_K_attention_forward, &f, &traits);
     const int64_t backward = hd_kernel_scratch_bytes(HD_K_attention_backward, &b, &traits);
 
-    (void)state;
     f.q_len = f.kv_len = f.kv_stride = 4 * 4096;
     b.q_len = b.kv_len = b.kv_stride = 4 * 4096;
     assert_int_equal(hd_kernel_scratch_bytes(HD_K_attention_forward, &f, &traits), forward);
@@ -651,7 +622,6 @@ static void a_foreign_table_is_refused(void **state)
 {
     struct hd_backend_table table = *hd_backend_cpu();
 
-    (void)state;
     assert_int_equal(hd_backend_check(&table), HD_OK);
     table.kernel_list_hash ^= 1;
     assert_int_equal(hd_backend_check(&table), HD_UNSUPPORTED);
@@ -669,7 +639,6 @@ static void traits_say_what_will_run(void **state)
                                     plain = {.threads = 2, .force_plain = true};
     struct hd_traits traits;
 
-    (void)state;
     hd_backend_cpu()->describe(&options, &traits);
     assert_string_equal(traits.backend, "cpu");
     assert_true(traits.vector_bytes >= 16 && traits.page_bytes > 0 && traits.threads >= 1);
@@ -686,7 +655,6 @@ static void traits_say_what_will_run(void **state)
 
 static void the_measured_peak_is_a_peak(void **state)
 {
-    (void)state;
     for (int setting = 0; setting < setting_count; setting += 3) {
         struct device device = device_open(&settings[setting]);
 

@@ -152,7 +152,6 @@ static void check_squares(struct device *device, enum hd_dtype dtype)
 
 static void squares_are_those_of_the_sum(void **state)
 {
-    (void)state;
     everywhere(check_squares);
 }
 
@@ -166,7 +165,6 @@ static void check_inverse(struct device *device, enum hd_dtype dtype)
     static const double squares[] = {4, 0, -1e-9, 1e30, 0.25, 9e-30};
     struct tensor *s = tensor_new(6, HD_F32);
 
-    (void)dtype;
     for (int i = 0; i < 6; i++)
         tensor_put(s, i, squares[i]);
     device_launch(device, HD_K_dora_inverse,
@@ -305,19 +303,16 @@ static void check_gradient(struct device *device, enum hd_dtype dtype)
 
 static void inverses_of_norms_are_finite(void **state)
 {
-    (void)state;
     everywhere(check_inverse);
 }
 
 static void columns_are_scaled_and_others_stay(void **state)
 {
-    (void)state;
     everywhere(check_scale);
 }
 
 static void the_gradient_of_a_magnitude_is_the_difference(void **state)
 {
-    (void)state;
     everywhere(check_gradient);
 }
 

@@ -63,7 +63,6 @@ static void what_stays_is_the_contract(void **state)
     enum { CASES = sizeof cases / sizeof cases[0], PROBABILITIES = 4 };
     static const float probabilities[] = {0, 0.1f, 0.5f, 0.97f};
 
-    (void)state;
     for (int i = 0; i < CASES * PROBABILITIES * float_type_count; i++) {
         const int64_t *size = cases[i / float_type_count / PROBABILITIES];
         struct tensor *first = NULL;
@@ -97,7 +96,6 @@ static void experts_have_masks_of_their_own(void **state)
     enum { R = 9, C = 300, USED = 7, FIRST = 6 };
     static const int counts[] = {3, 0, 4}, expert[USED] = {6, 6, 6, 8, 8, 8, 8};
 
-    (void)state;
     for (int setting = 0; setting < setting_count; setting++) {
         struct device device = device_open(&settings[setting]);
         struct tensor *groups = tensor_new(3, HD_I32);
@@ -139,7 +137,6 @@ static void a_gradient_may_be_dropped_in_place(void **state)
     struct device device = device_open(&settings[0]);
     struct problem p;
 
-    (void)state;
     make(&p, 9, 300, 0, 0.3f, HD_BF16);
     device_launch(&device, HD_K_dropout, &p.args);
     p.args.out = p.inp->data;
@@ -154,7 +151,6 @@ static void a_cut_changes_no_bit(void **state)
 {
     static const int64_t cuts[] = {1, 30, 256, 299};
 
-    (void)state;
     for (int bf16 = 0; bf16 < 2; bf16++) {
         struct device device = device_open(&settings[1]);
         struct problem p;
@@ -213,7 +209,6 @@ static void everything_named_changes_the_mask(void **state)
     struct problem problem;
     struct tensor *first;
 
-    (void)state;
     make(&problem, R, C, 0, (float)p, HD_F32);
     device_launch(&device, HD_K_dropout, &problem.args);
     first = tensor_copy(problem.out);
@@ -248,7 +243,6 @@ static void as_many_stay_as_coins_would_leave(void **state)
     enum { R = 512, C = 1024 };
     static const float probabilities[] = {0.1f, 0.5f, 0.9f};
 
-    (void)state;
     for (int i = 0; i < 3; i++) {
         const double p = (double)probabilities[i], variance = C * p * (1 - p);
         struct device device = device_open(&settings[1]);
@@ -279,7 +273,6 @@ static void what_is_no_probability_is_refused(void **state)
     static const float probabilities[] = {-0.1f, 1, NAN};
     struct device device = device_open(&settings[0]);
 
-    (void)state;
     for (int i = 0; i < 3; i++) {
         struct problem p;
 

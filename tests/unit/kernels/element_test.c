@@ -69,7 +69,6 @@ static void check_swiglu(struct device *device, enum hd_dtype dtype, bool in_pla
 
 static void swiglu_is_the_reference(void **state)
 {
-    (void)state;
     everywhere(check_swiglu);
 }
 
@@ -108,7 +107,6 @@ static void check_gelu(struct device *device, enum hd_dtype dtype, bool in_place
 
 static void gelu_is_the_reference(void **state)
 {
-    (void)state;
     everywhere(check_gelu);
 }
 
@@ -128,7 +126,6 @@ static void check_add(struct device *device, enum hd_dtype dtype, bool in_place)
 
 static void add_adds(void **state)
 {
-    (void)state;
     everywhere(check_add);
 }
 
@@ -181,7 +178,6 @@ static void check_addresses(struct device *device, enum hd_dtype dtype, bool all
 
 static void operands_may_begin_anywhere(void **state)
 {
-    (void)state;
     everywhere(check_addresses);
 }
 
@@ -213,7 +209,6 @@ static void check_bias(struct device *device, enum hd_dtype dtype, bool in_place
 
 static void bias_is_added_to_every_row(void **state)
 {
-    (void)state;
     everywhere(check_bias);
 }
 
@@ -267,7 +262,6 @@ static void check_cast(struct device *device, enum hd_dtype out_dtype, enum hd_d
 
 static void cast_rounds_to_nearest_even(void **state)
 {
-    (void)state;
     for (int setting = 0; setting < setting_count; setting++) {
         struct device device = device_open(&settings[setting]);
 
@@ -315,13 +309,11 @@ static void check_copy_columns(struct device *device, enum hd_dtype dtype, bool 
 
 static void columns_are_copied_and_nothing_beside_them(void **state)
 {
-    (void)state;
     everywhere(check_copy_columns);
 }
 
 static void zero_stores_exactly_its_bytes(void **state)
 {
-    (void)state;
     for (int setting = 0; setting < setting_count; setting++) {
         struct device device = device_open(&settings[setting]);
         struct tensor *t = tensor_new(300001, HD_U8); /* several pieces, and a guard behind */
@@ -392,7 +384,6 @@ static void check_rope(struct device *device, enum hd_dtype dtype, bool wide)
 
 static void rope_turns_and_turns_back(void **state)
 {
-    (void)state;
     everywhere(check_rope);
 }
 
@@ -439,7 +430,6 @@ static void check_embedding(struct device *device, enum hd_dtype dtype, bool two
 
 static void embedding_reads_the_named_rows(void **state)
 {
-    (void)state;
     everywhere(check_embedding);
 }
 
@@ -502,7 +492,6 @@ static void check_embedding_backward(struct device *device, enum hd_dtype dtype,
 
 static void embedding_gradient_gathers_the_named_rows(void **state)
 {
-    (void)state;
     everywhere(check_embedding_backward);
 }
 
@@ -552,7 +541,6 @@ static void check_cache(struct device *device, enum hd_dtype dtype, bool too_lon
 
 static void cache_append_writes_behind_the_filled_rows(void **state)
 {
-    (void)state;
     everywhere(check_cache);
 }
 
@@ -575,7 +563,6 @@ static void nothing_is_done_with_no_elements(void **state)
     struct hd_embedding_backward_args b = {
         .dweight = dweight->data, .C = 8, .V = 3, .dtype = HD_F32};
 
-    (void)state;
     device_launch(&device, HD_K_add, &add);
     device_launch(&device, HD_K_cast, &cast);
     device_launch(&device, HD_K_copy_columns, &copy);
@@ -598,7 +585,6 @@ static void an_encoding_that_is_not_computed_with_is_refused(void **state)
     struct hd_add_args a = {.N = 1, .dtype = HD_F64};
     struct hd_gemm_args g = {.M = 1, .N = 1, .K = 1, .ab_dtype = HD_F32, .c_dtype = HD_F64};
 
-    (void)state;
     assert_int_equal(device_try(&device, HD_K_add, &a), HD_UNSUPPORTED);
     assert_non_null(strstr(hd_err_message(), "f64"));
     assert_int_equal(device_try(&device, HD_K_gemm, &g), HD_UNSUPPORTED);

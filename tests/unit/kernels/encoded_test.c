@@ -142,7 +142,6 @@ static void products_of_codes_are_those_of_their_values(void **state)
     static const enum hd_dtype types[][2] = {
         {HD_F32, HD_F32}, {HD_BF16, HD_BF16}, {HD_BF16, HD_F32}, {HD_F16, HD_F16}};
 
-    (void)state;
     for (int s = 0; s < gemm_setting_count; s++) {
         struct device device = device_open(&settings[s]);
         int number = 0;
@@ -177,7 +176,6 @@ static void experts_multiply_by_their_own_codes(void **state)
     static const int32_t counts[] = {3, 0, 20, 9};
     enum { E = 4, T = 40, OUT = 24, IN = 128 };
 
-    (void)state;
     for (int s = 0; s < gemm_setting_count; s++) {
         struct device device = device_open(&settings[s]);
 
@@ -258,7 +256,6 @@ static void codes_of_another_shape_are_refused(void **state)
         .trans_b = true,
         .b_codes = {.quant = HD_QUANT_INT8, .count = 1, .columns = 64, .matrix = {{.rows = 7}}}};
 
-    (void)state;
     args.c = tensor_new(16, HD_F32)->data;
     args.a = tensor_random(128, HD_F32, 1, 1)->data;
     args.b = tensor_random(1024, HD_F32, 1, 2)->data;
@@ -282,7 +279,6 @@ static void codes_cost_their_bytes(void **state)
         .b_codes = {.quant = HD_QUANT_NF4, .count = 1, .columns = 128, .matrix = {{.rows = 64}}}};
     struct hd_costs costs = {0};
 
-    (void)state;
     hd_kernel_cost_add(&costs, HD_K_gemm, &args);
     assert_int_equal(costs.read_bytes, 30 * 128 * 2 + 4096 + 128);
     assert_int_equal(costs.write_bytes, 30 * 64 * 2);

@@ -57,7 +57,6 @@ static void the_scale_follows_the_history_or_the_tensor(void **state)
     static const int64_t sizes[] = {1, 255, 257, 5000, 100000};
     static const float history[] = {0.5f, 3, 0, 2}, empty[] = {0, 0, 0};
 
-    (void)state;
     for (int s = 0; s < setting_count; s++) {
         struct device device = device_open(&settings[s]);
 
@@ -148,7 +147,6 @@ static void elements_become_the_nearest_codes(void **state)
                                        {300, 16}, {33, 130}, {64, 257}};
     static const double amaxes[] = {2, 0.3, 1e-3, 700};
 
-    (void)state;
     for (int s = 0; s < setting_count; s++) {
         struct device device = device_open(&settings[s]);
 
@@ -172,7 +170,6 @@ static void what_is_not_finite_is_no_number(void **state)
 {
     enum { SIDE = HD_FP8_SIDE, COUNT = SIDE * SIDE };
 
-    (void)state;
     for (int s = 0; s < setting_count; s++)
         for (int f = 0; f < 2; f++) {
             const enum hd_fp8 format = f ? HD_E5M2 : HD_E4M3;
@@ -297,7 +294,6 @@ static void products_of_codes_are_those_of_their_values(void **state)
         {16, 32, 1040, HD_E4M3, HD_E5M2, HD_F32, false, false, false},
     };
 
-    (void)state;
     for (int s = 0; s < gemm_setting_count; s++) {
         struct device device = device_open(&settings[s]);
 
@@ -316,7 +312,6 @@ static void forbidden_products_are_refused(void **state)
     struct hd_fp8_gemm_args args[] = {good, good, good, good, good, good, good, good};
     struct tensor *all = tensor_random(256, HD_F32, 1, 1);
 
-    (void)state;
     args[0].M = 8;
     args[1].N = 24;
     args[2].K = 17;
@@ -340,7 +335,6 @@ static void forbidden_products_are_refused(void **state)
 /* A GPU without the library, or too old for it: by name, and before the first step. */
 static void what_a_device_cannot_multiply_is_refused(void **state)
 {
-    (void)state;
     for (int s = 0; s < gemm_setting_count; s++) {
         struct device device = device_open(&settings[s]);
         struct tensor *all = tensor_random(256, HD_F32, 1, 1);
@@ -370,7 +364,6 @@ static void a_step_enters_the_history_if_it_changes_weights(void **state)
     static const float before[] = {4, 3, 2, 10, 20, 30, 0, 0, 0}, now[] = {5, 0, 1};
     static const float after[] = {5, 4, 3, 0, 10, 20, 1, 0, 0};
 
-    (void)state;
     for (int s = 0; s < setting_count; s++) {
         struct device device = device_open(&settings[s]);
         float *history = floats(before, 9);

@@ -114,7 +114,6 @@ static void every_epilogue_is_right(void **state)
                                              {HD_F16, HD_F16},  {HD_F16, HD_F32}};
     const int type_count = sizeof types / sizeof types[0];
 
-    (void)state;
     for (int s = 0; s < gemm_setting_count; s++) {
         struct device device = device_open(&settings[s]);
 
@@ -199,7 +198,6 @@ static void the_gradient_of_a_bias_comes_with_the_weights(void **state)
     static const int64_t sizes[][3] = {{1, 1, 1},   {40, 1, 33},  {3, 7, 5},
                                        {65, 33, 0}, {64, 48, 32}, {72, 40, 300}};
 
-    (void)state;
     for (int s = 0; s < gemm_setting_count; s++) {
         struct device device = device_open(&settings[s]);
 
@@ -231,7 +229,6 @@ static void an_empty_depth_has_its_epilogue(void **state)
 {
     enum { M = 3, N = 8 };
 
-    (void)state;
     for (int s = 0; s < gemm_setting_count; s++) {
         struct device device = device_open(&settings[s]);
         const struct tensor *bias = tensor_random(N, HD_F32, 2, 1);
@@ -284,7 +281,6 @@ static void what_an_epilogue_cannot_stand_behind_is_refused(void **state)
                                 .accumulate = true,
                                 .epilogue = HD_EPILOGUE_GELU};
 
-    (void)state;
     assert_int_equal(device_try(&device, HD_K_gemm, &args), HD_INVALID);
     args.epilogue = HD_EPILOGUE_GELU_BACKWARD;
     args.gelu_inp = x;
@@ -308,7 +304,6 @@ static void the_pair_and_the_fused_launch_agree(void **state)
 {
     enum { M = 37, N = 48, K = 300 };
 
-    (void)state;
     for (int s = 0; s < gemm_setting_count; s++) {
         struct device device = device_open(&settings[s]);
         const struct tensor *a = tensor_random(M * K, HD_F32, 1, 1);

@@ -87,7 +87,6 @@ static void every_combination_is_right(void **state)
         {HD_F16, HD_F16}, {HD_F16, HD_F32},   {HD_F32, HD_F16}};
     const int type_count = sizeof types / sizeof types[0];
 
-    (void)state;
     for (int s = 0; s < gemm_setting_count; s++) {
         struct device device = device_open(&settings[s]);
 
@@ -126,7 +125,6 @@ static void slabs_and_slices_are_put_together(void **state)
 {
     static const int64_t sizes[][3] = {{1350, 5, 1030}, {5, 1030, 1031}};
 
-    (void)state;
     for (int s = 0; s < gemm_setting_count; s++) {
         struct device device = device_open(&settings[s]);
 
@@ -196,7 +194,6 @@ static void products_of_bf16_err_no_more_than_twice_the_plain_loop(void **state)
     const struct tensor *b = tensor_random(K * N, HD_BF16, 1, 2);
     double *want = doubles(M * N), plain = 0;
 
-    (void)state;
     ref_gemm(want, a->values, b->values, NULL, M, N, K, false, false);
     for (int64_t i = 0; i < M * N; i++) {
         const double *row = &a->values[i / N * K], *column = &b->values[i % N];
@@ -250,7 +247,6 @@ static void results_repeat_bit_for_bit(void **state)
     const struct tensor *a = tensor_random(M * K, HD_BF16, 1, 1);
     const struct tensor *b = tensor_random(K * N, HD_BF16, 1, 2);
 
-    (void)state;
     for (int way = 0; way < 3; way++) {
         struct tensor *c[4];
 
@@ -281,7 +277,6 @@ static void results_repeat_bit_for_bit(void **state)
 /* Nothing to add up: the bias, what was there, or both that are added. */
 static void an_empty_depth_stores_what_is_added(void **state)
 {
-    (void)state;
     for (int s = 0; s < gemm_setting_count; s++) {
         struct device device = device_open(&settings[s]);
         const struct tensor *bias = tensor_random(5, HD_F32, 1, 1);
@@ -334,7 +329,6 @@ static void a_bias_and_a_residual_cannot_accumulate(void **state)
                                 .ldc = 1,
                                 .accumulate = true};
 
-    (void)state;
     assert_int_equal(device_try(&device, HD_K_gemm, &args), HD_INVALID);
     args.bias = NULL;
     args.add = x;

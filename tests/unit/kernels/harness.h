@@ -9,14 +9,8 @@
 #ifndef HD_TESTS_KERNELS_HARNESS_H
 #define HD_TESTS_KERNELS_HARNESS_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "kernels/kernels.h"
+#include "tests/program/test.h"
 #include "tests/reference/reference.h"
 
 /* One backend setting: every kernel must be right in each. The first three are what a user gets:

@@ -170,7 +170,6 @@ static void every_expert_multiplies_its_rows(void **state)
         {HD_F32, HD_F32}, {HD_BF16, HD_BF16}, {HD_BF16, HD_F32}, {HD_F16, HD_F16}};
     const int type_count = sizeof types / sizeof types[0];
 
-    (void)state;
     for (int s = 0; s < gemm_setting_count; s++) {
         struct device device = device_open(&settings[s]);
 
@@ -248,7 +247,6 @@ static void every_expert_gets_its_gradient(void **state)
     static const int64_t sizes[][2] = {{33, 40}, {70, 5}};
     static const struct load deep = {.E = 2, .T = 1300, .counts = {1100, 200}};
 
-    (void)state;
     for (int s = 0; s < gemm_setting_count; s++) {
         struct device device = device_open(&settings[s]);
 
@@ -278,7 +276,6 @@ static void large_products_have_every_tile(void **state)
 {
     static const struct load many = {.E = 2, .T = 300, .counts = {165, 70}};
 
-    (void)state;
     for (int i = 0; i < 2 * float_type_count; i++) {
         struct device device = device_open(&settings[i % 3]);
         const enum hd_dtype type = float_types[i / 2];
@@ -305,7 +302,6 @@ static void a_row_does_not_see_the_other_rows(void **state)
     static const int32_t counts[][4] = {
         {0, ROWS, 0, 0}, {40, ROWS + 600, 10, 1}, {40, ROWS, 10, 1}};
 
-    (void)state;
     for (int dtype = 0; dtype < 2; dtype++) {
         const enum hd_dtype type = dtype ? HD_BF16 : HD_F32;
         const struct tensor *rows = tensor_random(ROWS * K, type, 1, 1);
@@ -356,7 +352,6 @@ static void activations_leave_unused_rows_alone(void **state)
     enum { T = 50, F = 37, GROUPS = 3, USED = 31 };
     static const int32_t counts[GROUPS] = {20, 0, 11}, too_many[GROUPS] = {20, 20, 20};
 
-    (void)state;
     for (int s = 0; s < setting_count * 2; s++) {
         struct device device = device_open(&settings[s / 2]);
         const enum hd_dtype dtype = s % 2 ? HD_BF16 : HD_F32;
@@ -790,7 +785,6 @@ static void assert_gradient(const char *what, const struct tensor *got, const do
 
 static void a_whole_layer_has_the_gradients_of_its_formula(void **state)
 {
-    (void)state;
     for (int kind = 0; kind < 6; kind++) { /* in fp32 every combination, in bf16 the two ends */
         const bool one = kind % 4 == 1 || kind == 3, two = kind == 2 || kind == 3 || kind == 5;
         const struct layer l = make_layer(one, two, one ? 5 : 0, kind < 4 ? HD_F32 : HD_BF16);
@@ -826,7 +820,6 @@ static void threads_change_no_bit_of_a_layer(void **state)
     static const struct setting by[2] = {{.threads = 1, .gemm_by = HD_GEMM_BY_OWN},
                                          {.threads = 3, .gemm_by = HD_GEMM_BY_OWN}};
 
-    (void)state;
     for (int kind = 0; kind < 2; kind++) {
         const struct layer l = make_layer(true, true, 5, kind ? HD_BF16 : HD_F32);
         struct pass p[2];

@@ -251,7 +251,6 @@ static void check_forward(struct device *device, const struct shape *shape)
 
 static void the_router_is_the_formula(void **state)
 {
-    (void)state;
     for_all(check_forward);
 }
 
@@ -284,7 +283,6 @@ static void check_ties(struct device *device, const struct shape *shape)
 
 static void the_lower_index_wins_a_tie(void **state)
 {
-    (void)state;
     for_all(check_ties);
 }
 
@@ -293,7 +291,6 @@ static void more_choices_than_experts_are_refused(void **state)
     struct device device = device_open(&settings[0]);
     struct hd_route_forward_args a = {.R = 1, .E = 4, .K = 5};
 
-    (void)state;
     assert_int_equal(device_try(&device, HD_K_route_forward, &a), HD_INVALID);
     device_close(&device);
 }
@@ -333,7 +330,6 @@ static double *differences(struct exact *x, const struct router *t, const struct
 
 static void its_gradient_is_that_of_gates_and_losses(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         struct router t = make_router(&shapes[i]);
         struct exact x = make_exact(&t);
@@ -367,7 +363,6 @@ static void a_share_scales_the_losses_alone(void **state)
     struct router t = make_router(&shapes[0]);
     struct tensor *first;
 
-    (void)state;
     run_forward(&device, &t);
     run_backward(&device, &t);
     first = tensor_copy(t.dlogits);
@@ -389,7 +384,6 @@ static void threads_change_no_bit(void **state)
 {
     struct router runs[2];
 
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct device device = device_open(&settings[i]);
 
@@ -543,7 +537,6 @@ static void check_shares(struct device *device, int64_t runs, double capacity, b
 
 static void ranks_that_share_a_sequence_find_its_sums(void **state)
 {
-    (void)state;
     for (int setting = 0; setting < setting_count; setting++) {
         struct device device = device_open(&settings[setting]);
 
@@ -583,7 +576,6 @@ static void noise_is_keyed_by_step_layer_and_place(void **state)
     struct hd_route_noise_args a = noise_args(noise, &block, sample, index, E);
     struct hd_route_noise_args b = noise_args(back, &block, sample_back, index_back, E);
 
-    (void)state;
     for (int setting = 0; setting < setting_count; setting++) {
         struct device device = device_open(&settings[setting]);
 
@@ -633,7 +625,6 @@ static void noise_is_standard_normal(void **state)
     struct hd_route_noise_args a = noise_args(noise, &block, sample, index, E);
     double mean = 0, square = 0, product = 0;
 
-    (void)state;
     device_launch(&device, HD_K_route_noise, &a);
     for (int64_t i = 0; i < N; i++) {
         mean += tensor_get(noise, i) / N;
@@ -687,7 +678,6 @@ static void noisy_top_k_gating_is_that_of_the_paper(void **state)
     char path[512], line[256];
     FILE *file;
 
-    (void)state;
     (void)snprintf(path, sizeof path, "%s/tests/golden/values/noisy-gating.txt",
                    source ? source : ".");
     file = fopen(path, "r");

@@ -162,7 +162,6 @@ static void slots_are_a_stable_order_of_what_is_kept(void **state)
                                        {96, 37, 5, 4}, {500, 6, 6, 2},   {333, 64, 8, 1},
                                        {1, 128, 8, 1}, {520, 128, 8, 2}, {9, 1000, 3, 1}};
 
-    (void)state;
     for (int setting = 0; setting < setting_count; setting++) {
         struct device device = device_open(&settings[setting]);
 
@@ -187,7 +186,6 @@ static void one_expert_may_get_everything(void **state)
     struct device device = device_open(&settings[1]);
     struct plan p = make_plan(40, 5, 1, 2);
 
-    (void)state;
     for (int64_t r = 0; r < p.R; r++)
         tensor_put(p.chosen, r, 3);
     assign(&device, &p);
@@ -216,7 +214,6 @@ static void more_rows_than_the_bound_overflow(void **state)
     struct plan p = make_plan(50, 6, 2, 2);
     int64_t without = 0;
 
-    (void)state;
     assign(&device, &p);
     assert_int_equal(p.block.overflow, 0);
     assert_int_equal(p.total, 100);
@@ -239,7 +236,6 @@ static void experts_that_ranks_cannot_share_are_refused(void **state)
     struct hd_assign_args a = {
         .R = 1, .E = 6, .K = 1, .at = {.Q = 1, .runs = 1, .P = 1}, .T = 1, .P = 4};
 
-    (void)state;
     assert_int_equal(device_try(&device, HD_K_assign, &a), HD_INVALID);
     device_close(&device);
 }
@@ -253,7 +249,6 @@ static void capacity_does_not_depend_on_the_window(void **state)
     struct plan packed = make_plan(DOCUMENTS * N, E, K, 1);
     struct plan alone = make_plan(DOCUMENTS * LONG, E, K, DOCUMENTS);
 
-    (void)state;
     packed.begins = tensor_int32(packed.R, 0, 0);
     packed.lengths = tensor_int32(packed.R, N, 0);
     alone.begins = tensor_int32(alone.R, 0, 0);
@@ -375,7 +370,6 @@ static void check_permute(struct device *device, enum hd_dtype dtype, const stru
 
 static void permute_copies_rows_and_adds_their_gradients(void **state)
 {
-    (void)state;
     everywhere(check_permute);
 }
 
@@ -432,7 +426,6 @@ static void check_combine(struct device *device, enum hd_dtype dtype, const stru
 
 static void combine_weighs_rows_by_their_gates(void **state)
 {
-    (void)state;
     everywhere(check_combine);
 }
 
@@ -461,7 +454,6 @@ static void regrouped_rows_stand_by_expert(void **state)
 {
     enum { T = 130 };
 
-    (void)state;
     for (int n = 0; n < 2 * setting_count; n++) {
         const int64_t width = n % 2 ? 24 : 21; /* a device moves 16 bytes at a time, or 4 */
         struct device device = device_open(&settings[n / 2]);
@@ -512,7 +504,6 @@ static void more_rows_than_a_rank_has_room_for_overflow(void **state)
     struct tensor *counts = tensor_new(LOCAL_EXPERTS, HD_I32);
     struct hd_step_state block = {0};
 
-    (void)state;
     for (int64_t T = PEERS * LOCAL_EXPERTS * 5; T > 0; T--) {
         struct tensor *inp = tensor_random(T * width, HD_BF16, 1, 1);
         struct tensor *out = tensor_new(T * width, HD_BF16);
@@ -539,7 +530,6 @@ static void many_ranks_and_experts_are_regrouped(void **state)
 {
     enum { P = 40, E = 30, C = 2 };
 
-    (void)state;
     for (int setting = 0; setting < setting_count; setting++) {
         struct device device = device_open(&settings[setting]);
         const struct tensor *all_counts = tensor_random_int32(P * E, 0, 3, 4);

@@ -263,7 +263,6 @@ static void check_update(struct device *device, enum hd_dtype copy_dtype, bool w
 
 static void an_update_is_that_of_the_decoded_moments(void **state)
 {
-    (void)state;
     for (int setting = 0; setting < setting_count; setting++) {
         struct device device = device_open(&settings[setting]);
 
@@ -282,7 +281,6 @@ static void an_update_is_that_of_the_decoded_moments(void **state)
  * weight moves by more than a rate each. */
 static void a_small_second_moment_does_not_make_a_large_step(void **state)
 {
-    (void)state;
     for (int setting = 0; setting < setting_count; setting++) {
         struct device device = device_open(&settings[setting]);
         const struct tensor *grad = tensor_random(N, HD_F32, 1, 1);
@@ -320,7 +318,6 @@ static void a_skipped_step_changes_no_code(void **state)
     struct shard s = cut(0, N);
     void *then[MOMENTS];
 
-    (void)state;
     fill(&s, grad, weight, HD_F32, false);
     for (int m = 0; m < MOMENTS; m++)
         then[m] = reachable(s.moment[m], (size_t)s.moment_bytes);
@@ -341,7 +338,6 @@ static void blocks_do_not_depend_on_the_cut(void **state)
 {
     enum { AT = 5 * HD_GRAD_CHUNK };
 
-    (void)state;
     for (int setting = 0; setting < setting_count; setting++) {
         struct device device = device_open(&settings[setting]);
         const struct tensor *grad = tensor_random(N, HD_F32, 1, 1);

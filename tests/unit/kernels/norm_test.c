@@ -131,7 +131,6 @@ static void check_rmsnorm(struct device *device, int64_t R, int64_t C, enum hd_d
 
 static void rmsnorm_is_the_reference(void **state)
 {
-    (void)state;
     everywhere(check_rmsnorm);
 }
 
@@ -192,7 +191,6 @@ static void check_rmsnorm_backward(struct device *device, int64_t R, int64_t C, 
 
 static void rmsnorm_backward_is_the_reference(void **state)
 {
-    (void)state;
     everywhere(check_rmsnorm_backward);
 }
 
@@ -235,7 +233,6 @@ static void check_odd_addresses(struct device *device, int64_t R, int64_t C, enu
 
 static void rows_may_begin_at_any_element(void **state)
 {
-    (void)state;
     for (int setting = 0; setting < setting_count; setting++) {
         struct device device = device_open(&settings[setting]);
 
@@ -253,7 +250,6 @@ static void no_rows_store_zeros_into_gradients_and_nothing_else(void **state)
 {
     enum { C = 40 };
 
-    (void)state;
     for (int setting = 0; setting < setting_count; setting++) {
         struct device device = device_open(&settings[setting]);
         struct tensor *dbias = tensor_new(C, HD_F32), *other = tensor_new(C, HD_F32);
@@ -316,7 +312,6 @@ static void check_rmsnorm_weight(struct device *device, int64_t R, int64_t C, en
 
 static void rmsnorm_weight_gradient_is_the_reference(void **state)
 {
-    (void)state;
     up_to_4104(check_rmsnorm_weight);
 }
 
@@ -360,7 +355,6 @@ static void check_rmsnorm_both(struct device *device, int64_t R, int64_t C, enum
 
 static void rmsnorm_makes_both_gradients_in_one_pass(void **state)
 {
-    (void)state;
     with_many_rows(check_rmsnorm_both);
 }
 
@@ -399,7 +393,6 @@ static void check_layernorm(struct device *device, int64_t R, int64_t C, enum hd
 
 static void layernorm_is_the_reference(void **state)
 {
-    (void)state;
     everywhere(check_layernorm);
 }
 
@@ -452,7 +445,6 @@ static void check_layernorm_backward(struct device *device, int64_t R, int64_t C
 
 static void layernorm_backward_is_the_reference(void **state)
 {
-    (void)state;
     everywhere(check_layernorm_backward);
 }
 
@@ -487,7 +479,6 @@ static void check_layernorm_weight(struct device *device, int64_t R, int64_t C, 
 
 static void layernorm_weight_gradients_are_the_reference(void **state)
 {
-    (void)state;
     up_to_4104(check_layernorm_weight);
 }
 
@@ -526,7 +517,6 @@ static void check_layernorm_both(struct device *device, int64_t R, int64_t C, en
 
 static void layernorm_makes_all_gradients_in_one_pass(void **state)
 {
-    (void)state;
     with_many_rows(check_layernorm_both);
 }
 
@@ -602,7 +592,6 @@ static void check_head_norm(struct device *device, int64_t R, int64_t C, enum hd
 
 static void head_norm_is_the_reference_head_by_head(void **state)
 {
-    (void)state;
     up_to_4104(check_head_norm);
 }
 
@@ -631,7 +620,6 @@ static void check_bias(struct device *device, int64_t R, int64_t C, enum hd_dtyp
 
 static void bias_gradient_is_the_sum_of_rows(void **state)
 {
-    (void)state;
     up_to_4104(check_bias);
 }
 
@@ -644,7 +632,6 @@ static void threads_do_not_change_a_bit_of_a_sum_over_rows(void **state)
     struct tensor *dbias[3];
     double *want = doubles(C);
 
-    (void)state;
     for (int64_t i = 0; i < R * C; i++)
         want[i % C] += dout->values[i];
     for (int i = 0; i < 3; i++) {

@@ -35,13 +35,10 @@ bool on_takes(int s, int64_t number, int64_t of)
 
 void on_device(const struct setting *setting)
 {
-    (void)setting;
 }
 
 void on_open(struct hd_backend *backend, const struct setting *setting)
 {
-    (void)backend;
-    (void)setting;
 #ifdef HEDDLE_CPU_X86
     if (setting->isa == ISA_AVX2 && backend->traits.vector_bytes >= 32 &&
         hd_cpu_kernels_avx2.fma_rate) /* built, too */

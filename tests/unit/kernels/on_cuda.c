@@ -52,13 +52,10 @@ bool on_takes(int s, int64_t number, int64_t of)
 
 void on_device(const struct setting *setting)
 {
-    (void)setting;
 }
 
 void on_open(struct hd_backend *backend, const struct setting *setting)
 {
-    (void)backend;
-    (void)setting;
 }
 
 /* The driver's calls for mapped host memory; the backend's context is the current one. */

@@ -35,7 +35,6 @@ void on_device(const struct setting *setting)
 
 void on_open(struct hd_backend *backend, const struct setting *setting)
 {
-    (void)backend;
     hd_cudasim_order(setting->order == 0   ? HD_CUDASIM_FORWARD
                      : setting->order == 1 ? HD_CUDASIM_REVERSE
                                            : HD_CUDASIM_RANDOM,

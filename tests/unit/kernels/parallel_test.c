@@ -44,7 +44,6 @@ static void every_item_is_done_once(void **state)
     struct device device = device_open(&setting);
     static struct tally t;
 
-    (void)state;
     for (int job = 0; job < JOBS; job++) {
         t.count = job % PIECES_MAX + 1;
         t.grain = job % 3 + 1;
@@ -66,7 +65,6 @@ static void *open_and_close(void *unused)
 {
     const struct hd_backend_options options = {.threads = THREADS, .gemm_by = HD_GEMM_BY_OWN};
 
-    (void)unused;
     for (rounds = 0; rounds < ROUNDS; rounds++) {
         struct hd_backend *backend;
 
@@ -84,7 +82,6 @@ static void a_crew_that_had_no_job_is_dismissed(void **state)
     struct timespec end;
     pthread_t thread;
 
-    (void)state;
     assert_int_equal(clock_gettime(CLOCK_REALTIME, &end), 0);
     end.tv_sec += ROUNDS_WITHIN_S;
     assert_int_equal(pthread_create(&thread, NULL, open_and_close, NULL), 0);
@@ -98,7 +95,6 @@ static atomic_int interrupted;
 
 static void interrupt(int signal_number)
 {
-    (void)signal_number;
     interrupted++;
 }
 
@@ -112,7 +108,6 @@ static void the_crew_takes_no_signal(void **state)
     struct sigaction old_action;
     sigset_t mine, old, pending;
 
-    (void)state;
     (void)sigemptyset(&mine);
     (void)sigaddset(&mine, SIGUSR1);
     (void)pthread_sigmask(SIG_BLOCK, &mine, &old);

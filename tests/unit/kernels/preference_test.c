@@ -87,7 +87,6 @@ static void check_pairs(struct device *device)
 
 static void losses_of_pairs_are_the_golden_values(void **state)
 {
-    (void)state;
     everywhere(check_pairs);
 }
 
@@ -138,7 +137,6 @@ static void check_sums(struct device *device)
 
 static void sums_are_by_answer(void **state)
 {
-    (void)state;
     everywhere(check_sums);
 }
 
@@ -219,7 +217,6 @@ static void check_rows(struct device *device)
 
 static void rows_give_log_probabilities_and_take_weights(void **state)
 {
-    (void)state;
     everywhere(check_rows);
 }
 
@@ -314,7 +311,6 @@ static void check_scores(struct device *device)
 
 static void rewards_are_read_where_answers_end(void **state)
 {
-    (void)state;
     everywhere(check_scores);
 }
 

@@ -73,7 +73,6 @@ static void rmsnorm_gradient(void **state)
     const struct norm p = make_norm();
     double *dinp = doubles(R * C), *dweight = doubles(C);
 
-    (void)state;
     ref_rmsnorm_backward(dinp, dweight, p.dout, p.inp, p.weight, R, C, eps);
     check_gradient("dinp", p.inp, dinp, R * C, rmsnorm_loss, &p);
     check_gradient("dweight", p.weight, dweight, C, rmsnorm_loss, &p);
@@ -93,7 +92,6 @@ static void layernorm_gradient(void **state)
     const struct norm p = make_norm();
     double *dinp = doubles(R * C), *dweight = doubles(C), *dbias = doubles(C);
 
-    (void)state;
     ref_layernorm_backward(dinp, dweight, dbias, p.dout, p.inp, p.weight, R, C, eps);
     check_gradient("dinp", p.inp, dinp, R * C, layernorm_loss, &p);
     check_gradient("dweight", p.weight, dweight, C, layernorm_loss, &p);
@@ -126,7 +124,6 @@ static void activation_gradients(void **state)
     const struct map p = {normals(R * 2 * C, 5), normals(R * C, 6), doubles(R * C)};
     double *dinp = doubles(R * 2 * C);
 
-    (void)state;
     ref_swiglu_backward(dinp, p.dout, p.inp, R, C);
     check_gradient("swiglu dinp", p.inp, dinp, R * 2 * C, swiglu_loss, &p);
     ref_gelu_backward(dinp, p.dout, p.inp, R * C);
@@ -153,7 +150,6 @@ static void gemm_gradients_are_gemms(void **state)
                               doubles(4 * 6)};
     double *da = doubles(4 * 5), *db = doubles(6 * 5);
 
-    (void)state;
     ref_gemm(da, p.dc, p.b, NULL, 4, 5, 6, false, false);
     ref_gemm(db, p.dc, p.a, NULL, 6, 5, 4, true, false);
     check_gradient("da", p.a, da, 4 * 5, gemm_loss, &p);
@@ -179,7 +175,6 @@ static void embedding_gradient(void **state)
     const struct lookup p = {normals(8 * C, 1), normals(5 * C, 2), doubles(5 * C)};
     double *dweight = doubles(8 * C);
 
-    (void)state;
     ref_embedding_backward(dweight, tokens, p.dout, 5, C, 8);
     check_gradient("dweight", p.weight, dweight, 8 * C, embedding_loss, &p);
     tensors_free();
@@ -204,7 +199,6 @@ static void rope_turned_back_is_its_gradient(void **state)
     const struct turn p = {normals(36, 1), doubles(4 * 6), normals(36, 2), doubles(36)};
     double *dx = doubles(36);
 
-    (void)state;
     for (int i = 0; i < 4 * 3; i++) {
         p.table[2 * i] = cos(i * 0.7);
         p.table[2 * i + 1] = sin(i * 0.7);
@@ -232,7 +226,6 @@ static void cross_entropy_gradient(void **state)
     const struct loss p = {normals(4 * 8, 1)};
     double *dlogits = doubles(4 * 8);
 
-    (void)state;
     (void)ref_cross_entropy(dlogits, p.logits, targets, 4, 6, 8, 3);
     check_gradient("dlogits", p.logits, dlogits, 4 * 8, cross_entropy_loss, &p);
     tensors_free();
@@ -260,7 +253,6 @@ static void attention_gradient(void **state)
     static const double slopes[] = {0.5, 0.25, 0.1, 0};
     static const int32_t filled[] = {4, 3};
 
-    (void)state;
     for (int kind = 0; kind < 6; kind++) {
         double *factor = doubles(2 * 4 * 5 * 6); /* dropout of every third weight */
         const struct heads p = {{.B = 2,

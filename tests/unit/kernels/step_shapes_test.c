@@ -96,7 +96,6 @@ static void check_rows(struct device *device, const struct rows *s, enum hd_dtyp
 
 static void a_loss_of_any_shape_is_the_reference(void **state)
 {
-    (void)state;
     for (int setting = 0; setting < setting_count; setting++) {
         struct device device = device_open(&settings[setting]);
 
@@ -109,7 +108,6 @@ static void a_loss_of_any_shape_is_the_reference(void **state)
 
 static void a_loss_over_a_long_vocabulary_is_the_reference(void **state)
 {
-    (void)state;
     for (int setting = 1; setting < 3; setting++) {
         struct device device = device_open(&settings[setting]);
 
@@ -128,7 +126,6 @@ static void every_target_outside_is_seen(void **state)
     const struct tensor *logits = tensor_random(R * V, HD_F32, 1, 1);
     struct tensor *target = tensor_random_int32(R, 0, V, 2);
 
-    (void)state;
     for (int64_t r = 0; r < R; r += 157) {
         struct hd_step_state block = {.loss_scale = 1};
 
@@ -157,7 +154,6 @@ static void square_sums_do_not_depend_on_the_address(void **state)
 {
     static const int64_t sizes[] = {1, 3, 5, 4099, HD_GRAD_CHUNK + 2};
 
-    (void)state;
     for (int setting = 0; setting < setting_count; setting++) {
         struct device device = device_open(&settings[setting]);
 
@@ -200,7 +196,6 @@ static void a_record_adds_every_chunk(void **state)
         .loss_sum = 3, .target_count = 5, .request = 7, .too_many_rows = 1};
     double want = 0;
 
-    (void)state;
     for (int64_t i = 0; i < CHUNKS; i++)
         want += sums->values[i];
     device_launch(&device, HD_K_step_record,
@@ -295,7 +290,6 @@ static void check_ranges(struct device *device, int64_t N, int64_t longest, bool
 
 static void every_range_has_its_factors(void **state)
 {
-    (void)state;
     for (int setting = 0; setting < setting_count; setting++) {
         struct device device = device_open(&settings[setting]);
 

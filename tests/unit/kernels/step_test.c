@@ -61,7 +61,6 @@ static void check_cross_entropy(struct device *device, enum hd_dtype dtype, bool
 
 static void cross_entropy_is_the_reference(void **state)
 {
-    (void)state;
     everywhere(check_cross_entropy);
 }
 
@@ -138,7 +137,6 @@ static void check_shared_cross_entropy(struct device *device, enum hd_dtype dtyp
 
 static void a_shared_vocabulary_has_the_loss_of_the_whole(void **state)
 {
-    (void)state;
     everywhere(check_shared_cross_entropy);
 }
 
@@ -156,7 +154,6 @@ static void a_target_outside_the_vocabulary_stops_the_update(void **state)
                                       .Vp = 8,
                                       .dtype = HD_F32};
 
-    (void)state;
     device_launch(&device, HD_K_cross_entropy, &a);
     assert_int_equal(block.overflow, 1);
     assert_int_equal(block.target_count, 1);
@@ -175,7 +172,6 @@ static void step_begin_zeroes_what_a_step_accumulates(void **state)
     const size_t gap = offsetof(struct hd_step_state, too_many_rows) + sizeof(int32_t),
                  behind = offsetof(struct hd_step_state, margin_sum);
 
-    (void)state;
     for (int setting = 0; setting < setting_count; setting++) {
         struct device device = device_open(&settings[setting]);
         struct hd_step_state block;
@@ -198,7 +194,6 @@ static void square_sums_are_cut_at_fixed_chunks(void **state)
 {
     enum { N = HD_GRAD_CHUNK * 5 / 2 };
 
-    (void)state;
     for (int setting = 0; setting < setting_count; setting++) {
         struct device device = device_open(&settings[setting]);
         struct tensor *grad = tensor_random(N, HD_F32, 1e-3, 1);
@@ -252,7 +247,6 @@ static void step_finish_means_and_clips(void **state)
                                     .counts_loss = true};
     struct hd_step_finish_args f = {.block = &block, .records = records, .ranks = 2};
 
-    (void)state;
     device_launch(&device, HD_K_step_record, &r);
     r.record = records + HD_EXCHANGE_WORDS;
     r.block = &second;
@@ -365,7 +359,6 @@ static void check_adamw(struct device *device, enum hd_dtype copy_dtype, bool wi
 
 static void adamw_is_the_reference(void **state)
 {
-    (void)state;
     everywhere(check_adamw);
 }
 
@@ -375,7 +368,6 @@ static void adamw_does_not_depend_on_the_cut(void **state)
 {
     enum { N = 1000, CUT = 389 };
 
-    (void)state;
     for (int setting = 0; setting < setting_count; setting++) {
         struct device device = device_open(&settings[setting]);
         const struct tensor *grad = tensor_random(N, HD_F32, 1, 1);

@@ -1,12 +1,6 @@
 /* vecmath: the promised accuracy, for the instruction set this program is compiled for. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #if defined(__AVX2__)
 #include <cpuid.h>
@@ -14,6 +8,7 @@
 
 #include "kernels/cpu/transpose.h"
 #include "kernels/cpu/vecmath.h"
+#include "tests/program/test.h"
 #include "tests/sanitized.h"
 
 static bool runs_here(void)
@@ -50,7 +45,6 @@ static void exp_is_within_one_and_a_half_units(void **state)
     double worst = 0;
     int64_t tested = 0;
 
-    (void)state;
     SKIP_WITHOUT_ISA();
     for (uint64_t bits = 0; bits < UINT64_C(0x100000000); bits += (uint64_t)VL * STRIDE) {
         vf x, y;
@@ -93,7 +87,6 @@ static void log1p_is_within_two_and_a_half_units(void **state)
     uint32_t last;
     double worst = 0;
 
-    (void)state;
     SKIP_WITHOUT_ISA();
     memcpy(&last, &one, sizeof last);
     for (uint32_t bits = 0; bits <= last; bits += HD_TEST_SANITIZED ? 1009 : 61) {
@@ -119,7 +112,6 @@ static void sigmoid_ends_at_0_and_1(void **state)
 {
     static const float inputs[] = {-200, -88, -20, -1, 0, 1, 20, 200};
 
-    (void)state;
     SKIP_WITHOUT_ISA();
     for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
         const float got = vf_sigmoid(vf_set(inputs[i]))[0];
@@ -141,7 +133,6 @@ static uint16_t rounded(float value)
 
 static void bf16_conversion_is_that_of_base(void **state)
 {
-    (void)state;
     SKIP_WITHOUT_ISA();
     for (uint64_t bits = 0; bits < UINT64_C(0x100000000);
          bits += HD_TEST_SANITIZED ? 65537 : 4099) {
@@ -159,7 +150,6 @@ static void bf16_conversion_is_that_of_base(void **state)
 /* Every f16 becomes the value that base gives it, and comes back; a NaN comes back quiet. */
 static void every_f16_is_loaded_and_stored(void **state)
 {
-    (void)state;
     SKIP_WITHOUT_ISA();
     for (uint32_t first = 0; first < 0x10000; first += VL) {
         uint16_t halves[VL], stored[VL];
@@ -183,7 +173,6 @@ static void every_f16_is_loaded_and_stored(void **state)
  * own side. The successor of the largest number is infinity, at 65536. */
 static void f16_is_rounded_to_the_nearest_ties_to_even(void **state)
 {
-    (void)state;
     SKIP_WITHOUT_ISA();
     for (uint16_t a = 0; a < 0x7c00; a++) {
         const uint16_t b = (uint16_t)(a + 1), even = a & 1 ? b : a;
@@ -205,7 +194,6 @@ static void f16_is_rounded_to_the_nearest_ties_to_even(void **state)
 
 static void f16_conversion_is_that_of_base(void **state)
 {
-    (void)state;
     SKIP_WITHOUT_ISA();
     for (uint64_t bits = 0; bits < UINT64_C(0x100000000);
          bits += HD_TEST_SANITIZED ? 65537 : 4099) {
@@ -223,7 +211,6 @@ static void f16_conversion_is_that_of_base(void **state)
 /* Every count of lanes loads and stores exactly that many, and zeroes the rest of the vector. */
 static void parts_of_vectors_touch_only_their_lanes(void **state)
 {
-    (void)state;
     SKIP_WITHOUT_ISA();
     for (int n = 0; n <= VL; n++) {
         float from[VL], to[VL];
@@ -269,7 +256,6 @@ static void blocks_are_transposed(void **state)
     enum { ROWS = 21, COLUMNS = 19, LD = 23, WIDTH = 24 };
     float from[ROWS * LD], to[COLUMNS * WIDTH];
 
-    (void)state;
     SKIP_WITHOUT_ISA();
     for (int i = 0; i < ROWS * LD; i++)
         from[i] = (float)i;

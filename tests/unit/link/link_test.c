@@ -2,10 +2,6 @@
  */
 #include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,13 +10,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/clock.h"
 #include "base/file.h"
 #include "link/frame.h"
 #include "link/hello.h"
 #include "link/link.h"
+#include "tests/program/test.h"
 
 static size_t sample_frame(uint8_t *bytes, size_t size)
 {
@@ -41,7 +36,6 @@ static void a_frame_reads_back_field_by_field(void **state)
     struct hd_frame frame;
     char text[11];
 
-    (void)state;
     assert_int_equal(n, 12 + 8 + 8 + 4 + 10); /* head, int, real, counted text */
     assert_int_equal(hd_frame_decode(bytes, n, &frame, &size), HD_OK);
     assert_int_equal(size, n);
@@ -62,7 +56,6 @@ static void no_prefix_and_no_changed_bit_passes(void **state)
     size_t n = sample_frame(bytes, sizeof bytes), size;
     struct hd_frame frame;
 
-    (void)state;
     for (size_t k = 0; k < n; k++)
         assert_int_equal(hd_frame_decode(bytes, k, &frame, &size), HD_UNAVAILABLE);
     for (size_t bit = 0; bit < 8 * n; bit++) {
@@ -79,7 +72,6 @@ static void a_frame_that_claims_too_much_is_refused_at_once(void **state)
     struct hd_frame frame;
     size_t size;
 
-    (void)state;
     assert_int_equal(hd_frame_decode(head, sizeof head, &frame, &size), HD_CORRUPT);
 }
 
@@ -92,7 +84,6 @@ static void fields_that_do_not_fit_are_remembered(void **state)
     char text[4];
     size_t size;
 
-    (void)state;
     hd_pack_begin(&pack, bytes, sizeof bytes);
     hd_pack_int(&pack, 1);
     hd_pack_int(&pack, 2);
@@ -118,7 +109,6 @@ static void every_kind_of_report_reads_back(void **state)
 {
     static uint8_t first[HD_FRAME_BYTES_MAX], second[HD_FRAME_BYTES_MAX];
 
-    (void)state;
     for (int kind = HD_LINK_NONE + 1; kind < HD_LINK_KIND_COUNT; kind++) {
         struct hd_link_report report, back;
         struct hd_frame frame;
@@ -190,7 +180,6 @@ static void a_report_without_the_later_field_is_read(void **state)
     struct hd_frame frame;
     size_t without, with, size;
 
-    (void)state;
     without = hd_link_report_encode(&report, bytes, sizeof bytes);
     assert_int_equal(hd_frame_decode(bytes, without, &frame, &size), HD_OK);
     assert_int_equal(hd_link_report_decode(&frame, &back), HD_OK);
@@ -211,7 +200,6 @@ static void a_report_with_unknown_numbers_is_refused(void **state)
     struct hd_frame frame;
     size_t size;
 
-    (void)state;
     assert_int_equal(
         hd_frame_decode(bytes, hd_link_report_encode(&report, bytes, sizeof bytes), &frame, &size),
         HD_OK);
@@ -266,7 +254,6 @@ static void versions_that_do_not_meet_are_named(void **state)
     struct hd_pack pack;
     int fd[2];
 
-    (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fd), 0);
     hd_pack_begin(&pack, bytes, sizeof bytes);
     hd_pack_int(&pack, 7);
@@ -288,7 +275,6 @@ static void reports_arrive_as_they_were_given(void **state)
     struct hd_link *link;
     int fd;
 
-    (void)state;
     link = open_pair(1, 2, &fd);
     hd_link_report_step(link, &step);
     hd_link_report_checkpoint(link, 3, "/jobs/1/attempt-1/checkpoints/step-3", "00ff", 4096, NAN);
@@ -334,7 +320,6 @@ static void a_stalled_supervisor_costs_steps_but_no_time(void **state)
     struct hd_link_step step = {0};
     int fd;
 
-    (void)state;
     link = open_pair(0, 1, &fd);
     start_ms = hd_clock_now_ms();
     for (step.step = 1; step.step < STEPS; step.step++)
@@ -392,7 +377,6 @@ static void the_newest_step_is_not_lost_to_a_stalled_supervisor(void **state)
     pthread_t thread;
     int fd;
 
-    (void)state;
     late.link = open_pair(0, 1, &fd);
     for (step.step = 1; step.step <= late.step; step.step++)
         hd_link_report_step(late.link, &step);
@@ -441,7 +425,6 @@ static void what_must_not_be_lost_waits_for_room(void **state)
     static const enum hd_link_kind kinds[] = {HD_LINK_VALIDATION, HD_LINK_CHECKPOINT,
                                               HD_LINK_FAILURE};
 
-    (void)state;
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         struct late_reader reader = {.kind = kinds[i]};
         const struct hd_link_step step = {.step = 1};
@@ -469,7 +452,6 @@ static void a_stop_is_told_once_and_before_a_checkpoint(void **state)
     struct hd_link *link;
     int fd;
 
-    (void)state;
     link = open_pair(0, 1, &fd);
     assert_int_equal(hd_link_poll(link), HD_LINK_COMMAND_NONE);
     send_command(fd, HD_LINK_MSG_CHECKPOINT);
@@ -489,7 +471,6 @@ static void a_broken_link_does_not_disturb(void **state)
     struct hd_link *link;
     int fd;
 
-    (void)state;
     link = open_pair(0, 1, &fd);
     (void)close(fd);
     hd_link_report_step(link, &step);
@@ -517,7 +498,6 @@ static void a_rendezvous_takes_values_in_any_order_and_repeated(void **state)
     struct hd_link *link;
     int fd;
 
-    (void)state;
     link = open_pair(1, 3, &fd);
     send_value(fd, 2, 0, "two");
     send_value(fd, 2, 0, "twice"); /* a re-put after a reconnect; the first one stands */
@@ -548,7 +528,6 @@ static void a_rendezvous_that_stays_incomplete_names_who_is_missing(void **state
     struct hd_link *link;
     int fd;
 
-    (void)state;
     link = open_pair(1, 4, &fd);
     send_value(fd, 1, 0, "one");
     send_value(fd, 2, 0, "two");
@@ -566,7 +545,6 @@ static void a_failed_rendezvous_counts(void **state)
     struct hd_link *link;
     int fd;
 
-    (void)state;
     link = open_pair(0, 2, &fd);
     send_value(fd, 0, 0, "mine");
     assert_int_equal(hd_link_rendezvous(link, "mine", 4, 50, &values), HD_TIMEOUT);
@@ -589,7 +567,6 @@ static void a_wait_ends_at_its_deadline(void **state)
     struct hd_frame frame;
     int fd[2];
 
-    (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fd), 0);
     assert_int_equal(hd_frame_receive(fd[0], bytes, 1000, &frame), HD_TIMEOUT);
     assert_in_range(hd_clock_now_ms() - start_ms, 1000, 1900); /* a busy machine is late */
@@ -611,7 +588,6 @@ static void versions_meet_where_they_overlap(void **state)
         {HD_LINK_PROTOCOL_MAX + 1, HD_LINK_PROTOCOL_MAX + 2, false},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof theirs / sizeof theirs[0]; i++) {
         const struct hd_hello hello = {
             .protocol_min = theirs[i].min, .protocol_max = theirs[i].max, .build = "9.9.9"};
@@ -631,7 +607,6 @@ static void sockets_live_in_long_directories(void **state)
     int listen_fd, client_fd, served_fd;
     struct stat info;
 
-    (void)state;
     assert_non_null(mkdtemp(root));
     hd_text_add(&dir, "%s", root);
     for (int i = 0; i < 40; i++)
@@ -664,7 +639,6 @@ static void a_socket_for_another_user_has_its_mode_under_any_umask(void **state)
     struct stat info;
     int listen_fd;
 
-    (void)state;
     assert_non_null(mkdtemp(root));
     assert_int_equal(hd_frame_listen(root, "socket", getuid() + 1, &listen_fd), HD_OK);
     (void)umask(before);
@@ -682,7 +656,6 @@ static void a_process_of_another_user_is_refused(void **state)
     char root[] = "/tmp/heddle-link-XXXXXX", path[64];
     int listen_fd, served_fd = -1;
 
-    (void)state;
     if (geteuid() != 0) {
         print_message("becoming another user takes root\n");
         skip();
@@ -719,7 +692,6 @@ static void two_frames_in_one_packet_are_refused(void **state)
     size_t n = sample_frame(bytes, sizeof bytes);
     int fd[2];
 
-    (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fd), 0);
     memcpy(bytes + n, bytes, n);
     assert_int_equal(hd_frame_send(fd[0], bytes, 2 * n, 1000), HD_OK);

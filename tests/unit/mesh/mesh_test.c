@@ -1,14 +1,9 @@
 /* mesh: properties of all meshes of up to 64 ranks, and the few meanings that properties miss. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "mesh/mesh.h"
 #include "mesh/zigzag.h"
+#include "tests/program/test.h"
 
 enum { WORLD_SMALL = 16, WORLD_MAX = 64 }; /* a set of ranks is a uint64_t */
 
@@ -56,7 +51,6 @@ static void check_coords(const struct hd_mesh *mesh)
 
 static void ranks_and_coordinates_are_one_to_one(void **state)
 {
-    (void)state;
     assert_true(for_each_mesh(WORLD_SMALL, check_coords) > 500);
 }
 
@@ -93,7 +87,6 @@ static void check_partition(const struct hd_mesh *mesh)
 
 static void every_rank_is_in_exactly_one_group_of_each_name(void **state)
 {
-    (void)state;
     assert_true(for_each_mesh(WORLD_SMALL, check_partition) > 500);
 }
 
@@ -151,7 +144,6 @@ static void check_meaning(const struct hd_mesh *mesh)
 
 static void members_share_the_coordinates_that_the_name_says(void **state)
 {
-    (void)state;
     assert_true(for_each_mesh(WORLD_SMALL, check_meaning) > 500);
 }
 
@@ -166,7 +158,6 @@ static void four_thousand_ranks_are_in_one_group_of_each_kind(void **state)
         {.pp = 1, .dp = 4096, .cp = 1, .tp = 1, .ep = 1, .kv_replica = 1},
     };
 
-    (void)state;
     for (size_t l = 0; l < sizeof layouts / sizeof layouts[0]; l++) {
         enum hd_group_name names[HD_GROUP_COUNT];
         struct hd_mesh mesh;
@@ -289,7 +280,6 @@ static void check_sets(const struct hd_mesh *mesh)
 
 static void groups_cut_the_world_and_tile_each_other(void **state)
 {
-    (void)state;
     assert_true(for_each_mesh(WORLD_MAX, check_sets) > 20000);
 }
 
@@ -298,7 +288,6 @@ static void unset_sizes_mean_no_division(void **state)
     const struct hd_mesh_sizes sizes = {.dp = 4, .cp = 2};
     struct hd_mesh mesh;
 
-    (void)state;
     assert_int_equal(hd_mesh_init(&mesh, &sizes), HD_OK);
     assert_int_equal(mesh.world, 8);
     assert_int_equal(size_of(&mesh, HD_GROUP_TP, 3), 1);
@@ -322,7 +311,6 @@ static void sizes_that_do_not_divide_are_named(void **state)
     };
     struct hd_mesh mesh;
 
-    (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         assert_int_equal(hd_mesh_init(&mesh, &wrong[i].sizes), HD_INVALID);
         assert_non_null(strstr(hd_err_message(), wrong[i].says));
@@ -333,7 +321,6 @@ static void names_of_groups_read_back(void **state)
 {
     enum hd_group_name name;
 
-    (void)state;
     for (int n = 0; n < HD_GROUP_COUNT; n++) {
         assert_true(hd_group_from_name(hd_group_text((enum hd_group_name)n), &name));
         assert_int_equal(name, n);
@@ -359,7 +346,6 @@ static void divisions_are_counted_once(void **state)
         {{.tp = 4, .kv_replica = 2}, 1, {HD_GROUP_KV_REPLICA}},     /* tp is the world */
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         enum hd_group_name names[HD_GROUP_COUNT];
         struct hd_mesh mesh;
@@ -411,7 +397,6 @@ static void check_divisions(const struct hd_mesh *mesh)
 
 static void divisions_are_those_of_the_members(void **state)
 {
-    (void)state;
     assert_true(for_each_mesh(WORLD_SMALL, check_divisions) > 500);
 }
 
@@ -422,7 +407,6 @@ static void divisions_are_those_of_the_members(void **state)
  */
 static void a_zigzag_shares_positions_and_work(void **state)
 {
-    (void)state;
     for (int32_t P = 1; P <= 9; P++)
         for (int64_t chunk = 1; chunk <= 5; chunk++) {
             const int64_t S = 2 * P * chunk;
@@ -472,7 +456,6 @@ static void pairs_are_those_that_the_mask_leaves(void **state)
 {
     enum { S = 24, P = 3 };
 
-    (void)state;
     for (int32_t q = 0; q < P; q++)
         for (int32_t k = 0; k < P; k++)
             for (int64_t window = 0; window <= S; window += 5)

@@ -2,11 +2,7 @@
  * format. What TensorBoard itself makes of them is for tests/interop. */
 #include <dirent.h>
 #include <math.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,11 +10,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/clock.h"
 #include "base/file.h"
 #include "metrics/tensorboard.h"
+#include "tests/program/test.h"
 
 static char folder[64], dir[96];
 
@@ -26,7 +21,6 @@ static int make_folder(void **state)
 {
     const char *parent = getenv("TMPDIR");
 
-    (void)state;
     (void)snprintf(folder, sizeof folder, "%s/heddle-tb-XXXXXX", parent ? parent : "/tmp");
     if (!mkdtemp(folder))
         return -1;
@@ -36,7 +30,6 @@ static int make_folder(void **state)
 
 static int drop_folder(void **state)
 {
-    (void)state;
     return hd_file_remove_tree(folder) ? -1 : 0;
 }
 
@@ -219,7 +212,6 @@ static struct hd_tensorboard *open_board(int64_t attempt, int64_t steps_done)
 CASE_WITH(NULL, NULL)
 static void the_reader_of_this_test_knows_the_published_checksum(void **state)
 {
-    (void)state;
     /* the check value of CRC-32C in the catalogues */
     assert_int_equal(slow_crc((const uint8_t *)"123456789", 9), 0xe3069283);
 }
@@ -231,7 +223,6 @@ static void what_is_added_is_read_back_with_step_and_time(void **state)
     struct hd_tensorboard *board = open_board(1, 0);
     struct events e;
 
-    (void)state;
     for (size_t i = 0; i < 5; i++) {
         const struct hd_scalar scalars[] = {{"train/loss", 5.5 - (double)i}, {"train/lr", 1e-3}};
 
@@ -258,7 +249,6 @@ static void the_largest_call_fits_and_odd_numbers_survive(void **state)
     struct hd_tensorboard *board = open_board(1, 0);
     struct events e;
 
-    (void)state;
     memset(tag, 't', sizeof tag);
     tag[sizeof tag - 1] = '\0';
     for (int i = 0; i < HD_TENSORBOARD_SCALARS_MAX; i++)
@@ -279,7 +269,6 @@ static void a_later_attempt_says_where_it_starts_and_is_read_later(void **state)
     const struct hd_scalar loss = {"train/loss", 1};
     struct events e;
 
-    (void)state;
     for (int64_t attempt = 1; attempt <= 10; attempt++) {
         struct hd_tensorboard *board = open_board(attempt, attempt * 20);
 
@@ -297,7 +286,6 @@ static void a_killed_rank_loses_nothing_that_was_added(void **state)
     int status;
     pid_t pid = fork();
 
-    (void)state;
     assert_true(pid >= 0);
     if (pid == 0) {
         struct hd_tensorboard *board = NULL;
@@ -326,7 +314,6 @@ static void a_full_disk_tears_no_record(void **state)
     struct hd_text bytes = {0};
     struct events e;
 
-    (void)state;
     (void)signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(hd_tensorboard_add(board, 1, &loss, 1), HD_OK);
     assert_int_equal(hd_file_read(last_file(), 1 << 20, &bytes), HD_OK);
@@ -355,7 +342,6 @@ static void a_folder_that_cannot_be_made_is_tried_again(void **state)
     struct events e;
     char job[96];
 
-    (void)state;
     (void)snprintf(job, sizeof job, "%s/job", folder);
     assert_int_equal(hd_file_write_atomic(job, "", 0, 0644), HD_OK); /* a file in its place */
     assert_int_not_equal(hd_tensorboard_add(board, 1, &loss, 1), HD_OK);

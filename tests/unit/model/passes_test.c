@@ -1,17 +1,12 @@
 /* The passes over whole models: what each promises, looked at from outside. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/random.h"
 #include "model/model.h"
 #include "program/operands.h"
+#include "tests/program/test.h"
 
 enum { L = 3, C = 32, H = 4, D = 8, V = 64, S = 8, B = 2 };
 
@@ -156,7 +151,6 @@ static void no_two_live_stores_share_memory(void **state)
 {
     static const char *const families[] = {"llama", "gpt2"};
 
-    (void)state;
     for (int i = 0; i < 24; i++) {
         const struct wish w = {.family = families[i % 2],
                                .G = i % 2 ? 4 : 2,
@@ -197,7 +191,6 @@ static void every_add_of_a_model_is_fused(void **state)
     struct wish w = llama();
     struct built fused, plain;
 
-    (void)state;
     build(&fused, &w);
     w.no_fuse = true;
     build(&plain, &w);
@@ -215,7 +208,6 @@ static void every_add_of_a_model_is_fused(void **state)
  * behind a sum where tp cuts their weights. Forward alone nothing is kept of GELU. */
 static void every_gelu_and_the_biases_of_a_model_are_fused(void **state)
 {
-    (void)state;
     for (int i = 0; i < 4; i++) {
         const struct wish w = {.family = "gpt2",
                                .G = 4,
@@ -266,7 +258,6 @@ static void every_residual_of_a_model_is_added_by_a_product(void **state)
                  {1, true, false, true, 0},
                  {1, false, false, false, 0}};
 
-    (void)state;
     for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
         const struct wish w = {.family = i % 2 ? "gpt2" : "llama",
                                .G = i % 2 ? 4 : 2,
@@ -306,7 +297,6 @@ static void casts_stand_where_the_table_asks(void **state)
     struct wish w = llama();
     struct built b;
 
-    (void)state;
     w.mode = HD_RECORD_EVAL;
     w.precision = hd_precision_uniform(HD_BF16);
     w.precision.of_class[HD_CLASS_RESIDUAL] = HD_F32;
@@ -331,7 +321,6 @@ static void each_bucket_is_reduced_once_behind_its_last_contribution(void **stat
     struct built b;
     int sums = 0;
 
-    (void)state;
     w.dp = 2;
     w.tied = true;
     build(&b, &w);
@@ -369,7 +358,6 @@ static void a_share_starts_as_a_slice_of_the_whole(void **state)
 
     struct hd_mesh two;
 
-    (void)state;
     assert_int_equal(hd_mesh_init(&two, &(struct hd_mesh_sizes){.tp = 2}), HD_OK);
     for (size_t s = 0; s < sizeof specs / sizeof specs[0]; s++) {
         struct hd_param_spec spec = specs[s];
@@ -407,7 +395,6 @@ static void decay_is_for_matrices_and_ranges_cover_the_bucket(void **state)
     struct wish w = llama();
     struct built b;
 
-    (void)state;
     build(&b, &w);
     for (int i = 0; i < b.registry.bucket_count; i++) {
         const struct hd_bucket *p = &b.registry.buckets[i];
@@ -438,7 +425,6 @@ static void flops_per_token_are_six_per_weight_and_attention(void **state)
     struct hd_model_config c = config_of(&w);
     const double block = 2 * 32 * 32 + 2 * 16 * 32 + 3 * 32 * 48;
 
-    (void)state;
     assert_true(hd_model_flops_per_token(&c) ==
                 6 * (3 * block + 64 * 32) + 6.0 * 3 * 4 * 8 * (8 + 1));
 }

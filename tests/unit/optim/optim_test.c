@@ -1,15 +1,10 @@
 /* optim: learning-rate schedules. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "optim/optim.h"
+#include "tests/program/test.h"
 
 static void near(double a, double b)
 {
@@ -20,7 +15,6 @@ static void warm_up_rises_linearly_to_the_peak(void **state)
 {
     const struct hd_lr_schedule s = {.decay = HD_LR_CONSTANT, .peak = 0.4, .warmup_steps = 4};
 
-    (void)state;
     near(hd_lr_at(&s, 1), 0.1);
     near(hd_lr_at(&s, 4), 0.4);
     near(hd_lr_at(&s, 1000), 0.4);
@@ -32,7 +26,6 @@ static void cosine_falls_to_the_minimum(void **state)
     const struct hd_lr_schedule s = {
         .decay = HD_LR_COSINE, .peak = 1, .min = 0.2, .warmup_steps = 10, .total_steps = 110};
 
-    (void)state;
     near(hd_lr_at(&s, 10), 1);
     near(hd_lr_at(&s, 60), 0.6);
     near(hd_lr_at(&s, 35), 0.2 + 0.8 * (1 + sqrt(0.5)) / 2); /* cos(pi/4) */
@@ -58,7 +51,6 @@ static void linear_and_wsd_fall_where_they_say(void **state)
                                          .decay_steps = 20,
                                          .total_steps = 100};
 
-    (void)state;
     near(hd_lr_at(&early, 20), 0.75); /* half way behind the warm-up */
     near(hd_lr_at(&early, 31), 0.5);  /* and the minimum from there on */
     near(hd_lr_at(&linear, 25), 0.75);
@@ -77,7 +69,6 @@ static void a_fall_takes_as_long_as_it_says(void **state)
                                .decay_steps = 40,
                                .total_steps = 110};
 
-    (void)state;
     near(hd_lr_at(&s, 30), 0.6); /* half of 40 behind the warm-up */
     near(hd_lr_at(&s, 50), 0.2);
     near(hd_lr_at(&s, 110), 0.2);
@@ -91,7 +82,6 @@ static void phases_of_no_length_are_left_out(void **state)
 {
     struct hd_lr_schedule s = {.peak = 1, .min = 0.2, .warmup_steps = 8, .total_steps = 4};
 
-    (void)state;
     for (int d = HD_LR_CONSTANT; d <= HD_LR_WSD; d++) {
         s.decay = (enum hd_lr_decay)d;
         near(hd_lr_at(&s, 4), 0.5); /* the run ends half way up */
@@ -111,7 +101,6 @@ static void schedules_have_names(void **state)
     struct hd_job job = {.lr_peak = 1, .steps = 10};
     struct hd_lr_schedule s;
 
-    (void)state;
     memcpy(job.lr_decay, "wsd", 4);
     assert_int_equal(hd_lr_schedule_from_job(&job, &s), HD_OK);
     assert_int_equal(s.decay, HD_LR_WSD);

@@ -1,15 +1,10 @@
 /* Orders: each schedule's, against orders written by hand, published idle times; as text. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "pipeline/pipeline.h"
+#include "tests/program/test.h"
 
 static bool is_folded(enum hd_schedule_kind schedule_kind)
 {
@@ -47,7 +42,6 @@ static void one_stage_runs_each_micro_batch_to_its_end(void **state)
 {
     const struct hd_pipeline one = {1, 1, false};
 
-    (void)state;
     check_schedule(HD_SCHEDULE_1F1B, &one, 3, false, "0: F0.0 B0.0 F0.1 B0.1 F0.2 B0.2\n");
     check_schedule(HD_SCHEDULE_1F1B, &one, 2, true, "0: F0.0 B0.0 W0.0 F0.1 B0.1 W0.1\n");
     check_schedule(HD_SCHEDULE_GPIPE, &one, 2, true, "0: F0.0 F0.1 B0.0 B0.1 W0.0 W0.1\n");
@@ -59,7 +53,6 @@ static void the_textbook_1f1b(void **state)
 {
     const struct hd_pipeline three = {3, 3, false};
 
-    (void)state;
     check_schedule(HD_SCHEDULE_1F1B, &three, 4, false,
                    "0: F0.0 F0.1 F0.2 B0.0 F0.3 B0.1 B0.2 B0.3\n"
                    "1: F1.0 F1.1 B1.0 F1.2 B1.1 F1.3 B1.2 B1.3\n"
@@ -76,7 +69,6 @@ static void interleaved_runs_groups_chunk_by_chunk(void **state)
 {
     const struct hd_pipeline two = {2, 4, false};
 
-    (void)state;
     check_schedule(HD_SCHEDULE_INTERLEAVED, &two, 2, false,
                    "0: F0.0 F0.1 F2.0 F2.1 B2.0 B2.1 B0.0 B0.1\n"
                    "1: F1.0 F1.1 F3.0 B3.0 F3.1 B3.1 B1.0 B1.1\n");
@@ -90,7 +82,6 @@ static void zero_bubble_puts_w_where_a_stage_would_wait(void **state)
 {
     const struct hd_pipeline two = {2, 2, false}, v = {2, 4, true};
 
-    (void)state;
     check_schedule(HD_SCHEDULE_ZB_H1, &two, 3, false,
                    "0: F0.0 F0.1 B0.0 W0.0 F0.2 B0.1 W0.1 B0.2 W0.2\n"
                    "1: F1.0 B1.0 F1.1 B1.1 W1.0 F1.2 B1.2 W1.1 W1.2\n");
@@ -105,7 +96,6 @@ static void validation_runs_e_alone(void **state)
 {
     const struct hd_pipeline two = {2, 4, false}, v = {2, 4, true};
 
-    (void)state;
     check_schedule(HD_SCHEDULE_FORWARD, &two, 3, true,
                    "0: E0.0 E0.1 E2.0 E2.1 E0.2 E2.2\n"
                    "1: E1.0 E1.1 E3.0 E3.1 E1.2 E3.2\n");
@@ -139,7 +129,6 @@ static void a_schedule_that_does_not_fit_is_refused_with_its_key(void **state)
     struct hd_arena arena;
     struct hd_schedule schedule;
 
-    (void)state;
     hd_arena_init(&arena, 0);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         assert_int_equal(hd_schedule_build(cases[i].schedule_kind, &cases[i].pipeline, cases[i].M,
@@ -158,7 +147,6 @@ static void schedules_have_names(void **state)
 {
     enum hd_schedule_kind schedule_kind;
 
-    (void)state;
     for (int i = 0; i < HD_SCHEDULE_COUNT; i++) {
         const char *name = hd_schedule_name((enum hd_schedule_kind)i);
 
@@ -175,7 +163,6 @@ static void chunks_lie_on_stages(void **state)
     const struct hd_pipeline rows = {3, 6, false}, v = {3, 6, true};
     static const int32_t on_rows[] = {0, 1, 2, 0, 1, 2}, on_v[] = {0, 1, 2, 2, 1, 0};
 
-    (void)state;
     for (int32_t c = 0; c < 6; c++) {
         assert_int_equal(hd_pipeline_stage(&rows, c), on_rows[c]);
         assert_int_equal(hd_pipeline_stage(&v, c), on_v[c]);
@@ -218,7 +205,6 @@ static double idle_of(enum hd_schedule_kind schedule_kind, int32_t P, int32_t V,
  * per stage a V-th of it, if the micro-batches fill whole groups. */
 static void idle_times_are_the_published_ones(void **state)
 {
-    (void)state;
     for (int32_t P = 1; P <= 8; P++)
         for (int32_t M = 1; M <= 20; M++) {
             assert_true(idle_of(HD_SCHEDULE_GPIPE, P, 1, M, 3, 5, 0) == (P - 1) * 8);
@@ -236,7 +222,6 @@ static void idle_times_are_the_published_ones(void **state)
  */
 static void zero_bubble_waits_only_to_fill_the_pipeline(void **state)
 {
-    (void)state;
     for (int32_t P = 1; P <= 16; P++)
         for (int32_t M = 1; M <= 40; M++) {
             const int32_t h1 = M < P ? 2 * P - 1 - M : P - 1;
@@ -250,7 +235,6 @@ static void zero_bubble_waits_only_to_fill_the_pipeline(void **state)
 /* A last group that is not full takes no longer than a full one. */
 static void a_group_that_is_not_full_takes_no_longer(void **state)
 {
-    (void)state;
     for (int32_t P = 2; P <= 8; P++)
         for (int32_t V = 2; V <= 4; V++)
             for (int32_t M = 1; M <= 20; M++) {
@@ -270,7 +254,6 @@ static void a_walk_counts_unequal_stages_and_transfers(void **state)
     struct hd_arena arena;
     struct hd_schedule schedule;
 
-    (void)state;
     hd_arena_init(&arena, 0);
     build(&arena, HD_SCHEDULE_1F1B, 2, 1, 1, &schedule);
     assert_int_equal(
@@ -289,7 +272,6 @@ static void a_drawing_shows_waits(void **state)
     struct hd_arena arena;
     struct hd_schedule schedule;
 
-    (void)state;
     hd_arena_init(&arena, 0);
     build(&arena, HD_SCHEDULE_1F1B, 2, 1, 2, &schedule);
     hd_schedule_draw(&schedule, &text);
@@ -304,7 +286,6 @@ static void a_drawing_shows_waits(void **state)
 
 static void what_is_written_is_read_again(void **state)
 {
-    (void)state;
     for (int schedule_kind = 0; schedule_kind < HD_SCHEDULE_FORWARD; schedule_kind++) {
         const int32_t V =
             schedule_kind == HD_SCHEDULE_1F1B || schedule_kind == HD_SCHEDULE_ZB_H1 ? 1 : 2;
@@ -345,7 +326,6 @@ static void check_text(const char *text, const char *message)
 
 static void a_wrong_text_is_refused_by_line_and_word(void **state)
 {
-    (void)state;
     check_text("# stages may come in any order\n\n" ONE "\t0:  F0.0 F0.1\tB0.0 B0.1 # all\r\n",
                NULL);
     check_text("0: F0.0 F0.1 B0.0 X0.1\n" ONE,
@@ -379,7 +359,6 @@ static void a_wrong_text_is_refused_by_line_and_word(void **state)
  * wants before it makes that gradient. */
 static void a_circle_in_a_text_is_told_by_line(void **state)
 {
-    (void)state;
     check_text("# a circle\n0: F0.0 B0.0 F0.1 B0.1\n1: F1.0 F1.1 B1.0 B1.1\n",
                "the schedule deadlocks: B0.0 (line 2, word 3) waits for B1.0 (line 3, word 4), "
                "which comes after F1.1 (line 3, word 3); F1.1 (line 3, word 3) waits for F0.1 "
@@ -400,7 +379,6 @@ static void a_damaged_text_is_read_or_refused_with_its_line(void **state)
     char damaged[512];
     int refused = 0;
 
-    (void)state;
     hd_arena_init(&arena, 0);
     build(&arena, HD_SCHEDULE_ZB_V, 2, 2, 3, &schedule);
     hd_schedule_write(&schedule, &text);

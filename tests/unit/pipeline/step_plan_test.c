@@ -1,16 +1,11 @@
 /* Step plans: lists by hand, slot counts, the proof, and mistakes that the proof must find. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/random.h"
 #include "pipeline/pipeline.h"
+#include "tests/program/test.h"
 
 enum { STAGES_MAX = 16 };
 
@@ -99,7 +94,6 @@ static void one_stage_needs_one_slot_and_sends_nothing(void **state)
     const struct hd_pipeline one = {1, 1, false};
     struct lists l;
 
-    (void)state;
     make(&l, HD_SCHEDULE_1F1B, &one, 2, true);
     check_list(&l, 0,
                "begin\n"
@@ -118,7 +112,6 @@ static void values_are_sent_behind_their_program_and_received_one_ahead(void **s
 {
     struct lists l;
 
-    (void)state;
     make_1f1b(&l, 2, 2);
     check_list(&l, 0,
                "begin\n"
@@ -144,7 +137,6 @@ static void chunks_on_one_stage_share_a_slot(void **state)
     const struct hd_pipeline v = {2, 4, true};
     struct lists l;
 
-    (void)state;
     make(&l, HD_SCHEDULE_FORWARD, &v, 1, false);
     check_list(&l, 1,
                "receive F1.0<0 i0\nfeed 1.0 k0\nrun E1.0 k0 i0 o1 f l\n"
@@ -160,7 +152,6 @@ static void both_ends_of_a_channel_have_one_schedule(void **state)
     const struct hd_pipeline two = {2, 4, false};
     struct lists l;
 
-    (void)state;
     make_from_text(&l,
                    "0: F0.0 F0.1 F2.0 F2.1 B2.0 B2.1 B0.0 B0.1\n"
                    "1: F1.0 F3.0 F1.1 B3.0 F3.1 B3.1 B1.0 B1.1\n",
@@ -178,7 +169,6 @@ static void a_slot_is_not_used_again_before_its_receiver_has_come(void **state)
     struct hd_text text = {0};
     struct lists l;
 
-    (void)state;
     for (int stage = 0; stage < 2; stage++) {
         hd_text_add(&text, "%d:", stage);
         for (int m = 0; m < 8; m++) {
@@ -210,7 +200,6 @@ static void slots_are_the_published_ones(void **state)
 {
     struct lists l;
 
-    (void)state;
     for (int32_t P = 1; P <= 6; P++)
         for (int32_t M = 1; M <= 14; M++) {
             const struct hd_pipeline plain = {P, P, false}, folded = {P, 2 * P, true};
@@ -262,7 +251,6 @@ static void transfers_need_few_slots(void **state)
 {
     struct lists l;
 
-    (void)state;
     for (int32_t P = 2; P <= 8; P++)
         for (int32_t M = 1; M <= 40; M += 3) {
             const struct hd_pipeline pipelines[] = {
@@ -344,7 +332,6 @@ static void programs_in_a_wrong_place_are_refused(void **state)
     struct lists l;
     int32_t i, j;
 
-    (void)state;
     make_1f1b(&l, 3, 4); /* exchanged */
     i = find(&l, 0, HD_DO_RUN, HD_CALL_F, 0, 0);
     j = find(&l, 0, HD_DO_RUN, HD_CALL_F, 0, 1);
@@ -380,7 +367,6 @@ static void a_missing_w_is_refused(void **state)
 {
     const struct hd_pipeline three = {3, 3, false};
 
-    (void)state;
     for (int32_t s = 0; s < 3; s++)
         for (int32_t m = 0; m < 4; m++) {
             struct lists l;
@@ -396,7 +382,6 @@ static void wrong_first_and_last_are_refused(void **state)
 {
     struct lists l;
 
-    (void)state;
     make_1f1b(&l, 2, 3);
     for (int32_t s = 0; s < 2; s++)
         for (int32_t i = 0; i < l.plans[s].count; i++)
@@ -417,7 +402,6 @@ static void lost_and_exchanged_transfers_are_refused(void **state)
     struct lists l;
     int32_t i, j;
 
-    (void)state;
     make_1f1b(&l, 3, 4); /* a RECEIVE dropped: its reader finds nothing, or an old value */
     drop(&l, 1, find(&l, 1, HD_DO_RECEIVE, HD_CALL_F, 1, 2));
     refused(&l, 1, find(&l, 1, HD_DO_RUN, HD_CALL_F, 1, 2), "not the hidden rows of chunk 0");
@@ -455,7 +439,6 @@ static void a_receive_without_a_send_is_refused(void **state)
     struct lists l;
     int32_t i;
 
-    (void)state;
     make_1f1b(&l, 2, 2);
     i = find(&l, 1, HD_DO_RUN, HD_CALL_B, 1, 1);
     at(&l, 1, l.plans[1].count - 2)->kind = HD_DO_RECEIVE; /* SYNCHRONIZE */
@@ -473,7 +456,6 @@ static void wrong_slots_are_refused(void **state)
     struct lists l;
     int32_t i;
 
-    (void)state;
     make_1f1b(&l, 2, 3); /* rows that B needs are overwritten by the next ones */
     i = find(&l, 1, HD_DO_RECEIVE, HD_CALL_F, 1, 1);
     at(&l, 1, i)->slot[HD_SLOT_IN] = at(&l, 1, i - 1)->slot[HD_SLOT_IN];
@@ -517,7 +499,6 @@ static void a_circle_in_the_schedule_is_refused(void **state)
     struct hd_step_plan plan;
     struct lists l;
 
-    (void)state;
     make_1f1b(&l, 2, 2);
     for (int32_t s = 0; s < 2; s++) {
         struct hd_schedule_entry *e = l.schedule.stages[s].entries, entry = e[1];
@@ -549,7 +530,6 @@ static void a_circle_of_slots_is_refused(void **state)
     int32_t i, receive, send;
     struct lists l;
 
-    (void)state;
     make_from_text(&l,
                    "0: F0.0 F0.1 F0.2 F0.3 B0.0 B0.1 B0.2 B0.3\n"
                    "1: F1.0 B1.0 F1.1 B1.1 F1.2 B1.2 F1.3 B1.3\n",
@@ -733,7 +713,6 @@ static void random_schedules_are_proved_and_run(void **state)
     struct hd_schedule_times times;
     struct lists l;
 
-    (void)state;
     for (int i = 0; i < 10000; i++) {
         double one[64], idle;
 
@@ -790,7 +769,6 @@ static void damaged_lists_are_refused_or_still_run(void **state)
     struct dice dice = {.key = hd_random_hash("damage")};
     int refused_count = 0, run_count = 0;
 
-    (void)state;
     for (int i = 0; i < 2000; i++) {
         struct lists l;
 
@@ -863,7 +841,6 @@ static void chunks_that_do_not_train_run_forward_alone(void **state)
     static const enum hd_schedule_kind schedules[] = {HD_SCHEDULE_1F1B, HD_SCHEDULE_GPIPE,
                                                       HD_SCHEDULE_ZB_H1};
 
-    (void)state;
     for (int k = 0; k < 6; k++)
         for (int32_t P = 2; P <= 7; P++)
             for (int32_t M = 1; M <= 17; M += M < 8 ? 1 : 9)
@@ -882,7 +859,6 @@ static void several_chunks_on_a_stage_run_all_of_it(void **state)
     const struct hd_pipeline two = {2, 4, false};
     struct lists l;
 
-    (void)state;
     hd_arena_init(&l.arena, 0);
     assert_int_equal(
         hd_schedule_build(HD_SCHEDULE_INTERLEAVED, &two, 4, false, &l.arena, &l.schedule), HD_OK);
@@ -898,7 +874,6 @@ static void a_gradient_for_chunks_that_do_not_train_is_refused(void **state)
 {
     struct lists l;
 
-    (void)state;
     make_1f1b(&l, 3, 4);
     prove(&l);
     hd_schedule_freeze(&l.schedule, 1);

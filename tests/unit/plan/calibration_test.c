@@ -1,17 +1,12 @@
 /* What a calibration says of times, exactly, from samples that are made up. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "plan/calibration.h"
 #include "plan/calibration_report.h"
 #include "plan/links.h"
 #include "priced.h"
 #include "program/program.h"
+#include "tests/program/test.h"
 
 static void is_near(double value, double wanted)
 {
@@ -94,7 +89,6 @@ static void waits_are_a_share_and_a_part_per_collective(void **state)
     const struct hd_calibration_waits falling[] = {{0.3, 100}, {0.1, 300}};
     struct hd_calibration cal = {.wait_share = 7};
 
-    (void)state;
     hd_calibration_set_waits(&cal, line, 0);
     is_near(cal.wait_share, 7);
     hd_calibration_set_waits(&cal, line, 3);
@@ -114,7 +108,6 @@ static void a_measured_size_takes_its_measured_time(void **state)
     struct hd_calibration cal;
     struct hd_arena arena;
 
-    (void)state;
     make(&cal, &arena);
     is_near(seconds_of(&cal, HD_K_gemm, &large), 2.0 * 256 * 256 * 256 / 40e9);
     hd_arena_done(&arena);
@@ -129,7 +122,6 @@ static void bytes_out_of_the_cache_take_longer(void **state)
     struct hd_calibration cal;
     struct hd_arena arena;
 
-    (void)state;
     make(&cal, &arena);
     is_near(seconds_of(&cal, HD_K_add, &cold), 12.0 * (1 << 20) / 4e9);
     is_near(seconds_of(&cal, HD_K_add, &midway), 12.0 * (1 << 17) / 16e9);
@@ -143,7 +135,6 @@ static void a_product_lies_between_its_neighbours(void **state)
     struct hd_calibration cal;
     struct hd_arena arena;
 
-    (void)state;
     make(&cal, &arena);
     is_near(seconds_of(&cal, HD_K_gemm, &midway), 2.0 * 128 * 128 * 128 / 20e9);
     hd_arena_done(&arena);
@@ -159,7 +150,6 @@ static void a_variant_that_was_not_measured(void **state)
     struct hd_arena arena;
     double seconds;
 
-    (void)state;
     make(&cal, &arena);
     other.epilogue = HD_EPILOGUE_GELU;
     is_near(seconds_of(&cal, HD_K_gemm, &other), 2.0 * 256 * 256 * 256 / 40e9);
@@ -182,7 +172,6 @@ static void rates_take_what_was_measured(void **state)
     struct hd_rates rates;
     struct hd_arena arena;
 
-    (void)state;
     make(&cal, &arena);
     hd_rates_of_peaks(1e12, 1e12, 1e10, 0, &rates);
     hd_rates_calibrate(&rates, &cal);
@@ -204,7 +193,6 @@ static void a_collective_has_its_latency_and_its_bytes(void **state)
     struct hd_calibration cal;
     struct hd_arena arena;
 
-    (void)state;
     make(&cal, &arena);
     hd_rates_calibrate(&c.rates, &cal);
     is_near(hd_links_collective(&c, &two, HD_COMM_ALL_GATHER, 8, false), 20e-6);
@@ -234,7 +222,6 @@ static void collectives_in_the_thread_overlap_with_nothing(void **state)
     struct hd_program_time beside, in_thread;
     double all = 0;
 
-    (void)state;
     job.zero = 3;
     request = priced_request(&job);
     assert_int_equal(hd_plan_decide(&request, 2, &job.layout), HD_OK);
@@ -260,7 +247,6 @@ static void a_step_takes_its_time_on_the_host(void **state)
     struct hd_plan_request request;
     struct hd_layer_profiles without, with;
 
-    (void)state;
     job.zero = 0;
     request = priced_request(&job);
     assert_int_equal(hd_plan_decide(&request, 1, &job.layout), HD_OK);
@@ -277,7 +263,6 @@ static void devices_that_were_not_measured_are_refused(void **state)
     struct hd_calibration cal;
     struct hd_arena arena;
 
-    (void)state;
     make(&cal, &arena);
     assert_int_equal(hd_calibration_check(&cal, &traits, 2), HD_OK);
     assert_int_equal(hd_calibration_check(&cal, &traits, 1), HD_CONFLICT);
@@ -314,7 +299,6 @@ static void products_have_a_usual_rate_by_precision_and_shape(void **state)
     struct hd_calibration cal;
     struct hd_arena arena;
 
-    (void)state;
     make(&cal, &arena);
     /* small ones at 10 and 2 GFLOP/s, whose median is 6; one with sides of 256 at 40 */
     add(&cal, &arena, HD_K_gemm, &slow, 2.0 * 64 * 64 * 32 / 2e9);
@@ -333,7 +317,6 @@ static void a_curve_has_a_latency_and_a_bandwidth(void **state)
     struct hd_arena arena;
     double alpha_s, bytes_per_s;
 
-    (void)state;
     make(&cal, &arena);
     hd_calibration_report_curve(&cal.curves[0], &alpha_s, &bytes_per_s);
     is_near(alpha_s, 20e-6);
@@ -347,7 +330,6 @@ static void peaks_are_those_of_the_best_devices(void **state)
     struct hd_calibration cal;
     struct hd_arena arena;
 
-    (void)state;
     make(&cal, &arena);
     assert_true(hd_calibration_report_peaks(&cal, &peaks));
     is_near(peaks.single_flops, 5e10);
@@ -366,7 +348,6 @@ static void a_file_reads_back_as_it_was_written(void **state)
     struct hd_text text = {0}, again = {0};
     struct hd_arena arena;
 
-    (void)state;
     make(&cal, &arena);
     cal.checkpoint_bytes_per_s = 2e8;
     hd_calibration_write(&cal, &text);
@@ -403,7 +384,6 @@ static void refuse(const char *from, const char *to, enum hd_status wanted, cons
 
 static void damaged_files_are_refused(void **state)
 {
-    (void)state;
     refuse("\"version\":1", "\"version\":2", HD_UNSUPPORTED, "version 2");
     refuse("\"kind\":\"Calibration\"", "\"kind\":\"Plan\"", HD_INVALID, "Plan");
     refuse("\"threads\":2", "\"threads\":0", HD_INVALID, "threads");

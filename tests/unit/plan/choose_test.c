@@ -1,16 +1,11 @@
 /* Sizes of a layout: which go together, what auto becomes, and what a refusal says. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "mesh/mesh.h"
 #include "plan/choose.h"
+#include "tests/program/test.h"
 #include "tests/sanitized.h"
 
 static const struct hd_plan_request plain = {.sizes = {.zero = -1,
@@ -95,7 +90,6 @@ static void sizes_are_legal_where_everything_can_be_dealt_out(void **state)
     static const int contexts[] = {48, 20};
     int legal = 0, illegal = 0;
 
-    (void)state;
     for (size_t h = 0; h < sizeof heads / sizeof heads[0]; h++)
         for (int code = 0; code < 2 * 3 * 3 * 4 * 9 * 7; code += HD_TEST_SANITIZED ? 11 : 1) {
             struct hd_plan_request w = plain;
@@ -133,7 +127,6 @@ static void an_automatic_micro_batch_divides_and_is_at_most_eight(void **state)
     struct hd_plan_request w = plain;
     struct hd_layout_sizes s;
 
-    (void)state;
     for (int64_t share = 1; share <= 200; share++) {
         w.global_batch = 3 * share;
         assert_int_equal(hd_plan_size(&w, 3, &s), HD_PLAN_FITS);
@@ -150,7 +143,6 @@ static void devices_decide_what_is_auto(void **state)
     struct hd_layout_sizes automatic = {.precision = "auto"};
     struct hd_layout_sizes said = {.precision = "fp32", .threads = 5};
 
-    (void)state;
     hd_plan_decide_device("cpu", true, 3, &automatic);
     assert_string_equal(automatic.precision, "bf16");
     assert_string_equal(automatic.device, "cpu");
@@ -165,7 +157,6 @@ static void auto_means_plain_data_parallelism(void **state)
 {
     struct hd_layout_sizes s;
 
-    (void)state;
     assert_int_equal(hd_plan_size(&plain, 6, &s), HD_PLAN_FITS);
     assert_true(s.tp == 1 && s.cp == 1 && s.dp == 6 && s.pp == 1 && !s.sequence);
     assert_string_equal(s.cp_exchange, "ring");
@@ -176,7 +167,6 @@ static void the_most_devices_are_whole_replicas(void **state)
 {
     struct hd_plan_request w = plain;
 
-    (void)state;
     w.sizes.tp = 2;
     w.sizes.cp = 2;
     assert_int_equal(hd_plan_most(&w, 1, 64), 48); /* 12 replicas; 24 would be 96 */
@@ -279,7 +269,6 @@ static const struct refusal refusals[] = {
 
 static void a_refusal_says_what_to_write_instead(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
         const struct refusal *r = &refusals[i];
         struct hd_plan_request w = plain;
@@ -306,7 +295,6 @@ static void what_has_no_layout_has_a_story(void **state)
     static const int32_t some[] = {0, 1, 2, 3, 4, 64, 4096, 65536};
     enum { SOME = sizeof some / sizeof some[0] };
 
-    (void)state;
     for (int code = 0; code < SOME * SOME * SOME; code++) {
         struct hd_plan_request w = plain;
 
@@ -374,7 +362,6 @@ static void remedies_that_are_followed_end_with_a_layout(void **state)
 {
     static const int sizes[] = {0, 2, 3, 5}, experts[] = {0, 6, 8};
 
-    (void)state;
     for (int code = 0; code < 3 * 3 * 3 * 4 * 3 * 3 * 2; code++) {
         struct hd_plan_request w = plain;
         int c = code, steps = 0;
@@ -419,7 +406,6 @@ static void experts_are_shared_by_blocks_of_ranks(void **state)
     static const int experts[] = {0, 1, 6, 8};
     int fits = 0;
 
-    (void)state;
     for (size_t e = 0; e < sizeof experts / sizeof experts[0]; e++)
         for (int devices = 1; devices <= 24; devices++)
             for (int ep = 1; ep <= 9; ep++) {
@@ -457,7 +443,6 @@ static void a_refusal_of_ep_says_what_to_write_instead(void **state)
          "use 1 or 2"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct hd_plan_request w = plain;
 
@@ -471,7 +456,6 @@ static void a_refusal_of_ep_says_what_to_write_instead(void **state)
 
 static void more_ranks_than_an_engine_connects_are_another_status(void **state)
 {
-    (void)state;
     for (int cuda = 0; cuda < 2; cuda++) {
         struct hd_plan_request w = plain;
 
@@ -499,7 +483,6 @@ static void an_order_from_a_file_decides_the_micro_batch(void **state)
     struct hd_plan_shape before, after;
     struct hd_layout_sizes sizes;
 
-    (void)state;
     w.layers = 4;
     w.sizes.pp = 2;
     before = hd_plan_shape_of(&w);
@@ -531,7 +514,6 @@ static void on_one_stage_all_orders_of_one_chunk_are_the_same(void **state)
     } rows[] = {
         {"1f1b", true}, {"gpipe", true}, {"zb-h1", true}, {"interleaved", false}, {"zb-v", false}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct hd_plan_request w = plain;
         struct hd_layout_sizes sizes;
@@ -552,7 +534,6 @@ static void wishes_of_one_shape_fit_the_same_numbers(void **state)
     static bool fits[WISHES][NUMBERS + 1];
     int alike = 0;
 
-    (void)state;
     for (int i = 0; i < WISHES; i++) {
         struct hd_plan_request *w = &wishes[i];
         struct hd_layout_sizes sizes;
@@ -592,7 +573,6 @@ static void what_only_tp_pp_or_cp_can_split_has_a_first_layout(void **state)
     struct hd_plan_request wish = plain;
     struct hd_layout_sizes sizes;
 
-    (void)state;
     wish.global_batch = 1;
     wish.context = 1024;
     wish.layers = 8;

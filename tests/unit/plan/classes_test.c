@@ -1,16 +1,11 @@
 /* Ranks of one class cannot differ: what a plan says of a rank is what the rank has, laid out by
  * itself as a rank does it.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "plan/plan.h"
+#include "tests/program/test.h"
 #include "tests/sanitized.h"
 
 enum { CASES = HD_TEST_SANITIZED ? 25 : 220, SEED = 20261123, WORLD_MAX = 64 };
@@ -202,7 +197,6 @@ static void a_class_is_each_of_its_ranks(void **state)
 {
     int built = 0, ranks = 0, classes = 0;
 
-    (void)state;
     random_state = SEED;
     for (int i = 0; i < CASES; i++) {
         const struct hd_job job = random_job();
@@ -227,7 +221,6 @@ static void a_group_of_experts_with_more_samples_is_another_class(void **state)
     struct hd_job job;
     int ranks, classes;
 
-    (void)state;
     random_state = SEED;
     job = random_job();
     set(job.family, "mixtral");
@@ -264,7 +257,6 @@ static void classes_are_few(void **state)
         {4, 8, 4, 1001, 2 * (3 + 2 + 2 + 3)},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct hd_traits traits;
         struct hd_arena arena;

@@ -1,14 +1,9 @@
 /* What of a step's bytes crosses between nodes, against counts by hand: 32 ranks on nodes of 8. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "plan/inter_node.h"
+#include "tests/program/test.h"
 
 enum { WORLD = 32, PER_NODE = 8 };
 
@@ -39,7 +34,6 @@ static void of_a_ring_the_hops_count_and_of_an_exchange_the_pairs(void **state)
     const struct hd_mesh mesh = mesh_of(1, 8, 4);
     const double hops = 4.0 / 8, pairs = (56 - 4 * 2) / 56.0;
 
-    (void)state;
     is_share(&mesh, HD_GROUP_TP, HD_COMM_ALL_REDUCE, false, 0);
     is_share(&mesh, HD_GROUP_TP, HD_COMM_ALL_GATHER, false, 0);
     is_share(&mesh, HD_GROUP_DP, HD_COMM_ALL_GATHER, false, hops);
@@ -55,7 +49,6 @@ static void stages_send_to_their_neighbours(void **state)
 {
     const struct hd_mesh mesh = mesh_of(2, 4, 4);
 
-    (void)state;
     is_share(&mesh, HD_GROUP_PP, HD_COMM_RECV, false, 1);
 }
 
@@ -68,7 +61,6 @@ static void all_groups_are_counted_once(void **state)
     struct hd_plan plan = {
         .mesh = mesh_of(1, 8, 4), .classes = &class, .class_count = 1, .class_of = class_of};
 
-    (void)state;
     memset(&class, 0, sizeof class);
     class.step.group_bytes[HD_GROUP_DP][HD_COMM_REDUCE_SCATTER] = 5600;
     class.step.group_bytes[HD_GROUP_TP][HD_COMM_ALL_REDUCE] = 1000;

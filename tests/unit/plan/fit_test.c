@@ -1,16 +1,11 @@
 /* The members of `parallel` that are auto are chosen so that a layout fits. Each rung's memory is
  * asked of hd_plan_build, for a layout that is written out here.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "plan/best.h"
+#include "tests/program/test.h"
 
 static const struct hd_traits traits = {.backend = "cpu",
                                         .isa = "avx2",
@@ -132,7 +127,6 @@ static void each_stage_of_zero_is_taken_when_it_is_the_first_that_fits(void **st
 {
     const struct hd_job spec = spec_of(-1, 1);
 
-    (void)state;
     for (int64_t zero = 0; zero <= 3; zero++) {
         const int64_t bytes = bytes_of(4, zero, 1);
         struct hd_fit fit = choose(&spec, 4, bytes, NULL);
@@ -152,7 +146,6 @@ static void stages_double_where_zero_is_written_down(void **state)
 {
     const struct hd_job spec = spec_of(0, 0);
 
-    (void)state;
     for (int64_t pp = 1; pp <= 4; pp *= 2) {
         const struct hd_fit fit = choose(&spec, 4, bytes_of(4, 0, pp), NULL);
 
@@ -169,7 +162,6 @@ static void the_first_rung_that_fits_is_taken(void **state)
     int64_t bytes[16];
     int rungs = 0, later_stages = 0;
 
-    (void)state;
     for (int64_t pp = 1; pp <= 8; pp *= 2)
         for (int64_t zero = 0; zero <= (pp == 8 ? 0 : 3); zero++)
             bytes[rungs++] = bytes_of(8, zero, pp);
@@ -190,7 +182,6 @@ static void what_is_written_down_stays(void **state)
     struct hd_job spec = spec_of(2, 2);
     struct hd_fit fit;
 
-    (void)state;
     fit = choose(&spec, 4, bytes_of(4, 2, 2), NULL);
     takes(&fit, 2, 2, 2);
     fit = choose(&spec, 4, bytes_of(4, 2, 2) - 1, NULL);
@@ -211,7 +202,6 @@ static void without_a_known_memory_it_is_plain_data_parallelism(void **state)
     struct hd_text line = {0};
     const struct hd_fit fit = choose(&spec, 4, 0, &line);
 
-    (void)state;
     takes(&fit, 0, 1, 4);
     assert_int_equal(line.len_bytes, 0);
 }
@@ -226,7 +216,6 @@ static void every_number_of_devices_that_is_allowed_gets_a_layout(void **state)
     } shapes[] = {{16, 8, 8}, {64, 2, 6}, {7, 1, 5}, {1, 3, 7}};
     int32_t odd = 0;
 
-    (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         for (int32_t devices = 1; devices <= 16; devices++) {
             struct hd_job spec = spec_of(0, 0);
@@ -273,7 +262,6 @@ static void the_line_says_what_was_chosen_or_would_help(void **state)
     struct hd_text chosen = {0}, none = {0}, pinned = {0}, unlaid = {0};
     char numbers[96], first[32], has[32];
 
-    (void)state;
     (void)choose(&all, 4, bytes_of(4, 1, 1), &chosen);
     hd_text_format_bytes(bytes_of(4, 0, 1), first);
     hd_text_format_bytes(bytes_of(4, 1, 1), has);
@@ -320,7 +308,6 @@ static void a_pipeline_that_the_batch_forces_is_explained(void **state)
     struct hd_text line = {0};
     struct hd_fit fit;
 
-    (void)state;
     request.searched = true;
     assert_int_equal(hd_fit_choose(&asked, &fit), HD_OK);
     hd_fit_explain(&asked, &fit, &line);
@@ -371,7 +358,6 @@ static void a_search_that_takes_too_long_is_answered_by_memory(void **state)
     struct hd_text why = {0};
     struct hd_best best;
 
-    (void)state;
     hd_cluster_of_gpus(hd_gpu_kind_find("h100"), 4, 4, false, &cluster);
     set(request.sizes.device, "cuda");
     assert_int_equal(hd_best_choose(&asked, &best, &why), HD_OK);
@@ -396,7 +382,6 @@ static void the_fastest_layout_is_taken_where_rates_are_known(void **state)
     struct hd_best best;
     double dp_s;
 
-    (void)state;
     spec.micro_batch = 0;
     spec.global_batch = 4;
     hd_cluster_of_gpus(kind, 4, 4, false, &near);

@@ -1,15 +1,10 @@
 /* The planner beside published formulas: state of ZeRO, activations of a block, bubble of a
  * pipeline. Where the engine keeps something else, the term is named here. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 
-#include <cmocka.h>
-
 #include "priced.h"
+#include "tests/program/test.h"
 
 enum { L = 4, HIDDEN = 1024, HEADS = 16, CONTEXT = 1024 };
 
@@ -81,7 +76,6 @@ static void compare_state(bool keep_fp32, int64_t zero, int64_t ranks)
 
 static void state_is_that_of_zero(void **state)
 {
-    (void)state;
     for (int keep_fp32 = 0; keep_fp32 < 2; keep_fp32++)
         for (int64_t zero = 0; zero <= 3; zero++)
             for (int64_t ranks = 2; ranks <= 8; ranks *= 2)
@@ -109,7 +103,6 @@ static void a_base_of_nf4_takes_its_bits(void **state)
     struct hd_plan plan;
     double bytes;
 
-    (void)state;
     job.heads = 32;
     job.kv_heads = 8;
     job.head_width = 128;
@@ -196,7 +189,6 @@ static double terms_of(enum kept kept, double tp, bool sequence, double scores_p
 /* The table says what the paper's formulas say. */
 static void the_terms_add_up_to_the_formulas(void **state)
 {
-    (void)state;
     for (double t = 1; t <= 8; t *= 2)
         for (double r = 0; r <= 80; r += 16) { /* r = a s / h */
             assert_true(fabs(terms_of(PUBLISHED, t, false, r) - (10 + 24 / t + 5 * r / t)) < 1e-9);
@@ -236,7 +228,6 @@ static void compare_kept(const char *recompute, int64_t tp, bool sequence, int64
 
 static void a_block_keeps_the_terms_of_its_policy(void **state)
 {
-    (void)state;
     for (int64_t tp = 1; tp <= 8; tp *= 2)
         for (int sequence = 0; sequence <= (tp > 1); sequence++)
             for (int64_t b = 1; b <= 2; b++) {
@@ -393,7 +384,6 @@ static void compare_bubble(int32_t p, int32_t v, int32_t m)
 
 static void the_bubble_is_that_of_the_formula(void **state)
 {
-    (void)state;
     for (int32_t p = 2; p <= 8; p++)
         for (int32_t v = 1; v <= 4; v++)
             for (int32_t rounds = 1; rounds <= 4; rounds++)

@@ -1,16 +1,11 @@
 /* What of a job its plan depends on: each key of a job is changed alone, and the plan must then
  * still count for the job, or be refused by the key's name.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "plan/identity.h"
+#include "tests/program/test.h"
 
 /* When, where and how often a job runs changes no plan; these keys are beside the members of
  * `parallel` that a plan decides. */
@@ -62,7 +57,6 @@ static void a_plan_is_refused_for_what_it_depends_on_and_for_nothing_else(void *
 {
     int refused = 0, accepted = 0;
 
-    (void)state;
     for (size_t i = 0; i < hd_job_key_count; i++) {
         const struct hd_key *key = &hd_job_keys[i];
         struct hd_text planned = {0};

@@ -1,17 +1,12 @@
 /* Plans: what a job takes follows from its sizes by closed forms; nothing here can compute. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "base/text.h"
 #include "plan/plan.h"
+#include "tests/program/test.h"
 
 enum { L = 3, C = 64, H = 4, F = 96, V = 256, S = 32 };
 
@@ -89,7 +84,6 @@ static void parts_of_the_memory_follow_from_the_sizes(void **state)
     struct hd_plan plan;
     int64_t sum = 0;
 
-    (void)state;
     hd_arena_init(&arena, 0);
     plan = build(&arena, &job);
     assert_int_equal(plan.mesh.world, 2);
@@ -114,7 +108,6 @@ static void fp32_needs_no_copies_and_keeps_twice_as_much(void **state)
     struct hd_arena arena;
     struct hd_plan a, b;
 
-    (void)state;
     hd_arena_init(&arena, 0);
     a = build(&arena, &narrow);
     b = build(&arena, &keep_fp32);
@@ -133,7 +126,6 @@ static void gradients_cross_once_a_step(void **state)
             struct hd_arena arena;
             struct hd_plan plan;
 
-            (void)state;
             hd_arena_init(&arena, 0);
             plan = build(&arena, &job);
             assert_int_equal(
@@ -151,7 +143,6 @@ static void work_is_proportional_to_sequences(void **state)
     struct hd_arena arena;
     double attention[3];
 
-    (void)state;
     hd_arena_init(&arena, 0);
     for (int i = 0; i < 3; i++) {
         const int64_t sequences = 4 << i; /* of a rank: 4, 8, 16, in 1, 2, 4 micro-batches */
@@ -177,7 +168,6 @@ static void a_plan_is_of_more_ranks_than_an_engine_connects(void **state)
     struct hd_arena arena;
     struct hd_plan plan;
 
-    (void)state;
     hd_arena_init(&arena, 0);
     job.dp = 4 * HD_COMM_GLOO_RANKS_MAX;
     job.global_batch = 2 * job.dp;
@@ -208,7 +198,6 @@ static void a_profile_is_part_of_the_memory_and_bounded(void **state)
     struct hd_arena arena;
     struct hd_plan plan;
 
-    (void)state;
     hd_arena_init(&arena, 0);
     job.profile_first = job.profile_last = 5;
     one = profile_of(&arena, &job);
@@ -233,7 +222,6 @@ static void traits_travel_as_a_word(void **state)
     char word[HD_TRAITS_TEXT_MAX], cut[HD_TRAITS_TEXT_MAX];
     struct hd_traits back;
 
-    (void)state;
     hd_traits_write(&traits, word);
     memset(&back, 0xff, sizeof back);
     assert_int_equal(hd_traits_read(word, &back), HD_OK);
@@ -260,7 +248,6 @@ static void a_gpu_holds_the_plan_and_what_is_stated(void **state)
     struct hd_traits gpu;
     struct hd_arena arena;
 
-    (void)state;
     hd_gpu_kind_traits(hd_gpu_kind_find("h100"), &gpu);
     gpu.process_bytes = 1000; /* as if measured */
     gpu.communicator_bytes = 77;
@@ -366,7 +353,6 @@ static void weights_are_compared_with_the_model(void **state)
     struct named_shape other[TENSORS + 1];
     char dir[64];
 
-    (void)state;
     (void)snprintf(dir, sizeof dir, "%s/heddle-plan-XXXXXX",
                    getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
     assert_non_null(mkdtemp(dir));

@@ -1,14 +1,9 @@
 /* What collectives, programs and steps cost, against formulas and against whole programs. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "plan/links.h"
 #include "priced.h"
+#include "tests/program/test.h"
 
 static void is_near(double value, double wanted, double share)
 {
@@ -36,7 +31,6 @@ static void a_ring_within_a_node(void **state)
     const struct hd_cluster c = priced_cluster(NODES, PER_NODE, fast, slow);
     const struct hd_link_group g = group_of(&c, 1, 4, 8, HD_GROUP_TP);
 
-    (void)state;
     assert_int_equal(g.top, 0);
     is_near(hd_links_collective(&c, &g, HD_COMM_ALL_GATHER, 1e9, false),
             7e9 / fast + 7 * c.levels[0].latency_s, 1e-12);
@@ -48,7 +42,6 @@ static void a_ring_over_nodes_takes_all_links_of_a_node(void **state)
     const struct hd_cluster c = priced_cluster(NODES, PER_NODE, fast, slow);
     const struct hd_link_group g = group_of(&c, 1, 8, 4, HD_GROUP_DP);
 
-    (void)state;
     assert_int_equal(g.top, 1);
     assert_int_equal(g.near[0], 2);
     is_near(hd_links_collective(&c, &g, HD_COMM_ALL_GATHER, 1e9, false),
@@ -63,7 +56,6 @@ static void an_ordered_sum_is_an_exchange(void **state)
     const double ordered = hd_links_collective(&c, &g, HD_COMM_REDUCE_SCATTER, 1e9, false),
                  native = hd_links_collective(&c, &g, HD_COMM_REDUCE_SCATTER, 1e9, true);
 
-    (void)state;
     is_near(ordered, 6e9 / slow + c.levels[1].latency_s, 1e-12);
     is_near(native, hd_links_collective(&c, &g, HD_COMM_ALL_GATHER, 1e9, false), 1e-12);
     is_near(hd_links_collective(&c, &g, HD_COMM_ALL_REDUCE, 8e9, false), ordered + native, 1e-12);
@@ -74,7 +66,6 @@ static void one_member_sends_nothing(void **state)
     const struct hd_cluster c = priced_cluster(NODES, PER_NODE, fast, slow);
     const struct hd_link_group g = group_of(&c, 1, 32, 1, HD_GROUP_TP);
 
-    (void)state;
     assert_true(hd_links_collective(&c, &g, HD_COMM_ALL_REDUCE, 1e9, false) == 0);
     is_near(hd_links_transfer(&c, NULL, 7, 8, 1e9), 1e9 / slow + c.levels[1].latency_s, 1e-12);
     is_near(hd_links_transfer(&c, NULL, 6, 7, 1e9), 1e9 / fast + c.levels[0].latency_s, 1e-12);
@@ -123,7 +114,6 @@ static void profiles_add_up_to_chunks(void **state)
 {
     struct hd_job job = priced_job(6, 1024, 16);
 
-    (void)state;
     compare_chunk(job, 1, 0, 8);
     compare_chunk(job, 1, 1, 7);
     job.tp = 2;
@@ -152,7 +142,6 @@ static void segments_add_up_to_chunks(void **state)
     struct hd_layer_profiles profiles;
     struct hd_layer_profile whole;
 
-    (void)state;
     for (int k = 2; k <= 4; k++) {
         (void)snprintf(job.recompute, sizeof job.recompute, "full:%d", k);
         compare_chunk(job, 1, units.first, units.end);
@@ -181,7 +170,6 @@ static void an_adapter_adds_up_to_chunks(void **state)
 {
     struct hd_job job = priced_job(6, 1024, 16);
 
-    (void)state;
     priced_set(job.adapter, "lora");
     (void)snprintf(job.adapter_targets, sizeof job.adapter_targets, "q_proj,v_proj");
     job.adapter_rank = 8;
@@ -200,7 +188,6 @@ static void bottlenecks_add_up_to_chunks(void **state)
 {
     struct hd_job job = priced_job(6, 1024, 16);
 
-    (void)state;
     priced_set(job.adapter, "bottleneck");
     job.adapter_width = 32;
     compare_chunk(job, 1, 1, 7);
@@ -213,7 +200,6 @@ static void prefixes_add_up_to_chunks(void **state)
 {
     struct hd_job job = priced_job(6, 1024, 16);
 
-    (void)state;
     priced_set(job.adapter, "prefix");
     job.adapter_tokens = 32;
     compare_chunk(job, 1, 1, 7);
@@ -276,7 +262,6 @@ static void many_micro_batches_repeat(void **state)
                {"gpipe", 4, 1, 0},       {"none", 1, 1, 2}};
     const struct hd_cluster c = priced_cluster(2, 4, fast, 1e10);
 
-    (void)state;
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         for (int64_t batch = 64; batch <= 66; batch += 2) {
             struct hd_job job = priced_job(8, 512, batch);
@@ -305,7 +290,6 @@ static void updates_are_of_what_trains(void **state)
     struct hd_arena arena;
     double all, last;
 
-    (void)state;
     hd_arena_init(&arena, 0);
     assert_int_equal(hd_layer_profiles_build(&job, &c, false, &profiles), HD_OK);
     all = price_of(&job, &c, &arena).cost.update_s;
@@ -324,7 +308,6 @@ static void bubbles_are_those_of_the_literature(void **state)
 {
     struct hd_cluster c = priced_cluster(1, 8, 1e18, 1e18);
 
-    (void)state;
     c.levels[0].latency_s = 0;
     for (int64_t v = 1; v <= 2; v++) {
         struct hd_job job = priced_job(32, 512, 32);
@@ -355,7 +338,6 @@ static void the_parts_of_a_step_are_the_step(void **state)
     struct hd_step_cost p;
     double sum;
 
-    (void)state;
     job.tp = 2;
     job.pp = 2;
     job.zero = 1;
@@ -417,7 +399,6 @@ static double two_stages(bool in_thread, double wait_share, double wait_s)
  * at 3, B at 4 and at 6; stage 0 takes the gradients at 6 and at 8.5, so B at 6.5 and at 9. */
 static void transfers_of_processors_take_the_receivers_thread(void **state)
 {
-    (void)state;
     is_near(two_stages(false, 0, 0), 10, 1e-12);
     is_near(two_stages(true, 0, 0), 11, 1e-12);
 }
@@ -428,7 +409,6 @@ static void transfers_of_processors_take_the_receivers_thread(void **state)
  * at 7.25 and at 10. */
 static void ranks_wait_for_one_another(void **state)
 {
-    (void)state;
     is_near(two_stages(true, 0.1, 0), 11 + 0.6, 1e-12);
     is_near(two_stages(true, 0, 0.25), 12, 1e-12);
 }
@@ -438,7 +418,6 @@ static void faster_links_and_memory_are_never_slower(void **state)
     struct hd_job job = priced_job(4, 512, 16);
     double before = 1e9;
 
-    (void)state;
     job.tp = 2;
     job.pp = 2;
     job.zero = 3;

@@ -1,15 +1,10 @@
 /* Which device each rank takes: against all permutations, on machines whose devices are not alike.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "plan/rank_map.h"
+#include "tests/program/test.h"
 
 enum { EIGHT = 8 };
 
@@ -186,7 +181,6 @@ static void eight_p100_get_the_best_of_all_permutations(void **state)
 {
     const struct hd_node_links l = eight_p100();
 
-    (void)state;
     equals_all_permutations(&l, 5);
 }
 
@@ -194,7 +188,6 @@ static void a_hybrid_cube_mesh_gets_the_best_of_all_permutations(void **state)
 {
     const struct hd_node_links l = dgx_1v();
 
-    (void)state;
     for (int a = 0; a < EIGHT; a++) { /* six links of 25 GB/s leave each */
         double sum = 0;
 
@@ -209,7 +202,6 @@ static void two_islands_get_the_best_of_all_permutations(void **state)
 {
     const struct hd_node_links l = two_islands();
 
-    (void)state;
     equals_all_permutations(&l, 3);
 }
 
@@ -217,7 +209,6 @@ static void mixed_pcie_gets_the_best_of_all_permutations(void **state)
 {
     const struct hd_node_links l = mixed_pcie();
 
-    (void)state;
     equals_all_permutations(&l, 4);
 }
 
@@ -234,7 +225,6 @@ static void pairs_under_a_switch_are_the_groups_of_two(void **state)
     const struct hd_layout_sizes two = layout(1, 4, 1, 2, 1);
     int32_t devices[EIGHT], back[EIGHT];
 
-    (void)state;
     choose(&l, &two, devices);
     for (int r = 0; r < EIGHT; r++)
         assert_int_equal(devices[r], r);
@@ -266,7 +256,6 @@ static void a_part_of_the_devices_is_a_near_part(void **state)
     struct hd_rank_node node = {.links = &l, .devices = free_ones, .device_count = 7, .ranks = 4};
     int32_t devices[4];
 
-    (void)state;
     assert_int_equal(hd_rank_map_choose(&four, &a.traffic, &node, 1, devices), HD_OK);
     for (int r = 0; r < 4; r++)
         assert_int_equal(devices[r] % 2, 1);
@@ -285,7 +274,6 @@ static void alike_devices_keep_their_order(void **state)
     const struct hd_layout_sizes s = layout(2, 1, 1, 8, 1);
     int32_t devices[16];
 
-    (void)state;
     for (int a = 0; a < 16; a++)
         for (int b = 0; b < a; b++)
             hd_node_links_set(&l, a, b, 450e9, 3e-6, false);
@@ -303,7 +291,6 @@ static void larger_nodes_find_their_pairs(void **state)
     int32_t devices[16];
     uint32_t seen = 0;
 
-    (void)state;
     for (int a = 0; a < 16; a++)
         for (int b = 0; b < a; b++)
             hd_node_links_set(&l, a, b, a % 8 == b % 8 ? 56e9 : 12e9, 3e-6, a % 8 == b % 8);
@@ -326,7 +313,6 @@ static void each_node_has_its_own_map(void **state)
     struct hd_traffic traffic;
     int32_t devices[32];
 
-    (void)state;
     hd_traffic_of(&s, &model, &traffic);
     assert_int_equal(hd_rank_map_choose(&s, &traffic, nodes, 4, devices), HD_OK);
     for (int r = 0; r < 4; r++) {
@@ -358,7 +344,6 @@ static void rings_share_the_link_between_sockets(void **state)
     const struct hd_node_links l = eight_p100();
     struct hd_link_group g = {0};
 
-    (void)state;
     hd_links_ring_rate(&l, &w, devices, EIGHT, &g);
     assert_true(fabs(g.ring_bytes_per_s - 4.5e9) < 1e3);
     assert_true(fabs(g.latency_s - 9e-6) < 1e-9);
@@ -375,7 +360,6 @@ static void an_exchange_shares_the_link_between_sockets(void **state)
     const struct hd_node_links l = eight_p100();
     struct hd_link_group g = {0};
 
-    (void)state;
     hd_links_exchange_rate(&l, &w, devices, EIGHT, &g);
     assert_true(fabs(g.exchange_bytes_per_s - 7 * 9e9 / 16) < 1e3);
 }
@@ -395,7 +379,6 @@ static void a_cluster_is_priced_by_its_map(void **state)
     int32_t devices[EIGHT];
     struct hd_link_group g;
 
-    (void)state;
     assert_int_equal(hd_rank_map_of_cluster(&c, &s, &a.traffic, devices), HD_OK);
     g = hd_links_group(&c, &a.mesh, HD_GROUP_TP, devices);
     assert_true(fabs(hd_links_collective(&c, &g, HD_COMM_ALL_GATHER, 1e9, false) -

@@ -1,13 +1,7 @@
 /* The search finds what trying every layout finds, on random small clusters. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/random.h"
 #include "priced.h"
+#include "tests/program/test.h"
 
 #ifdef __SANITIZE_ADDRESS__ /* some of them have all addresses */
 enum { CLUSTERS = 12, LAYOUTS_MAX = 4096 };
@@ -386,7 +380,6 @@ static void compare_one(int number, bool experts)
 
 static void the_search_finds_the_best_of_all(void **state)
 {
-    (void)state;
     for (int i = 0; i < CLUSTERS; i++) {
         draws = 1000 + (uint64_t)i;
         (void)draw(2);
@@ -402,7 +395,6 @@ static void the_search_finds_the_best_of_all(void **state)
 
 static void the_search_finds_the_best_of_experts(void **state)
 {
-    (void)state;
     for (int i = 0; i < CLUSTERS / 4; i++) {
         draws = 2000 + (uint64_t)i;
         (void)draw(2);
@@ -415,7 +407,6 @@ static void the_search_finds_the_best_of_experts(void **state)
  */
 static void segments_are_as_long_as_the_memory_demands(void **state)
 {
-    (void)state;
     rare.segments = 0;
     for (int i = 0; i < 40; i++) {
         struct hd_cluster c = priced_cluster(1, 2, 4e11, 1e10);
@@ -476,7 +467,6 @@ static void segments_with_w_apart_that_just_fit_are_found(void **state)
 {
     static const char *const stages[] = {"auto", "6,1"};
 
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct hd_cluster c = priced_cluster(1, 2, 4e11, 1e10);
         struct hd_job job = priced_job(7, 256, 8);
@@ -498,7 +488,6 @@ static void adapters_that_just_fit_are_found(void **state)
     struct hd_cluster c = priced_cluster(1, 4, 4e11, 1e10);
     struct hd_job job = priced_job(6, 1024, 8);
 
-    (void)state;
     job.heads = 16;
     job.head_width = 64;
     job.ffn_hidden = 2752;
@@ -524,7 +513,6 @@ static void stages_that_only_run_forward_and_just_fit_are_found(void **state)
     struct hd_cluster c = priced_cluster(1, 4, 4e11, 1e10);
     struct hd_job job = priced_job(4, 256, 8);
 
-    (void)state;
     c.traits.communicator_bytes = (int64_t)256 << 20;
     (void)snprintf(job.only, sizeof job.only, "last:1");
     job.tp = job.cp = 1;
@@ -540,7 +528,6 @@ static void stages_that_only_run_forward_and_just_fit_are_found(void **state)
  * before it is laid out. */
 static void an_uneven_cut_that_alone_fits_is_found(void **state)
 {
-    (void)state;
     rare.cuts = 0;
     for (int i = 0; i < 2; i++) {
         struct hd_cluster c = priced_cluster(1, 2, 4e11, 1e10);
@@ -602,7 +589,6 @@ static void tp_stays_within_a_node(void **state)
     struct hd_arena arena;
     struct hd_search found = search(&job, &c, (int64_t)7 << 29, 3, &arena);
 
-    (void)state;
     assert_int_equal(found.plan_count, 3);
     assert_in_range(found.plans[0].job.tp, 1, 2);
     for (int i = 0; i < 3; i++) {
@@ -615,7 +601,6 @@ static void tp_stays_within_a_node(void **state)
 /* On faster links, memory or processors the best layout takes no longer: everything is open. */
 static void more_bandwidth_is_never_slower(void **state)
 {
-    (void)state;
     for (int i = 0; i < 8; i++) {
         struct hd_job job;
         double before = 0;
@@ -648,7 +633,6 @@ static void what_does_not_fit_is_named(void **state)
     struct hd_arena arena;
     struct hd_search found = search(&job, &c, (int64_t)1 << 30, 1, &arena);
 
-    (void)state;
     assert_int_equal(found.plan_count, 0);
     assert_true(found.least.needed_bytes > (int64_t)1 << 30);
     assert_in_range(found.rejected_count, 1, HD_SEARCH_REJECTED_MAX);
@@ -665,7 +649,6 @@ static void what_cannot_fit_is_not_laid_out(void **state)
     struct hd_arena arena;
     struct hd_search found;
 
-    (void)state;
     c.host_memory_bytes = (int64_t)1 << 40;
     priced_set(job.offload, "auto");
     job.context = 1 << 19;
@@ -686,7 +669,6 @@ static void a_pinned_layout_is_priced_even_if_too_large(void **state)
     struct hd_arena arena;
     struct hd_search found;
 
-    (void)state;
     job.tp = job.pp = job.cp = job.micro_batch = 1;
     job.zero = 0;
     priced_set(job.recompute, "none");
@@ -715,7 +697,6 @@ static void a_pinned_v_is_searched(void **state)
     struct hd_arena arena;
     struct hd_search found;
 
-    (void)state;
     priced_set(job.schedule, "zb-v");
     found = search_pinned(&job, 4, &arena);
     assert_int_equal(found.plan_count, 3);
@@ -732,7 +713,6 @@ static void a_pinned_schedule_has_stages(void **state)
     struct hd_arena arena;
     struct hd_search found;
 
-    (void)state;
     for (int i = 0; i < 3; i++) {
         priced_set(job.schedule, names[i]);
         found = search_pinned(&job, 4, &arena);
@@ -765,7 +745,6 @@ static void more_chunks_than_are_tried_may_be_pinned(void **state)
     struct hd_arena arena;
     struct hd_search found;
 
-    (void)state;
     job.virtual_stages = 9;
     found = search_pinned(&job, 4, &arena);
     assert_true(found.plan_count > 0);
@@ -790,7 +769,6 @@ static void blocks_of_zero_may_be_pinned(void **state)
     struct hd_arena arena;
     struct hd_search found;
 
-    (void)state;
     job.zero_shard = 2;
     found = search_pinned(&job, 4, &arena);
     assert_int_equal(found.plan_count, 3);

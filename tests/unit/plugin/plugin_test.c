@@ -1,18 +1,13 @@
 /* Loading the plug-in of the GPUs: one that fits is used, and of every other a person reads in one
  * line what is wrong with it. The plug-ins are stand-ins (standin.c); no GPU is needed. */
 #include <dlfcn.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "kernels/plugin.h"
+#include "tests/program/test.h"
 
 static enum hd_status load(const char *path, const struct hd_backend_table **ret_table)
 {
@@ -43,7 +38,6 @@ static void one_that_fits_is_used(void **state)
     struct hd_traits traits;
     int count = 0;
 
-    (void)state;
     assert_int_equal(load(STANDIN_good, &table), HD_OK);
     assert_string_equal(table->name, "cuda");
     table->describe(&(struct hd_backend_options){.threads = 3}, &traits);
@@ -58,7 +52,6 @@ static void one_of_another_build_is_refused_by_name(void **state)
 {
     char there[32], here[32];
 
-    (void)state;
     (void)snprintf(there, sizeof there, "ABI %d", HD_KERNEL_ABI + 7);
     (void)snprintf(here, sizeof here, "this build has %d", HD_KERNEL_ABI);
     REFUSED(STANDIN_other_abi, STANDIN_other_abi, there, here, "build both from one source");
@@ -72,7 +65,6 @@ static void one_of_another_build_is_refused_by_name(void **state)
 
 static void one_that_cannot_say_why_is_refused_in_words(void **state)
 {
-    (void)state;
     (void)hd_err(HD_IO, "an older story");
     REFUSED(STANDIN_other_plugin_abi, "plug-in ABI 1");
 }
@@ -80,13 +72,11 @@ static void one_that_cannot_say_why_is_refused_in_words(void **state)
 /* Each side has its own copy of status.c; the words must cross. */
 static void words_of_the_plugin_reach_the_program(void **state)
 {
-    (void)state;
     REFUSED(STANDIN_no_driver, STANDIN_no_driver, "no NVIDIA driver: libcuda.so.1 is not there");
 }
 
 static void what_is_no_plugin_is_refused(void **state)
 {
-    (void)state;
     REFUSED(STANDIN_no_plugin, "not a Heddle plug-in", "hd_cuda_plugin");
     REFUSED("/nowhere/libheddle_cuda.so", "no such file: /nowhere/libheddle_cuda.so");
     REFUSED("/proc/self/status", "cannot load it");
@@ -100,7 +90,6 @@ static void it_lies_beside_the_program(void **state)
     const struct hd_backend_table *table = NULL;
     enum hd_status st;
 
-    (void)state;
     assert_int_equal(unsetenv(HD_PLUGIN_ENV), 0);
     st = hd_plugin_cuda(&table);
     if (st) /* none is built there, or there is no driver or GPU here: it says which file it means

@@ -1,13 +1,8 @@
 /* alibi: the slopes against the paper's recipe, step by step. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "program/program.h"
+#include "tests/program/test.h"
 
 enum { HEADS_MAX = 128 };
 
@@ -28,7 +23,6 @@ static void slopes_are_those_of_the_paper(void **state)
         int heads, lower; /* the closest power of two that is not more */
     } cases[] = {{1, 1}, {4, 4}, {6, 4}, {8, 8}, {12, 8}, {71, 64}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const int heads = cases[i].heads, lower = cases[i].lower;
         double first[HEADS_MAX], next[HEADS_MAX];
@@ -54,7 +48,6 @@ static void powers_of_two_are_exact(void **state)
     static const float six[] = {0x1p-2f, 0x1p-4f, 0x1p-6f, 0x1p-8f, 0x1p-1f, 0x1p-3f};
     float got[8];
 
-    (void)state;
     hd_alibi_slopes(1, 0, 1, got);
     assert_true(got[0] == 0x1p-8f);
     hd_alibi_slopes(8, 0, 8, got);

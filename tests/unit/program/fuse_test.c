@@ -3,19 +3,14 @@
  *
  *   p = x W1^T + b1,  h = gelu(p),  and then what a case makes of them
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "program/dry.h"
 #include "program/emit.h"
 #include "program/operands.h"
 #include "program/program.h"
+#include "tests/program/test.h"
 
 enum { R = 4, C = 8, F = 16, V = 32 };
 
@@ -51,7 +46,6 @@ static struct hd_tensor *forward(struct hd_rec *rec, void *context, int unit, st
 {
     const struct toy *toy = context;
 
-    (void)unit;
     return toy->make(rec, toy, op_linear(rec, x, toy->w1, toy->b1, 1));
 }
 
@@ -144,7 +138,6 @@ static void gelu_stands_behind_its_products(void **state)
 {
     static const struct hd_traits *const devices[] = {&own, &gpu};
 
-    (void)state;
     for (int i = 0; i < 4; i++) {
         struct built b;
 
@@ -169,7 +162,6 @@ static void the_bias_and_its_gradient_go_along(void **state)
 {
     struct built b;
 
-    (void)state;
     build(&b, &gpu, HD_RECORD_TRAIN, false, pair);
     assert_int_equal(count_products(&b, HD_CALL_F, HD_EPILOGUE_GELU, BIAS), 1);
     assert_int_equal(count_kernel(&b, HD_CALL_B, HD_K_bias_backward), 0);
@@ -191,7 +183,6 @@ static void a_pass_over_memory_is_saved(void **state)
     struct hd_dry dry[2][2] = {{{0}}};
     struct built b[2];
 
-    (void)state;
     build(&b[0], &cpu_library, HD_RECORD_TRAIN, false, pair);
     build(&b[1], &own, HD_RECORD_TRAIN, false, pair);
     for (int i = 0; i < 2; i++) {
@@ -237,7 +228,6 @@ static void a_residual_is_added_by_its_product(void **state)
     struct hd_dry cpu_dry = {0};
     struct built cpu;
 
-    (void)state;
     build(&cpu, &own, HD_RECORD_TRAIN, false, residual);
     assert_int_equal(count_kernel(&cpu, HD_CALL_F, HD_K_add), 1);
     assert_int_equal(count_products(&cpu, HD_CALL_F, HD_EPILOGUE_NONE, ADD), 0);
@@ -295,7 +285,6 @@ static void a_result_that_something_else_reads_is_not_added_to(void **state)
                                               struct hd_tensor *) = {result_again, result_twice,
                                                                      late_residual};
 
-    (void)state;
     for (int i = 0; i < 3; i++) {
         struct built b;
 
@@ -337,7 +326,6 @@ static void a_norm_makes_the_gradients_of_its_weights(void **state)
     struct built b, apart;
     const struct hd_node *node;
 
-    (void)state;
     build(&b, &gpu, HD_RECORD_TRAIN, false, normed);
     node = find_kernel(&b, HD_K_rmsnorm_backward);
     assert_int_equal(count_kernel(&b, HD_CALL_B, HD_K_rmsnorm_backward_weight), 0);
@@ -370,7 +358,6 @@ static void weights_that_are_put_off_have_a_pass_of_their_own(void **state)
 {
     struct built b;
 
-    (void)state;
     build(&b, &gpu, HD_RECORD_TRAIN, true, normed);
     assert_int_equal(count_kernel(&b, HD_CALL_W, HD_K_rmsnorm_backward_weight), 1);
     assert_null(
@@ -388,7 +375,6 @@ static void a_device_that_gains_nothing_is_not_asked(void **state)
 {
     struct built b;
 
-    (void)state;
     build(&b, &cpu_library, HD_RECORD_TRAIN, false, pair);
     assert_int_equal(count_kernel(&b, HD_CALL_F, HD_K_gelu_forward), 1);
     assert_int_equal(count_kernel(&b, HD_CALL_B, HD_K_gelu_backward), 1);
@@ -399,7 +385,6 @@ static void a_device_that_gains_nothing_is_not_asked(void **state)
 
 static struct hd_tensor *p_again(struct hd_rec *rec, const struct toy *toy, struct hd_tensor *p)
 {
-    (void)toy;
     return op_add(rec, op_gelu(rec, p), p);
 }
 
@@ -409,7 +394,6 @@ static void what_somebody_else_reads_is_written(void **state)
 {
     struct built b;
 
-    (void)state;
     build(&b, &own, HD_RECORD_EVAL, false, p_again);
     assert_int_equal(count_products(&b, HD_CALL_E, HD_EPILOGUE_GELU, PRE), 1);
     assert_int_equal(count_kernel(&b, HD_CALL_E, HD_K_gelu_forward), 0);
@@ -437,7 +421,6 @@ static void a_gradient_that_is_a_sum_is_not_fused(void **state)
     static struct hd_tensor *(*const cases[])(struct hd_rec *, const struct toy *,
                                               struct hd_tensor *) = {h_again, h_twice};
 
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct built b;
 
@@ -461,7 +444,6 @@ static void a_gradient_that_somebody_else_reads_is_not_fused(void **state)
 {
     struct built b;
 
-    (void)state;
     build(&b, &own, HD_RECORD_TRAIN, false, summed);
     assert_int_equal(count_kernel(&b, HD_CALL_B, HD_K_gelu_backward), 1);
     assert_int_equal(count_products(&b, HD_CALL_B, HD_EPILOGUE_GELU_BACKWARD, ANY), 0);
@@ -475,7 +457,6 @@ static void a_listing_names_what_is_fused(void **state)
     struct hd_text text = {0};
     struct built b;
 
-    (void)state;
     build(&b, &gpu, HD_RECORD_TRAIN, false, pair);
     hd_chunk_list(b.chunk, &text);
     assert_non_null(strstr(text.data, " gemm_gelu "));

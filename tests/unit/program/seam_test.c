@@ -9,21 +9,16 @@
  */
 #include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/random.h"
 #include "comm/shm_control.h"
 #include "pipeline/pipeline.h"
 #include "program/dry.h"
 #include "program/run.h"
+#include "tests/program/test.h"
 
 enum { B = 1, S = 4, R = B * S, C = 8, F = 16, V = 32, MICRO = 2, TP_MAX = 2 };
 
@@ -65,7 +60,6 @@ static struct hd_tensor *in_forward(struct hd_rec *rec, void *context, int unit,
 {
     const struct toy *toy = context;
 
-    (void)unit, (void)x;
     return op_embedding(rec, hd_rec_batch(rec, HD_BATCH_TOKENS), toy->embedding, NULL, -1);
 }
 
@@ -75,7 +69,6 @@ static struct hd_tensor *pair_forward(struct hd_rec *rec, void *context, int uni
     const struct toy *toy = context;
     struct hd_tensor *h = op_copy_to_tp(rec, op_rmsnorm(rec, x, toy->norm, 1e-5));
 
-    (void)unit;
     h = op_gelu(rec, op_linear(rec, h, toy->w1, -1, 1));
     return op_add(rec, x, op_reduce_from_tp(rec, op_linear(rec, h, toy->w2, -1, 1)));
 }
@@ -85,7 +78,6 @@ static struct hd_tensor *out_forward(struct hd_rec *rec, void *context, int unit
 {
     const struct toy *toy = context;
 
-    (void)unit;
     op_head_loss(rec, x, toy->head, hd_rec_batch(rec, HD_BATCH_TARGETS));
     return NULL;
 }
@@ -326,7 +318,6 @@ static void two_ranks_in_flight_agree_with_one_rank_in_order(void **state)
     struct rank *one = calloc(1, sizeof *one), *two = calloc(2, sizeof *two);
     float w2[C * F];
 
-    (void)state;
     run_ranks(one, 1, false, HD_SCHEDULE_1F1B);
     run_ranks(two, 2, true, HD_SCHEDULE_GPIPE);
     assert_true(fabs(two[0].loss / one[0].loss - 1) < 1e-6);

@@ -3,17 +3,12 @@
  * Programs are made by hand of kernels that write a store (zero), read one and write another (cast)
  * or read and write one in place (rope), and of collectives, which run on streams of their own.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/random.h"
 #include "program/emit.h"
+#include "tests/program/test.h"
 
 enum { STORES = 4, NODES_MAX = 16, STREAMS = HD_STREAM_COUNT };
 
@@ -94,7 +89,6 @@ static void a_read_waits_for_the_write(void **state)
 {
     struct case_ c;
 
-    (void)state;
     begin(&c);
     writes(&c, c.x);
     gathers(&c, c.y, c.x);
@@ -107,7 +101,6 @@ static void a_read_waits_for_a_change_in_place(void **state)
 {
     struct case_ c;
 
-    (void)state;
     begin(&c);
     writes(&c, c.x);
     changes(&c, c.x);
@@ -122,7 +115,6 @@ static void a_write_waits_for_the_read(void **state)
 {
     struct case_ c;
 
-    (void)state;
     begin(&c);
     writes(&c, c.x);
     gathers(&c, c.y, c.x);
@@ -134,7 +126,6 @@ static void a_change_in_place_waits_for_the_read(void **state)
 {
     struct case_ c;
 
-    (void)state;
     begin(&c);
     writes(&c, c.x);
     gathers(&c, c.y, c.x);
@@ -146,7 +137,6 @@ static void a_write_waits_for_the_write(void **state)
 {
     struct case_ c;
 
-    (void)state;
     begin(&c);
     writes(&c, c.x);
     gathers(&c, c.y, c.x);
@@ -159,7 +149,6 @@ static void a_write_waits_for_a_change_in_place(void **state)
 {
     struct case_ c;
 
-    (void)state;
     begin(&c);
     writes(&c, c.x);
     writes(&c, c.y);
@@ -173,7 +162,6 @@ static void a_collective_that_changes_in_place_is_waited_for(void **state)
 {
     struct case_ c;
 
-    (void)state;
     begin(&c);
     writes(&c, c.w);
     writes(&c, c.x);
@@ -189,7 +177,6 @@ static void two_reads_do_not_wait_for_each_other(void **state)
 {
     struct case_ c;
 
-    (void)state;
     begin(&c);
     writes(&c, c.x);
     gathers(&c, c.y, c.x);
@@ -202,7 +189,6 @@ static void a_stream_waits_once(void **state)
 {
     struct case_ c;
 
-    (void)state;
     begin(&c);
     writes(&c, c.x);
     writes(&c, c.w);
@@ -215,7 +201,6 @@ static void nodes_of_one_stream_do_not_wait(void **state)
 {
     struct case_ c;
 
-    (void)state;
     begin(&c);
     writes(&c, c.x);
     changes(&c, c.x);
@@ -229,7 +214,6 @@ static void a_node_waits_for_each_stream(void **state)
 {
     struct case_ c;
 
-    (void)state;
     begin(&c);
     writes(&c, c.x);
     gathers(&c, c.y, c.x);
@@ -242,7 +226,6 @@ static void each_program_begins_anew(void **state)
 {
     struct case_ c;
 
-    (void)state;
     begin(&c);
     writes(&c, c.x);
     gathers(&c, c.y, c.x);
@@ -258,7 +241,6 @@ static void collectives_have_streams_of_their_own(void **state)
     struct hd_node *shift, *gather, *reduce;
     struct case_ c;
 
-    (void)state;
     begin(&c);
     writes(&c, c.x);
     gather = gathers(&c, c.y, c.x);
@@ -315,7 +297,6 @@ static int draw_program(struct case_ *c, uint64_t key, unsigned *ret_reads, unsi
  * the waits, closed transitively; random programs of up to 16 nodes over 4 stores. */
 static void whatever_conflicts_is_in_order(void **state)
 {
-    (void)state;
     for (uint64_t round = 0; round < 3000; round++) {
         bool before[NODES_MAX][NODES_MAX] = {{false}};
         unsigned reads[NODES_MAX], written[NODES_MAX];

@@ -3,17 +3,12 @@
  *   prometheus_test --write DOCS/metrics.md     writes the table there anew
  *   prometheus_test --check controller|daemon   checks a page on standard input, for scenarios */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
+#include "tests/program/test.h"
 #include "tests/unit/prometheus/check.h"
 
 static char problem[512];
@@ -23,7 +18,6 @@ static void a_page_is_read_by_another_reader(void **state)
     struct hd_prom_histogram h = {.bounds = &hd_prom_latencies};
     struct hd_text page = {0}, labels = {0};
 
-    (void)state;
     hd_prom_add_process(&page, "a \"b\" \\ c\nd", "1.0");
     hd_prom_add_one(&page, HD_PROM_jobs_submitted_total, 12345678901.0);
     hd_prom_begin(&page, HD_PROM_job_loss);
@@ -74,7 +68,6 @@ static void the_reader_refuses_wrong_pages(void **state)
         "# HELP heddle_jobs_submitted_total another help\n",
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         if (prom_check(bad[i], HD_PROM_CONTROLLER, problem))
             fail_msg("page %zu was taken", i);
@@ -94,7 +87,6 @@ static void names_follow_the_rules(void **state)
                                            "_kilobytes", "_mb",           "_percent",
                                            "_mhz",       "_megahertz",    "_milliwatts"};
 
-    (void)state;
     for (int i = 0; i < HD_PROM_COUNT; i++) {
         const struct hd_prom_row *row = &hd_prom_families[i];
 
@@ -120,7 +112,6 @@ static void every_family_is_documented(void **state)
     const char *root = getenv("HEDDLE_SOURCE_DIR"), *begin, *end;
     char path[512];
 
-    (void)state;
     if (!root) {
         print_message("no HEDDLE_SOURCE_DIR\n");
         skip();

@@ -1,22 +1,16 @@
 /* rpc: addresses that people write. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "rpc/address.h"
 #include "rpc/rpc.h"
+#include "tests/program/test.h"
 
 static void both_forms_are_taken_apart(void **state)
 {
     char text[HD_RPC_ADDRESS_MAX + 1], target[HD_RPC_TARGET_MAX];
     struct hd_rpc_address address;
 
-    (void)state;
     assert_int_equal(hd_rpc_parse_address("unix:/run/heddle/a b%.sock", &address), HD_OK);
     assert_true(address.is_unix);
     assert_string_equal(address.path, "/run/heddle/a b%.sock");
@@ -42,7 +36,6 @@ static void only_this_machine_is_loopback(void **state)
         "0.0.0.0:1",           "[::]:1", "10.0.0.1:1", "128.0.0.1:1", "localhost.example:1",
         "127.0.0.1.example:1", "[::2]:1"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof near / sizeof near[0]; i++)
         assert_true(hd_rpc_address_is_loopback(near[i]));
     for (size_t i = 0; i < sizeof far / sizeof far[0]; i++)
@@ -58,7 +51,6 @@ static void wrong_addresses_are_explained(void **state)
         {"ho st:1", "invalid"}, {"http://host:1", "HOST"},   {"unix:", "no path"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         assert_int_equal(hd_rpc_check_address(wrong[i][0]), HD_INVALID);
         assert_non_null(strstr(hd_err_message(), wrong[i][1]));
@@ -69,7 +61,6 @@ static void socket_path_has_the_kernels_limit(void **state)
 {
     char address[256];
 
-    (void)state;
     memset(address, 'x', sizeof address);
     memcpy(address, "unix:/", 6);
     address[5 + 107] = '\0'; /* sun_path has 108 bytes, one of them for the NUL */

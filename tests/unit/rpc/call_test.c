@@ -26,7 +26,6 @@ static void unary_call_answers_what_was_asked(void **state)
     struct outcome outcome;
     struct echo echo;
 
-    (void)state;
     request.lines = lines;
     request.n_lines = 1;
     echo_open(&echo, NULL, NULL, NULL);
@@ -49,7 +48,6 @@ static void every_status_and_its_story_arrive_unchanged(void **state)
     struct echo echo;
     char text[128];
 
-    (void)state;
     (void)snprintf(text, sizeof text, "fail:%s", story);
     echo_open(&echo, NULL, NULL, NULL);
     for (int st = HD_OK + 1; st < HD_STATUS_COUNT; st++) {
@@ -80,7 +78,6 @@ static void a_connection_that_fails_is_explained(void **state)
         {"DNS resolution failed for nowhere:1", "its name cannot be resolved"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const char *ours = hd_rpc_explain_no_connection(rows[i].theirs, strlen(rows[i].theirs));
 
@@ -92,7 +89,6 @@ static void a_connection_that_fails_is_explained(void **state)
 
 static void codes_map_both_ways(void **state)
 {
-    (void)state;
     assert_int_equal(hd_rpc_status_to_grpc(HD_INVALID), 3);
     assert_int_equal(hd_rpc_status_to_grpc(HD_NOT_FOUND), 5);
     assert_int_equal(hd_rpc_status_to_grpc(HD_DENIED), 7);
@@ -120,7 +116,6 @@ static void deadline_ends_the_call_on_both_sides(void **state)
     struct echo echo;
     int64_t begin_ms;
 
-    (void)state;
     echo_open(&echo, NULL, NULL, NULL);
     options = echo_call_options(ECHO_UNARY, HD_RPC_UNARY, &outcome);
     options.timeout_ms = 200;
@@ -143,7 +138,6 @@ static void answer_after_the_end_is_refused_and_harmless(void **state)
     struct outcome outcome;
     struct echo echo;
 
-    (void)state;
     echo_open(&echo, NULL, NULL, NULL);
     options = echo_call_options(ECHO_UNARY, HD_RPC_UNARY, &outcome);
     options.timeout_ms = 100;
@@ -167,7 +161,6 @@ static void unknown_method_is_refused_at_once(void **state)
     struct outcome outcome;
     struct echo echo;
 
-    (void)state;
     echo_open(&echo, NULL, NULL, NULL);
     for (int i = 0; i < 10; i++) { /* more often than the server has places for such calls */
         options = echo_call_options("/heddle.test.Echo/Nothing", HD_RPC_UNARY, &outcome);
@@ -206,7 +199,6 @@ static void garbage_is_refused_as_invalid(void **state)
     uint8_t garbage[] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x00};
     struct outcome outcome;
 
-    (void)state;
     assert_int_equal(send_raw("x", 1, garbage, sizeof garbage, &outcome), HD_INVALID);
     assert_non_null(strstr(outcome.message, "malformed"));
 }
@@ -221,7 +213,6 @@ static void garbage_on_a_stream_ends_it_as_invalid(void **state)
     struct outcome outcome;
     struct echo echo;
 
-    (void)state;
     raw.text = (ProtobufCBinaryData){1, (uint8_t *)"\xff"};
     echo_open(&echo, NULL, NULL, NULL);
     options = echo_call_options(ECHO_CHAT, HD_RPC_BIDI, &outcome);
@@ -242,7 +233,6 @@ static void text_that_is_not_utf8_is_refused(void **state)
 {
     struct outcome outcome;
 
-    (void)state;
     assert_int_equal(send_raw("\xff\xfe", 2, NULL, 0, &outcome), HD_INVALID);
     assert_non_null(strstr(outcome.message, "EchoRequest.text"));
     assert_int_equal(send_raw("a\0b", 3, NULL, 0, &outcome), HD_INVALID);
@@ -257,7 +247,6 @@ static void nesting_of_100000_levels_is_refused(void **state)
     struct outcome outcome;
     size_t begin = room;
 
-    (void)state;
     assert_non_null(bytes);
     for (int level = 0; level < 100000; level++) {
         uint8_t header[8] = {0x0a};
@@ -282,7 +271,6 @@ static void more_elements_than_the_budget_are_refused(void **state)
     struct outcome outcome;
     struct echo echo;
 
-    (void)state;
     request.n_lines = HD_RPC_WIRE_ELEMENTS_MAX + 1;
     request.lines = calloc(request.n_lines, sizeof *request.lines);
     assert_non_null(request.lines);
@@ -308,7 +296,6 @@ static void message_larger_than_the_limit_is_refused_by_both_sides(void **state)
     struct outcome outcome;
     struct echo echo;
 
-    (void)state;
     echo_open(&echo, NULL, &smaller, &small);
     request.blob = (ProtobufCBinaryData){sizeof blob, blob};
     options = echo_call_options(ECHO_UNARY, HD_RPC_UNARY, &outcome);
@@ -327,7 +314,6 @@ static void chat_of_1000_messages_keeps_order_and_ends(void **state)
     struct outcome outcome;
     struct echo echo;
 
-    (void)state;
     echo_open(&echo, NULL, NULL, NULL);
     options = echo_call_options(ECHO_CHAT, HD_RPC_BIDI, &outcome);
     assert_int_equal(hd_rpc_client_call(echo.client, &options, NULL, &call), HD_OK);
@@ -357,7 +343,6 @@ static void cancel_at_the_client_ends_both_sides(void **state)
     struct outcome outcome;
     struct echo echo;
 
-    (void)state;
     echo_open(&echo, NULL, NULL, NULL);
     options = echo_call_options(ECHO_CHAT, HD_RPC_BIDI, &outcome);
     assert_int_equal(hd_rpc_client_call(echo.client, &options, NULL, &call), HD_OK);
@@ -385,7 +370,6 @@ static void closing_with_calls_in_flight_ends_them_all(void **state)
     struct hd_rpc_call *call;
     struct echo echo;
 
-    (void)state;
     echo_open(&echo, NULL, NULL, NULL);
     options = echo_call_options(ECHO_UNARY, HD_RPC_UNARY, &unary);
     assert_int_equal(hd_rpc_client_call(echo.client, &options, &hold.base, NULL), HD_OK);
@@ -416,7 +400,6 @@ static void graceful_close_lets_a_call_finish(void **state)
     struct echo echo;
     int closed = 0;
 
-    (void)state;
     response.count = 7;
     echo_open(&echo, NULL, NULL, NULL);
     options = echo_call_options(ECHO_UNARY, HD_RPC_UNARY, &held);
@@ -443,7 +426,6 @@ static void grace_ends_and_takes_the_last_calls_along(void **state)
     struct echo echo;
     int closed = 0;
 
-    (void)state;
     echo_open(&echo, NULL, NULL, NULL);
     options = echo_call_options(ECHO_UNARY, HD_RPC_UNARY, &held);
     assert_int_equal(hd_rpc_client_call(echo.client, &options, &hold.base, NULL), HD_OK);
@@ -468,7 +450,6 @@ static void flood_meets_the_bound_and_loses_nothing(void **state)
     struct echo echo;
     int paused_at;
 
-    (void)state;
     echo_open(&echo, NULL, NULL, NULL);
     options = echo_call_options(ECHO_STREAM, HD_RPC_SERVER_STREAM, &outcome);
     options.timeout_ms = 90000;
@@ -496,7 +477,6 @@ static void messages_before_a_failure_arrive_before_it(void **state)
     struct outcome outcome;
     struct echo echo;
 
-    (void)state;
     echo_open(&echo, NULL, NULL, NULL);
     options = echo_call_options(ECHO_STREAM, HD_RPC_SERVER_STREAM, &outcome);
     assert_int_equal(hd_rpc_client_call(echo.client, &options, &request.base, NULL), HD_OK);
@@ -517,7 +497,6 @@ static void refused_stream_was_never_open(void **state)
     struct outcome outcome;
     struct echo echo;
 
-    (void)state;
     echo_open(&echo, NULL, NULL, NULL);
     options = echo_call_options(ECHO_STREAM, HD_RPC_SERVER_STREAM, &outcome);
     assert_int_equal(hd_rpc_client_call(echo.client, &options, &request.base, NULL), HD_OK);
@@ -535,7 +514,6 @@ static void cancel_while_paused_still_ends(void **state)
     struct outcome outcome;
     struct echo echo;
 
-    (void)state;
     echo_open(&echo, NULL, NULL, NULL);
     options = echo_call_options(ECHO_STREAM, HD_RPC_SERVER_STREAM, &outcome);
     assert_int_equal(hd_rpc_client_call(echo.client, &options, &request.base, &call), HD_OK);
@@ -557,7 +535,6 @@ static void calls_beyond_the_limit_are_refused(void **state)
     struct hd_rpc_call *calls[3];
     struct echo echo;
 
-    (void)state;
     echo_open(&echo, NULL, &limited, NULL);
     for (int i = 0; i < 3; i++) {
         options = echo_call_options(ECHO_CHAT, HD_RPC_BIDI, &chats[i]);
@@ -581,7 +558,6 @@ static void unary_call_without_deadline_is_refused(void **state)
     struct outcome outcome;
     struct echo echo;
 
-    (void)state;
     for (int allowed = 0; allowed < 2; allowed++) {
         echo_open(&echo, NULL, allowed ? &patient : NULL, NULL);
         options = echo_call_options(ECHO_UNARY, HD_RPC_UNARY, &outcome);
@@ -616,7 +592,6 @@ static void authorize_sees_the_peer_and_decides_before_the_handler(void **state)
     char story[64];
     struct echo echo;
 
-    (void)state;
     (void)snprintf(story, sizeof story, "uid:%u may only chat", getuid());
     echo_open(&echo, NULL, &strict, NULL);
     assert_int_equal(echo_ask(&echo, &request, &outcome), HD_DENIED);
@@ -637,7 +612,6 @@ static void metadata_reaches_the_handler(void **state)
     struct outcome outcome;
     struct echo echo;
 
-    (void)state;
     echo_open(&echo, NULL, NULL, NULL);
     options = echo_call_options(ECHO_UNARY, HD_RPC_UNARY, &outcome);
     options.metadata = bad;
@@ -659,7 +633,6 @@ static void waiting_call_gives_the_answer_or_the_story(void **state)
     char address[128];
     struct echo echo;
 
-    (void)state;
     echo_open(&echo, NULL, NULL, NULL);
     assert_int_equal(hd_rpc_call_wait(echo.client, ECHO_UNARY,
                                       &heddle__test__echo_response__descriptor, 2000, &good.base,
@@ -700,7 +673,6 @@ static void taken_message_outlives_the_call(void **state)
     struct outcome unused;
     struct echo echo;
 
-    (void)state;
     echo_open(&echo, NULL, NULL, NULL);
     options = echo_call_options(ECHO_UNARY, HD_RPC_UNARY, &unused);
     options.handler = (struct hd_rpc_handler){.on_msg = take_message};

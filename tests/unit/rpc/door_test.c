@@ -63,7 +63,6 @@ static void unix_door_is_private_and_knows_the_peer(void **state)
     struct echo echo;
     char path[128];
 
-    (void)state;
     echo_open(&echo, NULL, NULL, NULL); /* in a directory that did not exist */
     (void)snprintf(path, sizeof path, "%s/run", echo.dir);
     assert_int_equal(stat(path, &info), 0);
@@ -84,7 +83,6 @@ static void second_server_on_a_socket_is_a_conflict(void **state)
 {
     struct echo echo;
 
-    (void)state;
     echo_open(&echo, NULL, NULL, NULL);
     assert_int_equal(try_listen(&echo, echo.address, NULL), HD_CONFLICT);
     assert_non_null(strstr(hd_err_message(), echo.address));
@@ -113,7 +111,6 @@ static void socket_of_a_dead_server_is_replaced_a_live_one_is_not(void **state)
     struct echo echo;
     int fd;
 
-    (void)state;
     echo_begin(&echo);
     (void)snprintf(path, sizeof path, "%s/s", echo.dir);
     (void)snprintf(address, sizeof address, "unix:%s", path);
@@ -199,7 +196,6 @@ static void connection_of_a_dead_peer_stays_until_its_calls_are_taken(void **sta
     struct echo echo;
     pid_t pid;
 
-    (void)state;
     echo_open(&echo, NULL, &options, NULL);
     before = count_sockets();
     pid = start_self("--die", echo.address);
@@ -252,7 +248,6 @@ static void tcp_needs_the_token_and_nothing_less(void **state)
     struct outcome outcome;
     struct echo echo;
 
-    (void)state;
     echo_open(&echo, "127.0.0.1:0", &server_token, &client_token);
     assert_int_equal(echo_ask(&echo, &request, &outcome), HD_OK);
     assert_int_equal(echo.principal.transport, HD_RPC_TRANSPORT_TCP);
@@ -278,7 +273,6 @@ static enum hd_status only_users(void *user, struct hd_rpc_call *call)
 {
     const struct hd_rpc_principal *principal = hd_rpc_call_principal(call);
 
-    (void)user;
     if (principal->party == HD_RPC_PARTY_NODE && strcmp(hd_rpc_call_path(call), ECHO_UNARY) == 0)
         return hd_err(HD_DENIED, "not for %s", principal->name);
     return HD_OK;
@@ -290,7 +284,6 @@ static void a_caller_has_the_name_of_its_token(void **state)
     struct hd_rpc_server_options options = server_token;
     struct echo echo;
 
-    (void)state;
     echo_open(&echo, "127.0.0.1:0", &options, &client_token);
     assert_int_equal(ask_by(&echo, &ann), HD_OK);
     assert_string_equal(echo.principal.name, "ann");
@@ -353,7 +346,6 @@ static void wrong_tokens_leave_one_line_in_the_log(void **state)
     struct echo echo;
     int fd, before;
 
-    (void)state;
     echo_open(&echo, "127.0.0.1:0", &server_token, &wrong);
     fd = keep_errors(echo.dir, &before);
     for (int i = 0; i < 20; i++)
@@ -373,7 +365,6 @@ static void tcp_without_token_is_refused_before_anything_listens(void **state)
     struct hd_rpc_server *server;
     struct echo echo;
 
-    (void)state;
     echo_begin(&echo);
     assert_int_equal(try_listen(&echo, "127.0.0.1:0", NULL), HD_DENIED);
     assert_int_equal(try_listen(&echo, "localhost:0", NULL), HD_DENIED);
@@ -398,7 +389,6 @@ static void token_file_must_be_private_and_long_enough(void **state)
     char path[128], token[HD_RPC_TOKEN_MAX + 1];
     struct echo echo;
 
-    (void)state;
     echo_begin(&echo);
     (void)snprintf(path, sizeof path, "%s/token", echo.dir);
     assert_int_equal(hd_rpc_read_token(path, 0, token), HD_NOT_FOUND);
@@ -440,7 +430,6 @@ static void token_file_has_a_name_on_each_line_but_one(void **state)
     char path[128];
     struct echo echo;
 
-    (void)state;
     echo_begin(&echo);
     (void)snprintf(path, sizeof path, "%s/tokens", echo.dir);
     assert_int_equal(write_token(path, NODE_TOKEN), HD_OK);
@@ -483,7 +472,6 @@ static void taken_port_is_named(void **state)
     struct echo echo;
     int fd;
 
-    (void)state;
     fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(fd >= 0);
     assert_int_equal(bind(fd, (struct sockaddr *)&in, sizeof in), 0);
@@ -502,7 +490,6 @@ static void two_servers_never_share_a_port(void **state)
 {
     struct echo echo;
 
-    (void)state;
     echo_open(&echo, "127.0.0.1:0", &server_token, &client_token);
     assert_int_equal(try_listen(&echo, echo.address, &server_token), HD_CONFLICT);
     echo_close(&echo);
@@ -517,7 +504,6 @@ static void one_server_opens_several_doors(void **state)
     struct echo echo;
     int port;
 
-    (void)state;
     echo_begin(&echo);
     assert_int_equal(hd_rpc_server_new(echo.rpc, &server_token, &echo.server), HD_OK);
     echo_add_methods(&echo);
@@ -565,7 +551,6 @@ static void a_name_opens_a_door_at_each_of_its_addresses(void **state)
     struct echo echo;
     int port;
 
-    (void)state;
     echo_open(&echo, "localhost:0", &server_token, &client_token);
     port = atoi(strrchr(echo.address, ':') + 1);
     assert_int_equal(getaddrinfo("localhost", NULL, &hints, &found), 0);
@@ -617,7 +602,6 @@ static void tls_lets_in_who_proves_it_and_nobody_else(void **state)
     struct tls_files files;
     struct echo echo;
 
-    (void)state;
     temporary_dir(dir, "hd_rpc");
     make_certificates(dir, "node-0042");
     name_files(&files, dir);
@@ -716,7 +700,6 @@ static void far_away_is_reached_over_tls(void **state)
     struct far far;
     int64_t begin_ms;
 
-    (void)state;
     for (size_t i = 0; i < sizeof round_trips_ms / sizeof round_trips_ms[0]; i++) {
         open_far(&far, round_trips_ms[i]);
         begin_ms = hd_clock_now_ms();
@@ -735,7 +718,6 @@ static void a_busy_server_is_waited_for(void **state)
     struct outcome outcome;
     struct far far;
 
-    (void)state;
     open_far(&far, 0);
     options = echo_call_options(ECHO_UNARY, HD_RPC_UNARY, &outcome);
     assert_int_equal(hd_rpc_client_call(far.echo.client, &options, &request.base, NULL), HD_OK);
@@ -759,7 +741,6 @@ static void keepalive_pings_do_not_annoy_the_server(void **state)
     struct outcome outcome;
     struct echo echo;
 
-    (void)state;
     echo_open(&echo, NULL, &server, &client);
     options = echo_call_options(ECHO_CHAT, HD_RPC_BIDI, &outcome);
     options.timeout_ms = 0;
@@ -862,13 +843,11 @@ static int run_self(const char *what, const char *address)
 
 static void tcp_door_hears_again_when_descriptors_are_back(void **state)
 {
-    (void)state;
     assert_int_equal(run_self("--starve", "127.0.0.1:0"), HEARING);
 }
 
 static void unix_door_hears_again_when_descriptors_are_back(void **state)
 {
-    (void)state;
     assert_int_equal(run_self("--starve", "unix:"), HEARING);
 }
 
@@ -940,7 +919,6 @@ static void idle_connections_keep_nobody_out(void **state)
     struct echo echo;
     pid_t pid;
 
-    (void)state;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     low = before;
     low.rlim_cur = 256;
@@ -981,7 +959,6 @@ static void one_address_has_a_part_of_the_connections(void **state)
     struct echo echo;
     int fds[5];
 
-    (void)state;
     options.connections_max = 9;
     options.connections_of_peer_max = 4;
     echo_open(&echo, "127.0.0.1:0", &options, &client_token);
@@ -1034,7 +1011,6 @@ static void calls_with_a_token_keep_a_place(void **state)
     ssize_t count;
     int fd;
 
-    (void)state;
     options.connections_max = 9;
     options.connections_of_peer_max = 3;
     echo_open(&echo, "127.0.0.1:0", &options, &client_token);
@@ -1082,7 +1058,6 @@ static void a_connection_without_a_call_with_a_token_goes(void **state)
     struct echo echo;
     int fd;
 
-    (void)state;
     options.first_call_ms = 700;
     for (int ipv6 = 0; ipv6 <= (int)has_ipv6(); ipv6++) {
         echo_open(&echo, ipv6 ? "[::1]:0" : "127.0.0.1:0", &options, &client_token);
@@ -1109,7 +1084,6 @@ static void a_connection_that_sends_nothing_goes(void **state)
     struct echo echo;
     int fds[5];
 
-    (void)state;
     options.first_bytes_ms = 1000;
     options.connections_max = 3;
     options.connections_of_peer_max = 3;
@@ -1145,7 +1119,6 @@ static void self_check_is_content_with_every_kind_of_listener(void **state)
     struct watch watch = {0};
     struct echo echo;
 
-    (void)state;
     temporary_dir(dir, "hd_rpc");
     make_certificates(dir, "localhost");
     name_files(&files, dir);
@@ -1168,7 +1141,6 @@ static void file_limit_is_raised_to_the_hard_one(void **state)
 {
     struct rlimit limit, before;
 
-    (void)state;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     limit = before;
     limit.rlim_cur = 64;

@@ -35,7 +35,6 @@ static void server_done(struct hd_rpc_call *call, enum hd_status status, const c
 {
     struct echo *echo = hd_rpc_call_user(call);
 
-    (void)message;
     echo->server_dones++;
     echo->server_status = status;
 }

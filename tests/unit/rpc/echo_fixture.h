@@ -2,15 +2,9 @@
 #ifndef HD_ECHO_FIXTURE_H
 #define HD_ECHO_FIXTURE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "echo.pb-c.h"
 #include "rpc/rpc.h"
+#include "tests/program/test.h"
 #include "tests/temporary.h"
 
 #define ECHO_UNARY  "/heddle.test.Echo/Unary"

@@ -1,14 +1,9 @@
 /* rpc: which gRPC is named, and told to be weak. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "rpc/rpc.h"
+#include "tests/program/test.h"
 
 /* Debian 12 has core 29.0.0, which is 1.51.1. CVE-2023-33953 was corrected in 1.57, and in later
  * patch releases of 1.53 to 1.56, which the core's number does not tell apart. */
@@ -26,7 +21,6 @@ static void a_weak_grpc_is_named(void **state)
     };
     char name[HD_RPC_LIBRARY_MAX];
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const char *weakness = hd_rpc_library_weakness(cases[i].core);
 

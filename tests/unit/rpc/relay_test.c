@@ -78,7 +78,6 @@ static void a_stranger_is_not_read_without_end(void **state)
     size_t sent;
     int fd;
 
-    (void)state;
     echo_open(&echo, "127.0.0.1:0", &server_token, &client_token);
     fd = connect_to(echo.address);
     sent = flood(&echo, fd, 8000, &ms);
@@ -96,7 +95,6 @@ static void floods_keep_no_caller_with_a_token_waiting(void **state)
     struct echo echo;
     int fds[40], late = 0;
 
-    (void)state;
     echo_open(&echo, "127.0.0.1:0", &server_token, &client_token);
     assert_int_equal(echo_ask(&echo, &request, &outcome), HD_OK);
     for (int i = 0; i < 40; i++) {
@@ -138,7 +136,6 @@ static void the_first_call_may_be_large(void **state)
     struct echo echo;
     char *text = malloc(BYTES + 1);
 
-    (void)state;
     assert_non_null(text);
     memset(text, 'x', BYTES);
     text[BYTES] = '\0';
@@ -175,7 +172,6 @@ static void a_call_without_a_token_is_refused_before_its_message(void **state)
     struct echo echo;
     int fd;
 
-    (void)state;
     assert_int_equal(sizeof call - 1, 24 + 9 + 9 + 0x3e);
     echo_open(&echo, "127.0.0.1:0", &server_token, &client_token);
     fd = connect_to(echo.address);

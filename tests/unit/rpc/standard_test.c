@@ -56,7 +56,6 @@ static void a_registered_service_is_serving_and_no_other(void **state)
     static const char *const absent[] = {"heddle.test.Ech", "heddle.test.Echo2", "Echo", "/"};
     struct echo echo;
 
-    (void)state;
     open_with_standard(&echo);
     for (size_t i = 0; i < sizeof there / sizeof there[0]; i++) {
         int serving = 0;
@@ -89,7 +88,6 @@ static void on_health_done(struct hd_rpc_call *call, enum hd_status status, cons
 {
     struct watched *w = hd_rpc_call_user(call);
 
-    (void)message;
     w->end = status;
     w->dones++;
 }
@@ -124,7 +122,6 @@ static void who_watches_hears_of_the_end(void **state)
     int closed = 0;
     struct echo echo;
 
-    (void)state;
     open_with_standard(&echo);
     watch(&echo, "", &whole);
     watch(&echo, "heddle.test.Echo", &one);
@@ -151,7 +148,6 @@ static void a_server_that_is_not_fit_says_so_and_answers(void **state)
     int serving = 0;
     struct echo echo;
 
-    (void)state;
     open_with_standard(&echo);
     watch(&echo, "", &whole);
     watch(&echo, "heddle.test.Nobody", &none);
@@ -180,7 +176,6 @@ static void a_watcher_that_leaves_is_forgotten(void **state)
     struct hd_rpc_call *calls[3];
     struct echo echo;
 
-    (void)state;
     open_with_standard(&echo);
     for (int i = 0; i < 3; i++)
         assert_int_equal(hd_rpc_client_call(echo.client, &options, &request.base, &calls[i]),
@@ -265,7 +260,6 @@ static void on_answers_done(struct hd_rpc_call *call, enum hd_status status, con
 {
     struct answers *a = hd_rpc_call_user(call);
 
-    (void)message;
     a->end = status;
     a->dones++;
 }
@@ -315,7 +309,6 @@ static void every_question_gets_its_answer_in_order(void **state)
 {
     static const char *const versions[] = {"v1", "v1alpha"};
 
-    (void)state;
     for (size_t v = 0; v < 2; v++) {
         struct hd_rpc_call *call;
         struct answers a;
@@ -377,7 +370,6 @@ static void each_kind_of_symbol_is_found_and_nothing_else(void **state)
     struct answers a;
     struct echo echo;
 
-    (void)state;
     open_with_standard(&echo);
     call = open_reflection(&echo, "v1", &a);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -402,7 +394,6 @@ static void questions_wait_for_a_slow_reader(void **state)
     struct answers a;
     struct echo echo;
 
-    (void)state;
     open_with_standard(&echo);
     call = open_reflection(&echo, "v1", &a);
     hd_rpc_call_pause(call);

@@ -1,16 +1,12 @@
 /* strangers: who makes room for whom, and how often an address may come in. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <arpa/inet.h>
-#include <cmocka.h>
 #include <netinet/in.h>
 
 #include "rpc/unauthenticated.h"
+#include "tests/program/test.h"
 
 enum { MANY = 4000 };
 
@@ -81,7 +77,6 @@ static void an_address_makes_room_for_itself(void **state)
     struct hd_unauth_table *t = hd_unauth_new(&small);
     struct hd_unauth_connection s[5];
 
-    (void)state;
     assert_null(arrive(t, &s[0], 9, 0));
     for (int i = 1; i < 4; i++)
         assert_null(arrive(t, &s[i], 1, i));
@@ -97,7 +92,6 @@ static void the_address_with_the_most_makes_room(void **state)
     struct hd_unauth_table *t = hd_unauth_new(&small);
     struct hd_unauth_connection s[7];
 
-    (void)state;
     for (int i = 0; i < 6; i++)
         assert_null(arrive(t, &s[i], hosts[i], i));
     assert_ptr_equal(arrive(t, &s[6], 4, 6), &s[2]);
@@ -113,7 +107,6 @@ static void where_all_have_one_the_oldest_has_a_grace(void **state)
     struct hd_unauth_table *t = hd_unauth_new(&small);
     struct hd_unauth_connection s[7];
 
-    (void)state;
     for (int i = 0; i < 6; i++)
         assert_null(arrive(t, &s[i], i, 0));
     assert_true(is_refused(t, 7, HD_UNAUTH_GRACE_MS - 1));
@@ -126,7 +119,6 @@ static void a_known_connection_never_makes_room(void **state)
     struct hd_unauth_table *t = hd_unauth_new(&small);
     struct hd_unauth_connection s[8];
 
-    (void)state;
     for (int i = 0; i < 3; i++) {
         assert_null(arrive(t, &s[i], 1, 0));
         hd_unauth_prove(t, &s[i]);
@@ -157,7 +149,6 @@ static void the_known_are_bounded_by_themselves(void **state)
     struct hd_unauth_table *t = hd_unauth_new(&apart);
     struct hd_unauth_connection s[6];
 
-    (void)state;
     for (int i = 0; i < 3; i++)
         assert_null(arrive(t, &s[i], 1, 0));
     for (int i = 0; i < 2; i++) {
@@ -181,7 +172,6 @@ static void a_known_one_leaves_its_place_among_strangers(void **state)
     struct hd_unauth_table *t = hd_unauth_new(&small);
     struct hd_unauth_connection s[8], *victim;
 
-    (void)state;
     for (int i = 0; i < 8; i++) { /* 8 connections, of which 2 are known: 6 strangers */
         assert_null(arrive(t, &s[i], i / 2, 0));
         if (i < 2) {
@@ -199,7 +189,6 @@ static void inside_makes_room_like_outside(void **state)
     struct hd_unauth_table *t = hd_unauth_new(&small);
     struct hd_unauth_connection s[6], *victim;
 
-    (void)state;
     for (int i = 0; i < 3; i++)
         assert_null(arrive(t, &s[i], 1, 0));
     for (int i = 3; i < 6; i++)
@@ -235,7 +224,6 @@ static void one_that_is_inside_of_a_crowd_is_spared(void **state)
     struct hd_unauth_table *t = hd_unauth_new(&limits);
     struct hd_unauth_connection s[6], *victim;
 
-    (void)state;
     for (int i = 0; i < 5; i++)
         assert_null(arrive(t, &s[i], 1, i));
     assert_true(hd_unauth_enter(t, &s[1], 10, &victim) && !victim);
@@ -292,7 +280,6 @@ static void breaks_make_an_address_wait(void **state)
     const struct sockaddr_storage one = from(1), two = from(2);
     int64_t now_ms = 0;
 
-    (void)state;
     for (size_t i = 0; i < 5; i++) {
         const int64_t interval_ms = intervals_ms[i];
         int count;
@@ -322,7 +309,6 @@ static void a_network_of_ipv6_is_one_address(void **state)
     struct hd_unauth_connection s[2], *victim;
     size_t count;
 
-    (void)state;
     assert_true(hd_unauth_arrive(t, &s[0], &a, 0, &victim));
     (void)hd_unauth_count(t, &b, &count);
     assert_int_equal(count, 1);
@@ -341,7 +327,6 @@ static void the_memory_of_addresses_is_bounded(void **state)
     struct hd_unauth_table *t = hd_unauth_new(&small);
     const struct sockaddr_storage first = from(1), last = from(MANY);
 
-    (void)state;
     for (int host = 1; host <= MANY; host++)
         break_once(t, host, host);
     assert_int_equal(hd_unauth_remembered(t), HD_UNAUTH_REMEMBERED);
@@ -366,7 +351,6 @@ static void counts_hold_under_random_steps(void **state)
     bool used[PLACES] = {false};
     int64_t now_ms = 0;
 
-    (void)state;
     srand(7);
     for (int step = 0; step < STEPS; step++) {
         const int i = rand() % PLACES;

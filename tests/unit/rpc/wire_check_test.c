@@ -1,15 +1,10 @@
 /* rpc: bytes that are safe to unpack, and bytes that are not. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "echo.pb-c.h"
 #include "rpc/wire_check.h"
+#include "tests/program/test.h"
 
 static const ProtobufCMessageDescriptor *const type = &heddle__test__echo_request__descriptor;
 
@@ -39,7 +34,6 @@ static void honest_messages_pass_and_come_back_equal(void **state)
     uint8_t bytes[512];
     size_t size_bytes;
 
-    (void)state;
     sent.text = "text";
     sent.count = -5;
     sent.n_lines = 3;
@@ -69,7 +63,6 @@ static void every_cut_of_an_honest_message_is_handled(void **state)
     size_t size_bytes;
     int refused = 0;
 
-    (void)state;
     sent.text = "abcdef";
     sent.count = 1 << 20;
     size_bytes = protobuf_c_message_pack(&sent.base, bytes);
@@ -89,7 +82,6 @@ static void every_cut_of_an_honest_message_is_handled(void **state)
 
 static void malformed_bytes_are_invalid(void **state)
 {
-    (void)state;
     assert_int_equal(CHECK(0x00), HD_INVALID);                               /* field number 0 */
     assert_int_equal(CHECK(0x80), HD_INVALID);                               /* a key that is cut */
     assert_int_equal(CHECK(0xff, 0xff, 0xff, 0xff, 0xff, 0x01), HD_INVALID); /* a key of 6 bytes */
@@ -111,13 +103,11 @@ static void malformed_bytes_are_invalid(void **state)
 
 static void unknown_fields_are_let_through(void **state)
 {
-    (void)state;
     assert_int_equal(CHECK(KEY_UNKNOWN | 0, 7, KEY_UNKNOWN | 2, 2, 0xff, 0xfe), HD_OK);
 }
 
 static void strings_must_be_text_and_bytes_need_not(void **state)
 {
-    (void)state;
     assert_int_equal(CHECK(KEY_TEXT, 2, 0xc3, 0xbc), HD_OK); /* ü */
     assert_int_equal(CHECK(KEY_TEXT, 1, 0xc3), HD_INVALID);
     assert_int_equal(CHECK(KEY_TEXT, 2, 0xc0, 0xaf), HD_INVALID);       /* '/' in two bytes */
@@ -129,7 +119,6 @@ static void strings_must_be_text_and_bytes_need_not(void **state)
 
 static void one_message_field_comes_once(void **state)
 {
-    (void)state;
     assert_int_equal(CHECK(KEY_NEST, 0), HD_OK);
     assert_int_equal(CHECK(KEY_NEST, 0, KEY_NEST, 0), HD_INVALID);
     /* the repeated field `many` of Nest may, and each of its elements has its own `inner` */
@@ -154,7 +143,6 @@ static enum hd_status check_nesting(int levels)
 
 static void depth_has_a_sharp_limit(void **state)
 {
-    (void)state;
     assert_int_equal(check_nesting(1), HD_OK);
     assert_int_equal(check_nesting(HD_RPC_WIRE_DEPTH_MAX), HD_OK);
     assert_int_equal(check_nesting(HD_RPC_WIRE_DEPTH_MAX + 1), HD_LIMIT);
@@ -178,7 +166,6 @@ static enum hd_status check_filled(uint8_t key, size_t count, uint8_t fill)
 
 static void packed_numbers_count_as_elements(void **state)
 {
-    (void)state;
     /* one element for the field, one for each of its one-byte numbers */
     assert_int_equal(check_filled(KEY_NUMBERS, HD_RPC_WIRE_ELEMENTS_MAX - 1, 1), HD_OK);
     assert_int_equal(check_filled(KEY_NUMBERS, HD_RPC_WIRE_ELEMENTS_MAX, 1), HD_LIMIT);
@@ -194,7 +181,6 @@ static void packed_numbers_of_fixed_width_count_as_elements(void **state)
         size_t width_bytes;
     } kinds[] = {{KEY_WIDE, 8}, {KEY_NARROW, 4}};
 
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         for (int fill = 0; fill < 256; fill += 255) {
             const size_t width = kinds[i].width_bytes;
@@ -214,7 +200,6 @@ static void unknown_fields_count_as_elements(void **state)
     const size_t count = HD_RPC_WIRE_ELEMENTS_MAX + 1;
     uint8_t *bytes = malloc(2 * count);
 
-    (void)state;
     assert_non_null(bytes);
     for (size_t i = 0; i < count; i++) {
         bytes[2 * i] = KEY_UNKNOWN;

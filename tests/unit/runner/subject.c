@@ -51,7 +51,6 @@ OUTCOMES(HOLDS_AND_FAILS)
 
 static int fixture_that_fails(void **state)
 {
-    (void)state;
     return -1;
 }
 
@@ -70,7 +69,6 @@ static void case_gets_the_state_of_its_setup(void **state)
 
 static void case_runs_between_its_fixtures(void **state)
 {
-    (void)state;
 }
 
 int main(void)

@@ -1,27 +1,20 @@
 /* serve: what a body asks for, and the error of each that asks for nothing that is there. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "serve/ask.h"
+#include "tests/program/test.h"
 
 static struct hd_arena arena;
 static struct hd_ask ask;
 
 static int set_up(void **state)
 {
-    (void)state;
     hd_arena_init(&arena, 0);
     return 0;
 }
 
 static int tear_down(void **state)
 {
-    (void)state;
     hd_arena_done(&arena);
     return 0;
 }
@@ -37,7 +30,6 @@ static void take(enum hd_ask_kind kind, const char *body)
 
 static void prompts_have_four_forms(void **state)
 {
-    (void)state;
     take(HD_ASK_COMPLETION, "{\"prompt\": \"one\"}");
     assert_int_equal(ask.prompt_count, 1);
     assert_string_equal(hd_ask_prompt(&ask, 0)->text, "one");
@@ -55,7 +47,6 @@ static void prompts_have_four_forms(void **state)
 
 static void settings_are_those_of_the_api(void **state)
 {
-    (void)state;
     take(HD_ASK_COMPLETION, "{\"prompt\": \"a\"}");
     assert_int_equal(ask.max_tokens, 16);
     assert_int_equal(ask.n, 1);
@@ -151,7 +142,6 @@ static void what_is_not_understood_is_refused_by_its_key(void **state)
          "response_format", "only {\"type\": \"text\"}"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         const char *param;
 
@@ -171,7 +161,6 @@ static void the_choices_of_a_request_are_bounded(void **state)
     char body[4000] = "{\"n\": 128, \"prompt\": [";
     const char *param;
 
-    (void)state;
     for (int i = 0; i < 9; i++) /* 9 * 128 = 1152 > 1024 */
         (void)strcat(body, i ? ",\"a\"" : "\"a\"");
     (void)strcat(body, "]}");
@@ -184,7 +173,6 @@ static void messages_reach_the_template_as_they_are_and_parts_as_one_text(void *
 {
     struct hd_text json = {0};
 
-    (void)state;
     take(HD_ASK_CHAT, "{\"messages\": [{\"role\":\"user\",\"content\":[{\"type\":\"text\","
                       "\"text\":\"a\\n\"},{\"type\":\"text\",\"text\":\"b\"}],\"x\":[1.50,null,"
                       "{\"y\":false}]}]}");

@@ -1,15 +1,10 @@
 /* Cluster files: what they mean, and what bad ones get. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "plan/node_tree.h"
 #include "spec/spec.h"
+#include "tests/program/test.h"
 
 static struct hd_cluster clusters[HD_CLUSTER_GROUPS_MAX];
 static struct hd_node_tree tree;
@@ -35,7 +30,6 @@ static void is_level(const struct hd_cluster *c, int level, const char *name, in
 
 static void a_simple_cluster(void **state)
 {
-    (void)state;
     reads("nodes: 64\n"
           "devices_per_node: 8\n"
           "device: h100\n"
@@ -53,7 +47,6 @@ static void a_simple_cluster(void **state)
 /* Without links: those that such machines usually have. */
 static void usual_links(void **state)
 {
-    (void)state;
     reads("nodes: 2\ndevices_per_node: 8\ndevice: a100-80gb\n");
     is_level(&clusters[0], 0, "node", 8, 300e9, 3e-6);
     is_level(&clusters[0], 1, "network", 16, 25e9, 8e-6);
@@ -66,7 +59,6 @@ static void an_island_of_all_devices_is_the_node(void **state)
 {
     struct hd_cluster pair;
 
-    (void)state;
     reads("nodes: 2\ndevices_per_node: 2\ndevice: h100-pcie\n"
           "islands: {devices: 2, bandwidth: 300GB/s, latency: 2us}\n");
     assert_int_equal(clusters[0].level_count, 2);
@@ -89,7 +81,6 @@ static void the_host_of_a_device(void **state)
         "nodes: 1\ndevices_per_node: 8\ndevice: l4\n"
         "host: {memory: 64GiB, bandwidth: 20GB/s, memory_bandwidth: 30GB/s}\n";
 
-    (void)state;
     hd_arena_init(&arena, 0);
     assert_int_equal(
         hd_spec_parse_cluster("c.yaml", usual, sizeof usual - 1, &arena, c, &count, NULL), HD_OK);
@@ -103,7 +94,6 @@ static void the_host_of_a_device(void **state)
 
 static void groups_islands_and_tiers(void **state)
 {
-    (void)state;
     reads("groups:\n"
           "  - {nodes: \"n[1-16,20]\", device: h100-pcie, devices_per_node: 8,\n"
           "     islands: {devices: 2, bandwidth: 300GB/s, latency: 2us}}\n"
@@ -136,7 +126,6 @@ static void groups_islands_and_tiers(void **state)
 
 static void a_device_of_its_own(void **state)
 {
-    (void)state;
     reads("nodes: 1\n"
           "devices_per_node: 2\n"
           "device: {memory: 96GiB, hbm_bandwidth: 2TB/s, flops: {bf16: 500TFLOPS}, "
@@ -174,7 +163,6 @@ static void links_that_are_not_alike(void **state)
 {
     const struct hd_node_links *l;
 
-    (void)state;
     reads(FOUR MATRIX "  shared: [{devices: [0, 2], bandwidth: 12GB/s}]\n"
                       "nics: [{devices: [0, 1], bandwidth: 200Gb/s}, "
                       "{devices: [2, 3], bandwidth: 20GB/s, latency: 7us}]\n");
@@ -192,7 +180,6 @@ static void links_that_are_not_alike(void **state)
 
 static void nodes_have_positions_by_their_names(void **state)
 {
-    (void)state;
     reads("groups: [{nodes: \"a[1-5,8]\", device: l4}, {nodes: big, device: l4}, "
           "{nodes: \"b[07-09]\", device: l4}]\n"
           "devices_per_node: 1\n"
@@ -309,7 +296,6 @@ static void bad_files_are_told_where_and_what(void **state)
         {"", "c.yaml"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         assert_int_equal(hd_spec_parse_cluster("c.yaml", all[i].text, strlen(all[i].text), &arena,
                                                clusters, &count, &tree),

@@ -12,7 +12,6 @@ static void absent_keys_get_the_documented_defaults(void **state)
 {
     struct hd_job *spec = read_good(NULL);
 
-    (void)state;
     assert_int_equal(spec->kv_heads, 8);
     assert_int_equal(spec->ffn_hidden, 192); /* 8 * 64 / 3 = 170.7, up to 6 * 32 */
     assert_int_equal(spec->vocab, 256);
@@ -48,7 +47,6 @@ static void one_share_is_dropped_everywhere_or_each_has_its_own(void **state)
     char *text = with_line(14, "  lr: 1e-3\n  dropout: 0.125");
     struct hd_job *spec = NULL;
 
-    (void)state;
     check_dropout(NULL, 0, 0, 0);
     check_dropout("train.dropout=0.25", 0.25, 0.25, 0.25);
     check_dropout("train.dropout={attention: 0.25}", 0, 0.25, 0);
@@ -67,7 +65,6 @@ static void no_validation_may_be_asked_for_without_data(void **state)
     char *text = with_line(10, "validate: {every: 0}");
     struct hd_job *spec = NULL;
 
-    (void)state;
     if (read_bytes(text, strlen(text), NULL, &spec))
         fail_msg("%s", hd_err_message());
     assert_int_equal(spec->val_count, 0);
@@ -85,7 +82,6 @@ static void positions_are_those_of_the_family_unless_asked_for(void **state)
                 {"model.family=mistral", "rope"},
                 {"model.positions=alibi", "alibi"}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct hd_job *spec = read_good(rows[i].override);
 
@@ -102,7 +98,6 @@ static void a_zero_that_was_written_stays_zero(void **state)
                                "validate: {every: 0, batches: 2}");
     struct hd_job *spec = NULL;
 
-    (void)state;
     if (read_bytes(text, strlen(text), NULL, &spec))
         fail_msg("%s", hd_err_message());
     assert_int_equal(spec->lr_warmup_steps, 0);
@@ -123,7 +118,6 @@ static void gpt2_ties_its_embeddings_and_is_four_times_as_wide(void **state)
 {
     struct hd_job *spec = read_good("model.family=gpt2");
 
-    (void)state;
     assert_true(spec->tie_embeddings);
     assert_int_equal(spec->ffn_hidden, 4 * 64);
     spec = read_good("model={family: gpt2, layers: 1, hidden: 64, heads: 4, context: 16, "
@@ -139,7 +133,6 @@ static void experts_get_the_documented_defaults(void **state)
     struct hd_text text = {0};
     struct hd_json_writer writer = {.out = &text};
 
-    (void)state;
     assert_int_equal(spec->experts, 8);
     assert_int_equal(spec->experts_per_token, 2);
     assert_int_equal(spec->shared_ffn_hidden, 0);
@@ -171,7 +164,6 @@ static void an_override_takes_the_place_of_what_the_file_says(void **state)
 {
     struct hd_job *spec = read_good("train.steps=7");
 
-    (void)state;
     assert_int_equal(spec->steps, 7);
     assert_int_equal(spec->global_batch, 8); /* its neighbours stay */
     spec = read_good("restart.max=9");       /* a group that the file does not have */
@@ -215,7 +207,6 @@ static void a_wrong_override_is_its_own_place(void **state)
                                 "train.precision: fp8"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct hd_job *spec = NULL;
 

@@ -87,7 +87,6 @@ int make_corpus(void **state)
 {
     char path[128];
 
-    (void)state;
     hd_arena_init(&jobs, 0);
     (void)snprintf(folder, sizeof folder, "%s/heddle-spec-XXXXXX",
                    getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
@@ -110,7 +109,6 @@ int make_corpus(void **state)
 
 int drop_corpus(void **state)
 {
-    (void)state;
     hd_arena_done(&jobs);
     return hd_file_remove_tree(folder) ? -1 : 0;
 }

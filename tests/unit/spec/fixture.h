@@ -2,14 +2,8 @@
 #ifndef HD_TESTS_SPEC_FIXTURE_H
 #define HD_TESTS_SPEC_FIXTURE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "spec/spec.h"
+#include "tests/program/test.h"
 
 /* Lines count from 1; the tests change one thing at a time. */
 extern const char good[];

@@ -19,7 +19,6 @@ static void a_message_is_judged_in_the_words_of_the_file(void **state)
     char *yaml = with_line(6, "  heads: 3");
     char message[HD_ERR_MAX];
 
-    (void)state;
     assert_int_equal(read_bytes(yaml, strlen(yaml), NULL, &none), HD_INVALID);
     (void)snprintf(message, sizeof message, "%s", hd_err_message());
     assert_int_equal(hd_spec_check(spec), HD_OK);
@@ -39,7 +38,6 @@ static void a_message_with_holes_is_completed_or_refused(void **state)
     Heddle__V1__JobSpec *whole = hd_spec_to_message(read_good(NULL), &jobs);
     struct hd_job job;
 
-    (void)state;
     assert_int_equal(hd_spec_from_message(&empty, &jobs, &job), HD_OK);
     assert_int_equal(hd_spec_check(&job), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "name: is missing"));
@@ -94,7 +92,6 @@ static void paths_and_names_that_no_client_makes_are_refused(void **state)
     Heddle__V1__JobSpec *whole = hd_spec_to_message(read_good(NULL), &jobs);
     struct hd_job job;
 
-    (void)state;
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
         char *before = whole->data->train[0]->path;
 
@@ -138,7 +135,6 @@ static void a_message_says_all_that_the_file_said(void **state)
     Heddle__V1__JobSpec *message;
     struct hd_job second;
 
-    (void)state;
     first->threads = 3; /* resources.threads */
     first->end_of_text = 10;
     message = hd_spec_to_message(first, &jobs);
@@ -168,7 +164,6 @@ static void the_json_form_reads_back_to_itself(void **state)
     struct hd_text a = {0}, b = {0};
     struct hd_json_writer writer_a = {.out = &a}, writer_b = {.out = &b};
 
-    (void)state;
     hd_spec_add_json(first, NULL, &writer_a);
     if (read_bytes(a.data, a.len_bytes, NULL, &second))
         fail_msg("%s", hd_err_message());

@@ -44,7 +44,6 @@ static void what_is_wrong_in_the_file_has_its_line_there(void **state)
     };
     char *yaml = with_line(15, "\n" OWN), message[640];
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct hd_job *job = NULL;
 
@@ -88,7 +87,6 @@ static void an_order_that_does_not_fit_the_job_is_refused_at_its_key(void **stat
     };
     char message[640];
 
-    (void)state;
     put_text("own.txt", STAGE_0 STAGE_1);
     put_text("three.txt", "0: F0.0 F0.1 F0.2 B0.0 B0.1 B0.2\n1: F1.0 F1.1 F1.2 B1.0 B1.1 B1.2\n");
     put_text("one.txt", "0: F0.0 B0.0\n");
@@ -109,7 +107,6 @@ static void an_absent_file_is_named(void **state)
     char *yaml = with_line(15, "parallel: {schedule: {file: nowhere.txt}}"), message[512];
     struct hd_job *job = NULL;
 
-    (void)state;
     (void)snprintf(
         message, sizeof message,
         "job.yaml:15: parallel.schedule.file: 'nowhere.txt' cannot be read (its path is "
@@ -153,7 +150,6 @@ static void the_job_has_the_order_wherever_it_goes(void **state)
     struct hd_layout_sizes layout = first->layout;
     struct hd_job second, resolved, fourth;
 
-    (void)state;
     check_own(first);
     put_text("own.txt", "0: another\n");
     assert_int_equal(hd_spec_from_message(hd_spec_to_message(first, &jobs), &jobs, &second), HD_OK);
@@ -206,7 +202,6 @@ static void a_message_with_another_order_is_refused(void **state)
     Heddle__V1__JobSpec *message = hd_spec_to_message(read_own(), &jobs);
     struct hd_job job;
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         message->parallel->schedule_order = (char *)(uintptr_t)rows[i].order;
         assert_int_equal(hd_spec_from_message(message, &jobs, &job), HD_OK);
@@ -228,7 +223,6 @@ static void a_folded_order_brings_its_chunks(void **state)
     char *yaml = with_line(15, OWN);
     struct hd_job *job = NULL;
 
-    (void)state;
     put_text("own.txt", "0: F0.0 F3.0 B3.0 B0.0\n1: F1.0 F2.0 B2.0 B1.0\n");
     if (read_bytes(yaml, strlen(yaml), NULL, &job))
         fail_msg("%s", hd_err_message());

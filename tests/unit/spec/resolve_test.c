@@ -44,7 +44,6 @@ static void the_resolved_job_has_everything_and_reads_back(void **state)
     struct hd_arena arena;
     struct hd_layout_sizes plan;
 
-    (void)state;
     assert_non_null(job);
     hd_arena_init(&arena, 0);
     fill_plan(&plan, 2);
@@ -93,7 +92,6 @@ static void experts_reach_the_ranks(void **state)
     struct hd_job *job = calloc(1, sizeof *job);
     struct hd_layout_sizes plan;
 
-    (void)state;
     assert_non_null(job);
     fill_plan(&plan, 4);
     plan.dp = plan.cp = plan.ep = 2;
@@ -127,7 +125,6 @@ static void a_mixture_reaches_the_ranks(void **state)
     struct hd_layout_sizes plan;
     size_t first = 0;
 
-    (void)state;
     fill_plan(&plan, 1);
     if (hd_spec_resolve(spec, &plan, &attempt, job))
         fail_msg("%s", hd_err_message());
@@ -156,7 +153,6 @@ static void token_files_need_no_tokenizer(void **state)
     struct hd_job *spec = NULL;
     struct hd_text text = {0};
 
-    (void)state;
     put_array("ids.npy", "<u2", 20, 7);
     hd_text_add(&text, "%s%s\n", head, lines[0]);
     if (read_bytes(text.data, text.len_bytes, NULL, &spec))
@@ -212,7 +208,6 @@ static void data_that_no_rank_can_read_is_refused(void **state)
         "300}\ntrain: {steps: 1, global_batch: 2, lr: 1}\ndata:\n  train: ";
     struct hd_job *spec = NULL;
 
-    (void)state;
     put_array("good.npy", "<u2", 40, 299);
     put_array("float.npy", "<f2", 40, 7);
     put_array("other.npy", "<u2", 40, 300);
@@ -240,7 +235,6 @@ static void lines_are_documents_and_bytes_are_one_text(void **state)
 {
     struct hd_job *lines = read_good("data.train=corpus/x.jsonl"), *bytes = read_good(NULL);
 
-    (void)state;
     assert_string_equal(lines->tokenizer, "bytes");
     assert_string_equal(lines->documents, "bounded");
     assert_string_equal(bytes->documents, "joined");
@@ -258,7 +252,6 @@ static void a_text_of_the_same_size_and_time_is_another_one(void **state)
     struct hd_job *spec;
     struct stat info;
 
-    (void)state;
     (void)snprintf(path, sizeof path, "%s/big.txt", folder);
     memset(text, 'x', BYTES);
     assert_int_equal(hd_file_write_atomic(path, text, BYTES, 0600), HD_OK);
@@ -298,7 +291,6 @@ static void a_template_that_asks_for_the_date_gives_the_job_one(void **state)
     char today[HD_CHAT_DATE_MAX], later[HD_CHAT_DATE_MAX];
     struct hd_job *spec;
 
-    (void)state;
     put_text("chat.jsonl",
              "{\"messages\": [{\"role\": \"user\", \"content\": \"aaaaaaaaaaaaaaaa\"}, "
              "{\"role\": \"assistant\", \"content\": \"bbbbbbbbbbbbbbbbbbb\"}]}\n");
@@ -329,7 +321,6 @@ static void steps_to_trace_reach_the_ranks(void **state)
     const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .dir = "/j"};
     struct hd_job *job = calloc(1, sizeof *job);
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct hd_job *spec = read_good(cases[i].override);
         struct hd_layout_sizes plan;
@@ -350,7 +341,6 @@ static void validation_at_both_ends_is_not_lost(void **state)
     struct hd_job *job = calloc(1, sizeof *job);
     struct hd_layout_sizes plan;
 
-    (void)state;
     fill_plan(&plan, 2);
     assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, job), HD_OK);
     assert_int_equal(job->validate_every, 0);
@@ -368,7 +358,6 @@ static void a_plan_that_does_not_fit_is_refused(void **state)
     struct hd_job *job = calloc(1, sizeof *job);
     struct hd_layout_sizes plan;
 
-    (void)state;
     fill_plan(&plan, 2);
     plan.dp = 3; /* with micro-batches of 4 */
     assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, job), HD_INVALID);
@@ -392,7 +381,6 @@ static void the_device_of_the_plan_reaches_the_ranks(void **state)
     struct hd_job *job = calloc(1, sizeof *job);
     struct hd_layout_sizes plan;
 
-    (void)state;
     assert_string_equal(spec->device, "cuda");
     fill_plan(&plan, 2);
     assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, job), HD_OK);
@@ -418,7 +406,6 @@ static void axes_reach_the_ranks(void **state)
     struct hd_json_writer writer = {.out = &text};
     struct hd_layout_sizes plan;
 
-    (void)state;
     hd_spec_add_json(spec, NULL, &writer);
     assert_non_null(strstr(text.data, "\"cp\":2,"));
     assert_non_null(strstr(text.data, "\"sequence\":false,\"cp_exchange\":\"all_gather\"}"));
@@ -467,7 +454,6 @@ static void a_model_directory_becomes_explicit(void **state)
     struct hd_job *spec;
     char path[160];
 
-    (void)state;
     put_model();
     spec = read_good(FROM_MODEL);
     (void)snprintf(path, sizeof path, "%s/llm", folder);
@@ -499,7 +485,6 @@ static void a_tokenizer_is_named_or_the_models_own(void **state)
     struct hd_job *spec = NULL;
     char path[160];
 
-    (void)state;
     put_model();
     put_text("t.json", "{}");
     if (read_bytes(job, sizeof job - 1, NULL, &spec))
@@ -530,7 +515,6 @@ static void the_job_decides_what_is_dropped(void **state)
         double attention, residual;
     } rows[] = {{"0", 0, 0}, {"0.5", 0.5, 0.5}, {"{residual: 0.125}", 0.25, 0.125}};
 
-    (void)state;
     put_model();
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct hd_job *spec = NULL;
@@ -551,7 +535,6 @@ static void the_architecture_alone_is_taken_with_init_from_none(void **state)
                               "train: {steps: 9, global_batch: 8, lr: 1e-3, init_from: none}\n";
     struct hd_job *spec = NULL;
 
-    (void)state;
     put_model();
     if (read_bytes(job, sizeof job - 1, NULL, &spec))
         fail_msg("%s", hd_err_message());
@@ -574,7 +557,6 @@ static void a_prefix_shortens_the_context(void **state)
     char *text = with_line(13, "  global_batch: 8\n  adapter: {type: prefix, tokens: 5}");
     struct hd_job *spec = NULL;
 
-    (void)state;
     put_model();
     assert_int_equal(read_bytes(text, strlen(text), FROM_MODEL, &spec), HD_OK);
     assert_int_equal(spec->context, 24);
@@ -597,7 +579,6 @@ static void what_contradicts_the_directory_is_refused(void **state)
 {
     char path[160];
 
-    (void)state;
     put_model();
     refuse_model("model={from: llm, hidden: 128}", "model.hidden: 128 is not the 64 of ");
     refuse_model("model={from: llm, context: 64}", "model.context: 64 is more than the 32 of ");
@@ -623,7 +604,6 @@ static void a_model_without_a_tokenizer_json_says_what_it_has(void **state)
 {
     char path[160];
 
-    (void)state;
     put_model();
     assert_string_equal(read_good(FROM_MODEL)->tokenizer, "bytes");
     put_text("llm/config.json",

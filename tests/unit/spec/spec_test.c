@@ -442,7 +442,6 @@ static const struct {
 
 static void names_of_other_programs_are_answered_with_ours(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
         char override[96], message[400];
         struct hd_job *spec = NULL;
@@ -459,7 +458,6 @@ static void names_of_other_programs_are_answered_with_ours(void **state)
  * every key of ours by its last part; it is found, or several groups have it. */
 static void hints_name_keys_that_exist(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < hd_job_key_count; i++) {
         const char *path = hd_job_keys[i].path, *dot = strrchr(path, '.');
         const char *note, *hint = spec_find_foreign(dot ? dot + 1 : path, &note);
@@ -506,7 +504,6 @@ static void a_range_of_devices_offers_the_most_that_share_the_batch(void **state
         {8194, 1, 4097, 0, 0, 482}, {8194, 483, 8194, 0, 0, 0}, {8192, 1, 8192, 0, 0, 4096}};
     struct hd_job *spec = read_good(NULL);
 
-    (void)state;
     memcpy(spec->device, "cuda", 5);
     spec->tp = spec->pp = spec->cp = 1; /* else others may split what does not share the batch */
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -537,7 +534,6 @@ static void expect_refusals(const struct mistake *rows, size_t count, enum hd_st
 
 static void each_mistake_has_its_place_and_remedy(void **state)
 {
-    (void)state;
     expect_refusals(mistakes, sizeof mistakes / sizeof mistakes[0], HD_INVALID);
 }
 
@@ -557,7 +553,6 @@ static void a_stored_job_names_the_override(void **state)
         {"train.seed=2", "job 7: train.lr.min: 1e-05 is above train.lr.peak = 1e-06; lower it"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char *text = with_line(14, i < 3 ? "  lr: {peak: 1e-3, min: 1e-5}"
                                          : "  lr: {peak: 1e-6, min: 1e-5}");
@@ -605,7 +600,6 @@ static void what_does_not_go_together_is_refused(void **state)
          "model.weights: nf4 use 1, or take int8"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         size_t said = 0;
         struct hd_spec_source source = {.name = "job.yaml",
@@ -627,7 +621,6 @@ static void what_does_not_go_together_is_refused(void **state)
 
 static void what_is_not_built_says_so(void **state)
 {
-    (void)state;
     expect_refusals(wishes, sizeof wishes / sizeof wishes[0], HD_UNSUPPORTED);
 }
 
@@ -636,7 +629,6 @@ static void gpt2_has_a_key_head_for_each_head(void **state)
     char *text = with_line(3, "  family: gpt2\n  kv_heads: 4");
     struct hd_job *spec = NULL;
 
-    (void)state;
     assert_int_equal(read_bytes(text, strlen(text), NULL, &spec), HD_INVALID);
     assert_string_equal(hd_err_message(), "job.yaml:4: model.kv_heads: gpt2 has one for each head; "
                                           "remove the line or write 8");
@@ -666,7 +658,6 @@ static void refuse_files(int line, const char *text, const char *fmt)
 
 static void a_file_that_cannot_be_used_is_named(void **state)
 {
-    (void)state;
     refuse_files(9, "  train:\n  - corpus/a.txt\n  - corpus/none.txt",
                  "job.yaml:11: data.train[1]: cannot find @/corpus/none.txt: No such file or "
                  "directory; check the path, which is relative to the job file's folder");
@@ -705,7 +696,6 @@ static void patterns_give_files_in_bytewise_order_with_sizes(void **state)
     static const char *const names[] = {"B.txt", "a.txt", "b.txt"};
     static const int64_t sizes[] = {200, 300, 100};
 
-    (void)state;
     /* B before a, whatever the locale; not folder.txt, a folder; not val.txt, which data.val has */
     assert_int_equal(spec->train_count, 3);
     for (size_t i = 0; i < 3; i++) {
@@ -727,7 +717,6 @@ static void a_job_file_is_at_most_256_kib(void **state)
     char *big = malloc(max + 1);
     struct hd_job *spec = NULL;
 
-    (void)state;
     assert_non_null(big);
     memset(big, ' ', max + 1); /* trailing blanks: still a good job */
     memcpy(big, good, good_bytes);
@@ -745,7 +734,6 @@ static void a_byte_order_mark_is_no_part_of_the_first_key(void **state)
     struct hd_text text = {0};
     struct hd_job *spec = NULL;
 
-    (void)state;
     hd_text_add(&text, "\xef\xbb\xbf%s", good);
     assert_int_equal(read_bytes(text.data, text.len_bytes, NULL, &spec), HD_OK);
     hd_text_free(&text);
@@ -761,7 +749,6 @@ static void nothing_is_not_a_job(void **state)
         {"- a", "job.yaml:1: expected keys such as name: and model:, not a list"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct hd_job *spec = NULL;
 
@@ -774,7 +761,6 @@ static void nothing_is_not_a_job(void **state)
  * is accepted must end after the last required line (14). */
 static void every_prefix_is_refused_or_whole(void **state)
 {
-    (void)state;
     for (size_t n = 0; n < good_bytes; n++) {
         struct hd_job *spec = NULL;
         char *copy = malloc(n + 1); /* exactly n bytes: a sanitizer sees a read behind them */
@@ -796,7 +782,6 @@ static void the_reference_is_the_table_of_keys(void **state)
     const char *root = getenv("HEDDLE_SOURCE_DIR");
     struct hd_text path = {0}, document = {0}, rows = {0};
 
-    (void)state;
     hd_file_join(&path, root ? root : ".", "docs/job-file.md");
     assert_int_equal(hd_file_read(path.data, 1 << 20, &document), HD_OK);
     hd_spec_document("", &rows);
@@ -813,7 +798,6 @@ static void the_nearest_word_is_what_was_meant(void **state)
 {
     static const char *const words[] = {"submit", "show", "watch", "wait"};
 
-    (void)state;
     assert_string_equal(hd_text_nearest("sumbit", words, 4), "submit"); /* neighbours swapped */
     assert_string_equal(hd_text_nearest("shwo", words, 4), "show");
     assert_string_equal(hd_text_nearest("WAIT", words, 4), "wait");

@@ -1,19 +1,14 @@
 /* Special tokens of folders: transformers' answers (special/make_cases.py) for files in all
  * combinations, and what only Heddle says. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/file.h"
 #include "base/json.h"
 #include "golden.h"
 #include "letters.h"
+#include "tests/program/test.h"
 #include "tokenizer/companions.h"
 #include "tokenizer/special.h"
 #include "tokenizer/tokenizer_internal.h"

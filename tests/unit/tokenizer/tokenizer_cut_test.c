@@ -1,11 +1,4 @@
 /* tokenizer_cut: a text that is cut where it may be gives the ids of the whole. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +7,7 @@
 #include "base/file.h"
 #include "base/random.h"
 #include "golden.h"
+#include "tests/program/test.h"
 
 enum { TEXTS = 400, PARTS_MAX = 24 };
 
@@ -78,7 +72,6 @@ static void the_tokenizers_in_use_are_cut_behind_words(void **state)
 {
     static const char *const names[] = {"gpt2.json", "llama3.json", "qwen2.json"};
 
-    (void)state;
     for (int i = 0; i < 3; i++) {
         struct hd_tokenizer *t = NULL;
         struct counts counts;
@@ -94,7 +87,6 @@ static void bytes_are_cut_anywhere(void **state)
 {
     struct hd_tokenizer *t = NULL;
 
-    (void)state;
     assert_int_equal(hd_tokenizer_open("bytes", &t), HD_OK);
     assert_int_equal(hd_tokenizer_cut(t, "abcd", 4, 0), 1);
     assert_int_equal(hd_tokenizer_cut(t, "abcd", 4, 3), 3);
@@ -215,7 +207,6 @@ static void expect(const char *pre_tokenizer, const char *added, enum place plac
  */
 static void patterns_that_are_known_are_cut_and_no_others(void **state)
 {
-    (void)state;
     expect(LEVEL("false", "true"), "", SPACES);
     expect(SEQUENCE("{\"type\":\"Digits\",\"individual_digits\":true}," LEVEL("false", "true")), "",
            SPACES);
@@ -250,7 +241,6 @@ static void added_tokens_that_could_reach_over_a_cut_forbid_them(void **state)
 {
     static const char gpt2[] = LEVEL("false", "true");
 
-    (void)state;
     expect(gpt2, ADDED("<x>", "true", "true", "true"), SPACES);
     expect(gpt2, ADDED("  ", "false", "false", "false"), SPACES);
     expect(gpt2, ADDED("\\n\\n", "true", "false", "false"), SPACES);

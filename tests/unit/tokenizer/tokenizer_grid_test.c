@@ -2,13 +2,6 @@
  * {normalizer, two pre-tokenizers, model, decoder} over 2,000 odd texts: all blanks of Unicode,
  * U+2581, mixed scripts, emoji, controls. tests/interop/tokenizers/grid.py says what the files in
  * grid/ are and made them; `grid.py compare` shows the texts behind a digest that differs. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +9,7 @@
 
 #include "base/file.h"
 #include "golden.h"
+#include "tests/program/test.h"
 
 enum { PARTS = 8, OF_A_KIND_MAX = 128, TEXTS_MAX = 4096, FILE_BYTES_MAX = 1 << 20 };
 
@@ -164,7 +158,6 @@ static void every_combination_gives_the_golden_ids_and_texts(void **state)
     static struct grid g;
     int count = 0, wrong = 0;
 
-    (void)state;
     read_grid(&g);
     for (const char *p = g.file.data; *p; p = strchr(p, '\n') + 1) {
         if (sscanf(p, "C %u %u %u %u %u %u %lx", &c.normalizer, &c.first, &c.second, &c.model,

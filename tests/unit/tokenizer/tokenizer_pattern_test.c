@@ -1,18 +1,12 @@
 /* tokenizer_pattern: what Oniguruma matches with the patterns of patterns.txt in its texts, which
  * tests/interop/tokenizers/patterns.py recorded from Hugging Face tokenizers. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "golden.h"
+#include "tests/program/test.h"
 #include "tokenizer/tokenizer_internal.h"
 
 enum { TEXTS_MAX = 128, TEXT_BYTES_MAX = 256, FILE_BYTES_MAX = 1 << 20 };
@@ -121,7 +115,6 @@ static void patterns_match_what_oniguruma_matches(void **state)
     char value[32], pattern[1024];
     int count = 0, wrong = 0;
 
-    (void)state;
     read_patterns();
     for (const char *p = file.data; (p = next_line(p, "same", value, pattern)); count++)
         if (digest_of(pattern) != strtoull(value, NULL, 16)) {
@@ -151,13 +144,11 @@ static void expect_refusals(const char *word, int least)
 
 static void what_is_not_supported_is_refused_at_its_byte(void **state)
 {
-    (void)state;
     expect_refusals("refused", 40);
 }
 
 static void what_oniguruma_refuses_is_refused(void **state)
 {
-    (void)state;
     expect_refusals("invalid", 18);
 }
 
@@ -174,7 +165,6 @@ static void each_character_that_pcre2_lacks_is_noticed(void **state)
 #undef R
     unsigned char text[5] = "a";
 
-    (void)state;
     for (size_t i = 0; i < sizeof newer / sizeof newer[0]; i += 2)
         for (uint32_t code = newer[i]; code <= newer[i + 1]; code++) {
             const size_t n = hd_character_spell(code, text + 1);
@@ -187,7 +177,6 @@ static void each_character_that_pcre2_lacks_is_noticed(void **state)
 
 static int free_file(void **state)
 {
-    (void)state;
     hd_text_free(&file);
     return 0;
 }

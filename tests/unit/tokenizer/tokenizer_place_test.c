@@ -1,12 +1,5 @@
 /* tokenizer_place: places of a text followed through steps that change it. Each tokenizer has a
  * token per character and no merges, so that the tokens can be counted by hand. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +7,7 @@
 
 #include "base/file.h"
 #include "golden.h"
+#include "tests/program/test.h"
 
 enum { MARKS_MAX = 8 };
 
@@ -80,7 +74,6 @@ static void check(const char *steps, const char *text, const char *marks, const 
 
 static void a_character_that_becomes_several_is_held_by_all(void **state)
 {
-    (void)state;
     /* a, e, U+0301, b: the letter begins in token 1 and ends in token 2 */
     CHECK(NORMAL("NFD"),
           "a\xC3\xA9"
@@ -100,14 +93,12 @@ static void a_character_that_becomes_several_is_held_by_all(void **state)
 
 static void characters_that_become_one_are_in_its_token(void **state)
 {
-    (void)state;
     /* e, U+0301 become one character, which is unknown */
     CHECK(NORMAL("NFC"), "ae" ACUTE "b", "b0 b1 b2 e3 b4", 3, 0, 1, 1, 1, 2);
 }
 
 static void what_is_put_in_front_belongs_to_the_first_character(void **state)
 {
-    (void)state;
     /* _, a, b, _, a: the space is replaced, and another is in front */
     CHECK(META("always"), "ab a", "b0 e0 b1 b2 b3", 5, 0, 1, 2, 3, 4);
     CHECK(REPLACE("a", "bb"), "eae", "b0 b1 e1 b2", 4, 0, 1, 2, 3);
@@ -115,7 +106,6 @@ static void what_is_put_in_front_belongs_to_the_first_character(void **state)
 
 static void what_is_taken_away_is_in_the_next_token(void **state)
 {
-    (void)state;
     CHECK(REPLACE("s", ""), "asb", "b0 b1 e1 b2", 2, 0, 1, 1, 1);
     CHECK("\"normalizer\":{\"type\":\"Strip\"},", " a ", "b0 b1 b2", 1, 0, 0, 1);
     CHECK("\"pre_tokenizer\":{\"type\":\"WhitespaceSplit\"},", "a b", "b0 b1 b2", 2, 0, 1, 1);
@@ -123,7 +113,6 @@ static void what_is_taken_away_is_in_the_next_token(void **state)
 
 static void a_guard_holds_where_a_special_token_is_normalized(void **state)
 {
-    (void)state;
     /* <S> becomes the special token <s>, with the space in front of it: a, <s>, b */
     check(NORMAL("Lowercase") ADDED("<S>"), "a <S>b", "b0 b1 b2 b5", (const size_t[]){0, 1, 1, 2},
           99, 3);

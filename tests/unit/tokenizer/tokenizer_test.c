@@ -1,12 +1,5 @@
 /* tokenizers: the ids of Hugging Face tokenizers for three files of its own making, and files that
  * are refused. tests/interop/tokenizers/make_tokenizers.py says what the golden files are. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +8,7 @@
 
 #include "base/file.h"
 #include "golden.h"
+#include "tests/program/test.h"
 #include "tokenizer/special.h"
 
 enum { FILE_BYTES_MAX = 1 << 20 };
@@ -95,31 +89,26 @@ static void check_golden(const char *name, bool round_trip)
 
 static void gpt2_gives_the_golden_ids(void **state)
 {
-    (void)state;
     check_golden("gpt2", true);
 }
 
 static void llama3_gives_the_golden_ids(void **state)
 {
-    (void)state;
     check_golden("llama3", false); /* its tokens that strip take spaces with them */
 }
 
 static void qwen2_gives_the_golden_ids(void **state)
 {
-    (void)state;
     check_golden("qwen2", false);
 }
 
 static void llama2_gives_the_golden_ids(void **state)
 {
-    (void)state;
     check_golden("llama2", false); /* the space in front of a text comes back */
 }
 
 static void mistral_gives_the_golden_ids(void **state)
 {
-    (void)state;
     check_golden("mistral", false);
 }
 
@@ -134,7 +123,6 @@ static void a_tokenizer_alone_names_no_end_of_a_text(void **state)
                  {"qwen2", "<|endoftext|> "},
                  {"llama2", "</s> "}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct hd_special special;
         struct hd_text text = {0};
@@ -169,7 +157,6 @@ static void text_that_is_not_utf8_is_refused_at_its_byte(void **state)
     };
     struct fixture f;
 
-    (void)state;
     open_golden(&f, "gpt2");
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         assert_int_equal(hd_encoder_add(f.encoder, cases[i].text, cases[i].size_bytes, &f.list),
@@ -199,7 +186,6 @@ static void a_word_of_a_million_letters_takes_no_square_of_time(void **state)
     struct fixture f;
     int64_t took[2];
 
-    (void)state;
     assert_non_null(text);
     open_golden(&f, "llama3");
     memset(text, 'x', (size_t)SHORT * FACTOR);
@@ -254,7 +240,6 @@ static void merges_are_read_in_both_spellings(void **state)
         FILE_OF("null", BYTE_LEVEL, SMALL ",\"merges\":[[\"a\",\"b\"],[\"\xC4\xA0\",\"a\"]]", ""),
     };
 
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct hd_tokenizer *t = NULL;
         struct hd_encoder *e = NULL;
@@ -312,7 +297,6 @@ static void what_is_not_known_is_refused_by_name(void **state)
         {"{", "byte 1"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct hd_tokenizer *t = NULL;
 
@@ -354,7 +338,6 @@ static void a_split_sees_what_the_normalizer_left(void **state)
     const int32_t ids[] = {1, 3, 1, 3};
     struct hd_tokenizer *t = NULL;
 
-    (void)state;
     assert_int_equal(open_text(text, &t), HD_OK); /* truncation and padding are of calls */
     expect_ids(t, "b ab a", ids, 4);
     hd_tokenizer_close(t);
@@ -371,7 +354,6 @@ static void added_tokens_get_the_ids_of_the_reference(void **state)
     const int32_t ids[] = {0, 3, 4, 1};
     struct hd_tokenizer *t = NULL;
 
-    (void)state;
     assert_int_equal(open_text(text, &t), HD_OK);
     assert_int_equal(hd_tokenizer_vocab(t), 5);
     expect_ids(t, "a <x><y>b", ids, 4); /* the last <x> of the list strips */

@@ -42,7 +42,6 @@ static void every_launch_is_taken(void **state)
                                             {"attention_forward", "attention_backward"}};
     const struct hd_backend_table *table = on_backend();
 
-    (void)state;
     for (int type = 0; type < float_type_count; type++)
         for (int kind = 0; kind < 3; kind++) {
             const struct kernels_run run = {.table = table,
@@ -77,7 +76,6 @@ static void another_kind_is_refused(void **state)
 {
     const struct kernels_run run = {.table = on_backend(), .rows = 160, .channels = 128};
 
-    (void)state;
     assert_int_equal(kernels_gpu("speed", &run, stdout), HD_NOT_FOUND);
 }
 

@@ -86,7 +86,6 @@ static void ask_all(struct asked *asked, const struct hd_chunk *chunk)
  * weight is stored or added. */
 static void a_step_multiplies_by_the_library(void **state)
 {
-    (void)state;
     for (int i = 0; gpu_case_at(i / 2); i++) {
         const struct gpu_case *c = gpu_case_at(i / 2);
         const struct setting setting = {.threads = 1, .deterministic = i % 2};
@@ -133,7 +132,6 @@ static void own_code_is_named_where_it_computes(void **state)
     struct hd_backend *backend;
     const char *by = NULL;
 
-    (void)state;
     assert_int_equal(table->open(&options, &backend), HD_OK);
     assert_int_equal(table->computed_by(backend, HD_K_gemm, &args, &by), HD_OK);
     assert_string_equal(by, "own");

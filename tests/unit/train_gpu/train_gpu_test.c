@@ -55,7 +55,6 @@ static void the_report_says_where_a_step_went(void **state)
     double ms, numbers[2], sum = 0;
     char *report = report_of(c, 3, false, &ms);
 
-    (void)state;
     assert_true(ms > 0);
     assert_true(fabs(number_after(report, "  MFU", "loss ") - log(67)) < 0.3);
     assert_true(number_after(report, "  MFU", "bandwidth ") > 0);
@@ -83,7 +82,6 @@ static void epilogues_are_passes_where_they_are_told_to_be(void **state)
     double ms, fused[2], apart[2], passes[2];
     char *report = report_of(c, 1, false, &ms);
 
-    (void)state;
     class_of(report, "  products", fused);
     free(report);
     report = report_of(c, 1, true, &ms);
@@ -96,7 +94,6 @@ static void epilogues_are_passes_where_they_are_told_to_be(void **state)
 
 static void every_case_has_a_shape_that_is_one(void **state)
 {
-    (void)state;
     for (int i = 0; gpu_case_at(i); i++) {
         const struct gpu_case *c = gpu_case_at(i);
 

@@ -1,12 +1,7 @@
 /* What ranks of several nodes tell each other before they connect. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "tests/program/test.h"
 #include "worker/peer_info.h"
 
 enum { RANKS = 3 };
@@ -46,7 +41,6 @@ static void cards_arrive_in_the_order_of_ranks(void **state)
     struct hd_gloo_endpoint cards[RANKS];
     struct table t;
 
-    (void)state;
     fill(&t, all);
     assert_int_equal(peer_info_read_all(&t.values, 1, &one, cards), HD_OK);
     for (int r = 0; r < RANKS; r++)
@@ -66,7 +60,6 @@ static void ranks_that_would_round_otherwise_are_refused_by_name(void **state)
     struct hd_gloo_endpoint cards[RANKS];
     struct table t;
 
-    (void)state;
     for (size_t i = 0; i < 4; i++) {
         const struct peer_compute all[RANKS] = {one, one, others[i]};
 
@@ -84,7 +77,6 @@ static void a_card_of_another_build_is_refused(void **state)
     struct hd_gloo_endpoint cards[RANKS];
     struct table t;
 
-    (void)state;
     fill(&t, all);
     t.size_bytes[1]--;
     assert_int_equal(peer_info_read_all(&t.values, 0, &one, cards), HD_CONFLICT);

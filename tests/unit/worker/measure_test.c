@@ -1,18 +1,13 @@
 /* What a process takes of a device, as another one shows it: this program, which is started again
  * as the other and does what $MEASURE_TEST says. The device is two numbers. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "tests/program/test.h"
 #include "worker/measure.h"
 
 enum { ASSUMED = 77 };
@@ -22,20 +17,17 @@ static int asked; /* how often memory was */
 static enum hd_status open_device(const struct hd_backend_options *options,
                                   struct hd_backend **ret_backend)
 {
-    (void)options;
     *ret_backend = NULL;
     return HD_OK;
 }
 
 static void close_device(struct hd_backend *backend)
 {
-    (void)backend;
 }
 
 /* 1000 bytes are free before, 400 behind. */
 static enum hd_status tell_memory(struct hd_backend *backend, struct hd_device_memory *ret_memory)
 {
-    (void)backend;
     *ret_memory = (struct hd_device_memory){.total_bytes = 2000, .free_bytes = asked ? 400 : 1000};
     asked++;
     return HD_OK;
@@ -67,7 +59,6 @@ static void what_is_missing_is_what_the_other_takes(void **state)
 {
     const struct hd_traits traits = measure("hold", HD_MEASURE_MS);
 
-    (void)state;
     assert_true(traits.process_measured);
     assert_int_equal(traits.process_bytes, 1000 - 400);
     assert_alone();
@@ -78,7 +69,6 @@ static void one_that_hangs_is_not_waited_for(void **state)
 {
     struct hd_traits traits = measure("hang", 200);
 
-    (void)state;
     assert_false(traits.process_measured);
     assert_int_equal(traits.process_bytes, ASSUMED);
     assert_alone();
@@ -91,7 +81,6 @@ static void one_that_fails_leaves_what_is_assumed(void **state)
 {
     const struct hd_traits traits = measure("fail", HD_MEASURE_MS);
 
-    (void)state;
     assert_false(traits.process_measured);
     assert_int_equal(traits.process_bytes, ASSUMED);
     assert_alone();

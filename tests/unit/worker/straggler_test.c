@@ -1,15 +1,10 @@
 /* Which ranks are stragglers, on clocks of the test: simulated ranks that are slow, and machines on
  * which all are slow now and then. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/random.h"
+#include "tests/program/test.h"
 #include "train/straggler.h"
 
 enum { WORLD_MAX = 8, HEALTHY_STEPS = 20000 };
@@ -153,7 +148,6 @@ static void on_a_healthy_machine_no_rank_is_named(void **state)
         {.world = 2, .stages = 1, .step_ms = 5, .jitter = 0.3, .busy_chance = 0.5, .busy_most = 4},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof machines / sizeof machines[0]; i++) {
         struct machine m = machines[i];
         struct hd_stragglers *watch = watch_of(&m);
@@ -177,7 +171,6 @@ static void a_rank_slowed_by_a_fifth_is_named_within_60_steps(void **state)
         {.world = 8, .stages = 2, .step_ms = 700, .jitter = 0.03},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof machines / sizeof machines[0]; i++)
         for (int slow = 0; slow < machines[i].world; slow++) {
             struct machine m = machines[i];
@@ -207,7 +200,6 @@ static void short_steps_are_judged_together(void **state)
     struct machine m = {.world = 2, .stages = 1, .step_ms = 20, .jitter = 0.03};
     struct hd_stragglers *watch = watch_of(&m);
 
-    (void)state;
     m.slow[1] = 1.2;
     assert_in_range(run(&m, watch, 60 * 25), 20 * 20, 60 * 25);
     assert_true(hd_stragglers_get(watch, 1).is);
@@ -222,7 +214,6 @@ static void two_ranks_may_be_slow(void **state)
     struct machine m = {.world = 8, .stages = 1, .step_ms = 1000, .jitter = 0.03};
     struct hd_stragglers *watch = watch_of(&m);
 
-    (void)state;
     m.slow[2] = m.slow[3] = 1.3;
     assert_true(run(&m, watch, 60) > 0);
     (void)run(&m, watch, 30);
@@ -237,7 +228,6 @@ static void twenty_of_thirty_is_the_border(void **state)
     const double quiet[] = {1000, 1000}, late[] = {1000, 1130};
     struct machine m = {.world = 2, .stages = 1};
 
-    (void)state;
     for (int of = 2; of <= 3; of++) {
         struct hd_stragglers *watch = watch_of(&m);
         bool named = false;
@@ -256,7 +246,6 @@ static void a_tenth_of_the_step_is_the_border(void **state)
     struct machine m = {.world = 2, .stages = 1};
     struct hd_stragglers *watch = watch_of(&m);
 
-    (void)state;
     for (int s = 0; s < 300; s++)
         assert_false(hd_stragglers_add(watch, less, 1101));
     for (int s = 0; s < 60 && !hd_stragglers_get(watch, 1).is; s++)
@@ -272,7 +261,6 @@ static void what_is_not_known_says_nothing(void **state)
     struct machine m = {.world = 2, .stages = 1};
     struct hd_stragglers *watch = watch_of(&m);
 
-    (void)state;
     for (int s = 0; s < 300; s++) {
         assert_false(hd_stragglers_add(watch, unknown, 1000));
         assert_false(hd_stragglers_add(watch, nan, 1000));

@@ -1,12 +1,7 @@
 /* trend: runs whose losses are finite and of no use are told, and no others. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
-
+#include "tests/program/test.h"
 #include "train/trend.h"
 
 enum { VOCAB = 256 }; /* ln 256 = 5.545 */
@@ -27,7 +22,6 @@ static void a_model_without_gradients_is_stuck(void **state)
     double losses[20] = {5.56, 204.0, 9.5}, norms[20] = {1.9, 5e8, 12};
     struct hd_trend trend;
 
-    (void)state;
     for (int i = 3; i < 20; i++) {
         losses[i] = log(VOCAB);
         norms[i] = 0;
@@ -45,7 +39,6 @@ static void a_loss_that_does_not_move_is_stuck(void **state)
     double losses[20], norms[20];
     struct hd_trend trend;
 
-    (void)state;
     for (int i = 0; i < 20; i++) {
         losses[i] = i < 10 ? 3 - 0.1 * i : 3.5;
         norms[i] = 0.3;
@@ -63,7 +56,6 @@ static void a_loss_above_that_of_knowing_nothing_is_lost(void **state)
     double losses[20], norms[20];
     struct hd_trend trend;
 
-    (void)state;
     for (int i = 0; i < 20; i++) {
         losses[i] = i < 5 ? 2.0 : 40 - i; /* falls, and is far above */
         norms[i] = 20;
@@ -83,7 +75,6 @@ static void a_short_run_is_judged_by_its_later_half(void **state)
     const double norms[6] = {1.9, 40, 3, 0, 0, 0};
     struct hd_trend trend = trend_of(losses, norms, 6);
 
-    (void)state;
     assert_true(hd_trend_is_lost(&trend, VOCAB));
     losses[4] = 5.5; /* below ln 256 = 5.545: it may come back */
     trend = trend_of(losses, norms, 6);
@@ -98,7 +89,6 @@ static void a_run_that_has_just_begun_is_neither(void **state)
     double losses[30], norms[30];
     struct hd_trend trend;
 
-    (void)state;
     for (int i = 0; i < 30; i++) {
         losses[i] = 5.56 + 0.004 * (i * 7 % 5 - 2);
         norms[i] = 2;
@@ -114,7 +104,6 @@ static void a_model_that_knows_its_data_is_neither(void **state)
     double losses[30], norms[30];
     struct hd_trend trend;
 
-    (void)state;
     for (int i = 0; i < 30; i++) {
         losses[i] = i < 15 ? 5.5 - 0.36 * i : 0;
         norms[i] = i < 15 ? 1 : 0;
@@ -130,7 +119,6 @@ static void a_spike_is_neither(void **state)
     double losses[40], norms[40];
     struct hd_trend trend;
 
-    (void)state;
     for (int i = 0; i < 40; i++) {
         losses[i] = i >= 20 && i < 29 ? 8 : 2.2 - 0.01 * i;
         norms[i] = 0.5;
