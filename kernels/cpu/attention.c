@@ -17,7 +17,7 @@ struct forward_tiles {
     struct mask_extent mask_extent;
 };
 
-static struct task task_of(const struct cpu_forward *f, int64_t b, int64_t g)
+static struct task forward_task_of(const struct cpu_forward *f, int64_t b, int64_t g)
 {
     struct task t = TASK_OF(f->args, &f->drop, b, g, f->args->kv_len, f->layout.width);
 
@@ -25,7 +25,7 @@ static struct task task_of(const struct cpu_forward *f, int64_t b, int64_t g)
     return t;
 }
 
-static struct forward_tiles tiles_of(const struct cpu_forward *f, int thread)
+static struct forward_tiles forward_tiles_of(const struct cpu_forward *f, int thread)
 {
     const struct hd_costs_attention_layout *l = &f->layout;
     float *base = (float *)f->args->scratch + thread * l->thread_floats;
@@ -75,8 +75,9 @@ INLINE void softmax_row(float *score, float *row_max, float *row_sum, float *out
 }
 
 /* Applies dropout to one row's attention weights for a tile of keys. */
-static __attribute__((noinline)) void
-drop_weights(const struct task *t, int64_t row, const int32_t *keys, int64_t count, float *weight)
+static __attribute__((noinline)) void drop_float_weights(const struct task *t, int64_t row,
+                                                         const int32_t *keys, int64_t count,
+                                                         float *weight)
 {
     const struct drop *drop = &t->drop->drop;
     uint8_t bytes[TILE + DROP_LINE_PAD];
@@ -94,7 +95,7 @@ static void attend_tile(const struct task *t, const struct forward_tiles *s, int
     pack_keys_transposed(t, s->k_t, t->k, t->ldk, key, count);
     pack_keys(t, s->v, t->v, t->ldv, key, count);
     for (int64_t i = 0; i < rows; i += TILE) {
-        const int64_t m = at_most(TILE, rows - i);
+        const int64_t m = hd_min(TILE, rows - i);
         const struct row_extent extent = row_extent_of(&s->mask_extent, i, m);
         const enum cover cover = cover_of(t, &extent, keys);
 
@@ -106,13 +107,13 @@ static void attend_tile(const struct task *t, const struct forward_tiles *s, int
             softmax_row(s->score + r * TILE, s->max + i + r, s->sum + i + r,
                         s->out + (i + r) * t->width, t->width);
         for (int64_t r = 0; t->drop && r < m; r++)
-            drop_weights(t, first + i + r, s->key_index, count, s->score + r * TILE);
+            drop_float_weights(t, first + i + r, s->key_index, count, s->score + r * TILE);
         multiply_rows(s->out + i * t->width, t->width, s->score, s->v, t->width, m, t->width, count,
                       true);
     }
 }
 
-static void load_block(const struct task *t, struct forward_tiles *s, int64_t first, int64_t rows)
+static void load_queries(const struct task *t, struct forward_tiles *s, int64_t first, int64_t rows)
 {
     load_mask_extent(t, first, rows, &s->mask_extent);
     /* `out` is not used before the first tile of keys: it holds the rows of q until they are
@@ -147,10 +148,10 @@ static void attend_block(const struct cpu_forward *f, const struct task *t, stru
 {
     struct row_extent extent;
 
-    load_block(t, s, first, rows);
+    load_queries(t, s, first, rows);
     extent = row_extent_of(&s->mask_extent, 0, rows);
     for (int64_t key = 0; key < t->kv_len; key += TILE) {
-        const int64_t count = at_most(TILE, t->kv_len - key);
+        const int64_t count = hd_min(TILE, t->kv_len - key);
         const struct attention_extent keys = load_keys(t, s->key_index, key, count);
 
         if (cover_of(t, &extent, &keys) != NOTHING)
@@ -162,14 +163,13 @@ static void attend_block(const struct cpu_forward *f, const struct task *t, stru
 static void attend_blocks(const void *args, int64_t begin, int64_t end, int thread)
 {
     const struct cpu_forward *f = args;
-    struct forward_tiles tiles = tiles_of(f, thread);
+    struct forward_tiles tiles = forward_tiles_of(f, thread);
 
     for (int64_t i = begin; i < end; i++) {
         const int64_t group = i / f->blocks, first = i % f->blocks * f->layout.block_rows;
-        const struct task t = task_of(f, group / f->args->G, group % f->args->G);
+        const struct task t = forward_task_of(f, group / f->args->G, group % f->args->G);
 
-        attend_block(f, &t, &tiles, first,
-                     at_most(f->layout.block_rows, t.heads * t.q_len - first));
+        attend_block(f, &t, &tiles, first, hd_min(f->layout.block_rows, t.heads * t.q_len - first));
     }
 }
 

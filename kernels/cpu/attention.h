@@ -10,6 +10,7 @@
 #ifndef HD_KERNELS_CPU_ATTENTION_H
 #define HD_KERNELS_CPU_ATTENTION_H
 
+#include "base/math.h"
 #include "kernels/costs/costs.h"
 #include "kernels/cpu/drop.h"
 
@@ -43,7 +44,7 @@ struct task {
         .b = (b_), .slot = (b_), .g = (g_), .heads = (a)->H / (a)->G, .q_len = (a)->q_len,         \
         .kv_len = (kv_len_), .kv_stride = (a)->kv_stride, .D = (a)->D, .width = (width_),          \
         .ldq = (a)->ldq, .ldk = (a)->ldk, .ldv = (a)->ldv,                                         \
-        .window = (a)->window > 0 ? (int32_t)at_most((a)->window, INT32_MAX) : INT32_MAX,          \
+        .window = (a)->window > 0 ? (int32_t)hd_min((a)->window, INT32_MAX) : INT32_MAX,           \
         .scale = (a)->scale, .causal = (a)->causal, .dtype = (a)->dtype                            \
     }
 
@@ -70,11 +71,6 @@ struct row_extent {
 };
 
 enum cover { NOTHING, SOME, ALL }; /* number of (row, key) pairs of a tile that are visible */
-
-INLINE int64_t at_most(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 INLINE int64_t task_head(const struct task *t, int64_t row)
 {
@@ -143,7 +139,7 @@ static __attribute__((unused)) bool sees_a_key(const struct task *t, const struc
 
     for (int64_t key = 0; key < t->kv_len; key += tile_keys) {
         const struct attention_extent keys =
-            extent_of(index + key, at_most(tile_keys, t->kv_len - key));
+            extent_of(index + key, hd_min(tile_keys, t->kv_len - key));
 
         if (cover_of(t, rows, &keys) != NOTHING)
             return true;

@@ -16,12 +16,12 @@ struct backward_tiles {
     struct mask_extent mask_extent;
 };
 
-static struct task task_of(const struct cpu_backward *f, int64_t b, int64_t g)
+static struct task backward_task_of(const struct cpu_backward *f, int64_t b, int64_t g)
 {
     return TASK_OF(f->args, &f->drop, b, g, f->args->kv_len, f->layout.width);
 }
 
-static struct backward_tiles tiles_of(const struct cpu_backward *f, int thread)
+static struct backward_tiles backward_tiles_of(const struct cpu_backward *f, int thread)
 {
     const struct hd_costs_attention_layout *l = &f->layout;
     float *base = (float *)f->args->scratch + thread * l->thread_floats;
@@ -83,7 +83,7 @@ static void differentiate_tile(const struct task *t, const struct backward_tiles
     pack_keys_transposed(t, s->v_t, t->v, t->ldv, key, count);
     pack_keys(t, s->k, t->k, t->ldk, key, count);
     for (int64_t i = 0; i < rows; i += TILE) {
-        const int64_t m = at_most(TILE, rows - i);
+        const int64_t m = hd_min(TILE, rows - i);
         const struct row_extent extent = row_extent_of(&s->mask_extent, i, m);
         const enum cover cover = cover_of(t, &extent, keys);
 
@@ -177,7 +177,7 @@ static void differentiate_block(const struct hd_attention_backward_args *a, cons
         return; /* no row of the block sees a key, so no gradient is added */
     WITH_FLOATS(a->dtype, T, load_block(a, t, s, first, rows, T));
     for (int64_t key = 0; key < t->kv_len; key += TILE) {
-        const int64_t count = at_most(TILE, t->kv_len - key);
+        const int64_t count = hd_min(TILE, t->kv_len - key);
         const struct attention_extent keys = load_keys(t, s->key_index, key, count);
 
         if (cover_of(t, &extent, &keys) != NOTHING)
@@ -190,17 +190,17 @@ static void differentiate_groups(const void *args, int64_t begin, int64_t end, i
 {
     const struct cpu_backward *f = args;
     const struct hd_attention_backward_args *a = f->args;
-    struct backward_tiles s = tiles_of(f, thread);
+    struct backward_tiles s = backward_tiles_of(f, thread);
 
     for (int64_t group = begin; group < end; group++) {
-        const struct task t = task_of(f, group / a->G, group % a->G);
+        const struct task t = backward_task_of(f, group / a->G, group % a->G);
         const int64_t rows = t.heads * t.q_len;
         const size_t bytes = (size_t)(a->kv_len * t.width) * sizeof(float);
 
         memset(s.dk, 0, bytes);
         memset(s.dv, 0, bytes);
         for (int64_t first = 0; first < rows; first += f->layout.block_rows)
-            differentiate_block(a, &t, &s, first, at_most(f->layout.block_rows, rows - first));
+            differentiate_block(a, &t, &s, first, hd_min(f->layout.block_rows, rows - first));
         WITH_FLOATS(a->grad_dtype, T, store_keys(a, &t, &s, T));
     }
 }

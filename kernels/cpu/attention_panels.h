@@ -71,7 +71,7 @@ INLINE void prefetch_keys(const struct task *t, const uint16_t *rows, int64_t ld
 INLINE void key_extents(struct attention_extent *ret_extents, const int32_t *index, int64_t count)
 {
     for (int64_t j = 0; j < count; j += COLUMNS)
-        ret_extents[j / COLUMNS] = extent_of(index + j, at_most(COLUMNS, count - j));
+        ret_extents[j / COLUMNS] = extent_of(index + j, hd_min(COLUMNS, count - j));
 }
 
 #endif

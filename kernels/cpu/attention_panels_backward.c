@@ -49,7 +49,8 @@ struct panel_backward_keys {
     struct attention_extent panel[KEY_PANELS_MAX];
 };
 
-static struct panel_backward_tiles tiles_of(const struct panel_backward *f, int thread)
+static struct panel_backward_tiles panel_backward_tiles_of(const struct panel_backward *f,
+                                                           int thread)
 {
     const struct hd_costs_attention_panels *l = &f->layout;
     char *base = (char *)f->args->scratch + thread * l->thread_bytes;
@@ -86,7 +87,7 @@ static void pack_block(const struct panel_backward *f, const struct task *t, uin
 
     for (int64_t i = 0; i < count; i += COLUMNS)
         pack_pairs_transposed(across + i * width / 2, COLUMNS, rows + i * width, width,
-                              at_most(COLUMNS, count - i), width, width / 2, COLUMNS);
+                              hd_min(COLUMNS, count - i), width, width / 2, COLUMNS);
     for (int64_t d = 0; d < width; d += COLUMNS)
         pack_pairs(words + d * f->layout.block_rows / 2, COLUMNS, rows + d, width, count, COLUMNS,
                    depth, COLUMNS);
@@ -126,8 +127,8 @@ static void load_lse(const struct panel_backward *f, const struct task *t,
 
 /* Loads and packs a block of rows. The memory of dq holds the rows of q and dout while they are
  * packed. */
-static void load_block(const struct panel_backward *f, const struct task *t,
-                       const struct panel_backward_tiles *s, struct block *block)
+static void load_block_panels(const struct panel_backward *f, const struct task *t,
+                              const struct panel_backward_tiles *s, struct block *block)
 {
     const struct hd_attention_backward_args *a = f->args;
     uint16_t *q = (uint16_t *)s->dq, *dout = q + f->layout.block_rows * t->width;
@@ -139,12 +140,13 @@ static void load_block(const struct panel_backward *f, const struct task *t,
     load_lse(f, t, s, block, dout);
     for (int64_t i = 0; i < block->count; i += COLUMNS)
         block->panel[i / COLUMNS] =
-            row_extent_of(&s->mask_extent, i, at_most(COLUMNS, block->count - i));
+            row_extent_of(&s->mask_extent, i, hd_min(COLUMNS, block->count - i));
     memset(s->dq, 0, (size_t)(panels_for(block->count) * COLUMNS * t->width) * sizeof *s->dq);
 }
 
-static void pack_keys(const struct panel_backward *f, const struct task *t,
-                      const struct panel_backward_tiles *s, const struct panel_backward_keys *keys)
+static void pack_key_panels(const struct panel_backward *f, const struct task *t,
+                            const struct panel_backward_tiles *s,
+                            const struct panel_backward_keys *keys)
 {
     const uint16_t *k = (const uint16_t *)t->k + key_at(t, keys->first, t->ldk);
     const uint16_t *v = (const uint16_t *)t->v + key_at(t, keys->first, t->ldv);
@@ -236,7 +238,7 @@ softmax_backward_dropped_panel(const struct task *t, const struct panel_backward
     uint8_t dropped[COLUMNS][DROP_ROWS];
     struct drop_places places = {{0}, {0}, {0}};
 
-    for (int64_t i = 0; i < at_most(COLUMNS, block->count - row); i++) {
+    for (int64_t i = 0; i < hd_min(COLUMNS, block->count - row); i++) {
         const struct drop_place place = place_of(t, block->first + row + i);
 
         places.index[i] = place.index;
@@ -289,7 +291,7 @@ static void differentiate_panel(const struct panel_backward *f, const struct tas
     float *dq = s->dq + row * width;
 
     for (int64_t i = 0; i < keys->count; i += panel_rows) {
-        const int count = (int)at_most(panel_rows, keys->count - i);
+        const int count = (int)hd_min(panel_rows, keys->count - i);
         const enum cover cover =
             cover_of(t, &block->panel[row / COLUMNS], &keys->panel[i / panel_rows]);
         const bool mask = cover != ALL || t->slopes;
@@ -316,7 +318,7 @@ static void differentiate_panel(const struct panel_backward *f, const struct tas
     /* rows of ds up to a whole step of the product's depth (16 words for AMX tiles) are set to
      * zero */
     depth.begin *= panel_rows;
-    depth.end = at_most(depth.end * panel_rows, keys->count);
+    depth.end = hd_min(depth.end * panel_rows, keys->count);
     for (; depth.end % depth_step; depth.end++)
         if (depth.end % 2 == 0)
             memset(s->ds_words + depth.end / 2 * COLUMNS, 0, COLUMNS * sizeof *s->ds_words);
@@ -324,7 +326,7 @@ static void differentiate_panel(const struct panel_backward *f, const struct tas
         multiply_panel(f->panels, dq + d * COLUMNS, COLUMNS,
                        s->k_t + d * f->layout.keys + depth.begin, f->layout.keys,
                        s->ds_words + depth.begin / 2 * COLUMNS, (depth.end - depth.begin) / 2,
-                       (int)at_most(panel_rows, width - d), true);
+                       (int)hd_min(panel_rows, width - d), true);
 }
 
 /* Computes dv += p^T dout and dk += ds^T q for a tile of keys, for each panel of keys over those
@@ -339,7 +341,7 @@ static void add_products(const struct panel_backward *f, const struct task *t,
     for (int64_t i = 0; i < keys->count; i += panel_rows) {
         const struct panel_span span = spans[i / panel_rows];
         const int64_t column = span.begin * COLUMNS, words = (span.end - span.begin) * COLUMNS / 2;
-        const int count = (int)at_most(panel_rows, keys->count - i);
+        const int count = (int)hd_min(panel_rows, keys->count - i);
 
         for (int64_t d = 0; d < width && span.begin < span.end; d += COLUMNS) {
             const int64_t at = (keys->first + i) * width + d;
@@ -353,15 +355,16 @@ static void add_products(const struct panel_backward *f, const struct task *t,
     }
 }
 
-static void differentiate_tile(const struct panel_backward *f, const struct task *t,
-                               const struct panel_backward_tiles *s, const struct block *block,
-                               const struct panel_backward_keys *keys)
+static void differentiate_tile_by_panels(const struct panel_backward *f, const struct task *t,
+                                         const struct panel_backward_tiles *s,
+                                         const struct block *block,
+                                         const struct panel_backward_keys *keys)
 {
-    pack_keys(f, t, s, keys);
+    pack_key_panels(f, t, s, keys);
     for (int64_t row = 0; row < block->count; row += QUERIES) {
         struct panel_span spans[KEY_PANELS_MAX] = {{0, 0}};
 
-        for (int64_t i = row; i < at_most(row + QUERIES, block->count); i += COLUMNS)
+        for (int64_t i = row; i < hd_min(row + QUERIES, block->count); i += COLUMNS)
             differentiate_panel(f, t, s, block, keys, i, i - row, spans);
         add_products(f, t, s, keys, row, spans);
     }
@@ -392,7 +395,7 @@ INLINE void store_queries(const struct panel_backward *f, const struct task *t,
     for (int64_t row = 0; row < block->count; row += COLUMNS) {
         pack_transposed(rows, t->width, s->dq, row * t->width, COLUMNS, t->width, COLUMNS, t->width,
                         HD_F32);
-        for (int64_t i = row; i < at_most(row + COLUMNS, block->count); i++)
+        for (int64_t i = row; i < hd_min(row + COLUMNS, block->count); i++)
             store_row(a->dq,
                       task_query(t, block->first + i) * a->lddq +
                           task_head(t, block->first + i) * a->D,
@@ -413,8 +416,8 @@ INLINE void store_keys(const struct hd_attention_backward_args *a, const struct 
     }
 }
 
-static void differentiate_block(const struct panel_backward *f, const struct task *t,
-                                const struct panel_backward_tiles *s, struct block *block)
+static void differentiate_block_by_panels(const struct panel_backward *f, const struct task *t,
+                                          const struct panel_backward_tiles *s, struct block *block)
 {
     const int64_t panel_rows = f->panels->rows;
     struct mask_extent mask_extent = s->mask_extent;
@@ -424,10 +427,10 @@ static void differentiate_block(const struct panel_backward *f, const struct tas
     extent = row_extent_of(&mask_extent, 0, block->count);
     if (f->args->accumulate && !sees_a_key(t, &extent, f->tile_keys))
         return; /* no row of the block sees a key, so no gradient is added */
-    load_block(f, t, s, block);
+    load_block_panels(f, t, s, block);
     for (int64_t key = 0; key < t->kv_len; key += f->tile_keys) {
         struct panel_backward_keys keys = {.first = key,
-                                           .count = at_most(f->tile_keys, t->kv_len - key)};
+                                           .count = hd_min(f->tile_keys, t->kv_len - key)};
         struct attention_extent keys_extent;
 
         memcpy(s->key_index, t->kv_index + t->slot * t->kv_stride + key,
@@ -437,8 +440,8 @@ static void differentiate_block(const struct panel_backward *f, const struct tas
             continue;
         for (int64_t i = 0; i < keys.count; i += panel_rows)
             keys.panel[i / panel_rows] =
-                extent_of(s->key_index + i, at_most(panel_rows, keys.count - i));
-        differentiate_tile(f, t, s, block, &keys);
+                extent_of(s->key_index + i, hd_min(panel_rows, keys.count - i));
+        differentiate_tile_by_panels(f, t, s, block, &keys);
     }
     if (f->args->grad_dtype == HD_BF16)
         store_queries(f, t, s, block, HD_BF16);
@@ -446,11 +449,11 @@ static void differentiate_block(const struct panel_backward *f, const struct tas
         store_queries(f, t, s, block, HD_F32);
 }
 
-static void differentiate_groups(const void *args, int64_t begin, int64_t end, int thread)
+static void differentiate_groups_by_panels(const void *args, int64_t begin, int64_t end, int thread)
 {
     const struct panel_backward *f = args;
     const struct hd_attention_backward_args *a = f->args;
-    const struct panel_backward_tiles s = tiles_of(f, thread);
+    const struct panel_backward_tiles s = panel_backward_tiles_of(f, thread);
 
     if (f->panels->begin)
         f->panels->begin();
@@ -464,8 +467,8 @@ static void differentiate_groups(const void *args, int64_t begin, int64_t end, i
         memset(s.dk, 0, bytes);
         memset(s.dv, 0, bytes);
         for (block.first = 0; block.first < rows; block.first += f->layout.block_rows) {
-            block.count = at_most(f->layout.block_rows, rows - block.first);
-            differentiate_block(f, &t, &s, &block);
+            block.count = hd_min(f->layout.block_rows, rows - block.first);
+            differentiate_block_by_panels(f, &t, &s, &block);
         }
         if (a->grad_dtype == HD_BF16)
             store_keys(a, &t, &s, HD_BF16);
@@ -486,5 +489,5 @@ void KERNEL(attention_backward_panels)(struct hd_backend *cpu,
                                      .layout = hd_costs_attention_backward_panels(args),
                                      .tile_keys = KEYS_MAX / cpu->panels->rows * cpu->panels->rows};
 
-    hd_cpu_parallel(cpu, args->B * args->G, 1, differentiate_groups, &f);
+    hd_cpu_parallel(cpu, args->B * args->G, 1, differentiate_groups_by_panels, &f);
 }

@@ -30,7 +30,7 @@ struct panel_forward_keys {
     struct attention_extent extent, panel[KEY_PANELS];
 };
 
-static struct panel_forward_tiles tiles_of(const struct panel_forward *f, int thread)
+static struct panel_forward_tiles panel_forward_tiles_of(const struct panel_forward *f, int thread)
 {
     const struct hd_costs_attention_panels *l = &f->layout;
     char *base = (char *)f->args->scratch + thread * l->thread_bytes;
@@ -60,10 +60,10 @@ static void pack_tile(const struct panel_forward *f, const struct task *t,
     prefetch_keys(t, v, t->ldv, count);
     for (int64_t j = 0; j < count; j += COLUMNS)
         pack_pairs_transposed(s->k_t + j * words, COLUMNS, k + j * t->ldk, t->ldk,
-                              at_most(COLUMNS, count - j), t->D, words, COLUMNS);
+                              hd_min(COLUMNS, count - j), t->D, words, COLUMNS);
     for (int64_t d = 0; d < t->D; d += COLUMNS)
         pack_pairs(s->v_words + d * f->layout.keys / 2, COLUMNS, v + d, t->ldv, count,
-                   at_most(COLUMNS, t->D - d), v_words, COLUMNS);
+                   hd_min(COLUMNS, t->D - d), v_words, COLUMNS);
 }
 
 /* Scales a row's scores against one panel of keys, subtracts the ALiBi term, and sets scores of
@@ -140,9 +140,9 @@ INLINE void softmax_row(const float *score, uint16_t *p, int64_t n, float max, f
 
 /* Applies dropout to one row's attention weights for a tile of keys: sets dropped ones to zero;
  * store_block() scales the kept ones. */
-static __attribute__((noinline)) void drop_weights(const struct task *t, int64_t row,
-                                                   const int32_t *keys, int64_t count,
-                                                   uint16_t *weight)
+static __attribute__((noinline)) void drop_half_weights(const struct task *t, int64_t row,
+                                                        const int32_t *keys, int64_t count,
+                                                        uint16_t *weight)
 {
     uint8_t bytes[HD_COSTS_ATTENTION_KEYS_FORWARD + DROP_LINE_PAD];
 
@@ -187,9 +187,9 @@ static void attend_panel(const struct panel_forward *f, const struct task *t,
                     (end - begin) * COLUMNS, vf_max_lane(max), s->max + row + r, s->sum + row + r,
                     s->out + (row + r) * t->width, t->width);
         if (t->drop)
-            drop_weights(t, first + row + r, s->key_index + begin * COLUMNS,
-                         at_most(keys->count, end * COLUMNS) - begin * COLUMNS,
-                         s->p + r * ld + begin * COLUMNS);
+            drop_half_weights(t, first + row + r, s->key_index + begin * COLUMNS,
+                              hd_min(keys->count, end * COLUMNS) - begin * COLUMNS,
+                              s->p + r * ld + begin * COLUMNS);
     }
     for (int64_t d = 0; d < t->width && begin < end; d += COLUMNS)
         multiply_panel(f->panels, s->out + row * t->width + d, t->width, s->p + begin * COLUMNS, ld,
@@ -213,8 +213,8 @@ static void store_block(const struct hd_attention_forward_args *a, const struct 
     }
 }
 
-static void attend_block(const struct panel_forward *f, const struct task *t,
-                         const struct panel_forward_tiles *s, int64_t first, int64_t rows)
+static void attend_block_by_panels(const struct panel_forward *f, const struct task *t,
+                                   const struct panel_forward_tiles *s, int64_t first, int64_t rows)
 {
     const int panel_rows = f->panels->rows;
     struct mask_extent mask_extent = s->mask_extent;
@@ -229,7 +229,7 @@ static void attend_block(const struct panel_forward *f, const struct task *t,
     }
     extent = row_extent_of(&s->mask_extent, 0, rows);
     for (int64_t key = 0; key < t->kv_len; key += f->layout.keys) {
-        struct panel_forward_keys keys = {.count = at_most(f->layout.keys, t->kv_len - key)};
+        struct panel_forward_keys keys = {.count = hd_min(f->layout.keys, t->kv_len - key)};
 
         memcpy(s->key_index, t->kv_index + t->slot * t->kv_stride + key,
                (size_t)keys.count * sizeof *s->key_index);
@@ -241,16 +241,16 @@ static void attend_block(const struct panel_forward *f, const struct task *t,
         key_extents(keys.panel, s->key_index, keys.count);
         pack_tile(f, t, s, key, keys.count);
         for (int64_t i = 0; i < rows; i += panel_rows)
-            attend_panel(f, t, s, first, i, (int)at_most(panel_rows, rows - i), &keys);
+            attend_panel(f, t, s, first, i, (int)hd_min(panel_rows, rows - i), &keys);
     }
     store_block(f->args, t, s, first, rows);
 }
 
-static void attend_blocks(const void *args, int64_t begin, int64_t end, int thread)
+static void attend_blocks_by_panels(const void *args, int64_t begin, int64_t end, int thread)
 {
     const struct panel_forward *f = args;
     const struct hd_attention_forward_args *a = f->args;
-    const struct panel_forward_tiles tiles = tiles_of(f, thread);
+    const struct panel_forward_tiles tiles = panel_forward_tiles_of(f, thread);
 
     if (f->panels->begin)
         f->panels->begin();
@@ -259,8 +259,8 @@ static void attend_blocks(const void *args, int64_t begin, int64_t end, int thre
         struct task t = TASK_OF(a, f->drop, group / a->G, group % a->G, a->kv_len, f->layout.width);
 
         task_take_slot(&t, a);
-        attend_block(f, &t, &tiles, first,
-                     at_most(f->layout.block_rows, t.heads * t.q_len - first));
+        attend_block_by_panels(f, &t, &tiles, first,
+                               hd_min(f->layout.block_rows, t.heads * t.q_len - first));
     }
     if (f->panels->end)
         f->panels->end();
@@ -276,5 +276,5 @@ void KERNEL(attention_forward_panels)(struct hd_backend *cpu,
                               .layout = hd_costs_attention_forward_panels(args)};
 
     f.blocks = (args->H / args->G * args->q_len + f.layout.block_rows - 1) / f.layout.block_rows;
-    hd_cpu_parallel(cpu, args->B * args->G * f.blocks, 1, attend_blocks, &f);
+    hd_cpu_parallel(cpu, args->B * args->G * f.blocks, 1, attend_blocks_by_panels, &f);
 }

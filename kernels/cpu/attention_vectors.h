@@ -36,7 +36,7 @@ static void transpose_rows(const struct task *t, float *tiles, const float *rows
 {
     for (int64_t i = 0; i < count; i += TILE)
         pack_transposed(tiles + i * t->width, TILE, rows, i * t->width, t->width,
-                        at_most(TILE, count - i), t->D, TILE, HD_F32);
+                        hd_min(TILE, count - i), t->D, TILE, HD_F32);
 }
 
 /* Copies the sample indices (kv_index) of a tile of keys, padded with zeros, to `index`. Returns

@@ -12,7 +12,7 @@ static enum hd_status check(const struct hd_gemm_args *args)
     return st ? st : hd_cpu_check_float("gemm", args->c_dtype);
 }
 
-static enum hd_status multiply(struct hd_backend *cpu, const struct hd_gemm_args *args)
+static enum hd_status multiply_matrices(struct hd_backend *cpu, const struct hd_gemm_args *args)
 {
     enum hd_status st = HD_OK;
     bool done = false;
@@ -42,6 +42,6 @@ enum hd_status KERNEL(gemm)(struct hd_backend *cpu, const struct hd_gemm_args *a
     if (st || args->M <= 0)
         return st;
     if (args->N > 0)
-        st = multiply(cpu, args);
+        st = multiply_matrices(cpu, args);
     return st || !args->dbias ? st : KERNEL(bias_backward)(cpu, &dbias);
 }

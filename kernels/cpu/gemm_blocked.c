@@ -16,6 +16,7 @@
  *
  * (Goto & van de Geijn 2008, "Anatomy of High-Performance Matrix Multiplication".)
  */
+#include "base/math.h"
 #include "kernels/costs/costs.h"
 #include "kernels/cpu/decode.h"
 #include "kernels/cpu/gelu.h"
@@ -51,11 +52,6 @@ struct slab {
                                             number of panels of rows in a group */
 };
 
-static int64_t at_most(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* ---- packing ---- */
 
 static void pack_a_pairs(const struct slab *s, uint32_t *to, int64_t row, int64_t rows)
@@ -85,7 +81,7 @@ INLINE void pack_a_lines(const struct slab *s, int64_t begin, int64_t end, enum 
 
         if (k + PREFETCH_ROWS < s->depth)
             prefetch_row(a->a, line + PREFETCH_ROWS * a->lda + begin * MICRO_M,
-                         at_most(end * MICRO_M, s->rows) - begin * MICRO_M, dtype);
+                         hd_min(end * MICRO_M, s->rows) - begin * MICRO_M, dtype);
         for (int64_t p = begin; p < end; p++) {
             float *to = (float *)s->a + (p * s->words + k) * MICRO_M;
             const int64_t left = s->rows - p * MICRO_M, at = line + p * MICRO_M;
@@ -93,7 +89,7 @@ INLINE void pack_a_lines(const struct slab *s, int64_t begin, int64_t end, enum 
             if ((int)VL >= (int)MICRO_M && left >= VL && k + 1 < s->depth)
                 vf_store_f32(to, VL, vf_load(a->a, at, VL, dtype));
             else
-                pack_rows(to, MICRO_M, a->a, at, 0, 1, at_most(left, MICRO_M), MICRO_M, dtype);
+                pack_rows(to, MICRO_M, a->a, at, 0, 1, hd_min(left, MICRO_M), MICRO_M, dtype);
         }
     }
 }
@@ -176,7 +172,7 @@ static void pack_a_across(const struct slab *s, int64_t begin, int64_t end)
                          HD_BF16);
         }
         for (int64_t p = begin; p < end; p++) {
-            const int64_t n = has_low ? at_most(m, s->rows - p * m) : 0;
+            const int64_t n = has_low ? hd_min(m, s->rows - p * m) : 0;
             vu word = {0};
             vf bits;
 
@@ -204,7 +200,7 @@ static void pack_a_panels(const void *args, int64_t begin, int64_t end, int thre
     }
     for (int64_t p = begin; p < end; p++) {
         uint32_t *to = s->a + p * m * s->words;
-        const int64_t row = s->row + p * m, rows = at_most(m, s->row + s->rows - row);
+        const int64_t row = s->row + p * m, rows = hd_min(m, s->row + s->rows - row);
 
         if (s->in_place && rows == m)
             continue;
@@ -223,7 +219,7 @@ static void pack_b_panels(const void *args, int64_t begin, int64_t end, int thre
         uint32_t *to = s->b + p * MICRO_N * s->words;
         const int64_t column = s->column + p * MICRO_N;
         const struct columns c =
-            find_columns(s, column, at_most(MICRO_N, s->column + s->columns - column), thread);
+            find_columns(s, column, hd_min(MICRO_N, s->column + s->columns - column), thread);
 
         if (s->panels)
             pack_b_pairs(s, to, &c);
@@ -341,7 +337,7 @@ static const uint16_t *a_in_place(const struct slab *s, int64_t row)
  * computed from the panel before it. */
 static void prefetch_panel(const struct slab *s, int64_t row)
 {
-    for (int64_t i = row; i < at_most(row + s->panel_rows, s->rows); i++)
+    for (int64_t i = row; i < hd_min(row + s->panel_rows, s->rows); i++)
         for (int64_t byte = 0; byte < s->depth * 2; byte += 64)
             __builtin_prefetch((const char *)a_in_place(s, i) + byte, 0, 2);
 }
@@ -388,8 +384,8 @@ static bool multiply_into_c(const struct slab *s, int64_t row, int64_t column,
 static void compute_tile(const struct slab *s, int64_t row, int64_t column)
 {
     _Alignas(64) float tile[HD_PANEL_ROWS_MAX * MICRO_N];
-    const int64_t rows = at_most(s->panel_rows, s->rows - row);
-    const int64_t columns = at_most(MICRO_N, s->columns - column);
+    const int64_t rows = hd_min(s->panel_rows, s->rows - row);
+    const int64_t columns = hd_min(MICRO_N, s->columns - column);
     const uint32_t *a = s->a + row * s->words, *b = s->b + column * s->words;
 
     prefetch_tile(s, row, rows, column);
@@ -423,8 +419,8 @@ static void compute_groups(const void *args, int64_t begin, int64_t end, int thr
     for (int64_t g = begin; g < end; g++) {
         const int64_t row = g / s->groups_across * group_rows;
         const int64_t column = g % s->groups_across * GROUP_COLUMNS;
-        const int64_t row_end = at_most(row + group_rows, s->rows);
-        const int64_t column_end = at_most(column + GROUP_COLUMNS, s->columns);
+        const int64_t row_end = hd_min(row + group_rows, s->rows);
+        const int64_t column_end = hd_min(column + GROUP_COLUMNS, s->columns);
 
         for (int64_t j = column; j < column_end; j += MICRO_N)
             for (int64_t i = row; i < row_end; i += s->panel_rows) {
@@ -491,9 +487,9 @@ void KERNEL(gemm_blocked)(struct hd_backend *cpu, const struct hd_gemm_args *arg
     for (s.column = 0; s.column < args->N; s.column += l.columns)
         for (s.row = 0; s.row < args->M; s.row += l.rows)
             for (s.k = 0; s.k < args->K || s.k == 0; s.k += l.depth) {
-                s.rows = at_most(l.rows, args->M - s.row);
-                s.columns = at_most(l.columns, args->N - s.column);
-                s.depth = at_most(l.depth, args->K - s.k);
+                s.rows = hd_min(l.rows, args->M - s.row);
+                s.columns = hd_min(l.columns, args->N - s.column);
+                s.depth = hd_min(l.depth, args->K - s.k);
                 s.last = s.k + l.depth >= args->K;
                 compute_slice(cpu, &s, s.row == 0 || args->K > l.depth);
             }

@@ -76,7 +76,8 @@ INLINE void backward_head(const struct hd_head_norm_backward_args *a, int64_t at
     }
 }
 
-INLINE void backward_row(const struct hd_head_norm_backward_args *a, int64_t r, enum hd_dtype dtype)
+INLINE void head_norm_backward_row(const struct hd_head_norm_backward_args *a, int64_t r,
+                                   enum hd_dtype dtype)
 {
     const int64_t normed = a->H + a->G, row = r * (normed + a->G) * a->D;
 
@@ -87,13 +88,13 @@ INLINE void backward_row(const struct hd_head_norm_backward_args *a, int64_t r, 
         vf_store(a->dinp, row + c, n, vf_load(a->dout, row + c, n, dtype), dtype);
 }
 
-static void backward_rows(const void *args, int64_t begin, int64_t end, int thread)
+static void head_norm_backward_rows(const void *args, int64_t begin, int64_t end, int thread)
 {
     const struct hd_head_norm_backward_args *a = args;
 
     (void)thread;
     for (int64_t r = begin; r < end; r++)
-        WITH_FLOATS(a->dtype, T, backward_row(a, r, T));
+        WITH_FLOATS(a->dtype, T, head_norm_backward_row(a, r, T));
 }
 
 enum hd_status KERNEL(head_norm_backward)(struct hd_backend *cpu,
@@ -103,7 +104,7 @@ enum hd_status KERNEL(head_norm_backward)(struct hd_backend *cpu,
 
     if (!st)
         hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain((args->H + 2 * args->G) * args->D * 8),
-                        backward_rows, args);
+                        head_norm_backward_rows, args);
     return st;
 }
 

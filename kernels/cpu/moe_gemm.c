@@ -81,7 +81,7 @@ static void multiply_one_by_one(struct hd_backend *cpu, const struct grouped *g)
         }
 }
 
-static void multiply(struct hd_backend *cpu, const struct grouped *g)
+static void multiply_experts(struct hd_backend *cpu, const struct grouped *g)
 {
     const int64_t E = g->args->E, enough = cpu->traits.threads * HD_COSTS_GROUPED_SMALL_PER_THREAD;
     int64_t small = 0;
@@ -120,7 +120,7 @@ enum hd_status KERNEL(grouped_gemm)(struct hd_backend *cpu, const struct hd_grou
     if (hd_costs_grouped_is_one_by_one(args))
         multiply_one_by_one(cpu, &g);
     else
-        multiply(cpu, &g);
+        multiply_experts(cpu, &g);
     return HD_OK;
 }
 

@@ -201,7 +201,7 @@ enum hd_status KERNEL(route_record)(struct hd_backend *cpu, const struct hd_rout
 
 /* ---- gradients ---- */
 
-static void backward_row(const struct hd_route_backward_args *a, int64_t r)
+static void route_backward_row(const struct hd_route_backward_args *a, int64_t r)
 {
     const struct hd_document_row d = hd_document_of(&a->at, a->R, a->begins, a->lengths, r);
     const float scale = a->share * a->block->loss_scale * a->block->loss_per_token;
@@ -242,16 +242,16 @@ static void backward_row(const struct hd_route_backward_args *a, int64_t r)
                          vf_sigmoid(vf_load_f32(a->noise_logits + r * a->E + e, n)));
 }
 
-static void backward_rows(const void *args, int64_t begin, int64_t end, int thread)
+static void route_backward_rows(const void *args, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
     for (int64_t r = begin; r < end; r++)
-        backward_row(args, r);
+        route_backward_row(args, r);
 }
 
 enum hd_status KERNEL(route_backward)(struct hd_backend *cpu,
                                       const struct hd_route_backward_args *args)
 {
-    hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain(args->E * 16), backward_rows, args);
+    hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain(args->E * 16), route_backward_rows, args);
     return HD_OK;
 }

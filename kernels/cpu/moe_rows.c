@@ -1,19 +1,10 @@
 /* moe_rows: moves rows of a mixture of experts: into expert order, back into row order weighted by
  * the gates, and between the (rank, expert) and (expert, rank) orders. */
+#include "base/math.h"
 #include "kernels/costs/costs.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
 #include "kernels/document.h"
-
-static int64_t at_most(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t at_least(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
 
 /* ---- assign ---- */
 
@@ -111,7 +102,7 @@ enum hd_status KERNEL(assign)(struct hd_backend *cpu, const struct hd_assign_arg
     hd_cpu_parallel(cpu, a->at.Q, 1, keep_runs, args);
     memset(a->sent, 0, (size_t)a->P * sizeof *a->sent);
     for (int64_t e = 0; e < a->E; e++) {
-        const int64_t first = at_most(place, a->T);
+        const int64_t first = hd_min(place, a->T);
 
         for (int64_t q = 0; q < a->at.Q; q++) {
             const int64_t kept = next_of(a, q)[e];
@@ -119,7 +110,7 @@ enum hd_status KERNEL(assign)(struct hd_backend *cpu, const struct hd_assign_arg
             next_of(a, q)[e] = place;
             place += kept;
         }
-        a->counts[e] = (int32_t)(at_most(place, a->T) - first);
+        a->counts[e] = (int32_t)(hd_min(place, a->T) - first);
         a->sent[e / (a->E / a->P)] += a->counts[e];
     }
     if (place > a->T)
@@ -272,10 +263,9 @@ static void regroup_rows(const void *args, int64_t begin, int64_t end, int threa
 
     (void)thread;
     for (int64_t i = 0; i < a->P * a->E && arrived < end; i++) {
-        const int64_t first = at_least(arrived, begin);
+        const int64_t first = hd_max(arrived, begin);
         const int64_t place = places[i] + first - arrived;
-        const int64_t last =
-            at_most(at_most(arrived + a->all_counts[i], end), first + a->T - place);
+        const int64_t last = hd_min(hd_min(arrived + a->all_counts[i], end), first + a->T - place);
         const int64_t to = a->inverse ? first : place, from = a->inverse ? place : first;
 
         if (first < last)
@@ -293,18 +283,18 @@ enum hd_status KERNEL(regroup)(struct hd_backend *cpu, const struct hd_regroup_a
     int64_t place = 0;
 
     for (int64_t e = 0; e < a->E; e++) {
-        const int64_t first = at_most(place, a->T);
+        const int64_t first = hd_min(place, a->T);
 
         for (int64_t p = 0; p < a->P; p++) {
             places[p * a->E + e] = place;
             place += a->all_counts[p * a->E + e];
         }
         if (a->counts)
-            a->counts[e] = (int32_t)(at_most(place, a->T) - first);
+            a->counts[e] = (int32_t)(hd_min(place, a->T) - first);
     }
     if (place > a->T && a->block)
         a->block->overflow = 1;
-    hd_cpu_parallel(cpu, at_most(place, a->T),
+    hd_cpu_parallel(cpu, hd_min(place, a->T),
                     hd_cpu_row_grain(2 * a->C * (int64_t)hd_dtype_size(a->dtype)), regroup_rows,
                     args);
     return HD_OK;

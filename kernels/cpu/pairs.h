@@ -7,12 +7,8 @@
 #ifndef HD_KERNELS_CPU_PAIRS_H
 #define HD_KERNELS_CPU_PAIRS_H
 
+#include "base/math.h"
 #include "kernels/cpu/transpose.h"
-
-INLINE int64_t pairs_least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 /* Packs `from`, whose lines are along the depth, to words across it: to[k, i] = word k of line i =
  * from[i * ld + 2k], from[i * ld + 2k + 1], for k < words, i < width; zero past `lines` and
@@ -21,10 +17,10 @@ INLINE void pack_pairs_transposed(uint32_t *to, int64_t ld_to, const uint16_t *f
                                   int64_t lines, int64_t depth, int64_t words, int64_t width)
 {
     for (int64_t i = 0; i < width; i += VL) {
-        const int64_t stored = pairs_least(width - i, VL);
+        const int64_t stored = hd_min(width - i, VL);
 
         for (int64_t k = 0; k < words; k += VL) {
-            const int64_t n = pairs_least(words - k, VL);
+            const int64_t n = hd_min(words - k, VL);
             vf x[VL];
 
             UNROLL
@@ -91,7 +87,7 @@ INLINE void pack_pairs_by_row(uint32_t *to, int64_t ld_to, const uint16_t *from,
 {
     for (int64_t j = 0; j < width; j += VL)
         for (int64_t k = 0; k < words; k += VL) {
-            const int64_t n = pairs_least(columns - j, VL), stored = pairs_least(words - k, VL);
+            const int64_t n = hd_min(columns - j, VL), stored = hd_min(words - k, VL);
             vf x[VL];
 
             for (int i = 0; i < VL; i++) {

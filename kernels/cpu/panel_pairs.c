@@ -61,7 +61,7 @@ INLINE void store_sums(__m512 sums[ROWS][2], const int rows, float *c, int64_t l
     }
 }
 
-static void multiply(float *c, const uint32_t *a, const uint32_t *b, int64_t words)
+static void multiply_panel_by_pairs(float *c, const uint32_t *a, const uint32_t *b, int64_t words)
 {
     __m512 sums[ROWS][2];
 
@@ -133,7 +133,7 @@ INLINE void multiply_count(const struct hd_cpu_product *p, const int rows)
     store_sums(sums, rows, p->c, p->ldc);
 }
 
-static void multiply_rows(const struct hd_cpu_product *p, int rows)
+static void multiply_rows_by_pairs(const struct hd_cpu_product *p, int rows)
 {
     switch (rows) {
 #define COUNT(count)              \
@@ -161,6 +161,6 @@ static void multiply_rows(const struct hd_cpu_product *p, int rows)
 }
 
 const struct hd_cpu_panels hd_cpu_panels_pairs = {.rows = ROWS,
-                                                  .multiply = multiply,
+                                                  .multiply = multiply_panel_by_pairs,
                                                   .multiply_into = multiply_into,
-                                                  .multiply_rows = multiply_rows};
+                                                  .multiply_rows = multiply_rows_by_pairs};

@@ -9,7 +9,7 @@
 enum { ROWS = 2 * TILE_ROWS };
 _Static_assert(HD_PANEL_COLUMNS == 2 * TILE_WORDS, "two tiles side by side");
 
-static void multiply(float *c, const uint32_t *a, const uint32_t *b, int64_t words)
+static void multiply_panel_by_tiles(float *c, const uint32_t *a, const uint32_t *b, int64_t words)
 {
     const int64_t row_bytes = words * 4, b_bytes = HD_PANEL_COLUMNS * 4;
     float *low = c + TILE_ROWS * HD_PANEL_COLUMNS;
@@ -37,7 +37,7 @@ static void multiply(float *c, const uint32_t *a, const uint32_t *b, int64_t wor
 
 /* Computes the first `rows` rows of a product of two panels. The sums start from c (add) or from
  * zero. For 16 rows or fewer, one row of tiles is used. */
-static void multiply_rows(const struct hd_cpu_product *p, int rows)
+static void multiply_rows_by_tiles(const struct hd_cpu_product *p, int rows)
 {
     const bool two = rows > TILE_ROWS;
     const int64_t b_bytes = HD_PANEL_COLUMNS * 4, c_bytes = p->ldc * 4;
@@ -86,6 +86,6 @@ const struct hd_cpu_panels hd_cpu_panels_model = {
     .by_row = true,
     .begin = tiles_begin,
     .end = tiles_end,
-    .multiply = multiply,
-    .multiply_rows = multiply_rows,
+    .multiply = multiply_panel_by_tiles,
+    .multiply_rows = multiply_rows_by_tiles,
 };

@@ -96,7 +96,7 @@ static bool backward_is_tiled(const struct hd_attention_backward_args *a)
            attention_rows_are_aligned(a->dv, a->lddv, g);
 }
 
-static enum hd_status check(const struct hd_attention_backward_args *a)
+static enum hd_status check_backward(const struct hd_attention_backward_args *a)
 {
     const int64_t granules = (a->q_len + a->kv_len) / ATTENTION_GRANULE + 8;
     enum hd_status st =
@@ -116,7 +116,7 @@ extern "C" enum hd_status hd_cuda_attention_backward(struct hd_cuda_stream *cuda
     const bool is_tiled = backward_is_tiled(args);
     struct attention_backward f = {};
     struct stats_task t = {};
-    enum hd_status st = check(args);
+    enum hd_status st = check_backward(args);
 
     if (!st && args->dropout != 0)
         st = attention_dropout("attention_backward", args->dropout, args->dropout_key, args->block,

@@ -706,8 +706,8 @@ static enum hd_status backward_launch_width(struct hd_cuda_stream *stream,
 }
 
 template <typename T, bool EXTRAS>
-static enum hd_status backward_launch(struct hd_cuda_stream *stream,
-                                      const struct attention_backward *f)
+static enum hd_status attention_backward_launch(struct hd_cuda_stream *stream,
+                                                const struct attention_backward *f)
 {
     switch (f->a.D) {
     case 64:

@@ -4,5 +4,5 @@
 enum hd_status attention_forward_tiled_bf16(struct hd_cuda_stream *stream,
                                             const struct attention_forward *f)
 {
-    return forward_launch<bf16>(stream, f);
+    return attention_forward_launch<bf16>(stream, f);
 }

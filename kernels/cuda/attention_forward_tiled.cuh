@@ -226,7 +226,7 @@ forward_store(const struct attention_forward *f, const struct attention_block *b
 
 template <typename T, int D, bool EXTRAS>
 static __global__ void __launch_bounds__(FORWARD_THREADS, 2)
-    forward_kernel(struct attention_forward f)
+    forward_tiled_kernel(struct attention_forward f)
 {
     enum { KEYS = forward_tile<D, EXTRAS>::KEYS, NT = KEYS / 8 };
     HD_SHARED(struct forward_place, place, 1);
@@ -328,7 +328,7 @@ static enum hd_status forward_launch_kernel(struct hd_cuda_stream *stream,
     struct attention_forward launched = *f;
 
     launched.a.section = attention_section_of_queries(stream, &f->a);
-    return HD_LAUNCH(stream, (forward_kernel<T, D, EXTRAS>),
+    return HD_LAUNCH(stream, (forward_tiled_kernel<T, D, EXTRAS>),
                      dim3((unsigned)(tiles * f->a.B * f->a.H)), dim3(FORWARD_THREADS),
                      (size_t)(rows * D) * sizeof(T), launched);
 }
@@ -342,8 +342,8 @@ static enum hd_status forward_launch_width(struct hd_cuda_stream *stream,
 }
 
 template <typename T>
-static enum hd_status forward_launch(struct hd_cuda_stream *stream,
-                                     const struct attention_forward *f)
+static enum hd_status attention_forward_launch(struct hd_cuda_stream *stream,
+                                               const struct attention_forward *f)
 {
     switch (f->a.D) {
     case 64:

@@ -90,9 +90,9 @@ static __device__ __forceinline__ void dot_rows(float score[M][N], const float *
 /* Computes out[i][c] += sum_k weight(i, k) * tile[k, column + 16 c], weights at weight[i * row_step
  * + k * key_step] */
 template <int M, int WIDTH>
-static __device__ __forceinline__ void add_rows(float out[M][WIDTH / SIDE], const float *weight,
-                                                int row_step, int key_step, const float *tile,
-                                                int count, int D)
+static __device__ __forceinline__ void
+add_weighted_rows(float out[M][WIDTH / SIDE], const float *weight, int row_step, int key_step,
+                  const float *tile, int count, int D)
 {
     const int ld = D + ROW_PAD, column = (int)threadIdx.x % SIDE;
 
@@ -220,7 +220,8 @@ soften(const struct pairs *p, float score[M][FORWARD_N], float *weights, float o
 }
 
 template <int WIDTH, int ROWS>
-static __global__ void __launch_bounds__(THREADS, 1) forward_kernel(struct attention_forward f)
+static __global__ void __launch_bounds__(THREADS, 1)
+    forward_plain_kernel(struct attention_forward f)
 {
     enum { M = ROWS / SIDE };
     HD_SHARED_DYNAMIC(float, shared);
@@ -260,7 +261,7 @@ static __global__ void __launch_bounds__(THREADS, 1) forward_kernel(struct atten
         load_rows<FORWARD_KEYS>(tile, a->v, key_row(a, block.b, first_key) * a->ldv + group * D,
                                 a->ldv, count, D, a->dtype);
         __syncthreads();
-        add_rows<M, WIDTH>(out, weights + row * FORWARD_LD, FORWARD_LD, 1, tile, count, D);
+        add_weighted_rows<M, WIDTH>(out, weights + row * FORWARD_LD, FORWARD_LD, 1, tile, count, D);
     }
 #pragma unroll
     for (int i = 0; i < M; i++) {
@@ -374,8 +375,8 @@ static __global__ void __launch_bounds__(THREADS, 1) keys_kernel(struct attentio
         differentiate<TILE>(&pairs, q_tile, dout_tile, k_tile, v_tile, f.stats + stats, weights,
                             dweights, first, first_key);
         __syncthreads();
-        add_rows<M, WIDTH>(dv, weights + row, 1, WEIGHTS_LD, dout_tile, queries, D);
-        add_rows<M, WIDTH>(dk, dweights + row, 1, WEIGHTS_LD, q_tile, queries, D);
+        add_weighted_rows<M, WIDTH>(dv, weights + row, 1, WEIGHTS_LD, dout_tile, queries, D);
+        add_weighted_rows<M, WIDTH>(dk, dweights + row, 1, WEIGHTS_LD, q_tile, queries, D);
     }
 #pragma unroll
     for (int i = 0; i < M; i++) {
@@ -438,7 +439,8 @@ static __global__ void __launch_bounds__(THREADS, 1) queries_kernel(struct atten
                                 ((int64_t)block.b * a->H + block.head) * a->mask_extents.q_pad,
                             weights, dweights, first, first_key);
         __syncthreads();
-        add_rows<M, WIDTH>(dq, dweights + row * WEIGHTS_LD, WEIGHTS_LD, 1, k_tile, count, D);
+        add_weighted_rows<M, WIDTH>(dq, dweights + row * WEIGHTS_LD, WEIGHTS_LD, 1, k_tile, count,
+                                    D);
     }
 #pragma unroll
     for (int i = 0; i < M; i++) {
@@ -472,9 +474,10 @@ enum hd_status attention_forward_plain(struct hd_cuda_stream *stream,
     struct attention_forward launched = *f;
 
     launched.a.section = attention_section_of_queries(stream, a);
-    return HD_LAUNCH(stream,
-                     (is_narrow ? forward_kernel<256, 32> : FOR_WIDTH(a->D, forward_kernel, 64)),
-                     dim3((unsigned)blocks), dim3(THREADS), forward_bytes(a, rows), launched);
+    return HD_LAUNCH(
+        stream,
+        (is_narrow ? forward_plain_kernel<256, 32> : FOR_WIDTH(a->D, forward_plain_kernel, 64)),
+        dim3((unsigned)blocks), dim3(THREADS), forward_bytes(a, rows), launched);
 }
 
 static size_t backward_bytes(const struct attention *a, int tile)

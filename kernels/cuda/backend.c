@@ -217,7 +217,8 @@ static void stream_close(struct hd_stream *stream)
     free(s);
 }
 
-static enum hd_status launch(struct hd_stream *stream, enum hd_kernel kernel, const void *args)
+static enum hd_status launch_kernel(struct hd_stream *stream, enum hd_kernel kernel,
+                                    const void *args)
 {
     struct hd_cuda_stream *s = (struct hd_cuda_stream *)stream;
     const enum hd_status st = hd_cuda_use(s->cuda->device);
@@ -296,7 +297,7 @@ static struct hd_backend_table table = {
     .close = close_cuda,
     .stream_open = stream_open,
     .stream_close = stream_close,
-    .launch = launch,
+    .launch = launch_kernel,
     .synchronize = synchronize,
     .prepare = prepare,
     .measure_peak = measure_peak,

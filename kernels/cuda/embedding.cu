@@ -7,8 +7,8 @@
  * - sort_rows: each block handles V / 128 rows of the table (16 to 1024). It reads all R indices
  *   twice, mostly from L2: first it counts its indices, which gives the begin of each; then it
  *   collects its rows in order and appends each to its index, one warp per 16th row of the table.
- * - add_rows: adds the rows of an index, and stores zeros if there are none. If an index has more
- *   than PIECE rows, it is split into pieces, whose sums go to scratch.
+ * - add_gradient_rows: adds the rows of an index, and stores zeros if there are none. If an index
+ *   has more than PIECE rows, it is split into pieces, whose sums go to scratch.
  * - add_pieces: adds the pieces of an index in order.
  * Bytes: R C e read, V C 4 written (with accumulate, the table rows in use are read and written);
  * and 128 x 2 R 4 of indices from L2 (33 MB at R = 32k: some microseconds, compared with 204 MB for
@@ -108,8 +108,9 @@ struct cuda_sorted {
 
 /* Loads a thread's indices in the tile that begins at r0, relative to the block's first table row
  * `low`; -1 if outside the block's range. */
-static __device__ __forceinline__ void load_tile(int (&own)[SORT_EACH], const struct cuda_sorted &s,
-                                                 int64_t r0, int64_t low, int range)
+static __device__ __forceinline__ void load_sort_keys(int (&own)[SORT_EACH],
+                                                      const struct cuda_sorted &s, int64_t r0,
+                                                      int64_t low, int range)
 {
 #pragma unroll
     for (int j = 0; j < SORT_EACH; j++) {
@@ -186,7 +187,7 @@ static __global__ void __launch_bounds__(SORT_THREADS) sort_rows(struct cuda_sor
     if (high == s.V && thread == 0)
         s.begin[s.V] = (int32_t)next;
 
-    load_tile(own, s, 0, low, range);
+    load_sort_keys(own, s, 0, low, range);
     for (int64_t r0 = 0; r0 < s.R; r0 += SORT_TILE) {
         int mine[SORT_EACH], count = 0, at;
 
@@ -195,7 +196,7 @@ static __global__ void __launch_bounds__(SORT_THREADS) sort_rows(struct cuda_sor
             mine[j] = own[j];
             count += mine[j] >= 0;
         }
-        load_tile(own, s, r0 + SORT_TILE, low, range); /* prefetch the next tile */
+        load_sort_keys(own, s, r0 + SORT_TILE, low, range); /* prefetch the next tile */
         at = (int)block_scan(count, shared, &total);
 #pragma unroll
         for (int j = 0; j < SORT_EACH; j++)
@@ -284,7 +285,7 @@ static __device__ __forceinline__ void put_sums(float *out, const float (&sums)[
  * table rows; after those, of a piece. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(ADD_THREADS, ADD_RESIDENT)
-    add_rows(struct cuda_sorted s, float *dweight, const T *dout, bool accumulate)
+    add_gradient_rows(struct cuda_sorted s, float *dweight, const T *dout, bool accumulate)
 {
     const int64_t tiles = (s.C + 32 * V - 1) / (32 * V), pieces = (s.R + PIECE - 1) / PIECE * 2;
     const int64_t groups = (s.V + s.group - 1) / s.group, items = (groups + pieces) * tiles;
@@ -358,7 +359,7 @@ static enum hd_status embedding_backward(struct hd_cuda_stream *s,
 
     if (!st)
         st = HD_LAUNCH(
-            s, (add_rows<T, V>),
+            s, (add_gradient_rows<T, V>),
             dim3(grid_of(s,
                          divide_up((divide_up(a->V, sorted.group) + 2 * pieces) * tiles, ADD_WARPS),
                          ADD_RESIDENT)),

@@ -55,7 +55,7 @@ static struct cuda_addresses addresses_of(const struct hd_gemm_args *args)
     return (struct cuda_addresses){.bias = bias_of(args), .aux = aux_of(args)};
 }
 
-static void shape_of(const struct hd_gemm_args *args, struct cuda_shape *ret_shape)
+static void gemm_shape_of(const struct hd_gemm_args *args, struct cuda_shape *ret_shape)
 {
     struct cuda_shape *s = ret_shape;
 
@@ -89,11 +89,11 @@ static enum hd_status find_product(const struct hd_backend *cuda, const struct h
     const struct cuda_addresses at = addresses_of(args);
     struct cuda_shape shape;
 
-    shape_of(args, &shape);
+    gemm_shape_of(args, &shape);
     return hd_cuda_product_find(cuda, &shape, &at, ret_product);
 }
 
-static enum hd_status check(const struct hd_gemm_args *args)
+static enum hd_status check_gemm(const struct hd_gemm_args *args)
 {
     const enum hd_dtype ab = args->ab_dtype, c = args->c_dtype;
 
@@ -192,7 +192,7 @@ enum hd_status hd_cuda_gemm_taken(const struct hd_backend *cuda, const struct hd
 {
     struct hd_gemm_args part = *args;
     struct cuda_product *p = NULL;
-    enum hd_status st = check(args);
+    enum hd_status st = check_gemm(args);
 
     if (!st && hd_costs_gemm_is_encoded(args)) {
         part = hd_costs_gemm_slab(args, 0);
@@ -325,7 +325,7 @@ enum hd_status hd_cuda_gemm(struct hd_cuda_stream *stream, const struct hd_gemm_
     struct cuda_addresses at;
     struct cuda_product *p;
     bool refused = false;
-    enum hd_status st = check(args);
+    enum hd_status st = check_gemm(args);
 
     if (st || args->M <= 0)
         return st;
@@ -397,7 +397,7 @@ static enum hd_status find_fp8(const struct hd_backend *cuda, const struct hd_fp
         return st;
     if (!cuda->gemm || cuda->traits.capability < HD_GPU_FP8_FROM)
         return refuse_fp8(cuda, args);
-    shape_of(&product, &shape);
+    gemm_shape_of(&product, &shape);
     shape.fp8_a = type_of_fp8(args->a_format);
     shape.fp8_b = type_of_fp8(args->b_format);
     st = hd_cuda_product_find(cuda, &shape, &at, ret_product);

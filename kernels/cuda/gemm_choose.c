@@ -85,7 +85,7 @@ void hd_cuda_gemm_close(struct hd_cuda_gemm_state *gemm)
     free(gemm);
 }
 
-static cudaDataType_t type_of(enum hd_dtype dtype)
+static cudaDataType_t cublas_type_of(enum hd_dtype dtype)
 {
     return dtype == HD_BF16 ? CUDA_R_16BF : dtype == HD_F16 ? CUDA_R_16F : CUDA_R_32F;
 }
@@ -136,7 +136,7 @@ static cublasStatus_t make_matmul(const struct hd_backend *cuda, struct cuda_pro
 {
     const struct cuda_shape *s = &p->shape;
     const bool tf32 = cuda->options.tf32 && s->ab_dtype == HD_F32;
-    const cudaDataType_t ab = type_of((enum hd_dtype)s->ab_dtype);
+    const cudaDataType_t ab = cublas_type_of((enum hd_dtype)s->ab_dtype);
     const cudaDataType_t a_type = s->fp8_a ? (cudaDataType_t)s->fp8_a : ab;
     const cudaDataType_t b_type = s->fp8_b ? (cudaDataType_t)s->fp8_b : ab;
     const int8_t fast_accum = 0;
@@ -168,7 +168,7 @@ static cublasStatus_t make_matmul(const struct hd_backend *cuda, struct cuda_pro
         failed = cublasLtMatrixLayoutCreate(&p->b, a_type, (uint64_t)(s->trans_a ? s->M : s->K),
                                             (uint64_t)(s->trans_a ? s->K : s->M), s->lda);
     if (!failed)
-        failed = cublasLtMatrixLayoutCreate(&p->c, type_of((enum hd_dtype)s->c_dtype),
+        failed = cublasLtMatrixLayoutCreate(&p->c, cublas_type_of((enum hd_dtype)s->c_dtype),
                                             (uint64_t)s->N, (uint64_t)s->M, s->ldc);
     return failed;
 }
@@ -194,8 +194,8 @@ cublasStatus_t hd_cuda_product_place(const struct cuda_product *p, const struct 
 /* Requests the library's algorithms for a product, and sets p->taken unless the library cannot
  * compute this shape. Any other failure is an error: if the GEMM silently used own code, the GPU
  * would only seem slow. */
-static enum hd_status choose(const struct hd_backend *cuda, struct cuda_product *p,
-                             const struct cuda_addresses *at)
+static enum hd_status choose_algorithms(const struct hd_backend *cuda, struct cuda_product *p,
+                                        const struct cuda_addresses *at)
 {
     const struct cuda_shape *s = &p->shape;
     const uint64_t budget = (uint64_t)cuda->traits.gemm_scratch_bytes;
@@ -270,7 +270,7 @@ enum hd_status hd_cuda_product_find(const struct hd_backend *cuda, const struct 
         if (!p)
             return hd_err(HD_NO_MEMORY, "gemm: no memory for a cuBLASLt algorithm");
         p->shape = *shape;
-        st = choose(cuda, p, at);
+        st = choose_algorithms(cuda, p, at);
         if (st) {
             free_product(p);
             return st;

@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(PLAIN_THREADS)
                    tile % columns * PLAIN_SIZE);
 }
 
-static dim3 grid_of(int64_t tiles)
+static dim3 grid_of_tiles(int64_t tiles)
 {
     const int64_t y = hd_divide_up(tiles, GRID_MAX);
 
@@ -48,14 +48,14 @@ static dim3 grid_of(int64_t tiles)
 }
 
 template <typename T>
-static enum hd_status launch(struct hd_cuda_stream *stream, const struct hd_gemm_args *args,
-                             const struct gemm_target &c, bool on_mma)
+static enum hd_status launch_gemm(struct hd_cuda_stream *stream, const struct hd_gemm_args *args,
+                                  const struct gemm_target &c, bool on_mma)
 {
     const int64_t K = args->K > 0 ? args->K : 0;
     const factor<T> a = {static_cast<const T *>(args->a), args->lda, args->M, K};
     const factor<T> b = {static_cast<const T *>(args->b), args->ldb, args->N, K};
     const int64_t columns = hd_divide_up(args->N, SIZE);
-    const dim3 grid = grid_of(hd_divide_up(args->M, SIZE) * columns);
+    const dim3 grid = grid_of_tiles(hd_divide_up(args->M, SIZE) * columns);
     static_assert((int)SIZE == (int)PLAIN_SIZE, "both ways have one grid");
 
     if constexpr (sizeof(T) == 2) {
@@ -92,6 +92,6 @@ extern "C" enum hd_status hd_cuda_gemm_own(struct hd_cuda_stream *stream,
                         is_mma_factor(args->a, args->lda, args->ab_dtype) &&
                         is_mma_factor(args->b, args->ldb, args->ab_dtype);
 
-    HD_CUDA_FLOATS(args->ab_dtype, T, return launch<T>(stream, args, c, on_mma));
+    HD_CUDA_FLOATS(args->ab_dtype, T, return launch_gemm<T>(stream, args, c, on_mma));
     return HD_OK;
 }

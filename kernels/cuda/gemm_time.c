@@ -132,9 +132,9 @@ struct stopwatch {
     cudaEvent_t begin, end;
 };
 
-static enum hd_status launch(const struct hd_backend *cuda, const struct cuda_product *p,
-                             int candidate, const struct hd_gemm_args *args, cudaStream_t stream,
-                             cublasStatus_t *ret_failed)
+static enum hd_status launch_candidate(const struct hd_backend *cuda, const struct cuda_product *p,
+                                       int candidate, const struct hd_gemm_args *args,
+                                       cudaStream_t stream, cublasStatus_t *ret_failed)
 {
     if (p->candidates[candidate].apart)
         return hd_cuda_gemm_apart(cuda, args, stream);
@@ -150,12 +150,12 @@ static enum hd_status measure(const struct hd_backend *cuda, const struct cuda_p
                               cublasStatus_t *ret_failed)
 {
     cublasStatus_t failed = CUBLAS_STATUS_SUCCESS;
-    enum hd_status st = launch(cuda, p, candidate, args, watch->stream, &failed);
+    enum hd_status st = launch_candidate(cuda, p, candidate, args, watch->stream, &failed);
 
     if (!st && !failed)
         st = hd_cuda_check(cudaEventRecord(watch->begin, watch->stream), "cannot record an event");
     for (int i = 0; i < LAUNCHES && !st && !failed; i++)
-        st = launch(cuda, p, candidate, args, watch->stream, &failed);
+        st = launch_candidate(cuda, p, candidate, args, watch->stream, &failed);
     *ret_failed = failed;
     if (st || failed)
         return st;

@@ -291,8 +291,8 @@ enum hd_status hd_cuda_reserve_by(struct hd_backend *cuda, int64_t size_bytes,
     return reserve_pages(cuda, r, size_bytes, take, ret_base);
 }
 
-static enum hd_status reserve(struct hd_backend *cuda, int64_t size_bytes, bool host_reachable,
-                              void **ret_base)
+static enum hd_status reserve_memory(struct hd_backend *cuda, int64_t size_bytes,
+                                     bool host_reachable, void **ret_base)
 {
     struct hd_cuda_reservation *r;
 
@@ -409,7 +409,7 @@ static enum hd_status event_elapsed(struct hd_event *begin, struct hd_event *end
 }
 
 const struct hd_device_table hd_cuda_device_table = {
-    .reserve = reserve,
+    .reserve = reserve_memory,
     .release = release,
     .memory = ask_memory,
     .write = write_bytes,

@@ -156,7 +156,7 @@ static size_t begins_bytes(int64_t E)
     return static_cast<size_t>(E + 1) * sizeof(int32_t);
 }
 
-static dim3 grid_of(const struct hd_cuda_stream *stream, int64_t tiles)
+static dim3 grouped_grid_of(const struct hd_cuda_stream *stream, int64_t tiles)
 {
     const int64_t most =
         static_cast<int64_t>(stream->cuda->traits.multiprocessors) * BLOCKS_PER_MULTIPROCESSOR;
@@ -166,14 +166,15 @@ static dim3 grid_of(const struct hd_cuda_stream *stream, int64_t tiles)
 
 /* Chooses the tile size WAY. It depends on shapes only, not on the counts, so that results do not
  * depend on the counts either. */
-static int choose(const struct hd_cuda_stream *stream, bool takes_mma, bool many)
+static int choose_tile_size(const struct hd_cuda_stream *stream, bool takes_mma, bool many)
 {
     return stream->cuda->options.force_plain || !takes_mma ? 0 : many ? BIG : SMALL;
 }
 
 template <typename T>
-static enum hd_status launch(struct hd_cuda_stream *stream, const struct hd_grouped_gemm_args *args,
-                             int64_t first, int64_t end, int way)
+static enum hd_status launch_grouped(struct hd_cuda_stream *stream,
+                                     const struct hd_grouped_gemm_args *args, int64_t first,
+                                     int64_t end, int way)
 {
     const factor<T> a = {static_cast<const T *>(args->a), args->lda, args->T, args->K};
     const factor<T> b = {static_cast<const T *>(args->b), args->ldb, args->N, args->K};
@@ -181,7 +182,7 @@ static enum hd_status launch(struct hd_cuda_stream *stream, const struct hd_grou
     const struct cuda_grouped g = {c, args->counts, args->E, args->T, args->stride_b, first, end};
     const int size = way ? way : static_cast<int>(PLAIN_SIZE);
     const int64_t lines = args->T / size + (args->E < args->T ? args->E : args->T);
-    const dim3 grid = grid_of(stream, lines * hd_divide_up(args->N, size));
+    const dim3 grid = grouped_grid_of(stream, lines * hd_divide_up(args->N, size));
     const dim3 block(way ? 2 * way : static_cast<int>(PLAIN_THREADS));
     const size_t at = shared_of(way), bytes = at + begins_bytes(args->E);
 
@@ -207,9 +208,10 @@ static enum hd_status multiply_experts(struct hd_cuda_stream *stream,
                            is_mma_factor(args->b, args->ldb, args->ab_dtype) &&
                            args->stride_b * element % 16 == 0;
 
-    HD_CUDA_FLOATS(args->ab_dtype, T,
-                   return launch<T>(stream, args, first, end,
-                                    choose(stream, takes_mma, args->T >= args->E * BIG)));
+    HD_CUDA_FLOATS(
+        args->ab_dtype, T,
+        return launch_grouped<T>(stream, args, first, end,
+                                 choose_tile_size(stream, takes_mma, args->T >= args->E * BIG)));
     return HD_OK;
 }
 
@@ -232,8 +234,8 @@ static enum hd_status decode_experts(struct hd_cuda_stream *stream,
     return st;
 }
 
-static enum hd_status multiply_codes(struct hd_cuda_stream *stream,
-                                     const struct hd_grouped_gemm_args *args)
+static enum hd_status multiply_expert_codes(struct hd_cuda_stream *stream,
+                                            const struct hd_grouped_gemm_args *args)
 {
     const struct hd_gemm_args one = hd_costs_grouped_product(args, 1);
     const int64_t columns = hd_costs_gemm_slabs(&one).columns;
@@ -263,7 +265,7 @@ extern "C" enum hd_status hd_cuda_grouped_gemm(struct hd_cuda_stream *stream,
 {
     if (args->T <= 0 || args->N <= 0 || args->E <= 0)
         return HD_OK;
-    return args->b_codes.quant ? multiply_codes(stream, args)
+    return args->b_codes.quant ? multiply_expert_codes(stream, args)
                                : multiply_experts(stream, args, 0, args->E);
 }
 
@@ -276,8 +278,8 @@ static enum hd_status launch_weight(struct hd_cuda_stream *stream,
     const struct target c = {args->c, args->ldc, args->M, args->N, HD_F32, args->accumulate};
     const struct cuda_grouped g = {c, args->counts, args->E, args->T, args->stride_c, 0, args->E};
     const int size = way ? way : static_cast<int>(PLAIN_SIZE);
-    const dim3 grid =
-        grid_of(stream, args->E * hd_divide_up(args->M, size) * hd_divide_up(args->N, size));
+    const dim3 grid = grouped_grid_of(stream, args->E * hd_divide_up(args->M, size) *
+                                                  hd_divide_up(args->N, size));
     const dim3 block(way ? 2 * way : static_cast<int>(PLAIN_THREADS));
     const size_t at = shared_of(way), bytes = at + begins_bytes(args->E);
 
@@ -305,6 +307,7 @@ hd_cuda_grouped_gemm_weight(struct hd_cuda_stream *stream,
     HD_CUDA_FLOATS(
         args->ab_dtype, T,
         return launch_weight<T>(
-            stream, args, choose(stream, takes_mma, args->M >= 2 * BIG && args->N >= 2 * BIG)));
+            stream, args,
+            choose_tile_size(stream, takes_mma, args->M >= 2 * BIG && args->N >= 2 * BIG)));
     return HD_OK;
 }

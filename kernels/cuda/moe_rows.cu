@@ -65,8 +65,8 @@ static enum hd_status odd_rows(const char *kernel, enum hd_dtype dtype)
 
 /* Copies a row of `units` units to the rows slot[0 .. K) of `out`, with one warp. */
 template <typename U>
-static __device__ __forceinline__ void copy_row(U *out, const U *row, const int32_t *slot,
-                                                int64_t K, int64_t units)
+static __device__ __forceinline__ void copy_row_to_slots(U *out, const U *row, const int32_t *slot,
+                                                         int64_t K, int64_t units)
 {
     for (int64_t i = threadIdx.x % 32; i < units; i += 32 * ROWS_UNROLL) {
         U x[ROWS_UNROLL];
@@ -338,7 +338,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS, ROWS_RESIDENT)
     const int64_t warps = (int64_t)gridDim.x * ROWS_WARPS;
 
     for (int64_t r = (int64_t)blockIdx.x * ROWS_WARPS + threadIdx.x / 32; r < R; r += warps)
-        copy_row(out, inp + r * units, slot + r * K, K, units);
+        copy_row_to_slots(out, inp + r * units, slot + r * K, K, units);
 }
 
 extern "C" enum hd_status hd_cuda_permute_forward(struct hd_cuda_stream *s,
@@ -546,9 +546,9 @@ static __global__ void __launch_bounds__(ROWS_THREADS, ROWS_RESIDENT)
         if (inverse) {
             const int32_t to = (int32_t)r;
 
-            copy_row(out, inp + place * units, &to, 1, units);
+            copy_row_to_slots(out, inp + place * units, &to, 1, units);
         } else {
-            copy_row(out, inp + r * units, &place, 1, units);
+            copy_row_to_slots(out, inp + r * units, &place, 1, units);
         }
     }
 }

@@ -92,7 +92,7 @@ static void load(void)
 
 /* ---- errors ---- */
 
-static enum hd_status check(ncclResult_t result, ncclComm_t comm, const char *what)
+static enum hd_status nccl_status(ncclResult_t result, ncclComm_t comm, const char *what)
 {
     if (result == ncclSuccess)
         return HD_OK;
@@ -108,7 +108,7 @@ static enum hd_status check(ncclResult_t result, ncclComm_t comm, const char *wh
  * (poll_comm). */
 static enum hd_status check_begun(ncclResult_t result, ncclComm_t comm, const char *what)
 {
-    return result == ncclInProgress ? HD_OK : check(result, comm, what);
+    return result == ncclInProgress ? HD_OK : nccl_status(result, comm, what);
 }
 
 static ncclComm_t of(struct hd_nccl_comm *comm)
@@ -126,7 +126,8 @@ static cudaStream_t handle(struct hd_stream *stream)
 static enum hd_status unique_id(struct hd_nccl_id *ret_id)
 {
     ncclUniqueId id;
-    const enum hd_status st = check(nccl.ncclGetUniqueId(&id), NULL, "cannot create a unique id");
+    const enum hd_status st =
+        nccl_status(nccl.ncclGetUniqueId(&id), NULL, "cannot create a unique id");
 
     if (!st)
         memcpy(ret_id->bytes, &id, sizeof id);
@@ -162,8 +163,8 @@ static enum hd_status split(struct hd_nccl_comm *parent, int color, int key,
 static enum hd_status poll_comm(struct hd_nccl_comm *comm, bool *ret_busy)
 {
     ncclResult_t state = ncclSuccess;
-    enum hd_status st = check(nccl.ncclCommGetAsyncError(of(comm), &state), of(comm),
-                              "cannot read the state of a communicator");
+    enum hd_status st = nccl_status(nccl.ncclCommGetAsyncError(of(comm), &state), of(comm),
+                                    "cannot read the state of a communicator");
 
     if (!st)
         st = check_begun(state, of(comm), "a communicator failed");
@@ -190,7 +191,8 @@ static void give_back(void *memory)
     (void)nccl.ncclMemFree(memory);
 }
 
-static enum hd_status reserve(struct hd_backend *cuda, int64_t size_bytes, void **ret_base)
+static enum hd_status reserve_nccl_memory(struct hd_backend *cuda, int64_t size_bytes,
+                                          void **ret_base)
 {
     return hd_cuda_reserve_by(cuda, size_bytes, take_memory, give_back, ret_base);
 }
@@ -200,8 +202,8 @@ static enum hd_status register_buffer(struct hd_nccl_comm *comm, void *base, int
 {
     void *handle = NULL;
     const enum hd_status st =
-        check(nccl.ncclCommRegister(of(comm), base, (size_t)size_bytes, &handle), of(comm),
-              "cannot register memory");
+        nccl_status(nccl.ncclCommRegister(of(comm), base, (size_t)size_bytes, &handle), of(comm),
+                    "cannot register memory");
 
     if (!st)
         *ret_buffer = handle;
@@ -304,44 +306,45 @@ static void destroy(struct hd_nccl_comm *comm)
 
 static enum hd_status group_begin(void)
 {
-    return check(nccl.ncclGroupStart(), NULL, "cannot begin a group of calls");
+    return nccl_status(nccl.ncclGroupStart(), NULL, "cannot begin a group of calls");
 }
 
 static enum hd_status group_end(void)
 {
-    return check(nccl.ncclGroupEnd(), NULL, "cannot end a group of calls");
+    return nccl_status(nccl.ncclGroupEnd(), NULL, "cannot end a group of calls");
 }
 
 static enum hd_status send_bytes(struct hd_nccl_comm *comm, struct hd_stream *stream,
                                  const void *buf, int64_t bytes, int peer)
 {
-    return check(nccl.ncclSend(buf, (size_t)bytes, ncclUint8, peer, of(comm), handle(stream)),
-                 of(comm), "cannot send");
+    return nccl_status(nccl.ncclSend(buf, (size_t)bytes, ncclUint8, peer, of(comm), handle(stream)),
+                       of(comm), "cannot send");
 }
 
 static enum hd_status recv_bytes(struct hd_nccl_comm *comm, struct hd_stream *stream, void *buf,
                                  int64_t bytes, int peer)
 {
-    return check(nccl.ncclRecv(buf, (size_t)bytes, ncclUint8, peer, of(comm), handle(stream)),
-                 of(comm), "cannot receive");
+    return nccl_status(nccl.ncclRecv(buf, (size_t)bytes, ncclUint8, peer, of(comm), handle(stream)),
+                       of(comm), "cannot receive");
 }
 
 static enum hd_status all_gather(struct hd_nccl_comm *comm, struct hd_stream *stream, void *out,
                                  const void *own, int64_t bytes)
 {
-    return check(nccl.ncclAllGather(own, out, (size_t)bytes, ncclUint8, of(comm), handle(stream)),
-                 of(comm), "cannot gather");
+    return nccl_status(
+        nccl.ncclAllGather(own, out, (size_t)bytes, ncclUint8, of(comm), handle(stream)), of(comm),
+        "cannot gather");
 }
 
 static enum hd_status broadcast(struct hd_nccl_comm *comm, struct hd_stream *stream, void *buf,
                                 int64_t bytes, int root)
 {
-    return check(
+    return nccl_status(
         nccl.ncclBroadcast(buf, buf, (size_t)bytes, ncclUint8, root, of(comm), handle(stream)),
         of(comm), "cannot broadcast");
 }
 
-static ncclDataType_t type_of(enum hd_dtype dtype)
+static ncclDataType_t nccl_type_of(enum hd_dtype dtype)
 {
     static const ncclDataType_t types[] = {
         [HD_F32] = ncclFloat32, [HD_BF16] = ncclBfloat16, [HD_F16] = ncclFloat16,
@@ -355,17 +358,17 @@ static ncclDataType_t type_of(enum hd_dtype dtype)
 static enum hd_status all_reduce(struct hd_nccl_comm *comm, struct hd_stream *stream, void *out,
                                  const void *inp, int64_t count, enum hd_dtype dtype, bool max)
 {
-    return check(nccl.ncclAllReduce(inp, out, (size_t)count, type_of(dtype),
-                                    max ? ncclMax : ncclSum, of(comm), handle(stream)),
-                 of(comm), "cannot reduce");
+    return nccl_status(nccl.ncclAllReduce(inp, out, (size_t)count, nccl_type_of(dtype),
+                                          max ? ncclMax : ncclSum, of(comm), handle(stream)),
+                       of(comm), "cannot reduce");
 }
 
 static enum hd_status reduce_scatter(struct hd_nccl_comm *comm, struct hd_stream *stream, void *out,
                                      const void *inp, int64_t count, enum hd_dtype dtype, bool max)
 {
-    return check(nccl.ncclReduceScatter(inp, out, (size_t)count, type_of(dtype),
-                                        max ? ncclMax : ncclSum, of(comm), handle(stream)),
-                 of(comm), "cannot reduce");
+    return nccl_status(nccl.ncclReduceScatter(inp, out, (size_t)count, nccl_type_of(dtype),
+                                              max ? ncclMax : ncclSum, of(comm), handle(stream)),
+                       of(comm), "cannot reduce");
 }
 
 static struct hd_nccl_table table = {
@@ -393,7 +396,7 @@ static void load_and_fill(void)
     if (load_error[0] || loaded_version < HD_NCCL_REGISTERS_FROM || !nccl.ncclMemAlloc ||
         !nccl.ncclMemFree || !nccl.ncclCommRegister || !nccl.ncclCommDeregister)
         return;
-    table.reserve = reserve;
+    table.reserve = reserve_nccl_memory;
     table.register_buffer = register_buffer;
     table.deregister = deregister;
 }

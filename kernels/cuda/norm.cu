@@ -241,7 +241,7 @@ static __global__ void __launch_bounds__(LONG_THREADS, LONG_RESIDENT)
 /* Returns the shape for rows of C elements in packs of V, and the number of threads that share a
  * row. */
 template <int V>
-static enum norm_shape shape_of(int64_t C, int wide_threads, int *ret_lanes)
+static enum norm_shape norm_shape_of(int64_t C, int wide_threads, int *ret_lanes)
 {
     *ret_lanes = 1;
     if (C > (int64_t)wide_threads * WIDE_PACKS * V)
@@ -256,13 +256,14 @@ static enum norm_shape shape_of(int64_t C, int wide_threads, int *ret_lanes)
 }
 
 template <bool MEAN, int V, typename T>
-static enum hd_status forward_launch(struct hd_cuda_stream *s, const struct cuda_norm_forward<T> &a)
+static enum hd_status norm_forward_launch(struct hd_cuda_stream *s,
+                                          const struct cuda_norm_forward<T> &a)
 {
     int lanes;
 
     if (a.R == 0)
         return HD_OK;
-    switch (shape_of<V>(a.C, WIDE_FORWARD, &lanes)) {
+    switch (norm_shape_of<V>(a.C, WIDE_FORWARD, &lanes)) {
     case NARROW:
         return HD_LAUNCH(s, (norm_forward<T, V, MEAN, NARROW>),
                          dim3(grid_of(s, divide_up(a.R, NARROW_THREADS / lanes), NARROW_FORWARD)),
@@ -288,7 +289,7 @@ extern "C" enum hd_status hd_cuda_rmsnorm_forward(struct hd_cuda_stream *s,
         };
 
         HD_PACK_WIDTH((pack_fits_wide<T>(a->C, a->out, a->sum, a->inp, a->add, a->weight)), T, V,
-                      return forward_launch<false, V>(s, f));
+                      return norm_forward_launch<false, V>(s, f));
     });
 }
 
@@ -303,7 +304,7 @@ extern "C" enum hd_status hd_cuda_layernorm_forward(struct hd_cuda_stream *s,
 
         HD_PACK_WIDTH((pack_fits_wide<T>(a->C, a->out, a->sum, a->inp, a->add, a->weight) &&
                        pack_fits_wide<T>(a->C, a->bias)),
-                      T, V, return forward_launch<true, V>(s, f));
+                      T, V, return norm_forward_launch<true, V>(s, f));
     });
 }
 
@@ -366,9 +367,9 @@ struct weight_sums {
 /* Stores partial[o, c] of this block: the sums of its threads, those of several rows in the order
  * of the rows that they share. `shared`: OUTPUTS * V floats per thread, if rows share a block. */
 template <int V, bool MEAN, enum norm_shape SHAPE>
-static __device__ __forceinline__ void store_sums(const struct weight_sums<V, MEAN, SHAPE> &sums,
-                                                  const struct norm_place &p, float *partial,
-                                                  int64_t C, float *shared)
+static __device__ __forceinline__ void
+store_weight_sums(const struct weight_sums<V, MEAN, SHAPE> &sums, const struct norm_place &p,
+                  float *partial, int64_t C, float *shared)
 {
     constexpr int OUTPUTS = MEAN ? 2 : 1;
     const int columns = p.width * V;
@@ -473,7 +474,8 @@ static __global__ void __launch_bounds__((backward_threads<SHAPE, WEIGHTS>), SHA
         }
     }
     if (WEIGHTS)
-        store_sums(sums, p, a.partial + blockIdx.x * (int64_t)(MEAN ? 2 : 1) * C, C, of_rows);
+        store_weight_sums(sums, p, a.partial + blockIdx.x * (int64_t)(MEAN ? 2 : 1) * C, C,
+                          of_rows);
 }
 
 template <typename T, int V, bool MEAN>
@@ -515,14 +517,14 @@ static __global__ void __launch_bounds__(LONG_THREADS, LONG_RESIDENT)
 }
 
 template <bool MEAN, int V, typename T>
-static enum hd_status backward_launch(struct hd_cuda_stream *s,
-                                      const struct cuda_norm_backward<T> &a)
+static enum hd_status norm_backward_launch(struct hd_cuda_stream *s,
+                                           const struct cuda_norm_backward<T> &a)
 {
     int lanes;
 
     if (a.R == 0)
         return HD_OK;
-    switch (shape_of<V>(a.C, WIDE_BACKWARD, &lanes)) {
+    switch (norm_shape_of<V>(a.C, WIDE_BACKWARD, &lanes)) {
     case NARROW:
         return HD_LAUNCH(s, (norm_backward<T, V, MEAN, NARROW, false>),
                          dim3(grid_of(s, divide_up(a.R, NARROW_THREADS / lanes), NARROW_BACKWARD)),
@@ -555,7 +557,7 @@ static enum hd_status backward_with_weights(struct hd_cuda_stream *s,
         return HD_OK;
     a.partial = sums.partial;
     a.chunk_rows = chunks.rows;
-    if (a.R > 0 && shape_of<V>(a.C, WIDE_WEIGHTS, &lanes) == NARROW)
+    if (a.R > 0 && norm_shape_of<V>(a.C, WIDE_WEIGHTS, &lanes) == NARROW)
         st = HD_LAUNCH(s, (norm_backward<T, V, MEAN, NARROW, true>), grid, dim3(NARROW_THREADS), 0,
                        a, lanes);
     else if (a.R > 0)
@@ -592,7 +594,7 @@ extern "C" enum hd_status hd_cuda_rmsnorm_backward(struct hd_cuda_stream *s,
         }
         if (st)
             return st;
-        HD_PACK_WIDTH(wide, T, V, return backward_launch<false, V>(s, b));
+        HD_PACK_WIDTH(wide, T, V, return norm_backward_launch<false, V>(s, b));
     });
 }
 
@@ -619,7 +621,7 @@ extern "C" enum hd_status hd_cuda_layernorm_backward(struct hd_cuda_stream *s,
         }
         if (st)
             return st;
-        HD_PACK_WIDTH(wide, T, V, return backward_launch<true, V>(s, b));
+        HD_PACK_WIDTH(wide, T, V, return norm_backward_launch<true, V>(s, b));
     });
 }
 
