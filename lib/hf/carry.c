@@ -64,7 +64,7 @@ struct carrying {
     bool has_tokenizer, has_names;
 };
 
-static enum hd_status no_memory(void)
+static enum hd_status no_memory_for_files(void)
 {
     return hd_err(HD_NO_MEMORY, "no memory for the files of a model");
 }
@@ -215,7 +215,7 @@ static enum hd_status put_template(struct carrying *c)
         hd_text_add_bytes(&text, file.data ? file.data : "", file.len_bytes);
     }
     if (!st)
-        st = text.failed ? no_memory() : o->put(o->context, TEMPLATE_FILE, &text);
+        st = text.failed ? no_memory_for_files() : o->put(o->context, TEMPLATE_FILE, &text);
     hd_arena_done(&arena);
     hd_text_free(&file);
     hd_text_free(&text);
@@ -240,7 +240,8 @@ static enum hd_status put_without_template(struct carrying *c, const struct hd_t
             if (strcmp(v->key, "chat_template") != 0)
                 hd_json_add_value(&w, v->key, v);
         hd_json_end(&w, '}');
-        st = text.failed ? no_memory() : c->options->put(c->options->context, NAMES_FILE, &text);
+        st = text.failed ? no_memory_for_files()
+                         : c->options->put(c->options->context, NAMES_FILE, &text);
     } else {
         st = c->options->put(c->options->context, NAMES_FILE, file);
     }
@@ -259,7 +260,7 @@ static enum hd_status put_file(struct carrying *c, const char *dir, const char *
 
     hd_file_join(&path, dir, name);
     if (path.failed) {
-        st = no_memory();
+        st = no_memory_for_files();
     } else if (hd_file_exists(path.data)) {
         st = hd_file_read(path.data, CARRIED_BYTES_MAX, &text);
         c->has_tokenizer = c->has_tokenizer || (!st && strcmp(name, TOKENIZER) == 0);
@@ -347,7 +348,7 @@ static enum hd_status put_bytes(struct carrying *c)
     hd_hf_write_byte_tokenizer(&tokenizer);
     hd_hf_write_byte_tokenizer_config(&names);
     if (tokenizer.failed || names.failed)
-        st = no_memory();
+        st = no_memory_for_files();
     if (!st && !c->has_tokenizer)
         st = o->put(o->context, TOKENIZER, &tokenizer);
     if (!st && !c->has_names)
@@ -397,7 +398,7 @@ static enum hd_status keep_positions(const struct hd_job *job, const char *dir)
 
     hd_file_join(&path, dir, HD_HF_POSITIONS_FILE);
     if (!st && path.failed)
-        st = no_memory();
+        st = no_memory_for_files();
     if (!st && p.rows)
         st = hd_hf_write_positions(&p, path.data);
     hd_hf_close_positions(&p);
@@ -419,7 +420,7 @@ static enum hd_status keep_file(void *context, const char *name, const struct hd
     hd_text_add(&parent, "%s/%.*s", k->dir,
                 (int)(strrchr(name, '/') ? strrchr(name, '/') - name : 0), name);
     if (path.failed || parent.failed)
-        st = no_memory();
+        st = no_memory_for_files();
     if (!st)
         st = hd_file_make_dirs(parent.data, HD_FILE_JOB_DIR_MODE);
     if (!st)
@@ -439,7 +440,7 @@ static enum hd_status link_file(const char *from_dir, const char *to_dir, const 
     hd_file_join(&from, from_dir, name);
     hd_file_join(&to, to_dir, name);
     if (from.failed || to.failed)
-        st = no_memory();
+        st = no_memory_for_files();
     else if (link(from.data, to.data) < 0 && errno != EEXIST) {
         st = hd_file_read(from.data, CARRIED_BYTES_MAX, &text);
         if (!st)
@@ -545,7 +546,7 @@ enum hd_status hd_hf_read_carried(const struct hd_hf_carry *options, const char 
         return HD_OK;
     hd_file_join(&path, dir, name);
     if (path.failed)
-        st = no_memory();
+        st = no_memory_for_files();
     else if (hd_file_exists(path.data))
         st = hd_file_read(path.data, HD_HF_CONFIG_BYTES_MAX, ret_text);
     hd_text_free(&path);

@@ -356,8 +356,8 @@ enum { KEY_COUNT = sizeof keys / sizeof keys[0] };
 
 /* ---- reading ---- */
 
-static enum hd_status read_number(struct config_reading *r, const struct key *k,
-                                  const struct hd_json *v)
+static enum hd_status read_key_number(struct config_reading *r, const struct key *k,
+                                      const struct hd_json *v)
 {
     void *member = (char *)r->job + k->offset;
     enum hd_status st;
@@ -386,7 +386,7 @@ static enum hd_status read_key(struct config_reading *r, const struct key *k,
     switch (k->rule) {
     case IS_INT:
     case IS_REAL:
-        return read_number(r, k, v);
+        return read_key_number(r, k, v);
     case MUST_BE:
         return check_value(k, v);
     case READ_BY:

@@ -7,8 +7,7 @@
 
 enum { VALUES_MAX = 1 << 16, DEPTH_MAX = 64 };
 
-/* Returns whether the JSON value is the number `id`, or a list that contains it. */
-static bool has_id(const struct hd_json *v, int64_t id)
+bool hd_hf_has_id(const struct hd_json *v, int64_t id)
 {
     int64_t one;
 
@@ -76,7 +75,7 @@ enum hd_status hd_hf_put_ends(const struct hd_hf_ends *ends, struct hd_text *tex
     hd_arena_init(&arena, 0);
     st = hd_json_parse_repeated(&arena, text->data, text->len_bytes, &limits, &root);
     if (!st) {
-        puts_eos = ends->end >= 0 && !has_id(hd_json_member(root, "eos_token_id"), ends->end);
+        puts_eos = ends->end >= 0 && !hd_hf_has_id(hd_json_member(root, "eos_token_id"), ends->end);
         puts_bos = ends->bos >= 0 && is_none(hd_json_member(root, "bos_token_id"));
         if (root->kind == HD_JSON_OBJECT && (puts_eos || puts_bos))
             st = rewrite(root, ends, puts_eos, puts_bos, text);

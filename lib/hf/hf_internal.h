@@ -223,6 +223,10 @@ int64_t hd_hf_pad_token(const char *config, size_t config_bytes);
  * unchanged. */
 enum hd_status hd_hf_put_ends(const struct hd_hf_ends *ends, struct hd_text *text);
 
+/* Returns whether the JSON value of a key is the number `id`, or a list that contains it; false if
+ * v is NULL. */
+bool hd_hf_has_id(const struct hd_json *v, int64_t id);
+
 /* ---- heddle-hashes.json ---- */
 
 #define HD_HF_HASHES_FILE "heddle-hashes.json"

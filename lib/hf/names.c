@@ -247,8 +247,9 @@ static void format_shape(const int64_t *shape, int dim_count, char ret_text[96])
 
 /* Checks shape and dtype of their tensor. With a shorter context, our table of positions is the
  * start of theirs. */
-static enum hd_status check_shape(const struct hd_hf_row *row, const struct hd_ckpt_entry *want,
-                                  const struct hd_weight *w)
+static enum hd_status check_tensor_shape(const struct hd_hf_row *row,
+                                         const struct hd_ckpt_entry *want,
+                                         const struct hd_weight *w)
 {
     const bool positions = strcmp(row->ours, "embedding.positions") == 0;
     int64_t expected[HD_CKPT_DIMS_MAX] = {0};
@@ -313,7 +314,7 @@ static enum hd_status find_tensor(struct search *s, struct hd_hf_map *map,
         return hd_hf_find_quantized(s->weights, *ret_weight,
                                     want->shape[want->dim_count - 2] * row->parts,
                                     want->shape[want->dim_count - 1], map->used, ret_quantized);
-    return check_shape(row, want, *ret_weight);
+    return check_tensor_shape(row, want, *ret_weight);
 }
 
 static enum hd_status find_one(struct search *s, struct hd_hf_map *map, size_t index)
@@ -538,7 +539,7 @@ void hd_hf_convert(const struct hd_weight *w, int64_t at, int64_t stride, int64_
             memcpy(&half, p, sizeof half);
             ret_values[i] = hd_bf16_to_f32(half);
             break;
-        default: /* check_shape refuses other dtypes */
+        default: /* check_tensor_shape refuses other dtypes */
             memcpy(&half, p, sizeof half);
             ret_values[i] = hd_f16_to_f32(half);
             break;

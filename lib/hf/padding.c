@@ -5,21 +5,6 @@
 
 enum { VALUES_MAX = 1 << 16, DEPTH_MAX = 16 };
 
-/* Returns whether the JSON value of a key is the number `id`, or a list that contains it. */
-static bool has_id(const struct hd_json *value, int64_t id)
-{
-    int64_t one;
-
-    if (!value)
-        return false;
-    if (value->kind != HD_JSON_ARRAY)
-        return !hd_json_to_int64(value, 0, INT32_MAX, &one) && one == id;
-    for (const struct hd_json *v = value->first; v; v = v->next)
-        if (!hd_json_to_int64(v, 0, INT32_MAX, &one) && one == id)
-            return true;
-    return false;
-}
-
 static int64_t pad_of(const struct hd_json *root)
 {
     static const char *const keys[] = {"pad_token_id", "bos_token_id"};
@@ -29,7 +14,7 @@ static int64_t pad_of(const struct hd_json *root)
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         const struct hd_json *value = hd_json_member(root, keys[i]);
 
-        if (value && !hd_json_to_int64(value, 0, INT32_MAX, &id) && !has_id(ends, id))
+        if (value && !hd_json_to_int64(value, 0, INT32_MAX, &id) && !hd_hf_has_id(ends, id))
             return id;
     }
     return -1;

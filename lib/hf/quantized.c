@@ -83,8 +83,8 @@ static enum hd_status check_number(const struct hd_json *state, const char *key,
                   only);
 }
 
-static enum hd_status check_shape(const struct hd_json *state,
-                                  const struct hd_hf_quantized *quantized)
+static enum hd_status check_matrix_shape(const struct hd_json *state,
+                                         const struct hd_hf_quantized *quantized)
 {
     const struct hd_json *shape = NULL;
     int64_t rows = 0, columns = 0;
@@ -120,7 +120,7 @@ static enum hd_status read_state(const struct hd_json *state, struct hd_hf_quant
     if (!st)
         st = check_number(state, "nested_blocksize", HD_NF4_BLOCKS);
     if (!st)
-        st = check_shape(state, quantized);
+        st = check_matrix_shape(state, quantized);
     if (!st)
         st = hd_json_need(state, "nested_offset", HD_JSON_NUMBER, &mean);
     if (!st && hd_text_to_double(mean->text, -1e30, 1e30, &value))

@@ -156,8 +156,8 @@ static enum hd_status check_keys(struct rope_reading *r, const struct rope_kind 
 }
 
 /* Reads a number of the group, if the rope_type uses its key. */
-static enum hd_status read_number(struct rope_reading *r, const struct rope_kind *kind,
-                                  const char *name, double min, double *ret_value)
+static enum hd_status read_rope_number(struct rope_reading *r, const struct rope_kind *kind,
+                                       const char *name, double min, double *ret_value)
 {
     const struct hd_json *value = rope_member(r->group, name);
     char key[HD_HF_QUOTE_MAX];
@@ -226,9 +226,9 @@ static enum hd_status finish_yarn(struct rope_reading *r, const struct rope_kind
     }
     if (!rope_member(r->group, "factor") && job->rope_original_context)
         job->rope_factor = (double)job->context / (double)job->rope_original_context;
-    st = read_number(r, kind, "mscale", 0, &mscale);
+    st = read_rope_number(r, kind, "mscale", 0, &mscale);
     if (!st)
-        st = read_number(r, kind, "mscale_all_dim", 0, &all);
+        st = read_rope_number(r, kind, "mscale_all_dim", 0, &all);
     if (!st && job->rope_attention_factor == 0 && mscale > 0 && all > 0)
         job->rope_attention_factor =
             scale_of(job->rope_factor, mscale) / scale_of(job->rope_factor, all);
@@ -250,7 +250,7 @@ static enum hd_status read_scaling(struct rope_reading *r, const struct rope_kin
     enum hd_status st = check_needed(r, kind);
 
     for (size_t i = 0; !st && i < sizeof reals / sizeof reals[0]; i++)
-        st = read_number(r, kind, reals[i].name, reals[i].min, reals[i].member);
+        st = read_rope_number(r, kind, reals[i].name, reals[i].min, reals[i].member);
     if (!st)
         st = read_original(r, kind);
     return st ? st : finish_yarn(r, kind);

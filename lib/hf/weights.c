@@ -39,7 +39,7 @@ struct hd_weights {
     size_t tensor_count;
 };
 
-static enum hd_status no_memory(void)
+static enum hd_status no_memory_for_tensors(void)
 {
     return hd_err(HD_NO_MEMORY, "no memory for the list of tensors");
 }
@@ -207,7 +207,7 @@ static enum hd_status parse_head(struct hd_arena *arena, const char *json, size_
                       HD_CKPT_ENTRIES_MAX);
     weights = hd_arena_array(arena, root->count + 1, sizeof *weights);
     if (!weights)
-        return no_memory();
+        return no_memory_for_tensors();
     for (const struct hd_json *tensor = root->first; tensor; tensor = tensor->next) {
         if (strcmp(tensor->key, "__metadata__") == 0)
             continue;
@@ -293,7 +293,7 @@ static enum hd_status open_files(struct hd_weights *w)
     struct hd_weight **lists =
         hd_arena_array(&w->arena, w->file_count + 1, sizeof(struct hd_weight *));
     size_t *counts = hd_arena_array(&w->arena, w->file_count + 1, sizeof *counts), total = 0;
-    enum hd_status st = lists && counts ? HD_OK : no_memory();
+    enum hd_status st = lists && counts ? HD_OK : no_memory_for_tensors();
 
     for (size_t i = 0; !st && i < w->file_count; i++) {
         st = open_file(w, &w->files[i], &lists[i], &counts[i]);
@@ -303,7 +303,7 @@ static enum hd_status open_files(struct hd_weights *w)
         return st;
     w->tensors = hd_arena_array(&w->arena, total + 1, sizeof *w->tensors);
     if (!w->tensors)
-        return no_memory();
+        return no_memory_for_tensors();
     for (size_t i = 0; i < w->file_count; i++) {
         if (counts[i])
             memcpy(w->tensors + w->tensor_count, lists[i], counts[i] * sizeof **lists);
@@ -343,7 +343,7 @@ static enum hd_status list_files(struct hd_arena *arena, const struct hd_json *m
     size_t n = 0, distinct = 0;
 
     if (!names)
-        return no_memory();
+        return no_memory_for_tensors();
     for (const struct hd_json *v = map->first; v; v = v->next) {
         if (v->kind != HD_JSON_STRING || !is_file_name(v->text))
             return hd_err(HD_INVALID,
@@ -411,7 +411,7 @@ static enum hd_status open_index(struct hd_weights *w, const char *path)
                                &w->file_count);
     if (!st) {
         w->files = hd_arena_array(&w->arena, w->file_count, sizeof *w->files);
-        st = w->files ? HD_OK : no_memory();
+        st = w->files ? HD_OK : no_memory_for_tensors();
     }
     for (size_t i = 0; !st && i < w->file_count; i++)
         w->files[i].name = names[i];
@@ -438,7 +438,7 @@ static enum hd_status open_single(struct hd_weights *w, const char *file)
 {
     w->files = hd_arena_array(&w->arena, 1, sizeof *w->files);
     if (!w->files)
-        return no_memory();
+        return no_memory_for_tensors();
     w->files[0].name = file;
     w->file_count = 1;
     return open_files(w);
@@ -452,7 +452,7 @@ static enum hd_status open_dir(struct hd_weights *w)
     hd_file_join(&single, w->dir, SINGLE_FILE);
     hd_file_join(&index, w->dir, INDEX_FILE);
     if (single.failed || index.failed)
-        st = no_memory();
+        st = no_memory_for_tensors();
     else if (hd_file_exists(single.data)) /* a single file comes first, as in transformers */
         st = open_single(w, SINGLE_FILE);
     else if (hd_file_exists(index.data))
@@ -474,12 +474,12 @@ static enum hd_status new_weights(const char *dir, size_t dir_bytes,
     struct hd_weights *w = calloc(1, sizeof *w);
 
     if (!w)
-        return no_memory();
+        return no_memory_for_tensors();
     hd_arena_init(&w->arena, 0);
     w->dir = hd_arena_printf(&w->arena, "%.*s", (int)dir_bytes, dir);
     if (!w->dir) {
         hd_weights_close(w);
-        return no_memory();
+        return no_memory_for_tensors();
     }
     *ret_weights = w;
     return HD_OK;
@@ -510,7 +510,7 @@ enum hd_status hd_weights_open_file(const char *path, struct hd_weights **ret_we
     if (!st) {
         const char *copy = hd_arena_strdup(&w->arena, name);
 
-        st = copy ? open_single(w, copy) : no_memory();
+        st = copy ? open_single(w, copy) : no_memory_for_tensors();
     }
     if (st)
         hd_weights_close(w);

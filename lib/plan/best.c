@@ -28,7 +28,7 @@ static void add_axis(const char *name, int64_t ranks, struct hd_text *text)
 
 /* Appends "micro-batch 2, tp 2, pp 4 (1f1b), dp 8, zero 1": the members that differ from the layout
  * of a single device. */
-static void add_layout(const struct hd_layout_sizes *s, struct hd_text *text)
+static void describe_layout(const struct hd_layout_sizes *s, struct hd_text *text)
 {
     hd_text_add(text, "micro-batch %lld", (long long)s->micro_batch);
     add_axis("tp", s->tp, text);
@@ -51,7 +51,7 @@ static void add_chosen(const struct hd_best_asked *asked, const struct hd_best *
 
     hd_text_format_bytes(best->needed_bytes, needs);
     hd_text_format_bytes(asked->fit.memory_bytes, has);
-    add_layout(&best->sizes, why);
+    describe_layout(&best->sizes, why);
     hd_text_add(why, ": predicted %.3g s a step, %s of a device's %s", best->step_s, needs, has);
 }
 
@@ -64,7 +64,7 @@ static void add_infeasible(const struct hd_best_asked *asked,
     hd_text_format_bytes(asked->fit.memory_bytes, has);
     hd_text_add(why, "no layout fits %d device%s: the one that takes least (", asked->fit.devices,
                 asked->fit.devices == 1 ? "" : "s");
-    add_layout(&least->sizes, why);
+    describe_layout(&least->sizes, why);
     hd_text_add(why, ") needs %s of a device's %s", needs, has);
     if (least->activations > 0)
         hd_text_add(why, " on stage %d, %.0f%% of it activations", (int)least->stage,

@@ -135,9 +135,9 @@ static enum hd_status no_memory(void)
     return hd_err(HD_NO_MEMORY, "no memory for a calibration");
 }
 
-static enum hd_status add_class(struct hd_calibration *cal, struct hd_arena *arena,
-                                const struct hd_calibration_key *key,
-                                struct hd_calibration_class **ret_class)
+static enum hd_status append_class(struct hd_calibration *cal, struct hd_arena *arena,
+                                   const struct hd_calibration_key *key,
+                                   struct hd_calibration_class **ret_class)
 {
     struct hd_calibration_class *grown, *c;
 
@@ -161,7 +161,7 @@ enum hd_status hd_calibration_add(struct hd_calibration *cal, struct hd_arena *a
 {
     struct hd_calibration_class *c = find_class(cal, key->kernel, key->variant);
     struct hd_calibration_sample *grown;
-    enum hd_status st = c ? HD_OK : add_class(cal, arena, key, &c);
+    enum hd_status st = c ? HD_OK : append_class(cal, arena, key, &c);
 
     if (st)
         return st;
@@ -239,8 +239,8 @@ static const double intensity_weight = 4, head_weight = 2;
 
 /* Maps a launch to coordinates for the distance between launches: for products the logarithms of M,
  * N, K; for other kernels those of the bytes, FLOPs per byte and head width. */
-static void place(enum hd_kernel kernel, const double size[HD_CALIBRATION_SIZES],
-                  double ret_at[HD_CALIBRATION_SIZES])
+static void sample_coordinates(enum hd_kernel kernel, const double size[HD_CALIBRATION_SIZES],
+                               double ret_at[HD_CALIBRATION_SIZES])
 {
     if (is_product_of_sizes(kernel)) {
         for (int i = 0; i < HD_CALIBRATION_SIZES; i++)
@@ -283,12 +283,12 @@ static double interpolate(const struct hd_calibration_class *c,
     struct near_sample near[NEAR_MAX] = {{0}};
     int count = 0;
 
-    place(key->kernel, key->size, at);
+    sample_coordinates(key->kernel, key->size, at);
     for (int i = 0; i < c->count; i++) {
         const struct hd_calibration_sample *s = &c->samples[i];
         double there[HD_CALIBRATION_SIZES], square = 0;
 
-        place(key->kernel, s->size, there);
+        sample_coordinates(key->kernel, s->size, there);
         for (int k = 0; k < HD_CALIBRATION_SIZES; k++)
             square += (at[k] - there[k]) * (at[k] - there[k]);
         count = keep_near(near, count, most, square, s->seconds / work_of(key->kernel, s->size));

@@ -29,7 +29,7 @@ static const char *const kind_names[HD_COMM_KIND_COUNT] = {
 
 /* ---- writing ---- */
 
-static void add_class(struct hd_json_writer *w, const struct hd_calibration_class *c)
+static void write_class(struct hd_json_writer *w, const struct hd_calibration_class *c)
 {
     hd_json_add_line(w);
     hd_json_begin(w, NULL, '{');
@@ -111,7 +111,7 @@ void hd_calibration_write(const struct hd_calibration *cal, struct hd_text *ret_
     add_devices(&w, cal);
     hd_json_begin(&w, "kernels", '[');
     for (int i = 0; i < cal->class_count; i++)
-        add_class(&w, &cal->classes[i]);
+        write_class(&w, &cal->classes[i]);
     hd_json_end(&w, ']');
     hd_json_begin(&w, "collectives", '[');
     for (int i = 0; i < cal->curve_count; i++)

@@ -25,7 +25,7 @@ struct finder {
     struct class_key key; /* key of the current rank; its memory is reused for every rank */
 };
 
-static void add(struct finder *f, int64_t number)
+static void add_number(struct finder *f, int64_t number)
 {
     int64_t *numbers = hd_arena_grow(&f->arena, f->key.numbers, f->key.count, &f->key.capacity,
                                      sizeof *f->key.numbers);
@@ -48,9 +48,9 @@ static void add_attention(struct finder *f, const struct hd_mesh_coord *c)
     for (int32_t step = 0; P > 1 && step < P; step++) {
         const struct hd_zigzag mine = {S, P, c->cp}, theirs = {S, P, (c->cp - step + P) % P};
 
-        add(f, hd_zigzag_pairs(&mine, &theirs, true, 0));
+        add_number(f, hd_zigzag_pairs(&mine, &theirs, true, 0));
         if (window > 0)
-            add(f, hd_zigzag_pairs(&mine, &theirs, true, window));
+            add_number(f, hd_zigzag_pairs(&mine, &theirs, true, window));
     }
 }
 
@@ -62,7 +62,7 @@ static void add_experts(struct finder *f, const struct hd_mesh_coord *c)
     const int64_t first = (c->dp * cp + c->cp) / ep * ep;
 
     if (ep > 1)
-        add(f, (first + ep - 1) / cp - first / cp);
+        add_number(f, (first + ep - 1) / cp - first / cp);
 }
 
 /* Adds to the rank's key the part of a bucket's segment that lies in the rank's shard. The gradient
@@ -73,9 +73,9 @@ static void add_segment(struct finder *f, const struct hd_bucket *p, const struc
     const int64_t begin = s->begin > p->shard_begin ? s->begin : p->shard_begin;
     const int64_t end = s->end < p->shard_end ? s->end : p->shard_end;
 
-    add(f, s->owns_norm);
-    add(f, end > begin ? end - begin : 0);
-    add(f, end > begin ? begin % HD_GRAD_CHUNK : 0);
+    add_number(f, s->owns_norm);
+    add_number(f, end > begin ? end - begin : 0);
+    add_number(f, end > begin ? begin % HD_GRAD_CHUNK : 0);
 }
 
 /* Adds a bucket to the rank's key. counts: the rank's index in the reduce group is 0, so it counts
@@ -85,19 +85,19 @@ static void add_bucket(struct finder *f, const struct hd_registry *r, int number
     const struct hd_bucket *p = &r->buckets[number];
     const struct hd_unit *unit = &r->units[p->unit];
 
-    add(f, p->count);
-    add(f, p->shard_count);
-    add(f, p->shard_end - p->shard_begin);
-    add(f, p->range_count);
-    add(f, p->moment_bytes);
-    add(f, p->trainable);
-    add(f, counts);
+    add_number(f, p->count);
+    add_number(f, p->shard_count);
+    add_number(f, p->shard_end - p->shard_begin);
+    add_number(f, p->range_count);
+    add_number(f, p->moment_bytes);
+    add_number(f, p->trainable);
+    add_number(f, counts);
     for (int k = 0; k < p->segment_count; k++)
         add_segment(f, p, &p->segments[k]);
     for (int i = unit->first_param; i < unit->first_param + unit->param_count; i++)
         for (int d = 0; r->params[i].bucket == number && d < r->params[i].dim_count; d++)
             /* size of the dimension without the padding of the vocabulary */
-            add(f, r->params[i].real[d]);
+            add_number(f, r->params[i].real[d]);
 }
 
 /* Adds to the rank's key the units of each chunk of its pipeline stage, and the attention window of
@@ -111,15 +111,15 @@ static void add_chunks(struct finder *f, int32_t stage)
         const int32_t chunk = hd_pipeline_chunk(&s->pipeline, stage, k);
         const struct hd_units u = s->units[chunk];
 
-        add(f,
-            /* backward ends after this chunk, or within it */
-            s->order.frozen > 0 && chunk <= s->order.frozen);
-        add(f, u.first == HD_UNIT_EMBEDDING);
-        add(f, u.end - u.first);
+        add_number(f,
+                   /* backward ends after this chunk, or within it */
+                   s->order.frozen > 0 && chunk <= s->order.frozen);
+        add_number(f, u.first == HD_UNIT_EMBEDDING);
+        add_number(f, u.end - u.first);
         for (int unit = u.first; s->config.window > 0 && unit < u.end; unit++)
-            add(f, unit > HD_UNIT_EMBEDDING && unit <= s->config.L
-                       ? hd_model_window(&s->config, unit - HD_UNIT_FIRST_BLOCK)
-                       : 0);
+            add_number(f, unit > HD_UNIT_EMBEDDING && unit <= s->config.L
+                              ? hd_model_window(&s->config, unit - HD_UNIT_FIRST_BLOCK)
+                              : 0);
     }
 }
 
@@ -130,8 +130,8 @@ static void make_key(struct finder *f, const struct hd_registry *r, struct hd_me
     const int32_t rank = hd_mesh_rank(&f->shared->mesh, c);
 
     f->key.count = 0;
-    add(f, c.tp == 0); /* whether this rank counts the loss */
-    add(f, f->shared->snapshot_bytes ? f->shared->snapshot_bytes[rank] : 0);
+    add_number(f, c.tp == 0); /* whether this rank counts the loss */
+    add_number(f, f->shared->snapshot_bytes ? f->shared->snapshot_bytes[rank] : 0);
     add_attention(f, &c);
     add_experts(f, &c);
     add_chunks(f, c.pp);
@@ -169,7 +169,7 @@ static int32_t find_programs(struct finder *f)
 
 /* Returns the index of the stage's class whose key equals the current one; adds a class if there is
  * none. */
-static int32_t look_up(struct finder *f, struct stage_classes *stage)
+static int32_t find_stage_class(struct finder *f, struct stage_classes *stage)
 {
     const int32_t programs = find_programs(f);
     int32_t *all;
@@ -198,7 +198,7 @@ static enum hd_status sort_ranks(struct finder *f, struct hd_mesh_coord c)
     st = hd_rank_program_declare(f->shared, hd_mesh_rank(mesh, c), &arena, &registry, &model);
     for (c.pp = 0; !st && c.pp < mesh->sizes.pp; c.pp++) {
         make_key(f, &registry, c);
-        f->of[hd_mesh_rank(mesh, c)] = look_up(f, &f->stages[c.pp]);
+        f->of[hd_mesh_rank(mesh, c)] = find_stage_class(f, &f->stages[c.pp]);
     }
     hd_arena_done(&arena);
     return st;

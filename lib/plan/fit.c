@@ -21,8 +21,8 @@ static int64_t needed(const struct hd_plan *plan, const struct hd_traits *traits
 
 /* Sets *ret_bytes to the device bytes that one layout needs. HD_INVALID, HD_LIMIT, HD_UNSUPPORTED:
  * it cannot be built. */
-static enum hd_status measure(const struct hd_fit_asked *asked, const struct hd_layout_sizes *sizes,
-                              int64_t *ret_bytes)
+static enum hd_status measure_layout(const struct hd_fit_asked *asked,
+                                     const struct hd_layout_sizes *sizes, int64_t *ret_bytes)
 {
     struct hd_traits traits = *asked->traits;
     struct hd_job job = *asked->spec;
@@ -60,7 +60,7 @@ static bool try_level(const struct hd_fit_asked *asked, const struct hd_layout_s
     if (zero > 0 && asked->request->sizes.zero < 0 && sizes.dp * sizes.cp == 1)
         return false; /* there is one replica, so ZeRO has nothing to shard */
     hd_plan_decide_device(sizes.device, asked->bf16_fast, asked->threads, &sizes);
-    *st = measure(asked, &sizes, &bytes);
+    *st = measure_layout(asked, &sizes, &bytes);
     if (*st == HD_NO_MEMORY)
         return true;
     if (*st) { /* the layout cannot be built, as with more chunks than the model has units */
@@ -85,8 +85,8 @@ static bool try_level(const struct hd_fit_asked *asked, const struct hd_layout_s
 
 /* Tries every ZeRO stage that the request allows with these axes, the smallest first; true as
  * try_level. */
-static bool try_zeros(const struct hd_fit_asked *asked, const struct hd_layout_sizes *axes,
-                      struct hd_fit *fit, enum hd_status *st)
+static bool try_levels(const struct hd_fit_asked *asked, const struct hd_layout_sizes *axes,
+                       struct hd_fit *fit, enum hd_status *st)
 {
     const bool any_zero = asked->request->sizes.zero < 0;
     bool found = false;
@@ -116,17 +116,17 @@ enum hd_status hd_fit_choose(const struct hd_fit_asked *asked, struct hd_fit *re
         return HD_OK;
     }
     if (!any_pp)
-        found = try_zeros(asked, &axes, &fit, &st);
+        found = try_levels(asked, &axes, &fit, &st);
     for (int64_t pp = 1; any_pp && !found && pp <= asked->devices; pp++) {
         axes.pp = pp;
         if (asked->devices % pp == 0)
-            found = try_zeros(asked, &axes, &fit, &st);
+            found = try_levels(asked, &axes, &fit, &st);
     }
     /* No value of pp alone gives a layout on this number of devices: tp or cp must be more than 1,
      * too. */
     if (!found && !fit.needed_bytes && !*fit.unlaid) {
         axes = fit.sizes;
-        (void)try_zeros(asked, &axes, &fit, &st);
+        (void)try_levels(asked, &axes, &fit, &st);
     }
     *ret_fit = fit;
     return st;

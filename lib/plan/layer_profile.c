@@ -139,8 +139,8 @@ static int64_t whole(const struct hd_extent *x)
     return x->private_bytes + x->registered_bytes;
 }
 
-static enum hd_status measure(struct builder *b, int registry, struct hd_units units,
-                              struct hd_layer_profile *ret_profile, int64_t *ret_stage_io)
+static enum hd_status measure_units(struct builder *b, int registry, struct hd_units units,
+                                    struct hd_layer_profile *ret_profile, int64_t *ret_stage_io)
 {
     static const enum hd_call calls[HD_LAYER_PROFILE_CALLS] = {HD_CALL_F, HD_CALL_B, HD_CALL_W};
     struct hd_chunk *chunk;
@@ -241,12 +241,13 @@ static enum hd_status measure_ends(struct builder *b, struct hd_layer_profiles *
     const int head = b->model[1].unit_head, last_block = head - 1;
     const int units = head + 1;
     double first[8] = {0}, last[8] = {0}, ignored = 0;
-    enum hd_status st = measure(b, 0, (struct hd_units){HD_UNIT_EMBEDDING, HD_UNIT_FIRST_BLOCK + 1},
-                                &p->profile[HD_LAYER_PROFILE_EMBEDDING], NULL);
+    enum hd_status st =
+        measure_units(b, 0, (struct hd_units){HD_UNIT_EMBEDDING, HD_UNIT_FIRST_BLOCK + 1},
+                      &p->profile[HD_LAYER_PROFILE_EMBEDDING], NULL);
 
     if (!st)
-        st = measure(b, 1, (struct hd_units){last_block, head + 1},
-                     &p->profile[HD_LAYER_PROFILE_HEAD], NULL);
+        st = measure_units(b, 1, (struct hd_units){last_block, head + 1},
+                           &p->profile[HD_LAYER_PROFILE_HEAD], NULL);
     if (!st)
         st = measure_update(b, 0, first, units, &p->update_base);
     if (!st)
@@ -289,8 +290,8 @@ static enum hd_status measure_inner(struct builder *b, const struct hd_layer_pro
     enum hd_status st;
 
     (void)snprintf(b->shared.job.recompute, sizeof b->shared.job.recompute, "full:2");
-    st = measure(b, 0, (struct hd_units){HD_UNIT_FIRST_BLOCK, HD_UNIT_FIRST_BLOCK + 2}, ret_inner,
-                 NULL);
+    st = measure_units(b, 0, (struct hd_units){HD_UNIT_FIRST_BLOCK, HD_UNIT_FIRST_BLOCK + 2},
+                       ret_inner, NULL);
     subtract(ret_inner, one);
     return st;
 }
@@ -300,12 +301,12 @@ static enum hd_status measure_blocks(struct builder *b, struct hd_layer_profiles
 {
     struct hd_layer_profile one = {0}, two = {0};
     enum hd_status st =
-        measure(b, 0, (struct hd_units){HD_UNIT_FIRST_BLOCK, HD_UNIT_FIRST_BLOCK + 1}, &one,
-                &p->stage_io_bytes);
+        measure_units(b, 0, (struct hd_units){HD_UNIT_FIRST_BLOCK, HD_UNIT_FIRST_BLOCK + 1}, &one,
+                      &p->stage_io_bytes);
 
     if (!st)
-        st = measure(b, 0, (struct hd_units){HD_UNIT_FIRST_BLOCK, HD_UNIT_FIRST_BLOCK + 2}, &two,
-                     NULL);
+        st = measure_units(b, 0, (struct hd_units){HD_UNIT_FIRST_BLOCK, HD_UNIT_FIRST_BLOCK + 2},
+                           &two, NULL);
     p->profile[HD_LAYER_PROFILE_BASE] = one;
     p->profile[HD_LAYER_PROFILE_BLOCK] = two;
     subtract(&p->profile[HD_LAYER_PROFILE_BLOCK], &one);
@@ -442,7 +443,7 @@ enum hd_status hd_layer_profiles_whole(const struct hd_job *job, const struct hd
     if (!st)
         st = declare(&b, 0);
     if (!st)
-        st = measure(&b, 0, units, ret_profile, NULL);
+        st = measure_units(&b, 0, units, ret_profile, NULL);
     hd_arena_done(&b.arena);
     return st;
 }

@@ -114,8 +114,8 @@ static void cross(const struct hd_node_links *links, int32_t from, int32_t to,
     }
 }
 
-static double share_of(const struct hd_node_links *links, const struct link_users *link_users,
-                       int32_t shared)
+static double bandwidth_share_of(const struct hd_node_links *links,
+                                 const struct link_users *link_users, int32_t shared)
 {
     const int32_t out = link_users->out[shared], in = link_users->in[shared];
 
@@ -148,7 +148,7 @@ void hd_links_ring_rate(const struct hd_node_links *links, const struct hd_link_
         for (int32_t s = 0; s < links->shared_count; s++)
             if (!hd_node_links_is_direct(links, from, to) &&
                 lies_between(&links->shared[s], from, to))
-                rate = hd_min_real(rate, share_of(links, &link_users, s));
+                rate = hd_min_real(rate, bandwidth_share_of(links, &link_users, s));
     }
     group->ring_bytes_per_s = rate;
     group->latency_s = latency;
@@ -179,7 +179,7 @@ void hd_links_exchange_rate(const struct hd_node_links *links, const struct hd_l
     }
     for (int32_t s = 0; s < links->shared_count; s++)
         if (link_users.out[s])
-            longest = hd_max_real(longest, 1 / share_of(links, &link_users, s));
+            longest = hd_max_real(longest, 1 / bandwidth_share_of(links, &link_users, s));
     group->exchange_bytes_per_s = longest > 0 ? (w->near - 1) / longest : INFINITY;
     group->latency_s = latency;
 }

@@ -54,7 +54,7 @@ static double fp8_product_seconds(const struct hd_rates *r, const struct hd_fp8_
 
 /* Returns the share of the matrix products' FLOP/s that this kernel reaches; 0: memory bandwidth
  * limits it. */
-static double share_of(const struct hd_rates *r, enum hd_kernel kernel)
+static double peak_share_of(const struct hd_rates *r, enum hd_kernel kernel)
 {
     switch (kernel) {
     case HD_K_attention_forward:
@@ -99,7 +99,7 @@ static bool measured_seconds(const struct hd_rates *r, const struct hd_node *nod
 
 double hd_rates_node(const struct hd_rates *r, const struct hd_node *node)
 {
-    const double share = share_of(r, node->kernel);
+    const double share = peak_share_of(r, node->kernel);
     struct hd_costs costs = {0};
     double memory_s, compute_s = 0;
 

@@ -142,8 +142,8 @@ static void add_stages(struct hd_json_writer *w, const struct hd_plan *p)
 }
 
 /* plan: NULL if the layout was not built. */
-static void add_layout(struct hd_json_writer *w, const struct hd_layout_sizes *s,
-                       const struct hd_plan *plan)
+static void write_layout(struct hd_json_writer *w, const struct hd_layout_sizes *s,
+                         const struct hd_plan *plan)
 {
     hd_json_begin(w, "layout", '{');
     hd_json_add_int64(w, "tp", s->tp);
@@ -283,7 +283,7 @@ static void add_plan(struct hd_json_writer *w, const char *key, const struct hd_
     const bool costed = p->cost.step_s > 0;
 
     hd_json_begin(w, key, '{');
-    add_layout(w, &p->job.layout, &p->plan);
+    write_layout(w, &p->job.layout, &p->plan);
     add_known(w, "step_time_s", costed, p->cost.step_s);
     add_known(w, "tokens_per_s", costed, p->cost.tokens_per_s);
     add_known(w, "mfu", p->cost.mfu > 0, p->cost.mfu);
@@ -317,7 +317,7 @@ static void add_rejected(struct hd_json_writer *w, const char *key, const struct
 
     hd_report_reason(l, r, &reason);
     hd_json_begin(w, key, '{');
-    add_layout(w, &r->sizes, NULL);
+    write_layout(w, &r->sizes, NULL);
     hd_json_add_string(w, "reason", reason.failed ? "over memory" : reason.data);
     hd_json_add_int64(w, "needed_bytes", r->needed_bytes);
     hd_json_end(w, '}');

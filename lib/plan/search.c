@@ -171,8 +171,8 @@ static void refine_blocks(struct layout_search *s, const struct candidate *c)
 
 /* Computes the step time of the candidate; alone: only that of its programs, without replicas and
  * ZeRO. False: it cannot be built. */
-static bool walk(struct layout_search *s, const struct candidate *c, bool alone,
-                 struct hd_step_cost *ret_cost)
+static bool walk_candidate(struct layout_search *s, const struct candidate *c, bool alone,
+                           struct hd_step_cost *ret_cost)
 {
     const struct hd_layer_profiles *profiles;
     const struct ordered *ordered;
@@ -198,7 +198,7 @@ static void refine_schedule(struct layout_search *s, struct candidate *c)
 {
     struct hd_step_cost p;
 
-    if (!walk(s, c, true, &p))
+    if (!walk_candidate(s, c, true, &p))
         return;
     s->found->walked++;
     c->decided = DECIDED_WALKED;
@@ -210,7 +210,7 @@ static void refine_variant(struct layout_search *s, struct candidate *c)
 {
     struct hd_step_cost p;
 
-    if (!walk(s, c, false, &p))
+    if (!walk_candidate(s, c, false, &p))
         return;
     s->found->costed++;
     c->decided = DECIDED_COSTED;

@@ -14,8 +14,8 @@ enum { WALKED_PER_STAGE = 5 };
 
 /* Returns the table's entry for a key; its `known` tells whether a value was stored. NULL: no
  * memory, or the table is full. */
-static struct memo_entry *look_up(struct layout_search *s, struct memo *m,
-                                  const int32_t key[KEY_NUMBERS])
+static struct memo_entry *find_memo_entry(struct layout_search *s, struct memo *m,
+                                          const int32_t key[KEY_NUMBERS])
 {
     const size_t bytes = KEY_NUMBERS * sizeof *key;
     uint64_t at = hd_hash_bytes(key, bytes) % MEMO_SLOTS;
@@ -69,7 +69,7 @@ const struct hd_layer_profiles *search_blocks(struct layout_search *s, const str
                                               const struct hd_layout_sizes *sizes)
 {
     const int32_t key[KEY_NUMBERS] = {c->tp, c->cp, c->ep, c->micro_batch, c->recompute};
-    struct memo_entry *e = look_up(s, &s->blocks, key);
+    struct memo_entry *e = find_memo_entry(s, &s->blocks, key);
     struct hd_job job;
 
     if (!e || e->known)
@@ -113,7 +113,7 @@ const struct hd_layer_profiles *search_profiles(struct layout_search *s, const s
     if (alone)
         leave_out_replicas(&of);
     key_of_profiles(c, &of, key);
-    e = look_up(s, &s->profiles, key);
+    e = find_memo_entry(s, &s->profiles, key);
     if (e && !e->known) {
         const struct hd_job job = search_job(s, &of);
 
@@ -217,10 +217,10 @@ const struct ordered *search_ordered(struct layout_search *s, const struct candi
 
     if (c->own)
         return search_repartition(s, c->own);
-    e = look_up(s, &s->orders, key);
+    e = find_memo_entry(s, &s->orders, key);
     if (!e || e->known)
         return e ? e->value : NULL;
-    partition = look_up(s, &s->partitions, partition_key);
+    partition = find_memo_entry(s, &s->partitions, partition_key);
     if (!partition)
         return NULL;
     job = search_job(s, sizes);

@@ -57,8 +57,8 @@ enum hd_status hd_step_cost_trained(const struct hd_model_config *c, struct hd_a
 
 /* Returns the share, 0 to 1, of a unit's program that runs if train.only trains a part of the
  * model; F always runs whole. */
-static double share_of(const struct hd_layer_profiles *p, const struct hd_model_config *c, int unit,
-                       enum hd_layer_profile_call call)
+static double backward_share_of(const struct hd_layer_profiles *p, const struct hd_model_config *c,
+                                int unit, enum hd_layer_profile_call call)
 {
     const bool split = p->profile[HD_LAYER_PROFILE_BLOCK].time[HD_LAYER_PROFILE_W][0].run > 0;
     struct hd_backward_shares s;
@@ -103,7 +103,8 @@ struct hd_program_time hd_step_cost_program(const struct hd_layer_profiles *p,
         else if (unit == head)
             hd_program_time_add(&t, 1, &p->profile[HD_LAYER_PROFILE_HEAD].time[call][last]);
         else
-            blocks[kind_of(p, c, units, unit, segment)] += all ? 1 : share_of(p, c, unit, call);
+            blocks[kind_of(p, c, units, unit, segment)] +=
+                all ? 1 : backward_share_of(p, c, unit, call);
     for (int k = 0; k < KINDS; k++)
         if (blocks[k] > 0)
             hd_program_time_add(&t, blocks[k], &profiles[k]->time[call][last]);
@@ -151,7 +152,7 @@ static int profile_call(enum hd_call call)
                                : HD_LAYER_PROFILE_W;
 }
 
-static int64_t place(const struct step_walk *s, int32_t chunk, int32_t micro_batch)
+static int64_t slot_of(const struct step_walk *s, int32_t chunk, int32_t micro_batch)
 {
     return (int64_t)chunk * s->l->order->micro_batches + micro_batch;
 }
@@ -178,17 +179,17 @@ static void send(struct step_walk *s, struct stage *from, int32_t stage,
     if (e->call == HD_CALL_W || way->stage < 0 || (back && taker < s->l->order->frozen))
         return;
     if (way->stage == stage) {
-        s->arrived[back][place(s, taker, e->micro_batch)] = from->clock;
+        s->arrived[back][slot_of(s, taker, e->micro_batch)] = from->clock;
         return;
     }
     if (s->cluster->rates.collectives_take_thread) {
-        s->arrived[back][place(s, taker, e->micro_batch)] = from->clock;
+        s->arrived[back][slot_of(s, taker, e->micro_batch)] = from->clock;
         return;
     }
     channel = &from->channel[back][way->stage > stage];
     start = hd_max_real(*channel, from->clock);
     *channel = start + way->seconds;
-    s->arrived[back][place(s, taker, e->micro_batch)] = *channel;
+    s->arrived[back][slot_of(s, taker, e->micro_batch)] = *channel;
 }
 
 /* Returns the seconds that the rank's own thread spends on receiving a program's input from another
@@ -213,7 +214,7 @@ static bool advance(struct step_walk *s, int32_t number)
     double start = st->clock;
 
     if (giver(s, e) >= 0) {
-        const double at = s->arrived[e->call == HD_CALL_B][place(s, e->chunk, e->micro_batch)];
+        const double at = s->arrived[e->call == HD_CALL_B][slot_of(s, e->chunk, e->micro_batch)];
 
         if (at < 0)
             return false;
@@ -229,7 +230,7 @@ static bool advance(struct step_walk *s, int32_t number)
     return true;
 }
 
-static enum hd_status walk(struct step_walk *s)
+static enum hd_status walk_stages(struct step_walk *s)
 {
     const int32_t stages = s->l->pipeline.stages;
     bool moved = true;
@@ -353,7 +354,7 @@ enum hd_status hd_step_cost_of_layout(const struct hd_layer_profiles *profiles,
     enum hd_status st = prepare(&s, arena);
 
     if (!st)
-        st = walk(&s);
+        st = walk_stages(&s);
     if (st)
         return st;
     *ret_cost = (struct hd_step_cost){0};

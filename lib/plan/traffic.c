@@ -14,8 +14,8 @@ enum {
     EP_EXCHANGES = 4
 };
 
-static void add(struct hd_traffic *t, enum hd_group_name group, enum hd_comm_kind kind,
-                double bytes, double times)
+static void add_item(struct hd_traffic *t, enum hd_group_name group, enum hd_comm_kind kind,
+                     double bytes, double times)
 {
     if (bytes > 0 && times > 0)
         t->items[t->count++] =
@@ -46,16 +46,16 @@ void hd_traffic_of(const struct hd_layout_sizes *s, const struct hd_plan_request
 
     *t = (struct hd_traffic){.count = 0};
     if (s->tp > 1)
-        add(t, HD_GROUP_TP, HD_COMM_ALL_REDUCE, hidden_bytes, TP_SUMS * blocks);
+        add_item(t, HD_GROUP_TP, HD_COMM_ALL_REDUCE, hidden_bytes, TP_SUMS * blocks);
     if (s->cp > 1)
-        add(t, HD_GROUP_CP, HD_COMM_SHIFT, kv_bytes / (double)s->tp,
-            CP_TURNS * (double)(s->cp - 1) * blocks);
+        add_item(t, HD_GROUP_CP, HD_COMM_SHIFT, kv_bytes / (double)s->tp,
+                 CP_TURNS * (double)(s->cp - 1) * blocks);
     if (s->ep > 1)
-        add(t, HD_GROUP_EP, HD_COMM_ALL_TO_ALL_V,
-            hidden_bytes * (double)(s->ep - 1) / (double)s->ep, EP_EXCHANGES * blocks);
+        add_item(t, HD_GROUP_EP, HD_COMM_ALL_TO_ALL_V,
+                 hidden_bytes * (double)(s->ep - 1) / (double)s->ep, EP_EXCHANGES * blocks);
     if (s->pp > 1)
-        add(t, HD_GROUP_PP, HD_COMM_SHIFT, hidden_bytes, 2 * micro_batches);
+        add_item(t, HD_GROUP_PP, HD_COMM_SHIFT, hidden_bytes, 2 * micro_batches);
     if (s->dp * s->cp > 1)
-        add(t, HD_GROUP_DP_CP, HD_COMM_ALL_REDUCE,
-            block_weights(s, m) * (double)m->layers / (double)s->pp * GRADIENT_BYTES, 1);
+        add_item(t, HD_GROUP_DP_CP, HD_COMM_ALL_REDUCE,
+                 block_weights(s, m) * (double)m->layers / (double)s->pp * GRADIENT_BYTES, 1);
 }

@@ -9,7 +9,7 @@
  */
 #include "program/emit.h"
 
-static void emit_gather(struct hd_emit *e, struct hd_store *gathered, int at)
+static void emit_bucket_gather(struct hd_emit *e, struct hd_store *gathered, int at)
 {
     const struct hd_bucket *p = &e->registry->buckets[gathered->bucket];
 
@@ -74,7 +74,7 @@ static void gather_for(struct hd_emit *e)
             unit = e->registry->buckets[uses[k].store->bucket].unit;
             unit_at = uses[k].at + k;
         }
-        emit_gather(e, uses[k].store, prefetch_at);
+        emit_bucket_gather(e, uses[k].store, prefetch_at);
         prefetch_at++;
         unit_at++;
     }

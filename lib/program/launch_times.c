@@ -36,7 +36,7 @@ void hd_launch_times_free(struct hd_launch_times *t)
     free(t);
 }
 
-static void record(struct hd_launch_times *t, int event)
+static void record_event(struct hd_launch_times *t, int event)
 {
     while (!t->failed && t->made <= event) {
         t->failed = t->device->event_new(t->backend, true, &t->events[t->made]);
@@ -59,7 +59,7 @@ static void on_begin(void *context, enum hd_span_kind kind, const struct hd_node
     struct hd_launch_times *t = context;
 
     if (is_saved(t, kind, node))
-        record(t, 2 * t->count);
+        record_event(t, 2 * t->count);
 }
 
 static void on_span(void *context, const struct hd_span *span)
@@ -68,7 +68,7 @@ static void on_span(void *context, const struct hd_span *span)
 
     if (!is_saved(t, span->kind, span->node))
         return;
-    record(t, 2 * t->count + 1);
+    record_event(t, 2 * t->count + 1);
     t->nodes[t->count++] = span->node;
 }
 

@@ -264,7 +264,7 @@ static struct hd_operand count_choices(struct experts *x)
 }
 
 /* Emits probabilities, chosen experts and gates of every row. */
-static void choose(struct experts *x)
+static void choose_experts(struct experts *x)
 {
     const struct hd_operand in = in_fp32(x);
     const struct hd_operand logits = router_product(x, "scores", in, x->op->param[0]);
@@ -308,7 +308,7 @@ static void route(struct experts *x)
 {
     struct hd_row_runs at = x->at;
 
-    choose(x);
+    choose_experts(x);
     if (needs_documents(x)) {
         x->all_chosen = gather_choices(x);
     } else { /* the assign kernel needs only the choices of this rank's rows */

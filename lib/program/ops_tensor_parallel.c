@@ -37,9 +37,9 @@ static struct hd_operand emit_over_tp(struct hd_emit *e, enum hd_comm_kind kind,
 
 /* Emits the gather of the rows of all tp ranks into new memory of the shape of `all`, which it
  * returns. */
-static struct hd_operand emit_gather(struct hd_emit *e, const char *name,
-                                     const struct hd_tensor *all, const struct hd_tensor *mine,
-                                     struct hd_operand sent)
+static struct hd_operand emit_tensor_gather(struct hd_emit *e, const char *name,
+                                            const struct hd_tensor *all,
+                                            const struct hd_tensor *mine, struct hd_operand sent)
 {
     return emit_over_tp(e, HD_COMM_ALL_GATHER, name, all, sent, elements(mine));
 }
@@ -60,7 +60,7 @@ static void copy_to_tp_forward(struct hd_emit *e, const struct hd_op *op)
     const struct hd_operand x = hd_emit_value(e, op->in[0]);
 
     hd_emit_set_result(
-        e, op, e->registry->sequence ? emit_gather(e, "entered", op->out, op->in[0], x) : x);
+        e, op, e->registry->sequence ? emit_tensor_gather(e, "entered", op->out, op->in[0], x) : x);
 }
 
 static void copy_to_tp_backward_inputs(struct hd_emit *e, const struct hd_op *op)
@@ -91,7 +91,7 @@ static void reduce_from_tp_backward_inputs(struct hd_emit *e, const struct hd_op
     if (!x->needs_grad)
         return;
     if (e->registry->sequence)
-        hd_emit_add_grad(e, x, emit_gather(e, "grad", x, op->out, dout), true);
+        hd_emit_add_grad(e, x, emit_tensor_gather(e, "grad", x, op->out, dout), true);
     else
         hd_emit_add_grad(e, x, dout, false);
 }

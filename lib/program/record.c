@@ -278,8 +278,8 @@ static const struct hd_param *param_at(const struct hd_rec *rec, int param)
     return &rec->registry->params[param];
 }
 
-static struct hd_tensor *record(struct hd_rec *rec, struct hd_op op, const char *name, int64_t rows,
-                                int64_t columns)
+static struct hd_tensor *record_op(struct hd_rec *rec, struct hd_op op, const char *name,
+                                   int64_t rows, int64_t columns)
 {
     if (rec->error.status)
         return &rec->dummy;
@@ -298,14 +298,14 @@ static struct hd_tensor *wrong_width(struct hd_rec *rec, const char *op, const s
 struct hd_tensor *op_embedding(struct hd_rec *rec, struct hd_tensor *tokens, int weight,
                                struct hd_tensor *positions, int positions_weight)
 {
-    return record(rec,
-                  (struct hd_op){.kind = HD_OP_embedding,
-                                 .in = {tokens, positions},
-                                 .in_count = positions ? 2 : 1,
-                                 .param = {weight, positions_weight},
-                                 .param_count = 2,
-                                 .fused_count = 1},
-                  "embedded", tokens->dim[0], param_at(rec, weight)->local[1]);
+    return record_op(rec,
+                     (struct hd_op){.kind = HD_OP_embedding,
+                                    .in = {tokens, positions},
+                                    .in_count = positions ? 2 : 1,
+                                    .param = {weight, positions_weight},
+                                    .param_count = 2,
+                                    .fused_count = 1},
+                     "embedded", tokens->dim[0], param_at(rec, weight)->local[1]);
 }
 
 /* Returns N, the number of rows of a span of fused_count adjacent parameters taken as one matrix
@@ -339,14 +339,14 @@ struct hd_tensor *op_linear(struct hd_rec *rec, struct hd_tensor *x, int weight,
                                        w->name, fused_count - 1));
     if (x->dim[1] != w->local[1])
         return wrong_width(rec, w->name, x, w->local[1]);
-    return record(rec,
-                  (struct hd_op){.kind = HD_OP_linear,
-                                 .in = {x},
-                                 .in_count = 1,
-                                 .param = {weight, bias},
-                                 .param_count = 2,
-                                 .fused_count = fused_count},
-                  "linear", x->dim[0], N);
+    return record_op(rec,
+                     (struct hd_op){.kind = HD_OP_linear,
+                                    .in = {x},
+                                    .in_count = 1,
+                                    .param = {weight, bias},
+                                    .param_count = 2,
+                                    .fused_count = fused_count},
+                     "linear", x->dim[0], N);
 }
 
 struct hd_tensor *op_low_rank(struct hd_rec *rec, struct hd_tensor *y, struct hd_tensor *h,
@@ -370,20 +370,20 @@ struct hd_tensor *op_low_rank(struct hd_rec *rec, struct hd_tensor *y, struct hd
         op.set.column[i] = targets[i].column;
         op.set.inner[i] = targets[i].inner;
     }
-    out = record(rec, op, "adapted", y->dim[0], y->dim[1]);
+    out = record_op(rec, op, "adapted", y->dim[0], y->dim[1]);
     out->same_store = y->id;
     return out;
 }
 
 struct hd_tensor *op_scale(struct hd_rec *rec, struct hd_tensor *x, double factor)
 {
-    return record(rec,
-                  (struct hd_op){.kind = HD_OP_scale,
-                                 .in = {x},
-                                 .in_count = 1,
-                                 .fused_count = 1,
-                                 .set = {.scale = factor}},
-                  "scaled", x->dim[0], x->dim[1]);
+    return record_op(rec,
+                     (struct hd_op){.kind = HD_OP_scale,
+                                    .in = {x},
+                                    .in_count = 1,
+                                    .fused_count = 1,
+                                    .set = {.scale = factor}},
+                     "scaled", x->dim[0], x->dim[1]);
 }
 
 struct hd_tensor *op_magnitude(struct hd_rec *rec, struct hd_tensor *x,
@@ -410,7 +410,7 @@ struct hd_tensor *op_magnitude(struct hd_rec *rec, struct hd_tensor *x,
         param[HD_MAGNITUDE_B] = t->b;
         op.set.column[i] = t->column;
     }
-    return record(rec, op, "magnified", x->dim[0], x->dim[1]);
+    return record_op(rec, op, "magnified", x->dim[0], x->dim[1]);
 }
 
 static struct hd_tensor *norm(struct hd_rec *rec, enum hd_op_kind kind, struct hd_tensor *x,
@@ -418,15 +418,15 @@ static struct hd_tensor *norm(struct hd_rec *rec, enum hd_op_kind kind, struct h
 {
     if (!rec->error.status && x->dim[1] != param_at(rec, weight)->local[0])
         return wrong_width(rec, param_at(rec, weight)->name, x, param_at(rec, weight)->local[0]);
-    return record(rec,
-                  (struct hd_op){.kind = kind,
-                                 .in = {x},
-                                 .in_count = 1,
-                                 .param = {weight, bias},
-                                 .param_count = 2,
-                                 .fused_count = 1,
-                                 .set = {.eps = eps}},
-                  "normed", x->dim[0], x->dim[1]);
+    return record_op(rec,
+                     (struct hd_op){.kind = kind,
+                                    .in = {x},
+                                    .in_count = 1,
+                                    .param = {weight, bias},
+                                    .param_count = 2,
+                                    .fused_count = 1,
+                                    .set = {.eps = eps}},
+                     "normed", x->dim[0], x->dim[1]);
 }
 
 struct hd_tensor *op_rmsnorm(struct hd_rec *rec, struct hd_tensor *x, int weight, double eps)
@@ -448,7 +448,7 @@ struct hd_tensor *op_head_norm(struct hd_rec *rec, struct hd_tensor *qkv, int q_
 
     if (!rec->error.status && qkv->dim[1] != width)
         return wrong_width(rec, "head_norm", qkv, width);
-    return record(
+    return record_op(
         rec,
         (struct hd_op){
             .kind = HD_OP_head_norm,
@@ -468,12 +468,13 @@ struct hd_tensor *op_rope(struct hd_rec *rec, struct hd_tensor *x, struct hd_ten
 
     if (!rec->error.status && x->dim[1] < heads * head_width)
         return wrong_width(rec, "rope", x, heads * head_width);
-    out = record(rec,
-                 (struct hd_op){.kind = HD_OP_rope,
-                                .in = {x, positions},
-                                .in_count = 2,
-                                .set = {.heads = heads, .head_width = head_width, .rope = *rope}},
-                 "rotated", x->dim[0], x->dim[1]);
+    out =
+        record_op(rec,
+                  (struct hd_op){.kind = HD_OP_rope,
+                                 .in = {x, positions},
+                                 .in_count = 2,
+                                 .set = {.heads = heads, .head_width = head_width, .rope = *rope}},
+                  "rotated", x->dim[0], x->dim[1]);
     out->same_store = x->id;
     return out;
 }
@@ -517,19 +518,19 @@ struct hd_tensor *op_attention(struct hd_rec *rec, struct hd_tensor *qkv,
         op.in[op.in_count++] = hd_rec_batch(rec, HD_BATCH_BOUNDS);
     if (op.set.dropout.p > 0) /* the batch field must be the last input of the op */
         op.in[op.in_count++] = hd_rec_batch(rec, HD_BATCH_SAMPLES);
-    return record(rec, op, "attended", qkv->dim[0], s->heads * s->head_width);
+    return record_op(rec, op, "attended", qkv->dim[0], s->heads * s->head_width);
 }
 
 struct hd_tensor *op_swiglu(struct hd_rec *rec, struct hd_tensor *x)
 {
-    return record(rec, (struct hd_op){.kind = HD_OP_swiglu, .in = {x}, .in_count = 1}, "gated",
-                  x->dim[0], x->dim[1] / 2);
+    return record_op(rec, (struct hd_op){.kind = HD_OP_swiglu, .in = {x}, .in_count = 1}, "gated",
+                     x->dim[0], x->dim[1] / 2);
 }
 
 struct hd_tensor *op_gelu(struct hd_rec *rec, struct hd_tensor *x)
 {
-    return record(rec, (struct hd_op){.kind = HD_OP_gelu, .in = {x}, .in_count = 1}, "activated",
-                  x->dim[0], x->dim[1]);
+    return record_op(rec, (struct hd_op){.kind = HD_OP_gelu, .in = {x}, .in_count = 1}, "activated",
+                     x->dim[0], x->dim[1]);
 }
 
 struct hd_tensor *op_experts(struct hd_rec *rec, struct hd_tensor *x,
@@ -559,27 +560,27 @@ struct hd_tensor *op_experts(struct hd_rec *rec, struct hd_tensor *x,
         op.in[op.in_count++] = hd_rec_batch(rec, HD_BATCH_SAMPLES);
         op.in[op.in_count++] = hd_rec_batch(rec, HD_BATCH_INDEX);
     }
-    return record(rec, op, "mixed", x->dim[0], x->dim[1]);
+    return record_op(rec, op, "mixed", x->dim[0], x->dim[1]);
 }
 
 struct hd_tensor *op_add(struct hd_rec *rec, struct hd_tensor *a, struct hd_tensor *b)
 {
     if (!rec->error.status && (a->dim[0] != b->dim[0] || a->dim[1] != b->dim[1]))
         return wrong_width(rec, "add", b, a->dim[1]);
-    return record(rec, (struct hd_op){.kind = HD_OP_add, .in = {a, b}, .in_count = 2}, "residual",
-                  a->dim[0], a->dim[1]);
+    return record_op(rec, (struct hd_op){.kind = HD_OP_add, .in = {a, b}, .in_count = 2},
+                     "residual", a->dim[0], a->dim[1]);
 }
 
 static struct hd_tensor *record_dropout(struct hd_rec *rec, struct hd_tensor *x,
                                         const struct hd_dropout *now, struct hd_tensor *samples,
                                         struct hd_tensor *index, int64_t first_channel)
 {
-    return record(rec,
-                  (struct hd_op){.kind = HD_OP_dropout,
-                                 .in = {x, samples, index},
-                                 .in_count = 3,
-                                 .set = {.dropout = *now, .first_channel = first_channel}},
-                  "dropped", x->dim[0], x->dim[1]);
+    return record_op(rec,
+                     (struct hd_op){.kind = HD_OP_dropout,
+                                    .in = {x, samples, index},
+                                    .in_count = 3,
+                                    .set = {.dropout = *now, .first_channel = first_channel}},
+                     "dropped", x->dim[0], x->dim[1]);
 }
 
 struct hd_tensor *op_dropout(struct hd_rec *rec, struct hd_tensor *x,
@@ -669,14 +670,14 @@ struct hd_tensor *op_bias(struct hd_rec *rec, struct hd_tensor *x, int bias, int
         N += param_at(rec, bias + i)->local[0];
     if (!rec->error.status && x->dim[1] != N)
         return wrong_width(rec, param_at(rec, bias)->name, x, N);
-    return record(rec,
-                  (struct hd_op){.kind = HD_OP_bias,
-                                 .in = {x},
-                                 .in_count = 1,
-                                 .param = {bias, -1},
-                                 .param_count = 2,
-                                 .fused_count = fused_count},
-                  "biased", x->dim[0], x->dim[1]);
+    return record_op(rec,
+                     (struct hd_op){.kind = HD_OP_bias,
+                                    .in = {x},
+                                    .in_count = 1,
+                                    .param = {bias, -1},
+                                    .param_count = 2,
+                                    .fused_count = fused_count},
+                     "biased", x->dim[0], x->dim[1]);
 }
 
 /* Records an op that communicates over tp ranks and whose result has R * times / parts rows, R
@@ -693,8 +694,8 @@ static struct hd_tensor *tp_op(struct hd_rec *rec, enum hd_op_kind kind, const c
                                        "sequence parallelism: %lld rows cannot be divided evenly "
                                        "among tp = %lld ranks",
                                        (long long)x->dim[0], (long long)parts));
-    out = record(rec, (struct hd_op){.kind = kind, .in = {x}, .in_count = 1}, name,
-                 x->dim[0] * times / parts, x->dim_count > 1 ? x->dim[1] : 0);
+    out = record_op(rec, (struct hd_op){.kind = kind, .in = {x}, .in_count = 1}, name,
+                    x->dim[0] * times / parts, x->dim_count > 1 ? x->dim[1] : 0);
     out->dtype = x->dtype;
     return out;
 }

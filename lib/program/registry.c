@@ -7,7 +7,7 @@
 #include "base/math.h"
 #include "base/random.h"
 
-static void fail(struct hd_registry *registry, enum hd_status st)
+static void fail_declaration(struct hd_registry *registry, enum hd_status st)
 {
     if (registry->status)
         return;
@@ -23,7 +23,8 @@ static void *grow(struct hd_registry *registry, void *items, int count, int *cap
     void *more = hd_arena_grow(registry->arena, items, count, capacity, item_bytes);
 
     if (!more)
-        fail(registry, hd_err(HD_NO_MEMORY, "no memory for %d entries of the registry", count + 1));
+        fail_declaration(
+            registry, hd_err(HD_NO_MEMORY, "no memory for %d entries of the registry", count + 1));
     return more;
 }
 
@@ -51,6 +52,11 @@ bool hd_bucket_is_held_by(const struct hd_registry *registry, const struct hd_bu
     const int32_t stage = hd_mesh_coord_of(&registry->mesh, rank).pp;
 
     return stage == bucket->stage || stage == bucket->tie_stage;
+}
+
+bool hd_param_is_local(const struct hd_registry *registry, int param)
+{
+    return registry->buckets[registry->params[param].bucket].is_local;
 }
 
 int hd_registry_unit(struct hd_registry *registry, const char *kind, const char *name)
@@ -154,17 +160,19 @@ static bool split_for_tp(struct hd_registry *registry, const struct hd_param_spe
         return true;
     assert(!spec->padded || axis == 0); /* with axis 0 split, padding is the end of the shard */
     if (!spec->padded && spec->shape[axis] % shards) {
-        fail(registry, hd_err(HD_INVALID, "%s: tp = %d does not divide its extent of %lld",
-                              spec->name, shards, (long long)spec->shape[axis]));
+        fail_declaration(registry,
+                         hd_err(HD_INVALID, "%s: tp = %d does not divide its extent of %lld",
+                                spec->name, shards, (long long)spec->shape[axis]));
         return false;
     }
     p->local[axis] =
         spec->padded ? padded_extent(spec->shape[axis], shards) : spec->shape[axis] / shards;
     if (p->local[axis] * (shards - 1) >= spec->shape[axis]) {
-        fail(registry, hd_err(HD_INVALID,
-                              "parallel.tp: %d shards of the %lld rows of %s leave a rank without "
-                              "a row; use a smaller tp",
-                              shards, (long long)spec->shape[axis], spec->name));
+        fail_declaration(
+            registry, hd_err(HD_INVALID,
+                             "parallel.tp: %d shards of the %lld rows of %s leave a rank without "
+                             "a row; use a smaller tp",
+                             shards, (long long)spec->shape[axis], spec->name));
         return false;
     }
     return true;
@@ -179,8 +187,9 @@ static bool split_experts(struct hd_registry *registry, const struct hd_param_sp
         return true;
     assert(p->tp_axis != 0);
     if (p->shape[0] % ep) {
-        fail(registry, hd_err(HD_INVALID, "%s: ep = %d does not divide its %lld experts",
-                              spec->name, ep, (long long)p->shape[0]));
+        fail_declaration(registry,
+                         hd_err(HD_INVALID, "%s: ep = %d does not divide its %lld experts",
+                                spec->name, ep, (long long)p->shape[0]));
         return false;
     }
     p->local[0] = p->shape[0] / ep;
@@ -316,19 +325,20 @@ static bool choose_quant(struct hd_registry *registry, const struct hd_param_spe
     if (!registry->quant || !spec->linear)
         return true;
     if (!spec->frozen && !registry->only_computes) {
-        fail(registry,
-             hd_err(HD_INVALID,
-                    "model.weights: %s does not go with %s, which trains: a matrix in codes cannot "
-                    "be updated; train an adapter (train.adapter) or other parameters "
-                    "(train.only), or use model.weights: plain",
-                    hd_quant_word(registry->quant), spec->name));
+        fail_declaration(
+            registry,
+            hd_err(HD_INVALID,
+                   "model.weights: %s does not go with %s, which trains: a matrix in codes cannot "
+                   "be updated; train an adapter (train.adapter) or other parameters "
+                   "(train.only), or use model.weights: plain",
+                   hd_quant_word(registry->quant), spec->name));
         return false;
     }
     p->quant = registry->quant;
     p->block = 0;
     box = hd_param_quant_box(p);
     if (!hd_quant_box_fits(&box)) {
-        fail(registry, refuse_split(registry, p));
+        fail_declaration(registry, refuse_split(registry, p));
         return false;
     }
     p->record_bytes = hd_quant_lay_out(&box).size_bytes;
@@ -383,10 +393,11 @@ int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *
     if (registry->moments_in_blocks)
         p->block = block_of(spec);
     if (p->block && p->local[p->dim_count - 1] % p->block) {
-        fail(registry, hd_err(HD_INVALID,
-                              "train.moments: rows of %s in shards of %lld are not whole blocks of "
-                              "%lld; use another parallel.tp, or fp32",
-                              p->name, (long long)p->local[p->dim_count - 1], (long long)p->block));
+        fail_declaration(
+            registry, hd_err(HD_INVALID,
+                             "train.moments: rows of %s in shards of %lld are not whole blocks of "
+                             "%lld; use another parallel.tp, or fp32",
+                             p->name, (long long)p->local[p->dim_count - 1], (long long)p->block));
         return 0;
     }
     if (!choose_quant(registry, spec, p))

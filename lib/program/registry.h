@@ -353,6 +353,8 @@ int64_t hd_registry_trained_count(const struct hd_registry *registry);
 /* Returns whether `rank` holds the bucket; for this rank: bucket.is_local. */
 bool hd_bucket_is_held_by(const struct hd_registry *registry, const struct hd_bucket *bucket,
                           int rank);
+/* Returns whether this rank holds the bucket of a parameter. */
+bool hd_param_is_local(const struct hd_registry *registry, int param);
 
 /* hd_param_shard_index returns the index of the shard that `rank` holds; hd_param_box sets the box
  * of a shard in the global tensor: its first index, and its extents without padding, by axis. */

@@ -251,7 +251,8 @@ enum hd_status hd_bind(struct hd_runner *runner, const struct hd_chunk *chunk, e
 
 /* ---- running ---- */
 
-static enum hd_status fail(struct hd_runner *runner, enum hd_status st, const struct hd_node *node)
+static enum hd_status fail_run(struct hd_runner *runner, enum hd_status st,
+                               const struct hd_node *node)
 {
     if (runner->error.status)
         return hd_err_restore(&runner->error);
@@ -359,14 +360,14 @@ enum hd_status hd_run(struct hd_runner *runner, struct hd_bound *bound)
         if (!st && runner->comm)
             st = poll_comm(runner);
         if (st)
-            return fail(runner, st, b->node);
+            return fail_run(runner, st, b->node);
     }
     for (int w = 0; w < bound->wait_count; w++) {
         const struct bound_node *last = &bound->nodes[bound->waits[w]];
         const enum hd_status st = wait_for(runner, last);
 
         if (st)
-            return fail(runner, st, last->node);
+            return fail_run(runner, st, last->node);
     }
     return HD_OK;
 }
@@ -386,7 +387,7 @@ enum hd_status hd_runner_order(struct hd_runner *runner)
         st = hd_comm_wait_on(stream, hd_comm_record(stream), runner->compute);
     }
     span_end(runner, HD_SPAN_SYNCHRONIZE, NULL, begin_ns);
-    return st ? fail(runner, st, NULL) : HD_OK;
+    return st ? fail_run(runner, st, NULL) : HD_OK;
 }
 
 /* Waits for all collectives first, because that wait ends with an error if a peer fails; then for
@@ -404,7 +405,7 @@ enum hd_status hd_runner_synchronize(struct hd_runner *runner)
     if (!st)
         st = runner->table->synchronize(runner->compute);
     span_end(runner, HD_SPAN_SYNCHRONIZE, NULL, begin_ns);
-    return st ? fail(runner, st, NULL) : HD_OK;
+    return st ? fail_run(runner, st, NULL) : HD_OK;
 }
 
 /* ---- transfers ---- */
@@ -437,7 +438,7 @@ enum hd_status hd_runner_transfer(struct hd_runner *runner, const struct hd_tran
         return hd_err_restore(&runner->error);
     st = launch_transfer(runner, args, slot);
     if (st)
-        return fail(runner, hd_err_prefix(st, args->sends ? "send" : "receive"), NULL);
+        return fail_run(runner, hd_err_prefix(st, args->sends ? "send" : "receive"), NULL);
     *slot = (struct hd_transfer){args->stream, hd_comm_record(args->stream)};
     return HD_OK;
 }
@@ -455,7 +456,7 @@ enum hd_status hd_runner_await(struct hd_runner *runner, struct hd_transfer *slo
     st = hd_comm_wait_on(slot->stream, slot->ticket, runner->compute);
     span_end(runner, HD_SPAN_SYNCHRONIZE, NULL, begin_ns);
     slot->stream = NULL;
-    return st ? fail(runner, st, NULL) : HD_OK;
+    return st ? fail_run(runner, st, NULL) : HD_OK;
 }
 
 /* ---- constants ---- */

@@ -16,7 +16,7 @@ struct touch {
     int wrote[STREAMS], touched[STREAMS];
 };
 
-static enum hd_stream_name choose(const struct hd_node *node)
+static enum hd_stream_name choose_stream(const struct hd_node *node)
 {
     if (!node->is_comm)
         return HD_STREAM_COMPUTE;
@@ -83,7 +83,7 @@ void hd_pass_stream(struct hd_emit *e)
                                                                               -1 */
         memset(s.waited, 0xff, sizeof s.waited);
         for (int i = 0; i < e->lists[c].count; i++) {
-            e->lists[c].nodes[i]->stream = choose(e->lists[c].nodes[i]);
+            e->lists[c].nodes[i]->stream = choose_stream(e->lists[c].nodes[i]);
             find_waits(&s, e->lists[c].nodes[i], i);
         }
     }

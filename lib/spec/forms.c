@@ -7,7 +7,7 @@
 #include "plan/choose.h"
 #include "spec_internal.h"
 
-static enum hd_status no_memory(void)
+static enum hd_status no_memory_for_job_file(void)
 {
     return hd_err(HD_NO_MEMORY, "no memory for the job file");
 }
@@ -208,7 +208,7 @@ static enum hd_status read_items(struct spec_reader *r, const struct yaml_node *
         spec_path_pop(r, len);
     }
     if (!st && text.failed)
-        st = no_memory();
+        st = no_memory_for_job_file();
     if (!st && text.len_bytes >= HD_JOB_PATH_MAX)
         st = hd_err(HD_INVALID, "%s: longer than %d bytes; use patterns", r->path,
                     HD_JOB_PATH_MAX - 1);
@@ -255,7 +255,7 @@ enum hd_status spec_read_after(struct spec_reader *r, const struct yaml_node *no
             hd_text_add(&text, "%s%lld", count ? "," : "", (long long)job);
     }
     if (!st && text.failed)
-        st = no_memory();
+        st = no_memory_for_job_file();
     if (!st && (!count || text.len_bytes >= HD_JOB_WORD_MAX))
         st = hd_err(HD_INVALID, "%s: expected numbers of jobs, such as [12, 13]%s", r->path,
                     count ? "; these are too long together" : "");
@@ -283,10 +283,10 @@ static enum hd_status add_file(struct spec_reader *r, const struct yaml_node *no
     list->items =
         hd_arena_grow(r->draft.arena, list->items, list->count, &list->room, sizeof *list->items);
     if (!list->items)
-        return no_memory();
+        return no_memory_for_job_file();
     list->items[list->count++] =
         (struct hd_job_file){.path = hd_arena_strdup(r->draft.arena, node->text), .source = source};
-    return hd_arena_failed(r->draft.arena) ? no_memory() : HD_OK;
+    return hd_arena_failed(r->draft.arena) ? no_memory_for_job_file() : HD_OK;
 }
 
 /* Reads `train: [a.txt, b/x.txt]` or `train: a.txt`. */
@@ -366,7 +366,7 @@ static enum hd_status read_sources(struct spec_reader *r, const struct yaml_node
         return read_files(r, node, 0, list);
     job->weights = hd_arena_array(r->draft.arena, HD_JOB_SOURCES_MAX, sizeof *job->weights);
     if (!job->weights)
-        return no_memory();
+        return no_memory_for_job_file();
     for (const struct yaml_node *c = node->first; c && !st; c = c->next) {
         (void)snprintf(r->path + len, sizeof r->path - len, "[%lld]", (long long)job->weight_count);
         r->here = c;

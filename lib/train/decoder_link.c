@@ -2,8 +2,8 @@
 
 /* Opens the channel from a stage to the next one, between the two ranks with this rank's tp
  * index. */
-static enum hd_status open_channel(struct hd_inference_rank *m, int from_stage,
-                                   struct hd_comm_group **ret_channel)
+static enum hd_status open_stage_channel(struct hd_inference_rank *m, int from_stage,
+                                         struct hd_comm_group **ret_channel)
 {
     struct hd_mesh_coord from = hd_mesh_coord_of(&m->mesh, m->rank), to = from;
 
@@ -41,9 +41,9 @@ enum hd_status decoder_link_open(struct hd_inference_rank *m, int micro_batches,
     if (!l.arrivals)
         return hd_err(HD_NO_MEMORY, "no memory for transfers");
     if (stage > 0)
-        st = open_channel(m, stage - 1, &l.from);
+        st = open_stage_channel(m, stage - 1, &l.from);
     if (!st && stage < m->pp - 1)
-        st = open_channel(m, stage, &l.to);
+        st = open_stage_channel(m, stage, &l.to);
     if (!st)
         st = connect_ranks(m, &l);
     *ret_link = l;

@@ -29,7 +29,7 @@ static void choose_programs(struct decoder_rank *d)
     add_program(d, 1, HD_DECODER_ROWS);
 }
 
-static enum hd_status choose_context(struct decoder_rank *d, int64_t wish)
+static enum hd_status choose_decoder_context(struct decoder_rank *d, int64_t wish)
 {
     struct hd_job *job = &d->model.job;
 
@@ -71,7 +71,8 @@ static enum hd_status bind(struct decoder_rank *d, struct decode_program *p)
     return st;
 }
 
-static enum hd_status prepare(struct decoder_rank *d, const struct hd_shm_control *connecting)
+static enum hd_status prepare_programs(struct decoder_rank *d,
+                                       const struct hd_shm_control *connecting)
 {
     struct hd_chunk *chunks[DECODER_PROGRAMS_MAX];
     enum hd_status st = HD_OK;
@@ -164,7 +165,7 @@ static int64_t cache_bytes(const struct decoder_rank *d)
 
 /* Declares the model. Quantized weights may not allow this tp; that error names keys of the job
  * file, so --tp is prefixed. */
-static enum hd_status declare(struct decoder_rank *d)
+static enum hd_status declare_rank(struct decoder_rank *d)
 {
     enum hd_status st = d->model.pp > 1 ? hd_inference_rank_cut(&d->model, cache_bytes(d)) : HD_OK;
 
@@ -175,8 +176,8 @@ static enum hd_status declare(struct decoder_rank *d)
     return st;
 }
 
-static enum hd_status set_up(struct decoder_rank *d, const struct hd_decoder_options *o,
-                             const struct hd_shm_control *connecting)
+static enum hd_status set_up_decoder(struct decoder_rank *d, const struct hd_decoder_options *o,
+                                     const struct hd_shm_control *connecting)
 {
     struct hd_arena *arena = &d->model.arena;
     enum hd_status st = hd_inference_rank_read_job(&d->model, &o->dirs);
@@ -192,15 +193,15 @@ static enum hd_status set_up(struct decoder_rank *d, const struct hd_decoder_opt
     if (!st)
         st = choose_weights(d, o->weights);
     if (!st)
-        st = choose_context(d, o->context);
+        st = choose_decoder_context(d, o->context);
     if (!st)
         st = check_tp(&d->model.job, d->model.tp);
     if (!st)
         st = check_pp(&d->model.job, d->model.pp);
     if (!st)
-        st = declare(d);
+        st = declare_rank(d);
     if (!st)
-        st = prepare(d, connecting);
+        st = prepare_programs(d, connecting);
     if (!st)
         st = hd_inference_rank_read_weights(&d->model, &o->dirs);
     if (!st)
@@ -223,7 +224,7 @@ enum hd_status decoder_rank_open(struct decoder_rank *d, const struct hd_decoder
     d->model.pp = pp;
     d->model.tp = tp;
     d->model.rank = number;
-    return set_up(d, o, connecting);
+    return set_up_decoder(d, o, connecting);
 }
 
 void decoder_rank_close(struct decoder_rank *d)

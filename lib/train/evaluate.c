@@ -32,7 +32,7 @@ struct evaluation {
 
 /* ---- the job ---- */
 
-static enum hd_status choose_context(struct evaluation *e)
+static enum hd_status choose_window_length(struct evaluation *e)
 {
     const int64_t context = e->model.job.context, wish = e->options->context;
 
@@ -263,7 +263,7 @@ static void count_bytes(struct evaluation *e, const int32_t *targets)
             e->bytes += e->token_bytes[targets[i]];
 }
 
-static enum hd_status run_windows(struct evaluation *e)
+static enum hd_status evaluate_windows(struct evaluation *e)
 {
     const struct hd_data_batch batch = {.tokens = field(e, HD_BATCH_TOKENS),
                                         .targets = field(e, HD_BATCH_TARGETS),
@@ -310,7 +310,7 @@ static enum hd_status evaluate(struct evaluation *e, struct hd_evaluation *ret)
     *block = (struct hd_step_state){.loss_scale = 1};
     st = measure_tokens(e);
     if (!st)
-        st = run_windows(e);
+        st = evaluate_windows(e);
     if (st)
         return st;
     if (!block->target_count)
@@ -362,7 +362,7 @@ enum hd_status hd_evaluate(const struct hd_evaluation_options *options,
     if (!st)
         st = hd_inference_rank_choose_precision(&e->model.job, options->precision);
     if (!st)
-        st = choose_context(e);
+        st = choose_window_length(e);
     if (!st) {
         e->job = e->model.job;
         e->job.threads = options->threads;

@@ -77,8 +77,8 @@ static enum hd_status bind_run(struct hd_trainer *t, struct hd_bound_instruction
 }
 
 /* Opens the group of a transfer: this rank and its peer in the other stage. */
-static enum hd_status open_channel(struct hd_trainer *t, const struct hd_instruction *in,
-                                   struct hd_comm_group **ret_group)
+static enum hd_status open_peer_channel(struct hd_trainer *t, const struct hd_instruction *in,
+                                        struct hd_comm_group **ret_group)
 {
     const struct hd_rank_program *l = &t->rank_program;
     const bool sends = in->kind == HD_DO_SEND;
@@ -117,7 +117,7 @@ static enum hd_status bind_transfer(struct hd_trainer *t, const struct hd_instru
                                           .stream = stream_of(t, in),
                                           .buffer = stage_io_slot(t, slot_of(in))};
     ret_args->count = hd_rank_program_transfer(&t->rank_program, in, &ret_args->dtype);
-    return open_channel(t, in, &ret_args->group);
+    return open_peer_channel(t, in, &ret_args->group);
 }
 
 enum hd_status hd_execute_bind(struct hd_trainer *t, const struct hd_step_plan *plan,

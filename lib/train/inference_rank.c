@@ -132,8 +132,9 @@ enum hd_status hd_inference_rank_choose_precision(struct hd_job *job, const char
 /* ---- programs and memory ---- */
 
 /* Declares the model for one rank of a mesh. unit_stage: stage of each unit; NULL: one stage. */
-static enum hd_status declare(struct hd_inference_rank *l, const struct hd_mesh_sizes *sizes,
-                              int rank, const int32_t *unit_stage)
+static enum hd_status declare_on_mesh(struct hd_inference_rank *l,
+                                      const struct hd_mesh_sizes *sizes, int rank,
+                                      const int32_t *unit_stage)
 {
     struct hd_mesh_sizes all = *sizes;
     struct hd_model_config config;
@@ -178,7 +179,7 @@ enum hd_status hd_inference_rank_cut(struct hd_inference_rank *l, int64_t block_
     l->stages = hd_arena_array(&l->arena, (size_t)l->pp, sizeof *l->stages);
     if (!load || !l->stages)
         return hd_err(HD_NO_MEMORY, "no memory to cut the model");
-    st = declare(l, &(struct hd_mesh_sizes){.tp = l->tp}, 0, NULL);
+    st = declare_on_mesh(l, &(struct hd_mesh_sizes){.tp = l->tp}, 0, NULL);
     if (st)
         return st;
     for (int64_t u = 0; u < units; u++)
@@ -193,14 +194,14 @@ enum hd_status hd_inference_rank_declare(struct hd_inference_rank *l)
     int32_t *stage;
 
     if (!l->stages)
-        return declare(l, &sizes, l->rank, NULL);
+        return declare_on_mesh(l, &sizes, l->rank, NULL);
     stage = hd_arena_array(&l->arena, (size_t)l->job.layers + 2, sizeof *stage);
     if (!stage)
         return hd_err(HD_NO_MEMORY, "no memory for the units of the model");
     for (int s = 0; s < l->pp; s++)
         for (int u = l->stages[s].first; u < l->stages[s].end; u++)
             stage[u] = s;
-    return declare(l, &sizes, l->rank, stage);
+    return declare_on_mesh(l, &sizes, l->rank, stage);
 }
 
 static int stage_of(const struct hd_inference_rank *l)
@@ -284,7 +285,8 @@ static enum hd_status reserve_memory(struct hd_inference_rank *l, int64_t size_b
     return st;
 }
 
-static enum hd_status write_constant(struct hd_inference_rank *l, const struct hd_store *s)
+static enum hd_status write_inference_constant(struct hd_inference_rank *l,
+                                               const struct hd_store *s)
 {
     void *values = malloc((size_t)s->size_bytes);
     enum hd_status st = values ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for %s", s->name);
@@ -349,7 +351,7 @@ enum hd_status hd_inference_rank_reserve(struct hd_inference_rank *l,
     l->bases.base[HD_REGION_WORK][0] = l->memory + before_work;
     for (int i = 0; !st && i < chunks[0]->store_count; i++)
         if (chunks[0]->stores[i]->kind == HD_STORE_CONSTANT)
-            st = write_constant(l, chunks[0]->stores[i]);
+            st = write_inference_constant(l, chunks[0]->stores[i]);
     return st;
 }
 
@@ -376,8 +378,8 @@ enum hd_status hd_inference_rank_bind(struct hd_inference_rank *l, const struct 
 
 /* Makes the quantized codes of one parameter in its place; on a device they are made in `buffer`
  * (host memory) and copied. */
-static enum hd_status make_quantized(struct hd_inference_rank *l, struct hd_source *source,
-                                     int param, char *records, void *buffer)
+static enum hd_status quantize_for_inference(struct hd_inference_rank *l, struct hd_source *source,
+                                             int param, char *records, void *buffer)
 {
     const struct hd_param *p = &l->registry.params[param];
     enum hd_status st = HD_OK;
@@ -423,8 +425,8 @@ static bool needs_buffer(const struct hd_inference_rank *l, const struct hd_para
 }
 
 /* Reads one parameter's weights in the encoding that the programs compute with. */
-static enum hd_status read_weight(struct hd_inference_rank *l, struct hd_source *source, int param,
-                                  float *buffer)
+static enum hd_status read_param(struct hd_inference_rank *l, struct hd_source *source, int param,
+                                 float *buffer)
 {
     const struct hd_param *p = &l->registry.params[param];
     const struct hd_bucket *bucket = &l->registry.buckets[p->bucket];
@@ -434,7 +436,7 @@ static enum hd_status read_weight(struct hd_inference_rank *l, struct hd_source 
     enum hd_status st;
 
     if (p->quant)
-        return make_quantized(l, source, param, memory + p->offset, buffer);
+        return quantize_for_inference(l, source, param, memory + p->offset, buffer);
     memory += p->offset * (int64_t)hd_dtype_size(bucket->stored);
     /* magnitudes of a DoRA adapter that no directory has: the adapter begins with zeros */
     if (!hd_source_has(source, param) && p->init == HD_INIT_NORMS) {
@@ -451,11 +453,6 @@ static enum hd_status read_weight(struct hd_inference_rank *l, struct hd_source 
     return st ? st : put_values(l, bucket->stored, memory, buffer, p->count);
 }
 
-static bool is_on_this_rank(const struct hd_inference_rank *l, int param)
-{
-    return l->registry.buckets[l->registry.params[param].bucket].is_local;
-}
-
 /* Returns the number of elements of the largest parameter that is read through the host buffer. The
  * codes of a quantized parameter take fewer bytes than its elements. */
 static int64_t largest_buffered(const struct hd_inference_rank *l)
@@ -463,12 +460,12 @@ static int64_t largest_buffered(const struct hd_inference_rank *l)
     int64_t largest = 0;
 
     for (int i = 0; i < l->registry.param_count; i++)
-        if (is_on_this_rank(l, i) && needs_buffer(l, &l->registry.params[i]))
+        if (hd_param_is_local(&l->registry, i) && needs_buffer(l, &l->registry.params[i]))
             largest = hd_max(largest, l->registry.params[i].count);
     return largest;
 }
 
-static enum hd_status verify(const struct hd_source_dirs *dirs)
+static enum hd_status verify_dirs(const struct hd_source_dirs *dirs)
 {
     enum hd_status st = hd_source_is_checkpoint(dirs->dir) ? hd_ckpt_verify(dirs->dir) : HD_OK;
 
@@ -482,15 +479,15 @@ enum hd_status hd_inference_rank_read_weights(struct hd_inference_rank *l,
 {
     float *buffer = calloc((size_t)largest_buffered(l) + 1, sizeof *buffer);
     struct hd_source *source = NULL;
-    enum hd_status st = l->rank == 0 ? verify(dirs) : HD_OK;
+    enum hd_status st = l->rank == 0 ? verify_dirs(dirs) : HD_OK;
 
     if (!buffer)
         st = hd_err(HD_NO_MEMORY, "no memory to read %s", dirs->dir);
     if (!st)
         st = hd_source_open(dirs, &l->job, &l->registry, &source);
     for (int i = 0; !st && i < l->registry.param_count; i++)
-        if (is_on_this_rank(l, i))
-            st = read_weight(l, source, i, buffer);
+        if (hd_param_is_local(&l->registry, i))
+            st = read_param(l, source, i, buffer);
     free(buffer);
     hd_source_close(source);
     return st;

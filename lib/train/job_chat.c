@@ -6,7 +6,7 @@
 #include "data/data.h"
 #include "data/kind.h"
 
-static enum hd_status open_once(struct hd_job_chat *c, const struct hd_job *job)
+static enum hd_status open_template(struct hd_job_chat *c, const struct hd_job *job)
 {
     char dir[HD_JOB_PATH_MAX];
     enum hd_status st;
@@ -26,7 +26,7 @@ enum hd_status hd_job_chat_rules(struct hd_job_chat *c, struct hd_job_tokenizer 
                                  struct hd_conversation_rules *ret_rules)
 {
     struct hd_conversation_rules rules = {.form = form};
-    enum hd_status st = open_once(c, job);
+    enum hd_status st = open_template(c, job);
 
     if (!st)
         st = hd_job_tokenizer_need(tokenizer, job, &rules.tokenizer);

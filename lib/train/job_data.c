@@ -133,9 +133,9 @@ static enum hd_status open_val(const struct hd_job *job, struct hd_job_tokenizer
     return st;
 }
 
-static enum hd_status open_all(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
-                               const struct hd_token_cache *cache, struct hd_arena *arena,
-                               struct hd_job_data *ret_data)
+static enum hd_status open_job_data(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
+                                    const struct hd_token_cache *cache, struct hd_arena *arena,
+                                    struct hd_job_data *ret_data)
 {
     struct hd_job_data *d = ret_data;
     struct hd_data_range val = {0};
@@ -179,7 +179,7 @@ enum hd_status hd_job_data_open(const struct hd_job *job, struct hd_job_tokenize
                                 struct hd_job_data *ret_data)
 {
     struct hd_job_tokenizer own = {.opened = NULL};
-    enum hd_status st = open_all(job, tokenizer ? tokenizer : &own, cache, arena, ret_data);
+    enum hd_status st = open_job_data(job, tokenizer ? tokenizer : &own, cache, arena, ret_data);
 
     hd_job_tokenizer_close(&own);
     return st;

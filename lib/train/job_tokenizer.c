@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-static enum hd_status open_once(struct hd_job_tokenizer *t, const struct hd_job *job)
+static enum hd_status open_tokenizer(struct hd_job_tokenizer *t, const struct hd_job *job)
 {
     enum hd_status st = t->opened ? HD_OK : hd_tokenizer_open(job->tokenizer, &t->opened);
 
@@ -11,7 +11,7 @@ static enum hd_status open_once(struct hd_job_tokenizer *t, const struct hd_job 
 
 static enum hd_status resolve_once(struct hd_job_tokenizer *t, const struct hd_job *job)
 {
-    enum hd_status st = open_once(t, job);
+    enum hd_status st = open_tokenizer(t, job);
 
     if (!st && !t->resolved)
         st = hd_special_resolve(t->opened, job->from_dir, &t->special);
@@ -22,7 +22,7 @@ static enum hd_status resolve_once(struct hd_job_tokenizer *t, const struct hd_j
 enum hd_status hd_job_tokenizer_need(struct hd_job_tokenizer *t, const struct hd_job *job,
                                      const struct hd_tokenizer **ret_tokenizer)
 {
-    enum hd_status st = open_once(t, job);
+    enum hd_status st = open_tokenizer(t, job);
 
     if (!st && job->vocab < hd_tokenizer_vocab(t->opened) && !hd_job_vocab_is_given(job))
         st = hd_err(HD_INVALID, "model.vocab: %lld is less than the %d tokens of %s",

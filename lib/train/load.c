@@ -233,15 +233,16 @@ static enum hd_status read_job_then(const struct hd_ckpt *ckpt, struct hd_arena 
     return st ? hd_err_prefix(st, "%s: the job stored in it", hd_ckpt_dir(ckpt)) : HD_OK;
 }
 
-static enum hd_status read_weight(void *from, int param, const struct hd_ckpt_entry *want,
-                                  float *ret_values)
+static enum hd_status read_from_source(void *from, int param, const struct hd_ckpt_entry *want,
+                                       float *ret_values)
 {
     return hd_source_read(from, param, want, ret_values);
 }
 
 /* Makes this rank's records (codes and scales) of a quantized parameter from the weights in
  * `source`; source NULL: from initial weights drawn by the seed. */
-static enum hd_status make_quantized(struct hd_trainer *t, int param, struct hd_source *source)
+static enum hd_status quantize_for_training(struct hd_trainer *t, int param,
+                                            struct hd_source *source)
 {
     const struct hd_registry *r = &t->rank_program.registry;
     const struct hd_param *p = &r->params[param];
@@ -311,8 +312,8 @@ static enum hd_status read_state(struct hd_trainer *t, struct hd_ckpt *ckpt,
 
         if (!r->buckets[r->params[i].bucket].is_local)
             continue;
-        st = r->params[i].quant ? make_quantized(t, i, source)
-                                : read_shard(t, i, 0, read_weight, source, values);
+        st = r->params[i].quant ? quantize_for_training(t, i, source)
+                                : read_shard(t, i, 0, read_from_source, source, values);
         for (int k = 1; !st && has_moments && k < HD_SAVED_KINDS; k++)
             st = read_shard(t, i, k, read_moment, ckpt, values);
     }
@@ -375,7 +376,7 @@ static enum hd_status read_buffers(struct hd_trainer *t, struct hd_ckpt *ckpt)
 
 /* Verifies a checkpoint: rank 0 checks the hash of every byte and sends the result to all ranks, so
  * that no rank loads damaged data. */
-static enum hd_status verify(struct hd_trainer *t, const char *dir)
+static enum hd_status verify_on_first_rank(struct hd_trainer *t, const char *dir)
 {
     struct save_outcome *all = calloc((size_t)t->rank_program.mesh.world, sizeof *all), mine = {0};
     enum hd_status st;
@@ -450,7 +451,7 @@ enum hd_status hd_trainer_load(struct hd_trainer *t, const char *dir, const char
         st = hd_err(HD_CORRUPT, "%s: the manifest's hash is %s, but the attempt expects %s", dir,
                     hash, expected_hash);
     if (!st)
-        st = verify(t, dir);
+        st = verify_on_first_rank(t, dir);
     if (!st)
         st = read_counters(t, ckpt);
     t->tokens_seen = hd_ckpt_get_manifest(ckpt)->tokens_seen;
@@ -485,13 +486,6 @@ enum hd_status hd_trainer_go_back(struct hd_trainer *t, const char *dir, const c
 }
 
 /* ---- initial weights ---- */
-
-static bool is_on_this_rank(const struct hd_trainer *t, int param)
-{
-    const struct hd_registry *r = &t->rank_program.registry;
-
-    return r->buckets[r->params[param].bucket].is_local;
-}
 
 static enum hd_status init_encoded(struct hd_trainer *t, const struct hd_param *p,
                                    const struct hd_local_shard *local_shard, float *values)
@@ -537,7 +531,7 @@ static enum hd_status init_shard(struct hd_trainer *t, int param, struct hd_sour
     enum hd_status st = HD_OK;
 
     if (p->quant)
-        return make_quantized(t, param, NULL);
+        return quantize_for_training(t, param, NULL);
     if (p->init == HD_INIT_NORMS)
         return read_shard(t, param, 0, read_norms, &norms, values);
     if (!hd_local_shard_is_plain(&local_shard))
@@ -557,7 +551,7 @@ static enum hd_status init_by_seed(struct hd_trainer *t)
     float *values = make_values(&st);
 
     for (int i = 0; !st && i < t->rank_program.registry.param_count; i++)
-        if (is_on_this_rank(t, i))
+        if (hd_param_is_local(&t->rank_program.registry, i))
             st = init_shard(t, i, NULL, values);
     free(values);
     return st;
@@ -569,10 +563,11 @@ static enum hd_status read_source(struct hd_trainer *t, struct hd_source *source
     float *values = make_values(&st);
 
     for (int i = 0; !st && i < t->rank_program.registry.param_count; i++)
-        if (is_on_this_rank(t, i) && t->rank_program.registry.params[i].quant)
-            st = make_quantized(t, i, source);
-        else if (is_on_this_rank(t, i))
-            st = hd_source_has(source, i) ? read_shard(t, i, 0, read_weight, source, values)
+        if (hd_param_is_local(&t->rank_program.registry, i) &&
+            t->rank_program.registry.params[i].quant)
+            st = quantize_for_training(t, i, source);
+        else if (hd_param_is_local(&t->rank_program.registry, i))
+            st = hd_source_has(source, i) ? read_shard(t, i, 0, read_from_source, source, values)
                                           : init_shard(t, i, source, values);
     free(values);
     return st;
@@ -586,7 +581,7 @@ static enum hd_status check_adapter(struct hd_trainer *t)
     enum hd_status st = hd_source_check_adapter(job->adapter_from, job->adapter_identity);
 
     if (!st && hd_source_is_checkpoint(job->adapter_from))
-        st = verify(t, job->adapter_from);
+        st = verify_on_first_rank(t, job->adapter_from);
     return st ? hd_err_prefix(st, "train.adapter.from") : HD_OK;
 }
 
@@ -600,7 +595,7 @@ static enum hd_status init_from_source(struct hd_trainer *t)
     enum hd_status st = hd_source_check_identity(job->init_from, job->init_identity);
 
     if (!st && hd_source_is_checkpoint(job->init_from))
-        st = verify(t, job->init_from);
+        st = verify_on_first_rank(t, job->init_from);
     if (!st)
         st = hd_source_open(&dirs, job, &t->rank_program.registry, &source);
     if (!st)

@@ -15,7 +15,7 @@ struct norm_rows {
     void *record; /* the whole quantized matrix; NULL: the weight is not quantized */
 };
 
-static enum hd_status no_memory(const struct hd_param *p)
+static enum hd_status no_memory_for_norms(const struct hd_param *p)
 {
     return hd_err(HD_NO_MEMORY, "no memory for the norms of %s", p->name);
 }
@@ -38,7 +38,7 @@ static enum hd_status open_rows(struct hd_source *source, const struct hd_regist
             .quant = p->quant, .count = 1, .columns = r.K, .matrix = {hd_quant_matrix_at(&box, 0)}};
         r.record = malloc((size_t)hd_quant_lay_out(&box).size_bytes);
         if (!r.record)
-            return no_memory(p);
+            return no_memory_for_norms(p);
         st = hd_encoded_make_box(&r.whole, &box, r.record);
         if (st) {
             free(r.record);
@@ -90,7 +90,7 @@ enum hd_status hd_norms_make(struct hd_source *source, const struct hd_registry 
     most = r.K < HD_QUANT_PIECE ? HD_QUANT_PIECE / r.K : 1;
     values = calloc((size_t)(most * r.K), sizeof *values);
     if (!values)
-        st = no_memory(p);
+        st = no_memory_for_norms(p);
     for (int64_t at = 0, n; !st && at < count; at += n) {
         n = count - at < most ? count - at : most;
         st = read_rows(&r, begin + at, n, values);

@@ -179,7 +179,7 @@ static const float *values_of(const struct hd_reference *r)
 
 /* Sets *ret_whole to true if the reference file that rank 0 has mapped is complete and has this
  * job's key. */
-static enum hd_status check_file(const struct hd_trainer *t, bool *ret_whole)
+static enum hd_status check_reference_file(const struct hd_trainer *t, bool *ret_whole)
 {
     const size_t bytes = t->reference->bytes - sizeof(struct reference_head);
     struct reference_head h;
@@ -241,7 +241,7 @@ static enum hd_status open_file(struct hd_trainer *t, bool *ret_found)
     if (t->rank_program.rank == 0) {
         st = map_file(t);
         if (!st)
-            st = check_file(t, &whole);
+            st = check_reference_file(t, &whole);
         st = st == HD_NOT_FOUND ? HD_OK : st;
         identity = whole ? identity_of(t->reference) : 0;
         if (!whole)

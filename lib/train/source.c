@@ -39,7 +39,7 @@ struct hd_source {
     uint64_t seed;
 };
 
-static enum hd_status no_memory(const char *dir)
+static enum hd_status no_memory_to_read(const char *dir)
 {
     return hd_err(HD_NO_MEMORY, "no memory to read %s", dir);
 }
@@ -163,7 +163,7 @@ static enum hd_status place_in_folder(struct hd_source *s, const char *dir, stru
 
     f->dir = hd_arena_strdup(&s->arena, dir);
     if (!wanted || !f->dir)
-        return no_memory(dir);
+        return no_memory_to_read(dir);
     for (int i = 0; i < r->param_count; i++) {
         const struct hd_param *p = &r->params[i];
 
@@ -213,7 +213,7 @@ static enum hd_status read_job(struct hd_source *s, struct hd_job **ret_job)
 
     *ret_job = hd_arena_alloc(&s->arena, sizeof **ret_job);
     if (!*ret_job)
-        return no_memory(hd_ckpt_dir(s->ckpt));
+        return no_memory_to_read(hd_ckpt_dir(s->ckpt));
     st = hd_job_read(config, strlen(config), &s->arena, *ret_job);
     return st ? hd_err_prefix(st, "%s: the job stored in it", hd_ckpt_dir(s->ckpt)) : HD_OK;
 }
@@ -312,7 +312,7 @@ static enum hd_status open_adapter(struct hd_source *s, const char *dir)
     return st ? st : place_in_folder(s, dir, &s->adapter_folder, true);
 }
 
-static enum hd_status open_all(struct hd_source *s, const struct hd_source_dirs *dirs)
+static enum hd_status open_dirs(struct hd_source *s, const struct hd_source_dirs *dirs)
 {
     const size_t count = (size_t)s->registry->param_count;
     enum hd_status st;
@@ -320,7 +320,7 @@ static enum hd_status open_all(struct hd_source *s, const struct hd_source_dirs 
     s->places = hd_arena_array(&s->arena, count, sizeof *s->places);
     s->in_map = hd_arena_array(&s->arena, count, sizeof *s->in_map);
     if (!s->places || !s->in_map)
-        return no_memory(dirs->dir);
+        return no_memory_to_read(dirs->dir);
     if (hd_source_is_checkpoint(dirs->dir)) {
         st = open_checkpoint(s, dirs);
     } else {
@@ -344,12 +344,12 @@ enum hd_status hd_source_open(const struct hd_source_dirs *dirs, const struct hd
     enum hd_status st;
 
     if (!s)
-        return no_memory(dirs->dir);
+        return no_memory_to_read(dirs->dir);
     hd_arena_init(&s->arena, 0);
     s->job = job;
     s->registry = registry;
     s->seed = (uint64_t)job->seed;
-    st = open_all(s, dirs);
+    st = open_dirs(s, dirs);
     if (st)
         hd_source_close(s);
     else

@@ -273,7 +273,7 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
 
 /* Runs the eval programs on all validation windows. Every rank runs them equally often, if
  * necessary on padding, because the experts' collectives (ep) need all ranks. */
-static enum hd_status run_windows(struct hd_trainer *t)
+static enum hd_status validate_windows(struct hd_trainer *t)
 {
     const int64_t together = t->rank_program.mesh.sizes.dp * t->rank_program.job.micro_batch;
     const int64_t calls = (t->data.validation.window_count + together - 1) / together;
@@ -334,7 +334,7 @@ enum hd_status hd_trainer_validate(struct hd_trainer *t, double *ret_loss, int64
     t->block.loss_scale = 1;
     st = write_block(t);
     if (!st)
-        st = run_windows(t);
+        st = validate_windows(t);
     if (!st)
         st = read_block(t);
     if (st)

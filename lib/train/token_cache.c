@@ -60,7 +60,7 @@ static bool any_needs_tokens(const struct hd_job *job)
     return false;
 }
 
-static enum hd_status check_file(const struct hd_job_file *file, struct stat *ret_info)
+static enum hd_status check_data_file(const struct hd_job_file *file, struct stat *ret_info)
 {
     struct stat info;
 
@@ -82,7 +82,7 @@ static enum hd_status name_of(const struct fill_state *f, const struct hd_job_fi
 {
     struct hd_text key = {0};
     struct stat info;
-    enum hd_status st = check_file(file, &info);
+    enum hd_status st = check_data_file(file, &info);
 
     if (st)
         return st;
@@ -259,7 +259,7 @@ static enum hd_status make(struct fill_state *f, const struct hd_job_file *file,
                                .progress = is_alive,
                                .context = &watch};
     struct stat info;
-    enum hd_status st = check_file(file, &info);
+    enum hd_status st = check_data_file(file, &info);
 
     f->made++;
     if (!st)
@@ -376,7 +376,7 @@ static enum hd_status find_hashes(struct fill_state *f)
 }
 
 /* Prepares the folder `tokens` in the job's folder, which is the parent of the attempt's. */
-static enum hd_status prepare(struct fill_state *f)
+static enum hd_status prepare_folder(struct fill_state *f)
 {
     const struct hd_job *job = f->job;
     const char *slash = strrchr(job->attempt_dir, '/');
@@ -410,7 +410,7 @@ enum hd_status hd_token_cache_fill(const struct hd_job *job, struct hd_job_token
         return HD_OK;
     train = hd_arena_array(arena, (size_t)job->train_count + 1, sizeof *train);
     val = hd_arena_array(arena, (size_t)job->val_count + 1, sizeof *val);
-    st = train && val ? prepare(&f) : hd_err(HD_NO_MEMORY, "no memory for a list of files");
+    st = train && val ? prepare_folder(&f) : hd_err(HD_NO_MEMORY, "no memory for a list of files");
     if (!st)
         st = fill_list(&f, job->train, job->train_count, train);
     if (!st)

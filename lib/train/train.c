@@ -220,7 +220,8 @@ static enum hd_status bind_all(struct hd_trainer *t)
 
 /* ---- constants ---- */
 
-static enum hd_status write_constant(struct hd_trainer *t, const struct hd_store *s, void *tensor)
+static enum hd_status write_trainer_constant(struct hd_trainer *t, const struct hd_store *s,
+                                             void *tensor)
 {
     void *values;
     enum hd_status st;
@@ -246,7 +247,8 @@ static enum hd_status write_constants(struct hd_trainer *t, const struct hd_chun
 
     for (int i = 0; !st && i < chunk->store_count; i++)
         if (chunk->stores[i]->kind == HD_STORE_CONSTANT)
-            st = write_constant(t, chunk->stores[i], hd_store_address(&bases, chunk->stores[i]));
+            st = write_trainer_constant(t, chunk->stores[i],
+                                        hd_store_address(&bases, chunk->stores[i]));
     return st;
 }
 
@@ -303,8 +305,8 @@ static int64_t planned_on_host(const struct hd_trainer *t)
     return m->host_bytes + (t->table->device ? 0 : m->private_bytes + m->registered_bytes);
 }
 
-static enum hd_status set_up(struct hd_trainer *t, const struct hd_job *job,
-                             const struct hd_trainer_options *options)
+static enum hd_status set_up_trainer(struct hd_trainer *t, const struct hd_job *job,
+                                     const struct hd_trainer_options *options)
 {
     struct hd_backend_options backend = hd_trainer_backend_options(job);
     enum hd_status st = hd_backend_check(t->table);
@@ -378,7 +380,7 @@ enum hd_status hd_trainer_new(const struct hd_job *job, const struct hd_trainer_
     t->val_step = t->lowest_step = -1;
     t->step_deadline_ms = HD_STEP_DEADLINE_MS;
     t->save_deadline_ms = HD_SAVE_DEADLINE_MS;
-    st = set_up(t, job, options);
+    st = set_up_trainer(t, job, options);
     if (st) {
         hd_trainer_free(t);
         return st;
