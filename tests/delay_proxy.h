@@ -19,7 +19,7 @@ struct delay_proxy;
 /* Listens on 127.0.0.1:*ret_port, for a server on 127.0.0.1. A failure ends the program. */
 struct delay_proxy *delay_proxy_open(uv_loop_t *loop, int server_port, int64_t round_trip_ms,
                                      int *ret_port);
-/* The same between two Unix sockets; replaces the file `path`. */
+/* Connects likewise between two Unix sockets; replaces the file `path`. */
 struct delay_proxy *delay_proxy_open_unix(uv_loop_t *loop, const char *path,
                                           const char *server_path, int64_t round_trip_ms);
 

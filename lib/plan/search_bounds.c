@@ -10,7 +10,7 @@
  * and moments, and writes master and moments. */
 enum { UPDATE_BYTES = 16 };
 /* Least ratio of the time of ZeRO-3 programs, added up from layer profiles, to that of programs
- * without ZeRO: which weights are gathered first depends on the chunk (price_test). */
+ * without ZeRO: which weights are gathered first depends on the chunk (step_cost_test). */
 static const double gathered_share = 0.97;
 /* Least ratio of the bytes saved per token with any micro-batch size to those with one sequence. */
 static const double saved_share = 0.9;

@@ -40,7 +40,7 @@ void bench_peer_stop(struct bench_peer *peer);
 /* VmHWM of a process; 0: the system does not say. */
 double bench_peak_mib(pid_t pid);
 
-/* Of up to BENCH_RUNS_MAX values. */
+/* The median and the ends of up to BENCH_RUNS_MAX values. */
 struct bench_spread {
     double median, least, most;
 };
@@ -50,7 +50,7 @@ struct bench_spread bench_spread(const double *values, int count);
 const char *bench_value_of(int argc, char **argv, const char *name, const char *otherwise);
 bool bench_has(int argc, char **argv, const char *name);
 
-/* For PyTorch: an allocator that keeps its memory. Ours allocates nothing in a step. */
+/* Keeps freed memory in the allocator, for PyTorch; our step allocates nothing. */
 void bench_keep_memory(void);
 
 #endif

@@ -324,7 +324,8 @@ static void tell(struct bench *b, const char *what, double ratio, double bar, bo
     b->missed += !holds;
 }
 
-/* Of each round: submissions/s, and microseconds of the controller's processor time for one. */
+/* Rates of each round: submissions/s, and microseconds of the controller's processor time for one.
+ */
 struct rates {
     double per_s[ROUNDS_MAX], cpu_us[ROUNDS_MAX];
 };
@@ -350,9 +351,9 @@ static double own_cpu_us(void)
            (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
 }
 
-/* What the controller does of these for each submission, without the rest: a token is hashed and
- * found among 1000, its limits are looked up and taken, and a row of the audit log is linked and
- * inserted. Of the time of a submission, the controller's own. */
+/* Returns the microseconds that the controller's checks take for each submission, without the rest:
+ * a token is hashed and found among 1000, its limits are looked up and taken, and a row of the
+ * audit log is linked and inserted. Of the time of a submission, the controller's own. */
 static double guard_us(struct floor *floor, int64_t count)
 {
     static const char secret[] = "90f8450c2d87577f66006059d971dd2d805a4304831fd6d1d953f2af608a56b6";

@@ -13,7 +13,7 @@ enum { IN_FLIGHT = 64 }; /* submissions without an answer; rows of one commit of
 struct floor;
 struct floor *floor_open(const char *dir, const void *spec, size_t spec_bytes);
 void floor_insert(struct floor *floor, int64_t count); /* a commit per IN_FLIGHT jobs */
-/* What an audit log adds to transactions that are there anyway: rows, each with the hash of the one
+/* Measures what an audit log adds to existing transactions: rows, each with the hash of the one
  * before, in groups of IN_FLIGHT that are not committed. */
 void floor_audit(struct floor *floor, int64_t count);
 void floor_close(struct floor *floor);

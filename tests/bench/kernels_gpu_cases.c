@@ -1,4 +1,4 @@
-/* What kernels_gpu times: launches at the shapes of training. */
+/* The launches that kernels_gpu times, at the shapes of training. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

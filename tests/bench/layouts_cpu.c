@@ -286,7 +286,7 @@ static void walk(struct measured *m, int k, int run)
     hd_arena_done(&arena);
 }
 
-/* What `heddle plan` says: of FLOPs. */
+/* The ratio of waiting that `heddle plan` predicts, in FLOPs. */
 static void plan_wait(struct measured *m, const struct setting *s, int k)
 {
     struct hd_job_file file;

@@ -222,7 +222,7 @@ static void add_layouts(struct setting *s, const struct model *m, struct time_ca
     }
 }
 
-/* What the search finds where everything is open. */
+/* Adds the layouts that the search chooses where every key is open. */
 static void add_chosen(struct setting *s, const struct model *m, int world, struct time_case *cases,
                        int *count)
 {
@@ -411,7 +411,7 @@ static double run_case(struct setting *s, const struct time_case *c)
 
 /* ---- figures of merit ---- */
 
-/* What is compared of a layout: a round's time, or one of these. */
+/* Columns of a layout's row that are compared: a round's time, or one of these. */
 enum { PREDICTED = -2, MEASURED = -1 };
 
 static double time_of(const struct time_case *c, int round)

@@ -276,7 +276,8 @@ static int serve(char **argv)
     return !strcmp(argv[0], "ours") ? train_cpu_ours(&job, argv[4][0]) : train_cpu_floor(&job);
 }
 
-/* The same for all peers; the allocator's part helps PyTorch, ours allocates nothing in a step. */
+/* Sets one environment for all peers; the allocator's part helps PyTorch, ours allocates nothing in
+ * a step. */
 static void set_environment(void)
 {
     char threads[24];

@@ -13,7 +13,7 @@
 
 enum { TRAIN_CPU_THREADS = 2 };
 
-/* What is trained. */
+/* One kind of training that is measured. */
 struct train_case {
     const char *name, *what;
     int64_t layers, hidden, heads, vocab, context, batch;

@@ -72,7 +72,8 @@ static FILE *start_torch(const char *python, const struct gpu_case *c, const str
     return fdopen(ends[0], "r");
 }
 
-/* What it printed: what it is, then its steps' milliseconds, then its peak in MiB and its loss. */
+/* The report of PyTorch's run: what it is, then its steps' milliseconds, then its peak in MiB and
+ * its loss. */
 struct torch_report {
     char about[256];
     double ms[TRAIN_GPU_STEPS_MAX], mib, loss;

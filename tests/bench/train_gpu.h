@@ -10,7 +10,7 @@
 #include "kernels/kernels.h"
 #include "train/train.h"
 
-/* What is trained: a model's shape, and how many sequences a step has. */
+/* One case: a model's shape, and how many sequences a step has. */
 struct gpu_case {
     const char *name, *what, *family;
     int64_t layers, hidden, heads, kv_heads, head_width, ffn_hidden, vocab, context;
@@ -20,7 +20,7 @@ struct gpu_case {
 const struct gpu_case *gpu_case_find(const char *name); /* NULL: none of this name */
 const struct gpu_case *gpu_case_at(int i);              /* NULL behind the last */
 
-/* What it asks of a trainer, which reads tokens from `file`. */
+/* Returns the job that a case asks of a trainer, which reads tokens from `file`. */
 struct hd_job gpu_case_job(const struct gpu_case *c, const char *precision,
                            struct hd_job_file *file);
 

@@ -303,7 +303,7 @@ static uint64_t problem_of(const struct hd_cudasim_matmul *desc, cublasLtMatrixL
 /* The bits of an epilogue. */
 enum { WITH_BIAS = 4, WITH_GELU = 32, WITH_DGELU = 64, WITH_AUX = 128, WITH_BGRADB = 512 };
 
-/* What the documentation demands of factors in fp8. */
+/* Checks the documentation's demands on of factors in fp8. */
 static bool is_supported_fp8(const struct hd_cudasim_matmul *desc,
                              const struct hd_cudasim_layout *a, const struct hd_cudasim_layout *b,
                              const struct hd_cudasim_layout *d)

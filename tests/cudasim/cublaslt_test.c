@@ -376,7 +376,7 @@ static bool is_offered_fp8(const struct fp8_operation *o)
     return count > 0;
 }
 
-/* What the documentation says of "FP8 kernels": one case per sentence. */
+/* Goal: cuBLASLt's documentation "FP8 kernels": one case per sentence. */
 static void products_of_fp8_have_one_layout_and_whole_sixteens(void **state)
 {
     struct fp8_operation wrong[14];

@@ -71,11 +71,11 @@ void hd_cudasim_epilogues_run(bool run);
  * cublasStatus_t), although its heuristic offered the algorithm. */
 void hd_cudasim_refuse_products(int count, int status);
 
-/* What a GEMM of the emulated cuBLASLt pretends to take, by its place in the list that the
+/* Time that a GEMM of the emulated cuBLASLt pretends to take, by its place in the list that the
  * heuristic offered; event times include it. Default: nothing, so all are as fast. */
 enum { HD_CUDASIM_OFFERS = 3 };
 void hd_cudasim_offer_ms(const double ms[HD_CUDASIM_OFFERS]);
-/* What a product takes longer if it makes the gradient of a bias. */
+/* Sets the extra time of a product that makes the gradient of a bias. */
 void hd_cudasim_bias_gradient_ms(double ms);
 
 /* Launches of GEMMs so far of the offer with this place. */

@@ -98,8 +98,8 @@ struct hd_sim_engine {
 
 struct hd_sim_engine *hd_sim_engine(void); /* of the launch that runs on this OS thread */
 
-/* What a block of this kernel may have of shared memory: 48 KB in all, or, after
- * cudaFuncSetAttribute, as much dynamic memory as that set and in all what the device has. */
+/* Limits of a kernel's shared memory a block: 48 KB in all, or, after cudaFuncSetAttribute, as much
+ * dynamic memory as that set and in all what the device has. */
 struct hd_sim_shared_limits {
     size_t all_bytes, dynamic_bytes;
     size_t static_bytes; /* of the kernel's arrays, as far as it has run */
@@ -156,7 +156,7 @@ int hd_sim_device_count(void);
 /* Runs the pending work of all streams of all devices, except work behind a closed gate: so freeing
  * memory never blocks on another rank, which would be another process in reality. */
 void hd_sim_drain_all(void);
-/* The same for the streams that the legacy default stream waits for. */
+/* Drains the streams that the legacy default stream waits for. */
 void hd_sim_drain_blocking(void);
 
 /* Enqueues run(context), then done(context); runs them at once unless streams are lazy. */

@@ -133,8 +133,8 @@ static bool is_device(int device)
     return device >= 0 && device < hd_sim_device_count();
 }
 
-/* What the driver does when a process starts it: it makes a Unix socket of whole packets, and names
- * its threads by their files below /proc. Where either is refused it does not start (driver
+/* Does as the driver does at its start in a process: it makes a Unix socket of whole packets, and
+ * names its threads by their files below /proc. Where either is refused it does not start (driver
  * 580.159.04, H100). */
 static bool starts(void)
 {
@@ -329,8 +329,8 @@ cudaError_t cudaRuntimeGetVersion(int *runtimeVersion)
     return cudaSuccess;
 }
 
-/* What is known of a kernel's shared memory. Static arrays are known only when the kernel has run
- * once; a device knows them from the start. */
+/* Facts about a kernel's shared memory. Static arrays are seen only after the kernel has run once;
+ * a device knows them from the start. */
 enum { KERNELS_MAX = 1024 };
 static struct kernel {
     const void *address;

@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Where a process listens. */
+/* The address at which a process listens. */
 struct hd_address {
     uint64_t node;  /* processes of equal `node` use `local` */
     uint64_t local; /* the name of its local socket */

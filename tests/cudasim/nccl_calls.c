@@ -206,7 +206,7 @@ static void put_on_stream(const struct grouped *first)
     free(parts);
 }
 
-/* For a call that waits on the host: records an event for which the peers' streams wait. */
+/* Records, for a call that waits on the host, an event for which the peers' streams wait. */
 static void note_place(struct post *post)
 {
     (void)cudaEventCreateWithFlags(&post->came, cudaEventDisableTiming);

@@ -170,7 +170,7 @@ static void what_was_sent_before_the_end_arrives(void **state)
     hd_link_close(&ends.b);
 }
 
-/* As NCCL_SOCKET_IFNAME has it: "=lo" is that name, "lo" what begins so. */
+/* NCCL_SOCKET_IFNAME: "=lo" is that name, "lo" what begins so. */
 static void an_interface_is_named_whole_or_by_its_beginning(void **state)
 {
     static const char *const cases[][2] = {

@@ -73,7 +73,8 @@ static size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* What fits now. The counts are the other process's word: a nonsensical one gives no room. */
+/* Puts as many bytes as fit now. The counts are the other process's word: a nonsensical one gives
+ * no room. */
 static size_t put_some(struct ring *ring, const char *bytes, size_t size)
 {
     const uint64_t put = atomic_load_explicit(&ring->put, memory_order_relaxed);

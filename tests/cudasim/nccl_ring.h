@@ -26,12 +26,12 @@ int hd_rings_make(void);
 struct hd_rings *hd_rings_map(int fd, bool maker);
 void hd_rings_unmap(struct hd_rings *rings); /* NULL is fine */
 
-/* As many of the bytes as there is room for. If not all: the other process will be asked to wake
- * this one when it has taken some. */
+/* Puts as many of the bytes as fit. If not all: the other process will be asked to wake this one
+ * when it has taken some. */
 size_t hd_rings_put(struct hd_rings *rings, const void *bytes, size_t size);
 
-/* As many bytes as there are, up to `size`. ret_wake becomes true, and never false, if the other
- * process waits for room. */
+/* Takes the bytes that have arrived, up to `size`. ret_wake becomes true, and never false, if the
+ * other process waits for room. */
 size_t hd_rings_take(struct hd_rings *rings, void *to, size_t size, bool *ret_wake);
 
 #endif

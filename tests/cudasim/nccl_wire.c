@@ -20,7 +20,7 @@
 
 enum { WAIT_MS = 50, FLUSH_LOOKS = 2000, TEXT_MAX = 64 };
 
-/* What an ncclUniqueId contains. */
+/* Content of an ncclUniqueId. */
 struct identity {
     uint8_t token[HD_TOKEN_BYTES];
     struct hd_address maker;
@@ -33,7 +33,7 @@ struct color {
     int split, rank, color, key;
 };
 
-/* What one unique id connects: communicators split from it use the same connections. */
+/* Connections of one unique id: communicators split from it use the same connections. */
 struct world {
     struct world *next;
     struct identity identity;

@@ -1,6 +1,6 @@
-/* The same numbers as PyTorch: loss, logits, the gradient of every parameter, and 20 steps of
- * AdamW, against values/ (generate.py), for each family and feature. The values were computed in
- * fp64 and kept in fp32.
+/* Goal: PyTorch's numbers: loss, logits, the gradient of every parameter, and 20 steps of AdamW,
+ * against values/ (generate.py), for each family and feature. The values were computed in fp64 and
+ * kept in fp32.
  */
 #include <math.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 
 enum { STEPS = 20, PARAMS_MAX = 96 };
 
-/* Of one run: fp32 or bf16. */
+/* Results of one run in fp32 or bf16. */
 struct run {
     const struct golden *golden;
     struct hd_job job;

@@ -160,7 +160,8 @@ static void kill_all(pid_t child, struct process *list)
     }
 }
 
-/* Of all that was reaped. Only tests/run's table misses it where it cannot be written. */
+/* Writes the times of all reaped processes. Only tests/run's table misses it where it cannot be
+ * written. */
 static void write_used(const char *log_path)
 {
     char path[4096];

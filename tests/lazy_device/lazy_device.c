@@ -170,7 +170,7 @@ static enum hd_status run_combine(const struct hd_combine_args *a)
     return in && sum ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for a sum");
 }
 
-/* What member `to` is to get of all, or -1 when some member's own counts break its bound. */
+/* Returns how many rows member `to` receives, -1 when some member's own counts break its bound. */
 static int64_t rows_for(const struct hd_exchange_rows_args *a, int to)
 {
     int64_t rows = 0;
@@ -435,7 +435,7 @@ static void release(struct hd_backend *backend, void *base)
     (void)pthread_mutex_unlock(&device.lock);
 }
 
-/* As if it had the device for itself. */
+/* Answers as if this rank had the device for itself. */
 static enum hd_status ask_memory(struct hd_backend *backend, struct hd_device_memory *ret_memory)
 {
     *ret_memory = (struct hd_device_memory){.total_bytes = (int64_t)1 << DEVICE_BYTES_LOG2};

@@ -52,7 +52,7 @@ void conversation_free(struct conversation *conversation);
 /* The path of a call. */
 const char *conversation_path(const struct conversation *conversation, int call);
 
-/* Of the file's lines. */
+/* Writes bytes as lines of the file. */
 void conversation_write_bytes(FILE *file, int call, char direction,
                               const struct plain_bytes *bytes);
 

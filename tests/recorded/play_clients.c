@@ -99,7 +99,7 @@ static void edit_text(void *user, struct plain_field *field)
     conversation_move(&field->text, "uid:0", caller);
 }
 
-/* What a message must say to be an answer to what the controller says now. */
+/* Edits a recorded message into an answer to the controller's present words. */
 static void edit(void *user, struct plain_field *field)
 {
     struct played *p = user;

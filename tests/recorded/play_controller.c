@@ -330,7 +330,7 @@ static void on_node_gone(struct hd_rpc_call *call, enum hd_status status, const 
 
 /* ---- the program ---- */
 
-/* What a scenario asks: `node` lines when the node has come to the recorded end. */
+/* Answers a scenario's question: `node` lines when the node has come to the recorded end. */
 static int result(const struct scene *s)
 {
     int steps = 0, twice = 0, unplayed = 0;

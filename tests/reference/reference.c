@@ -194,7 +194,7 @@ static double score_of(const struct ref_attention *a, const double *q, const dou
     return result_of(a, dot);
 }
 
-/* What dropout makes of a weight. */
+/* Returns the factor of dropout on one weight. */
 static double factor_of(const struct ref_attention *a, int64_t b, int64_t h, int64_t i, int64_t j)
 {
     return a->factor ? a->factor[((b * a->H + h) * a->q_len + i) * a->kv_len + j] : 1;

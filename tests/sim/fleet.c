@@ -95,7 +95,7 @@ static void check_now_and_then(struct sim_fleet *fleet)
         sim_watch_break(&fleet->watch, "%s", hd_err_message());
 }
 
-/* What the search for layouts would find, by the world's model of a step: devices on more nodes
+/* Answers as the search for layouts would, by the world's model of a step: devices on more nodes
  * than would do, and further apart than these need to be, are slower. It takes two seconds. */
 static void take_questions(struct sim_fleet *fleet)
 {
@@ -675,7 +675,7 @@ static void set_queues(struct sim_fleet *fleet)
     }
 }
 
-/* As a cluster file with the names of all nodes would say it. */
+/* Makes the tree that a cluster file with the names of all nodes would describe. */
 static void set_tree(struct hd_node_tree *tree)
 {
     *tree = (struct hd_node_tree){

@@ -85,7 +85,7 @@ static int by_size(const void *left, const void *right)
     return a < b ? -1 : a > b;
 }
 
-/* Of one measure, the double at `offset` of each score. */
+/* Returns the median of one measure: the double at `offset` of each score. */
 static double median(const struct sim_score *scores, int count, size_t offset)
 {
     double values[SEEDS_MAX];

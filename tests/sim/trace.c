@@ -218,8 +218,8 @@ static struct sim_job *add_job(struct sim_trace *trace, size_t *capacity)
     return &trace->jobs[trace->job_count++];
 }
 
-/* What runs at some moment has been met by chance in the midst of its time: a job is met the more
- * often the longer it is, and a part of it is left. */
+/* Draws a job that is running at a given moment. A running job was met by chance in the midst of
+ * its time: a job is met the more often the longer it is, and a part of it is left. */
 static void draw_running_job(struct draws *d, const struct sim_trace_job *wish, struct sim_job *job)
 {
     do
@@ -260,8 +260,8 @@ static bool add_jobs(struct draws *d, struct sim_trace *trace, size_t *capacity,
     return true;
 }
 
-/* What runs when the day begins, on as many devices as there are; what a day before it of the same
- * load has left waiting; and what comes in the day. */
+/* Makes the jobs that run when the day begins, on as many devices as there are; what a day before
+ * it of the same load has left waiting; and what comes in the day. */
 static bool make_jobs(struct sim_trace *trace)
 {
     const struct sim_trace_job *wish = &trace->wish;

@@ -34,7 +34,7 @@ enum {
 #define SIM_MINUTE_MS ((int64_t)60 * 1000)
 #define SIM_HOUR_MS   (60 * SIM_MINUTE_MS)
 
-/* Of jobs by the most devices that they ask for. */
+/* Classes of jobs, by the most devices that they ask for. */
 #define SIM_CLASS_LIST(X)  \
     X(SMALL, "1-7", 1)     \
     X(NODES, "8-63", 8)    \

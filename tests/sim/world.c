@@ -100,7 +100,7 @@ int32_t sim_tier_nodes(enum sim_tier tier)
     return tiers[tier].nodes;
 }
 
-/* Of so many adjacent nodes that begin at a switch. */
+/* Returns the lowest tier that connects so many adjacent nodes, beginning at a switch. */
 static int32_t lowest_tier(int32_t nodes)
 {
     int32_t tier = nodes > 1;
@@ -373,7 +373,7 @@ static void stop(struct sim_world *world, size_t job)
     world->policy->stopped(world->of_policy, job);
 }
 
-/* Of an attempt that may be over by now. */
+/* Applies an event of an attempt that may be over by now. */
 static void happen_to_attempt(struct sim_world *world, const struct sim_event *event)
 {
     const size_t job = (size_t)event->about;

@@ -64,7 +64,7 @@ struct sim_run {
 
 struct sim_world;
 
-/* What a policy is told; `of` is its own. All are given. */
+/* Calls that a policy receives; is its own. All are given. */
 struct sim_policy {
     void (*submit)(void *of, size_t job);
     void (*cancel)(void *of, size_t job);    /* of a job that is not over */

@@ -164,7 +164,7 @@ out:
     hd_arena_done(&arena);
 }
 
-/* What is accepted names no other folder, and has a hash for each block of each region. */
+/* Accepted hashes name no other folder, and has a hash for each block of each region. */
 static void try_hashes(char *text, size_t size)
 {
     struct hd_hf_listed *files = NULL;

@@ -56,7 +56,7 @@ static void try_index(const char *text, size_t size)
     hd_arena_done(&arena);
 }
 
-/* What an untouched model's export says reads back to the same model. */
+/* Checks that an export of an untouched model reads back to the same model. */
 static void try_merge(const char *text, size_t size, const struct hd_job *job)
 {
     const struct hd_hf_description now = {.job = job,

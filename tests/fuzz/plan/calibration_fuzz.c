@@ -14,7 +14,7 @@ static void require(int condition)
         abort();
 }
 
-/* What heddle topo would show. */
+/* Reads all that `heddle topo` would show. */
 static void look(const struct hd_calibration *cal)
 {
     struct hd_calibration_report_product products[HD_CALIBRATION_REPORT_PRODUCTS_MAX];

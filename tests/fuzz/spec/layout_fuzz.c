@@ -21,7 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
 enum { ROUNDS = 8000 };
 enum { WRONG = -1000000 }; /* no value that may stand there */
 
-/* What may be written, and what it means. */
+/* One value that may be written, and what it means. */
 struct choice {
     const char *text; /* NULL: nothing at all */
     int32_t value;
@@ -169,7 +169,8 @@ static enum hd_status read_text(const struct hd_text *text, struct hd_arena *are
     return st;
 }
 
-/* What the controller makes of it on so many devices reaches the ranks. */
+/* Resolves the job on so many devices, as the controller does, and checks that the result reaches
+ * the ranks. */
 static void resolve(const struct hd_job *spec, struct hd_layout_sizes *s, int32_t devices)
 {
     const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .dir = "/j"};

@@ -8,7 +8,7 @@ start_controller
 start_node n1 cpu:2
 job=$(submit "$(job_file stranger)" --set train.steps=2)
 heddle wait "$job" >/dev/null 2>&1
-check a_stranger_lists_services_and_jobs "$python" "$HEDDLE_SOURCE_DIR/tests/interop/services/stranger.py" \
+check a_stranger_lists_services_and_jobs "$python" "$HEDDLE_SOURCE_DIR/tests/interop/services/reflection.py" \
     "$HEDDLE_CONTROLLER" "$job" stranger
 cat "$work/check.out"
 

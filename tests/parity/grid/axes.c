@@ -91,9 +91,9 @@ static void set_offload(struct hd_job *job, struct hd_rank_program_options *opti
     (void)snprintf(job->offload, sizeof job->offload, "%s", number ? "optimizer" : "none");
 }
 
-/* What trains is more than one HD_GRAD_CHUNK in each block, so that ZeRO has shards to share out:
- * of llama 13,000 elements, 8,300 and 8,400. Nothing trains in embedding and head, nor below the
- * first adapter: there backward ends. */
+/* An adapter trains more than one HD_GRAD_CHUNK in each block, so that ZeRO has shards to share
+ * out: of llama 13,000 elements, 8,300 and 8,400. Nothing trains in embedding and head, nor below
+ * the first adapter: there backward ends. */
 static void set_adapter(struct hd_job *job, struct hd_rank_program_options *options, int number)
 {
     enum { LORA = 1, DORA, BOTTLENECK, PREFIX };
@@ -114,7 +114,7 @@ static void set_adapter(struct hd_job *job, struct hd_rank_program_options *opti
                        "q_proj,k_proj,v_proj,o_proj");
 }
 
-/* What the job file does not let be set beside an objective (lib/spec/objective.c): losses of
+/* Leaves out keys that the job file refuses beside an objective (lib/spec/objective.c): losses of
  * routers; for DPO, which compares with a reference, dropout. */
 static void set_objective(struct hd_job *job, struct hd_rank_program_options *options, int number)
 {
@@ -403,7 +403,7 @@ static const struct {
 
 enum { LEGAL_MAX = 65536 };
 
-/* What the engine says of a value that it does not have. */
+/* The engine's words about each value that it does not support; "": supported. */
 static char missing[GRID_AXES][GRID_VALUES_MAX][HD_ERR_MAX];
 
 static const char *broken_rule(const struct grid_layout *layout)

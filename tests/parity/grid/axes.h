@@ -70,11 +70,11 @@ unsigned grid_axes_of(const struct grid_model *model);      /* those that change
 
 /* The model on one rank, as the run that everything is held against. */
 struct hd_job grid_reference(const struct grid_model *model, const struct harness *harness);
-/* The same with the adapter, objective and weights of this layout. */
+/* Returns the reference job with the adapter, objective and weights of this layout. */
 struct hd_job grid_reference_of(const struct grid_model *model, const struct harness *harness,
                                 const struct grid_layout *layout);
 bool grid_same_reference(const struct grid_layout *a, const struct grid_layout *b);
-/* The same model in this layout. */
+/* Returns the job of the model in this layout. */
 struct hd_job grid_job(const struct grid_model *model, const struct harness *harness,
                        const struct grid_layout *layout,
                        struct hd_rank_program_options *ret_options);

@@ -42,7 +42,7 @@ static void add_each(const struct grid_model *model, struct grid_layout *wish, i
     }
 }
 
-/* Where three axes meet in one tensor or in one sum. */
+/* Groups of three axes that meet in one tensor or in one sum. */
 static const enum grid_axis_name triples[][3] = {
     {GRID_TP, GRID_CP, GRID_DP},
     {GRID_TP, GRID_SEQUENCE, GRID_DP},

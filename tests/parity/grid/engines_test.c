@@ -9,7 +9,7 @@
 #include "tests/program/test.h"
 #include "trial.h"
 
-/* Of --run. */
+/* The other way of running a layout, chosen by --run. */
 static enum hd_status (*run_otherwise)(const struct hd_job *job, struct run *run);
 
 static const char *const names[] = {

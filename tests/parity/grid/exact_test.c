@@ -1,4 +1,4 @@
-/* What is equal to the bit by construction: what one layout computes with the same operands, in the
+/* Goal: bits are equal by construction: what one layout computes with the same operands, in the
  * same order, as another.
  */
 #include <stdio.h>

@@ -16,7 +16,7 @@ static struct {
     const char *only; /* NULL: all */
 } asked;
 
-/* Of the chosen layouts those that are trained: a sanitizer looks at addresses, for which few do.
+/* One in EVERY of the chosen layouts is trained: a sanitizer looks at addresses, for which few do.
  */
 enum { EVERY = HD_TEST_SANITIZED ? 3 : 1 };
 

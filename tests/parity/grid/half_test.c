@@ -57,7 +57,7 @@ static bool is_fp8(const char *precision)
     return strcmp(precision, "fp8") == 0;
 }
 
-/* For fp8 every share of a side is a multiple of 16 up to tp = 4. */
+/* Sets the precision. For fp8 every share of a side is a multiple of 16 up to tp = 4. */
 static void set_precision(struct hd_job *job, const char *precision, bool keep_fp32)
 {
     if (keep_fp32) {

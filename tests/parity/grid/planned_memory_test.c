@@ -1,4 +1,4 @@
-/* What `heddle plan` says that a rank will take is what it takes, for 20 layouts each of three
+/* Goal: a rank takes exactly the memory that `heddle plan` predicts, for 20 layouts each of three
  * models.
  *
  * Predicted is hd_plan_build, which lays out one rank of each class and never opens a device.
@@ -15,7 +15,7 @@
 #include "trial.h"
 #include "witness.h"
 
-/* Of every model. */
+/* Layouts of every model. */
 static const char *const layouts[] = {
     "tp=1",
     "tp=2",

@@ -1,7 +1,7 @@
-/* What the engine refuses to lay out, in which words: the combinations of the grid that axes.c
- * leaves out because they cannot be, and those that no model of the grid has. One that begins to
- * work fails here, so that it is taken into the grid. (What a job file may not say beside an
- * objective: unit/spec/spec_test.)
+/* Goal: the engine refuses layouts by name: the combinations of the grid that axes.c leaves out
+ * because they cannot be, and those that no model of the grid has. One that begins to work fails
+ * here, so that it is taken into the grid. (What a job file may not say beside an objective:
+ * unit/spec/spec_test.)
  */
 #include <stdio.h>
 #include <string.h>

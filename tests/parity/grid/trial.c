@@ -29,7 +29,8 @@ void grid_bench_refer(struct grid_bench *bench)
     run_threads(grid_reference(bench->model, &bench->harness), 1, bench->reference);
 }
 
-/* Where masters are on the host, writing them does not change the copies that compute. */
+/* Returns by how much results may differ. With masters on the host, writing them does not change
+ * the copies that compute. */
 static float noise_of(const struct grid_model *model, const struct grid_layout *layout)
 {
     return model->tuned && !layout->value[GRID_OFFLOAD] ? NOISE : 0;

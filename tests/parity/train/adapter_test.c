@@ -595,7 +595,7 @@ static void bottlenecks_are_declared_as_the_header_says(void **state)
     harness_teardown(&h);
 }
 
-/* What cannot be is said with what there is. */
+/* Goal: a wrong text is refused with the choices that exist. */
 static void wrong_texts_are_refused_by_name(void **state)
 {
     static const struct {

@@ -172,7 +172,7 @@ static enum hd_status lay_out(const struct hd_job *job, struct hd_arena *arena,
     return st ? st : hd_registry_finish(registry, HD_BF16, true);
 }
 
-/* What cannot be is said with what there is. */
+/* Goal: an impossible choice is refused with the choices that exist. */
 static void what_cannot_be_is_refused_by_name(void **state)
 {
     static const struct {

@@ -239,7 +239,7 @@ static enum hd_status compare_routers(const struct run *mine, const struct run *
     return HD_OK;
 }
 
-/* Of every step, and of a validation behind the last one. */
+/* Compares the losses of every step, and of a validation behind the last one. */
 static enum hd_status compare_losses(const struct run *mine, const struct run *reference,
                                      const struct course *bounds)
 {

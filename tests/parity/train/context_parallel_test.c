@@ -1,5 +1,6 @@
-/* What context parallelism sends and keeps, against closed forms worked out by hand; that documents
- * and windows hold across ranks; and that a sequence which one rank has no room for trains on four.
+/* Goal: context parallelism sends and keeps bytes, against closed forms worked out by hand; that
+ * documents and windows hold across ranks; and that a sequence which one rank has no room for
+ * trains on four.
  */
 #include <math.h>
 #include <stdio.h>
@@ -26,11 +27,11 @@ static struct hd_job job_of(const struct harness *h, const char *family, int cp,
 
 /* ---- bytes sent ---- */
 
-/* Of one layer and micro-batch, P ranks together, with n bytes of keys and values on each, fp32 as
- * are their gradients:
+/* Checks the bytes of one layer and micro-batch, P ranks together, with n bytes of keys and values
+ * on each, fp32 as are their gradients:
  *   ring    F passes every block on P - 1 times, B again, and their gradients P times, until they
  *           are home; each time every one of P ranks receives n
- *   gather  F and B gather, P (P-1) n each, and B scatters sums of gradients, as much again     */
+ *   gather  F and B gather, P (P-1) n each, and B scatters sums of gradients, as much again */
 static void check_bytes(int P, const char *exchange)
 {
     const int64_t n = B * S / P * 2 * G * D * 4;
@@ -68,7 +69,7 @@ static void a_gather_moves_each_block_to_each_rank(void **state)
 
 /* ---- bytes kept ---- */
 
-/* What F leaves for B, per rank and micro-batch: that of one rank (tensor_parallel_test.c counts
+/* Goal: F leaves, for B, per rank and micro-batch: that of one rank (tensor_parallel_test.c counts
  * it) for 1/P of the rows, and nothing of other ranks' keys. Every tensor is a multiple of 64
  * bytes. */
 static void a_rank_keeps_its_own_rows_alone(void **state)

@@ -12,7 +12,7 @@ struct decoding {
 
 /* On what the ranks of the test run on, with one thread. */
 struct decoding decoding_open(const char *dir);
-/* The same with these options; backend and threads are set here. */
+/* Opens a decoder with these options; backend and threads are set here. */
 struct decoding decoding_open_as(const char *dir, struct hd_decoder_options options);
 void decoding_close(struct decoding *d);
 

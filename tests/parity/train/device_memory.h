@@ -16,7 +16,7 @@ struct device_case {
     bool offload;
 };
 
-/* What came of it; on one device that all ranks share. */
+/* Memory that was found; on one device that all ranks share. */
 struct device_found {
     struct hd_rank_program_options layout;
     atomic_int_least64_t predicted_bytes; /* sum over the ranks */
@@ -29,7 +29,8 @@ struct hd_job device_job(const struct harness *h, const struct device_case *c);
  * without a device. */
 enum hd_status device_train(const struct hd_job *job, struct device_found *found);
 
-/* Of the device that harness_backend() has, by a backend opened for the question. */
+/* Returns the memory of the device that harness_backend() has, by a backend opened for the
+ * question. */
 struct hd_device_memory device_memory_now(void);
 
 #endif

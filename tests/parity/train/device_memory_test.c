@@ -1,5 +1,5 @@
-/* What a plan says before there is a device is what the device then has in use: on the emulator to
- * the byte, on a GPU within the stated constant of a process. Ranks are logical, in one process.
+/* Goal: a device has in use the bytes that a plan predicts without it: on the emulator to the byte,
+ * on a GPU within the stated constant of a process. Ranks are logical, in one process.
  */
 #include <stdio.h>
 

@@ -144,7 +144,8 @@ static void documents_end_with_the_token_that_the_files_name(void **state)
     hd_text_free(&have);
 }
 
-/* The same of the folder of model.from, where the tokenizer's own folder says nothing. */
+/* The case above for the token in the folder of model.from, where the tokenizer's own folder says
+ * nothing. */
 static void the_model_says_the_end_where_the_tokenizer_does_not(void **state)
 {
     struct ends_setting *s = *state;

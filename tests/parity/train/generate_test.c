@@ -154,9 +154,9 @@ static void token_by_token_the_loss_is_that_of_validation(void **state)
     loss_case("llama", true, 1e-5);
 }
 
-/* The same encodings at the same places: only sums in another order, which may round one value in
- * many the other way, by 2^-8 of itself in bf16 and 2^-11 in fp16. As errors of 768 targets that is
- * at most as much of the loss. */
+/* Method: training and generation have one encoding at each place: only sums in another order,
+ * which may round one value in many the other way, by 2^-8 of itself in bf16 and 2^-11 in fp16. As
+ * errors of 768 targets that is at most as much of the loss. */
 static void in_bf16_and_fp16_the_loss_is_that_of_validation_but_for_rounding(void **state)
 {
     static const struct {
@@ -219,7 +219,7 @@ static void chunks_of_a_prompt_do_not_show(void **state)
 
 enum { TOLD_MAX = 2 * CONTEXT + 64 };
 
-/* What a sequence was told. */
+/* Texts and tokens that a sequence has received. */
 struct told {
     struct hd_generated tokens[TOLD_MAX];
     int count, stop_after; /* on_token says to stop behind so many; 0: never */

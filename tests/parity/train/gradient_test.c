@@ -387,7 +387,7 @@ static void chunks_of_the_head_add_up_to_the_whole(void **state)
     heads_case(1, 0);
 }
 
-/* Of a text of bytes all targets are in the first share. */
+/* All targets of a text of bytes are in the first shard of the vocabulary. */
 static void chunks_of_a_shared_head_add_up_to_the_whole(void **state)
 {
     heads_case(2, 0);

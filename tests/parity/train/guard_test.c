@@ -187,7 +187,8 @@ static struct course course_of(const struct harness *h, const struct layout *l, 
     return c;
 }
 
-/* What the steps around a spike compute does not depend on when the run was interrupted. */
+/* Goal: the result of steps around a spike compute does not depend on when the run was interrupted.
+ */
 static void a_spike_changes_no_bit_under_any_layout(void **state)
 {
     static const struct layout layouts[] = {{"gpt2", "fp32", "fp32", 1, 1, 1, 0, false},

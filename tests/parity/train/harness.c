@@ -368,7 +368,7 @@ enum hd_status harness_threads(const struct hd_job *job, int world, void *contex
                        body);
 }
 
-/* What a killed rank was in, as a supervisor adds it. */
+/* Adds what a killed rank was executing, as a supervisor adds it. */
 static void add_flight(const struct hd_shm_control *ctl, int rank, char *reason, size_t size_bytes)
 {
     struct hd_flight_record records[HD_FLIGHT_MAX];

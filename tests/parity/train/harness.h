@@ -17,8 +17,8 @@ struct harness {
 void harness_setup(struct harness *h, int64_t corpus_bytes);
 void harness_teardown(struct harness *h);
 
-/* What the ranks of this test run on: of on_*.c the one that the test is built with, unless it
- * takes another (NULL: back to that one). */
+/* The backend of the test's ranks: of on_*.c the one that the test is built with, unless it takes
+ * another (NULL: back to that one). */
 const struct hd_backend_table *harness_backend(void);
 void harness_use(const struct hd_backend_table *backend);
 const struct hd_backend_table *on_backend(void); /* of on_*.c */
@@ -43,11 +43,12 @@ struct harness_rank {
 /* Runs `body` once per rank; the first failed status of all, with its story. */
 enum hd_status harness_threads(const struct hd_job *job, int world, void *context,
                                enum hd_status (*body)(struct harness_rank *r));
-/* The same in processes of their own (of a device's ranks, which are logical, still in threads);
- * `shared` points to memory that all may write. */
+/* Runs the ranks in processes of their own (of a device's ranks, which are logical, still in
+ * threads); `shared` points to memory that all may write. */
 enum hd_status harness_processes(const struct hd_job *job, int world, void *shared,
                                  enum hd_status (*body)(struct harness_rank *r));
-/* The same, connected by gloo over the loopback; HD_UNSUPPORTED in a build without it. */
+/* Runs the ranks in processes, connected by gloo over the loopback; HD_UNSUPPORTED in a build
+ * without it. */
 enum hd_status harness_gloo_processes(const struct hd_job *job, int world, void *shared,
                                       enum hd_status (*body)(struct harness_rank *r));
 void *harness_shared(size_t size_bytes); /* zeroed, MAP_SHARED */

@@ -1,5 +1,5 @@
-/* What a trainer makes of the data it is given: few validation windows, a vocabulary that is too
- * small, files that change under it.
+/* Goal: a trainer copes with odd data: few validation windows, a vocabulary that is too small,
+ * files that change under it.
  */
 #include <math.h>
 #include <stdio.h>

@@ -15,8 +15,8 @@
 
 enum { LIMIT_MS = 5000, SILENCE_MS = 2000, WORLD = 4, STEPS = 6, EVERY = 2, STRUCK_STEP = 5 };
 
-/* Where in a step the victim is struck: at the `skip`-th launch that matches, in the launch, or
- * behind it, when the next kernel is to run. */
+/* The place in a step at which the victim is killed: at the `skip`-th launch that matches, in the
+ * launch, or behind it, when the next kernel is to run. */
 struct place {
     const char *name;
     int victim;

@@ -62,8 +62,8 @@ static void check_differ(const uint64_t *keys, int count)
             assert_true(keys[i] != keys[k]);
 }
 
-/* Of values 1 + 2 L, the embedding and twice a block; of weights L, once a block. Blocks are
- * recorded once and repeated, and still each has its own. */
+/* Sites that drop values: 1 + 2 L, the embedding and twice a block; of weights L, once a block.
+ * Blocks are recorded once and repeated, and still each has its own. */
 static void no_two_places_share_a_mask_but_forward_and_backward(void **state)
 {
     struct hd_arena arena;
@@ -197,8 +197,8 @@ static enum hd_status take_position_gradient(struct harness_rank *r)
     return st;
 }
 
-/* As ops.h has it: word c % 4 at {c / 4, index, head 0, sample 0} of the key of (seed, layer 0,
- * the embedding's site), step 1. */
+/* Recomputes ops.h's contract: word c % 4 at {c / 4, index, head 0, sample 0} of the key of (seed,
+ * layer 0, the embedding's site), step 1. */
 static bool contract_drops(int64_t index, int64_t c)
 {
     const uint64_t key = hd_dropout_key(SEED, 0, HD_SITE_EMBEDDING);

@@ -174,8 +174,8 @@ static void check_same_bits(const struct layout *plain, const struct layout *cut
     harness_teardown(&h);
 }
 
-/* What zero_test says of fp32. Parts of the blocks have 30,848 elements, so that shards of
- * multiples of 4,096 are cut within matrices. */
+/* Goal: the promise of zero_test for fp32, with moments in codes. Parts of the blocks have 30,848
+ * elements, so that shards of multiples of 4,096 are cut within matrices. */
 static void every_stage_of_zero_has_the_bits_of_plain_data_parallelism(void **state)
 {
     static const struct layout layouts[] = {

@@ -83,7 +83,7 @@ struct starting {
     struct hd_error error;
 };
 
-/* As a worker's rank begins: first on the host, then on its device. */
+/* Begins as a worker's rank does: first on the host, then on its device. */
 static void *run_rank(void *arg)
 {
     struct starting *s = arg;

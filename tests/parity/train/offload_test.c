@@ -89,9 +89,9 @@ static int64_t aligned(int64_t bytes)
     return (bytes + HD_TENSOR_ALIGN - 1) / HD_TENSOR_ALIGN * HD_TENSOR_ALIGN;
 }
 
-/* Of the largest part: its gradients, and what computes in bf16. Elements of a block of the llama
- * above with tied nothing: q and out 64 x 64, k and v 32 x 64, gate, up and down 96 x 64, two norms
- * of 64. The embedding and the head have 256 x 64. */
+/* The largest bucket holds its gradients, and what computes in bf16. Elements of a block of the
+ * llama above with tied nothing: q and out 64 x 64, k and v 32 x 64, gate, up and down 96 x 64, two
+ * norms of 64. The embedding and the head have 256 x 64. */
 enum { BLOCK = 2 * 64 * 64 + 2 * 32 * 64 + 3 * 96 * 64 + 2 * 64 };
 
 /* Goal: a plan says what the device keeps. Method: masters, moments and ranges leave it; fp32

@@ -11,7 +11,7 @@
 
 enum { SAVED_AT = 3, STEPS = 6 };
 
-/* What the older build found in the steps after it. */
+/* Losses of the steps that the older build took after its checkpoint. */
 static const double losses[STEPS + 1] = {
     [4] = 5.375918714781944, [5] = 5.357895799088299, [6] = 5.342555033766294};
 

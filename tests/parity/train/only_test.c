@@ -382,7 +382,7 @@ static void the_lowest_unit_that_trains_is_known(void **state)
     harness_teardown(&h);
 }
 
-/* What cannot be is said with what there is. */
+/* Goal: a wrong text is refused with the choices that exist. */
 static void wrong_texts_are_refused_by_name(void **state)
 {
     static const struct {

@@ -221,8 +221,8 @@ static void every_schedule_trains_like_one_rank(void **state)
     assert_int_equal(failed, 0);
 }
 
-/* What each rank's layout holds, written again, is the text; one micro-batch more or less is
- * refused. */
+/* Goal: the schedule in each rank's program, written again, is the text; one micro-batch more or
+ * less is refused. */
 static void ranks_run_the_order_of_the_job(void **state)
 {
     static const struct layout own[] = {
@@ -261,8 +261,8 @@ static void ranks_run_the_order_of_the_job(void **state)
     harness_teardown(&h);
 }
 
-/* The same stages under another order: no gradient and no weight differs in a bit. W apart adds in
- * another order where a weight is used twice, so the head is not tied. */
+/* Goal: between schedules of equal stages no gradient and no weight differs in a bit. W apart adds
+ * in another order where a weight is used twice, so the head is not tied. */
 static void schedules_of_the_same_stages_have_the_same_bits(void **state)
 {
     static const struct layout equal[] = {

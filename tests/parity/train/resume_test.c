@@ -398,7 +398,7 @@ static void a_checkpoint_with_a_nan_is_named_and_not_loaded(void **state)
 
 /* ---- checkpoint.best ---- */
 
-/* What rank 0 found on the way. */
+/* Checkpoints that rank 0 found during the run. */
 struct best {
     struct hd_saved validated, later;
     double first_loss;

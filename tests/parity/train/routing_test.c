@@ -24,7 +24,7 @@ struct choices {
         margin; /* the smallest distance of the last chosen from the first not chosen, in logits */
 };
 
-/* What the routers of this thread's rank are to do, and where it stands. */
+/* Instructions for the routers of this thread's rank, and their position. */
 struct routing {
     enum { LOOK, PLAY_BACK } mode;
     struct choices *choices;

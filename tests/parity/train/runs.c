@@ -45,11 +45,12 @@ static bool speaks_for(const struct hd_registry *r, const struct hd_param *p,
     return rank == r->rank;
 }
 
-/* What to do with one element of a share and its place in the whole. */
+/* A function applied to one element of a shard and its index in the whole. */
 typedef void element_fn(void *context, float *mine, int64_t at);
 
-/* For each parameter, each element of this rank's share that is no padding; of parameters of which
- * an earlier rank holds the same share only if `all`. Returns the elements of the whole. */
+/* Calls `each` for every parameter and each element of this rank's share that is no padding; of
+ * parameters of which an earlier rank holds the same share only if `all`. Returns the elements of
+ * the whole. */
 static int64_t for_share(struct hd_trainer *t, enum hd_state_kind kind, bool all,
                          element_fn *element, void *context)
 {

@@ -13,9 +13,9 @@ struct run_routers {
     int64_t dropped, load[RUN_EXPERTS_MAX];
 };
 
-/* What to do, and what came of it: one block that threads and processes can share alike: what it
- * points to was there before they began. Elements are those of all parameters, each whole as if one
- * rank held it, in the registry's order: the ranks put their shares together. */
+/* The orders and the results of a run: one block that threads and processes can share alike: what
+ * it points to was there before they began. Elements are those of all parameters, each whole as if
+ * one rank held it, in the registry's order: the ranks put their shares together. */
 struct run {
     /* asked */
     int steps;
@@ -60,7 +60,7 @@ void run_layout_of(const struct hd_job *job, int rank,
                    const struct hd_rank_program_options *options, struct hd_arena *arena,
                    struct hd_rank_program *ret_layout);
 
-/* The same with the failure as a status: for tables of runs. */
+/* Runs, and returns the failure as a status: for tables of runs. */
 enum hd_status run_on_threads(const struct hd_job *job, struct run *run);
 
 enum hd_status run_on_processes(const struct hd_job *job, struct run *run);
@@ -73,7 +73,7 @@ enum hd_status run_on_lazy_device(const struct hd_job *job, struct run *run);
  * into `run`, then takes run->steps more steps, whose losses are in `run`, too. */
 void run_save(const struct hd_job *job, int steps, struct run *run, struct hd_saved *ret_saved);
 void run_load(const struct hd_job *job, const struct hd_saved *saved, struct run *run);
-/* The same; saves what it loaded, in the folder of `job`. */
+/* Loads, and saves what it loaded, in the folder of `job`. */
 void run_load_and_save(const struct hd_job *job, const struct hd_saved *saved, struct run *run,
                        struct hd_saved *ret_saved);
 void run_compare_state(const struct run *a, const struct run *b); /* weights, moments: equal bits */
@@ -86,7 +86,8 @@ int64_t param_elements(const struct hd_param *param); /* of the whole tensor */
  * number has the same share; returns how many elements the whole has. */
 int64_t run_copy_state(struct hd_trainer *trainer, enum hd_state_kind kind, float *ret_values);
 void run_copy_saved(struct hd_trainer *trainer, struct run *run); /* weights and moments */
-/* Of this rank's state of these kinds; run_hash_state: gradients, weights and moments. */
+/* Returns a hash of the given kinds of this rank's state; run_hash_state: gradients, weights and
+ * moments. */
 uint64_t run_hash_kinds(struct hd_trainer *trainer, const enum hd_state_kind *kinds, int count);
 uint64_t run_hash_state(struct hd_trainer *trainer);
 

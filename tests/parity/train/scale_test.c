@@ -15,8 +15,8 @@ enum { STEPS = 24 };
 
 /* ---- the rule ---- */
 
-/* What torch.amp.GradScaler had (init_scale 2^10, growth_interval 3) after steps with a gradient
- * that is infinite (x) or not (.): tests/golden/loss_scale.py. */
+/* Scales that torch.amp.GradScaler had (init_scale 2^10, growth_interval 3) after steps with a
+ * gradient that is infinite (x) or not (.): tests/golden/loss_scale.py. */
 static const char forced[] = "..x....xx......x.....";
 static const int64_t pytorch[] = {
 #include "loss_scales.inc"

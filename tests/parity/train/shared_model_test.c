@@ -179,10 +179,10 @@ static void many_sequences_go_through_the_stages_in_parts(void **state)
     harness_teardown(&m.h);
 }
 
-/* Of three stages the one in the middle has one block and nothing else: of what one rank has it
- * lacks two blocks, whose feed-forward alone is 3 matrices of 32 x 2048 in fp32, but has the hidden
- * rows of 3 lanes, [64, 32] that come in and that go out. Whatever ranks have beside it, such as
- * work, is smaller on a stage. */
+/* The middle one of three stages has one block and nothing else: of what one rank has it lacks two
+ * blocks, whose feed-forward alone is 3 matrices of 32 x 2048 in fp32, but has the hidden rows of 3
+ * lanes, [64, 32] that come in and that go out. Whatever ranks have beside it, such as work, is
+ * smaller on a stage. */
 static void a_stage_holds_its_own_blocks_alone(void **state)
 {
     const int64_t block = INT64_C(3) * 32 * 2048 * 4, rows = INT64_C(3) * 2 * 64 * 32 * 4;

@@ -1,5 +1,6 @@
-/* What tensor and sequence parallelism send and keep, against closed forms worked out by hand; and
- * checkpoints that cross from one tp to another. That they train alike is the grid's business.
+/* Goal: tensor and sequence parallelism send and keep bytes, against closed forms worked out by
+ * hand; and checkpoints that cross from one tp to another. That they train alike is the grid's
+ * business.
  */
 #include <stdio.h>
 #include <string.h>
@@ -29,8 +30,9 @@ struct tp_bytes {
     int64_t all_reduce, all_gather, reduce_scatter;
 };
 
-/* Of one micro-batch of a llama over P = tp ranks, all of them together. A sum of n bytes on every
- * rank moves 2 (P-1) n; a gather of n bytes from each, or a scattered sum to each, P (P-1) n.
+/* Returns the bytes of one micro-batch of a llama over P = tp ranks, all of them together. A sum of
+ * n bytes on every rank moves 2 (P-1) n; a gather of n bytes from each, or a scattered sum to each,
+ * P (P-1) n.
  *
  * The pairs of enter and leave: two in each block; embedding has a leave alone, the head an enter.
  * Without sequence parallelism every leave sums [R, C] in F and every enter in B. With it:
@@ -106,7 +108,8 @@ static void sequence_parallelism_gathers_and_scatters_instead(void **state)
 
 /* ---- bytes kept ---- */
 
-/* What F leaves for B with tp ranks, in fp32, per rank and micro-batch; row by row of R:
+/* Returns the bytes that F leaves for B with tp ranks, in fp32, per rank and micro-batch; row by
+ * row of R:
  *   block  x, its norm's rstd and result, q k v, attention's log-sum-exp and result,
  *          x behind the addition, rstd, norm's result, gate and up, their product
  *          = 4 C + 2 + (2 H + 2 G) D + H + 3 F                 all of it over tp

@@ -53,8 +53,8 @@ static enum hd_status read_counters(struct harness_rank *r, const struct hd_mesh
 
 enum { ROUTES_MAX = 1024 };
 
-/* Of this thread's rank and the step under way: rows that each router sent to other ranks, in the
- * order of the launches of F: run by run as the step plan says, block by block. */
+/* The current step of this thread's rank: rows that each router sent to other ranks, in the order
+ * of the launches of F: run by run as the step plan says, block by block. */
 struct routes {
     const struct hd_rank_program *layout; /* NULL: nobody asks */
     int64_t moved_rows[ROUTES_MAX];
@@ -114,7 +114,7 @@ static int64_t moved_rows(void *context, const struct hd_node *node)
     return 0;
 }
 
-/* What the step plan would send, folded over the programs that it names. */
+/* Folds the step plan over the programs that it names. */
 static void fold_step(const struct hd_rank_program *l, struct hd_dry *ret_dry)
 {
     *ret_dry = (struct hd_dry){.moved_rows = moved_rows, .context = (void *)l};

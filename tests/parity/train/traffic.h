@@ -19,8 +19,7 @@ struct traffic {
 
 /* Runs two steps and a validation of `job` on threads and counts the second one. */
 enum hd_status traffic_try(const struct hd_job *job, struct traffic *traffic);
-/* The same in processes over gloo; `shared` is memory that they share. Before any thread is made.
- */
+/* Runs in processes over gloo; `shared` is memory that they share. Before any thread is made. */
 enum hd_status traffic_try_on_gloo(const struct hd_job *job, struct traffic *shared);
 void traffic_count(const struct hd_job *job, struct traffic *traffic); /* must succeed */
 
@@ -28,8 +27,8 @@ void traffic_count(const struct hd_job *job, struct traffic *traffic); /* must s
 int64_t traffic_moved(const struct traffic *traffic, int world, enum hd_group_name group,
                       enum hd_comm_kind kind);
 
-/* For every group and kind: as often on each rank as its program says, and as many bytes as the
- * programs of all ranks say. */
+/* Compares, for every group and kind: as often on each rank as its program says, and as many bytes
+ * as the programs of all ranks say. */
 enum hd_status traffic_compare_dry(const struct traffic *traffic, const struct hd_job *job);
 void traffic_check_dry(const struct traffic *traffic, const struct hd_job *job);
 

@@ -1,5 +1,5 @@
-/* What a step sends: bytes counted where they are moved, against a closed form worked out by hand
- * and against the prediction of the dry fold; and when reductions start.
+/* Goal: a step sends the predicted bytes: bytes counted where they are moved, against a closed form
+ * worked out by hand and against the prediction of the dry fold; and when reductions start.
  */
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@ enum { MICRO_BATCHES = 2, LAUNCHES_MAX = 4096 };
 
 enum { UNIT_EMBEDDING, UNIT_FIRST_BLOCK, UNIT_LAST_BLOCK, UNIT_HEAD };
 
-/* What all members moved together, and that everybody took part equally often. */
+/* Returns the bytes that all members moved together; all must have taken part equally often. */
 static int64_t moved(const struct counted *ranks, int dp, enum hd_group_name group,
                      enum hd_comm_kind kind, int64_t calls)
 {
@@ -38,10 +38,10 @@ enum {
         5 /* embedding, two blocks, the head's norm, its matrix; gpt2: positions, the tied one */
 };
 
-/* Of a step. Every part is all-reduced once in fp32, whatever the number of micro-batches: each
+/* Checks a step. Every part is all-reduced once in fp32, whatever the number of micro-batches: each
  * element is read from P-1 members and written to P-1, 2(P-1) * 4 bytes. The exchange is gathered
- * once: 11 doubles from each of P members to each of the other P-1. Nothing else is sent.
- * Of a validation: one exchange between hosts of 1024 bytes per rank. */
+ * once: 11 doubles from each of P members to each of the other P-1. Nothing else is sent. Of a
+ * validation: one exchange between hosts of 1024 bytes per rank. */
 static void check_traffic(const struct traffic *t, int P, int64_t elements)
 {
     const struct counted *s = t->step, *v = t->validation;
@@ -159,7 +159,8 @@ static struct order *order_new(const char *family, struct hd_rank_program_option
     return order;
 }
 
-/* Where the gradient of `unit` is reduced last; once a step per part, or the test fails. */
+/* Returns the launch that reduces the gradient of `unit` last; once a step per part, or the test
+ * fails. */
 static int reduction_of(const struct order *order, int unit, int buckets)
 {
     int found = -1, count = 0;

@@ -1,6 +1,6 @@
-/* What ends a step: the mean over all targets of all ranks, clipping, AdamW with decay on matrices
- * only, worked out again in double; what a rank asks reaches all; a gradient that is not finite
- * changes nothing anywhere.
+/* Goal: the end of a step: the mean over all targets of all ranks, clipping, AdamW with decay on
+ * matrices only, worked out again in double; what a rank asks reaches all; a gradient that is not
+ * finite changes nothing anywhere.
  */
 #include <math.h>
 #include <stdio.h>
@@ -198,7 +198,7 @@ static uint64_t hash_state(struct hd_trainer *t)
     return run_hash_state(t);
 }
 
-/* Of parameter 1 the first weight; returns what it was. */
+/* Changes the first weight of parameter 1; returns its old value. */
 static float replace_first(struct hd_trainer *t, float by)
 {
     float *weights = harness_take(t, 1, HD_STATE_WEIGHT);

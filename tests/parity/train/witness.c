@@ -38,7 +38,7 @@ struct hd_memory witness_predict(const struct hd_job *job,
 
 /* ---- the reservation is the prediction ---- */
 
-/* What a process of its own comes to that touches this byte. */
+/* Returns the signal that ends a child process which touches this byte; 0: none. */
 static int signal_of_touching(volatile unsigned char *byte)
 {
     pid_t pid = fork();
@@ -80,7 +80,7 @@ enum hd_status witness_use_everything(struct hd_trainer *t)
     return st ? st : hd_trainer_validate(t, &loss, &targets);
 }
 
-/* Of one half: base, bytes and pages are those of the reservation. */
+/* Checks the tail of one half: base, bytes and pages are those of the reservation. */
 static enum hd_status check_tail(const char *which, const unsigned char *base, int64_t bytes)
 {
     if (tail_is_kept(base, bytes))

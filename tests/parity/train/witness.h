@@ -10,7 +10,7 @@
 #include "interpose.h"
 #include "runs.h"
 
-/* What the layout says of a rank before any device is opened. */
+/* Predicts a rank's memory from its layout, before any device is opened. */
 struct hd_memory witness_predict(const struct hd_job *job,
                                  const struct hd_rank_program_options *options, int rank);
 

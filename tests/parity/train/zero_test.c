@@ -142,8 +142,8 @@ static int64_t bytes_by(struct rule rule, int64_t mine, int64_t each, int64_t al
     return rule.mine * mine + rule.each * each + rule.all * all;
 }
 
-/* Of a part of n elements on P ranks a shard is up(n / P) elements, a multiple of 4,096; a rank's
- * own ends with the part. What is gathered has room for a whole shard. */
+/* Sizes: a bucket of n elements on P ranks makes a shard of up(n / P) elements, a multiple of
+ * 4,096; a rank's own ends with the part. What is gathered has room for a whole shard. */
 static void state_takes_what_the_closed_form_says(void **state)
 {
     static const struct {
@@ -191,7 +191,7 @@ static void state_takes_what_the_closed_form_says(void **state)
     harness_teardown(&h);
 }
 
-/* Of four ranks in blocks of two each rank has what it has in a job of two. */
+/* In blocks of two, each of four ranks has what it has in a job of two. */
 static void a_block_has_what_as_many_ranks_have(void **state)
 {
     struct harness h;
@@ -248,10 +248,10 @@ static struct sizes sizes_of(const struct hd_job *job)
     return sizes;
 }
 
-/* For n elements each rank reads the terms of n / P sums from P - 1 others: 4 (P - 1) n bytes; and
- * n / P weights of each of them, 2 (P - 1) n in bf16. Stage 1 does both once a step; stage 2 sums
- * in each of the M micro-batches; stage 3 also gathers there, for F and again for B, where only the
- * tables are not needed, and no more in the update. */
+/* Counts by hand: for n elements each rank reads the terms of n / P sums from P - 1 others: 4 (P -
+ * 1) n bytes; and n / P weights of each of them, 2 (P - 1) n in bf16. Stage 1 does both once a
+ * step; stage 2 sums in each of the M micro-batches; stage 3 also gathers there, for F and again
+ * for B, where only the tables are not needed, and no more in the update. */
 static void a_step_scatters_sums_and_gathers_weights(void **state)
 {
     enum { P = 4, M = 2 };

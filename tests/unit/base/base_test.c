@@ -177,7 +177,7 @@ static void a_limit_on_file_sizes_is_told_and_kills_nobody(void **state)
     assert_int_equal(hd_file_remove_tree(dir), HD_OK);
 }
 
-/* What may come back without a change of the job is told from what will not. */
+/* Goal: an error that may pass without a change of the job is told from one that will not. */
 static void errors_that_pass_are_told_apart(void **state)
 {
     static const int passing[] = {ENOSPC, EDQUOT, EFBIG, EROFS, EIO, ESTALE};
@@ -525,7 +525,7 @@ static void a_list_says_whether_it_is_whole(void **state)
     assert_string_equal(list, "");
 }
 
-/* As whom ranks may run: one spelling of a number, no option of a program, never root. */
+/* A user of jobs may be: one spelling of a number, no option of a program, never root. */
 static void words_that_name_no_user_of_jobs_are_refused(void **state)
 {
     static const struct {

@@ -44,7 +44,7 @@ static void every_code_has_its_value_and_comes_back(void **state)
         }
 }
 
-/* As for the short floats (dtype_test). */
+/* Goal: as for the short floats (dtype_test). */
 static void codes_are_the_nearest_ties_to_even(void **state)
 {
     for (int f = 0; f < FORMATS; f++)

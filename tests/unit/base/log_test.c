@@ -37,7 +37,7 @@ static size_t caught(char *ret_text, size_t size)
     return count;
 }
 
-/* Of the one object that the line is. It lives until the next call. */
+/* Returns a member of the one object that the line is. It lives until the next call. */
 static const char *member(const char *line, const char *key)
 {
     static struct hd_arena arena;

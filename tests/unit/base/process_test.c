@@ -1,4 +1,5 @@
-/* What a program finds before its first line of work. Each case is a process of its own. */
+/* Goal: the process is set up before a program's first line of work. Each case is a process of its
+ * own. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -125,7 +125,7 @@ static void fails_as_pair(const char *line, const char *message)
     hd_arena_done(&arena);
 }
 
-/* Of the prompt nothing counts, also where it has answers. */
+/* No token of the prompt counts, also where it has answers. */
 static void pairs_are_read_in_each_form(void **state)
 {
     reads_pair("{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}", "a|b/a|c");

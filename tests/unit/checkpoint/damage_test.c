@@ -39,8 +39,8 @@ static void assert_place_told(size_t at, const char *what, size_t block_max)
         fail_msg("byte %zu, of %s: not said in '%s'", at, what, hd_err_message());
 }
 
-/* What the fixture put where: the head, then in shard 0 two rows of w and b, in shard 1 two rows of
- * w and n. Read from the file's first 8 bytes, not from lib/checkpoint. */
+/* Finds content where the fixture put it: the head, then in shard 0 two rows of w and b, in shard 1
+ * two rows of w and n. Read from the file's first 8 bytes, not from lib/checkpoint. */
 static const char *content_at(int shard, const struct hd_text *file, size_t at)
 {
     const size_t data =
@@ -330,7 +330,7 @@ static void a_manifest_against_the_shards_table_is_found(void **state)
     hd_text_free(&text);
 }
 
-/* As the first version wrote it: no blocks, and the hash of the whole file. */
+/* Makes a checkpoint of the first version: no blocks, and the hash of the whole file. */
 static void make_version_1(const struct fixture *f)
 {
     struct hd_text text = {0}, shard = {0};

@@ -211,8 +211,8 @@ int __wrap_mkdir(const char *path, mode_t mode)
     return rc;
 }
 
-/* What is removed from a folder whose new name is not durable is missing below the old name after a
- * power cut. */
+/* Fails on a removal from a folder whose new name is not durable: after a power cut the file would
+ * be missing below the old name. */
 static void look_at_removal(const char *path)
 {
     if (is_cut())

@@ -288,8 +288,8 @@ static bool exists_at(const char *job_dir, int attempt, int64_t step)
     return hd_file_exists(dir);
 }
 
-/* What a killed rank has left of a checkpoint takes the room of the next; the attempt that cleans
- * may be writing already. */
+/* Goal: an unfinished checkpoint of a killed rank goes, as it takes the disk space of the next one;
+ * the attempt that cleans may be writing already. */
 static void what_earlier_attempts_left_unfinished_goes(void **state)
 {
     struct fixture *f = *state;

@@ -17,7 +17,7 @@ int tear_down(void **state);
  * in the whole tensor. The caller frees. */
 unsigned char *make_data(const struct hd_ckpt_entry *piece);
 
-/* For hd_ckpt_write_shard: context is an array of each entry's bytes. */
+/* Passes bytes to hd_ckpt_write_shard: context is an array of each entry's bytes. */
 hd_ckpt_bytes_fn bytes_in_array;
 
 /* One shard whose data are made by make_data. */

@@ -103,7 +103,8 @@ static void an_option_with_one_value_is_given_once(void **state)
     assert_int_equal(parse(&p, "-ta -- -tb"), CLI_CONTINUE); /* behind -- it is no flag */
 }
 
-/* As of an unset variable in quotes: no node, queue or file has this name. */
+/* An empty argument comes from an unset variable in quotes: no node, queue or file has this name.
+ */
 static void an_empty_argument_is_usage(void **state)
 {
     static struct parsed p;

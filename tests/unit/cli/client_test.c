@@ -111,7 +111,7 @@ static void ctrl_c_ends_the_watching_and_not_the_job(void **state)
     assert_int_equal(fake.cancels, 0);
 }
 
-/* As a program that does not take the signal: 128 and its number. */
+/* Expected: the status of a program that does not take the signal: 128 and its number. */
 static void sigterm_ends_the_watching_with_143(void **state)
 {
     struct run run;

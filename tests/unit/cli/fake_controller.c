@@ -141,8 +141,8 @@ static void on_probe(struct hd_rpc_call *call, const ProtobufCMessage *message)
     (void)hd_rpc_call_reply(call, &response.base);
 }
 
-/* Of all nodes: n1 is silent from the second look on, and from the third on it counts as lost, and
- * n2 has measured; n3 is removed then. */
+/* Answers about all nodes: n1 is silent from the second look on, and from the third on it counts as
+ * lost, and n2 has measured; n3 is removed then. */
 static void show_all_nodes(struct hd_rpc_call *call)
 {
     Heddle__V1__GetTopologyResponse response = HEDDLE__V1__GET_TOPOLOGY_RESPONSE__INIT;

@@ -61,7 +61,7 @@ struct run {
 
 /* Runs `heddle WORDS`; with a signal, sends it once the program has printed something. */
 struct run heddle(const char *words, int signal_number);
-/* The same in this process, which is a child: does not return. */
+/* Replaces this process, which is a child, by heddle; does not return. */
 void exec_heddle(const char *words, int out, int err);
 /* A job file in fake.dir, and its data. */
 void put_job_file(char ret_path[128]);

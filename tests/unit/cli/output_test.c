@@ -1,4 +1,4 @@
-/* What the command line writes, without a controller: tables, the progress bar, the time left,
+/* Goal: output of the command line, without a controller: tables, the progress bar, the time left,
  * lines of steps, JSON forms. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -361,7 +361,7 @@ static void an_envelope_has_version_kind_and_items(void **state)
     hd_text_free(&out);
 }
 
-/* What is known of job 7 where these entries come. */
+/* State of job 7 before these entries. */
 static const struct progress known = {.step = 120,
                                       .steps = 500,
                                       .loss = 2.5,

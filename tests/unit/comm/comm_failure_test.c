@@ -633,8 +633,8 @@ static void a_rank_attaches_once_and_to_the_right_block(void **state)
 
 /* ---- workers that are started with exec ---- */
 
-/* What a worker does with the descriptors that its parent left in the environment: sums its rank +
- * 1 with its peers'. The exit status is the sum, 100 and more for a failure. */
+/* Does as a worker with the descriptors that its parent left in the environment: sums its rank + 1
+ * with its peers'. The exit status is the sum, 100 and more for a failure. */
 static int be_a_worker(int rank)
 {
     struct hd_comm_group *group;

@@ -49,8 +49,8 @@ static bool is_whole(const struct hd_flight_record *r)
            strcmp(r->stream, odd ? "gather" : "reduce") == 0;
 }
 
-/* Of every other lap around the record launches are said to have run, just before their place is
- * another's. */
+/* Whether the launches of this lap are said to have run just before their place is taken: those of
+ * every other lap around the record. */
 static bool is_lap_that_runs(uint64_t launch)
 {
     return launch / HD_FLIGHT_MAX % 2 == 0;

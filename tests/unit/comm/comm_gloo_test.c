@@ -55,7 +55,7 @@ struct meeting {
     struct hd_gloo_endpoint endpoints[WORLD];
 };
 
-static void open_doors(struct meeting *m)
+static void open_listeners(struct meeting *m)
 {
     for (int r = 0; r < WORLD; r++) {
         char node[16];
@@ -66,7 +66,7 @@ static void open_doors(struct meeting *m)
     }
 }
 
-static void close_doors(struct meeting *m)
+static void close_listeners(struct meeting *m)
 {
     for (int r = 0; r < WORLD; r++)
         hd_gloo_listener_close(m->doors[r]);
@@ -180,7 +180,7 @@ static void strangers_are_turned_away_and_stop_nobody(void **state)
     pthread_t thread;
     void *welcomed;
 
-    open_doors(&m);
+    open_listeners(&m);
     for (int i = 0; i < CROWD; i++)
         crowd[i] = knock(&m.endpoints[0]); /* and say nothing */
     for (int i = 0; i < GARBAGE; i++) {
@@ -194,7 +194,7 @@ static void strangers_are_turned_away_and_stop_nobody(void **state)
     for (int r = 0; r < WORLD; r++)
         start(&visitors[r], &m, r, 60000);
     run_visitors(visitors, WORLD);
-    close_doors(&m);
+    close_listeners(&m);
     assert_int_equal(pthread_join(thread, &welcomed), 0);
     assert_null(welcomed);
     for (int r = 0; r < WORLD; r++) {
@@ -217,7 +217,7 @@ static void a_rank_with_a_wrong_endpoint_is_not_let_in(void **state)
     struct visitor visitors[WORLD];
     struct meeting m;
 
-    open_doors(&m);
+    open_listeners(&m);
     for (int r = 0; r < WORLD; r++)
         start(&visitors[r], &m, r, 4000);
     visitors[2].endpoints[1].bytes[20] ^= 1;
@@ -228,7 +228,7 @@ static void a_rank_with_a_wrong_endpoint_is_not_let_in(void **state)
     assert_contains(visitors[0].message, "it has not connected");
     assert_contains(visitors[2].message, "is not connected to 2 of 3 ranks");
     assert_contains(visitors[2].message, "it does not prove that it holds the cards");
-    close_doors(&m);
+    close_listeners(&m);
 }
 
 /* Goal: the host checks the caller's proof too. Method: answer as a caller that forwards what it
@@ -253,7 +253,7 @@ static void a_proof_sent_back_is_not_a_proof(void **state)
     void *failed;
     int poser;
 
-    open_doors(&m);
+    open_listeners(&m);
     poser = pose_as_rank_1(&m);
     start(&host, &m, 0, 4000);
     assert_int_equal(pthread_create(&thread, NULL, reflect, &poser), 0);
@@ -263,7 +263,7 @@ static void a_proof_sent_back_is_not_a_proof(void **state)
     assert_int_equal(host.status, HD_TIMEOUT);
     assert_contains(host.message, "rank 1 (node node-1");
     (void)close(poser);
-    close_doors(&m);
+    close_listeners(&m);
 }
 
 static void note_awaited(void *of, int rank)
@@ -282,7 +282,7 @@ static void a_listener_tells_whom_it_awaits(void **state)
     int waited_for[2][2] = {{0, 0}, {0, 0}};
     struct meeting m;
 
-    open_doors(&m);
+    open_listeners(&m);
     for (int r = 0; r < 2; r++) {
         start(&visitors[r], &m, r, 300);
         hd_gloo_listener_report(m.doors[r], note_awaited, waited_for[r]);
@@ -293,7 +293,7 @@ static void a_listener_tells_whom_it_awaits(void **state)
         assert_int_equal(waited_for[r][0], 2);
         assert_int_equal(waited_for[r][1], -1);
     }
-    close_doors(&m);
+    close_listeners(&m);
 }
 
 static void endpoints_that_cannot_be_are_refused(void **state)
@@ -302,7 +302,7 @@ static void endpoints_that_cannot_be_are_refused(void **state)
     struct hd_comm *comm;
     struct meeting m;
 
-    open_doors(&m);
+    open_listeners(&m);
     assert_int_equal(hd_comm_open_gloo(m.doors[1], m.endpoints, 0, WORLD, 1000, &comm), HD_INVALID);
     assert_contains(hd_err_message(),
                     "the endpoint info of rank 0 is not that of its own listener");
@@ -320,7 +320,7 @@ static void endpoints_that_cannot_be_are_refused(void **state)
     assert_int_equal(
         hd_comm_open_gloo(m.doors[0], m.endpoints, 0, HD_COMM_GLOO_RANKS_MAX + 1, 1000, &comm),
         HD_INVALID);
-    close_doors(&m);
+    close_listeners(&m);
 }
 
 static void a_listener_needs_a_numeric_address(void **state)

@@ -284,7 +284,7 @@ static void what_an_abort_leaves_behind_is_no_result(void **state)
 
 /* ---- an owner that does not come back from a call ---- */
 
-/* What is launched here stands in a call of NCCL, until the communicator is aborted. */
+/* The launch of the first rank blocks in a call of NCCL, until the communicator is aborted. */
 static void the_first_is_blocked(struct rank *self)
 {
     const int64_t deadline_ms = *(const int64_t *)self->arg;
@@ -611,7 +611,7 @@ static void a_launch_is_not_told_as_run_for_another_that_had_its_place(void **st
 
 /* ---- the end of an endpoint ---- */
 
-/* For the host its sum is complete; then it is freed (ranks.c). */
+/* The sum is complete for the host; then it is freed (ranks.c). */
 static void all_but_the_last_leave_a_sum_behind(struct rank *self)
 {
     struct hd_comm_group *group;

@@ -496,7 +496,7 @@ static void meet_in_two_groups(struct rank *self)
     atomic_store(&self->report->mark, 1);
 }
 
-/* As the supervisor does. */
+/* Reads the record as the supervisor does. */
 static void read_the_record(struct hd_shm_control *ctl, const pid_t *pids, struct report *reports)
 {
     static const struct {

@@ -27,7 +27,7 @@ enum trap {
                       is BLOCKED in a call */
 };
 
-/* Of rank 0. */
+/* State of rank 0. */
 static struct {
     const struct hd_nccl_table *real;
     struct hd_nccl_table calls;
@@ -157,7 +157,7 @@ static enum hd_status send_twice(struct rank *self, struct hd_comm_group *group)
     return st ? st : hd_comm_wait(stream, hd_comm_record(stream));
 }
 
-/* What rank 0 does when the trap is set. */
+/* Acts as rank 0 when the trap is set. */
 static enum hd_status step_in(struct rank *self, struct hd_comm_group *world)
 {
     struct hd_comm_group *pair;

@@ -76,7 +76,7 @@ static float sum_of(const struct planned *op, int64_t i)
     return sum;
 }
 
-/* What element i of recv must be. */
+/* Returns the expected element i of recv. */
 static float expected(const struct planned *op, int64_t i)
 {
     const struct hd_comm_group *g = op->group;
@@ -637,8 +637,8 @@ static void the_last_64_launches_are_on_record(void **state)
     ranks_free(ranks_run(&ranks, false));
 }
 
-/* What goes to the log, on every engine: of 70 broadcasts the last 64, the 7th (of 48 bytes) first.
- * On nccl one launch was before them, of the ranks' meeting on the host. */
+/* Goal: the log has, on every engine: of 70 broadcasts the last 64, the 7th (of 48 bytes) first. On
+ * nccl one launch was before them, of the ranks' meeting on the host. */
 static void seventy_and_their_text(struct rank *self)
 {
     const int before = ranks_engine == ENGINE_NCCL;
@@ -709,7 +709,7 @@ static void after_a_barrier_nothing_is_mapped_any_more(void **state)
 
 /* ---- order with compute streams ---- */
 
-/* What a step does many times: a compute stream writes x, the sum of x follows it, and a copy of
+/* A frequent sequence of a step: a compute stream writes x, the sum of x follows it, and a copy of
  * the sum waits for that. On a device all three run late, in the order of these two calls alone. */
 static void sum_behind_compute(struct rank *self)
 {

@@ -28,7 +28,7 @@ void ranks_read_engine(int argc, char **argv);
 
 enum { RANKS_MAX = 8, NUMBERS_MAX = 64 };
 
-/* What one rank leaves behind; in memory shared with the parent. */
+/* Results of one rank; in memory shared with the parent. */
 struct report {
     bool finished;
     char failed[512]; /* the check that failed, "" for none */

@@ -76,8 +76,8 @@ static void what_is_kept_for_long_is_lent_and_given_back(void **state)
     sim_free(sim);
 }
 
-/* The same, but the controller is killed while the device is lent: the new one knows who borrows.
- */
+/* The case above, but the controller is killed while the device is lent: the new one knows who
+ * borrows. */
 static void a_new_controller_knows_who_borrows(void **state)
 {
     struct sim *sim = sim_joined(1);
@@ -131,8 +131,8 @@ static void a_time_limit_is_an_end_that_is_known(void **state)
     sim_free(sim);
 }
 
-/* What moves an expected start is told: here the job of higher priority that comes before it, and
- * makes nothing free, as it is no higher than what runs. */
+/* Goal: an event tells why an expected start moves: here a job of higher priority comes before it;
+ * that makes no device free, as it is no higher than what runs. */
 static void an_expected_start_moves_with_an_event(void **state)
 {
     struct sim *sim = sim_joined(1);
@@ -237,8 +237,8 @@ static void keep_cause(void *user, struct hd_batch *batch)
     hd_batch_free(batch);
 }
 
-/* Of two nodes one is drained, and no job can start on four devices any more: that is why, and not
- * what is known of the jobs that run. */
+/* One of two nodes is drained, no job can start on four devices any more: that is why, and not what
+ * is known of the jobs that run. */
 static void a_drain_is_the_cause_of_the_move(void **state)
 {
     struct sim *sim = sim_joined(2);

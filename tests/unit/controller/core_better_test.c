@@ -20,7 +20,7 @@ static uint64_t submit(struct sim *sim, int devices, int steps)
     return sim_submitted(sim, &needs);
 }
 
-/* Of two devices each. */
+/* Returns a simulation of two nodes with two devices each. */
 static struct sim *two_nodes(void)
 {
     struct sim *sim = sim_new(1, 2);
@@ -218,7 +218,7 @@ static void a_job_weighs_with_those_whose_quota_opens(void **state)
     sim_free(sim);
 }
 
-/* What a job leaves while it waits, others may have. */
+/* Goal: devices that a job leaves while it waits are free for others. */
 static void what_it_could_have_now_is_free_for_others(void **state)
 {
     uint64_t first;

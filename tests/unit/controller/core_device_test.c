@@ -81,7 +81,7 @@ static void a_reason_names_the_kinds_that_there_are(void **state)
     sim_free(with);
 }
 
-/* As on the CPU: one node if one is enough, whole tp groups on each node else. */
+/* The rule of the CPU: one node if one is enough, whole tp groups on each node else. */
 static void a_cuda_job_uses_the_gpus_of_several_nodes(void **state)
 {
     const int one[] = {1, 0, 1}, two[] = {1, 2, 2};

@@ -64,7 +64,7 @@ static void a_claim_without_the_last_step_is_no_success(void **state)
     sim_free(sim);
 }
 
-/* The same of the checkpoint of the last step; that of step 10 is not it. */
+/* Likewise without the checkpoint of the last step; that of step 10 does not count. */
 static void a_claim_without_the_last_checkpoint_is_no_success(void **state)
 {
     struct sim *sim = sim_joined(1);
@@ -365,8 +365,8 @@ static void a_retry_that_waits_says_for_how_long(void **state)
     sim_free(sim);
 }
 
-/* What a checkpoint has shown to work is tried again at once: only the attempts behind the last
- * progress count. */
+/* An attempt after progress is retried at once: only the attempts behind the last progress count.
+ */
 static void progress_ends_the_waiting(void **state)
 {
     struct sim *sim = sim_joined(1);
@@ -633,8 +633,7 @@ static void the_best_checkpoint_is_kept_beside_the_newest(void **state)
     sim_free(sim);
 }
 
-/* What was deleted is remembered as that: after a start of the controller it is not asked for
- * again. */
+/* A deletion is durable: after a start of the controller it is not asked for again. */
 static void a_deletion_is_remembered(void **state)
 {
     struct sim *sim = sim_joined(1);

@@ -156,8 +156,8 @@ static void a_job_waits_for_the_devices_that_it_fits(void **state)
     sim_free(sim);
 }
 
-/* Of two nodes the one with little memory is passed over: both when its devices are among more than
- * are needed, and when the other node is busy. */
+/* One of two nodes has little memory and is not used: both when its devices are among more than are
+ * needed, and when the other node is busy. */
 static void a_job_waits_for_devices_that_are_large_enough(void **state)
 {
     struct sim *sim = sim_with(2, WHOLE / 2, WHOLE / 16);
@@ -192,7 +192,7 @@ static void a_job_that_could_have_no_more_fails(void **state)
     sim_free(sim);
 }
 
-/* What a job has asked for is asked anew when a node comes with other devices. */
+/* Goal: a job's layouts are searched anew when a node comes with other devices. */
 static void a_node_with_larger_devices_ends_the_wait(void **state)
 {
     struct sim *sim = sim_with(2, WHOLE / 4, WHOLE / 4);
@@ -251,7 +251,8 @@ static void a_job_keeps_its_place_while_its_layout_is_found(void **state)
     sim_free(sim);
 }
 
-/* What a waiting job will need is asked for while it waits, so that it starts at once then. */
+/* Goal: a layout is searched while the job waits, so that it starts at once when devices are free.
+ */
 static void a_waiting_job_is_planned_while_it_waits(void **state)
 {
     struct sim *sim = slow_sim(1);

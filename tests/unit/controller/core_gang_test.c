@@ -310,7 +310,8 @@ static void a_failure_on_one_node_ends_all_and_is_named(void **state)
     }
 }
 
-/* What was an echo is one still after a start of the controller: the cause, told later, wins. */
+/* A secondary failure remains one still after a start of the controller: the cause, told later,
+ * wins. */
 static void an_echo_heard_before_a_crash_is_not_taken_for_the_cause(void **state)
 {
     for (int hangs = 0; hangs < 2; hangs++) {

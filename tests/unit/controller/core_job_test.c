@@ -204,7 +204,7 @@ static void an_attempt_cancelled_before_it_started_never_starts(void **state)
     sim_free(sim);
 }
 
-/* What n1 says of itself: nothing at all, having applied this desired set. */
+/* Returns an event in which n1 lists nothing at all, having applied this desired set. */
 static struct hd_core_event lists_nothing(const struct sim *sim, uint64_t generation)
 {
     return (struct hd_core_event){.kind = HD_CORE_OBSERVED,

@@ -262,7 +262,7 @@ static void a_second_stream_of_a_node_replaces_the_first(void **state)
     sim_free(sim);
 }
 
-/* What a daemon says of itself in a new hello takes the place of what it said before. */
+/* Goal: a new hello replaces all that the daemon said before. */
 static void a_new_hello_is_the_one_that_counts(void **state)
 {
     struct sim *sim = sim_joined(1);

@@ -113,7 +113,7 @@ static void a_lost_node_moves_its_job_to_the_other(void **state)
     assert_in_range(base, 175, 190);
     assert_int_equal(sim_count_events(sim, job, "checkpoints_found"), 1);
 
-    /* What it has written since then is not looked at, and goes. */
+    /* Checkpoints that attempt 1 has written since then are ignored and deleted. */
     sim->nodes[0].cut = false;
     sim_run(sim, 5);
     assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_NODE_LOST);

@@ -135,8 +135,8 @@ static void a_job_beyond_the_limit_of_its_queue_waits(void **state)
     sim_free(sim);
 }
 
-/* What runs goes on, and others start; what waits says why, also to a controller that was started
- * anew. A job that has to start again waits, too. */
+/* Goal: running jobs go on, and those of other queues start; a waiting job says why, also to a
+ * controller that was started anew. A job that has to start again waits, too. */
 static void a_closed_queue_starts_nothing(void **state)
 {
     struct sim *sim = sim_joined(2);

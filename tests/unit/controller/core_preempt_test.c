@@ -51,7 +51,7 @@ static void a_job_gives_way_at_a_checkpoint_and_goes_on_from_it(void **state)
     sim_free(sim);
 }
 
-/* That the low one would have ended in minutes by itself is never told. */
+/* Only one start is told, not that the low job would have ended in minutes by itself. */
 static void who_makes_others_give_way_is_told_one_start(void **state)
 {
     struct sim *sim = sim_joined(1);

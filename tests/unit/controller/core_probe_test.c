@@ -294,8 +294,8 @@ static void assert_slow(struct bench *b, const char *node, int32_t place, const 
     hd_text_free(&why);
 }
 
-/* Of rates 8.9, 9.1, 10 and 10 the median is 9.55, and nine tenths of it are 8.595. With another 10
- * and 10 the median is 10: below 9 is slow. */
+/* The median of the rates 8.9, 9.1, 10 and 10 is 9.55, and nine tenths of it are 8.595. With
+ * another 10 and 10 the median is 10: below 9 is slow. */
 static void a_device_far_below_its_kind_is_named(void **state)
 {
     struct bench b = open_bench();
@@ -318,7 +318,7 @@ static void a_device_far_below_its_kind_is_named(void **state)
     close_bench(&b);
 }
 
-/* Of GPUs at 700, 700, 700 and 350 TFLOP/s the median is 700. */
+/* The median of GPUs at 700, 700, 700 and 350 TFLOP/s is 700. */
 static void a_gpu_far_below_its_kind_is_named(void **state)
 {
     const enum hd_device_kind gpus[DEVICES] = {HD_DEVICE_KIND_CUDA, HD_DEVICE_KIND_CUDA};
@@ -368,7 +368,7 @@ static void devices_of_another_kind_do_not_count(void **state)
     close_bench(&b);
 }
 
-/* Of two devices nobody can say which is the odd one. */
+/* Two devices do not tell which of them is the odd one. */
 static void two_devices_are_not_compared(void **state)
 {
     struct bench b = open_bench();

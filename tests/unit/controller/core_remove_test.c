@@ -142,7 +142,7 @@ static void a_cluster_that_died_goes_on_elsewhere(void **state)
     sim_free(sim);
 }
 
-/* Of a job that has ended any one goes, from the disk, too, and the job stays. */
+/* Goal: each checkpoint of an ended job can be removed, from the disk, too, and the job stays. */
 static void one_checkpoint_of_an_ended_job_goes(void **state)
 {
     struct sim *sim = sim_joined(2);

@@ -117,7 +117,7 @@ static void copy_image(struct image *to, const struct image *from)
         memcpy(to->bytes, from->bytes, (size_t)from->size);
 }
 
-/* Of a write, each sector reaches the disk or not. */
+/* Applies a write in part: each sector reaches the disk or not. */
 static void apply_some(struct image *image, const struct pending *p, uint64_t key, uint64_t *draws)
 {
     if (p->is_truncate) {

@@ -30,7 +30,7 @@ void disk_power_cut(enum disk_cut kept, uint64_t seed);
 void disk_set_full(bool full); /* writes that would make a file longer fail */
 /* All files together take at most so much; 0: no limit. */
 void disk_set_capacity(int64_t bytes);
-/* Of what a file frees another program takes half at once, for good. */
+/* Lets another program take half of the space that a file frees, at once and for good. */
 void disk_set_greedy(bool greedy);
 /* While no other thread writes: bytes of all files; of the one whose name ends so, 0: there is
  * none.

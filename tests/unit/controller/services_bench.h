@@ -51,7 +51,7 @@ struct bench {
 
 /* A controller in a new folder, on the SQLite VFS of this name (NULL: the usual one). */
 void start(struct bench *b, const char *vfs);
-/* The same with a reserve on its disk. */
+/* Starts one with a reserve on its disk. */
 void start_on(struct bench *b, const char *vfs, int64_t reserve_bytes);
 void finish(struct bench *b);
 enum hd_status start_controller(struct bench *b);
@@ -101,7 +101,7 @@ void connect_daemon(struct daemon *d, struct bench *b, const char *name, int pro
 void free_daemon(struct daemon *d);
 /* `part`: the member of the message that `body` (its case) says. */
 void say(struct daemon *d, int body, void *part);
-/* What the daemon has: at most one attempt. */
+/* Reports the daemon's attempts: at most one attempt. */
 void observe(struct daemon *d, uint64_t job, Heddle__V1__AttemptState state,
              Heddle__V1__EndReport *end);
 /* A daemon that is welcome and has said that it is empty. */

@@ -62,7 +62,7 @@ static enum hd_status try_to_validate(struct bench *b)
     return st;
 }
 
-/* What ListJobs and ListNodes warn of; both say the same. */
+/* Returns the warning of ListJobs and ListNodes; both say the same. */
 static void warning_of(struct bench *b, char *ret_text, size_t size)
 {
     Heddle__V1__ListJobsRequest jobs = HEDDLE__V1__LIST_JOBS_REQUEST__INIT;

@@ -111,7 +111,8 @@ static uint64_t job_of(const struct callers *all, const struct cell *cell)
     return all->jobs[cell->others ? 3 - cell->who % 4 : cell->who % 4];
 }
 
-/* The same failure once more, about no other object: it is counted (refusals_test). */
+/* Whether a cell fails like one before it, but about no other object: it is counted
+ * (refusals_test). */
 static bool is_repeated(const struct cell *cell)
 {
     return cell->others && cell->st && cell->st == cell->own &&
@@ -315,8 +316,8 @@ static void crowd(struct callers *all, struct daemon *d)
                      HD_OK);
 }
 
-/* What a text says of a job that a reader may not see must be "another job", in every answer; an
- * operator, who sees all jobs, reads the numbers: so the test hears them where they are. */
+/* Goal: in every answer, a job that the reader may not see is "another job"; an operator, who sees
+ * all jobs, reads the numbers, which shows that the test finds them. */
 static void no_answer_names_a_job_that_is_hidden(void **state)
 {
     static const enum caller readers[] = {CALLER_VIEWER, CALLER_USER};

@@ -6,7 +6,7 @@
 #include "services_bench.h"
 #include "tests/program/test.h"
 
-/* What a node of two devices has measured on 2026-11-24; build NULL: this one. */
+/* Returns the results of a node of two devices on 2026-11-24; build NULL: of this build. */
 static struct hd_text a_calibration(const char *build)
 {
     const struct hd_calibration_device each[] = {{4e10, 8e10, 4e9}, {5e10, 7e10, 3e9}};
@@ -32,7 +32,7 @@ static struct hd_text a_calibration(const char *build)
     return text;
 }
 
-/* Of four devices, of which the last is a fifth slower than the others. */
+/* Returns the results of four devices, of which the last is a fifth slower than the others. */
 static struct hd_text a_calibration_of_four(void)
 {
     const struct hd_calibration_device each[] = {

@@ -41,7 +41,7 @@ static void a_request_id_is_one_job(void **state)
     finish(&b);
 }
 
-/* Where the queue is nearly full, the answer to a submission and each list say so. */
+/* Goal: while a queue is nearly full, the answer to a submission and each list say so. */
 static void a_queue_that_is_nearly_full_is_told(void **state)
 {
     struct hd_core_config config = hd_core_config_default;
@@ -121,7 +121,7 @@ static void the_answer_to_a_submission_is_the_job_as_it_is(void **state)
     finish(&b);
 }
 
-/* The same words as the job file's reader uses, as INVALID_ARGUMENT. */
+/* Goal: a bad job is refused in the words as the job file's reader uses, as INVALID_ARGUMENT. */
 static void a_bad_job_is_refused_in_the_same_words(void **state)
 {
     struct bench b;
@@ -292,7 +292,7 @@ static void rename_jobs(const struct bench *b, const char *from, const char *to)
     assert_int_equal(rename(old, new), 0);
 }
 
-/* As when a share is unmounted: the empty folder that it was mounted on is seen. */
+/* Unmounts the jobs share: the empty folder that it was mounted on is seen. */
 static void unmount_jobs(const struct bench *b)
 {
     char path[160];
@@ -312,8 +312,7 @@ static void mount_jobs(const struct bench *b)
     rename_jobs(b, "share", "jobs");
 }
 
-/* What lists of jobs and of nodes say beside themselves: whether both have `words`; NULL: nothing.
- */
+/* Reads the warnings in lists of jobs and of nodes: whether both have `words`; NULL: nothing. */
 static bool lists_warn(struct bench *b, const char *words)
 {
     Heddle__V1__ListJobsRequest jobs_request = HEDDLE__V1__LIST_JOBS_REQUEST__INIT;
@@ -415,7 +414,8 @@ static void a_jobs_share_that_vanishes_starts_nothing_until_it_is_back(void **st
     finish(&b);
 }
 
-/* As `heddle-controller adopt` between two starts, and as a database of before shares had ids. */
+/* Two ways: as `heddle-controller adopt` between two starts, and as a database of before shares had
+ * ids. */
 static void a_folder_becomes_the_jobs_directory_once_or_when_it_is_adopted(void **state)
 {
     struct bench b;

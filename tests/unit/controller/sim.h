@@ -27,7 +27,7 @@ enum {
     SIM_QUESTIONS = 64,
 };
 
-/* What a rank's process does besides training; set per node. */
+/* Faults of the ranks' processes; set per node. */
 struct sim_faults {
     int fail_at_step;   /* a rank here of any attempt dies when this step begins; 0: never */
     int fail_count;     /* so many times */
@@ -190,7 +190,7 @@ void sim_reboot(struct sim *sim, struct sim_node *node);         /* its ranks ar
 const struct hd_job_record *sim_job(const struct sim *sim, uint64_t job);
 const struct hd_attempt_record *sim_attempt(const struct sim *sim, uint64_t job, int32_t attempt);
 void sim_assert_reason(const struct sim *sim, uint64_t job, const char *expected);
-/* Where the ranks of an attempt are: "cuda n1:0 n1:1 n2:0". */
+/* Checks the ranks of an attempt on their nodes: "cuda n1:0 n1:1 n2:0". */
 void sim_assert_places(const struct sim *sim, uint64_t job, int32_t attempt, const char *expected);
 /* The job has succeeded, with every step done once from the right state. */
 void sim_assert_undisturbed(const struct sim *sim, uint64_t job, int64_t steps);
@@ -210,7 +210,8 @@ uint64_t sim_undisturbed_value(uint64_t job, int64_t steps);
 /* Breaks things at random for an hour around random jobs, then mends all and expects every job that
  * was acknowledged to end as it should. With more than two nodes jobs go over several. */
 void sim_live_through(uint64_t seed, int node_count);
-/* The same with priorities, queues with limits, held jobs, time limits and jobs after jobs. */
+/* Lives through likewise, with priorities, queues with limits, held jobs, time limits and jobs
+ * after jobs. */
 void sim_live_with_policies(uint64_t seed, int node_count);
 void sim_live_among_switches(uint64_t seed, int node_count); /* with policies, too */
 /* So for the seeds 1 to seed_count, on fewest_nodes to most_nodes in transaction; or only for the

@@ -18,7 +18,8 @@ void sim_restore(struct sim *sim);
 void sim_path_of(char ret_path[64], uint64_t job, int32_t attempt, int64_t step);
 void sim_disk_write(struct sim *sim, const struct sim_attempt *a);
 bool sim_disk_read(const struct sim *sim, const char *path, uint64_t *ret_value);
-/* What stands for the hash of its manifest; "": no checkpoint was ever written there. */
+/* Returns the text that represents the manifest's hash; "": no checkpoint was ever written there.
+ */
 void sim_disk_hash(const struct sim *sim, const char *path, char ret_hash[24]);
 void sim_disk_delete(struct sim *sim, const char *path);
 void sim_disk_delete_job(struct sim *sim, uint64_t job);

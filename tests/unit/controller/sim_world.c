@@ -141,7 +141,8 @@ static void ask_among_switches(struct sim *sim, uint64_t *jobs, size_t *count)
     submit(sim, &needs, jobs, count);
 }
 
-/* As without questions, so that worlds with and without are compared by the same rules. */
+/* Answers as the core decides without questions, so that worlds with and without are compared by
+ * the same rules. */
 static void plan_as_asked(const struct hd_core_asked *asked, struct hd_core_answer *answer)
 {
     assert_int_equal(hd_plan_size(&asked->wish, asked->devices, &answer->layout), HD_PLAN_FITS);

@@ -175,8 +175,8 @@ static struct hd_attempt_record attempt_of(int i, int age)
         .run_as = word("run-as", i)};
 }
 
-/* Of each job one in each state; that of step 60 + i is the base of its attempt. The older ones are
- * all present. */
+/* Returns one checkpoint of each state for each job; that of step 60 + i is the base of its
+ * attempt. The older ones are all present. */
 static struct hd_checkpoint_record checkpoint_of(int i, int c, int age)
 {
     return (struct hd_checkpoint_record){.job = (uint64_t)i,
@@ -244,7 +244,7 @@ static struct hd_position_record position_of(int i, int age)
         .job = (uint64_t)i, .attempt = 30 + i, .rank = i % RANKS, .seq = (uint64_t)(BIG + i + age)};
 }
 
-/* Of each kind in transaction; what `age` made first has not ended yet. */
+/* Returns a credential of each kind in turn; one that `age` made first has not ended yet. */
 static struct hd_credential_record credential_of(int i, int age)
 {
     struct hd_credential_record made = {.id = (uint64_t)i,
@@ -272,8 +272,8 @@ static struct hd_audit_record audit_of(int i)
                                     .result = word("result", i)};
 }
 
-/* What each table holds of i = 1 and i = 2, in the order of its columns. A value that is `*` is not
- * for people's eyes; it is looked at in the record that is read back. */
+/* Rows of each table for i = 1 and i = 2, in the order of its columns. A value that is `*` is
+ * secret; it is looked at in the record that is read back. */
 static const struct expected_row {
     const char *table, *where, *values;
 } expected_rows[] = {
@@ -425,7 +425,7 @@ static void commit(struct base *base, struct hd_batch *batch)
     hd_batch_free(batch);
 }
 
-/* What may change later: nodes, jobs, attempts, checkpoints, positions. */
+/* Adds records that may change later: nodes, jobs, attempts, checkpoints, positions. */
 static void add_changing(struct hd_batch *batch, bool is_new, int age)
 {
     for (int i = 1; i <= ROWS; i++) {
@@ -688,7 +688,7 @@ static enum hd_status take_position(void *user, const struct hd_position_record 
     return HD_OK;
 }
 
-/* Of the columns of steps the test of the history sees each; here it is the newest one's. */
+/* Takes the newest step; the test of the history sees the columns of each one. */
 static enum hd_status take_step(void *user, const struct hd_step_record *step)
 {
     const struct hd_step_record expected = step_of((int)step->job);
@@ -916,7 +916,7 @@ static void every_word_is_read_as_its_number(void **state)
     assert_true(kinds[HD_DEVICE_KIND_CPU] && kinds[HD_DEVICE_KIND_CUDA]);
 }
 
-/* What a list of jobs shows beside each job's own row: of i = 2 the checkpoint of step 62, not
+/* Goal: a list of jobs shows, beside each job's own row: of i = 2 the checkpoint of step 62, not
  * those of 72 and 82, which are being deleted or gone. */
 static void a_job_is_shown_with_the_newest_of_its_history(void **state)
 {
@@ -979,7 +979,7 @@ static void a_page_says_whether_there_is_more(void **state)
     close_base(&base);
 }
 
-/* What belongs to nothing is refused: the core has lost its way, and must not go on. */
+/* Goal: a row without its owner is refused: the core has lost its way, and must not go on. */
 static void rows_without_their_owner_are_refused(void **state)
 {
     const struct hd_attempt_record attempt = attempt_of(1, 0);

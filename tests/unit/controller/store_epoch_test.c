@@ -48,7 +48,7 @@ static struct hd_store_epoch started(const char *dir, bool take_over)
     return epoch;
 }
 
-/* As cp does: into another file, or (over) into the one that is there. */
+/* Copies as cp does: into another file, or (over) into the one that is there. */
 static void copy(const char *from_dir, const char *from, const char *to_dir, const char *to,
                  bool over)
 {

@@ -34,8 +34,8 @@ static enum hd_status open_once(const struct life *life)
     return st;
 }
 
-/* What is beside a database that is missing, or of no bytes; found: NULL, if it may be a new one.
- */
+/* Checks what is found beside a database that is missing, or of no bytes; found: NULL, if it may be
+ * a new one. */
 static void expect(const char *database, const char *name, const char *text, const char *found)
 {
     struct life life;

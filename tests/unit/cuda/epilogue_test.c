@@ -49,8 +49,8 @@ static bool by_library(const struct opened *o, const struct hd_gemm_args *args)
     return strcmp(by, "own") != 0;
 }
 
-/* What the library multiplies with GELU behind it: a is zeros, so pre is the bias and c its GELU,
- * which is 10 j itself in fp32. */
+/* A product that the library computes with GELU behind it: a is zeros, so pre is the bias and c its
+ * GELU, which is 10 j itself in fp32. */
 static struct hd_gemm_args gelu_of_a_bias(float *x)
 {
     for (int j = 0; j < 8; j++)

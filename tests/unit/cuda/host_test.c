@@ -504,7 +504,7 @@ struct counted {
     uint64_t products, launches; /* of the library, of ours */
 };
 
-/* What a prepared product takes. */
+/* Returns the launches of a prepared product. */
 static struct counted count_of(struct opened *o, const struct hd_gemm_args *args)
 {
     const char *by = NULL;

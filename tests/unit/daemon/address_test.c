@@ -1,4 +1,4 @@
-/* Where ranks of other nodes reach those of this one. */
+/* Goal: the address at which ranks of other nodes reach those of this one. */
 #include <string.h>
 
 #include "daemon/agent/address.h"

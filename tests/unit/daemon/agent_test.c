@@ -215,7 +215,7 @@ static void ranks_outlive_heddled(void **state)
     stop_and_close();
 }
 
-/* The same, and the attempt ends while nobody listens. */
+/* The case above, and the attempt ends while nobody listens. */
 static void an_end_in_the_absence_of_heddled_is_told_later(void **state)
 {
     stub_open(&stub, 1);
@@ -474,7 +474,7 @@ static void a_plan_that_does_not_fit_the_node_fails_to_launch(void **state)
 
 /* Goal: who may make names in the jobs directory cannot send a job's files elsewhere. Method: the
  * job's folder is a link when the job comes; the folder that it names stays empty. */
-/* As an operator wants it: status 0, so that systemd does not start it again. */
+/* The removed node exits with status 0, so that systemd does not start it again. */
 static void heddled_ends_when_its_node_is_removed(void **state)
 {
     int status;
@@ -547,7 +547,7 @@ static void an_attempt_of_another_cluster_is_not_taken_for_ones_own(void **state
 
 /* ---- GPUs ---- */
 
-/* What the fake worker answers from here on: a text, from a file. */
+/* Sets the answer of the fake worker: a text, from a file. */
 static void answer(const char *text)
 {
     char path[160];

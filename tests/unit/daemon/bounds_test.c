@@ -1,4 +1,4 @@
-/* What ranks may take, by the real supervisor over fake workers: a hog ends, and alone. */
+/* Goal: limits of ranks, by the real supervisor over fake workers: a hog ends, and alone. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -51,7 +51,7 @@ static void a_memory_hog_ends_alone(void **state)
     bench_done(&neighbour);
 }
 
-/* The same hog where it is allowed to. */
+/* The hog of the case above where it is allowed to. */
 static void what_the_slack_covers_ends_nothing(void **state)
 {
     struct hd_link_report end;

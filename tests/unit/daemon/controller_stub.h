@@ -105,7 +105,7 @@ void stub_run_for(struct stub *stub, int ms);
 
 /* Wants job 7 attempt 1 with `ranks` ranks on each of the nodes; wanted 0: wants nothing. */
 void stub_want(struct stub *stub, Heddle__V1__Wanted wanted, int ranks_a_node);
-/* The same with one deletion. */
+/* Wants the same attempt, with one deletion. */
 void stub_want_deleted(struct stub *stub, const char *path, const char *hash);
 /* And with the removal of the job's folder. */
 void stub_want_removed(struct stub *stub, const char *job_dir);

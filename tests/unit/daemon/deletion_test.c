@@ -198,7 +198,8 @@ static void a_crash_at_any_instant_leaves_all_or_nothing(void **state)
     assert_nothing_left(f);
 }
 
-/* What a crash has left aside does not stand in the way of a checkpoint of the same name. */
+/* Goal: what a crash has left aside does not prevent the deletion of a checkpoint of the same name.
+ */
 static void leftovers_of_an_earlier_try_go_too(void **state)
 {
     const struct fixture *f = *state;

@@ -69,7 +69,7 @@ static void what_is_wrong_with_a_gpu_is_said(void **state)
     free(d);
 }
 
-/* Where there are GPUs, a missing driver is wrong; elsewhere it is as it should be. */
+/* A missing driver is wrong where there are GPUs, and right elsewhere. */
 static void a_missing_driver_matters_where_a_gpu_is(void **state)
 {
     struct doctor_findings *d = doctor_new();

@@ -38,7 +38,7 @@ static int remove_dirs(void **state)
     return geteuid() != 0 || hd_file_remove_tree(top) == HD_OK ? 0 : -1;
 }
 
-/* What the deed returns in a process of this user, with a umask that keeps others away. */
+/* Returns the result of the deed in a process of this user, with a umask that keeps others away. */
 static int as(uid_t uid, int (*deed)(const char *path), const char *path)
 {
     const pid_t child = fork();

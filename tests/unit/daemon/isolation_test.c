@@ -1,4 +1,4 @@
-/* What bounds jobs, one part at a time: environment, processors, paths, control groups. */
+/* Goal: each bound of jobs by itself: environment, processors, paths, control groups. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>

@@ -148,7 +148,8 @@ static void run_until_still(const struct step *s, int culprit, int place, int re
     }
 }
 
-/* For whom a rank waits, as an engine tells it: the first member that has not entered. */
+/* Returns the member for which a rank waits, as an engine tells it: the first member that has not
+ * entered. */
 static int64_t missing(const struct step *s, const int at[WORLD], int rank, int culprit, int place)
 {
     const unsigned members = s->ops[rank][at[rank]];

@@ -109,7 +109,7 @@ static void the_mark_of_its_folder_is_named_when_it_does_not_fit(void **state)
     assert_non_null(strstr(f->local->trouble, "/jobs/7/owner: cannot write: "));
 }
 
-/* As often as heddled tries: its state and words stay the same. With room it is tried in earnest;
+/* However often heddled tries, its state and words stay the same. With room it is tried in earnest;
  * that its supervisor cannot be run is then a failed launch. */
 static void an_attempt_stays_planned_while_the_disk_is_full(void **state)
 {

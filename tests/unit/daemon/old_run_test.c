@@ -1,4 +1,4 @@
-/* What an attempt of an older build leaves and says is understood: "Stopping or upgrading heddled
+/* Goal: today's build understands an attempt of an older one: "Stopping or upgrading heddled
  * touches no rank" means that today's heddled reads the spool and the records of yesterday's
  * supervisor, and that each understands what the other says.
  *
@@ -149,7 +149,7 @@ static void a_supervisor_understands_an_older_heddled(void **state)
     bench_done(&bench);
 }
 
-/* What heddled takes of an older supervisor, and what it says to it. */
+/* Goal: heddled takes an older supervisor's hello, and the supervisor understands its answer. */
 static void the_hello_of_an_older_supervisor_is_taken(void **state)
 {
     uint8_t bytes[HD_FRAME_BYTES_MAX];

@@ -1,4 +1,5 @@
-/* What heddled does is a function of two sets: cases by hand, then properties over random sets. */
+/* Goal: heddled's actions are a function of two sets: cases by hand, then properties over random
+ * sets. */
 #include <stdbool.h>
 #include <string.h>
 

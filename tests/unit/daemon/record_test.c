@@ -1,4 +1,4 @@
-/* What a node remembers on disk: its identity, the attempts it has, and how they ended; and how
+/* Goal: records on a node's disk: its identity, the attempts it has, and how they ended; and how
  * long it waits for its controller. */
 #include <stdio.h>
 #include <stdlib.h>

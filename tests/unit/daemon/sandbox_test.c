@@ -160,7 +160,7 @@ static int changes_rights(void)
     return chmod(path, 0) < 0 ? errno : 0;
 }
 
-/* As heddle-launcher and supervisors listen. */
+/* Opens a socket like those of heddle-launcher and supervisors. */
 static int opens_a_stream_to_daemons(void)
 {
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -278,7 +278,7 @@ static bool lock_in(unsigned flags)
     return done;
 }
 
-/* What a try answers in a process that has locked itself in with these flags. */
+/* Returns the result of a try in a process that has locked itself in with these flags. */
 static int answer_of(int (*try_it)(void), unsigned flags)
 {
     const pid_t pid = fork();

@@ -190,7 +190,7 @@ static void the_rank_that_waits_for_none_is_to_blame(void **state)
                                           "world (0 B), entered, for "));
 }
 
-/* What rank 0 told of its wait is old: it was stopped in it, and rank 1 waits for it. */
+/* Rank 0's report of its wait is old: it was stopped in it, and rank 1 waits for it. */
 static void a_rank_that_was_stopped_while_it_waited_is_to_blame(void **state)
 {
     struct fixture *f = *state;
@@ -203,7 +203,7 @@ static void a_rank_that_was_stopped_while_it_waited_is_to_blame(void **state)
     assert_int_equal(f->sup.blamed, 0);
 }
 
-/* Of a rank that waits by itself: it gives up before the limit, and the other one is to blame. */
+/* A waiting rank gives up before the limit, and the other one is to blame. */
 static void a_rank_that_gives_up_waiting_says_for_whom(void **state)
 {
     struct fixture *f = *state;
@@ -292,7 +292,7 @@ static void a_rank_that_waits_for_a_starved_one_does_not_hang(void **state)
     assert_false(f->sup.ending);
 }
 
-/* The same where waits are not seen, as on GPUs: rank 0 may wait for rank 1. */
+/* The case above where waits are not seen, as on GPUs: rank 0 may wait for rank 1. */
 static void a_silent_peer_of_a_starved_rank_does_not_hang(void **state)
 {
     struct fixture *f = *state;

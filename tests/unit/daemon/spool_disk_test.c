@@ -199,7 +199,7 @@ static void a_durable_report_takes_the_older_segment_along(void **state)
     assert_true(disk.flushed[2]);
 }
 
-/* What the controller decides by may not be lost with the power; steps may. */
+/* Reports by which the controller decides must survive a power cut; steps may. */
 static void checkpoints_validations_and_exits_are_durable(void **state)
 {
     static const enum hd_link_kind durable[] = {HD_LINK_CHECKPOINT, HD_LINK_VALIDATION,
@@ -308,7 +308,7 @@ static void the_end_waits_for_the_disk(void **state)
     expect_no_more(f);
 }
 
-/* What is held is lost then; the end is recorded if that can be. */
+/* Held reports are lost then; the end is recorded if that can be. */
 static void one_that_is_to_end_at_once_waits_for_no_disk(void **state)
 {
     struct fixture *f = *state;

@@ -62,7 +62,7 @@ static void the_thread_that_waits_longest_counts(void **state)
     assert_int_equal(hd_starve_ms(&s, 1), 2 * 8 * 1000);
 }
 
-/* What was waited before the first look (here 100 s) is not known to be of this silence. */
+/* Waiting before the first look (here 100 s) is no part of this silence. */
 static void each_silence_begins_anew(void **state)
 {
     struct hd_starve s = {0};

@@ -94,7 +94,7 @@ static void a_rank_sees_its_own_gpu(void **state)
     bench_done(&bench);
 }
 
-/* What the supervisor says of `ranks` on GPUs where modules are loaded so; free it. */
+/* Returns what the supervisor writes about `ranks` on GPUs where modules are loaded so; free it. */
 static char *said_of_modules(const char *loading, int ranks)
 {
     const int saved = dup(STDERR_FILENO);
@@ -286,7 +286,7 @@ static void shut_down(struct bench *bench, const char *mode)
     (void)kill(bench->supervisor, SIGTERM);
 }
 
-/* As systemd does it before the machine goes down. The job is not stopped by it. */
+/* A shutdown as by systemd before the machine goes down. The job is not stopped by it. */
 static void a_shutdown_lets_ranks_write_a_checkpoint(void **state)
 {
     struct hd_link_report end;

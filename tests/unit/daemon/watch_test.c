@@ -86,7 +86,7 @@ static void stop(const struct watched *w)
     assert_true(WIFSTOPPED(status));
 }
 
-/* What has become of it since it was stopped. A signal takes effect a moment later. */
+/* Whether the process runs again since it was stopped. A signal takes effect a moment later. */
 static bool was_continued(const struct watched *w)
 {
     int status = 0;

@@ -1,5 +1,5 @@
-/* What a data file is: text, lines, tokens, or something that is refused by its kind; and what is
- * checked of it before a job runs. */
+/* Goal: the kind of a data file: text, lines, tokens, or something that is refused by its kind; and
+ * what is checked of it before a job runs. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>

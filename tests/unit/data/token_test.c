@@ -26,7 +26,7 @@ static void add_numbers(struct hd_text *out, const int64_t *values, int count, i
         add_number(out, (uint64_t)values[i], bytes);
 }
 
-/* As numpy.save writes it: the dictionary, blanks to a multiple of 64, a newline. */
+/* Writes a file as numpy.save does: the dictionary, blanks to a multiple of 64, a newline. */
 static void add_npy(struct hd_text *out, int major, const char *dictionary)
 {
     const size_t head = major == 1 ? 10 : 12,

@@ -106,7 +106,7 @@ static void documents_stand_in_the_order_of_the_inputs(void **state)
     }
 }
 
-/* What was there stays. */
+/* Goal: a file that is refused leaves the old output untouched. */
 static void files_without_a_token_may_be_refused(void **state)
 {
     const char *inputs[] = {put("none.txt", "")};

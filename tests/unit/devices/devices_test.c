@@ -1,5 +1,5 @@
-/* What heddled offers: --devices, held against GPUs, some of which cannot be used; and the number
- * of each device. */
+/* Goal: the devices that heddled offers: --devices, held against GPUs, some of which cannot be
+ * used; and the number of each device. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,7 +63,7 @@ static void offers(const char *text, const char *expected)
     hd_text_free(&got);
 }
 
-/* The same on a node that has offered nothing yet. */
+/* Checks the offer of a node that has offered nothing yet. */
 static void offers_first(const char *text, const char *expected)
 {
     numbers.count = 0;

@@ -1,5 +1,5 @@
-/* What heddled learns of GPUs: the answer of `heddle-worker gpus` on its way through JSON, and
- * fatal errors in the kernel's log. No GPU is needed. */
+/* Goal: facts about GPUs reach heddled: the answer of `heddle-worker gpus` on its way through JSON,
+ * and fatal errors in the kernel's log. No GPU is needed. */
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
@@ -148,8 +148,8 @@ static void the_newest_fatal_error_of_each_gpu_is_found(void **state)
         assert_true(i == 1 || (list.gpus[i].fault_at == 0 && !list.gpus[i].fault[0]));
 }
 
-/* As heddled.service has it: the log is standard input, and may be read as often as it is asked
- * for. That it was not opened by its name is seen by the position, which is at its end. */
+/* heddled.service gives it: the log is standard input, and may be read as often as it is asked for.
+ * That it was not opened by its name is seen by the position, which is at its end. */
 static void a_log_that_is_given_is_read_from_its_beginning(void **state)
 {
     static const char text[] = "4,2,11,-;NVRM: Xid (PCI:0000:3b:00): 48, pid=77, DBE\n";

@@ -181,8 +181,8 @@ static void a_busy_machine_is_not_probed_until_it_is_quiet(void **state)
     assert_string_equal(prober.calibration.data, "figures\n");
 }
 
-/* What was measured while others began to work is dropped and measured again; what was asked for is
- * kept, and so is what --probe anyway measures. */
+/* A measurement that was disturbed by others' work is dropped and measured again; what was asked
+ * for is kept, and so is what --probe anyway measures. */
 static void a_probe_that_others_disturb_is_repeated(void **state)
 {
     const int64_t end_ms = hd_clock_now_ms() + 20000;

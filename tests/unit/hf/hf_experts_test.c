@@ -128,7 +128,7 @@ static float element(const struct hd_ckpt_entry *tensor, int64_t index)
     return value;
 }
 
-/* Of what[e, row, column] their place, by hand. */
+/* Returns the place of element [e, row, column] of a kind of matrix, by hand. */
 enum what { GATE, UP, DOWN };
 typedef float (*place_function)(enum what what, int64_t e, int64_t row, int64_t column);
 
@@ -293,7 +293,7 @@ static void write_job(struct hd_text *ret_text)
     free(job);
 }
 
-/* As four ranks of ep 2 x tp 2 save it: rank 0 what has no experts, each its quarter of them. */
+/* Saves as four ranks of ep 2 x tp 2 do: rank 0 what has no experts, each its quarter of them. */
 static void save_quarters(const char *dir, const char *config)
 {
     struct hd_ckpt_entry params[PARAMS], mine[PARAMS];

@@ -1,5 +1,5 @@
-/* What an export's config.json says of an untouched model is what its base's file said, key by key;
- * of a changed one what the run changed, and nothing else. What two names or places say of one
+/* Goal: an export's config.json repeats its base's file for an untouched model, key by key; for a
+ * changed one it says what the run changed, and nothing else. What two names or places say of one
  * thing is decided as in transformers 5, whatever the order in the file.
  */
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* What is read from a model directory is what it says, or a clear error: safetensors heads, the
- * index of several files, config.json. All from the hands of strangers.
+/* Goal: a model directory is read correctly, or a clear error: safetensors heads, the index of
+ * several files, config.json. All from the hands of strangers.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -531,7 +531,7 @@ static void keys_that_do_not_matter_are_passed_over(void **state)
     }
 }
 
-/* The same keys with values that would change the model. */
+/* Keys of the case above with values that change the model. */
 static void values_that_matter_are_refused_by_name(void **state)
 {
     config_refused("{" LLAMA ",\"use_mrope\":true}", HD_UNSUPPORTED,
@@ -776,7 +776,7 @@ static void no_type_has_words_for_alibi(void **state)
     hd_text_free(&out);
 }
 
-/* What a Llama has no word for is how it was trained, not what it computes. */
+/* A key that a Llama has no word for concerns training, not what it computes. */
 static void shares_that_are_dropped_survive_both_ways(void **state)
 {
     struct hd_text out = {0};

@@ -146,7 +146,7 @@ static int check_post(const char *type, const char *length, bool is_coded)
                                        .body_bytes_max = 100});
 }
 
-/* Where bodies are taken: JSON, of a length that the head says. A page can send other types without
+/* Pages that take a body: JSON, of a length that the head says. A page can send other types without
  * the browser asking first. */
 static void a_body_is_json_of_a_length_that_is_said(void **state)
 {

@@ -61,7 +61,7 @@ static void what_is_written_is_read_back(void **state)
     hd_arena_done(&arena);
 }
 
-/* What would end the line, or its word, is not written. */
+/* Characters that would end the line or its word are not written. */
 static void a_fingerprint_is_one_word(void **state)
 {
     static const char *const wrong[] = {"", "4:ff\nname x", "4:ff x", "/x"};
@@ -239,7 +239,7 @@ static void a_layout_is_read_back(void **state)
 }
 
 /* Goal: a cut or edited file is never half understood. Method: every prefix and three edits. */
-/* What the compiler cannot say of keys.def. */
+/* Goal: keys.def keeps the rules that the compiler cannot check. */
 static void the_table_of_keys_agrees_with_itself(void **state)
 {
     struct hd_job defaults;

@@ -149,7 +149,7 @@ static struct tensor *indices_of(const struct problem *p, int64_t rank, const in
     return t;
 }
 
-/* What one rank holds. */
+/* Tensors of one rank. */
 struct rank {
     struct tensor *q, *k, *v, *dout, *out, *lse, *index, *bound, *sample;
     struct tensor *dq, *dk, *dv;

@@ -30,7 +30,7 @@ struct problem {
 /* Queries are the last q_len of kv_len positions; with bounds documents of 33 positions follow one
  * another, so that one begins at the last key of a tile. All until tensors_free(). */
 struct problem attention_problem(const struct shape *s, enum hd_dtype dtype);
-/* The same with the errors that low precision may have. */
+/* Returns the reference with the errors that low precision may have. */
 struct ref_attention attention_naive(const struct problem *p);
 
 /* The kernel's rows back to dense ones; between them nothing was written. */

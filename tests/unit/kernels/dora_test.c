@@ -236,7 +236,7 @@ static double loss_of(struct device *device, struct scale_problem *s, const stru
     return loss;
 }
 
-/* The same of the first columns, whose packs are wide. */
+/* Checks the first columns, whose packs are wide. */
 static void check_aligned(struct device *device, struct hd_dora_backward_args a,
                           const struct scale_problem *s, const struct tensor *dout)
 {

@@ -443,7 +443,7 @@ static const int32_t *indices_of(const struct tensor *index, int64_t first)
     return out->data;
 }
 
-/* Of a table's V rows `named` are named, some of them by many. */
+/* Checks a table of V rows of which `named` are named, of them by many. */
 static void check_embedding_backward_of(struct device *device, int64_t R, int64_t C, int64_t V,
                                         int64_t named, enum hd_dtype dtype, bool accumulate)
 {

@@ -35,7 +35,7 @@ static float max_of(const float *amax)
 
 /* ---- amax ---- */
 
-/* Of the elements of inp from `first` on: from 1 on they are not aligned. */
+/* Returns amax of the elements of inp from `first` on: from 1 on they are not aligned. */
 static float amax_with(struct device *device, const struct tensor *inp, int64_t first,
                        const float *history, int64_t history_len)
 {

@@ -23,8 +23,8 @@ static struct tensor *spread_rows(const double *dense, int64_t rows, int64_t col
     return t;
 }
 
-/* What the result may err at one place. `sum` is the product there, `size` the product of absolute
- * values: the sum errs as in units_of_sum (u = 2^-24), plus a few u of what is added.
+/* The largest error of the result at one place. `sum` is the product there, `size` the product of
+ * absolute values: the sum errs as in units_of_sum (u = 2^-24), plus a few u of what is added.
  * GELU's slope is at most 1.13, and a launch may round the sum to c's encoding before GELU, as the
  * pair does; GELU itself errs some units of its argument. */
 struct bounds {
@@ -264,7 +264,7 @@ static void an_empty_depth_has_its_epilogue(void **state)
     }
 }
 
-/* What means nothing is refused: GELU of a part of a sum, and a bias in a gradient. */
+/* Goal: a meaningless epilogue is refused: GELU of a part of a sum, and a bias in a gradient. */
 static void what_an_epilogue_cannot_stand_behind_is_refused(void **state)
 {
     struct device device = device_open(&settings[0]);

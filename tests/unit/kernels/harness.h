@@ -30,9 +30,9 @@ struct setting {
 extern const struct setting settings[];
 extern const int setting_count, gemm_setting_count; /* the last ones differ in products only */
 extern const int attention_setting_count; /* all, or fewer: if it knows no such products */
-/* For long tests: orders of emulated threads take turns, so that every case runs in one and every
- * order has many. What else settings choose between, every case runs by; under sanitizers these
- * take turns, too. */
+/* Whether a setting runs this case of a long test: orders of emulated threads take turns, so that
+ * every case runs in one and every order has many. What else settings choose between, every case
+ * runs by; under sanitizers these take turns, too. */
 bool setting_is_in_turn(int setting, int number);
 /* Whether setting number s multiplies factors of this encoding by code of its own: the last
  * settings of the CPU differ from the first in products of bf16 alone. */
@@ -46,7 +46,7 @@ const struct hd_backend_table *on_backend(void);
  * under sanitizers); a device takes one in `of` by setting, so that its settings share the cases
  * (an emulated one is slow). */
 bool on_takes(int s, int64_t number, int64_t of);
-/* What a setting means beside the options: for the device before it is opened, and then. */
+/* Apply what a setting means beside the options: for the device before it is opened, and then. */
 void on_device(const struct setting *setting);
 void on_open(struct hd_backend *backend, const struct setting *setting);
 /* Memory at a bound of 64 bytes that the host and the device reach. */
@@ -95,8 +95,9 @@ void tensor_put(struct tensor *tensor, int64_t i, double value); /* rounds; upda
 void tensor_poison(struct tensor *tensor);                       /* NaN everywhere */
 double *doubles(int64_t count);                                  /* until tensors_free */
 
-/* What is computed in double for one setting is kept for the others, until kept_free: zeros when
- * they are new, under a key that tells their operands from all others, such as a hash. */
+/* Returns numbers computed in double for one setting, which are kept for the others, until
+ * kept_free: zeros when they are new, under a key that tells their operands from all others, such
+ * as a hash. */
 double *kept_doubles(uint64_t key, int64_t count, bool *ret_is_new);
 void kept_free(void);
 
@@ -114,8 +115,8 @@ struct product_in_double product_in_double(const struct tensor *a, const struct 
  * 1e-30). Infinities must be equal. */
 void assert_close(const char *what, const struct tensor *got, const double *want,
                   double fp32_units);
-/* The same where a result may be what is left of terms that cancel: magnitude is at least `terms`,
- * the size of the largest term. */
+/* Compares likewise where a result may be what is left of terms that cancel: magnitude is at least
+ * `terms`, the size of the largest term. */
 void assert_close_terms(const char *what, const struct tensor *got, const double *want,
                         double fp32_units, double terms);
 void assert_close_at(const char *what, int64_t i, double got, double want, double bound);
@@ -135,16 +136,16 @@ struct dropping {
 /* 0, or 1 / (1 - p) */
 double dropout_factor(const struct dropping *d, int64_t sample, int64_t index, int64_t head,
                       int64_t number);
-/* Of every weight [B, H, q_len, kv_len]; sample[B*q_len]. */
+/* Returns the factor of every weight [B, H, q_len, kv_len]; sample[B*q_len]. */
 double *dropout_factors(const struct dropping *d, const struct ref_attention *a,
                         const int32_t *sample, int64_t first_head);
 
 /* Half the distance of neighbours of the encoding at x: what one rounding to nearest may err; 0 for
  * fp32, which is reckoned in units. */
 double rounding_of(enum hd_dtype dtype, double x);
-/* The same of a product's result `sum`, to which a bias, a residual or what was there was added:
- * `added`, the sum of their magnitudes. The library of a device may round the product to the
- * encoding before it adds them. cuBLASLt 13.1 does on an H100: in place, where the old value is
+/* Returns the rounding of a product's result `sum`, to which a bias, a residual or what was there
+ * was added: `added`, the sum of their magnitudes. The library of a device may round the product to
+ * the encoding before it adds them. cuBLASLt 13.1 does on an H100: in place, where the old value is
  * added by the store, and in front of a bias behind split-K. Two launches would do the same. */
 double rounding_of_product(enum hd_dtype dtype, double sum, double added);
 

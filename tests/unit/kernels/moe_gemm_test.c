@@ -77,8 +77,8 @@ static int64_t distance(int64_t count, int64_t pad)
     return pad < 0 ? (count + 7) / 8 * 8 : count + pad;
 }
 
-/* Of every element of every expert's rows [T, N]: the sum, then the sum of absolute values; kept.
- */
+/* Returns for every element of every expert's rows [T, N]: the sum, then the sum of absolute
+ * values; kept. */
 static const double *exact_rows(const struct product *p, const struct tensor *a, int64_t lda,
                                 const struct tensor *b, int64_t ldb, int64_t stride_b)
 {

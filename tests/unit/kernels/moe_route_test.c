@@ -153,7 +153,7 @@ static void run_backward(struct device *device, struct router *t)
     device_launch(device, HD_K_route_backward, &a);
 }
 
-/* The same in double. */
+/* The router's numbers in double. */
 struct exact {
     double *h, *probs, *lse, *gate;
     int32_t *chosen;
@@ -254,8 +254,8 @@ static void the_router_is_the_formula(void **state)
     for_all(check_forward);
 }
 
-/* What equal logits leave open is decided by the index; NaN or not, K different experts are chosen.
- */
+/* Checks equal logits: their order is decided by the index; NaN or not, K different experts are
+ * chosen. */
 static void check_ties(struct device *device, const struct shape *shape)
 {
     struct router t = make_router(shape);
@@ -295,7 +295,7 @@ static void more_choices_than_experts_are_refused(void **state)
     device_close(&device);
 }
 
-/* What route_backward is the gradient of, in double. */
+/* Returns the loss whose gradient route_backward computes, in double. */
 static double loss_of(struct exact *x, const struct router *t)
 {
     const double scale =
@@ -613,8 +613,8 @@ static void noise_is_keyed_by_step_layer_and_place(void **state)
     tensors_free();
 }
 
-/* Of N numbers the mean is 0 within 5 / sqrt(N), the mean square 1 within 5 sqrt(2 / N), and so
- * is the mean product of neighbours, which come from one call of the generator. */
+/* The mean of N numbers is 0 5 / sqrt(N), the mean square 1 within 5 sqrt(2 / N), and so is the
+ * mean product of neighbours, which come from one call of the generator. */
 static void noise_is_standard_normal(void **state)
 {
     enum { R = 20000, E = 4, N = R * E };

@@ -321,7 +321,7 @@ static struct tensor *slots_random(const struct plan *p, int64_t C, enum hd_dtyp
     return t;
 }
 
-/* What a kernel wrote at `slots` is `want`, and behind them nothing was written. */
+/* Checks that a kernel wrote `want` at `slots`, and behind them nothing was written. */
 static void assert_slots(const char *what, const struct tensor *got, const double *want,
                          const struct plan *p, int64_t C, double units)
 {

@@ -19,7 +19,7 @@ static const struct hd_update_range layout[RANGES] = {
     {8960, 33024, 1, 1, 0, 128}, {33024, 33032, 1, 1, 0, 8}, {33280 - 248, 33280, 0, 1, 0, 0},
     {33280, N, 1, 1, 0, 256}};
 
-/* What a shard of elements [begin, end) has. */
+/* State of elements [begin, end) has. */
 struct shard {
     int64_t begin, end, range_count, moment_bytes;
     struct hd_update_range *ranges;
@@ -48,7 +48,7 @@ static struct shard cut(int64_t begin, int64_t end)
     return s;
 }
 
-/* Where element i of the whole is; the scale of its block, or NULL in fp32. */
+/* Returns the code of element i of the whole and the scale of its block, or NULL in fp32. */
 static uint8_t *code_of(const struct shard *s, int moment, int64_t i, float **ret_scale)
 {
     const struct hd_update_range *r = s->ranges;
@@ -76,9 +76,10 @@ static double moment_of(const struct shard *s, int moment, int64_t i)
     return (double)value;
 }
 
-/* What is special: elements 256 to 511 have never had a gradient; of the next block only the first
- * element has, the others are padding; of the next the first gradient is 1e5 times the others,
- * whose second moments are far below what the map reaches; the largest of the next is negative. */
+/* Bounds of special ranges: elements 256 to 511 have never had a gradient; of the next block only
+ * the first element has, the others are padding; of the next the first gradient is 1e5 times the
+ * others, whose second moments are far below what the map reaches; the largest of the next is
+ * negative. */
 enum { ZEROS = 256, PADDED = 512, STEEP = 768, NEGATIVE = 1024, ORDINARY = 1280 };
 
 static double grad_at(const struct tensor *random, int64_t i)
@@ -171,7 +172,7 @@ static void in_double(const struct hd_step_state *block, const struct shard *s, 
     }
 }
 
-/* Of a block the largest magnitude with its sign. */
+/* Returns the largest magnitude of a block, with its sign. */
 static double largest_of(const double *want, int64_t count)
 {
     double most = 0;
@@ -182,7 +183,8 @@ static double largest_of(const double *want, int64_t count)
     return most;
 }
 
-/* What the nearest of the ascending values leaves of x; of those > 0 alone if `positive`. */
+/* Returns the distance of x to the nearest of the ascending values, x; of those > 0 alone if
+ * `positive`. */
 static double distance_to_nearest(const double values[256], double x, bool positive)
 {
     int low = 0, high = 255;

@@ -24,7 +24,7 @@ static const struct rows rows[] = {
     {.R = 3, .V = 64, .Vp = 71, .offset = 2, .in_place = true},
     {.R = 1500, .V = 4, .Vp = 5},
 };
-/* As GPT-2 has it, without and with padding; and a row that no block keeps whole. */
+/* Rows of GPT-2's vocabulary, without and with padding; and a row that no block keeps whole. */
 static const struct rows long_rows[] = {
     {.R = 3, .V = 50257, .Vp = 50257, .in_place = true},
     {.R = 2, .V = 50257, .Vp = 50304},

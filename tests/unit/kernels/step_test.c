@@ -64,9 +64,9 @@ static void cross_entropy_is_the_reference(void **state)
     everywhere(check_cross_entropy);
 }
 
-/* The same rows with their vocabulary in three shares, of which the last is short: each share's
- * gradient is its columns of the whole one, and every share adds the same loss. Where no target is
- * in a share its statistics still count. */
+/* Checks the rows of the case above their vocabulary in three shares, of which the last is short:
+ * each share's gradient is its columns of the whole one, and every share adds the same loss. Where
+ * no target is in a share its statistics still count. */
 static void check_shared_cross_entropy(struct device *device, enum hd_dtype dtype, bool in_place)
 {
     enum { R = 30, V = 307, P = 3, SHARE = 120, VP = 128, WORDS = R * HD_CROSS_ENTROPY_STATS };

@@ -402,9 +402,9 @@ static void divisions_are_those_of_the_members(void **state)
 
 /* ---- zig-zag ---- */
 
-/* For P up to 9 and chunks up to 5: every position is one rank's, rows ascend, the pairs of all
- * blocks are those of the whole sequence, and under a causal mask every rank has the same number.
- */
+/* Goal, for P up to 9 and chunks up to 5: every position is one rank's, rows ascend, the pairs of
+ * all blocks are those of the whole sequence, and under a causal mask every rank has the same
+ * number. */
 static void a_zigzag_shares_positions_and_work(void **state)
 {
     for (int32_t P = 1; P <= 9; P++)

@@ -63,7 +63,7 @@ struct value {
     float number;
 };
 
-/* What a file says. */
+/* Content of an event file. */
 struct events {
     char version[32];
     int64_t start_step; /* -1: none */

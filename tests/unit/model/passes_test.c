@@ -204,8 +204,8 @@ static void every_add_of_a_model_is_fused(void **state)
     hd_arena_done(&plain.arena);
 }
 
-/* Of GPT-2 on a GPU: one GELU a block, and the biases of four linears, two of which stand apart
- * behind a sum where tp cuts their weights. Forward alone nothing is kept of GELU. */
+/* Fused nodes of GPT-2 on a GPU: one GELU a block, and the biases of four linears, two of which
+ * stand apart behind a sum where tp cuts their weights. Forward alone nothing is kept of GELU. */
 static void every_gelu_and_the_biases_of_a_model_are_fused(void **state)
 {
     for (int i = 0; i < 4; i++) {

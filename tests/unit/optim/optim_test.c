@@ -77,7 +77,7 @@ static void a_fall_takes_as_long_as_it_says(void **state)
     near(hd_lr_at(&s, 51), 0.2);
 }
 
-/* Where a schedule has no room for one of its phases, no rate is divided by zero or falls early. */
+/* Goal: without room for one phase of a schedule, no rate is divided by zero or falls early. */
 static void phases_of_no_length_are_left_out(void **state)
 {
     struct hd_lr_schedule s = {.peak = 1, .min = 0.2, .warmup_steps = 8, .total_steps = 4};

@@ -243,10 +243,10 @@ static void slots_are_the_published_ones(void **state)
         }
 }
 
-/* What moves between stages has a small ring. 1f1b: P - s hidden rows that B reads again, one more
+/* Rings of transfers between stages are small. 1f1b: P - s hidden rows that B reads again, one more
  * that is received ahead, and of each kind that passes through (rows out, gradient in, gradient
- * out) at most two. Validation: nothing is kept, so the count does not grow with the
- * micro-batches. */
+ * out) at most two. Validation: nothing is kept, so the count does not grow with the micro-batches.
+ */
 static void transfers_need_few_slots(void **state)
 {
     struct lists l;
@@ -763,7 +763,8 @@ static void damage(struct lists *l, struct dice *dice)
     }
 }
 
-/* What the proof lets through, runs: in a random order, to its end, with the right values. */
+/* Goal: a list that the check accepts runs: in a random order, to its end, with the right values.
+ */
 static void damaged_lists_are_refused_or_still_run(void **state)
 {
     struct dice dice = {.key = hd_random_hash("damage")};
@@ -853,7 +854,7 @@ static void chunks_that_do_not_train_run_forward_alone(void **state)
                 }
 }
 
-/* Where a stage has several chunks, nothing is left out. */
+/* Goal: a stage with several chunks runs all of them. */
 static void several_chunks_on_a_stage_run_all_of_it(void **state)
 {
     const struct hd_pipeline two = {2, 4, false};

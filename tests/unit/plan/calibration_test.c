@@ -1,10 +1,10 @@
-/* What a calibration says of times, exactly, from samples that are made up. */
+/* Goal: times of a calibration, exactly, from samples that are made up. */
 #include <math.h>
 
+#include "fixture.h"
 #include "plan/calibration.h"
 #include "plan/calibration_report.h"
 #include "plan/links.h"
-#include "priced.h"
 #include "program/program.h"
 #include "tests/program/test.h"
 
@@ -239,7 +239,7 @@ static void collectives_in_the_thread_overlap_with_nothing(void **state)
     assert_true(all > beside.reduce); /* with the gathers */
 }
 
-/* What a step takes on the host comes once a step. */
+/* Goal: the host's time of a step counts once a step. */
 static void a_step_takes_its_time_on_the_host(void **state)
 {
     struct hd_cluster c = priced_cluster(1, 1, 1e9, 1e9);

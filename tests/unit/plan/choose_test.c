@@ -137,7 +137,7 @@ static void an_automatic_micro_batch_divides_and_is_at_most_eight(void **state)
     }
 }
 
-/* What a job says goes before what the devices would have. */
+/* Goal: a value in the job goes before the devices' default. */
 static void devices_decide_what_is_auto(void **state)
 {
     struct hd_layout_sizes automatic = {.precision = "auto"};

@@ -92,7 +92,7 @@ static struct hd_fit choose(const struct hd_job *spec, int32_t devices, int64_t 
     return fit;
 }
 
-/* What the rank that takes most takes with these members written down. */
+/* Returns the bytes of the rank that takes most, with these members written down. */
 static int64_t bytes_of(int32_t devices, int64_t zero, int64_t pp)
 {
     struct hd_job job = spec_of(zero, pp);

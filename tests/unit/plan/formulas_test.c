@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "priced.h"
+#include "fixture.h"
 #include "tests/program/test.h"
 
 enum { L = 4, HIDDEN = 1024, HEADS = 16, CONTEXT = 1024 };
@@ -196,8 +196,8 @@ static void the_terms_add_up_to_the_formulas(void **state)
         }
 }
 
-/* What the paper leaves out: two fp32 numbers per row of a norm (not with `selective`, which
- * computes them again), one per head and row of attention. In s b h. */
+/* Returns the bytes that the paper leaves out: two fp32 numbers per row of a norm (not with
+ * `selective`, which computes them again), one per head and row of attention. In s b h. */
 static double statistics(enum kept kept, double tp, bool sequence)
 {
     const double norms = kept == NONE ? 2 * 2 * 4.0 / HIDDEN / (sequence ? tp : 1) : 0;

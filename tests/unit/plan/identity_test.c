@@ -1,5 +1,5 @@
-/* What of a job its plan depends on: each key of a job is changed alone, and the plan must then
- * still count for the job, or be refused by the key's name.
+/* Goal: the keys on which a plan depends: each key of a job is changed alone, and the plan must
+ * then still count for the job, or be refused by the key's name.
  */
 #include <stdio.h>
 #include <string.h>

@@ -288,7 +288,7 @@ struct named_shape {
     int dims, shape[2];
 };
 
-/* What transformers calls the tensors of the small Llama with one block. */
+/* Names in transformers of the small Llama with one block. */
 static const struct named_shape tensors[] = {
     {"model.embed_tokens.weight", 2, {V, C}},
     {"model.layers.0.input_layernorm.weight", 1, {C}},

@@ -1,6 +1,6 @@
 /* The search finds what trying every layout finds, on random small clusters. */
 #include "base/random.h"
-#include "priced.h"
+#include "fixture.h"
 #include "tests/program/test.h"
 
 #ifdef __SANITIZE_ADDRESS__ /* some of them have all addresses */
@@ -29,7 +29,7 @@ struct tried {
     } all[LAYOUTS_MAX];
 };
 
-/* What the job itself does not put on the host must have room there. */
+/* Whether the host has memory for what the job itself does not put there. */
 static bool fits_host(const struct tried *t, const struct hd_layout_sizes *sizes,
                       const struct hd_plan *plan)
 {
@@ -301,7 +301,7 @@ static void compare_search(struct hd_search_asked *asked, int number)
     }
 }
 
-/* What makes blocks keep more or less, and some of them other things than the rest. */
+/* Varies a job so that blocks keep more or less, of them other things than the rest. */
 static void vary(struct hd_job *job)
 {
     static const char *const adapters[] = {"lora", "bottleneck"}, *const weights[] = {
@@ -402,9 +402,9 @@ static void the_search_finds_the_best_of_experts(void **state)
     }
 }
 
-/* The same where only recompute is open. With many micro-batches in flight segments of several
- * blocks keep least, as what enters a block is kept more often than backward needs a whole segment.
- */
+/* The case above where only recompute is open. With many micro-batches in flight segments of
+ * several blocks keep least, as what enters a block is kept more often than backward needs a whole
+ * segment. */
 static void segments_are_as_long_as_the_memory_demands(void **state)
 {
     rare.segments = 0;
@@ -507,7 +507,7 @@ static void adapters_that_just_fit_are_found(void **state)
     compare_all_limits(&job, &c, 4);
 }
 
-/* Where nothing trains before the last stage, no gradient is sent back: one communicator less. */
+/* With nothing trainable before the last stage, no gradient is sent back: one communicator less. */
 static void stages_that_only_run_forward_and_just_fit_are_found(void **state)
 {
     struct hd_cluster c = priced_cluster(1, 4, 4e11, 1e10);
@@ -639,7 +639,7 @@ static void what_does_not_fit_is_named(void **state)
     hd_arena_done(&arena);
 }
 
-/* Of long sequences nearly all memory is what backward of one block works with, and what
+/* Method: with long sequences nearly all memory is what backward of one block works with, and what
  * zero-bubble schedules keep for W: where that alone is too much, layouts are not laid out one by
  * one. Only the lowest are, to name the one that needs least. */
 static void what_cannot_fit_is_not_laid_out(void **state)

@@ -176,8 +176,9 @@ static void the_bias_and_its_gradient_go_along(void **state)
     hd_arena_done(&b.arena);
 }
 
-/* The same products; of what elements move, in bytes of fp32: forward p is not read again, backward
- * neither is the gradient in front of GELU's written and read. And no more memory is kept. */
+/* Method: the products stay equal; bytes that elements move, in bytes of fp32: forward p is not
+ * read again, backward neither is the gradient in front of GELU's written and read. And no more
+ * memory is kept. */
 static void a_pass_over_memory_is_saved(void **state)
 {
     struct hd_dry dry[2][2] = {{{0}}};
@@ -204,8 +205,8 @@ static void a_pass_over_memory_is_saved(void **state)
 
 /* ---- products and residuals ---- */
 
-/* As in a block: a product adds to the residual p, a norm reads the sum, and so does the next sum.
- */
+/* Records a part of a block: a product adds to the residual p, a norm reads the sum, and so does
+ * the next sum. */
 static struct hd_tensor *residual(struct hd_rec *rec, const struct toy *toy, struct hd_tensor *p)
 {
     struct hd_tensor *sum = op_add(rec, p, op_linear(rec, op_gelu(rec, p), toy->w2, -1, 1));

@@ -57,7 +57,7 @@ static struct hd_node *gathers(struct case_ *c, struct hd_operand received, stru
                         &(struct hd_comm_operands){.received = received, .sent = sent});
 }
 
-/* As gathers, on the stream of the sums of gradients. */
+/* Records a gather, on the stream of the sums of gradients. */
 static void reduces(struct case_ *c, struct hd_operand received, struct hd_operand sent)
 {
     gathers(c, received, sent)->stream = HD_STREAM_REDUCE;
@@ -96,7 +96,7 @@ static void a_read_waits_for_the_write(void **state)
     EXPECT_WAITS(&c, "", "0", "1");
 }
 
-/* What is changed in place was written: the newest writer counts, not the one before it. */
+/* A change in place is a write: the newest writer counts, not the one before it. */
 static void a_read_waits_for_a_change_in_place(void **state)
 {
     struct case_ c;

@@ -1,5 +1,5 @@
 /* rpc: what a TCP connection may send before a call with a token has come by it, and after. The
- * floods of tests/e2e/doors try the same on a whole controller. */
+ * floods of tests/e2e/listeners try the same on a whole controller. */
 #include "echo_fixture.h"
 
 #include <errno.h>

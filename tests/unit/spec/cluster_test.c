@@ -72,7 +72,7 @@ static void an_island_of_all_devices_is_the_node(void **state)
     is_level(&pair, 0, "node", 3, 50e9, 3e-6);
 }
 
-/* What a device has of its host: as the file says; else it is not known. */
+/* The host of a device: as the file says; else it is not known. */
 static void the_host_of_a_device(void **state)
 {
     struct hd_cluster c[HD_CLUSTER_GROUPS_MAX];

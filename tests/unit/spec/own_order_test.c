@@ -180,7 +180,7 @@ static void the_job_has_the_order_wherever_it_goes(void **state)
     hd_text_free(&ranks);
 }
 
-/* What no client of ours sends. */
+/* A message that no client of ours sends. */
 static void a_message_with_another_order_is_refused(void **state)
 {
     static const struct {

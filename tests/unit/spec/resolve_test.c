@@ -1,4 +1,4 @@
-/* What the ranks get of a job file, and what model directories add to it. */
+/* Goal: the job that ranks receive from a job file, and what model directories add to it. */
 #include "fixture.h"
 
 #include <fcntl.h>
@@ -505,7 +505,7 @@ static void a_tokenizer_is_named_or_the_models_own(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
-/* What the job says of dropout goes before what config.json says, 0.25 for attention. */
+/* Goal: the job's values of dropout go before what config.json says, 0.25 for attention. */
 static void the_job_decides_what_is_dropped(void **state)
 {
     static const char job[] = "name: t\nmodel: {from: llm}\ndata: {train: corpus/a.txt}\n"

@@ -381,7 +381,7 @@ static const struct mistake mistakes[] = {
      "job.yaml:14: train.profile.steps: from 1 to 101 is more than 100 steps; give fewer"},
 };
 
-/* What other programs call a key, and where that is here. */
+/* Keys of other programs, and ours in their place. */
 static const struct {
     const char *group, *name, *hint;
 } foreign[] = {
@@ -492,7 +492,7 @@ static const struct mistake wishes[] = {
      "which is what the engine nccl connects"},
 };
 
-/* Of 8 sequences 3, 5, 6 and 7 devices get no equal shares; 8194 = 2 x 17 x 241 could be shared by
+/* 3, 5, 6 and 7 devices get no equal shares of 8 sequences; 8194 = 2 x 17 x 241 could be shared by
  * 4097 GPUs, which nccl does not connect. */
 static void a_range_of_devices_offers_the_most_that_share_the_batch(void **state)
 {
@@ -571,7 +571,7 @@ static void a_stored_job_names_the_override(void **state)
     }
 }
 
-/* What a job of fine-tuning may not say beside something else that it says. */
+/* Goal: keys of fine-tuning that exclude each other are refused. */
 static void what_does_not_go_together_is_refused(void **state)
 {
     enum { SAID = 4 };

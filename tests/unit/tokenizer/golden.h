@@ -4,7 +4,7 @@
 
 #include "tokenizer/tokenizer.h"
 
-/* Of a file among them; good until the next call. */
+/* Returns the path of a file among them; good until the next call. */
 const char *golden_path(const char *file);
 
 /* Opens a tokenizer. A build without the libraries for tokenizer.json says so, and that is all

@@ -219,7 +219,7 @@ static void compare_texts(const struct special_setting *s, const struct hd_token
     hd_id_list_free(&list);
 }
 
-/* What is put around the text "a", whose only id is 97. */
+/* Compares what is put around the text "a", whose only id is 97. */
 static void compare_around(const struct hd_tokenizer *t, const struct hd_json *expect)
 {
     int before = 0, behind = 0;

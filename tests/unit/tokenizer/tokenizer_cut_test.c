@@ -97,7 +97,8 @@ static void bytes_are_cut_anywhere(void **state)
 
 /* ---- tokenizers of our own ---- */
 
-/* As byte-level BPE spells a byte: itself where that can be seen, else a letter from U+0100 on. */
+/* Adds a byte as byte-level BPE spells it: itself where that can be seen, else a letter from U+0100
+ * on. */
 static void add_letter(struct hd_text *json, int byte)
 {
     const bool is_seen =

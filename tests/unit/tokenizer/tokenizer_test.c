@@ -167,7 +167,7 @@ static void text_that_is_not_utf8_is_refused_at_its_byte(void **state)
     close_golden(&f);
 }
 
-/* Of this thread: others on the machine do not count. */
+/* Returns this thread's time: others on the machine do not count. */
 static int64_t cpu_time_ns(void)
 {
     struct timespec now;

@@ -73,9 +73,8 @@ static void the_report_says_where_a_step_went(void **state)
     free(report);
 }
 
-/* What two runs on a GPU are to be compared by: passes over elements are back, 2 blocks' GELU
- * forward and backward and the gradients of their 4 biases, in 2 micro-batches; products are as
- * many. */
+/* Difference of the two runs on a GPU: passes over elements are back, 2 blocks' GELU forward and
+ * backward and the gradients of their 4 biases, in 2 micro-batches; products are as many. */
 static void epilogues_are_passes_where_they_are_told_to_be(void **state)
 {
     const struct gpu_case *c = gpu_case_find("toy");

@@ -1,5 +1,5 @@
-/* What a process takes of a device, as another one shows it: this program, which is started again
- * as the other and does what $MEASURE_TEST says. The device is two numbers. */
+/* Goal: the memory that a process takes of a device, as another one shows it: this program, which
+ * is started again as the other and does what $MEASURE_TEST says. The device is two numbers. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

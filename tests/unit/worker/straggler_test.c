@@ -39,8 +39,8 @@ static void next_burst(struct machine *m)
     }
 }
 
-/* What each rank is busy for; returns the duration of the step, which the slowest rank sets. A
- * later stage does half as much again, by design. */
+/* Takes one step in which each rank is busy for its time; returns the duration of the step, which
+ * the slowest rank sets. A later stage does half as much again, by design. */
 static double one_step(struct machine *m, double ret_busy_ms[WORLD_MAX])
 {
     const int turn = (int)(draw(m) * m->world);

@@ -6,7 +6,7 @@
 
 enum { VOCAB = 256 }; /* ln 256 = 5.545 */
 
-/* What a run of these losses is found to be in the end. */
+/* Returns the trend of a run of these losses at its end. */
 static struct hd_trend trend_of(const double *losses, const double *norms, int count)
 {
     struct hd_trend trend = {0};

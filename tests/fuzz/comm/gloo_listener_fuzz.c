@@ -23,7 +23,7 @@ static void require(bool holds)
         abort();
 }
 
-static void open_doors(void)
+static void open_listeners(void)
 {
     for (int r = 0; r < WORLD && !doors[r]; r++) {
         require(hd_gloo_listener_open("127.0.0.1", "here", &doors[r]) == HD_OK);
@@ -57,7 +57,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
 {
     struct hd_gloo_endpoint known[WORLD];
 
-    open_doors();
+    open_listeners();
     if (size_bytes == 0)
         return 0;
     if (bytes[0] % AS_COUNT == AS_STRANGER) {
@@ -80,7 +80,7 @@ size_t hd_fuzz_seed(unsigned index, uint8_t *ret_bytes, size_t max_bytes)
                                      .world = htole32(WORLD)};
     const size_t endpoint = 1 + sizeof endpoints[1], proved = 1 + sizeof hello + HD_GLOO_HASH_BYTES;
 
-    open_doors();
+    open_listeners();
     require(max_bytes >= endpoint && max_bytes >= proved);
     memset(ret_bytes, 0, proved);
     ret_bytes[0] = index == 0 ? AS_ENDPOINT : AS_STRANGER;

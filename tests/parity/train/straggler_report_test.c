@@ -1,4 +1,4 @@
-/* What ranks tell of their steps: for how long each was busy, and for whom it waited. */
+/* Goal: ranks report about their steps: for how long each was busy, and for whom it waited. */
 #include <string.h>
 #include <unistd.h>
 

@@ -163,7 +163,7 @@ static pid_t start_self(const char *what, const char *address)
 
     assert_true(pid >= 0);
     if (pid == 0) {
-        (void)execl("/proc/self/exe", "rpc_door_test", what, address, (char *)NULL);
+        (void)execl("/proc/self/exe", "rpc_listener_test", what, address, (char *)NULL);
         _exit(99);
     }
     return pid;
@@ -307,7 +307,7 @@ static void a_caller_has_the_name_of_its_token(void **state)
     echo_close(&echo);
 }
 
-/* What is written to stderr until read_errors. */
+/* Keeps what is written to stderr until read_errors. */
 static int keep_errors(const char *dir, int *ret_before)
 {
     int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);

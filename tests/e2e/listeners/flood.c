@@ -141,7 +141,7 @@ static void fill_padded(struct flood *f)
     put_continuations(f, zeros, sizeof zeros);
 }
 
-/* As before, a few bytes in a frame. */
+/* Sends padded frames of a few bytes. */
 static void fill_padded_thin(struct flood *f)
 {
     static const unsigned char begin[] = {0x00, 0x7f}, zeros[4] = {0x80, 0x80, 0x80, 0x80};

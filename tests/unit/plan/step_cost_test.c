@@ -1,8 +1,8 @@
-/* What collectives, programs and steps cost, against formulas and against whole programs. */
+/* Goal: costs of collectives, programs and steps, against formulas and against whole programs. */
 #include <math.h>
 
+#include "fixture.h"
 #include "plan/links.h"
-#include "priced.h"
 #include "tests/program/test.h"
 
 static void is_near(double value, double wanted, double share)
@@ -329,7 +329,7 @@ static void bubbles_are_those_of_the_literature(void **state)
     }
 }
 
-/* What a step consists of adds up to it. */
+/* Goal: the parts of a step add up to its cost. */
 static void the_parts_of_a_step_are_the_step(void **state)
 {
     const struct hd_cluster c = priced_cluster(2, 4, fast, slow);

@@ -1,4 +1,5 @@
-/* What of a step's bytes crosses between nodes, against counts by hand: 32 ranks on nodes of 8. */
+/* Goal: bytes of a step that cross between nodes, against counts by hand: 32 ranks on nodes of 8.
+ */
 #include <math.h>
 #include <string.h>
 

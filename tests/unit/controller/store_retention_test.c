@@ -85,7 +85,7 @@ static void prune(struct base *base, const struct hd_prune_record *record)
     commit(base, batch);
 }
 
-/* Of three jobs that ended 40, 20 and 2 days ago, what is older than 30 days goes, and says so;
+/* Three jobs ended 40, 20 and 2 days ago. History that is older than 30 days goes, and says so;
  * what is older than 10 is thinned: of 100 lines at most 9: the newest, and of the other 99 the
  * first and every 13th (99 / 8 = 12.4): 1, 14, 27 .. 92 are eight. */
 static void old_history_goes_and_less_old_is_thinned(void **state)
@@ -121,7 +121,7 @@ static void old_history_goes_and_less_old_is_thinned(void **state)
     close_base(&base);
 }
 
-/* Of 50 jobs the newest 5 keep their history: 45 lose it, 20 in a batch. A job that was resumed has
+/* The newest 5 of 50 jobs keep their history: 45 lose it, 20 in a batch. A job that was resumed has
  * one again. */
 static void history_beyond_a_count_goes_in_pieces(void **state)
 {
@@ -165,7 +165,7 @@ static void add_rows(struct hd_batch *batch, int count)
         hd_batch_add_audit(batch, &row);
 }
 
-/* As heddle audit --verify: the first row that does not follow; 0: all do. */
+/* Verifies like `heddle audit --verify`: the first row that does not follow; 0: all do. */
 static uint64_t first_wrong(struct base *base)
 {
     struct hd_query *query = hd_query_new(HD_QUERY_AUDIT);

@@ -1,6 +1,6 @@
 /* priced: jobs and clusters for the tests of prices and of the search. */
-#ifndef HD_TESTS_PLAN_PRICED_H
-#define HD_TESTS_PLAN_PRICED_H
+#ifndef HD_TESTS_PLAN_FIXTURE_H
+#define HD_TESTS_PLAN_FIXTURE_H
 
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
-/* What fine-tuning keeps: an adapter that any layout saved goes on under any other, bit for bit,
- * and what is frozen is after 100 steps what it was.
+/* Goal: fine-tuning keeps its promises: an adapter that any layout saved goes on under any other,
+ * bit for bit, and what is frozen is after 100 steps what it was.
  */
 #include <math.h>
 #include <stdio.h>
@@ -93,7 +93,7 @@ static void an_adapter_of_any_layout_goes_on_under_any_other(void **state)
 
 enum { STEPS = 100 };
 
-/* Of this rank's share of what trains, or of what does not. */
+/* Returns a hash of this rank's shard of the trainable weights, or of the frozen ones. */
 static uint64_t hash_of(struct hd_trainer *t, bool trainable)
 {
     const struct hd_registry *r = &hd_trainer_rank_program(t)->registry;

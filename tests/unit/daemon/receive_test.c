@@ -1,4 +1,4 @@
-/* What the supervisor believes of what its ranks send, frame by frame. */
+/* Goal: the supervisor checks what its ranks send, frame by frame. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -162,7 +162,7 @@ static void nothing_counts_before_the_hello(void **state)
     assert_int_equal(f->ranks[0].put_round, -1);
 }
 
-/* What is the same on all ranks is told by rank 0; of the others it is a sign of life. */
+/* Rank 0 tells what is equal on all ranks; of the others it is a sign of life. */
 static void rank_0_tells_for_all(void **state)
 {
     struct fixture *f = *state;

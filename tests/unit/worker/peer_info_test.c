@@ -1,4 +1,4 @@
-/* What ranks of several nodes tell each other before they connect. */
+/* Goal: the information that ranks of several nodes exchange before they connect. */
 #include <string.h>
 
 #include "tests/program/test.h"

@@ -1,4 +1,4 @@
-"""stranger.py ADDRESS JOB NAME: asks a controller for its services and for one job, knowing only its address."""
+"""reflection.py ADDRESS JOB NAME: asks a controller for its services and for one job, knowing only its address."""
 import sys
 
 import grpc
