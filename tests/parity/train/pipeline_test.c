@@ -82,99 +82,43 @@ static struct hd_job job_of(const struct harness *h, const struct layout *l, boo
 
 /* Eight sequences per step: micro-batches of 8 / dp / micro_batch. */
 static const struct layout layouts[] = {
-    {.family = "llama", .schedule = "1f1b", .pp = 2, .micro_batch = 2},
-    {.family = "llama", .schedule = "1f1b", .pp = 4, .micro_batch = 1},
-    {.family = "llama",
-     .schedule = "1f1b",
-     .pp = 4,
-     .micro_batch = 8}, /* one micro-batch: fewer than stages */
-    {.family = "llama",
-     .schedule = "1f1b",
-     .pp = 8,
-     .micro_batch = 4}, /* every unit a stage: the head alone */
-    {.family = "llama", .schedule = "gpipe", .pp = 4, .micro_batch = 2},
-    {.family = "llama", .schedule = "interleaved", .pp = 2, .virtual_stages = 3, .micro_batch = 2},
-    {.family = "llama",
-     .schedule = "interleaved",
-     .pp = 4,
-     .virtual_stages = 2,
-     .micro_batch = 1}, /* eight chunks */
-    {.family = "llama",
-     .schedule = "interleaved",
-     .pp = 4,
-     .virtual_stages = 2,
-     .micro_batch = 4}, /* two micro-batches: fewer than stages */
-    {.family = "llama",
-     .schedule = "interleaved",
-     .pp = 3,
-     .virtual_stages = 2,
-     .micro_batch = 2}, /* four micro-batches: no multiple of stages */
-    {.family = "llama", .schedule = "zb-h1", .pp = 4, .micro_batch = 1},
-    {.family = "llama", .schedule = "zb-v", .pp = 2, .virtual_stages = 2, .micro_batch = 2},
-    {.family = "llama", .schedule = "zb-v", .pp = 4, .virtual_stages = 2, .micro_batch = 1},
-    {.family = "llama", .schedule = "1f1b", .pp = 4, .micro_batch = 2, .stages = "0,4,1,1"},
-    {.family = "llama", .schedule = "file", .order = OWN_ORDER, .pp = 2, .micro_batch = 2},
-    {.family = "llama",
-     .schedule = "file",
-     .order = OWN_CHUNKS,
-     .pp = 2,
-     .virtual_stages = 2,
-     .micro_batch = 1,
-     .dp = 2},
-    {.family = "llama",
-     .schedule = "file",
-     .order = OWN_V,
-     .pp = 2,
-     .virtual_stages = 2,
-     .micro_batch = 2,
-     .tp = 2},
-    {.family = "llama",
-     .schedule = "1f1b",
-     .pp = 2,
-     .micro_batch = 2,
-     .stages = "5,1",
-     .tp = 2,
-     .dp = 2},
-    {.family = "gpt2",
-     .schedule = "1f1b",
-     .pp = 4,
-     .micro_batch = 2}, /* a tied head on another stage */
-    {.family = "gpt2",
-     .schedule = "interleaved",
-     .pp = 2,
-     .virtual_stages = 2,
-     .micro_batch = 2,
-     .dp = 2},
-    {.family = "gpt2",
-     .schedule = "zb-v",
-     .pp = 2,
-     .virtual_stages = 2,
-     .micro_batch = 2}, /* on the same stage, in another chunk */
-    {.family = "gpt2", .schedule = "zb-h1", .pp = 2, .micro_batch = 2, .tp = 2, .dp = 2},
-    {.family = "gpt2", .schedule = "zb-v", .pp = 4, .virtual_stages = 2, .micro_batch = 2, .tp = 2},
-    {.family = "llama", .schedule = "1f1b", .pp = 2, .micro_batch = 2, .cp = 2},
-    {.family = "llama",
-     .schedule = "interleaved",
-     .pp = 2,
-     .virtual_stages = 2,
-     .micro_batch = 2,
-     .dp = 2,
-     .cp = 2},
-    {.family = "gpt2", .schedule = "1f1b", .pp = 2, .micro_batch = 2, .dp = 2, .change = drop},
-    {.family = "llama",
-     .schedule = "zb-v",
-     .pp = 2,
-     .virtual_stages = 2,
-     .micro_batch = 2,
-     .cp = 2,
-     .change = bound}, /* documents, which middle stages do not see */
-    {.family = "mixtral", .schedule = "1f1b", .pp = 2, .micro_batch = 2},
-    {.family = "mixtral",
-     .schedule = "zb-v",
-     .pp = 2,
-     .virtual_stages = 2,
-     .micro_batch = 2,
-     .dp = 2},
+    /* family, schedule, pp, virtual stages */
+    {"llama", "1f1b", 2, 1, .micro_batch = 2},
+    {"llama", "1f1b", 4, 1, .micro_batch = 1},
+    /* one micro-batch: fewer than stages */
+    {"llama", "1f1b", 4, 1, .micro_batch = 8},
+    /* every unit a stage: the head alone */
+    {"llama", "1f1b", 8, 1, .micro_batch = 4},
+    {"llama", "gpipe", 4, 1, .micro_batch = 2},
+    {"llama", "interleaved", 2, 3, .micro_batch = 2},
+    /* eight chunks */
+    {"llama", "interleaved", 4, 2, .micro_batch = 1},
+    /* two micro-batches: fewer than stages */
+    {"llama", "interleaved", 4, 2, .micro_batch = 4},
+    /* four micro-batches: no multiple of stages */
+    {"llama", "interleaved", 3, 2, .micro_batch = 2},
+    {"llama", "zb-h1", 4, 1, .micro_batch = 1},
+    {"llama", "zb-v", 2, 2, .micro_batch = 2},
+    {"llama", "zb-v", 4, 2, .micro_batch = 1},
+    {"llama", "1f1b", 4, 1, .micro_batch = 2, .stages = "0,4,1,1"},
+    {"llama", "file", 2, 1, .order = OWN_ORDER, .micro_batch = 2},
+    {"llama", "file", 2, 2, .order = OWN_CHUNKS, .micro_batch = 1, .dp = 2},
+    {"llama", "file", 2, 2, .order = OWN_V, .micro_batch = 2, .tp = 2},
+    {"llama", "1f1b", 2, 1, .micro_batch = 2, .stages = "5,1", .tp = 2, .dp = 2},
+    /* a tied head on another stage */
+    {"gpt2", "1f1b", 4, 1, .micro_batch = 2},
+    {"gpt2", "interleaved", 2, 2, .micro_batch = 2, .dp = 2},
+    /* on the same stage, in another chunk */
+    {"gpt2", "zb-v", 2, 2, .micro_batch = 2},
+    {"gpt2", "zb-h1", 2, 1, .micro_batch = 2, .tp = 2, .dp = 2},
+    {"gpt2", "zb-v", 4, 2, .micro_batch = 2, .tp = 2},
+    {"llama", "1f1b", 2, 1, .micro_batch = 2, .cp = 2},
+    {"llama", "interleaved", 2, 2, .micro_batch = 2, .dp = 2, .cp = 2},
+    {"gpt2", "1f1b", 2, 1, .micro_batch = 2, .dp = 2, .change = drop},
+    /* documents, which middle stages do not see */
+    {"llama", "zb-v", 2, 2, .micro_batch = 2, .cp = 2, .change = bound},
+    {"mixtral", "1f1b", 2, 1, .micro_batch = 2},
+    {"mixtral", "zb-v", 2, 2, .micro_batch = 2, .dp = 2},
 };
 
 static void describe(const struct layout *l, char ret_text[160])
@@ -266,27 +210,9 @@ static void ranks_run_the_order_of_the_job(void **state)
 static void schedules_of_the_same_stages_have_the_same_bits(void **state)
 {
     static const struct layout equal[] = {
-        {.family = "gpt2",
-         .schedule = "1f1b",
-         .pp = 2,
-         .micro_batch = 2,
-         .stages = "3*2",
-         .dp = 2,
-         .change = untie},
-        {.family = "gpt2",
-         .schedule = "gpipe",
-         .pp = 2,
-         .micro_batch = 2,
-         .stages = "3*2",
-         .dp = 2,
-         .change = untie},
-        {.family = "gpt2",
-         .schedule = "zb-h1",
-         .pp = 2,
-         .micro_batch = 2,
-         .stages = "3*2",
-         .dp = 2,
-         .change = untie},
+        {"gpt2", "1f1b", 2, 1, .micro_batch = 2, .stages = "3*2", .dp = 2, .change = untie},
+        {"gpt2", "gpipe", 2, 1, .micro_batch = 2, .stages = "3*2", .dp = 2, .change = untie},
+        {"gpt2", "zb-h1", 2, 1, .micro_batch = 2, .stages = "3*2", .dp = 2, .change = untie},
     };
     struct run *first = run_new(STEPS);
     struct harness h;
@@ -315,29 +241,12 @@ static void transfers_move_what_the_closed_form_says(void **state)
         int borders;
         bool tied;
     } cases[] = {
-        {.layout = {.family = "llama", .schedule = "1f1b", .pp = 4, .micro_batch = 2},
-         .borders = 3},
-        {.layout = {.family = "llama",
-                    .schedule = "interleaved",
-                    .pp = 2,
-                    .virtual_stages = 3,
-                    .micro_batch = 2},
-         .borders = 5},
-        {.layout = {.family = "llama",
-                    .schedule = "zb-v",
-                    .pp = 4,
-                    .virtual_stages = 2,
-                    .micro_batch = 2},
-         .borders = 6},
-        {.layout =
-             {.family = "llama", .schedule = "1f1b", .pp = 2, .micro_batch = 2, .tp = 2, .dp = 2},
-         .borders = 1},
-        {.layout = {.family = "gpt2", .schedule = "1f1b", .pp = 2, .micro_batch = 2},
-         .borders = 1,
-         .tied = true},
-        {.layout =
-             {.family = "gpt2", .schedule = "zb-v", .pp = 2, .virtual_stages = 2, .micro_batch = 2},
-         .borders = 2},
+        {.layout = {"llama", "1f1b", 4, 1, .micro_batch = 2}, .borders = 3},
+        {.layout = {"llama", "interleaved", 2, 3, .micro_batch = 2}, .borders = 5},
+        {.layout = {"llama", "zb-v", 4, 2, .micro_batch = 2}, .borders = 6},
+        {.layout = {"llama", "1f1b", 2, 1, .micro_batch = 2, .tp = 2, .dp = 2}, .borders = 1},
+        {.layout = {"gpt2", "1f1b", 2, 1, .micro_batch = 2}, .borders = 1, .tied = true},
+        {.layout = {"gpt2", "zb-v", 2, 2, .micro_batch = 2}, .borders = 2},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

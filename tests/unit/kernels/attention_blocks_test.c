@@ -14,33 +14,17 @@ struct shape {
     bool causal, bound, slopes;
 };
 static const struct shape shapes[] = {
-    {.B = 2, .chunk = 32, .ranks = 3, .H = 4, .G = 2, .D = 16, .causal = true},
+    /* B, chunk, ranks, H, G, D, window */
+    {2, 32, 3, 4, 2, 16, 0, .causal = true},
     /* most ranks see nothing of most others */
-    {.B = 1, .chunk = 24, .ranks = 4, .H = 2, .G = 1, .D = 40, .window = 20, .causal = true},
-    {.B = 1,
-     .chunk = 24,
-     .ranks = 4,
-     .H = 3,
-     .G = 3,
-     .D = 8,
-     .causal = true,
-     .bound = true,
-     .slopes = true},
-    {.B = 2, .chunk = 37, .ranks = 2, .H = 2, .G = 1, .D = 24},
-    {.B = 2, .chunk = 37, .ranks = 2, .H = 2, .G = 1, .D = 32, .dropout = 0.2f, .causal = true},
+    {1, 24, 4, 2, 1, 40, 20, .causal = true},
+    {1, 24, 4, 3, 3, 8, 0, .causal = true, .bound = true, .slopes = true},
+    {2, 37, 2, 2, 1, 24, 0, .causal = false},
+    {2, 37, 2, 2, 1, 32, 0, .dropout = 0.2f, .causal = true},
     /* runs that do not begin with a tile, tiles that span two runs */
-    {.B = 1,
-     .chunk = 150,
-     .ranks = 2,
-     .H = 2,
-     .G = 1,
-     .D = 64,
-     .window = 200,
-     .causal = true,
-     .bound = true,
-     .slopes = true},
+    {1, 150, 2, 2, 1, 64, 200, .causal = true, .bound = true, .slopes = true},
     /* tiles of tensor cores: runs that end within one, some of them seen whole */
-    {.B = 1, .chunk = 100, .ranks = 2, .H = 2, .G = 1, .D = 64, .causal = true},
+    {1, 100, 2, 2, 1, 64, 0, .causal = true},
 };
 enum { SHAPE_COUNT = sizeof shapes / sizeof shapes[0] };
 

@@ -105,47 +105,23 @@ static int run(struct machine *m, struct hd_stragglers *watch, int steps)
 static void on_a_healthy_machine_no_rank_is_named(void **state)
 {
     static const struct machine machines[] = {
-        {.world = 8, .stages = 1, .step_ms = 1000, .jitter = 0.05},
-        {.world = 2, .stages = 1, .step_ms = 1000, .jitter = 0.3},
+        /* world, stages, step_ms */
+        {8, 1, 1000, .jitter = 0.05},
+        {2, 1, 1000, .jitter = 0.3},
         /* the stages differ by half, the ranks of one do not */
-        {.world = 8, .stages = 2, .step_ms = 1000, .jitter = 0.05},
-        {.world = 4, .stages = 4, .step_ms = 1000, .jitter = 0.05},
+        {8, 2, 1000, .jitter = 0.05},
+        {4, 4, 1000, .jitter = 0.05},
         /* something runs beside a rank in every third step, and doubles it at most */
-        {.world = 2,
-         .stages = 1,
-         .step_ms = 1000,
-         .jitter = 0.05,
-         .busy_chance = 0.3,
-         .busy_most = 1},
-        {.world = 8,
-         .stages = 1,
-         .step_ms = 1000,
-         .jitter = 0.05,
-         .busy_chance = 0.3,
-         .busy_most = 1},
-        {.world = 8,
-         .stages = 1,
-         .step_ms = 600,
-         .jitter = 0.1,
-         .busy_chance = 0.9,
-         .busy_most = 3},
+        {2, 1, 1000, .jitter = 0.05, .busy_chance = 0.3, .busy_most = 1},
+        {8, 1, 1000, .jitter = 0.05, .busy_chance = 0.3, .busy_most = 1},
+        {8, 1, 600, .jitter = 0.1, .busy_chance = 0.9, .busy_most = 3},
         /* a process beside one rank or another, for up to 15 steps */
-        {.world = 2,
-         .stages = 1,
-         .step_ms = 1000,
-         .jitter = 0.05,
-         .burst_every = 60,
-         .burst_most = 15},
-        {.world = 8,
-         .stages = 1,
-         .step_ms = 1000,
-         .jitter = 0.05,
-         .burst_every = 60,
-         .burst_most = 15},
+        {2, 1, 1000, .jitter = 0.05, .burst_every = 60, .burst_most = 15},
+        {8, 1, 1000, .jitter = 0.05, .burst_every = 60, .burst_most = 15},
         /* one of two is always late: by the count alone, each would be in 1 of 20 windows */
-        {.world = 2, .stages = 1, .step_ms = 1000, .takes_turns = true},
+        {2, 1, 1000, .takes_turns = true},
         /* short steps, each disturbed as much as it lasts */
-        {.world = 2, .stages = 1, .step_ms = 5, .jitter = 0.3, .busy_chance = 0.5, .busy_most = 4},
+        {2, 1, 5, .jitter = 0.3, .busy_chance = 0.5, .busy_most = 4},
     };
 
     for (size_t i = 0; i < sizeof machines / sizeof machines[0]; i++) {
