@@ -1,0 +1,42 @@
+/* kernels_bench: what the program's cases and its clock share.
+ *
+ * Used by: kernels_bench.c, kernels_bench_cases.c.   Uses: kernels.
+ */
+#ifndef HD_TESTS_BENCH_KERNELS_BENCH_H
+#define HD_TESTS_BENCH_KERNELS_BENCH_H
+
+#include <sys/types.h>
+
+#include "kernels/kernels.h"
+
+/* Each kernel runs in these encodings, in this order. */
+enum { TYPES = 3 };
+_Static_assert((int)HD_F32 == 0 && (int)HD_BF16 == 1 && (int)HD_F16 == 2, "they are the first");
+
+struct bench {
+    struct hd_backend *backend;
+    struct hd_stream *stream;
+    struct hd_traits traits;
+    char *pool, *scratch;
+    int64_t used_bytes, scratch_bytes;
+    double peak[TYPES], bytes_per_s;
+    const char *only, *only_dtype;
+    struct hd_step_state *block;
+    pid_t neighbour; /* 0: none */
+};
+
+/* Fills the arguments of a launch, with tensors from the pool. */
+typedef void make_args(struct bench *b, void *args, const int64_t *sizes, enum hd_dtype dtype);
+
+_Noreturn void bench_die(const char *what);
+/* Returns a tensor of small random values from the pool, which wraps around: the next launch gets
+ * others. */
+void *bench_tensor(struct bench *b, int64_t count, enum hd_dtype dtype);
+/* Times launches whose arguments `make` fills; prints the best. */
+void bench_kernel(struct bench *b, const char *label, enum hd_kernel kernel, make_args *make,
+                  const int64_t *sizes, enum hd_dtype dtype, bool computes);
+
+/* Runs every case. */
+void bench_all(struct bench *b);
+
+#endif
