@@ -53,6 +53,8 @@ enum {
     K(attention_backward, W(dq) W(dk) W(dv) R(dout) R(q) R(k) R(v) R(out) R(lse) R(q_index)       \
                               R(kv_index) R(q_bound) R(slopes) R(sample) R(block) S(scratch))     \
     K(attention_merge, W(out) RW(acc) RW(lse) R(block_out) R(block_lse))                          \
+    K(attention_sink_forward, RW(out) RW(lse) R(sink))                                            \
+    K(attention_sink_backward, W(dsink) R(dout) R(out) R(lse) R(sink))                            \
     K(cache_append, RW(cache) RW(overflow) R(inp) R(filled) R(slot))                              \
     K(swiglu_forward, W(out) R(inp) R(counts))                                                    \
     K(swiglu_backward, W(dinp) R(dout) R(inp) R(counts))                                          \

@@ -445,11 +445,14 @@ struct hd_dropout_args {
 
 /* Attention of q_len queries against kv_len keys in each of B sequences, H query heads reading G
  * key/value heads (head h reads h / (H/G)); softmax over the visible keys j of
- *   scale * q_i . k_j - slopes[h] * (q_index[i] - kv_index[j])
+ *   scale * q_i . k_j - slopes[h] * (q_index[i] - kv_index[j])    or, with cap > 0,
+ *   cap * tanh(scale * q_i . k_j / cap)                           (Gemma Team 2024, "Gemma 2")
  * Key j is visible to query i when all of these hold:
  *   causal:  kv_index[j] <= q_index[i]
  *   window:  q_index[i] - kv_index[j] < window           (window > 0)
  *   bounds:  kv_index[j] >= q_bound[i]                   (q_bound not NULL: start of i's document)
+ *   chunk:   kv_index[j] >= q_bound[i] + the largest multiple of chunk that is at most
+ *            q_index[i] - q_bound[i], with q_bound 0 if NULL   (chunk > 0, causal only)
  *   filled:  j < kv_filled[b]                           (kv_filled not NULL: valid cache rows)
  * Row of query (b, i) is b*q_len + i; row of key (b, j) is kv_slot[b]*kv_stride + j, with b in
  * place of kv_slot[b] if kv_slot is NULL (kv_stride >= kv_len: rows of a slot of a cache). Head h
@@ -484,10 +487,12 @@ struct hd_attention_forward_args {
     int64_t first_head;   /* index of this rank's head 0 among all heads of the model; used by
                              dropout only */
     int64_t window;       /* in rows; 0: no window */
+    int64_t chunk;        /* in rows; 0: no chunks */
     int64_t pairs;        /* for cost estimates only: visible (query, key) pairs per head and
                              sequence; 0: the queries are the last q_len positions of a whole
                              sequence */
     float scale, dropout; /* factor on scores; dropout probability */
+    float cap;            /* bound of the scores' absolute values; 0: none; not with slopes */
     bool causal;
     enum hd_dtype dtype;
 };
@@ -496,6 +501,7 @@ struct hd_attention_forward_args {
  * (attention_merge) over all blocks of keys; each launch recomputes delta:
  *   p = exp(score - lse),  delta = rowsum(dout * out),  dv += p^T dout,
  *   ds = p * (dout v^T - delta),  dq += scale * ds k,  dk += scale * ds^T q
+ * With cap > 0, ds is also multiplied by 1 - (score / cap)^2, the derivative of the capped score.
  * With dropout, dout v^T and the p in the formula of dv are 0 where forward dropped the weight, and
  * divided by 1 - dropout elsewhere. grad_dtype is dtype (only without accumulate) or fp32. */
 struct hd_attention_backward_args {
@@ -514,9 +520,9 @@ struct hd_attention_backward_args {
     uint64_t dropout_key;
     int64_t B, q_len, kv_len, kv_stride, H, G, D, ldq, ldk, ldv, ldo, lddq, lddk, lddv, lddo;
     int64_t first_head;
-    int64_t window;
+    int64_t window, chunk;
     int64_t pairs; /* as in attention_forward */
-    float scale, dropout;
+    float scale, dropout, cap;
     bool causal, accumulate;
     enum hd_dtype dtype, grad_dtype;
 };
@@ -536,6 +542,32 @@ struct hd_attention_merge_args {
     const float *block_lse; /* [H, R]                             */
     int64_t R, H, D;
     bool first;
+    enum hd_dtype dtype;
+};
+
+/* Adds a learned score per head, an attention sink, to the softmax of finished attention; it has no
+ * value (Xiao et al. 2024, "Efficient Streaming Language Models with Attention Sinks"):
+ *   new[h,r] = log(exp lse[h,r] + exp sink[h]),  out[r,h,:] *= exp(lse[h,r] - new),  lse = new
+ * A row with no visible key gets out = 0 and lse = sink[h]. The backward of the keys is
+ * attention_backward with the new out and lse. */
+struct hd_attention_sink_forward_args {
+    void *out;        /* [R, H, D]  dtype, in place */
+    float *lse;       /* [H, R]            in place */
+    const void *sink; /* [H]        dtype           */
+    int64_t R, H, D;
+    enum hd_dtype dtype;
+};
+
+/* Gradient of the sinks, row by row; the caller sums the rows:
+ *   dsink[r,h] = -exp(sink[h] - lse[h,r]) * (dout[r,h,:] . out[r,h,:])
+ * with out and lse as attention_sink_forward left them. */
+struct hd_attention_sink_backward_args {
+    float *dsink;     /* [R, H]            */
+    const void *dout; /* [R, H, D]  dtype  */
+    const void *out;  /* [R, H, D]  dtype  */
+    const float *lse; /* [H, R]            */
+    const void *sink; /* [H]        dtype  */
+    int64_t R, H, D;
     enum hd_dtype dtype;
 };
 

@@ -243,30 +243,50 @@ static double sum_to(int64_t n)
     return n > 0 ? (double)n * (double)(n + 1) / 2 : 0;
 }
 
+/* Returns the keys that the first n positions of a chunk see together: each its own and earlier
+ * ones, `window` at most. */
+static double seen_in_chunk(int64_t n, int64_t window)
+{
+    return sum_to(n) - (window > 0 ? sum_to(n - window) : 0);
+}
+
+/* Returns the keys that the first n positions of a sequence see together, if each sees only its
+ * chunk; 0 for n <= 0. */
+static double seen_in_chunks(int64_t n, int64_t chunk, int64_t window)
+{
+    if (n <= 0)
+        return 0;
+    return (double)(n / chunk) * seen_in_chunk(chunk, window) + seen_in_chunk(n % chunk, window);
+}
+
 /* Returns the visible (query, key) pairs of one head and sequence. Indices are tensor contents,
  * unknown at planning time: if the caller does not pass the number (known_pairs 0), the queries are
  * assumed to be the last q_len of kv_len positions. Document bounds and a partly filled cache would
  * only make the number smaller. */
 static double visible_pairs(int64_t known_pairs, int64_t q_len, int64_t kv_len, int64_t window,
-                            bool causal)
+                            int64_t chunk, bool causal)
 {
     const int64_t before = kv_len - q_len; /* index of the first query among the kv_len positions */
     /* the query at position p sees p + 1 keys, or all, minus p + 1 - window that are too old */
     const double seen = causal ? sum_to(kv_len) - sum_to(before) : (double)q_len * (double)kv_len;
     const double old = window > 0 ? sum_to(kv_len - window) - sum_to(before - window) : 0;
 
-    return known_pairs > 0 ? (double)known_pairs : seen - old;
+    if (known_pairs > 0)
+        return (double)known_pairs;
+    if (chunk > 0)
+        return seen_in_chunks(kv_len, chunk, window) - seen_in_chunks(before, chunk, window);
+    return seen - old;
 }
 
 /* Counts two products of D multiply-adds per visible pair of query and key; the few operations of
- * softmax are not counted. */
+ * softmax and cap are not counted. */
 void hd_cost_attention_forward(struct hd_costs *costs, const struct hd_attention_forward_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype);
     const int64_t q = a->B * a->q_len * a->H * a->D, kv = a->B * a->kv_len * a->G * a->D;
 
     costs->flops += 4.0 * (double)(a->B * a->H * a->D) *
-                    visible_pairs(a->pairs, a->q_len, a->kv_len, a->window, a->causal);
+                    visible_pairs(a->pairs, a->q_len, a->kv_len, a->window, a->chunk, a->causal);
     costs->read_bytes += (q + 2 * kv) * e;
     costs->read_bytes += (a->B * a->q_len * (a->q_bound ? 2 : 1) + a->B * a->kv_len) * 4;
     costs->read_bytes += ((a->slopes ? a->H : 0) + (a->kv_filled ? a->B : 0)) * 4;
@@ -284,7 +304,7 @@ void hd_cost_attention_backward(struct hd_costs *costs, const struct hd_attentio
     const int64_t q = a->B * a->q_len * a->H * a->D, kv = a->B * a->kv_len * a->G * a->D;
 
     costs->flops += 10.0 * (double)(a->B * a->H * a->D) *
-                    visible_pairs(a->pairs, a->q_len, a->kv_len, a->window, a->causal);
+                    visible_pairs(a->pairs, a->q_len, a->kv_len, a->window, a->chunk, a->causal);
     costs->read_bytes += (3 * q + 2 * kv) * e + a->H * a->B * a->q_len * 4;
     costs->read_bytes += (a->B * a->q_len * (a->q_bound ? 2 : 1) + a->B * a->kv_len) * 4;
     costs->read_bytes += (a->slopes ? a->H : 0) * 4 + (a->accumulate ? (q + 2 * kv) * g : 0);
@@ -304,4 +324,31 @@ void hd_cost_attention_merge(struct hd_costs *costs, const struct hd_attention_m
     costs->flops += a->first ? 0 : 3.0 * (double)elements;
     costs->read_bytes += elements * e + rows * 4 + (a->first ? 0 : elements * 4 + rows * 4);
     costs->write_bytes += elements * (a->out ? e : 4) + rows * 4;
+}
+
+HD_COSTS_NO_SCRATCH(attention_sink_forward)
+HD_COSTS_NO_SCRATCH(attention_sink_backward)
+
+/* Counts a multiply per element; operations once per row and head are not counted. */
+void hd_cost_attention_sink_forward(struct hd_costs *costs,
+                                    const struct hd_attention_sink_forward_args *a)
+{
+    const int64_t e = (int64_t)hd_dtype_size(a->dtype);
+    const int64_t rows = a->R * a->H, elements = rows * a->D;
+
+    costs->flops += (double)elements;
+    costs->read_bytes += elements * e + rows * 4 + a->H * e;
+    costs->write_bytes += elements * e + rows * 4;
+}
+
+/* Counts a multiply-add per element; operations once per row and head are not counted. */
+void hd_cost_attention_sink_backward(struct hd_costs *costs,
+                                     const struct hd_attention_sink_backward_args *a)
+{
+    const int64_t e = (int64_t)hd_dtype_size(a->dtype);
+    const int64_t rows = a->R * a->H, elements = rows * a->D;
+
+    costs->flops += 2.0 * (double)elements;
+    costs->read_bytes += 2 * elements * e + rows * 4 + a->H * e;
+    costs->write_bytes += rows * 4;
 }

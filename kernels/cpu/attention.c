@@ -102,6 +102,8 @@ static void attend_tile(const struct task *t, const struct forward_tiles *s, int
         if (cover == NOTHING)
             continue;
         multiply_columns(s->score, TILE, s->q_t + i * t->width, s->k_t, TILE, m, TILE, t->D, false);
+        if (t->cap > 0)
+            cap_tile(t, s->score, m);
         mask_tile(t, s->score, &s->mask_extent, i, m, s->key_index, count, cover);
         for (int64_t r = 0; r < m; r++)
             softmax_row(s->score + r * TILE, s->max + i + r, s->sum + i + r,
@@ -181,6 +183,8 @@ enum hd_status KERNEL(attention_forward)(struct hd_backend *cpu,
 
     if (!st)
         st = check_heads("attention_forward", args->H, args->G, args->D);
+    if (!st)
+        st = CHECK_SCORES("attention_forward", args);
     if (!st)
         st = WEIGHT_DROP_OF("attention_forward", args, &f.drop);
     if (st)

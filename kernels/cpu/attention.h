@@ -29,8 +29,9 @@ struct task {
     const float *slopes;
     const struct weight_drop *drop; /* dropout of attention weights; NULL: none */
     int64_t b, slot, g, heads, q_len, kv_len, kv_stride, D, width, ldq, ldk, ldv;
-    int32_t window; /* in rows; INT32_MAX: no window */
-    float scale;
+    int64_t chunk;    /* in rows; 0: no chunks */
+    int32_t window;   /* in rows; INT32_MAX: no window */
+    float scale, cap; /* cap: bound of the scores; 0: none */
     bool causal;
     enum hd_dtype dtype;
 };
@@ -43,9 +44,9 @@ struct task {
         .q_bound = (a)->q_bound, .slopes = (a)->slopes, .drop = (drop_)->on ? (drop_) : NULL,      \
         .b = (b_), .slot = (b_), .g = (g_), .heads = (a)->H / (a)->G, .q_len = (a)->q_len,         \
         .kv_len = (kv_len_), .kv_stride = (a)->kv_stride, .D = (a)->D, .width = (width_),          \
-        .ldq = (a)->ldq, .ldk = (a)->ldk, .ldv = (a)->ldv,                                         \
+        .ldq = (a)->ldq, .ldk = (a)->ldk, .ldv = (a)->ldv, .chunk = (a)->chunk,                    \
         .window = (a)->window > 0 ? (int32_t)hd_min((a)->window, INT32_MAX) : INT32_MAX,           \
-        .scale = (a)->scale, .causal = (a)->causal, .dtype = (a)->dtype                            \
+        .scale = (a)->scale, .cap = (a)->cap, .causal = (a)->causal, .dtype = (a)->dtype           \
     }
 
 /* Sets the cache slot of a forward task, and limits kv_len to the rows of the slot that are
@@ -84,6 +85,17 @@ INLINE int64_t task_query(const struct task *t, int64_t row) /* returns the inde
     return t->b * t->q_len + row % t->q_len;
 }
 
+/* Returns the least index of a key that the query sees, by its document and chunk; INT32_MIN: it
+ * has neither. */
+INLINE int32_t task_bound(const struct task *t, int64_t query)
+{
+    const int64_t start = t->q_bound ? t->q_bound[query] : 0, index = t->q_index[query];
+
+    if (t->chunk > 0)
+        return (int32_t)(start + (index - start) / t->chunk * t->chunk);
+    return t->q_bound ? t->q_bound[query] : INT32_MIN;
+}
+
 static void load_mask_extent(const struct task *t, int64_t first, int64_t count,
                              struct mask_extent *mask_extent)
 {
@@ -91,7 +103,7 @@ static void load_mask_extent(const struct task *t, int64_t first, int64_t count,
         const int64_t query = task_query(t, first + i);
 
         mask_extent->index[i] = t->q_index[query];
-        mask_extent->bound[i] = t->q_bound ? t->q_bound[query] : INT32_MIN;
+        mask_extent->bound[i] = task_bound(t, query);
         mask_extent->slope[i] = t->slopes ? t->slopes[task_head(t, first + i)] : 0.0f;
     }
 }
@@ -154,6 +166,13 @@ INLINE int64_t key_at(const struct task *t, int64_t key, int64_t ld) /* returns 
     return (t->slot * t->kv_stride + key) * ld + t->g * t->D;
 }
 
+/* Returns the derivative of a capped score with respect to the uncapped one, from u = score / cap,
+ * the tanh: 1 - u^2; 0 for a score of -inf. */
+INLINE vf cap_slope(vf u)
+{
+    return 1.0f - vf_min(vf_set(1.0f), u * u); /* NaN for NaN */
+}
+
 INLINE struct drop_place place_of(const struct task *t, int64_t row)
 {
     const int64_t query = task_query(t, row);
@@ -188,6 +207,23 @@ void KERNEL(attention_forward_panels)(struct hd_backend *cpu,
 void KERNEL(attention_backward_panels)(struct hd_backend *cpu,
                                        const struct hd_attention_backward_args *args,
                                        const struct weight_drop *drop);
+
+/* Refuses a cap together with slopes, and chunks without a causal mask. */
+#define CHECK_SCORES(kernel, a) \
+    check_scores(kernel, (a)->cap, (a)->slopes != NULL, (a)->chunk, (a)->causal)
+INLINE enum hd_status check_scores(const char *kernel, float cap, bool slopes, int64_t chunk,
+                                   bool causal)
+{
+    if (!(cap >= 0) || (cap > 0 && slopes))
+        return hd_err(HD_INVALID,
+                      "%s: a cap of %g on scores; it must be positive, and not be used "
+                      "together with ALiBi slopes",
+                      kernel, (double)cap);
+    if (chunk < 0 || (chunk > 0 && !causal))
+        return hd_err(HD_INVALID, "%s: chunks of %lld rows need a causal mask", kernel,
+                      (long long)chunk);
+    return HD_OK;
+}
 
 INLINE enum hd_status check_heads(const char *kernel, int64_t H, int64_t G, int64_t D)
 {

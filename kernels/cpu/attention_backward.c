@@ -46,15 +46,21 @@ static struct backward_tiles backward_tiles_of(const struct cpu_backward *f, int
                                                    .slope = base + l->slope}};
 }
 
-/* Turns score into p = exp(score - lse), and dscore, which is dout v^T, into p * (dscore -
- * delta). */
-INLINE void softmax_backward_row(float *score, float *dscore, float lse, float delta)
+/* Turns score into p = exp(score - lse), and dscore, which is dout v^T, into p * (dscore - delta);
+ * with `capped` also times the derivative of the capped score, 0 where the score is -inf. */
+INLINE void softmax_backward_row(const struct task *t, float *score, float *dscore, float lse,
+                                 float delta, bool capped)
 {
-    for (int j = 0; j < TILE; j += VL) {
-        const vf p = vf_exp(vf_load_f32(score + j, VL) - lse);
+    const float inverse = capped ? 1.0f / t->cap : 0;
 
+    for (int j = 0; j < TILE; j += VL) {
+        const vf s = vf_load_f32(score + j, VL), p = vf_exp(s - lse);
+        vf ds = p * (vf_load_f32(dscore + j, VL) - delta);
+
+        if (capped)
+            ds *= cap_slope(s * inverse);
         vf_store_f32(score + j, VL, p);
-        vf_store_f32(dscore + j, VL, p * (vf_load_f32(dscore + j, VL) - delta));
+        vf_store_f32(dscore + j, VL, ds);
     }
 }
 
@@ -69,7 +75,10 @@ softmax_backward_dropped_row(const struct task *t, int64_t row, const int32_t *k
     const uint8_t *dropped = drop_numbers(drop, place_of(t, row), bytes, keys, count);
 
     drop_floats(dscore, dropped, count, drop->scale);
-    softmax_backward_row(score, dscore, lse, delta);
+    if (t->cap > 0)
+        softmax_backward_row(t, score, dscore, lse, delta, true);
+    else
+        softmax_backward_row(t, score, dscore, lse, delta, false);
     drop_floats(score, dropped, count, drop->scale);
 }
 
@@ -90,6 +99,8 @@ static void differentiate_tile(const struct task *t, const struct backward_tiles
         if (cover == NOTHING)
             continue;
         multiply_columns(s->score, TILE, s->q_t + i * width, s->k_t, TILE, m, TILE, t->D, false);
+        if (t->cap > 0)
+            cap_tile(t, s->score, m);
         mask_tile(t, s->score, &s->mask_extent, i, m, s->key_index, count, cover);
         multiply_columns(s->dscore, TILE, s->dout_t + i * width, s->v_t, TILE, m, TILE, t->D,
                          false);
@@ -98,9 +109,12 @@ static void differentiate_tile(const struct task *t, const struct backward_tiles
                 softmax_backward_dropped_row(t, first + i + r, s->key_index, count,
                                              s->score + r * TILE, s->dscore + r * TILE,
                                              s->lse[i + r], s->delta[i + r]);
+            else if (t->cap > 0)
+                softmax_backward_row(t, s->score + r * TILE, s->dscore + r * TILE, s->lse[i + r],
+                                     s->delta[i + r], true);
             else
-                softmax_backward_row(s->score + r * TILE, s->dscore + r * TILE, s->lse[i + r],
-                                     s->delta[i + r]);
+                softmax_backward_row(t, s->score + r * TILE, s->dscore + r * TILE, s->lse[i + r],
+                                     s->delta[i + r], false);
         multiply_columns(s->dv + key * width, width, s->score, s->dout + i * width, width, count,
                          width, m, true);
         multiply_columns(s->dk + key * width, width, s->dscore, s->q + i * width, width, count,
@@ -215,6 +229,8 @@ enum hd_status KERNEL(attention_backward)(struct hd_backend *cpu,
         st = hd_cpu_check_float("attention_backward", args->grad_dtype);
     if (!st)
         st = check_heads("attention_backward", args->H, args->G, args->D);
+    if (!st)
+        st = CHECK_SCORES("attention_backward", args);
     if (!st)
         st = WEIGHT_DROP_OF("attention_backward", args, &f.drop);
     if (st)

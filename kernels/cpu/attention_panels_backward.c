@@ -160,15 +160,24 @@ static void pack_key_panels(const struct panel_backward *f, const struct task *t
                       f->layout.keys / 2, t->width);
 }
 
+/* Says whether scores need masking or a cap; constant where softmax_backward is inlined. */
+struct variant {
+    bool mask, cap;
+};
+
 /* Computes p and ds of one key (a line of s^T), for VL rows of the block from `row` on. */
 INLINE void softmax_backward(const struct task *t, const struct panel_backward_tiles *s,
                              const float *score, const float *dscore, int32_t key, int64_t row,
-                             bool mask, vf *ret_p, vf *ret_ds)
+                             struct variant variant, vf *ret_p, vf *ret_ds)
 {
-    vf x = vf_load_f32(score, VL) * t->scale;
+    vf x = vf_load_f32(score, VL) * t->scale, u = {0};
     vf p;
 
-    if (mask) {
+    if (variant.cap) {
+        u = vf_tanh(x * (1.0f / t->cap));
+        x = u * t->cap;
+    }
+    if (variant.mask) {
         vi index, bound, hidden, distance;
 
         memcpy(&index, s->mask_extent.index + row, sizeof index);
@@ -185,6 +194,8 @@ INLINE void softmax_backward(const struct task *t, const struct panel_backward_t
     p = vf_exp(x - vf_load_f32(s->lse + row, VL));
     *ret_p = p;
     *ret_ds = p * (vf_load_f32(dscore, VL) - vf_load_f32(s->delta + row, VL));
+    if (variant.cap)
+        *ret_ds *= cap_slope(u);
 }
 
 INLINE vu widen_bits(vf x)
@@ -196,7 +207,8 @@ INLINE vu widen_bits(vf x)
  * keys from `key` (of the tile) on, rows from `row` (of the block) on. If count is odd, the second
  * half of the last pair is zero. */
 INLINE void softmax_backward_panel(const struct task *t, const struct panel_backward_tiles *s,
-                                   int64_t key, int count, int64_t row, int64_t column, bool mask)
+                                   int64_t key, int count, int64_t row, int64_t column,
+                                   struct variant variant)
 {
     for (int i = 0; i < count; i += 2) {
         const bool has_high = i + 1 < count;
@@ -210,11 +222,11 @@ INLINE void softmax_backward_panel(const struct task *t, const struct panel_back
             vu bits;
             vf word;
 
-            softmax_backward(t, s, score, dscore, s->key_index[key + i], row + j, mask, &p_low,
+            softmax_backward(t, s, score, dscore, s->key_index[key + i], row + j, variant, &p_low,
                              &ds_low);
             if (has_high)
                 softmax_backward(t, s, score + COLUMNS, dscore + COLUMNS, s->key_index[key + i + 1],
-                                 row + j, mask, &p_high, &ds_high);
+                                 row + j, variant, &p_high, &ds_high);
             vf_store_bf16(p + j, VL, p_low);
             vf_store_bf16(ds + j, VL, ds_low);
             if (has_high) {
@@ -226,6 +238,14 @@ INLINE void softmax_backward_panel(const struct task *t, const struct panel_back
             vf_store_f32((float *)words + j, VL, word);
         }
     }
+}
+
+/* Computes what softmax_backward_panel computes, with a cap and with masking, needed or not. */
+static __attribute__((noinline)) void
+softmax_backward_capped_panel(const struct task *t, const struct panel_backward_tiles *s,
+                              int64_t key, int count, int64_t row, int64_t column)
+{
+    softmax_backward_panel(t, s, key, count, row, column, (struct variant){true, true});
 }
 
 /* Computes what softmax_backward_panel computes, with dropout: ds from all attention weights, dv
@@ -248,7 +268,10 @@ softmax_backward_dropped_panel(const struct task *t, const struct panel_backward
     drop_panel(&t->drop->drop, &places, dropped, s->key_index + key, count);
     for (int i = 0; i < count; i++)
         drop_floats(s->dscore + i * COLUMNS, dropped[i], COLUMNS, t->drop->drop.scale);
-    softmax_backward_panel(t, s, key, count, row, column, true);
+    if (t->cap > 0)
+        softmax_backward_capped_panel(t, s, key, count, row, column);
+    else
+        softmax_backward_panel(t, s, key, count, row, column, (struct variant){.mask = true});
     for (int i = 0; i < count; i++)
         drop_halves(s->p + (key + i) * QUERIES + column, dropped[i], COLUMNS);
 }
@@ -306,10 +329,12 @@ static void differentiate_panel(const struct panel_backward *f, const struct tas
                        false);
         if (t->drop)
             softmax_backward_dropped_panel(t, s, block, i, count, row, column);
+        else if (t->cap > 0)
+            softmax_backward_capped_panel(t, s, i, count, row, column);
         else if (mask)
-            softmax_backward_panel(t, s, i, count, row, column, true);
+            softmax_backward_panel(t, s, i, count, row, column, (struct variant){.mask = true});
         else
-            softmax_backward_panel(t, s, i, count, row, column, false);
+            softmax_backward_panel(t, s, i, count, row, column, (struct variant){.mask = false});
         add_to_span(&spans[i / panel_rows], column / COLUMNS);
         add_to_span(&depth, i / panel_rows);
     }

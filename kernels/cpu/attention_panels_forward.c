@@ -66,10 +66,25 @@ static void pack_tile(const struct panel_forward *f, const struct task *t,
                    hd_min(COLUMNS, t->D - d), v_words, COLUMNS);
 }
 
-/* Scales a row's scores against one panel of keys, subtracts the ALiBi term, and sets scores of
- * keys that the row does not see to -inf; `count` keys are valid. Returns the maximum per lane. */
+/* Scales and caps scores of `rows` rows, in columns `begin` to `end` - 1 of their tile. */
+static __attribute__((noinline)) void cap_rows(const struct task *t, float *score, int64_t ld,
+                                               int rows, int64_t begin, int64_t end)
+{
+    const float factor = t->scale / t->cap;
+
+    for (int r = 0; r < rows; r++)
+        for (int64_t j = begin; j < end; j += VL) {
+            float *at = score + r * ld + j;
+
+            vf_store_f32(at, VL, t->cap * vf_tanh(vf_load_f32(at, VL) * factor));
+        }
+}
+
+/* Multiplies a row's scores against one panel of keys by `scale`, subtracts the ALiBi term, and
+ * sets scores of keys that the row does not see to -inf; `count` keys are valid. Returns the
+ * maximum per lane. */
 INLINE vf mask_row(const struct task *t, float *score, const struct mask_extent *mask_extent,
-                   int64_t row, const int32_t *keys, int64_t count)
+                   int64_t row, const int32_t *keys, int64_t count, float scale)
 {
 #define LANE(i) (i)
     const vi number = {LANES(LANE)};
@@ -81,7 +96,7 @@ INLINE vf mask_row(const struct task *t, float *score, const struct mask_extent 
 
     for (int j = 0; j < COLUMNS; j += VL) {
         vi key, hidden, distance;
-        vf s = vf_load_f32(score + j, VL) * t->scale;
+        vf s = vf_load_f32(score + j, VL) * scale;
 
         memcpy(&key, keys + j, sizeof key);
         distance = index - key;
@@ -96,12 +111,12 @@ INLINE vf mask_row(const struct task *t, float *score, const struct mask_extent 
     return max;
 }
 
-INLINE vf scale_row(const struct task *t, float *score)
+INLINE vf scale_row(float *score, float scale)
 {
     vf max = vf_set(-INFINITY);
 
     for (int j = 0; j < COLUMNS; j += VL) {
-        const vf s = vf_load_f32(score + j, VL) * t->scale;
+        const vf s = vf_load_f32(score + j, VL) * scale;
 
         max = vf_max(max, s);
         vf_store_f32(score + j, VL, s);
@@ -157,6 +172,7 @@ static void attend_panel(const struct panel_forward *f, const struct task *t,
 {
     const int64_t ld = f->layout.keys, words = t->width / 2, count = panels_for(keys->count);
     const struct row_extent extent = row_extent_of(&s->mask_extent, row, rows);
+    const float scale = t->cap > 0 ? 1.0f : t->scale; /* capped scores are scaled before */
     enum cover cover[KEY_PANELS];
     int64_t begin = count, end = 0;
 
@@ -172,16 +188,18 @@ static void attend_panel(const struct panel_forward *f, const struct task *t,
     for (int64_t j = begin; j < end; j++)
         multiply_panel(f->panels, s->score + j * COLUMNS, ld, s->q + row * t->width, t->width,
                        s->k_t + j * COLUMNS * words, words, rows, false);
+    if (t->cap > 0)
+        cap_rows(t, s->score, ld, rows, begin * COLUMNS, end * COLUMNS);
     for (int r = 0; r < rows && begin < end; r++) {
         vf max = vf_set(-INFINITY);
 
         for (int64_t j = begin; j < end; j++) {
             float *score = s->score + r * ld + j * COLUMNS;
 
-            max = vf_max(max, cover[j] == ALL ? scale_row(t, score)
+            max = vf_max(max, cover[j] == ALL ? scale_row(score, scale)
                                               : mask_row(t, score, &s->mask_extent, row + r,
                                                          s->key_index + j * COLUMNS,
-                                                         keys->count - j * COLUMNS));
+                                                         keys->count - j * COLUMNS, scale));
         }
         softmax_row(s->score + r * ld + begin * COLUMNS, s->p + r * ld + begin * COLUMNS,
                     (end - begin) * COLUMNS, vf_max_lane(max), s->max + row + r, s->sum + row + r,

@@ -63,6 +63,15 @@ static void pack_keys(const struct task *t, float *to, const void *from, int64_t
                 pack_rows(to, t->width, from, key_at(t, key, ld), ld, count, t->D, t->width, T));
 }
 
+/* Caps the scores of `rows` rows against a tile of keys. */
+static __attribute__((noinline)) void cap_tile(const struct task *t, float *scores, int64_t rows)
+{
+    const float inverse = 1.0f / t->cap;
+
+    for (int64_t i = 0; i < rows * TILE; i += VL)
+        vf_store_f32(scores + i, VL, t->cap * vf_tanh(vf_load_f32(scores + i, VL) * inverse));
+}
+
 /* Adds the ALiBi term to the scores of a row against a tile of keys; sets scores of keys that the
  * row does not see to -inf. */
 INLINE void mask_row(const struct task *t, float *score, const struct mask_extent *mask_extent,

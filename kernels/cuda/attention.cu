@@ -22,6 +22,21 @@ enum hd_status attention_check(const char *kernel, enum hd_dtype dtype, int64_t 
     return HD_OK;
 }
 
+enum hd_status attention_check_scores(const char *kernel, float cap, bool slopes, int64_t chunk,
+                                      bool causal)
+{
+    if (!(cap >= 0) || (cap > 0 && slopes))
+        return hd_err(
+            HD_INVALID,
+            "%s: a cap of %g on scores; it must be positive, and not be used together with "
+            "ALiBi slopes",
+            kernel, (double)cap);
+    if (chunk < 0 || (chunk > 0 && !causal))
+        return hd_err(HD_INVALID, "%s: chunks of %lld rows need a causal mask", kernel,
+                      (long long)chunk);
+    return HD_OK;
+}
+
 /* ---- Visible keys: reads the indices and bounds once, writes 8 bytes per query and 4 per key;
  * takes some microseconds, mostly for the launch ---- */
 
@@ -32,6 +47,7 @@ struct mask_extents_task {
     const int32_t *q_index, *kv_index, *q_bound, *kv_filled, *kv_slot;
     int64_t kv_stride;
     int32_t B, q_len, kv_len, window; /* window: number of keys that a query sees; 0: no window */
+    int32_t chunk;                    /* length of a chunk; 0: no chunks */
     bool causal;
 };
 
@@ -82,6 +98,11 @@ static __device__ void write_queries(const struct mask_extents_task *t, int b, i
         const int32_t index = t->q_index[row];
 
         sees.x = t->q_bound ? t->q_bound[row] : INT32_MIN;
+        if (t->chunk > 0) {
+            const int32_t start = t->q_bound ? t->q_bound[row] : 0;
+
+            sees.x = start + (index - start) / t->chunk * t->chunk;
+        }
         if (t->window > 0 && index - t->window + 1 > sees.x)
             sees.x = index - t->window + 1;
         sees.y = t->causal ? index : ATTENTION_ALL_KEYS;
@@ -120,7 +141,7 @@ enum hd_status attention_launch_mask_extents(struct hd_cuda_stream *stream,
                                              const int32_t *q_bound, const int32_t *kv_filled,
                                              const int32_t *kv_slot, int64_t B, int64_t q_len,
                                              int64_t kv_len, int64_t kv_stride, int64_t window,
-                                             bool causal)
+                                             int64_t chunk, bool causal)
 {
     const int64_t granules = B * ((mask_extents->q_pad + mask_extents->kv_pad) / ATTENTION_GRANULE);
     struct mask_extents_task t = {};
@@ -136,6 +157,7 @@ enum hd_status attention_launch_mask_extents(struct hd_cuda_stream *stream,
     t.q_len = (int32_t)q_len;
     t.kv_len = (int32_t)kv_len;
     t.window = window <= 0 ? 0 : window < INT32_MAX ? (int32_t)window : INT32_MAX;
+    t.chunk = chunk < INT32_MAX ? (int32_t)chunk : INT32_MAX;
     t.causal = causal;
     return HD_LAUNCH(stream, mask_extents_kernel,
                      dim3((unsigned)((granules + MASK_EXTENTS_WARPS - 1) / MASK_EXTENTS_WARPS)),
@@ -148,7 +170,7 @@ static bool forward_is_tiled(const struct hd_attention_forward_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype);
 
-    return hd_costs_attention_is_tiled(a->dtype, a->D) &&
+    return hd_costs_attention_is_tiled(a->dtype, a->D) && attention_scores_are_tiled(a) &&
            attention_rows_are_aligned(a->out, a->ldo, e) &&
            attention_rows_are_aligned(a->q, a->ldq, e) &&
            attention_rows_are_aligned(a->k, a->ldk, e) &&
@@ -165,6 +187,9 @@ extern "C" enum hd_status hd_cuda_attention_forward(struct hd_cuda_stream *cuda,
         attention_check("attention_forward", args->dtype, args->H, args->G, args->D,
                         args->B * args->H * ((args->q_len + args->kv_len) / ATTENTION_GRANULE + 8));
 
+    if (!st)
+        st = attention_check_scores("attention_forward", args->cap, args->slopes != NULL,
+                                    args->chunk, args->causal);
     if (!st && args->dropout != 0)
         st = attention_dropout("attention_forward", args->dropout, args->dropout_key, args->block,
                                args->sample, args->first_head, &f.a);
@@ -179,7 +204,7 @@ extern "C" enum hd_status hd_cuda_attention_forward(struct hd_cuda_stream *cuda,
     st = attention_launch_mask_extents(cuda, &f.a.mask_extents, args->q_index, args->kv_index,
                                        args->q_bound, args->kv_filled, args->kv_slot, args->B,
                                        args->q_len, args->kv_len, args->kv_stride, args->window,
-                                       args->causal);
+                                       args->chunk, args->causal);
     if (st)
         return st;
     if (!forward_is_tiled(args))

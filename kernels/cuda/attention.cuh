@@ -57,8 +57,8 @@ struct attention {
     struct cuda_drop drop;
     int64_t ldq, ldk, ldv, kv_stride;
     int32_t B, q_len, kv_len, H, G, D, first_head;
-    int32_t section; /* number of heads per section of the launch's blocks (attention_block_of) */
-    float scale;
+    int32_t section;  /* number of heads per section of the launch's blocks (attention_block_of) */
+    float scale, cap; /* factor on scores; their bound, 0: none */
     enum hd_dtype dtype;
 };
 
@@ -91,17 +91,20 @@ struct attention_backward {
  * blocks: number of thread blocks of the launch's largest grid. */
 enum hd_status attention_check(const char *kernel, enum hd_dtype dtype, int64_t H, int64_t G,
                                int64_t D, int64_t blocks);
+/* Returns HD_INVALID for a cap together with slopes, and for chunks without a causal mask. */
+enum hd_status attention_check_scores(const char *kernel, float cap, bool slopes, int64_t chunk,
+                                      bool causal);
 enum hd_status attention_launch_mask_extents(struct hd_cuda_stream *stream,
                                              const struct attention_mask_extents *mask_extents,
                                              const int32_t *q_index, const int32_t *kv_index,
                                              const int32_t *q_bound, const int32_t *kv_filled,
                                              const int32_t *kv_slot, int64_t B, int64_t q_len,
                                              int64_t kv_len, int64_t kv_stride, int64_t window,
-                                             bool causal);
+                                             int64_t chunk, bool causal);
 
 /* Returns whether all rows are aligned to 16 bytes. Tensor cores are used if so, for bf16 and fp16
  * with head widths 64, 96 and 128 (hd_costs_attention_is_tiled); everything else is computed by
- * plain code in fp32. */
+ * plain code in fp32, and so are capped scores with dropout. */
 static inline bool attention_rows_are_aligned(const void *base, int64_t ld, int64_t element_bytes)
 {
     return ((uintptr_t)base | (uintptr_t)(ld * element_bytes)) % 16 == 0;
@@ -185,6 +188,7 @@ static inline void attention_set(struct attention *a, const ARGS *args,
     a->G = (int32_t)args->G;
     a->D = (int32_t)args->D;
     a->scale = args->scale;
+    a->cap = args->cap;
     a->dtype = args->dtype;
 }
 
@@ -222,6 +226,14 @@ static __device__ __forceinline__ int64_t attention_slot(const struct attention 
 static inline bool attention_has_extras(const struct attention *a)
 {
     return a->slopes || a->sample || !(a->scale > 0);
+}
+
+/* Returns whether the tiled kernels compute these scores: capped ones only without dropout and with
+ * a positive scale, so that the variant for a cap needs no registers for the others' extras. */
+template <typename ARGS>
+static inline bool attention_scores_are_tiled(const ARGS *args)
+{
+    return !(args->cap > 0) || (args->dropout == 0 && args->scale > 0);
 }
 
 /* ---- Device: extremes and the walk over tiles ---- */

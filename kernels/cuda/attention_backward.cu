@@ -86,7 +86,7 @@ static bool backward_is_tiled(const struct hd_attention_backward_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype), g = (int64_t)hd_dtype_size(a->grad_dtype);
 
-    return hd_costs_attention_is_tiled(a->dtype, a->D) &&
+    return hd_costs_attention_is_tiled(a->dtype, a->D) && attention_scores_are_tiled(a) &&
            attention_rows_are_aligned(a->dout, a->lddo, e) &&
            attention_rows_are_aligned(a->q, a->ldq, e) &&
            attention_rows_are_aligned(a->k, a->ldk, e) &&
@@ -102,6 +102,9 @@ static enum hd_status check_backward(const struct hd_attention_backward_args *a)
     enum hd_status st =
         attention_check("attention_backward", a->dtype, a->H, a->G, a->D, a->B * a->H * granules);
 
+    if (!st)
+        st = attention_check_scores("attention_backward", a->cap, a->slopes != NULL, a->chunk,
+                                    a->causal);
     if (!st && a->grad_dtype != a->dtype && a->grad_dtype != HD_F32)
         st = hd_err(HD_UNSUPPORTED, "attention_backward: gradients of %s must be %s or f32, not %s",
                     hd_dtype_name(a->dtype), hd_dtype_name(a->dtype), hd_dtype_name(a->grad_dtype));
@@ -152,9 +155,9 @@ extern "C" enum hd_status hd_cuda_attention_backward(struct hd_cuda_stream *cuda
     t.H = f.a.H;
     t.D = f.a.D;
     t.lse_factor = is_tiled ? ATTENTION_LOG2E : 1;
-    st = attention_launch_mask_extents(cuda, &f.a.mask_extents, args->q_index, args->kv_index,
-                                       args->q_bound, NULL, NULL, args->B, args->q_len,
-                                       args->kv_len, args->kv_stride, args->window, args->causal);
+    st = attention_launch_mask_extents(
+        cuda, &f.a.mask_extents, args->q_index, args->kv_index, args->q_bound, NULL, NULL, args->B,
+        args->q_len, args->kv_len, args->kv_stride, args->window, args->chunk, args->causal);
     if (!st && t.rows > 0)
         HD_CUDA_FLOATS(args->dtype, T, st = launch_stats<T>(cuda, &t));
     if (st)

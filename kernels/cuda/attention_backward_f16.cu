@@ -4,6 +4,5 @@
 enum hd_status attention_backward_tiled_f16(struct hd_cuda_stream *stream,
                                             const struct attention_backward *f)
 {
-    return attention_has_extras(&f->a) ? attention_backward_launch<f16, true>(stream, f)
-                                       : attention_backward_launch<f16, false>(stream, f);
+    return attention_backward_launch<f16>(stream, f);
 }

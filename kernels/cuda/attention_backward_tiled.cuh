@@ -81,6 +81,18 @@ static __device__ __forceinline__ int64_t backward_query(const struct attention 
     return (int64_t)b * a->q_len + (row < a->q_len ? row : a->q_len - 1);
 }
 
+/* Computes ds = p * (dweight - delta) * (1 - (score / top)^2) in place of dweight = dout v^T, and p
+ * in place of the capped score, which is -inf for a hidden pair. */
+static __device__ __forceinline__ void backward_differentiate_capped(float *score, float *dweight,
+                                                                     float lse, float delta,
+                                                                     float inverse_top)
+{
+    const float u = *score * inverse_top, p = exp2_approx(*score - lse);
+
+    *dweight = p * (*dweight - delta) * fmaxf(1 - u * u, 0);
+    *score = p;
+}
+
 /* ---- dk, dv: one block per 128 keys of a key head ---- */
 
 enum { BACKWARD_KEYS = HD_COSTS_ATTENTION_KEYS };
@@ -129,7 +141,9 @@ static __device__ __forceinline__ void backward_load_queries(const struct attent
                     true);
 }
 
-/* Turns a tile of scores into attention weights p; rows of the tile are keys. */
+/* Turns a tile of scores into attention weights p; rows of the tile are keys. With a cap the scores
+ * are needed once more: attention_cap_tile takes the place of this function, and
+ * backward_differentiate_keys computes p. */
 template <int MT, int NT, bool EXTRAS>
 static __device__ __forceinline__ void
 backward_soften_keys(const struct attention *a, const struct backward_place *place,
@@ -164,9 +178,9 @@ backward_soften_keys(const struct attention *a, const struct backward_place *pla
     }
 }
 
-/* Sets the attention weights of invisible (query, key) pairs to 0; skipped if all pairs of the tile
- * are visible. */
-template <int MT, int NT>
+/* Sets the attention weights of invisible (query, key) pairs to 0, capped scores to -inf; skipped
+ * if all pairs of the tile are visible. */
+template <int MT, int NT, bool CAPPED>
 static __device__ __forceinline__ void backward_mask_keys(const struct backward_place *place,
                                                           float weight[MT][NT][4], int first_key,
                                                           int first_query)
@@ -188,19 +202,21 @@ static __device__ __forceinline__ void backward_mask_keys(const struct backward_
             for (int i = 0; i < 4; i++)
                 if (!attention_sees(i % 2 ? make_int2(sees.z, sees.w) : make_int2(sees.x, sees.y),
                                     key[m][i / 2]))
-                    weight[m][n][i] = 0;
+                    weight[m][n][i] = CAPPED ? -INFINITY : 0;
     }
 }
 
 /* Computes ds = p * (dweight - delta) in place of dweight = dout v^T, for a tile. With dropout,
  * dweight is first multiplied by the dropout factors, and so is `weight`, from which dv is
  * computed. */
-template <int MT, int NT, bool EXTRAS>
+template <int MT, int NT, bool EXTRAS, bool CAPPED>
 static __device__ __forceinline__ void
 backward_differentiate_keys(const struct attention *a, const struct backward_place *place,
                             float weight[MT][NT][4], float dweight[MT][NT][4], const float2 *stats,
                             int head, int first_key, int first_query)
 {
+    const float inverse_top = CAPPED ? 1 / attention_cap_of(a).top : 0;
+
 #pragma unroll
     for (int n = 0; n < NT; n++) {
         const float4 stat = *(const float4 *)(stats + fragment_column(n));
@@ -211,6 +227,11 @@ backward_differentiate_keys(const struct attention *a, const struct backward_pla
             for (int i = 0; i < 4; i++) {
                 float *p = &weight[m][n][i], *d = &dweight[m][n][i], stays = 1;
 
+                if (CAPPED) {
+                    backward_differentiate_capped(p, d, i % 2 ? stat.z : stat.x,
+                                                  i % 2 ? stat.w : stat.y, inverse_top);
+                    continue;
+                }
                 if (EXTRAS && a->sample) {
                     const int64_t query =
                         backward_query(a, place->block.b, first_query + fragment_column(n) + i % 2);
@@ -277,7 +298,7 @@ static __device__ __forceinline__ void backward_place_keys(const struct attentio
     place->sum = sum;
 }
 
-template <typename T, int D, bool EXTRAS, int QUERIES>
+template <typename T, int D, bool EXTRAS, int QUERIES, bool CAPPED>
 static __global__ void __launch_bounds__(backward_keys_tile<D, EXTRAS, QUERIES>::THREADS,
                                          256 / backward_keys_tile<D, EXTRAS, QUERIES>::THREADS)
     backward_keys_kernel(struct attention_backward f)
@@ -344,16 +365,20 @@ static __global__ void __launch_bounds__(backward_keys_tile<D, EXTRAS, QUERIES>:
         cp_async_commit();
         clear(weight);
         multiply_rows<T, D, MT, NT, UNROLL>(weight, k_tile, q_tile);
-        backward_soften_keys<MT, NT, EXTRAS>(a, place, weight, stats + stage * QUERIES, now_head,
-                                             place->block.tile * BACKWARD_KEYS, first_query);
+        if (CAPPED)
+            attention_cap_tile<MT, NT>(a, weight);
+        else
+            backward_soften_keys<MT, NT, EXTRAS>(a, place, weight, stats + stage * QUERIES,
+                                                 now_head, place->block.tile * BACKWARD_KEYS,
+                                                 first_query);
         if (!is_whole)
-            backward_mask_keys<MT, NT>(place, weight, place->block.tile * BACKWARD_KEYS,
-                                       first_query);
+            backward_mask_keys<MT, NT, CAPPED>(place, weight, place->block.tile * BACKWARD_KEYS,
+                                               first_query);
         clear(dweight);
         multiply_rows<T, D, MT, NT, UNROLL>(dweight, v_tile, dout_tile);
-        backward_differentiate_keys<MT, NT, EXTRAS>(a, place, weight, dweight,
-                                                    stats + stage * QUERIES, now_head,
-                                                    place->block.tile * BACKWARD_KEYS, first_query);
+        backward_differentiate_keys<MT, NT, EXTRAS, CAPPED>(
+            a, place, weight, dweight, stats + stage * QUERIES, now_head,
+            place->block.tile * BACKWARD_KEYS, first_query);
         multiply_weights<T, D, MT, NT>(dv, weight, dout_tile);
         multiply_weights<T, D, MT, NT>(dk, dweight, q_tile);
         stage ^= 1;
@@ -457,8 +482,9 @@ static __device__ __forceinline__ void backward_load_keys(const struct attention
                                    a->kv_len - first);
 }
 
-/* Turns a tile of scores into attention weights p; rows of the tile are queries. */
-template <int MT, int NT, bool EXTRAS>
+/* Turns a tile of scores into attention weights p; with a cap only masks the capped scores, from
+ * which backward_differentiate_queries computes p. Rows of the tile are queries. */
+template <int MT, int NT, bool EXTRAS, bool CAPPED>
 static __device__ __forceinline__ void
 backward_soften_queries(const struct attention *a, const struct backward_place *place,
                         float score[MT][NT][4], const float2 *stats, int first_key, bool is_whole)
@@ -502,7 +528,7 @@ backward_soften_queries(const struct attention *a, const struct backward_place *
                             *s = *s * scale - slope * attention_distance(index, key);
                         *s = exp2_approx(*s - lse);
                     }
-            } else {
+            } else if (!CAPPED) {
 #pragma unroll
                 for (int n = 0; n < NT; n++)
 #pragma unroll
@@ -514,13 +540,14 @@ backward_soften_queries(const struct attention *a, const struct backward_place *
 }
 
 /* Computes ds = p * (dweight - delta) in place of dweight = dout v^T, for a tile. */
-template <int MT, int NT, bool EXTRAS>
+template <int MT, int NT, bool EXTRAS, bool CAPPED>
 static __device__ __forceinline__ void
 backward_differentiate_queries(const struct attention *a, const struct backward_place *place,
-                               const float weight[MT][NT][4], float dweight[MT][NT][4],
+                               float weight[MT][NT][4], float dweight[MT][NT][4],
                                const float2 *stats, int first_key)
 {
     const struct attention_block *block = &place->block;
+    const float inverse_top = CAPPED ? 1 / attention_cap_of(a).top : 0;
 
 #pragma unroll
     for (int m = 0; m < MT; m++)
@@ -543,6 +570,11 @@ backward_differentiate_queries(const struct attention *a, const struct backward_
                 for (int i = 0; i < 2; i++) {
                     float *d = &dweight[m][n][2 * half + i];
 
+                    if (CAPPED) {
+                        backward_differentiate_capped(&weight[m][n][2 * half + i], d, stats[row].x,
+                                                      delta, inverse_top);
+                        continue;
+                    }
                     if (EXTRAS && a->sample)
                         *d *= attention_stays(a->drop, place->step_key,
                                               place->keys[first_key + fragment_column(n) + i],
@@ -552,7 +584,7 @@ backward_differentiate_queries(const struct attention *a, const struct backward_
         }
 }
 
-template <typename T, int D, bool EXTRAS, int KEYS>
+template <typename T, int D, bool EXTRAS, int KEYS, bool CAPPED>
 static __global__ void __launch_bounds__(backward_queries_tile<D, EXTRAS, KEYS>::THREADS,
                                          256 / backward_queries_tile<D, EXTRAS, KEYS>::THREADS)
     backward_queries_kernel(struct attention_backward f)
@@ -631,10 +663,14 @@ static __global__ void __launch_bounds__(backward_queries_tile<D, EXTRAS, KEYS>:
         cp_async_commit();
         clear(weight);
         multiply_rows<T, D, MT, NT, UNROLL>(weight, q_tile, k_tile);
-        backward_soften_queries<MT, NT, EXTRAS>(a, place, weight, stats, first_key, is_whole);
+        if (CAPPED)
+            attention_cap_tile<MT, NT>(a, weight);
+        backward_soften_queries<MT, NT, EXTRAS, CAPPED>(a, place, weight, stats, first_key,
+                                                        is_whole);
         clear(dweight);
         multiply_rows<T, D, MT, NT, UNROLL>(dweight, dout_tile, v_tile);
-        backward_differentiate_queries<MT, NT, EXTRAS>(a, place, weight, dweight, stats, first_key);
+        backward_differentiate_queries<MT, NT, EXTRAS, CAPPED>(a, place, weight, dweight, stats,
+                                                               first_key);
         multiply_weights<T, D, MT, NT>(dq, dweight, k_tile);
         stage ^= 1;
     }
@@ -657,7 +693,7 @@ static __global__ void __launch_bounds__(backward_queries_tile<D, EXTRAS, KEYS>:
 
 /* ---- Launching ---- */
 
-template <typename T, int D, bool EXTRAS, bool NARROW>
+template <typename T, int D, bool EXTRAS, bool CAPPED, bool NARROW>
 static enum hd_status backward_launch_tiles(struct hd_cuda_stream *stream,
                                             const struct attention_backward *f)
 {
@@ -677,7 +713,7 @@ static enum hd_status backward_launch_tiles(struct hd_cuda_stream *stream,
 
     launched.a.section = attention_section_of_keys(stream, a, key_units, f->part_heads);
     if (key_blocks > 0)
-        st = HD_LAUNCH(stream, (backward_keys_kernel<T, D, EXTRAS, QUERIES>),
+        st = HD_LAUNCH(stream, (backward_keys_kernel<T, D, EXTRAS, QUERIES, CAPPED>),
                        dim3((unsigned)key_blocks), dim3(keys::THREADS),
                        keys::shared_bytes(sizeof(T)), launched);
     if (!st && key_blocks > 0 && f->parts > 1)
@@ -686,7 +722,7 @@ static enum hd_status backward_launch_tiles(struct hd_cuda_stream *stream,
                        0, launched);
     launched.a.section = attention_section_of_queries(stream, a);
     if (!st && query_blocks > 0)
-        st = HD_LAUNCH(stream, (backward_queries_kernel<T, D, EXTRAS, KEYS>),
+        st = HD_LAUNCH(stream, (backward_queries_kernel<T, D, EXTRAS, KEYS, CAPPED>),
                        dim3((unsigned)query_blocks), dim3(queries::THREADS),
                        queries::shared_bytes(sizeof(T)), launched);
     return st;
@@ -695,28 +731,38 @@ static enum hd_status backward_launch_tiles(struct hd_cuda_stream *stream,
 /* bytes of dynamic shared memory: the largest stages plus static arrays */
 enum { BACKWARD_WIDE_BYTES = 130 * 1024 };
 
-template <typename T, int D, bool EXTRAS>
+template <typename T, int D, bool EXTRAS, bool CAPPED>
 static enum hd_status backward_launch_width(struct hd_cuda_stream *stream,
                                             const struct attention_backward *f)
 {
     if constexpr (D == 128)
         if (stream->cuda->shared_bytes < BACKWARD_WIDE_BYTES)
-            return backward_launch_tiles<T, D, EXTRAS, true>(stream, f);
-    return backward_launch_tiles<T, D, EXTRAS, false>(stream, f);
+            return backward_launch_tiles<T, D, EXTRAS, CAPPED, true>(stream, f);
+    return backward_launch_tiles<T, D, EXTRAS, CAPPED, false>(stream, f);
 }
 
-template <typename T, bool EXTRAS>
-static enum hd_status attention_backward_launch(struct hd_cuda_stream *stream,
-                                                const struct attention_backward *f)
+template <typename T, bool EXTRAS, bool CAPPED>
+static enum hd_status backward_launch_variant(struct hd_cuda_stream *stream,
+                                              const struct attention_backward *f)
 {
     switch (f->a.D) {
     case 64:
-        return backward_launch_width<T, 64, EXTRAS>(stream, f);
+        return backward_launch_width<T, 64, EXTRAS, CAPPED>(stream, f);
     case 96:
-        return backward_launch_width<T, 96, EXTRAS>(stream, f);
+        return backward_launch_width<T, 96, EXTRAS, CAPPED>(stream, f);
     default:
-        return backward_launch_width<T, 128, EXTRAS>(stream, f);
+        return backward_launch_width<T, 128, EXTRAS, CAPPED>(stream, f);
     }
+}
+
+template <typename T>
+static enum hd_status attention_backward_launch(struct hd_cuda_stream *stream,
+                                                const struct attention_backward *f)
+{
+    if (f->a.cap > 0)
+        return backward_launch_variant<T, false, true>(stream, f);
+    return attention_has_extras(&f->a) ? backward_launch_variant<T, true, false>(stream, f)
+                                       : backward_launch_variant<T, false, false>(stream, f);
 }
 
 #endif

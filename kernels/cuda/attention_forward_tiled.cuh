@@ -32,10 +32,11 @@ enum { FORWARD_MT = FORWARD_QUERIES / FORWARD_WARPS / 16 };
 enum { FORWARD_GROWTH = 8 };
 #define FORWARD_NO_BASE (-1e30f) /* base of a row that has seen no key yet: below every score */
 
-/* Number of keys per tile; half as many if slopes or dropout need registers, too. */
-template <int D, bool EXTRAS>
+/* Number of keys per tile; half as many where slopes, dropout or, with 128 keys, a cap need
+ * registers, too. */
+template <int D, bool EXTRAS, bool CAPPED>
 struct forward_tile {
-    enum { KEYS = (D == 64 ? 128 : 64) / (EXTRAS ? 2 : 1) };
+    enum { KEYS = (D == 64 ? 128 : 64) / (EXTRAS || (CAPPED && D == 64) ? 2 : 1) };
 };
 
 /* Values that all threads of a block share, in shared memory to save registers. */
@@ -224,17 +225,17 @@ forward_store(const struct attention_forward *f, const struct attention_block *b
         }
 }
 
-template <typename T, int D, bool EXTRAS>
+template <typename T, int D, bool EXTRAS, bool CAPPED>
 static __global__ void __launch_bounds__(FORWARD_THREADS, 2)
     forward_tiled_kernel(struct attention_forward f)
 {
-    enum { KEYS = forward_tile<D, EXTRAS>::KEYS, NT = KEYS / 8 };
+    enum { KEYS = forward_tile<D, EXTRAS, CAPPED>::KEYS, NT = KEYS / 8 };
     HD_SHARED(struct forward_place, place, 1);
     HD_SHARED_DYNAMIC(T, shared);
     T *const q_tile = shared, *const k_tile = q_tile + FORWARD_QUERIES * D;
     T *const v_tile = k_tile + KEYS * D;
     const struct attention *a = &f.a;
-    const float scale = a->scale * ATTENTION_LOG2E, factor = EXTRAS ? 1 : scale;
+    const float scale = a->scale * ATTENTION_LOG2E, factor = EXTRAS || CAPPED ? 1 : scale;
     struct attention_walk walk = attention_walk_begin();
     struct forward_extras extras = {};
     float out[FORWARD_MT][D / 8][4], base[FORWARD_MT][2], sum[FORWARD_MT][2];
@@ -300,6 +301,8 @@ static __global__ void __launch_bounds__(FORWARD_THREADS, 2)
         if (EXTRAS)
             forward_scale<NT>(a, score, scale, &extras, place->keys + first_key, place->block.b,
                               place->block.tile * FORWARD_QUERIES);
+        if (CAPPED)
+            attention_cap_tile<FORWARD_MT, NT>(a, score);
         if (!is_whole)
             forward_mask<NT>(score, place->keys + first_key, place->queries);
         forward_soften<NT, D / 8>(score, out, base, sum, factor);
@@ -316,19 +319,20 @@ static __global__ void __launch_bounds__(FORWARD_THREADS, 2)
         cp_async_commit();
         multiply_weights<T, D, FORWARD_MT, NT>(out, score, v_tile);
     }
-    forward_store<T, D>(&f, &place->block, out, base, sum, EXTRAS ? ATTENTION_LN2 : a->scale);
+    forward_store<T, D>(&f, &place->block, out, base, sum,
+                        EXTRAS || CAPPED ? ATTENTION_LN2 : a->scale);
 }
 
-template <typename T, int D, bool EXTRAS>
+template <typename T, int D, bool EXTRAS, bool CAPPED>
 static enum hd_status forward_launch_kernel(struct hd_cuda_stream *stream,
                                             const struct attention_forward *f)
 {
     const int64_t tiles = attention_tiles(f->a.q_len, FORWARD_QUERIES);
-    const int rows = FORWARD_QUERIES + 2 * forward_tile<D, EXTRAS>::KEYS;
+    const int rows = FORWARD_QUERIES + 2 * forward_tile<D, EXTRAS, CAPPED>::KEYS;
     struct attention_forward launched = *f;
 
     launched.a.section = attention_section_of_queries(stream, &f->a);
-    return HD_LAUNCH(stream, (forward_tiled_kernel<T, D, EXTRAS>),
+    return HD_LAUNCH(stream, (forward_tiled_kernel<T, D, EXTRAS, CAPPED>),
                      dim3((unsigned)(tiles * f->a.B * f->a.H)), dim3(FORWARD_THREADS),
                      (size_t)(rows * D) * sizeof(T), launched);
 }
@@ -337,8 +341,10 @@ template <typename T, int D>
 static enum hd_status forward_launch_width(struct hd_cuda_stream *stream,
                                            const struct attention_forward *f)
 {
-    return attention_has_extras(&f->a) ? forward_launch_kernel<T, D, true>(stream, f)
-                                       : forward_launch_kernel<T, D, false>(stream, f);
+    if (f->a.cap > 0)
+        return forward_launch_kernel<T, D, false, true>(stream, f);
+    return attention_has_extras(&f->a) ? forward_launch_kernel<T, D, true, false>(stream, f)
+                                       : forward_launch_kernel<T, D, false, false>(stream, f);
 }
 
 template <typename T>

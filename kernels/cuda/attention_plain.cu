@@ -148,10 +148,21 @@ static __device__ __forceinline__ float score_of(const struct pairs *p, float pr
     if (!attention_sees(p->queries[query], index))
         return -INFINITY;
     product *= p->a->scale;
+    if (p->a->cap > 0)
+        return p->a->cap * tanhf(product / p->a->cap);
     if (p->a->slopes)
         product -= p->slope *
                    attention_distance(p->a->q_index[(int64_t)p->b * p->a->q_len + query], index);
     return product;
+}
+
+/* Returns the derivative of a capped score with respect to the uncapped one; 0 for a pair that is
+ * not visible. */
+static __device__ __forceinline__ float plain_cap_slope(const struct pairs *p, float score)
+{
+    const float u = score / p->a->cap;
+
+    return fmaxf(1 - u * u, 0);
 }
 
 /* Returns the dropout factor of a (query, key) pair's weight; `query` must not be padding. */
@@ -318,11 +329,13 @@ differentiate(const struct pairs *p, const float *q_tile, const float *dout_tile
         for (int j = 0; j < M; j++) {
             const int query = first_query + row + i, key = first_key + column + SIDE * j;
             const int at = (row + i) * WEIGHTS_LD + column + SIDE * j;
-            const float w = expf(score_of(p, weight[i][j], query, key) - stat.x);
+            const float score = score_of(p, weight[i][j], query, key), w = expf(score - stat.x);
             const float factor = stays(p, query, key);
 
             weights[at] = w * factor;
             dweights[at] = w * (dweight[i][j] * factor - stat.y);
+            if (p->a->cap > 0)
+                dweights[at] *= plain_cap_slope(p, score);
         }
     }
 }

@@ -137,6 +137,42 @@ multiply_weights(float acc[MT][D / 8][4], const float weights[MT][NT][4], const 
     }
 }
 
+/* A cap on scores: cap tanh(scale x / cap), times log2 e, is top - 2 top / (1 + 2^(slope x)). Its
+ * error is 2^-22 of `top`. */
+struct attention_cap {
+    float top, slope;
+};
+
+static __device__ __forceinline__ struct attention_cap attention_cap_of(const struct attention *a)
+{
+    struct attention_cap cap;
+
+    cap.top = a->cap * ATTENTION_LOG2E;
+    cap.slope = 2 * ATTENTION_LOG2E * a->scale / a->cap;
+    return cap;
+}
+
+static __device__ __forceinline__ float attention_capped(const struct attention_cap &cap, float x)
+{
+    return cap.top - __fdividef(2 * cap.top, 1 + exp2_approx(cap.slope * x));
+}
+
+/* Caps a tile of scores. */
+template <int MT, int NT>
+static __device__ __forceinline__ void attention_cap_tile(const struct attention *a,
+                                                          float score[MT][NT][4])
+{
+    const struct attention_cap cap = attention_cap_of(a);
+
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int n = 0; n < NT; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                score[m][n][i] = attention_capped(cap, score[m][n][i]);
+}
+
 template <int MT, int NT>
 static __device__ __forceinline__ void clear(float (&acc)[MT][NT][4])
 {

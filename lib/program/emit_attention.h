@@ -17,7 +17,8 @@ struct hd_emit_attention {
     uint64_t dropout_key;             /* key of the dropout's random numbers; 0 without dropout */
     int64_t first_head;               /* index of this rank's first head among all heads; 0 without
                                          dropout */
-    int64_t window;                   /* in rows; 0: no window */
+    int64_t window, chunk;            /* in rows; 0: no window, no chunks */
+    float scale, cap;                 /* factor and bound of the scores; cap 0: no bound */
     bool causal;
 };
 struct hd_emit_attention hd_emit_attention_of(struct hd_emit *e, const struct hd_op *op);

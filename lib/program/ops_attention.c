@@ -50,21 +50,24 @@ const struct hd_op_row hd_op_row_rope = {.forward = rope_forward,
 struct hd_emit_attention hd_emit_attention_of(struct hd_emit *e, const struct hd_op *op)
 {
     const struct hd_tensor *x = op->in[0];
-    struct hd_emit_attention a = {.R = x->dim[0],
-                                  .H = op->set.heads,
-                                  .G = op->set.kv_heads,
-                                  .D = op->set.head_width,
-                                  .ld = x->dim[1],
-                                  .B = e->rec->shape.B,
-                                  .S = e->rec->shape.S,
-                                  .dtype = x->dtype,
-                                  .op = op,
-                                  .window = op->set.window,
-                                  .causal = op->set.causal,
-                                  .q = hd_emit_value(e, x),
-                                  .index = hd_emit_value(e, op->in[1]),
-                                  .slopes = op->set.alibi ? hd_emit_slopes(e, op->set.heads)
-                                                          : hd_emit_none()};
+    struct hd_emit_attention a = {
+        .R = x->dim[0],
+        .H = op->set.heads,
+        .G = op->set.kv_heads,
+        .D = op->set.head_width,
+        .ld = x->dim[1],
+        .B = e->rec->shape.B,
+        .S = e->rec->shape.S,
+        .dtype = x->dtype,
+        .op = op,
+        .window = op->set.window,
+        .chunk = op->set.chunk,
+        .scale = op->set.scale != 0 ? (float)op->set.scale : 1 / sqrtf((float)op->set.head_width),
+        .cap = (float)op->set.cap,
+        .causal = op->set.causal,
+        .q = hd_emit_value(e, x),
+        .index = hd_emit_value(e, op->in[1]),
+        .slopes = op->set.alibi ? hd_emit_slopes(e, op->set.heads) : hd_emit_none()};
 
     if (op->set.dropout.p > 0) {
         a.samples = hd_emit_value(e, op->in[op->in_count - 1]);
@@ -94,9 +97,9 @@ void hd_emit_attend(struct hd_emit *e, const struct hd_emit_attention *a,
         HD_ARGS(attention_forward, .B = a->B, .q_len = a->S, .kv_len = keys->rows,
                 .kv_stride = keys->rows, .H = a->H, .G = a->G, .D = a->D, .ldq = a->ld,
                 .ldk = keys->ld, .ldv = keys->ld, .ldo = a->H * a->D, .dropout_key = a->dropout_key,
-                .first_head = a->first_head, .window = a->window, .pairs = keys->pairs,
-                .scale = 1 / sqrtf((float)a->D), .dropout = (float)a->op->set.dropout.p,
-                .causal = a->causal, .dtype = a->dtype),
+                .first_head = a->first_head, .window = a->window, .chunk = a->chunk,
+                .pairs = keys->pairs, .scale = a->scale, .dropout = (float)a->op->set.dropout.p,
+                .cap = a->cap, .causal = a->causal, .dtype = a->dtype),
         HD_OPERANDS(attention_forward, .out = out, .lse = lse, .q = a->q, .k = keys->k,
                     .v = keys->v, .q_index = a->index, .kv_index = keys->index,
                     .q_bound = a->bounds, .slopes = a->slopes, .kv_filled = keys->filled,
@@ -115,9 +118,9 @@ void hd_emit_attend_backward(struct hd_emit *e, const struct hd_emit_attention *
                 .kv_stride = keys->rows, .H = a->H, .G = a->G, .D = a->D, .ldq = a->ld,
                 .ldk = keys->ld, .ldv = keys->ld, .ldo = a->H * a->D, .lddq = g->ldq,
                 .lddk = g->ldk, .lddv = g->ldk, .lddo = a->H * a->D, .dropout_key = a->dropout_key,
-                .first_head = a->first_head, .window = a->window, .pairs = keys->pairs,
-                .scale = 1 / sqrtf((float)a->D), .dropout = (float)a->op->set.dropout.p,
-                .causal = a->causal, .accumulate = g->accumulate, .dtype = a->dtype,
+                .first_head = a->first_head, .window = a->window, .chunk = a->chunk,
+                .pairs = keys->pairs, .scale = a->scale, .dropout = (float)a->op->set.dropout.p,
+                .cap = a->cap, .causal = a->causal, .accumulate = g->accumulate, .dtype = a->dtype,
                 .grad_dtype = g->dtype),
         HD_OPERANDS(attention_backward, .dq = g->dq, .dk = g->dk, .dv = g->dv,
                     .dout = hd_emit_grad(e, a->op->out), .q = a->q, .k = keys->k, .v = keys->v,
@@ -170,22 +173,71 @@ static struct hd_emit_keys cached_keys(struct hd_emit *e, const struct hd_emit_a
     return keys;
 }
 
+/* ---- sinks: learned scores without a value (ops.h, attention_sink_forward) ----
+ *
+ * They are added once, after all blocks of keys: this rank's, those of other ranks and the prefix.
+ * The backward of every block then runs with the final result and log-sum-exp. */
+
+static int sinks_span(const struct hd_op *op)
+{
+    return op->param_count - 1;
+}
+
+static struct hd_operand sinks_of(struct hd_emit *e, const struct hd_emit_attention *a)
+{
+    return hd_emit_weight(e, a->op->param[sinks_span(a->op)], a->dtype);
+}
+
+static void add_sinks(struct hd_emit *e, const struct hd_emit_attention *a, struct hd_operand lse)
+{
+    (void)hd_emit_attention_sink_forward(
+        e, HD_ARGS(attention_sink_forward, .R = a->R, .H = a->H, .D = a->D, .dtype = a->dtype),
+        HD_OPERANDS(attention_sink_forward, .out = hd_emit_result(e, a->op), .lse = lse,
+                    .sink = sinks_of(e, a)));
+}
+
+/* Emits the gradient of the sinks: a number per row and head, summed over rows by the kernel for a
+ * bias gradient. */
+static void differentiate_sinks(struct hd_emit *e, const struct hd_emit_attention *a)
+{
+    struct hd_operand rows, sum;
+    bool first;
+
+    if (!hd_op_trains_param(e->registry, a->op, sinks_span(a->op)))
+        return;
+    rows = hd_emit_temp(e, "sink_grad", HD_F32, a->R, a->H);
+    (void)hd_emit_attention_sink_backward(
+        e, HD_ARGS(attention_sink_backward, .R = a->R, .H = a->H, .D = a->D, .dtype = a->dtype),
+        HD_OPERANDS(attention_sink_backward, .dsink = rows, .dout = hd_emit_grad(e, a->op->out),
+                    .out = hd_emit_value(e, a->op->out), .lse = hd_emit_get_stats(e)->lse,
+                    .sink = sinks_of(e, a)));
+    sum = hd_emit_param_grad(e, a->op->param[sinks_span(a->op)], 1, &first);
+    hd_emit_contributes(
+        hd_emit_bias_backward(
+            e, HD_ARGS(bias_backward, .R = a->R, .N = a->H, .ldd = a->H, .dtype = HD_F32),
+            HD_OPERANDS(bias_backward, .dbias = sum, .dout = rows)),
+        first);
+}
+
 static void attention_forward(struct hd_emit *e, const struct hd_op *op)
 {
     const struct hd_emit_attention a = hd_emit_attention_of(e, op);
     const struct hd_operand lse = hd_emit_temp(e, "lse", HD_F32, a.H, a.R);
-    struct hd_emit_keys keys;
+    const bool decodes = e->rec->shape.mode == HD_RECORD_DECODE;
 
     hd_emit_get_stats(e)->lse = lse;
-    if (e->rec->shape.mode != HD_RECORD_DECODE && e->registry->mesh.sizes.cp > 1) {
+    if (!decodes && e->registry->mesh.sizes.cp > 1) {
         hd_emit_context_forward(e, &a, lse);
-        return;
+    } else {
+        const struct hd_emit_keys keys = decodes ? cached_keys(e, &a) : hd_emit_own_keys(&a, a.q);
+
+        if (hd_emit_has_prefix(op))
+            hd_emit_attend_with_prefix(e, &a, &keys, lse);
+        else
+            hd_emit_attend(e, &a, &keys, hd_emit_result(e, op), lse);
     }
-    keys = e->rec->shape.mode == HD_RECORD_DECODE ? cached_keys(e, &a) : hd_emit_own_keys(&a, a.q);
-    if (hd_emit_has_prefix(op))
-        hd_emit_attend_with_prefix(e, &a, &keys, lse);
-    else
-        hd_emit_attend(e, &a, &keys, hd_emit_result(e, op), lse);
+    if (op->set.has_sinks)
+        add_sinks(e, &a, lse);
 }
 
 static void attention_backward_inputs(struct hd_emit *e, const struct hd_op *op)
@@ -196,6 +248,8 @@ static void attention_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     struct hd_emit_keys grads;
     struct hd_operand grad;
 
+    if (op->set.has_sinks)
+        differentiate_sinks(e, &a);
     if (!x->needs_grad) {
         if (hd_emit_has_prefix(op))
             hd_emit_backward_with_prefix(e, &a, hd_emit_none());

@@ -14,7 +14,8 @@
  *           gradients of all blocks. One collective instead of P - 1 shifts, but memory for P
  *           blocks.
  *
- * A block without visible keys (causal mask or window) is passed on without attention. A rank's own
+ * A block without visible keys (causal mask or window) is passed on without attention. Where chunks
+ * begin depends on the documents, so here a chunk counts as a window of its length. A rank's own
  * block always has visible pairs: each row attends to itself.
  */
 #include "program/emit_attention.h"
@@ -88,6 +89,18 @@ static struct ring begin(struct hd_emit *e, const struct hd_emit_attention *a)
     return r;
 }
 
+/* Returns the number of pairs of this rank's queries and the keys of rank `source` that may be
+ * visible in a sequence. */
+static int64_t count_pairs(const struct ring *r, int32_t source)
+{
+    const struct hd_emit_attention *a = r->a;
+    const int64_t S = a->S * r->P;
+    const struct hd_zigzag mine = {S, r->P, r->rank}, theirs = {S, r->P, source};
+    const bool by_chunk = a->chunk > 0 && (a->window == 0 || a->chunk < a->window);
+
+    return hd_zigzag_pairs(&mine, &theirs, a->causal, by_chunk ? a->chunk : a->window);
+}
+
 static int32_t source_of(const struct ring *r, int32_t step)
 {
     return (r->rank - step + r->P) % r->P;
@@ -99,36 +112,30 @@ static struct hd_emit_keys take_block(struct ring *r, int32_t step)
 {
     const struct hd_emit_attention *a = r->a;
     const int64_t S = a->S * r->P;
-    const struct hd_zigzag mine = {S, r->P, r->rank}, theirs = {S, r->P, source_of(r, step)};
+    const struct hd_zigzag theirs = {S, r->P, source_of(r, step)};
     struct hd_operand block = r->next;
 
     if (r->e->rec->shape.gather_keys && step > 0)
         block = hd_emit_at(r->all, theirs.rank * block_elements(r), a->dtype);
     else if (!r->e->rec->shape.gather_keys && step + 1 < r->P)
         r->next = shift(r, "block", block, a->dtype);
-    return (struct hd_emit_keys){
-        .k = block,
-        .v = hd_emit_at(block, a->G * a->D, a->dtype),
-        .index = hd_emit_positions(r->e, a->B, &theirs),
-        .rows = a->S,
-        .ld = r->width,
-        .pairs = hd_zigzag_pairs(&mine, &theirs, a->op->set.causal, a->op->set.window)};
+    return (struct hd_emit_keys){.k = block,
+                                 .v = hd_emit_at(block, a->G * a->D, a->dtype),
+                                 .index = hd_emit_positions(r->e, a->B, &theirs),
+                                 .rows = a->S,
+                                 .ld = r->width,
+                                 .pairs = count_pairs(r, theirs.rank)};
 }
 
 /* ---- forward ---- */
 
 static int32_t last_visible_step(const struct ring *r)
 {
-    const int64_t S = r->a->S * r->P;
-    const struct hd_zigzag mine = {S, r->P, r->rank};
     int32_t last = 0;
 
-    for (int32_t step = 1; step < r->P; step++) {
-        const struct hd_zigzag theirs = {S, r->P, source_of(r, step)};
-
-        if (hd_zigzag_pairs(&mine, &theirs, r->a->op->set.causal, r->a->op->set.window) > 0)
+    for (int32_t step = 1; step < r->P; step++)
+        if (count_pairs(r, source_of(r, step)) > 0)
             last = step;
-    }
     return last;
 }
 

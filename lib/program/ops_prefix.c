@@ -26,7 +26,7 @@ static struct hd_emit_attention unmasked(const struct hd_emit_attention *a)
     all.B = 1;
     all.S = a->R;
     all.bounds = hd_emit_none();
-    all.window = 0;
+    all.window = all.chunk = 0;
     all.causal = false;
     if (a->dropout_key) { /* key numbers begin at 0 here too: another site gives other random
                              numbers */

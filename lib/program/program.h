@@ -250,8 +250,10 @@ struct hd_magnitude {
 struct hd_op_settings {
     int64_t heads, kv_heads, head_width, window;
     int64_t prefix; /* attention op: number of learned keys and values; 0: none */
-    double eps, scale;
+    int64_t chunk;  /* attention op: see hd_attention_settings */
+    double eps, scale, cap;
     bool causal, alibi;
+    bool has_sinks; /* attention op: its last parameter is the sinks */
     bool summed; /* magnitude op: tp splits the columns of W and A, so the sums of squares are added
                     over tp ranks */
     struct hd_router router;
@@ -387,12 +389,19 @@ struct hd_tensor *op_head_norm(struct hd_rec *rec, struct hd_tensor *qkv, int q_
  * appended to their sequence's slot of this unit's key/value cache, and queries attend to all rows
  * of that slot.
  * With tp, `heads` and `kv_heads` are this rank's; ALiBi slopes and dropout masks depend on the
- * head's index among all heads. */
+ * head's index among all heads. Scores, masks and sinks as in ops.h: attention_forward and
+ * attention_sink_forward. */
 struct hd_attention_settings {
     int64_t heads, kv_heads, head_width;
     int64_t window; /* 0: none */
+    int64_t chunk;  /* length of the chunks into which each document is cut: a row attends only to
+                       rows of its chunk; causal only; 0: none */
+    double scale;   /* factor of the scores q.k; 0: 1 / sqrt(head_width) */
+    double cap;     /* soft bound of the scores: cap tanh(score / cap); not with ALiBi; 0: none */
     bool causal;
     bool alibi;                /* true: ALiBi (hd_alibi_slopes) is added to the scores */
+    bool has_sinks;            /* true: a learned score per head joins the softmax */
+    int sinks;                 /* index of the parameter with these scores, [heads] */
     struct hd_dropout dropout; /* dropout of attention weights; in training only */
     /* indices of the parameters with learned keys and with learned values, [prefix, G*D] each, to
      * which every query attends; not allowed with ALiBi */

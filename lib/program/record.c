@@ -501,17 +501,35 @@ struct hd_tensor *op_attention(struct hd_rec *rec, struct hd_tensor *qkv,
                                .causal = s->causal,
                                .alibi = s->alibi,
                                .window = s->window,
+                               .chunk = s->chunk,
+                               .scale = s->scale,
+                               .cap = s->cap,
+                               .has_sinks = s->has_sinks,
                                .prefix = s->prefix,
                                .dropout = effective(rec, &s->dropout)}};
 
     if (!rec->error.status && qkv->dim[1] != width)
         return wrong_width(rec, "attention", qkv, width);
-    if (s->prefix) {
-        op.param[0] = s->prefix_k;
-        op.param[1] = s->prefix_v;
-        op.param_count = 2;
+    if (s->cap > 0 && s->alibi)
+        return hd_rec_fail(rec, hd_err(HD_INVALID, "attention: a cap on scores and ALiBi cannot be "
+                                                   "used together"));
+    if (s->chunk > 0 && !s->causal)
+        return hd_rec_fail(rec, hd_err(HD_INVALID, "attention: chunks need a causal mask"));
+    if (s->has_sinks && !rec->error.status && param_at(rec, s->sinks)->local[0] != s->heads)
+        return hd_rec_fail(rec, hd_err(HD_INTERNAL,
+                                       "attention: %s has %lld sinks on this rank for "
+                                       "%lld heads",
+                                       param_at(rec, s->sinks)->name,
+                                       (long long)param_at(rec, s->sinks)->local[0],
+                                       (long long)s->heads));
+    if (s->prefix || s->has_sinks)
         op.fused_count = 1;
+    if (s->prefix) {
+        op.param[op.param_count++] = s->prefix_k;
+        op.param[op.param_count++] = s->prefix_v;
     }
+    if (s->has_sinks)
+        op.param[op.param_count++] = s->sinks;
     if (rec->shape.mode == HD_RECORD_DECODE)
         op.in[op.in_count++] = hd_rec_batch(rec, HD_BATCH_FILLED);
     else if (rec->shape.bounded)

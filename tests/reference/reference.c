@@ -159,6 +159,12 @@ static bool is_visible(const struct ref_attention *a, int64_t b, int64_t i, int6
         return false;
     if (a->q_bound && k < a->q_bound[b * a->q_len + i])
         return false;
+    if (a->chunk > 0) {
+        const int64_t start = a->q_bound ? a->q_bound[b * a->q_len + i] : 0;
+
+        if ((k - start) / a->chunk != (q - start) / a->chunk)
+            return false;
+    }
     return !a->kv_filled || j < a->kv_filled[b];
 }
 
@@ -188,6 +194,8 @@ static double score_of(const struct ref_attention *a, const double *q, const dou
     for (int64_t d = 0; d < a->D; d++)
         dot += query[d] * key[d];
     dot = result_of(a, result_of(a, dot) * a->scale);
+    if (a->cap > 0)
+        dot = a->cap * result_of(a, tanh(result_of(a, dot / a->cap)));
     if (a->slopes)
         dot -= a->slopes[h] *
                (double)(a->q_index[b * a->q_len + i] - a->kv_index[b * a->kv_stride + j]);
@@ -213,6 +221,10 @@ void ref_attention(const struct ref_attention *a, double *out, double *lse, cons
                 for (int64_t j = 0; j < a->kv_len; j++)
                     if (is_visible(a, b, i, j))
                         max = fmax(max, score_of(a, q, k, b, h, i, j));
+                if (a->sinks) {
+                    max = fmax(max, a->sinks[h]);
+                    sum = exp(a->sinks[h] - max);
+                }
                 for (int64_t j = 0; j < a->kv_len; j++) {
                     const double *value =
                         v + ((b * a->kv_stride + j) * a->G + h / (a->H / a->G)) * a->D;
@@ -252,15 +264,17 @@ void ref_attention_backward(const struct ref_attention *a, double *dq, double *d
                 for (int64_t j = 0; j < a->kv_len; j++) {
                     const int64_t key = ((b * a->kv_stride + j) * a->G + h / (a->H / a->G)) * D;
                     const double factor = factor_of(a, b, h, i, j);
-                    double p, dp = 0, ds;
+                    double score, p, dp = 0, ds;
 
                     if (!is_visible(a, b, i, j))
                         continue;
-                    p = result_of(a, exp(score_of(a, q, k, b, h, i, j) -
-                                         lse[h * a->B * a->q_len + b * a->q_len + i]));
+                    score = score_of(a, q, k, b, h, i, j);
+                    p = result_of(a, exp(score - lse[h * a->B * a->q_len + b * a->q_len + i]));
                     for (int64_t d = 0; d < D; d++)
                         dp += dout[at + d] * v[key + d];
                     ds = result_of(a, p * result_of(a, result_of(a, dp) * factor - delta));
+                    if (a->cap > 0)
+                        ds = result_of(a, ds * (1 - score / a->cap * (score / a->cap)));
                     for (int64_t d = 0; d < D; d++) {
                         dv[key + d] += p * factor * dout[at + d];
                         dq[at + d] += a->scale * ds * k[key + d];
@@ -268,6 +282,17 @@ void ref_attention_backward(const struct ref_attention *a, double *dq, double *d
                     }
                 }
             }
+}
+
+void ref_attention_sinks_backward(const struct ref_attention *a, double *dsinks, const double *dout,
+                                  const double *out, const double *lse)
+{
+    for (int64_t h = 0; h < a->H; h++) {
+        dsinks[h] = 0;
+        for (int64_t r = 0; r < a->B * a->q_len; r++)
+            for (int64_t at = (r * a->H + h) * a->D; at < (r * a->H + h + 1) * a->D; at++)
+                dsinks[h] -= exp(a->sinks[h] - lse[h * a->B * a->q_len + r]) * dout[at] * out[at];
+    }
 }
 
 static double sigmoid(double x)

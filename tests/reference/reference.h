@@ -40,12 +40,13 @@ void ref_rope(double *x, const int32_t *position, const double *table, int64_t R
 
 /* Dense: q, out [B*q_len, H, D], k, v [B*kv_stride, G, D], lse [H, B*q_len]. */
 struct ref_attention {
-    int64_t B, q_len, kv_len, kv_stride, H, G, D, window;
+    int64_t B, q_len, kv_len, kv_stride, H, G, D, window, chunk;
     const int32_t *q_index, *kv_index, *q_bound; /* q_bound or NULL */
     const double *slopes;                        /* or NULL */
+    const double *sinks;                         /* score per head without a value, or NULL */
     const double *factor;                        /* on weights [B, H, q_len, kv_len], or NULL */
     const int32_t *kv_filled;                    /* [B], or NULL: all */
-    double scale;
+    double scale, cap;                           /* cap 0: none */
     bool causal;
     bool is_naive;  /* every operation's result is rounded; sums are not while they grow */
     int naive_bits; /* significant ones, to which it is: 11 of f16; 0: 8, of bf16 */
@@ -56,6 +57,9 @@ void ref_attention(const struct ref_attention *a, double *out, double *lse, cons
 void ref_attention_backward(const struct ref_attention *a, double *dq, double *dk, double *dv,
                             const double *dout, const double *q, const double *k, const double *v,
                             const double *out, const double *lse);
+/* dsinks[H] */
+void ref_attention_sinks_backward(const struct ref_attention *a, double *dsinks, const double *dout,
+                                  const double *out, const double *lse);
 
 void ref_swiglu(double *out, const double *inp, int64_t R, int64_t F);
 void ref_swiglu_backward(double *dinp, const double *dout, const double *inp, int64_t R, int64_t F);

@@ -49,6 +49,7 @@ struct problem attention_problem(const struct shape *s, enum hd_dtype dtype)
     p.q_bound = q_bound;
     p.kv_index = kv_index;
     p.slopes = tensor_random(s->H, HD_F32, 0.1, 15);
+    p.sinks = tensor_random(s->H, dtype, 2, 16);
     p.kv_filled = tensor_int32(s->B, s->kv_filled, -FILLED_STEP);
     p.kv_slot = tensor_int32(s->B, s->B - 1, -1);
     p.q = tensor_random(q_rows * s->H * s->D, dtype, s->spread > 0 ? s->spread : 1, 11);
@@ -63,10 +64,13 @@ struct problem attention_problem(const struct shape *s, enum hd_dtype dtype)
                                    .G = s->G,
                                    .D = s->D,
                                    .window = s->window,
+                                   .chunk = s->chunk,
+                                   .cap = s->cap,
                                    .q_index = q_index->data,
                                    .kv_index = kv_index->data,
                                    .q_bound = s->bound ? q_bound->data : NULL,
                                    .slopes = s->slopes ? p.slopes->values : NULL,
+                                   .sinks = s->sinks ? p.sinks->values : NULL,
                                    .kv_filled = s->kv_filled >= 0 ? p.kv_filled->data : NULL,
                                    .scale = (double)(float)(1 / sqrt((double)s->D)),
                                    .causal = s->causal};
@@ -128,7 +132,9 @@ struct hd_attention_forward_args attention_forward_args(const struct problem *p,
         .ldv = p->ldkv,
         .ldo = p->ldq,
         .window = s->window,
+        .chunk = s->chunk,
         .scale = (float)p->ref.scale,
+        .cap = (float)s->cap,
         .causal = s->causal,
         .dtype = p->dtype};
 }
@@ -193,7 +199,9 @@ struct hd_attention_backward_args attention_backward_args(const struct problem *
         .lddv = p->ldkv,
         .lddo = p->ldq,
         .window = s->window,
+        .chunk = s->chunk,
         .scale = (float)p->ref.scale,
+        .cap = (float)s->cap,
         .causal = s->causal,
         .dtype = p->dtype};
 }

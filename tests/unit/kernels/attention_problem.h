@@ -11,8 +11,10 @@ struct shape {
     int64_t B, q_len, kv_len, kv_stride, H, G, D;
     int64_t window, kv_filled; /* 0: none; -1: none, else of sequence 0 */
     int64_t pad;               /* elements between rows */
+    int64_t chunk;             /* 0: none */
     double spread;             /* of q; 0: 1 */
-    bool causal, bound, slopes;
+    double cap;                /* of scores; 0: none */
+    bool causal, bound, slopes, sinks;
 };
 
 /* One problem: dense values for the reference, spread rows for the kernel. */
@@ -22,6 +24,7 @@ struct problem {
     struct ref_attention ref;
     const struct tensor *q, *k, *v, *dout; /* dense */
     const struct tensor *q_index, *kv_index, *q_bound, *slopes, *kv_filled, *kv_slot;
+    const struct tensor *sinks;     /* of the encoding */
     struct tensor *out_dense, *lse; /* of the reference, rounded */
     double *out, *lse_exact;
     int64_t ldq, ldkv; /* of the kernel's tensors */

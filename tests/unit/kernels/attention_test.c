@@ -46,6 +46,17 @@ static const struct shape shapes[] = {
     {1, 70, 290, 290, 2, 1, 64, 0, -1, 0, .spread = 14},
     {1, 70, 290, 290, 2, 1, 128, 0, -1, 0, .spread = 14, .causal = true, .slopes = true},
     {1, 40, 20, 20, 8, 1, 128, 0, -1, 0, .causal = true, .bound = true},
+    /* caps so small that most scores are near them, in whole tiles, masked ones and the last one */
+    {1, 70, 290, 290, 2, 1, 64, 0, -1, 0, .spread = 4, .cap = 1.5},
+    {1, 130, 150, 150, 2, 1, 128, 40, -1, 0, .spread = 4, .cap = 0.75, .causal = true,
+     .bound = true},
+    {1, 130, 130, 130, 2, 2, 96, 0, -1, 0, .spread = 4, .cap = 1.5, .causal = true},
+    {2, 66, 70, 70, 2, 1, 24, 0, -1, 1, .spread = 3, .cap = 0.75, .causal = true},
+    /* chunks: from the beginning; from the beginning of documents, which are longer, with windows;
+     * of a cache */
+    {1, 140, 140, 140, 2, 1, 64, 0, -1, 0, .chunk = 37, .causal = true},
+    {1, 100, 110, 110, 2, 2, 16, 9, -1, 0, .chunk = 14, .causal = true, .bound = true},
+    {3, 1, 150, 160, 8, 2, 64, 0, 150, 0, .chunk = 48, .spread = 4, .cap = 1.5, .causal = true},
 };
 enum { SHAPE_COUNT = sizeof shapes / sizeof shapes[0] };
 

@@ -276,6 +276,14 @@ static void attention_counts_visible_pairs(void **state)
     f.window = 0;
     f.q_len = 1; /* decoding: one query sees all 4 keys */
     assert_int_equal((int64_t)cost_of(HD_K_attention_forward, &f).flops, 4 * 2 * 2 * 32);
+    f.chunk = 3; /* the 4th position sees its chunk, which begins with it */
+    assert_int_equal((int64_t)cost_of(HD_K_attention_forward, &f).flops, 1 * 2 * 2 * 32);
+    f.q_len = 4; /* 1+2+3+1 pairs; with a window of 2: 1+2+2+1 */
+    assert_int_equal((int64_t)cost_of(HD_K_attention_forward, &f).flops, 7 * 2 * 2 * 32);
+    f.window = 2;
+    assert_int_equal((int64_t)cost_of(HD_K_attention_forward, &f).flops, 6 * 2 * 2 * 32);
+    f.window = f.chunk = 0;
+    f.q_len = 1;
     f.pairs = 3; /* what whoever cuts a sequence knows better */
     assert_int_equal((int64_t)cost_of(HD_K_attention_forward, &f).flops, 3 * 2 * 2 * 32);
     f.pairs = 0;
@@ -302,6 +310,17 @@ static void attention_merge_moves_the_block_and_the_sum(void **state)
     a.first = true;
     a.out = NULL;
     check(cost_of(HD_K_attention_merge, &a), 0, 96 * 2 + 12 * 4, 96 * 4 + 12 * 4);
+}
+
+static void attention_sinks_move_the_result_once(void **state)
+{
+    const struct hd_attention_sink_forward_args f = {.R = 6, .H = 2, .D = 8, .dtype = HD_BF16};
+    const struct hd_attention_sink_backward_args b = {.R = 6, .H = 2, .D = 8, .dtype = HD_BF16};
+
+    /* 96 elements, 12 pairs of row and head, 2 sinks: a product each; out and lse in and out */
+    check(cost_of(HD_K_attention_sink_forward, &f), 96, 96 * 2 + 12 * 4 + 2 * 2, 96 * 2 + 12 * 4);
+    /* a product and a sum each; dout, out, lse and the sinks in, a number per row and head out */
+    check(cost_of(HD_K_attention_sink_backward, &b), 2 * 96, 2 * 96 * 2 + 12 * 4 + 2 * 2, 12 * 4);
 }
 
 static void cache_append_moves_the_new_rows(void **state)

@@ -253,8 +253,10 @@ static void attention_gradient(void **state)
     static const double slopes[] = {0.5, 0.25, 0.1, 0};
     static const int32_t filled[] = {4, 3};
 
-    for (int kind = 0; kind < 6; kind++) {
+    /* 6: caps; 7: chunks of documents; 8: sinks, all three */
+    for (int kind = 0; kind < 9; kind++) {
         double *factor = doubles(2 * 4 * 5 * 6); /* dropout of every third weight */
+        double *sinks = normals(4, 5);
         const struct heads p = {{.B = 2,
                                  .q_len = 5,
                                  .kv_len = 6,
@@ -265,7 +267,10 @@ static void attention_gradient(void **state)
                                  .window = kind == 1 ? 3 : 0,
                                  .q_index = q_index,
                                  .kv_index = kv_index,
-                                 .q_bound = kind == 2 ? q_bound : NULL,
+                                 .chunk = kind >= 7 ? 2 : 0,
+                                 .q_bound = kind == 2 || kind >= 7 ? q_bound : NULL,
+                                 .sinks = kind == 8 ? sinks : NULL,
+                                 .cap = kind == 6 || kind == 8 ? 0.7 : 0,
                                  .slopes = kind == 3 ? slopes : NULL,
                                  .factor = kind == 5 ? factor : NULL,
                                  .kv_filled = kind == 4 ? filled : NULL,
@@ -287,6 +292,12 @@ static void attention_gradient(void **state)
         check_gradient("dq", p.q, dq, 2 * 5 * 4 * 3, attention_loss, &p);
         check_gradient("dk", p.k, dk, 2 * 7 * 2 * 3, attention_loss, &p);
         check_gradient("dv", p.v, dv, 2 * 7 * 2 * 3, attention_loss, &p);
+        if (kind == 8) {
+            double *dsinks = doubles(4);
+
+            ref_attention_sinks_backward(&p.spec, dsinks, p.dout, p.out, p.lse);
+            check_gradient("dsinks", sinks, dsinks, 4, attention_loss, &p);
+        }
         tensors_free();
     }
 }

@@ -108,6 +108,35 @@ static void log1p_is_within_two_and_a_half_units(void **state)
     assert_true(isnan(vf_log1p(vf_set(NAN))[0]));
 }
 
+/* Goal: at most 4 units in the last place, 1 from 10 on. Method: every 61st float of [2^-20, 16]
+ * with alternating signs, against tanh in double. */
+static void tanh_is_within_four_units(void **state)
+{
+    const float low = 0x1p-20f, high = 16;
+    uint32_t bits, last;
+    double worst = 0;
+
+    SKIP_WITHOUT_ISA();
+    memcpy(&bits, &low, sizeof bits);
+    memcpy(&last, &high, sizeof last);
+    for (; bits <= last; bits += HD_TEST_SANITIZED ? 1009 : 61) {
+        float x;
+        double want;
+        int exponent;
+
+        memcpy(&x, &bits, sizeof x);
+        x = bits % 2 ? -x : x;
+        want = tanh((double)x);
+        (void)frexp(want, &exponent);
+        worst = fmax(worst, fabs((double)vf_tanh(vf_set(x))[0] - want) / ldexp(1, exponent - 24));
+    }
+    print_message("worst error of tanh: %.3f units\n", worst);
+    assert_true(worst <= 4);
+    assert_true(vf_tanh(vf_set(0))[0] == 0);
+    assert_true(vf_tanh(vf_set(INFINITY))[0] == 1 && vf_tanh(vf_set(-INFINITY))[0] == -1);
+    assert_true(isnan(vf_tanh(vf_set(NAN))[0]));
+}
+
 static void sigmoid_ends_at_0_and_1(void **state)
 {
     static const float inputs[] = {-200, -88, -20, -1, 0, 1, 20, 200};
