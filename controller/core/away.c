@@ -7,8 +7,8 @@
  * pause. Silence before the pause does count: a controller that pauses again and again still loses
  * a node that is gone.
  */
-#include "base/clock.h"
 #include "controller/core/core_internal.h"
+#include "controller/core/core_texts.h"
 
 /* Shortest gap between events that counts as a pause, in milliseconds; a shorter one is a busy
  * machine. Much less than unreachable_ms. */
@@ -40,17 +40,9 @@ void core_away(struct hd_core *core, int64_t before_ms)
 
 void core_report_away(struct hd_core *core)
 {
-    char away[HD_CLOCK_TEXT_MAX], grace[HD_CLOCK_TEXT_MAX];
-
     core->listens = true;
     if (!core->away_ms)
         return;
-    hd_clock_format_span(core->away_ms, away);
-    hd_clock_format_span(core->config.restart_grace_ms, grace);
-    core_event(
-        core, NULL, HD_EVENT_CONTROLLER_AWAY, 0, -1, "",
-        "the controller was paused for %s (by a signal, or its machine was suspended): nodes "
-        "have %s to reconnect",
-        away, grace);
+    core_event_controller_away(core);
     core->away_ms = 0;
 }

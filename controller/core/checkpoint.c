@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "controller/core/core_schedule.h"
+#include "controller/core/core_texts.h"
 #include "link/link.h"
 
 /* ---- the list ---------------------------------------------------------------------------------*/
@@ -429,8 +430,7 @@ enum hd_status core_checkpoint_remove(struct hd_core *core, struct core_job *job
         core_checkpoints_moved(core, job); /* the missing checkpoints for which the job waited may
                                             * all have been deleted from its list now */
     core_dirty_job(core, job);
-    core_event(core, job, HD_EVENT_CHECKPOINT_REMOVED, 0, -1, "",
-               "the checkpoint of step %lld was removed by %s", (long long)step, by);
+    core_event_checkpoint_removed(core, job, step, by);
     return HD_OK;
 }
 

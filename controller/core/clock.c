@@ -11,8 +11,8 @@
  */
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "controller/core/core_internal.h"
+#include "controller/core/core_texts.h"
 
 /* Milliseconds between the two clocks that count as a step; a smaller difference is a clock that is
  * being slewed. */
@@ -43,15 +43,11 @@ static void move_node(struct hd_core *core, struct core_node *node, int64_t step
  * start. */
 static void shift_planned_start(struct hd_core *core, struct core_job *job, int64_t step_ms)
 {
-    char was[HD_CLOCK_TEXT_MAX], is[HD_CLOCK_TEXT_MAX];
+    const struct core_start_cause cause = {.kind = CORE_START_CLOCK_SET};
+    const int64_t before_ms = job->rec.planned_start_ms;
 
-    hd_clock_format_utc(job->rec.planned_start_ms, was);
     job->rec.planned_start_ms += step_ms;
-    hd_clock_format_utc(job->rec.planned_start_ms, is);
-    core_event(core, job, HD_EVENT_START_MOVED, job->rec.attempt_count, -1, "",
-               "the expected start moved from %s to %s: the clock of the controller's machine was "
-               "set",
-               was, is);
+    core_event_start(core, job, before_ms, job->rec.planned_start_ms, &cause);
     core_dirty_job(core, job);
 }
 
@@ -59,7 +55,6 @@ void core_follow_clock(struct hd_core *core, struct hd_now before, bool ticks)
 {
     const int64_t step_ms =
         core->now.wall_ms - before.wall_ms - (core->now.mono_ms - before.mono_ms);
-    char span[HD_CLOCK_TEXT_MAX];
 
     if (!before.wall_ms || llabs(step_ms) < STEP_MS)
         return;
@@ -67,11 +62,7 @@ void core_follow_clock(struct hd_core *core, struct hd_now before, bool ticks)
         core->now.wall_ms -= step_ms;
         return;
     }
-    hd_clock_format_span(llabs(step_ms), span);
-    core_event(core, NULL, HD_EVENT_CLOCK_SET, 0, -1, "",
-               "the clock of the controller's machine was set %s by %s%s: time limits, deadlines "
-               "of drains and expected starts move with it",
-               step_ms > 0 ? "ahead" : "back", span, step_ms > 0 ? ", or the machine slept" : "");
+    core_event_clock_set(core, step_ms);
     for (size_t i = 0; i < core->node_count; i++)
         move_node(core, core->nodes[i], step_ms);
     for (size_t i = 0; i < core->active.count; i++)

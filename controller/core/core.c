@@ -62,6 +62,7 @@
 #include <stdlib.h>
 
 #include "controller/core/core_schedule.h"
+#include "controller/core/core_texts.h"
 
 const struct hd_core_config hd_core_config_default = {
     .unreachable_ms = 15 * 1000,

@@ -113,11 +113,6 @@ void core_dirty_desired(struct hd_core *core, struct core_node *node);
 /* Lists the job in out->jobs: its status or history has changed. */
 void core_announce(struct hd_core *core, const struct core_job *job);
 
-/* Appends an event to the history of a job, or of the cluster (job NULL). */
-void core_event(struct hd_core *core, struct core_job *job, enum hd_event_kind kind,
-                int32_t attempt, int32_t rank, const char *node, const char *fmt, ...)
-    __attribute__((format(printf, 7, 8)));
-
 /* ---- job.c ------------------------------------------------------------------------------------*/
 
 struct core_job *core_job_new(struct hd_core *core, const struct hd_job_record *record,
@@ -494,10 +489,6 @@ void core_checkpoint_is_back(struct hd_core *core, struct core_job *job,
 void core_look_again(struct hd_core *core, struct core_job *job);
 /* Reclassifies a queued job after its list of checkpoints has changed. */
 void core_checkpoints_moved(struct hd_core *core, struct core_job *job);
-/* Appends to the reason of a job that lacks a checkpoint: which ones are missing, and what the user
- * can do. */
-void core_add_missing(const struct hd_core *core, const struct core_job *job, struct hd_text *text);
-
 /* ---- plan.c -----------------------------------------------------------------------------------*/
 
 /* Returns the job's layout request with its device kind set to `kind`, on which the limits on ranks

@@ -321,13 +321,6 @@ struct core_placement core_best_placement(struct hd_core *core, const struct hd_
                                           enum hd_device_kind kind, int32_t devices);
 enum hd_status core_check_most(const struct hd_core *core); /* checks invariant I15 of core.c for
                                                              * the maxima that better.c caches */
-/* Appends a text such as "2 nodes at one switch of tier leaf". */
-void core_add_placement_text(const struct hd_core *core, int32_t nodes, int32_t tier,
-                             struct hd_text *text);
-/* Appends to `text` the comparison of two placements; waits: the job still waits for the later one
- * (else it has started). */
-void core_add_choice(const struct hd_core *core, const struct hd_core_choice *choice, bool waits,
-                     struct hd_text *text);
 
 /* ---- predict.c --------------------------------------------------------------------------------*/
 

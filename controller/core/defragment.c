@@ -22,6 +22,7 @@
 #include <string.h>
 
 #include "controller/core/core_schedule.h"
+#include "controller/core/core_texts.h"
 
 enum {
     STOP_MS = 30 * 1000,    /* milliseconds that writing the last checkpoint is assumed to take */
@@ -458,10 +459,7 @@ static void begin_move(const struct defragmentation *g, struct job_migration *mi
 {
     struct core_job *other = migration->job;
 
-    core_event(g->core, other, HD_EVENT_MOVING, migration->attempt->rec.attempt, -1, "",
-               "attempt %d writes a checkpoint and moves to other nodes, so that the %d devices "
-               "of job %" PRIu64 " share fewer switches",
-               migration->attempt->rec.attempt, g->now->device_count, g->job->rec.job);
+    core_event_moving(g->core, other, migration->attempt, g->job->rec.job, g->now->device_count);
     core_attempt_stop_for(g->core, other, migration->attempt, HD_END_CAUSE_PREEMPTED,
                           g->job->rec.job);
     other->migration_target = malloc(sizeof *other->migration_target);
@@ -474,34 +472,16 @@ static void begin_move(const struct defragmentation *g, struct job_migration *mi
     core_jobs_add(g->core, &g->core->migrating, other);
 }
 
-static void report_defragmentation(const struct defragmentation *g,
-                                   const struct core_placement *placement,
-                                   const struct job_migration *migrations, size_t count)
-{
-    struct hd_text text = {0};
-
-    hd_text_add(&text, "could start on ");
-    core_add_placement_text(g->core, (int32_t)g->now->member_count, g->now->tier, &text);
-    hd_text_add(&text, " at %.3g s a step; ", g->now->plan.step_s);
-    for (size_t i = 0; i < count; i++)
-        hd_text_add(&text, "%s%" PRIu64, !i ? count == 1 ? "job " : "jobs " : ", ",
-                    migrations[i].job->rec.job);
-    hd_text_add(&text, " move%s to other nodes after a checkpoint, so that it starts on ",
-                count == 1 ? "s" : "");
-    core_add_placement_text(g->core, (int32_t)placement->member_count, placement->tier, &text);
-    hd_text_add(&text, " at %.3g s a step", placement->plan.step_s);
-    g->core->no_memory |= text.failed;
-    core_event(g->core, g->job, HD_EVENT_GATHERING, g->job->rec.attempt_count, -1, "", "%s",
-               text.failed ? "" : text.data);
-    hd_text_free(&text);
-}
-
 static void begin(const struct defragmentation *g, const struct core_placement *placement,
                   struct job_migration *migrations, size_t count)
 {
     const uint64_t group = migrations[0].job->rec.job;
+    struct core_job_list moved = {0};
 
-    report_defragmentation(g, placement, migrations, count);
+    for (size_t i = 0; i < count; i++)
+        core_job_list_add(&moved, migrations[i].job->rec.job);
+    core_event_gathering(g->core, g->job, &moved, g->now, placement);
+    hd_text_free(&moved.numbers);
     for (size_t i = 0; i < count; i++)
         begin_move(g, &migrations[i], group);
     g->job->is_preemptor = true;

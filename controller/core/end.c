@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "controller/core/core_schedule.h"
+#include "controller/core/core_texts.h"
 
 enum {
     WORTH_MS = 5 * 60 * 1000, /* milliseconds; an attempt that ran for less hardly repaid its start
@@ -51,48 +52,9 @@ void core_attempt_stop_for(struct hd_core *core, struct core_job *job, struct co
 
 /* ---- failures ---------------------------------------------------------------------------------*/
 
-/* Appends rank, node and exit status of a failure; for a hang also the device, which may be the
- * cause. */
-static void describe_rank(const struct core_attempt *attempt, const struct hd_end_record *end,
-                          struct hd_text *text)
-{
-    const struct hd_plan_record *plan = &attempt->rec.plan;
-
-    if (end->rank >= 0)
-        hd_text_add(text, ": rank %d", end->rank);
-    if (end->node && *end->node)
-        hd_text_add(text, "%s %s", end->rank >= 0 ? " on" : ": node", end->node);
-    if (end->cause == HD_END_CAUSE_HANG && end->rank >= 0 && end->rank < plan->rank_count)
-        hd_text_add(text, ", device %d", plan->ranks[end->rank].device);
-    if (end->cause == HD_END_CAUSE_HANG)
-        return; /* the rank's exit status only reflects that it was killed */
-    if (end->signal)
-        hd_text_add(text, ": killed by signal %d", end->signal);
-    else if (end->exit_code)
-        hd_text_add(text, ": exit code %d", end->exit_code);
-}
-
-/* Writes the reason of an end, such as "rank_exit: rank 1 on n1: killed by signal 9: ...". */
-static void describe_end(const struct core_attempt *attempt, const struct hd_end_record *end,
-                         char *ret_text, size_t size)
-{
-    struct hd_text text = {0};
-    const char *all;
-
-    hd_text_add(&text, "%s", hd_end_cause_name((int)end->cause));
-    if (end->cause != HD_END_CAUSE_DIVERGED) /* divergence is not the fault of one rank */
-        describe_rank(attempt, end, &text);
-    if (end->message && *end->message)
-        hd_text_add(&text, ": %s", end->message);
-    all = text.data && !text.failed ? text.data : "";
-    (void)snprintf(ret_text, size, "%.*s", (int)hd_record_fit(all, size - 1), all);
-    hd_text_free(&text);
-}
-
 void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                        const struct hd_end_record *end)
 {
-    char text[HD_CTL_MESSAGE_BYTES_MAX];
     const bool as_requested = end->cause == HD_END_CAUSE_USER;
     struct hd_end_record reported = *end;
 
@@ -107,10 +69,10 @@ void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_a
         attempt->failed = true;
         core_attempt_set_end(core, attempt, end);
         core_dirty_attempt(core, job, attempt);
-        describe_end(attempt, end, text, sizeof text);
-        core_event(core, job, as_requested ? HD_EVENT_ATTEMPT_STOPPED : HD_EVENT_ATTEMPT_FAILED,
-                   attempt->rec.attempt, end->rank, end->node, "attempt %d: %s",
-                   attempt->rec.attempt, text);
+        if (as_requested)
+            core_event_attempt_stopped(core, job, attempt, end);
+        else
+            core_event_attempt_failed(core, job, attempt, end);
     }
     if (!as_requested) /* a requested stop kills no rank: others may still be writing a
                         * checkpoint */
@@ -189,14 +151,6 @@ static int64_t next_start_ms(const struct hd_core *core, const struct core_job *
            (core_is_thrashing(job) && delay_ms < WORTH_MS ? WORTH_MS : delay_ms);
 }
 
-/* Returns the kind of event for a job that ends in this state. */
-static enum hd_event_kind kind_of_end(enum hd_job_state state)
-{
-    return state == HD_JOB_STATE_SUCCEEDED ? HD_EVENT_SUCCEEDED
-           : state == HD_JOB_STATE_FAILED  ? HD_EVENT_FAILED
-                                           : HD_EVENT_CANCELLED;
-}
-
 /* ---- how the job continues --------------------------------------------------------------------*/
 
 void core_finish_job(struct hd_core *core, struct core_job *job, enum hd_job_state state,
@@ -211,8 +165,7 @@ void core_finish_job(struct hd_core *core, struct core_job *job, enum hd_job_sta
     core->limit_reported &= core_reaches(core, HD_CTL_JOBS_CALM_PERCENT);
     core_set_text(core, &job->rec.reason, reason);
     core_dirty_job(core, job);
-    core_event(core, job, kind_of_end(state), job->rec.attempt_count, -1, "", "job %s%s%s",
-               hd_job_state_name(state), *reason ? ": " : "", reason);
+    core_event_finished(core, job);
     core_checkpoint_prune(core, job);
     core->schedule_due = true;
 }
@@ -223,12 +176,7 @@ void core_announce_fallback(struct hd_core *core, struct core_job *job,
     const struct hd_checkpoint_record *fallback = core_checkpoint_fallback(job, attempt);
 
     if (fallback)
-        core_event(core, job, HD_EVENT_CHECKPOINT_DAMAGED, attempt->rec.attempt,
-                   attempt->rec.end.rank, attempt->rec.end.node,
-                   "the checkpoint of step %lld of attempt %d is damaged; going back to that of "
-                   "step %lld of attempt %d",
-                   (long long)attempt->rec.base_step, attempt->rec.base_attempt,
-                   (long long)fallback->step, fallback->attempt);
+        core_event_checkpoint_damaged(core, job, attempt, fallback);
 }
 
 /* Fails a job that diverged: a retry would repeat the same steps. The reason names a checkpoint
@@ -324,7 +272,7 @@ static void end_or_requeue(struct hd_core *core, struct core_job *job,
     char why[HD_CTL_MESSAGE_BYTES_MAX], text[HD_CTL_MESSAGE_BYTES_MAX + 128];
 
     core_note_missed_base(core, job, attempt);
-    describe_end(attempt, end, why, sizeof why);
+    core_describe_end(attempt, end, why, sizeof why);
     if (end->cause == HD_END_CAUSE_COMPLETED) {
         succeed(core, job);
     } else if (job->rec.cancel) {
@@ -383,7 +331,7 @@ static void complete(struct hd_core *core, struct core_job *job, struct core_att
     const bool had_all_before =
         attempt->rec.base_attempt && attempt->rec.base_step >= job->rec.steps;
     const bool has_all = had_all_before || core_checkpoint_is_final(job, attempt);
-    char message[160] = "", text[HD_CTL_MESSAGE_BYTES_MAX];
+    char message[160] = "";
 
     if (!has_all && attempt->last_step < job->rec.steps)
         (void)snprintf(message, sizeof message,
@@ -401,11 +349,8 @@ static void complete(struct hd_core *core, struct core_job *job, struct core_att
         end.message = message;
     }
     core_attempt_set_end(core, attempt, &end);
-    if (*message) {
-        describe_end(attempt, &end, text, sizeof text);
-        core_event(core, job, HD_EVENT_ATTEMPT_FAILED, attempt->rec.attempt, -1, end.node,
-                   "attempt %d: %s", attempt->rec.attempt, text);
-    }
+    if (*message)
+        core_event_attempt_failed(core, job, attempt, &end);
 }
 
 static void attempt_end(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
@@ -417,8 +362,7 @@ static void attempt_end(struct hd_core *core, struct core_job *job, struct core_
     attempt->rec.ended_ms = core->now.wall_ms;
     core_dirty_attempt(core, job, attempt);
     release_devices(core, job, attempt);
-    core_event(core, job, HD_EVENT_ENDED, attempt->rec.attempt, -1, "", "attempt %d ended: %s",
-               attempt->rec.attempt, hd_end_cause_name((int)attempt->rec.end.cause));
+    core_event_ended(core, job, attempt);
     end_or_requeue(core, job, attempt);
     core->schedule_due = true;
 }
@@ -464,12 +408,7 @@ static bool any_waits(const struct core_attempt *attempt)
 static void stop_out_of_time(struct hd_core *core, struct core_job *job,
                              struct core_attempt *attempt)
 {
-    char limit[HD_CLOCK_TEXT_MAX];
-
-    hd_clock_format_span(job->needs.time_limit_ms, limit);
-    core_event(core, job, HD_EVENT_TIME_LIMIT, attempt->rec.attempt, -1, "",
-               "the job has run for %s, its time_limit: attempt %d writes a checkpoint and ends",
-               limit, attempt->rec.attempt);
+    core_event_time_limit(core, job, attempt);
     core_attempt_stop_for(core, job, attempt, HD_END_CAUSE_TIME_LIMIT, 0);
     core->schedule_due = true; /* the attempt's devices become free soon */
 }
@@ -496,8 +435,6 @@ void core_attempt_timers(struct hd_core *core, struct core_job *job)
                spent_ms >= core->config.stop_grace_ms) {
         attempt->kill = true;
         stop_allocs(core, attempt);
-        core_event(core, job, HD_EVENT_KILLED, attempt->rec.attempt, -1, "",
-                   "attempt %d did not stop within %lld s and is killed", attempt->rec.attempt,
-                   (long long)(core->config.stop_grace_ms / 1000));
+        core_event_killed(core, job, attempt);
     }
 }

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "controller/core/core_schedule.h"
+#include "controller/core/core_texts.h"
 
 enum { NODES_NAMED_MAX = 8 }; /* most nodes that a reason names */
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "controller/core/core_schedule.h"
+#include "controller/core/core_texts.h"
 
 bool core_device_suits(const struct hd_job_needs *needs, const struct core_node *node,
                        int32_t device)
@@ -73,7 +74,7 @@ bool core_take_infeasible(struct hd_core *core, struct core_job *job, int32_t de
 {
     struct hd_job_needs needs = job->needs;
 
-    core_event(core, job, HD_EVENT_NO_FIT, job->rec.attempt_count, -1, "", "%s", why);
+    core_event_no_fit(core, job, why);
     if (!core_need_more(core, devices, memory_bytes, &needs)) {
         core_finish_job(core, job, HD_JOB_STATE_FAILED, why);
         return false;

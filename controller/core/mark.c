@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "controller/core/core_internal.h"
+#include "controller/core/core_texts.h"
 
 void core_dirty_job(struct hd_core *core, struct core_job *job)
 {

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "controller/core/core_schedule.h"
+#include "controller/core/core_texts.h"
 
 #define DEADLINE_MAX_MS ((int64_t)365 * 86400 * 1000)
 
@@ -100,9 +101,7 @@ static void retire(struct hd_core *core, struct core_node *node)
     node->rec.retired = true;
     core_node_list(core, node);
     core_dirty_node(core, node);
-    core_event(core, NULL, HD_EVENT_RETIRED, 0, -1, node->rec.name,
-               "the name %s of a lost daemon (%s) was taken over by another daemon", node->rec.name,
-               node->rec.uuid);
+    core_event_retired(core, node);
 }
 
 /* Adds events for devices that accept no new jobs any more, or accept them again. */
@@ -116,13 +115,8 @@ static void add_device_events(struct hd_core *core, const struct core_node *node
         for (int32_t k = 0; k < node->rec.device_count; k++)
             if (node->rec.devices[k].index == now->index && node->rec.devices[k].problem)
                 before = node->rec.devices[k].problem;
-        if (*problem && !*before)
-            core_event(core, NULL, HD_EVENT_DEVICE_WITHDRAWN, 0, -1, event->hello.name,
-                       "device %d of %s takes no new jobs: %s", now->index, event->hello.name,
-                       problem);
-        else if (!*problem && *before)
-            core_event(core, NULL, HD_EVENT_DEVICE_OFFERED, 0, -1, event->hello.name,
-                       "device %d of %s takes new jobs again", now->index, event->hello.name);
+        if ((*problem != 0) != (*before != 0))
+            core_event_device(core, event->hello.name, now);
     }
 }
 
@@ -132,10 +126,7 @@ static void ask_name(struct hd_core *core, struct core_node *node, const char *n
     const bool differs = !core_same(node->rec.name, name);
 
     if (differs && !core_same(node->asked_name, name))
-        core_event(core, NULL, HD_EVENT_RENAME_WAITS, 0, -1, node->rec.name,
-                   "the daemon of %s calls itself %s now; the node keeps its name until the jobs "
-                   "that run there have ended",
-                   node->rec.name, name);
+        core_event_rename_waits(core, node, name);
     core_set_text(core, &node->asked_name, differs ? name : "");
 }
 
@@ -157,8 +148,7 @@ void core_node_rename(struct hd_core *core, struct core_node *node)
         return;
     (void)snprintf(name, sizeof name, "%s", node->asked_name);
     core_set_text(core, &node->asked_name, "");
-    core_event(core, NULL, HD_EVENT_RENAMED, 0, -1, name, "node %s is called %s from now on",
-               node->rec.name, name);
+    core_event_renamed(core, node, name);
     rename_node(core, node, name);
     core_dirty_node(core, node);
 }
@@ -170,8 +160,7 @@ static void reconnect_node(struct hd_core *core, struct core_node *node,
     const bool was_lost = node->rec.state == HD_NODE_STATE_LOST;
 
     if (!core_same(node->rec.boot_id, event->hello.boot_id)) {
-        core_event(core, NULL, HD_EVENT_REBOOTED, 0, -1, node->rec.name, "node %s was restarted",
-                   node->rec.name);
+        core_event_rebooted(core, node);
         core_node_end_allocs(core, node, "the machine was restarted");
     }
     if (node->rec.retired || !core_same(node->rec.name, event->hello.name))
@@ -183,8 +172,7 @@ static void reconnect_node(struct hd_core *core, struct core_node *node,
     core_forget_infeasible(core);
     core_predict_prices_again(core);
     if (was_lost) {
-        core_event(core, NULL, HD_EVENT_RETURNED, 0, -1, node->rec.name, "node %s is back",
-                   node->rec.name);
+        core_event_returned(core, node);
         core_node_set_state(core, node, HD_NODE_STATE_READY);
     }
 }
@@ -234,8 +222,7 @@ enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *repo
         node = core_node_new(core, &record);
         if (!node)
             return HD_OK; /* hd_core_step returns HD_NO_MEMORY */
-        core_event(core, NULL, HD_EVENT_JOINED, 0, -1, node->rec.name,
-                   "node %s joined with %d devices", node->rec.name, node->rec.device_count);
+        core_event_joined(core, node);
     }
     ask_name(core, node, reported->hello.name);
     core_set_text(core, &node->host, event->hello.host);
@@ -286,11 +273,7 @@ enum hd_status core_copy(struct hd_core *core, const struct hd_core_event *event
 
     if (!node)
         return hd_err(HD_NOT_FOUND, "there is no node with uuid %s", event->copy.uuid);
-    core_event(core, NULL, HD_EVENT_COPY_REFUSED, 0, -1, node->rec.name,
-               "another heddled, from %s, has a copy of the state directory of node %s and is "
-               "refused; remove the state directory of the copy, and start it again with a "
-               "--node-name of its own",
-               event->copy.from, node->rec.name);
+    core_event_copy_refused(core, node, event->copy.from);
     return HD_OK;
 }
 
@@ -308,27 +291,6 @@ enum hd_status core_disconnected(struct hd_core *core, const struct hd_core_even
 }
 
 /* ---- drain ------------------------------------------------------------------------------------*/
-
-/* Adds the event of a drain or undrain. void_ms: deadline of an earlier drain that this one
- * replaces; 0: none. */
-static void report_drain(struct hd_core *core, const struct core_node *node, const char *by,
-                         int64_t void_ms)
-{
-    const char *reason = node->rec.drain_reason ? node->rec.drain_reason : "";
-    char deadline[HD_CLOCK_TEXT_MAX], before[HD_CLOCK_TEXT_MAX];
-
-    hd_clock_format_utc(node->rec.drain_deadline_ms, deadline);
-    hd_clock_format_utc(void_ms, before);
-    if (!node->rec.drain)
-        core_event(core, NULL, HD_EVENT_UNDRAIN, 0, -1, node->rec.name, "%s was undrained by %s",
-                   node->rec.name, by);
-    else
-        core_event(core, NULL, HD_EVENT_DRAIN, 0, -1, node->rec.name,
-                   "%s was drained by %s%s%s%s%s%s%s", node->rec.name, by, *reason ? ": " : "",
-                   reason, node->rec.drain_deadline_ms ? "; its jobs leave it by " : "",
-                   node->rec.drain_deadline_ms ? deadline : "", void_ms ? "; no longer by " : "",
-                   void_ms ? before : "");
-}
 
 enum hd_status core_drain(struct hd_core *core, const struct hd_core_event *event)
 {
@@ -349,7 +311,7 @@ enum hd_status core_drain(struct hd_core *core, const struct hd_core_event *even
     if (node->rec.drain_deadline_ms)
         core_node_leaves(core, node);
     core_set_text(core, &node->rec.drain_reason, node->rec.drain ? event->drain.reason : "");
-    report_drain(core, node, event->drain.by ? event->drain.by : "", before_ms);
+    core_event_drain(core, node, event->drain.by ? event->drain.by : "", before_ms);
     core_dirty_node(core, node);
     core_node_refresh(core, node);
     core->schedule_due = true;
@@ -417,9 +379,7 @@ enum hd_status core_node_remove(struct hd_core *core, const struct hd_core_event
     st = check_removal(core, node);
     if (st)
         return st;
-    core_event(core, NULL, HD_EVENT_REMOVED, 0, -1, node->rec.name,
-               "node %s (%s) was removed by %s%s", node->rec.name, node->rec.uuid, event->remove.by,
-               node->probe_asked ? "; its probe has no result" : "");
+    core_event_removed(core, node, event->remove.by);
     core_node_unlist(core, node);
     /* the node's struct stays, because attempts may point to it and its daemon may join again */
     node->rec.retired = node->rec.removed = true;

@@ -11,12 +11,9 @@
  * A checkpoint on a node's own disk (not `shared`) cannot be found by the controller's search: only
  * ranks report it missing.
  */
-#include <inttypes.h>
-
 #include "controller/core/core_internal.h"
+#include "controller/core/core_texts.h"
 #include "link/link.h"
-
-enum { STEPS_NAMED_MAX = 8 }; /* most missing checkpoints that a reason names */
 
 /* ---- attempts ---------------------------------------------------------------------------------*/
 
@@ -114,9 +111,7 @@ void core_checkpoint_is_back(struct hd_core *core, struct core_job *job,
     core_set_text(core, &listed->path, seen->path); /* the jobs directory may have moved */
     listed->shared |= seen->shared;                 /* or the file was copied into it */
     set_missing(core, job, listed, false);
-    core_event(core, job, HD_EVENT_CHECKPOINT_BACK, listed->attempt, -1, "",
-               "the checkpoint of step %lld of attempt %d is on the disk again: %s",
-               (long long)listed->step, listed->attempt, listed->path);
+    core_event_checkpoint_back(core, job, listed);
     if (job->rec.state == HD_JOB_STATE_QUEUED)
         core_checkpoints_moved(core, job);
 }
@@ -188,12 +183,8 @@ static void take_unreported(struct hd_core *core, struct core_job *job,
             core_checkpoint_take(core, job, attempt, attempt->allocs[0].node, &found);
     }
     if (job->checkpoint_count > before)
-        core_event(
-            core, job, HD_EVENT_CHECKPOINTS_FOUND, attempt->rec.attempt, -1, "",
-            "attempt %d had written %zu checkpoints that its lost node could not report; the "
-            "newest is of step %lld",
-            attempt->rec.attempt, job->checkpoint_count - before,
-            (long long)core_checkpoint_newest(job)->step);
+        core_event_checkpoints_found(core, job, attempt, job->checkpoint_count - before,
+                                     core_checkpoint_newest(job)->step);
 }
 
 void core_search_note(struct hd_core *core, struct core_job *job, const char *problem)
@@ -202,8 +193,7 @@ void core_search_note(struct hd_core *core, struct core_job *job, const char *pr
 
     core_set_text(core, &job->search_problem, problem);
     if (is_news) /* a job that waits for a missing checkpoint searches every minute */
-        core_event(core, job, HD_EVENT_SEARCH_FAILED, job->rec.attempt_count, -1, "",
-                   "cannot search the checkpoints of the job: %s", problem);
+        core_event_search_failed(core, job);
 }
 
 enum hd_status core_found(struct hd_core *core, const struct hd_core_event *event)
@@ -224,86 +214,15 @@ enum hd_status core_found(struct hd_core *core, const struct hd_core_event *even
     return HD_OK;
 }
 
-/* ---- texts for users --------------------------------------------------------------------------*/
-
-/* Appends the name of a missing checkpoint, such as "step 20 of attempt 1 (/jobs/7/..)"; all: also
- * up to STEPS_NAMED_MAX - 1 older ones. */
-static void add_names(const struct hd_core *core, const struct core_job *job, bool all,
-                      struct hd_text *text)
-{
-    const struct hd_checkpoint_record *newest = NULL;
-    const struct core_node *node;
-    size_t count = 0, named = 1;
-
-    for (size_t i = 0; i < job->checkpoint_count; i++) {
-        const struct hd_checkpoint_record *c = &job->checkpoints[i];
-
-        count += c->missing;
-        if (c->missing && (!newest || c->step > newest->step ||
-                           (c->step == newest->step && c->attempt > newest->attempt)))
-            newest = c;
-    }
-    if (!newest)
-        return;
-    node = newest->shared ? NULL : core_find_node(core, newest->node_uuid);
-    hd_text_add(text, "step %lld of attempt %d (%s%s%s)", (long long)newest->step, newest->attempt,
-                newest->path, node ? " on " : "", node ? node->rec.name : "");
-    for (size_t i = job->checkpoint_count; all && i > 0 && named < STEPS_NAMED_MAX; i--) {
-        const struct hd_checkpoint_record *c = &job->checkpoints[i - 1];
-
-        if (!c->missing || c == newest)
-            continue;
-        hd_text_add(text, ", step %lld of attempt %d", (long long)c->step, c->attempt);
-        named++;
-    }
-    if (count > named)
-        hd_text_add(text, " and %zu more", count - named);
-}
+/* ---- the event --------------------------------------------------------------------------------*/
 
 void core_tell_missing(struct hd_core *core, struct core_job *job)
 {
-    const struct hd_checkpoint_record *next = core_checkpoint_newest(job);
-    struct hd_text text = {0};
-
     bool due = false;
 
     for (size_t i = 0; job->missing_due && i < job->checkpoint_count; i++)
         due |= job->checkpoints[i].missing;
     job->missing_due = false;
-    if (!due) /* no checkpoint is missing any more */
-        return;
-    hd_text_add(&text, "listed checkpoints are not on the disk: ");
-    add_names(core, job, false, &text);
-    if (next)
-        hd_text_add(&text, "; the job goes on from step %lld of attempt %d", (long long)next->step,
-                    next->attempt);
-    else
-        hd_text_add(&text, "; none is left, and the job waits until one is back");
-    core->no_memory |= text.failed;
-    core_event(core, job, HD_EVENT_CHECKPOINT_MISSING, job->rec.attempt_count, -1, "", "%s",
-               text.failed ? "" : text.data);
-    hd_text_free(&text);
-}
-
-void core_add_missing(const struct hd_core *core, const struct core_job *job, struct hd_text *text)
-{
-    bool is_shared = false;
-
-    for (size_t i = 0; i < job->checkpoint_count; i++)
-        is_shared |= job->checkpoints[i].missing && job->checkpoints[i].shared;
-    hd_text_add(text, "its checkpoints are not on the disk: ");
-    add_names(core, job, true, text);
-    if (is_shared)
-        hd_text_add(text, "; restore a state of the jobs directory that has one (it is searched "
-                          "every minute, and at once after heddle hold and heddle release)");
-    else
-        hd_text_add(text, "; bring the node's disk back, then heddle hold and heddle release (the "
-                          "next attempt that does not find its checkpoint counts against "
-                          "restart.max)");
-    hd_text_add(text,
-                ", or give each of them up, to begin at step 0: heddle checkpoint rm %" PRIu64
-                " --step N",
-                job->rec.job);
-    if (job->search_problem && *job->search_problem)
-        hd_text_add(text, "; the last search failed: %s", job->search_problem);
+    if (due) /* a checkpoint is still missing */
+        core_event_checkpoint_missing(core, job, core_checkpoint_newest(job));
 }

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "controller/core/core_schedule.h"
+#include "controller/core/core_texts.h"
 
 enum {
     STOP_MS = 30 * 1000, /* milliseconds that writing the last checkpoint is assumed to take */
@@ -48,11 +48,9 @@ static bool fits_elsewhere(struct hd_core *core, struct core_job *job, struct co
 }
 
 static void leave(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
-                  const struct core_node *node, const char *why)
+                  const struct core_node *node, enum core_leave_cause cause)
 {
-    core_event(core, job, HD_EVENT_PREEMPTED, attempt->rec.attempt, -1, node->rec.name,
-               "attempt %d writes a checkpoint and leaves %s, %s", attempt->rec.attempt,
-               node->rec.name, why);
+    core_event_leaves_node(core, job, attempt, node, cause);
     core_attempt_stop_for(core, job, attempt, HD_END_CAUSE_PREEMPTED, 0);
     core->changed_in_pass = true;
 }
@@ -79,11 +77,11 @@ static void clear_node(struct hd_core *core, const struct core_node *node)
             job->rec.cancel)
             continue;
         if (node->leaves)
-            leave(core, job, attempt, node, "whose heddled ends");
+            leave(core, job, attempt, node, CORE_LEAVE_DAEMON_ENDS);
         else if (is_over)
-            leave(core, job, attempt, node, "which is drained: the deadline is over");
+            leave(core, job, attempt, node, CORE_LEAVE_DEADLINE);
         else if (!something_moves(core) && fits_elsewhere(core, job, attempt))
-            leave(core, job, attempt, node, "which is drained: it fits on other nodes");
+            leave(core, job, attempt, node, CORE_LEAVE_FITS_ELSEWHERE);
     }
 }
 
@@ -204,7 +202,6 @@ static void resize(struct hd_core *core, struct core_job *job, struct core_attem
     const int32_t have = attempt->rec.plan.rank_count;
     const int64_t left_ms = core_predict_end(core, job, attempt) - core->now.mono_ms;
     const int64_t cost_ms = attempt->rec.running_ms - attempt->rec.created_ms + STOP_MS;
-    char gain[HD_CLOCK_TEXT_MAX], cost[HD_CLOCK_TEXT_MAX];
     struct reach reach;
     int64_t gain_ms;
 
@@ -216,12 +213,7 @@ static void resize(struct hd_core *core, struct core_job *job, struct core_attem
     gain_ms = left_ms - (int64_t)((double)left_ms * remaining_fraction(attempt, &reach));
     if (gain_ms < GAIN_FACTOR * cost_ms)
         return;
-    hd_clock_format_span(gain_ms, gain);
-    hd_clock_format_span(cost_ms, cost);
-    core_event(core, job, HD_EVENT_GROWING, attempt->rec.attempt, -1, "",
-               "attempt %d ends at a checkpoint to go on with %d devices in place of %d, which "
-               "saves about %s and costs %s",
-               attempt->rec.attempt, reach.devices, have, gain, cost);
+    core_event_growing(core, job, attempt, reach.devices, gain_ms, cost_ms);
     core_attempt_stop_for(core, job, attempt, HD_END_CAUSE_RESIZED, 0);
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "controller/core/core_schedule.h"
+#include "controller/core/core_texts.h"
 
 /* ---- the table of nodes -----------------------------------------------------------------------*/
 
@@ -213,19 +214,6 @@ void core_node_set_state(struct hd_core *core, struct core_node *node, enum hd_n
     core->schedule_due = true;
 }
 
-/* Returns the kind of event for a node that entered this state by a drain or its end. */
-static enum hd_event_kind kind_of_state(enum hd_node_state state)
-{
-    switch (state) {
-    case HD_NODE_STATE_DRAINING:
-        return HD_EVENT_DRAINING;
-    case HD_NODE_STATE_DRAINED:
-        return HD_EVENT_DRAINED;
-    default:
-        return HD_EVENT_READY;
-    }
-}
-
 void core_node_refresh(struct hd_core *core, struct core_node *node)
 {
     enum hd_node_state state = HD_NODE_STATE_READY;
@@ -239,8 +227,7 @@ void core_node_refresh(struct hd_core *core, struct core_node *node)
     if (state == node->rec.state)
         return;
     core_node_set_state(core, node, state);
-    core_event(core, NULL, kind_of_state(state), 0, -1, node->rec.name, "node %s is %s",
-               node->rec.name, hd_node_state_name(state));
+    core_event_node_state(core, node);
 }
 
 void core_node_renew(struct hd_core *core, struct core_node *node)
@@ -252,8 +239,7 @@ void core_node_renew(struct hd_core *core, struct core_node *node)
     node->suspect = false;
     if (node->rec.state != HD_NODE_STATE_UNREACHABLE)
         return;
-    core_event(core, NULL, HD_EVENT_REACHABLE, 0, -1, node->rec.name, "node %s is reachable again",
-               node->rec.name);
+    core_event_reachable(core, node);
     core_node_set_state(core, node, HD_NODE_STATE_READY);
     core_node_refresh(core, node);
 }
@@ -282,7 +268,7 @@ void core_node_lose(struct hd_core *core, struct core_node *node, const char *wh
     node->connected = node->synced = false;
     node->stale_count = 0;
     core_node_set_state(core, node, HD_NODE_STATE_LOST);
-    core_event(core, NULL, HD_EVENT_LOST, 0, -1, node->rec.name, "%s and is lost", why);
+    core_event_lost(core, node, why);
     core_probe_give_up(core, node);
     core_node_end_allocs(core, node, why);
     for (size_t i = 0; i < core->node_count; i++) /* another node takes over this node's
@@ -331,9 +317,7 @@ void core_node_timers(struct hd_core *core, struct core_node *node)
     } else if (silent_ms >= core->config.unreachable_ms &&
                node->rec.state != HD_NODE_STATE_UNREACHABLE) {
         core_node_set_state(core, node, HD_NODE_STATE_UNREACHABLE);
-        core_event(core, NULL, HD_EVENT_UNREACHABLE, 0, -1, node->rec.name,
-                   "node %s has been silent for %lld s; its ranks may still be training",
-                   node->rec.name, (long long)(silent_ms / 1000));
+        core_event_unreachable(core, node, silent_ms);
     }
 }
 

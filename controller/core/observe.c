@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "controller/core/core_schedule.h"
+#include "controller/core/core_texts.h"
 
 /* Shortens the lease of another node that this node's report names as the cause of a failure. */
 static void suspect_named_node(struct hd_core *core, const struct core_node *node,
@@ -32,9 +33,7 @@ static void alloc_runs(struct hd_core *core, struct core_job *job, struct core_a
     attempt->rec.running_ms = core->now.wall_ms;
     (void)core_note_running(core, attempt);
     core_dirty_attempt(core, job, attempt);
-    core_event(core, job, HD_EVENT_RUNNING, attempt->rec.attempt, -1, "",
-               "attempt %d: all %d ranks are up", attempt->rec.attempt,
-               attempt->rec.plan.rank_count);
+    core_event_running(core, job, attempt);
 }
 
 /* Replaces a secondary failure (a consequence of another node's) by its cause, if a node of the
@@ -160,9 +159,7 @@ static void revive(struct hd_core *core, struct core_job *job, struct core_attem
     core_dirty_attempt(core, job, attempt);
     core_dirty_desired(core, node);
     core_node_refresh(core, node);
-    core_event(core, job, HD_EVENT_ATTEMPT_BACK, attempt->rec.attempt, -1, node->rec.name,
-               "node %s answers again before another attempt was started: attempt %d goes on",
-               node->rec.name, attempt->rec.attempt);
+    core_event_attempt_back(core, job, attempt, node);
 }
 
 /* Returns whether two problem texts have the same part before the colon, as in "waits to start: no
@@ -184,8 +181,7 @@ static void take_problem(struct hd_core *core, struct core_job *job, struct core
         return;
     core_set_text(core, &alloc->problem, problem);
     if (is_new)
-        core_event(core, job, HD_EVENT_PROBLEM, attempt->rec.attempt, -1, alloc->node->rec.name,
-                   "attempt %d on %s: %s", attempt->rec.attempt, alloc->node->rec.name, problem);
+        core_event_problem(core, job, attempt, alloc);
     core_announce(core, job);
 }
 
@@ -303,15 +299,10 @@ void core_node_update_refusal(struct hd_core *core, struct core_node *node)
     if (node->lacks_jobs_dir && (!*now || (core->jobs_dir_problem && *core->jobs_dir_problem)))
         now = text.data;
     core_set_text(core, &node->refuses_attempts, now);
-    if (node->lacks_jobs_dir && !lacked)
-        core_event(core, NULL, HD_EVENT_JOBS_DIR_LOST, 0, -1, node->rec.name, "node %s %s",
-                   node->rec.name, now);
-    else if (*now && !before && !node->leaves)
-        core_event(core, NULL, HD_EVENT_NODE_FULL, 0, -1, node->rec.name, "node %s %s",
-                   node->rec.name, now);
+    if (node->lacks_jobs_dir ? !lacked : *now && !before && !node->leaves)
+        core_event_refuses_jobs(core, node);
     else if (!*now && before)
-        core_event(core, NULL, lacked ? HD_EVENT_JOBS_DIR_BACK : HD_EVENT_NODE_HAS_ROOM, 0, -1,
-                   node->rec.name, "node %s takes new jobs again", node->rec.name);
+        core_event_takes_jobs(core, node, lacked);
     core->schedule_due |= node->lacks_jobs_dir != lacked;
     hd_text_free(&text);
 }
@@ -340,8 +331,7 @@ static void take_refusal(struct hd_core *core, struct core_node *node, const cha
     core_set_text(core, &node->reported_refusal, refuses_attempts);
     core->schedule_due |= leaves != node->leaves;
     if (leaves && !node->leaves)
-        core_event(core, NULL, HD_EVENT_NODE_LEAVES, 0, -1, node->rec.name, "node %s %s",
-                   node->rec.name, refuses_attempts);
+        core_event_node_leaves(core, node, refuses_attempts);
     node->leaves = leaves;
     core_node_update_refusal(core, node);
     if (leaves)
@@ -450,11 +440,7 @@ static void take_unknown(struct hd_core *core, struct core_node *node,
     core_dirty_job(core, job);
     for (size_t i = 0; i < observed->checkpoint_count; i++)
         core_checkpoint_take(core, job, made, node, &observed->checkpoints[i]);
-    core_event(core, job, HD_EVENT_ATTEMPT_UNKNOWN, observed->attempt, -1, node->rec.name,
-               "node %s has attempt %d, which began after the backup from which the controller was "
-               "restored: it is ended there, and the job goes on from the newest checkpoint on the "
-               "disk, in attempt %d",
-               node->rec.name, observed->attempt, observed->attempt + 1);
+    core_event_attempt_unknown(core, job, observed->attempt, node);
     if (job->rec.state == HD_JOB_STATE_QUEUED)
         core_search_begin(core, job);
 }
@@ -469,15 +455,9 @@ static void report_unknown(struct hd_core *core, const struct core_node *node,
     if (observed->state == HD_ATTEMPT_STATE_ENDED)
         return;
     if (job && observed->attempt > job->rec.attempt_count)
-        core_event(core, job, HD_EVENT_ATTEMPT_REFUSED, 0, -1, node->rec.name,
-                   "node %s runs attempt %d, which this controller did not start (the newest is "
-                   "attempt %d): it is ended there; its folder stays",
-                   node->rec.name, observed->attempt, job->rec.attempt_count);
+        core_event_attempt_refused(core, job, observed->attempt, node);
     else if (!job)
-        core_event(core, NULL, HD_EVENT_JOB_UNKNOWN, 0, -1, node->rec.name,
-                   "node %s runs attempt %d of job %llu, which the controller does not know: it is "
-                   "ended there; its folder stays",
-                   node->rec.name, observed->attempt, (unsigned long long)observed->job);
+        core_event_job_unknown(core, node, observed->job, observed->attempt);
 }
 
 enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *event)

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "controller/core/core_schedule.h"
+#include "controller/core/core_texts.h"
 
 /* Most victims for which it is tried whether the job has a placement without their devices. */
 enum { REPRIEVES_TRIED_MAX = 64 };
@@ -173,43 +174,22 @@ static size_t reprieve(struct hd_core *core, const struct core_view *view, struc
     return kept;
 }
 
-static void report_victim(struct hd_core *core, struct core_job *victim,
-                          const struct core_attempt *attempt, const struct core_job *job)
-{
-    if (victim->rec.priority == job->rec.priority)
-        core_event(
-            core, victim, HD_EVENT_PREEMPTED, attempt->rec.attempt, -1, "",
-            "attempt %d writes a checkpoint and gives back devices that it had borrowed, for "
-            "job %" PRIu64,
-            attempt->rec.attempt, job->rec.job);
-    else
-        core_event(core, victim, HD_EVENT_PREEMPTED, attempt->rec.attempt, -1, "",
-                   "attempt %d writes a checkpoint and gives its devices back for job %" PRIu64
-                   ", whose priority is %d; this job's is %d",
-                   attempt->rec.attempt, job->rec.job, job->rec.priority, victim->rec.priority);
-}
-
 static void stop_victims(struct hd_core *core, struct core_job *job, const struct victim *victims,
                          size_t count)
 {
-    struct hd_text names = {0};
+    struct core_job_list stopped = {0};
     int32_t devices = 0;
 
     for (size_t i = 0; i < count; i++) {
         struct core_attempt *attempt = victims[i].attempt;
 
-        hd_text_add(&names, "%s%" PRIu64, i ? ", " : "", victims[i].job->rec.job);
+        core_job_list_add(&stopped, victims[i].number);
         devices += attempt->rec.plan.rank_count;
-        report_victim(core, victims[i].job, attempt, job);
+        core_event_preempted(core, victims[i].job, attempt, job);
         core_attempt_stop_for(core, victims[i].job, attempt, HD_END_CAUSE_PREEMPTED, job->rec.job);
     }
-    core->no_memory |= names.failed;
-    core_event(core, job, HD_EVENT_PREEMPTING, job->rec.attempt_count, -1, "",
-               "job%s %s, of lower priority or on borrowed devices, stop%s at a checkpoint, "
-               "which frees %d device%s",
-               count == 1 ? "" : "s", names.failed ? "" : names.data, count == 1 ? "s" : "",
-               devices, devices == 1 ? "" : "s");
-    hd_text_free(&names);
+    core_event_preempting(core, job, &stopped, devices);
+    hd_text_free(&stopped.numbers);
     job->is_preemptor = true;
     core_jobs_add(core, &core->preemptors, job);
     core->changed_in_pass = true;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "controller/core/core_internal.h"
+#include "controller/core/core_texts.h"
 
 static const double slow_fraction = 0.9;
 /* Smallest number of equal devices that have a median: of two, it is unclear which one is slow. */
@@ -75,9 +76,7 @@ enum hd_status core_probe_ask(struct hd_core *core, const struct hd_core_event *
                              ? (uint64_t)core->now.wall_ms
                              : core->probe_number + 1;
     node->probe_asked = core->probe_number;
-    core_event(core, NULL, HD_EVENT_PROBE, 0, -1, node->rec.name,
-               "a probe of %s was asked for by %s", node->rec.name,
-               event->probe.by ? event->probe.by : "");
+    core_event_probe(core, node, event->probe.by ? event->probe.by : "");
     return HD_OK;
 }
 
@@ -100,10 +99,7 @@ void core_probe_give_up(struct hd_core *core, struct core_node *node)
     if (!node->probe_asked)
         return;
     node->probe_asked = 0;
-    core_event(core, NULL, HD_EVENT_PROBE_FAILED, 0, -1, node->rec.name,
-               "the probe of %s has no result: the node is lost; when it is ready again: heddle "
-               "probe %s",
-               node->rec.name, node->rec.name);
+    core_event_probed(core, node, NULL);
 }
 
 /* ---- results ----------------------------------------------------------------------------------*/
@@ -303,26 +299,12 @@ static void report_slow(struct hd_core *core, const struct core_node *node)
 
         add_slow(core, node, d, &why);
         if (why.len_bytes)
-            core_event(core, NULL, HD_EVENT_DEVICE_SLOW, 0, -1, node->rec.name,
-                       "device %d of %s is slow: %s", node->rec.devices[d].index, node->rec.name,
-                       why.data);
+            core_event_device_slow(core, node, &node->rec.devices[d], why.data);
         hd_text_free(&why);
     }
 }
 
 /* ---- the answer -------------------------------------------------------------------------------*/
-
-static void report_result(struct hd_core *core, const struct core_node *node,
-                          const struct hd_probe_record *record)
-{
-    if (record->problem && *record->problem)
-        core_event(core, NULL, HD_EVENT_PROBE_FAILED, 0, -1, node->rec.name,
-                   "the probe of %s measured nothing, plans go on by %s: %s", node->rec.name,
-                   record->measured_ms ? "the figures of before" : "the tables", record->problem);
-    else if (record->ended_ms)
-        core_event(core, NULL, HD_EVENT_PROBED, 0, -1, node->rec.name,
-                   "%s has measured its devices", node->rec.name);
-}
 
 enum hd_status core_probed(struct hd_core *core, const struct hd_core_event *event)
 {
@@ -337,7 +319,8 @@ enum hd_status core_probed(struct hd_core *core, const struct hd_core_event *eve
         return HD_OK;
     set_record(core, node, record);
     hd_batch_add_probe(core->out->batch, record);
-    report_result(core, node, record);
+    if (record->ended_ms || (record->problem && *record->problem))
+        core_event_probed(core, node, record);
     if (!record->problem || !*record->problem)
         report_slow(core, node);
     core->schedule_due = true; /* layouts depend on the newly measured speeds */

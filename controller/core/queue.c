@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "controller/core/core_schedule.h"
+#include "controller/core/core_texts.h"
 
 /* ---- queues -----------------------------------------------------------------------------------*/
 
@@ -110,20 +111,11 @@ static enum hd_status check_queue(const struct hd_core *core, const struct hd_co
     return st;
 }
 
-static void add_limit(struct hd_text *text, const char *before, int32_t limit, const char *after)
-{
-    if (limit)
-        hd_text_add(text, "%sat most %d device%s%s", before, limit, limit == 1 ? "" : "s", after);
-    else
-        hd_text_add(text, "%sno limit of devices%s", before, after);
-}
-
 enum hd_status core_set_queue(struct hd_core *core, const struct hd_core_event *event)
 {
     struct hd_queue_record record = {.name = event->queue.name, .weight = 1};
     enum hd_status st = check_queue(core, event);
     const struct core_queue *before;
-    struct hd_text text = {0};
 
     if (st)
         return st;
@@ -137,13 +129,7 @@ enum hd_status core_set_queue(struct hd_core *core, const struct hd_core_event *
     if (event->queue.weight >= 0)
         record.weight = (int32_t)event->queue.weight;
     record.closed = event->queue.closes || (record.closed && !event->queue.opens);
-    add_limit(&text, "", record.devices_max, " in all");
-    add_limit(&text, ", ", record.user_devices_max, " for a user");
-    core->no_memory |= text.failed;
-    core_event(core, NULL, HD_EVENT_QUEUE_SET, 0, -1, "", "queue %s: %s, weight %d%s; set by %s",
-               event->queue.name, text.failed ? "" : text.data, record.weight,
-               record.closed ? ", closed" : "", event->queue.by);
-    hd_text_free(&text);
+    core_event_queue_set(core, &record, event->queue.by);
     hd_batch_add_queue(core->out->batch, &record);
     (void)core_queue_put(core, &record);
     core->schedule_due = true;
@@ -185,8 +171,7 @@ enum hd_status core_remove_queue(struct hd_core *core, const struct hd_core_even
                       "; let them end, or cancel them, then remove it",
                       name, count, count == 1 ? "" : "s", count == 1 ? "has" : "have",
                       first->rec.job);
-    core_event(core, NULL, HD_EVENT_QUEUE_REMOVED, 0, -1, "", "queue %s: removed by %s", name,
-               event->queue.by);
+    core_event_queue_removed(core, name, event->queue.by);
     record = queue->rec;
     record.removed = true;
     hd_batch_add_queue(core->out->batch, &record);

@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "controller/core/core_internal.h"
+#include "controller/core/core_texts.h"
 
 /* ---- which node deletes -----------------------------------------------------------------------*/
 
@@ -73,8 +74,7 @@ void core_files_left(struct hd_core *core, struct core_job *job, const struct co
                      const char *left)
 {
     if (left && *left)
-        core_event(core, job, HD_EVENT_FILES_LEFT, 0, -1, node->rec.name, "node %s: %s",
-                   node->rec.name, left);
+        core_event_files_left(core, job, node, left);
 }
 
 void core_removed(struct hd_core *core, const struct core_node *node, uint64_t number,
@@ -123,8 +123,7 @@ static void begin_removal(struct hd_core *core, struct core_job *job, const char
     if (core_waits_for_deletion(job))
         core_jobs_add(core, &core->deleting, job);
     core_dirty_job(core, job);
-    core_event(core, NULL, HD_EVENT_JOB_REMOVED, 0, -1, "",
-               "job %" PRIu64 " (%s) was removed by %s", job->rec.job, job->rec.name, by);
+    core_event_job_removed(core, job, by);
 }
 
 /* Removes the checkpoints of one step of a job. job NULL: the job has ended and only the store has

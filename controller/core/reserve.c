@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "controller/core/core_schedule.h"
+#include "controller/core/core_texts.h"
 
 enum { TOLERANCE_MS = 60 * 1000, TOLERANCE_DIVISOR = 10 };
 
@@ -294,38 +295,36 @@ static bool is_news(const struct hd_core *core, int64_t before_ms, int64_t now_m
     return off_ms > TOLERANCE_MS && (left_ms <= 0 || off_ms * TOLERANCE_DIVISOR > left_ms);
 }
 
-static void add_cause(const struct hd_core *core, const struct core_job *job,
-                      struct core_start start, struct hd_text *text)
+/* Returns why the job's expected start is `start` now. */
+static struct core_start_cause find_cause(const struct hd_core *core, const struct core_job *job,
+                                          struct core_start start)
 {
+    struct core_start_cause cause = {.job = start.after, .before = job->waits_for};
+
+    cause.takes_later = job->choice.taken && job->wait == CORE_WAIT_BUSY;
     if (job->wait == CORE_WAIT_HELD)
-        hd_text_add(text, "it is held");
-    else if (job->wait == CORE_WAIT_QUOTA && job->account->queue->rec.closed)
-        hd_text_add(text, "its queue is closed");
+        cause.kind = CORE_START_HELD;
     else if (job->wait == CORE_WAIT_QUOTA)
-        hd_text_add(text, "the device limit of its queue or of its owner is reached");
+        cause.kind = job->account->queue->rec.closed ? CORE_START_QUEUE_CLOSED : CORE_START_QUOTA;
     else if (job->wait == CORE_WAIT_BETTER)
-        core_add_choice(core, &job->choice, true, text);
+        cause.kind = CORE_START_BETTER;
     else if (job->wait == CORE_WAIT_RESERVED && job->wait_job)
-        hd_text_add(text, "job %" PRIu64 " comes before it", job->wait_job);
+        cause.kind = CORE_START_BEHIND;
     else if (start.after && core_is_being_preempted(core_find_job(core, start.after)))
-        hd_text_add(text, "job %" PRIu64 " writes a checkpoint and frees its devices then",
-                    start.after);
+        cause.kind = CORE_START_PREEMPTS;
     else if (start.after && start.after == job->waits_for)
-        hd_text_add(text, "job %" PRIu64 " runs faster or slower than predicted", start.after);
-    else if (start.after && job->waits_for)
-        hd_text_add(text, "it waits for job %" PRIu64 " now, and no longer for job %" PRIu64,
-                    start.after, job->waits_for);
+        cause.kind = CORE_START_PACE;
     else if (start.after)
-        hd_text_add(text, "job %" PRIu64 " frees its devices then", start.after);
+        cause.kind = job->waits_for ? CORE_START_OTHER_JOB : CORE_START_FREES;
     else if (job->waits_for && job->wait != CORE_WAIT_NEVER)
-        hd_text_add(text, "it is not known when job %" PRIu64 " or others free devices",
-                    job->waits_for);
+        cause.kind = CORE_START_END_UNKNOWN;
     else
-        hd_text_add(text, "the nodes that it was to start on have changed");
-    if (job->choice.taken && job->wait == CORE_WAIT_BUSY) {
-        hd_text_add(text, "; ");
-        core_add_choice(core, &job->choice, true, text);
-    }
+        cause.kind = CORE_START_NODES;
+    if (cause.kind == CORE_START_BEHIND)
+        cause.job = job->wait_job;
+    else if (cause.kind == CORE_START_END_UNKNOWN)
+        cause.job = job->waits_for;
+    return cause;
 }
 
 static void report_planned_start(struct hd_core *core, struct core_job *job,
@@ -334,26 +333,15 @@ static void report_planned_start(struct hd_core *core, struct core_job *job,
     const int64_t before_ms = job->rec.planned_start_ms;
     const int64_t now_ms =
         start.mono_ms == INT64_MAX ? 0 : core->now.wall_ms + start.mono_ms - core->now.mono_ms;
-    char was[HD_CLOCK_TEXT_MAX], is[HD_CLOCK_TEXT_MAX];
-    struct hd_text cause = {0};
+    struct core_start_cause cause;
 
     if (!core->assembled && (!before_ms || before_ms > core->now.wall_ms))
         return;
     if (!is_news(core, before_ms, now_ms) ||
         (!now_ms && before_ms > core->now.wall_ms && awaits_nodes(core)))
         return;
-    add_cause(core, job, start, &cause);
-    hd_clock_format_utc(before_ms, was);
-    hd_clock_format_utc(now_ms, is);
-    core->no_memory |= cause.failed;
-    if (!before_ms)
-        core_event(core, job, HD_EVENT_START_EXPECTED, job->rec.attempt_count, -1, "",
-                   "expected to start at %s: %s", is, cause.failed ? "" : cause.data);
-    else
-        core_event(core, job, HD_EVENT_START_MOVED, job->rec.attempt_count, -1, "",
-                   "the expected start moved from %s to %s: %s", was,
-                   now_ms ? is : "an unknown time", cause.failed ? "" : cause.data);
-    hd_text_free(&cause);
+    cause = find_cause(core, job, start);
+    core_event_start(core, job, before_ms, now_ms, &cause);
     job->rec.planned_start_ms = now_ms;
     job->waits_for = start.after;
     core_dirty_job(core, job);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "controller/core/core_schedule.h"
+#include "controller/core/core_texts.h"
 
 /* ---- resume -----------------------------------------------------------------------------------*/
 
@@ -92,16 +93,7 @@ static void queue_again(struct hd_core *core, struct core_job *job, const char *
     core_set_job_state(core, job, HD_JOB_STATE_QUEUED);
     core->schedule_due = true;
     core_dirty_job(core, job);
-    if (base)
-        core_event(core, job, HD_EVENT_RESUMED, job->rec.attempt_count, -1, "",
-                   "resumed by %s, from step %lld of attempt %d", by, (long long)base->step,
-                   base->attempt);
-    else if (core_lacks_checkpoint(job))
-        core_event(core, job, HD_EVENT_RESUMED, job->rec.attempt_count, -1, "",
-                   "resumed by %s; its checkpoints are missing", by);
-    else
-        core_event(core, job, HD_EVENT_RESUMED, job->rec.attempt_count, -1, "",
-                   "resumed by %s, from scratch: it has no checkpoint", by);
+    core_event_resumed(core, job, base, core_lacks_checkpoint(job), by);
 }
 
 enum hd_status core_resume(struct hd_core *core, const struct hd_core_event *event)
@@ -166,9 +158,7 @@ enum hd_status core_requeue(struct hd_core *core, const struct hd_core_event *ev
 
     if (st || attempt->rec.state == HD_ATTEMPT_STATE_STOPPING)
         return st;
-    core_event(core, job, HD_EVENT_REQUEUE, attempt->rec.attempt, -1, "",
-               "%s asked for the job to be queued again: attempt %d stops at a checkpoint",
-               event->again.by, attempt->rec.attempt);
+    core_event_requeue(core, job, attempt, event->again.by);
     core_attempt_stop_for(core, job, attempt, HD_END_CAUSE_USER, 0);
     core->schedule_due = true; /* the attempt's devices become free soon */
     return HD_OK;
@@ -185,8 +175,7 @@ enum hd_status core_checkpoint_now(struct hd_core *core, const struct hd_core_ev
     if (attempt->rec.state == HD_ATTEMPT_STATE_STOPPING)
         return HD_OK; /* the attempt's last checkpoint is being written */
     attempt->saves_asked++;
-    core_event(core, job, HD_EVENT_CHECKPOINT_ASKED, attempt->rec.attempt, -1, "",
-               "%s asked for a checkpoint", event->again.by);
+    core_event_checkpoint_asked(core, job, attempt, event->again.by);
     for (size_t i = 0; i < attempt->alloc_count; i++)
         core_dirty_desired(core, attempt->allocs[i].node);
     return HD_OK;

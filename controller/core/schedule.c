@@ -16,6 +16,7 @@
 #include <stdlib.h>
 
 #include "controller/core/core_schedule.h"
+#include "controller/core/core_texts.h"
 
 /* ---- evaluation of one job --------------------------------------------------------------------*/
 
@@ -174,25 +175,7 @@ static void report_borrowing(struct hd_core *core, struct core_job *job)
     attempt->rec.borrows = true;
     core->held_by_borrowers += attempt->rec.plan.rank_count;
     core->borrowers[core->borrower_count++] = attempt;
-    core_event(core, job, HD_EVENT_BORROWING, attempt->rec.attempt, -1, "",
-               "attempt %d runs on devices that are reserved for older jobs; when one of these can "
-               "start with them, it writes a checkpoint, gives them back and waits again",
-               attempt->rec.attempt);
-}
-
-/* Adds the event that explains why this placement was chosen, for an attempt that has just
- * started. */
-static void report_choice(struct hd_core *core, struct core_job *job)
-{
-    struct hd_text text = {0};
-
-    if (job->choice.step_now_s <= 0 || !core_active(job))
-        return;
-    core_add_choice(core, &job->choice, false, &text);
-    core->no_memory |= text.failed;
-    core_event(core, job, HD_EVENT_WEIGHED, job->rec.attempt_count, -1, "", "%s",
-               text.failed ? "" : text.data);
-    hd_text_free(&text);
+    core_event_borrowing(core, job, attempt);
 }
 
 /* Returns whether the job takes devices that are reserved for other jobs, because it is predicted
@@ -263,8 +246,8 @@ static void start_or_wait(struct hd_core *core, struct core_job *job,
         core_attempt_start(core, job, &first.placement, layout);
         if (borrows)
             report_borrowing(core, job);
-        else
-            report_choice(core, job);
+        else if (core_active(job) && job->choice.step_now_s > 0)
+            core_event_weighed(core, job);
         core->changed_in_pass = true;
     }
     free(first.placement.members);

@@ -1,8 +1,8 @@
 /* start: starts an attempt on a placement that was found for it. */
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "controller/core/core_schedule.h"
+#include "controller/core/core_texts.h"
 
 /* Sets precision and threads where the job file says `auto`. Precision: bf16 if every held device
  * computes it natively, else fp32. Threads: the smallest number among the held devices.
@@ -26,40 +26,6 @@ static void decide_precision_and_threads(const struct core_placement *placement,
         }
     }
     hd_plan_decide_device(plan->layout.device, bf16, threads_min, &plan->layout);
-}
-
-static void announce_start(struct hd_core *core, struct core_job *job,
-                           const struct hd_attempt_record *record,
-                           const struct core_placement *placement)
-{
-    const struct hd_layout_sizes *plan = &record->plan.layout;
-    char from[64] = "from scratch", layout[96], experts[24] = "", zero[24] = "";
-    struct hd_text nodes = {0};
-
-    for (size_t m = 0; m < placement->member_count; m++)
-        hd_text_add(&nodes, "%s%s", m ? ", " : "", placement->members[m].node->rec.name);
-    core->no_memory |= nodes.failed;
-    if (record->base_attempt)
-        (void)snprintf(from, sizeof from, "from step %lld of attempt %d",
-                       (long long)record->base_step, record->base_attempt);
-    if (plan->pp > 1)
-        (void)snprintf(layout, sizeof layout, "tp %d x cp %d x dp %d x pp %d (%s)", (int)plan->tp,
-                       (int)plan->cp, (int)plan->dp, (int)plan->pp, plan->schedule);
-    else if (plan->tp * plan->cp > 1)
-        (void)snprintf(layout, sizeof layout, "tp %d x cp %d x dp %d", (int)plan->tp, (int)plan->cp,
-                       (int)plan->dp);
-    else
-        (void)snprintf(layout, sizeof layout, "dp %d", (int)plan->dp);
-    if (plan->ep > 1)
-        (void)snprintf(experts, sizeof experts, ", ep %d", (int)plan->ep);
-    if (plan->zero > 0)
-        (void)snprintf(zero, sizeof zero, ", zero %d", (int)plan->zero);
-    core_event(core, job, HD_EVENT_STARTING, record->attempt, -1, record->plan.ranks[0].node_name,
-               "attempt %d on %s: %d %s device%s, %s%s%s, micro-batch %d, %s", record->attempt,
-               nodes.failed ? "" : nodes.data, record->plan.rank_count, plan->device,
-               record->plan.rank_count == 1 ? "" : "s", layout, experts, zero,
-               (int)plan->micro_batch, from);
-    hd_text_free(&nodes);
 }
 
 /* Marks the devices of the ranks as held, and sets the ranks of the attempt's record. devices: for
@@ -135,9 +101,9 @@ void core_attempt_start(struct hd_core *core, struct core_job *job,
         core_dirty_attempt(core, job, attempt);
         for (size_t m = 0; m < placement->member_count; m++)
             core_dirty_desired(core, placement->members[m].node);
-        announce_start(core, job, &record, placement);
+        core_event_starting(core, job, &record);
         if (*why)
-            core_event(core, job, HD_EVENT_LAYOUT, record.attempt, -1, "", "%s", why);
+            core_event_layout(core, job, &record, why);
     }
     free(record.plan.ranks);
 }

@@ -6,6 +6,7 @@
 
 #include "base/hash.h"
 #include "controller/core/core_schedule.h"
+#include "controller/core/core_texts.h"
 
 enum { REQUEST_KEY_MAX = 2 * HD_CTL_NAME_BYTES_MAX + 2 };
 
@@ -17,25 +18,17 @@ bool core_reaches(const struct hd_core *core, size_t percent)
 void hd_core_warn(const struct hd_core *core, struct hd_text *ret_warning)
 {
     if (core_reaches(core, HD_CTL_JOBS_WARN_PERCENT))
-        hd_text_add(ret_warning,
-                    "%zu jobs are queued or running; at %zu new ones are refused: let some end, or "
-                    "cancel some",
-                    core->live_count, core->config.jobs_live_max);
+        core_add_jobs_limit(core, ret_warning);
 }
 
 /* Adds an event when the number of live jobs comes near its limit; again only after it has fallen
  * below HD_CTL_JOBS_CALM_PERCENT. */
 static void report_limit(struct hd_core *core)
 {
-    struct hd_text text = {0};
-
     if (core->limit_reported || !core_reaches(core, HD_CTL_JOBS_WARN_PERCENT))
         return;
     core->limit_reported = true;
-    hd_core_warn(core, &text);
-    core->no_memory |= text.failed;
-    core_event(core, NULL, HD_EVENT_JOBS_NEAR_LIMIT, 0, -1, "", "%s", text.failed ? "" : text.data);
-    hd_text_free(&text);
+    core_event_jobs_near_limit(core);
 }
 
 /* Writes the key of a request id in core->by_request. Ids are per owner: an equal id of another
@@ -176,7 +169,7 @@ enum hd_status core_submit(struct hd_core *core, const struct hd_core_event *eve
     job->is_new = true;
     core_outcome_set(core, record.job, HD_JOB_STATE_QUEUED);
     core_dirty_job(core, job);
-    core_event(core, job, HD_EVENT_SUBMITTED, 0, -1, "", "submitted by %s", event->submit.owner);
+    core_event_submitted(core, job);
     core->out->job = record.job;
     core->new_job = job;
     report_limit(core);
@@ -197,9 +190,7 @@ enum hd_status core_cancel(struct hd_core *core, const struct hd_core_event *eve
     job->rec.cancel = true;
     job->rec.cancel_now |= event->cancel.now;
     core_dirty_job(core, job);
-    core_event(core, job, HD_EVENT_CANCEL, job->rec.attempt_count, -1, "",
-               "cancel requested by %s%s", event->cancel.by,
-               event->cancel.now ? ", without a checkpoint" : "");
+    core_event_cancel(core, job, event->cancel.by, event->cancel.now);
     attempt = core_active(job);
     if (!attempt) {
         core_finish_job(core, job, HD_JOB_STATE_CANCELLED, "");

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "controller/core/core_schedule.h"
+#include "controller/core/core_texts.h"
 
 enum {
     FAILURES_MAX = 2,         /* failures of a job on one node after which the job avoids the
@@ -407,10 +408,7 @@ enum hd_status core_hold(struct hd_core *core, const struct hd_core_event *event
     core->schedule_due |= job->migration_group != 0; /* reservations for the job are dropped while
                                                       * it is held */
     core_dirty_job(core, job);
-    core_event(core, job, held ? HD_EVENT_HELD : HD_EVENT_RELEASED, job->rec.attempt_count, -1, "",
-               "%s by %s%s", held ? "held" : "released", event->again.by,
-               held && core_active(job) ? ": this attempt goes on, another one is not started"
-                                        : "");
+    core_event_held(core, job, event->again.by);
     if (!held && job->wait == CORE_WAIT_HELD && core_lacks_checkpoint(job))
         core_look_again(core, job);
     else if (job->rec.state == HD_JOB_STATE_QUEUED)
