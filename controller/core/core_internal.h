@@ -165,6 +165,10 @@ void core_attempt_start(struct hd_core *core, struct core_job *job,
 /* Ends the job: succeeded, failed or cancelled. */
 void core_finish_job(struct hd_core *core, struct core_job *job, enum hd_job_state state,
                      const char *reason);
+/* Ends the job with the reason that `end` describes. */
+struct core_job_end;
+void core_end_job(struct hd_core *core, struct core_job *job, enum hd_job_state state,
+                  const struct core_job_end *end);
 /* Makes all ranks of the attempt write a checkpoint and exit. */
 void core_attempt_stop(struct hd_core *core, struct core_job *job, struct core_attempt *attempt);
 /* Stops the attempt at a checkpoint for a reason of the controller; `cause` becomes the cause of

@@ -210,9 +210,45 @@ void core_add_choice(const struct hd_core *core, const struct hd_core_choice *ch
 
 /* ---- end_reasons.c ----------------------------------------------------------------------------*/
 
-/* Writes the reason of an end, such as "rank_exit: rank 1 on n1: killed by signal 9: ...". */
-void core_describe_end(const struct core_attempt *attempt, const struct hd_end_record *end,
-                       char *ret_text, size_t size);
+/* Appends the reason of an attempt's end, such as "rank_exit: rank 1 on n1: killed by signal 9:
+ * ...", cut to the length of a message. */
+void core_add_end(const struct core_attempt *attempt, const struct hd_end_record *end,
+                  struct hd_text *text);
+/* Appends that the node was silent; a clause for the event of its loss, too. */
+void core_add_silence(const struct core_node *node, int64_t silent_ms, struct hd_text *text);
+/* Appends that the ranks did not connect to one another within timeout_ms. */
+void core_add_slow_start(int64_t timeout_ms, struct hd_text *text);
+/* Appends to an empty text that the nodes of the attempt lost the connection to each other; rec.end
+ * has the first message about it. */
+void core_add_disconnection(const struct core_attempt *attempt, struct hd_text *text);
+/* Appends that all ranks ended without a report of the last step, or of its checkpoint. */
+void core_add_incomplete(const struct core_job *job, const struct core_attempt *attempt,
+                         struct hd_text *text);
+
+/* Why a job has ended without success. */
+struct core_job_end {
+    enum core_job_end_kind {
+        CORE_JOB_END_ATTEMPT,  /* its attempt ended so that a retry would be useless */
+        CORE_JOB_END_DIVERGED, /* the reason names the newest checkpoint from before */
+        CORE_JOB_END_RESTARTS, /* restart.max is used up */
+        CORE_JOB_END_ATTEMPTS, /* HD_CTL_ATTEMPTS_MAX attempts are used up */
+        CORE_JOB_END_TIME,     /* the reason says what was saved and what is lost */
+        CORE_JOB_END_CANCELLED,
+        CORE_JOB_END_AFTER, /* a job of `after` did not succeed */
+    } kind;
+    const struct core_attempt *attempt; /* newest attempt, which has ended; unused with AFTER */
+    /* With TIME and CANCELLED: the newest checkpoint; with DIVERGED: the newest one that is proven;
+     * NULL: none. */
+    const struct hd_checkpoint_record *checkpoint;
+    int64_t ran_ms;   /* with TIME: running time of all attempts */
+    bool has_failed;  /* with TIME: the attempt failed; else it was told to stop */
+    int32_t failures; /* with RESTARTS: failures in a row */
+    uint64_t after;   /* with AFTER: number and state of that job */
+    enum hd_job_state outcome;
+};
+/* Appends the reason; nothing if a cancelled job lost no step. */
+void core_add_job_end(const struct hd_core *core, const struct core_job *job,
+                      const struct core_job_end *end, struct hd_text *text);
 
 /* ---- mark.c -----------------------------------------------------------------------------------*/
 

@@ -1,11 +1,5 @@
 /* end: how attempts and jobs end (told to stop, failed, complete, out of time), and how a job
  * continues after an attempt. */
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/clock.h"
 #include "controller/core/core_schedule.h"
 #include "controller/core/core_texts.h"
 
@@ -179,23 +173,15 @@ void core_announce_fallback(struct hd_core *core, struct core_job *job,
         core_event_checkpoint_damaged(core, job, attempt, fallback);
 }
 
-/* Fails a job that diverged: a retry would repeat the same steps. The reason names a checkpoint
- * from before the divergence. */
-static void fail_diverged(struct hd_core *core, struct core_job *job,
-                          const struct core_attempt *attempt, const char *why)
+void core_end_job(struct hd_core *core, struct core_job *job, enum hd_job_state state,
+                  const struct core_job_end *end)
 {
-    const struct hd_checkpoint_record *sound;
-    char text[HD_CTL_MESSAGE_BYTES_MAX + 160];
+    struct hd_text reason = {0};
 
-    if (!attempt->had_finite_step)
-        core_checkpoint_disprove_base(core, job, attempt);
-    sound = core_checkpoint_proven(job);
-    (void)snprintf(text, sizeof text, "%s; no checkpoint is from before that", why);
-    if (sound)
-        (void)snprintf(text, sizeof text,
-                       "%s; the newest checkpoint from before that is step %lld of attempt %d", why,
-                       (long long)sound->step, sound->attempt);
-    core_finish_job(core, job, HD_JOB_STATE_FAILED, text);
+    core_add_job_end(core, job, end, &reason);
+    core->no_memory |= reason.failed;
+    core_finish_job(core, job, state, reason.data && !reason.failed ? reason.data : "");
+    hd_text_free(&reason);
 }
 
 /* Ends a job as succeeded: its last step had a finite loss. */
@@ -205,102 +191,65 @@ static void succeed(struct hd_core *core, struct core_job *job)
     core_finish_job(core, job, HD_JOB_STATE_SUCCEEDED, "");
 }
 
-/* Fails a job at its time limit; the reason says what was saved and what is lost. why: the end of
- * its newest attempt, which may have failed before it could write a checkpoint. */
-static void fail_out_of_time(struct hd_core *core, struct core_job *job,
-                             const struct core_attempt *attempt, const char *why)
+/* Returns why the newest attempt, which has just ended without success, is the job's last one.
+ * False: it is not; the job is queued again. */
+static bool is_last(const struct hd_core *core, const struct core_job *job,
+                    const struct core_attempt *attempt, struct core_job_end *ret_end)
 {
-    const struct hd_checkpoint_record *newest = core_checkpoint_newest(job);
-    const int64_t saved = newest ? newest->step : 0;
-    const bool failed = !core_is_stop(attempt->rec.end.cause);
-    char limit[HD_CLOCK_TEXT_MAX], ran[HD_CLOCK_TEXT_MAX];
-    struct hd_text text = {0};
+    const struct hd_end_record *end = &attempt->rec.end;
+    const int32_t failures = count_failures(job), max = job->needs.restart_max;
 
-    hd_clock_format_span(job->needs.time_limit_ms, limit);
-    hd_clock_format_span(core_job_ran_ms(core, job), ran);
-    hd_text_add(&text, "time_limit: it has run for %s of %s; ", ran, limit);
-    if (failed)
-        hd_text_add(&text, "attempt %d wrote no checkpoint at its end (%s); ", attempt->rec.attempt,
-                    why);
-    else if (attempt->kill)
-        hd_text_add(
-            &text,
-            "attempt %d did not stop within %lld s and was killed: its ranks did not reach "
-            "the end of a step, or could not write a checkpoint (heddle events %" PRIu64 "); ",
-            attempt->rec.attempt, (long long)(core->config.stop_grace_ms / 1000), job->rec.job);
-    if (newest)
-        hd_text_add(&text, "its newest checkpoint is of step %lld of %lld; ", (long long)saved,
-                    (long long)job->rec.steps);
+    *ret_end = (struct core_job_end){.attempt = attempt,
+                                     .ran_ms = core_job_ran_ms(core, job),
+                                     .has_failed = !core_is_stop(end->cause),
+                                     .failures = failures};
+    if (job->rec.cancel)
+        ret_end->kind = CORE_JOB_END_CANCELLED;
+    else if (end->cause == HD_END_CAUSE_TIME_LIMIT ||
+             (job->needs.time_limit_ms && ret_end->ran_ms >= job->needs.time_limit_ms))
+        ret_end->kind = CORE_JOB_END_TIME;
+    else if (end->bad_input)
+        ret_end->kind = CORE_JOB_END_ATTEMPT;
+    else if (end->cause == HD_END_CAUSE_DIVERGED) /* a retry would repeat the same steps */
+        ret_end->kind = CORE_JOB_END_DIVERGED;
+    else if (is_failure(job, attempt) && (max == 0 || failures > max))
+        ret_end->kind = CORE_JOB_END_RESTARTS;
+    else if (job->rec.attempt_count >= HD_CTL_ATTEMPTS_MAX)
+        ret_end->kind = CORE_JOB_END_ATTEMPTS;
     else
-        hd_text_add(&text, "it has no checkpoint; ");
-    if (attempt->last_step > saved && !saved)
-        hd_text_add(&text, "all its steps are lost; ");
-    else if (attempt->last_step > saved) /* the ranks may have run further than they reported */
-        hd_text_add(&text, "the steps after that are lost; ");
-    hd_text_add(&text, "heddle resume %" PRIu64 " gives it the same time once more%s", job->rec.job,
-                newest ? "" : ", from its first step");
-    core->no_memory |= text.failed;
-    core_finish_job(core, job, HD_JOB_STATE_FAILED, text.failed ? "time_limit" : text.data);
-    hd_text_free(&text);
+        return false;
+    return true;
 }
 
-/* Ends a cancelled job; the reason says which steps are lost, if its last checkpoint was not
- * written. why: the end of its attempt. */
-static void finish_cancelled(struct hd_core *core, struct core_job *job,
-                             const struct core_attempt *attempt, const char *why)
+static void requeue(struct hd_core *core, struct core_job *job, const struct core_attempt *attempt)
 {
-    const struct hd_checkpoint_record *newest = core_checkpoint_newest(job);
-    const int64_t saved = newest ? newest->step : 0;
-    char text[HD_CTL_MESSAGE_BYTES_MAX + 160] = "";
-
-    if (!job->rec.cancel_now && attempt->last_step > saved)
-        (void)snprintf(text, sizeof text,
-                       "without a checkpoint of its last step; steps %lld to %s%lld are lost: %s",
-                       (long long)saved + 1,
-                       /* a full disk also keeps ranks from reporting steps */
-                       attempt->rec.end.cause == HD_END_CAUSE_STORAGE ? "at least " : "",
-                       (long long)attempt->last_step, why);
-    core_finish_job(core, job, HD_JOB_STATE_CANCELLED, text);
+    core_announce_fallback(core, job, attempt);
+    job->rec.devices = job->needs.devices_max;
+    job->not_before_mono_ms = next_start_ms(core, job);
+    if (core_wants_search(job))
+        core_search_begin(core, job);
+    core_set_job_state(core, job, HD_JOB_STATE_QUEUED);
+    core_dirty_job(core, job);
 }
 
 /* Ends or requeues a job whose newest attempt has just ended. */
 static void end_or_requeue(struct hd_core *core, struct core_job *job,
                            const struct core_attempt *attempt)
 {
-    const struct hd_end_record *end = &attempt->rec.end;
-    const int32_t failures = count_failures(job), max = job->needs.restart_max;
-    char why[HD_CTL_MESSAGE_BYTES_MAX], text[HD_CTL_MESSAGE_BYTES_MAX + 128];
+    struct core_job_end end;
 
     core_note_missed_base(core, job, attempt);
-    core_describe_end(attempt, end, why, sizeof why);
-    if (end->cause == HD_END_CAUSE_COMPLETED) {
+    if (attempt->rec.end.cause == HD_END_CAUSE_COMPLETED) {
         succeed(core, job);
-    } else if (job->rec.cancel) {
-        finish_cancelled(core, job, attempt, why);
-    } else if (end->cause == HD_END_CAUSE_TIME_LIMIT ||
-               (job->needs.time_limit_ms &&
-                core_job_ran_ms(core, job) >= job->needs.time_limit_ms)) {
-        fail_out_of_time(core, job, attempt, why);
-    } else if (end->bad_input) {
-        core_finish_job(core, job, HD_JOB_STATE_FAILED, why);
-    } else if (end->cause == HD_END_CAUSE_DIVERGED) {
-        fail_diverged(core, job, attempt, why);
-    } else if (is_failure(job, attempt) && (max == 0 || failures > max)) {
-        (void)snprintf(text, sizeof text,
-                       "%s (%d failures in a row without a new checkpoint, restart.max is %d)", why,
-                       failures, max);
-        core_finish_job(core, job, HD_JOB_STATE_FAILED, text);
-    } else if (job->rec.attempt_count >= HD_CTL_ATTEMPTS_MAX) {
-        (void)snprintf(text, sizeof text, "%s (after %d attempts)", why, HD_CTL_ATTEMPTS_MAX);
-        core_finish_job(core, job, HD_JOB_STATE_FAILED, text);
+    } else if (is_last(core, job, attempt, &end)) {
+        if (end.kind == CORE_JOB_END_DIVERGED && !attempt->had_finite_step)
+            core_checkpoint_disprove_base(core, job, attempt);
+        end.checkpoint = end.kind == CORE_JOB_END_DIVERGED ? core_checkpoint_proven(job)
+                                                           : core_checkpoint_newest(job);
+        core_end_job(core, job, job->rec.cancel ? HD_JOB_STATE_CANCELLED : HD_JOB_STATE_FAILED,
+                     &end);
     } else {
-        core_announce_fallback(core, job, attempt);
-        job->rec.devices = job->needs.devices_max;
-        job->not_before_mono_ms = next_start_ms(core, job);
-        if (core_wants_search(job))
-            core_search_begin(core, job);
-        core_set_job_state(core, job, HD_JOB_STATE_QUEUED);
-        core_dirty_job(core, job);
+        requeue(core, job, attempt);
     }
 }
 
@@ -326,31 +275,23 @@ static void release_devices(struct hd_core *core, struct core_job *job,
  * may be missing, because a killed supervisor can lose it. */
 static void complete(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
 {
-    const long long steps = job->rec.steps;
     struct hd_end_record end = {.cause = HD_END_CAUSE_COMPLETED, .rank = -1};
     const bool had_all_before =
         attempt->rec.base_attempt && attempt->rec.base_step >= job->rec.steps;
     const bool has_all = had_all_before || core_checkpoint_is_final(job, attempt);
-    char message[160] = "";
+    struct hd_text message = {0};
 
-    if (!has_all && attempt->last_step < job->rec.steps)
-        (void)snprintf(message, sizeof message,
-                       "its ranks ended as if the run were complete, but the last step that they "
-                       "reported is %lld of %lld",
-                       (long long)attempt->last_step, steps);
-    else if (!has_all)
-        (void)snprintf(message, sizeof message,
-                       "its ranks ended as if the run were complete, but they reported no "
-                       "checkpoint of step %lld, the last one",
-                       steps);
-    if (*message) {
+    if (!has_all) {
+        core_add_incomplete(job, attempt, &message);
+        core->no_memory |= message.failed;
         end.cause = HD_END_CAUSE_INCOMPLETE;
         end.node = attempt->rec.plan.ranks[0].node_name;
-        end.message = message;
+        end.message = message.data;
     }
     core_attempt_set_end(core, attempt, &end);
-    if (*message)
+    if (!has_all)
         core_event_attempt_failed(core, job, attempt, &end);
+    hd_text_free(&message);
 }
 
 static void attempt_end(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
@@ -384,17 +325,17 @@ static void fail_slow_start(struct hd_core *core, struct core_job *job,
                             struct core_attempt *attempt)
 {
     struct hd_end_record end = {.cause = HD_END_CAUSE_LAUNCH_FAILED, .rank = -1};
-    char message[256];
+    struct hd_text message = {0};
 
     for (size_t i = 0; i < attempt->alloc_count; i++) {
         if (!attempt->allocs[i].running && !end.node)
             end.node = attempt->allocs[i].node->rec.name;
     }
-    (void)snprintf(message, sizeof message,
-                   "its ranks were not all connected to each other after %lld s",
-                   (long long)(core->config.start_timeout_ms / 1000));
-    end.message = message;
+    core_add_slow_start(core->config.start_timeout_ms, &message);
+    core->no_memory |= message.failed;
+    end.message = message.data;
     core_attempt_fail(core, job, attempt, &end);
+    hd_text_free(&message);
 }
 
 static bool any_waits(const struct core_attempt *attempt)

@@ -358,11 +358,12 @@ void core_event_killed(struct hd_core *core, struct core_job *job,
 static void add_end(struct hd_core *core, struct core_job *job, enum hd_event_kind kind,
                     const struct core_attempt *attempt, const struct hd_end_record *end)
 {
-    char why[HD_CTL_MESSAGE_BYTES_MAX];
+    struct hd_text why = {0};
 
-    core_describe_end(attempt, end, why, sizeof why);
+    core_add_end(attempt, end, &why);
     core_event(core, job, kind, attempt->rec.attempt, end->rank, end->node, "attempt %d: %s",
-               attempt->rec.attempt, why);
+               attempt->rec.attempt, text_of(core, &why));
+    hd_text_free(&why);
 }
 
 void core_event_attempt_stopped(struct hd_core *core, struct core_job *job,

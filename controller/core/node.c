@@ -279,11 +279,12 @@ void core_node_lose(struct hd_core *core, struct core_node *node, const char *wh
 
 static void mark_silent(struct hd_core *core, struct core_node *node, int64_t silent_ms)
 {
-    char message[160];
+    struct hd_text why = {0};
 
-    (void)snprintf(message, sizeof message, "node %s was silent for %lld s", node->rec.name,
-                   (long long)(silent_ms / 1000));
-    core_node_lose(core, node, message);
+    core_add_silence(node, silent_ms, &why);
+    core->no_memory |= why.failed;
+    core_node_lose(core, node, why.data ? why.data : "");
+    hd_text_free(&why);
 }
 
 void core_node_pardon(struct hd_core *core, struct core_node *node, int64_t away_ms)

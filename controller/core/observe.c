@@ -58,22 +58,18 @@ static void blame_the_network(struct hd_core *core, struct core_job *job,
                               struct core_attempt *attempt)
 {
     struct hd_end_record end = attempt->rec.end;
-    char message[HD_CTL_MESSAGE_BYTES_MAX];
+    struct hd_text message = {0};
 
     for (size_t i = 0; i < attempt->alloc_count; i++)
         if (!attempt->allocs[i].secondary)
             return;
-    (void)snprintf(
-        message, sizeof message,
-        "its nodes (%s, %s%s) lost the connection to each other, and on none of them a "
-        "rank was killed or crashed: look at the network between their data addresses (the "
-        "first message: %s)",
-        attempt->allocs[0].node->rec.name, attempt->allocs[1].node->rec.name,
-        attempt->alloc_count > 2 ? ", .." : "", end.message);
+    core_add_disconnection(attempt, &message);
+    core->no_memory |= message.failed;
     end.secondary = false;
     end.node = "";
-    end.message = message;
+    end.message = message.data;
     core_attempt_fail(core, job, attempt, &end);
+    hd_text_free(&message);
 }
 
 static void alloc_ended(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,

@@ -472,19 +472,15 @@ enum hd_status core_check_after(const struct hd_core *core, const struct hd_job_
 /* Releases one job that waits for others to succeed, cancels it, or lets it wait on. */
 static void notify_dependent(struct hd_core *core, struct core_job *job)
 {
-    char why[128];
-
     for (int32_t i = 0; i < job->needs.after_count; i++) {
         const enum hd_job_state outcome = core_outcome_of(core, job->needs.after[i]);
 
         if (outcome != HD_JOB_STATE_FAILED && outcome != HD_JOB_STATE_CANCELLED)
             continue;
-        (void)snprintf(why, sizeof why,
-                       "after: job %" PRIu64 " %s%s, and this one was to start when it had "
-                       "succeeded",
-                       job->needs.after[i], outcome == HD_JOB_STATE_FAILED ? "" : "was ",
-                       hd_job_state_name((int)outcome));
-        core_finish_job(core, job, HD_JOB_STATE_CANCELLED, why);
+        core_end_job(core, job, HD_JOB_STATE_CANCELLED,
+                     &(struct core_job_end){.kind = CORE_JOB_END_AFTER,
+                                            .after = job->needs.after[i],
+                                            .outcome = outcome});
         return;
     }
     if (!waits_for_success(core, job))
