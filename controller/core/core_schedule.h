@@ -482,10 +482,19 @@ bool core_gang_fits_when_idle(struct hd_core *core, const struct core_view *view
  * *ret_blocking_job, if it was 0, is then set to a job that has reserved such nodes, if any. */
 bool core_gang_reserve(struct hd_core *core, const struct core_view *view, enum hd_device_kind kind,
                        uint64_t *ret_blocking_job);
-/* Appends why a node's devices of this kind cannot join a gang with those of some or all other
- * nodes; nothing if they can. */
-void core_gang_obstacle(const struct hd_core *core, const struct core_node *node,
-                        enum hd_device_kind kind, struct hd_text *text);
+/* Returns why a node's devices of this kind cannot join a gang with those of some or all other
+ * nodes; NONE: they can. */
+enum core_gang_obstacle {
+    CORE_GANG_OBSTACLE_NONE,
+    CORE_GANG_OBSTACLE_JOBS_DIR, /* the node does not see the jobs directory */
+    CORE_GANG_OBSTACLE_ADDRESS,  /* it has no data address */
+    CORE_GANG_OBSTACLE_ENGINE,   /* it has no library that connects its GPUs to other nodes */
+    CORE_GANG_OBSTACLE_LOOPBACK, /* its data address is reached only from its own machine */
+    CORE_GANG_OBSTACLE_NUMERICS, /* some nodes compute other bits */
+};
+enum core_gang_obstacle core_find_gang_obstacle(const struct hd_core *core,
+                                                const struct core_node *node,
+                                                enum hd_device_kind kind);
 
 /* ---- links.c ----------------------------------------------------------------------------------*/
 

@@ -5,6 +5,7 @@
  *   job_events.c      events in the history of a job (event_kinds.h)
  *   cluster_events.c  events in the history of the cluster (event_kinds.h)
  *   wait_reasons.c    why jobs wait
+ *   node_reasons.c    why nodes take no new jobs
  *   end_reasons.c     why attempts and jobs have ended
  *
  * Private to this folder. These functions decide nothing and call no function that does: they append
@@ -13,7 +14,7 @@
 #ifndef HD_CONTROLLER_CORE_TEXTS_H
 #define HD_CONTROLLER_CORE_TEXTS_H
 
-#include "controller/core/core_internal.h"
+#include "controller/core/core_schedule.h"
 
 /* ---- job_events.c -----------------------------------------------------------------------------*/
 
@@ -192,6 +193,61 @@ void core_event_controller_away(struct hd_core *core);            /* core->away_
 
 /* ---- wait_reasons.c ---------------------------------------------------------------------------*/
 
+/* Why a queued job waits. */
+struct core_wait_reason {
+    enum core_wait wait;
+    bool lacks_checkpoint; /* with SEARCH: its checkpoints are known to be missing */
+    bool is_thrashing;     /* with DELAY: it was preempted soon after its start more than once */
+    int64_t left_ms;       /* with DELAY: time until it is retried; negative: it is over */
+    uint64_t behind;       /* with RESERVED: number of the job for which the nodes are reserved */
+};
+/* Appends how the newest attempt ended and then why the job waits; for some kinds a sentence of its
+ * own comes after that (core_add_after, core_add_quota, core_add_need). */
+void core_add_wait(const struct hd_core *core, const struct core_job *job,
+                   const struct core_wait_reason *reason, struct hd_text *text);
+void core_add_after(const struct core_job_list *jobs, struct hd_text *text);
+void core_add_closed(const struct core_queue *queue, struct hd_text *text);
+/* A device limit that keeps a job from starting. */
+struct core_quota_reason {
+    bool by_user;      /* true: the limit of one user in the queue; false: the queue's limit */
+    int32_t too_small; /* the limit, if the job needs more devices; 0: the limit is used up */
+};
+void core_add_quota(const struct core_job *job, const struct core_quota_reason *reason,
+                    struct hd_text *text);
+
+/* The devices that a job needs, for each device kind that it may use. */
+struct core_need {
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    int32_t devices[HD_DEVICE_KIND_COUNT];
+    size_t kind_count;
+    int64_t memory_min;  /* as in hd_job_needs */
+    bool on_one_node;    /* true: all devices must be on one node */
+    int32_t multiple_of; /* the devices on each node are a multiple of this number; 0: any */
+};
+void core_add_need(const struct core_need *need, struct hd_text *text);
+/* why: the reason why no layout fits fewer or smaller devices. */
+void core_add_infeasible(const struct hd_job_needs *needs, const char *why, struct hd_text *text);
+void core_add_no_node(struct hd_text *text); /* the cluster has no node */
+void core_add_no_device(enum hd_device_kind kind, struct hd_text *text);
+/* The devices of one usable node that a job may use. */
+struct core_node_offer {
+    int32_t all, free; /* devices that work; free: those that no attempt holds */
+    int32_t in_groups; /* free devices in whole tensor-parallel groups */
+    int32_t broken;    /* devices with a problem; `problem` is that of the first one */
+    const char *problem;
+    bool reserved_for_it; /* the node's reservation, if it has one, is for this job */
+    enum hd_device_kind kind;
+    enum core_gang_obstacle obstacle;
+};
+void core_add_offer(const struct core_node *node, const struct core_node_offer *offer,
+                    struct hd_text *text);
+/* The base checkpoint is on one node only; node NULL: an unknown one. */
+void core_add_base(const struct hd_checkpoint_record *base, const struct core_node *node,
+                   struct hd_text *text);
+void core_add_avoided(const struct core_job *job, struct hd_text *text);
+void core_add_preempting(struct hd_text *text);
+void core_add_search_timeout(int64_t timeout_ms, struct hd_text *text);
+
 /* Appends the name of the newest missing checkpoint, such as "step 20 of attempt 1 (/jobs/7/..)";
  * all: also those of some older ones. */
 void core_add_missing_names(const struct hd_core *core, const struct core_job *job, bool all,
@@ -208,12 +264,80 @@ void core_add_placement_text(const struct hd_core *core, int32_t nodes, int32_t 
 void core_add_choice(const struct hd_core *core, const struct hd_core_choice *choice, bool waits,
                      struct hd_text *text);
 
+/* Why a running attempt stops. */
+enum core_stop_reason {
+    CORE_STOP_NONE,
+    CORE_STOP_NO_LONGER_NEEDED, /* preempted for a job that is not queued any more */
+    CORE_STOP_FOR_HELD_JOB,     /* preempted for a job that is held now */
+    CORE_STOP_MOVES,            /* moves so that another job's devices are nearer one another */
+    CORE_STOP_PREEMPTED,
+    CORE_STOP_LEAVES_NODE,    /* its node is drained, or the node's daemon ends */
+    CORE_STOP_NEED_NOT_LEAVE, /* its node was drained and is not any more */
+    CORE_STOP_TIME_LIMIT,
+    CORE_STOP_RESIZED,
+    CORE_STOP_USER,
+};
+/* for_job: number of the job that gets the devices. */
+void core_add_stop(const struct hd_core *core, enum core_stop_reason reason, uint64_t for_job,
+                   struct hd_text *text);
+/* Append, after "; " if the text is not empty, what is wrong with a node of a running attempt.
+ * has_come: the node has connected since the controller's start. */
+void core_add_silent_node(const struct core_node *node, bool has_come, int64_t lost_at_ms,
+                          struct hd_text *text);
+void core_add_node_problem(const struct core_node_alloc *alloc, struct hd_text *text);
+
+/* ---- node_reasons.c ---------------------------------------------------------------------------*/
+
+/* Why a node takes no new jobs. */
+enum core_absence {
+    CORE_ABSENCE_NONE, /* it takes new jobs */
+    CORE_ABSENCE_LOST,
+    CORE_ABSENCE_DRAINED,
+    /* The node may be drained, too: */
+    CORE_ABSENCE_NOT_COME, /* it has not connected since the controller's start */
+    CORE_ABSENCE_UNREACHABLE,
+    CORE_ABSENCE_AWAY, /* its stream has ended */
+    CORE_ABSENCE_CONNECTING,
+    CORE_ABSENCE_REFUSES, /* node->refuses_attempts */
+    CORE_ABSENCE_STALE,   /* it stops a stale attempt */
+};
+/* is_empty: no ranks run on the node; silent_ms: time since its last message. */
+void core_add_absence(const struct core_node *node, enum core_absence absence, bool is_empty,
+                      int64_t silent_ms, struct hd_text *text);
+/* Who does not see the jobs directory, so that the node may start no job. */
+enum core_no_jobs_dir {
+    CORE_NO_JOBS_DIR_NONE,
+    CORE_NO_JOBS_DIR_ON_CONTROLLER,
+    CORE_NO_JOBS_DIR_ON_NODE,
+};
+void core_add_no_jobs_dir(const struct hd_core *core, const struct core_node *node,
+                          enum core_no_jobs_dir where, struct hd_text *text);
+void core_add_gang_obstacle(const struct core_node *node, enum hd_device_kind kind,
+                            enum core_gang_obstacle obstacle, struct hd_text *text);
+/* A measured rate that is far below the median of equal devices. */
+struct core_slow_rate {
+    const char *name, *unit; /* unit: of a rate in units of 1e9 per second */
+    double value, median;    /* per second */
+    size_t count;            /* number of devices whose median it is */
+};
+void core_add_slow_rate(const struct core_slow_rate *slow, struct hd_text *text);
+
 /* ---- end_reasons.c ----------------------------------------------------------------------------*/
 
 /* Appends the reason of an attempt's end, such as "rank_exit: rank 1 on n1: killed by signal 9:
  * ...", cut to the length of a message. */
 void core_add_end(const struct core_attempt *attempt, const struct hd_end_record *end,
                   struct hd_text *text);
+/* Messages of ends (hd_end_record.message) without numbers. */
+enum core_known_end {
+    CORE_END_MACHINE_RESTARTED,
+    CORE_END_ATTEMPT_GONE, /* the node no longer has the attempt */
+    CORE_END_NOT_STARTED,  /* stopped before its start */
+    CORE_END_PLACEHOLDER, /* stored, and compared by core_attempt_is_placeholder: never change it */
+};
+const char *core_end_message(enum core_known_end end);
+/* Appends that the node ended together with its controller. */
+void core_add_end_with_controller(const struct core_node *node, struct hd_text *text);
 /* Appends that the node was silent; a clause for the event of its loss, too. */
 void core_add_silence(const struct core_node *node, int64_t silent_ms, struct hd_text *text);
 /* Appends that the ranks did not connect to one another within timeout_ms. */

@@ -53,6 +53,23 @@ void core_add_end(const struct core_attempt *attempt, const struct hd_end_record
     hd_text_free(&all);
 }
 
+const char *core_end_message(enum core_known_end end)
+{
+    static const char *const messages[] = {
+        [CORE_END_MACHINE_RESTARTED] = "the machine was restarted",
+        [CORE_END_ATTEMPT_GONE] = "the node no longer has the attempt",
+        [CORE_END_NOT_STARTED] = "stopped before its start",
+        [CORE_END_PLACEHOLDER] = "it began after the backup from which the controller was restored",
+    };
+
+    return messages[end];
+}
+
+void core_add_end_with_controller(const struct core_node *node, struct hd_text *text)
+{
+    hd_text_add(text, "node %s ended with its controller", node->rec.name);
+}
+
 void core_add_silence(const struct core_node *node, int64_t silent_ms, struct hd_text *text)
 {
     hd_text_add(text, "node %s was silent for %lld s", node->rec.name,

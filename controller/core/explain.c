@@ -1,8 +1,7 @@
-/* explain: why queued jobs wait, and what is wrong with running ones. */
-#include <inttypes.h>
+/* explain: why queued jobs wait, and what is wrong with running ones. The sentences are in
+ * wait_reasons.c. */
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "controller/core/core_schedule.h"
 #include "controller/core/core_texts.h"
 
@@ -53,33 +52,16 @@ static size_t kinds_to_show(const struct hd_core *core, const struct hd_job_need
 static void add_need(const struct hd_core *core, const struct hd_job_needs *needs,
                      const struct hd_checkpoint_record *base, struct hd_text *text)
 {
-    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
-    size_t kind_count = kinds_to_show(core, needs, kinds);
-    char bytes[32];
+    struct core_need need = {.memory_min = needs->memory_min};
 
-    for (size_t k = 0; k < kind_count; k++) {
-        int32_t need = core_devices_needed(needs, kinds[k]);
-
-        hd_text_add(text, "%s%d %s device%s", k ? " or " : "needs ", need,
-                    hd_device_kind_name((int)kinds[k]), need == 1 ? "" : "s");
-        if (needs->memory_min) {
-            hd_text_format_bytes(needs->memory_min - 1, bytes);
-            hd_text_add(text, " with more than %s", bytes);
-        }
-    }
-    if (!core_may_span(base)) {
-        if (core_devices_needed(needs, kinds[kind_count - 1]) > 1)
-            hd_text_add(text, " on one node");
-    } else if (hd_plan_unit(&needs->wish) > 1) {
-        hd_text_add(text, ", on each node a multiple of parallel.tp = %d",
-                    (int)needs->wish.sizes.tp);
-    }
-}
-
-static void add_infeasible(const struct hd_job_needs *needs, const char *why, struct hd_text *text)
-{
-    hd_text_add(text, "; %s: %s",
-                needs->memory_min ? "less memory is too little" : "fewer are too few", why);
+    need.kind_count = kinds_to_show(core, needs, need.kinds);
+    for (size_t k = 0; k < need.kind_count; k++)
+        need.devices[k] = core_devices_needed(needs, need.kinds[k]);
+    if (!core_may_span(base))
+        need.on_one_node = need.devices[need.kind_count - 1] > 1;
+    else if (hd_plan_unit(&needs->wish) > 1)
+        need.multiple_of = (int32_t)needs->wish.sizes.tp;
+    core_add_need(&need, text);
 }
 
 /* Appends a node's state to a reason, such as "n1 has 1 of 2 free", "n2 is draining: disk", "n3 has
@@ -89,8 +71,7 @@ static void add_node(const struct hd_core *core, const struct hd_job_needs *need
 {
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
     size_t kind_count = core_kinds(needs, kinds);
-    int32_t all = 0, free_now = 0, broken = 0;
-    const char *problem = "";
+    struct core_node_offer offer = {.kind = kinds[kind_count - 1]};
 
     hd_text_add(text, "%s ", node->rec.name);
     if (!core_node_usable(node)) {
@@ -98,26 +79,15 @@ static void add_node(const struct hd_core *core, const struct hd_job_needs *need
         return;
     }
     for (size_t k = 0; k < kind_count; k++) {
-        all += core_count_devices(needs, node, kinds[k], false);
-        free_now += core_count_devices(needs, node, kinds[k], true);
-        broken += count_unusable(node, kinds[k], &problem);
+        offer.all += core_count_devices(needs, node, kinds[k], false);
+        offer.free += core_count_devices(needs, node, kinds[k], true);
+        offer.broken += count_unusable(node, kinds[k], &offer.problem);
     }
-    if (free_now == all)
-        hd_text_add(text, "has %d", all);
-    else
-        hd_text_add(text, "has %d of %d free", free_now, all);
-    if (broken)
-        hd_text_add(text, " (%d cannot be used: %s)", broken, problem);
-    if (core_whole_groups(needs, free_now) != free_now)
-        hd_text_add(text, " (%d in whole tp groups)", core_whole_groups(needs, free_now));
-    if (node->hot_spare)
-        hd_text_add(text, " (hot spare)");
-    if (node->reserved.by && node->reserved.by == job)
-        hd_text_add(text, " (reserved for it)");
-    else if (node->reserved.by)
-        hd_text_add(text, " (reserved for job %" PRIu64 ")", node->reserved.by);
-    if (all < needs->devices_min)
-        core_gang_obstacle(core, node, kinds[kind_count - 1], text);
+    offer.in_groups = core_whole_groups(needs, offer.free);
+    offer.reserved_for_it = node->reserved.by == job;
+    if (offer.all < needs->devices_min)
+        offer.obstacle = core_find_gang_obstacle(core, node, offer.kind);
+    core_add_offer(node, &offer, text);
 }
 
 static void add_nodes(const struct hd_core *core, const struct hd_job_needs *needs, uint64_t job,
@@ -126,13 +96,11 @@ static void add_nodes(const struct hd_core *core, const struct hd_job_needs *nee
     const size_t count = hd_core_node_count(core);
 
     if (!count) {
-        hd_text_add(text, "; no node has joined yet (start heddled on one)");
+        core_add_no_node(text);
         return;
     }
     if (needs->device != HD_DEVICE_KIND_ANY && !cluster_has_kind(core, needs->device)) {
-        hd_text_add(text, "; no node has a %s device", hd_device_kind_name((int)needs->device));
-        if (needs->device == HD_DEVICE_KIND_CUDA)
-            hd_text_add(text, " (heddled --doctor on a node with GPUs says why)");
+        core_add_no_device(needs->device, text);
         return;
     }
     for (size_t i = 0; i < count && i < NODES_NAMED_MAX; i++) {
@@ -146,84 +114,38 @@ static void add_nodes(const struct hd_core *core, const struct hd_job_needs *nee
 static void add_base(const struct hd_core *core, const struct hd_checkpoint_record *base,
                      struct hd_text *text)
 {
-    const struct core_node *node = base ? core_find_node(core, base->node_uuid) : NULL;
-
     if (base && !base->shared)
-        hd_text_add(text, "; its checkpoint of step %lld is on %s only", (long long)base->step,
-                    node ? node->rec.name : "a node that is unknown now");
+        core_add_base(base, core_find_node(core, base->node_uuid), text);
 }
 
-static void add_last_end(const struct core_job *job, struct hd_text *text)
-{
-    const struct core_attempt *newest = core_newest(job);
-
-    if (newest)
-        hd_text_add(text, "attempt %d ended (%s%s%s); ", newest->rec.attempt,
-                    hd_end_cause_name((int)newest->rec.end.cause),
-                    newest->rec.end.node && *newest->rec.end.node ? " on " : "",
-                    newest->rec.end.node ? newest->rec.end.node : "");
-}
-
-/* Appends a text such as "waits for jobs 5, 6 to succeed". */
 static void add_after(const struct hd_core *core, const struct core_job *job, struct hd_text *text)
 {
-    struct hd_text numbers = {0};
-    int count = 0;
+    struct core_job_list jobs = {0};
 
     for (int32_t i = 0; i < job->needs.after_count; i++)
         if (core_outcome_of(core, job->needs.after[i]) != HD_JOB_STATE_SUCCEEDED)
-            hd_text_add(&numbers, "%s%" PRIu64, count++ ? ", " : "", job->needs.after[i]);
-    hd_text_add(text, "waits for job%s %s to succeed", count == 1 ? "" : "s",
-                numbers.data ? numbers.data : "");
-    text->failed |= numbers.failed;
-    hd_text_free(&numbers);
-}
-
-static void add_closed(const struct core_queue *queue, struct hd_text *text)
-{
-    hd_text_add(text, "queue %s is closed: none of its jobs starts; heddle queue set %s --open",
-                queue->rec.name, queue->rec.name);
+            core_job_list_add(&jobs, job->needs.after[i]);
+    core_add_after(&jobs, text);
+    hd_text_free(&jobs.numbers);
 }
 
 static void add_quota(const struct core_job *job, struct hd_text *text)
 {
-    const struct core_account *account = job->account;
-    int32_t limit;
-    bool by_user;
+    const struct hd_queue_record *queue = &job->account->queue->rec;
+    struct core_quota_reason reason = {0};
+    int32_t limit = queue->devices_max; /* jobs beyond the limit are refused at submission, but the
+                                         * limit may have been lowered since */
 
-    if (account->queue->rec.closed) {
-        add_closed(account->queue, text);
+    if (queue->closed) {
+        core_add_closed(job->account->queue, text);
         return;
     }
-    (void)core_quota_left(account, &by_user);
-    hd_text_add(text, "needs %d device%s; ", job->needs.devices_min,
-                job->needs.devices_min == 1 ? "" : "s");
-    limit = account->queue->rec.devices_max; /* jobs beyond the limit are refused at submission, but
-                                              * the limit may have been lowered since */
+    (void)core_quota_left(job->account, &reason.by_user);
     if (!limit || limit >= job->needs.devices_min)
-        limit = account->queue->rec.user_devices_max;
-    if (limit && limit < job->needs.devices_min)
-        hd_text_add(
-            text,
-            "%s may hold only %d, so it cannot start: raise the limit (heddle queue set), or "
-            "cancel it and ask for fewer or for another queue",
-            by_user ? "one user of its queue" : "its queue", limit);
-    else if (by_user)
-        hd_text_add(text, "%s holds %lld of the %d devices that one user may hold in queue %s",
-                    job->rec.owner, (long long)account->held, account->queue->rec.user_devices_max,
-                    account->queue->rec.name);
-    else
-        hd_text_add(text, "queue %s holds %lld of the %d devices that it may hold",
-                    account->queue->rec.name, (long long)account->queue->held,
-                    account->queue->rec.devices_max);
-}
-
-static void add_avoided(const struct core_job *job, struct hd_text *text)
-{
-    for (size_t i = 0; i < job->avoided_count; i++)
-        hd_text_add(text, "%s%s", i ? ", " : "; avoids ", job->avoided[i]->rec.name);
-    if (job->avoided_count)
-        hd_text_add(text, ", where it failed twice");
+        limit = queue->user_devices_max;
+    if (limit < job->needs.devices_min)
+        reason.too_small = limit;
+    core_add_quota(job, &reason, text);
 }
 
 /* Returns whether the node because of which the attempt stops is still drained, or its daemon still
@@ -236,52 +158,32 @@ static bool still_leaves(const struct core_attempt *attempt)
     return false;
 }
 
-/* Appends why an attempt stops; nothing if it does not. */
-static void explain_stop(const struct hd_core *core, const struct core_job *job,
-                         struct hd_text *text)
+/* Returns why an attempt stops; NONE: it does not. */
+static enum core_stop_reason find_stop(const struct hd_core *core, const struct core_job *job)
 {
     const struct core_attempt *attempt = core_active(job);
-    const bool asked = core_is_being_preempted(job) && attempt->rec.stop_job;
-    const struct core_job *by = asked ? core_find_job(core, attempt->rec.stop_job) : NULL;
-    const char *why = NULL;
+    const bool is_asked = core_is_being_preempted(job) && attempt->rec.stop_job;
+    const struct core_job *by = is_asked ? core_find_job(core, attempt->rec.stop_job) : NULL;
 
     if (!attempt || attempt->rec.state != HD_ATTEMPT_STATE_STOPPING)
-        return;
+        return CORE_STOP_NONE;
     if (by && by->rec.state != HD_JOB_STATE_QUEUED)
-        hd_text_add(text,
-                    "writes a checkpoint and gives its devices back: job %" PRIu64
-                    " asked for them, and needs them no more",
-                    attempt->rec.stop_job);
-    else if (by && by->rec.held)
-        hd_text_add(text,
-                    "writes a checkpoint and gives its devices back: job %" PRIu64
-                    " asked for them, and is held now",
-                    attempt->rec.stop_job);
-    else if (job->migration_group && !job->rec.held)
-        hd_text_add(
-            text,
-            "writes a checkpoint and moves to other nodes, so that the devices of job %" PRIu64
-            " share fewer switches",
-            attempt->rec.stop_job);
-    else if (asked)
-        hd_text_add(text, "writes a checkpoint and gives its devices back for job %" PRIu64,
-                    attempt->rec.stop_job);
-    else if (core_is_being_preempted(job))
-        hd_text_add(text,
-                    still_leaves(attempt)
-                        ? "writes a checkpoint and leaves a node that is drained"
-                        : "writes a checkpoint and starts again: it was asked to leave a node that "
-                          "is not drained any more");
-    else if (attempt->rec.stop_cause == HD_END_CAUSE_TIME_LIMIT)
-        why = "ends: its time_limit is over";
-    else if (attempt->rec.stop_cause == HD_END_CAUSE_RESIZED)
-        why = "starts again with other devices";
-    else if ((attempt->rec.stop_cause == HD_END_CAUSE_USER || job->rec.cancel) &&
-             !job->rec.cancel_now)
-        why = "stops, as a user asked";
-    if (why)
-        hd_text_add(text, "writes a checkpoint, for at most %lld s, and %s",
-                    (long long)(core->config.stop_grace_ms / 1000), why);
+        return CORE_STOP_NO_LONGER_NEEDED;
+    if (by && by->rec.held)
+        return CORE_STOP_FOR_HELD_JOB;
+    if (job->migration_group && !job->rec.held)
+        return CORE_STOP_MOVES;
+    if (is_asked)
+        return CORE_STOP_PREEMPTED;
+    if (core_is_being_preempted(job))
+        return still_leaves(attempt) ? CORE_STOP_LEAVES_NODE : CORE_STOP_NEED_NOT_LEAVE;
+    if (attempt->rec.stop_cause == HD_END_CAUSE_TIME_LIMIT)
+        return CORE_STOP_TIME_LIMIT;
+    if (attempt->rec.stop_cause == HD_END_CAUSE_RESIZED)
+        return CORE_STOP_RESIZED;
+    return (attempt->rec.stop_cause == HD_END_CAUSE_USER || job->rec.cancel) && !job->rec.cancel_now
+               ? CORE_STOP_USER
+               : CORE_STOP_NONE;
 }
 
 /* Appends why a live attempt stops, then problems of its nodes. The text stays the same while
@@ -291,27 +193,48 @@ static void explain_running(const struct hd_core *core, const struct core_job *j
 {
     const struct core_attempt *attempt = core_active(job);
 
-    explain_stop(core, job, text);
+    core_add_stop(core, find_stop(core, job), attempt ? attempt->rec.stop_job : 0, text);
     for (size_t i = 0; attempt && i < attempt->alloc_count; i++) {
         const struct core_node_alloc *alloc = &attempt->allocs[i];
-        const struct core_node *node = alloc->node;
-        const char *problem = alloc->problem ? alloc->problem : "";
-        char since[HD_CLOCK_TEXT_MAX], lost_at[HD_CLOCK_TEXT_MAX];
 
         if (alloc->ended)
             continue;
-        if (node->rec.state == HD_NODE_STATE_UNREACHABLE) {
-            hd_clock_format_utc(node->silent_since_ms, since);
-            hd_clock_format_utc(core_node_lost_at_ms(core, node), lost_at);
-            hd_text_add(text,
-                        "%snode %s has %s %s; its ranks may be training; it becomes lost at %s",
-                        text->len_bytes ? "; " : "", node->rec.name,
-                        core_node_has_come(node) ? "been silent since"
-                                                 : "not connected since the controller's start at",
-                        since, lost_at);
-        } else if (*problem) {
-            hd_text_add(text, "%s%s: %s", text->len_bytes ? "; " : "", node->rec.name, problem);
-        }
+        if (alloc->node->rec.state == HD_NODE_STATE_UNREACHABLE)
+            core_add_silent_node(alloc->node, core_node_has_come(alloc->node),
+                                 core_node_lost_at_ms(core, alloc->node), text);
+        else if (alloc->problem && *alloc->problem)
+            core_add_node_problem(alloc, text);
+    }
+}
+
+/* Appends why a queued job waits. */
+static void explain_wait(const struct hd_core *core, const struct core_job *job, struct hd_now now,
+                         struct hd_text *text)
+{
+    const struct hd_checkpoint_record *base = core_checkpoint_newest(job);
+    struct core_wait_reason reason = {.lacks_checkpoint = core_lacks_checkpoint(job),
+                                      .is_thrashing = core_is_thrashing(job),
+                                      .left_ms = job->not_before_mono_ms - now.mono_ms};
+
+    reason.wait = core_wait_of(core, job, &reason.behind);
+    core_add_wait(core, job, &reason, text);
+    if (reason.wait == CORE_WAIT_AFTER)
+        add_after(core, job, text);
+    if (reason.wait == CORE_WAIT_QUOTA)
+        add_quota(job, text);
+    if (reason.wait != CORE_WAIT_NONE && reason.wait < CORE_WAIT_BUSY)
+        return;
+    if (job->is_preemptor)
+        core_add_preempting(text);
+    add_need(core, &job->needs, base, text);
+    add_base(core, base, text);
+    add_nodes(core, &job->needs, job->rec.job, now, text);
+    if (job->infeasible)
+        core_add_infeasible(&job->needs, job->infeasible, text);
+    core_add_avoided(job, text);
+    if (job->choice.taken && job->wait == CORE_WAIT_BUSY) {
+        hd_text_add(text, "; ");
+        core_add_choice(core, &job->choice, true, text);
     }
 }
 
@@ -319,66 +242,11 @@ void hd_core_explain(const struct hd_core *core, uint64_t number, struct hd_now 
                      struct hd_text *ret_reason)
 {
     const struct core_job *job = core_find_job(core, number);
-    uint64_t behind = 0;
-    int64_t left_ms;
 
-    if (job && !job->ended && job->rec.state != HD_JOB_STATE_QUEUED)
+    if (job && job->rec.state == HD_JOB_STATE_QUEUED)
+        explain_wait(core, job, now, ret_reason);
+    else if (job && !job->ended)
         explain_running(core, job, ret_reason);
-    if (!job || job->rec.state != HD_JOB_STATE_QUEUED)
-        return;
-    add_last_end(job, ret_reason);
-    switch (core_wait_of(core, job, &behind)) {
-    case CORE_WAIT_HELD:
-        hd_text_add(ret_reason, "held; heddle release %" PRIu64 " lets it start", number);
-        return;
-    case CORE_WAIT_AFTER:
-        add_after(core, job, ret_reason);
-        return;
-    case CORE_WAIT_DELAY:
-        left_ms = job->not_before_mono_ms - now.mono_ms;
-        hd_text_add(
-            ret_reason, "%swill be retried in %lld s",
-            core_is_thrashing(job) ? "it was preempted more than once soon after its start; " : "",
-            (long long)(left_ms > 0 ? (left_ms + 999) / 1000 : 0));
-        return;
-    case CORE_WAIT_SEARCH:
-        if (core_lacks_checkpoint(job))
-            core_add_missing(core, job, ret_reason);
-        else
-            hd_text_add(ret_reason, "its checkpoints are being searched on the disk");
-        return;
-    case CORE_WAIT_MISSING:
-        core_add_missing(core, job, ret_reason);
-        return;
-    case CORE_WAIT_PLAN:
-        hd_text_add(ret_reason, "the best layout for its devices is being computed");
-        return;
-    case CORE_WAIT_BETTER:
-        core_add_choice(core, &job->choice, true, ret_reason);
-        return;
-    case CORE_WAIT_QUOTA:
-        add_quota(job, ret_reason);
-        return;
-    case CORE_WAIT_RESERVED:
-        hd_text_add(ret_reason, "waits behind job %" PRIu64 "; ", behind);
-        break;
-    case CORE_WAIT_NEVER:
-    case CORE_WAIT_BUSY:
-    case CORE_WAIT_NONE:
-        break;
-    }
-    if (job->is_preemptor)
-        hd_text_add(ret_reason, "other jobs are being preempted for it and write checkpoints; ");
-    add_need(core, &job->needs, core_checkpoint_newest(job), ret_reason);
-    add_base(core, core_checkpoint_newest(job), ret_reason);
-    add_nodes(core, &job->needs, number, now, ret_reason);
-    if (job->infeasible)
-        add_infeasible(&job->needs, job->infeasible, ret_reason);
-    add_avoided(job, ret_reason);
-    if (job->choice.taken && job->wait == CORE_WAIT_BUSY) {
-        hd_text_add(ret_reason, "; ");
-        core_add_choice(core, &job->choice, true, ret_reason);
-    }
 }
 
 const struct hd_core_choice *hd_core_choice_of(const struct hd_core *core, uint64_t number)
@@ -589,7 +457,7 @@ static void add_wait(const struct hd_core *core, const struct hd_job_needs *need
     add_need(core, needs, NULL, text);
     add_nodes(core, needs, 0, now, text);
     if (infeasible->len_bytes)
-        add_infeasible(needs, infeasible->data, text);
+        core_add_infeasible(needs, infeasible->data, text);
 }
 
 enum hd_status hd_core_explain_needs(struct hd_core *core, const struct hd_job_needs *needs,
@@ -603,7 +471,7 @@ enum hd_status hd_core_explain_needs(struct hd_core *core, const struct hd_job_n
     struct core_placement placement = {.device_count = 1};
 
     if (!st && core_find_queue(core, needs->queue)->rec.closed) {
-        add_closed(core_find_queue(core, needs->queue), &ret->reason);
+        core_add_closed(core_find_queue(core, needs->queue), &ret->reason);
         return HD_OK;
     }
     core->out = out;

@@ -80,25 +80,22 @@ static bool cannot_join_all(const struct hd_core *core, const struct core_node *
     return false;
 }
 
-void core_gang_obstacle(const struct hd_core *core, const struct core_node *node,
-                        enum hd_device_kind kind, struct hd_text *text)
+enum core_gang_obstacle core_find_gang_obstacle(const struct hd_core *core,
+                                                const struct core_node *node,
+                                                enum hd_device_kind kind)
 {
     if (!node_has_kind(node, kind))
-        return;
+        return CORE_GANG_OBSTACLE_NONE;
     if (!node->jobs_dir_visible)
-        hd_text_add(text, " (no jobs with other nodes: it does not see the jobs directory%s%s)",
-                    node->jobs_dir_problem && *node->jobs_dir_problem ? ": " : "",
-                    node->jobs_dir_problem ? node->jobs_dir_problem : "");
-    else if (!node->data_address || !*node->data_address)
-        hd_text_add(text, " (no jobs with other nodes: its heddled has no --data-address)");
-    else if (!has_engine(node, kind))
-        hd_text_add(text, " (no jobs with GPUs of other nodes: it has no NCCL, which heddled "
-                          "--doctor looks for)");
-    else if (is_loopback(node) && cannot_join_all(core, node, kind, is_within_reach))
-        hd_text_add(text, " (jobs only with nodes of its own machine: its --data-address is %s)",
-                    node->data_address);
-    else if (cannot_join_all(core, node, kind, computes_alike))
-        hd_text_add(text, " (jobs only with nodes that compute with %s)", node->compute[kind]);
+        return CORE_GANG_OBSTACLE_JOBS_DIR;
+    if (!node->data_address || !*node->data_address)
+        return CORE_GANG_OBSTACLE_ADDRESS;
+    if (!has_engine(node, kind))
+        return CORE_GANG_OBSTACLE_ENGINE;
+    if (is_loopback(node) && cannot_join_all(core, node, kind, is_within_reach))
+        return CORE_GANG_OBSTACLE_LOOPBACK;
+    return cannot_join_all(core, node, kind, computes_alike) ? CORE_GANG_OBSTACLE_NUMERICS
+                                                             : CORE_GANG_OBSTACLE_NONE;
 }
 
 /* ---- candidates -------------------------------------------------------------------------------*/

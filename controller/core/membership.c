@@ -161,7 +161,7 @@ static void reconnect_node(struct hd_core *core, struct core_node *node,
 
     if (!core_same(node->rec.boot_id, event->hello.boot_id)) {
         core_event_rebooted(core, node);
-        core_node_end_allocs(core, node, "the machine was restarted");
+        core_node_end_allocs(core, node, core_end_message(CORE_END_MACHINE_RESTARTED));
     }
     if (node->rec.retired || !core_same(node->rec.name, event->hello.name))
         rename_node(core, node, event->hello.name);

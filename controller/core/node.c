@@ -334,48 +334,31 @@ static bool is_away(const struct core_node *node)
     return !node->connected && core_node_has_come(node);
 }
 
-static const char *drain_reason_of(const struct core_node *node)
+static enum core_absence find_absence(const struct core_node *node)
 {
-    const char *reason = node->rec.drain_reason;
+    const bool answers = node->connected && node->rec.state != HD_NODE_STATE_UNREACHABLE;
 
-    return reason && *reason ? reason : "no reason given";
+    if (core_node_usable(node))
+        return CORE_ABSENCE_NONE;
+    if (node->rec.state == HD_NODE_STATE_LOST)
+        return CORE_ABSENCE_LOST;
+    if (node->rec.drain && answers)
+        return CORE_ABSENCE_DRAINED;
+    if (!core_node_has_come(node))
+        return CORE_ABSENCE_NOT_COME;
+    if (node->rec.state == HD_NODE_STATE_UNREACHABLE)
+        return CORE_ABSENCE_UNREACHABLE;
+    if (is_away(node))
+        return CORE_ABSENCE_AWAY;
+    if (!node->synced)
+        return CORE_ABSENCE_CONNECTING;
+    return node->stale_count ? CORE_ABSENCE_STALE : CORE_ABSENCE_REFUSES;
 }
 
 void core_node_reason(const struct core_node *node, struct hd_now now, struct hd_text *text)
 {
-    const int64_t silent_s = (now.mono_ms - node->silent_since_mono_ms) / 1000;
-    const bool answers = node->connected && node->rec.state != HD_NODE_STATE_UNREACHABLE;
-
-    if (core_node_usable(node))
-        return;
-    if (node->rec.state == HD_NODE_STATE_LOST) {
-        hd_text_add(text, "is lost");
-        if (node->rec.drain)
-            hd_text_add(text, "; it is drained: %s", drain_reason_of(node));
-        return;
-    }
-    if (node->rec.drain)
-        hd_text_add(text, "is %s: %s%s", may_run(node) ? "draining" : "drained",
-                    drain_reason_of(node), answers ? "" : "; it ");
-    if (node->rec.drain && answers)
-        return;
-    if (!core_node_has_come(node))
-        hd_text_add(text, "has not connected since the controller was started %lld s ago",
-                    (long long)silent_s);
-    else if (node->rec.state == HD_NODE_STATE_UNREACHABLE)
-        hd_text_add(text, "has been unreachable for %lld s", (long long)silent_s);
-    else if (is_away(node))
-        hd_text_add(text,
-                    "has been without its heddled for %lld s: that was stopped, or its connection "
-                    "is lost",
-                    (long long)silent_s);
-    else if (!node->synced)
-        hd_text_add(text, "is connecting");
-    else if (!node->stale_count)
-        hd_text_add(text, "%s", node->refuses_attempts);
-    else
-        hd_text_add(text, "is still stopping attempt %d of job %llu", node->stale_attempt,
-                    (unsigned long long)node->stale_job);
+    core_add_absence(node, find_absence(node), !may_run(node),
+                     now.mono_ms - node->silent_since_mono_ms, text);
 }
 
 bool hd_core_saw_jobs_dir(const struct hd_core *core, const char *uuid)

@@ -242,10 +242,10 @@ static void end_unlisted(struct hd_core *core, struct core_node *node,
         return;
     if (alloc->listed && !(alloc->waits && is_stopped_there(event, alloc))) {
         end.cause = HD_END_CAUSE_NODE_LOST;
-        end.message = "the node no longer has the attempt";
+        end.message = core_end_message(CORE_END_ATTEMPT_GONE);
     } else if (is_stopped_there(event, alloc)) {
         end.cause = HD_END_CAUSE_USER;
-        end.message = "stopped before its start";
+        end.message = core_end_message(CORE_END_NOT_STARTED);
     } else {
         return;
     }
@@ -253,47 +253,35 @@ static void end_unlisted(struct hd_core *core, struct core_node *node,
     core_node_alloc_end(core, job, attempt, alloc);
 }
 
-/* Returns the length of the first sentence of a problem text, which names the problem; the rest
- * says what to do, which the list of nodes shows once for all nodes. */
-static int first_sentence(const char *problem)
+/* Returns who does not see the jobs directory, so that the node may start no job although it
+ * reports no problem: files written into an unmounted directory would be hidden after the mount,
+ * and existing files cannot be read. */
+static enum core_no_jobs_dir find_no_jobs_dir(const struct hd_core *core,
+                                              const struct core_node *node)
 {
-    const char *end = strstr(problem, ". ");
-
-    return (int)(end ? (size_t)(end - problem) : strlen(problem));
-}
-
-/* Writes why the node may start no job although it reports no problem: the jobs directory is not
- * mounted there, so files written now would be hidden after the mount, and existing files cannot be
- * read. False: that is not so. */
-static bool reports_no_jobs_dir(const struct hd_core *core, const struct core_node *node,
-                                struct hd_text *text)
-{
-    const char *why = node->jobs_dir_problem && *node->jobs_dir_problem ? node->jobs_dir_problem
-                                                                        : "it is another folder";
-
+    if (!node->synced || node->leaves)
+        return CORE_NO_JOBS_DIR_NONE;
     if (core->jobs_dir_problem && *core->jobs_dir_problem)
-        hd_text_add(text,
-                    "takes no new jobs: the controller does not see the jobs directory (%.*s)",
-                    first_sentence(core->jobs_dir_problem), core->jobs_dir_problem);
-    else if (node->rec.saw_jobs_dir && !node->jobs_dir_visible)
-        hd_text_add(text,
-                    "takes no new jobs: it does not see the cluster's jobs directory any more "
-                    "(%s); mount it there. If the node is to have a folder of its own now: heddle "
-                    "node rm %s, and start heddled again",
-                    why, node->rec.name);
-    return text->len_bytes > 0;
+        return CORE_NO_JOBS_DIR_ON_CONTROLLER;
+    if (node->rec.saw_jobs_dir && !node->jobs_dir_visible)
+        return CORE_NO_JOBS_DIR_ON_NODE;
+    return CORE_NO_JOBS_DIR_NONE;
 }
 
 void core_node_update_refusal(struct hd_core *core, struct core_node *node)
 {
     const bool before = node->refuses_attempts && *node->refuses_attempts,
                lacked = node->lacks_jobs_dir;
-    struct hd_text text = {0};
+    const enum core_no_jobs_dir where = find_no_jobs_dir(core, node);
     const char *now = node->reported_refusal ? node->reported_refusal : "";
+    struct hd_text text = {0};
 
-    node->lacks_jobs_dir = node->synced && !node->leaves && reports_no_jobs_dir(core, node, &text);
-    if (node->lacks_jobs_dir && (!*now || (core->jobs_dir_problem && *core->jobs_dir_problem)))
-        now = text.data;
+    node->lacks_jobs_dir = where != CORE_NO_JOBS_DIR_NONE;
+    if (where == CORE_NO_JOBS_DIR_ON_CONTROLLER || (node->lacks_jobs_dir && !*now)) {
+        core_add_no_jobs_dir(core, node, where, &text);
+        core->no_memory |= text.failed;
+        now = text.data ? text.data : "";
+    }
     core_set_text(core, &node->refuses_attempts, now);
     if (node->lacks_jobs_dir ? !lacked : *now && !before && !node->leaves)
         core_event_refuses_jobs(core, node);
@@ -360,16 +348,11 @@ static bool guess_plan(const struct core_job *job, const struct core_node *node,
     return true;
 }
 
-/* Message of the end of a placeholder; core_attempt_is_placeholder knows one by it, also after a
- * restart of the controller. */
-static const char placeholder_message[] =
-    "it began after the backup from which the controller was restored";
-
 bool core_attempt_is_placeholder(const struct core_attempt *attempt)
 {
     return attempt->rec.state == HD_ATTEMPT_STATE_ENDED &&
            attempt->rec.end.cause == HD_END_CAUSE_USER &&
-           core_same(attempt->rec.end.message, placeholder_message);
+           core_same(attempt->rec.end.message, core_end_message(CORE_END_PLACEHOLDER));
 }
 
 /* Adds an ended placeholder attempt, so that no new attempt gets its number and folder. It copies
@@ -387,7 +370,7 @@ static struct core_attempt *add_placeholder(struct hd_core *core, struct core_jo
                                        .end = {.cause = HD_END_CAUSE_USER,
                                                .rank = -1,
                                                .node = node->rec.name,
-                                               .message = placeholder_message}};
+                                               .message = core_end_message(CORE_END_PLACEHOLDER)}};
     struct core_attempt *made;
 
     if (before) {

@@ -251,12 +251,6 @@ static void find_medians(struct hd_core *core)
     free(scratch);
 }
 
-/* Appends a rate in units of 1e9, without an exponent even for 1e15 per second. */
-static void add_giga(struct hd_text *text, double rate)
-{
-    hd_text_add(text, rate < 9.995e11 ? "%.3g" : "%.0f", rate / 1e9);
-}
-
 static void add_slow(struct hd_core *core, const struct core_node *node, int32_t device,
                      struct hd_text *ret_why)
 {
@@ -277,11 +271,12 @@ static void add_slow(struct hd_core *core, const struct core_node *node, int32_t
 
         if (m->count[r] < KIND_LEAST || value <= 0 || value >= slow_fraction * m->value[r])
             continue;
-        hd_text_add(ret_why, "%s%s at ", ret_why->len_bytes ? "; " : "", rates[r].name);
-        add_giga(ret_why, value);
-        hd_text_add(ret_why, " of ");
-        add_giga(ret_why, m->value[r]);
-        hd_text_add(ret_why, " %s, the median of %zu such devices", rates[r].unit, m->count[r]);
+        core_add_slow_rate(&(struct core_slow_rate){.name = rates[r].name,
+                                                    .unit = rates[r].unit,
+                                                    .value = value,
+                                                    .median = m->value[r],
+                                                    .count = m->count[r]},
+                           ret_why);
     }
 }
 

@@ -172,19 +172,22 @@ enum hd_status core_remove(struct hd_core *core, const struct hd_core_event *eve
 
 enum hd_status core_end_all(struct hd_core *core, const struct hd_core_event *event)
 {
-    char why[HD_CTL_NAME_BYTES_MAX + 64];
+    struct hd_text why = {0};
 
     for (size_t i = 0; i < core->node_count; i++) {
         struct core_node *node = core->nodes[i];
 
         if (node->rec.retired || node->rec.state == HD_NODE_STATE_LOST)
             continue;
-        (void)snprintf(why, sizeof why, "node %s ended with its controller", node->rec.name);
-        core_node_lose(core, node, why);
+        hd_text_clear(&why);
+        core_add_end_with_controller(node, &why);
+        core_node_lose(core, node, why.data ? why.data : "");
     }
     for (struct core_job *job = core_table_next(&core->jobs, NULL); job;
          job = core_table_next(&core->jobs, job))
         if (!job->ended)
             core_finish_job(core, job, HD_JOB_STATE_FAILED, event->end_all.reason);
+    core->no_memory |= why.failed;
+    hd_text_free(&why);
     return HD_OK;
 }

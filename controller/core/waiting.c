@@ -363,11 +363,12 @@ void core_search_timers(struct hd_core *core, struct core_job *job)
         job->search_since_mono = core->now.mono_ms;
     } else if (job->search == CORE_SEARCH_OUT &&
                core->now.mono_ms - job->search_since_mono >= core->config.search_timeout_ms) {
-        char problem[64];
+        struct hd_text problem = {0};
 
-        (void)snprintf(problem, sizeof problem, "no answer of the disk within %lld s",
-                       (long long)(core->config.search_timeout_ms / 1000));
-        core_search_note(core, job, problem);
+        core_add_search_timeout(core->config.search_timeout_ms, &problem);
+        core->no_memory |= problem.failed;
+        core_search_note(core, job, problem.data ? problem.data : "");
+        hd_text_free(&problem);
         core_tell_missing(core, job);
         core_search_end(core, job);
     }
