@@ -24,6 +24,8 @@
  *   restore.c     rebuilds the memory from the store's records
  *   plan.c        layouts
  *   probe.c       measured speeds of devices, and which devices are slow
+ *
+ * The sentences of events and reasons are declared in core_texts.h.
  */
 #ifndef HD_CONTROLLER_CORE_INTERNAL_H
 #define HD_CONTROLLER_CORE_INTERNAL_H

@@ -17,7 +17,7 @@
  *   pending.c     the placement that preempted jobs free for a job
  *   defragment.c  running jobs that move so that a gang spans fewer switches
  *   move.c        running jobs that leave a node or get more devices
- *   explain.c     why jobs wait
+ *   explain.c     why jobs wait (in words: wait_reasons.c, core_texts.h)
  *   gang.c        placement of one job on several nodes
  *   links.c       which devices of its nodes an attempt takes; nodes of one switch
  *   layout_cache.c  layouts of attempts: requests and answers
