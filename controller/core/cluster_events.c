@@ -27,8 +27,8 @@ void core_event_returned(struct hd_core *core, const struct core_node *node)
 
 void core_event_rebooted(struct hd_core *core, const struct core_node *node)
 {
-    core_event(core, NULL, HD_EVENT_REBOOTED, 0, -1, node->rec.name, "node %s was restarted",
-               node->rec.name);
+    core_event(core, NULL, HD_EVENT_REBOOTED, 0, -1, node->rec.name,
+               "the machine of node %s was restarted", node->rec.name);
 }
 
 void core_event_renamed(struct hd_core *core, const struct core_node *node, const char *name)
@@ -76,9 +76,10 @@ void core_event_lost(struct hd_core *core, const struct core_node *node, const c
 
 void core_event_retired(struct hd_core *core, const struct core_node *node)
 {
-    core_event(core, NULL, HD_EVENT_RETIRED, 0, -1, node->rec.name,
-               "the name %s of a lost daemon (%s) was taken over by another daemon", node->rec.name,
-               node->rec.uuid);
+    core_event(
+        core, NULL, HD_EVENT_RETIRED, 0, -1, node->rec.name,
+        "another machine joined under the name %s of a lost node (uuid %s), which is retired",
+        node->rec.name, node->rec.uuid);
 }
 
 void core_event_removed(struct hd_core *core, const struct core_node *node, const char *by)
@@ -104,7 +105,7 @@ void core_event_drain(struct hd_core *core, const struct core_node *node, const 
         core_event(core, NULL, HD_EVENT_DRAIN, 0, -1, node->rec.name,
                    "%s was drained by %s%s%s%s%s%s%s", node->rec.name, by, *reason ? ": " : "",
                    reason, has_deadline ? "; its jobs leave it by " : "",
-                   has_deadline ? deadline : "", void_ms ? "; no longer by " : "",
+                   has_deadline ? deadline : "", void_ms ? "; this replaces the deadline " : "",
                    void_ms ? before : "");
 }
 
@@ -176,8 +177,9 @@ void core_event_probed(struct hd_core *core, const struct core_node *node,
                    name, name);
     else if (*text_or_empty(record->problem))
         core_event(core, NULL, HD_EVENT_PROBE_FAILED, 0, -1, name,
-                   "the probe of %s measured nothing, plans go on by %s: %s", name,
-                   record->measured_ms ? "the figures of before" : "the tables", record->problem);
+                   "the probe of %s measured nothing, plans keep using %s: %s", name,
+                   record->measured_ms ? "its earlier figures" : "built-in figures",
+                   record->problem);
     else
         core_event(core, NULL, HD_EVENT_PROBED, 0, -1, name, "%s has measured its devices", name);
 }
@@ -220,8 +222,8 @@ void core_event_job_unknown(struct hd_core *core, const struct core_node *node, 
                             int32_t attempt)
 {
     core_event(core, NULL, HD_EVENT_JOB_UNKNOWN, 0, -1, node->rec.name,
-               "node %s runs attempt %d of job %" PRIu64 ", which the controller does not know: it "
-               "is ended there; its folder stays",
+               "node %s runs attempt %d of job %" PRIu64
+               ", which the controller does not know: the node ends it and keeps its files",
                node->rec.name, attempt, job);
 }
 

@@ -21,7 +21,8 @@ void core_event_cancel(struct hd_core *core, struct core_job *job, const char *b
 
 void core_event_held(struct hd_core *core, struct core_job *job, const char *by)
 {
-    const char *rest = core_active(job) ? ": this attempt goes on, another one is not started" : "";
+    const char *rest =
+        core_active(job) ? ": the running attempt continues, no further one starts" : "";
 
     if (job->rec.held)
         core_event(core, job, HD_EVENT_HELD, job->rec.attempt_count, -1, "", "held by %s%s", by,
@@ -266,13 +267,14 @@ void core_event_preempted(struct hd_core *core, struct core_job *victim,
 {
     if (victim->rec.priority == job->rec.priority)
         core_event(core, victim, HD_EVENT_PREEMPTED, attempt->rec.attempt, -1, "",
-                   "attempt %d writes a checkpoint and gives back devices that it had borrowed, "
-                   "for job %" PRIu64,
+                   "attempt %d is preempted by job %" PRIu64
+                   ": it writes a checkpoint and frees the devices that it borrowed",
                    attempt->rec.attempt, job->rec.job);
     else
         core_event(core, victim, HD_EVENT_PREEMPTED, attempt->rec.attempt, -1, "",
-                   "attempt %d writes a checkpoint and gives its devices back for job %" PRIu64
-                   ", whose priority is %d; this job's is %d",
+                   "attempt %d is preempted by job %" PRIu64
+                   ", whose priority is %d (this job's is %d): it writes a checkpoint and frees "
+                   "its devices",
                    attempt->rec.attempt, job->rec.job, job->rec.priority, victim->rec.priority);
 }
 
@@ -298,14 +300,13 @@ void core_event_gathering(struct hd_core *core, struct core_job *job,
     const bool one = moved->count == 1;
     struct hd_text text = {0};
 
-    hd_text_add(&text, "could start on ");
+    hd_text_add(&text, "could start now on ");
     core_add_placement_text(core, (int32_t)now->member_count, now->tier, &text);
-    hd_text_add(&text,
-                " at %.3g s a step; job%s %s move%s to other nodes after a checkpoint, so "
-                "that it starts on ",
-                now->plan.step_s, one ? "" : "s", text_of(core, &moved->numbers), one ? "s" : "");
+    hd_text_add(&text, " at %.3g s a step, but waits for ", now->plan.step_s);
     core_add_placement_text(core, (int32_t)later->member_count, later->tier, &text);
-    hd_text_add(&text, " at %.3g s a step", later->plan.step_s);
+    hd_text_add(&text,
+                " at %.3g s a step, from which job%s %s move%s to other nodes after a checkpoint",
+                later->plan.step_s, one ? "" : "s", text_of(core, &moved->numbers), one ? "s" : "");
     core_event(core, job, HD_EVENT_GATHERING, job->rec.attempt_count, -1, "", "%s",
                text_of(core, &text));
     hd_text_free(&text);
@@ -329,8 +330,8 @@ void core_event_growing(struct hd_core *core, struct core_job *job,
     hd_clock_format_span(gain_ms, gain);
     hd_clock_format_span(cost_ms, cost);
     core_event(core, job, HD_EVENT_GROWING, attempt->rec.attempt, -1, "",
-               "attempt %d ends at a checkpoint to go on with %d devices in place of %d, which "
-               "saves about %s and costs %s",
+               "attempt %d stops at a checkpoint, and the job continues on %d devices instead of "
+               "%d: that saves about %s and costs a restart of %s",
                attempt->rec.attempt, devices, attempt->rec.plan.rank_count, gain, cost);
 }
 
@@ -408,7 +409,7 @@ void core_event_attempt_refused(struct hd_core *core, struct core_job *job, int3
 {
     core_event(core, job, HD_EVENT_ATTEMPT_REFUSED, 0, -1, node->rec.name,
                "node %s runs attempt %d, which this controller did not start (the newest is "
-               "attempt %d): it is ended there; its folder stays",
+               "attempt %d): the node ends it and keeps its files",
                node->rec.name, attempt, job->rec.attempt_count);
 }
 
@@ -478,6 +479,6 @@ void core_event_search_failed(struct hd_core *core, struct core_job *job)
 void core_event_files_left(struct hd_core *core, struct core_job *job, const struct core_node *node,
                            const char *left)
 {
-    core_event(core, job, HD_EVENT_FILES_LEFT, 0, -1, node->rec.name, "node %s: %s", node->rec.name,
-               left);
+    core_event(core, job, HD_EVENT_FILES_LEFT, 0, -1, node->rec.name,
+               "node %s did not delete all files: %s", node->rec.name, left);
 }

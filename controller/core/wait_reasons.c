@@ -259,30 +259,31 @@ void core_add_choice(const struct hd_core *core, const struct hd_core_choice *ch
                      struct hd_text *text)
 {
     const int64_t differs_ms = choice->saved_ms > 0 ? choice->saved_ms : -choice->saved_ms;
-    const bool opens = waits && choice->now_ms > core->now.wall_ms; /* the job does not fit now, and
-                                                                     * waits */
-    char at[HD_CLOCK_TEXT_MAX], span[HD_CLOCK_TEXT_MAX], first[HD_CLOCK_TEXT_MAX];
-    char gain[HD_CLOCK_TEXT_MAX];
+    const char *order = choice->saved_ms > 0 ? "earlier" : "later";
+    const bool opens = waits && choice->now_ms > core->now.wall_ms; /* the job does not fit now */
+    char later_at[HD_CLOCK_TEXT_MAX], first_at[HD_CLOCK_TEXT_MAX];
+    char span[HD_CLOCK_TEXT_MAX], gain[HD_CLOCK_TEXT_MAX];
 
-    hd_clock_format_utc(choice->later_ms, at);
-    hd_clock_format_utc(choice->now_ms, first);
+    hd_clock_format_utc(choice->later_ms, later_at);
+    hd_clock_format_utc(choice->now_ms, first_at);
     hd_clock_format_span(differs_ms, span);
+    hd_clock_format_span(choice->gain_ms, gain);
     if (opens)
-        hd_text_add(text, "could start at %s on ", first);
+        hd_text_add(text, "could start at %s on ", first_at);
     else
         hd_text_add(text, waits ? "could start now on " : "started on ");
     core_add_placement_text(core, choice->nodes_now, choice->tier_now, text);
-    hd_text_add(text, " at %.3g s a step; %s", choice->step_now_s, waits ? "waits for " : "on ");
+    hd_text_add(text, " at %.3g s a step%s", choice->step_now_s,
+                waits ? ", but waits for " : "; on ");
     core_add_placement_text(core, choice->nodes_later, choice->tier_later, text);
-    hd_text_add(text, " at %.3g s a step, %s at %s, %s %s %s", choice->step_later_s,
-                waits ? "expected" : "which would be free", at,
-                waits ? "where it ends" : "it would end", span,
-                choice->saved_ms > 0 ? "earlier" : "later");
-    if (!waits || choice->saved_ms > 0)
-        return;
-    hd_clock_format_span(choice->gain_ms, gain);
-    hd_text_add(text, "; but it holds its devices %s less there, and other jobs wait for them",
-                gain);
+    hd_text_add(text, " at %.3g s a step, expected free at %s", choice->step_later_s, later_at);
+    if (!waits)
+        hd_text_add(text, ", it would end %s %s", span, order);
+    else
+        hd_text_add(text, ": then it ends %s %s", span, order);
+    if (waits && choice->saved_ms <= 0)
+        hd_text_add(text, ", but uses its devices for %s less, and other jobs wait for devices",
+                    gain);
 }
 
 /* ---- attempts that stop, and their nodes ------------------------------------------------------*/

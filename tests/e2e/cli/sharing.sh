@@ -18,7 +18,7 @@ low=$(submit "$file" "${slow[@]}" --set restart.max=0)
 await 60 steps_at_least "$low" 2 || not_ok the_low_one_trains "$(heddle show "$low")"
 high=$(submit "$file" --set resources.devices=1 --set priority=5)
 check the_high_one_succeeds timeout 100 "$HEDDLE_BIN/heddle" wait "$high"
-check_equal for_which_the_low_one_gave_way 1 "$(says "$low" "preempted .*gives its devices back for job $high, whose priority is 5; this job.s is 0")"
+check_equal for_which_the_low_one_gave_way 1 "$(says "$low" "preempted .*is preempted by job $high, whose priority is 5 \(this job.s is 0\): it writes a checkpoint")"
 check_equal and_no_other 0 "$(says "$straight" preempted)"
 await 60 has_said "$low" "attempt 2 on" || not_ok it_goes_on "$(heddle show "$low")"
 check_equal from_the_checkpoint_that_it_wrote 1 "$(says "$low" 'attempt 2 on n[12]: .* from step [1-9][0-9]* of attempt 1')"

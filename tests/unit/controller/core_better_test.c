@@ -67,8 +67,8 @@ static void a_job_waits_where_it_ends_earlier(void **state)
     assert_true(is_blocked_by(sim, job, HD_CORE_WAITS_BETTER));
     assert_in_range(sim_job(sim, job)->planned_start_ms - sim->now.wall_ms, 60000, 100000);
     hd_core_explain(sim->core, job, sim->now, &reason);
-    assert_non_null(strstr(reason.data, "could start now on 2 nodes at 2 s a step; waits for 1 "
-                                        "node at 1 s a step, expected at "));
+    assert_non_null(strstr(reason.data, "could start now on 2 nodes at 2 s a step, but waits for 1 "
+                                        "node at 1 s a step, expected free at "));
     hd_text_free(&reason);
     sim_run_until_ended(sim, first, 120);
     sim_run(sim, 3);
@@ -121,8 +121,8 @@ static void in_a_queue_a_job_waits_longer_for_a_better_place(void **state)
                          queue ? HD_JOB_STATE_QUEUED : HD_JOB_STATE_RUNNING);
         hd_core_explain(sim->core, job, sim->now, &reason);
         assert_int_equal(strstr(reason.data ? reason.data : "",
-                                "later; but it holds its devices 1m20s less there, and other "
-                                "jobs wait for them") != NULL,
+                                "later, but uses its devices for 1m20s less, and other jobs wait "
+                                "for devices") != NULL,
                          queue);
         hd_text_free(&reason);
         if (queue)
@@ -384,8 +384,8 @@ static void a_kept_place_says_what_it_was_weighed_with(void **state)
     assert_in_range(sim_job(sim, job)->planned_start_ms - sim->now.wall_ms, 210000, 240000);
     hd_core_explain(sim->core, job, sim->now, &reason);
     assert_non_null(strstr(reason.data, "; could start at "));
-    assert_non_null(strstr(reason.data, " on 2 nodes at 2 s a step; waits for 1 node at 1 s a "
-                                        "step, expected at "));
+    assert_non_null(strstr(reason.data, " on 2 nodes at 2 s a step, but waits for 1 node at 1 s a "
+                                        "step, expected free at "));
     hd_text_free(&reason);
     sim_free(sim);
 }

@@ -268,7 +268,7 @@ static void a_failed_probe_is_told(void **state)
     answer(&b, "n1", 0, 0, 0, "no memory for products");
     assert_string_equal(
         event_of(&b, "probe_failed"),
-        "the probe of n1 measured nothing, plans go on by the tables: no memory for "
+        "the probe of n1 measured nothing, plans keep using built-in figures: no memory for "
         "products");
     assert_null(event_of(&b, "probed"));
     assert_int_equal(stored(&b)->measured_ms, 0);
