@@ -128,8 +128,8 @@ void probe_show_trouble(const Heddle__V1__NodeTopology *n, int64_t now_ms, struc
     if (m && *m->problem) {
         hd_text_add(out, "  the probe ");
         add_age(out, m->ended_unix_ms, now_ms);
-        hd_text_add(out, " measured nothing, plans go on by %s: ",
-                    m->measured_unix_ms ? "the figures of before" : "the tables");
+        hd_text_add(out, " measured nothing, plans keep using %s: ",
+                    m->measured_unix_ms ? "its earlier figures" : "built-in figures");
         cli_add_clean(out, m->problem);
         hd_text_add(out, "\n");
     }

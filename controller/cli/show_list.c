@@ -60,7 +60,7 @@ void show_job_line(struct hd_text *out, const Heddle__V1__JobStatus *job, bool w
         hd_text_add(out, ": ");
         cli_add_clean(out, job->reason);
     } else if (job->held && job->state == HEDDLE__V1__JOB_STATE__JOB_STATE_RUNNING) {
-        hd_text_add(out, ", held: this attempt goes on, another one is not started");
+        hd_text_add(out, ", held: the running attempt continues, no further one starts");
     }
     hd_text_add(out, "\n");
 }

@@ -52,7 +52,7 @@ check_equal plans_go_by_it 1 "$(heddle show "$after" | grep -c '^step time .*pre
 # ---- failures ----
 how fail
 check_status a_probe_that_fails_is_6 6 heddle probe n1
-check_equal it_says_why_and_what_holds 1 "$(heddle topo | grep -c 'the probe .* ago measured nothing, plans go on by the figures of before: no memory for products')"
+check_equal it_says_why_and_what_holds 1 "$(heddle topo | grep -c 'the probe .* ago measured nothing, plans keep using its earlier figures: no memory for products')"
 check_equal so_does_an_event 1 "$(heddle events | grep -c 'probe_failed .*no memory for products')"
 check_equal the_figures_stay 1 "$(heddle topo n1 | grep -c 'messages between devices')"
 
