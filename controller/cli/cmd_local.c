@@ -234,6 +234,44 @@ static enum hd_status await_controller(struct local *l)
     return HD_OK;
 }
 
+/* Fails if the run's records and its job folder do not match. job NULL: the records have no job. */
+static enum hd_status check_job_folder(const char *run, const Heddle__V1__JobStatus *job)
+{
+    char folder[PATH_MAX];
+    struct stat info;
+    bool is_there;
+
+    (void)snprintf(folder, sizeof folder, "%s/1", run);
+    is_there = stat(folder, &info) == 0 && S_ISDIR(info.st_mode);
+    if (job && job->checkpoint_step && !is_there)
+        return hd_err(
+            HD_NOT_FOUND,
+            "%s cannot be resumed: the folder of its job, %s, is gone, with its checkpoints; "
+            "put it back, or start a new run",
+            run, folder);
+    if (job)
+        return HD_OK;
+    if (is_there)
+        return hd_err(
+            HD_NOT_FOUND,
+            "%s cannot be resumed: its records, %s/state/state.db, are gone or empty. Its "
+            "checkpoints are in %s/attempt-*/checkpoints: begin a new run with one by "
+            "train.init_from, or give it to heddle generate",
+            run, run, folder);
+    return hd_err(HD_NOT_FOUND,
+                  "%s holds no job: it ended before its job had begun; start a new run", run);
+}
+
+/* Fails if the run's records are gone, before a controller makes new ones, or refuses to. */
+static enum hd_status check_records(const char *run)
+{
+    char path[PATH_MAX];
+    struct stat info;
+
+    (void)snprintf(path, sizeof path, "%s/state/state.db", run);
+    return stat(path, &info) == 0 && info.st_size > 0 ? HD_OK : check_job_folder(run, NULL);
+}
+
 /* Opens the run's folder and starts a controller for it. */
 static enum hd_status start_run(struct local *l)
 {
@@ -241,6 +279,11 @@ static enum hd_status start_run(struct local *l)
         l->resume ? run_open(l->resume, l->state_dir, &l->run)
                   : run_make(l->cli->args[0], l->state_dir, l->dir, l->spec->name, &l->run);
 
+    if (!st && l->resume) {
+        st = check_records(l->run.path);
+        if (st)
+            run_close(&l->run); /* nothing was started: the exit code is that of st */
+    }
     if (!st)
         st = make_private_dir(l);
     if (!st)
@@ -383,34 +426,6 @@ static int submit(struct local *l)
     l->job = response->job->job;
     hd_rpc_message_free(&response->base);
     return CLI_CONTINUE;
-}
-
-/* Fails if the run's records and its job folder do not match. job NULL: the records have no job. */
-static enum hd_status check_job_folder(const char *run, const Heddle__V1__JobStatus *job)
-{
-    char folder[PATH_MAX];
-    struct stat info;
-    bool is_there;
-
-    (void)snprintf(folder, sizeof folder, "%s/1", run);
-    is_there = stat(folder, &info) == 0 && S_ISDIR(info.st_mode);
-    if (job && job->checkpoint_step && !is_there)
-        return hd_err(
-            HD_NOT_FOUND,
-            "%s cannot be resumed: the folder of its job, %s, is gone, with its checkpoints; "
-            "put it back, or start a new run",
-            run, folder);
-    if (job)
-        return HD_OK;
-    if (is_there)
-        return hd_err(
-            HD_NOT_FOUND,
-            "%s cannot be resumed: its records, %s/state/state.db, are gone or empty. Its "
-            "checkpoints are in %s/attempt-*/checkpoints: begin a new run with one by "
-            "train.init_from, or give it to heddle generate",
-            run, run, folder);
-    return hd_err(HD_NOT_FOUND,
-                  "%s holds no job: it ended before its job had begun; start a new run", run);
 }
 
 /* Fetches the job file of the run's only job, number 1, and applies the changes of --set. */
