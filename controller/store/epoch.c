@@ -110,21 +110,20 @@ static uint64_t find_inode(const struct store_db *db)
     return stat(db->path, &info) == 0 ? (uint64_t)info.st_ino : 0;
 }
 
-/* Reads the first bytes of a file. False: the file is missing or shorter. */
+/* Reads the first bytes of a file. False: the file is missing, shorter, or not a regular file.
+ * Never waits for a pipe. */
 static bool read_start(const char *dir, const char *name, unsigned char *ret_bytes, size_t count)
 {
     char path[HD_CTL_PATH_BYTES_MAX];
-    FILE *file;
-    bool read;
+    bool is_read;
+    int fd;
 
-    if ((size_t)snprintf(path, sizeof path, "%s/%s", dir, name) >= sizeof path)
+    if ((size_t)snprintf(path, sizeof path, "%s/%s", dir, name) >= sizeof path ||
+        hd_file_open_regular("", path, &fd))
         return false;
-    file = fopen(path, "re");
-    if (!file)
-        return false;
-    read = fread(ret_bytes, 1, count, file) == count;
-    (void)fclose(file);
-    return read;
+    is_read = hd_file_pread_all(fd, ret_bytes, count, 0) == HD_OK;
+    (void)close(fd);
+    return is_read;
 }
 
 static unsigned int take_header(const unsigned char h[4])
@@ -410,7 +409,12 @@ static unsigned int read_kept_header(const char *dir)
 enum hd_status store_check_log(const char *dir)
 {
     unsigned char header[20], log[WAL_HEADER_BYTES + 1];
+    char path[HD_CTL_PATH_BYTES_MAX];
 
+    if ((size_t)snprintf(path, sizeof path, "%s/state.db-wal", dir) >= sizeof path)
+        return hd_err(HD_INVALID, "the path %s is too long", dir);
+    if (hd_file_check_regular(path))
+        return HD_INVALID; /* SQLite would wait for a pipe */
     if (!read_start(dir, "state.db", header, sizeof header) ||
         !read_start(dir, "state.db-wal", log, sizeof log) || log[0] != 0x37 || log[1] != 0x7f ||
         (header[18] != 1 && read_header(dir) >= read_kept_header(dir)))

@@ -330,7 +330,7 @@ enum hd_status store_db_put_meta(struct store_db *db, const char *key, const cha
 /* ---- epoch.c ---- */
 
 /* Returns HD_CONFLICT if the log beside DIR/state.db belongs to another database, because SQLite
- * would mix the two. */
+ * would mix the two; HD_INVALID if the log is not a regular file. */
 enum hd_status store_check_log(const char *dir);
 /* Raises the epoch of an open database in a locked directory. on_disk: files beside it can be read.
  * HD_CONFLICT: it is a copy of another controller's database, or another controller has taken over;

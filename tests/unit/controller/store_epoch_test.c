@@ -2,6 +2,7 @@
  * back, one from which another controller has taken over; and a log that is another database's. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -244,6 +245,38 @@ static void a_log_of_another_database_is_refused(void **state)
             assert_non_null(strstr(hd_err_message(), "state.db-wal"));
         done(&b);
     }
+}
+
+/* A pipe in the place of a file that a start reads: a start that opened it would wait for a writer
+ * for ever; an alarm ends the test then. */
+static void a_pipe_beside_the_database_makes_no_start_wait(void **state)
+{
+    static const char *const names[] = {"epoch", "state.db-wal"};
+
+    (void)alarm(30);
+    for (int i = 0; i < 2; i++) {
+        struct bench b = make_bench();
+        struct store_db db;
+        char path[300];
+
+        (void)started(b.first, false);
+        assert_int_equal(store_db_open(&db, b.first, NULL), HD_OK);
+        assert_int_equal(store_db_put_meta(&db, "x", "9"), HD_OK); /* into the log */
+        copy(b.first, "state.db", b.second, "state.db", false);
+        copy(b.first, "state.db-wal", b.second, "state.db-wal", false);
+        store_db_close(&db);
+        (void)snprintf(path, sizeof path, "%s/%s", b.second, names[i]);
+        (void)unlink(path);
+        assert_int_equal(mkfifo(path, 0600), 0);
+        assert_int_equal(store_check_log(b.second), i == 0 ? HD_OK : HD_INVALID);
+        assert_int_equal(store_db_open(&db, b.second, NULL), i == 0 ? HD_OK : HD_INVALID);
+        if (i == 0)
+            store_db_close(&db);
+        else
+            assert_non_null(strstr(hd_err_message(), path));
+        done(&b);
+    }
+    (void)alarm(0);
 }
 
 /* A reader keeps the log from being copied into the database: it is told when the log is twice as
