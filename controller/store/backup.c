@@ -220,7 +220,7 @@ enum hd_status store_read_holding(struct store_db *db, struct hd_store_backup *r
     return st ? st : read_time(db, "settled_ms", &ret_backup->newest_ms);
 }
 
-static enum hd_status flush(const char *path, int64_t *ret_bytes)
+enum hd_status store_flush_file(const char *path, int64_t *ret_bytes)
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     enum hd_status st = HD_OK;
@@ -274,7 +274,7 @@ static enum hd_status copy_into(const char *file, const char *part, int64_t made
         st = check_copy(&to, made_ms, ret_backup);
     (void)sqlite3_close(to.sqlite);
     (void)sqlite3_close(from.sqlite);
-    return st ? st : flush(part, &ret_backup->size_bytes);
+    return st ? st : store_flush_file(part, &ret_backup->size_bytes);
 }
 
 enum hd_status store_copy_file(const char *file, const char *part, int64_t made_ms,
@@ -345,7 +345,7 @@ static enum hd_status rescue(struct store_db *db, const char *file)
         st = check_copy(&to, hd_clock_wall_ms(), &made);
     (void)sqlite3_close(to.sqlite);
     if (!st)
-        st = flush(part.data, &made.size_bytes);
+        st = store_flush_file(part.data, &made.size_bytes);
     if (!st)
         st = give_name(part.data, file);
     hd_text_free(&part);

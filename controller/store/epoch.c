@@ -174,6 +174,21 @@ static uint64_t read_here(const struct store_db *db, const char *dir, const char
     return number;
 }
 
+void store_read_epoch_cluster(const char *dir, char ret_id[HD_JOBS_SHARE_MAX])
+{
+    static const char word[] = "\ncluster ";
+    char path[HD_CTL_PATH_BYTES_MAX];
+    struct hd_text text = {0};
+    const char *found = NULL;
+
+    (void)snprintf(path, sizeof path, "%s/epoch", dir);
+    if (hd_file_read(path, EPOCH_FILE_BYTES_MAX, &text) == HD_OK && text.data)
+        found = strstr(text.data, word);
+    found = found ? found + strlen(word) : "";
+    (void)snprintf(ret_id, HD_JOBS_SHARE_MAX, "%.*s", (int)strcspn(found, "\n"), found);
+    hd_text_free(&text);
+}
+
 /* Writes DIR/epoch, the epoch and place of this start. A failure is only logged: on a full disk the
  * controller starts all the same. */
 static void write_here(struct store_db *db, const char *dir, const struct hd_store_epoch *e)

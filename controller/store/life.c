@@ -60,7 +60,15 @@ static bool find_sign(const char *dir, char ret_sign[SIGN_BYTES])
     char path[HD_CTL_PATH_BYTES_MAX], name[256];
 
     (void)snprintf(path, sizeof path, "%s/jobs", dir);
-    if (size_of(dir, "state.db-wal") > 0)
+    if (size_of(dir, STORE_ASIDE_NAME) >= 0)
+        (void)snprintf(ret_sign, SIGN_BYTES,
+                       "the database that an interrupted heddle-controller restore moved, in the "
+                       "folder " STORE_ASIDE_NAME);
+    else if (size_of(dir, STORE_RESTORED_NAME) > 0)
+        (void)snprintf(
+            ret_sign, SIGN_BYTES,
+            "the copy of an interrupted heddle-controller restore, " STORE_RESTORED_NAME);
+    else if (size_of(dir, "state.db-wal") > 0)
         (void)snprintf(ret_sign, SIGN_BYTES, "the log of its last transactions, state.db-wal");
     else if (size_of(dir, "pki/ca.pem") > 0)
         (void)snprintf(ret_sign, SIGN_BYTES, "the cluster's certificate authority, pki/ca.pem");
@@ -68,6 +76,8 @@ static bool find_sign(const char *dir, char ret_sign[SIGN_BYTES])
         (void)snprintf(ret_sign, SIGN_BYTES, "a backup, %s", name);
     else if (find_entry(path, is_job, name))
         (void)snprintf(ret_sign, SIGN_BYTES, "the folder of a job, jobs/%s", name);
+    else if (size_of(dir, "epoch") > 0) /* each start writes it, after a database was opened */
+        (void)snprintf(ret_sign, SIGN_BYTES, "the number of a controller's start, the file epoch");
     else if (size_of(dir, "reserve") > 0) /* the reserve is created only after a database was
                                            * opened */
         (void)snprintf(ret_sign, SIGN_BYTES, "the disk reserve of a controller, the file reserve");
@@ -80,8 +90,8 @@ static bool find_sign(const char *dir, char ret_sign[SIGN_BYTES])
  * of that, because folders of backups and jobs directories contain them, too. */
 bool store_is_state_dir(const char *dir)
 {
-    static const char *const names[] = {"state.db", "state.db-wal", "epoch", "reserve",
-                                        "pki/ca.pem"};
+    static const char *const names[] = {"state.db", "state.db-wal", "epoch",
+                                        "reserve",  "pki/ca.pem",   STORE_ASIDE_NAME};
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (size_of(dir, names[i]) >= 0)
@@ -93,7 +103,8 @@ static bool is_content(const char *dir, const char *name)
 {
     (void)dir;
     return strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && strcmp(name, "lost+found") != 0 &&
-           strcmp(name, "lock") != 0; /* the lock file may be left by an earlier try */
+           strcmp(name, "lock") != 0 && /* the lock file may be left by an earlier try */
+           !hd_text_starts(name, STORE_RESTORED_NAME); /* so may the copy, with its journal */
 }
 
 bool store_is_empty(const char *dir)

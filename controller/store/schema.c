@@ -370,17 +370,29 @@ static enum hd_status migrate_one(struct store_db *db, int number)
 
 static const char get_build[] = "SELECT value FROM meta WHERE key = 'build'";
 
-static enum hd_status refuse_newer(struct store_db *db, int64_t version)
+static enum hd_status read_schema(struct store_db *db, int64_t *ret_version)
+{
+    char text[32];
+    enum hd_status st = store_db_read_text(db, "PRAGMA user_version", text, sizeof text);
+
+    return st ? st : hd_text_to_int64(text, 0, INT32_MAX, ret_version);
+}
+
+enum hd_status store_check_schema(struct store_db *db, const char *name)
 {
     char build[64];
+    int64_t version = 0;
+    enum hd_status st = read_schema(db, &version);
 
+    if (st || version <= MIGRATION_COUNT)
+        return st;
     if (store_db_read_text(db, get_build, build, sizeof build) || !*build)
         (void)snprintf(build, sizeof build, "a newer version");
     return hd_err(HD_UNSUPPORTED,
                   "%s was written by Heddle %.60s (its schema is %lld; this build, %s, knows %d): "
                   "install that version again, or restore the backup made before the upgrade "
                   "(docs/operations.md, \"Go back\")",
-                  db->path, build, (long long)version, hd_version_text, MIGRATION_COUNT);
+                  name, build, (long long)version, hd_version_text, MIGRATION_COUNT);
 }
 
 /* Stores the name of this build as the one that wrote the database last; an older build that cannot
@@ -401,12 +413,10 @@ static enum hd_status migrate(struct store_db *db)
 {
     char text[32];
     int64_t version = 0;
-    enum hd_status st = store_db_read_text(db, "PRAGMA user_version", text, sizeof text);
+    enum hd_status st = store_check_schema(db, db->path);
 
     if (!st)
-        st = hd_text_to_int64(text, 0, INT32_MAX, &version);
-    if (!st && version > MIGRATION_COUNT)
-        st = refuse_newer(db, version);
+        st = read_schema(db, &version);
     if (st || version == MIGRATION_COUNT)
         return st;
     /* Foreign keys are off, because those to a table dangle while it is replaced. */
@@ -465,13 +475,14 @@ static enum hd_status prepare(struct store_db *db)
     return HD_OK;
 }
 
-static enum hd_status open_as(struct store_db *db, const char *dir, const char *vfs, bool exclusive)
+static enum hd_status open_as(struct store_db *db, const char *path, const char *vfs,
+                              bool exclusive)
 {
     const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
     enum hd_status st = HD_OK;
 
     *db = (struct store_db){0};
-    (void)snprintf(db->path, sizeof db->path, "%s/state.db", dir);
+    (void)snprintf(db->path, sizeof db->path, "%s", path);
     if (sqlite3_open_v2(db->path, &db->sqlite, flags, vfs) != SQLITE_OK)
         st = db->sqlite ? store_db_error(db, "cannot open")
                         : hd_err(HD_NO_MEMORY, "no memory to open %s", db->path);
@@ -480,27 +491,14 @@ static enum hd_status open_as(struct store_db *db, const char *dir, const char *
     return st;
 }
 
-enum hd_status store_db_open(struct store_db *db, const char *dir, const char *vfs)
+enum hd_status store_db_open_file(struct store_db *db, const char *path, const char *vfs)
 {
-    char path[sizeof db->path];
-    enum hd_status st;
+    enum hd_status st = open_as(db, path, vfs, false);
 
-    (void)snprintf(path, sizeof path, "%s/state.db", dir);
-    st = hd_file_check_regular(path); /* SQLite would block on a database path that is a pipe */
-    if (!st && !vfs)
-        st = store_check_life(dir);
-    if (!st && !vfs)
-        st = store_check_log(dir);
-
-    if (st) {
-        *db = (struct store_db){0};
-        return st;
-    }
-    st = open_as(db, dir, vfs, false);
-    if (st == HD_IO || st == HD_UNSUPPORTED) { /* state.db-shm cannot be mapped in this file system,
-                                                * or there is no disk space for it */
+    if (st == HD_IO || st == HD_UNSUPPORTED) { /* the file PATH-shm cannot be mapped in this file
+                                                * system, or there is no disk space for it */
         store_db_close(db);
-        st = open_as(db, dir, vfs, true);
+        st = open_as(db, path, vfs, true);
     }
     if (!st)
         st = check(db);
@@ -518,6 +516,23 @@ enum hd_status store_db_open(struct store_db *db, const char *dir, const char *v
         st = store_read_audit_head(db);
     if (st)
         store_db_close(db);
+    return st;
+}
+
+enum hd_status store_db_open(struct store_db *db, const char *dir, const char *vfs)
+{
+    char path[sizeof db->path];
+    enum hd_status st;
+
+    (void)snprintf(path, sizeof path, "%s/state.db", dir);
+    st = hd_file_check_regular(path); /* SQLite would block on a database path that is a pipe */
+    if (!st && !vfs)
+        st = store_check_life(dir);
+    if (!st && !vfs)
+        st = store_check_log(dir);
+    if (!st)
+        return store_db_open_file(db, path, vfs);
+    *db = (struct store_db){0};
     return st;
 }
 

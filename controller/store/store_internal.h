@@ -11,7 +11,7 @@
  *   retention.c     deletion of old history
  *   disk_reserve.c  disk space that is given up when the disk is full
  *   life.c          refuses to create a database where an earlier one was lost
- *   restore.c       replaces the database by a backup
+ *   restore.c       replaces the database by a backup, safe against interruption at each step
  *   epoch.c         decides which of several controllers of one cluster is the newest
  *   backup.c        copies the database, in another process than the controller; or in the
  *                   controller itself, when the file was removed or replaced under it
@@ -281,13 +281,25 @@ void store_watch_log(struct store_db *db, int64_t bytes_max);
 
 /* Opens, checks and migrates the database DIR/state.db; on failure nothing is left open. */
 enum hd_status store_db_open(struct store_db *db, const char *dir, const char *vfs);
+/* Does so with the database file `path`, without the checks of the files beside it. */
+enum hd_status store_db_open_file(struct store_db *db, const char *path, const char *vfs);
+/* Returns HD_UNSUPPORTED if a newer version of Heddle wrote the open database; the message calls
+ * it `name`. */
+enum hd_status store_check_schema(struct store_db *db, const char *name);
 /* Returns HD_CORRUPT if the database is missing or empty although other files show that there was
  * one (life.c). */
 enum hd_status store_check_life(const char *dir);
 /* life.c: returns whether a controller, or init, has used `dir`. */
 bool store_is_state_dir(const char *dir);
-/* life.c: returns whether `dir` is empty. */
+/* life.c: returns whether `dir` is empty, apart from the lock and copies that an interrupted
+ * restore left. */
 bool store_is_empty(const char *dir);
+
+/* Names in the state directory while a restore runs (restore.c): of the copy, and of the folder that
+ * the former database is moved to. */
+#define STORE_RESTORED_NAME "state.db.restored"
+#define STORE_ASIDE_NAME    "before-restore.part"
+
 void store_db_close(struct store_db *db);
 
 /* Advice for a damaged database, appended to error messages. */
@@ -338,6 +350,9 @@ enum hd_status store_check_log(const char *dir);
 enum hd_status store_begin_epoch(struct store_db *db, const char *dir, bool on_disk, bool take_over,
                                  struct hd_store_epoch *ret_epoch);
 
+/* epoch.c: sets ret_id to the id of the cluster of the newest start in `dir`, from DIR/epoch; "":
+ * unknown. */
+void store_read_epoch_cluster(const char *dir, char ret_id[HD_JOBS_SHARE_MAX]);
 /* epoch.c: returns the epoch of a takeover: higher than `known` (the highest epoch that the
  * database and its directory name), and than each takeover at least a second earlier by the same
  * clock. */
@@ -347,6 +362,8 @@ uint64_t store_takeover_epoch(uint64_t known, int64_t wall_ms);
  * already; 0: none is stored. On failure no `part` is left. */
 enum hd_status store_copy_file(const char *file, const char *part, int64_t made_ms,
                                struct hd_store_backup *ret_backup);
+/* backup.c: flushes a file to disk, and sets *ret_bytes to its size. */
+enum hd_status store_flush_file(const char *path, int64_t *ret_bytes);
 /* backup.c: sets *ret_backup to a database's highest job number, the time at which it was copied,
  * and the time of its last write. */
 enum hd_status store_read_holding(struct store_db *db, struct hd_store_backup *ret_backup);

@@ -81,6 +81,9 @@ static void an_earlier_life_is_seen(void **state)
         expect(database, "before-upgrade-from-0.1.0-7.db", "SQLite",
                "before-upgrade-from-0.1.0-7.db");
         expect(database, "reserve", "zeros", "reserve");
+        expect(database, "epoch", "epoch 7", "the file epoch");
+        expect(database, "before-restore.part/state.db", "SQLite", "interrupted");
+        expect(database, "state.db.restored", "SQLite", "interrupted");
         expect(database, "jobs/12/attempt-1/logs/rank-0.log", "step 1", "jobs/12");
     }
 }
