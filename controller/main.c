@@ -193,13 +193,10 @@ static enum hd_status read_tokens(struct program *p)
         return hd_err(HD_INVALID, "--node-token-file without --token-file: no user could come by "
                                   "HOST:PORT; give both");
     if (p->token_file)
-        st = hd_rpc_tokens_read(&p->tokens, p->token_file, HD_RPC_PARTY_USER);
-    if (!st && p->token_file)
-        st = hd_user_check_owner(p->token_file, p->options.state_dir);
+        st = hd_rpc_tokens_read(&p->tokens, p->token_file, p->options.state_dir, HD_RPC_PARTY_USER);
     if (!st && p->node_token_file)
-        st = hd_user_check_owner(p->node_token_file, p->options.state_dir);
-    if (!st && p->node_token_file)
-        st = hd_rpc_tokens_read(&p->tokens, p->node_token_file, HD_RPC_PARTY_NODE);
+        st = hd_rpc_tokens_read(&p->tokens, p->node_token_file, p->options.state_dir,
+                                HD_RPC_PARTY_NODE);
     p->options.tokens = &p->tokens;
     return st;
 }
@@ -221,12 +218,11 @@ static enum hd_status check_certificates(const struct program *p)
 static enum hd_status check_policy(const struct program *p)
 {
     struct hd_policy *policy = NULL;
-    enum hd_status st =
-        p->options.policy_file ? hd_policy_read(p->options.policy_file, &policy) : HD_OK;
+    enum hd_status st = p->options.policy_file
+                            ? hd_policy_read(p->options.policy_file, p->options.state_dir, &policy)
+                            : HD_OK;
 
     hd_policy_free(policy);
-    if (!st && p->options.policy_file)
-        st = hd_user_check_owner(p->options.policy_file, p->options.state_dir);
     return st;
 }
 

@@ -1,10 +1,10 @@
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <wchar.h>
 
 #include "base/clock.h"
+#include "base/uid.h"
 #include "controller/cli/cli.h"
 #include "controller/show/show.h"
 
@@ -211,8 +211,7 @@ void cli_add_people(struct hd_text *out, const char *text)
     struct hd_text part = {0};
 
     for (; (at = strstr(text, mark)); text = digits) {
-        const struct passwd *user;
-        char *end;
+        char name[HD_UID_NAME_MAX], *end;
         unsigned long uid;
 
         digits = at + strlen(mark);
@@ -223,10 +222,9 @@ void cli_add_people(struct hd_text *out, const char *text)
         }
         uid = strtoul(digits, &end, 10);
         digits = end;
-        user = getpwuid((uid_t)uid);
         hd_text_add(&part, "uid %lu", uid);
-        if (user)
-            hd_text_add(&part, " (%s)", user->pw_name);
+        if (uid <= UINT32_MAX && hd_uid_name((uint32_t)uid, name))
+            hd_text_add(&part, " (%s)", name);
     }
     hd_text_add(&part, "%s", text);
     cli_add_clean(out, part.failed ? "?" : part.data);

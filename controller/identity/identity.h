@@ -85,8 +85,9 @@ void hd_policy_free(struct hd_policy *policy);
 /* Parses the lines of a policy file (format: docs/operations.md). HD_INVALID: the message has
  * `name`, the line, and what to write. */
 enum hd_status hd_policy_parse(const char *name, const char *text, struct hd_policy **ret_policy);
-/* Reads and parses a policy file. HD_DENIED: others than its owner may write it. */
-enum hd_status hd_policy_read(const char *path, struct hd_policy **ret_policy);
+/* Reads and parses a policy file. dir: the state directory, whose owner may own the file, too
+ * (hd_user_read_file). HD_DENIED: others than its owner may write it, or another user owns it. */
+enum hd_status hd_policy_read(const char *path, const char *dir, struct hd_policy **ret_policy);
 
 /* How a caller connects whose credential gives it no role. */
 enum hd_login {

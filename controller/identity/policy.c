@@ -18,7 +18,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/file.h"
 #include "base/text.h"
 #include "base/user.h"
 #include "controller/identity/identity.h"
@@ -457,18 +456,14 @@ enum hd_status hd_policy_parse(const char *name, const char *text, struct hd_pol
     return st;
 }
 
-enum hd_status hd_policy_read(const char *path, struct hd_policy **ret_policy)
+enum hd_status hd_policy_read(const char *path, const char *dir, struct hd_policy **ret_policy)
 {
     struct hd_text text = {0};
-    struct stat info;
-    enum hd_status st = hd_file_read(path, FILE_BYTES_MAX, &text);
+    mode_t mode = 0;
+    enum hd_status st = hd_user_read_file(path, FILE_BYTES_MAX, 0, dir, &mode, &text);
 
-    if (!st && stat(path, &info) < 0)
-        st = hd_err(HD_IO, "cannot stat %s: %m", path);
-    if (!st && info.st_mode & (S_IWGRP | S_IWOTH))
+    if (!st && mode & (S_IWGRP | S_IWOTH))
         st = hd_err(HD_DENIED, "others may change the policy %s; run: chmod go-w %s", path, path);
-    if (!st)
-        st = hd_user_check_owner(path, NULL);
     if (!st && text.len_bytes && strlen(text.data) != text.len_bytes)
         st = hd_err(HD_INVALID, "%s is no policy file: it has a NUL byte", path);
     if (!st)

@@ -607,7 +607,7 @@ enum hd_status controller_reload(struct controller *c, const struct controller_o
     enum hd_status st = HD_OK;
 
     if (options->policy_file)
-        st = hd_policy_read(options->policy_file, &policy);
+        st = hd_policy_read(options->policy_file, options->state_dir, &policy);
     if (!st && !policy)
         st = hd_err(HD_NO_MEMORY, "no memory for a policy");
     if (!st)

@@ -100,7 +100,7 @@ enum hd_status guard_open(struct controller *c)
     c->credentials = hd_credentials_new();
     c->refusals = refusals_new();
     if (c->options.policy_file)
-        st = hd_policy_read(c->options.policy_file, &c->policy);
+        st = hd_policy_read(c->options.policy_file, c->options.state_dir, &c->policy);
     else
         c->policy = hd_policy_new();
     if (!st && (!c->methods || !c->usages || !c->credentials || !c->refusals || !c->policy))

@@ -1,7 +1,6 @@
 #include "daemon/agent/job_user.h"
 
 #include <inttypes.h>
-#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/uid.h"
 #include "base/user.h"
 #include "daemon/agent/folders.h"
 #include "daemon/agent/local.h"
@@ -24,15 +24,13 @@ enum {
  * *ret_own to whether run_as is that user. */
 static enum hd_status check_own(const char *run_as, bool *ret_own)
 {
-    const struct passwd *self;
+    char self[HD_UID_NAME_MAX];
     uint32_t uid;
 
-    if (hd_user_is_uid(run_as, &uid)) {
+    if (hd_user_is_uid(run_as, &uid))
         *ret_own = (uid_t)uid == geteuid();
-    } else {
-        self = getpwuid(geteuid());
-        *ret_own = self && strcmp(self->pw_name, run_as) == 0;
-    }
+    else
+        *ret_own = hd_uid_name(geteuid(), self) && strcmp(self, run_as) == 0;
     return *ret_own ? HD_OK
                     : hd_err(HD_UNSUPPORTED,
                              "this node cannot run a job as %s: its heddled has no heddle-launcher "

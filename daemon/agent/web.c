@@ -7,7 +7,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/user.h"
 #include "daemon/agent/agent.h"
 #include "daemon/devices/sample.h"
 #include "http/http.h"
@@ -341,9 +340,8 @@ enum hd_status web_open(struct agent *agent)
         return hd_err(HD_NO_MEMORY, "no memory for an HTTP endpoint");
     web->delays.bounds = &hd_prom_latencies;
     if (o->http_token_file)
-        st = hd_user_check_owner(o->http_token_file, agent->options.state_dir);
-    if (!st && o->http_token_file)
-        st = hd_rpc_tokens_read(&web->tokens, o->http_token_file, HD_RPC_PARTY_USER);
+        st = hd_rpc_tokens_read(&web->tokens, o->http_token_file, agent->options.state_dir,
+                                HD_RPC_PARTY_USER);
     if (!st)
         st = hd_http_new(agent->loop, &options, &web->http);
     if (st) {

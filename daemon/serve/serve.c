@@ -153,7 +153,7 @@ static enum hd_status read_tokens_again(struct serve *s)
 
     if (!s->options.token_file)
         return HD_OK;
-    st = hd_rpc_tokens_read(&tokens, s->options.token_file, HD_RPC_PARTY_USER);
+    st = hd_rpc_tokens_read(&tokens, s->options.token_file, NULL, HD_RPC_PARTY_USER);
     if (!st) {
         const struct hd_rpc_tokens before = s->tokens;
 
@@ -208,7 +208,7 @@ static enum hd_status open_listener(struct serve *s)
     enum hd_status st = HD_OK;
 
     if (s->options.token_file)
-        st = hd_rpc_tokens_read(&s->tokens, s->options.token_file, HD_RPC_PARTY_USER);
+        st = hd_rpc_tokens_read(&s->tokens, s->options.token_file, NULL, HD_RPC_PARTY_USER);
     if (st)
         return st;
     o->asks_tokens = s->options.token_file != NULL;

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
-#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +13,8 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+
+#include "base/uid.h"
 
 enum { UMASK_DEFAULT = 0027 };
 
@@ -52,26 +53,25 @@ void hd_file_ignore_size_signal(void)
 }
 
 /* Writes "alice (uid 1000)", or "uid 1000" if the user's name cannot be found. */
-static void name_user(char ret_user[64])
+static void name_self(char ret_user[HD_UID_NAME_MAX + 32])
 {
     const unsigned uid = (unsigned)geteuid();
-    struct passwd found, *user = NULL;
-    char capacity[1024];
+    char name[HD_UID_NAME_MAX];
 
-    if (getpwuid_r(geteuid(), &found, capacity, sizeof capacity, &user) == 0 && user)
-        (void)snprintf(ret_user, 64, "%.40s (uid %u)", user->pw_name, uid);
+    if (hd_uid_name(uid, name))
+        (void)snprintf(ret_user, HD_UID_NAME_MAX + 32, "%s (uid %u)", name, uid);
     else
-        (void)snprintf(ret_user, 64, "uid %u", uid);
+        (void)snprintf(ret_user, HD_UID_NAME_MAX + 32, "uid %u", uid);
 }
 
 enum hd_status hd_file_cannot_open(const char *what, const char *path, int error)
 {
-    char user[64];
+    char user[HD_UID_NAME_MAX + 32];
 
     if (error != EACCES && error != EPERM)
         return hd_err(error == ENOENT ? HD_NOT_FOUND : HD_IO, "cannot open %s%s: %s", what, path,
                       strerror(error));
-    name_user(user);
+    name_self(user);
     if (access(path, R_OK) == 0) /* access(2) ignores Landlock rules */
         return hd_err(
             HD_DENIED,
@@ -284,18 +284,18 @@ static int open_at_once(const char *path)
     return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 }
 
-/* Sets *ret_fd to an open file of an allowed kind; closes any other. Refuses folders here, because
- * open accepts them and only a read would fail. */
-static enum hd_status need_kind(int fd, const char *path, bool may_be_stream, int *ret_fd)
+/* Sets *ret_fd to an open file of an allowed kind, and *ret_info to what fstat says of it; closes
+ * any other. Refuses folders here, because open accepts them and only a read would fail. */
+static enum hd_status need_kind(int fd, const char *path, bool may_be_stream, int *ret_fd,
+                                struct stat *ret_info)
 {
     enum hd_status st = HD_OK;
-    struct stat info;
 
-    if (fstat(fd, &info) < 0)
+    if (fstat(fd, ret_info) < 0)
         st = hd_err(HD_IO, "cannot examine %s: %s", path, strerror(errno));
-    else if (S_ISDIR(info.st_mode))
+    else if (S_ISDIR(ret_info->st_mode))
         st = hd_err(HD_INVALID, "%s is a folder, not a file", path);
-    else if (!S_ISREG(info.st_mode) && !may_be_stream)
+    else if (!S_ISREG(ret_info->st_mode) && !may_be_stream)
         st = hd_err(HD_INVALID,
                     "%s is not a regular file (a pipe or a device); copy its data to one", path);
     if (st)
@@ -305,7 +305,8 @@ static enum hd_status need_kind(int fd, const char *path, bool may_be_stream, in
     return st;
 }
 
-static enum hd_status open_to_read(const char *path, bool may_be_stream, int *ret_fd)
+static enum hd_status open_to_read(const char *path, bool may_be_stream, int *ret_fd,
+                                   struct stat *ret_info)
 {
     const int fd = open_at_once(path);
 
@@ -316,14 +317,16 @@ static enum hd_status open_to_read(const char *path, bool may_be_stream, int *re
                           ? HD_INVALID
                           : HD_IO,
                       "cannot open %s: %s", path, strerror(errno));
-    return need_kind(fd, path, may_be_stream, ret_fd);
+    return need_kind(fd, path, may_be_stream, ret_fd, ret_info);
 }
 
 enum hd_status hd_file_open_regular(const char *what, const char *path, int *ret_fd)
 {
     const int fd = open_at_once(path);
+    struct stat info;
 
-    return fd < 0 ? hd_file_cannot_open(what, path, errno) : need_kind(fd, path, false, ret_fd);
+    return fd < 0 ? hd_file_cannot_open(what, path, errno)
+                  : need_kind(fd, path, false, ret_fd, &info);
 }
 
 enum hd_status hd_file_check_regular(const char *path)
@@ -357,11 +360,11 @@ static enum hd_status wait_for_bytes(int fd, const char *path, int patience_ms)
     return HD_OK;
 }
 
-enum hd_status hd_file_read_stream(const char *path, size_t max_bytes, int patience_ms,
-                                   struct hd_text *ret_text)
+enum hd_status hd_file_read_open(const char *path, size_t max_bytes, int patience_ms,
+                                 struct hd_text *ret_text, struct stat *ret_info)
 {
     int fd = -1;
-    enum hd_status st = open_to_read(path, patience_ms > 0, &fd);
+    enum hd_status st = open_to_read(path, patience_ms > 0, &fd, ret_info);
     size_t total = 0;
     char chunk[16384];
 
@@ -391,6 +394,14 @@ enum hd_status hd_file_read_stream(const char *path, size_t max_bytes, int patie
     if (!st && ret_text->failed)
         st = hd_err(HD_NO_MEMORY, "no memory to read %s", path);
     return st;
+}
+
+enum hd_status hd_file_read_stream(const char *path, size_t max_bytes, int patience_ms,
+                                   struct hd_text *ret_text)
+{
+    struct stat info;
+
+    return hd_file_read_open(path, max_bytes, patience_ms, ret_text, &info);
 }
 
 enum hd_status hd_file_read(const char *path, size_t max_bytes, struct hd_text *ret_text)

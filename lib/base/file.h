@@ -16,6 +16,8 @@
 #include "base/status.h"
 #include "base/text.h"
 
+struct stat;
+
 /* Returns the status of a failed write, flush, rename or creation by its errno. Returns HD_STORAGE
  * if the file system accepts no writes for now, because it is full, over a quota or read-only, has
  * an I/O error, or its server does not answer; or the file would exceed a limit that can be raised.
@@ -65,6 +67,10 @@ enum hd_status hd_file_check_regular(const char *path);
 enum { HD_FILE_PATIENCE_MS = 30 * 1000 };
 enum hd_status hd_file_read_stream(const char *path, size_t max_bytes, int patience_ms,
                                    struct hd_text *ret_text);
+/* Reads a file like hd_file_read_stream, and sets *ret_info to what fstat says of the open file: a
+ * check of the path would be of another file, if the name was given to one meanwhile. */
+enum hd_status hd_file_read_open(const char *path, size_t max_bytes, int patience_ms,
+                                 struct hd_text *ret_text, struct stat *ret_info);
 
 /* Write or read all size_bytes, retrying after EINTR and short counts. hd_file_pread_all returns
  * HD_CORRUPT when the file is too short. */

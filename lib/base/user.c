@@ -1,6 +1,5 @@
 #include "base/user.h"
 
-#include <pwd.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -8,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "base/uid.h"
 
 enum { OVERFLOW_UID = 65534, PROC_BYTES_MAX = 64 * 1024 };
 
@@ -41,24 +41,14 @@ enum hd_status hd_user_check(const char *word)
                : HD_OK;
 }
 
-static void name_user(uid_t uid, char ret_name[HD_USER_BYTES_MAX])
-{
-    const struct passwd *user = getpwuid(uid);
-
-    if (user)
-        (void)snprintf(ret_name, HD_USER_BYTES_MAX, "%s", user->pw_name);
-    else
-        (void)snprintf(ret_name, HD_USER_BYTES_MAX, "%u", (unsigned)uid);
-}
-
 enum hd_status hd_user_check_folder(const char *dir, const char *command)
 {
     struct stat info;
-    char name[HD_USER_BYTES_MAX];
+    char name[HD_UID_NAME_MAX];
 
     if (geteuid() != 0 || stat(dir, &info) < 0 || info.st_uid == 0)
         return HD_OK;
-    name_user(info.st_uid, name);
+    (void)hd_uid_name(info.st_uid, name);
     return hd_err(HD_INVALID,
                   "%s belongs to user %s, who could not read what root makes in it; run it as that "
                   "user: runuser -u %s -- %s ...",
@@ -99,22 +89,34 @@ static bool may_be_unmapped(uid_t uid)
     return !whole;
 }
 
-enum hd_status hd_user_check_owner(const char *path, const char *dir)
+/* info: of the open file. */
+static enum hd_status check_owner(const char *path, const struct stat *info, const char *dir)
 {
     const uid_t self = geteuid();
-    struct stat info, folder;
-    char name[HD_USER_BYTES_MAX], wanted[HD_USER_BYTES_MAX];
+    struct stat folder;
+    char name[HD_UID_NAME_MAX], wanted[HD_UID_NAME_MAX];
 
-    if (stat(path, &info) < 0 || !S_ISREG(info.st_mode) || info.st_uid == 0 ||
-        info.st_uid == self || (self == 0 && !dir))
+    if (!S_ISREG(info->st_mode) || info->st_uid == 0 || info->st_uid == self || (self == 0 && !dir))
         return HD_OK;
-    if ((self == 0 && stat(dir, &folder) == 0 && folder.st_uid == info.st_uid) ||
-        may_be_unmapped(info.st_uid))
+    if ((self == 0 && stat(dir, &folder) == 0 && folder.st_uid == info->st_uid) ||
+        may_be_unmapped(info->st_uid))
         return HD_OK;
-    name_user(info.st_uid, name);
-    name_user(self, wanted);
+    (void)hd_uid_name(info->st_uid, name);
+    (void)hd_uid_name(self, wanted);
     return hd_err(HD_DENIED,
                   "%s belongs to user %s, who could change it; if its content is what you want, "
                   "run: chown %s %s",
                   path, name, wanted, path);
+}
+
+enum hd_status hd_user_read_file(const char *path, size_t max_bytes, int patience_ms,
+                                 const char *dir, mode_t *ret_mode, struct hd_text *ret_text)
+{
+    struct stat info;
+    enum hd_status st = hd_file_read_open(path, max_bytes, patience_ms, ret_text, &info);
+
+    if (st)
+        return st;
+    *ret_mode = info.st_mode;
+    return check_owner(path, &info, dir);
 }

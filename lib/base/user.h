@@ -9,9 +9,12 @@
 #define HD_BASE_USER_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/status.h"
+#include "base/text.h"
 
 enum { HD_USER_BYTES_MAX = 64 };
 
@@ -29,8 +32,10 @@ bool hd_user_is_uid(const char *word, uint32_t *ret_uid);
  * does not exist yet. */
 enum hd_status hd_user_check_folder(const char *dir, const char *command);
 
-/* Checks that a trusted user owns the file `path` of tokens or rules, because its owner can change
- * it. HD_DENIED: another user does; the message has the command that helps. Trusted are
+/* Reads a file of tokens or rules, as hd_file_read_stream does, and checks that a trusted user owns
+ * it, because its owner can change it. Owner and *ret_mode (st_mode) are those of the file that was
+ * opened, also if another one has its name by now. HD_DENIED: another user owns it; the message has
+ * the command that helps. The caller frees ret_text also after a failure. Trusted are
  *
  *   - root, and the user of this process
  *   - if that is root: the owner of the state directory `dir`, who can change the database, too;
@@ -39,8 +44,9 @@ enum hd_status hd_user_check_folder(const char *dir, const char *command);
  *     as owners of files that a container's host has mounted. No user inside can have made such a
  *     file, except one with uid 65534 inside, which the system user called "nobody" often has
  *
- * HD_OK also for pipes and devices, and if the file does not exist. */
-enum hd_status hd_user_check_owner(const char *path, const char *dir);
+ * Pipes and devices may have any owner. */
+enum hd_status hd_user_read_file(const char *path, size_t max_bytes, int patience_ms,
+                                 const char *dir, mode_t *ret_mode, struct hd_text *ret_text);
 
 /* Returns whether a map of user ids (the text of /proc/self/uid_map) contains all users of the
  * machine. */

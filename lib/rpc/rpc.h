@@ -273,12 +273,12 @@ struct hd_rpc_tokens {
  * lines that begin with # are skipped. A NAME has letters, digits and . _ - @, and is not "token"
  * or "node"; a TOKEN has HD_RPC_TOKEN_MIN .. HD_RPC_TOKEN_MAX printable ASCII bytes without spaces.
  *
- * Adds the file's tokens. HD_DENIED: the file's mode gives access to group or others, or it belongs
- * to another user (hd_user_check_owner without a folder: a server that runs as root has to call
- * that with its own folder). HD_INVALID: the message names the line; also for a token that is
+ * Adds the file's tokens. dir: the server's state directory, whose owner may own the file, too
+ * (hd_user_read_file); NULL: a server that runs as root trusts every owner. HD_DENIED: the file's
+ * mode gives access to group or others, or it belongs to another user. HD_INVALID: the message names the line; also for a token that is
  * already present. After use and after a failure the caller erases and frees the tokens with
  * hd_rpc_tokens_done. */
-enum hd_status hd_rpc_tokens_read(struct hd_rpc_tokens *tokens, const char *path,
+enum hd_status hd_rpc_tokens_read(struct hd_rpc_tokens *tokens, const char *path, const char *dir,
                                   enum hd_rpc_party party);
 void hd_rpc_tokens_done(struct hd_rpc_tokens *tokens);
 /* Returns the token of `tokens` that equals `given`; NULL: none does. The time of the search does

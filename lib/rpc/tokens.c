@@ -2,7 +2,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/file.h"
 #include "base/hash.h"
 #include "base/random.h"
 #include "base/text.h"
@@ -29,19 +28,16 @@ enum hd_status hd_rpc_check_token(const char *token)
 
 /* ---- files ---- */
 
-static enum hd_status read_private(const char *path, int patience_ms, struct hd_text *ret_text)
+static enum hd_status read_private(const char *path, int patience_ms, const char *dir,
+                                   struct hd_text *ret_text)
 {
-    struct stat info;
-    enum hd_status st = hd_file_read_stream(path, FILE_BYTES_MAX, patience_ms, ret_text);
+    mode_t mode = 0;
+    enum hd_status st = hd_user_read_file(path, FILE_BYTES_MAX, patience_ms, dir, &mode, ret_text);
 
-    if (st)
+    if (st && st != HD_DENIED)
         return hd_err_prefix(st, "token file");
-    if (stat(path, &info) < 0)
-        st = hd_err(HD_IO, "cannot stat %s: %m", path);
-    if (!st && info.st_mode & (S_IRWXG | S_IRWXO))
+    if (!st && mode & (S_IRWXG | S_IRWXO))
         st = hd_err(HD_DENIED, "others may read the token in %s; run: chmod 600 %s", path, path);
-    if (!st)
-        st = hd_user_check_owner(path, NULL);
     if (!st && ret_text->len_bytes && strlen(ret_text->data) != ret_text->len_bytes)
         st = hd_err(HD_INVALID, "%s is not a token file: it has a NUL byte", path);
     return st;
@@ -149,11 +145,11 @@ static enum hd_status take_line(struct hd_rpc_tokens *tokens, size_t before,
 }
 
 static enum hd_status read_tokens(struct hd_rpc_tokens *tokens, const char *path, int patience_ms,
-                                  enum hd_rpc_party party)
+                                  const char *dir, enum hd_rpc_party party)
 {
     const size_t before = tokens->count;
     struct hd_text text = {0};
-    enum hd_status st = read_private(path, patience_ms, &text);
+    enum hd_status st = read_private(path, patience_ms, dir, &text);
     char *rest = text.data;
     int number = 0;
 
@@ -180,10 +176,10 @@ static enum hd_status read_tokens(struct hd_rpc_tokens *tokens, const char *path
     return st;
 }
 
-enum hd_status hd_rpc_tokens_read(struct hd_rpc_tokens *tokens, const char *path,
+enum hd_status hd_rpc_tokens_read(struct hd_rpc_tokens *tokens, const char *path, const char *dir,
                                   enum hd_rpc_party party)
 {
-    return read_tokens(tokens, path, 0, party);
+    return read_tokens(tokens, path, 0, dir, party);
 }
 
 void hd_rpc_tokens_done(struct hd_rpc_tokens *tokens)
@@ -198,7 +194,7 @@ enum hd_status hd_rpc_read_token(const char *path, int patience_ms,
                                  char ret_token[HD_RPC_TOKEN_MAX + 1])
 {
     struct hd_rpc_tokens tokens = {0};
-    enum hd_status st = read_tokens(&tokens, path, patience_ms, HD_RPC_PARTY_USER);
+    enum hd_status st = read_tokens(&tokens, path, patience_ms, NULL, HD_RPC_PARTY_USER);
 
     if (!st && tokens.count > 1)
         st = hd_err(HD_INVALID,

@@ -20,6 +20,7 @@
 #include "base/random.h"
 #include "base/status.h"
 #include "base/text.h"
+#include "base/uid.h"
 #include "base/user.h"
 #include "tests/program/test.h"
 #include "tests/temporary.h"
@@ -550,8 +551,19 @@ static void words_that_name_no_user_of_jobs_are_refused(void **state)
             fail_msg("\"%s\"", words[i].word);
 }
 
-/* Returns what hd_user_check_owner tells a process of `uid` of a file in `folder`, which that user need not be able to
- * reach; with_dir: the file belongs to the folder as a state directory. */
+/* Reads a file as the user of this process. */
+static enum hd_status read_owned(const char *path, const char *dir)
+{
+    struct hd_text text = {0};
+    mode_t mode;
+    enum hd_status st = hd_user_read_file(path, 100, 1000, dir, &mode, &text);
+
+    hd_text_free(&text);
+    return st;
+}
+
+/* Returns what read_owned tells a process of `uid` of a file in `folder`, which that user need not be able to reach;
+ * with_dir: the file belongs to the folder as a state directory. */
 static enum hd_status check_owner_as(uid_t uid, const char *folder, const char *file, bool with_dir)
 {
     const pid_t pid = fork();
@@ -561,7 +573,7 @@ static enum hd_status check_owner_as(uid_t uid, const char *folder, const char *
     if (pid == 0)
         _exit(chdir(folder) || setresuid(uid, uid, uid)
                   ? 255
-                  : (int)hd_user_check_owner(file, with_dir ? "." : NULL));
+                  : (int)read_owned(file, with_dir ? "." : NULL));
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) != 255);
     return (enum hd_status)WEXITSTATUS(status);
@@ -585,15 +597,25 @@ static void a_file_of_rules_belongs_to_root_or_to_its_reader(void **state)
     assert_int_equal(check_owner_as(ANN, dir, "file", true), HD_OK);
     assert_int_equal(check_owner_as(BOB, dir, "file", true), HD_DENIED);
     assert_int_equal(check_owner_as(BOB, dir, "file", false), HD_DENIED);
-    assert_int_equal(hd_user_check_owner(path, NULL), HD_OK); /* root shows ann's token */
-    assert_int_equal(hd_user_check_owner(path, dir), HD_DENIED);
+    assert_int_equal(read_owned(path, NULL), HD_OK); /* root shows ann's token */
+    assert_int_equal(read_owned(path, dir), HD_DENIED);
     assert_non_null(strstr(hd_err_message(), "belongs to user 12345"));
     assert_non_null(strstr(hd_err_message(), "chown root"));
     assert_int_equal(chown(dir, ANN, -1), 0); /* who can change the database as well */
-    assert_int_equal(hd_user_check_owner(path, dir), HD_OK);
+    assert_int_equal(read_owned(path, dir), HD_OK);
     assert_int_equal(check_owner_as(BOB, dir, "file", true), HD_DENIED);
     assert_int_equal(check_owner_as(BOB, dir, "/dev/null", true), HD_OK);
     assert_int_equal(hd_file_remove_tree(dir), HD_OK);
+}
+
+static void a_user_is_named_by_a_number(void **state)
+{
+    char name[HD_UID_NAME_MAX];
+
+    assert_true(hd_uid_name(0, name));
+    assert_string_equal(name, "root");
+    assert_false(hd_uid_name(4123456789, name)); /* no machine gives this number to a user */
+    assert_string_equal(name, "4123456789");
 }
 
 /* Maps as Linux shows them: of a machine, of a container with 65,536 users, of one user. */

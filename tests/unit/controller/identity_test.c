@@ -53,7 +53,7 @@ static void a_policy_that_others_may_change_is_refused(void **state)
         enum hd_status st;
 
         assert_int_equal(chmod(path, mode | 0400), 0);
-        st = hd_policy_read(path, &policy);
+        st = hd_policy_read(path, NULL, &policy);
         if (st != (mode & 0022 ? HD_DENIED : HD_OK))
             fail_msg("mode %03o: %s", mode | 0400, hd_status_name(st));
         hd_policy_free(policy);

@@ -433,14 +433,14 @@ static void token_file_has_a_name_on_each_line_but_one(void **state)
     echo_begin(&echo);
     (void)snprintf(path, sizeof path, "%s/tokens", echo.dir);
     assert_int_equal(write_token(path, NODE_TOKEN), HD_OK);
-    assert_int_equal(hd_rpc_tokens_read(&tokens, path, HD_RPC_PARTY_NODE), HD_OK);
+    assert_int_equal(hd_rpc_tokens_read(&tokens, path, NULL, HD_RPC_PARTY_NODE), HD_OK);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct hd_rpc_tokens more = {0};
 
         assert_int_equal(write_token(path, NODE_TOKEN), HD_OK);
-        assert_int_equal(hd_rpc_tokens_read(&more, path, HD_RPC_PARTY_NODE), HD_OK);
+        assert_int_equal(hd_rpc_tokens_read(&more, path, NULL, HD_RPC_PARTY_NODE), HD_OK);
         assert_int_equal(write_token(path, bad[i].text), HD_OK);
-        assert_int_equal(hd_rpc_tokens_read(&more, path, HD_RPC_PARTY_USER), HD_INVALID);
+        assert_int_equal(hd_rpc_tokens_read(&more, path, NULL, HD_RPC_PARTY_USER), HD_INVALID);
         if (!strstr(hd_err_message(), bad[i].why))
             fail_msg("%s: %s", bad[i].why, hd_err_message());
         assert_null(strstr(hd_err_message(), "0123456789"));
@@ -449,7 +449,7 @@ static void token_file_has_a_name_on_each_line_but_one(void **state)
     assert_int_equal(write_token(path, "# two people and a machine\r\nann\t" ANN_TOKEN "\r\n"
                                        "\nbob@lab  bob-0123456789abcdef\n" ECHO_TOKEN "\n"),
                      HD_OK);
-    assert_int_equal(hd_rpc_tokens_read(&tokens, path, HD_RPC_PARTY_USER), HD_OK);
+    assert_int_equal(hd_rpc_tokens_read(&tokens, path, NULL, HD_RPC_PARTY_USER), HD_OK);
     assert_int_equal(tokens.count, 4);
     assert_int_equal(tokens.items[0].party, HD_RPC_PARTY_NODE);
     assert_string_equal(tokens.items[1].name, "ann");
