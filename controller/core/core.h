@@ -454,6 +454,10 @@ bool hd_core_knows_request(const struct hd_core *core, const char *request_id, c
 /* Returns whether `owner` owns the job; false also if the job does not exist. */
 bool hd_core_job_is_of(const struct hd_core *core, uint64_t job, const char *owner);
 
+/* Returns the state in which the job ended, also if it was removed since; 0: it has not ended, or
+ * does not exist. */
+enum hd_job_state hd_core_outcome(const struct hd_core *core, uint64_t job);
+
 /* Returns the record of a job that has not ended, else NULL. Valid until the next step. */
 const struct hd_job_record *hd_core_job(const struct hd_core *core, uint64_t job);
 const struct hd_attempt_record *hd_core_attempt(const struct hd_core *core, uint64_t job,

@@ -173,6 +173,11 @@ enum hd_job_state core_outcome_of(const struct hd_core *core, uint64_t job)
     return at < core->outcome_count && core->outcomes[at].job == job ? core->outcomes[at].state : 0;
 }
 
+enum hd_job_state hd_core_outcome(const struct hd_core *core, uint64_t job)
+{
+    return core_outcome_of(core, job);
+}
+
 /* ---- binary min-heap --------------------------------------------------------------------------*/
 
 static void swap(struct core_heap_item *a, struct core_heap_item *b)

@@ -28,15 +28,18 @@ void control_see(const struct controller *c, const struct hd_rpc_call *call,
 }
 
 enum hd_status control_check_after(const struct controller *c, const struct hd_rpc_call *call,
-                                   const struct hd_job *job)
+                                   const struct hd_job *job, bool is_stored)
 {
     const struct hd_job_needs needs = convert_needs(job);
 
-    for (int32_t i = 0; i < needs.after_count; i++)
+    for (int32_t i = 0; i < needs.after_count; i++) {
+        const uint64_t other = needs.after[i];
+
         if (guard_visibility(c, call) == HD_VISIBILITY_OWN &&
-            !hd_core_job_is_of(c->core, needs.after[i], control_caller(call)))
-            return hd_err(HD_NOT_FOUND, "after: there is no job %" PRIu64 " (heddle jobs)",
-                          needs.after[i]);
+            !hd_core_job_is_of(c->core, other, control_caller(call)) &&
+            !(is_stored && hd_core_outcome(c->core, other) == HD_JOB_STATE_SUCCEEDED))
+            return hd_err(HD_NOT_FOUND, "after: there is no job %" PRIu64 " (heddle jobs)", other);
+    }
     return HD_OK;
 }
 

@@ -36,9 +36,10 @@ void control_see(const struct controller *c, const struct hd_rpc_call *call,
                  enum hd_visibility needed, struct hd_query *query);
 /* Checks that the caller sees each job in the `after` key of a spec. Returns HD_NOT_FOUND if one of
  * them is hidden from the caller; the message is the one for a job that does not exist, so it does
- * not reveal the hidden job. */
+ * not reveal the hidden job. is_stored: the spec was accepted earlier, when the caller saw more;
+ * then a hidden job that has succeeded, so that there is nothing to wait for, is accepted. */
 enum hd_status control_check_after(const struct controller *c, const struct hd_rpc_call *call,
-                                   const struct hd_job *job);
+                                   const struct hd_job *job, bool is_stored);
 /* Returns HD_LIMIT while the disk of the database is full or takes no writes, else HD_OK. Used by
  * calls that add something to the database. */
 enum hd_status control_check_disk(const struct controller *c);

@@ -144,17 +144,11 @@ Heddle__V1__CheckpointInfo *convert_checkpoint(struct hd_arena *arena,
 }
 
 /* Returns whether an event about a removed job, "job 7 (NAME) was removed by BOB", is about a job
- * of another user. The core has forgotten the owner, so this compares names in the text. */
+ * that the reader may not see: then the name is hidden as well as the number. */
 static bool tells_of_another(const struct veil *veil, const struct hd_event_record *event)
 {
-    static const char words[] = " was removed by ";
-    const char *at = event->message, *by = NULL;
-
-    if (!veil->reader || !at || strcmp(event->kind, "job_removed") != 0)
-        return false;
-    while ((at = strstr(at, words))) /* a job's name may contain these words, too */
-        by = at += strlen(words);
-    return !by || strcmp(by, veil->reader) != 0;
+    return strcmp(event->kind, "job_removed") == 0 && event->message &&
+           veil_hides_subject(veil, event->message);
 }
 
 Heddle__V1__Event *convert_event(struct hd_arena *arena, const struct veil *veil,

@@ -94,7 +94,7 @@ void control_submit_job(struct hd_rpc_call *call, const ProtobufCMessage *messag
     if (!st)
         st = control_prepare(m->spec, &prepared);
     if (!st)
-        st = control_check_after(c, call, &prepared->job);
+        st = control_check_after(c, call, &prepared->job, false);
     if (!st && hd_core_knows_request(c->core, m->request_id, control_caller(call))) {
         /* a repeated request creates no job, so no limit applies */
         st = submit(c, call, m->request_id, prepared);

@@ -158,8 +158,9 @@ static enum hd_status resume_step(const struct resume *r, struct hd_query *query
         st = resume_event(HD_CORE_RESUME, query, r->call, &event);
     if (!st)
         st = convert_unpack_spec(record->spec, record->spec_bytes, &query->arena, &before);
-    if (!st && r->prepared)
-        st = compare(&before, &r->prepared->job);
+    if (!st)
+        st = r->prepared ? compare(&before, &r->prepared->job)
+                         : control_check_after(r->c, r->call, &before, true);
     if (st)
         return st;
     event.resume.needs = convert_needs(r->prepared ? &r->prepared->job : &before);
@@ -196,7 +197,7 @@ void control_resume_job(struct hd_rpc_call *call, const ProtobufCMessage *messag
     if (!st && m->spec)
         st = control_prepare(m->spec, &r->prepared);
     if (!st && m->spec)
-        st = control_check_after(c, call, &r->prepared->job);
+        st = control_check_after(c, call, &r->prepared->job, false);
     if (st) {
         hd_rpc_call_fail(call, st);
         if (r)
@@ -221,18 +222,20 @@ void control_resume_job(struct hd_rpc_call *call, const ProtobufCMessage *messag
 static void on_ended(struct hd_query *query, enum hd_status st)
 {
     struct hd_rpc_call *call = query->user;
+    const struct veil veil = guard_veil(hd_rpc_call_user(call), call);
     char when[HD_CLOCK_TEXT_MAX];
 
     if (!st) {
         const struct hd_job_record *job = &query->jobs[0].record;
         const bool cancelled = job->state == HD_JOB_STATE_CANCELLED;
+        const char *reason = veil_copy(&veil, &query->arena, job->reason);
 
         hd_clock_format_utc(job->ended_ms, when);
         st = hd_err(HD_CONFLICT,
                     "job %" PRIu64 " %s%s at %s%s%.*s; let it go on with: heddle resume %" PRIu64,
                     job->job, cancelled ? "was " : "", hd_job_state_name((int)job->state), when,
-                    *job->reason ? ": " : "", (int)hd_record_fit(job->reason, HD_ERR_MAX / 2),
-                    job->reason, job->job);
+                    *reason ? ": " : "", (int)hd_record_fit(reason, HD_ERR_MAX / 2), reason,
+                    job->job);
     }
     hd_rpc_call_fail(call, st);
     hd_rpc_call_unref(call);

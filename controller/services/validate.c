@@ -57,7 +57,7 @@ void control_validate_job(struct hd_rpc_call *call, const ProtobufCMessage *mess
     if (!st)
         st = control_prepare(m->spec, &v->prepared);
     if (!st)
-        st = control_check_after(c, call, &v->prepared->job);
+        st = control_check_after(c, call, &v->prepared->job, false);
     if (st)
         hd_rpc_call_fail(call, st);
     if (v)

@@ -25,6 +25,16 @@ static const char *read_number(const char *at, uint64_t *ret_number)
     return at;
 }
 
+bool veil_hides_subject(const struct veil *veil, const char *text)
+{
+    uint64_t job;
+
+    if (!hd_text_starts(text, "job ") || !isdigit((unsigned char)text[4]))
+        return false;
+    (void)read_number(text + 4, &job);
+    return !veil_shows(veil, job);
+}
+
 /* Returns the length of the separator between two numbers of a list, such as ", "; 0: the list ends
  * here. */
 static size_t separator(const char *at)

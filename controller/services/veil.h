@@ -28,6 +28,8 @@ struct veil {
 
 /* Returns whether the reader may see the job. */
 bool veil_shows(const struct veil *veil, uint64_t job);
+/* Returns whether the text is about a job that the reader may not see: it begins with "job 17". */
+bool veil_hides_subject(const struct veil *veil, const char *text);
 /* Rewrites a text that may name jobs that the reader may not see. */
 void veil_text(const struct veil *veil, struct hd_text *text);
 /* Returns the text as the reader may see it: `text` itself, or a rewritten copy in the arena ("" if

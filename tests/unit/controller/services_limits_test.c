@@ -1,5 +1,6 @@
 /* services: what is over a limit is refused, with the limit's name; the policy shows jobs to
  * others. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -211,6 +212,87 @@ static void the_policy_shows_jobs_of_others(void **state)
     hd_rpc_message_free(&got->base);
     assert_int_equal(ask_job(&all, "ListCheckpoints", olis), HD_OK);
     assert_int_equal(ask_job(&all, "CancelJob", olis), HD_DENIED);
+    callers_finish(&all);
+}
+
+/* The controller once more, without a policy: each user sees the own jobs alone. */
+static void start_without_policy(struct callers *all)
+{
+    struct bench *b = &all->b;
+
+    stop_controller(b);
+    b->policy_file = NULL;
+    (void)snprintf(b->address, sizeof b->address, "127.0.0.1:0");
+    assert_int_equal(start_controller(b), HD_OK);
+    (void)snprintf(b->address, sizeof b->address, "127.0.0.1:%d", controller_port(b->controller));
+}
+
+/* ann's job came after oli's while she saw all jobs. */
+static void what_a_job_waited_for_is_hidden_when_the_policy_hides_it(void **state)
+{
+    char after[64], gone[96];
+    struct callers all;
+    uint64_t olis, anns;
+    bool repeated;
+
+    start_with(&all, "see ann all\n");
+    olis = all.jobs[CALLER_OPERATOR];
+    (void)snprintf(after, sizeof after, "after: [%" PRIu64 "]\n", olis);
+    (void)snprintf(gone, sizeof gone, "after: there is no job %" PRIu64 " (heddle jobs)", olis);
+    callers_be(&all, all.secrets[CALLER_USER]);
+    assert_int_equal(
+        submit_as(&all.b, "0123456789abcdef", new_spec(&all.b, 2, after), &anns, &repeated), HD_OK);
+    callers_be(&all, all.secrets[CALLER_OPERATOR]);
+    assert_int_equal(ask_job(&all, "CancelJob", olis), HD_OK); /* and so ann's ends, too */
+    callers_be(&all, all.secrets[CALLER_USER]);
+    assert_int_equal(ask_job(&all, "HoldJob", anns), HD_CONFLICT);
+    (void)snprintf(after, sizeof after, "after: job %" PRIu64 " was cancelled", olis);
+    assert_non_null(strstr(hd_err_message(), after));
+    assert_int_equal(ask_job(&all, "ResumeJob", anns), HD_INVALID);
+    start_without_policy(&all);
+    callers_be(&all, all.secrets[CALLER_USER]);
+    assert_int_equal(ask_job(&all, "HoldJob", anns), HD_CONFLICT);
+    assert_non_null(strstr(hd_err_message(), "after: another job was cancelled"));
+    assert_int_equal(ask_job(&all, "ResumeJob", anns), HD_NOT_FOUND);
+    assert_string_equal(hd_err_message(), gone);
+    callers_finish(&all);
+}
+
+/* Returns whether the caller reads this text in an event about the cluster. */
+static bool reads(struct callers *all, const char *text)
+{
+    Heddle__V1__ListEventsRequest request = HEDDLE__V1__LIST_EVENTS_REQUEST__INIT;
+    Heddle__V1__ListEventsResponse *response = NULL;
+    bool found = false;
+
+    assert_int_equal(call(&all->b, "ListEvents", &heddle__v1__list_events_response__descriptor,
+                          &request.base, &response),
+                     HD_OK);
+    for (size_t i = 0; i < response->n_events; i++)
+        found |= strcmp(response->events[i]->message, text) == 0;
+    hd_rpc_message_free(&response->base);
+    return found;
+}
+
+static void a_removal_is_told_to_the_owner_of_the_job(void **state)
+{
+    const char *const hidden = "another job was removed";
+    char told[96];
+    struct callers all;
+
+    start_with(&all, "");
+    (void)snprintf(told, sizeof told, "job %" PRIu64 " (tiny) was removed by oli",
+                   all.jobs[CALLER_USER]);
+    callers_be(&all, all.secrets[CALLER_OPERATOR]);
+    assert_int_equal(ask_job(&all, "CancelJob", all.jobs[CALLER_USER]), HD_OK);
+    assert_int_equal(ask_job(&all, "RemoveJob", all.jobs[CALLER_USER]), HD_OK);
+    assert_true(reads(&all, told));
+    callers_be(&all, all.secrets[CALLER_USER]);
+    assert_true(reads(&all, told));
+    assert_false(reads(&all, hidden));
+    callers_be(&all, all.secrets[CALLER_VIEWER]);
+    assert_true(reads(&all, hidden));
+    assert_false(reads(&all, told));
     callers_finish(&all);
 }
 

@@ -39,6 +39,17 @@ static void jobs_of_others_have_no_numbers(void **state)
     check("ann", "job 99999999999999999999", "another job"); /* more than 64 bits */
 }
 
+static void the_job_that_a_text_is_about_is_hidden_or_not(void **state)
+{
+    const struct veil ann = {.jobs_dir = "", .reader = "ann"}, all = {.jobs_dir = ""};
+
+    assert_true(veil_hides_subject(&ann, "job 7 (x) was removed by ann"));
+    assert_false(veil_hides_subject(&ann, "job 8 (x) was removed by oli"));
+    assert_false(veil_hides_subject(&ann, "job x was removed by oli"));
+    assert_false(veil_hides_subject(&ann, "node 7 was removed by oli"));
+    assert_false(veil_hides_subject(&all, "job 7 (x) was removed by ann"));
+}
+
 static void other_texts_stay(void **state)
 {
     static const char *const texts[] = {
