@@ -93,11 +93,16 @@ static bool begins_word(const char *text, const char *at)
     return at == text || !(isalnum((unsigned char)at[-1]) || strchr("._-/", at[-1]));
 }
 
-/* Returns the length of "JOBS_DIR/" where a path of a job begins at `at`; 0: none does. */
-static size_t job_path(const struct veil *veil, const char *at)
+/* Returns the length of what precedes a job's number in a path: "JOBS_DIR/", or "attempts/" of a
+ * node's record of an attempt; 0: no such part of a path begins at `at`. */
+static size_t job_path(const struct veil *veil, const char *text, const char *at)
 {
+    static const char records[] = "attempts/";
     const size_t length = strlen(veil->jobs_dir);
 
+    if (at != text && at[-1] == '/' && hd_text_starts(at, records) &&
+        isdigit((unsigned char)at[strlen(records)]))
+        return strlen(records);
     return length && hd_text_starts(at, veil->jobs_dir) && at[length] == '/' &&
                    isdigit((unsigned char)at[length + 1])
                ? length + 1
@@ -110,7 +115,7 @@ static void rewrite(const struct veil *veil, const char *text, struct hd_text *o
 
     hd_text_add(out, "%s", "");
     while (*at) {
-        const size_t path = job_path(veil, at);
+        const size_t path = job_path(veil, text, at);
         uint64_t job;
 
         if (path) {

@@ -3,8 +3,9 @@
  * A reader with visibility "own" (identity.h) cannot query jobs of other users, but many texts name
  * them: why a job waits, what happened to a node, which job holds a device. Texts of core and
  * daemons name jobs only as "job 17" or "jobs 5, 6", and their files by a path below the jobs
- * directory. In replies to such a reader "job 17" becomes "another job", unless it is the reader's
- * own. Events are stored with the numbers, for readers who may see them.
+ * directory, or that of a record in a node's state directory (attempts/17-1). In replies to such a
+ * reader "job 17" becomes "another job", unless it is the reader's own. Events are stored with the
+ * numbers, for readers who may see them.
  *
  * Used by: the files that make replies.   Uses: core.   Threads: the loop's.
  */

@@ -36,6 +36,11 @@ static void jobs_of_others_have_no_numbers(void **state)
     check("ann", "jobs 5, 7 go on; jobs 8", "other jobs go on; jobs 8");
     check("ann", "cannot delete /srv/jobs/17/attempt-1, /srv/jobs/8 stays",
           "cannot delete /srv/jobs/(another job)/attempt-1, /srv/jobs/8 stays");
+    /* a node that cannot use its state directory tells so to all */
+    check("ann",
+          "cannot create /state/attempts/17-1.part.99: it is full; /state/attempts/8-2 stays",
+          "cannot create /state/attempts/(another job)-1.part.99: it is full; "
+          "/state/attempts/8-2 stays");
     check("ann", "job 99999999999999999999", "another job"); /* more than 64 bits */
 }
 
@@ -53,7 +58,8 @@ static void the_job_that_a_text_is_about_is_hidden_or_not(void **state)
 static void other_texts_stay(void **state)
 {
     static const char *const texts[] = {
-        "", "job", "job x", "my-job 7", "no job, 7 nodes", "job.yaml:7", "/srv/jobs/", "jobs"};
+        "",           "job",        "job x", "my-job 7",         "no job, 7 nodes",
+        "job.yaml:7", "/srv/jobs/", "jobs",  "/state/attempts/", "2 attempts/3 nodes"};
 
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         check("ann", texts[i], texts[i]);
