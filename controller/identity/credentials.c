@@ -8,9 +8,15 @@
 #include "controller/identity/identity.h"
 #include "pki/pki.h"
 
-/* A certificate of a node that was ended before it expired, so that it is not adopted again. */
-struct ended_node {
+/* Time for which an expired certificate is remembered, ms: connections that a node opened with it
+ * may still exist, and its name is of its kind. */
+#define KEPT_EXPIRED_MS (INT64_C(365) * 86400000)
+
+/* A certificate that was ended before it expired, so that it is not adopted again, nor its name
+ * given to one of another kind. */
+struct ended_certificate {
     char name[HD_CTL_NAME_BYTES_MAX + 1];
+    enum hd_credential_kind kind;
     unsigned char hash[HD_CREDENTIAL_HASH_BYTES];
     int64_t ended_ms, expires_ms;
 };
@@ -21,7 +27,7 @@ struct hd_credentials {
     uint32_t *slots; /* hash table: index in `items` + 1; 0: empty. Its size is a power of two, at
                       * most half full */
     size_t slot_count;
-    struct ended_node *ended;
+    struct ended_certificate *ended;
     size_t ended_count, ended_room;
     bool ended_lost; /* true: an ended certificate was not recorded, for lack of memory */
     uint64_t last;
@@ -143,17 +149,20 @@ void hd_credentials_restored(struct hd_credentials *all, uint64_t last)
         all->last = last;
 }
 
-/* Drops expired credentials; certificates of nodes only a year after they expired, because
- * connections opened with them may still exist. */
+static bool is_certificate(enum hd_credential_kind kind)
+{
+    return kind == HD_CREDENTIAL_KIND_NODE || kind == HD_CREDENTIAL_KIND_PERSON;
+}
+
+/* Drops expired credentials; certificates only a year after they expired. */
 static void drop_expired(struct hd_credentials *all, int64_t now_ms)
 {
-    const int64_t year_ms = INT64_C(365) * 86400000;
     size_t kept = 0;
 
     for (size_t i = 0; i < all->count; i++) {
-        const int64_t more_ms = all->items[i].kind == HD_CREDENTIAL_KIND_NODE ? year_ms : 0;
+        const int64_t more_ms = is_certificate(all->items[i].kind) ? KEPT_EXPIRED_MS : 0;
 
-        if (all->items[i].expires_ms + more_ms > now_ms)
+        if (all->items[i].expires_ms > now_ms - more_ms)
             all->items[kept++] = all->items[i];
         else
             free_texts(&all->items[i]);
@@ -225,16 +234,15 @@ void hd_credentials_end(struct hd_credentials *all, uint64_t id)
 void hd_credentials_keep_ended(struct hd_credentials *all,
                                const struct hd_credential_record *credential)
 {
-    struct ended_node *grown, *kept;
+    struct ended_certificate *grown, *kept;
 
-    if (credential->kind != HD_CREDENTIAL_KIND_NODE)
+    if (!is_certificate(credential->kind))
         return;
     if (all->ended_count == all->ended_room) {
         size_t count = 0;
 
-        for (size_t i = 0; i < all->ended_count;
-             i++) /* entries of expired certificates are dropped: these open no connection */
-            if (all->ended[i].expires_ms > all->settled_ms)
+        for (size_t i = 0; i < all->ended_count; i++)
+            if (all->ended[i].expires_ms > all->settled_ms - KEPT_EXPIRED_MS)
                 all->ended[count++] = all->ended[i];
         all->ended_count = count;
     }
@@ -247,8 +255,9 @@ void hd_credentials_keep_ended(struct hd_credentials *all,
         all->ended_room = 2 * (all->ended_room + 8);
     }
     kept = &all->ended[all->ended_count++];
-    *kept =
-        (struct ended_node){.ended_ms = credential->ended_ms, .expires_ms = credential->expires_ms};
+    *kept = (struct ended_certificate){.kind = credential->kind,
+                                       .ended_ms = credential->ended_ms,
+                                       .expires_ms = credential->expires_ms};
     (void)snprintf(kept->name, sizeof kept->name, "%s", credential->name);
     memcpy(kept->hash, credential->hash, sizeof kept->hash);
 }
@@ -258,9 +267,22 @@ bool hd_credentials_was_ended(const struct hd_credentials *all, const unsigned c
 {
     for (size_t i = 0; i < all->ended_count; i++)
         if (memcmp(all->ended[i].hash, hash, sizeof all->ended[i].hash) == 0 ||
-            (strcmp(all->ended[i].name, node) == 0 && all->ended[i].ended_ms >= since_ms))
+            (all->ended[i].kind == HD_CREDENTIAL_KIND_NODE &&
+             strcmp(all->ended[i].name, node) == 0 && all->ended[i].ended_ms >= since_ms))
             return true;
     return all->ended_lost;
+}
+
+bool hd_credentials_knows(const struct hd_credentials *all, enum hd_credential_kind kind,
+                          const char *name)
+{
+    for (size_t i = 0; i < all->count; i++)
+        if (all->items[i].kind == kind && strcmp(all->items[i].name, name) == 0)
+            return true;
+    for (size_t i = 0; i < all->ended_count; i++)
+        if (all->ended[i].kind == kind && strcmp(all->ended[i].name, name) == 0)
+            return true;
+    return false;
 }
 
 size_t hd_credentials_count(const struct hd_credentials *all)

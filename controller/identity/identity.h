@@ -134,14 +134,19 @@ const struct hd_credential_record *hd_credentials_find_id(const struct hd_creden
                                                           uint64_t id, int64_t now_ms);
 /* Ends the credential with this id: hd_credentials_find does not return it any more. */
 void hd_credentials_end(struct hd_credentials *all, uint64_t id);
-/* Keeps the hash of a node's certificate that was ended, so that it cannot be adopted
- * (services/adopt.c); does nothing for other kinds. */
+/* Keeps hash and name of a node's or person's certificate that was ended, for the two functions
+ * below; does nothing for other kinds. */
 void hd_credentials_keep_ended(struct hd_credentials *all,
                                const struct hd_credential_record *credential);
 /* Returns whether the certificate with this hash was ended, or any certificate of `node` at
  * since_ms or later; true also if that is unknown for lack of memory. */
 bool hd_credentials_was_ended(const struct hd_credentials *all, const unsigned char *hash,
                               const char *node, int64_t since_ms);
+/* Returns whether there is a certificate of this kind and name: valid, ended, or expired for less
+ * than a year. A name is of a node or of a person, never of both: a restored database that does not
+ * know a person's certificate would take it for a newer one of the node (services/adopt.c). */
+bool hd_credentials_knows(const struct hd_credentials *all, enum hd_credential_kind kind,
+                          const char *name);
 /* Allows dropping credentials that expired before settled_ms (base/clock.h, settled clock); 0, the
  * initial value: none may be dropped. */
 void hd_credentials_settle(struct hd_credentials *all, int64_t settled_ms);

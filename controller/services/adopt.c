@@ -4,7 +4,9 @@
  * the authority, becomes a credential again if all of these hold:
  *
  *  1. This database took over from a copy (store/epoch.c), and the certificate is older than that.
- *  2. The database knows an older certificate of the same node that was not revoked.
+ *  2. The database knew the node before that, by a certificate that was not revoked, and knows no
+ *     certificate of a person of that name. (Certificates do not say of which kind they are, but a
+ *     name is never of both kinds: identity.h.)
  *  3. The certificate itself was not revoked, nor any certificate of that node since this one was
  *     made or since the takeover, whichever is earlier: a revocation cannot name a certificate that
  *     the database does not know, so it counts for all of the node's. (A node that joined again
@@ -25,19 +27,23 @@
  * none: a check by hash reads no clock, a check of the time since the restore reads only one. */
 enum { SLACK_MS = 300 * 1000 };
 
-/* Returns the newest certificate of the node that was not revoked, expired or not; NULL: none. */
+/* Returns the newest certificate of the node that was not revoked, expired or not; NULL: none, or
+ * none from before the takeover. */
 static const struct hd_credential_record *find_known(const struct controller *c, const char *node)
 {
     const struct hd_credential_record *newest = NULL;
+    bool is_of_backup = false;
 
     for (size_t i = 0; i < hd_credentials_count(c->credentials); i++) {
         const struct hd_credential_record *each = hd_credentials_at(c->credentials, i);
 
-        if (each->kind == HD_CREDENTIAL_KIND_NODE && strcmp(each->name, node) == 0 &&
-            (!newest || each->made_ms > newest->made_ms))
+        if (each->kind != HD_CREDENTIAL_KIND_NODE || strcmp(each->name, node) != 0)
+            continue;
+        is_of_backup |= each->made_ms <= c->fence.taken_over_ms;
+        if (!newest || each->made_ms > newest->made_ms)
             newest = each;
     }
-    return newest;
+    return is_of_backup ? newest : NULL;
 }
 
 static bool is_of_the_gap(const struct controller *c, const struct hd_pki_certificate *cert)
@@ -118,6 +124,7 @@ const struct hd_credential_record *adopt_certificate(struct controller *c, const
                                         .expires_ms = cert->to_ms};
 
     if (!c->authority || !is_of_the_gap(c, cert) || was_revoked(c, cert) ||
+        hd_credentials_knows(c->credentials, HD_CREDENTIAL_KIND_PERSON, cert->name) ||
         hd_pki_check_client(c->authority->pki, pem) != HD_OK)
         return NULL;
     if (!known) {

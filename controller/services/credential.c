@@ -120,6 +120,30 @@ static enum hd_status check_person(const char *name, const char *role)
     return HD_OK;
 }
 
+/* Checks that no node has the name of a person who gets a certificate. */
+static enum hd_status check_no_node(const struct controller *c, const char *name)
+{
+    return hd_credentials_knows(c->credentials, HD_CREDENTIAL_KIND_NODE, name)
+               ? hd_err(HD_EXISTS,
+                        "name: %s is the name of a node, or was less than a year ago; the "
+                        "certificate of a person needs another one (a name with an @ is never a "
+                        "node's)",
+                        name)
+               : HD_OK;
+}
+
+/* Checks that no person with a certificate has the name of a node that joins. */
+static enum hd_status check_no_person(const struct controller *c, const char *node)
+{
+    return hd_credentials_knows(c->credentials, HD_CREDENTIAL_KIND_PERSON, node)
+               ? hd_err(HD_EXISTS,
+                        "%s is the name in a person's certificate, or was less than a year ago; "
+                        "a node needs another one: heddle node invite NAME, and heddled join "
+                        "--node-name NAME",
+                        node)
+               : HD_OK;
+}
+
 /* Makes the reply and the audit row of a change to credentials, which is no core step. Returns NULL
  * if it has failed the call. */
 static struct reply *begin_change(struct controller *c, struct hd_rpc_call *call)
@@ -391,6 +415,8 @@ static void invite_node(struct hd_rpc_call *call, const ProtobufCMessage *reques
                     "node: \"%s\" is no name of a node (lower-case letters, digits, - and ., at "
                     "most 63), nor a beginning of names and *",
                     m->node);
+    if (!st)
+        st = check_no_person(c, m->node);
     if (!st && m->ttl_ms && (m->ttl_ms < INVITATION_MIN_MS || m->ttl_ms > INVITATION_MAX_MS))
         st = hd_err(HD_INVALID, "ttl_ms: an invitation lives for a minute to a year");
     if (!st)
@@ -480,7 +506,7 @@ static enum hd_status check_join(const struct controller *c, const char *invited
                       "node %s has a certificate already, which the invitation for %s does not "
                       "replace; if its machine was installed anew: heddle node revoke %s",
                       node, invited, node);
-    return HD_OK;
+    return check_no_person(c, node);
 }
 
 /* Handles Join. A name belongs to one machine: older certificates of it end, and so does an
@@ -672,6 +698,8 @@ static void sign_person(struct hd_rpc_call *call, const ProtobufCMessage *reques
         st = check_authority(c);
     if (!st)
         st = check_person(m->name, m->role);
+    if (!st)
+        st = check_no_node(c, m->name);
     if (st) {
         hd_rpc_call_fail(call, st);
         return;

@@ -200,8 +200,8 @@ struct hd_store_loader {
     enum hd_status (*position)(void *user, const struct hd_position_record *position);
     /* Newest step of the job that was passed last. */
     enum hd_status (*step)(void *user, const struct hd_step_record *step);
-    /* Valid credentials, and certificates of nodes that were ended, by id; `last`: the highest id
-     * of all. NULL: skip. */
+    /* Valid credentials, and certificates that were ended, by id, also if they expired less than a
+     * year ago; `last`: the highest id of all. NULL: skip. */
     enum hd_status (*credential)(void *user, const struct hd_credential_record *credential);
     void (*credentials_end)(void *user, uint64_t last);
     /* Paths of checkpoints that nodes have seen through the jobs directory, the newest 200, also of

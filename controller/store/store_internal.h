@@ -196,8 +196,9 @@
       "INSERT INTO credentials (id, kind, name, role, hash, made_by, ended_by, made_ms,"           \
       " expires_ms, ended_ms) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)"                             \
       " ON CONFLICT (id) DO UPDATE SET ended_by=?7, ended_ms=?10 WHERE ended_ms=0")                \
-    X(GET_CREDENTIALS, "SELECT " STORE_CREDENTIAL_COLUMNS " FROM credentials"                      \
-                       " WHERE (ended_ms=0 OR kind='node') AND expires_ms>? ORDER BY id")          \
+    X(GET_CREDENTIALS,                                                                             \
+      "SELECT " STORE_CREDENTIAL_COLUMNS " FROM credentials"                                       \
+      " WHERE (ended_ms=0 OR kind IN ('node','person')) AND expires_ms>? ORDER BY id")             \
     X(GET_ENDED_CREDENTIALS, "SELECT " STORE_CREDENTIAL_COLUMNS " FROM credentials WHERE id>?"     \
                              " ORDER BY id LIMIT ?")                                               \
     X(GET_LAST_CREDENTIAL, "SELECT ifnull(max(id), 0) FROM credentials")                           \

@@ -224,6 +224,47 @@ static void credentials_are_found_until_they_expire_or_end(void **state)
     hd_credentials_free(all);
 }
 
+/* Names of certificates stay of their kind for a year after the certificates expire, ended or not;
+ * of tokens and invitations nothing stays. */
+static void a_name_stays_of_a_node_or_of_a_person(void **state)
+{
+    const int64_t day_ms = INT64_C(86400000), year_ms = 365 * day_ms;
+    const enum hd_credential_kind node = HD_CREDENTIAL_KIND_NODE;
+    const enum hd_credential_kind person = HD_CREDENTIAL_KIND_PERSON;
+    struct hd_credentials *all = hd_credentials_new();
+    struct hd_credential_record made = token_of("a", "n1", day_ms);
+
+    made.kind = node;
+    assert_int_equal(hd_credentials_add(all, &made), HD_OK);
+    made = token_of("b", "ann", day_ms);
+    made.kind = person;
+    assert_int_equal(hd_credentials_add(all, &made), HD_OK);
+    for (int ended = 0; ended < 2; ended++) {
+        assert_true(hd_credentials_knows(all, person, "ann"));
+        assert_false(hd_credentials_knows(all, node, "ann"));
+        assert_true(hd_credentials_knows(all, node, "n1") == !ended);
+        assert_false(hd_credentials_knows(all, person, "n1"));
+        hd_credentials_keep_ended(all, &made);
+        hd_credentials_end(all, made.id);
+        hd_credentials_end(all, 1);
+    }
+    /* of other kinds nothing is kept */
+    made = token_of("c", "bob", day_ms);
+    hd_credentials_keep_ended(all, &made);
+    assert_false(hd_credentials_knows(all, HD_CREDENTIAL_KIND_TOKEN, "bob"));
+    /* a person's revocation is none of a node of that name */
+    assert_false(hd_credentials_was_ended(all, token_of("x", "", 0).hash, "ann", 0));
+    for (int when = 0; when < 2; when++) { /* a year after it expired it is dropped for others */
+        hd_credentials_settle(all, when ? day_ms + year_ms : day_ms + year_ms - 1);
+        made = token_of("d", "eve", INT64_MAX);
+        made.kind = person;
+        for (int i = 0; i < 100; i++)
+            hd_credentials_keep_ended(all, &made);
+        assert_true(hd_credentials_knows(all, person, "ann") == !when);
+    }
+    hd_credentials_free(all);
+}
+
 /* ---- limits -----------------------------------------------------------------------------------*/
 
 /* 4 a second: 4 at once, the fifth not; 250 ms later one more. */

@@ -238,24 +238,31 @@ static void be_certified(struct callers *all, const char *cert)
                      HD_OK);
 }
 
-/* dora has a certificate of the controller's. */
-static void certify_dora(struct callers *all)
+/* The controller makes a certificate for a person. */
+static enum hd_status certify(struct callers *all, const char *name)
 {
     Heddle__V1__SignPersonRequest request = HEDDLE__V1__SIGN_PERSON_REQUEST__INIT;
     struct hd_text asked = {0}, key = {0};
     ProtobufCMessage *response = NULL;
+    enum hd_status st;
 
     callers_be(all, all->secrets[CALLER_ADMIN]);
-    assert_int_equal(hd_pki_make_request("dora", &asked, &key), HD_OK);
-    request.name = (char *)"dora";
+    assert_int_equal(hd_pki_make_request(name, &asked, &key), HD_OK);
+    request.name = (char *)(uintptr_t)name;
     request.role = (char *)"admin";
     request.request = asked.data;
-    assert_int_equal(ask(all, "Identity/SignPerson", &heddle__v1__sign_person_response__descriptor,
-                         &request.base, &response),
-                     HD_OK);
+    st = ask(all, "Identity/SignPerson", &heddle__v1__sign_person_response__descriptor,
+             &request.base, &response);
     hd_rpc_message_free(response);
     hd_text_free(&asked);
     hd_text_free(&key);
+    return st;
+}
+
+/* dora has a certificate of the controller's. */
+static void certify_dora(struct callers *all)
+{
+    assert_int_equal(certify(all, "dora"), HD_OK);
 }
 
 /* The key of the authority alone makes nobody: certificates of ada, who has a token, of dora, who
@@ -361,19 +368,21 @@ static void revoke_n2(struct callers *all)
     hd_rpc_message_free(response);
 }
 
-static void invite_n2(struct callers *all)
+static enum hd_status invite(struct callers *all, const char *node)
 {
     Heddle__V1__InviteNodeRequest request = HEDDLE__V1__INVITE_NODE_REQUEST__INIT;
     Heddle__V1__InviteNodeResponse *response = NULL;
+    enum hd_status st;
 
-    request.node = (char *)"n2";
+    request.node = (char *)(uintptr_t)node;
     callers_be(all, all->secrets[CALLER_ADMIN]);
-    assert_int_equal(ask(all, "Identity/InviteNode", &heddle__v1__invite_node_response__descriptor,
-                         &request.base, &response),
-                     HD_OK);
-    (void)snprintf(all->secrets[CALLER_INVITED], sizeof all->secrets[CALLER_INVITED], "%s",
-                   response->secret);
-    hd_rpc_message_free(&response->base);
+    st = ask(all, "Identity/InviteNode", &heddle__v1__invite_node_response__descriptor,
+             &request.base, &response);
+    if (!st)
+        (void)snprintf(all->secrets[CALLER_INVITED], sizeof all->secrets[CALLER_INVITED], "%s",
+                       response->secret);
+    hd_rpc_message_free(response ? &response->base : NULL);
+    return st;
 }
 
 /* HD_LIMIT: the certificate is one of n2, and too young to be renewed. HD_DENIED: it opens nothing.
@@ -409,12 +418,124 @@ static void a_revoked_certificate_is_never_adopted(void **state)
     start_again(&all);
     assert_int_equal(try_certificate(&all, adopted), HD_LIMIT);
     revoke_n2(&all);
-    invite_n2(&all);
+    assert_int_equal(invite(&all, "n2"), HD_OK);
     be_joined(&all);
     assert_int_equal(renew(&all, "n2"), HD_LIMIT); /* the new one is */
     for (int starts = 0; starts < 2; starts++) {
         assert_int_equal(try_certificate(&all, adopted), HD_DENIED);
         assert_int_equal(try_certificate(&all, other), HD_DENIED);
+        stop_controller(&all.b);
+        start_again(&all);
+    }
+    callers_finish(&all);
+}
+
+/* Adds a node to the database of a controller that does not run, as builds did that gave a person's
+ * name to a node. */
+static void add_node_row(const struct callers *all, const char *name)
+{
+    const struct hd_credential_record row = {.id = 900,
+                                             .kind = HD_CREDENTIAL_KIND_NODE,
+                                             .name = name,
+                                             .role = "",
+                                             .made_by = "invitation",
+                                             .made_ms = 1,
+                                             .expires_ms = INT64_MAX};
+    struct hd_batch *batch = hd_batch_new();
+    char dir[96];
+
+    (void)snprintf(dir, sizeof dir, "%s/state", all->b.dir);
+    hd_batch_add_credential(batch, &row);
+    assert_int_equal(hd_store_write(dir, batch), HD_OK);
+}
+
+static void restore_present(struct callers *all)
+{
+    struct hd_store_restore restored;
+    char dir[96];
+
+    (void)snprintf(dir, sizeof dir, "%s/state", all->b.dir);
+    assert_int_equal(hd_store_restore_from(dir, NULL, false, false, &restored), HD_OK);
+}
+
+static enum hd_status revoke_person(struct callers *all, const char *name)
+{
+    Heddle__V1__RevokeTokenRequest revoke = HEDDLE__V1__REVOKE_TOKEN_REQUEST__INIT;
+    ProtobufCMessage *response = NULL;
+    enum hd_status st;
+
+    revoke.name = (char *)(uintptr_t)name;
+    callers_be(all, all->secrets[CALLER_ADMIN]);
+    st = ask(all, "Identity/RevokeToken", &heddle__v1__revoke_token_response__descriptor,
+             &revoke.base, &response);
+    hd_rpc_message_free(response);
+    return st;
+}
+
+/* A node may do what no person may, and a restored database knows neither dora's newer certificate
+ * nor its kind: while hers is valid, and after it was revoked. */
+static void a_certificate_of_a_person_is_never_adopted_as_of_a_node(void **state)
+{
+    const int64_t now_ms = hd_clock_wall_ms(), day_ms = INT64_C(86400000);
+    char path[128];
+    struct callers all;
+
+    callers_start(&all);
+    certify_dora(&all);
+    write_cert(&all, "dora", false, now_ms + 1000, now_ms + day_ms, path);
+    stop_controller(&all.b);
+    add_node_row(&all, "dora");
+    restore_present(&all);
+    for (int revoked = 0; revoked < 2; revoked++) {
+        start_again(&all);
+        assert_int_equal(try_certificate(&all, path), HD_DENIED);
+        if (!revoked)
+            assert_int_equal(revoke_person(&all, "dora"), HD_OK);
+        assert_int_equal(try_certificate(&all, path), HD_DENIED);
+        stop_controller(&all.b);
+    }
+    start_again(&all);
+    callers_finish(&all);
+}
+
+/* n2 had no certificate in the backup, so a certificate of that name may be a person's; that a node
+ * joined as n2 afterwards says nothing about it. */
+static void a_node_that_joins_after_a_restore_adopts_nothing(void **state)
+{
+    const int64_t now_ms = hd_clock_wall_ms(), day_ms = INT64_C(86400000);
+    struct callers all;
+    char path[128];
+
+    callers_start(&all);
+    write_cert(&all, "n2", false, now_ms, now_ms + day_ms, path);
+    stop_controller(&all.b);
+    restore_present(&all);
+    start_again(&all);
+    be_joined(&all);
+    assert_int_equal(try_certificate(&all, path), HD_DENIED);
+    callers_finish(&all);
+}
+
+/* Valid or ended, also at a later start. */
+static void a_name_is_of_a_node_or_of_a_person(void **state)
+{
+    struct callers all;
+
+    callers_start(&all);
+    be_joined(&all);
+    assert_int_equal(certify(&all, "dora"), HD_OK);
+    for (int starts = 0; starts < 2; starts++) {
+        assert_int_equal(certify(&all, "n2"), HD_EXISTS);
+        assert_non_null(strstr(hd_err_message(), "the name of a node"));
+        assert_int_equal(invite(&all, "dora"), HD_EXISTS);
+        assert_non_null(strstr(hd_err_message(), "a person's certificate"));
+        assert_int_equal(invite(&all, "do*"), HD_OK);
+        callers_be(&all, all.secrets[CALLER_INVITED]);
+        assert_int_equal(join_with(&all, "dora", "dora"), HD_EXISTS);
+        if (starts == 0) {
+            assert_int_equal(revoke_person(&all, "dora"), HD_OK);
+            revoke_n2(&all);
+        }
         stop_controller(&all.b);
         start_again(&all);
     }
