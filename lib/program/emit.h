@@ -34,6 +34,8 @@ struct hd_grad_slot {
 /* Statistics that the forward of an op leaves for its backward. */
 struct hd_emit_stats {
     struct hd_operand lse, mean, rstd;
+    struct hd_operand sinks; /* attention's gradient of its sinks, by row and head [R, H]; backward
+                                of inputs leaves it, in the first frame, for backward of weights */
     struct hd_operand inverse[HD_LOW_RANK_MAX]; /* by target of op_magnitude: 1 / norm of each row
                                                    of the target's matrix */
 };

@@ -196,27 +196,44 @@ static void add_sinks(struct hd_emit *e, const struct hd_emit_attention *a, stru
                     .sink = sinks_of(e, a)));
 }
 
-/* Emits the gradient of the sinks: a number per row and head, summed over rows by the kernel for a
- * bias gradient. */
+static struct hd_operand *sinks_grad_rows(struct hd_emit *e)
+{
+    return &e->frame[HD_FRAME_FORWARD].stats[e->op_index].sinks;
+}
+
+/* Emits the gradient of the sinks by row and head. It is computed in B, where the gradient of the
+ * result is still in memory. */
 static void differentiate_sinks(struct hd_emit *e, const struct hd_emit_attention *a)
 {
-    struct hd_operand rows, sum;
-    bool first;
+    const struct hd_operand out = hd_emit_value(e, a->op->out);
+    const struct hd_operand rows = hd_emit_temp(e, "sinks_grad", HD_F32, a->R, a->H);
 
-    if (!hd_op_trains_param(e->registry, a->op, sinks_span(a->op)))
-        return;
-    rows = hd_emit_temp(e, "sink_grad", HD_F32, a->R, a->H);
     (void)hd_emit_attention_sink_backward(
         e, HD_ARGS(attention_sink_backward, .R = a->R, .H = a->H, .D = a->D, .dtype = a->dtype),
         HD_OPERANDS(attention_sink_backward, .dsink = rows, .dout = hd_emit_grad(e, a->op->out),
-                    .out = hd_emit_value(e, a->op->out), .lse = hd_emit_get_stats(e)->lse,
-                    .sink = sinks_of(e, a)));
-    sum = hd_emit_param_grad(e, a->op->param[sinks_span(a->op)], 1, &first);
-    hd_emit_contributes(
-        hd_emit_bias_backward(
-            e, HD_ARGS(bias_backward, .R = a->R, .N = a->H, .ldd = a->H, .dtype = HD_F32),
-            HD_OPERANDS(bias_backward, .dbias = sum, .dout = rows)),
-        first);
+                    .out = out, .lse = hd_emit_get_stats(e)->lse, .sink = sinks_of(e, a)));
+    *sinks_grad_rows(e) = rows;
+}
+
+static bool trains_sinks(const struct hd_emit *e, const struct hd_op *op)
+{
+    return op->set.has_sinks && hd_op_trains_param(e->registry, op, sinks_span(op));
+}
+
+/* Emits the sum of the sinks' gradients over rows, by the kernel for a bias gradient. */
+static void attention_backward_weights(struct hd_emit *e, const struct hd_op *op)
+{
+    const int64_t R = op->in[0]->dim[0], H = op->set.heads;
+    struct hd_operand sum;
+    bool first;
+
+    if (!trains_sinks(e, op))
+        return;
+    sum = hd_emit_param_grad(e, op->param[sinks_span(op)], 1, &first);
+    hd_emit_contributes(hd_emit_bias_backward(
+                            e, HD_ARGS(bias_backward, .R = R, .N = H, .ldd = H, .dtype = HD_F32),
+                            HD_OPERANDS(bias_backward, .dbias = sum, .dout = *sinks_grad_rows(e))),
+                        first);
 }
 
 static void attention_forward(struct hd_emit *e, const struct hd_op *op)
@@ -248,7 +265,7 @@ static void attention_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     struct hd_emit_keys grads;
     struct hd_operand grad;
 
-    if (op->set.has_sinks)
+    if (trains_sinks(e, op))
         differentiate_sinks(e, &a);
     if (!x->needs_grad) {
         if (hd_emit_has_prefix(op))
@@ -273,4 +290,5 @@ static void attention_backward_inputs(struct hd_emit *e, const struct hd_op *op)
 }
 
 const struct hd_op_row hd_op_row_attention = {.forward = attention_forward,
-                                              .backward_inputs = attention_backward_inputs};
+                                              .backward_inputs = attention_backward_inputs,
+                                              .backward_weights = attention_backward_weights};

@@ -10,7 +10,8 @@
  * all ranks have equal work (zig-zag). Each rank's queries attend each rank's keys. */
 struct shape {
     int64_t B, chunk, ranks, H, G, D, window;
-    float dropout;
+    float dropout, cap; /* cap 0: none */
+    int64_t mask_chunk; /* in rows; 0: none */
     bool causal, bound, slopes;
 };
 static const struct shape shapes[] = {
@@ -25,6 +26,7 @@ static const struct shape shapes[] = {
     {1, 150, 2, 2, 1, 64, 200, .causal = true, .bound = true, .slopes = true},
     /* tiles of tensor cores: runs that end within one, some of them seen whole */
     {1, 100, 2, 2, 1, 64, 0, .causal = true},
+    {1, 30, 2, 2, 1, 64, 0, .cap = 0.75f, .mask_chunk = 21, .causal = true, .bound = true},
 };
 enum { SHAPE_COUNT = sizeof shapes / sizeof shapes[0] };
 
@@ -76,6 +78,8 @@ static struct problem make(const struct shape *s, enum hd_dtype dtype)
                                    .G = s->G,
                                    .D = s->D,
                                    .window = s->window,
+                                   .chunk = s->mask_chunk,
+                                   .cap = (double)s->cap,
                                    .q_index = index->data,
                                    .kv_index = index->data,
                                    .q_bound = s->bound ? bound->data : NULL,
@@ -186,6 +190,8 @@ static struct hd_attention_forward_args forward_args(const struct problem *p, co
                                               .ldv = s->G * s->D,
                                               .ldo = s->H * s->D,
                                               .window = s->window,
+                                              .chunk = s->mask_chunk,
+                                              .cap = s->cap,
                                               .scale = (float)p->ref.scale,
                                               .causal = s->causal,
                                               .dtype = p->dtype};
@@ -358,6 +364,8 @@ static void gradients_of_blocks_add_up(void **state)
                                                        .lddv = f.ldv,
                                                        .lddo = f.ldo,
                                                        .window = f.window,
+                                                       .chunk = f.chunk,
+                                                       .cap = f.cap,
                                                        .scale = f.scale,
                                                        .causal = f.causal,
                                                        .accumulate = true,

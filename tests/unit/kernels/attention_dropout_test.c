@@ -14,7 +14,7 @@ enum numbering { FROM_0, FROM_3, TWO_RUNS, APART };
 struct shape {
     int64_t B, q_len, kv_len, H, G, D, window, first_head;
     enum numbering numbering;
-    float p;
+    float p, cap; /* cap 0: none */
     bool causal, bound, slopes;
 };
 static const struct shape shapes[] = {
@@ -28,6 +28,7 @@ static const struct shape shapes[] = {
     {1, 70, 150, 2, 2, 32, 0, 0, APART, .p = 0.6f},
     {1, 70, 150, 2, 1, 96, 0, 0, APART, .p = 0.2f},
     {1, 140, 140, 2, 2, 128, 0, 2, FROM_3, .p = 0.1f, .causal = true, .slopes = true},
+    {1, 100, 110, 2, 1, 64, 0, 1, FROM_3, .p = 0.2f, .cap = 0.75f, .causal = true},
 };
 enum { SHAPE_COUNT = sizeof shapes / sizeof shapes[0], STEP = 9 };
 
@@ -95,6 +96,7 @@ static void make(struct problem *p, const struct shape *s, enum hd_dtype dtype)
                                     .q_bound = s->bound ? bound->data : NULL,
                                     .slopes = s->slopes ? p->slopes->values : NULL,
                                     .scale = (double)(float)(1 / sqrt((double)s->D)),
+                                    .cap = (double)s->cap,
                                     .causal = s->causal};
     p->ref.factor = dropout_factors(&p->dropping, &p->ref, sample->data, s->first_head);
     p->naive = p->ref;
@@ -144,6 +146,7 @@ static struct hd_attention_forward_args forward_args(const struct problem *p, st
                                               .first_head = s->first_head,
                                               .window = s->window,
                                               .scale = (float)p->ref.scale,
+                                              .cap = s->cap,
                                               .dropout = s->p,
                                               .causal = s->causal,
                                               .dtype = p->dtype};
@@ -188,6 +191,7 @@ static struct hd_attention_backward_args backward_args(const struct problem *p,
                                                .first_head = f.first_head,
                                                .window = f.window,
                                                .scale = f.scale,
+                                               .cap = f.cap,
                                                .dropout = f.dropout,
                                                .causal = f.causal,
                                                .dtype = f.dtype,

@@ -124,7 +124,7 @@ static enum hd_status compile(struct toy *toy, struct hd_arena *arena, const str
                                        .S = mode == HD_RECORD_DECODE ? 1 : S / o->cp,
                                        .context = S,
                                        .slots = mode == HD_RECORD_DECODE ? B : 0,
-                                       .bounded = true,
+                                       .bounded = mode == HD_RECORD_TRAIN,
                                        .gather_keys = o->gather_keys};
     struct hd_compile_options options = {.precision = hd_precision_uniform(HD_F32),
                                          .mesh = mesh,
@@ -137,7 +137,7 @@ static enum hd_status compile(struct toy *toy, struct hd_arena *arena, const str
     hd_backend_cpu()->describe(&(struct hd_backend_options){.threads = 1, .force_plain = true},
                                &options.traits);
     x = hd_rec_unit(rec, 1, block_forward, toy, x);
-    if (mode == HD_RECORD_DECODE)
+    if (mode != HD_RECORD_TRAIN)
         hd_rec_output(rec, x);
     else
         (void)hd_rec_unit(rec, 2, out_forward, toy, x);
@@ -192,11 +192,11 @@ static void lay_out(struct memory *m, const struct hd_chunk *c, struct hd_comm *
             offset[i] = total;
             total += up(v ? x->registered_bytes : x->private_bytes);
         }
-        if (v)
+        if (v && comm)
             assert_int_equal(
                 hd_comm_alloc_registered(comm, (size_t)total + 64, (void **)&m->base[1]), HD_OK);
         else
-            assert_int_equal(posix_memalign((void **)&m->base[0], 4096, (size_t)total + 64), 0);
+            assert_int_equal(posix_memalign((void **)&m->base[v], 4096, (size_t)total + 64), 0);
         memset(m->base[v], 0, (size_t)total);
         m->bases.base[HD_REGION_STATE][v] = m->base[v];
         for (int i = 0; i < 3; i++)
@@ -232,6 +232,11 @@ static void put(const struct hd_chunk *c, const struct hd_bases *bases, enum hd_
         ((int32_t *)hd_store_address(bases, store))[row] = (int32_t)value;
 }
 
+static int64_t token_of(int64_t number)
+{
+    return (7 * number + number * number) % V;
+}
+
 static void fill_batch(const struct rank *r, const struct hd_chunk *c, const struct hd_bases *bases)
 {
     const struct hd_zigzag mine = {S, r->o->cp, r->coord.cp};
@@ -241,7 +246,7 @@ static void fill_batch(const struct rank *r, const struct hd_chunk *c, const str
         const int64_t b = i / rows, position = hd_zigzag_position(&mine, i % rows);
         const int64_t number = b * S + position;
 
-        put(c, bases, HD_BATCH_TOKENS, i, (7 * number + number * number) % V);
+        put(c, bases, HD_BATCH_TOKENS, i, token_of(number));
         put(c, bases, HD_BATCH_TARGETS, i, (5 * number + 1) % V);
         put(c, bases, HD_BATCH_INDEX, i, position);
         put(c, bases, HD_BATCH_BOUNDS, i, bound_of(b, position));
@@ -483,9 +488,13 @@ static void layouts_agree_with_one_rank(void **state)
 {
     struct options o = all;
 
-    o.recompute = o.split_backward = true;
+    o.split_backward = true;
     check_layout(&o);
-    o.recompute = o.split_backward = false;
+    o.recompute = true;
+    check_layout(&o);
+    o.split_backward = false;
+    check_layout(&o);
+    o.recompute = false;
     o.tp = 2;
     check_layout(&o);
     o.cp = 2;
@@ -513,44 +522,101 @@ static void the_default_scale_is_that_of_the_head_width(void **state)
     free(b);
 }
 
-static int count_kernel(const struct hd_chunk *chunk, enum hd_call call, enum hd_kernel kernel)
-{
-    int count = 0;
+/* ---- decoding ---- */
 
-    for (int i = 0; i < chunk->program[call].count; i++) {
-        const struct hd_node *node = chunk->program[call].nodes[i];
-
-        count += !node->is_comm && node->kernel == kernel;
-    }
-    return count;
-}
-
-static void decoding_adds_the_sinks_too(void **state)
-{
-    const struct options o = {.has_sinks = true, .chunk = 4, .cap = 2, .tp = 1, .cp = 1};
-    struct toy toy = {.o = &o};
-    struct hd_chunk *chunk;
+/* The toy without its head on one rank, compiled for whole sequences or for one token each. */
+struct forward {
     struct hd_arena arena;
     struct hd_mesh mesh;
-    bool found = false;
+    struct toy toy;
+    struct hd_chunk *chunk;
+    struct hd_backend *backend;
+    struct hd_runner *runner;
+    struct hd_bound *bound;
+    struct memory m;
+    float rows[B * S * C]; /* result: [B, 1 or S, C] */
+};
 
-    hd_arena_init(&arena, 0);
-    assert_int_equal(hd_mesh_init(&mesh, &(struct hd_mesh_sizes){.tp = 1}), HD_OK);
-    declare(&toy, &arena, &mesh, 0);
-    assert_int_equal(compile(&toy, &arena, &mesh, HD_RECORD_DECODE, &chunk), HD_OK);
-    assert_int_equal(count_kernel(chunk, HD_CALL_D, HD_K_attention_sink_forward), 1);
-    for (int i = 0; i < chunk->program[HD_CALL_D].count; i++) {
-        const struct hd_node *node = chunk->program[HD_CALL_D].nodes[i];
-        const struct hd_attention_forward_args *args = node->args;
+static struct forward *forward_open(const struct options *o, enum hd_record_mode mode)
+{
+    const struct hd_backend_options options = {.threads = 1, .force_plain = true};
+    const enum hd_call call = mode == HD_RECORD_DECODE ? HD_CALL_D : HD_CALL_E;
+    struct forward *f = calloc(1, sizeof *f);
+    const struct rank one = {.o = o};
 
-        if (node->is_comm || node->kernel != HD_K_attention_forward)
-            continue;
-        found = true;
-        assert_int_equal(args->chunk, 4);
-        assert_true(args->cap == 2);
+    assert_non_null(f);
+    hd_arena_init(&f->arena, 0);
+    f->toy.o = o;
+    assert_int_equal(hd_mesh_init(&f->mesh, &(struct hd_mesh_sizes){.tp = 1}), HD_OK);
+    declare(&f->toy, &f->arena, &f->mesh, 0);
+    assert_int_equal(compile(&f->toy, &f->arena, &f->mesh, mode, &f->chunk), HD_OK);
+    assert_int_equal(hd_backend_cpu()->open(&options, &f->backend), HD_OK);
+    assert_int_equal(hd_runner_new(hd_backend_cpu(), f->backend, NULL, &f->mesh, &f->runner),
+                     HD_OK);
+    lay_out(&f->m, f->chunk, NULL);
+    f->m.bases.stage_io[HD_STAGE_OUTPUT] = (char *)f->rows;
+    fill_weights(&one, &f->toy, &f->m);
+    fill_constants(f->chunk, &f->m);
+    assert_int_equal(
+        hd_bind(f->runner, f->chunk, call, true, true, &f->m.bases, &f->arena, &f->bound), HD_OK);
+    return f;
+}
+
+static void forward_run(struct forward *f)
+{
+    if (hd_run(f->runner, f->bound))
+        fail_msg("%s", hd_err_message());
+    assert_int_equal(hd_runner_synchronize(f->runner), HD_OK);
+}
+
+static void forward_close(struct forward *f)
+{
+    hd_runner_free(f->runner);
+    hd_backend_cpu()->close(f->backend);
+    free(f->m.base[0]);
+    free(f->m.base[1]);
+    hd_arena_done(&f->arena);
+    free(f);
+}
+
+/* Goal: decoding has the scale, the cap, the chunks and the sinks of training. Method: whole
+ * sequences against one token at a time; sequence b has cache slot 1 - b. */
+static void decoding_is_forward_one_token_at_a_time(void **state)
+{
+    const struct options o = {.scale = 0.6,
+                              .cap = 0.8,
+                              .chunk = 7,
+                              .window = 5,
+                              .has_sinks = true,
+                              .prefix = true,
+                              .tp = 1,
+                              .cp = 1};
+    const struct rank one = {.o = &o};
+    struct forward *whole = forward_open(&o, HD_RECORD_EVAL);
+    struct forward *step = forward_open(&o, HD_RECORD_DECODE);
+
+    fill_batch(&one, whole->chunk, &whole->m.bases);
+    forward_run(whole);
+    for (int64_t i = 0; i < S; i++) {
+        for (int64_t b = 0; b < B; b++) {
+            const int64_t number = b * S + i, filled[3] = {i, i + 1, 1 - b};
+
+            put(step->chunk, &step->m.bases, HD_BATCH_TOKENS, b, token_of(number));
+            put(step->chunk, &step->m.bases, HD_BATCH_INDEX, b, i);
+            for (int j = 0; j < 3; j++)
+                put(step->chunk, &step->m.bases, HD_BATCH_FILLED, j * B + b, filled[j]);
+        }
+        forward_run(step);
+        for (int64_t b = 0; b < B; b++)
+            for (int64_t c = 0; c < C; c++) {
+                const float want = whole->rows[(b * S + i) * C + c];
+
+                assert_true(fabsf(step->rows[b * C + c] - want) < 1e-5f);
+            }
     }
-    assert_true(found);
-    hd_arena_done(&arena);
+    assert_true(fabsf(whole->rows[0]) > 1e-3f);
+    forward_close(whole);
+    forward_close(step);
 }
 
 /* Goal: what the kernels do not compute is refused where it is recorded. */
