@@ -18,7 +18,7 @@
 #include "kernels/ops_moe.h"
 
 enum {
-    HD_KERNEL_ABI = 15 /* to be raised when the meaning of an argument struct or of a function of
+    HD_KERNEL_ABI = 16 /* to be raised when the meaning of an argument struct or of a function of
                           the table changes */
 };
 
@@ -47,7 +47,12 @@ enum {
     K(head_norm_forward, W(out) W(rstd) R(inp) R(q_weight) R(k_weight))                           \
     K(head_norm_backward, W(dinp) R(dout) R(inp) R(rstd) R(q_weight) R(k_weight))                 \
     K(head_norm_backward_weight, W(dq_weight) W(dk_weight) R(dout) R(inp) R(rstd) S(scratch))     \
+    K(qk_norm_sums, W(sums) R(inp) R(dout) R(q_weight) R(k_weight))                               \
+    K(qk_norm_forward, W(out) W(rstd) R(inp) R(sums) R(q_weight) R(k_weight))                     \
+    K(qk_norm_backward, W(dinp) R(dout) R(inp) R(rstd) R(sums) R(q_weight) R(k_weight))           \
+    K(qk_norm_backward_weight, W(dq_weight) W(dk_weight) R(dout) R(inp) R(rstd) S(scratch))       \
     K(rope, RW(x) R(position) R(table))                                                           \
+    K(query_factor, RW(x) R(position) R(table))                                                   \
     K(attention_forward, W(out) W(lse) R(q) R(k) R(v) R(q_index) R(kv_index) R(q_bound) R(slopes) \
                              R(kv_filled) R(kv_slot) R(sample) R(block) S(scratch))               \
     K(attention_backward, W(dq) W(dk) W(dv) R(dout) R(q) R(k) R(v) R(out) R(lse) R(q_index)       \

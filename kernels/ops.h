@@ -276,11 +276,13 @@ struct hd_rmsnorm_forward_args {
     const void *weight; /* [C]     dtype          */
     int64_t R, C;
     float eps;
+    bool one_plus; /* true: the factor is 1 + weight, computed in fp32 (Gemma) */
     enum hd_dtype dtype;
 };
 
 /* dinp[r,:] = rstd[r] * (w*dout[r,:] - xhat[r,:] * mean_c(w*dout[r,c]*xhat[r,c])) (+ add[r,:]),
- * xhat = inp * rstd. `inp` is what was normalised (the sum). dinp may alias add or dout.
+ * xhat = inp * rstd, w = weight, or 1 + weight with one_plus. `inp` is what was normalised (the
+ * sum). dinp may alias add or dout.
  * dweight, if given, is that of rmsnorm_backward_weight below, over the same rows. */
 struct hd_rmsnorm_backward_args {
     void *dinp;         /* [R, C]  dtype          */
@@ -293,10 +295,11 @@ struct hd_rmsnorm_backward_args {
     void *scratch;      /* NULL without dweight */
     int64_t R, C;
     bool accumulate; /* true: dweight is added to instead of stored */
+    bool one_plus;
     enum hd_dtype dtype;
 };
 
-/* dweight[c] (+)= sum_r dout[r,c] * inp[r,c] * rstd[r] */
+/* dweight[c] (+)= sum_r dout[r,c] * inp[r,c] * rstd[r], for the factors weight and 1 + weight */
 struct hd_rmsnorm_backward_weight_args {
     float *dweight;    /* [C]           */
     const void *dout;  /* [R, C]  dtype */
@@ -319,7 +322,7 @@ struct hd_layernorm_forward_args {
     const void *inp;    /* [R, C]  dtype          */
     const void *add;    /* [R, C]  dtype, or NULL */
     const void *weight; /* [C]     dtype          */
-    const void *bias;   /* [C]     dtype          */
+    const void *bias;   /* [C]     dtype, or NULL: the norm has no bias */
     int64_t R, C;
     float eps;
     enum hd_dtype dtype;
@@ -331,7 +334,7 @@ struct hd_layernorm_forward_args {
 struct hd_layernorm_backward_args {
     void *dinp;         /* [R, C]  dtype          */
     float *dweight;     /* [C], or NULL           */
-    float *dbias;       /* [C], or NULL exactly when dweight is */
+    float *dbias;       /* [C], or NULL; NULL without dweight */
     const void *dout;   /* [R, C]  dtype          */
     const void *inp;    /* [R, C]  dtype          */
     const float *mean;  /* [R]                    */
@@ -347,7 +350,7 @@ struct hd_layernorm_backward_args {
 /* dweight[c] (+)= sum_r dout[r,c] * xhat[r,c],   dbias[c] (+)= sum_r dout[r,c] */
 struct hd_layernorm_backward_weight_args {
     float *dweight;    /* [C]           */
-    float *dbias;      /* [C]           */
+    float *dbias;      /* [C], or NULL  */
     const void *dout;  /* [R, C]  dtype */
     const void *inp;   /* [R, C]  dtype */
     const float *mean; /* [R]           */
@@ -361,16 +364,18 @@ struct hd_layernorm_backward_weight_args {
 /* RMSNorm over the D channels of each head of q and k in rows [q: H*D | k: G*D | v: G*D]:
  *   out[r,h,:] = inp[r,h,:] * rstd[r,h] * weight[:],
  *   rstd[r,h] = 1 / sqrt(mean_d inp[r,h,d]^2 + eps),
- * with q_weight for the first H heads and k_weight for the next G; v is copied. (Henry et al. 2020,
- * "Query-Key Normalization for Transformers", with the norm of Qwen3.) */
+ * with q_weight for the first H heads and k_weight for the next G; v is copied. The factor is 1 +
+ * weight with one_plus, and 1 if the weights are NULL. (Henry et al. 2020, "Query-Key Normalization
+ * for Transformers", with the norm of Qwen3.) */
 struct hd_head_norm_forward_args {
-    void *out;            /* [R, H+2G, D]  dtype */
-    float *rstd;          /* [R, H+G]            */
-    const void *inp;      /* [R, H+2G, D]  dtype */
-    const void *q_weight; /* [D]  dtype          */
-    const void *k_weight; /* [D]  dtype          */
+    void *out;            /* [R, H+2G, D]  dtype                     */
+    float *rstd;          /* [R, H+G]                                */
+    const void *inp;      /* [R, H+2G, D]  dtype                     */
+    const void *q_weight; /* [D]  dtype, or NULL                     */
+    const void *k_weight; /* [D]  dtype, or NULL exactly when q_weight is */
     int64_t R, H, G, D;
     float eps;
+    bool one_plus;
     enum hd_dtype dtype;
 };
 
@@ -381,9 +386,10 @@ struct hd_head_norm_backward_args {
     const void *dout;     /* [R, H+2G, D]  dtype */
     const void *inp;      /* [R, H+2G, D]  dtype */
     const float *rstd;    /* [R, H+G]            */
-    const void *q_weight; /* [D]  dtype          */
-    const void *k_weight; /* [D]  dtype          */
+    const void *q_weight; /* [D]  dtype, or NULL */
+    const void *k_weight; /* [D]  dtype, or NULL */
     int64_t R, H, G, D;
+    bool one_plus;
     enum hd_dtype dtype;
 };
 
@@ -400,7 +406,73 @@ struct hd_head_norm_backward_weight_args {
     enum hd_dtype dtype;
 };
 
-/* Rotates, in place, each pair (x[r,h,i], x[r,h,i+D/2]), i < D/2, by the angle of its position:
+/* RMSNorm over all query channels of a row, and over all its key channels, in rows [q: H*D | k: G*D
+ * | v: G*D] of which this rank has a part (Groeneveld et al. 2024, "OLMo", version 2). With q as the
+ * columns c < H*D, `ranks` tp ranks, and sums over the columns of all of them:
+ *   out[r,c] = inp[r,c] * rstd[r,0] * w[c],  rstd[r,0] = 1 / sqrt(sum_c inp[r,c]^2 / n + eps),
+ * n = H*D*ranks, w as in head_norm_forward; k likewise with rstd[r,1] and n = G*D*ranks; v is
+ * copied. If several ranks hold one key head, all their copies are in sum and n.
+ *
+ * qk_norm_sums computes this rank's part of such sums; the caller adds those of all ranks:
+ *   sums[r,0] = sum over c < H*D of inp[r,c]^2, or, with dout, of w[c]*dout[r,c]*inp[r,c];
+ *   sums[r,1] = the sum over the columns of k. */
+struct hd_qk_norm_sums_args {
+    float *sums;          /* [R, 2]                                   */
+    const void *inp;      /* [R, (H+2G)*D]  dtype                     */
+    const void *dout;     /* [R, (H+2G)*D]  dtype, or NULL            */
+    const void *q_weight; /* [H*D]  dtype, or NULL; NULL without dout */
+    const void *k_weight; /* [G*D]  dtype, or NULL; NULL without dout */
+    int64_t R, H, G, D;
+    bool one_plus;
+    enum hd_dtype dtype;
+};
+struct hd_qk_norm_forward_args {
+    void *out;            /* [R, (H+2G)*D]  dtype */
+    float *rstd;          /* [R, 2]               */
+    const void *inp;      /* [R, (H+2G)*D]  dtype */
+    const float *sums;    /* [R, 2], those of all ranks; NULL if ranks is 1: the kernel adds them */
+    const void *q_weight; /* [H*D]  dtype, or NULL */
+    const void *k_weight; /* [G*D]  dtype, or NULL exactly when q_weight is */
+    int64_t R, H, G, D, ranks;
+    float eps;
+    bool one_plus;
+    enum hd_dtype dtype;
+};
+
+/* dinp[r,c] = rstd * (w[c]*dout[r,c] - xhat * rstd * sums / n), xhat = inp[r,c] * rstd, with rstd,
+ * sums and n of q or of k; the gradient of v is copied. Ranks that hold one key head have partial
+ * gradients dout, whose sum is the gradient; their results dinp are partial in the same way. dinp
+ * may alias dout. */
+struct hd_qk_norm_backward_args {
+    void *dinp;           /* [R, (H+2G)*D]  dtype  */
+    const void *dout;     /* [R, (H+2G)*D]  dtype  */
+    const void *inp;      /* [R, (H+2G)*D]  dtype  */
+    const float *rstd;    /* [R, 2]                */
+    const float *sums;    /* [R, 2], with dout, those of all ranks; NULL if ranks is 1 */
+    const void *q_weight; /* [H*D]  dtype, or NULL */
+    const void *k_weight; /* [G*D]  dtype, or NULL */
+    int64_t R, H, G, D, ranks;
+    bool one_plus;
+    enum hd_dtype dtype;
+};
+
+/* dq_weight[c] (+)= sum_r dout[r,c] * inp[r,c] * rstd[r,0]; dk_weight over the columns of k with
+ * rstd[r,1]. */
+struct hd_qk_norm_backward_weight_args {
+    float *dq_weight;  /* [H*D]                */
+    float *dk_weight;  /* [G*D]                */
+    const void *dout;  /* [R, (H+2G)*D]  dtype */
+    const void *inp;   /* [R, (H+2G)*D]  dtype */
+    const float *rstd; /* [R, 2]               */
+    void *scratch;
+    int64_t R, H, G, D;
+    bool accumulate;
+    enum hd_dtype dtype;
+};
+
+/* Rotates, in place, pairs of the W = `rotated` channels from `first` on of each head, which are
+ * called c[0] to c[W-1]; the other channels of the head do not change. Pair i, i < W/2, is c[i] and
+ * c[i+W/2], or c[2i] and c[2i+1] if `interleaved`. It rotates by the angle of its position:
  *   (a, b) -> (a cos - b sin, a sin + b cos),  angle = position[r] * frequency[i];
  * `inverse` rotates by the negative angle, which is the gradient. table[p, i] = {cos, sin} for
  * position p, both multiplied by the attention factor if the RoPE scaling has one.
@@ -409,9 +481,25 @@ struct hd_head_norm_backward_weight_args {
 struct hd_rope_args {
     void *x;                 /* [R, H, D] with row distance ldx, dtype, in place */
     const int32_t *position; /* [R], each in [0, P)                              */
-    const float *table;      /* [P, D/2, 2]                                      */
+    const float *table;      /* [P, W/2, 2]                                      */
     int64_t R, H, D, P, ldx;
-    bool inverse;
+    int64_t rotated, first; /* rotated: even, first + rotated <= D; 0: all D channels */
+    bool inverse, interleaved;
+    enum hd_dtype dtype;
+};
+
+/* Returns W, the number of channels of a head that rotate. */
+static inline int64_t hd_rope_args_width(const struct hd_rope_args *args)
+{
+    return args->rotated > 0 ? args->rotated : args->D;
+}
+
+/* x[r,c] *= table[position[r]] for c < N, in place. Backward is the same kernel on the gradient. */
+struct hd_query_factor_args {
+    void *x;                 /* [R, N] with row distance ldx, dtype, in place */
+    const int32_t *position; /* [R], each in [0, P)                           */
+    const float *table;      /* [P]                                           */
+    int64_t R, N, P, ldx;
     enum hd_dtype dtype;
 };
 

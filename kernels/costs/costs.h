@@ -63,6 +63,9 @@ struct hd_costs_embedding_layout {
 struct hd_costs_embedding_layout
 hd_costs_lay_out_embedding(const struct hd_embedding_backward_args *args);
 
+/* Returns HD_OK, or HD_UNSUPPORTED if the channels that rotate are not pairs within a head. */
+enum hd_status hd_costs_check_rope(const struct hd_rope_args *args);
+
 /* Number of thread blocks of route_record on a GPU; each block writes one record to scratch. */
 enum { HD_COSTS_RECORD_BLOCKS = 64 };
 

@@ -3,25 +3,26 @@
 HD_COSTS_NO_SCRATCH(head_norm_forward)
 HD_COSTS_NO_SCRATCH(head_norm_backward)
 
-/* Counts per normalised element as rmsnorm does: square and add, two multiplies. v is copied. */
+/* Counts per normalised element as rmsnorm does: square and add, two multiplies, or one without a
+ * weight. v is copied. */
 void hd_cost_head_norm_forward(struct hd_costs *costs, const struct hd_head_norm_forward_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype), heads = a->R * (a->H + a->G);
     const int64_t elements = (heads + a->R * a->G) * a->D;
 
-    costs->flops += 4.0 * (double)(heads * a->D);
-    costs->read_bytes += (elements + 2 * a->D) * e;
+    costs->flops += (a->q_weight ? 4.0 : 3.0) * (double)(heads * a->D);
+    costs->read_bytes += (elements + (a->q_weight ? 2 * a->D : 0)) * e;
     costs->write_bytes += elements * e + heads * 4;
 }
 
-/* Counts 7 operations per normalised element, as rmsnorm does. */
+/* Counts 7 operations per normalised element, as rmsnorm does, and 6 without a weight. */
 void hd_cost_head_norm_backward(struct hd_costs *costs, const struct hd_head_norm_backward_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype), heads = a->R * (a->H + a->G);
     const int64_t values = a->R * a->G * a->D;
 
-    costs->flops += 7.0 * (double)(heads * a->D);
-    costs->read_bytes += (2 * heads * a->D + values + 2 * a->D) * e + heads * 4;
+    costs->flops += (a->q_weight ? 7.0 : 6.0) * (double)(heads * a->D);
+    costs->read_bytes += (2 * heads * a->D + values + (a->q_weight ? 2 * a->D : 0)) * e + heads * 4;
     costs->write_bytes += (heads * a->D + values) * e;
 }
 

@@ -11,7 +11,8 @@ bool hd_norm_takes_weights(const struct hd_traits *traits, int64_t C, enum hd_dt
            bytes <= HD_COSTS_NORM_WEIGHTS_ROW_BYTES;
 }
 
-/* Counts per element: square and add, two multiplies; one more to add the residual. */
+/* Counts per element: square and add, two multiplies; one more to add the residual. The sum 1 +
+ * weight is not counted: it is one operation per column if a row's factors stay in a cache. */
 void hd_cost_rmsnorm_forward(struct hd_costs *costs, const struct hd_rmsnorm_forward_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype), elements = a->R * a->C;
@@ -59,43 +60,55 @@ void hd_cost_rmsnorm_backward_weight(struct hd_costs *costs,
     costs->write_bytes += a->C * 4;
 }
 
-/* Counts per element: the mean's add, deviation, square and add, normalise, weight and bias (7). */
+/* Counts per element: the mean's add, deviation, square and add, normalise, weight (6), bias. */
 void hd_cost_layernorm_forward(struct hd_costs *costs, const struct hd_layernorm_forward_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype), elements = a->R * a->C;
 
-    costs->flops += (double)elements * (a->add ? 8 : 7);
-    costs->read_bytes += (elements * (a->add ? 2 : 1) + 2 * a->C) * e;
+    costs->flops += (double)elements * ((a->add ? 7 : 6) + (a->bias ? 1 : 0));
+    costs->read_bytes += (elements * (a->add ? 2 : 1) + (a->bias ? 2 : 1) * a->C) * e;
     costs->write_bytes += elements * (a->sum ? 2 : 1) * e + 2 * a->R * 4;
 }
 
-/* Returns, with dweight, the bytes of two partial sums of C floats per chunk of rows, for dweight
- * and dbias; else 0. */
+/* Returns the number of sums over rows that the gradients of a LayerNorm's weights need. A GPU
+ * computes both, and does not use that of dbias if it is absent. */
+static int64_t layernorm_sums(const struct hd_traits *traits, const float *dbias)
+{
+    return dbias || hd_traits_is_cuda(traits) ? 2 : 1;
+}
+
+/* Returns, with dweight, the bytes of partial sums of C floats per chunk of rows, for dweight and
+ * dbias; else 0. */
 int64_t hd_scratch_layernorm_backward(const struct hd_layernorm_backward_args *args,
                                       const struct hd_traits *traits)
 {
-    return args->dweight ? hd_costs_row_chunks_on(traits, args->R).count * 2 * args->C *
-                               (int64_t)sizeof(float)
-                         : 0;
+    return args->dweight
+               ? hd_costs_row_chunks_on(traits, args->R).count *
+                     layernorm_sums(traits, args->dbias) * args->C * (int64_t)sizeof(float)
+               : 0;
 }
 
 /* Counts per element: g, xhat (2), the sums of g and g*xhat (3), then 4 to combine; with dweight
- * one more product and two sums. */
+ * one more product and sum, with dbias one more sum. */
 void hd_cost_layernorm_backward(struct hd_costs *costs, const struct hd_layernorm_backward_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype), elements = a->R * a->C;
 
-    costs->flops += (double)elements * ((a->add ? 11 : 10) + (a->dweight ? 3 : 0));
+    const int64_t sums = (a->dweight ? 1 : 0) + (a->dbias ? 1 : 0);
+
+    costs->flops +=
+        (double)elements * ((a->add ? 11 : 10) + (a->dweight ? 2 : 0) + (a->dbias ? 1 : 0));
     costs->read_bytes += (elements * (a->add ? 3 : 2) + a->C) * e + 2 * a->R * 4 +
-                         (a->dweight && a->accumulate ? 2 * a->C * 4 : 0);
-    costs->write_bytes += elements * e + (a->dweight ? 2 * a->C * 4 : 0);
+                         (a->accumulate ? sums * a->C * 4 : 0);
+    costs->write_bytes += elements * e + sums * a->C * 4;
 }
 
-/* Returns the bytes of two partial sums of C floats per chunk of rows: for dweight and dbias. */
+/* Returns the bytes of partial sums of C floats per chunk of rows: for dweight and dbias. */
 int64_t hd_scratch_layernorm_backward_weight(const struct hd_layernorm_backward_weight_args *args,
                                              const struct hd_traits *traits)
 {
-    return hd_costs_row_chunks_on(traits, args->R).count * 2 * args->C * (int64_t)sizeof(float);
+    return hd_costs_row_chunks_on(traits, args->R).count * layernorm_sums(traits, args->dbias) *
+           args->C * (int64_t)sizeof(float);
 }
 
 void hd_cost_layernorm_backward_weight(struct hd_costs *costs,
@@ -103,7 +116,9 @@ void hd_cost_layernorm_backward_weight(struct hd_costs *costs,
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype), elements = a->R * a->C;
 
-    costs->flops += 5.0 * (double)elements;
-    costs->read_bytes += 2 * elements * e + 2 * a->R * 4 + (a->accumulate ? 2 * a->C * 4 : 0);
-    costs->write_bytes += 2 * a->C * 4;
+    const int64_t sums = a->dbias ? 2 : 1;
+
+    costs->flops += (a->dbias ? 5.0 : 4.0) * (double)elements;
+    costs->read_bytes += 2 * elements * e + 2 * a->R * 4 + (a->accumulate ? sums * a->C * 4 : 0);
+    costs->write_bytes += sums * a->C * 4;
 }

@@ -1,12 +1,13 @@
 /* head_norm: RMSNorm over the channels of each query and key head. A row is [q: H*D | k: G*D | v:
  * G*D]; v is copied. */
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/norm_weight.h"
 #include "kernels/cpu/row_sums.h"
 #include "kernels/cpu/vec.h"
 
 /* Normalises one head, elements [at, at + D): out = inp * rstd * weight. Returns rstd. */
 INLINE float normalise(const struct hd_head_norm_forward_args *a, int64_t at, const void *weight,
-                       enum hd_dtype dtype)
+                       enum norm_weight form, enum hd_dtype dtype)
 {
     vf squares = {0};
     float rstd;
@@ -19,18 +20,20 @@ INLINE float normalise(const struct hd_head_norm_forward_args *a, int64_t at, co
     rstd = 1.0f / sqrtf(vf_sum(squares) / (float)a->D + a->eps);
     FOR_VECTORS (c, n, 0, a->D) {
         vf_store(a->out, at + c, n,
-                 vf_load(a->inp, at + c, n, dtype) * rstd * vf_load(weight, c, n, dtype), dtype);
+                 times_weight(vf_load(a->inp, at + c, n, dtype) * rstd, weight, c, n, form, dtype),
+                 dtype);
     }
     return rstd;
 }
 
-INLINE void forward_row(const struct hd_head_norm_forward_args *a, int64_t r, enum hd_dtype dtype)
+INLINE void forward_row(const struct hd_head_norm_forward_args *a, int64_t r, enum norm_weight form,
+                        enum hd_dtype dtype)
 {
     const int64_t normed = a->H + a->G, row = r * (normed + a->G) * a->D;
 
     for (int64_t h = 0; h < normed; h++)
         a->rstd[r * normed + h] =
-            normalise(a, row + h * a->D, h < a->H ? a->q_weight : a->k_weight, dtype);
+            normalise(a, row + h * a->D, h < a->H ? a->q_weight : a->k_weight, form, dtype);
     FOR_VECTORS (c, n, normed * a->D, (normed + a->G) * a->D)
         vf_store(a->out, row + c, n, vf_load(a->inp, row + c, n, dtype), dtype);
 }
@@ -41,7 +44,8 @@ static void forward_rows(const void *args, int64_t begin, int64_t end, int threa
 
     (void)thread;
     for (int64_t r = begin; r < end; r++)
-        WITH_FLOATS(a->dtype, T, forward_row(a, r, T));
+        WITH_NORM_WEIGHT(norm_weight_of(a->q_weight, a->one_plus), W,
+                         WITH_FLOATS(a->dtype, T, forward_row(a, r, W, T)));
 }
 
 enum hd_status KERNEL(head_norm_forward)(struct hd_backend *cpu,
@@ -58,18 +62,18 @@ enum hd_status KERNEL(head_norm_forward)(struct hd_backend *cpu,
 /* Computes the input gradient of one head of one row. Each element of dout is read before the
  * element of dinp at its index is written: they may alias. */
 INLINE void backward_head(const struct hd_head_norm_backward_args *a, int64_t at, float rstd,
-                          const void *weight, enum hd_dtype dtype)
+                          const void *weight, enum norm_weight form, enum hd_dtype dtype)
 {
     vf products = {0};
     float mean;
 
     FOR_VECTORS (c, n, 0, a->D) {
-        products += vf_load(weight, c, n, dtype) * vf_load(a->dout, at + c, n, dtype) *
+        products += times_weight(vf_load(a->dout, at + c, n, dtype), weight, c, n, form, dtype) *
                     vf_load(a->inp, at + c, n, dtype);
     }
     mean = vf_sum(products) * rstd / (float)a->D;
     FOR_VECTORS (c, n, 0, a->D) {
-        const vf g = vf_load(weight, c, n, dtype) * vf_load(a->dout, at + c, n, dtype);
+        const vf g = times_weight(vf_load(a->dout, at + c, n, dtype), weight, c, n, form, dtype);
         const vf xhat = vf_load(a->inp, at + c, n, dtype) * rstd;
 
         vf_store(a->dinp, at + c, n, (g - xhat * mean) * rstd, dtype);
@@ -77,13 +81,13 @@ INLINE void backward_head(const struct hd_head_norm_backward_args *a, int64_t at
 }
 
 INLINE void head_norm_backward_row(const struct hd_head_norm_backward_args *a, int64_t r,
-                                   enum hd_dtype dtype)
+                                   enum norm_weight form, enum hd_dtype dtype)
 {
     const int64_t normed = a->H + a->G, row = r * (normed + a->G) * a->D;
 
     for (int64_t h = 0; h < normed; h++)
         backward_head(a, row + h * a->D, a->rstd[r * normed + h],
-                      h < a->H ? a->q_weight : a->k_weight, dtype);
+                      h < a->H ? a->q_weight : a->k_weight, form, dtype);
     FOR_VECTORS (c, n, normed * a->D, (normed + a->G) * a->D)
         vf_store(a->dinp, row + c, n, vf_load(a->dout, row + c, n, dtype), dtype);
 }
@@ -94,7 +98,8 @@ static void head_norm_backward_rows(const void *args, int64_t begin, int64_t end
 
     (void)thread;
     for (int64_t r = begin; r < end; r++)
-        WITH_FLOATS(a->dtype, T, head_norm_backward_row(a, r, T));
+        WITH_NORM_WEIGHT(norm_weight_of(a->q_weight, a->one_plus), W,
+                         WITH_FLOATS(a->dtype, T, head_norm_backward_row(a, r, W, T)));
 }
 
 enum hd_status KERNEL(head_norm_backward)(struct hd_backend *cpu,

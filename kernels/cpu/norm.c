@@ -1,5 +1,6 @@
 /* norm: RMSNorm and LayerNorm, in several passes per row; a row stays in the L1 cache. */
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/norm_weight.h"
 #include "kernels/cpu/row_sums.h"
 #include "kernels/cpu/vec.h"
 
@@ -14,7 +15,8 @@ INLINE void add_row(void *sum, const void *inp, const void *add, int64_t row, in
     }
 }
 
-INLINE void rmsnorm_row(const struct hd_rmsnorm_forward_args *a, int64_t r, enum hd_dtype dtype)
+INLINE void rmsnorm_row(const struct hd_rmsnorm_forward_args *a, int64_t r, enum norm_weight form,
+                        enum hd_dtype dtype)
 {
     const void *x = a->add ? a->sum : a->inp;
     const int64_t row = r * a->C;
@@ -32,7 +34,8 @@ INLINE void rmsnorm_row(const struct hd_rmsnorm_forward_args *a, int64_t r, enum
     a->rstd[r] = rstd;
     FOR_VECTORS (c, n, 0, a->C) {
         vf_store(a->out, row + c, n,
-                 vf_load(x, row + c, n, dtype) * rstd * vf_load(a->weight, c, n, dtype), dtype);
+                 times_weight(vf_load(x, row + c, n, dtype) * rstd, a->weight, c, n, form, dtype),
+                 dtype);
     }
 }
 
@@ -42,7 +45,8 @@ static void rmsnorm_rows(const void *args, int64_t begin, int64_t end, int threa
 
     (void)thread;
     for (int64_t r = begin; r < end; r++)
-        WITH_FLOATS(a->dtype, T, rmsnorm_row(a, r, T));
+        WITH_NORM_WEIGHT(norm_weight_of(a->weight, a->one_plus), W,
+                         WITH_FLOATS(a->dtype, T, rmsnorm_row(a, r, W, T)));
 }
 
 enum hd_status KERNEL(rmsnorm_forward)(struct hd_backend *cpu,
@@ -58,7 +62,7 @@ enum hd_status KERNEL(rmsnorm_forward)(struct hd_backend *cpu,
 /* Computes row r of the gradient of RMSNorm's input. Elements of dout and add are read before the
  * element of dinp at their index is written: they may alias. */
 INLINE void rmsnorm_backward_row(const struct hd_rmsnorm_backward_args *a, int64_t r,
-                                 enum hd_dtype dtype)
+                                 enum norm_weight form, enum hd_dtype dtype)
 {
     const float rstd = a->rstd[r];
     const int64_t row = r * a->C;
@@ -66,12 +70,14 @@ INLINE void rmsnorm_backward_row(const struct hd_rmsnorm_backward_args *a, int64
     float mean;
 
     FOR_VECTORS (c, n, 0, a->C) {
-        products += vf_load(a->weight, c, n, dtype) * vf_load(a->dout, row + c, n, dtype) *
-                    vf_load(a->inp, row + c, n, dtype);
+        products +=
+            times_weight(vf_load(a->dout, row + c, n, dtype), a->weight, c, n, form, dtype) *
+            vf_load(a->inp, row + c, n, dtype);
     }
     mean = vf_sum(products) * rstd / (float)a->C;
     FOR_VECTORS (c, n, 0, a->C) {
-        const vf g = vf_load(a->weight, c, n, dtype) * vf_load(a->dout, row + c, n, dtype);
+        const vf g =
+            times_weight(vf_load(a->dout, row + c, n, dtype), a->weight, c, n, form, dtype);
         const vf xhat = vf_load(a->inp, row + c, n, dtype) * rstd;
         vf d = (g - xhat * mean) * rstd;
 
@@ -87,7 +93,8 @@ static void rmsnorm_backward_rows(const void *args, int64_t begin, int64_t end, 
 
     (void)thread;
     for (int64_t r = begin; r < end; r++)
-        WITH_FLOATS(a->dtype, T, rmsnorm_backward_row(a, r, T));
+        WITH_NORM_WEIGHT(norm_weight_of(a->weight, a->one_plus), W,
+                         WITH_FLOATS(a->dtype, T, rmsnorm_backward_row(a, r, W, T)));
 }
 
 enum hd_status KERNEL(rmsnorm_backward)(struct hd_backend *cpu,
@@ -148,7 +155,9 @@ enum hd_status KERNEL(rmsnorm_backward_weight)(struct hd_backend *cpu,
     return st;
 }
 
-INLINE void layernorm_row(const struct hd_layernorm_forward_args *a, int64_t r, enum hd_dtype dtype)
+/* with_bias: a constant where this is inlined. */
+INLINE void layernorm_row(const struct hd_layernorm_forward_args *a, int64_t r, bool with_bias,
+                          enum hd_dtype dtype)
 {
     const void *x = a->add ? a->sum : a->inp;
     const int64_t row = r * a->C;
@@ -172,7 +181,9 @@ INLINE void layernorm_row(const struct hd_layernorm_forward_args *a, int64_t r, 
         const vf xhat = (vf_load(x, row + c, n, dtype) - mean) * rstd;
 
         vf_store(a->out, row + c, n,
-                 xhat * vf_load(a->weight, c, n, dtype) + vf_load(a->bias, c, n, dtype), dtype);
+                 with_bias ? xhat * vf_load(a->weight, c, n, dtype) + vf_load(a->bias, c, n, dtype)
+                           : xhat * vf_load(a->weight, c, n, dtype),
+                 dtype);
     }
 }
 
@@ -182,7 +193,10 @@ static void layernorm_rows(const void *args, int64_t begin, int64_t end, int thr
 
     (void)thread;
     for (int64_t r = begin; r < end; r++)
-        WITH_FLOATS(a->dtype, T, layernorm_row(a, r, T));
+        if (a->bias)
+            WITH_FLOATS(a->dtype, T, layernorm_row(a, r, true, T));
+        else
+            WITH_FLOATS(a->dtype, T, layernorm_row(a, r, false, T));
 }
 
 enum hd_status KERNEL(layernorm_forward)(struct hd_backend *cpu,
@@ -271,7 +285,10 @@ static void layernorm_weight_rows(const void *args, float *sums, int64_t begin, 
 {
     const struct hd_layernorm_backward_weight_args *a = args;
 
-    WITH_FLOATS(a->dtype, T, sum_rows(layernorm_terms, 2, a, sums, begin, end, a->C, T));
+    if (a->dbias)
+        WITH_FLOATS(a->dtype, T, sum_rows(layernorm_terms, 2, a, sums, begin, end, a->C, T));
+    else
+        WITH_FLOATS(a->dtype, T, sum_rows(layernorm_terms, 1, a, sums, begin, end, a->C, T));
 }
 
 enum hd_status

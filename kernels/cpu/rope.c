@@ -1,37 +1,77 @@
+#include "kernels/costs/costs.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
 
-/* Loads n pairs {cos, sin} of the table as a vector of cosines and a vector of sines. */
-INLINE void load_angles(const float *table, int64_t n, vf *ret_cos, vf *ret_sin)
+/* Loads n pairs of neighbours from element `at` on as a vector of their first and a vector of their
+ * second members. */
+INLINE void load_pairs(const void *from, int64_t at, int64_t n, enum hd_dtype dtype, vf *ret_first,
+                       vf *ret_second)
 {
-    const vf first = vf_load_f32(table, 2 * n < VL ? 2 * n : VL);
-    const vf second = 2 * n > VL ? vf_load_f32(table + VL, 2 * n - VL) : (vf){0};
+    const vf low = vf_load(from, at, 2 * n < VL ? 2 * n : VL, dtype);
+    const vf high = 2 * n > VL ? vf_load(from, at + VL, 2 * n - VL, dtype) : (vf){0};
 
 #define EVEN(i) (2 * (i))
 #define ODD(i)  (2 * (i) + 1)
-    *ret_cos = __builtin_shufflevector(first, second, LANES(EVEN));
-    *ret_sin = __builtin_shufflevector(first, second, LANES(ODD));
+    *ret_first = __builtin_shufflevector(low, high, LANES(EVEN));
+    *ret_second = __builtin_shufflevector(low, high, LANES(ODD));
 #undef EVEN
 #undef ODD
 }
 
+/* Stores what load_pairs loads. */
+INLINE void store_pairs(void *to, int64_t at, int64_t n, enum hd_dtype dtype, vf first, vf second)
+{
+#define LOW(i)  ((i) / 2 + (i) % 2 * VL)
+#define HIGH(i) ((i) / 2 + (i) % 2 * VL + VL / 2)
+    vf_store(to, at, 2 * n < VL ? 2 * n : VL, __builtin_shufflevector(first, second, LANES(LOW)),
+             dtype);
+    if (2 * n > VL)
+        vf_store(to, at + VL, 2 * n - VL, __builtin_shufflevector(first, second, LANES(HIGH)),
+                 dtype);
+#undef LOW
+#undef HIGH
+}
+
+/* Rotates pairs of channels that are half of W apart. */
 INLINE void rope_row(const struct hd_rope_args *a, int64_t r, enum hd_dtype dtype)
 {
-    const int64_t half = a->D / 2;
-    const float *table = a->table + a->position[r] * a->D;
+    const int64_t width = hd_rope_args_width(a), half = width / 2;
+    const float *table = a->table + a->position[r] * width;
 
     FOR_VECTORS (i, n, 0, half) {
         vf cosine, sine;
 
-        load_angles(table + 2 * i, n, &cosine, &sine);
+        load_pairs(table, 2 * i, n, HD_F32, &cosine, &sine);
         if (a->inverse)
             sine = -sine;
         for (int64_t h = 0; h < a->H; h++) {
-            const int64_t at = r * a->ldx + h * a->D + i;
+            const int64_t at = r * a->ldx + h * a->D + a->first + i;
             const vf x = vf_load(a->x, at, n, dtype), y = vf_load(a->x, at + half, n, dtype);
 
             vf_store(a->x, at, n, x * cosine - y * sine, dtype);
             vf_store(a->x, at + half, n, x * sine + y * cosine, dtype);
+        }
+    }
+}
+
+/* Rotates pairs of neighbours. */
+INLINE void rope_row_interleaved(const struct hd_rope_args *a, int64_t r, enum hd_dtype dtype)
+{
+    const int64_t width = hd_rope_args_width(a);
+    const float *table = a->table + a->position[r] * width;
+
+    FOR_VECTORS (i, n, 0, width / 2) {
+        vf cosine, sine;
+
+        load_pairs(table, 2 * i, n, HD_F32, &cosine, &sine);
+        if (a->inverse)
+            sine = -sine;
+        for (int64_t h = 0; h < a->H; h++) {
+            const int64_t at = r * a->ldx + h * a->D + a->first + 2 * i;
+            vf x, y;
+
+            load_pairs(a->x, at, n, dtype, &x, &y);
+            store_pairs(a->x, at, n, dtype, x * cosine - y * sine, x * sine + y * cosine);
         }
     }
 }
@@ -42,18 +82,20 @@ static void rope_rows(const void *args, int64_t begin, int64_t end, int thread)
 
     (void)thread;
     for (int64_t r = begin; r < end; r++)
-        WITH_FLOATS(a->dtype, T, rope_row(a, r, T));
+        if (a->interleaved)
+            WITH_FLOATS(a->dtype, T, rope_row_interleaved(a, r, T));
+        else
+            WITH_FLOATS(a->dtype, T, rope_row(a, r, T));
 }
 
 enum hd_status KERNEL(rope)(struct hd_backend *cpu, const struct hd_rope_args *args)
 {
-    const enum hd_status st = hd_cpu_check_float("rope", args->dtype);
+    enum hd_status st = hd_cpu_check_float("rope", args->dtype);
 
-    if (st)
-        return st;
-    if (args->D % 2)
-        return hd_err(HD_UNSUPPORTED, "rope: the head width %lld is odd; it must be even",
-                      (long long)args->D);
-    hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain(args->H * args->D * 8), rope_rows, args);
-    return HD_OK;
+    if (!st)
+        st = hd_costs_check_rope(args);
+    if (!st)
+        hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain(args->H * hd_rope_args_width(args) * 8),
+                        rope_rows, args);
+    return st;
 }

@@ -11,6 +11,7 @@
 #include "kernels/cuda/device.cuh"
 
 #include "kernels/cuda/block.cuh"
+#include "kernels/cuda/norm_weight.cuh"
 #include "kernels/cuda/pack.cuh"
 #include "kernels/cuda/row_sums.cuh"
 
@@ -28,23 +29,24 @@ struct heads {
     float eps;
 };
 
-/* Returns the weights of head i of a row [H+2G heads]; NULL for a head of v. Sets *ret_normed to
- * the index of its rstd. */
+/* Finds head i among the heads of all rows, H+2G per row. Returns false for a head of v; else sets
+ * *ret_normed to the index of its rstd and *ret_weight to its weights. */
 template <typename T>
-static __device__ __forceinline__ const T *weight_of(const struct heads<T> &a, int64_t i,
-                                                     int64_t *ret_normed)
+static __device__ __forceinline__ bool find_head(const struct heads<T> &a, int64_t i,
+                                                 int64_t *ret_normed, const T **ret_weight)
 {
     const int64_t r = i / (a.H + 2 * a.G), h = i - r * (a.H + 2 * a.G);
 
     *ret_normed = r * (a.H + a.G) + h;
     if (h >= a.H + a.G)
-        return NULL;
-    return h < a.H ? a.q_weight : a.k_weight;
+        return false;
+    *ret_weight = h < a.H ? a.q_weight : a.k_weight;
+    return true;
 }
 
 /* Adds the terms of a pack to the sum over a head: squares, or with BACKWARD weight * dout * inp.
  */
-template <bool BACKWARD, typename T, int V>
+template <bool BACKWARD, enum norm_weight W, typename T, int V>
 static __device__ __forceinline__ float head_sum(float sum, const pack<T, V> &x,
                                                  const pack<T, V> &dout, const pack<T, V> &weight)
 {
@@ -52,13 +54,13 @@ static __device__ __forceinline__ float head_sum(float sum, const pack<T, V> &x,
     for (int j = 0; j < V; j++) {
         const float v = to_float(x.at[j]);
 
-        sum += BACKWARD ? to_float(weight.at[j]) * to_float(dout.at[j]) * v : v * v;
+        sum += BACKWARD ? factor_of<W>(weight.at[j]) * to_float(dout.at[j]) * v : v * v;
     }
     return sum;
 }
 
 /* Returns out = x * rstd * weight, or dinp = (weight * dout - x * rstd * mean) * rstd */
-template <bool BACKWARD, typename T, int V>
+template <bool BACKWARD, enum norm_weight W, typename T, int V>
 static __device__ __forceinline__ pack<T, V> head_pack(const pack<T, V> &x, const pack<T, V> &dout,
                                                        const pack<T, V> &weight, float mean,
                                                        float rstd)
@@ -67,7 +69,7 @@ static __device__ __forceinline__ pack<T, V> head_pack(const pack<T, V> &x, cons
 
 #pragma unroll
     for (int j = 0; j < V; j++) {
-        const float xhat = to_float(x.at[j]) * rstd, w = to_float(weight.at[j]);
+        const float xhat = to_float(x.at[j]) * rstd, w = factor_of<W>(weight.at[j]);
 
         y.at[j] =
             from_float<T>(BACKWARD ? (w * to_float(dout.at[j]) - xhat * mean) * rstd : xhat * w);
@@ -78,7 +80,7 @@ static __device__ __forceinline__ pack<T, V> head_pack(const pack<T, V> &x, cons
 /* Normalizes the heads of rows, or computes the gradient (BACKWARD). FITS: the registers of a
  * head's lanes hold the whole head. dinp may alias dout: a thread reads an element before it writes
  * it. */
-template <typename T, int V, bool BACKWARD, bool FITS>
+template <typename T, int V, bool BACKWARD, enum norm_weight W, bool FITS>
 static __global__ void __launch_bounds__(HEAD_THREADS, head_resident<BACKWARD>)
     norm_heads(struct heads<T> a, int lanes)
 {
@@ -89,8 +91,9 @@ static __global__ void __launch_bounds__(HEAD_THREADS, head_resident<BACKWARD>)
     for (int64_t first = blockIdx.x * groups; first < count; first += gridDim.x * groups) {
         const int64_t i = first + group, at = i * a.D;
         int64_t normed = 0;
-        const T *weight = i < count ? weight_of(a, i, &normed) : NULL;
-        const bool norm = i < count && weight, copy = i < count && !weight;
+        const T *weight = NULL;
+        const bool norm = i < count && find_head(a, i, &normed, &weight);
+        const bool copy = i < count && !norm;
         pack<T, V> x[HEAD_PACKS], dout[HEAD_PACKS], w;
         float sum = 0, mean = 0, rstd = 0;
 
@@ -111,17 +114,17 @@ static __global__ void __launch_bounds__(HEAD_THREADS, head_resident<BACKWARD>)
 
                 if (norm && c < a.D) {
                     if (BACKWARD)
-                        w = pack_load<V>(weight + c);
-                    sum = head_sum<BACKWARD>(sum, x[k], dout[k], w);
+                        w = weight_load<W, V>(weight + c);
+                    sum = head_sum<BACKWARD, W>(sum, x[k], dout[k], w);
                 }
             }
         } else if (norm) {
             for (int64_t c = (int64_t)lane * V; c < a.D; c += lanes * V) {
                 if (BACKWARD) {
-                    w = pack_load<V>(weight + c);
+                    w = weight_load<W, V>(weight + c);
                     dout[0] = pack_load<V>(a.dout + at + c);
                 }
-                sum = head_sum<BACKWARD>(sum, pack_load<V>(a.inp + at + c), dout[0], w);
+                sum = head_sum<BACKWARD, W>(sum, pack_load<V>(a.inp + at + c), dout[0], w);
             }
         }
         sum = lanes_add(sum, lanes);
@@ -139,17 +142,18 @@ static __global__ void __launch_bounds__(HEAD_THREADS, head_resident<BACKWARD>)
                 const int64_t c = (int64_t)(lane + k * lanes) * V;
 
                 if (norm && c < a.D) {
-                    w = pack_load<V>(weight + c);
-                    pack_store(a.out + at + c, head_pack<BACKWARD>(x[k], dout[k], w, mean, rstd));
+                    w = weight_load<W, V>(weight + c);
+                    pack_store(a.out + at + c,
+                               head_pack<BACKWARD, W>(x[k], dout[k], w, mean, rstd));
                 }
             }
         } else if (norm) {
             for (int64_t c = (int64_t)lane * V; c < a.D; c += lanes * V) {
-                w = pack_load<V>(weight + c);
+                w = weight_load<W, V>(weight + c);
                 if (BACKWARD)
                     dout[0] = pack_load<V>(a.dout + at + c);
-                pack_store(a.out + at + c, head_pack<BACKWARD>(pack_load<V>(a.inp + at + c),
-                                                               dout[0], w, mean, rstd));
+                pack_store(a.out + at + c, head_pack<BACKWARD, W>(pack_load<V>(a.inp + at + c),
+                                                                  dout[0], w, mean, rstd));
             }
         }
         if (copy)
@@ -158,7 +162,7 @@ static __global__ void __launch_bounds__(HEAD_THREADS, head_resident<BACKWARD>)
     }
 }
 
-template <bool BACKWARD, int V, typename T>
+template <bool BACKWARD, enum norm_weight W, int V, typename T>
 static enum hd_status heads_launch(struct hd_cuda_stream *s, const struct heads<T> &a)
 {
     const int64_t count = a.R * (a.H + 2 * a.G);
@@ -171,10 +175,10 @@ static enum hd_status heads_launch(struct hd_cuda_stream *s, const struct heads<
         lanes *= 2;
     grid = grid_of(s, divide_up(count, HEAD_THREADS / lanes), head_resident<BACKWARD>);
     if (a.D <= lanes * HEAD_PACKS * V)
-        return HD_LAUNCH(s, (norm_heads<T, V, BACKWARD, true>), dim3(grid), dim3(HEAD_THREADS), 0,
-                         a, lanes);
-    return HD_LAUNCH(s, (norm_heads<T, V, BACKWARD, false>), dim3(grid), dim3(HEAD_THREADS), 0, a,
-                     lanes);
+        return HD_LAUNCH(s, (norm_heads<T, V, BACKWARD, W, true>), dim3(grid), dim3(HEAD_THREADS),
+                         0, a, lanes);
+    return HD_LAUNCH(s, (norm_heads<T, V, BACKWARD, W, false>), dim3(grid), dim3(HEAD_THREADS), 0,
+                     a, lanes);
 }
 
 extern "C" enum hd_status hd_cuda_head_norm_forward(struct hd_cuda_stream *s,
@@ -186,8 +190,9 @@ extern "C" enum hd_status hd_cuda_head_norm_forward(struct hd_cuda_stream *s,
                 (const T *)a->k_weight, a->R, a->H, a->G, a->D, a->eps
         };
 
-        HD_PACK_WIDTH((pack_fits_wide<T>(a->D, a->out, a->inp, a->q_weight, a->k_weight)), T, V,
-                      return heads_launch<false, V>(s, h));
+        HD_PACK_WIDTH(
+            (pack_fits_wide<T>(a->D, a->out, a->inp, a->q_weight, a->k_weight)), T, V,
+            HD_NORM_WEIGHT(a->q_weight, a->one_plus, W, return heads_launch<false, W, V>(s, h)));
     });
 }
 
@@ -200,8 +205,9 @@ extern "C" enum hd_status hd_cuda_head_norm_backward(struct hd_cuda_stream *s,
                 (const T *)a->q_weight, (const T *)a->k_weight, a->R, a->H, a->G, a->D, 0
         };
 
-        HD_PACK_WIDTH((pack_fits_wide<T>(a->D, a->dinp, a->dout, a->inp, a->q_weight, a->k_weight)),
-                      T, V, return heads_launch<true, V>(s, h));
+        HD_PACK_WIDTH(
+            (pack_fits_wide<T>(a->D, a->dinp, a->dout, a->inp, a->q_weight, a->k_weight)), T, V,
+            HD_NORM_WEIGHT(a->q_weight, a->one_plus, W, return heads_launch<true, W, V>(s, h)));
     });
 }
 

@@ -22,6 +22,7 @@
 #include "kernels/cuda/device.cuh"
 
 #include "kernels/cuda/block.cuh"
+#include "kernels/cuda/norm_weight.cuh"
 #include "kernels/cuda/pack.cuh"
 #include "kernels/cuda/row_sums.cuh"
 
@@ -40,7 +41,7 @@ static_assert(HD_COSTS_NORM_WEIGHTS_ROW_BYTES == WIDE_WEIGHTS * WIDE_PACKS * HD_
 template <enum norm_shape SHAPE>
 constexpr int packs_of = SHAPE == NARROW ? NARROW_PACKS : WIDE_PACKS;
 
-/* Arguments of forward; mean and bias are for LayerNorm only. */
+/* Arguments of forward; mean and bias are for LayerNorm only, whose bias may be NULL. */
 template <typename T>
 struct cuda_norm_forward {
     T *out, *sum;
@@ -113,7 +114,7 @@ static __device__ __forceinline__ float pack_squares(float sum, const pack<T, V>
 }
 
 /* Stores out = (x - mean) * rstd * weight (+ bias) from column c on */
-template <bool MEAN, typename T, int V>
+template <bool MEAN, enum norm_weight W, typename T, int V>
 static __device__ __forceinline__ void store_norm(const struct cuda_norm_forward<T> &a,
                                                   const pack<T, V> &x, int64_t at, int64_t c,
                                                   float mean, float rstd)
@@ -121,19 +122,19 @@ static __device__ __forceinline__ void store_norm(const struct cuda_norm_forward
     const pack<T, V> weight = pack_load<V>(a.weight + c);
     pack<T, V> bias = {}, out;
 
-    if (MEAN)
+    if (MEAN && a.bias)
         bias = pack_load<V>(a.bias + c);
 #pragma unroll
     for (int j = 0; j < V; j++) {
         const float d = MEAN ? to_float(x.at[j]) - mean : to_float(x.at[j]);
-        const float y = d * rstd * to_float(weight.at[j]);
+        const float y = d * rstd * factor_of<W>(weight.at[j]);
 
         out.at[j] = from_float<T>(MEAN ? y + to_float(bias.at[j]) : y);
     }
     pack_store(a.out + at + c, out);
 }
 
-template <typename T, int V, bool MEAN, enum norm_shape SHAPE>
+template <typename T, int V, bool MEAN, enum norm_weight W, enum norm_shape SHAPE>
 static __global__ void __launch_bounds__(SHAPE == NARROW ? NARROW_THREADS : WIDE_FORWARD,
                                          SHAPE == NARROW ? NARROW_FORWARD : 1)
     norm_forward(struct cuda_norm_forward<T> a, int lanes)
@@ -193,13 +194,13 @@ static __global__ void __launch_bounds__(SHAPE == NARROW ? NARROW_THREADS : WIDE
             const int c = (p.lane + k * p.width) * V;
 
             if (mine && c < C)
-                store_norm<MEAN>(a, x[k], at, c, mean, rstd);
+                store_norm<MEAN, W>(a, x[k], at, c, mean, rstd);
         }
     }
 }
 
 /* Computes a LONG row. A thread reads only the elements of sum that it wrote itself. */
-template <typename T, int V, bool MEAN>
+template <typename T, int V, bool MEAN, enum norm_weight W>
 static __global__ void __launch_bounds__(LONG_THREADS, LONG_RESIDENT)
     norm_forward_long(struct cuda_norm_forward<T> a)
 {
@@ -234,7 +235,7 @@ static __global__ void __launch_bounds__(LONG_THREADS, LONG_RESIDENT)
                 a.mean[r] = mean;
         }
         for (int64_t c = begin; c < a.C; c += step)
-            store_norm<MEAN>(a, pack_load<V>(from + c), r * a.C, c, mean, rstd);
+            store_norm<MEAN, W>(a, pack_load<V>(from + c), r * a.C, c, mean, rstd);
     }
 }
 
@@ -255,7 +256,7 @@ static enum norm_shape norm_shape_of(int64_t C, int wide_threads, int *ret_lanes
     return NARROW;
 }
 
-template <bool MEAN, int V, typename T>
+template <bool MEAN, enum norm_weight W, int V, typename T>
 static enum hd_status norm_forward_launch(struct hd_cuda_stream *s,
                                           const struct cuda_norm_forward<T> &a)
 {
@@ -265,17 +266,17 @@ static enum hd_status norm_forward_launch(struct hd_cuda_stream *s,
         return HD_OK;
     switch (norm_shape_of<V>(a.C, WIDE_FORWARD, &lanes)) {
     case NARROW:
-        return HD_LAUNCH(s, (norm_forward<T, V, MEAN, NARROW>),
+        return HD_LAUNCH(s, (norm_forward<T, V, MEAN, W, NARROW>),
                          dim3(grid_of(s, divide_up(a.R, NARROW_THREADS / lanes), NARROW_FORWARD)),
                          dim3(NARROW_THREADS), 0, a, lanes);
     case WIDE:
-        return HD_LAUNCH(s, (norm_forward<T, V, MEAN, WIDE>),
+        return HD_LAUNCH(s, (norm_forward<T, V, MEAN, W, WIDE>),
                          dim3(grid_of(s, a.R, WIDE_FORWARD / lanes)), dim3((unsigned)lanes), 0, a,
                          lanes);
     case LONG:
         break;
     }
-    return HD_LAUNCH(s, (norm_forward_long<T, V, MEAN>), dim3(grid_of(s, a.R, LONG_RESIDENT)),
+    return HD_LAUNCH(s, (norm_forward_long<T, V, MEAN, W>), dim3(grid_of(s, a.R, LONG_RESIDENT)),
                      dim3(LONG_THREADS), 0, a);
 }
 
@@ -288,8 +289,11 @@ extern "C" enum hd_status hd_cuda_rmsnorm_forward(struct hd_cuda_stream *s,
                 (const T *)a->weight, NULL, a->R, a->C, a->eps
         };
 
-        HD_PACK_WIDTH((pack_fits_wide<T>(a->C, a->out, a->sum, a->inp, a->add, a->weight)), T, V,
-                      return norm_forward_launch<false, V>(s, f));
+        HD_PACK_WIDTH((pack_fits_wide<T>(a->C, a->out, a->sum, a->inp, a->add, a->weight)), T, V, {
+            if (a->one_plus)
+                return norm_forward_launch<false, WEIGHT_ONE_PLUS, V>(s, f);
+            return norm_forward_launch<false, WEIGHT_PLAIN, V>(s, f);
+        });
     });
 }
 
@@ -304,57 +308,56 @@ extern "C" enum hd_status hd_cuda_layernorm_forward(struct hd_cuda_stream *s,
 
         HD_PACK_WIDTH((pack_fits_wide<T>(a->C, a->out, a->sum, a->inp, a->add, a->weight) &&
                        pack_fits_wide<T>(a->C, a->bias)),
-                      T, V, return norm_forward_launch<true, V>(s, f));
+                      T, V, return norm_forward_launch<true, WEIGHT_PLAIN, V>(s, f));
     });
 }
 
 /* Terms of a pack: g = weight * dout and xhat = (inp - mean) * rstd, per element j. */
-template <bool MEAN, typename T, int V>
+template <bool MEAN, enum norm_weight W, typename T, int V>
 struct terms {
     pack<T, V> dout, inp, weight;
 
-    __device__ __forceinline__ float g(int j) const
-    {
-        return to_float(weight.at[j]) * to_float(dout.at[j]);
-    }
-    __device__ __forceinline__ float xhat(int j, float mean, float rstd) const
-    {
-        return (MEAN ? to_float(inp.at[j]) - mean : to_float(inp.at[j])) * rstd;
-    }
-    /* Adds element terms to the two sums over a row. */
-    __device__ __forceinline__ void add(float &sum, float &products, float mean, float rstd) const
-    {
+    __device__ __forceinline__ float g(int j)
+        const {return factor_of<W>(weight.at[j]) * to_float(dout.at[j]);}
+__device__ __forceinline__ float xhat(int j, float mean, float rstd) const
+{
+    return (MEAN ? to_float(inp.at[j]) - mean : to_float(inp.at[j])) * rstd;
+}
+/* Adds element terms to the two sums over a row. */
+__device__ __forceinline__ void add(float &sum, float &products, float mean, float rstd) const
+{
 #pragma unroll
-        for (int j = 0; j < V; j++) {
-            sum += g(j);
-            products += g(j) * xhat(j, mean, rstd);
-        }
+    for (int j = 0; j < V; j++) {
+        sum += g(j);
+        products += g(j) * xhat(j, mean, rstd);
     }
-    __device__ __forceinline__ pack<T, V> dinp(bool with_add, const pack<T, V> &add, float mean,
-                                               float rstd, float mean_g, float mean_gx) const
-    {
-        pack<T, V> out;
+}
+__device__ __forceinline__ pack<T, V> dinp(bool with_add, const pack<T, V> &add, float mean,
+                                           float rstd, float mean_g, float mean_gx) const
+{
+    pack<T, V> out;
 
 #pragma unroll
-        for (int j = 0; j < V; j++) {
-            const float centred = MEAN ? g(j) - mean_g : g(j);
-            float d = (centred - xhat(j, mean, rstd) * mean_gx) * rstd;
+    for (int j = 0; j < V; j++) {
+        const float centred = MEAN ? g(j) - mean_g : g(j);
+        float d = (centred - xhat(j, mean, rstd) * mean_gx) * rstd;
 
-            if (with_add)
-                d += to_float(add.at[j]);
-            out.at[j] = from_float<T>(d);
-        }
-        return out;
+        if (with_add)
+            d += to_float(add.at[j]);
+        out.at[j] = from_float<T>(d);
     }
-};
+    return out;
+}
+}
+;
 
 /* Sums of a thread over the rows of its block, for the weight gradients of its columns. */
 template <int V, bool MEAN, enum norm_shape SHAPE>
 struct weight_sums {
     static constexpr int OUTPUTS = MEAN ? 2 : 1; float at[packs_of<SHAPE>][OUTPUTS][V] = {};
 
-    template <typename T> __device__ __forceinline__ void add(
-        int k, const struct terms<MEAN, T, V> &t, float mean, float rstd){
+    template <typename Terms>
+    __device__ __forceinline__ void add(int k, const Terms &t, float mean, float rstd){
 #pragma unroll
         for (int j = 0; j < V; j++){const float d = to_float(t.dout.at[j]);
 
@@ -412,7 +415,7 @@ constexpr int backward_threads = SHAPE == NARROW ? NARROW_THREADS
 
 /* Computes the gradients of input and, with WEIGHTS, of weights. A thread reads an element before
  * it writes it: dinp may alias dout and add. */
-template <typename T, int V, bool MEAN, enum norm_shape SHAPE, bool WEIGHTS>
+template <typename T, int V, bool MEAN, enum norm_weight W, enum norm_shape SHAPE, bool WEIGHTS>
 static __global__ void __launch_bounds__((backward_threads<SHAPE, WEIGHTS>), SHAPE != NARROW ? 1
                                                                              : WEIGHTS
                                                                                  ? NARROW_WEIGHTS
@@ -434,7 +437,7 @@ static __global__ void __launch_bounds__((backward_threads<SHAPE, WEIGHTS>), SHA
         const int64_t r = first + p.row, at = r * C;
         const bool mine = r < end;
         const float rstd = mine ? a.rstd[r] : 0.0f, mean = MEAN && mine ? a.mean[r] : 0.0f;
-        struct terms<MEAN, T, V> t[PACKS];
+        struct terms<MEAN, W, T, V> t[PACKS];
         pack<T, V> add[PACKS];
         float sum = 0, products = 0;
 
@@ -478,7 +481,7 @@ static __global__ void __launch_bounds__((backward_threads<SHAPE, WEIGHTS>), SHA
                           of_rows);
 }
 
-template <typename T, int V, bool MEAN>
+template <typename T, int V, bool MEAN, enum norm_weight W>
 static __global__ void __launch_bounds__(LONG_THREADS, LONG_RESIDENT)
     norm_backward_long(struct cuda_norm_backward<T> a)
 {
@@ -491,7 +494,7 @@ static __global__ void __launch_bounds__(LONG_THREADS, LONG_RESIDENT)
 
 #pragma unroll 2
         for (int64_t c = begin; c < a.C; c += step) {
-            const struct terms<MEAN, T, V> t = {
+            const struct terms<MEAN, W, T, V> t = {
                 pack_load<V>(a.dout + r * a.C + c), pack_load<V>(a.inp + r * a.C + c),
                     pack_load<V>(a.weight + c)
             };
@@ -503,7 +506,7 @@ static __global__ void __launch_bounds__(LONG_THREADS, LONG_RESIDENT)
         products = block_add(products, shared) / (float)a.C;
 #pragma unroll 2
         for (int64_t c = begin; c < a.C; c += step) {
-            const struct terms<MEAN, T, V> t = {
+            const struct terms<MEAN, W, T, V> t = {
                 pack_load<V>(a.dout + r * a.C + c), pack_load<V>(a.inp + r * a.C + c),
                     pack_load<V>(a.weight + c)
             };
@@ -516,7 +519,7 @@ static __global__ void __launch_bounds__(LONG_THREADS, LONG_RESIDENT)
     }
 }
 
-template <bool MEAN, int V, typename T>
+template <bool MEAN, enum norm_weight W, int V, typename T>
 static enum hd_status norm_backward_launch(struct hd_cuda_stream *s,
                                            const struct cuda_norm_backward<T> &a)
 {
@@ -526,23 +529,23 @@ static enum hd_status norm_backward_launch(struct hd_cuda_stream *s,
         return HD_OK;
     switch (norm_shape_of<V>(a.C, WIDE_BACKWARD, &lanes)) {
     case NARROW:
-        return HD_LAUNCH(s, (norm_backward<T, V, MEAN, NARROW, false>),
+        return HD_LAUNCH(s, (norm_backward<T, V, MEAN, W, NARROW, false>),
                          dim3(grid_of(s, divide_up(a.R, NARROW_THREADS / lanes), NARROW_BACKWARD)),
                          dim3(NARROW_THREADS), 0, a, lanes);
     case WIDE:
-        return HD_LAUNCH(s, (norm_backward<T, V, MEAN, WIDE, false>),
+        return HD_LAUNCH(s, (norm_backward<T, V, MEAN, W, WIDE, false>),
                          dim3(grid_of(s, a.R, WIDE_BACKWARD / lanes)), dim3((unsigned)lanes), 0, a,
                          lanes);
     case LONG:
         break;
     }
-    return HD_LAUNCH(s, (norm_backward_long<T, V, MEAN>), dim3(grid_of(s, a.R, LONG_RESIDENT)),
+    return HD_LAUNCH(s, (norm_backward_long<T, V, MEAN, W>), dim3(grid_of(s, a.R, LONG_RESIDENT)),
                      dim3(LONG_THREADS), 0, a);
 }
 
 /* Launches the gradients of input and weights. Rows must be whole packs, of
  * HD_COSTS_NORM_WEIGHTS_ROW_BYTES at most. */
-template <bool MEAN, typename T>
+template <bool MEAN, enum norm_weight W, typename T>
 static enum hd_status backward_with_weights(struct hd_cuda_stream *s,
                                             struct cuda_norm_backward<T> a,
                                             const struct cuda_row_sums &sums)
@@ -558,11 +561,11 @@ static enum hd_status backward_with_weights(struct hd_cuda_stream *s,
     a.partial = sums.partial;
     a.chunk_rows = chunks.rows;
     if (a.R > 0 && norm_shape_of<V>(a.C, WIDE_WEIGHTS, &lanes) == NARROW)
-        st = HD_LAUNCH(s, (norm_backward<T, V, MEAN, NARROW, true>), grid, dim3(NARROW_THREADS), 0,
-                       a, lanes);
+        st = HD_LAUNCH(s, (norm_backward<T, V, MEAN, W, NARROW, true>), grid, dim3(NARROW_THREADS),
+                       0, a, lanes);
     else if (a.R > 0)
-        st = HD_LAUNCH(s, (norm_backward<T, V, MEAN, WIDE, true>), grid, dim3((unsigned)lanes), 0,
-                       a, lanes);
+        st = HD_LAUNCH(s, (norm_backward<T, V, MEAN, W, WIDE, true>), grid, dim3((unsigned)lanes),
+                       0, a, lanes);
     return st ? st : add_chunks_launch(s, sums, (int)chunks.count, MEAN ? 2 : 1);
 }
 
@@ -571,30 +574,38 @@ static bool is_short(int64_t C, enum hd_dtype dtype)
     return C * (int64_t)hd_dtype_size(dtype) <= HD_COSTS_NORM_WEIGHTS_ROW_BYTES;
 }
 
+template <enum norm_weight W, typename T>
+static enum hd_status rmsnorm_backward_as(struct hd_cuda_stream *s,
+                                          const struct hd_rmsnorm_backward_args *a)
+{
+    const struct cuda_norm_backward<T> b = {
+        (T *)a->dinp, (const T *)a->dout, (const T *)a->inp, NULL, a->rstd, (const T *)a->weight,
+            (const T *)a->add, a->R, a->C, NULL, a->R
+    };
+    const bool wide = pack_fits_wide<T>(a->C, a->dinp, a->dout, a->inp, a->weight, a->add);
+    enum hd_status st = HD_OK;
+
+    if (a->dweight && wide && is_short(a->C, a->dtype))
+        return backward_with_weights<false, W>(
+            s, b, {{a->dweight}, (float *)a->scratch, a->R, a->C, a->accumulate});
+    if (a->dweight) { /* weights first: the gradient of the input may overwrite dout */
+        const struct hd_rmsnorm_backward_weight_args w = {
+            a->dweight, a->dout, a->inp, a->rstd, a->scratch, a->R, a->C, a->accumulate, a->dtype};
+
+        st = hd_cuda_rmsnorm_backward_weight(s, &w);
+    }
+    if (st)
+        return st;
+    HD_PACK_WIDTH(wide, T, V, return norm_backward_launch<false, W, V>(s, b));
+}
+
 extern "C" enum hd_status hd_cuda_rmsnorm_backward(struct hd_cuda_stream *s,
                                                    const struct hd_rmsnorm_backward_args *a)
 {
     HD_CUDA_FLOATS(a->dtype, T, {
-        const struct cuda_norm_backward<T> b = {
-            (T *)a->dinp, (const T *)a->dout, (const T *)a->inp, NULL, a->rstd,
-                (const T *)a->weight, (const T *)a->add, a->R, a->C, NULL, a->R
-        };
-        const bool wide = pack_fits_wide<T>(a->C, a->dinp, a->dout, a->inp, a->weight, a->add);
-        enum hd_status st = HD_OK;
-
-        if (a->dweight && wide && is_short(a->C, a->dtype))
-            return backward_with_weights<false>(
-                s, b, {{a->dweight}, (float *)a->scratch, a->R, a->C, a->accumulate});
-        if (a->dweight) { /* weights first: the gradient of the input may overwrite dout */
-            const struct hd_rmsnorm_backward_weight_args w = {a->dweight, a->dout,       a->inp,
-                                                              a->rstd,    a->scratch,    a->R,
-                                                              a->C,       a->accumulate, a->dtype};
-
-            st = hd_cuda_rmsnorm_backward_weight(s, &w);
-        }
-        if (st)
-            return st;
-        HD_PACK_WIDTH(wide, T, V, return norm_backward_launch<false, V>(s, b));
+        if (a->one_plus)
+            return rmsnorm_backward_as<WEIGHT_ONE_PLUS, T>(s, a);
+        return rmsnorm_backward_as<WEIGHT_PLAIN, T>(s, a);
     });
 }
 
@@ -610,7 +621,7 @@ extern "C" enum hd_status hd_cuda_layernorm_backward(struct hd_cuda_stream *s,
         enum hd_status st = HD_OK;
 
         if (a->dweight && wide && is_short(a->C, a->dtype))
-            return backward_with_weights<true>(
+            return backward_with_weights<true, WEIGHT_PLAIN>(
                 s, b, {{a->dweight, a->dbias}, (float *)a->scratch, a->R, a->C, a->accumulate});
         if (a->dweight) { /* weights first: the gradient of the input may overwrite dout */
             const struct hd_layernorm_backward_weight_args w = {
@@ -621,7 +632,7 @@ extern "C" enum hd_status hd_cuda_layernorm_backward(struct hd_cuda_stream *s,
         }
         if (st)
             return st;
-        HD_PACK_WIDTH(wide, T, V, return norm_backward_launch<true, V>(s, b));
+        HD_PACK_WIDTH(wide, T, V, return norm_backward_launch<true, WEIGHT_PLAIN, V>(s, b));
     });
 }
 

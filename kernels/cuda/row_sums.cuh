@@ -24,7 +24,8 @@ extern "C" {
 }
 
 struct cuda_row_sums {
-    float *out[2];  /* sums over all rows, [N] each; the second may be NULL */
+    float *out[2];  /* sums over all rows, [N] each; the second may be NULL, also if a kernel
+                       computes its partial sums */
     float *partial; /* sums of the chunks of rows, [chunks, OUTPUTS, N] */
     int64_t R, N;
     bool accumulate;
@@ -97,6 +98,8 @@ static __global__ void __launch_bounds__(SUMS_WARPS * 32)
     float *out = blockIdx.y > 0 ? s.out[1] : s.out[0];
     float sum = 0;
 
+    if (!out)
+        return;
     if (c < s.N)
 #pragma unroll 8
         for (int i = warp; i < chunks; i += SUMS_WARPS)

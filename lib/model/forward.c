@@ -6,7 +6,7 @@ static struct hd_tensor *norm_forward(struct hd_rec *rec, const struct hd_model_
 {
     if (c->family->layernorm)
         return op_layernorm(rec, x, w.weight, w.bias, c->norm_eps);
-    return op_rmsnorm(rec, x, w.weight, c->norm_eps);
+    return op_rmsnorm(rec, x, w.weight, c->norm_eps, false);
 }
 
 /* Records y += s B (A drop(x)), the product of the linear's LoRA adapter, where y = x W^T; returns
@@ -107,7 +107,9 @@ static struct hd_tensor *attention_forward(struct hd_rec *rec, const struct hd_m
         column_parallel(rec, c, layer, x, w->qkv, w->qkv_bias, 3, &w->lora_qkv);
 
     if (c->qk_norm)
-        qkv = op_head_norm(rec, qkv, w->q_norm, w->k_norm, H, G, c->D, c->norm_eps);
+        qkv = op_head_norm(rec, qkv, w->q_norm, w->k_norm,
+                           &(struct hd_head_norm_settings){
+                               .heads = H, .kv_heads = G, .head_width = c->D, .eps = c->norm_eps});
     if (c->positions == HD_POSITIONS_ROPE)
         qkv = op_rope(rec, qkv, hd_rec_batch(rec, HD_BATCH_POSITIONS), H + G, c->D, &c->rope);
     return row_parallel(rec, c, layer, op_attention(rec, qkv, &settings), w->out, w->out_bias,

@@ -194,6 +194,11 @@ struct hd_operand hd_emit_global(struct hd_emit *e, enum hd_global global)
     return (struct hd_operand){e->global_store[global], 0};
 }
 
+static bool equal_factors(const struct hd_query_factor *a, const struct hd_query_factor *b)
+{
+    return a->beta == b->beta && a->original == b->original && a->floor_offset == b->floor_offset;
+}
+
 /* Returns the store of a constant equal to `like`, created at first use. */
 static struct hd_operand constant(struct hd_emit *e, const struct hd_store *like)
 {
@@ -204,7 +209,8 @@ static struct hd_operand constant(struct hd_emit *e, const struct hd_store *like
             s->rows == like->rows && s->columns == like->columns && s->zigzag.S == like->zigzag.S &&
             s->zigzag.P == like->zigzag.P && s->zigzag.rank == like->zigzag.rank &&
             s->first_head == like->first_head && s->all_heads == like->all_heads &&
-            hd_rope_equal(&s->rope, &like->rope))
+            equal_factors(&s->query_factor, &like->query_factor) &&
+            (!like->rope || hd_rope_equal(s->rope, like->rope)))
             return (struct hd_operand){s, 0};
     }
     return (struct hd_operand){hd_emit_store(e, like), 0};
@@ -217,9 +223,20 @@ struct hd_operand hd_emit_angles(struct hd_emit *e, int64_t positions, int64_t h
                                           .name = "angles",
                                           .dtype = HD_F32,
                                           .rows = positions,
-                                          .columns = head_width,
+                                          .columns = hd_rope_width(rope, head_width),
                                           .constant = HD_CONSTANT_ROPE_TABLE,
-                                          .rope = *rope});
+                                          .rope = rope});
+}
+
+struct hd_operand hd_emit_query_factors(struct hd_emit *e, int64_t positions,
+                                        const struct hd_query_factor *factor)
+{
+    return constant(e, &(struct hd_store){.kind = HD_STORE_CONSTANT,
+                                          .name = "factors",
+                                          .dtype = HD_F32,
+                                          .rows = positions,
+                                          .constant = HD_CONSTANT_QUERY_FACTORS,
+                                          .query_factor = *factor});
 }
 
 struct hd_operand hd_emit_positions(struct hd_emit *e, int64_t B, const struct hd_zigzag *zigzag)

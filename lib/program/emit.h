@@ -110,6 +110,12 @@ static inline struct hd_operand hd_emit_at(struct hd_operand o, int64_t element,
 /* Returns the weights of a parameter, or of a span that begins with it, in the compute encoding,
  * which must be `dtype`; with ZeRO 3: gathered for this program. */
 struct hd_operand hd_emit_weight(struct hd_emit *e, int param, enum hd_dtype dtype);
+/* Returns hd_emit_weight of the parameter; an absent operand if `param` is -1. */
+static inline struct hd_operand hd_emit_weight_or_none(struct hd_emit *e, int param,
+                                                       enum hd_dtype dtype)
+{
+    return param < 0 ? hd_emit_none() : hd_emit_weight(e, param, dtype);
+}
 /* Returns the weights of `fused_count` parameters as a factor of a product; ret_codes describes
  * their encoding. For ops that can multiply by quantised weights. */
 struct hd_operand hd_emit_factor(struct hd_emit *e, int param, int fused_count, enum hd_dtype dtype,
@@ -126,10 +132,13 @@ struct hd_operand hd_emit_grad_bucket(struct hd_emit *e, int bucket, int64_t off
 struct hd_operand hd_emit_wire(struct hd_emit *e, int bucket, int64_t count);
 struct hd_operand hd_emit_global(struct hd_emit *e, enum hd_global global);
 /* Return the operand of a constant, whose store all equal constants share: hd_emit_angles the RoPE
- * table [positions, head_width/2, 2], hd_emit_positions the positions of the rows of B sequences in
- * zigzag order (mesh/zigzag.h). */
+ * table [positions, W/2, 2] (hd_rope_fill; `rope` must live as long as the chunk),
+ * hd_emit_query_factors the factors [positions] of queries, hd_emit_positions the positions of the
+ * rows of B sequences in zigzag order (mesh/zigzag.h). */
 struct hd_operand hd_emit_angles(struct hd_emit *e, int64_t positions, int64_t head_width,
                                  const struct hd_rope *rope);
+struct hd_operand hd_emit_query_factors(struct hd_emit *e, int64_t positions,
+                                        const struct hd_query_factor *factor);
 struct hd_operand hd_emit_positions(struct hd_emit *e, int64_t B, const struct hd_zigzag *zigzag);
 /* Returns the ALiBi slopes of this rank's heads, [heads]; every tp rank has `heads` heads. */
 struct hd_operand hd_emit_slopes(struct hd_emit *e, int64_t heads);

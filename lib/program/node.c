@@ -59,6 +59,8 @@ bool *hd_node_accumulate(const struct hd_node *node)
         return &((struct hd_layernorm_backward_args *)node->args)->accumulate;
     case HD_K_rmsnorm_backward_weight:
         return &((struct hd_rmsnorm_backward_weight_args *)node->args)->accumulate;
+    case HD_K_qk_norm_backward_weight:
+        return &((struct hd_qk_norm_backward_weight_args *)node->args)->accumulate;
     case HD_K_head_norm_backward_weight:
         return &((struct hd_head_norm_backward_weight_args *)node->args)->accumulate;
     case HD_K_grouped_gemm_weight:

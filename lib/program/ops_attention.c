@@ -3,23 +3,33 @@
 
 #include "program/emit_attention.h"
 
-/* ---- RoPE, in place; backward applies the inverse rotation, also in place ---- */
+/* ---- RoPE and the factor of queries, in place; backward applies the inverse rotation, or the same
+ * factor, also in place ---- */
+
+/* Returns the number of positions that the op's tables have. */
+static int64_t positions_of(const struct hd_emit *e)
+{
+    return e->rec->shape.first_position + e->rec->shape.context;
+}
 
 static void emit_rope(struct hd_emit *e, const struct hd_op *op, struct hd_operand x, bool inverse)
 {
-    const int64_t P = e->rec->shape.first_position + e->rec->shape.context;
-    const int64_t D = op->set.head_width;
+    const int64_t P = positions_of(e), D = op->set.head_width;
+    const struct hd_rope *rope = op->set.rope;
     const struct hd_rope_args args = {.R = op->in[0]->dim[0],
                                       .H = op->set.heads,
                                       .D = D,
                                       .P = P,
                                       .ldx = op->in[0]->dim[1],
+                                      .rotated = rope->rotated,
+                                      .first = rope->first,
                                       .inverse = inverse,
+                                      .interleaved = rope->interleaved,
                                       .dtype = op->in[0]->dtype};
 
     (void)hd_emit_rope(e, &args,
                        HD_OPERANDS(rope, .x = x, .position = hd_emit_value(e, op->in[1]),
-                                   .table = hd_emit_angles(e, P, D, &op->set.rope)));
+                                   .table = hd_emit_angles(e, P, D, rope)));
 }
 
 static void rope_forward(struct hd_emit *e, const struct hd_op *op)
@@ -27,23 +37,62 @@ static void rope_forward(struct hd_emit *e, const struct hd_op *op)
     emit_rope(e, op, hd_emit_result(e, op), false);
 }
 
+/* Returns true if the op's input needs a gradient, which is to be computed in the memory of the
+ * result's gradient. Fails if another tensor uses that memory. */
+static bool changes_grad_in_place(struct hd_emit *e, const struct hd_op *op)
+{
+    if (op->in[0]->needs_grad && !e->grads[op->out->id].own) {
+        hd_emit_fail(e, hd_err(HD_INTERNAL,
+                               "%s: its gradient is shared and cannot be changed in "
+                               "place",
+                               op->out->name));
+        return false;
+    }
+    return op->in[0]->needs_grad;
+}
+
 static void rope_backward_inputs(struct hd_emit *e, const struct hd_op *op)
 {
     struct hd_operand grad = hd_emit_grad(e, op->out);
 
-    if (!op->in[0]->needs_grad)
+    if (!changes_grad_in_place(e, op))
         return;
-    if (!e->grads[op->out->id].own) {
-        hd_emit_fail(e, hd_err(HD_INTERNAL, "rope: its gradient is shared and cannot be rotated in "
-                                            "place"));
-        return;
-    }
     emit_rope(e, op, grad, true);
     hd_emit_add_grad(e, op->in[0], grad, true);
 }
 
 const struct hd_op_row hd_op_row_rope = {.forward = rope_forward,
                                          .backward_inputs = rope_backward_inputs};
+
+static void emit_query_factor(struct hd_emit *e, const struct hd_op *op, struct hd_operand x)
+{
+    const int64_t P = positions_of(e);
+
+    (void)hd_emit_query_factor(
+        e,
+        HD_ARGS(query_factor, .R = op->in[0]->dim[0], .N = op->set.heads * op->set.head_width,
+                .P = P, .ldx = op->in[0]->dim[1], .dtype = op->in[0]->dtype),
+        HD_OPERANDS(query_factor, .x = x, .position = hd_emit_value(e, op->in[1]),
+                    .table = hd_emit_query_factors(e, P, &op->set.query_factor)));
+}
+
+static void query_factor_forward(struct hd_emit *e, const struct hd_op *op)
+{
+    emit_query_factor(e, op, hd_emit_result(e, op));
+}
+
+static void query_factor_backward_inputs(struct hd_emit *e, const struct hd_op *op)
+{
+    struct hd_operand grad = hd_emit_grad(e, op->out);
+
+    if (!changes_grad_in_place(e, op))
+        return;
+    emit_query_factor(e, op, grad);
+    hd_emit_add_grad(e, op->in[0], grad, true);
+}
+
+const struct hd_op_row hd_op_row_query_factor = {.forward = query_factor_forward,
+                                                 .backward_inputs = query_factor_backward_inputs};
 
 /* ---- attention ---- */
 

@@ -11,7 +11,8 @@ static void rmsnorm_forward(struct hd_emit *e, const struct hd_op *op)
     stats->rstd = hd_emit_temp(e, "rstd", HD_F32, x->dim[0], 0);
     (void)hd_emit_rmsnorm_forward(e,
                                   HD_ARGS(rmsnorm_forward, .R = x->dim[0], .C = x->dim[1],
-                                          .eps = (float)op->set.eps, .dtype = x->dtype),
+                                          .eps = (float)op->set.eps, .one_plus = op->set.one_plus,
+                                          .dtype = x->dtype),
                                   HD_OPERANDS(rmsnorm_forward, .out = hd_emit_result(e, op),
                                               .rstd = stats->rstd, .inp = hd_emit_value(e, x),
                                               .weight = hd_emit_weight(e, op->param[0], x->dtype)));
@@ -26,7 +27,9 @@ static void rmsnorm_backward_inputs(struct hd_emit *e, const struct hd_op *op)
         return;
     dx = hd_emit_temp(e, "grad", x->dtype, x->dim[0], x->dim[1]);
     (void)hd_emit_rmsnorm_backward(
-        e, HD_ARGS(rmsnorm_backward, .R = x->dim[0], .C = x->dim[1], .dtype = x->dtype),
+        e,
+        HD_ARGS(rmsnorm_backward, .R = x->dim[0], .C = x->dim[1], .one_plus = op->set.one_plus,
+                .dtype = x->dtype),
         HD_OPERANDS(rmsnorm_backward, .dinp = dx, .dout = hd_emit_grad(e, op->out),
                     .inp = hd_emit_value(e, x), .rstd = hd_emit_get_stats(e)->rstd,
                     .weight = hd_emit_weight(e, op->param[0], x->dtype)));
@@ -64,14 +67,14 @@ static void layernorm_forward(struct hd_emit *e, const struct hd_op *op)
 
     stats->mean = hd_emit_temp(e, "mean", HD_F32, x->dim[0], 0);
     stats->rstd = hd_emit_temp(e, "rstd", HD_F32, x->dim[0], 0);
-    (void)hd_emit_layernorm_forward(e,
-                                    HD_ARGS(layernorm_forward, .R = x->dim[0], .C = x->dim[1],
-                                            .eps = (float)op->set.eps, .dtype = x->dtype),
-                                    HD_OPERANDS(layernorm_forward, .out = hd_emit_result(e, op),
-                                                .mean = stats->mean, .rstd = stats->rstd,
-                                                .inp = hd_emit_value(e, x),
-                                                .weight = hd_emit_weight(e, op->param[0], x->dtype),
-                                                .bias = hd_emit_weight(e, op->param[1], x->dtype)));
+    (void)hd_emit_layernorm_forward(
+        e,
+        HD_ARGS(layernorm_forward, .R = x->dim[0], .C = x->dim[1], .eps = (float)op->set.eps,
+                .dtype = x->dtype),
+        HD_OPERANDS(layernorm_forward, .out = hd_emit_result(e, op), .mean = stats->mean,
+                    .rstd = stats->rstd, .inp = hd_emit_value(e, x),
+                    .weight = hd_emit_weight(e, op->param[0], x->dtype),
+                    .bias = hd_emit_weight_or_none(e, op->param[1], x->dtype)));
 }
 
 static void layernorm_backward_inputs(struct hd_emit *e, const struct hd_op *op)
@@ -94,13 +97,15 @@ static void layernorm_backward_inputs(struct hd_emit *e, const struct hd_op *op)
 static void layernorm_backward_weights(struct hd_emit *e, const struct hd_op *op)
 {
     const struct hd_tensor *x = op->in[0];
-    struct hd_operand dweight, dbias;
+    struct hd_operand dweight, dbias = hd_emit_none();
     bool first, first_bias;
 
     if (!hd_op_trains_param(e->registry, op, 0))
         return;
     dweight = hd_emit_param_grad(e, op->param[0], 1, &first);
-    dbias = hd_emit_param_grad(e, op->param[1], 1, &first_bias);
+    first_bias = first;
+    if (op->param[1] >= 0)
+        dbias = hd_emit_param_grad(e, op->param[1], 1, &first_bias);
     if (first != first_bias)
         hd_emit_fail(e, hd_err(HD_INTERNAL, "layernorm: another op uses one of weight and bias"));
     hd_emit_contributes(
@@ -129,11 +134,12 @@ static void head_norm_forward(struct hd_emit *e, const struct hd_op *op)
     (void)hd_emit_head_norm_forward(
         e,
         HD_ARGS(head_norm_forward, .R = x->dim[0], .H = op->set.heads, .G = op->set.kv_heads,
-                .D = op->set.head_width, .eps = (float)op->set.eps, .dtype = x->dtype),
+                .D = op->set.head_width, .eps = (float)op->set.eps, .one_plus = op->set.one_plus,
+                .dtype = x->dtype),
         HD_OPERANDS(head_norm_forward, .out = hd_emit_result(e, op), .rstd = stats->rstd,
                     .inp = hd_emit_value(e, x),
-                    .q_weight = hd_emit_weight(e, op->param[0], x->dtype),
-                    .k_weight = hd_emit_weight(e, op->param[1], x->dtype)));
+                    .q_weight = hd_emit_weight_or_none(e, op->param[0], x->dtype),
+                    .k_weight = hd_emit_weight_or_none(e, op->param[1], x->dtype)));
 }
 
 static void head_norm_backward_inputs(struct hd_emit *e, const struct hd_op *op)
@@ -147,11 +153,11 @@ static void head_norm_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     (void)hd_emit_head_norm_backward(
         e,
         HD_ARGS(head_norm_backward, .R = x->dim[0], .H = op->set.heads, .G = op->set.kv_heads,
-                .D = op->set.head_width, .dtype = x->dtype),
+                .D = op->set.head_width, .one_plus = op->set.one_plus, .dtype = x->dtype),
         HD_OPERANDS(head_norm_backward, .dinp = dx, .dout = hd_emit_grad(e, op->out),
                     .inp = hd_emit_value(e, x), .rstd = hd_emit_get_stats(e)->rstd,
-                    .q_weight = hd_emit_weight(e, op->param[0], x->dtype),
-                    .k_weight = hd_emit_weight(e, op->param[1], x->dtype)));
+                    .q_weight = hd_emit_weight_or_none(e, op->param[0], x->dtype),
+                    .k_weight = hd_emit_weight_or_none(e, op->param[1], x->dtype)));
     hd_emit_add_grad(e, x, dx, true);
 }
 

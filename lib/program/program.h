@@ -120,30 +120,32 @@ enum hd_op_class {
 };
 
 /* Ops and their classes. record.c has each op's shape rule, ops_*.c its emitters. */
-#define HD_OP_LIST(X)       \
-    X(embedding, EMBEDDING) \
-    X(linear, LINEAR)       \
-    X(low_rank, LINEAR)     \
-    X(scale, LINEAR)        \
-    X(magnitude, LINEAR)    \
-    X(rmsnorm, NORM)        \
-    X(layernorm, NORM)      \
-    X(head_norm, NORM)      \
-    X(rope, ATTENTION)      \
-    X(attention, ATTENTION) \
-    X(swiglu, ACTIVATION)   \
-    X(gelu, ACTIVATION)     \
-    X(experts, LINEAR)      \
-    X(add, RESIDUAL)        \
-    X(dropout, RESIDUAL)    \
-    X(bias, RESIDUAL)       \
-    X(cast, RESIDUAL)       \
-    X(head_loss, HEAD)      \
-    X(head_pairs, HEAD)     \
-    X(head_reward, HEAD)    \
-    X(logits, HEAD)         \
-    X(copy_to_tp, COMM)     \
-    X(reduce_from_tp, COMM) \
+#define HD_OP_LIST(X)          \
+    X(embedding, EMBEDDING)    \
+    X(linear, LINEAR)          \
+    X(low_rank, LINEAR)        \
+    X(scale, LINEAR)           \
+    X(magnitude, LINEAR)       \
+    X(rmsnorm, NORM)           \
+    X(layernorm, NORM)         \
+    X(head_norm, NORM)         \
+    X(qk_norm, NORM)           \
+    X(rope, ATTENTION)         \
+    X(query_factor, ATTENTION) \
+    X(attention, ATTENTION)    \
+    X(swiglu, ACTIVATION)      \
+    X(gelu, ACTIVATION)        \
+    X(experts, LINEAR)         \
+    X(add, RESIDUAL)           \
+    X(dropout, RESIDUAL)       \
+    X(bias, RESIDUAL)          \
+    X(cast, RESIDUAL)          \
+    X(head_loss, HEAD)         \
+    X(head_pairs, HEAD)        \
+    X(head_reward, HEAD)       \
+    X(logits, HEAD)            \
+    X(copy_to_tp, COMM)        \
+    X(reduce_from_tp, COMM)    \
     X(tp_rows, COMM)
 
 enum hd_op_kind {
@@ -153,8 +155,8 @@ enum hd_op_kind {
         HD_OP_COUNT
 };
 
-/* RoPE: pair i of a head of D channels rotates by frequency[i] per position. With
- * f = theta^(-2i/D) and wavelength = 2 pi / f, frequency[i] is
+/* RoPE: pair i of the W channels of a head that rotate turns by frequency[i] per position. With
+ * f = theta^(-2i/W) and wavelength = 2 pi / f, frequency[i] is
  *
  *   none    f
  *   linear  f / factor (Chen et al. 2023, "Extending Context Window ... Interpolation")
@@ -162,27 +164,52 @@ enum hd_op_kind {
  *           original_context / high_freq_factor: f; between: interpolated linearly in
  *           original_context / wavelength (Llama 3.1, Grattafiori et al. 2024)
  *   yarn    pairs with at least beta_fast rotations in original_context: f; with at most beta_slow:
- *           f / factor; between: interpolated linearly in i. Rotated values are also multiplied by
- *           attention_factor, by default 0.1 ln(factor) + 1 (Peng et al. 2023, "YaRN") */
-enum hd_rope_kind { HD_ROPE_NONE, HD_ROPE_LINEAR, HD_ROPE_LLAMA3, HD_ROPE_YARN };
+ *           f / factor; between: interpolated linearly in i (Peng et al. 2023, "YaRN")
+ *   longrope  f / pair_factor[i] (Ding et al. 2024, "LongRoPE")
+ *
+ * Rotated values are also multiplied by an attention factor, which is attention_factor if it is not
+ * 0, else by default
+ *
+ *   yarn      0.1 ln(factor) + 1; if mscale and mscale_all_dim are not 0:
+ *             (0.1 mscale ln(factor) + 1) / (0.1 mscale_all_dim ln(factor) + 1)
+ *   longrope  sqrt(1 + ln(factor) / ln(original_context)), and 1 if factor <= 1
+ *   others    1, also if attention_factor is given */
+enum hd_rope_kind { HD_ROPE_NONE, HD_ROPE_LINEAR, HD_ROPE_LLAMA3, HD_ROPE_YARN, HD_ROPE_LONGROPE };
+enum { HD_ROPE_WIDTH_MAX = 4096, HD_ROPE_PAIRS_MAX = 128 };
 struct hd_rope {
     enum hd_rope_kind kind;
+    int64_t rotated;  /* W: channels of a head that rotate, an even number; 0: all of them */
+    int64_t first;    /* index in the head of the first of them */
+    bool interleaved; /* true: pair i is channels 2i and 2i + 1 of them; false: i and i + W/2 */
     double theta, factor, original_context;
     double low_freq_factor, high_freq_factor; /* HD_ROPE_LLAMA3: bounds of the interpolated
-                                                 wavelengths */
+                                                  wavelengths */
     double beta_fast, beta_slow;              /* HD_ROPE_YARN: bounds in rotations */
-    double attention_factor;                  /* HD_ROPE_YARN: factor on rotated values; 0: the
-                                                 default formula */
+    bool yarn_no_truncate;                    /* true: the indices of pairs at which the
+                                                  interpolation begins and ends are not rounded */
+    double mscale, mscale_all_dim;            /* HD_ROPE_YARN; 0: not given */
+    double attention_factor;                  /* HD_ROPE_YARN, LONGROPE; 0: the default formula */
+    float pair_factor[HD_ROPE_PAIRS_MAX];     /* HD_ROPE_LONGROPE, by pair: > 0; W/2 of them are
+                                                  used */
 };
 
-/* Sets ret_frequency[i] to the rotation of channel pair i in radians per position, for i < D/2.
- * Returns the factor by which rotated values are multiplied: 1 for all kinds but yarn. */
+/* Returns the number of channels that rotate in a head of D channels. */
+int64_t hd_rope_width(const struct hd_rope *rope, int64_t D);
+/* Sets ret_frequency[i] to the rotation of channel pair i in radians per position, for i < W/2.
+ * Returns the attention factor. */
 double hd_rope_frequencies(const struct hd_rope *rope, int64_t D, double *ret_frequency);
 bool hd_rope_equal(const struct hd_rope *a, const struct hd_rope *b);
-/* Fills ret_table [P, D/2, 2]: element [p, i] is {cos, sin} of the rotation angle of channel pair i
- * at position p, times the factor that hd_rope_frequencies returns. D <= HD_ROPE_WIDTH_MAX. */
-enum { HD_ROPE_WIDTH_MAX = 4096 };
+/* Fills ret_table [P, W/2, 2]: element [p, i] is {cos, sin} of the rotation angle of channel pair i
+ * at position p, times the attention factor. W <= HD_ROPE_WIDTH_MAX. */
 void hd_rope_fill(const struct hd_rope *rope, int64_t P, int64_t D, float *ret_table);
+
+/* A factor on queries that grows with the position p, in steps of `original` positions:
+ * 1 + beta ln(1 + floor((p + floor_offset) / original)) (Llama 4, Ministral 3). */
+struct hd_query_factor {
+    double beta, original, floor_offset;
+};
+/* Fills ret_table [P] with the factors of positions 0 to P - 1. */
+void hd_query_factor_fill(const struct hd_query_factor *factor, int64_t P, float *ret_table);
 
 /* Fills the ALiBi slopes of heads first .. first + count - 1 of H. A score decreases by the slope
  * for each position between query and key. For H a power of two the slopes are the powers 1 .. H of
@@ -256,8 +283,10 @@ struct hd_op_settings {
     bool has_sinks; /* attention op: its last parameter is the sinks */
     bool summed; /* magnitude op: tp splits the columns of W and A, so the sums of squares are added
                     over tp ranks */
+    bool one_plus; /* norms: the factor is 1 + weight */
     struct hd_router router;
-    struct hd_rope rope;
+    const struct hd_rope *rope; /* in the recording's arena */
+    struct hd_query_factor query_factor;
     struct hd_dropout dropout;
     int64_t first_channel; /* dropout op: index of x's first channel in a row with the channels of
                               all tp ranks */
@@ -373,17 +402,33 @@ struct hd_tensor *op_scale(struct hd_rec *rec, struct hd_tensor *x, double facto
 struct hd_tensor *op_magnitude(struct hd_rec *rec, struct hd_tensor *x,
                                const struct hd_magnitude *targets, int count, double scale,
                                bool summed);
-struct hd_tensor *op_rmsnorm(struct hd_rec *rec, struct hd_tensor *x, int weight, double eps);
+/* one_plus: the factor on normalised values is 1 + weight, else weight. */
+struct hd_tensor *op_rmsnorm(struct hd_rec *rec, struct hd_tensor *x, int weight, double eps,
+                             bool one_plus);
+/* bias -1: none. */
 struct hd_tensor *op_layernorm(struct hd_rec *rec, struct hd_tensor *x, int weight, int bias,
                                double eps);
 /* Rotates the first `heads` heads of each row of x [R, >= heads*head_width], in place. */
 struct hd_tensor *op_rope(struct hd_rec *rec, struct hd_tensor *x, struct hd_tensor *positions,
                           int64_t heads, int64_t head_width, const struct hd_rope *rope);
-/* out[R, (H+2G)*D]: RMSNorm over the D channels of each head of q and of k in rows [q | k | v],
- * with weights [D] for queries and for keys; v is copied. */
+/* Multiplies the first `heads` heads of each row of x, in place, by the factor of the row's
+ * position (struct hd_query_factor). */
+struct hd_tensor *op_query_factor(struct hd_rec *rec, struct hd_tensor *x,
+                                  struct hd_tensor *positions, int64_t heads, int64_t head_width,
+                                  double beta, double original, double floor_offset);
+/* out[R, (H+2G)*D]: RMSNorm of q and of k in rows [q | k | v]; v is copied. Over the D channels of
+ * each head, with weights [D] for queries and for keys; or, `whole`, over all query channels and
+ * over all key channels of all tp ranks, with weights [H*D] and [G*D] that tp splits as it splits
+ * the heads. Both weights -1: the factor on normalised values is 1. With tp, `heads` and `kv_heads`
+ * are this rank's. */
+struct hd_head_norm_settings {
+    int64_t heads, kv_heads, head_width;
+    double eps;
+    bool one_plus; /* true: the factor is 1 + weight */
+    bool whole;
+};
 struct hd_tensor *op_head_norm(struct hd_rec *rec, struct hd_tensor *qkv, int q_weight,
-                               int k_weight, int64_t heads, int64_t kv_heads, int64_t head_width,
-                               double eps);
+                               int k_weight, const struct hd_head_norm_settings *settings);
 /* Attention: out[R, H*D] from rows [q: H*D | k: G*D | v: G*D] of qkv; if the recording's shape is
  * `bounded`, a row attends only to rows of its document. In HD_RECORD_DECODE k and v are first
  * appended to their sequence's slot of this unit's key/value cache, and queries attend to all rows
@@ -524,7 +569,12 @@ enum hd_store_kind {
                           weights */
 };
 
-enum hd_constant_kind { HD_CONSTANT_ROPE_TABLE, HD_CONSTANT_POSITIONS, HD_CONSTANT_SLOPES };
+enum hd_constant_kind {
+    HD_CONSTANT_ROPE_TABLE,
+    HD_CONSTANT_QUERY_FACTORS,
+    HD_CONSTANT_POSITIONS,
+    HD_CONSTANT_SLOPES
+};
 
 /* A block of memory of a chunk. */
 struct hd_store {
@@ -550,11 +600,12 @@ struct hd_store {
     enum hd_batch_field field;      /* HD_STORE_BATCH */
     enum hd_stage_io stage_io;      /* HD_STORE_STAGE_IO */
     enum hd_constant_kind constant; /* HD_STORE_CONSTANT */
-    struct hd_rope rope;            /* HD_CONSTANT_ROPE_TABLE */
-    struct hd_zigzag zigzag;        /* HD_CONSTANT_POSITIONS */
-    int64_t first_head, all_heads;  /* HD_CONSTANT_SLOPES: slopes of `rows` heads from first_head
+    const struct hd_rope *rope;     /* HD_CONSTANT_ROPE_TABLE */
+    struct hd_query_factor query_factor; /* HD_CONSTANT_QUERY_FACTORS */
+    struct hd_zigzag zigzag;             /* HD_CONSTANT_POSITIONS */
+    int64_t first_head, all_heads; /* HD_CONSTANT_SLOPES: slopes of `rows` heads from first_head
                                        on, of all_heads */
-    int unit;                       /* HD_STORE_CACHE */
+    int unit;                      /* HD_STORE_CACHE */
 };
 
 /* An address as a store and an offset in it. All zeros: absent; the kernel gets a null pointer. */

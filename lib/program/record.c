@@ -414,7 +414,7 @@ struct hd_tensor *op_magnitude(struct hd_rec *rec, struct hd_tensor *x,
 }
 
 static struct hd_tensor *norm(struct hd_rec *rec, enum hd_op_kind kind, struct hd_tensor *x,
-                              int weight, int bias, double eps)
+                              int weight, int bias, double eps, bool one_plus)
 {
     if (!rec->error.status && x->dim[1] != param_at(rec, weight)->local[0])
         return wrong_width(rec, param_at(rec, weight)->name, x, param_at(rec, weight)->local[0]);
@@ -425,56 +425,110 @@ static struct hd_tensor *norm(struct hd_rec *rec, enum hd_op_kind kind, struct h
                                     .param = {weight, bias},
                                     .param_count = 2,
                                     .fused_count = 1,
-                                    .set = {.eps = eps}},
+                                    .set = {.eps = eps, .one_plus = one_plus}},
                      "normed", x->dim[0], x->dim[1]);
 }
 
-struct hd_tensor *op_rmsnorm(struct hd_rec *rec, struct hd_tensor *x, int weight, double eps)
+struct hd_tensor *op_rmsnorm(struct hd_rec *rec, struct hd_tensor *x, int weight, double eps,
+                             bool one_plus)
 {
-    return norm(rec, HD_OP_rmsnorm, x, weight, -1, eps);
+    return norm(rec, HD_OP_rmsnorm, x, weight, -1, eps, one_plus);
 }
 
 struct hd_tensor *op_layernorm(struct hd_rec *rec, struct hd_tensor *x, int weight, int bias,
                                double eps)
 {
-    return norm(rec, HD_OP_layernorm, x, weight, bias, eps);
+    return norm(rec, HD_OP_layernorm, x, weight, bias, eps, false);
+}
+
+/* Returns true if this rank's weights of a head norm are as long as its settings need. */
+static bool head_weights_fit(const struct hd_rec *rec, int q_weight, int k_weight,
+                             const struct hd_head_norm_settings *s)
+{
+    const int64_t q = (s->whole ? s->heads : 1) * s->head_width;
+    const int64_t k = (s->whole ? s->kv_heads : 1) * s->head_width;
+
+    if (q_weight < 0 || k_weight < 0)
+        return q_weight < 0 && k_weight < 0 && !s->one_plus;
+    return param_at(rec, q_weight)->local[0] == q && param_at(rec, k_weight)->local[0] == k;
 }
 
 struct hd_tensor *op_head_norm(struct hd_rec *rec, struct hd_tensor *qkv, int q_weight,
-                               int k_weight, int64_t heads, int64_t kv_heads, int64_t head_width,
-                               double eps)
+                               int k_weight, const struct hd_head_norm_settings *s)
 {
-    const int64_t width = (heads + 2 * kv_heads) * head_width;
+    const int64_t width = (s->heads + 2 * s->kv_heads) * s->head_width;
 
     if (!rec->error.status && qkv->dim[1] != width)
         return wrong_width(rec, "head_norm", qkv, width);
-    return record_op(
-        rec,
-        (struct hd_op){
-            .kind = HD_OP_head_norm,
-            .in = {qkv},
-            .in_count = 1,
-            .param = {q_weight, k_weight},
-            .param_count = 2,
-            .fused_count = 1,
-            .set = {.heads = heads, .kv_heads = kv_heads, .head_width = head_width, .eps = eps}},
-        "normed", qkv->dim[0], width);
+    if (!rec->error.status && !head_weights_fit(rec, q_weight, k_weight, s))
+        return hd_rec_fail(rec, hd_err(HD_INTERNAL, "head_norm: the weights do not fit the heads"));
+    return record_op(rec,
+                     (struct hd_op){.kind = s->whole ? HD_OP_qk_norm : HD_OP_head_norm,
+                                    .in = {qkv},
+                                    .in_count = 1,
+                                    .param = {q_weight, k_weight},
+                                    .param_count = 2,
+                                    .fused_count = 1,
+                                    .set = {.heads = s->heads,
+                                            .kv_heads = s->kv_heads,
+                                            .head_width = s->head_width,
+                                            .eps = s->eps,
+                                            .one_plus = s->one_plus}},
+                     "normed", qkv->dim[0], width);
+}
+
+/* Returns true if the channels that rotate are pairs within a head, and the tables can hold them. */
+static bool rope_fits(const struct hd_rope *rope, int64_t D)
+{
+    const int64_t W = hd_rope_width(rope, D);
+
+    return W % 2 == 0 && rope->first >= 0 && rope->first + W <= D && W <= HD_ROPE_WIDTH_MAX &&
+           (rope->kind != HD_ROPE_LONGROPE || W / 2 <= HD_ROPE_PAIRS_MAX);
 }
 
 struct hd_tensor *op_rope(struct hd_rec *rec, struct hd_tensor *x, struct hd_tensor *positions,
                           int64_t heads, int64_t head_width, const struct hd_rope *rope)
 {
+    struct hd_rope *copy = hd_arena_alloc(rec->arena, sizeof *copy);
+    struct hd_tensor *out;
+
+    if (!copy)
+        return hd_rec_fail(rec, hd_err(HD_NO_MEMORY, "no memory to record the model"));
+    *copy = *rope;
+    if (!rec->error.status && x->dim[1] < heads * head_width)
+        return wrong_width(rec, "rope", x, heads * head_width);
+    if (!rec->error.status && !rope_fits(rope, head_width))
+        return hd_rec_fail(rec, hd_err(HD_INTERNAL,
+                                       "rope: %lld channels from %lld on of a head of "
+                                       "%lld channels cannot rotate",
+                                       (long long)hd_rope_width(rope, head_width),
+                                       (long long)rope->first, (long long)head_width));
+    out = record_op(rec,
+                    (struct hd_op){.kind = HD_OP_rope,
+                                   .in = {x, positions},
+                                   .in_count = 2,
+                                   .set = {.heads = heads, .head_width = head_width, .rope = copy}},
+                    "rotated", x->dim[0], x->dim[1]);
+    out->same_store = x->id;
+    return out;
+}
+
+struct hd_tensor *op_query_factor(struct hd_rec *rec, struct hd_tensor *x,
+                                  struct hd_tensor *positions, int64_t heads, int64_t head_width,
+                                  double beta, double original, double floor_offset)
+{
     struct hd_tensor *out;
 
     if (!rec->error.status && x->dim[1] < heads * head_width)
-        return wrong_width(rec, "rope", x, heads * head_width);
-    out =
-        record_op(rec,
-                  (struct hd_op){.kind = HD_OP_rope,
-                                 .in = {x, positions},
-                                 .in_count = 2,
-                                 .set = {.heads = heads, .head_width = head_width, .rope = *rope}},
-                  "rotated", x->dim[0], x->dim[1]);
+        return wrong_width(rec, "query_factor", x, heads * head_width);
+    out = record_op(rec,
+                    (struct hd_op){.kind = HD_OP_query_factor,
+                                   .in = {x, positions},
+                                   .in_count = 2,
+                                   .set = {.heads = heads,
+                                           .head_width = head_width,
+                                           .query_factor = {beta, original, floor_offset}}},
+                    "factored", x->dim[0], x->dim[1]);
     out->same_store = x->id;
     return out;
 }

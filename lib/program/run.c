@@ -473,7 +473,10 @@ void hd_constant_fill(const struct hd_store *s, void *ret_values)
 {
     switch (s->constant) {
     case HD_CONSTANT_ROPE_TABLE:
-        hd_rope_fill(&s->rope, s->rows, s->columns, ret_values);
+        hd_rope_fill(s->rope, s->rows, s->columns, ret_values);
+        break;
+    case HD_CONSTANT_QUERY_FACTORS:
+        hd_query_factor_fill(&s->query_factor, s->rows, ret_values);
         break;
     case HD_CONSTANT_POSITIONS:
         fill_positions(s, ret_values);

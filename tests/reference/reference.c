@@ -100,7 +100,8 @@ void ref_layernorm(double *out, double *mean, double *rstd, const double *inp, c
     for (int64_t r = 0; r < R; r++) {
         moments(inp + r * C, C, eps, &mean[r], &rstd[r]);
         for (int64_t c = 0; c < C; c++)
-            out[r * C + c] = (inp[r * C + c] - mean[r]) * rstd[r] * weight[c] + bias[c];
+            out[r * C + c] =
+                (inp[r * C + c] - mean[r]) * rstd[r] * weight[c] + (bias ? bias[c] : 0);
     }
 }
 
@@ -135,14 +136,19 @@ void ref_layernorm_backward(double *dinp, double *dweight, double *dbias, const 
 }
 
 void ref_rope(double *x, const int32_t *position, const double *table, int64_t R, int64_t H,
-              int64_t D, bool inverse)
+              int64_t D, const struct ref_rope *turn)
 {
+    const int64_t half = turn->W / 2;
+
     for (int64_t r = 0; r < R; r++)
         for (int64_t h = 0; h < H; h++)
-            for (int64_t i = 0; i < D / 2; i++) {
-                double *a = x + (r * H + h) * D + i, *b = a + D / 2;
-                const double *angle = table + (position[r] * (D / 2) + i) * 2;
-                const double c = angle[0], s = inverse ? -angle[1] : angle[1], a0 = *a, b0 = *b;
+            for (int64_t i = 0; i < half; i++) {
+                double *head = x + (r * H + h) * D + turn->first;
+                double *a = head + (turn->interleaved ? 2 * i : i);
+                double *b = head + (turn->interleaved ? 2 * i + 1 : i + half);
+                const double *angle = table + (position[r] * half + i) * 2;
+                const double c = angle[0], s = turn->inverse ? -angle[1] : angle[1];
+                const double a0 = *a, b0 = *b;
 
                 *a = a0 * c - b0 * s;
                 *b = a0 * s + b0 * c;

@@ -28,15 +28,21 @@ void ref_rmsnorm(double *out, double *rstd, const double *inp, const double *wei
 void ref_rmsnorm_backward(double *dinp, double *dweight, const double *dout, const double *inp,
                           const double *weight, int64_t R, int64_t C, double eps);
 
+/* bias or NULL */
 void ref_layernorm(double *out, double *mean, double *rstd, const double *inp, const double *weight,
                    const double *bias, int64_t R, int64_t C, double eps);
 void ref_layernorm_backward(double *dinp, double *dweight, double *dbias, const double *dout,
                             const double *inp, const double *weight, int64_t R, int64_t C,
                             double eps);
 
-/* x[R,H,D] in place; table[P, D/2, {cos, sin}] */
+/* x[R,H,D] in place; channels first to first + W of each head turn, in halves or in neighbours;
+ * table[P, W/2, {cos, sin}] */
+struct ref_rope {
+    int64_t W, first;
+    bool interleaved, inverse;
+};
 void ref_rope(double *x, const int32_t *position, const double *table, int64_t R, int64_t H,
-              int64_t D, bool inverse);
+              int64_t D, const struct ref_rope *turn);
 
 /* Dense: q, out [B*q_len, H, D], k, v [B*kv_stride, G, D], lse [H, B*q_len]. */
 struct ref_attention {

@@ -197,16 +197,18 @@ static void rmsnorm_moves_each_byte_once(void **state)
     both.accumulate = true;
     check(cost_of(HD_K_rmsnorm_backward, &both), 9 * 48, 2 * (2 * 48 + 8) + 4 * 6 + 4 * 8,
           2 * 48 + 4 * 8);
+    a.one_plus = true; /* the same tensors */
+    check(cost_of(HD_K_rmsnorm_forward, &a), 5 * 48, 4 * (2 * 48 + 8), 4 * (2 * 48 + 6));
 }
 
 static void layernorm_moves_each_byte_once(void **state)
 {
-    const struct hd_layernorm_forward_args a = {.R = 6, .C = 8, .dtype = HD_F32};
+    struct hd_layernorm_forward_args a = {.R = 6, .C = 8, .bias = &given, .dtype = HD_F32};
     const struct hd_layernorm_backward_args b = {.R = 6, .C = 8, .add = &given, .dtype = HD_F32};
-    const struct hd_layernorm_backward_weight_args w = {
-        .R = 6, .C = 8, .accumulate = true, .dtype = HD_F32};
-    struct hd_layernorm_backward_args both = b;
     float sum;
+    struct hd_layernorm_backward_weight_args w = {
+        .R = 6, .C = 8, .dbias = &sum, .accumulate = true, .dtype = HD_F32};
+    struct hd_layernorm_backward_args both = b;
 
     /* inp, weight and bias in; out, mean and rstd out */
     check(cost_of(HD_K_layernorm_forward, &a), 7 * 48, 4 * (48 + 2 * 8), 4 * (48 + 2 * 6));
@@ -220,13 +222,27 @@ static void layernorm_moves_each_byte_once(void **state)
     both.accumulate = true;
     check(cost_of(HD_K_layernorm_backward, &both), 14 * 48, 4 * (3 * 48 + 8 + 2 * 6 + 2 * 8),
           4 * (48 + 2 * 8));
+    /* without a bias: an addition, a vector, and in backward a sum and its vector less */
+    a.bias = NULL;
+    check(cost_of(HD_K_layernorm_forward, &a), 6 * 48, 4 * (48 + 8), 4 * (48 + 2 * 6));
+    w.dbias = both.dbias = NULL;
+    check(cost_of(HD_K_layernorm_backward_weight, &w), 4 * 48, 4 * (2 * 48 + 2 * 6 + 8), 4 * 8);
+    check(cost_of(HD_K_layernorm_backward, &both), 13 * 48, 4 * (3 * 48 + 8 + 2 * 6 + 8),
+          4 * (48 + 8));
 }
 
 static void head_norm_norms_queries_and_keys_and_copies_values(void **state)
 {
-    const struct hd_head_norm_forward_args a = {
-        .R = 5, .H = 3, .G = 2, .D = 8, .eps = 1e-5f, .dtype = HD_F32};
-    const struct hd_head_norm_backward_args b = {.R = 5, .H = 3, .G = 2, .D = 8, .dtype = HD_F32};
+    struct hd_head_norm_forward_args a = {.q_weight = &given,
+                                          .k_weight = &given,
+                                          .R = 5,
+                                          .H = 3,
+                                          .G = 2,
+                                          .D = 8,
+                                          .eps = 1e-5f,
+                                          .dtype = HD_F32};
+    struct hd_head_norm_backward_args b = {
+        .q_weight = &given, .k_weight = &given, .R = 5, .H = 3, .G = 2, .D = 8, .dtype = HD_F32};
     const struct hd_head_norm_backward_weight_args w = {
         .R = 5, .H = 3, .G = 2, .D = 8, .accumulate = true, .dtype = HD_F32};
 
@@ -236,14 +252,69 @@ static void head_norm_norms_queries_and_keys_and_copies_values(void **state)
     check(cost_of(HD_K_head_norm_backward, &b), 7 * 200, 4 * (280 + 200 + 16 + 25), 4 * 280);
     /* dout and inp of the normed, rstd and the two gradients in; the gradients out */
     check(cost_of(HD_K_head_norm_backward_weight, &w), 3 * 200, 4 * (2 * 200 + 25 + 16), 4 * 16);
+    /* without weights: a multiplication, and the two vectors, less */
+    a.q_weight = a.k_weight = b.q_weight = b.k_weight = NULL;
+    check(cost_of(HD_K_head_norm_forward, &a), 3 * 200, 4 * 280, 4 * (280 + 25));
+    check(cost_of(HD_K_head_norm_backward, &b), 6 * 200, 4 * (280 + 200 + 25), 4 * 280);
+}
+
+/* R 5, H 3, G 2, D 8: 5*5*8 = 200 channels of q and k, 5*2*8 = 80 of v; weights of 5*8 = 40; two
+ * statistics a row, 10. */
+static void qk_norm_reads_its_sums_or_adds_them(void **state)
+{
+    const float *sums = (const float *)&given;
+    struct hd_qk_norm_sums_args s = {.R = 5, .H = 3, .G = 2, .D = 8, .dtype = HD_BF16};
+    struct hd_qk_norm_forward_args f = {.q_weight = &given,
+                                        .k_weight = &given,
+                                        .R = 5,
+                                        .H = 3,
+                                        .G = 2,
+                                        .D = 8,
+                                        .ranks = 1,
+                                        .dtype = HD_BF16};
+    struct hd_qk_norm_backward_args b = {.q_weight = &given,
+                                         .k_weight = &given,
+                                         .R = 5,
+                                         .H = 3,
+                                         .G = 2,
+                                         .D = 8,
+                                         .ranks = 1,
+                                         .dtype = HD_BF16};
+    const struct hd_qk_norm_backward_weight_args w = {
+        .R = 5, .H = 3, .G = 2, .D = 8, .accumulate = true, .dtype = HD_BF16};
+
+    /* squares: a multiplication and an addition; with dout and a weight one multiplication more */
+    check(cost_of(HD_K_qk_norm_sums, &s), 2 * 200, 2 * 200, 4 * 10);
+    s.dout = s.q_weight = s.k_weight = &given;
+    check(cost_of(HD_K_qk_norm_sums, &s), 3 * 200, 2 * (2 * 200 + 40), 4 * 10);
+    /* as head_norm; with the sums given two operations less, and the sums in */
+    check(cost_of(HD_K_qk_norm_forward, &f), 4 * 200, 2 * (280 + 40), 2 * 280 + 4 * 10);
+    f.sums = sums;
+    check(cost_of(HD_K_qk_norm_forward, &f), 2 * 200, 2 * (280 + 40) + 4 * 10, 2 * 280 + 4 * 10);
+    check(cost_of(HD_K_qk_norm_backward, &b), 7 * 200, 2 * (2 * 200 + 80 + 40) + 4 * 10, 2 * 280);
+    b.sums = sums;
+    check(cost_of(HD_K_qk_norm_backward, &b), 5 * 200, 2 * (2 * 200 + 80 + 40) + 4 * 20, 2 * 280);
+    check(cost_of(HD_K_qk_norm_backward_weight, &w), 3 * 200, 2 * 2 * 200 + 4 * 10 + 4 * 40,
+          4 * 40);
 }
 
 static void rope_reads_and_writes_x_and_a_table_row_per_row(void **state)
 {
-    const struct hd_rope_args a = {.R = 5, .H = 3, .D = 4, .P = 100, .ldx = 20, .dtype = HD_BF16};
+    struct hd_rope_args a = {.R = 5, .H = 3, .D = 4, .P = 100, .ldx = 20, .dtype = HD_BF16};
 
     /* 5*3*2 pairs of 6 operations; x in and out; per row an index and 4 floats of the table */
     check(cost_of(HD_K_rope, &a), 5 * 3 * 2 * 6, 2 * 60 + 5 * (4 + 16), 2 * 60);
+    a.rotated = 2; /* one pair of a head: half of x, and 2 floats of the table */
+    a.first = 1;
+    check(cost_of(HD_K_rope, &a), 5 * 3 * 6, 2 * 30 + 5 * (4 + 8), 2 * 30);
+}
+
+static void a_factor_of_queries_is_one_product(void **state)
+{
+    const struct hd_query_factor_args a = {.R = 5, .N = 12, .P = 9, .ldx = 20, .dtype = HD_BF16};
+
+    /* 5*12 elements in and out; per row an index and a factor */
+    check(cost_of(HD_K_query_factor, &a), 60, 2 * 60 + 5 * (4 + 4), 2 * 60);
 }
 
 static void attention_counts_visible_pairs(void **state)

@@ -333,14 +333,30 @@ static void zero_stores_exactly_its_bytes(void **state)
     }
 }
 
-/* Heads of a fused row, widths with rests, rows with a distance; turning back gives x again. */
-static void check_rope(struct device *device, enum hd_dtype dtype, bool wide)
+/* Widths with rests, rows with a distance: every channel of a head turns, or some of them, from the
+ * first on or later (W and first), in halves or in neighbours. */
+struct turn {
+    int64_t D, H, gap, W, first;
+    bool interleaved;
+};
+static const struct turn turns[2][4] = {{{10, 5, 7, 10, 0, false},
+                                         {11, 5, 3, 6, 5, false},
+                                         {10, 5, 7, 10, 0, true},
+                                         {45, 3, 0, 34, 11, true}},
+                                        {{64, 11, 8, 64, 0, false},
+                                         {96, 3, 8, 64, 32, false},
+                                         {64, 11, 8, 64, 0, true},
+                                         {96, 3, 0, 32, 64, true}}};
+
+/* Heads of a fused row; turning back gives x again; channels that do not turn keep their bits. */
+static void check_rope_of(struct device *device, enum hd_dtype dtype, const struct turn *t)
 {
     enum { R = 37, P = 50 };
-    const int64_t D = wide ? 64 : 10, H = wide ? 11 : 5, ldx = H * D + (wide ? 8 : 7);
+    const int64_t D = t->D, H = t->H, W = t->W, ldx = H * D + t->gap;
+    const struct ref_rope turn = {.W = W, .first = t->first, .interleaved = t->interleaved};
     const struct tensor *dense = tensor_random(R * H * D, dtype, 1, 1);
     const struct tensor *position = tensor_random_int32(R, 0, P, 2);
-    struct tensor *table = tensor_new(P * D, HD_F32), *x = tensor_new(R * ldx, dtype);
+    struct tensor *table = tensor_new(P * W, HD_F32), *x = tensor_new(R * ldx, dtype);
     struct tensor *turned = tensor_new(R * H * D, dtype);
     double *want = doubles(R * H * D);
     struct hd_rope_args a = {.x = x->data,
@@ -351,11 +367,14 @@ static void check_rope(struct device *device, enum hd_dtype dtype, bool wide)
                              .D = D,
                              .P = P,
                              .ldx = ldx,
+                             .rotated = W == D ? 0 : W,
+                             .first = t->first,
+                             .interleaved = t->interleaved,
                              .dtype = dtype};
 
-    for (int64_t i = 0; i < P * D / 2; i++) {
+    for (int64_t i = 0; i < P * W / 2; i++) {
         const double angle =
-            (double)(i / (D / 2)) * pow(10000, -2.0 * (double)(i % (D / 2)) / (double)D);
+            (double)(i / (W / 2)) * pow(10000, -2.0 * (double)(i % (W / 2)) / (double)W);
 
         tensor_put(table, 2 * i, cos(angle));
         tensor_put(table, 2 * i + 1, sin(angle));
@@ -364,11 +383,14 @@ static void check_rope(struct device *device, enum hd_dtype dtype, bool wide)
         want[i] = dense->values[i];
         tensor_put(x, i / (H * D) * ldx + i % (H * D), want[i]);
     }
-    ref_rope(want, position->data, table->values, R, H, D, false);
+    ref_rope(want, position->data, table->values, R, H, D, &turn);
     device_launch(device, HD_K_rope, &a);
     for (int64_t i = 0; i < dense->count; i++)
         tensor_put(turned, i, tensor_get(x, i / (H * D) * ldx + i % (H * D)));
     assert_close("x", turned, want, 8);
+    for (int64_t i = 0; i < dense->count; i++)
+        if (i % D < t->first || i % D >= t->first + W)
+            assert_true(tensor_get(turned, i) == dense->values[i]);
 
     /* A bf16 pair was rounded once: turned back, up to 2^-8 of each of its members is wrong; of an
      * f16 pair 2^-11. */
@@ -382,9 +404,62 @@ static void check_rope(struct device *device, enum hd_dtype dtype, bool wide)
                                          : 0));
 }
 
+static void check_rope(struct device *device, enum hd_dtype dtype, bool wide)
+{
+    for (int i = 0; i < 4; i++)
+        check_rope_of(device, dtype, &turns[wide][i]);
+}
+
 static void rope_turns_and_turns_back(void **state)
 {
     everywhere(check_rope);
+}
+
+static void channels_that_are_no_pairs_of_a_head_are_refused(void **state)
+{
+    struct device device = device_open(&settings[0]);
+    struct hd_rope_args odd = {.H = 2, .D = 8, .ldx = 16, .rotated = 3, .dtype = HD_F32};
+    struct hd_rope_args beyond = {
+        .H = 2, .D = 8, .ldx = 16, .rotated = 6, .first = 4, .dtype = HD_F32};
+
+    assert_int_equal(device_try(&device, HD_K_rope, &odd), HD_UNSUPPORTED);
+    assert_non_null(strstr(hd_err_message(), "3 channels"));
+    assert_int_equal(device_try(&device, HD_K_rope, &beyond), HD_UNSUPPORTED);
+    assert_non_null(strstr(hd_err_message(), "channels 4 to 9 rotate"));
+    device_close(&device);
+}
+
+/* The first columns of a row are multiplied by the number that the table has for the row's
+ * position; those behind them keep their bits. */
+static void check_query_factor(struct device *device, enum hd_dtype dtype, bool wide)
+{
+    enum { R = 37, P = 50 };
+    const int64_t N = wide ? WHOLE : 45, ldx = N + (wide ? 64 : 13);
+    struct tensor *x = tensor_random(R * ldx, dtype, 1, 1);
+    const struct tensor *position = tensor_random_int32(R, 0, P, 2);
+    const struct tensor *table = tensor_random(P, HD_F32, 2, 3);
+    double *want = doubles(R * ldx);
+    struct hd_query_factor_args a = {.x = x->data,
+                                     .position = position->data,
+                                     .table = table->data,
+                                     .R = R,
+                                     .N = N,
+                                     .P = P,
+                                     .ldx = ldx,
+                                     .dtype = dtype};
+
+    for (int64_t i = 0; i < R * ldx; i++)
+        want[i] = x->values[i] *
+                  (i % ldx < N ? table->values[((const int32_t *)position->data)[i / ldx]] : 1);
+    device_launch(device, HD_K_query_factor, &a);
+    assert_close("x", x, want, 8);
+    for (int64_t i = 0; i < R * ldx; i++)
+        assert_true(i % ldx < N || tensor_get(x, i) == want[i]);
+}
+
+static void queries_are_multiplied_by_the_factor_of_their_position(void **state)
+{
+    everywhere(check_query_factor);
 }
 
 static void check_embedding_of(struct device *device, int64_t C, enum hd_dtype dtype,
@@ -558,6 +633,7 @@ static void nothing_is_done_with_no_elements(void **state)
     struct hd_gelu_backward_args gelu = {.dtype = HD_F32};
     struct hd_bias_forward_args bias = {.N = 8, .dtype = HD_F32};
     struct hd_rope_args rope = {.H = 2, .D = 8, .ldx = 16, .dtype = HD_F32};
+    struct hd_query_factor_args factor = {.N = 8, .ldx = 16, .dtype = HD_F32};
     struct hd_embedding_forward_args embedding = {.C = 8, .V = 3, .dtype = HD_F32};
     struct tensor *dweight = tensor_new(24, HD_F32);
     struct hd_embedding_backward_args b = {
@@ -571,6 +647,7 @@ static void nothing_is_done_with_no_elements(void **state)
     device_launch(&device, HD_K_gelu_backward, &gelu);
     device_launch(&device, HD_K_bias_forward, &bias);
     device_launch(&device, HD_K_rope, &rope);
+    device_launch(&device, HD_K_query_factor, &factor);
     device_launch(&device, HD_K_embedding_forward, &embedding);
     device_launch(&device, HD_K_embedding_backward, &b); /* but the table is stored whole */
     for (int64_t i = 0; i < dweight->count; i++)

@@ -537,12 +537,28 @@ static void check_head_norm(struct device *device, int64_t R, int64_t C, enum hd
     double *want = doubles(R * heads * D), *want_rstd = doubles(R * normed);
     double *want_dinp = doubles(R * heads * D), *want_dweight[2] = {doubles(D), doubles(D)};
     double *dweight_of_head = doubles(D);
-    struct hd_head_norm_forward_args f = {
-        out->data, rstd->data, inp->data, weight[0]->data, weight[1]->data, R, H, G,
-        D,         1e-3f,      dtype};
-    struct hd_head_norm_backward_args b = {
-        dinp->data, dout->data, inp->data, rstd->data, weight[0]->data, weight[1]->data, R,
-        H,          G,          D,         dtype};
+    struct hd_head_norm_forward_args f = {.out = out->data,
+                                          .rstd = rstd->data,
+                                          .inp = inp->data,
+                                          .q_weight = weight[0]->data,
+                                          .k_weight = weight[1]->data,
+                                          .R = R,
+                                          .H = H,
+                                          .G = G,
+                                          .D = D,
+                                          .eps = 1e-3f,
+                                          .dtype = dtype};
+    struct hd_head_norm_backward_args b = {.dinp = dinp->data,
+                                           .dout = dout->data,
+                                           .inp = inp->data,
+                                           .rstd = rstd->data,
+                                           .q_weight = weight[0]->data,
+                                           .k_weight = weight[1]->data,
+                                           .R = R,
+                                           .H = H,
+                                           .G = G,
+                                           .D = D,
+                                           .dtype = dtype};
     struct hd_head_norm_backward_weight_args w = {.dq_weight = dweight[0]->data,
                                                   .dk_weight = dweight[1]->data,
                                                   .dout = dout->data,

@@ -190,7 +190,7 @@ static double rope_loss(const void *problem)
     const struct turn *p = problem;
 
     memcpy(p->out, p->x, 3 * 2 * 6 * sizeof *p->x);
-    ref_rope(p->out, positions, p->table, 3, 2, 6, false);
+    ref_rope(p->out, positions, p->table, 3, 2, 6, &(struct ref_rope){.W = 6});
     return dot(p->out, p->dout, 3 * 2 * 6);
 }
 
@@ -204,7 +204,7 @@ static void rope_turned_back_is_its_gradient(void **state)
         p.table[2 * i + 1] = sin(i * 0.7);
     }
     memcpy(dx, p.dout, 36 * sizeof *dx);
-    ref_rope(dx, positions, p.table, 3, 2, 6, true);
+    ref_rope(dx, positions, p.table, 3, 2, 6, &(struct ref_rope){.W = 6, .inverse = true});
     check_gradient("dx", p.x, dx, 36, rope_loss, &p);
     tensors_free();
 }

@@ -210,7 +210,7 @@ static void a_pass_over_memory_is_saved(void **state)
 static struct hd_tensor *residual(struct hd_rec *rec, const struct toy *toy, struct hd_tensor *p)
 {
     struct hd_tensor *sum = op_add(rec, p, op_linear(rec, op_gelu(rec, p), toy->w2, -1, 1));
-    struct hd_tensor *normed = op_rmsnorm(rec, sum, toy->gain, 1e-5);
+    struct hd_tensor *normed = op_rmsnorm(rec, sum, toy->gain, 1e-5, false);
 
     return op_add(rec, sum, op_linear(rec, normed, toy->w3, toy->b1, 1));
 }
@@ -300,7 +300,7 @@ static void a_result_that_something_else_reads_is_not_added_to(void **state)
 
 static struct hd_tensor *normed(struct hd_rec *rec, const struct toy *toy, struct hd_tensor *p)
 {
-    return op_linear(rec, op_rmsnorm(rec, p, toy->gain, 1e-5), toy->w2, -1, 1);
+    return op_linear(rec, op_rmsnorm(rec, p, toy->gain, 1e-5, false), toy->w2, -1, 1);
 }
 
 static struct hd_tensor *centred(struct hd_rec *rec, const struct toy *toy, struct hd_tensor *p)

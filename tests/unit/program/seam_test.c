@@ -67,7 +67,7 @@ static struct hd_tensor *pair_forward(struct hd_rec *rec, void *context, int uni
                                       struct hd_tensor *x)
 {
     const struct toy *toy = context;
-    struct hd_tensor *h = op_copy_to_tp(rec, op_rmsnorm(rec, x, toy->norm, 1e-5));
+    struct hd_tensor *h = op_copy_to_tp(rec, op_rmsnorm(rec, x, toy->norm, 1e-5, false));
 
     h = op_gelu(rec, op_linear(rec, h, toy->w1, -1, 1));
     return op_add(rec, x, op_reduce_from_tp(rec, op_linear(rec, h, toy->w2, -1, 1)));
