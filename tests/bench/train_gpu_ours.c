@@ -200,14 +200,12 @@ enum class {
 static enum class class_of(enum hd_kernel kernel) {
     static const struct {const char * begin; enum class class;}
 names[] = {
-    {"gemm", CLASS_PRODUCTS},       {"grouped_gemm", CLASS_PRODUCTS},
-    {"attention", CLASS_ATTENTION}, {"rmsnorm", CLASS_NORMS},
-    {"layernorm", CLASS_NORMS},     {"head_norm", CLASS_NORMS},
-    {"embedding", CLASS_EMBEDDING}, {"cross_entropy", CLASS_LOSS},
-    {"step_", CLASS_UPDATE},        {"square_sums", CLASS_UPDATE},
-    {"adamw", CLASS_UPDATE},        {"route_", CLASS_EXPERTS},
-    {"assign", CLASS_EXPERTS},      {"permute", CLASS_EXPERTS},
-    {"combine", CLASS_EXPERTS},     {"regroup", CLASS_EXPERTS},
+    {"gemm", CLASS_PRODUCTS},   {"grouped_gemm", CLASS_PRODUCTS}, {"attention", CLASS_ATTENTION},
+    {"rmsnorm", CLASS_NORMS},   {"layernorm", CLASS_NORMS},       {"head_norm", CLASS_NORMS},
+    {"qk_norm", CLASS_NORMS},   {"embedding", CLASS_EMBEDDING},   {"cross_entropy", CLASS_LOSS},
+    {"step_", CLASS_UPDATE},    {"square_sums", CLASS_UPDATE},    {"adamw", CLASS_UPDATE},
+    {"route_", CLASS_EXPERTS},  {"assign", CLASS_EXPERTS},        {"permute", CLASS_EXPERTS},
+    {"combine", CLASS_EXPERTS}, {"regroup", CLASS_EXPERTS},
 };
 const char *name = hd_kernel_get_info(kernel)->name;
 

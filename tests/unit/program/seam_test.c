@@ -15,10 +15,10 @@
 
 #include "base/random.h"
 #include "comm/shm_control.h"
-#include "pipeline/pipeline.h"
 #include "program/dry.h"
 #include "program/run.h"
 #include "tests/program/test.h"
+#include "tests/unit/program/toy.h"
 
 enum { B = 1, S = 4, R = B * S, C = 8, F = 16, V = 32, MICRO = 2, TP_MAX = 2 };
 
@@ -125,57 +125,7 @@ struct rank {
     uint64_t tp_bytes;
 };
 
-static int64_t up(int64_t bytes)
-{
-    return (bytes + 4095) / 4096 * 4096;
-}
-
-/* One allocation per half: state, then slots, then work. */
-struct memory {
-    char *base[2];
-    struct hd_bases slot[MICRO];
-};
-
-static void lay_out(struct memory *m, const struct hd_chunk *c, const struct hd_step_plan *plan,
-                    struct hd_comm *comm)
-{
-    int64_t state[2] = {c->registry->private_bytes + c->extent[HD_REGION_STATE].private_bytes,
-                        c->registry->registered_bytes};
-    int64_t kept[2], deferred[2], work[2];
-
-    for (int v = 0; v < 2; v++) {
-        kept[v] = v ? c->extent[HD_REGION_SAVED].registered_bytes
-                    : c->extent[HD_REGION_SAVED].private_bytes;
-        deferred[v] = v ? c->extent[HD_REGION_DEFERRED].registered_bytes
-                        : c->extent[HD_REGION_DEFERRED].private_bytes;
-        work[v] = v ? c->extent[HD_REGION_WORK].registered_bytes
-                    : c->extent[HD_REGION_WORK].private_bytes;
-    }
-    for (int v = 0; v < 2; v++) {
-        int64_t total = up(state[v]) + plan->saved_slots * kept[v] +
-                        plan->deferred_slots * deferred[v] + work[v] + 64;
-
-        if (v)
-            assert_int_equal(hd_comm_alloc_registered(comm, (size_t)total, (void **)&m->base[1]),
-                             HD_OK);
-        else
-            assert_int_equal(posix_memalign((void **)&m->base[0], 4096, (size_t)total), 0);
-        memset(m->base[v], 0, (size_t)total);
-        for (int s = 0; s < plan->saved_slots; s++) {
-            char *slots = m->base[v] + up(state[v]);
-
-            m->slot[s].base[HD_REGION_STATE][v] = m->base[v];
-            m->slot[s].base[HD_REGION_SAVED][v] = slots + s * kept[v];
-            m->slot[s].base[HD_REGION_DEFERRED][v] =
-                slots + plan->saved_slots * kept[v] + s * deferred[v];
-            m->slot[s].base[HD_REGION_WORK][v] =
-                slots + plan->saved_slots * kept[v] + plan->deferred_slots * deferred[v];
-            m->slot[s].chunk_state = m->base[0] + c->registry->private_bytes;
-        }
-    }
-}
-
-static float *state_of(const struct memory *m, const struct toy *toy, int p,
+static float *state_of(const struct toy_memory *m, const struct toy *toy, int p,
                        enum hd_state_kind kind)
 {
     const struct hd_param *param_ = &toy->registry.params[p];
@@ -196,22 +146,8 @@ static void fill_batch(const struct hd_chunk *c, const struct hd_bases *bases, i
     }
 }
 
-/* The list of one stage with one chunk. */
-static struct hd_step_plan plan_of(enum hd_schedule_kind schedule, bool split,
-                                   struct hd_arena *arena)
-{
-    const struct hd_pipeline pipeline = {1, 1, false};
-    struct hd_schedule order;
-    struct hd_step_plan plan;
-
-    assert_int_equal(hd_schedule_build(schedule, &pipeline, MICRO, split, arena, &order), HD_OK);
-    assert_int_equal(hd_step_plan_build(&order, 0, arena, &plan), HD_OK);
-    assert_int_equal(hd_step_plan_check(&order, &plan), HD_OK);
-    return plan;
-}
-
 static void run_step(const struct hd_chunk *chunk, const struct hd_step_plan *plan,
-                     struct memory *m, struct hd_runner *runner, struct hd_arena *arena)
+                     struct toy_memory *m, struct hd_runner *runner, struct hd_arena *arena)
 {
     for (int i = 0; i < plan->count; i++) {
         const struct hd_instruction *in = &plan->list[i];
@@ -245,14 +181,14 @@ static void *rank_main(void *argument)
     struct hd_arena arena;
     struct hd_comm *comm;
     struct hd_mesh mesh;
-    struct memory m;
+    struct toy_memory m;
     struct toy toy;
 
     hd_arena_init(&arena, 0);
     assert_int_equal(hd_mesh_init(&mesh, &(struct hd_mesh_sizes){.tp = r->tp}), HD_OK);
     declare(&toy, &arena, &mesh, r->index);
     chunk = compile(&toy, &arena, &mesh, r->split, false);
-    plan = plan_of(r->schedule, r->split, &arena);
+    plan = toy_plan(r->schedule, MICRO, r->split, &arena);
     assert_int_equal(hd_comm_open_shm(hd_shm_control_fd(r->ctl), hd_shm_control_rank_fds(r->ctl),
                                       r->index, r->tp, 10000, &comm),
                      HD_OK);
@@ -260,7 +196,7 @@ static void *rank_main(void *argument)
                          &(struct hd_backend_options){.threads = 1, .force_plain = true}, &backend),
                      HD_OK);
     assert_int_equal(hd_runner_new(hd_backend_cpu(), backend, comm, &mesh, &runner), HD_OK);
-    lay_out(&m, chunk, &plan, comm);
+    toy_lay_out(&m, chunk, &plan, comm);
     for (int p = 0; p < toy.registry.param_count; p++)
         hd_param_init_values(&toy.registry.params[p], 1, 0, toy.registry.params[p].count,
                              state_of(&m, &toy, p, HD_STATE_WEIGHT));
@@ -449,7 +385,7 @@ static void kept_is_per_slot_and_work_is_shared(void **state)
                      2 * 64 + row_bytes * (C + F / 2 + F / 2 + C));
     assert_int_equal(x[HD_REGION_DEFERRED].private_bytes, row_bytes * (F / 2));
     hd_arena_init(&arena, 0);
-    plan = plan_of(HD_SCHEDULE_GPIPE, true, &arena);
+    plan = toy_plan(HD_SCHEDULE_GPIPE, MICRO, true, &arena);
     assert_int_equal(plan.saved_slots, MICRO);
     assert_int_equal(plan.deferred_slots, MICRO);
     hd_arena_done(&arena);
