@@ -35,8 +35,10 @@ INLINE void store_pairs(void *to, int64_t at, int64_t n, enum hd_dtype dtype, vf
 /* Rotates pairs of channels that are half of W apart. */
 INLINE void rope_row(const struct hd_rope_args *a, int64_t r, enum hd_dtype dtype)
 {
-    const int64_t width = hd_rope_args_width(a), half = width / 2;
+    const int64_t width = hd_rope_args_width(a), half = width / 2, H = a->H, D = a->D;
+    const int64_t row = r * a->ldx + a->first;
     const float *table = a->table + a->position[r] * width;
+    void *x = a->x;
 
     FOR_VECTORS (i, n, 0, half) {
         vf cosine, sine;
@@ -44,12 +46,12 @@ INLINE void rope_row(const struct hd_rope_args *a, int64_t r, enum hd_dtype dtyp
         load_pairs(table, 2 * i, n, HD_F32, &cosine, &sine);
         if (a->inverse)
             sine = -sine;
-        for (int64_t h = 0; h < a->H; h++) {
-            const int64_t at = r * a->ldx + h * a->D + a->first + i;
-            const vf x = vf_load(a->x, at, n, dtype), y = vf_load(a->x, at + half, n, dtype);
+        for (int64_t h = 0; h < H; h++) {
+            const int64_t at = row + h * D + i;
+            const vf low = vf_load(x, at, n, dtype), high = vf_load(x, at + half, n, dtype);
 
-            vf_store(a->x, at, n, x * cosine - y * sine, dtype);
-            vf_store(a->x, at + half, n, x * sine + y * cosine, dtype);
+            vf_store(x, at, n, low * cosine - high * sine, dtype);
+            vf_store(x, at + half, n, low * sine + high * cosine, dtype);
         }
     }
 }
@@ -57,8 +59,10 @@ INLINE void rope_row(const struct hd_rope_args *a, int64_t r, enum hd_dtype dtyp
 /* Rotates pairs of neighbours. */
 INLINE void rope_row_interleaved(const struct hd_rope_args *a, int64_t r, enum hd_dtype dtype)
 {
-    const int64_t width = hd_rope_args_width(a);
+    const int64_t width = hd_rope_args_width(a), H = a->H, D = a->D;
+    const int64_t row = r * a->ldx + a->first;
     const float *table = a->table + a->position[r] * width;
+    void *x = a->x;
 
     FOR_VECTORS (i, n, 0, width / 2) {
         vf cosine, sine;
@@ -66,12 +70,13 @@ INLINE void rope_row_interleaved(const struct hd_rope_args *a, int64_t r, enum h
         load_pairs(table, 2 * i, n, HD_F32, &cosine, &sine);
         if (a->inverse)
             sine = -sine;
-        for (int64_t h = 0; h < a->H; h++) {
-            const int64_t at = r * a->ldx + h * a->D + a->first + 2 * i;
-            vf x, y;
+        for (int64_t h = 0; h < H; h++) {
+            const int64_t at = row + h * D + 2 * i;
+            vf first, second;
 
-            load_pairs(a->x, at, n, dtype, &x, &y);
-            store_pairs(a->x, at, n, dtype, x * cosine - y * sine, x * sine + y * cosine);
+            load_pairs(x, at, n, dtype, &first, &second);
+            store_pairs(x, at, n, dtype, first * cosine - second * sine,
+                        first * sine + second * cosine);
         }
     }
 }
