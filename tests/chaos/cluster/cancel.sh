@@ -16,9 +16,9 @@ is_cancelled() {
     timeout $PATIENCE "$HEDDLE_BIN/heddle" wait "$job" >"$dir/wait.log" 2>&1
     status=$?
     [ $status = 1 ] || fail "heddle wait ended with $status, not 1"
-    has_state "$job" cancelled || fail "the job's state is $(field "$job" state), not cancelled"
+    state_is "$job" cancelled || fail "the job's state is $(field "$job" state), not cancelled"
     [ "$(attempts "$job")" = 1 ] || fail "there was another attempt"
-    await 10 "the end of all ranks" none_of 'heddle-(worker|supervisor)'
+    must_come 10 "the end of all ranks" none_of 'heddle-(worker|supervisor)'
 }
 # The ranks saved the very step at which they stopped.
 saved_its_last_step() {
@@ -36,7 +36,7 @@ a_cancel_reaches_the_ranks_of_a_heddled_that_was_dead() {
     cancel
     step=$(step_of "$job" 1)
     await_step "$job" 1 $((step + 5))
-    has_state "$job" stopping || fail "the job's state is $(field "$job" state), not stopping"
+    state_is "$job" stopping || fail "the job's state is $(field "$job" state), not stopping"
     start_daemon a
     is_cancelled
     saved_its_last_step

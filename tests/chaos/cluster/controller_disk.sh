@@ -36,14 +36,14 @@ a_full_controller_takes_cancels_and_drains_and_loses_no_report() {
     other=$(submit) || exit # waits for the devices
     await_step "$job" 1 3
     fill
-    await $PATIENCE "the warning" warned 'is full since'
+    must_come $PATIENCE "the warning" warned 'is full since'
     refused || fail "the submission is refused so: $(cat "$dir/refused")"
     heddle cancel "$other" >/dev/null 2>&1 || fail "cancel is refused"
     await_state "$other" cancelled
     heddle drain a --reason "its disk" >/dev/null 2>&1 || fail "drain is refused"
     succeed "$job" 1 # its end is written
     rm "$dir/c/filler"
-    await $PATIENCE "the end of the warning" eval '! warned .'
+    must_come $PATIENCE "the end of the warning" eval '! warned .'
     heddle undrain a >/dev/null || fail "undrain is refused"
     heddle watch "$job" -o jsonl >"$dir/history" 2>&1
     every_step_once "$dir/history"
@@ -64,13 +64,13 @@ a_controller_that_cannot_write_tells_those_who_wait() {
     heddle wait "$job" >"$dir/wait" 2>&1 &
     waiter=$!
     fill
-    await $PATIENCE "the warning" warned 'cannot write its state since'
-    await $PATIENCE "a word to who waits" grep -q 'cannot write its state since' "$dir/wait"
+    must_come $PATIENCE "the warning" warned 'cannot write its state since'
+    must_come $PATIENCE "a word to who waits" grep -q 'cannot write its state since' "$dir/wait"
     heddle show "$job" -o jsonl 2>/dev/null | grep -q '"stale":"the controller cannot write' || fail "show does not say it"
     await_step "$job" 1 $STEPS
     kill_daemon a # one that comes meanwhile is kept
     start_daemon a
-    await $PATIENCE "the connection of the new heddled" grep -q 'node a connected' "$dir/controller.log"
+    must_come $PATIENCE "the connection of the new heddled" grep -q 'node a connected' "$dir/controller.log"
     grep -q 'has sent nothing' "$dir/heddled-a.log" && fail "heddled has given the controller up"
     rm "$dir/c/filler"
     wait "$waiter" || fail "heddle wait ended with $?: $(cat "$dir/wait")"

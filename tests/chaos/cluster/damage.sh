@@ -9,7 +9,7 @@ fails_and_names() { # JOB FILE
     timeout $PATIENCE "$HEDDLE_BIN/heddle" wait "$1" >"$dir/wait.log" 2>&1
     status=$?
     [ $status = 1 ] || fail "heddle wait ended with $status, not 1"
-    has_state "$1" failed || fail "the job's state is $(field "$1" state), not failed"
+    state_is "$1" failed || fail "the job's state is $(field "$1" state), not failed"
     "$HEDDLE_BIN/heddle" show "$1" >"$dir/show"
     grep -q "$2" "$dir/show" || fail "heddle show does not name $2: $(cat "$dir/show")"
     says "$1" "\"kind\": *\"attempt_failed\".*\"attempt\": *2,.*$2" || fail "no event of attempt 2 names $2: $(events "$1")"
@@ -28,7 +28,7 @@ hold_still() { # JOB
     local newest
     kill -STOP "$(rank_pid 0)" || fail "rank 0 was not there"
     newest=$(newest_step "$1")
-    await $PATIENCE "the controller's word of step $newest" knows "$1" "$newest" || exit
+    must_come $PATIENCE "the controller's word of step $newest" knows "$1" "$newest" || exit
     printf '%s' "$newest"
 }
 knows() { "$HEDDLE_BIN/heddle" checkpoint ls "$1" -o jsonl | grep -qE "\"step\": *$2,"; }
@@ -80,10 +80,10 @@ a_job_without_its_checkpoints_waits_for_them() {
     "$HEDDLE_BIN/heddle" hold "$job" || fail "the job cannot be held"
     "$HEDDLE_BIN/heddle" requeue "$job" || fail "the job cannot be queued again"
     kill -CONT "$(rank_pid 0)" || fail "rank 0 was not there"
-    await $PATIENCE "attempt 1 to end" says "$job" '"kind": *"ended".*attempt 1 ended' || exit
+    must_come $PATIENCE "attempt 1 to end" says "$job" '"kind": *"ended".*attempt 1 ended' || exit
     mv "$(job_dir "$job")/attempt-1" "$dir/aside" || fail "attempt 1 has no folder"
     "$HEDDLE_BIN/heddle" release "$job" || fail "the job cannot be released"
-    await $PATIENCE "the job to wait" says "$job" '"kind": *"checkpoint_missing".*none is left, and the job waits' || exit
+    must_come $PATIENCE "the job to wait" says "$job" '"kind": *"checkpoint_missing".*none is left, and the job waits' || exit
     "$HEDDLE_BIN/heddle" checkpoint ls "$job" | grep -q 'missing' || fail "checkpoint ls does not say that they are missing"
     "$HEDDLE_BIN/heddle" hold "$job" || fail "the job cannot be held"
     mv "$dir/aside" "$(job_dir "$job")/attempt-1" || fail "attempt 1 has a folder again"

@@ -25,7 +25,7 @@ small_disk() {
 reason_is() { # JOB PATTERN
     "$HEDDLE_BIN/heddle" jobs -o wide | grep -qE -- "^ *$1 .*$2"
 }
-await_reason() { await $PATIENCE "the reason '$2' of job $1" reason_is "$@"; }
+await_reason() { must_come $PATIENCE "the reason '$2' of job $1" reason_is "$@"; }
 cancelled_soon() { # JOB [OPTION]
     local began=$SECONDS
     "$HEDDLE_BIN/heddle" cancel "$@" >/dev/null || fail "cannot cancel job $1"
@@ -44,12 +44,12 @@ training_goes_on_while_the_disk_is_full() {
     step=$(newest_step "$job")
     before=$(cd "$(checkpoint_dir "$job" 1 "$step")" && sha256sum *)
     await_reason "$job" "continues without a new checkpoint: .*no space" # first: it goes with the last step
-    await $PATIENCE "a warning that names the disk" says "$job" '"kind": *"warning".*[Nn]o space'
+    must_come $PATIENCE "a warning that names the disk" says "$job" '"kind": *"warning".*[Nn]o space'
     await_step "$job" 1 $((step + EVERY + 5))
     [ "$(newest_step "$job")" = "$step" ] || fail "a checkpoint fits after all"
     [ "$(cd "$(checkpoint_dir "$job" 1 "$step")" && sha256sum *)" = "$before" ] || fail "the older checkpoint was touched"
     make_room
-    await $PATIENCE "a checkpoint of a later step" has_checkpoint "$job" $((step + EVERY + 1))
+    must_come $PATIENCE "a checkpoint of a later step" has_checkpoint "$job" $((step + EVERY + 1))
     [ "$(newest_step "$job")" -lt $STEPS ] || fail "only the last checkpoint succeeded; the test was too slow"
     succeed "$job" 1
     same_weights "$job"
@@ -66,7 +66,7 @@ the_last_checkpoint_waits_for_room() {
     await_step "$job" 1 1
     leave_free 0
     await_reason "$job" "waits to write the last checkpoint: .*no space"
-    has_state "$job" running || fail "the job is $(field "$job" state)"
+    state_is "$job" running || fail "the job is $(field "$job" state)"
     [ -z "$(find "$dir/jobs/$job" -name 'step-*')" ] || fail "a failed write left its folder"
     make_room
     succeed "$job" 1
@@ -102,7 +102,7 @@ a_job_begins_when_the_disk_takes_writes() {
     make_room
     await_state "$now" succeeded
     # read-only; a controller starts all the same
-    await 20 "a disk that is not written to" mount -o remount,bind,ro "$dir/jobs"
+    must_come 20 "a disk that is not written to" mount -o remount,bind,ro "$dir/jobs"
     kill_controller
     start_controller
     now=$(submit --set train.steps=20) || exit

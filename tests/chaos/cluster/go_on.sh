@@ -59,7 +59,7 @@ a_job_may_end_while_controller_and_heddled_are_dead() {
     kill_controller
     kill_daemon a
     await_checkpoint "$job" $STEPS
-    await 30 "the end of the ranks" none_of 'heddle-(worker|supervisor)'
+    must_come 30 "the end of the ranks" none_of 'heddle-(worker|supervisor)'
     start_cluster
     succeed "$job" 1
     watch "$job"

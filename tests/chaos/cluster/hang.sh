@@ -33,7 +33,7 @@ the_rank_that_stands_still_is_named_not_one_that_waits_for_it() {
         await_step 1 $k $((3 + RANDOM % 5))
         other=$(rank_pid $((1 - rank)))
         kill -STOP "$(rank_pid $rank)" || fail "rank $rank was not there"
-        await 20 "the end of the supervisor" gone $supervisor
+        must_come 20 "the end of the supervisor" gone $supervisor
         gone "$other" || fail "the peer is still there"
         grep -qE "^the last [0-9]+ of [0-9]+ collectives of rank $rank, oldest first" "$dir/jobs/1/attempt-$k/logs/rank-$rank.log" ||
             fail "the log of rank $rank does not tell its collectives"
@@ -62,7 +62,7 @@ the_rank_that_stands_still_is_named_in_a_pipeline_too() {
             run_supervisor $k 4
             await_step 1 $k $((3 + RANDOM % 5))
             kill -STOP "$(rank_pid $rank)" || fail "rank $rank was not there"
-            await 20 "the end of the supervisor" gone $supervisor
+            must_come 20 "the end of the supervisor" gone $supervisor
             none_of 'heddle-worker rank' || fail "a peer is still there"
             grep -qE "ended: hang .*rank $rank gave no sign of life" "$dir/jobs/1/attempt-$k/nodes/a/supervisor.log" ||
                 fail "rank $rank of job $job stood still, said was: $(tail -n 1 "$dir/jobs/1/attempt-$k/nodes/a/supervisor.log")"
@@ -77,7 +77,7 @@ a_rank_that_stands_still_is_named_and_the_job_goes_on() {
     await_step "$job" 1 $((EVERY + 5)) # enough for the supervisor to know how long a step takes
     ranks=$(processes 'heddle-worker rank')
     kill -STOP "$(rank_pid 1)" || fail "rank 1 was not there"
-    await 120 "the end of all ranks" gone $ranks
+    must_come 120 "the end of all ranks" gone $ranks
     succeed "$job" 2
     says "$job" '"kind": *"attempt_failed",.*"attempt": *1,.*"rank": *1,.*hang' ||
         fail "no event says that rank 1 of attempt 1 hangs: $(events "$job" | grep '"attempt_failed"')"

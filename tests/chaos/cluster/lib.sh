@@ -1,11 +1,11 @@
-# lib.sh: a small cluster of real processes to break. The scenarios of this folder source it.
+# lib.sh: a small cluster of real processes to break, on top of tests/e2e/cluster.sh. The scenarios of this folder
+# source it.
 #
 # A scenario is a function whose name is what it proves, run by `scenario NAME` in a subshell and in
 # an empty folder $dir, with programs that carry a mark of their own in the environment, so that each
 # can be found and none can stay. `fail WHAT` ends it. What is compared in the end are the files of
 # the last checkpoint: equal bytes are equal weights and equal state of the optimizer.
-set -u
-export LC_ALL=C
+. "${HEDDLE_SOURCE_DIR:?}/tests/e2e/cluster.sh" || exit 2
 : "${HEDDLE_BIN:=${HEDDLE_BUILD_DIR:?}/bin}"
 
 PATIENCE=90     # seconds for anything that should take a moment; sanitizers and a busy machine are slow
@@ -13,12 +13,6 @@ PATIENCE=90     # seconds for anything that should take a moment; sanitizers and
 : "${BATCH:=4}"   # its sequences a step
 EVERY=10        # its steps between checkpoints
 
-# Ranks take 20 ms longer for a step, asleep (tests/pace); not in a build with sanitizers.
-pace=${HEDDLE_BUILD_DIR:-}/tests/libpace.so
-[ ! -f "$pace" ] || export LD_PRELOAD=$pace
-
-work=$(mktemp -d "${TMPDIR:-/tmp}/hdc.XXXXXX") || exit 2 # of this run alone
-failures=0
 mark= # of the running scenario's processes
 dir=  # its folder
 
@@ -48,25 +42,20 @@ gone() { # PID...
 }
 
 now_ms() { local t=${EPOCHREALTIME/[.,]/}; printf '%s' $((t / 1000)); }
-await() { # SECONDS WHAT COMMAND...: until COMMAND succeeds. A look starts programs: after the first five they are rarer
-    local end=$((SECONDS + $1)) seconds=$1 what=$2 looks=0 pause=0.03
+must_come() { # SECONDS WHAT COMMAND...: until COMMAND succeeds
+    local seconds=$1 what=$2
     shift 2
-    until "$@"; do
-        [ $SECONDS -le $end ] || fail "$what did not come in $seconds s"
-        sleep $pause
-        [ $((++looks)) != 5 ] || pause=0.12
-    done
+    await "$seconds" "$@" || fail "$what did not come in $seconds s"
 }
 
 # ---- the cluster ----
 
-export HEDDLE_CONTROLLER=
 answers() { "$HEDDLE_BIN/heddle" nodes >/dev/null 2>&1; }
 start_controller() { # [OPTION...]
     "$HEDDLE_BIN/heddle-controller" --state-dir "$dir/c" --listen "unix:$dir/c.sock" \
         --jobs-dir "$dir/jobs" "$@" >>"$dir/controller.log" 2>&1 &
     controller=$!
-    await $PATIENCE "the controller's answer" answers
+    must_come $PATIENCE "the controller's answer" answers
 }
 declare -A daemon=()
 start_daemon() { # NAME [OPTION...]
@@ -139,13 +128,12 @@ step_of() { # JOB ATTEMPT
 }
 reached() { [ "$(step_of "$1" "$2")" -ge "$3" ]; }
 await_step() { # JOB ATTEMPT STEP
-    await $PATIENCE "step $3 of attempt $2" reached "$1" "$2" "$3"
+    must_come $PATIENCE "step $3 of attempt $2" reached "$1" "$2" "$3"
 }
 field() { # JOB KEY: a field of the job itself, as `heddle show` tells it
     "$HEDDLE_BIN/heddle" show "$1" -o jsonl | sed -nE "s/^[^[]*\"$2\": *\"?([^\",]*)\"?,.*/\1/p" | head -n 1
 }
-has_state() { [ "$(field "$1" state)" = "$2" ]; }
-await_state() { await $PATIENCE "state $2 of job $1" has_state "$1" "$2"; }
+await_state() { must_come $PATIENCE "state $2 of job $1" state_is "$1" "$2"; }
 attempts() { find "$(job_dir "$1")" -maxdepth 1 -name 'attempt-*' | wc -l; }
 events() { "$HEDDLE_BIN/heddle" events "$1" -o jsonl; }
 says() { events "$1" | grep -qE -- "$2"; } # JOB PATTERN: one event, a line of JSON, matches
@@ -161,7 +149,7 @@ newest_step() { # JOB: 0 without one
     printf '%s' "${last:+${last% *}}" | grep . || printf 0
 }
 has_checkpoint() { [ "$(newest_step "$1")" -ge "$2" ]; }
-await_checkpoint() { await $PATIENCE "the checkpoint of step $2" has_checkpoint "$1" "$2"; }
+await_checkpoint() { must_come $PATIENCE "the checkpoint of step $2" has_checkpoint "$1" "$2"; }
 checkpoint_dir() { printf '%s/attempt-%s/checkpoints/step-%08d' "$(job_dir "$1")" "$2" "$3"; }
 
 succeed() { # JOB ATTEMPTS|any: waits for the end and checks it

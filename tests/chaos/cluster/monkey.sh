@@ -227,7 +227,7 @@ check_job() {
     succeed "$job" any
     [ "$(field "$job" step)" = $STEPS ] || fail "job $job succeeded at step $(field "$job" step) of $STEPS"
     same_weights "$job"
-    await 60 "the end of all checkpoints of job $job but two" only_the_newest_are_left
+    must_come 60 "the end of all checkpoints of job $job but two" only_the_newest_are_left
     "$HEDDLE_BIN/heddle" checkpoint verify "$job" >"$dir/verify.log" 2>&1 || fail "a checkpoint is damaged"
     "$HEDDLE_BIN/heddle" watch "$job" -o jsonl >"$dir/history" || fail "job $job has no history"
     steps_in "$dir/history" >"$dir/steps"
@@ -286,7 +286,7 @@ trouble() {
         check_job
     done
     [ ! -s "$dir/unexplained" ] || fail "a job ran without a reason: $(head -n 3 "$dir/unexplained")"
-    await 30 "the end of all ranks" none_of 'heddle-(worker|supervisor)'
+    must_come 30 "the end of all ranks" none_of 'heddle-(worker|supervisor)'
     note "$struck actions, ${#jobs[@]} jobs, $(for job in "${jobs[@]}"; do attempts "$job"; done | paste -sd+ | bc) attempts," \
         "$(wc -l <"$dir/submitted" 2>/dev/null || echo 0) bystanders"
     if [ "$MONKEY_DISKS" = small ]; then

@@ -18,22 +18,22 @@ a_lost_node_loses_its_jobs_to_another_and_changes_nothing_when_it_returns() {
     killed=$(submit) || exit
     await_step "$killed" 1 1
     start_daemon c
-    await $PATIENCE "node c" is_ready c
+    must_come $PATIENCE "node c" is_ready c
     stopped=$(submit) || exit
     await_step "$stopped" 1 1
     runs_on "$killed" 1 a && runs_on "$stopped" 1 c || fail "the jobs do not run on a and c"
     start_daemon b
-    await $PATIENCE "node b" is_ready b
+    must_come $PATIENCE "node b" is_ready b
 
-    await $PATIENCE "a checkpoint that the controller knows" knows "$killed" $EVERY
+    must_come $PATIENCE "a checkpoint that the controller knows" knows "$killed" $EVERY
     kill_daemon a
-    await $PATIENCE "a checkpoint that the controller knows" knows "$stopped" $EVERY
+    must_come $PATIENCE "a checkpoint that the controller knows" knows "$stopped" $EVERY
     kill -STOP "${daemon[c]}"
     await_checkpoint "$killed" $STEPS # attempt 1 trains to its end, and nobody hears of it
-    has_state "$killed" running || fail "the job's state is $(field "$killed" state), not running"
+    state_is "$killed" running || fail "the job's state is $(field "$killed" state), not running"
 
-    await $LOST "the loss of node a" is_lost a
-    await 30 "the loss of node c" is_lost c
+    must_come $LOST "the loss of node a" is_lost a
+    must_come 30 "the loss of node c" is_lost c
     succeed "$killed" 2
     succeed "$stopped" 2
     runs_on "$killed" 2 b && runs_on "$stopped" 2 b || fail "the second attempts do not run on b"
@@ -44,11 +44,11 @@ a_lost_node_loses_its_jobs_to_another_and_changes_nothing_when_it_returns() {
 
     start_daemon a
     kill -CONT "${daemon[c]}"
-    await $PATIENCE "the return of node a" is_ready a
-    await $PATIENCE "the return of node c" is_ready c
+    must_come $PATIENCE "the return of node a" is_ready a
+    must_come $PATIENCE "the return of node c" is_ready c
     late=$(submit) || exit
     for job in "$killed" "$stopped"; do
-        has_state "$job" succeeded && [ "$(attempts "$job")" = 2 ] || fail "the return changed job $job"
+        state_is "$job" succeeded && [ "$(attempts "$job")" = 2 ] || fail "the return changed job $job"
         same_weights "$job"
     done
     succeed "$late" 1

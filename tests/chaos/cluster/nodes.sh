@@ -11,7 +11,7 @@ two_jobs_run_on_two_nodes_and_a_killed_one_does_not_touch_the_other() {
     local one two
     start_cluster
     start_daemon b
-    await $PATIENCE "node b" knows_both
+    must_come $PATIENCE "node b" knows_both
     one=$(submit) || exit
     two=$(submit) || exit
     await_step "$one" 1 5

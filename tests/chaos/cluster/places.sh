@@ -29,14 +29,14 @@ place() { # PHASE RANK LAYOUT [OPTION...]
     shift 3
     job=$(submit --set "parallel=$layout" "$@") || exit
     case $phase in
-    setup) await $PATIENCE "rank $rank" alive "$rank" ;;
+    setup) must_come $PATIENCE "rank $rank" alive "$rank" ;;
     late) # its supervisor is stopped when it should tell, and goes on after the other one has told
         await_step "$job" 1 1
         stall_rank "$rank" || fail "there is no rank $rank"
         sleep 7
         supervisor=$(processes "heddle-supervisor .*/nodes/$(node_of "$rank")/")
         kill -STOP "$supervisor" || fail "there is no supervisor of node $(node_of "$rank")"
-        await 20 "what the other node tells" tells_of_a_hang "$job"
+        must_come 20 "what the other node tells" tells_of_a_hang "$job"
         kill -CONT "$supervisor"
         ;;
     connecting) ;;
@@ -47,7 +47,7 @@ place() { # PHASE RANK LAYOUT [OPTION...]
         ;;
     esac
     [[ " ending connecting late " == *" $phase "* ]] || stall_rank "$rank" || fail "there is no rank $rank"
-    await 60 "the end of job $job" has_state "$job" failed
+    must_come 60 "the end of job $job" state_is "$job" failed
     event=$(events "$job" | grep '"attempt_failed"')
     echo "$event" | grep -qE "attempt 1: hang: rank $rank on $(node_of "$rank"), device [0-9]+: rank $rank gave no sign of life for [0-9]+ s" ||
         fail "rank $rank hangs in $phase ($layout), said was: $event"
@@ -62,9 +62,9 @@ start_nodes() {
     else
         start_daemon a --devices cpu:2:1
         start_daemon b --devices cpu:2:1
-        await $PATIENCE "node b" ready b
+        must_come $PATIENCE "node b" ready b
     fi
-    await $PATIENCE "node a" ready a
+    must_come $PATIENCE "node a" ready a
     places=0
 }
 

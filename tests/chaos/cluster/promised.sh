@@ -10,7 +10,7 @@ is_shown() { "$HEDDLE_BIN/heddle" nodes -o jsonl | grep -q '"state": *"ready"'; 
 kill_and_start_controller() {
     kill_controller
     start_controller
-    await $PATIENCE "node a" is_shown
+    must_come $PATIENCE "node a" is_shown
 }
 
 a_controller_killed_between_plan_promise_and_start_starts_the_job_once() {
@@ -21,16 +21,16 @@ a_controller_killed_between_plan_promise_and_start_starts_the_job_once() {
     await_state "$long" running
     job=$(submit) || exit
     kill_and_start_controller # planned, perhaps promised
-    await $PATIENCE "an expected start of job $job" has_expected_start "$job"
+    must_come $PATIENCE "an expected start of job $job" has_expected_start "$job"
     promise=$(expected_start "$job")
     kill_and_start_controller # promised
     [ "$(expected_start "$job")" = "$promise" ] ||
         fail "the expected start was $promise, and is $(expected_start "$job") after a restart"
-    has_state "$long" running || fail "job $long did not outlive the controller"
+    state_is "$long" running || fail "job $long did not outlive the controller"
     told=$(events "$job" | grep -cE '"(start_expected|start_moved)"')
     [ "$told" = 1 ] || fail "the start of job $job was told $told times: $(events "$job")"
     "$HEDDLE_BIN/heddle" cancel "$long" --now >/dev/null || fail "job $long cannot be cancelled"
-    await $PATIENCE "the start of job $job" says "$job" '"kind": *"starting"'
+    must_come $PATIENCE "the start of job $job" says "$job" '"kind": *"starting"'
     kill_and_start_controller # started
     succeed "$job" 1
     [ "$(events "$job" | grep -c '"kind": *"starting"')" = 1 ] || fail "job $job was started twice: $(events "$job")"
@@ -41,7 +41,7 @@ a_controller_killed_between_plan_promise_and_start_starts_the_job_once() {
 a_plan_of_nodes_that_were_not_measured_says_what_to_do() {
     local out status
     start_cluster
-    await $PATIENCE "node a" is_shown
+    must_come $PATIENCE "node a" is_shown
     out=$("$HEDDLE_BIN/heddle" plan "$work/job.yaml" --live 2>&1)
     status=$?
     [ $status != 0 ] || fail "a plan without rates was made: $out"
@@ -52,9 +52,9 @@ a_plan_of_nodes_that_were_not_measured_says_what_to_do() {
 a_plan_of_the_live_nodes_is_the_one_that_runs() {
     local job
     start_cluster
-    await $PATIENCE "node a" is_shown
+    must_come $PATIENCE "node a" is_shown
     "$HEDDLE_BIN/heddle" probe a >/dev/null || fail "node a cannot be probed"
-    await 240 "a plan" "$HEDDLE_BIN/heddle" plan "$work/job.yaml" --live --out "$dir/plan.json"
+    must_come 240 "a plan" "$HEDDLE_BIN/heddle" plan "$work/job.yaml" --live --out "$dir/plan.json"
     grep -q '"kind":"Plan"' "$dir/plan.json" || fail "no plan was written: $(cat "$dir/plan.json")"
     job=$(submit --plan "$dir/plan.json") || exit
     succeed "$job" 1

@@ -16,7 +16,7 @@ a_killed_rank_ends_its_attempt_and_the_next_goes_on_from_its_checkpoint() {
     await_step "$job" 1 $((2 * EVERY + 3))
     peers=$(processes 'heddle-worker rank')
     kill -KILL "$(rank_pid 1)" || fail "rank 1 was not there"
-    await 5 "the end of the killed rank's peers" gone $peers
+    must_come 5 "the end of the killed rank's peers" gone $peers
     base=$(newest_step "$job")
     succeed "$job" 2
     began_from "$job" 2 "$base"
@@ -62,7 +62,7 @@ a_killed_supervisor_takes_its_ranks_along_and_the_job_goes_on() {
     ranks=$(processes 'heddle-worker rank')
     [ "$(wc -w <<<"$ranks")" = 2 ] || fail "there are not two ranks: $ranks"
     kill -KILL "$(processes 'heddle-supervisor ')" || fail "the supervisor was not there"
-    await 5 "the end of its ranks" gone $ranks
+    must_come 5 "the end of its ranks" gone $ranks
     succeed "$job" 2
     says "$job" '"kind": *"attempt_failed".*rank_exit.*heddle-supervisor .* died' ||
         fail "no event says that the supervisor died: $(events "$job")"
@@ -79,7 +79,7 @@ all_killed_at_once_come_back_and_the_job_goes_on() {
     [ "$(wc -w <<<"$all")" = 5 ] || fail "controller, heddled, supervisor and two ranks are not five: $all"
     kill -KILL $all
     wait 2>/dev/null
-    await 5 "the end of them all" gone $all
+    must_come 5 "the end of them all" gone $all
     base=$(newest_step "$job")
     start_cluster
     succeed "$job" 2

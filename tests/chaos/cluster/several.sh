@@ -10,8 +10,8 @@ start_pair() {
     start_controller
     start_daemon a --devices cpu:1:1
     start_daemon b --devices cpu:1:1
-    await $PATIENCE "node a" ready a
-    await $PATIENCE "node b" ready b
+    must_come $PATIENCE "node a" ready a
+    must_come $PATIENCE "node b" ready b
 }
 start_job() { # [OPTION...]
     job=$(submit "$@") || exit
@@ -35,7 +35,7 @@ two_nodes_learn_what_one_does() {
     start_job
     succeed "$job" 1
     same_weights "$job"
-    await 30 "the end of all ranks" none_of 'heddle-(worker|supervisor)'
+    must_come 30 "the end of all ranks" none_of 'heddle-(worker|supervisor)'
 }
 
 # A rank dies: all end within seconds, whoever says so first the right one is blamed.
@@ -46,7 +46,7 @@ a_rank_is_killed() { # RANK NODE
     await_checkpoint "$job" $EVERY
     others=$(processes 'heddle-worker rank')
     kill -KILL "$(rank_pid "$1")" || fail "there is no rank $1"
-    await 30 "the end of the attempt's ranks" gone $others
+    must_come 30 "the end of the attempt's ranks" gone $others
     succeed "$job" 2
     blames rank_exit "$1" "$2"
     same_weights "$job"
@@ -84,7 +84,7 @@ a_job_moves_to_one_node_and_back() {
     start_pair
     start_job
     start_daemon c --devices cpu:2:1
-    await $PATIENCE "node c" ready c
+    must_come $PATIENCE "node c" ready c
     await_checkpoint "$job" $EVERY
     "$HEDDLE_BIN/heddle" drain a --reason test >"$dir/drain.log" 2>&1 || fail "a is not drained"
     kill -KILL "$(rank_pid 0)" || fail "there is no rank 0"
@@ -120,7 +120,7 @@ a_rank_that_stands_still_on_the_other_node_is_named() {
     await_step "$job" 1 $((EVERY + 5)) # enough for the supervisors to know how long a step takes
     ranks=$(processes 'heddle-worker rank')
     kill -STOP "$(rank_pid 1)" || fail "there is no rank 1"
-    await 150 "the end of all ranks" gone $ranks
+    must_come 150 "the end of all ranks" gone $ranks
     succeed "$job" 2
     blames hang 1 b
     same_weights "$job"
