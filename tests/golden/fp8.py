@@ -32,13 +32,16 @@ def main():
     here = os.path.dirname(os.path.abspath(__file__))
     with open(os.path.join(here, "../unit/base/fp8_codes.inc"), "w") as out:
         out.write("/* by tests/golden/fp8.py, PyTorch %s */\n" % torch.__version__)
+        rows = []
         for name, dtype, most in FORMATS:
             values = numbers(dtype, most)
             codes = values.to(dtype).view(torch.uint8)
             for value, code in zip(values.tolist(), codes.tolist()):
                 text = "%.9g" % value
                 text += "f" if "." in text or "e" in text else ".0f"
-                out.write("{%s, %s, 0x%02x},\n" % (name, text, code))
+                rows.append("{%s, %s, 0x%02x}," % (name, text, code))
+        # three to a line fit 100 columns
+        out.writelines(" ".join(rows[i:i + 3]) + "\n" for i in range(0, len(rows), 3))
 
 
 main()

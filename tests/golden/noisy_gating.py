@@ -44,7 +44,9 @@ def main():
         for name, t in {"logits": logits, "noise_logits": noise_logits, "noise": noise,
                         "cotangent": cotangent, "gates": g, "probs": probs, "balance": balance, "z": z,
                         "dlogits": logits.grad, "dnoise_logits": noise_logits.grad}.items():
-            out.write(f"{name} {t.numel()}\n" + "".join(f"{v:.10g}\n" for v in t.detach().flatten().tolist()))
+            numbers = [f"{v:.10g}" for v in t.detach().flatten().tolist()]
+            out.write(f"{name} {t.numel()}\n")
+            out.writelines(" ".join(numbers[i:i + 7]) + "\n" for i in range(0, len(numbers), 7))
 
 
 if __name__ == "__main__":
