@@ -9,8 +9,11 @@
 #ifndef HD_FUZZ_DRIVER_H
 #define HD_FUZZ_DRIVER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* One input of exactly `size_bytes` bytes. Returns 0; a violated promise aborts. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes);
@@ -18,5 +21,26 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes);
 /* Writes seed number `index` (from 0) to ret_bytes, at most max_bytes, and returns its size; 0 when
  * there are no more. Good seeds are honest inputs that together use every part of the format. */
 size_t hd_fuzz_seed(unsigned index, uint8_t *ret_bytes, size_t max_bytes);
+
+/* Aborts where a promise does not hold. */
+static inline void require(bool holds)
+{
+    if (!holds)
+        abort();
+}
+
+/* Answers hd_fuzz_seed from a table of texts. */
+static inline size_t fuzz_text_seed(const char *const *seeds, size_t count, unsigned index,
+                                    uint8_t *ret_bytes, size_t max_bytes)
+{
+    size_t size;
+
+    if (index >= count)
+        return 0;
+    size = strlen(seeds[index]);
+    size = size < max_bytes ? size : max_bytes;
+    memcpy(ret_bytes, seeds[index], size);
+    return size;
+}
 
 #endif

@@ -121,3 +121,41 @@ const struct golden_tensor *golden_find(const struct golden *golden, const char 
             return &golden->tensors[i];
     return NULL;
 }
+
+void golden_set_weights(struct hd_trainer *t)
+{
+    const struct hd_registry *r = &hd_trainer_rank_program(t)->registry;
+
+    for (int i = 0; i < r->param_count; i++) {
+        const struct hd_param *p = &r->params[i];
+        float *w = harness_take(t, i, HD_STATE_WEIGHT);
+
+        for (int64_t k = 0; k < p->real_count; k++)
+            w[k] = golden_weight(p->name, p->dim_count, k);
+        harness_put(t, i, HD_STATE_WEIGHT, w);
+    }
+}
+
+void golden_open(const char *name, int steps, struct harness *h, struct hd_arena *arena,
+                 struct hd_job *ret_job, struct golden *ret_golden)
+{
+    harness_setup(h, 100);
+    hd_arena_init(arena, 0);
+    *ret_job = harness_job(h, "llama", 1);
+    ret_job->steps = steps;
+    ret_job->lr_warmup_steps = 4;
+    ret_job->lr_peak = 0.01;
+    ret_job->lr_min = 0.001;
+    ret_job->lr_decay_steps = steps - 4;
+    ret_job->beta1 = 0.9;
+    ret_job->beta2 = 0.95;
+    ret_job->adam_eps = 1e-6;
+    ret_job->weight_decay = 0.1;
+    ret_job->clip = 0.5;
+    ret_job->val_split = 0;
+    ret_job->micro_batch = 1;
+    memcpy(ret_job->order, "sequential", 11);
+    golden_read(name, arena, ret_job, ret_golden);
+    if (strcmp(ret_job->family, "gpt2") == 0)
+        memcpy(ret_job->positions, "learned", 8);
+}

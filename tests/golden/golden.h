@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "harness.h"
 #include "job/job.h"
 
 enum { GOLDEN_TENSORS_MAX = 64, GOLDEN_NAME_MAX = 128 };
@@ -28,6 +29,12 @@ struct golden {
 void golden_read(const char *name, struct hd_arena *arena, struct hd_job *job,
                  struct golden *ret_golden);
 const struct golden_tensor *golden_find(const struct golden *golden, const char *name);
+
+/* Opens a harness, and makes the job of generate.py's recipe with the settings of NAME.golden. */
+void golden_open(const char *name, int steps, struct harness *h, struct hd_arena *arena,
+                 struct hd_job *ret_job, struct golden *ret_golden);
+/* Sets every weight by golden_weight. */
+void golden_set_weights(struct hd_trainer *t);
 
 /* Number i of the sequence `name`, in [0, 1): the rule of generate.py. */
 double golden_number(const char *name, int64_t i);

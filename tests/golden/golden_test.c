@@ -79,25 +79,7 @@ static int adapter_settings(const struct hd_job *job)
 static void set_up(struct fixture *f, const char *name)
 {
     memset(f, 0, sizeof *f);
-    harness_setup(&f->h, 100);
-    hd_arena_init(&f->arena, 0);
-    f->job = harness_job(&f->h, "llama", 1);
-    f->job.steps = STEPS;
-    f->job.lr_warmup_steps = 4;
-    f->job.lr_peak = 0.01;
-    f->job.lr_min = 0.001;
-    f->job.lr_decay_steps = STEPS - 4;
-    f->job.beta1 = 0.9;
-    f->job.beta2 = 0.95;
-    f->job.adam_eps = 1e-6;
-    f->job.weight_decay = 0.1;
-    f->job.clip = 0.5;
-    f->job.val_split = 0;
-    f->job.micro_batch = 1;
-    memcpy(f->job.order, "sequential", 11);
-    golden_read(name, &f->arena, &f->job, &f->golden);
-    if (strcmp(f->job.family, "gpt2") == 0)
-        memcpy(f->job.positions, "learned", 8);
+    golden_open(name, STEPS, &f->h, &f->arena, &f->job, &f->golden);
     assert_int_equal(f->golden.setting_count,
                      29 + (f->job.experts ? 3 : 0) + adapter_settings(&f->job));
     f->job.balance = 0; /* the golden loss is without; its value is checked by itself */
@@ -112,20 +94,6 @@ static void tear_down(struct fixture *f)
 }
 
 /* ---- running ---- */
-
-static void set_weights(struct hd_trainer *t)
-{
-    const struct hd_registry *r = &hd_trainer_rank_program(t)->registry;
-
-    for (int i = 0; i < r->param_count; i++) {
-        const struct hd_param *p = &r->params[i];
-        float *w = harness_take(t, i, HD_STATE_WEIGHT);
-
-        for (int64_t k = 0; k < p->real_count; k++)
-            w[k] = golden_weight(p->name, p->dim_count, k);
-        harness_put(t, i, HD_STATE_WEIGHT, w);
-    }
-}
 
 static void copy_gradients(struct run *run, struct hd_trainer *t)
 {
@@ -151,7 +119,7 @@ static enum hd_status run_steps(struct harness_rank *r)
     if (run->checkpoint) {
         st = hd_trainer_load(t, run->checkpoint, "-", NULL);
     } else {
-        set_weights(t);
+        golden_set_weights(t);
         st = hd_trainer_save(t, &run->saved);
     }
     for (int s = 0; s < run->steps && !st; s++) {

@@ -67,42 +67,13 @@ static void write_pairs(struct fixture *f)
 static void set_up(struct fixture *f, const char *name)
 {
     memset(f, 0, sizeof *f);
-    harness_setup(&f->h, 100);
-    hd_arena_init(&f->arena, 0);
-    f->job = harness_job(&f->h, "llama", 1);
-    f->job.steps = STEPS;
-    f->job.lr_warmup_steps = 4;
-    f->job.lr_peak = 0.01;
-    f->job.lr_min = 0.001;
-    f->job.lr_decay_steps = STEPS - 4;
-    f->job.beta1 = 0.9;
-    f->job.beta2 = 0.95;
-    f->job.adam_eps = 1e-6;
-    f->job.weight_decay = 0.1;
-    f->job.clip = 0.5;
-    golden_read(name, &f->arena, &f->job, &f->golden);
-    if (strcmp(f->job.family, "gpt2") == 0)
-        memcpy(f->job.positions, "learned", 8);
+    golden_open(name, STEPS, &f->h, &f->arena, &f->job, &f->golden);
     write_pairs(f);
     f->job.micro_batch = 1;
     f->job.train = f->job.val = &f->file;
     f->job.val_count = 1;
     f->job.val_split = 0;
     f->job.validate_batches = 1;
-}
-
-static void set_weights(struct hd_trainer *t)
-{
-    const struct hd_registry *r = &hd_trainer_rank_program(t)->registry;
-
-    for (int i = 0; i < r->param_count; i++) {
-        const struct hd_param *p = &r->params[i];
-        float *w = harness_take(t, i, HD_STATE_WEIGHT);
-
-        for (int64_t k = 0; k < p->real_count; k++)
-            w[k] = golden_weight(p->name, p->dim_count, k);
-        harness_put(t, i, HD_STATE_WEIGHT, w);
-    }
 }
 
 /* ---- comparing ---- */
@@ -162,7 +133,7 @@ static enum hd_status compare_steps(struct harness_rank *r)
 
     if (st)
         return st;
-    set_weights(t);
+    golden_set_weights(t);
     st = hd_trainer_validate(t, &loss, &pairs);
     f->before = hd_trainer_validated_pairs(t);
     for (int i = 0; !st && i < STEPS; i++) {

@@ -1,4 +1,4 @@
-/* test: cmocka, after the headers that it wants to be read before itself.
+/* test: cmocka, after the headers that it wants to be read before itself, and statuses that must be HD_OK.
  *
  * Used by: tests.   Uses: cmocka, or tests/shim where it is absent.
  */
@@ -11,5 +11,14 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+
+#include "base/status.h"
+
+/* Fails the test with the story of a status that is not HD_OK. */
+static inline void must(enum hd_status st)
+{
+    if (st)
+        fail_msg("%s", hd_err_message());
+}
 
 #endif

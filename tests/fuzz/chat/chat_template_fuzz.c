@@ -6,12 +6,6 @@
 #include "chat/template.h"
 #include "tests/fuzz/driver.h"
 
-static void require(int condition)
-{
-    if (!condition)
-        abort();
-}
-
 static void render(const struct hd_template *t, const struct hd_template_limits *limits)
 {
     static const struct hd_json user = {.kind = HD_JSON_STRING, .key = "role", .text = "user"};

@@ -6,12 +6,6 @@
 #include "chat/conversation.h"
 #include "tests/fuzz/driver.h"
 
-static void require(int condition)
-{
-    if (!condition)
-        abort();
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
 {
     struct hd_conversation c;

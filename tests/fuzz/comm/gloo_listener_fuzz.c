@@ -17,12 +17,6 @@ enum { AS_ENDPOINT, AS_STRANGER, AS_COUNT }; /* by the first byte of an input */
 static struct hd_gloo_listener *doors[WORLD];
 static struct hd_gloo_endpoint endpoints[WORLD];
 
-static void require(bool holds)
-{
-    if (!holds)
-        abort();
-}
-
 static void open_listeners(void)
 {
     for (int r = 0; r < WORLD && !doors[r]; r++) {

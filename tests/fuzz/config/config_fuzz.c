@@ -25,12 +25,6 @@ static const struct hd_setting settings[] = {
 static const struct hd_program_table program = {
     .name = "p", .usages = usages, .settings = settings, .setting_count = 4, .config_path = "/p"};
 
-static void need(bool holds)
-{
-    if (!holds)
-        abort();
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
 {
     struct hd_config config;
@@ -38,15 +32,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
     enum hd_status st = hd_config_read_text(&config, &program, "f", bytes, size_bytes);
 
     if (st) {
-        need(st == HD_INVALID && strncmp(hd_err_message(), "f:", 2) == 0);
+        require(st == HD_INVALID && strncmp(hd_err_message(), "f:", 2) == 0);
     } else {
         const char *dir = hd_config_get(&config, 1), *quiet = hd_config_get(&config, 3);
 
-        need(!dir || dir[0] == '/');
-        need(!quiet || strcmp(quiet, "true") == 0 || strcmp(quiet, "false") == 0);
-        need(!hd_config_get(&config, 4));
+        require(!dir || dir[0] == '/');
+        require(!quiet || strcmp(quiet, "true") == 0 || strcmp(quiet, "false") == 0);
+        require(!hd_config_get(&config, 4));
         hd_config_show(&config, true, &out);
-        need(!out.failed && hd_text_is_utf8(out.data, out.len_bytes));
+        require(!out.failed && hd_text_is_utf8(out.data, out.len_bytes));
     }
     hd_text_free(&out);
     hd_config_done(&config);
@@ -55,13 +49,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
 
 size_t hd_fuzz_seed(unsigned index, uint8_t *ret_bytes, size_t max_bytes)
 {
-    size_t n;
-
-    if (index >= sizeof seeds / sizeof seeds[0])
-        return 0;
-    n = strlen(seeds[index]);
-    if (n > max_bytes)
-        n = max_bytes;
-    memcpy(ret_bytes, seeds[index], n);
-    return n;
+    return fuzz_text_seed(seeds, sizeof seeds / sizeof seeds[0], index, ret_bytes, max_bytes);
 }

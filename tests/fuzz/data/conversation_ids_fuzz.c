@@ -11,12 +11,6 @@
 
 enum { START = 256, END = 257, OTHER = 258 };
 
-static void require(int condition)
-{
-    if (!condition)
-        abort();
-}
-
 /* 256 bytes by the letters of byte-level BPE, and three special tokens. */
 static void write_tokenizer(struct hd_text *t)
 {

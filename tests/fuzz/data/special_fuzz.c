@@ -10,12 +10,6 @@
 
 enum { SEPARATOR = 0xFF };
 
-static void require(int condition)
-{
-    if (!condition)
-        abort();
-}
-
 /* The next file of the input; an absent one has no bytes. */
 static struct hd_text take(const uint8_t **bytes, size_t *left)
 {

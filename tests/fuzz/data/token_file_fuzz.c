@@ -11,12 +11,6 @@
 
 enum { NPY, LLMC, MEGATRON, FORMATS, READ_MAX = 256 };
 
-static void require(int condition)
-{
-    if (!condition)
-        abort();
-}
-
 static void walk(const struct hd_token_view *v)
 {
     int32_t ids[READ_MAX];

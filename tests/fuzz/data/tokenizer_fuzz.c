@@ -7,12 +7,6 @@
 #include "tests/fuzz/driver.h"
 #include "tokenizer/tokenizer_internal.h"
 
-static void require(int condition)
-{
-    if (!condition)
-        abort();
-}
-
 static void decode(const struct hd_bpe *bpe, const struct hd_id_list *list)
 {
     struct hd_text text = {0};

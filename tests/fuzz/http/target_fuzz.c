@@ -8,12 +8,6 @@
 #include "http/target.h"
 #include "tests/fuzz/driver.h"
 
-static void require(int condition)
-{
-    if (!condition)
-        abort();
-}
-
 static void look_at_text(const struct hd_http_target *t, const char *text)
 {
     require(text >= t->text && text < t->text + sizeof t->text);

@@ -11,19 +11,13 @@ enum { NOW_MS = 1000 * 1000 * 1000, DAYS_MS = 86400 * 1000 };
 static struct hd_text cert, key, request, request_key;
 static struct hd_pki_authority *authority;
 
-static void need(bool holds)
-{
-    if (!holds)
-        abort();
-}
-
 static void make_once(void)
 {
     if (authority)
         return;
-    need(!hd_pki_make_authority("fuzz", NOW_MS, &cert, &key));
-    need(!hd_pki_authority_open(cert.data, key.data, &authority));
-    need(!hd_pki_make_request("n1", &request, &request_key));
+    require(!hd_pki_make_authority("fuzz", NOW_MS, &cert, &key));
+    require(!hd_pki_authority_open(cert.data, key.data, &authority));
+    require(!hd_pki_make_request("n1", &request, &request_key));
 }
 
 /* A request that was changed anywhere is not signed by its key any more, unless the change is in
@@ -36,11 +30,11 @@ static void try_to_sign(const char *text)
     struct hd_text signed_cert = {0};
 
     if (hd_pki_sign(authority, text, &terms, &signed_cert)) {
-        need(*hd_err_message());
+        require(*hd_err_message());
     } else {
-        need(!hd_pki_inspect(signed_cert.data, &made));
-        need(strcmp(made.name, "n1") == 0);
-        need(made.to_ms == NOW_MS + DAYS_MS);
+        require(!hd_pki_inspect(signed_cert.data, &made));
+        require(strcmp(made.name, "n1") == 0);
+        require(made.to_ms == NOW_MS + DAYS_MS);
     }
     hd_text_free(&signed_cert);
 }
@@ -52,11 +46,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
     struct hd_pki_authority *opened = NULL;
 
     make_once();
-    need(text != NULL);
+    require(text != NULL);
     memcpy(text, bytes, size_bytes);
     text[size_bytes] = '\0';
     if (!hd_pki_inspect(text, &looked))
-        need(*looked.name && strlen(looked.name) <= HD_PKI_NAME_MAX && !strchr(looked.name, ' '));
+        require(*looked.name && strlen(looked.name) <= HD_PKI_NAME_MAX &&
+                !strchr(looked.name, ' '));
     try_to_sign(text);
     if (!hd_pki_authority_open(text, key.data, &opened))
         hd_pki_authority_free(opened);

@@ -15,28 +15,22 @@ static const char *const seeds[] = {
     "heddle-invite/2/n1/head.example:65535/" HASH "/" SECRET "\r\n",
 };
 
-static void need(bool holds)
-{
-    if (!holds)
-        abort();
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
 {
     char *line = malloc(size_bytes + 1);
     struct hd_pki_invitation invitation;
     struct hd_text again = {0};
 
-    need(line != NULL);
+    require(line != NULL);
     memcpy(line, bytes, size_bytes);
     line[size_bytes] = '\0';
     if (hd_pki_invitation_read(line, &invitation)) {
-        need(!strstr(hd_err_message(), SECRET));
+        require(!strstr(hd_err_message(), SECRET));
     } else {
-        need(hd_pki_is_node_name(invitation.node) != hd_pki_is_node_pattern(invitation.node));
+        require(hd_pki_is_node_name(invitation.node) != hd_pki_is_node_pattern(invitation.node));
         hd_pki_invitation_write(&invitation, &again);
-        need(strncmp(line, again.data, again.len_bytes) == 0);
-        need(strspn(line + again.len_bytes, "\r\n") == strlen(line + again.len_bytes));
+        require(strncmp(line, again.data, again.len_bytes) == 0);
+        require(strspn(line + again.len_bytes, "\r\n") == strlen(line + again.len_bytes));
         hd_text_free(&again);
     }
     free(line);
@@ -45,12 +39,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
 
 size_t hd_fuzz_seed(unsigned index, uint8_t *ret_bytes, size_t max_bytes)
 {
-    size_t size;
-
-    if (index >= sizeof seeds / sizeof seeds[0])
-        return 0;
-    size = strlen(seeds[index]);
-    size = size < max_bytes ? size : max_bytes;
-    memcpy(ret_bytes, seeds[index], size);
-    return size;
+    return fuzz_text_seed(seeds, sizeof seeds / sizeof seeds[0], index, ret_bytes, max_bytes);
 }

@@ -15,12 +15,6 @@ static const char *const seeds[] = {
     "limit role:admin queries_per_s 10\nlimit bob jobs_queued 7\nlimit bob jobs_live 9\n",
 };
 
-static void need(bool holds)
-{
-    if (!holds)
-        abort();
-}
-
 static void check(const struct hd_policy *p)
 {
     static const char *const unnamed[] = {"nobody-here", "uid:4294967290", "cert:nobody-here"};
@@ -29,14 +23,14 @@ static void check(const struct hd_policy *p)
         for (int way = 0; way < 2; way++) {
             const enum hd_role role = hd_policy_role(p, unnamed[i], (enum hd_login)way);
 
-            need(role == HD_ROLE_NONE || role == HD_ROLE_VIEWER || role == HD_ROLE_USER);
+            require(role == HD_ROLE_NONE || role == HD_ROLE_VIEWER || role == HD_ROLE_USER);
         }
         for (int limit = 0; limit < HD_LIMIT_COUNT; limit++)
-            need(hd_policy_limit(p, unnamed[i], HD_ROLE_USER, (enum hd_limit)limit) > 0);
-        need(hd_policy_visibility(p, unnamed[i], HD_ROLE_ADMIN) == HD_VISIBILITY_ALL);
+            require(hd_policy_limit(p, unnamed[i], HD_ROLE_USER, (enum hd_limit)limit) > 0);
+        require(hd_policy_visibility(p, unnamed[i], HD_ROLE_ADMIN) == HD_VISIBILITY_ALL);
     }
-    need(hd_policy_retention(p).history_ms >= 0 && hd_policy_retention(p).step_lines >= 0);
-    need(!hd_policy_retention(p).step_lines == !hd_policy_retention(p).step_lines_ms);
+    require(hd_policy_retention(p).history_ms >= 0 && hd_policy_retention(p).step_lines >= 0);
+    require(!hd_policy_retention(p).step_lines == !hd_policy_retention(p).step_lines_ms);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
@@ -44,11 +38,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
     char *text = malloc(size_bytes + 1);
     struct hd_policy *policy = NULL;
 
-    need(text != NULL);
+    require(text != NULL);
     memcpy(text, bytes, size_bytes);
     text[size_bytes] = '\0';
     if (hd_policy_parse("p", text, &policy)) {
-        need(strncmp(hd_err_message(), "p:", 2) == 0);
+        require(strncmp(hd_err_message(), "p:", 2) == 0);
     } else {
         check(policy);
         hd_policy_free(policy);
@@ -59,12 +53,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
 
 size_t hd_fuzz_seed(unsigned index, uint8_t *ret_bytes, size_t max_bytes)
 {
-    size_t size;
-
-    if (index >= sizeof seeds / sizeof seeds[0])
-        return 0;
-    size = strlen(seeds[index]);
-    size = size < max_bytes ? size : max_bytes;
-    memcpy(ret_bytes, seeds[index], size);
-    return size;
+    return fuzz_text_seed(seeds, sizeof seeds / sizeof seeds[0], index, ret_bytes, max_bytes);
 }

@@ -8,12 +8,6 @@
 
 static const char device[] = "GPU-1 sm_90 CUDA 13.0 driver 13.0 cuBLASLt-13.1.0";
 
-static void need(bool holds)
-{
-    if (!holds)
-        abort();
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
 {
     static struct hd_choice choices[HD_CUDA_CHOICES_MAX];
@@ -22,19 +16,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
     int count = -1;
     enum hd_status st;
 
-    need(text != NULL);
+    require(text != NULL);
     memcpy(text, bytes, size_bytes);
     st = hd_cuda_choices_parse(text, size_bytes, device, choices, &count);
-    need(count >= 0 && count <= HD_CUDA_CHOICES_MAX);
-    need(st == HD_OK || st == HD_CONFLICT || st == HD_CORRUPT);
+    require(count >= 0 && count <= HD_CUDA_CHOICES_MAX);
+    require(st == HD_OK || st == HD_CONFLICT || st == HD_CORRUPT);
     if (st) {
-        need(hd_text_is_utf8(hd_err_message(), strlen(hd_err_message())));
+        require(hd_text_is_utf8(hd_err_message(), strlen(hd_err_message())));
     } else {
         for (int i = 0; i < count; i++)
-            need(choices[i].chosen >= 0 && choices[i].chosen < choices[i].offered);
+            require(choices[i].chosen >= 0 && choices[i].chosen < choices[i].offered);
         hd_cuda_choices_format(choices, count, device, &again);
-        need(!again.failed && again.len_bytes == size_bytes &&
-             memcmp(again.data, text, size_bytes) == 0);
+        require(!again.failed && again.len_bytes == size_bytes &&
+                memcmp(again.data, text, size_bytes) == 0);
     }
     hd_text_free(&again);
     free(text);

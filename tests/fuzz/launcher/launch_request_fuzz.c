@@ -20,36 +20,30 @@ static const char *const seeds[] = {
     "heddle-launch 1\ndo about\n",
 };
 
-static void need(bool holds)
-{
-    if (!holds)
-        abort();
-}
-
 static void check_user(const char *user)
 {
-    need(strcmp(user, "root") != 0 && strcmp(user, "uid:0") != 0);
-    need(user[0] && user[0] != '-' && strlen(user) <= 64 && !strpbrk(user, "/%$ \t\"'\\;&|,"));
-    need(strspn(user, "0123456789") !=
-         strlen(user)); /* or it would be an uid that was not checked */
+    require(strcmp(user, "root") != 0 && strcmp(user, "uid:0") != 0);
+    require(user[0] && user[0] != '-' && strlen(user) <= 64 && !strpbrk(user, "/%$ \t\"'\\;&|,"));
+    require(strspn(user, "0123456789") !=
+            strlen(user)); /* or it would be an uid that was not checked */
 }
 
 static void check(const struct launch_request *r)
 {
     const bool about_job = r->deed == REQUEST_START || r->deed == REQUEST_KILL;
 
-    need(!about_job || (r->job > 0 && r->attempt > 0));
-    need(r->deed != REQUEST_START || (r->arg_count > 0 && r->arg_count <= REQUEST_ARGS_MAX));
-    need(r->deed != REQUEST_FIND || r->user);
-    need(r->deed != REQUEST_KILL || r->signal);
+    require(!about_job || (r->job > 0 && r->attempt > 0));
+    require(r->deed != REQUEST_START || (r->arg_count > 0 && r->arg_count <= REQUEST_ARGS_MAX));
+    require(r->deed != REQUEST_FIND || r->user);
+    require(r->deed != REQUEST_KILL || r->signal);
     if (r->user)
         check_user(r->user);
-    need(strspn(r->umask, "01234567") == strlen(r->umask));
+    require(strspn(r->umask, "01234567") == strlen(r->umask));
     for (int i = 0; i < r->arg_count; i++)
         for (const char *c = r->args[i]; *c; c++)
-            need((unsigned char)*c >= ' ');
+            require((unsigned char)*c >= ' ');
     for (int i = 0; i < r->env_count; i++)
-        need(strchr(r->env[i], '=') && strncmp(r->env[i], "LD_", 3) != 0);
+        require(strchr(r->env[i], '=') && strncmp(r->env[i], "LD_", 3) != 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
@@ -57,11 +51,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
     struct launch_request r;
     char *text = malloc(size_bytes + 1);
 
-    need(text != NULL);
+    require(text != NULL);
     memcpy(text, bytes, size_bytes);
     text[size_bytes] = '\0';
     if (request_read(text, size_bytes, &r)) {
-        need(strlen(hd_err_message()) > 2);
+        require(strlen(hd_err_message()) > 2);
     } else {
         check(&r);
     }
@@ -71,12 +65,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
 
 size_t hd_fuzz_seed(unsigned index, uint8_t *ret_bytes, size_t max_bytes)
 {
-    size_t n;
-
-    if (index >= sizeof seeds / sizeof seeds[0])
-        return 0;
-    n = strlen(seeds[index]);
-    n = n < max_bytes ? n : max_bytes;
-    memcpy(ret_bytes, seeds[index], n);
-    return n;
+    return fuzz_text_seed(seeds, sizeof seeds / sizeof seeds[0], index, ret_bytes, max_bytes);
 }

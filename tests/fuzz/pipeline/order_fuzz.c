@@ -20,12 +20,6 @@ static const struct target {
 };
 enum { TARGETS = sizeof targets / sizeof targets[0], STAGES_MAX = 3 };
 
-static void require(int condition)
-{
-    if (!condition)
-        abort();
-}
-
 /* Whatever the order, it is sound without backward of its first chunks. */
 static void prove_frozen(const struct hd_schedule *order, const char *text, struct hd_arena *arena)
 {

@@ -8,12 +8,6 @@
 #include "plan/calibration_report.h"
 #include "tests/fuzz/driver.h"
 
-static void require(int condition)
-{
-    if (!condition)
-        abort();
-}
-
 /* Reads all that `heddle topo` would show. */
 static void look(const struct hd_calibration *cal)
 {

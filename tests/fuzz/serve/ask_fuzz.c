@@ -7,12 +7,6 @@
 #include "serve/ask.h"
 #include "tests/fuzz/driver.h"
 
-static void require(int condition)
-{
-    if (!condition)
-        abort();
-}
-
 static void look_at_prompts(const struct hd_ask *ask)
 {
     int64_t id;

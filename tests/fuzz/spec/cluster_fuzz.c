@@ -24,25 +24,19 @@ static const char *const seeds[] = {
     "intra_node: {bandwidth: 100GB/s}\n"
     "host: {memory: 64GiB, bandwidth: 25GB/s, memory_bandwidth: 40GB/s}\n"};
 
-static void need(bool holds)
-{
-    if (!holds)
-        abort();
-}
-
 static void check_links(const struct hd_cluster *c)
 {
     const struct hd_node_links *l = c->links;
 
     if (!l)
         return;
-    need(l->devices == c->devices_per_node && l->shared_count <= HD_SHARED_LINKS_MAX);
+    require(l->devices == c->devices_per_node && l->shared_count <= HD_SHARED_LINKS_MAX);
     for (int32_t a = 0; a < l->devices; a++)
         for (int32_t b = 0; b < a; b++)
-            need(hd_node_links_rate(l, a, b) > 0 && hd_node_links_latency(l, a, b) >= 0);
+            require(hd_node_links_rate(l, a, b) > 0 && hd_node_links_latency(l, a, b) >= 0);
     for (int32_t s = 0; s < l->shared_count; s++)
-        need(l->shared[s].devices && l->shared[s].bytes_per_s > 0 &&
-             (l->devices == 64 || !(l->shared[s].devices >> l->devices)));
+        require(l->shared[s].devices && l->shared[s].bytes_per_s > 0 &&
+                (l->devices == 64 || !(l->shared[s].devices >> l->devices)));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
@@ -54,39 +48,32 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
 
     hd_arena_init(&arena, 0);
     if (hd_spec_parse_cluster("c", bytes, size_bytes, &arena, clusters, &count, &tree)) {
-        need(strlen(hd_err_message()) > 2);
+        require(strlen(hd_err_message()) > 2);
         hd_arena_done(&arena);
         return 0;
     }
-    need(count >= 1 && count <= HD_CLUSTER_GROUPS_MAX);
+    require(count >= 1 && count <= HD_CLUSTER_GROUPS_MAX);
     for (int i = 0; i < count; i++) {
         const struct hd_cluster *c = &clusters[i];
 
-        need(c->host_memory_bytes >= 0 && c->rates.host_link_bytes_per_s > 0 &&
-             c->rates.host_bytes_per_s > 0);
-        need(c->nodes >= 1 && c->nodes <= HD_CLUSTER_NODES_MAX);
-        need(c->level_count >= 1 && c->level_count <= HD_CLUSTER_LEVELS_MAX);
-        need(c->levels[c->level_count - 1].devices == hd_cluster_devices(c));
+        require(c->host_memory_bytes >= 0 && c->rates.host_link_bytes_per_s > 0 &&
+                c->rates.host_bytes_per_s > 0);
+        require(c->nodes >= 1 && c->nodes <= HD_CLUSTER_NODES_MAX);
+        require(c->level_count >= 1 && c->level_count <= HD_CLUSTER_LEVELS_MAX);
+        require(c->levels[c->level_count - 1].devices == hd_cluster_devices(c));
         for (int l = 0; l < c->level_count; l++) {
-            need(c->levels[l].bytes_per_s > 0 && c->levels[l].latency_s >= 0);
-            need(l == 0 || c->levels[l].devices > c->levels[l - 1].devices);
+            require(c->levels[l].bytes_per_s > 0 && c->levels[l].latency_s >= 0);
+            require(l == 0 || c->levels[l].devices > c->levels[l - 1].devices);
         }
-        need(hd_cluster_level_of(c, 0, hd_cluster_devices(c) - 1) < c->level_count);
+        require(hd_cluster_level_of(c, 0, hd_cluster_devices(c) - 1) < c->level_count);
         check_links(c);
     }
-    need(tree.group_count == count && hd_node_tree_position(&tree, "a7") >= -1);
+    require(tree.group_count == count && hd_node_tree_position(&tree, "a7") >= -1);
     hd_arena_done(&arena);
     return 0;
 }
 
 size_t hd_fuzz_seed(unsigned index, uint8_t *ret_bytes, size_t max_bytes)
 {
-    size_t size;
-
-    if (index >= sizeof seeds / sizeof seeds[0])
-        return 0;
-    size = strlen(seeds[index]);
-    size = size < max_bytes ? size : max_bytes;
-    memcpy(ret_bytes, seeds[index], size);
-    return size;
+    return fuzz_text_seed(seeds, sizeof seeds / sizeof seeds[0], index, ret_bytes, max_bytes);
 }

@@ -20,12 +20,6 @@ struct tuning {
     char folder[256];
 };
 
-static void must(enum hd_status st)
-{
-    if (st)
-        fail_msg("%s", hd_err_message());
-}
-
 static void text(char *to, size_t size, const char *value)
 {
     (void)snprintf(to, size, "%s", value);

@@ -67,23 +67,6 @@ struct visited {
     int64_t base_first; /* of the base's arrays, which have no adapter */
 };
 
-static void for_params(const struct hd_job *job,
-                       void (*visit)(const struct hd_param *p, int64_t first, void *context),
-                       void *context)
-{
-    struct hd_arena arena;
-    struct hd_rank_program l;
-    int64_t first = 0;
-
-    hd_arena_init(&arena, 0);
-    run_layout(job, &(struct hd_rank_program_options){0}, &arena, &l);
-    for (int i = 0; i < l.registry.param_count; i++) {
-        visit(&l.registry.params[i], first, context);
-        first += param_elements(&l.registry.params[i]);
-    }
-    hd_arena_done(&arena);
-}
-
 static void check_moved(const struct hd_param *p, int64_t first, void *context)
 {
     const struct visited *v = context;
@@ -141,7 +124,7 @@ static void the_adapter_trains_and_begins_as_nothing(void **state)
         run_threads(job_of(&h, &without), cases[i].dp, base);
         (void)printf("%s %s %s\n", cases[i].family, cases[i].precision,
                      cases[i].type ? cases[i].type : cases[i].targets);
-        for_params(&job, check_moved, &v);
+        run_for_params(&job, check_moved, &v);
         if (cases[i].dora && strcmp(cases[i].precision, "fp32") == 0) /* a factor of 1 is rounded */
             assert_true(fabs(run->loss[0] - base->loss[0]) <= 1e-6 * base->loss[0]);
         else if (!cases[i].type || strcmp(cases[i].type, "prefix") != 0)
@@ -527,7 +510,7 @@ static void magnitudes_begin_as_norms(void **state)
 
         run_threads(job, 1, run);
         m.values = run->initial;
-        for_params(&job, note, &m);
+        run_for_params(&job, note, &m);
         assert_int_equal(m.found, 3 * 2);
         run_free(run);
     }

@@ -22,24 +22,6 @@ struct model {
     struct hd_language *language;
 };
 
-static enum hd_status make_checkpoint(struct harness_rank *r)
-{
-    struct model *m = r->context;
-    struct hd_trainer *t = NULL;
-    enum hd_status st = harness_trained(r, &t);
-
-    if (!st)
-        st = hd_trainer_save(t, &m->saved);
-    hd_trainer_free(t);
-    return st;
-}
-
-static void must(enum hd_status st)
-{
-    if (st)
-        fail_msg("%s", hd_err_message());
-}
-
 static void model_open(struct model *m)
 {
     struct hd_decoder_options options = {.backend = harness_backend(), .threads = 1, .slots = 3};
@@ -47,7 +29,7 @@ static void model_open(struct model *m)
     harness_setup(&m->h, 20000);
     m->job = harness_job(&m->h, "llama", 1);
     m->job.context = CONTEXT;
-    must(harness_threads(&m->job, 1, m, make_checkpoint));
+    must(harness_threads(&m->job, 1, &m->saved, harness_save_trained));
     options.dirs.dir = m->saved.path;
     must(hd_decoder_open(&options, &m->decoder));
     must(hd_language_open(m->decoder, m->saved.path, &m->language));

@@ -53,23 +53,6 @@ struct compared {
     int codes; /* parameters in codes, found */
 };
 
-static void for_params(const struct hd_job *job,
-                       void (*visit)(const struct hd_param *p, int64_t first, void *context),
-                       void *context)
-{
-    struct hd_arena arena;
-    struct hd_rank_program l;
-    int64_t first = 0;
-
-    hd_arena_init(&arena, 0);
-    run_layout(job, &(struct hd_rank_program_options){0}, &arena, &l);
-    for (int i = 0; i < l.registry.param_count; i++) {
-        visit(&l.registry.params[i], first, context);
-        first += param_elements(&l.registry.params[i]);
-    }
-    hd_arena_done(&arena);
-}
-
 static void check_moved(const struct hd_param *p, int64_t first, void *context)
 {
     struct compared *c = context;
@@ -108,7 +91,7 @@ static void the_adapter_trains_beside_codes(void **state)
         run_threads(job_of(&h, &plain), 1, other);
         (void)printf("%s %s %s: loss %.5f, plain %.5f\n", cases[i].c.family, cases[i].c.weights,
                      cases[i].c.precision, run->loss[STEPS - 1], other->loss[STEPS - 1]);
-        for_params(&job, check_moved, &c);
+        run_for_params(&job, check_moved, &c);
         assert_int_equal(c.codes, cases[i].codes);
         for (int s = 0; s < STEPS; s++)
             assert_true(fabs(run->loss[s] - other->loss[s]) < 0.03 * other->loss[s]);

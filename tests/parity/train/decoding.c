@@ -3,12 +3,6 @@
 #include "harness.h"
 #include "tests/program/test.h"
 
-static void must(enum hd_status st)
-{
-    if (st)
-        fail_msg("%s", hd_err_message());
-}
-
 struct decoding decoding_open_as(const char *dir, struct hd_decoder_options options)
 {
     struct decoding d = {0};

@@ -467,3 +467,14 @@ void harness_shared_free(void *memory, size_t size_bytes)
 {
     (void)munmap(memory, size_bytes);
 }
+
+enum hd_status harness_save_trained(struct harness_rank *r)
+{
+    struct hd_trainer *t = NULL;
+    enum hd_status st = harness_trained(r, &t);
+
+    if (!st)
+        st = hd_trainer_save(t, r->context);
+    hd_trainer_free(t);
+    return st;
+}

@@ -64,6 +64,8 @@ enum hd_status harness_trainer(struct harness_rank *r, struct hd_trainer **ret_t
 /* After two steps, and with noise on every weight: biases and norms begin as zeros and ones, which
  * would fit anywhere, and positions hardly matter. The caller frees it, also after a failure. */
 enum hd_status harness_trained(struct harness_rank *r, struct hd_trainer **ret_trainer);
+/* Saves such a trainer; the context of the ranks is a struct hd_saved. A body of harness_threads. */
+enum hd_status harness_save_trained(struct harness_rank *r);
 
 /* A parameter's state of one kind, in memory of the caller's; put writes it back and frees it.
  * Neither fails. */

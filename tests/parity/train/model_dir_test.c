@@ -25,24 +25,6 @@ struct model {
     char out[256];
 };
 
-static enum hd_status make_checkpoint(struct harness_rank *r)
-{
-    struct model *m = r->context;
-    struct hd_trainer *t = NULL;
-    enum hd_status st = harness_trained(r, &t);
-
-    if (!st)
-        st = hd_trainer_save(t, &m->saved);
-    hd_trainer_free(t);
-    return st;
-}
-
-static void must(enum hd_status st)
-{
-    if (st)
-        fail_msg("%s", hd_err_message());
-}
-
 static void adapted_setup(struct model *m, const char *family, bool tied, const char *adapter)
 {
     harness_setup(&m->h, CORPUS_BYTES);
@@ -53,7 +35,7 @@ static void adapted_setup(struct model *m, const char *family, bool tied, const 
                    m->job.adapter_dora ? "lora" : adapter);
     m->job.adapter_rank = 4;
     m->job.adapter_alpha = 6;
-    must(harness_threads(&m->job, 1, m, make_checkpoint));
+    must(harness_threads(&m->job, 1, &m->saved, harness_save_trained));
     (void)snprintf(m->out, sizeof m->out, "%s/out", m->h.dir);
 }
 
@@ -141,7 +123,7 @@ static void an_adapter_goes_out_added_to_the_weights(void **state)
         plain.job.adapter_dora = false;
         plain.job.lr_peak = plain.job.lr_min = 1e-12; /* the initial weights, which are the base */
         plain.job.train = harness_job(&plain.h, families[f], 1).train;
-        must(harness_threads(&plain.job, 1, &plain, make_checkpoint));
+        must(harness_threads(&plain.job, 1, &plain.saved, harness_save_trained));
         read_logits(plain.saved.path, base);
         harness_teardown(&plain.h);
         for (int i = 0; i < TOKENS * VOCAB; i++) {
@@ -486,7 +468,7 @@ static void a_tokenizer_is_that_of_the_checkpoint_unless_it_is_empty(void **stat
     m.job.train = &file;
     (void)snprintf(m.job.tokenizer, sizeof m.job.tokenizer, "%s/tokenizer.json", m.h.dir);
     must(hd_file_write_atomic(m.job.tokenizer, "{}", 2, 0600));
-    must(harness_threads(&m.job, 1, &m, make_checkpoint));
+    must(harness_threads(&m.job, 1, &m.saved, harness_save_trained));
     (void)snprintf(m.out, sizeof m.out, "%s/out", m.h.dir);
     options = export_of(&m, HD_F32, 1 << 30);
     must(hd_hf_export_run(&options));
@@ -598,7 +580,7 @@ static void a_base_that_is_gone_is_still_told(void **state)
     set_source(&m.job, base.out);
     (void)snprintf(m.job.from_dir, sizeof m.job.from_dir, "%s", base.out);
     (void)snprintf(m.job.checkpoint_base, sizeof m.job.checkpoint_base, "omit");
-    must(harness_threads(&m.job, 1, &m, make_checkpoint));
+    must(harness_threads(&m.job, 1, &m.saved, harness_save_trained));
     (void)snprintf(m.out, sizeof m.out, "%s/older", m.h.dir);
     (void)snprintf(path, sizeof path, "%s/base", m.saved.path);
     assert_int_equal(rename(path, m.out), 0); /* out of the way */

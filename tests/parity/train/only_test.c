@@ -31,24 +31,6 @@ static struct hd_job job_of(const struct harness *h, const struct tuned *t)
     return job;
 }
 
-/* Calls `visit` for each parameter, with its elements in the arrays of a run. */
-static void for_params(const struct hd_job *job,
-                       void (*visit)(const struct hd_param *p, int64_t first, void *context),
-                       void *context)
-{
-    struct hd_arena arena;
-    struct hd_rank_program l;
-    int64_t first = 0;
-
-    hd_arena_init(&arena, 0);
-    run_layout(job, &(struct hd_rank_program_options){0}, &arena, &l);
-    for (int i = 0; i < l.registry.param_count; i++) {
-        visit(&l.registry.params[i], first, context);
-        first += param_elements(&l.registry.params[i]);
-    }
-    hd_arena_done(&arena);
-}
-
 static void check_moved(const struct hd_param *p, int64_t first, void *context)
 {
     const struct run *run = context;
@@ -84,7 +66,7 @@ static void what_is_frozen_keeps_its_bits(void **state)
 
         run_threads(job, cases[i].dp, run);
         (void)printf("%s %s %s\n", cases[i].family, cases[i].precision, cases[i].only);
-        for_params(&job, check_moved, run);
+        run_for_params(&job, check_moved, run);
         run_free(run);
     }
     harness_teardown(&h);
@@ -121,7 +103,7 @@ static void the_rest_has_the_gradients_of_full_training(void **state)
         t.only = texts[i];
         job = job_of(&h, &t);
         run_threads(job, 1, some);
-        for_params(&job, check_gradient, &compared);
+        run_for_params(&job, check_gradient, &compared);
         run_free(some);
     }
     run_free(all);
@@ -341,7 +323,7 @@ static void more_may_train_when_a_run_goes_on(void **state)
     more = job_of(&h, &then);
     run_save(&job, 2, some, &saved);
     run_load(&more, &saved, all);
-    for_params(&more, check_moments, &compared);
+    run_for_params(&more, check_moments, &compared);
     run_load(&more, &saved, on);
     assert_true(on->loss[1] > 0);
     run_free(some);

@@ -390,3 +390,20 @@ void run_layout_of(const struct hd_job *job, int rank,
     if (hd_rank_program_build(job, rank, &traits, options, arena, ret_layout))
         fail_msg("%s", hd_err_message());
 }
+
+void run_for_params(const struct hd_job *job,
+                    void (*visit)(const struct hd_param *p, int64_t first, void *context),
+                    void *context)
+{
+    struct hd_arena arena;
+    struct hd_rank_program l;
+    int64_t first = 0;
+
+    hd_arena_init(&arena, 0);
+    run_layout(job, &(struct hd_rank_program_options){0}, &arena, &l);
+    for (int i = 0; i < l.registry.param_count; i++) {
+        visit(&l.registry.params[i], first, context);
+        first += param_elements(&l.registry.params[i]);
+    }
+    hd_arena_done(&arena);
+}

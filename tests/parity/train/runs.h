@@ -60,6 +60,12 @@ void run_layout_of(const struct hd_job *job, int rank,
                    const struct hd_rank_program_options *options, struct hd_arena *arena,
                    struct hd_rank_program *ret_layout);
 
+/* Calls `visit` for each parameter of the job on one rank, with the index of its first element in the
+ * arrays of a run. */
+void run_for_params(const struct hd_job *job,
+                    void (*visit)(const struct hd_param *p, int64_t first, void *context),
+                    void *context);
+
 /* Runs, and returns the failure as a status: for tables of runs. */
 enum hd_status run_on_threads(const struct hd_job *job, struct run *run);
 

@@ -19,18 +19,6 @@ struct model {
     int32_t text[CONTEXT];
 };
 
-static enum hd_status make_checkpoint(struct harness_rank *r)
-{
-    struct model *m = r->context;
-    struct hd_trainer *t = NULL;
-    enum hd_status st = harness_trained(r, &t);
-
-    if (!st)
-        st = hd_trainer_save(t, &m->saved);
-    hd_trainer_free(t);
-    return st;
-}
-
 /* A model of three blocks. adapter: NULL: none, of codes LoRA, whose bases they are. */
 struct shape {
     const char *family, *weights, *adapter; /* "dora": LoRA with magnitudes */
@@ -65,7 +53,7 @@ static void model_setup(struct model *m, const struct shape *shape)
     for (int i = 0; i < CONTEXT; i++)
         m->text[i] = fgetc(file);
     (void)fclose(file);
-    if (harness_threads(&m->job, 1, m, make_checkpoint))
+    if (harness_threads(&m->job, 1, &m->saved, harness_save_trained))
         fail_msg("%s", hd_err_message());
 }
 

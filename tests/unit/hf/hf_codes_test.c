@@ -17,12 +17,6 @@ enum { N = 40, K = 96, COUNT = N * K, BLOCKS = COUNT / 64, STATE_MAX = 256 };
     "{\"quant_type\": \"nf4\", \"blocksize\": 64, \"dtype\": \"bfloat16\", \"shape\": [40, 96], " \
     "\"nested_blocksize\": 256, \"nested_dtype\": \"float32\", \"nested_offset\": %.17g}"
 
-static void must(enum hd_status st)
-{
-    if (st)
-        fail_msg("%s", hd_err_message());
-}
-
 /* A tensor of a folder. */
 struct part {
     const char *name, *dtype;

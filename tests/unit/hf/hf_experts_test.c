@@ -12,12 +12,6 @@
 
 enum { C = 4, F = 6, E = 4, V = 8, PARAMS = 12 };
 
-static void must(enum hd_status st)
-{
-    if (st)
-        fail_msg("%s", hd_err_message());
-}
-
 static struct hd_ckpt_entry entry(const char *name, int64_t a, int64_t b, int64_t c)
 {
     const int64_t shape[3] = {a, b, c};

@@ -12,12 +12,6 @@
 
 enum { TEXT_MAX = 2048 };
 
-static void must(enum hd_status st)
-{
-    if (st)
-        fail_msg("%s", hd_err_message());
-}
-
 static const struct hd_json *parsed(struct hd_arena *arena, const char *text)
 {
     const struct hd_json_limits limits = {.values_max = 4096, .depth_max = 16};

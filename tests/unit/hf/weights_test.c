@@ -9,12 +9,6 @@
 #include "hf/hf.h"
 #include "tests/program/test.h"
 
-static void must(enum hd_status st)
-{
-    if (st)
-        fail_msg("%s", hd_err_message());
-}
-
 /* ---- heads ---- */
 
 enum { FILE_MAX = 4096 };

@@ -32,15 +32,6 @@ struct squares_problem {
     struct hd_dora_squares_args args;
 };
 
-static enum hd_status read_values(void *context, int64_t first, int64_t count, float *ret_values)
-{
-    const struct tensor *t = context;
-
-    for (int64_t i = 0; i < count; i++)
-        ret_values[i] = (float)t->values[first + i];
-    return HD_OK;
-}
-
 /* Encodes w, which then has the decoded values. */
 static void encode(struct squares_problem *q, const struct squares_case *c)
 {
@@ -53,7 +44,7 @@ static void encode(struct squares_problem *q, const struct squares_case *c)
     assert_true(record && values);
     q->args.codes = (struct hd_quant_factor){
         .quant = c->quant, .count = 1, .columns = c->K, .matrix = {hd_quant_matrix_at(&box, 0)}};
-    assert_int_equal(hd_quant_encode(&box, read_values, q->w, record), HD_OK);
+    assert_int_equal(hd_quant_encode(&box, tensor_read, q->w, record), HD_OK);
     hd_quant_decode(&q->args.codes, record, 0, c->N * c->K, values);
     for (int64_t i = 0; i < c->N * c->K; i++)
         tensor_put(q->w, i, (double)values[i]);

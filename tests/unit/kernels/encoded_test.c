@@ -16,15 +16,6 @@ struct encoded_case {
     enum hd_dtype ab, c;
 };
 
-static enum hd_status read_values(void *context, int64_t first, int64_t count, float *ret_values)
-{
-    const struct tensor *t = context;
-
-    for (int64_t i = 0; i < count; i++)
-        ret_values[i] = (float)t->values[first + i];
-    return HD_OK;
-}
-
 /* The factor, its values as a tensor of the case's encoding, and its memory. */
 struct encoded_factor {
     struct hd_quant_factor codes;
@@ -57,7 +48,7 @@ static int64_t add_matrix(const struct encoded_case *p, int64_t rows, int64_t fi
                                         .matrix = {hd_quant_matrix_at(&box, 0)}};
 
     assert_non_null(values);
-    assert_int_equal(hd_quant_encode(&box, read_values, random, memory + at), HD_OK);
+    assert_int_equal(hd_quant_encode(&box, tensor_read, random, memory + at), HD_OK);
     hd_quant_decode(&one, memory + at, 0, rows * p->columns, values);
     for (int64_t i = 0; i < rows * p->columns; i++)
         tensor_put(f->values, first_row * p->columns + i, (double)values[i]);

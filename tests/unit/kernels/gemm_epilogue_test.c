@@ -11,18 +11,6 @@ struct fused {
     enum hd_dtype ab, c;
 };
 
-/* [rows, columns] with row distance ld; what lies between rows stays NaN. */
-static struct tensor *spread_rows(const double *dense, int64_t rows, int64_t columns, int64_t ld,
-                                  enum hd_dtype dtype)
-{
-    struct tensor *t = tensor_new(rows * ld, dtype);
-
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < columns; j++)
-            tensor_put(t, i * ld + j, dense[i * columns + j]);
-    return t;
-}
-
 /* The largest error of the result at one place. `sum` is the product there, `size` the product of
  * absolute values: the sum errs as in units_of_sum (u = 2^-24), plus a few u of what is added.
  * GELU's slope is at most 1.13, and a launch may round the sum to c's encoding before GELU, as the
@@ -56,7 +44,7 @@ static void check(struct device *device, const struct fused *p)
     const struct tensor *b = tensor_random(p->K * p->N, p->ab, 1, 2);
     const struct tensor *bias = tensor_random(p->N, p->ab, 3, 3);
     const struct tensor *at = tensor_random(outputs, p->c, 4, 4);
-    const struct tensor *gelu_inp = spread_rows(at->values, p->M, p->N, ldc, p->c);
+    const struct tensor *gelu_inp = tensor_rows(at->values, p->M, p->N, ldc, p->c);
     struct tensor *c = tensor_new(p->M * ldc, p->c), *pre = tensor_new(p->M * ldc, p->c);
     const struct product_in_double exact =
         product_in_double(a, b, p->bias ? bias : NULL, p->M, p->N, p->K, p->trans_a, p->trans_b);
@@ -166,7 +154,7 @@ static void check_weight(struct device *device, const struct weight *p)
     double *want = doubles(p->M * p->N), *sums = doubles(p->M);
     struct hd_gemm_args args = {.c = c->data,
                                 .dbias = dbias->data,
-                                .a = spread_rows(a->values, p->K, p->M, lda, p->ab)->data,
+                                .a = tensor_rows(a->values, p->K, p->M, lda, p->ab)->data,
                                 .b = b->data,
                                 .M = p->M,
                                 .N = p->N,

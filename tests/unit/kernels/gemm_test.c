@@ -11,18 +11,6 @@ struct product {
     enum hd_dtype ab, c;
 };
 
-/* `dense` [rows, columns] with row distance ld; what lies between rows stays NaN. */
-static struct tensor *spread_rows(const double *dense, int64_t rows, int64_t columns, int64_t ld,
-                                  enum hd_dtype dtype)
-{
-    struct tensor *t = tensor_new(rows * ld, dtype);
-
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < columns; j++)
-            tensor_put(t, i * ld + j, dense[i * columns + j]);
-    return t;
-}
-
 static int64_t distance(int64_t columns, int64_t pad)
 {
     return pad < 0 ? (columns + 7) / 8 * 8 : columns + pad;
@@ -49,15 +37,15 @@ static void check(struct device *device, const struct product *p)
                                 .accumulate = p->accumulate,
                                 .ab_dtype = p->ab,
                                 .c_dtype = p->c};
-    struct tensor *c = p->accumulate ? spread_rows(old->values, p->M, p->N, args.ldc, p->c)
+    struct tensor *c = p->accumulate ? tensor_rows(old->values, p->M, p->N, args.ldc, p->c)
                                      : tensor_new(p->M * args.ldc, p->c);
     const struct product_in_double exact =
         product_in_double(a, b, p->bias ? bias : NULL, p->M, p->N, p->K, p->trans_a, p->trans_b);
 
-    args.a = spread_rows(a->values, a_rows, a_columns, args.lda, p->ab)->data;
-    args.b = spread_rows(b->values, b_rows, b_columns, args.ldb, p->ab)->data;
+    args.a = tensor_rows(a->values, a_rows, a_columns, args.lda, p->ab)->data;
+    args.b = tensor_rows(b->values, b_rows, b_columns, args.ldb, p->ab)->data;
     args.bias = p->bias ? bias->data : NULL;
-    args.add = p->residual ? spread_rows(old->values, p->M, p->N, args.ldc, p->c)->data : NULL;
+    args.add = p->residual ? tensor_rows(old->values, p->M, p->N, args.ldc, p->c)->data : NULL;
     args.c = c->data;
     device_launch(device, HD_K_gemm, &args);
     for (int64_t i = 0; i < p->M; i++) {

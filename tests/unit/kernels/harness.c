@@ -538,3 +538,35 @@ void assert_same_bits(const char *what, const struct tensor *a, const struct ten
                  (long long)differing, (long long)a->count, (long long)first, tensor_get(a, first),
                  tensor_get(b, first));
 }
+
+struct hd_step_state adam_block(void)
+{
+    return (struct hd_step_state){.step = 5,
+                                  .update = 3,
+                                  .lr = 0.01f,
+                                  .beta1 = 0.9f,
+                                  .beta2 = 0.95f,
+                                  .adam_eps = 1e-6f,
+                                  .weight_decay = 0.1f,
+                                  .grad_factor = 0.25f};
+}
+
+struct tensor *tensor_rows(const double *dense, int64_t rows, int64_t columns, int64_t ld,
+                           enum hd_dtype dtype)
+{
+    struct tensor *t = tensor_new(rows * ld, dtype);
+
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++)
+            tensor_put(t, i * ld + j, dense[i * columns + j]);
+    return t;
+}
+
+enum hd_status tensor_read(void *context, int64_t first, int64_t count, float *ret_values)
+{
+    const struct tensor *t = context;
+
+    for (int64_t i = 0; i < count; i++)
+        ret_values[i] = (float)t->values[first + i];
+    return HD_OK;
+}

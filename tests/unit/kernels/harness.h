@@ -93,7 +93,14 @@ void tensors_free(void);
 double tensor_get(const struct tensor *tensor, int64_t i);       /* what is in it now */
 void tensor_put(struct tensor *tensor, int64_t i, double value); /* rounds; updates values */
 void tensor_poison(struct tensor *tensor);                       /* NaN everywhere */
-double *doubles(int64_t count);                                  /* until tensors_free */
+/* A tensor [rows, columns] with row distance ld; what lies between rows stays NaN. */
+struct tensor *tensor_rows(const double *dense, int64_t rows, int64_t columns, int64_t ld,
+                           enum hd_dtype dtype);
+/* Reads values of the tensor that is the context, a hd_quant_read_fn (base/quant.h). */
+enum hd_status tensor_read(void *context, int64_t first, int64_t count, float *ret_values);
+/* Settings of a step with AdamW, every one of which matters. */
+struct hd_step_state adam_block(void);
+double *doubles(int64_t count); /* until tensors_free */
 
 /* Returns numbers computed in double for one setting, which are kept for the others, until
  * kept_free: zeros when they are new, under a key that tells their operands from all others, such

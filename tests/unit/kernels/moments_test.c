@@ -117,18 +117,6 @@ static void fill(struct shard *s, const struct tensor *grad, const struct tensor
     }
 }
 
-static struct hd_step_state adam_block(void)
-{
-    return (struct hd_step_state){.step = 5,
-                                  .update = 3,
-                                  .lr = 0.01f,
-                                  .beta1 = 0.9f,
-                                  .beta2 = 0.95f,
-                                  .adam_eps = 1e-6f,
-                                  .weight_decay = 0.1f,
-                                  .grad_factor = 0.25f};
-}
-
 static void update(struct device *device, const struct shard *s, struct hd_step_state *block,
                    bool with_copy)
 {

@@ -289,18 +289,6 @@ static void step_finish_means_and_clips(void **state)
     device_close(&device);
 }
 
-static struct hd_step_state adam_block(void)
-{
-    return (struct hd_step_state){.step = 5,
-                                  .update = 3,
-                                  .lr = 0.01f,
-                                  .beta1 = 0.9f,
-                                  .beta2 = 0.95f,
-                                  .adam_eps = 1e-6f,
-                                  .weight_decay = 0.1f,
-                                  .grad_factor = 0.25f};
-}
-
 /* Three ranges over several pieces, with and without a copy in each encoding. */
 static void check_adamw(struct device *device, enum hd_dtype copy_dtype, bool with_copy)
 {
