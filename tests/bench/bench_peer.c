@@ -9,6 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/sorted.h"
+
 _Noreturn void bench_die(const char *what, const char *why)
 {
     fprintf(stderr, "%s: %s: %s\n", program_invocation_short_name, what, why);
@@ -125,19 +127,12 @@ double bench_peak_mib(pid_t pid)
 
 /* ---- numbers ---- */
 
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 struct bench_spread bench_spread(const double *values, int count)
 {
     double sorted[BENCH_RUNS_MAX];
 
     memcpy(sorted, values, (size_t)count * sizeof *values);
-    qsort(sorted, (size_t)count, sizeof *sorted, by_size);
+    sort_doubles(sorted, (size_t)count);
     return (struct bench_spread){
         .median = count % 2 ? sorted[count / 2] : (sorted[count / 2 - 1] + sorted[count / 2]) / 2,
         .least = sorted[0],

@@ -36,6 +36,7 @@
 #include "pki/pki.h"
 #include "rpc/rpc.h"
 #include "spec/spec.h"
+#include "tests/sorted.h"
 #include "tests/temporary.h"
 
 enum { ROUNDS_MAX = 100, PROCESSES = 21, CALLS = 201, TIMEOUT_MS = 60000 };
@@ -68,22 +69,9 @@ static void need(enum hd_status st)
         stop(hd_err_message());
 }
 
-static int by_value(const void *left, const void *right)
-{
-    const double a = *(const double *)left, b = *(const double *)right;
-
-    return a < b ? -1 : a > b;
-}
-
-static double median(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof *values, by_value);
-    return values[count / 2];
-}
-
 static double best(double *values, int count)
 {
-    (void)median(values, count); /* puts them in order */
+    (void)sorted_median(values, count); /* puts them in order */
     return values[0];
 }
 
@@ -297,7 +285,7 @@ static double list_ms(struct side *side, Heddle__V1__JobState state, const char 
         ms[i] = (double)(hd_clock_now_ns() - begin_ns) / 1e6;
         hd_rpc_message_free(response);
     }
-    return median(ms, CALLS);
+    return sorted_median(ms, CALLS);
 }
 
 static double process_ms(const char *const argv[])
@@ -415,19 +403,19 @@ static void measure_rates(struct bench *b, struct side *deep, struct floor *floo
     (void)printf(
         "durable submissions/s, %d in flight: %.0f on an empty queue, %.0f on the deep one, "
         "%.0f bare inserts, %.0f calls that do nothing\n",
-        IN_FLIGHT, median(on_empty.per_s, rounds), median(on_deep.per_s, rounds),
-        median(bare.per_s, rounds), median(asked.per_s, rounds));
+        IN_FLIGHT, sorted_median(on_empty.per_s, rounds), sorted_median(on_deep.per_s, rounds),
+        sorted_median(bare.per_s, rounds), sorted_median(asked.per_s, rounds));
     (void)printf("processor time of the controller for one: %.0f us on an empty queue, %.0f us on "
                  "the deep one, %.0f us of a call that does nothing\n",
-                 median(on_empty.cpu_us, rounds), median(on_deep.cpu_us, rounds),
-                 median(asked.cpu_us, rounds));
-    tell(b, "deep / empty", median(to_empty, rounds), 0.9, true);
+                 sorted_median(on_empty.cpu_us, rounds), sorted_median(on_deep.cpu_us, rounds),
+                 sorted_median(asked.cpu_us, rounds));
+    tell(b, "deep / empty", sorted_median(to_empty, rounds), 0.9, true);
     (void)printf("  %-58s %6.2f\n", "deep / bare inserts of the same bytes",
-                 median(to_bare, rounds));
-    tell(b, "authorization and audit / processor time of a submission", median(guard, rounds), 0.1,
-         false);
-    tell(b, "deep / (a call that does nothing, then a bare insert)", median(to_floor, rounds), 0.5,
-         true);
+                 sorted_median(to_bare, rounds));
+    tell(b, "authorization and audit / processor time of a submission",
+         sorted_median(guard, rounds), 0.1, false);
+    tell(b, "deep / (a call that does nothing, then a bare insert)",
+         sorted_median(to_floor, rounds), 0.5, true);
 }
 
 static void measure_lists(struct bench *b, struct side *deep)

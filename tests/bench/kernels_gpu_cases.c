@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "tests/bench/kernels_gpu.h"
+#include "tests/sorted.h"
 
 enum { POOL_ELEMENTS = 1 << 20, ALIGN = 256, WARM_UP = 3 };
 #define FLUSH_BYTES (INT64_C(256) << 20) /* several times the largest second-level cache */
@@ -110,13 +111,6 @@ static enum hd_status flush(struct bench *b)
     return hd_launch(b->stream, HD_K_zero, &zero);
 }
 
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 static enum hd_status time_once(struct bench *b, enum hd_kernel kernel, const void *args,
                                 double *ret_seconds)
 {
@@ -157,7 +151,7 @@ static void run(struct bench *b, enum hd_kernel kernel, void *args, const char *
     b->used = 0;
     if (b->failed)
         return;
-    qsort(times, (size_t)b->run->rounds, sizeof *times, by_size);
+    sort_doubles(times, (size_t)b->run->rounds);
     median = times[b->run->rounds / 2] > 1e-9 ? times[b->run->rounds / 2] : 1e-9;
     hd_kernel_cost_add(&costs, kernel, args);
     bytes = (double)(costs.read_bytes + costs.write_bytes);

@@ -15,6 +15,7 @@
 
 #include "base/file.h"
 #include "tests/interop/browser/devtools.h"
+#include "tests/sorted.h"
 #include "tests/temporary.h"
 
 enum { ROUNDS_MAX = 100, LOOKS = 1000, LOOK_US = 10000, BAR_MS = 1000 };
@@ -80,13 +81,6 @@ static double load_once(struct devtools *d, const char *url)
     return 0;
 }
 
-static int by_value(const void *left, const void *right)
-{
-    const double a = *(const double *)left, b = *(const double *)right;
-
-    return a < b ? -1 : a > b;
-}
-
 int main(int argc, char **argv)
 {
     const int jobs = argc > 1 ? atoi(argv[1]) : 1000, rounds = argc > 2 ? atoi(argv[2]) : 7;
@@ -110,7 +104,7 @@ int main(int argc, char **argv)
     d = devtools_open("chromium", dir, url);
     for (int r = 0; r < rounds; r++)
         times[r] = load_once(d, url);
-    qsort(times, (size_t)rounds, sizeof *times, by_value);
+    sort_doubles(times, (size_t)rounds);
     (void)printf("live data after %.0f ms (%.0f to %.0f), beside %d jobs; at most %d\n",
                  times[rounds / 2], times[0], times[rounds - 1], jobs, BAR_MS);
     devtools_close(d);

@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "controller/core/core.h"
+#include "tests/sim/wish.h"
 
 enum { DEVICES = 8, STEPS = 2000, KINDS = 5, BAR_MS = 50 };
 
@@ -114,19 +115,7 @@ static uint64_t submit(struct bench *b, int devices, int priority, int limit_s)
                                                        .devices_min = devices,
                                                        .devices_max = devices,
                                                        .steps = 100000,
-                                                       .wish = {.sizes = {.precision = "auto",
-                                                                          .zero = -1,
-                                                                          .schedule = "auto",
-                                                                          .recompute = "auto",
-                                                                          .offload = "none",
-                                                                          .sequence = -1,
-                                                                          .cp_exchange = "auto",
-                                                                          .device = "auto"},
-                                                                .global_batch = 4096,
-                                                                .heads = 8,
-                                                                .kv_heads = 4,
-                                                                .ffn_hidden = 64,
-                                                                .context = 64},
+                                                       .wish = SIM_OPEN_WISH(4096),
                                                        .keep = 2,
                                                        .restart_max = 3,
                                                        .queue = queues[draw(b, 3)],

@@ -19,6 +19,7 @@
 #include "controller/services/internal.h"
 #include "controller/services/metrics.h"
 #include "spec/spec.h"
+#include "tests/sorted.h"
 #include "tests/temporary.h"
 
 enum { ROUNDS_MAX = 1000, DEVICES = 8 };
@@ -235,19 +236,6 @@ static size_t print_lines(const struct line *lines, size_t count, char *buffer)
     return (size_t)(at - buffer);
 }
 
-static int by_value(const void *left, const void *right)
-{
-    const double a = *(const double *)left, b = *(const double *)right;
-
-    return a < b ? -1 : a > b;
-}
-
-static double median(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof *values, by_value);
-    return values[count / 2];
-}
-
 /* ---- the rounds -------------------------------------------------------------------------------*/
 
 static int measure(struct controller *c, int rounds)
@@ -276,16 +264,16 @@ static int measure(struct controller *c, int rounds)
         floors[r] = 1e-6 * (double)(hd_clock_now_ns() - begin);
         ratios[r] = pages[r] / floors[r];
     }
-    (void)printf("page       %8.2f ms   %zu lines, %.1f MB\n", median(pages, rounds), count,
+    (void)printf("page       %8.2f ms   %zu lines, %.1f MB\n", sorted_median(pages, rounds), count,
                  1e-6 * (double)bytes);
-    (void)printf("bare loop  %8.2f ms\n", median(floors, rounds));
-    (void)printf("ratio      %8.2f      at most %g\n", median(ratios, rounds), bar);
+    (void)printf("bare loop  %8.2f ms\n", sorted_median(floors, rounds));
+    (void)printf("ratio      %8.2f      at most %g\n", sorted_median(ratios, rounds), bar);
     free(buffer);
     for (size_t i = 0; i < count; i++)
         free(lines[i].name);
     free(lines);
     hd_text_free(&page);
-    return median(ratios, rounds) > bar;
+    return sorted_median(ratios, rounds) > bar;
 }
 
 int main(int argc, char **argv)

@@ -12,6 +12,7 @@
 #include "program/launch_times.h"
 #include "tests/bench/bench_job.h"
 #include "tests/bench/train_gpu.h"
+#include "tests/sorted.h"
 #include "train/train.h"
 
 static const struct gpu_case cases[] = {
@@ -39,19 +40,12 @@ const struct gpu_case *gpu_case_find(const char *name)
     return NULL;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 double train_gpu_median(const double *values, int count)
 {
     double sorted[TRAIN_GPU_STEPS_MAX];
 
     memcpy(sorted, values, (size_t)count * sizeof *values);
-    qsort(sorted, (size_t)count, sizeof *sorted, by_size);
+    sort_doubles(sorted, (size_t)count);
     return count % 2 ? sorted[count / 2] : (sorted[count / 2 - 1] + sorted[count / 2]) / 2;
 }
 

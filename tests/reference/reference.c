@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/sorted.h"
+
 void ref_gemm(double *c, const double *a, const double *b, const double *bias, int64_t M, int64_t N,
               int64_t K, bool trans_a, bool trans_b)
 {
@@ -426,13 +428,6 @@ void ref_adamw(const struct ref_adamw *a, double *weight, double *m, double *v, 
     }
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 void ref_dynamic_map(double ret_values[256], int is_signed)
 {
     int count = 0;
@@ -451,5 +446,5 @@ void ref_dynamic_map(double ret_values[256], int is_signed)
     }
     ret_values[count++] = 0;
     ret_values[count++] = 1;
-    qsort(ret_values, (size_t)count, sizeof *ret_values, compare_doubles);
+    sort_doubles(ret_values, (size_t)count);
 }

@@ -6,6 +6,7 @@
 
 #include "tests/sim/fleet.h"
 #include "tests/sim/reference.h"
+#include "tests/sorted.h"
 
 static const struct {
     const char *word, *text;
@@ -26,13 +27,6 @@ const char *sim_policy_text(enum sim_policy_kind policy)
 }
 
 /* ---- scores -----------------------------------------------------------------------------------*/
-
-static int by_size(const void *left, const void *right)
-{
-    const double a = *(const double *)left, b = *(const double *)right;
-
-    return a < b ? -1 : a > b;
-}
 
 /* When it was submitted, or for a job that has not begun: how long it has waited. */
 static double wait_minutes(const struct sim_world *world, size_t job)
@@ -57,7 +51,7 @@ static void score_waits(const struct sim_world *world, enum sim_class class, dou
     score->counted[class] = count;
     if (!count)
         return;
-    qsort(waits, count, sizeof *waits, by_size);
+    sort_doubles(waits, count);
     score->wait_p50[class] = waits[count / 2];
     score->wait_p95[class] = waits[count * 95 / 100];
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "tests/sim/wish.h"
 
 enum { WALL_MS = 1700000000, SECONDARY_MS = 30 * 1000, CHECK_EVERY = 1000, PRICED_MS = 2000 };
 enum timer { TICK, DESIRED, SECONDARY, PACE, FOUND, PRICED };
@@ -429,20 +430,7 @@ static void submit(void *of, size_t index)
                                                        .devices_min = job->devices_min,
                                                        .devices_max = job->devices_max,
                                                        .steps = job->steps,
-                                                       .wish = {.sizes = {.precision = "auto",
-                                                                          .zero = -1,
-                                                                          .schedule = "auto",
-                                                                          .recompute = "auto",
-                                                                          .offload = "none",
-                                                                          .stages = "auto",
-                                                                          .sequence = -1,
-                                                                          .cp_exchange = "auto",
-                                                                          .device = "auto"},
-                                                                .global_batch = 4096,
-                                                                .heads = 8,
-                                                                .kv_heads = 4,
-                                                                .ffn_hidden = 64,
-                                                                .context = 64},
+                                                       .wish = SIM_OPEN_WISH(4096),
                                                        .restart_max = 3,
                                                        .queue = sim_queue_name(job->queue),
                                                        .priority = job->priority,

@@ -22,6 +22,7 @@
 
 #include "base/clock.h"
 #include "tests/sim/day.h"
+#include "tests/sorted.h"
 
 enum { SEEDS_MAX = 100 };
 
@@ -78,13 +79,6 @@ static int live_one(const struct options *o)
 
 /* ---- policies ---------------------------------------------------------------------------------*/
 
-static int by_size(const void *left, const void *right)
-{
-    const double a = *(const double *)left, b = *(const double *)right;
-
-    return a < b ? -1 : a > b;
-}
-
 /* Returns the median of one measure: the double at `offset` of each score. */
 static double median(const struct sim_score *scores, int count, size_t offset)
 {
@@ -92,7 +86,7 @@ static double median(const struct sim_score *scores, int count, size_t offset)
 
     for (int i = 0; i < count; i++)
         memcpy(&values[i], (const char *)&scores[i] + offset, sizeof values[i]);
-    qsort(values, (size_t)count, sizeof *values, by_size);
+    sort_doubles(values, (size_t)count);
     return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 

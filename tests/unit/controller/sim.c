@@ -6,6 +6,7 @@
 #include "base/random.h"
 #include "sim_internal.h"
 #include "tests/program/test.h"
+#include "tests/sim/wish.h"
 
 /* ---- the shell around the core ----------------------------------------------------------------*/
 
@@ -437,20 +438,7 @@ struct hd_job_needs sim_needs(int devices, int steps)
                                  .devices_min = devices,
                                  .devices_max = devices,
                                  .steps = steps,
-                                 .wish = {.sizes = {.precision = "auto",
-                                                    .zero = -1,
-                                                    .schedule = "auto",
-                                                    .recompute = "auto",
-                                                    .offload = "none",
-                                                    .stages = "auto",
-                                                    .sequence = -1,
-                                                    .cp_exchange = "auto",
-                                                    .device = "auto"},
-                                          .global_batch = 8,
-                                          .heads = 8,
-                                          .kv_heads = 4,
-                                          .ffn_hidden = 64,
-                                          .context = 64},
+                                 .wish = SIM_OPEN_WISH(8),
                                  .keep = 2,
                                  .restart_max = 3};
 }

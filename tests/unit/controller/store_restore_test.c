@@ -24,7 +24,6 @@ static int fail_at; /* this call of rename fails; 0: none does */
  * not flushed, so the test does not wait for the disk. */
 int fsync(int fd)
 {
-    (void)fd;
     if (kill_at && --kill_at == 0)
         _exit(KILLED);
     return 0;

@@ -130,7 +130,6 @@ static struct hd_tensor *in_forward(struct hd_rec *rec, void *context, int unit,
 {
     const struct toy *toy = context;
 
-    (void)unit, (void)x;
     return op_embedding(rec, hd_rec_batch(rec, HD_BATCH_TOKENS), toy->embedding, NULL, -1);
 }
 
@@ -139,7 +138,6 @@ static struct hd_tensor *out_forward(struct hd_rec *rec, void *context, int unit
 {
     const struct toy *toy = context;
 
-    (void)unit;
     op_head_loss(rec, x, toy->head, hd_rec_batch(rec, HD_BATCH_TARGETS));
     return NULL;
 }
