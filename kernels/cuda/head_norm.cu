@@ -46,7 +46,7 @@ static __device__ __forceinline__ bool find_head(const struct heads<T> &a, int64
 
 /* Adds the terms of a pack to the sum over a head: squares, or with BACKWARD weight * dout * inp.
  */
-template <bool BACKWARD, enum norm_weight W, typename T, int V>
+template <bool BACKWARD, enum cuda_norm_weight W, typename T, int V>
 static __device__ __forceinline__ float head_sum(float sum, const pack<T, V> &x,
                                                  const pack<T, V> &dout, const pack<T, V> &weight)
 {
@@ -60,7 +60,7 @@ static __device__ __forceinline__ float head_sum(float sum, const pack<T, V> &x,
 }
 
 /* Returns out = x * rstd * weight, or dinp = (weight * dout - x * rstd * mean) * rstd */
-template <bool BACKWARD, enum norm_weight W, typename T, int V>
+template <bool BACKWARD, enum cuda_norm_weight W, typename T, int V>
 static __device__ __forceinline__ pack<T, V> head_pack(const pack<T, V> &x, const pack<T, V> &dout,
                                                        const pack<T, V> &weight, float mean,
                                                        float rstd)
@@ -80,7 +80,7 @@ static __device__ __forceinline__ pack<T, V> head_pack(const pack<T, V> &x, cons
 /* Normalizes the heads of rows, or computes the gradient (BACKWARD). FITS: the registers of a
  * head's lanes hold the whole head. dinp may alias dout: a thread reads an element before it writes
  * it. */
-template <typename T, int V, bool BACKWARD, enum norm_weight W, bool FITS>
+template <typename T, int V, bool BACKWARD, enum cuda_norm_weight W, bool FITS>
 static __global__ void __launch_bounds__(HEAD_THREADS, head_resident<BACKWARD>)
     norm_heads(struct heads<T> a, int lanes)
 {
@@ -162,7 +162,7 @@ static __global__ void __launch_bounds__(HEAD_THREADS, head_resident<BACKWARD>)
     }
 }
 
-template <bool BACKWARD, enum norm_weight W, int V, typename T>
+template <bool BACKWARD, enum cuda_norm_weight W, int V, typename T>
 static enum hd_status heads_launch(struct hd_cuda_stream *s, const struct heads<T> &a)
 {
     const int64_t count = a.R * (a.H + 2 * a.G);

@@ -114,7 +114,7 @@ static __device__ __forceinline__ float pack_squares(float sum, const pack<T, V>
 }
 
 /* Stores out = (x - mean) * rstd * weight (+ bias) from column c on */
-template <bool MEAN, enum norm_weight W, typename T, int V>
+template <bool MEAN, enum cuda_norm_weight W, typename T, int V>
 static __device__ __forceinline__ void store_norm(const struct cuda_norm_forward<T> &a,
                                                   const pack<T, V> &x, int64_t at, int64_t c,
                                                   float mean, float rstd)
@@ -134,7 +134,7 @@ static __device__ __forceinline__ void store_norm(const struct cuda_norm_forward
     pack_store(a.out + at + c, out);
 }
 
-template <typename T, int V, bool MEAN, enum norm_weight W, enum norm_shape SHAPE>
+template <typename T, int V, bool MEAN, enum cuda_norm_weight W, enum norm_shape SHAPE>
 static __global__ void __launch_bounds__(SHAPE == NARROW ? NARROW_THREADS : WIDE_FORWARD,
                                          SHAPE == NARROW ? NARROW_FORWARD : 1)
     norm_forward(struct cuda_norm_forward<T> a, int lanes)
@@ -200,7 +200,7 @@ static __global__ void __launch_bounds__(SHAPE == NARROW ? NARROW_THREADS : WIDE
 }
 
 /* Computes a LONG row. A thread reads only the elements of sum that it wrote itself. */
-template <typename T, int V, bool MEAN, enum norm_weight W>
+template <typename T, int V, bool MEAN, enum cuda_norm_weight W>
 static __global__ void __launch_bounds__(LONG_THREADS, LONG_RESIDENT)
     norm_forward_long(struct cuda_norm_forward<T> a)
 {
@@ -256,7 +256,7 @@ static enum norm_shape norm_shape_of(int64_t C, int wide_threads, int *ret_lanes
     return NARROW;
 }
 
-template <bool MEAN, enum norm_weight W, int V, typename T>
+template <bool MEAN, enum cuda_norm_weight W, int V, typename T>
 static enum hd_status norm_forward_launch(struct hd_cuda_stream *s,
                                           const struct cuda_norm_forward<T> &a)
 {
@@ -313,7 +313,7 @@ extern "C" enum hd_status hd_cuda_layernorm_forward(struct hd_cuda_stream *s,
 }
 
 /* Terms of a pack: g = weight * dout and xhat = (inp - mean) * rstd, per element j. */
-template <bool MEAN, enum norm_weight W, typename T, int V>
+template <bool MEAN, enum cuda_norm_weight W, typename T, int V>
 struct terms {
     pack<T, V> dout, inp, weight;
 
@@ -415,7 +415,8 @@ constexpr int backward_threads = SHAPE == NARROW ? NARROW_THREADS
 
 /* Computes the gradients of input and, with WEIGHTS, of weights. A thread reads an element before
  * it writes it: dinp may alias dout and add. */
-template <typename T, int V, bool MEAN, enum norm_weight W, enum norm_shape SHAPE, bool WEIGHTS>
+template <typename T, int V, bool MEAN, enum cuda_norm_weight W, enum norm_shape SHAPE,
+          bool WEIGHTS>
 static __global__ void __launch_bounds__((backward_threads<SHAPE, WEIGHTS>), SHAPE != NARROW ? 1
                                                                              : WEIGHTS
                                                                                  ? NARROW_WEIGHTS
@@ -481,7 +482,7 @@ static __global__ void __launch_bounds__((backward_threads<SHAPE, WEIGHTS>), SHA
                           of_rows);
 }
 
-template <typename T, int V, bool MEAN, enum norm_weight W>
+template <typename T, int V, bool MEAN, enum cuda_norm_weight W>
 static __global__ void __launch_bounds__(LONG_THREADS, LONG_RESIDENT)
     norm_backward_long(struct cuda_norm_backward<T> a)
 {
@@ -519,7 +520,7 @@ static __global__ void __launch_bounds__(LONG_THREADS, LONG_RESIDENT)
     }
 }
 
-template <bool MEAN, enum norm_weight W, int V, typename T>
+template <bool MEAN, enum cuda_norm_weight W, int V, typename T>
 static enum hd_status norm_backward_launch(struct hd_cuda_stream *s,
                                            const struct cuda_norm_backward<T> &a)
 {
@@ -545,7 +546,7 @@ static enum hd_status norm_backward_launch(struct hd_cuda_stream *s,
 
 /* Launches the gradients of input and weights. Rows must be whole packs, of
  * HD_COSTS_NORM_WEIGHTS_ROW_BYTES at most. */
-template <bool MEAN, enum norm_weight W, typename T>
+template <bool MEAN, enum cuda_norm_weight W, typename T>
 static enum hd_status backward_with_weights(struct hd_cuda_stream *s,
                                             struct cuda_norm_backward<T> a,
                                             const struct cuda_row_sums &sums)
@@ -574,7 +575,7 @@ static bool is_short(int64_t C, enum hd_dtype dtype)
     return C * (int64_t)hd_dtype_size(dtype) <= HD_COSTS_NORM_WEIGHTS_ROW_BYTES;
 }
 
-template <enum norm_weight W, typename T>
+template <enum cuda_norm_weight W, typename T>
 static enum hd_status rmsnorm_backward_as(struct hd_cuda_stream *s,
                                           const struct hd_rmsnorm_backward_args *a)
 {

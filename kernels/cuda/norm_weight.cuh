@@ -9,10 +9,10 @@
 
 #include "kernels/cuda/pack.cuh"
 
-enum norm_weight { WEIGHT_PLAIN, WEIGHT_ONE_PLUS, WEIGHT_NONE };
+enum cuda_norm_weight { WEIGHT_PLAIN, WEIGHT_ONE_PLUS, WEIGHT_NONE };
 
 /* Loads the weights of V channels; with WEIGHT_NONE returns a pack that factor_of does not read. */
-template <enum norm_weight W, int V, typename T>
+template <enum cuda_norm_weight W, int V, typename T>
 static __device__ __forceinline__ pack<T, V> weight_load(const T *from)
 {
     if (W == WEIGHT_NONE)
@@ -20,7 +20,7 @@ static __device__ __forceinline__ pack<T, V> weight_load(const T *from)
     return pack_load<V>(from);
 }
 
-template <enum norm_weight W, typename T>
+template <enum cuda_norm_weight W, typename T>
 static __device__ __forceinline__ float factor_of(T weight)
 {
     return W == WEIGHT_NONE       ? 1.0f
@@ -29,18 +29,18 @@ static __device__ __forceinline__ float factor_of(T weight)
 }
 
 /* Macro: runs the statements with a constant W for a kernel whose weights may be NULL. */
-#define HD_NORM_WEIGHT(weight, one_plus, W, ...)            \
-    do {                                                    \
-        if (!(weight)) {                                    \
-            constexpr enum norm_weight W = WEIGHT_NONE;     \
-            __VA_ARGS__;                                    \
-        } else if (one_plus) {                              \
-            constexpr enum norm_weight W = WEIGHT_ONE_PLUS; \
-            __VA_ARGS__;                                    \
-        } else {                                            \
-            constexpr enum norm_weight W = WEIGHT_PLAIN;    \
-            __VA_ARGS__;                                    \
-        }                                                   \
+#define HD_NORM_WEIGHT(weight, one_plus, W, ...)                 \
+    do {                                                         \
+        if (!(weight)) {                                         \
+            constexpr enum cuda_norm_weight W = WEIGHT_NONE;     \
+            __VA_ARGS__;                                         \
+        } else if (one_plus) {                                   \
+            constexpr enum cuda_norm_weight W = WEIGHT_ONE_PLUS; \
+            __VA_ARGS__;                                         \
+        } else {                                                 \
+            constexpr enum cuda_norm_weight W = WEIGHT_PLAIN;    \
+            __VA_ARGS__;                                         \
+        }                                                        \
     } while (0)
 
 #endif

@@ -41,7 +41,7 @@ static __device__ __forceinline__ struct qk_part part_of(const struct qk_parts<T
 }
 
 /* Returns the block's sum of squares of a part, or with BACKWARD of weight * dout * inp. */
-template <bool BACKWARD, enum norm_weight W, int V, typename T>
+template <bool BACKWARD, enum cuda_norm_weight W, int V, typename T>
 static __device__ __forceinline__ float
 part_sum(const struct qk_parts<T> &a, const struct qk_part &p, const T *weight, float *shared)
 {
@@ -67,7 +67,7 @@ part_sum(const struct qk_parts<T> &a, const struct qk_part &p, const T *weight, 
 }
 
 /* Computes the sums alone, of q and k; blockIdx.y is the part. */
-template <typename T, int V, bool BACKWARD, enum norm_weight W>
+template <typename T, int V, bool BACKWARD, enum cuda_norm_weight W>
 static __global__ void __launch_bounds__(PART_THREADS, PART_RESIDENT)
     sum_parts(struct qk_parts<T> a)
 {
@@ -86,7 +86,7 @@ static __global__ void __launch_bounds__(PART_THREADS, PART_RESIDENT)
 /* Normalises q and k, or computes the gradient (BACKWARD), and copies v; blockIdx.y is the part.
  * dinp may alias dout: a thread reads an element before it writes it, and the block's sum is
  * complete before. */
-template <typename T, int V, bool BACKWARD, enum norm_weight W>
+template <typename T, int V, bool BACKWARD, enum cuda_norm_weight W>
 static __global__ void __launch_bounds__(PART_THREADS, PART_RESIDENT)
     norm_parts(struct qk_parts<T> a)
 {
@@ -141,7 +141,7 @@ static bool parts_fit(const struct qk_parts<T> &a)
            pack_fits_wide<T>(a.k, a.k_weight);
 }
 
-template <bool BACKWARD, enum norm_weight W, int V, typename T>
+template <bool BACKWARD, enum cuda_norm_weight W, int V, typename T>
 static enum hd_status parts_launch(struct hd_cuda_stream *s, const struct qk_parts<T> &a)
 {
     if (a.R == 0)
