@@ -45,7 +45,8 @@ static struct forward_tiles forward_tiles_of(const struct cpu_forward *f, int th
 
 /* Computes score[:] = exp(score - the row's new maximum) for one row's scores of a tile of keys,
  * and rescales the row's sums over earlier tiles (*row_sum, out). */
-INLINE void softmax_row(float *score, float *row_max, float *row_sum, float *out, int64_t width)
+INLINE void softmax_tile_row(float *score, float *row_max, float *row_sum, float *out,
+                             int64_t width)
 {
     vf lane_max = vf_load_f32(score, VL), sum = {0};
     float max, factor;
@@ -106,8 +107,8 @@ static void attend_tile(const struct task *t, const struct forward_tiles *s, int
             cap_tile(t, s->score, m);
         mask_tile(t, s->score, &s->mask_extent, i, m, s->key_index, count, cover);
         for (int64_t r = 0; r < m; r++)
-            softmax_row(s->score + r * TILE, s->max + i + r, s->sum + i + r,
-                        s->out + (i + r) * t->width, t->width);
+            softmax_tile_row(s->score + r * TILE, s->max + i + r, s->sum + i + r,
+                             s->out + (i + r) * t->width, t->width);
         for (int64_t r = 0; t->drop && r < m; r++)
             drop_float_weights(t, first + i + r, s->key_index, count, s->score + r * TILE);
         multiply_rows(s->out + i * t->width, t->width, s->score, s->v, t->width, m, t->width, count,
@@ -129,9 +130,9 @@ static void load_queries(const struct task *t, struct forward_tiles *s, int64_t 
     }
 }
 
-INLINE void store_block(const struct hd_attention_forward_args *a, const struct task *t,
-                        const struct forward_tiles *s, int64_t first, int64_t rows,
-                        enum hd_dtype dtype)
+INLINE void store_output_block(const struct hd_attention_forward_args *a, const struct task *t,
+                               const struct forward_tiles *s, int64_t first, int64_t rows,
+                               enum hd_dtype dtype)
 {
     for (int64_t i = 0; i < rows; i++) {
         const int64_t head = task_head(t, first + i), query = task_query(t, first + i);
@@ -159,7 +160,7 @@ static void attend_block(const struct cpu_forward *f, const struct task *t, stru
         if (cover_of(t, &extent, &keys) != NOTHING)
             attend_tile(t, s, first, rows, key, count, &keys);
     }
-    WITH_FLOATS(t->dtype, T, store_block(f->args, t, s, first, rows, T));
+    WITH_FLOATS(t->dtype, T, store_output_block(f->args, t, s, first, rows, T));
 }
 
 static void attend_blocks(const void *args, int64_t begin, int64_t end, int thread)

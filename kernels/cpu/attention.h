@@ -237,4 +237,17 @@ INLINE enum hd_status check_heads(const char *kernel, int64_t H, int64_t G, int6
     return HD_OK;
 }
 
+/* Stores one row of a gradient: to[at + d] (+)= scale * row[d] for d < D. */
+INLINE void store_row(void *to, int64_t at, const float *row, int64_t D, float scale,
+                      bool accumulate, enum hd_dtype dtype)
+{
+    FOR_VECTORS (d, n, 0, D) {
+        vf x = vf_load_f32(row + d, n) * scale;
+
+        if (accumulate)
+            x += vf_load(to, at + d, n, dtype);
+        vf_store(to, at + d, n, x, dtype);
+    }
+}
+
 #endif

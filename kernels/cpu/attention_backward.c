@@ -147,19 +147,6 @@ INLINE void load_block(const struct hd_attention_backward_args *a, const struct 
     }
 }
 
-/* Stores one row of a gradient: to[at + d] (+)= scale * row[d] for d < D. */
-INLINE void store_row(void *to, int64_t at, const float *row, int64_t D, float scale,
-                      bool accumulate, enum hd_dtype dtype)
-{
-    FOR_VECTORS (d, n, 0, D) {
-        vf x = vf_load_f32(row + d, n) * scale;
-
-        if (accumulate)
-            x += vf_load(to, at + d, n, dtype);
-        vf_store(to, at + d, n, x, dtype);
-    }
-}
-
 INLINE void store_queries(const struct hd_attention_backward_args *a, const struct task *t,
                           const struct backward_tiles *s, int64_t first, int64_t rows,
                           enum hd_dtype dtype)

@@ -44,8 +44,8 @@ INLINE void multiply_panel(const struct hd_cpu_panels *panels, float *c, int64_t
 
 /* Copies the rows of a tensor that belong to a block of rows to contiguous memory, each padded with
  * zeros to `width`. */
-INLINE void copy_rows(const struct task *t, uint16_t *to, const void *from, int64_t ld,
-                      int64_t first, int64_t rows)
+INLINE void copy_task_rows(const struct task *t, uint16_t *to, const void *from, int64_t ld,
+                           int64_t first, int64_t rows)
 {
     const uint16_t *values = from;
 

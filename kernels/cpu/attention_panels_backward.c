@@ -133,8 +133,8 @@ static void load_block_panels(const struct panel_backward *f, const struct task 
     const struct hd_attention_backward_args *a = f->args;
     uint16_t *q = (uint16_t *)s->dq, *dout = q + f->layout.block_rows * t->width;
 
-    copy_rows(t, q, t->q, t->ldq, block->first, block->count);
-    copy_rows(t, dout, a->dout, a->lddo, block->first, block->count);
+    copy_task_rows(t, q, t->q, t->ldq, block->first, block->count);
+    copy_task_rows(t, dout, a->dout, a->lddo, block->first, block->count);
     pack_block(f, t, s->q_t, s->q_words, q, block->count);
     pack_block(f, t, s->dout_t, s->dout_words, dout, block->count);
     load_lse(f, t, s, block, dout);
@@ -249,7 +249,7 @@ softmax_backward_capped_panel(const struct task *t, const struct panel_backward_
 }
 
 /* Computes what softmax_backward_panel computes, with dropout: ds from all attention weights, dv
- * from the kept ones; store_keys() scales dv. */
+ * from the kept ones; store_key_panels() scales dv. */
 static __attribute__((noinline)) void
 softmax_backward_dropped_panel(const struct task *t, const struct panel_backward_tiles *s,
                                const struct block *block, int64_t key, int count, int64_t row,
@@ -356,10 +356,10 @@ static void differentiate_panel(const struct panel_backward *f, const struct tas
 
 /* Computes dv += p^T dout and dk += ds^T q for a tile of keys, for each panel of keys over those
  * panels of rows that see it. */
-static void add_products(const struct panel_backward *f, const struct task *t,
-                         const struct panel_backward_tiles *s,
-                         const struct panel_backward_keys *keys, int64_t row,
-                         const struct panel_span *spans)
+static void add_key_products(const struct panel_backward *f, const struct task *t,
+                             const struct panel_backward_tiles *s,
+                             const struct panel_backward_keys *keys, int64_t row,
+                             const struct panel_span *spans)
 {
     const int64_t panel_rows = f->panels->rows, width = t->width;
 
@@ -391,28 +391,15 @@ static void differentiate_tile_by_panels(const struct panel_backward *f, const s
 
         for (int64_t i = row; i < hd_min(row + QUERIES, block->count); i += COLUMNS)
             differentiate_panel(f, t, s, block, keys, i, i - row, spans);
-        add_products(f, t, s, keys, row, spans);
-    }
-}
-
-/* Stores one row of a gradient: to[at + d] (+)= scale * row[d] for d < D. */
-INLINE void store_row(void *to, int64_t at, const float *row, int64_t D, float scale,
-                      bool accumulate, enum hd_dtype dtype)
-{
-    FOR_VECTORS (d, n, 0, D) {
-        vf x = vf_load_f32(row + d, n) * scale;
-
-        if (accumulate)
-            x += vf_load(to, at + d, n, dtype);
-        vf_store(to, at + d, n, x, dtype);
+        add_key_products(f, t, s, keys, row, spans);
     }
 }
 
 /* Stores the gradients of the queries of a block to the tensor dq, from dq^T in panels of 32
  * rows. */
-INLINE void store_queries(const struct panel_backward *f, const struct task *t,
-                          const struct panel_backward_tiles *s, const struct block *block,
-                          enum hd_dtype dtype)
+INLINE void store_query_panels(const struct panel_backward *f, const struct task *t,
+                               const struct panel_backward_tiles *s, const struct block *block,
+                               enum hd_dtype dtype)
 {
     const struct hd_attention_backward_args *a = f->args;
     _Alignas(64) float rows[COLUMNS * HD_COSTS_ATTENTION_D_MAX];
@@ -428,8 +415,8 @@ INLINE void store_queries(const struct panel_backward *f, const struct task *t,
     }
 }
 
-INLINE void store_keys(const struct hd_attention_backward_args *a, const struct task *t,
-                       const struct panel_backward_tiles *s, enum hd_dtype dtype)
+INLINE void store_key_panels(const struct hd_attention_backward_args *a, const struct task *t,
+                             const struct panel_backward_tiles *s, enum hd_dtype dtype)
 {
     const float dropout_scale = t->drop ? t->drop->drop.scale : 1.0f;
 
@@ -469,9 +456,9 @@ static void differentiate_block_by_panels(const struct panel_backward *f, const 
         differentiate_tile_by_panels(f, t, s, block, &keys);
     }
     if (f->args->grad_dtype == HD_BF16)
-        store_queries(f, t, s, block, HD_BF16);
+        store_query_panels(f, t, s, block, HD_BF16);
     else
-        store_queries(f, t, s, block, HD_F32);
+        store_query_panels(f, t, s, block, HD_F32);
 }
 
 static void differentiate_groups_by_panels(const void *args, int64_t begin, int64_t end, int thread)
@@ -496,9 +483,9 @@ static void differentiate_groups_by_panels(const void *args, int64_t begin, int6
             differentiate_block_by_panels(f, &t, &s, &block);
         }
         if (a->grad_dtype == HD_BF16)
-            store_keys(a, &t, &s, HD_BF16);
+            store_key_panels(a, &t, &s, HD_BF16);
         else
-            store_keys(a, &t, &s, HD_F32);
+            store_key_panels(a, &t, &s, HD_F32);
     }
     if (f->panels->end)
         f->panels->end();

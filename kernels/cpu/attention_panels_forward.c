@@ -83,8 +83,8 @@ static __attribute__((noinline)) void cap_rows(const struct task *t, float *scor
 /* Multiplies a row's scores against one panel of keys by `scale`, subtracts the ALiBi term, and
  * sets scores of keys that the row does not see to -inf; `count` keys are valid. Returns the
  * maximum per lane. */
-INLINE vf mask_row(const struct task *t, float *score, const struct mask_extent *mask_extent,
-                   int64_t row, const int32_t *keys, int64_t count, float scale)
+INLINE vf mask_panel_row(const struct task *t, float *score, const struct mask_extent *mask_extent,
+                         int64_t row, const int32_t *keys, int64_t count, float scale)
 {
 #define LANE(i) (i)
     const vi number = {LANES(LANE)};
@@ -111,7 +111,7 @@ INLINE vf mask_row(const struct task *t, float *score, const struct mask_extent 
     return max;
 }
 
-INLINE vf scale_row(float *score, float scale)
+INLINE vf scale_scores(float *score, float scale)
 {
     vf max = vf_set(-INFINITY);
 
@@ -126,8 +126,8 @@ INLINE vf scale_row(float *score, float scale)
 
 /* Computes p[:] = exp(score[:] - the row's new maximum) for one row's n scores of a tile of keys,
  * whose maximum is `max`, and rescales the row's sums over earlier tiles (*row_sum, out). */
-INLINE void softmax_row(const float *score, uint16_t *p, int64_t n, float max, float *row_max,
-                        float *row_sum, float *out, int64_t width)
+INLINE void softmax_panel_row(const float *score, uint16_t *p, int64_t n, float max, float *row_max,
+                              float *row_sum, float *out, int64_t width)
 {
     vf sum = {0};
 
@@ -154,7 +154,7 @@ INLINE void softmax_row(const float *score, uint16_t *p, int64_t n, float max, f
 }
 
 /* Applies dropout to one row's attention weights for a tile of keys: sets dropped ones to zero;
- * store_block() scales the kept ones. */
+ * store_panel_output() scales the kept ones. */
 static __attribute__((noinline)) void drop_half_weights(const struct task *t, int64_t row,
                                                         const int32_t *keys, int64_t count,
                                                         uint16_t *weight)
@@ -196,14 +196,14 @@ static void attend_panel(const struct panel_forward *f, const struct task *t,
         for (int64_t j = begin; j < end; j++) {
             float *score = s->score + r * ld + j * COLUMNS;
 
-            max = vf_max(max, cover[j] == ALL ? scale_row(score, scale)
-                                              : mask_row(t, score, &s->mask_extent, row + r,
-                                                         s->key_index + j * COLUMNS,
-                                                         keys->count - j * COLUMNS, scale));
+            max = vf_max(max, cover[j] == ALL ? scale_scores(score, scale)
+                                              : mask_panel_row(t, score, &s->mask_extent, row + r,
+                                                               s->key_index + j * COLUMNS,
+                                                               keys->count - j * COLUMNS, scale));
         }
-        softmax_row(s->score + r * ld + begin * COLUMNS, s->p + r * ld + begin * COLUMNS,
-                    (end - begin) * COLUMNS, vf_max_lane(max), s->max + row + r, s->sum + row + r,
-                    s->out + (row + r) * t->width, t->width);
+        softmax_panel_row(s->score + r * ld + begin * COLUMNS, s->p + r * ld + begin * COLUMNS,
+                          (end - begin) * COLUMNS, vf_max_lane(max), s->max + row + r,
+                          s->sum + row + r, s->out + (row + r) * t->width, t->width);
         if (t->drop)
             drop_half_weights(t, first + row + r, s->key_index + begin * COLUMNS,
                               hd_min(keys->count, end * COLUMNS) - begin * COLUMNS,
@@ -215,8 +215,8 @@ static void attend_panel(const struct panel_forward *f, const struct task *t,
                        (end - begin) * COLUMNS / 2, rows, true);
 }
 
-static void store_block(const struct hd_attention_forward_args *a, const struct task *t,
-                        const struct panel_forward_tiles *s, int64_t first, int64_t rows)
+static void store_panel_output(const struct hd_attention_forward_args *a, const struct task *t,
+                               const struct panel_forward_tiles *s, int64_t first, int64_t rows)
 {
     for (int64_t i = 0; i < rows; i++) {
         const int64_t head = task_head(t, first + i), query = task_query(t, first + i);
@@ -239,7 +239,7 @@ static void attend_block_by_panels(const struct panel_forward *f, const struct t
     struct row_extent extent;
 
     load_mask_extent(t, first, rows, &mask_extent);
-    copy_rows(t, s->q, t->q, t->ldq, first, rows);
+    copy_task_rows(t, s->q, t->q, t->ldq, first, rows);
     memset(s->out, 0, (size_t)(rows * t->width) * sizeof *s->out);
     for (int64_t i = 0; i < rows; i++) {
         s->max[i] = -INFINITY;
@@ -261,7 +261,7 @@ static void attend_block_by_panels(const struct panel_forward *f, const struct t
         for (int64_t i = 0; i < rows; i += panel_rows)
             attend_panel(f, t, s, first, i, (int)hd_min(panel_rows, rows - i), &keys);
     }
-    store_block(f->args, t, s, first, rows);
+    store_panel_output(f->args, t, s, first, rows);
 }
 
 static void attend_blocks_by_panels(const void *args, int64_t begin, int64_t end, int thread)

@@ -8,7 +8,7 @@ INLINE void bias_row(const struct hd_bias_forward_args *a, int64_t r, enum hd_dt
                  vf_load(a->inp, r * a->N + c, n, dtype) + vf_load(a->bias, c, n, dtype), dtype);
 }
 
-static void add_bias(const void *args, int64_t begin, int64_t end, int thread)
+static void add_bias_rows(const void *args, int64_t begin, int64_t end, int thread)
 {
     const struct hd_bias_forward_args *a = args;
 
@@ -22,7 +22,7 @@ enum hd_status KERNEL(bias_forward)(struct hd_backend *cpu, const struct hd_bias
     const enum hd_status st = hd_cpu_check_float("bias_forward", args->dtype);
 
     if (!st)
-        hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain(args->N * 8), add_bias, args);
+        hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain(args->N * 8), add_bias_rows, args);
     return st;
 }
 

@@ -93,7 +93,7 @@ enum hd_status KERNEL(dora_inverse)(struct hd_backend *cpu, const struct hd_dora
     return HD_OK;
 }
 
-INLINE void scale_row(const struct hd_dora_scale_args *a, int64_t r, enum hd_dtype dtype)
+INLINE void scale_columns(const struct hd_dora_scale_args *a, int64_t r, enum hd_dtype dtype)
 {
     FOR_VECTORS (n, lanes, 0, a->N)
         vf_store(a->out, r * a->ldo + n, lanes,
@@ -108,7 +108,7 @@ static void scale_rows(const void *args, int64_t begin, int64_t end, int thread)
 
     (void)thread;
     for (int64_t r = begin; r < end; r++)
-        WITH_FLOATS(a->dtype, T, scale_row(a, r, T));
+        WITH_FLOATS(a->dtype, T, scale_columns(a, r, T));
 }
 
 enum hd_status KERNEL(dora_scale)(struct hd_backend *cpu, const struct hd_dora_scale_args *args)

@@ -232,7 +232,8 @@ static void pack_b_panels(const void *args, int64_t begin, int64_t end, int thre
 
 /* Returns the GEMM's epilogue applied to n complete sums x; `at` is the index in c of the first
  * one. */
-INLINE vf finish(const struct hd_gemm_args *a, vf x, int64_t at, int64_t n, enum hd_dtype c_dtype)
+INLINE vf apply_epilogue(const struct hd_gemm_args *a, vf x, int64_t at, int64_t n,
+                         enum hd_dtype c_dtype)
 {
     if (a->epilogue == HD_EPILOGUE_GELU_BACKWARD)
         return x * gelu_slope(vf_load(a->gelu_inp, at, n, c_dtype));
@@ -298,7 +299,7 @@ INLINE void store_tile(const struct slab *s, const float *tile, int64_t row, int
             if (residual)
                 x += vf_load(a->add, at, n, c_dtype);
             if (epilogue)
-                x = finish(a, x, at, n, c_dtype);
+                x = apply_epilogue(a, x, at, n, c_dtype);
             vf_store(a->c, at, n, x, c_dtype);
         }
 }
@@ -463,8 +464,8 @@ static void compute_slice(struct hd_backend *cpu, struct slab *s, bool pack_b)
 
 /* Returns the inner loops for panels of bf16 pairs that compute this GEMM; NULL: its words are fp32
  * values. */
-static const struct hd_cpu_panels *panels_for(const struct hd_backend *cpu,
-                                              const struct hd_costs_gemm_layout *l)
+static const struct hd_cpu_panels *panels_of_layout(const struct hd_backend *cpu,
+                                                    const struct hd_costs_gemm_layout *l)
 {
     return l->pairs ? cpu->panels : NULL;
 }
@@ -472,7 +473,7 @@ static const struct hd_cpu_panels *panels_for(const struct hd_backend *cpu,
 void KERNEL(gemm_blocked)(struct hd_backend *cpu, const struct hd_gemm_args *args)
 {
     const struct hd_costs_gemm_layout l = hd_costs_lay_out_gemm(args, &cpu->traits);
-    struct slab s = {.args = args, .panels = panels_for(cpu, &l), .words = l.words};
+    struct slab s = {.args = args, .panels = panels_of_layout(cpu, &l), .words = l.words};
     char *scratch = args->scratch;
 
     s.panel_rows = s.panels ? s.panels->rows : MICRO_M;

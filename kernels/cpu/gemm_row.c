@@ -11,7 +11,7 @@
 enum { ROWS_AT_ONCE = 4, PIECE = 256 };
 
 /* Returns the sum of one column of c with the GEMM's epilogue applied. */
-INLINE vf finish(const struct hd_gemm_args *a, vf sum, int64_t column)
+INLINE vf apply_row_epilogue(const struct hd_gemm_args *a, vf sum, int64_t column)
 {
     if (a->epilogue == HD_EPILOGUE_GELU)
         return gelu(vf_round(sum, a->c_dtype));
@@ -22,9 +22,9 @@ INLINE vf finish(const struct hd_gemm_args *a, vf sum, int64_t column)
 
 /* Adds to sums[i] the products of columns [column, column + columns) of a and of row i of `count`
  * rows of b, the first of which begins at element `at` of b. */
-INLINE void add_products(vf sums[ROWS_AT_ONCE], const struct hd_gemm_args *a, int64_t column,
-                         int64_t columns, const void *b, int64_t at, int64_t ldb, const int count,
-                         enum hd_dtype dtype)
+INLINE void add_row_products(vf sums[ROWS_AT_ONCE], const struct hd_gemm_args *a, int64_t column,
+                             int64_t columns, const void *b, int64_t at, int64_t ldb,
+                             const int count, enum hd_dtype dtype)
 {
     FOR_VECTORS (k, n, 0, columns) {
         const vf x = vf_load(a->a, column + k, n, dtype);
@@ -46,7 +46,7 @@ INLINE void add_decoded(vf sums[ROWS_AT_ONCE], const struct hd_gemm_args *a, int
         const int64_t n = a->K - k < PIECE ? a->K - k : PIECE;
 
         decode_box(&a->b_codes, a->b, row, count, k, n, decoded, PIECE, dtype);
-        add_products(sums, a, k, n, decoded, 0, PIECE, count, dtype);
+        add_row_products(sums, a, k, n, decoded, 0, PIECE, count, dtype);
     }
 }
 
@@ -58,7 +58,7 @@ INLINE void dot_rows(const struct hd_gemm_args *a, int64_t row, const int count,
     if (a->b_codes.quant)
         add_decoded(sums, a, row, count, dtype);
     else
-        add_products(sums, a, 0, a->K, a->b, row * a->ldb, a->ldb, count, dtype);
+        add_row_products(sums, a, 0, a->K, a->b, row * a->ldb, a->ldb, count, dtype);
     for (int i = 0; i < count; i++) {
         const void *old_c = a->accumulate ? a->c : a->add;
         const float old[2] = {a->bias ? vf_load(a->bias, row + i, 1, dtype)[0] : 0,
@@ -68,7 +68,7 @@ INLINE void dot_rows(const struct hd_gemm_args *a, int64_t row, const int count,
 
         if (a->pre)
             vf_store(a->pre, row + i, 1, sum, a->c_dtype);
-        vf_store(a->c, row + i, 1, finish(a, sum, row + i), a->c_dtype);
+        vf_store(a->c, row + i, 1, apply_row_epilogue(a, sum, row + i), a->c_dtype);
     }
 }
 

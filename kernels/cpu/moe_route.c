@@ -71,7 +71,7 @@ INLINE void insert(int32_t *chosen, float *h, int64_t count, int64_t K, int32_t 
 }
 
 /* Replaces h by its softmax, exp(h - max) / sum. Returns log sum exp(h). */
-INLINE float softmax_row(float *h, int64_t count)
+INLINE float softmax_logits(float *h, int64_t count)
 {
     vf lane_max = vf_set(-INFINITY), sums = {0};
     float max, sum;
@@ -119,9 +119,9 @@ static void route_rows(const void *args, int64_t begin, int64_t end, int thread)
             h[e] += a->noise[r * a->E + e] * softplus(a->noise_logits[r * a->E + e]);
         for (int64_t e = 0; e < a->E; e++)
             insert(chosen, gate, e < a->K ? e : a->K, a->K, (int32_t)e, h[e]);
-        a->lse[r] = softmax_row(h, a->E);
+        a->lse[r] = softmax_logits(h, a->E);
         if (a->renormalize) /* gate[k] still is the logit h of expert chosen[k] */
-            (void)softmax_row(gate, a->K);
+            (void)softmax_logits(gate, a->K);
         else
             for (int64_t k = 0; k < a->K; k++)
                 gate[k] = h[chosen[k]];

@@ -17,9 +17,9 @@ INLINE __m512bh broadcast(const char *word)
 
 /* Adds the products of a panel of a and a panel of b to the sums. Uses four pointers with up to
  * four rows each, because 14 pointers would not fit into registers. */
-INLINE void add_products(__m512 sums[ROWS][2], const int rows_count, const char *a,
-                         const int64_t row_bytes, const int64_t word_bytes, const uint32_t *b,
-                         int64_t words)
+INLINE void add_pair_products(__m512 sums[ROWS][2], const int rows_count, const char *a,
+                              const int64_t row_bytes, const int64_t word_bytes, const uint32_t *b,
+                              int64_t words)
 {
     const char *rows[4] = {a, a + 4 * row_bytes, a + 8 * row_bytes, a + 12 * row_bytes};
     const int64_t three = 3 * row_bytes;
@@ -66,7 +66,7 @@ static void multiply_panel_by_pairs(float *c, const uint32_t *a, const uint32_t 
     __m512 sums[ROWS][2];
 
     clear(sums, ROWS);
-    add_products(sums, ROWS, (const char *)a, sizeof *a, ROWS * sizeof *a, b, words);
+    add_pair_products(sums, ROWS, (const char *)a, sizeof *a, ROWS * sizeof *a, b, words);
     store_sums(sums, ROWS, c, HD_PANEL_COLUMNS);
 }
 
@@ -81,7 +81,7 @@ INLINE void add_sums(__m512 sums[ROWS][2], const int rows, const float *c, int64
     }
 }
 
-INLINE void add_bias(__m512 sums[ROWS][2], const uint16_t *bias)
+INLINE void add_panel_bias(__m512 sums[ROWS][2], const uint16_t *bias)
 {
     const __m512 left = (__m512)vf_load_bf16(bias, VL);
     const __m512 right = (__m512)vf_load_bf16(bias + VL, VL);
@@ -109,13 +109,14 @@ static void multiply_into(const struct hd_cpu_product *p)
     clear(sums, ROWS);
     if (p->a_row_bytes == sizeof(uint32_t)) /* a is packed: pass offsets that are compile-time
                                                constants */
-        add_products(sums, ROWS, p->a, sizeof(uint32_t), ROWS * sizeof(uint32_t), p->b, p->words);
+        add_pair_products(sums, ROWS, p->a, sizeof(uint32_t), ROWS * sizeof(uint32_t), p->b,
+                          p->words);
     else
-        add_products(sums, ROWS, p->a, p->a_row_bytes, sizeof(uint32_t), p->b, p->words);
+        add_pair_products(sums, ROWS, p->a, p->a_row_bytes, sizeof(uint32_t), p->b, p->words);
     if (p->add)
         add_sums(sums, ROWS, p->c, p->ldc);
     if (p->bias)
-        add_bias(sums, p->bias);
+        add_panel_bias(sums, p->bias);
     if (p->is_bf16)
         store_bf16(sums, p->c, p->ldc);
     else
@@ -127,7 +128,7 @@ INLINE void multiply_count(const struct hd_cpu_product *p, const int rows)
     __m512 sums[ROWS][2];
 
     clear(sums, rows);
-    add_products(sums, rows, p->a, p->a_row_bytes, sizeof(uint32_t), p->b, p->words);
+    add_pair_products(sums, rows, p->a, p->a_row_bytes, sizeof(uint32_t), p->b, p->words);
     if (p->add)
         add_sums(sums, rows, p->c, p->ldc);
     store_sums(sums, rows, p->c, p->ldc);
