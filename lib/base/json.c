@@ -22,7 +22,7 @@ static enum hd_status wrong(const struct json_reader *r, const char *what)
     return hd_err(HD_INVALID, "byte %zu: %s", (size_t)(r->p - r->start), what);
 }
 
-static bool begins_with(const struct json_reader *r, const char *word)
+static bool text_begins_with(const struct json_reader *r, const char *word)
 {
     const size_t n = strlen(word);
 
@@ -36,7 +36,7 @@ static bool is_not_finite(const struct json_reader *r)
                                         "-Infinity", "inf", "-inf"};
 
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
-        if (begins_with(r, words[i]))
+        if (text_begins_with(r, words[i]))
             return true;
     return false;
 }
@@ -62,17 +62,17 @@ static const char *explain(const struct json_reader *r)
         return ", and the text ends";
     if (r->p == r->start)
         for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-            if (begins_with(r, others[i][0]))
+            if (text_begins_with(r, others[i][0]))
                 return others[i][1];
     if (!*r->p)
         return ", and a NUL byte is there";
     if (is_not_finite(r))
         return "; JSON has neither NaN nor Infinity: write null, or leave the member out";
-    if (begins_with(r, "True") || begins_with(r, "False") || begins_with(r, "None"))
+    if (text_begins_with(r, "True") || text_begins_with(r, "False") || text_begins_with(r, "None"))
         return "; JSON has true, false and null";
     if (*r->p == '\'')
         return "; JSON has double quotes, \"";
-    if (*r->p == '#' || begins_with(r, "//") || begins_with(r, "/*"))
+    if (*r->p == '#' || text_begins_with(r, "//") || text_begins_with(r, "/*"))
         return "; JSON has no comments";
     if ((*r->p == '}' || *r->p == ']') && r->p > r->start && r->p[-1] == ',')
         return "; remove the comma in front";
@@ -268,7 +268,7 @@ static enum hd_status parse_number(struct json_reader *r, struct hd_json *value)
     size_t n;
     char *text;
 
-    if (begins_with(r, "-I") || begins_with(r, "-i"))
+    if (text_begins_with(r, "-I") || text_begins_with(r, "-i"))
         return expected(r, "a value");
     (void)take(r, '-');
     if (!take(r, '0') && !take_digits(r)) /* no digit may follow a leading 0 */
@@ -407,7 +407,7 @@ static enum hd_status parse_items(struct json_reader *r, int depth, struct hd_js
 
 static bool take_word(struct json_reader *r, const char *word)
 {
-    if (!begins_with(r, word))
+    if (!text_begins_with(r, word))
         return false;
     r->p += strlen(word);
     return true;
@@ -507,7 +507,7 @@ enum hd_status hd_json_parse_line(struct hd_arena *arena, const char *line, size
     struct json_reader r = {.start = line, .p = line, .end = line + line_bytes};
     enum hd_status st;
 
-    if (begins_with(&r, "\xef\xbb\xbf"))
+    if (text_begins_with(&r, "\xef\xbb\xbf"))
         r.p += 3;
     skip_blanks(&r);
     if (r.p < r.end && *r.p && *r.p != '{')

@@ -45,7 +45,7 @@ static size_t distance(const char *a, size_t a_len, const char *b, size_t b_len)
     return last[b_len];
 }
 
-static bool begins_with(const char *word, const char *beginning)
+static bool word_begins_with(const char *word, const char *beginning)
 {
     while (*beginning && lower(*word) == lower(*beginning))
         word++, beginning++;
@@ -66,7 +66,7 @@ static const char *find_longer_or_shorter(const char *word, const char *const *w
         const char *shorter = len < other ? word : words[i];
 
         if (strlen(shorter) < LETTERS_MIN || off >= best ||
-            !begins_with(len < other ? words[i] : word, shorter))
+            !word_begins_with(len < other ? words[i] : word, shorter))
             continue;
         best = off;
         nearest = words[i];

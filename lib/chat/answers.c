@@ -23,7 +23,7 @@ struct answer_search {
     bool shown; /* whether a mark put into the answer appeared in the rendered text */
 };
 
-static enum hd_status no_memory(void)
+static enum hd_status no_memory_for_answers(void)
 {
     return hd_err(HD_NO_MEMORY, "no memory for the answers of a conversation");
 }
@@ -210,11 +210,11 @@ static enum hd_status mark_message(struct answer_search *s, size_t index, enum m
         struct hd_json *parent = copy_of(s, path[n - 1]);
 
         if (!parent || !replace_child(s, parent, path[n], child))
-            return no_memory();
+            return no_memory_for_answers();
         child = parent;
     }
     if (!child || !replace_child(s, ret_list, message, child))
-        return no_memory();
+        return no_memory_for_answers();
     return HD_OK;
 }
 
@@ -270,7 +270,7 @@ static enum hd_status add_tail(struct answer_search *s, size_t index, const stru
         at += MARK_BYTES;
         hd_text_add_bytes(tail, at, (size_t)(output.text.data + output.text.len_bytes - at));
         if (tail->failed)
-            st = no_memory();
+            st = no_memory_for_answers();
     }
     hd_template_output_free(&output);
     return st;
@@ -388,7 +388,7 @@ static enum hd_status find_prompt(struct answer_search *s, size_t index, struct 
                               without.text.len_bytes);
         hd_text_add_bytes(prompt, with.text.data + same, with.text.len_bytes - same);
         if (prompt->failed)
-            st = no_memory();
+            st = no_memory_for_answers();
         break;
     }
     hd_template_output_free(&with);

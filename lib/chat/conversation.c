@@ -25,7 +25,7 @@ bool hd_chat_form_find(const char *name, enum hd_chat_form *ret_form)
     return false;
 }
 
-static enum hd_status no_memory(void)
+static enum hd_status no_memory_for_conversation(void)
 {
     return hd_err(HD_NO_MEMORY, "no memory for a conversation");
 }
@@ -84,7 +84,7 @@ static enum hd_status add_message(struct hd_arena *arena, struct hd_json *list,
 
     if (!message || !append(arena, message, &member, &a) || !append(arena, message, &member, &b) ||
         (weight && !append(arena, message, &member, weight)))
-        return no_memory();
+        return no_memory_for_conversation();
     return HD_OK;
 }
 
@@ -135,7 +135,7 @@ static enum hd_status read_alpaca(struct hd_arena *arena, const struct hd_json *
     if (!st && input && input->kind == HD_JSON_STRING && *input->text) {
         instruction = hd_arena_printf(arena, "%s\n\n%s", instruction, input->text);
         if (!instruction)
-            return no_memory();
+            return no_memory_for_conversation();
     }
     if (!st)
         st = add_message(arena, list, last, "user", instruction, NULL);
@@ -198,7 +198,7 @@ static enum hd_status add_all(struct hd_arena *arena, const struct hd_json *from
 {
     for (const struct hd_json *m = from->first; m; m = m->next)
         if (!add_as_given(arena, m, list, last))
-            return no_memory();
+            return no_memory_for_conversation();
     return HD_OK;
 }
 
@@ -281,7 +281,7 @@ static enum hd_status check_messages(struct hd_arena *arena, struct hd_conversat
     enum hd_status st = HD_OK;
 
     if (!counts)
-        return no_memory();
+        return no_memory_for_conversation();
     c->counts = counts;
     for (const struct hd_json *m = c->messages.first; !st && m; m = m->next, i++) {
         st = check_message(m, i, i >= prompt_count, &counts[i]);

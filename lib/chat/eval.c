@@ -18,7 +18,7 @@ static enum hd_status eval_name(struct chat_run *run, const char *name, struct c
     return HD_OK;
 }
 
-static size_t length(const struct chat_node *list)
+static size_t count_nodes(const struct chat_node *list)
 {
     size_t n = 0;
 
@@ -30,7 +30,7 @@ static size_t length(const struct chat_node *list)
 static enum hd_status eval_list(struct chat_run *run, const struct chat_node *list,
                                 const struct chat_value **ret_items, size_t *ret_count)
 {
-    const size_t count = length(list);
+    const size_t count = count_nodes(list);
     struct chat_value *items;
     enum hd_status st = chat_array(run, count, &items);
 
@@ -51,7 +51,7 @@ static enum hd_status eval_args(struct chat_run *run, const struct chat_node *no
 
     if (st)
         return st;
-    ret->named_count = length(node->named);
+    ret->named_count = count_nodes(node->named);
     named = hd_arena_array(&run->arena, ret->named_count + 1, sizeof *named);
     if (!named)
         return chat_no_memory(run);

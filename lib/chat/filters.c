@@ -25,8 +25,8 @@ static enum hd_status trim(struct chat_run *run, const struct chat_value *v,
     return by_method(run, "strip", v, args, ret);
 }
 
-static enum hd_status replace(struct chat_run *run, const struct chat_value *v,
-                              const struct chat_args *args, struct chat_value *ret)
+static enum hd_status replace_by_method(struct chat_run *run, const struct chat_value *v,
+                                        const struct chat_args *args, struct chat_value *ret)
 {
     return by_method(run, "replace", v, args, ret);
 }
@@ -76,8 +76,8 @@ static enum hd_status safe(struct chat_run *run, const struct chat_value *v,
     return st;
 }
 
-static enum hd_status length(struct chat_run *run, const struct chat_value *v,
-                             const struct chat_args *args, struct chat_value *ret)
+static enum hd_status length_of_value(struct chat_run *run, const struct chat_value *v,
+                                      const struct chat_args *args, struct chat_value *ret)
 {
     (void)args;
     if (v->kind == CHAT_STRING)
@@ -217,12 +217,23 @@ enum hd_status chat_filter(struct chat_run *run, const char *name, const struct 
         const char *name;
         filter_fn *filter;
     } filters[] = {
-        {"trim", trim},        {"replace", replace}, {"upper", upper},
-        {"lower", lower},      {"title", title},     {"capitalize", capitalize},
-        {"string", as_string}, {"safe", safe},       {"tojson", chat_to_json},
-        {"length", length},    {"count", length},    {"default", use_default},
-        {"d", use_default},    {"int", to_int},      {"float", to_real},
-        {"abs", absolute},     {"indent", indent},
+        {"trim", trim},
+        {"replace", replace_by_method},
+        {"upper", upper},
+        {"lower", lower},
+        {"title", title},
+        {"capitalize", capitalize},
+        {"string", as_string},
+        {"safe", safe},
+        {"tojson", chat_to_json},
+        {"length", length_of_value},
+        {"count", length_of_value},
+        {"default", use_default},
+        {"d", use_default},
+        {"int", to_int},
+        {"float", to_real},
+        {"abs", absolute},
+        {"indent", indent},
     };
     bool found = false;
     enum hd_status st;

@@ -16,7 +16,7 @@ struct guarding {
     const char *guard;
 };
 
-static enum hd_status no_memory(void)
+static enum hd_status no_memory_for_guards(void)
 {
     return hd_err(HD_NO_MEMORY, "no memory for a conversation");
 }
@@ -113,7 +113,7 @@ static enum hd_status guard_messages(const struct guarding *g, struct hd_convers
         struct hd_json *copy = guard_value(g, m, true);
 
         if (!copy)
-            return no_memory();
+            return no_memory_for_guards();
         if (last)
             last->next = copy;
         else
@@ -128,11 +128,11 @@ static enum hd_status guard_all(const struct guarding *g, struct hd_conversation
     enum hd_status st = guard_messages(g, c);
 
     if (!st && c->tools && !(c->tools = guard_value(g, c->tools, false)))
-        st = no_memory();
+        st = no_memory_for_guards();
     if (!st && c->prompt && !(c->prompt = guard_text(g, c->prompt)))
-        st = no_memory();
+        st = no_memory_for_guards();
     if (!st && c->answer && !(c->answer = guard_text(g, c->answer)))
-        st = no_memory();
+        st = no_memory_for_guards();
     return st;
 }
 
@@ -152,7 +152,7 @@ static bool has(const char *line, size_t bytes, const char *guard, unsigned code
     return false;
 }
 
-static enum hd_status choose(const char *line, size_t bytes, char ret_guard[4])
+static enum hd_status choose_guard(const char *line, size_t bytes, char ret_guard[4])
 {
     for (unsigned i = 0; i < CANDIDATES; i++) {
         const unsigned code = FIRST + i;
@@ -180,7 +180,7 @@ enum hd_status hd_chat_guard_new(struct hd_arena *arena, const char *line, size_
     if (!value_spells(&g, &c->messages) && !(c->tools && value_spells(&g, c->tools)) &&
         !spells(&g, c->prompt) && !spells(&g, c->answer))
         return HD_OK;
-    st = choose(line, line_bytes, guard->text);
+    st = choose_guard(line, line_bytes, guard->text);
     return st ? st : guard_all(&g, c);
 }
 
@@ -203,7 +203,7 @@ static enum hd_status add_place(struct hd_chat_guard *guard, size_t place)
         size_t *places = realloc(guard->places, capacity * sizeof *places);
 
         if (!places)
-            return no_memory();
+            return no_memory_for_guards();
         guard->places = places;
         guard->capacity = capacity;
     }

@@ -45,8 +45,8 @@ static enum hd_status wrong(struct lexer *x, const char *p, const char *what)
     return chat_fail(place_of(x, p), HD_INVALID, "%s", what);
 }
 
-static enum hd_status add(struct lexer *x, enum chat_token_kind kind, const char *from,
-                          const char *text, size_t bytes, struct chat_token **ret_token)
+static enum hd_status add_token(struct lexer *x, enum chat_token_kind kind, const char *from,
+                                const char *text, size_t bytes, struct chat_token **ret_token)
 {
     struct chat_token *tokens =
         hd_arena_grow(x->arena, x->tokens, x->count, &x->capacity, sizeof *tokens);
@@ -88,7 +88,7 @@ static enum hd_status add_text(struct lexer *x, const char *tag, char sign, bool
     }
     if (to == x->p)
         return HD_OK;
-    return add(x, CHAT_TOKEN_TEXT, x->p, x->p, (size_t)(to - x->p), NULL);
+    return add_token(x, CHAT_TOKEN_TEXT, x->p, x->p, (size_t)(to - x->p), NULL);
 }
 
 static const char *find_tag(const char *p, const char *end)
@@ -220,7 +220,8 @@ static enum hd_status lex_number(struct lexer *x)
     if (p < x->end && is_name(*p))
         return chat_fail(place_of(x, from), HD_UNSUPPORTED,
                          "a number of this form is not supported; write decimal digits");
-    st = add(x, real ? CHAT_TOKEN_REAL : CHAT_TOKEN_INT, from, from, (size_t)(p - from), &token);
+    st = add_token(x, real ? CHAT_TOKEN_REAL : CHAT_TOKEN_INT, from, from, (size_t)(p - from),
+                   &token);
     if (st)
         return st;
     errno = 0;
@@ -308,7 +309,7 @@ static enum hd_status lex_string(struct lexer *x)
         }
     }
     x->p = close + 1;
-    return st ? st : add(x, CHAT_TOKEN_STRING, from, text, (size_t)(out - text), NULL);
+    return st ? st : add_token(x, CHAT_TOKEN_STRING, from, text, (size_t)(out - text), NULL);
 }
 
 static enum hd_status lex_operator(struct lexer *x, int *balance)
@@ -329,7 +330,7 @@ static enum hd_status lex_operator(struct lexer *x, int *balance)
     else if (strchr(")]}", *from))
         --*balance;
     x->p += n;
-    return add(x, CHAT_TOKEN_OPERATOR, from, from, n, NULL);
+    return add_token(x, CHAT_TOKEN_OPERATOR, from, from, n, NULL);
 }
 
 static enum hd_status lex_name(struct lexer *x)
@@ -338,14 +339,14 @@ static enum hd_status lex_name(struct lexer *x)
 
     while (x->p < x->end && is_name(*x->p))
         x->p++;
-    return add(x, CHAT_TOKEN_NAME, from, from, (size_t)(x->p - from), NULL);
+    return add_token(x, CHAT_TOKEN_NAME, from, from, (size_t)(x->p - from), NULL);
 }
 
 static enum hd_status lex_tag(struct lexer *x, const char *tag, bool is_block)
 {
     int balance = 0;
     enum hd_status st =
-        add(x, is_block ? CHAT_TOKEN_BLOCK_BEGIN : CHAT_TOKEN_PRINT_BEGIN, tag, tag, 2, NULL);
+        add_token(x, is_block ? CHAT_TOKEN_BLOCK_BEGIN : CHAT_TOKEN_PRINT_BEGIN, tag, tag, 2, NULL);
 
     while (!st) {
         char sign;
@@ -356,8 +357,8 @@ static enum hd_status lex_tag(struct lexer *x, const char *tag, bool is_block)
             return wrong(x, tag, "the tag that begins here has no end");
         n = balance <= 0 ? at_end(x->p, x->end, is_block ? '%' : '}', &sign) : 0;
         if (n) {
-            st =
-                add(x, is_block ? CHAT_TOKEN_BLOCK_END : CHAT_TOKEN_PRINT_END, x->p, x->p, n, NULL);
+            st = add_token(x, is_block ? CHAT_TOKEN_BLOCK_END : CHAT_TOKEN_PRINT_END, x->p, x->p, n,
+                           NULL);
             x->p += n;
             end_tag(x, sign, is_block);
             return st;
@@ -429,12 +430,12 @@ enum hd_status chat_lex(struct hd_arena *arena, const char *source, size_t sourc
         if (tag) {
             st = lex_next(&x, tag);
         } else {
-            st = add(&x, CHAT_TOKEN_TEXT, x.p, x.p, (size_t)(x.end - x.p), NULL);
+            st = add_token(&x, CHAT_TOKEN_TEXT, x.p, x.p, (size_t)(x.end - x.p), NULL);
             x.p = x.end;
         }
     }
     if (!st)
-        st = add(&x, CHAT_TOKEN_END, x.end, "", 0, NULL);
+        st = add_token(&x, CHAT_TOKEN_END, x.end, "", 0, NULL);
     *ret_tokens = x.tokens;
     return st;
 }

@@ -39,7 +39,7 @@ static enum hd_status attribute_of(struct chat_run *run, const struct chat_value
     return st;
 }
 
-static enum hd_status join(struct chat_walk *w)
+static enum hd_status join_items(struct chat_walk *w)
 {
     struct chat_value a[2], item;
     struct hd_text out = {0};
@@ -118,7 +118,7 @@ static enum hd_status map(struct chat_walk *w)
 
 /* Runs the filter select, reject, selectattr or rejectattr: chooses items by the given test, or
  * else by the item's truth. */
-static enum hd_status choose(struct chat_walk *w)
+static enum hd_status select_items(struct chat_walk *w)
 {
     const bool wanted = *w->name == 's', attribute = strstr(w->name, "attr") != NULL;
     struct chat_args rest = *w->args;
@@ -190,7 +190,7 @@ static enum hd_status sort_by(struct chat_run *run, struct chat_value *keys,
     return st;
 }
 
-static enum hd_status sort(struct chat_walk *w)
+static enum hd_status sort_items(struct chat_walk *w)
 {
     struct chat_value a[3], *keys, *out;
     enum hd_status st = chat_take(w->run, "sort", w->args, "reverse case_sensitive attribute", a);
@@ -341,12 +341,24 @@ enum hd_status chat_list_filter(struct chat_run *run, const char *name, const st
         const char *name;
         walk_fn *walk;
     } filters[] = {
-        {"join", join},       {"list", as_list},       {"first", first_or_last},
-        {"reverse", reverse}, {"last", first_or_last}, {"map", map},
-        {"select", choose},   {"reject", choose},      {"selectattr", choose},
-        {"sort", sort},       {"rejectattr", choose},  {"unique", unique},
-        {"items", items_of},  {"dictsort", dict_sort}, {"batch", batch},
-        {"sum", sum_or_end},  {"min", sum_or_end},     {"max", sum_or_end},
+        {"join", join_items},
+        {"list", as_list},
+        {"first", first_or_last},
+        {"reverse", reverse},
+        {"last", first_or_last},
+        {"map", map},
+        {"select", select_items},
+        {"reject", select_items},
+        {"selectattr", select_items},
+        {"sort", sort_items},
+        {"rejectattr", select_items},
+        {"unique", unique},
+        {"items", items_of},
+        {"dictsort", dict_sort},
+        {"batch", batch},
+        {"sum", sum_or_end},
+        {"min", sum_or_end},
+        {"max", sum_or_end},
     };
     struct chat_walk w = {.run = run, .name = name, .v = v, .args = args, .ret = ret};
     enum hd_status st;

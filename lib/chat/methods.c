@@ -244,8 +244,8 @@ static enum hd_status edge(struct chat_run *run, const struct chat_method *m,
     return st;
 }
 
-static enum hd_status replace(struct chat_run *run, const struct chat_method *m,
-                              const struct chat_args *args, struct chat_value *ret)
+static enum hd_status replace_in_string(struct chat_run *run, const struct chat_method *m,
+                                        const struct chat_args *args, struct chat_value *ret)
 {
     const struct chat_value *text = &m->self;
     struct hd_text out = {0};
@@ -311,8 +311,8 @@ static enum hd_status search(struct chat_run *run, const struct chat_method *m,
     return HD_OK;
 }
 
-static enum hd_status join(struct chat_run *run, const struct chat_value *between,
-                           const struct chat_args *args, struct chat_value *ret)
+static enum hd_status join_strings(struct chat_run *run, const struct chat_value *between,
+                                   const struct chat_args *args, struct chat_value *ret)
 {
     const struct chat_value *items;
     struct hd_text out = {0};
@@ -404,7 +404,7 @@ static enum hd_status string_method(struct chat_run *run, const struct chat_meth
     } methods[] = {
         {" strip lstrip rstrip ", strip},
         {" split rsplit ", split},
-        {" replace ", replace},
+        {" replace ", replace_in_string},
         {" find rfind count ", search},
         {" startswith endswith removeprefix removesuffix ", edge},
     };
@@ -420,7 +420,7 @@ static enum hd_status string_method(struct chat_run *run, const struct chat_meth
         if (has_word(methods[i].names, m->name))
             return methods[i].run(run, m, args, ret);
     if (strcmp(m->name, "join") == 0)
-        return join(run, &m->self, args, ret);
+        return join_strings(run, &m->self, args, ret);
     if (strcmp(m->name, "format") == 0)
         return format(run, &m->self, args, ret);
     if (args->count || args->named_count)

@@ -23,7 +23,7 @@ struct hd_chat {
     size_t count;
 };
 
-static enum hd_status no_memory(void)
+static enum hd_status no_memory_for_template(void)
 {
     return hd_err(HD_NO_MEMORY, "no memory for a chat template");
 }
@@ -38,7 +38,7 @@ static enum hd_status read_json(struct hd_arena *arena, const char *dir, const c
     *ret_root = NULL;
     hd_file_join(&path, dir, name);
     if (path.failed)
-        st = no_memory();
+        st = no_memory_for_template();
     else if (!hd_file_exists(path.data))
         st = HD_OK;
     else if (!(st = hd_file_read(path.data, HD_CHAT_FILE_BYTES_MAX, &text))) {
@@ -85,7 +85,7 @@ enum hd_status hd_chat_find(const char *dir, struct hd_text *ret_path)
     else
         hd_text_add(ret_path, "%s", "");
     hd_arena_done(&arena);
-    return !st && ret_path->failed ? no_memory() : st;
+    return !st && ret_path->failed ? no_memory_for_template() : st;
 }
 
 /* Makes template variables of the special tokens' names. */
@@ -100,7 +100,7 @@ static enum hd_status read_names(struct hd_chat *c, const char *dir)
     c->variables = hd_arena_array(&c->arena, count + 1, sizeof *c->variables);
     values = hd_arena_array(&c->arena, count + 1, sizeof *values);
     if (!c->variables || !values)
-        return no_memory();
+        return no_memory_for_template();
     for (; c->count < count; c->count++) {
         const struct hd_companion_name *name = &c->companions.names[c->count];
 
@@ -157,7 +157,7 @@ enum hd_status hd_chat_find_tool_use(const char *template_path, struct hd_text *
                     (int)(bytes - (sizeof name - 1)), template_path);
     if (!ret_path->failed && ret_path->len_bytes && !hd_file_exists(ret_path->data))
         hd_text_clear(ret_path);
-    return ret_path->failed ? no_memory() : HD_OK;
+    return ret_path->failed ? no_memory_for_template() : HD_OK;
 }
 
 /* Reads the template for conversations with tools, if it is a separate file. */
@@ -183,7 +183,7 @@ static enum hd_status read_template(struct hd_chat *c, const char *path)
 
     c->path = hd_arena_strdup(&c->arena, path);
     if (!st && !c->path)
-        st = no_memory();
+        st = no_memory_for_template();
     if (!st && hd_text_ends(path, ".json"))
         st = read_config(c, path, &text);
     else if (!st) {
@@ -203,11 +203,11 @@ enum hd_status hd_chat_open(const char *path, const char *dir, struct hd_chat **
     enum hd_status st = HD_OK;
 
     if (!c)
-        return no_memory();
+        return no_memory_for_template();
     hd_arena_init(&c->arena, 0);
     if (!dir) {
         own = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
-        st = own ? HD_OK : no_memory();
+        st = own ? HD_OK : no_memory_for_template();
     }
     if (!st && *path)
         st = read_template(c, path);

@@ -5,7 +5,7 @@
 
 /* Parses statements up to a tag whose word is in `ends` (separated by blanks), which is not
  * consumed. "": up to the end of the template. */
-static enum hd_status parse_list(struct chat_parser *p, const char *ends, struct chat_node **ret);
+static enum hd_status parse_nodes(struct chat_parser *p, const char *ends, struct chat_node **ret);
 
 static bool is_one_of(const char *word, const char *words)
 {
@@ -31,7 +31,7 @@ static enum hd_status parse_body(struct chat_parser *p, const char *end, struct 
     enum hd_status st = end_block(p);
 
     if (!st)
-        st = parse_list(p, end, ret);
+        st = parse_nodes(p, end, ret);
     if (!st)
         st = chat_need_name(p, end);
     return st ? st : end_block(p);
@@ -132,7 +132,7 @@ static enum hd_status parse_if(struct chat_parser *p, struct chat_node *node)
         if (!st)
             st = end_block(p);
         if (!st)
-            st = parse_list(p, has_condition ? "elif else endif" : "endif", &(*link)->list);
+            st = parse_nodes(p, has_condition ? "elif else endif" : "endif", &(*link)->list);
         if (st || chat_take_name(p, "endif"))
             return st ? st : end_block(p);
         has_condition = chat_at_name(p, "elif");
@@ -157,12 +157,12 @@ static enum hd_status parse_for(struct chat_parser *p, struct chat_node *node)
         st = end_block(p);
     p->loops++;
     if (!st)
-        st = parse_list(p, "else endfor", &node->list);
+        st = parse_nodes(p, "else endfor", &node->list);
     p->loops--;
     if (!st && chat_take_name(p, "else")) {
         st = end_block(p);
         if (!st)
-            st = parse_list(p, "endfor", &node->named);
+            st = parse_nodes(p, "endfor", &node->named);
     }
     if (!st)
         st = chat_need_name(p, "endfor");
@@ -342,7 +342,7 @@ static enum hd_status parse_print(struct chat_parser *p, struct chat_node **ret)
     return st;
 }
 
-static enum hd_status parse_list(struct chat_parser *p, const char *ends, struct chat_node **ret)
+static enum hd_status parse_nodes(struct chat_parser *p, const char *ends, struct chat_node **ret)
 {
     enum hd_status st = HD_OK;
 
@@ -376,7 +376,7 @@ static enum hd_status parse_list(struct chat_parser *p, const char *ends, struct
 
 enum hd_status chat_parse(struct chat_parser *p, struct chat_node **ret_body)
 {
-    return parse_list(p, "", ret_body);
+    return parse_nodes(p, "", ret_body);
 }
 
 void hd_template_free(struct hd_template *t)

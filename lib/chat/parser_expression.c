@@ -91,7 +91,7 @@ static enum hd_status over(struct chat_parser *p, enum chat_node_kind kind, stru
 }
 
 /* Counts the nesting depth, which is limited because nested expressions use stack. */
-static enum hd_status enter(struct chat_parser *p)
+static enum hd_status enter_expression(struct chat_parser *p)
 {
     if (++p->depth > p->depth_max)
         return chat_fail(p->token->at, HD_LIMIT, "nested deeper than %d", p->depth_max);
@@ -215,7 +215,7 @@ static enum hd_status parse_test(struct chat_parser *p, struct chat_node **node)
 
 /* ---- primaries ---- */
 
-static enum hd_status parse_list(struct chat_parser *p, struct chat_node **ret)
+static enum hd_status parse_list_literal(struct chat_parser *p, struct chat_node **ret)
 {
     enum hd_status st = HD_OK;
     struct chat_node *node = chat_new_node(p, CHAT_ITEMS, &st), **link;
@@ -314,7 +314,7 @@ enum hd_status chat_parse_primary(struct chat_parser *p, struct chat_node **ret)
     enum hd_status st = HD_OK;
 
     if (chat_at_operator(p, "["))
-        return parse_list(p, ret);
+        return parse_list_literal(p, ret);
     if (chat_at_operator(p, "{"))
         return parse_mapping(p, ret);
     if (chat_take_operator(p, "(")) {
@@ -429,7 +429,7 @@ static enum hd_status parse_filters(struct chat_parser *p, struct chat_node **no
 static enum hd_status parse_unary(struct chat_parser *p, bool with_filter, struct chat_node **ret)
 {
     const bool minus = chat_at_operator(p, "-"), plus = chat_at_operator(p, "+");
-    enum hd_status st = enter(p);
+    enum hd_status st = enter_expression(p);
 
     if (!st && (minus || plus)) {
         st = over(p, minus ? CHAT_NEGATIVE : CHAT_POSITIVE, NULL, ret);
@@ -526,7 +526,7 @@ static enum hd_status parse_not(struct chat_parser *p, struct chat_node **ret)
 
     if (!chat_at_name(p, "not"))
         return parse_compare(p, ret);
-    st = enter(p);
+    st = enter_expression(p);
     if (!st)
         st = over(p, CHAT_NOT, NULL, ret);
     p->token++;
@@ -564,7 +564,7 @@ static enum hd_status parse_or(struct chat_parser *p, struct chat_node **ret)
 
 enum hd_status chat_parse_expression(struct chat_parser *p, bool condition, struct chat_node **ret)
 {
-    enum hd_status st = enter(p);
+    enum hd_status st = enter_expression(p);
 
     if (!st)
         st = parse_or(p, ret);

@@ -29,7 +29,7 @@ void chat_add_real(struct hd_text *out, double real)
     hd_text_add(out, "%se%c%02d", digits, exponent < 0 ? '-' : '+', abs(exponent));
 }
 
-static void add_string(struct hd_text *out, const struct chat_value *v)
+static void add_string_repr(struct hd_text *out, const struct chat_value *v)
 {
     const bool single = !memchr(v->text, '\'', v->count) || memchr(v->text, '"', v->count);
     const char quote = single ? '\'' : '"';
@@ -56,8 +56,8 @@ static void add_string(struct hd_text *out, const struct chat_value *v)
     hd_text_add(out, "%c", quote);
 }
 
-static enum hd_status add_container(struct chat_run *run, struct hd_text *out,
-                                    const struct chat_value *v)
+static enum hd_status add_container_repr(struct chat_run *run, struct hd_text *out,
+                                         const struct chat_value *v)
 {
     const bool dict = v->kind == CHAT_DICT;
     const size_t count = dict ? (size_t)v->dict->count : v->count;
@@ -102,12 +102,12 @@ enum hd_status chat_add_repr(struct chat_run *run, struct hd_text *out, const st
     case CHAT_STRING:
         if (v->safe)
             return chat_unsupported(run, "a list with a string behind `safe` as text");
-        add_string(out, v);
+        add_string_repr(out, v);
         return HD_OK;
     case CHAT_LIST:
     case CHAT_TUPLE:
     case CHAT_DICT:
-        return add_container(run, out, v);
+        return add_container_repr(run, out, v);
     case CHAT_UNDEFINED:
         hd_text_add(out, "Undefined");
         return HD_OK;

@@ -48,7 +48,7 @@ enum hd_status chat_steps(struct chat_run *run, size_t count)
     return HD_OK;
 }
 
-static enum hd_status enter(struct chat_run *run)
+static enum hd_status enter_nested(struct chat_run *run)
 {
     if (++run->depth > run->limits.depth_max)
         return chat_fail(run->at, HD_LIMIT, "the chat template nests deeper than %d",
@@ -184,9 +184,9 @@ static enum hd_status run_if(struct chat_run *run, const struct chat_node *node)
 }
 
 /* Removes the items of a loop for which its condition is not true. */
-static enum hd_status choose(struct chat_run *run, const struct chat_node *node,
-                             struct chat_scope *outer, const struct chat_value **items,
-                             size_t *count)
+static enum hd_status filter_loop_items(struct chat_run *run, const struct chat_node *node,
+                                        struct chat_scope *outer, const struct chat_value **items,
+                                        size_t *count)
 {
     struct chat_value *chosen, is;
     enum hd_status st = chat_array(run, *count, &chosen);
@@ -239,7 +239,7 @@ static enum hd_status run_for(struct chat_run *run, const struct chat_node *node
     run->at = node->at;
     st = chat_iterate(run, &whole, &items, &count);
     if (!st && node->c)
-        st = choose(run, node, outer, &items, &count);
+        st = filter_loop_items(run, node, outer, &items, &count);
     if (st)
         return st;
     if (count == 0) {
@@ -426,7 +426,7 @@ static enum hd_status run_node(struct chat_run *run, const struct chat_node *nod
 
 enum hd_status chat_run_list(struct chat_run *run, const struct chat_node *list)
 {
-    enum hd_status st = enter(run);
+    enum hd_status st = enter_nested(run);
 
     for (const struct chat_node *n = list; !st && n && run->signal == CHAT_GO_ON; n = n->next) {
         run->at = n->at;

@@ -14,10 +14,11 @@ struct json_style {
     bool ascii, sorted;
 };
 
-static enum hd_status add(struct chat_run *run, struct hd_text *out, const struct json_style *style,
-                          const struct chat_value *v, int level);
+static enum hd_status add_value(struct chat_run *run, struct hd_text *out,
+                                const struct json_style *style, const struct chat_value *v,
+                                int level);
 
-static void add_string(struct hd_text *out, const struct chat_value *v, bool ascii)
+static void add_string_json(struct hd_text *out, const struct chat_value *v, bool ascii)
 {
     static const char plain[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
 
@@ -56,13 +57,13 @@ static enum hd_status add_key(struct chat_run *run, struct hd_text *out,
     enum hd_status st = HD_OK;
 
     if (key->kind == CHAT_STRING) {
-        add_string(out, key, style->ascii);
+        add_string_json(out, key, style->ascii);
         return HD_OK;
     }
     if (key->kind > CHAT_REAL || key->kind == CHAT_UNDEFINED)
         return chat_wrong(run, "tojson: a %s as a key", chat_kind_name(key));
     hd_text_add(out, "\"");
-    st = add(run, out, style, key, 0);
+    st = add_value(run, out, style, key, 0);
     hd_text_add(out, "\"");
     return st;
 }
@@ -77,8 +78,8 @@ static int compare_keys(const void *a, const void *b)
 }
 
 /* Sorts the pairs of a dictionary by key. HD_UNSUPPORTED: a key is no string. */
-static enum hd_status sort(struct chat_run *run, const struct chat_dict *dict,
-                           struct chat_pair **ret)
+static enum hd_status sort_pairs(struct chat_run *run, const struct chat_dict *dict,
+                                 struct chat_pair **ret)
 {
     struct chat_pair *pairs = hd_arena_array(&run->arena, (size_t)dict->count + 1, sizeof *pairs);
 
@@ -94,9 +95,9 @@ static enum hd_status sort(struct chat_run *run, const struct chat_dict *dict,
     return HD_OK;
 }
 
-static enum hd_status add_container(struct chat_run *run, struct hd_text *out,
-                                    const struct json_style *style, const struct chat_value *v,
-                                    int level)
+static enum hd_status add_container_json(struct chat_run *run, struct hd_text *out,
+                                         const struct json_style *style, const struct chat_value *v,
+                                         int level)
 {
     const bool is_dict = v->kind == CHAT_DICT;
     const size_t count = is_dict ? (size_t)v->dict->count : v->count;
@@ -104,7 +105,7 @@ static enum hd_status add_container(struct chat_run *run, struct hd_text *out,
     enum hd_status st = chat_steps(run, count);
 
     if (!st && is_dict && style->sorted)
-        st = sort(run, v->dict, &pairs);
+        st = sort_pairs(run, v->dict, &pairs);
     hd_text_add(out, "%c", is_dict ? '{' : '[');
     for (size_t i = 0; !st && i < count; i++) {
         if (i)
@@ -115,7 +116,7 @@ static enum hd_status add_container(struct chat_run *run, struct hd_text *out,
             hd_text_add_bytes(out, style->key.text, style->key.count);
         }
         if (!st)
-            st = add(run, out, style, is_dict ? &pairs[i].value : &v->items[i], level + 1);
+            st = add_value(run, out, style, is_dict ? &pairs[i].value : &v->items[i], level + 1);
         if (out->len_bytes > run->limits.memory_bytes_max)
             return chat_no_memory(run);
     }
@@ -125,8 +126,9 @@ static enum hd_status add_container(struct chat_run *run, struct hd_text *out,
     return st;
 }
 
-static enum hd_status add(struct chat_run *run, struct hd_text *out, const struct json_style *style,
-                          const struct chat_value *v, int level)
+static enum hd_status add_value(struct chat_run *run, struct hd_text *out,
+                                const struct json_style *style, const struct chat_value *v,
+                                int level)
 {
     enum hd_status st;
 
@@ -146,7 +148,7 @@ static enum hd_status add(struct chat_run *run, struct hd_text *out, const struc
     case CHAT_INT:
         return chat_add_repr(run, out, v);
     case CHAT_STRING:
-        add_string(out, v, style->ascii);
+        add_string_json(out, v, style->ascii);
         return HD_OK;
     case CHAT_LIST:
     case CHAT_TUPLE:
@@ -154,7 +156,7 @@ static enum hd_status add(struct chat_run *run, struct hd_text *out, const struc
         if (++run->depth > run->limits.depth_max)
             return chat_fail(run->at, HD_LIMIT, "values are nested deeper than %d",
                              run->limits.depth_max);
-        st = add_container(run, out, style, v, level);
+        st = add_container_json(run, out, style, v, level);
         run->depth--;
         return st;
     case CHAT_UNDEFINED:
@@ -218,7 +220,7 @@ enum hd_status chat_to_json(struct chat_run *run, const struct chat_value *v,
         style.item = a[2].items[0];
         style.key = a[2].items[1];
     }
-    st = add(run, &text, &style, v, 0);
+    st = add_value(run, &text, &style, v, 0);
     if (!st)
         return chat_take_text(run, &text, ret);
     hd_text_free(&text);

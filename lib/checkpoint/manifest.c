@@ -164,8 +164,8 @@ static void add_shards(struct hd_json_writer *w, const struct hd_ckpt_manifest *
     hd_json_end(w, ']');
 }
 
-static void add_entry(struct hd_json_writer *w, const struct hd_ckpt_stored *stored,
-                      struct hd_text *label)
+static void write_entry(struct hd_json_writer *w, const struct hd_ckpt_stored *stored,
+                        struct hd_text *label)
 {
     const struct hd_ckpt_entry *entry = &stored->entry;
     char dtype[16];
@@ -215,7 +215,7 @@ enum hd_status hd_ckpt_write_manifest(const struct hd_ckpt_manifest *manifest,
     hd_json_add_line(&w);
     hd_json_begin(&w, "entries", '[');
     for (size_t i = 0; i < count; i++)
-        add_entry(&w, &stored[i], &label);
+        write_entry(&w, &stored[i], &label);
     hd_json_end(&w, ']');
     hd_text_add(ret_text, ",");
     ret_text->failed = ret_text->failed || label.failed;
@@ -400,26 +400,12 @@ static enum hd_status parse_shards(struct hd_arena *arena, const struct hd_json 
     return HD_OK;
 }
 
-static enum hd_status parse_shape(const struct hd_json *value, struct hd_ckpt_entry *entry)
-{
-    const struct hd_json *list = NULL;
-    enum hd_status st = hd_json_need(value, "shape", HD_JSON_ARRAY, &list);
-
-    if (!st && list->count > HD_CKPT_DIMS_MAX)
-        st = hd_err(HD_INVALID, "%zu dimensions; at most %d are supported", list->count,
-                    HD_CKPT_DIMS_MAX);
-    if (st)
-        return st;
-    for (const struct hd_json *v = list->first; !st && v; v = v->next)
-        st = hd_json_to_int64(v, 1, HD_CKPT_ELEMENTS_MAX, &entry->shape[entry->dim_count++]);
-    return st;
-}
-
 static enum hd_status parse_entry(struct hd_arena *arena, const struct hd_json *value,
                                   const struct hd_ckpt_manifest *manifest,
                                   struct hd_ckpt_stored *ret_stored)
 {
     struct hd_ckpt_entry entry = {0}, from_label;
+    const struct hd_json *shape = NULL;
     const char *label = NULL, *dtype = NULL;
     int64_t shard = 0, offset = 0, size = 0;
     enum hd_status st = hd_json_need_string(value, "label", &label);
@@ -429,7 +415,9 @@ static enum hd_status parse_entry(struct hd_arena *arena, const struct hd_json *
     if (!st && !hd_ckpt_parse_dtype(dtype, &entry.dtype))
         st = hd_err(HD_INVALID, "unknown dtype '%.16s'", dtype);
     if (!st)
-        st = parse_shape(value, &entry);
+        st = hd_json_need(value, "shape", HD_JSON_ARRAY, &shape);
+    if (!st)
+        st = hd_ckpt_parse_shape(shape, entry.shape, &entry.dim_count);
     from_label = entry;
     if (!st)
         st = hd_ckpt_parse_label(arena, label, &from_label);

@@ -47,7 +47,7 @@ static bool parse_number_after(const char *name, const char *prefix, int64_t *re
     return true;
 }
 
-static enum hd_status join(const char *dir, const char *name, char **ret_path)
+static enum hd_status join_path(const char *dir, const char *name, char **ret_path)
 {
     struct hd_text text = {0};
 
@@ -86,7 +86,7 @@ static enum hd_status list_numbered(const char *dir, const char *prefix,
         }
         places = more;
         places[count] = (struct hd_ckpt_place){.step = number};
-        st = join(dir, item->d_name, &places[count].path);
+        st = join_path(dir, item->d_name, &places[count].path);
         count += !st;
     }
     if (!st && errno)
@@ -122,7 +122,7 @@ static enum hd_status look_for_manifest(const char *dir, bool *ret_complete)
 {
     char *path = NULL;
     struct stat info;
-    enum hd_status st = join(dir, HD_CKPT_MANIFEST_FILE, &path);
+    enum hd_status st = join_path(dir, HD_CKPT_MANIFEST_FILE, &path);
 
     if (st)
         return st;
@@ -139,7 +139,7 @@ enum hd_status hd_ckpt_list(const char *attempt_dir, struct hd_ckpt_place **ret_
     struct hd_ckpt_place *places = NULL;
     size_t count = 0, kept = 0;
     char *dir = NULL;
-    enum hd_status st = join(attempt_dir, "checkpoints", &dir);
+    enum hd_status st = join_path(attempt_dir, "checkpoints", &dir);
 
     if (st)
         return st;
@@ -201,7 +201,7 @@ enum hd_status hd_ckpt_summarize(const char *dir, struct hd_ckpt_summary *ret_su
     struct hd_text manifest = {0};
     struct stat info;
     char *path = NULL;
-    enum hd_status st = join(dir, HD_CKPT_MANIFEST_FILE, &path);
+    enum hd_status st = join_path(dir, HD_CKPT_MANIFEST_FILE, &path);
 
     if (!st)
         st = hd_file_read(path, MANIFEST_BYTES_MAX, &manifest);
@@ -311,7 +311,7 @@ enum hd_status hd_ckpt_clean_before(const char *job_dir, int64_t attempt)
 
         if (attempts[i].step >= attempt)
             continue;
-        st = join(attempts[i].path, "checkpoints", &dir);
+        st = join_path(attempts[i].path, "checkpoints", &dir);
         if (!st)
             st = hd_ckpt_clean_partial(dir);
         free(dir);

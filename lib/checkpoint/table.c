@@ -94,8 +94,8 @@ enum hd_status hd_ckpt_write_table(const struct hd_ckpt_entry *entries, size_t c
 
 /* ---- reading ---- */
 
-static enum hd_status parse_shape(const struct hd_json *list, int64_t *ret_shape,
-                                  int *ret_dim_count)
+enum hd_status hd_ckpt_parse_shape(const struct hd_json *list, int64_t *ret_shape,
+                                   int *ret_dim_count)
 {
     int dim_count = 0;
 
@@ -157,7 +157,7 @@ static enum hd_status parse_tensor(struct hd_arena *arena, const struct hd_json 
     if (!st)
         st = hd_json_need(tensor, "shape", HD_JSON_ARRAY, &list);
     if (!st)
-        st = parse_shape(list, shape, &dim_count);
+        st = hd_ckpt_parse_shape(list, shape, &dim_count);
     if (st)
         return st;
     memcpy(entry.shape, shape, sizeof shape);

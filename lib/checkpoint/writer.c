@@ -107,7 +107,7 @@ static enum hd_status check_entries(const struct hd_ckpt_entry *entries, size_t 
     return refuse_repeated_labels(entries, count);
 }
 
-static char *join(const char *dir, const char *name)
+static char *path_in(const char *dir, const char *name)
 {
     struct hd_text text = {0};
 
@@ -124,8 +124,8 @@ static enum hd_status name_files(struct hd_ckpt_writer *writer, const char *dir,
     (void)snprintf(writer->shard.file, sizeof writer->shard.file, "rank-%05d.safetensors", rank);
     (void)snprintf(part, sizeof part, "%s.part.%d", writer->shard.file, (int)getpid());
     writer->dir = strdup(dir);
-    writer->path = join(dir, writer->shard.file);
-    writer->part = join(dir, part);
+    writer->path = path_in(dir, writer->shard.file);
+    writer->part = path_in(dir, part);
     if (!writer->dir || !writer->path || !writer->part)
         return hd_err(HD_NO_MEMORY, "no memory for the names of a shard");
     return HD_OK;
@@ -318,8 +318,9 @@ void hd_ckpt_writer_drop(struct hd_ckpt_writer *writer)
     free(writer);
 }
 
-static enum hd_status add_entry(struct hd_ckpt_writer *writer, size_t entry, int64_t size_bytes,
-                                hd_ckpt_bytes_fn *bytes_of, void *context)
+static enum hd_status add_bytes_of_entry(struct hd_ckpt_writer *writer, size_t entry,
+                                         int64_t size_bytes, hd_ckpt_bytes_fn *bytes_of,
+                                         void *context)
 {
     enum hd_status st = HD_OK;
 
@@ -343,7 +344,7 @@ enum hd_status hd_ckpt_write_shard(const char *dir, int rank, const struct hd_ck
     if (st)
         return st;
     for (size_t i = 0; !st && i < count; i++)
-        st = add_entry(writer, i, hd_ckpt_entry_bytes(&entries[i]), bytes_of, context);
+        st = add_bytes_of_entry(writer, i, hd_ckpt_entry_bytes(&entries[i]), bytes_of, context);
     if (st) {
         hd_ckpt_writer_drop(writer);
         return st;

@@ -362,6 +362,11 @@ static inline bool hd_comm_reduces(int kind)
     return kind == HD_COMM_ALL_REDUCE || kind == HD_COMM_REDUCE_SCATTER;
 }
 
+static inline int hd_comm_peer_rank(const struct hd_comm_op *op) /* rank of the peer of a pair */
+{
+    return op->group->members[op->peer];
+}
+
 /* Returns the bytes of the op's `count` elements; for an all_to_all_v, the bytes of one row. */
 static inline int64_t hd_comm_unit_bytes(const struct hd_comm_op *op)
 {

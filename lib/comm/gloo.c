@@ -225,7 +225,7 @@ static size_t stage_bytes(int world)
 
 /* Lays out one array in an allocation: advances the offset *at by `bytes`, aligned, and returns the
  * address of the old offset; NULL if `base` is NULL (the caller only counts bytes). */
-static void *take(char *base, size_t *at, size_t bytes)
+static void *take_piece(char *base, size_t *at, size_t bytes)
 {
     const size_t begin = *at;
 
@@ -237,7 +237,7 @@ static struct gloo_headers take_some(char *base, size_t *at, int count, int worl
 {
     const size_t each = gloo_header_bytes(world);
 
-    return (struct gloo_headers){take(base, at, (size_t)count * each), each};
+    return (struct gloo_headers){take_piece(base, at, (size_t)count * each), each};
 }
 
 /* Sets the array pointers of a zeroed state, whose arrays follow it in one allocation. With `gloo`
@@ -249,18 +249,18 @@ static size_t lay_out(struct gloo_state *gloo, int world)
     struct gloo_address *addresses;
     size_t at = 0;
 
-    (void)take(base, &at, sizeof *gloo + ranks * sizeof gloo->peers[0]);
-    addresses = take(base, &at, ranks * sizeof *addresses);
+    (void)take_piece(base, &at, sizeof *gloo + ranks * sizeof gloo->peers[0]);
+    addresses = take_piece(base, &at, ranks * sizeof *addresses);
     if (gloo)
         gloo->addresses = addresses;
     for (int s = 0; s < HD_COMM_COLLECTIVE_STREAMS; s++) {
         struct gloo_run run = {.headers = take_some(base, &at, world, world)};
 
-        run.out = take(base, &at, ranks * sizeof *run.out);
-        run.in = take(base, &at, ranks * sizeof *run.in);
-        run.result_out = take(base, &at, ranks * sizeof *run.result_out);
-        run.result_in = take(base, &at, ranks * sizeof *run.result_in);
-        run.slots = take(base, &at, ranks * sizeof *run.slots);
+        run.out = take_piece(base, &at, ranks * sizeof *run.out);
+        run.in = take_piece(base, &at, ranks * sizeof *run.in);
+        run.result_out = take_piece(base, &at, ranks * sizeof *run.result_out);
+        run.result_in = take_piece(base, &at, ranks * sizeof *run.result_in);
+        run.slots = take_piece(base, &at, ranks * sizeof *run.slots);
         if (gloo)
             gloo->runs[s] = run;
     }
@@ -331,7 +331,7 @@ static void linger(struct hd_comm *comm)
     }
 }
 
-static void free_state(struct hd_comm *comm)
+static void gloo_free(struct hd_comm *comm)
 {
     struct gloo_state *gloo = gloo_of(comm);
 
@@ -364,7 +364,7 @@ static void engine_close(struct hd_comm *comm, bool clean)
         !gloo->abort_message_sent)
         send_abort_message(gloo, comm->rank, comm->world);
     linger(comm);
-    free_state(comm);
+    gloo_free(comm);
 }
 
 /* ---- opening ---- */
@@ -463,7 +463,7 @@ static enum hd_status open_endpoint(const int *fds, const struct gloo_address *a
             st = open_peer(gloo, r);
     }
     if (st) {
-        free_state(comm);
+        gloo_free(comm);
         hd_comm_delete(comm);
         return st;
     }

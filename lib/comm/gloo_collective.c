@@ -34,7 +34,7 @@ const int32_t *gloo_send_counts(const struct hd_comm_op *op, int member)
 
 /* ---- entering ---- */
 
-static bool may_enter(const struct hd_comm_op *op)
+static bool gloo_may_enter(const struct hd_comm_op *op)
 {
     const struct hd_comm_group *group = op->group;
 
@@ -56,7 +56,7 @@ static struct gloo_run *take_run(struct hd_comm *comm, const struct hd_comm_op *
     return NULL; /* never reached: an operation is always in a queue */
 }
 
-static enum hd_status enter(struct hd_comm_op *op)
+static enum hd_status gloo_enter(struct hd_comm_op *op)
 {
     struct hd_comm_group *group = op->group;
     struct gloo_run *run = take_run(group->comm, op);
@@ -325,7 +325,7 @@ static bool is_complete(const struct hd_comm_op *op)
                                      : op->cursor == run->out[op->group->index].bytes;
 }
 
-static enum hd_status move(struct hd_comm_op *op, bool *moved)
+static enum hd_status gloo_move(struct hd_comm_op *op, bool *moved)
 {
     const struct hd_comm_group *group = op->group;
 
@@ -348,7 +348,7 @@ static enum hd_status move(struct hd_comm_op *op, bool *moved)
 
 /* Compares the members' signatures and sets up the flows of the operation. Called when all members
  * have entered it. */
-static enum hd_status check_signatures(struct hd_comm_op *op)
+static enum hd_status gloo_check_signatures(struct hd_comm_op *op)
 {
     bool exceeded = false;
     const enum hd_status st = hd_comm_check_signatures(op, &exceeded);
@@ -368,16 +368,16 @@ enum hd_status gloo_collective_step(struct hd_comm_op *op, bool *moved)
 {
     enum hd_status st = HD_OK;
 
-    if (op->state == HD_COMM_QUEUED && may_enter(op)) {
-        st = enter(op);
+    if (op->state == HD_COMM_QUEUED && gloo_may_enter(op)) {
+        st = gloo_enter(op);
         *moved = true;
     }
     if (!st && op->state == HD_COMM_ENTERED && all_entered(op)) {
-        st = check_signatures(op);
+        st = gloo_check_signatures(op);
         *moved = true;
     }
     if (!st && op->state == HD_COMM_MOVING)
-        st = move(op, moved);
+        st = gloo_move(op, moved);
     return st;
 }
 

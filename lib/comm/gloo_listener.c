@@ -432,7 +432,7 @@ static void drop_expired(struct gloo_setup *m, int64_t now_ms)
 }
 
 /* Polls all sockets for up to SLICE_MS and handles their events. */
-static void progress(struct gloo_setup *m, int64_t until_ms)
+static void progress_setup(struct gloo_setup *m, int64_t until_ms)
 {
     const int64_t now_ms = hd_clock_now_ms(), left_ms = now_ms < until_ms ? until_ms - now_ms : 0;
     int count = 1;
@@ -586,7 +586,7 @@ enum hd_status gloo_rendezvous(struct hd_gloo_listener *listener,
         ret_fds[r] = -1;
     while (count_missing(m) > 0 && hd_clock_now_ms() < until_ms) {
         report(listener, first_missing(m));
-        progress(m, until_ms);
+        progress_setup(m, until_ms);
     }
     report(listener, -1);
     if (count_missing(m) > 0)

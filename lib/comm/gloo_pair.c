@@ -10,11 +10,6 @@
 
 #include "comm/gloo_internal.h"
 
-static int peer_rank(const struct hd_comm_op *op)
-{
-    return op->group->members[op->peer];
-}
-
 static bool to_itself(const struct hd_comm_op *op)
 {
     return op->peer == op->group->index;
@@ -30,7 +25,7 @@ static int64_t bytes_of(const struct hd_comm_op *op)
 static enum hd_status signature(struct hd_comm_op *op, bool *moved)
 {
     struct hd_comm *comm = op->group->comm;
-    struct gloo_peer *peer = gloo_peer_of(comm, peer_rank(op));
+    struct gloo_peer *peer = gloo_peer_of(comm, hd_comm_peer_rank(op));
     struct gloo_data *data;
     uint64_t slot;
 
@@ -50,10 +45,10 @@ static enum hd_status signature(struct hd_comm_op *op, bool *moved)
         data = gloo_data_take(comm);
         if (!data)
             return hd_comm_fail(comm, HD_NO_MEMORY, "gloo: no memory for a message to rank %d",
-                                peer_rank(op));
+                                hd_comm_peer_rank(op));
         op->slot = data;
-        gloo_header_send(op, peer_rank(op), &slot);
-        (void)hd_gloo_send(data->ticket, peer_rank(op), slot, gloo_offset(comm, op->send),
+        gloo_header_send(op, hd_comm_peer_rank(op), &slot);
+        (void)hd_gloo_send(data->ticket, hd_comm_peer_rank(op), slot, gloo_offset(comm, op->send),
                            (size_t)bytes_of(op)); /* returns false if the connection has ended,
                                                      which read_abort_message reports */
     }
@@ -75,7 +70,7 @@ enum hd_status gloo_send_step(struct hd_comm_op *op, bool *moved)
         return HD_OK;
     if (data)
         gloo_data_give(comm, data);
-    gloo_peer_of(comm, peer_rank(op))->sends--;
+    gloo_peer_of(comm, hd_comm_peer_rank(op))->sends--;
     hd_comm_set_state(op, HD_COMM_COMPLETE);
     *moved = true;
     return HD_OK;
@@ -86,7 +81,7 @@ enum hd_status gloo_send_step(struct hd_comm_op *op, bool *moved)
 static enum hd_status accept_header(struct hd_comm_op *op, struct gloo_header *header)
 {
     struct hd_comm *comm = op->group->comm;
-    struct gloo_peer *peer = gloo_peer_of(comm, peer_rank(op));
+    struct gloo_peer *peer = gloo_peer_of(comm, hd_comm_peer_rank(op));
     const uint64_t slot = header->slot;
     struct gloo_data *data;
 
@@ -94,7 +89,7 @@ static enum hd_status accept_header(struct hd_comm_op *op, struct gloo_header *h
         return hd_comm_fail(comm, HD_INVALID,
                             "message #%llu of group %s differs: rank %d sends %lld x %s, rank %d "
                             "receives %lld x %s",
-                            (unsigned long long)op->seq, op->group->name, peer_rank(op),
+                            (unsigned long long)op->seq, op->group->name, hd_comm_peer_rank(op),
                             (long long)header->signature.count,
                             hd_dtype_name((enum hd_dtype)header->signature.dtype), comm->rank,
                             (long long)op->count, hd_dtype_name(op->dtype));
@@ -108,9 +103,9 @@ static enum hd_status accept_header(struct hd_comm_op *op, struct gloo_header *h
     data = gloo_data_take(comm);
     if (!data)
         return hd_comm_fail(comm, HD_NO_MEMORY, "gloo: no memory for a message of rank %d",
-                            peer_rank(op));
+                            hd_comm_peer_rank(op));
     op->slot = data;
-    (void)hd_gloo_recv(data->ticket, peer_rank(op), slot, gloo_offset(comm, op->recv),
+    (void)hd_gloo_recv(data->ticket, hd_comm_peer_rank(op), slot, gloo_offset(comm, op->recv),
                        (size_t)bytes_of(op));
     return HD_OK;
 }
@@ -141,7 +136,7 @@ enum hd_status gloo_recv_step(struct hd_comm_op *op, bool *moved)
     }
     if (op->state == HD_COMM_ENTERED) {
         struct gloo_header *header =
-            gloo_header_find(gloo_peer_of(comm, peer_rank(op)), op->group->id, op->seq, true);
+            gloo_header_find(gloo_peer_of(comm, hd_comm_peer_rank(op)), op->group->id, op->seq, true);
         enum hd_status st;
 
         if (!header)
@@ -172,11 +167,11 @@ int gloo_pair_missing(struct hd_comm_op *op, const char **ret_what)
 {
     if (op->direction == HD_COMM_TO_PEER && op->state == HD_COMM_LEAVING) {
         *ret_what = "has not received it";
-        return peer_rank(op);
+        return hd_comm_peer_rank(op);
     }
     if (op->direction == HD_COMM_FROM_PEER) {
         *ret_what = "has not sent it";
-        return peer_rank(op);
+        return hd_comm_peer_rank(op);
     }
     return -1;
 }

@@ -127,7 +127,7 @@ static enum hd_status seal(struct hd_comm_stream *stream)
 }
 
 /* Copies a checked op to the stream's ring and submits it, unless a group call is open. */
-static enum hd_status enqueue(struct hd_comm_stream *stream, const struct hd_comm_op *op)
+static enum hd_status put_into_ring(struct hd_comm_stream *stream, const struct hd_comm_op *op)
 {
     enum hd_status st = free_ring_slot(stream);
     struct hd_comm_op *place;
@@ -199,7 +199,7 @@ enum hd_status hd_comm_all_reduce(struct hd_comm_group *group, struct hd_comm_st
 
         st = check_pair(&op, bytes, bytes, op.send == op.recv);
     }
-    return st ? st : enqueue(stream, &op);
+    return st ? st : put_into_ring(stream, &op);
 }
 
 enum hd_status hd_comm_all_gather(struct hd_comm_group *group, struct hd_comm_stream *stream,
@@ -220,7 +220,7 @@ enum hd_status hd_comm_all_gather(struct hd_comm_group *group, struct hd_comm_st
         st = check_pair(&op, bytes, span_bytes(&op, group->size, op.count),
                         is_place(op.send, op.recv, group->index * bytes));
     }
-    return st ? st : enqueue(stream, &op);
+    return st ? st : put_into_ring(stream, &op);
 }
 
 enum hd_status hd_comm_reduce_scatter(struct hd_comm_group *group, struct hd_comm_stream *stream,
@@ -246,7 +246,7 @@ enum hd_status hd_comm_reduce_scatter(struct hd_comm_group *group, struct hd_com
                         op.keep_fp32 ? 2 * bytes : bytes,
                         !op.keep_fp32 && is_place(op.recv, op.send, group->index * bytes));
     }
-    return st ? st : enqueue(stream, &op);
+    return st ? st : put_into_ring(stream, &op);
 }
 
 enum hd_status hd_comm_all_to_all(struct hd_comm_group *group, struct hd_comm_stream *stream,
@@ -266,7 +266,7 @@ enum hd_status hd_comm_all_to_all(struct hd_comm_group *group, struct hd_comm_st
 
         st = check_pair(&op, bytes, bytes, false);
     }
-    return st ? st : enqueue(stream, &op);
+    return st ? st : put_into_ring(stream, &op);
 }
 
 enum hd_status hd_comm_all_to_all_v(struct hd_comm_group *group, struct hd_comm_stream *stream,
@@ -297,7 +297,7 @@ enum hd_status hd_comm_all_to_all_v(struct hd_comm_group *group, struct hd_comm_
     if (!st)
         st = check_pair(&op, span_bytes(&op, op.send_rows_max, op.count),
                         span_bytes(&op, op.recv_rows_max, op.count), false);
-    return st ? st : enqueue(stream, &op);
+    return st ? st : put_into_ring(stream, &op);
 }
 
 enum hd_status hd_comm_broadcast(struct hd_comm_group *group, struct hd_comm_stream *stream,
@@ -316,7 +316,7 @@ enum hd_status hd_comm_broadcast(struct hd_comm_group *group, struct hd_comm_str
         st = check_peer(&op);
     if (!st)
         st = check_buffer(&op, "buf", op.recv, span_bytes(&op, 1, op.count));
-    return st ? st : enqueue(stream, &op);
+    return st ? st : put_into_ring(stream, &op);
 }
 
 enum hd_status hd_comm_shift(struct hd_comm_group *group, struct hd_comm_stream *stream,
@@ -344,9 +344,9 @@ enum hd_status hd_comm_shift(struct hd_comm_group *group, struct hd_comm_stream 
     if (st)
         return st;
     stream->in_group_call = true;
-    st = enqueue(stream, &send);
+    st = put_into_ring(stream, &send);
     if (!st)
-        st = enqueue(stream, &recv);
+        st = put_into_ring(stream, &recv);
     end = hd_comm_end(stream);
     return st ? st : end;
 }
@@ -367,7 +367,7 @@ enum hd_status hd_comm_send(struct hd_comm_group *group, struct hd_comm_stream *
         st = check_peer(&op);
     if (!st)
         st = check_buffer(&op, "buf", op.send, span_bytes(&op, 1, op.count));
-    return st ? st : enqueue(stream, &op);
+    return st ? st : put_into_ring(stream, &op);
 }
 
 enum hd_status hd_comm_recv(struct hd_comm_group *group, struct hd_comm_stream *stream,
@@ -386,7 +386,7 @@ enum hd_status hd_comm_recv(struct hd_comm_group *group, struct hd_comm_stream *
         st = check_peer(&op);
     if (!st)
         st = check_buffer(&op, "buf", op.recv, span_bytes(&op, 1, op.count));
-    return st ? st : enqueue(stream, &op);
+    return st ? st : put_into_ring(stream, &op);
 }
 
 enum hd_status hd_comm_barrier(struct hd_comm_group *group, struct hd_comm_stream *stream)
@@ -394,7 +394,7 @@ enum hd_status hd_comm_barrier(struct hd_comm_group *group, struct hd_comm_strea
     const struct hd_comm_op op = {.kind = HD_COMM_BARRIER, .group = group, .peer = -1};
     const enum hd_status st = admit(group, stream, &op);
 
-    return st ? st : enqueue(stream, &op);
+    return st ? st : put_into_ring(stream, &op);
 }
 
 enum hd_status hd_comm_begin(struct hd_comm_stream *stream)
@@ -442,5 +442,5 @@ enum hd_status hd_comm_after(struct hd_comm_stream *stream, struct hd_comm_strea
     if (ticket > other->launched)
         return hd_err(HD_INVALID, "comm: stream %s has no ticket %llu yet",
                       hd_comm_stream_text(other->name), (unsigned long long)ticket);
-    return hd_comm_done(other, ticket) ? HD_OK : enqueue(stream, &op);
+    return hd_comm_done(other, ticket) ? HD_OK : put_into_ring(stream, &op);
 }

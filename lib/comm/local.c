@@ -230,7 +230,8 @@ static char *recv_of(const struct hd_comm_op *op, int member)
     return (char *)(uintptr_t)shm_entry_of(op, member)->recv_offset;
 }
 
-static enum hd_status copy(const struct hd_comm_op *op, char *to, const char *from, int64_t bytes)
+static enum hd_status copy_on_device(const struct hd_comm_op *op, char *to, const char *from,
+                                     int64_t bytes)
 {
     if (bytes == 0 || to == from)
         return HD_OK;
@@ -252,11 +253,11 @@ static enum hd_status pull(struct hd_comm_op *op)
         if (op->kind == HD_COMM_BROADCAST && (m != op->peer || m == me))
             continue;
         if (op->kind == HD_COMM_BROADCAST)
-            st = copy(op, op->recv, recv_of(op, m), unit);
+            st = copy_on_device(op, op->recv, recv_of(op, m), unit);
         else if (op->kind == HD_COMM_ALL_GATHER)
-            st = copy(op, op->recv + m * unit, send_of(op, m), unit);
+            st = copy_on_device(op, op->recv + m * unit, send_of(op, m), unit);
         else
-            st = copy(op, op->recv + m * unit, send_of(op, m) + me * unit, unit);
+            st = copy_on_device(op, op->recv + m * unit, send_of(op, m) + me * unit, unit);
         if (m != me)
             group->counts[op->kind].moved_bytes += (uint64_t)unit;
     }
@@ -297,7 +298,7 @@ static enum hd_status reduce(struct hd_comm_op *op)
     return calls_of(group->comm)->combine(hd_comm_device_stream(op), &args);
 }
 
-static enum hd_status exchange_rows(struct hd_comm_op *op)
+static enum hd_status exchange_rows_by_kernel(struct hd_comm_op *op)
 {
     struct hd_comm_group *group = op->group;
     struct hd_exchange_rows_args args = {.out = op->recv,
@@ -332,7 +333,7 @@ enum hd_status local_move(struct hd_comm_op *op)
     if (!st && hd_comm_reduces(op->kind))
         st = reduce(op);
     else if (!st && op->kind == HD_COMM_ALL_TO_ALL_V)
-        st = exchange_rows(op);
+        st = exchange_rows_by_kernel(op);
     else if (!st)
         st = pull(op);
     if (!st)
@@ -385,7 +386,8 @@ enum hd_status local_take(struct hd_comm_op *op, struct shm_slot *slot)
         return st;
     st = wait_for(op, slot->ready_event);
     if (!st)
-        st = copy(op, op->recv, (const char *)(uintptr_t)slot->offset, hd_comm_unit_bytes(op));
+        st = copy_on_device(op, op->recv, (const char *)(uintptr_t)slot->offset,
+                            hd_comm_unit_bytes(op));
     if (!st)
         st = record(op, &shm_of(comm)->local->taken[from][slot - first], &slot->done_event);
     return end(op, st);

@@ -130,7 +130,7 @@ static const struct hd_comm_flight *nccl_flight_of(const struct hd_comm *comm, i
 
 /* ---- opening and closing ---- */
 
-static void free_state(struct hd_comm *comm)
+static void nccl_free(struct hd_comm *comm)
 {
     struct nccl_state *nccl = nccl_of(comm);
 
@@ -199,7 +199,7 @@ static void nccl_close(struct hd_comm *comm, bool clean)
     nccl_release_memory(nccl, &device);
     comm->registered = NULL;
     comm->device_streams = NULL;
-    free_state(comm);
+    nccl_free(comm);
 }
 
 static const struct hd_comm_engine nccl_engine = {
@@ -336,7 +336,7 @@ enum hd_status hd_comm_open_nccl(struct hd_comm *host, const struct hd_comm_devi
         nccl_close(comm, true);
         st = hd_err_restore(&error);
     } else {
-        free_state(comm);
+        nccl_free(comm);
     }
     hd_comm_delete(comm);
     return st;

@@ -39,7 +39,8 @@ static enum hd_status copy_on(const struct hd_comm_op *op, struct hd_stream *str
     return bytes == 0 || to == from ? HD_OK : device_of(op)->copy(stream, to, from, bytes);
 }
 
-static enum hd_status copy(const struct hd_comm_op *op, char *to, const char *from, int64_t bytes)
+static enum hd_status copy_by_nccl(const struct hd_comm_op *op, char *to, const char *from,
+                                   int64_t bytes)
 {
     return copy_on(op, hd_comm_device_stream(op), to, from, bytes);
 }
@@ -368,7 +369,7 @@ static bool exceeds(const struct nccl_bounds *all, int members)
     return false;
 }
 
-static enum hd_status exchange_rows(struct hd_comm_op *op, struct hd_nccl_comm *comm)
+static enum hd_status exchange_rows_by_nccl(struct hd_comm_op *op, struct hd_nccl_comm *comm)
 {
     struct hd_comm_group *group = op->group;
     struct hd_stream *stream = hd_comm_device_stream(op);
@@ -483,8 +484,9 @@ static enum hd_status alone(struct hd_comm_op *op)
 
         return add_share(&all, op->send, op->recv, op->count);
     }
-    return op->kind == HD_COMM_BARRIER ? HD_OK
-                                       : copy(op, op->recv, op->send, hd_comm_unit_bytes(op));
+    return op->kind == HD_COMM_BARRIER
+               ? HD_OK
+               : copy_by_nccl(op, op->recv, op->send, hd_comm_unit_bytes(op));
 }
 
 /* Starts the watchdog's deadline for enqueuing this operation. */
@@ -502,7 +504,7 @@ static void end_enqueue(const struct hd_comm_op *op)
     atomic_store(&nccl_of(op->group->comm)->enqueue_since_ms, 0);
 }
 
-static enum hd_status enqueue(struct hd_comm_op *op)
+static enum hd_status enqueue_nccl(struct hd_comm_op *op)
 {
     struct hd_nccl_comm *comm;
     enum hd_status st;
@@ -514,7 +516,7 @@ static enum hd_status enqueue(struct hd_comm_op *op)
     if (st)
         return st;
     if (op->kind == HD_COMM_ALL_TO_ALL_V)
-        return exchange_rows(op, comm);
+        return exchange_rows_by_nccl(op, comm);
     if (op->kind == HD_COMM_ALL_TO_ALL)
         return all_to_all(op, comm);
     if (hd_comm_reduces(op->kind) && !op->group->comm->native_sums)
@@ -563,7 +565,7 @@ static enum hd_status step(struct hd_comm_op *op, enum hd_status (*enqueue_op)(s
 
 enum hd_status nccl_collective_step(struct hd_comm_op *op, bool *moved)
 {
-    return step(op, enqueue, moved);
+    return step(op, enqueue_nccl, moved);
 }
 
 /* ---- sends and receives ---- */
@@ -585,7 +587,7 @@ static enum hd_status enqueue_self_pair(struct hd_comm_op *op)
         found =
             send->direction == HD_COMM_TO_PEER && send->group == op->group && send->seq == op->seq;
         if (found)
-            st = copy(op, op->recv, send->send, hd_comm_unit_bytes(op));
+            st = copy_by_nccl(op, op->recv, send->send, hd_comm_unit_bytes(op));
     }
     return found ? st
                  : hd_err(HD_UNSUPPORTED,

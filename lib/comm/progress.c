@@ -336,7 +336,7 @@ static enum hd_status step_stream(struct hd_comm_stream *stream, bool *moved)
     return HD_OK;
 }
 
-static enum hd_status progress(struct hd_comm *comm, bool *moved)
+static enum hd_status progress_streams(struct hd_comm *comm, bool *moved)
 {
     enum hd_status st = comm->engine->failure(comm);
 
@@ -349,7 +349,7 @@ enum hd_status hd_comm_poll_once(struct hd_comm *comm)
 {
     bool moved = false;
 
-    return progress(comm, &moved);
+    return progress_streams(comm, &moved);
 }
 
 /* ---- waiting ---- */
@@ -417,7 +417,7 @@ static enum hd_status sleep_once(struct hd_comm_stream *stream, uint64_t ticket,
     enum hd_status st;
 
     atomic_store(&doorbell->asleep, 1);
-    st = progress(comm, moved);
+    st = progress_streams(comm, moved);
     if (!st && !*moved)
         st = check_left(comm);
     if (!st && !*moved && !hd_comm_has_ended(stream, ticket))
@@ -466,7 +466,7 @@ enum hd_status hd_comm_wait_for(struct hd_comm_stream *stream, uint64_t ticket)
 
     for (;;) {
         bool moved = false;
-        enum hd_status st = progress(comm, &moved);
+        enum hd_status st = progress_streams(comm, &moved);
 
         if (moved || st || hd_comm_has_ended(stream, ticket))
             note_moved(comm, &still);
@@ -540,7 +540,7 @@ enum hd_status hd_comm_wait_device(struct hd_comm_stream *stream, uint64_t ticke
             hd_comm_streams_mark_run(stream, ticket);
             return HD_OK;
         }
-        st = progress(comm, &moved);
+        st = progress_streams(comm, &moved);
         if (!st && now_ms - asked_ms >= SLEEP_SLICE_MS) {
             asked_ms = now_ms;
             st = check_left(comm);

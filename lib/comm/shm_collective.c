@@ -3,7 +3,7 @@
  *   QUEUED   --enter-->   ENTERED   --all entered, all agree-->   MOVING
  *   MOVING   --own work done-->   LEAVING   --all have left-->   COMPLETE
  *
- * enter() writes the buffers to the member's entry; reached() reads the entries of the others;
+ * shm_enter() writes the buffers to the member's entry; reached() reads the entries of the others;
  * move_pull() copies from the others; move_reduce() adds this member's slice of all inputs and, for
  * an all_reduce, writes the sum to every recv. A barrier is complete when all have entered. There
  * are no bounce buffers: members read and write each other's registered memory.
@@ -123,7 +123,7 @@ uint64_t shm_entered(struct hd_comm_group *group, int member)
 
 /* ---- entering ---- */
 
-static enum hd_status enter(struct hd_comm_op *op)
+static enum hd_status shm_enter(struct hd_comm_op *op)
 {
     const struct hd_comm *comm = op->group->comm;
     struct shm_entry *entry = shm_entry_of(op, op->group->index);
@@ -147,7 +147,7 @@ static enum hd_status enter(struct hd_comm_op *op)
 
 /* Returns whether this rank's entry for the collective of `op` is free: the collective that used
  * the entry before must be complete for this rank. */
-static bool may_enter(const struct hd_comm_op *op)
+static bool shm_may_enter(const struct hd_comm_op *op)
 {
     const struct shm_entry *entry = shm_entry_of(op, op->group->index);
 
@@ -291,7 +291,7 @@ static enum hd_status move_reduce(struct hd_comm_op *op, bool *ret_finished)
     return HD_OK;
 }
 
-static enum hd_status move(struct hd_comm_op *op, bool *ret_finished)
+static enum hd_status shm_move(struct hd_comm_op *op, bool *ret_finished)
 {
     if (shm_of(op->group->comm)->local) {
         *ret_finished = true; /* engine local: enqueued, which is all the host does */
@@ -348,7 +348,7 @@ static enum hd_status map_members(struct hd_comm_group *group)
 }
 
 /* Compares the members' signatures of a collective. Called when all members have entered it. */
-static enum hd_status check_signatures(struct hd_comm_op *op)
+static enum hd_status shm_check_signatures(struct hd_comm_op *op)
 {
     bool exceeded = false;
     enum hd_status st = hd_comm_check_signatures(op, &exceeded);
@@ -370,16 +370,16 @@ enum hd_status shm_collective_step(struct hd_comm_op *op, bool *moved)
     enum hd_status st = HD_OK;
     bool finished = false;
 
-    if (op->state == HD_COMM_QUEUED && may_enter(op)) {
-        st = enter(op);
+    if (op->state == HD_COMM_QUEUED && shm_may_enter(op)) {
+        st = shm_enter(op);
         *moved = true;
     }
     if (!st && op->state == HD_COMM_ENTERED && reached(op, SHM_ENTERED)) {
-        st = check_signatures(op);
+        st = shm_check_signatures(op);
         *moved = true;
     }
     if (!st && op->state == HD_COMM_MOVING) {
-        st = move(op, &finished);
+        st = shm_move(op, &finished);
         *moved = true;
         if (!st && finished)
             leave(op);

@@ -10,21 +10,16 @@
 
 #include "comm/shm_internal.h"
 
-static int peer_rank(const struct hd_comm_op *op)
-{
-    return op->group->members[op->peer];
-}
-
 enum hd_status shm_send_step(struct hd_comm_op *op, bool *moved)
 {
     struct hd_comm *comm = op->group->comm;
     struct shm_slot *slot = op->slot;
 
     if (op->state == HD_COMM_QUEUED) {
-        slot = shm_outbox(shm_of(comm)->area, peer_rank(op));
+        slot = shm_outbox(shm_of(comm)->area, hd_comm_peer_rank(op));
         for (int i = 0; i < SHM_OUTBOX && atomic_load(&slot->post) != SHM_FREE; i++)
             slot++;
-        if (slot == shm_outbox(shm_of(comm)->area, peer_rank(op)) + SHM_OUTBOX)
+        if (slot == shm_outbox(shm_of(comm)->area, hd_comm_peer_rank(op)) + SHM_OUTBOX)
             return HD_OK; /* no free slot: wait until the receiver takes one */
         slot->dtype = (uint32_t)op->dtype;
         slot->group_id = op->group->id;
@@ -40,7 +35,7 @@ enum hd_status shm_send_step(struct hd_comm_op *op, bool *moved)
         op->slot = slot;
         hd_comm_set_state(op, HD_COMM_LEAVING);
         atomic_store(&slot->post, SHM_POSTED);
-        hd_comm_doorbell_ring(&shm_area_of(comm, peer_rank(op))->doorbell);
+        hd_comm_doorbell_ring(&shm_area_of(comm, hd_comm_peer_rank(op))->doorbell);
         *moved = true;
     }
     if (op->state == HD_COMM_LEAVING && atomic_load(&slot->post) == SHM_TAKEN) {
@@ -60,7 +55,7 @@ enum hd_status shm_send_step(struct hd_comm_op *op, bool *moved)
 static struct shm_slot *find_post(const struct hd_comm_op *op)
 {
     const struct hd_comm *comm = op->group->comm;
-    struct shm_slot *slot = shm_outbox(shm_area_of(comm, peer_rank(op)), comm->rank);
+    struct shm_slot *slot = shm_outbox(shm_area_of(comm, hd_comm_peer_rank(op)), comm->rank);
 
     for (int i = 0; i < SHM_OUTBOX; i++, slot++) {
         if (atomic_load(&slot->post) == SHM_POSTED && slot->group_id == op->group->id &&
@@ -78,7 +73,7 @@ static enum hd_status accept_post(struct hd_comm_op *op)
         return hd_comm_fail(op->group->comm, HD_INVALID,
                             "message #%llu of group %s differs: rank %d sends %lld x %s, rank %d "
                             "receives %lld x %s",
-                            (unsigned long long)op->seq, op->group->name, peer_rank(op),
+                            (unsigned long long)op->seq, op->group->name, hd_comm_peer_rank(op),
                             (long long)slot->count, hd_dtype_name((enum hd_dtype)slot->dtype),
                             op->group->comm->rank, (long long)op->count, hd_dtype_name(op->dtype));
     hd_comm_set_state(op, HD_COMM_MOVING);
@@ -94,7 +89,7 @@ static void give_back(struct hd_comm_op *op)
 
     hd_comm_set_state(op, HD_COMM_COMPLETE);
     atomic_store(&slot->post, SHM_TAKEN);
-    hd_comm_doorbell_ring(&shm_area_of(op->group->comm, peer_rank(op))->doorbell);
+    hd_comm_doorbell_ring(&shm_area_of(op->group->comm, hd_comm_peer_rank(op))->doorbell);
 }
 
 static enum hd_status take_on_device(struct hd_comm_op *op)
@@ -103,14 +98,14 @@ static enum hd_status take_on_device(struct hd_comm_op *op)
 
     if (st)
         return st;
-    if (peer_rank(op) != op->group->comm->rank)
+    if (hd_comm_peer_rank(op) != op->group->comm->rank)
         op->group->counts[op->kind].moved_bytes += (uint64_t)hd_comm_unit_bytes(op);
     give_back(op);
     return HD_OK;
 }
 
 /* Copies up to SHM_STEP_BYTES of the message from the sender's buffer to recv. */
-static enum hd_status take(struct hd_comm_op *op)
+static enum hd_status take_step(struct hd_comm_op *op)
 {
     struct hd_comm *comm = op->group->comm;
     struct shm_slot *slot = op->slot;
@@ -120,13 +115,13 @@ static enum hd_status take(struct hd_comm_op *op)
     enum hd_status st;
     char *from;
 
-    st = shm_reach(comm, peer_rank(op), slot->offset, bytes, &from);
+    st = shm_reach(comm, hd_comm_peer_rank(op), slot->offset, bytes, &from);
     if (st)
         return st;
     if (n > 0) {
         /* memmove: a rank's message to itself may overlap */
         memmove(op->recv + op->cursor, from + op->cursor, (size_t)n);
-        if (peer_rank(op) != comm->rank)
+        if (hd_comm_peer_rank(op) != comm->rank)
             op->group->counts[op->kind].moved_bytes += (uint64_t)n;
         op->cursor += n;
     }
@@ -151,7 +146,7 @@ enum hd_status shm_recv_step(struct hd_comm_op *op, bool *moved)
         *moved = true;
     }
     if (!st && op->state == HD_COMM_MOVING) {
-        st = shm_of(op->group->comm)->local ? take_on_device(op) : take(op);
+        st = shm_of(op->group->comm)->local ? take_on_device(op) : take_step(op);
         *moved = true;
     }
     return st;
@@ -162,11 +157,11 @@ int shm_pair_missing(struct hd_comm_op *op, const char **ret_what)
     if (op->direction == HD_COMM_TO_PEER && op->state == HD_COMM_LEAVING &&
         atomic_load(&((const struct shm_slot *)op->slot)->post) == SHM_POSTED) {
         *ret_what = "has not received it";
-        return peer_rank(op);
+        return hd_comm_peer_rank(op);
     }
     if (op->direction == HD_COMM_FROM_PEER && op->state == HD_COMM_ENTERED && !find_post(op)) {
         *ret_what = "has not sent it";
-        return peer_rank(op);
+        return hd_comm_peer_rank(op);
     }
     return -1;
 }

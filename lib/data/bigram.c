@@ -22,7 +22,7 @@ struct hd_bigram {
     int64_t total, vocab;      /* N, number of tokens counted; V, size of the vocabulary */
 };
 
-static struct bigram_pair *find(struct bigram_pair *pairs, size_t capacity, uint64_t key)
+static struct bigram_pair *find_bigram(struct bigram_pair *pairs, size_t capacity, uint64_t key)
 {
     uint64_t hash = key * UINT64_C(0x9E3779B97F4A7C15); /* Fibonacci hashing */
     size_t at = (size_t)(hash >> 20) & (capacity - 1);
@@ -41,24 +41,24 @@ static enum hd_status grow(struct hd_bigram *m)
         return hd_err(HD_NO_MEMORY, "no memory for %zu pairs of tokens", m->used);
     for (size_t i = 0; i < m->capacity; i++)
         if (m->pairs[i].count)
-            *find(pairs, capacity, m->pairs[i].key) = m->pairs[i];
+            *find_bigram(pairs, capacity, m->pairs[i].key) = m->pairs[i];
     free(m->pairs);
     m->pairs = pairs;
     m->capacity = capacity;
     return HD_OK;
 }
 
-static enum hd_status count_pair(struct hd_bigram *m, int32_t before, int32_t token)
+static enum hd_status count_bigram(struct hd_bigram *m, int32_t before, int32_t token)
 {
     const uint64_t key = (uint64_t)before << 32 | (uint32_t)token;
-    struct bigram_pair *p = find(m->pairs, m->capacity, key);
+    struct bigram_pair *p = find_bigram(m->pairs, m->capacity, key);
     enum hd_status st;
 
     if (!p->count) {
         st = 4 * ++m->used > 3 * m->capacity ? grow(m) : HD_OK;
         if (st)
             return st;
-        p = find(m->pairs, m->capacity, key);
+        p = find_bigram(m->pairs, m->capacity, key);
         p->key = key;
     }
     p->count++;
@@ -83,7 +83,7 @@ static enum hd_status count_range(struct hd_bigram *m, struct hd_data_range rang
                               m->vocab - 1);
             m->single[tokens[i]]++;
             if (before >= 0)
-                st = count_pair(m, before, tokens[i]);
+                st = count_bigram(m, before, tokens[i]);
             before = hd_document_walk_ends(&walk, tokens[i]) ? -1 : tokens[i];
         }
     }
@@ -132,7 +132,7 @@ double hd_bigram_probability(const struct hd_bigram *m, int32_t before, int32_t 
 {
     const double single = ((double)m->single[token] + 1) / ((double)m->total + (double)m->vocab);
     const struct bigram_pair *p =
-        find(m->pairs, m->capacity, (uint64_t)before << 32 | (uint32_t)token);
+        find_bigram(m->pairs, m->capacity, (uint64_t)before << 32 | (uint32_t)token);
 
     return ((double)p->count + single) / ((double)m->before[before] + 1);
 }

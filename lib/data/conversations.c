@@ -15,7 +15,7 @@ struct hd_conversation_encoder {
     size_t mark_capacity;
 };
 
-static enum hd_status no_memory(void)
+static enum hd_status no_memory_for_conversation(void)
 {
     return hd_err(HD_NO_MEMORY, "no memory for a conversation");
 }
@@ -27,7 +27,7 @@ enum hd_status hd_conversation_encoder_new(const struct hd_conversation_rules *r
     enum hd_status st;
 
     if (!e)
-        return no_memory();
+        return no_memory_for_conversation();
     e->rules = *rules;
     st = hd_encoder_new(rules->tokenizer, &e->encoder);
     if (st)
@@ -63,7 +63,7 @@ static enum hd_status set_marks(struct hd_conversation_encoder *e, size_t *ret_c
         e->mark_capacity = 0;
         e->marks = calloc(o->span_count, 2 * sizeof *e->marks);
         if (!e->marks)
-            return no_memory();
+            return no_memory_for_conversation();
         e->mark_capacity = 2 * o->span_count;
     }
     for (size_t i = 0; i < o->span_count; i++) {
@@ -94,7 +94,7 @@ static enum hd_status encode_text(struct hd_conversation_encoder *e, struct hd_i
         hd_text_add_bytes(counts, zeros,
                           ids->count - at < sizeof zeros ? ids->count - at : sizeof zeros);
     if (!st && counts->failed)
-        st = no_memory();
+        st = no_memory_for_conversation();
     for (size_t i = 0; !st && i < places.mark_count; i += 2)
         for (size_t t = e->marks[i].token; t <= e->marks[i + 1].token && t < ids->count; t++)
             counts->data[base + t - first] = 1;
@@ -114,7 +114,7 @@ static enum hd_status add_begin(const struct hd_conversation_encoder *e, struct 
         ids->ids[ids->count++] = before[i];
         hd_text_add_bytes(counts, "", 1);
     }
-    return !st && counts->failed ? no_memory() : st;
+    return !st && counts->failed ? no_memory_for_conversation() : st;
 }
 
 static enum hd_status add_end(const struct hd_conversation_encoder *e, struct hd_id_list *ids,
@@ -129,7 +129,7 @@ static enum hd_status add_end(const struct hd_conversation_encoder *e, struct hd
         return st;
     ids->ids[ids->count++] = (int32_t)e->rules.end_of_text;
     hd_text_add_bytes(counts, "\1", 1);
-    return counts->failed ? no_memory() : HD_OK;
+    return counts->failed ? no_memory_for_conversation() : HD_OK;
 }
 
 /* Renders the conversation into e->output, with special tokens in messages guarded
@@ -158,9 +158,10 @@ static enum hd_status render(struct hd_conversation_encoder *e, struct hd_arena 
 }
 
 /* Encodes one conversation of a line: renders its text, then tokenizes it. */
-static enum hd_status encode(struct hd_conversation_encoder *e, struct hd_arena *arena,
-                             const char *line, size_t line_bytes, struct hd_conversation *c,
-                             struct hd_id_list *ids, struct hd_text *counts, bool *ret_spelled)
+static enum hd_status encode_conversation(struct hd_conversation_encoder *e, struct hd_arena *arena,
+                                          const char *line, size_t line_bytes,
+                                          struct hd_conversation *c, struct hd_id_list *ids,
+                                          struct hd_text *counts, bool *ret_spelled)
 {
     const size_t first = ids->count, base = counts->len_bytes;
     enum hd_status st = render(e, arena, line, line_bytes, c);
@@ -191,7 +192,7 @@ enum hd_status hd_conversation_encode(struct hd_conversation_encoder *e, const c
     hd_arena_init(&arena, 0);
     st = hd_conversation_read(&arena, line, line_bytes, e->rules.form, &c);
     if (!st)
-        st = encode(e, &arena, line, line_bytes, &c, ids, counts, ret_spelled);
+        st = encode_conversation(e, &arena, line, line_bytes, &c, ids, counts, ret_spelled);
     hd_arena_done(&arena);
     return st;
 }
@@ -217,7 +218,7 @@ enum hd_status hd_conversation_encode_pair(struct hd_conversation_encoder *e, co
         bool spelled;
 
         *ret_second = ids->count;
-        st = encode(e, &arena, line, line_bytes, &pair[i], ids, counts, &spelled);
+        st = encode_conversation(e, &arena, line, line_bytes, &pair[i], ids, counts, &spelled);
         st = st ? hd_err_prefix(st, "%s", names[i]) : HD_OK;
         *ret_spelled |= !st && spelled;
     }

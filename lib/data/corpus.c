@@ -159,7 +159,7 @@ static const char *name_of(const struct token_file *f)
     return f->source ? f->source : f->data.path;
 }
 
-static enum hd_status add_file(struct hd_corpus *corpus, const struct hd_corpus_file *file)
+static enum hd_status open_corpus_file(struct hd_corpus *corpus, const struct hd_corpus_file *file)
 {
     struct token_file *f = &corpus->files[corpus->file_count];
     enum hd_status st = map_bytes(file, &f->data);
@@ -198,7 +198,7 @@ enum hd_status hd_corpus_open(const struct hd_corpus_file *files, size_t count,
     corpus->vocab = INT64_MAX;
     corpus->end_of_text = -1;
     for (size_t i = 0; !st && i < count; i++)
-        st = add_file(corpus, &files[i]);
+        st = open_corpus_file(corpus, &files[i]);
     if (st)
         hd_corpus_close(corpus);
     else

@@ -42,7 +42,7 @@ static enum hd_status add_places(int fd, int64_t size_bytes, int64_t places, str
     return st;
 }
 
-static enum hd_status add_file(const char *path, int64_t places, struct hd_hash *hash)
+static enum hd_status hash_file(const char *path, int64_t places, struct hd_hash *hash)
 {
     struct stat info;
     int fd;
@@ -66,7 +66,7 @@ static enum hd_status add_index(const char *path, int64_t places, struct hd_hash
     enum hd_status st = hd_token_index_name(path, &index);
 
     if (!st && *index.data && hd_file_exists(index.data))
-        st = add_file(index.data, places, hash);
+        st = hash_file(index.data, places, hash);
     hd_text_free(&index);
     return st;
 }
@@ -79,7 +79,7 @@ enum hd_status hd_fingerprint(const char *path, int64_t places,
     enum hd_status st;
 
     hd_hash_begin(&hash);
-    st = add_file(path, places, &hash);
+    st = hash_file(path, places, &hash);
     if (!st)
         st = add_index(path, places, &hash);
     if (st)

@@ -105,7 +105,7 @@ static bool is_named(const char *path, const char *names)
 
 /* ---- by the first bytes ---- */
 
-static size_t skip_blanks(const char *text, size_t bytes)
+static size_t count_blanks(const char *text, size_t bytes)
 {
     size_t at = 0;
 
@@ -118,7 +118,7 @@ static size_t skip_blanks(const char *text, size_t bytes)
  * bytes given. */
 static bool has_object_in_line(const char *text, size_t bytes)
 {
-    const size_t begin = skip_blanks(text, bytes);
+    const size_t begin = count_blanks(text, bytes);
     const char *end = memchr(text + begin, '\n', bytes - begin);
     size_t last = end ? (size_t)(end - text) : bytes;
 
@@ -183,7 +183,7 @@ static bool begins_with(const char *text, size_t bytes, const char *words)
 
 static bool is_html(const char *path, const char *head, size_t bytes)
 {
-    const size_t at = skip_blanks(head, bytes);
+    const size_t at = count_blanks(head, bytes);
 
     return !is_named(path, " .html .htm .xhtml .php .vue .svg ") &&
            (begins_with(head + at, bytes - at, "<!doctype html") ||
@@ -194,7 +194,7 @@ static bool is_html(const char *path, const char *head, size_t bytes)
 
 static enum hd_status check_lines(const char *path, const char *head, size_t bytes)
 {
-    const size_t at = skip_blanks(head, bytes);
+    const size_t at = count_blanks(head, bytes);
 
     if (bytes >= 3 && memcmp(head, "\xef\xbb\xbf", 3) == 0)
         return hd_err(HD_INVALID,

@@ -25,7 +25,7 @@ static void skip_blanks(struct npy_reader *r)
         r->at++;
 }
 
-static bool take(struct npy_reader *r, char c)
+static bool take_character(struct npy_reader *r, char c)
 {
     skip_blanks(r);
     if (r->at == r->end || *r->at != c)
@@ -87,14 +87,14 @@ static bool take_shape(struct npy_reader *r, struct header *h)
 {
     int64_t size;
 
-    if (!take(r, '('))
+    if (!take_character(r, '('))
         return false;
-    while (!take(r, ')')) {
+    while (!take_character(r, ')')) {
         if (!take_number(r, &size))
             return false;
         if (h->dims++ == 0)
             h->count = size;
-        if (!take(r, ',') && !(r->at < r->end && *r->at == ')'))
+        if (!take_character(r, ',') && !(r->at < r->end && *r->at == ')'))
             return false;
     }
     return true;
@@ -106,7 +106,7 @@ static bool take_entry(struct npy_reader *r, struct header *h)
     char key[WORD_MAX];
     int which = 0;
 
-    if (!take_text(r, key) || !take(r, ':'))
+    if (!take_text(r, key) || !take_character(r, ':'))
         return false;
     while (which < 3 && strcmp(key, keys[which]) != 0)
         which++;
@@ -123,10 +123,10 @@ static bool take_entry(struct npy_reader *r, struct header *h)
 
 static bool take_header(struct npy_reader *r, struct header *h)
 {
-    if (!take(r, '{'))
+    if (!take_character(r, '{'))
         return false;
-    while (!take(r, '}'))
-        if (!take_entry(r, h) || (!take(r, ',') && !(r->at < r->end && *r->at == '}')))
+    while (!take_character(r, '}'))
+        if (!take_entry(r, h) || (!take_character(r, ',') && !(r->at < r->end && *r->at == '}')))
             return false;
     skip_blanks(r);
     return r->at == r->end && h->seen[0] && h->seen[1] && h->seen[2];

@@ -124,7 +124,7 @@ int64_t hd_conversation_targets(const struct hd_corpus *corpus, int64_t first, i
 }
 
 /* Returns the number of targets of both answers of a pair; 0 if one of them has none. */
-static int64_t count_pair(const struct hd_corpus *corpus, struct hd_conversation_place p)
+static int64_t pair_targets(const struct hd_corpus *corpus, struct hd_conversation_place p)
 {
     const int64_t chosen = hd_conversation_targets(corpus, p.first, p.chosen);
     const int64_t rejected =
@@ -133,7 +133,7 @@ static int64_t count_pair(const struct hd_corpus *corpus, struct hd_conversation
     return chosen && rejected ? chosen + rejected : 0;
 }
 
-static void add_conversation(void *context, struct hd_conversation_place place)
+static void add_to_packing(void *context, struct hd_conversation_place place)
 {
     struct packing_work *w = context;
     struct hd_packing_facts *f = w->facts;
@@ -149,7 +149,7 @@ static void add_conversation(void *context, struct hd_conversation_place place)
     }
     f->pairs |= place.chosen > 0;
     if (place.chosen)
-        targets = kept ? count_pair(w->corpus, place) : 0;
+        targets = kept ? pair_targets(w->corpus, place) : 0;
     else
         targets = hd_conversation_targets(w->corpus, place.first, kept);
     if (kept && !targets)
@@ -196,7 +196,7 @@ static enum hd_status refuse_long(const struct hd_packing_facts *f)
     return st;
 }
 
-static enum hd_status find(struct hd_data_range range, struct packing_work *w)
+static enum hd_status find_lengths(struct hd_data_range range, struct packing_work *w)
 {
     const struct hd_packing_facts *f = w->facts;
 
@@ -204,7 +204,7 @@ static enum hd_status find(struct hd_data_range range, struct packing_work *w)
     if (!w->counts)
         return hd_err(HD_NO_MEMORY, "no memory to pack conversations");
     if (range.count > 0)
-        hd_data_range_each(range, add_conversation, w);
+        hd_data_range_each(range, add_to_packing, w);
     if (w->failed)
         return hd_err(HD_NO_MEMORY, "no memory for the lengths of %" PRId64 " conversations",
                       f->conversations);
@@ -281,7 +281,7 @@ static enum hd_status sort(struct fitting *f, const struct hd_packed *found, int
     return HD_OK;
 }
 
-static void put(struct fitting *f, int32_t window, int32_t capacity)
+static void put_window(struct fitting *f, int32_t window, int32_t capacity)
 {
     f->capacity[window] = capacity;
     f->next[window] = f->head[capacity];
@@ -292,7 +292,7 @@ static void put(struct fitting *f, int32_t window, int32_t capacity)
 
 /* Returns the window with the fewest free rows, at least `wanted`, and removes it from its list; if
  * there is none, returns a new window. */
-static int32_t take(struct fitting *f, int32_t wanted, int64_t context)
+static int32_t take_window(struct fitting *f, int32_t wanted, int64_t context)
 {
     const int64_t capacity = capacity_set_next(&f->rooms, wanted);
     int32_t window;
@@ -312,10 +312,10 @@ static int32_t take(struct fitting *f, int32_t wanted, int64_t context)
 static void fit(struct fitting *f, const struct hd_packed *found, int64_t count, int64_t context)
 {
     for (int64_t i = 0; i < count; i++) {
-        const int32_t d = f->order[i], window = take(f, found[d].count, context);
+        const int32_t d = f->order[i], window = take_window(f, found[d].count, context);
 
         f->window_of[d] = window;
-        put(f, window, f->capacity[window] - found[d].count);
+        put_window(f, window, f->capacity[window] - found[d].count);
     }
 }
 
@@ -361,7 +361,7 @@ enum hd_status hd_packing_new(struct hd_data_range range, int64_t context,
     if (!st) {
         p->facts.context = context;
         work.facts = &p->facts;
-        st = find(range, &work);
+        st = find_lengths(range, &work);
     }
     if (!st)
         st = fitting_init(&f, p->facts.conversations, context);

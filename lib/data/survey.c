@@ -109,8 +109,8 @@ static enum hd_status check_utf8(const struct hd_corpus *corpus, const char *pat
 /* Tokenizes the file as a rank does, without writing ids, and sets *ret_documents to the number of
  * its documents. If the file exceeds r->encode_left, uses the tokenizer "bytes", which still checks
  * the lines. read_max: bytes to read, at least; 0: the whole file. */
-static enum hd_status encode(const char *path, struct hd_survey_rules *r, int64_t size_bytes,
-                             int64_t read_max, int64_t *ret_documents)
+static enum hd_status count_documents(const char *path, struct hd_survey_rules *r,
+                                      int64_t size_bytes, int64_t read_max, int64_t *ret_documents)
 {
     struct hd_tokenize_counts counts = {.documents = 0};
     struct hd_tokenizer *bytes = NULL;
@@ -148,7 +148,7 @@ static enum hd_status look_at_text(const struct hd_corpus *corpus, const char *p
     }
     r->read_left -= r->read_left < one->bytes ? r->read_left : one->bytes;
     if (one->checked == one->bytes && one->bytes <= r->encode_left)
-        return encode(path, r, one->bytes, 0, &one->documents);
+        return count_documents(path, r, one->bytes, 0, &one->documents);
     return check_utf8(corpus, path, one->checked);
 }
 
@@ -171,7 +171,7 @@ static enum hd_status look_at_lines(const char *path, struct hd_survey_rules *r,
         return st;
     if (form != HD_CHAT_TEXT || !r->tokenizer)
         return hd_jsonl_check(path, form, whole ? INT64_MAX : BEGINNING, &one->documents);
-    st = encode(path, r, one->bytes, whole ? 0 : BEGINNING, &one->documents);
+    st = count_documents(path, r, one->bytes, whole ? 0 : BEGINNING, &one->documents);
     return st || one->checked == one->bytes ? st : hd_jsonl_count(path, &one->documents);
 }
 

@@ -39,7 +39,7 @@ struct hd_token_writer {
     int64_t sequences, sequence_first;
 };
 
-static enum hd_status no_memory(void)
+static enum hd_status no_memory_to_write(void)
 {
     return hd_err(HD_NO_MEMORY, "no memory to write tokens");
 }
@@ -73,7 +73,8 @@ static enum hd_status name_files(struct hd_token_writer *w, const char *out)
     w->part = part.data;
     w->idx = idx.data;
     w->idx_part = idx_part.data;
-    return name.failed || part.failed || idx.failed || idx_part.failed ? no_memory() : HD_OK;
+    return name.failed || part.failed || idx.failed || idx_part.failed ? no_memory_to_write()
+                                                                       : HD_OK;
 }
 
 /* Returns HD_INVALID if `path` exists and is no regular file, which the writer must not replace. */
@@ -119,12 +120,12 @@ enum hd_status hd_token_writer_open(const char *out, enum hd_token_format format
     enum hd_status st;
 
     if (!w)
-        return no_memory();
+        return no_memory_to_write();
     w->format = format;
     w->id_bytes = id_bytes;
     w->fd = -1;
     w->buffer = malloc((size_t)BUFFER_IDS * (size_t)id_bytes);
-    st = w->buffer ? name_files(w, out) : no_memory();
+    st = w->buffer ? name_files(w, out) : no_memory_to_write();
     if (!st)
         st = check_places(w);
     if (!st) {
@@ -172,7 +173,7 @@ int64_t hd_token_writer_count(const struct hd_token_writer *w)
 
 /* ---- ids ---- */
 
-static enum hd_status put(struct hd_token_writer *w, const int32_t *ids, size_t count)
+static enum hd_status put_ids(struct hd_token_writer *w, const int32_t *ids, size_t count)
 {
     enum hd_status st;
 
@@ -210,7 +211,7 @@ enum hd_status hd_token_writer_add(struct hd_token_writer *w, const int32_t *ids
 
         if (w->count - w->sequence_first > INT32_MAX - n) /* lengths in the index are int32 */
             end_sequence(w);
-        st = put(w, ids + at, (size_t)n);
+        st = put_ids(w, ids + at, (size_t)n);
         at += n;
     }
     return st;
@@ -222,7 +223,8 @@ enum hd_status hd_token_writer_end_document(struct hd_token_writer *w)
         return HD_OK;
     end_sequence(w);
     add_int64(&w->documents, w->sequences);
-    return w->lengths.failed || w->pointers.failed || w->documents.failed ? no_memory() : HD_OK;
+    return w->lengths.failed || w->pointers.failed || w->documents.failed ? no_memory_to_write()
+                                                                          : HD_OK;
 }
 
 /* Appends to the index one bit for each of the next `count` ids: whether it counts for the loss. */
@@ -249,7 +251,7 @@ enum hd_status hd_token_writer_add_document(struct hd_token_writer *w, const int
         return hd_err(HD_LIMIT, "%s: a document of %" PRId64 " tokens; at most %d are possible",
                       w->out, count, INT32_MAX);
     add_counts(w, counts, count);
-    st = w->counts.failed ? no_memory() : hd_token_writer_add(w, ids, count);
+    st = w->counts.failed ? no_memory_to_write() : hd_token_writer_add(w, ids, count);
     return st ? st : hd_token_writer_end_document(w);
 }
 
@@ -306,7 +308,7 @@ static enum hd_status write_index(struct hd_token_writer *w)
     hd_text_add_bytes(&index, w->documents.data ? w->documents.data : "", w->documents.len_bytes);
     hd_text_add_bytes(&index, w->counts.data ? w->counts.data : "", w->counts.len_bytes);
     st = index.failed || w->documents.failed
-             ? no_memory()
+             ? no_memory_to_write()
              : hd_file_write_atomic(w->idx_part, index.data, index.len_bytes, 0644);
     hd_text_free(&index);
     return st;
@@ -316,7 +318,7 @@ static enum hd_status sync_dir(const char *path)
 {
     const char *slash = strrchr(path, '/');
     char *dir = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
-    enum hd_status st = dir ? hd_file_sync_dir(dir) : no_memory();
+    enum hd_status st = dir ? hd_file_sync_dir(dir) : no_memory_to_write();
 
     free(dir);
     return st;

@@ -131,10 +131,8 @@ static enum hd_status add_line(const struct work *w, struct hd_encoder *encoder,
     return st;
 }
 
-static enum hd_status add_conversation(const struct work *w,
-                                       struct hd_conversation_encoder *encoder,
-                                       struct tokenize_slot *slot, const char *line,
-                                       size_t size_bytes)
+static enum hd_status add_to_tokens(const struct work *w, struct hd_conversation_encoder *encoder,
+                                    struct tokenize_slot *slot, const char *line, size_t size_bytes)
 {
     const size_t first = slot->counts.len_bytes, before = slot->ids.count;
     size_t second = 0;
@@ -185,7 +183,7 @@ static enum hd_status tokenize_lines(const struct work *w, struct hd_encoder *en
         const size_t n = (size_t)((newline ? newline : end) - p);
 
         if (!hd_jsonl_is_blank(p, n)) {
-            st = conversations ? add_conversation(w, conversations, slot, p, n)
+            st = conversations ? add_to_tokens(w, conversations, slot, p, n)
                                : add_line(w, encoder, slot, p, n);
             if (st)
                 return hd_err_prefix(st, "%s:%" PRId64, slot->path, line);

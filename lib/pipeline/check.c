@@ -58,7 +58,8 @@ static const struct hd_instruction *at(const struct check *c, int32_t stage, int
 }
 
 /* Writes "stage 1, instruction 12 (RUN F0.3)". */
-static const char *place(const struct check *c, int32_t stage, int32_t i, char ret_text[STORY_MAX])
+static const char *describe_instruction(const struct check *c, int32_t stage, int32_t i,
+                                        char ret_text[STORY_MAX])
 {
     static const char *const kinds[] = {"BEGIN",   "FEED",        "RUN",   "SEND",
                                         "RECEIVE", "SYNCHRONIZE", "UPDATE"};
@@ -95,7 +96,7 @@ static enum hd_status wrong(const struct stage_check *s, const char *what)
 {
     char text[STORY_MAX];
 
-    return hd_err(HD_INVALID, "%s: %s", place(s->c, s->stage, s->i, text), what);
+    return hd_err(HD_INVALID, "%s: %s", describe_instruction(s->c, s->stage, s->i, text), what);
 }
 
 static const char *describe(struct value v, char ret_text[STORY_MAX])
@@ -140,7 +141,7 @@ static enum hd_status write_slot(struct stage_check *s, enum hd_slot_use use, st
 
     if (slot->reads)
         return hd_err(HD_INVALID, "%s: overwrites %s slot %d, where %s are still needed",
-                      place(s->c, s->stage, s->i, text), use_names[use],
+                      describe_instruction(s->c, s->stage, s->i, text), use_names[use],
                       (int)at(s->c, s->stage, s->i)->slot[use], describe(*slot, old));
     *slot = v;
     return HD_OK;
@@ -153,7 +154,7 @@ static enum hd_status read_slot(struct stage_check *s, enum hd_slot_use use, str
 
     if (!same_value(*slot, v) || !slot->reads)
         return hd_err(HD_INVALID, "%s: %s slot %d holds %s%s, not %s",
-                      place(s->c, s->stage, s->i, text), use_names[use],
+                      describe_instruction(s->c, s->stage, s->i, text), use_names[use],
                       (int)at(s->c, s->stage, s->i)->slot[use],
                       slot->kind && !slot->reads ? "what is left of " : "", describe(*slot, old),
                       describe(v, new));
@@ -197,8 +198,9 @@ static enum hd_status check_slots(const struct stage_check *s, unsigned uses)
         const bool used = (uses >> use & 1) != 0;
 
         if (used ? in->slot[use] < 0 || in->slot[use] >= count : in->slot[use] != -1)
-            return hd_err(HD_INVALID, "%s: %s slot %d; %s%d", place(s->c, s->stage, s->i, text),
-                          use_names[use], (int)in->slot[use],
+            return hd_err(HD_INVALID, "%s: %s slot %d; %s%d",
+                          describe_instruction(s->c, s->stage, s->i, text), use_names[use],
+                          (int)in->slot[use],
                           used ? "the number of slots is " : "it uses none and must have ",
                           used ? (int)count : -1);
     }
@@ -262,12 +264,12 @@ static enum hd_status check_turn(struct stage_check *s)
         return hd_err(HD_INVALID,
                       "%s: micro-batch %d comes next; a program runs each micro-batch once, in "
                       "ascending order",
-                      place(s->c, s->stage, s->i, text), (int)*due);
+                      describe_instruction(s->c, s->stage, s->i, text), (int)*due);
     ++*due;
     if (in->first != (in->micro_batch == 0) ||
         in->last != (in->micro_batch == o->micro_batches - 1))
         return hd_err(HD_INVALID, "%s: marked first %d, last %d, of %d micro-batches",
-                      place(s->c, s->stage, s->i, text), in->first, in->last,
+                      describe_instruction(s->c, s->stage, s->i, text), in->first, in->last,
                       (int)o->micro_batches);
     e = &stage->entries[s->runs];
     if (s->runs >= stage->count || e->call != in->call || e->chunk != in->chunk ||
@@ -499,8 +501,8 @@ static enum hd_status fill_ends(struct check *c, const int64_t *begins, int64_t 
                 sends ? channel_of(c, s, in->peer, in->call) : channel_of(c, in->peer, s, in->call);
             number = begins[ch] + next[ch]++;
             if (!sends && number >= begins[ch + 1])
-                return hd_err(HD_INVALID, "%s: stage %d never sends it", place(c, s, i, a),
-                              (int)in->peer);
+                return hd_err(HD_INVALID, "%s: stage %d never sends it",
+                              describe_instruction(c, s, i, a), (int)in->peer);
             t = &c->transfers[number];
             c->transfer_of[s][i] = number;
             if (sends) {
@@ -512,7 +514,8 @@ static enum hd_status fill_ends(struct check *c, const int64_t *begins, int64_t 
             if (below_of(sent) != below_of(in) || sent->micro_batch != in->micro_batch)
                 return hd_err(HD_INVALID,
                               "%s is matched with %s; both ends of a channel must have one order",
-                              place(c, s, i, a), place(c, t->from, t->from_at, b));
+                              describe_instruction(c, s, i, a),
+                              describe_instruction(c, t->from, t->from_at, b));
             t->to_at = i;
         }
     return HD_OK;
@@ -546,7 +549,7 @@ static enum hd_status pair(struct check *c)
 
         if (received[ch] < sent[ch])
             st = hd_err(HD_INVALID, "%s: stage %d never receives it",
-                        place(c, t->from, t->from_at, text), (int)t->to);
+                        describe_instruction(c, t->from, t->from_at, text), (int)t->to);
     }
     return st;
 }
@@ -569,7 +572,7 @@ struct execution {
 };
 
 /* Returns the transfer that a stage's next instruction waits for; -1: it does not wait. */
-static int64_t waits_for(const struct execution *r, int32_t stage)
+static int64_t awaited_transfer(const struct execution *r, int32_t stage)
 {
     static const enum hd_slot_use reads[] = {HD_SLOT_IN, HD_SLOT_OUT_GRAD},
                                   writes[] = {HD_SLOT_OUT, HD_SLOT_IN_GRAD};
@@ -624,7 +627,7 @@ static bool step_host(struct execution *r, int32_t stage)
             h->into[slot] = number;
             t->received = true;
         }
-    } else if (in->kind == HD_DO_SYNCHRONIZE ? h->open > 0 : waits_for(r, stage) >= 0) {
+    } else if (in->kind == HD_DO_SYNCHRONIZE ? h->open > 0 : awaited_transfer(r, stage) >= 0) {
         return false;
     }
     h->next++;
@@ -671,7 +674,7 @@ static bool find_cause(const struct check *c, int64_t number, int32_t *ret_stage
     return false;
 }
 
-static enum hd_status deadlock_error(const struct execution *r, int32_t stage)
+static enum hd_status instruction_deadlock(const struct execution *r, int32_t stage)
 {
     const struct check *c = r->c;
     char story[HD_ERR_MAX] = "", a[STORY_MAX], b[STORY_MAX];
@@ -681,16 +684,17 @@ static enum hd_status deadlock_error(const struct execution *r, int32_t stage)
     /* follow from each stage to the stage that it waits for, once per stage: then `stage` is in the
      * cycle */
     for (int32_t i = 0; i < c->schedule->pipeline.stages; i++) {
-        if (!find_cause(c, waits_for(r, stage), &other, &there))
+        if (!find_cause(c, awaited_transfer(r, stage), &other, &there))
             return hd_err(HD_INVALID, "%s waits for transfers that wait for one another",
-                          place(c, stage, r->hosts[stage].next, a));
+                          describe_instruction(c, stage, r->hosts[stage].next, a));
         stage = other;
     }
     first = stage;
     do {
-        (void)find_cause(c, waits_for(r, stage), &other, &there);
+        (void)find_cause(c, awaited_transfer(r, stage), &other, &there);
         n += (size_t)snprintf(story + n, sizeof story - n, "%s%s waits for %s", n ? "; " : "",
-                              place(c, stage, r->hosts[stage].next, a), place(c, other, there, b));
+                              describe_instruction(c, stage, r->hosts[stage].next, a),
+                              describe_instruction(c, other, there, b));
         stage = other;
     } while (stage != first && n < sizeof story);
     return hd_err(HD_INVALID, "the step plans deadlock: %s", story);
@@ -738,7 +742,7 @@ static enum hd_status run_streams(struct check *c)
     }
     for (int32_t s = 0; s < P; s++)
         if (r.hosts[s].next < c->plans[s].count)
-            return deadlock_error(&r, s);
+            return instruction_deadlock(&r, s);
     return HD_OK;
 }
 

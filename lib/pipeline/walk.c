@@ -16,7 +16,8 @@ struct walk {
 enum { PLACE_MAX = 96 };
 
 /* Writes "F0.1 (line 3, word 4)", or "F0.1 (stage 2, position 2)". */
-static const char *place(const struct walk *w, int32_t stage, int32_t i, char ret_text[PLACE_MAX])
+static const char *describe_entry(const struct walk *w, int32_t stage, int32_t i,
+                                  char ret_text[PLACE_MAX])
 {
     const struct hd_schedule_entry *e = &w->schedule->stages[stage].entries[i];
     char where[48];
@@ -44,32 +45,34 @@ static enum hd_status check_entry(struct walk *w, int32_t stage, int32_t i)
     if (forward
             ? e->call != HD_CALL_E
             : e->call != HD_CALL_F && e->call != HD_CALL_B && !(o->split && e->call == HD_CALL_W))
-        return hd_err(HD_INVALID, "%s: a schedule has %s only", place(w, stage, i, text),
+        return hd_err(HD_INVALID, "%s: a schedule has %s only", describe_entry(w, stage, i, text),
                       forward    ? "E"
                       : o->split ? "F, B and W"
                                  : "F and B");
     if (e->chunk < 0 || e->chunk >= o->pipeline.chunks)
         return hd_err(HD_INVALID, "%s: there is no chunk %d; the last one is %d",
-                      place(w, stage, i, text), (int)e->chunk, (int)o->pipeline.chunks - 1);
+                      describe_entry(w, stage, i, text), (int)e->chunk,
+                      (int)o->pipeline.chunks - 1);
     if (hd_pipeline_stage(&o->pipeline, e->chunk) != stage)
-        return hd_err(HD_INVALID, "%s: chunk %d is on stage %d", place(w, stage, i, text),
+        return hd_err(HD_INVALID, "%s: chunk %d is on stage %d", describe_entry(w, stage, i, text),
                       (int)e->chunk, (int)hd_pipeline_stage(&o->pipeline, e->chunk));
     if (e->call != HD_CALL_F && e->chunk < o->frozen)
         return hd_err(HD_INVALID,
                       "%s: no weight is trained in chunk %d or below, so it runs F alone",
-                      place(w, stage, i, text), (int)e->chunk);
+                      describe_entry(w, stage, i, text), (int)e->chunk);
     if (e->micro_batch < 0 || e->micro_batch >= o->micro_batches)
         return hd_err(HD_INVALID, "%s: there is no micro-batch %d; the last one is %d",
-                      place(w, stage, i, text), (int)e->micro_batch, (int)o->micro_batches - 1);
+                      describe_entry(w, stage, i, text), (int)e->micro_batch,
+                      (int)o->micro_batches - 1);
     id = program_id(o, e->chunk, e->micro_batch);
     index = w->w.index[program_row(e->call)];
     if (index[id] >= 0)
-        return hd_err(HD_INVALID, "%s: it has run before", place(w, stage, i, text));
+        return hd_err(HD_INVALID, "%s: it has run before", describe_entry(w, stage, i, text));
     if (e->micro_batch > 0 && index[id - 1] < 0)
         return hd_err(HD_INVALID,
                       "%s: %s%d.%d must come first; a chunk runs its micro-batches in ascending "
                       "order",
-                      place(w, stage, i, text), hd_call_name(e->call), (int)e->chunk,
+                      describe_entry(w, stage, i, text), hd_call_name(e->call), (int)e->chunk,
                       (int)e->micro_batch - 1);
     index[id] = i;
     return HD_OK;
@@ -193,7 +196,7 @@ static bool advance(struct walk *w, int32_t stage)
 }
 
 /* Returns the program that the next program of a stage waits for and that has not run yet. */
-static struct hd_schedule_entry waits_for(const struct walk *w, int32_t stage)
+static struct hd_schedule_entry awaited_entry(const struct walk *w, int32_t stage)
 {
     const struct hd_schedule_entry *e = &w->schedule->stages[stage].entries[w->position[stage]];
     struct hd_schedule_entry inputs[2] = {{0}};
@@ -204,7 +207,7 @@ static struct hd_schedule_entry waits_for(const struct walk *w, int32_t stage)
 
 /* Reports a deadlock as a cycle of stages: each waits for a program that comes later in the
  * schedule of the next stage of the cycle. */
-static enum hd_status deadlock_error(const struct walk *w, int32_t stage)
+static enum hd_status schedule_deadlock(const struct walk *w, int32_t stage)
 {
     const struct hd_pipeline *p = &w->schedule->pipeline;
     char story[HD_ERR_MAX] = "", a[PLACE_MAX], b[PLACE_MAX], c[PLACE_MAX];
@@ -213,19 +216,20 @@ static enum hd_status deadlock_error(const struct walk *w, int32_t stage)
 
     for (int32_t i = 0; i < p->stages; i++) /* follow from each stage to the stage that it waits
                                                for, once per stage: then `stage` is in the cycle */
-        stage = hd_pipeline_stage(p, waits_for(w, stage).chunk);
+        stage = hd_pipeline_stage(p, awaited_entry(w, stage).chunk);
     first = stage;
     do {
-        const struct hd_schedule_entry in = waits_for(w, stage);
+        const struct hd_schedule_entry in = awaited_entry(w, stage);
         const int32_t other = hd_pipeline_stage(p, in.chunk);
         const int32_t i =
             w->w.index[program_row(in.call)][program_id(w->schedule, in.chunk, in.micro_batch)];
 
         n += (size_t)snprintf(story + n, sizeof story - n, "%s%s waits for %s", n ? "; " : "",
-                              place(w, stage, w->position[stage], a), place(w, other, i, b));
+                              describe_entry(w, stage, w->position[stage], a),
+                              describe_entry(w, other, i, b));
         if (n < sizeof story && i > w->position[other])
             n += (size_t)snprintf(story + n, sizeof story - n, ", which comes after %s",
-                                  place(w, other, w->position[other], c));
+                                  describe_entry(w, other, w->position[other], c));
         stage = other;
     } while (stage != first && n < sizeof story);
     return hd_err(HD_INVALID, "the schedule deadlocks: %s", story);
@@ -244,7 +248,7 @@ static enum hd_status run(struct walk *w)
     }
     for (int32_t s = 0; s < o->pipeline.stages; s++)
         if (w->position[s] < o->stages[s].count)
-            return deadlock_error(w, s);
+            return schedule_deadlock(w, s);
     return HD_OK;
 }
 

@@ -582,6 +582,16 @@ void hd_rpc_call_settle(struct hd_rpc_call *call)
         end(call);
 }
 
+void hd_rpc_call_on_final(struct hd_rpc_op *op, bool ok)
+{
+    struct hd_rpc_call *call = HD_RPC_OWNER(op, struct hd_rpc_call, on_final);
+
+    (void)ok; /* always true for this operation; the status has the result */
+    call->final = true;
+    hd_rpc_call_settle(call);
+    hd_rpc_call_unref(call);
+}
+
 /* ---- members of a call ---- */
 
 void *hd_rpc_call_user(const struct hd_rpc_call *call)

@@ -41,7 +41,8 @@ static int64_t or_default(int64_t value, int64_t otherwise)
     return value ? value : otherwise;
 }
 
-static void fill_args(struct hd_rpc_channel_args *args, const struct hd_rpc_client_options *o)
+static void fill_client_args(struct hd_rpc_channel_args *args,
+                             const struct hd_rpc_client_options *o)
 {
     int64_t min_ms = or_default(o->reconnect_min_ms, RECONNECT_MIN_MS);
 
@@ -74,8 +75,8 @@ static void fill_args(struct hd_rpc_channel_args *args, const struct hd_rpc_clie
                                                  .value.string = (char *)o->tls_server_name});
 }
 
-static enum hd_status check_security(const char *text, const struct hd_rpc_address *address,
-                                     const struct hd_rpc_client_options *options)
+static enum hd_status check_client_security(const char *text, const struct hd_rpc_address *address,
+                                            const struct hd_rpc_client_options *options)
 {
     enum hd_status st;
 
@@ -111,7 +112,7 @@ enum hd_status hd_rpc_client_new(struct hd_rpc *rpc, const char *address,
     options = options ? options : &none;
     st = hd_rpc_parse_address(address, &parsed);
     if (!st)
-        st = check_security(address, &parsed, options);
+        st = check_client_security(address, &parsed, options);
     if (!st && !parsed.is_unix && options->tls)
         st = hd_rpc_load_client_tls(options->tls, &credentials);
     if (st)
@@ -130,7 +131,7 @@ enum hd_status hd_rpc_client_new(struct hd_rpc *rpc, const char *address,
         (void)snprintf(client->authorization, sizeof client->authorization, "Bearer %s",
                        options->token);
     (void)snprintf(client->says, sizeof client->says, "%s", options->client ? options->client : "");
-    fill_args(&args, options);
+    fill_client_args(&args, options);
     hd_rpc_format_target(&parsed, target);
     if (!credentials)
         credentials = grpc_insecure_credentials_create();
@@ -183,16 +184,6 @@ static void on_opened(struct hd_rpc_op *op, bool ok)
         accepted |= hd_rpc_slice_is(call->received.metadata[i].key, HD_RPC_ACCEPTED_HEADER);
     if (accepted && !call->abandoned)
         hd_rpc_call_open(call, NULL);
-    hd_rpc_call_settle(call);
-    hd_rpc_call_unref(call);
-}
-
-static void on_final(struct hd_rpc_op *op, bool ok)
-{
-    struct hd_rpc_call *call = HD_RPC_OWNER(op, struct hd_rpc_call, on_final);
-
-    (void)ok; /* always true for this operation; the status has the result */
-    call->final = true;
     hd_rpc_call_settle(call);
     hd_rpc_call_unref(call);
 }
@@ -278,7 +269,7 @@ static enum hd_status start_batches(struct hd_rpc_call *call)
     final.data.recv_status_on_client.status = &call->code;
     final.data.recv_status_on_client.status_details = &call->details;
     open.data.recv_initial_metadata.recv_initial_metadata = &call->received;
-    call->on_final.fn = on_final;
+    call->on_final.fn = hd_rpc_call_on_final;
     call->on_opened.fn = on_opened;
     st = hd_rpc_call_start(call, &final, 1, &call->on_final);
     if (st)
@@ -417,7 +408,7 @@ static bool is_turned_away(const char *details, size_t len_bytes)
     return len_bytes == sizeof goaway - 1 && memcmp(details, goaway, sizeof goaway - 1) == 0;
 }
 
-static const char *explain(const char *details, size_t len_bytes)
+static const char *explain_unavailable(const char *details, size_t len_bytes)
 {
     if (is_turned_away(details, len_bytes))
         return "the server is shutting down, or too many connections are open, in all or from "
@@ -453,7 +444,7 @@ static char *format_failure(const struct hd_rpc_call *call, enum hd_status st, b
 {
     const char *details = (const char *)GRPC_SLICE_START_PTR(call->details);
     int len_bytes = (int)GRPC_SLICE_LENGTH(call->details);
-    const char *ours = explain(details, (size_t)len_bytes);
+    const char *ours = explain_unavailable(details, (size_t)len_bytes);
     char *text = NULL;
     int code;
 

@@ -169,6 +169,8 @@ void hd_rpc_call_send(struct hd_rpc_call *call);
 void hd_rpc_call_read(struct hd_rpc_call *call); /* starts reading the next message, if possible */
 /* Sends, reads or ends the call, depending on its state; called after each of its events. */
 void hd_rpc_call_settle(struct hd_rpc_call *call);
+/* Handles the end of the operation call->on_final: the call has its status. */
+void hd_rpc_call_on_final(struct hd_rpc_op *op, bool ok);
 enum hd_status hd_rpc_call_enqueue(struct hd_rpc_call *call, const ProtobufCMessage *msg);
 /* drops queued messages that no write batch uses */
 void hd_rpc_call_drop_queue(struct hd_rpc_call *call);

@@ -26,7 +26,8 @@ enum {
     MEMORY_BYTES_MAX = 512 * 1024 * 1024, /* limit of the memory of gRPC's resource quota, bytes */
 };
 
-static void fill_args(struct hd_rpc_channel_args *args, const struct hd_rpc_server_options *o)
+static void fill_server_args(struct hd_rpc_channel_args *args,
+                             const struct hd_rpc_server_options *o)
 {
     hd_rpc_channel_args_add_int(args, GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH,
                                 (int64_t)o->receive_bytes_max);
@@ -60,7 +61,7 @@ static grpc_server *create_server(struct hd_rpc_server *owner)
     struct hd_rpc_channel_args args = {0};
     grpc_server *server;
 
-    fill_args(&args, &owner->options);
+    fill_server_args(&args, &owner->options);
     hd_rpc_channel_args_add(&args, hd_rpc_acceptor_arg(&owner->acceptor));
     grpc_resource_quota_resize(quota, MEMORY_BYTES_MAX);
     hd_rpc_channel_args_add(
@@ -185,8 +186,8 @@ enum hd_status hd_rpc_server_set_tokens(struct hd_rpc_server *server,
 
 /* ---- listening ---- */
 
-static enum hd_status check_security(const struct hd_rpc_server *server, const char *text,
-                                     const struct hd_rpc_address *address)
+static enum hd_status check_server_security(const struct hd_rpc_server *server, const char *text,
+                                            const struct hd_rpc_address *address)
 {
     if (!server->tokens.tokens.count && !server->options.identify_has_tokens)
         return hd_err(HD_DENIED, "listening on %s needs a token file; or listen on unix:PATH",
@@ -210,7 +211,7 @@ enum hd_status hd_rpc_server_listen(struct hd_rpc_server *server, const char *ad
         return hd_err(HD_CONFLICT, "cannot listen on %s: the server has already started", address);
     st = hd_rpc_parse_address(address, &parsed);
     if (!st && !parsed.is_unix)
-        st = check_security(server, address, &parsed);
+        st = check_server_security(server, address, &parsed);
     if (st)
         return st;
     listener = calloc(1, sizeof *listener);

@@ -295,23 +295,13 @@ static enum hd_status admit(struct hd_rpc_call *call, struct hd_rpc_slot *slot,
     return st ? st : authorize(call);
 }
 
-static void on_final(struct hd_rpc_op *op, bool ok)
-{
-    struct hd_rpc_call *call = HD_RPC_OWNER(op, struct hd_rpc_call, on_final);
-
-    (void)ok; /* always true for this operation */
-    call->final = true;
-    hd_rpc_call_settle(call);
-    hd_rpc_call_unref(call);
-}
-
 /* Starts the operation RECV_CLOSE_ON_SERVER, whose event marks the end of the call. */
 static void watch_end(struct hd_rpc_call *call)
 {
     grpc_op ops[1] = {{.op = GRPC_OP_RECV_CLOSE_ON_SERVER}};
 
     ops[0].data.recv_close_on_server.cancelled = &call->cancelled;
-    call->on_final.fn = on_final;
+    call->on_final.fn = hd_rpc_call_on_final;
     if (hd_rpc_call_start(call, ops, 1, &call->on_final)) {
         (void)grpc_call_cancel(call->call, NULL);
         call->final = call->abandoned = true;

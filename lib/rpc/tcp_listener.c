@@ -84,7 +84,7 @@ static int listen_at(const struct hd_rpc_server *server, const struct addrinfo *
     return 0;
 }
 
-static enum hd_status explain(const char *text, int error)
+static enum hd_status explain_errno(const char *text, int error)
 {
     if (error == EADDRINUSE)
         return hd_err(HD_CONFLICT, "cannot listen on %s: another program has this port", text);
@@ -121,7 +121,7 @@ static enum hd_status open_at(struct hd_rpc_server *server, const char *text, co
         if (error && may_be_skipped(found, at, error)) {
             skipped = error;
         } else if (error) {
-            st = explain(text, error);
+            st = explain_errno(text, error);
         } else {
             *port = port_of(fd);
             st = hd_rpc_relay_listen(server->relay, fd, text);
@@ -130,7 +130,7 @@ static enum hd_status open_at(struct hd_rpc_server *server, const char *text, co
     }
     if (found)
         freeaddrinfo(found);
-    return st || opened ? st : explain(text, skipped);
+    return st || opened ? st : explain_errno(text, skipped);
 }
 
 static enum hd_status make_ready(struct hd_rpc_server *server, const char *text)

@@ -77,7 +77,7 @@ static size_t char_before(const unsigned char *text, size_t at)
     return at;
 }
 
-static bool is_space(const unsigned char *p)
+static bool is_space_character(const unsigned char *p)
 {
     size_t n;
 
@@ -164,10 +164,11 @@ bool hd_added_next(struct hd_added_walk *walk, struct hd_added_piece *ret_piece)
             (token->single_word && !is_single_word(walk, from, to)))
             continue;
         if (token->lstrip)
-            while (from > walk->done && is_space(walk->text + char_before(walk->text, from)))
+            while (from > walk->done &&
+                   is_space_character(walk->text + char_before(walk->text, from)))
                 from = char_before(walk->text, from);
         if (token->rstrip)
-            while (to < walk->len_bytes && is_space(walk->text + to))
+            while (to < walk->len_bytes && is_space_character(walk->text + to))
                 to += hd_character_bytes(walk->text[to]);
         walk->held = (struct hd_added_piece){from, to, token->id};
         if (walk->done < from) {

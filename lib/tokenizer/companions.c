@@ -72,7 +72,7 @@ struct companions_reading {
     int name_capacity, listed_capacity, extra_capacity;
 };
 
-static enum hd_status no_memory(void)
+static enum hd_status no_memory_for_special_tokens(void)
 {
     return hd_err(HD_NO_MEMORY, "no memory for special tokens");
 }
@@ -121,7 +121,7 @@ static enum hd_status set_token(struct companions_reading *r, const char *conten
     if (strlen(content) > HD_BPE_TOKEN_BYTES_MAX)
         return hd_err(HD_LIMIT, "a token is longer than %d bytes", HD_BPE_TOKEN_BYTES_MAX);
     token->content = hd_arena_strdup(&r->to->arena, content);
-    return token->content ? HD_OK : no_memory();
+    return token->content ? HD_OK : no_memory_for_special_tokens();
 }
 
 /* Sets *ret_token from a JSON string or an object with "content". `special`: the flag for an object
@@ -209,12 +209,12 @@ static enum hd_status put_name(struct companions_reading *r, const char *name, c
             return hd_err(HD_LIMIT, "more than %d names of tokens", NAMES_MAX);
         names = hd_arena_grow(&c->arena, c->names, c->name_count, &r->name_capacity, sizeof *names);
         if (!names)
-            return no_memory();
+            return no_memory_for_special_tokens();
         c->names = names;
         row = &c->names[c->name_count++];
     }
     *row = (struct hd_companion_name){hd_arena_strdup(&c->arena, name), token, file};
-    return row->name ? HD_OK : no_memory();
+    return row->name ? HD_OK : no_memory_for_special_tokens();
 }
 
 static bool is_standard(const char *name)
@@ -239,8 +239,8 @@ static bool names_token(const struct hd_json *m, enum hd_companion_file file)
              (type && type->kind == HD_JSON_STRING && strcmp(type->text, "AddedToken") == 0)));
 }
 
-static enum hd_status read_name(struct companions_reading *r, enum hd_companion_file file,
-                                const struct hd_json *m)
+static enum hd_status read_named_token(struct companions_reading *r, enum hd_companion_file file,
+                                       const struct hd_json *m)
 {
     struct hd_companion_token token = {.content = ""};
     enum hd_status st = HD_OK;
@@ -263,11 +263,11 @@ static enum hd_status read_names(struct companions_reading *r, enum hd_companion
         const struct hd_json *m = member(r, file, standard[i]);
 
         if (m)
-            st = read_name(r, file, m);
+            st = read_named_token(r, file, m);
     }
     for (const struct hd_json *m = root ? root->first : NULL; !st && m; m = m->next)
         if (names_token(m, file))
-            st = read_name(r, file, m);
+            st = read_named_token(r, file, m);
     return st;
 }
 
@@ -306,7 +306,7 @@ static enum hd_status add_extra(struct companions_reading *r, struct hd_companio
     if (c->extra_count == EXTRAS_MAX)
         return hd_err(HD_LIMIT, "more than %d tokens", EXTRAS_MAX);
     if (!extras)
-        return no_memory();
+        return no_memory_for_special_tokens();
     c->extras = extras;
     c->extras[c->extra_count++] = token;
     return HD_OK;
@@ -374,14 +374,14 @@ static enum hd_status add_listed(struct companions_reading *r, struct hd_compani
         hd_arena_grow(&c->arena, c->listed, c->listed_count, &r->listed_capacity, sizeof *listed);
 
     if (!listed)
-        return no_memory();
+        return no_memory_for_special_tokens();
     c->listed = listed;
     if (*token.content)
         c->listed[c->listed_count++] = token;
     return HD_OK;
 }
 
-static int by_id(const void *left, const void *right)
+static int compare_token_ids(const void *left, const void *right)
 {
     const struct hd_companion_token *a = left, *b = right;
 
@@ -389,7 +389,8 @@ static int by_id(const void *left, const void *right)
 }
 
 /* Reads added_tokens_decoder: {"151643": {"content": ...}, ...}. */
-static enum hd_status read_decoder(struct companions_reading *r, const struct hd_json *m)
+static enum hd_status read_added_tokens_decoder(struct companions_reading *r,
+                                                const struct hd_json *m)
 {
     enum hd_status st = HD_OK;
 
@@ -563,9 +564,9 @@ static enum hd_status read_roots(struct companions_reading *r, bool is_byte_leve
     if (!st)
         st = read_all_extras(r, !decoder);
     if (!st)
-        st = decoder ? read_decoder(r, decoder) : read_added_tokens(r);
+        st = decoder ? read_added_tokens_decoder(r, decoder) : read_added_tokens(r);
     if (c->listed_count)
-        qsort(c->listed, (size_t)c->listed_count, sizeof *c->listed, by_id);
+        qsort(c->listed, (size_t)c->listed_count, sizeof *c->listed, compare_token_ids);
     sort_names(c);
     return st ? st : read_switches(r, chosen);
 }
@@ -584,7 +585,7 @@ enum hd_status hd_companions_parse(const struct hd_companion_texts *texts,
     if (!st)
         st = read_roots(&r, texts->is_byte_level);
     if (!st && ret_companions->notes.failed)
-        st = no_memory();
+        st = no_memory_for_special_tokens();
     hd_arena_done(&r.json);
     return st;
 }
@@ -598,7 +599,7 @@ static enum hd_status load(const char *dir, const char *name, size_t bytes_max,
 
     hd_file_join(&path, dir, name);
     if (path.failed)
-        st = no_memory();
+        st = no_memory_for_special_tokens();
     else if (hd_file_exists(path.data)) {
         st = hd_file_read(path.data, bytes_max, ret_text);
         if (!st && !ret_text->data) /* an empty file must differ from a missing one */

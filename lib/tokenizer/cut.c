@@ -123,7 +123,7 @@ unsigned hd_cut_properties(const char *pattern, enum hd_split_behavior behavior)
 
 /* ---- the tokenizer ---- */
 
-static bool is_space(unsigned char byte)
+static bool is_space_byte(unsigned char byte)
 {
     return byte == ' ' || (byte >= '\t' && byte <= '\r');
 }
@@ -141,10 +141,11 @@ static bool preserves_cuts(const struct hd_added_token *token)
     const unsigned char *p = (const unsigned char *)token->content;
     const size_t n = token->len_bytes;
 
-    if (!n || (token->rstrip && may_end_letter(p[n - 1])) || (token->single_word && is_space(p[0])))
+    if (!n || (token->rstrip && may_end_letter(p[n - 1])) ||
+        (token->single_word && is_space_byte(p[0])))
         return false;
     for (size_t i = 1; i < n; i++)
-        if (may_end_letter(p[i - 1]) && is_space(p[i]))
+        if (may_end_letter(p[i - 1]) && is_space_byte(p[i]))
             return false;
     return true;
 }

@@ -119,7 +119,7 @@ static bool is_utf8(const char *bytes, size_t n)
 
 /* Returns the byte value of a token such as <0x0A>; -1: another token. Parses the digits as Rust
  * does. */
-static int fallback_byte(const char *token, size_t n)
+static int decoded_byte(const char *token, size_t n)
 {
     static const char digits[] = "0123456789abcdef";
     int value = 0;
@@ -139,8 +139,8 @@ static int fallback_byte(const char *token, size_t n)
 
 /* ---- steps ---- */
 
-static enum hd_status replace(const struct decoding *d, const char *token, size_t n,
-                              const char *content)
+static enum hd_status replace_in_token(const struct decoding *d, const char *token, size_t n,
+                                       const char *content)
 {
     struct hd_match_walk walk = {.matcher = &d->step->pattern,
                                  .scratch = d->scratch,
@@ -159,7 +159,7 @@ static enum hd_status replace(const struct decoding *d, const char *token, size_
     return st;
 }
 
-static void strip(const struct decoding *d, const char *token, size_t n)
+static void strip_token(const struct decoding *d, const char *token, size_t n)
 {
     const char *content = d->step->content;
     const size_t one = strlen(content);
@@ -258,7 +258,7 @@ static void join_bytes(const struct decoding *d)
 
     for (size_t i = 0; i < d->in->count; i++) {
         const char *token = token_of(d->in, i, &n);
-        const int byte = fallback_byte(token, n);
+        const int byte = decoded_byte(token, n);
 
         if (byte >= 0) {
             hd_text_add_bytes(&bytes, &(char){(char)byte}, 1);
@@ -283,11 +283,11 @@ static enum hd_status each_token(const struct decoding *d)
         const bool is_last = i + 1 == d->in->count && !d->is_next;
 
         if (d->step->kind == HD_DECODE_REPLACE)
-            st = replace(d, token, n, d->step->content);
+            st = replace_in_token(d, token, n, d->step->content);
         else if (d->step->kind == HD_DECODE_SUFFIX)
-            st = replace(d, token, n, is_last ? "" : " ");
+            st = replace_in_token(d, token, n, is_last ? "" : " ");
         else if (d->step->kind == HD_DECODE_STRIP)
-            strip(d, token, n);
+            strip_token(d, token, n);
         else
             write_spaces(d, token, n, !i && !d->is_next);
         end_token(d->out);
@@ -295,7 +295,7 @@ static enum hd_status each_token(const struct decoding *d)
     return st;
 }
 
-static enum hd_status apply(struct decoding *d)
+static enum hd_status apply_decode_step(struct decoding *d)
 {
     switch (d->step->kind) {
     case HD_DECODE_LETTERS:
@@ -339,7 +339,7 @@ static enum hd_status apply_all(const struct hd_bpe *bpe, bool is_next, struct t
         if (d.scratch)
             hd_regex_scratch_newer(d.scratch, true);
         if (!st)
-            st = apply(&d);
+            st = apply_decode_step(&d);
         if (!st && d.out->text.failed)
             st = hd_err(HD_NO_MEMORY, "no memory for the decoded text");
     }

@@ -149,7 +149,7 @@ static enum hd_status flush(struct splitter *s)
     return split_on(s, s->held);
 }
 
-static bool joins(enum hd_split_behavior behavior, bool before, bool now)
+static bool joins_pieces(enum hd_split_behavior behavior, bool before, bool now)
 {
     switch (behavior) {
     case HD_SPLIT_MERGED_WITH_PREVIOUS:
@@ -173,7 +173,7 @@ static enum hd_status pass_on(struct splitter *s, struct bpe_split part)
         return split_on(s, part);
     if (step->behavior == HD_SPLIT_REMOVED)
         return part.is_match ? HD_OK : split_on(s, part);
-    if (s->has_held && joins(step->behavior, s->held.is_match, part.is_match)) {
+    if (s->has_held && joins_pieces(step->behavior, s->held.is_match, part.is_match)) {
         s->held.to = part.to;
         s->held.is_match = part.is_match;
         return HD_OK;
@@ -239,7 +239,8 @@ static void write_metaspace(struct hd_bpe_encoder *e, const struct hd_split_step
 
 /* Applies a pre-tokenizer step that changes a piece without splitting it, then the steps after
  * it. */
-static enum hd_status change(struct hd_bpe_encoder *e, int step, const struct hd_text_piece *piece)
+static enum hd_status apply_rewrite_step(struct hd_bpe_encoder *e, int step,
+                                         const struct hd_text_piece *piece)
 {
     const struct hd_split_step *how = &e->bpe->steps[step];
     struct hd_rewrite *out = &e->changed[step];
@@ -293,9 +294,10 @@ static enum hd_status pre_tokenize(struct hd_bpe_encoder *e, int step,
     case HD_STEP_LENGTH:
         return cut_lengths(e, step, piece);
     case HD_STEP_SPACE:
-        return piece->text[0] == ' ' ? pre_tokenize(e, step + 1, piece) : change(e, step, piece);
+        return piece->text[0] == ' ' ? pre_tokenize(e, step + 1, piece)
+                                     : apply_rewrite_step(e, step, piece);
     default:
-        return change(e, step, piece);
+        return apply_rewrite_step(e, step, piece);
     }
 }
 

@@ -21,15 +21,10 @@ struct tokenizer_reading {
     struct hd_arena json;             /* memory of the parsed file; freed after reading */
 };
 
-static enum hd_status no_memory(void)
-{
-    return hd_err(HD_NO_MEMORY, "no memory for a tokenizer");
-}
-
 /* ---- tokens ---- */
 
 /* Returns the byte value of a token such as <0x0A>; -1: another token. */
-static int fallback_byte(const char *content)
+static int vocabulary_byte(const char *content)
 {
     static const char digits[] = "0123456789ABCDEF";
     const char *high, *low;
@@ -58,7 +53,7 @@ static enum hd_status spell(struct tokenizer_reading *r, const char *content,
     }
     out = hd_arena_alloc(&r->bpe->arena, strlen(content) + 1);
     if (!out)
-        return no_memory();
+        return hd_bpe_no_memory();
     text->bytes = out;
     for (uint32_t count = 0; *p; p += n) {
         const int byte = hd_byte_of_letter(hd_character_code(p, &n));
@@ -94,7 +89,7 @@ static enum hd_status read_vocab(struct tokenizer_reading *r, const struct hd_js
                           HD_BPE_TOKEN_BYTES_MAX);
         bpe->texts[id].content = hd_arena_strdup(&bpe->arena, m->key);
         if (!bpe->texts[id].content)
-            return no_memory();
+            return hd_bpe_no_memory();
         bpe->texts[id].shown = bpe->texts[id].content;
         st = spell(r, bpe->texts[id].content, &bpe->texts[id]);
         if (st)
@@ -142,7 +137,7 @@ static bool parts_at_spaces(const struct hd_bpe *bpe)
 static void index_bytes(struct hd_bpe *bpe)
 {
     for (int32_t id = 0; bpe->falls_back && id < bpe->vocab; id++) {
-        const int byte = bpe->texts[id].content ? fallback_byte(bpe->texts[id].content) : -1;
+        const int byte = bpe->texts[id].content ? vocabulary_byte(bpe->texts[id].content) : -1;
 
         if (byte >= 0)
             bpe->byte_ids[byte] = id;
@@ -154,7 +149,7 @@ static enum hd_status index_words(struct hd_bpe *bpe, size_t count)
     bpe->word_mask = table_mask(count);
     bpe->words = hd_arena_array(&bpe->arena, bpe->word_mask + 1, sizeof *bpe->words);
     if (!bpe->words)
-        return no_memory();
+        return hd_bpe_no_memory();
     memset(bpe->words, 0xFF, (bpe->word_mask + 1) * sizeof *bpe->words);
     for (int32_t id = 0; id < bpe->vocab; id++) {
         const struct hd_token_text *t = &bpe->texts[id];
@@ -180,15 +175,15 @@ static enum hd_status index_words(struct hd_bpe *bpe, size_t count)
 /* ---- merges ---- */
 
 /* Parses a merge, "a b" or ["a", "b"]; the results are in the arena of the JSON. */
-static enum hd_status read_pair(struct tokenizer_reading *r, const struct hd_json *merge,
-                                const char **ret_a, const char **ret_b)
+static enum hd_status read_merge_pair(struct tokenizer_reading *r, const struct hd_json *merge,
+                                      const char **ret_a, const char **ret_b)
 {
     if (merge->kind == HD_JSON_STRING) {
         char *a = hd_arena_strdup(&r->json, merge->text);
         char *space = a ? strchr(a, ' ') : NULL;
 
         if (!a)
-            return no_memory();
+            return hd_bpe_no_memory();
         if (!space || strchr(space + 1, ' '))
             return hd_err(HD_INVALID, "'%.64s' is not two tokens with a space between", a);
         *space = '\0';
@@ -237,7 +232,7 @@ static enum hd_status read_merge(struct tokenizer_reading *r, const struct hd_js
     /* bytes of the model's prefix at the right token, which the merged token lacks */
     size_t passed;
     int32_t left_id = 0, right_id = 0, result;
-    enum hd_status st = read_pair(r, m, &a, &b);
+    enum hd_status st = read_merge_pair(r, m, &a, &b);
 
     if (!st)
         st = find_token(r, a, &left, &left_id);
@@ -250,7 +245,7 @@ static enum hd_status read_merge(struct tokenizer_reading *r, const struct hd_js
         return hd_err(HD_INVALID, "'%.64s' is shorter than continuing_subword_prefix", b);
     both = malloc((size_t)left.len_bytes + right.len_bytes);
     if (!both)
-        return no_memory();
+        return hd_bpe_no_memory();
     memcpy(both, left.bytes, left.len_bytes);
     memcpy(both + left.len_bytes, right.bytes + passed, right.len_bytes - passed);
     result = hd_bpe_word(r->bpe, both, (size_t)left.len_bytes + right.len_bytes - passed);
@@ -271,7 +266,7 @@ static enum hd_status read_merges(struct tokenizer_reading *r, const struct hd_j
     bpe->merge_mask = table_mask(merges->count);
     bpe->merges = hd_arena_array(&bpe->arena, bpe->merge_mask + 1, sizeof *bpe->merges);
     if (!bpe->merges)
-        return no_memory();
+        return hd_bpe_no_memory();
     for (const struct hd_json *m = merges->first; m; m = m->next) {
         enum hd_status st;
 
@@ -299,7 +294,7 @@ static enum hd_status read_affix(struct hd_bpe *bpe, const struct hd_json *model
     if (strlen(m->text) > HD_BPE_AFFIX_BYTES_MAX)
         return hd_err(HD_LIMIT, "model.%s is longer than %d bytes", key, HD_BPE_AFFIX_BYTES_MAX);
     *ret_text = hd_arena_strdup(&bpe->arena, m->text);
-    return *ret_text ? HD_OK : no_memory();
+    return *ret_text ? HD_OK : hd_bpe_no_memory();
 }
 
 /* Returns whether words may be stored as bytes: ByteLevel is the last step and the only one that

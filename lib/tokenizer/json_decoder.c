@@ -8,8 +8,8 @@ enum { DEPTH_MAX = 32 };
 
 static const char where[] = "decoder";
 
-static enum hd_status read_replace(struct hd_bpe *bpe, const struct hd_json *d,
-                                   struct hd_decode_step *step)
+static enum hd_status read_decode_replace(struct hd_bpe *bpe, const struct hd_json *d,
+                                          struct hd_decode_step *step)
 {
     const char *content = NULL;
     enum hd_status st = hd_bpe_check_keys(d, where, "type|pattern|content");
@@ -24,8 +24,8 @@ static enum hd_status read_replace(struct hd_bpe *bpe, const struct hd_json *d,
     return st;
 }
 
-static enum hd_status read_strip(struct hd_bpe *bpe, const struct hd_json *d,
-                                 struct hd_decode_step *step)
+static enum hd_status read_decode_strip(struct hd_bpe *bpe, const struct hd_json *d,
+                                        struct hd_decode_step *step)
 {
     const char *content = NULL;
     enum hd_status st = hd_bpe_check_keys(d, where, "type|content|start|stop");
@@ -62,13 +62,13 @@ static enum hd_status read_suffix(struct hd_bpe *bpe, const struct hd_json *d,
 }
 
 /* Reads a decoder of any type but Sequence. */
-static enum hd_status read_step(struct hd_bpe *bpe, const struct hd_json *d, const char *type,
-                                struct hd_decode_step *step)
+static enum hd_status read_decode_step(struct hd_bpe *bpe, const struct hd_json *d,
+                                       const char *type, struct hd_decode_step *step)
 {
     if (strcmp(type, "Replace") == 0)
-        return read_replace(bpe, d, step);
+        return read_decode_replace(bpe, d, step);
     if (strcmp(type, "Strip") == 0)
-        return read_strip(bpe, d, step);
+        return read_decode_strip(bpe, d, step);
     if (strcmp(type, "BPEDecoder") == 0)
         return read_suffix(bpe, d, step);
     if (strcmp(type, "Metaspace") == 0) {
@@ -88,7 +88,7 @@ static enum hd_status read_step(struct hd_bpe *bpe, const struct hd_json *d, con
     return hd_bpe_check_keys(d, where, "type");
 }
 
-static enum hd_status read_decoder(struct hd_bpe *bpe, const struct hd_json *d, int depth)
+static enum hd_status read_decode_steps(struct hd_bpe *bpe, const struct hd_json *d, int depth)
 {
     const struct hd_json *list = NULL;
     const char *type = NULL;
@@ -99,13 +99,13 @@ static enum hd_status read_decoder(struct hd_bpe *bpe, const struct hd_json *d, 
     if (strcmp(type, "Sequence") != 0) {
         if (bpe->decode_count == HD_BPE_STEPS_MAX)
             return hd_err(HD_LIMIT, "decoder has more than %d steps", HD_BPE_STEPS_MAX);
-        return read_step(bpe, d, type, &bpe->decodes[bpe->decode_count++]);
+        return read_decode_step(bpe, d, type, &bpe->decodes[bpe->decode_count++]);
     }
     st = hd_bpe_check_keys(d, where, "type|decoders");
     if (!st)
         st = hd_json_need(d, "decoders", HD_JSON_ARRAY, &list);
     for (const struct hd_json *m = st ? NULL : list->first; m && !st; m = m->next)
-        st = depth < DEPTH_MAX ? read_decoder(bpe, m, depth + 1)
+        st = depth < DEPTH_MAX ? read_decode_steps(bpe, m, depth + 1)
                                : hd_err(HD_LIMIT, "decoder: nested too deep");
     return st;
 }
@@ -115,5 +115,5 @@ enum hd_status hd_bpe_read_decoder(const struct hd_json *root, struct hd_bpe *bp
     const struct hd_json *d = hd_bpe_member(root, "decoder");
 
     bpe->has_decoder = d;
-    return d ? read_decoder(bpe, d, 0) : HD_OK;
+    return d ? read_decode_steps(bpe, d, 0) : HD_OK;
 }

@@ -5,6 +5,11 @@
 #include "base/json.h"
 #include "tokenizer/tokenizer_internal.h"
 
+enum hd_status hd_bpe_no_memory(void)
+{
+    return hd_err(HD_NO_MEMORY, "no memory for a tokenizer");
+}
+
 enum hd_status hd_bpe_check_keys(const struct hd_json *object, const char *where, const char *known)
 {
     if (object->kind != HD_JSON_OBJECT)

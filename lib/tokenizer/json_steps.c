@@ -12,11 +12,6 @@ enum { DEPTH_MAX = 32 };
 static const char gpt2_pattern[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+|"
                                    " ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
-static enum hd_status no_memory(void)
-{
-    return hd_err(HD_NO_MEMORY, "no memory for a tokenizer");
-}
-
 static enum hd_status read_type(const struct hd_json *object, const char *where,
                                 const char **ret_type)
 {
@@ -52,7 +47,7 @@ enum hd_status hd_bpe_read_pattern(struct hd_bpe *bpe, const struct hd_json *obj
     ret_matcher->literal =
         (const unsigned char *)hd_arena_strdup(&bpe->arena, pattern->first->text);
     ret_matcher->literal_bytes = strlen(pattern->first->text);
-    return ret_matcher->literal ? HD_OK : no_memory();
+    return ret_matcher->literal ? HD_OK : hd_bpe_no_memory();
 }
 
 enum hd_status hd_bpe_read_character(const struct hd_json *object, const char *where,
@@ -97,12 +92,12 @@ enum hd_status hd_bpe_read_metaspace(struct hd_bpe *bpe, const struct hd_json *p
                       text);
     *ret_prepend = old_prefix ? (enum hd_prepend)prepend : HD_PREPEND_NEVER;
     *ret_content = hd_arena_strdup(&bpe->arena, *ret_content);
-    return *ret_content ? HD_OK : no_memory();
+    return *ret_content ? HD_OK : hd_bpe_no_memory();
 }
 
 /* ---- normalizer ---- */
 
-static enum hd_status add_normal(struct hd_bpe *bpe, struct hd_normal_step step)
+static enum hd_status add_normal_step(struct hd_bpe *bpe, struct hd_normal_step step)
 {
     const bool needs_tables = step.kind == HD_NORMAL_FORM || step.kind == HD_NORMAL_LOWERCASE;
 
@@ -129,12 +124,12 @@ static enum hd_status read_prepend(struct hd_bpe *bpe, const struct hd_json *n)
         return st;
     step.content = hd_arena_strdup(&bpe->arena, step.content);
     if (!step.content)
-        return no_memory();
+        return hd_bpe_no_memory();
     step.content_bytes = strlen(step.content);
-    return add_normal(bpe, step);
+    return add_normal_step(bpe, step);
 }
 
-static enum hd_status read_replace(struct hd_bpe *bpe, const struct hd_json *n)
+static enum hd_status read_normal_replace(struct hd_bpe *bpe, const struct hd_json *n)
 {
     struct hd_normal_step step = {.kind = HD_NORMAL_REPLACE};
     enum hd_status st = hd_bpe_check_keys(n, "normalizer", "type|pattern|content");
@@ -148,13 +143,13 @@ static enum hd_status read_replace(struct hd_bpe *bpe, const struct hd_json *n)
     step.content = hd_arena_strdup(&bpe->arena, step.content);
     if (!step.content) {
         hd_matcher_done(&step.pattern);
-        return no_memory();
+        return hd_bpe_no_memory();
     }
     step.content_bytes = strlen(step.content);
-    return add_normal(bpe, step);
+    return add_normal_step(bpe, step);
 }
 
-static enum hd_status read_strip(struct hd_bpe *bpe, const struct hd_json *n)
+static enum hd_status read_normal_strip(struct hd_bpe *bpe, const struct hd_json *n)
 {
     struct hd_normal_step step = {.kind = HD_NORMAL_STRIP};
     enum hd_status st = hd_bpe_check_keys(n, "normalizer", "type|strip_left|strip_right");
@@ -163,7 +158,7 @@ static enum hd_status read_strip(struct hd_bpe *bpe, const struct hd_json *n)
         st = hd_bpe_read_bool(n, "normalizer", "strip_left", true, &step.left);
     if (!st)
         st = hd_bpe_read_bool(n, "normalizer", "strip_right", true, &step.right);
-    return st ? st : add_normal(bpe, step);
+    return st ? st : add_normal_step(bpe, step);
 }
 
 static enum hd_status read_bert(struct hd_bpe *bpe, const struct hd_json *n)
@@ -182,15 +177,15 @@ static enum hd_status read_bert(struct hd_bpe *bpe, const struct hd_json *n)
     if (!st)
         st = hd_bpe_read_bool(n, where, "strip_accents", lowers, &strips);
     if (!st && cleans)
-        st = add_normal(bpe, (struct hd_normal_step){.kind = HD_NORMAL_BERT_CLEAN});
+        st = add_normal_step(bpe, (struct hd_normal_step){.kind = HD_NORMAL_BERT_CLEAN});
     if (!st && spaces)
-        st = add_normal(bpe, (struct hd_normal_step){.kind = HD_NORMAL_BERT_CHINESE});
+        st = add_normal_step(bpe, (struct hd_normal_step){.kind = HD_NORMAL_BERT_CHINESE});
     if (!st && strips)
-        st = add_normal(bpe, (struct hd_normal_step){.kind = HD_NORMAL_FORM, .form = HD_NFD});
+        st = add_normal_step(bpe, (struct hd_normal_step){.kind = HD_NORMAL_FORM, .form = HD_NFD});
     if (!st && strips)
-        st = add_normal(bpe, (struct hd_normal_step){.kind = HD_NORMAL_BERT_ACCENTS});
+        st = add_normal_step(bpe, (struct hd_normal_step){.kind = HD_NORMAL_BERT_ACCENTS});
     if (!st && lowers)
-        st = add_normal(bpe, (struct hd_normal_step){.kind = HD_NORMAL_LOWERCASE});
+        st = add_normal_step(bpe, (struct hd_normal_step){.kind = HD_NORMAL_LOWERCASE});
     return st;
 }
 
@@ -216,7 +211,7 @@ static enum hd_status read_plain_normalizer(struct hd_bpe *bpe, const struct hd_
         if (strcmp(type, plain[i].type) == 0) {
             const enum hd_status st = hd_bpe_check_keys(n, "normalizer", "type");
 
-            return st ? st : add_normal(bpe, plain[i].step);
+            return st ? st : add_normal_step(bpe, plain[i].step);
         }
     return hd_err(HD_UNSUPPORTED,
                   "normalizer.type %.64s is not supported; NFC, NFD, NFKC, NFKD, Lowercase, Strip, "
@@ -235,9 +230,9 @@ static enum hd_status read_normalizer(struct hd_bpe *bpe, const struct hd_json *
     if (strcmp(type, "Prepend") == 0)
         return read_prepend(bpe, n);
     if (strcmp(type, "Replace") == 0)
-        return read_replace(bpe, n);
+        return read_normal_replace(bpe, n);
     if (strcmp(type, "Strip") == 0)
-        return read_strip(bpe, n);
+        return read_normal_strip(bpe, n);
     if (strcmp(type, "BertNormalizer") == 0)
         return read_bert(bpe, n);
     if (strcmp(type, "Sequence") != 0)
@@ -396,7 +391,7 @@ static enum hd_status add_character_split(struct hd_bpe *bpe, const char *charac
 
     step.pattern.literal = (const unsigned char *)hd_arena_strdup(&bpe->arena, character);
     step.pattern.literal_bytes = strlen(character);
-    return step.pattern.literal ? add_step(bpe, step) : no_memory();
+    return step.pattern.literal ? add_step(bpe, step) : hd_bpe_no_memory();
 }
 
 static enum hd_status read_delimiter(struct hd_bpe *bpe, const struct hd_json *p)
@@ -435,7 +430,7 @@ static enum hd_status add_metaspace(struct hd_bpe *bpe, const struct hd_json *p)
 }
 
 /* Reads a pre-tokenizer of any type but Sequence. */
-static enum hd_status read_step(struct hd_bpe *bpe, const struct hd_json *p, const char *type)
+static enum hd_status read_split_step(struct hd_bpe *bpe, const struct hd_json *p, const char *type)
 {
     static const struct {
         const char *type;
@@ -475,7 +470,7 @@ static enum hd_status read_pre_tokenizer(struct hd_bpe *bpe, const struct hd_jso
     if (depth > DEPTH_MAX)
         return hd_err(HD_LIMIT, "pre_tokenizer: nested too deep");
     if (strcmp(type, "Sequence") != 0)
-        return read_step(bpe, p, type);
+        return read_split_step(bpe, p, type);
     st = hd_bpe_check_keys(p, "pre_tokenizer", "type|pretokenizers");
     if (!st)
         st = hd_json_need(p, "pretokenizers", HD_JSON_ARRAY, &list);

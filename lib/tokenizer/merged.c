@@ -50,7 +50,7 @@ static enum hd_status no_memory(void)
     return hd_err(HD_NO_MEMORY, "no memory for the added tokens");
 }
 
-static struct known *find(const struct merging *m, const char *content)
+static struct known *find_known(const struct merging *m, const char *content)
 {
     uint64_t i = hd_mix64(hd_hash_bytes(content, strlen(content))) & m->mask;
 
@@ -72,7 +72,8 @@ static enum hd_status make_table(struct merging *m, const struct hd_bpe *bpe, si
         return no_memory();
     for (int32_t id = 0; id < bpe->vocab; id++)
         if (bpe->texts[id].content) {
-            *find(m, bpe->texts[id].content) = (struct known){bpe->texts[id].content, id, -1, -1};
+            *find_known(m, bpe->texts[id].content) =
+                (struct known){bpe->texts[id].content, id, -1, -1};
             m->model_count++;
         }
     return HD_OK;
@@ -81,7 +82,7 @@ static enum hd_status make_table(struct merging *m, const struct hd_bpe *bpe, si
 /* Returns the hash table's row of a token; adds a row if the token is new. */
 static struct known *know(struct merging *m, const char *content)
 {
-    struct known *k = find(m, content);
+    struct known *k = find_known(m, content);
 
     if (!k->content)
         *k = (struct known){content, -1, -1, -1};
@@ -194,7 +195,7 @@ static bool is_named(const struct hd_companions *c, const char *content)
 }
 
 /* Compares two tokens by id, then by their order in the files. */
-static int by_id(const void *left, const void *right)
+static int compare_waiting(const void *left, const void *right)
 {
     const struct waiting *a = left, *b = right;
 
@@ -216,7 +217,7 @@ static int list_by_id(const struct hd_companions *c, const struct hd_companion_t
         ret_list[n] = (struct waiting){c->listed[i], file, is_named(c, c->listed[i].content), n};
     for (int i = 0; !c->has_decoder && i < own_count; i++, n++)
         ret_list[n] = (struct waiting){own[i], "tokenizer.json", is_named(c, own[i].content), n};
-    qsort(ret_list, (size_t)n, sizeof *ret_list, by_id);
+    qsort(ret_list, (size_t)n, sizeof *ret_list, compare_waiting);
     for (int i = 0; i < n; i++)
         if (i + 1 == n || ret_list[i].token.id != ret_list[i + 1].token.id)
             ret_list[kept++] = ret_list[i];
@@ -292,7 +293,7 @@ static void reset_flags(struct merging *m)
     for (int i = 0; i < c->name_count + c->extra_count; i++) {
         const struct hd_companion_token *t =
             i < c->name_count ? &c->names[i].token : &c->extras[i - c->name_count];
-        const struct known *known = find(m, t->content);
+        const struct known *known = find_known(m, t->content);
 
         if (known->content && known->index >= 0)
             m->list->tokens[known->index].flags = plain;
@@ -397,8 +398,8 @@ static enum hd_status read_template(const struct hd_json *p, struct hd_arena *ar
 
 /* Reads BertProcessing or RobertaProcessing: "cls": [token, id] goes before a text, "sep" after
  * it. */
-static enum hd_status read_pair(const struct hd_json *p, const char *key, struct hd_arena *arena,
-                                int32_t **ids, int *count)
+static enum hd_status read_token_and_id(const struct hd_json *p, const char *key,
+                                        struct hd_arena *arena, int32_t **ids, int *count)
 {
     const struct hd_json *pair = NULL;
     int64_t id = 0;
@@ -424,8 +425,8 @@ static enum hd_status read_around(const struct hd_json *p, struct hd_arena *aren
     if (strcmp(type, "TemplateProcessing") == 0)
         return read_template(p, arena, around);
     if (strcmp(type, "BertProcessing") == 0 || strcmp(type, "RobertaProcessing") == 0) {
-        st = read_pair(p, "cls", arena, &around->before, &around->before_count);
-        return st ? st : read_pair(p, "sep", arena, &around->behind, &around->behind_count);
+        st = read_token_and_id(p, "cls", arena, &around->before, &around->before_count);
+        return st ? st : read_token_and_id(p, "sep", arena, &around->behind, &around->behind_count);
     }
     for (const struct hd_json *v = list && list->kind == HD_JSON_ARRAY ? list->first : NULL;
          !st && v; v = v->next)

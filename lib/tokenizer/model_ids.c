@@ -95,8 +95,8 @@ static enum hd_status read_config(const struct hd_json *root, struct hd_model_id
 }
 
 /* Parses a JSON file of the model's folder; sets *ret_root to NULL if the file is missing. */
-static enum hd_status read_file(struct hd_arena *arena, const char *dir, const char *name,
-                                const struct hd_json **ret_root)
+static enum hd_status read_json_file(struct hd_arena *arena, const char *dir, const char *name,
+                                     const struct hd_json **ret_root)
 {
     static const struct hd_json_limits limits = {VALUES_MAX, DEPTH_MAX};
     struct hd_text path = {0}, text = {0};
@@ -130,13 +130,13 @@ enum hd_status hd_model_ids_read(const char *dir, struct hd_model_ids *ret_ids)
     if (!dir || !*dir)
         return HD_OK;
     hd_arena_init(&arena, 0);
-    st = read_file(&arena, dir, generation_file, &root);
+    st = read_json_file(&arena, dir, generation_file, &root);
     if (!st && root) {
         ret_ids->has_generation = true;
         st = read_ids(root, generation_file, ret_ids);
         st = st ? hd_err_prefix(st, "%s", dir) : HD_OK;
     } else if (!st) {
-        st = read_file(&arena, dir, config_file, &root);
+        st = read_json_file(&arena, dir, config_file, &root);
         if (!st && root) {
             st = read_config(root, ret_ids);
             st = st ? hd_err_prefix(st, "%s", dir) : HD_OK;

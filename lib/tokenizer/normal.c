@@ -181,7 +181,7 @@ static bool is_chinese(uint32_t c)
 
 /* Sets ret_codes to the characters by which the normalizer replaces one character; returns their
  * number. NMT keeps U+0000. */
-static size_t change(const struct normalising *w, uint32_t code, uint32_t ret_codes[3])
+static size_t change_code(const struct normalising *w, uint32_t code, uint32_t ret_codes[3])
 {
     ret_codes[0] = code;
     switch (w->step->kind) {
@@ -216,7 +216,7 @@ static void change_all(const struct normalising *w)
     for (size_t at = 0; at < in->len_bytes; at += n) {
         const uint32_t code = hd_character_code(in->text + at, &n);
         uint32_t codes[3];
-        const size_t count = change(w, code, codes);
+        const size_t count = change_code(w, code, codes);
 
         if (count == 1 && codes[0] == code) {
             hd_rewrite_copy(w->out, in, at, at + n);
@@ -231,7 +231,7 @@ static void change_all(const struct normalising *w)
     }
 }
 
-static void strip(const struct normalising *w)
+static void strip_piece(const struct normalising *w)
 {
     const struct hd_text_piece *in = w->in;
     size_t from = 0, to = in->len_bytes, n = 0;
@@ -266,7 +266,7 @@ static struct hd_origin replaced_origin(const struct hd_text_piece *in, size_t t
     return hd_text_piece_origin(in, last, to);
 }
 
-static enum hd_status replace(const struct normalising *w)
+static enum hd_status replace_in_piece(const struct normalising *w)
 {
     const struct hd_text_piece *in = w->in;
     struct hd_match_walk walk = {.matcher = &w->step->pattern,
@@ -295,18 +295,18 @@ static void prepend(const struct normalising *w)
     hd_rewrite_copy(w->out, in, 0, in->len_bytes);
 }
 
-static enum hd_status apply(const struct normalising *w)
+static enum hd_status apply_normal_step(const struct normalising *w)
 {
     switch (w->step->kind) {
     case HD_NORMAL_FORM:
         return to_form(w);
     case HD_NORMAL_REPLACE:
-        return replace(w);
+        return replace_in_piece(w);
     case HD_NORMAL_PREPEND:
         prepend(w);
         return HD_OK;
     case HD_NORMAL_STRIP:
-        strip(w);
+        strip_piece(w);
         return HD_OK;
     case HD_NORMAL_LETTERS:
         hd_rewrite_letters(w->out, w->in);
@@ -337,7 +337,7 @@ enum hd_status hd_normalise(const struct hd_normal_step *steps, int count,
         if (keeps_ascii(&steps[i]) && is_ascii(piece->text, piece->len_bytes))
             continue;
         hd_rewrite_begin(w.out, tracks);
-        st = apply(&w);
+        st = apply_normal_step(&w);
         if (!st)
             st = hd_rewrite_take(w.out, piece);
         next = !next;

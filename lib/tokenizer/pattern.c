@@ -205,8 +205,9 @@ static enum hd_status add_set(struct translation *t, const char *from, const cha
 
 /* Reads the name of a character property up to the character `end`, dropping case, spaces, - and
  * _. */
-static enum hd_status read_name(const struct translation *t, const char *from, const char *p,
-                                const char *end, char ret_name[NAME_BYTES_MAX])
+static enum hd_status read_property_name(const struct translation *t, const char *from,
+                                         const char *p, const char *end,
+                                         char ret_name[NAME_BYTES_MAX])
 {
     size_t n = 0;
 
@@ -252,7 +253,7 @@ static enum hd_status parse_set_escape(struct translation *t, bool in_class, boo
     end = strchr(t->p, '}');
     if (!end)
         return invalid(t, from, "a property has no }");
-    st = read_name(t, from, t->p, end, ret_name);
+    st = read_property_name(t, from, t->p, end, ret_name);
     t->p = end + 1;
     if (!st && !in_class && strcmp(ret_name, "word") == 0)
         (void)strcpy(ret_name, "\\w");
@@ -314,7 +315,7 @@ static enum hd_status parse_posix(struct translation *t, struct term *term)
     p += negated;
     if (!end)
         return refuse(t, from, from + 2, "write \\[ for the character");
-    st = read_name(t, from, p, end, name);
+    st = read_property_name(t, from, p, end, name);
     t->p = end + 2;
     if (st)
         return st;

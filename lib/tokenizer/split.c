@@ -182,8 +182,8 @@ static const struct compiled *compiled_for(const struct hd_regex *regex, bool ne
 }
 
 /* Finds the first match that begins at or after offset `from`. */
-static enum hd_status find(const struct hd_match_walk *w, size_t from, bool *ret_found,
-                           size_t *ret_from, size_t *ret_to)
+static enum hd_status find_match(const struct hd_match_walk *w, size_t from, bool *ret_found,
+                                 size_t *ret_from, size_t *ret_to)
 {
     const struct compiled *c = compiled_for(w->matcher->regex, w->scratch->newer);
     const int rc = c->has_jit
@@ -234,7 +234,7 @@ enum hd_status hd_match_next(struct hd_match_walk *walk, bool *ret_found, size_t
         *ret_found = false;
         if (walk->search > walk->len_bytes)
             return HD_OK;
-        st = find(walk, walk->search, ret_found, ret_from, ret_to);
+        st = find_match(walk, walk->search, ret_found, ret_from, ret_to);
         if (st || !*ret_found)
             return st;
         if (*ret_from < *ret_to || !walk->has_last || *ret_to != walk->last_end)

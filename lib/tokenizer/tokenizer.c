@@ -20,11 +20,6 @@ struct hd_encoder {
     struct hd_bpe_encoder *bpe; /* NULL: the tokenizer is "bytes" */
 };
 
-static enum hd_status no_memory(void)
-{
-    return hd_err(HD_NO_MEMORY, "no memory for a tokenizer");
-}
-
 static bool is_path(const char *name)
 {
     const size_t n = strlen(name);
@@ -40,14 +35,14 @@ static char *folder_of(const char *path)
     return slash ? strndup(path, (size_t)(slash - path) + 1) : strdup("./");
 }
 
-static enum hd_status read_file(struct hd_tokenizer *t)
+static enum hd_status read_tokenizer_file(struct hd_tokenizer *t)
 {
     struct hd_text text = {0};
     char *folder = NULL;
     enum hd_status st = hd_file_read(t->name, HD_TOKENIZER_FILE_BYTES_MAX, &text);
 
     if (!st && !(folder = folder_of(t->name)))
-        st = no_memory();
+        st = hd_bpe_no_memory();
     if (!st) /* messages of failures before this line name a file already */
         st = hd_companions_read(folder, &text, &t->companions);
     if (!st) {
@@ -77,13 +72,13 @@ enum hd_status hd_tokenizer_open(const char *name, struct hd_tokenizer **ret_tok
                       name);
     t = calloc(1, sizeof *t);
     if (!t)
-        return no_memory();
+        return hd_bpe_no_memory();
     t->is_bytes = is_bytes;
     t->name = strdup(name);
     if (!t->name)
-        st = no_memory();
+        st = hd_bpe_no_memory();
     if (!st && !is_bytes)
-        st = read_file(t);
+        st = read_tokenizer_file(t);
     if (st) {
         hd_tokenizer_close(t);
         return st;
@@ -202,7 +197,7 @@ enum hd_status hd_encoder_new(const struct hd_tokenizer *tokenizer, struct hd_en
     enum hd_status st = HD_OK;
 
     if (!e)
-        return no_memory();
+        return hd_bpe_no_memory();
     e->tokenizer = tokenizer;
     if (!tokenizer->is_bytes)
         st = hd_bpe_encoder_new(&tokenizer->bpe, &e->bpe);

@@ -227,6 +227,9 @@ enum hd_status hd_bpe_read(const char *text, size_t text_bytes, struct hd_compan
                            struct hd_bpe *bpe);
 void hd_bpe_done(struct hd_bpe *bpe);
 
+/* Returns HD_NO_MEMORY with the error message that a tokenizer does not fit. */
+enum hd_status hd_bpe_no_memory(void);
+
 struct hd_json; /* parsed JSON, base/json.h */
 
 /* Checks that a JSON object has no other keys than `known`, "a|b|c". Used by json*.c. */

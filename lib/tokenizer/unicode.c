@@ -174,8 +174,8 @@ static utf8proc_option_t options_of(enum hd_normal_form form)
     return (utf8proc_option_t)options[form];
 }
 
-static enum hd_status add_normal(enum hd_normal_form form, const unsigned char *text,
-                                 size_t len_bytes, struct hd_text *ret_text)
+static enum hd_status add_normal_form(enum hd_normal_form form, const unsigned char *text,
+                                      size_t len_bytes, struct hd_text *ret_text)
 {
     utf8proc_uint8_t *out = NULL;
     utf8proc_ssize_t n;
@@ -202,12 +202,12 @@ enum hd_status hd_unicode_normal(enum hd_normal_form form, const unsigned char *
 
         if (!is_inert(code))
             continue;
-        st = add_normal(form, text + from, at - from, ret_text);
+        st = add_normal_form(form, text + from, at - from, ret_text);
         hd_text_add_bytes(ret_text, text + at, n);
         from = at + n;
     }
     if (!st)
-        st = add_normal(form, text + from, len_bytes - from, ret_text);
+        st = add_normal_form(form, text + from, len_bytes - from, ret_text);
     if (!st && ret_text->failed)
         st = hd_err(HD_NO_MEMORY, "no memory for a text in a normal form");
     return st;
@@ -215,7 +215,7 @@ enum hd_status hd_unicode_normal(enum hd_normal_form form, const unsigned char *
 
 /* Returns whether a character joins the one before it in a normal form: a mark, or a vowel or final
  * consonant of Hangul. */
-static bool joins(uint32_t code)
+static bool joins_character(uint32_t code)
 {
     const utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)code);
 
@@ -233,7 +233,7 @@ bool hd_unicode_begins(enum hd_normal_form form, uint32_t code)
         return true;
     n = utf8proc_decompose_char((utf8proc_int32_t)code, parts, 32,
                                 options_of(form) | UTF8PROC_DECOMPOSE, &last);
-    return !joins(n > 0 && n <= 32 ? (uint32_t)parts[0] : code);
+    return !joins_character(n > 0 && n <= 32 ? (uint32_t)parts[0] : code);
 }
 
 size_t hd_unicode_lower(uint32_t code, uint32_t ret_codes[2])
