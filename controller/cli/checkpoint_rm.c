@@ -4,8 +4,8 @@
 #include "controller/cli/found.h"
 #include "controller/cli/show.h"
 
-static int ask_controller(struct cli *cli, uint64_t job, int64_t step, bool check,
-                          Heddle__V1__RemoveJobResponse **ret_response)
+static int ask_to_remove(struct cli *cli, uint64_t job, int64_t step, bool check,
+                         Heddle__V1__RemoveJobResponse **ret_response)
 {
     Heddle__V1__RemoveJobRequest request = HEDDLE__V1__REMOVE_JOB_REQUEST__INIT;
 
@@ -18,11 +18,11 @@ static int ask_controller(struct cli *cli, uint64_t job, int64_t step, bool chec
 
 /* Asks before the removal, unless --yes. Returns CLI_CONTINUE if the checkpoint may be removed,
  * else an exit code. */
-static int confirm(struct cli *cli, uint64_t job, int64_t step)
+static int confirm_checkpoint(struct cli *cli, uint64_t job, int64_t step)
 {
     Heddle__V1__RemoveJobResponse *response = NULL;
     char size[32];
-    int code = ask_controller(cli, job, step, true, &response);
+    int code = ask_to_remove(cli, job, step, true, &response);
 
     if (code != CLI_CONTINUE)
         return code;
@@ -55,9 +55,9 @@ int cli_remove_checkpoint(struct cli *cli, const char *name, int64_t step, bool 
     if (code == CLI_CONTINUE)
         code = cli_connect(cli);
     if (code == CLI_CONTINUE && !yes)
-        code = confirm(cli, job, step);
+        code = confirm_checkpoint(cli, job, step);
     if (code == CLI_CONTINUE)
-        code = ask_controller(cli, job, step, false, &response);
+        code = ask_to_remove(cli, job, step, false, &response);
     if (code != CLI_CONTINUE)
         return code;
     if (cli->format >= CLI_JSON) {

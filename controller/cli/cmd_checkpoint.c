@@ -318,7 +318,7 @@ static enum checkpoint_verb find_verb(const char *name)
     return (enum checkpoint_verb)verb;
 }
 
-static int check_flags(enum checkpoint_verb verb, const struct checkpoint_flags *f)
+static int check_checkpoint_flags(enum checkpoint_verb verb, const struct checkpoint_flags *f)
 {
     const bool has_export_flag =
         f->out || f->dtype || f->max_shard_size || f->base || f->adapter || f->force;
@@ -387,7 +387,7 @@ int cli_checkpoint(struct cli *cli, int argc, char **argv)
         return cli_usage(
             "checkpoint: %s is not ls, verify, export, save or rm; see heddle checkpoint --help",
             cli->args[0]);
-    code = check_flags(verb, &f);
+    code = check_checkpoint_flags(verb, &f);
     if (code == CLI_CONTINUE)
         code = found_parse_step("checkpoint", step, &f.step);
     if (code != CLI_CONTINUE)

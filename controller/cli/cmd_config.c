@@ -53,7 +53,7 @@ static void add_value(struct table *table, struct show_list *list, const char *k
     table_add(table, NULL, "%s", value->from);
 }
 
-static int show(struct cli *cli)
+static int config_show(struct cli *cli)
 {
     const char *const given[CONTEXT_KEY_COUNT] = {cli->controller, cli->token_file, cli->tls_ca,
                                                   cli->tls_cert};
@@ -92,7 +92,7 @@ int cli_config(struct cli *cli, int argc, char **argv)
     if (code != CLI_CONTINUE)
         return code;
     if (strcmp(cli->args[0], "show") == 0)
-        return show(cli);
+        return config_show(cli);
     if (strcmp(cli->args[0], "example") != 0)
         return cli_usage("config: %s is not show or example", cli->args[0]);
     (void)fputs(example_file, stdout);

@@ -53,8 +53,8 @@ static enum hd_status exec_tokenize(const struct tokenize *t, const struct cli *
 }
 
 /* Runs `heddle data show FILE`: prints samples and marks the tokens that count for the loss. */
-static int show(struct cli *cli, const struct cli_list *overrides, const char *first,
-                const char *count)
+static int data_show(struct cli *cli, const struct cli_list *overrides, const char *first,
+                     const char *count)
 {
     struct hd_job *job = NULL;
     struct hd_arena arena;
@@ -108,7 +108,7 @@ int cli_data(struct cli *cli, int argc, char **argv)
             return cli_usage(
                 "data show: takes --samples, --first and --set; the rest is in the job "
                 "file");
-        return show(cli, &overrides, first, samples);
+        return data_show(cli, &overrides, first, samples);
     }
     if (strcmp(cli->args[0], "tokenize") != 0)
         return cli_usage("data: '%s' is not a command of heddle data; they are tokenize and show",

@@ -162,7 +162,7 @@ static size_t line_behind(const struct hd_text *text, size_t at)
 
 /* Appends the redacted output of `heddle WORDS...` as a member. A command that fails is noted in
  * it. */
-static enum hd_status add_command(struct bundle *b, const char *member, const char *const *words)
+static enum hd_status bundle_command(struct bundle *b, const char *member, const char *const *words)
 {
     const char *argv[24] = {b->self};
     struct hd_text output = {0}, clean = {0};
@@ -206,7 +206,7 @@ static enum hd_status add_command(struct bundle *b, const char *member, const ch
     return st;
 }
 
-static enum hd_status add_cluster(struct bundle *b)
+static enum hd_status bundle_cluster(struct bundle *b)
 {
     static const struct {
         const char *member, *words[6];
@@ -223,11 +223,11 @@ static enum hd_status add_cluster(struct bundle *b)
     enum hd_status st = HD_OK;
 
     for (size_t i = 0; !st && i < sizeof commands / sizeof commands[0]; i++)
-        st = add_command(b, commands[i].member, commands[i].words);
+        st = bundle_command(b, commands[i].member, commands[i].words);
     return st;
 }
 
-static enum hd_status add_job(struct bundle *b, const char *job)
+static enum hd_status bundle_job(struct bundle *b, const char *job)
 {
     const struct {
         const char *member, *words[6];
@@ -243,7 +243,7 @@ static enum hd_status add_job(struct bundle *b, const char *job)
 
     for (size_t i = 0; !st && i < sizeof commands / sizeof commands[0]; i++) {
         (void)snprintf(member, sizeof member, "job-%.20s/%s", job, commands[i].member);
-        st = add_command(b, member, commands[i].words);
+        st = bundle_command(b, member, commands[i].words);
         /* `heddle show` has already printed the error */
         if (!st && i == 0 && b->code == CLI_NOT_FOUND) {
             b->no_job = true;
@@ -296,9 +296,9 @@ static int make_bundle(struct cli *cli, const char *path)
     if (!st)
         st = read_piped_token(&b);
     if (!st)
-        st = add_cluster(&b);
+        st = bundle_cluster(&b);
     for (int i = 1; !st && !b.no_job && i < cli->arg_count; i++)
-        st = add_job(&b, cli->args[i]);
+        st = bundle_job(&b, cli->args[i]);
     erase_token(&b);
     if (!st && b.no_job) {
         hd_text_free(&b.tar);

@@ -96,7 +96,7 @@ static int by_bytes(const void *a, const void *b)
     return (x->job > y->job) - (x->job < y->job);
 }
 
-static void print(const struct cli *cli, const struct usages *all)
+static void print_usages(const struct cli *cli, const struct usages *all)
 {
     struct hd_text out = {0};
     struct show_list list;
@@ -153,7 +153,7 @@ int cli_du(struct cli *cli, int argc, char **argv)
     if (code == CLI_CONTINUE) {
         if (!cli->arg_count)
             qsort(all.items, all.count, sizeof all.items[0], by_bytes);
-        print(cli, &all);
+        print_usages(cli, &all);
         code = cli_out_end(CLI_OK);
     }
     free(all.items);

@@ -57,7 +57,7 @@ static enum hd_status exec_eval(const struct eval *e, const struct cli *cli, con
     return st;
 }
 
-static int check_flags(const struct eval *e, const struct cli *cli)
+static int check_eval_flags(const struct eval *e, const struct cli *cli)
 {
     int64_t i;
 
@@ -107,7 +107,7 @@ int cli_eval(struct cli *cli, int argc, char **argv)
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1 << 20);
 
     if (code == CLI_CONTINUE)
-        code = check_flags(&e, cli);
+        code = check_eval_flags(&e, cli);
     if (code == CLI_CONTINUE)
         code = found_parse_step("eval", step_text, &step);
     if (code != CLI_CONTINUE)

@@ -18,7 +18,7 @@ static const struct table_column event_columns[] = {
     {"NODE", false}, {"RANK", true},  {"MESSAGE", false},
 };
 
-static void add_number(struct table *table, bool known, int32_t number)
+static void add_known_number(struct table *table, bool known, int32_t number)
 {
     if (known)
         table_add(table, NULL, "%d", number);
@@ -36,9 +36,9 @@ static void add_event_row(struct table *table, const Heddle__V1__Event *e)
     table_begin_row(table);
     table_add(table, NULL, "%s", when);
     table_add(table, NULL, "%s", e->kind);
-    add_number(table, e->attempt > 0, e->attempt);
+    add_known_number(table, e->attempt > 0, e->attempt);
     table_add(table, NULL, "%s", e->node);
-    add_number(table, e->rank >= 0, e->rank);
+    add_known_number(table, e->rank >= 0, e->rank);
     table_add(table, NULL, "%s", message.failed ? "?" : message.data);
     hd_text_free(&message);
 }
@@ -76,7 +76,7 @@ static int list_events(struct cli *cli, Heddle__V1__ListEventsRequest *request, 
 
 static volatile sig_atomic_t interrupted;
 
-static void on_interrupt(int number)
+static void on_events_interrupt(int number)
 {
     (void)number;
     interrupted = 1;
@@ -159,7 +159,7 @@ static int follow_events(struct cli *cli, Heddle__V1__ListEventsRequest *request
     bool ended = false;
     int code = CLI_CONTINUE;
 
-    (void)signal(SIGINT, on_interrupt);
+    (void)signal(SIGINT, on_events_interrupt);
     cli->interrupted = &interrupted;
     while (code == CLI_CONTINUE && !interrupted && !ferror(stdout)) {
         code = has_ended(cli, request->job, &ended);

@@ -17,7 +17,7 @@ static bool is_listed(const struct hd_key *key, const char *prefix)
                                      (!key->path[len] || key->path[len] == '.')));
 }
 
-static void add_json(const struct cli *cli, const char *prefix, struct hd_text *out)
+static void add_keys_json(const struct cli *cli, const char *prefix, struct hd_text *out)
 {
     struct show_list list;
 
@@ -40,7 +40,7 @@ static void add_json(const struct cli *cli, const char *prefix, struct hd_text *
 }
 
 /* Appends each key of a job file with its default on one line and its meaning below. */
-static void add_people(const char *prefix, struct hd_text *out)
+static void add_keys_text(const char *prefix, struct hd_text *out)
 {
     for (size_t i = 0; i < hd_job_key_count; i++) {
         struct hd_text value = {0};
@@ -68,9 +68,9 @@ int cli_keys(struct cli *cli, int argc, char **argv)
     if (markdown)
         hd_spec_document(prefix, &out);
     else if (cli->format >= CLI_JSON)
-        add_json(cli, prefix, &out);
+        add_keys_json(cli, prefix, &out);
     else
-        add_people(prefix, &out);
+        add_keys_text(prefix, &out);
     if (!out.len_bytes)
         return cli_usage("keys: %s is no key and no group of a job file; `heddle keys` lists all",
                          prefix);

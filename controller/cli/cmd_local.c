@@ -317,8 +317,8 @@ static bool has_begun(const struct local *l)
 }
 
 /* Handles the controller's answer to a cancel request. If it was refused while an attempt runs,
- * keeps watching, because ranks may still write a checkpoint; otherwise the command ends (on_tick).
- */
+ * keeps watching, because ranks may still write a checkpoint; otherwise the command ends
+ * (on_local_tick). */
 static void on_cancelled(struct hd_rpc_call *call, enum hd_status status, const char *message)
 {
     struct local *l = hd_rpc_call_user(call);
@@ -331,7 +331,7 @@ static void on_cancelled(struct hd_rpc_call *call, enum hd_status status, const 
 
 /* Cancels the job at the first signal; at the second one stops waiting for its end. SIGHUP (the
  * terminal hung up) is handled alike, so that trained steps are saved. */
-static bool on_interrupt(void *user, int number, int count)
+static bool on_local_interrupt(void *user, int number, int count)
 {
     Heddle__V1__CancelJobRequest request = HEDDLE__V1__CANCEL_JOB_REQUEST__INIT;
     struct local *l = user;
@@ -357,7 +357,7 @@ static bool on_interrupt(void *user, int number, int count)
 }
 
 /* Fails the command if controller or daemon has ended; they are not restarted. */
-static int on_tick(void *user)
+static int on_local_tick(void *user)
 {
     struct local *l = user;
 
@@ -372,8 +372,8 @@ static int on_tick(void *user)
 
 /* Appends a command with the run's folder, such as "heddle local --resume DIR", followed by
  * `after`. */
-static void add_command(const struct local *l, const char *verb, const char *after,
-                        struct hd_text *out)
+static void add_command_line(const struct local *l, const char *verb, const char *after,
+                             struct hd_text *out)
 {
     hd_text_add(out, "%s ", verb);
     cli_add_quoted(out, l->run.path);
@@ -385,7 +385,7 @@ static void note_command(const struct local *l, const char *verb, const char *af
     struct hd_text line = {0};
 
     hd_text_add(&line, "  ");
-    add_command(l, verb, after, &line);
+    add_command_line(l, verb, after, &line);
     cli_note_text(&line);
 }
 
@@ -407,7 +407,7 @@ static void print_end(struct local *l, int code, int64_t begin_ms)
             note_command(l, "heddle generate", " --prompt 'Once upon'");
         return;
     }
-    add_command(l, "heddle local --resume", "", &resume);
+    add_command_line(l, "heddle local --resume", "", &resume);
     cli_note("heddle: took %s; logs and checkpoints are in %s", span, l->run.path);
     if (!resume.failed)
         cli_print_next_commands_by(
@@ -416,7 +416,7 @@ static void print_end(struct local *l, int code, int64_t begin_ms)
 }
 
 /* Submits the new job to the controller. */
-static int submit(struct local *l)
+static int submit_local(struct local *l)
 {
     Heddle__V1__SubmitJobResponse *response = NULL;
     const int code = cli_submit_spec(l->cli, l->spec, NULL, &response);
@@ -474,8 +474,8 @@ static int resume(struct local *l)
 /* Watches the job until it ends. */
 static int watch(struct local *l)
 {
-    struct watch_options options = {.on_interrupt = on_interrupt,
-                                    .on_tick = on_tick,
+    struct watch_options options = {.on_interrupt = on_local_interrupt,
+                                    .on_tick = on_local_tick,
                                     .user = l,
                                     .job = l->job,
                                     .times = l->times,
@@ -509,7 +509,7 @@ static int run_job(struct local *l)
     l->cli->controller = l->address;
     code = cli_connect(l->cli);
     if (code == CLI_CONTINUE)
-        code = l->resume ? resume(l) : submit(l);
+        code = l->resume ? resume(l) : submit_local(l);
     if (code != CLI_CONTINUE)
         return code;
     run_is_newest(&l->run, !l->resume);
@@ -559,7 +559,7 @@ static int run_local(struct local *l)
     return code;
 }
 
-static int check_flags(const struct local *l)
+static int check_local_flags(const struct local *l)
 {
     const int files = l->cli->arg_count;
 
@@ -612,7 +612,7 @@ int cli_local(struct cli *cli, int argc, char **argv)
         code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 0, 1);
     }
     if (code == CLI_CONTINUE)
-        code = check_flags(l);
+        code = check_local_flags(l);
     if (code == CLI_CONTINUE && l->clean)
         code =
             runs_clean(cli, &(struct clean_options){.where = cli->arg_count ? cli->args[0] : NULL,

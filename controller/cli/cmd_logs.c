@@ -192,7 +192,7 @@ static void on_chunk(struct hd_rpc_call *call, const ProtobufCMessage *message)
         hd_rpc_call_cancel(call);
 }
 
-static void on_done(struct hd_rpc_call *call, enum hd_status status, const char *message)
+static void on_log_done(struct hd_rpc_call *call, enum hd_status status, const char *message)
 {
     struct rank_log *r = hd_rpc_call_user(call);
 
@@ -204,7 +204,7 @@ static void on_done(struct hd_rpc_call *call, enum hd_status status, const char 
     cli_wait_end(r->l->cli);
 }
 
-static void on_interrupt(uv_signal_t *handle, int number)
+static void on_logs_interrupt(uv_signal_t *handle, int number)
 {
     struct logs *l = handle->data;
 
@@ -213,7 +213,7 @@ static void on_interrupt(uv_signal_t *handle, int number)
     uv_stop(&l->cli->loop);
 }
 
-static void on_closed(uv_handle_t *handle)
+static void on_logs_closed(uv_handle_t *handle)
 {
     struct logs *l = handle->data;
 
@@ -229,7 +229,7 @@ static enum hd_status open_rank(struct rank_log *r, bool follow)
         .path = cli_method_path("ReadLog", path),
         .kind = HD_RPC_SERVER_STREAM,
         .response = &heddle__v1__read_log_response__descriptor,
-        .handler = {.on_open = on_open, .on_msg = on_chunk, .on_done = on_done},
+        .handler = {.on_open = on_open, .on_msg = on_chunk, .on_done = on_log_done},
         .user = r,
     };
     enum hd_status st;
@@ -270,7 +270,7 @@ static void wait_for_calls(struct logs *l, size_t most)
 
 /* Reads the logs of all unfinished ranks from their positions until their streams end: in parallel
  * with -f, else one after the other. Returns the first failure. */
-static enum hd_status read_once(struct logs *l)
+static enum hd_status read_ranks_once(struct logs *l)
 {
     for (size_t i = 0; i < l->count && !l->interrupted; i++) {
         struct rank_log *r = &l->ranks[i];
@@ -358,7 +358,7 @@ static enum hd_status read_tails(struct logs *l)
 
 /* ---- to the end ---- */
 
-static void pause_loop(struct logs *l, int64_t ms)
+static void pause_logs(struct logs *l, int64_t ms)
 {
     int64_t end_ms = hd_clock_now_ms() + ms;
 
@@ -398,7 +398,7 @@ static enum hd_status next_attempt(struct logs *l, bool *ret_over)
         *ret_over = cli_job_ended(response->job->state);
         hd_rpc_message_free(&response->base);
         if (!*ret_over)
-            pause_loop(l, POLL_MS);
+            pause_logs(l, POLL_MS);
     }
     return HD_OK;
 }
@@ -412,7 +412,7 @@ static int read_logs(struct logs *l)
     if (st)
         return cli_fail(st);
     while (!over && !l->interrupted && !ferror(stdout)) {
-        st = read_once(l);
+        st = read_ranks_once(l);
         if (!st) {
             down_since_ms = 0;
             if (!l->follow)
@@ -427,7 +427,7 @@ static int read_logs(struct logs *l)
             (st != HD_UNAVAILABLE && st != HD_ABORTED && st != HD_TIMEOUT) ||
             hd_clock_now_ms() - down_since_ms > WATCH_PATIENCE_MS)
             return cli_fail(st);
-        pause_loop(l, POLL_MS); /* then retry from the next byte */
+        pause_logs(l, POLL_MS); /* then retry from the next byte */
     }
     for (size_t i = 0; i < l->count; i++)
         end_line(&l->ranks[i]);
@@ -532,9 +532,9 @@ static int run(struct logs *l, const char *ranks)
         return cli_fail(hd_err(HD_IO, "cannot wait for signals"));
     l->interrupt.data = l;
     /* on failure Ctrl-C ends the process at once */
-    (void)uv_signal_start(&l->interrupt, on_interrupt, SIGINT);
+    (void)uv_signal_start(&l->interrupt, on_logs_interrupt, SIGINT);
     code = read_logs(l);
-    uv_close((uv_handle_t *)&l->interrupt, on_closed);
+    uv_close((uv_handle_t *)&l->interrupt, on_logs_closed);
     while (!l->closed)
         (void)uv_run(&l->cli->loop, UV_RUN_ONCE);
     return cli_out_end(code);

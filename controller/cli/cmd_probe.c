@@ -144,8 +144,8 @@ static int wait_for(struct cli *cli, struct asked_node *nodes, size_t count,
 }
 
 /* Prints one node's result. Returns whether it has measured. */
-static bool show(const struct cli *cli, const Heddle__V1__NodeTopology *n,
-                 const struct asked_node *asked, struct show_list *list, struct hd_text *out)
+static bool show_probe(const struct cli *cli, const Heddle__V1__NodeTopology *n,
+                       const struct asked_node *asked, struct show_list *list, struct hd_text *out)
 {
     const Heddle__V1__NodeProbe *probe = n->probe;
     const bool gone = is_gone(n) || was_given_up(n, asked);
@@ -194,8 +194,8 @@ static bool show(const struct cli *cli, const Heddle__V1__NodeTopology *n,
     return measured;
 }
 
-static void show_removed(const struct cli *cli, const char *name, struct show_list *list,
-                         struct hd_text *out)
+static void show_removed_node(const struct cli *cli, const char *name, struct show_list *list,
+                              struct hd_text *out)
 {
     if (cli->format >= CLI_JSON) {
         show_item_begin(list);
@@ -222,8 +222,8 @@ static int show_all(const struct cli *cli, const Heddle__V1__GetTopologyResponse
         const Heddle__V1__NodeTopology *n = find_probed(t, nodes[i].name);
 
         if (!n)
-            show_removed(cli, nodes[i].name, &list, &out);
-        if (!n || !show(cli, n, &nodes[i], &list, &out))
+            show_removed_node(cli, nodes[i].name, &list, &out);
+        if (!n || !show_probe(cli, n, &nodes[i], &list, &out))
             code = CLI_FAILED;
     }
     if (cli->format >= CLI_JSON)

@@ -15,7 +15,7 @@ static void add_limit(struct table *table, int32_t limit)
         table_add(table, NULL, "%s", "");
 }
 
-static void add_row(struct table *table, const Heddle__V1__QueueStatus *q)
+static void add_queue_row(struct table *table, const Heddle__V1__QueueStatus *q)
 {
     table_begin_row(table);
     table_add(table, NULL, "%s", q->name);
@@ -44,7 +44,7 @@ static int print_queues(struct cli *cli, Heddle__V1__QueueStatus *const *queues,
         table_init(&table, columns, sizeof columns / sizeof columns[0]);
     for (size_t i = 0; i < count; i++) {
         if (cli->format < CLI_JSON) {
-            add_row(&table, queues[i]);
+            add_queue_row(&table, queues[i]);
             continue;
         }
         show_item_begin(&list);

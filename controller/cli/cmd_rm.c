@@ -72,8 +72,8 @@ static int show_what_goes(struct cli *cli, const uint64_t *jobs, int count)
     return code;
 }
 
-static void show_removed(struct show_list *list, struct hd_text *out, enum cli_format format,
-                         const Heddle__V1__RemoveJobResponse *r)
+static void show_removed_job(struct show_list *list, struct hd_text *out, enum cli_format format,
+                             const Heddle__V1__RemoveJobResponse *r)
 {
     if (format >= CLI_JSON) {
         show_item_begin(list);
@@ -114,7 +114,7 @@ static int remove_all(struct cli *cli, const uint64_t *jobs, int count)
             code = one;
             continue;
         }
-        show_removed(&list, &out, cli->format, response);
+        show_removed_job(&list, &out, cli->format, response);
         hd_rpc_message_free(&response->base);
     }
     if (cli->format >= CLI_JSON)
@@ -124,7 +124,7 @@ static int remove_all(struct cli *cli, const uint64_t *jobs, int count)
     return code;
 }
 
-static int confirm(int count)
+static int confirm_jobs(int count)
 {
     char question[64];
 
@@ -160,7 +160,7 @@ int cli_rm(struct cli *cli, int argc, char **argv)
     if (code == CLI_CONTINUE && !yes)
         code = show_what_goes(cli, jobs, cli->arg_count);
     if (code == CLI_CONTINUE && !yes)
-        code = confirm(cli->arg_count);
+        code = confirm_jobs(cli->arg_count);
     if (code == CLI_CONTINUE)
         code = remove_all(cli, jobs, cli->arg_count);
     free(jobs);

@@ -43,7 +43,8 @@ static void add_device(struct table *table, const Heddle__V1__DeviceInfo *d)
     table_add(table, *d->problem ? "33" : NULL, "%s", d->problem);
 }
 
-static void add_people(const struct cli *cli, const Heddle__V1__NodeStatus *n, struct hd_text *out)
+static void add_node_text(const struct cli *cli, const Heddle__V1__NodeStatus *n,
+                          struct hd_text *out)
 {
     char word[CLI_WORD_MAX], when[HD_CLOCK_TEXT_MAX] = "";
     struct table table;
@@ -82,7 +83,7 @@ static void add_people(const struct cli *cli, const Heddle__V1__NodeStatus *n, s
     table_done(&table);
 }
 
-static void print(const struct cli *cli, const Heddle__V1__NodeStatus *node)
+static void print_one_node(const struct cli *cli, const Heddle__V1__NodeStatus *node)
 {
     struct hd_text out = {0};
     struct show_list list;
@@ -94,7 +95,7 @@ static void print(const struct cli *cli, const Heddle__V1__NodeStatus *node)
         show_item_end(&list);
         show_list_end(&list);
     } else {
-        add_people(cli, node, &out);
+        add_node_text(cli, node, &out);
     }
     (void)cli_out(&out);
     hd_text_free(&out);
@@ -119,7 +120,7 @@ int cli_show_node(struct cli *cli, int argc, char **argv)
         if (strcmp(response->nodes[i]->name, cli->args[0]) == 0)
             found = response->nodes[i];
     if (found)
-        print(cli, found);
+        print_one_node(cli, found);
     else
         code = cli_fail(
             hd_err(HD_NOT_FOUND, "there is no node %.64s; heddle nodes lists them", cli->args[0]));

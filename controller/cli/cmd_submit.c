@@ -99,8 +99,8 @@ static void print_submitted(struct cli *cli, const Heddle__V1__JobStatus *job, b
     hd_text_free(&out);
 }
 
-static int submit(struct cli *cli, const struct hd_job *job, const char *request_id, bool watch,
-                  bool quiet, bool times)
+static int submit_and_watch(struct cli *cli, const struct hd_job *job, const char *request_id,
+                            bool watch, bool quiet, bool times)
 {
     Heddle__V1__SubmitJobResponse *response = NULL;
     struct watch_options options = {.quiet = quiet, .times = times};
@@ -212,7 +212,8 @@ int cli_submit(struct cli *cli, int argc, char **argv)
     if (code == CLI_CONTINUE)
         code = cli_connect(cli);
     if (code == CLI_CONTINUE)
-        code = dry ? dry_run(cli, job, quiet) : submit(cli, job, request_id, watch, quiet, times);
+        code = dry ? dry_run(cli, job, quiet)
+                   : submit_and_watch(cli, job, request_id, watch, quiet, times);
     hd_arena_done(&arena);
     return code;
 }

@@ -90,7 +90,7 @@ static int ask(struct top *t)
 
 /* ---- showing ---------------------------------------------------------------------------------*/
 
-static void add_job(const struct cli *cli, struct table *table, const Heddle__V1__JobStatus *j)
+static void add_top_row(const struct cli *cli, struct table *table, const Heddle__V1__JobStatus *j)
 {
     char word[CLI_WORD_MAX], rate[32] = "", loss[32] = "", mfu[32] = "", age[HD_CLOCK_TEXT_MAX];
 
@@ -133,7 +133,7 @@ static void add_nodes(const struct top *t, struct hd_text *out)
     }
 }
 
-static void add_people(const struct top *t, struct hd_text *out)
+static void add_overview_text(const struct top *t, struct hd_text *out)
 {
     const bool wide = t->cli->format == CLI_WIDE;
     char rate[32];
@@ -159,7 +159,7 @@ static void add_people(const struct top *t, struct hd_text *out)
     for (int queued = 0; queued < 2; queued++) /* running jobs first */
         for (size_t i = 0; i < t->jobs->n_jobs && (wide || shown < SHOWN_MAX); i++)
             if ((t->jobs->jobs[i]->state == HEDDLE__V1__JOB_STATE__JOB_STATE_QUEUED) == queued) {
-                add_job(t->cli, &table, t->jobs->jobs[i]);
+                add_top_row(t->cli, &table, t->jobs->jobs[i]);
                 shown++;
             }
     table_render(&table, t->cli->colour, wide ? 0 : table_terminal_columns(), out);
@@ -168,7 +168,7 @@ static void add_people(const struct top *t, struct hd_text *out)
         hd_text_add(out, "and %zu more; heddle jobs lists them\n", t->jobs->n_jobs - shown);
 }
 
-static void add_json(const struct top *t, struct hd_text *out)
+static void add_overview_json(const struct top *t, struct hd_text *out)
 {
     struct show_list list;
 
@@ -204,9 +204,9 @@ static int show_once(struct top *t, bool screen)
         if (screen)
             hd_text_add(&out, "\033[H\033[J");
         if (t->cli->format >= CLI_JSON)
-            add_json(t, &out);
+            add_overview_json(t, &out);
         else
-            add_people(t, &out);
+            add_overview_text(t, &out);
         if (!cli_out(&out))
             code = cli_out_end(CLI_OK);
         (void)fflush(stdout);
@@ -223,7 +223,7 @@ static void on_timer(uv_timer_t *timer)
     uv_stop(timer->loop);
 }
 
-static void on_interrupt(uv_signal_t *handle, int number)
+static void on_top_interrupt(uv_signal_t *handle, int number)
 {
     struct top *t = handle->data;
 
@@ -232,7 +232,7 @@ static void on_interrupt(uv_signal_t *handle, int number)
     uv_stop(handle->loop);
 }
 
-static void on_closed(uv_handle_t *handle)
+static void on_top_closed(uv_handle_t *handle)
 {
     struct top *t = handle->data;
 
@@ -248,7 +248,7 @@ static int show_always(struct top *t, int64_t interval_s)
         return cli_fail(hd_err(HD_IO, "cannot wait for time and signals"));
     t->open_handles = 2;
     t->timer.data = t->interrupt.data = t;
-    (void)uv_signal_start(&t->interrupt, on_interrupt, SIGINT);
+    (void)uv_signal_start(&t->interrupt, on_top_interrupt, SIGINT);
     t->cli->interrupted = &t->interrupted;
     while (code == CLI_CONTINUE && !t->interrupted) {
         code = show_once(t, true);
@@ -256,8 +256,8 @@ static int show_always(struct top *t, int64_t interval_s)
         if (code == CLI_CONTINUE && !t->interrupted)
             (void)uv_run(loop, UV_RUN_DEFAULT);
     }
-    uv_close((uv_handle_t *)&t->timer, on_closed);
-    uv_close((uv_handle_t *)&t->interrupt, on_closed);
+    uv_close((uv_handle_t *)&t->timer, on_top_closed);
+    uv_close((uv_handle_t *)&t->interrupt, on_top_closed);
     while (t->open_handles)
         (void)uv_run(loop, UV_RUN_ONCE);
     t->cli->interrupted = NULL;

@@ -168,7 +168,7 @@ static const Heddle__V1__DeviceLink *find_link(const Heddle__V1__NodeInventory *
     return NULL;
 }
 
-static void add_matrix(const Heddle__V1__NodeTopology *n, struct hd_text *out)
+static void add_link_matrix(const Heddle__V1__NodeTopology *n, struct hd_text *out)
 {
     const Heddle__V1__NodeInventory *v = n->inventory;
 
@@ -229,7 +229,7 @@ static void add_node(const Heddle__V1__NodeTopology *n, int64_t now_ms, bool who
         hd_text_add(out, "\n");
     }
     if (whole && v && v->n_links)
-        add_matrix(n, out);
+        add_link_matrix(n, out);
     if (whole)
         probe_show_figures(n, out);
 }

@@ -19,8 +19,8 @@ struct validated {
     const struct hd_json *epoch;
 };
 
-static int ask_controller(struct cli *cli, const struct hd_job *spec, struct hd_arena *arena,
-                          Heddle__V1__ValidateJobResponse **ret_response)
+static int ask_to_validate(struct cli *cli, const struct hd_job *spec, struct hd_arena *arena,
+                           Heddle__V1__ValidateJobResponse **ret_response)
 {
     Heddle__V1__ValidateJobRequest request = HEDDLE__V1__VALIDATE_JOB_REQUEST__INIT;
     int code = cli_connect(cli);
@@ -91,14 +91,14 @@ static void print_json(const struct validated *v, struct hd_text *out)
 /* ---- for people ---- */
 
 /* Returns the number at `key` of a JSON object; -1: it has none. */
-static int64_t number_of(const struct hd_json *object, const char *key)
+static int64_t json_number_of(const struct hd_json *object, const char *key)
 {
     int64_t number = -1;
 
     return hd_json_need_int64(object, key, 0, INT64_MAX, &number) ? -1 : number;
 }
 
-static const char *text_of(const struct hd_json *object, const char *key)
+static const char *json_text_of(const struct hd_json *object, const char *key)
 {
     const char *text = NULL;
 
@@ -115,12 +115,12 @@ static void add_count(struct hd_text *out, int64_t count, const char *what, cons
 
 static void print_tokenizer(const struct hd_json *t, struct hd_text *out)
 {
-    const int64_t end = number_of(t, "end_of_text");
+    const int64_t end = json_number_of(t, "end_of_text");
 
     hd_text_add(out, "tokenizer: ");
-    cli_add_clean(out, text_of(t, "name"));
-    if (number_of(t, "vocab") >= 0)
-        hd_text_add(out, ", %lld tokens", (long long)number_of(t, "vocab"));
+    cli_add_clean(out, json_text_of(t, "name"));
+    if (json_number_of(t, "vocab") >= 0)
+        hd_text_add(out, ", %lld tokens", (long long)json_number_of(t, "vocab"));
     if (end >= 0)
         hd_text_add(out, ", %lld ends a text\n", (long long)end);
     else
@@ -130,27 +130,28 @@ static void print_tokenizer(const struct hd_json *t, struct hd_text *out)
 static void print_source(const struct validated *v, const struct hd_json *s, struct hd_text *out)
 {
     const struct hd_job *job = v->spec;
-    const int64_t number = number_of(s, "source");
+    const int64_t number = json_number_of(s, "source");
     char size[32];
 
-    hd_text_format_bytes(number_of(s, "size_bytes"), size);
-    hd_text_add(out, "data.%s", text_of(s, "list"));
-    if (job->weight_count && strcmp(text_of(s, "list"), "train") == 0 && number < job->weight_count)
+    hd_text_format_bytes(json_number_of(s, "size_bytes"), size);
+    hd_text_add(out, "data.%s", json_text_of(s, "list"));
+    if (job->weight_count && strcmp(json_text_of(s, "list"), "train") == 0 &&
+        number < job->weight_count)
         hd_text_add(out, "[%lld], weight %g", (long long)number, job->weights[number]);
-    hd_text_add(out, ": %s, ", text_of(s, "kind"));
-    add_count(out, number_of(s, "files"), "file", "");
+    hd_text_add(out, ": %s, ", json_text_of(s, "kind"));
+    add_count(out, json_number_of(s, "files"), "file", "");
     hd_text_add(out, " of %s: ", size);
-    add_count(out, number_of(s, "documents"), "document", "documents not told");
+    add_count(out, json_number_of(s, "documents"), "document", "documents not told");
     hd_text_add(out, ", ");
-    add_count(out, number_of(s, "tokens"), "token", "tokens to be made when the job starts");
-    if (number_of(s, "checked_bytes") < number_of(s, "size_bytes")) {
-        hd_text_format_bytes(number_of(s, "checked_bytes"), size);
+    add_count(out, json_number_of(s, "tokens"), "token", "tokens to be made when the job starts");
+    if (json_number_of(s, "checked_bytes") < json_number_of(s, "size_bytes")) {
+        hd_text_format_bytes(json_number_of(s, "checked_bytes"), size);
         hd_text_add(out, "; only %s of it were checked", size);
     }
     hd_text_add(out, "\n");
 }
 
-static void print_people(const struct validated *v, struct hd_text *out)
+static void print_summary(const struct validated *v, struct hd_text *out)
 {
     const struct hd_job *spec = v->spec;
 
@@ -180,7 +181,7 @@ static void print_valid(const struct validated *v)
     if (v->cli->format >= CLI_JSON)
         print_json(v, &out);
     else
-        print_people(v, &out);
+        print_summary(v, &out);
     (void)cli_out(&out);
     hd_text_free(&out);
     if (v->spec->profile_first > v->spec->steps)
@@ -211,7 +212,7 @@ int cli_validate(struct cli *cli, int argc, char **argv)
     if (problem.len_bytes)
         cli_print_problem(cli->args[0], &overrides, false, &problem);
     if (code == CLI_CONTINUE && cli->controller) /* checking the file alone needs no controller */
-        code = ask_controller(cli, spec, &v.arena, &verdict);
+        code = ask_to_validate(cli, spec, &v.arena, &verdict);
     v.verdict = verdict;
     if (code == CLI_CONTINUE) {
         print_valid(&v);

@@ -33,7 +33,7 @@ static void add_part(struct parts *p, const char *part, const char *build)
     table_add(&p->table, same ? "32" : "33", "%s", same ? "yes" : "no");
 }
 
-static int add_cluster(struct cli *cli, struct parts *p)
+static int add_cluster_parts(struct cli *cli, struct parts *p)
 {
     Heddle__V1__GetServerInfoRequest info_request = HEDDLE__V1__GET_SERVER_INFO_REQUEST__INIT;
     Heddle__V1__ListNodesRequest nodes_request = HEDDLE__V1__LIST_NODES_REQUEST__INIT;
@@ -81,7 +81,7 @@ int cli_version(struct cli *cli, int argc, char **argv)
         show_list_begin(&p.list, &out, cli->format, "VersionList", "version");
     add_part(&p, "heddle", hd_version_text);
     if (check)
-        code = add_cluster(cli, &p);
+        code = add_cluster_parts(cli, &p);
     if (code == CLI_CONTINUE) {
         if (p.json)
             show_list_end(&p.list);

@@ -268,7 +268,7 @@ static void take_time(struct cli *cli, const ProtobufCMessage *answer)
 
 /* ---- calls ---- */
 
-static void pause_loop(struct cli *cli, int64_t pause_ms)
+static void pause_before_retry(struct cli *cli, int64_t pause_ms)
 {
     for (int64_t left_ms = pause_ms; left_ms > 0 && !(cli->interrupted && *cli->interrupted);
          left_ms -= SLICE_MS) {
@@ -337,7 +337,7 @@ static enum hd_status call_until_let_in(struct cli *cli, const char *method,
         st = reopen_client(cli, cli_connect_timeout_ms(tries++, left_ms));
         if (st)
             return st;
-        pause_loop(cli, pause_ms);
+        pause_before_retry(cli, pause_ms);
         pause_ms = pause_ms < CUT_PAUSE_MAX_MS ? 2 * pause_ms : pause_ms;
         st = call_once(cli, method, response, request, ret_message);
     }
@@ -416,7 +416,7 @@ int cli_call(struct cli *cli, const char *method, const ProtobufCMessageDescript
         if (!reported)
             cli_note("heddle: the controller does not answer (%s); trying again", hd_err_message());
         reported = true;
-        pause_loop(cli, RETRY_MS);
+        pause_before_retry(cli, RETRY_MS);
         if (*cli->interrupted)
             return CLI_INTERRUPTED;
         st = cli_try_call(cli, method, response, request, ret_response);

@@ -225,7 +225,7 @@ enum hd_status found_keep(struct found *f, const char *name, int64_t step)
 
 /* ---- from the controller ---- */
 
-static int ask_controller(struct cli *cli, const char *name, struct found *f)
+static int ask_for_checkpoints(struct cli *cli, const char *name, struct found *f)
 {
     Heddle__V1__ListCheckpointsRequest request = HEDDLE__V1__LIST_CHECKPOINTS_REQUEST__INIT;
     Heddle__V1__ListCheckpointsResponse *response = NULL;
@@ -268,7 +268,7 @@ int found_open(struct cli *cli, const char *name, bool damaged_too, struct found
     *f = (struct found){.damaged_too = damaged_too};
     hd_arena_init(&f->arena, 0);
     if (name[strspn(name, "0123456789")] == '\0' && *name && !is_dir(name))
-        return ask_controller(cli, name, f);
+        return ask_for_checkpoints(cli, name, f);
     st = need_dir(name);
     if (!st)
         st = scan_dir(f, name);

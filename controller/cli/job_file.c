@@ -27,9 +27,9 @@ enum purpose { TO_RUN, TO_PLAN, TO_BE_LAID_OUT };
 
 /* Reads the job file once and prints its mistakes. epoch_steps: steps of one epoch; problem: what
  * is wrong with the data (struct hd_spec_source). */
-static int read_once(const char *path, const struct cli_list *overrides, enum purpose purpose,
-                     struct hd_text *missing_data, int64_t epoch_steps, const char *problem,
-                     struct hd_arena *arena, struct hd_job **ret_job)
+static int read_job_file(const char *path, const struct cli_list *overrides, enum purpose purpose,
+                         struct hd_text *missing_data, int64_t epoch_steps, const char *problem,
+                         struct hd_arena *arena, struct hd_job **ret_job)
 {
     const struct hd_spec_source options = {
         .overrides = overrides->items,
@@ -69,8 +69,9 @@ void cli_print_problem(const char *path, const struct cli_list *overrides, bool 
 
     hd_arena_init(&arena, 0);
     /* standard input cannot be read twice, and the file may have changed since */
-    if (strcmp(path, "-") == 0 || read_once(path, overrides, only_planned ? TO_PLAN : TO_RUN, NULL,
-                                            0, problem->data, &arena, &job) == CLI_CONTINUE)
+    if (strcmp(path, "-") == 0 ||
+        read_job_file(path, overrides, only_planned ? TO_PLAN : TO_RUN, NULL, 0, problem->data,
+                      &arena, &job) == CLI_CONTINUE)
         cli_note("%s: %s", path, problem->data);
     hd_arena_done(&arena);
     hd_text_free(problem);
@@ -85,7 +86,7 @@ static int read_spec(const char *path, const struct cli_list *overrides, enum pu
     const struct hd_json *epoch = NULL;
     const struct hd_job *job;
     struct hd_text problem = {0};
-    int code = read_once(path, overrides, purpose, missing_data, 0, NULL, arena, ret_job);
+    int code = read_job_file(path, overrides, purpose, missing_data, 0, NULL, arena, ret_job);
 
     *ret_epoch = NULL;
     if (code != CLI_CONTINUE || (*ret_job)->epochs == 0)
@@ -104,7 +105,7 @@ static int read_spec(const char *path, const struct cli_list *overrides, enum pu
     if (code != CLI_CONTINUE)
         return code;
     *ret_epoch = epoch;
-    return read_once(
+    return read_job_file(
         path, overrides, purpose, missing_data,
         hd_spec_epoch_steps(job->epochs, data_check_sequences(epoch), job->global_batch), NULL,
         arena, ret_job);

@@ -52,7 +52,7 @@ static double exposed(const struct hd_step_cost *p)
     return s;
 }
 
-static void add_row(struct table *t, int number, const struct hd_search_plan *p)
+static void add_layout_row(struct table *t, int number, const struct hd_search_plan *p)
 {
     char bytes[32], seconds[32], rate[32];
 
@@ -152,7 +152,7 @@ void plan_layouts_people(const struct cli *cli, const struct hd_report_asked *as
     if (s->plan_count) {
         table_init(&t, columns, COLUMNS);
         for (int i = 0; i < s->plan_count; i++)
-            add_row(&t, i + 1, &s->plans[i]);
+            add_layout_row(&t, i + 1, &s->plans[i]);
         table_render(&t, cli->colour, 0, out);
         table_done(&t);
         hd_text_add(out,

@@ -17,17 +17,17 @@ static const struct table_column columns[] = {
     {"STEP", true}, {"TOK/S", true}, {"BUBBLE", true}};
 
 /* Returns the text of a member of a JSON object: a number as written, or a word; "-": unknown. */
-static const char *text_of(const struct hd_json *object, const char *key)
+static const char *member_text(const struct hd_json *object, const char *key)
 {
     const struct hd_json *m = object ? hd_json_member(object, key) : NULL;
 
     return m && (m->kind == HD_JSON_NUMBER || m->kind == HD_JSON_STRING) ? m->text : "-";
 }
 
-static void add_number(struct table *t, const struct hd_json *object, const char *key, double scale,
-                       const char *unit)
+static void add_scaled_number(struct table *t, const struct hd_json *object, const char *key,
+                              double scale, const char *unit)
 {
-    const char *text = text_of(object, key);
+    const char *text = member_text(object, key);
 
     if (*text == '-')
         table_add(t, NULL, "-");
@@ -35,7 +35,7 @@ static void add_number(struct table *t, const struct hd_json *object, const char
         table_add(t, NULL, "%.3g%s", scale * strtod(text, NULL), unit);
 }
 
-static void add_row(struct table *t, int number, const struct hd_json *plan)
+static void add_plan_row(struct table *t, int number, const struct hd_json *plan)
 {
     static const char *const sizes[] = {"tp", "pp",          "dp",   "cp",
                                         "ep", "micro_batch", "zero", "schedule"};
@@ -44,17 +44,17 @@ static void add_row(struct table *t, int number, const struct hd_json *plan)
     table_begin_row(t);
     table_add(t, NULL, "%d", number);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        table_add(t, NULL, "%.20s", text_of(layout, sizes[i]));
-    table_add(t, NULL, "%.20s", text_of(layout, "recompute"));
-    add_number(t, plan, "step_time_s", 1, " s");
-    add_number(t, plan, "tokens_per_s", 1, "");
-    add_number(t, plan, "bubble_fraction", 100, "%");
+        table_add(t, NULL, "%.20s", member_text(layout, sizes[i]));
+    table_add(t, NULL, "%.20s", member_text(layout, "recompute"));
+    add_scaled_number(t, plan, "step_time_s", 1, " s");
+    add_scaled_number(t, plan, "tokens_per_s", 1, "");
+    add_scaled_number(t, plan, "bubble_fraction", 100, "%");
 }
 
 /* Notes groups of nodes whose search took too long; they may have a faster plan. */
 static void add_unsearched(const struct hd_json *inputs, struct hd_text *out)
 {
-    const long count = strtol(text_of(inputs, "groups_unsearched"), NULL, 10);
+    const long count = strtol(member_text(inputs, "groups_unsearched"), NULL, 10);
 
     if (count > 0)
         hd_text_add(out,
@@ -63,44 +63,44 @@ static void add_unsearched(const struct hd_json *inputs, struct hd_text *out)
                     count, count == 1 ? "" : "s");
 }
 
-static void print_people(const struct cli *cli, const struct hd_json *root, struct hd_text *out)
+static void print_plans(const struct cli *cli, const struct hd_json *root, struct hd_text *out)
 {
     const struct hd_json *inputs = hd_json_member(root, "inputs"), *alternatives, *rejected;
     const struct hd_json *chosen = hd_json_member(root, "chosen");
     struct table table;
     int number = 1;
 
-    hd_text_add(out, "on %s %s devices of this cluster (", text_of(inputs, "devices"),
-                text_of(inputs, "device"));
-    cli_add_clean(out, text_of(inputs, "group"));
+    hd_text_add(out, "on %s %s devices of this cluster (", member_text(inputs, "devices"),
+                member_text(inputs, "device"));
+    cli_add_clean(out, member_text(inputs, "group"));
     hd_text_add(out, ")\n");
     alternatives = hd_json_member(root, "alternatives");
     rejected = hd_json_member(root, "rejected");
     if (chosen && chosen->kind == HD_JSON_OBJECT) {
         table_init(&table, columns, sizeof columns / sizeof columns[0]);
-        add_row(&table, number++, chosen);
+        add_plan_row(&table, number++, chosen);
         for (const struct hd_json *p = alternatives ? alternatives->first : NULL; p; p = p->next)
-            add_row(&table, number++, p);
+            add_plan_row(&table, number++, p);
         table_render(&table, cli->colour, 0, out);
         table_done(&table);
     } else {
         hd_text_add(out, "no layout fits the memory of the devices: ");
-        cli_add_clean(out, text_of(hd_json_member(root, "least"), "reason"));
+        cli_add_clean(out, member_text(hd_json_member(root, "least"), "reason"));
         hd_text_add(out, "\n");
     }
     add_unsearched(inputs, out);
     for (const struct hd_json *r = rejected ? rejected->first : NULL; r; r = r->next) {
         const struct hd_json *layout = hd_json_member(r, "layout");
 
-        hd_text_add(out, "rejected: tp %s, pp %s, dp %s: ", text_of(layout, "tp"),
-                    text_of(layout, "pp"), text_of(layout, "dp"));
-        cli_add_clean(out, text_of(r, "reason"));
+        hd_text_add(out, "rejected: tp %s, pp %s, dp %s: ", member_text(layout, "tp"),
+                    member_text(layout, "pp"), member_text(layout, "dp"));
+        cli_add_clean(out, member_text(r, "reason"));
         hd_text_add(out, "\n");
     }
 }
 
-static int show(const struct cli *cli, const char *plan, const char *out_file,
-                struct hd_arena *arena)
+static int show_plans(const struct cli *cli, const char *plan, const char *out_file,
+                      struct hd_arena *arena)
 {
     const struct hd_json_limits limits = {.values_max = ANSWER_VALUES_MAX, .depth_max = 16};
     const struct hd_json *root = NULL, *chosen;
@@ -116,7 +116,7 @@ static int show(const struct cli *cli, const char *plan, const char *out_file,
     if (cli->format >= CLI_JSON)
         hd_text_add(&out, "%s", plan);
     else
-        print_people(cli, root, &out);
+        print_plans(cli, root, &out);
     (void)cli_out(&out);
     code = cli_out_end(chosen && chosen->kind == HD_JSON_OBJECT ? CLI_OK : CLI_USAGE);
     hd_text_free(&out);
@@ -140,7 +140,7 @@ int plan_live(struct cli *cli, const struct hd_job *spec, int top, const char *o
                     &response);
     if (code != CLI_CONTINUE)
         return code;
-    code = show(cli, response->plan, out_file, arena);
+    code = show_plans(cli, response->plan, out_file, arena);
     hd_rpc_message_free(&response->base);
     return code;
 }

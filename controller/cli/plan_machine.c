@@ -53,7 +53,7 @@ static enum hd_status ask_about(struct plan_asked *a, const char *device, bool m
 }
 
 /* Returns the number in the line "NAME NUMBER" of an answer of heddle-worker; 0: no such line. */
-static double number_of(const char *answer, const char *name)
+static double number_after(const char *answer, const char *name)
 {
     const char *word = answer ? strstr(answer, name) : NULL;
 
@@ -62,9 +62,9 @@ static double number_of(const char *answer, const char *name)
 
 static void find_rates(struct plan_asked *a, const char *answer)
 {
-    const double half = number_of(answer, "\npeak_bf16 "),
-                 single = number_of(answer, "\npeak_fp32 "),
-                 copy = number_of(answer, "\ncopy_bytes_per_s ");
+    const double half = number_after(answer, "\npeak_bf16 "),
+                 single = number_after(answer, "\npeak_fp32 "),
+                 copy = number_after(answer, "\ncopy_bytes_per_s ");
 
     if (half > 0 && single > 0 && copy > 0)
         hd_rates_of_peaks(half, single, copy, 0, &a->rates);

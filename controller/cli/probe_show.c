@@ -194,7 +194,7 @@ static const Heddle__V1__DevicePair *find_pair(const Heddle__V1__NodeProbe *m, s
 
 /* Appends the matrix of message times between pairs; a pair's indexes count only the devices that
  * were measured. */
-static void add_matrix(const Heddle__V1__NodeTopology *n, struct hd_text *out)
+static void add_message_matrix(const Heddle__V1__NodeTopology *n, struct hd_text *out)
 {
     const Heddle__V1__NodeProbe *m = n->probe;
 
@@ -245,7 +245,7 @@ void probe_show_figures(const Heddle__V1__NodeTopology *n, struct hd_text *out)
     if (m->n_products)
         add_products(m, out);
     if (m->n_pairs)
-        add_matrix(n, out);
+        add_message_matrix(n, out);
     if (m->n_collectives)
         add_collectives(m, out);
     if (m->checkpoint_bytes_per_s > 0)

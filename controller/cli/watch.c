@@ -114,7 +114,7 @@ static void give_up_output(struct watched_job *w)
     w->unread = true;
 }
 
-static void print(struct watched_job *w, struct hd_text *text)
+static void print_above_bar(struct watched_job *w, struct hd_text *text)
 {
     bar_clear(&w->bar);
     if (!cli_out(text))
@@ -133,7 +133,7 @@ static void show_json(struct watched_job *w, const Heddle__V1__WatchJobResponse 
         if (lines)
             hd_text_add(&w->out, "\n");
         w->first_item = false;
-        print(w, &w->out);
+        print_above_bar(w, &w->out);
     }
     hd_text_clear(&w->out);
 }
@@ -171,7 +171,7 @@ static void show_line(struct watched_job *w, const Heddle__V1__WatchJobResponse 
         return;
     }
     hd_text_add(&w->out, "\n");
-    print(w, &w->out);
+    print_above_bar(w, &w->out);
 }
 
 /* Prints where an attempt runs, if the fetched job includes the attempt's plan; returns whether it
@@ -453,7 +453,7 @@ static void lost(struct watched_job *w, enum hd_status status, const char *messa
     stop(w, cli_fail(hd_err(status ? status : HD_UNAVAILABLE, "%s", message)));
 }
 
-static void on_done(struct hd_rpc_call *call, enum hd_status status, const char *message)
+static void on_watch_done(struct hd_rpc_call *call, enum hd_status status, const char *message)
 {
     struct watched_job *w = hd_rpc_call_user(call);
 
@@ -469,7 +469,7 @@ static void begin(struct watched_job *w)
         .path = cli_method_path("WatchJob", path),
         .kind = HD_RPC_SERVER_STREAM,
         .response = &heddle__v1__watch_job_response__descriptor,
-        .handler = {.on_msg = on_entry, .on_done = on_done},
+        .handler = {.on_msg = on_entry, .on_done = on_watch_done},
         .user = w,
     };
     enum hd_status st;
@@ -500,7 +500,7 @@ static void on_signal(uv_signal_t *handle, int number)
     w->bar_changed = true;
 }
 
-static void on_tick(uv_timer_t *timer)
+static void on_watch_tick(uv_timer_t *timer)
 {
     struct watched_job *w = timer->data;
     int code = w->options->on_tick ? w->options->on_tick(w->options->user) : CLI_CONTINUE;
@@ -517,7 +517,7 @@ static void on_tick(uv_timer_t *timer)
         draw_bar(w);
 }
 
-static void on_closed(uv_handle_t *handle)
+static void on_watch_closed(uv_handle_t *handle)
 {
     struct watched_job *w = handle->data;
 
@@ -546,7 +546,7 @@ static int open_handles(struct watched_job *w)
     (void)uv_timer_init(&w->cli->loop, &w->tick); /* uv_timer_init never fails */
     w->tick.data = w;
     w->open_handles++;
-    (void)uv_timer_start(&w->tick, on_tick, TICK_MS, TICK_MS);
+    (void)uv_timer_start(&w->tick, on_watch_tick, TICK_MS, TICK_MS);
     return CLI_CONTINUE;
 }
 
@@ -559,9 +559,9 @@ static void close_handles(struct watched_job *w)
         hd_rpc_call_cancel(w->job_call);
     for (int i = 0; i < SIGNALS; i++)
         if (w->signal[i].data)
-            uv_close((uv_handle_t *)&w->signal[i], on_closed);
+            uv_close((uv_handle_t *)&w->signal[i], on_watch_closed);
     if (w->tick.data)
-        uv_close((uv_handle_t *)&w->tick, on_closed);
+        uv_close((uv_handle_t *)&w->tick, on_watch_closed);
     while (w->call || w->job_call || w->open_handles)
         (void)uv_run(&w->cli->loop, UV_RUN_ONCE);
 }

@@ -95,7 +95,7 @@ static void send_job(struct job_answer *answer, Heddle__V1__JobStatus *status)
     }
 }
 
-static void on_job(struct hd_query *query, enum hd_status st)
+static void on_status_job(struct hd_query *query, enum hd_status st)
 {
     struct job_answer *answer = query->user;
     const struct veil veil = guard_veil(answer->c, answer->call);
@@ -136,7 +136,7 @@ void answer_with_job(struct controller *c, struct hd_rpc_call *call, uint64_t jo
     *answer = (struct job_answer){
         .c = c, .call = hd_rpc_call_ref(call), .kind = kind, .repeated = repeated};
     query->job = job;
-    query->done = on_job;
+    query->done = on_status_job;
     query->user = answer;
     control_see(c, call, HD_VISIBILITY_JOBS, query);
     hd_store_query(c->store, query);

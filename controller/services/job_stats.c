@@ -76,7 +76,7 @@ static struct job_stats *insert_job(struct stats *stats, const struct hd_job_rec
     return job;
 }
 
-static void forget(struct stats *stats, struct job_stats *job)
+static void forget_job(struct stats *stats, struct job_stats *job)
 {
     const size_t at = (size_t)(job - stats->jobs);
 
@@ -144,7 +144,7 @@ static void take_job(struct stats *stats, const struct hd_job_record *record)
         }
     } else if (job) {
         stats->ended[(int)record->state < STATS_STATES ? record->state : 0]++;
-        forget(stats, job);
+        forget_job(stats, job);
     }
 }
 

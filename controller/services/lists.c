@@ -47,7 +47,7 @@ static void query_list(struct controller *c, struct hd_rpc_call *call, struct hd
     hd_store_query(c->store, query);
 }
 
-static void on_jobs(struct hd_query *query, enum hd_status st)
+static void answer_jobs(struct hd_query *query, enum hd_status st)
 {
     struct list_answer *answer = query->user;
     Heddle__V1__ListJobsResponse response = HEDDLE__V1__LIST_JOBS_RESPONSE__INIT;
@@ -97,10 +97,10 @@ void control_list_jobs(struct hd_rpc_call *call, const ProtobufCMessage *message
         for (size_t i = 0; i < m->n_states && query->states != NO_STATE; i++)
             query->states |= (unsigned)m->states[i] < 32 ? 1u << (unsigned)m->states[i] : 0;
     }
-    query_list(hd_rpc_call_user(call), call, query, on_jobs);
+    query_list(hd_rpc_call_user(call), call, query, answer_jobs);
 }
 
-static void on_events(struct hd_query *query, enum hd_status st)
+static void answer_events(struct hd_query *query, enum hd_status st)
 {
     struct list_answer *answer = query->user;
     Heddle__V1__ListEventsResponse response = HEDDLE__V1__LIST_EVENTS_RESPONSE__INIT;
@@ -133,10 +133,10 @@ void control_list_events(struct hd_rpc_call *call, const ProtobufCMessage *messa
         query->limit = control_page_size(m->limit);
         control_see(hd_rpc_call_user(call), call, HD_VISIBILITY_JOBS, query);
     }
-    query_list(hd_rpc_call_user(call), call, query, on_events);
+    query_list(hd_rpc_call_user(call), call, query, answer_events);
 }
 
-static void on_checkpoints(struct hd_query *query, enum hd_status st)
+static void answer_checkpoints(struct hd_query *query, enum hd_status st)
 {
     struct list_answer *answer = query->user;
     Heddle__V1__ListCheckpointsResponse response = HEDDLE__V1__LIST_CHECKPOINTS_RESPONSE__INIT;
@@ -172,5 +172,5 @@ void control_list_checkpoints(struct hd_rpc_call *call, const ProtobufCMessage *
         query->job = m->job;
         control_see(hd_rpc_call_user(call), call, HD_VISIBILITY_ALL, query);
     }
-    query_list(hd_rpc_call_user(call), call, query, on_checkpoints);
+    query_list(hd_rpc_call_user(call), call, query, answer_checkpoints);
 }

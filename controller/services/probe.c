@@ -310,7 +310,7 @@ static void *alloc(void *arena, size_t size)
     return hd_arena_alloc(arena, size);
 }
 
-static void forget(void *arena, void *memory) /* freed with the arena */
+static void free_nothing(void *arena, void *memory) /* freed with the arena */
 {
     (void)arena;
     (void)memory;
@@ -321,7 +321,7 @@ static void add_figures(struct controller *c, struct hd_arena *arena, size_t ind
                         const struct hd_node_view *view, Heddle__V1__NodeProbe *m)
 {
     const struct kept *kept = find_probe(c, view->record->uuid);
-    ProtobufCAllocator in_arena = {.alloc = alloc, .free = forget, .allocator_data = arena};
+    ProtobufCAllocator in_arena = {.alloc = alloc, .free = free_nothing, .allocator_data = arena};
     Heddle__V1__NodeProbe *figures = NULL;
     size_t next = 0;
 

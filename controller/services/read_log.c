@@ -255,7 +255,7 @@ static enum hd_status find_log(struct log_reader *r, const struct hd_query *quer
     return HD_OK;
 }
 
-static void on_job(struct hd_query *query, enum hd_status st)
+static void on_log_job(struct hd_query *query, enum hd_status st)
 {
     struct log_reader *r = query->user;
 
@@ -392,7 +392,7 @@ void read_log_open(struct hd_rpc_call *call, const ProtobufCMessage *request)
     r->next = c->log_readers;
     c->log_readers = r;
     query->job = m->job;
-    query->done = on_job;
+    query->done = on_log_job;
     query->user = r;
     control_see(c, call, HD_VISIBILITY_ALL, query);
     r->busy = true;

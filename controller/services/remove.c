@@ -159,7 +159,7 @@ static void on_users(struct hd_query *users, enum hd_status st)
     hd_query_free(users);
 }
 
-static void on_records(struct hd_query *query, enum hd_status st)
+static void on_removal_records(struct hd_query *query, enum hd_status st)
 {
     struct removal *r = query->user;
     const struct hd_job_record *job = st ? NULL : &query->jobs[0].record;
@@ -211,7 +211,7 @@ void control_remove_job(struct hd_rpc_call *call, const ProtobufCMessage *messag
     r->check = m->check;
     r->step = m->step;
     query->job = m->job;
-    query->done = on_records;
+    query->done = on_removal_records;
     query->user = r;
     control_see(c, call, HD_VISIBILITY_JOBS, query);
     hd_store_query(c->store, query);

@@ -171,7 +171,7 @@ static enum hd_status resume_step(const struct resume *r, struct hd_query *query
     return control_step(r->c, r->call, &event);
 }
 
-static void on_records(struct hd_query *query, enum hd_status st)
+static void on_resume_records(struct hd_query *query, enum hd_status st)
 {
     struct resume *r = query->user;
 
@@ -209,7 +209,7 @@ void control_resume_job(struct hd_rpc_call *call, const ProtobufCMessage *messag
     r->c = c;
     r->call = hd_rpc_call_ref(call);
     query->job = m->job;
-    query->done = on_records;
+    query->done = on_resume_records;
     query->user = r;
     control_see(c, call, HD_VISIBILITY_JOBS, query);
     hd_store_query(c->store, query);

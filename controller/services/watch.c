@@ -171,7 +171,7 @@ static bool finish_query(struct watcher *w, enum hd_status st)
     return !st;
 }
 
-static void on_job(struct hd_query *query, enum hd_status st)
+static void on_watched_job(struct hd_query *query, enum hd_status st)
 {
     struct watcher *w = query->user;
     Heddle__V1__JobStatus *status;
@@ -250,7 +250,7 @@ static void start_query(struct watcher *w, enum hd_query_kind kind,
 static void read_job(struct watcher *w)
 {
     w->stale = false;
-    start_query(w, HD_QUERY_JOB, on_job);
+    start_query(w, HD_QUERY_JOB, on_watched_job);
 }
 
 static void read_history(struct watcher *w)

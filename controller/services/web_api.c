@@ -79,7 +79,7 @@ static bool failed(struct hd_query *query, enum hd_status st)
     return st != HD_OK;
 }
 
-static void on_jobs(struct hd_query *query, enum hd_status st)
+static void web_jobs(struct hd_query *query, enum hd_status st)
 {
     struct asked *asked = query->user;
     const struct veil veil = web_veil(asked->c, &asked->reader);
@@ -111,7 +111,7 @@ static void on_jobs(struct hd_query *query, enum hd_status st)
     end_asked(query);
 }
 
-static void on_job(struct hd_query *query, enum hd_status st)
+static void web_job(struct hd_query *query, enum hd_status st)
 {
     struct asked *asked = query->user;
     const struct veil veil = web_veil(asked->c, &asked->reader);
@@ -142,7 +142,7 @@ static void on_job(struct hd_query *query, enum hd_status st)
     end_asked(query);
 }
 
-static void on_events(struct hd_query *query, enum hd_status st)
+static void web_events(struct hd_query *query, enum hd_status st)
 {
     struct asked *asked = query->user;
     const struct veil veil = web_veil(asked->c, &asked->reader);
@@ -168,7 +168,7 @@ static void on_events(struct hd_query *query, enum hd_status st)
     end_asked(query);
 }
 
-static void on_checkpoints(struct hd_query *query, enum hd_status st)
+static void web_checkpoints(struct hd_query *query, enum hd_status st)
 {
     struct asked *asked = query->user;
     const struct hd_checkpoint_record *best = NULL;
@@ -254,7 +254,7 @@ static void list_jobs(struct controller *c, struct hd_http_request *request)
         query->before_job = (uint64_t)before;
         query->limit = (int32_t)limit;
     }
-    ask_store(c, request, query, on_jobs);
+    ask_store(c, request, query, web_jobs);
 }
 
 static void ask_about(struct controller *c, struct hd_http_request *request, uint64_t job,
@@ -413,13 +413,13 @@ static bool answer_job(struct controller *c, struct hd_http_request *request, co
     if (!read_job_number(path, &job, &rest))
         return false;
     if (!*rest)
-        ask_about(c, request, job, HD_QUERY_JOB, HD_VISIBILITY_JOBS, "", on_job);
+        ask_about(c, request, job, HD_QUERY_JOB, HD_VISIBILITY_JOBS, "", web_job);
     else if (strcmp(rest, "curve") == 0)
         ask_about(c, request, job, HD_QUERY_JOB, HD_VISIBILITY_JOBS, "buckets", on_seen);
     else if (strcmp(rest, "events") == 0)
-        ask_about(c, request, job, HD_QUERY_LAST_EVENTS, HD_VISIBILITY_JOBS, "limit", on_events);
+        ask_about(c, request, job, HD_QUERY_LAST_EVENTS, HD_VISIBILITY_JOBS, "limit", web_events);
     else if (strcmp(rest, "checkpoints") == 0)
-        ask_about(c, request, job, HD_QUERY_CHECKPOINTS, HD_VISIBILITY_ALL, "", on_checkpoints);
+        ask_about(c, request, job, HD_QUERY_CHECKPOINTS, HD_VISIBILITY_ALL, "", web_checkpoints);
     else
         return false;
     return true;
@@ -445,7 +445,7 @@ void web_api(struct controller *c, struct hd_http_request *request, const char *
     if (strcmp(path, "jobs") == 0)
         list_jobs(c, request);
     else if (strcmp(path, "events") == 0)
-        ask_about(c, request, 0, HD_QUERY_LAST_EVENTS, HD_VISIBILITY_OWN, "limit", on_events);
+        ask_about(c, request, 0, HD_QUERY_LAST_EVENTS, HD_VISIBILITY_OWN, "limit", web_events);
     else if (!hd_text_starts(path, "jobs/") || !answer_job(c, request, path + strlen("jobs/")))
         hd_http_fail(request, hd_err(HD_NOT_FOUND, "there is no /api/v1/%.200s", path));
 }

@@ -56,7 +56,7 @@ static bool try_request(struct agent *agent, const struct agent_log_request *r, 
     return st != HD_LIMIT; /* HD_LIMIT: the controller reads slowly; retry later */
 }
 
-static void on_request(struct hd_rpc_call *call, const ProtobufCMessage *message)
+static void on_log_request(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
     const Heddle__V1__LogRequest *m = (const Heddle__V1__LogRequest *)message;
     struct agent *agent = hd_rpc_call_user(call);
@@ -85,7 +85,7 @@ static void on_request(struct hd_rpc_call *call, const ProtobufCMessage *message
     hd_text_free(&path);
 }
 
-static void on_done(struct hd_rpc_call *call, enum hd_status status, const char *message)
+static void on_logs_done(struct hd_rpc_call *call, enum hd_status status, const char *message)
 {
     struct agent *agent = hd_rpc_call_user(call);
 
@@ -106,7 +106,7 @@ void logs_open(struct agent *agent)
         .path = "/heddle.v1.Fleet/Logs",
         .kind = HD_RPC_BIDI,
         .response = &heddle__v1__log_request__descriptor,
-        .handler = {.on_msg = on_request, .on_done = on_done},
+        .handler = {.on_msg = on_log_request, .on_done = on_logs_done},
         .user = agent,
     };
 

@@ -313,7 +313,7 @@ static void report_refusal(struct agent *agent, const char *message)
            agent->locals.first ? ", ranks go on meanwhile" : "");
 }
 
-static void on_done(struct hd_rpc_call *call, enum hd_status status, const char *message)
+static void on_stream_done(struct hd_rpc_call *call, enum hd_status status, const char *message)
 {
     struct agent *agent = hd_rpc_call_user(call);
 
@@ -362,7 +362,7 @@ void stream_open(struct agent *agent)
         .path = "/heddle.v1.Fleet/Connect",
         .kind = HD_RPC_BIDI,
         .response = &heddle__v1__controller_message__descriptor,
-        .handler = {.on_msg = on_message, .on_drain = on_drain, .on_done = on_done},
+        .handler = {.on_msg = on_message, .on_drain = on_drain, .on_done = on_stream_done},
         .user = agent,
     };
     struct hd_arena arena;

@@ -270,7 +270,7 @@ static void add_listener(struct hd_http *http, struct hd_text *out)
     hd_prom_add_one(out, HD_PROM_http_connections, (double)stats.connections);
 }
 
-static void on_request(void *user, struct hd_http_request *request)
+static void on_web_request(void *user, struct hd_http_request *request)
 {
     struct agent *agent = user;
     struct agent_web *web = agent->web;
@@ -326,7 +326,7 @@ enum hd_status web_open(struct agent *agent)
                                       .key_path = tls ? o->tls.key_path : NULL,
                                       .asks_tokens = o->http_token_file != NULL,
                                       .authorize = authorize_reader,
-                                      .on_request = on_request,
+                                      .on_request = on_web_request,
                                       .user = agent};
     struct agent_web *web;
     enum hd_status st = HD_OK;

@@ -13,7 +13,7 @@ enum { CPUINFO_MAX = 16 << 20, THREADS_MAX = 4096 };
 
 /* ---- what is wanted ---- */
 
-static enum hd_status refuse(const struct hd_device_selection *selection)
+static enum hd_status refuse_selection(const struct hd_device_selection *selection)
 {
     return hd_err(HD_INVALID,
                   "--devices %s: say auto, cpu:N or cpu:N:T (N devices, 1 to %d, of T threads), "
@@ -29,7 +29,7 @@ static enum hd_status parse_cpu(char *rest, struct hd_device_selection *selectio
     if (rest || !count || selection->cpu_count ||
         hd_text_to_int64(count, 1, HD_ATTEMPT_RANKS_MAX, &n) ||
         (threads && hd_text_to_int64(threads, 1, THREADS_MAX, &t)))
-        return refuse(selection);
+        return refuse_selection(selection);
     selection->cpu_count = (int)n;
     selection->threads = (int)t;
     return HD_OK;
@@ -38,14 +38,14 @@ static enum hd_status parse_cpu(char *rest, struct hd_device_selection *selectio
 static enum hd_status parse_gpus(char *rest, struct hd_device_selection *selection)
 {
     if (selection->gpus_all || selection->gpu_count)
-        return refuse(selection);
+        return refuse_selection(selection);
     selection->gpus_all = !rest;
     for (char *word; (word = strsep(&rest, ",")) != NULL;) {
         int64_t number;
 
         if (selection->gpu_count == HD_ATTEMPT_RANKS_MAX || strlen(word) >= HD_GPU_UUID_MAX ||
             (strncmp(word, "GPU-", 4) != 0 && hd_text_to_int64(word, 0, HD_GPU_MAX - 1, &number)))
-            return refuse(selection);
+            return refuse_selection(selection);
         for (int i = 0; i < selection->gpu_count; i++)
             if (strcmp(selection->gpus[i], word) == 0)
                 return hd_err(HD_INVALID, "--devices %s: %s is named twice", selection->text, word);
@@ -64,7 +64,7 @@ enum hd_status hd_device_selection_parse(const char *text,
     *ret_selection = (struct hd_device_selection){.cpu_count = 0};
     (void)snprintf(ret_selection->text, sizeof ret_selection->text, "%.300s", text);
     if (strlen(text) >= sizeof copy)
-        return refuse(ret_selection);
+        return refuse_selection(ret_selection);
     (void)snprintf(copy, sizeof copy, "%s", text);
     for (char *part; !st && (part = strsep(&rest, "+")) != NULL;) {
         char *kind = strsep(&part, ":");
@@ -76,10 +76,10 @@ enum hd_status hd_device_selection_parse(const char *text,
         else if (strcmp(kind, "auto") == 0 && !part && !ret_selection->gpus_if_any)
             ret_selection->gpus_if_any = true;
         else
-            st = refuse(ret_selection);
+            st = refuse_selection(ret_selection);
     }
     if (!st && ret_selection->gpus_if_any && (ret_selection->gpus_all || ret_selection->gpu_count))
-        st = refuse(ret_selection);
+        st = refuse_selection(ret_selection);
     return st;
 }
 

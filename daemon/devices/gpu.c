@@ -72,7 +72,7 @@ static enum hd_status read_gpu(const struct hd_json *object, struct hd_gpu *gpu)
     return st;
 }
 
-static void refuse(struct hd_gpu *gpu, const char *what)
+static void refuse_gpu(struct hd_gpu *gpu, const char *what)
 {
     if (!gpu->problem[0])
         (void)snprintf(
@@ -88,7 +88,7 @@ static void need_uuid(struct hd_gpu *gpu, int64_t index)
 {
     if (gpu->uuid[0] && !strpbrk(gpu->uuid, " \t\r\n") && !hd_text_starts(gpu->uuid, "cpu-"))
         return;
-    refuse(gpu, "no UUID for it");
+    refuse_gpu(gpu, "no UUID for it");
     if (gpu->bus[0] && !strpbrk(gpu->bus, " \t\r\n"))
         (void)snprintf(gpu->uuid, sizeof gpu->uuid, "PCI-%s", gpu->bus);
     else
@@ -104,14 +104,14 @@ static void judge(struct hd_gpu_list *list, int64_t index)
     if (gpu->memory_bytes <= 0 || gpu->memory_bytes > memory_most) {
         (void)snprintf(what, sizeof what, "that it has %lld bytes of memory",
                        (long long)gpu->memory_bytes);
-        refuse(gpu, what);
+        refuse_gpu(gpu, what);
         gpu->memory_bytes = 0; /* 0: unknown */
     }
     need_uuid(gpu, index);
     for (int64_t i = 0; i < index; i++)
         if (strcmp(list->gpus[i].uuid, gpu->uuid) == 0) {
-            refuse(gpu, "that another GPU has the same UUID");
-            refuse(&list->gpus[i], "that another GPU has the same UUID");
+            refuse_gpu(gpu, "that another GPU has the same UUID");
+            refuse_gpu(&list->gpus[i], "that another GPU has the same UUID");
         }
 }
 

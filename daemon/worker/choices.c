@@ -21,7 +21,7 @@ struct choices_verb {
 };
 
 /* Reads the command-line flags; they come before "--", names of files with questions after it. */
-static enum hd_status read_options(int argc, char **argv, struct choices_verb *e)
+static enum hd_status read_choices_options(int argc, char **argv, struct choices_verb *e)
 {
     struct hd_flag f[] = {{"--checkpoint", true, false, NULL}, {"--limit", false, false, NULL},
                           {"--context", false, false, NULL},   {"--precision", false, false, NULL},
@@ -93,8 +93,8 @@ static void print_answer(void *user, const struct hd_choice_answer *a)
     hd_text_free(&line);
 }
 
-static void add_json(struct hd_text *text, const struct choices_verb *e, const struct hd_decoder *d,
-                     const struct hd_choices *c)
+static void add_choices_json(struct hd_text *text, const struct choices_verb *e,
+                             const struct hd_decoder *d, const struct hd_choices *c)
 {
     struct hd_json_writer w = {.out = text};
 
@@ -130,8 +130,8 @@ static void add_json(struct hd_text *text, const struct choices_verb *e, const s
     hd_text_add(text, "\n");
 }
 
-static void add_text(struct hd_text *text, const struct choices_verb *e, const struct hd_decoder *d,
-                     const struct hd_choices *c)
+static void add_choices_text(struct hd_text *text, const struct choices_verb *e,
+                             const struct hd_decoder *d, const struct hd_choices *c)
 {
     hd_text_add(text, "acc         %.4f +- %.4f\n", c->acc, c->acc_error);
     hd_text_add(text, "acc_norm    %.4f +- %.4f\n", c->acc_norm, c->acc_norm_error);
@@ -169,9 +169,9 @@ static enum hd_status examine(struct choices_verb *e)
     if (!st)
         st = e->st;
     if (!st && (e->as_json || e->as_lines))
-        add_json(&text, e, decoder, &result);
+        add_choices_json(&text, e, decoder, &result);
     else if (!st)
-        add_text(&text, e, decoder, &result);
+        add_choices_text(&text, e, decoder, &result);
     if (!st)
         st = text.failed ? hd_err(HD_NO_MEMORY, "no memory to print the result")
                          : hd_file_print(text.data);
@@ -185,7 +185,7 @@ static enum hd_status examine(struct choices_verb *e)
 int hd_worker_choices(int argc, char **argv)
 {
     struct choices_verb e = {.st = HD_OK};
-    enum hd_status st = read_options(argc, argv, &e);
+    enum hd_status st = read_choices_options(argc, argv, &e);
 
     if (!st)
         st = examine(&e);

@@ -34,7 +34,7 @@ struct data_list {
     int source_count, source_room;
 };
 
-static enum hd_status no_memory(void)
+static enum hd_status no_memory_for_files(void)
 {
     return hd_err(HD_NO_MEMORY, "no memory for a list of files");
 }
@@ -73,7 +73,7 @@ static enum hd_status add_line(struct data_list *a, const char *line)
     file.path = hd_arena_strdup(&a->arena, line + path_at);
     files = s ? hd_arena_grow(&a->arena, s->files, s->count, &s->room, sizeof file) : NULL;
     if (!file.path || !files)
-        return no_memory();
+        return no_memory_for_files();
     s->files = files;
     s->files[s->count++] = file;
     return HD_OK;
@@ -94,7 +94,7 @@ static enum hd_status read_files(struct data_list *a)
     return st;
 }
 
-static enum hd_status read_options(int argc, char **argv, struct data_list *a)
+static enum hd_status read_data_options(int argc, char **argv, struct data_list *a)
 {
     struct hd_flag f[] = {{"--tokenizer", true, false, NULL},
                           {"--vocab", true, false, NULL},
@@ -205,7 +205,7 @@ int hd_worker_data(int argc, char **argv)
     enum hd_status st;
 
     hd_arena_init(&a.arena, 0);
-    st = read_options(argc, argv, &a);
+    st = read_data_options(argc, argv, &a);
     if (!st)
         st = open_tokenizer(&a);
     if (!st)
@@ -220,7 +220,7 @@ int hd_worker_data(int argc, char **argv)
     hd_json_end(&w, ']');
     hd_json_end(&w, '}');
     if (!st && text.failed)
-        st = no_memory();
+        st = no_memory_for_files();
     if (!st)
         (void)printf("%s\n", text.data);
     hd_text_free(&text);

@@ -15,27 +15,6 @@
 
 enum { PROGRESS_MS = 200, LINE_MS = 10000, INTERRUPTED = 130, TERMINATED = 143 };
 
-/* true: the work is to stop; set by the signal handler, which does nothing else */
-static volatile sig_atomic_t stop;
-
-static void on_signal(int number)
-{
-    stop = number;
-}
-
-/* Catches signals: the first one stops the work in order, so that the temporary folder is removed;
- * a second one ends the process at once. */
-static void take_signals(void)
-{
-    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
-    const struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
-    struct sigaction before;
-
-    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
-        if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
-            (void)sigaction(signals[i], &action, NULL);
-}
-
 struct eval_bar {
     bool shown, tokenizing;
     int64_t begin_ms, last_ms;
@@ -43,14 +22,14 @@ struct eval_bar {
 
 /* Shows the progress: on a terminal one line that is overwritten, else a new line every LINE_MS.
  * Returns false after a signal. */
-static bool show_progress(void *user, const struct hd_evaluation_progress *p)
+static bool show_eval_progress(void *user, const struct hd_evaluation_progress *p)
 {
     struct eval_bar *bar = user;
     const int64_t now = hd_clock_now_ms();
     const bool is_terminal = isatty(STDERR_FILENO);
     char done[32], total[32], left[HD_CLOCK_TEXT_MAX];
 
-    if (stop)
+    if (hd_worker_stop_signal())
         return false;
     if (bar->tokenizing != p->tokenizing)
         bar->begin_ms = now;
@@ -77,8 +56,8 @@ static bool show_progress(void *user, const struct hd_evaluation_progress *p)
 enum eval_form { FORM_TEXT, FORM_JSON, FORM_JSONL };
 
 /* Reads the command-line flags; they come before "--", data files after it. */
-static enum hd_status read_options(int argc, char **argv, struct hd_evaluation_options *ret,
-                                   enum eval_form *ret_form)
+static enum hd_status read_eval_options(int argc, char **argv, struct hd_evaluation_options *ret,
+                                        enum eval_form *ret_form)
 {
     struct hd_flag f[] = {{"--checkpoint", true, false, NULL}, {"--windows", false, false, NULL},
                           {"--context", false, false, NULL},   {"--precision", false, false, NULL},
@@ -119,8 +98,8 @@ static double nats_per_byte(const struct hd_evaluation *e)
     return e->loss * (double)e->targets / (double)e->bytes;
 }
 
-static void add_json(struct hd_text *text, const struct hd_evaluation_options *o,
-                     const struct hd_evaluation *e, enum eval_form form)
+static void add_evaluation_json(struct hd_text *text, const struct hd_evaluation_options *o,
+                                const struct hd_evaluation *e, enum eval_form form)
 {
     struct hd_json_writer w = {.out = text};
 
@@ -167,8 +146,8 @@ static void add_json(struct hd_text *text, const struct hd_evaluation_options *o
     hd_text_add(text, "\n");
 }
 
-static void add_text(struct hd_text *text, const struct hd_evaluation_options *o,
-                     const struct hd_evaluation *e)
+static void add_evaluation_text(struct hd_text *text, const struct hd_evaluation_options *o,
+                                const struct hd_evaluation *e)
 {
     hd_text_add(text, "loss        %.6f\n", e->loss);
     if (e->pairs.count)
@@ -197,28 +176,28 @@ int hd_worker_eval(int argc, char **argv)
     struct eval_bar bar = {.begin_ms = hd_clock_now_ms()};
     struct hd_text text = {0};
     enum eval_form form = FORM_TEXT;
-    enum hd_status st = read_options(argc, argv, &options, &form);
+    enum hd_status st = read_eval_options(argc, argv, &options, &form);
 
     bar.last_ms = bar.begin_ms;
-    take_signals();
+    hd_worker_catch_stop();
     if (!st) {
-        options.progress = show_progress;
+        options.progress = show_eval_progress;
         options.user = &bar;
         st = hd_evaluate(&options, &result);
     }
     if (bar.shown)
         (void)fprintf(stderr, "\r\033[K");
     if (!st && form == FORM_TEXT)
-        add_text(&text, &options, &result);
+        add_evaluation_text(&text, &options, &result);
     else if (!st)
-        add_json(&text, &options, &result, form);
+        add_evaluation_json(&text, &options, &result, form);
     if (!st)
         st = text.failed ? hd_err(HD_NO_MEMORY, "no memory to print the result")
                          : hd_file_print(text.data);
     hd_text_free(&text);
     if (st == HD_ABORTED) {
         (void)hd_worker_finish("eval", st);
-        return stop == SIGTERM ? TERMINATED : INTERRUPTED;
+        return hd_worker_stop_signal() == SIGTERM ? TERMINATED : INTERRUPTED;
     }
     return hd_worker_finish("eval", st);
 }

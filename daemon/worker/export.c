@@ -28,7 +28,7 @@ struct export_bar {
 };
 
 /* Shows the progress, on a terminal only and at most every PROGRESS_MS. */
-static void show_progress(void *context, int64_t done_bytes, int64_t total_bytes)
+static void show_export_progress(void *context, int64_t done_bytes, int64_t total_bytes)
 {
     struct export_bar *bar = context;
     const int64_t now = hd_clock_now_ms();
@@ -45,8 +45,8 @@ static void show_progress(void *context, int64_t done_bytes, int64_t total_bytes
 
 enum export_form { FORM_PATH, FORM_JSON, FORM_JSONL };
 
-static enum hd_status read_options(int argc, char **argv, struct hd_hf_export *ret_options,
-                                   const char **ret_base, enum export_form *ret_form)
+static enum hd_status read_export_options(int argc, char **argv, struct hd_hf_export *ret_options,
+                                          const char **ret_base, enum export_form *ret_form)
 {
     struct hd_flag f[] = {
         {"--checkpoint", true, false, NULL}, {"--out", true, false, NULL},
@@ -225,7 +225,7 @@ static enum hd_status read_value(void *context, size_t index, const struct hd_ck
     return hd_source_read(b->source, (int)index, want, ret_values);
 }
 
-static enum hd_status read_job(struct export_base *b, const char *checkpoint)
+static enum hd_status read_base_job(struct export_base *b, const char *checkpoint)
 {
     struct hd_ckpt *ckpt = NULL;
     enum hd_status st = hd_ckpt_open(checkpoint, &ckpt);
@@ -261,7 +261,7 @@ static enum hd_status open_base(struct export_base *b, const char *checkpoint, c
 {
     const struct hd_source_dirs dirs = {.dir = checkpoint, .base = base};
     struct hd_model_config config;
-    enum hd_status st = read_job(b, checkpoint);
+    enum hd_status st = read_base_job(b, checkpoint);
 
     if (st || (strcmp(b->job.checkpoint_base, "omit") != 0 &&
                hd_rank_program_quant(&b->job) == HD_QUANT_NONE))
@@ -354,10 +354,10 @@ int hd_worker_export(int argc, char **argv)
     const char *base = NULL;
     enum export_form form = FORM_PATH;
     struct export_bar bar = {.shown = false};
-    enum hd_status st = read_options(argc, argv, &options, &base, &form);
+    enum hd_status st = read_export_options(argc, argv, &options, &base, &form);
 
     if (!st) {
-        options.progress = show_progress;
+        options.progress = show_export_progress;
         options.context = &bar;
         st = write_model(&options, base);
     }

@@ -49,7 +49,8 @@ static enum hd_status read_sampling(const struct hd_flag *temperature, const str
     return st;
 }
 
-static enum hd_status read_request(int argc, char **argv, struct generate_request *ret_request)
+static enum hd_status read_generate_request(int argc, char **argv,
+                                            struct generate_request *ret_request)
 {
     struct hd_flag f[] = {
         {"--checkpoint", true, false, NULL},  {"--prompt", true, false, NULL},
@@ -274,7 +275,7 @@ static enum hd_status generate(struct generate_request *r)
 int hd_worker_generate(int argc, char **argv)
 {
     struct generate_request r;
-    enum hd_status st = read_request(argc, argv, &r);
+    enum hd_status st = read_generate_request(argc, argv, &r);
 
     if (!st)
         st = generate(&r);

@@ -49,7 +49,7 @@ static enum hd_status read_tokens(const char *text, struct logits_request *r)
     return HD_OK;
 }
 
-static enum hd_status read_request(int argc, char **argv, struct logits_request *r)
+static enum hd_status read_logits_request(int argc, char **argv, struct logits_request *r)
 {
     struct hd_flag f[] = {{"--checkpoint", true, false, NULL}, {"--tokens", true, false, NULL},
                           {"--out", false, false, NULL},       {"--threads", false, false, NULL},
@@ -130,7 +130,7 @@ static enum hd_status print_position(const struct logits_request *r, int64_t i, 
     return st;
 }
 
-static enum hd_status run(struct hd_decoder *d, const struct logits_request *r, FILE *out)
+static enum hd_status write_logits(struct hd_decoder *d, const struct logits_request *r, FILE *out)
 {
     const int64_t V = hd_decoder_vocab(d);
     enum hd_status st = HD_OK;
@@ -171,7 +171,7 @@ static enum hd_status logits(const struct logits_request *r)
         return hd_err(HD_INVALID, "--out: cannot write %s: %s", r->out, strerror(errno));
     st = hd_decoder_open(&options, &d);
     if (!st)
-        st = run(d, r, out);
+        st = write_logits(d, r, out);
     hd_decoder_close(d);
     if (out && fclose(out) != 0 && !st)
         st = write_failed(r->out);
@@ -181,7 +181,7 @@ static enum hd_status logits(const struct logits_request *r)
 int hd_worker_logits(int argc, char **argv)
 {
     struct logits_request r = {0};
-    enum hd_status st = read_request(argc, argv, &r);
+    enum hd_status st = read_logits_request(argc, argv, &r);
 
     if (!st)
         st = logits(&r);

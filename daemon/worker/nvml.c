@@ -38,7 +38,7 @@ struct nvml {
     int (*fields)(void *device, int count, struct nvml_field *fields);
 };
 
-static bool load(struct nvml *n)
+static bool load_nvml(struct nvml *n)
 {
     static const char *const names[] = {"nvmlInit_v2",
                                         "nvmlShutdown",
@@ -93,7 +93,7 @@ void hd_nvml_add_links(struct hd_inventory *v, const char *const *buses)
     int to_switch[HD_INVENTORY_GPUS_MAX] = {0};
     double speed[HD_INVENTORY_GPUS_MAX] = {0};
     struct nvml n = {0};
-    const bool loaded = load(&n);
+    const bool loaded = load_nvml(&n);
 
     for (int g = 0; loaded && g < v->gpu_count; g++) {
         int to_gpu[HD_INVENTORY_GPUS_MAX] = {0};

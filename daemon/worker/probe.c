@@ -121,7 +121,7 @@ static enum hd_status name_device(struct probe *p, const struct hd_traits *trait
 
 /* Runs all measurements, the most important ones first, so that a short time omits only the
  * others. */
-static enum hd_status measure(struct probe *p)
+static enum hd_status measure_device(struct probe *p)
 {
     const struct hd_backend_options options = probe_options(p);
     enum hd_status st = p->is_gpu ? probe_open(p) : HD_OK;
@@ -216,7 +216,7 @@ static _Noreturn void serve(struct probe *p, pid_t parent)
         _exit(HD_WORKER_FAILED);
     st = p->is_gpu ? show_gpu(p) : HD_OK;
     if (!st)
-        st = measure(p);
+        st = measure_device(p);
     if (st)
         (void)snprintf(p->why, PROBE_WHY_MAX, "%s", hd_err_message());
     _exit(st ? HD_WORKER_FAILED : HD_WORKER_OK);

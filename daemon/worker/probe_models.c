@@ -452,8 +452,8 @@ static enum hd_status collectives_alone(const struct probe *p, struct hd_arena *
     return st;
 }
 
-static enum hd_status measure(struct probe *p, const struct probe_model *m, bool half,
-                              struct hd_shm_control *pair)
+static enum hd_status measure_model(struct probe *p, const struct probe_model *m, bool half,
+                                    struct hd_shm_control *pair)
 {
     char path[PROBE_DIR_MAX + 16];
     struct hd_job_file file = {.path = path, .size_bytes = PROBE_CORPUS_BYTES};
@@ -513,9 +513,9 @@ enum hd_status probe_models(struct probe *p, bool half)
         if (p->is_gpu && p->memory_bytes < m->memory_gib << 30)
             continue;
         if (!takes_two(m))
-            st = measure(p, m, half, NULL);
+            st = measure_model(p, m, half, NULL);
         else if (pair < PROBE_CONTROLS / (half ? 1 : 2) && p->pairs[pair])
-            st = measure(p, m, half, p->pairs[pair++]);
+            st = measure_model(p, m, half, p->pairs[pair++]);
     }
     return st;
 }

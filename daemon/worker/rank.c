@@ -164,7 +164,7 @@ static void follow_steps(struct rank *r, const struct hd_step_result *s)
                              largest(r->save_deadline_ms, needed_ms));
 }
 
-static enum hd_status read_job(struct rank *r, const char *path)
+static enum hd_status read_rank_job(struct rank *r, const char *path)
 {
     enum hd_status st = hd_job_read_file(path, &r->arena, &r->job);
 
@@ -285,7 +285,7 @@ static enum hd_status connect(struct rank *r, const char *job_path)
     if (st)
         return st;
     hd_link_report_phase(r->link, HD_LINK_PHASE_SETUP, 0);
-    st = read_job(r, job_path);
+    st = read_rank_job(r, job_path);
     if (!st)
         st = rank_lock_in(r);
     if (!st)
@@ -695,7 +695,7 @@ static enum hd_status one_step(struct rank *r)
     return st;
 }
 
-static enum hd_status run(struct rank *r)
+static enum hd_status train(struct rank *r)
 {
     const bool validates = hd_trainer_can_validate(r->trainer) && r->job.validate_batches > 0;
     enum hd_status st;
@@ -803,7 +803,7 @@ int hd_worker_rank(int argc, char **argv)
         st = rank_watch_peers(&r);
     }
     if (!st) {
-        st = run(&r);
+        st = train(&r);
     }
     if (st)
         report_failure(&r, st);

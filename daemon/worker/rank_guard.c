@@ -16,7 +16,8 @@ enum rank_guard_limits {
 
 /* Writes "step 812 is a spike: its loss of 9.2134 is above 4.0121, which is 6 standard deviations
  * above the mean of the last 200 steps that were none". */
-static void describe(const struct rank *r, const struct hd_step_result *s, char ret_text[TEXT_MAX])
+static void describe_spike(const struct rank *r, const struct hd_step_result *s,
+                           char ret_text[TEXT_MAX])
 {
     const bool by_loss = s->loss_limit > 0 && s->loss > s->loss_limit;
 
@@ -115,7 +116,7 @@ enum hd_status rank_check_spike(struct rank *r, const struct hd_step_result *s, 
     r->spikes = s->spiked ? r->spikes + 1 : 0;
     if (!s->spiked)
         return HD_OK;
-    describe(r, s, spike);
+    describe_spike(r, s, spike);
     if (r->spikes >= SPIKES_MAX)
         return give_up(
             r, spike,

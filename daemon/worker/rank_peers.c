@@ -35,8 +35,8 @@ static int count_waiting(const struct rank *r, const struct hd_reported_step *re
     return count;
 }
 
-static void describe(const struct rank *r, const struct hd_reported_step *reported, int rank,
-                     char *ret_text, size_t size_bytes)
+static void describe_straggler(const struct rank *r, const struct hd_reported_step *reported,
+                               int rank, char *ret_text, size_t size_bytes)
 {
     const struct hd_straggler s = hd_stragglers_get(r->stragglers, rank);
     const int waiting = count_waiting(r, reported, rank);
@@ -63,7 +63,7 @@ static void tell_all(struct rank *r, const struct hd_reported_step *reported)
     for (int i = 0; i < r->world && n < sizeof text; i++) {
         if (!hd_stragglers_get(r->stragglers, i).is || count++ >= NAMED_MAX)
             continue;
-        describe(r, reported, i, one, sizeof one);
+        describe_straggler(r, reported, i, one, sizeof one);
         n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", n ? "; " : "", one);
     }
     if (count > NAMED_MAX && n < sizeof text)
@@ -84,7 +84,7 @@ void rank_look_at_peers(struct rank *r, const struct hd_step_result *s)
         if (!one.changed)
             continue;
         if (one.is)
-            describe(r, &s->reported, i, text, sizeof text);
+            describe_straggler(r, &s->reported, i, text, sizeof text);
         else
             (void)snprintf(text, sizeof text, "rank %d is no straggler any more", i);
         rank_say_about(r, one.is ? HD_LINK_LEVEL_STRAGGLER : HD_LINK_LEVEL_INFO, i, text);

@@ -70,7 +70,7 @@ static void find(void *library, const char *symbol, void *place)
     memcpy(place, &found, sizeof found);
 }
 
-static enum hd_status load(struct nvml_sampler *n)
+static enum hd_status load_sampler(struct nvml_sampler *n)
 {
     void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
 
@@ -175,7 +175,7 @@ static enum hd_status sample_all(struct hd_sample_list *list, struct hd_gpu_list
 {
     struct nvml_sampler n = {0};
     unsigned count = 0;
-    enum hd_status st = load(&n);
+    enum hd_status st = load_sampler(&n);
 
     if (st)
         return st;

@@ -49,14 +49,14 @@ static bool goes_on(void *context, int64_t done_bytes, int64_t total_bytes)
     return !stop;
 }
 
-static enum hd_status no_memory(void)
+static enum hd_status no_memory_for_samples(void)
 {
     return hd_err(HD_NO_MEMORY, "no memory for the samples of a job");
 }
 
 /* ---- the job ---- */
 
-static enum hd_status read_job(struct samples *s)
+static enum hd_status read_job_from_stdin(struct samples *s)
 {
     struct hd_text text = {0};
     char buffer[4096];
@@ -65,7 +65,7 @@ static enum hd_status read_job(struct samples *s)
 
     while ((n = fread(buffer, 1, sizeof buffer, stdin)) > 0)
         hd_text_add_bytes(&text, buffer, n);
-    st = text.failed ? no_memory()
+    st = text.failed ? no_memory_for_samples()
                      : hd_job_read(text.data ? text.data : "", text.len_bytes, &s->arena, &s->job);
     hd_text_free(&text);
     return st;
@@ -187,8 +187,8 @@ static enum hd_status add_facts(const struct samples *s, struct hd_json_writer *
 /* ---- samples ---- */
 
 /* Appends the text of `count` token ids, with control characters made printable. */
-static enum hd_status add_text(const struct samples *s, const int32_t *ids, int64_t count,
-                               struct hd_text *ret_text)
+static enum hd_status add_token_text(const struct samples *s, const int32_t *ids, int64_t count,
+                                     struct hd_text *ret_text)
 {
     struct hd_utf8_printer printer = {0};
     struct hd_text bytes = {0};
@@ -226,7 +226,7 @@ static enum hd_status show_rows(const struct samples *s, int64_t first, int64_t 
         for (next = j + 1; next < end && counts(s, first, next) == marked;)
             next++;
         hd_text_add(out, "%s", !marked ? "" : s->colour ? "\033[1;32m" : "\u27E6");
-        st = add_text(s, s->tokens + j, next - j, out);
+        st = add_token_text(s, s->tokens + j, next - j, out);
         hd_text_add(out, "%s", !marked ? "" : s->colour ? "\033[0m" : "\u27E7");
     }
     return st;
@@ -238,7 +238,7 @@ static enum hd_status write_rows(const struct samples *s, int64_t first, int64_t
                                  int64_t number, struct hd_json_writer *w)
 {
     struct hd_text text = {0};
-    enum hd_status st = add_text(s, s->tokens + first, end - first, &text);
+    enum hd_status st = add_token_text(s, s->tokens + first, end - first, &text);
 
     hd_json_begin(w, NULL, '{');
     if (s->is_pairs) {
@@ -330,7 +330,7 @@ static enum hd_status show_sample(struct samples *s, int64_t sample, struct hd_j
     return st;
 }
 
-static enum hd_status show(struct samples *s, struct hd_text *out)
+static enum hd_status show_samples(struct samples *s, struct hd_text *out)
 {
     struct hd_json_writer w = {.out = out};
     enum hd_status st = HD_OK;
@@ -358,7 +358,7 @@ static enum hd_status show(struct samples *s, struct hd_text *out)
     return st;
 }
 
-static enum hd_status run(struct samples *s, struct hd_text *out)
+static enum hd_status write_samples(struct samples *s, struct hd_text *out)
 {
     const size_t S = (size_t)s->job.context;
     enum hd_status st = s->only_facts && s->job.epochs == 0 ? leave_out_text(s) : HD_OK;
@@ -378,13 +378,13 @@ static enum hd_status run(struct samples *s, struct hd_text *out)
     s->targets = calloc(S, sizeof *s->targets);
     s->bounds = calloc(S, sizeof *s->bounds);
     if (!st && (!s->tokens || !s->targets || !s->bounds))
-        st = no_memory();
+        st = no_memory_for_samples();
     if (!st)
-        st = show(s, out);
-    return !st && out->failed ? no_memory() : st;
+        st = show_samples(s, out);
+    return !st && out->failed ? no_memory_for_samples() : st;
 }
 
-static enum hd_status read_options(int argc, char **argv, struct samples *s)
+static enum hd_status read_samples_options(int argc, char **argv, struct samples *s)
 {
     struct hd_flag f[] = {{"--count", false, false, NULL},
                           {"--first", false, false, NULL},
@@ -424,12 +424,12 @@ int hd_worker_samples(int argc, char **argv)
     hd_arena_init(&s.arena, 0);
     (void)sigaction(SIGINT, &action, NULL);
     (void)sigaction(SIGTERM, &action, NULL);
-    st = read_options(argc, argv, &s);
+    st = read_samples_options(argc, argv, &s);
     if (!st)
-        st = read_job(&s);
+        st = read_job_from_stdin(&s);
     s.is_pairs = !st && hd_job_has_pairs(&s.job);
     if (!st)
-        st = run(&s, &out);
+        st = write_samples(&s, &out);
     done(&s);
     hd_err_save(st, &story);
     if (*s.folder)

@@ -47,7 +47,8 @@ static enum hd_status read_order(const char *file, int64_t stages, int64_t each,
     return st == HD_INVALID ? hd_err_prefix(st, "%s", file) : st;
 }
 
-static enum hd_status show(const struct hd_schedule *order, bool text, struct hd_arena *arena)
+static enum hd_status show_schedule(const struct hd_schedule *order, bool text,
+                                    struct hd_arena *arena)
 {
     struct hd_step_plan *plans = NULL;
     struct hd_schedule_times times;
@@ -105,7 +106,7 @@ int hd_worker_schedule(int argc, char **argv)
         st = build_order(f[0].value, &pipeline, micro_batches, &arena, &order);
     }
     if (!st)
-        st = show(&order, f[5].value != NULL, &arena);
+        st = show_schedule(&order, f[5].value != NULL, &arena);
     hd_arena_done(&arena);
     return hd_worker_finish("schedule", st);
 }

@@ -17,14 +17,6 @@
 
 enum { PROGRESS_MS = 200, LINE_MS = 10000, INTERRUPTED = 130, TERMINATED = 143 };
 
-/* true: the work is to stop; set by the signal handler, which does nothing else */
-static volatile sig_atomic_t stop;
-
-static void on_signal(int number)
-{
-    stop = number;
-}
-
 struct tokenize_bar {
     bool shown;
     int64_t begin_ms, last_ms;
@@ -32,14 +24,14 @@ struct tokenize_bar {
 
 /* Shows the progress: on a terminal one line that is overwritten, else a new line every LINE_MS.
  * Returns false after a signal. */
-static bool show_progress(void *context, const struct hd_tokenize_counts *c)
+static bool show_tokenize_progress(void *context, const struct hd_tokenize_counts *c)
 {
     struct tokenize_bar *bar = context;
     const int64_t now = hd_clock_now_ms(), spent = now - bar->begin_ms;
     const bool is_terminal = isatty(STDERR_FILENO);
     char done[32], total[32], rate[32], left[HD_CLOCK_TEXT_MAX];
 
-    if (stop)
+    if (hd_worker_stop_signal())
         return false;
     if (!c->read_bytes || !spent || now - bar->last_ms < (is_terminal ? PROGRESS_MS : LINE_MS))
         return true;
@@ -76,8 +68,8 @@ static enum hd_status check_inputs(char *const *inputs, int count)
 }
 
 /* Reads the command-line flags; they come before "--", input files after it. */
-static enum hd_status read_options(int argc, char **argv, struct hd_tokenize *ret_how,
-                                   struct options *ret_options)
+static enum hd_status read_tokenize_options(int argc, char **argv, struct hd_tokenize *ret_how,
+                                            struct options *ret_options)
 {
     struct hd_flag f[] = {
         {"--out", true, false, NULL},           {"--tokenizer", true, false, NULL},
@@ -333,9 +325,9 @@ static enum hd_status find_end(const struct options *o, const struct hd_tokenize
     return HD_OK;
 }
 
-static enum hd_status run(struct hd_tokenize *how, const struct options *o,
-                          struct tokenize_bar *bar, struct hd_tokenize_counts *ret_counts,
-                          struct hd_text *out)
+static enum hd_status tokenize_files(struct hd_tokenize *how, const struct options *o,
+                                     struct tokenize_bar *bar,
+                                     struct hd_tokenize_counts *ret_counts, struct hd_text *out)
 {
     struct hd_tokenizer *tokenizer = NULL;
     struct hd_conversation_rules rules = {.form = HD_CHAT_TEXT};
@@ -349,7 +341,7 @@ static enum hd_status run(struct hd_tokenize *how, const struct options *o,
     how->tokenizer = tokenizer;
     st = find_end(o, tokenizer, &how->end_of_text);
     how->needs_tokens = true;
-    how->progress = show_progress;
+    how->progress = show_tokenize_progress;
     how->context = bar;
     if (!st)
         st = find_rules(o, how, &rules, &chat);
@@ -360,19 +352,6 @@ static enum hd_status run(struct hd_tokenize *how, const struct options *o,
     return st;
 }
 
-/* Catches signals: the first one stops the work in order; a second one of the same kind ends the
- * process at once. A signal that the caller ignores, as nohup does with SIGHUP, stays ignored. */
-static void take_signals(void)
-{
-    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
-    const struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
-    struct sigaction before;
-
-    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
-        if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
-            (void)sigaction(signals[i], &action, NULL);
-}
-
 int hd_worker_tokenize(int argc, char **argv)
 {
     struct hd_tokenize how;
@@ -380,12 +359,12 @@ int hd_worker_tokenize(int argc, char **argv)
     struct hd_tokenize_counts counts = {0};
     struct hd_text out = {0};
     struct tokenize_bar bar = {.begin_ms = hd_clock_now_ms()};
-    enum hd_status st = read_options(argc, argv, &how, &options);
+    enum hd_status st = read_tokenize_options(argc, argv, &how, &options);
 
     bar.last_ms = bar.begin_ms;
-    take_signals();
+    hd_worker_catch_stop();
     if (!st)
-        st = run(&how, &options, &bar, &counts, &out);
+        st = tokenize_files(&how, &options, &bar, &counts, &out);
     if (bar.shown)
         (void)fprintf(stderr, "\r\033[K");
     if (!st)
@@ -393,7 +372,7 @@ int hd_worker_tokenize(int argc, char **argv)
     hd_text_free(&out);
     if (st == HD_ABORTED) {
         (void)hd_worker_finish("tokenize", st);
-        return stop == SIGTERM ? TERMINATED : INTERRUPTED;
+        return hd_worker_stop_signal() == SIGTERM ? TERMINATED : INTERRUPTED;
     }
     return hd_worker_finish("tokenize", st);
 }

@@ -61,6 +61,11 @@ enum { HD_WORKER_OK = 0, HD_WORKER_USAGE = 2, HD_WORKER_NOT_FOUND = 4, HD_WORKER
 /* Ends a verb that the heddle command runs: flushes stdout, and treats a failed write as the verb's
  * failure; prints the failure and returns the exit status. */
 int hd_worker_finish(const char *verb, enum hd_status st);
+/* Catches SIGINT, SIGTERM and SIGHUP: the first one makes hd_worker_stop_signal return its number, so
+ * that the work can stop in order; a second one of the same kind ends the process at once. A signal
+ * that the caller ignores, as nohup does with SIGHUP, stays ignored. */
+void hd_worker_catch_stop(void);
+int hd_worker_stop_signal(void); /* 0: none came */
 /* Prints notes, one per line, on stderr: "heddle-worker VERB: note: ...". */
 void hd_worker_note(const char *verb, const char *lines);
 
