@@ -5,16 +5,7 @@
 set -u
 
 here=$HEDDLE_SOURCE_DIR/tests/unit/arrows
-bad=0
-verdict() { # NAME FILE: ok if FILE, the list of what is wrong, is empty
-    if [ -s "$2" ]; then
-        echo "not ok $1: $(wc -l <"$2") found"
-        cat "$2"
-        bad=1
-    else
-        echo "ok $1"
-    fi
-}
+. "$HEDDLE_SOURCE_DIR/tests/unit/verdict.sh"
 
 # Prints a line per #include under ROOT that the table does not allow.
 check() { # ROOT

@@ -2,16 +2,7 @@
 # A bare build (-DHEDDLE_BARE=ON) holds libc alone, whatever this machine has installed.
 set -u
 
-bad=0
-verdict() { # NAME FILE: ok if FILE, what was found, is empty
-    if [ -s "$2" ]; then
-        echo "not ok $1: $(wc -l <"$2") found"
-        sed 's/^/    /' "$2"
-        bad=1
-    else
-        echo "ok $1"
-    fi
-}
+. "$HEDDLE_SOURCE_DIR/tests/unit/verdict.sh"
 # Libraries of a program that are no part of libc.
 foreign() { # PROGRAM
     ldd "$1" 2>&1 | grep -vE '^[[:space:]]*(linux-(vdso|gate)|lib(c|m|pthread|dl|rt)\.so\.|/[^ ]*/ld(-linux[^ ]*|64)?\.so)' |
