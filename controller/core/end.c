@@ -193,8 +193,8 @@ static void succeed(struct hd_core *core, struct core_job *job)
 
 /* Returns why the newest attempt, which has just ended without success, is the job's last one.
  * False: it is not; the job is queued again. */
-static bool is_last(const struct hd_core *core, const struct core_job *job,
-                    const struct core_attempt *attempt, struct core_job_end *ret_end)
+static bool is_last_attempt(const struct hd_core *core, const struct core_job *job,
+                            const struct core_attempt *attempt, struct core_job_end *ret_end)
 {
     const struct hd_end_record *end = &attempt->rec.end;
     const int32_t failures = count_failures(job), max = job->needs.restart_max;
@@ -241,7 +241,7 @@ static void end_or_requeue(struct hd_core *core, struct core_job *job,
     core_note_missed_base(core, job, attempt);
     if (attempt->rec.end.cause == HD_END_CAUSE_COMPLETED) {
         succeed(core, job);
-    } else if (is_last(core, job, attempt, &end)) {
+    } else if (is_last_attempt(core, job, attempt, &end)) {
         if (end.kind == CORE_JOB_END_DIVERGED && !attempt->had_finite_step)
             core_checkpoint_disprove_base(core, job, attempt);
         end.checkpoint = end.kind == CORE_JOB_END_DIVERGED ? core_checkpoint_proven(job)

@@ -431,7 +431,7 @@ static void pass(struct hd_core *core)
 }
 
 /* Returns whether all other queued jobs come before this one, whatever their queue. */
-static bool is_last(const struct hd_core *core, const struct core_job *job)
+static bool is_in_last_group(const struct hd_core *core, const struct core_job *job)
 {
     const struct core_job_group *last =
         core->group_count ? core->groups[core->group_count - 1] : NULL;
@@ -458,7 +458,7 @@ void core_schedule(struct hd_core *core)
         core_assemble(core);
     if (core->schedule_due ||
         (new_job && (core->unsettled || core_waiting_due(core) ||
-                     (new_job->group && (core->ends_due || !is_last(core, new_job) ||
+                     (new_job->group && (core->ends_due || !is_in_last_group(core, new_job) ||
                                          core_ends_lone_wait(core, new_job)))))) {
         core->schedule_due = core->unsettled = false;
         core_waiting_release(core);

@@ -192,7 +192,7 @@ static void read_cluster_here(const char *dir, char ret_id[HD_JOBS_SHARE_MAX],
 /* Refuses a backup of another cluster's database, and one of a newer version of Heddle. If the
  * cluster that works in `dir` is unknown, the backup is accepted: a lost database may be the reason
  * for the restore. */
-static enum hd_status check_copy(const char *dir, const char *file, const char *part)
+static enum hd_status check_cluster_of_copy(const char *dir, const char *file, const char *part)
 {
     char path[FILE_PATH_MAX], here[HD_JOBS_SHARE_MAX], there[HD_JOBS_SHARE_MAX] = "";
     struct store_db db = {0};
@@ -233,7 +233,7 @@ static enum hd_status mark(struct store_db *db, bool revoke, struct hd_store_res
 }
 
 /* Migrates and marks the copy, and leaves it as a single file, without a log, on disk. */
-static enum hd_status mark_copy(const char *part, bool revoke, struct hd_store_restore *r)
+static enum hd_status mark_restored(const char *part, bool revoke, struct hd_store_restore *r)
 {
     struct store_db db = {0};
     char mode[16];
@@ -273,9 +273,9 @@ static enum hd_status put_in_place(const char *dir, const char *file, bool revok
     remove_copy(part); /* left by an earlier try to restore */
     st = store_copy_file(file, part, 0, &r->copy);
     if (!st)
-        st = check_copy(dir, file, part);
+        st = check_cluster_of_copy(dir, file, part);
     if (!st)
-        st = mark_copy(part, revoke, r);
+        st = mark_restored(part, revoke, r);
     if (!st)
         st = move_aside(dir, r);
     if (!st && rename(part, path) < 0)
