@@ -7,8 +7,8 @@
  *   5. rename that folder to DIR/before-restore-TIME
  *   6. rename the copy to state.db
  *
- * Interrupted in steps 1 to 3, the former database is in use as before. From the beginning of step 4
- * to step 6 there is no state.db, so that a start is refused (life.c) and no log is lost or read
+ * Interrupted in steps 1 to 3, the former database is in use as before. From the beginning of step
+ * 4 to step 6 there is no state.db, so that a start is refused (life.c) and no log is lost or read
  * with another database; the same command, given again, continues. Step 6 puts in place a copy that
  * needs no further change.
  *

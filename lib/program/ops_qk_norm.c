@@ -9,8 +9,8 @@
 
 /* Returns the sums of all tp ranks, [R, 2]: of squares, or of products with the gradient `dout` of
  * the op's result. Absent with one tp rank. */
-static struct hd_operand emit_sums(struct hd_emit *e, const struct hd_op *op,
-                                   struct hd_operand dout)
+static struct hd_operand emit_row_sums(struct hd_emit *e, const struct hd_op *op,
+                                       struct hd_operand dout)
 {
     const struct hd_tensor *x = op->in[0];
     struct hd_operand mine, all;
@@ -38,7 +38,7 @@ static void qk_norm_forward(struct hd_emit *e, const struct hd_op *op)
 {
     const struct hd_tensor *x = op->in[0];
     struct hd_emit_stats *stats = hd_emit_get_stats(e);
-    const struct hd_operand sums = emit_sums(e, op, hd_emit_none());
+    const struct hd_operand sums = emit_row_sums(e, op, hd_emit_none());
 
     stats->rstd = hd_emit_temp(e, "rstd", HD_F32, x->dim[0], 2);
     (void)hd_emit_qk_norm_forward(
@@ -60,7 +60,7 @@ static void qk_norm_backward_inputs(struct hd_emit *e, const struct hd_op *op)
 
     if (!x->needs_grad)
         return;
-    sums = emit_sums(e, op, dout);
+    sums = emit_row_sums(e, op, dout);
     dx = hd_emit_temp(e, "grad", x->dtype, x->dim[0], x->dim[1]);
     (void)hd_emit_qk_norm_backward(
         e,
