@@ -61,10 +61,12 @@ enum {
     K(attention_sink_forward, RW(out) RW(lse) R(sink))                                            \
     K(attention_sink_backward, W(dsink) R(dout) R(out) R(lse) R(sink))                            \
     K(cache_append, RW(cache) RW(overflow) R(inp) R(filled) R(slot))                              \
-    K(swiglu_forward, W(out) R(inp) R(counts))                                                    \
-    K(swiglu_backward, W(dinp) R(dout) R(inp) R(counts))                                          \
-    K(gelu_forward, W(out) R(inp) R(counts))                                                      \
-    K(gelu_backward, W(dinp) R(dout) R(inp) R(counts))                                            \
+    K(glu_forward, W(out) R(inp) R(counts))                                                       \
+    K(glu_backward, W(dinp) R(dout) R(inp) R(counts))                                             \
+    K(activation_forward, W(out) R(inp) R(counts))                                                \
+    K(activation_backward, W(dinp) R(dout) R(inp) R(counts))                                      \
+    K(row_gate_forward, W(out) R(y) R(g))                                                         \
+    K(row_gate_backward, W(dy) W(dg) R(dout) R(y) R(g))                                           \
     K(add, W(out) R(a) R(b))                                                                      \
     K(dropout, W(out) R(inp) R(sample) R(index) R(block) R(counts))                               \
     K(cast, W(out) R(inp))                                                                        \
@@ -74,6 +76,7 @@ enum {
     K(dora_scale, W(out) R(inp) R(magnitude) R(inverse))                                          \
     K(dora_backward, W(dmagnitude) R(dout) R(inp) R(inverse) S(scratch))                          \
     K(zero, W(out))                                                                               \
+    K(map_logits, RW(logits))                                                                     \
     K(cross_entropy, W(dlogits) W(logp) RW(block) R(logits) R(target) R(weight) S(scratch))       \
     K(cross_entropy_stats, W(stats) R(logits) R(target))                                          \
     K(cross_entropy_shared,                                                                       \

@@ -41,6 +41,12 @@ static inline int64_t hd_tensor_align(int64_t size_bytes)
     return hd_round_up(size_bytes, HD_TENSOR_ALIGN);
 }
 
+/* Returns a factor of an argument struct, in which 0 stands for 1. */
+static inline float hd_factor_of(float factor)
+{
+    return factor != 0 ? factor : 1;
+}
+
 /* ---- The step state: inputs and results of one training step, in device memory ----
  *
  * Kernels read and write it through pointers, so the host never branches on tensor contents within
@@ -120,7 +126,7 @@ enum hd_exchange_word {
  * stored. */
 enum hd_gemm_epilogue {
     HD_EPILOGUE_NONE,
-    HD_EPILOGUE_GELU,         /* c = gelu(s), see gelu_forward below; pre = s, unless pre is NULL.
+    HD_EPILOGUE_GELU,         /* c = gelu(s), HD_ACT_GELU_TANH below; pre = s, unless pre is NULL.
                                  s is rounded to c's encoding first, but not on a GPU */
     HD_EPILOGUE_GELU_BACKWARD /* c = s * gelu'(gelu_inp) */
 };
@@ -239,9 +245,10 @@ struct hd_bias_backward_args {
     enum hd_dtype dtype;
 };
 
-/* out[r,:] = weight[index[r] - first,:] (+ weight2[index2[r],:], the learned positions of GPT-2).
- * An index outside the table gives a row of zeros: it is in another rank's shard of the vocabulary,
- * which begins at another `first`. (data/ never emits a token id outside every shard.) */
+/* out[r,:] = scale * weight[index[r] - first,:] (+ weight2[index2[r],:], the learned positions of
+ * GPT-2). An index outside the table gives a row of zeros: it is in another rank's shard of the
+ * vocabulary, which begins at another `first`.
+ * (data/ never emits a token id outside every shard.) */
 struct hd_embedding_forward_args {
     void *out;             /* [R, C]   dtype */
     const int32_t *index;  /* [R]            */
@@ -249,22 +256,24 @@ struct hd_embedding_forward_args {
     const int32_t *index2; /* [R], or NULL   */
     const void *weight2;   /* [V2, C] dtype, or NULL */
     int64_t R, C, V, V2, first;
+    float scale; /* 0: 1 */
     enum hd_dtype dtype;
 };
 
-/* dweight[v,:] (+)= sum over r with index[r] - first == v of dout[r,:], in a fixed order. Without
- * accumulate the whole table is stored: table rows to which no index points become zero. */
+/* dweight[v,:] (+)= scale * sum over r with index[r] - first == v of dout[r,:], in a fixed order.
+ * Without accumulate the whole table is stored: table rows to which no index points become zero. */
 struct hd_embedding_backward_args {
     float *dweight;       /* [V, C]        */
     const int32_t *index; /* [R]           */
     const void *dout;     /* [R, C]  dtype */
     void *scratch;
     int64_t R, C, V, first;
+    float scale; /* 0: 1 */
     bool accumulate;
     enum hd_dtype dtype;
 };
 
-/* sum[r,:] = inp[r,:] + add[r,:]   (if add is NULL, read `sum` below as inp)
+/* sum[r,:] = inp[r,:] + factor * add[r,:]   (if add is NULL, read `sum` below as inp)
  * out[r,:] = sum[r,:] * rstd[r] * weight[:],   rstd[r] = 1 / sqrt(mean_c sum[r,c]^2 + eps)
  * (Zhang & Sennrich 2019, "Root Mean Square Layer Normalization".) sum may alias inp or add. */
 struct hd_rmsnorm_forward_args {
@@ -276,6 +285,7 @@ struct hd_rmsnorm_forward_args {
     const void *weight; /* [C]     dtype          */
     int64_t R, C;
     float eps;
+    float factor;  /* 0: 1 */
     bool one_plus; /* true: the factor is 1 + weight, computed in fp32 (Gemma) */
     enum hd_dtype dtype;
 };
@@ -325,6 +335,7 @@ struct hd_layernorm_forward_args {
     const void *bias;   /* [C]     dtype, or NULL: the norm has no bias */
     int64_t R, C;
     float eps;
+    float factor; /* 0: 1 */
     enum hd_dtype dtype;
 };
 
@@ -672,54 +683,93 @@ struct hd_cache_append_args {
     enum hd_dtype dtype;
 };
 
-/* out[r,f] = silu(inp[r,f]) * inp[r,F+f],  silu(x) = x / (1 + exp(-x)): columns [0, F) are the
- * gate, [F, 2F) the up projection. (Shazeer 2020, "GLU Variants Improve Transformer".) With counts
- * (rows per expert) only the first counts[0] + .. + counts[groups-1] rows are computed, R at most;
- * other rows are neither read nor written. swiglu_backward, gelu_forward and gelu_backward treat
- * counts in the same way. */
-struct hd_swiglu_forward_args {
+/* Activations act(x), with sigmoid(x) = 1 / (1 + exp(-x)). */
+enum hd_activation {
+    HD_ACT_SILU,      /* x sigmoid(x) */
+    HD_ACT_GELU_TANH, /* 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), the tanh form of GPT-2
+                         (Hendrycks & Gimpel 2016) */
+    HD_ACT_GELU_ERF,  /* x Phi(x), Phi(x) = 0.5 (1 + erf(x / sqrt(2))) (the same paper) */
+    HD_ACT_RELU2,     /* max(x, 0)^2 (So et al. 2021, "Primer") */
+    HD_ACT_OSS        /* glu only: the clamped unit of GPT-OSS, see glu_forward */
+};
+
+/* out[r,f] = act(inp[r,f]) * inp[r,F+f]: columns [0, F) are the gate, [F, 2F) the up projection.
+ * (Shazeer 2020, "GLU Variants Improve Transformer".) With HD_ACT_OSS
+ *   out = (u + 1) * g * sigmoid(alpha g),  g = min(gate, limit),  u = min(max(up, -limit), limit);
+ * alpha and limit are not used otherwise. With counts (rows per expert) only the first counts[0] +
+ * .. + counts[groups-1] rows are computed, R at most; other rows are neither read nor written.
+ * glu_backward, activation_forward and activation_backward treat counts in the same way. */
+struct hd_glu_forward_args {
     void *out;             /* [R, F]   dtype */
     const void *inp;       /* [R, 2F]  dtype */
     const int32_t *counts; /* [groups], or NULL: all rows */
     int64_t R, F, groups;
+    float alpha, limit;
+    enum hd_activation act;
     enum hd_dtype dtype;
 };
 
-struct hd_swiglu_backward_args {
+/* The gradient of glu_forward; that of a value beyond its limit is 0. */
+struct hd_glu_backward_args {
     void *dinp;            /* [R, 2F]  dtype; may alias inp */
     const void *dout;      /* [R, F]   dtype */
     const void *inp;       /* [R, 2F]  dtype */
     const int32_t *counts; /* [groups], or NULL */
     int64_t R, F, groups;
+    float alpha, limit;
+    enum hd_activation act;
     enum hd_dtype dtype;
 };
 
-/* out = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))  (Hendrycks & Gimpel 2016, the tanh form of
- * GPT-2). out may alias inp. */
-struct hd_gelu_forward_args {
+/* out = act(inp); out may alias inp. HD_INVALID: HD_ACT_OSS, which needs an up projection. */
+struct hd_activation_forward_args {
     void *out;             /* [N]  dtype */
     const void *inp;       /* [N]  dtype */
     const int32_t *counts; /* [groups]: number of rows, of N / R elements each; NULL: all N
                               elements */
     int64_t N, R, groups;  /* number of elements; of rows (used only with counts); of entries of
                               counts */
+    enum hd_activation act;
     enum hd_dtype dtype;
 };
 
-struct hd_gelu_backward_args {
+/* dinp = dout * act'(inp) */
+struct hd_activation_backward_args {
     void *dinp;            /* [N]  dtype; may alias inp or dout */
     const void *dout;      /* [N]  dtype */
     const void *inp;       /* [N]  dtype */
     const int32_t *counts; /* [groups], or NULL */
     int64_t N, R, groups;
+    enum hd_activation act;
     enum hd_dtype dtype;
 };
 
-/* out = a + b; out may alias a or b */
+/* out[r,:] = y[r,:] * sigmoid(g[r]); out may alias y. (The gate of Qwen2-MoE's shared expert.) */
+struct hd_row_gate_forward_args {
+    void *out;     /* [R, C]  dtype */
+    const void *y; /* [R, C]  dtype */
+    const void *g; /* [R]     dtype */
+    int64_t R, C;
+    enum hd_dtype dtype;
+};
+
+/* With s = sigmoid(g[r]): dy[r,:] = dout[r,:] * s,  dg[r] = s (1 - s) sum_c dout[r,c] * y[r,c]. */
+struct hd_row_gate_backward_args {
+    void *dy;         /* [R, C]  dtype; may alias dout */
+    void *dg;         /* [R]     dtype */
+    const void *dout; /* [R, C]  dtype */
+    const void *y;    /* [R, C]  dtype */
+    const void *g;    /* [R]     dtype */
+    int64_t R, C;
+    enum hd_dtype dtype;
+};
+
+/* out = a + factor * b; out may alias a or b */
 struct hd_add_args {
     void *out;
     const void *a, *b; /* [N]  dtype */
     int64_t N;
+    float factor; /* 0: 1 */
     enum hd_dtype dtype;
 };
 
@@ -804,12 +854,28 @@ struct hd_zero_args {
     int64_t size_bytes;
 };
 
+/* Map of logits before the softmax: z' = cap * tanh(scale * z / cap); without a cap z' = scale * z.
+ * Gradient: dz = dz' * scale * (1 - (z' / cap)^2). (Gemma Team 2024, "Gemma 2", for the cap.) */
+struct hd_logit_map {
+    float scale; /* > 0; 0: 1 */
+    float cap;   /* > 0; 0: none */
+};
+
+/* logits = their map, in place, for N logits. */
+struct hd_map_logits_args {
+    void *logits; /* [N]  dtype */
+    int64_t N;
+    struct hd_logit_map map;
+    enum hd_dtype dtype;
+};
+
 /* Softmax cross-entropy over V of Vp columns (columns from V on are padding, never predicted):
  *   loss_sum += sum_r -log softmax(logits[r,:])[target[r]],  target_count += targets in [0, V),
  *   dlogits[r,v] = loss_scale * (softmax(logits[r,:])[v] - [v == target[r]]), 0 in padding.
  * A row with a negative target is masked: no loss, zero gradient. A target >= V is invalid: no
  * loss, zero gradient, and block->overflow is set. dlogits may alias logits. Losses are added in
- * double, in a fixed order.
+ * double, in a fixed order. The softmax is that of the mapped logits, dlogits the gradient of the
+ * logits in memory, which `map` maps; padding is excluded after the map.
  *
  * For a loss that is a function of log-probabilities (preference below): logp[r] = log
  * softmax(logits[r,:])[target[r]], 0 in masked rows, and weight[r] multiplies the gradient of row
@@ -823,12 +889,14 @@ struct hd_cross_entropy_args {
     const float *weight;   /* [R], or NULL: all are 1 */
     void *scratch;
     int64_t R, V, Vp;
+    struct hd_logit_map map;
     enum hd_dtype dtype;
 };
 
 /* Vocabulary-parallel cross-entropy (Shoeybi et al. 2020, section 3): each rank holds the logits of
  * V tokens of the vocabulary, from token `first` on. No rank gathers all logits; per row, the ranks
- * exchange these numbers: with m = max_v logits[r,v] over the rank's V columns
+ * exchange these numbers, all of the mapped logits: with m = max_v logits[r,v] over the rank's V
+ * columns
  *   stats[r,:] = {m, sum_v exp(logits[r,v] - m), logits[r, target[r] - first] or 0, 1 if the target
  *                 is among the V, else 0} */
 struct hd_cross_entropy_stats_args {
@@ -836,6 +904,7 @@ struct hd_cross_entropy_stats_args {
     const void *logits;    /* [R, Vp]  dtype              */
     const int32_t *target; /* [R]                         */
     int64_t R, V, Vp, first;
+    struct hd_logit_map map;
     enum hd_dtype dtype;
 };
 enum { HD_CROSS_ENTROPY_STATS = 4 };
@@ -853,6 +922,7 @@ struct hd_cross_entropy_shared_args {
     const float *weight;   /* [R], or NULL: all are 1        */
     void *scratch;
     int64_t R, V, Vp, P, first;
+    struct hd_logit_map map;
     enum hd_dtype dtype;
 };
 

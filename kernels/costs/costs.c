@@ -50,8 +50,8 @@ void hd_kernel_cost_add_rows(struct hd_costs *costs, enum hd_kernel kernel, cons
         WITH_ROWS(grouped_gemm, T)
         WITH_ROWS(grouped_gemm_weight, T)
         WITH_ROWS(regroup, T)
-        WITH_ROWS(swiglu_forward, R)
-        WITH_ROWS(swiglu_backward, R)
+        WITH_ROWS(glu_forward, R)
+        WITH_ROWS(glu_backward, R)
         WITH_ROWS(dropout, R)
     default:
         hd_kernel_cost_add(costs, kernel, args);

@@ -148,6 +148,15 @@ struct hd_gemm_args hd_costs_fp8_as_gemm(const struct hd_fp8_gemm_args *args);
 /* Returns HD_INVALID for arguments of an fp8 product that ops.h forbids. */
 enum hd_status hd_costs_fp8_check(const struct hd_fp8_gemm_args *args);
 
+/* Returns HD_INVALID for an activation that ops.h forbids without an up projection. */
+enum hd_status hd_costs_activation_check(enum hd_activation act);
+
+/* Returns whether a factor of an argument struct multiplies anything. */
+static inline bool hd_costs_scales(float factor)
+{
+    return hd_factor_of(factor) != 1;
+}
+
 /* Operations per element of GELU, x * sigmoid(2u): u (4), doubling (1), sigmoid (3), product (1);
  * and of its backward: sigmoid(2u) (8), its derivative (2), du/dx (3), combining them (5). */
 enum { HD_COSTS_GELU_FLOPS = 9, HD_COSTS_GELU_BACKWARD_FLOPS = 18 };

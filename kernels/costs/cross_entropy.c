@@ -1,5 +1,30 @@
 #include "kernels/costs/costs.h"
 
+HD_COSTS_NO_SCRATCH(map_logits)
+
+/* Returns the operations of mapping one logit: its factor; with a cap also 1 - 2 / (exp(2u) + 1)
+ * (5) and its product with the cap. */
+static int map_flops(struct hd_logit_map map)
+{
+    return map.cap > 0 ? 7 : hd_costs_scales(map.scale) ? 1 : 0;
+}
+
+/* Returns the operations that the map adds to the gradient of one logit: the map again, and with a
+ * cap a product with 1 - t^2. A factor alone is part of a factor of the row. */
+static int map_gradient_flops(struct hd_logit_map map)
+{
+    return map_flops(map) + (map.cap > 0 ? 3 : 0);
+}
+
+void hd_cost_map_logits(struct hd_costs *costs, const struct hd_map_logits_args *a)
+{
+    const int64_t bytes = a->N * (int64_t)hd_dtype_size(a->dtype);
+
+    costs->flops += map_flops(a->map) * (double)a->N;
+    costs->read_bytes += bytes;
+    costs->write_bytes += bytes;
+}
+
 /* Returns the bytes of one double per row, for the row's loss; the losses are then added in
  * order. */
 int64_t hd_scratch_cross_entropy(const struct hd_cross_entropy_args *args,
@@ -10,12 +35,13 @@ int64_t hd_scratch_cross_entropy(const struct hd_cross_entropy_args *args,
 }
 
 /* Counts per logit: maximum, subtraction, exp, add; for the gradient subtraction, exp and a
- * multiply. */
+ * multiply; and the map. */
 void hd_cost_cross_entropy(struct hd_costs *costs, const struct hd_cross_entropy_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype);
 
-    costs->flops += (double)a->R * (double)a->V * (a->dlogits ? 7 : 4);
+    costs->flops += (double)a->R * (double)a->V *
+                    (4 + map_flops(a->map) + (a->dlogits ? 3 + map_gradient_flops(a->map) : 0));
     costs->read_bytes += a->R * (a->V * e + 4 + (a->weight ? 4 : 0));
     costs->write_bytes += (a->dlogits ? a->R * a->Vp * e : 0) + (a->logp ? a->R * 4 : 0);
 }
@@ -25,7 +51,7 @@ HD_COSTS_NO_SCRATCH(cross_entropy_stats)
 void hd_cost_cross_entropy_stats(struct hd_costs *costs,
                                  const struct hd_cross_entropy_stats_args *a)
 {
-    costs->flops += (double)a->R * (double)a->V * 4;
+    costs->flops += (double)a->R * (double)a->V * (4 + map_flops(a->map));
     costs->read_bytes += a->R * (a->V * (int64_t)hd_dtype_size(a->dtype) + 4);
     costs->write_bytes += a->R * HD_CROSS_ENTROPY_STATS * 4;
 }
@@ -47,7 +73,7 @@ void hd_cost_cross_entropy_shared(struct hd_costs *costs,
     costs->write_bytes += a->logp ? a->R * 4 : 0;
     if (!a->dlogits)
         return;
-    costs->flops += (double)a->R * (double)a->V * 3;
+    costs->flops += (double)a->R * (double)a->V * (3 + map_gradient_flops(a->map));
     costs->read_bytes += a->R * a->V * e;
     costs->write_bytes += a->R * a->Vp * e;
 }

@@ -9,7 +9,7 @@ void hd_cost_add(struct hd_costs *costs, const struct hd_add_args *a)
 {
     const int64_t bytes = a->N * (int64_t)hd_dtype_size(a->dtype);
 
-    costs->flops += (double)a->N;
+    costs->flops += (double)a->N * (hd_costs_scales(a->factor) ? 2 : 1);
     costs->read_bytes += 2 * bytes;
     costs->write_bytes += bytes;
 }

@@ -8,7 +8,8 @@ void hd_cost_embedding_forward(struct hd_costs *costs, const struct hd_embedding
     const int64_t row_bytes = a->C * (int64_t)hd_dtype_size(a->dtype);
     const int tables = a->index2 ? 2 : 1;
 
-    costs->flops += a->index2 ? (double)a->R * (double)a->C : 0;
+    costs->flops +=
+        (double)a->R * (double)a->C * ((a->index2 ? 1 : 0) + (hd_costs_scales(a->scale) ? 1 : 0));
     costs->read_bytes += tables * a->R * (row_bytes + 4);
     costs->write_bytes += a->R * row_bytes;
 }
@@ -42,7 +43,7 @@ void hd_cost_embedding_backward(struct hd_costs *costs, const struct hd_embeddin
 {
     const int64_t named = a->R < a->V ? a->R : a->V;
 
-    costs->flops += (double)a->R * (double)a->C;
+    costs->flops += (double)a->R * (double)a->C * (hd_costs_scales(a->scale) ? 2 : 1);
     costs->read_bytes += a->R * (a->C * (int64_t)hd_dtype_size(a->dtype) + 4);
     costs->read_bytes += a->accumulate ? named * a->C * 4 : 0;
     costs->write_bytes += (a->accumulate ? named : a->V) * a->C * 4;

@@ -11,13 +11,19 @@ bool hd_norm_takes_weights(const struct hd_traits *traits, int64_t C, enum hd_dt
            bytes <= HD_COSTS_NORM_WEIGHTS_ROW_BYTES;
 }
 
-/* Counts per element: square and add, two multiplies; one more to add the residual. The sum 1 +
- * weight is not counted: it is one operation per column if a row's factors stay in a cache. */
+static int residual_flops(const void *add, float factor)
+{
+    return !add ? 0 : hd_costs_scales(factor) ? 2 : 1;
+}
+
+/* Counts per element: square and add, two multiplies; one more to add the residual, and one for its
+ * factor. The sum 1 + weight is not counted: it is one operation per column if a row's factors stay
+ * in a cache. */
 void hd_cost_rmsnorm_forward(struct hd_costs *costs, const struct hd_rmsnorm_forward_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype), elements = a->R * a->C;
 
-    costs->flops += (double)elements * (a->add ? 5 : 4);
+    costs->flops += (double)elements * (4 + residual_flops(a->add, a->factor));
     costs->read_bytes += (elements * (a->add ? 2 : 1) + a->C) * e;
     costs->write_bytes += elements * (a->sum ? 2 : 1) * e + a->R * 4;
 }
@@ -65,7 +71,7 @@ void hd_cost_layernorm_forward(struct hd_costs *costs, const struct hd_layernorm
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype), elements = a->R * a->C;
 
-    costs->flops += (double)elements * ((a->add ? 7 : 6) + (a->bias ? 1 : 0));
+    costs->flops += (double)elements * (6 + residual_flops(a->add, a->factor) + (a->bias ? 1 : 0));
     costs->read_bytes += (elements * (a->add ? 2 : 1) + (a->bias ? 2 : 1) * a->C) * e;
     costs->write_bytes += elements * (a->sum ? 2 : 1) * e + 2 * a->R * 4;
 }

@@ -1,6 +1,76 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vecmath.h"
 
+/* Ways in which logits are mapped before the softmax: a compile-time constant in every use. */
+enum map_kind { MAP_NONE, MAP_SCALE, MAP_CAP };
+
+/* Runs the statement with M, a constant, equal to the kind of the map. */
+#define WITH_MAP(map, M, ...)                        \
+    do {                                             \
+        if ((map).cap > 0) {                         \
+            const enum map_kind M = MAP_CAP;         \
+                                                     \
+            __VA_ARGS__;                             \
+        } else if (hd_factor_of((map).scale) != 1) { \
+            const enum map_kind M = MAP_SCALE;       \
+                                                     \
+            __VA_ARGS__;                             \
+        } else {                                     \
+            const enum map_kind M = MAP_NONE;        \
+                                                     \
+            __VA_ARGS__;                             \
+        }                                            \
+    } while (0)
+
+/* Returns tanh(scale * z / cap), for a map with a cap. */
+INLINE vf squashed(vf z, struct hd_logit_map map)
+{
+    return vf_tanh(z * (hd_factor_of(map.scale) / map.cap));
+}
+
+/* Returns the mapped logits. */
+INLINE vf mapped(vf z, struct hd_logit_map map, enum map_kind kind)
+{
+    if (kind == MAP_CAP)
+        return map.cap * squashed(z, map);
+    return kind == MAP_SCALE ? z * map.scale : z;
+}
+
+/* Returns 1 - (z' / cap)^2 for mapped logits z': the slope of the map, without its scale. */
+INLINE vf logit_slope(vf mapped_logits, struct hd_logit_map map)
+{
+    const vf t = mapped_logits / map.cap;
+
+    return 1.0f - t * t;
+}
+
+INLINE void map_piece(const struct hd_map_logits_args *a, int64_t begin, int64_t end,
+                      enum map_kind kind, enum hd_dtype dtype)
+{
+    FOR_VECTORS (i, n, begin, end)
+        vf_store(a->logits, i, n, mapped(vf_load(a->logits, i, n, dtype), a->map, kind), dtype);
+}
+
+static void map_pieces(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct hd_map_logits_args *a = args;
+
+    (void)thread;
+    WITH_MAP(a->map, M, WITH_FLOATS(a->dtype, T, map_piece(a, begin, end, M, T)));
+}
+
+enum hd_status KERNEL(map_logits)(struct hd_backend *cpu, const struct hd_map_logits_args *args)
+{
+    enum { GRAIN = 16 * 1024 }; /* number of elements that a thread takes at a time */
+    const enum hd_status st = hd_cpu_check_float("map_logits", args->dtype);
+
+    if (!st)
+        hd_cpu_parallel(cpu, args->N, GRAIN, map_pieces, args);
+    return st;
+}
+
+/* Returns the maximum of a row's logits. The map is increasing: that of the mapped logits is the
+ * map of the maximum. */
 INLINE float row_max(const void *logits, int64_t row, int64_t V, enum hd_dtype dtype)
 {
     vf lane_max = vf_set(-INFINITY);
@@ -11,23 +81,38 @@ INLINE float row_max(const void *logits, int64_t row, int64_t V, enum hd_dtype d
     return vf_max_lane(lane_max);
 }
 
-INLINE float row_sum(const void *logits, int64_t row, int64_t V, float max, enum hd_dtype dtype)
+INLINE float mapped_max(const void *logits, int64_t row, int64_t V, struct hd_logit_map map,
+                        enum map_kind kind, enum hd_dtype dtype)
+{
+    return mapped(vf_set(row_max(logits, row, V, dtype)), map, kind)[0];
+}
+
+INLINE float row_sum(const void *logits, int64_t row, int64_t V, float max, struct hd_logit_map map,
+                     enum map_kind kind, enum hd_dtype dtype)
 {
     vf sums = {0};
 
     FOR_VECTORS (v, n, 0, V) {
-        sums += vf_exp(vf_keep(vf_load(logits, row + v, n, dtype) - max, n, -INFINITY));
+        const vf y = mapped(vf_load(logits, row + v, n, dtype), map, kind);
+
+        sums += vf_exp(vf_keep(y - max, n, -INFINITY));
     }
     return vf_sum(sums);
 }
 
-/* Computes one row of dlogits = scale * exp(logits - max), 0 in the padding columns. */
+/* Computes one row of dlogits = scale * exp(mapped logits - max), with a cap times its slope; 0 in
+ * the padding columns. */
 INLINE void row_gradient(void *dlogits, const void *logits, int64_t row, int64_t V, int64_t Vp,
-                         float max, float scale, enum hd_dtype dtype)
+                         float max, float scale, struct hd_logit_map map, enum map_kind kind,
+                         enum hd_dtype dtype)
 {
     FOR_VECTORS (v, n, 0, V) {
-        vf_store(dlogits, row + v, n, vf_exp(vf_load(logits, row + v, n, dtype) - max) * scale,
-                 dtype);
+        const vf y = mapped(vf_load(logits, row + v, n, dtype), map, kind);
+        vf d = vf_exp(y - max) * scale;
+
+        if (kind == MAP_CAP)
+            d *= logit_slope(y, map);
+        vf_store(dlogits, row + v, n, d, dtype);
     }
     FOR_VECTORS (v, n, V, Vp)
         vf_store(dlogits, row + v, n, (vf){0}, dtype);
@@ -43,7 +128,8 @@ INLINE void row_of_zeros(void *dlogits, int64_t row, int64_t Vp, enum hd_dtype d
 
 /* Computes the cross-entropy of row r in three passes over its logits in cache: maximum, sum of
  * exponentials, gradient. losses[r] is log sum exp(logits - max) + max - logits[target]. */
-INLINE void cross_entropy_row(const struct hd_cross_entropy_args *a, int64_t r, enum hd_dtype dtype)
+INLINE void cross_entropy_row(const struct hd_cross_entropy_args *a, int64_t r, enum map_kind kind,
+                              enum hd_dtype dtype)
 {
     const int64_t row = r * a->Vp;
     const int32_t target = a->target[r];
@@ -56,16 +142,18 @@ INLINE void cross_entropy_row(const struct hd_cross_entropy_args *a, int64_t r, 
             row_of_zeros(a->dlogits, row, a->Vp, dtype);
         return;
     }
-    max = row_max(a->logits, row, a->V, dtype);
-    sum = row_sum(a->logits, row, a->V, max, dtype);
-    target_logit = vf_load(a->logits, row + target, 1, dtype)[0];
+    max = mapped_max(a->logits, row, a->V, a->map, kind, dtype);
+    sum = row_sum(a->logits, row, a->V, max, a->map, kind, dtype);
+    target_logit = mapped(vf_load(a->logits, row + target, 1, dtype), a->map, kind)[0];
     losses[r] = log((double)sum) + ((double)max - (double)target_logit);
     if (!a->dlogits)
         return;
-    unit = a->block->loss_scale * (a->weight ? a->weight[r] : 1);
+    unit = a->block->loss_scale * (a->weight ? a->weight[r] : 1) * hd_factor_of(a->map.scale);
     scale = unit / sum;
     gradient = vf_exp(vf_set(target_logit - max))[0] * scale - unit;
-    row_gradient(a->dlogits, a->logits, row, a->V, a->Vp, max, scale, dtype);
+    if (kind == MAP_CAP)
+        gradient *= logit_slope(vf_set(target_logit), a->map)[0];
+    row_gradient(a->dlogits, a->logits, row, a->V, a->Vp, max, scale, a->map, kind, dtype);
     vf_store(a->dlogits, row + target, 1, vf_set(gradient), dtype);
 }
 
@@ -75,7 +163,7 @@ static void cross_entropy_rows(const void *args, int64_t begin, int64_t end, int
 
     (void)thread;
     for (int64_t r = begin; r < end; r++)
-        WITH_FLOATS(a->dtype, T, cross_entropy_row(a, r, T));
+        WITH_MAP(a->map, M, WITH_FLOATS(a->dtype, T, cross_entropy_row(a, r, M, T)));
 }
 
 /* Destination of the losses of rows that have a target. */
@@ -127,15 +215,16 @@ enum hd_status KERNEL(cross_entropy)(struct hd_backend *cpu,
 
 /* ---- several ranks share the logits ---- */
 
-INLINE void stats_row(const struct hd_cross_entropy_stats_args *a, int64_t r, enum hd_dtype dtype)
+INLINE void stats_row(const struct hd_cross_entropy_stats_args *a, int64_t r, enum map_kind kind,
+                      enum hd_dtype dtype)
 {
     const int64_t row = r * a->Vp, target = a->target[r] - a->first;
     const bool mine = target >= 0 && target < a->V;
     float *stats = a->stats + r * HD_CROSS_ENTROPY_STATS;
 
-    stats[0] = row_max(a->logits, row, a->V, dtype);
-    stats[1] = row_sum(a->logits, row, a->V, stats[0], dtype);
-    stats[2] = mine ? vf_load(a->logits, row + target, 1, dtype)[0] : 0;
+    stats[0] = mapped_max(a->logits, row, a->V, a->map, kind, dtype);
+    stats[1] = row_sum(a->logits, row, a->V, stats[0], a->map, kind, dtype);
+    stats[2] = mine ? mapped(vf_load(a->logits, row + target, 1, dtype), a->map, kind)[0] : 0;
     stats[3] = mine ? 1 : 0;
 }
 
@@ -145,7 +234,7 @@ static void stats_rows(const void *args, int64_t begin, int64_t end, int thread)
 
     (void)thread;
     for (int64_t r = begin; r < end; r++)
-        WITH_FLOATS(a->dtype, T, stats_row(a, r, T));
+        WITH_MAP(a->map, M, WITH_FLOATS(a->dtype, T, stats_row(a, r, M, T)));
 }
 
 enum hd_status KERNEL(cross_entropy_stats)(struct hd_backend *cpu,
@@ -158,12 +247,15 @@ enum hd_status KERNEL(cross_entropy_stats)(struct hd_backend *cpu,
     return st;
 }
 
-INLINE void shared_row(const struct hd_cross_entropy_shared_args *a, int64_t r, enum hd_dtype dtype)
+INLINE void shared_row(const struct hd_cross_entropy_shared_args *a, int64_t r, enum map_kind kind,
+                       enum hd_dtype dtype)
 {
     const int64_t row = r * a->Vp, target = a->target[r] - a->first;
     double *losses = a->scratch, sum = 0, target_logit = 0;
-    const float unit = a->block->loss_scale * (a->weight ? a->weight[r] : 1);
+    const float unit =
+        a->block->loss_scale * (a->weight ? a->weight[r] : 1) * hd_factor_of(a->map.scale);
     float max = -INFINITY, owners = 0, scale;
+    vf gradient;
 
     for (int64_t p = 0; p < a->P && a->target[r] >= 0; p++) {
         const float *stats = a->stats + (p * a->R + r) * HD_CROSS_ENTROPY_STATS;
@@ -187,10 +279,13 @@ INLINE void shared_row(const struct hd_cross_entropy_shared_args *a, int64_t r, 
     if (!a->dlogits)
         return;
     scale = (float)((double)unit / sum);
-    row_gradient(a->dlogits, a->logits, row, a->V, a->Vp, max, scale, dtype);
-    if (target >= 0 && target < a->V)
-        vf_store(a->dlogits, row + target, 1,
-                 vf_exp(vf_set((float)target_logit - max)) * scale - unit, dtype);
+    row_gradient(a->dlogits, a->logits, row, a->V, a->Vp, max, scale, a->map, kind, dtype);
+    if (target < 0 || target >= a->V)
+        return;
+    gradient = vf_exp(vf_set((float)target_logit - max)) * scale - unit;
+    if (kind == MAP_CAP)
+        gradient *= logit_slope(vf_set((float)target_logit), a->map);
+    vf_store(a->dlogits, row + target, 1, gradient, dtype);
 }
 
 static void shared_rows(const void *args, int64_t begin, int64_t end, int thread)
@@ -199,7 +294,7 @@ static void shared_rows(const void *args, int64_t begin, int64_t end, int thread
 
     (void)thread;
     for (int64_t r = begin; r < end; r++)
-        WITH_FLOATS(a->dtype, T, shared_row(a, r, T));
+        WITH_MAP(a->map, M, WITH_FLOATS(a->dtype, T, shared_row(a, r, M, T)));
 }
 
 enum hd_status KERNEL(cross_entropy_shared)(struct hd_backend *cpu,

@@ -7,8 +7,11 @@ enum { GRAIN = 16 * 1024, GRAIN_BYTES = 64 * 1024 };
 
 INLINE void add_piece(const struct hd_add_args *a, int64_t begin, int64_t end, enum hd_dtype dtype)
 {
+    const float factor = hd_factor_of(a->factor);
+
     FOR_VECTORS (i, n, begin, end) {
-        vf_store(a->out, i, n, vf_load(a->a, i, n, dtype) + vf_load(a->b, i, n, dtype), dtype);
+        vf_store(a->out, i, n, vf_load(a->a, i, n, dtype) + factor * vf_load(a->b, i, n, dtype),
+                 dtype);
     }
 }
 

@@ -11,13 +11,14 @@ INLINE void embedding_row(const struct hd_embedding_forward_args *a, int64_t r, 
 {
     const int64_t index = a->index[r] - a->first;
     const bool first = in_table(index, a->V);
+    const float scale = hd_factor_of(a->scale);
     const bool second = a->index2 && in_table(a->index2[r], a->V2);
 
     FOR_VECTORS (c, n, 0, a->C) {
         vf x = {0};
 
         if (first)
-            x = vf_load(a->weight, index * a->C + c, n, dtype);
+            x = scale * vf_load(a->weight, index * a->C + c, n, dtype);
         if (second)
             x += vf_load(a->weight2, a->index2[r] * a->C + c, n, dtype);
         vf_store(a->out, r * a->C + c, n, x, dtype);
@@ -79,6 +80,7 @@ static void sort_rows(const struct sorted *s)
 INLINE void embedding_gradient(const struct sorted *s, int64_t v, enum hd_dtype dtype)
 {
     const struct hd_embedding_backward_args *a = s->args;
+    const float scale = hd_factor_of(a->scale);
     float *sums = a->dweight + v * a->C;
 
     if (!a->accumulate)
@@ -90,7 +92,7 @@ INLINE void embedding_gradient(const struct sorted *s, int64_t v, enum hd_dtype 
             vf_prefetch(a->dout, s->rows[i + 1] * a->C, dtype);
         FOR_VECTORS (c, n, 0, a->C)
             vf_store_f32(sums + c, n,
-                         vf_load_f32(sums + c, n) + vf_load(a->dout, row + c, n, dtype));
+                         vf_load_f32(sums + c, n) + scale * vf_load(a->dout, row + c, n, dtype));
     }
 }
 

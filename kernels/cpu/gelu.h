@@ -1,4 +1,4 @@
-/* gelu: GELU (tanh form; see gelu_forward in ops.h) and its derivative, on vectors.
+/* gelu: GELU (HD_ACT_GELU_TANH in ops.h) and its derivative, on vectors.
  *
  * 0.5 (1 + tanh(u)) is sigmoid(2u), so gelu(x) = x * sigmoid(2u) with u = c (x + 0.044715 x^3),
  * c = sqrt(2 / pi).

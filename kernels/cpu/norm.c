@@ -4,14 +4,14 @@
 #include "kernels/cpu/row_sums.h"
 #include "kernels/cpu/vec.h"
 
-/* Computes one row of sum = inp + add, stored in `dtype`; the norm reads the rounded values, as
- * backward does. */
-INLINE void add_row(void *sum, const void *inp, const void *add, int64_t row, int64_t C,
-                    enum hd_dtype dtype)
+/* Computes one row of sum = inp + factor * add, stored in `dtype`; the norm reads the rounded
+ * values, as backward does. */
+INLINE void add_row(void *sum, const void *inp, const void *add, float factor, int64_t row,
+                    int64_t C, enum hd_dtype dtype)
 {
     FOR_VECTORS (c, n, 0, C) {
-        vf_store(sum, row + c, n, vf_load(inp, row + c, n, dtype) + vf_load(add, row + c, n, dtype),
-                 dtype);
+        vf_store(sum, row + c, n,
+                 vf_load(inp, row + c, n, dtype) + factor * vf_load(add, row + c, n, dtype), dtype);
     }
 }
 
@@ -24,7 +24,7 @@ INLINE void rmsnorm_row(const struct hd_rmsnorm_forward_args *a, int64_t r, enum
     float rstd;
 
     if (a->add)
-        add_row(a->sum, a->inp, a->add, row, a->C, dtype);
+        add_row(a->sum, a->inp, a->add, hd_factor_of(a->factor), row, a->C, dtype);
     FOR_VECTORS (c, n, 0, a->C) {
         const vf v = vf_load(x, row + c, n, dtype);
 
@@ -165,7 +165,7 @@ INLINE void layernorm_row(const struct hd_layernorm_forward_args *a, int64_t r, 
     float mean, rstd;
 
     if (a->add)
-        add_row(a->sum, a->inp, a->add, row, a->C, dtype);
+        add_row(a->sum, a->inp, a->add, hd_factor_of(a->factor), row, a->C, dtype);
     FOR_VECTORS (c, n, 0, a->C)
         sum += vf_load(x, row + c, n, dtype);
     mean = vf_sum(sum) / (float)a->C;

@@ -1,17 +1,34 @@
-/* activation: SwiGLU and GELU.
+/* activation: activations, alone and as gates.
  *
- * Bytes: swiglu 3 R F e forward (two halves of a row in, one out), 5 R F e backward; gelu 2 N e and
- * 3 N e: each tensor is read or written once, in packs of 16 bytes. Memory-bound: in the time of
- * the 6 bytes per output of swiglu in bf16 an H100 issues some 56 instructions, and swiglu
- * needs 17. bf16 and f16 use the fast exponential; its error of 2 units of 2^-22 is far below
- * their rounding. On an H100 86 to 93% of a copy's rate.
+ * Bytes: glu 3 R F e forward (two halves of a row in, one out), 5 R F e backward; activation 2 N e
+ * and 3 N e: each tensor is read or written once, in packs of 16 bytes. Memory-bound: in the time
+ * of the 6 bytes per output of glu in bf16 an H100 issues some 56 instructions, and SwiGLU needs
+ * 17. bf16 and f16 use the fast exponential; its error of 2 units of 2^-22 is far below their
+ * rounding. SwiGLU and the tanh form of GELU reach 86 to 93% of a copy's rate on an H100; the
+ * others are not measured.
  */
+#include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/device.cuh"
-#include "kernels/cuda/gelu.cuh"
 #include "kernels/cuda/map.cuh"
 
-template <typename T>
-struct swiglu_forward {
+extern "C" {
+#include "kernels/costs/costs.h"
+}
+
+/* Gate and up projection of HD_ACT_OSS after clamping; NaN stays NaN. */
+struct cuda_clamped {
+    float gate, up;
+};
+
+static __device__ __forceinline__ struct cuda_clamped clamp(float gate, float up, float limit)
+{
+    const float most = up > limit ? limit : up;
+
+    return {gate > limit ? limit : gate, most < -limit ? -limit : most};
+}
+
+template <enum hd_activation ACT, typename T>
+struct glu_forward {
     static constexpr int UNROLL = 2;
     template <int V>
     struct in {
@@ -21,6 +38,7 @@ struct swiglu_forward {
     const T *inp;
     const int32_t *counts;
     int64_t R, F, groups;
+    float alpha, limit;
 
     __device__ int64_t rows() const
     {
@@ -32,27 +50,34 @@ struct swiglu_forward {
         x.gate = pack_load<V>(inp + r * 2 * F + f);
         x.up = pack_load<V>(inp + r * 2 * F + F + f);
     }
+    __device__ __forceinline__ float one(float gate, float up) const
+    {
+        if (ACT == HD_ACT_OSS) {
+            const struct cuda_clamped x = clamp(gate, up, limit);
+
+            return (x.up + 1.0f) * x.gate * sigmoid<T>(alpha * x.gate);
+        }
+        return activate<ACT, T>(gate) * up;
+    }
     template <int V>
     __device__ void store(const in<V> &x, int64_t r, int64_t f) const
     {
         pack<T, V> y;
 
 #pragma unroll
-        for (int j = 0; j < V; j++) {
-            const float gate = to_float(x.gate.at[j]);
-
-            y.at[j] = from_float<T>(gate * sigmoid<T>(gate) * to_float(x.up.at[j]));
-        }
+        for (int j = 0; j < V; j++)
+            y.at[j] = from_float<T>(one(to_float(x.gate.at[j]), to_float(x.up.at[j])));
         pack_store(out + r * F + f, y);
     }
 };
 
-extern "C" enum hd_status hd_cuda_swiglu_forward(struct hd_cuda_stream *s,
-                                                 const struct hd_swiglu_forward_args *a)
+template <enum hd_activation ACT>
+static enum hd_status glu_forward_launch(struct hd_cuda_stream *s,
+                                         const struct hd_glu_forward_args *a)
 {
     HD_CUDA_FLOATS(a->dtype, T, {
-        const struct swiglu_forward<T> op = {
-            (T *)a->out, (const T *)a->inp, a->counts, a->R, a->F, a->groups
+        const struct glu_forward<ACT, T> op = {
+            (T *)a->out, (const T *)a->inp, a->counts, a->R, a->F, a->groups, a->alpha, a->limit
         };
 
         HD_PACK_WIDTH((pack_fits_wide<T>(a->F, a->out, a->inp)), T, V,
@@ -60,11 +85,18 @@ extern "C" enum hd_status hd_cuda_swiglu_forward(struct hd_cuda_stream *s,
     });
 }
 
-/* Computes the gradients of SwiGLU. With s = sigmoid(gate): dup = dout * gate * s, dgate = dout *
- * up * s * (1 + gate * (1 - s)). A thread reads gate and up before it writes their gradients: dinp
- * may alias inp. */
-template <typename T>
-struct swiglu_backward {
+extern "C" enum hd_status hd_cuda_glu_forward(struct hd_cuda_stream *s,
+                                              const struct hd_glu_forward_args *a)
+{
+    HD_CUDA_ACTIVATION(a->act, A, return glu_forward_launch<A>(s, a));
+    return glu_forward_launch<HD_ACT_OSS>(s, a);
+}
+
+/* Computes the gradients of a gated activation, of SwiGLU with s = sigmoid(gate): dup = dout * gate
+ * * s, dgate = dout * up * s * (1 + gate * (1 - s)). A thread reads gate and up before it writes
+ * their gradients: dinp may alias inp. */
+template <enum hd_activation ACT, typename T>
+struct glu_backward {
     static constexpr int UNROLL = 1;
     template <int V>
     struct in {
@@ -74,6 +106,7 @@ struct swiglu_backward {
     const T *dout, *inp;
     const int32_t *counts;
     int64_t R, F, groups;
+    float alpha, limit;
 
     __device__ int64_t rows() const
     {
@@ -86,6 +119,28 @@ struct swiglu_backward {
         x.gate = pack_load<V>(inp + r * 2 * F + f);
         x.up = pack_load<V>(inp + r * 2 * F + F + f);
     }
+    /* Sets the gradients of an element; those of HD_ACT_OSS are 0 for a value that was clamped. */
+    __device__ __forceinline__ void one(float d, float gate, float up, float *ret_dgate,
+                                        float *ret_dup) const
+    {
+        if (ACT == HD_ACT_OSS) {
+            const struct cuda_clamped x = clamp(gate, up, limit);
+            const float s = sigmoid<T>(alpha * x.gate);
+
+            *ret_dgate = gate > limit
+                             ? 0.0f
+                             : d * (x.up + 1.0f) * (s * (1.0f + alpha * x.gate * (1.0f - s)));
+            *ret_dup = up > limit || up < -limit ? 0.0f : d * (x.gate * s);
+        } else if (ACT == HD_ACT_SILU) {
+            const float s = sigmoid<T>(gate);
+
+            *ret_dgate = d * up * s * (1.0f + gate * (1.0f - s));
+            *ret_dup = d * (gate * s);
+        } else {
+            *ret_dgate = d * up * activation_slope<ACT, T>(gate);
+            *ret_dup = d * activate<ACT, T>(gate);
+        }
+    }
     template <int V>
     __device__ void store(const in<V> &x, int64_t r, int64_t f) const
     {
@@ -93,29 +148,38 @@ struct swiglu_backward {
 
 #pragma unroll
         for (int j = 0; j < V; j++) {
-            const float d = to_float(x.dout.at[j]), gate = to_float(x.gate.at[j]);
-            const float gated = sigmoid<T>(gate);
+            float of_gate, of_up;
 
-            dgate.at[j] =
-                from_float<T>(d * to_float(x.up.at[j]) * gated * (1.0f + gate * (1.0f - gated)));
-            dup.at[j] = from_float<T>(d * (gate * gated));
+            one(to_float(x.dout.at[j]), to_float(x.gate.at[j]), to_float(x.up.at[j]), &of_gate,
+                &of_up);
+            dgate.at[j] = from_float<T>(of_gate);
+            dup.at[j] = from_float<T>(of_up);
         }
         pack_store(dinp + r * 2 * F + f, dgate);
         pack_store(dinp + r * 2 * F + F + f, dup);
     }
 };
 
-extern "C" enum hd_status hd_cuda_swiglu_backward(struct hd_cuda_stream *s,
-                                                  const struct hd_swiglu_backward_args *a)
+template <enum hd_activation ACT>
+static enum hd_status glu_backward_launch(struct hd_cuda_stream *s,
+                                          const struct hd_glu_backward_args *a)
 {
     HD_CUDA_FLOATS(a->dtype, T, {
-        const struct swiglu_backward<T> op = {
-            (T *)a->dinp, (const T *)a->dout, (const T *)a->inp, a->counts, a->R, a->F, a->groups
+        const struct glu_backward<ACT, T> op = {
+            (T *)a->dinp, (const T *)a->dout,
+                (const T *)a->inp, a->counts, a->R, a->F, a->groups, a->alpha, a->limit
         };
 
         HD_PACK_WIDTH((pack_fits_wide<T>(a->F, a->dinp, a->dout, a->inp)), T, V,
                       return map_launch_rows<V>(s, op, a->R, a->F));
     });
+}
+
+extern "C" enum hd_status hd_cuda_glu_backward(struct hd_cuda_stream *s,
+                                               const struct hd_glu_backward_args *a)
+{
+    HD_CUDA_ACTIVATION(a->act, A, return glu_backward_launch<A>(s, a));
+    return glu_backward_launch<HD_ACT_OSS>(s, a);
 }
 
 /* Returns the number of elements in use, of N elements in R rows. */
@@ -125,8 +189,8 @@ static __device__ __forceinline__ int64_t elements_in_use(const int32_t *counts,
     return counts ? rows_in_use(counts, groups, R) * (N / R) : N;
 }
 
-template <typename T>
-struct gelu_forward {
+template <enum hd_activation ACT, typename T>
+struct activation_forward {
     static constexpr int UNROLL = 4;
     template <int V>
     struct in {
@@ -153,18 +217,17 @@ struct gelu_forward {
 
 #pragma unroll
         for (int j = 0; j < V; j++)
-            y.at[j] = from_float<T>(gelu<T>(to_float(x.x.at[j])));
+            y.at[j] = from_float<T>(activate<ACT, T>(to_float(x.x.at[j])));
         pack_store(out + i, y);
     }
 };
 
-extern "C" enum hd_status hd_cuda_gelu_forward(struct hd_cuda_stream *s,
-                                               const struct hd_gelu_forward_args *a)
+template <enum hd_activation ACT>
+static enum hd_status activation_forward_launch(struct hd_cuda_stream *s,
+                                                const struct hd_activation_forward_args *a)
 {
-    if (a->counts && a->R == 0)
-        return HD_OK;
     HD_CUDA_FLOATS(a->dtype, T, {
-        const struct gelu_forward<T> op = {
+        const struct activation_forward<ACT, T> op = {
             (T *)a->out, (const T *)a->inp, a->counts, a->N, a->R, a->groups
         };
 
@@ -173,8 +236,17 @@ extern "C" enum hd_status hd_cuda_gelu_forward(struct hd_cuda_stream *s,
     });
 }
 
-template <typename T>
-struct gelu_backward {
+extern "C" enum hd_status hd_cuda_activation_forward(struct hd_cuda_stream *s,
+                                                     const struct hd_activation_forward_args *a)
+{
+    if (a->counts && a->R == 0)
+        return HD_OK;
+    HD_CUDA_ACTIVATION(a->act, A, return activation_forward_launch<A>(s, a));
+    return hd_costs_activation_check(a->act);
+}
+
+template <enum hd_activation ACT, typename T>
+struct activation_backward {
     static constexpr int UNROLL = 2;
     template <int V>
     struct in {
@@ -202,22 +274,31 @@ struct gelu_backward {
 
 #pragma unroll
         for (int j = 0; j < V; j++)
-            y.at[j] = from_float<T>(to_float(x.dout.at[j]) * gelu_slope<T>(to_float(x.x.at[j])));
+            y.at[j] = from_float<T>(to_float(x.dout.at[j]) *
+                                    activation_slope<ACT, T>(to_float(x.x.at[j])));
         pack_store(dinp + i, y);
     }
 };
 
-extern "C" enum hd_status hd_cuda_gelu_backward(struct hd_cuda_stream *s,
-                                                const struct hd_gelu_backward_args *a)
+template <enum hd_activation ACT>
+static enum hd_status activation_backward_launch(struct hd_cuda_stream *s,
+                                                 const struct hd_activation_backward_args *a)
 {
-    if (a->counts && a->R == 0)
-        return HD_OK;
     HD_CUDA_FLOATS(a->dtype, T, {
-        const struct gelu_backward<T> op = {
+        const struct activation_backward<ACT, T> op = {
             (T *)a->dinp, (const T *)a->dout, (const T *)a->inp, a->counts, a->N, a->R, a->groups
         };
 
         HD_PACK_WIDTH((pack_fits_wide<T>(0, a->dinp, a->dout, a->inp)), T, V,
                       return map_launch_flat<V>(s, op, a->N));
     });
+}
+
+extern "C" enum hd_status hd_cuda_activation_backward(struct hd_cuda_stream *s,
+                                                      const struct hd_activation_backward_args *a)
+{
+    if (a->counts && a->R == 0)
+        return HD_OK;
+    HD_CUDA_ACTIVATION(a->act, A, return activation_backward_launch<A>(s, a));
+    return hd_costs_activation_check(a->act);
 }

@@ -17,6 +17,7 @@
  *
  * On an H100 76% of a copy's rate with 50k columns, 68% with 151k. */
 #include "kernels/cuda/block.cuh"
+#include "kernels/cuda/map.cuh"
 #include "kernels/cuda/pack.cuh"
 
 enum { ROW_THREADS = 512, ROW_RESIDENT = 2, ROW_UNROLL = 3, LOSS_THREADS = 1024 };
@@ -34,6 +35,120 @@ __device__ __forceinline__ float exp_of<float>(float x)
 {
     return expf(x);
 }
+
+/* ---- Maps of logits (struct hd_logit_map) ---- */
+
+enum cuda_map_kind { MAP_NONE, MAP_SCALE, MAP_CAP };
+
+/* A map of kind M: with a cap z' = cap * tanh(in * z), else z' = in * z. */
+struct cuda_map {
+    float in, cap;
+};
+
+static struct cuda_map map_of(const struct hd_logit_map &m)
+{
+    const float scale = hd_factor_of(m.scale);
+
+    return {m.cap > 0 ? scale / m.cap : scale, m.cap};
+}
+
+/* Runs the statement with M, a constant, equal to the kind of the map. */
+#define HD_WITH_MAP(map, M, ...)                    \
+    if ((map).cap > 0) {                            \
+        constexpr enum cuda_map_kind M = MAP_CAP;   \
+        __VA_ARGS__;                                \
+    } else if (hd_factor_of((map).scale) != 1) {    \
+        constexpr enum cuda_map_kind M = MAP_SCALE; \
+        __VA_ARGS__;                                \
+    } else {                                        \
+        constexpr enum cuda_map_kind M = MAP_NONE;  \
+        __VA_ARGS__;                                \
+    }
+
+/* Returns tanh(u), for bf16 and f16 logits by the fast exponential, with an absolute error of some
+ * units of 2^-23. */
+template <typename T>
+static __device__ __forceinline__ float tanh_of(float u)
+{
+    return 1.0f - __fdividef(2.0f, __expf(2.0f * u) + 1.0f);
+}
+
+template <>
+__device__ __forceinline__ float tanh_of<float>(float u)
+{
+    return tanhf(u);
+}
+
+/* Returns the mapped logit. -infinity, which is in no column, stays -infinity. */
+template <enum cuda_map_kind M, typename T>
+static __device__ __forceinline__ float mapped(float z, const struct cuda_map &m)
+{
+    if (M == MAP_CAP)
+        return z == -INFINITY ? z : m.cap * tanh_of<T>(m.in * z);
+    return M == MAP_SCALE ? m.in * z : z;
+}
+
+/* Returns 1 - (z' / cap)^2 for a mapped logit z': the slope of the map, without its scale. */
+static __device__ __forceinline__ float cap_slope(float mapped_logit, const struct cuda_map &m)
+{
+    const float t = mapped_logit / m.cap;
+
+    return 1.0f - t * t;
+}
+
+template <enum cuda_map_kind M, typename T>
+struct map_logits {
+    static constexpr int UNROLL = 4;
+    template <int V>
+    struct in {
+        pack<T, V> x;
+    };
+    T *logits;
+    int64_t N;
+    struct cuda_map m;
+
+    __device__ int64_t rows() const
+    {
+        return N;
+    }
+    template <int V>
+    __device__ void load(in<V> &x, int64_t, int64_t i) const
+    {
+        x.x = pack_load<V>(logits + i);
+    }
+    template <int V>
+    __device__ void store(const in<V> &x, int64_t, int64_t i) const
+    {
+        pack<T, V> y;
+
+#pragma unroll
+        for (int j = 0; j < V; j++)
+            y.at[j] = from_float<T>(mapped<M, T>(to_float(x.x.at[j]), m));
+        pack_store(logits + i, y);
+    }
+};
+
+template <enum cuda_map_kind M>
+static enum hd_status map_logits_launch(struct hd_cuda_stream *s,
+                                        const struct hd_map_logits_args *a)
+{
+    HD_CUDA_FLOATS(a->dtype, T, {
+        const struct map_logits<M, T> op = {
+            (T *)a->logits, a->N, map_of(a->map)
+        };
+
+        HD_PACK_WIDTH((pack_fits_wide<T>(0, a->logits)), T, V,
+                      return map_launch_flat<V>(s, op, a->N));
+    });
+}
+
+extern "C" enum hd_status hd_cuda_map_logits(struct hd_cuda_stream *s,
+                                             const struct hd_map_logits_args *a)
+{
+    HD_WITH_MAP(a->map, M, return map_logits_launch<M>(s, a));
+}
+
+/* ---- Rows ---- */
 
 /* A row of logits in aligned packs of V elements: column 0 is element `shift` of the first pack. */
 template <typename T, int V>
@@ -102,18 +217,21 @@ static __device__ __forceinline__ float finite_max(float max)
     return max == -INFINITY ? 0.0f : max;
 }
 
-template <typename T, int V>
-static __device__ __forceinline__ void softmax_add(struct softmax *s, const pack<T, V> &x)
+template <enum cuda_map_kind M, typename T, int V>
+static __device__ __forceinline__ void softmax_add(struct softmax *s, const pack<T, V> &x,
+                                                   const struct cuda_map &m)
 {
-    float max = s->max, base, sum = 0;
+    float max = s->max, base, sum = 0, y[V];
 
 #pragma unroll
-    for (int j = 0; j < V; j++)
-        max = fmaxf(max, to_float(x.at[j]));
+    for (int j = 0; j < V; j++) {
+        y[j] = mapped<M, T>(to_float(x.at[j]), m);
+        max = fmaxf(max, y[j]);
+    }
     base = finite_max(max);
 #pragma unroll
     for (int j = 0; j < V; j++)
-        sum += exp_of<T>(to_float(x.at[j]) - base);
+        sum += exp_of<T>(y[j] - base);
     s->sum = s->sum * exp_of<T>(s->max - base) + sum;
     s->max = max;
 }
@@ -151,9 +269,10 @@ struct raw_pack {
 
 /* Computes maximum and sum of exponentials over the row's columns; packs below `kept` are stored in
  * `cache`. */
-template <typename T, int W>
+template <enum cuda_map_kind M, typename T, int W>
 static __device__ __forceinline__ struct softmax
-softmax_row(const struct row<const T, W> &row, pack<T, W> *cache, int64_t kept, float *shared)
+softmax_row(const struct row<const T, W> &row, const struct cuda_map &m, pack<T, W> *cache,
+            int64_t kept, float *shared)
 {
     const int64_t packs = row.packs(), threads = blockDim.x;
     struct softmax s = {-INFINITY, 0};
@@ -173,21 +292,33 @@ softmax_row(const struct row<const T, W> &row, pack<T, W> *cache, int64_t kept, 
 
                 if (i + u * threads < kept)
                     cache[i + u * threads] = y;
-                softmax_add(&s, y);
+                softmax_add<M>(&s, y, m);
             }
     }
     return softmax_join<T>(s, shared);
 }
 
-/* Values from which the gradient of a row of logits is computed: factor * exp(x - max), minus
- * `target_less` at the target; 0 from column V on. */
+/* Values from which the gradient of a row of logits is computed, for mapped logits y: factor *
+ * exp(y - max), minus `target_less` at the target, with a cap times its slope; 0 from column V
+ * on. */
 struct gradient {
     float max, factor, target_less;
     int64_t target; /* column of the target; negative: none */
     int64_t V;
+    struct cuda_map m;
 };
 
-template <typename T, int W>
+/* Returns the gradient of one logit, with `less` subtracted before the slope. */
+template <enum cuda_map_kind M, typename T>
+static __device__ __forceinline__ float gradient_at(const struct gradient &g, T logit, float less)
+{
+    const float y = mapped<M, T>(to_float(logit), g.m);
+    const float d = exp_of<T>(y - g.max) * g.factor - less;
+
+    return M == MAP_CAP ? d * cap_slope(y, g.m) : d;
+}
+
+template <enum cuda_map_kind M, typename T, int W>
 static __device__ __forceinline__ pack<T, W> gradient_of(const struct gradient &g, pack<T, W> x,
                                                          int64_t column)
 {
@@ -196,22 +327,21 @@ static __device__ __forceinline__ pack<T, W> gradient_of(const struct gradient &
     if (column + W <= g.V && (g.target < column || g.target >= column + W)) {
 #pragma unroll
         for (int j = 0; j < W; j++)
-            d.at[j] = from_float<T>(exp_of<T>(to_float(x.at[j]) - g.max) * g.factor);
+            d.at[j] = from_float<T>(gradient_at<M>(g, x.at[j], 0.0f));
         return d;
     }
 #pragma unroll
     for (int j = 0; j < W; j++) {
-        const float y = exp_of<T>(to_float(x.at[j]) - g.max) * g.factor;
+        const float less = column + j == g.target ? g.target_less : 0.0f;
 
-        d.at[j] = from_float<T>(
-            column + j >= g.V ? 0.0f : y - (column + j == g.target ? g.target_less : 0.0f));
+        d.at[j] = from_float<T>(column + j >= g.V ? 0.0f : gradient_at<M>(g, x.at[j], less));
     }
     return d;
 }
 
 /* Writes the gradient of a row of logits. A thread writes only packs that it has read, so out may
  * be inp. Both have the same `shift`. */
-template <typename T, int W>
+template <enum cuda_map_kind M, typename T, int W>
 static __device__ __forceinline__ void
 gradient_row(const struct row<T, W> &out, const struct row<const T, W> &inp,
              const pack<T, W> *cache, int64_t kept, const struct gradient &g)
@@ -239,7 +369,7 @@ gradient_row(const struct row<T, W> &out, const struct row<const T, W> &inp,
                                          ? x[u].get()
                                          : row_load<T, W>(inp, at);
 
-                row_store(out, at, gradient_of<T, W>(g, y, at - out.shift));
+                row_store(out, at, gradient_of<M, T, W>(g, y, at - out.shift));
             }
     }
 }
@@ -328,11 +458,18 @@ static bool rows_are_packs(const void *a, const void *b)
     return (uintptr_t)a % sizeof(T) == 0 && (!b || ((uintptr_t)a - (uintptr_t)b) % 16 == 0);
 }
 
+/* Returns the factor of a row's gradient, `unit`, times the scale of the map. */
+template <enum cuda_map_kind M>
+static __device__ __forceinline__ float unit_of(float unit, const struct hd_logit_map &map)
+{
+    return M == MAP_NONE || map.scale == 0 ? unit : unit * map.scale;
+}
+
 /* ---- One rank has all logits ---- */
 
-template <typename T, int W>
+template <enum cuda_map_kind M, typename T, int W>
 static __global__ void __launch_bounds__(ROW_THREADS, ROW_RESIDENT)
-    cross_entropy_rows(struct hd_cross_entropy_args a, int64_t kept)
+    cross_entropy_rows(struct hd_cross_entropy_args a, struct cuda_map m, int64_t kept)
 {
     HD_SHARED(float, shared, BLOCK_WARPS);
     HD_SHARED_DYNAMIC(unsigned char, dynamic);
@@ -344,7 +481,7 @@ static __global__ void __launch_bounds__(ROW_THREADS, ROW_RESIDENT)
     double *losses = (double *)a.scratch;
     struct gradient g;
     struct softmax s;
-    const float unit = a.block->loss_scale * (a.weight ? a.weight[r] : 1.0f);
+    const float unit = unit_of<M>(a.block->loss_scale * (a.weight ? a.weight[r] : 1.0f), a.map);
     float target_logit;
 
     if (target < 0 || target >= a.V) {
@@ -356,8 +493,8 @@ static __global__ void __launch_bounds__(ROW_THREADS, ROW_RESIDENT)
             zero_row<T, W>(row<T, W>((T *)a.dlogits + r * a.Vp, a.Vp));
         return;
     }
-    target_logit = to_float(logits[target]);
-    s = softmax_row<T, W>(row<const T, W>(logits, a.V), cache, kept, shared);
+    target_logit = mapped<M, T>(to_float(logits[target]), m);
+    s = softmax_row<M, T, W>(row<const T, W>(logits, a.V), m, cache, kept, shared);
     if (threadIdx.x == 0)
         losses[r] = log((double)s.sum) + ((double)s.max - (double)target_logit);
     if (threadIdx.x == 0 && a.logp)
@@ -369,11 +506,12 @@ static __global__ void __launch_bounds__(ROW_THREADS, ROW_RESIDENT)
     g.target_less = unit;
     g.target = target;
     g.V = a.V;
-    gradient_row<T, W>(row<T, W>((T *)a.dlogits + r * a.Vp, a.Vp), row<const T, W>(logits, a.V),
-                       cache, kept, g);
+    g.m = m;
+    gradient_row<M, T, W>(row<T, W>((T *)a.dlogits + r * a.Vp, a.Vp), row<const T, W>(logits, a.V),
+                          cache, kept, g);
 }
 
-template <typename T, int W>
+template <enum cuda_map_kind M, typename T, int W>
 static enum hd_status cross_entropy_launch(struct hd_cuda_stream *s,
                                            const struct hd_cross_entropy_args *a)
 {
@@ -382,8 +520,17 @@ static enum hd_status cross_entropy_launch(struct hd_cuda_stream *s,
     const int64_t capacity = cache_bytes_max(s->cuda) / (int64_t)sizeof(pack<T, W>);
     const int64_t kept = !a->dlogits ? 0 : packs < capacity ? packs : capacity;
 
-    return HD_LAUNCH(s, (cross_entropy_rows<T, W>), dim3((unsigned)a->R), row_threads(packs),
-                     (size_t)kept * sizeof(pack<T, W>), *a, kept);
+    return HD_LAUNCH(s, (cross_entropy_rows<M, T, W>), dim3((unsigned)a->R), row_threads(packs),
+                     (size_t)kept * sizeof(pack<T, W>), *a, map_of(a->map), kept);
+}
+
+template <enum cuda_map_kind M>
+static enum hd_status cross_entropy_typed(struct hd_cuda_stream *s,
+                                          const struct hd_cross_entropy_args *a)
+{
+    HD_CUDA_FLOATS(a->dtype, T,
+                   HD_PACK_WIDTH((rows_are_packs<T>(a->logits, a->dlogits)), T, W,
+                                 return (cross_entropy_launch<M, T, W>(s, a))));
 }
 
 extern "C" enum hd_status hd_cuda_cross_entropy(struct hd_cuda_stream *s,
@@ -393,9 +540,7 @@ extern "C" enum hd_status hd_cuda_cross_entropy(struct hd_cuda_stream *s,
 
     if (a->R == 0)
         return HD_OK;
-    HD_CUDA_FLOATS(a->dtype, T,
-                   HD_PACK_WIDTH((rows_are_packs<T>(a->logits, a->dlogits)), T, W,
-                                 st = cross_entropy_launch<T, W>(s, a)));
+    HD_WITH_MAP(a->map, M, st = cross_entropy_typed<M>(s, a));
     if (!st)
         st = add_losses_launch(s, a->block, a->scratch, a->target, a->R, !a->logp && !a->weight);
     return st;
@@ -403,23 +548,35 @@ extern "C" enum hd_status hd_cuda_cross_entropy(struct hd_cuda_stream *s,
 
 /* ---- Several ranks share the logits ---- */
 
-template <typename T, int W>
+template <enum cuda_map_kind M, typename T, int W>
 static __global__ void __launch_bounds__(ROW_THREADS, ROW_RESIDENT)
-    stats_rows(struct hd_cross_entropy_stats_args a)
+    stats_rows(struct hd_cross_entropy_stats_args a, struct cuda_map m)
 {
     HD_SHARED(float, shared, BLOCK_WARPS);
     const int64_t r = blockIdx.x, target = a.target[r] - a.first;
     const T *logits = (const T *)a.logits + r * a.Vp;
     const struct softmax s =
-        softmax_row<T, W>(row<const T, W>(logits, a.V), (pack<T, W> *)nullptr, 0, shared);
+        softmax_row<M, T, W>(row<const T, W>(logits, a.V), m, (pack<T, W> *)nullptr, 0, shared);
     float *stats = a.stats + r * HD_CROSS_ENTROPY_STATS;
 
     if (threadIdx.x > 0)
         return;
     stats[0] = s.max;
     stats[1] = s.sum;
-    stats[2] = target >= 0 && target < a.V ? to_float(logits[target]) : 0;
+    stats[2] = target >= 0 && target < a.V ? mapped<M, T>(to_float(logits[target]), m) : 0;
     stats[3] = target >= 0 && target < a.V ? 1 : 0;
+}
+
+template <enum cuda_map_kind M>
+static enum hd_status stats_typed(struct hd_cuda_stream *s,
+                                  const struct hd_cross_entropy_stats_args *a)
+{
+    HD_CUDA_FLOATS(a->dtype, T, {
+        constexpr int W = pack_wide<T>;
+
+        return HD_LAUNCH(s, (stats_rows<M, T, W>), dim3((unsigned)a->R),
+                         row_threads(divide_up(a->V, W) + 1), 0, *a, map_of(a->map));
+    });
 }
 
 extern "C" enum hd_status hd_cuda_cross_entropy_stats(struct hd_cuda_stream *s,
@@ -427,23 +584,18 @@ extern "C" enum hd_status hd_cuda_cross_entropy_stats(struct hd_cuda_stream *s,
 {
     if (a->R == 0)
         return HD_OK;
-    HD_CUDA_FLOATS(a->dtype, T, {
-        constexpr int W = pack_wide<T>;
-
-        return HD_LAUNCH(s, (stats_rows<T, W>), dim3((unsigned)a->R),
-                         row_threads(divide_up(a->V, W) + 1), 0, *a);
-    });
+    HD_WITH_MAP(a->map, M, return stats_typed<M>(s, a));
 }
 
 /* Computes the gradients of this rank's logits; every thread combines the stats of all ranks
  * itself. */
-template <typename T, int W>
+template <enum cuda_map_kind M, typename T, int W>
 static __global__ void __launch_bounds__(ROW_THREADS, ROW_RESIDENT)
-    shared_rows(struct hd_cross_entropy_shared_args a)
+    shared_rows(struct hd_cross_entropy_shared_args a, struct cuda_map m)
 {
     const int64_t r = blockIdx.x, target = a.target[r] - a.first;
     const T *logits = (const T *)a.logits + r * a.Vp;
-    const float unit = a.block->loss_scale * (a.weight ? a.weight[r] : 1.0f);
+    const float unit = unit_of<M>(a.block->loss_scale * (a.weight ? a.weight[r] : 1.0f), a.map);
     double *losses = (double *)a.scratch, sum = 0, target_logit = 0;
     float max = -INFINITY, owners = 0;
     struct gradient g;
@@ -480,8 +632,20 @@ static __global__ void __launch_bounds__(ROW_THREADS, ROW_RESIDENT)
     g.target_less = unit;
     g.target = target;
     g.V = a.V;
-    gradient_row<T, W>(row<T, W>((T *)a.dlogits + r * a.Vp, a.Vp), row<const T, W>(logits, a.V),
-                       (const pack<T, W> *)nullptr, 0, g);
+    g.m = m;
+    gradient_row<M, T, W>(row<T, W>((T *)a.dlogits + r * a.Vp, a.Vp), row<const T, W>(logits, a.V),
+                          (const pack<T, W> *)nullptr, 0, g);
+}
+
+template <enum cuda_map_kind M>
+static enum hd_status shared_typed(struct hd_cuda_stream *s,
+                                   const struct hd_cross_entropy_shared_args *a)
+{
+    HD_CUDA_FLOATS(a->dtype, T,
+                   HD_PACK_WIDTH((rows_are_packs<T>(a->logits, a->dlogits)), T, W,
+                                 return HD_LAUNCH(s, (shared_rows<M, T, W>), dim3((unsigned)a->R),
+                                                  row_threads(divide_up(a->Vp, W) + 1), 0, *a,
+                                                  map_of(a->map))));
 }
 
 extern "C" enum hd_status hd_cuda_cross_entropy_shared(struct hd_cuda_stream *s,
@@ -491,10 +655,7 @@ extern "C" enum hd_status hd_cuda_cross_entropy_shared(struct hd_cuda_stream *s,
 
     if (a->R == 0)
         return HD_OK;
-    HD_CUDA_FLOATS(a->dtype, T,
-                   HD_PACK_WIDTH((rows_are_packs<T>(a->logits, a->dlogits)), T, W,
-                                 st = HD_LAUNCH(s, (shared_rows<T, W>), dim3((unsigned)a->R),
-                                                row_threads(divide_up(a->Vp, W) + 1), 0, *a)));
+    HD_WITH_MAP(a->map, M, st = shared_typed<M>(s, a));
     if (!st)
         st = add_losses_launch(s, a->block, a->scratch, a->target, a->R, !a->logp && !a->weight);
     return st;

@@ -15,6 +15,7 @@ struct add {
     T *out;
     const T *a, *b;
     int64_t N;
+    float factor;
 
     __device__ int64_t rows() const
     {
@@ -33,7 +34,7 @@ struct add {
 
 #pragma unroll
         for (int j = 0; j < V; j++)
-            y.at[j] = from_float<T>(to_float(x.a.at[j]) + to_float(x.b.at[j]));
+            y.at[j] = from_float<T>(to_float(x.a.at[j]) + factor * to_float(x.b.at[j]));
         pack_store(out + i, y);
     }
 };
@@ -42,7 +43,7 @@ extern "C" enum hd_status hd_cuda_add(struct hd_cuda_stream *s, const struct hd_
 {
     HD_CUDA_FLOATS(a->dtype, T, {
         const struct add<T> op = {
-            (T *)a->out, (const T *)a->a, (const T *)a->b, a->N
+            (T *)a->out, (const T *)a->a, (const T *)a->b, a->N, hd_factor_of(a->factor)
         };
 
         HD_PACK_WIDTH((pack_fits_wide<T>(0, a->out, a->a, a->b)), T, V,

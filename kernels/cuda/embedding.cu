@@ -38,6 +38,7 @@ struct embedding_forward {
     const T *weight, *weight2;
     const int32_t *index, *index2;
     int64_t R, C, V1, V2, first;
+    float scale;
 
     __device__ int64_t rows() const
     {
@@ -51,13 +52,21 @@ struct embedding_forward {
         x.x = {};
         if (in_table(v, V1))
             x.x = pack_load<V>(weight + v * C + c);
-        if (in_table(v2, V2)) {
-            const pack<T, V> y = pack_load<V>(weight2 + v2 * C + c);
+        if (scale != 1 || in_table(v2, V2))
+            x.x = sum(x.x, v2, c);
+    }
+    /* Returns scale * x plus row v2 of the second table, if it has that row. */
+    template <int V>
+    __device__ pack<T, V> sum(pack<T, V> x, int64_t v2, int64_t c) const
+    {
+        pack<T, V> y = {};
 
+        if (in_table(v2, V2))
+            y = pack_load<V>(weight2 + v2 * C + c);
 #pragma unroll
-            for (int j = 0; j < V; j++)
-                x.x.at[j] = from_float<T>(to_float(x.x.at[j]) + to_float(y.at[j]));
-        }
+        for (int j = 0; j < V; j++)
+            x.at[j] = from_float<T>(scale * to_float(x.at[j]) + to_float(y.at[j]));
+        return x;
     }
     template <int V>
     __device__ void store(const in<V> &x, int64_t r, int64_t c) const
@@ -72,7 +81,8 @@ extern "C" enum hd_status hd_cuda_embedding_forward(struct hd_cuda_stream *s,
     HD_CUDA_FLOATS(a->dtype, T, {
         const struct embedding_forward<T> op = {
             (T *)a->out, (const T *)a->weight,
-                (const T *)a->weight2, a->index, a->index2, a->R, a->C, a->V, a->V2, a->first
+                (const T *)a->weight2, a->index, a->index2, a->R, a->C, a->V, a->V2, a->first,
+                hd_factor_of(a->scale)
         };
 
         HD_PACK_WIDTH((pack_fits_wide<T>(a->C, a->out, a->weight, a->weight2)), T, V,
@@ -104,6 +114,7 @@ struct cuda_sorted {
     int32_t *rows;  /* [R]: numbers of the rows of dout, sorted by index */
     float *pieces;  /* [2 * ceil(R / PIECE), C]: sums of the pieces of long indices */
     int64_t R, C, V, first, range, group;
+    float scale; /* factor of the sums */
 };
 
 /* Loads a thread's indices in the tile that begins at r0, relative to the block's first table row
@@ -267,9 +278,10 @@ static __device__ __forceinline__ void add_sorted(float (&sums)[V], const struct
     }
 }
 
-/* Stores out[j] (+)= sums[j] */
+/* Stores out[j] (+)= scale * sums[j] */
 template <int V>
-static __device__ __forceinline__ void put_sums(float *out, const float (&sums)[V], bool accumulate)
+static __device__ __forceinline__ void put_sums(float *out, const float (&sums)[V], float scale,
+                                                bool accumulate)
 {
     pack<float, V> y = {};
 
@@ -277,7 +289,7 @@ static __device__ __forceinline__ void put_sums(float *out, const float (&sums)[
         y = pack_load<V>(out);
 #pragma unroll
     for (int j = 0; j < V; j++)
-        y.at[j] = accumulate ? y.at[j] + sums[j] : sums[j];
+        y.at[j] = accumulate ? y.at[j] + scale * sums[j] : scale * sums[j];
     pack_store(out, y);
 }
 
@@ -307,7 +319,7 @@ static __global__ void __launch_bounds__(ADD_THREADS, ADD_RESIDENT)
                 if (c >= s.C || end - begin > PIECE || (accumulate && begin == end))
                     continue;
                 add_sorted(sums, s, dout, begin, end, c);
-                put_sums(dweight + (v0 + k) * s.C + c, sums, accumulate);
+                put_sums(dweight + (v0 + k) * s.C + c, sums, s.scale, accumulate);
             }
         } else if (c < s.C) {
             const struct cuda_piece p = piece_of(s, (item - groups) / 2, (item - groups) % 2);
@@ -316,7 +328,7 @@ static __global__ void __launch_bounds__(ADD_THREADS, ADD_RESIDENT)
             if (p.v < 0)
                 continue;
             add_sorted(sums, s, dout, p.at, p.at + PIECE < p.end ? p.at + PIECE : p.end, c);
-            put_sums(piece_sum(s, p, p.at) + c, sums, false);
+            put_sums(piece_sum(s, p, p.at) + c, sums, 1.0f, false);
         }
     }
 }
@@ -344,7 +356,7 @@ static __global__ void __launch_bounds__(ADD_THREADS)
             for (int j = 0; j < V; j++)
                 sums[j] += x.at[j];
         }
-        put_sums(dweight + p.v * s.C + c, sums, accumulate);
+        put_sums(dweight + p.v * s.C + c, sums, s.scale, accumulate);
     }
 }
 
@@ -391,7 +403,8 @@ extern "C" enum hd_status hd_cuda_embedding_backward(struct hd_cuda_stream *s,
                                        a->V,
                                        a->first,
                                        range,
-                                       group};
+                                       group,
+                                       hd_factor_of(a->scale)};
 
     if (a->V == 0 || a->C == 0)
         return HD_OK;

@@ -1,4 +1,4 @@
-/* gelu: the sigmoid, GELU in the tanh form and its derivative (ops.h, gelu_forward).
+/* gelu: the sigmoid, GELU in the tanh form and its derivative (ops.h, HD_ACT_GELU_TANH).
  *
  * 0.5 (1 + tanh(u)) is sigmoid(2u), so gelu(x) = x * sigmoid(2u) with u = c (x + 0.044715 x^3),
  * c = sqrt(2 / pi). T is the dtype of the final result: bf16 and f16 use the fast exponential; its

@@ -108,8 +108,8 @@ static enum hd_status check_gemm(const struct hd_gemm_args *args)
 
 /* Splits a GEMM into *ret_part, which the library computes in one call, and the rest. If the
  * library refuses the epilogue, the residual or dbias, the part is the plain GEMM (with GELU or a
- * residual only if rows have no gaps, because gelu_forward and add need flat tensors). A dbias with
- * accumulate is computed into scratch first. */
+ * residual only if rows have no gaps, because activation_forward and add need flat tensors). A
+ * dbias with accumulate is computed into scratch first. */
 static enum hd_status find_way(const struct hd_backend *cuda, const struct hd_gemm_args *args,
                                struct hd_gemm_args *ret_part, struct cuda_product **ret_product)
 {
@@ -238,16 +238,20 @@ static enum hd_status multiply(struct hd_cuda_stream *stream, struct cuda_produc
 static enum hd_status pass_gelu(struct hd_cuda_stream *stream, const struct hd_gemm_args *args,
                                 const void *inp)
 {
-    const struct hd_gelu_forward_args forward = {
-        .out = args->c, .inp = inp, .N = args->M * args->N, .dtype = args->c_dtype};
-    const struct hd_gelu_backward_args backward = {.dinp = args->c,
-                                                   .dout = inp,
-                                                   .inp = args->gelu_inp,
-                                                   .N = args->M * args->N,
-                                                   .dtype = args->c_dtype};
+    const struct hd_activation_forward_args forward = {.out = args->c,
+                                                       .inp = inp,
+                                                       .N = args->M * args->N,
+                                                       .act = HD_ACT_GELU_TANH,
+                                                       .dtype = args->c_dtype};
+    const struct hd_activation_backward_args backward = {.dinp = args->c,
+                                                         .dout = inp,
+                                                         .inp = args->gelu_inp,
+                                                         .N = args->M * args->N,
+                                                         .act = HD_ACT_GELU_TANH,
+                                                         .dtype = args->c_dtype};
 
-    return args->epilogue == HD_EPILOGUE_GELU ? hd_cuda_gelu_forward(stream, &forward)
-                                              : hd_cuda_gelu_backward(stream, &backward);
+    return args->epilogue == HD_EPILOGUE_GELU ? hd_cuda_activation_forward(stream, &forward)
+                                              : hd_cuda_activation_backward(stream, &backward);
 }
 
 /* Launches the operations of the GEMM `args` that are not in `part`. */

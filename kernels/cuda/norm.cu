@@ -48,7 +48,7 @@ struct cuda_norm_forward {
     float *mean, *rstd;
     const T *inp, *add, *weight, *bias;
     int64_t R, C;
-    float eps;
+    float eps, factor;
 };
 
 template <typename T>
@@ -81,14 +81,14 @@ static __device__ __forceinline__ float row_sum(float x, const struct norm_place
     return SHAPE == NARROW ? lanes_add(x, p.width) : block_add(x, shared);
 }
 
-/* Adds the residual: x = inp + add, rounded to T: the norm uses the stored values, as backward
- * does. */
+/* Adds the residual: x = inp + factor * add, rounded to T: the norm uses the stored values, as
+ * backward does. */
 template <typename T, int V>
-static __device__ __forceinline__ void add_pack(pack<T, V> &x, const pack<T, V> &y)
+static __device__ __forceinline__ void add_pack(pack<T, V> &x, const pack<T, V> &y, float factor)
 {
 #pragma unroll
     for (int j = 0; j < V; j++)
-        x.at[j] = from_float<T>(to_float(x.at[j]) + to_float(y.at[j]));
+        x.at[j] = from_float<T>(to_float(x.at[j]) + factor * to_float(y.at[j]));
 }
 
 /* Adds the terms of a pack to a sum over the row. */
@@ -167,7 +167,7 @@ static __global__ void __launch_bounds__(SHAPE == NARROW ? NARROW_THREADS : WIDE
 
             if (mine && c < C) {
                 if (a.add) {
-                    add_pack(x[k], y[k]);
+                    add_pack(x[k], y[k], a.factor);
                     pack_store(a.sum + at + c, x[k]);
                 }
                 sum = MEAN ? pack_sum(sum, x[k]) : pack_squares(sum, x[k], 0.0f);
@@ -215,7 +215,7 @@ static __global__ void __launch_bounds__(LONG_THREADS, LONG_RESIDENT)
             pack<T, V> x = pack_load<V>(a.inp + r * a.C + c);
 
             if (a.add) {
-                add_pack(x, pack_load<V>(a.add + r * a.C + c));
+                add_pack(x, pack_load<V>(a.add + r * a.C + c), a.factor);
                 pack_store(a.sum + r * a.C + c, x);
             }
             sum = MEAN ? pack_sum(sum, x) : pack_squares(sum, x, 0.0f);
@@ -286,7 +286,7 @@ extern "C" enum hd_status hd_cuda_rmsnorm_forward(struct hd_cuda_stream *s,
     HD_CUDA_FLOATS(a->dtype, T, {
         const struct cuda_norm_forward<T> f = {
             (T *)a->out, (T *)a->sum, NULL, a->rstd, (const T *)a->inp, (const T *)a->add,
-                (const T *)a->weight, NULL, a->R, a->C, a->eps
+                (const T *)a->weight, NULL, a->R, a->C, a->eps, hd_factor_of(a->factor)
         };
 
         HD_PACK_WIDTH((pack_fits_wide<T>(a->C, a->out, a->sum, a->inp, a->add, a->weight)), T, V, {
@@ -303,7 +303,8 @@ extern "C" enum hd_status hd_cuda_layernorm_forward(struct hd_cuda_stream *s,
     HD_CUDA_FLOATS(a->dtype, T, {
         const struct cuda_norm_forward<T> f = {
             (T *)a->out, (T *)a->sum, a->mean, a->rstd, (const T *)a->inp, (const T *)a->add,
-                (const T *)a->weight, (const T *)a->bias, a->R, a->C, a->eps
+                (const T *)a->weight, (const T *)a->bias, a->R, a->C, a->eps,
+                hd_factor_of(a->factor)
         };
 
         HD_PACK_WIDTH((pack_fits_wide<T>(a->C, a->out, a->sum, a->inp, a->add, a->weight) &&

@@ -81,8 +81,9 @@ static struct hd_tensor *bottleneck_forward(struct hd_rec *rec, const struct hd_
 
     if (c->adapter.kind != HD_ADAPTER_BOTTLENECK)
         return h;
-    inner = op_gelu(rec, op_linear(rec, h, w->down, -1, 1)); /* [Rl, width] */
-    return op_add(rec, h, op_dropout(rec, op_linear(rec, inner, w->up, -1, 1), &d));
+    inner =
+        op_activation(rec, op_linear(rec, h, w->down, -1, 1), HD_ACT_GELU_TANH); /* [Rl, width] */
+    return op_add(rec, h, op_dropout(rec, op_linear(rec, inner, w->up, -1, 1), &d), 1);
 }
 
 /* Records attention, x: [R, C] -> [Rl, C]. Heads are split over tp; several ranks may hold one
@@ -123,7 +124,8 @@ static struct hd_tensor *mlp_forward(struct hd_rec *rec, const struct hd_model_c
     struct hd_tensor *h = column_parallel(rec, c, layer, x, w->up, w->up_bias,
                                           c->family->gated_mlp ? 2 : 1, &w->lora_up);
 
-    h = c->family->gated_mlp ? op_swiglu(rec, h) : op_gelu(rec, h); /* [R, F] */
+    h = c->family->gated_mlp ? op_glu(rec, h, HD_ACT_SILU, 0, 0)
+                             : op_activation(rec, h, HD_ACT_GELU_TANH); /* [R, F] */
     return row_parallel(rec, c, layer, h, w->down, w->down_bias, &w->lora_down);
 }
 
@@ -143,7 +145,7 @@ static struct hd_tensor *experts_forward(struct hd_rec *rec, const struct hd_mod
             (struct hd_dropout){c->adapter.dropout, c->seed, layer, HD_SITE_ADAPTER_UP};
     experts.down_site = HD_SITE_ADAPTER_DOWN;
     h = op_reduce_from_tp(rec, op_experts(rec, x, &experts, &router));
-    return c->F_shared ? op_add(rec, h, mlp_forward(rec, c, &w->mlp, layer, x)) : h;
+    return c->F_shared ? op_add(rec, h, mlp_forward(rec, c, &w->mlp, layer, x), 1) : h;
 }
 
 /* Context argument of the forward functions of units (hd_rec_unit). */
@@ -165,12 +167,12 @@ static struct hd_tensor *block_forward(struct hd_rec *rec, void *context, int un
     h = op_copy_to_tp(rec, norm_forward(rec, c, x, w->norm1)); /* [R, C] */
     h = attention_forward(rec, c, f->tp, &w->attention, layer, h);
     h = residual_dropout(rec, c, layer, HD_SITE_RESIDUAL1, h);
-    x = op_add(rec, x, bottleneck_forward(rec, c, &w->adapter1, layer, h));
+    x = op_add(rec, x, bottleneck_forward(rec, c, &w->adapter1, layer, h), 1);
 
     h = op_copy_to_tp(rec, norm_forward(rec, c, x, w->norm2));
     h = c->router.E ? experts_forward(rec, c, w, layer, h) : mlp_forward(rec, c, &w->mlp, layer, h);
     h = residual_dropout(rec, c, layer, HD_SITE_RESIDUAL2, h);
-    return op_add(rec, x, bottleneck_forward(rec, c, &w->adapter2, layer, h));
+    return op_add(rec, x, bottleneck_forward(rec, c, &w->adapter2, layer, h), 1);
 }
 
 /* Records the embeddings of the tokens plus, with learned positions, those of their positions: [Rl,
@@ -183,11 +185,11 @@ static struct hd_tensor *embed(struct hd_rec *rec, const struct model_forward *f
     struct hd_tensor *x;
 
     if (f->tp == 1)
-        return op_embedding(rec, tokens, f->model->embedding, positions, table);
-    x = op_reduce_from_tp(rec, op_embedding(rec, tokens, f->model->embedding, NULL, -1));
+        return op_embedding(rec, tokens, f->model->embedding, positions, table, 1);
+    x = op_reduce_from_tp(rec, op_embedding(rec, tokens, f->model->embedding, NULL, -1, 1));
     if (!positions)
         return x;
-    return op_add(rec, x, op_embedding(rec, op_tp_rows(rec, positions), table, NULL, -1));
+    return op_add(rec, x, op_embedding(rec, op_tp_rows(rec, positions), table, NULL, -1, 1), 1);
 }
 
 static struct hd_tensor *embedding_forward(struct hd_rec *rec, void *context, int unit,
@@ -205,18 +207,19 @@ static struct hd_tensor *head_forward(struct hd_rec *rec, void *context, int uni
                                       struct hd_tensor *x)
 {
     const struct model_forward *f = context;
+    const struct hd_head_settings settings = {0};
 
     (void)unit;
     x = norm_forward(rec, &f->model->config, x, f->model->head_norm);
     if (hd_rec_get_shape(rec)->mode == HD_RECORD_DECODE)
-        op_logits(rec, x, f->model->head);
+        op_logits(rec, x, f->model->head, settings);
     else if (f->model->config.reward)
         op_head_reward(rec, x, f->model->head);
     else if (hd_rec_get_shape(rec)->preference)
-        op_head_pairs(rec, op_copy_to_tp(rec, x), f->model->head);
+        op_head_pairs(rec, op_copy_to_tp(rec, x), f->model->head, settings);
     else
         op_head_loss(rec, op_copy_to_tp(rec, x), f->model->head,
-                     hd_rec_batch(rec, HD_BATCH_TARGETS));
+                     hd_rec_batch(rec, HD_BATCH_TARGETS), settings);
     return NULL;
 }
 

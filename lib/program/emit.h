@@ -237,6 +237,9 @@ struct hd_node *hd_emit_comm(struct hd_emit *e, const struct hd_comm_args *what,
                              const struct hd_comm_operands *operands);
 
 /* Emits db += sum_r dy for `fused_count` biases from `bias` on; nothing if bias is -1 or frozen. */
+/* Returns the map of the logits of a head or logits op, and whether it changes them. */
+struct hd_logit_map hd_emit_logit_map(const struct hd_op *op);
+bool hd_emit_maps_logits(const struct hd_op *op);
 void hd_emit_bias_gradient(struct hd_emit *e, int bias, int fused_count, const struct hd_tensor *y);
 
 /* Inputs of a loss on pairs of answers: a value for each row (log-probability or reward), and the

@@ -1,7 +1,7 @@
 /* fuse: merges two nodes into one where a kernel can compute both in one pass over memory.
  *
  *   any:       y = x W;  s = r + y                   ->  GEMM with a residual (c s, add r)
- *   forward:   s = a + b;  h = norm(s)               ->  norm with residual (sum s, inp a, add b)
+ *   forward:   s = a + f b;  h = norm(s)             ->  norm with residual (sum s, inp a, add f b)
  *              p = x W;  h = gelu(p)                 ->  GEMM with epilogue GELU (c h, pre p)
  *   backward:  g1 = norm_backward(...);  g = o + g1  ->  norm_backward with add o
  *              g1 = dy W;  g = gelu_backward(g1, p)  ->  GEMM with epilogue GELU backward
@@ -30,6 +30,13 @@ static bool same(struct hd_operand a, struct hd_operand b)
 static bool is_kernel(const struct hd_node *node, enum hd_kernel kernel)
 {
     return !node->is_comm && node->kernel == kernel;
+}
+
+/* Returns true if the add node multiplies its second term by a factor. Products and gradients of
+ * norms add residuals without a factor. */
+static bool is_scaled(const struct hd_node *add)
+{
+    return hd_factor_of(((const struct hd_add_args *)add->args)->factor) != 1;
 }
 
 static bool used_later(const struct hd_node_list *list, int from, const struct hd_store *store)
@@ -158,7 +165,7 @@ static bool fuse_residual(const struct hd_emit *e, const struct hd_node_list *li
 {
     const struct hd_add_operands *o;
 
-    if (!is_kernel(list->nodes[at], HD_K_add))
+    if (!is_kernel(list->nodes[at], HD_K_add) || is_scaled(list->nodes[at]))
         return false;
     o = hd_add_operands_of(list->nodes[at]);
     return fuse_terms(e, list, at, o->b, o->a) || fuse_terms(e, list, at, o->a, o->b);
@@ -169,6 +176,7 @@ static bool fuse_residual(const struct hd_emit *e, const struct hd_node_list *li
 /* Operands of a norm that change when it is merged with an addition. */
 struct norm_nodes {
     struct hd_operand *sum, *inp, *add;
+    float *factor;
 };
 struct norm_backward {
     struct hd_operand *dinp, *add;
@@ -178,14 +186,16 @@ static bool find_norm(const struct hd_node *node, struct norm_nodes *ret_norm)
 {
     if (is_kernel(node, HD_K_rmsnorm_forward)) {
         struct hd_rmsnorm_forward_operands *o = hd_rmsnorm_forward_operands_of(node);
+        struct hd_rmsnorm_forward_args *args = node->args;
 
-        *ret_norm = (struct norm_nodes){&o->sum, &o->inp, &o->add};
+        *ret_norm = (struct norm_nodes){&o->sum, &o->inp, &o->add, &args->factor};
         return true;
     }
     if (is_kernel(node, HD_K_layernorm_forward)) {
         struct hd_layernorm_forward_operands *o = hd_layernorm_forward_operands_of(node);
+        struct hd_layernorm_forward_args *args = node->args;
 
-        *ret_norm = (struct norm_nodes){&o->sum, &o->inp, &o->add};
+        *ret_norm = (struct norm_nodes){&o->sum, &o->inp, &o->add, &args->factor};
         return true;
     }
     return false;
@@ -221,6 +231,7 @@ static bool fuse_forward(const struct hd_node *add, const struct hd_node *node)
     *norm.sum = a->out;
     *norm.inp = a->a;
     *norm.add = a->b;
+    *norm.factor = ((const struct hd_add_args *)add->args)->factor;
     return true;
 }
 
@@ -233,7 +244,8 @@ static bool fuse_backward(const struct hd_emit *e, const struct hd_node *node,
     struct norm_backward norm;
     struct hd_operand bucket;
 
-    if (!is_kernel(add, HD_K_add) || !find_norm_backward(node, &norm) || norm.add->store)
+    if (!is_kernel(add, HD_K_add) || is_scaled(add) || !find_norm_backward(node, &norm) ||
+        norm.add->store)
         return false;
     a = hd_add_operands_of(add);
     bucket = *norm.dinp;
@@ -286,12 +298,12 @@ static void set_epilogue(struct hd_node *product, enum hd_gemm_epilogue epilogue
 static bool fuse_gelu(const struct hd_emit *e, const struct hd_node_list *list, int at)
 {
     const struct hd_node *gelu = list->nodes[at];
-    const struct hd_gelu_forward_operands *o = hd_gelu_forward_operands_of(gelu);
-    const struct hd_gelu_forward_args *args = gelu->args;
+    const struct hd_activation_forward_operands *o = hd_activation_forward_operands_of(gelu);
+    const struct hd_activation_forward_args *args = gelu->args;
     const int i = find_product(list, at, o->inp);
     struct hd_gemm_operands *product;
 
-    if (i < 0 || o->counts.store || o->inp.store == o->out.store ||
+    if (i < 0 || args->act != HD_ACT_GELU_TANH || o->counts.store || o->inp.store == o->out.store ||
         !takes_gelu(e, list->nodes[i], HD_EPILOGUE_GELU, args->N, args->dtype) ||
         touched_between(list, i, at, o->out.store))
         return false;
@@ -308,12 +320,13 @@ static bool fuse_gelu(const struct hd_emit *e, const struct hd_node_list *list, 
 static bool fuse_gelu_backward(const struct hd_emit *e, const struct hd_node_list *list, int at)
 {
     const struct hd_node *gelu = list->nodes[at];
-    const struct hd_gelu_backward_operands *o = hd_gelu_backward_operands_of(gelu);
-    const struct hd_gelu_backward_args *args = gelu->args;
+    const struct hd_activation_backward_operands *o = hd_activation_backward_operands_of(gelu);
+    const struct hd_activation_backward_args *args = gelu->args;
     const int i = find_product(list, at, o->dout);
     struct hd_gemm_operands *product;
 
-    if (i < 0 || o->counts.store || o->dinp.store == o->dout.store || o->dinp.store == o->inp.store)
+    if (i < 0 || args->act != HD_ACT_GELU_TANH || o->counts.store ||
+        o->dinp.store == o->dout.store || o->dinp.store == o->inp.store)
         return false;
     product = hd_gemm_operands_of(list->nodes[i]);
     if (product->bias.store ||
@@ -443,8 +456,8 @@ static bool fuse_epilogue(const struct hd_emit *e, const struct hd_node_list *li
 {
     const struct hd_node *node = list->nodes[at];
 
-    return (is_kernel(node, HD_K_gelu_forward) && fuse_gelu(e, list, at)) ||
-           (is_kernel(node, HD_K_gelu_backward) && fuse_gelu_backward(e, list, at));
+    return (is_kernel(node, HD_K_activation_forward) && fuse_gelu(e, list, at)) ||
+           (is_kernel(node, HD_K_activation_backward) && fuse_gelu_backward(e, list, at));
 }
 
 /* Calls `fuse` for each node of the list and removes those that it merged into an earlier

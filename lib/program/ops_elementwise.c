@@ -1,46 +1,19 @@
 /* Ops on single elements or rows, without weight matrices. */
 #include "program/emit.h"
 
-/* ---- SwiGLU ---- */
+/* ---- gated activations ---- */
 
-static void swiglu_forward(struct hd_emit *e, const struct hd_op *op)
+static void glu_forward(struct hd_emit *e, const struct hd_op *op)
 {
-    (void)hd_emit_swiglu_forward(e,
-                                 HD_ARGS(swiglu_forward, .R = op->out->dim[0], .F = op->out->dim[1],
-                                         .dtype = op->out->dtype),
-                                 HD_OPERANDS(swiglu_forward, .out = hd_emit_result(e, op),
-                                             .inp = hd_emit_value(e, op->in[0])));
+    (void)hd_emit_glu_forward(
+        e,
+        HD_ARGS(glu_forward, .R = op->out->dim[0], .F = op->out->dim[1],
+                .alpha = (float)op->set.alpha, .limit = (float)op->set.limit, .act = op->set.act,
+                .dtype = op->out->dtype),
+        HD_OPERANDS(glu_forward, .out = hd_emit_result(e, op), .inp = hd_emit_value(e, op->in[0])));
 }
 
-static void swiglu_backward_inputs(struct hd_emit *e, const struct hd_op *op)
-{
-    const struct hd_tensor *x = op->in[0];
-    struct hd_operand dx;
-
-    if (!x->needs_grad)
-        return;
-    dx = hd_emit_temp(e, "grad", x->dtype, x->dim[0], x->dim[1]);
-    (void)hd_emit_swiglu_backward(
-        e, HD_ARGS(swiglu_backward, .R = op->out->dim[0], .F = op->out->dim[1], .dtype = x->dtype),
-        HD_OPERANDS(swiglu_backward, .dinp = dx, .dout = hd_emit_grad(e, op->out),
-                    .inp = hd_emit_value(e, x)));
-    hd_emit_add_grad(e, x, dx, true);
-}
-
-const struct hd_op_row hd_op_row_swiglu = {
-    .forward = swiglu_forward, .backward_inputs = swiglu_backward_inputs, .cheap = true};
-
-/* ---- GELU ---- */
-
-static void gelu_forward(struct hd_emit *e, const struct hd_op *op)
-{
-    (void)hd_emit_gelu_forward(
-        e, HD_ARGS(gelu_forward, .N = op->out->dim[0] * op->out->dim[1], .dtype = op->out->dtype),
-        HD_OPERANDS(gelu_forward, .out = hd_emit_result(e, op),
-                    .inp = hd_emit_value(e, op->in[0])));
-}
-
-static void gelu_backward_inputs(struct hd_emit *e, const struct hd_op *op)
+static void glu_backward_inputs(struct hd_emit *e, const struct hd_op *op)
 {
     const struct hd_tensor *x = op->in[0];
     struct hd_operand dx;
@@ -48,30 +21,113 @@ static void gelu_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     if (!x->needs_grad)
         return;
     dx = hd_emit_temp(e, "grad", x->dtype, x->dim[0], x->dim[1]);
-    (void)hd_emit_gelu_backward(
-        e, HD_ARGS(gelu_backward, .N = x->dim[0] * x->dim[1], .dtype = x->dtype),
-        HD_OPERANDS(gelu_backward, .dinp = dx, .dout = hd_emit_grad(e, op->out),
-                    .inp = hd_emit_value(e, x)));
+    (void)hd_emit_glu_backward(e,
+                               HD_ARGS(glu_backward, .R = op->out->dim[0], .F = op->out->dim[1],
+                                       .alpha = (float)op->set.alpha, .limit = (float)op->set.limit,
+                                       .act = op->set.act, .dtype = x->dtype),
+                               HD_OPERANDS(glu_backward, .dinp = dx,
+                                           .dout = hd_emit_grad(e, op->out),
+                                           .inp = hd_emit_value(e, x)));
     hd_emit_add_grad(e, x, dx, true);
 }
 
-const struct hd_op_row hd_op_row_gelu = {
-    .forward = gelu_forward, .backward_inputs = gelu_backward_inputs, .cheap = true};
+const struct hd_op_row hd_op_row_glu = {
+    .forward = glu_forward, .backward_inputs = glu_backward_inputs, .cheap = true};
 
-/* ---- add: both inputs have the gradient of the sum, and share its memory ---- */
+/* ---- activations ---- */
+
+static void activation_forward(struct hd_emit *e, const struct hd_op *op)
+{
+    (void)hd_emit_activation_forward(e,
+                                     HD_ARGS(activation_forward,
+                                             .N = op->out->dim[0] * op->out->dim[1],
+                                             .act = op->set.act, .dtype = op->out->dtype),
+                                     HD_OPERANDS(activation_forward, .out = hd_emit_result(e, op),
+                                                 .inp = hd_emit_value(e, op->in[0])));
+}
+
+static void activation_backward_inputs(struct hd_emit *e, const struct hd_op *op)
+{
+    const struct hd_tensor *x = op->in[0];
+    struct hd_operand dx;
+
+    if (!x->needs_grad)
+        return;
+    dx = hd_emit_temp(e, "grad", x->dtype, x->dim[0], x->dim[1]);
+    (void)hd_emit_activation_backward(e,
+                                      HD_ARGS(activation_backward, .N = x->dim[0] * x->dim[1],
+                                              .act = op->set.act, .dtype = x->dtype),
+                                      HD_OPERANDS(activation_backward, .dinp = dx,
+                                                  .dout = hd_emit_grad(e, op->out),
+                                                  .inp = hd_emit_value(e, x)));
+    hd_emit_add_grad(e, x, dx, true);
+}
+
+const struct hd_op_row hd_op_row_activation = {
+    .forward = activation_forward, .backward_inputs = activation_backward_inputs, .cheap = true};
+
+/* ---- rows times the sigmoid of a number ---- */
+
+static void row_gate_forward(struct hd_emit *e, const struct hd_op *op)
+{
+    const struct hd_tensor *y = op->in[0];
+
+    (void)hd_emit_row_gate_forward(
+        e, HD_ARGS(row_gate_forward, .R = y->dim[0], .C = y->dim[1], .dtype = y->dtype),
+        HD_OPERANDS(row_gate_forward, .out = hd_emit_result(e, op), .y = hd_emit_value(e, y),
+                    .g = hd_emit_value(e, op->in[1])));
+}
+
+static void row_gate_backward_inputs(struct hd_emit *e, const struct hd_op *op)
+{
+    const struct hd_tensor *y = op->in[0], *g = op->in[1];
+    struct hd_operand dy, dg;
+
+    if (!op->out->needs_grad)
+        return;
+    dy = hd_emit_temp(e, "grad", y->dtype, y->dim[0], y->dim[1]);
+    dg = hd_emit_temp(e, "grad", g->dtype, g->dim[0], g->dim[1]);
+    (void)hd_emit_row_gate_backward(
+        e, HD_ARGS(row_gate_backward, .R = y->dim[0], .C = y->dim[1], .dtype = y->dtype),
+        HD_OPERANDS(row_gate_backward, .dy = dy, .dg = dg, .dout = hd_emit_grad(e, op->out),
+                    .y = hd_emit_value(e, y), .g = hd_emit_value(e, g)));
+    hd_emit_add_grad(e, y, dy, true);
+    hd_emit_add_grad(e, g, dg, true);
+}
+
+const struct hd_op_row hd_op_row_row_gate = {
+    .forward = row_gate_forward, .backward_inputs = row_gate_backward_inputs, .cheap = true};
+
+/* ---- add: both inputs have the gradient of the sum, and share its memory; with a factor the
+ * second input has its own ---- */
 
 static void add_forward(struct hd_emit *e, const struct hd_op *op)
 {
-    (void)hd_emit_add(
-        e, HD_ARGS(add, .N = op->out->dim[0] * op->out->dim[1], .dtype = op->out->dtype),
-        HD_OPERANDS(add, .out = hd_emit_result(e, op), .a = hd_emit_value(e, op->in[0]),
-                    .b = hd_emit_value(e, op->in[1])));
+    (void)hd_emit_add(e,
+                      HD_ARGS(add, .N = op->out->dim[0] * op->out->dim[1],
+                              .factor = (float)op->set.scale, .dtype = op->out->dtype),
+                      HD_OPERANDS(add, .out = hd_emit_result(e, op),
+                                  .a = hd_emit_value(e, op->in[0]),
+                                  .b = hd_emit_value(e, op->in[1])));
 }
 
 static void add_backward_inputs(struct hd_emit *e, const struct hd_op *op)
 {
-    for (int i = 0; i < 2; i++)
-        hd_emit_add_grad(e, op->in[i], hd_emit_grad(e, op->out), false);
+    const struct hd_tensor *b = op->in[1];
+    const float factor = hd_factor_of((float)op->set.scale);
+    const struct hd_operand grad = hd_emit_grad(e, op->out);
+    struct hd_operand scaled = grad;
+
+    if (factor != 1 && b->needs_grad) {
+        scaled = hd_emit_temp(e, "grad", b->dtype, b->dim[0], b->dim[1]);
+        (void)hd_emit_copy_columns(e,
+                                   HD_ARGS(copy_columns, .R = b->dim[0], .N = b->dim[1],
+                                           .ldo = b->dim[1], .ldi = b->dim[1], .factor = factor,
+                                           .out_dtype = b->dtype, .inp_dtype = op->out->dtype),
+                                   HD_OPERANDS(copy_columns, .out = scaled, .inp = grad));
+    }
+    hd_emit_add_grad(e, op->in[0], grad, false);
+    hd_emit_add_grad(e, b, scaled, factor != 1);
 }
 
 const struct hd_op_row hd_op_row_add = {.forward = add_forward,

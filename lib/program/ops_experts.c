@@ -581,11 +581,12 @@ static struct hd_operand activate(struct experts *x)
     const struct hd_operand out = rows(x, "activated", x->T_received, x->F);
 
     (void)set_even_rows(
-        x, hd_emit_swiglu_forward(x->e,
-                                  HD_ARGS(swiglu_forward, .R = x->T_received, .F = x->F,
-                                          .groups = x->El, .dtype = x->dtype),
-                                  HD_OPERANDS(swiglu_forward, .out = out, .inp = x->hidden,
-                                              .counts = x->expert_counts)));
+        x, hd_emit_glu_forward(
+               x->e,
+               HD_ARGS(glu_forward, .R = x->T_received, .F = x->F, .groups = x->El,
+                       .alpha = (float)x->op->set.alpha, .limit = (float)x->op->set.limit,
+                       .act = x->op->set.act, .dtype = x->dtype),
+               HD_OPERANDS(glu_forward, .out = out, .inp = x->hidden, .counts = x->expert_counts)));
     return out;
 }
 
@@ -731,12 +732,14 @@ static void experts_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     adapter_gradient(x, HD_EXPERT_DOWN, x->dresult, x->C, x->C);
     adapter_input_gradient(x, HD_EXPERT_DOWN, HD_EXPERT_DOWN, dactivated, x->F);
     x->dhidden = rows(x, "dhidden", x->T_received, 2 * x->F);
-    (void)set_even_rows(x, hd_emit_swiglu_backward(
-                               x->e,
-                               HD_ARGS(swiglu_backward, .R = x->T_received, .F = x->F,
-                                       .groups = x->El, .dtype = x->dtype),
-                               HD_OPERANDS(swiglu_backward, .dinp = x->dhidden, .dout = dactivated,
-                                           .inp = x->hidden, .counts = x->expert_counts)));
+    (void)set_even_rows(
+        x, hd_emit_glu_backward(x->e,
+                                HD_ARGS(glu_backward, .R = x->T_received, .F = x->F,
+                                        .groups = x->El, .alpha = (float)x->op->set.alpha,
+                                        .limit = (float)x->op->set.limit, .act = x->op->set.act,
+                                        .dtype = x->dtype),
+                                HD_OPERANDS(glu_backward, .dinp = x->dhidden, .dout = dactivated,
+                                            .inp = x->hidden, .counts = x->expert_counts)));
     adapter_gradient(x, HD_EXPERT_GATE, x->dhidden, 2 * x->F, x->F);
     adapter_gradient(x, HD_EXPERT_UP, second_half(x, x->dhidden), 2 * x->F, x->F);
     route_backward(x, dgate);
@@ -750,8 +753,8 @@ static void experts_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     input_gradient(x, dentered);
 }
 
-/* Returns the result of the experts' SwiGLU, which is cheap and recomputed by the policies that
- * recompute op_swiglu. */
+/* Returns the result of the experts' glu, which is cheap and recomputed by the policies that
+ * recompute op_glu. */
 static struct hd_operand activated(struct experts *x)
 {
     const struct hd_emit *e = x->e;

@@ -2,9 +2,10 @@
  * (head_pairs).
  *
  * For each chunk of rows:  logits = x W^T;  loss += ...;  dlogits in place;  dx = dlogits W;
- * dW += dlogits^T x. F computes these gradients too, so that logits are not kept for backward. If
- * tp splits the vocabulary, W and logits are this rank's shard, the ranks gather a few statistics
- * per row to compute the loss, and dx is a partial sum.
+ * dW += dlogits^T x. The kernels of the loss map the logits (factor and cap) as they read them. F
+ * computes these gradients too, so that logits are not kept for backward. If tp splits the
+ * vocabulary, W and logits are this rank's shard, the ranks gather a few statistics per row to
+ * compute the loss, and dx is a partial sum.
  *
  * W has rows of zeros behind the vocabulary (HD_PARAM_PAD): no product then has an odd extent,
  * which a GPU multiplies more slowly. The loss ignores their logits, and their dlogits are 0.
@@ -61,6 +62,19 @@ struct head_state {
                                        absent */
 };
 
+struct hd_logit_map hd_emit_logit_map(const struct hd_op *op)
+{
+    return (struct hd_logit_map){.scale = (float)op->set.head.logit_scale,
+                                 .cap = (float)op->set.head.cap};
+}
+
+bool hd_emit_maps_logits(const struct hd_op *op)
+{
+    const struct hd_logit_map map = hd_emit_logit_map(op);
+
+    return map.cap > 0 || hd_factor_of(map.scale) != 1;
+}
+
 static struct hd_operand rows_of(const struct head_state *h, struct hd_operand vector,
                                  enum hd_dtype dtype)
 {
@@ -78,10 +92,12 @@ static void head_loss(struct hd_emit *e, const struct head_state *h, struct hd_o
     struct hd_operand mine, all;
 
     if (h->tp == 1) {
-        (void)hd_emit_cross_entropy(
-            e, HD_ARGS(cross_entropy, .R = h->rows, .V = h->V, .Vp = h->Vp, .dtype = h->dtype),
-            HD_OPERANDS(cross_entropy, .dlogits = dlogits, .logp = logp, .block = block,
-                        .logits = h->logits, .target = target, .weight = weight));
+        (void)hd_emit_cross_entropy(e,
+                                    HD_ARGS(cross_entropy, .R = h->rows, .V = h->V, .Vp = h->Vp,
+                                            .map = hd_emit_logit_map(h->op), .dtype = h->dtype),
+                                    HD_OPERANDS(cross_entropy, .dlogits = dlogits, .logp = logp,
+                                                .block = block, .logits = h->logits,
+                                                .target = target, .weight = weight));
         return;
     }
     mine = hd_emit_temp(e, "stats", HD_F32, h->rows, HD_CROSS_ENTROPY_STATS);
@@ -89,7 +105,7 @@ static void head_loss(struct hd_emit *e, const struct head_state *h, struct hd_o
     (void)hd_emit_cross_entropy_stats(
         e,
         HD_ARGS(cross_entropy_stats, .R = h->rows, .V = h->V, .Vp = h->Vp, .first = h->first,
-                .dtype = h->dtype),
+                .map = hd_emit_logit_map(h->op), .dtype = h->dtype),
         HD_OPERANDS(cross_entropy_stats, .stats = mine, .logits = h->logits, .target = target));
     (void)hd_emit_comm(e,
                        HD_ARGS(comm, .kind = HD_COMM_ALL_GATHER, .group = HD_GROUP_TP,
@@ -98,7 +114,7 @@ static void head_loss(struct hd_emit *e, const struct head_state *h, struct hd_o
     (void)hd_emit_cross_entropy_shared(
         e,
         HD_ARGS(cross_entropy_shared, .R = h->rows, .V = h->V, .Vp = h->Vp, .P = h->tp,
-                .first = h->first, .dtype = h->dtype),
+                .first = h->first, .map = hd_emit_logit_map(h->op), .dtype = h->dtype),
         HD_OPERANDS(cross_entropy_shared, .dlogits = dlogits, .logp = logp, .block = block,
                     .logits = h->logits, .stats = all, .target = target, .weight = weight));
 }

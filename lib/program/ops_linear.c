@@ -16,6 +16,7 @@ static void embedding_forward(struct hd_emit *e, const struct hd_op *op)
         .V = params[op->param[0]].local[0],
         .V2 = positions ? params[op->param[1]].local[0] : 0,
         .first = params[op->param[0]].start[0],
+        .scale = (float)op->set.scale,
         .dtype = out->dtype,
     };
 
@@ -38,15 +39,15 @@ static void embedding_backward_weights(struct hd_emit *e, const struct hd_op *op
             continue;
         grad = hd_emit_param_grad(e, op->param[i], 1, &first);
         hd_emit_contributes(
-            hd_emit_embedding_backward(e,
-                                       HD_ARGS(embedding_backward, .R = op->out->dim[0],
-                                               .C = op->out->dim[1],
-                                               .V = e->registry->params[op->param[i]].local[0],
-                                               .first = e->registry->params[op->param[i]].start[0],
-                                               .dtype = op->out->dtype),
-                                       HD_OPERANDS(embedding_backward, .dweight = grad,
-                                                   .index = hd_emit_value(e, op->in[i]),
-                                                   .dout = hd_emit_grad(e, op->out))),
+            hd_emit_embedding_backward(
+                e,
+                HD_ARGS(embedding_backward, .R = op->out->dim[0], .C = op->out->dim[1],
+                        .V = e->registry->params[op->param[i]].local[0],
+                        .first = e->registry->params[op->param[i]].start[0],
+                        .scale = i ? 1 : (float)op->set.scale, .dtype = op->out->dtype),
+                HD_OPERANDS(embedding_backward, .dweight = grad,
+                            .index = hd_emit_value(e, op->in[i]),
+                            .dout = hd_emit_grad(e, op->out))),
             first);
     }
 }
@@ -156,6 +157,11 @@ static void logits_forward(struct hd_emit *e, const struct hd_op *op)
                                .trans_b = true, .ab_dtype = x->dtype, .c_dtype = HD_F32),
                        HD_OPERANDS(gemm, .c = {out, 0}, .a = hd_emit_value(e, x),
                                    .b = hd_emit_weight(e, op->param[0], x->dtype)));
+    if (hd_emit_maps_logits(op))
+        (void)hd_emit_map_logits(
+            e,
+            HD_ARGS(map_logits, .N = x->dim[0] * V, .map = hd_emit_logit_map(op), .dtype = HD_F32),
+            HD_OPERANDS(map_logits, .logits = {out, 0}));
 }
 
 const struct hd_op_row hd_op_row_logits = {.forward = logits_forward};

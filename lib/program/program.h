@@ -133,9 +133,10 @@ enum hd_op_class {
     X(rope, ATTENTION)         \
     X(query_factor, ATTENTION) \
     X(attention, ATTENTION)    \
-    X(swiglu, ACTIVATION)      \
-    X(gelu, ACTIVATION)        \
+    X(glu, ACTIVATION)         \
+    X(activation, ACTIVATION)  \
     X(experts, LINEAR)         \
+    X(row_gate, ACTIVATION)    \
     X(add, RESIDUAL)           \
     X(dropout, RESIDUAL)       \
     X(bias, RESIDUAL)          \
@@ -273,12 +274,24 @@ struct hd_magnitude {
     int64_t column;
 };
 
+/* Settings of a head, which maps its products z = x W^T to z' = cap * tanh(logit_scale * z / cap),
+ * without a cap to logit_scale * z. Loss, log-probabilities and outputs are those of z'. */
+struct hd_head_settings {
+    double logit_scale; /* > 0; 0: 1 */
+    double cap;         /* > 0; 0: none */
+};
+
 /* Settings of an op besides its tensors; each op uses only some of them. */
 struct hd_op_settings {
     int64_t heads, kv_heads, head_width, window;
     int64_t prefix; /* attention op: number of learned keys and values; 0: none */
     int64_t chunk;  /* attention op: see hd_attention_settings */
-    double eps, scale, cap;
+    double eps, cap;
+    double scale; /* of a scale or attention op, of an experts op's adapters, of an embedding op's
+                     token rows, of an add op's second input; in the last two 0 means 1 */
+    struct hd_head_settings head;
+    enum hd_activation act; /* glu, activation and experts ops */
+    double alpha, limit;    /* with HD_ACT_OSS: its numbers (hd_glu_forward_args) */
     bool causal, alibi;
     bool has_sinks; /* attention op: its last parameter is the sinks */
     bool summed; /* magnitude op: tp splits the columns of W and A, so the sums of squares are added
@@ -378,11 +391,11 @@ struct hd_tensor *hd_rec_unit(struct hd_rec *rec, int unit,
 /* Constructors: each one checks shapes, appends an op and returns its result. After a failure it
  * records no op and returns a dummy tensor. Parameters are given by their index in the registry. */
 
-/* out[R, C] = weight[tokens] (+ positions_weight[positions]); positions_weight -1: none. If tp
- * splits the table, a token of another rank's shard gives a row of zeros; op_reduce_from_tp then
- * sums over tp. */
+/* out[R, C] = scale * weight[tokens] (+ positions_weight[positions]); positions_weight -1: none;
+ * scale 0: 1. If tp splits the table, a token of another rank's shard gives a row of zeros;
+ * op_reduce_from_tp then sums over tp. */
 struct hd_tensor *op_embedding(struct hd_rec *rec, struct hd_tensor *tokens, int weight,
-                               struct hd_tensor *positions, int positions_weight);
+                               struct hd_tensor *positions, int positions_weight, double scale);
 /* out[R, N] = x[R, K] W^T (+ bias). W is `fused_count` adjacent parameters [Ni, K] from `weight`
  * on, N the sum of Ni. bias: the first of `fused_count` adjacent biases; -1: none. */
 struct hd_tensor *op_linear(struct hd_rec *rec, struct hd_tensor *x, int weight, int bias,
@@ -455,10 +468,15 @@ struct hd_attention_settings {
 };
 struct hd_tensor *op_attention(struct hd_rec *rec, struct hd_tensor *qkv,
                                const struct hd_attention_settings *settings);
-struct hd_tensor *op_swiglu(struct hd_rec *rec, struct hd_tensor *x); /* x [R, 2F] -> out [R, F] */
-struct hd_tensor *op_gelu(struct hd_rec *rec, struct hd_tensor *x);
-/* A mixture of SwiGLU experts (Shazeer et al. 2017; Jiang et al. 2024), instead of an MLP:
- * out[R, C] = sum over the K chosen e of gate[r,e] * down_e(silu(gate_e x) * (up_e x)). With tensor
+/* out[R, F] = act(gate) * up for x [R, 2F] = [gate | up]; alpha and limit are those of HD_ACT_OSS
+ * and not used otherwise (hd_glu_forward_args). */
+struct hd_tensor *op_glu(struct hd_rec *rec, struct hd_tensor *x, enum hd_activation act,
+                         double alpha, double limit);
+/* out = act(x), element by element; any act but HD_ACT_OSS. */
+struct hd_tensor *op_activation(struct hd_rec *rec, struct hd_tensor *x, enum hd_activation act);
+/* A mixture of gated experts (Shazeer et al. 2017; Jiang et al. 2024), instead of an MLP:
+ * out[R, C] = sum over the K chosen e of gate[r,e] * down_e(glu(gate_e x, up_e x)), with the glu of
+ * op_glu. With tensor
  * parallelism F is split and the result is this rank's partial sum. Parameters: router, noise (or
  * -1) [E, C]; gate, up [E, F, C]; down [E, C, F]; the experts are split over ep. In training it
  * also writes the router's record and adds the gradients of the router's losses.
@@ -472,13 +490,19 @@ struct hd_expert_params {
     int a[HD_EXPERT_PRODUCTS], b[HD_EXPERT_PRODUCTS]; /* parameters A and B of each product's
                                                          adapter; -1: the product has no adapter */
     double scale;                                     /* the adapter's factor s */
+    enum hd_activation act;                           /* activation of the experts' gates */
+    double alpha, limit;                              /* with HD_ACT_OSS: as in op_glu */
     struct hd_dropout dropout; /* dropout before A of gate and up; before A of down it has site
                                   `down_site` */
     int64_t down_site;
 };
 struct hd_tensor *op_experts(struct hd_rec *rec, struct hd_tensor *x,
                              const struct hd_expert_params *params, const struct hd_router *router);
-struct hd_tensor *op_add(struct hd_rec *rec, struct hd_tensor *a, struct hd_tensor *b);
+/* out[R, C] = y[r, :] * sigmoid(g[r]) for each row r of y [R, C], with g [R, 1]. */
+struct hd_tensor *op_row_gate(struct hd_rec *rec, struct hd_tensor *y, struct hd_tensor *g);
+/* out = a + factor * b; factor 0: 1. */
+struct hd_tensor *op_add(struct hd_rec *rec, struct hd_tensor *a, struct hd_tensor *b,
+                         double factor);
 /* Dropout: out[R, C] is x with values set to zero with probability p, and the others times 1 / (1 -
  * p). Which values are dropped depends on seed, layer, site, step, sample, index and channel, not
  * on the layout. x has all channels of the rows that this rank works on outside of op_copy_to_tp
@@ -498,18 +522,21 @@ struct hd_tensor *op_bias(struct hd_rec *rec, struct hd_tensor *x, int bias, int
  * one chunk. Adds loss and number of targets to the step state; in training also computes the
  * gradients of x and weight. weight [V, C]; if tp splits the vocabulary, each rank computes the
  * logits of its shard and a partial gradient of x, therefore x must come from op_copy_to_tp. */
-void op_head_loss(struct hd_rec *rec, struct hd_tensor *x, int weight, struct hd_tensor *targets);
+void op_head_loss(struct hd_rec *rec, struct hd_tensor *x, int weight, struct hd_tensor *targets,
+                  struct hd_head_settings settings);
 /* Records the head with the loss on pairs of answers that hd_rec_shape.preference names, in chunks
  * of rows as op_head_loss does. In an evaluation the log-probabilities of the targets [R] are an
  * output that the host may read. */
-void op_head_pairs(struct hd_rec *rec, struct hd_tensor *x, int weight);
+void op_head_pairs(struct hd_rec *rec, struct hd_tensor *x, int weight,
+                   struct hd_head_settings settings);
 /* Records the head of a reward model: the reward of an answer is its last row times weight [1, C];
  * the loss is computed on pairs of answers. Only the last row of an answer has its number in
  * ANSWERS. x has the rows outside of op_copy_to_tp and op_reduce_from_tp; every rank holds all of
  * weight. */
 void op_head_reward(struct hd_rec *rec, struct hd_tensor *x, int weight);
 /* Records logits[R, V] as an output that the host may read; in evaluation and decode only. */
-void op_logits(struct hd_rec *rec, struct hd_tensor *x, int weight);
+void op_logits(struct hd_rec *rec, struct hd_tensor *x, int weight,
+               struct hd_head_settings settings);
 /* f and g of Megatron-LM (Shoeybi et al. 2020): op_copy_to_tp (enter, f) gives each tp rank all
  * rows, and in backward sums gradients over tp; op_reduce_from_tp (leave, g) sums over tp, and in
  * backward gives each rank the gradients of all rows. With sequence parallelism (registry) x has

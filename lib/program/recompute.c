@@ -45,7 +45,8 @@ static bool gelu_is_apart(const struct hd_traits *t, enum hd_dtype dtype)
 
 static bool is_cheap(const struct hd_emit *e, const struct hd_op *op)
 {
-    if (op->kind == HD_OP_gelu && !e->options->fp8 && /* products in fp8 have no epilogue */
+    if (op->kind == HD_OP_activation && op->set.act == HD_ACT_GELU_TANH &&
+        !e->options->fp8 && /* products in fp8 have no epilogue */
         !gelu_is_apart(&e->options->traits, op->out->dtype))
         return false;
     return hd_op_row_of(op->kind)->cheap;

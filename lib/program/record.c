@@ -296,7 +296,7 @@ static struct hd_tensor *wrong_width(struct hd_rec *rec, const char *op, const s
 }
 
 struct hd_tensor *op_embedding(struct hd_rec *rec, struct hd_tensor *tokens, int weight,
-                               struct hd_tensor *positions, int positions_weight)
+                               struct hd_tensor *positions, int positions_weight, double scale)
 {
     return record_op(rec,
                      (struct hd_op){.kind = HD_OP_embedding,
@@ -304,7 +304,8 @@ struct hd_tensor *op_embedding(struct hd_rec *rec, struct hd_tensor *tokens, int
                                     .in_count = positions ? 2 : 1,
                                     .param = {weight, positions_weight},
                                     .param_count = 2,
-                                    .fused_count = 1},
+                                    .fused_count = 1,
+                                    .set = {.scale = scale}},
                      "embedded", tokens->dim[0], param_at(rec, weight)->local[1]);
 }
 
@@ -593,16 +594,30 @@ struct hd_tensor *op_attention(struct hd_rec *rec, struct hd_tensor *qkv,
     return record_op(rec, op, "attended", qkv->dim[0], s->heads * s->head_width);
 }
 
-struct hd_tensor *op_swiglu(struct hd_rec *rec, struct hd_tensor *x)
+struct hd_tensor *op_glu(struct hd_rec *rec, struct hd_tensor *x, enum hd_activation act,
+                         double alpha, double limit)
 {
-    return record_op(rec, (struct hd_op){.kind = HD_OP_swiglu, .in = {x}, .in_count = 1}, "gated",
-                     x->dim[0], x->dim[1] / 2);
+    if (!rec->error.status && x->dim[1] % 2)
+        return wrong_width(rec, "glu", x, x->dim[1] + 1);
+    return record_op(rec,
+                     (struct hd_op){.kind = HD_OP_glu,
+                                    .in = {x},
+                                    .in_count = 1,
+                                    .set = {.act = act, .alpha = alpha, .limit = limit}},
+                     "gated", x->dim[0], x->dim[1] / 2);
 }
 
-struct hd_tensor *op_gelu(struct hd_rec *rec, struct hd_tensor *x)
+struct hd_tensor *op_activation(struct hd_rec *rec, struct hd_tensor *x, enum hd_activation act)
 {
-    return record_op(rec, (struct hd_op){.kind = HD_OP_gelu, .in = {x}, .in_count = 1}, "activated",
-                     x->dim[0], x->dim[1]);
+    if (!rec->error.status && act == HD_ACT_OSS)
+        return hd_rec_fail(rec, hd_err(HD_INTERNAL,
+                                       "activation: %s has no up projection, which "
+                                       "HD_ACT_OSS needs",
+                                       x->name));
+    return record_op(
+        rec,
+        (struct hd_op){.kind = HD_OP_activation, .in = {x}, .in_count = 1, .set = {.act = act}},
+        "activated", x->dim[0], x->dim[1]);
 }
 
 struct hd_tensor *op_experts(struct hd_rec *rec, struct hd_tensor *x,
@@ -622,8 +637,13 @@ struct hd_tensor *op_experts(struct hd_rec *rec, struct hd_tensor *x,
                   p->a[2], p->b[2]},
         .param_count = 5 + 2 * HD_EXPERT_PRODUCTS,
         .fused_count = 1,
-        .set = {
-            .router = *router, .scale = p->scale, .dropout = dropout, .down_site = p->down_site}};
+        .set = {.router = *router,
+                .scale = p->scale,
+                .act = p->act,
+                .alpha = p->alpha,
+                .limit = p->limit,
+                .dropout = dropout,
+                .down_site = p->down_site}};
 
     if (!rec->error.status && x->dim[1] != param_at(rec, p->router)->local[1])
         return wrong_width(rec, param_at(rec, p->router)->name, x,
@@ -635,12 +655,23 @@ struct hd_tensor *op_experts(struct hd_rec *rec, struct hd_tensor *x,
     return record_op(rec, op, "mixed", x->dim[0], x->dim[1]);
 }
 
-struct hd_tensor *op_add(struct hd_rec *rec, struct hd_tensor *a, struct hd_tensor *b)
+struct hd_tensor *op_row_gate(struct hd_rec *rec, struct hd_tensor *y, struct hd_tensor *g)
+{
+    if (!rec->error.status && (g->dim[0] != y->dim[0] || g->dim[1] != 1))
+        return wrong_width(rec, "row_gate", g, 1);
+    return record_op(rec, (struct hd_op){.kind = HD_OP_row_gate, .in = {y, g}, .in_count = 2},
+                     "gated", y->dim[0], y->dim[1]);
+}
+
+struct hd_tensor *op_add(struct hd_rec *rec, struct hd_tensor *a, struct hd_tensor *b,
+                         double factor)
 {
     if (!rec->error.status && (a->dim[0] != b->dim[0] || a->dim[1] != b->dim[1]))
         return wrong_width(rec, "add", b, a->dim[1]);
-    return record_op(rec, (struct hd_op){.kind = HD_OP_add, .in = {a, b}, .in_count = 2},
-                     "residual", a->dim[0], a->dim[1]);
+    return record_op(
+        rec,
+        (struct hd_op){.kind = HD_OP_add, .in = {a, b}, .in_count = 2, .set = {.scale = factor}},
+        "residual", a->dim[0], a->dim[1]);
 }
 
 static struct hd_tensor *record_dropout(struct hd_rec *rec, struct hd_tensor *x,
@@ -679,7 +710,8 @@ struct hd_tensor *op_dropout_all_rows(struct hd_rec *rec, struct hd_tensor *x,
                           hd_rec_batch(rec, HD_BATCH_INDEX), first_channel);
 }
 
-static void head(struct hd_rec *rec, const struct hd_op *what, struct hd_tensor *x, int weight)
+static void head(struct hd_rec *rec, const struct hd_op *what, struct hd_tensor *x, int weight,
+                 struct hd_head_settings settings)
 {
     struct hd_op op = *what;
 
@@ -689,6 +721,13 @@ static void head(struct hd_rec *rec, const struct hd_op *what, struct hd_tensor 
         (void)wrong_width(rec, param_at(rec, weight)->name, x, param_at(rec, weight)->local[1]);
         return;
     }
+    if (settings.logit_scale < 0 || settings.cap < 0) {
+        (void)hd_rec_fail(rec,
+                          hd_err(HD_INTERNAL, "%s: a factor %g or cap %g of logits is negative",
+                                 param_at(rec, weight)->name, settings.logit_scale, settings.cap));
+        return;
+    }
+    op.set.head = settings;
     op.in[0] = x;
     op.param[0] = weight;
     op.param[1] = -1;
@@ -697,13 +736,15 @@ static void head(struct hd_rec *rec, const struct hd_op *what, struct hd_tensor 
     (void)hd_rec_op(rec, &op);
 }
 
-void op_head_loss(struct hd_rec *rec, struct hd_tensor *x, int weight, struct hd_tensor *targets)
+void op_head_loss(struct hd_rec *rec, struct hd_tensor *x, int weight, struct hd_tensor *targets,
+                  struct hd_head_settings settings)
 {
     head(rec, &(struct hd_op){.kind = HD_OP_head_loss, .in = {x, targets}, .in_count = 2}, x,
-         weight);
+         weight, settings);
 }
 
-void op_head_pairs(struct hd_rec *rec, struct hd_tensor *x, int weight)
+void op_head_pairs(struct hd_rec *rec, struct hd_tensor *x, int weight,
+                   struct hd_head_settings settings)
 {
     const bool referred = rec->shape.preference == HD_PREFERENCE_DPO;
     struct hd_op op = {
@@ -714,7 +755,7 @@ void op_head_pairs(struct hd_rec *rec, struct hd_tensor *x, int weight)
 
     if (referred)
         op.in[op.in_count++] = hd_rec_batch(rec, HD_BATCH_REFERENCE);
-    head(rec, &op, x, weight);
+    head(rec, &op, x, weight, settings);
 }
 
 void op_head_reward(struct hd_rec *rec, struct hd_tensor *x, int weight)
@@ -724,14 +765,15 @@ void op_head_reward(struct hd_rec *rec, struct hd_tensor *x, int weight)
                          .in = {x, hd_rec_batch(rec, HD_BATCH_ANSWERS)},
                          .in_count = 2,
                          .set = {.preference = HD_PREFERENCE_REWARD, .center = rec->shape.center}},
-         x, weight);
+         x, weight, (struct hd_head_settings){0});
 }
 
-void op_logits(struct hd_rec *rec, struct hd_tensor *x, int weight)
+void op_logits(struct hd_rec *rec, struct hd_tensor *x, int weight,
+               struct hd_head_settings settings)
 {
     if (!rec->error.status && rec->shape.mode == HD_RECORD_TRAIN)
         (void)hd_rec_fail(rec, hd_err(HD_INTERNAL, "logits: a training program has no outputs"));
-    head(rec, &(struct hd_op){.kind = HD_OP_logits, .in = {x}, .in_count = 1}, x, weight);
+    head(rec, &(struct hd_op){.kind = HD_OP_logits, .in = {x}, .in_count = 1}, x, weight, settings);
 }
 
 struct hd_tensor *op_bias(struct hd_rec *rec, struct hd_tensor *x, int bias, int fused_count)

@@ -324,44 +324,46 @@ static void make_rope(struct bench *b, void *args, const int64_t *s, enum hd_dty
                               .dtype = dtype};
 }
 
-static void make_swiglu(struct bench *b, void *args, const int64_t *s, enum hd_dtype dtype)
+static void make_glu(struct bench *b, void *args, const int64_t *s, enum hd_dtype dtype)
 {
-    *(struct hd_swiglu_forward_args *)args =
-        (struct hd_swiglu_forward_args){.out = bench_tensor(b, s[0] * s[2], dtype),
-                                        .inp = bench_tensor(b, s[0] * 2 * s[2], dtype),
-                                        .R = s[0],
-                                        .F = s[2],
-                                        .dtype = dtype};
+    *(struct hd_glu_forward_args *)args =
+        (struct hd_glu_forward_args){.out = bench_tensor(b, s[0] * s[2], dtype),
+                                     .inp = bench_tensor(b, s[0] * 2 * s[2], dtype),
+                                     .R = s[0],
+                                     .F = s[2],
+                                     .dtype = dtype};
 }
 
-static void make_swiglu_backward(struct bench *b, void *args, const int64_t *s, enum hd_dtype dtype)
+static void make_glu_backward(struct bench *b, void *args, const int64_t *s, enum hd_dtype dtype)
 {
-    *(struct hd_swiglu_backward_args *)args =
-        (struct hd_swiglu_backward_args){.dinp = bench_tensor(b, s[0] * 2 * s[2], dtype),
-                                         .dout = bench_tensor(b, s[0] * s[2], dtype),
-                                         .inp = bench_tensor(b, s[0] * 2 * s[2], dtype),
-                                         .R = s[0],
-                                         .F = s[2],
-                                         .dtype = dtype};
+    *(struct hd_glu_backward_args *)args =
+        (struct hd_glu_backward_args){.dinp = bench_tensor(b, s[0] * 2 * s[2], dtype),
+                                      .dout = bench_tensor(b, s[0] * s[2], dtype),
+                                      .inp = bench_tensor(b, s[0] * 2 * s[2], dtype),
+                                      .R = s[0],
+                                      .F = s[2],
+                                      .dtype = dtype};
 }
 
 static void make_gelu(struct bench *b, void *args, const int64_t *s, enum hd_dtype dtype)
 {
-    *(struct hd_gelu_forward_args *)args =
-        (struct hd_gelu_forward_args){.out = bench_tensor(b, s[0] * s[2], dtype),
-                                      .inp = bench_tensor(b, s[0] * s[2], dtype),
-                                      .N = s[0] * s[2],
-                                      .dtype = dtype};
+    *(struct hd_activation_forward_args *)args =
+        (struct hd_activation_forward_args){.act = HD_ACT_GELU_TANH,
+                                            .out = bench_tensor(b, s[0] * s[2], dtype),
+                                            .inp = bench_tensor(b, s[0] * s[2], dtype),
+                                            .N = s[0] * s[2],
+                                            .dtype = dtype};
 }
 
 static void make_gelu_backward(struct bench *b, void *args, const int64_t *s, enum hd_dtype dtype)
 {
-    *(struct hd_gelu_backward_args *)args =
-        (struct hd_gelu_backward_args){.dinp = bench_tensor(b, s[0] * s[2], dtype),
-                                       .dout = bench_tensor(b, s[0] * s[2], dtype),
-                                       .inp = bench_tensor(b, s[0] * s[2], dtype),
-                                       .N = s[0] * s[2],
-                                       .dtype = dtype};
+    *(struct hd_activation_backward_args *)args =
+        (struct hd_activation_backward_args){.act = HD_ACT_GELU_TANH,
+                                             .dinp = bench_tensor(b, s[0] * s[2], dtype),
+                                             .dout = bench_tensor(b, s[0] * s[2], dtype),
+                                             .inp = bench_tensor(b, s[0] * s[2], dtype),
+                                             .N = s[0] * s[2],
+                                             .dtype = dtype};
 }
 
 static void make_add(struct bench *b, void *args, const int64_t *s, enum hd_dtype dtype)
@@ -462,10 +464,10 @@ static void bench_rows(struct bench *b, const int64_t *s)
                {HD_K_layernorm_backward, make_layernorm_backward},
                {HD_K_layernorm_backward_weight, make_layernorm_weight},
                {HD_K_rope, make_rope},
-               {HD_K_swiglu_forward, make_swiglu},
-               {HD_K_swiglu_backward, make_swiglu_backward},
-               {HD_K_gelu_forward, make_gelu},
-               {HD_K_gelu_backward, make_gelu_backward},
+               {HD_K_glu_forward, make_glu},
+               {HD_K_glu_backward, make_glu_backward},
+               {HD_K_activation_forward, make_gelu},
+               {HD_K_activation_backward, make_gelu_backward},
                {HD_K_add, make_add},
                {HD_K_cast, make_cast},
                {HD_K_zero, make_zero},

@@ -202,14 +202,14 @@ static void elements(struct bench *b)
         .bias = random_values(b, C, t, 1), .R = R, .N = C, .dtype = t);
     RUN(b, bias_backward, "[R,C]", .dbias = take(b, C * 4), .dout = random_values(b, N, t, 1),
         .R = R, .N = C, .ldd = C, .dtype = t);
-    RUN(b, swiglu_forward, "[R,2C]", .out = take(b, N * e), .inp = random_values(b, 2 * N, t, 1),
+    RUN(b, glu_forward, "[R,2C]", .out = take(b, N * e), .inp = random_values(b, 2 * N, t, 1),
         .R = R, .F = C, .dtype = t);
-    RUN(b, swiglu_backward, "[R,2C]", .dinp = take(b, 2 * N * e), .dout = random_values(b, N, t, 1),
+    RUN(b, glu_backward, "[R,2C]", .dinp = take(b, 2 * N * e), .dout = random_values(b, N, t, 1),
         .inp = random_values(b, 2 * N, t, 1), .R = R, .F = C, .dtype = t);
-    RUN(b, gelu_forward, "[R,C]", .out = take(b, N * e), .inp = random_values(b, N, t, 1), .N = N,
-        .dtype = t);
-    RUN(b, gelu_backward, "[R,C]", .dinp = take(b, N * e), .dout = random_values(b, N, t, 1),
+    RUN(b, activation_forward, "[R,C]", .act = HD_ACT_GELU_TANH, .out = take(b, N * e),
         .inp = random_values(b, N, t, 1), .N = N, .dtype = t);
+    RUN(b, activation_backward, "[R,C]", .act = HD_ACT_GELU_TANH, .dinp = take(b, N * e),
+        .dout = random_values(b, N, t, 1), .inp = random_values(b, N, t, 1), .N = N, .dtype = t);
     RUN(b, dropout, "[R,C]", .out = take(b, N * e), .inp = random_values(b, N, t, 1),
         .sample = integers(b, R, 0, 64), .index = integers(b, R, 1, R), .block = step_block(b),
         .R = R, .C = C, .p = 0.1f, .dtype = t);
@@ -349,8 +349,8 @@ static void experts(struct bench *b)
 
 /* ---- products: forward, the gradient of the input, that of the weight ---- */
 
-/* The two of an MLP with more behind them: against the lines above and those of gelu_forward,
- * gelu_backward, bias_backward and add, what it saves that they are one launch. */
+/* The two of an MLP with more behind them: against the lines above and those of activation_forward,
+ * activation_backward, bias_backward and add, what it saves that they are one launch. */
 static void fused_products(struct bench *b)
 {
     const int64_t R = b->run->rows / 2, C = b->run->channels, F = 4 * C;

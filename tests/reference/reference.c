@@ -308,25 +308,67 @@ static double sigmoid(double x)
     return 1 / (1 + exp(-x));
 }
 
-void ref_swiglu(double *out, const double *inp, int64_t R, int64_t F)
+static double normal_distribution(double x)
+{
+    return 0.5 * erfc(-x / sqrt(2));
+}
+
+double ref_act(double x, enum hd_activation act)
+{
+    double y = x * sigmoid(x);
+
+    if (act == HD_ACT_GELU_TANH)
+        ref_gelu(&y, &x, 1);
+    else if (act == HD_ACT_GELU_ERF)
+        y = x * normal_distribution(x);
+    else if (act == HD_ACT_RELU2)
+        y = x > 0 ? x * x : 0;
+    return y;
+}
+
+double ref_act_slope(double x, enum hd_activation act)
+{
+    const double one = 1;
+    double slope = sigmoid(x) + x * sigmoid(x) * (1 - sigmoid(x));
+
+    if (act == HD_ACT_GELU_TANH)
+        ref_gelu_backward(&slope, &one, &x, 1);
+    else if (act == HD_ACT_GELU_ERF)
+        slope = normal_distribution(x) + x * exp(-x * x / 2) / sqrt(2 * M_PI);
+    else if (act == HD_ACT_RELU2)
+        slope = x > 0 ? 2 * x : 0;
+    return slope;
+}
+
+void ref_glu(double *out, const double *inp, int64_t R, int64_t F, struct ref_glu kind)
 {
     for (int64_t r = 0; r < R; r++)
         for (int64_t f = 0; f < F; f++) {
             const double gate = inp[r * 2 * F + f], up = inp[r * 2 * F + F + f];
+            const double g = fmin(gate, kind.limit), u = fmax(-kind.limit, fmin(kind.limit, up));
 
-            out[r * F + f] = gate * sigmoid(gate) * up;
+            out[r * F + f] = kind.act == HD_ACT_OSS ? (u + 1) * g * sigmoid(kind.alpha * g)
+                                                    : ref_act(gate, kind.act) * up;
         }
 }
 
-void ref_swiglu_backward(double *dinp, const double *dout, const double *inp, int64_t R, int64_t F)
+void ref_glu_backward(double *dinp, const double *dout, const double *inp, int64_t R, int64_t F,
+                      struct ref_glu kind)
 {
     for (int64_t r = 0; r < R; r++)
         for (int64_t f = 0; f < F; f++) {
             const double gate = inp[r * 2 * F + f], up = inp[r * 2 * F + F + f];
-            const double dy = dout[r * F + f], s = sigmoid(gate);
+            const double g = fmin(gate, kind.limit), u = fmax(-kind.limit, fmin(kind.limit, up));
+            const double dy = dout[r * F + f], s = sigmoid(kind.alpha * g);
+            double dgate = dy * up * ref_act_slope(gate, kind.act);
+            double dup = dy * ref_act(gate, kind.act);
 
-            dinp[r * 2 * F + f] = dy * up * (s + gate * s * (1 - s));
-            dinp[r * 2 * F + F + f] = dy * gate * s;
+            if (kind.act == HD_ACT_OSS) {
+                dgate = gate > kind.limit ? 0 : dy * (u + 1) * (s + kind.alpha * g * s * (1 - s));
+                dup = fabs(up) > kind.limit ? 0 : dy * g * s;
+            }
+            dinp[r * 2 * F + f] = dgate;
+            dinp[r * 2 * F + F + f] = dup;
         }
 }
 
@@ -348,6 +390,45 @@ void ref_gelu_backward(double *dinp, const double *dout, const double *inp, int6
         const double dt = (1 - t * t) * c * (1 + 3 * 0.044715 * x * x);
 
         dinp[i] = dout[i] * (0.5 * (1 + t) + 0.5 * x * dt);
+    }
+}
+
+void ref_map_logits(double *out, const double *logits, int64_t N, double scale, double cap)
+{
+    for (int64_t i = 0; i < N; i++) {
+        const double z = logits[i] * (scale > 0 ? scale : 1);
+
+        out[i] = cap > 0 ? cap * tanh(z / cap) : z;
+    }
+}
+
+void ref_map_backward(double *dlogits, const double *logits, int64_t N, double scale, double cap)
+{
+    for (int64_t i = 0; i < N; i++) {
+        const double factor = scale > 0 ? scale : 1;
+        const double t = cap > 0 ? tanh(factor * logits[i] / cap) : 0;
+
+        dlogits[i] *= factor * (1 - t * t);
+    }
+}
+
+void ref_row_gate(double *out, const double *y, const double *g, int64_t R, int64_t C)
+{
+    for (int64_t i = 0; i < R * C; i++)
+        out[i] = y[i] * sigmoid(g[i / C]);
+}
+
+void ref_row_gate_backward(double *dy, double *dg, const double *dout, const double *y,
+                           const double *g, int64_t R, int64_t C)
+{
+    for (int64_t r = 0; r < R; r++) {
+        const double s = sigmoid(g[r]);
+
+        dg[r] = 0;
+        for (int64_t i = r * C; i < (r + 1) * C; i++) {
+            dg[r] += dout[i] * y[i] * s * (1 - s);
+            dy[i] = dout[i] * s;
+        }
     }
 }
 

@@ -4,13 +4,15 @@
  *
  * Tensors are dense and row-major. Gradients are stored, not added. Letters as in ops.h.
  *
- * Used by: tests.   Uses: libc.   Threads: pure functions.
+ * Used by: tests.   Uses: kernels (enums).   Threads: pure functions.
  */
 #ifndef HD_TESTS_REFERENCE_H
 #define HD_TESTS_REFERENCE_H
 
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "kernels/kernels.h"
 
 /* c[M,N] = op(a) op(b) + bias (or NULL) */
 void ref_gemm(double *c, const double *a, const double *b, const double *bias, int64_t M, int64_t N,
@@ -67,10 +69,29 @@ void ref_attention_backward(const struct ref_attention *a, double *dq, double *d
 void ref_attention_sinks_backward(const struct ref_attention *a, double *dsinks, const double *dout,
                                   const double *out, const double *lse);
 
-void ref_swiglu(double *out, const double *inp, int64_t R, int64_t F);
-void ref_swiglu_backward(double *dinp, const double *dout, const double *inp, int64_t R, int64_t F);
+/* A gated activation; alpha and limit are those of HD_ACT_OSS. */
+struct ref_glu {
+    enum hd_activation act;
+    double alpha, limit;
+};
+void ref_glu(double *out, const double *inp, int64_t R, int64_t F, struct ref_glu kind);
+void ref_glu_backward(double *dinp, const double *dout, const double *inp, int64_t R, int64_t F,
+                      struct ref_glu kind);
+/* Return act(x) and its derivative, for any act but HD_ACT_OSS. */
+double ref_act(double x, enum hd_activation act);
+double ref_act_slope(double x, enum hd_activation act);
 void ref_gelu(double *out, const double *inp, int64_t N);
 void ref_gelu_backward(double *dinp, const double *dout, const double *inp, int64_t N);
+
+/* out = the map of N logits: cap * tanh(scale * z / cap), scale * z if cap is 0; a scale of 0 is 1.
+ * ref_map_backward turns the gradient of mapped logits into that of the logits, in place. */
+void ref_map_logits(double *out, const double *logits, int64_t N, double scale, double cap);
+void ref_map_backward(double *dlogits, const double *logits, int64_t N, double scale, double cap);
+
+/* out[r,:] = y[r,:] * sigmoid(g[r]) for R rows of C */
+void ref_row_gate(double *out, const double *y, const double *g, int64_t R, int64_t C);
+void ref_row_gate_backward(double *dy, double *dg, const double *dout, const double *y,
+                           const double *g, int64_t R, int64_t C);
 
 /* Returns the sum of losses; dlogits [R, Vp] or NULL, for a loss factor of loss_scale. */
 double ref_cross_entropy(double *dlogits, const double *logits, const int32_t *target, int64_t R,

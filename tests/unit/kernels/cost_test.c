@@ -405,15 +405,96 @@ static void cache_append_moves_the_new_rows(void **state)
 
 static void activations_move_each_element_once(void **state)
 {
-    const struct hd_swiglu_forward_args sf = {.R = 3, .F = 5, .dtype = HD_F32};
-    const struct hd_swiglu_backward_args sb = {.R = 3, .F = 5, .dtype = HD_F32};
-    const struct hd_gelu_forward_args gf = {.N = 7, .dtype = HD_BF16};
-    const struct hd_gelu_backward_args gb = {.N = 7, .dtype = HD_BF16};
+    /* glu: the activation and its product with up; backward: the slope's, then dout up, one
+     * product for act(gate), and dup. erf: exp(-x x / 2) 3, t 3, polynomial 16, bell, t and 1 -
+     * tail 3, x 1. oss: clamps 3, alpha g, sigmoid 3, u + 1, two products; backward 8 of these, 6
+     * for dgate, 2 for dup, 3 comparisons. */
+    static const struct {
+        enum hd_activation act;
+        int glu, dglu, alone, dalone;
+    } others[] = {{HD_ACT_GELU_TANH, 9 + 1, 18 + 3, 9, 18},
+                  {HD_ACT_GELU_ERF, 26 + 1, 29 + 3, 26, 29},
+                  {HD_ACT_RELU2, 2 + 1, 3 + 3, 2, 3},
+                  {HD_ACT_OSS, 10, 19, 0, 0}};
+    struct hd_glu_forward_args sf = {.R = 3, .F = 5, .dtype = HD_F32};
+    struct hd_glu_backward_args sb = {.R = 3, .F = 5, .dtype = HD_F32};
+    struct hd_activation_forward_args gf = {.N = 7, .act = HD_ACT_GELU_TANH, .dtype = HD_BF16};
+    struct hd_activation_backward_args gb = {.N = 7, .act = HD_ACT_GELU_TANH, .dtype = HD_BF16};
 
-    check(cost_of(HD_K_swiglu_forward, &sf), 5 * 15, 4 * 30, 4 * 15);
-    check(cost_of(HD_K_swiglu_backward, &sb), 11 * 15, 4 * (15 + 30), 4 * 30);
-    check(cost_of(HD_K_gelu_forward, &gf), 9 * 7, 2 * 7, 2 * 7);
-    check(cost_of(HD_K_gelu_backward, &gb), 18 * 7, 2 * 14, 2 * 7);
+    check(cost_of(HD_K_glu_forward, &sf), 5 * 15, 4 * 30, 4 * 15);
+    check(cost_of(HD_K_glu_backward, &sb), 11 * 15, 4 * (15 + 30), 4 * 30);
+    check(cost_of(HD_K_activation_forward, &gf), 9 * 7, 2 * 7, 2 * 7);
+    check(cost_of(HD_K_activation_backward, &gb), 18 * 7, 2 * 14, 2 * 7);
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        sf.act = sb.act = gf.act = gb.act = others[i].act;
+        check(cost_of(HD_K_glu_forward, &sf), others[i].glu * 15, 4 * 30, 4 * 15);
+        check(cost_of(HD_K_glu_backward, &sb), others[i].dglu * 15, 4 * 45, 4 * 30);
+        if (!others[i].alone)
+            continue;
+        check(cost_of(HD_K_activation_forward, &gf), others[i].alone * 7, 2 * 7, 2 * 7);
+        check(cost_of(HD_K_activation_backward, &gb), others[i].dalone * 7, 2 * 14, 2 * 7);
+    }
+}
+
+/* A factor is one product more: of an added residual, of an embedded row, of its gradient. */
+static void a_factor_costs_one_operation(void **state)
+{
+    struct hd_add_args a = {.N = 9, .factor = 1, .dtype = HD_BF16};
+    struct hd_embedding_forward_args ef = {.R = 3, .C = 4, .V = 9, .dtype = HD_F32};
+    struct hd_embedding_backward_args eb = {.R = 3, .C = 4, .V = 9, .dtype = HD_F32};
+    struct hd_rmsnorm_forward_args rms = {.add = &given, .R = 3, .C = 4, .dtype = HD_F32};
+    struct hd_layernorm_forward_args layer = {
+        .add = &given, .bias = &given, .R = 3, .C = 4, .dtype = HD_F32};
+
+    assert_true(cost_of(HD_K_add, &a).flops == 9);
+    assert_true(cost_of(HD_K_embedding_forward, &ef).flops == 0);
+    assert_true(cost_of(HD_K_embedding_backward, &eb).flops == 12);
+    assert_true(cost_of(HD_K_rmsnorm_forward, &rms).flops == 5 * 12);
+    assert_true(cost_of(HD_K_layernorm_forward, &layer).flops == 8 * 12);
+    a.factor = ef.scale = eb.scale = rms.factor = layer.factor = 0.5f;
+    assert_true(cost_of(HD_K_add, &a).flops == 18);
+    assert_true(cost_of(HD_K_embedding_forward, &ef).flops == 12);
+    assert_true(cost_of(HD_K_embedding_backward, &eb).flops == 24);
+    assert_true(cost_of(HD_K_rmsnorm_forward, &rms).flops == 6 * 12);
+    assert_true(cost_of(HD_K_layernorm_forward, &layer).flops == 9 * 12);
+}
+
+static void a_row_gate_moves_each_element_once(void **state)
+{
+    const struct hd_row_gate_forward_args f = {.R = 3, .C = 4, .dtype = HD_BF16};
+    const struct hd_row_gate_backward_args b = {.R = 3, .C = 4, .dtype = HD_BF16};
+
+    check(cost_of(HD_K_row_gate_forward, &f), 12, 2 * (12 + 3), 2 * 12);
+    check(cost_of(HD_K_row_gate_backward, &b), 3 * 12, 2 * (24 + 3), 2 * (12 + 3));
+}
+
+/* With a factor: one product per logit and pass, but none for the gradient, whose row has it. With
+ * a cap: factor, 2u, exp, + 1, 2 / , 1 - and the product with the cap; for the gradient 1 - t t and
+ * its product. */
+static void mapped_logits_cost_their_map(void **state)
+{
+    static const struct {
+        struct hd_logit_map map;
+        int map_flops, gradient_flops;
+    } cases[] = {{{1, 0}, 0, 0}, {{0.5f, 0}, 1, 1}, {{0, 30}, 7, 7 + 3}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const int m = cases[i].map_flops, g = cases[i].gradient_flops;
+        struct hd_map_logits_args a = {.N = 6, .map = cases[i].map, .dtype = HD_F32};
+        struct hd_cross_entropy_args c = {
+            .R = 2, .V = 3, .Vp = 4, .map = cases[i].map, .dtype = HD_F32};
+        struct hd_cross_entropy_stats_args s = {
+            .R = 2, .V = 3, .Vp = 4, .map = cases[i].map, .dtype = HD_F32};
+        struct hd_cross_entropy_shared_args h = {
+            .dlogits = &given, .R = 2, .V = 3, .Vp = 4, .P = 2, .map = cases[i].map};
+
+        check(cost_of(HD_K_map_logits, &a), 6 * m, 24, 24);
+        assert_true(cost_of(HD_K_cross_entropy, &c).flops == 6 * (4 + m));
+        c.dlogits = &given;
+        assert_true(cost_of(HD_K_cross_entropy, &c).flops == 6 * (4 + m + 3 + g));
+        assert_true(cost_of(HD_K_cross_entropy_stats, &s).flops == 6 * (4 + m));
+        assert_true(cost_of(HD_K_cross_entropy_shared, &h).flops == 6 * (3 + g));
+    }
 }
 
 static void add_cast_and_zero_move_their_elements(void **state)

@@ -37,91 +37,182 @@ static struct tensor *activations(int64_t count, enum hd_dtype dtype)
     return t;
 }
 
-static void check_swiglu_of(struct device *device, int64_t F, enum hd_dtype dtype, bool in_place)
+static void check_glu_of(struct device *device, int64_t rows, int64_t F, struct ref_glu kind,
+                         enum hd_dtype dtype, bool in_place)
 {
-    struct tensor *inp = activations(ROWS * 2 * F, dtype);
-    const struct tensor *dout = tensor_random(ROWS * F, dtype, 1, 32);
-    struct tensor *out = tensor_new(ROWS * F, dtype);
+    struct tensor *inp = activations(rows * 2 * F, dtype);
+    const struct tensor *dout = tensor_random(rows * F, dtype, 1, 32);
+    struct tensor *out = tensor_new(rows * F, dtype);
     struct tensor *dinp = in_place ? inp : tensor_new(inp->count, dtype);
     double *want = doubles(out->count), *want_dinp = doubles(inp->count);
-    struct hd_swiglu_forward_args f = {
-        .out = out->data, .inp = inp->data, .R = ROWS, .F = F, .dtype = dtype};
-    struct hd_swiglu_backward_args b = {.dinp = dinp->data,
-                                        .dout = dout->data,
-                                        .inp = inp->data,
-                                        .R = ROWS,
-                                        .F = F,
-                                        .dtype = dtype};
+    struct hd_glu_forward_args f = {.out = out->data,
+                                    .inp = inp->data,
+                                    .R = rows,
+                                    .F = F,
+                                    .alpha = (float)kind.alpha,
+                                    .limit = (float)kind.limit,
+                                    .act = kind.act,
+                                    .dtype = dtype};
+    struct hd_glu_backward_args b = {.dinp = dinp->data,
+                                     .dout = dout->data,
+                                     .inp = inp->data,
+                                     .R = rows,
+                                     .F = F,
+                                     .alpha = f.alpha,
+                                     .limit = f.limit,
+                                     .act = kind.act,
+                                     .dtype = dtype};
+    const double units = kind.act == HD_ACT_SILU ? 8 : 24; /* see check_activation */
 
-    ref_swiglu(want, inp->values, ROWS, F);
-    ref_swiglu_backward(want_dinp, dout->values, inp->values, ROWS, F);
-    device_launch(device, HD_K_swiglu_forward, &f);
-    device_launch(device, HD_K_swiglu_backward, &b);
-    assert_close("out", out, want, 8);
-    assert_close("dinp", dinp, want_dinp, 8);
+    ref_glu(want, inp->values, rows, F, kind);
+    ref_glu_backward(want_dinp, dout->values, inp->values, rows, F, kind);
+    device_launch(device, HD_K_glu_forward, &f);
+    device_launch(device, HD_K_glu_backward, &b);
+    assert_close("out", out, want, units);
+    assert_close("dinp", dinp, want_dinp, units);
 }
 
-static void check_swiglu(struct device *device, enum hd_dtype dtype, bool in_place)
+/* alpha and limit are numbers of fp32; a third of the values is beyond the limit. */
+static void check_glu(struct device *device, enum hd_dtype dtype, bool in_place)
 {
-    check_swiglu_of(device, WIDTH, dtype, in_place);
-    check_swiglu_of(device, WHOLE, dtype, in_place);
+    struct ref_glu kind = {HD_ACT_SILU, 1.75, 3};
+
+    check_glu_of(device, ROWS, WIDTH, kind, dtype, in_place);
+    for (int act = HD_ACT_SILU; act <= HD_ACT_OSS; act++) {
+        kind.act = (enum hd_activation)act;
+        check_glu_of(device, 3, WIDTH, kind, dtype, in_place);
+        check_glu_of(device, 3, WHOLE, kind, dtype, in_place);
+    }
 }
 
-static void swiglu_is_the_reference(void **state)
+static void gated_activations_are_the_reference(void **state)
 {
-    everywhere(check_swiglu);
+    everywhere(check_glu);
 }
 
-/* The exponent is a cubic of x, up to 10 before the sigmoid is 0 or 1 in fp32: its rounding enters
- * the result that many times. */
-static void check_gelu(struct device *device, enum hd_dtype dtype, bool in_place)
+/* In GELU the exponent is a square or a cubic of x, up to 10 before the sigmoid is 0 or 1 in fp32:
+ * its rounding enters the result that many times. */
+static void check_activation_of(struct device *device, int64_t N, enum hd_activation act,
+                                enum hd_dtype dtype, bool in_place)
 {
-    struct tensor *inp = activations(ROWS * WIDTH, dtype);
-    struct tensor *dout = tensor_random(ROWS * WIDTH, dtype, 1, 32);
-    struct tensor *out = tensor_new(ROWS * WIDTH, dtype);
-    struct tensor *dinp = in_place ? inp : tensor_new(inp->count, dtype);
-    double *want = doubles(out->count), *want_dinp = doubles(inp->count);
-    struct hd_gelu_forward_args f = {
-        .out = out->data, .inp = inp->data, .N = ROWS * WIDTH, .dtype = dtype};
-    struct hd_gelu_backward_args b = {.dinp = dinp->data,
-                                      .dout = dout->data,
-                                      .inp = inp->data,
-                                      .N = ROWS * WIDTH,
-                                      .dtype = dtype};
+    struct tensor *inp = activations(N, dtype);
+    struct tensor *dout = tensor_random(N, dtype, 1, 32);
+    struct tensor *out = tensor_new(N, dtype);
+    struct tensor *dinp = in_place ? inp : tensor_new(N, dtype);
+    double *want = doubles(N), *want_dinp = doubles(N);
+    struct hd_activation_forward_args f = {
+        .out = out->data, .inp = inp->data, .N = N, .act = act, .dtype = dtype};
+    struct hd_activation_backward_args b = {.dinp = dinp->data,
+                                            .dout = dout->data,
+                                            .inp = inp->data,
+                                            .N = N,
+                                            .act = act,
+                                            .dtype = dtype};
 
-    ref_gelu(want, inp->values, ROWS * WIDTH);
-    ref_gelu_backward(want_dinp, dout->values, inp->values, ROWS * WIDTH);
-    device_launch(device, HD_K_gelu_forward, &f);
-    device_launch(device, HD_K_gelu_backward, &b);
+    for (int64_t i = 0; i < N; i++) {
+        want[i] = ref_act(inp->values[i], act);
+        want_dinp[i] = dout->values[i] * ref_act_slope(inp->values[i], act);
+    }
+    device_launch(device, HD_K_activation_forward, &f);
+    device_launch(device, HD_K_activation_backward, &b);
     assert_close("out", out, want, 24);
     assert_close("dinp", dinp, want_dinp, 24);
     if (!in_place) { /* the other aliases: dinp in the place of dout, out in that of inp */
         b.dout = b.dinp = tensor_copy(dout)->data;
-        device_launch(device, HD_K_gelu_backward, &b);
+        device_launch(device, HD_K_activation_backward, &b);
         assert_memory_equal(b.dinp, dinp->data, (size_t)dinp->count * hd_dtype_size(dtype));
         f.inp = f.out = tensor_copy(inp)->data;
-        device_launch(device, HD_K_gelu_forward, &f);
+        device_launch(device, HD_K_activation_forward, &f);
         assert_memory_equal(f.out, out->data, (size_t)out->count * hd_dtype_size(dtype));
     }
 }
 
-static void gelu_is_the_reference(void **state)
+static void check_activation(struct device *device, enum hd_dtype dtype, bool in_place)
 {
-    everywhere(check_gelu);
+    check_activation_of(device, ROWS * WIDTH, HD_ACT_GELU_TANH, dtype, in_place);
+    for (int act = HD_ACT_SILU; act < HD_ACT_OSS; act++)
+        check_activation_of(device, 3 * WIDTH, (enum hd_activation)act, dtype, in_place);
 }
 
-static void check_add(struct device *device, enum hd_dtype dtype, bool in_place)
+static void activations_are_the_reference(void **state)
+{
+    everywhere(check_activation);
+}
+
+static void a_clamped_activation_needs_its_up_projection(void **state)
+{
+    struct device device = device_open(&settings[0]);
+    struct hd_activation_forward_args f = {.N = 1, .act = HD_ACT_OSS, .dtype = HD_F32};
+    struct hd_activation_backward_args b = {.N = 1, .act = HD_ACT_OSS, .dtype = HD_F32};
+
+    assert_int_equal(device_try(&device, HD_K_activation_forward, &f), HD_INVALID);
+    assert_int_equal(device_try(&device, HD_K_activation_backward, &b), HD_INVALID);
+    device_close(&device);
+}
+
+static void check_row_gate_of(struct device *device, int64_t C, enum hd_dtype dtype, bool in_place)
+{
+    const int64_t R = ROWS;
+    const struct tensor *g = tensor_random(R, dtype, 3, 1), *y = tensor_random(R * C, dtype, 1, 2);
+    struct tensor *dout = tensor_random(R * C, dtype, 1, 3);
+    struct tensor *out = in_place ? tensor_copy(y) : tensor_new(R * C, dtype);
+    struct tensor *dy = in_place ? dout : tensor_new(R * C, dtype), *dg = tensor_new(R, dtype);
+    double *want = doubles(R * C), *want_dy = doubles(R * C), *want_dg = doubles(R);
+    struct hd_row_gate_forward_args f = {.out = out->data,
+                                         .y = in_place ? out->data : y->data,
+                                         .g = g->data,
+                                         .R = R,
+                                         .C = C,
+                                         .dtype = dtype};
+    struct hd_row_gate_backward_args b = {.dy = dy->data,
+                                          .dg = dg->data,
+                                          .dout = dout->data,
+                                          .y = y->data,
+                                          .g = g->data,
+                                          .R = R,
+                                          .C = C,
+                                          .dtype = dtype};
+
+    ref_row_gate(want, y->values, g->values, R, C);
+    ref_row_gate_backward(want_dy, want_dg, dout->values, y->values, g->values, R, C);
+    device_launch(device, HD_K_row_gate_forward, &f);
+    device_launch(device, HD_K_row_gate_backward, &b);
+    assert_close("out", out, want, 8);
+    assert_close("dy", dy, want_dy, 8);
+    assert_close("dg", dg, want_dg, FP32_UNITS);
+}
+
+/* With a vector's remainder, and without; the last row of a GPU's second pack is short. */
+static void check_row_gate(struct device *device, enum hd_dtype dtype, bool in_place)
+{
+    check_row_gate_of(device, WIDTH, dtype, in_place);
+    check_row_gate_of(device, WHOLE, dtype, in_place);
+}
+
+static void rows_are_gated_by_the_reference(void **state)
+{
+    everywhere(check_row_gate);
+}
+
+static void check_add_of(struct device *device, float factor, enum hd_dtype dtype, bool in_place)
 {
     struct tensor *a = tensor_random(40000, dtype, 1, 1), *b = tensor_random(40000, dtype, 1, 2);
     struct tensor *out = in_place ? b : tensor_new(40000, dtype);
     double *want = doubles(40000);
     struct hd_add_args args = {
-        .out = out->data, .a = a->data, .b = b->data, .N = 40000, .dtype = dtype};
+        .out = out->data, .a = a->data, .b = b->data, .N = 40000, .factor = factor, .dtype = dtype};
 
     for (int i = 0; i < 40000; i++)
-        want[i] = a->values[i] + b->values[i];
+        want[i] = a->values[i] + (factor != 0 ? (double)factor : 1) * b->values[i];
     device_launch(device, HD_K_add, &args);
     assert_close("out", out, want, 1);
+}
+
+/* Products by a power of 2 are exact. */
+static void check_add(struct device *device, enum hd_dtype dtype, bool in_place)
+{
+    check_add_of(device, 0, dtype, in_place);
+    check_add_of(device, 0.25f, dtype, in_place);
 }
 
 static void add_adds(void **state)
@@ -159,15 +250,19 @@ static void check_addresses(struct device *device, enum hd_dtype dtype, bool all
                                             .N = N,
                                             .dtype = dtype});
         device_launch(
-            device, HD_K_gelu_forward,
-            &(struct hd_gelu_forward_args){
-                .out = (char *)out[1]->data + at[2] * size, .inp = a, .N = N, .dtype = dtype});
-        device_launch(device, HD_K_gelu_backward,
-                      &(struct hd_gelu_backward_args){.dinp = (char *)out[2]->data + at[2] * size,
-                                                      .dout = b,
-                                                      .inp = a,
-                                                      .N = N,
-                                                      .dtype = dtype});
+            device, HD_K_activation_forward,
+            &(struct hd_activation_forward_args){.out = (char *)out[1]->data + at[2] * size,
+                                                 .inp = a,
+                                                 .N = N,
+                                                 .act = HD_ACT_GELU_TANH,
+                                                 .dtype = dtype});
+        device_launch(
+            device, HD_K_activation_backward,
+            &(struct hd_activation_backward_args){.dinp = (char *)out[2]->data + at[2] * size,
+                                                  .dout = b,
+                                                  .inp = a,
+                                                  .N = N,
+                                                  .dtype = dtype});
         for (int i = 0; which >= 0 && i < OUT; i++) {
             assert_memory_equal((char *)out[i]->data + at[2] * size, want[i]->data,
                                 (size_t)(N * size));
@@ -462,11 +557,12 @@ static void queries_are_multiplied_by_the_factor_of_their_position(void **state)
     everywhere(check_query_factor);
 }
 
-static void check_embedding_of(struct device *device, int64_t C, enum hd_dtype dtype,
+static void check_embedding_of(struct device *device, int64_t C, float scale, enum hd_dtype dtype,
                                bool two_tables)
 {
     enum { R = 130, V = 40, V2 = 70 };
     const struct tensor *weight = tensor_random(V * C, dtype, 1, 1);
+    double *scaled = doubles(V * C);
     const struct tensor *weight2 = tensor_random(V2 * C, dtype, 1, 2);
     struct tensor *index = tensor_random_int32(R, 0, V, 3);
     const struct tensor *index2 = tensor_random_int32(R, 0, V2, 4);
@@ -481,11 +577,14 @@ static void check_embedding_of(struct device *device, int64_t C, enum hd_dtype d
                                           .C = C,
                                           .V = V,
                                           .V2 = V2,
+                                          .scale = scale,
                                           .dtype = dtype};
 
+    for (int64_t i = 0; i < V * C; i++)
+        scaled[i] = (scale != 0 ? (double)scale : 1) * weight->values[i];
     tensor_put(index, 5, -1);
     tensor_put(index, 6, V);
-    ref_embedding(want, index->data, weight->values, a.index2, weight2->values, R, C, V, V2);
+    ref_embedding(want, index->data, scaled, a.index2, weight2->values, R, C, V, V2);
     device_launch(device, HD_K_embedding_forward, &a);
     assert_close("out", out, want, 1);
 
@@ -499,8 +598,10 @@ static void check_embedding_of(struct device *device, int64_t C, enum hd_dtype d
 
 static void check_embedding(struct device *device, enum hd_dtype dtype, bool two_tables)
 {
-    check_embedding_of(device, 45, dtype, two_tables);
-    check_embedding_of(device, 48, dtype, two_tables);
+    check_embedding_of(device, 45, 0, dtype, two_tables);
+    check_embedding_of(device, 48, 0, dtype, two_tables);
+    check_embedding_of(device, 45, 4, dtype, two_tables); /* exact products */
+    check_embedding_of(device, 48, 4, dtype, two_tables);
 }
 
 static void embedding_reads_the_named_rows(void **state)
@@ -520,12 +621,14 @@ static const int32_t *indices_of(const struct tensor *index, int64_t first)
 
 /* Checks a table of V rows of which `named` are named, of them by many. */
 static void check_embedding_backward_of(struct device *device, int64_t R, int64_t C, int64_t V,
-                                        int64_t named, enum hd_dtype dtype, bool accumulate)
+                                        int64_t named, float scale, enum hd_dtype dtype,
+                                        bool accumulate)
 {
     struct tensor *index = tensor_random_int32(R, 0, named, 3);
     const struct tensor *dout = tensor_random(R * C, dtype, 1, 4);
     struct tensor *dweight =
         accumulate ? tensor_random(V * C, HD_F32, 1, 5) : tensor_new(V * C, HD_F32);
+    const double factor = scale != 0 ? (double)scale : 1;
     double *want = doubles(V * C);
     struct hd_embedding_backward_args a = {.dweight = dweight->data,
                                            .index = index->data,
@@ -533,14 +636,15 @@ static void check_embedding_backward_of(struct device *device, int64_t R, int64_
                                            .R = R,
                                            .C = C,
                                            .V = V,
+                                           .scale = scale,
                                            .accumulate = accumulate,
                                            .dtype = dtype};
 
     tensor_put(index, 5, -1);
     tensor_put(index, 6, V);
     ref_embedding_backward(want, index->data, dout->values, R, C, V);
-    for (int64_t i = 0; accumulate && i < V * C; i++)
-        want[i] += dweight->values[i];
+    for (int64_t i = 0; i < V * C; i++)
+        want[i] = factor * want[i] + (accumulate ? dweight->values[i] : 0);
     device_launch(device, HD_K_embedding_backward, &a);
     assert_close("dweight", dweight, want, FP32_UNITS);
 
@@ -549,6 +653,8 @@ static void check_embedding_backward_of(struct device *device, int64_t R, int64_
     a.first = 1000;
     a.accumulate = false;
     ref_embedding_backward(want, indices_of(index, 1000), dout->values, R, C, V);
+    for (int64_t i = 0; i < V * C; i++)
+        want[i] *= factor;
     device_launch(device, HD_K_embedding_backward, &a);
     assert_close("dweight", dweight, want, FP32_UNITS);
 }
@@ -557,12 +663,13 @@ static void check_embedding_backward_of(struct device *device, int64_t R, int64_
  * and begin in each other's neighbourhood; a table of more rows than a block of its has warps. */
 static void check_embedding_backward(struct device *device, enum hd_dtype dtype, bool accumulate)
 {
-    check_embedding_backward_of(device, 130, 45, 40, 33, dtype, accumulate);
-    check_embedding_backward_of(device, 700, 48, 7, 5, dtype, accumulate);
+    check_embedding_backward_of(device, 130, 45, 40, 33, 0, dtype, accumulate);
+    check_embedding_backward_of(device, 130, 48, 40, 33, 3.5f, dtype, accumulate);
+    check_embedding_backward_of(device, 700, 48, 7, 5, 0.25f, dtype, accumulate);
     if (!accumulate)
-        check_embedding_backward_of(device, 321, 5, 300, 3, dtype, false);
+        check_embedding_backward_of(device, 321, 5, 300, 3, 0, dtype, false);
     if (dtype == HD_F32)
-        check_embedding_backward_of(device, 5000, 3, 8300, 8300, dtype, accumulate);
+        check_embedding_backward_of(device, 5000, 3, 8300, 8300, 0, dtype, accumulate);
 }
 
 static void embedding_gradient_gathers_the_named_rows(void **state)
@@ -629,8 +736,8 @@ static void nothing_is_done_with_no_elements(void **state)
     struct hd_copy_columns_args copy = {
         .N = 8, .factor = 1, .out_dtype = HD_F32, .inp_dtype = HD_F32};
     struct hd_zero_args zero = {0};
-    struct hd_swiglu_forward_args swiglu = {.F = 8, .dtype = HD_F32};
-    struct hd_gelu_backward_args gelu = {.dtype = HD_F32};
+    struct hd_glu_forward_args glu = {.F = 8, .dtype = HD_F32};
+    struct hd_activation_backward_args activation = {.dtype = HD_F32};
     struct hd_bias_forward_args bias = {.N = 8, .dtype = HD_F32};
     struct hd_rope_args rope = {.H = 2, .D = 8, .ldx = 16, .dtype = HD_F32};
     struct hd_query_factor_args factor = {.N = 8, .ldx = 16, .dtype = HD_F32};
@@ -643,8 +750,8 @@ static void nothing_is_done_with_no_elements(void **state)
     device_launch(&device, HD_K_cast, &cast);
     device_launch(&device, HD_K_copy_columns, &copy);
     device_launch(&device, HD_K_zero, &zero);
-    device_launch(&device, HD_K_swiglu_forward, &swiglu);
-    device_launch(&device, HD_K_gelu_backward, &gelu);
+    device_launch(&device, HD_K_glu_forward, &glu);
+    device_launch(&device, HD_K_activation_backward, &activation);
     device_launch(&device, HD_K_bias_forward, &bias);
     device_launch(&device, HD_K_rope, &rope);
     device_launch(&device, HD_K_query_factor, &factor);

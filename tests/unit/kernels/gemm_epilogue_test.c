@@ -309,8 +309,11 @@ static void the_pair_and_the_fused_launch_agree(void **state)
                                     .ldc = N,
                                     .ab_dtype = HD_F32,
                                     .c_dtype = HD_F32};
-        struct hd_gelu_backward_args gelu = {
-            .dinp = pair->data, .dout = alone->data, .N = M * N, .dtype = HD_F32};
+        struct hd_activation_backward_args gelu = {.dinp = pair->data,
+                                                   .dout = alone->data,
+                                                   .N = M * N,
+                                                   .act = HD_ACT_GELU_TANH,
+                                                   .dtype = HD_F32};
 
         device_launch(&device, HD_K_gemm, &args);
         args.c = c->data;
@@ -320,7 +323,7 @@ static void the_pair_and_the_fused_launch_agree(void **state)
         if (device.traits.gemm_scratch_bytes == 0)
             assert_same_bits("pre", pre, alone);
         gelu.inp = pre->data;
-        device_launch(&device, HD_K_gelu_backward, &gelu);
+        device_launch(&device, HD_K_activation_backward, &gelu);
         args.pre = NULL;
         args.gelu_inp = pre->data;
         args.epilogue = HD_EPILOGUE_GELU_BACKWARD;

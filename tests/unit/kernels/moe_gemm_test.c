@@ -360,41 +360,41 @@ static void activations_leave_unused_rows_alone(void **state)
         const struct tensor *all = tensor_random(T * 2 * F, dtype, 1, 1);
         struct tensor *out[2] = {tensor_new(T * F, dtype), tensor_new(T * F, dtype)};
         struct tensor *dinp[2] = {tensor_new(T * 2 * F, dtype), tensor_new(T * F, dtype)};
-        struct hd_swiglu_forward_args sf = {.out = out[0]->data,
-                                            .inp = inp->data,
-                                            .counts = reachable(counts, sizeof counts),
-                                            .R = T,
-                                            .F = F,
-                                            .groups = GROUPS,
-                                            .dtype = dtype};
-        struct hd_swiglu_backward_args sb = {.dinp = dinp[0]->data,
-                                             .dout = dout->data,
-                                             .inp = inp->data,
-                                             .counts = reachable(counts, sizeof counts),
-                                             .R = T,
-                                             .F = F,
-                                             .groups = GROUPS,
-                                             .dtype = dtype};
-        struct hd_gelu_forward_args gf = {.out = out[1]->data,
-                                          .inp = dout->data,
+        struct hd_glu_forward_args sf = {.out = out[0]->data,
+                                         .inp = inp->data,
+                                         .counts = reachable(counts, sizeof counts),
+                                         .R = T,
+                                         .F = F,
+                                         .groups = GROUPS,
+                                         .dtype = dtype};
+        struct hd_glu_backward_args sb = {.dinp = dinp[0]->data,
+                                          .dout = dout->data,
+                                          .inp = inp->data,
                                           .counts = reachable(counts, sizeof counts),
-                                          .N = T * F,
                                           .R = T,
+                                          .F = F,
                                           .groups = GROUPS,
                                           .dtype = dtype};
-        struct hd_gelu_backward_args gb = {.dinp = dinp[1]->data,
-                                           .dout = dout->data,
-                                           .inp = dout->data,
-                                           .counts = reachable(counts, sizeof counts),
-                                           .N = T * F,
-                                           .R = T,
-                                           .groups = GROUPS,
-                                           .dtype = dtype};
+        struct hd_activation_forward_args gf = {.out = out[1]->data,
+                                                .inp = dout->data,
+                                                .counts = reachable(counts, sizeof counts),
+                                                .N = T * F,
+                                                .R = T,
+                                                .groups = GROUPS,
+                                                .dtype = dtype};
+        struct hd_activation_backward_args gb = {.dinp = dinp[1]->data,
+                                                 .dout = dout->data,
+                                                 .inp = dout->data,
+                                                 .counts = reachable(counts, sizeof counts),
+                                                 .N = T * F,
+                                                 .R = T,
+                                                 .groups = GROUPS,
+                                                 .dtype = dtype};
 
-        device_launch(&device, HD_K_swiglu_forward, &sf);
-        device_launch(&device, HD_K_swiglu_backward, &sb);
-        device_launch(&device, HD_K_gelu_forward, &gf);
-        device_launch(&device, HD_K_gelu_backward, &gb);
+        device_launch(&device, HD_K_glu_forward, &sf);
+        device_launch(&device, HD_K_glu_backward, &sb);
+        device_launch(&device, HD_K_activation_forward, &gf);
+        device_launch(&device, HD_K_activation_backward, &gb);
         for (int64_t i = 0; i < T * 2 * F; i++) {
             assert_int_equal(isnan(tensor_get(dinp[0], i)), i >= USED * 2 * F);
             if (i >= T * F)
@@ -406,7 +406,7 @@ static void activations_leave_unused_rows_alone(void **state)
         sf.counts =
             reachable(too_many, sizeof too_many); /* the bound holds: the guards are looked at */
         sf.inp = all->data;
-        device_launch(&device, HD_K_swiglu_forward, &sf);
+        device_launch(&device, HD_K_glu_forward, &sf);
         assert_false(isnan(tensor_get(out[0], T * F - 1)));
         tensors_free();
         device_close(&device);
@@ -648,7 +648,7 @@ static void forward(struct pass *p)
     const struct layer *l = p->l;
     struct hd_permute_forward_args in = {
         .inp = l->x->data, .R = R, .K = K, .C = C, .T = T, .dtype = l->dtype};
-    struct hd_swiglu_forward_args act = {.R = T, .F = F, .groups = E, .dtype = l->dtype};
+    struct hd_glu_forward_args act = {.R = T, .F = F, .groups = E, .dtype = l->dtype};
     struct hd_combine_forward_args back = {.R = R, .K = K, .C = C, .T = T, .dtype = l->dtype};
 
     p->x32 = tensor_new(R * C, HD_F32);
@@ -666,7 +666,7 @@ static void forward(struct pass *p)
     act.out = (p->act = tensor_new(T * F, l->dtype))->data;
     act.inp = p->inner->data;
     act.counts = p->counts->data;
-    device_launch(p->device, HD_K_swiglu_forward, &act);
+    device_launch(p->device, HD_K_glu_forward, &act);
     p->y = by_experts(p, p->act, l->w2, C, F, true);
     back.out = (p->out = tensor_new(R * C, l->dtype))->data;
     back.inp = p->y->data;
@@ -732,20 +732,20 @@ static void backward(struct pass *p)
                                             .C = C,
                                             .T = T,
                                             .dtype = l->dtype};
-    struct hd_swiglu_backward_args act = {.dinp = dinner->data,
-                                          .inp = p->inner->data,
-                                          .counts = p->counts->data,
-                                          .R = T,
-                                          .F = F,
-                                          .groups = E,
-                                          .dtype = l->dtype};
+    struct hd_glu_backward_args act = {.dinp = dinner->data,
+                                       .inp = p->inner->data,
+                                       .counts = p->counts->data,
+                                       .R = T,
+                                       .F = F,
+                                       .groups = E,
+                                       .dtype = l->dtype};
     struct hd_permute_backward_args in = {
         .dinp = dx->data, .slot = p->slot->data, .R = R, .K = K, .C = C, .T = T, .dtype = l->dtype};
 
     device_launch(p->device, HD_K_combine_backward, &back);
     p->dw2 = weight_gradient(p, dy, p->act, C, F);
     act.dout = by_experts(p, dy, l->w2, F, C, false)->data;
-    device_launch(p->device, HD_K_swiglu_backward, &act);
+    device_launch(p->device, HD_K_glu_backward, &act);
     p->dw1 = weight_gradient(p, dinner, p->rows, 2 * F, C);
     in.dout = by_experts(p, dinner, l->w1, C, 2 * F, false)->data;
     device_launch(p->device, HD_K_permute_backward, &in);

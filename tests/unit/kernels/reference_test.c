@@ -101,33 +101,41 @@ static void layernorm_gradient(void **state)
 
 struct map { /* of one input to one output */
     double *inp, *dout, *out;
+    struct ref_glu kind;
 };
 
-static double swiglu_loss(const void *problem)
+static double glu_loss(const void *problem)
 {
     const struct map *p = problem;
 
-    ref_swiglu(p->out, p->inp, R, C);
+    ref_glu(p->out, p->inp, R, C, p->kind);
     return dot(p->out, p->dout, R * C);
 }
 
-static double gelu_loss(const void *problem)
+static double activation_loss(const void *problem)
 {
     const struct map *p = problem;
 
-    ref_gelu(p->out, p->inp, R * C);
+    for (int64_t i = 0; i < R * C; i++)
+        p->out[i] = ref_act(p->inp[i], p->kind.act);
     return dot(p->out, p->dout, R * C);
 }
 
 static void activation_gradients(void **state)
 {
-    const struct map p = {normals(R * 2 * C, 5), normals(R * C, 6), doubles(R * C)};
+    struct map p = {normals(R * 2 * C, 5), normals(R * C, 6), doubles(R * C), {0, 1.7, 0.8}};
     double *dinp = doubles(R * 2 * C);
 
-    ref_swiglu_backward(dinp, p.dout, p.inp, R, C);
-    check_gradient("swiglu dinp", p.inp, dinp, R * 2 * C, swiglu_loss, &p);
-    ref_gelu_backward(dinp, p.dout, p.inp, R * C);
-    check_gradient("gelu dinp", p.inp, dinp, R * C, gelu_loss, &p);
+    for (int act = HD_ACT_SILU; act <= HD_ACT_OSS; act++) {
+        p.kind.act = (enum hd_activation)act;
+        ref_glu_backward(dinp, p.dout, p.inp, R, C, p.kind);
+        check_gradient("glu dinp", p.inp, dinp, R * 2 * C, glu_loss, &p);
+        if (act == HD_ACT_OSS)
+            continue;
+        for (int64_t i = 0; i < R * C; i++)
+            dinp[i] = p.dout[i] * ref_act_slope(p.inp[i], p.kind.act);
+        check_gradient("activation dinp", p.inp, dinp, R * C, activation_loss, &p);
+    }
     tensors_free();
 }
 
@@ -228,6 +236,50 @@ static void cross_entropy_gradient(void **state)
 
     (void)ref_cross_entropy(dlogits, p.logits, targets, 4, 6, 8, 3);
     check_gradient("dlogits", p.logits, dlogits, 4 * 8, cross_entropy_loss, &p);
+    tensors_free();
+}
+
+static double mapped_loss(const void *problem)
+{
+    const struct loss *p = problem;
+    double mapped[4 * 8];
+
+    ref_map_logits(mapped, p->logits, 4 * 8, 0.7, 1.5);
+    return ref_cross_entropy(NULL, mapped, targets, 4, 6, 8, 1);
+}
+
+static void mapped_cross_entropy_gradient(void **state)
+{
+    const struct loss p = {normals(4 * 8, 1)};
+    double *dlogits = doubles(4 * 8), mapped[4 * 8];
+
+    ref_map_logits(mapped, p.logits, 4 * 8, 0.7, 1.5);
+    (void)ref_cross_entropy(dlogits, mapped, targets, 4, 6, 8, 1);
+    ref_map_backward(dlogits, p.logits, 4 * 8, 0.7, 1.5);
+    check_gradient("dlogits", p.logits, dlogits, 4 * 8, mapped_loss, &p);
+    tensors_free();
+}
+
+struct gated {
+    double *y, *g, *dout, *out;
+};
+
+static double gated_loss(const void *problem)
+{
+    const struct gated *p = problem;
+
+    ref_row_gate(p->out, p->y, p->g, R, C);
+    return dot(p->out, p->dout, R * C);
+}
+
+static void row_gate_gradients(void **state)
+{
+    const struct gated p = {normals(R * C, 1), normals(R, 2), normals(R * C, 3), doubles(R * C)};
+    double *dy = doubles(R * C), *dg = doubles(R);
+
+    ref_row_gate_backward(dy, dg, p.dout, p.y, p.g, R, C);
+    check_gradient("dy", p.y, dy, R * C, gated_loss, &p);
+    check_gradient("dg", p.g, dg, R, gated_loss, &p);
     tensors_free();
 }
 

@@ -22,22 +22,29 @@ static void everywhere(check_one *check)
 
 /* A loss is a difference of a logarithm and a logit, both of some 10; 30 of them are added. Padding
  * columns hold NaN, which may enter nothing; targets of -1 count for nothing. */
-static void check_cross_entropy(struct device *device, enum hd_dtype dtype, bool in_place)
+static void check_mapped_cross_entropy(struct device *device, struct hd_logit_map map,
+                                       enum hd_dtype dtype, bool in_place)
 {
     enum { R = 30, V = 307, VP = 320 };
+    const int64_t displaced = in_place || map.scale == 0 ? 0 : 1; /* elements, against logits */
     struct tensor *logits = tensor_random(R * VP, dtype, 3, 1);
     struct tensor *target = tensor_random_int32(R, 0, V, 2);
-    struct tensor *dlogits = in_place ? logits : tensor_new(R * VP, dtype);
+    struct tensor *all = in_place ? logits : tensor_new(R * VP + displaced, dtype);
+    struct tensor *dlogits = &(struct tensor){0};
     struct hd_step_state block = {.loss_sum = 5, .target_count = 7, .loss_scale = 0.5f};
-    double *want = doubles(R * VP), loss, without;
+    double *want = doubles(R * VP), *mapped = doubles(R * VP), loss, without;
     struct hd_cross_entropy_args a = {.block = &block,
                                       .logits = logits->data,
                                       .target = target->data,
                                       .R = R,
                                       .V = V,
                                       .Vp = VP,
+                                      .map = map,
                                       .dtype = dtype};
 
+    *dlogits = *all;
+    dlogits->data = (char *)all->data + (size_t)displaced * hd_dtype_size(dtype);
+    dlogits->count = R * VP;
     tensor_put(target, 3, -1);
     tensor_put(target, 29, -100);
     tensor_put(target, 4, 0);
@@ -46,7 +53,10 @@ static void check_cross_entropy(struct device *device, enum hd_dtype dtype, bool
     for (int64_t i = 0; i < R * VP; i++)
         if (i % VP >= V)
             tensor_put(logits, i, NAN);
-    loss = ref_cross_entropy(want, logits->values, target->data, R, V, VP, 0.5);
+    ref_map_logits(mapped, logits->values, R * VP, map.scale, map.cap);
+    loss = ref_cross_entropy(want, mapped, target->data, R, V, VP, 0.5);
+    for (int64_t r = 0; r < R; r++) /* not the padding */
+        ref_map_backward(want + r * VP, logits->values + r * VP, V, map.scale, map.cap);
 
     device_launch(device, HD_K_cross_entropy, &a); /* without gradient: validation */
     without = block.loss_sum;
@@ -54,9 +64,19 @@ static void check_cross_entropy(struct device *device, enum hd_dtype dtype, bool
     assert_int_equal(block.target_count, 7 + R - 2);
     a.dlogits = dlogits->data;
     device_launch(device, HD_K_cross_entropy, &a);
-    assert_close_at("loss", 1, block.loss_sum - without, without - 5, 1e-9);
+    assert_close_at("loss", 1, block.loss_sum - without, without - 5,
+                    displaced ? R * 20 * 8 * 0x1p-24 : 1e-9); /* displaced: in another order */
     assert_close("dlogits", dlogits, want, FP32_UNITS);
     assert_int_equal(block.overflow, 0);
+}
+
+/* None, a factor, and a cap within the logits. */
+static const struct hd_logit_map maps[] = {{0}, {.scale = 0.25f}, {.scale = 0.5f, .cap = 4}};
+
+static void check_cross_entropy(struct device *device, enum hd_dtype dtype, bool in_place)
+{
+    for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++)
+        check_mapped_cross_entropy(device, maps[i], dtype, in_place);
 }
 
 static void cross_entropy_is_the_reference(void **state)
@@ -67,19 +87,22 @@ static void cross_entropy_is_the_reference(void **state)
 /* Checks the rows of the case above their vocabulary in three shares, of which the last is short:
  * each share's gradient is its columns of the whole one, and every share adds the same loss. Where
  * no target is in a share its statistics still count. */
-static void check_shared_cross_entropy(struct device *device, enum hd_dtype dtype, bool in_place)
+static void check_mapped_shares(struct device *device, struct hd_logit_map map, enum hd_dtype dtype,
+                                bool in_place)
 {
     enum { R = 30, V = 307, P = 3, SHARE = 120, VP = 128, WORDS = R * HD_CROSS_ENTROPY_STATS };
     struct tensor *whole = tensor_random(R * V, dtype, 3, 1);
     struct tensor *target = tensor_random_int32(R, 0, V, 2), *logits[P];
     struct tensor *stats = tensor_new(P * WORDS, HD_F32);
-    double *want = doubles(R * V), *want_share = doubles(R * VP), loss;
+    double *want = doubles(R * V), *want_share = doubles(R * VP), *mapped = doubles(R * V), loss;
 
     tensor_put(target, 3, -1);
     tensor_put(target, 4, SHARE - 1);
     tensor_put(target, 5, SHARE);
     tensor_put(whole, 6 * V + 9, 60); /* a row that is nearly certain, in one share */
-    loss = ref_cross_entropy(want, whole->values, target->data, R, V, V, 0.5);
+    ref_map_logits(mapped, whole->values, R * V, map.scale, map.cap);
+    loss = ref_cross_entropy(want, mapped, target->data, R, V, V, 0.5);
+    ref_map_backward(want, whole->values, R * V, map.scale, map.cap);
     for (int64_t p = 0; p < P; p++) {
         const int64_t first = p * SHARE, columns = V - first < SHARE ? V - first : SHARE;
 
@@ -96,6 +119,7 @@ static void check_shared_cross_entropy(struct device *device, enum hd_dtype dtyp
                                                   .V = columns,
                                                   .Vp = VP,
                                                   .first = first,
+                                                  .map = map,
                                                   .dtype = dtype});
     }
     for (int64_t p = 0; p < P; p++) {
@@ -113,6 +137,7 @@ static void check_shared_cross_entropy(struct device *device, enum hd_dtype dtyp
                                                  .Vp = VP,
                                                  .P = P,
                                                  .first = first,
+                                                 .map = map,
                                                  .dtype = dtype};
 
         device_launch(device, HD_K_cross_entropy_shared, &a); /* without gradient */
@@ -135,9 +160,41 @@ static void check_shared_cross_entropy(struct device *device, enum hd_dtype dtyp
     }
 }
 
+static void check_shared_cross_entropy(struct device *device, enum hd_dtype dtype, bool in_place)
+{
+    for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++)
+        check_mapped_shares(device, maps[i], dtype, in_place);
+}
+
 static void a_shared_vocabulary_has_the_loss_of_the_whole(void **state)
 {
     everywhere(check_shared_cross_entropy);
+}
+
+/* The logits that the host reads; at an address where a vector may begin, or one element further. */
+static void check_mapped_logits(struct device *device, enum hd_dtype dtype, bool displaced)
+{
+    enum { N = 1003 };
+    double *want = doubles(N + 1);
+
+    for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++) {
+        struct tensor *logits = tensor_random(N + 1, dtype, 3, 1);
+        struct hd_map_logits_args a = {.logits = (char *)logits->data +
+                                                 (displaced ? hd_dtype_size(dtype) : 0),
+                                       .N = N,
+                                       .map = maps[i],
+                                       .dtype = dtype};
+
+        ref_map_logits(want, logits->values, N + 1, maps[i].scale, maps[i].cap);
+        want[displaced ? 0 : N] = logits->values[displaced ? 0 : N];
+        device_launch(device, HD_K_map_logits, &a);
+        assert_close("logits", logits, want, FP32_UNITS);
+    }
+}
+
+static void logits_are_mapped_in_place(void **state)
+{
+    everywhere(check_mapped_logits);
 }
 
 static void a_target_outside_the_vocabulary_stops_the_update(void **state)

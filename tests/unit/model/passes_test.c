@@ -221,8 +221,8 @@ static void every_gelu_and_the_biases_of_a_model_are_fused(void **state)
         int gelus[2] = {0}, kept = 0, biases = 0;
 
         build(&b, &w);
-        assert_int_equal(count_kernel(b.chunk, forward, HD_K_gelu_forward), 0);
-        assert_int_equal(count_kernel(b.chunk, HD_CALL_B, HD_K_gelu_backward), 0);
+        assert_int_equal(count_kernel(b.chunk, forward, HD_K_activation_forward), 0);
+        assert_int_equal(count_kernel(b.chunk, HD_CALL_B, HD_K_activation_backward), 0);
         assert_int_equal(count_kernel(b.chunk, HD_CALL_B, HD_K_bias_backward), i == 1 ? 2 * L : 0);
         for (int c = 0; c < HD_CALL_COUNT; c++)
             for (int n = 0; n < b.chunk->program[c].count; n++) {

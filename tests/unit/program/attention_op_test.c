@@ -73,7 +73,8 @@ static struct hd_tensor *in_forward(struct hd_rec *rec, void *context, int unit,
 {
     const struct toy *toy = context;
 
-    return op_embedding(rec, hd_rec_batch(rec, HD_BATCH_TOKENS), toy->which[EMBEDDING], NULL, -1);
+    return op_embedding(rec, hd_rec_batch(rec, HD_BATCH_TOKENS), toy->which[EMBEDDING], NULL, -1,
+                        1);
 }
 
 static struct hd_attention_settings settings_of(const struct toy *toy)
@@ -103,7 +104,7 @@ static struct hd_tensor *block_forward(struct hd_rec *rec, void *context, int un
     struct hd_tensor *h = op_copy_to_tp(rec, x);
 
     h = op_attention(rec, op_linear(rec, h, toy->which[Q], -1, 3), &settings);
-    return op_add(rec, x, op_reduce_from_tp(rec, op_linear(rec, h, toy->which[OUT], -1, 1)));
+    return op_add(rec, x, op_reduce_from_tp(rec, op_linear(rec, h, toy->which[OUT], -1, 1)), 1);
 }
 
 static struct hd_tensor *out_forward(struct hd_rec *rec, void *context, int unit,
@@ -111,7 +112,8 @@ static struct hd_tensor *out_forward(struct hd_rec *rec, void *context, int unit
 {
     const struct toy *toy = context;
 
-    op_head_loss(rec, x, toy->head, hd_rec_batch(rec, HD_BATCH_TARGETS));
+    op_head_loss(rec, x, toy->head, hd_rec_batch(rec, HD_BATCH_TARGETS),
+                 (struct hd_head_settings){0});
     return NULL;
 }
 

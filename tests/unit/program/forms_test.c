@@ -124,7 +124,7 @@ static struct hd_tensor *block_forward(struct hd_rec *rec, void *context, int un
     else
         qkv = op_head_norm(rec, qkv, -1, -1, &norm);
     h = op_reduce_from_tp(rec, op_linear(rec, attend(rec, toy, qkv), p->out, -1, 1));
-    return op_add(rec, x, op_layernorm(rec, h, p->norm2, -1, 1e-3));
+    return op_add(rec, x, op_layernorm(rec, h, p->norm2, -1, 1e-3), 1);
 }
 
 static struct hd_tensor *in_forward(struct hd_rec *rec, void *context, int unit,
@@ -135,7 +135,7 @@ static struct hd_tensor *in_forward(struct hd_rec *rec, void *context, int unit,
     x = hd_rec_batch(rec, HD_BATCH_TOKENS);
     if (toy->registry.sequence)
         x = op_tp_rows(rec, x);
-    return op_embedding(rec, x, toy->embedding, NULL, -1);
+    return op_embedding(rec, x, toy->embedding, NULL, -1, 1);
 }
 
 static struct hd_tensor *out_forward(struct hd_rec *rec, void *context, int unit,
@@ -145,7 +145,8 @@ static struct hd_tensor *out_forward(struct hd_rec *rec, void *context, int unit
 
     if (toy->registry.sequence) /* tp then splits the vocabulary */
         x = op_copy_to_tp(rec, x);
-    op_head_loss(rec, x, toy->head, hd_rec_batch(rec, HD_BATCH_TARGETS));
+    op_head_loss(rec, x, toy->head, hd_rec_batch(rec, HD_BATCH_TARGETS),
+                 (struct hd_head_settings){0});
     return NULL;
 }
 

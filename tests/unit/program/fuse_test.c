@@ -81,9 +81,10 @@ build(struct built *b, const struct hd_traits *traits, enum hd_record_mode mode,
     x = hd_rec_input(rec, "x", R, C, mode == HD_RECORD_TRAIN);
     x = hd_rec_unit(rec, 0, forward, &b->toy, x);
     if (mode == HD_RECORD_TRAIN)
-        op_head_loss(rec, x, b->toy.head, hd_rec_batch(rec, HD_BATCH_TARGETS));
+        op_head_loss(rec, x, b->toy.head, hd_rec_batch(rec, HD_BATCH_TARGETS),
+                     (struct hd_head_settings){0});
     else
-        op_logits(rec, x, b->toy.head);
+        op_logits(rec, x, b->toy.head, (struct hd_head_settings){0});
     if (hd_compile(rec, &options, &b->chunk))
         fail_msg("%s", hd_err_message());
 }
@@ -129,7 +130,7 @@ static int count_products(const struct built *b, enum hd_call call, enum hd_gemm
 
 static struct hd_tensor *pair(struct hd_rec *rec, const struct toy *toy, struct hd_tensor *p)
 {
-    return op_linear(rec, op_gelu(rec, p), toy->w2, -1, 1);
+    return op_linear(rec, op_activation(rec, p, HD_ACT_GELU_TANH), toy->w2, -1, 1);
 }
 
 /* Forward alone p is not written; in training it is, for backward, where GELU's derivative stands
@@ -142,15 +143,15 @@ static void gelu_stands_behind_its_products(void **state)
         struct built b;
 
         build(&b, devices[i % 2], HD_RECORD_EVAL, false, pair);
-        assert_int_equal(count_kernel(&b, HD_CALL_E, HD_K_gelu_forward), 0);
+        assert_int_equal(count_kernel(&b, HD_CALL_E, HD_K_activation_forward), 0);
         assert_int_equal(count_products(&b, HD_CALL_E, HD_EPILOGUE_GELU, ANY), 1);
         assert_int_equal(count_products(&b, HD_CALL_E, HD_EPILOGUE_GELU, PRE), 0);
         hd_arena_done(&b.arena);
 
         build(&b, devices[i % 2], HD_RECORD_TRAIN, i / 2, pair);
-        assert_int_equal(count_kernel(&b, HD_CALL_F, HD_K_gelu_forward), 0);
+        assert_int_equal(count_kernel(&b, HD_CALL_F, HD_K_activation_forward), 0);
         assert_int_equal(count_products(&b, HD_CALL_F, HD_EPILOGUE_GELU, PRE), 1);
-        assert_int_equal(count_kernel(&b, HD_CALL_B, HD_K_gelu_backward), 0);
+        assert_int_equal(count_kernel(&b, HD_CALL_B, HD_K_activation_backward), 0);
         assert_int_equal(count_products(&b, HD_CALL_B, HD_EPILOGUE_GELU_BACKWARD, GELU_INP), 1);
         hd_arena_done(&b.arena);
     }
@@ -209,10 +210,11 @@ static void a_pass_over_memory_is_saved(void **state)
  * the next sum. */
 static struct hd_tensor *residual(struct hd_rec *rec, const struct toy *toy, struct hd_tensor *p)
 {
-    struct hd_tensor *sum = op_add(rec, p, op_linear(rec, op_gelu(rec, p), toy->w2, -1, 1));
+    struct hd_tensor *sum =
+        op_add(rec, p, op_linear(rec, op_activation(rec, p, HD_ACT_GELU_TANH), toy->w2, -1, 1), 1);
     struct hd_tensor *normed = op_rmsnorm(rec, sum, toy->gain, 1e-5, false);
 
-    return op_add(rec, sum, op_linear(rec, normed, toy->w3, toy->b1, 1));
+    return op_add(rec, sum, op_linear(rec, normed, toy->w3, toy->b1, 1), 1);
 }
 
 /* Goal: where the device can, a product adds its residual, whichever device code multiplies, also
@@ -255,12 +257,65 @@ static void a_residual_is_added_by_its_product(void **state)
     hd_arena_done(&cpu.arena);
 }
 
+/* A sum, a norm of it and another sum: a block whose branches have a factor. */
+static struct hd_tensor *scaled_residual(struct hd_rec *rec, const struct toy *toy,
+                                         struct hd_tensor *p)
+{
+    struct hd_tensor *sum = op_add(rec, p, op_linear(rec, p, toy->w2, -1, 1), 0.5);
+    struct hd_tensor *normed = op_rmsnorm(rec, sum, toy->gain, 1e-5, false);
+
+    return op_add(rec, sum, op_linear(rec, normed, toy->w3, -1, 1), 0.5);
+}
+
+/* Goal: a factor of a residual is lost in no fusion. Method: a device on which products add
+ * residuals without a factor; the norm takes the first sum with its factor, the last stays a
+ * kernel. Backward multiplies the gradient of each branch once. */
+static void a_residual_with_a_factor_is_added_by_a_norm(void **state)
+{
+    const struct hd_program *p;
+    int norms = 0;
+    struct built b;
+
+    build(&b, &gpu, HD_RECORD_TRAIN, false, scaled_residual);
+    assert_int_equal(count_kernel(&b, HD_CALL_F, HD_K_add), 1);
+    assert_int_equal(count_products(&b, HD_CALL_F, HD_EPILOGUE_NONE, ADD), 0);
+    assert_int_equal(count_kernel(&b, HD_CALL_B, HD_K_copy_columns), 2);
+    p = &b.chunk->program[HD_CALL_F];
+    for (int i = 0; i < p->count; i++)
+        if (p->nodes[i]->kernel == HD_K_rmsnorm_forward) {
+            const struct hd_rmsnorm_forward_args *args = p->nodes[i]->args;
+
+            norms++;
+            assert_true(args->factor == 0.5f);
+            assert_non_null(hd_rmsnorm_forward_operands_of(p->nodes[i])->add.store);
+        }
+    assert_int_equal(norms, 1);
+    hd_arena_done(&b.arena);
+}
+
+/* Goal: only the tanh form of GELU has an epilogue. */
+static struct hd_tensor *exact_gelu(struct hd_rec *rec, const struct toy *toy, struct hd_tensor *p)
+{
+    return op_linear(rec, op_activation(rec, p, HD_ACT_GELU_ERF), toy->w2, -1, 1);
+}
+
+static void another_activation_stays_behind_its_product(void **state)
+{
+    struct built b;
+
+    build(&b, &gpu, HD_RECORD_TRAIN, false, exact_gelu);
+    assert_int_equal(count_kernel(&b, HD_CALL_F, HD_K_activation_forward), 1);
+    assert_int_equal(count_kernel(&b, HD_CALL_B, HD_K_activation_backward), 1);
+    assert_int_equal(count_products(&b, HD_CALL_F, HD_EPILOGUE_GELU, ANY), 0);
+    hd_arena_done(&b.arena);
+}
+
 static struct hd_tensor *result_again(struct hd_rec *rec, const struct toy *toy,
                                       struct hd_tensor *p)
 {
     struct hd_tensor *result = op_linear(rec, p, toy->w2, -1, 1);
 
-    return op_add(rec, op_add(rec, p, result), op_gelu(rec, result));
+    return op_add(rec, op_add(rec, p, result, 1), op_activation(rec, result, HD_ACT_GELU_TANH), 1);
 }
 
 static struct hd_tensor *result_twice(struct hd_rec *rec, const struct toy *toy,
@@ -268,7 +323,7 @@ static struct hd_tensor *result_twice(struct hd_rec *rec, const struct toy *toy,
 {
     struct hd_tensor *result = op_linear(rec, p, toy->w2, -1, 1);
 
-    return op_add(rec, result, result);
+    return op_add(rec, result, result, 1);
 }
 
 /* The residual is ready only behind the product of the other term. */
@@ -277,7 +332,7 @@ static struct hd_tensor *late_residual(struct hd_rec *rec, const struct toy *toy
 {
     struct hd_tensor *result = op_linear(rec, p, toy->w2, -1, 1);
 
-    return op_add(rec, op_gelu(rec, p), result);
+    return op_add(rec, op_activation(rec, p, HD_ACT_GELU_TANH), result, 1);
 }
 
 static void a_result_that_something_else_reads_is_not_added_to(void **state)
@@ -377,8 +432,8 @@ static void a_device_that_gains_nothing_is_not_asked(void **state)
     struct built b;
 
     build(&b, &cpu_library, HD_RECORD_TRAIN, false, pair);
-    assert_int_equal(count_kernel(&b, HD_CALL_F, HD_K_gelu_forward), 1);
-    assert_int_equal(count_kernel(&b, HD_CALL_B, HD_K_gelu_backward), 1);
+    assert_int_equal(count_kernel(&b, HD_CALL_F, HD_K_activation_forward), 1);
+    assert_int_equal(count_kernel(&b, HD_CALL_B, HD_K_activation_backward), 1);
     assert_int_equal(count_kernel(&b, HD_CALL_B, HD_K_bias_backward), 1);
     assert_int_equal(count_products(&b, HD_CALL_F, HD_EPILOGUE_GELU, ANY), 0);
     hd_arena_done(&b.arena);
@@ -386,7 +441,7 @@ static void a_device_that_gains_nothing_is_not_asked(void **state)
 
 static struct hd_tensor *p_again(struct hd_rec *rec, const struct toy *toy, struct hd_tensor *p)
 {
-    return op_add(rec, op_gelu(rec, p), p);
+    return op_add(rec, op_activation(rec, p, HD_ACT_GELU_TANH), p, 1);
 }
 
 /* Forward alone, too, p is written for whoever else reads it. Its gradient comes to GELU's backward
@@ -397,22 +452,22 @@ static void what_somebody_else_reads_is_written(void **state)
 
     build(&b, &own, HD_RECORD_EVAL, false, p_again);
     assert_int_equal(count_products(&b, HD_CALL_E, HD_EPILOGUE_GELU, PRE), 1);
-    assert_int_equal(count_kernel(&b, HD_CALL_E, HD_K_gelu_forward), 0);
+    assert_int_equal(count_kernel(&b, HD_CALL_E, HD_K_activation_forward), 0);
     hd_arena_done(&b.arena);
 }
 
 static struct hd_tensor *h_again(struct hd_rec *rec, const struct toy *toy, struct hd_tensor *p)
 {
-    struct hd_tensor *h = op_gelu(rec, p);
+    struct hd_tensor *h = op_activation(rec, p, HD_ACT_GELU_TANH);
 
-    return op_add(rec, op_linear(rec, h, toy->w2, -1, 1), h);
+    return op_add(rec, op_linear(rec, h, toy->w2, -1, 1), h, 1);
 }
 
 static struct hd_tensor *h_twice(struct hd_rec *rec, const struct toy *toy, struct hd_tensor *p)
 {
-    struct hd_tensor *h = op_gelu(rec, p);
+    struct hd_tensor *h = op_activation(rec, p, HD_ACT_GELU_TANH);
 
-    return op_add(rec, op_linear(rec, h, toy->w2, -1, 1), op_linear(rec, h, toy->w3, -1, 1));
+    return op_add(rec, op_linear(rec, h, toy->w2, -1, 1), op_linear(rec, h, toy->w3, -1, 1), 1);
 }
 
 /* The gradient of h is a sum: of a product and what comes another way, or of two products, the
@@ -426,7 +481,7 @@ static void a_gradient_that_is_a_sum_is_not_fused(void **state)
         struct built b;
 
         build(&b, i ? &gpu : &own, HD_RECORD_TRAIN, false, cases[i]);
-        assert_int_equal(count_kernel(&b, HD_CALL_B, HD_K_gelu_backward), 1);
+        assert_int_equal(count_kernel(&b, HD_CALL_B, HD_K_activation_backward), 1);
         assert_int_equal(count_products(&b, HD_CALL_B, HD_EPILOGUE_GELU_BACKWARD, ANY), 0);
         assert_int_equal(count_products(&b, HD_CALL_F, HD_EPILOGUE_GELU, PRE), 1);
         hd_arena_done(&b.arena);
@@ -435,7 +490,8 @@ static void a_gradient_that_is_a_sum_is_not_fused(void **state)
 
 static struct hd_tensor *summed(struct hd_rec *rec, const struct toy *toy, struct hd_tensor *p)
 {
-    struct hd_tensor *h = op_add(rec, op_gelu(rec, p), op_linear(rec, p, toy->w3, -1, 1));
+    struct hd_tensor *h =
+        op_add(rec, op_activation(rec, p, HD_ACT_GELU_TANH), op_linear(rec, p, toy->w3, -1, 1), 1);
 
     return op_linear(rec, h, toy->w2, -1, 1);
 }
@@ -446,7 +502,7 @@ static void a_gradient_that_somebody_else_reads_is_not_fused(void **state)
     struct built b;
 
     build(&b, &own, HD_RECORD_TRAIN, false, summed);
-    assert_int_equal(count_kernel(&b, HD_CALL_B, HD_K_gelu_backward), 1);
+    assert_int_equal(count_kernel(&b, HD_CALL_B, HD_K_activation_backward), 1);
     assert_int_equal(count_products(&b, HD_CALL_B, HD_EPILOGUE_GELU_BACKWARD, ANY), 0);
     hd_arena_done(&b.arena);
 }

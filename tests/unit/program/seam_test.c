@@ -60,7 +60,7 @@ static struct hd_tensor *in_forward(struct hd_rec *rec, void *context, int unit,
 {
     const struct toy *toy = context;
 
-    return op_embedding(rec, hd_rec_batch(rec, HD_BATCH_TOKENS), toy->embedding, NULL, -1);
+    return op_embedding(rec, hd_rec_batch(rec, HD_BATCH_TOKENS), toy->embedding, NULL, -1, 1);
 }
 
 static struct hd_tensor *pair_forward(struct hd_rec *rec, void *context, int unit,
@@ -69,8 +69,8 @@ static struct hd_tensor *pair_forward(struct hd_rec *rec, void *context, int uni
     const struct toy *toy = context;
     struct hd_tensor *h = op_copy_to_tp(rec, op_rmsnorm(rec, x, toy->norm, 1e-5, false));
 
-    h = op_gelu(rec, op_linear(rec, h, toy->w1, -1, 1));
-    return op_add(rec, x, op_reduce_from_tp(rec, op_linear(rec, h, toy->w2, -1, 1)));
+    h = op_activation(rec, op_linear(rec, h, toy->w1, -1, 1), HD_ACT_GELU_TANH);
+    return op_add(rec, x, op_reduce_from_tp(rec, op_linear(rec, h, toy->w2, -1, 1)), 1);
 }
 
 static struct hd_tensor *out_forward(struct hd_rec *rec, void *context, int unit,
@@ -78,7 +78,8 @@ static struct hd_tensor *out_forward(struct hd_rec *rec, void *context, int unit
 {
     const struct toy *toy = context;
 
-    op_head_loss(rec, x, toy->head, hd_rec_batch(rec, HD_BATCH_TARGETS));
+    op_head_loss(rec, x, toy->head, hd_rec_batch(rec, HD_BATCH_TARGETS),
+                 (struct hd_head_settings){0});
     return NULL;
 }
 
