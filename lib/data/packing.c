@@ -229,7 +229,7 @@ struct fitting {
     int32_t *head;      /* [context + 1] newest window with that many free rows; -1: none */
     int32_t *next;      /* [windows] next older window with as many free rows; -1: none */
     int32_t *capacity;  /* [windows] [windows] free rows of each window */
-    struct capacity_set rooms;
+    struct capacity_set capacities;
     int32_t windows;
 };
 
@@ -240,7 +240,7 @@ static void fitting_done(struct fitting *f)
     free(f->head);
     free(f->next);
     free(f->capacity);
-    capacity_set_done(&f->rooms);
+    capacity_set_done(&f->capacities);
 }
 
 static enum hd_status fitting_init(struct fitting *f, int64_t conversations, int64_t context)
@@ -255,7 +255,7 @@ static enum hd_status fitting_init(struct fitting *f, int64_t conversations, int
     if (!f->order || !f->window_of || !f->head || !f->next || !f->capacity)
         return hd_err(HD_NO_MEMORY, "no memory to pack %zu conversations", n);
     memset(f->head, 0xFF, ((size_t)context + 1) * sizeof *f->head);
-    return capacity_set_init(&f->rooms, context);
+    return capacity_set_init(&f->capacities, context);
 }
 
 /* Sorts the conversations by length (counting sort), equal lengths in the order of a permutation
@@ -286,7 +286,7 @@ static void put_window(struct fitting *f, int32_t window, int32_t capacity)
     f->capacity[window] = capacity;
     f->next[window] = f->head[capacity];
     if (f->head[capacity] < 0)
-        capacity_set_add(&f->rooms, capacity);
+        capacity_set_add(&f->capacities, capacity);
     f->head[capacity] = window;
 }
 
@@ -294,7 +294,7 @@ static void put_window(struct fitting *f, int32_t window, int32_t capacity)
  * there is none, returns a new window. */
 static int32_t take_window(struct fitting *f, int32_t wanted, int64_t context)
 {
-    const int64_t capacity = capacity_set_next(&f->rooms, wanted);
+    const int64_t capacity = capacity_set_next(&f->capacities, wanted);
     int32_t window;
 
     if (capacity < 0) {
@@ -305,7 +305,7 @@ static int32_t take_window(struct fitting *f, int32_t wanted, int64_t context)
     window = f->head[capacity];
     f->head[capacity] = f->next[window];
     if (f->head[capacity] < 0)
-        capacity_set_remove(&f->rooms, capacity);
+        capacity_set_remove(&f->capacities, capacity);
     return window;
 }
 
