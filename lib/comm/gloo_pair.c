@@ -135,8 +135,8 @@ enum hd_status gloo_recv_step(struct hd_comm_op *op, bool *moved)
         *moved = true;
     }
     if (op->state == HD_COMM_ENTERED) {
-        struct gloo_header *header =
-            gloo_header_find(gloo_peer_of(comm, hd_comm_peer_rank(op)), op->group->id, op->seq, true);
+        struct gloo_header *header = gloo_header_find(gloo_peer_of(comm, hd_comm_peer_rank(op)),
+                                                      op->group->id, op->seq, true);
         enum hd_status st;
 
         if (!header)
