@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "comm/local.h"
+#include "job/family.h"
 #include "program/dry.h"
 #include "program/launch_times.h"
 #include "train/train.h"
@@ -108,10 +109,10 @@ static void set(char *member, const char *word)
 
 static void set_model(const struct probe_model *m, struct hd_job *j)
 {
-    const bool gpt2 = strcmp(m->family, "gpt2") == 0;
+    const struct hd_family *family = hd_family_named(m->family);
 
     set(j->family, m->family);
-    set(j->positions, gpt2 ? "learned" : "rope");
+    set(j->positions, family->learned ? "learned" : "rope");
     set(j->tokenizer, "bytes");
     j->layers = m->layers;
     j->hidden = m->hidden;
@@ -123,12 +124,15 @@ static void set_model(const struct probe_model *m, struct hd_job *j)
     j->context = m->context;
     j->rope_theta = 1e4;
     j->norm_eps = 1e-5;
-    j->tie_embeddings = j->qkv_bias = j->out_bias = j->mlp_bias = gpt2;
-    j->qk_norm = strcmp(m->family, "qwen3") == 0;
+    j->tie_embeddings = family->tied;
+    j->qkv_bias = family->qkv_bias;
+    j->out_bias = family->out_bias;
+    j->mlp_bias = family->mlp_bias;
+    j->qk_norm = family->qk_norm;
     if (m->experts) {
         j->experts = m->experts;
         j->experts_per_token = 2;
-        j->renormalize = true;
+        j->renormalize = family->renormalize;
         j->balance = 0.01;
     }
 }

@@ -178,9 +178,7 @@ enum hd_status hd_hf_parse_adapter_config(const char *text, size_t text_bytes,
 
 /* ---- targets ---- */
 
-/* Finds MODULE in a tensor name "base_model.model.PREFIX.LAYER.MODULE.lora_A.weight"; false:
- * another form. */
-static bool find_module(const char *tensor, const char **ret_module, size_t *ret_length)
+bool hd_hf_find_module(const char *tensor, const char **ret_module, size_t *ret_length)
 {
     const size_t all = strlen(tensor), end = strlen(A_END);
 
@@ -237,7 +235,7 @@ static enum hd_status list_targets(const struct hd_weights *weights, struct hd_j
         const char *module;
         size_t length;
 
-        if (!find_module(w->name, &module, &length))
+        if (!hd_hf_find_module(w->name, &module, &length))
             continue;
         if (w->dim_count != 2 || w->shape[0] != job->adapter_rank)
             return hd_err(HD_INVALID,
@@ -390,9 +388,12 @@ static bool make_rows(const struct hd_hf_row *row, struct hd_arena *arena,
                                      .theirs = hd_arena_printf(arena, "%s" M_END, theirs),
                                      .place = row->place,
                                      .parts = row->parts};
-    if (shared) /* gpt2's q, k and v share one A, named attention.qkv */
-        (void)snprintf(strrchr(ours, '.'), sizeof ".qkv", ".qkv");
-    ret_rows[0] = (struct hd_hf_row){.ours = hd_arena_printf(arena, "%s.lora_a", ours),
+    if (shared) /* the parts of a matrix share one A (model/adapter.h) */
+        *strrchr(ours, '.') = '\0';
+    ret_rows[0] = (struct hd_hf_row){.ours = hd_arena_printf(arena, "%s%s.lora_a", ours,
+                                                             !shared           ? ""
+                                                             : row->parts == 3 ? ".qkv"
+                                                                               : ".gate_up"),
                                      .theirs = hd_arena_printf(arena, "%s" A_END, theirs),
                                      .parts = 1};
     return true;
@@ -423,9 +424,13 @@ enum hd_status hd_hf_adapter_rows(const char *family, struct hd_arena *arena,
     if (st)
         return st;
     made = hd_arena_array(arena, ROWS_OF_ONE * row_count, sizeof *made);
-    for (size_t i = 0; made && i < row_count; i++)
-        if (make_rows(&rows[i], arena, &made[count]))
-            count += ROWS_OF_ONE;
+    /* all A, then all B, then all magnitudes, so that parts of one tensor stay adjacent */
+    for (size_t i = 0; made && i < ROWS_OF_ONE * row_count; i++) {
+        struct hd_hf_row of_one[ROWS_OF_ONE];
+
+        if (make_rows(&rows[i % row_count], arena, of_one))
+            made[count++] = of_one[i / row_count];
+    }
     *ret_prefix = hd_arena_printf(arena, "base_model.model.%s", prefix);
     *ret_rows = made;
     *ret_count = count;

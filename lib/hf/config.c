@@ -3,6 +3,7 @@
  * second table has the names that transformers maps to others (attribute_map): if both are in the
  * file, the mapped name counts, as in transformers, because it is set last. */
 #include <inttypes.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,49 +11,23 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/words.h"
 #include "hf/config_internal.h"
 
 enum { VALUES_MAX = 1 << 16, DEPTH_MAX = 16, QUOTE_MAX = HD_HF_QUOTE_MAX };
 
-enum {
-    GPT2 = HD_HF_GPT2,
-    LLAMA = HD_HF_LLAMA,
-    MISTRAL = HD_HF_MISTRAL,
-    QWEN2 = HD_HF_QWEN2,
-    QWEN3 = HD_HF_QWEN3,
-    MIXTRAL = HD_HF_MIXTRAL,
-    QWEN = QWEN2 | QWEN3,
-    LIKE_LLAMA = HD_HF_LIKE_LLAMA,
-    ALL = HD_HF_ALL
-};
+enum { BALANCE_MAX = 1000 };
 
-const struct hd_hf_type hd_hf_types[HD_HF_TYPE_COUNT] = {
-    {"gpt2", "GPT2LMHeadModel", "GPT2Model", "GPT2ForSequenceClassification", GPT2},
-    {"llama", "LlamaForCausalLM", "LlamaModel", "LlamaForSequenceClassification", LLAMA},
-    {"mistral", "MistralForCausalLM", "MistralModel", "MistralForSequenceClassification", MISTRAL},
-    {"qwen2", "Qwen2ForCausalLM", "Qwen2Model", "Qwen2ForSequenceClassification", QWEN2},
-    {"qwen3", "Qwen3ForCausalLM", "Qwen3Model", "Qwen3ForSequenceClassification", QWEN3},
-    {"mixtral", "MixtralForCausalLM", "MixtralModel", "MixtralForSequenceClassification", MIXTRAL},
-};
-
-/* Defaults of transformers for absent keys. */
-enum { MISTRAL_WINDOW = 4096, QWEN_WINDOW = 4096, QWEN_FULL_LAYERS = 28 };
-enum { MISTRAL_KV_HEADS = 8, QWEN_KV_HEADS = 32, QWEN3_HEAD_WIDTH = 128 };
-enum { MIXTRAL_EXPERTS = 8, MIXTRAL_EXPERTS_PER_TOKEN = 2, BALANCE_MAX = 1000 };
-static const double rope_theta = 1e4, mixtral_rope_theta = 1e6, mixtral_norm_eps = 1e-5,
-                    mixtral_balance = 0.001;
-
-struct config_reading {
-    const struct hd_json *root;
-    const struct hd_hf_type *type;
-    struct hd_job *job;
-    struct hd_text *notes; /* sentences about settings that are not applied; may be NULL */
-    int64_t window;        /* tokens; 0: no window; -1: the key is absent */
-    int64_t full_layers;   /* qwen: number of layers without a window; -1: the key is absent */
-    bool use_window, has_tied, has_balance, attention_bias;
-    bool one_kv_head_each; /* num_key_value_heads is null: as many as query heads, in every class */
-    const struct hd_json *layer_types;
-    double jitter; /* router_jitter_noise: noise on a router's input, not applied; 0: none */
+/* Classes that have a key of config.json. */
+enum scope {
+    EVERY,    /* all */
+    LEARNED,  /* with learned positions */
+    ROTARY,   /* with rotary positions */
+    LISTED,   /* those whose row of families.def lists the key in `reads` */
+    WINDOWED, /* with a sliding window */
+    SWITCHED, /* with use_sliding_window */
+    TYPED,    /* whose layers have types: with use_sliding_window, or HD_WINDOW_TYPES */
+    EXPERTS   /* with experts */
 };
 
 enum rule {
@@ -64,43 +39,46 @@ enum rule {
 
 struct key {
     const char *name;
-    unsigned types;
+    enum scope scope;
     enum rule rule;
     const char *why;
     size_t offset;
     double min, max;
-    enum hd_status (*read)(struct config_reading *r, const struct hd_json *value);
+    enum hd_status (*read)(struct hd_hf_reading *r, const struct hd_json *value);
 };
 
 /* ---- functions of the rule READ_BY ---- */
 
 /* Accepts a key of config.json that find_type or rope.c reads. */
-static enum hd_status read_elsewhere(struct config_reading *r, const struct hd_json *value)
+static enum hd_status read_elsewhere(struct hd_hf_reading *r, const struct hd_json *value)
 {
     (void)r;
     (void)value;
     return HD_OK;
 }
 
-static enum hd_status read_architectures(struct config_reading *r, const struct hd_json *value)
+static enum hd_status read_architectures(struct hd_hf_reading *r, const struct hd_json *value)
 {
+    struct hd_hf_classes c;
+
     if (value->kind == HD_JSON_NULL)
         return HD_OK;
     if (value->kind != HD_JSON_ARRAY)
         return hd_hf_unsupported("architectures", value, "it must be a list of class names");
+    hd_hf_class_names(r->family, &c);
     for (const struct hd_json *v = value->first; v; v = v->next) {
         if (v->kind != HD_JSON_STRING ||
-            (strcmp(v->text, r->type->architecture) != 0 && strcmp(v->text, r->type->base) != 0 &&
-             strcmp(v->text, r->type->classifier) != 0))
+            (strcmp(v->text, c.head) != 0 && strcmp(v->text, c.base) != 0 &&
+             strcmp(v->text, c.classifier) != 0))
             return hd_hf_unsupported("architectures", v,
                                      "only language and reward models are supported");
-        if (strcmp(v->text, r->type->classifier) == 0)
+        if (strcmp(v->text, c.classifier) == 0)
             (void)snprintf(r->job->objective, sizeof r->job->objective, "reward");
     }
     return HD_OK;
 }
 
-static enum hd_status read_kv_heads(struct config_reading *r, const struct hd_json *value)
+static enum hd_status read_kv_heads(struct hd_hf_reading *r, const struct hd_json *value)
 {
     enum hd_status st = HD_OK;
 
@@ -110,7 +88,7 @@ static enum hd_status read_kv_heads(struct config_reading *r, const struct hd_js
     return st ? hd_err_prefix(st, "num_key_value_heads") : HD_OK;
 }
 
-static enum hd_status read_head_width(struct config_reading *r, const struct hd_json *value)
+static enum hd_status read_head_width(struct hd_hf_reading *r, const struct hd_json *value)
 {
     enum hd_status st = HD_OK;
 
@@ -119,7 +97,7 @@ static enum hd_status read_head_width(struct config_reading *r, const struct hd_
     return st ? hd_err_prefix(st, "head_dim") : HD_OK;
 }
 
-static enum hd_status read_inner(struct config_reading *r, const struct hd_json *value)
+static enum hd_status read_inner(struct hd_hf_reading *r, const struct hd_json *value)
 {
     enum hd_status st = HD_OK;
 
@@ -128,18 +106,23 @@ static enum hd_status read_inner(struct config_reading *r, const struct hd_json 
     return st ? hd_err_prefix(st, "n_inner") : HD_OK;
 }
 
-static enum hd_status read_activation(struct config_reading *r, const struct hd_json *value)
+static enum hd_status read_activation(struct hd_hf_reading *r, const struct hd_json *value)
 {
-    /* both are the tanh form of GELU (Hendrycks & Gimpel 2016); swish is another name of SiLU */
-    static const char *const gelu[] = {"gelu_new", "gelu_pytorch_tanh"};
-    static const char *const silu[] = {"silu", "swish"};
-    const char *const *names = r->type->type == GPT2 ? gelu : silu;
+    /* names of transformers; gelu_new and gelu_pytorch_tanh are both the tanh form of GELU
+     * (Hendrycks & Gimpel 2016), swish is another name of SiLU */
+    static const char *const names[][2] = {[HD_FFN_SILU] = {"silu", "swish"},
+                                           [HD_FFN_GELU_TANH] = {"gelu_new", "gelu_pytorch_tanh"},
+                                           [HD_FFN_GELU_ERF] = {"gelu", "gelu_python"}};
+    const char *const *may = names[r->family->activation];
+    char instead[48];
 
-    if (value->kind == HD_JSON_STRING &&
-        (strcmp(value->text, names[0]) == 0 || strcmp(value->text, names[1]) == 0))
+    if (value->kind == HD_JSON_NULL && strcmp(value->key, "hidden_activation") == 0)
         return HD_OK;
-    return hd_hf_unsupported(r->type->type == GPT2 ? "activation_function" : "hidden_act", value,
-                             r->type->type == GPT2 ? "use gelu_new" : "use silu");
+    if (value->kind == HD_JSON_STRING &&
+        (strcmp(value->text, may[0]) == 0 || strcmp(value->text, may[1]) == 0))
+        return HD_OK;
+    (void)snprintf(instead, sizeof instead, "use %s", may[r->family->gated && may[0][0] == 'g']);
+    return hd_hf_unsupported(value->key, value, instead);
 }
 
 /* Reads true or false; null counts as an absent key and leaves *ret_value unchanged. */
@@ -153,7 +136,7 @@ static enum hd_status read_bool(const struct hd_json *value, bool *ret_value)
     return HD_OK;
 }
 
-static enum hd_status read_window(struct config_reading *r, const struct hd_json *value)
+static enum hd_status read_window(struct hd_hf_reading *r, const struct hd_json *value)
 {
     enum hd_status st = HD_OK;
 
@@ -163,12 +146,12 @@ static enum hd_status read_window(struct config_reading *r, const struct hd_json
     return st ? hd_err_prefix(st, "sliding_window") : HD_OK;
 }
 
-static enum hd_status read_use_window(struct config_reading *r, const struct hd_json *value)
+static enum hd_status read_use_window(struct hd_hf_reading *r, const struct hd_json *value)
 {
     return read_bool(value, &r->use_window);
 }
 
-static enum hd_status read_full_layers(struct config_reading *r, const struct hd_json *value)
+static enum hd_status read_full_layers(struct hd_hf_reading *r, const struct hd_json *value)
 {
     enum hd_status st = HD_OK;
 
@@ -177,7 +160,7 @@ static enum hd_status read_full_layers(struct config_reading *r, const struct hd
     return st ? hd_err_prefix(st, "max_window_layers") : HD_OK;
 }
 
-static enum hd_status read_balance(struct config_reading *r, const struct hd_json *value)
+static enum hd_status read_balance(struct hd_hf_reading *r, const struct hd_json *value)
 {
     if (value->kind == HD_JSON_NULL)
         return HD_OK;
@@ -185,38 +168,110 @@ static enum hd_status read_balance(struct config_reading *r, const struct hd_jso
     return hd_hf_to_real(value, value->key, 0, BALANCE_MAX, &r->job->balance);
 }
 
-static enum hd_status read_jitter(struct config_reading *r, const struct hd_json *value)
+static enum hd_status read_jitter(struct hd_hf_reading *r, const struct hd_json *value)
 {
     return value->kind == HD_JSON_NULL ? HD_OK : hd_hf_to_real(value, value->key, 0, 1, &r->jitter);
 }
 
-static enum hd_status read_attention_bias(struct config_reading *r, const struct hd_json *value)
+static enum hd_status read_attention_bias(struct hd_hf_reading *r, const struct hd_json *value)
 {
     return read_bool(value, &r->attention_bias);
 }
 
-static enum hd_status read_mlp_bias(struct config_reading *r, const struct hd_json *value)
+static enum hd_status read_mlp_bias(struct hd_hf_reading *r, const struct hd_json *value)
 {
     return read_bool(value, &r->job->mlp_bias);
 }
 
-static enum hd_status read_layer_types(struct config_reading *r, const struct hd_json *value)
+static enum hd_status read_qkv_bias(struct hd_hf_reading *r, const struct hd_json *value)
 {
+    return read_bool(value, &r->qkv_bias);
+}
+
+/* Reads use_bias, which all projections of a block follow. */
+static enum hd_status read_use_bias(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    const enum hd_status st = read_bool(value, &r->attention_bias);
+
+    r->job->mlp_bias = r->attention_bias;
+    return st;
+}
+
+static enum hd_status read_renormalize(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    return read_bool(value, &r->job->renormalize);
+}
+
+/* Reads query_pre_attn_scalar, whose inverse root multiplies the scores. */
+static enum hd_status read_query_scalar(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    double scalar = 0;
+    enum hd_status st = HD_OK;
+
+    if (value->kind != HD_JSON_NULL)
+        st = hd_hf_to_real(value, value->key, 1e-6, 1e9, &scalar);
+    if (!st && scalar > 0)
+        r->job->attention_scale = 1 / sqrt(scalar);
+    return st;
+}
+
+/* Reads a soft cap; null means none, although an absent key means that of the class. */
+static enum hd_status read_cap(const struct hd_json *value, double *ret_cap)
+{
+    *ret_cap = 0;
+    return value->kind == HD_JSON_NULL ? HD_OK
+                                       : hd_hf_to_real(value, value->key, 1e-6, 1e6, ret_cap);
+}
+
+static enum hd_status read_attention_cap(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    return read_cap(value, &r->job->attention_cap);
+}
+
+static enum hd_status read_logit_cap(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    return read_cap(value, &r->job->logit_cap);
+}
+
+static enum hd_status read_list(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    if (value->kind != HD_JSON_NULL && value->kind != HD_JSON_ARRAY)
+        return hd_hf_unsupported(value->key, value, "it must be a list");
     if (value->kind == HD_JSON_NULL)
         return HD_OK;
-    if (value->kind != HD_JSON_ARRAY)
-        return hd_hf_unsupported("layer_types", value,
-                                 "it must be a list with one entry per layer");
-    r->layer_types = value;
-    for (const struct hd_json *v = value->first; v; v = v->next)
-        if (v->kind != HD_JSON_STRING ||
-            (strcmp(v->text, "full_attention") != 0 && strcmp(v->text, "sliding_attention") != 0))
-            return hd_hf_unsupported("layer_types", v, "use full_attention or sliding_attention");
+    if (strcmp(value->key, "layer_types") == 0)
+        r->layer_types = value;
+    else if (strcmp(value->key, "no_rope_layers") == 0)
+        r->rope_layers = value->first ? value : NULL;
+    else
+        r->dense_layers = value;
     return HD_OK;
 }
 
+/* Reads a count of layers of the rules in config_layers.c. */
+static enum hd_status read_count(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    int64_t *count = strcmp(value->key, "decoder_sparse_step") == 0      ? &r->sparse_step
+                     : strcmp(value->key, "no_rope_layer_interval") == 0 ? &r->rope_interval
+                                                                         : &r->window_period;
+    enum hd_status st = HD_OK;
+
+    if (value->kind != HD_JSON_NULL)
+        st = hd_json_to_int64(value, 1, 1024, count);
+    return st ? hd_err_prefix(st, "%s", value->key) : HD_OK;
+}
+
+static enum hd_status read_expert_ffn(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    enum hd_status st = HD_OK;
+
+    if (value->kind != HD_JSON_NULL)
+        st = hd_json_to_int64(value, 1, 1 << 22, &r->expert_ffn);
+    return st ? hd_err_prefix(st, "%s", value->key) : HD_OK;
+}
+
 /* Reads Heddle's own key of config.json: the tokenizer of a model without tokenizer.json. */
-static enum hd_status read_tokenizer(struct config_reading *r, const struct hd_json *value)
+static enum hd_status read_tokenizer(struct hd_hf_reading *r, const struct hd_json *value)
 {
     if (value->kind != HD_JSON_STRING || strcmp(value->text, "bytes") != 0)
         return hd_hf_unsupported("heddle_tokenizer", value, "it must be \"bytes\"");
@@ -224,7 +279,7 @@ static enum hd_status read_tokenizer(struct config_reading *r, const struct hd_j
     return HD_OK;
 }
 
-static enum hd_status read_tied(struct config_reading *r, const struct hd_json *value)
+static enum hd_status read_tied(struct hd_hf_reading *r, const struct hd_json *value)
 {
     r->has_tied = value->kind != HD_JSON_NULL;
     return read_bool(value, &r->job->tie_embeddings);
@@ -233,7 +288,7 @@ static enum hd_status read_tied(struct config_reading *r, const struct hd_json *
 /* ---- keys with only one supported value ---- */
 
 /* Accepts a key of config.json with the value null, [] or {}; other values are HD_UNSUPPORTED. */
-static enum hd_status read_empty(struct config_reading *r, const struct hd_json *value)
+static enum hd_status read_empty(struct hd_hf_reading *r, const struct hd_json *value)
 {
     const bool list = value->kind == HD_JSON_ARRAY || value->kind == HD_JSON_OBJECT;
 
@@ -243,12 +298,12 @@ static enum hd_status read_empty(struct config_reading *r, const struct hd_json 
                : hd_hf_unsupported(value->key, value, "only null is, or an empty value");
 }
 
-static enum hd_status read_quantization(struct config_reading *r, const struct hd_json *value)
+static enum hd_status read_quantization(struct hd_hf_reading *r, const struct hd_json *value)
 {
     return value->kind == HD_JSON_NULL ? HD_OK : hd_hf_read_quantization(value, r->job);
 }
 
-static enum hd_status read_compression(struct config_reading *r, const struct hd_json *value)
+static enum hd_status read_compression(struct hd_hf_reading *r, const struct hd_json *value)
 {
     (void)r;
     return value->kind == HD_JSON_NULL
@@ -258,10 +313,10 @@ static enum hd_status read_compression(struct config_reading *r, const struct hd
                      "use a folder with plain weights, or with those of bitsandbytes");
 }
 
-static enum hd_status read_own_code(struct config_reading *r, const struct hd_json *value)
+static enum hd_status read_own_code(struct hd_hf_reading *r, const struct hd_json *value)
 {
-    (void)r;
-    return value->kind == HD_JSON_NULL || (value->kind == HD_JSON_OBJECT && !value->first)
+    return value->kind == HD_JSON_NULL || (value->kind == HD_JSON_OBJECT && !value->first) ||
+                   hd_hf_reads(r->family, "auto_map") /* files of its class have one */
                ? HD_OK
                : hd_hf_unsupported(
                      value->key, value,
@@ -271,92 +326,116 @@ static enum hd_status read_own_code(struct config_reading *r, const struct hd_js
 
 /* ---- the table ---- */
 
-#define INT(name, types, member, low, high)                                         \
+#define INT(name, scope, member, low, high)                                         \
     {                                                                               \
-        name, types, IS_INT, NULL, offsetof(struct hd_job, member), low, high, NULL \
+        name, scope, IS_INT, NULL, offsetof(struct hd_job, member), low, high, NULL \
     }
-#define REAL(name, types, member, low, high)                                         \
+#define REAL(name, scope, member, low, high)                                         \
     {                                                                                \
-        name, types, IS_REAL, NULL, offsetof(struct hd_job, member), low, high, NULL \
+        name, scope, IS_REAL, NULL, offsetof(struct hd_job, member), low, high, NULL \
     }
-#define SPECIAL(name, types, function)                \
+#define SPECIAL(name, scope, function)                \
     {                                                 \
-        name, types, READ_BY, NULL, 0, 0, 0, function \
+        name, scope, READ_BY, NULL, 0, 0, 0, function \
     }
-#define MUST(name, types, value)                   \
+#define MUST(name, scope, value)                   \
     {                                              \
-        name, types, MUST_BE, value, 0, 0, 0, NULL \
+        name, scope, MUST_BE, value, 0, 0, 0, NULL \
     }
 static const struct key keys[] = {
-    SPECIAL("model_type", ALL, read_elsewhere),
-    SPECIAL("architectures", ALL, read_architectures),
-    INT("vocab_size", ALL, vocab, 2, 1 << 22),
-    SPECIAL("tie_word_embeddings", ALL, read_tied),
-    SPECIAL("heddle_tokenizer", ALL, read_tokenizer),
+    SPECIAL("model_type", EVERY, read_elsewhere),
+    SPECIAL("architectures", EVERY, read_architectures),
+    INT("vocab_size", EVERY, vocab, 2, 1 << 22),
+    SPECIAL("tie_word_embeddings", EVERY, read_tied),
+    SPECIAL("heddle_tokenizer", EVERY, read_tokenizer),
 
-    INT("n_layer", GPT2, layers, 1, 1024),
-    INT("n_embd", GPT2, hidden, 1, 1 << 20),
-    INT("n_head", GPT2, heads, 1, 4096),
-    INT("n_positions", GPT2, context, 1, 1 << 24),
-    SPECIAL("n_inner", GPT2, read_inner),
-    SPECIAL("activation_function", GPT2, read_activation),
-    REAL("layer_norm_epsilon", GPT2, norm_eps, 1e-12, 1),
-    MUST("scale_attn_weights", GPT2, "true"),
-    MUST("scale_attn_by_inverse_layer_idx", GPT2, "false"),
-    MUST("add_cross_attention", GPT2, "false"),
-    REAL("attn_pdrop", GPT2, dropout_attention, 0, 0.99),
-    REAL("embd_pdrop", GPT2, dropout_embedding, 0, 0.99),
-    REAL("resid_pdrop", GPT2, dropout_residual, 0, 0.99),
+    INT("n_layer", LEARNED, layers, 1, 1024),
+    INT("n_embd", LEARNED, hidden, 1, 1 << 20),
+    INT("n_head", LEARNED, heads, 1, 4096),
+    INT("n_positions", LEARNED, context, 1, 1 << 24),
+    SPECIAL("n_inner", LEARNED, read_inner),
+    SPECIAL("activation_function", LEARNED, read_activation),
+    REAL("layer_norm_epsilon", LEARNED, norm_eps, 1e-12, 1),
+    MUST("scale_attn_weights", LEARNED, "true"),
+    MUST("scale_attn_by_inverse_layer_idx", LEARNED, "false"),
+    MUST("add_cross_attention", LEARNED, "false"),
+    REAL("attn_pdrop", LEARNED, dropout_attention, 0, 0.99),
+    REAL("embd_pdrop", LEARNED, dropout_embedding, 0, 0.99),
+    REAL("resid_pdrop", LEARNED, dropout_residual, 0, 0.99),
 
-    INT("num_hidden_layers", LIKE_LLAMA, layers, 1, 1024),
-    INT("hidden_size", LIKE_LLAMA, hidden, 1, 1 << 20),
-    INT("num_attention_heads", LIKE_LLAMA, heads, 1, 4096),
-    SPECIAL("num_key_value_heads", LIKE_LLAMA, read_kv_heads),
-    SPECIAL("head_dim", LIKE_LLAMA, read_head_width),
-    INT("intermediate_size", LIKE_LLAMA, ffn_hidden, 1, 1 << 22),
-    INT("max_position_embeddings", LIKE_LLAMA, context, 1, 1 << 24),
-    SPECIAL("hidden_act", LIKE_LLAMA, read_activation),
-    REAL("rms_norm_eps", LIKE_LLAMA, norm_eps, 1e-12, 1),
-    SPECIAL("rope_theta", LIKE_LLAMA, read_elsewhere),
-    SPECIAL("rope_scaling", LIKE_LLAMA, read_elsewhere),
-    SPECIAL("rope_parameters", LIKE_LLAMA, read_elsewhere),
-    SPECIAL("original_max_position_embeddings", LIKE_LLAMA, read_elsewhere),
-    SPECIAL("partial_rotary_factor", LIKE_LLAMA, read_elsewhere),
-    SPECIAL("sliding_window", MISTRAL | QWEN | MIXTRAL, read_window),
-    SPECIAL("use_sliding_window", QWEN, read_use_window),
-    SPECIAL("layer_types", QWEN, read_layer_types),
-    SPECIAL("max_window_layers", QWEN, read_full_layers),
-    SPECIAL("attention_bias", LLAMA | QWEN3, read_attention_bias),
-    SPECIAL("mlp_bias", LLAMA, read_mlp_bias),
-    INT("num_local_experts", MIXTRAL, experts, 1, 4096),
-    INT("num_experts_per_tok", MIXTRAL, experts_per_token, 1, 64),
-    SPECIAL("router_aux_loss_coef", MIXTRAL, read_balance),
-    SPECIAL("router_jitter_noise", MIXTRAL, read_jitter),
-    REAL("attention_dropout", LIKE_LLAMA, dropout_attention, 0, 0.99),
+    INT("num_hidden_layers", ROTARY, layers, 1, 1024),
+    INT("hidden_size", ROTARY, hidden, 1, 1 << 20),
+    INT("num_attention_heads", ROTARY, heads, 1, 4096),
+    SPECIAL("num_key_value_heads", ROTARY, read_kv_heads),
+    SPECIAL("head_dim", ROTARY, read_head_width),
+    INT("intermediate_size", ROTARY, ffn_hidden, 1, 1 << 22),
+    INT("max_position_embeddings", ROTARY, context, 1, 1 << 24),
+    SPECIAL("rope_theta", ROTARY, read_elsewhere),
+    SPECIAL("rope_scaling", ROTARY, read_elsewhere),
+    SPECIAL("rope_parameters", ROTARY, read_elsewhere),
+    SPECIAL("original_max_position_embeddings", ROTARY, read_elsewhere),
+    SPECIAL("partial_rotary_factor", ROTARY, read_elsewhere),
+    REAL("attention_dropout", ROTARY, dropout_attention, 0, 0.99),
 
-    /* keys of published files, and attributes of every class, that would matter with other
-     * values */
-    MUST("attention_bias", MISTRAL | MIXTRAL, "false"),
-    MUST("mlp_bias", MISTRAL | QWEN | MIXTRAL, "false"),
-    MUST("sliding_window", LLAMA, "null"),
-    MUST("use_sliding_window", LLAMA | MISTRAL | MIXTRAL, "false"),
-    MUST("use_mrope", LIKE_LLAMA, "false"),
-    MUST("rope_interleaved", LIKE_LLAMA, "false"),
-    MUST("use_qk_norm", LLAMA | MISTRAL | QWEN2 | MIXTRAL, "false"),
-    MUST("is_encoder_decoder", ALL, "false"),
-    MUST("tie_encoder_decoder", ALL, "false"),
-    MUST("add_cross_attention", LIKE_LLAMA, "false"),
-    SPECIAL("cross_attention_hidden_size", ALL, read_empty),
-    SPECIAL("pruned_heads", ALL, read_empty),
-    SPECIAL("quantization_config", ALL, read_quantization),
-    SPECIAL("compression_config", ALL, read_compression),
-    SPECIAL("auto_map", ALL, read_own_code),
+    /* keys of some classes: the rows of families.def list them */
+    SPECIAL("attention_bias", LISTED, read_attention_bias),
+    SPECIAL("mlp_bias", LISTED, read_mlp_bias),
+    SPECIAL("qkv_bias", LISTED, read_qkv_bias),
+    SPECIAL("use_bias", LISTED, read_use_bias),
+    REAL("norm_epsilon", LISTED, norm_eps, 1e-12, 1),
+    SPECIAL("hidden_activation", LISTED, read_activation),
+    REAL("embedding_dropout", LISTED, dropout_embedding, 0, 0.99),
+    REAL("residual_dropout", LISTED, dropout_residual, 0, 0.99),
+    REAL("resid_pdrop", LISTED, dropout_residual, 0, 0.99),
+    SPECIAL("query_pre_attn_scalar", LISTED, read_query_scalar),
+    SPECIAL("attn_logit_softcapping", LISTED, read_attention_cap),
+    SPECIAL("final_logit_softcapping", LISTED, read_logit_cap),
+    REAL("attention_multiplier", LISTED, attention_scale, 1e-9, 1e6),
+    REAL("embedding_multiplier", LISTED, embedding_scale, 1e-6, 1e6),
+    REAL("residual_multiplier", LISTED, residual_scale, 1e-6, 1e6),
+    REAL("logits_scaling", LISTED, logit_divisor, 1e-6, 1e6),
+    REAL("rope_local_base_freq", LISTED, rope_local_theta, 1, 1e12),
+    SPECIAL("sliding_window_pattern", LISTED, read_count),
+    SPECIAL("_sliding_window_pattern", LISTED, read_count),
+    SPECIAL("no_rope_layers", LISTED, read_list),
+    SPECIAL("no_rope_layer_interval", LISTED, read_count),
+    INT("num_experts_per_tok", LISTED, experts_per_token, 1, 64),
+    SPECIAL("moe_intermediate_size", LISTED, read_expert_ffn),
+    INT("shared_expert_intermediate_size", LISTED, shared_ffn_hidden, 0, 1 << 22),
+    SPECIAL("norm_topk_prob", LISTED, read_renormalize),
+    SPECIAL("decoder_sparse_step", LISTED, read_count),
+    SPECIAL("mlp_only_layers", LISTED, read_list),
+    SPECIAL("router_aux_loss_coef", LISTED, read_balance),
+    SPECIAL("router_jitter_noise", LISTED, read_jitter),
+    INT("num_local_experts", EXPERTS, experts, 1, 4096),
+
+    SPECIAL("sliding_window", WINDOWED, read_window),
+    SPECIAL("use_sliding_window", SWITCHED, read_use_window),
+    SPECIAL("layer_types", TYPED, read_list),
+    SPECIAL("max_window_layers", SWITCHED, read_full_layers),
+
+    /* the rest of the classes must have these values; the keys above come first */
+    REAL("rms_norm_eps", ROTARY, norm_eps, 1e-12, 1),
+    SPECIAL("hidden_act", ROTARY, read_activation),
+    MUST("sliding_window", ROTARY, "null"),
+    MUST("use_sliding_window", ROTARY, "false"),
+    MUST("use_mrope", ROTARY, "false"),
+    MUST("rope_interleaved", ROTARY, "false"),
+    MUST("use_qk_norm", ROTARY, "false"),
+    MUST("is_encoder_decoder", EVERY, "false"),
+    MUST("tie_encoder_decoder", EVERY, "false"),
+    MUST("add_cross_attention", ROTARY, "false"),
+    SPECIAL("cross_attention_hidden_size", EVERY, read_empty),
+    SPECIAL("pruned_heads", EVERY, read_empty),
+    SPECIAL("quantization_config", EVERY, read_quantization),
+    SPECIAL("compression_config", EVERY, read_compression),
+    SPECIAL("auto_map", EVERY, read_own_code),
 };
 enum { KEY_COUNT = sizeof keys / sizeof keys[0] };
 
 /* ---- reading ---- */
 
-static enum hd_status read_key_number(struct config_reading *r, const struct key *k,
+static enum hd_status read_key_number(struct hd_hf_reading *r, const struct key *k,
                                       const struct hd_json *v)
 {
     void *member = (char *)r->job + k->offset;
@@ -380,7 +459,7 @@ static enum hd_status check_value(const struct key *k, const struct hd_json *v)
     return hd_hf_unsupported(k->name, v, instead);
 }
 
-static enum hd_status read_key(struct config_reading *r, const struct key *k,
+static enum hd_status read_key(struct hd_hf_reading *r, const struct key *k,
                                const struct hd_json *v)
 {
     switch (k->rule) {
@@ -396,43 +475,106 @@ static enum hd_status read_key(struct config_reading *r, const struct key *k,
 }
 
 /* Returns the name to which transformers maps this name in a class, or the name itself. */
-static const char *mapped_name(unsigned type, const char *name)
+static const char *mapped_name(const struct hd_family *family, const char *name)
 {
-    static const struct {
-        unsigned types;
-        const char *name, *to;
-    } mapped[] = {{GPT2, "hidden_size", "n_embd"},
-                  {GPT2, "max_position_embeddings", "n_positions"},
-                  {GPT2, "num_attention_heads", "n_head"},
-                  {GPT2, "num_hidden_layers", "n_layer"},
-                  {MIXTRAL, "num_experts", "num_local_experts"}};
+    static const char *const mapped[][2] = {{"hidden_size", "n_embd"},
+                                            {"max_position_embeddings", "n_positions"},
+                                            {"num_attention_heads", "n_head"},
+                                            {"num_hidden_layers", "n_layer"}};
 
-    for (size_t i = 0; i < sizeof mapped / sizeof mapped[0]; i++)
-        if ((mapped[i].types & type) && strcmp(mapped[i].name, name) == 0)
-            return mapped[i].to;
+    if (family->experts && strcmp(name, "num_experts") == 0)
+        return "num_local_experts";
+    for (size_t i = 0; family->learned && i < sizeof mapped / sizeof mapped[0]; i++)
+        if (strcmp(mapped[i][0], name) == 0)
+            return mapped[i][1];
     return name;
 }
 
-/* Returns the rule for a key of config.json in this model type; NULL: none. */
-static const struct key *find_key(const struct config_reading *r, const char *name)
+static bool is_in_scope(const struct hd_family *family, const struct key *key)
 {
-    name = mapped_name(r->type->type, name);
-    for (int i = 0; i < KEY_COUNT; i++)
-        if ((keys[i].types & r->type->type) && strcmp(keys[i].name, name) == 0)
+    switch (key->scope) {
+    case EVERY:
+        return true;
+    case LEARNED:
+        return family->learned;
+    case ROTARY:
+        return !family->learned;
+    case LISTED:
+        return hd_hf_reads(family, key->name);
+    case WINDOWED:
+        return family->window != HD_WINDOW_NEVER;
+    case SWITCHED:
+        return family->window == HD_WINDOW_SWITCH;
+    case TYPED:
+        return family->window == HD_WINDOW_SWITCH || family->window == HD_WINDOW_TYPES;
+    case EXPERTS:
+        return family->experts;
+    }
+    return false;
+}
+
+/* Returns whether the family's row lists the key among those without an effect. */
+static bool is_ignored(const struct hd_family *family, const char *name)
+{
+    return hd_words_have(family->ignores ? family->ignores : "", name);
+}
+
+/* Returns the rule for a key of config.json in this model type; NULL: none. */
+static const struct key *find_key(const struct hd_hf_reading *r, const char *name)
+{
+    name = mapped_name(r->family, name);
+    for (int i = 0; i < KEY_COUNT && !is_ignored(r->family, name); i++)
+        if (strcmp(keys[i].name, name) == 0 && is_in_scope(r->family, &keys[i]))
             return &keys[i];
     return NULL;
 }
 
+/* Sets ret_value to the one supported value of a key that the family's row lists in `must`; returns
+ * whether it does. */
+static bool has_must(const struct hd_family *family, const char *name, char ret_value[QUOTE_MAX])
+{
+    const size_t length = strlen(name);
+
+    for (const char *at = family->must ? family->must : ""; *at;) {
+        const size_t word = strcspn(at, " ");
+
+        if (word > length && memcmp(at, name, length) == 0 && at[length] == '=') {
+            (void)snprintf(ret_value, QUOTE_MAX, "%.*s", (int)(word - length - 1), at + length + 1);
+            return true;
+        }
+        at += word;
+        at += strspn(at, " ");
+    }
+    return false;
+}
+
+/* Checks the keys whose one supported value the family's row has. */
+static enum hd_status check_must(const struct hd_hf_reading *r)
+{
+    enum hd_status st = HD_OK;
+
+    for (const struct hd_json *v = r->root->first; v && !st; v = v->next) {
+        char value[QUOTE_MAX];
+        const struct key key = {.name = v->key, .why = value};
+
+        if (has_must(r->family, v->key, value))
+            st = check_value(&key, v);
+    }
+    return st;
+}
+
 /* Returns whether a key is unknown. A key with the value null never is: null turns a feature
  * off. */
-static bool is_unknown(const struct config_reading *r, const struct hd_json *v)
+static bool is_unknown(const struct hd_hf_reading *r, const struct hd_json *v)
 {
-    return v->kind != HD_JSON_NULL && !find_key(r, v->key) &&
-           !hd_hf_is_harmless(v->key, r->type->type);
+    char value[QUOTE_MAX];
+
+    return v->kind != HD_JSON_NULL && !find_key(r, v->key) && !has_must(r->family, v->key, value) &&
+           !is_ignored(r->family, v->key) && !hd_hf_is_harmless(v->key, r->family);
 }
 
 /* Refuses unknown keys, and names all of them in one message. */
-static enum hd_status check_known(const struct config_reading *r)
+static enum hd_status check_known(const struct hd_hf_reading *r)
 {
     enum { NAMES_MAX = 700 }; /* bytes of the names; a message has HD_ERR_MAX */
     char names[NAMES_MAX + QUOTE_MAX] = "", text[QUOTE_MAX];
@@ -456,18 +598,18 @@ static enum hd_status check_known(const struct config_reading *r)
         return hd_err(HD_UNSUPPORTED,
                       "key %s of a %s model is not known to this build; if it does not matter for "
                       "training, remove it from the file",
-                      names, r->type->name);
+                      names, r->family->name);
     text[0] = '\0';
     if (count > shown)
         (void)snprintf(text, sizeof text, " and %zu more", count - shown);
     return hd_err(HD_UNSUPPORTED,
                   "keys %s%s of a %s model are not known to this build; those that do not matter "
                   "for training you can remove from the file",
-                  names, text, r->type->name);
+                  names, text, r->family->name);
 }
 
 /* Adds a note about a setting that config.json has twice, under one name or two. */
-static void note_twice(struct config_reading *r, const struct hd_json *v, const struct key *key)
+static void note_twice(struct hd_hf_reading *r, const struct hd_json *v, const struct key *key)
 {
     const struct hd_json *other = hd_json_member(r->root, key->name);
     char a[QUOTE_MAX], b[QUOTE_MAX];
@@ -485,7 +627,7 @@ static void note_twice(struct config_reading *r, const struct hd_json *v, const 
 
 /* Reads the keys of config.json. mapped: reads only the names that transformers maps to others;
  * they must be read last, as they win. */
-static enum hd_status read_named(struct config_reading *r, bool mapped)
+static enum hd_status read_named(struct hd_hf_reading *r, bool mapped)
 {
     enum hd_status st = HD_OK;
 
@@ -501,82 +643,104 @@ static enum hd_status read_named(struct config_reading *r, bool mapped)
     return st;
 }
 
-static enum hd_status read_members(struct config_reading *r)
+static enum hd_status read_members(struct hd_hf_reading *r)
 {
     enum hd_status st = check_known(r);
 
+    if (!st)
+        st = check_must(r);
     if (!st)
         st = read_named(r, false);
     return st ? st : read_named(r, true);
 }
 
-static enum hd_status find_type(struct config_reading *r)
+static enum hd_status find_type(struct hd_hf_reading *r)
 {
     const struct hd_json *value = hd_json_member(r->root, "model_type");
+    const char *nearest;
+    char list[HD_FAMILY_LIST_MAX], instead[HD_FAMILY_LIST_MAX + 64];
 
+    hd_family_list(list);
     if (!value)
-        return hd_err(HD_INVALID, "model_type is missing; gpt2, llama, mistral, qwen2, qwen3 and "
-                                  "mixtral are known");
-    for (size_t i = 0; !r->type && i < HD_HF_TYPE_COUNT; i++)
-        if (value->kind == HD_JSON_STRING && strcmp(hd_hf_types[i].name, value->text) == 0)
-            r->type = &hd_hf_types[i];
-    if (!r->type)
-        return hd_hf_unsupported("model_type", value,
-                                 "gpt2, llama, mistral, qwen2, qwen3 and mixtral are known");
-    return HD_OK;
+        return hd_err(HD_INVALID, "model_type is missing; these are known: %s", list);
+    if (value->kind == HD_JSON_STRING)
+        r->family = hd_family_named(value->text);
+    if (r->family)
+        return HD_OK;
+    nearest = value->kind == HD_JSON_STRING ? hd_family_nearest(value->text) : NULL;
+    (void)snprintf(instead, sizeof instead, "%s%s%sknown are %s",
+                   nearest ? "the nearest family is " : "", nearest ? nearest : "",
+                   nearest ? "; " : "", list);
+    return hd_hf_unsupported("model_type", value, instead);
 }
 
-static void fill_experts(struct config_reading *r)
+/* Sets the defaults of transformers for absent keys of experts. */
+static void fill_experts(struct hd_hf_reading *r)
 {
     struct hd_job *job = r->job;
 
     if (!job->experts)
-        job->experts = MIXTRAL_EXPERTS;
+        job->experts = r->family->absent.experts;
     if (!job->experts_per_token)
-        job->experts_per_token = MIXTRAL_EXPERTS_PER_TOKEN;
+        job->experts_per_token = r->family->absent.experts_per_token;
     if (!r->has_balance)
-        job->balance = mixtral_balance;
-    if (job->layers) /* otherwise check_present reports the missing key */
-        job->balance = hd_hf_balance(job->balance, job->experts_per_token, job->layers);
-    job->renormalize = true;
-    if (job->norm_eps == 0)
-        job->norm_eps = mixtral_norm_eps;
+        job->balance = r->family->absent.balance;
+    if (!job->shared_ffn_hidden && !hd_json_member(r->root, "shared_expert_intermediate_size"))
+        job->shared_ffn_hidden = r->family->absent.shared;
+    if (hd_hf_reads(r->family, "moe_intermediate_size")) {
+        job->dense_ffn_hidden = job->ffn_hidden;
+        job->ffn_hidden = r->expert_ffn ? r->expert_ffn : r->family->absent.ffn_of_expert;
+    }
+}
+
+static void fill_rope_and_scale(struct hd_hf_reading *r)
+{
+    struct hd_job *job = r->job;
+
+    if (r->family->scales_embedding && job->hidden)
+        job->embedding_scale = sqrt((double)job->hidden);
+    if (hd_hf_reads(r->family, "query_pre_attn_scalar") && job->attention_scale == 0)
+        job->attention_scale = 1 / sqrt(256.0); /* the classes' default */
+    if (hd_hf_reads(r->family, "attention_multiplier") && job->attention_scale == 0)
+        job->attention_scale = 1;
 }
 
 /* Sets the defaults of transformers for absent keys. */
-static void fill_absent(struct config_reading *r)
+static void fill_absent(struct hd_hf_reading *r)
 {
+    const struct hd_family *family = r->family;
     struct hd_job *job = r->job;
-    const bool gpt2 = r->type->type == GPT2;
 
-    if (r->type->type == MIXTRAL)
+    if (family->experts)
         fill_experts(r);
     if (!r->has_tied)
-        job->tie_embeddings = gpt2;
-    if (!job->kv_heads && (r->one_kv_head_each || (r->type->type & (GPT2 | LLAMA))))
+        job->tie_embeddings = family->tied;
+    if (!job->kv_heads && (r->one_kv_head_each || !family->absent.kv_heads))
         job->kv_heads = job->heads;
     if (!job->kv_heads)
-        job->kv_heads = r->type->type & QWEN ? QWEN_KV_HEADS : MISTRAL_KV_HEADS;
-    if (gpt2 && !job->ffn_hidden && job->hidden)
+        job->kv_heads = family->absent.kv_heads;
+    if (family->learned && !job->ffn_hidden && job->hidden)
         job->ffn_hidden = 4 * job->hidden;
     if (job->norm_eps == 0)
-        job->norm_eps = gpt2 ? 1e-5 : 1e-6;
-    if (!job->head_width && r->type->type == HD_HF_QWEN3)
-        job->head_width = QWEN3_HEAD_WIDTH;
+        job->norm_eps = family->absent.eps;
+    if (!job->head_width)
+        job->head_width = family->absent.head_width;
     if (!job->head_width && job->heads)
         job->head_width = job->hidden / job->heads;
-    job->qkv_bias = gpt2 || r->type->type == QWEN2 || r->attention_bias;
-    job->out_bias = gpt2 || r->attention_bias;
-    job->mlp_bias = job->mlp_bias || gpt2;
-    job->qk_norm = r->type->type == QWEN3;
-    (void)snprintf(job->positions, sizeof job->positions, "%s", gpt2 ? "learned" : "rope");
+    job->qkv_bias = family->learned || r->qkv_bias || r->attention_bias;
+    job->out_bias = family->learned || (r->attention_bias && !family->no_out_bias);
+    job->mlp_bias = job->mlp_bias || family->learned;
+    job->qk_norm = family->qk_norm;
+    fill_rope_and_scale(r);
+    (void)snprintf(job->positions, sizeof job->positions, "%s",
+                   family->learned ? "learned" : "rope");
 }
 
-static enum hd_status check_present(const struct config_reading *r)
+static enum hd_status check_present(const struct hd_hf_reading *r)
 {
     static const struct {
         size_t offset;
-        const char *gpt2, *other;
+        const char *learned, *other;
     } needed[] = {
         {offsetof(struct hd_job, layers), "n_layer", "num_hidden_layers"},
         {offsetof(struct hd_job, hidden), "n_embd", "hidden_size"},
@@ -590,65 +754,17 @@ static enum hd_status check_present(const struct config_reading *r)
     for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++)
         if (*(const int64_t *)((const char *)r->job + needed[i].offset) == 0)
             return hd_err(HD_INVALID, "%s is missing",
-                          r->type->type == GPT2 ? needed[i].gpt2 : needed[i].other);
+                          r->family->learned ? needed[i].learned : needed[i].other);
     return HD_OK;
 }
 
-/* Finds the first layer with a window; all later layers must have one, too. */
-static enum hd_status find_window_start(const struct config_reading *r, int64_t *ret_from)
-{
-    int64_t layer = 0, from = -1;
-
-    if (!r->layer_types) {
-        *ret_from = r->full_layers < 0 ? QWEN_FULL_LAYERS : r->full_layers;
-        return HD_OK;
-    }
-    if ((int64_t)r->layer_types->count != r->job->layers)
-        return hd_err(HD_INVALID, "layer_types: has %zu entries for %" PRId64 " layers",
-                      r->layer_types->count, r->job->layers);
-    for (const struct hd_json *v = r->layer_types->first; v; v = v->next, layer++) {
-        const bool windowed = strcmp(v->text, "sliding_attention") == 0;
-
-        if (windowed && from < 0)
-            from = layer;
-        if (!windowed && from >= 0)
-            return hd_err(HD_UNSUPPORTED,
-                          "layer_types: layer %" PRId64 " has full attention after a layer with a "
-                          "window; only the last layers may have windows",
-                          layer);
-    }
-    *ret_from = from < 0 ? r->job->layers : from;
-    return HD_OK;
-}
-
-static enum hd_status take_window(struct config_reading *r)
-{
-    struct hd_job *job = r->job;
-    enum hd_status st;
-
-    if (r->type->type == MISTRAL)
-        job->window = r->window < 0 ? MISTRAL_WINDOW : r->window;
-    if (r->type->type == MIXTRAL && r->window > 0)
-        job->window = r->window;
-    if (!(r->type->type & QWEN))
-        return HD_OK;
-    st = find_window_start(r, &job->window_from);
-    if (st)
-        return st;
-    if (r->use_window && job->window_from < job->layers)
-        job->window = r->window < 0 ? QWEN_WINDOW : r->window;
-    if (!job->window)
-        job->window_from = 0;
-    return HD_OK;
-}
-
-static enum hd_status check_built(const struct config_reading *r)
+static enum hd_status check_built(const struct hd_hf_reading *r)
 {
     const struct hd_job *job = r->job;
 
     if (job->hidden % job->heads && job->head_width == job->hidden / job->heads)
         return hd_err(HD_INVALID, "%s: %" PRId64 " heads do not divide the hidden size of %" PRId64,
-                      r->type->type == GPT2 ? "n_head" : "num_attention_heads", job->heads,
+                      r->family->learned ? "n_head" : "num_attention_heads", job->heads,
                       job->hidden);
     if (job->balance > BALANCE_MAX)
         return hd_err(HD_INVALID,
@@ -656,29 +772,50 @@ static enum hd_status check_built(const struct config_reading *r)
                       "at most %d is possible",
                       job->balance, BALANCE_MAX);
     if (job->experts_per_token > job->experts)
-        return hd_err(HD_INVALID,
-                      "num_experts_per_tok: %" PRId64 " is more than num_local_experts = %" PRId64,
-                      job->experts_per_token, job->experts);
+        return hd_err(HD_INVALID, "num_experts_per_tok: %" PRId64 " is more than %s = %" PRId64,
+                      job->experts_per_token,
+                      hd_hf_reads(r->family, "num_experts") ? "num_experts" : "num_local_experts",
+                      job->experts);
     return HD_OK;
 }
 
-static enum hd_status read_config(struct config_reading *r)
+/* Sets members for which null is another value than an absent key: those of the class. */
+static void set_class_defaults(struct hd_hf_reading *r)
+{
+    struct hd_job *job = r->job;
+
+    if (r->family->learned) /* transformers' GPT2Config */
+        job->dropout_embedding = job->dropout_attention = job->dropout_residual = 0.1;
+    r->attention_bias = r->family->qkv_bias && hd_hf_reads(r->family, "attention_bias");
+    r->qkv_bias = r->family->qkv_bias && !hd_hf_reads(r->family, "use_bias");
+    if (hd_hf_reads(r->family, "use_bias"))
+        r->attention_bias = job->mlp_bias = r->family->qkv_bias;
+    job->attention_cap = r->family->attention_cap;
+    job->logit_cap = r->family->logit_cap;
+    job->rope_local_theta = r->family->local_theta;
+    job->renormalize =
+        r->family->experts && r->family->renormalize && !hd_hf_reads(r->family, "norm_topk_prob");
+}
+
+static enum hd_status read_config(struct hd_hf_reading *r)
 {
     enum hd_status st = find_type(r);
 
-    if (!st && r->type->type == GPT2) /* defaults of transformers' GPT2Config */
-        r->job->dropout_embedding = r->job->dropout_attention = r->job->dropout_residual = 0.1;
-    if (!st)
-        st = read_members(r);
+    if (st)
+        return st;
+    set_class_defaults(r);
+    st = read_members(r);
     if (st)
         return st;
     fill_absent(r);
     st = check_present(r);
     if (!st)
-        st = take_window(r);
+        st = hd_hf_take_layers(r);
     if (!st) /* gpt2 has no keys of rotary positions; its theta is the default of a job */
-        st = hd_hf_read_rope(r->root, r->type->type == MIXTRAL ? mixtral_rope_theta : rope_theta,
-                             r->job, r->notes);
+        st = hd_hf_read_rope(r);
+    if (!st && r->job->balance > 0) /* after hd_hf_take_layers, which counts layers with experts */
+        r->job->balance =
+            hd_hf_balance(r->job->balance, r->job->experts_per_token, r->expert_layers);
     if (!st)
         st = check_built(r);
     if (!st && r->jitter > 0)
@@ -686,7 +823,7 @@ static enum hd_status read_config(struct config_reading *r)
                    "config.json says router_jitter_noise = %g; jitter is not supported, the model "
                    "is trained without it",
                    r->jitter);
-    (void)snprintf(r->job->family, sizeof r->job->family, "%s", r->type->name);
+    (void)snprintf(r->job->family, sizeof r->job->family, "%s", r->family->name);
     return st;
 }
 
@@ -700,7 +837,13 @@ static void clear_model(struct hd_job *job)
     job->head_width = job->window = job->window_from = 0;
     job->qkv_bias = job->out_bias = job->mlp_bias = job->qk_norm = false;
     job->experts = job->experts_per_token = job->shared_ffn_hidden = 0;
+    job->dense_ffn_hidden = 0;
     job->renormalize = job->noisy = false;
+    (void)strcpy(job->window_layers, "all");
+    (void)strcpy(job->rope_layers, "all");
+    (void)strcpy(job->experts_layers, "all");
+    job->rope_fraction = job->logit_divisor = job->embedding_scale = job->residual_scale = 1;
+    job->rope_local_theta = job->attention_scale = job->attention_cap = job->logit_cap = 0;
     job->balance = job->z_loss = job->capacity = 0;
     job->positions[0] = '\0';
     (void)snprintf(job->model_weights, sizeof job->model_weights, "plain");
@@ -718,7 +861,8 @@ enum hd_status hd_hf_parse_config(const char *text, size_t text_bytes, struct hd
                                   struct hd_text *ret_notes)
 {
     const struct hd_json_limits limits = {.values_max = VALUES_MAX, .depth_max = DEPTH_MAX};
-    struct config_reading r = {.job = ret_job, .notes = ret_notes, .window = -1, .full_layers = -1};
+    struct hd_hf_reading r = {
+        .job = ret_job, .notes = ret_notes, .window = -1, .full_layers = -1, .sparse_step = 1};
     struct hd_arena arena;
     enum hd_status st;
 

@@ -27,12 +27,35 @@ void hd_hf_note(struct hd_text *notes, const char *fmt, ...) __attribute__((form
  * order. */
 bool hd_hf_same_value(const struct hd_json *a, const struct hd_json *b);
 
+/* A config.json that is being read into a job. */
+struct hd_hf_reading {
+    const struct hd_json *root;
+    const struct hd_family *family;
+    struct hd_job *job;
+    struct hd_text *notes; /* sentences about settings that are not applied; may be NULL */
+    int64_t window;        /* tokens; 0: no window; -1: the key is absent */
+    int64_t full_layers;   /* max_window_layers; -1: the key is absent */
+    bool use_window, has_tied, has_balance, attention_bias, qkv_bias;
+    bool one_kv_head_each; /* num_key_value_heads is null: as many as query heads, in every class */
+    const struct hd_json *layer_types;  /* type of each layer; NULL: absent */
+    const struct hd_json *rope_layers;  /* no_rope_layers: 1 for each layer that rotates */
+    const struct hd_json *dense_layers; /* mlp_only_layers: indices of layers without experts */
+    int64_t window_period;              /* layers per layer without a window; 0: absent */
+    int64_t rope_interval;              /* layers per layer without positions; 0: absent */
+    int64_t sparse_step;                /* layers per layer with experts */
+    int64_t expert_ffn;                 /* moe_intermediate_size; 0: absent */
+    int64_t expert_layers;              /* number of layers with experts */
+    double jitter; /* router_jitter_noise: noise on a router's input, not applied; 0: none */
+};
+
+/* Sets the rules that pick layers (model.window_layers, rope_layers, experts_layers) and the window
+ * of the job. HD_INVALID, HD_UNSUPPORTED: the message names the key. */
+enum hd_status hd_hf_take_layers(struct hd_hf_reading *r);
+
 /* Resolves the rotary positions of a config.json into the members rope_* of the job, by the order
- * of precedence of transformers 5 (described in rope.c). default_theta: that of the model's class.
- * job->context must be that of config.json. HD_INVALID, HD_UNSUPPORTED: the message names the key.
- * Contradictions become notes. */
-enum hd_status hd_hf_read_rope(const struct hd_json *root, double default_theta, struct hd_job *job,
-                               struct hd_text *notes);
+ * of precedence of transformers 5 (described in rope.c). job->context must be that of config.json.
+ * HD_INVALID, HD_UNSUPPORTED: the message names the key. Contradictions become notes. */
+enum hd_status hd_hf_read_rope(struct hd_hf_reading *r);
 
 /* Sets the job's head to untied if the folder's head tensor differs from its embedding, as
  * transformers 5 does, and adds a note. Leaves the job unchanged if the folder has no weights, or

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/words.h"
 #include "hf/config_internal.h"
 
 const char *hd_hf_quote(const struct hd_json *v, char ret_text[HD_HF_QUOTE_MAX])
@@ -71,4 +72,22 @@ bool hd_hf_same_value(const struct hd_json *a, const struct hd_json *b)
         y = a->kind == HD_JSON_ARRAY ? y->next : y;
     }
     return true;
+}
+
+bool hd_hf_reads(const struct hd_family *family, const char *key)
+{
+    return hd_words_have(family->reads ? family->reads : "", key);
+}
+
+void hd_hf_class_names(const struct hd_family *family, struct hd_hf_classes *ret_classes)
+{
+    struct hd_hf_classes *c = ret_classes;
+
+    (void)snprintf(c->head, sizeof c->head, "%s%s", family->head ? family->head : family->stem,
+                   family->head ? "" : "ForCausalLM");
+    (void)snprintf(c->base, sizeof c->base, "%sModel", family->stem);
+    c->classifier[0] = '\0';
+    if (!family->no_classifier)
+        (void)snprintf(c->classifier, sizeof c->classifier, "%sForSequenceClassification",
+                       family->stem);
 }

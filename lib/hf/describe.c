@@ -8,73 +8,139 @@
 #include "base/json.h"
 #include "hf/hf_internal.h"
 
-/* Returns the name of a setting of experts or router that config.json cannot express; NULL: it can
- * express all. Settings that affect only training (other losses, capacity) are not part of the
- * model. */
-static const char *lacks_of_router(const struct hd_job *job)
+static bool is_default_rule(const char *rule, const char *of_family)
 {
-    if (job->shared_ffn_hidden)
+    return strcmp(rule, of_family ? of_family : "all") == 0;
+}
+
+/* Returns the name of a setting of experts or router that config.json of this family cannot express;
+ * NULL: it can express all. Settings that affect only training (other losses, capacity) are not part
+ * of the model. */
+static const char *lacks_of_router(const struct hd_job *job, const struct hd_family *f)
+{
+    if (f->experts != (job->experts > 0))
+        return "model.experts";
+    if (!f->experts)
+        return NULL;
+    if ((job->shared_ffn_hidden > 0) != hd_hf_reads(f, "shared_expert_intermediate_size"))
         return "model.shared_ffn_hidden";
     if (job->noisy)
         return "model.router.noisy: true";
-    return job->renormalize ? NULL : "model.router.renormalize: false";
+    if (!hd_hf_reads(f, "mlp_only_layers") && strcmp(job->experts_layers, "all") != 0)
+        return "model.experts_layers";
+    if (hd_hf_reads(f, "norm_topk_prob") || job->renormalize == f->renormalize)
+        return NULL;
+    return job->renormalize ? "model.router.renormalize: true" : "model.router.renormalize: false";
 }
 
-/* Returns the name of a setting of the model that this model type cannot express; NULL: it can
- * express all. */
-static const char *lacks(const struct hd_job *job, unsigned type)
+/* Returns the name of a bias that this family cannot have or lack; NULL: none. */
+static const char *lacks_of_biases(const struct hd_job *job, const struct hd_family *f)
 {
-    const bool gpt2 = type == HD_HF_GPT2, is_gpt2 = strcmp(job->family, "gpt2") == 0;
+    const bool all = f->learned || hd_hf_reads(f, "use_bias");
+    const bool either = hd_hf_reads(f, "attention_bias");
 
-    if (gpt2 != is_gpt2)
-        return "model.family";
-    if ((type == HD_HF_MIXTRAL) != (job->experts > 0))
-        return "model.experts";
-    if (type == HD_HF_MIXTRAL && lacks_of_router(job))
-        return lacks_of_router(job);
-    if (strcmp(job->positions, gpt2 ? "learned" : "rope") != 0)
-        return "model.positions: alibi";
-    if (gpt2 && !(job->qkv_bias && job->out_bias))
+    if (f->learned && !(job->qkv_bias && job->out_bias))
         return "model.qkv_bias or model.out_bias: false";
-    if (gpt2 && !job->mlp_bias)
+    if (f->learned && !job->mlp_bias)
         return "model.mlp_bias: false";
-    if (gpt2 && job->head_width * job->heads != job->hidden)
-        return "model.head_width";
-    if (job->mlp_bias && !gpt2 && type != HD_HF_LLAMA)
+    if (all && (job->qkv_bias != job->out_bias || job->qkv_bias != job->mlp_bias))
+        return "model.qkv_bias, model.out_bias and model.mlp_bias that differ";
+    if (all)
+        return NULL;
+    if (job->mlp_bias && !hd_hf_reads(f, "mlp_bias"))
         return "model.mlp_bias: true";
-    if (job->qk_norm != (type == HD_HF_QWEN3))
-        return "model.qk_norm";
-    if (type == HD_HF_QWEN2 ? !job->qkv_bias || job->out_bias : job->qkv_bias != job->out_bias)
+    if (!either && !hd_hf_reads(f, "qkv_bias") && job->qkv_bias != f->qkv_bias)
+        return job->qkv_bias ? "model.qkv_bias: true" : "model.qkv_bias with this model.out_bias";
+    if (job->out_bias != (either && !f->no_out_bias && job->qkv_bias))
         return "model.qkv_bias with this model.out_bias";
-    if ((type == HD_HF_MISTRAL || type == HD_HF_MIXTRAL) && job->qkv_bias)
-        return "model.qkv_bias: true";
-    if (job->window && (type == HD_HF_GPT2 || type == HD_HF_LLAMA))
-        return "model.window";
-    if (job->window_from && (type == HD_HF_MISTRAL || type == HD_HF_MIXTRAL))
-        return "model.window_from";
     return NULL;
 }
 
-static enum hd_status choose_type(const struct hd_job *job, const struct hd_hf_type **ret_type)
+static const char *lacks_of_positions(const struct hd_job *job, const struct hd_family *f)
+{
+    if (strcmp(job->positions, f->learned ? "learned" : "rope") != 0)
+        return "model.positions: alibi";
+    if (!hd_hf_reads(f, "no_rope_layers") && !is_default_rule(job->rope_layers, NULL))
+        return "model.rope_layers";
+    if (!hd_hf_reads(f, "partial_rotary_factor") && job->rope_fraction != 1)
+        return "model.rope_fraction";
+    if ((f->local_theta > 0) != (job->rope_local_theta > 0))
+        return "model.rope_local_theta";
+    if (job->window && f->window == HD_WINDOW_NEVER)
+        return "model.window";
+    if (f->window != HD_WINDOW_ALL)
+        return NULL;
+    if (job->window_from)
+        return "model.window_from";
+    return job->window && !is_default_rule(job->window_layers, NULL) ? "model.window_layers" : NULL;
+}
+
+static const char *lacks_of_multipliers(const struct hd_job *job, const struct hd_family *f)
+{
+    const double embedding = f->scales_embedding ? sqrt((double)job->hidden) : 1;
+
+    if (job->attention_scale != 0 && !hd_hf_reads(f, "query_pre_attn_scalar") &&
+        !hd_hf_reads(f, "attention_multiplier"))
+        return "model.attention_scale";
+    if (job->attention_cap > 0 && !hd_hf_reads(f, "attn_logit_softcapping"))
+        return "model.attention_cap";
+    if (job->logit_cap > 0 && !hd_hf_reads(f, "final_logit_softcapping"))
+        return "model.logit_cap";
+    if (job->embedding_scale != embedding && !hd_hf_reads(f, "embedding_multiplier"))
+        return "model.embedding_scale";
+    if (job->residual_scale != 1 && !hd_hf_reads(f, "residual_multiplier"))
+        return "model.residual_scale";
+    if (job->logit_divisor != 1 && !hd_hf_reads(f, "logits_scaling"))
+        return "model.logit_divisor";
+    return NULL;
+}
+
+/* Returns whether the blocks of two families compute the same, but for what keys of a job say. */
+static bool same_blocks(const struct hd_family *a, const struct hd_family *b)
+{
+    return a->norm == b->norm && a->place == b->place && a->activation == b->activation &&
+           a->gated == b->gated && a->learned == b->learned && a->interleaved == b->interleaved &&
+           a->shared_gated == b->shared_gated && a->scales_embedding == b->scales_embedding &&
+           (!a->qk_norm || !b->qk_norm || a->qk_norm_form == b->qk_norm_form);
+}
+
+/* Returns the name of a setting of the model that this family of transformers cannot express; NULL:
+ * it can express all. */
+static const char *lacks(const struct hd_job *job, const struct hd_family *f)
 {
     const char *what = NULL;
 
-    for (size_t i = 0; i < HD_HF_TYPE_COUNT; i++)
-        if (strcmp(hd_hf_types[i].name, job->family) == 0) {
-            *ret_type = &hd_hf_types[i];
-            what = lacks(job, hd_hf_types[i].type);
-            if (!what)
-                return HD_OK;
-        }
-    for (size_t i = 0; what && i < HD_HF_TYPE_COUNT; i++)
-        if (!lacks(job, hd_hf_types[i].type)) {
-            *ret_type = &hd_hf_types[i];
+    if (!same_blocks(f, hd_family_named(job->family)))
+        return "model.family";
+    what = lacks_of_router(job, f);
+    if (!what)
+        what = lacks_of_positions(job, f);
+    if (!what)
+        what = lacks_of_biases(job, f);
+    if (!what && f->learned && job->head_width * job->heads != job->hidden)
+        what = "model.head_width";
+    if (!what && job->qk_norm != f->qk_norm)
+        what = "model.qk_norm";
+    return what ? what : lacks_of_multipliers(job, f);
+}
+
+static enum hd_status choose_type(const struct hd_job *job, const struct hd_family **ret_type)
+{
+    const struct hd_family *own = hd_family_named(job->family);
+    const char *what = own ? lacks(job, own) : "model.family";
+
+    *ret_type = own;
+    if (!what)
+        return HD_OK;
+    for (size_t i = 0; own && i < hd_family_count; i++)
+        if (!lacks(job, &hd_families[i])) {
+            *ret_type = &hd_families[i];
             return HD_OK;
         }
     return hd_err(HD_UNSUPPORTED,
                   "config.json of transformers' %s cannot express %s, and no other model type can "
                   "express this model",
-                  job->family, what ? what : "model.family");
+                  job->family, what);
 }
 
 static void add_gpt2(struct hd_json_writer *w, const struct hd_job *job, int64_t positions)
@@ -92,12 +158,16 @@ static void add_gpt2(struct hd_json_writer *w, const struct hd_job *job, int64_t
 }
 
 /* Adds rope_scaling, the older key, which newer versions read, too. */
-static void add_rope(struct hd_json_writer *w, const struct hd_job *job)
+static void add_rope(struct hd_json_writer *w, const struct hd_job *job, const struct hd_family *f)
 {
     const bool llama3 = strcmp(job->rope_scaling, "llama3") == 0;
     const bool yarn = strcmp(job->rope_scaling, "yarn") == 0;
 
     hd_json_add_real(w, "rope_theta", job->rope_theta);
+    if (hd_hf_reads(f, "partial_rotary_factor"))
+        hd_json_add_real(w, "partial_rotary_factor", job->rope_fraction);
+    if (hd_hf_reads(f, "rope_local_base_freq"))
+        hd_json_add_real(w, "rope_local_base_freq", job->rope_local_theta);
     if (strcmp(job->rope_scaling, "none") == 0) {
         hd_json_add_null(w, "rope_scaling");
         return;
@@ -120,16 +190,40 @@ static void add_rope(struct hd_json_writer *w, const struct hd_job *job)
     hd_json_end(w, '}');
 }
 
-static void add_window(struct hd_json_writer *w, const struct hd_job *job, unsigned type)
+/* Returns whether layer `layer` of the job has its window. */
+static bool has_window(const struct hd_job *job, int64_t layer)
 {
-    if (type == HD_HF_QWEN2 || type == HD_HF_QWEN3) {
+    struct hd_layers rule = {0};
+
+    (void)hd_layers_parse(job->window_layers, &rule);
+    return job->window && layer >= job->window_from && hd_layers_has(&rule, layer);
+}
+
+/* Adds the type of each layer, if not all have the window or none has. */
+static void add_layer_types(struct hd_json_writer *w, const struct hd_job *job)
+{
+    hd_json_begin(w, "layer_types", '[');
+    for (int64_t i = 0; i < job->layers; i++)
+        hd_json_add_string(w, NULL, has_window(job, i) ? "sliding_attention" : "full_attention");
+    hd_json_end(w, ']');
+}
+
+static void add_window(struct hd_json_writer *w, const struct hd_job *job,
+                       const struct hd_family *f)
+{
+    const bool from = is_default_rule(job->window_layers, NULL);
+
+    if (f->window == HD_WINDOW_SWITCH) {
         hd_json_add_bool(w, "use_sliding_window", job->window > 0);
-        hd_json_add_int64(w, "max_window_layers", job->window ? job->window_from : job->layers);
+        hd_json_add_int64(w, "max_window_layers",
+                          job->window && from ? job->window_from : job->layers);
     }
     if (job->window)
         hd_json_add_int64(w, "sliding_window", job->window);
-    else if (type != HD_HF_LLAMA)
+    else if (f->window != HD_WINDOW_NEVER)
         hd_json_add_null(w, "sliding_window"); /* an absent key would mean the default window */
+    if (f->window == HD_WINDOW_TYPES || (f->window == HD_WINDOW_SWITCH && job->window && !from))
+        add_layer_types(w, job);
 }
 
 /* Adds a number with a decimal point (0.0, not 0), which newer versions of transformers require. */
@@ -140,11 +234,23 @@ static void add_float(struct hd_json_writer *w, const char *key, double value)
         hd_text_add(w->out, ".0");
 }
 
+static int64_t expert_layers(const struct hd_job *job)
+{
+    struct hd_layers rule = {0};
+    int64_t count = 0;
+
+    (void)hd_layers_parse(job->experts_layers, &rule);
+    for (int64_t i = 0; i < job->layers; i++)
+        count += hd_layers_has(&rule, i);
+    return count;
+}
+
 /* Returns the router_aux_loss_coef for which hd_hf_balance gives this weight, in as few digits as
  * possible, so that a coefficient that was read is written back unchanged. */
 static double coefficient_of(const struct hd_job *job)
 {
-    const double exact = job->balance * (double)job->layers / (double)job->experts_per_token;
+    const int64_t layers = expert_layers(job);
+    const double exact = job->balance * (double)layers / (double)job->experts_per_token;
     const double near[] = {exact, nextafter(exact, 0), nextafter(exact, HUGE_VAL)};
     char text[40];
 
@@ -154,41 +260,154 @@ static double coefficient_of(const struct hd_job *job)
 
             (void)snprintf(text, sizeof text, "%.*g", digits, near[i]);
             value = strtod(text, NULL);
-            if (hd_hf_balance(value, job->experts_per_token, job->layers) == job->balance)
+            if (hd_hf_balance(value, job->experts_per_token, layers) == job->balance)
                 return value;
         }
     return exact; /* no shorter number gives exactly this weight */
 }
 
-static void add_experts(struct hd_json_writer *w, const struct hd_job *job)
+/* Adds the layers without experts as mlp_only_layers. */
+static void add_dense_layers(struct hd_json_writer *w, const struct hd_job *job)
 {
-    hd_json_add_int64(w, "num_local_experts", job->experts);
+    struct hd_layers rule = {0};
+
+    (void)hd_layers_parse(job->experts_layers, &rule);
+    hd_json_add_int64(w, "decoder_sparse_step", 1);
+    hd_json_begin(w, "mlp_only_layers", '[');
+    for (int64_t i = 0; i < job->layers; i++)
+        if (!hd_layers_has(&rule, i))
+            hd_json_add_int64(w, NULL, i);
+    hd_json_end(w, ']');
+}
+
+static void add_experts(struct hd_json_writer *w, const struct hd_job *job,
+                        const struct hd_family *f)
+{
+    hd_json_add_int64(w, hd_hf_reads(f, "num_experts") ? "num_experts" : "num_local_experts",
+                      job->experts);
     hd_json_add_int64(w, "num_experts_per_tok", job->experts_per_token);
     add_float(w, "router_aux_loss_coef", coefficient_of(job));
     hd_json_add_bool(w, "output_router_logits", false);
-    add_float(w, "router_jitter_noise", 0);
+    if (hd_hf_reads(f, "router_jitter_noise"))
+        add_float(w, "router_jitter_noise", 0);
+    if (hd_hf_reads(f, "norm_topk_prob"))
+        hd_json_add_bool(w, "norm_topk_prob", job->renormalize);
+    if (hd_hf_reads(f, "moe_intermediate_size"))
+        hd_json_add_int64(w, "moe_intermediate_size", job->ffn_hidden);
+    if (hd_hf_reads(f, "shared_expert_intermediate_size"))
+        hd_json_add_int64(w, "shared_expert_intermediate_size", job->shared_ffn_hidden);
+    if (hd_hf_reads(f, "mlp_only_layers"))
+        add_dense_layers(w, job);
 }
 
-static void add_llama(struct hd_json_writer *w, const struct hd_job *job, unsigned type)
+/* Adds no_rope_layers, which has 1 for each layer that rotates. */
+static void add_rope_layers(struct hd_json_writer *w, const struct hd_job *job)
 {
+    struct hd_layers rule = {0};
+
+    (void)hd_layers_parse(job->rope_layers, &rule);
+    hd_json_begin(w, "no_rope_layers", '[');
+    for (int64_t i = 0; i < job->layers; i++)
+        hd_json_add_int64(w, NULL, hd_layers_has(&rule, i));
+    hd_json_end(w, ']');
+}
+
+static void add_cap(struct hd_json_writer *w, const char *key, double cap)
+{
+    if (cap > 0)
+        add_float(w, key, cap);
+    else
+        hd_json_add_null(w, key);
+}
+
+/* Returns s^-2 for a factor s of scores, rounded to a whole number if that gives the same factor. */
+static double scalar_of(double scale, int64_t head_width)
+{
+    const double scalar = scale > 0 ? 1 / (scale * scale) : (double)head_width;
+    const double whole = nearbyint(scalar);
+
+    return scale > 0 && 1 / sqrt(whole) == scale ? whole : scalar;
+}
+
+/* Adds the keys of factors and caps that the class reads. */
+static void add_multipliers(struct hd_json_writer *w, const struct hd_job *job,
+                            const struct hd_family *f)
+{
+    if (hd_hf_reads(f, "query_pre_attn_scalar"))
+        hd_json_add_real(w, "query_pre_attn_scalar",
+                         scalar_of(job->attention_scale, job->head_width));
+    if (hd_hf_reads(f, "attn_logit_softcapping"))
+        add_cap(w, "attn_logit_softcapping", job->attention_cap);
+    if (hd_hf_reads(f, "final_logit_softcapping"))
+        add_cap(w, "final_logit_softcapping", job->logit_cap);
+    if (hd_hf_reads(f, "attention_multiplier"))
+        add_float(w, "attention_multiplier",
+                  job->attention_scale > 0 ? job->attention_scale
+                                           : 1 / sqrt((double)job->head_width));
+    if (hd_hf_reads(f, "embedding_multiplier"))
+        add_float(w, "embedding_multiplier", job->embedding_scale);
+    if (hd_hf_reads(f, "residual_multiplier"))
+        add_float(w, "residual_multiplier", job->residual_scale);
+    if (hd_hf_reads(f, "logits_scaling"))
+        add_float(w, "logits_scaling", job->logit_divisor);
+}
+
+static void add_biases(struct hd_json_writer *w, const struct hd_job *job,
+                       const struct hd_family *f)
+{
+    if (hd_hf_reads(f, "attention_bias"))
+        hd_json_add_bool(w, "attention_bias", job->qkv_bias);
+    if (hd_hf_reads(f, "qkv_bias"))
+        hd_json_add_bool(w, "qkv_bias", job->qkv_bias);
+    if (hd_hf_reads(f, "use_bias"))
+        hd_json_add_bool(w, "use_bias", job->qkv_bias);
+    if (hd_hf_reads(f, "mlp_bias"))
+        hd_json_add_bool(w, "mlp_bias", job->mlp_bias);
+}
+
+/* Adds the activation and the norm's epsilon under the names of the class. */
+static void add_activation(struct hd_json_writer *w, const struct hd_job *job,
+                           const struct hd_family *f)
+{
+    static const char *const names[] = {[HD_FFN_SILU] = "silu",
+                                        [HD_FFN_GELU_TANH] = "gelu_pytorch_tanh",
+                                        [HD_FFN_GELU_ERF] = "gelu"};
+
+    hd_json_add_string(w, hd_hf_reads(f, "hidden_activation") ? "hidden_activation" : "hidden_act",
+                       names[f->activation]);
+    hd_json_add_real(w, hd_hf_reads(f, "norm_epsilon") ? "norm_epsilon" : "rms_norm_eps",
+                     job->norm_eps);
+}
+
+static void add_rotary(struct hd_json_writer *w, const struct hd_job *job,
+                       const struct hd_family *f)
+{
+    const bool sparse = hd_hf_reads(f, "moe_intermediate_size");
+
     hd_json_add_int64(w, "num_hidden_layers", job->layers);
     hd_json_add_int64(w, "hidden_size", job->hidden);
     hd_json_add_int64(w, "num_attention_heads", job->heads);
     hd_json_add_int64(w, "num_key_value_heads", job->kv_heads);
     hd_json_add_int64(w, "head_dim", job->head_width);
-    hd_json_add_int64(w, "intermediate_size", job->ffn_hidden);
+    hd_json_add_int64(w, "intermediate_size",
+                      sparse && job->dense_ffn_hidden ? job->dense_ffn_hidden : job->ffn_hidden);
     hd_json_add_int64(w, "max_position_embeddings", job->context);
-    hd_json_add_string(w, "hidden_act", "silu");
-    hd_json_add_real(w, "rms_norm_eps", job->norm_eps);
-    add_rope(w, job);
-    add_window(w, job, type);
-    if (type == HD_HF_LLAMA || type == HD_HF_QWEN3)
-        hd_json_add_bool(w, "attention_bias", job->qkv_bias);
-    if (type == HD_HF_LLAMA)
-        hd_json_add_bool(w, "mlp_bias", job->mlp_bias);
+    add_activation(w, job, f);
+    add_rope(w, job, f);
+    add_window(w, job, f);
+    add_biases(w, job, f);
+    add_multipliers(w, job, f);
+    if (hd_hf_reads(f, "no_rope_layers"))
+        add_rope_layers(w, job);
     hd_json_add_real(w, "attention_dropout", job->dropout_attention);
-    if (type == HD_HF_MIXTRAL)
-        add_experts(w, job);
+    if (hd_hf_reads(f, "residual_dropout")) {
+        hd_json_add_real(w, "residual_dropout", job->dropout_residual);
+        hd_json_add_real(w, "embedding_dropout", job->dropout_embedding);
+    }
+    if (hd_hf_reads(f, "resid_pdrop"))
+        hd_json_add_real(w, "resid_pdrop", job->dropout_residual);
+    if (f->experts)
+        add_experts(w, job, f);
 }
 
 static void add_id(struct hd_json_writer *w, const char *key, int64_t id)
@@ -225,23 +444,29 @@ enum hd_status hd_hf_describe(const struct hd_hf_description *now, struct hd_tex
 {
     const struct hd_job *job = now->job;
     struct hd_json_writer w = {.out = ret_text};
-    const struct hd_hf_type *type = NULL;
+    const struct hd_family *type = NULL;
+    struct hd_hf_classes classes;
     enum hd_status st = choose_type(job, &type);
 
+    if (!st)
+        hd_hf_class_names(type, &classes);
+    if (!st && hd_job_is_reward(job) && type->no_classifier)
+        st =
+            hd_err(HD_UNSUPPORTED, "transformers has no class for reward models of %s", type->name);
     if (st)
         return st;
     hd_json_begin(&w, NULL, '{');
     hd_json_begin(&w, "architectures", '[');
-    hd_json_add_string(&w, NULL, hd_job_is_reward(job) ? type->classifier : type->architecture);
+    hd_json_add_string(&w, NULL, hd_job_is_reward(job) ? classes.classifier : classes.head);
     hd_json_end(&w, ']');
     hd_json_add_string(&w, "model_type", type->name);
     hd_json_add_string(&w, "torch_dtype", now->dtype == HD_BF16 ? "bfloat16" : "float32");
     hd_json_add_int64(&w, "vocab_size", job->vocab);
     hd_json_add_bool(&w, "tie_word_embeddings", job->tie_embeddings);
-    if (type->type == HD_HF_GPT2)
+    if (type->learned)
         add_gpt2(&w, job, now->positions);
     else
-        add_llama(&w, job, type->type);
+        add_rotary(&w, job, type);
     if (strcmp(job->tokenizer, "bytes") == 0)
         hd_json_add_string(&w, "heddle_tokenizer", "bytes");
     if (hd_job_is_reward(job))

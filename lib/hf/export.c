@@ -73,8 +73,8 @@ static void add_row(struct hd_exporter *x, const struct hd_hf_row *row, const ch
 
     hd_hf_format_name(row->ours, layer, 0, ours);
     entry = hd_export_find(x, ours);
-    if (!entry || entry->dim_count < 1 + experts || entry->dim_count > 2 + experts ||
-        (experts && entry->shape[0] != x->job.experts))
+    if (!entry || entry->dim_count < 1 + experts || entry->dim_count > 3 ||
+        ((experts || entry->dim_count == 3) && entry->shape[0] != x->job.experts))
         return;
     for (int64_t e = 0; e < (experts ? x->job.experts : 1); e++) {
         if (row->place == 0)
@@ -199,12 +199,39 @@ static enum hd_status plan(struct hd_exporter *x)
 
 /* ---- one tensor ---- */
 
+/* Fills x->whole with a stack of experts, [E, rows, columns]: the parts of each expert concatenated
+ * along the rows. */
+static enum hd_status assemble_stack(struct hd_exporter *x, const struct hd_export_tensor *t)
+{
+    const int64_t rows = t->shape[0], columns = t->shape[1];
+    int64_t first = 0;
+
+    for (int p = 0; p < t->part_count; p++) {
+        for (int64_t e = 0; e < t->stacked; e++) {
+            struct hd_ckpt_entry entry = *t->parts[p];
+            float *to = x->whole + (e * rows + first) * columns;
+            enum hd_status st;
+
+            hd_ckpt_entry_cut(&entry, 0, e, 1);
+            st = read_piece(x, &entry, to);
+            if (!st)
+                st = hd_export_merge(x, &entry, to);
+            if (st)
+                return st;
+        }
+        first += t->parts[p]->shape[1];
+    }
+    return HD_OK;
+}
+
 /* Fills x->whole with one tensor in its exported shape: its parts concatenated along the rows. */
 static enum hd_status assemble(struct hd_exporter *x, const struct hd_export_tensor *t)
 {
     const int64_t rows = t->shape[0], columns = t->shape[1];
     int64_t first = 0;
 
+    if (t->stacked)
+        return assemble_stack(x, t);
     for (int p = 0; p < t->part_count; p++) {
         struct hd_ckpt_entry entry = *t->parts[p];
         const int64_t part_rows = entry.shape[t->expert >= 0];
@@ -292,6 +319,8 @@ static enum hd_status write_head(const struct hd_exporter *x, int file, struct h
         hd_json_begin(&w, t->name, '{');
         hd_json_add_string(&w, "dtype", hd_ckpt_dtype_name(x->options->dtype, name));
         hd_json_begin(&w, "shape", '[');
+        if (t->stacked)
+            hd_json_add_int64(&w, NULL, t->stacked);
         for (int d = 0; d < t->dim_count; d++)
             hd_json_add_int64(&w, NULL, t->shape[t->transposed ? t->dim_count - 1 - d : d]);
         hd_json_end(&w, ']');

@@ -26,19 +26,24 @@ bool hd_export_is_factor(const char *name)
                     strcmp(last, ".lora_m") == 0);
 }
 
-/* Returns the entry of a factor (A or B) of a weight's adapter; gpt2's q, k and v share one A.
- * NULL: none. */
+/* Returns the entry of a factor (A or B) of a weight's adapter; the parts of a matrix that is one
+ * module share one A. NULL: none. */
 static const struct hd_ckpt_entry *find_factor(const struct hd_exporter *x, const char *weight,
                                                const char *factor)
 {
+    static const char *const shared[] = {"qkv", "gate_up"};
     const size_t stem = strlen(weight) - strlen(".weight");
     const struct hd_ckpt_entry *found;
-    char name[HD_CKPT_NAME_MAX];
+    char name[HD_CKPT_NAME_MAX], *end;
 
     (void)snprintf(name, sizeof name, "%.*s.%s", (int)stem, weight, factor);
     found = hd_ckpt_find_tensor(x->ckpt, name);
-    if (!found && stem > 2 && strcmp(factor, "lora_a") == 0) {
-        (void)snprintf(name, sizeof name, "%.*sqkv.lora_a", (int)stem - 1, weight);
+    for (size_t i = 0; !found && strcmp(factor, "lora_a") == 0 && i < 2; i++) {
+        (void)snprintf(name, sizeof name, "%.*s", (int)stem, weight);
+        end = strrchr(name, '.');
+        if (!end)
+            return NULL;
+        (void)snprintf(end, sizeof name - (size_t)(end - name), ".%s.lora_a", shared[i]);
         found = hd_ckpt_find_tensor(x->ckpt, name);
     }
     return found;
@@ -334,23 +339,37 @@ enum hd_status hd_export_list_adapter(struct hd_exporter *x, const struct hd_hf_
     return st || !hd_job_is_reward(&x->job) ? st : add_score(x);
 }
 
-/* Adds target_modules: module names, which are the part after the block number in the names of
- * block 0's tensors. */
+/* Adds target_modules: each module that has a factor A, once, by its name within a block. Blocks of
+ * several kinds have different modules. */
 static void add_targets(const struct hd_exporter *x, struct hd_json_writer *w)
 {
-    char module[HD_WEIGHTS_NAME_MAX];
+    char(*modules)[HD_WEIGHTS_NAME_MAX] = calloc(x->count + 1, sizeof *modules);
+    size_t count = 0, length;
+    const char *module;
 
     hd_json_begin(w, "target_modules", '[');
-    for (size_t i = 0; i < x->count; i++) {
-        const char *behind = strstr(x->tensors[i].name, ".0.");
-        const char *end = strstr(x->tensors[i].name, ".lora_A.weight");
+    for (size_t i = 0; modules && i < x->count; i++) {
+        size_t k = 0;
 
-        if (!behind || !end)
+        if (!hd_hf_find_module(x->tensors[i].name, &module, &length))
             continue;
-        (void)snprintf(module, sizeof module, "%.*s", (int)(end - behind - 3), behind + 3);
-        hd_json_add_string(w, NULL, module);
+        (void)snprintf(modules[count], sizeof modules[count], "%.*s", (int)length, module);
+        while (strcmp(modules[k], modules[count]) != 0)
+            k++;
+        if (k == count)
+            hd_json_add_string(w, NULL, modules[count++]);
     }
     hd_json_end(w, ']');
+    w->out->failed |= !modules;
+    free(modules);
+}
+
+/* Returns whether the family's linears are transformers' Conv1D, whose weights are [in, out]. */
+static bool is_conv1d(const struct hd_job *job)
+{
+    const struct hd_family *family = hd_family_named(job->family);
+
+    return family && family->names == HD_NAMES_GPT2;
 }
 
 static void add_lora(const struct hd_exporter *x, struct hd_json_writer *w)
@@ -363,7 +382,7 @@ static void add_lora(const struct hd_exporter *x, struct hd_json_writer *w)
     hd_json_add_bool(w, "use_dora", job->adapter_dora);
     hd_json_add_real(w, "lora_dropout", job->adapter_dropout);
     hd_json_add_string(w, "bias", "none");
-    hd_json_add_bool(w, "fan_in_fan_out", strcmp(job->family, "gpt2") == 0);
+    hd_json_add_bool(w, "fan_in_fan_out", is_conv1d(job));
     add_targets(x, w);
 }
 

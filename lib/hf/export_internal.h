@@ -15,6 +15,7 @@ struct hd_export_tensor { /* one tensor of the export, and its parts in the chec
     /* index in dimension 0 of the checkpoint's entry, whose slice the tensor takes; -1: the whole
      * entry */
     int64_t expert;
+    int64_t stacked; /* experts of the tensor, its dimension 0; 0: it has no such dimension */
     bool transposed;
     /* true: the tensor is a prefix adapter: keys and values of all blocks, joined along columns; it
      * has no parts */

@@ -3,12 +3,13 @@
 
 void hd_export_add_part(struct hd_export_tensor *t, const struct hd_ckpt_entry *entry)
 {
-    const int left_out = t->expert >= 0;
+    const int left_out = t->expert >= 0 || entry->dim_count > 2;
     const int64_t *shape = entry->shape + left_out;
 
     t->parts[t->part_count++] = entry;
     t->dim_count = entry->dim_count - left_out;
-    t->elements += hd_ckpt_box_elements(entry) / (left_out ? entry->shape[0] : 1);
+    t->stacked = left_out && t->expert < 0 ? entry->shape[0] : 0;
+    t->elements += hd_ckpt_box_elements(entry) / (t->expert >= 0 ? entry->shape[0] : 1);
     t->shape[0] += shape[0];
     t->shape[1] = t->dim_count > 1 ? shape[1] : 1;
 }

@@ -5,56 +5,61 @@
 #include "base/words.h"
 #include "hf/hf_internal.h"
 
-/* Keys of config.json without an effect, by the model types that have them. `names` are separated
+/* Keys of config.json without an effect, by the classes that have them; those of single classes
+ * are in families.def. `names` are separated
  * by blanks. */
+enum groups { EVERY, LEARNED, ROTARY, EXPERTS };
 static const struct {
-    unsigned types;
+    enum groups of;
     const char *why, *names;
 } groups[] = {
-    {HD_HF_GPT2, "an older name of n_positions", "n_ctx"},
-    {HD_HF_GPT2, "how an implementation rounds", "reorder_and_upcast_attn"},
-    {HD_HF_GPT2, "of a classifier's head",
+    {LEARNED, "an older name of n_positions", "n_ctx"},
+    {LEARNED, "how an implementation rounds", "reorder_and_upcast_attn"},
+    {LEARNED, "of a classifier's head",
      "summary_activation summary_first_dropout summary_proj_to_labels summary_type "
      "summary_use_proj"},
-    {HD_HF_MIXTRAL, "what a call returns; the job says what is trained", "output_router_logits"},
-    {HD_HF_LIKE_LLAMA, "how an implementation rounds", "pretraining_tp"},
-    {HD_HF_GPT2, "of an older model's vocabulary", "n_special"},
-    {HD_HF_GPT2, "of an older model's head", "predict_special_tokens"},
-    {HD_HF_GPT2, "what a call returns", "output_past"},
-    {HD_HF_LIKE_LLAMA, "where the file came from", "is_llama_config"},
-    {HD_HF_LIKE_LLAMA, "an older name of max_position_embeddings", "max_sequence_length"},
-    {HD_HF_QWEN2, "its class does not read it: q, k and v have biases", "attention_bias"},
-    {HD_HF_ALL, "these types always are", "is_decoder"},
-    {HD_HF_ALL, "where the file came from",
+    {EXPERTS, "what a call returns; the job says what is trained", "output_router_logits"},
+    {ROTARY, "how an implementation rounds", "pretraining_tp"},
+    {LEARNED, "of an older model's vocabulary", "n_special"},
+    {LEARNED, "of an older model's head", "predict_special_tokens"},
+    {LEARNED, "what a call returns", "output_past"},
+    {ROTARY, "where the file came from", "is_llama_config"},
+    {ROTARY, "an older name of max_position_embeddings", "max_sequence_length"},
+    {EVERY, "these types always are", "is_decoder"},
+    {EVERY, "where the file came from",
      "_name_or_path name_or_path _commit_hash transformers_version unsloth_fixed unsloth_version"},
-    {HD_HF_ALL, "of another library", "transformers.js_config"},
-    {HD_HF_ALL, "each tensor says its own", "dtype torch_dtype use_bfloat16"},
-    {HD_HF_ALL, "of new weights; these are read", "initializer_range"},
-    {HD_HF_ALL, "of generation",
+    {EVERY, "of another library", "transformers.js_config"},
+    {EVERY, "each tensor says its own", "dtype torch_dtype use_bfloat16"},
+    {EVERY, "of new weights; these are read", "initializer_range"},
+    {EVERY, "of generation",
      "use_cache task_specific_params max_length min_length do_sample early_stopping num_beams "
      "num_beam_groups diversity_penalty temperature top_k top_p typical_p repetition_penalty "
      "length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids "
      "num_return_sequences output_scores return_dict_in_generate forced_bos_token_id "
      "forced_eos_token_id remove_invalid_values exponential_decay_length_penalty suppress_tokens "
      "begin_suppress_tokens"},
-    {HD_HF_ALL, "of the tokenizer",
+    {EVERY, "of the tokenizer",
      "tokenizer_class model_max_length prefix bos_token_id eos_token_id unk_token_id sep_token_id "
      "decoder_start_token_id"},
-    {HD_HF_ALL, "of the tokenizer; sequences are never padded", "pad_token_id"},
-    {HD_HF_ALL, "what a call returns", "output_attentions output_hidden_states return_dict"},
-    {HD_HF_ALL, "how an implementation computes",
+    {EVERY, "of the tokenizer; sequences are never padded", "pad_token_id"},
+    {EVERY, "what a call returns", "output_attentions output_hidden_states return_dict"},
+    {EVERY, "how an implementation computes",
      "torchscript xla_device tf_legacy_loss attn_implementation _attn_implementation "
      "_attn_implementation_internal _attn_implementation_autoset _flash_attn_2_enabled"},
-    {HD_HF_ALL, "how an implementation saves memory",
-     "chunk_size_feed_forward gradient_checkpointing"},
-    {HD_HF_ALL, "of a classifier's head",
+    {EVERY, "how an implementation saves memory", "chunk_size_feed_forward gradient_checkpointing"},
+    {EVERY, "of a classifier's head",
      "id2label label2id num_labels _num_labels problem_type classifier_dropout finetuning_task"},
 };
 
-bool hd_hf_is_harmless(const char *name, unsigned type)
+bool hd_hf_is_harmless(const char *name, const struct hd_family *family)
 {
+    const bool is[] = {[EVERY] = true,
+                       [LEARNED] = family->learned,
+                       [ROTARY] = !family->learned,
+                       [EXPERTS] = family->experts};
+
     for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++)
-        if ((groups[i].types & type) && hd_words_have(groups[i].names, name))
+        if (is[groups[i].of] && hd_words_have(groups[i].names, name))
             return true;
     return false;
 }

@@ -7,6 +7,7 @@
  *     quantization    quantization_config of config.json
  *     config          config.json -> a resolved job, with
  *     config_words    its values in messages and notes
+ *     config_layers   its rules that pick layers
  *     rope            its keys of rotary positions
  *     tied            a head that differs from the embedding
  *     padding         padding token of a reward model's folder
@@ -25,6 +26,7 @@
 #include "base/json.h"
 #include "checkpoint/format.h"
 #include "hf/hf.h"
+#include "job/family.h"
 
 /* One row of a table of names: our parameter and their tensor. '#' is the layer number. '*' in
  * theirs is the expert number: each expert of our [E, ..] then has its own tensor. */
@@ -50,6 +52,10 @@ enum hd_status hd_hf_adapter_rows(const char *family, struct hd_arena *arena,
                                   const struct hd_hf_row **ret_rows, size_t *ret_count,
                                   const char **ret_prefix);
 
+/* Finds MODULE in a tensor name "base_model.model.PREFIX.LAYER.MODULE.lora_A.weight"; false:
+ * another form. */
+bool hd_hf_find_module(const char *tensor, const char **ret_module, size_t *ret_length);
+
 /* Checks that a model directory contains only files of an export. HD_EXISTS: the message names
  * another file. A directory without heddle-hashes.json may have only config.json and weights. */
 enum hd_status hd_hf_check_own(const char *dir);
@@ -58,6 +64,10 @@ enum hd_status hd_hf_check_own(const char *dir);
  * table of names for it. */
 #define HD_HF_PREFIX_NAME "prompt_embeddings"
 void hd_hf_prefix_rows(const struct hd_job *job, struct hd_hf_row ret_rows[2]);
+
+/* Returns the rows of one of our parameters in a tensor that joins several; `rows` if they follow
+ * from no key of the job. */
+int64_t hd_hf_part_rows(const struct hd_job *job, const char *name, int64_t rows);
 
 #define HD_HF_HEAD_NAME "lm_head.weight"
 
@@ -106,29 +116,18 @@ bool hd_hf_slice_quantized(const struct hd_hf_quantized *quantized, int64_t firs
  * HD_UNSUPPORTED: the message names the key. */
 enum hd_status hd_hf_read_quantization(const struct hd_json *config, struct hd_job *job);
 
-/* Model types of transformers, as bits, in the order of hd_hf_types. */
-enum {
-    HD_HF_GPT2 = 1,
-    HD_HF_LLAMA = 2,
-    HD_HF_MISTRAL = 4,
-    HD_HF_QWEN2 = 8,
-    HD_HF_QWEN3 = 16,
-    HD_HF_MIXTRAL = 32,
-    HD_HF_LIKE_LLAMA = HD_HF_LLAMA | HD_HF_MISTRAL | HD_HF_QWEN2 | HD_HF_QWEN3 | HD_HF_MIXTRAL,
-    HD_HF_ALL = HD_HF_GPT2 | HD_HF_LIKE_LLAMA
+/* Names of transformers' classes of a family: with a language model head; without a head, whose
+ * tensor names have no prefix; of reward models ("": none). */
+struct hd_hf_classes {
+    char head[64], base[64], classifier[64];
 };
-enum { HD_HF_TYPE_COUNT = 6 };
+void hd_hf_class_names(const struct hd_family *family, struct hd_hf_classes *ret_classes);
 
-/* A model type of transformers. architecture: its class with a language model head; base: its class
- * without a head, whose tensor names have no prefix; classifier: its class of reward models. */
-struct hd_hf_type {
-    const char *name, *architecture, *base, *classifier;
-    unsigned type;
-};
-extern const struct hd_hf_type hd_hf_types[HD_HF_TYPE_COUNT];
+/* Returns whether the row of the family lists a key of config.json in `reads`. */
+bool hd_hf_reads(const struct hd_family *family, const char *key);
 
-/* Returns whether this key of config.json has no effect on training in models of this type. */
-bool hd_hf_is_harmless(const char *name, unsigned type);
+/* Returns whether this key of config.json has no effect on training in models of this family. */
+bool hd_hf_is_harmless(const char *name, const struct hd_family *family);
 
 /* Returns the model.router.balance that equals transformers' router_aux_loss_coef. Both losses are
  * E sum_e f_e P_e, with f_e the share of the tokens that choose expert e, and P_e its mean

@@ -9,22 +9,16 @@ enum { LISTED_MAX = 4 }; /* most names of tensors in one error message */
 
 /* ---- the tables ---- */
 
-#define MERGED(which, our, their, turned)                                              \
-    {                                                                                  \
-        .ours = our, .theirs = their, .transposed = turned, .place = which, .parts = 3 \
-    }
-#define PAIRED(which, our, their)                                \
-    {                                                            \
-        .ours = our, .theirs = their, .place = which, .parts = 2 \
-    }
-#define PLAIN(our, their)                        \
-    {                                            \
-        .ours = our, .theirs = their, .parts = 1 \
-    }
-#define TURNED(our, their)                                           \
+#define PART(which, count, our, their)                               \
     {                                                                \
-        .ours = our, .theirs = their, .transposed = true, .parts = 1 \
+        .ours = our, .theirs = their, .place = which, .parts = count \
     }
+#define TURNED_PART(which, count, our, their)                                            \
+    {                                                                                    \
+        .ours = our, .theirs = their, .transposed = true, .place = which, .parts = count \
+    }
+#define PLAIN(our, their)  PART(0, 1, our, their)
+#define TURNED(our, their) TURNED_PART(0, 1, our, their)
 #define OUTSIDE(our, their)                                   \
     {                                                         \
         .ours = our, .theirs = their, .top = true, .parts = 1 \
@@ -37,12 +31,12 @@ static const struct hd_hf_row gpt2_rows[] = {
     PLAIN("embedding.positions", "wpe.weight"),
     PLAIN("blocks.#.norm1.weight", "h.#.ln_1.weight"),
     PLAIN("blocks.#.norm1.bias", "h.#.ln_1.bias"),
-    MERGED(0, "blocks.#.attention.q.weight", "h.#.attn.c_attn.weight", true),
-    MERGED(1, "blocks.#.attention.k.weight", "h.#.attn.c_attn.weight", true),
-    MERGED(2, "blocks.#.attention.v.weight", "h.#.attn.c_attn.weight", true),
-    MERGED(0, "blocks.#.attention.q.bias", "h.#.attn.c_attn.bias", false),
-    MERGED(1, "blocks.#.attention.k.bias", "h.#.attn.c_attn.bias", false),
-    MERGED(2, "blocks.#.attention.v.bias", "h.#.attn.c_attn.bias", false),
+    TURNED_PART(0, 3, "blocks.#.attention.q.weight", "h.#.attn.c_attn.weight"),
+    TURNED_PART(1, 3, "blocks.#.attention.k.weight", "h.#.attn.c_attn.weight"),
+    TURNED_PART(2, 3, "blocks.#.attention.v.weight", "h.#.attn.c_attn.weight"),
+    PART(0, 3, "blocks.#.attention.q.bias", "h.#.attn.c_attn.bias"),
+    PART(1, 3, "blocks.#.attention.k.bias", "h.#.attn.c_attn.bias"),
+    PART(2, 3, "blocks.#.attention.v.bias", "h.#.attn.c_attn.bias"),
     TURNED("blocks.#.attention.out.weight", "h.#.attn.c_proj.weight"),
     PLAIN("blocks.#.attention.out.bias", "h.#.attn.c_proj.bias"),
     PLAIN("blocks.#.norm2.weight", "h.#.ln_2.weight"),
@@ -57,59 +51,152 @@ static const struct hd_hf_row gpt2_rows[] = {
     OUTSIDE("head.score.weight", SCORE),
 };
 
-/* Llama and families with the same names: Mistral, Qwen2 (q, k, v biases), Qwen3 (q, k norms). */
-static const struct hd_hf_row llama_rows[] = {
-    PLAIN("embedding.weight", "embed_tokens.weight"),
-    PLAIN("blocks.#.norm1.weight", "layers.#.input_layernorm.weight"),
-    PLAIN("blocks.#.attention.q.weight", "layers.#.self_attn.q_proj.weight"),
-    PLAIN("blocks.#.attention.k.weight", "layers.#.self_attn.k_proj.weight"),
-    PLAIN("blocks.#.attention.v.weight", "layers.#.self_attn.v_proj.weight"),
-    PLAIN("blocks.#.attention.out.weight", "layers.#.self_attn.o_proj.weight"),
-    PLAIN("blocks.#.attention.q.bias", "layers.#.self_attn.q_proj.bias"),
-    PLAIN("blocks.#.attention.k.bias", "layers.#.self_attn.k_proj.bias"),
-    PLAIN("blocks.#.attention.v.bias", "layers.#.self_attn.v_proj.bias"),
-    PLAIN("blocks.#.attention.out.bias", "layers.#.self_attn.o_proj.bias"),
-    PLAIN("blocks.#.attention.q_norm.weight", "layers.#.self_attn.q_norm.weight"),
-    PLAIN("blocks.#.attention.k_norm.weight", "layers.#.self_attn.k_norm.weight"),
-    PLAIN("blocks.#.norm2.weight", "layers.#.post_attention_layernorm.weight"),
-    PLAIN("blocks.#.mlp.gate.weight", "layers.#.mlp.gate_proj.weight"),
-    PLAIN("blocks.#.mlp.up.weight", "layers.#.mlp.up_proj.weight"),
-    PLAIN("blocks.#.mlp.down.weight", "layers.#.mlp.down_proj.weight"),
-    PLAIN("blocks.#.mlp.gate.bias", "layers.#.mlp.gate_proj.bias"),
-    PLAIN("blocks.#.mlp.up.bias", "layers.#.mlp.up_proj.bias"),
-    PLAIN("blocks.#.mlp.down.bias", "layers.#.mlp.down_proj.bias"),
-    PLAIN("head.norm.weight", "norm.weight"),
-    OUTSIDE("head.weight", HD_HF_HEAD_NAME),
-    OUTSIDE("head.score.weight", SCORE),
-};
+/* The rows of all other families are lists of these pieces, in the order of an export. A model
+ * need not have every parameter of its table. */
+#define EMBEDDING PLAIN("embedding.weight", "embed_tokens.weight")
+#define HEAD                                                                        \
+    PLAIN("head.norm.weight", "norm.weight"), PLAIN("head.norm.bias", "norm.bias"), \
+        OUTSIDE("head.weight", HD_HF_HEAD_NAME), OUTSIDE("head.score.weight", SCORE)
+#define NORM(our, their)                                           \
+    PLAIN("blocks.#." our ".weight", "layers.#." their ".weight"), \
+        PLAIN("blocks.#." our ".bias", "layers.#." their ".bias")
+#define QKV                                                                       \
+    PLAIN("blocks.#.attention.q.weight", "layers.#.self_attn.q_proj.weight"),     \
+        PLAIN("blocks.#.attention.k.weight", "layers.#.self_attn.k_proj.weight"), \
+        PLAIN("blocks.#.attention.v.weight", "layers.#.self_attn.v_proj.weight"), \
+        PLAIN("blocks.#.attention.q.bias", "layers.#.self_attn.q_proj.bias"),     \
+        PLAIN("blocks.#.attention.k.bias", "layers.#.self_attn.k_proj.bias"),     \
+        PLAIN("blocks.#.attention.v.bias", "layers.#.self_attn.v_proj.bias")
+#define FUSED_QKV                                                                        \
+    PART(0, 3, "blocks.#.attention.q.weight", "layers.#.self_attn.qkv_proj.weight"),     \
+        PART(1, 3, "blocks.#.attention.k.weight", "layers.#.self_attn.qkv_proj.weight"), \
+        PART(2, 3, "blocks.#.attention.v.weight", "layers.#.self_attn.qkv_proj.weight")
+#define OUT                                                                            \
+    PLAIN("blocks.#.attention.out.weight", "layers.#.self_attn.o_proj.weight"),        \
+        PLAIN("blocks.#.attention.out.bias", "layers.#.self_attn.o_proj.bias"),        \
+        PLAIN("blocks.#.attention.q_norm.weight", "layers.#.self_attn.q_norm.weight"), \
+        PLAIN("blocks.#.attention.k_norm.weight", "layers.#.self_attn.k_norm.weight")
+#define MLP                                                                 \
+    PLAIN("blocks.#.mlp.gate.weight", "layers.#.mlp.gate_proj.weight"),     \
+        PLAIN("blocks.#.mlp.up.weight", "layers.#.mlp.up_proj.weight"),     \
+        PLAIN("blocks.#.mlp.down.weight", "layers.#.mlp.down_proj.weight"), \
+        PLAIN("blocks.#.mlp.gate.bias", "layers.#.mlp.gate_proj.bias"),     \
+        PLAIN("blocks.#.mlp.up.bias", "layers.#.mlp.up_proj.bias"),         \
+        PLAIN("blocks.#.mlp.down.bias", "layers.#.mlp.down_proj.bias")
+#define FUSED_MLP                                                                 \
+    PART(0, 2, "blocks.#.mlp.gate.weight", "layers.#.mlp.gate_up_proj.weight"),   \
+        PART(1, 2, "blocks.#.mlp.up.weight", "layers.#.mlp.gate_up_proj.weight"), \
+        PLAIN("blocks.#.mlp.down.weight", "layers.#.mlp.down_proj.weight")
+#define PLAIN_MLP                                                        \
+    PLAIN("blocks.#.mlp.up.weight", "layers.#.mlp.c_fc.weight"),         \
+        PLAIN("blocks.#.mlp.up.bias", "layers.#.mlp.c_fc.bias"),         \
+        PLAIN("blocks.#.mlp.down.weight", "layers.#.mlp.c_proj.weight"), \
+        PLAIN("blocks.#.mlp.down.bias", "layers.#.mlp.c_proj.bias")
+/* experts with a tensor for each; those of one layer in two stacks, of gate and up, and of down */
+#define EXPERTS(gate, up, down)                          \
+    PLAIN("blocks.#.moe.gate.weight", "layers.#." gate), \
+        PLAIN("blocks.#.moe.up.weight", "layers.#." up), \
+        PLAIN("blocks.#.moe.down.weight", "layers.#." down)
+#define STACKED_EXPERTS(gate_up, down)                             \
+    PART(0, 2, "blocks.#.moe.gate.weight", "layers.#." gate_up),   \
+        PART(1, 2, "blocks.#.moe.up.weight", "layers.#." gate_up), \
+        PLAIN("blocks.#.moe.down.weight", "layers.#." down)
+#define ROUTER(their) PLAIN("blocks.#.moe.router.weight", "layers.#." their)
+#define SHARED_EXPERT                                                                            \
+    PLAIN("blocks.#.moe.shared.gate.weight", "layers.#.mlp.shared_expert.gate_proj.weight"),     \
+        PLAIN("blocks.#.moe.shared.up.weight", "layers.#.mlp.shared_expert.up_proj.weight"),     \
+        PLAIN("blocks.#.moe.shared.down.weight", "layers.#.mlp.shared_expert.down_proj.weight"), \
+        PLAIN("blocks.#.moe.shared_gate.weight", "layers.#.mlp.shared_expert_gate.weight")
+#define NORMS NORM("norm1", "input_layernorm"), NORM("norm2", "post_attention_layernorm")
 
-/* Rows of Mixtral: those of llama, with router and experts instead of the MLP. */
-#define MIXTRAL_ROWS(router, gate, up, down)                                               \
-    PLAIN("embedding.weight", "embed_tokens.weight"),                                      \
-        PLAIN("blocks.#.norm1.weight", "layers.#.input_layernorm.weight"),                 \
-        PLAIN("blocks.#.attention.q.weight", "layers.#.self_attn.q_proj.weight"),          \
-        PLAIN("blocks.#.attention.k.weight", "layers.#.self_attn.k_proj.weight"),          \
-        PLAIN("blocks.#.attention.v.weight", "layers.#.self_attn.v_proj.weight"),          \
-        PLAIN("blocks.#.attention.out.weight", "layers.#.self_attn.o_proj.weight"),        \
-        PLAIN("blocks.#.norm2.weight", "layers.#.post_attention_layernorm.weight"),        \
-        PLAIN("blocks.#.moe.router.weight", router), gate, up, down,                       \
-        PLAIN("head.norm.weight", "norm.weight"), OUTSIDE("head.weight", HD_HF_HEAD_NAME), \
-        OUTSIDE("head.score.weight", SCORE)
+static const struct hd_hf_row llama_rows[] = {EMBEDDING, NORMS, QKV, OUT, MLP, HEAD};
 
-/* Mixtral's form that every version of transformers reads and that it writes by default: one tensor
- * per expert. */
-static const struct hd_hf_row mixtral_rows[] = {MIXTRAL_ROWS(
-    "layers.#.block_sparse_moe.gate.weight",
-    PLAIN("blocks.#.moe.gate.weight", "layers.#.block_sparse_moe.experts.*.w1.weight"),
-    PLAIN("blocks.#.moe.up.weight", "layers.#.block_sparse_moe.experts.*.w3.weight"),
-    PLAIN("blocks.#.moe.down.weight", "layers.#.block_sparse_moe.experts.*.w2.weight"))};
+/* Mixtral's form that every version of transformers reads and that it writes by default, and the one
+ * that transformers 5 writes with save_original_format=False. */
+static const struct hd_hf_row mixtral_rows[] = {EMBEDDING,
+                                                NORMS,
+                                                QKV,
+                                                OUT,
+                                                ROUTER("block_sparse_moe.gate.weight"),
+                                                EXPERTS("block_sparse_moe.experts.*.w1.weight",
+                                                        "block_sparse_moe.experts.*.w3.weight",
+                                                        "block_sparse_moe.experts.*.w2.weight"),
+                                                HEAD};
+static const struct hd_hf_row mixtral_stacked_rows[] = {
+    EMBEDDING,
+    NORMS,
+    QKV,
+    OUT,
+    ROUTER("mlp.gate.weight"),
+    STACKED_EXPERTS("mlp.experts.gate_up_proj", "mlp.experts.down_proj"),
+    HEAD};
 
-/* Mixtral's form that transformers 5 writes with save_original_format=False: fused experts. */
-static const struct hd_hf_row mixtral_fused_rows[] = {
-    MIXTRAL_ROWS("layers.#.mlp.gate.weight",
-                 PAIRED(0, "blocks.#.moe.gate.weight", "layers.#.mlp.experts.gate_up_proj"),
-                 PAIRED(1, "blocks.#.moe.up.weight", "layers.#.mlp.experts.gate_up_proj"),
-                 PLAIN("blocks.#.moe.down.weight", "layers.#.mlp.experts.down_proj"))};
+/* Qwen-MoE and OLMoE, also in two forms. */
+static const struct hd_hf_row qwen_moe_rows[] = {EMBEDDING,
+                                                 NORMS,
+                                                 QKV,
+                                                 OUT,
+                                                 MLP,
+                                                 ROUTER("mlp.gate.weight"),
+                                                 EXPERTS("mlp.experts.*.gate_proj.weight",
+                                                         "mlp.experts.*.up_proj.weight",
+                                                         "mlp.experts.*.down_proj.weight"),
+                                                 SHARED_EXPERT,
+                                                 HEAD};
+static const struct hd_hf_row qwen_moe_stacked_rows[] = {
+    EMBEDDING,
+    NORMS,
+    QKV,
+    OUT,
+    MLP,
+    ROUTER("mlp.gate.weight"),
+    STACKED_EXPERTS("mlp.experts.gate_up_proj", "mlp.experts.down_proj"),
+    SHARED_EXPERT,
+    HEAD};
+
+static const struct hd_hf_row gemma_rows[] = {EMBEDDING,
+                                              NORM("norm1", "input_layernorm"),
+                                              NORM("norm1_out", "post_attention_layernorm"),
+                                              NORM("norm2", "pre_feedforward_layernorm"),
+                                              NORM("norm2_out", "post_feedforward_layernorm"),
+                                              QKV,
+                                              OUT,
+                                              MLP,
+                                              HEAD};
+
+static const struct hd_hf_row olmo2_rows[] = {EMBEDDING,
+                                              NORM("norm1_out", "post_attention_layernorm"),
+                                              NORM("norm2_out", "post_feedforward_layernorm"),
+                                              QKV,
+                                              OUT,
+                                              MLP,
+                                              HEAD};
+
+static const struct hd_hf_row phi3_rows[] = {EMBEDDING, NORMS, FUSED_QKV, OUT, FUSED_MLP, HEAD};
+
+static const struct hd_hf_row glm_rows[] = {EMBEDDING, NORMS, QKV, OUT, FUSED_MLP, HEAD};
+
+static const struct hd_hf_row glm4_rows[] = {EMBEDDING,
+                                             NORM("norm1", "input_layernorm"),
+                                             NORM("norm1_out", "post_self_attn_layernorm"),
+                                             NORM("norm2", "post_attention_layernorm"),
+                                             NORM("norm2_out", "post_mlp_layernorm"),
+                                             QKV,
+                                             OUT,
+                                             FUSED_MLP,
+                                             HEAD};
+
+static const struct hd_hf_row granite_moe_rows[] = {
+    EMBEDDING,
+    NORMS,
+    QKV,
+    OUT,
+    ROUTER("block_sparse_moe.router.layer.weight"),
+    STACKED_EXPERTS("block_sparse_moe.input_linear.weight",
+                    "block_sparse_moe.output_linear.weight"),
+    HEAD};
+
+static const struct hd_hf_row starcoder2_rows[] = {EMBEDDING, NORMS, QKV, OUT, PLAIN_MLP, HEAD};
 
 /* Constants that older versions of transformers saved with the weights: masks and rotary
  * frequencies. */
@@ -128,35 +215,53 @@ static const char *const constants[] = {
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
-static const struct {
-    const char *family, *prefix;
+static const struct name_table {
+    const char *prefix;
     const struct hd_hf_row *rows;
     size_t count;
-    /* [count] table of names for the family's form with fused experts; NULL: no such form */
-    const struct hd_hf_row *fused;
-    const char *fused_sign; /* name of a tensor that exists only in the form with fused experts */
-} families[] = {
-    {"gpt2", "transformer.", gpt2_rows, COUNT(gpt2_rows), NULL, NULL},
-    {"llama", "model.", llama_rows, COUNT(llama_rows), NULL, NULL},
-    {"mistral", "model.", llama_rows, COUNT(llama_rows), NULL, NULL},
-    {"qwen2", "model.", llama_rows, COUNT(llama_rows), NULL, NULL},
-    {"qwen3", "model.", llama_rows, COUNT(llama_rows), NULL, NULL},
-    {"mixtral", "model.", mixtral_rows, COUNT(mixtral_rows), mixtral_fused_rows,
-     "layers.0.mlp.gate.weight"},
+    /* [stacked_count] table for the form with experts in stacks; NULL: no such form */
+    const struct hd_hf_row *stacked;
+    size_t stacked_count;
+    const char *stacked_sign; /* name of a tensor that exists only in that form */
+} tables[HD_NAMES_COUNT] = {
+    [HD_NAMES_GPT2] = {"transformer.", gpt2_rows, COUNT(gpt2_rows), NULL, 0, NULL},
+    [HD_NAMES_LLAMA] = {"model.", llama_rows, COUNT(llama_rows), NULL, 0, NULL},
+    [HD_NAMES_MIXTRAL] = {"model.", mixtral_rows, COUNT(mixtral_rows), mixtral_stacked_rows,
+                          COUNT(mixtral_stacked_rows), "layers.#.mlp.gate.weight"},
+    [HD_NAMES_QWEN_MOE] = {"model.", qwen_moe_rows, COUNT(qwen_moe_rows), qwen_moe_stacked_rows,
+                           COUNT(qwen_moe_stacked_rows), "layers.#.mlp.experts.gate_up_proj"},
+    [HD_NAMES_GEMMA] = {"model.", gemma_rows, COUNT(gemma_rows), NULL, 0, NULL},
+    [HD_NAMES_OLMO2] = {"model.", olmo2_rows, COUNT(olmo2_rows), NULL, 0, NULL},
+    [HD_NAMES_PHI3] = {"model.", phi3_rows, COUNT(phi3_rows), NULL, 0, NULL},
+    [HD_NAMES_GLM] = {"model.", glm_rows, COUNT(glm_rows), NULL, 0, NULL},
+    [HD_NAMES_GLM4] = {"model.", glm4_rows, COUNT(glm4_rows), NULL, 0, NULL},
+    [HD_NAMES_GRANITE_MOE] = {"model.", granite_moe_rows, COUNT(granite_moe_rows), NULL, 0, NULL},
+    [HD_NAMES_STARCODER2] = {"model.", starcoder2_rows, COUNT(starcoder2_rows), NULL, 0, NULL},
 };
-_Static_assert(COUNT(mixtral_rows) == COUNT(mixtral_fused_rows), "same number of rows");
 
 enum hd_status hd_hf_rows(const char *family, const struct hd_hf_row **ret_rows, size_t *ret_count,
                           const char **ret_prefix)
 {
-    for (size_t i = 0; i < COUNT(families); i++)
-        if (strcmp(families[i].family, family) == 0) {
-            *ret_rows = families[i].rows;
-            *ret_count = families[i].count;
-            *ret_prefix = families[i].prefix;
-            return HD_OK;
-        }
-    return hd_err(HD_UNSUPPORTED, "model.family: there are no Hugging Face names for %s", family);
+    const struct hd_family *f = hd_family_named(family);
+
+    if (!f)
+        return hd_err(HD_UNSUPPORTED, "model.family: there are no Hugging Face names for %s",
+                      family);
+    *ret_rows = tables[f->names].rows;
+    *ret_count = tables[f->names].count;
+    *ret_prefix = tables[f->names].prefix;
+    return HD_OK;
+}
+
+int64_t hd_hf_part_rows(const struct hd_job *job, const char *name, int64_t rows)
+{
+    int64_t heads = 0;
+
+    if (strstr(name, "attention.q."))
+        heads = job->heads;
+    else if (strstr(name, "attention.k.") || strstr(name, "attention.v."))
+        heads = job->kv_heads;
+    return heads * job->head_width > 0 ? heads * job->head_width : rows;
 }
 
 void hd_hf_format_name(const char *pattern, int64_t layer, int64_t expert,
@@ -245,9 +350,22 @@ static void format_shape(const int64_t *shape, int dim_count, char ret_text[96])
     (void)snprintf(ret_text + n, 96 - n, "]");
 }
 
+/* Returns the rows of the first `place` parts of the tensor of a row, of whose own part `rows` is the
+ * size: that of q differs from that of k and v. */
+static int64_t rows_before(const struct search *s, const struct hd_hf_row *row, int place,
+                           int64_t rows)
+{
+    const struct hd_hf_row *first = row - row->place;
+    int64_t sum = 0;
+
+    for (int i = 0; i < place; i++)
+        sum += row->parts == 1 ? rows : hd_hf_part_rows(s->job, first[i].ours, rows);
+    return sum;
+}
+
 /* Checks shape and dtype of their tensor. With a shorter context, our table of positions is the
  * start of theirs. */
-static enum hd_status check_tensor_shape(const struct hd_hf_row *row,
+static enum hd_status check_tensor_shape(const struct search *s, const struct hd_hf_row *row,
                                          const struct hd_ckpt_entry *want,
                                          const struct hd_weight *w)
 {
@@ -262,7 +380,9 @@ static enum hd_status check_tensor_shape(const struct hd_hf_row *row,
         const int from = row->transposed ? dims - 1 - d : d + left_out;
         const bool is_merged = row->columns ? from == dims - 1 : from == merged;
 
-        expected[d] = want->shape[from] * (is_merged ? row->parts : 1);
+        expected[d] = !is_merged     ? want->shape[from]
+                      : row->columns ? want->shape[from] * row->parts
+                                     : rows_before(s, row, row->parts, want->shape[from]);
     }
     for (int d = 0; same && d < dims; d++)
         same = w->shape[d] == expected[d] || (positions && d == 0 && w->shape[d] > expected[d]);
@@ -311,10 +431,11 @@ static enum hd_status find_tensor(struct search *s, struct hd_hf_map *map,
     }
     map->used[*ret_weight - hd_weights_at(s->weights, 0)] = true;
     if (is_quantized(*ret_weight, want))
-        return hd_hf_find_quantized(s->weights, *ret_weight,
-                                    want->shape[want->dim_count - 2] * row->parts,
-                                    want->shape[want->dim_count - 1], map->used, ret_quantized);
-    return check_tensor_shape(row, want, *ret_weight);
+        return hd_hf_find_quantized(
+            s->weights, *ret_weight,
+            rows_before(s, row, row->parts, want->shape[want->dim_count - 2]),
+            want->shape[want->dim_count - 1], map->used, ret_quantized);
+    return check_tensor_shape(s, row, want, *ret_weight);
 }
 
 static enum hd_status find_one(struct search *s, struct hd_hf_map *map, size_t index)
@@ -339,7 +460,7 @@ static enum hd_status find_one(struct search *s, struct hd_hf_map *map, size_t i
     if (row->columns)
         f->first_column = (2 * layer + row->place) * want->shape[1];
     else
-        f->first = row->place * want->shape[rows_at];
+        f->first = rows_before(s, row, row->place, want->shape[rows_at]);
     if (f->per_expert)
         count = want->shape[0];
     f->weights = hd_arena_array(&map->arena, (size_t)count, sizeof *f->weights);
@@ -366,9 +487,9 @@ bool hd_hf_may_be_absent(const char *name)
 {
     bool constant = is_constant(name);
 
-    for (size_t i = 0; i < COUNT(families) && !constant; i++)
-        constant = hd_text_starts(name, families[i].prefix) &&
-                   is_constant(name + strlen(families[i].prefix));
+    for (size_t i = 0; i < COUNT(tables) && !constant; i++)
+        constant =
+            hd_text_starts(name, tables[i].prefix) && is_constant(name + strlen(tables[i].prefix));
     return constant || strcmp(name, HD_HF_HEAD_NAME) == 0;
 }
 
@@ -419,17 +540,21 @@ static enum hd_status judge(struct search *s, const struct hd_hf_map *map)
     return HD_OK;
 }
 
-/* Selects the table of names with fused experts if the weights have the family's fused_sign. */
+/* Selects the table of names with stacked experts if the weights have its sign in some layer. */
 static void choose_form(struct search *s)
 {
-    char name[HD_CKPT_NAME_MAX];
+    const struct name_table *names = &tables[hd_family_named(s->job->family)->names];
+    char plain[HD_CKPT_NAME_MAX], name[2 * HD_CKPT_NAME_MAX];
 
-    for (size_t i = 0; i < COUNT(families); i++)
-        if (strcmp(families[i].family, s->job->family) == 0 && families[i].fused) {
-            (void)snprintf(name, sizeof name, "%s%s", s->prefix, families[i].fused_sign);
-            if (hd_weights_find(s->weights, name))
-                s->rows = families[i].fused;
-        }
+    for (int64_t layer = 0; names->stacked && layer < s->job->layers; layer++) {
+        hd_hf_format_name(names->stacked_sign, layer, 0, plain);
+        (void)snprintf(name, sizeof name, "%s%s", s->prefix, plain);
+        if (!hd_weights_find(s->weights, name))
+            continue;
+        s->rows = names->stacked;
+        s->row_count = names->stacked_count;
+        return;
+    }
 }
 
 static enum hd_status search_names(struct search *s, struct hd_hf_map *map)

@@ -5,9 +5,13 @@
  *   the group    rope_scaling if it has members, else rope_parameters; the other is ignored
  *   the type     rope_type of the group, else type of the group, else default
  *   theta        rope_theta of the group, else rope_theta beside it, else that of the class
- *   the share    partial_rotary_factor of the group, else that beside it; it must be 1
+ *   the share    partial_rotary_factor of the group, else that beside it, else that of the class; a
+ *                class that does not read it rotates all channels
  *   the original context   for llama3 and yarn: original_max_position_embeddings beside the group,
  *                else in the group, else max_position_embeddings
+ *
+ * In families whose layers with a window have other angles (rope_local_theta), rope_parameters may be
+ * one object per kind of layer, full_attention and sliding_attention.
  *
  * A key of another type is not used, as in transformers. A key that the type needs and the group
  * lacks is an error, as in transformers. A key that is ignored but has another value becomes a
@@ -26,8 +30,11 @@
 enum { ORIGINAL_MAX = 1 << 24 };
 
 struct rope_reading {
-    /* root: the config.json; group: rope_scaling or rope_parameters; NULL: neither */
+    /* root: the config.json; group: rope_scaling or rope_parameters, of layers without a window;
+     * NULL: neither */
     const struct hd_json *root, *group;
+    const struct hd_json *local; /* group of layers with a window; NULL: none of their own */
+    const struct hd_family *family;
     struct hd_job *job;
     struct hd_text *notes;
 };
@@ -87,6 +94,37 @@ static const struct hd_json *inner_first(struct rope_reading *r, const char *key
                    "transformers",
                    key, hd_hf_quote(inner, a), r->group->key, hd_hf_quote(outer, b), a);
     return inner ? inner : outer;
+}
+
+/* Splits a group that has one object per kind of layer. */
+static enum hd_status split_group(struct rope_reading *r)
+{
+    const struct hd_json *full = rope_member(r->group, "full_attention");
+    const struct hd_json *local = rope_member(r->group, "sliding_attention");
+
+    if (!full && !local)
+        return HD_OK;
+    if (r->family->local_theta == 0 || !full || !local || full->kind != HD_JSON_OBJECT ||
+        local->kind != HD_JSON_OBJECT || r->group->count != 2)
+        return hd_hf_unsupported(r->group->key, r->group,
+                                 "one object with rope_type and rope_theta is");
+    r->group = full;
+    r->local = local;
+    return HD_OK;
+}
+
+/* Reads the angles of layers with a window, which are not scaled. */
+static enum hd_status read_local(struct rope_reading *r)
+{
+    const struct hd_json *type = rope_member(r->local, "rope_type");
+    const struct hd_json *theta = rope_member(r->local, "rope_theta");
+
+    if (type && (type->kind != HD_JSON_STRING || strcmp(type->text, "default") != 0))
+        return hd_hf_unsupported("sliding_attention.rope_type", type, "use default");
+    for (const struct hd_json *v = r->local ? r->local->first : NULL; v; v = v->next)
+        if (!hd_words_have("rope_type type rope_theta", v->key) && v->kind != HD_JSON_NULL)
+            return hd_hf_unsupported(v->key, v, "layers with a window have plain angles here");
+    return theta ? hd_hf_to_real(theta, "rope_theta", 1, 1e12, &r->job->rope_local_theta) : HD_OK;
 }
 
 static enum hd_status unknown_kind(const char *key, const struct hd_json *value)
@@ -256,38 +294,46 @@ static enum hd_status read_scaling(struct rope_reading *r, const struct rope_kin
     return st ? st : finish_yarn(r, kind);
 }
 
-static enum hd_status read_shared(struct rope_reading *r, double default_theta)
+static enum hd_status read_shared(struct rope_reading *r)
 {
     const struct hd_json *theta = inner_first(r, "rope_theta");
     const struct hd_json *share = inner_first(r, "partial_rotary_factor");
-    double whole = 1;
+    const bool partial = hd_hf_reads(r->family, "partial_rotary_factor");
+    double part = partial && r->family->rope_fraction > 0 ? r->family->rope_fraction : 1;
     enum hd_status st = HD_OK;
 
-    r->job->rope_theta = default_theta;
+    r->job->rope_theta = r->family->absent.theta;
     if (theta)
         st = hd_hf_to_real(theta, "rope_theta", 1, 1e12, &r->job->rope_theta);
     if (!st && share)
-        st = hd_hf_to_real(share, "partial_rotary_factor", 0, 1, &whole);
-    return st || whole == 1 ? st
-                            : hd_hf_unsupported("partial_rotary_factor", share,
-                                                "transformers' classes of these types rotate all "
-                                                "channels of a head, whatever it says, or fail; "
-                                                "write 1");
+        st = hd_hf_to_real(share, "partial_rotary_factor", partial ? 0.01 : 0, 1, &part);
+    r->job->rope_fraction = part;
+    return st || partial || part == 1
+               ? st
+               : hd_hf_unsupported("partial_rotary_factor", share,
+                                   "transformers' classes of these types rotate all "
+                                   "channels of a head, whatever it says, or fail; "
+                                   "write 1");
 }
 
-enum hd_status hd_hf_read_rope(const struct hd_json *root, double default_theta, struct hd_job *job,
-                               struct hd_text *notes)
+enum hd_status hd_hf_read_rope(struct hd_hf_reading *reading)
 {
-    struct rope_reading r = {.root = root, .job = job, .notes = notes};
+    struct hd_job *job = reading->job;
+    struct rope_reading r = {
+        .root = reading->root, .family = reading->family, .job = job, .notes = reading->notes};
     const struct rope_kind *kind = NULL;
     enum hd_status st = find_group(&r);
 
+    if (!st)
+        st = split_group(&r);
     if (!st)
         st = find_kind(&r, &kind);
     if (!st)
         st = check_keys(&r, kind);
     if (!st)
-        st = read_shared(&r, default_theta);
+        st = read_shared(&r);
+    if (!st)
+        st = read_local(&r);
     if (st)
         return st;
     (void)snprintf(job->rope_scaling, sizeof job->rope_scaling, "%s", kind->ours);

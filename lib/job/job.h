@@ -41,7 +41,7 @@
 #include "base/text.h"
 
 enum {
-    HD_JOB_VERSION = 12,                /* version of the text form; raised when keys are added */
+    HD_JOB_VERSION = 13,                /* version of the text form; raised when keys are added */
     HD_JOB_WORD_MAX = 64,               /* bytes of a value of kind WORD or NAME, NUL included */
     HD_JOB_PATH_MAX = 4096,             /* bytes of a value of kind PATH, NUL included */
     HD_JOB_FILE_BYTES_MAX = 4 << 20,    /* bytes of a file with the text form of a job */
@@ -213,7 +213,8 @@ void hd_job_set_default(const struct hd_key *key, struct hd_job *job);
 /* Sets the key's member of a job from its text form. HD_INVALID: the message says what is wrong
  * with the value; it does not contain the key's path. */
 enum hd_status hd_job_parse(const struct hd_key *key, const char *text, struct hd_job *job);
-/* Appends the text form of the key's member. HD_INVALID: the value cannot be written, for example
+/* Appends the text form of the key's member; of one that is not set, because the job was not made by
+ * lib/spec, the value of older builds (old_default). HD_INVALID: the value cannot be written, for example
  * because it contains a line break. */
 enum hd_status hd_job_format(const struct hd_key *key, const struct hd_job *job,
                              struct hd_text *ret_text);

@@ -231,6 +231,8 @@ enum hd_status hd_job_format(const struct hd_key *key, const struct hd_job *job,
     switch (key->kind) {
     case HD_KEY_WORD:
     case HD_KEY_NAME:
+        if (!*(const char *)member && key->old_default_text)
+            member = key->old_default_text;
         if (!*(const char *)member || strpbrk(member, " \t\n\r"))
             return hd_err(HD_INVALID, "%s: '%s' is not one word", key->path, (const char *)member);
         hd_text_add(ret_text, "%s", (const char *)member);
@@ -250,7 +252,9 @@ enum hd_status hd_job_format(const struct hd_key *key, const struct hd_job *job,
         if (hd_job_word_of(key, *(const double *)member, word))
             hd_text_add(ret_text, "%s", word);
         else
-            hd_text_add(ret_text, "%.17g", *(const double *)member);
+            hd_text_add(ret_text, "%.17g",
+                        *(const double *)member == 0 && key->min > 0 ? key->old_default
+                                                                     : *(const double *)member);
         break;
     case HD_KEY_BOOL:
         hd_text_add(ret_text, "%s", *(const bool *)member ? "true" : "false");

@@ -4,50 +4,103 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "job/family.h"
 
 enum { WORD_MAX = 64 };
 
 /* A module of a family, by its Hugging Face name, and the targets that it contains. */
 struct module {
     const char *name;
-    int target[3], count;
+    int target[3], count; /* a module of several targets is one matrix, with one factor A */
+    bool experts;         /* true: each expert of a block has such a module */
 };
 
+#define ATTENTION                                                                                 \
+    {"self_attn.q_proj", {HD_TARGET_Q}, 1, false}, {"self_attn.k_proj", {HD_TARGET_K}, 1, false}, \
+        {"self_attn.v_proj", {HD_TARGET_V}, 1, false},                                            \
+    {                                                                                             \
+        "self_attn.o_proj", {HD_TARGET_OUT}, 1, false                                             \
+    }
+#define MLP                                                                                   \
+    {"mlp.gate_proj", {HD_TARGET_GATE}, 1, false}, {"mlp.up_proj", {HD_TARGET_UP}, 1, false}, \
+    {                                                                                         \
+        "mlp.down_proj", {HD_TARGET_DOWN}, 1, false                                           \
+    }
+#define FUSED_MLP                                                   \
+    {"mlp.gate_up_proj", {HD_TARGET_GATE, HD_TARGET_UP}, 2, false}, \
+    {                                                               \
+        "mlp.down_proj", {HD_TARGET_DOWN}, 1, false                 \
+    }
+
 static const struct module gpt2_modules[] = {
-    {"attn.c_attn", {HD_TARGET_Q, HD_TARGET_K, HD_TARGET_V}, 3},
-    {"attn.c_proj", {HD_TARGET_OUT}, 1},
-    {"mlp.c_fc", {HD_TARGET_UP}, 1},
-    {"mlp.c_proj", {HD_TARGET_DOWN}, 1}};
+    {"attn.c_attn", {HD_TARGET_Q, HD_TARGET_K, HD_TARGET_V}, 3, false},
+    {"attn.c_proj", {HD_TARGET_OUT}, 1, false},
+    {"mlp.c_fc", {HD_TARGET_UP}, 1, false},
+    {"mlp.c_proj", {HD_TARGET_DOWN}, 1, false}};
+static const struct module llama_modules[] = {ATTENTION, MLP};
+/* Routers and shared experts have no adapters. Dense blocks beside experts, which Mixtral does not
+ * have, use llama's names. */
+static const struct module mixtral_modules[] = {
+    ATTENTION,
+    {"block_sparse_moe.experts.w1", {HD_TARGET_GATE}, 1, true},
+    {"block_sparse_moe.experts.w3", {HD_TARGET_UP}, 1, true},
+    {"block_sparse_moe.experts.w2", {HD_TARGET_DOWN}, 1, true},
+    MLP};
+static const struct module qwen_moe_modules[] = {
+    ATTENTION,
+    {"mlp.experts.gate_proj", {HD_TARGET_GATE}, 1, true},
+    {"mlp.experts.up_proj", {HD_TARGET_UP}, 1, true},
+    {"mlp.experts.down_proj", {HD_TARGET_DOWN}, 1, true},
+    MLP};
+/* The experts are stacks, which are no modules of PEFT. */
+static const struct module granite_moe_modules[] = {ATTENTION, MLP};
+static const struct module phi3_modules[] = {
+    {"self_attn.qkv_proj", {HD_TARGET_Q, HD_TARGET_K, HD_TARGET_V}, 3, false},
+    {"self_attn.o_proj", {HD_TARGET_OUT}, 1, false},
+    FUSED_MLP};
+static const struct module glm_modules[] = {ATTENTION, FUSED_MLP};
+static const struct module starcoder2_modules[] = {
+    ATTENTION, {"mlp.c_fc", {HD_TARGET_UP}, 1, false}, {"mlp.c_proj", {HD_TARGET_DOWN}, 1, false}};
 
-static const struct module llama_modules[] = {
-    {"self_attn.q_proj", {HD_TARGET_Q}, 1}, {"self_attn.k_proj", {HD_TARGET_K}, 1},
-    {"self_attn.v_proj", {HD_TARGET_V}, 1}, {"self_attn.o_proj", {HD_TARGET_OUT}, 1},
-    {"mlp.gate_proj", {HD_TARGET_GATE}, 1}, {"mlp.up_proj", {HD_TARGET_UP}, 1},
-    {"mlp.down_proj", {HD_TARGET_DOWN}, 1}};
-
-/* Modules of Mixtral; each expert has a module of each of the last three names. The router has no
- * adapter. */
-static const struct module expert_modules[] = {
-    {"self_attn.q_proj", {HD_TARGET_Q}, 1},
-    {"self_attn.k_proj", {HD_TARGET_K}, 1},
-    {"self_attn.v_proj", {HD_TARGET_V}, 1},
-    {"self_attn.o_proj", {HD_TARGET_OUT}, 1},
-    {"block_sparse_moe.experts.w1", {HD_TARGET_GATE}, 1},
-    {"block_sparse_moe.experts.w3", {HD_TARGET_UP}, 1},
-    {"block_sparse_moe.experts.w2", {HD_TARGET_DOWN}, 1}};
-
+/* Modules by table of names (job/family.h). */
 struct modules {
     const struct module *list;
-    int count;
+    size_t count;
+};
+#define MODULES(list)                       \
+    {                                       \
+        list, sizeof(list) / sizeof *(list) \
+    }
+static const struct modules modules[HD_NAMES_COUNT] = {
+    [HD_NAMES_GPT2] = MODULES(gpt2_modules),
+    [HD_NAMES_LLAMA] = MODULES(llama_modules),
+    [HD_NAMES_MIXTRAL] = MODULES(mixtral_modules),
+    [HD_NAMES_QWEN_MOE] = MODULES(qwen_moe_modules),
+    [HD_NAMES_GEMMA] = MODULES(llama_modules),
+    [HD_NAMES_OLMO2] = MODULES(llama_modules),
+    [HD_NAMES_PHI3] = MODULES(phi3_modules),
+    [HD_NAMES_GLM] = MODULES(glm_modules),
+    [HD_NAMES_GLM4] = MODULES(glm_modules),
+    [HD_NAMES_GRANITE_MOE] = MODULES(granite_moe_modules),
+    [HD_NAMES_STARCODER2] = MODULES(starcoder2_modules),
 };
 
 static struct modules modules_of(const struct hd_job *job)
 {
-    if (strcmp(job->family, "gpt2") == 0)
-        return (struct modules){gpt2_modules, sizeof gpt2_modules / sizeof *gpt2_modules};
-    if (job->experts)
-        return (struct modules){expert_modules, sizeof expert_modules / sizeof *expert_modules};
-    return (struct modules){llama_modules, sizeof llama_modules / sizeof *llama_modules};
+    const struct hd_family *family = hd_family_named(job->family);
+
+    return family ? modules[family->names] : (struct modules){NULL, 0};
+}
+
+/* Returns whether some block of the job's model has the module. */
+static bool has_module(const struct hd_job *job, const struct module *m)
+{
+    const int64_t dense =
+        job->experts ? hd_layers_left(job->experts_layers, job->layers) : job->layers;
+
+    if (m->experts)
+        return dense < job->layers;
+    return dense > 0 || m->target[0] < HD_TARGET_GATE;
 }
 
 /* Returns whether the word names the module as PEFT matches names: it is the module's whole name,
@@ -66,8 +119,9 @@ static enum hd_status refuse(const struct hd_job *job, const char *word)
     struct hd_text names = {0};
     enum hd_status st;
 
-    for (int i = 0; i < m.count; i++)
-        hd_text_add(&names, "%s%s", i ? ", " : "", m.list[i].name);
+    for (size_t i = 0; i < m.count; i++)
+        if (has_module(job, &m.list[i]))
+            hd_text_add(&names, "%s%s", i ? ", " : "", m.list[i].name);
     st = hd_err(HD_INVALID, "train.adapter.targets: %s has no module '%s'; its modules are %s",
                 job->family, word, names.data ? names.data : "");
     hd_text_free(&names);
@@ -80,12 +134,16 @@ static enum hd_status take(const struct hd_job *job, const char *word, struct hd
     const bool all = strcmp(word, "all-linear") == 0;
     bool found = false;
 
-    for (int i = 0; i < m.count; i++) {
-        if (!all && !matches(&m.list[i], word))
+    for (size_t i = 0; i < m.count; i++) {
+        const struct module *one = &m.list[i];
+        bool *target = one->experts ? adapter->expert_target : adapter->target;
+
+        if (!has_module(job, one) || (!all && !matches(one, word)))
             continue;
         found = true;
-        for (int k = 0; k < m.list[i].count; k++)
-            adapter->target[m.list[i].target[k]] = true;
+        for (int k = 0; k < one->count; k++)
+            target[one->target[k]] = true;
+        adapter->one_a[one->target[0]] = one->count > 1;
     }
     return found ? HD_OK : refuse(job, word);
 }
@@ -97,9 +155,7 @@ static enum hd_status lora_from_job(const struct hd_job *job, struct hd_adapter 
                            .scale = hd_job_adapter_scale(job),
                            .b_lr = job->adapter_b_lr,
                            .dropout = job->adapter_dropout,
-                           .one_a = strcmp(job->family, "gpt2") == 0,
-                           .dora = job->adapter_dora,
-                           .experts = job->experts > 0};
+                           .dora = job->adapter_dora};
     enum hd_status st = HD_OK;
     char word[WORD_MAX];
 
@@ -112,8 +168,9 @@ static enum hd_status lora_from_job(const struct hd_job *job, struct hd_adapter 
     }
     if (!st && !*job->adapter_targets)
         st = hd_err(HD_INVALID, "train.adapter.targets: is empty; name modules, or use all-linear");
-    if (!st && a.experts && a.dora &&
-        (a.target[HD_TARGET_GATE] || a.target[HD_TARGET_UP] || a.target[HD_TARGET_DOWN]))
+    if (!st && a.dora &&
+        (a.expert_target[HD_TARGET_GATE] || a.expert_target[HD_TARGET_UP] ||
+         a.expert_target[HD_TARGET_DOWN]))
         st = hd_err(HD_UNSUPPORTED,
                     "train.adapter.dora: the adapters of experts have no magnitudes; name the "
                     "attention's modules in train.adapter.targets: [q_proj, k_proj, v_proj, "

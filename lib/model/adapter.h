@@ -18,10 +18,11 @@
  * dropped input. Experts have no magnitudes.
  *
  * A *target* is one weight of a block. In memory several targets are one matrix (q, k, v; gate,
- * up), but each has its own A and B. GPT-2's c_attn is one module: q, k and v share its A. The
- * names are those of the weights, with lora_a, lora_b or lora_m in place of "weight":
- * blocks.3.attention.q.lora_b; the shared A is blocks.3.attention.qkv.lora_a. Factors of experts
- * are [E, r, in] and [E, out, r].
+ * up), but each has its own A and B. Where the matrix is one module of the family, as GPT-2's
+ * c_attn or Phi-3's gate_up_proj, its targets share one A. The names are those of the weights, with
+ * lora_a, lora_b or lora_m in place of "weight": blocks.3.attention.q.lora_b; a shared A is
+ * blocks.3.attention.qkv.lora_a or blocks.3.mlp.gate_up.lora_a. Factors of experts are [E, r, in]
+ * and [E, out, r].
  *
  * bottleneck (Houlsby et al. 2019): two layers of `width` inner channels behind attention and two
  * behind the feed-forward layer or the experts, on the output h [R, C] that is about to be added to
@@ -74,11 +75,13 @@ struct hd_adapter {
     int64_t rank;
     double scale; /* factor s of the formula above */
     double b_lr;
-    bool target[HD_TARGET_COUNT];
-    bool one_a;   /* true: q, k and v have one common factor A */
-    bool dora;    /* true: DoRA, the rows of a target's result have magnitudes */
-    bool experts; /* true: gate, up and down belong to experts, and each expert has factors of its
-                     own */
+    bool target[HD_TARGET_COUNT];        /* weights of attention and MLP that have factors */
+    bool expert_target[HD_TARGET_COUNT]; /* gate, up and down of experts that have factors; each
+                                            expert has its own */
+    /* by first target of a matrix: true: its targets have one common factor A (Q: q, k and v; GATE:
+     * gate and up) */
+    bool one_a[HD_TARGET_COUNT];
+    bool dora; /* true: DoRA, the rows of a target's result have magnitudes */
     /* member of HD_ADAPTER_BOTTLENECK: inner channels */
     int64_t width;
     /* member of HD_ADAPTER_PREFIX: number of learned keys and values */

@@ -4,9 +4,9 @@
 static struct hd_tensor *norm_forward(struct hd_rec *rec, const struct hd_model_config *c,
                                       struct hd_tensor *x, struct hd_norm w)
 {
-    if (c->family->layernorm)
+    if (c->family->norm == HD_NORM_LAYER)
         return op_layernorm(rec, x, w.weight, w.bias, c->norm_eps);
-    return op_rmsnorm(rec, x, w.weight, c->norm_eps, false);
+    return op_rmsnorm(rec, x, w.weight, c->norm_eps, c->family->norm == HD_NORM_RMS_ONE_PLUS);
 }
 
 /* Records y += s B (A drop(x)), the product of the linear's LoRA adapter, where y = x W^T; returns
@@ -92,12 +92,15 @@ static struct hd_tensor *attention_forward(struct hd_rec *rec, const struct hd_m
                                            int tp, const struct hd_attention *w, int64_t layer,
                                            struct hd_tensor *x)
 {
+    const struct hd_layer l = hd_model_layer(c, layer);
     const int64_t H = c->H / tp, G = c->G > tp ? c->G / tp : 1;
     const struct hd_attention_settings settings = {
         .heads = H,
         .kv_heads = G,
         .head_width = c->D,
-        .window = hd_model_window(c, layer),
+        .window = l.window,
+        .scale = c->attention_scale,
+        .cap = c->attention_cap,
         .causal = true,
         .alibi = c->positions == HD_POSITIONS_ALIBI,
         .prefix = c->adapter.tokens,
@@ -108,32 +111,60 @@ static struct hd_tensor *attention_forward(struct hd_rec *rec, const struct hd_m
         column_parallel(rec, c, layer, x, w->qkv, w->qkv_bias, 3, &w->lora_qkv);
 
     if (c->qk_norm)
-        qkv = op_head_norm(rec, qkv, w->q_norm, w->k_norm,
-                           &(struct hd_head_norm_settings){
-                               .heads = H, .kv_heads = G, .head_width = c->D, .eps = c->norm_eps});
-    if (c->positions == HD_POSITIONS_ROPE)
-        qkv = op_rope(rec, qkv, hd_rec_batch(rec, HD_BATCH_POSITIONS), H + G, c->D, &c->rope);
+        qkv = op_head_norm(
+            rec, qkv, w->q_norm, w->k_norm,
+            &(struct hd_head_norm_settings){.heads = H,
+                                            .kv_heads = G,
+                                            .head_width = c->D,
+                                            .eps = c->norm_eps,
+                                            .one_plus = c->family->norm == HD_NORM_RMS_ONE_PLUS,
+                                            .whole = c->family->qk_norm_form == HD_QK_NORM_WHOLE});
+    if (l.rope)
+        qkv = op_rope(rec, qkv, hd_rec_batch(rec, HD_BATCH_POSITIONS), H + G, c->D, l.rope);
     return row_parallel(rec, c, layer, op_attention(rec, qkv, &settings), w->out, w->out_bias,
                         &w->lora_out);
+}
+
+static enum hd_activation activation(const struct hd_model_config *c)
+{
+    static const enum hd_activation kinds[] = {[HD_FFN_SILU] = HD_ACT_SILU,
+                                               [HD_FFN_GELU_TANH] = HD_ACT_GELU_TANH,
+                                               [HD_FFN_GELU_ERF] = HD_ACT_GELU_ERF};
+
+    return kinds[c->family->activation];
 }
 
 /* Records the MLP, x: [R, C] -> [Rl, C]. */
 static struct hd_tensor *mlp_forward(struct hd_rec *rec, const struct hd_model_config *c,
                                      const struct hd_mlp *w, int64_t layer, struct hd_tensor *x)
 {
-    struct hd_tensor *h = column_parallel(rec, c, layer, x, w->up, w->up_bias,
-                                          c->family->gated_mlp ? 2 : 1, &w->lora_up);
+    struct hd_tensor *h =
+        column_parallel(rec, c, layer, x, w->up, w->up_bias, c->family->gated ? 2 : 1, &w->lora_up);
 
-    h = c->family->gated_mlp ? op_glu(rec, h, HD_ACT_SILU, 0, 0)
-                             : op_activation(rec, h, HD_ACT_GELU_TANH); /* [R, F] */
+    h = c->family->gated ? op_glu(rec, h, activation(c), 0, 0)
+                         : op_activation(rec, h, activation(c)); /* [R, F] */
     return row_parallel(rec, c, layer, h, w->down, w->down_bias, &w->lora_down);
 }
 
+/* Records the shared expert, x: [R, C] -> [Rl, C], times the sigmoid of its gate if it has one. The
+ * gate is applied to the rows outside of op_copy_to_tp and op_reduce_from_tp, [Rl, C]. */
+static struct hd_tensor *shared_forward(struct hd_rec *rec, const struct hd_model_config *c,
+                                        const struct hd_block *w, int64_t layer,
+                                        struct hd_tensor *x, struct hd_tensor *outside)
+{
+    struct hd_tensor *y = mlp_forward(rec, c, &w->mlp, layer, x);
+
+    if (w->shared_gate < 0)
+        return y;
+    return op_row_gate(rec, y, op_linear(rec, outside, w->shared_gate, -1, 1));
+}
+
 /* Records the experts, x: [R, C] -> [Rl, C]. Each row is sent to the experts that the router
- * chooses, and to the shared expert if the model has one. */
+ * chooses, and to the shared expert if the model has one. outside: the rows x before
+ * op_copy_to_tp. */
 static struct hd_tensor *experts_forward(struct hd_rec *rec, const struct hd_model_config *c,
                                          const struct hd_block *w, int64_t layer,
-                                         struct hd_tensor *x)
+                                         struct hd_tensor *x, struct hd_tensor *outside)
 {
     struct hd_expert_params experts = w->experts;
     struct hd_router router = c->router;
@@ -144,9 +175,18 @@ static struct hd_tensor *experts_forward(struct hd_rec *rec, const struct hd_mod
         experts.dropout =
             (struct hd_dropout){c->adapter.dropout, c->seed, layer, HD_SITE_ADAPTER_UP};
     experts.down_site = HD_SITE_ADAPTER_DOWN;
+    experts.act = activation(c);
     h = op_reduce_from_tp(rec, op_experts(rec, x, &experts, &router));
-    return c->F_shared ? op_add(rec, h, mlp_forward(rec, c, &w->mlp, layer, x), 1) : h;
+    return c->F_shared ? op_add(rec, h, shared_forward(rec, c, w, layer, x, outside), 1) : h;
 }
+
+/* Steps between attention or feed-forward layer and the sum: norm (weight -1: none), dropout site,
+ * bottleneck adapter. */
+struct residual_part {
+    struct hd_norm norm;
+    int64_t site;
+    const struct hd_bottleneck *adapter;
+};
 
 /* Context argument of the forward functions of units (hd_rec_unit). */
 struct model_forward {
@@ -154,7 +194,27 @@ struct model_forward {
     int tp;
 };
 
-/* Records one pre-norm block, [Rl, C] -> [Rl, C]. */
+/* Records x + f, the output of attention or feed-forward layer added to the residual stream: with
+ * its norm, its dropout and its bottleneck adapter. */
+static struct hd_tensor *add_to_residual(struct hd_rec *rec, const struct hd_model_config *c,
+                                         int64_t layer, struct hd_tensor *x, struct hd_tensor *f,
+                                         const struct residual_part *part)
+{
+    if (part->norm.weight >= 0)
+        f = norm_forward(rec, c, f, part->norm);
+    f = residual_dropout(rec, c, layer, part->site, f);
+    return op_add(rec, x, bottleneck_forward(rec, c, part->adapter, layer, f), c->residual_scale);
+}
+
+/* Records the norm before attention or feed-forward layer, if there is one: [Rl, C]. */
+static struct hd_tensor *norm_before(struct hd_rec *rec, const struct hd_model_config *c,
+                                     struct hd_tensor *x, struct hd_norm norm)
+{
+    return norm.weight >= 0 ? norm_forward(rec, c, x, norm) : x;
+}
+
+/* Records one block, [Rl, C] -> [Rl, C]. The norms stand before attention and feed-forward layer,
+ * after them, or on both sides (hd_norm_place). */
 static struct hd_tensor *block_forward(struct hd_rec *rec, void *context, int unit,
                                        struct hd_tensor *x)
 {
@@ -162,17 +222,19 @@ static struct hd_tensor *block_forward(struct hd_rec *rec, void *context, int un
     const struct hd_model_config *c = &f->model->config;
     const int64_t layer = unit - f->model->unit_first_block;
     const struct hd_block *w = &f->model->blocks[layer];
-    struct hd_tensor *h;
+    const struct residual_part attention = {w->norm1_out, HD_SITE_RESIDUAL1, &w->adapter1};
+    const struct residual_part feed_forward = {w->norm2_out, HD_SITE_RESIDUAL2, &w->adapter2};
+    struct hd_tensor *h, *normed;
 
-    h = op_copy_to_tp(rec, norm_forward(rec, c, x, w->norm1)); /* [R, C] */
+    h = op_copy_to_tp(rec, norm_before(rec, c, x, w->norm1)); /* [R, C] */
     h = attention_forward(rec, c, f->tp, &w->attention, layer, h);
-    h = residual_dropout(rec, c, layer, HD_SITE_RESIDUAL1, h);
-    x = op_add(rec, x, bottleneck_forward(rec, c, &w->adapter1, layer, h), 1);
+    x = add_to_residual(rec, c, layer, x, h, &attention);
 
-    h = op_copy_to_tp(rec, norm_forward(rec, c, x, w->norm2));
-    h = c->router.E ? experts_forward(rec, c, w, layer, h) : mlp_forward(rec, c, &w->mlp, layer, h);
-    h = residual_dropout(rec, c, layer, HD_SITE_RESIDUAL2, h);
-    return op_add(rec, x, bottleneck_forward(rec, c, &w->adapter2, layer, h), 1);
+    normed = norm_before(rec, c, x, w->norm2);
+    h = op_copy_to_tp(rec, normed);
+    h = hd_model_layer(c, layer).experts ? experts_forward(rec, c, w, layer, h, normed)
+                                         : mlp_forward(rec, c, &w->mlp, layer, h);
+    return add_to_residual(rec, c, layer, x, h, &feed_forward);
 }
 
 /* Records the embeddings of the tokens plus, with learned positions, those of their positions: [Rl,
@@ -180,13 +242,14 @@ static struct hd_tensor *block_forward(struct hd_rec *rec, void *context, int un
 static struct hd_tensor *embed(struct hd_rec *rec, const struct model_forward *f)
 {
     const int table = f->model->positions;
+    const double scale = f->model->config.embedding_scale;
     struct hd_tensor *tokens = hd_rec_batch(rec, HD_BATCH_TOKENS);
     struct hd_tensor *positions = table >= 0 ? hd_rec_batch(rec, HD_BATCH_POSITIONS) : NULL;
     struct hd_tensor *x;
 
     if (f->tp == 1)
-        return op_embedding(rec, tokens, f->model->embedding, positions, table, 1);
-    x = op_reduce_from_tp(rec, op_embedding(rec, tokens, f->model->embedding, NULL, -1, 1));
+        return op_embedding(rec, tokens, f->model->embedding, positions, table, scale);
+    x = op_reduce_from_tp(rec, op_embedding(rec, tokens, f->model->embedding, NULL, -1, scale));
     if (!positions)
         return x;
     return op_add(rec, x, op_embedding(rec, op_tp_rows(rec, positions), table, NULL, -1, 1), 1);
@@ -207,13 +270,14 @@ static struct hd_tensor *head_forward(struct hd_rec *rec, void *context, int uni
                                       struct hd_tensor *x)
 {
     const struct model_forward *f = context;
-    const struct hd_head_settings settings = {0};
+    const struct hd_model_config *c = &f->model->config;
+    const struct hd_head_settings settings = {.logit_scale = c->logit_scale, .cap = c->logit_cap};
 
     (void)unit;
-    x = norm_forward(rec, &f->model->config, x, f->model->head_norm);
+    x = norm_forward(rec, c, x, f->model->head_norm);
     if (hd_rec_get_shape(rec)->mode == HD_RECORD_DECODE)
         op_logits(rec, x, f->model->head, settings);
-    else if (f->model->config.reward)
+    else if (c->reward)
         op_head_reward(rec, x, f->model->head);
     else if (hd_rec_get_shape(rec)->preference)
         op_head_pairs(rec, op_copy_to_tp(rec, x), f->model->head, settings);

@@ -5,41 +5,24 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct hd_family families[] = {
-    {.name = "llama", .gated_mlp = true, .rotary = true},
-    {.name = "gpt2", .layernorm = true},
-    {.name = "mistral", .gated_mlp = true, .rotary = true},
-    {.name = "qwen2", .gated_mlp = true, .rotary = true},
-    {.name = "qwen3", .gated_mlp = true, .rotary = true},
-    {.name = "mixtral", .gated_mlp = true, .rotary = true},
-};
-
-enum hd_status hd_family_find(const char *name, const struct hd_family **ret_family)
-{
-    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)
-        if (strcmp(families[i].name, name) == 0) {
-            *ret_family = &families[i];
-            return HD_OK;
-        }
-    return hd_err(HD_UNSUPPORTED,
-                  "model.family: '%s' is not supported yet; use llama, gpt2, mistral, mixtral, "
-                  "qwen2 or qwen3",
-                  name);
-}
-
-static enum hd_status rope_from_job(const struct hd_job *job, struct hd_rope *ret_rope)
+static enum hd_status rope_from_job(const struct hd_job *job, const struct hd_family *family,
+                                    struct hd_rope *ret_rope)
 {
     /* names in the job file, in the order of enum hd_rope_kind */
     static const char *const names[] = {"none", "linear", "llama3", "yarn"};
 
-    *ret_rope = (struct hd_rope){.theta = job->rope_theta,
-                                 .factor = job->rope_factor,
-                                 .original_context = (double)job->rope_original_context,
-                                 .low_freq_factor = job->rope_low_freq_factor,
-                                 .high_freq_factor = job->rope_high_freq_factor,
-                                 .beta_fast = job->rope_beta_fast,
-                                 .beta_slow = job->rope_beta_slow,
-                                 .attention_factor = job->rope_attention_factor};
+    *ret_rope = (struct hd_rope){
+        .theta = job->rope_theta,
+        .rotated =
+            job->rope_fraction < 1 ? llround(job->rope_fraction * (double)job->head_width) : 0,
+        .interleaved = family->interleaved,
+        .factor = job->rope_factor,
+        .original_context = (double)job->rope_original_context,
+        .low_freq_factor = job->rope_low_freq_factor,
+        .high_freq_factor = job->rope_high_freq_factor,
+        .beta_fast = job->rope_beta_fast,
+        .beta_slow = job->rope_beta_slow,
+        .attention_factor = job->rope_attention_factor};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(job->rope_scaling, names[i]) == 0) {
             ret_rope->kind = (enum hd_rope_kind)i;
@@ -54,16 +37,38 @@ static enum hd_status rope_from_job(const struct hd_job *job, struct hd_rope *re
 static enum hd_status positions_from_job(const struct hd_job *job, const struct hd_family *family,
                                          enum hd_positions *ret_positions)
 {
-    const char *native = family->rotary ? "rope" : "learned";
+    const char *native = family->learned ? "learned" : "rope";
 
     if (strcmp(job->positions, "alibi") == 0)
         *ret_positions = HD_POSITIONS_ALIBI;
     else if (strcmp(job->positions, native) == 0)
-        *ret_positions = family->rotary ? HD_POSITIONS_ROPE : HD_POSITIONS_LEARNED;
+        *ret_positions = family->learned ? HD_POSITIONS_LEARNED : HD_POSITIONS_ROPE;
     else
         return hd_err(HD_UNSUPPORTED,
                       "model.positions: '%s' is not supported for %s; use %s or alibi",
                       job->positions, job->family, native);
+    return HD_OK;
+}
+
+static enum hd_status family_from_job(const struct hd_job *job, const struct hd_family **ret_family)
+{
+    char list[HD_FAMILY_LIST_MAX];
+
+    *ret_family = hd_family_named(job->family);
+    if (*ret_family)
+        return HD_OK;
+    hd_family_list(list);
+    return hd_err(HD_UNSUPPORTED, "model.family: '%s' is not supported; use %s", job->family, list);
+}
+
+static enum hd_status layers_from_job(const struct hd_job *job, struct hd_model_config *c)
+{
+    if (hd_layers_parse(job->window_layers, &c->window_layers))
+        return hd_err_prefix(HD_INVALID, "model.window_layers");
+    if (hd_layers_parse(job->rope_layers, &c->rope_layers))
+        return hd_err_prefix(HD_INVALID, "model.rope_layers");
+    if (hd_layers_parse(job->experts_layers, &c->experts_layers))
+        return hd_err_prefix(HD_INVALID, "model.experts_layers");
     return HD_OK;
 }
 
@@ -88,6 +93,14 @@ enum hd_status hd_model_config_from_job(const struct hd_job *job,
                                 .tied = job->tie_embeddings && !hd_job_is_reward(job),
                                 .reward = hd_job_is_reward(job),
                                 .F_shared = job->experts ? job->shared_ffn_hidden : 0,
+                                .F_dense = job->experts ? job->dense_ffn_hidden : 0,
+                                .attention_scale = job->attention_scale,
+                                .attention_cap = job->attention_cap,
+                                .logit_cap = job->logit_cap,
+                                .logit_scale = job->logit_divisor > 0 ? 1 / job->logit_divisor : 1,
+                                .embedding_scale =
+                                    job->embedding_scale > 0 ? job->embedding_scale : 1,
+                                .residual_scale = job->residual_scale > 0 ? job->residual_scale : 1,
                                 .router = {.E = job->experts,
                                            .K = job->experts_per_token,
                                            .renormalize = job->renormalize,
@@ -101,12 +114,14 @@ enum hd_status hd_model_config_from_job(const struct hd_job *job,
                                 .dropout_attention = job->dropout_attention,
                                 .dropout_residual = job->dropout_residual,
                                 .seed = (uint64_t)job->seed};
-    enum hd_status st = hd_family_find(job->family, &c.family);
+    enum hd_status st = family_from_job(job, &c.family);
 
+    if (!st)
+        st = layers_from_job(job, &c);
     if (!st)
         st = positions_from_job(job, c.family, &c.positions);
     if (!st)
-        st = rope_from_job(job, &c.rope);
+        st = rope_from_job(job, c.family, &c.rope);
     if (st)
         return st;
     if (c.router.E && (c.router.K < 1 || c.router.K > c.router.E))
@@ -126,14 +141,50 @@ enum hd_status hd_model_config_from_job(const struct hd_job *job,
         st = hd_adapter_from_job(job, &c.adapter);
     if (st)
         return st;
+    c.local_rope = c.rope;
+    if (job->rope_local_theta > 0) {
+        c.local_rope.kind = HD_ROPE_NONE;
+        c.local_rope.theta = job->rope_local_theta;
+    }
     c.lowest_trained = hd_model_lowest_trained(&c);
     *ret_config = c;
     return HD_OK;
 }
 
-int64_t hd_model_window(const struct hd_model_config *config, int64_t layer)
+int64_t hd_model_window(const struct hd_model_config *c, int64_t layer)
 {
-    return layer >= config->window_from ? config->window : 0;
+    return layer >= c->window_from && hd_layers_has(&c->window_layers, layer) ? c->window : 0;
+}
+
+struct hd_layer hd_model_layer(const struct hd_model_config *c, int64_t layer)
+{
+    const bool experts = c->router.E && hd_layers_has(&c->experts_layers, layer);
+    const bool rotates = c->positions == HD_POSITIONS_ROPE && hd_layers_has(&c->rope_layers, layer);
+    struct hd_layer l = {.window = hd_model_window(c, layer),
+                         .experts = experts,
+                         .F = c->router.E && !experts ? c->F_dense : c->F};
+
+    if (rotates)
+        l.rope = l.window ? &c->local_rope : &c->rope;
+    return l;
+}
+
+int hd_model_layer_kind(const struct hd_model_config *c, int64_t layer)
+{
+    const struct hd_layer l = hd_model_layer(c, layer);
+    const bool unrotated = c->positions == HD_POSITIONS_ROPE && !l.rope;
+
+    return (l.window > 0 ? HD_LAYER_WINDOWED : 0) + (unrotated ? HD_LAYER_UNROTATED : 0) +
+           (c->router.E && !l.experts ? HD_LAYER_DENSE : 0);
+}
+
+int64_t hd_model_expert_layers(const struct hd_model_config *c)
+{
+    int64_t count = 0;
+
+    for (int64_t i = 0; i < c->L; i++)
+        count += hd_model_layer(c, i).experts;
+    return count;
 }
 
 /* ---- declaring ---- */
@@ -184,7 +235,7 @@ static int64_t common_divisor(int64_t a, int64_t b)
  * and the width of every feed-forward layer (check_tp). */
 static int64_t ffn_grain(const struct hd_model_config *c, int64_t F)
 {
-    return F / common_divisor(common_divisor(c->H, c->F), c->F_shared);
+    return F / common_divisor(common_divisor(common_divisor(c->H, c->F), c->F_shared), c->F_dense);
 }
 
 /* Returns the distribution over ranks of a parameter whose rows are key/value heads, which tp
@@ -294,15 +345,23 @@ static int bias(struct declare *d, bool wanted, const char *what, int64_t rows, 
     return param(d, what, rows, 0, shard, HD_INIT_ZEROS, 0, fused);
 }
 
-static struct hd_norm declare_norm(struct declare *d, const char *which)
+/* Returns the initial values of the weights of RMSNorm. */
+static enum hd_init_kind norm_init(const struct hd_model_config *c)
+{
+    return c->family->norm == HD_NORM_RMS_ONE_PLUS ? HD_INIT_ZEROS : HD_INIT_ONES;
+}
+
+static struct hd_norm declare_norm(struct declare *d, bool wanted, const char *which)
 {
     struct hd_norm n = {-1, -1};
     char what[32];
 
+    if (!wanted)
+        return n;
     (void)snprintf(what, sizeof what, "%s.weight", which);
-    n.weight = param(d, what, d->config->C, 0, on_rows(d), HD_INIT_ONES, 0, false);
+    n.weight = param(d, what, d->config->C, 0, on_rows(d), norm_init(d->config), 0, false);
     (void)snprintf(what, sizeof what, "%s.bias", which);
-    if (d->config->family->layernorm)
+    if (d->config->family->norm == HD_NORM_LAYER)
         n.bias = param(d, what, d->config->C, 0, on_rows(d), HD_INIT_ZEROS, 0, false);
     return n;
 }
@@ -332,7 +391,7 @@ struct adapted_weight {
 static void declare_a(struct declare *d, const struct adapted_weight *w, struct hd_lora *l)
 {
     const struct hd_adapter *adapter = &d->config->adapter;
-    const bool shared = adapter->one_a && w->fused_count == 3;
+    const bool shared = adapter->one_a[w->target];
     struct shard shard = w->grain ? split_columns(w->grain) : on_parts();
     char what[48];
 
@@ -344,7 +403,9 @@ static void declare_a(struct declare *d, const struct adapted_weight *w, struct 
         if (!adapter->target[t] || (shared && l->a_count))
             continue;
         (void)snprintf(what, sizeof what, "%s.lora_a",
-                       shared ? "attention.qkv" : hd_target_name(t, false));
+                       !shared                    ? hd_target_name(t, false)
+                       : w->target == HD_TARGET_Q ? "attention.qkv"
+                                                  : "mlp.gate_up");
         a = param(d, what, adapter->rank, w->in, shard, HD_INIT_UNIFORM, 1 / sqrt((double)w->in),
                   l->a_count > 0);
         l->a = l->a_count++ ? l->a : a;
@@ -469,7 +530,7 @@ static void declare_expert_lora(struct declare *d, enum hd_target target,
     struct shard b = of_experts(down ? -1 : 1, 0);
     char what[48];
 
-    if (!c->adapter.target[target])
+    if (!c->adapter.expert_target[target])
         return;
     a.linear = b.linear = false;
     a.adapter = b.adapter = true;
@@ -484,7 +545,7 @@ static void declare_expert_lora(struct declare *d, enum hd_target target,
         tensor(d, what, (const int64_t[3]){E, down ? c->C : c->F, r}, b, HD_INIT_ZEROS, 0, false);
 }
 
-static void declare_loras(struct declare *d, struct hd_block *b)
+static void declare_loras(struct declare *d, struct hd_layer l, struct hd_block *b)
 {
     const struct hd_model_config *c = d->config;
 
@@ -494,24 +555,24 @@ static void declare_loras(struct declare *d, struct hd_block *b)
         declare_lora(d, (struct adapted_weight){HD_TARGET_OUT, b->attention.out, 1, c->H * c->D,
                                                 c->D, HD_SITE_ADAPTER_OUT});
     b->experts.scale = c->adapter.scale;
-    for (int t = HD_TARGET_GATE; c->router.E && t <= HD_TARGET_DOWN; t++)
+    for (int t = HD_TARGET_GATE; l.experts && t <= HD_TARGET_DOWN; t++)
         if (c->adapter.rank && !d->registry->status)
             declare_expert_lora(d, (enum hd_target)t, &b->experts);
-    if (c->router.E)
+    if (l.experts)
         return;
     b->mlp.lora_up = declare_lora(
-        d, c->family->gated_mlp
+        d, c->family->gated
                ? (struct adapted_weight){HD_TARGET_GATE, b->mlp.up, 2, c->C, 0, HD_SITE_ADAPTER_UP}
                : (struct adapted_weight){HD_TARGET_UP, b->mlp.up, 1, c->C, 0, HD_SITE_ADAPTER_UP});
     b->mlp.lora_down =
-        declare_lora(d, (struct adapted_weight){HD_TARGET_DOWN, b->mlp.down, 1, c->F,
-                                                ffn_grain(c, c->F), HD_SITE_ADAPTER_DOWN});
+        declare_lora(d, (struct adapted_weight){HD_TARGET_DOWN, b->mlp.down, 1, l.F,
+                                                ffn_grain(c, l.F), HD_SITE_ADAPTER_DOWN});
 }
 
-static void declare_adapters(struct declare *d, struct hd_block *b)
+static void declare_adapters(struct declare *d, struct hd_layer l, struct hd_block *b)
 {
     if (d->config->adapter.kind == HD_ADAPTER_LORA)
-        declare_loras(d, b);
+        declare_loras(d, l, b);
     if (d->config->adapter.kind == HD_ADAPTER_BOTTLENECK) {
         b->adapter1 = declare_bottleneck(d, "adapter1", HD_SITE_ADAPTER1);
         b->adapter2 = declare_bottleneck(d, "adapter2", HD_SITE_ADAPTER2);
@@ -537,9 +598,13 @@ static struct hd_attention declare_attention(struct declare *d)
     (void)bias(d, c->qkv_bias, "attention.v.bias", K, split_kv_heads(d), true);
     a.out_bias = bias(d, c->out_bias, "attention.out.bias", c->C, on_rows(d), false);
     a.q_norm = a.k_norm = -1;
-    if (c->qk_norm) {
-        a.q_norm = param(d, "attention.q_norm.weight", c->D, 0, on_parts(), HD_INIT_ONES, 0, false);
-        a.k_norm = param(d, "attention.k_norm.weight", c->D, 0, on_parts(), HD_INIT_ONES, 0, false);
+    if (c->qk_norm && c->family->qk_norm_form == HD_QK_NORM_WHOLE) {
+        a.q_norm = param(d, "attention.q_norm.weight", Q, 0, split_rows(), HD_INIT_ONES, 0, false);
+        a.k_norm =
+            param(d, "attention.k_norm.weight", K, 0, split_kv_heads(d), HD_INIT_ONES, 0, false);
+    } else if (c->qk_norm) {
+        a.q_norm = param(d, "attention.q_norm.weight", c->D, 0, on_parts(), norm_init(c), 0, false);
+        a.k_norm = param(d, "attention.k_norm.weight", c->D, 0, on_parts(), norm_init(c), 0, false);
     }
     return a;
 }
@@ -560,14 +625,14 @@ static struct hd_mlp declare_mlp(struct declare *d, int64_t F)
     const struct hd_model_config *c = d->config;
     struct hd_mlp m = {0};
 
-    if (c->family->gated_mlp) {
+    if (c->family->gated) {
         m.up = product(d, "gate.weight", F, c->C, split_rows(), init_std);
         (void)fused(d, "up.weight", F, c->C, split_rows(), init_std);
     } else {
         m.up = product(d, "up.weight", F, c->C, split_rows(), init_std);
     }
     m.down = product(d, "down.weight", c->C, F, split_columns(ffn_grain(c, F)), residual_std(c));
-    if (c->family->gated_mlp) {
+    if (c->family->gated) {
         m.up_bias = bias(d, c->mlp_bias, "gate.bias", F, split_rows(), false);
         (void)bias(d, c->mlp_bias, "up.bias", F, split_rows(), true);
     } else {
@@ -597,16 +662,19 @@ static struct hd_expert_params declare_experts(struct declare *d)
 }
 
 /* Declares the MLP of a block, or its experts and its shared expert. */
-static void declare_feed_forward(struct declare *d, struct hd_block *b)
+static void declare_feed_forward(struct declare *d, struct hd_layer layer, struct hd_block *b)
 {
     const struct hd_model_config *c = d->config;
-    struct declare inner = inside(d, c->router.E ? "moe" : "mlp");
+    struct declare inner = inside(d, layer.experts ? "moe" : "mlp");
 
-    if (!c->router.E) {
-        b->mlp = declare_mlp(&inner, c->F);
+    b->shared_gate = -1;
+    if (!layer.experts) {
+        b->mlp = declare_mlp(&inner, layer.F);
         return;
     }
     b->experts = declare_experts(&inner);
+    if (c->F_shared && c->family->shared_gated)
+        b->shared_gate = matrix(&inner, "shared_gate.weight", 1, c->C, on_rows(d), init_std, false);
     if (c->F_shared) {
         inner = inside(&inner, "shared");
         b->mlp = declare_mlp(&inner, c->F_shared);
@@ -629,22 +697,34 @@ static void declare_embedding(struct declare *d, struct hd_model *m)
                               init_std, false);
 }
 
+/* Names of the kinds of blocks, by hd_model_layer_kind; units of one kind are recorded once. */
+static const char *const kind_names[HD_LAYER_KINDS] = {"block",
+                                                       "windowed block",
+                                                       "block without positions",
+                                                       "windowed block without positions",
+                                                       "dense block",
+                                                       "dense windowed block",
+                                                       "dense block without positions",
+                                                       "dense windowed block without positions"};
+
 static void declare_block(struct declare *d, struct hd_model *m, int64_t layer)
 {
     const struct hd_model_config *c = d->config;
+    const struct hd_layer l = hd_model_layer(c, layer);
+    const enum hd_norm_place place = c->family->place;
     struct hd_block *b = &m->blocks[layer];
     char name[32];
 
     (void)snprintf(name, sizeof name, "block.%lld", (long long)layer);
     (void)snprintf(d->prefix, sizeof d->prefix, "blocks.%lld", (long long)layer);
-    /* units of one kind are recorded once: blocks with a window differ from those without */
-    (void)hd_registry_unit(d->registry, hd_model_window(c, layer) ? "windowed block" : "block",
-                           name);
-    b->norm1 = declare_norm(d, "norm1");
+    (void)hd_registry_unit(d->registry, kind_names[hd_model_layer_kind(c, layer)], name);
+    b->norm1 = declare_norm(d, place != HD_NORM_AFTER, "norm1");
     b->attention = declare_attention(d);
-    b->norm2 = declare_norm(d, "norm2");
-    declare_feed_forward(d, b);
-    declare_adapters(d, b);
+    b->norm1_out = declare_norm(d, place != HD_NORM_BEFORE, "norm1_out");
+    b->norm2 = declare_norm(d, place != HD_NORM_AFTER, "norm2");
+    declare_feed_forward(d, l, b);
+    b->norm2_out = declare_norm(d, place != HD_NORM_BEFORE, "norm2_out");
+    declare_adapters(d, l, b);
 }
 
 /* Declares the vector of a reward model, initialised as in transformers. It is applied to the same
@@ -665,7 +745,7 @@ static void declare_head(struct declare *d, struct hd_model *m)
     shard.head = true;
     (void)snprintf(d->prefix, sizeof d->prefix, "head");
     m->unit_head = hd_registry_unit(d->registry, "head", "head");
-    m->head_norm = declare_norm(d, "norm");
+    m->head_norm = declare_norm(d, true, "norm");
     if (c->reward)
         m->head = declare_score(d);
     else
@@ -674,7 +754,7 @@ static void declare_head(struct declare *d, struct hd_model *m)
 
 bool hd_model_tp_fits(const struct hd_model_config *c, int64_t tp)
 {
-    return c->H % tp == 0 && c->F % tp == 0 && c->F_shared % tp == 0 &&
+    return c->H % tp == 0 && c->F % tp == 0 && c->F_shared % tp == 0 && c->F_dense % tp == 0 &&
            (c->G % tp == 0 || tp % c->G == 0);
 }
 

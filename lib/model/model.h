@@ -1,18 +1,9 @@
 /* model: decoder-only transformers, written as forward functions over ops. The compiler passes of
  * lib/program derive gradients, precision, layout and memory from them.
  *
- * A family selects the kind of norm, MLP and positions. A model consists of units: the embedding, L
- * blocks and the head.
- *
- *   gpt2     Radford et al. 2019: LayerNorm, learned positions, GELU MLP, biases, tied head
- *   llama    Touvron et al. 2023: RMSNorm, rotary positions, SwiGLU MLP, grouped-query attention
- *   mistral  Jiang et al. 2023: llama with a sliding window
- *   qwen2    Qwen team 2024: llama with biases on queries, keys and values
- *   qwen3    Qwen team 2025: llama with a norm over each head of queries and keys
- *   mixtral  Jiang et al. 2024: llama with a mixture of experts in place of the MLP
- *
- * The family fixes norm and MLP. Positions, biases, head norms, window and the scaling of rotary
- * angles are settings of the job; lib/spec sets their defaults by the family.
+ * A family (job/family.h) is a row of switches: kind and place of the norms, activation, positions,
+ * experts. A model consists of units: the embedding, L blocks and the head. Blocks may differ: by
+ * window, rotary positions, and experts or one feed-forward layer (struct hd_layer).
  *
  * Memory: a model lives in the arena that is given to hd_model_declare.
  * Used by: train (layout, generate).   Uses: program, job.
@@ -23,18 +14,11 @@
 
 #include "base/arena.h"
 #include "base/status.h"
+#include "job/family.h"
 #include "job/job.h"
 #include "model/adapter.h"
 #include "model/only.h"
 #include "program/program.h"
-
-struct hd_family {
-    const char *name;
-    bool layernorm; /* true: LayerNorm, false: RMSNorm */
-    bool gated_mlp; /* true: SwiGLU, false: GELU */
-    bool rotary;    /* true: HD_POSITIONS_ROPE is allowed, false: HD_POSITIONS_LEARNED; ALiBi is
-                       allowed in both cases */
-};
 
 /* Position encodings. */
 enum hd_positions {
@@ -43,10 +27,6 @@ enum hd_positions {
     HD_POSITIONS_ALIBI    /* lowers attention scores linearly with distance (Press et al. 2022) */
 };
 
-/* Sets *ret_family to the family with this name, a static object. HD_UNSUPPORTED: there is no
- * family of this name; the message lists all names. */
-enum hd_status hd_family_find(const char *name, const struct hd_family **ret_family);
-
 /* Shape and settings of a model: L layers, C channels, H query heads, G kv heads, D head width, F
  * feed-forward width, V vocabulary */
 struct hd_model_config {
@@ -54,18 +34,26 @@ struct hd_model_config {
     int64_t L, C, H, G, D, F, V, context;
     int64_t window;      /* sliding window: number of tokens to which a token attends, itself
                             included; 0: no limit */
-    int64_t window_from; /* index of the first block with the window */
-    struct hd_rope rope;
+    int64_t window_from; /* index of the first block that may have the window */
+    struct hd_layers window_layers, rope_layers, experts_layers; /* blocks with the window, with
+                                                                    rotary positions, with experts */
+    struct hd_rope rope, local_rope; /* rotary positions of blocks without and with a window */
+    double attention_scale, attention_cap; /* factor and soft cap of scores; 0: 1 / sqrt(D); none */
+    double logit_cap, logit_scale;         /* soft cap of logits, 0: none; factor of logits */
+    double embedding_scale, residual_scale; /* factors of the embedding and of the outputs of
+                                               attention and feed-forward layer */
     double norm_eps;
     bool tied;                         /* true: the head uses the embedding's weight */
     bool reward;                       /* true: the model is a reward model, whose head is one
                                           vector instead of a row per token of the vocabulary */
     bool qkv_bias, out_bias, mlp_bias; /* true: the projections to q, k and v, of attention's
                                           output, of the MLP have a bias */
-    bool qk_norm;                      /* true: RMSNorm over each head of q and k, before RoPE */
+    bool qk_norm;                      /* true: RMSNorm of q and k, before RoPE */
     struct hd_router router;           /* router of the experts; E = 0: a block has one MLP, else F
                                           is the width of one expert */
     int64_t F_shared;                  /* width of the shared expert; 0: none */
+    int64_t F_dense; /* with experts: width of the MLP of a block without; 0: every
+                                          block has experts */
     enum hd_positions positions;
     /* dropout probabilities: of the embedding; of attention weights; of the outputs of attention
      * and MLP before they are added to the residual stream */
@@ -85,9 +73,29 @@ enum hd_status hd_model_config_from_job(const struct hd_job *job,
 /* Returns the rule by which parameters train; its text is config->only. */
 struct hd_only hd_model_only(const struct hd_model_config *config);
 
-/* Returns the number of tokens to which a token attends in block `layer`, itself included; 0: no
- * limit. */
+/* Settings of one block. Blocks with equal settings are recorded once. */
+struct hd_layer {
+    int64_t window;             /* tokens to which a token attends, itself included; 0: no limit */
+    const struct hd_rope *rope; /* rotary positions; NULL: none. Points into the config */
+    bool experts;               /* true: the feed-forward layer is a mixture of experts */
+    int64_t F;                  /* width of the feed-forward layer, or of an expert */
+};
+struct hd_layer hd_model_layer(const struct hd_model_config *config, int64_t layer);
+
+/* Kinds of blocks, as sums of these bits. Kind 0: no window, the positions of the model, and experts
+ * if the model has any. Blocks of one kind run equal programs. */
+enum {
+    HD_LAYER_WINDOWED = 1,  /* attention has a window */
+    HD_LAYER_UNROTATED = 2, /* no rotary positions, in a model that has them */
+    HD_LAYER_DENSE = 4,     /* one feed-forward layer, in a model with experts */
+    HD_LAYER_KINDS = 8      /* number of kinds */
+};
+/* Returns the kind of a block. */
+int hd_model_layer_kind(const struct hd_model_config *config, int64_t layer);
+/* Returns hd_model_layer(config, layer).window. */
 int64_t hd_model_window(const struct hd_model_config *config, int64_t layer);
+/* Returns the number of blocks with experts. */
+int64_t hd_model_expert_layers(const struct hd_model_config *config);
 
 /* Parameters of a norm, as indices in the registry; -1: the norm does not have it. */
 struct hd_norm {
@@ -123,12 +131,14 @@ struct hd_bottleneck {
     int64_t site; /* site (program.h) of the dropout of the bottleneck's output */
 };
 struct hd_block {
-    struct hd_norm norm1, norm2;
+    struct hd_norm norm1, norm2; /* before attention and feed-forward layer; weight -1: none */
+    struct hd_norm norm1_out, norm2_out;     /* of their outputs; weight -1: none */
     struct hd_bottleneck adapter1, adapter2; /* bottleneck adapters behind attention and behind the
                                                 feed-forward layer */
     struct hd_attention attention;
     struct hd_mlp mlp; /* the MLP; in a model with experts the shared expert */
     struct hd_expert_params experts;
+    int shared_gate; /* linear gate [1, C] of the shared expert; -1: none */
 };
 
 struct hd_model {

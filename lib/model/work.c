@@ -25,7 +25,8 @@ static int list_bottlenecks(const struct hd_model_config *c, struct multiplied *
 
 /* Appends the two LoRA factors of each adapted weight to the `count` entries of the list. Returns
  * the new count. */
-static int list_lora(const struct hd_model_config *c, struct multiplied *list, int count)
+static int list_lora(const struct hd_model_config *c, const struct hd_layer *layer,
+                     struct multiplied *list, int count)
 {
     static const char *const a_names[][2] = {{"attention.q.lora_a", "attention.q.lora_a"},
                                              {"attention.k.lora_a", "attention.k.lora_a"},
@@ -41,16 +42,18 @@ static int list_lora(const struct hd_model_config *c, struct multiplied *list, i
                                              {"mlp.gate.lora_b", "moe.gate.lora_b"},
                                              {"mlp.up.lora_b", "moe.up.lora_b"},
                                              {"mlp.down.lora_b", "moe.down.lora_b"}};
-    const int64_t C = c->C, Q = c->H * c->D, K = c->G * c->D, F = c->F;
+    const int64_t C = c->C, Q = c->H * c->D, K = c->G * c->D, F = layer->F;
     const int64_t in[] = {C, C, C, Q, C, C, F}, out[] = {Q, K, K, C, F, F, C};
 
     for (int t = 0; t < HD_TARGET_COUNT; t++) {
-        const bool shares = c->adapter.one_a && (t == HD_TARGET_K || t == HD_TARGET_V);
-        const bool experts = c->router.E > 0;
+        const bool shares =
+            (c->adapter.one_a[HD_TARGET_Q] && (t == HD_TARGET_K || t == HD_TARGET_V)) ||
+            (c->adapter.one_a[HD_TARGET_GATE] && t == HD_TARGET_UP);
+        const bool experts = layer->experts && t >= HD_TARGET_GATE;
         /* a token goes to K experts, so K times the weights of one expert multiply it */
-        const double times = experts && t >= HD_TARGET_GATE ? (double)c->router.K : 1;
+        const double times = experts ? (double)c->router.K : 1;
 
-        if (!c->adapter.target[t])
+        if (!(experts ? c->adapter.expert_target : c->adapter.target)[t])
             continue;
         if (!shares)
             list[count++] =
@@ -61,11 +64,12 @@ static int list_lora(const struct hd_model_config *c, struct multiplied *list, i
     return count;
 }
 
-static int list_multiplied(const struct hd_model_config *c, struct multiplied ret[MULTIPLIED_MAX])
+static int list_multiplied(const struct hd_model_config *c, const struct hd_layer *layer,
+                           struct multiplied ret[MULTIPLIED_MAX])
 {
     const double C = (double)c->C, Q = (double)(c->H * c->D), K = (double)(c->G * c->D);
-    const double F = (double)c->F * C * (c->router.E ? (double)c->router.K : 1);
-    const double shared = (double)c->F_shared * C, gated = c->family->gated_mlp ? 1 : 0;
+    const double F = (double)layer->F * C * (layer->experts ? (double)c->router.K : 1);
+    const double shared = (double)c->F_shared * C, gated = c->family->gated ? 1 : 0;
     const struct multiplied attention[] = {{"attention.q.weight", Q * C},
                                            {"attention.k.weight", K * C},
                                            {"attention.v.weight", K * C},
@@ -82,14 +86,14 @@ static int list_multiplied(const struct hd_model_config *c, struct multiplied re
     int count;
 
     memcpy(ret, attention, sizeof attention);
-    if (c->router.E)
+    if (layer->experts)
         memcpy(ret + 4, experts, sizeof experts);
     else
         memcpy(ret + 4, dense, sizeof dense);
-    count = c->router.E ? 11 : 7;
+    count = layer->experts ? 11 : 7;
     if (c->adapter.kind == HD_ADAPTER_BOTTLENECK)
         return list_bottlenecks(c, ret, count);
-    return c->adapter.kind == HD_ADAPTER_LORA ? list_lora(c, ret, count) : count;
+    return c->adapter.kind == HD_ADAPTER_LORA ? list_lora(c, layer, ret, count) : count;
 }
 
 /* Work of one token in one block: weights that multiply it, those of them that get a gradient, and
@@ -101,14 +105,14 @@ struct block_work {
 
 static struct block_work work_of(const struct hd_model_config *c, int64_t layer)
 {
-    const double H = (double)c->H, D = (double)c->D, S = (double)c->context,
-                 W = (double)hd_model_window(c, layer);
+    const struct hd_layer l = hd_model_layer(c, layer);
+    const double H = (double)c->H, D = (double)c->D, S = (double)c->context, W = (double)l.window;
     const double visible_pairs =
         (W > 0 && W < S ? W * (2 * S - W + 1) / (2 * S) : (S + 1) / 2) + (double)c->adapter.tokens;
     struct block_work w = {.attention = 4 * H * D * visible_pairs,
                            .backward = HD_UNIT_FIRST_BLOCK + layer >= c->lowest_trained};
     struct multiplied list[MULTIPLIED_MAX];
-    const int count = list_multiplied(c, list);
+    const int count = list_multiplied(c, &l, list);
 
     for (int i = 0; i < count; i++) {
         w.weights += list[i].weights;

@@ -191,7 +191,7 @@ static bool has_whole_blocks(int64_t rows, int64_t columns, bool by_columns, int
 static bool cuts_codes(const struct hd_plan_request *w, int64_t tp)
 {
     const int64_t C = w->hidden, Q = w->heads * w->head_width, KV = w->kv_heads * w->head_width,
-                  ffn[] = {w->ffn_hidden, w->shared_ffn_hidden};
+                  ffn[] = {w->ffn_hidden, w->shared_ffn_hidden, w->dense_ffn_hidden};
 
     if (!has_whole_blocks(Q, C, false, tp) || !has_whole_blocks(C, Q, true, tp) ||
         !has_whole_blocks(KV, C, false, tp < w->kv_heads ? tp : w->kv_heads))
@@ -213,6 +213,8 @@ enum hd_plan_obstacle choose_check_tp(const struct hd_plan_request *w, int64_t t
         return HD_PLAN_TP_FFN;
     if (w->shared_ffn_hidden % tp)
         return HD_PLAN_TP_SHARED_FFN;
+    if (w->dense_ffn_hidden % tp)
+        return HD_PLAN_TP_DENSE_FFN;
     if (w->vocab > 0 && (w->vocab + tp - 1) / tp * (tp - 1) >= w->vocab)
         return HD_PLAN_TP_VOCAB;
     return w->nf4 && cuts_codes(w, tp) ? HD_PLAN_TP_CODES : HD_PLAN_FITS;

@@ -8,7 +8,7 @@
  *                   embedding and the head. interleaved has at least two chunks per stage, zb-v
  *                   exactly two, other schedules one. stages: one number of layers per chunk; they
  *                   add up to model.layers
- *     tp            divides model.heads, model.ffn_hidden and model.shared_ffn_hidden; divides
+ *     tp            divides model.heads and every model.*ffn_hidden; divides
  *                   model.kv_heads, or is a multiple of it (then each key/value head is held by
  *                   tp / kv_heads ranks); gives every rank at least one token of model.vocab, whose
  *                   shares need not be equal
@@ -52,7 +52,10 @@ struct hd_plan_request {
     int64_t layers, heads, kv_heads, ffn_hidden, context; /* sizes of the model, all >= 1 */
     int64_t experts;           /* experts of a block; 0: the model has none */
     int64_t shared_ffn_hidden; /* feed-forward width of the shared expert; 0: the model has none */
-    int64_t vocab;             /* tokens of the vocabulary; 0: unknown and not checked */
+    /* with experts: number of blocks without, and their feed-forward width; 0: every block has
+     * experts */
+    int64_t dense_layers, dense_ffn_hidden;
+    int64_t vocab; /* tokens of the vocabulary; 0: unknown and not checked */
     /* channels of a token (model.hidden); 0: unknown. Used to choose each rank's device
      * (plan/rank_map.h), and if nf4 */
     int64_t hidden;
@@ -89,6 +92,7 @@ enum hd_plan_obstacle {
     HD_PLAN_TP_KV_HEADS,
     HD_PLAN_TP_FFN,
     HD_PLAN_TP_SHARED_FFN,
+    HD_PLAN_TP_DENSE_FFN,
     HD_PLAN_TP_VOCAB,
     HD_PLAN_TP_CODES, /* tp would split a quantization block of nf4 codes between two ranks */
     HD_PLAN_CP_CONTEXT,

@@ -113,12 +113,14 @@ static enum hd_status refuse_tp(const struct hd_plan_request *w, enum hd_plan_ob
                       (int)w->sizes.tp, (int)HD_NF4_BLOCK, list);
     return hd_err(HD_INVALID, "parallel.tp: %d does not divide model.%s = %lld; use %s",
                   (int)w->sizes.tp,
-                  why == HD_PLAN_TP_HEADS ? "heads"
-                  : why == HD_PLAN_TP_FFN ? "ffn_hidden"
-                                          : "shared_ffn_hidden",
-                  (long long)(why == HD_PLAN_TP_HEADS ? w->heads
-                              : why == HD_PLAN_TP_FFN ? w->ffn_hidden
-                                                      : w->shared_ffn_hidden),
+                  why == HD_PLAN_TP_HEADS       ? "heads"
+                  : why == HD_PLAN_TP_FFN       ? "ffn_hidden"
+                  : why == HD_PLAN_TP_DENSE_FFN ? "dense_ffn_hidden"
+                                                : "shared_ffn_hidden",
+                  (long long)(why == HD_PLAN_TP_HEADS       ? w->heads
+                              : why == HD_PLAN_TP_FFN       ? w->ffn_hidden
+                              : why == HD_PLAN_TP_DENSE_FFN ? w->dense_ffn_hidden
+                                                            : w->shared_ffn_hidden),
                   list);
 }
 

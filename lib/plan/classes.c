@@ -100,8 +100,8 @@ static void add_bucket(struct finder *f, const struct hd_registry *r, int number
             add_number(f, r->params[i].real[d]);
 }
 
-/* Adds to the rank's key the units of each chunk of its pipeline stage, and the attention window of
- * each block. */
+/* Adds to the rank's key the units of each chunk of its pipeline stage, and the kind of each
+ * block. */
 static void add_chunks(struct finder *f, int32_t stage)
 {
     const struct hd_rank_program_shared *s = f->shared;
@@ -116,10 +116,10 @@ static void add_chunks(struct finder *f, int32_t stage)
                    s->order.frozen > 0 && chunk <= s->order.frozen);
         add_number(f, u.first == HD_UNIT_EMBEDDING);
         add_number(f, u.end - u.first);
-        for (int unit = u.first; s->config.window > 0 && unit < u.end; unit++)
+        for (int unit = u.first; unit < u.end; unit++)
             add_number(f, unit > HD_UNIT_EMBEDDING && unit <= s->config.L
-                              ? hd_model_window(&s->config, unit - HD_UNIT_FIRST_BLOCK)
-                              : 0);
+                              ? hd_model_layer_kind(&s->config, unit - HD_UNIT_FIRST_BLOCK)
+                              : -1);
     }
 }
 

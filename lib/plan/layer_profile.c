@@ -236,18 +236,29 @@ static enum hd_status measure_update(struct builder *b, int stage, double *units
     return HD_OK;
 }
 
-static enum hd_status measure_ends(struct builder *b, struct hd_layer_profiles *p)
+/* Computes the seconds of U and P of a block of the builder's kind. */
+static enum hd_status measure_block_update(struct builder *b, double *ret_seconds)
+{
+    double units[8] = {0}, ignored = 0;
+    const enum hd_status st = measure_update(b, 0, units, b->model[1].unit_head + 1, &ignored);
+
+    *ret_seconds = units[HD_UNIT_FIRST_BLOCK];
+    return st;
+}
+
+/* Computes the layer profiles of embedding and head, and the seconds of all updates.
+ * of_kind->base must still be the profile of one whole block. */
+static enum hd_status measure_ends(struct builder *b, struct hd_block_profiles *of_kind,
+                                   struct hd_layer_profiles *p)
 {
     const int head = b->model[1].unit_head, last_block = head - 1;
     const int units = head + 1;
     double first[8] = {0}, last[8] = {0}, ignored = 0;
-    enum hd_status st =
-        measure_units(b, 0, (struct hd_units){HD_UNIT_EMBEDDING, HD_UNIT_FIRST_BLOCK + 1},
-                      &p->profile[HD_LAYER_PROFILE_EMBEDDING], NULL);
+    enum hd_status st = measure_units(
+        b, 0, (struct hd_units){HD_UNIT_EMBEDDING, HD_UNIT_FIRST_BLOCK + 1}, &p->embedding, NULL);
 
     if (!st)
-        st = measure_units(b, 1, (struct hd_units){last_block, head + 1},
-                           &p->profile[HD_LAYER_PROFILE_HEAD], NULL);
+        st = measure_units(b, 1, (struct hd_units){last_block, head + 1}, &p->head, NULL);
     if (!st)
         st = measure_update(b, 0, first, units, &p->update_base);
     if (!st)
@@ -255,13 +266,13 @@ static enum hd_status measure_ends(struct builder *b, struct hd_layer_profiles *
     if (st)
         return st;
     p->update_base += b->cluster->rates.step_s;
-    subtract(&p->profile[HD_LAYER_PROFILE_EMBEDDING], &p->profile[HD_LAYER_PROFILE_BASE]);
-    subtract(&p->profile[HD_LAYER_PROFILE_HEAD], &p->profile[HD_LAYER_PROFILE_BASE]);
-    p->update[0] = first[HD_UNIT_FIRST_BLOCK];
-    p->update[1] = first[HD_UNIT_EMBEDDING];
+    subtract(&p->embedding, &of_kind->base);
+    subtract(&p->head, &of_kind->base);
+    of_kind->update = first[HD_UNIT_FIRST_BLOCK];
+    p->update_first = first[HD_UNIT_EMBEDDING];
     /* a tied table is updated on both stages, as the embedding unit; the last stage counts it
      * here */
-    p->update[2] = last[head] + (b->shared.mesh.sizes.pp > 1 ? last[HD_UNIT_EMBEDDING] : 0);
+    p->update_last = last[head] + (b->shared.mesh.sizes.pp > 1 ? last[HD_UNIT_EMBEDDING] : 0);
     return HD_OK;
 }
 
@@ -296,37 +307,41 @@ static enum hd_status measure_inner(struct builder *b, const struct hd_layer_pro
     return st;
 }
 
-/* Computes the layer profiles BASE (as one block, before BLOCK is subtracted) and BLOCK. */
-static enum hd_status measure_blocks(struct builder *b, struct hd_layer_profiles *p)
+/* Computes the layer profiles `base` (as one block, before `block` is subtracted) and `block`. */
+static enum hd_status measure_blocks(struct builder *b, struct hd_block_profiles *p,
+                                     int64_t *ret_stage_io)
 {
     struct hd_layer_profile one = {0}, two = {0};
-    enum hd_status st =
-        measure_units(b, 0, (struct hd_units){HD_UNIT_FIRST_BLOCK, HD_UNIT_FIRST_BLOCK + 1}, &one,
-                      &p->stage_io_bytes);
+    enum hd_status st = measure_units(
+        b, 0, (struct hd_units){HD_UNIT_FIRST_BLOCK, HD_UNIT_FIRST_BLOCK + 1}, &one, ret_stage_io);
 
     if (!st)
         st = measure_units(b, 0, (struct hd_units){HD_UNIT_FIRST_BLOCK, HD_UNIT_FIRST_BLOCK + 2},
                            &two, NULL);
-    p->profile[HD_LAYER_PROFILE_BASE] = one;
-    p->profile[HD_LAYER_PROFILE_BLOCK] = two;
-    subtract(&p->profile[HD_LAYER_PROFILE_BLOCK], &one);
+    p->base = one;
+    p->block = two;
+    subtract(&p->block, &one);
     return st;
 }
 
-static enum hd_status measure_segments(struct builder *b, bool segments,
-                                       struct hd_layer_profiles *p)
+/* Makes all blocks of the job's model blocks of this kind. */
+static void choose_kind(struct hd_job *job, int kind)
 {
-    if (!segments)
-        return HD_OK;
-    p->has_inner = true;
-    return measure_inner(b, &p->profile[HD_LAYER_PROFILE_BASE], &p->inner);
+    if (!(kind & HD_LAYER_WINDOWED))
+        job->window = 0;
+    job->window_from = 0;
+    (void)snprintf(job->window_layers, sizeof job->window_layers, "all");
+    (void)snprintf(job->rope_layers, sizeof job->rope_layers, "%s",
+                   kind & HD_LAYER_UNROTATED ? "none" : "all");
+    (void)snprintf(job->experts_layers, sizeof job->experts_layers, "%s",
+                   kind & HD_LAYER_DENSE ? "none" : "all");
 }
 
-/* Shrinks the job to a small one of the same kind: two blocks on the first stage and, if the job
- * has several stages, one on the last; one micro-batch. If the job has train.only, which names
+/* Shrinks the job to a small one: two blocks of this kind on the first stage and, if the job has
+ * several stages, one on the last; one micro-batch. If the job has train.only, which names
  * parameters of the whole model, everything trains and no weight is quantized. An adapter stays,
  * since every block has it. */
-static void shrink(struct hd_job *job, bool windowed)
+static void shrink(struct hd_job *job, int kind)
 {
     const bool staged = job->pp > 1;
 
@@ -345,15 +360,13 @@ static void shrink(struct hd_job *job, bool windowed)
     job->validate_batches = 1;
     job->checkpoint_async = false;
     job->profile_first = 0;
-    job->window_from = 0;
+    choose_kind(job, kind);
     if (hd_layer_profile_segment(job) > 1)
         (void)snprintf(job->recompute, sizeof job->recompute, "full");
     (void)snprintf(job->only, sizeof job->only, "all");
     job->adapter_also[0] = '\0';
     if (strcmp(job->adapter, "none") == 0)
         (void)snprintf(job->model_weights, sizeof job->model_weights, "plain");
-    if (!windowed)
-        job->window = 0;
 }
 
 static void builder_begin(struct builder *b, const struct hd_cluster *cluster, bool native)
@@ -382,12 +395,12 @@ static enum hd_status choose_devices(struct builder *b, const struct hd_job *job
     return st ? st : hd_rank_map_of_job(b->cluster, job, b->devices);
 }
 
-static enum hd_status share(struct builder *b, const struct hd_job *job, bool windowed)
+static enum hd_status share(struct builder *b, const struct hd_job *job, int kind)
 {
     struct hd_job small = *job;
     enum hd_status st;
 
-    shrink(&small, windowed);
+    shrink(&small, kind);
     st = hd_rank_program_prepare(&small, &b->cluster->traits, &(struct hd_rank_program_options){0},
                                  &b->arena, &b->shared);
     if (!st)
@@ -403,28 +416,42 @@ static enum hd_status share(struct builder *b, const struct hd_job *job, bool wi
     return st;
 }
 
-/* Computes the layer profile of a block whose attention has a window, for a model in which other
- * blocks have none. */
-static enum hd_status measure_windowed(const struct hd_job *job, const struct hd_cluster *cluster,
-                                       struct hd_layer_profiles *p)
+/* Sets has_kind and first_kind. */
+static enum hd_status find_kinds(const struct hd_job *job, struct hd_layer_profiles *p)
 {
-    struct hd_layer_profiles of_window = {0};
+    struct hd_model_config config;
+    const enum hd_status st = hd_model_config_from_job(job, &config);
+
+    if (st)
+        return st;
+    for (int64_t layer = 0; layer < config.L; layer++)
+        p->has_kind[hd_model_layer_kind(&config, layer)] = true;
+    p->first_kind = hd_model_layer_kind(&config, 0);
+    return HD_OK;
+}
+
+/* Computes the layer profiles of blocks of this kind; with the kind of the model's first block also
+ * the members of *p that do not depend on a kind. */
+static enum hd_status measure_kind(const struct hd_job *job, const struct hd_cluster *cluster,
+                                   int kind, bool blocks_only, struct hd_layer_profiles *p)
+{
+    struct hd_block_profiles *of_kind = &p->kind[kind];
+    const bool first = kind == p->first_kind;
     struct builder b;
     enum hd_status st;
 
     builder_begin(&b, cluster, job->native_reduction);
-    st = share(&b, job, true);
+    st = share(&b, job, kind);
     if (!st)
-        st = measure_blocks(&b, &of_window);
-    if (!st)
-        st = measure_segments(&b, hd_layer_profile_segment(job) > 1, &of_window);
-    p->windowed = of_window.profile[HD_LAYER_PROFILE_BLOCK];
-    if (of_window.profile[HD_LAYER_PROFILE_BASE].work_bytes <
-        p->profile[HD_LAYER_PROFILE_BASE].work_bytes)
-        p->profile[HD_LAYER_PROFILE_BASE].work_bytes =
-            of_window.profile[HD_LAYER_PROFILE_BASE].work_bytes;
-    p->inner_windowed = of_window.inner;
-    p->has_windowed = true;
+        st = measure_blocks(&b, of_kind, first ? &p->stage_io_bytes : NULL);
+    if (!st && !blocks_only)
+        st = first ? measure_ends(&b, of_kind, p) : measure_block_update(&b, &of_kind->update);
+    if (!st && p->has_inner)
+        st = measure_inner(&b, &of_kind->base, &of_kind->inner);
+    if (!st && first)
+        p->stages = *group_of(&b, HD_GROUP_PP);
+    if (!st) /* `base` becomes the time and bytes of a chunk besides its blocks */
+        subtract(&of_kind->base, &of_kind->block);
     hd_arena_done(&b.arena);
     return st;
 }
@@ -451,26 +478,14 @@ enum hd_status hd_layer_profiles_whole(const struct hd_job *job, const struct hd
 enum hd_status hd_layer_profiles_build(const struct hd_job *job, const struct hd_cluster *cluster,
                                        bool blocks_only, struct hd_layer_profiles *ret_profiles)
 {
-    const bool mixed = job->window > 0 && job->window_from > 0;
     struct hd_layer_profiles *p = ret_profiles;
-    struct builder b;
     enum hd_status st;
 
     memset(p, 0, sizeof *p);
-    builder_begin(&b, cluster, job->native_reduction);
-    st = share(&b, job, job->window > 0 && !mixed);
-    if (!st)
-        st = measure_blocks(&b, p);
-    if (!st && !blocks_only)
-        st = measure_ends(&b, p);
-    if (!st)
-        st = measure_segments(&b, hd_layer_profile_segment(job) > 1, p);
-    if (!st)
-        p->stages = *group_of(&b, HD_GROUP_PP);
-    hd_arena_done(&b.arena);
-    if (!st && mixed)
-        st = measure_windowed(job, cluster, p);
-    if (!st) /* BASE becomes the time and bytes of a chunk besides its blocks */
-        subtract(&p->profile[HD_LAYER_PROFILE_BASE], &p->profile[HD_LAYER_PROFILE_BLOCK]);
+    p->has_inner = hd_layer_profile_segment(job) > 1;
+    st = find_kinds(job, p);
+    for (int kind = 0; !st && kind < HD_LAYER_KINDS; kind++)
+        if (p->has_kind[kind])
+            st = measure_kind(job, cluster, kind, blocks_only, p);
     return st;
 }

@@ -1,17 +1,20 @@
 /* layer_profile: what one unit of a model adds to a step, in seconds and bytes, under one layout.
  *
- * A pipeline stage holds some blocks, and may hold the embedding or the head. Blocks are alike, so
- * the programs of any stage follow from those of a few small chunks, which are recorded and
- * compiled as a rank compiles them (hd_rank_program_compile_units):
+ * A pipeline stage holds some blocks, and may hold the embedding or the head. Blocks are of few
+ * kinds (hd_model_layer_kind), so the programs of any stage follow from those of a few small
+ * chunks, which are recorded and compiled as a rank compiles them
+ * (hd_rank_program_compile_units). The blocks of a small chunk are of one kind:
  *
  *     block      two blocks - one block             embedding   embedding and block - block
  *     base       one block - block                  head        block and head - block
  *
- * A chunk of n blocks takes base + n x block, plus embedding and head if it has them. With
- * recompute {full: K}, a block that continues a segment has a layer profile of its own
- * (hd_layer_profile_continues):
+ * A chunk takes the base of its first block's kind, the block of each of its blocks' kinds, and
+ * embedding and head if it has them. With recompute {full: K}, a block that continues a segment
+ * (hd_layer_profile_continues) takes more, since its input is recomputed, too:
  *
  *     inner      two blocks in one segment - one block
+ *
+ * In a segment of several kinds the difference inner - block is that of the kind before.
  *
  * A program's time is found by walking its nodes: each stream runs its nodes in order, a node waits
  * for the nodes that its edges name, kernels take the time of rates.h and collectives that of
@@ -37,13 +40,6 @@ struct hd_program_time {
     double reduce_after;          /* from the results to the end of the last reduction */
 };
 
-enum hd_layer_profile_kind {
-    HD_LAYER_PROFILE_BASE,
-    HD_LAYER_PROFILE_BLOCK,
-    HD_LAYER_PROFILE_EMBEDDING,
-    HD_LAYER_PROFILE_HEAD,
-    HD_LAYER_PROFILE_COUNT
-};
 enum hd_layer_profile_call {
     HD_LAYER_PROFILE_F,
     HD_LAYER_PROFILE_B,
@@ -57,24 +53,30 @@ struct hd_layer_profile {
     struct hd_program_time time[HD_LAYER_PROFILE_CALLS][2];
     /* bytes that one micro-batch saves for backward, and defers for W */
     int64_t saved_bytes, deferred_bytes;
-    /* Lower bound of the bytes of work memory: those of the whole compiled chunk; in profile BASE
-     * those of one block. */
+    /* Lower bound of the bytes of work memory: those of the whole compiled chunk; in `base` those
+     * of one block. */
     int64_t work_bytes;
 };
 
+/* Layer profiles of one kind of block. */
+struct hd_block_profiles {
+    struct hd_layer_profile
+        base; /* a chunk besides its blocks, if its first block is of this kind */
+    struct hd_layer_profile block; /* one block */
+    /* a block that continues a recompute segment: it saves nothing, and backward recomputes its
+     * input, too */
+    struct hd_layer_profile inner;
+    double update; /* seconds of programs U and P of one block */
+};
+
 struct hd_layer_profiles {
-    struct hd_layer_profile profile[HD_LAYER_PROFILE_COUNT];
-    /* profile of a block whose attention has a window, in models that also have blocks without */
-    struct hd_layer_profile windowed;
-    bool has_windowed;
-    struct hd_layer_profile inner,
-        /* Blocks that continue a recompute segment, without and with a window: they save nothing,
-         * and backward recomputes their input, too. */
-        inner_windowed;
-    bool has_inner; /* the job's recompute is {full: K} with K > 1: `inner` is set */
-    /* seconds of programs U and P: [0] of one block; [1] of the first stage without its blocks; [2]
-     * of the last stage without its blocks */
-    double update[3];
+    struct hd_block_profiles kind[HD_LAYER_KINDS]; /* by hd_model_layer_kind */
+    bool has_kind[HD_LAYER_KINDS]; /* true: the model has blocks of this kind; else `kind` is 0 */
+    int first_kind;                /* kind of the model's first block */
+    bool has_inner;                /* the job's recompute is {full: K} with K > 1: `inner` is set */
+    struct hd_layer_profile embedding, head;
+    /* seconds of programs U and P: of the first stage without its blocks, and of the last one */
+    double update_first, update_last;
     /* seconds of U that belong to no unit: the exchange of a step's records, and host time */
     double update_base;
     int64_t stage_io_bytes; /* bytes of hidden rows that one transfer between two stages moves */
@@ -82,8 +84,8 @@ struct hd_layer_profiles {
 };
 
 /* Builds the layer profiles of a resolved job on devices of this cluster. blocks_only: builds only
- * BASE and BLOCK, without reductions and updates, which is cheaper; all other members of the result
- * are 0. Fails as hd_rank_program_build does. */
+ * the profiles of blocks, without reductions and updates, which is cheaper; all other members of
+ * the result are 0. Fails as hd_rank_program_build does. */
 enum hd_status hd_layer_profiles_build(const struct hd_job *job, const struct hd_cluster *cluster,
                                        bool blocks_only, struct hd_layer_profiles *ret_profiles);
 

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "job/family.h"
+
 enum {
     RANK_MAP_EXACT = 8, /* devices of a node up to which all maps are searched */
     /* ranks evaluated, over all cost computations, when a node has more devices */
@@ -347,6 +349,7 @@ enum hd_status hd_rank_map_of_cluster(const struct hd_cluster *c,
 enum hd_status hd_rank_map_of_job(const struct hd_cluster *cluster, const struct hd_job *job,
                                   int32_t *ret_devices)
 {
+    const int64_t dense = job->experts ? hd_layers_left(job->experts_layers, job->layers) : 0;
     const struct hd_plan_request model = {.global_batch = job->global_batch,
                                           .layers = job->layers,
                                           .heads = job->heads,
@@ -354,6 +357,8 @@ enum hd_status hd_rank_map_of_job(const struct hd_cluster *cluster, const struct
                                           .ffn_hidden = job->ffn_hidden,
                                           .context = job->context,
                                           .experts = job->experts,
+                                          .dense_layers = dense,
+                                          .dense_ffn_hidden = job->dense_ffn_hidden,
                                           .hidden = job->hidden};
     struct hd_traffic traffic;
 

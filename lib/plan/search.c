@@ -314,12 +314,50 @@ static void count_frozen(struct layout_search *s, const struct hd_registry *r, i
         else if (u == head)
             s->last_frozen = count;
         else {
-            const bool first = u == HD_UNIT_FIRST_BLOCK;
+            const int64_t layer = u - HD_UNIT_FIRST_BLOCK;
+            const int kind = hd_model_layer_kind(&s->config, layer);
+            const bool first = !s->kinds_before[layer][kind];
+            int64_t *block = &s->block_frozen[kind], *of_experts = &s->experts_frozen[kind];
 
-            s->block_frozen = first || count < s->block_frozen ? count : s->block_frozen;
-            s->experts_frozen = first || experts < s->experts_frozen ? experts : s->experts_frozen;
+            *block = first || count < *block ? count : *block;
+            *of_experts = first || experts < *of_experts ? experts : *of_experts;
         }
     }
+}
+
+/* Counts the blocks of each kind before each layer. */
+static enum hd_status count_kinds(struct layout_search *s)
+{
+    const int64_t L = s->config.L;
+
+    s->kinds_before = hd_arena_array(&s->kept, (size_t)L + 1, sizeof *s->kinds_before);
+    if (!s->kinds_before)
+        return hd_err(HD_NO_MEMORY, "no memory to search layouts");
+    for (int64_t layer = 0; layer < L; layer++) {
+        memcpy(s->kinds_before[layer + 1], s->kinds_before[layer], sizeof s->kinds_before[layer]);
+        s->kinds_before[layer + 1][hd_model_layer_kind(&s->config, layer)]++;
+    }
+    return HD_OK;
+}
+
+/* Adds a trained parameter to the parameters of its kind of block, of the embedding or of the head.
+ * Of each kind the first block is counted. */
+static void count_parameter(struct layout_search *s, const struct hd_param *p, int head)
+{
+    const int64_t layer = p->unit - HD_UNIT_FIRST_BLOCK;
+    int kind;
+
+    if (p->unit == HD_UNIT_EMBEDDING) {
+        s->first_parameters += p->count;
+        return;
+    }
+    if (p->unit == head) {
+        s->last_parameters += p->count;
+        return;
+    }
+    kind = hd_model_layer_kind(&s->config, layer);
+    if (!s->kinds_before[layer][kind] && !p->keep_fp32) /* a router's weights stay fp32 */
+        (p->experts ? s->block_experts : s->block_parameters)[kind] += p->count;
 }
 
 /* Counts the parameters of a block, the embedding and the head; if only a part of them trains, also
@@ -339,16 +377,8 @@ static enum hd_status count_parameters(struct layout_search *s)
     s->differ = s->tuned && (s->config.adapter.kind == HD_ADAPTER_NONE ||
                              /* without `adapter_also`, every block trains the same adapter */
                              *s->asked->spec->adapter_also);
-    for (int i = 0; !st && !s->tuned && i < registry.param_count; i++) {
-        const struct hd_param *p = &registry.params[i];
-
-        if (p->unit == HD_UNIT_FIRST_BLOCK && !p->keep_fp32) /* a router's weights stay fp32 */
-            *(p->experts ? &s->block_experts : &s->block_parameters) += p->count;
-        if (p->unit == HD_UNIT_EMBEDDING)
-            s->first_parameters += p->count;
-        if (p->unit == model.unit_head)
-            s->last_parameters += p->count;
-    }
+    for (int i = 0; !st && !s->tuned && i < registry.param_count; i++)
+        count_parameter(s, &registry.params[i], model.unit_head);
     if (!st && s->tuned)
         count_frozen(s, &registry, model.unit_head);
     hd_arena_done(&arena);
@@ -368,6 +398,8 @@ static enum hd_status begin(struct layout_search *s)
     hd_plan_decide_device(sizes.device, s->asked->bf16_fast, s->asked->threads, &sizes);
     job.layout = sizes;
     st = hd_model_config_from_job(&job, &s->config);
+    if (!st)
+        st = count_kinds(s);
     if (!st)
         st = count_parameters(s);
     if (!st)

@@ -1,5 +1,6 @@
 /* search_bounds: lower bounds of a candidate's time and memory. A bound that is too high would drop
  * the best layout (search_test compares with every layout). */
+#include <math.h>
 #include <string.h>
 
 #include "base/math.h"
@@ -17,6 +18,113 @@ static const double saved_share = 0.9;
 /* Least ratio of the work memory of a larger chunk to that of a chunk of one block: its programs
  * are different ones, in which fewer tensors may be live at the same time. */
 static const double work_share = 0.9;
+
+/* ---- blocks of several kinds ----
+ *
+ * An array of HD_LAYER_KINDS numbers has one per kind of block; the numbers of kinds that the model
+ * does not have are ignored. */
+
+static bool has_kind(const struct layout_search *s, int kind)
+{
+    return s->kinds_before[s->config.L][kind] > 0;
+}
+
+static double least_of(const struct layout_search *s, const double of_kind[HD_LAYER_KINDS])
+{
+    double least = INFINITY;
+
+    for (int kind = 0; kind < HD_LAYER_KINDS; kind++)
+        if (has_kind(s, kind))
+            least = hd_min_real(least, of_kind[kind]);
+    return least;
+}
+
+static double most_of(const struct layout_search *s, const double of_kind[HD_LAYER_KINDS])
+{
+    double most = -INFINITY;
+
+    for (int kind = 0; kind < HD_LAYER_KINDS; kind++)
+        if (has_kind(s, kind))
+            most = hd_max_real(most, of_kind[kind]);
+    return most;
+}
+
+/* Returns the sum over the blocks of layers first to end - 1. */
+static double sum_of(const struct layout_search *s, int64_t first, int64_t end,
+                     const double of_kind[HD_LAYER_KINDS])
+{
+    double sum = 0;
+
+    for (int kind = 0; first < end && kind < HD_LAYER_KINDS; kind++)
+        if (has_kind(s, kind))
+            sum += (s->kinds_before[end][kind] - s->kinds_before[first][kind]) * of_kind[kind];
+    return sum;
+}
+
+/* Returns the mean over all blocks of the model. */
+static double mean_of_kinds(const struct layout_search *s, const double of_kind[HD_LAYER_KINDS])
+{
+    double mean = 0;
+
+    for (int kind = 0; kind < HD_LAYER_KINDS; kind++)
+        if (has_kind(s, kind))
+            mean += s->kinds_before[s->config.L][kind] / (double)s->config.L * of_kind[kind];
+    return mean;
+}
+
+/* Returns a lower bound of the sum over a stage's blocks, for the stage in which it is largest: it
+ * is at least the mean over stages, and some stage has at least an even share of the blocks. */
+static double even_share(const struct layout_search *s, int64_t pp,
+                         const double of_kind[HD_LAYER_KINDS])
+{
+    return hd_max_real((double)hd_divide_up(s->config.L, pp) * least_of(s, of_kind),
+                       (double)s->config.L / (double)pp * mean_of_kinds(s, of_kind));
+}
+
+/* The layers of a chunk: first to end - 1. */
+struct layers {
+    int64_t first, end;
+};
+
+static struct layers layers_of(const struct layout_search *s, const struct ordered *ordered,
+                               int32_t chunk)
+{
+    const struct hd_units u = ordered->shared.units[chunk];
+    const int64_t first = u.first - HD_UNIT_FIRST_BLOCK, end = u.end - HD_UNIT_FIRST_BLOCK;
+
+    return (struct layers){first > 0 ? first : 0, end < s->config.L ? end : s->config.L};
+}
+
+/* Returns the sum over all blocks of a stage. */
+static double stage_sum(const struct layout_search *s, const struct ordered *ordered, int32_t stage,
+                        const double of_kind[HD_LAYER_KINDS])
+{
+    const struct hd_pipeline *p = &ordered->shared.pipeline;
+    double sum = 0;
+
+    for (int32_t k = 0; k < p->chunks / p->stages; k++) {
+        const struct layers l = layers_of(s, ordered, hd_pipeline_chunk(p, stage, k));
+
+        sum += sum_of(s, l.first, l.end, of_kind);
+    }
+    return sum;
+}
+
+/* Returns the largest sum over the blocks of a chunk of the stage, except for the first `skipped`
+ * blocks of each chunk. */
+static double largest_chunk(const struct layout_search *s, const struct ordered *ordered,
+                            int32_t stage, int64_t skipped, const double of_kind[HD_LAYER_KINDS])
+{
+    const struct hd_pipeline *p = &ordered->shared.pipeline;
+    double most = 0;
+
+    for (int32_t k = 0; k < p->chunks / p->stages; k++) {
+        const struct layers l = layers_of(s, ordered, hd_pipeline_chunk(p, stage, k));
+
+        most = hd_max_real(most, sum_of(s, l.first + skipped, l.end, of_kind));
+    }
+    return most;
+}
 
 /* ---- parameters of a rank ---- */
 
@@ -37,12 +145,15 @@ static double shards_of(const struct hd_layout_sizes *z, bool experts)
     return experts ? shards / expert_ranks(z) : shards;
 }
 
-/* Returns the number of a block's parameters that one rank updates. */
-static double block_updated(const struct layout_search *s, const struct hd_layout_sizes *z)
+/* Computes the number of a block's parameters that one rank updates, by kind. */
+static void block_updated(const struct layout_search *s, const struct hd_layout_sizes *z,
+                          double ret_updated[HD_LAYER_KINDS])
 {
-    return ((double)s->block_parameters / shards_of(z, false) +
-            (double)s->block_experts / expert_ranks(z) / shards_of(z, true)) /
-           (double)z->tp;
+    for (int kind = 0; kind < HD_LAYER_KINDS; kind++)
+        ret_updated[kind] =
+            ((double)s->block_parameters[kind] / shards_of(z, false) +
+             (double)s->block_experts[kind] / expert_ranks(z) / shards_of(z, true)) /
+            (double)z->tp;
 }
 
 /* ---- time ---- */
@@ -69,26 +180,23 @@ static double profile_seconds(const struct layout_search *s, const struct hd_lay
     return seconds;
 }
 
-/* Returns the seconds, as profile_seconds, of a block that continues a recompute segment. */
-static double inner_seconds(const struct layout_search *s, const struct hd_layer_profiles *p)
+/* Computes a lower bound of a block's seconds, by kind. A chunk of n blocks of one kind takes base
+ * + n blocks, so at least n times the lesser of what a block takes alone and beside others. */
+static void block_seconds(const struct layout_search *s, const struct hd_layer_profiles *p,
+                          double ret_seconds[HD_LAYER_KINDS])
 {
-    const double inner = profile_seconds(s, &p->inner);
+    double base[HD_LAYER_KINDS], least;
 
-    return p->has_windowed ? hd_min_real(inner, profile_seconds(s, &p->inner_windowed)) : inner;
-}
-
-/* Returns a lower bound of a block's seconds. A chunk of n blocks takes base + n blocks, so at
- * least n times the lesser of what a block takes alone and beside others. */
-static double block_seconds(const struct layout_search *s, const struct hd_layer_profiles *p)
-{
-    const double base = profile_seconds(s, &p->profile[HD_LAYER_PROFILE_BASE]);
-    double least = profile_seconds(s, &p->profile[HD_LAYER_PROFILE_BLOCK]);
-
-    if (p->has_windowed)
-        least = hd_min_real(least, profile_seconds(s, &p->windowed));
-    if (p->has_inner)
-        least = hd_min_real(least, inner_seconds(s, p));
-    return least + hd_min_real(base, 0);
+    for (int kind = 0; kind < HD_LAYER_KINDS; kind++)
+        base[kind] = profile_seconds(s, &p->kind[kind].base);
+    least = hd_min_real(least_of(s, base), 0);
+    for (int kind = 0; kind < HD_LAYER_KINDS; kind++) {
+        ret_seconds[kind] = profile_seconds(s, &p->kind[kind].block);
+        if (p->has_inner)
+            ret_seconds[kind] =
+                hd_min_real(ret_seconds[kind], profile_seconds(s, &p->kind[kind].inner));
+        ret_seconds[kind] += least;
+    }
 }
 
 static double micro_batches(const struct layout_search *s, const struct candidate *c)
@@ -98,12 +206,14 @@ static double micro_batches(const struct layout_search *s, const struct candidat
     return (double)(s->asked->spec->global_batch / (dp * c->micro_batch));
 }
 
-/* Returns a lower bound of a step's seconds: the time that the stage with the most blocks, at least
- * an even share of them, takes for all micro-batches. */
+/* Returns a lower bound of a step's seconds: the time of all micro-batches on the stage whose
+ * blocks take longest. */
 double search_blocks_bound(const struct layout_search *s, const struct candidate *c)
 {
-    return micro_batches(s, c) * (double)hd_divide_up(s->config.L, c->pp) *
-           block_seconds(s, c->blocks);
+    double seconds[HD_LAYER_KINDS];
+
+    block_seconds(s, c->blocks, seconds);
+    return micro_batches(s, c) * even_share(s, c->pp, seconds);
 }
 
 /* Returns a lower bound of a step's seconds: the longest over the stages. A stage starts when the
@@ -112,15 +222,18 @@ double search_blocks_bound(const struct layout_search *s, const struct candidate
 double search_schedule_bound(const struct layout_search *s, const struct candidate *c,
                              const struct ordered *ordered)
 {
-    const double block = block_seconds(s, c->blocks), M = micro_batches(s, c);
-    double most = 0;
+    const double M = micro_batches(s, c);
+    double seconds[HD_LAYER_KINDS], times[HD_LAYER_KINDS], least, most = 0;
 
+    block_seconds(s, c->blocks, seconds);
+    least = least_of(s, seconds);
+    for (int kind = 0; kind < HD_LAYER_KINDS; kind++) /* seconds in those of the fastest block */
+        times[kind] = least > 0 ? seconds[kind] / least : 1;
     for (int32_t i = 0; i < ordered->shared.pipeline.stages; i++) {
-        const struct ordered_stage *stage = &ordered->stages[i];
-        const double before = ordered->shared.order.split ? 0 : stage->before;
+        const double before =
+            ordered->shared.order.split ? 0 : sum_of(s, 0, ordered->stages[i].before, times);
 
-        if (most < (M * stage->blocks + before) * block)
-            most = (M * stage->blocks + before) * block;
+        most = hd_max_real(most, (M * stage_sum(s, ordered, i, times) + before) * least);
     }
     return most;
 }
@@ -131,12 +244,14 @@ double search_variant_bound(const struct layout_search *s, const struct candidat
                             const struct hd_layout_sizes *z)
 {
     const bool away = strcmp(z->offload, "optimizer") == 0;
-    const double parameters = (double)s->config.L / (double)z->pp * block_updated(s, z);
     const struct hd_rates *r = &s->asked->cluster->rates;
-    const double update = away ? 0
-                               : parameters * UPDATE_BYTES /
-                                     hd_max_real(r->memory_bytes_per_s, r->most_update_bytes_per_s);
+    const double rate = hd_max_real(r->memory_bytes_per_s, r->most_update_bytes_per_s);
+    double updated[HD_LAYER_KINDS], update = 0;
 
+    block_updated(s, z, updated);
+    if (!away)
+        update =
+            (double)s->config.L / (double)z->pp * mean_of_kinds(s, updated) * UPDATE_BYTES / rate;
     return c->bound_s * (z->zero == 3 ? gathered_share : 1) + update;
 }
 
@@ -172,8 +287,10 @@ double search_host_bytes(const struct layout_search *s, const struct hd_layout_s
 {
     const double moments = strcmp(s->asked->spec->moments, "8bit") == 0 ? 2 : 8;
     const double master = strcmp(z->precision, "fp32") == 0 ? 0 : 4;
+    double updated[HD_LAYER_KINDS];
 
-    return (double)hd_divide_up(s->config.L, z->pp) * block_updated(s, z) * (moments + master);
+    block_updated(s, z, updated);
+    return even_share(s, z->pp, updated) * (moments + master);
 }
 
 /* Returns a lower bound of the bytes of a parameter that does not train: one copy in the compute
@@ -188,16 +305,20 @@ static double frozen_bytes(const struct layout_search *s, const struct hd_layout
     return strcmp(weights, "nf4") == 0 ? 0.5 : 1;
 }
 
-/* Returns the bytes of a block's parameters and their optimizer state on one rank. */
-static double block_state(const struct layout_search *s, const struct hd_layout_sizes *z)
+/* Computes the bytes of a block's parameters and their optimizer state on one rank, by kind. */
+static void block_state(const struct layout_search *s, const struct hd_layout_sizes *z,
+                        double ret_state[HD_LAYER_KINDS])
 {
     const double frozen = frozen_bytes(s, z, true);
-    const double experts =
-        (double)s->block_experts * state_bytes(s, z, true) + (double)s->experts_frozen * frozen;
 
-    return ((double)s->block_parameters * state_bytes(s, z, false) +
-            (double)s->block_frozen * frozen + experts / expert_ranks(z)) /
-           (double)z->tp;
+    for (int kind = 0; kind < HD_LAYER_KINDS; kind++) {
+        const double experts = (double)s->block_experts[kind] * state_bytes(s, z, true) +
+                               (double)s->experts_frozen[kind] * frozen;
+
+        ret_state[kind] = ((double)s->block_parameters[kind] * state_bytes(s, z, false) +
+                           (double)s->block_frozen[kind] * frozen + experts / expert_ranks(z)) /
+                          (double)z->tp;
+    }
 }
 
 /* Returns the bytes of the embedding's and the head's parameters and optimizer state, on the stages
@@ -222,50 +343,52 @@ static double ends_state(const struct layout_search *s, const struct hd_layout_s
 
 /* Returns the bytes that a chunk saves for one micro-batch: those of its blocks, and those beside
  * them. 0 if trained parts may differ from block to block, which gives no bound. */
-static double slot_bytes(const struct layout_search *s, double blocks, double of_block,
-                         double beside)
+static double slot_bytes(const struct layout_search *s, double blocks, double beside)
 {
-    return s->differ ? 0 : hd_max_real(0, blocks * of_block + beside);
+    return s->differ ? 0 : hd_max_real(0, blocks + beside);
 }
 
-/* Returns a lower bound of the bytes that a chunk of `blocks` blocks saves. Blocks with and without
- * a window save at least the lesser of the two. With recompute segments, `blocks` counts blocks
- * that begin one. */
+/* Bytes by kind: what a block saves and defers for W; `base`: what a chunk saves and defers besides
+ * its blocks. */
+struct kind_bytes {
+    double saved[HD_LAYER_KINDS], deferred[HD_LAYER_KINDS];
+    double base_saved[HD_LAYER_KINDS], base_deferred[HD_LAYER_KINDS];
+};
+
+static struct kind_bytes bytes_by_kind(const struct hd_layer_profiles *p)
+{
+    struct kind_bytes b;
+
+    for (int kind = 0; kind < HD_LAYER_KINDS; kind++) {
+        b.saved[kind] = (double)p->kind[kind].block.saved_bytes;
+        b.deferred[kind] = (double)p->kind[kind].block.deferred_bytes;
+        b.base_saved[kind] = (double)p->kind[kind].base.saved_bytes;
+        b.base_deferred[kind] = (double)p->kind[kind].base.deferred_bytes;
+    }
+    return b;
+}
+
+/* Returns a lower bound of the bytes that a chunk of `blocks` blocks of any kinds saves. With
+ * recompute segments, `blocks` counts blocks that begin one. */
 static double chunk_saved(const struct layout_search *s, const struct hd_layer_profiles *p,
                           double blocks)
 {
-    const double block = (double)p->profile[HD_LAYER_PROFILE_BLOCK].saved_bytes;
-    const double least =
-        p->has_windowed ? hd_min_real(block, (double)p->windowed.saved_bytes) : block;
+    const struct kind_bytes b = bytes_by_kind(p);
 
-    return slot_bytes(s, blocks, least,
-                      hd_min_real(0, (double)p->profile[HD_LAYER_PROFILE_BASE].saved_bytes));
+    return slot_bytes(s, blocks * least_of(s, b.saved), hd_min_real(0, least_of(s, b.base_saved)));
 }
 
-/* Returns a lower bound of the bytes that a chunk defers for W. */
-static double chunk_deferred(const struct layout_search *s, const struct hd_layer_profiles *p,
-                             double blocks)
-{
-    const double block = (double)p->profile[HD_LAYER_PROFILE_BLOCK].deferred_bytes;
-    const double least =
-        p->has_windowed ? hd_min_real(block, (double)p->windowed.deferred_bytes) : block;
-
-    return slot_bytes(s, blocks, least,
-                      hd_min_real(0, (double)p->profile[HD_LAYER_PROFILE_BASE].deferred_bytes));
-}
-
-/* Returns an upper bound of the bytes that a chunk defers for W. */
+/* Returns an upper bound of the bytes that a chunk of `blocks` blocks defers for W. */
 static double most_deferred(const struct layout_search *s, const struct hd_layer_profiles *p,
                             double blocks)
 {
-    const double block = (double)p->profile[HD_LAYER_PROFILE_BLOCK].deferred_bytes;
-    const double most =
-        hd_max_real(block, hd_max_real((double)p->windowed.deferred_bytes,
-                                       hd_max_real((double)p->inner.deferred_bytes,
-                                                   (double)p->inner_windowed.deferred_bytes)));
+    struct kind_bytes b = bytes_by_kind(p);
 
-    return slot_bytes(s, blocks, most,
-                      hd_max_real(0, (double)p->profile[HD_LAYER_PROFILE_BASE].deferred_bytes));
+    for (int kind = 0; kind < HD_LAYER_KINDS; kind++)
+        b.deferred[kind] =
+            hd_max_real(b.deferred[kind], (double)p->kind[kind].inner.deferred_bytes);
+    return slot_bytes(s, blocks * most_of(s, b.deferred),
+                      hd_max_real(0, most_of(s, b.base_deferred)));
 }
 
 /* Returns the number of blocks in a stage's largest chunk whose backward is whole. If only an
@@ -283,7 +406,8 @@ static double whole_blocks(const struct layout_search *s, double blocks, int32_t
 static double stage_io_bytes_of(const struct layout_search *s, const struct hd_layer_profiles *p,
                                 const struct ordered *ordered, int32_t stage)
 {
-    const double less = -(double)p->profile[HD_LAYER_PROFILE_BASE].saved_bytes;
+    const struct kind_bytes b = bytes_by_kind(p);
+    const double less = -most_of(s, b.base_saved);
 
     if (s->differ || stage == 0 || ordered->shared.order.split)
         return 0;
@@ -294,7 +418,11 @@ static double stage_io_bytes_of(const struct layout_search *s, const struct hd_l
 /* Returns a lower bound of the work memory of any chunk that has a block. */
 static double block_work(const struct layout_search *s, const struct hd_layer_profiles *p)
 {
-    return s->differ ? 0 : work_share * (double)p->profile[HD_LAYER_PROFILE_BASE].work_bytes;
+    double work[HD_LAYER_KINDS];
+
+    for (int kind = 0; kind < HD_LAYER_KINDS; kind++)
+        work[kind] = (double)p->kind[kind].base.work_bytes;
+    return s->differ ? 0 : work_share * least_of(s, work);
 }
 
 /* ---- segments of recompute ---- */
@@ -396,8 +524,10 @@ struct hd_search_rejected search_family_memory(const struct layout_search *s,
     const double whole = c->segment > 1 ? (double)keep : whole_blocks(s, (double)keep, 0);
     const double kept = saved_share * chunk_saved(s, reference, whole) * rows;
     const double work = block_work(s, reference) * hd_min_real(1, rows);
+    double state[HD_LAYER_KINDS];
 
-    return rejected(s, c, z, 0, (double)blocks * block_state(s, z) + work, kept);
+    block_state(s, z, state);
+    return rejected(s, c, z, 0, (double)blocks * least_of(s, state) + work, kept);
 }
 
 struct hd_search_rejected search_least_memory(const struct layout_search *s,
@@ -406,23 +536,30 @@ struct hd_search_rejected search_least_memory(const struct layout_search *s,
                                               const struct ordered *ordered,
                                               const struct hd_layer_profiles *profiles)
 {
-    const double state = block_state(s, z);
+    const struct kind_bytes bytes = bytes_by_kind(profiles);
     struct hd_search_rejected most = {0};
+    double state[HD_LAYER_KINDS];
 
+    block_state(s, z, state);
     for (int32_t i = 0; i < ordered->shared.pipeline.stages; i++) {
         const struct ordered_stage *stage = &ordered->stages[i];
         const double ends = ends_state(s, z, &ordered->shared.pipeline, i);
         const double whole = whole_blocks(s, stage->largest, stage->before);
-        double of_slot = chunk_saved(s, profiles, whole), work = 0, slots;
+        const int64_t skipped = stage->largest - (int64_t)whole;
+        const double deferred = slot_bytes(s, largest_chunk(s, ordered, i, skipped, bytes.deferred),
+                                           hd_min_real(0, least_of(s, bytes.base_deferred)));
+        double of_slot = slot_bytes(s, largest_chunk(s, ordered, i, skipped, bytes.saved),
+                                    hd_min_real(0, least_of(s, bytes.base_saved)));
+        double work = 0, slots;
         struct hd_search_rejected r;
 
         if (c->segment > 1)
             segment_bytes(s, c, ordered, profiles, i, &of_slot, &work);
         if (whole > 0)
             work += block_work(s, profiles);
-        slots = stage->kept * of_slot + stage->deferred * chunk_deferred(s, profiles, whole) +
+        slots = stage->kept * of_slot + stage->deferred * deferred +
                 stage_io_bytes_of(s, profiles, ordered, i);
-        r = rejected(s, c, z, i, stage->blocks * state + ends + work, slots);
+        r = rejected(s, c, z, i, stage_sum(s, ordered, i, state) + ends + work, slots);
 
         if (i == 0 || r.needed_bytes > most.needed_bytes)
             most = r;

@@ -118,14 +118,17 @@ struct layout_search {
      * bound */
     bool differ;
     struct search_model model;
-    /* Parameters of one transformer block before it is split over ranks, in the layout's precision:
-     * outside experts, and of experts. */
-    int64_t block_parameters, block_experts;
+    /* [L + 1] numbers of blocks of each kind (hd_model_layer_kind) before a layer; [L]: in all */
+    int32_t (*kinds_before)[HD_LAYER_KINDS];
+    /* Parameters of one transformer block of each kind before it is split over ranks, in the
+     * layout's precision: outside experts, and of experts. */
+    int64_t block_parameters[HD_LAYER_KINDS], block_experts[HD_LAYER_KINDS];
     /* parameters of the embedding and of the head; a tied table counts once */
     int64_t first_parameters, last_parameters;
-    /* If tuned: parameters that do not train: in the block that has fewest (outside experts, of
-     * experts), in the embedding, and in the head. */
-    int64_t block_frozen, experts_frozen, first_frozen, last_frozen;
+    /* If tuned: parameters that do not train: in the block of each kind that has fewest (outside
+     * experts, of experts), in the embedding, and in the head. */
+    int64_t block_frozen[HD_LAYER_KINDS], experts_frozen[HD_LAYER_KINDS];
+    int64_t first_frozen, last_frozen;
     struct candidate *heap;
     int64_t count, capacity;
     struct memo blocks, profiles, orders, partitions;

@@ -7,11 +7,6 @@
 
 /* ---- programs ---- */
 
-static bool has_blocks_of_both(const struct hd_model_config *c, const struct hd_layer_profiles *p)
-{
-    return p->has_windowed && c->window > 0;
-}
-
 /* Returns whether the layer profiles contain the share of each block that trains: everything
  * trains, or the same adapter does in each block. */
 static bool profiles_know(const struct hd_model_config *c)
@@ -60,27 +55,44 @@ enum hd_status hd_step_cost_trained(const struct hd_model_config *c, struct hd_a
 static double backward_share_of(const struct hd_layer_profiles *p, const struct hd_model_config *c,
                                 int unit, enum hd_layer_profile_call call)
 {
-    const bool split = p->profile[HD_LAYER_PROFILE_BLOCK].time[HD_LAYER_PROFILE_W][0].run > 0;
+    const int64_t layer = unit - HD_UNIT_FIRST_BLOCK;
+    const struct hd_layer_profile *block = &p->kind[hd_model_layer_kind(c, layer)].block;
+    const bool split = block->time[HD_LAYER_PROFILE_W][0].run > 0;
     struct hd_backward_shares s;
 
     if (call == HD_LAYER_PROFILE_F)
         return 1;
-    s = hd_model_backward_shares(c, unit - HD_UNIT_FIRST_BLOCK);
+    s = hd_model_backward_shares(c, layer);
     if (call == HD_LAYER_PROFILE_W)
         return s.weights;
     return split ? s.inputs : s.all;
 }
 
-/* Kinds of layer profiles that a block may have. */
-enum { KIND_BLOCK, KIND_WINDOWED, KIND_INNER, KIND_INNER_WINDOWED, KINDS };
-
-static int kind_of(const struct hd_layer_profiles *p, const struct hd_model_config *c,
-                   struct hd_units units, int unit, int64_t segment)
+/* Returns the kind of the first block of a chunk; without blocks: that of the model's first
+ * block. */
+static int first_kind(const struct hd_layer_profiles *p, const struct hd_model_config *c,
+                      struct hd_units units)
 {
-    const bool windowed =
-        has_blocks_of_both(c, p) && hd_model_window(c, unit - HD_UNIT_FIRST_BLOCK) > 0;
+    const int64_t layer = units.first > HD_UNIT_FIRST_BLOCK ? units.first - HD_UNIT_FIRST_BLOCK : 0;
 
-    return (hd_layer_profile_continues(units, unit, segment) ? KIND_INNER : KIND_BLOCK) + windowed;
+    return layer < c->L ? hd_model_layer_kind(c, layer) : p->first_kind;
+}
+
+/* Adds one block, times `share`, to the numbers of profiles `block` ([0]) and `inner` ([1]) by
+ * kind. A block that continues a recompute segment takes more than one that begins it, because backward
+ * recomputes its input: the output of the block before, whose kind therefore counts. */
+static void count_block(const struct hd_model_config *c, int unit, bool continues, double share,
+                        double blocks[2][HD_LAYER_KINDS])
+{
+    const int64_t layer = unit - HD_UNIT_FIRST_BLOCK;
+
+    blocks[0][hd_model_layer_kind(c, layer)] += share;
+    if (continues) {
+        const int before = hd_model_layer_kind(c, layer - 1);
+
+        blocks[1][before] += share;
+        blocks[0][before] -= share;
+    }
 }
 
 struct hd_program_time hd_step_cost_program(const struct hd_layer_profiles *p,
@@ -88,26 +100,27 @@ struct hd_program_time hd_step_cost_program(const struct hd_layer_profiles *p,
                                             int64_t segment, enum hd_layer_profile_call call,
                                             bool last)
 {
-    const struct hd_layer_profile *const profiles[KINDS] = {
-        &p->profile[HD_LAYER_PROFILE_BLOCK], &p->windowed, &p->inner, &p->inner_windowed};
     const int head = hd_model_unit_count(c) - 1;
-    struct hd_program_time t = p->profile[HD_LAYER_PROFILE_BASE].time[call][last];
+    struct hd_program_time t = p->kind[first_kind(p, c, units)].base.time[call][last];
     const bool all = profiles_know(c), backward = call != HD_LAYER_PROFILE_F;
-    double blocks[KINDS] = {0};
+    double blocks[2][HD_LAYER_KINDS] = {{0}};
 
     for (int unit = units.first; unit < units.end; unit++)
         if (unit == HD_UNIT_EMBEDDING && backward && !all && c->lowest_trained > unit)
             continue; /* the embedding is not trained, so backward ends above it */
         else if (unit == HD_UNIT_EMBEDDING)
-            hd_program_time_add(&t, 1, &p->profile[HD_LAYER_PROFILE_EMBEDDING].time[call][last]);
+            hd_program_time_add(&t, 1, &p->embedding.time[call][last]);
         else if (unit == head)
-            hd_program_time_add(&t, 1, &p->profile[HD_LAYER_PROFILE_HEAD].time[call][last]);
+            hd_program_time_add(&t, 1, &p->head.time[call][last]);
         else
-            blocks[kind_of(p, c, units, unit, segment)] +=
-                all ? 1 : backward_share_of(p, c, unit, call);
-    for (int k = 0; k < KINDS; k++)
-        if (blocks[k] > 0)
-            hd_program_time_add(&t, blocks[k], &profiles[k]->time[call][last]);
+            count_block(c, unit, hd_layer_profile_continues(units, unit, segment),
+                        all ? 1 : backward_share_of(p, c, unit, call), blocks);
+    for (int kind = 0; kind < HD_LAYER_KINDS; kind++)
+        if (blocks[0][kind] != 0)
+            hd_program_time_add(&t, blocks[0][kind], &p->kind[kind].block.time[call][last]);
+    for (int kind = 0; kind < HD_LAYER_KINDS; kind++)
+        if (blocks[1][kind] != 0)
+            hd_program_time_add(&t, blocks[1][kind], &p->kind[kind].inner.time[call][last]);
     t.run = hd_max_real(t.run, t.compute);
     return t;
 }
@@ -293,9 +306,20 @@ static enum hd_status prepare(struct step_walk *s, struct hd_arena *arena)
 
 /* ---- the cost ---- */
 
+/* Returns the seconds of U and P of one unit. */
+static double unit_update(const struct step_walk *s, int unit)
+{
+    const struct hd_model_config *c = s->l->config;
+
+    if (unit == HD_UNIT_EMBEDDING)
+        return s->profiles->update_first;
+    if (unit == hd_model_unit_count(c) - 1)
+        return s->profiles->update_last;
+    return s->profiles->kind[hd_model_layer_kind(c, unit - HD_UNIT_FIRST_BLOCK)].update;
+}
+
 static double update_of(const struct step_walk *s, int32_t stage)
 {
-    const int head = hd_model_unit_count(s->l->config) - 1;
     const int32_t each = s->l->pipeline.chunks / s->l->pipeline.stages;
     double seconds = s->profiles->update_base;
 
@@ -303,10 +327,7 @@ static double update_of(const struct step_walk *s, int32_t stage)
         const struct hd_units u = s->l->units[hd_pipeline_chunk(&s->l->pipeline, stage, k)];
 
         for (int unit = u.first; unit < u.end; unit++)
-            seconds += (s->l->trained ? s->l->trained[unit] : 1) *
-                       s->profiles->update[unit == HD_UNIT_EMBEDDING ? 1
-                                           : unit == head            ? 2
-                                                                     : 0];
+            seconds += (s->l->trained ? s->l->trained[unit] : 1) * unit_update(s, unit);
     }
     return seconds;
 }

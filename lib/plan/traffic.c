@@ -22,16 +22,23 @@ static void add_item(struct hd_traffic *t, enum hd_group_name group, enum hd_com
             (struct hd_traffic_item){.group = group, .kind = kind, .bytes = bytes, .times = times};
 }
 
-/* Returns the number of a block's weights on one rank: four products of attention, three of the
- * feed-forward part. */
+/* Returns the share of blocks that have experts, in a model with experts. */
+static double expert_share(const struct hd_plan_request *m)
+{
+    return m->dense_layers ? 1 - (double)m->dense_layers / (double)m->layers : 1;
+}
+
+/* Returns the mean number of a block's weights on one rank: four products of attention, three of
+ * the feed-forward part. */
 static double block_weights(const struct hd_layout_sizes *s, const struct hd_plan_request *m)
 {
     const double hidden = (double)m->hidden, kv = (double)m->kv_heads / (double)m->heads;
     const double attention = (2 + 2 * kv) * hidden * hidden,
-                 ffn = 3 * hidden * (double)m->ffn_hidden,
-                 experts = m->experts > 0 ? (double)m->experts / (double)s->ep : 1;
+                 ffn = 3 * hidden * (double)m->ffn_hidden, share = expert_share(m),
+                 experts = m->experts > 0 ? (double)m->experts / (double)s->ep : 1,
+                 dense = 3 * hidden * (double)m->dense_ffn_hidden;
 
-    return (attention + experts * ffn) / (double)s->tp;
+    return (attention + share * experts * ffn + (1 - share) * dense) / (double)s->tp;
 }
 
 void hd_traffic_of(const struct hd_layout_sizes *s, const struct hd_plan_request *m,
@@ -52,7 +59,8 @@ void hd_traffic_of(const struct hd_layout_sizes *s, const struct hd_plan_request
                  CP_TURNS * (double)(s->cp - 1) * blocks);
     if (s->ep > 1)
         add_item(t, HD_GROUP_EP, HD_COMM_ALL_TO_ALL_V,
-                 hidden_bytes * (double)(s->ep - 1) / (double)s->ep, EP_EXCHANGES * blocks);
+                 hidden_bytes * (double)(s->ep - 1) / (double)s->ep,
+                 EP_EXCHANGES * blocks * expert_share(m));
     if (s->pp > 1)
         add_item(t, HD_GROUP_PP, HD_COMM_SHIFT, hidden_bytes, 2 * micro_batches);
     if (s->dp * s->cp > 1)

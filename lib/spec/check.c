@@ -2,12 +2,14 @@
  * and features that are not supported yet. An error message has the key, what is wrong, and what to
  * write instead. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/quant.h"
 #include "chat/date.h"
 #include "data/fingerprint.h"
+#include "job/family.h"
 #include "plan/choose.h"
 #include "spec_internal.h"
 
@@ -92,23 +94,20 @@ static enum hd_status check_name(const struct hd_job *job)
 
 static enum hd_status check_family(const struct hd_job *job)
 {
-    static const char *const families[] = {"llama", "gpt2", "mistral", "qwen2", "qwen3", "mixtral"};
-    enum { COUNT = sizeof families / sizeof families[0] };
-    static const char use[] = "use llama, gpt2, mistral, qwen2, qwen3 or mixtral";
-    char quoted[SPEC_QUOTE_MAX];
+    char list[HD_FAMILY_LIST_MAX], quoted[SPEC_QUOTE_MAX];
     const char *nearest;
 
     if (*job->from_dir && job->from_dir[0] != '/')
         return hd_err(HD_INVALID, "model.from: is not an absolute path");
+    hd_family_list(list);
     if (!*job->family)
-        return hd_err(HD_INVALID, "model.family: is missing; %s", use);
-    for (size_t i = 0; i < COUNT; i++)
-        if (strcmp(job->family, families[i]) == 0)
-            return HD_OK;
-    nearest = hd_text_nearest(job->family, families, COUNT);
+        return hd_err(HD_INVALID, "model.family: is missing; use %s", list);
+    if (hd_family_named(job->family))
+        return HD_OK;
+    nearest = hd_family_nearest(job->family);
     return hd_err(HD_INVALID, "model.family: %s is not a family; %s%s%s",
-                  spec_quote(job->family, quoted), nearest ? "did you mean " : use,
-                  nearest ? nearest : "", nearest ? "?" : "");
+                  spec_quote(job->family, quoted), nearest ? "did you mean " : "use ",
+                  nearest ? nearest : list, nearest ? "?" : "");
 }
 
 static bool is_head_width(int64_t width)
@@ -163,24 +162,51 @@ static enum hd_status check_head_width(const struct hd_job *job)
                   (long long)job->head_width, HEAD_WIDTH_MULTIPLE, HEAD_WIDTH_MAX);
 }
 
+/* Checks the rules that pick layers, and what depends on them. */
+static enum hd_status check_layers(const struct hd_job *job)
+{
+    const struct {
+        const char *key, *rule;
+    } rules[] = {{"model.window_layers", job->window_layers},
+                 {"model.rope_layers", job->rope_layers},
+                 {"model.experts_layers", job->experts_layers}};
+    const int64_t rotated = llround(job->rope_fraction * (double)job->head_width);
+    struct hd_layers layers;
+
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
+        if (hd_layers_parse(rules[i].rule, &layers))
+            return hd_err_prefix(HD_INVALID, "%s", rules[i].key);
+    if (rotated < 2 || rotated % 2)
+        return hd_err(
+            HD_INVALID,
+            "model.rope_fraction: %g of model.head_width = %lld are %lld channels; an even "
+            "number of them is rotated",
+            job->rope_fraction, (long long)job->head_width, (long long)rotated);
+    if (job->attention_cap > 0 && strcmp(job->positions, "alibi") == 0)
+        return hd_err(HD_INVALID, "model.attention_cap: is not possible with alibi; remove it");
+    return HD_OK;
+}
+
 /* Refuses combinations of features that are not possible. */
 static enum hd_status check_features(const struct hd_job *job)
 {
     const bool none = strcmp(job->rope_scaling, "none") == 0;
     const bool linear = strcmp(job->rope_scaling, "linear") == 0;
-    const bool gpt2 = strcmp(job->family, "gpt2") == 0;
+    const bool learned = hd_family_named(job->family)->learned;
 
-    if (strcmp(job->positions, gpt2 ? "rope" : "learned") == 0)
+    if (strcmp(job->positions, learned ? "rope" : "learned") == 0)
         return hd_err(HD_INVALID, "model.positions: %s has no %s positions; use %s or alibi",
-                      job->family, gpt2 ? "rotary" : "learned", gpt2 ? "learned" : "rope");
+                      job->family, learned ? "rotary" : "learned", learned ? "learned" : "rope");
     if (strcmp(job->positions, "alibi") == 0 && !none)
         return hd_err(HD_INVALID,
                       "model.rope_scaling: alibi has no rotary positions; remove it, or "
                       "model.positions: alibi");
-    if (gpt2 && !none)
-        return hd_err(HD_INVALID, "model.rope_scaling: gpt2 has no rotary positions; remove it");
-    if (gpt2 && job->qk_norm)
-        return hd_err(HD_INVALID, "model.qk_norm: gpt2 has no norms in attention; remove it");
+    if (learned && !none)
+        return hd_err(HD_INVALID, "model.rope_scaling: %s has no rotary positions; remove it",
+                      job->family);
+    if (learned && job->qk_norm)
+        return hd_err(HD_INVALID, "model.qk_norm: %s has no norms in attention; remove it",
+                      job->family);
     if (job->window_from && (!job->window || job->window_from >= job->layers))
         return hd_err(
             HD_INVALID,
@@ -212,6 +238,8 @@ static enum hd_status check_dense(const struct hd_job *job)
     } keys[] = {{"model.experts", job->experts != 0},
                 {"model.experts_per_token", job->experts_per_token != 0},
                 {"model.shared_ffn_hidden", job->shared_ffn_hidden != 0},
+                {"model.dense_ffn_hidden", job->dense_ffn_hidden != 0},
+                {"model.experts_layers", strcmp(job->experts_layers, "all") != 0},
                 {"model.router.renormalize", job->renormalize},
                 {"model.router.noisy", job->noisy},
                 {"model.router.balance", job->balance != 0},
@@ -222,16 +250,31 @@ static enum hd_status check_dense(const struct hd_job *job)
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (keys[i].given)
             return hd_err(HD_INVALID,
-                          "%s: %s has no experts; remove the line, or use model.family: mixtral",
+                          "%s: %s has no experts; remove the line, or use a family with experts, "
+                          "such as mixtral or qwen3_moe",
                           keys[i].key, job->family);
     return HD_OK;
 }
 
 static enum hd_status check_experts(const struct hd_job *job)
 {
+    struct hd_layers layers;
+    int64_t dense = 0;
 
-    if (strcmp(job->family, "mixtral") != 0)
+    if (!hd_family_named(job->family)->experts)
         return check_dense(job);
+    (void)hd_layers_parse(job->experts_layers, &layers);
+    for (int64_t i = 0; i < job->layers; i++)
+        dense += !hd_layers_has(&layers, i);
+    if (dense && !job->dense_ffn_hidden)
+        return hd_err(HD_INVALID,
+                      "model.dense_ffn_hidden: is missing; %lld of the %lld blocks have no experts "
+                      "(model.experts_layers), give the width of their feed-forward layer",
+                      (long long)dense, (long long)job->layers);
+    if (!dense && job->dense_ffn_hidden)
+        return hd_err(HD_INVALID,
+                      "model.dense_ffn_hidden: every block has experts; remove the line, or give "
+                      "model.experts_layers");
     if (job->experts_per_token > job->experts)
         return hd_err(HD_INVALID,
                       "model.experts_per_token: %lld is more than model.experts = %lld; use a "
@@ -255,10 +298,10 @@ static enum hd_status check_heads(const struct hd_job *job)
         return hd_err(HD_INVALID, "model.kv_heads: %lld does not divide model.heads = %lld; use %s",
                       (long long)job->kv_heads, (long long)job->heads, list);
     }
-    if (strcmp(job->family, "gpt2") == 0 && job->kv_heads != job->heads)
+    if (hd_family_named(job->family)->learned && job->kv_heads != job->heads)
         return hd_err(HD_INVALID,
-                      "model.kv_heads: gpt2 has one for each head; remove the line or write %lld",
-                      (long long)job->heads);
+                      "model.kv_heads: %s has one for each head; remove the line or write %lld",
+                      job->family, (long long)job->heads);
     return HD_OK;
 }
 
@@ -619,6 +662,8 @@ void hd_spec_plan_request(const struct hd_job *job, struct hd_plan_request *ret_
         .context = job->context,
         .experts = job->experts,
         .shared_ffn_hidden = job->shared_ffn_hidden,
+        .dense_layers = job->experts ? hd_layers_left(job->experts_layers, job->layers) : 0,
+        .dense_ffn_hidden = job->dense_ffn_hidden,
         .vocab = job->vocab,
         .only_planned = job->only_planned,
         .searched = true};
@@ -751,6 +796,8 @@ enum hd_status spec_check_draft(const struct hd_job *job)
         st = check_keys(job);
     if (!st)
         st = check_heads(job);
+    if (!st)
+        st = check_layers(job);
     if (!st)
         st = check_features(job);
     if (!st)

@@ -1,7 +1,10 @@
 /* defaults: sets absent keys, keys whose default depends on other keys, and keys for which zero
  * means "not given". docs/job-file.md lists the defaults. */
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "job/family.h"
 #include "spec_internal.h"
 
 /* ---- members for which zero or empty is no valid value ---- */
@@ -36,9 +39,43 @@ static void fill_rope_scaling(struct hd_job *job)
         job->rope_beta_slow = 1;
 }
 
+/* Returns the row of the job's family; of llama if the job names none, which hd_spec_check
+ * reports. */
+static const struct hd_family *family_of(const struct hd_job *job)
+{
+    const struct hd_family *family = hd_family_named(job->family);
+
+    return family ? family : hd_family_named("llama");
+}
+
+static void set_rule(char rule[HD_JOB_WORD_MAX], const char *text)
+{
+    if (!*rule)
+        (void)snprintf(rule, HD_JOB_WORD_MAX, "%s", text ? text : "all");
+}
+
+static void set_factor(double *factor, double value)
+{
+    if (*factor == 0)
+        *factor = value;
+}
+
+/* Sets the keys of single switches for which 0 or an empty text is no value. */
+static void fill_switches(struct hd_job *job, const struct hd_family *family)
+{
+    set_rule(job->window_layers, family->window_layers);
+    set_rule(job->rope_layers, family->rope_layers);
+    set_rule(job->experts_layers, NULL);
+    set_factor(&job->rope_fraction, family->rope_fraction > 0 ? family->rope_fraction : 1);
+    set_factor(&job->embedding_scale,
+               family->scales_embedding && job->hidden > 0 ? sqrt((double)job->hidden) : 1);
+    set_factor(&job->residual_scale, 1);
+    set_factor(&job->logit_divisor, 1);
+}
+
 static void fill_model(struct hd_job *job)
 {
-    const bool gpt2 = strcmp(job->family, "gpt2") == 0;
+    const struct hd_family *family = family_of(job);
     const bool bytes = strcmp(job->tokenizer, "bytes") == 0;
     /* avoids overflow; hd_spec_check reports other values */
     const bool in_range = job->hidden > 0 && job->hidden <= 1 << 20;
@@ -46,23 +83,22 @@ static void fill_model(struct hd_job *job)
     if (!job->kv_heads)
         job->kv_heads = job->heads;
     if (!job->ffn_hidden && in_range)
-        job->ffn_hidden = gpt2 ? 4 * job->hidden : gated_ffn_width(job->hidden);
+        job->ffn_hidden = family->gated ? gated_ffn_width(job->hidden) : 4 * job->hidden;
     if (!job->vocab && bytes)
         job->vocab = 256;
     if (!*job->positions)
-        set_word(job->positions, gpt2 ? "learned" : "rope");
+        set_word(job->positions, family->learned ? "learned" : "rope");
     if (job->rope_theta == 0)
         job->rope_theta = 10000;
     if (job->norm_eps == 0)
         job->norm_eps = 1e-5;
     if (!job->head_width && job->heads > 0)
         job->head_width = job->hidden / job->heads;
-    if (strcmp(job->family, "mixtral") == 0) { /* Jiang et al. 2024, "Mixtral of Experts" */
-        if (!job->experts)
-            job->experts = 8;
-        if (!job->experts_per_token)
-            job->experts_per_token = 2;
-    }
+    if (!job->experts)
+        job->experts = family->new_experts;
+    if (!job->experts_per_token)
+        job->experts_per_token = family->new_experts_per_token;
+    fill_switches(job, family);
     fill_rope_scaling(job);
 }
 
@@ -146,31 +182,35 @@ bool spec_follows_steps(const struct hd_job *job, const char *path)
     return strcmp(path, "train.lr.min") == 0 && job->lr_min == job->lr_peak / 10;
 }
 
-/* Sets keys whose default depends on the family: gpt2 has all biases and a tied head, qwen2 biases
- * of queries, keys and values, qwen3 norms of queries and keys. */
-static void fill_absent_of_family(struct spec_draft *draft)
+/* Sets keys whose default depends on the family and may be false or 0. */
+static void fill_absent_of_family(struct spec_draft *draft, const struct hd_family *family)
 {
     struct hd_job *job = draft->job;
-    const bool gpt2 = strcmp(job->family, "gpt2") == 0;
 
     if (absent(draft, "model.tie_embeddings"))
-        job->tie_embeddings = gpt2;
+        job->tie_embeddings = family->tied;
     if (absent(draft, "model.qkv_bias"))
-        job->qkv_bias = gpt2 || strcmp(job->family, "qwen2") == 0;
+        job->qkv_bias = family->qkv_bias;
     if (absent(draft, "model.out_bias"))
-        job->out_bias = gpt2;
+        job->out_bias = family->out_bias;
     if (absent(draft, "model.mlp_bias"))
-        job->mlp_bias = gpt2;
+        job->mlp_bias = family->mlp_bias;
     if (absent(draft, "model.qk_norm"))
-        job->qk_norm = strcmp(job->family, "qwen3") == 0;
+        job->qk_norm = family->qk_norm;
+    if (absent(draft, "model.rope_local_theta"))
+        job->rope_local_theta = family->local_theta;
+    if (absent(draft, "model.attention_cap"))
+        job->attention_cap = family->attention_cap;
+    if (absent(draft, "model.logit_cap"))
+        job->logit_cap = family->logit_cap;
 }
 
-/* Sets the load-balancing loss and its weight to those of Switch Transformers (Fedus et al. 2021);
- * Mixtral's paper gives none. */
-static void fill_absent_of_router(struct spec_draft *draft)
+/* Sets the load-balancing loss and its weight to those of Switch Transformers (Fedus et al.
+ * 2021). */
+static void fill_absent_of_router(struct spec_draft *draft, const struct hd_family *family)
 {
     if (absent(draft, "model.router.renormalize"))
-        draft->job->renormalize = true;
+        draft->job->renormalize = family->renormalize;
     if (absent(draft, "model.router.balance"))
         draft->job->balance = 0.01;
 }
@@ -188,9 +228,9 @@ void spec_fill_absent(struct spec_draft *draft)
             hd_job_copy_member(key, &defaults, job);
     }
     if (!*job->from_dir) { /* model.from would have set these keys already */
-        fill_absent_of_family(draft);
-        if (strcmp(job->family, "mixtral") == 0)
-            fill_absent_of_router(draft);
+        fill_absent_of_family(draft, family_of(job));
+        if (family_of(job)->experts)
+            fill_absent_of_router(draft, family_of(job));
     }
     if (absent(draft, "train.lr.warmup"))
         job->lr_warmup_steps = default_warmup(job);

@@ -211,6 +211,18 @@ static void crowd(struct hd_job *job)
     job->shared_ffn_hidden = 32;
 }
 
+/* Makes blocks of four kinds: dense with a window, experts, experts with a window, experts without
+ * positions. Each of two stages has two kinds. */
+static void mix_kinds(struct hd_job *job)
+{
+    job->layers = 4;
+    job->window = 5;
+    job->dense_ffn_hidden = 64;
+    (void)snprintf(job->window_layers, sizeof job->window_layers, "1:1");
+    (void)snprintf(job->rope_layers, sizeof job->rope_layers, "3:1");
+    (void)snprintf(job->experts_layers, sizeof job->experts_layers, "0:1:3");
+}
+
 /* Twelve heads: no power of two, but four tp ranks share them. */
 static void weigh_by_distance(struct hd_job *job)
 {
@@ -235,6 +247,14 @@ static void tune(struct hd_job *job)
     drop(job);
 }
 
+static void tune_kinds(struct hd_job *job)
+{
+    tune(job);
+    mix_kinds(job);
+    job->ffn_hidden = 64;
+    job->dense_ffn_hidden = 128;
+}
+
 /* harness_job says the sizes; vocabularies that no tp divides. */
 static const struct grid_model models[] = {
     {"gpt2", "gpt2", 257, false, false, DENSE | REDUCE,
@@ -251,6 +271,8 @@ static const struct grid_model models[] = {
     {"mixtral_capacity", "mixtral", 257, true, false, EXPERTS,
      "noisy gates as they are, an even share for each expert, a shared one, bounded documents",
      crowd},
+    {"mixtral_kinds", "mixtral", 258, false, false, ALL_AXES,
+     "four kinds of blocks: a window, no positions, experts or not", mix_kinds},
     {"gpt2_dropout", "gpt2", 257, false, false, MASKS,
      "dropout of embedding, attention and residual", drop},
     {"llama_alibi", "llama", 258, true, false, GROUPS | 1 << GRID_EXCHANGE,
@@ -265,6 +287,8 @@ static const struct grid_model models[] = {
      "fine-tuning of norms of heads on grouped queries, dropout", tune},
     {"mixtral_tuned", "mixtral", 257, true, true, ALL_AXES | OFFLOAD | TUNING,
      "fine-tuning of 2 of 4 experts on grouped queries, dropout", tune},
+    {"mixtral_kinds_tuned", "mixtral", 257, true, true, ALL_AXES | TUNING,
+     "fine-tuning of four kinds of blocks, dropout", tune_kinds},
 };
 
 const struct grid_model *grid_model_find(const char *name)

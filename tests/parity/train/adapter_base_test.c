@@ -36,6 +36,22 @@ static void export_to(const struct hd_saved *saved, const char *dir, bool adapte
     must(hd_hf_export_run(&options));
 }
 
+/* Makes a job of harness_job's sizes; with qwen3_moe the first block is dense, the second has
+ * experts. */
+static struct hd_job job_of(const struct harness *h, const char *family, int dp)
+{
+    struct hd_job job = harness_job(h, family, dp);
+
+    if (strcmp(family, "qwen3_moe") == 0) {
+        job.experts = 4;
+        job.experts_per_token = 2;
+        job.renormalize = job.qk_norm = true;
+        job.dense_ffn_hidden = 40;
+        text(job.experts_layers, sizeof job.experts_layers, "0:1:1");
+    }
+    return job;
+}
+
 /* Trains a model for two steps and puts it out as a folder; then the job of an adapter beside it.
  */
 static void setup(struct tuning *t, const char *family, const char *base)
@@ -46,13 +62,13 @@ static void setup(struct tuning *t, const char *family, const char *base)
     struct hd_job job;
 
     harness_setup(&t->h, CORPUS_BYTES);
-    job = harness_job(&t->h, family, 1);
+    job = job_of(&t->h, family, 1);
     (void)snprintf(t->folder, sizeof t->folder, "%s/model", t->h.dir);
     run_save(&job, STEPS, run, &saved);
     export_to(&saved, t->folder, false);
     run_free(run);
 
-    t->job = harness_job(&t->h, family, 2);
+    t->job = job_of(&t->h, family, 2);
     (void)snprintf(t->job.attempt_dir, sizeof t->job.attempt_dir, "%s/tuning", t->h.dir);
     text(t->job.precision, sizeof t->job.precision, "bf16");
     text(t->job.adapter, sizeof t->job.adapter, "lora");
@@ -246,16 +262,20 @@ static void begin_from(struct tuning *t, const char *adapter, struct run *run, c
  * adapter of a trained run, as its checkpoint and as a folder of PEFT, begins a run. */
 static void an_adapter_begins_another_run(void **state)
 {
-    static const char *const families[] = {"llama", "gpt2", "gpt2"};
+    static const struct {
+        const char *family;
+        bool dora;
+    } cases[] = {{"llama", false}, {"gpt2", false},       {"gpt2", true},
+                 {"phi3", true},   {"starcoder2", false}, {"qwen3_moe", false}};
 
-    for (int f = 0; f < 3; f++) { /* the last one with magnitudes */
+    for (size_t f = 0; f < sizeof cases / sizeof *cases; f++) {
         struct run *trained = run_new(0), *from[2] = {run_new(0), run_new(0)};
         struct hd_saved saved;
         struct tuning t;
         char peft[300];
 
-        setup(&t, families[f], "omit");
-        t.job.adapter_dora = f == 2;
+        setup(&t, cases[f].family, "omit");
+        t.job.adapter_dora = cases[f].dora;
         run_save(&t.job, STEPS, trained, &saved);
         (void)snprintf(peft, sizeof peft, "%s/peft", t.h.dir);
         export_to(&saved, peft, true);

@@ -107,7 +107,9 @@ static void the_adapter_trains_and_begins_as_nothing(void **state)
         {"qwen3", "bf16", "k_proj,v_proj,down_proj", .dp = 1, .dora = true, .weights = "nf4"},
         {"llama", "fp8", "all-linear", .dp = 1, .dora = true},
         {"gpt2", "fp32", "all-linear", .dp = 1, .dora = true},
-        {"mixtral", "fp32", "q_proj,o_proj", .dp = 1, .dora = true}};
+        {"mixtral", "fp32", "q_proj,o_proj", .dp = 1, .dora = true},
+        {"phi3", "fp32", "qkv_proj,gate_up_proj", .dp = 1},
+        {"phi3", "bf16", "all-linear", .dp = 1, .dora = true}};
     struct harness h;
 
     harness_setup(&h, 20000);
@@ -168,13 +170,14 @@ static void layouts_of_experts(const struct harness *h)
 }
 
 /* Goal: what a family has for itself trains alike in every layout, also with dropout before A: gpt2
- * has one A for q, k and v, qwen3 norms between a factor and the attention. (All layouts of all
+ * has one A for q, k and v, phi3 also one for gate and up, qwen3 norms between a factor and the
+ * attention. (All layouts of all
  * kinds of adapters: the tuned models of the grid.) */
 static void layouts_agree_with_one_rank(void **state)
 {
     static const struct adapted layouts[] = {
         {.dp = 1, .tp = 2}, {.dp = 1, .tp = 4, .recompute = "full"}, {.dp = 2, .tp = 2, .zero = 3}};
-    static const char *const families[] = {"gpt2", "qwen3"};
+    static const char *const families[] = {"gpt2", "qwen3", "phi3"};
     struct harness h;
 
     harness_setup(&h, 20000);

@@ -122,6 +122,30 @@ static void routers_report_their_loads(void **state)
     harness_teardown(&h);
 }
 
+/* Two of four blocks have experts: every row chooses 2 K experts, and the means are over two
+ * routers. Were the others counted, the balancing loss would be near 1/2. */
+static void only_routers_that_exist_are_counted(void **state)
+{
+    struct harness h;
+    struct hd_job job;
+    struct steps *s;
+    int64_t choices = 0;
+
+    harness_setup(&h, 20000);
+    job = job_of(&h, 1, 1);
+    job.layers = 4;
+    job.dense_ffn_hidden = F;
+    (void)snprintf(job.experts_layers, sizeof job.experts_layers, "1:1");
+    s = steps_of(&job, 1);
+    for (int e = 0; e < E; e++)
+        choices += s->load[e];
+    assert_int_equal(choices, 2 * job.global_batch * S * K);
+    assert_true(fabs(s->last.router.balance - 1) < 0.1);
+    assert_true(fabs(sqrt(s->last.router.z) - log(E)) < 0.1);
+    steps_free(s);
+    harness_teardown(&h);
+}
+
 /* With room for half an even share a sequence's capacity is ceil(0.5 S K / E) = 4 rows for each of
  * E = 4 experts, 16 of its 32 choices: at least half are dropped, and no load falls below. */
 static void a_capacity_drops_what_is_beyond_it(void **state)

@@ -92,6 +92,17 @@ static enum hd_status stream_open(struct hd_backend *backend, enum hd_stream_pur
     return st;
 }
 
+/* Returns the number of routers in units first to end - 1, which may include embedding and head. */
+static int routers_in(const struct hd_rank_program *l, int first, int end)
+{
+    int count = 0;
+
+    for (int u = first; u < end; u++)
+        count += u > HD_UNIT_EMBEDDING && u < l->model.unit_head &&
+                 hd_model_layer(&l->model.config, u - HD_UNIT_FIRST_BLOCK).experts;
+    return count;
+}
+
 /* The fold asks for all members of a group together, and dry_bytes divides by their number again:
  * so this rank's, times that. What one sends another receives, so the way back is as much. */
 static int64_t moved_rows(void *context, const struct hd_node *node)
@@ -102,14 +113,13 @@ static int64_t moved_rows(void *context, const struct hd_node *node)
     for (int32_t i = 0; i < l->plan.count; i++) {
         const struct hd_instruction *in = &l->plan.list[i];
         const struct hd_units units = l->units[in->chunk > 0 ? in->chunk : 0];
-        const int first = units.first > HD_UNIT_FIRST_BLOCK ? units.first : HD_UNIT_FIRST_BLOCK,
-                  end = units.end <= l->model.unit_head ? units.end : l->model.unit_head;
 
         if (in->kind != HD_DO_RUN || in->call != HD_CALL_F)
             continue;
         if (in->chunk == routes.now->chunk && in->micro_batch == routes.now->micro_batch)
-            return routes.moved_rows[at + node->unit - first] * l->mesh.sizes.ep;
-        at += end - first;
+            return routes.moved_rows[at + routers_in(l, units.first, node->unit)] *
+                   l->mesh.sizes.ep;
+        at += routers_in(l, units.first, units.end);
     }
     return 0;
 }

@@ -749,7 +749,9 @@ static void a_model_gets_the_type_that_has_words_for_it(void **state)
     job = some_llama();
     job.window = 9;
     described_as(&job, "mistral");
-    job.window_from = 1; /* no type without biases has full layers before a window */
+    job.window_from = 1; /* full layers before a window: types of layers */
+    described_as(&job, "ministral");
+    job.qkv_bias = job.out_bias = true; /* no type has both biases, a window and no norms of q */
     assert_int_equal(hd_hf_write_config(&job, HD_F32, &out), HD_UNSUPPORTED);
     assert_non_null(strstr(hd_err_message(), "llama cannot express model.window"));
     hd_text_free(&out);

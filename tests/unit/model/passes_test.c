@@ -43,8 +43,9 @@ static struct hd_model_config config_of(const struct wish *w)
                                 .tied = w->tied,
                                 .dropout_residual = w->dropout ? 0.1 : 0};
 
-    assert_int_equal(hd_family_find(w->family, &c.family), HD_OK);
-    c.qkv_bias = c.out_bias = c.mlp_bias = c.family->layernorm; /* gpt2 */
+    c.family = hd_family_named(w->family);
+    assert_non_null(c.family);
+    c.qkv_bias = c.out_bias = c.mlp_bias = c.family->learned; /* gpt2 */
     return c;
 }
 

@@ -202,6 +202,10 @@ static const struct refusal refusals[] = {
      12,
      12,
      "parallel.tp: 4 does not divide model.shared_ffn_hidden = 6; use 1 or 2"},
+    {{.sizes = {.tp = 4}, .dense_ffn_hidden = 6},
+     12,
+     12,
+     "parallel.tp: 4 does not divide model.dense_ffn_hidden = 6; use 1 or 2"},
     {{.sizes = {.tp = 4}, .vocab = 5}, /* shares of 2: nothing is left for the fourth */
      12,
      12,
@@ -280,6 +284,7 @@ static void a_refusal_says_what_to_write_instead(void **state)
         w.context = r->wish.context ? r->wish.context : w.context;
         w.global_batch = r->wish.global_batch ? r->wish.global_batch : w.global_batch;
         w.shared_ffn_hidden = r->wish.shared_ffn_hidden;
+        w.dense_ffn_hidden = r->wish.dense_ffn_hidden;
         w.vocab = r->wish.vocab;
         if (*r->wish.sizes.device)
             memcpy(w.sizes.device, r->wish.sizes.device, sizeof w.sizes.device);

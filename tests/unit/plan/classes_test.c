@@ -58,6 +58,20 @@ static void choose_model(struct hd_job *job)
     }
 }
 
+/* Makes blocks of up to eight kinds. */
+static void mix_kinds(struct hd_job *job)
+{
+    static const char *const rules[] = {"all", "1:1", "0:1:2", "2:1"};
+
+    if (strcmp(job->family, "mixtral") != 0)
+        return;
+    job->window = below(2) ? 8 + below(40) : 0;
+    job->dense_ffn_hidden = 512;
+    (void)snprintf(job->window_layers, sizeof job->window_layers, "%s", word_of(rules, 4));
+    (void)snprintf(job->rope_layers, sizeof job->rope_layers, "%s", word_of(rules, 4));
+    (void)snprintf(job->experts_layers, sizeof job->experts_layers, "%s", word_of(rules, 4));
+}
+
 static void choose_layout(struct hd_job *job)
 {
     static const char *const recompute[] = {"none", "selective", "full", "full:2"};
@@ -108,6 +122,7 @@ static struct hd_job random_job(void)
     set(job.reduce, below(2) ? "fp32" : "bf16");
     set(job.offload, below(2) ? "none" : "optimizer");
     choose_model(&job);
+    mix_kinds(&job);
     choose_layout(&job);
     job.checkpoint_async = below(3) == 0;
     job.profile_first = job.profile_last = below(4) == 0;
@@ -228,6 +243,10 @@ static void a_group_of_experts_with_more_samples_is_another_class(void **state)
     set(job.schedule, "none");
     set(job.recompute, "none");
     job.window = job.zero = job.zero_shard = 0;
+    job.dense_ffn_hidden = 0;
+    set(job.window_layers, "all");
+    set(job.rope_layers, "all");
+    set(job.experts_layers, "all");
     job.experts = 4;
     job.experts_per_token = 2;
     job.capacity = 1.25;

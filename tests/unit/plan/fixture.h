@@ -64,6 +64,7 @@ static inline struct hd_plan_request priced_request(const struct hd_job *job)
                                     .context = job->context,
                                     .vocab = job->vocab,
                                     .experts = job->experts,
+                                    .dense_ffn_hidden = job->dense_ffn_hidden,
                                     .only_planned = true};
 }
 

@@ -219,7 +219,7 @@ static void compare_kept(const char *recompute, int64_t tp, bool sequence, int64
     priced_set(job.recompute, recompute);
     if (hd_layer_profiles_build(&job, &c, true, &profiles))
         fail_msg("%s", hd_err_message());
-    kept = (double)profiles.profile[HD_LAYER_PROFILE_BLOCK].saved_bytes /
+    kept = (double)profiles.kind[0].block.saved_bytes /
            ((double)CONTEXT * (double)micro_batch * HIDDEN);
     if (fabs(kept - wanted) > 0.002 * wanted)
         fail_msg("%s, tp %d%s, micro-batch %d: a block keeps %g s b h, not %g", recompute, (int)tp,
@@ -348,8 +348,8 @@ static double walk_prices(const struct hd_schedule *order, struct hd_arena *aren
     for (int32_t i = 0; i < order->pipeline.chunks; i++)
         units[i] = (struct hd_units){HD_UNIT_FIRST_BLOCK + i, HD_UNIT_FIRST_BLOCK + i + 1};
     for (int last = 0; last < 2; last++) {
-        profiles.profile[HD_LAYER_PROFILE_BLOCK].time[HD_LAYER_PROFILE_F][last].run = F_TIME;
-        profiles.profile[HD_LAYER_PROFILE_BLOCK].time[HD_LAYER_PROFILE_B][last].run = B_TIME;
+        profiles.kind[0].block.time[HD_LAYER_PROFILE_F][last].run = F_TIME;
+        profiles.kind[0].block.time[HD_LAYER_PROFILE_B][last].run = B_TIME;
     }
     assert_int_equal(hd_step_cost_of_layout(&profiles,
                                             &(struct hd_step_cost_layout){

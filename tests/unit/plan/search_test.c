@@ -344,7 +344,21 @@ static void mix(struct hd_job *job)
     job->ep = draw(3) ? 0 : 2;
 }
 
-static void compare_one(int number, bool experts)
+/* Makes blocks of several kinds of the job, which has experts. */
+static void mix_kinds(struct hd_job *job)
+{
+    static const char *const rules[] = {"all", "1:1", "0:1:3", "2:1"};
+
+    job->window = draw(2) * 128;
+    job->dense_ffn_hidden = 256 << draw(3);
+    (void)snprintf(job->window_layers, sizeof job->window_layers, "%s", rules[draw(4)]);
+    (void)snprintf(job->rope_layers, sizeof job->rope_layers, "%s", rules[draw(4)]);
+    (void)snprintf(job->experts_layers, sizeof job->experts_layers, "%s", rules[1 + draw(3)]);
+}
+
+enum blocks { DENSE, EXPERTS, KINDS };
+
+static void compare_one(int number, enum blocks blocks)
 {
     static const int32_t sizes[] = {1, 2, 4, 4, 8};
     const double node = (double)(1 + draw(400)) * 1e9, network = (double)(1 + draw(50)) * 1e9;
@@ -368,12 +382,14 @@ static void compare_one(int number, bool experts)
         c.host_memory_bytes = (int64_t)1 << (20 + 3 * draw(4));
     job.context = 1024;              /* so that what backward keeps counts */
     job.vocab = 64 << (5 * draw(3)); /* and, of some, that embedding and head do */
-    if (experts)
+    if (blocks != DENSE)
         mix(&job);
     else if (!draw(3))
         (void)snprintf(job.only, sizeof job.only, "last:1");
     else if (draw(2))
         vary(&job);
+    if (blocks == KINDS)
+        mix_kinds(&job);
     request = priced_request(&job);
     compare_search(&asked, number);
 }
@@ -383,7 +399,7 @@ static void the_search_finds_the_best_of_all(void **state)
     for (int i = 0; i < CLUSTERS; i++) {
         draws = 1000 + (uint64_t)i;
         (void)draw(2);
-        compare_one(i, false);
+        compare_one(i, DENSE);
     }
     print_message("the best has segments of recompute %d times, an offloaded optimizer %d times, "
                   "gpipe %d times, "
@@ -398,7 +414,17 @@ static void the_search_finds_the_best_of_experts(void **state)
     for (int i = 0; i < CLUSTERS / 4; i++) {
         draws = 2000 + (uint64_t)i;
         (void)draw(2);
-        compare_one(i, true);
+        compare_one(i, EXPERTS);
+    }
+}
+
+static void the_search_finds_the_best_of_several_kinds(void **state)
+{
+    (void)state;
+    for (int i = 0; i < CLUSTERS / 4; i++) {
+        draws = 4000 + (uint64_t)i;
+        (void)draw(2);
+        compare_one(i, KINDS);
     }
 }
 

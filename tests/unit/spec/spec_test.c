@@ -49,14 +49,14 @@ static const struct mistake mistakes[] = {
      "job.yaml:15: train.dropout.residual: -0.5 is not possible; give a number from 0 to 0.99"},
     /* experts */
     {3, "  family: llama\n  experts: 8",
-     "job.yaml:4: model.experts: llama has no experts; remove the line, or use model.family: "
-     "mixtral"},
+     "job.yaml:4: model.experts: llama has no experts; remove the line, or use a family with "
+     "experts, such as mixtral or qwen3_moe"},
     {3, "  family: llama\n  router:\n    renormalize: true",
-     "job.yaml:5: model.router.renormalize: llama has no experts; remove the line, or use "
-     "model.family: mixtral"},
+     "job.yaml:5: model.router.renormalize: llama has no experts; remove the line, or use a family "
+     "with experts, such as mixtral or qwen3_moe"},
     {15, "parallel: {expert_rows: 2}",
-     "job.yaml:15: parallel.expert_rows: llama has no experts; remove the line, or use "
-     "model.family: mixtral"},
+     "job.yaml:15: parallel.expert_rows: llama has no experts; remove the line, or use a family "
+     "with experts, such as mixtral or qwen3_moe"},
     {15, "parallel: {expert_rows: 0.5}",
      "job.yaml:15: parallel.expert_rows: 0.5 is not possible; give auto or a number from 1 to "
      "1000000"},
@@ -175,7 +175,9 @@ static const struct mistake mistakes[] = {
     /* what is missing: at the line of its group */
     {1, "", "job.yaml:2: name: is missing; give the job a name, such as tiny-llama"},
     {3, "",
-     "job.yaml:2: model.family: is missing; use llama, gpt2, mistral, qwen2, qwen3 or mixtral"},
+     "job.yaml:2: model.family: is missing; use gpt2, llama, mistral, ministral, qwen2, qwen3, "
+     "qwen2_moe, qwen3_moe, mixtral, gemma2, gemma3_text, olmo2, olmo3, olmoe, granite, "
+     "granitemoe, smollm3, phi3, glm, glm4 or starcoder2"},
     {4, "", "job.yaml:2: model.layers: is missing; give a whole number from 1 to 1024"},
     {9, "",
      "job.yaml:8: data.train: is missing; give a list of text files, such as "

@@ -1,0 +1,172 @@
+/* config_layers: which layers of a config.json have a sliding window, rotary positions, and experts,
+ * as the job's rules that pick layers. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "hf/config_internal.h"
+
+enum { LAYERS_MAX = 1024, SWITCH_FULL_LAYERS = 28 /* default of max_window_layers */ };
+
+/* Writes the rule that picks these layers into a key of the job. */
+static enum hd_status put_rule(const bool *picked, int64_t count, const char *key,
+                               char rule[HD_JOB_WORD_MAX])
+{
+    const enum hd_status st = hd_layers_format(picked, count, rule);
+
+    return st ? hd_err_prefix(HD_UNSUPPORTED, "%s", key) : HD_OK;
+}
+
+static enum hd_status check_length(const struct hd_hf_reading *r, const struct hd_json *list)
+{
+    if ((int64_t)list->count == r->job->layers)
+        return HD_OK;
+    return hd_err(HD_INVALID, "%s: has %zu entries for %" PRId64 " layers", list->key, list->count,
+                  r->job->layers);
+}
+
+/* ---- windows ---- */
+
+/* Reads layer_types: picks layers with a window. */
+static enum hd_status pick_by_types(const struct hd_hf_reading *r, bool *ret_picked)
+{
+    enum hd_status st = check_length(r, r->layer_types);
+    int64_t layer = 0;
+
+    for (const struct hd_json *v = r->layer_types->first; !st && v; v = v->next, layer++) {
+        const char *type = v->kind == HD_JSON_STRING ? v->text : "";
+
+        ret_picked[layer] = strcmp(type, "sliding_attention") == 0;
+        if (!ret_picked[layer] && strcmp(type, "full_attention") != 0 &&
+            strcmp(type, "attention") != 0)
+            st = hd_hf_unsupported("layer_types", v, "use full_attention or sliding_attention");
+    }
+    return st;
+}
+
+/* Picks the layers that have a window by the rule of the class, without layer_types. */
+static void pick_by_class(const struct hd_hf_reading *r, bool *ret_picked)
+{
+    const int64_t from = r->full_layers < 0 ? SWITCH_FULL_LAYERS : r->full_layers;
+    struct hd_layers rule = {0};
+
+    if (r->family->window_layers)
+        (void)hd_layers_parse(r->family->window_layers, &rule);
+    for (int64_t i = 0; i < r->job->layers; i++)
+        ret_picked[i] = r->family->window == HD_WINDOW_SWITCH ? i >= from
+                        : r->window_period                    ? (i + 1) % r->window_period != 0
+                                                              : hd_layers_has(&rule, i);
+}
+
+/* Writes the layers with a window into the job: as model.window_from if they are the last ones. */
+static enum hd_status put_window_layers(struct hd_hf_reading *r, const bool *picked)
+{
+    const int64_t count = r->job->layers;
+    int64_t from = 0, next;
+
+    while (from < count && !picked[from])
+        from++;
+    for (next = from; next < count && picked[next];)
+        next++;
+    if (from == count) { /* no layer has it */
+        r->job->window = 0;
+        return HD_OK;
+    }
+    if (next == count) {
+        r->job->window_from = from;
+        return HD_OK;
+    }
+    return put_rule(picked, count, "layer_types", r->job->window_layers);
+}
+
+static enum hd_status take_window(struct hd_hf_reading *r)
+{
+    bool picked[LAYERS_MAX];
+    enum hd_status st = HD_OK;
+
+    r->job->window = r->window < 0 ? r->family->absent.window : r->window;
+    if (r->family->window == HD_WINDOW_NEVER ||
+        (r->family->window == HD_WINDOW_SWITCH && !r->use_window && !r->layer_types))
+        r->job->window = 0;
+    if (r->family->window == HD_WINDOW_SWITCH && r->use_window && r->window == 0)
+        r->job->window = 0;
+    if (!r->job->window || r->family->window == HD_WINDOW_ALL)
+        return HD_OK;
+    if (r->layer_types)
+        st = pick_by_types(r, picked);
+    else
+        pick_by_class(r, picked);
+    if (!st && r->family->window == HD_WINDOW_SWITCH && !r->use_window)
+        r->job->window = 0; /* the types are checked, but do not count */
+    return st || !r->job->window ? st : put_window_layers(r, picked);
+}
+
+/* ---- rotary positions ---- */
+
+static enum hd_status take_rope_layers(struct hd_hf_reading *r)
+{
+    const int64_t count = r->job->layers;
+    struct hd_layers rule = {0};
+    bool picked[LAYERS_MAX];
+    enum hd_status st = HD_OK;
+    int64_t layer = 0;
+
+    if (r->family->rope_layers)
+        (void)hd_layers_parse(r->family->rope_layers, &rule);
+    for (int64_t i = 0; i < count; i++)
+        picked[i] = r->rope_interval ? (i + 1) % r->rope_interval != 0 : hd_layers_has(&rule, i);
+    if (r->rope_layers)
+        st = check_length(r, r->rope_layers);
+    for (const struct hd_json *v = r->rope_layers ? r->rope_layers->first : NULL; !st && v;
+         v = v->next, layer++) {
+        int64_t rotates = v->kind == HD_JSON_TRUE;
+
+        if (v->kind == HD_JSON_NUMBER)
+            st = hd_json_to_int64(v, 0, 1, &rotates);
+        else if (v->kind != HD_JSON_TRUE && v->kind != HD_JSON_FALSE)
+            st = hd_err(HD_INVALID, "is not 0 or 1");
+        if (st)
+            return hd_err_prefix(HD_INVALID, "no_rope_layers: entry %" PRId64, layer);
+        picked[layer] = rotates;
+    }
+    return st ? st : put_rule(picked, count, "no_rope_layers", r->job->rope_layers);
+}
+
+/* ---- experts ---- */
+
+static enum hd_status take_expert_layers(struct hd_hf_reading *r)
+{
+    struct hd_job *job = r->job;
+    bool picked[LAYERS_MAX];
+    enum hd_status st;
+
+    for (int64_t i = 0; i < job->layers; i++)
+        picked[i] = (i + 1) % r->sparse_step == 0;
+    for (const struct hd_json *v = r->dense_layers ? r->dense_layers->first : NULL; v;
+         v = v->next) {
+        int64_t layer;
+
+        if (hd_json_to_int64(v, 0, job->layers - 1, &layer))
+            return hd_err_prefix(HD_INVALID, "mlp_only_layers");
+        picked[layer] = false;
+    }
+    for (int64_t i = 0; i < job->layers; i++)
+        r->expert_layers += picked[i];
+    if (r->expert_layers == job->layers)
+        job->dense_ffn_hidden = 0;
+    st = put_rule(picked, job->layers, "mlp_only_layers", job->experts_layers);
+    if (!st && !r->expert_layers)
+        st = hd_err(HD_UNSUPPORTED, "mlp_only_layers: no layer has experts");
+    if (!st && r->expert_layers < job->layers && !job->dense_ffn_hidden)
+        st = hd_err(HD_INVALID, "intermediate_size is missing");
+    return st;
+}
+
+enum hd_status hd_hf_take_layers(struct hd_hf_reading *r)
+{
+    enum hd_status st = take_window(r);
+
+    if (!st)
+        st = take_rope_layers(r);
+    return st || !r->family->experts ? st : take_expert_layers(r);
+}

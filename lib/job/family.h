@@ -1,0 +1,149 @@
+/* family: the families of models that can be trained, one row each in families.def.
+ *
+ * A row holds the switches of a block that a family fixes, the defaults of the keys that a job file
+ * may set, and what transformers' configuration class says of its config.json. Model, spec and hf
+ * read the row; none of them compares the name of a family.
+ *
+ * Used by: spec, model, plan, hf, tokenizer.   Uses: base.   Threads: any; rows are constant.
+ */
+#ifndef HD_JOB_FAMILY_H
+#define HD_JOB_FAMILY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+/* Kinds of norm. */
+enum hd_norm_kind {
+    HD_NORM_RMS,          /* RMSNorm times w (Zhang & Sennrich 2019) */
+    HD_NORM_RMS_ONE_PLUS, /* RMSNorm times 1 + w, so that w begins at 0 (Gemma) */
+    HD_NORM_LAYER         /* LayerNorm with weight and bias (Ba et al. 2016) */
+};
+
+/* Places of the norms around attention and around the feed-forward layer f. */
+enum hd_norm_place {
+    HD_NORM_BEFORE, /* x + f(N x) */
+    HD_NORM_AFTER,  /* x + N f(x) (OLMo 2) */
+    HD_NORM_BOTH    /* x + N2 f(N1 x) (Gemma 2) */
+};
+
+/* Activations of the feed-forward layer. */
+enum hd_ffn_activation {
+    HD_FFN_SILU,
+    HD_FFN_GELU_TANH, /* tanh form of GELU (Hendrycks & Gimpel 2016) */
+    HD_FFN_GELU_ERF   /* exact GELU */
+};
+
+/* Forms of the norm of queries and keys (model.qk_norm). */
+enum hd_qk_norm_form {
+    HD_QK_NORM_HEAD, /* over the channels of each head, with one weight for all heads */
+    HD_QK_NORM_WHOLE /* over all channels of the projection, with a weight per channel (OLMo 2) */
+};
+
+/* Tables of tensor names in transformers' files (hf/names.c). */
+enum hd_family_names {
+    HD_NAMES_GPT2,
+    HD_NAMES_LLAMA,
+    HD_NAMES_MIXTRAL,
+    HD_NAMES_QWEN_MOE,
+    HD_NAMES_GEMMA,
+    HD_NAMES_OLMO2,
+    HD_NAMES_PHI3,
+    HD_NAMES_GLM,
+    HD_NAMES_GLM4,
+    HD_NAMES_GRANITE_MOE,
+    HD_NAMES_STARCODER2,
+    HD_NAMES_COUNT
+};
+
+/* How a config.json says which layers have a sliding window. */
+enum hd_window_rule {
+    HD_WINDOW_NEVER,  /* the class has none */
+    HD_WINDOW_ALL,    /* sliding_window, in all layers; null: none */
+    HD_WINDOW_SWITCH, /* use_sliding_window, from layer max_window_layers on, or by layer_types */
+    HD_WINDOW_TYPES   /* layer_types; absent: window_layers of the row */
+};
+
+struct hd_family {
+    const char *name; /* word of model.family, and model_type in transformers */
+
+    /* ---- switches of a block ---- */
+    enum hd_norm_kind norm;
+    enum hd_norm_place place;
+    enum hd_ffn_activation activation;
+    bool gated;        /* feed-forward layer: down(act(gate x) * up x); false: down(act(up x)) */
+    bool learned;      /* positions are a learned table; false: rotary. ALiBi is possible in both */
+    bool interleaved;  /* rotary pairs are adjacent channels; false: channels of the two halves */
+    bool experts;      /* feed-forward layers may be mixtures of experts */
+    bool shared_gated; /* the shared expert's output is multiplied by the sigmoid of a linear gate
+                          (Qwen2-MoE) */
+    bool scales_embedding; /* embeddings are multiplied by sqrt(hidden) (Gemma) */
+    enum hd_qk_norm_form qk_norm_form;
+
+    /* ---- defaults of keys of the job file ---- */
+    bool qkv_bias, out_bias, mlp_bias, qk_norm, tied;
+    bool renormalize;
+    const char *window_layers; /* model.window_layers; NULL: all */
+    const char *rope_layers;   /* model.rope_layers; NULL: all */
+    double rope_fraction;      /* model.rope_fraction; 0 means 1 */
+    double local_theta;        /* model.rope_local_theta; 0: none */
+    double attention_cap, logit_cap;
+    int64_t new_experts, new_experts_per_token; /* of a new model; 0: the key is required */
+
+    /* ---- transformers' class ---- */
+    const char *stem;   /* beginning of the names of its classes: "Qwen3" for Qwen3ForCausalLM */
+    const char *head;   /* class with a language model head; NULL: stem + "ForCausalLM" */
+    bool no_classifier; /* transformers has no class for its reward models */
+    enum hd_family_names names;
+    enum hd_window_rule window;
+    bool no_out_bias;  /* attention_bias does not mean the output projection */
+    const char *reads; /* keys of config.json that the class reads, besides those of every class */
+    const char *must;  /* keys that would make another model: "KEY=VALUE ..", the one value
+                              that is supported */
+    const char *ignores; /* keys of published files that have no effect on training */
+    struct {
+        int64_t kv_heads;   /* num_key_value_heads; 0: as many as query heads */
+        int64_t head_width; /* head_dim; 0: hidden / heads */
+        double eps, theta;
+        int64_t window; /* sliding_window when absent; 0: none */
+        int64_t experts, experts_per_token;
+        double balance;                /* router_aux_loss_coef */
+        int64_t shared, ffn_of_expert; /* shared_expert_intermediate_size; moe_intermediate_size */
+    } absent;                          /* values of absent keys */
+};
+
+extern const struct hd_family hd_families[];
+extern const size_t hd_family_count;
+
+/* Returns the row with this name; NULL: there is none. */
+const struct hd_family *hd_family_named(const char *name);
+
+/* Returns the name of a family that is nearest to a mistyped one; NULL: none is near. */
+const char *hd_family_nearest(const char *name);
+
+/* Writes the names of all families into ret_text, "a, b or c". */
+enum { HD_FAMILY_LIST_MAX = 512 };
+void hd_family_list(char ret_text[HD_FAMILY_LIST_MAX]);
+
+/* A rule that picks layers: counts of layers, alternately picked and not, beginning with picked
+ * ones and repeated up to the last layer. "5:1" picks five, leaves one, and so on; "0:4:1000" all
+ * from layer 4 on; "all" every layer, "none" no layer. */
+struct hd_layers {
+    int count, period; /* number of runs, 0: every layer is picked; their sum */
+    int16_t runs[32];
+};
+enum { HD_LAYERS_TEXT_MAX = 64 };
+
+/* Parses a rule; "" means all. HD_INVALID: the text is no rule; the message shows the form. */
+enum hd_status hd_layers_parse(const char *text, struct hd_layers *ret_layers);
+bool hd_layers_has(const struct hd_layers *layers, int64_t layer);
+/* Returns the number of layers below `count` that the rule does not pick; 0: the text is no rule. */
+int64_t hd_layers_left(const char *text, int64_t count);
+/* Writes the shortest rule that picks layer i iff picked[i], for i < count. HD_LIMIT: the list is
+ * too irregular for a rule of HD_LAYERS_TEXT_MAX bytes. */
+enum hd_status hd_layers_format(const bool *picked, int64_t count,
+                                char ret_text[HD_LAYERS_TEXT_MAX]);
+
+#endif
