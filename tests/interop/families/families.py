@@ -1,0 +1,146 @@
+"""families.py make DIR              a model directory per configuration, random in every tensor; prints the names
+   families.py tokens                the tokens whose logits are compared
+   families.py logits LIST           a line of LIST is "NAME DIR NPY": does NPY hold the logits that transformers gives for
+                                     the model in DIR?
+   families.py step NAME DIR OUT TEXT    OUT is DIR after one AdamW step with lr = eps = 1 on the first sequences of TEXT,
+                                     which shows the gradient g of each weight as g / (|g| + 1): is it that of autograd,
+                                     and are names and shapes of the tensors equal?
+   families.py run NAME DIR TEXT LOSS..  the losses of ten AdamW steps
+Each prints ok or not ok, with the largest difference behind a colon."""
+import os
+import sys
+
+os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+os.environ["HF_HUB_OFFLINE"] = "1"
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from transformers import AutoConfig, AutoModelForCausalLM
+
+TOKENS = [(37 * i * i + 11 * i + 5) % 256 for i in range(41)]
+S, B = 48, 4  # sequences of the steps: context and number
+
+# Sizes differ from one another so that no transposed or shifted part fits, windows, scaled angles and caps bite within
+# the tokens that are compared, and layers are of every kind.
+BASE = dict(vocab_size=256, hidden_size=64, num_hidden_layers=5, num_attention_heads=4, num_key_value_heads=2,
+            intermediate_size=88, max_position_embeddings=64)
+NARROW = {**BASE, "hidden_size": 48, "head_dim": 16}  # heads * head_dim is not hidden_size
+EXPERTS = dict(num_experts=6, num_experts_per_tok=3, moe_intermediate_size=40)
+YARN = dict(rope_type="yarn", rope_theta=1000.0, factor=4.0, original_max_position_embeddings=16)
+PLAIN = dict(rope_type="default", rope_theta=50.0)
+GRANITE = dict(attention_multiplier=0.3, embedding_multiplier=3.0, residual_multiplier=0.7, logits_scaling=2.5)
+CONFIGS = {
+    "ministral": ("ministral", dict(NARROW, sliding_window=5, layer_types=[
+        "full_attention", "sliding_attention", "sliding_attention", "full_attention", "sliding_attention"])),
+    "qwen3_moe": ("qwen3_moe", dict(NARROW, **EXPERTS, norm_topk_prob=True, mlp_only_layers=[1],
+                                    decoder_sparse_step=2, attention_bias=True)),
+    "qwen3_moe-all": ("qwen3_moe", dict(NARROW, **EXPERTS, norm_topk_prob=False)),
+    "qwen2_moe": ("qwen2_moe", dict(BASE, **EXPERTS, shared_expert_intermediate_size=56, mlp_only_layers=[0])),
+    "gemma2": ("gemma2", dict(NARROW, sliding_window=5, query_pre_attn_scalar=24, attn_logit_softcapping=2.0,
+                              final_logit_softcapping=2.0)),
+    "gemma3_text": ("gemma3_text", dict(
+        NARROW, num_hidden_layers=8, sliding_window=5, query_pre_attn_scalar=24,
+        rope_parameters=dict(sliding_attention=PLAIN,
+                             full_attention=dict(rope_type="linear", factor=4.0, rope_theta=500.0)))),
+    "olmo2": ("olmo2", BASE),
+    "olmo3": ("olmo3", dict(BASE, sliding_window=5,
+                            rope_parameters=dict(sliding_attention=PLAIN, full_attention=YARN))),
+    "olmoe": ("olmoe", dict(BASE, num_experts=6, num_experts_per_tok=3)),
+    "granite": ("granite", dict(BASE, **GRANITE, attention_bias=True, mlp_bias=True)),
+    "granitemoe": ("granitemoe", dict(BASE, **GRANITE, num_local_experts=6, num_experts_per_tok=3)),
+    "smollm3": ("smollm3", dict(BASE, num_hidden_layers=6, no_rope_layers=[1, 1, 0, 1, 1, 0])),
+    "phi3": ("phi3", dict(BASE, hidden_size=48, num_attention_heads=3, num_key_value_heads=1, sliding_window=9)),
+    "phi3-partial": ("phi3", dict(BASE, tie_word_embeddings=True,
+                                  rope_parameters=dict(PLAIN, partial_rotary_factor=0.75))),
+    "glm": ("glm", NARROW),
+    "glm4": ("glm4", NARROW),
+    "starcoder2": ("starcoder2", dict(BASE, sliding_window=9)),
+}
+
+
+def load(directory):
+    return AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager")
+
+
+def make(out):
+    for name, (kind, settings) in CONFIGS.items():
+        torch.manual_seed(sum(map(ord, name)))
+        config = AutoConfig.for_model(kind, **settings)
+        config.pad_token_id, config.bos_token_id, config.eos_token_id = None, 1, 2
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
+        with torch.no_grad():  # nothing keeps its initial 0 or 1, which would hide a missing factor
+            for tensor, p in model.named_parameters():
+                if p.dim() == 1 and tensor.endswith("norm.weight"):
+                    p.add_(torch.randn_like(p) * 0.3)
+                else:
+                    p.copy_(torch.randn_like(p) * (0.3 if p.dim() == 1 else 0.5 if "embed" in tensor else 0.25))
+        model.save_pretrained(f"{out}/{name}")
+    print(*CONFIGS)
+
+
+def verdict(good, name, what, error):
+    print(f"{'ok' if good else 'not ok'} {name}_{what}: {error}")
+
+
+def logits(line):
+    name, directory, npy = line.split()
+    with torch.no_grad():
+        want = load(directory).eval()(torch.tensor([TOKENS])).logits[0].numpy()
+    got = np.load(npy)
+    error = float(np.abs(got - want).max() / np.abs(want).max()) if want.shape == got.shape else 1
+    verdict(error < 1e-5, name, "has_their_logits", error)
+
+
+def batches(text, count):
+    ids = torch.tensor(list(open(text, "rb").read(count * B * S + 1)))
+    return [(ids[i * B * S:(i + 1) * B * S].reshape(B, S), ids[i * B * S + 1:(i + 1) * B * S + 1].reshape(B, S))
+            for i in range(count)]
+
+
+def loss_of(model, x, y):
+    return torch.nn.functional.cross_entropy(model(x).logits.reshape(B * S, -1), y.reshape(-1))
+
+
+def step(name, directory, out, text):
+    model, gradients = load(directory), load(directory)
+    loss_of(model, *batches(text, 1)[0]).backward()
+    with torch.no_grad():  # gradients under the names that files have
+        for p, g in zip(model.parameters(), gradients.parameters()):
+            g.copy_(p.grad)
+    gradients.save_pretrained(out + "-gradients")
+    want = load_file(out + "-gradients/model.safetensors")
+    before, after = load_file(directory + "/model.safetensors"), load_file(out + "/model.safetensors")
+    same = {n: t.shape for n, t in before.items()} == {n: t.shape for n, t in after.items()}
+    verdict(same, name, "keeps_names_and_shapes", sorted(set(before) ^ set(after))[:3])
+    worst = (0, "")
+    for n in before if same else ():
+        u = (before[n] - after[n]).double()
+        got, g = u / (1 - u.abs()), want[n].double()
+        worst = max(worst, (float((got - g).norm() / (g.norm() + 1e-30)), n))
+    verdict(same and worst[0] < 1e-4, name, "has_their_gradients", worst)
+
+
+def run(name, directory, text, losses):
+    model = load(directory)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0)
+    worst = 0
+    for (x, y), got in zip(batches(text, 10), losses):
+        loss = loss_of(model, x, y)
+        worst = max(worst, abs(float(loss) - got) / float(loss))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    verdict(len(losses) == 10 and worst < 1e-5, name, "trains_as_theirs", worst)
+
+
+if sys.argv[1] == "make":
+    make(sys.argv[2])
+elif sys.argv[1] == "tokens":
+    print(*TOKENS)
+elif sys.argv[1] == "step":
+    step(*sys.argv[2:6])
+elif sys.argv[1] == "run":
+    run(*sys.argv[2:5], [float(loss) for loss in sys.argv[5:]])
+else:
+    for entry in open(sys.argv[2]):
+        logits(entry)

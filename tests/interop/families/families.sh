@@ -1,0 +1,51 @@
+#!/bin/bash
+# Each family of families.def beyond the first six, with random values in every tensor: its logits, the gradient of each
+# tensor, ten steps of AdamW, and the names of the tensors that an export has, against transformers.
+. "${HEDDLE_SOURCE_DIR:?}/tests/e2e/cluster.sh" || exit 1
+. "$HEDDLE_SOURCE_DIR/tests/interop/python.sh" || exit 1
+need_python families_are_those_of_transformers torch transformers safetensors numpy
+
+families=$HEDDLE_SOURCE_DIR/tests/interop/families/families.py
+names=$("$python" "$families" make "$work" 2>"$work/make.log" | tail -n 1)
+[ -n "$names" ] || { not_ok make "$(tail -n 3 "$work/make.log")"; finish; }
+tokens=$("$python" "$families" tokens 2>/dev/null | tail -n 1)
+head -c 4000 "$HEDDLE_SOURCE_DIR/LICENSE" >"$work/corpus.txt"
+
+# train NAME STEPS LR EPS: trains on the first sequences, without clipping, decay and the router's loss; sets $job
+train() {
+    local router=
+    case $1 in *moe*) router=', router: {balance: 0}' ;; esac
+    cat >"$work/$1-$2.yaml" <<END
+name: $1
+model: {from: $1, context: 48$router}
+data: {train: [corpus.txt], tokenizer: bytes, order: sequential}
+train:
+  {steps: $2, global_batch: 4, lr: {peak: $3, warmup: 0, decay: constant}, precision: fp32, eps: $4, clip: 0, weight_decay: 0}
+resources: {devices: 1}
+END
+    job=$(submit "$work/$1-$2.yaml")
+    heddle wait "$job" >"$work/wait.out" 2>&1 || not_ok "$1_trains" "$(tail -n 2 "$work/wait.out")"
+}
+
+start_controller
+start_node n1 cpu:1
+for name in $names; do
+    if "$HEDDLE_BIN/heddle-worker" logits --checkpoint "$work/$name" --tokens "$tokens" --out "$work/$name.npy" \
+        >/dev/null 2>"$work/err"; then
+        printf '%s %s %s\n' "$name" "$work/$name" "$work/$name.npy" >>"$work/list"
+    else
+        not_ok "$name" "$(cat "$work/err")"
+    fi
+    train "$name" 1 1 1
+    check "$name"_is_exported heddle checkpoint export "$job" --out "$work/$name-out"
+    "$python" "$families" step "$name" "$work/$name" "$work/$name-out" "$work/corpus.txt"
+    train "$name" 10 1e-3 1e-8
+    # shellcheck disable=SC2046 # one word per loss
+    "$python" "$families" run "$name" "$work/$name" "$work/corpus.txt" $(heddle watch "$job" -o jsonl | member loss)
+done >"$work/verdicts" 2>"$work/python.log"
+"$python" "$families" logits "$work/list" >>"$work/verdicts" 2>>"$work/python.log"
+# what a test prints is NAME; the figure is for the log
+sed -nE 's/^(ok [^:]*)(:.*)?/\1\n#\2/p; /^not ok/p' "$work/verdicts"
+failures=$(grep -c '^not ok' "$work/verdicts")
+check_equal every_family_was_compared $((5 * $(wc -w <<<"$names"))) "$(grep -cE '^(not )?ok' "$work/verdicts")"
+finish
