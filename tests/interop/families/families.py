@@ -28,7 +28,7 @@ NARROW = {**BASE, "hidden_size": 48, "head_dim": 16}  # heads * head_dim is not 
 EXPERTS = dict(num_experts=6, num_experts_per_tok=3, moe_intermediate_size=40)
 YARN = dict(rope_type="yarn", rope_theta=1000.0, factor=4.0, original_max_position_embeddings=16)
 PLAIN = dict(rope_type="default", rope_theta=50.0)
-GRANITE = dict(attention_multiplier=0.3, embedding_multiplier=3.0, residual_multiplier=0.7, logits_scaling=2.5)
+GRANITE = dict(attention_multiplier=0.1, embedding_multiplier=3.0, residual_multiplier=0.7, logits_scaling=2.5)
 CONFIGS = {
     "ministral": ("ministral", dict(NARROW, sliding_window=5, layer_types=[
         "full_attention", "sliding_attention", "sliding_attention", "full_attention", "sliding_attention"])),

@@ -41,7 +41,7 @@ for name in $names; do
     "$python" "$families" step "$name" "$work/$name" "$work/$name-out" "$work/corpus.txt"
     train "$name" 10 1e-3 1e-8
     # shellcheck disable=SC2046 # one word per loss
-    "$python" "$families" run "$name" "$work/$name" "$work/corpus.txt" $(heddle watch "$job" -o jsonl | member loss)
+    "$python" "$families" run "$name" "$work/$name" "$work/corpus.txt" $(heddle watch "$job" -o jsonl | sed -nE 's|.*"type":"step".*"loss":([0-9.]+).*|\1|p')
 done >"$work/verdicts" 2>"$work/python.log"
 "$python" "$families" logits "$work/list" >>"$work/verdicts" 2>>"$work/python.log"
 # what a test prints is NAME; the figure is for the log
