@@ -223,6 +223,15 @@ static void mix_kinds(struct hd_job *job)
     (void)snprintf(job->experts_layers, sizeof job->experts_layers, "0:1:3");
 }
 
+/* Factors of Granite, which scale every place that has one. */
+static void multiply(struct hd_job *job)
+{
+    job->attention_scale = 0.2;
+    job->embedding_scale = 3;
+    job->residual_scale = 0.7;
+    job->logit_divisor = 2.5;
+}
+
 /* Twelve heads: no power of two, but four tp ranks share them. */
 static void weigh_by_distance(struct hd_job *job)
 {
@@ -273,6 +282,14 @@ static const struct grid_model models[] = {
      crowd},
     {"mixtral_kinds", "mixtral", 258, false, false, ALL_AXES,
      "four kinds of blocks: a window, no positions, experts or not", mix_kinds},
+    {"gemma2", "gemma2", 258, false, false, GROUPS,
+     "norms with 1 + weight before and after, caps, every second window, a gate of GELU", NULL},
+    {"olmo3", "olmo3", 257, false, false, GROUPS,
+     "norms after, and over all channels of q and k, other angles in a window", NULL},
+    {"glm4", "glm4", 258, false, false, GROUPS,
+     "half of the channels of a head rotated in adjacent pairs, norms before and after", NULL},
+    {"qwen2_moe", "qwen2_moe", 258, false, false, EXPERTS, "a gated shared expert", NULL},
+    {"granitemoe", "granitemoe", 257, false, false, EXPERTS, "factors in all places", multiply},
     {"gpt2_dropout", "gpt2", 257, false, false, MASKS,
      "dropout of embedding, attention and residual", drop},
     {"llama_alibi", "llama", 258, true, false, GROUPS | 1 << GRID_EXCHANGE,
@@ -287,6 +304,8 @@ static const struct grid_model models[] = {
      "fine-tuning of norms of heads on grouped queries, dropout", tune},
     {"mixtral_tuned", "mixtral", 257, true, true, ALL_AXES | OFFLOAD | TUNING,
      "fine-tuning of 2 of 4 experts on grouped queries, dropout", tune},
+    {"gemma2_tuned", "gemma2", 258, true, true, GROUPS | TUNING,
+     "fine-tuning of norms with 1 + weight and caps, dropout", tune},
     {"mixtral_kinds_tuned", "mixtral", 257, true, true, ALL_AXES | TUNING,
      "fine-tuning of four kinds of blocks, dropout", tune_kinds},
 };

@@ -1,10 +1,10 @@
-/* A model whose blocks are of several kinds trains alike on one rank and on several: in each kind of
- * group alone, in stages that have blocks of two kinds, and with recompute over two of them.
+/* Models with other switches than llama's train alike on one rank and on several: blocks of several
+ * kinds in one model, and families.
  */
 #include "tests/program/test.h"
 #include "trial.h"
 
-static const char *const names[] = {
+static const char *const kinds[] = {
     "mixtral_kinds: tp=2 sequence=on",
     "mixtral_kinds: cp=2",
     "mixtral_kinds: dp=2 ep=2 zero=3",
@@ -15,16 +15,34 @@ static const char *const names[] = {
     "mixtral_kinds_tuned: tp=2 adapter=lora",
     "mixtral_kinds_tuned: dp=2 ep=2 pp=2 adapter=lora weights=nf4",
 };
-enum { NAMES = sizeof names / sizeof names[0] };
 
-static void several_kinds_of_blocks_train_like_one_rank(void **state)
+static const char *const families[] = {
+    "gemma2: tp=2 sequence=on",
+    "gemma2: cp=2 recompute=full",
+    "gemma2: pp=2",
+    "gemma2_tuned: tp=2 adapter=lora",
+    "olmo3: tp=2 sequence=on",
+    "olmo3: tp=4",
+    "olmo3: cp=2",
+    "glm4: tp=2 cp=2",
+    "qwen2_moe: tp=2",
+    "qwen2_moe: dp=2 ep=2 zero=3",
+    "granitemoe: tp=2 dp=2 ep=2",
+    "granitemoe: cp=2 recompute=selective",
+};
+enum {
+    KINDS = sizeof kinds / sizeof kinds[0],
+    FAMILIES = sizeof families / sizeof families[0],
+    NAMES_MAX = KINDS > FAMILIES ? KINDS : FAMILIES
+};
+
+static void try_all(const char *const *names, int name_count)
 {
     struct grid_bench benches[GRID_BENCHES_MAX] = {0};
-    static struct grid_pick picks[NAMES];
-    const int count = grid_pick(names, NAMES, benches, picks);
+    static struct grid_pick picks[NAMES_MAX];
+    const int count = grid_pick(names, name_count, benches, picks);
 
-    (void)state;
-    assert_int_equal(count, NAMES);
+    assert_int_equal(count, name_count);
     for (int i = 0; i < count; i++) {
         double worst;
 
@@ -32,6 +50,16 @@ static void several_kinds_of_blocks_train_like_one_rank(void **state)
             fail_msg("%s: %s", picks[i].text, hd_err_message());
     }
     grid_benches_close(benches);
+}
+
+static void several_kinds_of_blocks_train_like_one_rank(void **state)
+{
+    try_all(kinds, KINDS);
+}
+
+static void families_train_like_one_rank(void **state)
+{
+    try_all(families, FAMILIES);
 }
 
 RUN_CASES()

@@ -58,24 +58,30 @@ static void word(char *ret_word, const char *text)
 
 struct hd_job harness_job(const struct harness *h, const char *family, int dp)
 {
-    const bool gpt2 = strcmp(family, "gpt2") == 0;
+    const struct hd_family *f = hd_family_named(family);
+    const bool windowed = f->window == HD_WINDOW_ALL || f->window == HD_WINDOW_TYPES;
     struct hd_job j = {.layers = 2,
                        .hidden = 32,
                        .heads = 4,
-                       .kv_heads = gpt2 ? 4 : 2,
+                       .kv_heads = f->learned ? 4 : 2,
                        .head_width = 8,
-                       .qkv_bias = gpt2 || strcmp(family, "qwen2") == 0,
-                       .out_bias = gpt2,
-                       .mlp_bias = gpt2,
-                       .qk_norm = strcmp(family, "qwen3") == 0,
-                       .window = strcmp(family, "mistral") == 0 ? 5 : 0,
+                       .qkv_bias = f->qkv_bias,
+                       .out_bias = f->out_bias,
+                       .mlp_bias = f->mlp_bias,
+                       .qk_norm = f->qk_norm,
+                       .window = windowed && !f->experts ? 5 : 0,
+                       .rope_local_theta = f->local_theta > 0 ? 50 : 0,
+                       .rope_fraction = f->rope_fraction > 0 ? f->rope_fraction : 1,
+                       .attention_cap = f->attention_cap > 0 ? 2 : 0,
+                       .logit_cap = f->logit_cap > 0 ? 2 : 0,
+                       .embedding_scale = f->scales_embedding ? 1.5 : 1,
                        .rope_factor = 1,
                        .ffn_hidden = 48,
                        .vocab = 256,
                        .context = 16,
                        .rope_theta = 10000,
                        .norm_eps = 1e-5,
-                       .tie_embeddings = gpt2,
+                       .tie_embeddings = f->tied,
                        .end_of_text = -1,
                        .val_split = 0.1,
                        .steps = 20,
@@ -110,16 +116,19 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
                        .loss_scale_floor = 1,
                        .fp8_history = 16};
 
-    if (strcmp(family, "mixtral") == 0) {
+    if (f->experts) {
         j.experts = 4;
         j.experts_per_token = 2;
-        j.renormalize = true;
+        j.renormalize = f->renormalize;
+        j.shared_ffn_hidden = f->shared_gated ? 40 : 0;
         j.balance = 0.01;
         j.z_loss = 0.001;
     }
     word(j.name, "test");
     word(j.rope_scaling, "none");
-    word(j.positions, gpt2 ? "learned" : "rope");
+    word(j.positions, f->learned ? "learned" : "rope");
+    word(j.window_layers, f->window_layers ? "1:1" : "all");
+    word(j.rope_layers, f->rope_layers ? "1:1" : "all");
     word(j.cp_exchange, "ring");
     word(j.schedule, "none");
     word(j.stages, "auto");
