@@ -92,6 +92,8 @@ struct hd_family {
     double attention_cap, logit_cap;
     int64_t new_experts, new_experts_per_token; /* of a new model; 0: the key is required */
 
+    const char *models; /* models that people use, for docs/models.md */
+
     /* ---- transformers' class ---- */
     const char *stem;   /* beginning of the names of its classes: "Qwen3" for Qwen3ForCausalLM */
     const char *head;   /* class with a language model head; NULL: stem + "ForCausalLM" */
