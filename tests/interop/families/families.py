@@ -54,6 +54,8 @@ CONFIGS = {
                                   rope_parameters=dict(PLAIN, partial_rotary_factor=0.75))),
     "glm": ("glm", NARROW),
     "glm4": ("glm4", NARROW),
+    "ernie4_5": ("ernie4_5", dict(NARROW, use_bias=True)),
+    "helium": ("helium", dict(BASE, head_dim=16, attention_bias=True)),
     "starcoder2": ("starcoder2", dict(BASE, sliding_window=9)),
 }
 
