@@ -693,12 +693,22 @@ static void fill_experts(struct hd_hf_reading *r)
     }
 }
 
+/* Returns whether config.json says that its weights are bf16. */
+static bool is_bf16(const struct hd_json *root)
+{
+    const struct hd_json *newer = hd_json_member(root, "dtype");
+    const struct hd_json *older = hd_json_member(root, "torch_dtype");
+    const struct hd_json *dtype = newer ? newer : older;
+
+    return dtype && dtype->kind == HD_JSON_STRING && strcmp(dtype->text, "bfloat16") == 0;
+}
+
 static void fill_rope_and_scale(struct hd_hf_reading *r)
 {
     struct hd_job *job = r->job;
 
     if (r->family->scales_embedding && job->hidden)
-        job->embedding_scale = sqrt((double)job->hidden);
+        job->embedding_scale = hd_hf_embedding_scale(job->hidden, is_bf16(r->root));
     if (hd_hf_reads(r->family, "query_pre_attn_scalar") && job->attention_scale == 0)
         job->attention_scale = 1 / sqrt(256.0); /* the classes' default */
     if (hd_hf_reads(r->family, "attention_multiplier") && job->attention_scale == 0)

@@ -77,7 +77,10 @@ static const char *lacks_of_positions(const struct hd_job *job, const struct hd_
 
 static const char *lacks_of_multipliers(const struct hd_job *job, const struct hd_family *f)
 {
-    const double embedding = f->scales_embedding ? sqrt((double)job->hidden) : 1;
+    const bool own_embedding =
+        f->scales_embedding ? job->embedding_scale == hd_hf_embedding_scale(job->hidden, false) ||
+                                  job->embedding_scale == hd_hf_embedding_scale(job->hidden, true)
+                            : job->embedding_scale == 1;
 
     if (job->attention_scale != 0 && !hd_hf_reads(f, "query_pre_attn_scalar") &&
         !hd_hf_reads(f, "attention_multiplier"))
@@ -86,7 +89,7 @@ static const char *lacks_of_multipliers(const struct hd_job *job, const struct h
         return "model.attention_cap";
     if (job->logit_cap > 0 && !hd_hf_reads(f, "final_logit_softcapping"))
         return "model.logit_cap";
-    if (job->embedding_scale != embedding && !hd_hf_reads(f, "embedding_multiplier"))
+    if (!own_embedding && !hd_hf_reads(f, "embedding_multiplier"))
         return "model.embedding_scale";
     if (job->residual_scale != 1 && !hd_hf_reads(f, "residual_multiplier"))
         return "model.residual_scale";

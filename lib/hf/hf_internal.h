@@ -23,6 +23,9 @@
 #ifndef HD_HF_INTERNAL_H
 #define HD_HF_INTERNAL_H
 
+#include <math.h>
+
+#include "base/dtype.h"
 #include "base/json.h"
 #include "checkpoint/format.h"
 #include "hf/hf.h"
@@ -137,6 +140,15 @@ bool hd_hf_is_harmless(const char *name, const struct hd_family *family);
 static inline double hd_hf_balance(double coefficient, int64_t experts_per_token, int64_t layers)
 {
     return coefficient * (double)experts_per_token / (double)layers;
+}
+
+/* Returns sqrt(hidden), by which Gemma multiplies embeddings; bf16: as transformers rounds it to the
+ * weights' dtype. */
+static inline double hd_hf_embedding_scale(int64_t hidden, bool bf16)
+{
+    const float scale = sqrtf((float)hidden);
+
+    return bf16 ? (double)hd_bf16_to_f32(hd_f32_to_bf16(scale)) : sqrt((double)hidden);
 }
 
 /* Content of a config.json. An id of -1: none. */
