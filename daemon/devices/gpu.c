@@ -86,11 +86,14 @@ static void refuse_gpu(struct hd_gpu *gpu, const char *what)
  * or in the form of a CPU device's name, counts as none. */
 static void need_uuid(struct hd_gpu *gpu, int64_t index)
 {
+    char bus[sizeof gpu->bus];
+
     if (gpu->uuid[0] && !strpbrk(gpu->uuid, " \t\r\n") && !hd_text_starts(gpu->uuid, "cpu-"))
         return;
     refuse_gpu(gpu, "no UUID for it");
-    if (gpu->bus[0] && !strpbrk(gpu->bus, " \t\r\n"))
-        (void)snprintf(gpu->uuid, sizeof gpu->uuid, "PCI-%s", gpu->bus);
+    memcpy(bus, gpu->bus, sizeof bus);
+    if (bus[0] && !strpbrk(bus, " \t\r\n"))
+        (void)snprintf(gpu->uuid, sizeof gpu->uuid, "PCI-%s", bus);
     else
         (void)snprintf(gpu->uuid, sizeof gpu->uuid, "PCI-%lld", (long long)index);
 }
