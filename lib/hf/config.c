@@ -865,6 +865,7 @@ static void clear_model(struct hd_job *job)
     job->rope_high_freq_factor = 4;
     job->rope_beta_fast = 32;
     job->rope_attention_factor = 0;
+    job->rope_short_factor[0] = job->rope_long_factor[0] = '\0';
 }
 
 enum hd_status hd_hf_parse_config(const char *text, size_t text_bytes, struct hd_job *ret_job,

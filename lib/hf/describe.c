@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "hf/hf_internal.h"
+#include "job/pair_factors.h"
 
 static bool is_default_rule(const char *rule, const char *of_family)
 {
@@ -60,6 +61,9 @@ static const char *lacks_of_positions(const struct hd_job *job, const struct hd_
 {
     if (strcmp(job->positions, f->learned ? "learned" : "rope") != 0)
         return "model.positions: alibi";
+    if (f->longrope && strcmp(job->rope_scaling, "none") != 0 &&
+        strcmp(job->rope_scaling, "longrope") != 0)
+        return "model.rope_scaling.type other than longrope";
     if (!hd_hf_reads(f, "no_rope_layers") && !is_default_rule(job->rope_layers, NULL))
         return "model.rope_layers";
     if (!hd_hf_reads(f, "partial_rotary_factor") && job->rope_fraction != 1)
@@ -160,11 +164,26 @@ static void add_gpt2(struct hd_json_writer *w, const struct hd_job *job, int64_t
     hd_json_add_real(w, "resid_pdrop", job->dropout_residual);
 }
 
+/* Adds a list of LongRoPE, which the check of the job found correct. */
+static void add_pair_factors(struct hd_json_writer *w, const struct hd_job *job, const char *name,
+                             const char *text)
+{
+    double factors[HD_PAIR_FACTORS_MAX];
+
+    if (hd_pair_factors_parse(job, text, factors))
+        return;
+    hd_json_begin(w, name, '[');
+    for (int64_t i = 0; i < hd_job_rotated(job) / 2; i++)
+        hd_json_add_real(w, NULL, factors[i]);
+    hd_json_end(w, ']');
+}
+
 /* Adds rope_scaling, the older key, which newer versions read, too. */
 static void add_rope(struct hd_json_writer *w, const struct hd_job *job, const struct hd_family *f)
 {
     const bool llama3 = strcmp(job->rope_scaling, "llama3") == 0;
     const bool yarn = strcmp(job->rope_scaling, "yarn") == 0;
+    const bool longrope = strcmp(job->rope_scaling, "longrope") == 0;
 
     hd_json_add_real(w, "rope_theta", job->rope_theta);
     if (hd_hf_reads(f, "partial_rotary_factor"))
@@ -175,10 +194,12 @@ static void add_rope(struct hd_json_writer *w, const struct hd_job *job, const s
         hd_json_add_null(w, "rope_scaling");
         return;
     }
+    if (longrope && f->longrope)
+        hd_json_add_int64(w, "original_max_position_embeddings", job->rope_original_context);
     hd_json_begin(w, "rope_scaling", '{');
     hd_json_add_string(w, "rope_type", job->rope_scaling);
     hd_json_add_real(w, "factor", job->rope_factor);
-    if (llama3 || yarn)
+    if (llama3 || yarn || longrope)
         hd_json_add_int64(w, "original_max_position_embeddings", job->rope_original_context);
     if (llama3) {
         hd_json_add_real(w, "low_freq_factor", job->rope_low_freq_factor);
@@ -187,9 +208,13 @@ static void add_rope(struct hd_json_writer *w, const struct hd_job *job, const s
     if (yarn) {
         hd_json_add_real(w, "beta_fast", job->rope_beta_fast);
         hd_json_add_real(w, "beta_slow", job->rope_beta_slow);
-        if (job->rope_attention_factor > 0)
-            hd_json_add_real(w, "attention_factor", job->rope_attention_factor);
     }
+    if (longrope) {
+        add_pair_factors(w, job, "short_factor", job->rope_short_factor);
+        add_pair_factors(w, job, "long_factor", job->rope_long_factor);
+    }
+    if ((yarn || longrope) && job->rope_attention_factor > 0)
+        hd_json_add_real(w, "attention_factor", job->rope_attention_factor);
     hd_json_end(w, '}');
 }
 

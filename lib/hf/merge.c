@@ -140,7 +140,8 @@ static const struct merge_row {
      "model.rope_scaling.factor "
      "model.rope_scaling.original_context model.rope_scaling.low_freq_factor "
      "model.rope_scaling.high_freq_factor model.rope_scaling.beta_fast "
-     "model.rope_scaling.beta_slow model.rope_scaling.attention_factor",
+     "model.rope_scaling.beta_slow model.rope_scaling.attention_factor "
+     "model.rope_scaling.short_factor model.rope_scaling.long_factor",
      NULL},
     {"sliding_window use_sliding_window max_window_layers layer_types sliding_window_pattern "
      "_sliding_window_pattern",

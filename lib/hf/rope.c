@@ -7,8 +7,8 @@
  *   theta        rope_theta of the group, else rope_theta beside it, else that of the class
  *   the share    partial_rotary_factor of the group, else that beside it, else that of the class; a
  *                class that does not read it rotates all channels
- *   the original context   for llama3 and yarn: original_max_position_embeddings beside the group,
- *                else in the group, else max_position_embeddings
+ *   the original context   for llama3, yarn and longrope: original_max_position_embeddings beside the
+ *                group, else that of the class, else in the group, else max_position_embeddings
  *
  * In families whose layers with a window have other angles (rope_local_theta), rope_parameters may be
  * one object per kind of layer, full_attention and sliding_attention.
@@ -48,8 +48,9 @@ static const struct rope_kind {
     {"llama3", "llama3", "factor low_freq_factor high_freq_factor", ORIGINAL},
     {"yarn", "yarn", "factor",
      "beta_fast beta_slow attention_factor mscale mscale_all_dim truncate " ORIGINAL},
+    {"longrope", "longrope", "short_factor long_factor", "factor attention_factor " ORIGINAL},
 };
-enum { ROPE_KINDS = sizeof rope_kinds / sizeof rope_kinds[0] };
+enum { ROPE_KINDS = sizeof rope_kinds / sizeof rope_kinds[0], LONGROPE = ROPE_KINDS - 1 };
 
 static const char of_every_kind[] = "rope_type type rope_theta partial_rotary_factor";
 
@@ -127,7 +128,8 @@ static enum hd_status read_local(struct rope_reading *r)
     return theta ? hd_hf_to_real(theta, "rope_theta", 1, 1e12, &r->job->rope_local_theta) : HD_OK;
 }
 
-static enum hd_status unknown_kind(const char *key, const struct hd_json *value)
+static enum hd_status unknown_kind(const struct hd_family *family, const char *key,
+                                   const struct hd_json *value)
 {
     const char *name = value->kind == HD_JSON_STRING ? value->text : "";
 
@@ -136,12 +138,23 @@ static enum hd_status unknown_kind(const char *key, const struct hd_json *value)
             key, value,
             "its angles depend on the length of the sequence at run time; up to "
             "max_position_embeddings it changes nothing: remove it to train there");
-    if (strcmp(name, "longrope") == 0 || strcmp(name, "su") == 0)
-        return hd_hf_unsupported(
-            key, value,
-            "its angles depend on the length of the sequence at run time, by a "
-            "factor for each pair of channels; use default, linear, llama3 or yarn");
-    return hd_hf_unsupported(key, value, "use default, linear, llama3 or yarn");
+    return hd_hf_unsupported(key, value,
+                             family->longrope ? "transformers' class has default and longrope"
+                                              : "use default, linear, llama3, yarn or longrope");
+}
+
+/* Returns the row of a rope_type as the class of the family reads it; NULL: it has none. */
+static const struct rope_kind *kind_named(const struct hd_family *family, const char *name)
+{
+    if (family->longrope) {
+        if (hd_words_have("longrope su yarn", name))
+            return &rope_kinds[LONGROPE];
+        return strcmp(name, "default") == 0 ? &rope_kinds[0] : NULL;
+    }
+    for (int i = 0; i < ROPE_KINDS; i++)
+        if (strcmp(name, rope_kinds[i].name) == 0)
+            return &rope_kinds[i];
+    return NULL;
 }
 
 static enum hd_status find_kind(struct rope_reading *r, const struct rope_kind **ret_kind)
@@ -160,12 +173,8 @@ static enum hd_status find_kind(struct rope_reading *r, const struct rope_kind *
                    "config.json says rope_type: %s and type: %s in %s; rope_type counts, "
                    "as in transformers",
                    hd_hf_quote(newer, a), hd_hf_quote(older, b), r->group->key);
-    for (int i = 0; i < ROPE_KINDS; i++)
-        if (value->kind == HD_JSON_STRING && strcmp(value->text, rope_kinds[i].name) == 0) {
-            *ret_kind = &rope_kinds[i];
-            return HD_OK;
-        }
-    return unknown_kind(key, value);
+    *ret_kind = value->kind == HD_JSON_STRING ? kind_named(r->family, value->text) : NULL;
+    return *ret_kind ? HD_OK : unknown_kind(r->family, key, value);
 }
 
 /* Checks that every key of the group belongs to some type; keys of other types than this one are
@@ -208,7 +217,8 @@ static enum hd_status read_rope_number(struct rope_reading *r, const struct rope
 
 static enum hd_status check_needed(struct rope_reading *r, const struct rope_kind *kind)
 {
-    static const char *const names[] = {"factor", "low_freq_factor", "high_freq_factor"};
+    static const char *const names[] = {"factor", "low_freq_factor", "high_freq_factor",
+                                        "short_factor", "long_factor"};
     const bool yarn = strcmp(kind->name, "yarn") == 0;
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -226,12 +236,19 @@ static enum hd_status check_needed(struct rope_reading *r, const struct rope_kin
 static enum hd_status read_original(struct rope_reading *r, const struct rope_kind *kind)
 {
     const struct hd_json *inner = rope_member(r->group, ORIGINAL);
-    const struct hd_json *outer = rope_member(r->root, ORIGINAL), *value = outer ? outer : inner;
+    const struct hd_json *outer = rope_member(r->root, ORIGINAL);
+    const int64_t absent = r->family->absent.original_context;
+    const struct hd_json *value = outer || absent ? outer : inner;
     enum hd_status st = HD_OK;
 
     if (!hd_words_have(kind->may, ORIGINAL))
         return HD_OK;
-    r->job->rope_original_context = r->job->context;
+    r->job->rope_original_context = absent ? absent : r->job->context;
+    if (inner && !value)
+        hd_hf_note(r->notes,
+                   "config.json has " ORIGINAL " in %s alone; transformers' class takes %lld, "
+                   "because it has none beside it",
+                   r->group->key, (long long)absent);
     if (inner && outer && !hd_hf_same_value(inner, outer))
         hd_hf_note(r->notes,
                    "config.json has two values of " ORIGINAL
@@ -273,6 +290,42 @@ static enum hd_status finish_yarn(struct rope_reading *r, const struct rope_kind
     return st;
 }
 
+/* Reads a list of LongRoPE; its length and values are checked with the job (pair_factors.h). */
+static enum hd_status read_list(struct rope_reading *r, const char *name,
+                                char ret_text[HD_JOB_PATH_MAX])
+{
+    const struct hd_json *list = rope_member(r->group, name);
+    char key[HD_HF_QUOTE_MAX];
+    size_t n = 0;
+
+    (void)snprintf(key, sizeof key, "%s.%s", r->group->key, name);
+    if (list->kind != HD_JSON_ARRAY)
+        return hd_hf_unsupported(key, list, "it must be a list of numbers");
+    ret_text[0] = '\0';
+    for (const struct hd_json *v = list->first; v; v = v->next) {
+        if (v->kind != HD_JSON_NUMBER)
+            return hd_hf_unsupported(key, v, "it must be a list of numbers");
+        n += (size_t)snprintf(ret_text + n, HD_JOB_PATH_MAX - n, "%s%s", n ? " " : "", v->text);
+        if (n >= HD_JOB_PATH_MAX)
+            return hd_err(HD_LIMIT, "%s: is longer than %d bytes", key, HD_JOB_PATH_MAX - 1);
+    }
+    return HD_OK;
+}
+
+/* Reads the lists of LongRoPE, and computes factor if it is absent. */
+static enum hd_status finish_longrope(struct rope_reading *r, const struct rope_kind *kind)
+{
+    struct hd_job *job = r->job;
+    enum hd_status st;
+
+    if (kind != &rope_kinds[LONGROPE])
+        return HD_OK;
+    if (!rope_member(r->group, "factor"))
+        job->rope_factor = fmax(1, (double)job->context / (double)job->rope_original_context);
+    st = read_list(r, "short_factor", job->rope_short_factor);
+    return st ? st : read_list(r, "long_factor", job->rope_long_factor);
+}
+
 static enum hd_status read_scaling(struct rope_reading *r, const struct rope_kind *kind)
 {
     struct hd_job *job = r->job;
@@ -291,7 +344,9 @@ static enum hd_status read_scaling(struct rope_reading *r, const struct rope_kin
         st = read_rope_number(r, kind, reals[i].name, reals[i].min, reals[i].member);
     if (!st)
         st = read_original(r, kind);
-    return st ? st : finish_yarn(r, kind);
+    if (!st)
+        st = finish_yarn(r, kind);
+    return st ? st : finish_longrope(r, kind);
 }
 
 static enum hd_status read_shared(struct rope_reading *r)

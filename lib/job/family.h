@@ -100,7 +100,8 @@ struct hd_family {
     bool no_classifier; /* transformers has no class for its reward models */
     enum hd_family_names names;
     enum hd_window_rule window;
-    bool no_out_bias;  /* attention_bias does not mean the output projection */
+    bool no_out_bias; /* attention_bias does not mean the output projection */
+    bool longrope; /* longrope is its only type of scaled angles, by the names su and yarn, too */
     const char *reads; /* keys of config.json that the class reads, besides those of every class */
     const char *must;  /* keys that would make another model: "KEY=VALUE ..", the one value
                               that is supported */
@@ -109,7 +110,9 @@ struct hd_family {
         int64_t kv_heads;   /* num_key_value_heads; 0: as many as query heads */
         int64_t head_width; /* head_dim; 0: hidden / heads */
         double eps, theta;
-        int64_t window; /* sliding_window when absent; 0: none */
+        int64_t window;           /* sliding_window when absent; 0: none */
+        int64_t original_context; /* original_max_position_embeddings when not beside rope_scaling;
+                                     0: that in it, else max_position_embeddings */
         int64_t experts, experts_per_token;
         double balance;                /* router_aux_loss_coef */
         int64_t shared, ffn_of_expert; /* shared_expert_intermediate_size; moe_intermediate_size */

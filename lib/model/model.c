@@ -5,33 +5,49 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "job/pair_factors.h"
+
+static_assert((int)HD_PAIR_FACTORS_MAX == (int)HD_ROPE_PAIRS_MAX, "lists of LongRoPE fit an op");
+
+/* Sets the factors of LongRoPE for the job's context. */
+static enum hd_status set_pair_factors(const struct hd_job *job, struct hd_rope *rope)
+{
+    double factors[HD_PAIR_FACTORS_MAX];
+    const char *text = hd_pair_factors_of(job);
+
+    if (hd_pair_factors_parse(job, text, factors))
+        return hd_err_prefix(HD_INVALID, "model.rope_scaling.%s_factor",
+                             text == job->rope_long_factor ? "long" : "short");
+    for (int64_t i = 0; i < hd_job_rotated(job) / 2; i++)
+        rope->pair_factor[i] = (float)factors[i];
+    return HD_OK;
+}
+
 static enum hd_status rope_from_job(const struct hd_job *job, const struct hd_family *family,
                                     struct hd_rope *ret_rope)
 {
     /* names in the job file, in the order of enum hd_rope_kind */
-    static const char *const names[] = {"none", "linear", "llama3", "yarn"};
+    static const char *const names[] = {"none", "linear", "llama3", "yarn", "longrope"};
 
-    *ret_rope = (struct hd_rope){
-        .theta = job->rope_theta,
-        .rotated =
-            job->rope_fraction < 1 ? llround(job->rope_fraction * (double)job->head_width) : 0,
-        .interleaved = family->interleaved,
-        .factor = job->rope_factor,
-        .original_context = (double)job->rope_original_context,
-        .low_freq_factor = job->rope_low_freq_factor,
-        .high_freq_factor = job->rope_high_freq_factor,
-        .beta_fast = job->rope_beta_fast,
-        .beta_slow = job->rope_beta_slow,
-        .attention_factor = job->rope_attention_factor};
+    *ret_rope = (struct hd_rope){.theta = job->rope_theta,
+                                 .rotated = job->rope_fraction < 1 ? hd_job_rotated(job) : 0,
+                                 .interleaved = family->interleaved,
+                                 .factor = job->rope_factor,
+                                 .original_context = (double)job->rope_original_context,
+                                 .low_freq_factor = job->rope_low_freq_factor,
+                                 .high_freq_factor = job->rope_high_freq_factor,
+                                 .beta_fast = job->rope_beta_fast,
+                                 .beta_slow = job->rope_beta_slow,
+                                 .attention_factor = job->rope_attention_factor};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(job->rope_scaling, names[i]) == 0) {
             ret_rope->kind = (enum hd_rope_kind)i;
-            return HD_OK;
+            return ret_rope->kind == HD_ROPE_LONGROPE ? set_pair_factors(job, ret_rope) : HD_OK;
         }
-    return hd_err(
-        HD_UNSUPPORTED,
-        "model.rope_scaling.type: '%s' is not supported; use none, linear, llama3 or yarn",
-        job->rope_scaling);
+    return hd_err(HD_UNSUPPORTED,
+                  "model.rope_scaling.type: '%s' is not supported; use none, linear, llama3, yarn "
+                  "or longrope",
+                  job->rope_scaling);
 }
 
 static enum hd_status positions_from_job(const struct hd_job *job, const struct hd_family *family,

@@ -10,6 +10,7 @@
 #include "chat/date.h"
 #include "data/fingerprint.h"
 #include "job/family.h"
+#include "job/pair_factors.h"
 #include "plan/choose.h"
 #include "spec_internal.h"
 
@@ -170,7 +171,7 @@ static enum hd_status check_layers(const struct hd_job *job)
     } rules[] = {{"model.window_layers", job->window_layers},
                  {"model.rope_layers", job->rope_layers},
                  {"model.experts_layers", job->experts_layers}};
-    const int64_t rotated = llround(job->rope_fraction * (double)job->head_width);
+    const int64_t rotated = hd_job_rotated(job);
     struct hd_layers layers;
 
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
@@ -184,6 +185,29 @@ static enum hd_status check_layers(const struct hd_job *job)
             job->rope_fraction, (long long)job->head_width, (long long)rotated);
     if (job->attention_cap > 0 && strcmp(job->positions, "alibi") == 0)
         return hd_err(HD_INVALID, "model.attention_cap: is not possible with alibi; remove it");
+    return HD_OK;
+}
+
+/* Checks the lists of LongRoPE, also the one that this context does not need. */
+static enum hd_status check_pair_factors(const struct hd_job *job)
+{
+    const struct {
+        const char *key, *text;
+    } lists[] = {{"model.rope_scaling.short_factor", job->rope_short_factor},
+                 {"model.rope_scaling.long_factor", job->rope_long_factor}};
+    const bool longrope = strcmp(job->rope_scaling, "longrope") == 0;
+    double factors[HD_PAIR_FACTORS_MAX];
+
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
+        if (!longrope && *lists[i].text)
+            return hd_err(HD_INVALID, "%s: only the type longrope has it; remove it", lists[i].key);
+        if (longrope && hd_pair_factors_parse(job, lists[i].text, factors))
+            return hd_err_prefix(HD_INVALID, "%s", lists[i].key);
+    }
+    if (longrope && job->rope_original_context < 2)
+        return hd_err(HD_INVALID,
+                      "model.rope_scaling.original_context: longrope divides by its logarithm; "
+                      "give more than 1, such as 4096");
     return HD_OK;
 }
 
@@ -226,7 +250,7 @@ static enum hd_status check_features(const struct hd_job *job)
     if (job->rope_beta_slow >= job->rope_beta_fast)
         return hd_err(HD_INVALID, "model.rope_scaling.beta_slow: %g is not below beta_fast = %g",
                       job->rope_beta_slow, job->rope_beta_fast);
-    return HD_OK;
+    return check_pair_factors(job);
 }
 
 /* Refuses keys of experts in a model without experts. */

@@ -43,6 +43,9 @@ static enum hd_status choose_window_length(struct evaluation *e)
                       (long long)wish, (long long)context);
     if (wish)
         e->context = wish;
+    /* LongRoPE has other angles beyond the original context; the windows are all that is read */
+    if (!e->model.is_checkpoint && strcmp(e->model.job.rope_scaling, "longrope") == 0)
+        e->model.job.context = e->context;
     e->batch = e->model.is_checkpoint ? e->model.job.micro_batch : HD_EVALUATE_CONTEXT / e->context;
     if (e->batch < 1)
         e->batch = 1;

@@ -28,6 +28,8 @@ NARROW = {**BASE, "hidden_size": 48, "head_dim": 16}  # heads * head_dim is not 
 EXPERTS = dict(num_experts=6, num_experts_per_tok=3, moe_intermediate_size=40)
 YARN = dict(rope_type="yarn", rope_theta=1000.0, factor=4.0, original_max_position_embeddings=16)
 PLAIN = dict(rope_type="default", rope_theta=50.0)
+LONGROPE = dict(rope_type="longrope", rope_theta=50.0, short_factor=[1.0, 1.1, 1.25, 1.3, 1.5, 1.6, 1.9, 2.1],
+                long_factor=[1.0, 1.3, 1.7, 2.2, 2.9, 3.5, 4.1, 4.3])
 GRANITE = dict(attention_multiplier=0.1, embedding_multiplier=3.0, residual_multiplier=0.7, logits_scaling=2.5)
 CONFIGS = {
     "ministral": ("ministral", dict(NARROW, sliding_window=5, layer_types=[
@@ -52,6 +54,11 @@ CONFIGS = {
     "phi3": ("phi3", dict(BASE, hidden_size=48, num_attention_heads=3, num_key_value_heads=1, sliding_window=9)),
     "phi3-partial": ("phi3", dict(BASE, tie_word_embeddings=True,
                                   rope_parameters=dict(PLAIN, partial_rotary_factor=0.75))),
+    # every length that is compared is within the original context; every one is beyond it
+    "phi3-short": ("phi3", dict(BASE, original_max_position_embeddings=64, rope_parameters=dict(LONGROPE, factor=4.0))),
+    "phi3-long": ("phi3", dict(BASE, original_max_position_embeddings=16,
+                               rope_parameters=dict(LONGROPE, partial_rotary_factor=0.5, short_factor=[1.0, 1.1, 1.2, 1.3],
+                                                    long_factor=[1.0, 1.7, 2.9, 4.3]))),
     "glm": ("glm", NARROW),
     "glm4": ("glm4", NARROW),
     "ernie4_5": ("ernie4_5", dict(NARROW, use_bias=True)),

@@ -547,8 +547,8 @@ static void values_that_matter_are_refused_by_name(void **state)
     config_refused("{" LLAMA ",\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}}",
                    HD_UNSUPPORTED,
                    "\"dynamic\" is not supported; its angles depend on the length of the sequence");
-    config_refused("{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"longrope\"}}", HD_UNSUPPORTED,
-                   "\"longrope\" is not supported");
+    config_refused("{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"su\"}}", HD_UNSUPPORTED,
+                   "\"su\" is not supported; use default, linear, llama3, yarn or longrope");
 }
 
 static void all_unknown_keys_are_named_at_once(void **state)
@@ -723,6 +723,8 @@ static void described_as(const struct hd_job *job, const char *type)
     assert_int_equal(again.window_from, job->window_from);
     assert_int_equal(again.head_width, job->head_width);
     assert_string_equal(again.rope_scaling, job->rope_scaling);
+    assert_string_equal(again.rope_short_factor, job->rope_short_factor);
+    assert_string_equal(again.rope_long_factor, job->rope_long_factor);
     assert_true(again.rope_factor == job->rope_factor &&
                 again.rope_attention_factor == job->rope_attention_factor &&
                 again.rope_original_context == job->rope_original_context &&
@@ -810,6 +812,78 @@ static void scaled_angles_survive_both_ways(void **state)
     job.rope_attention_factor = 1.25;
     job.rope_original_context = 16;
     described_as(&job, "llama");
+}
+
+#define PHI3                                                                                 \
+    "\"model_type\":\"phi3\",\"vocab_size\":97,\"hidden_size\":48,\"intermediate_size\":80," \
+    "\"num_hidden_layers\":2,\"num_attention_heads\":3,\"max_position_embeddings\":64"
+#define LISTS "\"short_factor\":[1,1.05],\"long_factor\":[1.5,3e1]"
+
+/* Right: Phi3Config of transformers 5.24, which has class defaults, reads yarn and su as longrope,
+ * and takes the original context beside the group, else 4096. A head has 16 channels, and a quarter
+ * of them, 2 pairs, rotates. */
+static void longrope_is_read_and_written(void **state)
+{
+    static const struct {
+        const char *text;
+        double factor, attention;
+        int64_t original;
+        const char *note;
+    } cases[] = {
+        /* 64 / 16 */
+        {",\"original_max_position_embeddings\":16,\"rope_scaling\":{\"type\":\"su\"," LISTS "}", 4,
+         0, 16, NULL},
+        {",\"original_max_position_embeddings\":16,\"rope_scaling\":{\"type\":\"yarn\"," LISTS
+         ",\"original_max_position_embeddings\":32}",
+         4, 0, 16, "two values of original_max_position_embeddings"},
+        {",\"original_max_position_embeddings\":16,\"rope_scaling\":{\"type\":\"longrope\"," LISTS
+         ",\"factor\":8,\"attention_factor\":1.25}",
+         8, 1.25, 16, NULL},
+        /* 64 / 4096 is less than 1 */
+        {",\"rope_scaling\":{\"rope_type\":\"longrope\"," LISTS
+         ",\"original_max_position_embeddings\":32}",
+         1, 0, 4096, "transformers' class takes 4096"},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct hd_text text = {0}, notes = {0};
+        struct hd_job job = {0};
+
+        hd_text_add(&text, "{" PHI3 ",\"partial_rotary_factor\":0.25%s}", cases[i].text);
+        must(hd_hf_parse_config(text.data, text.len_bytes, &job, &notes));
+        assert_string_equal(job.rope_scaling, "longrope");
+        assert_string_equal(job.rope_short_factor, "1 1.05");
+        assert_string_equal(job.rope_long_factor, "1.5 3e1");
+        assert_true(job.rope_factor == cases[i].factor &&
+                    job.rope_attention_factor == cases[i].attention &&
+                    job.rope_original_context == cases[i].original);
+        assert_true(cases[i].note ? strstr(notes.data, cases[i].note) != NULL : !notes.len_bytes);
+        (void)strcpy(job.rope_long_factor, "1.5 30");
+        described_as(&job, "phi3");
+        hd_text_free(&text);
+        hd_text_free(&notes);
+    }
+}
+
+static void longrope_needs_both_lists_and_phi3_has_no_other_type(void **state)
+{
+    struct hd_job job = {0};
+    struct hd_text out = {0};
+
+    config_refused("{" PHI3 ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4}}", HD_INVALID,
+                   "rope_scaling.short_factor is missing, which the type longrope needs");
+    config_refused("{" LLAMA ",\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1]}}",
+                   HD_INVALID, "rope_scaling.long_factor is missing");
+    config_refused("{" LLAMA ",\"rope_scaling\":{\"type\":\"longrope\",\"long_factor\":[1],"
+                   "\"short_factor\":[\"1\"]}}",
+                   HD_UNSUPPORTED, "rope_scaling.short_factor: \"1\" is not supported; it must be");
+    config_refused("{" PHI3 ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":4}}", HD_UNSUPPORTED,
+                   "\"linear\" is not supported; transformers' class has default and longrope");
+    must(hd_hf_parse_config("{" PHI3 "}", strlen("{" PHI3 "}"), &job, NULL));
+    (void)strcpy(job.rope_scaling, "linear");
+    must(hd_hf_write_config(&job, HD_F32, &out)); /* equal blocks, and its class has linear */
+    assert_non_null(strstr(out.data, "\"model_type\":\"llama\""));
+    hd_text_free(&out);
 }
 
 /* A class for sequence classification is a reward model, in and out. */

@@ -32,9 +32,31 @@ static const struct mistake mistakes[] = {
      "  heads: 8\n  rope_theta: 1\n  rope_scaling: {type: yarn, factor: 4, original_context: 16}",
      "job.yaml:7: model.rope_theta: yarn divides by its logarithm; give more than 1, "
      "such as 10000"},
+    /* 64 / 8 = 8 channels rotate, which are 4 pairs */
+    {6,
+     "  heads: 8\n  rope_scaling: {type: longrope, original_context: 16, short_factor: 1 1 1 1,\n"
+     "    long_factor: 1 2 3}",
+     "job.yaml:8: model.rope_scaling.long_factor: has 3 factors; write 4, one for each pair of "
+     "rotated channels"},
+    {6,
+     "  heads: 8\n  rope_scaling: {type: longrope, original_context: 16, long_factor: 1 1 1 1,\n"
+     "    short_factor: 1 2 -3 4}",
+     "job.yaml:8: model.rope_scaling.short_factor: '-3' is not possible as factor 3; write numbers "
+     "from 1e-06 to 1e+06 with blanks between them, one for each pair of rotated channels"},
+    {6, "  heads: 8\n  rope_scaling: {type: longrope, original_context: 16, short_factor: 1 1 1 1}",
+     "job.yaml:7: model.rope_scaling.long_factor: has 0 factors; write 4, one for each pair of "
+     "rotated channels"},
+    {6,
+     "  heads: 8\n  rope_scaling: {type: longrope, original_context: 1, short_factor: 1 1 1 1,\n"
+     "    long_factor: 1 1 1 1}",
+     "job.yaml:7: model.rope_scaling.original_context: longrope divides by its logarithm; give "
+     "more "
+     "than 1, such as 4096"},
+    {6, "  heads: 8\n  rope_scaling: {type: linear, factor: 2, short_factor: 1 1 1 1}",
+     "job.yaml:7: model.rope_scaling.short_factor: only the type longrope has it; remove it"},
     {6, "  heads: 8\n  rope_scaling: {type: cubic}",
-     "job.yaml:7: model.rope_scaling.type: 'cubic' is not one of none, linear, llama3, yarn; use "
-     "one of them"},
+     "job.yaml:7: model.rope_scaling.type: 'cubic' is not one of none, linear, llama3, yarn, "
+     "longrope; use one of them"},
     {6, "  heads: 8\n  positions: learned",
      "job.yaml:7: model.positions: llama has no learned positions; use rope or alibi"},
     {3, "  family: gpt2\n  positions: rope",
