@@ -7,7 +7,7 @@
  *   theta        rope_theta of the group, else rope_theta beside it, else that of the class
  *   the share    partial_rotary_factor of the group, else that beside it, else that of the class; a
  *                class that does not read it rotates all channels
- *   the original context   for llama3, yarn and longrope: original_max_position_embeddings beside the
+ *   the original context   for llama3, yarn, longrope: original_max_position_embeddings beside the
  *                group, else that of the class, else in the group, else max_position_embeddings
  *
  * In families whose layers with a window have other angles (rope_local_theta), rope_parameters may be

@@ -81,6 +81,7 @@ static void differences(const char *before, const char *after, char ret_keys[TEX
 #define QWEN2   "\"model_type\":\"qwen2\",\"num_key_value_heads\":2," SIZES
 #define QWEN3   "\"model_type\":\"qwen3\",\"num_key_value_heads\":2,\"head_dim\":8," SIZES
 #define MIXTRAL "\"model_type\":\"mixtral\",\"num_key_value_heads\":2," SIZES
+#define PHI3    "\"model_type\":\"phi3\",\"num_key_value_heads\":2," SIZES
 
 static const char *const folders[] = {
     /* what is absent stays absent: the classes have defaults, for ids, too */
@@ -155,6 +156,8 @@ static const char *const folders[] = {
     "embeddings\":16},\"rope_theta\":1000000.0}",
     "{" LLAMA SAYS ",\"partial_rotary_factor\":1.0,\"original_max_position_embeddings\":32,"
     "\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":2}}",
+    "{" PHI3 SAYS ",\"original_max_position_embeddings\":16,\"rope_scaling\":{\"type\":\"su\","
+    "\"short_factor\":[1,1.0,1.10,1.3],\"long_factor\":[1,2.5e0,4,9]}}",
     /* what switches a feature off */
     "{" LLAMA SAYS
     ",\"quantization_config\":null,\"auto_map\":{},\"pruned_heads\":{},\"is_decoder\":"

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "job/job.h"
+#include "job/pair_factors.h"
 #include "tests/program/test.h"
 
 static void fill(struct hd_job *job, struct hd_job_file *files)
@@ -332,6 +333,33 @@ static void jobs_before_a_job_are_numbers_with_commas(void **state)
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         if (hd_after_read(wrong[i], jobs, &count) != HD_INVALID)
             fail_msg("'%s' was read as %d jobs", wrong[i], count);
+}
+
+/* Right: transformers takes the short list for a call of at most original_context positions. A prefix
+ * takes positions, too. */
+static void the_context_chooses_the_factors_of_longrope(void **state)
+{
+    struct hd_job job;
+    double factors[HD_PAIR_FACTORS_MAX];
+
+    hd_job_set_defaults(&job);
+    (void)strcpy(job.rope_short_factor, "1 1.5");
+    (void)strcpy(job.rope_long_factor, " 2  1e1 ");
+    job.rope_original_context = job.context = 16;
+    assert_string_equal(hd_pair_factors_of(&job), "1 1.5");
+    job.context = 17;
+    assert_string_equal(hd_pair_factors_of(&job), " 2  1e1 ");
+    job.context = 16;
+    (void)strcpy(job.adapter, "prefix");
+    job.adapter_tokens = 1;
+    assert_string_equal(hd_pair_factors_of(&job), " 2  1e1 ");
+    job.head_width = 8; /* half of it rotates: 2 pairs */
+    job.rope_fraction = 0.5;
+    assert_int_equal(hd_pair_factors_parse(&job, job.rope_long_factor, factors), HD_OK);
+    assert_true(factors[0] == 2 && factors[1] == 10);
+    assert_int_equal(hd_pair_factors_parse(&job, "1", factors), HD_INVALID);
+    assert_int_equal(hd_pair_factors_parse(&job, "1 nan", factors), HD_INVALID);
+    assert_int_equal(hd_pair_factors_parse(&job, "1 2,", factors), HD_INVALID);
 }
 
 RUN_CASES()

@@ -153,6 +153,31 @@ static void a_message_says_all_that_the_file_said(void **state)
     hd_text_free(&b);
 }
 
+/* Goal: a word that a file may say is not lost on the way. Method: each word of each key that has
+ * some, through a message. */
+static void every_word_of_a_key_is_sent(void **state)
+{
+    for (size_t i = 0; i < hd_job_key_count; i++) {
+        const struct hd_key *key = &hd_job_keys[i];
+        const char *at = key->kind == HD_KEY_WORD ? key->words : "";
+        char word[HD_JOB_WORD_MAX];
+        int length = 0;
+
+        if (strncmp(key->path, "attempt.", 8) == 0)
+            continue;
+        for (; sscanf(at, " %63[^ ]%n", word, &length) == 1; at += length) {
+            struct hd_job *job = read_good(NULL), back;
+
+            memcpy(hd_job_member(key, job), word, sizeof word);
+            assert_int_equal(hd_spec_from_message(hd_spec_to_message(job, &jobs), &jobs, &back),
+                             HD_OK);
+            if (strcmp(hd_job_const_member(key, &back), word) != 0)
+                fail_msg("%s: %s arrives as '%s'", key->path, word,
+                         (const char *)hd_job_const_member(key, &back));
+        }
+    }
+}
+
 /* ---- JSON ---- */
 
 /* Goal: what `show -o json` prints is a job file. Method: print, read, print again. */
