@@ -291,8 +291,8 @@ static enum hd_status finish_yarn(struct rope_reading *r, const struct rope_kind
 }
 
 /* Reads a list of LongRoPE; its length and values are checked with the job (pair_factors.h). */
-static enum hd_status read_list(struct rope_reading *r, const char *name,
-                                char ret_text[HD_JOB_PATH_MAX])
+static enum hd_status read_factors(struct rope_reading *r, const char *name,
+                                   char ret_text[HD_JOB_PATH_MAX])
 {
     const struct hd_json *list = rope_member(r->group, name);
     char key[HD_HF_QUOTE_MAX];
@@ -322,8 +322,8 @@ static enum hd_status finish_longrope(struct rope_reading *r, const struct rope_
         return HD_OK;
     if (!rope_member(r->group, "factor"))
         job->rope_factor = fmax(1, (double)job->context / (double)job->rope_original_context);
-    st = read_list(r, "short_factor", job->rope_short_factor);
-    return st ? st : read_list(r, "long_factor", job->rope_long_factor);
+    st = read_factors(r, "short_factor", job->rope_short_factor);
+    return st ? st : read_factors(r, "long_factor", job->rope_long_factor);
 }
 
 static enum hd_status read_scaling(struct rope_reading *r, const struct rope_kind *kind)
