@@ -79,6 +79,15 @@ static const char *lacks_of_positions(const struct hd_job *job, const struct hd_
     return job->window && !is_default_rule(job->window_layers, NULL) ? "model.window_layers" : NULL;
 }
 
+/* Returns s^-2 for a factor s of scores, rounded to a whole number if that gives the same factor. */
+static double scalar_of(double scale, int64_t head_width)
+{
+    const double scalar = scale > 0 ? 1 / (scale * scale) : (double)head_width;
+    const double whole = nearbyint(scalar);
+
+    return scale > 0 && 1 / sqrt(whole) == scale ? whole : scalar;
+}
+
 static const char *lacks_of_multipliers(const struct hd_job *job, const struct hd_family *f)
 {
     const bool own_embedding =
@@ -89,6 +98,9 @@ static const char *lacks_of_multipliers(const struct hd_job *job, const struct h
     if (job->attention_scale != 0 && !hd_hf_reads(f, "query_pre_attn_scalar") &&
         !hd_hf_reads(f, "attention_multiplier"))
         return "model.attention_scale";
+    if (hd_hf_reads(f, "query_pre_attn_scalar") &&
+        fmod(scalar_of(job->attention_scale, job->head_width), 1) != 0)
+        return "a model.attention_scale that is not 1 / sqrt(N) of a whole number N";
     if (job->attention_cap > 0 && !hd_hf_reads(f, "attn_logit_softcapping"))
         return "model.attention_cap";
     if (job->logit_cap > 0 && !hd_hf_reads(f, "final_logit_softcapping"))
@@ -131,7 +143,7 @@ static const char *lacks(const struct hd_job *job, const struct hd_family *f)
     return what ? what : lacks_of_multipliers(job, f);
 }
 
-static enum hd_status choose_type(const struct hd_job *job, const struct hd_family **ret_type)
+enum hd_status hd_hf_type_of(const struct hd_job *job, const struct hd_family **ret_type)
 {
     const struct hd_family *own = hd_family_named(job->family);
     const char *what = own ? lacks(job, own) : "model.family";
@@ -178,25 +190,13 @@ static void add_pair_factors(struct hd_json_writer *w, const struct hd_job *job,
     hd_json_end(w, ']');
 }
 
-/* Adds rope_scaling, the older key, which newer versions read, too. */
-static void add_rope(struct hd_json_writer *w, const struct hd_job *job, const struct hd_family *f)
+/* Adds the members of a scaling of angles; the job has one. */
+static void add_scaling(struct hd_json_writer *w, const struct hd_job *job)
 {
     const bool llama3 = strcmp(job->rope_scaling, "llama3") == 0;
     const bool yarn = strcmp(job->rope_scaling, "yarn") == 0;
     const bool longrope = strcmp(job->rope_scaling, "longrope") == 0;
 
-    hd_json_add_real(w, "rope_theta", job->rope_theta);
-    if (hd_hf_reads(f, "partial_rotary_factor"))
-        hd_json_add_real(w, "partial_rotary_factor", job->rope_fraction);
-    if (hd_hf_reads(f, "rope_local_base_freq"))
-        hd_json_add_real(w, "rope_local_base_freq", job->rope_local_theta);
-    if (strcmp(job->rope_scaling, "none") == 0) {
-        hd_json_add_null(w, "rope_scaling");
-        return;
-    }
-    if (longrope && f->longrope)
-        hd_json_add_int64(w, "original_max_position_embeddings", job->rope_original_context);
-    hd_json_begin(w, "rope_scaling", '{');
     hd_json_add_string(w, "rope_type", job->rope_scaling);
     hd_json_add_real(w, "factor", job->rope_factor);
     if (llama3 || yarn || longrope)
@@ -215,6 +215,49 @@ static void add_rope(struct hd_json_writer *w, const struct hd_job *job, const s
     }
     if ((yarn || longrope) && job->rope_attention_factor > 0)
         hd_json_add_real(w, "attention_factor", job->rope_attention_factor);
+}
+
+/* Adds rope_parameters with an object per kind of layer: the only form in which a class that does not
+ * read rope_local_base_freq can have another theta in layers with a window. */
+static void add_rope_of_kinds(struct hd_json_writer *w, const struct hd_job *job)
+{
+    hd_json_begin(w, "rope_parameters", '{');
+    hd_json_begin(w, "full_attention", '{');
+    hd_json_add_real(w, "rope_theta", job->rope_theta);
+    if (strcmp(job->rope_scaling, "none") == 0)
+        hd_json_add_string(w, "rope_type", "default");
+    else
+        add_scaling(w, job);
+    hd_json_end(w, '}');
+    hd_json_begin(w, "sliding_attention", '{');
+    hd_json_add_real(w, "rope_theta", job->rope_local_theta);
+    hd_json_add_string(w, "rope_type", "default");
+    hd_json_end(w, '}');
+    hd_json_end(w, '}');
+}
+
+/* Adds rope_scaling, the older key, which newer versions read, too, if it can express the angles. */
+static void add_rope(struct hd_json_writer *w, const struct hd_job *job, const struct hd_family *f)
+{
+    const bool reads_local = hd_hf_reads(f, "rope_local_base_freq");
+
+    if (!reads_local && job->rope_local_theta != f->local_theta) {
+        add_rope_of_kinds(w, job);
+        return;
+    }
+    hd_json_add_real(w, "rope_theta", job->rope_theta);
+    if (hd_hf_reads(f, "partial_rotary_factor"))
+        hd_json_add_real(w, "partial_rotary_factor", job->rope_fraction);
+    if (reads_local)
+        hd_json_add_real(w, "rope_local_base_freq", job->rope_local_theta);
+    if (strcmp(job->rope_scaling, "none") == 0) {
+        hd_json_add_null(w, "rope_scaling");
+        return;
+    }
+    if (strcmp(job->rope_scaling, "longrope") == 0 && f->longrope)
+        hd_json_add_int64(w, "original_max_position_embeddings", job->rope_original_context);
+    hd_json_begin(w, "rope_scaling", '{');
+    add_scaling(w, job);
     hd_json_end(w, '}');
 }
 
@@ -348,15 +391,6 @@ static void add_cap(struct hd_json_writer *w, const char *key, double cap)
         hd_json_add_null(w, key);
 }
 
-/* Returns s^-2 for a factor s of scores, rounded to a whole number if that gives the same factor. */
-static double scalar_of(double scale, int64_t head_width)
-{
-    const double scalar = scale > 0 ? 1 / (scale * scale) : (double)head_width;
-    const double whole = nearbyint(scalar);
-
-    return scale > 0 && 1 / sqrt(whole) == scale ? whole : scalar;
-}
-
 /* Adds the keys of factors and caps that the class reads. */
 static void add_multipliers(struct hd_json_writer *w, const struct hd_job *job,
                             const struct hd_family *f)
@@ -466,15 +500,15 @@ enum hd_status hd_hf_write_config(const struct hd_job *job, enum hd_dtype dtype,
 }
 
 /* Describes the model. pad_token_id: transformers finds the last row of an answer in front of the
- * padding token, so a reward model without one refuses batches of several answers. bos and eos are
- * always written: the defaults of the classes are ids of other tokenizers. */
+ * padding token, so a reward model without one refuses batches of several answers. The ids are always
+ * written: the defaults of the classes are those of other tokenizers. */
 enum hd_status hd_hf_describe(const struct hd_hf_description *now, struct hd_text *ret_text)
 {
     const struct hd_job *job = now->job;
     struct hd_json_writer w = {.out = ret_text};
     const struct hd_family *type = NULL;
     struct hd_hf_classes classes;
-    enum hd_status st = choose_type(job, &type);
+    enum hd_status st = hd_hf_type_of(job, &type);
 
     if (!st)
         hd_hf_class_names(type, &classes);
@@ -499,8 +533,7 @@ enum hd_status hd_hf_describe(const struct hd_hf_description *now, struct hd_tex
         hd_json_add_string(&w, "heddle_tokenizer", "bytes");
     if (hd_job_is_reward(job))
         add_reward(&w);
-    if (hd_job_is_reward(job) || now->pad >= 0)
-        add_id(&w, "pad_token_id", now->pad);
+    add_id(&w, "pad_token_id", now->pad);
     add_id(&w, "bos_token_id", now->bos);
     add_id(&w, "eos_token_id", now->eos);
     hd_json_end(&w, '}');

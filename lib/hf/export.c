@@ -162,13 +162,16 @@ static enum hd_status plan(struct hd_exporter *x)
 {
     const struct hd_hf_carry carry = carry_of(x);
     const struct hd_hf_row *rows = NULL;
+    const struct hd_family *type = NULL;
     const char *prefix = NULL;
     size_t row_count = 0, used = 0, per_layer = 0;
     int64_t largest = 1;
     enum hd_status st = hd_export_check_adapter(x);
 
+    if (!st && !x->options->adapter)
+        st = hd_hf_type_of(&x->job, &type); /* may be another family than the job's */
     if (!st)
-        st = hd_hf_rows(x->job.family, &rows, &row_count, &prefix);
+        st = hd_hf_rows(type ? type->name : x->job.family, &rows, &row_count, &prefix);
     if (!st && !x->options->adapter)
         st = hd_hf_carry_positions(&carry, &x->positions);
     if (st)

@@ -161,6 +161,10 @@ struct hd_hf_description {
     int64_t bos, eos, pad;
 };
 
+/* Sets *ret_type to the family whose config.json and names of tensors an export of the job has: the
+ * job's own, if it can express the model, else the first that can. HD_UNSUPPORTED: none can. */
+enum hd_status hd_hf_type_of(const struct hd_job *job, const struct hd_family **ret_type);
+
 /* Appends the config.json of the model as it is now to ret_text. HD_UNSUPPORTED: the message names
  * what config.json cannot express. */
 enum hd_status hd_hf_describe(const struct hd_hf_description *now, struct hd_text *ret_text);

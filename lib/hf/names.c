@@ -196,6 +196,16 @@ static const struct hd_hf_row granite_moe_rows[] = {
                     "block_sparse_moe.output_linear.weight"),
     HEAD};
 
+/* The form that transformers 5 writes with save_original_format=False. */
+static const struct hd_hf_row granite_moe_stacked_rows[] = {
+    EMBEDDING,
+    NORMS,
+    QKV,
+    OUT,
+    ROUTER("block_sparse_moe.router.weight"),
+    STACKED_EXPERTS("block_sparse_moe.experts.gate_up_proj", "block_sparse_moe.experts.down_proj"),
+    HEAD};
+
 static const struct hd_hf_row starcoder2_rows[] = {EMBEDDING, NORMS, QKV, OUT, PLAIN_MLP, HEAD};
 
 /* Constants that older versions of transformers saved with the weights: masks and rotary
@@ -235,7 +245,9 @@ static const struct name_table {
     [HD_NAMES_PHI3] = {"model.", phi3_rows, COUNT(phi3_rows), NULL, 0, NULL},
     [HD_NAMES_GLM] = {"model.", glm_rows, COUNT(glm_rows), NULL, 0, NULL},
     [HD_NAMES_GLM4] = {"model.", glm4_rows, COUNT(glm4_rows), NULL, 0, NULL},
-    [HD_NAMES_GRANITE_MOE] = {"model.", granite_moe_rows, COUNT(granite_moe_rows), NULL, 0, NULL},
+    [HD_NAMES_GRANITE_MOE] = {"model.", granite_moe_rows, COUNT(granite_moe_rows),
+                              granite_moe_stacked_rows, COUNT(granite_moe_stacked_rows),
+                              "layers.#.block_sparse_moe.experts.gate_up_proj"},
     [HD_NAMES_STARCODER2] = {"model.", starcoder2_rows, COUNT(starcoder2_rows), NULL, 0, NULL},
 };
 

@@ -265,13 +265,14 @@ static void an_expert_that_is_missing_or_too_many_is_named(void **state)
 
 #define word(member, text) (void)snprintf(member, sizeof(member), "%s", text)
 
-static void write_job(struct hd_text *ret_text)
+static void write_job(double residual_scale, struct hd_text *ret_text)
 {
     struct hd_job *job = new_job();
 
     job->steps = job->global_batch = job->threads = job->micro_batch = 1;
     job->pp = job->dp = job->cp = job->tp = job->ep = 1;
     job->lr_peak = job->adam_eps = 1e-3;
+    job->residual_scale = residual_scale;
     word(job->name, "experts");
     word(job->tokenizer, "bytes");
     word(job->order, "shuffled");
@@ -318,9 +319,10 @@ static void save_quarters(const char *dir, const char *config)
     must(hd_ckpt_commit(dir, &manifest, NULL));
 }
 
-static void what_a_layout_saved_goes_out_and_comes_back(void **state)
+/* Exports and reads back; the export is of this family and has so many tensors. */
+static void go_out_and_come_back(const struct fixture *f, double residual_scale, const char *family,
+                                 size_t tensors)
 {
-    const struct fixture *f = *state;
     struct hd_ckpt_entry params[PARAMS];
     struct hd_job *job = calloc(1, sizeof *job);
     struct hd_text config = {0}, out = {0};
@@ -329,7 +331,7 @@ static void what_a_layout_saved_goes_out_and_comes_back(void **state)
     struct hd_hf_export options = {.checkpoint_dir = f->dir, .dtype = HD_F32};
 
     assert_non_null(job);
-    write_job(&config);
+    write_job(residual_scale, &config);
     save_quarters(f->dir, config.data);
     hd_file_join(&out, f->job_dir, "model");
     options.out_dir = out.data;
@@ -339,9 +341,9 @@ static void what_a_layout_saved_goes_out_and_comes_back(void **state)
     must(hd_hf_verify(out.data));
     must(hd_hf_read_config(out.data, job, NULL));
     assert_int_equal(job->experts, E);
+    assert_string_equal(job->family, family);
     must(hd_weights_open(out.data, &weights));
-    /* nine of one tensor each, three of E */
-    assert_int_equal(hd_weights_count(weights), PARAMS - 3 + 3 * E);
+    assert_int_equal(hd_weights_count(weights), tensors);
     list_params(params);
     must(hd_hf_map_open(weights, job, params, PARAMS, &map));
     for (size_t i = 0; i < PARAMS; i++) {
@@ -360,6 +362,19 @@ static void what_a_layout_saved_goes_out_and_comes_back(void **state)
     hd_text_free(&config);
     hd_text_free(&out);
     free(job);
+}
+
+static void what_a_layout_saved_goes_out_and_comes_back(void **state)
+{
+    /* nine of one tensor each, three of E */
+    go_out_and_come_back(*state, 1, "mixtral", PARAMS - 3 + 3 * E);
+}
+
+/* Mixtral's config.json has no residual_multiplier; granitemoe's has, and two stacks of experts, which
+ * hold three parameters. */
+static void an_export_of_another_type_has_the_tensors_of_that_type(void **state)
+{
+    go_out_and_come_back(*state, 0.5, "granitemoe", PARAMS - 3 + 2);
 }
 
 RUN_EACH_CASE_WITH(set_up, tear_down)
