@@ -23,6 +23,7 @@ enum scope {
     EVERY,    /* all */
     LEARNED,  /* with learned positions */
     ROTARY,   /* with rotary positions */
+    RMS,      /* with RMSNorm */
     LISTED,   /* those whose row of families.def lists the key in `reads` */
     WINDOWED, /* with a sliding window */
     SWITCHED, /* with use_sliding_window */
@@ -415,7 +416,7 @@ static const struct key keys[] = {
     SPECIAL("max_window_layers", SWITCHED, read_full_layers),
 
     /* the rest of the classes must have these values; the keys above come first */
-    REAL("rms_norm_eps", ROTARY, norm_eps, 1e-12, 1),
+    REAL("rms_norm_eps", RMS, norm_eps, 1e-12, 1),
     SPECIAL("hidden_act", ROTARY, read_activation),
     MUST("sliding_window", ROTARY, "null"),
     MUST("use_sliding_window", ROTARY, "false"),
@@ -499,6 +500,8 @@ static bool is_in_scope(const struct hd_family *family, const struct key *key)
         return family->learned;
     case ROTARY:
         return !family->learned;
+    case RMS:
+        return family->norm != HD_NORM_LAYER;
     case LISTED:
         return hd_hf_reads(family, key->name);
     case WINDOWED:

@@ -103,6 +103,11 @@ static enum hd_status split_group(struct rope_reading *r)
     const struct hd_json *full = rope_member(r->group, "full_attention");
     const struct hd_json *local = rope_member(r->group, "sliding_attention");
 
+    if (!full && !local && r->family->local_theta > 0 && r->group &&
+        strcmp(r->group->key, "rope_parameters") == 0)
+        return hd_hf_unsupported(r->group->key, r->group,
+                                 "transformers does not use it in this form; write one object each "
+                                 "for full_attention and sliding_attention");
     if (!full && !local)
         return HD_OK;
     if (r->family->local_theta == 0 || !full || !local || full->kind != HD_JSON_OBJECT ||
@@ -168,6 +173,10 @@ static enum hd_status find_kind(struct rope_reading *r, const struct rope_kind *
     if (!value)
         return HD_OK;
     (void)snprintf(key, sizeof key, "%s.%s", r->group->key, value->key);
+    if (!newer && r->family->local_theta > 0)
+        return hd_hf_unsupported(key, value,
+                                 "transformers 5 does not use this name in this class; write "
+                                 "rope_type");
     if (newer && older && !hd_hf_same_value(newer, older))
         hd_hf_note(r->notes,
                    "config.json says rope_type: %s and type: %s in %s; rope_type counts, "

@@ -1,0 +1,117 @@
+/* Families of models in config.json: what transformers' classes read otherwise than their keys say, what
+ * published files have besides, and the family that an export has. */
+#include <string.h>
+
+#include "hf/hf_internal.h"
+#include "tests/program/test.h"
+
+#define SIZES                                                                                 \
+    "\"vocab_size\":97,\"num_hidden_layers\":4,\"hidden_size\":48,\"num_attention_heads\":3," \
+    "\"num_key_value_heads\":1,\"intermediate_size\":64,\"max_position_embeddings\":64"
+#define OF(type) "{\"model_type\":\"" type "\"," SIZES
+#define KINDS(full, local)                                           \
+    ",\"rope_parameters\":{\"full_attention\":{\"rope_theta\":" full \
+    ",\"rope_type\":\"default\"},"                                   \
+    "\"sliding_attention\":{\"rope_theta\":" local ",\"rope_type\":\"default\"}}"
+
+static struct hd_job read_text(const char *text)
+{
+    struct hd_job job = {0};
+
+    if (hd_hf_parse_config(text, strlen(text), &job, NULL))
+        fail_msg("%s: %s", text, hd_err_message());
+    return job;
+}
+
+static void is_refused(const char *text, const char *part)
+{
+    struct hd_job job = {0};
+
+    assert_int_not_equal(hd_hf_parse_config(text, strlen(text), &job, NULL), HD_OK);
+    if (!strstr(hd_err_message(), part))
+        fail_msg("%s: no \"%s\" in %s", text, part, hd_err_message());
+}
+
+/* transformers 5.24 leaves these groups unread: gemma3_text and olmo3 look for one object per kind of
+ * layer, and for rope_type in rope_scaling. */
+static void a_rope_group_that_transformers_does_not_use_is_refused(void **state)
+{
+    is_refused(OF("gemma3_text") ",\"rope_parameters\":{\"rope_theta\":70.0}}",
+               "one object each for full_attention and sliding_attention");
+    is_refused(OF("olmo3") ",\"rope_parameters\":{\"rope_theta\":70.0}}",
+               "one object each for full_attention and sliding_attention");
+    is_refused(OF("gemma3_text") ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":8.0}}",
+               "write rope_type");
+    assert_true(read_text(OF("gemma3_text") KINDS("500.0", "50.0") "}").rope_local_theta == 50);
+    assert_string_equal(
+        read_text(OF("gemma3_text") ",\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":8.0}}")
+            .rope_scaling,
+        "linear");
+}
+
+/* Olmo3Config has no key for the theta of layers with a window, and takes 5e5 when its file has one
+ * theta: another value must be written per kind of layer. */
+static void the_theta_of_layers_with_a_window_survives_an_export(void **state)
+{
+    static const char *const texts[] = {OF("olmo3") KINDS("500.0", "50.0") "}",
+                                        OF("olmo3") ",\"rope_theta\":500000}",
+                                        OF("gemma3_text") KINDS("500.0", "50.0") "}"};
+
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        const struct hd_job job = read_text(texts[i]);
+        struct hd_text out = {0};
+        struct hd_job again;
+
+        assert_int_equal(hd_hf_write_config(&job, HD_F32, &out), HD_OK);
+        again = read_text(out.data);
+        assert_true(again.rope_theta == job.rope_theta);
+        assert_true(again.rope_local_theta == job.rope_local_theta);
+        assert_true(again.rope_local_theta == (i == 1 ? 5e5 : 50));
+        hd_text_free(&out);
+    }
+}
+
+/* The file of starcoder2-3b has keys of its older code; the epsilon of its class is norm_epsilon. */
+static void published_files_have_keys_without_an_effect(void **state)
+{
+    const struct hd_job job = read_text(OF(
+        "starcoder2") ",\"activation_function\":\"gelu\",\"attention_softmax_in_fp32\":true,"
+                      "\"layer_norm_epsilon\":0.1,\"norm_epsilon\":1e-05,\"mlp_type\":\"default\","
+                      "\"norm_type\":\"layer_norm\",\"scale_attention_softmax_in_fp32\":true,"
+                      "\"scale_attn_weights\":true,\"hidden_act\":\"gelu_pytorch_tanh\"}");
+
+    assert_true(job.norm_eps == 1e-5);
+    is_refused(OF("starcoder2") ",\"rms_norm_eps\":0.1}", "rms_norm_eps");
+    is_refused(OF("starcoder2") ",\"mlp_type\":\"gated\"}", "mlp_type");
+    is_refused(OF("starcoder2") ",\"norm_type\":\"rms_norm\"}", "norm_type");
+    (void)read_text(OF("gemma2") ",\"sliding_window_size\":4096}");
+}
+
+/* Gemma's query_pre_attn_scalar is an int: 0.3^-2 is none, 24^-1/2 has 24. */
+static void a_scale_that_gemma_cannot_have_is_refused_by_an_export(void **state)
+{
+    struct hd_job job = read_text(OF("gemma2") ",\"query_pre_attn_scalar\":24}");
+    struct hd_text out = {0};
+
+    assert_int_equal(hd_hf_write_config(&job, HD_F32, &out), HD_OK);
+    assert_non_null(strstr(out.data, "\"query_pre_attn_scalar\":24,"));
+    job.attention_scale = 0.3;
+    assert_int_equal(hd_hf_write_config(&job, HD_F32, &out), HD_UNSUPPORTED);
+    assert_non_null(strstr(hd_err_message(), "model.attention_scale"));
+    hd_text_free(&out);
+}
+
+/* phi3 is the first family that has a share of rotary channels and the blocks of llama. */
+static void the_tensors_of_an_export_have_the_names_of_its_type(void **state)
+{
+    struct hd_job job = read_text(OF("llama") "}");
+    const struct hd_family *type = NULL;
+
+    assert_int_equal(hd_hf_type_of(&job, &type), HD_OK);
+    assert_string_equal(type->name, "llama");
+    job.rope_fraction = 0.5;
+    assert_int_equal(hd_hf_type_of(&job, &type), HD_OK);
+    assert_string_equal(type->name, "phi3");
+}
+
+RUN_CASES()
