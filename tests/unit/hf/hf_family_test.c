@@ -1,5 +1,5 @@
-/* Families of models in config.json: what transformers' classes read otherwise than their keys say, what
- * published files have besides, and the family that an export has. */
+/* Families of models in config.json: keys that transformers' classes do not use, keys of published
+ * files without an effect, and the family that an export has. */
 #include <string.h>
 
 #include "hf/hf_internal.h"
@@ -32,8 +32,8 @@ static void is_refused(const char *text, const char *part)
         fail_msg("%s: no \"%s\" in %s", text, part, hd_err_message());
 }
 
-/* transformers 5.24 leaves these groups unread: gemma3_text and olmo3 look for one object per kind of
- * layer, and for rope_type in rope_scaling. */
+/* transformers 5.24 leaves these groups unread: gemma3_text and olmo3 look for one object per kind
+ * of layer, and for rope_type in rope_scaling. */
 static void a_rope_group_that_transformers_does_not_use_is_refused(void **state)
 {
     is_refused(OF("gemma3_text") ",\"rope_parameters\":{\"rope_theta\":70.0}}",
