@@ -112,6 +112,8 @@ static void the_tensors_of_an_export_have_the_names_of_its_type(void **state)
     job.rope_fraction = 0.5;
     assert_int_equal(hd_hf_type_of(&job, &type), HD_OK);
     assert_string_equal(type->name, "phi3");
+    (void)strcpy(job.rope_scaling, "yarn"); /* which Phi3Config reads as longrope */
+    assert_int_equal(hd_hf_type_of(&job, &type), HD_UNSUPPORTED);
 }
 
 RUN_CASES()
