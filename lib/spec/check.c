@@ -296,10 +296,11 @@ static enum hd_status check_experts(const struct hd_job *job)
                       "(model.experts_layers), give the width of their feed-forward layer",
                       (long long)dense, (long long)job->layers);
     if (dense == job->layers)
-        return hd_err(HD_INVALID,
-                      "model.experts_layers: %s picks none of the %lld blocks; use a family without "
-                      "experts",
-                      job->experts_layers, (long long)job->layers);
+        return hd_err(
+            HD_INVALID,
+            "model.experts_layers: %s picks none of the %lld blocks; use a family without "
+            "experts",
+            job->experts_layers, (long long)job->layers);
     if (!dense && job->dense_ffn_hidden)
         return hd_err(HD_INVALID,
                       "model.dense_ffn_hidden: every block has experts; remove the line, or give "
