@@ -305,8 +305,10 @@ void core_event_gathering(struct hd_core *core, struct core_job *job,
     hd_text_add(&text, " at %.3g s a step, but waits for ", now->plan.step_s);
     core_add_placement_text(core, (int32_t)later->member_count, later->tier, &text);
     hd_text_add(&text,
-                " at %.3g s a step, from which job%s %s move%s to other nodes after a checkpoint",
-                later->plan.step_s, one ? "" : "s", text_of(core, &moved->numbers), one ? "s" : "");
+                " at %.3g s a step: job%s %s write%s a checkpoint and move%s from there to "
+                "other nodes",
+                later->plan.step_s, one ? "" : "s", text_of(core, &moved->numbers), one ? "s" : "",
+                one ? "s" : "");
     core_event(core, job, HD_EVENT_GATHERING, job->rec.attempt_count, -1, "", "%s",
                text_of(core, &text));
     hd_text_free(&text);

@@ -189,8 +189,8 @@ void store_read_epoch_cluster(const char *dir, char ret_id[HD_JOBS_SHARE_MAX])
     hd_text_free(&text);
 }
 
-/* Writes DIR/epoch, the epoch and place of this start. A failure is only logged: on a full disk the
- * controller starts all the same. */
+/* Writes the file DIR/epoch: the epoch and the place ("DIR on HOST") of this start of the
+ * controller. A failure is only logged, so that the controller starts on a full disk, too. */
 static void write_here(struct store_db *db, const char *dir, const struct hd_store_epoch *e)
 {
     char path[HD_CTL_PATH_BYTES_MAX];

@@ -76,7 +76,7 @@ static void name_devices(const struct hd_devices *devices, struct hd_prober *p)
  * because a GPU with a problem does not report its library. */
 static bool are_known(const struct hd_devices *devices, bool at_start)
 {
-    if (!devices->gpu_count) /* CPU cores have a problem only until the GPUs are known */
+    if (!devices->gpu_count) /* CPU devices: a problem says that the GPUs are not known yet */
         return !devices->list[0].problem[0];
     for (int i = 0; !at_start && i < devices->gpu_count; i++)
         if (!devices->list[i].problem[0])

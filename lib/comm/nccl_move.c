@@ -222,8 +222,9 @@ static enum hd_status join_stream(const struct hd_comm_op *op)
     return st ? st : device_of(op)->event_wait(hd_comm_device_stream(op), nccl->joined);
 }
 
-/* Returns the elements of recv in one piece: the staging buffer holds one slice per member, each
- * 1/P of the piece (all_reduce) or all of it (reduce_scatter). */
+/* Returns the number of elements of op->recv that one piece covers. The staging buffer has a slice
+ * for each of the P members of the group: 1/P of a piece (all_reduce) or a whole piece
+ * (reduce_scatter). */
 static int64_t piece_count(const struct hd_comm_op *op)
 {
     const int64_t bytes =

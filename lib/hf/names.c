@@ -375,8 +375,8 @@ static int64_t rows_before(const struct search *s, const struct hd_hf_row *row, 
     return sum;
 }
 
-/* Checks shape and dtype of their tensor. With a shorter context, our table of positions is the
- * start of theirs. */
+/* Checks shape and dtype of a tensor of the Hugging Face model. Its table of positions may be longer
+ * than the job's context: the job then uses the first rows. */
 static enum hd_status check_tensor_shape(const struct search *s, const struct hd_hf_row *row,
                                          const struct hd_ckpt_entry *want,
                                          const struct hd_weight *w)

@@ -117,7 +117,7 @@ struct hd_http {
     struct MHD_Daemon *daemon;
     uv_async_t async;
     uv_timer_t check;
-    uv_poll_t poll; /* handles of accept.c, like the next two; they are open while `accepting` */
+    uv_poll_t poll; /* the listening socket; open while `accepting`, like round and retry */
     uv_timer_t round, retry;
     bool accepting;
     int open_handles;

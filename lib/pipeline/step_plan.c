@@ -142,9 +142,9 @@ static void give_back(struct pool *pool, int32_t slot)
 
 /* ---- which values a chunk's programs use ---- */
 
-/* Return the number of the value that a program's chunk shares with the chunk below it (value_in)
- * or above it (value_out): the program id of the lower one of the two chunks, which has the value
- * as OUT or OUT_GRAD. -1: there is no chunk below the first or above the last. */
+/* Return the number of the value (hidden rows or their gradient) that crosses the boundary between
+ * a program's chunk and the previous chunk (value_in) or the next chunk (value_out). The number is
+ * the program id of the earlier of the two chunks for the micro-batch; -1: no chunk on that side. */
 static int64_t value_in(const struct build *b, const struct hd_schedule_entry *e)
 {
     return e->chunk > 0 ? program_id(b->schedule, e->chunk - 1, e->micro_batch) : -1;

@@ -21,7 +21,7 @@
 
 struct hd_fit_asked {
     const struct hd_job *spec;             /* complete spec of the job; its layout is ignored */
-    const struct hd_plan_request *request; /* requested sizes, with the kind of device set */
+    const struct hd_plan_request *request; /* requested sizes; device: cpu or cuda, not auto */
     int32_t devices; /* number of devices; hd_plan_size must find a layout on it */
     int64_t threads; /* threads of one CPU device */
     bool bf16_fast;

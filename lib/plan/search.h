@@ -48,7 +48,7 @@ struct hd_search;
 
 struct hd_search_asked {
     const struct hd_job *spec;             /* complete spec of the job; its layout is ignored */
-    const struct hd_plan_request *request; /* requested sizes, with the kind of device set */
+    const struct hd_plan_request *request; /* requested sizes; device: cpu or cuda, not auto */
     const struct hd_cluster *cluster;
     int32_t devices;
     int64_t threads; /* threads of one CPU device */

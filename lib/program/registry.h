@@ -396,9 +396,10 @@ struct hd_range hd_bucket_range(const struct hd_registry *registry, const struct
  * kind of state. */
 int64_t hd_bucket_base(const struct hd_bucket *bucket, enum hd_state_kind kind);
 
-/* The position of the moment of one element of this rank's shard, in bytes from the begin of the
- * moment's memory: `at` is the element in fp32 (block 0) or its code, whose block has its scale at
- * `scale_at`. From there the layout is uniform to the end of the element's parameter or shard. */
+/* The position of one element's optimizer moment, in bytes from the begin of the moment's memory on
+ * this rank. block: elements that share a scale; 0: the moment is fp32. at: the fp32 value, or the
+ * element's 8-bit code. scale_at: the scale of the code's block. The layout is uniform from the
+ * element to the end of its parameter or of the shard. */
 struct hd_moment_place {
     int64_t block, at, scale_at;
 };
