@@ -55,7 +55,8 @@ CONFIGS = {
     "phi3-partial": ("phi3", dict(BASE, tie_word_embeddings=True,
                                   rope_parameters=dict(PLAIN, partial_rotary_factor=0.75))),
     # every length that is compared is within the original context; every one is beyond it
-    "phi3-short": ("phi3", dict(BASE, original_max_position_embeddings=64, rope_parameters=dict(LONGROPE, factor=4.0))),
+    "phi3-short": ("phi3", dict(BASE, original_max_position_embeddings=64,
+                                rope_parameters=dict(LONGROPE, factor=4.0, attention_factor=0.8))),
     "phi3-long": ("phi3", dict(BASE, original_max_position_embeddings=16,
                                rope_parameters=dict(LONGROPE, partial_rotary_factor=0.5, short_factor=[1.0, 1.1, 1.2, 1.3],
                                                     long_factor=[1.0, 1.7, 2.9, 4.3]))),
