@@ -1,5 +1,6 @@
 /* kernels: the list of device operations (one row per kernel) and the table of functions that each
- * backend (cpu, cuda) implements. ops.h and ops_moe.h define what each kernel computes.
+ * backend (cpu, cuda) implements. ops.h, ops_attention.h and ops_moe.h define what each kernel
+ * computes.
  *
  * A kernel is a pure function of its arguments: tensors by address, sizes and switches by value. It
  * allocates nothing, keeps no state between launches and is deterministic for a given thread count,
@@ -15,6 +16,7 @@
 
 #include "base/status.h"
 #include "kernels/ops.h"
+#include "kernels/ops_attention.h"
 #include "kernels/ops_moe.h"
 
 enum {

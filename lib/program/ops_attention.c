@@ -222,7 +222,7 @@ static struct hd_emit_keys cached_keys(struct hd_emit *e, const struct hd_emit_a
     return keys;
 }
 
-/* ---- sinks: learned scores without a value (ops.h, attention_sink_forward) ----
+/* ---- sinks: learned scores without a value (ops_attention.h) ----
  *
  * They are added once, after all blocks of keys: this rank's, those of other ranks and the prefix.
  * The backward of every block then runs with the final result and log-sum-exp. */

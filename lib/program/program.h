@@ -447,7 +447,7 @@ struct hd_tensor *op_head_norm(struct hd_rec *rec, struct hd_tensor *qkv, int q_
  * appended to their sequence's slot of this unit's key/value cache, and queries attend to all rows
  * of that slot.
  * With tp, `heads` and `kv_heads` are this rank's; ALiBi slopes and dropout masks depend on the
- * head's index among all heads. Scores, masks and sinks as in ops.h: attention_forward and
+ * head's index among all heads. Scores, masks and sinks as in ops_attention.h: attention_forward and
  * attention_sink_forward. */
 struct hd_attention_settings {
     int64_t heads, kv_heads, head_width;
