@@ -25,7 +25,8 @@ static void new_jobs_do_not_meet_old_folders(void **state)
     finish(&b);
 }
 
-/* Both would give their jobs the same numbers, and take each other's folders for their own. */
+/* Two controllers on one jobs directory would give their jobs the same numbers, and each would take
+ * the other's folders for its own. */
 static void a_jobs_directory_of_another_cluster_is_refused(void **state)
 {
     static const char theirs[] = "heddle-0f\ncluster 8c1d\nstate /srv/b on n7\n";

@@ -377,7 +377,8 @@ static void send_reports(struct sim *sim, struct sim_node *node, struct sim_atte
             sim_close_stream(node);
             break;
         case HD_NOT_FOUND:
-        case HD_INVALID: /* nobody wants it any more: acknowledged, so that it is dropped */
+        case HD_INVALID: /* the controller has no such attempt any more; acknowledged, so that
+                          * the daemon drops the report */
             a->acked = a->sent;
             node->changed = true;
             break;

@@ -215,7 +215,7 @@ static void ranks_outlive_heddled(void **state)
     stop_and_close();
 }
 
-/* The case above, and the attempt ends while nobody listens. */
+/* heddled is killed, and the attempt ends before it is started again. */
 static void an_end_in_the_absence_of_heddled_is_told_later(void **state)
 {
     stub_open(&stub, 1);
