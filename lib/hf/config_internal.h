@@ -7,7 +7,7 @@
 
 #include "hf/hf_internal.h"
 
-enum { HD_HF_QUOTE_MAX = 80 };
+enum { HD_HF_QUOTE_MAX = 80, HD_HF_BALANCE_MAX = 1000 /* largest weight of the balance loss */ };
 
 /* Formats a JSON value as short text without control characters, for messages; returns ret_text. */
 const char *hd_hf_quote(const struct hd_json *value, char ret_text[HD_HF_QUOTE_MAX]);
@@ -47,6 +47,10 @@ struct hd_hf_reading {
     int64_t expert_layers;              /* number of layers with experts */
     double jitter; /* router_jitter_noise: noise on a router's input, not applied; 0: none */
 };
+
+/* Reads every key of config.json but those of rotary positions. HD_UNSUPPORTED: a key is unknown, or
+ * its value would make another model; the message names it. */
+enum hd_status hd_hf_read_members(struct hd_hf_reading *r);
 
 /* Sets the rules that pick layers (model.window_layers, rope_layers, experts_layers) and the window
  * of the job. HD_INVALID, HD_UNSUPPORTED: the message names the key. */

@@ -58,20 +58,28 @@ static void pick_by_class(const struct hd_hf_reading *r, bool *ret_picked)
                                                               : hd_layers_has(&rule, i);
 }
 
+static bool has_any(const bool *picked, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (picked[i])
+            return true;
+    return false;
+}
+
 /* Writes the layers with a window into the job: as model.window_from if they are the last ones. */
 static enum hd_status put_window_layers(struct hd_hf_reading *r, const bool *picked)
 {
     const int64_t count = r->job->layers;
     int64_t from = 0, next;
 
-    while (from < count && !picked[from])
-        from++;
-    for (next = from; next < count && picked[next];)
-        next++;
-    if (from == count) { /* no layer has it */
+    if (!has_any(picked, count)) {
         r->job->window = 0;
         return HD_OK;
     }
+    while (!picked[from])
+        from++;
+    for (next = from; next < count && picked[next];)
+        next++;
     if (next == count) {
         r->job->window_from = from;
         return HD_OK;
@@ -81,23 +89,23 @@ static enum hd_status put_window_layers(struct hd_hf_reading *r, const bool *pic
 
 static enum hd_status take_window(struct hd_hf_reading *r)
 {
+    const enum hd_window_rule rule = r->family->window;
+    const int64_t window = r->window < 0 ? r->family->absent.window : r->window;
     bool picked[LAYERS_MAX];
     enum hd_status st = HD_OK;
 
-    r->job->window = r->window < 0 ? r->family->absent.window : r->window;
-    if (r->family->window == HD_WINDOW_NEVER ||
-        (r->family->window == HD_WINDOW_SWITCH && !r->use_window && !r->layer_types))
-        r->job->window = 0;
-    if (r->family->window == HD_WINDOW_SWITCH && r->use_window && r->window == 0)
-        r->job->window = 0;
-    if (!r->job->window || r->family->window == HD_WINDOW_ALL)
+    if (rule != HD_WINDOW_NEVER && (rule != HD_WINDOW_SWITCH || r->use_window))
+        r->job->window = window;
+    if (rule == HD_WINDOW_NEVER || rule == HD_WINDOW_ALL)
         return HD_OK;
-    if (r->layer_types)
+    if (r->layer_types) /* checked also where use_sliding_window is false */
         st = pick_by_types(r, picked);
     else
         pick_by_class(r, picked);
-    if (!st && r->family->window == HD_WINDOW_SWITCH && !r->use_window)
-        r->job->window = 0; /* the types are checked, but do not count */
+    if (!st && r->family->local_theta > 0 && !window && has_any(picked, r->job->layers))
+        return hd_err(HD_UNSUPPORTED,
+                      "sliding_window: null is not supported with layers of sliding_attention, "
+                      "whose rotary angles differ; give a window of max_position_embeddings");
     return st || !r->job->window ? st : put_window_layers(r, picked);
 }
 

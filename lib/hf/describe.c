@@ -305,22 +305,11 @@ static void add_float(struct hd_json_writer *w, const char *key, double value)
         hd_text_add(w->out, ".0");
 }
 
-static int64_t expert_layers(const struct hd_job *job)
-{
-    struct hd_layers rule = {0};
-    int64_t count = 0;
-
-    (void)hd_layers_parse(job->experts_layers, &rule);
-    for (int64_t i = 0; i < job->layers; i++)
-        count += hd_layers_has(&rule, i);
-    return count;
-}
-
 /* Returns the router_aux_loss_coef for which hd_hf_balance gives this weight, in as few digits as
  * possible, so that a coefficient that was read is written back unchanged. */
 static double coefficient_of(const struct hd_job *job)
 {
-    const int64_t layers = expert_layers(job);
+    const int64_t layers = hd_layers_count(job->experts_layers, job->layers);
     const double exact = job->balance * (double)layers / (double)job->experts_per_token;
     const double near[] = {exact, nextafter(exact, 0), nextafter(exact, HUGE_VAL)};
     char text[40];

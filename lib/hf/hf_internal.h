@@ -6,6 +6,7 @@
  *     quantized       quantized matrices among them
  *     quantization    quantization_config of config.json
  *     config          config.json -> a resolved job, with
+ *     config_keys     its keys, a rule for each
  *     config_words    its values in messages and notes
  *     config_layers   its rules that pick layers
  *     rope            its keys of rotary positions

@@ -112,6 +112,17 @@ int64_t hd_layers_left(const char *text, int64_t count)
     return left;
 }
 
+int64_t hd_layers_count(const char *text, int64_t layer_count)
+{
+    struct hd_layers layers = {0};
+    int64_t count = 0;
+
+    (void)hd_layers_parse(text, &layers);
+    for (int64_t i = 0; i < layer_count; i++)
+        count += hd_layers_has(&layers, i);
+    return count;
+}
+
 /* Returns the length of the shortest period of the list, which need not divide its length. */
 static int64_t period_of(const bool *picked, int64_t count)
 {

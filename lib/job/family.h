@@ -146,6 +146,8 @@ enum hd_status hd_layers_parse(const char *text, struct hd_layers *ret_layers);
 bool hd_layers_has(const struct hd_layers *layers, int64_t layer);
 /* Returns the number of layers below `count` that the rule does not pick; 0: the text is no rule. */
 int64_t hd_layers_left(const char *text, int64_t count);
+/* Returns how many of the layers 0 to layer_count - 1 a rule picks; the rule must be one. */
+int64_t hd_layers_count(const char *text, int64_t layer_count);
 /* Writes the shortest rule that picks layer i iff picked[i], for i < count. HD_LIMIT: the list is
  * too irregular for a rule of HD_LAYERS_TEXT_MAX bytes. */
 enum hd_status hd_layers_format(const bool *picked, int64_t count,

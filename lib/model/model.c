@@ -194,15 +194,6 @@ int hd_model_layer_kind(const struct hd_model_config *c, int64_t layer)
            (c->router.E && !l.experts ? HD_LAYER_DENSE : 0);
 }
 
-int64_t hd_model_expert_layers(const struct hd_model_config *c)
-{
-    int64_t count = 0;
-
-    for (int64_t i = 0; i < c->L; i++)
-        count += hd_model_layer(c, i).experts;
-    return count;
-}
-
 /* ---- declaring ---- */
 
 /* A parameter's name is PREFIX.what; the prefix is the name of its unit or of a module in it. */

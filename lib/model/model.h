@@ -94,8 +94,6 @@ enum {
 int hd_model_layer_kind(const struct hd_model_config *config, int64_t layer);
 /* Returns hd_model_layer(config, layer).window. */
 int64_t hd_model_window(const struct hd_model_config *config, int64_t layer);
-/* Returns the number of blocks with experts. */
-int64_t hd_model_expert_layers(const struct hd_model_config *config);
 
 /* Parameters of a norm, as indices in the registry; -1: the norm does not have it. */
 struct hd_norm {

@@ -163,6 +163,32 @@ static enum hd_status check_head_width(const struct hd_job *job)
                   (long long)job->head_width, HEAD_WIDTH_MULTIPLE, HEAD_WIDTH_MAX);
 }
 
+/* Refuses keys about layers or positions that would have no effect, unless the family's own default
+ * has the value. */
+static enum hd_status check_unused(const struct hd_job *job)
+{
+    const struct hd_family *f = hd_family_named(job->family);
+    const bool rotates = strcmp(job->positions, "rope") == 0;
+
+    if (!job->window && strcmp(job->window_layers, "all") != 0 &&
+        (!f->window_layers || strcmp(job->window_layers, f->window_layers) != 0))
+        return hd_err(HD_INVALID, "model.window_layers: there is no window; give model.window, or "
+                                  "remove the line");
+    if (!job->window && job->rope_local_theta > 0 && f->local_theta == 0)
+        return hd_err(HD_INVALID,
+                      "model.rope_local_theta: there is no window, so no block has these "
+                      "angles; give model.window, or remove the line");
+    if (!rotates && strcmp(job->rope_layers, "all") != 0 &&
+        (!f->rope_layers || strcmp(job->rope_layers, f->rope_layers) != 0))
+        return hd_err(HD_INVALID, "model.rope_layers: %s positions are not rotary; remove the line",
+                      job->positions);
+    if (!rotates && job->rope_fraction != 1 && job->rope_fraction != f->rope_fraction)
+        return hd_err(HD_INVALID,
+                      "model.rope_fraction: %s positions are not rotary; remove the line",
+                      job->positions);
+    return HD_OK;
+}
+
 /* Checks the rules that pick layers, and what depends on them. */
 static enum hd_status check_layers(const struct hd_job *job)
 {
@@ -173,6 +199,7 @@ static enum hd_status check_layers(const struct hd_job *job)
                  {"model.experts_layers", job->experts_layers}};
     const int64_t rotated = hd_job_rotated(job);
     struct hd_layers layers;
+    enum hd_status st;
 
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
         if (hd_layers_parse(rules[i].rule, &layers))
@@ -183,6 +210,15 @@ static enum hd_status check_layers(const struct hd_job *job)
             "model.rope_fraction: %g of model.head_width = %lld are %lld channels; an even "
             "number of them is rotated",
             job->rope_fraction, (long long)job->head_width, (long long)rotated);
+    if (job->rope_local_theta > 0 && job->rope_local_theta <= 1)
+        return hd_err(
+            HD_INVALID,
+            "model.rope_local_theta: %g is not possible; give more than 1, such as 10000, "
+            "or 0 for the angles of the other blocks",
+            job->rope_local_theta);
+    st = check_unused(job);
+    if (st)
+        return st;
     if (job->attention_cap > 0 && strcmp(job->positions, "alibi") == 0)
         return hd_err(HD_INVALID, "model.attention_cap: is not possible with alibi; remove it");
     return HD_OK;
@@ -282,25 +318,21 @@ static enum hd_status check_dense(const struct hd_job *job)
 
 static enum hd_status check_experts(const struct hd_job *job)
 {
-    struct hd_layers layers;
-    int64_t dense = 0;
+    const int64_t dense = job->layers - hd_layers_count(job->experts_layers, job->layers);
 
     if (!hd_family_named(job->family)->experts)
         return check_dense(job);
-    (void)hd_layers_parse(job->experts_layers, &layers);
-    for (int64_t i = 0; i < job->layers; i++)
-        dense += !hd_layers_has(&layers, i);
-    if (dense && !job->dense_ffn_hidden)
-        return hd_err(HD_INVALID,
-                      "model.dense_ffn_hidden: is missing; %lld of the %lld blocks have no experts "
-                      "(model.experts_layers), give the width of their feed-forward layer",
-                      (long long)dense, (long long)job->layers);
     if (dense == job->layers)
         return hd_err(
             HD_INVALID,
             "model.experts_layers: %s picks none of the %lld blocks; use a family without "
             "experts",
             job->experts_layers, (long long)job->layers);
+    if (dense && !job->dense_ffn_hidden)
+        return hd_err(HD_INVALID,
+                      "model.dense_ffn_hidden: is missing; %lld of the %lld blocks have no experts "
+                      "(model.experts_layers), give the width of their feed-forward layer",
+                      (long long)dense, (long long)job->layers);
     if (!dense && job->dense_ffn_hidden)
         return hd_err(HD_INVALID,
                       "model.dense_ffn_hidden: every block has experts; remove the line, or give "

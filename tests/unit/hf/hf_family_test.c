@@ -71,6 +71,47 @@ static void the_theta_of_layers_with_a_window_survives_an_export(void **state)
     }
 }
 
+/* A bias that a class has by default goes if its key says so: the folder then has no such tensor. */
+static void a_bias_of_the_class_can_be_switched_off(void **state)
+{
+    static const struct {
+        const char *text;
+        bool qkv, out, mlp;
+    } rows[] = {{OF("glm") "}", true, false, false},
+                {OF("glm4") ",\"attention_bias\":false}", false, false, false},
+                {OF("glm") ",\"attention_bias\":true}", true, false, false},
+                {OF("qwen2_moe") "}", true, false, false},
+                {OF("qwen2_moe") ",\"qkv_bias\":false}", false, false, false},
+                {OF("qwen2") "}", true, false, false},
+                {OF("starcoder2") "}", true, true, true},
+                {OF("starcoder2") ",\"use_bias\":false}", false, false, false},
+                {OF("ernie4_5") "}", false, false, false},
+                {OF("ernie4_5") ",\"use_bias\":true}", true, true, true},
+                {OF("helium") ",\"attention_bias\":true}", true, false, false},
+                {OF("granite") ",\"attention_bias\":true,\"mlp_bias\":true}", true, true, true}};
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const struct hd_job job = read_text(rows[i].text);
+
+        if (job.qkv_bias != rows[i].qkv || job.out_bias != rows[i].out ||
+            job.mlp_bias != rows[i].mlp)
+            fail_msg("%s: biases %d %d %d", rows[i].text, job.qkv_bias, job.out_bias, job.mlp_bias);
+    }
+}
+
+/* In transformers layers of sliding_attention keep their own angles without a window; here the angles
+ * follow the window. */
+static void other_angles_without_a_window_are_refused(void **state)
+{
+    is_refused(OF("gemma3_text") ",\"sliding_window\":null}", "whose rotary angles differ");
+    assert_int_equal(read_text(OF("gemma3_text") ",\"sliding_window\":null,\"layer_types\":["
+                                                 "\"full_attention\",\"full_attention\","
+                                                 "\"full_attention\",\"full_attention\"]}")
+                         .window,
+                     0);
+    assert_int_equal(read_text(OF("gemma2") ",\"sliding_window\":null}").window, 0);
+}
+
 /* The file of starcoder2-3b has keys of its older code; the epsilon of its class is norm_epsilon. */
 static void published_files_have_keys_without_an_effect(void **state)
 {

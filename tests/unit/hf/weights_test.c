@@ -774,7 +774,8 @@ static void no_type_has_words_for_alibi(void **state)
     hd_text_free(&out);
 }
 
-/* A key that a Llama has no word for concerns training, not what it computes. */
+/* Dropout has no key in Llama's config.json for two of its three rates; it changes training, not what
+ * the model computes. */
 static void shares_that_are_dropped_survive_both_ways(void **state)
 {
     struct hd_text out = {0};

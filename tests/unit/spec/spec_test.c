@@ -77,6 +77,24 @@ static const struct mistake mistakes[] = {
     {3, "  family: llama\n  router:\n    renormalize: true",
      "job.yaml:5: model.router.renormalize: llama has no experts; remove the line, or use a family "
      "with experts, such as mixtral or qwen3_moe"},
+    {3, "  family: llama\n  window_layers: 5:1",
+     "job.yaml:4: model.window_layers: there is no window; give model.window, or remove the line"},
+    {3, "  family: llama\n  rope_local_theta: 500",
+     "job.yaml:4: model.rope_local_theta: there is no window, so no block has these angles; give "
+     "model.window, or remove the line"},
+    {3, "  family: llama\n  window: 5\n  rope_local_theta: 0.5",
+     "job.yaml:5: model.rope_local_theta: 0.5 is not possible; give more than 1, such as 10000, or "
+     "0 for the angles of the other blocks"},
+    {3, "  family: llama\n  positions: alibi\n  rope_layers: 3:1",
+     "job.yaml:5: model.rope_layers: alibi positions are not rotary; remove the line"},
+    {3, "  family: gpt2\n  rope_fraction: 0.5",
+     "job.yaml:4: model.rope_fraction: learned positions are not rotary; remove the line"},
+    {3, "  family: llama\n  window: 5\n  window_layers: 5",
+     "job.yaml:5: model.window_layers: '5' is no rule for layers; write all, none, or counts such "
+     "as 5:1 (five layers with, one without, repeated), at most 32 counts up to 1024"},
+    {3, "  family: mixtral\n  experts_layers: none",
+     "job.yaml:4: model.experts_layers: none picks none of the 2 blocks; use a family without "
+     "experts"},
     {15, "parallel: {expert_rows: 2}",
      "job.yaml:15: parallel.expert_rows: llama has no experts; remove the line, or use a family "
      "with experts, such as mixtral or qwen3_moe"},

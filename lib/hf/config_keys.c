@@ -1,0 +1,653 @@
+/* config_keys: the keys of config.json. One table has a rule for every key that matters; harmless.c
+ * lists those that do not, rope.c reads the keys of rotary positions. transformers maps some names to
+ * others (attribute_map): if both are in the file, the mapped name counts, as in transformers,
+ * because it is set last. */
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/words.h"
+#include "hf/config_internal.h"
+
+enum { QUOTE_MAX = HD_HF_QUOTE_MAX };
+
+/* Classes that have a key of config.json. */
+enum scope {
+    EVERY,    /* all */
+    LEARNED,  /* with learned positions */
+    ROTARY,   /* with rotary positions */
+    RMS,      /* with RMSNorm */
+    LISTED,   /* those whose row of families.def lists the key in `reads` */
+    WINDOWED, /* with a sliding window */
+    SWITCHED, /* with use_sliding_window */
+    TYPED,    /* whose layers have types: with use_sliding_window, or HD_WINDOW_TYPES */
+    EXPERTS   /* with experts */
+};
+
+enum rule {
+    IS_INT,  /* stores to an int64_t at `offset`, from min to max */
+    IS_REAL, /* stores to a double at `offset`, from min to max */
+    MUST_BE, /* refuses values other than the JSON text `why`, or null */
+    READ_BY  /* the row's function `read` reads the value */
+};
+
+struct key {
+    const char *name;
+    enum scope scope;
+    enum rule rule;
+    const char *why;
+    size_t offset;
+    double min, max;
+    enum hd_status (*read)(struct hd_hf_reading *r, const struct hd_json *value);
+};
+
+/* ---- functions of the rule READ_BY ---- */
+
+/* Accepts a key of config.json that find_type or rope.c reads. */
+static enum hd_status read_elsewhere(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    (void)r;
+    (void)value;
+    return HD_OK;
+}
+
+static enum hd_status read_architectures(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    struct hd_hf_classes c;
+
+    if (value->kind == HD_JSON_NULL)
+        return HD_OK;
+    if (value->kind != HD_JSON_ARRAY)
+        return hd_hf_unsupported("architectures", value, "it must be a list of class names");
+    hd_hf_class_names(r->family, &c);
+    for (const struct hd_json *v = value->first; v; v = v->next) {
+        if (v->kind != HD_JSON_STRING ||
+            (strcmp(v->text, c.head) != 0 && strcmp(v->text, c.base) != 0 &&
+             strcmp(v->text, c.classifier) != 0))
+            return hd_hf_unsupported("architectures", v,
+                                     "only language and reward models are supported");
+        if (strcmp(v->text, c.classifier) == 0)
+            (void)snprintf(r->job->objective, sizeof r->job->objective, "reward");
+    }
+    return HD_OK;
+}
+
+static enum hd_status read_kv_heads(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    enum hd_status st = HD_OK;
+
+    r->one_kv_head_each = value->kind == HD_JSON_NULL;
+    if (value->kind != HD_JSON_NULL)
+        st = hd_json_to_int64(value, 1, 4096, &r->job->kv_heads);
+    return st ? hd_err_prefix(st, "num_key_value_heads") : HD_OK;
+}
+
+static enum hd_status read_head_width(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    enum hd_status st = HD_OK;
+
+    if (value->kind != HD_JSON_NULL)
+        st = hd_json_to_int64(value, 1, 4096, &r->job->head_width);
+    return st ? hd_err_prefix(st, "head_dim") : HD_OK;
+}
+
+static enum hd_status read_inner(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    enum hd_status st = HD_OK;
+
+    if (value->kind != HD_JSON_NULL)
+        st = hd_json_to_int64(value, 1, 1 << 22, &r->job->ffn_hidden);
+    return st ? hd_err_prefix(st, "n_inner") : HD_OK;
+}
+
+static enum hd_status read_activation(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    /* names of transformers; gelu_new and gelu_pytorch_tanh are both the tanh form of GELU
+     * (Hendrycks & Gimpel 2016), swish is another name of SiLU */
+    static const char *const names[][2] = {[HD_FFN_SILU] = {"silu", "swish"},
+                                           [HD_FFN_GELU_TANH] = {"gelu_new", "gelu_pytorch_tanh"},
+                                           [HD_FFN_GELU_ERF] = {"gelu", "gelu_python"}};
+    const char *const *may = names[r->family->activation];
+    char instead[48];
+
+    if (value->kind == HD_JSON_NULL && strcmp(value->key, "hidden_activation") == 0)
+        return HD_OK;
+    if (value->kind == HD_JSON_STRING &&
+        (strcmp(value->text, may[0]) == 0 || strcmp(value->text, may[1]) == 0))
+        return HD_OK;
+    (void)snprintf(instead, sizeof instead, "use %s", may[r->family->gated && may[0][0] == 'g']);
+    return hd_hf_unsupported(value->key, value, instead);
+}
+
+/* Reads true or false; null counts as an absent key and leaves *ret_value unchanged. */
+static enum hd_status read_bool(const struct hd_json *value, bool *ret_value)
+{
+    if (value->kind == HD_JSON_NULL)
+        return HD_OK;
+    if (value->kind != HD_JSON_TRUE && value->kind != HD_JSON_FALSE)
+        return hd_hf_unsupported(value->key, value, "it must be true or false");
+    *ret_value = value->kind == HD_JSON_TRUE;
+    return HD_OK;
+}
+
+static enum hd_status read_window(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    enum hd_status st = HD_OK;
+
+    r->window = 0;
+    if (value->kind != HD_JSON_NULL)
+        st = hd_json_to_int64(value, 1, 1 << 24, &r->window);
+    return st ? hd_err_prefix(st, "sliding_window") : HD_OK;
+}
+
+static enum hd_status read_use_window(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    return read_bool(value, &r->use_window);
+}
+
+static enum hd_status read_full_layers(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    enum hd_status st = HD_OK;
+
+    if (value->kind != HD_JSON_NULL)
+        st = hd_json_to_int64(value, 0, 1 << 20, &r->full_layers);
+    return st ? hd_err_prefix(st, "max_window_layers") : HD_OK;
+}
+
+static enum hd_status read_balance(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    if (value->kind == HD_JSON_NULL)
+        return HD_OK;
+    r->has_balance = true;
+    return hd_hf_to_real(value, value->key, 0, HD_HF_BALANCE_MAX, &r->job->balance);
+}
+
+static enum hd_status read_jitter(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    return value->kind == HD_JSON_NULL ? HD_OK : hd_hf_to_real(value, value->key, 0, 1, &r->jitter);
+}
+
+static enum hd_status read_attention_bias(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    return read_bool(value, &r->attention_bias);
+}
+
+static enum hd_status read_mlp_bias(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    return read_bool(value, &r->job->mlp_bias);
+}
+
+static enum hd_status read_qkv_bias(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    return read_bool(value, &r->qkv_bias);
+}
+
+/* Reads use_bias, which all projections of a block follow. */
+static enum hd_status read_use_bias(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    const enum hd_status st = read_bool(value, &r->attention_bias);
+
+    r->job->mlp_bias = r->attention_bias;
+    return st;
+}
+
+static enum hd_status read_renormalize(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    return read_bool(value, &r->job->renormalize);
+}
+
+/* Reads query_pre_attn_scalar, whose inverse root multiplies the scores. */
+static enum hd_status read_query_scalar(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    double scalar = 0;
+    enum hd_status st = HD_OK;
+
+    if (value->kind != HD_JSON_NULL)
+        st = hd_hf_to_real(value, value->key, 1e-6, 1e9, &scalar);
+    if (!st && scalar > 0)
+        r->job->attention_scale = 1 / sqrt(scalar);
+    return st;
+}
+
+/* Reads a soft cap; null means none, although an absent key means that of the class. */
+static enum hd_status read_cap(const struct hd_json *value, double *ret_cap)
+{
+    *ret_cap = 0;
+    return value->kind == HD_JSON_NULL ? HD_OK
+                                       : hd_hf_to_real(value, value->key, 1e-6, 1e6, ret_cap);
+}
+
+static enum hd_status read_attention_cap(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    return read_cap(value, &r->job->attention_cap);
+}
+
+static enum hd_status read_logit_cap(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    return read_cap(value, &r->job->logit_cap);
+}
+
+static enum hd_status read_list(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    if (value->kind != HD_JSON_NULL && value->kind != HD_JSON_ARRAY)
+        return hd_hf_unsupported(value->key, value, "it must be a list");
+    if (value->kind == HD_JSON_NULL)
+        return HD_OK;
+    if (strcmp(value->key, "layer_types") == 0)
+        r->layer_types = value;
+    else if (strcmp(value->key, "no_rope_layers") == 0)
+        r->rope_layers = value->first ? value : NULL;
+    else
+        r->dense_layers = value;
+    return HD_OK;
+}
+
+/* Reads a count of layers of the rules in config_layers.c. */
+static enum hd_status read_count(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    int64_t *count = strcmp(value->key, "decoder_sparse_step") == 0      ? &r->sparse_step
+                     : strcmp(value->key, "no_rope_layer_interval") == 0 ? &r->rope_interval
+                                                                         : &r->window_period;
+    enum hd_status st = HD_OK;
+
+    if (value->kind != HD_JSON_NULL)
+        st = hd_json_to_int64(value, 1, 1024, count);
+    return st ? hd_err_prefix(st, "%s", value->key) : HD_OK;
+}
+
+static enum hd_status read_expert_ffn(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    enum hd_status st = HD_OK;
+
+    if (value->kind != HD_JSON_NULL)
+        st = hd_json_to_int64(value, 1, 1 << 22, &r->expert_ffn);
+    return st ? hd_err_prefix(st, "%s", value->key) : HD_OK;
+}
+
+/* Reads Heddle's own key of config.json: the tokenizer of a model without tokenizer.json. */
+static enum hd_status read_tokenizer(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    if (value->kind != HD_JSON_STRING || strcmp(value->text, "bytes") != 0)
+        return hd_hf_unsupported("heddle_tokenizer", value, "it must be \"bytes\"");
+    (void)snprintf(r->job->tokenizer, sizeof r->job->tokenizer, "bytes");
+    return HD_OK;
+}
+
+static enum hd_status read_tied(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    r->has_tied = value->kind != HD_JSON_NULL;
+    return read_bool(value, &r->job->tie_embeddings);
+}
+
+/* ---- keys with only one supported value ---- */
+
+/* Accepts a key of config.json with the value null, [] or {}; other values are HD_UNSUPPORTED. */
+static enum hd_status read_empty(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    const bool list = value->kind == HD_JSON_ARRAY || value->kind == HD_JSON_OBJECT;
+
+    (void)r;
+    return value->kind == HD_JSON_NULL || (list && !value->first)
+               ? HD_OK
+               : hd_hf_unsupported(value->key, value, "only null is, or an empty value");
+}
+
+static enum hd_status read_quantization(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    return value->kind == HD_JSON_NULL ? HD_OK : hd_hf_read_quantization(value, r->job);
+}
+
+static enum hd_status read_compression(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    (void)r;
+    return value->kind == HD_JSON_NULL
+               ? HD_OK
+               : hd_hf_unsupported(
+                     value->key, value,
+                     "use a folder with plain weights, or with those of bitsandbytes");
+}
+
+static enum hd_status read_own_code(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    return value->kind == HD_JSON_NULL || (value->kind == HD_JSON_OBJECT && !value->first) ||
+                   hd_hf_reads(r->family, "auto_map") /* files of its class have one */
+               ? HD_OK
+               : hd_hf_unsupported(
+                     value->key, value,
+                     "the model may have code of its own; if it is a plain model of its "
+                     "model_type, remove the key from the file");
+}
+
+/* ---- the table ---- */
+
+#define INT(name, scope, member, low, high)                                         \
+    {                                                                               \
+        name, scope, IS_INT, NULL, offsetof(struct hd_job, member), low, high, NULL \
+    }
+#define REAL(name, scope, member, low, high)                                         \
+    {                                                                                \
+        name, scope, IS_REAL, NULL, offsetof(struct hd_job, member), low, high, NULL \
+    }
+#define SPECIAL(name, scope, function)                \
+    {                                                 \
+        name, scope, READ_BY, NULL, 0, 0, 0, function \
+    }
+#define MUST(name, scope, value)                   \
+    {                                              \
+        name, scope, MUST_BE, value, 0, 0, 0, NULL \
+    }
+static const struct key keys[] = {
+    SPECIAL("model_type", EVERY, read_elsewhere),
+    SPECIAL("architectures", EVERY, read_architectures),
+    INT("vocab_size", EVERY, vocab, 2, 1 << 22),
+    SPECIAL("tie_word_embeddings", EVERY, read_tied),
+    SPECIAL("heddle_tokenizer", EVERY, read_tokenizer),
+
+    INT("n_layer", LEARNED, layers, 1, 1024),
+    INT("n_embd", LEARNED, hidden, 1, 1 << 20),
+    INT("n_head", LEARNED, heads, 1, 4096),
+    INT("n_positions", LEARNED, context, 1, 1 << 24),
+    SPECIAL("n_inner", LEARNED, read_inner),
+    SPECIAL("activation_function", LEARNED, read_activation),
+    REAL("layer_norm_epsilon", LEARNED, norm_eps, 1e-12, 1),
+    MUST("scale_attn_weights", LEARNED, "true"),
+    MUST("scale_attn_by_inverse_layer_idx", LEARNED, "false"),
+    MUST("add_cross_attention", LEARNED, "false"),
+    REAL("attn_pdrop", LEARNED, dropout_attention, 0, 0.99),
+    REAL("embd_pdrop", LEARNED, dropout_embedding, 0, 0.99),
+    REAL("resid_pdrop", LEARNED, dropout_residual, 0, 0.99),
+
+    INT("num_hidden_layers", ROTARY, layers, 1, 1024),
+    INT("hidden_size", ROTARY, hidden, 1, 1 << 20),
+    INT("num_attention_heads", ROTARY, heads, 1, 4096),
+    SPECIAL("num_key_value_heads", ROTARY, read_kv_heads),
+    SPECIAL("head_dim", ROTARY, read_head_width),
+    INT("intermediate_size", ROTARY, ffn_hidden, 1, 1 << 22),
+    INT("max_position_embeddings", ROTARY, context, 1, 1 << 24),
+    SPECIAL("rope_theta", ROTARY, read_elsewhere),
+    SPECIAL("rope_scaling", ROTARY, read_elsewhere),
+    SPECIAL("rope_parameters", ROTARY, read_elsewhere),
+    SPECIAL("original_max_position_embeddings", ROTARY, read_elsewhere),
+    SPECIAL("partial_rotary_factor", ROTARY, read_elsewhere),
+    REAL("attention_dropout", ROTARY, dropout_attention, 0, 0.99),
+
+    /* keys of some classes: the rows of families.def list them */
+    SPECIAL("attention_bias", LISTED, read_attention_bias),
+    SPECIAL("mlp_bias", LISTED, read_mlp_bias),
+    SPECIAL("qkv_bias", LISTED, read_qkv_bias),
+    SPECIAL("use_bias", LISTED, read_use_bias),
+    REAL("norm_epsilon", LISTED, norm_eps, 1e-12, 1),
+    SPECIAL("hidden_activation", LISTED, read_activation),
+    REAL("embedding_dropout", LISTED, dropout_embedding, 0, 0.99),
+    REAL("residual_dropout", LISTED, dropout_residual, 0, 0.99),
+    REAL("resid_pdrop", LISTED, dropout_residual, 0, 0.99),
+    SPECIAL("query_pre_attn_scalar", LISTED, read_query_scalar),
+    SPECIAL("attn_logit_softcapping", LISTED, read_attention_cap),
+    SPECIAL("final_logit_softcapping", LISTED, read_logit_cap),
+    REAL("attention_multiplier", LISTED, attention_scale, 1e-9, 1e6),
+    REAL("embedding_multiplier", LISTED, embedding_scale, 1e-6, 1e6),
+    REAL("residual_multiplier", LISTED, residual_scale, 1e-6, 1e6),
+    REAL("logits_scaling", LISTED, logit_divisor, 1e-6, 1e6),
+    REAL("rope_local_base_freq", LISTED, rope_local_theta, 1, 1e12),
+    SPECIAL("sliding_window_pattern", LISTED, read_count),
+    SPECIAL("_sliding_window_pattern", LISTED, read_count),
+    SPECIAL("no_rope_layers", LISTED, read_list),
+    SPECIAL("no_rope_layer_interval", LISTED, read_count),
+    INT("num_experts_per_tok", LISTED, experts_per_token, 1, 64),
+    SPECIAL("moe_intermediate_size", LISTED, read_expert_ffn),
+    INT("shared_expert_intermediate_size", LISTED, shared_ffn_hidden, 0, 1 << 22),
+    SPECIAL("norm_topk_prob", LISTED, read_renormalize),
+    SPECIAL("decoder_sparse_step", LISTED, read_count),
+    SPECIAL("mlp_only_layers", LISTED, read_list),
+    SPECIAL("router_aux_loss_coef", LISTED, read_balance),
+    SPECIAL("router_jitter_noise", LISTED, read_jitter),
+    INT("num_local_experts", EXPERTS, experts, 1, 4096),
+
+    SPECIAL("sliding_window", WINDOWED, read_window),
+    SPECIAL("use_sliding_window", SWITCHED, read_use_window),
+    SPECIAL("layer_types", TYPED, read_list),
+    SPECIAL("max_window_layers", SWITCHED, read_full_layers),
+
+    /* the rest of the classes must have these values; the keys above come first */
+    REAL("rms_norm_eps", RMS, norm_eps, 1e-12, 1),
+    SPECIAL("hidden_act", ROTARY, read_activation),
+    MUST("sliding_window", ROTARY, "null"),
+    MUST("use_sliding_window", ROTARY, "false"),
+    MUST("use_mrope", ROTARY, "false"),
+    MUST("rope_interleaved", ROTARY, "false"),
+    MUST("use_qk_norm", ROTARY, "false"),
+    MUST("is_encoder_decoder", EVERY, "false"),
+    MUST("tie_encoder_decoder", EVERY, "false"),
+    MUST("add_cross_attention", ROTARY, "false"),
+    SPECIAL("cross_attention_hidden_size", EVERY, read_empty),
+    SPECIAL("pruned_heads", EVERY, read_empty),
+    SPECIAL("quantization_config", EVERY, read_quantization),
+    SPECIAL("compression_config", EVERY, read_compression),
+    SPECIAL("auto_map", EVERY, read_own_code),
+};
+enum { KEY_COUNT = sizeof keys / sizeof keys[0] };
+
+/* ---- reading ---- */
+
+static enum hd_status read_key_number(struct hd_hf_reading *r, const struct key *k,
+                                      const struct hd_json *v)
+{
+    void *member = (char *)r->job + k->offset;
+    enum hd_status st;
+
+    if (v->kind == HD_JSON_NULL) /* null counts as an absent key */
+        return HD_OK;
+    if (k->rule == IS_REAL)
+        return hd_hf_to_real(v, k->name, k->min, k->max, member);
+    st = hd_json_to_int64(v, (int64_t)k->min, (int64_t)k->max, member);
+    return st ? hd_err_prefix(st, "%s", k->name) : HD_OK;
+}
+
+static enum hd_status check_value(const struct key *k, const struct hd_json *v)
+{
+    char text[QUOTE_MAX], instead[64];
+
+    if (v->kind == HD_JSON_NULL || strcmp(hd_hf_quote(v, text), k->why) == 0)
+        return HD_OK;
+    (void)snprintf(instead, sizeof instead, "only %s is supported", k->why);
+    return hd_hf_unsupported(k->name, v, instead);
+}
+
+static enum hd_status read_key(struct hd_hf_reading *r, const struct key *k,
+                               const struct hd_json *v)
+{
+    switch (k->rule) {
+    case IS_INT:
+    case IS_REAL:
+        return read_key_number(r, k, v);
+    case MUST_BE:
+        return check_value(k, v);
+    case READ_BY:
+        return k->read(r, v);
+    }
+    return HD_OK;
+}
+
+/* Returns the name to which transformers maps this name in a class, or the name itself. */
+static const char *mapped_name(const struct hd_family *family, const char *name)
+{
+    static const char *const mapped[][2] = {{"hidden_size", "n_embd"},
+                                            {"max_position_embeddings", "n_positions"},
+                                            {"num_attention_heads", "n_head"},
+                                            {"num_hidden_layers", "n_layer"}};
+
+    if (family->experts && strcmp(name, "num_experts") == 0)
+        return "num_local_experts";
+    for (size_t i = 0; family->learned && i < sizeof mapped / sizeof mapped[0]; i++)
+        if (strcmp(mapped[i][0], name) == 0)
+            return mapped[i][1];
+    return name;
+}
+
+static bool is_in_scope(const struct hd_family *family, const struct key *key)
+{
+    switch (key->scope) {
+    case EVERY:
+        return true;
+    case LEARNED:
+        return family->learned;
+    case ROTARY:
+        return !family->learned;
+    case RMS:
+        return family->norm != HD_NORM_LAYER;
+    case LISTED:
+        return hd_hf_reads(family, key->name);
+    case WINDOWED:
+        return family->window != HD_WINDOW_NEVER;
+    case SWITCHED:
+        return family->window == HD_WINDOW_SWITCH;
+    case TYPED:
+        return family->window == HD_WINDOW_SWITCH || family->window == HD_WINDOW_TYPES;
+    case EXPERTS:
+        return family->experts;
+    }
+    return false;
+}
+
+/* Returns whether the family's row lists the key among those without an effect. */
+static bool is_ignored(const struct hd_family *family, const char *name)
+{
+    return hd_words_have(family->ignores ? family->ignores : "", name);
+}
+
+/* Returns the rule for a key of config.json in this model type; NULL: none. */
+static const struct key *find_key(const struct hd_hf_reading *r, const char *name)
+{
+    name = mapped_name(r->family, name);
+    for (int i = 0; i < KEY_COUNT && !is_ignored(r->family, name); i++)
+        if (strcmp(keys[i].name, name) == 0 && is_in_scope(r->family, &keys[i]))
+            return &keys[i];
+    return NULL;
+}
+
+/* Sets ret_value to the one supported value of a key that the family's row lists in `must`; returns
+ * whether it does. */
+static bool has_must(const struct hd_family *family, const char *name, char ret_value[QUOTE_MAX])
+{
+    const size_t length = strlen(name);
+
+    for (const char *at = family->must ? family->must : ""; *at;) {
+        const size_t word = strcspn(at, " ");
+
+        if (word > length && memcmp(at, name, length) == 0 && at[length] == '=') {
+            (void)snprintf(ret_value, QUOTE_MAX, "%.*s", (int)(word - length - 1), at + length + 1);
+            return true;
+        }
+        at += word;
+        at += strspn(at, " ");
+    }
+    return false;
+}
+
+/* Checks the keys whose one supported value the family's row has. */
+static enum hd_status check_must(const struct hd_hf_reading *r)
+{
+    enum hd_status st = HD_OK;
+
+    for (const struct hd_json *v = r->root->first; v && !st; v = v->next) {
+        char value[QUOTE_MAX];
+        const struct key key = {.name = v->key, .why = value};
+
+        if (has_must(r->family, v->key, value))
+            st = check_value(&key, v);
+    }
+    return st;
+}
+
+/* Returns whether a key is unknown. A key with the value null never is: null turns a feature
+ * off. */
+static bool is_unknown(const struct hd_hf_reading *r, const struct hd_json *v)
+{
+    char value[QUOTE_MAX];
+
+    return v->kind != HD_JSON_NULL && !find_key(r, v->key) && !has_must(r->family, v->key, value) &&
+           !is_ignored(r->family, v->key) && !hd_hf_is_harmless(v->key, r->family);
+}
+
+/* Refuses unknown keys, and names all of them in one message. */
+static enum hd_status check_known(const struct hd_hf_reading *r)
+{
+    enum { NAMES_MAX = 700 }; /* bytes of the names; a message has HD_ERR_MAX */
+    char names[NAMES_MAX + QUOTE_MAX] = "", text[QUOTE_MAX];
+    size_t count = 0, shown = 0, len = 0;
+
+    for (const struct hd_json *v = r->root->first; v; v = v->next) {
+        const struct hd_json name = {.kind = HD_JSON_STRING, .text = v->key};
+
+        if (!is_unknown(r, v))
+            continue;
+        if (len < NAMES_MAX) {
+            len += (size_t)snprintf(names + len, sizeof names - len, "%s%s", count ? ", " : "",
+                                    hd_hf_quote(&name, text));
+            shown++;
+        }
+        count++;
+    }
+    if (!count)
+        return HD_OK;
+    if (count == 1)
+        return hd_err(HD_UNSUPPORTED,
+                      "key %s of a %s model is not known to this build; if it does not matter for "
+                      "training, remove it from the file",
+                      names, r->family->name);
+    text[0] = '\0';
+    if (count > shown)
+        (void)snprintf(text, sizeof text, " and %zu more", count - shown);
+    return hd_err(HD_UNSUPPORTED,
+                  "keys %s%s of a %s model are not known to this build; those that do not matter "
+                  "for training you can remove from the file",
+                  names, text, r->family->name);
+}
+
+/* Adds a note about a setting that config.json has twice, under one name or two. */
+static void note_twice(struct hd_hf_reading *r, const struct hd_json *v, const struct key *key)
+{
+    const struct hd_json *other = hd_json_member(r->root, key->name);
+    char a[QUOTE_MAX], b[QUOTE_MAX];
+
+    if (v->overrode)
+        hd_hf_note(r->notes, "config.json has %s twice; the last, %s, counts", v->key,
+                   hd_hf_quote(v, a));
+    if (strcmp(v->key, key->name) != 0 && other && other->kind != HD_JSON_NULL &&
+        !hd_hf_same_value(v, other))
+        hd_hf_note(r->notes,
+                   "config.json says %s: %s and %s: %s, which are one key; %s counts, as in "
+                   "transformers",
+                   v->key, hd_hf_quote(v, a), key->name, hd_hf_quote(other, b), v->key);
+}
+
+/* Reads the keys of config.json. mapped: reads only the names that transformers maps to others;
+ * they must be read last, as they win. */
+static enum hd_status read_named(struct hd_hf_reading *r, bool mapped)
+{
+    enum hd_status st = HD_OK;
+
+    for (const struct hd_json *v = r->root->first; v && !st; v = v->next) {
+        const struct key *key = find_key(r, v->key);
+
+        if (!key || (strcmp(v->key, key->name) != 0) != mapped ||
+            (mapped && v->kind == HD_JSON_NULL))
+            continue;
+        note_twice(r, v, key);
+        st = read_key(r, key, v);
+    }
+    return st;
+}
+
+enum hd_status hd_hf_read_members(struct hd_hf_reading *r)
+{
+    enum hd_status st = check_known(r);
+
+    if (!st)
+        st = check_must(r);
+    if (!st)
+        st = read_named(r, false);
+    return st ? st : read_named(r, true);
+}
