@@ -2,7 +2,8 @@
  *
  *     weights         safetensors files of any origin
  *     adapter         adapter folders in PEFT's form
- *     names           tables of names; finds our parameters in their tensors
+ *     name_tables     tables of names
+ *     names           finds our parameters in their tensors
  *     quantized       quantized matrices among them
  *     quantization    quantization_config of config.json
  *     config          config.json -> a resolved job, with
@@ -45,6 +46,29 @@ struct hd_hf_row {
     int parts; /* number of our parameters in their tensor; 1: it has only this one */
 };
 
+/* The names of a family's tensors: the prefix of a model with a head, the rows in the form that an
+ * export has, and the rows of another form. */
+struct hd_hf_names {
+    const char *prefix;
+    const struct hd_hf_row *rows;
+    size_t count;
+    /* [stacked_count] rows of the form with experts in stacks; NULL: no such form */
+    const struct hd_hf_row *stacked;
+    size_t stacked_count;
+    const char *stacked_sign; /* name of a tensor that exists only in that form */
+};
+const struct hd_hf_names *hd_hf_names_of(const struct hd_family *family);
+/* Returns the table with this index; NULL: there are not so many. */
+const struct hd_hf_names *hd_hf_names_at(size_t index);
+
+/* Returns whether a name, without a prefix, is that of a constant that older versions of
+ * transformers saved. */
+bool hd_hf_is_constant(const char *name);
+
+/* Returns whether `name` is the pattern with a number for '#'; sets *ret_layer to the number, or
+ * 0. */
+bool hd_hf_name_matches(const char *pattern, const char *name, int64_t *ret_layer);
+
 /* Sets *ret_rows to a model family's table of names, in the form that an export has; rows of the
  * same tensor are adjacent. HD_UNSUPPORTED: the family has no table. */
 enum hd_status hd_hf_rows(const char *family, const struct hd_hf_row **ret_rows, size_t *ret_count,
@@ -73,7 +97,8 @@ void hd_hf_prefix_rows(const struct hd_job *job, struct hd_hf_row ret_rows[2]);
  * from no key of the job. */
 int64_t hd_hf_part_rows(const struct hd_job *job, const char *name, int64_t rows);
 
-#define HD_HF_HEAD_NAME "lm_head.weight"
+#define HD_HF_HEAD_NAME  "lm_head.weight"
+#define HD_HF_SCORE_NAME "score.weight" /* a reward model's tensor in place of lm_head */
 
 /* Returns whether a model folder may lack a tensor that its index lists: an output head, which may
  * be tied, or a constant that only older versions saved. */

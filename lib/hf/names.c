@@ -7,264 +7,6 @@
 
 enum { LISTED_MAX = 4 }; /* most names of tensors in one error message */
 
-/* ---- the tables ---- */
-
-#define PART(which, count, our, their)                               \
-    {                                                                \
-        .ours = our, .theirs = their, .place = which, .parts = count \
-    }
-#define TURNED_PART(which, count, our, their)                                            \
-    {                                                                                    \
-        .ours = our, .theirs = their, .transposed = true, .place = which, .parts = count \
-    }
-#define PLAIN(our, their)  PART(0, 1, our, their)
-#define TURNED(our, their) TURNED_PART(0, 1, our, their)
-#define OUTSIDE(our, their)                                   \
-    {                                                         \
-        .ours = our, .theirs = their, .top = true, .parts = 1 \
-    }
-
-#define SCORE "score.weight" /* a reward model's tensor in place of lm_head */
-
-static const struct hd_hf_row gpt2_rows[] = {
-    PLAIN("embedding.weight", "wte.weight"),
-    PLAIN("embedding.positions", "wpe.weight"),
-    PLAIN("blocks.#.norm1.weight", "h.#.ln_1.weight"),
-    PLAIN("blocks.#.norm1.bias", "h.#.ln_1.bias"),
-    TURNED_PART(0, 3, "blocks.#.attention.q.weight", "h.#.attn.c_attn.weight"),
-    TURNED_PART(1, 3, "blocks.#.attention.k.weight", "h.#.attn.c_attn.weight"),
-    TURNED_PART(2, 3, "blocks.#.attention.v.weight", "h.#.attn.c_attn.weight"),
-    PART(0, 3, "blocks.#.attention.q.bias", "h.#.attn.c_attn.bias"),
-    PART(1, 3, "blocks.#.attention.k.bias", "h.#.attn.c_attn.bias"),
-    PART(2, 3, "blocks.#.attention.v.bias", "h.#.attn.c_attn.bias"),
-    TURNED("blocks.#.attention.out.weight", "h.#.attn.c_proj.weight"),
-    PLAIN("blocks.#.attention.out.bias", "h.#.attn.c_proj.bias"),
-    PLAIN("blocks.#.norm2.weight", "h.#.ln_2.weight"),
-    PLAIN("blocks.#.norm2.bias", "h.#.ln_2.bias"),
-    TURNED("blocks.#.mlp.up.weight", "h.#.mlp.c_fc.weight"),
-    PLAIN("blocks.#.mlp.up.bias", "h.#.mlp.c_fc.bias"),
-    TURNED("blocks.#.mlp.down.weight", "h.#.mlp.c_proj.weight"),
-    PLAIN("blocks.#.mlp.down.bias", "h.#.mlp.c_proj.bias"),
-    PLAIN("head.norm.weight", "ln_f.weight"),
-    PLAIN("head.norm.bias", "ln_f.bias"),
-    OUTSIDE("head.weight", HD_HF_HEAD_NAME),
-    OUTSIDE("head.score.weight", SCORE),
-};
-
-/* The rows of all other families are lists of these pieces, in the order of an export. A model
- * need not have every parameter of its table. */
-#define EMBEDDING PLAIN("embedding.weight", "embed_tokens.weight")
-#define HEAD                                                                        \
-    PLAIN("head.norm.weight", "norm.weight"), PLAIN("head.norm.bias", "norm.bias"), \
-        OUTSIDE("head.weight", HD_HF_HEAD_NAME), OUTSIDE("head.score.weight", SCORE)
-#define NORM(our, their)                                           \
-    PLAIN("blocks.#." our ".weight", "layers.#." their ".weight"), \
-        PLAIN("blocks.#." our ".bias", "layers.#." their ".bias")
-#define QKV                                                                       \
-    PLAIN("blocks.#.attention.q.weight", "layers.#.self_attn.q_proj.weight"),     \
-        PLAIN("blocks.#.attention.k.weight", "layers.#.self_attn.k_proj.weight"), \
-        PLAIN("blocks.#.attention.v.weight", "layers.#.self_attn.v_proj.weight"), \
-        PLAIN("blocks.#.attention.q.bias", "layers.#.self_attn.q_proj.bias"),     \
-        PLAIN("blocks.#.attention.k.bias", "layers.#.self_attn.k_proj.bias"),     \
-        PLAIN("blocks.#.attention.v.bias", "layers.#.self_attn.v_proj.bias")
-#define FUSED_QKV                                                                        \
-    PART(0, 3, "blocks.#.attention.q.weight", "layers.#.self_attn.qkv_proj.weight"),     \
-        PART(1, 3, "blocks.#.attention.k.weight", "layers.#.self_attn.qkv_proj.weight"), \
-        PART(2, 3, "blocks.#.attention.v.weight", "layers.#.self_attn.qkv_proj.weight")
-#define OUT                                                                            \
-    PLAIN("blocks.#.attention.out.weight", "layers.#.self_attn.o_proj.weight"),        \
-        PLAIN("blocks.#.attention.out.bias", "layers.#.self_attn.o_proj.bias"),        \
-        PLAIN("blocks.#.attention.q_norm.weight", "layers.#.self_attn.q_norm.weight"), \
-        PLAIN("blocks.#.attention.k_norm.weight", "layers.#.self_attn.k_norm.weight")
-#define MLP                                                                 \
-    PLAIN("blocks.#.mlp.gate.weight", "layers.#.mlp.gate_proj.weight"),     \
-        PLAIN("blocks.#.mlp.up.weight", "layers.#.mlp.up_proj.weight"),     \
-        PLAIN("blocks.#.mlp.down.weight", "layers.#.mlp.down_proj.weight"), \
-        PLAIN("blocks.#.mlp.gate.bias", "layers.#.mlp.gate_proj.bias"),     \
-        PLAIN("blocks.#.mlp.up.bias", "layers.#.mlp.up_proj.bias"),         \
-        PLAIN("blocks.#.mlp.down.bias", "layers.#.mlp.down_proj.bias")
-#define FUSED_MLP                                                                 \
-    PART(0, 2, "blocks.#.mlp.gate.weight", "layers.#.mlp.gate_up_proj.weight"),   \
-        PART(1, 2, "blocks.#.mlp.up.weight", "layers.#.mlp.gate_up_proj.weight"), \
-        PLAIN("blocks.#.mlp.down.weight", "layers.#.mlp.down_proj.weight")
-#define PLAIN_MLP                                                        \
-    PLAIN("blocks.#.mlp.up.weight", "layers.#.mlp.c_fc.weight"),         \
-        PLAIN("blocks.#.mlp.up.bias", "layers.#.mlp.c_fc.bias"),         \
-        PLAIN("blocks.#.mlp.down.weight", "layers.#.mlp.c_proj.weight"), \
-        PLAIN("blocks.#.mlp.down.bias", "layers.#.mlp.c_proj.bias")
-/* experts with a tensor for each; those of one layer in two stacks, of gate and up, and of down */
-#define EXPERTS(gate, up, down)                          \
-    PLAIN("blocks.#.moe.gate.weight", "layers.#." gate), \
-        PLAIN("blocks.#.moe.up.weight", "layers.#." up), \
-        PLAIN("blocks.#.moe.down.weight", "layers.#." down)
-#define STACKED_EXPERTS(gate_up, down)                             \
-    PART(0, 2, "blocks.#.moe.gate.weight", "layers.#." gate_up),   \
-        PART(1, 2, "blocks.#.moe.up.weight", "layers.#." gate_up), \
-        PLAIN("blocks.#.moe.down.weight", "layers.#." down)
-#define ROUTER(their) PLAIN("blocks.#.moe.router.weight", "layers.#." their)
-#define SHARED_EXPERT                                                                            \
-    PLAIN("blocks.#.moe.shared.gate.weight", "layers.#.mlp.shared_expert.gate_proj.weight"),     \
-        PLAIN("blocks.#.moe.shared.up.weight", "layers.#.mlp.shared_expert.up_proj.weight"),     \
-        PLAIN("blocks.#.moe.shared.down.weight", "layers.#.mlp.shared_expert.down_proj.weight"), \
-        PLAIN("blocks.#.moe.shared_gate.weight", "layers.#.mlp.shared_expert_gate.weight")
-#define NORMS NORM("norm1", "input_layernorm"), NORM("norm2", "post_attention_layernorm")
-
-static const struct hd_hf_row llama_rows[] = {EMBEDDING, NORMS, QKV, OUT, MLP, HEAD};
-
-/* Mixtral's form that every version of transformers reads and that it writes by default, and the one
- * that transformers 5 writes with save_original_format=False. */
-static const struct hd_hf_row mixtral_rows[] = {EMBEDDING,
-                                                NORMS,
-                                                QKV,
-                                                OUT,
-                                                ROUTER("block_sparse_moe.gate.weight"),
-                                                EXPERTS("block_sparse_moe.experts.*.w1.weight",
-                                                        "block_sparse_moe.experts.*.w3.weight",
-                                                        "block_sparse_moe.experts.*.w2.weight"),
-                                                HEAD};
-static const struct hd_hf_row mixtral_stacked_rows[] = {
-    EMBEDDING,
-    NORMS,
-    QKV,
-    OUT,
-    ROUTER("mlp.gate.weight"),
-    STACKED_EXPERTS("mlp.experts.gate_up_proj", "mlp.experts.down_proj"),
-    HEAD};
-
-/* Qwen-MoE and OLMoE, also in two forms. */
-static const struct hd_hf_row qwen_moe_rows[] = {EMBEDDING,
-                                                 NORMS,
-                                                 QKV,
-                                                 OUT,
-                                                 MLP,
-                                                 ROUTER("mlp.gate.weight"),
-                                                 EXPERTS("mlp.experts.*.gate_proj.weight",
-                                                         "mlp.experts.*.up_proj.weight",
-                                                         "mlp.experts.*.down_proj.weight"),
-                                                 SHARED_EXPERT,
-                                                 HEAD};
-static const struct hd_hf_row qwen_moe_stacked_rows[] = {
-    EMBEDDING,
-    NORMS,
-    QKV,
-    OUT,
-    MLP,
-    ROUTER("mlp.gate.weight"),
-    STACKED_EXPERTS("mlp.experts.gate_up_proj", "mlp.experts.down_proj"),
-    SHARED_EXPERT,
-    HEAD};
-
-static const struct hd_hf_row gemma_rows[] = {EMBEDDING,
-                                              NORM("norm1", "input_layernorm"),
-                                              NORM("norm1_out", "post_attention_layernorm"),
-                                              NORM("norm2", "pre_feedforward_layernorm"),
-                                              NORM("norm2_out", "post_feedforward_layernorm"),
-                                              QKV,
-                                              OUT,
-                                              MLP,
-                                              HEAD};
-
-static const struct hd_hf_row olmo2_rows[] = {EMBEDDING,
-                                              NORM("norm1_out", "post_attention_layernorm"),
-                                              NORM("norm2_out", "post_feedforward_layernorm"),
-                                              QKV,
-                                              OUT,
-                                              MLP,
-                                              HEAD};
-
-static const struct hd_hf_row phi3_rows[] = {EMBEDDING, NORMS, FUSED_QKV, OUT, FUSED_MLP, HEAD};
-
-static const struct hd_hf_row glm_rows[] = {EMBEDDING, NORMS, QKV, OUT, FUSED_MLP, HEAD};
-
-static const struct hd_hf_row glm4_rows[] = {EMBEDDING,
-                                             NORM("norm1", "input_layernorm"),
-                                             NORM("norm1_out", "post_self_attn_layernorm"),
-                                             NORM("norm2", "post_attention_layernorm"),
-                                             NORM("norm2_out", "post_mlp_layernorm"),
-                                             QKV,
-                                             OUT,
-                                             FUSED_MLP,
-                                             HEAD};
-
-static const struct hd_hf_row granite_moe_rows[] = {
-    EMBEDDING,
-    NORMS,
-    QKV,
-    OUT,
-    ROUTER("block_sparse_moe.router.layer.weight"),
-    STACKED_EXPERTS("block_sparse_moe.input_linear.weight",
-                    "block_sparse_moe.output_linear.weight"),
-    HEAD};
-
-/* The form that transformers 5 writes with save_original_format=False. */
-static const struct hd_hf_row granite_moe_stacked_rows[] = {
-    EMBEDDING,
-    NORMS,
-    QKV,
-    OUT,
-    ROUTER("block_sparse_moe.router.weight"),
-    STACKED_EXPERTS("block_sparse_moe.experts.gate_up_proj", "block_sparse_moe.experts.down_proj"),
-    HEAD};
-
-static const struct hd_hf_row starcoder2_rows[] = {EMBEDDING, NORMS, QKV, OUT, PLAIN_MLP, HEAD};
-
-/* Constants that older versions of transformers saved with the weights: masks and rotary
- * frequencies. */
-static const char *const constants[] = {
-    "h.#.attn.bias",
-    "h.#.attn.masked_bias",
-    "layers.#.self_attn.rotary_emb.inv_freq",
-    "layers.#.self_attn.rotary_emb.original_inv_freq",
-    "layers.#.self_attn.rotary_emb.cos_cached",
-    "layers.#.self_attn.rotary_emb.sin_cached",
-    "rotary_emb.inv_freq",
-    "rotary_emb.original_inv_freq",
-    "rotary_emb.cos_cached",
-    "rotary_emb.sin_cached",
-};
-
-#define COUNT(array) (sizeof(array) / sizeof(array)[0])
-
-static const struct name_table {
-    const char *prefix;
-    const struct hd_hf_row *rows;
-    size_t count;
-    /* [stacked_count] table for the form with experts in stacks; NULL: no such form */
-    const struct hd_hf_row *stacked;
-    size_t stacked_count;
-    const char *stacked_sign; /* name of a tensor that exists only in that form */
-} tables[HD_NAMES_COUNT] = {
-    [HD_NAMES_GPT2] = {"transformer.", gpt2_rows, COUNT(gpt2_rows), NULL, 0, NULL},
-    [HD_NAMES_LLAMA] = {"model.", llama_rows, COUNT(llama_rows), NULL, 0, NULL},
-    [HD_NAMES_MIXTRAL] = {"model.", mixtral_rows, COUNT(mixtral_rows), mixtral_stacked_rows,
-                          COUNT(mixtral_stacked_rows), "layers.#.mlp.gate.weight"},
-    [HD_NAMES_QWEN_MOE] = {"model.", qwen_moe_rows, COUNT(qwen_moe_rows), qwen_moe_stacked_rows,
-                           COUNT(qwen_moe_stacked_rows), "layers.#.mlp.experts.gate_up_proj"},
-    [HD_NAMES_GEMMA] = {"model.", gemma_rows, COUNT(gemma_rows), NULL, 0, NULL},
-    [HD_NAMES_OLMO2] = {"model.", olmo2_rows, COUNT(olmo2_rows), NULL, 0, NULL},
-    [HD_NAMES_PHI3] = {"model.", phi3_rows, COUNT(phi3_rows), NULL, 0, NULL},
-    [HD_NAMES_GLM] = {"model.", glm_rows, COUNT(glm_rows), NULL, 0, NULL},
-    [HD_NAMES_GLM4] = {"model.", glm4_rows, COUNT(glm4_rows), NULL, 0, NULL},
-    [HD_NAMES_GRANITE_MOE] = {"model.", granite_moe_rows, COUNT(granite_moe_rows),
-                              granite_moe_stacked_rows, COUNT(granite_moe_stacked_rows),
-                              "layers.#.block_sparse_moe.experts.gate_up_proj"},
-    [HD_NAMES_STARCODER2] = {"model.", starcoder2_rows, COUNT(starcoder2_rows), NULL, 0, NULL},
-};
-
-enum hd_status hd_hf_rows(const char *family, const struct hd_hf_row **ret_rows, size_t *ret_count,
-                          const char **ret_prefix)
-{
-    const struct hd_family *f = hd_family_named(family);
-
-    if (!f)
-        return hd_err(HD_UNSUPPORTED, "model.family: there are no Hugging Face names for %s",
-                      family);
-    *ret_rows = tables[f->names].rows;
-    *ret_count = tables[f->names].count;
-    *ret_prefix = tables[f->names].prefix;
-    return HD_OK;
-}
-
 int64_t hd_hf_part_rows(const struct hd_job *job, const char *name, int64_t rows)
 {
     int64_t heads = 0;
@@ -293,26 +35,6 @@ void hd_hf_format_name(const char *pattern, int64_t layer, int64_t expert,
 bool hd_hf_per_expert(const struct hd_hf_row *row)
 {
     return strchr(row->theirs, '*') != NULL;
-}
-
-/* Returns whether `name` is the pattern with a number for '#'; sets *ret_layer to the number, or
- * 0. */
-static bool matches(const char *pattern, const char *name, int64_t *ret_layer)
-{
-    const char *mark = strchr(pattern, '#');
-    size_t before, digits;
-
-    *ret_layer = 0;
-    if (!mark)
-        return strcmp(pattern, name) == 0;
-    before = (size_t)(mark - pattern);
-    if (strncmp(pattern, name, before) != 0)
-        return false;
-    digits = strspn(name + before, "0123456789");
-    if (digits < 1 || digits > 6 || strcmp(name + before + digits, mark + 1) != 0)
-        return false;
-    *ret_layer = strtoll(name + before, NULL, 10);
-    return true;
 }
 
 /* ---- the map ---- */
@@ -460,7 +182,7 @@ static enum hd_status find_one(struct search *s, struct hd_hf_map *map, size_t i
     enum hd_status st = HD_OK;
 
     for (size_t i = 0; !row && i < s->row_count; i++)
-        if (matches(s->rows[i].ours, want->name, &layer))
+        if (hd_hf_name_matches(s->rows[i].ours, want->name, &layer))
             row = &s->rows[i];
     if (!row)
         return hd_err(HD_UNSUPPORTED, "%s: family %s has no such tensor in transformers",
@@ -485,23 +207,14 @@ static enum hd_status find_one(struct search *s, struct hd_hf_map *map, size_t i
     return st;
 }
 
-static bool is_constant(const char *name)
-{
-    int64_t layer;
-
-    for (size_t i = 0; i < COUNT(constants); i++)
-        if (matches(constants[i], name, &layer))
-            return true;
-    return false;
-}
-
 bool hd_hf_may_be_absent(const char *name)
 {
-    bool constant = is_constant(name);
+    bool constant = hd_hf_is_constant(name);
+    const struct hd_hf_names *names;
 
-    for (size_t i = 0; i < COUNT(tables) && !constant; i++)
+    for (size_t i = 0; !constant && (names = hd_hf_names_at(i)) != NULL; i++)
         constant =
-            hd_text_starts(name, tables[i].prefix) && is_constant(name + strlen(tables[i].prefix));
+            hd_text_starts(name, names->prefix) && hd_hf_is_constant(name + strlen(names->prefix));
     return constant || strcmp(name, HD_HF_HEAD_NAME) == 0;
 }
 
@@ -517,19 +230,20 @@ static bool may_stay_unused(const struct search *s, const struct hd_weight *w)
         return true; /* the output head may be missing: config.json ties it to the embedding */
     if (hd_job_is_reward(s->job) && strcmp(name, HD_HF_HEAD_NAME) == 0)
         return true; /* a reward model may start from a language model */
-    return hd_text_starts(name, s->prefix) && is_constant(name + strlen(s->prefix));
+    return hd_text_starts(name, s->prefix) && hd_hf_is_constant(name + strlen(s->prefix));
 }
 
 bool hd_hf_has_score(const struct hd_weights *weights)
 {
-    return hd_weights_find(weights, SCORE) != NULL;
+    return hd_weights_find(weights, HD_HF_SCORE_NAME) != NULL;
 }
 
 static enum hd_status judge(struct search *s, const struct hd_hf_map *map)
 {
     if (!s->adapter && !hd_job_is_reward(s->job) && hd_hf_has_score(s->weights))
         return hd_err(HD_INVALID,
-                      "it is a reward model (" SCORE " in place of lm_head.weight), which has no "
+                      "it is a reward model (" HD_HF_SCORE_NAME
+                      " in place of lm_head.weight), which has no "
                       "head for tokens; go on from it with train.objective: reward, or begin with "
                       "the model that it was trained from");
     for (size_t i = 0; i < hd_weights_count(s->weights); i++) {
@@ -555,7 +269,7 @@ static enum hd_status judge(struct search *s, const struct hd_hf_map *map)
 /* Selects the table of names with stacked experts if the weights have its sign in some layer. */
 static void choose_form(struct search *s)
 {
-    const struct name_table *names = &tables[hd_family_named(s->job->family)->names];
+    const struct hd_hf_names *names = hd_hf_names_of(hd_family_named(s->job->family));
     char plain[HD_CKPT_NAME_MAX], name[2 * HD_CKPT_NAME_MAX];
 
     for (int64_t layer = 0; names->stacked && layer < s->job->layers; layer++) {

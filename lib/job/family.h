@@ -42,7 +42,7 @@ enum hd_qk_norm_form {
     HD_QK_NORM_WHOLE /* over all channels of the projection, with a weight per channel (OLMo 2) */
 };
 
-/* Tables of tensor names in transformers' files (hf/names.c). */
+/* Tables of tensor names in transformers' files (hf/name_tables.c). */
 enum hd_family_names {
     HD_NAMES_GPT2,
     HD_NAMES_LLAMA,

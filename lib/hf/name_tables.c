@@ -1,0 +1,290 @@
+/* name_tables: the tables of tensor names in transformers' files, one per value of enum
+ * hd_family_names. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "hf/hf_internal.h"
+
+#define PART(which, count, our, their)                               \
+    {                                                                \
+        .ours = our, .theirs = their, .place = which, .parts = count \
+    }
+#define TURNED_PART(which, count, our, their)                                            \
+    {                                                                                    \
+        .ours = our, .theirs = their, .transposed = true, .place = which, .parts = count \
+    }
+#define PLAIN(our, their)  PART(0, 1, our, their)
+#define TURNED(our, their) TURNED_PART(0, 1, our, their)
+#define OUTSIDE(our, their)                                   \
+    {                                                         \
+        .ours = our, .theirs = their, .top = true, .parts = 1 \
+    }
+
+static const struct hd_hf_row gpt2_rows[] = {
+    PLAIN("embedding.weight", "wte.weight"),
+    PLAIN("embedding.positions", "wpe.weight"),
+    PLAIN("blocks.#.norm1.weight", "h.#.ln_1.weight"),
+    PLAIN("blocks.#.norm1.bias", "h.#.ln_1.bias"),
+    TURNED_PART(0, 3, "blocks.#.attention.q.weight", "h.#.attn.c_attn.weight"),
+    TURNED_PART(1, 3, "blocks.#.attention.k.weight", "h.#.attn.c_attn.weight"),
+    TURNED_PART(2, 3, "blocks.#.attention.v.weight", "h.#.attn.c_attn.weight"),
+    PART(0, 3, "blocks.#.attention.q.bias", "h.#.attn.c_attn.bias"),
+    PART(1, 3, "blocks.#.attention.k.bias", "h.#.attn.c_attn.bias"),
+    PART(2, 3, "blocks.#.attention.v.bias", "h.#.attn.c_attn.bias"),
+    TURNED("blocks.#.attention.out.weight", "h.#.attn.c_proj.weight"),
+    PLAIN("blocks.#.attention.out.bias", "h.#.attn.c_proj.bias"),
+    PLAIN("blocks.#.norm2.weight", "h.#.ln_2.weight"),
+    PLAIN("blocks.#.norm2.bias", "h.#.ln_2.bias"),
+    TURNED("blocks.#.mlp.up.weight", "h.#.mlp.c_fc.weight"),
+    PLAIN("blocks.#.mlp.up.bias", "h.#.mlp.c_fc.bias"),
+    TURNED("blocks.#.mlp.down.weight", "h.#.mlp.c_proj.weight"),
+    PLAIN("blocks.#.mlp.down.bias", "h.#.mlp.c_proj.bias"),
+    PLAIN("head.norm.weight", "ln_f.weight"),
+    PLAIN("head.norm.bias", "ln_f.bias"),
+    OUTSIDE("head.weight", HD_HF_HEAD_NAME),
+    OUTSIDE("head.score.weight", HD_HF_SCORE_NAME),
+};
+
+/* The rows of all other families are lists of these pieces, in the order of an export. A model
+ * need not have every parameter of its table. */
+#define EMBEDDING PLAIN("embedding.weight", "embed_tokens.weight")
+#define HEAD                                                                        \
+    PLAIN("head.norm.weight", "norm.weight"), PLAIN("head.norm.bias", "norm.bias"), \
+        OUTSIDE("head.weight", HD_HF_HEAD_NAME), OUTSIDE("head.score.weight", HD_HF_SCORE_NAME)
+#define NORM(our, their)                                           \
+    PLAIN("blocks.#." our ".weight", "layers.#." their ".weight"), \
+        PLAIN("blocks.#." our ".bias", "layers.#." their ".bias")
+#define QKV                                                                       \
+    PLAIN("blocks.#.attention.q.weight", "layers.#.self_attn.q_proj.weight"),     \
+        PLAIN("blocks.#.attention.k.weight", "layers.#.self_attn.k_proj.weight"), \
+        PLAIN("blocks.#.attention.v.weight", "layers.#.self_attn.v_proj.weight"), \
+        PLAIN("blocks.#.attention.q.bias", "layers.#.self_attn.q_proj.bias"),     \
+        PLAIN("blocks.#.attention.k.bias", "layers.#.self_attn.k_proj.bias"),     \
+        PLAIN("blocks.#.attention.v.bias", "layers.#.self_attn.v_proj.bias")
+#define FUSED_QKV                                                                        \
+    PART(0, 3, "blocks.#.attention.q.weight", "layers.#.self_attn.qkv_proj.weight"),     \
+        PART(1, 3, "blocks.#.attention.k.weight", "layers.#.self_attn.qkv_proj.weight"), \
+        PART(2, 3, "blocks.#.attention.v.weight", "layers.#.self_attn.qkv_proj.weight")
+#define OUT                                                                            \
+    PLAIN("blocks.#.attention.out.weight", "layers.#.self_attn.o_proj.weight"),        \
+        PLAIN("blocks.#.attention.out.bias", "layers.#.self_attn.o_proj.bias"),        \
+        PLAIN("blocks.#.attention.q_norm.weight", "layers.#.self_attn.q_norm.weight"), \
+        PLAIN("blocks.#.attention.k_norm.weight", "layers.#.self_attn.k_norm.weight")
+#define MLP                                                                 \
+    PLAIN("blocks.#.mlp.gate.weight", "layers.#.mlp.gate_proj.weight"),     \
+        PLAIN("blocks.#.mlp.up.weight", "layers.#.mlp.up_proj.weight"),     \
+        PLAIN("blocks.#.mlp.down.weight", "layers.#.mlp.down_proj.weight"), \
+        PLAIN("blocks.#.mlp.gate.bias", "layers.#.mlp.gate_proj.bias"),     \
+        PLAIN("blocks.#.mlp.up.bias", "layers.#.mlp.up_proj.bias"),         \
+        PLAIN("blocks.#.mlp.down.bias", "layers.#.mlp.down_proj.bias")
+#define FUSED_MLP                                                                 \
+    PART(0, 2, "blocks.#.mlp.gate.weight", "layers.#.mlp.gate_up_proj.weight"),   \
+        PART(1, 2, "blocks.#.mlp.up.weight", "layers.#.mlp.gate_up_proj.weight"), \
+        PLAIN("blocks.#.mlp.down.weight", "layers.#.mlp.down_proj.weight")
+#define PLAIN_MLP                                                        \
+    PLAIN("blocks.#.mlp.up.weight", "layers.#.mlp.c_fc.weight"),         \
+        PLAIN("blocks.#.mlp.up.bias", "layers.#.mlp.c_fc.bias"),         \
+        PLAIN("blocks.#.mlp.down.weight", "layers.#.mlp.c_proj.weight"), \
+        PLAIN("blocks.#.mlp.down.bias", "layers.#.mlp.c_proj.bias")
+/* experts with a tensor for each; those of one layer in two stacks, of gate and up, and of down */
+#define EXPERTS(gate, up, down)                          \
+    PLAIN("blocks.#.moe.gate.weight", "layers.#." gate), \
+        PLAIN("blocks.#.moe.up.weight", "layers.#." up), \
+        PLAIN("blocks.#.moe.down.weight", "layers.#." down)
+#define STACKED_EXPERTS(gate_up, down)                             \
+    PART(0, 2, "blocks.#.moe.gate.weight", "layers.#." gate_up),   \
+        PART(1, 2, "blocks.#.moe.up.weight", "layers.#." gate_up), \
+        PLAIN("blocks.#.moe.down.weight", "layers.#." down)
+#define ROUTER(their) PLAIN("blocks.#.moe.router.weight", "layers.#." their)
+#define SHARED_EXPERT                                                                            \
+    PLAIN("blocks.#.moe.shared.gate.weight", "layers.#.mlp.shared_expert.gate_proj.weight"),     \
+        PLAIN("blocks.#.moe.shared.up.weight", "layers.#.mlp.shared_expert.up_proj.weight"),     \
+        PLAIN("blocks.#.moe.shared.down.weight", "layers.#.mlp.shared_expert.down_proj.weight"), \
+        PLAIN("blocks.#.moe.shared_gate.weight", "layers.#.mlp.shared_expert_gate.weight")
+#define NORMS NORM("norm1", "input_layernorm"), NORM("norm2", "post_attention_layernorm")
+
+static const struct hd_hf_row llama_rows[] = {EMBEDDING, NORMS, QKV, OUT, MLP, HEAD};
+
+/* Mixtral's form that every version of transformers reads and that it writes by default, and the one
+ * that transformers 5 writes with save_original_format=False. */
+static const struct hd_hf_row mixtral_rows[] = {EMBEDDING,
+                                                NORMS,
+                                                QKV,
+                                                OUT,
+                                                ROUTER("block_sparse_moe.gate.weight"),
+                                                EXPERTS("block_sparse_moe.experts.*.w1.weight",
+                                                        "block_sparse_moe.experts.*.w3.weight",
+                                                        "block_sparse_moe.experts.*.w2.weight"),
+                                                HEAD};
+static const struct hd_hf_row mixtral_stacked_rows[] = {
+    EMBEDDING,
+    NORMS,
+    QKV,
+    OUT,
+    ROUTER("mlp.gate.weight"),
+    STACKED_EXPERTS("mlp.experts.gate_up_proj", "mlp.experts.down_proj"),
+    HEAD};
+
+/* Qwen-MoE and OLMoE, also in two forms. */
+static const struct hd_hf_row qwen_moe_rows[] = {EMBEDDING,
+                                                 NORMS,
+                                                 QKV,
+                                                 OUT,
+                                                 MLP,
+                                                 ROUTER("mlp.gate.weight"),
+                                                 EXPERTS("mlp.experts.*.gate_proj.weight",
+                                                         "mlp.experts.*.up_proj.weight",
+                                                         "mlp.experts.*.down_proj.weight"),
+                                                 SHARED_EXPERT,
+                                                 HEAD};
+static const struct hd_hf_row qwen_moe_stacked_rows[] = {
+    EMBEDDING,
+    NORMS,
+    QKV,
+    OUT,
+    MLP,
+    ROUTER("mlp.gate.weight"),
+    STACKED_EXPERTS("mlp.experts.gate_up_proj", "mlp.experts.down_proj"),
+    SHARED_EXPERT,
+    HEAD};
+
+static const struct hd_hf_row gemma_rows[] = {EMBEDDING,
+                                              NORM("norm1", "input_layernorm"),
+                                              NORM("norm1_out", "post_attention_layernorm"),
+                                              NORM("norm2", "pre_feedforward_layernorm"),
+                                              NORM("norm2_out", "post_feedforward_layernorm"),
+                                              QKV,
+                                              OUT,
+                                              MLP,
+                                              HEAD};
+
+static const struct hd_hf_row olmo2_rows[] = {EMBEDDING,
+                                              NORM("norm1_out", "post_attention_layernorm"),
+                                              NORM("norm2_out", "post_feedforward_layernorm"),
+                                              QKV,
+                                              OUT,
+                                              MLP,
+                                              HEAD};
+
+static const struct hd_hf_row phi3_rows[] = {EMBEDDING, NORMS, FUSED_QKV, OUT, FUSED_MLP, HEAD};
+
+static const struct hd_hf_row glm_rows[] = {EMBEDDING, NORMS, QKV, OUT, FUSED_MLP, HEAD};
+
+static const struct hd_hf_row glm4_rows[] = {EMBEDDING,
+                                             NORM("norm1", "input_layernorm"),
+                                             NORM("norm1_out", "post_self_attn_layernorm"),
+                                             NORM("norm2", "post_attention_layernorm"),
+                                             NORM("norm2_out", "post_mlp_layernorm"),
+                                             QKV,
+                                             OUT,
+                                             FUSED_MLP,
+                                             HEAD};
+
+static const struct hd_hf_row granite_moe_rows[] = {
+    EMBEDDING,
+    NORMS,
+    QKV,
+    OUT,
+    ROUTER("block_sparse_moe.router.layer.weight"),
+    STACKED_EXPERTS("block_sparse_moe.input_linear.weight",
+                    "block_sparse_moe.output_linear.weight"),
+    HEAD};
+
+/* The form that transformers 5 writes with save_original_format=False. */
+static const struct hd_hf_row granite_moe_stacked_rows[] = {
+    EMBEDDING,
+    NORMS,
+    QKV,
+    OUT,
+    ROUTER("block_sparse_moe.router.weight"),
+    STACKED_EXPERTS("block_sparse_moe.experts.gate_up_proj", "block_sparse_moe.experts.down_proj"),
+    HEAD};
+
+static const struct hd_hf_row starcoder2_rows[] = {EMBEDDING, NORMS, QKV, OUT, PLAIN_MLP, HEAD};
+
+/* Constants that older versions of transformers saved with the weights: masks and rotary
+ * frequencies. */
+static const char *const constants[] = {
+    "h.#.attn.bias",
+    "h.#.attn.masked_bias",
+    "layers.#.self_attn.rotary_emb.inv_freq",
+    "layers.#.self_attn.rotary_emb.original_inv_freq",
+    "layers.#.self_attn.rotary_emb.cos_cached",
+    "layers.#.self_attn.rotary_emb.sin_cached",
+    "rotary_emb.inv_freq",
+    "rotary_emb.original_inv_freq",
+    "rotary_emb.cos_cached",
+    "rotary_emb.sin_cached",
+};
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+static const struct hd_hf_names tables[HD_NAMES_COUNT] = {
+    [HD_NAMES_GPT2] = {"transformer.", gpt2_rows, COUNT(gpt2_rows), NULL, 0, NULL},
+    [HD_NAMES_LLAMA] = {"model.", llama_rows, COUNT(llama_rows), NULL, 0, NULL},
+    [HD_NAMES_MIXTRAL] = {"model.", mixtral_rows, COUNT(mixtral_rows), mixtral_stacked_rows,
+                          COUNT(mixtral_stacked_rows), "layers.#.mlp.gate.weight"},
+    [HD_NAMES_QWEN_MOE] = {"model.", qwen_moe_rows, COUNT(qwen_moe_rows), qwen_moe_stacked_rows,
+                           COUNT(qwen_moe_stacked_rows), "layers.#.mlp.experts.gate_up_proj"},
+    [HD_NAMES_GEMMA] = {"model.", gemma_rows, COUNT(gemma_rows), NULL, 0, NULL},
+    [HD_NAMES_OLMO2] = {"model.", olmo2_rows, COUNT(olmo2_rows), NULL, 0, NULL},
+    [HD_NAMES_PHI3] = {"model.", phi3_rows, COUNT(phi3_rows), NULL, 0, NULL},
+    [HD_NAMES_GLM] = {"model.", glm_rows, COUNT(glm_rows), NULL, 0, NULL},
+    [HD_NAMES_GLM4] = {"model.", glm4_rows, COUNT(glm4_rows), NULL, 0, NULL},
+    [HD_NAMES_GRANITE_MOE] = {"model.", granite_moe_rows, COUNT(granite_moe_rows),
+                              granite_moe_stacked_rows, COUNT(granite_moe_stacked_rows),
+                              "layers.#.block_sparse_moe.experts.gate_up_proj"},
+    [HD_NAMES_STARCODER2] = {"model.", starcoder2_rows, COUNT(starcoder2_rows), NULL, 0, NULL},
+};
+
+enum hd_status hd_hf_rows(const char *family, const struct hd_hf_row **ret_rows, size_t *ret_count,
+                          const char **ret_prefix)
+{
+    const struct hd_family *f = hd_family_named(family);
+
+    if (!f)
+        return hd_err(HD_UNSUPPORTED, "model.family: there are no Hugging Face names for %s",
+                      family);
+    *ret_rows = tables[f->names].rows;
+    *ret_count = tables[f->names].count;
+    *ret_prefix = tables[f->names].prefix;
+    return HD_OK;
+}
+
+const struct hd_hf_names *hd_hf_names_of(const struct hd_family *family)
+{
+    return &tables[family->names];
+}
+
+const struct hd_hf_names *hd_hf_names_at(size_t index)
+{
+    return index < COUNT(tables) ? &tables[index] : NULL;
+}
+
+bool hd_hf_name_matches(const char *pattern, const char *name, int64_t *ret_layer)
+{
+    const char *mark = strchr(pattern, '#');
+    size_t before, digits;
+
+    *ret_layer = 0;
+    if (!mark)
+        return strcmp(pattern, name) == 0;
+    before = (size_t)(mark - pattern);
+    if (strncmp(pattern, name, before) != 0)
+        return false;
+    digits = strspn(name + before, "0123456789");
+    if (digits < 1 || digits > 6 || strcmp(name + before + digits, mark + 1) != 0)
+        return false;
+    *ret_layer = strtoll(name + before, NULL, 10);
+    return true;
+}
+
+bool hd_hf_is_constant(const char *name)
+{
+    int64_t layer;
+
+    for (size_t i = 0; i < COUNT(constants); i++)
+        if (hd_hf_name_matches(constants[i], name, &layer))
+            return true;
+    return false;
+}
