@@ -136,7 +136,7 @@ static enum hd_status compare_steps(struct harness_rank *r)
     golden_set_weights(t);
     st = hd_trainer_validate(t, &loss, &pairs);
     f->before = hd_trainer_validated_pairs(t);
-    for (int i = 0; !st && i < STEPS; i++) {
+    for (int i = 0; !st && i < on_steps(STEPS); i++) {
         const double bound = 1e-5 * (i + 1);
 
         st = hd_trainer_step(t, 0, &s);

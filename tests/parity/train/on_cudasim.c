@@ -13,3 +13,8 @@ const struct hd_backend_table *on_backend(void)
     lazy = true;
     return hd_backend_cuda();
 }
+
+int on_steps(int steps)
+{
+    return steps < 4 ? steps : 4;
+}
