@@ -23,7 +23,7 @@
 #include "checkpoint/checkpoint.h"
 #include "daemon/isolation/roots.h"
 #include "daemon/isolation/sandbox.h"
-#include "data/kind.h"
+#include "records/kind.h"
 #include "hf/hf.h"
 #include "kernels/plugin.h"
 #include "train/job_chat.h"

@@ -10,7 +10,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "data/kind.h"
+#include "records/kind.h"
 #include "data/packing.h"
 #include "flags/flags.h"
 #include "train/job_chat.h"
@@ -153,7 +153,7 @@ static enum hd_status add_forms(const struct samples *s, struct hd_json_writer *
         enum hd_chat_form form = HD_CHAT_TEXT;
 
         st = hd_job_form(&s->job, s->job.train[i].path, &form);
-        found[form] |= hd_data_is_lines(s->job.train[i].path);
+        found[form] |= hd_data_has_records(s->job.train[i].path);
     }
     hd_json_begin(w, "forms", '[');
     for (int f = 0; f <= HD_CHAT_TEXT; f++)

@@ -9,9 +9,9 @@
 #include "base/json.h"
 #include "chat/date.h"
 #include "data/data.h"
-#include "data/kind.h"
 #include "data/tokenize.h"
 #include "flags/flags.h"
+#include "records/kind.h"
 #include "tokenizer/special.h"
 #include "worker/worker.h"
 
@@ -179,9 +179,9 @@ static enum hd_status find_form(const struct hd_tokenize *how, const struct opti
     if (*ret_form != HD_CHAT_AUTO)
         return HD_OK;
     *ret_form = HD_CHAT_TEXT;
-    return how->key || !hd_data_is_lines(how->inputs[0])
+    return how->key || !hd_data_has_records(how->inputs[0])
                ? HD_OK
-               : hd_jsonl_look(how->inputs[0], HD_CHAT_AUTO, ret_form);
+               : hd_jsonl_look(how->inputs[0], NULL, HD_CHAT_AUTO, ret_form);
 }
 
 /* Sets the date: --date, else today's; only for a template that asks for it. */
@@ -251,8 +251,8 @@ static enum hd_status find_rules(const struct options *o, struct hd_tokenize *ho
 static void print_summary(const struct hd_tokenize *how, const struct hd_tokenize_counts *c,
                           int64_t spent_ms, bool as_json)
 {
-    const double per_token = c->tokens ? (double)c->read_bytes / (double)c->tokens : 0;
-    const double rate = (double)c->read_bytes / 1e3 / (double)(spent_ms ? spent_ms : 1);
+    const double per_token = c->tokens ? (double)c->text_bytes / (double)c->tokens : 0;
+    const double rate = (double)c->text_bytes / 1e3 / (double)(spent_ms ? spent_ms : 1);
     const char *ending =
         how->format == HD_TOKEN_FORMAT_MEGATRON || how->conversations ? ".bin" : "";
     struct hd_text text = {0}, path = {0};
@@ -282,6 +282,7 @@ static void print_summary(const struct hd_tokenize *how, const struct hd_tokeniz
     hd_json_add_int64(&w, "tokens", c->tokens);
     hd_json_add_int64(&w, "targets", c->targets);
     hd_json_add_int64(&w, "read_bytes", c->read_bytes);
+    hd_json_add_int64(&w, "text_bytes", c->text_bytes);
     hd_json_add_real(&w, "bytes_per_token", per_token);
     hd_json_add_real(&w, "mb_per_s", rate);
     hd_json_end(&w, '}');

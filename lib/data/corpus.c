@@ -12,7 +12,7 @@
 #include "base/text.h"
 #include "data/data_internal.h"
 #include "data/fingerprint.h"
-#include "data/kind.h"
+#include "records/kind.h"
 #include "data/token_file.h"
 
 /* A mapped file, and its size, time and inode when it was mapped. */

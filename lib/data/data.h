@@ -167,10 +167,12 @@ void hd_text_identity_format(uint64_t hash, char ret_text[HD_TEXT_IDENTITY_MAX])
 enum hd_status hd_text_identity_is(const struct hd_text_origin *origin, const char *recorded,
                                    bool *ret_same, char ret_now[HD_TEXT_IDENTITY_MAX]);
 
-/* Sets *ret_form to the form of a .jsonl file's first document; `form`, unless HD_CHAT_AUTO, is the
- * form that the document must have. Later documents are not checked here; a rank checks them all.
- * HD_INVALID, naming file and line: the document has another form, or no valid one. */
-enum hd_status hd_jsonl_look(const char *path, enum hd_chat_form form, enum hd_chat_form *ret_form);
+/* Sets *ret_form to the form of the first record of a file (records/source.h, columns as there);
+ * `form`, unless HD_CHAT_AUTO, is the form that it must have. Later records are not checked here; a
+ * rank checks them all. HD_INVALID, naming file and line: the record has another form, or no valid
+ * one. */
+enum hd_status hd_jsonl_look(const char *path, const char *columns, enum hd_chat_form form,
+                             enum hd_chat_form *ret_form);
 
 /* ---- training samples ---- */
 

@@ -39,7 +39,7 @@ static inline int64_t hd_data_window_count(int64_t token_count, int64_t context)
     return token_count > 0 ? (token_count - 1) / context : 0;
 }
 
-/* ---- jsonl.c: one document per line ---- */
+/* ---- jsonl.c: one document per line, or per record of a container as a line ---- */
 
 enum { HD_JSONL_LINE_BYTES_MAX = 256 << 20 };
 
@@ -48,8 +48,8 @@ bool hd_jsonl_is_blank(const char *line, size_t bytes);
 /* Checks that the lines in the first `bytes` of a .jsonl file are conversations (or pairs) of the
  * form. Renders no chat template, so it does not find what a template would refuse. Sets
  * *ret_documents to the number of lines of the whole file that are not blank. */
-enum hd_status hd_jsonl_check(const char *path, enum hd_chat_form form, int64_t bytes,
-                              int64_t *ret_documents);
+enum hd_status hd_jsonl_check(const char *path, const char *columns, enum hd_chat_form form,
+                              int64_t bytes, int64_t *ret_documents);
 /* Sets *ret_documents to the number of lines of a .jsonl file that are not blank. */
 enum hd_status hd_jsonl_count(const char *path, int64_t *ret_documents);
 /* Sets *ret_line to the line number, from 1, of document number `document`, from 0, of a .jsonl

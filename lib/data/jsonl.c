@@ -4,8 +4,8 @@
 
 #include "base/json.h"
 #include "data/data_internal.h"
-#include "data/kind.h"
 #include "data/lines.h"
+#include "records/kind.h"
 
 enum { NAMES_SHOWN = 4 };
 
@@ -45,12 +45,13 @@ enum hd_status hd_jsonl_text(struct hd_arena *arena, const char *line, size_t by
 /* Callback for one line that is not blank; sets *ret_done to end the iteration. */
 typedef enum hd_status line_fn(void *context, const char *line, size_t bytes, bool *ret_done);
 
-/* Calls `take` for each line of a file that is not blank, until it sets its *ret_done. Sets
+/* Calls `take` for each line, or record as a line, of a file that is not blank, until it sets its *ret_done. Sets
  * *ret_line to the number of the last line read, from 1. */
-static enum hd_status each_line(const char *path, line_fn *take, void *context, int64_t *ret_line)
+static enum hd_status each_line(const char *path, const char *columns, line_fn *take, void *context,
+                                int64_t *ret_line)
 {
     struct hd_lines l;
-    enum hd_status st = hd_lines_open(&l, path, HD_JSONL_LINE_BYTES_MAX);
+    enum hd_status st = hd_lines_open(&l, path, columns, HD_JSONL_LINE_BYTES_MAX);
     bool done = false, there = true;
 
     while (!st && !done && there) {
@@ -58,7 +59,7 @@ static enum hd_status each_line(const char *path, line_fn *take, void *context, 
         if (st || !there || hd_lines_is_blank(&l))
             continue;
         st = take(context, l.line.data, l.line.len_bytes, &done);
-        st = st ? hd_err_prefix(st, "%s:%" PRId64, path, l.number) : HD_OK;
+        st = st ? hd_err_prefix(st, "%s:%s%" PRId64, path, hd_lines_unit(&l), l.number) : HD_OK;
     }
     *ret_line = l.number - !there;
     hd_lines_close(&l);
@@ -99,7 +100,8 @@ static enum hd_status look_at_first(void *context, const char *line, size_t byte
     return look_at_line(context, line, bytes);
 }
 
-enum hd_status hd_jsonl_look(const char *path, enum hd_chat_form form, enum hd_chat_form *ret_form)
+enum hd_status hd_jsonl_look(const char *path, const char *columns, enum hd_chat_form form,
+                             enum hd_chat_form *ret_form)
 {
     struct look look = {.wanted = form, .found = form == HD_CHAT_AUTO ? HD_CHAT_TEXT : form};
     int64_t line;
@@ -107,7 +109,7 @@ enum hd_status hd_jsonl_look(const char *path, enum hd_chat_form form, enum hd_c
     enum hd_status st = hd_data_look(path);
 
     if (!st)
-        st = each_line(path, look_at_first, &look, &line);
+        st = each_line(path, columns, look_at_first, &look, &line);
     *ret_form = look.found;
     return st;
 }
@@ -124,12 +126,12 @@ static enum hd_status check_and_count(void *context, const char *line, size_t by
     return look_at_line(look, line, bytes);
 }
 
-enum hd_status hd_jsonl_check(const char *path, enum hd_chat_form form, int64_t bytes,
-                              int64_t *ret_documents)
+enum hd_status hd_jsonl_check(const char *path, const char *columns, enum hd_chat_form form,
+                              int64_t bytes, int64_t *ret_documents)
 {
     struct look look = {.wanted = form, .left = bytes};
     int64_t line;
-    enum hd_status st = each_line(path, check_and_count, &look, &line);
+    enum hd_status st = each_line(path, columns, check_and_count, &look, &line);
 
     *ret_documents = look.documents;
     return st;
@@ -148,7 +150,7 @@ enum hd_status hd_jsonl_count(const char *path, int64_t *ret_documents)
     int64_t line;
 
     *ret_documents = 0;
-    return each_line(path, count_up, ret_documents, &line);
+    return each_line(path, NULL, count_up, ret_documents, &line);
 }
 
 static enum hd_status count_down(void *context, const char *line, size_t bytes, bool *ret_done)
@@ -160,7 +162,7 @@ static enum hd_status count_down(void *context, const char *line, size_t bytes, 
 
 enum hd_status hd_jsonl_find_line(const char *path, int64_t document, int64_t *ret_line)
 {
-    enum hd_status st = each_line(path, count_down, &document, ret_line);
+    enum hd_status st = each_line(path, NULL, count_down, &document, ret_line);
 
     return st || document < 0 ? st : hd_err(HD_NOT_FOUND, "%s has fewer documents", path);
 }

@@ -1,40 +1,36 @@
 #include "data/lines.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/file.h"
 #include "data/data_internal.h"
 
 enum { READ_BYTES = 256 << 10 };
 
-enum hd_status hd_lines_open(struct hd_lines *l, const char *path, size_t bytes_max)
+enum hd_status hd_lines_open(struct hd_lines *l, const char *path, const char *columns,
+                             size_t bytes_max)
 {
     enum hd_status st;
-    int fd;
 
     *l = (struct hd_lines){.path = path, .bytes_max = bytes_max};
-    st = hd_file_open_regular("", path, &fd);
+    st = hd_records_open(path, columns, &l->source);
     if (st)
         return st;
-    l->file = fdopen(fd, "r");
-    if (!l->file) {
-        (void)close(fd);
-        return hd_err(HD_NO_MEMORY, "no memory to read %s", path);
-    }
     l->bytes = malloc(READ_BYTES);
     return l->bytes ? HD_OK : hd_err(HD_NO_MEMORY, "no memory to read %s", path);
 }
 
 void hd_lines_close(struct hd_lines *l)
 {
-    if (l->file)
-        (void)fclose(l->file);
+    hd_records_close(l->source);
     free(l->bytes);
     hd_text_free(&l->line);
+}
+
+const char *hd_lines_unit(const struct hd_lines *l)
+{
+    return hd_records_unit(l->source);
 }
 
 /* Appends the buffered bytes up to the end of the line to the current line; sets *ret_whole to
@@ -46,8 +42,8 @@ static enum hd_status add_bytes(struct hd_lines *l, bool *ret_whole)
     const size_t count = end ? (size_t)(end - from) : l->until - l->from;
 
     if (count > l->bytes_max - l->line.len_bytes)
-        return hd_err(HD_INVALID, "%s:%" PRId64 ": a line of more than %zu bytes", l->path,
-                      l->number, l->bytes_max);
+        return hd_err(HD_INVALID, "%s:%s%" PRId64 ": a line of more than %zu bytes", l->path,
+                      hd_lines_unit(l), l->number, l->bytes_max);
     hd_text_add_bytes(&l->line, from, count);
     l->from += count + (end != NULL);
     *ret_whole = end;
@@ -65,15 +61,13 @@ enum hd_status hd_lines_next(struct hd_lines *l, bool *ret_there)
     while (!st && !whole) {
         if (l->from == l->until) {
             l->from = 0;
-            l->until = fread(l->bytes, 1, READ_BYTES, l->file);
+            st = hd_records_read(l->source, l->bytes, READ_BYTES, &l->until);
         }
-        if (!l->until)
+        if (st || !l->until)
             break;
         *ret_there = true;
         st = add_bytes(l, &whole);
     }
-    if (!st && ferror(l->file))
-        st = hd_err(HD_IO, "cannot read %s: %s", l->path, strerror(errno));
     return st;
 }
 

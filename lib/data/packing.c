@@ -8,7 +8,7 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "data/data_internal.h"
-#include "data/kind.h"
+#include "records/kind.h"
 
 struct hd_packing {
     struct hd_packing_facts facts;
@@ -180,7 +180,7 @@ static enum hd_status refuse_long(const struct hd_packing_facts *f)
     int64_t line = 0;
     enum hd_status st;
 
-    if (hd_data_is_lines(p->path) && !hd_jsonl_find_line(p->path, p->document, &line))
+    if (hd_data_has_records(p->path) && !hd_jsonl_find_line(p->path, p->document, &line))
         hd_text_add(&where, "%s:%" PRId64, p->path, line);
     else
         hd_text_add(&where, "number %" PRId64 " of %s", p->document + 1, p->path);

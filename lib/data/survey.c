@@ -6,8 +6,8 @@
 
 #include "base/text.h"
 #include "data/data_internal.h"
-#include "data/kind.h"
 #include "data/tokenize.h"
+#include "records/kind.h"
 
 enum { CHUNK = 1 << 16, BEGINNING = 1 << 20 };
 /* most tokens of one file that the survey scans, which takes seconds */
@@ -119,6 +119,7 @@ static enum hd_status count_documents(const char *path, struct hd_survey_rules *
                               .inputs = &path,
                               .input_count = 1,
                               .threads = r->threads,
+                              .columns = r->columns,
                               .read_max = read_max};
     enum hd_status st = HD_OK;
 
@@ -152,25 +153,41 @@ static enum hd_status look_at_text(const struct hd_corpus *corpus, const char *p
     return check_utf8(corpus, path, one->checked);
 }
 
-/* ---- lines ---- */
+/* Checks a compressed text as a rank does; of one that is too large, only the beginning. */
+static enum hd_status look_at_packed(const char *path, struct hd_survey_rules *r,
+                                     struct hd_survey *one)
+{
+    const bool whole = one->bytes <= r->read_left;
 
-/* Checks the lines of a .jsonl file as a rank does: encodes lines of text; checks the form of
+    one->tokens = -1;
+    one->checked = whole || one->bytes < BEGINNING ? one->bytes : BEGINNING;
+    r->read_left -= whole ? one->bytes : r->read_left;
+    if (!r->tokenizer)
+        return HD_OK;
+    return count_documents(path, r, one->bytes, whole ? 0 : BEGINNING, &one->documents);
+}
+
+/* ---- records ---- */
+
+/* Checks the records of a file as a rank does: encodes records of text; checks the form of
  * conversations. */
 static enum hd_status look_at_lines(const char *path, struct hd_survey_rules *r,
                                     struct hd_survey *one)
 {
     const bool whole = one->bytes <= r->read_left;
     enum hd_chat_form form = r->form;
-    enum hd_status st = hd_jsonl_look(path, form, &form);
+    enum hd_status st = hd_jsonl_look(path, r->columns, form, &form);
 
     one->tokens = -1;
-    one->kind = st || form == HD_CHAT_TEXT ? "jsonl" : hd_chat_form_name(form);
+    one->kind = st || form == HD_CHAT_TEXT ? hd_data_kind_name(hd_data_kind_of(path))
+                                           : hd_chat_form_name(form);
     one->checked = whole || one->bytes < BEGINNING ? one->bytes : BEGINNING;
     r->read_left -= whole ? one->bytes : r->read_left;
     if (st)
         return st;
     if (form != HD_CHAT_TEXT || !r->tokenizer)
-        return hd_jsonl_check(path, form, whole ? INT64_MAX : BEGINNING, &one->documents);
+        return hd_jsonl_check(path, r->columns, form, whole ? INT64_MAX : BEGINNING,
+                              &one->documents);
     st = count_documents(path, r, one->bytes, whole ? 0 : BEGINNING, &one->documents);
     return st || one->checked == one->bytes ? st : hd_jsonl_count(path, &one->documents);
 }
@@ -195,8 +212,10 @@ static enum hd_status look_at(const struct hd_corpus_file *file, struct hd_surve
         st = hd_corpus_set_vocab(corpus, r->vocab);
         if (!st)
             st = look_at_tokens(corpus, r->end_of_text, one);
-    } else if (hd_data_is_lines(file->path)) {
+    } else if (hd_data_has_records(file->path)) {
         st = look_at_lines(file->path, r, one);
+    } else if (!hd_data_is_plain(file->path)) {
+        st = look_at_packed(file->path, r, one);
     } else if (r->tokenizer) {
         st = look_at_text(corpus, file->path, r, one);
     }

@@ -16,7 +16,8 @@
 #include "tokenizer/tokenizer.h"
 
 struct hd_survey {
-    const char *kind; /* "text", "jsonl", a form of conversations (such as "messages"),
+    const char *
+        kind; /* "text", "jsonl", "parquet" (records of text), a form of conversations (such as "messages"),
                          "conversations", "npy", "llm.c", "megatron", or "mixed" */
     int64_t files, bytes;
     /* documents of all files; -1: unknown, or the files are too large to count them */
@@ -31,7 +32,8 @@ struct hd_survey_rules {
     const struct hd_tokenizer *tokenizer; /* tokenizer for text; NULL: none */
     int64_t end_of_text;                  /* id that ends a document; -1: none */
     int64_t vocab;                        /* size of the vocabulary: token ids must be below it */
-    enum hd_chat_form form;               /* form that lines of .jsonl files must have */
+    enum hd_chat_form form;               /* form that records must have */
+    const char *columns; /* which columns have what (records/source.h); NULL: the usual names */
     int threads;
     /* bytes of text that the survey may still encode; of further text only UTF-8 and the form of
      * lines are checked */

@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "data/kind.h"
+#include "records/kind.h"
 #include "data/token_file_internal.h"
 
 enum { LLMC_HEAD_BYTES = 1024 };

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,7 +11,8 @@
 
 #include "base/file.h"
 #include "data/data_internal.h"
-#include "data/kind.h"
+#include "records/kind.h"
+#include "records/source.h"
 
 enum {
     PIECE_BYTES = 1 << 20, /* bytes of a piece at least, except at the end of a file */
@@ -28,8 +28,10 @@ enum slot_state { FREE, READY, TAKEN, DONE };
 struct tokenize_slot {
     enum slot_state state;
     const char *path;
-    /* number, from 1, of the first line of the slot's piece of a .jsonl file; 0: a piece of text */
+    /* number, from 1, of the first record of the slot's piece; 0: a piece of text */
     int64_t first_line;
+    const char *unit;   /* word in front of a record's number in messages: " row ", "" */
+    int64_t read_bytes; /* bytes of the file that were read for the piece */
     int64_t first_byte; /* offset in its file, bytes, of the slot's piece of text */
     bool ends_document; /* whether the slot's piece is the last one of a text file */
     struct hd_text text;
@@ -50,14 +52,15 @@ struct work {
     int64_t taken; /* number of pieces that workers have taken, in order */
     bool stops;
     /* used by the caller's thread only */
-    size_t input;         /* index of the current input file */
-    FILE *file;           /* the current input; NULL: not open yet */
-    int64_t line, byte;   /* lines and bytes of the current input that are already in slots */
+    size_t input;              /* index of the current input file */
+    struct hd_records *source; /* the current input; NULL: not open yet */
+    int64_t line, byte; /* lines and bytes of the current input's text that are already in slots */
+    int64_t place;      /* bytes of the current input's file that are counted in slots */
     struct hd_text ahead; /* bytes read from the current input that are not in a slot yet */
     /* number of leading bytes of `ahead` that were searched and have no end of a piece */
     size_t searched;
     bool at_end;    /* whether the end of the current input was read */
-    bool has_lines; /* whether the current input is a .jsonl file */
+    bool has_lines; /* whether the current input has records, as lines */
     struct hd_token_writer *writer;
     struct hd_tokenize_counts counts;
 };
@@ -110,7 +113,7 @@ static enum hd_status check_rows(const struct work *w, const struct tokenize_slo
     return HD_OK;
 }
 
-/* Encodes the text in one line of a .jsonl file into the slot's ids. */
+/* Encodes the text in one record into the slot's ids. */
 static enum hd_status add_line(const struct work *w, struct hd_encoder *encoder,
                                struct tokenize_slot *slot, const char *line, size_t size_bytes)
 {
@@ -186,7 +189,7 @@ static enum hd_status tokenize_lines(const struct work *w, struct hd_encoder *en
             st = conversations ? add_to_tokens(w, conversations, slot, p, n)
                                : add_line(w, encoder, slot, p, n);
             if (st)
-                return hd_err_prefix(st, "%s:%" PRId64, slot->path, line);
+                return hd_err_prefix(st, "%s:%s%" PRId64, slot->path, slot->unit, line);
         }
         p += n + 1;
     }
@@ -247,19 +250,14 @@ static enum hd_status report_progress(struct work *w)
 static enum hd_status open_input(struct work *w)
 {
     const char *path = w->how->inputs[w->input];
-    int fd;
-    enum hd_status st = hd_file_open_regular("", path, &fd);
+    const enum hd_status st = hd_records_open(path, w->how->columns, &w->source);
 
     if (st)
         return st;
-    w->file = fdopen(fd, "r");
-    if (!w->file) {
-        (void)close(fd);
-        return hd_err(HD_NO_MEMORY, "no memory to read %s", path);
-    }
     w->line = w->byte = 0;
+    w->place = 0;
     w->at_end = false;
-    w->has_lines = hd_data_is_lines(path);
+    w->has_lines = hd_records_are_rows(w->source);
     return HD_OK;
 }
 
@@ -271,9 +269,9 @@ static bool has_enough(const struct work *w)
 
 static void close_input(struct work *w)
 {
-    (void)fclose(w->file);
+    hd_records_close(w->source);
     w->ahead.len_bytes = w->searched = 0;
-    w->file = NULL;
+    w->source = NULL;
     w->input++;
 }
 
@@ -281,17 +279,18 @@ static void close_input(struct work *w)
 static enum hd_status read_more(struct work *w, char *buffer)
 {
     const char *path = w->how->inputs[w->input];
-    const size_t n = fread(buffer, 1, READ_BYTES, w->file);
+    size_t n;
+    const enum hd_status st = hd_records_read(w->source, buffer, READ_BYTES, &n);
 
-    if (ferror(w->file))
-        return hd_err(HD_IO, "cannot read %s: %s", path, strerror(errno));
+    if (st)
+        return st;
     w->at_end = n < READ_BYTES;
     hd_text_add_bytes(&w->ahead, buffer, n);
     return w->ahead.failed ? hd_err(HD_NO_MEMORY, "no memory for a part of %s", path) : HD_OK;
 }
 
 /* Returns the size of the piece at the start of `ahead`; 0: more bytes must be read. A piece ends
- * at the first line end (.jsonl) or allowed cut (text) after PIECE_BYTES, or at the end of the
+ * at the first line end (records) or allowed cut (text) after PIECE_BYTES, or at the end of the
  * file. */
 static size_t piece_end(struct work *w, bool has_lines)
 {
@@ -339,6 +338,9 @@ static enum hd_status take_piece(struct work *w, struct tokenize_slot *slot, siz
     w->ahead.len_bytes = rest;
     w->searched = 0;
     slot->first_line = has_lines ? w->line + 1 : 0;
+    slot->unit = hd_records_unit(w->source);
+    slot->read_bytes = hd_records_place(w->source) - w->place;
+    w->place += slot->read_bytes;
     slot->first_byte = w->byte;
     slot->ends_document = !has_lines && w->at_end && !rest;
     w->byte += (int64_t)bytes;
@@ -350,8 +352,8 @@ static enum hd_status take_piece(struct work *w, struct tokenize_slot *slot, siz
 static enum hd_status refuse_length(const struct work *w, const char *path, bool has_lines)
 {
     if (has_lines)
-        return hd_err(HD_INVALID, "%s:%" PRId64 ": a line of more than %d bytes", path, w->line + 1,
-                      HD_JSONL_LINE_BYTES_MAX);
+        return hd_err(HD_INVALID, "%s:%s%" PRId64 ": a line of more than %d bytes", path,
+                      hd_records_unit(w->source), w->line + 1, HD_JSONL_LINE_BYTES_MAX);
     return hd_err(HD_INVALID,
                   "%s: %d bytes have no place where a text may be cut for this tokenizer; split it "
                   "into several files",
@@ -398,7 +400,7 @@ static enum hd_status fill(struct work *w, struct tokenize_slot *slot, bool *ret
     slot->targets = slot->spelled = 0;
     slot->end_count = 0;
     slot->path = w->how->inputs[w->input];
-    if (!w->file)
+    if (!w->source)
         st = open_input(w);
     return st ? st : fill_from_file(w, slot);
 }
@@ -433,7 +435,8 @@ static enum hd_status write_ids(struct work *w, struct tokenize_slot *slot)
         w->how->conversations ? w->counts.targets + slot->targets : w->counts.tokens;
     w->counts.spelled += slot->spelled;
     w->counts.documents += (int64_t)slot->end_count;
-    w->counts.read_bytes += (int64_t)slot->text.len_bytes;
+    w->counts.read_bytes += slot->read_bytes;
+    w->counts.text_bytes += (int64_t)slot->text.len_bytes;
     return st;
 }
 
@@ -547,9 +550,11 @@ static enum hd_status check_inputs(const struct hd_tokenize *how, int64_t *ret_b
         st = hd_data_look(how->inputs[i]);
         if (st)
             return st;
-        if (how->conversations && !hd_data_is_lines(how->inputs[i]))
-            return hd_err(HD_INVALID, "%s: conversations are read from files that end in .jsonl",
-                          how->inputs[i]);
+        if (how->conversations && !hd_data_has_records(how->inputs[i]))
+            return hd_err(
+                HD_INVALID,
+                "%s: conversations are read from records, as of a .jsonl, .csv or .parquet",
+                how->inputs[i]);
         *ret_bytes += info.st_size;
     }
     return HD_OK;
@@ -572,8 +577,7 @@ static void done(struct work *w)
     }
     free(w->slots);
     hd_text_free(&w->ahead);
-    if (w->file)
-        (void)fclose(w->file);
+    hd_records_close(w->source);
     (void)pthread_cond_destroy(&w->changed);
     (void)pthread_mutex_destroy(&w->lock);
 }

@@ -1,6 +1,6 @@
 /* tokenize: converts text files to one token file, with several threads.
  *
- * A text file is one document. Each line of a .jsonl file is one: the text under a key or, with
+ * A text file is one document. Each record of a file (records/source.h) is one: the text under a key or, with
  * `conversations`, a conversation, for which the output says which tokens count for the loss. The
  * output is the same for any number of threads: documents in the order of the inputs.
  *
@@ -30,7 +30,8 @@ enum { HD_TOKENIZE_THREADS_MAX = 256 };
 struct hd_tokenize_counts {
     /* documents and tokens written so far; bytes of the input files read so far, and in total */
     int64_t documents, tokens, read_bytes, total_bytes;
-    int64_t targets; /* tokens that count for the loss; for text, all */
+    int64_t text_bytes; /* bytes of text, or of records as lines of JSON, that the files hold */
+    int64_t targets;    /* tokens that count for the loss; for text, all */
     /* number of conversations in which a message contains the text of a special token */
     int64_t spelled;
 };
@@ -44,13 +45,16 @@ struct hd_tokenize {
     size_t input_count;
     bool needs_tokens; /* true: inputs that give no token are HD_INVALID, and no file is written */
     const char *out;   /* path as for hd_token_writer_open; NULL: only check the inputs */
-    int64_t read_max;  /* if out is NULL: bytes to read of each input, approximately; 0: all */
+    int64_t read_max;  /* if out is NULL: bytes of text to read of each input, approximately; 0:
+                          all */
     enum hd_token_format format;
     /* Rules for conversations; then all inputs are .jsonl files of conversations, the format must
      * be HD_TOKEN_FORMAT_COUNTS, and end_of_text must equal that of the rules. NULL: the inputs are
      * text. */
     const struct hd_conversation_rules *conversations;
-    const char *key; /* key of the text in a .jsonl line; NULL: "text" */
+    const char *key; /* key of the text in a record; NULL: "text" */
+    /* which columns of the records have what (records/source.h); NULL: the usual names */
+    const char *columns;
     int threads;
     /* Called several times per second; returns false to stop the run. May be NULL. */
     bool (*progress)(void *context, const struct hd_tokenize_counts *so_far);

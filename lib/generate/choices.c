@@ -111,7 +111,8 @@ static enum hd_status next_line(struct examination *e, bool *ret_there)
             return HD_OK;
         if (!e->is_open) {
             e->is_open = true;
-            st = hd_lines_open(&e->lines, e->options->files[e->file], HD_CHOICES_LINE_BYTES_MAX);
+            st = hd_lines_open(&e->lines, e->options->files[e->file], NULL,
+                               HD_CHOICES_LINE_BYTES_MAX);
         }
         if (!st)
             st = hd_lines_next(&e->lines, ret_there);

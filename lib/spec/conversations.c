@@ -39,26 +39,28 @@ enum hd_status spec_look_at_form(const struct hd_job *job, const char *path,
     *ret_conversations = false;
     if (hd_job_has_pairs(job)) {
         *ret_conversations = true;
-        return spec_is_lines(path)
-                   ? hd_jsonl_look(path, HD_CHAT_PREFERENCE, &form)
+        return spec_has_records(path)
+                   ? hd_jsonl_look(path, NULL, HD_CHAT_PREFERENCE, &form)
                    : hd_err(HD_INVALID,
-                            "%s is no .jsonl, and train.objective: %s needs pairs of "
-                            "answers, lines with prompt, chosen and rejected",
+                            "%s has no records, and train.objective: %s needs pairs of "
+                            "answers: a .jsonl, .parquet or the like with prompt, chosen and "
+                            "rejected",
                             path, job->objective);
     }
     if (spec_is_token_file(path))
         return look_at_tokens(path, ret_conversations);
-    if (spec_is_lines(path)) {
-        st = hd_jsonl_look(path, wanted, &form);
+    if (spec_has_records(path)) {
+        st = hd_jsonl_look(path, NULL, wanted, &form);
         *ret_conversations = !st && form != HD_CHAT_TEXT;
         return st;
     }
     if (wanted == HD_CHAT_AUTO || wanted == HD_CHAT_TEXT)
         return HD_OK;
-    return hd_err(HD_INVALID,
-                  "%s is no .jsonl, and data.format: %s names conversations, one in each line of a "
-                  ".jsonl",
-                  path, job->data_format);
+    return hd_err(
+        HD_INVALID,
+        "%s has no records, and data.format: %s names conversations, one in each line of a "
+        ".jsonl, or row of a .parquet or the like",
+        path, job->data_format);
 }
 
 bool hd_spec_has_conversations(const struct hd_job *job)

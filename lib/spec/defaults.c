@@ -108,11 +108,11 @@ static void fill_documents(struct hd_job *job)
 {
     bool knows = strcmp(job->tokenizer, "bytes") != 0 || job->end_of_text >= 0;
 
-    for (int64_t i = 0; i < job->train_count; i++)
-        knows =
-            knows || spec_is_token_file(job->train[i].path) || spec_is_lines(job->train[i].path);
-    if (!*job->documents)
-        set_word(job->documents, knows ? "bounded" : "joined");
+    if (*job->documents)
+        return;
+    for (int64_t i = 0; !knows && i < job->train_count; i++)
+        knows = spec_is_token_file(job->train[i].path) || spec_has_records(job->train[i].path);
+    set_word(job->documents, knows ? "bounded" : "joined");
 }
 
 static void fill_lr(struct hd_job *job)

@@ -14,7 +14,7 @@
 #include "base/text.h"
 #include "data/data.h"
 #include "data/fingerprint.h"
-#include "data/kind.h"
+#include "records/kind.h"
 #include "spec_internal.h"
 
 enum {
@@ -29,6 +29,8 @@ struct file_facts {
     bool found;     /* true: a pattern found the file; false: the job file names it */
     int64_t tokens; /* tokens of a token file; for text its bytes, an upper bound */
     bool conversations;
+    bool packed; /* whether the file may hold more text than it has bytes: it is compressed, or its
+                    records are no lines of JSON */
 };
 
 /* A growing list of files; facts[i] describes items[i]. Paths live in the arena, the arrays on the
@@ -41,6 +43,7 @@ struct list {
     size_t *path_bytes; /* bytes of all paths in both lists of the job, at most PATHS_BYTES_MAX */
     const struct hd_job *job;
     bool mixture;
+    bool any_bytes;   /* whether the job file says that text may be any bytes: tokenizer: bytes */
     int64_t source;   /* index of the mixture's source to which added files belong */
     size_t first_new; /* index of the first file of the current list entry */
 };
@@ -89,9 +92,9 @@ bool spec_is_token_file(const char *path)
     return hd_data_is_tokens(path);
 }
 
-bool spec_is_lines(const char *path)
+bool spec_has_records(const char *path)
 {
-    return hd_data_is_lines(path);
+    return hd_data_has_records(path);
 }
 
 bool hd_spec_has_text(const struct hd_job *job)
@@ -129,6 +132,12 @@ static enum hd_status open_tokens(const struct list *list, const char *path, boo
     return st;
 }
 
+static bool is_packed(const char *path)
+{
+    return !spec_is_token_file(path) && !hd_data_is_plain(path) &&
+           (hd_data_kind_of(path) != HD_DATA_LINES || hd_data_is_packed(path));
+}
+
 /* Opens a file as a rank will. Reads the contents of the first files of a list entry only: a wrong
  * tokenizer or form affects all of them, and an entry may have thousands of files on a slow
  * disk. */
@@ -141,11 +150,15 @@ static enum hd_status look_at(const struct list *list, const char *key, const ch
     if (spec_is_token_file(path))
         st = open_tokens(list, path, read, &facts->tokens);
     else if (read)
-        st = hd_data_look(path);
+        st = list->any_bytes ? hd_data_look(path) : hd_data_check_text(path);
     if (!st && read)
         st = spec_look_at_form(list->job, path, &facts->conversations);
-    else if (!st && list->count) /* the file is not read: assume the form of the file before it */
+    if (!st && read) {
+        facts->packed = is_packed(path);
+    } else if (!st && list->count) { /* not read: assume the form of the file before it */
         facts->conversations = list->facts[list->count - 1].conversations;
+        facts->packed = list->facts[list->count - 1].packed;
+    }
     if (st == HD_NOT_FOUND || st == HD_CORRUPT || st == HD_LIMIT)
         st = HD_INVALID;
     return st ? hd_err_prefix(st, "%s", key) : HD_OK;
@@ -318,11 +331,12 @@ static enum hd_status need_sequence(const struct list *list, const char *key, in
 {
     const struct file_facts *first = NULL;
     int64_t total = 0;
-    bool tokens = false;
+    bool tokens = false, packed = false;
 
     for (size_t i = 0; i < list->count; i++) {
         if (list->items[i].source != source)
             continue;
+        packed = packed || list->facts[i].packed;
         first = first ? first : &list->facts[i];
         if (first->conversations != list->facts[i].conversations)
             return hd_err(
@@ -335,7 +349,7 @@ static enum hd_status need_sequence(const struct list *list, const char *key, in
         total += list->facts[i].tokens;
     }
     /* enough for one sequence and the token after it */
-    if (total > context || (first && first->conversations))
+    if (total > context || packed || (first && first->conversations))
         return HD_OK;
     return hd_err(HD_INVALID,
                   "%s: %lld %s are less than one sequence of model.context + 1 = %lld; give more "
@@ -369,9 +383,9 @@ static enum hd_status need_parts(const struct list *train, const struct hd_job *
     for (size_t i = 0; i < train->count; i++) {
         const char *path = train->items[i].path;
 
-        if (train->facts[i].conversations ||
+        if (train->facts[i].conversations || train->facts[i].packed ||
             (!spec_is_token_file(path) &&
-             (spec_is_lines(path) || strcmp(job->tokenizer, "bytes") != 0)))
+             (spec_has_records(path) || strcmp(job->tokenizer, "bytes") != 0)))
             return HD_OK;
         total += train->facts[i].tokens;
     }
@@ -465,11 +479,15 @@ enum hd_status spec_find_files(struct spec_draft *draft, const char *folder)
 {
     struct hd_job *job = draft->job;
     size_t path_bytes = 0;
+    const bool any_bytes =
+        *spec_given(draft, "data.tokenizer") && strcmp(job->tokenizer, "bytes") == 0;
     struct list train = {.arena = draft->arena,
                          .path_bytes = &path_bytes,
                          .job = job,
+                         .any_bytes = any_bytes,
                          .mixture = job->weight_count > 0};
-    struct list val = {.arena = draft->arena, .path_bytes = &path_bytes, .job = job};
+    struct list val = {
+        .arena = draft->arena, .path_bytes = &path_bytes, .job = job, .any_bytes = any_bytes};
     enum hd_status st;
 
     st = expand(&train, "data.train", folder, job->train, (size_t)job->train_count);

@@ -190,7 +190,7 @@ enum hd_status spec_check_draft(const struct hd_job *job);
 /* returns whether the suffix is that of a token file: .npy, .bin */
 bool spec_is_token_file(const char *path);
 /* returns whether the suffix is .jsonl: one document per line */
-bool spec_is_lines(const char *path);
+bool spec_has_records(const char *path);
 
 /* Sets whether a data file holds conversations, by job->data_format and the file's first line.
  * HD_INVALID: the message names the file. */

@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "chat/date.h"
-#include "data/kind.h"
+#include "records/kind.h"
 #include "train/inference_rank.h"
 #include "train/job_chat.h"
 #include "train/job_data.h"
@@ -92,7 +92,7 @@ static enum hd_status refuse_pairs(const char *path)
 {
     enum hd_chat_form form;
 
-    if (!hd_data_is_lines(path) || hd_jsonl_look(path, HD_CHAT_PREFERENCE, &form))
+    if (!hd_data_has_records(path) || hd_jsonl_look(path, NULL, HD_CHAT_PREFERENCE, &form))
         return HD_OK;
     return hd_err(HD_INVALID,
                   "--data: %s holds pairs of answers, which rate a reward model only; give text or "

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "data/data.h"
-#include "data/kind.h"
+#include "records/kind.h"
 
 static enum hd_status open_template(struct hd_job_chat *c, const struct hd_job *job)
 {
@@ -54,10 +54,10 @@ enum hd_status hd_job_form(const struct hd_job *job, const char *path, enum hd_c
     enum hd_chat_form form = HD_CHAT_TEXT;
 
     *ret_form = HD_CHAT_TEXT;
-    if (hd_job_has_pairs(job) && hd_data_is_lines(path))
-        return hd_jsonl_look(path, HD_CHAT_PREFERENCE, ret_form);
-    if (!hd_data_is_lines(path) || !hd_chat_form_find(job->data_format, &form) ||
+    if (hd_job_has_pairs(job) && hd_data_has_records(path))
+        return hd_jsonl_look(path, NULL, HD_CHAT_PREFERENCE, ret_form);
+    if (!hd_data_has_records(path) || !hd_chat_form_find(job->data_format, &form) ||
         form == HD_CHAT_TEXT)
         return HD_OK;
-    return hd_jsonl_look(path, form, ret_form);
+    return hd_jsonl_look(path, NULL, form, ret_form);
 }

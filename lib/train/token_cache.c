@@ -13,8 +13,8 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "data/fingerprint.h"
-#include "data/kind.h"
 #include "data/tokenize.h"
+#include "records/kind.h"
 #include "train/job_chat.h"
 
 enum { WAIT_NS = 20 * 1000 * 1000, NAMES_BYTES_MAX = 64 << 20 };
@@ -46,7 +46,7 @@ static bool needs_tokens(const struct hd_job *job, const char *path)
 {
     if (hd_data_is_tokens(path))
         return false;
-    return hd_data_is_lines(path) || strcmp(job->tokenizer, "bytes") != 0;
+    return strcmp(job->tokenizer, "bytes") != 0 || !hd_data_is_plain(path);
 }
 
 static bool any_needs_tokens(const struct hd_job *job)
@@ -88,7 +88,7 @@ static enum hd_status name_of(const struct fill_state *f, const struct hd_job_fi
         return st;
     hd_text_add(&key, "5 %s%" PRIx64 " %" PRId64 " %" PRId64 " %" PRId64 ".%09ld %s",
                 hd_job_has_pairs(f->job) ? "pairs " : "",
-                hd_data_is_lines(file->path) ? f->chat_hash : f->text_hash, f->end_of_text,
+                hd_data_has_records(file->path) ? f->chat_hash : f->text_hash, f->end_of_text,
                 (int64_t)info.st_size, (int64_t)info.st_mtim.tv_sec, info.st_mtim.tv_nsec,
                 file->path);
     if (key.failed)

@@ -51,7 +51,7 @@ refused a_reference_in_fp8 "train.precision: with train.objective: dpo" --set tr
 refused a_beta_of_no_pairs "train.preference.beta: there are no pairs" --set train.objective=next_token --set train.preference.beta=1
 refused pairs_as_a_text "it is a pair of answers, chosen and rejected; train on pairs with" --set train.objective=next_token
 printf 'abc' >"$dir/text.txt"
-refused a_text_as_pairs "text.txt is no .jsonl, and train.objective: dpo needs pairs" --set 'data.train=[text.txt]'
+refused a_text_as_pairs "text.txt has no records, and train.objective: dpo needs pairs" --set 'data.train=[text.txt]'
 
 check a_model_learns_them heddle local "$dir/job.yaml" --dir run --state-dir "$work/runs" -o jsonl
 cp "$work/check.out" "$work/steps"

@@ -221,7 +221,7 @@ static void a_line_that_is_no_document_is_named(void **state)
                  {"{\"text\": \"a\"}\n\nno json\n", "a.jsonl:3: "},
                  {"{\"body\": \"a\"}\n", "text"},
                  {"{\"text\": \"a\"}\n[]\n", "a.jsonl:2: "},
-                 {"[]\n", "a.jsonl: is a JSON array"}}; /* the kind of the whole file */
+                 {"[1]\n", "a.jsonl: row 1: it is no JSON object"}}; /* an array of rows */
     struct setting *s = *state;
     struct hd_token_cache cache;
     struct hd_arena arena;

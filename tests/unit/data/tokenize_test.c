@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "data/kind.h"
 #include "data/token_file.h"
 #include "data/tokenize.h"
+#include "records/kind.h"
 #include "tests/program/test.h"
 #include "tests/unit/tokenizer/golden.h"
 

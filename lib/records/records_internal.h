@@ -1,0 +1,91 @@
+#ifndef HD_RECORDS_INTERNAL_H
+#define HD_RECORDS_INTERNAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "base/text.h"
+#include "records/kind.h"
+#include "records/source.h"
+
+/* ---- foreign.c: kinds of files by their magic ---- */
+
+enum records_packing { RECORDS_PLAIN, RECORDS_GZIP, RECORDS_ZSTD };
+
+/* A kind of file that is no plain text. The first row whose magic or name matches decides. */
+struct records_foreign {
+    const char *kind;   /* name of the kind, with its article */
+    const char *names;  /* file name endings, with a blank before and after each; "": none */
+    const char *remedy; /* advice to the user; NULL: the kind is read */
+    size_t at;          /* offset of the magic, bytes */
+    size_t magic_bytes; /* bytes of the magic; 0: only the name tells the kind */
+    const char *magic;
+    enum records_packing packing; /* of a kind that is read: RECORDS_PLAIN: `reads` is the kind */
+    enum hd_data_kind reads;
+};
+
+/* Returns the row whose magic the bytes have; NULL: none. */
+const struct records_foreign *records_by_magic(const char *head, size_t bytes);
+/* Returns the row with the ending of the name; NULL: none. */
+const struct records_foreign *records_by_name(const char *path);
+/* Returns whether the file's name ends in one of `names`, the endings in a row of the table. */
+bool records_is_named(const char *path, const char *names);
+
+/* ---- stream.c: the bytes of a file, decompressed ---- */
+
+struct records_stream;
+
+/* Opens a file. HD_INVALID: this build lacks the library that unpacks it. */
+enum hd_status records_stream_open(const char *path, enum records_packing packing,
+                                   struct records_stream **ret_stream);
+void records_stream_close(struct records_stream *stream); /* NULL is fine */
+/* Reads until the buffer is full or the file ends: *ret_count < bytes only at the end. HD_INVALID,
+ * naming the file: the compressed data are damaged. */
+enum hd_status records_stream_read(struct records_stream *stream, char *ret_bytes, size_t bytes,
+                                   size_t *ret_count);
+/* Moves to byte `at` of a file that is not compressed. */
+enum hd_status records_stream_seek(struct records_stream *stream, int64_t at);
+/* Returns the bytes of the file that were read so far, before decompression. */
+int64_t records_stream_place(const struct records_stream *stream);
+
+/* ---- kind.c ---- */
+
+struct records_file {
+    enum hd_data_kind kind;
+    enum records_packing packing;
+};
+
+/* Finds the kind of a file that is not named as tokens; fails as hd_data_look. */
+enum hd_status records_classify(const char *path, struct records_file *ret_file);
+
+/* ---- readers of records: each appends JSON objects to `out`, one per line ---- */
+
+struct records_reader {
+    /* Appends at least one record, or sets *ret_there to false at the end. */
+    enum hd_status (*next)(void *reader, struct hd_text *out, bool *ret_there);
+    void (*close)(void *reader);
+    /* returns bytes of the file read so far; NULL: those of the stream */
+    int64_t (*place)(const void *reader);
+};
+
+enum { RECORDS_BYTES_MAX = 256 << 20 }; /* bytes of a record as JSON */
+
+/* Each opens a reader of a stream, which the caller keeps open and closes. */
+enum hd_status records_json_open(const char *path, struct records_stream *stream,
+                                 void **ret_reader);
+enum hd_status records_csv_open(const char *path, struct records_stream *stream, char separator,
+                                void **ret_reader);
+/* Returns the offset of the first element of an array that is the first member of an object, under
+ * a name such as "data": {"data": [..]}; 0: the text does not begin so. */
+size_t records_find_wrapped(const char *text, size_t bytes);
+extern const struct records_reader records_json, records_csv;
+
+/* ---- write.c: JSON text ---- */
+
+/* Appends a string in quotes. Bytes that are not UTF-8 are appended as they are, for the reader of
+ * the record to refuse. */
+void records_add_string(struct hd_text *out, const char *bytes, size_t count);
+
+#endif

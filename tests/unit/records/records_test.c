@@ -1,0 +1,207 @@
+/* Goal: rows are the same whatever container holds them, and a damaged container is an error that
+ * says where. Method: files that other programs wrote (make_records.py), beside the rows that those
+ * programs read from them. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "records/kind.h"
+#include "records/source.h"
+#include "tests/program/test.h"
+
+static const char *path_of(const char *file)
+{
+    static char path[2][4096];
+    static int turn;
+    const char *root = getenv("HEDDLE_SOURCE_DIR");
+
+    turn = !turn;
+    (void)snprintf(path[turn], sizeof path[turn], "%s/tests/unit/records/files/%s",
+                   root ? root : ".", file);
+    return path[turn];
+}
+
+/* Reads all of a file, `step` bytes at a time. */
+static enum hd_status read_all(const char *path, const char *columns, size_t step,
+                               struct hd_text *ret_text)
+{
+    char *buffer = malloc(step);
+    struct hd_records *records = NULL;
+    size_t n = step;
+    enum hd_status st = hd_records_open(path, columns, &records);
+
+    assert_non_null(buffer);
+    hd_text_clear(ret_text);
+    while (!st && n == step) {
+        st = hd_records_read(records, buffer, step, &n);
+        if (!st)
+            hd_text_add_bytes(ret_text, buffer, n);
+    }
+    hd_records_close(records);
+    free(buffer);
+    return st;
+}
+
+/* Skips the case if the build lacks a library that unpacks the file. */
+static void skip_unbuilt(enum hd_status st)
+{
+    if (st == HD_INVALID && strstr(hd_err_message(), "built without its library")) {
+        (void)printf("%s\n", hd_err_message());
+        skip();
+    }
+}
+
+/* Rewrites lines of JSON so that equal values have equal text; drops blank lines. */
+static void normalise(struct hd_text *text)
+{
+    static const struct hd_json_limits limits = {.values_max = 100000, .depth_max = 64};
+    struct hd_text out = {0};
+    char *rest = text->data, *line;
+
+    while (rest && (line = strsep(&rest, "\n"))) {
+        struct hd_json_writer w = {.out = &out};
+        const struct hd_json *root;
+        struct hd_arena arena;
+
+        if (strspn(line, " \r\t") == strlen(line))
+            continue;
+        hd_arena_init(&arena, 0);
+        if (hd_json_parse(&arena, line, strlen(line), &limits, &root))
+            fail_msg("%s: %s", line, hd_err_message());
+        hd_json_add_value(&w, NULL, root);
+        hd_text_add_bytes(&out, "\n", 1);
+        hd_arena_done(&arena);
+    }
+    hd_text_free(text);
+    *text = out;
+}
+
+static void same_rows(const char *file, const char *rows)
+{
+    struct hd_text got = {0}, wanted = {0};
+
+    assert_int_equal(hd_file_read(path_of(rows), 1 << 20, &wanted), HD_OK);
+    normalise(&wanted);
+    for (int i = 0; i < 2; i++) {
+        const enum hd_status st = read_all(path_of(file), NULL, i ? 7 : 1 << 16, &got);
+
+        skip_unbuilt(st);
+        if (st)
+            fail_msg("%s: %s", file, hd_err_message());
+        normalise(&got);
+        if (strcmp(got.data ? got.data : "", wanted.data) != 0)
+            fail_msg("%s has other rows:\n%s\nnot\n%s", file, got.data ? got.data : "",
+                     wanted.data);
+    }
+    hd_text_free(&got);
+    hd_text_free(&wanted);
+}
+
+static void rows_are_the_same_in_every_container(void **state)
+{
+    static const char *const files[][2] = {
+        {"chat.jsonl.gz", "chat.rows"},  {"chat.JSONL.zst", "chat.rows"},
+        {"marked.ndjson", "chat.rows"},  {"array.json", "chat.rows"},
+        {"array.jsonl.gz", "chat.rows"}, {"wrapped.json", "chat.rows"},
+        {"objects.json", "chat.rows"},   {"table.csv", "table.rows"},
+        {"table.tsv", "table.rows"},     {"table.csv.zst", "table.rows"},
+        {"table.tsv.zst", "table.rows"},
+    };
+
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        same_rows(files[i][0], files[i][1]);
+}
+
+static char made[64];
+
+static const char *make(const char *name, const char *bytes, size_t count)
+{
+    (void)snprintf(made, sizeof made, "/tmp/heddle-records-%d-%s", (int)getpid(), name);
+    assert_int_equal(hd_file_write_atomic(made, bytes, count, 0600), HD_OK);
+    return made;
+}
+
+static void refuses(const char *name, const char *bytes, size_t count, const char *says)
+{
+    struct hd_text got = {0};
+    const char *path = make(name, bytes, count);
+    const enum hd_status st = read_all(path, NULL, 1 << 16, &got);
+
+    skip_unbuilt(st);
+    if (st != HD_INVALID)
+        fail_msg("%s is taken: %s", bytes, got.data ? got.data : "");
+    if (!strstr(hd_err_message(), says) || !strstr(hd_err_message(), path))
+        fail_msg("'%s' does not say '%s'", hd_err_message(), says);
+    hd_text_free(&got);
+    (void)unlink(path);
+}
+
+/* Goal: a mistake in a container is told with its place and what to write. */
+static void a_wrong_container_says_where_and_what_to_write(void **state)
+{
+#define REFUSES(name, text, says) refuses(name, text, sizeof(text) - 1, says)
+    REFUSES("a.json", "[{\"a\": 1},]", "row 2: a comma stands in front of the end");
+    REFUSES("a.json", "[{\"a\": 1} {\"a\": 2}]", "row 2: a comma is missing");
+    REFUSES("a.json", "[{\"a\": 1}, {\"a\"", "row 2: the file ends inside it");
+    REFUSES("a.json", "[{\"a\": 1}", "row 2: the file ends inside its array");
+    REFUSES("a.json", "[{\"a\": 1}] {}", "something is behind the end");
+    REFUSES("a.json", "[[1]]", "row 1: it is no JSON object");
+    REFUSES("a.json", "[{\"a\": \"x\ny\"}]", "row 1: a line break inside a string");
+    REFUSES("a.json", "{\"data\": [{\"a\": 1}], \"more\": []}", "more than one array of rows");
+    REFUSES("a.csv", "a,b\n1,2\n1,2,3\n", "a.csv:3: the row that begins here has 3 fields");
+    REFUSES("a.csv", "a,b\n1,\"2\n\n3\n", "a.csv:2: the row that begins here has a quote that");
+    REFUSES("a.csv", "a,b\n\"x\n\",2\n1,\"a \\\"b\\\"\"\n", "a.csv:4: a quote inside a field in");
+    REFUSES("a.csv", "a,\n1,2\n", "column 2 has no name");
+#undef REFUSES
+}
+
+/* Goal: a compressed file that was cut or damaged never gives fewer rows without an error. Method:
+ * each file without its last bytes, and with each of its bytes changed. */
+static void damaged_streams_are_refused(void **state)
+{
+    static const char *const files[] = {"chat.jsonl.gz", "chat.JSONL.zst"};
+
+    for (int f = 0; f < 2; f++) {
+        struct hd_text bytes = {0}, got = {0};
+        size_t count;
+
+        assert_int_equal(hd_file_read(path_of(files[f]), 1 << 20, &bytes), HD_OK);
+        count = f ? bytes.len_bytes : bytes.len_bytes - 512;
+        refuses(files[f], bytes.data, count - 1, "cut");
+        refuses(files[f], bytes.data, count / 2, "behind byte");
+        hd_text_add_bytes(&bytes, "x", 1);
+        refuses(files[f], bytes.data, bytes.len_bytes, "behind byte");
+        for (size_t i = 4; i < count; i += 3) { /* what is read is whole, or an error */
+            bytes.data[i] ^= 0x55;
+            (void)read_all(make(files[f], bytes.data, count), NULL, 1 << 16, &got);
+            bytes.data[i] ^= 0x55;
+        }
+        (void)unlink(made);
+        hd_text_free(&bytes);
+        hd_text_free(&got);
+    }
+}
+
+/* Goal: text in another encoding is not trained on unless that is asked for. Method: German in
+ * Latin-1, of which 1 in 20 bytes is no UTF-8, and in UTF-8. */
+static void text_that_is_not_utf8_is_refused(void **state)
+{
+    static const char latin[] = "Gr\xfc\xdf"
+                                "e an alle V\xf6gel im Garten ..";
+    struct hd_text text = {0};
+
+    for (int i = 0; i < 100; i++)
+        hd_text_add(&text, "%s", latin);
+    assert_int_equal(hd_data_check_text(make("a.txt", text.data, text.len_bytes)), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "data.tokenizer: bytes"));
+    for (int i = 0; i < 1000; i++) /* 300 of 30000 bytes are one in a hundred */
+        hd_text_add(&text, "%s", "Ein Satz in \xC3\xA4 allein ..... ");
+    assert_int_equal(hd_data_check_text(make("a.txt", text.data, text.len_bytes)), HD_OK);
+    (void)unlink(made);
+    hd_text_free(&text);
+}
+
+RUN_CASES()
