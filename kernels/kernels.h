@@ -20,7 +20,7 @@
 #include "kernels/ops_moe.h"
 
 enum {
-    HD_KERNEL_ABI = 16 /* to be raised when the meaning of an argument struct or of a function of
+    HD_KERNEL_ABI = 17 /* to be raised when the meaning of an argument struct or of a function of
                           the table changes */
 };
 
@@ -93,13 +93,14 @@ enum {
     K(step_finish, RW(block) R(records))                                                          \
     K(adamw, RW(weight) RW(m) RW(v) W(copy) R(grad) R(block) R(ranges))                           \
     K(route_noise, W(noise) R(sample) R(index) R(block))                                          \
-    K(route_forward,                                                                              \
-      W(probs) W(lse) W(chosen) W(gate) R(logits) R(noise_logits) R(noise) R(lengths))            \
+    K(route_forward, W(probs) W(lse) W(chosen) W(gate) R(logits) R(noise_logits) R(noise)         \
+                         R(lengths) R(select_bias))                                               \
     K(route_counts, W(counts) R(chosen) R(begins) R(lengths))                                     \
     K(route_record,                                                                               \
       RW(record) R(counts) R(chosen) R(slot) R(probs) R(lse) R(begins) R(lengths) S(scratch))     \
     K(route_backward, W(dlogits) W(dnoise_logits) R(dgate) R(probs) R(lse) R(chosen) R(gate)      \
                           R(noise_logits) R(noise) R(counts) R(begins) R(lengths) R(block))       \
+    K(route_bias, RW(bias) R(load) R(block))                                                      \
     K(assign, W(slot) W(counts) W(sent) RW(block) R(chosen) R(begins) R(lengths) S(scratch))      \
     K(permute_forward, W(out) R(inp) R(slot))                                                     \
     K(permute_backward, W(dinp) R(dout) R(slot))                                                  \

@@ -48,15 +48,44 @@ struct hd_route_noise_args {
     int64_t R, E;
 };
 
-/* The top-k softmax router. For an empty row chosen is -1, the other outputs are 0. With h =
- * logits, or, for noisy gating, h[r,e] = logits[r,e] + noise[r,e] * softplus(noise_logits[r,e]),
- * softplus(x) = log(1 + exp(x)) (Shazeer et al. 2017, "Outrageously Large Neural Networks": H(x)):
- *   probs[r,:] = softmax(h[r,:]),  lse[r] = log sum_e exp(h[r,e]),
- *   chosen[r,:] = the experts of the K largest h[r,:], largest first, on a tie the lower index,
- *   gate[r,k] = probs[r,chosen[r,k]]; with `renormalize`, divided by the sum of these K probs,
- * which is softmax(KeepTopK(h)) of Shazeer and what Mixtral does (Jiang et al. 2024). The losses
- * use the same h. With K = 1 a renormalized gate is 1 and passes no gradient to the router.
- * HD_INVALID unless 1 <= K <= E. */
+/* How a router makes scores of its logits. */
+enum hd_route_score {
+    HD_ROUTE_SOFTMAX,
+    HD_ROUTE_SIGMOID /* each expert by itself (DeepSeek-V3, 2024) */
+};
+
+/* Value of a group of experts, by which groups are kept. */
+enum hd_route_groups {
+    HD_ROUTE_GROUPS_BEST,    /* its best expert's (DeepSeek-V2, 2024) */
+    HD_ROUTE_GROUPS_BEST_TWO /* sum of its two best experts' (DeepSeek-V3) */
+};
+
+/* Scores and choice of a router. All zeros: the K largest of a softmax. */
+struct hd_route_form {
+    enum hd_route_score score;
+    enum hd_route_groups rule;
+    int64_t groups; /* groups of adjacent experts, of which a row uses `kept`; 0 or 1: no groups */
+    int64_t kept;
+    float scale; /* factor of all gates; 0: 1 */
+};
+enum { HD_ROUTE_GROUPS_MAX = 64 }; /* most groups */
+
+/* The top-k router. For an empty row chosen is -1, the other outputs are 0. With h = logits, or,
+ * for noisy gating, h[r,e] = logits[r,e] + noise[r,e] * softplus(noise_logits[r,e]), softplus(x) =
+ * log(1 + exp(x)) (Shazeer et al. 2017, "Outrageously Large Neural Networks": H(x)):
+ *   softmax: probs[r,:] = softmax(h[r,:]),    lse[r] = log sum_e exp(h[r,e]),
+ *   sigmoid: probs[r,e] = sigmoid(h[r,e]),    lse[r] = log(1e-20 + sum_e probs[r,e]),
+ *   v[r,e] = probs[r,e] + select_bias[e],
+ *   chosen[r,:] = the experts of the K largest v[r,:], largest first, on a tie the lower index,
+ *   gate[r,k] = scale * probs[r,chosen[r,k]]; with `renormalize` these K probs are divided by their
+ *   sum plus 1e-20.
+ * With a softmax, without select bias and groups, v = h, and the renormalized gates are the softmax
+ * of the chosen h: softmax(KeepTopK(h)) of Shazeer and what Mixtral does (Jiang et al. 2024). With
+ * groups, group i is experts [i E/groups, (i+1) E/groups); experts of groups that are not among the
+ * `kept` of largest value (on a tie the lower index) are not chosen. The losses use the same h.
+ * With K = 1 a renormalized gate is 1 and passes no gradient to the router.
+ * HD_INVALID unless 1 <= K <= E; with groups unless groups <= HD_ROUTE_GROUPS_MAX divides E, 1 <=
+ * kept <= groups, K <= kept E/groups, and, for BEST_TWO, a group has two experts. */
 struct hd_route_forward_args {
     float *probs;              /* [R, E] */
     float *lse;                /* [R]    */
@@ -66,6 +95,8 @@ struct hd_route_forward_args {
     const float *noise_logits; /* [R, E], or NULL: no noise */
     const float *noise;        /* [R, E], or NULL exactly when noise_logits is */
     const int32_t *lengths;    /* [R], or NULL: no row is empty */
+    const float *select_bias;  /* [E], or NULL: zeros */
+    struct hd_route_form form;
     int64_t R, E, K;
     bool renormalize;
 };
@@ -95,10 +126,10 @@ enum hd_route_word {
 /* Adds to record the sums over this rank's rows that are not empty. The sum of the records of ranks
  * with different rows is the record of the whole batch, for every parallel layout:
  *   rows += 1,  z += lse[r]^2 (Zoph et al. 2022, "ST-MoE"),
- *   balance += E sum_e f[e] probs[r,e],
+ *   balance += E sum_e f[e] q[r,e], q = probs, or with a sigmoid probs[r,e] exp(-lse[r]),
  *   dropped += choices without a slot,  load[e] += choices of expert e,
  * where f[e] = (counts of expert e in the row's document) / (K n), n its tokens. The sum of balance
- * over a document is n E sum_e f[e] P[e] with P the mean of its probs, n times the load-balancing
+ * over a document is n E sum_e f[e] P[e] with P the mean of its q, n times the load-balancing
  * loss of Lepikhin et al. 2020 ("GShard") and Fedus et al. 2021 ("Switch Transformers"), 1 if the
  * load is even; with an f that divides by n alone it would be K times as large. Divide by the rows
  * for means over tokens. The caller applies the coefficients of the losses. */
@@ -114,16 +145,18 @@ struct hd_route_record_args {
     void *scratch;
     struct hd_row_runs at;
     int64_t R, E, K;
+    enum hd_route_score score;
 };
 
 /* Gradients of L = (loss as a function of gate) + share * loss_scale * loss_per_token *
  * (balance * B + z * Z), where B and Z are the sums of route_record and f in B is a constant. With
- * c = coefficient * share * loss_scale * loss_per_token and t[e] = c_balance E f[e]:
- *   dh[r,e] = probs[r,e] (t[e] - sum_j probs[r,j] t[j] + 2 c_z lse[r]) + gate part of e.
- * Gate part without renormalize, with u = dgate at the chosen experts and 0 elsewhere:
- *   probs[r,e] (u[e] - sum_j probs[r,j] u[j]);
+ * c = coefficient * share * loss_scale * loss_per_token, t[e] = c_balance E f[e], q as in
+ * route_record, and w = 1, or with a sigmoid w[e] = 1 - probs[r,e]:
+ *   dh[r,e] = w[e] (q[r,e] (t[e] - sum_j q[r,j] t[j] + 2 c_z lse[r]) + gate part of e).
+ * Gate part without renormalize at the chosen experts, else 0: gate[r,k] dgate[r,k]; and, with a
+ * softmax, - probs[r,e] sum_j gate[r,j] dgate[r,j] at all;
  * with renormalize, at the chosen experts, else 0:
- *   gate[r,k] (dgate[r,k] - sum_j gate[r,j] dgate[r,j]).
+ *   gate[r,k] (dgate[r,k] - sum_j gate[r,j] dgate[r,j] / scale).
  * dlogits = dh, dnoise_logits = dh * noise * sigmoid(noise_logits). An empty row gets zeros.
  *
  * These losses are means over the tokens of the step, like the main loss over its targets:
@@ -144,9 +177,21 @@ struct hd_route_backward_args {
     const int32_t *lengths;    /* [R], or NULL; as in route_counts */
     const struct hd_step_state *block;
     struct hd_row_runs at;
+    struct hd_route_form form; /* score and scale are read */
     int64_t R, E, K;
     float balance, z, share;
     bool renormalize;
+};
+
+/* bias[e] += rate * sign(mean of load - load[e]), unless block->skip_update: experts that had few
+ * rows in a step are chosen more often in the next (Wang et al. 2024, "Auxiliary-Loss-Free Load
+ * Balancing"). load is that of the router's record, the sum over all ranks. */
+struct hd_route_bias_args {
+    float *bias;        /* [E] */
+    const double *load; /* [E] */
+    const struct hd_step_state *block;
+    int64_t E;
+    float rate;
 };
 
 /* Assigns each choice a row of a buffer in expert order: slot[r,k], ascending in (expert, r, k).

@@ -151,6 +151,9 @@ enum hd_status hd_costs_fp8_check(const struct hd_fp8_gemm_args *args);
 /* Returns HD_INVALID for an activation that ops.h forbids without an up projection. */
 enum hd_status hd_costs_activation_check(enum hd_activation act);
 
+/* HD_INVALID: route_forward (ops_moe.h) cannot choose with these arguments. */
+enum hd_status hd_costs_route_check(const struct hd_route_forward_args *args);
+
 /* Returns whether a factor of an argument struct multiplies anything. */
 static inline bool hd_costs_scales(float factor)
 {

@@ -24,6 +24,14 @@ static __device__ __forceinline__ T warp_add(T x)
     return x;
 }
 
+static __device__ __forceinline__ float warp_max(float x)
+{
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, distance));
+    return x;
+}
+
 /* Returns the sum of x over `lanes` neighbouring lanes of a warp; lanes is a power of two. */
 static __device__ __forceinline__ float lanes_add(float x, int lanes)
 {
@@ -53,9 +61,7 @@ static __device__ __forceinline__ float block_max(float x, float *shared)
 {
     const int warps = (int)blockDim.x / 32;
 
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2)
-        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, distance));
+    x = warp_max(x);
     if (threadIdx.x % 32 == 0)
         shared[threadIdx.x / 32] = x;
     __syncthreads();

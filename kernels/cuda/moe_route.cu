@@ -1,4 +1,4 @@
-/* moe_route: the router of a mixture of experts: noise, top-k softmax, sums, losses and gradients.
+/* moe_route: the router of a mixture of experts: noise, scores, choice, sums, losses and gradients.
  * All values are fp32, one per row and expert: some megabytes per layer.
  *
  * Bytes: route_forward reads 4 R E (12 R E with noise) and writes 4 R E + 8 R K, each once: one
@@ -29,6 +29,7 @@ enum {
     ROUTE_RESIDENT = 6,
     ROUTE_EXPERTS_MAX = 512
 };
+#define ROUTE_NO_SCORE 1e-20f /* added to sums of scores, which may all underflow */
 
 static dim3 route_grid(const struct hd_cuda_stream *s, int64_t rows)
 {
@@ -99,6 +100,178 @@ static __device__ __forceinline__ void leave_out(const struct hd_route_forward_a
         a.lse[r] = 0;
 }
 
+static __device__ __forceinline__ float route_scale(const struct hd_route_form &form)
+{
+    return form.scale > 0 ? form.scale : 1;
+}
+
+/* Loads a row's logits, with their noise; a lane has every 32nd value, 0 beyond the row. */
+template <int PER>
+static __device__ __forceinline__ void load_logits(const struct hd_route_forward_args &a, int64_t r,
+                                                   int lane, float *h)
+{
+#pragma unroll
+    for (int i = 0; i < PER; i++) {
+        const int64_t at = r * a.E + lane + i * 32;
+
+        h[i] = lane + i * 32 < (int)a.E ? a.logits[at] : 0;
+        if (a.noise_logits && lane + i * 32 < (int)a.E)
+            h[i] += a.noise[at] * softplus(a.noise_logits[at]);
+    }
+}
+
+/* Returns the first of the warp's values in the order of choice after `last`; NaN counts as
+ * -infinity. */
+template <int PER>
+static __device__ __forceinline__ struct cuda_choice next_choice(const float *h, int count,
+                                                                 int lane, struct cuda_choice last)
+{
+    struct cuda_choice best = {-INFINITY, INT32_MAX};
+
+#pragma unroll
+    for (int i = 0; i < PER; i++) {
+        const struct cuda_choice one = {h[i] == h[i] ? h[i] : -INFINITY, lane + i * 32};
+
+        if (one.e < count && is_before(last, one) && is_before(one, best))
+            best = one;
+    }
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) {
+        const struct cuda_choice other = {__shfl_xor_sync(0xffffffffu, best.h, distance),
+                                          __shfl_xor_sync(0xffffffffu, best.e, distance)};
+
+        best = is_before(other, best) ? other : best;
+    }
+    return best;
+}
+
+/* Returns the value of group g of `size` experts, from the values v of all experts of the row. */
+template <int PER>
+static __device__ __forceinline__ float group_value(const struct hd_route_form &form,
+                                                    const float *v, int lane, int g, int size)
+{
+    float best = -INFINITY, second = -INFINITY;
+
+#pragma unroll
+    for (int i = 0; i < PER; i++)
+        if ((lane + i * 32) / size == g) {
+            second = fmaxf(second, fminf(best, v[i]));
+            best = fmaxf(best, v[i]);
+        }
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) {
+        const float other = __shfl_xor_sync(0xffffffffu, best, distance);
+
+        second = fmaxf(fmaxf(second, __shfl_xor_sync(0xffffffffu, second, distance)),
+                       fminf(best, other));
+        best = fmaxf(best, other);
+    }
+    return form.rule == HD_ROUTE_GROUPS_BEST_TWO ? best + second : best;
+}
+
+/* Sets the values v of experts in groups that are not kept to -infinity. */
+template <int PER>
+static __device__ __forceinline__ void keep_groups(const struct hd_route_forward_args &a, int lane,
+                                                   float *v)
+{
+    const int groups = (int)a.form.groups, size = (int)a.E / (groups > 1 ? groups : 1);
+    float value[2] = {-INFINITY, -INFINITY}; /* of groups lane and lane + 32 */
+    struct cuda_choice last = {INFINITY, -1};
+    uint64_t kept = 0;
+
+    if (groups <= 1)
+        return;
+    for (int g = 0; g < groups; g++) {
+        const float one = group_value<PER>(a.form, v, lane, g, size);
+
+        value[0] = g == lane ? one : value[0];
+        value[1] = g == lane + 32 ? one : value[1];
+    }
+    for (int64_t i = 0; i < a.form.kept; i++) {
+        last = next_choice<2>(value, groups, lane, last);
+        kept |= (uint64_t)1 << last.e;
+    }
+#pragma unroll
+    for (int i = 0; i < PER; i++)
+        if (lane + i * 32 < (int)a.E && !(kept >> ((lane + i * 32) / size) & 1))
+            v[i] = -INFINITY;
+}
+
+/* Replaces a row's logits by its scores and stores them. Returns lse. */
+template <int PER>
+static __device__ __forceinline__ float scores(const struct hd_route_forward_args &a, int64_t r,
+                                               int lane, float *h)
+{
+    const bool sigmoid = a.form.score == HD_ROUTE_SIGMOID;
+    const int E = (int)a.E;
+    float max = -INFINITY, sum = 0;
+
+#pragma unroll
+    for (int i = 0; i < PER; i++)
+        max = lane + i * 32 < E ? fmaxf(max, h[i]) : max;
+    max = warp_max(max);
+#pragma unroll
+    for (int i = 0; i < PER; i++) {
+        h[i] = lane + i * 32 >= E ? 0 : sigmoid ? 1 / (1 + expf(-h[i])) : expf(h[i] - max);
+        sum += h[i];
+    }
+    sum = warp_add(sum);
+#pragma unroll
+    for (int i = 0; i < PER; i++) {
+        h[i] *= sigmoid ? 1 : 1 / sum;
+        if (lane + i * 32 < E)
+            a.probs[r * a.E + lane + i * 32] = h[i];
+    }
+    return sigmoid ? logf(sum + ROUTE_NO_SCORE) : max + logf(sum);
+}
+
+/* Routes by scores: a sigmoid's, with a select bias, or in groups. As route_rows, one row per
+ * warp. */
+template <int PER>
+static __global__ void __launch_bounds__(ROUTE_THREADS)
+    route_by_scores(struct hd_route_forward_args a)
+{
+    const int lane = (int)threadIdx.x % 32;
+    const int64_t warps = (int64_t)gridDim.x * ROUTE_WARPS;
+
+    for (int64_t r = (int64_t)blockIdx.x * ROUTE_WARPS + threadIdx.x / 32; r < a.R; r += warps) {
+        float h[PER], v[PER], lse, sum = 0, factor;
+        struct cuda_choice last = {INFINITY, -1};
+
+        if (a.lengths && !a.lengths[r]) {
+            leave_out(a, r, lane);
+            continue;
+        }
+        load_logits<PER>(a, r, lane, h);
+        lse = scores<PER>(a, r, lane, h);
+        if (lane == 0)
+            a.lse[r] = lse;
+#pragma unroll
+        for (int i = 0; i < PER; i++)
+            v[i] = lane + i * 32 >= (int)a.E ? -INFINITY
+                   : a.select_bias           ? h[i] + a.select_bias[lane + i * 32]
+                                             : h[i];
+        keep_groups<PER>(a, lane, v);
+        for (int64_t k = 0; k < a.K; k++) {
+            float gate = 0;
+
+            last = next_choice<PER>(v, (int)a.E, lane, last);
+#pragma unroll
+            for (int i = 0; i < PER; i++)
+                gate = last.e == lane + i * 32 ? h[i] : gate;
+            gate = __shfl_sync(0xffffffffu, gate, last.e % 32);
+            sum += gate;
+            if (lane == k % 32) {
+                a.chosen[r * a.K + k] = last.e;
+                a.gate[r * a.K + k] = gate;
+            }
+        }
+        factor = route_scale(a.form) / (a.renormalize ? sum + ROUTE_NO_SCORE : 1);
+        for (int64_t k = lane; k < a.K; k += 32) /* no barrier: a lane reads only its own writes */
+            a.gate[r * a.K + k] *= factor;
+    }
+}
+
 /* Routes one row of at most 32 * PER values per warp; a lane has every 32nd value. */
 template <int PER>
 static __global__ void __launch_bounds__(ROUTE_THREADS) route_rows(struct hd_route_forward_args a)
@@ -114,39 +287,16 @@ static __global__ void __launch_bounds__(ROUTE_THREADS) route_rows(struct hd_rou
             leave_out(a, r, lane);
             continue;
         }
-#pragma unroll
-        for (int i = 0; i < PER; i++) {
-            const int64_t at = r * a.E + lane + i * 32;
-
-            h[i] = lane + i * 32 < E ? a.logits[at] : 0;
-            if (a.noise_logits && lane + i * 32 < E)
-                h[i] += a.noise[at] * softplus(a.noise_logits[at]);
-        }
-        /* each pass finds the next expert after the previous choice */
+        load_logits<PER>(a, r, lane, h);
         for (int64_t k = 0; k < a.K; k++) {
-            struct cuda_choice best = {-INFINITY, INT32_MAX};
             float weight;
 
-#pragma unroll
-            for (int i = 0; i < PER; i++) {
-                const struct cuda_choice one = {h[i] == h[i] ? h[i] : -INFINITY, lane + i * 32};
-
-                if (one.e < E && is_before(last, one) && is_before(one, best))
-                    best = one;
-            }
-#pragma unroll
-            for (int distance = 16; distance > 0; distance /= 2) {
-                const struct cuda_choice other = {__shfl_xor_sync(0xffffffffu, best.h, distance),
-                                                  __shfl_xor_sync(0xffffffffu, best.e, distance)};
-
-                best = is_before(other, best) ? other : best;
-            }
-            last = best;
-            max = k == 0 ? best.h : max;
-            weight = expf(best.h - max);
+            last = next_choice<PER>(h, E, lane, last);
+            max = k == 0 ? last.h : max;
+            weight = expf(last.h - max);
             chosen_sum += weight;
             if (lane == k % 32) {
-                a.chosen[r * a.K + k] = best.e;
+                a.chosen[r * a.K + k] = last.e;
                 a.gate[r * a.K + k] = weight;
             }
         }
@@ -163,18 +313,26 @@ static __global__ void __launch_bounds__(ROUTE_THREADS) route_rows(struct hd_rou
         if (lane == 0)
             a.lse[r] = max + logf(sum);
         for (int64_t k = lane; k < a.K; k += 32) /* no barrier: a lane reads only its own writes */
-            a.gate[r * a.K + k] *= 1 / (a.renormalize ? chosen_sum : sum);
+            a.gate[r * a.K + k] *= route_scale(a.form) / (a.renormalize ? chosen_sum : sum);
     }
+}
+
+/* Launches the kernel of this way to choose, for rows of at most 32 * PER experts. */
+template <int PER>
+static enum hd_status route_up_to(struct hd_cuda_stream *s, const struct hd_route_forward_args *a)
+{
+    if (a->form.score == HD_ROUTE_SIGMOID || a->select_bias || a->form.groups > 1)
+        return HD_LAUNCH(s, route_by_scores<PER>, route_grid(s, a->R), dim3(ROUTE_THREADS), 0, *a);
+    return HD_LAUNCH(s, route_rows<PER>, route_grid(s, a->R), dim3(ROUTE_THREADS), 0, *a);
 }
 
 extern "C" enum hd_status hd_cuda_route_forward(struct hd_cuda_stream *s,
                                                 const struct hd_route_forward_args *a)
 {
-    const dim3 threads(ROUTE_THREADS);
+    const enum hd_status st = hd_costs_route_check(a);
 
-    if (a->K < 1 || a->K > a->E)
-        return hd_err(HD_INVALID, "route_forward: cannot choose %lld of %lld experts",
-                      (long long)a->K, (long long)a->E);
+    if (st)
+        return st;
     if (a->E > ROUTE_EXPERTS_MAX)
         return hd_err(HD_UNSUPPORTED,
                       "route_forward: the cuda backend supports at most %d experts, not %lld",
@@ -182,14 +340,14 @@ extern "C" enum hd_status hd_cuda_route_forward(struct hd_cuda_stream *s,
     if (a->R == 0)
         return HD_OK;
     if (a->E <= 32)
-        return HD_LAUNCH(s, route_rows<1>, route_grid(s, a->R), threads, 0, *a);
+        return route_up_to<1>(s, a);
     if (a->E <= 64)
-        return HD_LAUNCH(s, route_rows<2>, route_grid(s, a->R), threads, 0, *a);
+        return route_up_to<2>(s, a);
     if (a->E <= 128)
-        return HD_LAUNCH(s, route_rows<4>, route_grid(s, a->R), threads, 0, *a);
+        return route_up_to<4>(s, a);
     if (a->E <= 256)
-        return HD_LAUNCH(s, route_rows<8>, route_grid(s, a->R), threads, 0, *a);
-    return HD_LAUNCH(s, route_rows<ROUTE_EXPERTS_MAX / 32>, route_grid(s, a->R), threads, 0, *a);
+        return route_up_to<8>(s, a);
+    return route_up_to<ROUTE_EXPERTS_MAX / 32>(s, a);
 }
 
 /* ---- sums and losses ---- */
@@ -256,6 +414,8 @@ static __global__ void __launch_bounds__(ROUTE_THREADS) route_record(struct hd_r
             continue;
         for (int64_t e = lane; e < a.E; e += 32)
             sum += (double)counts[e] * (double)a.probs[r * a.E + e];
+        if (a.score == HD_ROUTE_SIGMOID)
+            sum *= exp(-(double)a.lse[r]);
         balance += sum * (double)a.E / ((double)a.K * (double)d.length);
         for (int64_t k = lane; k < a.K; k += 32) {
             (void)atomicAdd(&load[a.chosen[r * a.K + k]], 1);
@@ -322,22 +482,27 @@ static __global__ void __launch_bounds__(ROUTE_THREADS)
         const int32_t *chosen = a.chosen + r * a.K;
         const float *probs = a.probs + r * a.E, *gate = a.gate + r * a.K;
         const float *dgate = a.dgate + r * a.K;
+        const bool sigmoid = a.form.score == HD_ROUTE_SIGMOID;
+        const float inverse = sigmoid ? expf(-a.lse[r]) : 1; /* of the sum of the probs */
         float mean = 0, gate_mean = 0, common;
 
         if (counts)
             for (int64_t e = lane; e < a.E; e += 32)
-                mean += probs[e] * (float)counts[e] * per_count;
+                mean += probs[e] * inverse * (float)counts[e] * per_count;
         mean = warp_add(mean);
         for (int64_t k = 0; k < a.K; k++)
             gate_mean += gate[k] * dgate[k];
-        if (!a.renormalize) /* without renormalization a gate is a probability */
+        if (a.renormalize)
+            gate_mean /= route_scale(a.form);
+        else if (!sigmoid) /* then a gate is the scale times a probability */
             mean += gate_mean;
         common = 2 * a.z * scale * a.lse[r] - mean;
         for (int64_t e = lane; e < a.E; e += 32) {
-            float d = probs[e] * ((counts ? (float)counts[e] * per_count : 0) + common);
+            float d = probs[e] * inverse * ((counts ? (float)counts[e] * per_count : 0) + common);
 
             for (int64_t k = 0; k < a.K; k++)
                 d += chosen[k] == e ? gate[k] * (dgate[k] - (a.renormalize ? gate_mean : 0)) : 0;
+            d *= sigmoid ? 1 - probs[e] : 1;
             a.dlogits[r * a.E + e] = d;
             if (a.noise_logits)
                 a.dnoise_logits[r * a.E + e] =
@@ -352,4 +517,29 @@ extern "C" enum hd_status hd_cuda_route_backward(struct hd_cuda_stream *s,
     if (a->R == 0)
         return HD_OK;
     return HD_LAUNCH(s, route_backward, route_grid(s, a->R), dim3(ROUTE_THREADS), 0, *a);
+}
+
+/* ---- select bias ---- */
+
+static __global__ void __launch_bounds__(ROUTE_THREADS) route_bias(struct hd_route_bias_args a)
+{
+    HD_SHARED(double, shared, BLOCK_WARPS);
+    double sum = 0; /* of integers, so exact in any order */
+
+    for (int64_t e = threadIdx.x; e < a.E; e += ROUTE_THREADS)
+        sum += a.load[e];
+    sum = block_add(sum, shared);
+    if (a.block->skip_update)
+        return;
+    for (int64_t e = threadIdx.x; e < a.E; e += ROUTE_THREADS) {
+        const double lack = sum - (double)a.E * a.load[e];
+
+        a.bias[e] += lack > 0 ? a.rate : lack < 0 ? -a.rate : 0;
+    }
+}
+
+extern "C" enum hd_status hd_cuda_route_bias(struct hd_cuda_stream *s,
+                                             const struct hd_route_bias_args *a)
+{
+    return HD_LAUNCH(s, route_bias, dim3(1), dim3(ROUTE_THREADS), 0, *a);
 }

@@ -207,6 +207,9 @@ static void clear_model(struct hd_job *job)
     job->experts = job->experts_per_token = job->shared_ffn_hidden = 0;
     job->dense_ffn_hidden = 0;
     job->renormalize = job->noisy = false;
+    job->router_groups = job->router_groups_kept = 1;
+    job->router_scale = 1;
+    job->router_bias_rate = 0;
     (void)strcpy(job->window_layers, "all");
     (void)strcpy(job->rope_layers, "all");
     (void)strcpy(job->experts_layers, "all");

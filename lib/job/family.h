@@ -79,6 +79,12 @@ struct hd_family {
     bool experts;      /* feed-forward layers may be mixtures of experts */
     bool shared_gated; /* the shared expert's output is multiplied by the sigmoid of a linear gate
                           (Qwen2-MoE) */
+    bool router_sigmoid; /* scores of experts are sigmoids of their logits; false: a softmax */
+    bool router_pairs;   /* a group of experts counts as the sum of its two best; false: its best */
+    bool router_bias;    /* the router's logits have a bias, which trains (GPT-OSS) */
+    bool select_bias;    /* experts are chosen by score plus a bias without gradient, which the
+                              load moves (DeepSeek-V3) */
+    bool router_groups;  /* model.router.groups, groups_kept and scale are possible */
     bool scales_embedding; /* embeddings are multiplied by sqrt(hidden) (Gemma) */
     enum hd_qk_norm_form qk_norm_form;
 

@@ -120,12 +120,16 @@ enum hd_status hd_model_config_from_job(const struct hd_job *job,
                                 .router = {.E = job->experts,
                                            .K = job->experts_per_token,
                                            .renormalize = job->renormalize,
+                                           .form = {.groups = job->router_groups,
+                                                    .kept = job->router_groups_kept,
+                                                    .scale = (float)job->router_scale},
                                            .noisy = job->noisy,
                                            .balance = job->balance,
                                            .z = job->z_loss,
                                            .capacity = job->capacity,
                                            .expert_rows = job->expert_rows,
                                            .seed = (uint64_t)job->seed},
+                                .bias_rate = job->router_bias_rate,
                                 .dropout_embedding = job->dropout_embedding,
                                 .dropout_attention = job->dropout_attention,
                                 .dropout_residual = job->dropout_residual,
@@ -140,6 +144,8 @@ enum hd_status hd_model_config_from_job(const struct hd_job *job,
         st = rope_from_job(job, c.family, &c.rope);
     if (st)
         return st;
+    c.router.form.score = c.family->router_sigmoid ? HD_ROUTE_SIGMOID : HD_ROUTE_SOFTMAX;
+    c.router.form.rule = c.family->router_pairs ? HD_ROUTE_GROUPS_BEST_TWO : HD_ROUTE_GROUPS_BEST;
     if (c.router.E && (c.router.K < 1 || c.router.K > c.router.E))
         return hd_err(HD_INVALID, "model.experts_per_token: %lld; use 1 to model.experts = %lld",
                       (long long)c.router.K, (long long)c.router.E);
@@ -211,7 +217,9 @@ struct shard {
                      values */
     int64_t grain;
     bool padded, partial, experts, tied, head, keep_fp32, table, product, linear, adapter,
-        newly_initialized;
+        newly_initialized, state;
+    int router;      /* state only */
+    double rate;     /* state only */
     double lr_scale; /* factor on the learning rate; 0 means 1 */
 };
 
@@ -307,6 +315,9 @@ static int tensor(struct declare *d, const char *what, const int64_t shape[3], s
                                                      .adapter = shard.adapter,
                                                      .newly_initialized = shard.newly_initialized,
                                                      .frozen = !hd_only_trains(&only, name),
+                                                     .state = shard.state,
+                                                     .router = shard.router,
+                                                     .rate = shard.rate,
                                                      .fused = fused,
                                                      .tied = shard.tied,
                                                      .head = shard.head,
@@ -649,7 +660,24 @@ static struct hd_mlp declare_mlp(struct declare *d, int64_t F)
     return m;
 }
 
-static struct hd_expert_params declare_experts(struct declare *d)
+/* Declares the vectors [E] that a router adds to its logits and to its scores. */
+static void declare_router_biases(struct declare *d, int64_t layer, struct hd_expert_params *p)
+{
+    const struct hd_model_config *c = d->config;
+    struct shard logits = on_parts(), scores = {.axis = -1};
+
+    logits.keep_fp32 = scores.keep_fp32 = scores.state = true;
+    scores.router = (int)layer;
+    scores.rate = c->bias_rate;
+    p->router_bias = p->select_bias = -1;
+    if (c->family->router_bias)
+        p->router_bias =
+            param(d, "router.bias", c->router.E, 0, logits, HD_INIT_NORMAL, init_std, false);
+    if (c->family->select_bias)
+        p->select_bias = param(d, "select_bias", c->router.E, 0, scores, HD_INIT_ZEROS, 0, false);
+}
+
+static struct hd_expert_params declare_experts(struct declare *d, int64_t layer)
 {
     const struct hd_model_config *c = d->config;
     const int64_t E = c->router.E, in[3] = {E, c->F, c->C}, out[3] = {E, c->C, c->F};
@@ -661,6 +689,7 @@ static struct hd_expert_params declare_experts(struct declare *d)
     if (c->router.noisy) /* initialised to zeros: the noise starts at softplus(0) (Shazeer et al.
                             2017, app. A) */
         p.noise = param(d, "router_noise.weight", E, c->C, router, HD_INIT_ZEROS, 0, false);
+    declare_router_biases(d, layer, &p);
     p.gate = tensor(d, "gate.weight", in, of_experts(1, 0), HD_INIT_NORMAL, init_std, false);
     p.up = tensor(d, "up.weight", in, of_experts(1, 0), HD_INIT_NORMAL, init_std, false);
     p.down = tensor(d, "down.weight", out, of_experts(2, ffn_grain(c, c->F)), HD_INIT_NORMAL,
@@ -669,7 +698,8 @@ static struct hd_expert_params declare_experts(struct declare *d)
 }
 
 /* Declares the MLP of a block, or its experts and its shared expert. */
-static void declare_feed_forward(struct declare *d, struct hd_layer layer, struct hd_block *b)
+static void declare_feed_forward(struct declare *d, int64_t number, struct hd_layer layer,
+                                 struct hd_block *b)
 {
     const struct hd_model_config *c = d->config;
     struct declare inner = inside(d, layer.experts ? "moe" : "mlp");
@@ -679,7 +709,7 @@ static void declare_feed_forward(struct declare *d, struct hd_layer layer, struc
         b->mlp = declare_mlp(&inner, layer.F);
         return;
     }
-    b->experts = declare_experts(&inner);
+    b->experts = declare_experts(&inner, number);
     if (c->F_shared && c->family->shared_gated)
         b->shared_gate = matrix(&inner, "shared_gate.weight", 1, c->C, on_rows(d), init_std, false);
     if (c->F_shared) {
@@ -729,7 +759,7 @@ static void declare_block(struct declare *d, struct hd_model *m, int64_t layer)
     b->attention = declare_attention(d);
     b->norm1_out = declare_norm(d, place != HD_NORM_BEFORE, "norm1_out");
     b->norm2 = declare_norm(d, place != HD_NORM_AFTER, "norm2");
-    declare_feed_forward(d, l, b);
+    declare_feed_forward(d, layer, l, b);
     b->norm2_out = declare_norm(d, place != HD_NORM_BEFORE, "norm2_out");
     declare_adapters(d, l, b);
 }

@@ -57,6 +57,7 @@ struct hd_model_config {
     enum hd_positions positions;
     /* dropout probabilities: of the embedding; of attention weights; of the outputs of attention
      * and MLP before they are added to the residual stream */
+    double bias_rate; /* step of the routers' select biases; 0: they stay */
     double dropout_embedding, dropout_attention, dropout_residual;
     uint64_t seed;              /* seed of the random numbers of dropout */
     char only[HD_JOB_PATH_MAX]; /* text that says which parameters train (only.h) */

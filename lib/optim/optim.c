@@ -363,6 +363,31 @@ static void emit_histories(struct hd_emit *e)
                     .block = hd_emit_global(e, HD_GLOBAL_STEP_STATE)));
 }
 
+/* Emits the changes of the routers' select biases by the load of the step, which every rank has
+ * after emit_exchange. */
+static void emit_select_biases(struct hd_emit *e)
+{
+    const struct hd_registry *r = e->registry;
+
+    for (int i = 0; i < r->param_count; i++) {
+        const struct hd_param *p = &r->params[i];
+        struct hd_operand load;
+
+        if (!p->state || !(p->rate > 0) || !hd_param_is_local(r, i))
+            continue;
+        e->unit = p->unit;
+        load = hd_emit_global(e, HD_GLOBAL_ROUTES);
+        load.offset_bytes =
+            (p->router * (HD_ROUTE_WORDS + r->experts) + HD_ROUTE_WORDS) * (int64_t)sizeof(double);
+        (void)hd_emit_route_bias(
+            e, HD_ARGS(route_bias, .E = r->experts, .rate = (float)p->rate),
+            HD_OPERANDS(route_bias,
+                        .bias = hd_emit_bucket(e, p->bucket, HD_STATE_WEIGHT, p->offset),
+                        .load = load, .block = hd_emit_global(e, HD_GLOBAL_STEP_STATE)));
+    }
+    e->unit = -1;
+}
+
 static void sum_routes(struct hd_emit *e, enum hd_group_name group)
 {
     const struct hd_registry *r = e->registry;
@@ -431,6 +456,7 @@ enum hd_status hd_optim_compile(const struct hd_registry *registry,
     e->unit = -1;
     emit_exchange(e);
     emit_histories(e);
+    emit_select_biases(e);
     emit_for_buckets(e, emit_update);
     e->call = HD_CALL_P;
     emit_for_buckets(e, emit_publish);

@@ -373,7 +373,7 @@ static enum hd_status count_parameters(struct layout_search *s)
     hd_registry_init(&registry, &arena, NULL, 0);
     st = hd_model_declare(&s->config, &registry, &arena, &model);
     for (int i = 0; !st && i < registry.param_count; i++)
-        s->tuned |= !registry.params[i].trainable;
+        s->tuned |= !registry.params[i].trainable && !registry.params[i].state;
     s->differ = s->tuned && (s->config.adapter.kind == HD_ADAPTER_NONE ||
                              /* without `adapter_also`, every block trains the same adapter */
                              *s->asked->spec->adapter_also);

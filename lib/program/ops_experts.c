@@ -174,6 +174,16 @@ static struct hd_node *set_even_rows(const struct experts *x, struct hd_node *no
 
 /* ---- route ---- */
 
+/* Parameters of the op by index; A of product p is PARAM_A + 2 p, B the next one. */
+enum {
+    PARAM_GATE = 2,
+    PARAM_UP,
+    PARAM_DOWN,
+    PARAM_A,
+    PARAM_ROUTER_BIAS = PARAM_A + 2 * HD_EXPERT_PRODUCTS,
+    PARAM_SELECT_BIAS
+};
+
 /* Emits the cast of the op's input to fp32 and returns the result, which is not kept: backward
  * casts again. */
 static struct hd_operand in_fp32(struct experts *x)
@@ -190,16 +200,24 @@ static struct hd_operand in_fp32(struct experts *x)
     return widened;
 }
 
+/* Returns a parameter of the op in fp32; absent if the op does not have it. */
+static struct hd_operand vector(struct experts *x, int which)
+{
+    const int param = x->op->param[which];
+
+    return param < 0 ? hd_emit_none() : hd_emit_weight(x->e, param, HD_F32);
+}
+
 static struct hd_operand router_product(struct experts *x, const char *name, struct hd_operand in,
-                                        int param)
+                                        int param, struct hd_operand bias)
 {
     const struct hd_operand out = numbers(x, name, HD_F32, x->R, x->E);
 
-    (void)hd_emit_gemm(
-        x->e,
-        HD_ARGS(gemm, .M = x->R, .N = x->E, .K = x->C, .lda = x->C, .ldb = x->C, .ldc = x->E,
-                .trans_b = true, .ab_dtype = HD_F32, .c_dtype = HD_F32),
-        HD_OPERANDS(gemm, .c = out, .a = in, .b = hd_emit_weight(x->e, param, HD_F32)));
+    (void)hd_emit_gemm(x->e,
+                       HD_ARGS(gemm, .M = x->R, .N = x->E, .K = x->C, .lda = x->C, .ldb = x->C,
+                               .ldc = x->E, .trans_b = true, .ab_dtype = HD_F32, .c_dtype = HD_F32),
+                       HD_OPERANDS(gemm, .c = out, .a = in,
+                                   .b = hd_emit_weight(x->e, param, HD_F32), .bias = bias));
     return out;
 }
 
@@ -209,7 +227,7 @@ static void add_noise(struct experts *x, struct hd_operand in)
 
     if (!x->router->noisy || x->e->rec->shape.mode != HD_RECORD_TRAIN)
         return;
-    x->noise_logits = router_product(x, "noise_logits", in, op->param[1]);
+    x->noise_logits = router_product(x, "noise_logits", in, op->param[1], hd_emit_none());
     x->noise = numbers(x, "noise", HD_F32, x->R, x->E);
     (void)hd_emit_route_noise(
         x->e,
@@ -267,20 +285,22 @@ static struct hd_operand count_choices(struct experts *x)
 static void choose_experts(struct experts *x)
 {
     const struct hd_operand in = in_fp32(x);
-    const struct hd_operand logits = router_product(x, "scores", in, x->op->param[0]);
+    const struct hd_operand logits =
+        router_product(x, "scores", in, x->op->param[0], vector(x, PARAM_ROUTER_BIAS));
 
     add_noise(x, in);
     x->probs = numbers(x, "probs", HD_F32, x->R, x->E);
     x->lse = numbers(x, "lse", HD_F32, x->R, 0);
     x->chosen = numbers(x, "chosen", HD_I32, x->R, x->K);
     x->gate = numbers(x, "gate", HD_F32, x->R, x->K);
-    (void)hd_emit_route_forward(x->e,
-                                HD_ARGS(route_forward, .R = x->R, .E = x->E, .K = x->K,
-                                        .renormalize = x->router->renormalize),
-                                HD_OPERANDS(route_forward, .probs = x->probs, .lse = x->lse,
-                                            .chosen = x->chosen, .gate = x->gate, .logits = logits,
-                                            .noise_logits = x->noise_logits, .noise = x->noise,
-                                            .lengths = lengths_of(x)));
+    (void)hd_emit_route_forward(
+        x->e,
+        HD_ARGS(route_forward, .R = x->R, .E = x->E, .K = x->K, .form = x->router->form,
+                .renormalize = x->router->renormalize),
+        HD_OPERANDS(route_forward, .probs = x->probs, .lse = x->lse, .chosen = x->chosen,
+                    .gate = x->gate, .logits = logits, .noise_logits = x->noise_logits,
+                    .noise = x->noise, .lengths = lengths_of(x),
+                    .select_bias = vector(x, PARAM_SELECT_BIAS)));
 }
 
 /* Emits the router's record, which only the step's metrics use. */
@@ -290,11 +310,13 @@ static void write_record(struct experts *x)
     struct hd_operand record = hd_emit_global(x->e, HD_GLOBAL_ROUTES);
 
     record.offset_bytes = x->router->number * (HD_ROUTE_WORDS + x->E) * (int64_t)sizeof(double);
-    (void)hd_emit_route_record(
-        x->e, HD_ARGS(route_record, .at = x->at, .R = x->R, .E = x->E, .K = x->K),
-        HD_OPERANDS(route_record, .record = record, .counts = counts, .chosen = x->chosen,
-                    .slot = x->slot, .probs = x->probs, .lse = x->lse, .begins = begins_of(x),
-                    .lengths = lengths_of(x)));
+    (void)hd_emit_route_record(x->e,
+                               HD_ARGS(route_record, .at = x->at, .R = x->R, .E = x->E, .K = x->K,
+                                       .score = x->router->form.score),
+                               HD_OPERANDS(route_record, .record = record, .counts = counts,
+                                           .chosen = x->chosen, .slot = x->slot, .probs = x->probs,
+                                           .lse = x->lse, .begins = begins_of(x),
+                                           .lengths = lengths_of(x)));
 }
 
 /* Returns true if the op needs the choices of all rows of a document, also those on other cp
@@ -429,9 +451,6 @@ static struct hd_operand dispatch_number(const struct experts *x, struct hd_oper
 }
 
 /* ---- compute ---- */
-
-/* Parameters of the op by index; A of product p is PARAM_A + 2 p, B the next one. */
-enum { PARAM_GATE = 2, PARAM_UP, PARAM_DOWN, PARAM_A };
 
 static bool is_adapted(const struct experts *x, int which)
 {
@@ -662,7 +681,7 @@ static void route_backward(struct experts *x, struct hd_operand dgate)
         e,
         HD_ARGS(route_backward, .at = x->at, .R = x->R, .E = x->E, .K = x->K,
                 .balance = (float)x->router->balance, .z = (float)x->router->z,
-                .share = 1.0f / (float)e->registry->mesh.sizes.tp,
+                .share = 1.0f / (float)e->registry->mesh.sizes.tp, .form = x->router->form,
                 .renormalize = x->router->renormalize),
         HD_OPERANDS(route_backward, .dlogits = x->dlogits, .dnoise_logits = x->dnoise_logits,
                     .dgate = dgate, .probs = x->probs, .lse = x->lse, .chosen = x->chosen,
@@ -805,6 +824,22 @@ static void router_weight_gradient(struct experts *x, int param, struct hd_opera
         first);
 }
 
+/* Emits the gradient of the bias of the router's logits. */
+static void router_bias_gradient(struct experts *x)
+{
+    struct hd_operand grad;
+    bool first;
+
+    if (!hd_op_trains_param(x->e->registry, x->op, PARAM_ROUTER_BIAS))
+        return;
+    grad = hd_emit_param_grad(x->e, x->op->param[PARAM_ROUTER_BIAS], 1, &first);
+    hd_emit_contributes(
+        hd_emit_bias_backward(
+            x->e, HD_ARGS(bias_backward, .R = x->R, .N = x->E, .ldd = x->E, .dtype = HD_F32),
+            HD_OPERANDS(bias_backward, .dbias = grad, .dout = x->dlogits)),
+        first);
+}
+
 /* Emits the adapter gradients of one product, from the gradient dy [T, M] of its output and its
  * input `in` [T, N] after dropout: dB += dy^T (s A x), dA += (s B^T dy)^T x. */
 static void adapter_weight_gradients(struct experts *x, int which, struct hd_operand dy,
@@ -839,6 +874,7 @@ static void experts_backward_weights(struct hd_emit *e, const struct hd_op *op)
                              x->C);
     in = in_fp32(x);
     router_weight_gradient(x, 0, x->dlogits, in);
+    router_bias_gradient(x);
     router_weight_gradient(x, 1, x->dnoise_logits, in);
 }
 

@@ -56,7 +56,7 @@
 
 /* ---- Recording ---- */
 
-enum { HD_DIMS_MAX = 4, HD_OP_INPUTS_MAX = 5, HD_OP_PARAMS_MAX = 12, HD_LOW_RANK_MAX = 3 };
+enum { HD_DIMS_MAX = 4, HD_OP_INPUTS_MAX = 5, HD_OP_PARAMS_MAX = 16, HD_LOW_RANK_MAX = 3 };
 
 /* Fields of a batch: device tensors with one value per row unless the field says otherwise. A
  * program has only the fields that its ops read. Targets are shifted by one token before cp splits
@@ -249,8 +249,9 @@ struct hd_router {
     int number;   /* index of the router in the model: the position of its record in
                      HD_GLOBAL_ROUTES */
     bool renormalize, noisy;
-    double balance, z;  /* coefficients of the router's balance loss and z loss */
-    double capacity;    /* most rows of a document for one expert, as a multiple of an even
+    struct hd_route_form form; /* scores and choice */
+    double balance, z;         /* coefficients of the router's balance loss and z loss */
+    double capacity;           /* most rows of a document for one expert, as a multiple of an even
                            distribution; 0: no limit, nothing is dropped */
     double expert_rows; /* with experts on several ranks: rows that a rank's receive buffers hold,
                            as a multiple of an even distribution; 0: all rows that the other ranks
@@ -478,7 +479,8 @@ struct hd_tensor *op_activation(struct hd_rec *rec, struct hd_tensor *x, enum hd
  * out[R, C] = sum over the K chosen e of gate[r,e] * down_e(glu(gate_e x, up_e x)), with the glu of
  * op_glu. With tensor
  * parallelism F is split and the result is this rank's partial sum. Parameters: router, noise (or
- * -1) [E, C]; gate, up [E, F, C]; down [E, C, F]; the experts are split over ep. In training it
+ * -1) [E, C]; router_bias (or -1) [E], which is added to the logits; select_bias (or -1) [E], which
+ * is added to the scores for the choice alone and gets no gradient; gate, up [E, F, C]; down [E, C, F]; the experts are split over ep. In training it
  * also writes the router's record and adds the gradients of the router's losses.
  *
  * Each product of an expert, y = W x, may have factors of low rank: y += s B (A drop(x)) with A [E,
@@ -486,7 +488,7 @@ struct hd_tensor *op_activation(struct hd_rec *rec, struct hd_tensor *x, enum hd
  * mask, which gate and up share. */
 enum { HD_EXPERT_GATE, HD_EXPERT_UP, HD_EXPERT_DOWN, HD_EXPERT_PRODUCTS };
 struct hd_expert_params {
-    int router, noise, gate, up, down;
+    int router, noise, router_bias, select_bias, gate, up, down;
     int a[HD_EXPERT_PRODUCTS], b[HD_EXPERT_PRODUCTS]; /* parameters A and B of each product's
                                                          adapter; -1: the product has no adapter */
     double scale;                                     /* the adapter's factor s */

@@ -67,6 +67,9 @@
  * moments per parameter: 2 + 8 / block instead of 8. The memory of a bucket's moments is a sequence
  * of ranges (ranges of struct hd_bucket), each in fp32 or in blocks.
  *
+ * *State* parameters (a router's select bias) are frozen ones that U changes: fp32, equal on all
+ * ranks that hold them, saved like weights, without moments.
+ *
  * *Buffers* are numbers that training keeps beside the parameters: no gradient, saved in
  * checkpoints, changed only in U (the update program), and equal on all ranks, so each rank has all
  * of them and a job with any layout can read a checkpoint of any other. With amax_history > 0 every
@@ -133,6 +136,10 @@ struct hd_param_spec {
     bool decay;      /* true: weight decay applies to the parameter */
     double lr_scale; /* factor on the learning rate; 0 means 1 */
     bool frozen;     /* true: the parameter gets no gradient and no update */
+    bool state;      /* true: the parameter is a router's select bias, which gets no gradient; U
+                        changes it (ops_moe.h, route_bias) */
+    int router;      /* state: index of the router */
+    double rate;     /* state: step of its change; 0: U does not change it */
     bool fused;      /* true: the parameter follows the unit's previous one in memory without a gap,
                         because one GEMM uses both */
     bool tied;       /* true: the head uses the parameter too */
@@ -160,10 +167,11 @@ struct hd_param {
     int shards;               /* number of different shards, over tp and ep */
     int tp_shards, tp_copies; /* number of different shards over tp; number of tp ranks that hold
                                  each of them */
-    bool partial, experts, tied, head, keep_fp32, adapter, newly_initialized;
+    bool partial, experts, tied, head, keep_fp32, adapter, newly_initialized, state;
     enum hd_init_kind init;
     double init_std;
-    int norms_of;
+    int norms_of, router;
+    double rate;
     float lr_scale;
     bool decay, trainable, fused;
     int unit, bucket;

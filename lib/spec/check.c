@@ -301,6 +301,10 @@ static enum hd_status check_dense(const struct hd_job *job)
                 {"model.dense_ffn_hidden", job->dense_ffn_hidden != 0},
                 {"model.experts_layers", strcmp(job->experts_layers, "all") != 0},
                 {"model.router.renormalize", job->renormalize},
+                {"model.router.groups", job->router_groups > 1},
+                {"model.router.groups_kept", job->router_groups_kept > 1},
+                {"model.router.scale", job->router_scale > 0 && job->router_scale != 1},
+                {"model.router.bias_rate", job->router_bias_rate != 0},
                 {"model.router.noisy", job->noisy},
                 {"model.router.balance", job->balance != 0},
                 {"model.router.z", job->z_loss != 0},
@@ -313,6 +317,48 @@ static enum hd_status check_dense(const struct hd_job *job)
                           "%s: %s has no experts; remove the line, or use a family with experts, "
                           "such as mixtral or qwen3_moe",
                           keys[i].key, job->family);
+    return HD_OK;
+}
+
+/* Checks the keys of routers that not all families with experts have. */
+static enum hd_status check_router(const struct hd_job *job, const struct hd_family *f)
+{
+    const int64_t groups = job->router_groups > 1 ? job->router_groups : 1;
+    const int64_t kept = job->router_groups_kept > 1 ? job->router_groups_kept : 1;
+    const bool scaled = job->router_scale > 0 && job->router_scale != 1;
+
+    if (!f->router_groups && (groups != 1 || kept != 1 || scaled))
+        return hd_err(HD_INVALID, "%s: routers of %s have none; remove the line",
+                      groups != 1 ? "model.router.groups"
+                      : kept != 1 ? "model.router.groups_kept"
+                                  : "model.router.scale",
+                      f->name);
+    if (job->experts % groups || (f->router_pairs && groups > 1 && job->experts / groups < 2))
+        return hd_err(
+            HD_INVALID,
+            "model.router.groups: %lld does not divide the %lld experts into groups of at "
+            "least %d",
+            (long long)groups, (long long)job->experts, f->router_pairs ? 2 : 1);
+    if (kept > groups || job->experts_per_token > kept * (job->experts / groups))
+        return hd_err(HD_INVALID,
+                      "model.router.groups_kept: %lld of %lld groups of %lld experts cannot give a "
+                      "token %lld experts",
+                      (long long)kept, (long long)groups, (long long)(job->experts / groups),
+                      (long long)job->experts_per_token);
+    if (!f->select_bias && job->router_bias_rate > 0)
+        return hd_err(HD_INVALID,
+                      "model.router.bias_rate: routers of %s have no select bias; remove the line, "
+                      "or balance with model.router.balance",
+                      f->name);
+    if (job->router_bias_rate > 0 && strcmp(job->adapter, "none") != 0)
+        return hd_err(HD_INVALID,
+                      "model.router.bias_rate: an adapter's files have no place for the "
+                      "biases of its base; write 0");
+    if (f->router_sigmoid && job->z_loss > 0)
+        return hd_err(HD_INVALID,
+                      "model.router.z: is a loss of softmax routers, and those of %s are sigmoids; "
+                      "write 0",
+                      f->name);
     return HD_OK;
 }
 
@@ -345,7 +391,7 @@ static enum hd_status check_experts(const struct hd_job *job)
                       (long long)(job->experts < 64 ? job->experts : 64));
     if (job->mlp_bias)
         return hd_err(HD_INVALID, "model.mlp_bias: experts have none; remove the line");
-    return HD_OK;
+    return check_router(job, hd_family_named(job->family));
 }
 
 static enum hd_status check_heads(const struct hd_job *job)

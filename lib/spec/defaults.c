@@ -205,14 +205,16 @@ static void fill_absent_of_family(struct spec_draft *draft, const struct hd_fami
         job->logit_cap = family->logit_cap;
 }
 
-/* Sets the load-balancing loss and its weight to those of Switch Transformers (Fedus et al.
- * 2021). */
+/* Sets the load-balancing loss and its weight to those of Switch Transformers (Fedus et al. 2021);
+ * with a select bias, weight and step of the bias to those of DeepSeek-V3 (2024). */
 static void fill_absent_of_router(struct spec_draft *draft, const struct hd_family *family)
 {
     if (absent(draft, "model.router.renormalize"))
         draft->job->renormalize = family->renormalize;
     if (absent(draft, "model.router.balance"))
-        draft->job->balance = 0.01;
+        draft->job->balance = family->select_bias ? 1e-4 : 0.01;
+    if (absent(draft, "model.router.bias_rate"))
+        draft->job->router_bias_rate = family->select_bias ? 1e-3 : 0;
 }
 
 void spec_fill_absent(struct spec_draft *draft)

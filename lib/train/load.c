@@ -273,7 +273,7 @@ static enum hd_status check_source(const struct hd_registry *r, const struct hd_
                           "job, with train.init_from, to change it",
                           r->params[i].name,
                           r->params[i].newly_initialized ? "train.objective" : "train.adapter");
-        if (!r->params[i].trainable && hd_source_in_checkpoint(source, i) &&
+        if (!r->params[i].trainable && !r->params[i].state && hd_source_in_checkpoint(source, i) &&
             (r->omits_frozen || r->params[i].quant))
             return hd_err(HD_INVALID,
                           "%s was trained and is frozen now: with %s its training would be lost; "

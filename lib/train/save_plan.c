@@ -88,8 +88,8 @@ enum hd_status hd_save_plan_assign(const struct hd_registry *r, struct hd_arena 
     for (int i = 0; i < r->param_count; i++) {
         const struct hd_param *p = &r->params[i];
         const int first = r->buckets[p->bucket].stage * ranks;
-
-        const int kinds = p->trainable ? HD_SAVED_KINDS : r->omits_frozen || p->quant ? 0 : 1;
+        const bool omitted = (r->omits_frozen || p->quant) && !p->state;
+        const int kinds = p->trainable ? HD_SAVED_KINDS : omitted ? 0 : 1;
 
         for (int k = 0; k < kinds; k++) {
             for (int w = 0; w < ranks; w++)

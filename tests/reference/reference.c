@@ -495,6 +495,59 @@ void ref_route(double *h, double *probs, double *lse, int32_t *chosen, double *g
     }
 }
 
+/* Sets the values of experts in groups that are not kept to -infinity. */
+static void keep_groups(const struct ref_route_form *form, double *v, int64_t E)
+{
+    const int64_t groups = form->groups, size = groups ? E / groups : E;
+    double value[64];
+    bool kept[64] = {false};
+    int32_t group = -1;
+
+    for (int64_t g = 0; g < groups; g++) {
+        const int32_t first = next_choice(v + g * size, size, -1);
+        const int32_t second = form->best_two ? next_choice(v + g * size, size, first) : -1;
+
+        value[g] = v[g * size + first] + (second < 0 ? 0 : v[g * size + second]);
+    }
+    for (int64_t i = 0; groups && i < form->kept; i++) {
+        group = next_choice(value, groups, group);
+        kept[group] = true;
+    }
+    for (int64_t e = 0; groups && e < E; e++)
+        v[e] = kept[e / size] ? v[e] : -INFINITY;
+}
+
+void ref_route_by(const struct ref_route_form *form, double *probs, double *lse, int32_t *chosen,
+                  double *gate, const double *h, int64_t R, int64_t E, int64_t K, bool renormalize)
+{
+    double *v = calloc((size_t)E, sizeof *v);
+
+    for (int64_t r = 0; r < R; r++) {
+        double sum = 0, all = 0;
+
+        for (int64_t e = 0; e < E; e++)
+            all += exp(h[r * E + e]);
+        lse[r] = 0;
+        for (int64_t e = 0; e < E; e++) {
+            double *p = &probs[r * E + e];
+
+            *p = form->sigmoid ? 1 / (1 + exp(-h[r * E + e])) : exp(h[r * E + e]) / all;
+            lse[r] += form->sigmoid ? *p : exp(h[r * E + e]);
+            v[e] = *p + (form->select_bias ? form->select_bias[e] : 0);
+        }
+        lse[r] = log(lse[r]);
+        keep_groups(form, v, E);
+        for (int64_t k = 0; k < K; k++) {
+            chosen[r * K + k] = next_choice(v, E, k ? chosen[r * K + k - 1] : -1);
+            gate[r * K + k] = probs[r * E + chosen[r * K + k]];
+            sum += gate[r * K + k];
+        }
+        for (int64_t k = 0; k < K; k++)
+            gate[r * K + k] *= form->scale / (renormalize ? sum : 1);
+    }
+    free(v);
+}
+
 void ref_adamw(const struct ref_adamw *a, double *weight, double *m, double *v, const double *grad,
                int64_t N)
 {

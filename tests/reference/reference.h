@@ -98,10 +98,20 @@ double ref_cross_entropy(double *dlogits, const double *logits, const int32_t *t
                          int64_t V, int64_t Vp, double loss_scale);
 
 /* The router as route_forward in ops_moe.h describes it; noise_logits and noise may be NULL. h[R,E]
- * are what the softmax sees. */
+ * are the logits with their noise. */
 void ref_route(double *h, double *probs, double *lse, int32_t *chosen, double *gate,
                const double *logits, const double *noise_logits, const double *noise, int64_t R,
                int64_t E, int64_t K, bool renormalize);
+
+/* The router with other scores and choices. Groups 0: none; bias NULL: zeros. */
+struct ref_route_form {
+    bool sigmoid, best_two;
+    int64_t groups, kept;
+    double scale;
+    const double *select_bias; /* [E] */
+};
+void ref_route_by(const struct ref_route_form *form, double *probs, double *lse, int32_t *chosen,
+                  double *gate, const double *h, int64_t R, int64_t E, int64_t K, bool renormalize);
 
 struct ref_adamw {
     double lr, beta1, beta2, eps, weight_decay;

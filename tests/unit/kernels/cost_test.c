@@ -642,6 +642,25 @@ static void routing_moves_a_value_per_row_and_expert(void **state)
     check(cost_of(HD_K_route_backward, &b), 11 * 24 + 5 * 12, 4 * (24 + 6 + 36 + 8 + 48), 4 * 48);
 }
 
+/* The sizes are those above, with sigmoids, a select bias, 2 groups and a scale. */
+static void routing_by_scores_costs_a_little_more(void **state)
+{
+    const float bias = 0;
+    struct hd_route_form form = {.score = HD_ROUTE_SIGMOID, .groups = 2, .kept = 1, .scale = 2};
+    struct hd_route_forward_args f = {.R = 6, .E = 4, .K = 2, .select_bias = &bias, .form = form};
+    struct hd_route_record_args r = {
+        .at = {.Q = 2, .runs = 1, .P = 1}, .R = 6, .E = 4, .K = 2, .score = HD_ROUTE_SIGMOID};
+    struct hd_route_backward_args b = {
+        .at = {.Q = 2, .runs = 1, .P = 1}, .form = form, .R = 6, .E = 4, .K = 2};
+    struct hd_route_bias_args u = {.E = 4};
+
+    check(cost_of(HD_K_route_forward, &f), (6 + 1 + 3) * 24 + 12, 4 * (24 + 4),
+          4 * (24 + 6 + 2 * 12));
+    check(cost_of(HD_K_route_record, &r), 2 * (24 + 6 + 12 + 6), 4 * (24 + 6 + 24 + 8) + 64, 64);
+    check(cost_of(HD_K_route_backward, &b), (6 + 3) * 24 + 5 * 12, 4 * (24 + 6 + 36), 4 * 24);
+    check(cost_of(HD_K_route_bias, &u), 12, 4 * (8 + 4), 4 * 4);
+}
+
 /* R 6 rows of C 5, K 2 choices, room for T 9 of the 12. */
 static void rows_of_experts_are_moved_up_to_the_bound(void **state)
 {

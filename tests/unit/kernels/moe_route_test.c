@@ -13,6 +13,8 @@ struct shape {
     int64_t B, S, E, K;
     bool renormalize, noisy;
     bool documents; /* sequences hold several, and rows that are no tokens */
+    bool biased;    /* the choice has a select bias */
+    struct hd_route_form form;
 };
 
 static const struct shape shapes[] = {
@@ -30,13 +32,37 @@ static const struct shape shapes[] = {
     {.B = 4, .S = 23, .E = 8, .K = 2, .renormalize = true, .documents = true},
     {.B = 2, .S = 30, .E = 37, .K = 3, .noisy = true, .documents = true},
     {.B = 3, .S = 400, .E = 130, .K = 4, .documents = true},
+    {.B = 2, .S = 12, .E = 9, .K = 3, .renormalize = true, .form = {.scale = 2.5f}},
+    {.B = 2, .S = 17, .E = 37, .K = 4, .biased = true, .form = {.score = HD_ROUTE_SIGMOID}},
+    {.B = 2,
+     .S = 22,
+     .E = 12,
+     .K = 3,
+     .renormalize = true,
+     .biased = true,
+     .documents = true,
+     .form = {HD_ROUTE_SIGMOID, HD_ROUTE_GROUPS_BEST_TWO, .groups = 4, .kept = 2, .scale = 2.5f}},
+    {.B = 2,
+     .S = 9,
+     .E = 12,
+     .K = 4,
+     .noisy = true,
+     .form = {HD_ROUTE_SOFTMAX, HD_ROUTE_GROUPS_BEST, .groups = 3, .kept = 2, .scale = 16}},
+    {.B = 2, .S = 11, .E = 10, .K = 3, .renormalize = true, .biased = true},
+    {.B = 1,
+     .S = 30,
+     .E = 300,
+     .K = 8,
+     .renormalize = true,
+     .biased = true,
+     .form = {HD_ROUTE_SIGMOID, HD_ROUTE_GROUPS_BEST_TWO, .groups = 50, .kept = 7}},
 };
 
 /* A router's inputs and what the kernels make of them. */
 struct router {
     struct shape s;
     int64_t R;
-    struct tensor *logits, *noise_logits, *noise, *dgate;
+    struct tensor *logits, *noise_logits, *noise, *dgate, *select_bias;
     struct tensor *begins, *lengths; /* as in a batch */
     struct tensor *probs, *lse, *chosen, *gate, *counts, *dlogits, *dnoise_logits;
     struct hd_step_state block;
@@ -89,6 +115,7 @@ static struct router make_router(const struct shape *s)
     t.noise_logits = tensor_random(t.R * s->E, HD_F32, 2, 2);
     t.noise = tensor_random(t.R * s->E, HD_F32, 1, 3);
     t.dgate = tensor_random(t.R * s->K, HD_F32, 1, 4);
+    t.select_bias = tensor_random(s->E, HD_F32, 1, 5); /* spread wider than the scores */
     t.probs = tensor_new(t.R * s->E, HD_F32);
     t.lse = tensor_new(t.R, HD_F32);
     t.chosen = tensor_new(t.R * s->K, HD_I32);
@@ -112,6 +139,8 @@ static void run_forward(struct device *device, struct router *t)
                                       .lengths = t->s.documents ? t->lengths->data : NULL,
                                       .E = t->s.E,
                                       .K = t->s.K,
+                                      .select_bias = t->s.biased ? t->select_bias->data : NULL,
+                                      .form = t->s.form,
                                       .renormalize = t->s.renormalize};
     struct hd_route_counts_args s = {.counts = t->counts->data,
                                      .chosen = t->chosen->data,
@@ -142,6 +171,7 @@ static void run_backward(struct device *device, struct router *t)
                                        .lengths = t->s.documents ? t->lengths->data : NULL,
                                        .block = &t->block,
                                        .at = {.Q = t->s.B, .runs = 1, .P = 1},
+                                       .form = t->s.form,
                                        .R = t->R,
                                        .E = t->s.E,
                                        .K = t->s.K,
@@ -170,9 +200,20 @@ static struct exact make_exact(const struct router *t)
 
 static void compute_exact(struct exact *x, const struct router *t)
 {
+    const struct hd_route_form *f = &t->s.form;
+    const struct ref_route_form form = {.sigmoid = f->score == HD_ROUTE_SIGMOID,
+                                        .best_two = f->rule == HD_ROUTE_GROUPS_BEST_TWO,
+                                        .groups = f->groups,
+                                        .kept = f->kept,
+                                        .scale = f->scale > 0 ? (double)f->scale : 1,
+                                        .select_bias = t->s.biased ? t->select_bias->values : NULL};
+
     ref_route(x->h, x->probs, x->lse, x->chosen, x->gate, t->logits->values,
               t->noise_logits->values, t->s.noisy ? t->noise->values : NULL, t->R, t->s.E, t->s.K,
               t->s.renormalize);
+    if (f->score || f->groups || f->scale > 0 || t->s.biased)
+        ref_route_by(&form, x->probs, x->lse, x->chosen, x->gate, x->h, t->R, t->s.E, t->s.K,
+                     t->s.renormalize);
     for (int64_t r = 0; r < t->R; r++) {
         if (is_token(t, r))
             continue;
@@ -202,7 +243,8 @@ static void exact_losses(const struct exact *x, const struct router *t, double *
             double share = 0, mean = 0;
 
             for (int64_t r = first; r < first + n; r++) {
-                mean += x->probs[r * s->E + e] / (double)n;
+                mean += x->probs[r * s->E + e] / (double)n *
+                        (s->form.score == HD_ROUTE_SIGMOID ? exp(-x->lse[r]) : 1);
                 for (int64_t k = 0; k < s->K; k++)
                     share += (x->chosen[r * s->K + k] == e) / (double)(n * s->K);
             }
@@ -262,7 +304,7 @@ static void check_ties(struct device *device, const struct shape *shape)
     const int32_t *chosen = t.chosen->data;
     const int64_t E = t.s.E, K = t.s.K;
 
-    t.s.noisy = t.s.documents = false;
+    t.s.noisy = t.s.documents = t.s.biased = false;
     for (int64_t r = 0; r < t.R; r++)
         for (int64_t e = 0; e < E; e++) /* all equal, or falling in pairs of equal ones, or NaN */
             tensor_put(t.logits, r * E + e,
@@ -286,13 +328,54 @@ static void the_lower_index_wins_a_tie(void **state)
     for_all(check_ties);
 }
 
-static void more_choices_than_experts_are_refused(void **state)
+static void choices_that_cannot_be_made_are_refused(void **state)
 {
+    struct hd_route_forward_args wrong[] = {
+        {.R = 1, .E = 4, .K = 5},
+        {.R = 1, .E = 8, .K = 2, .form = {.groups = 3, .kept = 2}}, /* 3 does not divide 8 */
+        {.R = 1, .E = 8, .K = 2, .form = {.groups = 4, .kept = 5}},
+        {.R = 1, .E = 8, .K = 2, .form = {.groups = 4, .kept = 0}},
+        {.R = 1, .E = 8, .K = 3, .form = {.groups = 4, .kept = 1}}, /* a group has 2 */
+        {.R = 1,
+         .E = 8,
+         .K = 1,
+         .form = {.rule = HD_ROUTE_GROUPS_BEST_TWO, .groups = 8, .kept = 8}},
+        {.R = 1, .E = 130, .K = 1, .form = {.groups = 65, .kept = 2}},
+    };
     struct device device = device_open(&settings[0]);
-    struct hd_route_forward_args a = {.R = 1, .E = 4, .K = 5};
 
-    assert_int_equal(device_try(&device, HD_K_route_forward, &a), HD_INVALID);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_int_equal(device_try(&device, HD_K_route_forward, &wrong[i]), HD_INVALID);
     device_close(&device);
+}
+
+/* Loads 5, 0, 4, 4, 7: the mean is 4. */
+static void a_select_bias_moves_towards_the_mean_load(void **state)
+{
+    const double load[] = {5, 0, 4, 4, 7};
+    const float want[] = {-0.25f, 0.25f, 0, 0, -0.25f};
+
+    for (int setting = 0; setting < setting_count; setting++) {
+        struct device device = device_open(&settings[setting]);
+        struct hd_step_state block = {.skip_update = 0};
+        struct tensor *bias = tensor_new(5, HD_F32), *loads = tensor_new(5, HD_F64);
+        struct hd_route_bias_args a = {
+            .bias = bias->data, .load = loads->data, .block = &block, .E = 5, .rate = 0.25f};
+
+        for (int e = 0; e < 5; e++) {
+            tensor_put(bias, e, 0);
+            tensor_put(loads, e, load[e]);
+        }
+        device_launch(&device, HD_K_route_bias, &a);
+        for (int e = 0; e < 5; e++)
+            assert_true(tensor_get(bias, e) == (double)want[e]);
+        block.skip_update = 1;
+        device_launch(&device, HD_K_route_bias, &a);
+        for (int e = 0; e < 5; e++)
+            assert_true(tensor_get(bias, e) == (double)want[e]);
+        tensors_free();
+        device_close(&device);
+    }
 }
 
 /* Returns the loss whose gradient route_backward computes, in double. */
@@ -449,8 +532,13 @@ static int64_t count_dropped(const struct router *t, const struct exact *x, doub
  * formulas. */
 static void check_shares(struct device *device, int64_t runs, double capacity, bool documents)
 {
-    const struct shape shape = {
-        .B = 3, .S = 36, .E = 5, .K = 2, .renormalize = true, .documents = documents};
+    const struct shape shape = {.B = 3,
+                                .S = 36,
+                                .E = 5,
+                                .K = 2,
+                                .renormalize = true,
+                                .documents = documents,
+                                .form = {.score = runs > 1 ? HD_ROUTE_SIGMOID : HD_ROUTE_SOFTMAX}};
     struct router t = make_router(&shape);
     const int64_t E = shape.E, K = shape.K, local = t.R / RANKS, Q = shape.B * runs;
     struct tensor *all_chosen = tensor_new(t.R * K, HD_I32);
@@ -520,7 +608,8 @@ static void check_shares(struct device *device, int64_t runs, double capacity, b
                                                      .at = at,
                                                      .R = local,
                                                      .E = E,
-                                                     .K = K});
+                                                     .K = K,
+                                                     .score = shape.form.score});
     }
     exact_losses(&x, &t, &want[HD_ROUTE_BALANCE], &want[HD_ROUTE_Z]);
     for (int64_t r = 0; r < t.R; r++)

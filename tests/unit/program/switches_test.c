@@ -163,6 +163,8 @@ static struct hd_tensor *feed_forward(struct hd_rec *rec, const struct choice *c
     const struct hd_router router = {.E = E, .K = E, .renormalize = true};
     const struct hd_expert_params experts = {.router = param[ROUTER],
                                              .noise = -1,
+                                             .router_bias = -1,
+                                             .select_bias = -1,
                                              .gate = param[EXPERT_GATE],
                                              .up = param[EXPERT_UP],
                                              .down = param[EXPERT_DOWN],

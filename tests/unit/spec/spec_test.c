@@ -112,8 +112,8 @@ static const struct mistake mistakes[] = {
     {3, "  family: mixtral\n  router: {balance: -1}",
      "job.yaml:4: model.router.balance: -1 is not possible; give a number from 0 to 1000"},
     {3, "  family: mixtral\n  router: {top_k: 1}",
-     "job.yaml:4: model.router.top_k: unknown key; model.router has renormalize, noisy, balance, "
-     "z, capacity"},
+     "job.yaml:4: model.router.top_k: unknown key; model.router has renormalize, groups, "
+     "groups_kept, scale, bias_rate, noisy, balance, z, capacity"},
     /* the form */
     {1, "name: [",
      "job.yaml:3: not YAML: did not find expected ',' or ']', while parsing a flow sequence that "
