@@ -188,14 +188,14 @@ struct checkpoint_flags {
     /* value of --step as in found.h; FOUND_NEWEST: not given: all checkpoints, or the newest */
     int64_t step;
     const char *out, *dtype, *max_shard_size, *base;
-    bool adapter, force, yes;
+    bool adapter, text_only, force, yes;
     int64_t timeout_s; /* value of the flag --timeout of `checkpoint save`, s */
 };
 
 static int export_checkpoint(const struct cli *cli, const struct checkpoint_flags *flags,
                              const char *checkpoint)
 {
-    const char *argv[16] = {NULL, "export", "--checkpoint", checkpoint, "--out", flags->out};
+    const char *argv[18] = {NULL, "export", "--checkpoint", checkpoint, "--out", flags->out};
     size_t n = 6;
 
     if (flags->dtype) {
@@ -212,6 +212,8 @@ static int export_checkpoint(const struct cli *cli, const struct checkpoint_flag
     }
     if (flags->adapter)
         argv[n++] = "--adapter";
+    if (flags->text_only)
+        argv[n++] = "--text-only";
     if (flags->force)
         argv[n++] = "--force";
     if (cli->format >= CLI_JSON)
@@ -320,17 +322,17 @@ static enum checkpoint_verb find_verb(const char *name)
 
 static int check_checkpoint_flags(enum checkpoint_verb verb, const struct checkpoint_flags *f)
 {
-    const bool has_export_flag =
-        f->out || f->dtype || f->max_shard_size || f->base || f->adapter || f->force;
+    const bool has_export_flag = f->out || f->dtype || f->max_shard_size || f->base || f->adapter ||
+                                 f->text_only || f->force;
     int64_t mb;
 
     if (verb == VERB_EXPORT && !f->out)
         return cli_usage("checkpoint export: --out is missing; give the folder to make, such as "
                          "--out my-model");
     if (verb != VERB_EXPORT && has_export_flag)
-        return cli_usage("checkpoint: --out, --dtype, --max-shard-size, --base, --adapter and "
-                         "--force are flags of "
-                         "checkpoint export; leave them out here");
+        return cli_usage("checkpoint: --out, --dtype, --max-shard-size, --base, --adapter, "
+                         "--text-only and --force are flags of checkpoint export; leave them out "
+                         "here");
     if (verb != VERB_RM && f->yes)
         return cli_usage("checkpoint: --yes is a flag of checkpoint rm; leave it out here");
     if (f->dtype && strcmp(f->dtype, "fp32") != 0 && strcmp(f->dtype, "bf16") != 0)
@@ -372,6 +374,7 @@ int cli_checkpoint(struct cli *cli, int argc, char **argv)
         {"max-shard-size", 0, CLI_FLAG_TEXT, &f.max_shard_size, 0, 0},
         {"base", 0, CLI_FLAG_TEXT, &f.base, 0, 0},
         {"adapter", 0, CLI_FLAG_BOOL, &f.adapter, 0, 0},
+        {"text-only", 0, CLI_FLAG_BOOL, &f.text_only, 0, 0},
         {"force", 0, CLI_FLAG_BOOL, &f.force, 0, 0},
         {"timeout", 0, CLI_FLAG_INT, &f.timeout_s, 1, 24 * 3600},
         {"yes", 'y', CLI_FLAG_BOOL, &f.yes, 0, 0},

@@ -53,7 +53,7 @@ static enum hd_status read_export_options(int argc, char **argv, struct hd_hf_ex
         {"--dtype", false, false, NULL},     {"--max-shard-size", false, false, NULL},
         {"--force", false, true, NULL},      {"--json", false, true, NULL},
         {"--jsonl", false, true, NULL},      {"--adapter", false, true, NULL},
-        {"--base", false, false, NULL}};
+        {"--base", false, false, NULL},      {"--text-only", false, true, NULL}};
     int64_t shard_mb = 0;
     enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
 
@@ -66,6 +66,7 @@ static enum hd_status read_export_options(int argc, char **argv, struct hd_hf_ex
                                          .dtype = HD_F32,
                                          .shard_bytes_max = shard_mb * 1000 * 1000,
                                          .adapter = f[7].value != NULL,
+                                         .text_only = f[9].value != NULL,
                                          .force = f[4].value != NULL};
     *ret_base = f[8].value;
     *ret_form = f[6].value ? FORM_JSONL : f[5].value ? FORM_JSON : FORM_PATH;
@@ -73,6 +74,9 @@ static enum hd_status read_export_options(int argc, char **argv, struct hd_hf_ex
         return hd_err(
             HD_INVALID,
             "--base and --adapter exclude each other: an adapter alone has no base in it");
+    if (f[7].value && f[9].value)
+        return hd_err(HD_INVALID, "--text-only and --adapter exclude each other: an adapter alone "
+                                  "has neither a text model nor a vision tower in it");
     if (f[2].value && strcmp(f[2].value, "bf16") == 0)
         ret_options->dtype = HD_BF16;
     else if (f[2].value && strcmp(f[2].value, "fp32") != 0)
@@ -265,7 +269,7 @@ static enum hd_status open_base(struct export_base *b, const char *checkpoint, c
 
     if (st || (strcmp(b->job.checkpoint_base, "omit") != 0 &&
                hd_rank_program_quant(&b->job) == HD_QUANT_NONE))
-        return st || !base || !hd_hf_has_kept(checkpoint)
+        return st || !base || !hd_hf_has_kept(checkpoint) || hd_hf_is_wrapped(checkpoint)
                    ? st
                    : hd_err(HD_INVALID, "--base: %s has all weights and files of its model",
                             checkpoint);

@@ -431,7 +431,7 @@ enum hd_status hd_hf_adapter_rows(const char *family, struct hd_arena *arena,
         if (make_rows(&rows[i % row_count], arena, of_one))
             made[count++] = of_one[i / row_count];
     }
-    *ret_prefix = hd_arena_printf(arena, "base_model.model.%s", prefix);
+    *ret_prefix = hd_arena_printf(arena, HD_HF_PEFT_PREFIX "%s", prefix);
     *ret_rows = made;
     *ret_count = count;
     return hd_arena_failed(arena) ? hd_err(HD_NO_MEMORY, "no memory to find tensors") : HD_OK;

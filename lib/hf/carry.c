@@ -24,9 +24,9 @@ enum { CARRIED_BYTES_MAX = 256 << 20, CARRIED_NAME_MAX = 256, TEMPLATES_MAX = 25
 #define TOKENIZER     "tokenizer.json"
 #define NAMES_FILE    "tokenizer_config.json"
 
-/* The origin of a file: the base model; the folder with the chat format (hd_job_chat_folder); the
+/* The origin of a file: the base model; its processor of images; the folder with the chat format (hd_job_chat_folder); the
  * folder of the tokenizer; the adapter from which the run started. */
-enum carried_owner { BY_MODEL, BY_CHAT, BY_TOKENIZER, BY_ADAPTER };
+enum carried_owner { BY_MODEL, BY_IMAGES, BY_CHAT, BY_TOKENIZER, BY_ADAPTER };
 
 static const struct carried_file {
     const char *name;
@@ -41,6 +41,8 @@ static const struct carried_file {
     {"NOTICE", BY_MODEL},
     {"NOTICE.txt", BY_MODEL},
     {"USE_POLICY.md", BY_MODEL},
+    {"preprocessor_config.json", BY_IMAGES},
+    {"processor_config.json", BY_IMAGES},
     {NAMES_FILE, BY_CHAT},
     {"special_tokens_map.json", BY_CHAT},
     {TEMPLATE_FILE, BY_CHAT},
@@ -159,6 +161,7 @@ static const char *folder_of(const struct carrying *c, enum carried_owner owner)
         return c->kept;
     switch (owner) {
     case BY_MODEL:
+    case BY_IMAGES:
         return c->model;
     case BY_CHAT:
         return c->chat;
@@ -329,7 +332,9 @@ static bool is_left_out(const struct carrying *c, const struct carried_file *f)
 {
     const bool bytes = strcmp(c->options->job->tokenizer, "bytes") == 0;
 
-    if (c->options->adapter && f->owner == BY_MODEL)
+    if (c->options->adapter && (f->owner == BY_MODEL || f->owner == BY_IMAGES))
+        return true;
+    if (c->options->text_only && f->owner == BY_IMAGES)
         return true;
     if (f->owner == BY_CHAT && c->own_template && strcmp(f->name, TEMPLATE_FILE) == 0)
         return true;

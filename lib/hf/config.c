@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/words.h"
 #include "hf/config_internal.h"
 
 enum { VALUES_MAX = 1 << 16, DEPTH_MAX = 16 };
@@ -19,6 +20,15 @@ static enum hd_status find_type(struct hd_hf_reading *r)
     char list[HD_FAMILY_LIST_MAX], instead[HD_FAMILY_LIST_MAX + 64];
 
     hd_family_list(list);
+    if (r->wrapper && (!value || (value->kind == HD_JSON_STRING &&
+                                  hd_words_have(r->wrapper->texts, value->text)))) {
+        (void)snprintf(list, sizeof list, "%s", value ? value->text : r->wrapper->texts);
+        list[strcspn(list, " ")] = '\0';
+        r->family = hd_family_named(list);
+        return HD_OK;
+    }
+    if (r->wrapper)
+        return hd_hf_unsupported("model_type", value, "this wrapper has another text model");
     if (!value)
         return hd_err(HD_INVALID, "model_type is missing; these are known: %s", list);
     if (value->kind == HD_JSON_STRING)
@@ -51,13 +61,15 @@ static void fill_experts(struct hd_hf_reading *r)
     }
 }
 
-/* Returns whether config.json says that its weights are bf16. */
-static bool is_bf16(const struct hd_json *root)
+/* Returns whether config.json says that its weights are bf16; a wrapped model's own file rules. */
+static bool is_bf16(const struct hd_json *root, const struct hd_json *outer)
 {
     const struct hd_json *newer = hd_json_member(root, "dtype");
     const struct hd_json *older = hd_json_member(root, "torch_dtype");
     const struct hd_json *dtype = newer ? newer : older;
 
+    if (outer && (hd_json_member(outer, "dtype") || hd_json_member(outer, "torch_dtype")))
+        return is_bf16(outer, NULL);
     return dtype && dtype->kind == HD_JSON_STRING && strcmp(dtype->text, "bfloat16") == 0;
 }
 
@@ -66,11 +78,27 @@ static void fill_rope_and_scale(struct hd_hf_reading *r)
     struct hd_job *job = r->job;
 
     if (r->family->scales_embedding && job->hidden)
-        job->embedding_scale = hd_hf_embedding_scale(job->hidden, is_bf16(r->root));
+        job->embedding_scale = hd_hf_embedding_scale(job->hidden, is_bf16(r->root, r->outer));
     if (hd_hf_reads(r->family, "query_pre_attn_scalar") && job->attention_scale == 0)
         job->attention_scale = 1 / sqrt(256.0); /* the classes' default */
     if (hd_hf_reads(r->family, "attention_multiplier") && job->attention_scale == 0)
         job->attention_scale = 1;
+}
+
+/* Sets the sizes that files of the class may leave out. */
+static void fill_sizes(struct hd_hf_reading *r)
+{
+    const struct hd_family *family = r->family;
+    struct hd_job *job = r->job;
+    const struct {
+        int64_t *member, absent;
+    } sizes[] = {{&job->vocab, family->absent.vocab},    {&job->layers, family->absent.layers},
+                 {&job->hidden, family->absent.hidden},  {&job->heads, family->absent.heads},
+                 {&job->ffn_hidden, family->absent.ffn}, {&job->context, family->absent.context}};
+
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        if (!*sizes[i].member)
+            *sizes[i].member = sizes[i].absent;
 }
 
 /* Sets the defaults of transformers for absent keys. */
@@ -79,6 +107,7 @@ static void fill_absent(struct hd_hf_reading *r)
     const struct hd_family *family = r->family;
     struct hd_job *job = r->job;
 
+    fill_sizes(r);
     if (family->experts)
         fill_experts(r);
     if (!r->has_tied)
@@ -244,7 +273,14 @@ enum hd_status hd_hf_parse_config(const char *text, size_t text_bytes, struct hd
     if (!st && r.root->kind != HD_JSON_OBJECT)
         st = hd_err(HD_INVALID, "it is not a JSON object");
     if (!st)
+        st = hd_hf_unwrap(&r);
+    if (!st) {
         st = read_config(&r);
+        if (st && r.outer)
+            st = hd_err_prefix(st, "text_config");
+    }
+    if (!st && r.outer)
+        st = hd_hf_read_outer(&r);
     hd_arena_done(&arena);
     return st;
 }

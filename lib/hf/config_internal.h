@@ -1,6 +1,6 @@
 /* config_internal: messages and notes that the files which read config.json share.
  *
- * Used by: config.c, rope.c, tied.c.   Threads: any.
+ * Used by: config.c, rope.c, tied.c, wrapper.c.   Threads: any.
  */
 #ifndef HD_HF_CONFIG_INTERNAL_H
 #define HD_HF_CONFIG_INTERNAL_H
@@ -29,7 +29,9 @@ bool hd_hf_same_value(const struct hd_json *a, const struct hd_json *b);
 
 /* A config.json that is being read into a job. */
 struct hd_hf_reading {
-    const struct hd_json *root;
+    const struct hd_json *root;          /* the text model's object */
+    const struct hd_json *outer;         /* the whole file of a wrapped model; NULL: not wrapped */
+    const struct hd_hf_wrapper *wrapper; /* NULL: not wrapped */
     const struct hd_family *family;
     struct hd_job *job;
     struct hd_text *notes; /* sentences about settings that are not applied; may be NULL */
@@ -51,6 +53,12 @@ struct hd_hf_reading {
 /* Reads every key of config.json but those of rotary positions. HD_UNSUPPORTED: a key is unknown, or
  * its value would make another model; the message names it. */
 enum hd_status hd_hf_read_members(struct hd_hf_reading *r);
+
+/* Sets r->wrapper, r->outer and r->root if the file is that of a wrapped model (wrapper.c). */
+enum hd_status hd_hf_unwrap(struct hd_hf_reading *r);
+/* Reads the keys beside text_config, after those in it. HD_UNSUPPORTED: the message names the
+ * key. */
+enum hd_status hd_hf_read_outer(struct hd_hf_reading *r);
 
 /* Sets the rules that pick layers (model.window_layers, rope_layers, experts_layers) and the window
  * of the job. HD_INVALID, HD_UNSUPPORTED: the message names the key. */

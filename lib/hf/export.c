@@ -15,6 +15,8 @@
 
 static int64_t tensor_bytes(const struct hd_exporter *x, const struct hd_export_tensor *t)
 {
+    if (t->copied)
+        return t->copied->size_bytes;
     return t->elements * (int64_t)hd_dtype_size(x->options->dtype);
 }
 
@@ -50,22 +52,22 @@ static enum hd_status read_piece(struct hd_exporter *x, const struct hd_ckpt_ent
 
 /* ---- the list of tensors ---- */
 
-static void begin_tensor(struct hd_exporter *x, const struct hd_hf_row *row, const char *prefix,
-                         int64_t layer, int64_t expert)
+static void begin_tensor(struct hd_exporter *x, const struct hd_hf_row *row, int64_t layer,
+                         int64_t expert)
 {
     struct hd_export_tensor *t = &x->tensors[x->count++];
     char theirs[HD_CKPT_NAME_MAX];
 
     hd_hf_format_name(row->theirs, layer, expert, theirs);
-    (void)snprintf(t->name, sizeof t->name, "%s%s", row->top ? "" : prefix, theirs);
+    (void)snprintf(t->name, sizeof t->name, "%s%s", row->top ? x->prefixes.top : x->prefixes.base,
+                   theirs);
     t->transposed = row->transposed;
     t->expert = hd_hf_per_expert(row) ? expert : -1;
 }
 
 /* Adds to the export the tensor of a row of the table of names for one layer, if the model has that
  * parameter. */
-static void add_row(struct hd_exporter *x, const struct hd_hf_row *row, const char *prefix,
-                    int64_t layer, size_t *used)
+static void add_row(struct hd_exporter *x, const struct hd_hf_row *row, int64_t layer, size_t *used)
 {
     const int experts = hd_hf_per_expert(row);
     char ours[HD_CKPT_NAME_MAX];
@@ -78,7 +80,7 @@ static void add_row(struct hd_exporter *x, const struct hd_hf_row *row, const ch
         return;
     for (int64_t e = 0; e < (experts ? x->job.experts : 1); e++) {
         if (row->place == 0)
-            begin_tensor(x, row, prefix, layer, e);
+            begin_tensor(x, row, layer, e);
         hd_export_add_part(&x->tensors[x->count - 1], entry);
     }
     if (strcmp(ours, HD_EXPORT_POSITIONS) == 0 && x->positions.columns == entry->shape[1]) {
@@ -91,7 +93,7 @@ static void add_row(struct hd_exporter *x, const struct hd_hf_row *row, const ch
 
 /* Adds all tensors of the model to the export, grouped by layer. */
 static enum hd_status add_rows(struct hd_exporter *x, const struct hd_hf_row *rows,
-                               size_t row_count, const char *prefix, size_t *used)
+                               size_t row_count, size_t *used)
 {
     size_t i = 0;
 
@@ -99,14 +101,14 @@ static enum hd_status add_rows(struct hd_exporter *x, const struct hd_hf_row *ro
         size_t end = i + 1;
 
         if (!strchr(rows[i].ours, '#')) {
-            add_row(x, &rows[i++], prefix, 0, used);
+            add_row(x, &rows[i++], 0, used);
             continue;
         }
         while (end < row_count && strchr(rows[end].ours, '#'))
             end++;
         for (int64_t layer = 0; layer < x->job.layers; layer++)
             for (size_t k = i; k < end; k++)
-                add_row(x, &rows[k], prefix, layer, used);
+                add_row(x, &rows[k], layer, used);
         i = end;
     }
     return HD_OK;
@@ -149,18 +151,9 @@ static void assign_files(struct hd_exporter *x)
     }
 }
 
-static struct hd_hf_carry carry_of(struct hd_exporter *x)
-{
-    return (struct hd_hf_carry){.job = &x->job,
-                                .checkpoint_dir = x->options->checkpoint_dir,
-                                .base_dir = x->options->base_dir,
-                                .adapter = x->options->adapter,
-                                .context = x};
-}
-
 static enum hd_status plan(struct hd_exporter *x)
 {
-    const struct hd_hf_carry carry = carry_of(x);
+    const struct hd_hf_carry carry = hd_export_carry(x);
     const struct hd_hf_row *rows = NULL;
     const struct hd_family *type = NULL;
     const char *prefix = NULL;
@@ -174,23 +167,27 @@ static enum hd_status plan(struct hd_exporter *x)
         st = hd_hf_rows(type ? type->name : x->job.family, &rows, &row_count, &prefix);
     if (!st && !x->options->adapter)
         st = hd_hf_carry_positions(&carry, &x->positions);
+    if (!st)
+        st = hd_export_open_wrapped(x, prefix, rows[0].theirs);
     if (st)
         return st;
     for (size_t i = 0; i < row_count; i++)
         per_layer += hd_hf_per_expert(&rows[i]) ? (size_t)x->job.experts : 1;
     /* an adapter has up to three tensors per weight, a reward model one more vector */
-    x->tensors =
-        hd_arena_array(&x->arena, 3 * per_layer * (size_t)x->job.layers + 1, sizeof *x->tensors);
+    x->tensors = hd_arena_array(
+        &x->arena, 3 * per_layer * (size_t)x->job.layers + 1 + hd_export_count_copied(x),
+        sizeof *x->tensors);
     if (!x->tensors)
         return hd_export_no_memory();
     if (x->options->adapter)
-        st = hd_export_list_adapter(x, rows, row_count, prefix);
+        st = hd_export_list_adapter(x, rows, row_count);
     else
-        st = add_rows(x, rows, row_count, prefix, &used);
+        st = add_rows(x, rows, row_count, &used);
     if (!st && !x->options->adapter)
         st = check_all_used(x, used);
     if (st)
         return st;
+    hd_export_add_copied(x);
     assign_files(x);
     for (size_t i = 0; i < x->count; i++)
         if (x->tensors[i].elements > largest)
@@ -272,11 +269,15 @@ static enum hd_status put(int fd, struct hd_ckpt_blocks *blocks, const void *dat
 static enum hd_status write_tensor(struct hd_exporter *x, int fd, struct hd_ckpt_blocks *blocks,
                                    const struct hd_export_tensor *t)
 {
-    enum hd_status st = t->prefix ? hd_export_assemble_prefix(x, t) : assemble(x, t);
+    enum hd_status st = t->copied   ? HD_OK
+                        : t->prefix ? hd_export_assemble_prefix(x, t)
+                                    : assemble(x, t);
 
     if (st)
         return st;
-    if (x->options->dtype == HD_BF16) {
+    if (t->copied) {
+        st = put(fd, blocks, t->copied->data, (size_t)t->copied->size_bytes);
+    } else if (x->options->dtype == HD_BF16) {
         uint16_t *out = (uint16_t *)x->part;
 
         for (int64_t i = 0; i < t->elements; i++)
@@ -303,6 +304,18 @@ static void file_name(const struct hd_exporter *x, int file, char ret_name[64])
         (void)snprintf(ret_name, 64, "model-%05d-of-%05d.safetensors", file + 1, x->file_count);
 }
 
+static void add_shape(const struct hd_export_tensor *t, struct hd_json_writer *w)
+{
+    hd_json_begin(w, "shape", '[');
+    if (t->stacked)
+        hd_json_add_int64(w, NULL, t->stacked);
+    for (int d = 0; d < t->dim_count; d++)
+        hd_json_add_int64(w, NULL, t->shape[t->transposed ? t->dim_count - 1 - d : d]);
+    for (int d = 0; t->copied && d < t->copied->dim_count; d++)
+        hd_json_add_int64(w, NULL, t->copied->shape[d]);
+    hd_json_end(w, ']');
+}
+
 static enum hd_status write_head(const struct hd_exporter *x, int file, struct hd_text *ret_head)
 {
     struct hd_json_writer w = {.out = ret_head};
@@ -320,13 +333,9 @@ static enum hd_status write_head(const struct hd_exporter *x, int file, struct h
         if (t->file != file)
             continue;
         hd_json_begin(&w, t->name, '{');
-        hd_json_add_string(&w, "dtype", hd_ckpt_dtype_name(x->options->dtype, name));
-        hd_json_begin(&w, "shape", '[');
-        if (t->stacked)
-            hd_json_add_int64(&w, NULL, t->stacked);
-        for (int d = 0; d < t->dim_count; d++)
-            hd_json_add_int64(&w, NULL, t->shape[t->transposed ? t->dim_count - 1 - d : d]);
-        hd_json_end(&w, ']');
+        hd_json_add_string(
+            &w, "dtype", t->copied ? t->copied->form : hd_ckpt_dtype_name(x->options->dtype, name));
+        add_shape(t, &w);
         hd_json_begin(&w, "data_offsets", '[');
         hd_json_add_int64(&w, NULL, at);
         at += tensor_bytes(x, t);
@@ -460,13 +469,14 @@ static enum hd_status write_index(struct hd_exporter *x)
 
 static enum hd_status describe(struct hd_exporter *x, struct hd_text *ret_text)
 {
-    const struct hd_hf_carry carry = carry_of(x);
+    const struct hd_hf_carry carry = hd_export_carry(x);
     const struct hd_ckpt_entry *positions = hd_export_find(x, HD_EXPORT_POSITIONS);
     struct hd_hf_description now = {.job = &x->job,
                                     .bos = -1, /* hd_hf_put_ends adds the run's ids */
                                     .eos = -1,
                                     .pad = -1,
                                     .dtype = x->options->dtype,
+                                    .text_only = x->options->text_only,
                                     .positions =
                                         positions ? positions->shape[0] + x->positions.rows : 0};
     struct hd_text base = {0};
@@ -484,7 +494,7 @@ static enum hd_status describe(struct hd_exporter *x, struct hd_text *ret_text)
 /* Writes adapter_config.json, with the unchanged keys of the adapter from which the run started. */
 static enum hd_status describe_adapter(struct hd_exporter *x, struct hd_text *ret_text)
 {
-    const struct hd_hf_carry carry = carry_of(x);
+    const struct hd_hf_carry carry = hd_export_carry(x);
     struct hd_text before = {0}, now = {0};
     enum hd_status st = hd_hf_read_carried(&carry, "adapter_config.json", &before);
 
@@ -541,7 +551,7 @@ static enum hd_status put_carried(void *context, const char *name, const struct 
 
 static enum hd_status copy_carried(struct hd_exporter *x)
 {
-    struct hd_hf_carry carry = carry_of(x);
+    struct hd_hf_carry carry = hd_export_carry(x);
 
     carry.put = put_carried;
     return hd_hf_carry_files(&carry);
@@ -713,6 +723,7 @@ enum hd_status hd_hf_export_run(const struct hd_hf_export *options)
         st = write_dir(&x);
     hd_ckpt_close(x.ckpt);
     hd_hf_close_positions(&x.positions);
+    hd_weights_close(x.source);
     free(x.part);
     free(x.whole);
     hd_text_free(&x.hashes.text);

@@ -152,14 +152,15 @@ enum hd_status hd_export_merge(struct hd_exporter *x, const struct hd_ckpt_entry
 
 /* Begins the tensor of one factor, under PEFT's name: that of the row's module and the factor, such
  * as "model.layers.3.self_attn.q_proj" and "lora_A.weight". */
-static void begin_factor(struct hd_exporter *x, const struct hd_hf_row *row, const char *prefix,
-                         int64_t layer, int64_t expert, const char *factor)
+static void begin_factor(struct hd_exporter *x, const struct hd_hf_row *row, int64_t layer,
+                         int64_t expert, const char *factor)
 {
     struct hd_export_tensor *t = &x->tensors[x->count++];
     char module[HD_CKPT_NAME_MAX];
 
     hd_hf_format_name(row->theirs, layer, expert, module);
-    (void)snprintf(t->name, sizeof t->name, "base_model.model.%s%.*s.%s", row->top ? "" : prefix,
+    (void)snprintf(t->name, sizeof t->name, HD_HF_PEFT_PREFIX "%s%.*s.%s",
+                   row->top ? x->prefixes.top : x->prefixes.base,
                    (int)(strlen(module) - strlen(".weight")), module, factor);
     t->expert = hd_hf_per_expert(row) ? expert : -1;
 }
@@ -171,8 +172,7 @@ static bool is_weight(const char *name)
     return length > 7 && strcmp(name + length - 7, ".weight") == 0;
 }
 
-static enum hd_status add_factors(struct hd_exporter *x, const struct hd_hf_row *row,
-                                  const char *prefix, int64_t layer)
+static enum hd_status add_factors(struct hd_exporter *x, const struct hd_hf_row *row, int64_t layer)
 {
     const int experts = hd_hf_per_expert(row);
     char ours[HD_CKPT_NAME_MAX];
@@ -195,11 +195,11 @@ static enum hd_status add_factors(struct hd_exporter *x, const struct hd_hf_row 
                       x->options->checkpoint_dir, ours);
     for (int64_t e = 0; e < (experts ? x->job.experts : 1); e++) {
         if (row->place == 0) {
-            begin_factor(x, row, prefix, layer, e, "lora_A.weight");
+            begin_factor(x, row, layer, e, "lora_A.weight");
             hd_export_add_part(&x->tensors[x->count - 1], a);
-            begin_factor(x, row, prefix, layer, e, "lora_B.weight");
+            begin_factor(x, row, layer, e, "lora_B.weight");
             if (m)
-                begin_factor(x, row, prefix, layer, e, "lora_magnitude_vector");
+                begin_factor(x, row, layer, e, "lora_magnitude_vector");
         }
         if (m)
             hd_export_add_part(&x->tensors[x->count - 1], m);
@@ -315,7 +315,7 @@ static bool also_is_score(const struct hd_job *job)
 }
 
 enum hd_status hd_export_list_adapter(struct hd_exporter *x, const struct hd_hf_row *rows,
-                                      size_t row_count, const char *prefix)
+                                      size_t row_count)
 {
     const bool is_prefix = strcmp(x->job.adapter, "prefix") == 0;
     enum hd_status st = HD_OK;
@@ -335,19 +335,30 @@ enum hd_status hd_export_list_adapter(struct hd_exporter *x, const struct hd_hf_
         return list_prefix(x);
     for (int64_t layer = 0; !st && layer < x->job.layers; layer++)
         for (size_t i = 0; !st && i < row_count; i++)
-            st = add_factors(x, &rows[i], prefix, layer);
+            st = add_factors(x, &rows[i], layer);
     return st || !hd_job_is_reward(&x->job) ? st : add_score(x);
 }
 
+/* Adds a module to the text of an expression, in which its points are escaped. */
+static void add_alternative(struct hd_text *expression, const char *module)
+{
+    hd_text_add(expression, "%s", expression->len_bytes ? "|" : "");
+    for (const char *p = module; *p; p++)
+        hd_text_add(expression, "%s%c", *p == '.' ? "\\" : "", *p);
+}
+
 /* Adds target_modules: each module that has a factor A, once, by its name within a block. Blocks of
- * several kinds have different modules. */
+ * several kinds have different modules. For a wrapped base they are an expression, because names
+ * within a block also match those of its vision tower. */
 static void add_targets(const struct hd_exporter *x, struct hd_json_writer *w)
 {
     char(*modules)[HD_WEIGHTS_NAME_MAX] = calloc(x->count + 1, sizeof *modules);
+    struct hd_text expression = {0}, all = {0};
     size_t count = 0, length;
     const char *module;
 
-    hd_json_begin(w, "target_modules", '[');
+    if (!x->prefixes.wrapped)
+        hd_json_begin(w, "target_modules", '[');
     for (size_t i = 0; modules && i < x->count; i++) {
         size_t k = 0;
 
@@ -356,11 +367,24 @@ static void add_targets(const struct hd_exporter *x, struct hd_json_writer *w)
         (void)snprintf(modules[count], sizeof modules[count], "%.*s", (int)length, module);
         while (strcmp(modules[k], modules[count]) != 0)
             k++;
-        if (k == count)
-            hd_json_add_string(w, NULL, modules[count++]);
+        if (k < count)
+            continue;
+        if (x->prefixes.wrapped)
+            add_alternative(&expression, modules[count]);
+        else
+            hd_json_add_string(w, NULL, modules[count]);
+        count++;
     }
-    hd_json_end(w, ']');
-    w->out->failed |= !modules;
+    if (!x->prefixes.wrapped)
+        hd_json_end(w, ']');
+    else
+        hd_text_add(&all, "model\\.language_model\\.layers\\.\\d+\\.(%s)",
+                    expression.data ? expression.data : "");
+    if (all.data)
+        hd_json_add_string(w, "target_modules", all.data);
+    w->out->failed |= !modules || all.failed || expression.failed;
+    hd_text_free(&expression);
+    hd_text_free(&all);
     free(modules);
 }
 

@@ -1,5 +1,5 @@
-/* export_internal: declarations that export.c (a model folder) and export_adapter.c (an adapter,
- * alone or added to its weights) share. Threads: those of one export. */
+/* export_internal: declarations that export.c (a model folder), export_adapter.c (an adapter, alone
+ * or added to its weights) and export_wrapped.c (the rest of a wrapped base) share. Threads: those of one export. */
 #ifndef HD_HF_EXPORT_INTERNAL_H
 #define HD_HF_EXPORT_INTERNAL_H
 
@@ -23,6 +23,8 @@ struct hd_export_tensor { /* one tensor of the export, and its parts in the chec
     /* rows of learned positions of the base model that follow those of the parts; 0: none */
     int64_t rest;
     int64_t shape[2], elements;
+    /* tensor of the base's folder that is copied byte for byte; NULL: the parts are exported */
+    const struct hd_weight *copied;
     int file; /* index of the exported file that contains the tensor */
 };
 
@@ -33,6 +35,8 @@ struct hd_exporter {
     struct hd_ckpt *ckpt;
     /* rows of the base model's table of learned positions after those that the run has */
     struct hd_hf_positions positions;
+    struct hd_weights *source;      /* folder of a wrapped base; NULL: nothing is copied from it */
+    struct hd_hf_prefixes prefixes; /* beginnings of the tensors' names */
     struct hd_export_tensor *tensors;
     size_t count;
     int file_count;
@@ -49,8 +53,21 @@ static inline enum hd_status hd_export_no_memory(void)
     return hd_err(HD_NO_MEMORY, "no memory to export a model");
 }
 
+/* Returns the request for the files of the export besides the weights. */
+struct hd_hf_carry hd_export_carry(struct hd_exporter *x);
+
 /* Adds an entry of the checkpoint to a tensor of the export, as its next rows. */
 void hd_export_add_part(struct hd_export_tensor *tensor, const struct hd_ckpt_entry *entry);
+
+/* Sets x->prefixes, and, if the base is a wrapped model (wrapper.c) whose other tensors are copied,
+ * opens x->source. prefix: of the base model's tensors; embedding: their name for it. HD_INVALID:
+ * the folder of the base is not at hand, or is another; the message says what to do. */
+enum hd_status hd_export_open_wrapped(struct hd_exporter *x, const char *prefix,
+                                      const char *embedding);
+/* Returns the number of tensors that are copied from x->source. */
+size_t hd_export_count_copied(const struct hd_exporter *x);
+/* Adds these tensors to the export. */
+void hd_export_add_copied(struct hd_exporter *x);
 
 /* Returns the entry of a parameter in the checkpoint, else in its base model; NULL: neither has
  * it. */
@@ -69,7 +86,7 @@ enum hd_status hd_export_merge(struct hd_exporter *x, const struct hd_ckpt_entry
 /* Lists the tensors of PEFT's adapter_model.safetensors. HD_INVALID: the run has no adapter, or
  * trained more than one. */
 enum hd_status hd_export_list_adapter(struct hd_exporter *x, const struct hd_hf_row *rows,
-                                      size_t row_count, const char *prefix);
+                                      size_t row_count);
 /* Fills x->whole with the tensor of a prefix adapter. Uses x->part as a buffer for the keys or
  * values of one block. */
 enum hd_status hd_export_assemble_prefix(struct hd_exporter *x, const struct hd_export_tensor *t);

@@ -1,4 +1,5 @@
-/* export_parts: the parts of an exported tensor, which are entries of a checkpoint. */
+/* export_parts: the parts of an exported tensor, which are entries of a checkpoint; the request for
+ * the files besides the weights. */
 #include "hf/export_internal.h"
 
 void hd_export_add_part(struct hd_export_tensor *t, const struct hd_ckpt_entry *entry)
@@ -12,4 +13,14 @@ void hd_export_add_part(struct hd_export_tensor *t, const struct hd_ckpt_entry *
     t->elements += hd_ckpt_box_elements(entry) / (t->expert >= 0 ? entry->shape[0] : 1);
     t->shape[0] += shape[0];
     t->shape[1] = t->dim_count > 1 ? shape[1] : 1;
+}
+
+struct hd_hf_carry hd_export_carry(struct hd_exporter *x)
+{
+    return (struct hd_hf_carry){.job = &x->job,
+                                .checkpoint_dir = x->options->checkpoint_dir,
+                                .base_dir = x->options->base_dir,
+                                .adapter = x->options->adapter,
+                                .text_only = x->options->text_only,
+                                .context = x};
 }

@@ -190,8 +190,10 @@ struct hd_hf_export {
     enum hd_dtype dtype;           /* dtype of the exported weights: HD_F32 or HD_BF16 */
     /* bytes of tensor data per file; more data makes several files and an index */
     int64_t shard_bytes_max;
-    bool adapter; /* exports only the adapter, in PEFT's form, in one file */
-    bool force;   /* true: the export may replace out_dir if that is a model directory */
+    bool adapter;   /* exports only the adapter, in PEFT's form, in one file */
+    bool text_only; /* true: exports the text model of a base with a vision tower as a model of its
+                       own; false: the tower and the rest of the base's tensors are copied */
+    bool force;     /* true: the export may replace out_dir if that is a model directory */
     void (*progress)(void *context, int64_t done_bytes,
                      int64_t total_bytes); /* called during the export; may be NULL */
     void *context;
@@ -203,6 +205,10 @@ struct hd_hf_export {
  * are left out. HD_STORAGE: the disk takes no writes. */
 enum hd_status hd_hf_keep(const char *checkpoint_dir, const struct hd_job *job,
                           const char *earlier);
+
+/* Returns whether the base of a checkpoint, by its copy of config.json, is a model of text and images,
+ * from whose folder an export copies the tensors beside the text model. */
+bool hd_hf_is_wrapped(const char *checkpoint_dir);
 
 /* returns whether the checkpoint has the files that hd_hf_keep copies */
 bool hd_hf_has_kept(const char *checkpoint_dir);

@@ -12,6 +12,7 @@
  *     config_layers   its rules that pick layers
  *     rope            its keys of rotary positions
  *     tied            a head that differs from the embedding
+ *     wrapper         folders of models of text and images
  *     padding         padding token of a reward model's folder
  *     harmless        keys of config.json without an effect
  *     describe        a resolved job -> config.json
@@ -20,6 +21,7 @@
  *     byte_tokenizer  those of a model of bytes
  *     positions       rows of learned positions that a shorter context leaves out
  *     export          a checkpoint -> a model directory
+ *     export_wrapped  the rest of a folder with a text model
  *     hashes          heddle-hashes.json
  */
 #ifndef HD_HF_INTERNAL_H
@@ -99,6 +101,42 @@ int64_t hd_hf_part_rows(const struct hd_job *job, const char *name, int64_t rows
 
 #define HD_HF_HEAD_NAME  "lm_head.weight"
 #define HD_HF_SCORE_NAME "score.weight" /* a reward model's tensor in place of lm_head */
+
+/* ---- models of text and images whose text model is one of ours (wrapper.c) ---- */
+
+struct hd_hf_wrapper {
+    const char *type;    /* model_type of its config.json */
+    const char *head;    /* its class with a language model head */
+    const char *texts;   /* model types of its text_config, the first of which is the default */
+    const char *ignores; /* its keys that have no effect on the text model */
+};
+
+/* Returns the wrapper that a config.json names; NULL: none. */
+const struct hd_hf_wrapper *hd_hf_find_wrapper(const struct hd_json *root);
+
+/* Beginnings of the names of a folder's tensors. */
+struct hd_hf_prefixes {
+    const char *base, *top; /* of tensors of transformers' base model; of those outside it */
+    bool wrapped;           /* true: the folder also has tensors of a vision tower */
+};
+
+/* Finds the form of names in which a folder has the embedding. prefix: that of the base model in a
+ * plain folder, which is also taken if no form fits. */
+struct hd_hf_prefixes hd_hf_find_prefixes(const struct hd_weights *weights, const char *prefix,
+                                          const char *embedding);
+/* Returns whether a tensor is one of the text model. */
+bool hd_hf_is_of_text(const struct hd_hf_prefixes *prefixes, const char *name);
+/* Returns whether a tensor is the output head; in a folder with these prefixes, or in any. */
+bool hd_hf_is_head(const struct hd_hf_prefixes *prefixes, const char *name);
+bool hd_hf_is_any_head(const char *name);
+
+/* Beginnings of names: of every tensor of PEFT's folders; of the text model's modules in
+ * transformers' classes of wrapped models. */
+#define HD_HF_PEFT_PREFIX     "base_model.model."
+#define HD_HF_WRAPPED_MODULES "model.language_model."
+/* Returns the beginning of the names of an adapter's factors. prefix: that for a plain model. */
+const char *hd_hf_find_adapter_prefix(const struct hd_weights *weights, const char *prefix,
+                                      struct hd_arena *arena);
 
 /* Returns whether a model folder may lack a tensor that its index lists: an output head, which may
  * be tied, or a constant that only older versions saved. */
@@ -183,6 +221,7 @@ struct hd_hf_description {
     enum hd_dtype dtype;
     /* rows of the exported table of learned positions; 0: as many as the context */
     int64_t positions;
+    bool text_only; /* true: the text model of a wrapped base, as a model of its own */
     /* token ids; set for a model without a base folder, pad also for every reward model */
     int64_t bos, eos, pad;
 };
@@ -211,7 +250,8 @@ struct hd_hf_carry {
     const char *checkpoint_dir;
     /* folder in which model.from lies now; NULL: the one that the job names */
     const char *base_dir;
-    bool adapter; /* true: leave out the base's files, since an adapter is used beside its base */
+    bool adapter;   /* true: leave out the base's files, since an adapter is used beside its base */
+    bool text_only; /* true: leave out the files of a wrapped base's processor of images */
     /* Receives one file. name: "FILE", or "FOLDER/FILE". The text is valid during the call. */
     enum hd_status (*put)(void *context, const char *name, const struct hd_text *text);
     void *context;

@@ -2,7 +2,10 @@
  * as it is now (describe.c). One table lists the keys that a run can change, and the members of the
  * job that tell whether it did. An unchanged key keeps the base's text, or stays absent because its
  * class has the default; so does every key that no row lists. A changed row is written as
- * described, and the base's other names for it are left out. */
+ * described, and the base's other names for it are left out.
+ *
+ * In the file of a wrapped model (wrapper.c) this is so for its text_config; of the keys beside it
+ * a run can change the dtype and the tie. */
 #include <string.h>
 
 #include "base/words.h"
@@ -15,6 +18,8 @@ struct config_merge {
     const struct hd_json *base, *described; /* parsed: the base's file; the description */
     struct hd_job was; /* the model that the base's config.json describes, as a job */
     int64_t positions; /* number of rows of the exported table of learned positions */
+    /* keys that are always written as described; that are never added to those of the base */
+    const char *always, *never;
 };
 
 /* ---- rows whose change is not a difference of members ---- */
@@ -187,15 +192,14 @@ static bool is_unchanged(const struct config_merge *m, const struct merge_row *r
 
 /* ---- writing ---- */
 
-/* Writes the merged config.json: the base's keys in their order, then new ones. */
-static void write_merged(const struct config_merge *m, struct hd_json_writer *w)
+/* Adds the members of the merged config.json: the base's keys in their order, then new ones. */
+static void add_merged(const struct config_merge *m, struct hd_json_writer *w)
 {
-    hd_json_begin(w, NULL, '{');
     for (const struct hd_json *v = m->base->first; v; v = v->next) {
         const struct merge_row *row = find_row(v->key);
         const struct hd_json *now = v;
 
-        if (row && !is_unchanged(m, row))
+        if (hd_words_have(m->always, v->key) || (row && !is_unchanged(m, row)))
             now = hd_json_member(m->described, v->key);
         if (now)
             hd_json_add_value(w, v->key, now);
@@ -203,11 +207,82 @@ static void write_merged(const struct config_merge *m, struct hd_json_writer *w)
     for (const struct hd_json *v = m->described->first; v; v = v->next) {
         const struct merge_row *row = find_row(v->key);
 
-        if (!hd_json_member(m->base, v->key) && !(row && is_unchanged(m, row)))
+        if (!hd_json_member(m->base, v->key) && !hd_words_have(m->never, v->key) &&
+            (hd_words_have(m->always, v->key) || !(row && is_unchanged(m, row))))
             hd_json_add_value(w, v->key, v);
     }
+}
+
+static void write_merged(const struct config_merge *m, struct hd_json_writer *w)
+{
+    hd_json_begin(w, NULL, '{');
+    add_merged(m, w);
     hd_json_end(w, '}');
     hd_text_add(w->out, "\n");
+}
+
+/* Writes the file of a wrapped model, whose text_config is merged. */
+static void write_wrapped(struct config_merge *m, struct hd_json_writer *w)
+{
+    static const char dtypes[] = "dtype torch_dtype";
+    const struct hd_json *outer = m->base, *dtype = member_of(m->described, "torch_dtype");
+    const bool keeps_dtype = same_dtype(m);
+    const bool keeps_tie = m->was.tie_embeddings == m->now->job->tie_embeddings;
+    const char *const tie = "tie_word_embeddings";
+
+    m->never = "architectures torch_dtype";
+    hd_json_begin(w, NULL, '{');
+    for (const struct hd_json *v = outer->first; v; v = v->next)
+        if (strcmp(v->key, "text_config") == 0) {
+            m->base = v;
+            hd_json_begin(w, v->key, '{');
+            add_merged(m, w);
+            hd_json_end(w, '}');
+        } else if (hd_words_have(dtypes, v->key) ? keeps_dtype
+                                                 : strcmp(v->key, tie) != 0 || keeps_tie) {
+            hd_json_add_value(w, v->key, v);
+        }
+    if (!keeps_dtype)
+        hd_json_add_value(w, dtype->key, dtype);
+    if (!keeps_tie)
+        hd_json_add_bool(w, tie, m->now->job->tie_embeddings);
+    hd_json_end(w, '}');
+    hd_text_add(w->out, "\n");
+}
+
+/* Returns whether the description is of the model type of the base's file. */
+static bool same_type(const struct hd_json *text, const struct hd_hf_wrapper *wrapper,
+                      const struct hd_json *described)
+{
+    const struct hd_json *is = member_of(text, "model_type");
+
+    return (!is && wrapper) || hd_hf_same_value(is, member_of(described, "model_type"));
+}
+
+static enum hd_status merge(struct config_merge *m, struct hd_json_writer *w,
+                            const struct hd_text *described)
+{
+    const struct hd_hf_wrapper *wrapper = hd_hf_find_wrapper(m->base);
+    const struct hd_json *text = wrapper ? hd_json_member(m->base, "text_config") : m->base;
+
+    if (!same_type(text, wrapper, m->described)) { /* nothing of the base's file applies */
+        if (wrapper && !m->now->text_only)
+            return hd_err(HD_UNSUPPORTED,
+                          "the text model is no longer one that a %s model has; export it alone, "
+                          "with --text-only",
+                          wrapper->type);
+        hd_text_add_bytes(w->out, described->data, described->len_bytes);
+        return HD_OK;
+    }
+    if (wrapper && !m->now->text_only) {
+        write_wrapped(m, w);
+        return HD_OK;
+    }
+    if (wrapper)
+        m->always = "model_type tie_word_embeddings torch_dtype";
+    m->base = text;
+    write_merged(m, w);
+    return HD_OK;
 }
 
 enum hd_status hd_hf_merge(const struct hd_hf_description *now, const char *base, size_t base_bytes,
@@ -215,7 +290,7 @@ enum hd_status hd_hf_merge(const struct hd_hf_description *now, const char *base
 {
     const struct hd_json_limits limits = {.values_max = VALUES_MAX, .depth_max = DEPTH_MAX};
     struct hd_json_writer w = {.out = ret_text};
-    struct config_merge m = {.now = now, .positions = now->positions};
+    struct config_merge m = {.now = now, .positions = now->positions, .always = "", .never = ""};
     struct hd_text described = {0};
     struct hd_arena arena;
     enum hd_status st = hd_hf_parse_config(base, base_bytes, &m.was, NULL);
@@ -230,12 +305,8 @@ enum hd_status hd_hf_merge(const struct hd_hf_description *now, const char *base
     if (!st)
         st = hd_json_parse_repeated(&arena, described.data, described.len_bytes, &limits,
                                     &m.described);
-    if (!st &&
-        !hd_hf_same_value(member_of(m.base, "model_type"), member_of(m.described, "model_type")))
-        /* another class: nothing of the base's file applies */
-        hd_text_add_bytes(ret_text, described.data, described.len_bytes);
-    else if (!st)
-        write_merged(&m, &w);
+    if (!st)
+        st = merge(&m, &w, &described);
     if (!st && ret_text->failed)
         st = hd_err(HD_NO_MEMORY, "no memory for config.json");
     hd_text_free(&described);

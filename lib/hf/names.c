@@ -61,9 +61,8 @@ struct search {
     const struct hd_job *job;
     const struct hd_hf_row *rows;
     size_t row_count;
-    /* prefix of the tensors' names in this directory; "" for the files of a base model */
-    const char *prefix;
-    bool adapter; /* the weights are PEFT's factors, not a model */
+    struct hd_hf_prefixes prefixes; /* of the tensors' names in this directory */
+    bool adapter;                   /* the weights are PEFT's factors, not a model */
     struct hd_text missing, unexpected;
     size_t missing_count, unexpected_count;
 };
@@ -153,12 +152,14 @@ static enum hd_status find_tensor(struct search *s, struct hd_hf_map *map,
     char plain[HD_CKPT_NAME_MAX], name[2 * HD_CKPT_NAME_MAX];
 
     hd_hf_format_name(row->theirs, layer, expert, plain);
-    (void)snprintf(name, sizeof name, "%s%s", row->top ? "" : s->prefix, plain);
+    (void)snprintf(name, sizeof name, "%s%s", row->top ? s->prefixes.top : s->prefixes.base, plain);
     *ret_weight = hd_weights_find(s->weights, name);
     if (!*ret_weight && s->job->tie_embeddings && !s->adapter &&
         /* an embedding may be saved under the name of the tied head */
-        strcmp(row->ours, "embedding.weight") == 0)
-        *ret_weight = hd_weights_find(s->weights, HD_HF_HEAD_NAME);
+        strcmp(row->ours, "embedding.weight") == 0) {
+        (void)snprintf(plain, sizeof plain, "%s" HD_HF_HEAD_NAME, s->prefixes.top);
+        *ret_weight = hd_weights_find(s->weights, plain);
+    }
     if (!*ret_weight) {
         list(&s->missing, &s->missing_count, name);
         return HD_OK;
@@ -215,7 +216,7 @@ bool hd_hf_may_be_absent(const char *name)
     for (size_t i = 0; !constant && (names = hd_hf_names_at(i)) != NULL; i++)
         constant =
             hd_text_starts(name, names->prefix) && hd_hf_is_constant(name + strlen(names->prefix));
-    return constant || strcmp(name, HD_HF_HEAD_NAME) == 0;
+    return constant || hd_hf_is_any_head(name);
 }
 
 static bool may_stay_unused(const struct search *s, const struct hd_weight *w)
@@ -226,11 +227,14 @@ static bool may_stay_unused(const struct search *s, const struct hd_weight *w)
         return false;
     if (!w->size_bytes)
         return true; /* a parameter without elements needs no tensor */
-    if (s->job->tie_embeddings && strcmp(name, HD_HF_HEAD_NAME) == 0)
+    if (!hd_hf_is_of_text(&s->prefixes, name))
+        return true; /* a vision tower or its projector */
+    if (s->job->tie_embeddings && hd_hf_is_head(&s->prefixes, name))
         return true; /* the output head may be missing: config.json ties it to the embedding */
-    if (hd_job_is_reward(s->job) && strcmp(name, HD_HF_HEAD_NAME) == 0)
+    if (hd_job_is_reward(s->job) && hd_hf_is_head(&s->prefixes, name))
         return true; /* a reward model may start from a language model */
-    return hd_text_starts(name, s->prefix) && hd_hf_is_constant(name + strlen(s->prefix));
+    return hd_text_starts(name, s->prefixes.base) &&
+           hd_hf_is_constant(name + strlen(s->prefixes.base));
 }
 
 bool hd_hf_has_score(const struct hd_weights *weights)
@@ -274,7 +278,7 @@ static void choose_form(struct search *s)
 
     for (int64_t layer = 0; names->stacked && layer < s->job->layers; layer++) {
         hd_hf_format_name(names->stacked_sign, layer, 0, plain);
-        (void)snprintf(name, sizeof name, "%s%s", s->prefix, plain);
+        (void)snprintf(name, sizeof name, "%s%s", s->prefixes.base, plain);
         if (!hd_weights_find(s->weights, name))
             continue;
         s->rows = names->stacked;
@@ -283,31 +287,40 @@ static void choose_form(struct search *s)
     }
 }
 
-static enum hd_status search_names(struct search *s, struct hd_hf_map *map)
+/* Chooses the table of names and the beginnings of names. */
+static enum hd_status choose_names(struct search *s, struct hd_hf_map *map,
+                                   struct hd_hf_row prefix_rows[2])
 {
-    char first[HD_CKPT_NAME_MAX];
-    struct hd_hf_row prefix[2];
-    enum hd_status st = HD_OK;
+    const char *prefix = "";
+    enum hd_status st;
 
     if (s->adapter && strcmp(s->job->adapter, "prefix") == 0) {
-        hd_hf_prefix_rows(s->job, prefix);
-        s->rows = prefix;
+        hd_hf_prefix_rows(s->job, prefix_rows);
+        s->rows = prefix_rows;
         s->row_count = 2;
-        s->prefix = "";
-    } else if (s->adapter) {
-        st = hd_hf_adapter_rows(s->job->family, &map->arena, &s->rows, &s->row_count, &s->prefix);
-    } else {
-        st = hd_hf_rows(s->job->family, &s->rows, &s->row_count, &s->prefix);
+        s->prefixes = (struct hd_hf_prefixes){"", "", false};
+        return HD_OK;
     }
+    st = s->adapter
+             ? hd_hf_adapter_rows(s->job->family, &map->arena, &s->rows, &s->row_count, &prefix)
+             : hd_hf_rows(s->job->family, &s->rows, &s->row_count, &prefix);
+    if (st)
+        return st;
+    if (!s->adapter) {
+        s->prefixes = hd_hf_find_prefixes(s->weights, prefix, s->rows[0].theirs);
+        choose_form(s);
+        return HD_OK;
+    }
+    s->prefixes = (struct hd_hf_prefixes){
+        hd_hf_find_adapter_prefix(s->weights, prefix, &map->arena), "", false};
+    return hd_arena_failed(&map->arena) ? hd_err(HD_NO_MEMORY, "no memory to find tensors") : HD_OK;
+}
 
-    for (size_t i = 0; !st && s->adapter && i < map->count; i++)
-        st = find_one(s, map, i);
-    if (st || s->adapter)
-        return st ? st : judge(s, map);
-    (void)snprintf(first, sizeof first, "%s%s", s->prefix, s->rows[0].theirs);
-    if (!hd_weights_find(s->weights, first) && hd_weights_find(s->weights, s->rows[0].theirs))
-        s->prefix = "";
-    choose_form(s);
+static enum hd_status search_names(struct search *s, struct hd_hf_map *map)
+{
+    struct hd_hf_row prefix_rows[2];
+    enum hd_status st = choose_names(s, map, prefix_rows);
+
     for (size_t i = 0; !st && i < map->count; i++)
         st = find_one(s, map, i);
     return st ? st : judge(s, map);

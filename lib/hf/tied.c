@@ -8,19 +8,24 @@
 
 enum { TIED_PIECE = 4096 }; /* values of each tensor that are compared at a time */
 
-static const struct hd_weight *find_embedding(const struct hd_weights *weights, const char *family)
+/* Sets *ret_embedding and *ret_head to the two tensors; NULL: absent. */
+static void find_both(const struct hd_weights *weights, const char *family,
+                      const struct hd_weight **ret_embedding, const struct hd_weight **ret_head)
 {
     const struct hd_hf_row *rows = NULL;
-    const struct hd_weight *found;
+    struct hd_hf_prefixes prefixes;
     const char *prefix = NULL;
     size_t count = 0;
     char name[HD_WEIGHTS_NAME_MAX];
 
+    *ret_embedding = *ret_head = NULL;
     if (hd_hf_rows(family, &rows, &count, &prefix)) /* the first row is the embedding */
-        return NULL;
-    (void)snprintf(name, sizeof name, "%s%s", prefix, rows[0].theirs);
-    found = hd_weights_find(weights, name);
-    return found ? found : hd_weights_find(weights, rows[0].theirs);
+        return;
+    prefixes = hd_hf_find_prefixes(weights, prefix, rows[0].theirs);
+    (void)snprintf(name, sizeof name, "%s%s", prefixes.base, rows[0].theirs);
+    *ret_embedding = hd_weights_find(weights, name);
+    (void)snprintf(name, sizeof name, "%s" HD_HF_HEAD_NAME, prefixes.top);
+    *ret_head = hd_weights_find(weights, name);
 }
 
 static bool are_numbers(const struct hd_weight *w)
@@ -63,8 +68,7 @@ void hd_hf_resolve_tied(const char *dir, struct hd_job *job, struct hd_text *not
 
     if (hd_job_is_reward(job) || hd_weights_open(dir, &weights))
         return; /* faults of the files are reported when the weights are needed */
-    head = hd_weights_find(weights, HD_HF_HEAD_NAME);
-    embedding = find_embedding(weights, job->family);
+    find_both(weights, job->family, &embedding, &head);
     if (head && embedding && !equal_tensors(head, embedding)) {
         job->tie_embeddings = false;
         hd_hf_note(notes,

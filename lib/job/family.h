@@ -113,6 +113,8 @@ struct hd_family {
                               that is supported */
     const char *ignores; /* keys of published files that have no effect on training */
     struct {
+        /* sizes that files of the class may leave out; 0: a file must have them */
+        int64_t vocab, layers, hidden, heads, ffn, context;
         int64_t kv_heads;   /* num_key_value_heads; 0: as many as query heads */
         int64_t head_width; /* head_dim; 0: hidden / heads */
         double eps, theta;

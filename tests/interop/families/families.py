@@ -1,4 +1,5 @@
-"""families.py make DIR              a model directory per configuration, random in every tensor; prints the names
+"""families.py make DIR              a model directory per configuration, random in every tensor; prints the names;
+                                     HEDDLE_FAMILIES="NAME ..": only these
    families.py tokens                the tokens whose logits are compared
    families.py logits LIST           a line of LIST is "NAME DIR NPY": does NPY hold the logits that transformers gives for
                                      the model in DIR?
@@ -15,7 +16,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import numpy as np
 import torch
 from safetensors.torch import load_file
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 TOKENS = [(37 * i * i + 11 * i + 5) % 256 for i in range(41)]
 S, B = 48, 4  # sequences of the steps: context and number
@@ -31,6 +32,10 @@ PLAIN = dict(rope_type="default", rope_theta=50.0)
 LONGROPE = dict(rope_type="longrope", rope_theta=50.0, short_factor=[1.0, 1.1, 1.25, 1.3, 1.5, 1.6, 1.9, 2.1],
                 long_factor=[1.0, 1.3, 1.7, 2.2, 2.9, 3.5, 4.1, 4.3])
 GRANITE = dict(attention_multiplier=0.1, embedding_multiplier=3.0, residual_multiplier=0.7, logits_scaling=2.5)
+VISION = dict(hidden_size=32, intermediate_size=40, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14)
+GEMMA3 = dict(NARROW, num_hidden_layers=8, sliding_window=5, query_pre_attn_scalar=24,
+              rope_parameters=dict(sliding_attention=PLAIN,
+                                   full_attention=dict(rope_type="linear", factor=4.0, rope_theta=500.0)))
 CONFIGS = {
     "ministral": ("ministral", dict(NARROW, sliding_window=5, layer_types=[
         "full_attention", "sliding_attention", "sliding_attention", "full_attention", "sliding_attention"])),
@@ -40,10 +45,13 @@ CONFIGS = {
     "qwen2_moe": ("qwen2_moe", dict(BASE, **EXPERTS, shared_expert_intermediate_size=56, mlp_only_layers=[0])),
     "gemma2": ("gemma2", dict(NARROW, sliding_window=5, query_pre_attn_scalar=24, attn_logit_softcapping=2.0,
                               final_logit_softcapping=2.0)),
-    "gemma3_text": ("gemma3_text", dict(
-        NARROW, num_hidden_layers=8, sliding_window=5, query_pre_attn_scalar=24,
-        rope_parameters=dict(sliding_attention=PLAIN,
-                             full_attention=dict(rope_type="linear", factor=4.0, rope_theta=500.0)))),
+    "gemma3_text": ("gemma3_text", GEMMA3),
+    # text models with a vision tower, which an export has unchanged
+    "gemma3": ("gemma3", dict(text_config=GEMMA3, vision_config=dict(VISION, model_type="siglip_vision_model"),
+                              mm_tokens_per_image=4, image_token_index=250, boi_token_index=251, eoi_token_index=252)),
+    "mistral3": ("mistral3", dict(text_config=dict(NARROW, model_type="mistral", sliding_window=None),
+                                  vision_config=dict(VISION, model_type="pixtral", head_dim=16), image_token_index=250,
+                                  tie_word_embeddings=False)),
     "olmo2": ("olmo2", BASE),
     "olmo3": ("olmo3", dict(BASE, sliding_window=5,
                             rope_parameters=dict(sliding_attention=PLAIN, full_attention=YARN))),
@@ -68,16 +76,23 @@ CONFIGS = {
 }
 
 
+def class_of(config):
+    return AutoModelForImageTextToText if hasattr(config, "vision_config") else AutoModelForCausalLM
+
+
 def load(directory):
-    return AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager")
+    model = class_of(AutoConfig.from_pretrained(directory))
+    return model.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager")
 
 
 def make(out):
-    for name, (kind, settings) in CONFIGS.items():
+    names = os.environ.get("HEDDLE_FAMILIES", "").split() or list(CONFIGS)
+    for name in names:
+        kind, settings = CONFIGS[name]
         torch.manual_seed(sum(map(ord, name)))
         config = AutoConfig.for_model(kind, **settings)
         config.pad_token_id, config.bos_token_id, config.eos_token_id = None, 1, 2
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
+        model = class_of(config).from_config(config, dtype=torch.float32, attn_implementation="eager")
         with torch.no_grad():  # nothing keeps its initial 0 or 1, which would hide a missing factor
             for tensor, p in model.named_parameters():
                 if p.dim() == 1 and tensor.endswith("norm.weight"):
@@ -85,7 +100,7 @@ def make(out):
                 else:
                     p.copy_(torch.randn_like(p) * (0.3 if p.dim() == 1 else 0.5 if "embed" in tensor else 0.25))
         model.save_pretrained(f"{out}/{name}")
-    print(*CONFIGS)
+    print(*names)
 
 
 def verdict(good, name, what, error):
@@ -116,7 +131,7 @@ def step(name, directory, out, text):
     loss_of(model, *batches(text, 1)[0]).backward()
     with torch.no_grad():  # gradients under the names that files have
         for p, g in zip(model.parameters(), gradients.parameters()):
-            g.copy_(p.grad)
+            g.copy_(torch.zeros_like(p) if p.grad is None else p.grad)
     gradients.save_pretrained(out + "-gradients")
     want = load_file(out + "-gradients/model.safetensors")
     before, after = load_file(directory + "/model.safetensors"), load_file(out + "/model.safetensors")

@@ -1,0 +1,143 @@
+/* export_wrapped: the tensors beside the text model of a wrapped base (wrapper.c), such as those of
+ * its vision tower. An export copies them byte for byte from the folder of the base, whose form of
+ * names the whole export has. A checkpoint has none of them, so the folder must still be there. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/json.h"
+#include "hf/export_internal.h"
+
+enum { VALUES_MAX = 1 << 16, DEPTH_MAX = 16 };
+
+/* Finds whether the base's config.json is that of a wrapped model, and whether its weights are
+ * quantized. */
+static enum hd_status read_base(const struct hd_hf_carry *carry,
+                                const struct hd_hf_wrapper **ret_wrapper, bool *ret_quantized)
+{
+    const struct hd_json_limits limits = {.values_max = VALUES_MAX, .depth_max = DEPTH_MAX};
+    const struct hd_json *root = NULL, *codes;
+    struct hd_text text = {0};
+    struct hd_arena arena;
+    enum hd_status st = hd_hf_read_carried(carry, "config.json", &text);
+
+    *ret_wrapper = NULL;
+    hd_arena_init(&arena, 0);
+    if (!st && text.len_bytes)
+        st = hd_json_parse_repeated(&arena, text.data, text.len_bytes, &limits, &root);
+    if (!st && root && root->kind == HD_JSON_OBJECT) {
+        codes = hd_json_member(root, "quantization_config");
+        *ret_wrapper = hd_hf_find_wrapper(root);
+        *ret_quantized = codes && codes->kind != HD_JSON_NULL;
+    }
+    hd_arena_done(&arena);
+    hd_text_free(&text);
+    return st ? hd_err_prefix(st, "config.json of the base") : HD_OK;
+}
+
+bool hd_hf_is_wrapped(const char *checkpoint_dir)
+{
+    const struct hd_job none = {.job_id = 0};
+    const struct hd_hf_carry carry = {.job = &none, .checkpoint_dir = checkpoint_dir};
+    const struct hd_hf_wrapper *wrapper = NULL;
+    bool quantized;
+
+    return !read_base(&carry, &wrapper, &quantized) && wrapper;
+}
+
+/* Returns the folder with the weights of the base; "": none is known. */
+static const char *source_dir(const struct hd_exporter *x)
+{
+    if (x->options->base_dir)
+        return x->options->base_dir;
+    return *x->job.init_from && !hd_source_is_checkpoint(x->job.init_from) ? x->job.init_from
+                                                                           : x->job.from_dir;
+}
+
+static enum hd_status check_source(const struct hd_exporter *x, const char *dir)
+{
+    const bool known = *x->job.init_identity && !hd_source_is_checkpoint(x->job.init_from);
+    char is[HD_HASH_TEXT_MAX];
+
+    hd_hash_format(hd_weights_identity(x->source), is);
+    if (known && strcmp(is, x->job.init_identity) != 0)
+        return hd_err(HD_INVALID,
+                      "%s is not the model that %s was trained on: its identity is %s, was %s; "
+                      "give the folder with which the job began (--base DIR), or export the text "
+                      "model alone (--text-only)",
+                      dir, x->options->checkpoint_dir, is, x->job.init_identity);
+    return x->prefixes.wrapped
+               ? HD_OK
+               : hd_err(HD_INVALID,
+                        "%s has no tensors beside those of the text model; export the text model "
+                        "alone, with --text-only",
+                        dir);
+}
+
+static enum hd_status open_source(struct hd_exporter *x, const struct hd_hf_wrapper *wrapper,
+                                  const char *prefix, const char *embedding)
+{
+    const char *dir = source_dir(x);
+    enum hd_status st = *dir ? hd_weights_open(dir, &x->source) : HD_NOT_FOUND;
+
+    if (st == HD_NOT_FOUND)
+        return hd_err(HD_INVALID,
+                      "%s has only the text model of its base, a %s; the vision tower is in the "
+                      "folder of the base%s%s, which is not there: say where it is now (--base "
+                      "DIR), or export the text model alone (--text-only)",
+                      x->options->checkpoint_dir, wrapper->type, *dir ? ", " : "", dir);
+    if (st)
+        return st;
+    x->prefixes = hd_hf_find_prefixes(x->source, prefix, embedding);
+    return check_source(x, dir);
+}
+
+enum hd_status hd_export_open_wrapped(struct hd_exporter *x, const char *prefix,
+                                      const char *embedding)
+{
+    const struct hd_hf_carry carry = hd_export_carry(x);
+    const struct hd_hf_wrapper *wrapper = NULL;
+    bool quantized = false;
+    enum hd_status st = read_base(&carry, &wrapper, &quantized);
+
+    x->prefixes = (struct hd_hf_prefixes){prefix, "", false};
+    if (st || !wrapper || x->options->text_only)
+        return st;
+    if (x->options->adapter) {
+        x->prefixes = (struct hd_hf_prefixes){HD_HF_WRAPPED_MODULES, "", true};
+        return HD_OK;
+    }
+    if (quantized || hd_job_is_reward(&x->job))
+        return hd_err(HD_UNSUPPORTED, "%s: %s; export the text model alone, with --text-only",
+                      x->options->checkpoint_dir,
+                      quantized ? "the vision tower of the base is quantized, which an export "
+                                  "cannot leave beside plain weights"
+                                : "transformers has no reward model with a vision tower");
+    return open_source(x, wrapper, prefix, embedding);
+}
+
+static bool is_copied(const struct hd_exporter *x, const struct hd_weight *w)
+{
+    return !hd_hf_is_of_text(&x->prefixes, w->name);
+}
+
+size_t hd_export_count_copied(const struct hd_exporter *x)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; x->source && i < hd_weights_count(x->source); i++)
+        count += is_copied(x, hd_weights_at(x->source, i));
+    return count;
+}
+
+void hd_export_add_copied(struct hd_exporter *x)
+{
+    for (size_t i = 0; x->source && i < hd_weights_count(x->source); i++) {
+        const struct hd_weight *w = hd_weights_at(x->source, i);
+
+        if (!is_copied(x, w))
+            continue;
+        x->tensors[x->count] = (struct hd_export_tensor){.copied = w, .expert = -1};
+        (void)snprintf(x->tensors[x->count++].name, HD_WEIGHTS_NAME_MAX, "%s", w->name);
+    }
+}
