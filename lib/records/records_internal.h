@@ -60,6 +60,8 @@ struct records_file {
 /* Finds the kind of a file that is not named as tokens; fails as hd_data_look. */
 enum hd_status records_classify(const char *path, struct records_file *ret_file);
 
+struct records_columns;
+
 /* ---- readers of records: each appends JSON objects to `out`, one per line ---- */
 
 struct records_reader {
@@ -80,12 +82,50 @@ enum hd_status records_csv_open(const char *path, struct records_stream *stream,
 /* Returns the offset of the first element of an array that is the first member of an object, under
  * a name such as "data": {"data": [..]}; 0: the text does not begin so. */
 size_t records_find_wrapped(const char *text, size_t bytes);
-extern const struct records_reader records_json, records_csv;
+/* Opens a reader that maps the file itself. */
+enum hd_status records_parquet_open(const char *path, const struct records_columns *columns,
+                                    void **ret_reader);
+/* Opens a reader of bytes in memory, which must outlive it, for the above and for tests. */
+enum hd_status records_parquet_open_bytes(const char *path, const unsigned char *bytes,
+                                          int64_t count, const struct records_columns *columns,
+                                          void **ret_reader);
+extern const struct records_reader records_json, records_csv, records_parquet;
+
+/* ---- columns.c ---- */
+
+enum { RECORDS_COLUMNS_MAX = 16 };
+
+/* Which columns of the records have what, parsed from the text of data.columns. */
+struct records_columns {
+    struct {
+        char *name, *column; /* the member `name` of a record is in column `column` */
+    } pairs[RECORDS_COLUMNS_MAX];
+    int count;
+    char *text; /* memory of the names */
+};
+
+/* HD_INVALID: the text is not NAME=COLUMN, separated by commas. */
+enum hd_status records_columns_parse(const char *text, struct records_columns *ret_columns);
+void records_columns_done(struct records_columns *columns);
+/* Returns whether a record's member of this name is read: one with a meaning, or a named one. */
+bool records_columns_want(const struct records_columns *columns, const char *name, size_t bytes);
+
+/* ---- map.c ---- */
+
+/* Maps a file into memory. */
+enum hd_status records_map(const char *path, const unsigned char **ret_bytes, int64_t *ret_count);
+void records_unmap(const unsigned char *bytes, int64_t count);
 
 /* ---- write.c: JSON text ---- */
 
 /* Appends a string in quotes. Bytes that are not UTF-8 are appended as they are, for the reader of
  * the record to refuse. */
 void records_add_string(struct hd_text *out, const char *bytes, size_t count);
+/* Appends a number of 64 bits; a real number that is not finite becomes null. */
+void records_add_int(struct hd_text *out, int64_t value);
+void records_add_unsigned(struct hd_text *out, uint64_t value);
+void records_add_real(struct hd_text *out, double value);
+/* Appends text that is JSON itself, in one line. */
+void records_add_json(struct hd_text *out, const char *bytes, size_t count);
 
 #endif

@@ -21,7 +21,7 @@ struct hd_records {
     bool at_end;
 };
 
-static enum hd_status open_reader(struct hd_records *s)
+static enum hd_status open_reader(struct hd_records *s, const struct records_columns *columns)
 {
     switch (s->file.kind) {
     case HD_DATA_JSON:
@@ -32,6 +32,9 @@ static enum hd_status open_reader(struct hd_records *s)
         s->reader = &records_csv;
         return records_csv_open(s->path, s->stream, s->file.kind == HD_DATA_CSV ? ',' : '\t',
                                 &s->state);
+    case HD_DATA_PARQUET:
+        s->reader = &records_parquet;
+        return records_parquet_open(s->path, columns, &s->state);
     default:
         return HD_OK;
     }
@@ -56,6 +59,7 @@ enum hd_status hd_records_open(const char *path, const char *columns,
                                struct hd_records **ret_source)
 {
     struct hd_records *s = calloc(1, sizeof *s);
+    struct records_columns names = {.count = 0};
     struct stat info;
     enum hd_status st = HD_OK;
 
@@ -63,13 +67,15 @@ enum hd_status hd_records_open(const char *path, const char *columns,
         free(s);
         return hd_err(HD_NO_MEMORY, "no memory to read %s", path);
     }
-    (void)columns;
-    st = records_classify(path, &s->file);
+    st = records_columns_parse(columns, &names);
+    if (!st)
+        st = records_classify(path, &s->file);
     s->size_bytes = !st && stat(path, &info) == 0 ? info.st_size : 0;
     if (!st)
         st = records_stream_open(path, s->file.packing, &s->stream);
     if (!st)
-        st = open_reader(s);
+        st = open_reader(s, &names);
+    records_columns_done(&names);
     if (!st)
         st = skip_mark(s);
     if (st)

@@ -1,6 +1,8 @@
 /* write: JSON text of the records of containers that have none. */
+#include <inttypes.h>
 #include <stdio.h>
 
+#include "base/json.h"
 #include "records_internal.h"
 
 /* Returns how many bytes at the start of a string are written as they are. */
@@ -35,4 +37,31 @@ void records_add_string(struct hd_text *out, const char *bytes, size_t count)
         count--;
     }
     hd_text_add_bytes(out, "\"", 1);
+}
+
+void records_add_int(struct hd_text *out, int64_t value)
+{
+    hd_text_add(out, "%" PRId64, value);
+}
+
+void records_add_unsigned(struct hd_text *out, uint64_t value)
+{
+    hd_text_add(out, "%" PRIu64, value);
+}
+
+void records_add_real(struct hd_text *out, double value)
+{
+    struct hd_json_writer w = {.out = out};
+
+    hd_json_add_real(&w, NULL, value);
+}
+
+void records_add_json(struct hd_text *out, const char *bytes, size_t count)
+{
+    const size_t first = out->len_bytes;
+
+    hd_text_add_bytes(out, bytes, count);
+    for (size_t i = first; i < out->len_bytes; i++)
+        if (out->data[i] == '\n' || out->data[i] == '\r')
+            out->data[i] = ' ';
 }

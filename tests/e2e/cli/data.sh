@@ -24,6 +24,12 @@ check_equal both_ways_give_the_same "$(cksum <"$out/c.idx") $(cksum <"$out/c.bin
     "$(cksum <"$out/d.idx") $(cksum <"$out/d.bin")"
 check the_format_goes_before_the_ending tokenize "$work/two.jsonl" --out "$out/e.bin" --format megatron --tokenizer bytes
 check_equal so_that_it_is_the_same_again "$(cksum <"$out/c.bin")" "$(cksum <"$out/e.bin")"
+files=$HEDDLE_SOURCE_DIR/tests/unit/records/files
+check rows_of_a_table tokenize "$files/required.parquet" --out "$out/rows.npy" --tokenizer bytes
+cp "$files/required.rows" "$work/rows.jsonl"
+check the_same_as_lines tokenize "$work/rows.jsonl" --out "$out/lines.npy" --tokenizer bytes
+check_equal give_the_same_tokens "$(cksum <"$out/lines.npy")" "$(cksum <"$out/rows.npy")"
+rm -f "$out/rows.npy" "$out/lines.npy"
 check_status an_unknown_ending 2 tokenize "$work/two.jsonl" --out "$out/f.tokens" --tokenizer bytes
 check_status an_unknown_format 2 tokenize "$work/two.jsonl" --out "$out/f.npy" --format hdf5 --tokenizer bytes
 check_equal is_told_with_those_known 1 "$(grep -c "'hdf5' is not npy, bin or megatron" "$work/check.err")"

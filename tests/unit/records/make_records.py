@@ -13,6 +13,14 @@ import json
 import os
 import sys
 
+import datasets
+import duckdb
+import fastparquet
+import pandas
+import polars
+import pyarrow
+import pyarrow.ipc
+import pyarrow.parquet
 import zstandard
 
 OUT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "files")
@@ -78,8 +86,91 @@ def tables():
         put(name + ".zst", zst(data))
 
 
+def without_nulls(value):
+    """The value without null members, and with whole numbers as such."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {k: without_nulls(v) for k, v in value.items() if v is not None}
+    return [without_nulls(v) for v in value] if isinstance(value, list) else value
+
+
+MESSAGE = pyarrow.struct([
+    ("role", pyarrow.string()), ("content", pyarrow.string()), ("weight", pyarrow.float64()),
+    ("tool_calls", pyarrow.list_(pyarrow.struct([("name", pyarrow.string()),
+                                                 ("arguments", pyarrow.struct([("city", pyarrow.string()),
+                                                                               ("day", pyarrow.int64())]))])))])
+DEEP_SCHEMA = pyarrow.schema([("messages", pyarrow.list_(MESSAGE)), ("system", pyarrow.string()),
+                              ("label", pyarrow.bool_())])
+DEEP = [
+    {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": None, "weight": 0.0,
+                  "tool_calls": [{"name": "a", "arguments": {"city": "Ulm"}}, {"name": "b", "arguments": {"day": -3}}]}],
+     "system": None, "label": True},
+    {"messages": [], "system": "\U0001F9F5 4 bytes", "label": None},
+    {"messages": None, "system": "", "label": False},
+    {"messages": [None, {"role": "assistant", "content": "\u6771" * 1000 + "\n\"", "weight": 1.0, "tool_calls": []}],
+     "system": "s", "label": True},
+    *[{"messages": [{"role": "user", "content": "row %d" % (i % 5)}], "system": "same", "label": i % 3 == 0}
+      for i in range(40)],
+]
+NUMBERS_SCHEMA = pyarrow.schema([("i8", pyarrow.int8()), ("u32", pyarrow.uint32()), ("i64", pyarrow.int64()),
+                                 ("u64", pyarrow.uint64()), ("f", pyarrow.float32()), ("d", pyarrow.float64()),
+                                 ("b", pyarrow.bool_()), ("m", pyarrow.map_(pyarrow.string(), pyarrow.int32()))])
+NUMBERS = [{"i8": -i if i % 4 else None, "u32": 4294967295 - i, "i64": (-1) ** i * 3 ** i, "u64": 18446744073709551615 - i,
+            "f": i / 4, "d": i * 1e10 + 0.5, "b": i % 3 == 0, "m": {"k%d" % k: k for k in range(i % 3)}} for i in range(39)]
+
+
+def parquet(name, rows, schema, **options):
+    table = pyarrow.Table.from_pylist([{k: list(v.items()) if k == "m" else v for k, v in r.items()} for r in rows],
+                                      schema=schema)
+    small = {"write_statistics": False, "store_schema": False} # files of 3 KB rather than 9
+    pyarrow.parquet.write_table(table, os.path.join(OUT, name), **{**small, **options})
+
+
+def parquets():
+    """pyarrow with every codec, version of pages and encoding that it writes; the other writers."""
+    put("deep.rows", lines(without_nulls(DEEP)))
+    put("numbers.rows", lines(without_nulls(NUMBERS)))
+    texts = ["messages.list.element.role", "messages.list.element.content", "system"]
+    encodings = ["DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY", "PLAIN"]
+    for version in ("1.0", "2.0"):
+        for codec in ("none", "snappy", "gzip", "zstd", "lz4"):
+            parquet("deep-%s-v%s.parquet" % (codec, version[0]), DEEP, DEEP_SCHEMA, compression=codec,
+                    data_page_version=version, write_page_checksum=codec == "zstd")
+        for e in encodings:
+            parquet("deep-%s-v%s.parquet" % (e.lower(), version[0]), DEEP, DEEP_SCHEMA, data_page_version=version,
+                    use_dictionary=False, column_encoding={t: e for t in texts})
+        parquet("numbers-v%s.parquet" % version[0], NUMBERS, NUMBERS_SCHEMA, data_page_version=version)
+    parquet("numbers-split.parquet", NUMBERS, NUMBERS_SCHEMA, use_dictionary=False,
+            column_encoding={"i8": "DELTA_BINARY_PACKED", "u32": "DELTA_BINARY_PACKED", "i64": "DELTA_BINARY_PACKED",
+                             "u64": "BYTE_STREAM_SPLIT", "f": "BYTE_STREAM_SPLIT", "d": "BYTE_STREAM_SPLIT"})
+    parquet("deep-old.parquet", DEEP, DEEP_SCHEMA, version="1.0", write_statistics=True, store_schema=True, use_compliant_nested_type=False)
+    parquet("deep-pages.parquet", DEEP, DEEP_SCHEMA, data_page_size=64, write_batch_size=3, max_rows_per_page=3,
+            row_group_size=17, write_page_index=True, write_statistics=True)
+    parquet("deep-overflow.parquet", DEEP, DEEP_SCHEMA, dictionary_pagesize_limit=40, write_batch_size=4)
+    parquet("empty.parquet", [], DEEP_SCHEMA)
+    put("empty.rows", b"")
+    # the text set, from every writer: more columns than are read, one that cannot be
+    texts = [{"text": None if i == 3 else "%d " % i * (i * 7 % 30), "id": i} for i in range(50)]
+    put("text.rows", lines(without_nulls([{"text": t["text"]} for t in texts])))
+    frame = pandas.DataFrame(texts)
+    frame["when"] = pandas.Timestamp("2026-01-01")
+    frame.to_parquet(os.path.join(OUT, "text-pandas.parquet"))
+    fastparquet.write(os.path.join(OUT, "text-fastparquet.parquet"), frame, row_group_offsets=[0, 20, 30])
+    polars.DataFrame(texts).write_parquet(os.path.join(OUT, "text-polars.parquet"), row_group_size=20)
+    datasets.Dataset.from_list(texts).to_parquet(os.path.join(OUT, "text-datasets.parquet"))
+    duckdb.sql("create table t as select * from frame")
+    for v in ("v1", "v2"):
+        duckdb.sql("copy t to '%s' (format parquet, parquet_version %s)" % (os.path.join(OUT, "text-duckdb-%s.parquet" % v), v))
+    required = pyarrow.schema([pyarrow.field("text", pyarrow.large_string(), nullable=False)])
+    rows = [{"text": t["text"] or ""} for t in texts]
+    parquet("required.parquet", rows, required)
+    put("required.rows", lines(rows))
+
+
 if __name__ == "__main__":
     os.makedirs(OUT, exist_ok=True)
     packed()
     tables()
+    parquets()
     sys.exit(0)
