@@ -89,7 +89,11 @@ enum hd_status records_parquet_open(const char *path, const struct records_colum
 enum hd_status records_parquet_open_bytes(const char *path, const unsigned char *bytes,
                                           int64_t count, const struct records_columns *columns,
                                           void **ret_reader);
-extern const struct records_reader records_json, records_csv, records_parquet;
+enum hd_status records_arrow_open(const char *path, const struct records_columns *columns,
+                                  void **ret_reader);
+enum hd_status records_arrow_open_bytes(const char *path, const unsigned char *bytes, int64_t count,
+                                        const struct records_columns *columns, void **ret_reader);
+extern const struct records_reader records_json, records_csv, records_parquet, records_arrow;
 
 /* ---- columns.c ---- */
 

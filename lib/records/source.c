@@ -35,6 +35,9 @@ static enum hd_status open_reader(struct hd_records *s, const struct records_col
     case HD_DATA_PARQUET:
         s->reader = &records_parquet;
         return records_parquet_open(s->path, columns, &s->state);
+    case HD_DATA_ARROW:
+        s->reader = &records_arrow;
+        return records_arrow_open(s->path, columns, &s->state);
     default:
         return HD_OK;
     }

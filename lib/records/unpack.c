@@ -218,11 +218,13 @@ static size_t most_of(enum records_codec codec, const unsigned char *in, size_t 
     if (codec == RECORDS_ZSTANDARD) {
         const unsigned long long size = ZSTD_getFrameContentSize(in, in_bytes);
 
-        return size == ZSTD_CONTENTSIZE_ERROR ? 0 : size < INT32_MAX ? (size_t)size : INT32_MAX;
+        return size == ZSTD_CONTENTSIZE_ERROR     ? 0
+               : size == ZSTD_CONTENTSIZE_UNKNOWN ? INT32_MAX
+                                                  : (size_t)size;
     }
 #endif
     (void)in;
-    return in_bytes > INT32_MAX / factor ? INT32_MAX : in_bytes * factor + 64;
+    return in_bytes > SIZE_MAX / 2 / factor ? SIZE_MAX / 2 : in_bytes * factor + 64;
 }
 
 static enum hd_status check_built(enum records_codec codec)

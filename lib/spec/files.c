@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "data/data.h"
 #include "data/fingerprint.h"
@@ -164,6 +165,35 @@ static enum hd_status look_at(const struct list *list, const char *key, const ch
     return st ? hd_err_prefix(st, "%s", key) : HD_OK;
 }
 
+static enum hd_status add_path(struct list *list, const char *key, const char *path, bool found);
+
+/* Adds the files of a folder that save_to_disk of `datasets` wrote; refuses another folder. found:
+ * a pattern found the folder, so another one is skipped. */
+static enum hd_status add_folder(struct list *list, const char *key, const char *folder, bool found)
+{
+    const struct hd_json *files = NULL;
+    struct hd_arena arena;
+    enum hd_status st;
+
+    hd_arena_init(&arena, 0);
+    st = spec_read_saved_set(folder, &arena, &files);
+    if (!files && (found || !st))
+        st = found ? HD_OK
+                   : hd_err(HD_INVALID, "%s is a folder; name the files in it, such as *.txt",
+                            folder);
+    if (st)
+        st = hd_err_prefix(st, "%s", key);
+    for (const struct hd_json *f = !st && files ? files->first : NULL; !st && f; f = f->next) {
+        struct hd_text path = {0};
+
+        hd_file_join(&path, folder, hd_json_member(f, "filename")->text);
+        st = path.failed ? no_memory_for_files() : add_path(list, key, path.data, false);
+        hd_text_free(&path);
+    }
+    hd_arena_done(&arena);
+    return st;
+}
+
 /* Adds one file by its absolute path. found: a pattern found the file, so a folder or an .idx file
  * is skipped. */
 static enum hd_status add_path(struct list *list, const char *key, const char *path, bool found)
@@ -187,12 +217,8 @@ static enum hd_status add_path(struct list *list, const char *key, const char *p
                       "%s: cannot find %s: %s; check the path, which is relative to the job "
                       "file's folder",
                       key, path, strerror(errno));
-    if (S_ISDIR(info.st_mode)) {
-        if (found) /* folders that match a pattern are skipped */
-            return HD_OK;
-        return hd_err(HD_INVALID, "%s: %s is a folder; name the files in it, such as *.txt", key,
-                      path);
-    }
+    if (S_ISDIR(info.st_mode))
+        return add_folder(list, key, path, found);
     if (!S_ISREG(info.st_mode))
         return hd_err(HD_INVALID, "%s: %s is not a regular file; copy its data to one", key, path);
     if (is_index(path)) {

@@ -32,6 +32,8 @@
 enum { SPEC_KEYS_MAX = 256, SPEC_CHILDREN_MAX = 64 };
 
 /* A job while its file is read: not all keys are set yet. */
+struct hd_json;
+
 struct spec_draft {
     struct hd_job *job;
     struct hd_arena *arena; /* memory of the job's lists */
@@ -189,7 +191,7 @@ enum hd_status spec_check_draft(const struct hd_job *job);
 
 /* returns whether the suffix is that of a token file: .npy, .bin */
 bool spec_is_token_file(const char *path);
-/* returns whether the suffix is .jsonl: one document per line */
+/* returns whether the file has records (records/kind.h) */
 bool spec_has_records(const char *path);
 
 /* Sets whether a data file holds conversations, by job->data_format and the file's first line.
@@ -199,6 +201,11 @@ enum hd_status spec_look_at_form(const struct hd_job *job, const char *path,
 /* Checks the rules of a job whose data files hold conversations, and finds its chat template. */
 enum hd_status spec_check_conversations(struct spec_draft *draft, const char *folder);
 
+/* Finds the files of a data set that save_to_disk wrote: a JSON list of objects with `filename`, a
+ * name in the folder. *ret_files NULL: the folder has no such set. HD_INVALID: the folder has
+ * several splits, or its state.json is damaged. */
+enum hd_status spec_read_saved_set(const char *folder, struct hd_arena *arena,
+                                   const struct hd_json **ret_files);
 /* Expands the patterns of data.train and data.val; makes paths absolute, relative to `folder`. */
 enum hd_status spec_find_files(struct spec_draft *draft, const char *folder);
 /* Makes the paths of data files absolute without opening the files, which are on another

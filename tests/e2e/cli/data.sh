@@ -58,6 +58,17 @@ has_line text_and_lines "data.train[0], weight 0.5: mixed, 2 files of $((40 + $(
 has_line documents_that_are_told "data.train[1], weight 0.25: megatron, 1 file of 116 B: 2 documents, 17 tokens"
 has_line an_array_tells_none "data.train[2], weight 0.25: llm.c, 1 file of 1.0 KiB: documents not told, 17 tokens"
 has_line a_token_for_each_byte "data.val: text, 1 file of 40 B: 1 document, 40 tokens"
+# a folder of save_to_disk: what its state.json names, in that order, and nothing else
+mkdir "$work/saved"
+cp "$files/required.arrow" "$work/saved/data-00000-of-00001.arrow"
+printf 'no data' >"$work/saved/cache-0.arrow"
+printf '{"_data_files": [{"filename": "data-00000-of-00001.arrow"}], "_split": null}' >"$work/saved/state.json"
+mixed '[saved]' >"$work/saved.yaml"
+check a_saved_set_is_valid heddle validate "$work/saved.yaml"
+check_equal it_has_its_documents 1 "$(grep -c 'data.train: arrow, 1 file of .*: 50 documents, tokens to be made' "$work/check.out")"
+printf '{"splits": ["train", "test"]}' >"$work/saved/dataset_dict.json"
+check_status splits_are_refused 2 heddle validate "$work/saved.yaml"
+check_equal by_their_names 1 "$(grep -c 'has the splits train, test; name one of them' "$work/check.err")"
 sed 's/val: \[corpus.txt\]/&, end_of_text: 101/' "$work/mixed.yaml" >"$work/ends.yaml" # 101 is the letter e
 check with_an_end_of_text heddle validate "$work/ends.yaml"
 has_line ends_are_counted "data.train[2], weight 0.25: llm.c, 1 file of 1.0 KiB: 5 documents, 17 tokens" # four letters, and an s behind the last

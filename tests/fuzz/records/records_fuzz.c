@@ -34,8 +34,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
     static const struct records_columns columns = {.count = 0};
     void *state = NULL;
 
-    if (!records_parquet_open_bytes("f", bytes, (int64_t)size_bytes, &columns, &state))
-        read_rows(&records_parquet, state);
+    if (size_bytes && bytes[0] == 'P') {
+        if (!records_parquet_open_bytes("f", bytes, (int64_t)size_bytes, &columns, &state))
+            read_rows(&records_parquet, state);
+    } else if (!records_arrow_open_bytes("f", bytes, (int64_t)size_bytes, &columns, &state)) {
+        read_rows(&records_arrow, state);
+    }
     return 0;
 }
 
@@ -50,7 +54,13 @@ size_t hd_fuzz_seed(unsigned index, uint8_t *ret_bytes, size_t max_bytes)
                                         "text-polars.parquet",
                                         "text-duckdb-v2.parquet",
                                         "deep-delta_byte_array-v2.parquet",
-                                        "deep-delta_length_byte_array-v1.parquet"};
+                                        "deep-delta_length_byte_array-v1.parquet",
+                                        "deep-lz4.arrow",
+                                        "deep-zstd.arrow",
+                                        "numbers.arrow",
+                                        "text-views.arrow",
+                                        "text-words.arrow",
+                                        "fixed.arrow"};
     const char *root = getenv("HEDDLE_SOURCE_DIR");
     char path[4096];
     FILE *file;

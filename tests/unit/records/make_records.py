@@ -168,9 +168,45 @@ def parquets():
     put("required.rows", lines(rows))
 
 
+def arrows():
+    """IPC files and streams; deep.rows and text.rows as in Parquet."""
+    table = pyarrow.Table.from_pylist(DEEP, schema=DEEP_SCHEMA)
+    for codec in (None, "lz4", "zstd"):
+        options = pyarrow.ipc.IpcWriteOptions(compression=codec)
+        with pyarrow.ipc.new_file(os.path.join(OUT, "deep-%s.arrow" % codec), DEEP_SCHEMA, options=options) as w:
+            w.write_table(table, max_chunksize=20)
+    with pyarrow.ipc.new_stream(os.path.join(OUT, "deep-stream.arrow"), DEEP_SCHEMA) as w:
+        w.write_table(table, max_chunksize=15)
+    numbers = pyarrow.Table.from_pylist([{**r, "m": list(r["m"].items())} for r in NUMBERS], schema=NUMBERS_SCHEMA)
+    with pyarrow.ipc.new_stream(os.path.join(OUT, "numbers.arrow"), NUMBERS_SCHEMA) as w:
+        w.write_table(numbers)
+    frame = polars.DataFrame({"text": [None if i == 3 else "%d " % i * (i * 7 % 30) for i in range(50)]})
+    frame.write_ipc(os.path.join(OUT, "text-views.arrow"), compression="lz4")
+    texts = pyarrow.array(frame["text"].to_list())
+    words = pyarrow.schema([("text", pyarrow.dictionary(pyarrow.int8(), pyarrow.string()))])
+    options = pyarrow.ipc.IpcWriteOptions(emit_dictionary_deltas=True)
+    with pyarrow.ipc.new_stream(os.path.join(OUT, "text-words.arrow"), words, options=options) as w:
+        whole = texts.dictionary_encode().dictionary # each batch knows more of it
+        for first, end in ((0, 20), (20, 50)):
+            codes = pyarrow.array([None if t is None else whole.to_pylist().index(t) for t in texts.to_pylist()[first:end]],
+                                  pyarrow.int8())
+            known = whole.slice(0, 1 + max(c for c in codes.to_pylist() if c is not None))
+            w.write_batch(pyarrow.record_batch([pyarrow.DictionaryArray.from_arrays(codes, known)], schema=words))
+    lists = pyarrow.schema([("messages", pyarrow.list_(pyarrow.large_string(), 2))])
+    rows = [{"messages": ["a", None]}, {"messages": None}, {"messages": ["b", "c"]}]
+    with pyarrow.ipc.new_file(os.path.join(OUT, "fixed.arrow"), lists) as w:
+        w.write_table(pyarrow.Table.from_pylist(rows, schema=lists))
+    rows = [json.loads(r) for r in open(os.path.join(OUT, "required.rows"))]
+    with pyarrow.ipc.new_stream(os.path.join(OUT, "required.arrow"), pyarrow.schema([("text", pyarrow.string())])) as w:
+        w.write_table(pyarrow.Table.from_pylist(rows))
+    rows = [{"messages": ["a", None]}, {"messages": None}, {"messages": ["b", "c"]}]
+    put("fixed.rows", lines(without_nulls(rows)))
+
+
 if __name__ == "__main__":
     os.makedirs(OUT, exist_ok=True)
     packed()
     tables()
     parquets()
+    arrows()
     sys.exit(0)

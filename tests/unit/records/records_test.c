@@ -148,6 +148,15 @@ static void rows_are_the_same_in_every_container(void **state)
         {"text-duckdb-v1.parquet", "text.rows"},
         {"text-duckdb-v2.parquet", "text.rows"},
         {"required.parquet", "required.rows"},
+        {"deep-None.arrow", "deep.rows"},
+        {"deep-lz4.arrow", "deep.rows"},
+        {"deep-zstd.arrow", "deep.rows"},
+        {"deep-stream.arrow", "deep.rows"},
+        {"numbers.arrow", "numbers.rows"},
+        {"text-views.arrow", "text.rows"},
+        {"text-words.arrow", "text.rows"},
+        {"fixed.arrow", "fixed.rows"},
+        {"required.arrow", "required.rows"},
     };
 
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
@@ -237,6 +246,8 @@ static void damaged_tables_end_soon_with_little_memory(void **state)
     static const char *const files[] = {
         "deep-snappy-v1.parquet", "deep-zstd-v2.parquet",  "deep-lz4-v1.parquet",
         "deep-gzip-v2.parquet",   "numbers-split.parquet", "deep-delta_byte_array-v2.parquet",
+        "deep-lz4.arrow",         "deep-stream.arrow",     "text-words.arrow",
+        "deep-zstd.arrow",        "text-views.arrow",
     };
     const size_t count = sizeof files / sizeof *files;
     int refused = 0;
