@@ -159,7 +159,9 @@ static double time_shape(struct floor *f, const struct engine *e, const struct s
         a.a = tensor(f, a_bytes(&a));
         a.b = tensor(f, b_bytes(&a));
         a.c = tensor(f, c_bytes(&a));
-        a.bias = NULL;
+        a.bias = a.gelu_inp = a.add = NULL; /* the product alone */
+        a.pre = a.dbias = NULL;
+        a.epilogue = HD_EPILOGUE_NONE;
         a.scratch = f->scratch;
         if (hd_backend_cpu()->prepare(e->backend, HD_K_gemm, &a))
             exit(1);
