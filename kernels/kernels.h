@@ -55,6 +55,8 @@ enum {
     K(qk_norm_backward_weight, W(dq_weight) W(dk_weight) R(dout) R(inp) R(rstd) S(scratch))       \
     K(rope, RW(x) R(position) R(table))                                                           \
     K(query_factor, RW(x) R(position) R(table))                                                   \
+    K(latent_join_forward, W(out) R(q) R(kv) R(k_rope))                                           \
+    K(latent_join_backward, W(dq) W(dkv) W(dk_rope) R(dout))                                      \
     K(attention_forward, W(out) W(lse) R(q) R(k) R(v) R(q_index) R(kv_index) R(q_bound) R(slopes) \
                              R(kv_filled) R(kv_slot) R(sample) R(block) S(scratch))               \
     K(attention_backward, W(dq) W(dk) W(dv) R(dout) R(q) R(k) R(v) R(out) R(lse) R(q_index)       \

@@ -150,6 +150,30 @@ struct hd_query_factor_args {
     enum hd_dtype dtype;
 };
 
+/* Rows [q: H*D | k: H*D | v: H*padded] of multi-head latent attention (DeepSeek-AI 2024,
+ * "DeepSeek-V2"), D = nope + rope: head h of q is copied from q; k is the first nope channels of
+ * kv's head, then k_rope, which all heads share; v is the other `value` channels of kv's head, then
+ * zeros up to `padded` channels, the width that attention_forward needs. */
+struct hd_latent_join_forward_args {
+    void *out;          /* [R, H*(2*D + padded)]     dtype */
+    const void *q;      /* [R, H, nope + rope]       dtype */
+    const void *kv;     /* [R, H, nope + value]      dtype */
+    const void *k_rope; /* [R, rope]                 dtype */
+    int64_t R, H, nope, rope, value, padded;
+    enum hd_dtype dtype;
+};
+
+/* The gradients: parts of dout are copied, and dk_rope[r,:] is the sum over the heads, in fp32 and in
+ * their order, of the last rope channels of k's part. */
+struct hd_latent_join_backward_args {
+    void *dq;         /* [R, H, nope + rope]     dtype, or NULL */
+    void *dkv;        /* [R, H, nope + value]    dtype */
+    void *dk_rope;    /* [R, rope]               dtype */
+    const void *dout; /* [R, H*(2*D + padded)]   dtype */
+    int64_t R, H, nope, rope, value, padded;
+    enum hd_dtype dtype;
+};
+
 /* Attention of q_len queries against kv_len keys in each of B sequences, H query heads reading G
  * key/value heads (head h reads h / (H/G)); softmax over the visible keys j of
  *   scale * q_i . k_j - slopes[h] * (q_index[i] - kv_index[j])    or, with cap > 0,

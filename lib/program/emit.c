@@ -199,6 +199,17 @@ static bool equal_factors(const struct hd_query_factor *a, const struct hd_query
     return a->beta == b->beta && a->original == b->original && a->floor_offset == b->floor_offset;
 }
 
+/* Returns whether two tables of the same size are equal. Which channels rotate is not in them. */
+static bool equal_angles(const struct hd_rope *a, const struct hd_rope *b)
+{
+    struct hd_rope same = *b;
+
+    same.rotated = a->rotated;
+    same.first = a->first;
+    same.interleaved = a->interleaved;
+    return hd_rope_equal(a, &same);
+}
+
 /* Returns the store of a constant equal to `like`, created at first use. */
 static struct hd_operand constant(struct hd_emit *e, const struct hd_store *like)
 {
@@ -210,7 +221,7 @@ static struct hd_operand constant(struct hd_emit *e, const struct hd_store *like
             s->zigzag.P == like->zigzag.P && s->zigzag.rank == like->zigzag.rank &&
             s->first_head == like->first_head && s->all_heads == like->all_heads &&
             equal_factors(&s->query_factor, &like->query_factor) &&
-            (!like->rope || hd_rope_equal(s->rope, like->rope)))
+            (!like->rope || equal_angles(s->rope, like->rope)))
             return (struct hd_operand){s, 0};
     }
     return (struct hd_operand){hd_emit_store(e, like), 0};

@@ -133,6 +133,8 @@ enum hd_op_class {
     X(rope, ATTENTION)         \
     X(query_factor, ATTENTION) \
     X(attention, ATTENTION)    \
+    X(latent_join, ATTENTION)  \
+    X(head_columns, ATTENTION) \
     X(glu, ACTIVATION)         \
     X(activation, ACTIVATION)  \
     X(experts, LINEAR)         \
@@ -232,7 +234,10 @@ enum {
     HD_SITE_ADAPTER_DOWN,
     HD_SITE_ADAPTER1,
     HD_SITE_ADAPTER2,
-    HD_SITE_PREFIX
+    HD_SITE_PREFIX,
+    HD_SITE_ADAPTER_Q_B,
+    HD_SITE_ADAPTER_KV_A,
+    HD_SITE_ADAPTER_KV_B
 };
 
 /* Dropout of an op (ops.h, "Dropout"). hd_rec_unit adjusts `layer` when it repeats the ops of a
@@ -282,6 +287,12 @@ struct hd_head_settings {
     double cap;         /* > 0; 0: none */
 };
 
+/* Heads of multi-head latent attention (DeepSeek-AI 2024, "DeepSeek-V2"): a query or key has `nope`
+ * channels without positions, then `rope` channels with; those of keys are the same in all heads. */
+struct hd_latent_heads {
+    int64_t heads, nope, rope, value; /* value: channels of a head's value; at most nope + rope */
+};
+
 /* Settings of an op besides its tensors; each op uses only some of them. */
 struct hd_op_settings {
     int64_t heads, kv_heads, head_width, window;
@@ -301,9 +312,11 @@ struct hd_op_settings {
     struct hd_router router;
     const struct hd_rope *rope; /* in the recording's arena */
     struct hd_query_factor query_factor;
+    struct hd_latent_heads latent;
     struct hd_dropout dropout;
     int64_t first_channel; /* dropout op: index of x's first channel in a row with the channels of
-                              all tp ranks */
+                              all tp ranks; head_columns op: index in a head */
+    bool rebuilt;          /* linear op: see op_rebuilt_linear */
     int64_t down_site;     /* experts op: dropout site before the adapter of the down matrices */
     enum hd_preference preference;
     double beta, center;
@@ -469,6 +482,18 @@ struct hd_attention_settings {
 };
 struct hd_tensor *op_attention(struct hd_rec *rec, struct hd_tensor *qkv,
                                const struct hd_attention_settings *settings);
+/* out[R, H*count]: `count` channels of each of the H heads of x [R, H*head_width], from channel
+ * `first` of the head on. */
+struct hd_tensor *op_head_columns(struct hd_rec *rec, struct hd_tensor *x, int64_t heads,
+                                  int64_t head_width, int64_t first, int64_t count);
+/* out[R, 3*H*D], the rows that op_attention takes, D = nope + rope: q [R, H*D]; keys and values
+ * from kv [R, H*(nope + value)] and k_rope [R, rope], which all heads share. Values are zero from
+ * channel `value` of a head on. */
+struct hd_tensor *op_latent_join(struct hd_rec *rec, struct hd_tensor *q, struct hd_tensor *kv,
+                                 struct hd_tensor *k_rope, const struct hd_latent_heads *heads);
+/* op_linear whose result the selective policy computes again in backward: for a result that is much
+ * larger than x. */
+struct hd_tensor *op_rebuilt_linear(struct hd_rec *rec, struct hd_tensor *x, int weight);
 /* out[R, F] = act(gate) * up for x [R, 2F] = [gate | up]; alpha and limit are those of HD_ACT_OSS
  * and not used otherwise (hd_glu_forward_args). */
 struct hd_tensor *op_glu(struct hd_rec *rec, struct hd_tensor *x, enum hd_activation act,

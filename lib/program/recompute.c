@@ -8,7 +8,8 @@
  * and its record) are never recomputed.
  *
  *   none       keeps every result but the rows that sequence parallelism gathers
- *   selective  recomputes cheap results: of norms, activations and casts (Korthikanti et al. 2022,
+ *   selective  recomputes cheap results: of norms, activations, copies and casts, and keys and values
+ *              of latents (Korthikanti et al. 2022,
  *              "Reducing Activation Recomputation in Large Transformer Models", recompute
  *              attention's scores, which the attention kernels here never store)
  *   full       keeps only the inputs of segments of K units (Chen et al. 2016, "Training Deep Nets
@@ -49,7 +50,7 @@ static bool is_cheap(const struct hd_emit *e, const struct hd_op *op)
         !e->options->fp8 && /* products in fp8 have no epilogue */
         !gelu_is_apart(&e->options->traits, op->out->dtype))
         return false;
-    return hd_op_row_of(op->kind)->cheap;
+    return op->set.rebuilt || hd_op_row_of(op->kind)->cheap;
 }
 
 static bool is_block(const struct hd_unit *unit)

@@ -317,6 +317,20 @@ static void a_factor_of_queries_is_one_product(void **state)
     check(cost_of(HD_K_query_factor, &a), 60, 2 * 60 + 5 * (4 + 4), 2 * 60);
 }
 
+static void latent_rows_are_read_and_written_once(void **state)
+{
+    const struct hd_latent_join_forward_args f = {
+        .R = 5, .H = 3, .nope = 6, .rope = 2, .value = 4, .padded = 8, .dtype = HD_BF16};
+    const struct hd_latent_join_backward_args b = {
+        .R = 5, .H = 3, .nope = 6, .rope = 2, .value = 4, .padded = 8, .dtype = HD_BF16};
+
+    /* per row: q 3*8, kv 3*(6+4) and the shared 2 in; 3*(8+8+8) out */
+    check(cost_of(HD_K_latent_join_forward, &f), 0, 2 * 5 * (24 + 30 + 2), 2 * 5 * 72);
+    /* dout without padding in, and without q: 3*(8+4); 3*(6+4) and 2 out; an add per shared
+     * channel and head */
+    check(cost_of(HD_K_latent_join_backward, &b), 5 * 3 * 2, 2 * 5 * 36, 2 * 5 * (30 + 2));
+}
+
 static void attention_counts_visible_pairs(void **state)
 {
     struct hd_attention_forward_args f = {.B = 2,
