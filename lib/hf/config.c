@@ -32,7 +32,7 @@ static enum hd_status find_type(struct hd_hf_reading *r)
     if (!value)
         return hd_err(HD_INVALID, "model_type is missing; these are known: %s", list);
     if (value->kind == HD_JSON_STRING)
-        r->family = hd_family_named(value->text);
+        r->family = hd_family_of_type(value->text);
     if (r->family)
         return HD_OK;
     nearest = value->kind == HD_JSON_STRING ? hd_family_nearest(value->text) : NULL;
@@ -59,6 +59,28 @@ static void fill_experts(struct hd_hf_reading *r)
         job->dense_ffn_hidden = job->ffn_hidden;
         job->ffn_hidden = r->expert_ffn ? r->expert_ffn : r->family->absent.ffn_of_expert;
     }
+    if (hd_hf_reads(r->family, "n_shared_experts"))
+        job->shared_ffn_hidden =
+            job->ffn_hidden *
+            (r->shared_experts < 0 ? r->family->absent.shared_experts : r->shared_experts);
+    if (r->first_sparse < 0)
+        r->first_sparse = r->family->absent.dense_layers;
+}
+
+/* Sets the defaults of transformers for absent keys of latent attention, which are those of a new
+ * model. head_dim of such a file is another width and is not read. */
+static void fill_latents(struct hd_hf_reading *r)
+{
+    const struct hd_family *f = r->family;
+    struct hd_job *job = r->job;
+
+    if (!job->mla_q_rank && !r->no_q_latent)
+        job->mla_q_rank = f->latent.q_rank;
+    job->mla_kv_rank = job->mla_kv_rank ? job->mla_kv_rank : f->latent.kv_rank;
+    job->mla_nope = job->mla_nope ? job->mla_nope : f->latent.nope;
+    job->mla_rope = job->mla_rope ? job->mla_rope : f->latent.rope;
+    job->mla_value = job->mla_value ? job->mla_value : f->latent.value;
+    job->head_width = job->mla_nope + job->mla_rope;
 }
 
 /* Returns whether config.json says that its weights are bf16; a wrapped model's own file rules. */
@@ -120,6 +142,8 @@ static void fill_absent(struct hd_hf_reading *r)
         job->ffn_hidden = 4 * job->hidden;
     if (job->norm_eps == 0)
         job->norm_eps = family->absent.eps;
+    if (family->latent.kv_rank)
+        fill_latents(r);
     if (!job->head_width)
         job->head_width = family->absent.head_width;
     if (!job->head_width && job->heads)
@@ -168,6 +192,8 @@ static enum hd_status check_built(const struct hd_hf_reading *r)
                       "router_aux_loss_coef: its weight in each layer would be %g, and "
                       "at most %d is possible",
                       job->balance, HD_HF_BALANCE_MAX);
+    if (job->experts && !job->experts_per_token)
+        return hd_err(HD_INVALID, "num_experts_per_tok is missing");
     if (job->experts_per_token > job->experts)
         return hd_err(HD_INVALID, "num_experts_per_tok: %" PRId64 " is more than %s = %" PRId64,
                       job->experts_per_token,
@@ -235,6 +261,7 @@ static void clear_model(struct hd_job *job)
     job->qkv_bias = job->out_bias = job->mlp_bias = job->qk_norm = false;
     job->experts = job->experts_per_token = job->shared_ffn_hidden = 0;
     job->dense_ffn_hidden = 0;
+    job->mla_q_rank = job->mla_kv_rank = job->mla_nope = job->mla_rope = job->mla_value = 0;
     job->renormalize = job->noisy = false;
     job->router_groups = job->router_groups_kept = 1;
     job->router_scale = 1;
@@ -254,7 +281,7 @@ static void clear_model(struct hd_job *job)
     job->rope_factor = job->rope_low_freq_factor = job->rope_beta_slow = 1;
     job->rope_high_freq_factor = 4;
     job->rope_beta_fast = 32;
-    job->rope_attention_factor = 0;
+    job->rope_attention_factor = job->rope_mscale_all_dim = 0;
     job->rope_short_factor[0] = job->rope_long_factor[0] = '\0';
 }
 
@@ -262,8 +289,13 @@ enum hd_status hd_hf_parse_config(const char *text, size_t text_bytes, struct hd
                                   struct hd_text *ret_notes)
 {
     const struct hd_json_limits limits = {.values_max = VALUES_MAX, .depth_max = DEPTH_MAX};
-    struct hd_hf_reading r = {
-        .job = ret_job, .notes = ret_notes, .window = -1, .full_layers = -1, .sparse_step = 1};
+    struct hd_hf_reading r = {.job = ret_job,
+                              .notes = ret_notes,
+                              .window = -1,
+                              .full_layers = -1,
+                              .sparse_step = 1,
+                              .first_sparse = -1,
+                              .shared_experts = -1};
     struct hd_arena arena;
     enum hd_status st;
 

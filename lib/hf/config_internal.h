@@ -47,6 +47,10 @@ struct hd_hf_reading {
     int64_t sparse_step;                /* layers per layer with experts */
     int64_t expert_ffn;                 /* moe_intermediate_size; 0: absent */
     int64_t expert_layers;              /* number of layers with experts */
+    int64_t first_sparse; /* first_k_dense_replace: first layer that may have experts; -1: absent */
+    int64_t shared_experts;          /* n_shared_experts; -1: absent */
+    const struct hd_json *ffn_types; /* mlp_layer_types: "dense" or "sparse" for each layer */
+    bool no_q_latent;                /* q_lora_rank is null */
     double jitter; /* router_jitter_noise: noise on a router's input, not applied; 0: none */
 };
 

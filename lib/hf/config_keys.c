@@ -237,6 +237,8 @@ static enum hd_status read_list(struct hd_hf_reading *r, const struct hd_json *v
         return HD_OK;
     if (strcmp(value->key, "layer_types") == 0)
         r->layer_types = value;
+    else if (strcmp(value->key, "mlp_layer_types") == 0)
+        r->ffn_types = value;
     else if (strcmp(value->key, "no_rope_layers") == 0)
         r->rope_layers = value->first ? value : NULL;
     else
@@ -263,6 +265,29 @@ static enum hd_status read_expert_ffn(struct hd_hf_reading *r, const struct hd_j
 
     if (value->kind != HD_JSON_NULL)
         st = hd_json_to_int64(value, 1, 1 << 22, &r->expert_ffn);
+    return st ? hd_err_prefix(st, "%s", value->key) : HD_OK;
+}
+
+/* Reads a count that may be 0: of layers without experts, or of shared experts. */
+static enum hd_status read_some(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    int64_t *count =
+        strcmp(value->key, "n_shared_experts") == 0 ? &r->shared_experts : &r->first_sparse;
+    enum hd_status st = HD_OK;
+
+    if (value->kind != HD_JSON_NULL)
+        st = hd_json_to_int64(value, 0, 1024, count);
+    return st ? hd_err_prefix(st, "%s", value->key) : HD_OK;
+}
+
+/* Reads q_lora_rank; null means that queries have no latent, an absent key the class's rank. */
+static enum hd_status read_q_rank(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    enum hd_status st = HD_OK;
+
+    r->no_q_latent = value->kind == HD_JSON_NULL;
+    if (value->kind != HD_JSON_NULL)
+        st = hd_json_to_int64(value, 1, 1 << 16, &r->job->mla_q_rank);
     return st ? hd_err_prefix(st, "%s", value->key) : HD_OK;
 }
 
@@ -404,6 +429,15 @@ static const struct key keys[] = {
     SPECIAL("router_aux_loss_coef", LISTED, read_balance),
     SPECIAL("router_jitter_noise", LISTED, read_jitter),
     INT("num_local_experts", EXPERTS, experts, 1, 4096),
+    INT("n_routed_experts", LISTED, experts, 1, 4096),
+    SPECIAL("n_shared_experts", LISTED, read_some),
+    SPECIAL("first_k_dense_replace", LISTED, read_some),
+    SPECIAL("mlp_layer_types", LISTED, read_list),
+    SPECIAL("q_lora_rank", LISTED, read_q_rank),
+    INT("kv_lora_rank", LISTED, mla_kv_rank, 1, 1 << 16),
+    INT("qk_nope_head_dim", LISTED, mla_nope, 1, 4096),
+    INT("qk_rope_head_dim", LISTED, mla_rope, 1, 4096),
+    INT("v_head_dim", LISTED, mla_value, 1, 4096),
 
     SPECIAL("sliding_window", WINDOWED, read_window),
     SPECIAL("use_sliding_window", SWITCHED, read_use_window),

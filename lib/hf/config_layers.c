@@ -142,14 +142,37 @@ static enum hd_status take_rope_layers(struct hd_hf_reading *r)
 
 /* ---- experts ---- */
 
+/* Reads mlp_layer_types: picks layers with experts. */
+static enum hd_status pick_by_ffn_types(const struct hd_hf_reading *r, bool *ret_picked)
+{
+    enum hd_status st = check_length(r, r->ffn_types);
+    int64_t layer = 0;
+
+    for (const struct hd_json *v = r->ffn_types->first; !st && v; v = v->next, layer++) {
+        const char *type = v->kind == HD_JSON_STRING ? v->text : "";
+
+        ret_picked[layer] = strcmp(type, "sparse") == 0;
+        if (!ret_picked[layer] && strcmp(type, "dense") != 0)
+            st = hd_hf_unsupported(r->ffn_types->key, v, "use dense or sparse");
+    }
+    return st;
+}
+
 static enum hd_status take_expert_layers(struct hd_hf_reading *r)
 {
+    const char *key = hd_hf_reads(r->family, "first_k_dense_replace") ? "first_k_dense_replace"
+                      : hd_hf_reads(r->family, "mlp_layer_types")     ? "mlp_layer_types"
+                                                                      : "mlp_only_layers";
     struct hd_job *job = r->job;
     bool picked[LAYERS_MAX];
-    enum hd_status st;
+    enum hd_status st = HD_OK;
 
     for (int64_t i = 0; i < job->layers; i++)
-        picked[i] = (i + 1) % r->sparse_step == 0;
+        picked[i] = i >= r->first_sparse && (i + 1) % r->sparse_step == 0;
+    if (r->ffn_types)
+        st = pick_by_ffn_types(r, picked);
+    if (st)
+        return st;
     for (const struct hd_json *v = r->dense_layers ? r->dense_layers->first : NULL; v;
          v = v->next) {
         int64_t layer;
@@ -162,9 +185,9 @@ static enum hd_status take_expert_layers(struct hd_hf_reading *r)
         r->expert_layers += picked[i];
     if (r->expert_layers == job->layers)
         job->dense_ffn_hidden = 0;
-    st = put_rule(picked, job->layers, "mlp_only_layers", job->experts_layers);
+    st = put_rule(picked, job->layers, key, job->experts_layers);
     if (!st && !r->expert_layers)
-        st = hd_err(HD_UNSUPPORTED, "mlp_only_layers: no layer has experts");
+        st = hd_err(HD_UNSUPPORTED, "%s: no layer has experts", key);
     if (!st && r->expert_layers < job->layers && !job->dense_ffn_hidden)
         st = hd_err(HD_INVALID, "intermediate_size is missing");
     return st;

@@ -14,6 +14,23 @@ static bool is_default_rule(const char *rule, const char *of_family)
     return strcmp(rule, of_family ? of_family : "all") == 0;
 }
 
+static int64_t dense_layers(const struct hd_job *job)
+{
+    return job->layers - hd_layers_count(job->experts_layers, job->layers);
+}
+
+/* Returns whether the layers with experts are the last ones. */
+static bool are_last(const struct hd_job *job)
+{
+    struct hd_layers rule = {0};
+
+    (void)hd_layers_parse(job->experts_layers, &rule);
+    for (int64_t i = dense_layers(job); i < job->layers; i++)
+        if (!hd_layers_has(&rule, i))
+            return false;
+    return true;
+}
+
 /* Returns the name of a setting of experts or router that config.json of this family cannot express;
  * NULL: it can express all. Settings that affect only training (other losses, capacity) are not part
  * of the model. */
@@ -23,11 +40,17 @@ static const char *lacks_of_router(const struct hd_job *job, const struct hd_fam
         return "model.experts";
     if (!f->experts)
         return NULL;
-    if ((job->shared_ffn_hidden > 0) != hd_hf_reads(f, "shared_expert_intermediate_size"))
+    if ((job->shared_ffn_hidden > 0) !=
+        (hd_hf_reads(f, "shared_expert_intermediate_size") || hd_hf_reads(f, "n_shared_experts")))
         return "model.shared_ffn_hidden";
+    if (hd_hf_reads(f, "n_shared_experts") && job->shared_ffn_hidden % job->ffn_hidden)
+        return "a model.shared_ffn_hidden that is no multiple of model.ffn_hidden";
     if (job->noisy)
         return "model.router.noisy: true";
-    if (!hd_hf_reads(f, "mlp_only_layers") && strcmp(job->experts_layers, "all") != 0)
+    if (hd_hf_reads(f, "first_k_dense_replace")
+            ? !are_last(job)
+            : !hd_hf_reads(f, "mlp_only_layers") && !hd_hf_reads(f, "mlp_layer_types") &&
+                  strcmp(job->experts_layers, "all") != 0)
         return "model.experts_layers";
     if (hd_hf_reads(f, "norm_topk_prob") || job->renormalize == f->renormalize)
         return NULL;
@@ -120,6 +143,7 @@ static bool same_blocks(const struct hd_family *a, const struct hd_family *b)
     return a->norm == b->norm && a->place == b->place && a->activation == b->activation &&
            a->gated == b->gated && a->learned == b->learned && a->interleaved == b->interleaved &&
            a->shared_gated == b->shared_gated && a->scales_embedding == b->scales_embedding &&
+           (a->latent.kv_rank > 0) == (b->latent.kv_rank > 0) && a->latent.eps == b->latent.eps &&
            (!a->qk_norm || !b->qk_norm || a->qk_norm_form == b->qk_norm_form);
 }
 
@@ -215,6 +239,8 @@ static void add_scaling(struct hd_json_writer *w, const struct hd_job *job)
     }
     if ((yarn || longrope) && job->rope_attention_factor > 0)
         hd_json_add_real(w, "attention_factor", job->rope_attention_factor);
+    if (job->rope_mscale_all_dim > 0)
+        hd_json_add_real(w, "mscale_all_dim", job->rope_mscale_all_dim);
 }
 
 /* Adds rope_parameters with an object per kind of layer: the only form in which a class that does not
@@ -326,6 +352,30 @@ static double coefficient_of(const struct hd_job *job)
     return exact; /* no shorter number gives exactly this weight */
 }
 
+/* Adds the type of each layer's feed-forward part as mlp_layer_types. */
+static void add_ffn_types(struct hd_json_writer *w, const struct hd_job *job)
+{
+    struct hd_layers rule = {0};
+
+    (void)hd_layers_parse(job->experts_layers, &rule);
+    hd_json_begin(w, "mlp_layer_types", '[');
+    for (int64_t i = 0; i < job->layers; i++)
+        hd_json_add_string(w, NULL, hd_layers_has(&rule, i) ? "sparse" : "dense");
+    hd_json_end(w, ']');
+}
+
+static void add_latents(struct hd_json_writer *w, const struct hd_job *job)
+{
+    if (job->mla_q_rank)
+        hd_json_add_int64(w, "q_lora_rank", job->mla_q_rank);
+    else
+        hd_json_add_null(w, "q_lora_rank");
+    hd_json_add_int64(w, "kv_lora_rank", job->mla_kv_rank);
+    hd_json_add_int64(w, "qk_nope_head_dim", job->mla_nope);
+    hd_json_add_int64(w, "qk_rope_head_dim", job->mla_rope);
+    hd_json_add_int64(w, "v_head_dim", job->mla_value);
+}
+
 /* Adds the layers without experts as mlp_only_layers. */
 static void add_dense_layers(struct hd_json_writer *w, const struct hd_job *job)
 {
@@ -343,10 +393,14 @@ static void add_dense_layers(struct hd_json_writer *w, const struct hd_job *job)
 static void add_experts(struct hd_json_writer *w, const struct hd_job *job,
                         const struct hd_family *f)
 {
-    hd_json_add_int64(w, hd_hf_reads(f, "num_experts") ? "num_experts" : "num_local_experts",
+    hd_json_add_int64(w,
+                      hd_hf_reads(f, "num_experts")        ? "num_experts"
+                      : hd_hf_reads(f, "n_routed_experts") ? "n_routed_experts"
+                                                           : "num_local_experts",
                       job->experts);
     hd_json_add_int64(w, "num_experts_per_tok", job->experts_per_token);
-    add_float(w, "router_aux_loss_coef", coefficient_of(job));
+    if (hd_hf_reads(f, "router_aux_loss_coef"))
+        add_float(w, "router_aux_loss_coef", coefficient_of(job));
     hd_json_add_bool(w, "output_router_logits", false);
     if (hd_hf_reads(f, "router_jitter_noise"))
         add_float(w, "router_jitter_noise", 0);
@@ -356,6 +410,12 @@ static void add_experts(struct hd_json_writer *w, const struct hd_job *job,
         hd_json_add_int64(w, "moe_intermediate_size", job->ffn_hidden);
     if (hd_hf_reads(f, "shared_expert_intermediate_size"))
         hd_json_add_int64(w, "shared_expert_intermediate_size", job->shared_ffn_hidden);
+    if (hd_hf_reads(f, "n_shared_experts"))
+        hd_json_add_int64(w, "n_shared_experts", job->shared_ffn_hidden / job->ffn_hidden);
+    if (hd_hf_reads(f, "first_k_dense_replace"))
+        hd_json_add_int64(w, "first_k_dense_replace", dense_layers(job));
+    if (hd_hf_reads(f, "mlp_layer_types"))
+        add_ffn_types(w, job);
     if (hd_hf_reads(f, "mlp_only_layers"))
         add_dense_layers(w, job);
 }
@@ -439,7 +499,10 @@ static void add_rotary(struct hd_json_writer *w, const struct hd_job *job,
     hd_json_add_int64(w, "hidden_size", job->hidden);
     hd_json_add_int64(w, "num_attention_heads", job->heads);
     hd_json_add_int64(w, "num_key_value_heads", job->kv_heads);
-    hd_json_add_int64(w, "head_dim", job->head_width);
+    if (f->latent.kv_rank)
+        add_latents(w, job);
+    else
+        hd_json_add_int64(w, "head_dim", job->head_width);
     hd_json_add_int64(w, "intermediate_size",
                       sparse && job->dense_ffn_hidden ? job->dense_ffn_hidden : job->ffn_hidden);
     hd_json_add_int64(w, "max_position_embeddings", job->context);

@@ -146,7 +146,8 @@ static const struct merge_row {
      "model.rope_scaling.original_context model.rope_scaling.low_freq_factor "
      "model.rope_scaling.high_freq_factor model.rope_scaling.beta_fast "
      "model.rope_scaling.beta_slow model.rope_scaling.attention_factor "
-     "model.rope_scaling.short_factor model.rope_scaling.long_factor",
+     "model.rope_scaling.short_factor model.rope_scaling.long_factor "
+     "model.rope_scaling.mscale_all_dim",
      NULL},
     {"sliding_window use_sliding_window max_window_layers layer_types sliding_window_pattern "
      "_sliding_window_pattern",
@@ -161,10 +162,17 @@ static const struct merge_row {
     {"attention_bias qkv_bias use_bias", "model.qkv_bias model.out_bias", NULL},
     {"moe_intermediate_size", "model.ffn_hidden", NULL},
     {"shared_expert_intermediate_size", "model.shared_ffn_hidden", NULL},
-    {"decoder_sparse_step mlp_only_layers", "model.experts_layers", NULL},
+    {"n_shared_experts", "model.shared_ffn_hidden model.ffn_hidden", NULL},
+    {"decoder_sparse_step mlp_only_layers first_k_dense_replace mlp_layer_types",
+     "model.experts_layers", NULL},
+    {"q_lora_rank", "model.mla.q_rank", NULL},
+    {"kv_lora_rank", "model.mla.kv_rank", NULL},
+    {"qk_nope_head_dim", "model.mla.nope_width", NULL},
+    {"qk_rope_head_dim", "model.mla.rope_width", NULL},
+    {"v_head_dim", "model.mla.value_width", NULL},
     {"norm_topk_prob", "model.router.renormalize", NULL},
     {"mlp_bias", "model.mlp_bias", NULL},
-    {"num_local_experts num_experts", "model.experts", NULL},
+    {"num_local_experts num_experts n_routed_experts", "model.experts", NULL},
     {"num_experts_per_tok", "model.experts_per_token", NULL},
     {"router_aux_loss_coef", "model.router.balance", NULL},
     {"output_router_logits router_jitter_noise", NULL, always_same},
@@ -250,13 +258,20 @@ static void write_wrapped(struct config_merge *m, struct hd_json_writer *w)
     hd_text_add(w->out, "\n");
 }
 
-/* Returns whether the description is of the model type of the base's file. */
+/* Returns the family of a model_type, which may have several; NULL: it is none. */
+static const struct hd_family *family_of(const struct hd_json *type)
+{
+    return type && type->kind == HD_JSON_STRING ? hd_family_of_type(type->text) : NULL;
+}
+
+/* Returns whether the description is of the family of the base's file. */
 static bool same_type(const struct hd_json *text, const struct hd_hf_wrapper *wrapper,
                       const struct hd_json *described)
 {
     const struct hd_json *is = member_of(text, "model_type");
 
-    return (!is && wrapper) || hd_hf_same_value(is, member_of(described, "model_type"));
+    return (!is && wrapper) ||
+           (is && family_of(is) == family_of(member_of(described, "model_type")));
 }
 
 static enum hd_status merge(struct config_merge *m, struct hd_json_writer *w,

@@ -101,6 +101,20 @@ static const struct hd_hf_row gpt2_rows[] = {
         PLAIN("blocks.#.moe.shared.up.weight", "layers.#.mlp.shared_expert.up_proj.weight"),     \
         PLAIN("blocks.#.moe.shared.down.weight", "layers.#.mlp.shared_expert.down_proj.weight"), \
         PLAIN("blocks.#.moe.shared_gate.weight", "layers.#.mlp.shared_expert_gate.weight")
+#define SHARED_EXPERTS                                                                        \
+    PLAIN("blocks.#.moe.shared.gate.weight", "layers.#.mlp.shared_experts.gate_proj.weight"), \
+        PLAIN("blocks.#.moe.shared.up.weight", "layers.#.mlp.shared_experts.up_proj.weight"), \
+        PLAIN("blocks.#.moe.shared.down.weight", "layers.#.mlp.shared_experts.down_proj.weight")
+/* latent attention; queries have a latent or not */
+#define LATENTS                                                                                   \
+    PLAIN("blocks.#.attention.q.weight", "layers.#.self_attn.q_proj.weight"),                     \
+        PLAIN("blocks.#.attention.q_a.weight", "layers.#.self_attn.q_a_proj.weight"),             \
+        PLAIN("blocks.#.attention.q_a_norm.weight", "layers.#.self_attn.q_a_layernorm.weight"),   \
+        PLAIN("blocks.#.attention.q_b.weight", "layers.#.self_attn.q_b_proj.weight"),             \
+        PLAIN("blocks.#.attention.kv_a.weight", "layers.#.self_attn.kv_a_proj_with_mqa.weight"),  \
+        PLAIN("blocks.#.attention.kv_a_norm.weight", "layers.#.self_attn.kv_a_layernorm.weight"), \
+        PLAIN("blocks.#.attention.kv_b.weight", "layers.#.self_attn.kv_b_proj.weight"),           \
+        PLAIN("blocks.#.attention.out.weight", "layers.#.self_attn.o_proj.weight")
 #define NORMS NORM("norm1", "input_layernorm"), NORM("norm2", "post_attention_layernorm")
 
 static const struct hd_hf_row llama_rows[] = {EMBEDDING, NORMS, QKV, OUT, MLP, HEAD};
@@ -202,6 +216,27 @@ static const struct hd_hf_row granite_moe_stacked_rows[] = {
 
 static const struct hd_hf_row starcoder2_rows[] = {EMBEDDING, NORMS, QKV, OUT, PLAIN_MLP, HEAD};
 
+/* DeepSeek-V2 and V3, GLM-4.7-Flash, also in two forms. */
+static const struct hd_hf_row deepseek_rows[] = {EMBEDDING,
+                                                 NORMS,
+                                                 LATENTS,
+                                                 MLP,
+                                                 ROUTER("mlp.gate.weight"),
+                                                 EXPERTS("mlp.experts.*.gate_proj.weight",
+                                                         "mlp.experts.*.up_proj.weight",
+                                                         "mlp.experts.*.down_proj.weight"),
+                                                 SHARED_EXPERTS,
+                                                 HEAD};
+static const struct hd_hf_row deepseek_stacked_rows[] = {
+    EMBEDDING,
+    NORMS,
+    LATENTS,
+    MLP,
+    ROUTER("mlp.gate.weight"),
+    STACKED_EXPERTS("mlp.experts.gate_up_proj", "mlp.experts.down_proj"),
+    SHARED_EXPERTS,
+    HEAD};
+
 /* Constants that older versions of transformers saved with the weights: masks and rotary
  * frequencies. */
 static const char *const constants[] = {
@@ -235,6 +270,8 @@ static const struct hd_hf_names tables[HD_NAMES_COUNT] = {
                               granite_moe_stacked_rows, COUNT(granite_moe_stacked_rows),
                               "layers.#.block_sparse_moe.experts.gate_up_proj"},
     [HD_NAMES_STARCODER2] = {"model.", starcoder2_rows, COUNT(starcoder2_rows), NULL, 0, NULL},
+    [HD_NAMES_DEEPSEEK] = {"model.", deepseek_rows, COUNT(deepseek_rows), deepseek_stacked_rows,
+                           COUNT(deepseek_stacked_rows), "layers.#.mlp.experts.gate_up_proj"},
 };
 
 enum hd_status hd_hf_rows(const char *family, const struct hd_hf_row **ret_rows, size_t *ret_count,

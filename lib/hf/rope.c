@@ -293,6 +293,8 @@ static enum hd_status finish_yarn(struct rope_reading *r, const struct rope_kind
     st = read_rope_number(r, kind, "mscale", 0, &mscale);
     if (!st)
         st = read_rope_number(r, kind, "mscale_all_dim", 0, &all);
+    if (r->family->latent.kv_rank)
+        job->rope_mscale_all_dim = all;
     if (!st && job->rope_attention_factor == 0 && mscale > 0 && all > 0)
         job->rope_attention_factor =
             scale_of(job->rope_factor, mscale) / scale_of(job->rope_factor, all);

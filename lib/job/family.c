@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "base/words.h"
 
 #define F(word, ...) {.name = #word, __VA_ARGS__},
 const struct hd_family hd_families[] = {
@@ -21,6 +22,14 @@ const struct hd_family *hd_family_named(const char *name)
         if (strcmp(hd_families[i].name, name) == 0)
             return &hd_families[i];
     return NULL;
+}
+
+const struct hd_family *hd_family_of_type(const char *type)
+{
+    for (size_t i = 0; i < hd_family_count; i++)
+        if (hd_families[i].also && hd_words_have(hd_families[i].also, type))
+            return &hd_families[i];
+    return hd_family_named(type);
 }
 
 void hd_family_list(char ret_text[HD_FAMILY_LIST_MAX])

@@ -55,6 +55,7 @@ enum hd_family_names {
     HD_NAMES_GLM4,
     HD_NAMES_GRANITE_MOE,
     HD_NAMES_STARCODER2,
+    HD_NAMES_DEEPSEEK,
     HD_NAMES_COUNT
 };
 
@@ -87,6 +88,13 @@ struct hd_family {
     bool router_groups;  /* model.router.groups, groups_kept and scale are possible */
     bool scales_embedding; /* embeddings are multiplied by sqrt(hidden) (Gemma) */
     enum hd_qk_norm_form qk_norm_form;
+    /* multi-head latent attention (DeepSeek-V2). kv_rank: 0: the family has none, else, as the next
+     * four, the default of a key model.mla; eps: of the norms of latents, whatever model.norm_eps
+     * is */
+    struct {
+        int64_t q_rank, kv_rank, nope, rope, value;
+        double eps;
+    } latent;
 
     /* ---- defaults of keys of the job file ---- */
     bool qkv_bias, out_bias, mlp_bias, qk_norm, tied;
@@ -101,6 +109,8 @@ struct hd_family {
     const char *models; /* models that people use, for docs/models.md */
 
     /* ---- transformers' class ---- */
+    const char *also;   /* other words of model_type for models of this family, separated by blanks;
+                           NULL: none */
     const char *stem;   /* beginning of the names of its classes: "Qwen3" for Qwen3ForCausalLM */
     const char *head;   /* class with a language model head; NULL: stem + "ForCausalLM" */
     bool no_classifier; /* transformers has no class for its reward models */
@@ -124,7 +134,8 @@ struct hd_family {
         int64_t experts, experts_per_token;
         double balance;                /* router_aux_loss_coef */
         int64_t shared, ffn_of_expert; /* shared_expert_intermediate_size; moe_intermediate_size */
-    } absent;                          /* values of absent keys */
+        int64_t shared_experts, dense_layers; /* n_shared_experts; first_k_dense_replace */
+    } absent;                                 /* values of absent keys */
 };
 
 extern const struct hd_family hd_families[];
@@ -132,6 +143,9 @@ extern const size_t hd_family_count;
 
 /* Returns the row with this name; NULL: there is none. */
 const struct hd_family *hd_family_named(const char *name);
+
+/* Returns the row of a model_type: the name of a family, or a word of its `also`; NULL: none. */
+const struct hd_family *hd_family_of_type(const char *type);
 
 /* Returns the name of a family that is nearest to a mistyped one; NULL: none is near. */
 const char *hd_family_nearest(const char *name);

@@ -11,6 +11,8 @@ static const double factor_min = 1e-6, factor_max = 1e6;
 
 int64_t hd_job_rotated(const struct hd_job *job)
 {
+    if (job->mla_kv_rank)
+        return job->mla_rope;
     return llround(job->rope_fraction * (double)job->head_width);
 }
 

@@ -59,6 +59,17 @@ static const struct module phi3_modules[] = {
     {"self_attn.o_proj", {HD_TARGET_OUT}, 1, false},
     FUSED_MLP};
 static const struct module glm_modules[] = {ATTENTION, FUSED_MLP};
+static const struct module deepseek_modules[] = {
+    {"self_attn.q_proj", {HD_TARGET_Q}, 1, false},
+    {"self_attn.q_a_proj", {HD_TARGET_Q_A}, 1, false},
+    {"self_attn.q_b_proj", {HD_TARGET_Q_B}, 1, false},
+    {"self_attn.kv_a_proj_with_mqa", {HD_TARGET_KV_A}, 1, false},
+    {"self_attn.kv_b_proj", {HD_TARGET_KV_B}, 1, false},
+    {"self_attn.o_proj", {HD_TARGET_OUT}, 1, false},
+    {"mlp.experts.gate_proj", {HD_TARGET_GATE}, 1, true},
+    {"mlp.experts.up_proj", {HD_TARGET_UP}, 1, true},
+    {"mlp.experts.down_proj", {HD_TARGET_DOWN}, 1, true},
+    MLP};
 static const struct module starcoder2_modules[] = {
     ATTENTION, {"mlp.c_fc", {HD_TARGET_UP}, 1, false}, {"mlp.c_proj", {HD_TARGET_DOWN}, 1, false}};
 
@@ -83,6 +94,7 @@ static const struct modules modules[HD_NAMES_COUNT] = {
     [HD_NAMES_GLM4] = MODULES(glm_modules),
     [HD_NAMES_GRANITE_MOE] = MODULES(granite_moe_modules),
     [HD_NAMES_STARCODER2] = MODULES(starcoder2_modules),
+    [HD_NAMES_DEEPSEEK] = MODULES(deepseek_modules),
 };
 
 static struct modules modules_of(const struct hd_job *job)
@@ -100,6 +112,10 @@ static bool has_module(const struct hd_job *job, const struct module *m)
 
     if (m->experts)
         return dense < job->layers;
+    if (job->mla_kv_rank && m->target[0] == HD_TARGET_Q)
+        return job->mla_q_rank == 0;
+    if (m->target[0] == HD_TARGET_Q_A || m->target[0] == HD_TARGET_Q_B)
+        return job->mla_q_rank > 0;
     return dense > 0 || m->target[0] < HD_TARGET_GATE;
 }
 
@@ -121,7 +137,7 @@ static enum hd_status refuse(const struct hd_job *job, const char *word)
 
     for (size_t i = 0; i < m.count; i++)
         if (has_module(job, &m.list[i]))
-            hd_text_add(&names, "%s%s", i ? ", " : "", m.list[i].name);
+            hd_text_add(&names, "%s%s", names.len_bytes ? ", " : "", m.list[i].name);
     st = hd_err(HD_INVALID, "train.adapter.targets: %s has no module '%s'; its modules are %s",
                 job->family, word, names.data ? names.data : "");
     hd_text_free(&names);
@@ -198,6 +214,11 @@ enum hd_status hd_adapter_from_job(const struct hd_job *job, struct hd_adapter *
         return hd_err(HD_UNSUPPORTED,
                       "train.adapter.type: a prefix has no position, and model.positions: alibi "
                       "needs the distance to it; use lora or bottleneck");
+    if (is(job, "prefix") && job->mla_kv_rank)
+        return hd_err(HD_UNSUPPORTED,
+                      "train.adapter.type: a prefix has keys and values of heads, and %s computes "
+                      "them from latents; use lora or bottleneck",
+                      job->family);
     if (is(job, "prefix"))
         *ret_adapter =
             (struct hd_adapter){.kind = HD_ADAPTER_PREFIX, .tokens = job->adapter_tokens};
@@ -206,9 +227,10 @@ enum hd_status hd_adapter_from_job(const struct hd_job *job, struct hd_adapter *
 
 const char *hd_target_name(enum hd_target target, bool experts)
 {
-    static const char *const names[] = {"attention.q",   "attention.k", "attention.v",
-                                        "attention.out", "mlp.gate",    "mlp.up",
-                                        "mlp.down"};
+    static const char *const names[] = {"attention.q",    "attention.k",    "attention.v",
+                                        "attention.out",  "attention.q_a",  "attention.q_b",
+                                        "attention.kv_a", "attention.kv_b", "mlp.gate",
+                                        "mlp.up",         "mlp.down"};
     static const char *const of_experts[] = {"moe.gate", "moe.up", "moe.down"};
 
     return experts && target >= HD_TARGET_GATE ? of_experts[target - HD_TARGET_GATE]

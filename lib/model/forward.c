@@ -35,8 +35,8 @@ static struct hd_tensor *magnified(struct hd_rec *rec, const struct hd_model_con
     return op_magnitude(rec, x, lora->magnitude, lora->count, c->adapter.scale, lora->by_columns);
 }
 
-/* Records a linear whose rows of W tp splits (q, k, v; gate, up; any if tp is 1), of `fused_count`
- * weights, with its adapter: [R, C] -> [R, N]. */
+/* Records a linear whose rows of W tp splits (q, k, v; gate, up; any if tp is 1), or which every tp
+ * rank has whole (to a latent), of `fused_count` weights, with its adapter: [R, C] -> [R, N]. */
 static struct hd_tensor *column_parallel(struct hd_rec *rec, const struct hd_model_config *c,
                                          int64_t layer, struct hd_tensor *x, int weight, int bias,
                                          int fused_count, const struct hd_lora *lora)
@@ -86,29 +86,49 @@ static struct hd_tensor *bottleneck_forward(struct hd_rec *rec, const struct hd_
     return op_add(rec, h, op_dropout(rec, op_linear(rec, inner, w->up, -1, 1), &d), 1);
 }
 
-/* Records attention, x: [R, C] -> [Rl, C]. Heads are split over tp; several ranks may hold one
- * key/value head. */
-static struct hd_tensor *attention_forward(struct hd_rec *rec, const struct hd_model_config *c,
-                                           int tp, const struct hd_attention *w, int64_t layer,
-                                           struct hd_tensor *x)
+/* Records latents of x [R, C], and from them the rows [R, 3*H*D] that op_attention takes. Every tp
+ * rank computes the latents and the rotated channels of keys, which all heads share. */
+static struct hd_tensor *latent_forward(struct hd_rec *rec, const struct hd_model_config *c, int tp,
+                                        const struct hd_attention *w, int64_t layer,
+                                        struct hd_tensor *x)
 {
-    const struct hd_layer l = hd_model_layer(c, layer);
+    const struct hd_latents *l = &c->latents;
+    const struct hd_rope *rope = hd_model_layer(c, layer).rope;
+    const struct hd_latent_heads heads = {c->H / tp, l->nope, l->rope, l->value};
+    const int64_t both = l->kv_rank + l->rope;
+    struct hd_tensor *q = x, *kv, *k_rope;
+
+    if (l->q_rank) {
+        q = column_parallel(rec, c, layer, x, w->q_a, -1, 1, &w->lora_q_a); /* [R, q_rank] */
+        q = op_rmsnorm(rec, q, w->q_a_norm, l->eps, false);
+        q = column_parallel(rec, c, layer, q, w->q_b, -1, 1, &w->lora_q_b);
+    } else {
+        q = column_parallel(rec, c, layer, x, w->qkv, -1, 1, &w->lora_qkv);
+    }
+    kv = column_parallel(rec, c, layer, x, w->kv_a, -1, 1, &w->lora_kv_a); /* [R, kv_rank + rope] */
+    k_rope = op_head_columns(rec, kv, 1, both, l->kv_rank, l->rope);
+    kv = op_head_columns(rec, kv, 1, both, 0, l->kv_rank);
+    kv = op_rmsnorm(rec, kv, w->kv_a_norm, l->eps, false);
+    kv = w->lora_kv_b.count ? column_parallel(rec, c, layer, kv, w->kv_b, -1, 1, &w->lora_kv_b)
+                            : op_rebuilt_linear(rec, kv, w->kv_b); /* [R, H*(nope + value)] */
+    if (rope) {
+        struct hd_rope shared = *rope;
+
+        shared.first = 0;
+        q = op_rope(rec, q, hd_rec_batch(rec, HD_BATCH_POSITIONS), heads.heads, c->D, rope);
+        k_rope = op_rope(rec, k_rope, hd_rec_batch(rec, HD_BATCH_POSITIONS), 1, l->rope, &shared);
+    }
+    return op_latent_join(rec, q, kv, k_rope, &heads);
+}
+
+/* Records queries, keys and values of x [R, C], with their norms and positions: [R, (H+2G)*D]. */
+static struct hd_tensor *qkv_forward(struct hd_rec *rec, const struct hd_model_config *c, int tp,
+                                     const struct hd_attention *w, int64_t layer,
+                                     struct hd_tensor *x)
+{
+    const struct hd_rope *rope = hd_model_layer(c, layer).rope;
     const int64_t H = c->H / tp, G = c->G > tp ? c->G / tp : 1;
-    const struct hd_attention_settings settings = {
-        .heads = H,
-        .kv_heads = G,
-        .head_width = c->D,
-        .window = l.window,
-        .scale = c->attention_scale,
-        .cap = c->attention_cap,
-        .causal = true,
-        .alibi = c->positions == HD_POSITIONS_ALIBI,
-        .prefix = c->adapter.tokens,
-        .prefix_k = w->prefix_k,
-        .prefix_v = w->prefix_v,
-        .dropout = {c->dropout_attention, c->seed, layer, HD_SITE_ATTENTION}};
-    struct hd_tensor *qkv = /* [R, (H+2G)*D] */
-        column_parallel(rec, c, layer, x, w->qkv, w->qkv_bias, 3, &w->lora_qkv);
+    struct hd_tensor *qkv = column_parallel(rec, c, layer, x, w->qkv, w->qkv_bias, 3, &w->lora_qkv);
 
     if (c->qk_norm)
         qkv = op_head_norm(
@@ -119,10 +139,38 @@ static struct hd_tensor *attention_forward(struct hd_rec *rec, const struct hd_m
                                             .eps = c->norm_eps,
                                             .one_plus = c->family->norm == HD_NORM_RMS_ONE_PLUS,
                                             .whole = c->family->qk_norm_form == HD_QK_NORM_WHOLE});
-    if (l.rope)
-        qkv = op_rope(rec, qkv, hd_rec_batch(rec, HD_BATCH_POSITIONS), H + G, c->D, l.rope);
-    return row_parallel(rec, c, layer, op_attention(rec, qkv, &settings), w->out, w->out_bias,
-                        &w->lora_out);
+    if (rope)
+        qkv = op_rope(rec, qkv, hd_rec_batch(rec, HD_BATCH_POSITIONS), H + G, c->D, rope);
+    return qkv;
+}
+
+/* Records attention, x: [R, C] -> [Rl, C]. Heads are split over tp; several ranks may hold one
+ * key/value head. */
+static struct hd_tensor *attention_forward(struct hd_rec *rec, const struct hd_model_config *c,
+                                           int tp, const struct hd_attention *w, int64_t layer,
+                                           struct hd_tensor *x)
+{
+    const int64_t H = c->H / tp, G = c->G > tp ? c->G / tp : 1, value = hd_model_value_width(c);
+    const struct hd_attention_settings settings = {
+        .heads = H,
+        .kv_heads = G,
+        .head_width = c->D,
+        .window = hd_model_window(c, layer),
+        .scale = c->attention_scale,
+        .cap = c->attention_cap,
+        .causal = true,
+        .alibi = c->positions == HD_POSITIONS_ALIBI,
+        .prefix = c->adapter.tokens,
+        .prefix_k = w->prefix_k,
+        .prefix_v = w->prefix_v,
+        .dropout = {c->dropout_attention, c->seed, layer, HD_SITE_ATTENTION}};
+    struct hd_tensor *h = c->latents.kv_rank ? latent_forward(rec, c, tp, w, layer, x)
+                                             : qkv_forward(rec, c, tp, w, layer, x);
+
+    h = op_attention(rec, h, &settings); /* [R, H*D] */
+    if (value < c->D)                    /* values were padded with zeros */
+        h = op_head_columns(rec, h, H, c->D, 0, value);
+    return row_parallel(rec, c, layer, h, w->out, w->out_bias, &w->lora_out);
 }
 
 static enum hd_activation activation(const struct hd_model_config *c)

@@ -29,16 +29,18 @@ static enum hd_status rope_from_job(const struct hd_job *job, const struct hd_fa
     /* names in the job file, in the order of enum hd_rope_kind */
     static const char *const names[] = {"none", "linear", "llama3", "yarn", "longrope"};
 
-    *ret_rope = (struct hd_rope){.theta = job->rope_theta,
-                                 .rotated = job->rope_fraction < 1 ? hd_job_rotated(job) : 0,
-                                 .interleaved = family->interleaved,
-                                 .factor = job->rope_factor,
-                                 .original_context = (double)job->rope_original_context,
-                                 .low_freq_factor = job->rope_low_freq_factor,
-                                 .high_freq_factor = job->rope_high_freq_factor,
-                                 .beta_fast = job->rope_beta_fast,
-                                 .beta_slow = job->rope_beta_slow,
-                                 .attention_factor = job->rope_attention_factor};
+    *ret_rope = (struct hd_rope){
+        .theta = job->rope_theta,
+        .rotated = job->rope_fraction < 1 || job->mla_kv_rank ? hd_job_rotated(job) : 0,
+        .first = job->mla_nope,
+        .interleaved = family->interleaved,
+        .factor = job->rope_factor,
+        .original_context = (double)job->rope_original_context,
+        .low_freq_factor = job->rope_low_freq_factor,
+        .high_freq_factor = job->rope_high_freq_factor,
+        .beta_fast = job->rope_beta_fast,
+        .beta_slow = job->rope_beta_slow,
+        .attention_factor = job->rope_attention_factor};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(job->rope_scaling, names[i]) == 0) {
             ret_rope->kind = (enum hd_rope_kind)i;
@@ -86,6 +88,29 @@ static enum hd_status layers_from_job(const struct hd_job *job, struct hd_model_
     if (hd_layers_parse(job->experts_layers, &c->experts_layers))
         return hd_err_prefix(HD_INVALID, "model.experts_layers");
     return HD_OK;
+}
+
+/* Sets the latents, and the factor of scores, which YaRN changes there (DeepSeek-AI 2024). */
+static void latents_from_job(const struct hd_job *job, struct hd_model_config *c)
+{
+    const double stretch =
+        0.1 * job->rope_mscale_all_dim * log(job->rope_factor > 1 ? job->rope_factor : 1) + 1;
+
+    if (!job->mla_kv_rank)
+        return;
+    c->D = job->mla_nope + job->mla_rope;
+    c->G = c->H;
+    c->latents =
+        (struct hd_latents){.q_rank = job->mla_q_rank,
+                            .kv_rank = job->mla_kv_rank,
+                            .nope = job->mla_nope,
+                            .rope = job->mla_rope,
+                            .value = job->mla_value,
+                            .eps = c->family->latent.eps > 0 ? c->family->latent.eps : c->norm_eps};
+    if (job->rope_mscale_all_dim > 0)
+        c->attention_scale =
+            (c->attention_scale > 0 ? c->attention_scale : 1 / sqrt((double)c->D)) * stretch *
+            stretch;
 }
 
 enum hd_status hd_model_config_from_job(const struct hd_job *job,
@@ -163,6 +188,7 @@ enum hd_status hd_model_config_from_job(const struct hd_job *job,
         st = hd_adapter_from_job(job, &c.adapter);
     if (st)
         return st;
+    latents_from_job(job, &c);
     c.local_rope = c.rope;
     if (job->rope_local_theta > 0) {
         c.local_rope.kind = HD_ROPE_NONE;
@@ -406,6 +432,13 @@ struct adapted_weight {
     int64_t site;  /* dropout site of the adapter (program.h) */
 };
 
+/* Returns whether every tp rank has the target's weight whole, between op_copy_to_tp and
+ * op_reduce_from_tp: then A, B and magnitudes are whole, too, and their gradients partial. */
+static bool is_whole(enum hd_target target)
+{
+    return target == HD_TARGET_Q_A || target == HD_TARGET_KV_A;
+}
+
 static void declare_a(struct declare *d, const struct adapted_weight *w, struct hd_lora *l)
 {
     const struct hd_adapter *adapter = &d->config->adapter;
@@ -440,7 +473,7 @@ static void declare_b(struct declare *d, const struct adapted_weight *w, struct 
         const enum hd_target t = (enum hd_target)((int)w->target + i);
         const struct hd_param *weight = &d->registry->params[w->weight + i];
         const int64_t rows = weight->shape[0], local = weight->local[0];
-        struct shard shard = w->grain ? on_parts() : split_rows();
+        struct shard shard = w->grain || is_whole(t) ? on_parts() : split_rows();
 
         shard.adapter = true;
         shard.lr_scale = adapter->b_lr;
@@ -470,7 +503,7 @@ static void declare_magnitudes(struct declare *d, const struct adapted_weight *w
     for (int i = 0; i < w->fused_count; i++) {
         const enum hd_target t = (enum hd_target)((int)w->target + i);
         const int weight = w->weight + i;
-        struct shard shard = w->grain ? on_rows(d) : split_rows();
+        struct shard shard = is_whole(t) ? on_parts() : w->grain ? on_rows(d) : split_rows();
 
         if (!adapter->target[t])
             continue;
@@ -563,15 +596,40 @@ static void declare_expert_lora(struct declare *d, enum hd_target target,
         tensor(d, what, (const int64_t[3]){E, down ? c->C : c->F, r}, b, HD_INIT_ZEROS, 0, false);
 }
 
+static void declare_latent_loras(struct declare *d, struct hd_attention *a)
+{
+    const struct hd_latents *l = &d->config->latents;
+    const int64_t C = d->config->C;
+
+    if (l->q_rank) {
+        a->lora_q_a = declare_lora(
+            d, (struct adapted_weight){HD_TARGET_Q_A, a->q_a, 1, C, 0, HD_SITE_ADAPTER_QKV});
+        a->lora_q_b = declare_lora(d, (struct adapted_weight){HD_TARGET_Q_B, a->q_b, 1, l->q_rank,
+                                                              0, HD_SITE_ADAPTER_Q_B});
+    } else {
+        a->lora_qkv = declare_lora(
+            d, (struct adapted_weight){HD_TARGET_Q, a->qkv, 1, C, 0, HD_SITE_ADAPTER_QKV});
+    }
+    a->lora_kv_a = declare_lora(
+        d, (struct adapted_weight){HD_TARGET_KV_A, a->kv_a, 1, C, 0, HD_SITE_ADAPTER_KV_A});
+    a->lora_kv_b = declare_lora(d, (struct adapted_weight){HD_TARGET_KV_B, a->kv_b, 1, l->kv_rank,
+                                                           0, HD_SITE_ADAPTER_KV_B});
+}
+
 static void declare_loras(struct declare *d, struct hd_layer l, struct hd_block *b)
 {
     const struct hd_model_config *c = d->config;
+    const int64_t value = hd_model_value_width(c);
 
-    b->attention.lora_qkv = declare_lora(
-        d, (struct adapted_weight){HD_TARGET_Q, b->attention.qkv, 3, c->C, 0, HD_SITE_ADAPTER_QKV});
+    if (c->latents.kv_rank)
+        declare_latent_loras(d, &b->attention);
+    else
+        b->attention.lora_qkv =
+            declare_lora(d, (struct adapted_weight){HD_TARGET_Q, b->attention.qkv, 3, c->C, 0,
+                                                    HD_SITE_ADAPTER_QKV});
     b->attention.lora_out =
-        declare_lora(d, (struct adapted_weight){HD_TARGET_OUT, b->attention.out, 1, c->H * c->D,
-                                                c->D, HD_SITE_ADAPTER_OUT});
+        declare_lora(d, (struct adapted_weight){HD_TARGET_OUT, b->attention.out, 1, c->H * value,
+                                                value, HD_SITE_ADAPTER_OUT});
     b->experts.scale = c->adapter.scale;
     for (int t = HD_TARGET_GATE; l.experts && t <= HD_TARGET_DOWN; t++)
         if (c->adapter.rank && !d->registry->status)
@@ -601,12 +659,65 @@ static void declare_adapters(struct declare *d, struct hd_layer l, struct hd_blo
     }
 }
 
+/* Returns attention without parameters. */
+static struct hd_attention no_attention(void)
+{
+    return (struct hd_attention){.qkv = -1,
+                                 .qkv_bias = -1,
+                                 .out = -1,
+                                 .out_bias = -1,
+                                 .q_norm = -1,
+                                 .k_norm = -1,
+                                 .q_a = -1,
+                                 .q_a_norm = -1,
+                                 .q_b = -1,
+                                 .kv_a = -1,
+                                 .kv_a_norm = -1,
+                                 .kv_b = -1};
+}
+
+/* Declares a weight that every tp rank has whole, and multiplies by all rows between op_copy_to_tp
+ * and op_reduce_from_tp; as only its own heads use the result, its gradient is partial. */
+static int latent_product(struct declare *d, const char *what, int64_t rows)
+{
+    return product(d, what, rows, d->config->C, on_parts(), init_std);
+}
+
+static int latent_norm(struct declare *d, const char *what, int64_t channels)
+{
+    return param(d, what, channels, 0, on_parts(), HD_INIT_ONES, 0, false);
+}
+
+/* Declares latent attention. tp splits the heads: rows of q, q_b and kv_b, columns of out. */
+static struct hd_attention declare_latents(struct declare *d)
+{
+    const struct hd_model_config *c = d->config;
+    const struct hd_latents *l = &c->latents;
+    const int64_t Q = c->H * c->D, KV = c->H * (l->nope + l->value), V = c->H * l->value;
+    struct hd_attention a = no_attention();
+
+    if (l->q_rank) {
+        a.q_a = latent_product(d, "attention.q_a.weight", l->q_rank);
+        a.q_a_norm = latent_norm(d, "attention.q_a_norm.weight", l->q_rank);
+        a.q_b = product(d, "attention.q_b.weight", Q, l->q_rank, split_rows(), init_std);
+    } else {
+        a.qkv = product(d, "attention.q.weight", Q, c->C, split_rows(), init_std);
+    }
+    a.kv_a = latent_product(d, "attention.kv_a.weight", l->kv_rank + l->rope);
+    a.kv_a_norm = latent_norm(d, "attention.kv_a_norm.weight", l->kv_rank);
+    a.kv_b = product(d, "attention.kv_b.weight", KV, l->kv_rank, split_rows(), init_std);
+    a.out = product(d, "attention.out.weight", c->C, V, split_columns(l->value), residual_std(c));
+    return a;
+}
+
 static struct hd_attention declare_attention(struct declare *d)
 {
     const struct hd_model_config *c = d->config;
     const int64_t Q = c->H * c->D, K = c->G * c->D;
-    struct hd_attention a = {0};
+    struct hd_attention a = no_attention();
 
+    if (c->latents.kv_rank)
+        return declare_latents(d);
     a.qkv = product(d, "attention.q.weight", Q, c->C, split_rows(), init_std);
     (void)fused(d, "attention.k.weight", K, c->C, split_kv_heads(d), init_std);
     (void)fused(d, "attention.v.weight", K, c->C, split_kv_heads(d), init_std);
@@ -615,7 +726,6 @@ static struct hd_attention declare_attention(struct declare *d)
     (void)bias(d, c->qkv_bias, "attention.k.bias", K, split_kv_heads(d), true);
     (void)bias(d, c->qkv_bias, "attention.v.bias", K, split_kv_heads(d), true);
     a.out_bias = bias(d, c->out_bias, "attention.out.bias", c->C, on_rows(d), false);
-    a.q_norm = a.k_norm = -1;
     if (c->qk_norm && c->family->qk_norm_form == HD_QK_NORM_WHOLE) {
         a.q_norm = param(d, "attention.q_norm.weight", Q, 0, split_rows(), HD_INIT_ONES, 0, false);
         a.k_norm =

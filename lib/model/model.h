@@ -27,6 +27,14 @@ enum hd_positions {
     HD_POSITIONS_ALIBI    /* lowers attention scores linearly with distance (Press et al. 2022) */
 };
 
+/* Multi-head latent attention. D of the model is nope + rope, G is H. All 0: none. */
+struct hd_latents {
+    int64_t q_rank, kv_rank; /* channels of the latents; q_rank 0: queries have none */
+    int64_t nope, rope;      /* channels of a head's query or key without positions, and with */
+    int64_t value;           /* channels of a head's value */
+    double eps;              /* of the latents' norms */
+};
+
 /* Shape and settings of a model: L layers, C channels, H query heads, G kv heads, D head width, F
  * feed-forward width, V vocabulary */
 struct hd_model_config {
@@ -49,10 +57,11 @@ struct hd_model_config {
     bool qkv_bias, out_bias, mlp_bias; /* true: the projections to q, k and v, of attention's
                                           output, of the MLP have a bias */
     bool qk_norm;                      /* true: RMSNorm of q and k, before RoPE */
-    struct hd_router router;           /* router of the experts; E = 0: a block has one MLP, else F
+    struct hd_latents latents;
+    struct hd_router router; /* router of the experts; E = 0: a block has one MLP, else F
                                           is the width of one expert */
-    int64_t F_shared;                  /* width of the shared expert; 0: none */
-    int64_t F_dense; /* with experts: width of the MLP of a block without; 0: every
+    int64_t F_shared;        /* width of the shared expert; 0: none */
+    int64_t F_dense;         /* with experts: width of the MLP of a block without; 0: every
                                           block has experts */
     enum hd_positions positions;
     /* dropout probabilities: of the embedding; of attention weights; of the outputs of attention
@@ -65,6 +74,12 @@ struct hd_model_config {
     int lowest_trained; /* index of the first unit with a trainable parameter: backward ends
                            there */
 };
+
+/* Returns the number of channels of a head's value. */
+static inline int64_t hd_model_value_width(const struct hd_model_config *config)
+{
+    return config->latents.kv_rank ? config->latents.value : config->D;
+}
 
 /* Sets *ret_config to the model that a resolved job describes. HD_INVALID or HD_UNSUPPORTED: the
  * kernels cannot run that model; the message names the job's key and the allowed values. */
@@ -113,10 +128,15 @@ struct hd_lora {
                               input */
 };
 struct hd_attention {
-    int qkv, qkv_bias; /* first of the three adjacent weights, and biases, of q, k and v */
+    int qkv,
+        qkv_bias; /* first of the three adjacent weights, and biases, of q, k and v; with latents
+                          the weight of q, if it has no latent */
     int out, out_bias;
     int q_norm, k_norm; /* parameters of the norms over a head's channels; -1: none */
-    struct hd_lora lora_qkv, lora_out;
+    /* latent attention: from the input to a latent, its norm, and from it to heads; that of keys and
+     * values has in its last rows the rotated channels of keys. -1: none */
+    int q_a, q_a_norm, q_b, kv_a, kv_a_norm, kv_b;
+    struct hd_lora lora_qkv, lora_out, lora_q_a, lora_q_b, lora_kv_a, lora_kv_b;
     int prefix_k, prefix_v; /* learned keys and values of a prefix adapter; -1: none */
 };
 struct hd_mlp {
@@ -206,7 +226,7 @@ struct hd_backward_shares hd_model_backward_shares(const struct hd_model_config 
 /* Returns the training FLOPs per token, the numerator of MFU (Chowdhery et al. 2022, appendix B,
  * with causal attention counted once per visible pair): 6 per weight of a matrix that is
  * multiplied, and for attention 12 H D per visible pair and block: scores and weighted sum take 4 H
- * D in forward, twice that in backward. A token attends to (S+1)/2 positions on average, with a
+ * D in forward, twice that in backward; with values of another width 2 H (D + value). A token attends to (S+1)/2 positions on average, with a
  * window of W < S to W (2S - W + 1) / 2S, and to the tokens of a prefix. With train.only only
  * computed work counts: a frozen weight counts 2 less, and units below the lowest trained one count
  * no backward. The norms of DoRA's rows are computed per weight, not per token, and do not

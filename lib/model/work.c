@@ -11,7 +11,7 @@ struct multiplied {
     double weights;
 };
 
-enum { MULTIPLIED_MAX = 11 + 2 * HD_TARGET_COUNT };
+enum { MULTIPLIED_MAX = 12 + 2 * HD_TARGET_COUNT };
 
 static int list_bottlenecks(const struct hd_model_config *c, struct multiplied *list, int count)
 {
@@ -32,6 +32,10 @@ static int list_lora(const struct hd_model_config *c, const struct hd_layer *lay
                                              {"attention.k.lora_a", "attention.k.lora_a"},
                                              {"attention.v.lora_a", "attention.v.lora_a"},
                                              {"attention.out.lora_a", "attention.out.lora_a"},
+                                             {"attention.q_a.lora_a", "attention.q_a.lora_a"},
+                                             {"attention.q_b.lora_a", "attention.q_b.lora_a"},
+                                             {"attention.kv_a.lora_a", "attention.kv_a.lora_a"},
+                                             {"attention.kv_b.lora_a", "attention.kv_b.lora_a"},
                                              {"mlp.gate.lora_a", "moe.gate.lora_a"},
                                              {"mlp.up.lora_a", "moe.up.lora_a"},
                                              {"mlp.down.lora_a", "moe.down.lora_a"}};
@@ -39,11 +43,19 @@ static int list_lora(const struct hd_model_config *c, const struct hd_layer *lay
                                              {"attention.k.lora_b", "attention.k.lora_b"},
                                              {"attention.v.lora_b", "attention.v.lora_b"},
                                              {"attention.out.lora_b", "attention.out.lora_b"},
+                                             {"attention.q_a.lora_b", "attention.q_a.lora_b"},
+                                             {"attention.q_b.lora_b", "attention.q_b.lora_b"},
+                                             {"attention.kv_a.lora_b", "attention.kv_a.lora_b"},
+                                             {"attention.kv_b.lora_b", "attention.kv_b.lora_b"},
                                              {"mlp.gate.lora_b", "moe.gate.lora_b"},
                                              {"mlp.up.lora_b", "moe.up.lora_b"},
                                              {"mlp.down.lora_b", "moe.down.lora_b"}};
     const int64_t C = c->C, Q = c->H * c->D, K = c->G * c->D, F = layer->F;
-    const int64_t in[] = {C, C, C, Q, C, C, F}, out[] = {Q, K, K, C, F, F, C};
+    const struct hd_latents *l = &c->latents;
+    const int64_t V = c->H * hd_model_value_width(c);
+    const int64_t in[] = {C, C, C, V, C, l->q_rank, C, l->kv_rank, C, C, F};
+    const int64_t out[] = {Q, K, K, C, l->q_rank, Q, l->kv_rank + l->rope, c->H * l->nope + V,
+                           F, F, C};
 
     for (int t = 0; t < HD_TARGET_COUNT; t++) {
         const bool shares =
@@ -64,16 +76,38 @@ static int list_lora(const struct hd_model_config *c, const struct hd_layer *lay
     return count;
 }
 
+/* Lists the weights of attention. Returns their number. */
+static int list_attention(const struct hd_model_config *c, struct multiplied *ret)
+{
+    const double C = (double)c->C, Q = (double)(c->H * c->D), K = (double)(c->G * c->D);
+    const double V = (double)(c->H * hd_model_value_width(c)), to_q = (double)c->latents.q_rank;
+    const double to_kv = (double)c->latents.kv_rank, rope = (double)c->latents.rope;
+    const double kv = (double)(c->H * c->latents.nope) + V;
+    int n = 0;
+
+    if (to_q > 0) {
+        ret[n++] = (struct multiplied){"attention.q_a.weight", to_q * C};
+        ret[n++] = (struct multiplied){"attention.q_b.weight", Q * to_q};
+    } else {
+        ret[n++] = (struct multiplied){"attention.q.weight", Q * C};
+    }
+    if (to_kv > 0) {
+        ret[n++] = (struct multiplied){"attention.kv_a.weight", (to_kv + rope) * C};
+        ret[n++] = (struct multiplied){"attention.kv_b.weight", kv * to_kv};
+    } else {
+        ret[n++] = (struct multiplied){"attention.k.weight", K * C};
+        ret[n++] = (struct multiplied){"attention.v.weight", K * C};
+    }
+    ret[n++] = (struct multiplied){"attention.out.weight", V * C};
+    return n;
+}
+
 static int list_multiplied(const struct hd_model_config *c, const struct hd_layer *layer,
                            struct multiplied ret[MULTIPLIED_MAX])
 {
-    const double C = (double)c->C, Q = (double)(c->H * c->D), K = (double)(c->G * c->D);
+    const double C = (double)c->C;
     const double F = (double)layer->F * C * (layer->experts ? (double)c->router.K : 1);
     const double shared = (double)c->F_shared * C, gated = c->family->gated ? 1 : 0;
-    const struct multiplied attention[] = {{"attention.q.weight", Q * C},
-                                           {"attention.k.weight", K * C},
-                                           {"attention.v.weight", K * C},
-                                           {"attention.out.weight", Q * C}};
     const struct multiplied dense[] = {
         {"mlp.gate.weight", gated * F}, {"mlp.up.weight", F}, {"mlp.down.weight", F}};
     const struct multiplied experts[] = {{"moe.router.weight", (double)c->router.E * C},
@@ -83,14 +117,13 @@ static int list_multiplied(const struct hd_model_config *c, const struct hd_laye
                                          {"moe.shared.gate.weight", shared},
                                          {"moe.shared.up.weight", shared},
                                          {"moe.shared.down.weight", shared}};
-    int count;
+    int count = list_attention(c, ret);
 
-    memcpy(ret, attention, sizeof attention);
     if (layer->experts)
-        memcpy(ret + 4, experts, sizeof experts);
+        memcpy(ret + count, experts, sizeof experts);
     else
-        memcpy(ret + 4, dense, sizeof dense);
-    count = layer->experts ? 11 : 7;
+        memcpy(ret + count, dense, sizeof dense);
+    count += layer->experts ? 7 : 3;
     if (c->adapter.kind == HD_ADAPTER_BOTTLENECK)
         return list_bottlenecks(c, ret, count);
     return c->adapter.kind == HD_ADAPTER_LORA ? list_lora(c, layer, ret, count) : count;
@@ -107,9 +140,10 @@ static struct block_work work_of(const struct hd_model_config *c, int64_t layer)
 {
     const struct hd_layer l = hd_model_layer(c, layer);
     const double H = (double)c->H, D = (double)c->D, S = (double)c->context, W = (double)l.window;
+    const double V = (double)hd_model_value_width(c);
     const double visible_pairs =
         (W > 0 && W < S ? W * (2 * S - W + 1) / (2 * S) : (S + 1) / 2) + (double)c->adapter.tokens;
-    struct block_work w = {.attention = 4 * H * D * visible_pairs,
+    struct block_work w = {.attention = 2 * H * (D + V) * visible_pairs,
                            .backward = HD_UNIT_FIRST_BLOCK + layer >= c->lowest_trained};
     struct multiplied list[MULTIPLIED_MAX];
     const int count = list_multiplied(c, &l, list);

@@ -394,11 +394,84 @@ static enum hd_status check_experts(const struct hd_job *job)
     return check_router(job, hd_family_named(job->family));
 }
 
+/* Refuses keys of latent attention in a family without it. */
+static enum hd_status check_no_latents(const struct hd_job *job)
+{
+    const struct {
+        const char *key;
+        bool given;
+    } keys[] = {{"model.mla.q_rank", job->mla_q_rank != 0},
+                {"model.mla.kv_rank", job->mla_kv_rank != 0},
+                {"model.mla.nope_width", job->mla_nope != 0},
+                {"model.mla.rope_width", job->mla_rope != 0},
+                {"model.mla.value_width", job->mla_value != 0},
+                {"model.rope_scaling.mscale_all_dim", job->rope_mscale_all_dim != 0}};
+
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        if (keys[i].given)
+            return hd_err(HD_INVALID,
+                          "%s: %s has no latent attention; remove the line, or use a family with "
+                          "it, such as deepseek_v3",
+                          keys[i].key, job->family);
+    return HD_OK;
+}
+
+/* Checks the widths and the switches of latent attention. */
+static enum hd_status check_latents(const struct hd_job *job)
+{
+    const int64_t width = job->mla_nope + job->mla_rope;
+    const struct {
+        const char *key;
+        int64_t value;
+    } widths[] = {{"nope_width", job->mla_nope},
+                  {"rope_width", job->mla_rope},
+                  {"value_width", job->mla_value}};
+
+    if (!hd_family_named(job->family)->latent.kv_rank)
+        return check_no_latents(job);
+    for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++)
+        if (widths[i].value % HEAD_WIDTH_MULTIPLE)
+            return hd_err(HD_INVALID, "model.mla.%s: %lld is not possible; use a multiple of %d",
+                          widths[i].key, (long long)widths[i].value, HEAD_WIDTH_MULTIPLE);
+    if (width > HEAD_WIDTH_MAX || job->head_width != width)
+        return hd_err(HD_INVALID,
+                      "model.head_width: %lld; with model.mla it is nope_width + rope_width = "
+                      "%lld, at most %d; remove the line, or change these",
+                      (long long)job->head_width, (long long)width, HEAD_WIDTH_MAX);
+    if (job->mla_value > width)
+        return hd_err(HD_UNSUPPORTED,
+                      "model.mla.value_width: %lld is more than nope_width + rope_width = %lld, "
+                      "which the attention kernels do not have; use at most that",
+                      (long long)job->mla_value, (long long)width);
+    if (job->kv_heads != job->heads)
+        return hd_err(
+            HD_INVALID,
+            "model.kv_heads: with latent attention every head has keys and values; remove "
+            "the line or write %lld",
+            (long long)job->heads);
+    if (job->qk_norm || job->qkv_bias || job->out_bias)
+        return hd_err(HD_UNSUPPORTED,
+                      "model.%s: true is not possible with latent attention; remove the line",
+                      job->qk_norm    ? "qk_norm"
+                      : job->qkv_bias ? "qkv_bias"
+                                      : "out_bias");
+    if (job->rope_fraction != 1)
+        return hd_err(HD_INVALID,
+                      "model.rope_fraction: model.mla.rope_width says how many channels "
+                      "are rotated; remove the line");
+    if (job->rope_mscale_all_dim > 0 && strcmp(job->rope_scaling, "yarn") != 0)
+        return hd_err(HD_INVALID, "model.rope_scaling.mscale_all_dim: only the type yarn has it; "
+                                  "remove it");
+    return HD_OK;
+}
+
 static enum hd_status check_heads(const struct hd_job *job)
 {
     char list[HD_TEXT_LIST_MAX];
-    enum hd_status st = check_head_width(job);
+    enum hd_status st = check_latents(job);
 
+    if (!st)
+        st = check_head_width(job);
     if (st)
         return st;
     if (job->heads % job->kv_heads) {

@@ -73,6 +73,23 @@ static void fill_switches(struct hd_job *job, const struct hd_family *family)
     set_factor(&job->logit_divisor, 1);
 }
 
+static void set_size(int64_t *size, int64_t value)
+{
+    if (!*size)
+        *size = value;
+}
+
+/* Sets the keys of latent attention for which 0 is no value. */
+static void fill_latents(struct hd_job *job, const struct hd_family *family)
+{
+    set_size(&job->mla_kv_rank, family->latent.kv_rank);
+    set_size(&job->mla_nope, family->latent.nope);
+    set_size(&job->mla_rope, family->latent.rope);
+    set_size(&job->mla_value, family->latent.value);
+    if (family->latent.kv_rank)
+        set_size(&job->head_width, job->mla_nope + job->mla_rope);
+}
+
 static void fill_model(struct hd_job *job)
 {
     const struct hd_family *family = family_of(job);
@@ -92,6 +109,7 @@ static void fill_model(struct hd_job *job)
         job->rope_theta = 10000;
     if (job->norm_eps == 0)
         job->norm_eps = 1e-5;
+    fill_latents(job, family);
     if (!job->head_width && job->heads > 0)
         job->head_width = job->hidden / job->heads;
     if (!job->experts)
@@ -199,6 +217,8 @@ static void fill_absent_of_family(struct spec_draft *draft, const struct hd_fami
         job->qk_norm = family->qk_norm;
     if (absent(draft, "model.rope_local_theta"))
         job->rope_local_theta = family->local_theta;
+    if (absent(draft, "model.mla.q_rank"))
+        job->mla_q_rank = family->latent.q_rank;
     if (absent(draft, "model.attention_cap"))
         job->attention_cap = family->attention_cap;
     if (absent(draft, "model.logit_cap"))

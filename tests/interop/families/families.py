@@ -36,6 +36,11 @@ VISION = dict(hidden_size=32, intermediate_size=40, num_hidden_layers=1, num_att
 GEMMA3 = dict(NARROW, num_hidden_layers=8, sliding_window=5, query_pre_attn_scalar=24,
               rope_parameters=dict(sliding_attention=PLAIN,
                                    full_attention=dict(rope_type="linear", factor=4.0, rope_theta=500.0)))
+# a factor of cos and sin and, by its square, one of scores
+MSCALE = dict(YARN, mscale=0.8, mscale_all_dim=1.3)
+LATENTS = dict(NARROW, num_key_value_heads=4, kv_lora_rank=20, qk_nope_head_dim=24, qk_rope_head_dim=8, v_head_dim=16,
+               num_experts_per_tok=3, moe_intermediate_size=40, n_routed_experts=6, rms_norm_eps=0.01)
+del LATENTS["head_dim"]
 CONFIGS = {
     "ministral": ("ministral", dict(NARROW, sliding_window=5, layer_types=[
         "full_attention", "sliding_attention", "sliding_attention", "full_attention", "sliding_attention"])),
@@ -72,6 +77,10 @@ CONFIGS = {
     "glm4": ("glm4", NARROW),
     "ernie4_5": ("ernie4_5", dict(NARROW, use_bias=True)),
     "helium": ("helium", dict(BASE, head_dim=16, attention_bias=True)),
+    "deepseek_v2_moe": ("deepseek_v2", dict(LATENTS, q_lora_rank=28, first_k_dense_replace=1, n_shared_experts=2,
+                                            rope_parameters=MSCALE)),
+    "deepseek_v2-lite_moe": ("deepseek_v2", dict(LATENTS, q_lora_rank=None, v_head_dim=32, first_k_dense_replace=2,
+                                                 n_shared_experts=1, rope_parameters=PLAIN)),
     "starcoder2": ("starcoder2", dict(BASE, sliding_window=9)),
 }
 

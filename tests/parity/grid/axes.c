@@ -101,6 +101,8 @@ static void set_adapter(struct hd_job *job, struct hd_rank_program_options *opti
 
     if (!number)
         return;
+    if (number == PREFIX && job->mla_kv_rank) /* refused: keys and values come from latents */
+        number = BOTTLENECK;
     (void)snprintf(job->adapter, sizeof job->adapter, "%s", words[number]);
     job->adapter_rank = job->experts ? 4 : 8;
     job->adapter_alpha = 6;
@@ -111,7 +113,8 @@ static void set_adapter(struct hd_job *job, struct hd_rank_program_options *opti
     job->adapter_dora = number == DORA;
     if (number == DORA && job->experts) /* experts have no magnitudes */
         (void)snprintf(job->adapter_targets, sizeof job->adapter_targets,
-                       "q_proj,k_proj,v_proj,o_proj");
+                       job->mla_kv_rank ? "q_a_proj,q_b_proj,kv_a_proj_with_mqa,kv_b_proj,o_proj"
+                                        : "q_proj,k_proj,v_proj,o_proj");
 }
 
 /* Leaves out keys that the job file refuses beside an objective (lib/spec/objective.c): losses of
@@ -254,6 +257,12 @@ static void tune(struct hd_job *job)
     job->validate_batches = 1;
     (void)snprintf(job->documents, sizeof job->documents, "bounded");
     drop(job);
+    if (job->mla_kv_rank) { /* the share of two tp ranks is whole blocks */
+        job->mla_q_rank = job->mla_kv_rank = 16;
+        job->mla_nope = 24;
+        job->mla_value = 32;
+        job->head_width = 32;
+    }
 }
 
 static void tune_kinds(struct hd_job *job)
@@ -290,6 +299,10 @@ static const struct grid_model models[] = {
      "half of the channels of a head rotated in adjacent pairs, norms before and after", NULL},
     {"qwen2_moe", "qwen2_moe", 258, false, false, EXPERTS, "a gated shared expert", NULL},
     {"granitemoe", "granitemoe", 257, false, false, EXPERTS, "factors in all places", multiply},
+    {"deepseek_v2", "deepseek_v2", 258, false, false, EXPERTS,
+     "latents of queries, and of keys and values", NULL},
+    {"deepseek_v2_tuned", "deepseek_v2", 257, true, true, EXPERTS | TUNING,
+     "fine-tuning of latents and of their norms, dropout", tune},
     {"gpt2_dropout", "gpt2", 257, false, false, MASKS,
      "dropout of embedding, attention and residual", drop},
     {"llama_alibi", "llama", 258, true, false, GROUPS | 1 << GRID_EXCHANGE,

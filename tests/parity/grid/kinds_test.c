@@ -29,6 +29,12 @@ static const char *const families[] = {
     "qwen2_moe: dp=2 ep=2 zero=3",
     "granitemoe: tp=2 dp=2 ep=2",
     "granitemoe: cp=2 recompute=selective",
+    "deepseek_v2: tp=2 sequence=on",
+    "deepseek_v2: tp=2 dp=2 ep=2 zero=3",
+    "deepseek_v2: cp=2 recompute=selective",
+    "deepseek_v2: pp=2 recompute=full",
+    "deepseek_v2_tuned: tp=2 adapter=lora",
+    "deepseek_v2_tuned: tp=2 sequence=on adapter=dora weights=nf4",
 };
 enum {
     KINDS = sizeof kinds / sizeof kinds[0],

@@ -175,6 +175,10 @@ static struct hd_job tuned_job(const struct harness *h, const char *family, cons
     job.ffn_hidden = 64;
     if (job.shared_ffn_hidden)
         job.shared_ffn_hidden = 64;
+    if (job.mla_kv_rank) {
+        job.mla_q_rank = job.mla_kv_rank = 32;
+        job.mla_nope = 24;
+    }
     (void)snprintf(job.model_weights, sizeof job.model_weights, "%s", weights);
     (void)snprintf(job.adapter, sizeof job.adapter, "lora");
     job.adapter_rank = 4;

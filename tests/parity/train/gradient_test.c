@@ -204,6 +204,27 @@ static void choose_all(struct hd_job *job)
     job->experts_per_token = job->experts;
 }
 
+/* The losses of routers curve too much for these differences. */
+static void with_latents(struct hd_job *job)
+{
+    choose_all(job);
+    job->z_loss = job->balance = 0;
+}
+
+/* Values as wide as keys; scores with a factor of scaled angles. */
+static void without_query_latent(struct hd_job *job)
+{
+    with_latents(job);
+    job->mla_q_rank = 0;
+    job->mla_value = 24;
+    memcpy(job->rope_scaling, "yarn", 5);
+    job->rope_factor = 4;
+    job->rope_original_context = 8;
+    job->rope_beta_fast = 32;
+    job->rope_beta_slow = 1;
+    job->rope_mscale_all_dim = 0.7;
+}
+
 /* Families of which no other case here has the switches. */
 static void families_agree_with_differences(void **state)
 {
@@ -214,6 +235,8 @@ static void families_agree_with_differences(void **state)
     changed_case("qwen2_moe", 2, false, 0, choose_all);
     changed_case("smollm3", 2, true, 0, NULL);
     changed_case("granite", 2, false, 0, multiply);
+    changed_case("deepseek_v2", 4, false, 0, with_latents);
+    changed_case("deepseek_v2", 4, false, 0, without_query_latent);
 }
 
 /* Parameters: embedding 1, two blocks of 9 (2 norms, q k v out, gate up down), head norm 1, head 1.

@@ -119,6 +119,15 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
                        .loss_scale_floor = 1,
                        .fp8_history = 16};
 
+    if (f->latent.kv_rank) { /* widths that differ from one another; values narrower than keys */
+        j.kv_heads = 4;
+        j.mla_q_rank = f->latent.q_rank ? 12 : 0;
+        j.mla_kv_rank = 20;
+        j.mla_nope = 16;
+        j.mla_rope = 8;
+        j.mla_value = 16;
+        j.head_width = 24;
+    }
     if (f->experts) {
         j.experts = 4;
         j.experts_per_token = 2;
