@@ -287,5 +287,6 @@ int cli_debug(struct cli *cli, int argc, char **argv);
 int cli_config(struct cli *cli, int argc, char **argv);
 int cli_completion(struct cli *cli, int argc, char **argv);
 int cli_data(struct cli *cli, int argc, char **argv);
+int cli_fetch(struct cli *cli, int argc, char **argv);
 
 #endif

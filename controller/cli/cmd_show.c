@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "controller/cli/fetch.h"
 #include "controller/cli/show.h"
 #include "controller/cli/table.h"
 #include "spec/spec.h"
@@ -173,6 +174,25 @@ static const char *run_as_word(const char *run_as)
     return strcmp(run_as, "-") == 0 ? "no user: the policy names none for this owner" : run_as;
 }
 
+/* Appends the repositories of the hub that the job reads, with their commits. */
+static void add_sources(struct hd_text *out, const Heddle__V1__JobStatus *j)
+{
+    struct hd_text names = {0};
+    struct hd_arena arena;
+    struct hd_job *job;
+
+    hd_arena_init(&arena, 0);
+    job = hd_arena_alloc(&arena, sizeof *job);
+    if (job && j->spec && !hd_spec_from_message(j->spec, &arena, job))
+        fetch_describe(job, &names);
+    for (char *line = names.data, *end; line && (end = strchr(line, '\n')); line = end + 1) {
+        *end = '\0';
+        add_fact(out, line == names.data ? "from the hub" : "", "%s", line);
+    }
+    hd_text_free(&names);
+    hd_arena_done(&arena);
+}
+
 static void show_facts(struct cli *cli, struct hd_text *out, const Heddle__V1__JobStatus *j)
 {
     char word[CLI_WORD_MAX], when[HD_CLOCK_TEXT_MAX];
@@ -196,6 +216,7 @@ static void show_facts(struct cli *cli, struct hd_text *out, const Heddle__V1__J
     add_fact(out, "devices", "%d", j->devices);
     add_fact(out, "nodes", "%s", nodes.failed ? "?" : nodes.data);
     add_fact(out, "directory", "%s", j->directory);
+    add_sources(out, j);
     if (j->n_attempts && j->attempts[j->n_attempts - 1]->plan) {
         add_layout(out, j->attempts[j->n_attempts - 1]->plan);
         add_ranks(out, j->attempts[j->n_attempts - 1]->plan);

@@ -187,6 +187,7 @@ int cli_submit(struct cli *cli, int argc, char **argv)
     bool watch = false, quiet = false, times = false, dry = false;
     const char *request_id = NULL, *plan = NULL;
     struct cli_list overrides = {.count = 0};
+    const struct hd_json *epoch = NULL;
     struct hd_job *job = NULL;
     struct hd_arena arena;
     const struct cli_flag flags[] = {
@@ -204,9 +205,11 @@ int cli_submit(struct cli *cli, int argc, char **argv)
         code = cli_usage("submit: --dry-run submits nothing: leave out %s",
                          watch ? "--watch" : "--request-id");
     hd_arena_init(&arena, 0);
-    if (code == CLI_CONTINUE)
-        code = plan ? plan_file_read_job(cli->args[0], plan, &overrides, &arena, &job)
-                    : cli_read_spec(cli->args[0], &overrides, &arena, &job);
+    if (code == CLI_CONTINUE && plan)
+        code = plan_file_read_job(cli->args[0], plan, &overrides, &arena, &job);
+    else if (code == CLI_CONTINUE)
+        code = dry ? cli_read_spec_and_epoch(cli->args[0], &overrides, &arena, &job, &epoch)
+                   : cli_read_spec(cli->args[0], &overrides, &arena, &job);
     if (code == CLI_CONTINUE) /* before the connection starts threads */
         code = data_check_tokenizer(job);
     if (code == CLI_CONTINUE)

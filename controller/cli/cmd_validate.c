@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "controller/cli/data_check.h"
+#include "controller/cli/fetch.h"
 #include "controller/cli/show.h"
 #include "controller/cli/submit.h"
 #include "spec/spec.h"
@@ -159,6 +160,7 @@ static void print_summary(const struct validated *v, struct hd_text *out)
                 v->data ? "" : ", but its data was not looked at", spec->name,
                 (long long)spec->steps, (long long)spec->train_count,
                 spec->train_count == 1 ? "" : "s");
+    fetch_describe(spec, out);
     if (v->data) {
         print_tokenizer(hd_json_member(v->data, "tokenizer"), out);
         for (const struct hd_json *s = hd_json_member(v->data, "sources")->first; s; s = s->next)

@@ -410,6 +410,29 @@ static const char data_help[] =
     "Example:\n"
     "  heddle data tokenize corpus/*.jsonl --out corpus.npy --tokenizer bytes\n";
 
+static const char fetch_help[] =
+    "Usage: heddle fetch NAME [--dataset] [--revision R] [--include P]...\n"
+    "                    [--exclude P]... [--out DIR] [--offline] [-o FORMAT]\n"
+    "\n"
+    "Downloads a model of the Hugging Face hub, ORG/NAME, or a data set, into the cache\n"
+    "that Python tools share, and prints its folder. What is there is not downloaded\n"
+    "again; what was interrupted goes on. Sizes and hashes are checked. Pickles and\n"
+    "code are never downloaded.\n"
+    "\n"
+    "  --dataset          a data set; or name it hf://datasets/ORG/NAME\n"
+    "  --revision R       a branch, a tag or a commit; else main\n"
+    "  --include P        only files that match, such as 'data/train-*'; else what\n"
+    "                     Heddle reads of a model, of a data set all\n"
+    "  --exclude P        not files that match\n"
+    "  --out DIR          copy the files to DIR, too\n"
+    "  --offline          only look into the cache\n"
+    "\n"
+    "A token for private and gated ones: HF_TOKEN, or the file of hf auth login. The\n"
+    "cache: HF_HUB_CACHE or HF_HOME. Job files may say model.from: hf://ORG/NAME.\n"
+    "\n"
+    "Example:\n"
+    "  heddle fetch Qwen/Qwen2.5-0.5B\n";
+
 static const char keys_help[] =
     "Usage: heddle keys [KEY | GROUP] [--markdown] [-o FORMAT]\n"
     "\n"
@@ -653,6 +676,7 @@ const struct cli_command cli_commands[] = {
     {"serve", "answer requests with a trained model", serve_help, cli_serve, true},
     {"eval", "examine a trained model on data or questions", eval_help, cli_eval, false},
     {"data", "make token files, show the samples of a job", data_help, cli_data, false},
+    {"fetch", "download a model or data set of the Hugging Face hub", fetch_help, cli_fetch, false},
     {"checkpoint", "list, verify, export, save and remove checkpoints", checkpoint_help,
      cli_checkpoint, false},
     {"top", "show the cluster at a glance", top_help, cli_top, false},

@@ -4,6 +4,7 @@
 
 #include "controller/cli/cli.h"
 #include "controller/cli/data_check.h"
+#include "controller/cli/fetch.h"
 #include "controller/cli/submit.h"
 #include "hf/hf.h"
 #include "plan/plan.h"
@@ -23,13 +24,13 @@ static void note_model(const struct hd_job *job)
 }
 
 /* Purposes of reading a job file. */
-enum purpose { TO_RUN, TO_PLAN, TO_BE_LAID_OUT };
+enum purpose { TO_RUN, TO_VALIDATE, TO_PLAN, TO_BE_LAID_OUT };
 
 /* Reads the job file once and prints its mistakes. epoch_steps: steps of one epoch; problem: what
- * is wrong with the data (struct hd_spec_source). */
+ * is wrong with the data (struct hd_spec_source); names: of the hub, the same for each reading. */
 static int read_job_file(const char *path, const struct cli_list *overrides, enum purpose purpose,
                          struct hd_text *missing_data, int64_t epoch_steps, const char *problem,
-                         struct hd_arena *arena, struct hd_job **ret_job)
+                         struct fetch_names *names, struct hd_arena *arena, struct hd_job **ret_job)
 {
     const struct hd_spec_source options = {
         .overrides = overrides->items,
@@ -40,6 +41,8 @@ static int read_job_file(const char *path, const struct cli_list *overrides, enu
         .override_count = overrides->count,
         .epoch_steps = epoch_steps,
         .problem = problem,
+        .locate = fetch_locate,
+        .locate_user = names,
         .check = purpose == TO_BE_LAID_OUT ? NULL : hd_plan_check_weights};
     struct hd_job *job = hd_arena_alloc(arena, sizeof *job);
     enum hd_status st = job ? hd_spec_read_file(path, &options, arena, job)
@@ -57,8 +60,7 @@ static int read_job_file(const char *path, const struct cli_list *overrides, enu
     if (!line.failed)
         (void)fputs(line.data, stderr);
     hd_text_free(&line);
-    return st == HD_INVALID || st == HD_UNSUPPORTED || st == HD_NOT_FOUND ? CLI_USAGE
-                                                                          : cli_exit_of(st);
+    return st == HD_NOT_FOUND ? CLI_USAGE : fetch_exit_of(st);
 }
 
 void cli_print_problem(const char *path, const struct cli_list *overrides, bool only_planned,
@@ -66,12 +68,13 @@ void cli_print_problem(const char *path, const struct cli_list *overrides, bool 
 {
     struct hd_job *job = NULL;
     struct hd_arena arena;
+    struct fetch_names names = {.arena = &arena};
 
     hd_arena_init(&arena, 0);
     /* standard input cannot be read twice, and the file may have changed since */
     if (strcmp(path, "-") == 0 ||
         read_job_file(path, overrides, only_planned ? TO_PLAN : TO_RUN, NULL, 0, problem->data,
-                      &arena, &job) == CLI_CONTINUE)
+                      &names, &arena, &job) == CLI_CONTINUE)
         cli_note("%s: %s", path, problem->data);
     hd_arena_done(&arena);
     hd_text_free(problem);
@@ -86,7 +89,11 @@ static int read_spec(const char *path, const struct cli_list *overrides, enum pu
     const struct hd_json *epoch = NULL;
     const struct hd_job *job;
     struct hd_text problem = {0};
-    int code = read_job_file(path, overrides, purpose, missing_data, 0, NULL, arena, ret_job);
+    /* a plan or a check needs no weights, so it does not download any */
+    struct fetch_names names = {.arena = arena,
+                                .downloads = purpose == TO_RUN || purpose == TO_BE_LAID_OUT};
+    int code =
+        read_job_file(path, overrides, purpose, missing_data, 0, NULL, &names, arena, ret_job);
 
     *ret_epoch = NULL;
     if (code != CLI_CONTINUE || (*ret_job)->epochs == 0)
@@ -108,7 +115,7 @@ static int read_spec(const char *path, const struct cli_list *overrides, enum pu
     return read_job_file(
         path, overrides, purpose, missing_data,
         hd_spec_epoch_steps(job->epochs, data_check_sequences(epoch), job->global_batch), NULL,
-        arena, ret_job);
+        &names, arena, ret_job);
 }
 
 int cli_read_spec(const char *path, const struct cli_list *overrides, struct hd_arena *arena,
@@ -131,7 +138,7 @@ int cli_read_spec_and_epoch(const char *path, const struct cli_list *overrides,
                             struct hd_arena *arena, struct hd_job **ret_job,
                             const struct hd_json **ret_epoch)
 {
-    return read_spec(path, overrides, TO_RUN, NULL, arena, ret_job, ret_epoch);
+    return read_spec(path, overrides, TO_VALIDATE, NULL, arena, ret_job, ret_epoch);
 }
 
 int cli_read_spec_to_plan(const char *path, const struct cli_list *overrides,

@@ -12,16 +12,16 @@
 
 enum { CLI_REQUEST_ID_MAX = 33 };
 
-/* Reads and checks a job file; the job lives in `arena`. Returns CLI_CONTINUE, or an exit code
- * after the message on stderr. */
+/* Reads and checks a job file; the job lives in `arena`. Downloads what it names by hf://. Returns
+ * CLI_CONTINUE, or an exit code after the message on stderr. */
 int cli_read_spec(const char *path, const struct cli_list *overrides, struct hd_arena *arena,
                   struct hd_job **ret_job);
 /* Reads a job file like cli_read_spec, without the checks of layout and memory: the caller replaces
  * layout and devices, and then checks the job. */
 int cli_read_spec_to_lay_out(const char *path, const struct cli_list *overrides,
                              struct hd_arena *arena, struct hd_job **ret_job);
-/* Reads a job file like cli_read_spec. *ret_epoch: result of data_check_epoch if the job has
- * train.epochs; else NULL. */
+/* Reads a job file like cli_read_spec, but downloads nothing: hf:// names must be in the cache.
+ * *ret_epoch: result of data_check_epoch if the job has train.epochs; else NULL. */
 int cli_read_spec_and_epoch(const char *path, const struct cli_list *overrides,
                             struct hd_arena *arena, struct hd_job **ret_job,
                             const struct hd_json **ret_epoch);

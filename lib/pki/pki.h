@@ -46,6 +46,21 @@ bool hd_pki_parse_hash(const char *text, unsigned char ret_hash[HD_PKI_HASH_BYTE
  * invitation. */
 enum hd_status hd_pki_make_secret(char ret_text[HD_PKI_HASH_TEXT_MAX]);
 
+/* ---- hashes of what comes in pieces (digest.c) ---- */
+
+enum hd_pki_digest_kind {
+    HD_PKI_SHA1, /* for the names that git gives to files, not for security */
+    HD_PKI_SHA256
+};
+struct hd_pki_digest;
+/* HD_UNSUPPORTED: OpenSSL's policy on this machine forbids the hash. */
+enum hd_status hd_pki_digest_new(enum hd_pki_digest_kind kind, struct hd_pki_digest **ret_digest);
+void hd_pki_digest_add(struct hd_pki_digest *digest, const void *bytes, size_t count);
+/* Writes the hash as lower-case hexadecimal digits: 40 of SHA-1, 64 of SHA-256. Nothing can be added
+ * afterwards. */
+enum hd_status hd_pki_digest_end(struct hd_pki_digest *digest, char ret_text[HD_PKI_HASH_TEXT_MAX]);
+void hd_pki_digest_free(struct hd_pki_digest *digest); /* NULL: does nothing */
+
 /* ---- a chain of hashes (chain.c) ---- */
 
 /* Computes the hash of a link of a hash chain: ret_hash = SHA-256(before, number, time_ms, each

@@ -44,9 +44,10 @@ struct list {
     size_t *path_bytes; /* bytes of all paths in both lists of the job, at most PATHS_BYTES_MAX */
     const struct hd_job *job;
     bool mixture;
-    bool any_bytes;   /* whether the job file says that text may be any bytes: tokenizer: bytes */
-    int64_t source;   /* index of the mixture's source to which added files belong */
-    size_t first_new; /* index of the first file of the current list entry */
+    bool any_bytes; /* whether the job file says that text may be any bytes: tokenizer: bytes */
+    int64_t source; /* index of the mixture's source to which added files belong */
+    const char *written; /* path of the current list entry in the job file */
+    size_t first_new;    /* index of the first file of the current list entry */
 };
 
 static void list_done(struct list *list)
@@ -199,7 +200,7 @@ static enum hd_status add_folder(struct list *list, const char *key, const char 
 static enum hd_status add_path(struct list *list, const char *key, const char *path, bool found)
 {
     struct file_facts facts = {.found = found};
-    char quoted[SPEC_QUOTE_MAX];
+    char quoted[SPEC_QUOTE_MAX], hint[SPEC_PATH_TEXT_MAX];
     enum hd_status st;
     struct stat info;
 
@@ -215,8 +216,8 @@ static enum hd_status add_path(struct list *list, const char *key, const char *p
     if (stat(path, &info) < 0)
         return hd_err(HD_INVALID,
                       "%s: cannot find %s: %s; check the path, which is relative to the job "
-                      "file's folder",
-                      key, path, strerror(errno));
+                      "file's folder%s",
+                      key, path, strerror(errno), spec_explain_name(list->written, true, hint));
     if (S_ISDIR(info.st_mode))
         return add_folder(list, key, path, found);
     if (!S_ISREG(info.st_mode))
@@ -274,6 +275,7 @@ static enum hd_status expand(struct list *list, const char *name, const char *fo
 
         list->source = files[i].source;
         list->first_new = list->count;
+        list->written = files[i].path;
         (void)snprintf(key, sizeof key, "%s[%zu]", name,
                        list->mixture ? (size_t)files[i].source : i);
         hd_file_join(&path, folder, files[i].path);

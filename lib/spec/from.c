@@ -145,10 +145,15 @@ static enum hd_status take_context(struct spec_draft *draft, const struct hd_job
     return HD_OK;
 }
 
-/* Explains why a folder has no config.json, by the most likely reason. */
-static enum hd_status no_model(const char *dir, enum hd_status st)
+/* Explains why a folder has no config.json, by the most likely reason. written: the value of the
+ * job file. */
+static enum hd_status no_model(const char *dir, const char *written, enum hd_status st)
 {
+    char hint[SPEC_PATH_TEXT_MAX];
     struct stat info;
+
+    if (stat(dir, &info) < 0 && *spec_explain_name(written, false, hint))
+        return hd_err(HD_INVALID, "model.from: there is no folder %s%s", dir, hint);
 
     if (stat(dir, &info) == 0 && !S_ISDIR(info.st_mode))
         return hd_err(HD_INVALID, "model.from: %s is a file; give the folder of a model", dir);
@@ -161,7 +166,7 @@ static enum hd_status no_model(const char *dir, enum hd_status st)
     return at_key("model.from", st);
 }
 
-static enum hd_status take_model(struct spec_draft *draft)
+static enum hd_status take_model(struct spec_draft *draft, const char *written)
 {
     const struct hd_key *family = hd_job_find_key("model.family");
     struct hd_job theirs = {0};
@@ -169,7 +174,7 @@ static enum hd_status take_model(struct spec_draft *draft)
     enum hd_status st = hd_hf_read_config(draft->job->from_dir, &theirs, NULL);
 
     if (st)
-        return no_model(draft->job->from_dir, st);
+        return no_model(draft->job->from_dir, written, st);
     if (hd_job_is_reward(&theirs) && !hd_job_is_reward(draft->job))
         return hd_err(HD_INVALID,
                       "model.from: %s is a reward model, which has no head for tokens; add "
@@ -320,12 +325,14 @@ enum hd_status spec_read_from(struct spec_draft *draft, const char *folder)
 {
     struct hd_job *job = draft->job;
     const char *key = *job->init_from ? "train.init_from" : "model.from";
+    char written[HD_JOB_PATH_MAX];
     enum hd_status st = *job->adapter_from ? take_adapter(draft, folder) : HD_OK;
 
     if (!st && *job->from_dir) { /* after the adapter is read, since the context depends on it */
+        memcpy(written, job->from_dir, sizeof written);
         st = spec_make_absolute(job->from_dir, "model.from", folder);
         if (!st)
-            st = take_model(draft);
+            st = take_model(draft, written);
         if (!st && !*job->init_from)
             memcpy(job->init_from, job->from_dir, sizeof job->init_from);
     }

@@ -512,6 +512,8 @@ static enum hd_status read_spec(struct spec_reader *r, const struct hd_spec_sour
         return at_node(r, r->here, st);
     st = take_epochs(r, source);
     if (!st)
+        st = spec_locate_names(r);
+    if (!st)
         st = spec_read_from(&r->draft, r->folder);
     if (st)
         return at_key_of_message(r, st);

@@ -10,6 +10,7 @@
  *     defaults.c        defaults of absent keys, and of keys that depend on other keys
  *     check.c           the rules
  *     files.c           paths and patterns
+ *     names.c           names of the hub, hf://
  *     from.c            reads model.from and train.init_from
  *     conversations.c   data.format and data.template
  *     objective.c       settings that train.objective refuses
@@ -220,6 +221,12 @@ enum hd_status spec_set_text_identity(struct spec_draft *draft);
 
 /* Makes a path relative to `folder` absolute in place. */
 enum hd_status spec_make_absolute(char path[HD_JOB_PATH_MAX], const char *key, const char *folder);
+
+/* Replaces the hf:// names of models and data by the paths that source->locate finds for them. */
+enum hd_status spec_locate_names(struct spec_reader *r);
+/* Returns what to add to the message about a path that does not exist: that a name ORG/NAME of the
+ * hub is written with hf://; "" for a text that is no such name. */
+const char *spec_explain_name(const char *text, bool is_data, char ret_text[SPEC_PATH_TEXT_MAX]);
 
 #define SPEC_INIT_NONE "none" /* train.init_from: random weights even if model.from is given */
 

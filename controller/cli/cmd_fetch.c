@@ -1,0 +1,209 @@
+/* fetch: downloads a model or data set of the hub into the cache that Python tools share. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "controller/cli/fetch.h"
+#include "controller/cli/show.h"
+
+struct fetch_flags {
+    bool is_dataset, offline;
+    const char *revision, *out;
+    struct cli_list include, exclude;
+};
+
+/* ---- --out ---- */
+
+/* Copies the rest of a file; shares the bytes where the file system can. */
+static enum hd_status copy_bytes(int from, int to, const char *path)
+{
+    char chunk[64 << 10];
+    enum hd_status st = HD_OK;
+    ssize_t n;
+
+    do
+        n = copy_file_range(from, NULL, to, NULL, 1 << 30, 0);
+    while (n > 0);
+    if (n == 0)
+        return HD_OK;
+    do { /* between two file systems */
+        n = read(from, chunk, sizeof chunk);
+        if (n > 0)
+            st = hd_file_write_all(to, chunk, (size_t)n);
+    } while (n > 0 && !st);
+    if (!st && n < 0)
+        st = hd_err(HD_IO, "cannot copy: %s", strerror(errno));
+    return st ? hd_err_prefix(st, "%s", path) : HD_OK;
+}
+
+/* Copies a file of the snapshot to `out`, under its name only when it is whole. A copy and no link,
+ * since changing it must not change the cache. */
+static enum hd_status copy_file(const struct hd_hub_result *result, const char *path,
+                                const char *out)
+{
+    char from[PATH_MAX], to[PATH_MAX], part[PATH_MAX];
+    int in = -1, fd = -1;
+    enum hd_status st = HD_OK;
+    char *slash;
+
+    if (snprintf(from, sizeof from, "%s/%s", result->snapshot, path) >= (int)sizeof from ||
+        snprintf(to, sizeof to, "%s/%s", out, path) >= (int)sizeof to ||
+        snprintf(part, sizeof part, "%s.part", to) >= (int)sizeof part)
+        return hd_err(HD_INVALID, "%s/%s: the path is too long", out, path);
+    slash = strrchr(to, '/');
+    *slash = '\0';
+    st = hd_file_make_dirs(to, 0777);
+    *slash = '/';
+    if (!st)
+        in = open(from, O_RDONLY | O_CLOEXEC);
+    if (!st && in < 0)
+        st = hd_file_cannot_open("", from, errno);
+    if (!st)
+        fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (!st && fd < 0)
+        st = hd_err(hd_file_write_status(errno), "cannot create %s: %s", part,
+                    hd_file_error_text(errno));
+    if (!st)
+        st = copy_bytes(in, fd, part);
+    if (fd >= 0 && close(fd) < 0 && !st)
+        st = hd_err(hd_file_write_status(errno), "cannot write %s: %s", part,
+                    hd_file_error_text(errno));
+    if (in >= 0)
+        (void)close(in);
+    if (!st && rename(part, to) < 0)
+        st = hd_err(hd_file_write_status(errno), "cannot rename %s: %s", part,
+                    hd_file_error_text(errno));
+    if (st && fd >= 0)
+        (void)unlink(part);
+    return st;
+}
+
+static enum hd_status copy_out(const struct hd_hub_result *result, const char *out)
+{
+    enum hd_status st = hd_file_make_dirs(out, 0777);
+
+    if (!st)
+        st = hd_file_check_space(out, result->size_bytes);
+    for (size_t i = 0; i < result->file_count && !st; i++)
+        st = copy_file(result, result->files[i].path, out);
+    return st;
+}
+
+/* ---- output ---- */
+
+static void print_fetched(const struct cli *cli, const struct hd_hub_name *name,
+                          const struct hd_hub_result *result, const char *folder)
+{
+    struct hd_text out = {0};
+    struct show_list list;
+
+    if (cli->format >= CLI_JSON) {
+        show_list_begin(&list, &out, cli->format, "FetchList", "fetch");
+        show_item_begin(&list);
+        hd_json_add_string(&list.writer, "kind", name->is_dataset ? "dataset" : "model");
+        hd_json_add_string(&list.writer, "name", name->repo);
+        hd_json_add_string(&list.writer, "revision", name->revision);
+        hd_json_add_string(&list.writer, "commit", result->commit);
+        hd_json_add_string(&list.writer, "folder", folder);
+        hd_json_add_int64(&list.writer, "size_bytes", result->size_bytes);
+        hd_json_add_int64(&list.writer, "fetched_bytes", result->fetched_bytes);
+        hd_json_begin(&list.writer, "files", '[');
+        for (size_t i = 0; i < result->file_count; i++) {
+            hd_json_begin(&list.writer, NULL, '{');
+            hd_json_add_string(&list.writer, "path", result->files[i].path);
+            hd_json_add_int64(&list.writer, "size_bytes", result->files[i].size_bytes);
+            hd_json_end(&list.writer, '}');
+        }
+        hd_json_end(&list.writer, ']');
+        show_item_end(&list);
+        show_list_end(&list);
+    } else {
+        hd_text_add(&out, "%s\n", folder);
+    }
+    (void)cli_out(&out);
+    hd_text_free(&out);
+}
+
+/* ---- the command ---- */
+
+/* Sets the name from the argument and the flags. The path of hf://.../PATH is one more pattern. */
+static enum hd_status read_name(const char *text, struct fetch_flags *f,
+                                struct hd_hub_name *ret_name)
+{
+    enum hd_status st = hd_hub_parse(text, true, f->is_dataset, ret_name);
+
+    if (!st && f->revision) {
+        char whole[HD_HUB_REPO_MAX + HD_HUB_REVISION_MAX];
+        struct hd_hub_name with;
+
+        if (snprintf(whole, sizeof whole, "%s@%s", ret_name->repo, f->revision) >=
+            (int)sizeof whole)
+            return hd_err(HD_INVALID, "--revision: is too long");
+        st = hd_hub_parse(whole, true, ret_name->is_dataset, &with);
+        if (!st && *with.path)
+            return hd_err(HD_INVALID, "--revision: %s has a slash; write it as %%2F", f->revision);
+        memcpy(ret_name->revision, with.revision, sizeof with.revision);
+    }
+    if (!st && *ret_name->path) {
+        if (f->include.count == sizeof f->include.items / sizeof f->include.items[0])
+            return hd_err(HD_INVALID, "--include: too many");
+        f->include.items[f->include.count++] = ret_name->path;
+    }
+    return st;
+}
+
+static int run_fetch(struct cli *cli, struct fetch_flags *f, struct hd_arena *arena)
+{
+    struct hd_hub_settings settings;
+    struct hd_hub_name name;
+    struct hd_hub_result result;
+    struct hd_hub_request request = {.settings = &settings, .name = &name, .mode = HD_HUB_NEWEST};
+    enum hd_status st = read_name(cli->args[0], f, &name);
+
+    if (!st)
+        st = hd_hub_read_settings(&settings);
+    if (st)
+        return cli_fail(st);
+    settings.offline |= f->offline;
+    request.include = f->include.items;
+    request.include_count = f->include.count;
+    request.exclude = f->exclude.items;
+    request.exclude_count = f->exclude.count;
+    st = fetch_get(&request, arena, &result);
+    if (!st && f->out)
+        st = copy_out(&result, f->out);
+    explicit_bzero(&settings, sizeof settings);
+    if (st) {
+        (void)cli_fail(st);
+        return fetch_exit_of(st);
+    }
+    print_fetched(cli, &name, &result, f->out ? f->out : result.snapshot);
+    return cli_out_end(CLI_OK);
+}
+
+int cli_fetch(struct cli *cli, int argc, char **argv)
+{
+    struct fetch_flags f = {.is_dataset = false};
+    const struct cli_flag flags[] = {
+        {"dataset", 0, CLI_FLAG_BOOL, &f.is_dataset, 0, 0},
+        {"revision", 0, CLI_FLAG_TEXT, &f.revision, 0, 0},
+        {"include", 0, CLI_FLAG_LIST, &f.include, 0, 0},
+        {"exclude", 0, CLI_FLAG_LIST, &f.exclude, 0, 0},
+        {"out", 0, CLI_FLAG_TEXT, &f.out, 0, 0},
+        {"offline", 0, CLI_FLAG_BOOL, &f.offline, 0, 0},
+    };
+    struct hd_arena arena;
+    int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);
+
+    if (code != CLI_CONTINUE)
+        return code;
+    hd_arena_init(&arena, 0);
+    code = run_fetch(cli, &f, &arena);
+    hd_arena_done(&arena);
+    return code;
+}

@@ -1,0 +1,267 @@
+#include "controller/cli/fetch.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "controller/cli/bar.h"
+#include "controller/cli/cli.h"
+
+enum { QUIET_MS = 30000 /* time between lines of progress without a terminal, ms */ };
+
+/* signal that ends a download; 0: none */
+static volatile sig_atomic_t fetch_signal;
+
+static void on_fetch_signal(int number)
+{
+    fetch_signal = number;
+}
+
+/* ---- progress ---- */
+
+struct fetch_view {
+    struct bar bar;
+    bool has_terminal;
+    int64_t told_ms; /* time of the last line without a terminal; 0: none */
+};
+
+static void add_rest(const struct hd_hub_progress *p, struct hd_text *line)
+{
+    char rate[32], span[HD_CLOCK_TEXT_MAX];
+
+    if (p->bytes_per_s <= 0)
+        return;
+    hd_text_format_bytes(p->bytes_per_s, rate);
+    hd_clock_format_span((p->total_bytes - p->done_bytes) / p->bytes_per_s * 1000, span);
+    hd_text_add(line, "  %s/s  ETA %s", rate, span);
+}
+
+static void show_fetch(void *user, const struct hd_hub_progress *p)
+{
+    struct fetch_view *view = user;
+    const int64_t now_ms = hd_clock_now_ms();
+    char done[32], total[32];
+    struct hd_text line = {0};
+
+    if (!view->has_terminal && view->told_ms && now_ms - view->told_ms < QUIET_MS)
+        return;
+    hd_text_format_bytes(p->done_bytes, done);
+    hd_text_format_bytes(p->total_bytes, total);
+    hd_text_add(&line, "fetching: %zu of %zu files, %s of %s", p->done_files, p->total_files, done,
+                total);
+    add_rest(p, &line);
+    if (p->note)
+        hd_text_add(&line, "  (%s)", p->note);
+    if (!line.failed && view->has_terminal) {
+        const int room = bar_terminal_columns() - 1;
+
+        if ((int)line.len_bytes > room)
+            line.data[room > 0 ? room : 0] = '\0';
+        bar_put(&view->bar, line.data, (int)strlen(line.data));
+    } else if (!line.failed && view->told_ms) {
+        cli_note("heddle: %s", line.data);
+    }
+    view->told_ms = now_ms;
+    hd_text_free(&line);
+}
+
+static bool has_terminal(void)
+{
+    const char *term = getenv("TERM");
+
+    return isatty(STDERR_FILENO) && !(term && strcmp(term, "dumb") == 0);
+}
+
+static void tell_result(const struct hd_hub_request *request, const struct hd_hub_result *result)
+{
+    struct hd_text name = {0};
+    char fetched[32], total[32];
+
+    hd_hub_write(request->name, result->commit, &name);
+    hd_text_format_bytes(result->fetched_bytes, fetched);
+    hd_text_format_bytes(result->size_bytes, total);
+    if (result->unreachable)
+        cli_note("heddle: %s; what the cache has is used: %s", hd_err_message(),
+                 name.failed ? "" : name.data);
+    else if (result->fetched_bytes)
+        cli_note("heddle: %s: %zu file%s, %s; %s downloaded now", name.failed ? "" : name.data,
+                 result->file_count, result->file_count == 1 ? "" : "s", total, fetched);
+    hd_text_free(&name);
+}
+
+/* ---- getting ---- */
+
+enum hd_status fetch_get(struct hd_hub_request *request, struct hd_arena *arena,
+                         struct hd_hub_result *ret_result)
+{
+    const struct sigaction action = {.sa_handler = on_fetch_signal};
+    struct fetch_view view = {.has_terminal = has_terminal()};
+    struct sigaction before[2];
+    enum hd_status st;
+
+    fetch_signal = 0;
+    request->stop = &fetch_signal;
+    request->progress = show_fetch;
+    request->user = &view;
+    (void)sigaction(SIGINT, &action, &before[0]);
+    (void)sigaction(SIGTERM, &action, &before[1]);
+    st = hd_hub_get(request, arena, ret_result);
+    (void)sigaction(SIGINT, &before[0], NULL);
+    (void)sigaction(SIGTERM, &before[1], NULL);
+    bar_clear(&view.bar);
+    if (!st)
+        tell_result(request, ret_result);
+    return st;
+}
+
+int fetch_exit_of(enum hd_status st)
+{
+    return st == HD_ABORTED && fetch_signal ? cli_exit_of_signal(fetch_signal) : cli_exit_of(st);
+}
+
+/* ---- names of a job file ---- */
+
+struct fetch_known {
+    struct fetch_known *next;
+    const char *name;
+    const char *path;
+};
+
+static const struct fetch_known *find_known(const struct fetch_names *names, const char *name)
+{
+    for (const struct fetch_known *k = names->known; k; k = k->next)
+        if (strcmp(k->name, name) == 0)
+            return k;
+    return NULL;
+}
+
+static enum hd_status remember(struct fetch_names *names, const char *name, const char *path)
+{
+    struct fetch_known *known = hd_arena_alloc(names->arena, sizeof *known);
+
+    if (known) {
+        known->name = hd_arena_strdup(names->arena, name);
+        known->path = hd_arena_strdup(names->arena, path);
+    }
+    if (!known || !known->name || !known->path)
+        return hd_err(HD_NO_MEMORY, "no memory for a name");
+    known->next = names->known;
+    names->known = known;
+    return HD_OK;
+}
+
+/* Checks that a name of data has files, and one of a model none. */
+static enum hd_status check_form(const char *name, bool is_data, const struct hd_hub_name *n)
+{
+    if (is_data && !n->is_dataset)
+        return hd_err(HD_INVALID, "%s is a model; data is named hf://datasets/ORG/NAME/FILE", name);
+    if (!is_data && n->is_dataset)
+        return hd_err(HD_INVALID, "%s is a data set; a model is named hf://ORG/NAME", name);
+    if (!is_data && *n->path)
+        return hd_err(HD_INVALID, "%s: a model is named without a file: hf://%s", name, n->repo);
+    return HD_OK;
+}
+
+/* Gives all files of a result names that are no links; ret_path: the file or pattern below the same
+ * folder. */
+static enum hd_status name_data(const struct hd_hub_name *n, const struct hd_hub_result *result,
+                                struct hd_text *ret_path)
+{
+    char path[PATH_MAX] = "";
+    enum hd_status st = HD_OK;
+
+    for (size_t i = 0; i < result->file_count && !st; i++)
+        st = hd_hub_name_file(result, result->files[i].path, path);
+    if (st)
+        return st;
+    /* the folder of the last file, without its path */
+    path[strlen(path) - strlen(result->files[result->file_count - 1].path)] = '\0';
+    hd_text_add(ret_path, "%s%s", path, n->path);
+    return HD_OK;
+}
+
+/* Finds what a name means. A data set without a file is refused with the files that it has. */
+static enum hd_status locate(struct fetch_names *names, const char *name, bool is_data,
+                             struct hd_text *ret_path)
+{
+    static const char *const unnamed = "(give one or a pattern)";
+    struct hd_hub_name n;
+    struct hd_hub_result result;
+    const char *include = n.path;
+    struct hd_hub_request request = {.settings = &names->settings,
+                                     .name = &n,
+                                     .mode =
+                                         names->downloads ? HD_HUB_CACHE_FIRST : HD_HUB_CACHE_ONLY,
+                                     .include = &include,
+                                     .by_folder = true};
+    enum hd_status st = hd_hub_parse(name, false, false, &n);
+
+    if (!st)
+        st = check_form(name, is_data, &n);
+    if (!st && !names->is_ready)
+        st = hd_hub_read_settings(&names->settings);
+    names->is_ready = !st;
+    if (st)
+        return st;
+    request.include_count = is_data;
+    if (is_data && !*n.path)
+        include = unnamed;
+    st = fetch_get(&request, names->arena, &result);
+    if (st == HD_NOT_FOUND && !names->downloads)
+        return hd_err(st, "%s; local and submit fetch it, too", hd_err_message());
+    if (st)
+        return st;
+    if (is_data)
+        return name_data(&n, &result, ret_path);
+    hd_text_add(ret_path, "%s", result.snapshot);
+    return HD_OK;
+}
+
+enum hd_status fetch_locate(void *user, const char *name, bool is_data, struct hd_text *ret_path)
+{
+    struct fetch_names *names = user;
+    const struct fetch_known *known = find_known(names, name);
+    enum hd_status st;
+
+    if (known) {
+        hd_text_add(ret_path, "%s", known->path);
+        return HD_OK;
+    }
+    st = locate(names, name, is_data, ret_path);
+    if (!st && ret_path->failed)
+        st = hd_err(HD_NO_MEMORY, "no memory for a path");
+    return st ? st : remember(names, name, ret_path->data);
+}
+
+/* ---- what a job reads ---- */
+
+/* Appends a line with the repository of a path, unless it is the one of the line before. */
+static void describe_path(const char *key, const char *path, struct hd_text *before,
+                          struct hd_text *out)
+{
+    struct hd_text name = {0};
+
+    if (hd_hub_describe(path, &name) && !name.failed &&
+        !(before->data && strcmp(before->data, name.data) == 0)) {
+        hd_text_add(out, "%s: %s\n", key, name.data);
+        hd_text_clear(before);
+        hd_text_add(before, "%s", name.data);
+    }
+    hd_text_free(&name);
+}
+
+void fetch_describe(const struct hd_job *job, struct hd_text *out)
+{
+    struct hd_text before = {0};
+
+    describe_path("model.from", job->from_dir, &before, out);
+    describe_path("train.init_from", job->init_from, &before, out);
+    describe_path("train.adapter.from", job->adapter_from, &before, out);
+    for (int64_t i = 0; i < job->train_count; i++)
+        describe_path("data.train", job->train[i].path, &before, out);
+    for (int64_t i = 0; i < job->val_count; i++)
+        describe_path("data.val", job->val[i].path, &before, out);
+    hd_text_free(&before);
+}

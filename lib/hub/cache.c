@@ -1,0 +1,300 @@
+/* cache: the folders of the cache of huggingface_hub. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "hub_internal.h"
+
+enum {
+    FOLDER_MODE = 0777,
+    FOLDER_DEPTH_MAX = 16,
+    FILE_MODE = 0644,
+    LOCK_MODE = 0664,
+    LOCK_PAUSE_MS = 50
+};
+
+void hub_add_folder(struct hd_text *out, const char *cache, const struct hd_hub_name *name)
+{
+    hd_text_add(out, "%s/%s--", cache, name->is_dataset ? "datasets" : "models");
+    for (const char *at = name->repo; *at; at++)
+        hd_text_add(out, *at == '/' ? "--" : "%c", *at);
+}
+
+static enum hd_status make_parents(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char folder[PATH_MAX];
+
+    if (!slash || (size_t)(slash - path) >= sizeof folder)
+        return hd_err(HD_INVALID, "%.200s: the path is too long", path);
+    memcpy(folder, path, (size_t)(slash - path));
+    folder[slash - path] = '\0';
+    return hd_file_make_dirs(folder, FOLDER_MODE);
+}
+
+/* Writes and renames a file `part`, which is open. */
+static enum hd_status write_part(int fd, const char *part, const char *path, const char *text,
+                                 size_t bytes)
+{
+    enum hd_status st = hd_file_write_all(fd, text, bytes);
+
+    if (st)
+        return hd_err_prefix(st, "%s", part);
+    if (fchmod(fd, FILE_MODE) < 0 || fsync(fd) < 0 || rename(part, path) < 0)
+        return hd_err(hd_file_write_status(errno), "cannot write %s: %s", path,
+                      hd_file_error_text(errno));
+    return HD_OK;
+}
+
+enum hd_status hub_write_file(const char *path, const char *text, size_t bytes)
+{
+    char part[PATH_MAX];
+    enum hd_status st = make_parents(path);
+    int fd;
+
+    if (st)
+        return st;
+    /* a random name: another machine that shares the cache may have a process of this number */
+    if (snprintf(part, sizeof part, "%s.XXXXXX", path) >= (int)sizeof part)
+        return hd_err(HD_INVALID, "%.200s: the path is too long", path);
+    fd = mkostemp(part, O_CLOEXEC);
+    if (fd < 0)
+        return hd_err(hd_file_write_status(errno), "cannot create a file beside %s: %s", path,
+                      hd_file_error_text(errno));
+    st = write_part(fd, part, path, text, bytes);
+    (void)close(fd);
+    if (st)
+        (void)unlink(part);
+    return st;
+}
+
+enum hd_status hub_read_ref(const char *folder, const char *revision,
+                            char ret_commit[HD_HUB_COMMIT_MAX])
+{
+    struct hd_text path = {0}, text = {0};
+    enum hd_status st;
+
+    hd_text_add(&path, "%s/refs/%s", folder, revision);
+    st = path.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
+                     : hd_file_read(path.data, 256, &text);
+    if (!st && text.data)
+        text.data[strcspn(text.data, " \r\n")] = '\0';
+    if (!st && (!text.data || !hub_is_commit(text.data)))
+        st = hd_err(HD_NOT_FOUND, "%s holds no commit", path.data);
+    if (!st)
+        memcpy(ret_commit, text.data, HD_HUB_COMMIT_MAX);
+    hd_text_free(&path);
+    hd_text_free(&text);
+    return st && st != HD_NO_MEMORY ? HD_NOT_FOUND : st;
+}
+
+enum hd_status hub_write_ref(const char *folder, const char *revision, const char *commit)
+{
+    char now[HD_HUB_COMMIT_MAX];
+    struct hd_text path = {0};
+    enum hd_status st;
+
+    if (hub_is_commit(revision) ||
+        (!hub_read_ref(folder, revision, now) && strcmp(now, commit) == 0))
+        return HD_OK;
+    hd_text_add(&path, "%s/refs/%s", folder, revision);
+    st = path.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
+                     : hub_write_file(path.data, commit, strlen(commit));
+    hd_text_free(&path);
+    return st;
+}
+
+bool hub_has_file(const char *snapshot, const char *path, int64_t size_bytes)
+{
+    char file[PATH_MAX];
+    struct stat info;
+
+    return snprintf(file, sizeof file, "%s/%s", snapshot, path) < (int)sizeof file &&
+           stat(file, &info) == 0 && S_ISREG(info.st_mode) &&
+           (size_bytes < 0 || info.st_size == size_bytes);
+}
+
+/* Adds the files below snapshot/below to the tree. */
+static enum hd_status list_folder(const char *snapshot, const char *below, int depth,
+                                  struct hd_arena *arena, struct hub_tree *tree)
+{
+    char path[PATH_MAX];
+    const bool fits = snprintf(path, sizeof path, "%s/%s", snapshot, below) < (int)sizeof path;
+    DIR *dir = fits ? opendir(path) : NULL;
+    const struct dirent *entry;
+    enum hd_status st = HD_OK;
+
+    while (dir && !st && (entry = readdir(dir))) {
+        struct hd_hub_file file = {.path = NULL};
+        char name[HD_HUB_PATH_MAX];
+        struct stat info;
+
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
+            snprintf(name, sizeof name, "%s%s%s", below, *below ? "/" : "", entry->d_name) >=
+                (int)sizeof name ||
+            fstatat(dirfd(dir), entry->d_name, &info, 0) < 0)
+            continue;
+        file.path = name;
+        file.size_bytes = info.st_size;
+        if (S_ISDIR(info.st_mode) && depth < FOLDER_DEPTH_MAX)
+            st = list_folder(snapshot, name, depth + 1, arena, tree);
+        else if (S_ISREG(info.st_mode))
+            st = hub_tree_add(tree, &file, arena);
+    }
+    if (dir)
+        (void)closedir(dir);
+    return st;
+}
+
+enum hd_status hub_list_snapshot(const char *snapshot, struct hd_arena *arena,
+                                 struct hub_tree *tree)
+{
+    enum hd_status st;
+
+    tree->count = 0;
+    tree->is_partial = true;
+    st = list_folder(snapshot, "", 0, arena, tree);
+    hub_tree_sort(tree);
+    return st;
+}
+
+/* Appends the relative path from a file of a snapshot to its blob: ../../blobs/ETAG, with one more
+ * ".." for each folder of the file's path. */
+static void add_target(struct hd_text *out, const char *path, const char *etag)
+{
+    for (const char *at = strchr(path, '/'); at; at = strchr(at + 1, '/'))
+        hd_text_add(out, "../");
+    hd_text_add(out, "../../blobs/%s", etag);
+}
+
+/* Makes the link by rename, since a broken one may be in its place. */
+static enum hd_status make_link(const char *target, const char *path)
+{
+    char part[PATH_MAX];
+    enum hd_status st = HD_OK;
+
+    if (snprintf(part, sizeof part, "%s.part.%ld.%lx", path, (long)getpid(),
+                 (unsigned long)(uintptr_t)&part) >= (int)sizeof part)
+        return hd_err(HD_INVALID, "%.200s: the path is too long", path);
+    (void)unlink(part);
+    if (symlink(target, part) < 0 || rename(part, path) < 0) {
+        st = hd_err(hd_file_write_status(errno), "cannot make the link %s: %s", path,
+                    hd_file_error_text(errno));
+        (void)unlink(part);
+    }
+    return st;
+}
+
+enum hd_status hub_link_blob(const char *folder, const char *commit, const struct hd_hub_file *file)
+{
+    struct hd_text path = {0}, target = {0};
+    enum hd_status st = HD_OK;
+
+    hd_text_add(&path, "%s/snapshots/%s/%s", folder, commit, file->path);
+    add_target(&target, file->path, hub_etag(file));
+    if (path.failed || target.failed)
+        st = hd_err(HD_NO_MEMORY, "no memory for a path");
+    if (!st)
+        st = make_parents(path.data);
+    if (!st)
+        st = make_link(target.data, path.data);
+    hd_text_free(&path);
+    hd_text_free(&target);
+    return st;
+}
+
+/* Tries to take the flock; HD_CONFLICT: another process has it. */
+static enum hd_status try_lock(const char *path, int *ret_fd)
+{
+    struct stat held, named;
+    const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, LOCK_MODE);
+
+    if (fd < 0)
+        return hd_err(hd_file_write_status(errno), "cannot open the lock %s: %s", path,
+                      hd_file_error_text(errno));
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        const int error = errno;
+
+        (void)close(fd);
+        return error == EWOULDBLOCK
+                   ? HD_CONFLICT
+                   : hd_err(HD_IO,
+                            "cannot lock %s: %s; the cache must be on a file system with "
+                            "locks: set HF_HUB_CACHE",
+                            path, strerror(error));
+    }
+    /* another program may have removed the file, and a third one locked a new file of its name */
+    if (fstat(fd, &held) < 0 || stat(path, &named) < 0 || held.st_ino != named.st_ino ||
+        held.st_dev != named.st_dev) {
+        (void)close(fd);
+        return HD_CONFLICT;
+    }
+    *ret_fd = fd;
+    return HD_OK;
+}
+
+enum hd_status hub_lock_blob(const char *cache, const struct hd_hub_name *name, const char *etag,
+                             const volatile sig_atomic_t *stop, volatile int *ret_waits,
+                             int *ret_fd)
+{
+    const struct timespec pause = {.tv_nsec = LOCK_PAUSE_MS * 1000000L};
+    struct hd_text locks = {0}, path = {0};
+    bool waits = false;
+    enum hd_status st;
+
+    hd_text_add(&locks, "%s/.locks", cache);
+    if (!locks.failed)
+        hub_add_folder(&path, locks.data, name);
+    hd_text_add(&path, "/%s.lock", etag);
+    st = locks.failed || path.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
+                                     : make_parents(path.data);
+    while (!st && (st = try_lock(path.data, ret_fd)) == HD_CONFLICT) {
+        if (!waits)
+            __atomic_add_fetch(ret_waits, 1, __ATOMIC_RELAXED);
+        waits = true;
+        st = stop && *stop ? hd_err(HD_ABORTED, "interrupted") : HD_OK;
+        if (!st)
+            (void)nanosleep(&pause, NULL);
+    }
+    if (waits)
+        __atomic_sub_fetch(ret_waits, 1, __ATOMIC_RELAXED);
+    hd_text_free(&locks);
+    hd_text_free(&path);
+    return st;
+}
+
+/* ---- names for jobs ---- */
+
+enum hd_status hd_hub_name_file(const struct hd_hub_result *result, const char *path,
+                                char ret_path[PATH_MAX])
+{
+    const size_t folder = strlen(result->snapshot) - strlen("/snapshots/") - strlen(result->commit);
+    char named[PATH_MAX], file[PATH_MAX], real[PATH_MAX];
+    struct stat at_name, at_blob;
+
+    if (snprintf(file, sizeof file, "%s/%s", result->snapshot, path) >= (int)sizeof file ||
+        snprintf(named, sizeof named, "%.*s/named/%s/%s", (int)folder, result->snapshot,
+                 result->commit, path) >= (int)sizeof named)
+        return hd_err(HD_INVALID, "%s: the path in the cache is too long", path);
+    if (!realpath(file, real) || stat(real, &at_blob) < 0)
+        return hd_err(HD_NOT_FOUND, "cannot find %s: %s", file, strerror(errno));
+    if (strcmp(real, file) != 0 && make_parents(named) == HD_OK) {
+        if (lstat(named, &at_name) == 0 &&
+            (at_name.st_ino != at_blob.st_ino || at_name.st_dev != at_blob.st_dev))
+            (void)unlink(named); /* of a blob that was downloaded again since */
+        if (link(real, named) == 0 || errno == EEXIST) {
+            memcpy(ret_path, named, sizeof named);
+            return HD_OK;
+        }
+    }
+    memcpy(ret_path, file, sizeof file);
+    return HD_OK;
+}

@@ -1,0 +1,519 @@
+/* get: finds a repository's files in the cache, looks up the hub, and downloads what is missing. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "hub_internal.h"
+
+enum { PROGRESS_MS = 100, INDEX_VALUES_MAX = 4000000 };
+
+struct get {
+    struct hd_hub_request request;   /* of the caller, but for `stop` */
+    struct hd_hub_settings settings; /* of the caller, with the cache's real path */
+    const volatile sig_atomic_t *caller_stop;
+    struct hd_arena *arena;
+    struct hd_hub_result *result;
+    struct hd_text folder; /* folder of the repository in the cache */
+    struct hub_tree tree;
+    struct hd_hub_file *files; /* wanted */
+    size_t file_count;
+    const struct hd_hub_file **missing;
+    size_t missing_count;
+
+    /* shared by the threads, under the mutex but for `next` and `meter` */
+    pthread_mutex_t mutex;
+    pthread_cond_t changed; /* a thread has ended */
+    size_t next, running;
+    struct hub_meter meter;
+    struct hd_error error;     /* first failure */
+    volatile sig_atomic_t end; /* not 0: the threads end */
+};
+
+static enum hd_status no_memory_for_path(void)
+{
+    return hd_err(HD_NO_MEMORY, "no memory for a path");
+}
+
+static enum hd_status set_snapshot(struct get *g, const char *commit)
+{
+    struct hd_hub_result *r = g->result;
+
+    memcpy(r->commit, commit, HD_HUB_COMMIT_MAX);
+    memcpy(g->tree.commit, commit, HD_HUB_COMMIT_MAX);
+    if (snprintf(r->snapshot, sizeof r->snapshot, "%s/snapshots/%s", g->folder.data, commit) >=
+        (int)sizeof r->snapshot - HD_HUB_PATH_MAX)
+        return hd_err(HD_INVALID, "%s: the path of the cache is too long; set HF_HUB_CACHE",
+                      g->settings.cache);
+    return HD_OK;
+}
+
+static char *tree_path(const struct get *g)
+{
+    return hd_arena_printf(g->arena, "%s/trees/%s.json", g->folder.data, g->tree.commit);
+}
+
+/* ---- the cache ---- */
+
+static bool has_all(const struct get *g)
+{
+    for (size_t i = 0; i < g->file_count; i++)
+        if (!hub_has_file(g->result->snapshot, g->files[i].path, g->files[i].size_bytes))
+            return false;
+    return true;
+}
+
+/* Checks that the snapshot has all files of the index of its weights. */
+static bool has_weights(const struct get *g)
+{
+    static const struct hd_json_limits limits = {.values_max = INDEX_VALUES_MAX, .depth_max = 8};
+    const char *snapshot = g->result->snapshot;
+    const struct hd_json *root = NULL, *map = NULL;
+    struct hd_text path = {0}, text = {0};
+    struct hd_arena arena;
+    bool has = hub_has_file(snapshot, "model.safetensors", -1) ||
+               hub_has_file(snapshot, "adapter_model.safetensors", -1);
+
+    hd_arena_init(&arena, 0);
+    hd_text_add(&path, "%s/model.safetensors.index.json", snapshot);
+    if (!has && !path.failed && !hd_file_read(path.data, HUB_API_BYTES_MAX, &text) &&
+        !hd_json_parse_repeated(&arena, text.data ? text.data : "", text.len_bytes, &limits,
+                                &root) &&
+        !hd_json_need(root, "weight_map", HD_JSON_OBJECT, &map)) {
+        has = map->first;
+        for (const struct hd_json *m = map->first; m && has; m = m->next)
+            has = m->kind == HD_JSON_STRING && hub_path_is_safe(m->text) &&
+                  hub_has_file(snapshot, m->text, -1);
+    }
+    hd_arena_done(&arena);
+    hd_text_free(&path);
+    hd_text_free(&text);
+    return has;
+}
+
+/* Returns whether a snapshot without a list of its commit's files has all that is wanted: what is
+ * named without a pattern, or a model's settings and weights. */
+static bool is_whole(const struct get *g)
+{
+    const struct hd_hub_request *r = &g->request;
+
+    for (size_t i = 0; i < r->include_count; i++)
+        if (!hub_has_file(g->result->snapshot, r->include[i], -1))
+            return false;
+    if (r->include_count)
+        return true;
+    return !r->name->is_dataset &&
+           (hub_has_file(g->result->snapshot, "config.json", -1) ||
+            hub_has_file(g->result->snapshot, "adapter_config.json", -1)) &&
+           has_weights(g);
+}
+
+/* Looks for all wanted files of a commit in the cache. HD_NOT_FOUND: it does not have them all. */
+static enum hd_status find_commit(struct get *g, const char *commit)
+{
+    enum hd_status st = set_snapshot(g, commit);
+    const char *path = st ? NULL : tree_path(g);
+
+    if (st)
+        return st;
+    if (!path)
+        return no_memory_for_path();
+    g->tree.is_partial = false;
+    st = hub_tree_read(path, g->arena, &g->tree);
+    if (st == HD_NOT_FOUND)
+        st = hub_list_snapshot(g->result->snapshot, g->arena, &g->tree);
+    if (!st && g->tree.is_partial && !is_whole(g))
+        return HD_NOT_FOUND;
+    if (!st)
+        st = hub_pick(&g->request, &g->tree, g->arena, &g->files, &g->file_count);
+    if (!st && !has_all(g))
+        st = HD_NOT_FOUND;
+    return st;
+}
+
+/* Looks for the repository in the cache, without network. HD_NOT_FOUND without a message: it is not
+ * there, or not whole. */
+static enum hd_status find_cached(struct get *g)
+{
+    const char *revision = g->request.name->revision;
+    char commit[HD_HUB_COMMIT_MAX];
+    enum hd_status st = HD_OK;
+
+    if (hub_is_commit(revision))
+        memcpy(commit, revision, sizeof commit);
+    else
+        st = hub_read_ref(g->folder.data, revision, commit);
+    return st ? st : find_commit(g, commit);
+}
+
+static enum hd_status not_in_cache(const struct get *g, const char *why)
+{
+    const struct hd_hub_name *n = g->request.name;
+
+    return hd_err(
+        HD_NOT_FOUND,
+        "%s%s@%s is not, or not whole, in the cache %s%s; to fetch it: heddle fetch %s%s%s%s",
+        n->is_dataset ? "datasets/" : "", n->repo, n->revision, g->settings.cache, why,
+        n->is_dataset ? "--dataset " : "", n->repo,
+        strcmp(n->revision, "main") == 0 ? "" : " --revision ",
+        strcmp(n->revision, "main") == 0 ? "" : n->revision);
+}
+
+/* ---- the hub ---- */
+
+static enum hd_status take_page(void *user, const struct hub_answer *answer, const void *bytes,
+                                size_t count)
+{
+    struct hd_text *text = user;
+
+    if (text->len_bytes + count > HUB_API_BYTES_MAX)
+        return hd_err(HD_LIMIT, "%s sends an answer of more than %d MiB", answer->host,
+                      HUB_API_BYTES_MAX >> 20);
+    hd_text_add_bytes(text, bytes, count);
+    return text->failed ? hd_err(HD_NO_MEMORY, "no memory for an answer") : HD_OK;
+}
+
+/* Asks the API, `tries` times at most. */
+static enum hd_status ask_api(struct get *g, struct hub_client *client, const char *url, int tries,
+                              struct hub_answer *ret_answer, struct hd_text *ret_text)
+{
+    enum hd_status st = HD_OK;
+
+    for (int try = 1; !st; try++) {
+        bool may_retry;
+
+        hd_text_clear(ret_text);
+        *ret_answer = (struct hub_answer){.retry_after_s = -1};
+        st = hub_get(client, url, 0, take_page, ret_text, ret_answer);
+        may_retry = st == HD_UNAVAILABLE || st == HD_TIMEOUT;
+        if (!st && ret_answer->status == 200)
+            return HD_OK;
+        if (!st) {
+            may_retry = hub_may_retry(ret_answer);
+            st = hub_explain(&g->settings, g->request.name, ret_answer, NULL);
+        }
+        if (!may_retry || try >= tries)
+            return st;
+        if (hub_pause(&g->settings, try, ret_answer->status ? ret_answer : NULL, g->caller_stop))
+            return g->caller_stop && *g->caller_stop ? hd_err(HD_ABORTED, "interrupted") : st;
+        st = HD_OK;
+    }
+    return st;
+}
+
+/* Sets ret_commit to the commit of the revision. */
+static enum hd_status look_up_commit(struct get *g, struct hub_client *client, int tries,
+                                     char ret_commit[HD_HUB_COMMIT_MAX])
+{
+    static const struct hd_json_limits limits = {.values_max = INDEX_VALUES_MAX, .depth_max = 64};
+    const char *revision = g->request.name->revision, *sha = NULL;
+    const struct hd_json *root = NULL;
+    struct hub_answer answer;
+    struct hd_text url = {0}, text = {0};
+    enum hd_status st = HD_OK;
+
+    if (hub_is_commit(revision)) {
+        memcpy(ret_commit, revision, HD_HUB_COMMIT_MAX);
+        return HD_OK;
+    }
+    hub_add_api(&url, g->settings.endpoint, g->request.name);
+    hd_text_add(&url, "revision/");
+    hub_add_encoded(&url, revision, "");
+    st = url.failed ? no_memory_for_path() : ask_api(g, client, url.data, tries, &answer, &text);
+    if (!st)
+        st = hd_json_parse_repeated(g->arena, text.data ? text.data : "", text.len_bytes, &limits,
+                                    &root);
+    if (!st && (hd_json_need_string(root, "sha", &sha) || !hub_is_commit(sha)))
+        st = HD_INVALID;
+    if (st == HD_INVALID)
+        st = hd_err(HD_CORRUPT, "%s does not answer as a hub does: no commit of %s", answer.host,
+                    g->request.name->repo);
+    if (!st)
+        memcpy(ret_commit, sha, HD_HUB_COMMIT_MAX);
+    hd_text_free(&url);
+    hd_text_free(&text);
+    return st;
+}
+
+/* Gets the list of the commit's files from the hub, page by page, and keeps it in the cache. */
+static enum hd_status look_up_tree(struct get *g, struct hub_client *client)
+{
+    char url[HUB_URL_MAX];
+    struct hub_answer answer = {.status = 0};
+    struct hd_text text = {0};
+    const char *path = tree_path(g);
+    enum hd_status st;
+
+    hub_add_api(&text, g->settings.endpoint, g->request.name);
+    hd_text_add(&text, "tree/%s?recursive=true&expand=false", g->tree.commit);
+    st = text.failed || !path ? no_memory_for_path() : HD_OK;
+    (void)snprintf(url, sizeof url, "%s", text.data ? text.data : "");
+    g->tree.count = 0;
+    g->tree.is_partial = false;
+    while (!st) {
+        st = ask_api(g, client, url, HUB_TRIES, &answer, &text);
+        if (!st)
+            st = hub_tree_add_page(&g->tree, text.data ? text.data : "", text.len_bytes, g->arena);
+        if (st || !*answer.next)
+            break;
+        st = hub_next_page(url, &answer, &g->settings);
+    }
+    hub_tree_sort(&g->tree);
+    if (!st)
+        st = hub_tree_write(path, &g->tree);
+    hd_text_free(&text);
+    return st;
+}
+
+/* Asks the hub for commit and files. tries: of the first request. */
+static enum hd_status look_up(struct get *g, int tries)
+{
+    struct hub_client *client = NULL;
+    char commit[HD_HUB_COMMIT_MAX];
+    const char *path;
+    enum hd_status st = hub_client_new(&g->settings, g->caller_stop, &client);
+
+    if (!st)
+        st = look_up_commit(g, client, tries, commit);
+    if (!st)
+        st = set_snapshot(g, commit);
+    if (!st) {
+        g->tree.is_partial = false;
+        path = tree_path(g);
+        st = path ? hub_tree_read(path, g->arena, &g->tree) : no_memory_for_path();
+        if (st == HD_NOT_FOUND)
+            st = look_up_tree(g, client);
+    }
+    if (!st)
+        st = hub_pick(&g->request, &g->tree, g->arena, &g->files, &g->file_count);
+    hub_client_free(client);
+    return st;
+}
+
+/* ---- downloading ---- */
+
+/* Lists the files that are not in the snapshot and checks that there is space for them. */
+static enum hd_status find_missing(struct get *g)
+{
+    int64_t needed = 0;
+
+    g->missing = hd_arena_array(g->arena, g->file_count + 1, sizeof(const struct hd_hub_file *));
+    if (!g->missing)
+        return hd_err(HD_NO_MEMORY, "no memory for the list of files");
+    for (size_t i = 0; i < g->file_count; i++) {
+        const struct hd_hub_file *f = &g->files[i];
+        char blob[PATH_MAX];
+        struct stat info;
+
+        if (hub_has_file(g->result->snapshot, f->path, f->size_bytes)) {
+            g->meter.bytes += f->size_bytes;
+            g->meter.files++;
+            continue;
+        }
+        g->missing[g->missing_count++] = f;
+        (void)snprintf(blob, sizeof blob, "%s/blobs/%s", g->folder.data, hub_etag(f));
+        if (stat(blob, &info) == 0 && info.st_size == f->size_bytes)
+            continue;
+        needed += f->size_bytes;
+        (void)snprintf(blob, sizeof blob, "%s/blobs/%s.incomplete", g->folder.data, hub_etag(f));
+        if (stat(blob, &info) == 0 && info.st_size <= f->size_bytes)
+            needed -= info.st_size;
+    }
+    return needed ? hd_file_check_space(g->folder.data, needed) : HD_OK;
+}
+
+static void *run_thread(void *user)
+{
+    struct get *g = user;
+    struct hub_client *client = NULL;
+    enum hd_status st = hub_client_new(&g->settings, &g->end, &client);
+
+    while (!st && !g->end) {
+        const size_t i = __atomic_fetch_add(&g->next, 1, __ATOMIC_RELAXED);
+
+        if (i >= g->missing_count)
+            break;
+        st = hub_download(client, &g->request, g->folder.data, g->tree.commit, g->missing[i],
+                          &g->meter);
+        if (!st)
+            (void)__atomic_add_fetch(&g->meter.files, 1, __ATOMIC_RELAXED);
+    }
+    hub_client_free(client);
+    (void)pthread_mutex_lock(&g->mutex);
+    if (st && !g->error.status) {
+        hd_err_save(st, &g->error);
+        g->end = 1;
+    }
+    g->running--;
+    (void)pthread_cond_signal(&g->changed);
+    (void)pthread_mutex_unlock(&g->mutex);
+    return NULL;
+}
+
+static void report(struct get *g, int64_t begin_ms)
+{
+    const int64_t span_ms = hd_clock_now_ms() - begin_ms;
+    const struct hd_hub_progress p = {
+        .done_bytes = __atomic_load_n(&g->meter.bytes, __ATOMIC_RELAXED),
+        .total_bytes = g->result->size_bytes,
+        .done_files = (size_t)__atomic_load_n(&g->meter.files, __ATOMIC_RELAXED),
+        .total_files = g->file_count,
+        .bytes_per_s =
+            span_ms > 0 ? __atomic_load_n(&g->meter.fetched, __ATOMIC_RELAXED) * 1000 / span_ms : 0,
+        .note = __atomic_load_n(&g->meter.waits, __ATOMIC_RELAXED)
+                    ? "another process downloads a file of it"
+                    : NULL};
+
+    if (g->request.progress)
+        g->request.progress(g->request.user, &p);
+}
+
+/* Waits for the threads, and has them end when the caller's flag is set. */
+static void await_threads(struct get *g)
+{
+    const int64_t begin_ms = hd_clock_now_ms();
+
+    (void)pthread_mutex_lock(&g->mutex);
+    while (g->running) {
+        struct timespec until;
+
+        (void)clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += PROGRESS_MS * 1000000L;
+        until.tv_sec += until.tv_nsec / 1000000000L;
+        until.tv_nsec %= 1000000000L;
+        (void)pthread_cond_timedwait(&g->changed, &g->mutex, &until);
+        if (g->caller_stop && *g->caller_stop)
+            g->end = 1;
+        (void)pthread_mutex_unlock(&g->mutex);
+        report(g, begin_ms);
+        (void)pthread_mutex_lock(&g->mutex);
+    }
+    (void)pthread_mutex_unlock(&g->mutex);
+}
+
+static enum hd_status download_missing(struct get *g)
+{
+    pthread_t threads[HUB_THREADS];
+    size_t count = g->missing_count < HUB_THREADS ? g->missing_count : HUB_THREADS;
+    size_t started = 0;
+
+    g->request.stop = &g->end;
+    (void)pthread_mutex_init(&g->mutex, NULL);
+    (void)pthread_cond_init(&g->changed, NULL);
+    (void)pthread_mutex_lock(&g->mutex);
+    for (; started < count; started++, g->running++)
+        if (pthread_create(&threads[started], NULL, run_thread, g) != 0)
+            break;
+    (void)pthread_mutex_unlock(&g->mutex);
+    await_threads(g);
+    for (size_t i = 0; i < started; i++)
+        (void)pthread_join(threads[i], NULL);
+    (void)pthread_cond_destroy(&g->changed);
+    (void)pthread_mutex_destroy(&g->mutex);
+    g->result->fetched_bytes = g->meter.fetched;
+    if (g->caller_stop && *g->caller_stop)
+        return hd_err(HD_ABORTED, "interrupted; the same command goes on where this one stopped");
+    if (g->error.status)
+        return hd_err_restore(&g->error);
+    return started || !count ? HD_OK : hd_err(HD_NO_MEMORY, "cannot start a thread");
+}
+
+static enum hd_status download(struct get *g)
+{
+    enum hd_status st = hd_file_make_dirs(g->folder.data, 0777);
+
+    for (size_t i = 0; i < g->file_count; i++)
+        g->result->size_bytes += g->files[i].size_bytes;
+    if (!st)
+        st = find_missing(g);
+    if (!st && g->missing_count)
+        st = download_missing(g);
+    /* last: until then the old commit of a branch is the one that is whole */
+    if (!st)
+        st = hub_write_ref(g->folder.data, g->request.name->revision, g->tree.commit);
+    return st;
+}
+
+/* ---- all of it ---- */
+
+/* Returns whether the hub need not be asked. */
+static bool needs_no_hub(const struct get *g)
+{
+    return g->request.mode != HD_HUB_NEWEST || g->settings.offline ||
+           hub_is_commit(g->request.name->revision);
+}
+
+static enum hd_status get(struct get *g)
+{
+    struct hd_error error;
+    enum hd_status cached = find_cached(g), st;
+
+    if (cached && cached != HD_NOT_FOUND)
+        return cached;
+    if (!cached && needs_no_hub(g))
+        return HD_OK;
+    if (g->request.mode == HD_HUB_CACHE_ONLY || g->settings.offline)
+        return not_in_cache(g, g->settings.offline ? ", and HF_HUB_OFFLINE or --offline keeps from "
+                                                     "the network"
+                                                   : "");
+    st = look_up(g, cached ? HUB_TRIES : 1);
+    if (!st)
+        return download(g);
+    if (cached || (st != HD_UNAVAILABLE && st != HD_TIMEOUT))
+        return st;
+    hd_err_save(st, &error); /* the hub cannot be reached: what the cache has is whole */
+    st = find_cached(g);
+    g->result->unreachable = !st;
+    (void)hd_err_restore(&error);
+    return st;
+}
+
+/* Sets the real path of the cache, without links on the way; it need not exist. */
+static enum hd_status settle_cache(struct get *g)
+{
+    char real[PATH_MAX];
+
+    if (realpath(g->settings.cache, real))
+        memcpy(g->settings.cache, real, sizeof real);
+    else if (errno != ENOENT)
+        return hd_err(HD_IO, "the cache %s cannot be used: %s", g->settings.cache, strerror(errno));
+    hub_add_folder(&g->folder, g->settings.cache, g->request.name);
+    return g->folder.failed ? no_memory_for_path() : HD_OK;
+}
+
+enum hd_status hd_hub_get(const struct hd_hub_request *request, struct hd_arena *arena,
+                          struct hd_hub_result *ret_result)
+{
+    struct get *g = calloc(1, sizeof *g);
+    enum hd_status st;
+
+    if (!g)
+        return hd_err(HD_NO_MEMORY, "no memory for a download");
+    *ret_result = (struct hd_hub_result){.file_count = 0};
+    g->request = *request;
+    g->settings = *request->settings;
+    g->request.settings = &g->settings;
+    g->caller_stop = request->stop;
+    g->arena = arena;
+    g->result = ret_result;
+    st = settle_cache(g);
+    if (!st)
+        st = get(g);
+    if (!st) {
+        ret_result->files = g->files;
+        ret_result->file_count = g->file_count;
+        ret_result->size_bytes = 0;
+        for (size_t i = 0; i < g->file_count; i++)
+            ret_result->size_bytes += g->files[i].size_bytes;
+    }
+    explicit_bzero(&g->settings, sizeof g->settings);
+    hd_text_free(&g->folder);
+    free(g);
+    return st;
+}

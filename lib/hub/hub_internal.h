@@ -1,0 +1,173 @@
+/* hub_internal: declarations that the files of lib/hub share.
+ *
+ *     name.c       names, paths and URLs
+ *     settings.c   the environment
+ *     pick.c       which files of a repository are wanted
+ *     tree.c       the list of a commit's files: from the hub, from the cache
+ *     cache.c      the folders of the cache
+ *     request.c    one HTTP request, by libcurl   (no_request.c: a build without it)
+ *     answer.c     what an HTTP status means, as a message
+ *     download.c   one file: lock, continue, check, name
+ *     get.c        all files of a request
+ */
+#ifndef HD_HUB_HUB_INTERNAL_H
+#define HD_HUB_HUB_INTERNAL_H
+
+#include "hub/hub.h"
+
+enum {
+    HUB_FILES_MAX = 200000,       /* files of a repository */
+    HUB_API_BYTES_MAX = 64 << 20, /* bytes of one answer of the API */
+    HUB_URL_MAX = 8192,
+    HUB_REDIRECTS_MAX = 10,
+    HUB_TRIES = 5,            /* tries without a byte of progress */
+    HUB_PAUSE_MAX_MS = 8000,  /* longest pause between tries, without a Retry-After */
+    HUB_WAIT_MAX_MS = 300000, /* longest Retry-After that is waited for */
+    HUB_THREADS = 8           /* files at a time */
+};
+
+/* Bytes of a file that the hub does not serve by plain HTTP (huggingface_hub's limit). */
+#define HUB_PLAIN_BYTES_MAX INT64_C(50000000000)
+
+/* ---- name.c ---- */
+
+/* Returns whether a path that the server names is a relative path without "." and "..", control
+ * characters, backslashes and empty parts. Names are compared as they are: a `%2e` in one is refused,
+ * too, since nothing that decodes it later may read it as a dot. */
+bool hub_path_is_safe(const char *path);
+bool hub_is_commit(const char *revision); /* true: 40 lower-case hexadecimal digits */
+bool hub_is_hash(const char *text);       /* true: 40 or 64 of them */
+/* Appends the text with all bytes percent-encoded but letters, digits and "-_.~", and those of
+ * `kept`. */
+void hub_add_encoded(struct hd_text *out, const char *text, const char *kept);
+/* Appends ENDPOINT/api/models/REPO/, or the like of a data set. */
+void hub_add_api(struct hd_text *out, const char *endpoint, const struct hd_hub_name *name);
+/* Appends ENDPOINT/REPO/resolve/COMMIT/PATH, or the like of a data set. */
+void hub_add_resolve(struct hd_text *out, const char *endpoint, const struct hd_hub_name *name,
+                     const char *commit, const char *path);
+
+/* ---- settings.c ---- */
+
+/* Returns whether the URL is https://, or http:// of this machine. */
+bool hub_url_is_allowed(const char *url);
+
+/* ---- tree.c ---- */
+
+struct hub_tree {
+    char commit[HD_HUB_COMMIT_MAX];
+    struct hd_hub_file *files; /* in the arena, by path */
+    int count, room;
+    bool is_partial; /* made of what a snapshot has; files may be missing */
+};
+
+/* Returns the name of the file's blob. */
+const char *hub_etag(const struct hd_hub_file *file);
+/* Adds the entries of one page of the API's list of files. HD_CORRUPT: it is no such list, or names
+ * a path that is not safe. */
+enum hd_status hub_tree_add_page(struct hub_tree *tree, const char *text, size_t bytes,
+                                 struct hd_arena *arena);
+/* Reads and writes trees/COMMIT.json. hub_tree_read: HD_NOT_FOUND also if the file is damaged. */
+enum hd_status hub_tree_read(const char *path, struct hd_arena *arena, struct hub_tree *tree);
+enum hd_status hub_tree_write(const char *path, const struct hub_tree *tree);
+/* Adds a file, whose path it copies. */
+enum hd_status hub_tree_add(struct hub_tree *tree, const struct hd_hub_file *file,
+                            struct hd_arena *arena);
+void hub_tree_sort(struct hub_tree *tree); /* by path, for hub_tree_find */
+const struct hd_hub_file *hub_tree_find(const struct hub_tree *tree, const char *path);
+
+/* ---- pick.c ---- */
+
+/* Sets ret_files to the wanted files of the tree, in the arena. HD_INVALID: a pattern asks for
+ * files that are never downloaded, or a model has no weights that Heddle reads. HD_NOT_FOUND:
+ * nothing matches; the message lists what there is. */
+enum hd_status hub_pick(const struct hd_hub_request *request, const struct hub_tree *tree,
+                        struct hd_arena *arena, struct hd_hub_file **ret_files, size_t *ret_count);
+
+/* ---- cache.c ---- */
+
+/* Appends CACHE/models--ORG--NAME */
+void hub_add_folder(struct hd_text *out, const char *cache, const struct hd_hub_name *name);
+/* Sets ret_commit to the commit that the cache knows the revision as; else HD_NOT_FOUND. */
+enum hd_status hub_read_ref(const char *folder, const char *revision,
+                            char ret_commit[HD_HUB_COMMIT_MAX]);
+enum hd_status hub_write_ref(const char *folder, const char *revision, const char *commit);
+/* Returns whether the snapshot has the file, of this size; size_bytes -1: of any size. */
+bool hub_has_file(const char *snapshot, const char *path, int64_t size_bytes);
+/* Makes a tree of what the snapshot has. */
+enum hd_status hub_list_snapshot(const char *snapshot, struct hd_arena *arena,
+                                 struct hub_tree *tree);
+/* Makes the link snapshots/COMMIT/PATH to the blob, durably. */
+enum hd_status hub_link_blob(const char *folder, const char *commit,
+                             const struct hd_hub_file *file);
+/* Takes the flock on a blob, waiting for another process; HD_ABORTED: *stop. *ret_waits is set while
+ * it waits. */
+enum hd_status hub_lock_blob(const char *cache, const struct hd_hub_name *name, const char *etag,
+                             const volatile sig_atomic_t *stop, volatile int *ret_waits,
+                             int *ret_fd);
+/* Writes a small file by rename; makes its folder. */
+enum hd_status hub_write_file(const char *path, const char *text, size_t bytes);
+
+/* ---- request.c, no_request.c ---- */
+
+struct hub_answer {
+    int status;                 /* HTTP status */
+    char error_code[64];        /* X-Error-Code */
+    char error_message[512];    /* X-Error-Message */
+    char location[HUB_URL_MAX]; /* where a redirect leads */
+    char next[HUB_URL_MAX];     /* next page of a list; "": the last one */
+    char host[256];             /* host that answered */
+    int64_t retry_after_s;      /* Retry-After, or the rest of a RateLimit window; -1: not given */
+    int64_t range_begin;        /* first byte of a 206; -1: not given */
+    bool by_endpoint;           /* the endpoint itself answered, not a host behind a redirect */
+};
+
+/* Receives the body of an answer of status 200 or 206. Return other than HD_OK ends the request
+ * with that status. */
+typedef enum hd_status hub_sink(void *user, const struct hub_answer *answer, const void *bytes,
+                                size_t count);
+
+struct hub_client;
+/* Makes a client, which belongs to one thread. stop: as in struct hd_hub_request. */
+enum hd_status hub_client_new(const struct hd_hub_settings *settings,
+                              const volatile sig_atomic_t *stop, struct hub_client **ret_client);
+void hub_client_free(struct hub_client *client); /* NULL: does nothing */
+
+/* Sends one GET and follows redirects, without a retry. from: first byte wanted (Range); 0: the
+ * whole. HD_OK: an answer came, of whatever status. HD_UNAVAILABLE, HD_TIMEOUT: no answer, or the
+ * connection broke; a retry may succeed. HD_DENIED: a redirect that is not followed. HD_ABORTED:
+ * *stop. */
+enum hd_status hub_get(struct hub_client *client, const char *url, int64_t from, hub_sink *sink,
+                       void *user, struct hub_answer *ret_answer);
+
+/* Replaces the URL of a page of a list by that of the next one. HD_CORRUPT: it is of another
+ * host. */
+enum hd_status hub_next_page(char url[HUB_URL_MAX], const struct hub_answer *answer,
+                             const struct hd_hub_settings *settings);
+
+/* ---- answer.c ---- */
+
+/* Returns whether a request with this answer may succeed later. */
+bool hub_may_retry(const struct hub_answer *answer);
+/* Makes the failure of an answer other than 200 and 206. what: a file, for messages; NULL: the
+ * repository. */
+enum hd_status hub_explain(const struct hd_hub_settings *settings, const struct hd_hub_name *name,
+                           const struct hub_answer *answer, const char *what);
+/* Sleeps before try number `try` (from 1), or as long as the answer says. HD_ABORTED: *stop.
+ * HD_UNAVAILABLE: the answer asks for a longer pause than is waited for. answer NULL: none came. */
+enum hd_status hub_pause(const struct hd_hub_settings *settings, int try,
+                         const struct hub_answer *answer, const volatile sig_atomic_t *stop);
+
+/* ---- download.c ---- */
+
+struct hub_meter {                   /* progress that threads report */
+    volatile int64_t bytes, fetched; /* atomic: bytes that are there; bytes that came now */
+    volatile int64_t files;          /* atomic */
+    volatile int waits;              /* files that another process downloads */
+};
+
+/* Downloads one file into the cache and links it into the snapshot; does nothing if it is there. */
+enum hd_status hub_download(struct hub_client *client, const struct hd_hub_request *request,
+                            const char *folder, const char *commit, const struct hd_hub_file *file,
+                            struct hub_meter *meter);
+
+#endif

@@ -1,0 +1,370 @@
+/* request: one HTTP request, by libcurl.
+ *
+ * Redirects are followed here and not by libcurl: the headers of each hop count (X-Error-Code), and
+ * the token must not reach another host. A redirect to http:// of another machine is refused.
+ */
+#include <curl/curl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "hub_internal.h"
+#include "version/version.h"
+
+enum {
+    CONNECT_TIMEOUT_S = 10,
+    /* an answer slower than this for so long counts as broken */
+    SLOW_BYTES_PER_S = 1024,
+    SLOW_S = 60
+};
+
+struct hub_client {
+    CURL *curl;
+    const struct hd_hub_settings *settings;
+    const volatile sig_atomic_t *stop;
+    char error[CURL_ERROR_SIZE];
+    /* the request under way */
+    struct hub_answer *answer;
+    hub_sink *sink;
+    void *user;
+    enum hd_status sunk; /* failure of the sink; its message is the thread's */
+};
+
+bool hd_hub_can_download(void)
+{
+    return true;
+}
+
+/* ---- headers ---- */
+
+/* Returns the value of a header line if it has this name, without the white space around it. */
+static const char *value_of(const char *line, const char *name)
+{
+    const size_t n = strlen(name);
+
+    if (strncasecmp(line, name, n) != 0 || line[n] != ':')
+        return NULL;
+    line += n + 1;
+    return line + strspn(line, " \t");
+}
+
+static void copy_header(const char *value, char *ret_text, size_t size)
+{
+    if (strlen(value) < size)
+        memcpy(ret_text, value, strlen(value) + 1);
+    else
+        ret_text[0] = '\0';
+}
+
+/* Copies a server's text for a message, without control characters. */
+static void copy_clean(const char *value, char *ret_text, size_t size)
+{
+    size_t n = 0;
+
+    for (; value[n] && n + 1 < size; n++)
+        ret_text[n] = (unsigned char)value[n] < 0x20 || value[n] == 0x7f ? '?' : value[n];
+    ret_text[n] = '\0';
+}
+
+/* Reads `<URL>; rel="next"` of a Link header. */
+static void read_link(const char *value, struct hub_answer *answer)
+{
+    for (const char *at = strchr(value, '<'); at; at = strchr(at + 1, '<')) {
+        const char *end = strchr(at, '>');
+
+        if (end && strstr(end, "rel=\"next\"") && (size_t)(end - at) <= sizeof answer->next) {
+            memcpy(answer->next, at + 1, (size_t)(end - at) - 1);
+            answer->next[end - at - 1] = '\0';
+            return;
+        }
+    }
+}
+
+/* Reads the seconds until a rate limit's window ends: `"api";r=0;t=55`. */
+static void read_rate_limit(const char *value, struct hub_answer *answer)
+{
+    const char *t = strstr(value, ";t=");
+
+    if (t && answer->retry_after_s < 0)
+        answer->retry_after_s = strtol(t + 3, NULL, 10);
+}
+
+static size_t on_header(char *bytes, size_t size, size_t count, void *user)
+{
+    struct hub_client *c = user;
+    struct hub_answer *a = c->answer;
+    char line[HUB_URL_MAX + 256];
+    const char *value;
+    size_t n = size * count;
+
+    if (n >= sizeof line)
+        return size * count; /* no header that is read here is as long */
+    memcpy(line, bytes, n);
+    while (n && (line[n - 1] == '\r' || line[n - 1] == '\n'))
+        n--;
+    line[n] = '\0';
+    if ((value = value_of(line, "location")))
+        copy_header(value, a->location, sizeof a->location);
+    else if ((value = value_of(line, "link")))
+        read_link(value, a);
+    else if ((value = value_of(line, "x-error-code")))
+        copy_clean(value, a->error_code, sizeof a->error_code);
+    else if ((value = value_of(line, "x-error-message")))
+        copy_clean(value, a->error_message, sizeof a->error_message);
+    else if ((value = value_of(line, "retry-after")) && strspn(value, "0123456789"))
+        a->retry_after_s = strtol(value, NULL, 10);
+    else if ((value = value_of(line, "ratelimit")))
+        read_rate_limit(value, a);
+    else if ((value = value_of(line, "content-range")) && hd_text_starts(value, "bytes "))
+        a->range_begin = strtoll(value + 6, NULL, 10);
+    return size * count;
+}
+
+/* ---- the body ---- */
+
+static size_t on_body(char *bytes, size_t size, size_t count, void *user)
+{
+    struct hub_client *c = user;
+    long status = 0;
+
+    (void)curl_easy_getinfo(c->curl, CURLINFO_RESPONSE_CODE, &status);
+    c->answer->status = (int)status;
+    if (status != 200 && status != 206)
+        return size * count; /* the page of an error or a redirect */
+    c->sunk = c->sink(c->user, c->answer, bytes, size * count);
+    return c->sunk ? CURL_WRITEFUNC_ERROR : size * count;
+}
+
+static int on_progress(void *user, curl_off_t total, curl_off_t now, curl_off_t up_total,
+                       curl_off_t up)
+{
+    const struct hub_client *c = user;
+
+    (void)total;
+    (void)now;
+    (void)up_total;
+    (void)up;
+    return c->stop && *c->stop;
+}
+
+/* ---- where a URL leads ---- */
+
+/* Returns whether two URLs have the same scheme, host and port. */
+static bool same_origin(const char *a, const char *b)
+{
+    static const CURLUPart parts[] = {CURLUPART_SCHEME, CURLUPART_HOST, CURLUPART_PORT};
+    CURLU *x = curl_url(), *y = curl_url();
+    bool same =
+        x && y && !curl_url_set(x, CURLUPART_URL, a, 0) && !curl_url_set(y, CURLUPART_URL, b, 0);
+
+    for (size_t i = 0; same && i < sizeof parts / sizeof parts[0]; i++) {
+        char *p = NULL, *q = NULL;
+
+        same = !curl_url_get(x, parts[i], &p, CURLU_DEFAULT_PORT) &&
+               !curl_url_get(y, parts[i], &q, CURLU_DEFAULT_PORT) && strcasecmp(p, q) == 0;
+        curl_free(p);
+        curl_free(q);
+    }
+    curl_url_cleanup(x);
+    curl_url_cleanup(y);
+    return same;
+}
+
+static void copy_host(const char *url, char *ret_host, size_t size)
+{
+    CURLU *u = curl_url();
+    char *host = NULL;
+
+    ret_host[0] = '\0';
+    if (u && !curl_url_set(u, CURLUPART_URL, url, 0) && !curl_url_get(u, CURLUPART_HOST, &host, 0))
+        copy_clean(host, ret_host, size);
+    curl_free(host);
+    curl_url_cleanup(u);
+}
+
+/* Replaces `url` by the URL that a Location or Link names relative to it. */
+static enum hd_status follow(char url[HUB_URL_MAX], const char *location)
+{
+    CURLU *u = curl_url();
+    char *next = NULL, host[256];
+    enum hd_status st = HD_OK;
+
+    if (!u || curl_url_set(u, CURLUPART_URL, url, 0) ||
+        curl_url_set(u, CURLUPART_URL, location, 0) || curl_url_get(u, CURLUPART_URL, &next, 0) ||
+        strlen(next) >= HUB_URL_MAX)
+        st = hd_err(HD_CORRUPT, "the hub redirects to a URL that is none");
+    copy_host(st ? "" : next, host, sizeof host);
+    if (!st && !hub_url_is_allowed(next))
+        st = hd_err(HD_DENIED,
+                    "the hub redirects to http:// or another scheme of %s, which is not followed: "
+                    "anybody on the way could read and change the answer",
+                    host);
+    if (!st)
+        memcpy(url, next, strlen(next) + 1);
+    curl_free(next);
+    curl_url_cleanup(u);
+    return st;
+}
+
+enum hd_status hub_next_page(char url[HUB_URL_MAX], const struct hub_answer *answer,
+                             const struct hd_hub_settings *settings)
+{
+    enum hd_status st = follow(url, answer->next);
+
+    if (!st && !same_origin(url, settings->endpoint))
+        st = hd_err(HD_CORRUPT, "the hub's list of files goes on at another host");
+    return st;
+}
+
+/* ---- a request ---- */
+
+static enum hd_status explain_failure(const struct hub_client *c, CURLcode code, const char *url)
+{
+    const char *why = *c->error ? c->error : curl_easy_strerror(code);
+    char host[256];
+
+    copy_host(url, host, sizeof host);
+    if (code == CURLE_ABORTED_BY_CALLBACK)
+        return hd_err(HD_ABORTED, "interrupted");
+    if (code == CURLE_WRITE_ERROR && c->sunk)
+        return c->sunk;
+    if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE)
+        return hd_err(HD_DENIED,
+                      "%s: its certificate is not accepted: %s; a proxy that opens TLS has an "
+                      "authority of its own: name it in SSL_CERT_FILE",
+                      host, why);
+    if (code == CURLE_OUT_OF_MEMORY)
+        return hd_err(HD_NO_MEMORY, "no memory for a request");
+    return hd_err(code == CURLE_OPERATION_TIMEDOUT ? HD_TIMEOUT : HD_UNAVAILABLE,
+                  "%s cannot be reached, or the connection broke: %s", host, why);
+}
+
+static bool is_redirect(int status)
+{
+    return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
+}
+
+/* Makes the headers of a request; with the token only for the endpoint. */
+static struct curl_slist *make_headers(const struct hub_client *c, bool to_endpoint)
+{
+    struct curl_slist *list = curl_slist_append(NULL, "Accept-Encoding: identity"), *longer = NULL;
+    char line[sizeof c->settings->token + 32];
+
+    if (list && to_endpoint && *c->settings->token) {
+        (void)snprintf(line, sizeof line, "Authorization: Bearer %s", c->settings->token);
+        longer = curl_slist_append(list, line);
+        explicit_bzero(line, sizeof line);
+        if (!longer) {
+            curl_slist_free_all(list);
+            return NULL;
+        }
+        list = longer;
+    }
+    return list;
+}
+
+static enum hd_status send_one(struct hub_client *c, const char *url, int64_t from)
+{
+    const bool to_endpoint = same_origin(url, c->settings->endpoint);
+    struct curl_slist *headers = make_headers(c, to_endpoint);
+    char range[32];
+    long status = 0;
+    CURLcode code;
+
+    if (!headers)
+        return hd_err(HD_NO_MEMORY, "no memory for a request");
+    *c->answer =
+        (struct hub_answer){.retry_after_s = -1, .range_begin = -1, .by_endpoint = to_endpoint};
+    copy_host(url, c->answer->host, sizeof c->answer->host);
+    c->error[0] = '\0';
+    c->sunk = HD_OK;
+    (void)snprintf(range, sizeof range, "%lld-", (long long)from);
+    (void)curl_easy_setopt(c->curl, CURLOPT_URL, url);
+    (void)curl_easy_setopt(c->curl, CURLOPT_HTTPHEADER, headers);
+    (void)curl_easy_setopt(c->curl, CURLOPT_RANGE, from ? range : NULL);
+    code = curl_easy_perform(c->curl);
+    (void)curl_easy_getinfo(c->curl, CURLINFO_RESPONSE_CODE, &status);
+    c->answer->status = (int)status;
+    (void)curl_easy_setopt(c->curl, CURLOPT_HTTPHEADER, NULL);
+    for (struct curl_slist *h = headers; h; h = h->next)
+        explicit_bzero(h->data, strlen(h->data)); /* the token */
+    curl_slist_free_all(headers);
+    return code ? explain_failure(c, code, url) : HD_OK;
+}
+
+enum hd_status hub_get(struct hub_client *client, const char *url, int64_t from, hub_sink *sink,
+                       void *user, struct hub_answer *ret_answer)
+{
+    char at[HUB_URL_MAX];
+    enum hd_status st = HD_OK;
+
+    if (strlen(url) >= sizeof at)
+        return hd_err(HD_INVALID, "the URL of a file is longer than %d bytes", HUB_URL_MAX - 1);
+    memcpy(at, url, strlen(url) + 1);
+    client->answer = ret_answer;
+    client->sink = sink;
+    client->user = user;
+    for (int hops = 0; !st; hops++) {
+        st = send_one(client, at, from);
+        if (st || !is_redirect(ret_answer->status) || !*ret_answer->location)
+            break;
+        if (hops == HUB_REDIRECTS_MAX)
+            st = hd_err(HD_CORRUPT, "the hub redirects more than %d times", HUB_REDIRECTS_MAX);
+        if (!st)
+            st = follow(at, ret_answer->location);
+    }
+    return st;
+}
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void init_curl(void)
+{
+    (void)curl_global_init(CURL_GLOBAL_DEFAULT);
+}
+
+enum hd_status hub_client_new(const struct hd_hub_settings *settings,
+                              const volatile sig_atomic_t *stop, struct hub_client **ret_client)
+{
+    struct hub_client *c = calloc(1, sizeof *c);
+    char agent[64];
+
+    (void)pthread_once(&once, init_curl);
+    if (c)
+        c->curl = curl_easy_init();
+    if (!c || !c->curl) {
+        free(c);
+        return hd_err(HD_NO_MEMORY, "no memory for a connection");
+    }
+    c->settings = settings;
+    c->stop = stop;
+    (void)snprintf(agent, sizeof agent, "heddle/%s", hd_version);
+    (void)curl_easy_setopt(c->curl, CURLOPT_USERAGENT, agent);
+    (void)curl_easy_setopt(c->curl, CURLOPT_ERRORBUFFER, c->error);
+    (void)curl_easy_setopt(c->curl, CURLOPT_NOSIGNAL, 1L);
+    (void)curl_easy_setopt(c->curl, CURLOPT_FOLLOWLOCATION, 0L);
+    (void)curl_easy_setopt(c->curl, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_TIMEOUT_S);
+    (void)curl_easy_setopt(c->curl, CURLOPT_LOW_SPEED_LIMIT, (long)SLOW_BYTES_PER_S);
+    (void)curl_easy_setopt(c->curl, CURLOPT_LOW_SPEED_TIME, (long)SLOW_S);
+    (void)curl_easy_setopt(c->curl, CURLOPT_HEADERFUNCTION, on_header);
+    (void)curl_easy_setopt(c->curl, CURLOPT_HEADERDATA, c);
+    (void)curl_easy_setopt(c->curl, CURLOPT_WRITEFUNCTION, on_body);
+    (void)curl_easy_setopt(c->curl, CURLOPT_WRITEDATA, c);
+    (void)curl_easy_setopt(c->curl, CURLOPT_NOPROGRESS, 0L);
+    (void)curl_easy_setopt(c->curl, CURLOPT_XFERINFOFUNCTION, on_progress);
+    (void)curl_easy_setopt(c->curl, CURLOPT_XFERINFODATA, c);
+    if (*settings->ca_file)
+        (void)curl_easy_setopt(c->curl, CURLOPT_CAINFO, settings->ca_file);
+    *ret_client = c;
+    return HD_OK;
+}
+
+void hub_client_free(struct hub_client *client)
+{
+    if (!client)
+        return;
+    curl_easy_cleanup(client->curl);
+    free(client);
+}

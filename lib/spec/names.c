@@ -1,0 +1,107 @@
+/* names: names of the hub in a job file, hf://ORG/NAME and hf://datasets/ORG/NAME/FILE. The caller
+ * of the reader finds the paths (hd_spec_source.locate); the job has these alone. */
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "spec_internal.h"
+
+#define SCHEME "hf://"
+
+/* Finds the path of one name. Puts "KEY: " in front of a message. */
+static enum hd_status locate(const struct spec_reader *r, const char *key, const char *name,
+                             bool is_data, struct hd_text *ret_path)
+{
+    const struct hd_spec_source *source = r->source;
+    enum hd_status st =
+        source->locate
+            ? source->locate(source->locate_user, name, is_data, ret_path)
+            : hd_err(HD_INVALID, "names of the hub cannot be looked up here; give a path");
+
+    if (!st && ret_path->failed)
+        st = hd_err(HD_NO_MEMORY, "no memory for a path");
+    if (!st && ret_path->len_bytes >= HD_JOB_PATH_MAX)
+        st = hd_err(HD_INVALID, "%s: its path in the cache is longer than %d bytes", name,
+                    HD_JOB_PATH_MAX - 1);
+    return st ? hd_err_prefix(st, "%s", key) : HD_OK;
+}
+
+static enum hd_status locate_folder(struct spec_reader *r, const char *key,
+                                    char path[HD_JOB_PATH_MAX])
+{
+    struct hd_text found = {0};
+    enum hd_status st;
+
+    if (!hd_text_starts(path, SCHEME))
+        return HD_OK;
+    st = locate(r, key, path, false, &found);
+    if (!st)
+        memcpy(path, found.data, found.len_bytes + 1);
+    hd_text_free(&found);
+    return st;
+}
+
+static enum hd_status locate_files(struct spec_reader *r, const char *list,
+                                   struct hd_job_file *files, int64_t count, bool is_mixture)
+{
+    enum hd_status st = HD_OK;
+
+    for (int64_t i = 0; i < count && !st; i++) {
+        struct hd_text found = {0};
+        char key[64];
+
+        if (!hd_text_starts(files[i].path, SCHEME))
+            continue;
+        (void)snprintf(key, sizeof key, "%s[%lld]", list,
+                       (long long)(is_mixture ? files[i].source : i));
+        st = locate(r, key, files[i].path, true, &found);
+        if (!st) {
+            files[i].path = hd_arena_strdup(r->draft.arena, found.data);
+            if (!files[i].path)
+                st = hd_err(HD_NO_MEMORY, "no memory for names of files");
+        }
+        hd_text_free(&found);
+    }
+    return st;
+}
+
+enum hd_status spec_locate_names(struct spec_reader *r)
+{
+    struct hd_job *job = r->draft.job;
+    enum hd_status st = locate_folder(r, "model.from", job->from_dir);
+
+    if (!st)
+        st = locate_folder(r, "train.init_from", job->init_from);
+    if (!st)
+        st = locate_folder(r, "train.adapter.from", job->adapter_from);
+    if (!st)
+        st = locate_files(r, "data.train", job->train, job->train_count, job->weight_count > 0);
+    return st ? st : locate_files(r, "data.val", job->val, job->val_count, false);
+}
+
+/* Returns whether the text is ORG/NAME of letters, digits, '-', '_' and '.'. */
+static bool is_repo(const char *text)
+{
+    const char *slash = strchr(text, '/');
+
+    if (!slash || slash == text || !slash[1] || strchr(slash + 1, '/') || text[0] == '.' ||
+        slash[1] == '.' || strlen(text) > 150)
+        return false;
+    for (; *text; text++)
+        if (!isalnum((unsigned char)*text) && !strchr("-_./", *text))
+            return false;
+    return true;
+}
+
+const char *spec_explain_name(const char *text, bool is_data, char ret_text[SPEC_PATH_TEXT_MAX])
+{
+    ret_text[0] = '\0';
+    if (is_repo(text) && is_data)
+        (void)snprintf(ret_text, SPEC_PATH_TEXT_MAX,
+                       "; files of a data set of the Hugging Face hub are written "
+                       "hf://datasets/ORG/NAME/FILE");
+    else if (is_repo(text))
+        (void)snprintf(ret_text, SPEC_PATH_TEXT_MAX,
+                       "; a model of the Hugging Face hub is written hf://%s", text);
+    return ret_text;
+}
