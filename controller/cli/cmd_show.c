@@ -187,7 +187,7 @@ static void add_sources(struct hd_text *out, const Heddle__V1__JobStatus *j)
         fetch_describe(job, &names);
     for (char *line = names.data, *end; line && (end = strchr(line, '\n')); line = end + 1) {
         *end = '\0';
-        add_fact(out, line == names.data ? "from the hub" : "", "%s", line);
+        add_fact(out, line == names.data ? "hub" : "", "%s", line);
     }
     hd_text_free(&names);
     hd_arena_done(&arena);

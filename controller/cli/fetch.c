@@ -159,34 +159,21 @@ static enum hd_status check_form(const char *name, bool is_data, const struct hd
         return hd_err(HD_INVALID, "%s is a model; data is named hf://datasets/ORG/NAME/FILE", name);
     if (!is_data && n->is_dataset)
         return hd_err(HD_INVALID, "%s is a data set; a model is named hf://ORG/NAME", name);
+    if (is_data && !*n->path)
+        return hd_err(
+            HD_INVALID,
+            "%s names no file; add one or a pattern, such as %s/data/train-*; heddle fetch "
+            "--dataset %s gets all files",
+            name, name, n->repo);
     if (!is_data && *n->path)
         return hd_err(HD_INVALID, "%s: a model is named without a file: hf://%s", name, n->repo);
     return HD_OK;
 }
 
-/* Gives all files of a result names that are no links; ret_path: the file or pattern below the same
- * folder. */
-static enum hd_status name_data(const struct hd_hub_name *n, const struct hd_hub_result *result,
-                                struct hd_text *ret_path)
-{
-    char path[PATH_MAX] = "";
-    enum hd_status st = HD_OK;
-
-    for (size_t i = 0; i < result->file_count && !st; i++)
-        st = hd_hub_name_file(result, result->files[i].path, path);
-    if (st)
-        return st;
-    /* the folder of the last file, without its path */
-    path[strlen(path) - strlen(result->files[result->file_count - 1].path)] = '\0';
-    hd_text_add(ret_path, "%s%s", path, n->path);
-    return HD_OK;
-}
-
-/* Finds what a name means. A data set without a file is refused with the files that it has. */
 static enum hd_status locate(struct fetch_names *names, const char *name, bool is_data,
                              struct hd_text *ret_path)
 {
-    static const char *const unnamed = "(give one or a pattern)";
+    char folder[PATH_MAX];
     struct hd_hub_name n;
     struct hd_hub_result result;
     const char *include = n.path;
@@ -206,16 +193,13 @@ static enum hd_status locate(struct fetch_names *names, const char *name, bool i
     if (st)
         return st;
     request.include_count = is_data;
-    if (is_data && !*n.path)
-        include = unnamed;
     st = fetch_get(&request, names->arena, &result);
     if (st == HD_NOT_FOUND && !names->downloads)
         return hd_err(st, "%s; local and submit fetch it, too", hd_err_message());
     if (st)
         return st;
-    if (is_data)
-        return name_data(&n, &result, ret_path);
-    hd_text_add(ret_path, "%s", result.snapshot);
+    hd_hub_name_files(&result, folder);
+    hd_text_add(ret_path, "%s%s%s", folder, is_data ? "/" : "", n.path);
     return HD_OK;
 }
 

@@ -273,28 +273,49 @@ enum hd_status hub_lock_blob(const char *cache, const struct hd_hub_name *name, 
 
 /* ---- names for jobs ---- */
 
-enum hd_status hd_hub_name_file(const struct hd_hub_result *result, const char *path,
-                                char ret_path[PATH_MAX])
+/* Makes `named` a hard link to the file that `path` leads to. False: the file system, or the owner
+ * of the file, does not allow it. */
+static bool name_file(const char *path, const char *named)
 {
-    const size_t folder = strlen(result->snapshot) - strlen("/snapshots/") - strlen(result->commit);
-    char named[PATH_MAX], file[PATH_MAX], real[PATH_MAX];
-    struct stat at_name, at_blob;
+    char real[PATH_MAX];
+    struct stat is, wanted;
 
-    if (snprintf(file, sizeof file, "%s/%s", result->snapshot, path) >= (int)sizeof file ||
-        snprintf(named, sizeof named, "%.*s/named/%s/%s", (int)folder, result->snapshot,
-                 result->commit, path) >= (int)sizeof named)
-        return hd_err(HD_INVALID, "%s: the path in the cache is too long", path);
-    if (!realpath(file, real) || stat(real, &at_blob) < 0)
-        return hd_err(HD_NOT_FOUND, "cannot find %s: %s", file, strerror(errno));
-    if (strcmp(real, file) != 0 && make_parents(named) == HD_OK) {
-        if (lstat(named, &at_name) == 0 &&
-            (at_name.st_ino != at_blob.st_ino || at_name.st_dev != at_blob.st_dev))
-            (void)unlink(named); /* of a blob that was downloaded again since */
-        if (link(real, named) == 0 || errno == EEXIST) {
-            memcpy(ret_path, named, sizeof named);
-            return HD_OK;
-        }
+    if (!realpath(path, real) || stat(real, &wanted) < 0 || make_parents(named))
+        return false;
+    if (lstat(named, &is) == 0) {
+        if (is.st_ino == wanted.st_ino && is.st_dev == wanted.st_dev)
+            return true;
+        (void)unlink(named); /* of a blob that was downloaded again since */
     }
-    memcpy(ret_path, file, sizeof file);
-    return HD_OK;
+    return link(real, named) == 0 || errno == EEXIST; /* another process may have been faster */
+}
+
+static bool has_links(const struct hd_hub_result *result)
+{
+    char path[PATH_MAX];
+    struct stat info;
+
+    for (size_t i = 0; i < result->file_count; i++)
+        if (snprintf(path, sizeof path, "%s/%s", result->snapshot, result->files[i].path) <
+                (int)sizeof path &&
+            lstat(path, &info) == 0 && S_ISLNK(info.st_mode))
+            return true;
+    return false;
+}
+
+void hd_hub_name_files(const struct hd_hub_result *result, char ret_folder[PATH_MAX])
+{
+    const size_t repo = strlen(result->snapshot) - strlen("/snapshots/") - strlen(result->commit);
+    char folder[PATH_MAX], path[PATH_MAX], named[PATH_MAX];
+    bool is_named =
+        has_links(result) && snprintf(folder, sizeof folder, "%.*s/named/%s", (int)repo,
+                                      result->snapshot, result->commit) < (int)sizeof folder;
+
+    for (size_t i = 0; i < result->file_count && is_named; i++)
+        is_named = snprintf(path, sizeof path, "%s/%s", result->snapshot, result->files[i].path) <
+                       (int)sizeof path &&
+                   snprintf(named, sizeof named, "%s/%s", folder, result->files[i].path) <
+                       (int)sizeof named &&
+                   name_file(path, named);
+    memcpy(ret_folder, is_named ? folder : result->snapshot, PATH_MAX);
 }

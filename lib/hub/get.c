@@ -12,7 +12,12 @@
 #include "base/json.h"
 #include "hub_internal.h"
 
-enum { PROGRESS_MS = 100, INDEX_VALUES_MAX = 4000000 };
+enum {
+    PROGRESS_MS = 100,
+    INDEX_VALUES_MAX = 4000000,
+    /* tries of a request to which no answer comes at all: the machine has no network */
+    NO_ANSWER_TRIES = 3
+};
 
 struct get {
     struct hd_hub_request request;   /* of the caller, but for `stop` */
@@ -187,6 +192,7 @@ static enum hd_status ask_api(struct get *g, struct hub_client *client, const ch
 
     for (int try = 1; !st; try++) {
         bool may_retry;
+        int most;
 
         hd_text_clear(ret_text);
         *ret_answer = (struct hub_answer){.retry_after_s = -1};
@@ -198,7 +204,8 @@ static enum hd_status ask_api(struct get *g, struct hub_client *client, const ch
             may_retry = hub_may_retry(ret_answer);
             st = hub_explain(&g->settings, g->request.name, ret_answer, NULL);
         }
-        if (!may_retry || try >= tries)
+        most = ret_answer->status || tries < NO_ANSWER_TRIES ? tries : NO_ANSWER_TRIES;
+        if (!may_retry || try >= most)
             return st;
         if (hub_pause(&g->settings, try, ret_answer->status ? ret_answer : NULL, g->caller_stop))
             return g->caller_stop && *g->caller_stop ? hd_err(HD_ABORTED, "interrupted") : st;

@@ -12,7 +12,7 @@
  *                       trees/COMMIT.json      the files of a commit, with sizes and hashes
  *                       snapshots/COMMIT/F     a link to ../../blobs/HASH
  *                       blobs/HASH             a file; blobs/HASH.incomplete: a part of one
- *                       named/COMMIT/F         a hard link to the blob, for jobs (hd_hub_name_file)
+ *                       named/COMMIT/F         a hard link to the blob, for jobs (hd_hub_name_files)
  *     .locks/models--ORG--NAME/HASH.lock       flock(2), held while the blob is downloaded
  *
  * What holds:
@@ -147,10 +147,10 @@ struct hd_hub_result {
 enum hd_status hd_hub_get(const struct hd_hub_request *request, struct hd_arena *arena,
                           struct hd_hub_result *ret_result);
 
-/* Makes a name of a file of the snapshot that is no link, named/COMMIT/PATH, and sets ret_path to
- * it: a job's data file keeps its suffix, and may not be a link where a node has data_roots. Sets
- * ret_path to the snapshot's path where the file system has no hard links. */
-enum hd_status hd_hub_name_file(const struct hd_hub_result *result, const char *path,
-                                char ret_path[PATH_MAX]);
+/* Gives the files of the result names that are no links, in named/COMMIT beside snapshots/COMMIT,
+ * and sets ret_folder to that folder: what a job reads may not be a link where a node has
+ * data_roots, and the suffix of a data file says what it holds, which a blob's name lacks. Sets
+ * ret_folder to the snapshot where that has no links, or the file system no hard links. */
+void hd_hub_name_files(const struct hd_hub_result *result, char ret_folder[PATH_MAX]);
 
 #endif

@@ -24,7 +24,7 @@ struct asked {
     char head[HEAD_MAX];
     char target[4096]; /* of the request line */
     char token[512];   /* of Authorization: Bearer; "": none */
-    bool has_token, at_hub;
+    bool has_token, at_hub, is_head;
     int64_t from; /* of Range; 0: none */
 };
 
@@ -120,7 +120,8 @@ static bool read_request(int fd, struct asked *a)
         count += n > 0 ? (size_t)n : 0;
         a->head[count] = '\0';
     } while (n > 0 && !strstr(a->head, "\r\n\r\n"));
-    if (n <= 0 || sscanf(a->head, "GET %4095s HTTP/1.1", a->target) != 1)
+    a->is_head = hd_text_starts(a->head, "HEAD ");
+    if (n <= 0 || sscanf(a->head, "%*s %4095s HTTP/1.1", a->target) != 1)
         return false;
     a->at_hub = header(a->head, "Host", value, sizeof value) && hd_text_starts(value, "127.0.0.1");
     if (header(a->head, "Authorization", value, sizeof value)) {
@@ -349,6 +350,14 @@ static void answer_resolve(struct imitation *hub, int fd, const struct asked *a,
     f = find_file(r, path);
     if (!f) {
         answer(fd, 404, "X-Error-Code: EntryNotFound\r\n", "");
+        return;
+    }
+    if (!f->is_large && a->is_head) { /* as huggingface_hub asks first */
+        (void)snprintf(text, sizeof text,
+                       "HTTP/1.1 200 Imitated\r\nConnection: close\r\nContent-Length: %zu\r\n"
+                       "ETag: \"%s\"\r\nX-Repo-Commit: %s\r\n\r\n",
+                       f->size_bytes, f->blob_id, r->commit);
+        (void)send_all(fd, text, strlen(text));
         return;
     }
     if (!f->is_large) {

@@ -558,12 +558,12 @@ static void paths_that_lead_out_are_refused(void **state)
 
 /* ---- data sets ---- */
 
-static void a_data_file_gets_a_name_that_is_no_link(void **state)
+static void the_files_of_a_job_get_names_that_are_no_links(void **state)
 {
     static const char *const pattern[] = {"data/train-*.jsonl"};
     struct fixture *f = *state;
     struct imitation_repo *data = &f->hub.repos[f->hub.repo_count++];
-    char path[PATH_MAX];
+    char path[PATH_MAX + 32], folder[PATH_MAX];
     struct stat named, blob;
 
     data->id = "org/set";
@@ -583,14 +583,16 @@ static void a_data_file_gets_a_name_that_is_no_link(void **state)
     f->request.by_folder = true;
     must(get(f));
     assert_int_equal(f->result.file_count, 2);
-    must(hd_hub_name_file(&f->result, "data/train-1.jsonl", path));
-    assert_true(hd_text_ends(path, "/datasets--org--set/named/" COMMIT "/data/train-1.jsonl"));
+    hd_hub_name_files(&f->result, folder);
+    assert_true(hd_text_ends(folder, "/datasets--org--set/named/" COMMIT));
+    (void)snprintf(path, sizeof path, "%s/data/train-1.jsonl", folder);
     assert_int_equal(lstat(path, &named), 0);
     assert_true(S_ISREG(named.st_mode));
     (void)snprintf(path, sizeof path, "%s/data/train-1.jsonl", f->result.snapshot);
     assert_int_equal(stat(path, &blob), 0);
     assert_int_equal(named.st_ino, blob.st_ino);
-    must(hd_hub_name_file(&f->result, "data/train-1.jsonl", path)); /* once more */
+    hd_hub_name_files(&f->result, folder); /* once more */
+    assert_true(hd_text_ends(folder, "/datasets--org--set/named/" COMMIT));
     f->request.include = (const char *const[]){"nothing.csv"};
     expect_failure(f, HD_NOT_FOUND,
                    "it has data/train-1.jsonl, data/train-2.jsonl, data/train-old/3.jsonl");
