@@ -55,10 +55,10 @@ static void show_fetch(void *user, const struct hd_hub_progress *p)
     if (p->note)
         hd_text_add(&line, "  (%s)", p->note);
     if (!line.failed && view->has_terminal) {
-        const int room = bar_terminal_columns() - 1;
+        const int columns = bar_terminal_columns() - 1;
 
-        if ((int)line.len_bytes > room)
-            line.data[room > 0 ? room : 0] = '\0';
+        if ((int)line.len_bytes > columns)
+            line.data[columns > 0 ? columns : 0] = '\0';
         bar_put(&view->bar, line.data, (int)strlen(line.data));
     } else if (!line.failed && view->told_ms) {
         cli_note("heddle: %s", line.data);

@@ -19,7 +19,7 @@ enum hd_status fetch_get(struct hd_hub_request *request, struct hd_arena *arena,
 /* Returns the exit code of a failure of fetch_get: cli_exit_of, or that of the signal. */
 int fetch_exit_of(enum hd_status st);
 
-/* Where names of a job file lead. Initialise with {.arena = .., .downloads = ..}. */
+/* Names of a job file and the paths that they mean. Initialise with {.arena = .., .downloads = ..}. */
 struct fetch_names {
     struct hd_arena *arena;
     bool downloads; /* false: only the cache is read */

@@ -97,7 +97,7 @@ static enum hd_status sleep_ms(int64_t pause_ms, const volatile sig_atomic_t *st
     for (int64_t left; (left = end_ms - hd_clock_now_ms()) > 0;) {
         const int64_t part = left < 50 ? left : 50;
 
-        if (stop && *stop)
+        if (hub_is_stopped(stop))
             return hd_err(HD_ABORTED, "interrupted");
         (void)nanosleep(&(struct timespec){.tv_nsec = part * 1000000}, NULL);
     }

@@ -260,7 +260,7 @@ enum hd_status hub_lock_blob(const char *cache, const struct hd_hub_name *name, 
         if (!waits)
             __atomic_add_fetch(ret_waits, 1, __ATOMIC_RELAXED);
         waits = true;
-        st = stop && *stop ? hd_err(HD_ABORTED, "interrupted") : HD_OK;
+        st = hub_is_stopped(stop) ? hd_err(HD_ABORTED, "interrupted") : HD_OK;
         if (!st)
             (void)nanosleep(&pause, NULL);
     }

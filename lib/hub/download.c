@@ -90,7 +90,7 @@ static enum hd_status hash_part(struct download *d)
             d->have += n;
             count_bytes(d, n);
         }
-        if (!st && stop_of(d) && *stop_of(d))
+        if (!st && hub_is_stopped(stop_of(d)))
             st = hd_err(HD_ABORTED, "interrupted");
     }
     free(chunk);

@@ -19,7 +19,7 @@ enum {
     NO_ANSWER_TRIES = 3
 };
 
-struct get {
+struct hub_fetch {
     struct hd_hub_request request;   /* of the caller, but for `stop` */
     struct hd_hub_settings settings; /* of the caller, with the cache's real path */
     const volatile sig_atomic_t *caller_stop;
@@ -46,7 +46,7 @@ static enum hd_status no_memory_for_path(void)
     return hd_err(HD_NO_MEMORY, "no memory for a path");
 }
 
-static enum hd_status set_snapshot(struct get *g, const char *commit)
+static enum hd_status set_snapshot(struct hub_fetch *g, const char *commit)
 {
     struct hd_hub_result *r = g->result;
 
@@ -59,14 +59,14 @@ static enum hd_status set_snapshot(struct get *g, const char *commit)
     return HD_OK;
 }
 
-static char *tree_path(const struct get *g)
+static char *tree_path(const struct hub_fetch *g)
 {
     return hd_arena_printf(g->arena, "%s/trees/%s.json", g->folder.data, g->tree.commit);
 }
 
 /* ---- the cache ---- */
 
-static bool has_all(const struct get *g)
+static bool has_all(const struct hub_fetch *g)
 {
     for (size_t i = 0; i < g->file_count; i++)
         if (!hub_has_file(g->result->snapshot, g->files[i].path, g->files[i].size_bytes))
@@ -75,7 +75,7 @@ static bool has_all(const struct get *g)
 }
 
 /* Checks that the snapshot has all files of the index of its weights. */
-static bool has_weights(const struct get *g)
+static bool has_weights(const struct hub_fetch *g)
 {
     static const struct hd_json_limits limits = {.values_max = INDEX_VALUES_MAX, .depth_max = 8};
     const char *snapshot = g->result->snapshot;
@@ -104,7 +104,7 @@ static bool has_weights(const struct get *g)
 
 /* Returns whether a snapshot without a list of its commit's files has all that is wanted: what is
  * named without a pattern, or a model's settings and weights. */
-static bool is_whole(const struct get *g)
+static bool is_whole(const struct hub_fetch *g)
 {
     const struct hd_hub_request *r = &g->request;
 
@@ -120,7 +120,7 @@ static bool is_whole(const struct get *g)
 }
 
 /* Looks for all wanted files of a commit in the cache. HD_NOT_FOUND: it does not have them all. */
-static enum hd_status find_commit(struct get *g, const char *commit)
+static enum hd_status find_commit(struct hub_fetch *g, const char *commit)
 {
     enum hd_status st = set_snapshot(g, commit);
     const char *path = st ? NULL : tree_path(g);
@@ -144,7 +144,7 @@ static enum hd_status find_commit(struct get *g, const char *commit)
 
 /* Looks for the repository in the cache, without network. HD_NOT_FOUND without a message: it is not
  * there, or not whole. */
-static enum hd_status find_cached(struct get *g)
+static enum hd_status find_cached(struct hub_fetch *g)
 {
     const char *revision = g->request.name->revision;
     char commit[HD_HUB_COMMIT_MAX];
@@ -157,17 +157,22 @@ static enum hd_status find_cached(struct get *g)
     return st ? st : find_commit(g, commit);
 }
 
-static enum hd_status not_in_cache(const struct get *g, const char *why)
+static enum hd_status not_in_cache(const struct hub_fetch *g, const char *why)
 {
-    const struct hd_hub_name *n = g->request.name;
+    const struct hd_hub_request *r = &g->request;
+    const struct hd_hub_name *n = r->name;
+    struct hd_text command = {0};
+    enum hd_status st;
 
-    return hd_err(
-        HD_NOT_FOUND,
-        "%s%s@%s is not, or not whole, in the cache %s%s; to fetch it: heddle fetch %s%s%s%s",
-        n->is_dataset ? "datasets/" : "", n->repo, n->revision, g->settings.cache, why,
-        n->is_dataset ? "--dataset " : "", n->repo,
-        strcmp(n->revision, "main") == 0 ? "" : " --revision ",
-        strcmp(n->revision, "main") == 0 ? "" : n->revision);
+    hd_text_add(&command, "heddle fetch %s%s", n->is_dataset ? "--dataset " : "", n->repo);
+    if (strcmp(n->revision, "main") != 0)
+        hd_text_add(&command, " --revision %s", n->revision);
+    for (size_t i = 0; i < r->include_count; i++)
+        hd_text_add(&command, " --include '%s'", r->include[i]);
+    st = hd_err(HD_NOT_FOUND, "%s@%s is not, or not whole, in the cache %s%s; to fetch it: %s",
+                n->repo, n->revision, g->settings.cache, why, command.failed ? "" : command.data);
+    hd_text_free(&command);
+    return st;
 }
 
 /* ---- the hub ---- */
@@ -185,8 +190,8 @@ static enum hd_status take_page(void *user, const struct hub_answer *answer, con
 }
 
 /* Asks the API, `tries` times at most. */
-static enum hd_status ask_api(struct get *g, struct hub_client *client, const char *url, int tries,
-                              struct hub_answer *ret_answer, struct hd_text *ret_text)
+static enum hd_status ask_api(struct hub_fetch *g, struct hub_client *client, const char *url,
+                              int tries, struct hub_answer *ret_answer, struct hd_text *ret_text)
 {
     enum hd_status st = HD_OK;
 
@@ -208,14 +213,14 @@ static enum hd_status ask_api(struct get *g, struct hub_client *client, const ch
         if (!may_retry || try >= most)
             return st;
         if (hub_pause(&g->settings, try, ret_answer->status ? ret_answer : NULL, g->caller_stop))
-            return g->caller_stop && *g->caller_stop ? hd_err(HD_ABORTED, "interrupted") : st;
+            return hub_is_stopped(g->caller_stop) ? hd_err(HD_ABORTED, "interrupted") : st;
         st = HD_OK;
     }
     return st;
 }
 
 /* Sets ret_commit to the commit of the revision. */
-static enum hd_status look_up_commit(struct get *g, struct hub_client *client, int tries,
+static enum hd_status look_up_commit(struct hub_fetch *g, struct hub_client *client, int tries,
                                      char ret_commit[HD_HUB_COMMIT_MAX])
 {
     static const struct hd_json_limits limits = {.values_max = INDEX_VALUES_MAX, .depth_max = 64};
@@ -249,7 +254,7 @@ static enum hd_status look_up_commit(struct get *g, struct hub_client *client, i
 }
 
 /* Gets the list of the commit's files from the hub, page by page, and keeps it in the cache. */
-static enum hd_status look_up_tree(struct get *g, struct hub_client *client)
+static enum hd_status look_up_tree(struct hub_fetch *g, struct hub_client *client)
 {
     char url[HUB_URL_MAX];
     struct hub_answer answer = {.status = 0};
@@ -279,7 +284,7 @@ static enum hd_status look_up_tree(struct get *g, struct hub_client *client)
 }
 
 /* Asks the hub for commit and files. tries: of the first request. */
-static enum hd_status look_up(struct get *g, int tries)
+static enum hd_status look_up(struct hub_fetch *g, int tries)
 {
     struct hub_client *client = NULL;
     char commit[HD_HUB_COMMIT_MAX];
@@ -306,7 +311,7 @@ static enum hd_status look_up(struct get *g, int tries)
 /* ---- downloading ---- */
 
 /* Lists the files that are not in the snapshot and checks that there is space for them. */
-static enum hd_status find_missing(struct get *g)
+static enum hd_status find_missing(struct hub_fetch *g)
 {
     int64_t needed = 0;
 
@@ -337,11 +342,11 @@ static enum hd_status find_missing(struct get *g)
 
 static void *run_thread(void *user)
 {
-    struct get *g = user;
+    struct hub_fetch *g = user;
     struct hub_client *client = NULL;
     enum hd_status st = hub_client_new(&g->settings, &g->end, &client);
 
-    while (!st && !g->end) {
+    while (!st && !hub_is_stopped(&g->end)) {
         const size_t i = __atomic_fetch_add(&g->next, 1, __ATOMIC_RELAXED);
 
         if (i >= g->missing_count)
@@ -355,7 +360,7 @@ static void *run_thread(void *user)
     (void)pthread_mutex_lock(&g->mutex);
     if (st && !g->error.status) {
         hd_err_save(st, &g->error);
-        g->end = 1;
+        __atomic_store_n(&g->end, 1, __ATOMIC_RELAXED);
     }
     g->running--;
     (void)pthread_cond_signal(&g->changed);
@@ -363,7 +368,7 @@ static void *run_thread(void *user)
     return NULL;
 }
 
-static void report(struct get *g, int64_t begin_ms)
+static void report(struct hub_fetch *g, int64_t begin_ms)
 {
     const int64_t span_ms = hd_clock_now_ms() - begin_ms;
     const struct hd_hub_progress p = {
@@ -382,7 +387,7 @@ static void report(struct get *g, int64_t begin_ms)
 }
 
 /* Waits for the threads, and has them end when the caller's flag is set. */
-static void await_threads(struct get *g)
+static void await_threads(struct hub_fetch *g)
 {
     const int64_t begin_ms = hd_clock_now_ms();
 
@@ -395,8 +400,8 @@ static void await_threads(struct get *g)
         until.tv_sec += until.tv_nsec / 1000000000L;
         until.tv_nsec %= 1000000000L;
         (void)pthread_cond_timedwait(&g->changed, &g->mutex, &until);
-        if (g->caller_stop && *g->caller_stop)
-            g->end = 1;
+        if (hub_is_stopped(g->caller_stop))
+            __atomic_store_n(&g->end, 1, __ATOMIC_RELAXED);
         (void)pthread_mutex_unlock(&g->mutex);
         report(g, begin_ms);
         (void)pthread_mutex_lock(&g->mutex);
@@ -404,7 +409,7 @@ static void await_threads(struct get *g)
     (void)pthread_mutex_unlock(&g->mutex);
 }
 
-static enum hd_status download_missing(struct get *g)
+static enum hd_status download_missing(struct hub_fetch *g)
 {
     pthread_t threads[HUB_THREADS];
     size_t count = g->missing_count < HUB_THREADS ? g->missing_count : HUB_THREADS;
@@ -424,14 +429,14 @@ static enum hd_status download_missing(struct get *g)
     (void)pthread_cond_destroy(&g->changed);
     (void)pthread_mutex_destroy(&g->mutex);
     g->result->fetched_bytes = g->meter.fetched;
-    if (g->caller_stop && *g->caller_stop)
+    if (hub_is_stopped(g->caller_stop))
         return hd_err(HD_ABORTED, "interrupted; the same command goes on where this one stopped");
     if (g->error.status)
         return hd_err_restore(&g->error);
     return started || !count ? HD_OK : hd_err(HD_NO_MEMORY, "cannot start a thread");
 }
 
-static enum hd_status download(struct get *g)
+static enum hd_status download_wanted(struct hub_fetch *g)
 {
     enum hd_status st = hd_file_make_dirs(g->folder.data, 0777);
 
@@ -450,13 +455,13 @@ static enum hd_status download(struct get *g)
 /* ---- all of it ---- */
 
 /* Returns whether the hub need not be asked. */
-static bool needs_no_hub(const struct get *g)
+static bool needs_no_hub(const struct hub_fetch *g)
 {
     return g->request.mode != HD_HUB_NEWEST || g->settings.offline ||
            hub_is_commit(g->request.name->revision);
 }
 
-static enum hd_status get(struct get *g)
+static enum hd_status find_or_download(struct hub_fetch *g)
 {
     struct hd_error error;
     enum hd_status cached = find_cached(g), st;
@@ -471,7 +476,7 @@ static enum hd_status get(struct get *g)
                                                    : "");
     st = look_up(g, cached ? HUB_TRIES : 1);
     if (!st)
-        return download(g);
+        return download_wanted(g);
     if (cached || (st != HD_UNAVAILABLE && st != HD_TIMEOUT))
         return st;
     hd_err_save(st, &error); /* the hub cannot be reached: what the cache has is whole */
@@ -482,7 +487,7 @@ static enum hd_status get(struct get *g)
 }
 
 /* Sets the real path of the cache, without links on the way; it need not exist. */
-static enum hd_status settle_cache(struct get *g)
+static enum hd_status settle_cache(struct hub_fetch *g)
 {
     char real[PATH_MAX];
 
@@ -497,7 +502,7 @@ static enum hd_status settle_cache(struct get *g)
 enum hd_status hd_hub_get(const struct hd_hub_request *request, struct hd_arena *arena,
                           struct hd_hub_result *ret_result)
 {
-    struct get *g = calloc(1, sizeof *g);
+    struct hub_fetch *g = calloc(1, sizeof *g);
     enum hd_status st;
 
     if (!g)
@@ -511,7 +516,7 @@ enum hd_status hd_hub_get(const struct hd_hub_request *request, struct hd_arena 
     g->result = ret_result;
     st = settle_cache(g);
     if (!st)
-        st = get(g);
+        st = find_or_download(g);
     if (!st) {
         ret_result->files = g->files;
         ret_result->file_count = g->file_count;

@@ -29,6 +29,12 @@ enum {
 /* Bytes of a file that the hub does not serve by plain HTTP (huggingface_hub's limit). */
 #define HUB_PLAIN_BYTES_MAX INT64_C(50000000000)
 
+/* Returns whether a download is to end: the flag is set by a signal, or by another thread. */
+static inline bool hub_is_stopped(const volatile sig_atomic_t *stop)
+{
+    return stop && __atomic_load_n(stop, __ATOMIC_RELAXED);
+}
+
 /* ---- name.c ---- */
 
 /* Returns whether a path that the server names is a relative path without "." and "..", control

@@ -146,7 +146,7 @@ static int on_progress(void *user, curl_off_t total, curl_off_t now, curl_off_t 
     (void)now;
     (void)up_total;
     (void)up;
-    return c->stop && *c->stop;
+    return hub_is_stopped(c->stop);
 }
 
 /* ---- where a URL leads ---- */
@@ -184,9 +184,12 @@ static void copy_host(const char *url, char *ret_host, size_t size)
     curl_url_cleanup(u);
 }
 
-/* Replaces `url` by the URL that a Location or Link names relative to it. */
-static enum hd_status follow(char url[HUB_URL_MAX], const char *location)
+/* Replaces `url` by the URL that a Location or Link names relative to it. An https hub must stay
+ * with https. */
+static enum hd_status follow(char url[HUB_URL_MAX], const char *location,
+                             const struct hd_hub_settings *settings)
 {
+    const bool is_protected = hd_text_starts(settings->endpoint, "https:");
     CURLU *u = curl_url();
     char *next = NULL, host[256];
     enum hd_status st = HD_OK;
@@ -196,11 +199,12 @@ static enum hd_status follow(char url[HUB_URL_MAX], const char *location)
         strlen(next) >= HUB_URL_MAX)
         st = hd_err(HD_CORRUPT, "the hub redirects to a URL that is none");
     copy_host(st ? "" : next, host, sizeof host);
-    if (!st && !hub_url_is_allowed(next))
-        st = hd_err(HD_DENIED,
-                    "the hub redirects to http:// or another scheme of %s, which is not followed: "
-                    "anybody on the way could read and change the answer",
-                    host);
+    if (!st && (!hub_url_is_allowed(next) || (is_protected && !hd_text_starts(next, "https:"))))
+        st = hd_err(
+            HD_DENIED,
+            "the hub redirects to %s without TLS, which is not followed: the answer could be "
+            "read and changed on its way",
+            *host ? host : "a local file");
     if (!st)
         memcpy(url, next, strlen(next) + 1);
     curl_free(next);
@@ -211,7 +215,7 @@ static enum hd_status follow(char url[HUB_URL_MAX], const char *location)
 enum hd_status hub_next_page(char url[HUB_URL_MAX], const struct hub_answer *answer,
                              const struct hd_hub_settings *settings)
 {
-    enum hd_status st = follow(url, answer->next);
+    enum hd_status st = follow(url, answer->next, settings);
 
     if (!st && !same_origin(url, settings->endpoint))
         st = hd_err(HD_CORRUPT, "the hub's list of files goes on at another host");
@@ -284,6 +288,8 @@ static enum hd_status send_one(struct hub_client *c, const char *url, int64_t fr
     (void)curl_easy_setopt(c->curl, CURLOPT_URL, url);
     (void)curl_easy_setopt(c->curl, CURLOPT_HTTPHEADER, headers);
     (void)curl_easy_setopt(c->curl, CURLOPT_RANGE, from ? range : NULL);
+    /* no proxy for this machine: it would be sent the token in plain text */
+    (void)curl_easy_setopt(c->curl, CURLOPT_PROXY, hd_text_starts(url, "http:") ? "" : NULL);
     code = curl_easy_perform(c->curl);
     (void)curl_easy_getinfo(c->curl, CURLINFO_RESPONSE_CODE, &status);
     c->answer->status = (int)status;
@@ -313,7 +319,7 @@ enum hd_status hub_get(struct hub_client *client, const char *url, int64_t from,
         if (hops == HUB_REDIRECTS_MAX)
             st = hd_err(HD_CORRUPT, "the hub redirects more than %d times", HUB_REDIRECTS_MAX);
         if (!st)
-            st = follow(at, ret_answer->location);
+            st = follow(at, ret_answer->location, client->settings);
     }
     return st;
 }
@@ -344,6 +350,7 @@ enum hd_status hub_client_new(const struct hd_hub_settings *settings,
     (void)curl_easy_setopt(c->curl, CURLOPT_USERAGENT, agent);
     (void)curl_easy_setopt(c->curl, CURLOPT_ERRORBUFFER, c->error);
     (void)curl_easy_setopt(c->curl, CURLOPT_NOSIGNAL, 1L);
+    (void)curl_easy_setopt(c->curl, CURLOPT_PROTOCOLS_STR, "http,https");
     (void)curl_easy_setopt(c->curl, CURLOPT_FOLLOWLOCATION, 0L);
     (void)curl_easy_setopt(c->curl, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_TIMEOUT_S);
     (void)curl_easy_setopt(c->curl, CURLOPT_LOW_SPEED_LIMIT, (long)SLOW_BYTES_PER_S);

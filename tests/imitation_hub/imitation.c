@@ -265,9 +265,10 @@ static void send_bytes(struct imitation *hub, int fd, const struct imitation_fil
             piece[0] ^= 1;
         if (hub->pace_ms)
             (void)nanosleep(&(struct timespec){.tv_nsec = hub->pace_ms * 1000000L}, NULL);
+        /* before the reader has them all, and looks at the number */
+        (void)__atomic_add_fetch(&hub->sent_bytes, (int64_t)n, __ATOMIC_RELAXED);
         if (!send_all(fd, piece, n))
             return;
-        (void)__atomic_add_fetch(&hub->sent_bytes, (int64_t)n, __ATOMIC_RELAXED);
     }
 }
 
@@ -429,6 +430,7 @@ static void *run_connection(void *user)
         answer_one(c->hub, c->fd, a);
     free(a);
     (void)close(c->fd);
+    (void)__atomic_sub_fetch(&c->hub->connections, 1, __ATOMIC_RELEASE);
     free(c);
     return NULL;
 }
@@ -444,10 +446,13 @@ static void *run_listener(void *user)
         if (!c)
             die("malloc");
         *c = (struct connection){hub, accept(hub->listener, NULL, NULL)};
-        if (c->fd < 0 || pthread_create(&thread, NULL, run_connection, c) != 0) {
+        if (c->fd < 0) {
             free(c);
             return NULL; /* the socket was shut down */
         }
+        (void)__atomic_add_fetch(&hub->connections, 1, __ATOMIC_RELAXED);
+        if (pthread_create(&thread, NULL, run_connection, c) != 0)
+            die("thread");
         (void)pthread_detach(thread);
     }
 }
@@ -472,5 +477,7 @@ void imitation_stop(struct imitation *hub)
 {
     (void)shutdown(hub->listener, SHUT_RDWR);
     (void)pthread_join(hub->thread, NULL);
+    while (__atomic_load_n(&hub->connections, __ATOMIC_ACQUIRE))
+        (void)usleep(1000);
     (void)close(hub->listener);
 }

@@ -30,7 +30,7 @@ struct imitation_repo {
     const char *id;     /* "org/name" */
     const char *old_id; /* name before it was renamed; NULL: none */
     const char *commit; /* 40 hexadecimal digits */
-    const char *token;  /* who does not send it gets 401; NULL: anybody may read */
+    const char *token;  /* token that a reader must send; NULL: none */
     bool is_dataset, is_gated;
     struct imitation_file files[IMITATION_FILES_MAX];
     size_t file_count;
@@ -54,12 +54,13 @@ struct imitation {
     const char *redirect;    /* Location of large files; NULL: the other host */
     int pace_ms;             /* pause in front of each 64 KiB */
 
-    /* What happened. */
+    /* Counters. */
     volatile int requests;                        /* atomic */
     volatile int64_t sent_bytes;                  /* atomic: bytes of files */
     volatile int tokens_at_hub, tokens_elsewhere; /* atomic: requests with Authorization */
 
     int listener, port;
+    int connections; /* atomic: threads that answer */
     pthread_t thread;
 };
 
@@ -67,6 +68,6 @@ struct imitation {
 void imitation_add(struct imitation_repo *repo, const char *path, const void *bytes, size_t count,
                    bool is_large);
 void imitation_start(struct imitation *hub); /* begins to answer at 127.0.0.1:port */
-void imitation_stop(struct imitation *hub);  /* ends the thread of the socket */
+void imitation_stop(struct imitation *hub);  /* ends all its threads */
 
 #endif

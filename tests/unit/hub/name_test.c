@@ -32,7 +32,7 @@ static void a_name_has_a_repository_a_revision_and_a_path(void **state)
                 "data/train-*.parquet");
 }
 
-/* What could lead out of the cache, or be taken for another repository there ("--" is the slash). */
+/* They could lead out of the cache, or be taken for another repository there ("--" is the slash). */
 static void names_that_are_none_are_refused(void **state)
 {
     static const char *const names[] = {"hf://",
