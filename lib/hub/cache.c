@@ -1,5 +1,4 @@
 /* cache: the folders of the cache of huggingface_hub. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -120,50 +119,6 @@ bool hub_has_file(const char *snapshot, const char *path, int64_t size_bytes)
     return snprintf(file, sizeof file, "%s/%s", snapshot, path) < (int)sizeof file &&
            stat(file, &info) == 0 && S_ISREG(info.st_mode) &&
            (size_bytes < 0 || info.st_size == size_bytes);
-}
-
-/* Adds the files below snapshot/below to the tree. */
-static enum hd_status list_folder(const char *snapshot, const char *below, int depth,
-                                  struct hd_arena *arena, struct hub_tree *tree)
-{
-    char path[PATH_MAX];
-    const bool fits = snprintf(path, sizeof path, "%s/%s", snapshot, below) < (int)sizeof path;
-    DIR *dir = fits ? opendir(path) : NULL;
-    const struct dirent *entry;
-    enum hd_status st = HD_OK;
-
-    while (dir && !st && (entry = readdir(dir))) {
-        struct hd_hub_file file = {.path = NULL};
-        char name[HD_HUB_PATH_MAX];
-        struct stat info;
-
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
-            snprintf(name, sizeof name, "%s%s%s", below, *below ? "/" : "", entry->d_name) >=
-                (int)sizeof name ||
-            fstatat(dirfd(dir), entry->d_name, &info, 0) < 0)
-            continue;
-        file.path = name;
-        file.size_bytes = info.st_size;
-        if (S_ISDIR(info.st_mode) && depth < FOLDER_DEPTH_MAX)
-            st = list_folder(snapshot, name, depth + 1, arena, tree);
-        else if (S_ISREG(info.st_mode))
-            st = hub_tree_add(tree, &file, arena);
-    }
-    if (dir)
-        (void)closedir(dir);
-    return st;
-}
-
-enum hd_status hub_list_snapshot(const char *snapshot, struct hd_arena *arena,
-                                 struct hub_tree *tree)
-{
-    enum hd_status st;
-
-    tree->count = 0;
-    tree->is_partial = true;
-    st = list_folder(snapshot, "", 0, arena, tree);
-    hub_tree_sort(tree);
-    return st;
 }
 
 /* Appends the relative path from a file of a snapshot to its blob: ../../blobs/ETAG, with one more

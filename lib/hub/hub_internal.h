@@ -81,6 +81,10 @@ enum hd_status hub_tree_add(struct hub_tree *tree, const struct hd_hub_file *fil
 void hub_tree_sort(struct hub_tree *tree); /* by path, for hub_tree_find */
 const struct hd_hub_file *hub_tree_find(const struct hub_tree *tree, const char *path);
 
+/* Makes a tree of what the snapshot has. */
+enum hd_status hub_list_snapshot(const char *snapshot, struct hd_arena *arena,
+                                 struct hub_tree *tree);
+
 /* ---- pick.c ---- */
 
 /* Sets ret_files to the wanted files of the tree, in the arena. HD_INVALID: a pattern asks for
@@ -99,9 +103,6 @@ enum hd_status hub_read_ref(const char *folder, const char *revision,
 enum hd_status hub_write_ref(const char *folder, const char *revision, const char *commit);
 /* Returns whether the snapshot has the file, of this size; size_bytes -1: of any size. */
 bool hub_has_file(const char *snapshot, const char *path, int64_t size_bytes);
-/* Makes a tree of what the snapshot has. */
-enum hd_status hub_list_snapshot(const char *snapshot, struct hd_arena *arena,
-                                 struct hub_tree *tree);
 /* Makes the link snapshots/COMMIT/PATH to the blob, durably. */
 enum hd_status hub_link_blob(const char *folder, const char *commit,
                              const struct hd_hub_file *file);

@@ -1,13 +1,21 @@
 /* tree: the files of a commit with their sizes and hashes, as the hub lists them and as
  * trees/COMMIT.json of the cache keeps them. */
+#include <dirent.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/file.h"
 #include "base/json.h"
 #include "hub_internal.h"
 
-enum { JSON_DEPTH_MAX = 16, JSON_VALUES_MAX = 24 * HUB_FILES_MAX, FORMAT_VERSION = 1 };
+enum {
+    JSON_DEPTH_MAX = 16,
+    JSON_VALUES_MAX = 24 * HUB_FILES_MAX,
+    FORMAT_VERSION = 1,
+    FOLDER_DEPTH_MAX = 16
+};
 
 static const struct hd_json_limits limits = {.values_max = JSON_VALUES_MAX,
                                              .depth_max = JSON_DEPTH_MAX};
@@ -195,5 +203,51 @@ enum hd_status hub_tree_write(const char *path, const struct hub_tree *tree)
     st = text.failed ? hd_err(HD_NO_MEMORY, "no memory for a list of files")
                      : hub_write_file(path, text.data, text.len_bytes);
     hd_text_free(&text);
+    return st;
+}
+
+/* ---- a snapshot without such a list ---- */
+
+/* Adds the files below snapshot/below to the tree. */
+static enum hd_status list_folder(const char *snapshot, const char *below, int depth,
+                                  struct hd_arena *arena, struct hub_tree *tree)
+{
+    char path[PATH_MAX];
+    const bool fits = snprintf(path, sizeof path, "%s/%s", snapshot, below) < (int)sizeof path;
+    DIR *dir = fits ? opendir(path) : NULL;
+    const struct dirent *entry;
+    enum hd_status st = HD_OK;
+
+    while (dir && !st && (entry = readdir(dir))) {
+        struct hd_hub_file file = {.path = NULL};
+        char name[HD_HUB_PATH_MAX];
+        struct stat info;
+
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
+            snprintf(name, sizeof name, "%s%s%s", below, *below ? "/" : "", entry->d_name) >=
+                (int)sizeof name ||
+            fstatat(dirfd(dir), entry->d_name, &info, 0) < 0)
+            continue;
+        file.path = name;
+        file.size_bytes = info.st_size;
+        if (S_ISDIR(info.st_mode) && depth < FOLDER_DEPTH_MAX)
+            st = list_folder(snapshot, name, depth + 1, arena, tree);
+        else if (S_ISREG(info.st_mode))
+            st = hub_tree_add(tree, &file, arena);
+    }
+    if (dir)
+        (void)closedir(dir);
+    return st;
+}
+
+enum hd_status hub_list_snapshot(const char *snapshot, struct hd_arena *arena,
+                                 struct hub_tree *tree)
+{
+    enum hd_status st;
+
+    tree->count = 0;
+    tree->is_partial = true;
+    st = list_folder(snapshot, "", 0, arena, tree);
+    hub_tree_sort(tree);
     return st;
 }
