@@ -67,7 +67,10 @@ struct hub_tree {
 };
 
 /* Returns the name of the file's blob. */
-const char *hub_etag(const struct hd_hub_file *file);
+static inline const char *hub_etag(const struct hd_hub_file *file)
+{
+    return *file->sha256 ? file->sha256 : file->blob_id;
+}
 /* Adds the entries of one page of the API's list of files. HD_CORRUPT: it is no such list, or names
  * a path that is not safe. */
 enum hd_status hub_tree_add_page(struct hub_tree *tree, const char *text, size_t bytes,

@@ -20,11 +20,6 @@ enum {
 static const struct hd_json_limits limits = {.values_max = JSON_VALUES_MAX,
                                              .depth_max = JSON_DEPTH_MAX};
 
-const char *hub_etag(const struct hd_hub_file *file)
-{
-    return *file->sha256 ? file->sha256 : file->blob_id;
-}
-
 static int file_by_path(const void *a, const void *b)
 {
     return strcmp(((const struct hd_hub_file *)a)->path, ((const struct hd_hub_file *)b)->path);
