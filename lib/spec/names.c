@@ -96,6 +96,8 @@ static bool is_repo(const char *text)
 const char *spec_explain_name(const char *text, bool is_data, char ret_text[SPEC_PATH_TEXT_MAX])
 {
     ret_text[0] = '\0';
+    if (is_repo(text) && is_data && strchr(strchr(text, '/'), '.'))
+        return ret_text; /* a file with a suffix */
     if (is_repo(text) && is_data)
         (void)snprintf(ret_text, SPEC_PATH_TEXT_MAX,
                        "; files of a data set of the Hugging Face hub are written "
