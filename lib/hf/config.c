@@ -59,12 +59,14 @@ static void fill_experts(struct hd_hf_reading *r)
         job->dense_ffn_hidden = job->ffn_hidden;
         job->ffn_hidden = r->expert_ffn ? r->expert_ffn : r->family->absent.ffn_of_expert;
     }
-    if (hd_hf_reads(r->family, "n_shared_experts"))
-        job->shared_ffn_hidden =
-            job->ffn_hidden *
-            (r->shared_experts < 0 ? r->family->absent.shared_experts : r->shared_experts);
+    if (r->shared_experts < 0)
+        r->shared_experts = r->family->absent.shared_experts;
+    if (hd_hf_shared_key(r->family))
+        job->shared_ffn_hidden = r->shared_experts * job->ffn_hidden;
     if (r->first_sparse < 0)
         r->first_sparse = r->family->absent.dense_layers;
+    if (hd_hf_reads(r->family, "topk_method") && !r->grouped)
+        job->router_groups = job->router_groups_kept = 1;
 }
 
 /* Sets the defaults of transformers for absent keys of latent attention, which are those of a new
@@ -151,7 +153,7 @@ static void fill_absent(struct hd_hf_reading *r)
     job->qkv_bias = family->learned || r->qkv_bias || r->attention_bias;
     job->out_bias = family->learned || (r->attention_bias && !family->no_out_bias);
     job->mlp_bias = job->mlp_bias || family->learned;
-    job->qk_norm = family->qk_norm;
+    job->qk_norm = hd_hf_reads(family, "use_qk_norm") ? r->qk_norm : family->qk_norm;
     fill_rope_and_scale(r);
     (void)snprintf(job->positions, sizeof job->positions, "%s",
                    family->learned ? "learned" : "rope");
@@ -195,10 +197,9 @@ static enum hd_status check_built(const struct hd_hf_reading *r)
     if (job->experts && !job->experts_per_token)
         return hd_err(HD_INVALID, "num_experts_per_tok is missing");
     if (job->experts_per_token > job->experts)
-        return hd_err(HD_INVALID, "num_experts_per_tok: %" PRId64 " is more than %s = %" PRId64,
-                      job->experts_per_token,
-                      hd_hf_reads(r->family, "num_experts") ? "num_experts" : "num_local_experts",
-                      job->experts);
+        return hd_err(HD_INVALID, "%s: %" PRId64 " is more than %s = %" PRId64,
+                      hd_hf_reads(r->family, "moe_k") ? "moe_k" : "num_experts_per_tok",
+                      job->experts_per_token, hd_hf_experts_key(r->family), job->experts);
     return HD_OK;
 }
 
@@ -216,8 +217,13 @@ static void set_class_defaults(struct hd_hf_reading *r)
     job->attention_cap = r->family->attention_cap;
     job->logit_cap = r->family->logit_cap;
     job->rope_local_theta = r->family->local_theta;
-    job->renormalize =
-        r->family->experts && r->family->renormalize && !hd_hf_reads(r->family, "norm_topk_prob");
+    if (r->family->router_groups) {
+        job->router_groups = r->family->absent.groups;
+        job->router_groups_kept = r->family->absent.groups_kept;
+        job->router_scale = r->family->absent.router_scale;
+    }
+    job->renormalize = hd_hf_reads(r->family, "norm_topk_prob") ? r->family->absent.renormalize
+                                                                : r->family->renormalize;
 }
 
 static enum hd_status read_config(struct hd_hf_reading *r)
@@ -241,6 +247,11 @@ static enum hd_status read_config(struct hd_hf_reading *r)
             hd_hf_balance(r->job->balance, r->job->experts_per_token, r->expert_layers);
     if (!st)
         st = check_built(r);
+    if (!st && r->extra_layers)
+        hd_hf_note(r->notes,
+                   "config.json says num_nextn_predict_layers = %" PRId64 "; the layers that "
+                   "predict further tokens are neither trained nor exported, as in transformers",
+                   r->extra_layers);
     if (!st && r->jitter > 0)
         hd_hf_note(r->notes,
                    "config.json says router_jitter_noise = %g; jitter is not supported, the model "
@@ -295,6 +306,7 @@ enum hd_status hd_hf_parse_config(const char *text, size_t text_bytes, struct hd
                               .full_layers = -1,
                               .sparse_step = 1,
                               .first_sparse = -1,
+                              .last_sparse = -1,
                               .shared_experts = -1};
     struct hd_arena arena;
     enum hd_status st;

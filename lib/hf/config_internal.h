@@ -51,7 +51,12 @@ struct hd_hf_reading {
     int64_t shared_experts;          /* n_shared_experts; -1: absent */
     const struct hd_json *ffn_types; /* mlp_layer_types: "dense" or "sparse" for each layer */
     bool no_q_latent;                /* q_lora_rank is null */
-    double jitter; /* router_jitter_noise: noise on a router's input, not applied; 0: none */
+    int64_t
+        last_sparse; /* moe_layer_end_index: last layer that may have experts; -1: that of the model */
+    int64_t extra_layers; /* num_nextn_predict_layers */
+    bool grouped;         /* topk_method is group_limited_greedy */
+    bool qk_norm;         /* use_qk_norm */
+    double jitter;        /* router_jitter_noise: noise on a router's input, not applied; 0: none */
 };
 
 /* Reads every key of config.json but those of rotary positions. HD_UNSUPPORTED: a key is unknown, or

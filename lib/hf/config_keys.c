@@ -193,6 +193,22 @@ static enum hd_status read_use_bias(struct hd_hf_reading *r, const struct hd_jso
     return st;
 }
 
+static enum hd_status read_qk_norm(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    return read_bool(value, &r->qk_norm);
+}
+
+/* Reads how DeepSeek-V2 chooses: among all experts, or in groups. */
+static enum hd_status read_topk_method(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    const char *word = value->kind == HD_JSON_STRING ? value->text : "";
+
+    r->grouped = strcmp(word, "group_limited_greedy") == 0;
+    return r->grouped || value->kind == HD_JSON_NULL || strcmp(word, "greedy") == 0
+               ? HD_OK
+               : hd_hf_unsupported(value->key, value, "use greedy or group_limited_greedy");
+}
+
 static enum hd_status read_renormalize(struct hd_hf_reading *r, const struct hd_json *value)
 {
     return read_bool(value, &r->job->renormalize);
@@ -256,6 +272,25 @@ static enum hd_status read_count(struct hd_hf_reading *r, const struct hd_json *
 
     if (value->kind != HD_JSON_NULL)
         st = hd_json_to_int64(value, 1, 1024, count);
+    return st ? hd_err_prefix(st, "%s", value->key) : HD_OK;
+}
+
+/* Reads a count that decides which layers have experts, or the width of the shared expert. */
+static enum hd_status read_expert_count(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    const struct {
+        const char *key;
+        int64_t *count, low;
+    } counts[] = {{"moe_num_shared_experts", &r->shared_experts, 0},
+                  {"moe_layer_start_index", &r->first_sparse, 0},
+                  {"moe_layer_end_index", &r->last_sparse, -1},
+                  {"moe_layer_interval", &r->sparse_step, 1},
+                  {"num_nextn_predict_layers", &r->extra_layers, 0}};
+    enum hd_status st = HD_OK;
+
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+        if (strcmp(value->key, counts[i].key) == 0 && value->kind != HD_JSON_NULL)
+            st = hd_json_to_int64(value, counts[i].low, 1024, counts[i].count);
     return st ? hd_err_prefix(st, "%s", value->key) : HD_OK;
 }
 
@@ -426,10 +461,23 @@ static const struct key keys[] = {
     SPECIAL("norm_topk_prob", LISTED, read_renormalize),
     SPECIAL("decoder_sparse_step", LISTED, read_count),
     SPECIAL("mlp_only_layers", LISTED, read_list),
+    INT("n_routed_experts", LISTED, experts, 1, 4096),
+    INT("moe_num_experts", LISTED, experts, 1, 4096),
+    INT("moe_k", LISTED, experts_per_token, 1, 64),
+    SPECIAL("moe_num_shared_experts", LISTED, read_expert_count),
+    SPECIAL("moe_layer_start_index", LISTED, read_expert_count),
+    SPECIAL("moe_layer_end_index", LISTED, read_expert_count),
+    SPECIAL("moe_layer_interval", LISTED, read_expert_count),
+    SPECIAL("num_nextn_predict_layers", LISTED, read_expert_count),
+    INT("n_group", LISTED, router_groups, 1, 64),
+    INT("topk_group", LISTED, router_groups_kept, 1, 64),
+    REAL("routed_scaling_factor", LISTED, router_scale, 1e-6, 1e6),
+    SPECIAL("topk_method", LISTED, read_topk_method),
+    SPECIAL("use_qk_norm", LISTED, read_qk_norm),
+    SPECIAL("rotary_dim", LISTED, read_elsewhere),
     SPECIAL("router_aux_loss_coef", LISTED, read_balance),
     SPECIAL("router_jitter_noise", LISTED, read_jitter),
     INT("num_local_experts", EXPERTS, experts, 1, 4096),
-    INT("n_routed_experts", LISTED, experts, 1, 4096),
     SPECIAL("n_shared_experts", LISTED, read_some),
     SPECIAL("first_k_dense_replace", LISTED, read_some),
     SPECIAL("mlp_layer_types", LISTED, read_list),
@@ -512,6 +560,15 @@ static const char *mapped_name(const struct hd_family *family, const char *name)
                                             {"num_attention_heads", "n_head"},
                                             {"num_hidden_layers", "n_layer"}};
 
+    static const char *const of_experts[][2] = {{"num_local_experts", "n_routed_experts"},
+                                                {"num_experts", "n_routed_experts"},
+                                                {"num_experts", "moe_num_experts"},
+                                                {"num_experts_per_tok", "moe_k"},
+                                                {"num_mtp_layers", "num_nextn_predict_layers"}};
+
+    for (size_t i = 0; i < sizeof of_experts / sizeof of_experts[0]; i++)
+        if (strcmp(of_experts[i][0], name) == 0 && hd_hf_reads(family, of_experts[i][1]))
+            return of_experts[i][1];
     if (family->experts && strcmp(name, "num_experts") == 0)
         return "num_local_experts";
     for (size_t i = 0; family->learned && i < sizeof mapped / sizeof mapped[0]; i++)

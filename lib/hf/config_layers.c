@@ -165,10 +165,11 @@ static enum hd_status take_expert_layers(struct hd_hf_reading *r)
                                                                       : "mlp_only_layers";
     struct hd_job *job = r->job;
     bool picked[LAYERS_MAX];
+    const int64_t last = r->last_sparse < 0 ? job->layers - 1 : r->last_sparse;
     enum hd_status st = HD_OK;
 
     for (int64_t i = 0; i < job->layers; i++)
-        picked[i] = i >= r->first_sparse && (i + 1) % r->sparse_step == 0;
+        picked[i] = i >= r->first_sparse && i <= last && (i + 1) % r->sparse_step == 0;
     if (r->ffn_types)
         st = pick_by_ffn_types(r, picked);
     if (st)

@@ -14,21 +14,57 @@ static bool is_default_rule(const char *rule, const char *of_family)
     return strcmp(rule, of_family ? of_family : "all") == 0;
 }
 
-static int64_t dense_layers(const struct hd_job *job)
+const char *hd_hf_experts_key(const struct hd_family *f)
 {
-    return job->layers - hd_layers_count(job->experts_layers, job->layers);
+    static const char *const names[] = {"n_routed_experts", "moe_num_experts", "num_experts"};
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (hd_hf_reads(f, names[i]))
+            return names[i];
+    return "num_local_experts";
 }
 
-/* Returns whether the layers with experts are the last ones. */
-static bool are_last(const struct hd_job *job)
+const char *hd_hf_shared_key(const struct hd_family *f)
 {
-    struct hd_layers rule = {0};
+    return hd_hf_reads(f, "n_shared_experts")         ? "n_shared_experts"
+           : hd_hf_reads(f, "moe_num_shared_experts") ? "moe_num_shared_experts"
+                                                      : NULL;
+}
 
-    (void)hd_layers_parse(job->experts_layers, &rule);
-    for (int64_t i = dense_layers(job); i < job->layers; i++)
-        if (!hd_layers_has(&rule, i))
-            return false;
-    return true;
+const char *hd_hf_first_key(const struct hd_family *f)
+{
+    return hd_hf_reads(f, "first_k_dense_replace")   ? "first_k_dense_replace"
+           : hd_hf_reads(f, "moe_layer_start_index") ? "moe_layer_start_index"
+                                                     : NULL;
+}
+
+bool hd_hf_find_experts(const struct hd_job *job, const struct hd_family *f, int64_t *ret_first,
+                        int64_t *ret_step)
+{
+    const int64_t steps = hd_hf_reads(f, "moe_layer_interval") ? job->layers : 1;
+    struct hd_layers rule = {0};
+    int64_t first = 0;
+
+    if (hd_layers_parse(job->experts_layers, &rule))
+        return false;
+    while (first < job->layers && !hd_layers_has(&rule, first))
+        first++;
+    for (int64_t step = 1; step <= steps; step++) {
+        bool same = true;
+
+        for (int64_t i = 0; same && i < job->layers; i++)
+            same = hd_layers_has(&rule, i) == (i >= first && (i + 1) % step == 0);
+        *ret_first = first;
+        *ret_step = step;
+        if (same)
+            return true;
+    }
+    return false;
+}
+
+static bool is_scaled(const struct hd_job *job)
+{
+    return job->router_scale > 0 && job->router_scale != 1;
 }
 
 /* Returns the name of a setting of experts or router that config.json of this family cannot express;
@@ -36,22 +72,24 @@ static bool are_last(const struct hd_job *job)
  * of the model. */
 static const char *lacks_of_router(const struct hd_job *job, const struct hd_family *f)
 {
+    const bool shared = hd_hf_shared_key(f) != NULL;
+    int64_t first, step;
+
     if (f->experts != (job->experts > 0))
         return "model.experts";
     if (!f->experts)
         return NULL;
-    if ((job->shared_ffn_hidden > 0) !=
-        (hd_hf_reads(f, "shared_expert_intermediate_size") || hd_hf_reads(f, "n_shared_experts")))
+    if (shared ? job->shared_ffn_hidden % job->ffn_hidden != 0
+               : (job->shared_ffn_hidden > 0) != hd_hf_reads(f, "shared_expert_intermediate_size"))
         return "model.shared_ffn_hidden";
-    if (hd_hf_reads(f, "n_shared_experts") && job->shared_ffn_hidden % job->ffn_hidden)
-        return "a model.shared_ffn_hidden that is no multiple of model.ffn_hidden";
     if (job->noisy)
         return "model.router.noisy: true";
-    if (hd_hf_reads(f, "first_k_dense_replace")
-            ? !are_last(job)
-            : !hd_hf_reads(f, "mlp_only_layers") && !hd_hf_reads(f, "mlp_layer_types") &&
-                  strcmp(job->experts_layers, "all") != 0)
+    if (!hd_hf_reads(f, "mlp_only_layers") && !hd_hf_reads(f, "mlp_layer_types") &&
+        strcmp(job->experts_layers, "all") != 0 &&
+        !(hd_hf_first_key(f) && hd_hf_find_experts(job, f, &first, &step)))
         return "model.experts_layers";
+    if (!f->router_groups && (job->router_groups > 1 || is_scaled(job)))
+        return job->router_groups > 1 ? "model.router.groups" : "model.router.scale";
     if (hd_hf_reads(f, "norm_topk_prob") || job->renormalize == f->renormalize)
         return NULL;
     return job->renormalize ? "model.router.renormalize: true" : "model.router.renormalize: false";
@@ -142,7 +180,9 @@ static bool same_blocks(const struct hd_family *a, const struct hd_family *b)
 {
     return a->norm == b->norm && a->place == b->place && a->activation == b->activation &&
            a->gated == b->gated && a->learned == b->learned && a->interleaved == b->interleaved &&
-           a->shared_gated == b->shared_gated && a->scales_embedding == b->scales_embedding &&
+           a->shared_gated == b->shared_gated && a->router_sigmoid == b->router_sigmoid &&
+           a->select_bias == b->select_bias && a->router_bias == b->router_bias &&
+           a->router_pairs == b->router_pairs && a->scales_embedding == b->scales_embedding &&
            (a->latent.kv_rank > 0) == (b->latent.kv_rank > 0) && a->latent.eps == b->latent.eps &&
            (!a->qk_norm || !b->qk_norm || a->qk_norm_form == b->qk_norm_form);
 }
@@ -162,7 +202,7 @@ static const char *lacks(const struct hd_job *job, const struct hd_family *f)
         what = lacks_of_biases(job, f);
     if (!what && f->learned && job->head_width * job->heads != job->hidden)
         what = "model.head_width";
-    if (!what && job->qk_norm != f->qk_norm)
+    if (!what && job->qk_norm != f->qk_norm && !hd_hf_reads(f, "use_qk_norm"))
         what = "model.qk_norm";
     return what ? what : lacks_of_multipliers(job, f);
 }
@@ -390,15 +430,39 @@ static void add_dense_layers(struct hd_json_writer *w, const struct hd_job *job)
     hd_json_end(w, ']');
 }
 
+/* Adds the keys of families whose first blocks have no experts, and of their routers. */
+static void add_deep_experts(struct hd_json_writer *w, const struct hd_job *job,
+                             const struct hd_family *f)
+{
+    int64_t first = 0, step = 1;
+
+    if (hd_hf_shared_key(f))
+        hd_json_add_int64(w, hd_hf_shared_key(f), job->shared_ffn_hidden / job->ffn_hidden);
+    if (hd_hf_first_key(f) && hd_hf_find_experts(job, f, &first, &step))
+        hd_json_add_int64(w, hd_hf_first_key(f), first);
+    if (hd_hf_reads(f, "moe_layer_interval")) {
+        hd_json_add_int64(w, "moe_layer_end_index", -1);
+        hd_json_add_int64(w, "moe_layer_interval", step);
+    }
+    if (f->router_groups) {
+        hd_json_add_int64(w, "n_group", job->router_groups > 1 ? job->router_groups : 1);
+        hd_json_add_int64(w, "topk_group", job->router_groups > 1 ? job->router_groups_kept : 1);
+        add_float(w, "routed_scaling_factor", is_scaled(job) ? job->router_scale : 1);
+    }
+    if (hd_hf_reads(f, "topk_method"))
+        hd_json_add_string(w, "topk_method",
+                           job->router_groups > 1 ? "group_limited_greedy" : "greedy");
+    if (hd_hf_reads(f, "num_nextn_predict_layers"))
+        hd_json_add_int64(w, "num_nextn_predict_layers", 0);
+}
+
 static void add_experts(struct hd_json_writer *w, const struct hd_job *job,
                         const struct hd_family *f)
 {
-    hd_json_add_int64(w,
-                      hd_hf_reads(f, "num_experts")        ? "num_experts"
-                      : hd_hf_reads(f, "n_routed_experts") ? "n_routed_experts"
-                                                           : "num_local_experts",
-                      job->experts);
-    hd_json_add_int64(w, "num_experts_per_tok", job->experts_per_token);
+    hd_json_add_int64(w, hd_hf_experts_key(f), job->experts);
+    hd_json_add_int64(w, hd_hf_reads(f, "moe_k") ? "moe_k" : "num_experts_per_tok",
+                      job->experts_per_token);
+    add_deep_experts(w, job, f);
     if (hd_hf_reads(f, "router_aux_loss_coef"))
         add_float(w, "router_aux_loss_coef", coefficient_of(job));
     hd_json_add_bool(w, "output_router_logits", false);
@@ -410,10 +474,6 @@ static void add_experts(struct hd_json_writer *w, const struct hd_job *job,
         hd_json_add_int64(w, "moe_intermediate_size", job->ffn_hidden);
     if (hd_hf_reads(f, "shared_expert_intermediate_size"))
         hd_json_add_int64(w, "shared_expert_intermediate_size", job->shared_ffn_hidden);
-    if (hd_hf_reads(f, "n_shared_experts"))
-        hd_json_add_int64(w, "n_shared_experts", job->shared_ffn_hidden / job->ffn_hidden);
-    if (hd_hf_reads(f, "first_k_dense_replace"))
-        hd_json_add_int64(w, "first_k_dense_replace", dense_layers(job));
     if (hd_hf_reads(f, "mlp_layer_types"))
         add_ffn_types(w, job);
     if (hd_hf_reads(f, "mlp_only_layers"))
@@ -474,6 +534,8 @@ static void add_biases(struct hd_json_writer *w, const struct hd_job *job,
         hd_json_add_bool(w, "use_bias", job->qkv_bias);
     if (hd_hf_reads(f, "mlp_bias"))
         hd_json_add_bool(w, "mlp_bias", job->mlp_bias);
+    if (hd_hf_reads(f, "use_qk_norm"))
+        hd_json_add_bool(w, "use_qk_norm", job->qk_norm);
 }
 
 /* Adds the activation and the norm's epsilon under the names of the class. */

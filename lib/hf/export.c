@@ -13,11 +13,16 @@
 #include "base/json.h"
 #include "hf/export_internal.h"
 
+static enum hd_dtype dtype_of(const struct hd_exporter *x, const struct hd_export_tensor *t)
+{
+    return t->fp32 ? HD_F32 : x->options->dtype;
+}
+
 static int64_t tensor_bytes(const struct hd_exporter *x, const struct hd_export_tensor *t)
 {
     if (t->copied)
         return t->copied->size_bytes;
-    return t->elements * (int64_t)hd_dtype_size(x->options->dtype);
+    return t->elements * (int64_t)hd_dtype_size(dtype_of(x, t));
 }
 
 /* ---- the checkpoint and its base ---- */
@@ -62,6 +67,8 @@ static void begin_tensor(struct hd_exporter *x, const struct hd_hf_row *row, int
     (void)snprintf(t->name, sizeof t->name, "%s%s", row->top ? x->prefixes.top : x->prefixes.base,
                    theirs);
     t->transposed = row->transposed;
+    t->one_row = row->one_row;
+    t->fp32 = strcmp(row->ours, "blocks.#.moe.select_bias") == 0;
     t->expert = hd_hf_per_expert(row) ? expert : -1;
 }
 
@@ -277,7 +284,7 @@ static enum hd_status write_tensor(struct hd_exporter *x, int fd, struct hd_ckpt
         return st;
     if (t->copied) {
         st = put(fd, blocks, t->copied->data, (size_t)t->copied->size_bytes);
-    } else if (x->options->dtype == HD_BF16) {
+    } else if (dtype_of(x, t) == HD_BF16) {
         uint16_t *out = (uint16_t *)x->part;
 
         for (int64_t i = 0; i < t->elements; i++)
@@ -309,6 +316,8 @@ static void add_shape(const struct hd_export_tensor *t, struct hd_json_writer *w
     hd_json_begin(w, "shape", '[');
     if (t->stacked)
         hd_json_add_int64(w, NULL, t->stacked);
+    if (t->one_row)
+        hd_json_add_int64(w, NULL, 1);
     for (int d = 0; d < t->dim_count; d++)
         hd_json_add_int64(w, NULL, t->shape[t->transposed ? t->dim_count - 1 - d : d]);
     for (int d = 0; t->copied && d < t->copied->dim_count; d++)
@@ -333,8 +342,8 @@ static enum hd_status write_head(const struct hd_exporter *x, int file, struct h
         if (t->file != file)
             continue;
         hd_json_begin(&w, t->name, '{');
-        hd_json_add_string(
-            &w, "dtype", t->copied ? t->copied->form : hd_ckpt_dtype_name(x->options->dtype, name));
+        hd_json_add_string(&w, "dtype",
+                           t->copied ? t->copied->form : hd_ckpt_dtype_name(dtype_of(x, t), name));
         add_shape(t, &w);
         hd_json_begin(&w, "data_offsets", '[');
         hd_json_add_int64(&w, NULL, at);

@@ -42,6 +42,7 @@ struct hd_hf_row {
     /* true: the tensor's name has no prefix, since it is outside transformers' base model */
     bool top;
     bool transposed; /* true: their tensor is [in, out]; also allowed for vectors */
+    bool one_row;    /* true: our vector is their matrix of one row */
     /* true: their tensor joins all blocks along its columns, two parts (keys, values) per block */
     bool columns;
     int place; /* index of our parameter among the parts of their tensor, along its rows */
@@ -137,6 +138,17 @@ bool hd_hf_is_any_head(const char *name);
 /* Returns the beginning of the names of an adapter's factors. prefix: that for a plain model. */
 const char *hd_hf_find_adapter_prefix(const struct hd_weights *weights, const char *prefix,
                                       struct hd_arena *arena);
+
+/* Names of the keys of experts in a family's class: their number; the number of shared experts, and
+ * the first layer with experts; NULL: the class has no such key. */
+const char *hd_hf_experts_key(const struct hd_family *family);
+const char *hd_hf_shared_key(const struct hd_family *family);
+const char *hd_hf_first_key(const struct hd_family *family);
+
+/* Sets *ret_first and *ret_step so that layer i has experts iff i >= first and step divides i + 1;
+ * false: no numbers that the family's class reads give the job's layers. */
+bool hd_hf_find_experts(const struct hd_job *job, const struct hd_family *family,
+                        int64_t *ret_first, int64_t *ret_step);
 
 /* Returns whether a model folder may lack a tensor that its index lists: an output head, which may
  * be tied, or a constant that only older versions saved. */

@@ -109,6 +109,15 @@ static bool always_same(const struct config_merge *m)
     return true;
 }
 
+/* Returns whether the base has no layers that predict further tokens, which an export leaves out. */
+static bool same_extra_layers(const struct config_merge *m)
+{
+    const struct hd_json *count = member_of(m->base, "num_nextn_predict_layers");
+
+    return !member_of(m->base, "num_mtp_layers") && count && count->text &&
+           strcmp(count->text, "0") == 0;
+}
+
 /* ---- the table ---- */
 
 /* One thing that config.json describes. keys: all its names. members: the job's keys for it; a
@@ -139,7 +148,8 @@ static const struct merge_row {
     {"attn_pdrop attention_dropout", "train.dropout.attention", NULL},
     {"embd_pdrop embedding_dropout", "train.dropout.embedding", NULL},
     {"resid_pdrop residual_dropout", "train.dropout.residual", NULL},
-    {"rope_theta rope_local_base_freq partial_rotary_factor rope_scaling rope_parameters "
+    {"rope_theta rope_local_base_freq partial_rotary_factor rotary_dim rope_scaling "
+     "rope_parameters "
      "original_max_position_embeddings",
      "model.rope_theta model.rope_local_theta model.rope_fraction model.rope_scaling.type "
      "model.rope_scaling.factor "
@@ -162,9 +172,14 @@ static const struct merge_row {
     {"attention_bias qkv_bias use_bias", "model.qkv_bias model.out_bias", NULL},
     {"moe_intermediate_size", "model.ffn_hidden", NULL},
     {"shared_expert_intermediate_size", "model.shared_ffn_hidden", NULL},
-    {"n_shared_experts", "model.shared_ffn_hidden model.ffn_hidden", NULL},
-    {"decoder_sparse_step mlp_only_layers first_k_dense_replace mlp_layer_types",
+    {"n_shared_experts moe_num_shared_experts", "model.shared_ffn_hidden model.ffn_hidden", NULL},
+    {"decoder_sparse_step mlp_only_layers first_k_dense_replace mlp_layer_types "
+     "moe_layer_start_index moe_layer_end_index moe_layer_interval",
      "model.experts_layers", NULL},
+    {"n_group topk_group topk_method", "model.router.groups model.router.groups_kept", NULL},
+    {"routed_scaling_factor", "model.router.scale", NULL},
+    {"num_nextn_predict_layers num_mtp_layers", NULL, same_extra_layers},
+    {"use_qk_norm", "model.qk_norm", NULL},
     {"q_lora_rank", "model.mla.q_rank", NULL},
     {"kv_lora_rank", "model.mla.kv_rank", NULL},
     {"qk_nope_head_dim", "model.mla.nope_width", NULL},
@@ -172,8 +187,8 @@ static const struct merge_row {
     {"v_head_dim", "model.mla.value_width", NULL},
     {"norm_topk_prob", "model.router.renormalize", NULL},
     {"mlp_bias", "model.mlp_bias", NULL},
-    {"num_local_experts num_experts n_routed_experts", "model.experts", NULL},
-    {"num_experts_per_tok", "model.experts_per_token", NULL},
+    {"num_local_experts num_experts n_routed_experts moe_num_experts", "model.experts", NULL},
+    {"num_experts_per_tok moe_k", "model.experts_per_token", NULL},
     {"router_aux_loss_coef", "model.router.balance", NULL},
     {"output_router_logits router_jitter_noise", NULL, always_same},
 };

@@ -15,6 +15,10 @@
     }
 #define PLAIN(our, their)  PART(0, 1, our, their)
 #define TURNED(our, their) TURNED_PART(0, 1, our, their)
+#define ONE_ROW(our, their)                                       \
+    {                                                             \
+        .ours = our, .theirs = their, .one_row = true, .parts = 1 \
+    }
 #define OUTSIDE(our, their)                                   \
     {                                                         \
         .ours = our, .theirs = their, .top = true, .parts = 1 \
@@ -96,6 +100,16 @@ static const struct hd_hf_row gpt2_rows[] = {
         PART(1, 2, "blocks.#.moe.up.weight", "layers.#." gate_up), \
         PLAIN("blocks.#.moe.down.weight", "layers.#." down)
 #define ROUTER(their) PLAIN("blocks.#.moe.router.weight", "layers.#." their)
+/* of a router that chooses by score plus a bias */
+#define SELECT_BIAS(their) PLAIN("blocks.#.moe.select_bias", "layers.#." their)
+#define SHARED_EXPERTS                                                                        \
+    PLAIN("blocks.#.moe.shared.gate.weight", "layers.#.mlp.shared_experts.gate_proj.weight"), \
+        PLAIN("blocks.#.moe.shared.up.weight", "layers.#.mlp.shared_experts.up_proj.weight"), \
+        PLAIN("blocks.#.moe.shared.down.weight", "layers.#.mlp.shared_experts.down_proj.weight")
+#define QWEN_EXPERTS                                                          \
+    EXPERTS("mlp.experts.*.gate_proj.weight", "mlp.experts.*.up_proj.weight", \
+            "mlp.experts.*.down_proj.weight")
+#define QWEN_STACKED_EXPERTS STACKED_EXPERTS("mlp.experts.gate_up_proj", "mlp.experts.down_proj")
 #define SHARED_EXPERT                                                                            \
     PLAIN("blocks.#.moe.shared.gate.weight", "layers.#.mlp.shared_expert.gate_proj.weight"),     \
         PLAIN("blocks.#.moe.shared.up.weight", "layers.#.mlp.shared_expert.up_proj.weight"),     \
@@ -160,6 +174,57 @@ static const struct hd_hf_row qwen_moe_stacked_rows[] = {
     ROUTER("mlp.gate.weight"),
     STACKED_EXPERTS("mlp.experts.gate_up_proj", "mlp.experts.down_proj"),
     SHARED_EXPERT,
+    HEAD};
+
+/* GLM-4.5, also in two forms. */
+#define GLM4_MOE(experts)                                       \
+    EMBEDDING, NORMS, QKV, OUT, MLP, ROUTER("mlp.gate.weight"), \
+        SELECT_BIAS("mlp.gate.e_score_correction_bias"), experts, SHARED_EXPERTS, HEAD
+static const struct hd_hf_row glm4_moe_rows[] = {GLM4_MOE(QWEN_EXPERTS)};
+static const struct hd_hf_row glm4_moe_stacked_rows[] = {GLM4_MOE(QWEN_STACKED_EXPERTS)};
+
+static const struct hd_hf_row ernie4_5_moe_rows[] = {
+    EMBEDDING,
+    NORMS,
+    QKV,
+    OUT,
+    MLP,
+    ROUTER("mlp.gate.weight"),
+    ONE_ROW("blocks.#.moe.select_bias", "layers.#.mlp.moe_statics.e_score_correction_bias"),
+    QWEN_EXPERTS,
+    SHARED_EXPERTS,
+    HEAD};
+static const struct hd_hf_row ernie4_5_moe_stacked_rows[] = {
+    EMBEDDING,
+    NORMS,
+    QKV,
+    OUT,
+    MLP,
+    ROUTER("mlp.gate.weight"),
+    ONE_ROW("blocks.#.moe.select_bias", "layers.#.mlp.gate.moe_statics.e_score_correction_bias"),
+    QWEN_STACKED_EXPERTS,
+    SHARED_EXPERTS,
+    HEAD};
+
+/* MiniMax-M2: Mixtral's names, in two forms. */
+static const struct hd_hf_row minimax_m2_rows[] = {
+    EMBEDDING,
+    NORMS,
+    QKV,
+    OUT,
+    ROUTER("block_sparse_moe.gate.weight"),
+    SELECT_BIAS("block_sparse_moe.e_score_correction_bias"),
+    EXPERTS("block_sparse_moe.experts.*.w1.weight", "block_sparse_moe.experts.*.w3.weight",
+            "block_sparse_moe.experts.*.w2.weight"),
+    HEAD};
+static const struct hd_hf_row minimax_m2_stacked_rows[] = {
+    EMBEDDING,
+    NORMS,
+    QKV,
+    OUT,
+    ROUTER("mlp.gate.weight"),
+    SELECT_BIAS("mlp.e_score_correction_bias"),
+    QWEN_STACKED_EXPERTS,
     HEAD};
 
 static const struct hd_hf_row gemma_rows[] = {EMBEDDING,
@@ -272,6 +337,14 @@ static const struct hd_hf_names tables[HD_NAMES_COUNT] = {
     [HD_NAMES_STARCODER2] = {"model.", starcoder2_rows, COUNT(starcoder2_rows), NULL, 0, NULL},
     [HD_NAMES_DEEPSEEK] = {"model.", deepseek_rows, COUNT(deepseek_rows), deepseek_stacked_rows,
                            COUNT(deepseek_stacked_rows), "layers.#.mlp.experts.gate_up_proj"},
+    [HD_NAMES_GLM4_MOE] = {"model.", glm4_moe_rows, COUNT(glm4_moe_rows), glm4_moe_stacked_rows,
+                           COUNT(glm4_moe_stacked_rows), "layers.#.mlp.experts.gate_up_proj"},
+    [HD_NAMES_MINIMAX_M2] = {"model.", minimax_m2_rows, COUNT(minimax_m2_rows),
+                             minimax_m2_stacked_rows, COUNT(minimax_m2_stacked_rows),
+                             "layers.#.mlp.gate.weight"},
+    [HD_NAMES_ERNIE4_5_MOE] = {"model.", ernie4_5_moe_rows, COUNT(ernie4_5_moe_rows),
+                               ernie4_5_moe_stacked_rows, COUNT(ernie4_5_moe_stacked_rows),
+                               "layers.#.mlp.experts.gate_up_proj"},
 };
 
 enum hd_status hd_hf_rows(const char *family, const struct hd_hf_row **ret_rows, size_t *ret_count,

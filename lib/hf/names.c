@@ -104,10 +104,11 @@ static enum hd_status check_tensor_shape(const struct search *s, const struct hd
 {
     const bool positions = strcmp(row->ours, "embedding.positions") == 0;
     int64_t expected[HD_CKPT_DIMS_MAX] = {0};
+    const bool one_row = row->one_row && w->dim_count == 2 && w->shape[0] == 1;
     char is[96], should[96];
     const int left_out = hd_hf_per_expert(row), dims = want->dim_count - left_out;
     const int merged = want->dim_count > 2 ? want->dim_count - 2 : 0;
-    bool same = w->dim_count == dims;
+    bool same = w->dim_count == dims + one_row;
 
     for (int d = 0; d < dims; d++) {
         const int from = row->transposed ? dims - 1 - d : d + left_out;
@@ -118,7 +119,8 @@ static enum hd_status check_tensor_shape(const struct search *s, const struct hd
                                      : rows_before(s, row, row->parts, want->shape[from]);
     }
     for (int d = 0; same && d < dims; d++)
-        same = w->shape[d] == expected[d] || (positions && d == 0 && w->shape[d] > expected[d]);
+        same = w->shape[d + one_row] == expected[d] ||
+               (positions && d == 0 && w->shape[d] > expected[d]);
     if (!same) {
         format_shape(w->shape, w->dim_count, is);
         format_shape(expected, dims, should);
@@ -219,12 +221,26 @@ bool hd_hf_may_be_absent(const char *name)
     return constant || hd_hf_is_any_head(name);
 }
 
+/* Returns whether the tensor is of a layer after the last, which predicts further tokens. */
+static bool is_extra_layer(const struct search *s, const char *name)
+{
+    const size_t n = strlen(s->prefixes.base);
+
+    if (!hd_family_named(s->job->family)->extra_layers || !hd_text_starts(name, s->prefixes.base))
+        return false;
+    return hd_text_starts(name + n, "mtp_") ||
+           (hd_text_starts(name + n, "layers.") &&
+            strtoll(name + n + strlen("layers."), NULL, 10) >= s->job->layers);
+}
+
 static bool may_stay_unused(const struct search *s, const struct hd_weight *w)
 {
     const char *name = w->name;
 
     if (s->adapter)
         return false;
+    if (is_extra_layer(s, name))
+        return true;
     if (!w->size_bytes)
         return true; /* a parameter without elements needs no tensor */
     if (!hd_hf_is_of_text(&s->prefixes, name))

@@ -365,6 +365,7 @@ static enum hd_status read_shared(struct rope_reading *r)
     const struct hd_json *theta = inner_first(r, "rope_theta");
     const struct hd_json *share = inner_first(r, "partial_rotary_factor");
     const bool partial = hd_hf_reads(r->family, "partial_rotary_factor");
+    const struct hd_json *rotated = rope_member(r->root, "rotary_dim");
     double part = partial && r->family->rope_fraction > 0 ? r->family->rope_fraction : 1;
     enum hd_status st = HD_OK;
 
@@ -373,6 +374,10 @@ static enum hd_status read_shared(struct rope_reading *r)
         st = hd_hf_to_real(theta, "rope_theta", 1, 1e12, &r->job->rope_theta);
     if (!st && share)
         st = hd_hf_to_real(share, "partial_rotary_factor", partial ? 0.01 : 0, 1, &part);
+    else if (!st && rotated && hd_hf_reads(r->family, "rotary_dim")) {
+        st = hd_hf_to_real(rotated, "rotary_dim", 2, (double)r->job->head_width, &part);
+        part /= (double)r->job->head_width;
+    }
     r->job->rope_fraction = part;
     return st || partial || part == 1
                ? st

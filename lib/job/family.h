@@ -56,6 +56,9 @@ enum hd_family_names {
     HD_NAMES_GRANITE_MOE,
     HD_NAMES_STARCODER2,
     HD_NAMES_DEEPSEEK,
+    HD_NAMES_GLM4_MOE,
+    HD_NAMES_MINIMAX_M2,
+    HD_NAMES_ERNIE4_5_MOE,
     HD_NAMES_COUNT
 };
 
@@ -116,7 +119,9 @@ struct hd_family {
     bool no_classifier; /* transformers has no class for its reward models */
     enum hd_family_names names;
     enum hd_window_rule window;
-    bool no_out_bias; /* attention_bias does not mean the output projection */
+    bool no_out_bias;  /* attention_bias does not mean the output projection */
+    bool extra_layers; /* files have layers after the last, for the prediction of further tokens,
+                          which neither the class nor training uses (num_nextn_predict_layers) */
     bool longrope; /* longrope is its only type of scaled angles, by the names su and yarn, too */
     const char *reads; /* keys of config.json that the class reads, besides those of every class */
     const char *must;  /* keys that would make another model: "KEY=VALUE ..", the one value
@@ -134,8 +139,14 @@ struct hd_family {
         int64_t experts, experts_per_token;
         double balance;                /* router_aux_loss_coef */
         int64_t shared, ffn_of_expert; /* shared_expert_intermediate_size; moe_intermediate_size */
-        int64_t shared_experts, dense_layers; /* n_shared_experts; first_k_dense_replace */
-    } absent;                                 /* values of absent keys */
+        int64_t shared_experts; /* n_shared_experts, moe_num_shared_experts: width of the shared
+                                   expert in widths of an expert */
+        int64_t dense_layers;   /* first_k_dense_replace, moe_layer_start_index: blocks without
+                                   experts before the first that has them */
+        int64_t groups, groups_kept; /* n_group, topk_group */
+        double router_scale;         /* routed_scaling_factor */
+        bool renormalize;            /* norm_topk_prob */
+    } absent;                        /* values of absent keys */
 };
 
 extern const struct hd_family hd_families[];

@@ -95,6 +95,9 @@ static const struct modules modules[HD_NAMES_COUNT] = {
     [HD_NAMES_GRANITE_MOE] = MODULES(granite_moe_modules),
     [HD_NAMES_STARCODER2] = MODULES(starcoder2_modules),
     [HD_NAMES_DEEPSEEK] = MODULES(deepseek_modules),
+    [HD_NAMES_GLM4_MOE] = MODULES(qwen_moe_modules),
+    [HD_NAMES_MINIMAX_M2] = MODULES(mixtral_modules),
+    [HD_NAMES_ERNIE4_5_MOE] = MODULES(qwen_moe_modules),
 };
 
 static struct modules modules_of(const struct hd_job *job)

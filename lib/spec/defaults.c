@@ -226,15 +226,18 @@ static void fill_absent_of_family(struct spec_draft *draft, const struct hd_fami
 }
 
 /* Sets the load-balancing loss and its weight to those of Switch Transformers (Fedus et al. 2021);
- * with a select bias, weight and step of the bias to those of DeepSeek-V3 (2024). */
+ * with a select bias, the weight to that of DeepSeek-V3 (2024) and, for new weights, its step of the
+ * bias. */
 static void fill_absent_of_router(struct spec_draft *draft, const struct hd_family *family)
 {
+    const bool begins = !*draft->job->init_from && strcmp(draft->job->adapter, "none") == 0;
+
     if (absent(draft, "model.router.renormalize"))
         draft->job->renormalize = family->renormalize;
     if (absent(draft, "model.router.balance"))
         draft->job->balance = family->select_bias ? 1e-4 : 0.01;
     if (absent(draft, "model.router.bias_rate"))
-        draft->job->router_bias_rate = family->select_bias ? 1e-3 : 0;
+        draft->job->router_bias_rate = family->select_bias && begins ? 1e-3 : 0;
 }
 
 void spec_fill_absent(struct spec_draft *draft)

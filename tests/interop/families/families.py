@@ -76,6 +76,16 @@ CONFIGS = {
     "glm": ("glm", NARROW),
     "glm4": ("glm4", NARROW),
     "ernie4_5": ("ernie4_5", dict(NARROW, use_bias=True)),
+    "ernie4_5_moe": ("ernie4_5_moe", dict(
+        NARROW, moe_num_experts=6, moe_k=3, moe_num_shared_experts=2, moe_intermediate_size=40, moe_layer_start_index=1,
+        moe_layer_interval=2)),
+    # groups by their two best, of which the bias changes the order; and neither groups nor norms
+    "glm4_moe": ("glm4_moe", dict(
+        NARROW, n_routed_experts=12, num_experts_per_tok=3, moe_intermediate_size=40, n_shared_experts=2, n_group=4,
+        topk_group=2, routed_scaling_factor=2.5, first_k_dense_replace=2, use_qk_norm=True, attention_bias=True)),
+    "glm4_moe-plain": ("glm4_moe", dict(NARROW, n_routed_experts=6, num_experts_per_tok=3, moe_intermediate_size=40,
+                                        norm_topk_prob=False, first_k_dense_replace=0)),
+    "minimax_m2": ("minimax_m2", dict(NARROW, num_local_experts=6, num_experts_per_tok=3, rotary_dim=8)),
     "helium": ("helium", dict(BASE, head_dim=16, attention_bias=True)),
     "deepseek_v2_moe": ("deepseek_v2", dict(LATENTS, q_lora_rank=28, first_k_dense_replace=1, n_shared_experts=2,
                                             rope_parameters=MSCALE)),
@@ -83,6 +93,9 @@ CONFIGS = {
                                                  n_shared_experts=1, rope_parameters=PLAIN)),
     "starcoder2": ("starcoder2", dict(BASE, sliding_window=9)),
 }
+
+
+SELECT_BIAS = "e_score_correction_bias"  # of routers; it has no gradient and stays as it is
 
 
 def class_of(config):
@@ -108,6 +121,9 @@ def make(out):
                     p.add_(torch.randn_like(p) * 0.3)
                 else:
                     p.copy_(torch.randn_like(p) * (0.3 if p.dim() == 1 else 0.5 if "embed" in tensor else 0.25))
+            for tensor, p in model.named_buffers():
+                if tensor.endswith(SELECT_BIAS):
+                    p.copy_(torch.randn_like(p) * 0.3)
         model.save_pretrained(f"{out}/{name}")
     print(*names)
 
@@ -140,7 +156,14 @@ def step(name, directory, out, text):
     loss_of(model, *batches(text, 1)[0]).backward()
     with torch.no_grad():  # gradients under the names that files have
         for p, g in zip(model.parameters(), gradients.parameters()):
+<<<<<<< HEAD
             g.copy_(torch.zeros_like(p) if p.grad is None else p.grad)
+=======
+            g.copy_(p.grad if p.grad is not None else 0 * p)
+        for tensor, g in gradients.named_buffers():
+            if tensor.endswith(SELECT_BIAS):
+                g.zero_()
+>>>>>>> b7a1f257 (families: GLM-4.5, MiniMax-M2 and ERNIE 4.5 with experts)
     gradients.save_pretrained(out + "-gradients")
     want = load_file(out + "-gradients/model.safetensors")
     before, after = load_file(directory + "/model.safetensors"), load_file(out + "/model.safetensors")

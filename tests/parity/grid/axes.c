@@ -214,6 +214,22 @@ static void crowd(struct hd_job *job)
     job->shared_ffn_hidden = 32;
 }
 
+/* Two of four groups of two experts, by sigmoids whose select bias moves far in a step; the first
+ * block is dense. */
+static void choose_in_groups(struct hd_job *job)
+{
+    job->experts = 8;
+    job->experts_per_token = 3;
+    job->router_groups = 4;
+    job->router_groups_kept = 2;
+    job->router_scale = 2.5;
+    job->router_bias_rate = 0.02;
+    job->z_loss = 0;
+    job->shared_ffn_hidden = 32;
+    job->dense_ffn_hidden = 64;
+    (void)snprintf(job->experts_layers, sizeof job->experts_layers, "0:1:1000");
+}
+
 /* Makes blocks of four kinds: dense with a window, experts, experts with a window, experts without
  * positions. Each of two stages has two kinds. */
 static void mix_kinds(struct hd_job *job)
@@ -303,6 +319,9 @@ static const struct grid_model models[] = {
      "latents of queries, and of keys and values", NULL},
     {"deepseek_v2_tuned", "deepseek_v2", 257, true, true, EXPERTS | TUNING,
      "fine-tuning of latents and of their norms, dropout", tune},
+    {"glm4_moe", "glm4_moe", 258, false, false, ALL_AXES,
+     "sigmoids in groups with a select bias and a scale, a shared expert, a dense block first",
+     choose_in_groups},
     {"gpt2_dropout", "gpt2", 257, false, false, MASKS,
      "dropout of embedding, attention and residual", drop},
     {"llama_alibi", "llama", 258, true, false, GROUPS | 1 << GRID_EXCHANGE,

@@ -35,6 +35,10 @@ static const char *const families[] = {
     "deepseek_v2: pp=2 recompute=full",
     "deepseek_v2_tuned: tp=2 adapter=lora",
     "deepseek_v2_tuned: tp=2 sequence=on adapter=dora weights=nf4",
+    "glm4_moe: tp=2 sequence=on",
+    "glm4_moe: dp=2 ep=2 zero=3",
+    "glm4_moe: cp=2 recompute=full",
+    "glm4_moe: pp=2 dp=2",
 };
 enum {
     KINDS = sizeof kinds / sizeof kinds[0],

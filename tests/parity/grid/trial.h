@@ -28,7 +28,7 @@ struct grid_pick {
     struct grid_layout layout;
     char text[GRID_TEXT_MAX];
 };
-enum { GRID_BENCHES_MAX = 8 };
+enum { GRID_BENCHES_MAX = 16 };
 /* Opens a bench for each model of the names. Returns how many of them can be had today; prints the
  * others with the reason. */
 int grid_pick(const char *const *names, int count, struct grid_bench benches[GRID_BENCHES_MAX],
