@@ -8,7 +8,7 @@
 #include "controller/cli/submit.h"
 
 struct tokenize {
-    const char *out, *format, *tokenizer, *threads, *key, *form, *template, *date, *loss;
+    const char *out, *format, *tokenizer, *threads, *key, *columns, *form, *template, *date, *loss;
     const char *end_of_text;
     bool no_append_eot;
 };
@@ -23,6 +23,7 @@ static enum hd_status exec_tokenize(const struct tokenize *t, const struct cli *
                   {"--tokenizer", t->tokenizer},
                   {"--threads", t->threads},
                   {"--key", t->key},
+                  {"--columns", t->columns},
                   {"--form", t->form},
                   {"--template", t->template},
                   {"--date", t->date},
@@ -87,6 +88,7 @@ int cli_data(struct cli *cli, int argc, char **argv)
         {"tokenizer", 0, CLI_FLAG_TEXT, &t.tokenizer, 0, 0},
         {"threads", 0, CLI_FLAG_TEXT, &t.threads, 0, 0},
         {"key", 0, CLI_FLAG_TEXT, &t.key, 0, 0},
+        {"columns", 0, CLI_FLAG_TEXT, &t.columns, 0, 0},
         {"no-append-eot", 0, CLI_FLAG_BOOL, &t.no_append_eot, 0, 0},
         {"end-of-text", 0, CLI_FLAG_TEXT, &t.end_of_text, 0, 0},
         {"form", 0, CLI_FLAG_TEXT, &t.form, 0, 0},
@@ -103,8 +105,8 @@ int cli_data(struct cli *cli, int argc, char **argv)
     if (code != CLI_CONTINUE)
         return code;
     if (strcmp(cli->args[0], "show") == 0) {
-        if (t.out || t.format || t.tokenizer || t.threads || t.key || t.no_append_eot || t.form ||
-            t.template || t.date || t.loss || t.end_of_text)
+        if (t.out || t.format || t.tokenizer || t.threads || t.key || t.columns ||
+            t.no_append_eot || t.form || t.template || t.date || t.loss || t.end_of_text)
             return cli_usage(
                 "data show: takes --samples, --first and --set; the rest is in the job "
                 "file");

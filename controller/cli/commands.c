@@ -387,7 +387,7 @@ static const char checkpoint_help[] =
 static const char data_help[] =
     "Usage: heddle data show FILE [--samples N] [--first K] [--set KEY=VALUE]...\n"
     "       heddle data tokenize IN... --out OUT --tokenizer T [--threads N]\n"
-    "                   [--format npy|bin|megatron] [--key NAME]\n"
+    "                   [--format npy|bin|megatron] [--key NAME | --columns C]\n"
     "                   [--end-of-text ID | --no-append-eot] [--form F] [--date D]\n"
     "                   [--template FILE] [--loss answers|last|all]\n"
     "       both: [-o json]\n"
@@ -400,7 +400,7 @@ static const char data_help[] =
     "  --format F         npy (an array), bin (as llm.c) or megatron (OUT.bin and\n"
     "                     OUT.idx); else by the ending of OUT: .npy, .bin or .idx\n"
     "  --tokenizer T      a tokenizer.json, or bytes: every byte is a token\n"
-    "  --key NAME         the member of a record that has the text; else text\n"
+    "  --columns C        as data.columns: prompt=NAME,answer=NAME; --key K: text=K\n"
     "  --end-of-text ID   the token written after each document; else the eos_token\n"
     "                     of the files beside T. --no-append-eot: none\n"
     "  --form F           of records, as data.format; else by the first one\n"

@@ -47,6 +47,10 @@ static enum hd_status run_worker(const struct hd_job *job, bool files, const cha
     argv[n++] = vocab;
     argv[n++] = "--form";
     argv[n++] = hd_job_has_pairs(job) ? "preference" : job->data_format;
+    if (*job->columns) {
+        argv[n++] = "--columns";
+        argv[n++] = job->columns;
+    }
     if (*job->from_dir) {
         argv[n++] = "--model";
         argv[n++] = job->from_dir;

@@ -96,11 +96,9 @@ static enum hd_status read_files(struct data_list *a)
 
 static enum hd_status read_data_options(int argc, char **argv, struct data_list *a)
 {
-    struct hd_flag f[] = {{"--tokenizer", true, false, NULL},
-                          {"--vocab", true, false, NULL},
-                          {"--end-of-text", false, false, NULL},
-                          {"--form", false, false, NULL},
-                          {"--model", false, false, NULL}};
+    struct hd_flag f[] = {{"--tokenizer", true, false, NULL},    {"--vocab", true, false, NULL},
+                          {"--end-of-text", false, false, NULL}, {"--form", false, false, NULL},
+                          {"--model", false, false, NULL},       {"--columns", false, false, NULL}};
     enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
 
     a->form = HD_CHAT_AUTO;
@@ -120,6 +118,7 @@ static enum hd_status read_data_options(int argc, char **argv, struct data_list 
     a->job.vocab = a->vocab;
     (void)snprintf(a->job.tokenizer, sizeof a->job.tokenizer, "%s", f[0].value);
     (void)snprintf(a->job.from_dir, sizeof a->job.from_dir, "%s", f[4].value ? f[4].value : "");
+    (void)snprintf(a->job.columns, sizeof a->job.columns, "%s", f[5].value ? f[5].value : "");
     return HD_OK;
 }
 
@@ -189,6 +188,7 @@ static void set_rules(struct data_list *a)
                                         .end_of_text = a->end_of_text,
                                         .vocab = a->vocab,
                                         .form = a->form,
+                                        .columns = a->job.columns,
                                         .threads = cores < 1 ? 1
                                                    : cores < HD_TOKENIZE_THREADS_MAX
                                                        ? (int)cores

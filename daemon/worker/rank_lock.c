@@ -23,9 +23,9 @@
 #include "checkpoint/checkpoint.h"
 #include "daemon/isolation/roots.h"
 #include "daemon/isolation/sandbox.h"
-#include "records/kind.h"
 #include "hf/hf.h"
 #include "kernels/plugin.h"
+#include "records/kind.h"
 #include "train/job_chat.h"
 #include "worker/rank_internal.h"
 

@@ -10,9 +10,9 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "records/kind.h"
 #include "data/packing.h"
 #include "flags/flags.h"
+#include "records/kind.h"
 #include "train/job_chat.h"
 #include "train/job_data.h"
 #include "worker/worker.h"

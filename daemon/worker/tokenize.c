@@ -12,6 +12,7 @@
 #include "data/tokenize.h"
 #include "flags/flags.h"
 #include "records/kind.h"
+#include "records/source.h"
 #include "tokenizer/special.h"
 #include "worker/worker.h"
 
@@ -54,6 +55,7 @@ struct options {
      * name */
     int64_t end_of_text;
     bool ends_documents, as_json;
+    char columns[1024]; /* --columns, or text=KEY for --key KEY; "": neither */
 };
 
 static enum hd_status check_inputs(char *const *inputs, int count)
@@ -77,7 +79,8 @@ static enum hd_status read_tokenize_options(int argc, char **argv, struct hd_tok
         {"--no-append-eot", false, true, NULL}, {"--json", false, true, NULL},
         {"--format", false, false, NULL},       {"--form", false, false, NULL},
         {"--template", false, false, NULL},     {"--loss", false, false, NULL},
-        {"--end-of-text", false, false, NULL},  {"--date", false, false, NULL}};
+        {"--end-of-text", false, false, NULL},  {"--date", false, false, NULL},
+        {"--columns", false, false, NULL}};
     int64_t threads = 0, end_of_text = -1;
     int inputs = 0;
     enum hd_status st;
@@ -94,6 +97,8 @@ static enum hd_status read_tokenize_options(int argc, char **argv, struct hd_tok
             hd_flag_int(&f[2], 1, HD_TOKENIZE_THREADS_MAX, sysconf(_SC_NPROCESSORS_ONLN), &threads);
     if (!st)
         st = hd_flag_int(&f[10], 0, INT32_MAX, -1, &end_of_text);
+    if (!st && f[12].value && f[3].value)
+        st = hd_err(HD_INVALID, "--key KEY is --columns text=KEY; give one of the two");
     if (!st && f[10].value && f[4].value)
         st = hd_err(HD_INVALID, "--end-of-text and --no-append-eot exclude each other");
     if (st)
@@ -101,7 +106,7 @@ static enum hd_status read_tokenize_options(int argc, char **argv, struct hd_tok
     *ret_how = (struct hd_tokenize){
         .inputs = (const char *const *)argv + inputs + 1,
         .input_count = (size_t)(argc - inputs - 1),
-        .key = f[3].value,
+        .columns = ret_options->columns,
         .threads = threads < HD_TOKENIZE_THREADS_MAX ? (int)threads : HD_TOKENIZE_THREADS_MAX};
     *ret_options = (struct options){.out = f[0].value,
                                     .format = f[6].value,
@@ -113,7 +118,13 @@ static enum hd_status read_tokenize_options(int argc, char **argv, struct hd_tok
                                     .date = f[11].value,
                                     .ends_documents = !f[4].value,
                                     .as_json = f[5].value != NULL};
-    return HD_OK;
+    (void)snprintf(ret_options->columns, sizeof ret_options->columns, "%s%s",
+                   f[3].value ? "text=" : "",
+                   f[3].value    ? f[3].value
+                   : f[12].value ? f[12].value
+                                 : "");
+    st = hd_records_check_columns(ret_options->columns);
+    return st ? hd_err_prefix(st, f[3].value ? "--key" : "--columns") : HD_OK;
 }
 
 /* Chooses the format by --format, else by the ending of --out. The ending is removed from
@@ -165,8 +176,7 @@ static enum hd_status read_loss(const char *name, enum hd_chat_loss *ret_loss)
     return name ? hd_err(HD_INVALID, "--loss: '%.40s' is not answers, last or all", name) : HD_OK;
 }
 
-/* Finds the form of the inputs: --form, else the form of the first line of the first file; text if
- * --key names a member of the lines. */
+/* Finds the form of the inputs: --form, else the form of the first record of the first file. */
 static enum hd_status find_form(const struct hd_tokenize *how, const struct options *o,
                                 enum hd_chat_form *ret_form)
 {
@@ -179,9 +189,9 @@ static enum hd_status find_form(const struct hd_tokenize *how, const struct opti
     if (*ret_form != HD_CHAT_AUTO)
         return HD_OK;
     *ret_form = HD_CHAT_TEXT;
-    return how->key || !hd_data_has_records(how->inputs[0])
-               ? HD_OK
-               : hd_jsonl_look(how->inputs[0], NULL, HD_CHAT_AUTO, ret_form);
+    return hd_data_has_records(how->inputs[0])
+               ? hd_jsonl_look(how->inputs[0], how->columns, HD_CHAT_AUTO, ret_form)
+               : HD_OK;
 }
 
 /* Sets the date: --date, else today's; only for a template that asks for it. */

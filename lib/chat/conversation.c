@@ -1,6 +1,10 @@
 #include "chat/conversation.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+
+#include "chat/columns.h"
 
 static const struct hd_json_limits LIMITS = {.values_max = 100000, .depth_max = 64};
 
@@ -35,24 +39,25 @@ static enum hd_status find_form(const struct hd_json *root, enum hd_chat_form *r
     static const struct {
         const char *key;
         enum hd_chat_form form;
-    } keys[] = {{"messages", HD_CHAT_MESSAGES},
-                {"conversations", HD_CHAT_SHAREGPT},
-                {"instruction", HD_CHAT_ALPACA},
-                {"completion", HD_CHAT_COMPLETION},
-                {"text", HD_CHAT_TEXT}};
+    } keys[] = {{"messages", HD_CHAT_MESSAGES},     {"conversations", HD_CHAT_SHAREGPT},
+                {"conversation", HD_CHAT_SHAREGPT}, {"instruction", HD_CHAT_ALPACA},
+                {"completion", HD_CHAT_COMPLETION}, {"text", HD_CHAT_TEXT}};
 
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (hd_json_member(root, keys[i].key)) {
             *ret_form = keys[i].form;
             return HD_OK;
         }
-    if (hd_json_member(root, "chosen") || hd_json_member(root, "rejected"))
+    if (hd_json_member(root, "chosen") || hd_json_member(root, "rejected") ||
+        hd_json_member(root, "chosen_response"))
         return hd_err(HD_INVALID,
                       "it is a pair of answers, chosen and rejected; train on pairs with "
                       "train.objective: dpo, or orpo");
-    return hd_err(HD_INVALID,
-                  "no known form: none of the keys messages, conversations, instruction, "
-                  "completion or text");
+    if (chat_columns_have_turn(root)) {
+        *ret_form = HD_CHAT_ALPACA;
+        return HD_OK;
+    }
+    return chat_columns_unknown(root);
 }
 
 static struct hd_json *append(struct hd_arena *arena, struct hd_json *parent, struct hd_json **last,
@@ -88,31 +93,48 @@ static enum hd_status add_message(struct hd_arena *arena, struct hd_json *list,
     return HD_OK;
 }
 
-static enum hd_status read_sharegpt(struct hd_arena *arena, const struct hd_json *root,
-                                    struct hd_json *list, struct hd_json **last)
+/* Adds a list of turns with from and value. */
+static enum hd_status add_turns(struct hd_arena *arena, const struct hd_json *turns,
+                                struct hd_json *list, struct hd_json **last)
 {
-    static const char *const roles[][2] = {
-        {"human", "user"},    {"user", "user"}, {"gpt", "assistant"},   {"assistant", "assistant"},
-        {"system", "system"}, {"tool", "tool"}, {"observation", "tool"}};
-    const struct hd_json *system = hd_json_member(root, "system"), *turns;
-    enum hd_status st = hd_json_need(root, "conversations", HD_JSON_ARRAY, &turns);
+    enum hd_status st = HD_OK;
 
-    if (!st && system && system->kind == HD_JSON_STRING && *system->text)
-        st = add_message(arena, list, last, "system", system->text, NULL);
-    for (const struct hd_json *t = st ? NULL : turns->first; !st && t; t = t->next) {
+    for (const struct hd_json *t = turns->first; !st && t; t = t->next) {
+        const struct hd_json *weight = hd_json_member(t, "weight");
+        const struct hd_json *train = hd_json_member(t, "train");
         const char *from, *value, *role = NULL;
 
         st = hd_json_need_string(t, "from", &from);
         if (!st)
             st = hd_json_need_string(t, "value", &value);
-        for (size_t i = 0; !st && i < sizeof roles / sizeof *roles; i++)
-            if (strcmp(from, roles[i][0]) == 0)
-                role = roles[i][1];
+        if (!st)
+            role = chat_columns_role(from);
         if (!st && !role)
             st = hd_err(HD_INVALID, "'from' is '%.40s'; it must be system, human, gpt or tool",
                         from);
+        weight = weight && weight->kind != HD_JSON_NULL ? weight : train;
         if (!st)
-            st = add_message(arena, list, last, role, value, hd_json_member(t, "weight"));
+            st = add_message(arena, list, last, role, value, weight);
+    }
+    return st;
+}
+
+/* Adds the turns in front of an instruction: pairs of a user's text and an answer. */
+static enum hd_status add_history(struct hd_arena *arena, const struct hd_json *history,
+                                  struct hd_json *list, struct hd_json **last)
+{
+    enum hd_status st = HD_OK;
+
+    for (const struct hd_json *h = history ? history->first : NULL; !st && h; h = h->next) {
+        const struct hd_json *user = h->first, *answer = user ? user->next : NULL;
+
+        if (h->kind != HD_JSON_ARRAY || h->count != 2 || user->kind != HD_JSON_STRING ||
+            answer->kind != HD_JSON_STRING)
+            return hd_err(HD_INVALID, "'history' must be a list of pairs of texts: a question and "
+                                      "its answer");
+        st = add_message(arena, list, last, "user", user->text, NULL);
+        if (!st)
+            st = add_message(arena, list, last, "assistant", answer->text, NULL);
     }
     return st;
 }
@@ -120,26 +142,21 @@ static enum hd_status read_sharegpt(struct hd_arena *arena, const struct hd_json
 static enum hd_status read_alpaca(struct hd_arena *arena, const struct hd_json *root,
                                   struct hd_json *list, struct hd_json **last)
 {
-    const struct hd_json *input = hd_json_member(root, "input");
-    const struct hd_json *system = hd_json_member(root, "system");
-    const struct hd_json *history = hd_json_member(root, "history");
-    const char *instruction, *output;
-    enum hd_status st = hd_json_need_string(root, "instruction", &instruction);
+    struct chat_turn turn;
+    enum hd_status st = chat_columns_read_turn(root, &turn);
 
-    if (!st && history && history->count)
-        st = hd_err(HD_INVALID, "'history' is not read; write its turns as \"messages\"");
-    if (!st && system && system->kind == HD_JSON_STRING && *system->text)
-        st = add_message(arena, list, last, "system", system->text, NULL);
+    if (!st && turn.system)
+        st = add_message(arena, list, last, "system", turn.system, NULL);
     if (!st)
-        st = hd_json_need_string(root, "output", &output);
-    if (!st && input && input->kind == HD_JSON_STRING && *input->text) {
-        instruction = hd_arena_printf(arena, "%s\n\n%s", instruction, input->text);
-        if (!instruction)
+        st = add_history(arena, hd_json_member(root, "history"), list, last);
+    if (!st && turn.input) {
+        turn.prompt = hd_arena_printf(arena, "%s\n\n%s", turn.prompt, turn.input);
+        if (!turn.prompt)
             return no_memory_for_conversation();
     }
     if (!st)
-        st = add_message(arena, list, last, "user", instruction, NULL);
-    return st ? st : add_message(arena, list, last, "assistant", output, NULL);
+        st = add_message(arena, list, last, "user", turn.prompt, NULL);
+    return st ? st : add_message(arena, list, last, "assistant", turn.answer, NULL);
 }
 
 /* Returns the member of a message with its reasoning, which has one of several names; NULL: it has
@@ -184,6 +201,8 @@ static bool add_as_given(struct hd_arena *arena, const struct hd_json *m, struct
         is_there |= is_reasoning;
         if (!append(arena, copy, &member, c))
             return false;
+        if (strcmp(c->key, "role") == 0 && c->kind == HD_JSON_STRING && chat_columns_role(c->text))
+            member->text = chat_columns_role(c->text);
     }
     if (reasoning && !is_there) {
         if (!append(arena, copy, &member, reasoning))
@@ -200,6 +219,42 @@ static enum hd_status add_all(struct hd_arena *arena, const struct hd_json *from
         if (!add_as_given(arena, m, list, last))
             return no_memory_for_conversation();
     return HD_OK;
+}
+
+/* Adds a list of messages with role and content, or with from and value. */
+static enum hd_status add_listed(struct hd_arena *arena, const struct hd_json *from,
+                                 struct hd_json *list, struct hd_json **last)
+{
+    return from->first && !hd_json_member(from->first, "role") &&
+                   hd_json_member(from->first, "from")
+               ? add_turns(arena, from, list, last)
+               : add_all(arena, from, list, last);
+}
+
+/* Adds the messages of a record: a list of objects with role and content, or with from and value;
+ * or, as old tables have them, an object of lists, one for each. */
+static enum hd_status read_messages(struct hd_arena *arena, const struct hd_json *root,
+                                    const char *key, struct hd_json *list, struct hd_json **last)
+{
+    const struct hd_json *from = hd_json_member(root, key);
+    const struct hd_json *system = hd_json_member(root, "system");
+    const struct hd_json *first;
+    enum hd_status st = chat_columns_unzip(arena, from, &from);
+
+    if (st)
+        return st;
+    if (!from || from->kind != HD_JSON_ARRAY)
+        return hd_json_need(root, key, HD_JSON_ARRAY, &from);
+    first = from->first ? chat_columns_first_role(from->first) : NULL;
+    if (system && system->kind == HD_JSON_STRING && *system->text &&
+        !(first && first->kind == HD_JSON_STRING && strcasecmp(first->text, "system") == 0))
+        st = add_message(arena, list, last, "system", system->text, NULL);
+    if (st)
+        return st;
+    /* a faulty first turn of `conversations` is told as one of these */
+    return from->first && !hd_json_member(from->first, "role") && strcmp(key, "conversations") == 0
+               ? add_turns(arena, from, list, last)
+               : add_listed(arena, from, list, last);
 }
 
 enum hd_status hd_conversation_of_messages(struct hd_arena *arena, const struct hd_json *messages,
@@ -221,8 +276,14 @@ static enum hd_status read_completion(struct hd_arena *arena, const struct hd_js
                                       size_t *prompt_count)
 {
     const struct hd_json *prompt = hd_json_member(root, "prompt"),
-                         *completion = hd_json_member(root, "completion");
+                         *completion = hd_json_member(root, "completion"),
+                         *label = hd_json_member(root, "label");
     enum hd_status st;
+
+    if (label && (label->kind == HD_JSON_TRUE || label->kind == HD_JSON_FALSE))
+        return hd_err(HD_INVALID,
+                      "its completions are rated (label), and there is no objective for that; "
+                      "remove the bad ones and the column, or make pairs, chosen and rejected");
 
     if (!prompt || !completion || prompt->kind != completion->kind ||
         (prompt->kind != HD_JSON_STRING && prompt->kind != HD_JSON_ARRAY))
@@ -254,10 +315,8 @@ static enum hd_status check_message(const struct hd_json *m, size_t index, bool 
                                     bool *ret_counts)
 {
     static const char *const roles[] = {"system", "developer", "user", "assistant", "tool"};
-    const struct hd_json *weight = hd_json_member(m, "weight");
     const char *role;
-    int64_t w = 1;
-    bool known = false;
+    bool known = false, weighs = true;
     enum hd_status st = hd_json_need_string(m, "role", &role);
 
     for (size_t i = 0; !st && i < sizeof roles / sizeof *roles; i++)
@@ -265,9 +324,11 @@ static enum hd_status check_message(const struct hd_json *m, size_t index, bool 
     if (!st && !known)
         st = hd_err(HD_INVALID,
                     "the role '%.40s' is none of system, developer, user, assistant, tool", role);
-    if (!st && weight)
-        st = hd_json_need_int64(m, "weight", 0, 1, &w);
-    *ret_counts = !st && learned && w && strcmp(role, "assistant") == 0;
+    if (!st)
+        st = chat_columns_weight(m, &weighs);
+    if (!st)
+        st = chat_columns_check_content(m);
+    *ret_counts = !st && learned && weighs && strcmp(role, "assistant") == 0;
     if (*ret_counts && is_empty(m))
         st = hd_err(HD_INVALID, "the answer is empty");
     return st ? hd_err_prefix(st, "message %zu", index + 1) : HD_OK;
@@ -296,7 +357,7 @@ static enum hd_status check_messages(struct hd_arena *arena, struct hd_conversat
 enum hd_status hd_conversation_read(struct hd_arena *arena, const char *line, size_t line_bytes,
                                     enum hd_chat_form form, struct hd_conversation *ret)
 {
-    const struct hd_json *root = NULL, *list = NULL;
+    const struct hd_json *root = NULL;
     struct hd_conversation c = {.messages = {.kind = HD_JSON_ARRAY}, .form = form, .prompt = ""};
     struct hd_json *last = NULL;
     size_t prompt_count = 0;
@@ -306,12 +367,15 @@ enum hd_status hd_conversation_read(struct hd_arena *arena, const char *line, si
         st = find_form(root, &c.form);
     if (st)
         return st;
+    st = chat_columns_refuse_media(root);
+    if (st)
+        return st;
     if (c.form == HD_CHAT_MESSAGES) {
-        st = hd_json_need(root, "messages", HD_JSON_ARRAY, &list);
-        if (!st)
-            st = add_all(arena, list, &c.messages, &last);
+        st = read_messages(arena, root, "messages", &c.messages, &last);
     } else if (c.form == HD_CHAT_SHAREGPT) {
-        st = read_sharegpt(arena, root, &c.messages, &last);
+        st = read_messages(arena, root,
+                           hd_json_member(root, "conversations") ? "conversations" : "conversation",
+                           &c.messages, &last);
     } else if (c.form == HD_CHAT_ALPACA) {
         st = read_alpaca(arena, root, &c.messages, &last);
     } else if (c.form == HD_CHAT_COMPLETION) {
@@ -319,11 +383,8 @@ enum hd_status hd_conversation_read(struct hd_arena *arena, const char *line, si
     } else {
         st = hd_json_need_string(root, "text", &c.answer); /* the text may be empty */
     }
-    c.tools = hd_json_member(root, "tools");
-    if (c.tools && c.tools->kind == HD_JSON_NULL)
-        c.tools = NULL;
-    if (!st && c.tools && c.tools->kind != HD_JSON_ARRAY)
-        st = hd_err(HD_INVALID, "tools must be a list");
+    if (!st)
+        st = chat_columns_tools(arena, root, &c.tools);
     if (!st && !c.answer)
         st = check_messages(arena, &c, prompt_count);
     if (!st)
@@ -332,6 +393,16 @@ enum hd_status hd_conversation_read(struct hd_arena *arena, const char *line, si
 }
 
 /* ---- pairs ---- */
+
+/* A line of the form preference: where its prompt and its answers are. */
+struct pair {
+    const struct hd_json *answers[HD_CHAT_PAIR]; /* strings, lists of messages, or messages */
+    const struct hd_json *prompt; /* list of messages in front of the answers; NULL: none */
+    struct chat_turn turn;        /* question of a user; .prompt NULL: none */
+    const char *text;             /* text in front of answers that are text; NULL: none */
+    size_t shared_bytes;          /* bytes of `text` with which both answers begin */
+    size_t alike; /* messages at the beginning of both lists that belong to the prompt */
+};
 
 /* Returns whether two JSON values are equal; the order of an object's members does not matter. */
 static bool equal(const struct hd_json *a, const struct hd_json *b)
@@ -371,54 +442,156 @@ static enum hd_status wrong_pair(void)
                   "of messages");
 }
 
-/* Makes the conversation of a prompt with one of its answers. alike: number of messages at the
- * beginning of `answer` that belong to the prompt. */
-static enum hd_status read_answer(struct hd_arena *arena, const struct hd_json *prompt,
-                                  const struct hd_json *answer, size_t alike,
+/* Makes the conversation of a prompt with one of its answers. */
+static enum hd_status read_answer(struct hd_arena *arena, const struct pair *p, size_t index,
                                   struct hd_conversation *c)
 {
-    struct hd_json *last = NULL;
+    const struct hd_json *answer = p->answers[index];
+    struct hd_json one = *answer, *last = NULL;
+    const struct hd_json alone = {.kind = HD_JSON_ARRAY, .count = 1, .first = &one};
     enum hd_status st = HD_OK;
 
-    if (prompt && prompt->kind == HD_JSON_STRING) {
-        c->prompt = prompt->text;
-        c->answer = answer->text;
+    one.next = NULL;
+    if (p->text) {
+        c->prompt = p->text;
+        c->answer = answer->text + p->shared_bytes;
         return *c->answer ? HD_OK : hd_err(HD_INVALID, "the answer is empty");
     }
-    if (prompt)
-        st = add_all(arena, prompt, &c->messages, &last);
+    if (p->turn.system)
+        st = add_message(arena, &c->messages, &last, "system", p->turn.system, NULL);
+    if (!st && p->turn.prompt)
+        st = add_message(arena, &c->messages, &last, "user", p->turn.prompt, NULL);
+    if (!st && p->prompt)
+        st = add_listed(arena, p->prompt, &c->messages, &last);
     if (!st && answer->kind == HD_JSON_STRING)
         st = add_message(arena, &c->messages, &last, "assistant", answer->text, NULL);
+    else if (!st && answer->kind == HD_JSON_OBJECT)
+        st = add_listed(arena, &alone, &c->messages, &last);
     else if (!st)
-        st = add_all(arena, answer, &c->messages, &last);
-    return st ? st : check_messages(arena, c, (prompt ? prompt->count : 0) + alike);
+        st = add_listed(arena, answer, &c->messages, &last);
+    if (st)
+        return st;
+    return check_messages(arena, c,
+                          (p->turn.system != NULL) + (p->turn.prompt != NULL) +
+                              (p->prompt ? p->prompt->count : 0) + p->alike);
 }
 
-/* Finds the members of a pair's line with the answers and the prompt; *ret_prompt NULL: the lists
- * of answers begin with the prompt. */
-static enum hd_status find_pair(const struct hd_json *root,
-                                const struct hd_json *ret_answers[HD_CHAT_PAIR],
-                                const struct hd_json **ret_prompt)
+/* Returns whether `text` is the last message of a user among the first `count` of a list. */
+static bool is_last_question(const struct hd_json *list, size_t count, const char *text)
 {
-    static const char *const names[] = {"chosen", "rejected"};
-    const struct hd_json *prompt = hd_json_member(root, "prompt");
+    const struct hd_json *m = list->first, *content;
+    bool is_it = false;
+
+    for (size_t i = 0; i < count && m; i++, m = m->next) {
+        const struct hd_json *role = chat_columns_first_role(m);
+
+        content = hd_json_member(m, "content");
+        content = content ? content : hd_json_member(m, "value");
+        if (role && role->kind == HD_JSON_STRING && chat_columns_role(role->text) &&
+            strcmp(chat_columns_role(role->text), "user") == 0)
+            is_it = content && content->kind == HD_JSON_STRING && strcmp(content->text, text) == 0;
+    }
+    return is_it;
+}
+
+/* Finds the prompt of answers that are lists of messages: a list in front of them; or the messages
+ * that they share at their beginning, which a prompt beside them only repeats. */
+static enum hd_status find_shared(struct pair *p)
+{
+    const struct hd_json *prompt = p->prompt;
+    const size_t alike = common_messages(p->answers[0], p->answers[1]);
+
+    if (prompt && prompt->kind == HD_JSON_STRING) {
+        if (!is_last_question(p->answers[0], alike, prompt->text))
+            return wrong_pair();
+        p->prompt = NULL;
+    } else if (prompt && prompt->kind == HD_JSON_ARRAY) {
+        if (!prompt->count || common_messages(prompt, p->answers[0]) < prompt->count ||
+            common_messages(prompt, p->answers[1]) < prompt->count)
+            return HD_OK;
+        p->prompt = NULL;
+    }
+    p->alike = alike;
+    return HD_OK;
+}
+
+/* Finds the prompt that two texts share at their beginning: up to the last "Assistant:" that begins
+ * a paragraph, as Anthropic's hh-rlhf has them. */
+static enum hd_status find_shared_text(struct hd_arena *arena, struct pair *p)
+{
+    static const char mark[] = "\n\nAssistant:";
+    const char *a = p->answers[0]->text, *b = p->answers[1]->text;
+    size_t shared = 0, end = 0;
+
+    while (a[shared] && a[shared] == b[shared])
+        shared++;
+    for (size_t i = 0; i + sizeof mark - 1 <= shared; i++)
+        if (strncmp(a + i, mark, sizeof mark - 1) == 0)
+            end = i + sizeof mark - 1;
+    if (!end)
+        return wrong_pair();
+    p->text = hd_arena_printf(arena, "%.*s", (int)end, a);
+    p->shared_bytes = end;
+    return p->text ? HD_OK : no_memory_for_conversation();
+}
+
+/* Finds the members of a pair's line with the answers. */
+static enum hd_status find_both_answers(const struct hd_json *root, struct pair *p)
+{
+    static const char *const names[][2] = {{"chosen", "chosen_response"},
+                                           {"rejected", "rejected_response"}};
 
     for (int i = 0; i < HD_CHAT_PAIR; i++) {
-        ret_answers[i] = hd_json_member(root, names[i]);
-        if (!ret_answers[i] || ret_answers[i]->kind == HD_JSON_NULL)
+        p->answers[i] = hd_json_member(root, names[i][0]);
+        if (!p->answers[i])
+            p->answers[i] = hd_json_member(root, names[i][1]);
+        if (!p->answers[i] || p->answers[i]->kind == HD_JSON_NULL)
             return hd_err(HD_INVALID,
                           "the line has no %s answer; a pair is {\"prompt\", \"chosen\", "
                           "\"rejected\"}",
-                          names[i]);
+                          names[i][0]);
     }
-    *ret_prompt = prompt ? prompt : hd_json_member(root, "messages");
-    prompt = *ret_prompt;
-    if (ret_answers[0]->kind != ret_answers[1]->kind ||
-        (prompt && prompt->kind != HD_JSON_STRING && prompt->kind != HD_JSON_ARRAY))
+    if (p->answers[0]->kind != p->answers[1]->kind ||
+        (p->answers[0]->kind != HD_JSON_STRING && p->answers[0]->kind != HD_JSON_ARRAY &&
+         p->answers[0]->kind != HD_JSON_OBJECT))
         return wrong_pair();
-    if (ret_answers[0]->kind == HD_JSON_ARRAY)
-        return prompt && prompt->kind != HD_JSON_ARRAY ? wrong_pair() : HD_OK;
-    return ret_answers[0]->kind == HD_JSON_STRING && prompt ? HD_OK : wrong_pair();
+    return equal(p->answers[0], p->answers[1])
+               ? hd_err(HD_INVALID, "chosen and rejected are the same answer")
+               : HD_OK;
+}
+
+/* Finds the prompt of a pair. */
+static enum hd_status find_pair_prompt(struct hd_arena *arena, const struct hd_json *root,
+                                       struct pair *p)
+{
+    static const char *const names[] = {"prompt", "messages", "conversations"};
+    const enum hd_json_kind kind = p->answers[0]->kind;
+    bool found = false;
+    enum hd_status st = HD_OK;
+
+    for (size_t i = 0; !p->prompt && i < sizeof names / sizeof *names; i++)
+        p->prompt = hd_json_member(root, names[i]);
+    if (p->prompt && p->prompt->kind != HD_JSON_STRING && p->prompt->kind != HD_JSON_ARRAY)
+        return wrong_pair();
+    if (kind == HD_JSON_ARRAY)
+        return find_shared(p);
+    if (p->prompt && p->prompt->kind == HD_JSON_STRING) {
+        p->text = kind == HD_JSON_STRING ? p->prompt->text : NULL;
+        p->turn.prompt = kind == HD_JSON_OBJECT ? p->prompt->text : NULL;
+        p->prompt = NULL;
+        return HD_OK;
+    }
+    if (p->prompt)
+        return HD_OK;
+    st = chat_columns_read_prompt(root, &p->turn, &found);
+    if (!st && found && p->turn.input)
+        p->turn.prompt = hd_arena_printf(arena, "%s\n\n%s", p->turn.prompt, p->turn.input);
+    if (!st && found)
+        return p->turn.prompt ? HD_OK : no_memory_for_conversation();
+    p->turn = (struct chat_turn){.prompt = NULL};
+    if (st)
+        return st;
+    return kind == HD_JSON_STRING ? find_shared_text(arena, p) : wrong_pair();
 }
 
 enum hd_status hd_conversation_read_pair(struct hd_arena *arena, const char *line,
@@ -426,30 +599,23 @@ enum hd_status hd_conversation_read_pair(struct hd_arena *arena, const char *lin
                                          struct hd_conversation ret_pair[HD_CHAT_PAIR])
 {
     static const char *const names[] = {"chosen", "rejected"};
-    const struct hd_json *root = NULL, *prompt = NULL, *answers[HD_CHAT_PAIR] = {NULL};
-    const struct hd_json *tools;
-    size_t alike = 0;
+    const struct hd_json *root = NULL, *tools = NULL;
+    struct pair p = {.text = NULL};
     enum hd_status st = hd_json_parse_line(arena, line, line_bytes, &LIMITS, &root);
 
     if (!st)
-        st = find_pair(root, answers, &prompt);
-    if (!st && equal(answers[0], answers[1]))
-        st = hd_err(HD_INVALID, "chosen and rejected are the same answer");
-    if (st)
-        return st;
-    if (!prompt)
-        alike = common_messages(answers[0], answers[1]);
-    tools = hd_json_member(root, "tools");
-    if (tools && tools->kind != HD_JSON_ARRAY && tools->kind != HD_JSON_NULL)
-        return hd_err(HD_INVALID, "tools must be a list");
-    for (int i = 0; !st && i < HD_CHAT_PAIR; i++) {
-        ret_pair[i] =
-            (struct hd_conversation){.messages = {.kind = HD_JSON_ARRAY},
-                                     .form = HD_CHAT_PREFERENCE,
-                                     .prompt = "",
-                                     .has_margin = hd_json_member(root, "margin") != NULL,
-                                     .tools = tools && tools->kind == HD_JSON_ARRAY ? tools : NULL};
-        st = read_answer(arena, prompt, answers[i], alike, &ret_pair[i]);
+        st = find_both_answers(root, &p);
+    if (!st)
+        st = find_pair_prompt(arena, root, &p);
+    if (!st)
+        st = chat_columns_tools(arena, root, &tools);
+    for (size_t i = 0; !st && i < HD_CHAT_PAIR; i++) {
+        ret_pair[i] = (struct hd_conversation){.messages = {.kind = HD_JSON_ARRAY},
+                                               .form = HD_CHAT_PREFERENCE,
+                                               .prompt = "",
+                                               .has_margin = hd_json_member(root, "margin") != NULL,
+                                               .tools = tools};
+        st = read_answer(arena, &p, i, &ret_pair[i]);
         st = st ? hd_err_prefix(st, "%s", names[i]) : HD_OK;
     }
     return st;

@@ -102,17 +102,28 @@ enum { RECORDS_COLUMNS_MAX = 16 };
 /* Which columns of the records have what, parsed from the text of data.columns. */
 struct records_columns {
     struct {
-        char *name, *column; /* the member `name` of a record is in column `column` */
+        const char *name, *column; /* a name of data.columns, and the column that has it */
+        const char *member;        /* the member of a record that the column becomes */
     } pairs[RECORDS_COLUMNS_MAX];
     int count;
     char *text; /* memory of the names */
 };
 
-/* HD_INVALID: the text is not NAME=COLUMN, separated by commas. */
+/* HD_INVALID: the text is not NAME=COLUMN, separated by commas, or has an unknown name. */
 enum hd_status records_columns_parse(const char *text, struct records_columns *ret_columns);
 void records_columns_done(struct records_columns *columns);
-/* Returns whether a record's member of this name is read: one with a meaning, or a named one. */
+/* Returns the member that a column becomes; NULL: the column is not named. */
+const char *records_columns_name(const struct records_columns *columns, const char *column,
+                                 size_t bytes);
+/* Returns whether a column is read: a named one or, if none is named, one with a meaning. */
 bool records_columns_want(const struct records_columns *columns, const char *name, size_t bytes);
+
+/* Checks that the first record of a file has the named columns; the message lists those it has. */
+enum hd_status records_check_first(const struct records_columns *columns, const char *line,
+                                   size_t bytes);
+/* Appends a record, given as a line of JSON, with the named columns alone, as their members. */
+void records_select(const struct records_columns *columns, const char *line, size_t bytes,
+                    struct hd_text *out);
 
 /* ---- map.c ---- */
 

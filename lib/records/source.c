@@ -19,6 +19,11 @@ struct hd_records {
     struct hd_text pending;              /* records that the caller has not read yet */
     size_t taken;                        /* bytes of `pending` that it has */
     bool at_end;
+    /* with columns that are named: the same file without, and its bytes that have no whole line */
+    struct hd_records *inner;
+    struct hd_text raw;
+    bool began; /* whether the first record was checked */
+    struct records_columns columns;
 };
 
 static enum hd_status open_reader(struct hd_records *s, const struct records_columns *columns)
@@ -58,33 +63,67 @@ static enum hd_status skip_mark(struct hd_records *s)
     return st;
 }
 
-enum hd_status hd_records_open(const char *path, const char *columns,
-                               struct hd_records **ret_source)
+static enum hd_status open_file(struct hd_records *s, const struct records_columns *columns)
+{
+    struct stat info;
+    enum hd_status st = records_classify(s->path, &s->file);
+
+    s->size_bytes = !st && stat(s->path, &info) == 0 ? info.st_size : 0;
+    if (!st)
+        st = records_stream_open(s->path, s->file.packing, &s->stream);
+    if (!st)
+        st = open_reader(s, columns);
+    return st ? st : skip_mark(s);
+}
+
+static enum hd_status new_records(const char *path, struct hd_records **ret_records)
 {
     struct hd_records *s = calloc(1, sizeof *s);
-    struct records_columns names = {.count = 0};
-    struct stat info;
-    enum hd_status st = HD_OK;
 
     if (!s || !(s->path = strdup(path))) {
         free(s);
         return hd_err(HD_NO_MEMORY, "no memory to read %s", path);
     }
-    st = records_columns_parse(columns, &names);
+    *ret_records = s;
+    return HD_OK;
+}
+
+/* Puts records around `inner` that have the named columns alone; takes both over if it succeeds. */
+static enum hd_status select_columns(struct hd_records *inner, struct records_columns *columns,
+                                     struct hd_records **ret_records)
+{
+    struct hd_records *outer;
+    const enum hd_status st = new_records(inner->path, &outer);
+
+    if (st)
+        return st;
+    outer->file = inner->file;
+    outer->inner = inner;
+    outer->columns = *columns;
+    *columns = (struct records_columns){.count = 0};
+    *ret_records = outer;
+    return HD_OK;
+}
+
+enum hd_status hd_records_open(const char *path, const char *columns,
+                               struct hd_records **ret_records)
+{
+    struct records_columns names = {.count = 0};
+    struct hd_records *s = NULL;
+    enum hd_status st = records_columns_parse(columns, &names);
+
+    if (st)
+        return hd_err_prefix(st, "data.columns");
+    st = new_records(path, &s);
     if (!st)
-        st = records_classify(path, &s->file);
-    s->size_bytes = !st && stat(path, &info) == 0 ? info.st_size : 0;
-    if (!st)
-        st = records_stream_open(path, s->file.packing, &s->stream);
-    if (!st)
-        st = open_reader(s, &names);
+        st = open_file(s, &names);
+    if (!st && names.count && hd_records_are_rows(s))
+        st = select_columns(s, &names, &s);
     records_columns_done(&names);
-    if (!st)
-        st = skip_mark(s);
     if (st)
         hd_records_close(s);
     else
-        *ret_source = s;
+        *ret_records = s;
     return st;
 }
 
@@ -92,6 +131,9 @@ void hd_records_close(struct hd_records *s)
 {
     if (!s)
         return;
+    hd_records_close(s->inner);
+    hd_text_free(&s->raw);
+    records_columns_done(&s->columns);
     if (s->state)
         s->reader->close(s->state);
     records_stream_close(s->stream);
@@ -107,15 +149,65 @@ bool hd_records_are_rows(const struct hd_records *s)
 
 const char *hd_records_unit(const struct hd_records *s)
 {
-    return s->reader ? " row " : "";
+    return s->inner ? hd_records_unit(s->inner) : s->reader ? " row " : "";
 }
 
 int64_t hd_records_place(const struct hd_records *s)
 {
+    if (s->inner)
+        return hd_records_place(s->inner);
     if (s->at_end && s->taken == s->pending.len_bytes)
         return s->size_bytes;
     return s->reader && s->reader->place ? s->reader->place(s->state)
                                          : records_stream_place(s->stream);
+}
+
+/* Selects the columns of the whole lines in s->raw; of its rest too at the end of the file. */
+static enum hd_status select_lines(struct hd_records *s, bool is_last)
+{
+    enum hd_status st = HD_OK;
+    size_t from = 0;
+
+    while (!st && from < s->raw.len_bytes) {
+        const char *line = s->raw.data + from;
+        const char *end = memchr(line, '\n', s->raw.len_bytes - from);
+        const size_t n = end ? (size_t)(end - line) : s->raw.len_bytes - from;
+
+        if (!end && !is_last)
+            break;
+        if (!s->began && n > 2) {
+            s->began = true;
+            st = records_check_first(&s->columns, line, n);
+        }
+        records_select(&s->columns, line, n, &s->pending);
+        from += n + (end != NULL);
+    }
+    if (from)
+        memmove(s->raw.data, s->raw.data + from, s->raw.len_bytes - from);
+    s->raw.len_bytes -= from;
+    return st ? hd_err_prefix(st, "%s", s->path) : HD_OK;
+}
+
+/* Makes records with the named columns alone. */
+static enum hd_status make_selected(struct hd_records *s)
+{
+    char *buffer = malloc(PENDING_BYTES);
+    size_t n = 0;
+    enum hd_status st = buffer ? HD_OK : hd_err(HD_NO_MEMORY, "no memory to read %s", s->path);
+
+    if (!st)
+        st = hd_records_read(s->inner, buffer, PENDING_BYTES, &n);
+    s->at_end = n < PENDING_BYTES;
+    if (!st) {
+        hd_text_add_bytes(&s->raw, buffer, n);
+        st = select_lines(s, s->at_end);
+    }
+    if (!st && s->raw.len_bytes > RECORDS_BYTES_MAX)
+        st = hd_err(HD_INVALID, "%s: a record of more than 256 MiB", s->path);
+    if (!st && (s->raw.failed || s->pending.failed))
+        st = hd_err(HD_NO_MEMORY, "no memory for a record of %s", s->path);
+    free(buffer);
+    return st;
 }
 
 /* Makes records until there are PENDING_BYTES of them, or the file ends. */
@@ -126,6 +218,8 @@ static enum hd_status make_pending(struct hd_records *s)
 
     hd_text_clear(&s->pending);
     s->taken = 0;
+    if (s->inner)
+        return make_selected(s);
     while (!st && there && s->pending.len_bytes < PENDING_BYTES)
         st = s->reader->next(s->state, &s->pending, &there);
     s->at_end = !there;
@@ -151,12 +245,12 @@ enum hd_status hd_records_read(struct hd_records *s, char *ret_bytes, size_t byt
     size_t have = take(s, ret_bytes, bytes), n = 0;
     enum hd_status st = HD_OK;
 
-    if (!s->reader) {
+    if (!s->reader && !s->inner) {
         st = records_stream_read(s->stream, ret_bytes + have, bytes - have, &n);
         have += n;
         s->at_end = have < bytes;
     }
-    while (!st && s->reader && have < bytes && !s->at_end) {
+    while (!st && (s->reader || s->inner) && have < bytes && !s->at_end) {
         st = make_pending(s);
         if (!st)
             have += take(s, ret_bytes + have, bytes - have);

@@ -20,8 +20,12 @@
 
 struct hd_records;
 
-/* Opens a file; refuses what hd_data_look refuses. columns: which columns have what, as
- * hd_columns_parse takes it; NULL or "": they have their usual names. */
+/* Checks the text of data.columns: NAME=COLUMN, separated by commas. HD_INVALID otherwise. */
+enum hd_status hd_records_check_columns(const char *columns);
+
+/* Opens a file; refuses what hd_data_look refuses. columns: text of data.columns; records then have
+ * these columns alone, as the members that the names stand for. NULL or "": all columns with
+ * a meaning, under their own names. */
 enum hd_status hd_records_open(const char *path, const char *columns,
                                struct hd_records **ret_source);
 void hd_records_close(struct hd_records *source); /* NULL is fine */

@@ -12,6 +12,7 @@
 #include "job/family.h"
 #include "job/pair_factors.h"
 #include "plan/choose.h"
+#include "records/source.h"
 #include "spec_internal.h"
 
 enum { HEAD_WIDTH_MULTIPLE = 8, HEAD_WIDTH_MAX = 256 };
@@ -556,6 +557,9 @@ static enum hd_status check_data(const struct hd_job *job)
     if (job->val_count && job->val_split > 0)
         return hd_err(HD_INVALID,
                       "data.split: cannot be used with data.val; remove one of the two");
+    st = hd_records_check_columns(job->columns);
+    if (st)
+        return hd_err_prefix(st, "data.columns");
     st = check_sources(job);
     if (!st)
         st = check_end_of_text(job);

@@ -40,7 +40,7 @@ enum hd_status spec_look_at_form(const struct hd_job *job, const char *path,
     if (hd_job_has_pairs(job)) {
         *ret_conversations = true;
         return spec_has_records(path)
-                   ? hd_jsonl_look(path, NULL, HD_CHAT_PREFERENCE, &form)
+                   ? hd_jsonl_look(path, job->columns, HD_CHAT_PREFERENCE, &form)
                    : hd_err(HD_INVALID,
                             "%s has no records, and train.objective: %s needs pairs of "
                             "answers: a .jsonl, .parquet or the like with prompt, chosen and "
@@ -50,7 +50,7 @@ enum hd_status spec_look_at_form(const struct hd_job *job, const char *path,
     if (spec_is_token_file(path))
         return look_at_tokens(path, ret_conversations);
     if (spec_has_records(path)) {
-        st = hd_jsonl_look(path, NULL, wanted, &form);
+        st = hd_jsonl_look(path, job->columns, wanted, &form);
         *ret_conversations = !st && form != HD_CHAT_TEXT;
         return st;
     }

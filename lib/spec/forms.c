@@ -148,6 +148,34 @@ enum hd_status spec_read_recompute(struct spec_reader *r, const struct yaml_node
     return st;
 }
 
+enum hd_status spec_read_columns(struct spec_reader *r, const struct yaml_node *node)
+{
+    const size_t len = strlen(r->path);
+    struct hd_text text = {0};
+    enum hd_status st = HD_OK;
+
+    for (const struct yaml_node *c = node->first; !st && c; c = c->next) {
+        (void)spec_path_push(r, c->key);
+        r->here = c;
+        st = spec_need_scalar(r, c, "the name of a column");
+        if (!st && (strpbrk(c->text, ",=") || !*c->text))
+            st = hd_err(HD_INVALID, "%s: '%.80s' is empty or has a comma or '='; rename the column",
+                        r->path, c->text);
+        spec_path_pop(r, len);
+        if (!st)
+            hd_text_add(&text, "%s%s=%s", c == node->first ? "" : ",", c->key, c->text);
+    }
+    if (!st && (text.failed || !text.data))
+        st = text.failed ? no_memory_for_job_file()
+                         : hd_err(HD_INVALID, "%s: is empty; remove the line", r->path);
+    if (!st && text.len_bytes >= HD_JOB_PATH_MAX)
+        st = hd_err(HD_INVALID, "%s: the names are too long", r->path);
+    if (!st)
+        memcpy(r->draft.job->columns, text.data, text.len_bytes + 1);
+    hd_text_free(&text);
+    return st;
+}
+
 /* Reads the map {last: K} of train.only. */
 static enum hd_status read_last(struct spec_reader *r, const struct yaml_node *node,
                                 struct hd_text *text)

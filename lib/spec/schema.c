@@ -38,7 +38,7 @@ bool spec_is_group(const char *path)
 bool spec_takes_group(const char *path)
 {
     return spec_is_group(path) || strcmp(path, "parallel.recompute") == 0 ||
-           strcmp(path, "parallel.schedule") == 0;
+           strcmp(path, "parallel.schedule") == 0 || strcmp(path, "data.columns") == 0;
 }
 
 static bool holds(const struct spec_children *c, const char *name)

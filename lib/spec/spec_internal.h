@@ -162,6 +162,8 @@ enum hd_status spec_read_form(struct spec_reader *r, const struct hd_key *key,
                               const struct yaml_node *node);
 /* Reads the map {full: K} of parallel.recompute. */
 enum hd_status spec_read_recompute(struct spec_reader *r, const struct yaml_node *node);
+/* Reads the map {NAME: COLUMN, ...} of data.columns. */
+enum hd_status spec_read_columns(struct spec_reader *r, const struct yaml_node *node);
 /* Reads the key `after`: [12, 13]. */
 enum hd_status spec_read_after(struct spec_reader *r, const struct yaml_node *node);
 /* Reads the key train.only: {last: 2}, or [norms, head]. */

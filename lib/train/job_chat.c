@@ -55,9 +55,9 @@ enum hd_status hd_job_form(const struct hd_job *job, const char *path, enum hd_c
 
     *ret_form = HD_CHAT_TEXT;
     if (hd_job_has_pairs(job) && hd_data_has_records(path))
-        return hd_jsonl_look(path, NULL, HD_CHAT_PREFERENCE, ret_form);
+        return hd_jsonl_look(path, job->columns, HD_CHAT_PREFERENCE, ret_form);
     if (!hd_data_has_records(path) || !hd_chat_form_find(job->data_format, &form) ||
         form == HD_CHAT_TEXT)
         return HD_OK;
-    return hd_jsonl_look(path, NULL, form, ret_form);
+    return hd_jsonl_look(path, job->columns, form, ret_form);
 }

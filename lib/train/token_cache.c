@@ -91,6 +91,8 @@ static enum hd_status name_of(const struct fill_state *f, const struct hd_job_fi
                 hd_data_has_records(file->path) ? f->chat_hash : f->text_hash, f->end_of_text,
                 (int64_t)info.st_size, (int64_t)info.st_mtim.tv_sec, info.st_mtim.tv_nsec,
                 file->path);
+    if (*f->job->columns && hd_data_has_records(file->path))
+        hd_text_add(&key, " columns %s", f->job->columns);
     if (key.failed)
         st = hd_err(HD_NO_MEMORY, "no memory for the name of the tokens of %s", file->path);
     else
@@ -253,6 +255,7 @@ static enum hd_status make(struct fill_state *f, const struct hd_job_file *file,
                                .vocab = f->job->vocab,
                                .inputs = &file->path,
                                .input_count = 1,
+                               .columns = f->job->columns,
                                .out = stem,
                                .format = HD_TOKEN_FORMAT_MEGATRON,
                                .threads = threads_of(f->job),

@@ -58,6 +58,13 @@ has_line text_and_lines "data.train[0], weight 0.5: mixed, 2 files of $((40 + $(
 has_line documents_that_are_told "data.train[1], weight 0.25: megatron, 1 file of 116 B: 2 documents, 17 tokens"
 has_line an_array_tells_none "data.train[2], weight 0.25: llm.c, 1 file of 1.0 KiB: documents not told, 17 tokens"
 has_line a_token_for_each_byte "data.val: text, 1 file of 40 B: 1 document, 40 tokens"
+mixed '[table.csv], columns: {text: label}' >"$work/columns.yaml"
+cp "$files/table.csv" "$work"
+check a_named_column_is_the_text heddle validate "$work/columns.yaml"
+check_equal of_each_row 1 "$(grep -c 'data.train: csv, 1 file of .*: 5 documents, tokens to be made' "$work/check.out")"
+check a_named_column_is_tokenized tokenize "$work/table.csv" --columns text=label --out "$out/columns.npy" --tokenizer bytes
+check_equal into_its_bytes $((128 + 2 * 13)) "$(size "$out/columns.npy")" # 1, two, NA, no text and an empty one
+rm "$out/columns.npy"
 # a folder of save_to_disk: what its state.json names, in that order, and nothing else
 mkdir "$work/saved"
 cp "$files/required.arrow" "$work/saved/data-00000-of-00001.arrow"

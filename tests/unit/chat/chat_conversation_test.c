@@ -69,15 +69,65 @@ static void each_form_is_found(void **state)
     reads("{\"text\": \"a\"}", HD_CHAT_TEXT, "|a");
 }
 
+/* Goal: records as published sets have them need no conversion. Method: the members of Dolly,
+ * OpenOrca, GSM8K, MetaMath, SlimOrca, glaive and old tables of `datasets`, in short. */
+static void other_names_of_the_forms_are_read(void **state)
+{
+    reads("{\"instruction\": \"a\", \"context\": \"b\", \"response\": \"c\", \"category\": \"x\"}",
+          HD_CHAT_ALPACA, "user:a\n\nb assistant:c+ ");
+    reads("{\"id\": 1, \"system_prompt\": \"s\", \"question\": \"a\", \"response\": \"b\"}",
+          HD_CHAT_ALPACA, "system:s user:a assistant:b+ ");
+    reads("{\"question\": \"a\", \"answer\": \"b\"}", HD_CHAT_ALPACA, "user:a assistant:b+ ");
+    reads("{\"query\": \"a\", \"response\": \"b\"}", HD_CHAT_ALPACA, "user:a assistant:b+ ");
+    reads("{\"prompt\": \"a\", \"response\": \"b\"}", HD_CHAT_ALPACA, "user:a assistant:b+ ");
+    reads("{\"problem\": \"a\", \"solution\": \"b\"}", HD_CHAT_ALPACA, "user:a assistant:b+ ");
+    reads("{\"instruction\": \"c\", \"output\": \"d\", \"history\": [[\"a\", \"b\"]]}",
+          HD_CHAT_ALPACA, "user:a assistant:b+ user:c assistant:d+ ");
+    reads("{\"conversations\": [{\"role\": \"User\", \"content\": \"a\"}, {\"role\": "
+          "\"assistant\", \"content\": \"b\"}]}",
+          HD_CHAT_SHAREGPT, "user:a assistant:b+ ");
+    reads("{\"messages\": [{\"from\": \"human\", \"value\": \"a\"}, {\"from\": \"gpt\", "
+          "\"value\": \"b\"}]}",
+          HD_CHAT_MESSAGES, "user:a assistant:b+ ");
+    reads(
+        "{\"conversations\": [{\"from\": \"system\", \"value\": \"s\", \"weight\": null}, "
+        "{\"from\": \"human\", \"value\": \"a\", \"weight\": 0.0}, {\"from\": \"gpt\", \"value\": "
+        "\"b\", \"weight\": 1.0}]}",
+        HD_CHAT_SHAREGPT, "system:s user:a assistant:b+ ");
+    reads("{\"conversations\": [{\"from\": \"function_call\", \"value\": \"a\"}, {\"from\": "
+          "\"observation\", \"value\": \"b\"}, {\"from\": \"GPT\", \"value\": \"c\"}]}",
+          HD_CHAT_SHAREGPT, "assistant:a+ tool:b assistant:c+ ");
+    reads("{\"messages\": {\"role\": [\"user\", \"assistant\"], \"content\": [\"a\", \"b\"]}}",
+          HD_CHAT_MESSAGES, "user:a assistant:b+ ");
+    reads("{\"system\": \"s\", \"messages\": [{\"role\": \"assistant\", \"content\": \"a\", "
+          "\"train\": false}, {\"role\": \"assistant\", \"content\": \"b\"}], \"tools\": \"[]\"}",
+          HD_CHAT_MESSAGES, "system:s assistant:a assistant:b+ ");
+}
+
 static void what_is_wrong_is_said(void **state)
 {
-    fails("{\"messages\": [{\"role\": \"bot\", \"content\": \"a\"}]}", "message 1: the role 'bot'");
+    fails("{\"messages\": [{\"role\": \"robot\", \"content\": \"a\"}]}",
+          "message 1: the role 'robot'");
     fails("{\"messages\": [{\"role\": \"assistant\", \"content\": \"\"}]}",
           "message 1: the answer is empty");
     fails("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}", "no answer to learn");
     fails("{\"conversations\": [{\"from\": \"x\", \"value\": \"a\"}]}", "'from' is 'x'");
-    fails("{\"instruction\": \"a\", \"output\": \"c\", \"history\": [[\"x\", \"y\"]]}",
-          "'history' is not read");
+    fails("{\"instruction\": \"a\", \"output\": \"c\", \"history\": [[\"x\"]]}",
+          "'history' must be a list of pairs");
+    fails("{\"question\": \"a\", \"query\": \"b\", \"answer\": \"c\"}",
+          "'question' and 'query' could both be meant");
+    fails("{\"body\": \"a\", \"id\": 1}",
+          "no known form: it has body, id; say in the job file which of them has what, as "
+          "data.columns: {text: NAME}");
+    fails("{\"prompt\": \"a\", \"completion\": \"b\", \"label\": false}",
+          "its completions are rated (label)");
+    fails("{\"text\": \"a\", \"images\": [\"b.png\"]}",
+          "it has 'images', and Heddle trains on text");
+    fails("{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image\"}]}]}",
+          "message 1: its content has a part of type 'image'");
+    fails("{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\", \"weight\": 0.5}]}",
+          "'weight' is 0.5; it must be 0 or 1");
+    fails("{\"tools\": \"[1\", \"messages\": []}", "tools, written as text");
     fails("{\"prompt\": \"a\", \"completion\": []}", "two strings or two lists");
     fails("{\"question\": 1}", "no known form");
     fails("[1]", "the line is a JSON array, not an object");
@@ -137,6 +187,23 @@ static void pairs_are_read_in_each_form(void **state)
                "," A("p") "," U "," A("x") "], \"rejected\": [" U
                                            "," A("p") "," U "," A("y") "," U "," A("z") "]}",
                "q p q x+ /q p q y+ q z+ ");
+    /* as ultrafeedback_binarized, TRL's lists that repeat the prompt, LLaMA-Factory's messages,
+     * orca_dpo_pairs and hh-rlhf have them */
+    reads_pair("{\"prompt\": \"q\", \"chosen\": [" U "," A("x") "], \"rejected\": [" U
+                                                                "," A("y") "]}",
+               "q x+ /q y+ ");
+    reads_pair("{\"prompt\": [" U "], \"chosen\": [" U "," A("x") "], \"rejected\": [" U
+                                                                  "," A("y") "]}",
+               "q x+ /q y+ ");
+    reads_pair("{\"conversations\": [" U "], \"chosen\": " A("x") ", \"rejected\": " A("y") "}",
+               "q x+ /q y+ ");
+    reads_pair("{\"system\": \"s\", \"question\": \"q\", \"chosen\": \"x\", \"rejected\": \"y\"}",
+               "s q x+ /s q y+ ");
+    reads_pair("{\"instruction\": \"q\", \"chosen_response\": \"x\", \"rejected_response\": \"y\"}",
+               "q x+ /q y+ ");
+    reads_pair("{\"chosen\": \"\\n\\nHuman: q\\n\\nAssistant: x\", \"rejected\": \"\\n\\nHuman: "
+               "q\\n\\nAssistant: y\"}",
+               "\n\nHuman: q\n\nAssistant:| x/\n\nHuman: q\n\nAssistant:| y");
 }
 
 static void what_is_wrong_with_a_pair_is_said(void **state)

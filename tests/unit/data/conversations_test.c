@@ -218,7 +218,7 @@ static void what_teaches_nothing_is_refused(void **state)
             "use a template that shows it, or set data.loss: all");
     refuses(NULL, TWO, "no chat template");
     refuses(CHATML, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}", "no answer");
-    refuses(CHATML, "{\"messages\":[{\"role\":\"bot\",\"content\":\"a\"}]}", "'bot'");
+    refuses(CHATML, "{\"messages\":[{\"role\":\"robot\",\"content\":\"a\"}]}", "'robot'");
     refuses(CHATML,
             "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\","
             "\"content\":\"\"}]}",

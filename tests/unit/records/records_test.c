@@ -163,6 +163,46 @@ static void rows_are_the_same_in_every_container(void **state)
         same_rows(files[i][0], files[i][1]);
 }
 
+static void has_columns(const char *file, const char *columns, const char *wanted)
+{
+    struct hd_text got = {0};
+
+    if (read_all(path_of(file), columns, 7, &got))
+        fail_msg("%s: %s", file, hd_err_message());
+    normalise(&got);
+    if (!hd_text_starts(got.data, wanted))
+        fail_msg("%s has %s, not %s", file, got.data, wanted);
+    hd_text_free(&got);
+}
+
+static void lacks_columns(const char *file, const char *columns, const char *says)
+{
+    struct hd_text got = {0};
+
+    assert_int_equal(read_all(path_of(file), columns, 1 << 16, &got), HD_INVALID);
+    if (!strstr(hd_err_message(), says))
+        fail_msg("'%s' does not say '%s'", hd_err_message(), says);
+    hd_text_free(&got);
+}
+
+/* Goal: columns of any names are read, whatever holds them, and no others. Method: columns of a
+ * table, a stream of lines and a columnar file, under other names; a null one is no member. */
+static void named_columns_are_the_record(void **state)
+{
+    has_columns("table.csv", "text=label", "{\"text\":\"1\"}\n{\"text\":\"two\"}\n");
+    has_columns("table.tsv", "prompt=text,answer=label",
+                "{\"instruction\":\"plain\",\"output\":\"1\"}\n");
+    has_columns("marked.ndjson", "prompt=messages", "{\"prompt\":[{\"role\":\"user\",");
+    has_columns("numbers-v2.parquet", "system=i8,text=u32",
+                "{\"text\":4294967295}\n{\"system\":-1,\"text\":4294967294}\n");
+    has_columns("numbers.arrow", "text=b", "{\"text\":true}\n{\"text\":false}\n");
+    lacks_columns("table.csv", "text=body",
+                  "the first record has nothing in column 'body'; it has: text, label");
+    lacks_columns("table.csv", "txt=label", "'txt' is not messages, text, prompt");
+    lacks_columns("table.csv", "text=label,prompt=label", "'label' is there twice");
+    lacks_columns("table.csv", "text", "'text' is not NAME=COLUMN");
+}
+
 static char made[64];
 
 static const char *make(const char *name, const char *bytes, size_t count)

@@ -1,0 +1,45 @@
+/* columns: members of records under the several names that data sets have for them.
+ *
+ * Used by: conversation, pairs.   Uses: base. */
+#ifndef HD_CHAT_COLUMNS_H
+#define HD_CHAT_COLUMNS_H
+
+#include <stdbool.h>
+
+#include "base/json.h"
+
+/* A record with one question and its answer. */
+struct chat_turn {
+    const char *prompt, *answer;
+    const char *input, *system; /* NULL: none, or empty */
+};
+
+/* Returns whether a record has members with a question and an answer, under any names. */
+bool chat_columns_have_turn(const struct hd_json *root);
+/* Reads them. HD_INVALID: one is missing, no text, or could be one of several members. */
+enum hd_status chat_columns_read_turn(const struct hd_json *root, struct chat_turn *ret_turn);
+/* Reads a question alone, with its input and system. *ret_found false: there is no question. */
+enum hd_status chat_columns_read_prompt(const struct hd_json *root, struct chat_turn *ret_turn,
+                                        bool *ret_found);
+/* Refuses a record of no known form: the message has its members and what to write. */
+enum hd_status chat_columns_unknown(const struct hd_json *root);
+
+/* Returns the role that a name of the speaker stands for, in letters of either case; NULL: none. */
+const char *chat_columns_role(const char *name);
+/* Returns a message's member with the name of its speaker; NULL: it has none. */
+const struct hd_json *chat_columns_first_role(const struct hd_json *message);
+/* Sets *ret_weighs to whether a message may count for the loss: its weight or train. */
+enum hd_status chat_columns_weight(const struct hd_json *message, bool *ret_weighs);
+/* Refuses a message with a picture or the like among the parts of its content. */
+enum hd_status chat_columns_check_content(const struct hd_json *message);
+/* Refuses a record that has pictures, films or sounds. */
+enum hd_status chat_columns_refuse_media(const struct hd_json *root);
+/* Sets *ret_tools to the list of a record's tools, which may also be written as text; NULL: none. */
+enum hd_status chat_columns_tools(struct hd_arena *arena, const struct hd_json *root,
+                                  const struct hd_json **ret_tools);
+/* Sets *ret_list to the list of objects that an object of lists of equal length stands for; any
+ * other value stays as it is. */
+enum hd_status chat_columns_unzip(struct hd_arena *arena, const struct hd_json *value,
+                                  const struct hd_json **ret_list);
+
+#endif
