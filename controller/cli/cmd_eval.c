@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "controller/cli/fetch.h"
 #include "controller/cli/found.h"
 #include "controller/cli/process.h"
 
@@ -104,12 +105,15 @@ int cli_eval(struct cli *cli, int argc, char **argv)
         {"base", 0, CLI_FLAG_TEXT, &e.base, 0, 0},
         {"adapter", 0, CLI_FLAG_TEXT, &e.adapter, 0, 0},
     };
+    char model[PATH_MAX];
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1 << 20);
 
     if (code == CLI_CONTINUE)
         code = check_eval_flags(&e, cli);
     if (code == CLI_CONTINUE)
         code = found_parse_step("eval", step_text, &step);
+    if (code == CLI_CONTINUE)
+        code = fetch_argument(cli, model);
     if (code != CLI_CONTINUE)
         return code;
     if (found_is_model(cli->args[0])) {

@@ -1,4 +1,5 @@
 /* generate: generates text with a trained model; heddle-worker does the work. */
+#include "controller/cli/fetch.h"
 #include "controller/cli/found.h"
 #include "controller/cli/process.h"
 
@@ -98,6 +99,7 @@ int cli_generate(struct cli *cli, int argc, char **argv)
         {"pp", 0, CLI_FLAG_TEXT, &g.pp, 0, 0},
         {"step", 0, CLI_FLAG_TEXT, &step_text, 0, 0},
     };
+    char model[PATH_MAX];
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);
 
     if (code == CLI_CONTINUE && !g.prompt)
@@ -107,6 +109,8 @@ int cli_generate(struct cli *cli, int argc, char **argv)
         code = check_numbers(&g);
     if (code == CLI_CONTINUE)
         code = found_parse_step("generate", step_text, &step);
+    if (code == CLI_CONTINUE)
+        code = fetch_argument(cli, model);
     if (code != CLI_CONTINUE)
         return code;
     if (found_is_model(cli->args[0])) {

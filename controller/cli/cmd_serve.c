@@ -1,4 +1,5 @@
 /* serve: serves a trained model over HTTP, by heddle-serve. */
+#include "controller/cli/fetch.h"
 #include "controller/cli/found.h"
 #include "controller/cli/process.h"
 
@@ -41,6 +42,7 @@ int cli_serve(struct cli *cli, int argc, char **argv)
     };
     int64_t step = FOUND_NEWEST;
     struct found f;
+    char model[PATH_MAX];
     int code;
 
     for (int i = 0; i < FLAG_COUNT; i++)
@@ -48,6 +50,8 @@ int cli_serve(struct cli *cli, int argc, char **argv)
     code = cli_parse(cli, argc, argv, flags, FLAG_COUNT + 1, 1, 1);
     if (code == CLI_CONTINUE)
         code = found_parse_step("serve", step_text, &step);
+    if (code == CLI_CONTINUE)
+        code = fetch_argument(cli, model);
     if (code != CLI_CONTINUE)
         return code;
     if (found_is_model(cli->args[0])) {

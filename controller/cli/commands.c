@@ -287,7 +287,7 @@ static const char generate_help[] =
     "\n"
     "Continues a text with a trained model: the newest checkpoint of a job or in a\n"
     "folder (a checkpoint, a job's folder, a run of heddle local), or a model folder\n"
-    "of transformers; to the token that ends a text, or in a chat an answer.\n"
+    "of transformers, or hf://ORG/NAME; to a text's end, or in a chat an answer.\n"
     "\n"
     "  --chat             answers by the model's chat template, or FILE; --system T\n"
     "                     is told first; --date D: else the job's, else today\n"

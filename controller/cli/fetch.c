@@ -9,7 +9,11 @@
 #include "controller/cli/bar.h"
 #include "controller/cli/cli.h"
 
-enum { QUIET_MS = 30000 /* time between lines of progress without a terminal, ms */ };
+enum {
+    QUIET_MS = 30000, /* time between lines of progress without a terminal, ms */
+    /* bytes of a download that is told at its beginning, too, without a terminal */
+    LARGE_BYTES = 64 << 20
+};
 
 /* signal that ends a download; 0: none */
 static volatile sig_atomic_t fetch_signal;
@@ -60,7 +64,7 @@ static void show_fetch(void *user, const struct hd_hub_progress *p)
         if ((int)line.len_bytes > columns)
             line.data[columns > 0 ? columns : 0] = '\0';
         bar_put(&view->bar, line.data, (int)strlen(line.data));
-    } else if (!line.failed && view->told_ms) {
+    } else if (!line.failed && (view->told_ms || p->total_bytes - p->done_bytes > LARGE_BYTES)) {
         cli_note("heddle: %s", line.data);
     }
     view->told_ms = now_ms;
@@ -217,6 +221,29 @@ enum hd_status fetch_locate(void *user, const char *name, bool is_data, struct h
     if (!st && ret_path->failed)
         st = hd_err(HD_NO_MEMORY, "no memory for a path");
     return st ? st : remember(names, name, ret_path->data);
+}
+
+int fetch_argument(struct cli *cli, char path[PATH_MAX])
+{
+    struct hd_text found = {0};
+    struct hd_arena arena;
+    struct fetch_names names = {.arena = &arena, .downloads = true};
+    enum hd_status st;
+
+    if (!hd_hub_is_name(cli->args[0]))
+        return CLI_CONTINUE;
+    hd_arena_init(&arena, 0);
+    st = fetch_locate(&names, cli->args[0], false, &found);
+    if (!st) {
+        (void)snprintf(path, PATH_MAX, "%s", found.data);
+        cli->args[0] = path;
+    }
+    hd_text_free(&found);
+    hd_arena_done(&arena);
+    if (!st)
+        return CLI_CONTINUE;
+    (void)cli_fail(st);
+    return fetch_exit_of(st);
 }
 
 /* ---- what a job reads ---- */

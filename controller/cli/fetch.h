@@ -12,6 +12,8 @@
 #include "hub/hub.h"
 #include "job/job.h"
 
+struct cli;
+
 /* Gets what the request wants (hd_hub_get), with progress, and a line about what was downloaded.
  * Ctrl-C and SIGTERM end it with HD_ABORTED: what has arrived stays for the next time. */
 enum hd_status fetch_get(struct hd_hub_request *request, struct hd_arena *arena,
@@ -32,6 +34,11 @@ struct fetch_names {
 /* Sets ret_path to the folder of a model, or to the path or pattern of data files, that an hf://
  * name means (hd_spec_source.locate). user: struct fetch_names. */
 enum hd_status fetch_locate(void *user, const char *name, bool is_data, struct hd_text *ret_path);
+
+/* Replaces the first argument of a command by the folder of the model, if it is an hf:// name, which
+ * is downloaded if it is not there. path: memory of the new argument. Returns CLI_CONTINUE, or an
+ * exit code after the message. */
+int fetch_argument(struct cli *cli, char path[PATH_MAX]);
 
 /* Appends "model.from: hf://ORG/NAME@COMMIT" and the like, a line for each repository that the job
  * reads from the hub's cache. */

@@ -15,6 +15,7 @@
 
 enum {
     CONNECT_TIMEOUT_S = 10,
+    BUFFER_BYTES = 256 << 10, /* bytes read at a time */
     /* an answer slower than this for so long counts as broken */
     SLOW_BYTES_PER_S = 1024,
     SLOW_S = 60
@@ -350,6 +351,7 @@ enum hd_status hub_client_new(const struct hd_hub_settings *settings,
     (void)curl_easy_setopt(c->curl, CURLOPT_USERAGENT, agent);
     (void)curl_easy_setopt(c->curl, CURLOPT_ERRORBUFFER, c->error);
     (void)curl_easy_setopt(c->curl, CURLOPT_NOSIGNAL, 1L);
+    (void)curl_easy_setopt(c->curl, CURLOPT_BUFFERSIZE, (long)BUFFER_BYTES);
     (void)curl_easy_setopt(c->curl, CURLOPT_PROTOCOLS_STR, "http,https");
     (void)curl_easy_setopt(c->curl, CURLOPT_FOLLOWLOCATION, 0L);
     (void)curl_easy_setopt(c->curl, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_TIMEOUT_S);

@@ -588,6 +588,8 @@ static void what_contradicts_the_directory_is_refused(void **state)
     refuse_model("model={from: llm, positions: alibi}",
                  "model.positions: alibi is not the rope of ");
     refuse_model("model={from: none-there}", "model.from: cannot open ");
+    refuse_model("model={from: org/none}",
+                 "/org/none; a model of the Hugging Face hub is written hf://org/none");
     put_text("a-file", "text");
     refuse_model("model={from: a-file}", "/a-file is a file; give the folder of a model");
     (void)snprintf(path, sizeof path, "%s/step-1", folder);

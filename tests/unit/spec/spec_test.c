@@ -823,6 +823,55 @@ static void every_prefix_is_refused_or_whole(void **state)
     }
 }
 
+/* A name without a suffix may be one of the hub; a path with a suffix is none. */
+static void a_name_of_the_hub_is_told_from_a_path(void **state)
+{
+    refuse_files(9, "  train: org/set",
+                 "job.yaml:9: data.train[0]: cannot find @/org/set: No such file or directory; "
+                 "check the path, which is relative to the job file's folder; files of a data set "
+                 "of the Hugging Face hub are written hf://datasets/ORG/NAME/FILE");
+    refuse_files(9, "  train: ['hf://datasets/org/set/a.txt']",
+                 "job.yaml:9: data.train[0]: names of the hub cannot be looked up here; give a "
+                 "path");
+}
+
+/* Names become the paths that the caller finds: a file's and, below a folder, a pattern. */
+static enum hd_status locate_corpus(void *user, const char *name, bool is_data,
+                                    struct hd_text *ret_path)
+{
+    assert_true(is_data);
+    assert_int_equal(strncmp(name, "hf://datasets/org/set/", 22), 0);
+    if (strcmp(name + 22, "gone") == 0)
+        return hd_err(HD_UNAVAILABLE, "the hub cannot be reached");
+    hd_text_add(ret_path, "%s/corpus/%s", (const char *)user, name + 22);
+    return HD_OK;
+}
+
+static void names_of_the_hub_become_paths(void **state)
+{
+    char *yaml = with_line(9, "  train: ['hf://datasets/org/set/[ab].txt', corpus/B.txt]");
+    struct hd_spec_source source = {.name = "job.yaml",
+                                    .folder = folder,
+                                    .bytes = yaml,
+                                    .size_bytes = strlen(yaml),
+                                    .locate = locate_corpus,
+                                    .locate_user = folder};
+    struct hd_job *job = hd_arena_alloc(&jobs, sizeof *job);
+
+    must(hd_spec_read_yaml(&source, &jobs, job));
+    assert_int_equal(job->train_count, 3);
+    assert_true(hd_text_ends(job->train[0].path, "/corpus/a.txt"));
+    assert_true(hd_text_ends(job->train[1].path, "/corpus/b.txt"));
+    assert_true(hd_text_ends(job->train[2].path, "/corpus/B.txt"));
+    free(yaml);
+    yaml = with_line(9, "  train: ['hf://datasets/org/set/gone']");
+    source.bytes = yaml;
+    source.size_bytes = strlen(yaml);
+    assert_int_equal(hd_spec_read_yaml(&source, &jobs, job), HD_UNAVAILABLE);
+    assert_string_equal(hd_err_message(), "job.yaml:9: data.train[0]: the hub cannot be reached");
+    free(yaml);
+}
+
 /* ---- the reference ---- */
 
 /* Goal: the table of docs/job-file.md is the table of keys. Method: the rows that `heddle keys`
