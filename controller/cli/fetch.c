@@ -35,7 +35,7 @@ static void add_rest(const struct hd_hub_progress *p, struct hd_text *line)
 {
     char rate[32], span[HD_CLOCK_TEXT_MAX];
 
-    if (p->bytes_per_s <= 0)
+    if (p->bytes_per_s <= 0 || p->done_bytes == p->total_bytes)
         return;
     hd_text_format_bytes(p->bytes_per_s, rate);
     hd_clock_format_span((p->total_bytes - p->done_bytes) / p->bytes_per_s * 1000, span);

@@ -29,6 +29,7 @@ struct hub_fetch {
     struct hub_tree tree;
     struct hd_hub_file *files; /* wanted */
     size_t file_count;
+    bool nothing_matches; /* the commit that the cache has is without a wanted file */
     const struct hd_hub_file **missing;
     size_t missing_count;
 
@@ -135,15 +136,17 @@ static enum hd_status find_commit(struct hub_fetch *g, const char *commit)
         st = hub_list_snapshot(g->result->snapshot, g->arena, &g->tree);
     if (!st && g->tree.is_partial && !is_whole(g))
         return HD_NOT_FOUND;
-    if (!st)
+    if (!st) {
         st = hub_pick(&g->request, &g->tree, g->arena, &g->files, &g->file_count);
+        g->nothing_matches = st == HD_NOT_FOUND;
+    }
     if (!st && !has_all(g))
         st = HD_NOT_FOUND;
     return st;
 }
 
-/* Looks for the repository in the cache, without network. HD_NOT_FOUND without a message: it is not
- * there, or not whole. */
+/* Looks for the repository in the cache, without network. HD_NOT_FOUND, without a message unless
+ * nothing_matches: it is not there, or not whole. */
 static enum hd_status find_cached(struct hub_fetch *g)
 {
     const char *revision = g->request.name->revision;
@@ -454,31 +457,35 @@ static enum hd_status download_wanted(struct hub_fetch *g)
 
 /* ---- all of it ---- */
 
-/* Returns whether the hub need not be asked. */
-static bool needs_no_hub(const struct hub_fetch *g)
+/* Looks into the cache alone. cached: what find_cached returned. */
+static enum hd_status take_cached(const struct hub_fetch *g, enum hd_status cached)
 {
-    return g->request.mode != HD_HUB_NEWEST || g->settings.offline ||
-           hub_is_commit(g->request.name->revision);
+    if (cached != HD_NOT_FOUND || g->nothing_matches)
+        return cached;
+    return not_in_cache(g, g->settings.offline ? ", and HF_HUB_OFFLINE or --offline keeps from the "
+                                                 "network"
+                                               : "");
 }
 
 static enum hd_status find_or_download(struct hub_fetch *g)
 {
+    const bool is_commit = hub_is_commit(g->request.name->revision);
+    const bool is_first = g->request.mode == HD_HUB_CACHE_FIRST;
     struct hd_error error;
     enum hd_status cached = find_cached(g), st;
 
-    if (cached && cached != HD_NOT_FOUND)
-        return cached;
-    if (!cached && needs_no_hub(g))
-        return HD_OK;
     if (g->request.mode == HD_HUB_CACHE_ONLY || g->settings.offline)
-        return not_in_cache(g, g->settings.offline ? ", and HF_HUB_OFFLINE or --offline keeps from "
-                                                     "the network"
-                                                   : "");
+        return take_cached(g, cached);
+    if ((!cached && (is_first || is_commit)) || cached == HD_NO_MEMORY)
+        return cached;
     st = look_up(g, cached ? HUB_TRIES : 1);
     if (!st)
         return download_wanted(g);
-    if (cached || (st != HD_UNAVAILABLE && st != HD_TIMEOUT))
+    if (st != HD_UNAVAILABLE && st != HD_TIMEOUT)
         return st;
+    if (cached)
+        return hd_err(st, "%s; and the cache %s has no whole copy of %s", hd_err_message(),
+                      g->settings.cache, g->request.name->repo);
     hd_err_save(st, &error); /* the hub cannot be reached: what the cache has is whole */
     st = find_cached(g);
     g->result->unreachable = !st;

@@ -103,7 +103,7 @@ static enum hd_status found_nothing(const struct hd_hub_request *r, const struct
 
     list_some(tree, r->name->is_dataset, &some);
     st = hd_err(HD_NOT_FOUND, "%s@%s has no file %s%s; it has %s", r->name->repo, r->name->revision,
-                r->include_count ? "of the name " : "that Heddle reads",
+                r->include_count ? "that matches " : "that Heddle reads",
                 r->include_count ? r->include[0] : "", some.failed ? "" : some.data);
     hd_text_free(&some);
     return st;

@@ -522,6 +522,11 @@ static void a_model_of_pickles_is_refused(void **state)
     expect_failure(f, HD_INVALID, "pytorch_model.bin alone");
     assert_non_null(strstr(hd_err_message(), "org/model@refs/pr/N"));
     assert_int_equal(sent_bytes(f), 0);
+    put(f, "refs/main", COMMIT); /* another program wanted it nevertheless */
+    f->model->files[1].path = "model.safetensors";
+    f->model->commit = LATER; /* its owner has converted it */
+    must(get(f));
+    assert_string_equal(f->result.commit, LATER);
 }
 
 static void files_that_plain_http_does_not_serve_are_refused_first(void **state)
@@ -605,6 +610,9 @@ static void the_files_of_a_job_get_names_that_are_no_links(void **state)
     hd_hub_name_files(&f->result, folder); /* once more */
     assert_true(hd_text_ends(folder, "/datasets--org--set/named/" COMMIT));
     f->request.include = (const char *const[]){"nothing.csv"};
+    f->request.mode = HD_HUB_CACHE_ONLY;
+    expect_failure(f, HD_NOT_FOUND, "it has data/train-1.jsonl");
+    f->request.mode = HD_HUB_NEWEST;
     expect_failure(f, HD_NOT_FOUND,
                    "it has data/train-1.jsonl, data/train-2.jsonl, data/train-old/3.jsonl");
 }
