@@ -476,7 +476,7 @@ static enum hd_status find_or_download(struct hub_fetch *g)
 
     if (g->request.mode == HD_HUB_CACHE_ONLY || g->settings.offline)
         return take_cached(g, cached);
-    if ((!cached && (is_first || is_commit)) || cached == HD_NO_MEMORY)
+    if ((!cached && (is_first || is_commit || !hd_hub_can_download())) || cached == HD_NO_MEMORY)
         return cached;
     st = look_up(g, cached ? HUB_TRIES : 1);
     if (!st)

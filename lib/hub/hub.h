@@ -15,7 +15,7 @@
  *                       named/COMMIT/F         a hard link to the blob, for jobs (hd_hub_name_files)
  *     .locks/models--ORG--NAME/HASH.lock       flock(2), held while the blob is downloaded
  *
- * What holds:
+ * Rules:
  *  1. A blob gets its name only after its size and hash were checked: SHA-256 of a large file,
  *     git's SHA-1 of another one. A download that is killed leaves FILE.incomplete, and the next
  *     one continues it.
