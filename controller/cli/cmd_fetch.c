@@ -137,6 +137,9 @@ static enum hd_status read_name(const char *text, struct fetch_flags *f,
 {
     enum hd_status st = hd_hub_parse(text, true, f->is_dataset, ret_name);
 
+    if (!st && f->is_dataset && !ret_name->is_dataset)
+        return hd_err(HD_INVALID, "%s is a model, and --dataset says a data set; write %s", text,
+                      ret_name->repo);
     if (!st && f->revision) {
         char whole[HD_HUB_REPO_MAX + HD_HUB_REVISION_MAX];
         struct hd_hub_name with;
