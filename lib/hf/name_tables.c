@@ -115,10 +115,6 @@ static const struct hd_hf_row gpt2_rows[] = {
         PLAIN("blocks.#.moe.shared.up.weight", "layers.#.mlp.shared_expert.up_proj.weight"),     \
         PLAIN("blocks.#.moe.shared.down.weight", "layers.#.mlp.shared_expert.down_proj.weight"), \
         PLAIN("blocks.#.moe.shared_gate.weight", "layers.#.mlp.shared_expert_gate.weight")
-#define SHARED_EXPERTS                                                                        \
-    PLAIN("blocks.#.moe.shared.gate.weight", "layers.#.mlp.shared_experts.gate_proj.weight"), \
-        PLAIN("blocks.#.moe.shared.up.weight", "layers.#.mlp.shared_experts.up_proj.weight"), \
-        PLAIN("blocks.#.moe.shared.down.weight", "layers.#.mlp.shared_experts.down_proj.weight")
 /* latent attention; queries have a latent or not */
 #define LATENTS                                                                                   \
     PLAIN("blocks.#.attention.q.weight", "layers.#.self_attn.q_proj.weight"),                     \
@@ -287,9 +283,8 @@ static const struct hd_hf_row deepseek_rows[] = {EMBEDDING,
                                                  LATENTS,
                                                  MLP,
                                                  ROUTER("mlp.gate.weight"),
-                                                 EXPERTS("mlp.experts.*.gate_proj.weight",
-                                                         "mlp.experts.*.up_proj.weight",
-                                                         "mlp.experts.*.down_proj.weight"),
+                                                 SELECT_BIAS("mlp.gate.e_score_correction_bias"),
+                                                 QWEN_EXPERTS,
                                                  SHARED_EXPERTS,
                                                  HEAD};
 static const struct hd_hf_row deepseek_stacked_rows[] = {
@@ -298,7 +293,8 @@ static const struct hd_hf_row deepseek_stacked_rows[] = {
     LATENTS,
     MLP,
     ROUTER("mlp.gate.weight"),
-    STACKED_EXPERTS("mlp.experts.gate_up_proj", "mlp.experts.down_proj"),
+    SELECT_BIAS("mlp.gate.e_score_correction_bias"),
+    QWEN_STACKED_EXPERTS,
     SHARED_EXPERTS,
     HEAD};
 

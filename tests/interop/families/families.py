@@ -39,7 +39,8 @@ GEMMA3 = dict(NARROW, num_hidden_layers=8, sliding_window=5, query_pre_attn_scal
 # a factor of cos and sin and, by its square, one of scores
 MSCALE = dict(YARN, mscale=0.8, mscale_all_dim=1.3)
 LATENTS = dict(NARROW, num_key_value_heads=4, kv_lora_rank=20, qk_nope_head_dim=24, qk_rope_head_dim=8, v_head_dim=16,
-               num_experts_per_tok=3, moe_intermediate_size=40, n_routed_experts=6, rms_norm_eps=0.01)
+               num_experts_per_tok=3, moe_intermediate_size=40, rms_norm_eps=0.01)
+GROUPS = dict(n_routed_experts=8, n_group=4, topk_group=2, routed_scaling_factor=1.7)
 del LATENTS["head_dim"]
 CONFIGS = {
     "ministral": ("ministral", dict(NARROW, sliding_window=5, layer_types=[
@@ -87,10 +88,17 @@ CONFIGS = {
                                         norm_topk_prob=False, first_k_dense_replace=0)),
     "minimax_m2": ("minimax_m2", dict(NARROW, num_local_experts=6, num_experts_per_tok=3, rotary_dim=8)),
     "helium": ("helium", dict(BASE, head_dim=16, attention_bias=True)),
-    "deepseek_v2_moe": ("deepseek_v2", dict(LATENTS, q_lora_rank=28, first_k_dense_replace=1, n_shared_experts=2,
+    "deepseek_v2_moe": ("deepseek_v2", dict(LATENTS, **GROUPS, q_lora_rank=28, first_k_dense_replace=1,
+                                            n_shared_experts=2, topk_method="group_limited_greedy",
                                             rope_parameters=MSCALE)),
-    "deepseek_v2-lite_moe": ("deepseek_v2", dict(LATENTS, q_lora_rank=None, v_head_dim=32, first_k_dense_replace=2,
-                                                 n_shared_experts=1, rope_parameters=PLAIN)),
+    "deepseek_v2-lite_moe": ("deepseek_v2", dict(LATENTS, q_lora_rank=None, n_routed_experts=6, v_head_dim=32,
+                                                 first_k_dense_replace=2, n_shared_experts=1, rope_parameters=PLAIN)),
+    "deepseek_v3_moe": ("deepseek_v3", dict(LATENTS, **GROUPS, q_lora_rank=28, first_k_dense_replace=2,
+                                            rope_parameters=MSCALE)),
+    "deepseek_v3-lite_moe": ("deepseek_v3", dict(LATENTS, n_routed_experts=6, n_group=1, topk_group=1, q_lora_rank=None,
+                                                 norm_topk_prob=False, first_k_dense_replace=1, rope_parameters=PLAIN)),
+    "glm4_moe_lite": ("glm4_moe_lite", dict(LATENTS, **GROUPS, q_lora_rank=28, v_head_dim=32, rope_parameters=MSCALE,
+                                            mlp_layer_types=["dense", "sparse", "dense", "sparse", "sparse"])),
     "starcoder2": ("starcoder2", dict(BASE, sliding_window=9)),
 }
 
@@ -156,14 +164,10 @@ def step(name, directory, out, text):
     loss_of(model, *batches(text, 1)[0]).backward()
     with torch.no_grad():  # gradients under the names that files have
         for p, g in zip(model.parameters(), gradients.parameters()):
-<<<<<<< HEAD
             g.copy_(torch.zeros_like(p) if p.grad is None else p.grad)
-=======
-            g.copy_(p.grad if p.grad is not None else 0 * p)
         for tensor, g in gradients.named_buffers():
             if tensor.endswith(SELECT_BIAS):
                 g.zero_()
->>>>>>> b7a1f257 (families: GLM-4.5, MiniMax-M2 and ERNIE 4.5 with experts)
     gradients.save_pretrained(out + "-gradients")
     want = load_file(out + "-gradients/model.safetensors")
     before, after = load_file(directory + "/model.safetensors"), load_file(out + "/model.safetensors")
