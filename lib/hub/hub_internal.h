@@ -106,7 +106,7 @@ enum hd_status hub_read_ref(const char *folder, const char *revision,
 enum hd_status hub_write_ref(const char *folder, const char *revision, const char *commit);
 /* Returns whether the snapshot has the file, of this size; size_bytes -1: of any size. */
 bool hub_has_file(const char *snapshot, const char *path, int64_t size_bytes);
-/* Makes the link snapshots/COMMIT/PATH to the blob, durably. */
+/* Makes the link snapshots/COMMIT/PATH to the blob. */
 enum hd_status hub_link_blob(const char *folder, const char *commit,
                              const struct hd_hub_file *file);
 /* Takes the flock on a blob, waiting for another process; HD_ABORTED: *stop. *ret_waits is set while
