@@ -383,11 +383,13 @@ static bool make_rows(const struct hd_hf_row *row, struct hd_arena *arena,
     ret_rows[1] = (struct hd_hf_row){.ours = hd_arena_printf(arena, "%s.lora_b", ours),
                                      .theirs = hd_arena_printf(arena, "%s" B_END, theirs),
                                      .place = row->place,
-                                     .parts = row->parts};
+                                     .parts = row->parts,
+                                     .by_heads = row->by_heads};
     ret_rows[2] = (struct hd_hf_row){.ours = hd_arena_printf(arena, "%s.lora_m", ours),
                                      .theirs = hd_arena_printf(arena, "%s" M_END, theirs),
                                      .place = row->place,
-                                     .parts = row->parts};
+                                     .parts = row->parts,
+                                     .by_heads = row->by_heads};
     if (shared) /* the parts of a matrix share one A (model/adapter.h) */
         *strrchr(ours, '.') = '\0';
     ret_rows[0] = (struct hd_hf_row){.ours = hd_arena_printf(arena, "%s%s.lora_a", ours,

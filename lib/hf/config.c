@@ -151,7 +151,7 @@ static void fill_absent(struct hd_hf_reading *r)
     if (!job->head_width && job->heads)
         job->head_width = job->hidden / job->heads;
     job->qkv_bias = family->learned || r->qkv_bias || r->attention_bias;
-    job->out_bias = family->learned || (r->attention_bias && !family->no_out_bias);
+    job->out_bias = family->learned || r->out_bias || (r->attention_bias && !family->no_out_bias);
     job->mlp_bias = job->mlp_bias || family->learned;
     job->qk_norm = hd_hf_reads(family, "use_qk_norm") ? r->qk_norm : family->qk_norm;
     fill_rope_and_scale(r);
@@ -178,6 +178,23 @@ static enum hd_status check_present(const struct hd_hf_reading *r)
         if (*(const int64_t *)((const char *)r->job + needed[i].offset) == 0)
             return hd_err(HD_INVALID, "%s is missing",
                           r->family->learned ? needed[i].learned : needed[i].other);
+    return HD_OK;
+}
+
+/* Checks keys without which a class has layers that are not supported. */
+static enum hd_status check_blocks(const struct hd_hf_reading *r)
+{
+    if (!hd_hf_reads(r->family, "layers_block_type"))
+        return HD_OK;
+    if (r->blocks && (int64_t)r->blocks->count != r->job->layers)
+        return hd_err(HD_INVALID, "%s: has %zu entries for %" PRId64 " layers", r->blocks->key,
+                      r->blocks->count, r->job->layers);
+    if (!r->blocks)
+        return hd_err(HD_UNSUPPORTED,
+                      "layer_types: is missing, and means Mamba layers, which are not supported");
+    if (!r->has_no_experts)
+        return hd_err(HD_UNSUPPORTED,
+                      "num_local_experts: is missing, and means experts; only 0 is supported");
     return HD_OK;
 }
 
@@ -213,7 +230,13 @@ static void set_class_defaults(struct hd_hf_reading *r)
     r->attention_bias = r->family->qkv_bias && (hd_hf_reads(r->family, "attention_bias") ||
                                                 hd_hf_reads(r->family, "use_bias"));
     r->qkv_bias = r->family->qkv_bias && !r->attention_bias; /* no key but perhaps qkv_bias */
-    job->mlp_bias = r->family->mlp_bias && hd_hf_reads(r->family, "use_bias");
+    job->mlp_bias = r->family->mlp_bias;
+    if (r->family->absent.dropout > 0)
+        job->dropout_attention = job->dropout_residual = r->family->absent.dropout;
+    if (r->family->absent.logit_divisor > 0)
+        job->logit_divisor = r->family->absent.logit_divisor;
+    (void)snprintf(job->parallel_residual, sizeof job->parallel_residual, "%s",
+                   r->family->parallel && !r->family->sequential ? r->family->parallel : "none");
     job->attention_cap = r->family->attention_cap;
     job->logit_cap = r->family->logit_cap;
     job->rope_local_theta = r->family->local_theta;
@@ -238,6 +261,8 @@ static enum hd_status read_config(struct hd_hf_reading *r)
         return st;
     fill_absent(r);
     st = check_present(r);
+    if (!st)
+        st = check_blocks(r);
     if (!st)
         st = hd_hf_take_layers(r);
     if (!st) /* gpt2 has no keys of rotary positions; its theta is the default of a job */
@@ -280,6 +305,8 @@ static void clear_model(struct hd_job *job)
     (void)strcpy(job->window_layers, "all");
     (void)strcpy(job->rope_layers, "all");
     (void)strcpy(job->experts_layers, "all");
+    (void)strcpy(job->parallel_residual, "none");
+    job->query_factor = 0;
     job->rope_fraction = job->logit_divisor = job->embedding_scale = job->residual_scale = 1;
     job->rope_local_theta = job->attention_scale = job->attention_cap = job->logit_cap = 0;
     job->balance = job->z_loss = job->capacity = 0;

@@ -34,9 +34,13 @@ struct hd_hf_reading {
     const struct hd_hf_wrapper *wrapper; /* NULL: not wrapped */
     const struct hd_family *family;
     struct hd_job *job;
-    struct hd_text *notes; /* sentences about settings that are not applied; may be NULL */
-    int64_t window;        /* tokens; 0: no window; -1: the key is absent */
-    int64_t full_layers;   /* max_window_layers; -1: the key is absent */
+    struct hd_text *notes;        /* sentences about settings that are not applied; may be NULL */
+    int64_t window;               /* tokens; 0: no window; -1: the key is absent */
+    int64_t full_layers;          /* max_window_layers; -1: the key is absent */
+    bool out_bias;                /* attention_out_bias */
+    const struct hd_json *blocks; /* layer_types or layers_block_type of Granite 4; NULL: absent */
+    bool has_no_experts;          /* num_local_experts is 0 */
+    bool has_positions;           /* position_embedding_type is rope */
     bool use_window, has_tied, has_balance, attention_bias, qkv_bias;
     bool one_kv_head_each; /* num_key_value_heads is null: as many as query heads, in every class */
     const struct hd_json *layer_types;  /* type of each layer; NULL: absent */

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -108,7 +109,8 @@ static enum hd_status read_activation(struct hd_hf_reading *r, const struct hd_j
      * (Hendrycks & Gimpel 2016), swish is another name of SiLU */
     static const char *const names[][2] = {[HD_FFN_SILU] = {"silu", "swish"},
                                            [HD_FFN_GELU_TANH] = {"gelu_new", "gelu_pytorch_tanh"},
-                                           [HD_FFN_GELU_ERF] = {"gelu", "gelu_python"}};
+                                           [HD_FFN_GELU_ERF] = {"gelu", "gelu_python"},
+                                           [HD_FFN_RELU2] = {"relu2", "relu2"}};
     const char *const *may = names[r->family->activation];
     char instead[48];
 
@@ -207,6 +209,100 @@ static enum hd_status read_topk_method(struct hd_hf_reading *r, const struct hd_
     return r->grouped || value->kind == HD_JSON_NULL || strcmp(word, "greedy") == 0
                ? HD_OK
                : hd_hf_unsupported(value->key, value, "use greedy or group_limited_greedy");
+}
+
+static enum hd_status read_out_bias(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    return read_bool(value, &r->out_bias);
+}
+
+static enum hd_status read_parallel(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    bool parallel = !r->family->sequential;
+    const enum hd_status st = read_bool(value, &parallel);
+
+    (void)snprintf(r->job->parallel_residual, sizeof r->job->parallel_residual, "%s",
+                   parallel ? r->family->parallel : "none");
+    return st;
+}
+
+/* Reads hidden_dropout of gpt_neox, which is also that of the embedding. */
+static enum hd_status read_hidden_dropout(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    enum hd_status st = HD_OK;
+
+    if (value->kind != HD_JSON_NULL)
+        st = hd_hf_to_real(value, value->key, 0, 0.99, &r->job->dropout_residual);
+    r->job->dropout_embedding = r->job->dropout_residual;
+    return st;
+}
+
+/* Reads logit_scale, by which logits are multiplied. */
+static enum hd_status read_logit_scale(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    double scale = 1;
+    enum hd_status st = HD_OK;
+
+    if (value->kind != HD_JSON_NULL)
+        st = hd_hf_to_real(value, value->key, 1e-6, 1e6, &scale);
+    r->job->logit_divisor = 1 / scale;
+    return st;
+}
+
+/* ---- Granite 4, whose layers may be Mamba layers and may have experts ---- */
+
+static enum hd_status read_blocks(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    if (value->kind == HD_JSON_NULL)
+        return HD_OK;
+    if (value->kind != HD_JSON_ARRAY)
+        return hd_hf_unsupported(value->key, value,
+                                 "it must be a list with the type of each layer");
+    for (const struct hd_json *v = value->first; v; v = v->next)
+        if (v->kind != HD_JSON_STRING ||
+            (strcmp(v->text, "attention") != 0 && strcmp(v->text, "full_attention") != 0))
+            return hd_hf_unsupported(value->key, v,
+                                     "Mamba layers are not supported; only models whose layers all "
+                                     "have attention are");
+    r->blocks = value;
+    return HD_OK;
+}
+
+/* Reads num_local_experts of a class that may have none. */
+static enum hd_status read_no_experts(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    int64_t count = 0;
+    const enum hd_status st = hd_json_to_int64(value, 0, 4096, &count);
+
+    if (st)
+        return hd_err_prefix(st, "%s", value->key);
+    if (count)
+        return hd_hf_unsupported(value->key, value,
+                                 "experts of this class are not; only 0, a dense model, is");
+    r->has_no_experts = true;
+    return HD_OK;
+}
+
+static enum hd_status read_position_type(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    if (value->kind == HD_JSON_NULL ||
+        (value->kind == HD_JSON_STRING && strcmp(value->text, "nope") == 0))
+        return HD_OK;
+    if (value->kind != HD_JSON_STRING || strcmp(value->text, "rope") != 0)
+        return hd_hf_unsupported(value->key, value, "use rope or null");
+    r->has_positions = true;
+    return HD_OK;
+}
+
+/* Reads the width of the shared expert, or of the MLP of a class that calls it so. */
+static enum hd_status read_shared_width(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    int64_t *member = r->family->experts ? &r->job->shared_ffn_hidden : &r->job->ffn_hidden;
+    enum hd_status st = HD_OK;
+
+    if (value->kind != HD_JSON_NULL)
+        st = hd_json_to_int64(value, 0, 1 << 22, member);
+    return st ? hd_err_prefix(st, "%s", value->key) : HD_OK;
 }
 
 static enum hd_status read_renormalize(struct hd_hf_reading *r, const struct hd_json *value)
@@ -438,6 +534,18 @@ static const struct key keys[] = {
     SPECIAL("mlp_bias", LISTED, read_mlp_bias),
     SPECIAL("qkv_bias", LISTED, read_qkv_bias),
     SPECIAL("use_bias", LISTED, read_use_bias),
+    SPECIAL("use_qkv_bias", LISTED, read_qkv_bias),
+    SPECIAL("attention_out_bias", LISTED, read_out_bias),
+    SPECIAL("use_parallel_residual", LISTED, read_parallel),
+    REAL("layer_norm_eps", LISTED, norm_eps, 1e-12, 1),
+    SPECIAL("hidden_dropout", LISTED, read_hidden_dropout),
+    SPECIAL("logit_scale", LISTED, read_logit_scale),
+    SPECIAL("rotary_pct", LISTED, read_elsewhere),
+    SPECIAL("rotary_emb_base", LISTED, read_elsewhere),
+    SPECIAL("layer_types", LISTED, read_blocks),
+    SPECIAL("layers_block_type", LISTED, read_blocks),
+    SPECIAL("position_embedding_type", LISTED, read_position_type),
+    SPECIAL("shared_intermediate_size", LISTED, read_shared_width),
     REAL("norm_epsilon", LISTED, norm_eps, 1e-12, 1),
     SPECIAL("hidden_activation", LISTED, read_activation),
     REAL("embedding_dropout", LISTED, dropout_embedding, 0, 0.99),
@@ -486,6 +594,7 @@ static const struct key keys[] = {
     INT("qk_nope_head_dim", LISTED, mla_nope, 1, 4096),
     INT("qk_rope_head_dim", LISTED, mla_rope, 1, 4096),
     INT("v_head_dim", LISTED, mla_value, 1, 4096),
+    SPECIAL("num_local_experts", LISTED, read_no_experts),
 
     SPECIAL("sliding_window", WINDOWED, read_window),
     SPECIAL("use_sliding_window", SWITCHED, read_use_window),
@@ -531,7 +640,9 @@ static enum hd_status check_value(const struct key *k, const struct hd_json *v)
 {
     char text[QUOTE_MAX], instead[64];
 
-    if (v->kind == HD_JSON_NULL || strcmp(hd_hf_quote(v, text), k->why) == 0)
+    if (v->kind == HD_JSON_NULL || strcmp(hd_hf_quote(v, text), k->why) == 0 ||
+        (v->kind == HD_JSON_NUMBER && k->why[0] >= '0' && k->why[0] <= '9' &&
+         strtod(v->text, NULL) == strtod(k->why, NULL)))
         return HD_OK;
     (void)snprintf(instead, sizeof instead, "only %s is supported", k->why);
     return hd_hf_unsupported(k->name, v, instead);
@@ -587,7 +698,7 @@ static bool is_in_scope(const struct hd_family *family, const struct key *key)
     case ROTARY:
         return !family->learned;
     case RMS:
-        return family->norm != HD_NORM_LAYER;
+        return !hd_family_has_layernorm(family);
     case LISTED:
         return hd_hf_reads(family, key->name);
     case WINDOWED:

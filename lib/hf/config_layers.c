@@ -111,6 +111,19 @@ static enum hd_status take_window(struct hd_hf_reading *r)
 
 /* ---- rotary positions ---- */
 
+/* Picks the layers with a window. */
+static enum hd_status take_rope_in_windows(struct hd_hf_reading *r)
+{
+    struct hd_layers windows;
+    bool picked[LAYERS_MAX];
+
+    if (hd_layers_parse(r->job->window_layers, &windows))
+        return hd_err_prefix(HD_INVALID, "layer_types");
+    for (int64_t i = 0; i < r->job->layers; i++)
+        picked[i] = r->job->window && i >= r->job->window_from && hd_layers_has(&windows, i);
+    return put_rule(picked, r->job->layers, "layer_types", r->job->rope_layers);
+}
+
 static enum hd_status take_rope_layers(struct hd_hf_reading *r)
 {
     const int64_t count = r->job->layers;
@@ -119,6 +132,12 @@ static enum hd_status take_rope_layers(struct hd_hf_reading *r)
     enum hd_status st = HD_OK;
     int64_t layer = 0;
 
+    if (hd_hf_reads(r->family, "position_embedding_type") && !r->has_positions) {
+        (void)strcpy(r->job->rope_layers, "none");
+        return HD_OK;
+    }
+    if (r->family->rope_in_windows)
+        return take_rope_in_windows(r);
     if (r->family->rope_layers)
         (void)hd_layers_parse(r->family->rope_layers, &rule);
     for (int64_t i = 0; i < count; i++)

@@ -79,8 +79,10 @@ static const char *lacks_of_router(const struct hd_job *job, const struct hd_fam
         return "model.experts";
     if (!f->experts)
         return NULL;
-    if (shared ? job->shared_ffn_hidden % job->ffn_hidden != 0
-               : (job->shared_ffn_hidden > 0) != hd_hf_reads(f, "shared_expert_intermediate_size"))
+    if (shared
+            ? job->shared_ffn_hidden % job->ffn_hidden != 0
+            : (job->shared_ffn_hidden > 0) != hd_hf_reads(f, "shared_expert_intermediate_size") &&
+                  !hd_hf_reads(f, "shared_intermediate_size"))
         return "model.shared_ffn_hidden";
     if (job->noisy)
         return "model.router.noisy: true";
@@ -109,13 +111,42 @@ static const char *lacks_of_biases(const struct hd_job *job, const struct hd_fam
         return "model.qkv_bias, model.out_bias and model.mlp_bias that differ";
     if (all)
         return NULL;
-    if (job->mlp_bias && !hd_hf_reads(f, "mlp_bias"))
-        return "model.mlp_bias: true";
-    if (!either && !hd_hf_reads(f, "qkv_bias") && job->qkv_bias != f->qkv_bias)
+    if (job->mlp_bias != f->mlp_bias && !hd_hf_reads(f, "mlp_bias"))
+        return job->mlp_bias ? "model.mlp_bias: true" : "model.mlp_bias: false";
+    if (!either && !hd_hf_reads(f, "qkv_bias") && !hd_hf_reads(f, "use_qkv_bias") &&
+        job->qkv_bias != f->qkv_bias)
         return job->qkv_bias ? "model.qkv_bias: true" : "model.qkv_bias with this model.out_bias";
+    if (hd_hf_reads(f, "attention_out_bias"))
+        return NULL;
     if (job->out_bias != (either && !f->no_out_bias && job->qkv_bias))
         return "model.qkv_bias with this model.out_bias";
     return NULL;
+}
+
+/* Returns whether layer `layer` of the job has its window. */
+static bool has_window(const struct hd_job *job, int64_t layer)
+{
+    struct hd_layers rule = {0};
+
+    (void)hd_layers_parse(job->window_layers, &rule);
+    return job->window && layer >= job->window_from && hd_layers_has(&rule, layer);
+}
+
+/* Returns whether config.json of the family can express which layers have rotary positions. */
+static bool has_rope_layers(const struct hd_job *job, const struct hd_family *f)
+{
+    const int64_t count = hd_layers_count(job->rope_layers, job->layers);
+    struct hd_layers rule = {0};
+
+    if (hd_hf_reads(f, "no_rope_layers"))
+        return true;
+    if (hd_hf_reads(f, "position_embedding_type"))
+        return count == 0 || count == job->layers;
+    (void)hd_layers_parse(job->rope_layers, &rule);
+    for (int64_t i = 0; f->rope_in_windows && i < job->layers; i++)
+        if (hd_layers_has(&rule, i) != has_window(job, i))
+            return false;
+    return f->rope_in_windows || is_default_rule(job->rope_layers, NULL);
 }
 
 static const char *lacks_of_positions(const struct hd_job *job, const struct hd_family *f)
@@ -125,8 +156,12 @@ static const char *lacks_of_positions(const struct hd_job *job, const struct hd_
     if (f->longrope && strcmp(job->rope_scaling, "none") != 0 &&
         strcmp(job->rope_scaling, "longrope") != 0)
         return "model.rope_scaling.type other than longrope";
-    if (!hd_hf_reads(f, "no_rope_layers") && !is_default_rule(job->rope_layers, NULL))
+    if (!has_rope_layers(job, f))
         return "model.rope_layers";
+    if (job->query_factor > 0 && !hd_hf_reads(f, "llama_4_scaling_beta"))
+        return "model.query_factor";
+    if (hd_hf_reads(f, "llama_4_scaling_beta") && strcmp(job->rope_scaling, "yarn") != 0)
+        return "model.rope_scaling.type other than yarn";
     if (!hd_hf_reads(f, "partial_rotary_factor") && job->rope_fraction != 1)
         return "model.rope_fraction";
     if ((f->local_theta > 0) != (job->rope_local_theta > 0))
@@ -170,7 +205,8 @@ static const char *lacks_of_multipliers(const struct hd_job *job, const struct h
         return "model.embedding_scale";
     if (job->residual_scale != 1 && !hd_hf_reads(f, "residual_multiplier"))
         return "model.residual_scale";
-    if (job->logit_divisor != 1 && !hd_hf_reads(f, "logits_scaling"))
+    if (job->logit_divisor != 1 && !hd_hf_reads(f, "logits_scaling") &&
+        !hd_hf_reads(f, "logit_scale"))
         return "model.logit_divisor";
     return NULL;
 }
@@ -187,6 +223,16 @@ static bool same_blocks(const struct hd_family *a, const struct hd_family *b)
            (!a->qk_norm || !b->qk_norm || a->qk_norm_form == b->qk_norm_form);
 }
 
+/* Returns whether the family has blocks whose branches are parallel, or not, as those of the job. */
+static bool has_branches(const struct hd_job *job, const struct hd_family *f)
+{
+    const bool none = !*job->parallel_residual || strcmp(job->parallel_residual, "none") == 0;
+
+    if (none)
+        return !f->parallel || hd_hf_reads(f, "use_parallel_residual");
+    return f->parallel && strcmp(job->parallel_residual, f->parallel) == 0;
+}
+
 /* Returns the name of a setting of the model that this family of transformers cannot express; NULL:
  * it can express all. */
 static const char *lacks(const struct hd_job *job, const struct hd_family *f)
@@ -195,13 +241,17 @@ static const char *lacks(const struct hd_job *job, const struct hd_family *f)
 
     if (!same_blocks(f, hd_family_named(job->family)))
         return "model.family";
+    if (!has_branches(job, f))
+        return "model.parallel_residual";
     what = lacks_of_router(job, f);
     if (!what)
         what = lacks_of_positions(job, f);
     if (!what)
         what = lacks_of_biases(job, f);
-    if (!what && f->learned && job->head_width * job->heads != job->hidden)
+    if (!what && (f->learned || f->no_head_width) && job->head_width * job->heads != job->hidden)
         what = "model.head_width";
+    if (!what && f->names == HD_NAMES_GPT_NEOX && job->kv_heads != job->heads)
+        what = "model.kv_heads";
     if (!what && job->qk_norm != f->qk_norm && !hd_hf_reads(f, "use_qk_norm"))
         what = "model.qk_norm";
     return what ? what : lacks_of_multipliers(job, f);
@@ -255,7 +305,8 @@ static void add_pair_factors(struct hd_json_writer *w, const struct hd_job *job,
 }
 
 /* Adds the members of a scaling of angles; the job has one. */
-static void add_scaling(struct hd_json_writer *w, const struct hd_job *job)
+static void add_scaling(struct hd_json_writer *w, const struct hd_job *job,
+                        const struct hd_family *f)
 {
     const bool llama3 = strcmp(job->rope_scaling, "llama3") == 0;
     const bool yarn = strcmp(job->rope_scaling, "yarn") == 0;
@@ -281,11 +332,14 @@ static void add_scaling(struct hd_json_writer *w, const struct hd_job *job)
         hd_json_add_real(w, "attention_factor", job->rope_attention_factor);
     if (job->rope_mscale_all_dim > 0)
         hd_json_add_real(w, "mscale_all_dim", job->rope_mscale_all_dim);
+    if (yarn && hd_hf_reads(f, "llama_4_scaling_beta"))
+        hd_json_add_real(w, "llama_4_scaling_beta", job->query_factor);
 }
 
 /* Adds rope_parameters with an object per kind of layer: the only form in which a class that does not
  * read rope_local_base_freq can have another theta in layers with a window. */
-static void add_rope_of_kinds(struct hd_json_writer *w, const struct hd_job *job)
+static void add_rope_of_kinds(struct hd_json_writer *w, const struct hd_job *job,
+                              const struct hd_family *f)
 {
     hd_json_begin(w, "rope_parameters", '{');
     hd_json_begin(w, "full_attention", '{');
@@ -293,7 +347,7 @@ static void add_rope_of_kinds(struct hd_json_writer *w, const struct hd_job *job
     if (strcmp(job->rope_scaling, "none") == 0)
         hd_json_add_string(w, "rope_type", "default");
     else
-        add_scaling(w, job);
+        add_scaling(w, job, f);
     hd_json_end(w, '}');
     hd_json_begin(w, "sliding_attention", '{');
     hd_json_add_real(w, "rope_theta", job->rope_local_theta);
@@ -308,12 +362,14 @@ static void add_rope(struct hd_json_writer *w, const struct hd_job *job, const s
     const bool reads_local = hd_hf_reads(f, "rope_local_base_freq");
 
     if (!reads_local && job->rope_local_theta != f->local_theta) {
-        add_rope_of_kinds(w, job);
+        add_rope_of_kinds(w, job, f);
         return;
     }
-    hd_json_add_real(w, "rope_theta", job->rope_theta);
+    hd_json_add_real(w, hd_hf_reads(f, "rotary_emb_base") ? "rotary_emb_base" : "rope_theta",
+                     job->rope_theta);
     if (hd_hf_reads(f, "partial_rotary_factor"))
-        hd_json_add_real(w, "partial_rotary_factor", job->rope_fraction);
+        hd_json_add_real(w, hd_hf_reads(f, "rotary_pct") ? "rotary_pct" : "partial_rotary_factor",
+                         job->rope_fraction);
     if (reads_local)
         hd_json_add_real(w, "rope_local_base_freq", job->rope_local_theta);
     if (strcmp(job->rope_scaling, "none") == 0) {
@@ -323,17 +379,8 @@ static void add_rope(struct hd_json_writer *w, const struct hd_job *job, const s
     if (strcmp(job->rope_scaling, "longrope") == 0 && f->longrope)
         hd_json_add_int64(w, "original_max_position_embeddings", job->rope_original_context);
     hd_json_begin(w, "rope_scaling", '{');
-    add_scaling(w, job);
+    add_scaling(w, job, f);
     hd_json_end(w, '}');
-}
-
-/* Returns whether layer `layer` of the job has its window. */
-static bool has_window(const struct hd_job *job, int64_t layer)
-{
-    struct hd_layers rule = {0};
-
-    (void)hd_layers_parse(job->window_layers, &rule);
-    return job->window && layer >= job->window_from && hd_layers_has(&rule, layer);
 }
 
 /* Adds the type of each layer, if not all have the window or none has. */
@@ -521,6 +568,8 @@ static void add_multipliers(struct hd_json_writer *w, const struct hd_job *job,
         add_float(w, "residual_multiplier", job->residual_scale);
     if (hd_hf_reads(f, "logits_scaling"))
         add_float(w, "logits_scaling", job->logit_divisor);
+    if (hd_hf_reads(f, "logit_scale"))
+        add_float(w, "logit_scale", 1 / job->logit_divisor);
 }
 
 static void add_biases(struct hd_json_writer *w, const struct hd_job *job,
@@ -532,6 +581,10 @@ static void add_biases(struct hd_json_writer *w, const struct hd_job *job,
         hd_json_add_bool(w, "qkv_bias", job->qkv_bias);
     if (hd_hf_reads(f, "use_bias"))
         hd_json_add_bool(w, "use_bias", job->qkv_bias);
+    if (hd_hf_reads(f, "use_qkv_bias"))
+        hd_json_add_bool(w, "use_qkv_bias", job->qkv_bias);
+    if (hd_hf_reads(f, "attention_out_bias"))
+        hd_json_add_bool(w, "attention_out_bias", job->out_bias);
     if (hd_hf_reads(f, "mlp_bias"))
         hd_json_add_bool(w, "mlp_bias", job->mlp_bias);
     if (hd_hf_reads(f, "use_qk_norm"))
@@ -544,12 +597,41 @@ static void add_activation(struct hd_json_writer *w, const struct hd_job *job,
 {
     static const char *const names[] = {[HD_FFN_SILU] = "silu",
                                         [HD_FFN_GELU_TANH] = "gelu_pytorch_tanh",
-                                        [HD_FFN_GELU_ERF] = "gelu"};
+                                        [HD_FFN_GELU_ERF] = "gelu",
+                                        [HD_FFN_RELU2] = "relu2"};
 
     hd_json_add_string(w, hd_hf_reads(f, "hidden_activation") ? "hidden_activation" : "hidden_act",
                        names[f->activation]);
-    hd_json_add_real(w, hd_hf_reads(f, "norm_epsilon") ? "norm_epsilon" : "rms_norm_eps",
+    hd_json_add_real(w,
+                     hd_hf_reads(f, "norm_epsilon")     ? "norm_epsilon"
+                     : hd_hf_reads(f, "layer_norm_eps") ? "layer_norm_eps"
+                                                        : "rms_norm_eps",
                      job->norm_eps);
+}
+
+/* Adds the keys of blocks that some class alone has: parallel branches, and those of Granite 4. */
+static void add_blocks(struct hd_json_writer *w, const struct hd_job *job,
+                       const struct hd_family *f)
+{
+    const bool rotates = hd_layers_count(job->rope_layers, job->layers) > 0;
+
+    if (hd_hf_reads(f, "use_parallel_residual"))
+        hd_json_add_bool(w, "use_parallel_residual", strcmp(job->parallel_residual, "none") != 0);
+    if (hd_hf_reads(f, "shared_intermediate_size"))
+        hd_json_add_int64(w, "shared_intermediate_size",
+                          f->experts ? job->shared_ffn_hidden : job->ffn_hidden);
+    if (!hd_hf_reads(f, "layers_block_type"))
+        return;
+    hd_json_add_int64(w, "num_local_experts", 0);
+    hd_json_begin(w, "layer_types", '[');
+    for (int64_t i = 0; i < job->layers; i++)
+        hd_json_add_string(w, NULL, "attention");
+    hd_json_end(w, ']');
+    if (rotates)
+        hd_json_add_string(w, "position_embedding_type", "rope");
+    else
+        hd_json_add_null(w, "position_embedding_type");
+    hd_json_add_int64(w, "mamba_n_heads", 1); /* the class checks that it divides the width */
 }
 
 static void add_rotary(struct hd_json_writer *w, const struct hd_job *job,
@@ -573,13 +655,16 @@ static void add_rotary(struct hd_json_writer *w, const struct hd_job *job,
     add_window(w, job, f);
     add_biases(w, job, f);
     add_multipliers(w, job, f);
+    add_blocks(w, job, f);
     if (hd_hf_reads(f, "no_rope_layers"))
         add_rope_layers(w, job);
     hd_json_add_real(w, "attention_dropout", job->dropout_attention);
-    if (hd_hf_reads(f, "residual_dropout")) {
+    if (hd_hf_reads(f, "residual_dropout"))
         hd_json_add_real(w, "residual_dropout", job->dropout_residual);
+    if (hd_hf_reads(f, "embedding_dropout"))
         hd_json_add_real(w, "embedding_dropout", job->dropout_embedding);
-    }
+    if (hd_hf_reads(f, "hidden_dropout"))
+        hd_json_add_real(w, "hidden_dropout", job->dropout_residual);
     if (hd_hf_reads(f, "resid_pdrop"))
         hd_json_add_real(w, "resid_pdrop", job->dropout_residual);
     if (f->experts)

@@ -69,6 +69,7 @@ static void begin_tensor(struct hd_exporter *x, const struct hd_hf_row *row, int
     t->transposed = row->transposed;
     t->one_row = row->one_row;
     t->fp32 = strcmp(row->ours, "blocks.#.moe.select_bias") == 0;
+    t->by_heads = row->by_heads;
     t->expert = hd_hf_per_expert(row) ? expert : -1;
 }
 
@@ -231,10 +232,26 @@ static enum hd_status assemble_stack(struct hd_exporter *x, const struct hd_expo
     return HD_OK;
 }
 
+/* Copies x->part, the part `place` of a tensor, to its places in x->whole: as columns, or, by_heads,
+ * as rows between those of the other parts. first: rows of the parts before. */
+static void spread(struct hd_exporter *x, const struct hd_export_tensor *t, int place,
+                   int64_t part_rows, int64_t first)
+{
+    const int64_t rows = t->shape[0], columns = t->shape[1];
+
+    for (int64_t r = 0; r < part_rows; r++)
+        for (int64_t c = 0; c < columns; c++) {
+            const int64_t to = t->transposed ? c * rows + first + r
+                                             : hd_hf_row_by_heads(&x->job, place, r) * columns + c;
+
+            x->whole[to] = x->part[r * columns + c];
+        }
+}
+
 /* Fills x->whole with one tensor in its exported shape: its parts concatenated along the rows. */
 static enum hd_status assemble(struct hd_exporter *x, const struct hd_export_tensor *t)
 {
-    const int64_t rows = t->shape[0], columns = t->shape[1];
+    const int64_t columns = t->shape[1];
     int64_t first = 0;
 
     if (t->stacked)
@@ -249,15 +266,14 @@ static enum hd_status assemble(struct hd_exporter *x, const struct hd_export_ten
             return hd_err(HD_UNSUPPORTED, "%s: is not stored as f32", entry.name);
         if (t->expert >= 0)
             hd_ckpt_entry_cut(&entry, 0, t->expert, 1);
-        to = t->transposed ? x->part : x->whole + first * columns;
+        to = t->transposed || t->by_heads ? x->part : x->whole + first * columns;
         st = read_piece(x, &entry, to);
         if (!st)
             st = hd_export_merge(x, &entry, to);
         if (st)
             return st;
-        for (int64_t r = 0; t->transposed && r < part_rows; r++)
-            for (int64_t c = 0; c < columns; c++)
-                x->whole[c * rows + first + r] = x->part[r * columns + c];
+        if (t->transposed || t->by_heads)
+            spread(x, t, p, part_rows, first);
         first += part_rows;
     }
     if (t->rest)

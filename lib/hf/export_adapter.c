@@ -163,6 +163,7 @@ static void begin_factor(struct hd_exporter *x, const struct hd_hf_row *row, int
                    row->top ? x->prefixes.top : x->prefixes.base,
                    (int)(strlen(module) - strlen(".weight")), module, factor);
     t->expert = hd_hf_per_expert(row) ? expert : -1;
+    t->by_heads = row->by_heads && strcmp(factor, "lora_A.weight") != 0;
 }
 
 static bool is_weight(const char *name)

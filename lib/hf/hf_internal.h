@@ -47,6 +47,8 @@ struct hd_hf_row {
     bool columns;
     int place; /* index of our parameter among the parts of their tensor, along its rows */
     int parts; /* number of our parameters in their tensor; 1: it has only this one */
+    /* true: their tensor joins q, k and v by key/value heads: rows [G][H/G of q, k, v][D] */
+    bool by_heads;
 };
 
 /* The names of a family's tensors: the prefix of a model with a head, the rows in the form that an
@@ -96,12 +98,23 @@ enum hd_status hd_hf_check_own(const char *dir);
 #define HD_HF_PREFIX_NAME "prompt_embeddings"
 void hd_hf_prefix_rows(const struct hd_job *job, struct hd_hf_row ret_rows[2]);
 
+/* Returns the row of a tensor that joins q, k and v by key/value heads (by_heads), which has row `row`
+ * of its part q (place 0), k (1) or v (2). */
+static inline int64_t hd_hf_row_by_heads(const struct hd_job *job, int place, int64_t row)
+{
+    const int64_t D = job->head_width, each = job->heads / job->kv_heads, head = row / D;
+    const int64_t group = place ? head : head / each;
+
+    return (group * (each + 2) + (place ? each + place - 1 : head % each)) * D + row % D;
+}
+
 /* Returns the rows of one of our parameters in a tensor that joins several; `rows` if they follow
  * from no key of the job. */
 int64_t hd_hf_part_rows(const struct hd_job *job, const char *name, int64_t rows);
 
 #define HD_HF_HEAD_NAME  "lm_head.weight"
-#define HD_HF_SCORE_NAME "score.weight" /* a reward model's tensor in place of lm_head */
+#define HD_HF_NEOX_HEAD  "embed_out.weight" /* the same tensor in files of gpt_neox */
+#define HD_HF_SCORE_NAME "score.weight"     /* a reward model's tensor in place of lm_head */
 
 /* ---- models of text and images whose text model is one of ours (wrapper.c) ---- */
 

@@ -144,11 +144,13 @@ static const struct merge_row {
     {"head_dim", "model.head_width", NULL},
     {"n_inner intermediate_size", "model.ffn_hidden model.dense_ffn_hidden", NULL},
     {"activation_function hidden_act hidden_activation", NULL, always_same},
-    {"layer_norm_epsilon rms_norm_eps norm_epsilon", "model.norm_eps", NULL},
+    {"layer_norm_epsilon rms_norm_eps norm_epsilon layer_norm_eps", "model.norm_eps", NULL},
     {"attn_pdrop attention_dropout", "train.dropout.attention", NULL},
     {"embd_pdrop embedding_dropout", "train.dropout.embedding", NULL},
-    {"resid_pdrop residual_dropout", "train.dropout.residual", NULL},
-    {"rope_theta rope_local_base_freq partial_rotary_factor rotary_dim rope_scaling "
+    {"resid_pdrop residual_dropout hidden_dropout", "train.dropout.residual", NULL},
+    {"use_parallel_residual", "model.parallel_residual", NULL},
+    {"rope_theta rotary_emb_base rope_local_base_freq partial_rotary_factor rotary_pct rotary_dim "
+     "rope_scaling "
      "rope_parameters "
      "original_max_position_embeddings",
      "model.rope_theta model.rope_local_theta model.rope_fraction model.rope_scaling.type "
@@ -157,19 +159,23 @@ static const struct merge_row {
      "model.rope_scaling.high_freq_factor model.rope_scaling.beta_fast "
      "model.rope_scaling.beta_slow model.rope_scaling.attention_factor "
      "model.rope_scaling.short_factor model.rope_scaling.long_factor "
-     "model.rope_scaling.mscale_all_dim",
+     "model.rope_scaling.mscale_all_dim model.query_factor",
      NULL},
     {"sliding_window use_sliding_window max_window_layers layer_types sliding_window_pattern "
-     "_sliding_window_pattern",
+     "_sliding_window_pattern layers_block_type",
      "model.window model.window_from model.window_layers", NULL},
+    {"position_embedding_type", "model.rope_layers", NULL},
+    {"mamba_n_heads", NULL, always_same},
+    {"shared_intermediate_size", "model.shared_ffn_hidden model.ffn_hidden", NULL},
     {"no_rope_layers no_rope_layer_interval", "model.rope_layers", NULL},
     {"query_pre_attn_scalar attention_multiplier", "model.attention_scale", NULL},
     {"attn_logit_softcapping", "model.attention_cap", NULL},
     {"final_logit_softcapping", "model.logit_cap", NULL},
     {"embedding_multiplier", "model.embedding_scale", NULL},
     {"residual_multiplier", "model.residual_scale", NULL},
-    {"logits_scaling", "model.logit_divisor", NULL},
-    {"attention_bias qkv_bias use_bias", "model.qkv_bias model.out_bias", NULL},
+    {"logits_scaling logit_scale", "model.logit_divisor", NULL},
+    {"attention_bias qkv_bias use_bias use_qkv_bias attention_out_bias",
+     "model.qkv_bias model.out_bias", NULL},
     {"moe_intermediate_size", "model.ffn_hidden", NULL},
     {"shared_expert_intermediate_size", "model.shared_ffn_hidden", NULL},
     {"n_shared_experts moe_num_shared_experts", "model.shared_ffn_hidden model.ffn_hidden", NULL},

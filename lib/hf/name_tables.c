@@ -125,6 +125,10 @@ static const struct hd_hf_row gpt2_rows[] = {
         PLAIN("blocks.#.attention.kv_a_norm.weight", "layers.#.self_attn.kv_a_layernorm.weight"), \
         PLAIN("blocks.#.attention.kv_b.weight", "layers.#.self_attn.kv_b_proj.weight"),           \
         PLAIN("blocks.#.attention.out.weight", "layers.#.self_attn.o_proj.weight")
+#define FUSED_SHARED(module)                                                                    \
+    PART(0, 2, "blocks.#." module ".gate.weight", "layers.#.shared_mlp.input_linear.weight"),   \
+        PART(1, 2, "blocks.#." module ".up.weight", "layers.#.shared_mlp.input_linear.weight"), \
+        PLAIN("blocks.#." module ".down.weight", "layers.#.shared_mlp.output_linear.weight")
 #define NORMS NORM("norm1", "input_layernorm"), NORM("norm2", "post_attention_layernorm")
 
 static const struct hd_hf_row llama_rows[] = {EMBEDDING, NORMS, QKV, OUT, MLP, HEAD};
@@ -263,6 +267,7 @@ static const struct hd_hf_row granite_moe_rows[] = {
     ROUTER("block_sparse_moe.router.layer.weight"),
     STACKED_EXPERTS("block_sparse_moe.input_linear.weight",
                     "block_sparse_moe.output_linear.weight"),
+    FUSED_SHARED("moe.shared"),
     HEAD};
 
 /* The form that transformers 5 writes with save_original_format=False. */
@@ -273,7 +278,35 @@ static const struct hd_hf_row granite_moe_stacked_rows[] = {
     OUT,
     ROUTER("block_sparse_moe.router.weight"),
     STACKED_EXPERTS("block_sparse_moe.experts.gate_up_proj", "block_sparse_moe.experts.down_proj"),
+    FUSED_SHARED("moe.shared"),
     HEAD};
+
+static const struct hd_hf_row granite_hybrid_rows[] = {EMBEDDING,           NORMS, QKV, OUT,
+                                                       FUSED_SHARED("mlp"), HEAD};
+
+#define BY_HEADS(which, our, their)                                                \
+    {                                                                              \
+        .ours = our, .theirs = their, .place = which, .parts = 3, .by_heads = true \
+    }
+#define NEOX(our, their)                                           \
+    PLAIN("blocks.#." our ".weight", "layers.#." their ".weight"), \
+        PLAIN("blocks.#." our ".bias", "layers.#." their ".bias")
+static const struct hd_hf_row gpt_neox_rows[] = {
+    PLAIN("embedding.weight", "embed_in.weight"),
+    NORMS,
+    BY_HEADS(0, "blocks.#.attention.q.weight", "layers.#.attention.query_key_value.weight"),
+    BY_HEADS(1, "blocks.#.attention.k.weight", "layers.#.attention.query_key_value.weight"),
+    BY_HEADS(2, "blocks.#.attention.v.weight", "layers.#.attention.query_key_value.weight"),
+    BY_HEADS(0, "blocks.#.attention.q.bias", "layers.#.attention.query_key_value.bias"),
+    BY_HEADS(1, "blocks.#.attention.k.bias", "layers.#.attention.query_key_value.bias"),
+    BY_HEADS(2, "blocks.#.attention.v.bias", "layers.#.attention.query_key_value.bias"),
+    NEOX("attention.out", "attention.dense"),
+    NEOX("mlp.up", "mlp.dense_h_to_4h"),
+    NEOX("mlp.down", "mlp.dense_4h_to_h"),
+    PLAIN("head.norm.weight", "final_layer_norm.weight"),
+    PLAIN("head.norm.bias", "final_layer_norm.bias"),
+    OUTSIDE("head.weight", HD_HF_NEOX_HEAD),
+    OUTSIDE("head.score.weight", HD_HF_SCORE_NAME)};
 
 static const struct hd_hf_row starcoder2_rows[] = {EMBEDDING, NORMS, QKV, OUT, PLAIN_MLP, HEAD};
 
@@ -303,6 +336,9 @@ static const struct hd_hf_row deepseek_stacked_rows[] = {
 static const char *const constants[] = {
     "h.#.attn.bias",
     "h.#.attn.masked_bias",
+    "layers.#.attention.bias",
+    "layers.#.attention.masked_bias",
+    "layers.#.attention.rotary_emb.inv_freq",
     "layers.#.self_attn.rotary_emb.inv_freq",
     "layers.#.self_attn.rotary_emb.original_inv_freq",
     "layers.#.self_attn.rotary_emb.cos_cached",
@@ -341,6 +377,9 @@ static const struct hd_hf_names tables[HD_NAMES_COUNT] = {
     [HD_NAMES_ERNIE4_5_MOE] = {"model.", ernie4_5_moe_rows, COUNT(ernie4_5_moe_rows),
                                ernie4_5_moe_stacked_rows, COUNT(ernie4_5_moe_stacked_rows),
                                "layers.#.mlp.experts.gate_up_proj"},
+    [HD_NAMES_GRANITE_HYBRID] = {"model.", granite_hybrid_rows, COUNT(granite_hybrid_rows), NULL, 0,
+                                 NULL},
+    [HD_NAMES_GPT_NEOX] = {"gpt_neox.", gpt_neox_rows, COUNT(gpt_neox_rows), NULL, 0, NULL},
 };
 
 enum hd_status hd_hf_rows(const char *family, const struct hd_hf_row **ret_rows, size_t *ret_count,

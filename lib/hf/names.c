@@ -44,6 +44,9 @@ struct found_name {
     /* as `weights`: [1] or [E]; quant is NONE for a plain tensor */
     struct hd_hf_quantized *quantized;
     bool per_expert, transposed;
+    const struct hd_job
+        *by_heads;        /* the joined tensor is one by key/value heads; NULL: it is not */
+    int place;            /* index of our part in it */
     int64_t first;        /* first row of our part in a joined tensor */
     int64_t first_column; /* first column of our part in a joined tensor */
 };
@@ -194,6 +197,8 @@ static enum hd_status find_one(struct search *s, struct hd_hf_map *map, size_t i
         return hd_err(HD_INVALID, "%s: has no dimension of experts", want->name);
     f->per_expert = hd_hf_per_expert(row);
     f->transposed = row->transposed;
+    f->by_heads = row->by_heads ? s->job : NULL;
+    f->place = row->place;
     if (row->columns)
         f->first_column = (2 * layer + row->place) * want->shape[1];
     else
@@ -451,6 +456,26 @@ static struct name_piece piece_of(const struct hd_ckpt_entry *want)
     return p;
 }
 
+/* Returns the row of the joined tensor that has row `row` of our part. */
+static int64_t row_of(const struct found_name *f, int64_t row)
+{
+    return f->by_heads ? hd_hf_row_by_heads(f->by_heads, f->place, row) : f->first + row;
+}
+
+/* Reads `count` values of a vector from `at` on; the parts of a joined one are concatenated, or
+ * alternate by heads. */
+static void read_vector(const struct found_name *f, const struct hd_weight *w, int64_t at,
+                        int64_t count, float *ret_values)
+{
+    for (int64_t done = 0, n; done < count; done += n) {
+        const int64_t D = f->by_heads ? f->by_heads->head_width : count;
+        const int64_t left = f->by_heads ? D - (at + done) % D : count;
+
+        n = left < count - done ? left : count - done;
+        hd_hf_convert(w, row_of(f, at + done), 1, n, ret_values + done);
+    }
+}
+
 /* Reads `count` values of one row of one expert. */
 static void read_run(const struct found_name *f, int dim_count, int64_t expert, int64_t row,
                      int64_t column, int64_t count, float *ret_values)
@@ -460,16 +485,16 @@ static void read_run(const struct found_name *f, int dim_count, int64_t expert, 
     const int64_t width = w->dim_count ? w->shape[w->dim_count - 1] : 1;
 
     if (quantized->quant)
-        hd_hf_decode(quantized, f->first + row, column, count, ret_values);
-    else if (dim_count < 2) /* a vector: its parts are concatenated */
-        hd_hf_convert(w, f->first + column, 1, count, ret_values);
+        hd_hf_decode(quantized, row_of(f, row), column, count, ret_values);
+    else if (dim_count < 2)
+        read_vector(f, w, column, count, ret_values);
     else if (f->transposed)
         hd_hf_convert(w, column * width + f->first + row, width, count, ret_values);
     else if (w->dim_count > 2)
         hd_hf_convert(w, (expert * w->shape[1] + f->first + row) * width + column, 1, count,
                       ret_values);
     else
-        hd_hf_convert(w, (f->first + row) * width + f->first_column + column, 1, count, ret_values);
+        hd_hf_convert(w, row_of(f, row) * width + f->first_column + column, 1, count, ret_values);
 }
 
 static enum hd_status not_finite(const struct found_name *f, int64_t expert)
@@ -514,5 +539,6 @@ bool hd_hf_get_quantized(const struct hd_hf_map *map, size_t index, int64_t expe
     const struct found_name *f = &map->found[index];
     const struct hd_hf_quantized *quantized = &f->quantized[f->per_expert ? expert : 0];
 
-    return quantized->quant == quant && hd_hf_slice_quantized(quantized, f->first, ret_whole);
+    return quantized->quant == quant && !f->by_heads &&
+           hd_hf_slice_quantized(quantized, f->first, ret_whole);
 }

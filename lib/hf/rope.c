@@ -25,7 +25,8 @@
 #include "base/words.h"
 #include "hf/config_internal.h"
 
-#define ORIGINAL "original_max_position_embeddings"
+#define ORIGINAL     "original_max_position_embeddings"
+#define QUERY_FACTOR "llama_4_scaling_beta" /* of Ministral 3 */
 
 enum { ORIGINAL_MAX = 1 << 24 };
 
@@ -47,7 +48,8 @@ static const struct rope_kind {
     {"linear", "linear", "factor", ""},
     {"llama3", "llama3", "factor low_freq_factor high_freq_factor", ORIGINAL},
     {"yarn", "yarn", "factor",
-     "beta_fast beta_slow attention_factor mscale mscale_all_dim truncate " ORIGINAL},
+     "beta_fast beta_slow attention_factor mscale mscale_all_dim truncate " QUERY_FACTOR
+     " " ORIGINAL},
     {"longrope", "longrope", "short_factor long_factor", "factor attention_factor " ORIGINAL},
 };
 enum { ROPE_KINDS = sizeof rope_kinds / sizeof rope_kinds[0], LONGROPE = ROPE_KINDS - 1 };
@@ -195,6 +197,13 @@ static enum hd_status check_keys(struct rope_reading *r, const struct rope_kind 
     for (const struct hd_json *v = r->group ? r->group->first : NULL; v; v = v->next) {
         const struct hd_json name = {.kind = HD_JSON_STRING, .text = v->key};
         bool known = hd_words_have(of_every_kind, v->key);
+
+        /* a copy beside the group of the class that reads it */
+        if (hd_hf_reads(r->family, QUERY_FACTOR) && strcmp(v->key, "max_position_embeddings") == 0)
+            continue;
+        if (!hd_hf_reads(r->family, QUERY_FACTOR) && strcmp(v->key, QUERY_FACTOR) == 0 &&
+            v->kind != HD_JSON_NULL)
+            return hd_hf_unsupported(QUERY_FACTOR, v, "this class does not read it");
 
         for (int i = 0; i < ROPE_KINDS && !known; i++)
             known = hd_words_have(rope_kinds[i].needs, v->key) ||
@@ -360,10 +369,34 @@ static enum hd_status read_scaling(struct rope_reading *r, const struct rope_kin
     return st ? st : finish_longrope(r, kind);
 }
 
+/* Returns the value of a key of rotary positions; `older`, a name that some classes have for it
+ * beside the group, counts where the group has none. */
+static const struct hd_json *find_shared(struct rope_reading *r, const char *key, const char *older)
+{
+    const struct hd_json *inner = rope_member(r->group, key);
+
+    if (!hd_hf_reads(r->family, older))
+        return inner_first(r, key);
+    return inner ? inner : rope_member(r->root, older);
+}
+
+/* Reads the factor of queries, which the class of Ministral 3 needs. */
+static enum hd_status read_query_factor(struct rope_reading *r, const struct rope_kind *kind)
+{
+    const struct hd_json *beta = rope_member(r->group, QUERY_FACTOR);
+
+    if (!hd_hf_reads(r->family, QUERY_FACTOR))
+        return HD_OK;
+    if (strcmp(kind->name, "yarn") != 0 || !beta)
+        return hd_err(HD_UNSUPPORTED, "rope_parameters: a %s model needs the type yarn with %s",
+                      r->family->name, QUERY_FACTOR);
+    return hd_hf_to_real(beta, QUERY_FACTOR, 0, 1e3, &r->job->query_factor);
+}
+
 static enum hd_status read_shared(struct rope_reading *r)
 {
-    const struct hd_json *theta = inner_first(r, "rope_theta");
-    const struct hd_json *share = inner_first(r, "partial_rotary_factor");
+    const struct hd_json *theta = find_shared(r, "rope_theta", "rotary_emb_base");
+    const struct hd_json *share = find_shared(r, "partial_rotary_factor", "rotary_pct");
     const bool partial = hd_hf_reads(r->family, "partial_rotary_factor");
     const struct hd_json *rotated = rope_member(r->root, "rotary_dim");
     double part = partial && r->family->rope_fraction > 0 ? r->family->rope_fraction : 1;
@@ -409,6 +442,8 @@ enum hd_status hd_hf_read_rope(struct hd_hf_reading *reading)
         return st;
     (void)snprintf(job->rope_scaling, sizeof job->rope_scaling, "%s", kind->ours);
     st = read_scaling(&r, kind);
+    if (!st)
+        st = read_query_factor(&r, kind);
     if (!st && job->rope_theta <= 1 && strcmp(kind->name, "yarn") == 0)
         st = hd_err(HD_INVALID, "rope_theta: %g is not more than 1, which yarn needs",
                     job->rope_theta);

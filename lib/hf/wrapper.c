@@ -12,7 +12,7 @@ static const struct hd_hf_wrapper wrappers[] = {
     {"gemma3", "Gemma3ForConditionalGeneration", "gemma3_text",
      "vision_config mm_tokens_per_image image_token_index boi_token_index eoi_token_index "
      "image_token_id boi_token_id eoi_token_id"},
-    {"mistral3", "Mistral3ForConditionalGeneration", "mistral",
+    {"mistral3", "Mistral3ForConditionalGeneration", "mistral ministral3",
      "vision_config image_token_index image_token_id projector_hidden_act vision_feature_layer "
      "multimodal_projector_bias spatial_merge_size"},
 };
@@ -130,7 +130,8 @@ bool hd_hf_is_of_text(const struct hd_hf_prefixes *p, const char *name)
 
 bool hd_hf_is_head(const struct hd_hf_prefixes *p, const char *name)
 {
-    return hd_text_starts(name, p->top) && strcmp(name + strlen(p->top), HD_HF_HEAD_NAME) == 0;
+    return strcmp(name, HD_HF_NEOX_HEAD) == 0 ||
+           (hd_text_starts(name, p->top) && strcmp(name + strlen(p->top), HD_HF_HEAD_NAME) == 0);
 }
 
 bool hd_hf_is_any_head(const char *name)

@@ -19,21 +19,26 @@
 enum hd_norm_kind {
     HD_NORM_RMS,          /* RMSNorm times w (Zhang & Sennrich 2019) */
     HD_NORM_RMS_ONE_PLUS, /* RMSNorm times 1 + w, so that w begins at 0 (Gemma) */
-    HD_NORM_LAYER         /* LayerNorm with weight and bias (Ba et al. 2016) */
+    HD_NORM_LAYER,        /* LayerNorm with weight and bias (Ba et al. 2016) */
+    HD_NORM_LAYER_PLAIN   /* LayerNorm with weight alone (Cohere) */
 };
 
-/* Places of the norms around attention and around the feed-forward layer f. */
+/* Places of the norms around attention a and around the feed-forward layer m; f is either. The
+ * parallel ones are chosen by model.parallel_residual. */
 enum hd_norm_place {
     HD_NORM_BEFORE, /* x + f(N x) */
     HD_NORM_AFTER,  /* x + N f(x) (OLMo 2) */
-    HD_NORM_BOTH    /* x + N2 f(N1 x) (Gemma 2) */
+    HD_NORM_BOTH,   /* x + N2 f(N1 x) (Gemma 2) */
+    HD_NORM_ONE,    /* x + a(N x) + m(N x) (Wang & Komatsuzaki 2021, GPT-J) */
+    HD_NORM_TWO     /* x + a(N1 x) + m(N2 x) (Black et al. 2022, GPT-NeoX) */
 };
 
 /* Activations of the feed-forward layer. */
 enum hd_ffn_activation {
     HD_FFN_SILU,
     HD_FFN_GELU_TANH, /* tanh form of GELU (Hendrycks & Gimpel 2016) */
-    HD_FFN_GELU_ERF   /* exact GELU */
+    HD_FFN_GELU_ERF,  /* exact GELU */
+    HD_FFN_RELU2      /* max(x, 0)^2 */
 };
 
 /* Forms of the norm of queries and keys (model.qk_norm). */
@@ -59,6 +64,8 @@ enum hd_family_names {
     HD_NAMES_GLM4_MOE,
     HD_NAMES_MINIMAX_M2,
     HD_NAMES_ERNIE4_5_MOE,
+    HD_NAMES_GRANITE_HYBRID,
+    HD_NAMES_GPT_NEOX,
     HD_NAMES_COUNT
 };
 
@@ -98,6 +105,9 @@ struct hd_family {
         int64_t q_rank, kv_rank, nope, rope, value;
         double eps;
     } latent;
+    const char *parallel; /* model.parallel_residual of blocks with parallel branches; NULL: such
+                             blocks are not possible */
+    bool sequential;      /* the key's default is none nevertheless; else `parallel` */
 
     /* ---- defaults of keys of the job file ---- */
     bool qkv_bias, out_bias, mlp_bias, qk_norm, tied;
@@ -119,9 +129,11 @@ struct hd_family {
     bool no_classifier; /* transformers has no class for its reward models */
     enum hd_family_names names;
     enum hd_window_rule window;
-    bool no_out_bias;  /* attention_bias does not mean the output projection */
-    bool extra_layers; /* files have layers after the last, for the prediction of further tokens,
+    bool extra_layers;    /* files have layers after the last, for the prediction of further tokens,
                           which neither the class nor training uses (num_nextn_predict_layers) */
+    bool no_out_bias;     /* attention_bias does not mean the output projection */
+    bool no_head_width;   /* the class does not read head_dim: heads have hidden / heads channels */
+    bool rope_in_windows; /* a layer has rotary positions iff it has a window (Cohere 2) */
     bool longrope; /* longrope is its only type of scaled angles, by the names su and yarn, too */
     const char *reads; /* keys of config.json that the class reads, besides those of every class */
     const char *must;  /* keys that would make another model: "KEY=VALUE ..", the one value
@@ -138,6 +150,8 @@ struct hd_family {
                                      0: that in it, else max_position_embeddings */
         int64_t experts, experts_per_token;
         double balance;                /* router_aux_loss_coef */
+        double logit_divisor;          /* inverse of logit_scale; 0: 1 */
+        double dropout;                /* attention_dropout and residual_dropout */
         int64_t shared, ffn_of_expert; /* shared_expert_intermediate_size; moe_intermediate_size */
         int64_t shared_experts; /* n_shared_experts, moe_num_shared_experts: width of the shared
                                    expert in widths of an expert */
@@ -148,6 +162,12 @@ struct hd_family {
         bool renormalize;            /* norm_topk_prob */
     } absent;                        /* values of absent keys */
 };
+
+/* Returns whether the norms are LayerNorms. */
+static inline bool hd_family_has_layernorm(const struct hd_family *family)
+{
+    return family->norm == HD_NORM_LAYER || family->norm == HD_NORM_LAYER_PLAIN;
+}
 
 extern const struct hd_family hd_families[];
 extern const size_t hd_family_count;

@@ -73,6 +73,16 @@ static const struct module deepseek_modules[] = {
 static const struct module starcoder2_modules[] = {
     ATTENTION, {"mlp.c_fc", {HD_TARGET_UP}, 1, false}, {"mlp.c_proj", {HD_TARGET_DOWN}, 1, false}};
 
+static const struct module granite_hybrid_modules[] = {
+    ATTENTION,
+    {"shared_mlp.input_linear", {HD_TARGET_GATE, HD_TARGET_UP}, 2, false},
+    {"shared_mlp.output_linear", {HD_TARGET_DOWN}, 1, false}};
+static const struct module gpt_neox_modules[] = {
+    {"attention.query_key_value", {HD_TARGET_Q, HD_TARGET_K, HD_TARGET_V}, 3, false},
+    {"attention.dense", {HD_TARGET_OUT}, 1, false},
+    {"mlp.dense_h_to_4h", {HD_TARGET_UP}, 1, false},
+    {"mlp.dense_4h_to_h", {HD_TARGET_DOWN}, 1, false}};
+
 /* Modules by table of names (job/family.h). */
 struct modules {
     const struct module *list;
@@ -98,6 +108,8 @@ static const struct modules modules[HD_NAMES_COUNT] = {
     [HD_NAMES_GLM4_MOE] = MODULES(qwen_moe_modules),
     [HD_NAMES_MINIMAX_M2] = MODULES(mixtral_modules),
     [HD_NAMES_ERNIE4_5_MOE] = MODULES(qwen_moe_modules),
+    [HD_NAMES_GRANITE_HYBRID] = MODULES(granite_hybrid_modules),
+    [HD_NAMES_GPT_NEOX] = MODULES(gpt_neox_modules),
 };
 
 static struct modules modules_of(const struct hd_job *job)
@@ -110,6 +122,7 @@ static struct modules modules_of(const struct hd_job *job)
 /* Returns whether some block of the job's model has the module. */
 static bool has_module(const struct hd_job *job, const struct module *m)
 {
+    const struct hd_family *family = hd_family_named(job->family);
     const int64_t dense =
         job->experts ? hd_layers_left(job->experts_layers, job->layers) : job->layers;
 
@@ -119,6 +132,8 @@ static bool has_module(const struct hd_job *job, const struct module *m)
         return job->mla_q_rank == 0;
     if (m->target[0] == HD_TARGET_Q_A || m->target[0] == HD_TARGET_Q_B)
         return job->mla_q_rank > 0;
+    if (m->target[0] == HD_TARGET_GATE && !family->gated)
+        return false;
     return dense > 0 || m->target[0] < HD_TARGET_GATE;
 }
 

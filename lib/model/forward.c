@@ -4,7 +4,7 @@
 static struct hd_tensor *norm_forward(struct hd_rec *rec, const struct hd_model_config *c,
                                       struct hd_tensor *x, struct hd_norm w)
 {
-    if (c->family->norm == HD_NORM_LAYER)
+    if (hd_family_has_layernorm(c->family))
         return op_layernorm(rec, x, w.weight, w.bias, c->norm_eps);
     return op_rmsnorm(rec, x, w.weight, c->norm_eps, c->family->norm == HD_NORM_RMS_ONE_PLUS);
 }
@@ -48,6 +48,15 @@ static struct hd_tensor *column_parallel(struct hd_rec *rec, const struct hd_mod
     return apart && bias >= 0 ? op_bias(rec, y, bias, fused_count) : y;
 }
 
+/* Records this tp rank's part of a linear whose columns of W tp splits, with its adapter, without
+ * its bias: [R, K] -> [R, C]. */
+static struct hd_tensor *partial_product(struct hd_rec *rec, const struct hd_model_config *c,
+                                         int64_t layer, struct hd_tensor *x, int weight,
+                                         const struct hd_lora *lora)
+{
+    return adapted(rec, c, layer, x, op_linear(rec, x, weight, -1, 1), lora);
+}
+
 /* Records a linear whose columns of W tp splits (attention's output, down), with its adapter, and
  * the sum of the tp ranks' partial results: [R, K] -> [Rl, C]. The bias is added once, after the
  * sum. */
@@ -57,7 +66,7 @@ static struct hd_tensor *row_parallel(struct hd_rec *rec, const struct hd_model_
 {
     if (hd_rec_tp_size(rec) == 1)
         return column_parallel(rec, c, layer, x, weight, bias, 1, lora);
-    x = op_reduce_from_tp(rec, adapted(rec, c, layer, x, op_linear(rec, x, weight, -1, 1), lora));
+    x = op_reduce_from_tp(rec, partial_product(rec, c, layer, x, weight, lora));
     x = magnified(rec, c, x, lora);
     return bias < 0 ? x : op_bias(rec, x, bias, 1);
 }
@@ -141,14 +150,17 @@ static struct hd_tensor *qkv_forward(struct hd_rec *rec, const struct hd_model_c
                                             .whole = c->family->qk_norm_form == HD_QK_NORM_WHOLE});
     if (rope)
         qkv = op_rope(rec, qkv, hd_rec_batch(rec, HD_BATCH_POSITIONS), H + G, c->D, rope);
+    if (c->query_factor.beta > 0)
+        qkv = op_query_factor(rec, qkv, hd_rec_batch(rec, HD_BATCH_POSITIONS), H, c->D,
+                              c->query_factor.beta, c->query_factor.original,
+                              c->query_factor.floor_offset);
     return qkv;
 }
 
-/* Records attention, x: [R, C] -> [Rl, C]. Heads are split over tp; several ranks may hold one
- * key/value head. */
-static struct hd_tensor *attention_forward(struct hd_rec *rec, const struct hd_model_config *c,
-                                           int tp, const struct hd_attention *w, int64_t layer,
-                                           struct hd_tensor *x)
+/* Records attention up to its output projection, x: [R, C] -> [R, H*D]. Heads are split over tp;
+ * several ranks may hold one key/value head. */
+static struct hd_tensor *attend(struct hd_rec *rec, const struct hd_model_config *c, int tp,
+                                const struct hd_attention *w, int64_t layer, struct hd_tensor *x)
 {
     const int64_t H = c->H / tp, G = c->G > tp ? c->G / tp : 1, value = hd_model_value_width(c);
     const struct hd_attention_settings settings = {
@@ -170,28 +182,45 @@ static struct hd_tensor *attention_forward(struct hd_rec *rec, const struct hd_m
     h = op_attention(rec, h, &settings); /* [R, H*D] */
     if (value < c->D)                    /* values were padded with zeros */
         h = op_head_columns(rec, h, H, c->D, 0, value);
-    return row_parallel(rec, c, layer, h, w->out, w->out_bias, &w->lora_out);
+    return h;
+}
+
+/* Records attention, x: [R, C] -> [Rl, C]. */
+static struct hd_tensor *attention_forward(struct hd_rec *rec, const struct hd_model_config *c,
+                                           int tp, const struct hd_attention *w, int64_t layer,
+                                           struct hd_tensor *x)
+{
+    return row_parallel(rec, c, layer, attend(rec, c, tp, w, layer, x), w->out, w->out_bias,
+                        &w->lora_out);
 }
 
 static enum hd_activation activation(const struct hd_model_config *c)
 {
     static const enum hd_activation kinds[] = {[HD_FFN_SILU] = HD_ACT_SILU,
                                                [HD_FFN_GELU_TANH] = HD_ACT_GELU_TANH,
-                                               [HD_FFN_GELU_ERF] = HD_ACT_GELU_ERF};
+                                               [HD_FFN_GELU_ERF] = HD_ACT_GELU_ERF,
+                                               [HD_FFN_RELU2] = HD_ACT_RELU2};
 
     return kinds[c->family->activation];
+}
+
+/* Records the MLP up to its down projection, x: [R, C] -> [R, F]. */
+static struct hd_tensor *mlp_inner(struct hd_rec *rec, const struct hd_model_config *c,
+                                   const struct hd_mlp *w, int64_t layer, struct hd_tensor *x)
+{
+    struct hd_tensor *h =
+        column_parallel(rec, c, layer, x, w->up, w->up_bias, c->family->gated ? 2 : 1, &w->lora_up);
+
+    return c->family->gated ? op_glu(rec, h, activation(c), 0, 0)
+                            : op_activation(rec, h, activation(c));
 }
 
 /* Records the MLP, x: [R, C] -> [Rl, C]. */
 static struct hd_tensor *mlp_forward(struct hd_rec *rec, const struct hd_model_config *c,
                                      const struct hd_mlp *w, int64_t layer, struct hd_tensor *x)
 {
-    struct hd_tensor *h =
-        column_parallel(rec, c, layer, x, w->up, w->up_bias, c->family->gated ? 2 : 1, &w->lora_up);
-
-    h = c->family->gated ? op_glu(rec, h, activation(c), 0, 0)
-                         : op_activation(rec, h, activation(c)); /* [R, F] */
-    return row_parallel(rec, c, layer, h, w->down, w->down_bias, &w->lora_down);
+    return row_parallel(rec, c, layer, mlp_inner(rec, c, w, layer, x), w->down, w->down_bias,
+                        &w->lora_down);
 }
 
 /* Records the shared expert, x: [R, C] -> [Rl, C], times the sigmoid of its gate if it has one. The
@@ -261,6 +290,54 @@ static struct hd_tensor *norm_before(struct hd_rec *rec, const struct hd_model_c
     return norm.weight >= 0 ? norm_forward(rec, c, x, norm) : x;
 }
 
+/* Returns whether the outputs of both branches are summed before the exchange between tp ranks. With
+ * dropout, magnitudes or bottleneck adapters, each branch needs its own sum first. */
+static bool sums_branches(const struct hd_model_config *c, int tp)
+{
+    return tp > 1 && c->dropout_residual == 0 && !c->adapter.dora &&
+           c->adapter.kind != HD_ADAPTER_BOTTLENECK;
+}
+
+/* Records attention and MLP of the rows a and m [R, C] and their common sum over the tp ranks, half
+ * the exchange of two sums: -> [Rl, C]. Both biases are added once, after it. */
+static struct hd_tensor *branches_forward(struct hd_rec *rec, const struct model_forward *f,
+                                          const struct hd_block *w, int64_t layer,
+                                          struct hd_tensor *a, struct hd_tensor *m)
+{
+    const struct hd_model_config *c = &f->model->config;
+    struct hd_tensor *h;
+
+    a = attend(rec, c, f->tp, &w->attention, layer, a);
+    a = partial_product(rec, c, layer, a, w->attention.out, &w->attention.lora_out);
+    m = mlp_inner(rec, c, &w->mlp, layer, m);
+    m = partial_product(rec, c, layer, m, w->mlp.down, &w->mlp.lora_down);
+    h = op_reduce_from_tp(rec, op_add(rec, a, m, 1));
+    if (w->attention.out_bias >= 0)
+        h = op_bias(rec, h, w->attention.out_bias, 1);
+    return w->mlp.down_bias >= 0 ? op_bias(rec, h, w->mlp.down_bias, 1) : h;
+}
+
+/* Records a block whose attention and MLP read the same rows, [Rl, C] -> [Rl, C]: through one norm,
+ * or each through its own. */
+static struct hd_tensor *parallel_forward(struct hd_rec *rec, const struct model_forward *f,
+                                          const struct hd_block *w, int64_t layer,
+                                          struct hd_tensor *x)
+{
+    const struct hd_model_config *c = &f->model->config;
+    const struct residual_part attention = {w->norm1_out, HD_SITE_RESIDUAL1, &w->adapter1};
+    const struct residual_part feed_forward = {w->norm2_out, HD_SITE_RESIDUAL2, &w->adapter2};
+    struct hd_tensor *a = op_copy_to_tp(rec, norm_before(rec, c, x, w->norm1)), *m = a;
+
+    if (c->place == HD_NORM_TWO)
+        m = op_copy_to_tp(rec, norm_before(rec, c, x, w->norm2));
+    if (sums_branches(c, f->tp))
+        return op_add(rec, x, branches_forward(rec, f, w, layer, a, m), c->residual_scale);
+    a = attention_forward(rec, c, f->tp, &w->attention, layer, a);
+    m = mlp_forward(rec, c, &w->mlp, layer, m);
+    x = add_to_residual(rec, c, layer, x, a, &attention);
+    return add_to_residual(rec, c, layer, x, m, &feed_forward);
+}
+
 /* Records one block, [Rl, C] -> [Rl, C]. The norms stand before attention and feed-forward layer,
  * after them, or on both sides (hd_norm_place). */
 static struct hd_tensor *block_forward(struct hd_rec *rec, void *context, int unit,
@@ -274,6 +351,8 @@ static struct hd_tensor *block_forward(struct hd_rec *rec, void *context, int un
     const struct residual_part feed_forward = {w->norm2_out, HD_SITE_RESIDUAL2, &w->adapter2};
     struct hd_tensor *h, *normed;
 
+    if (c->place == HD_NORM_ONE || c->place == HD_NORM_TWO)
+        return parallel_forward(rec, f, w, layer, x);
     h = op_copy_to_tp(rec, norm_before(rec, c, x, w->norm1)); /* [R, C] */
     h = attention_forward(rec, c, f->tp, &w->attention, layer, h);
     x = add_to_residual(rec, c, layer, x, h, &attention);

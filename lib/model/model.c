@@ -79,6 +79,21 @@ static enum hd_status family_from_job(const struct hd_job *job, const struct hd_
     return hd_err(HD_UNSUPPORTED, "model.family: '%s' is not supported; use %s", job->family, list);
 }
 
+static enum hd_status place_from_job(const struct hd_job *job, const struct hd_family *family,
+                                     enum hd_norm_place *ret_place)
+{
+    *ret_place = family->place;
+    if (strcmp(job->parallel_residual, "one_norm") == 0)
+        *ret_place = HD_NORM_ONE;
+    else if (strcmp(job->parallel_residual, "two_norms") == 0)
+        *ret_place = HD_NORM_TWO;
+    else if (*job->parallel_residual && strcmp(job->parallel_residual, "none") != 0)
+        return hd_err(HD_INVALID,
+                      "model.parallel_residual: '%s' is not known; use none, one_norm or two_norms",
+                      job->parallel_residual);
+    return HD_OK;
+}
+
 static enum hd_status layers_from_job(const struct hd_job *job, struct hd_model_config *c)
 {
     if (hd_layers_parse(job->window_layers, &c->window_layers))
@@ -116,53 +131,56 @@ static void latents_from_job(const struct hd_job *job, struct hd_model_config *c
 enum hd_status hd_model_config_from_job(const struct hd_job *job,
                                         struct hd_model_config *ret_config)
 {
-    struct hd_model_config c = {.L = job->layers,
-                                .C = job->hidden,
-                                .H = job->heads,
-                                .G = job->kv_heads,
-                                .F = job->ffn_hidden,
-                                .V = job->vocab,
-                                .context = job->context,
-                                .D = job->head_width,
-                                .window = job->window,
-                                .window_from = job->window_from,
-                                .qkv_bias = job->qkv_bias,
-                                .out_bias = job->out_bias,
-                                .mlp_bias = job->mlp_bias,
-                                .qk_norm = job->qk_norm,
-                                .norm_eps = job->norm_eps,
-                                .tied = job->tie_embeddings && !hd_job_is_reward(job),
-                                .reward = hd_job_is_reward(job),
-                                .F_shared = job->experts ? job->shared_ffn_hidden : 0,
-                                .F_dense = job->experts ? job->dense_ffn_hidden : 0,
-                                .attention_scale = job->attention_scale,
-                                .attention_cap = job->attention_cap,
-                                .logit_cap = job->logit_cap,
-                                .logit_scale = job->logit_divisor > 0 ? 1 / job->logit_divisor : 1,
-                                .embedding_scale =
-                                    job->embedding_scale > 0 ? job->embedding_scale : 1,
-                                .residual_scale = job->residual_scale > 0 ? job->residual_scale : 1,
-                                .router = {.E = job->experts,
-                                           .K = job->experts_per_token,
-                                           .renormalize = job->renormalize,
-                                           .form = {.groups = job->router_groups,
-                                                    .kept = job->router_groups_kept,
-                                                    .scale = (float)job->router_scale},
-                                           .noisy = job->noisy,
-                                           .balance = job->balance,
-                                           .z = job->z_loss,
-                                           .capacity = job->capacity,
-                                           .expert_rows = job->expert_rows,
-                                           .seed = (uint64_t)job->seed},
-                                .bias_rate = job->router_bias_rate,
-                                .dropout_embedding = job->dropout_embedding,
-                                .dropout_attention = job->dropout_attention,
-                                .dropout_residual = job->dropout_residual,
-                                .seed = (uint64_t)job->seed};
+    struct hd_model_config c = {
+        .L = job->layers,
+        .C = job->hidden,
+        .H = job->heads,
+        .G = job->kv_heads,
+        .F = job->ffn_hidden,
+        .V = job->vocab,
+        .context = job->context,
+        .D = job->head_width,
+        .window = job->window,
+        .window_from = job->window_from,
+        .qkv_bias = job->qkv_bias,
+        .out_bias = job->out_bias,
+        .mlp_bias = job->mlp_bias,
+        .qk_norm = job->qk_norm,
+        .norm_eps = job->norm_eps,
+        .query_factor = {job->query_factor, (double)job->rope_original_context, 0},
+        .tied = job->tie_embeddings && !hd_job_is_reward(job),
+        .reward = hd_job_is_reward(job),
+        .F_shared = job->experts ? job->shared_ffn_hidden : 0,
+        .F_dense = job->experts ? job->dense_ffn_hidden : 0,
+        .attention_scale = job->attention_scale,
+        .attention_cap = job->attention_cap,
+        .logit_cap = job->logit_cap,
+        .logit_scale = job->logit_divisor > 0 ? 1 / job->logit_divisor : 1,
+        .embedding_scale = job->embedding_scale > 0 ? job->embedding_scale : 1,
+        .residual_scale = job->residual_scale > 0 ? job->residual_scale : 1,
+        .router = {.E = job->experts,
+                   .K = job->experts_per_token,
+                   .renormalize = job->renormalize,
+                   .form = {.groups = job->router_groups,
+                            .kept = job->router_groups_kept,
+                            .scale = (float)job->router_scale},
+                   .noisy = job->noisy,
+                   .balance = job->balance,
+                   .z = job->z_loss,
+                   .capacity = job->capacity,
+                   .expert_rows = job->expert_rows,
+                   .seed = (uint64_t)job->seed},
+        .bias_rate = job->router_bias_rate,
+        .dropout_embedding = job->dropout_embedding,
+        .dropout_attention = job->dropout_attention,
+        .dropout_residual = job->dropout_residual,
+        .seed = (uint64_t)job->seed};
     enum hd_status st = family_from_job(job, &c.family);
 
     if (!st)
         st = layers_from_job(job, &c);
+    if (!st)
+        st = place_from_job(job, c.family, &c.place);
     if (!st)
         st = positions_from_job(job, c.family, &c.positions);
     if (!st)
@@ -858,19 +876,20 @@ static void declare_block(struct declare *d, struct hd_model *m, int64_t layer)
 {
     const struct hd_model_config *c = d->config;
     const struct hd_layer l = hd_model_layer(c, layer);
-    const enum hd_norm_place place = c->family->place;
+    const bool before = c->place != HD_NORM_AFTER;
+    const bool after = c->place == HD_NORM_AFTER || c->place == HD_NORM_BOTH;
     struct hd_block *b = &m->blocks[layer];
     char name[32];
 
     (void)snprintf(name, sizeof name, "block.%lld", (long long)layer);
     (void)snprintf(d->prefix, sizeof d->prefix, "blocks.%lld", (long long)layer);
     (void)hd_registry_unit(d->registry, kind_names[hd_model_layer_kind(c, layer)], name);
-    b->norm1 = declare_norm(d, place != HD_NORM_AFTER, "norm1");
+    b->norm1 = declare_norm(d, before, "norm1");
     b->attention = declare_attention(d);
-    b->norm1_out = declare_norm(d, place != HD_NORM_BEFORE, "norm1_out");
-    b->norm2 = declare_norm(d, place != HD_NORM_AFTER, "norm2");
+    b->norm1_out = declare_norm(d, after, "norm1_out");
+    b->norm2 = declare_norm(d, before && c->place != HD_NORM_ONE, "norm2");
     declare_feed_forward(d, layer, l, b);
-    b->norm2_out = declare_norm(d, place != HD_NORM_BEFORE, "norm2_out");
+    b->norm2_out = declare_norm(d, after, "norm2_out");
     declare_adapters(d, l, b);
 }
 

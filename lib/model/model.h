@@ -51,12 +51,14 @@ struct hd_model_config {
     double embedding_scale, residual_scale; /* factors of the embedding and of the outputs of
                                                attention and feed-forward layer */
     double norm_eps;
-    bool tied;                         /* true: the head uses the embedding's weight */
-    bool reward;                       /* true: the model is a reward model, whose head is one
+    enum hd_norm_place place;            /* places of the norms in a block */
+    struct hd_query_factor query_factor; /* factor of the queries by position; beta 0: none */
+    bool tied;                           /* true: the head uses the embedding's weight */
+    bool reward;                         /* true: the model is a reward model, whose head is one
                                           vector instead of a row per token of the vocabulary */
-    bool qkv_bias, out_bias, mlp_bias; /* true: the projections to q, k and v, of attention's
+    bool qkv_bias, out_bias, mlp_bias;   /* true: the projections to q, k and v, of attention's
                                           output, of the MLP have a bias */
-    bool qk_norm;                      /* true: RMSNorm of q and k, before RoPE */
+    bool qk_norm;                        /* true: RMSNorm of q and k, before RoPE */
     struct hd_latents latents;
     struct hd_router router; /* router of the experts; E = 0: a block has one MLP, else F
                                           is the width of one expert */

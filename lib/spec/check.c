@@ -190,6 +190,30 @@ static enum hd_status check_unused(const struct hd_job *job)
     return HD_OK;
 }
 
+/* Checks the keys of blocks with parallel branches and of queries scaled by position. */
+static enum hd_status check_branches(const struct hd_job *job)
+{
+    const struct hd_family *f = hd_family_named(job->family);
+    const char *form = job->parallel_residual;
+
+    if (*form && strcmp(form, "none") != 0 && strcmp(form, "one_norm") != 0 &&
+        strcmp(form, "two_norms") != 0)
+        return hd_err(HD_INVALID,
+                      "model.parallel_residual: %s is not known; use none, one_norm or two_norms",
+                      form);
+    if (*form && strcmp(form, "none") != 0 && !f->parallel)
+        return hd_err(
+            HD_INVALID,
+            "model.parallel_residual: blocks of %s have no parallel branches; write none, "
+            "or use a family such as gpt_neox",
+            f->name);
+    if (job->query_factor > 0 && !job->rope_original_context)
+        return hd_err(HD_INVALID,
+                      "model.query_factor: grows by model.rope_scaling.original_context, which is "
+                      "missing; give it, such as 16384");
+    return HD_OK;
+}
+
 /* Checks the rules that pick layers, and what depends on them. */
 static enum hd_status check_layers(const struct hd_job *job)
 {
@@ -218,6 +242,8 @@ static enum hd_status check_layers(const struct hd_job *job)
             "or 0 for the angles of the other blocks",
             job->rope_local_theta);
     st = check_unused(job);
+    if (!st)
+        st = check_branches(job);
     if (st)
         return st;
     if (job->attention_cap > 0 && strcmp(job->positions, "alibi") == 0)

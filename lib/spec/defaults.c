@@ -66,6 +66,9 @@ static void fill_switches(struct hd_job *job, const struct hd_family *family)
     set_rule(job->window_layers, family->window_layers);
     set_rule(job->rope_layers, family->rope_layers);
     set_rule(job->experts_layers, NULL);
+    if (!*job->parallel_residual)
+        set_word(job->parallel_residual,
+                 family->parallel && !family->sequential ? family->parallel : "none");
     set_factor(&job->rope_fraction, family->rope_fraction > 0 ? family->rope_fraction : 1);
     set_factor(&job->embedding_scale,
                family->scales_embedding && job->hidden > 0 ? sqrt((double)job->hidden) : 1);

@@ -42,6 +42,9 @@ LATENTS = dict(NARROW, num_key_value_heads=4, kv_lora_rank=20, qk_nope_head_dim=
                num_experts_per_tok=3, moe_intermediate_size=40, rms_norm_eps=0.01)
 GROUPS = dict(n_routed_experts=8, n_group=4, topk_group=2, routed_scaling_factor=1.7)
 del LATENTS["head_dim"]
+NEOX = {**BASE, "hidden_size": 96, "rope_parameters": dict(rope_type="default", rope_theta=50.0,
+                                                          partial_rotary_factor=0.25)}
+del NEOX["num_key_value_heads"]
 CONFIGS = {
     "ministral": ("ministral", dict(NARROW, sliding_window=5, layer_types=[
         "full_attention", "sliding_attention", "sliding_attention", "full_attention", "sliding_attention"])),
@@ -64,6 +67,15 @@ CONFIGS = {
     "olmoe": ("olmoe", dict(BASE, num_experts=6, num_experts_per_tok=3)),
     "granite": ("granite", dict(BASE, **GRANITE, attention_bias=True, mlp_bias=True)),
     "granitemoe": ("granitemoe", dict(BASE, **GRANITE, num_local_experts=6, num_experts_per_tok=3)),
+    "granitemoeshared": ("granitemoeshared", dict(BASE, **GRANITE, num_local_experts=6, num_experts_per_tok=3,
+                                                  shared_intermediate_size=56)),
+    # no experts and no Mamba layers; positions by one key
+    "granitemoehybrid": ("granitemoehybrid", dict(
+        BASE, **GRANITE, num_local_experts=0, shared_intermediate_size=72, mamba_n_heads=4, attention_bias=True,
+        position_embedding_type="rope", layer_types=["full_attention"] * 5)),
+    "granitemoehybrid-nope": ("granitemoehybrid", dict(
+        BASE, **GRANITE, num_local_experts=0, shared_intermediate_size=72, mamba_n_heads=4,
+        layer_types=["full_attention"] * 5)),
     "smollm3": ("smollm3", dict(BASE, num_hidden_layers=6, no_rope_layers=[1, 1, 0, 1, 1, 0])),
     "phi3": ("phi3", dict(BASE, hidden_size=48, num_attention_heads=3, num_key_value_heads=1, sliding_window=9)),
     "phi3-partial": ("phi3", dict(BASE, tie_word_embeddings=True,
@@ -100,6 +112,19 @@ CONFIGS = {
     "glm4_moe_lite": ("glm4_moe_lite", dict(LATENTS, **GROUPS, q_lora_rank=28, v_head_dim=32, rope_parameters=MSCALE,
                                             mlp_layer_types=["dense", "sparse", "dense", "sparse", "sparse"])),
     "starcoder2": ("starcoder2", dict(BASE, sliding_window=9)),
+    # four factors of queries
+    "ministral3": ("ministral3", dict(NARROW, rope_parameters=dict(YARN, mscale=0.7, mscale_all_dim=1.2,
+                                                                   llama_4_scaling_beta=0.3))),
+    "seed_oss": ("seed_oss", dict(BASE, head_dim=16, attention_out_bias=True, attention_dropout=0.0,
+                                  residual_dropout=0.0)),
+    "arcee": ("arcee", dict(BASE, mlp_bias=True)),
+    "gpt_neox": ("gpt_neox", dict(NEOX)),
+    "gpt_neox-sequential": ("gpt_neox", dict(NEOX, use_parallel_residual=False, attention_bias=False)),
+    "stablelm": ("stablelm", dict(BASE, use_qkv_bias=True)),
+    "stablelm-parallel": ("stablelm", dict(BASE, use_parallel_residual=True)),
+    "cohere": ("cohere", dict(BASE, logit_scale=0.3)),
+    # no biases: that of keys has no gradient in layers without positions
+    "cohere2": ("cohere2", dict(BASE, sliding_window=5, logit_scale=0.3)),
 }
 
 

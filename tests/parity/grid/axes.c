@@ -251,6 +251,18 @@ static void multiply(struct hd_job *job)
     job->logit_divisor = 2.5;
 }
 
+/* Windows in every second layer, and positions in these alone. */
+static void rotate_in_windows(struct hd_job *job)
+{
+    (void)snprintf(job->rope_layers, sizeof job->rope_layers, "1:1");
+}
+
+static void grow_by_position(struct hd_job *job)
+{
+    job->query_factor = 0.5;
+    job->rope_original_context = 4;
+}
+
 /* Twelve heads: no power of two, but four tp ranks share them. */
 static void weigh_by_distance(struct hd_job *job)
 {
@@ -322,6 +334,12 @@ static const struct grid_model models[] = {
     {"glm4_moe", "glm4_moe", 258, false, false, ALL_AXES,
      "sigmoids in groups with a select bias and a scale, a shared expert, a dense block first",
      choose_in_groups},
+    {"gpt_neox", "gpt_neox", 257, true, false, GROUPS | 1 << GRID_EXCHANGE,
+     "parallel branches with two norms and biases, bounded documents", NULL},
+    {"cohere2", "cohere2", 258, false, false, GROUPS,
+     "parallel branches with one norm, positions in windows alone", rotate_in_windows},
+    {"ministral3", "ministral3", 258, true, false, GROUPS | 1 << GRID_EXCHANGE,
+     "queries with a factor by position, bounded documents", grow_by_position},
     {"gpt2_dropout", "gpt2", 257, false, false, MASKS,
      "dropout of embedding, attention and residual", drop},
     {"llama_alibi", "llama", 258, true, false, GROUPS | 1 << GRID_EXCHANGE,
@@ -338,6 +356,8 @@ static const struct grid_model models[] = {
      "fine-tuning of 2 of 4 experts on grouped queries, dropout", tune},
     {"gemma2_tuned", "gemma2", 258, true, true, GROUPS | TUNING,
      "fine-tuning of norms with 1 + weight and caps, dropout", tune},
+    {"gpt_neox_tuned", "gpt_neox", 258, true, true, GROUPS | TUNING,
+     "fine-tuning of parallel branches, dropout of each", tune},
     {"mixtral_kinds_tuned", "mixtral", 257, true, true, ALL_AXES | TUNING,
      "fine-tuning of four kinds of blocks, dropout", tune_kinds},
 };

@@ -40,9 +40,18 @@ static const char *const families[] = {
     "glm4_moe: cp=2 recompute=full",
     "glm4_moe: pp=2 dp=2",
 };
+
+/* Attention and feed-forward layer that read the same rows, and factors of queries. */
+static const char *const branches[] = {
+    "gpt_neox: tp=2 sequence=on",    "gpt_neox: tp=4",
+    "gpt_neox: pp=2 recompute=full", "gpt_neox_tuned: tp=2 adapter=lora",
+    "cohere2: tp=2 sequence=on",     "cohere2: cp=2 recompute=selective",
+    "ministral3: tp=2 cp=2",
+};
 enum {
     KINDS = sizeof kinds / sizeof kinds[0],
     FAMILIES = sizeof families / sizeof families[0],
+    BRANCHES = sizeof branches / sizeof branches[0],
     NAMES_MAX = KINDS > FAMILIES ? KINDS : FAMILIES
 };
 
@@ -70,6 +79,11 @@ static void several_kinds_of_blocks_train_like_one_rank(void **state)
 static void families_train_like_one_rank(void **state)
 {
     try_all(families, FAMILIES);
+}
+
+static void parallel_branches_train_like_one_rank(void **state)
+{
+    try_all(branches, BRANCHES);
 }
 
 RUN_CASES()

@@ -143,7 +143,8 @@ static enum hd_status compare_all(const struct hd_job *job, const struct hd_rank
     }
     if (ret_worst && worst > *ret_worst)
         *ret_worst = worst;
-    if (compared + frozen < 20) /* every family has more tensors with a gradient than that */
+    /* every family has as many: cohere2 with one norm in each of two blocks, and a tied head */
+    if (compared + frozen < 18)
         return hd_err(HD_INVALID, "only %d tensors have a gradient", compared);
     return HD_OK;
 }

@@ -240,6 +240,13 @@ static void choose_all_as_they_are(struct hd_job *job)
     job->renormalize = false;
 }
 
+/* Queries of positions 0 to 15 have four factors. */
+static void grow_by_position(struct hd_job *job)
+{
+    job->query_factor = 0.5;
+    job->rope_original_context = 4;
+}
+
 /* Families of which no other case here has the switches. */
 static void families_agree_with_differences(void **state)
 {
@@ -255,6 +262,10 @@ static void families_agree_with_differences(void **state)
     changed_case("granite", 2, false, 0, multiply);
     changed_case("deepseek_v2", 4, false, 0, with_latents);
     changed_case("deepseek_v2", 4, false, 0, without_query_latent);
+    changed_case("ministral3", 2, false, 0, grow_by_position);
+    changed_case("arcee", 2, false, 0, NULL);
+    changed_case("gpt_neox", 4, false, 0, NULL);
+    changed_case("cohere2", 2, true, 0, NULL);
 }
 
 /* Parameters: embedding 1, two blocks of 9 (2 norms, q k v out, gate up down), head norm 1, head 1.

@@ -140,6 +140,8 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
     word(j.rope_scaling, "none");
     word(j.positions, f->learned ? "learned" : "rope");
     word(j.window_layers, f->window_layers ? "1:1" : "all");
+    if (f->parallel)
+        word(j.parallel_residual, f->parallel);
     word(j.rope_layers, f->rope_layers ? "1:1" : "all");
     word(j.cp_exchange, "ring");
     word(j.schedule, "none");

@@ -96,10 +96,11 @@ static void each_row_says_what_is_needed(void **state)
 
 static void add_block(const struct hd_family *f, struct hd_text *text)
 {
-    static const char *const norms[] = {"RMSNorm", "RMSNorm with 1 + w", "LayerNorm"};
+    static const char *const norms[] = {"RMSNorm", "RMSNorm with 1 + w", "LayerNorm",
+                                        "LayerNorm without bias"};
     static const char *const places[] = {"before", "after", "before and after"};
     static const char *const gated[] = {"SwiGLU", "GEGLU", "GEGLU (erf)"};
-    static const char *const plain[] = {"SiLU", "GELU", "GELU (erf)"};
+    static const char *const plain[] = {"SiLU", "GELU", "GELU (erf)", "ReLU squared"};
 
     hd_text_add(text, "%s %s; %s%s", norms[f->norm], places[f->place],
                 (f->gated ? gated : plain)[f->activation], f->experts ? " experts" : "");
@@ -108,6 +109,9 @@ static void add_block(const struct hd_family *f, struct hd_text *text)
     if (f->qk_norm)
         hd_text_add(text, "; norm of q and k%s",
                     f->qk_norm_form == HD_QK_NORM_WHOLE ? " over all heads" : "");
+    if (f->parallel)
+        hd_text_add(text, "; %sparallel branches with %s", f->sequential ? "perhaps " : "",
+                    strcmp(f->parallel, "one_norm") == 0 ? "one norm" : "two norms");
     if (f->learned)
         hd_text_add(text, "; learned positions");
     if (f->interleaved)
