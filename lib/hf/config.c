@@ -275,7 +275,8 @@ static enum hd_status read_config(struct hd_hf_reading *r)
     if (!st && r->extra_layers)
         hd_hf_note(r->notes,
                    "config.json says num_nextn_predict_layers = %" PRId64 "; the layers that "
-                   "predict further tokens are neither trained nor exported, as in transformers",
+                   "predict further tokens are not trained; an export copies them from the base's "
+                   "folder",
                    r->extra_layers);
     if (!st && r->jitter > 0)
         hd_hf_note(r->notes,

@@ -502,6 +502,7 @@ static enum hd_status describe(struct hd_exporter *x, struct hd_text *ret_text)
                                     .pad = -1,
                                     .dtype = x->options->dtype,
                                     .text_only = x->options->text_only,
+                                    .extra_layers = x->extra_layers,
                                     .positions =
                                         positions ? positions->shape[0] + x->positions.rows : 0};
     struct hd_text base = {0};

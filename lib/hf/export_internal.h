@@ -38,7 +38,8 @@ struct hd_exporter {
     struct hd_ckpt *ckpt;
     /* rows of the base model's table of learned positions after those that the run has */
     struct hd_hf_positions positions;
-    struct hd_weights *source;      /* folder of a wrapped base; NULL: nothing is copied from it */
+    struct hd_weights *source; /* folder of a wrapped base; NULL: nothing is copied from it */
+    bool extra_layers; /* true: layers after the last one are copied from the base's folder */
     struct hd_hf_prefixes prefixes; /* beginnings of the tensors' names */
     struct hd_export_tensor *tensors;
     size_t count;

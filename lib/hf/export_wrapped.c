@@ -1,6 +1,9 @@
-/* export_wrapped: the tensors beside the text model of a wrapped base (wrapper.c), such as those of
- * its vision tower. An export copies them byte for byte from the folder of the base, whose form of
- * names the whole export has. A checkpoint has none of them, so the folder must still be there. */
+/* export_wrapped: the tensors of a base's folder beside those that a run has. An export copies them
+ * byte for byte from the folder; a checkpoint has none of them.
+ *
+ * Those beside the text model of a wrapped base (wrapper.c), such as the ones of its vision tower:
+ * the whole export has their form of names, and the folder must still be there. Those of layers that
+ * predict further tokens: without the folder the export has none, and its config.json says so. */
 #include <stdio.h>
 #include <string.h>
 
@@ -92,6 +95,22 @@ static enum hd_status open_source(struct hd_exporter *x, const struct hd_hf_wrap
     return check_source(x, dir);
 }
 
+/* Opens the folder of a plain base if it still has the weights that the run began with, and layers
+ * that predict further tokens. */
+static void open_extra(struct hd_exporter *x)
+{
+    const char *dir = source_dir(x);
+    char is[HD_HASH_TEXT_MAX];
+
+    if (!*dir || hd_weights_open(dir, &x->source)) {
+        x->source = NULL;
+        return;
+    }
+    hd_hash_format(hd_weights_identity(x->source), is);
+    x->extra_layers = !*x->job.init_identity || strcmp(is, x->job.init_identity) == 0;
+    x->extra_layers = x->extra_layers && hd_export_count_copied(x) > 0;
+}
+
 enum hd_status hd_export_open_wrapped(struct hd_exporter *x, const char *prefix,
                                       const char *embedding)
 {
@@ -101,6 +120,9 @@ enum hd_status hd_export_open_wrapped(struct hd_exporter *x, const char *prefix,
     enum hd_status st = read_base(&carry, &wrapper, &quantized);
 
     x->prefixes = (struct hd_hf_prefixes){prefix, "", false};
+    if (!st && !wrapper && !quantized && !x->options->adapter && !hd_job_is_reward(&x->job) &&
+        hd_family_named(x->job.family)->extra_layers)
+        open_extra(x);
     if (st || !wrapper || x->options->text_only)
         return st;
     if (x->options->adapter) {
@@ -118,7 +140,8 @@ enum hd_status hd_export_open_wrapped(struct hd_exporter *x, const char *prefix,
 
 static bool is_copied(const struct hd_exporter *x, const struct hd_weight *w)
 {
-    return !hd_hf_is_of_text(&x->prefixes, w->name);
+    return x->extra_layers ? hd_hf_is_extra(&x->job, x->prefixes.base, w->name)
+                           : !hd_hf_is_of_text(&x->prefixes, w->name);
 }
 
 size_t hd_export_count_copied(const struct hd_exporter *x)

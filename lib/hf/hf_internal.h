@@ -140,6 +140,9 @@ struct hd_hf_prefixes hd_hf_find_prefixes(const struct hd_weights *weights, cons
                                           const char *embedding);
 /* Returns whether a tensor is one of the text model. */
 bool hd_hf_is_of_text(const struct hd_hf_prefixes *prefixes, const char *name);
+/* Returns whether a tensor of a plain folder is of a layer after the last one of the job's model, by
+ * which further tokens are predicted. The family's class and training do not use these layers. */
+bool hd_hf_is_extra(const struct hd_job *job, const char *prefix, const char *name);
 /* Returns whether a tensor is the output head; in a folder with these prefixes, or in any. */
 bool hd_hf_is_head(const struct hd_hf_prefixes *prefixes, const char *name);
 bool hd_hf_is_any_head(const char *name);
@@ -246,7 +249,8 @@ struct hd_hf_description {
     enum hd_dtype dtype;
     /* rows of the exported table of learned positions; 0: as many as the context */
     int64_t positions;
-    bool text_only; /* true: the text model of a wrapped base, as a model of its own */
+    bool text_only;    /* true: the text model of a wrapped base, as a model of its own */
+    bool extra_layers; /* true: the export has the base's layers after the last one */
     /* token ids; set for a model without a base folder, pad also for every reward model */
     int64_t bos, eos, pad;
 };

@@ -109,13 +109,13 @@ static bool always_same(const struct config_merge *m)
     return true;
 }
 
-/* Returns whether the base has no layers that predict further tokens, which an export leaves out. */
+/* Returns whether the export has as many layers that predict further tokens as the base. */
 static bool same_extra_layers(const struct config_merge *m)
 {
     const struct hd_json *count = member_of(m->base, "num_nextn_predict_layers");
 
-    return !member_of(m->base, "num_mtp_layers") && count && count->text &&
-           strcmp(count->text, "0") == 0;
+    return m->now->extra_layers || (!member_of(m->base, "num_mtp_layers") && count && count->text &&
+                                    strcmp(count->text, "0") == 0);
 }
 
 /* ---- the table ---- */

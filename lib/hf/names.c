@@ -226,16 +226,15 @@ bool hd_hf_may_be_absent(const char *name)
     return constant || hd_hf_is_any_head(name);
 }
 
-/* Returns whether the tensor is of a layer after the last, which predicts further tokens. */
-static bool is_extra_layer(const struct search *s, const char *name)
+bool hd_hf_is_extra(const struct hd_job *job, const char *prefix, const char *name)
 {
-    const size_t n = strlen(s->prefixes.base);
+    const size_t n = strlen(prefix);
 
-    if (!hd_family_named(s->job->family)->extra_layers || !hd_text_starts(name, s->prefixes.base))
+    if (!hd_family_named(job->family)->extra_layers || !hd_text_starts(name, prefix))
         return false;
     return hd_text_starts(name + n, "mtp_") ||
            (hd_text_starts(name + n, "layers.") &&
-            strtoll(name + n + strlen("layers."), NULL, 10) >= s->job->layers);
+            strtoll(name + n + strlen("layers."), NULL, 10) >= job->layers);
 }
 
 static bool may_stay_unused(const struct search *s, const struct hd_weight *w)
@@ -244,7 +243,7 @@ static bool may_stay_unused(const struct search *s, const struct hd_weight *w)
 
     if (s->adapter)
         return false;
-    if (is_extra_layer(s, name))
+    if (hd_hf_is_extra(s->job, s->prefixes.base, name))
         return true;
     if (!w->size_bytes)
         return true; /* a parameter without elements needs no tensor */

@@ -71,6 +71,56 @@ static void the_theta_of_layers_with_a_window_survives_an_export(void **state)
     }
 }
 
+#define GLM4_MOE OF("glm4_moe") ",\"n_routed_experts\":8,\"moe_intermediate_size\":16"
+#define ERNIE    OF("ernie4_5_moe") ",\"moe_num_experts\":6,\"moe_k\":2,\"moe_intermediate_size\":16"
+
+/* The keys by which deep models say which layers have experts, and how routers choose. */
+static void keys_of_routers_survive_an_export(void **state)
+{
+    static const struct {
+        const char *text, *layers;
+        int64_t shared, groups, kept;
+        double scale;
+        bool renormalize, qk_norm;
+    } rows[] = {
+        /* absent keys: the first layer is dense, one shared expert, one group */
+        {GLM4_MOE "}", "0:1:1000", 16, 1, 1, 1, true, false},
+        {GLM4_MOE ",\"n_shared_experts\":3,\"n_group\":4,\"topk_group\":4,\"norm_topk_prob\":false,"
+                  "\"routed_scaling_factor\":2.5,\"first_k_dense_replace\":0,\"use_qk_norm\":true}",
+         "all", 48, 4, 4, 2.5, false, true},
+        {GLM4_MOE ",\"first_k_dense_replace\":3}", "0:3:1000", 16, 1, 1, 1, true, false},
+        {ERNIE "}", "0:1:1000", 32, 1, 1, 1, true, false},
+        {ERNIE ",\"moe_layer_interval\":2,\"moe_num_shared_experts\":0}", "0:1:1", 0, 1, 1, 1, true,
+         false},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct hd_job job = read_text(rows[i].text);
+        struct hd_layers want, got;
+
+        for (int pass = 0; pass < 2; pass++) {
+            struct hd_text out = {0};
+
+            assert_int_equal(hd_layers_parse(rows[i].layers, &want), HD_OK);
+            assert_int_equal(hd_layers_parse(job.experts_layers, &got), HD_OK);
+            for (int64_t layer = 0; layer < job.layers; layer++)
+                assert_int_equal(hd_layers_has(&got, layer), hd_layers_has(&want, layer));
+            assert_int_equal(job.shared_ffn_hidden, rows[i].shared);
+            assert_int_equal(job.router_groups, rows[i].groups);
+            assert_int_equal(job.router_groups_kept, rows[i].kept);
+            assert_true(job.router_scale == rows[i].scale);
+            assert_int_equal(job.renormalize, rows[i].renormalize);
+            assert_int_equal(job.qk_norm, rows[i].qk_norm);
+            assert_true(job.router_bias_rate == 0);
+            assert_int_equal(hd_hf_write_config(&job, HD_F32, &out), HD_OK);
+            job = read_text(out.data);
+            hd_text_free(&out);
+        }
+    }
+    is_refused(OF("minimax_m2") ",\"use_routing_bias\":false}", "use_routing_bias");
+    is_refused(ERNIE ",\"moe_norm_min\":0.1}", "moe_norm_min");
+}
+
 /* A bias that a class has by default goes if its key says so: the folder then has no such tensor. */
 static void a_bias_of_the_class_can_be_switched_off(void **state)
 {

@@ -114,6 +114,20 @@ static const struct mistake mistakes[] = {
     {3, "  family: mixtral\n  router: {top_k: 1}",
      "job.yaml:4: model.router.top_k: unknown key; model.router has renormalize, groups, "
      "groups_kept, scale, bias_rate, noisy, balance, z, capacity"},
+    {3, "  family: qwen3_moe\n  router: {scale: 2}",
+     "job.yaml:4: model.router.scale: routers of qwen3_moe have none; remove the line"},
+    {3, "  family: mixtral\n  router: {bias_rate: 0.1}",
+     "job.yaml:4: model.router.bias_rate: routers of mixtral have no select bias; remove the line, "
+     "or balance with model.router.balance"},
+    {3, "  family: glm4_moe\n  router: {z: 0.1}",
+     "job.yaml:4: model.router.z: is a loss of softmax routers, and those of glm4_moe are "
+     "sigmoids; "
+     "write 0"},
+    {3, "  family: glm4_moe\n  experts: 8\n  router: {groups: 3}",
+     "job.yaml:5: model.router.groups: 3 does not divide the 8 experts into groups of at least 2"},
+    {3, "  family: glm4_moe\n  experts: 8\n  experts_per_token: 3\n  router: {groups: 4}",
+     "job.yaml:6: model.router.groups_kept: 1 of 4 groups of 2 experts cannot give a token 3 "
+     "experts"},
     /* the form */
     {1, "name: [",
      "job.yaml:3: not YAML: did not find expected ',' or ']', while parsing a flow sequence that "
