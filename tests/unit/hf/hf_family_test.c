@@ -207,4 +207,124 @@ static void the_tensors_of_an_export_have_the_names_of_its_type(void **state)
     assert_int_equal(hd_hf_type_of(&job, &type), HD_UNSUPPORTED);
 }
 
+/* ---- blocks with parallel branches, queries by position, Granite 4 ---- */
+
+/* Two groups of two query heads and one key/value head, of two channels: rows q0 q0 q1 q1 k0 k0 v0 v0
+ * q2 q2 q3 q3 k1 k1 v1 v1. */
+static void rows_of_a_tensor_joined_by_heads(void **state)
+{
+    static const int64_t rows[3][8] = {{0, 1, 2, 3, 8, 9, 10, 11}, {4, 5, 12, 13}, {6, 7, 14, 15}};
+    const struct hd_job job = {.heads = 4, .kv_heads = 2, .head_width = 2};
+
+    for (int place = 0; place < 3; place++)
+        for (int64_t r = 0; r < (place ? 4 : 8); r++)
+            assert_int_equal(hd_hf_row_by_heads(&job, place, r), rows[place][r]);
+}
+
+/* Writes the job's config.json and reads it again: the keys of the model that tell blocks apart. */
+static void survives_an_export(const struct hd_job *job)
+{
+    struct hd_text out = {0};
+    struct hd_job again;
+
+    if (hd_hf_write_config(job, HD_F32, &out))
+        fail_msg("%s: %s", job->family, hd_err_message());
+    again = read_text(out.data);
+    assert_string_equal(again.family, job->family);
+    assert_string_equal(again.parallel_residual, job->parallel_residual);
+    assert_string_equal(again.rope_layers, job->rope_layers);
+    assert_true(again.rope_fraction == job->rope_fraction && again.rope_theta == job->rope_theta);
+    assert_true(again.query_factor == job->query_factor);
+    assert_true(again.logit_divisor == job->logit_divisor);
+    assert_true(again.dropout_residual == job->dropout_residual);
+    assert_true(again.qkv_bias == job->qkv_bias && again.out_bias == job->out_bias &&
+                again.mlp_bias == job->mlp_bias);
+    assert_int_equal(again.ffn_hidden, job->ffn_hidden);
+    hd_text_free(&out);
+}
+
+/* Pythia's files have the older names of theta and share; true is also what an absent key means. */
+static void branches_of_a_block_are_read_and_written(void **state)
+{
+    struct hd_job job = read_text(
+        "{\"model_type\":\"gpt_neox\",\"vocab_size\":97,\"num_hidden_layers\":4,\"hidden_size\":64,"
+        "\"num_attention_heads\":4,\"intermediate_size\":64,\"max_position_embeddings\":64,"
+        "\"rotary_pct\":0.5,\"rotary_emb_base\":5000,\"layer_norm_eps\":1e-05,\"hidden_act\":"
+        "\"gelu\",\"use_parallel_residual\":true,\"tie_word_embeddings\":false}");
+
+    assert_string_equal(job.parallel_residual, "two_norms");
+    assert_true(job.rope_fraction == 0.5 && job.rope_theta == 5000);
+    assert_int_equal(job.kv_heads, 4);
+    assert_true(job.qkv_bias && job.out_bias && job.mlp_bias);
+    survives_an_export(&job);
+    (void)strcpy(job.parallel_residual, "none");
+    survives_an_export(&job);
+    job = read_text(OF("stablelm") "}");
+    assert_string_equal(job.parallel_residual, "none");
+    assert_true(job.rope_fraction == 0.25);
+    survives_an_export(&job);
+    is_refused(OF("stablelm") ",\"qk_layernorm\":true}", "qk_layernorm");
+    job = read_text(OF("cohere") ",\"logit_scale\":0.125}");
+    assert_string_equal(job.parallel_residual, "one_norm");
+    assert_true(job.logit_divisor == 8);
+    survives_an_export(&job);
+    assert_string_equal(read_text(OF("llama") "}").parallel_residual, "none");
+}
+
+static void layers_without_a_window_have_no_positions_in_cohere2(void **state)
+{
+    struct hd_job job = read_text(OF("cohere2") ",\"sliding_window\":8}");
+
+    assert_string_equal(job.window_layers, "3:1");
+    assert_string_equal(job.rope_layers, "3:1");
+    survives_an_export(&job);
+    (void)strcpy(job.rope_layers, "all");
+    {
+        const struct hd_family *type = NULL;
+
+        assert_int_equal(hd_hf_type_of(&job, &type), HD_UNSUPPORTED);
+    }
+}
+
+static void granite_4_is_read_without_mamba_layers_and_experts(void **state)
+{
+#define BLOCKS(last) ",\"layer_types\":[\"attention\",\"attention\",\"attention\",\"" last "\"]"
+#define DENSE        OF("granitemoehybrid") ",\"shared_intermediate_size\":80,\"mamba_n_heads\":48"
+    struct hd_job job = read_text(DENSE BLOCKS("attention") ",\"num_local_experts\":0}");
+
+    assert_string_equal(job.rope_layers, "none");
+    assert_int_equal(job.ffn_hidden, 80);
+    survives_an_export(&job);
+    job =
+        read_text(DENSE BLOCKS("attention") ",\"num_local_experts\":0,\"position_embedding_type\":"
+                                            "\"rope\"}");
+    assert_string_equal(job.rope_layers, "all");
+    survives_an_export(&job);
+    is_refused(DENSE BLOCKS("mamba") ",\"num_local_experts\":0}", "Mamba");
+    is_refused(DENSE ",\"num_local_experts\":0}", "Mamba");
+    is_refused(DENSE BLOCKS("attention") "}", "num_local_experts");
+    is_refused(DENSE BLOCKS("attention") ",\"num_local_experts\":4}", "num_local_experts");
+}
+
+static void queries_by_position_are_read_inside_a_wrapper(void **state)
+{
+#define MINISTRAL3(more)                                                                           \
+    "{\"model_type\":\"mistral3\",\"tie_word_embeddings\":false,\"text_config\":" OF(              \
+        "ministral3") ",\"rope_parameters\":{\"rope_type\":\"yarn\",\"type\":\"yarn\",\"factor\":" \
+                      "16.0,"                                                                      \
+                      "\"rope_theta\":1000000.0,\"original_max_position_embeddings\":16384,"       \
+                      "\"mscale\":1.0,"                                                            \
+                      "\"mscale_all_dim\":1.0" more "}},\"vision_config\":{}}"
+    const struct hd_job job = read_text(MINISTRAL3(",\"llama_4_scaling_beta\":0.1"));
+
+    assert_string_equal(job.family, "ministral3");
+    assert_true(job.query_factor == 0.1 && job.rope_original_context == 16384);
+    assert_true(job.rope_attention_factor == 1);
+    survives_an_export(&job);
+    is_refused(MINISTRAL3(""), "llama_4_scaling_beta");
+    is_refused(OF("mistral") ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4.0,"
+                             "\"llama_4_scaling_beta\":0.1}}",
+               "llama_4_scaling_beta");
+}
+
 RUN_CASES()
