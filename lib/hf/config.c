@@ -181,23 +181,6 @@ static enum hd_status check_present(const struct hd_hf_reading *r)
     return HD_OK;
 }
 
-/* Checks keys without which a class has layers that are not supported. */
-static enum hd_status check_blocks(const struct hd_hf_reading *r)
-{
-    if (!hd_hf_reads(r->family, "layers_block_type"))
-        return HD_OK;
-    if (r->blocks && (int64_t)r->blocks->count != r->job->layers)
-        return hd_err(HD_INVALID, "%s: has %zu entries for %" PRId64 " layers", r->blocks->key,
-                      r->blocks->count, r->job->layers);
-    if (!r->blocks)
-        return hd_err(HD_UNSUPPORTED,
-                      "layer_types: is missing, and means Mamba layers, which are not supported");
-    if (!r->has_no_experts)
-        return hd_err(HD_UNSUPPORTED,
-                      "num_local_experts: is missing, and means experts; only 0 is supported");
-    return HD_OK;
-}
-
 static enum hd_status check_built(const struct hd_hf_reading *r)
 {
     const struct hd_job *job = r->job;
@@ -262,7 +245,7 @@ static enum hd_status read_config(struct hd_hf_reading *r)
     fill_absent(r);
     st = check_present(r);
     if (!st)
-        st = check_blocks(r);
+        st = hd_hf_check_blocks(r);
     if (!st)
         st = hd_hf_take_layers(r);
     if (!st) /* gpt2 has no keys of rotary positions; its theta is the default of a job */

@@ -73,6 +73,19 @@ enum hd_status hd_hf_unwrap(struct hd_hf_reading *r);
  * key. */
 enum hd_status hd_hf_read_outer(struct hd_hf_reading *r);
 
+/* ---- keys of Granite 4 (config_granite.c) ---- */
+
+/* Reads layer_types, which must be attention in every layer. */
+enum hd_status hd_hf_read_block_types(struct hd_hf_reading *r, const struct hd_json *value);
+/* Reads num_local_experts, which must be 0. */
+enum hd_status hd_hf_read_no_experts(struct hd_hf_reading *r, const struct hd_json *value);
+/* Reads position_embedding_type: rope or none. */
+enum hd_status hd_hf_read_position_type(struct hd_hf_reading *r, const struct hd_json *value);
+/* Reads the width of the shared expert, or of the MLP of a class that calls it so. */
+enum hd_status hd_hf_read_shared_width(struct hd_hf_reading *r, const struct hd_json *value);
+/* Checks the keys without which the class has layers that are not supported. */
+enum hd_status hd_hf_check_blocks(const struct hd_hf_reading *r);
+
 /* Sets the rules that pick layers (model.window_layers, rope_layers, experts_layers) and the window
  * of the job. HD_INVALID, HD_UNSUPPORTED: the message names the key. */
 enum hd_status hd_hf_take_layers(struct hd_hf_reading *r);

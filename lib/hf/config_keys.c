@@ -249,62 +249,6 @@ static enum hd_status read_logit_scale(struct hd_hf_reading *r, const struct hd_
     return st;
 }
 
-/* ---- Granite 4, whose layers may be Mamba layers and may have experts ---- */
-
-static enum hd_status read_blocks(struct hd_hf_reading *r, const struct hd_json *value)
-{
-    if (value->kind == HD_JSON_NULL)
-        return HD_OK;
-    if (value->kind != HD_JSON_ARRAY)
-        return hd_hf_unsupported(value->key, value,
-                                 "it must be a list with the type of each layer");
-    for (const struct hd_json *v = value->first; v; v = v->next)
-        if (v->kind != HD_JSON_STRING ||
-            (strcmp(v->text, "attention") != 0 && strcmp(v->text, "full_attention") != 0))
-            return hd_hf_unsupported(value->key, v,
-                                     "Mamba layers are not supported; only models whose layers all "
-                                     "have attention are");
-    r->blocks = value;
-    return HD_OK;
-}
-
-/* Reads num_local_experts of a class that may have none. */
-static enum hd_status read_no_experts(struct hd_hf_reading *r, const struct hd_json *value)
-{
-    int64_t count = 0;
-    const enum hd_status st = hd_json_to_int64(value, 0, 4096, &count);
-
-    if (st)
-        return hd_err_prefix(st, "%s", value->key);
-    if (count)
-        return hd_hf_unsupported(value->key, value,
-                                 "experts of this class are not; only 0, a dense model, is");
-    r->has_no_experts = true;
-    return HD_OK;
-}
-
-static enum hd_status read_position_type(struct hd_hf_reading *r, const struct hd_json *value)
-{
-    if (value->kind == HD_JSON_NULL ||
-        (value->kind == HD_JSON_STRING && strcmp(value->text, "nope") == 0))
-        return HD_OK;
-    if (value->kind != HD_JSON_STRING || strcmp(value->text, "rope") != 0)
-        return hd_hf_unsupported(value->key, value, "use rope or null");
-    r->has_positions = true;
-    return HD_OK;
-}
-
-/* Reads the width of the shared expert, or of the MLP of a class that calls it so. */
-static enum hd_status read_shared_width(struct hd_hf_reading *r, const struct hd_json *value)
-{
-    int64_t *member = r->family->experts ? &r->job->shared_ffn_hidden : &r->job->ffn_hidden;
-    enum hd_status st = HD_OK;
-
-    if (value->kind != HD_JSON_NULL)
-        st = hd_json_to_int64(value, 0, 1 << 22, member);
-    return st ? hd_err_prefix(st, "%s", value->key) : HD_OK;
-}
-
 static enum hd_status read_renormalize(struct hd_hf_reading *r, const struct hd_json *value)
 {
     return read_bool(value, &r->job->renormalize);
@@ -542,10 +486,10 @@ static const struct key keys[] = {
     SPECIAL("logit_scale", LISTED, read_logit_scale),
     SPECIAL("rotary_pct", LISTED, read_elsewhere),
     SPECIAL("rotary_emb_base", LISTED, read_elsewhere),
-    SPECIAL("layer_types", LISTED, read_blocks),
-    SPECIAL("layers_block_type", LISTED, read_blocks),
-    SPECIAL("position_embedding_type", LISTED, read_position_type),
-    SPECIAL("shared_intermediate_size", LISTED, read_shared_width),
+    SPECIAL("layer_types", LISTED, hd_hf_read_block_types),
+    SPECIAL("layers_block_type", LISTED, hd_hf_read_block_types),
+    SPECIAL("position_embedding_type", LISTED, hd_hf_read_position_type),
+    SPECIAL("shared_intermediate_size", LISTED, hd_hf_read_shared_width),
     REAL("norm_epsilon", LISTED, norm_eps, 1e-12, 1),
     SPECIAL("hidden_activation", LISTED, read_activation),
     REAL("embedding_dropout", LISTED, dropout_embedding, 0, 0.99),
@@ -594,7 +538,7 @@ static const struct key keys[] = {
     INT("qk_nope_head_dim", LISTED, mla_nope, 1, 4096),
     INT("qk_rope_head_dim", LISTED, mla_rope, 1, 4096),
     INT("v_head_dim", LISTED, mla_value, 1, 4096),
-    SPECIAL("num_local_experts", LISTED, read_no_experts),
+    SPECIAL("num_local_experts", LISTED, hd_hf_read_no_experts),
 
     SPECIAL("sliding_window", WINDOWED, read_window),
     SPECIAL("use_sliding_window", SWITCHED, read_use_window),

@@ -9,6 +9,7 @@
  *     config          config.json -> a resolved job, with
  *     config_keys     its keys, a rule for each
  *     config_words    its values in messages and notes
+ *     config_granite  its keys of Granite 4
  *     config_layers   its rules that pick layers
  *     rope            its keys of rotary positions
  *     tied            a head that differs from the embedding
