@@ -207,6 +207,9 @@ static enum hd_status check_branches(const struct hd_job *job)
             "model.parallel_residual: blocks of %s have no parallel branches; write none, "
             "or use a family such as gpt_neox",
             f->name);
+    if (job->query_factor > 0 && (strcmp(job->positions, "rope") != 0 || job->mla_kv_rank > 0))
+        return hd_err(HD_INVALID, "model.query_factor: only queries with rotary positions and "
+                                  "without latents have one; remove the line");
     if (job->query_factor > 0 && !job->rope_original_context)
         return hd_err(HD_INVALID,
                       "model.query_factor: grows by model.rope_scaling.original_context, which is "

@@ -89,6 +89,17 @@ static const struct mistake mistakes[] = {
      "job.yaml:5: model.rope_layers: alibi positions are not rotary; remove the line"},
     {3, "  family: gpt2\n  rope_fraction: 0.5",
      "job.yaml:4: model.rope_fraction: learned positions are not rotary; remove the line"},
+    {3, "  family: llama\n  parallel_residual: one_norm",
+     "job.yaml:4: model.parallel_residual: blocks of llama have no parallel branches; write none, "
+     "or use a family such as gpt_neox"},
+    {3, "  family: gpt_neox\n  parallel_residual: both",
+     "job.yaml:4: model.parallel_residual: both is not known; use none, one_norm or two_norms"},
+    {3, "  family: llama\n  query_factor: 0.1",
+     "job.yaml:4: model.query_factor: grows by model.rope_scaling.original_context, which is "
+     "missing; give it, such as 16384"},
+    {3, "  family: llama\n  positions: alibi\n  query_factor: 0.1",
+     "job.yaml:5: model.query_factor: only queries with rotary positions and without latents have "
+     "one; remove the line"},
     {3, "  family: llama\n  window: 5\n  window_layers: 5",
      "job.yaml:5: model.window_layers: '5' is no rule for layers; write all, none, or counts such "
      "as 5:1 (five layers with, one without, repeated), at most 32 counts up to 1024"},
