@@ -20,8 +20,8 @@ static enum hd_status no_text(const struct hd_json *root, const char *key)
     for (const struct hd_json *m = root->first; m && shown < NAMES_SHOWN; m = m->next)
         hd_text_add(&has, "%s'%.40s'", shown++ ? ", " : "", m->key);
     st = hd_err(HD_INVALID,
-                "'%s' is missing, and there is %s; rename the member with the text, or name it in "
-                "the job file: data.columns: {text: NAME}",
+                "'%s' is missing, and there is %s; rename the member with the text, or name it "
+                "with --key of heddle data tokenize",
                 key, has.data ? has.data : "no member");
     hd_text_free(&has);
     return st;

@@ -5,6 +5,7 @@
  *     name_tables     tables of names
  *     names           finds our parameters in their tensors
  *     quantized       quantized matrices among them
+ *     fp8_blocks      matrices among them of fp8 codes, whose blocks have scales
  *     quantization    quantization_config of config.json
  *     config          config.json -> a resolved job, with
  *     config_keys     its keys, a rule for each
@@ -191,9 +192,21 @@ enum hd_status hd_hf_parse_index(struct hd_arena *arena, const char *text, size_
 /* A whole quantized matrix of a model folder, [rows, columns]. */
 struct hd_hf_quantized {
     enum hd_quant quant;
+    bool fp8_blocks; /* true: codes and scales are those of fp8_blocks.c, and quant is NONE */
     int64_t rows, columns;
     struct hd_quant_whole whole;
 };
+
+/* Rows and columns of the blocks of codes in fp8 that share a scale. */
+enum { HD_HF_FP8_BLOCK = 128 };
+/* Returns whether the tensor consists of codes in fp8. */
+bool hd_hf_is_fp8(const struct hd_weight *weight);
+/* Do for matrices of codes in fp8 what hd_hf_find_quantized and hd_hf_decode do for others. */
+enum hd_status hd_hf_find_fp8(const struct hd_weights *weights, const struct hd_weight *weight,
+                              int64_t rows, int64_t columns, bool *used,
+                              struct hd_hf_quantized *ret_quantized);
+void hd_hf_decode_fp8(const struct hd_hf_quantized *quantized, int64_t row, int64_t column,
+                      int64_t count, float *ret_values);
 
 /* Sets *ret_quantized to the codes and scales of the quantized matrix `weight`, and marks their
  * tensors as used. HD_INVALID, HD_UNSUPPORTED: the message names file and tensor. */

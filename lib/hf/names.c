@@ -170,6 +170,10 @@ static enum hd_status find_tensor(struct search *s, struct hd_hf_map *map,
         return HD_OK;
     }
     map->used[*ret_weight - hd_weights_at(s->weights, 0)] = true;
+    if (hd_hf_is_fp8(*ret_weight) && want->dim_count > 1)
+        return hd_hf_find_fp8(s->weights, *ret_weight,
+                              rows_before(s, row, row->parts, want->shape[want->dim_count - 2]),
+                              want->shape[want->dim_count - 1], map->used, ret_quantized);
     if (is_quantized(*ret_weight, want))
         return hd_hf_find_quantized(
             s->weights, *ret_weight,
@@ -483,7 +487,9 @@ static void read_run(const struct found_name *f, int dim_count, int64_t expert, 
     const struct hd_hf_quantized *quantized = &f->quantized[f->per_expert ? expert : 0];
     const int64_t width = w->dim_count ? w->shape[w->dim_count - 1] : 1;
 
-    if (quantized->quant)
+    if (quantized->fp8_blocks)
+        hd_hf_decode_fp8(quantized, row_of(f, row), column, count, ret_values);
+    else if (quantized->quant)
         hd_hf_decode(quantized, row_of(f, row), column, count, ret_values);
     else if (dim_count < 2)
         read_vector(f, w, column, count, ret_values);

@@ -81,6 +81,27 @@ static enum hd_status check_member(const struct hd_json *v, bool nf4)
     return hd_err(HD_UNSUPPORTED, "%s: this key is not known", key);
 }
 
+/* Checks the quantization_config of weights in fp8 with a scale for each block. Its other keys tell
+ * how products are computed, and which matrices are plain, as the tensors show. */
+static enum hd_status read_fp8(const struct hd_json *config)
+{
+    const struct hd_json *format = hd_json_member(config, "fmt");
+    const struct hd_json *block = hd_json_member(config, "weight_block_size");
+    bool square = block && block->kind == HD_JSON_ARRAY && block->count == 2;
+
+    for (const struct hd_json *v = square ? block->first : NULL; v; v = v->next) {
+        int64_t size = 0;
+
+        square = square && !hd_json_to_int64(v, 1, 1 << 20, &size) && size == HD_HF_FP8_BLOCK;
+    }
+    if ((format && !has_word(format, "e4m3")) || !square)
+        return hd_err(
+            HD_UNSUPPORTED,
+            "quantization_config: of fp8 only e4m3 with weight_block_size [%d, %d] is read",
+            HD_HF_FP8_BLOCK, HD_HF_FP8_BLOCK);
+    return HD_OK;
+}
+
 enum hd_status hd_hf_read_quantization(const struct hd_json *config, struct hd_job *job)
 {
     const struct hd_json *method = hd_json_member(config, "quant_method");
@@ -88,6 +109,8 @@ enum hd_status hd_hf_read_quantization(const struct hd_json *config, struct hd_j
     const bool int8 = is_true(config, "load_in_8bit") || is_true(config, "_load_in_8bit");
     enum hd_status st = HD_OK;
 
+    if (config->kind == HD_JSON_OBJECT && method && has_word(method, "fp8"))
+        return read_fp8(config);
     if (config->kind != HD_JSON_OBJECT || (method && !has_word(method, "bitsandbytes")) ||
         nf4 == int8)
         return hd_err(HD_UNSUPPORTED,

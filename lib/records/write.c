@@ -1,6 +1,6 @@
 /* write: JSON text of the records of containers that have none. */
 #include <inttypes.h>
-#include <string.h>
+#include <stdio.h>
 
 #include "base/json.h"
 #include "records_internal.h"
@@ -15,51 +15,28 @@ static size_t count_plain(const char *bytes, size_t count)
     return n;
 }
 
-/* Writes the escape of a byte to `ret`; returns its length. */
-static size_t write_escape(unsigned char byte, char ret[6])
-{
-    static const char digits[] = "0123456789abcdef";
-    const char *name = byte == '\n' ? "n" : byte == '\t' ? "t" : byte == '\r' ? "r" : NULL;
-
-    ret[0] = '\\';
-    if (name || byte == '"' || byte == '\\') {
-        ret[1] = name ? *name : (char)byte;
-        return 2;
-    }
-    memcpy(ret + 1, "u00", 3);
-    ret[4] = digits[byte >> 4];
-    ret[5] = digits[byte & 15];
-    return 6;
-}
-
 void records_add_string(struct hd_text *out, const char *bytes, size_t count)
 {
-    char buffer[1024];
-    size_t n = 1;
-
-    buffer[0] = '"';
+    hd_text_add_bytes(out, "\"", 1);
     while (count) {
-        const size_t plain = count_plain(bytes, count);
+        const size_t n = count_plain(bytes, count);
+        char escape[8];
 
-        if (n + plain + 8 >
-            sizeof buffer) { /* writes what is gathered, and long pieces as they are */
-            hd_text_add_bytes(out, buffer, n);
-            n = 0;
-        }
-        if (plain + 8 > sizeof buffer)
-            hd_text_add_bytes(out, bytes, plain);
+        if (n)
+            hd_text_add_bytes(out, bytes, n);
+        bytes += n;
+        count -= n;
+        if (!count)
+            break;
+        if (*bytes == '"' || *bytes == '\\' || *bytes == '\n')
+            (void)snprintf(escape, sizeof escape, "\\%c", *bytes == '\n' ? 'n' : *bytes);
         else
-            memcpy(buffer + n, bytes, plain);
-        n += plain + 8 > sizeof buffer ? 0 : plain;
-        bytes += plain;
-        count -= plain;
-        if (count) {
-            n += write_escape((unsigned char)*bytes++, buffer + n);
-            count--;
-        }
+            (void)snprintf(escape, sizeof escape, "\\u%04x", (unsigned char)*bytes);
+        hd_text_add(out, "%s", escape);
+        bytes++;
+        count--;
     }
-    buffer[n++] = '"';
-    hd_text_add_bytes(out, buffer, n);
+    hd_text_add_bytes(out, "\"", 1);
 }
 
 void records_add_int(struct hd_text *out, int64_t value)

@@ -469,7 +469,7 @@ static enum hd_status check_latents(const struct hd_job *job)
                       "%lld, at most %d; remove the line, or change these",
                       (long long)job->head_width, (long long)width, HEAD_WIDTH_MAX);
     if (job->mla_value > width)
-        return hd_err(HD_UNSUPPORTED,
+        return hd_err(HD_INVALID,
                       "model.mla.value_width: %lld is more than nope_width + rope_width = %lld, "
                       "which the attention kernels do not have; use at most that",
                       (long long)job->mla_value, (long long)width);
@@ -480,7 +480,7 @@ static enum hd_status check_latents(const struct hd_job *job)
             "the line or write %lld",
             (long long)job->heads);
     if (job->qk_norm || job->qkv_bias || job->out_bias)
-        return hd_err(HD_UNSUPPORTED,
+        return hd_err(HD_INVALID,
                       "model.%s: true is not possible with latent attention; remove the line",
                       job->qk_norm    ? "qk_norm"
                       : job->qkv_bias ? "qkv_bias"

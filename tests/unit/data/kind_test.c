@@ -90,8 +90,8 @@ static void what_is_not_text_is_refused_by_its_kind(void **state)
         const char *says;
     } rows[] = {
 #define ROW(name, head, says) {name, head, sizeof(head) - 1, says}
-        ROW("a.gz", "\x1f\x8b\x08\0\0", "gzip"), /* cut, or no zlib */
-        ROW("a.jsonl.zst", "\x28\xb5\x2f\xfd\x04", "Zstandard"),
+        ROW("a.gz", "\x1f\x8b\x08\0\0", "cut"),
+        ROW("a.jsonl.zst", "\x28\xb5\x2f\xfd\x04", "cut"),
         ROW("a.xz",
             "\xfd"
             "7zXZ\0\0",

@@ -275,4 +275,39 @@ static void config_says_what_is_in_codes(void **state)
     }
 }
 
+/* Codes of fp8 are numbers times the scale of their block of 128 x 128; the last blocks are short.
+ * Code 0x38 is 1, so every value is the sign of its code times its block's scale. */
+static void blocks_of_fp8_are_read_with_their_scales(void **state)
+{
+    enum { ROWS = 130, COLUMNS = 200 };
+    static const float scales[2][2] = {{1, 2}, {3, 5}};
+    static uint8_t codes[ROWS][COLUMNS];
+    const struct fixture *fixture = *state;
+    struct coded_folder f = {.count = 0};
+    struct hd_ckpt_entry want = hd_ckpt_entry_whole("blocks.0.attention.q.weight", HD_F32, 2,
+                                                    (const int64_t[]){ROWS, COLUMNS});
+    static float read[ROWS * COLUMNS];
+    struct hd_weights *weights;
+    struct hd_hf_map *map;
+    struct hd_quant_whole whole;
+
+    for (int r = 0; r < ROWS; r++)
+        for (int k = 0; k < COLUMNS; k++)
+            codes[r][k] = (r + k) % 3 ? 0x38 : 0xb8;
+    add(&f, NAME, "F8_E4M3", ROWS, COLUMNS, codes, sizeof codes);
+    add(&f, NAME "_scale_inv", "F32", 2, 2, scales, sizeof scales);
+    must(open_folder(fixture->dir, &f, &want, &weights, &map));
+    assert_false(hd_hf_get_quantized(map, 0, 0, HD_QUANT_FP8, &whole));
+    must(hd_hf_read(map, 0, &want, read));
+    for (int r = 0; r < ROWS; r++)
+        for (int k = 0; k < COLUMNS; k++)
+            assert_true(read[r * COLUMNS + k] ==
+                        scales[r / 128][k / 128] * ((r + k) % 3 ? 1.0f : -1.0f));
+    hd_hf_map_close(map);
+    hd_weights_close(weights);
+    f.count = 1;
+    assert_int_equal(open_folder(fixture->dir, &f, &want, &weights, &map), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "q_proj.weight_scale_inv is missing"));
+}
+
 RUN_EACH_CASE_WITH(set_up, tear_down)

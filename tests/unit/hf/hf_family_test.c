@@ -327,4 +327,50 @@ static void queries_by_position_are_read_inside_a_wrapper(void **state)
                "llama_4_scaling_beta");
 }
 
+#define LATENTS                                                                               \
+    "\"vocab_size\":97,\"num_hidden_layers\":4,\"hidden_size\":48,\"num_attention_heads\":3," \
+    "\"intermediate_size\":64,\"max_position_embeddings\":64,\"num_experts_per_tok\":2,"      \
+    "\"kv_lora_rank\":24,\"qk_nope_head_dim\":16,\"qk_rope_head_dim\":8,\"v_head_dim\":16,"   \
+    "\"head_dim\":8,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0,\"mscale\":0.8,"       \
+    "\"mscale_all_dim\":1.3,\"original_max_position_embeddings\":16}"
+
+/* Method: head_dim of these files is the width that is rotated, a null rank is none, kimi_k2 is a
+ * deepseek_v3; what the classes have for absent keys, and the factor of scores, survive an export. */
+static void latents_of_a_file_survive_an_export(void **state)
+{
+    static const struct {
+        const char *text;
+        const char *family, *layers;
+        int64_t q_rank, shared;
+    } rows[] = {{"{\"model_type\":\"deepseek_v2\",\"q_lora_rank\":null," LATENTS "}", "deepseek_v2",
+                 "all", 0, 2 * 1407},
+                {"{\"model_type\":\"kimi_k2\",\"q_lora_rank\":12," LATENTS "}", "deepseek_v3",
+                 "0:3:1", 12, 2048},
+                {"{\"model_type\":\"glm4_moe_lite\",\"mlp_layer_types\":[\"dense\",\"sparse\","
+                 "\"dense\",\"sparse\"]," LATENTS "}",
+                 "glm4_moe_lite", "0:1:1", 768, 1536}};
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const struct hd_job job = read_text(rows[i].text);
+        struct hd_text out = {0};
+        struct hd_job again;
+
+        assert_string_equal(job.family, rows[i].family);
+        assert_int_equal(job.head_width, 16 + 8);
+        assert_int_equal(job.mla_q_rank, rows[i].q_rank);
+        assert_int_equal(job.shared_ffn_hidden, rows[i].shared);
+        assert_string_equal(job.experts_layers, rows[i].layers);
+        assert_true(job.rope_mscale_all_dim == 1.3);
+        assert_int_equal(hd_hf_write_config(&job, HD_F32, &out), HD_OK);
+        again = read_text(out.data);
+        for (size_t k = 0; k < hd_job_key_count; k++)
+            if (strncmp(hd_job_keys[k].path, "model.", 6) == 0 &&
+                !hd_job_members_equal(&hd_job_keys[k], &job, &again))
+                fail_msg("%s: %s changed in %s", rows[i].family, hd_job_keys[k].path, out.data);
+        hd_text_free(&out);
+    }
+    is_refused("{\"model_type\":\"deepseek_v3\",\"topk_method\":\"greedy\"," LATENTS "}",
+               "topk_method");
+}
+
 RUN_CASES()

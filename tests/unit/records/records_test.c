@@ -49,10 +49,13 @@ static enum hd_status read_all(const char *path, const char *columns, size_t ste
     return st;
 }
 
-/* Returns whether the build lacks a library that unpacks the file, and says so. */
-static bool is_unbuilt(enum hd_status st)
+/* Skips the case if the build lacks a library that unpacks the file. */
+static void skip_unbuilt(enum hd_status st)
 {
-    return st == HD_INVALID && strstr(hd_err_message(), "built without its library");
+    if (st == HD_INVALID && strstr(hd_err_message(), "built without its library")) {
+        (void)printf("%s\n", hd_err_message());
+        skip();
+    }
 }
 
 /* Rewrites lines of JSON so that equal values have equal text; drops blank lines. */
@@ -89,8 +92,7 @@ static void same_rows(const char *file, const char *rows)
     for (int i = 0; i < 2; i++) {
         const enum hd_status st = read_all(path_of(file), NULL, i ? 7 : 1 << 16, &got);
 
-        if (is_unbuilt(st))
-            break;
+        skip_unbuilt(st);
         if (st)
             fail_msg("%s: %s", file, hd_err_message());
         normalise(&got);
@@ -221,9 +223,10 @@ static void refuses(const char *name, const char *bytes, size_t count, const cha
     const char *path = make(name, bytes, count);
     const enum hd_status st = read_all(path, NULL, 1 << 16, &got);
 
+    skip_unbuilt(st);
     if (st != HD_INVALID)
         fail_msg("%s is taken: %s", bytes, got.data ? got.data : "");
-    if ((!strstr(hd_err_message(), says) && !is_unbuilt(st)) || !strstr(hd_err_message(), path))
+    if (!strstr(hd_err_message(), says) || !strstr(hd_err_message(), path))
         fail_msg("'%s' does not say '%s'", hd_err_message(), says);
     hd_text_free(&got);
     (void)unlink(path);

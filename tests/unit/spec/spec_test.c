@@ -70,6 +70,20 @@ static const struct mistake mistakes[] = {
      "job.yaml:15: train.dropout: 1 is not possible; give a number from 0 to 0.99"},
     {14, "  lr: 1e-3\n  dropout: {residual: -0.5}",
      "job.yaml:15: train.dropout.residual: -0.5 is not possible; give a number from 0 to 0.99"},
+    /* latents */
+    {3, "  family: llama\n  mla: {q_rank: 8}",
+     "job.yaml:4: model.mla.q_rank: llama has no latent attention; remove the line, or use a "
+     "family "
+     "with it, such as deepseek_v3"},
+    {3, "  family: deepseek_v3\n  mla: {rope_width: 12}",
+     "job.yaml:4: model.mla.rope_width: 12 is not possible; use a multiple of 8"},
+    {3, "  family: deepseek_v3\n  mla: {value_width: 256}",
+     "job.yaml:4: model.mla.value_width: 256 is more than nope_width + rope_width = 192, which the "
+     "attention kernels do not have; use at most that"},
+    {3, "  family: deepseek_v2\n  head_width: 64",
+     "job.yaml:4: model.head_width: 64; with model.mla it is nope_width + rope_width = 192, at "
+     "most "
+     "256; remove the line, or change these"},
     /* experts */
     {3, "  family: llama\n  experts: 8",
      "job.yaml:4: model.experts: llama has no experts; remove the line, or use a family with "
