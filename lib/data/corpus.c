@@ -12,8 +12,8 @@
 #include "base/text.h"
 #include "data/data_internal.h"
 #include "data/fingerprint.h"
-#include "records/kind.h"
 #include "data/token_file.h"
+#include "records/kind.h"
 
 /* A mapped file, and its size, time and inode when it was mapped. */
 struct mapping {

@@ -6,8 +6,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "records/kind.h"
 #include "data/token_file_internal.h"
+#include "records/kind.h"
 
 enum { LLMC_HEAD_BYTES = 1024 };
 
