@@ -90,7 +90,7 @@ CONFIGS = {
     "glm4": ("glm4", NARROW),
     "ernie4_5": ("ernie4_5", dict(NARROW, use_bias=True)),
     "ernie4_5_moe": ("ernie4_5_moe", dict(
-        NARROW, moe_num_experts=7, moe_k=3, moe_num_shared_experts=2, moe_intermediate_size=40, moe_layer_start_index=1,
+        NARROW, moe_num_experts=8, moe_k=6, moe_num_shared_experts=2, moe_intermediate_size=40, moe_layer_start_index=1,
         moe_layer_interval=2)),
     # groups by their two best, of which the bias changes the order; and neither groups nor norms
     "glm4_moe": ("glm4_moe", dict(
