@@ -398,7 +398,7 @@ bool hd_job_key_is_fixed(const struct hd_key *key)
     static const char *const fixed[] = {"train.global_batch", "train.seed", "train.init_identity",
                                         "train.objective"};
 
-    if (strcmp(key->path, "model.from") == 0)
+    if (strcmp(key->path, "model.from") == 0 || strcmp(key->path, "model.router.bias_rate") == 0)
         return false;
     if (hd_text_starts(key->path, "model.") || hd_text_starts(key->path, "data.") ||
         key->adapter_form)
