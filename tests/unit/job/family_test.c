@@ -106,6 +106,12 @@ static void add_block(const struct hd_family *f, struct hd_text *text)
                 (f->gated ? gated : plain)[f->activation], f->experts ? " experts" : "");
     if (f->shared_gated)
         hd_text_add(text, ", a gated shared one");
+    if (f->router_sigmoid || f->select_bias)
+        hd_text_add(text, ", chosen by%s%s%s", f->router_sigmoid ? " sigmoids" : "",
+                    f->router_sigmoid && f->select_bias ? " and" : "",
+                    f->select_bias ? " a bias that the load moves" : "");
+    if (f->latent.kv_rank)
+        hd_text_add(text, "; multi-head latent attention");
     if (f->qk_norm)
         hd_text_add(text, "; norm of q and k%s",
                     f->qk_norm_form == HD_QK_NORM_WHOLE ? " over all heads" : "");
