@@ -1,6 +1,6 @@
 /* kernels: the list of device operations (one row per kernel) and the table of functions that each
- * backend (cpu, cuda) implements. ops.h, ops_attention.h and ops_moe.h define what each kernel
- * computes.
+ * backend (cpu, cuda) implements. ops.h, ops_attention.h, ops_delta.h and ops_moe.h define what
+ * each kernel computes.
  *
  * A kernel is a pure function of its arguments: tensors by address, sizes and switches by value. It
  * allocates nothing, keeps no state between launches and is deterministic for a given thread count,
@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "kernels/ops.h"
 #include "kernels/ops_attention.h"
+#include "kernels/ops_delta.h"
 #include "kernels/ops_moe.h"
 
 enum {
@@ -71,6 +72,20 @@ enum {
     K(activation_backward, W(dinp) R(dout) R(inp) R(counts))                                      \
     K(row_gate_forward, W(out) R(y) R(g))                                                         \
     K(row_gate_backward, W(dy) W(dg) R(dout) R(y) R(g))                                           \
+    K(sigmoid_gate_forward, W(out) R(y) R(g))                                                     \
+    K(sigmoid_gate_backward, W(dy) W(dg) R(dout) R(y) R(g))                                       \
+    K(conv_forward, W(out) RW(state) R(inp) R(weight) R(bound) R(before) R(after) R(slot))        \
+    K(conv_backward, W(dinp) R(dout) R(inp) R(weight) R(bound))                                   \
+    K(conv_backward_weight, W(dweight) R(dout) R(inp) R(weight) R(bound) S(scratch))              \
+    K(delta_gates_forward, W(gates) R(inp) R(A_log) R(dt_bias))                                   \
+    K(delta_gates_backward, W(dinp) W(terms) R(dgates) R(inp) R(A_log) R(dt_bias))                \
+    K(gated_delta_forward, W(out) RW(state) R(qkv) R(gates) R(bound) R(before) R(after) R(slot)   \
+                               S(scratch))                                                        \
+    K(gated_delta_backward,                                                                       \
+      W(dqkv) W(dgates) R(dout) R(qkv) R(gates) R(bound) S(scratch))                              \
+    K(gated_norm_forward, W(out) W(rstd) R(inp) R(gate) R(weight))                                \
+    K(gated_norm_backward, W(dinp) W(dgate) R(dout) R(inp) R(gate) R(rstd) R(weight))             \
+    K(gated_norm_backward_weight, W(dweight) R(dout) R(inp) R(gate) R(rstd) S(scratch))           \
     K(add, W(out) R(a) R(b))                                                                      \
     K(dropout, W(out) R(inp) R(sample) R(index) R(block) R(counts))                               \
     K(cast, W(out) R(inp))                                                                        \

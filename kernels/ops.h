@@ -1,5 +1,6 @@
-/* ops: the contract of each device operation, except those of attention (ops_attention.h) and of
- * mixtures of experts (ops_moe.h): one argument struct per kernel, the same for every backend.
+/* ops: the contract of each device operation, except those of attention (ops_attention.h), of gated
+ * delta layers (ops_delta.h) and of mixtures of experts (ops_moe.h): one argument struct per
+ * kernel, the same for every backend.
  *
  * Shapes: R rows (tokens) held by this rank, C channels, H query heads, G key/value heads, D head
  * width, F feed-forward width, V vocabulary rows, B sequences. Matrices are row-major; `ld*` is the

@@ -273,6 +273,43 @@ hd_costs_attention_forward_panels(const struct hd_attention_forward_args *args);
 struct hd_costs_attention_panels
 hd_costs_attention_backward_panels(const struct hd_attention_backward_args *args);
 
+/* Layout of the scratch of gated_delta. On the CPU a thread computes one chunk of one key head at a
+ * time, with the value heads that share it, n = H / G of them; on a GPU a thread block computes one
+ * value head, and the members that only the CPU has for n heads are for one. `rows` is
+ * HD_DELTA_CHUNK, `key` and `value` are Dk and Dv rounded up to 16. Offsets are in floats from the
+ * start of the thread's or block's scratch; areas that forward does not need are of backward only.
+ */
+struct hd_costs_delta_layout {
+    int64_t rows, key, value, chunks; /* chunks: of a sequence */
+    int64_t q, k;                     /* [rows, key]: normalised, q times 1 / sqrt(Dk) */
+    int64_t transposed;               /* [max(key, value), max(rows, key, value)] */
+    int64_t qk, kk;                   /* [rows, rows]: products q_i.k_j and k_i.k_j */
+    int64_t a, l;                     /* [rows, rows]: A and -L of the contract */
+    int64_t u, km;                    /* [rows, value]: U and K M */
+    int64_t wide;                     /* [rows, max(rows, key, value)] */
+    int64_t state;                    /* [n, key, value]; backward [chunks, n, key, value] */
+    int64_t vectors;                  /* [HD_COSTS_DELTA_VECTORS, rows] */
+    /* areas of backward */
+    int64_t dout, du, qm; /* [rows, value] */
+    int64_t dq, dk;       /* [rows, key] */
+    int64_t da, dl;       /* [rows, rows] */
+    int64_t dstate;       /* [n, key, value] */
+    int64_t floats;       /* floats of a thread or block */
+    int64_t dq_of, dk_of; /* GPU: [B*S, H, Dk] each, after the blocks' scratch: gradients of q and k
+                               by value head */
+    int64_t scratch_floats; /* all */
+};
+enum { HD_COSTS_DELTA_VECTORS = 12 };
+struct hd_costs_delta_layout
+hd_costs_delta_forward_layout(const struct hd_gated_delta_forward_args *args,
+                              const struct hd_traits *traits);
+struct hd_costs_delta_layout
+hd_costs_delta_backward_layout(const struct hd_gated_delta_backward_args *args,
+                               const struct hd_traits *traits);
+/* Return HD_UNSUPPORTED for sizes that ops_delta.h forbids. */
+enum hd_status hd_costs_check_delta(int64_t G, int64_t H, int64_t Dk, int64_t Dv);
+enum hd_status hd_costs_check_conv(int64_t W);
+
 /* Layout of the scratch of attention on a GPU. A first kernel computes, once for all heads, the
  * mask extents: the range of key indices that each query sees, and extremes over granules of 32
  * queries or keys, by which tiles without visible pairs are skipped. Offsets in bytes. Lengths are

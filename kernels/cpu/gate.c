@@ -1,6 +1,8 @@
-/* gate: rows times the sigmoid of one number per row. */
+/* gate: rows times the sigmoid of one number per row, and elements times the sigmoid of another. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vecmath.h"
+
+enum { ELEMENTS = 16384 }; /* elements of a piece */
 
 INLINE float gate_of(const void *g, int64_t r, enum hd_dtype dtype)
 {
@@ -67,5 +69,52 @@ enum hd_status KERNEL(row_gate_backward)(struct hd_backend *cpu,
 
     if (!st)
         hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain(args->C * 12), gate_backward_rows, args);
+    return st;
+}
+
+static void sigmoid_gate_elements(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct hd_sigmoid_gate_forward_args *a = args;
+
+    (void)thread;
+    WITH_FLOATS(a->dtype, T, {
+        FOR_VECTORS (i, n, begin, end)
+            vf_store(a->out, i, n, vf_load(a->y, i, n, T) * vf_sigmoid(vf_load(a->g, i, n, T)), T);
+    });
+}
+
+enum hd_status KERNEL(sigmoid_gate_forward)(struct hd_backend *cpu,
+                                            const struct hd_sigmoid_gate_forward_args *args)
+{
+    const enum hd_status st = hd_cpu_check_float("sigmoid_gate_forward", args->dtype);
+
+    if (!st)
+        hd_cpu_parallel(cpu, args->N, ELEMENTS, sigmoid_gate_elements, args);
+    return st;
+}
+
+static void sigmoid_gate_gradients(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct hd_sigmoid_gate_backward_args *a = args;
+
+    (void)thread;
+    WITH_FLOATS(a->dtype, T, {
+        FOR_VECTORS (i, n, begin, end) {
+            const vf dout = vf_load(a->dout, i, n, T), s = vf_sigmoid(vf_load(a->g, i, n, T));
+            const vf dg = dout * vf_load(a->y, i, n, T) * s * (1.0f - s);
+
+            vf_store(a->dy, i, n, dout * s, T);
+            vf_store(a->dg, i, n, dg, T);
+}
+});
+}
+
+enum hd_status KERNEL(sigmoid_gate_backward)(struct hd_backend *cpu,
+                                             const struct hd_sigmoid_gate_backward_args *args)
+{
+    const enum hd_status st = hd_cpu_check_float("sigmoid_gate_backward", args->dtype);
+
+    if (!st)
+        hd_cpu_parallel(cpu, args->N, ELEMENTS, sigmoid_gate_gradients, args);
     return st;
 }

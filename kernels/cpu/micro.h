@@ -4,7 +4,7 @@
  * broadcast one by one. A block of MICRO_M rows and MICRO_N columns of c stays in registers for the
  * whole depth K.
  *
- * Used by: gemm_blocked, attention.   Uses: vec.   Threads: any.
+ * Used by: gemm_blocked, attention, delta.   Uses: vec.   Threads: any.
  */
 #ifndef HD_KERNELS_CPU_MICRO_H
 #define HD_KERNELS_CPU_MICRO_H

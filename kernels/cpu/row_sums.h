@@ -4,7 +4,7 @@
  * each chunk are written to the scratch, then the chunks are added in order, so the result does not
  * depend on the number of threads.
  *
- * Used by: norm, head_norm, bias.   Uses: cpu, costs, vec.
+ * Used by: norm, gated_norm, head_norm, bias.   Uses: cpu, costs, vec.
  */
 #ifndef HD_KERNELS_CPU_ROW_SUMS_H
 #define HD_KERNELS_CPU_ROW_SUMS_H

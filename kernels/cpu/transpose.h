@@ -1,6 +1,6 @@
 /* transpose: copies blocks of a tensor to padded scratch as fp32, transposed or not.
  *
- * Used by: gemm_blocked, attention.   Uses: vec.   Threads: any.
+ * Used by: gemm_blocked, attention, delta.   Uses: vec.   Threads: any.
  */
 #ifndef HD_KERNELS_CPU_TRANSPOSE_H
 #define HD_KERNELS_CPU_TRANSPOSE_H

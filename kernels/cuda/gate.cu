@@ -1,4 +1,4 @@
-/* gate: rows times the sigmoid of one number per row.
+/* gate: rows times the sigmoid of one number per row, and elements times the sigmoid of another.
  *
  * Bytes: forward 2 R C e; backward reads dout and y and writes dy, 3 R C e. Memory-bound. Backward
  * has one warp per row, with GATE_UNROLL packs of 16 bytes of each input in flight; its order of
@@ -112,4 +112,103 @@ extern "C" enum hd_status hd_cuda_row_gate_backward(struct hd_cuda_stream *s,
                       return HD_LAUNCH(s, (gate_gradients<T, V>),
                                        dim3(grid_of(s, divide_up(a->R, GATE_WARPS), GATE_RESIDENT)),
                                        dim3(GATE_THREADS), 0, *a)));
+}
+
+template <typename T>
+struct cuda_sigmoid_gate {
+    static constexpr int UNROLL = 4;
+    template <int V>
+    struct in {
+        pack<T, V> y, g;
+    };
+    T *out;
+    const T *y, *g;
+    int64_t N;
+
+    __device__ int64_t rows() const
+    {
+        return N;
+    }
+    template <int V>
+    __device__ void load(in<V> &x, int64_t, int64_t c) const
+    {
+        x.y = pack_load<V>(y + c);
+        x.g = pack_load<V>(g + c);
+    }
+    template <int V>
+    __device__ void store(const in<V> &x, int64_t, int64_t c) const
+    {
+        pack<T, V> z;
+
+#pragma unroll
+        for (int j = 0; j < V; j++)
+            z.at[j] = from_float<T>(to_float(x.y.at[j]) * sigmoid<T>(to_float(x.g.at[j])));
+        pack_store(out + c, z);
+    }
+};
+
+extern "C" enum hd_status hd_cuda_sigmoid_gate_forward(struct hd_cuda_stream *s,
+                                                       const struct hd_sigmoid_gate_forward_args *a)
+{
+    HD_CUDA_FLOATS(a->dtype, T, {
+        const struct cuda_sigmoid_gate<T> op = {
+            (T *)a->out, (const T *)a->y, (const T *)a->g, a->N
+        };
+
+        HD_PACK_WIDTH((pack_fits_wide<T>(0, a->out, a->y, a->g)), T, V,
+                      return map_launch_flat<V>(s, op, a->N));
+    });
+}
+
+template <typename T>
+struct cuda_sigmoid_gate_gradients {
+    static constexpr int UNROLL = 2;
+    template <int V>
+    struct in {
+        pack<T, V> dout, y, g;
+    };
+    T *dy, *dg;
+    const T *dout, *y, *g;
+    int64_t N;
+
+    __device__ int64_t rows() const
+    {
+        return N;
+    }
+    template <int V>
+    __device__ void load(in<V> &x, int64_t, int64_t c) const
+    {
+        x.dout = pack_load<V>(dout + c);
+        x.y = pack_load<V>(y + c);
+        x.g = pack_load<V>(g + c);
+    }
+    template <int V>
+    __device__ void store(const in<V> &x, int64_t, int64_t c) const
+    {
+        pack<T, V> of_y, of_g;
+
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            const float s = sigmoid<T>(to_float(x.g.at[j])), d = to_float(x.dout.at[j]);
+
+            of_y.at[j] = from_float<T>(d * s);
+            of_g.at[j] = from_float<T>(d * to_float(x.y.at[j]) * s * (1.0f - s));
+        }
+        pack_store(dy + c, of_y);
+        pack_store(dg + c, of_g);
+    }
+};
+
+extern "C" enum hd_status
+hd_cuda_sigmoid_gate_backward(struct hd_cuda_stream *s,
+                              const struct hd_sigmoid_gate_backward_args *a)
+{
+    HD_CUDA_FLOATS(a->dtype, T, {
+        const struct cuda_sigmoid_gate_gradients<T> op = {
+            (T *)a->dy, (T *)a->dg, (const T *)a->dout, (const T *)a->y, (const T *)a->g, a->N
+        };
+
+        HD_PACK_WIDTH((pack_fits_wide<T>(0, a->dy, a->dg, a->dout, a->y, a->g)), T, V,
+                      return map_launch_flat<V>(s, op, a->N));
+    });
 }

@@ -4,7 +4,7 @@
  * c = sqrt(2 / pi). T is the dtype of the final result: bf16 and f16 use the fast exponential; its
  * error of 2 units of 2^-22 is far below their rounding.
  *
- * Used by: activation.cu, tile.cuh.   Uses: device.cuh.
+ * Used by: activation, conv, delta_gates, gate, gated_norm, tile.cuh.   Uses: device.cuh.
  */
 #ifndef HD_KERNELS_CUDA_GELU_CUH
 #define HD_KERNELS_CUDA_GELU_CUH

@@ -12,7 +12,7 @@
  *     template <int V> struct in, load(in<V> &, r, c)    values read for V columns of row r
  *     add(float (&sums)[OUTPUTS][V], in<V>)
  *
- * Used by: bias, head_norm, norm.   Uses: device, pack, costs.
+ * Used by: bias, conv, gated_norm, head_norm, norm.   Uses: device, pack, costs.
  */
 #ifndef HD_KERNELS_CUDA_ROW_SUMS_CUH
 #define HD_KERNELS_CUDA_ROW_SUMS_CUH

@@ -97,6 +97,35 @@ void ref_row_gate_backward(double *dy, double *dg, const double *dout, const dou
 double ref_cross_entropy(double *dlogits, const double *logits, const int32_t *target, int64_t R,
                          int64_t V, int64_t Vp, double loss_scale);
 
+/* Gated delta layers (ops_delta.h), row after row. bound or NULL; rows are B*S. */
+void ref_conv(double *out, const double *inp, const double *weight, const int32_t *bound, int64_t B,
+              int64_t S, int64_t N, int64_t W);
+void ref_conv_backward(double *dinp, double *dweight, const double *dout, const double *inp,
+                       const double *weight, const int32_t *bound, int64_t B, int64_t S, int64_t N,
+                       int64_t W);
+/* gates[R, 2, H] from inp[R, 2, H] */
+void ref_delta_gates(double *gates, const double *inp, const double *A_log, const double *dt_bias,
+                     int64_t R, int64_t H);
+void ref_delta_gates_backward(double *dinp, double *dA_log, double *ddt_bias, const double *dgates,
+                              const double *inp, const double *A_log, const double *dt_bias,
+                              int64_t R, int64_t H);
+struct ref_delta {
+    int64_t B, S, G, H, Dk, Dv;
+    const int32_t *bound; /* [B*S], or NULL */
+    double eps;
+};
+/* out[B*S, H*Dv] from rows [q | k | v] and gates[B*S, 2, H] */
+void ref_gated_delta(const struct ref_delta *a, double *out, const double *qkv,
+                     const double *gates);
+void ref_gated_delta_backward(const struct ref_delta *a, double *dqkv, double *dgates,
+                              const double *dout, const double *qkv, const double *gates);
+/* heads of D channels, R of them */
+void ref_gated_norm(double *out, double *rstd, const double *inp, const double *gate,
+                    const double *weight, int64_t R, int64_t D, double eps);
+void ref_gated_norm_backward(double *dinp, double *dgate, double *dweight, const double *dout,
+                             const double *inp, const double *gate, const double *weight, int64_t R,
+                             int64_t D, double eps);
+
 /* The router as route_forward in ops_moe.h describes it; noise_logits and noise may be NULL. h[R,E]
  * are the logits with their noise. */
 void ref_route(double *h, double *probs, double *lse, int32_t *chosen, double *gate,

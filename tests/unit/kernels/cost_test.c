@@ -873,4 +873,23 @@ static void the_measured_peak_is_a_peak(void **state)
     }
 }
 
+/* One row of one key head of 8 channels with two value heads of 16, in bf16. */
+static void a_gated_delta_layer_counts_its_state(void **state)
+{
+    const struct hd_gated_delta_forward_args f = {
+        .B = 1, .S = 1, .G = 1, .H = 2, .Dk = 8, .Dv = 16, .dtype = HD_BF16};
+    const struct hd_gated_delta_backward_args b = {
+        .B = 1, .S = 1, .G = 1, .H = 2, .Dk = 8, .Dv = 16, .dtype = HD_BF16};
+    const struct hd_conv_forward_args c = {.B = 1, .S = 3, .N = 5, .W = 4, .dtype = HD_BF16};
+
+    /* of a head: three products with the state of 8 x 16, four with one pair of rows; two gates are
+     * two floats each */
+    check(cost_of(HD_K_gated_delta_forward, &f), 2 * (6 * 128 + 2 * (8 + 16)),
+          2 * (8 + 8 + 32) + 4 * 4, 2 * 32);
+    check(cost_of(HD_K_gated_delta_backward, &b), 3 * 2 * (6 * 128 + 2 * (8 + 16)),
+          2 * (8 + 8 + 32 + 32) + 4 * 4, 2 * (8 + 8 + 32) + 4 * 4);
+    /* four taps and SiLU for each of 15 elements */
+    check(cost_of(HD_K_conv_forward, &c), 15 * (8 + 4), 2 * (15 + 4 * 5), 2 * 15);
+}
+
 RUN_CASES()

@@ -283,6 +283,100 @@ static void row_gate_gradients(void **state)
     tensors_free();
 }
 
+/* A gated delta layer: 2 sequences of 6 rows, 2 key heads of 3 channels, 4 value heads of 2; the
+ * first sequence has three documents. */
+enum { DELTA_ROWS = 12, DELTA_HEADS = 4, DELTA_VALUES = 4 * 2, DELTA_WIDTH = 2 * 2 * 3 + 4 * 2 };
+static const int32_t delta_bounds[DELTA_ROWS] = {0, 0, 2, 3, 3, 3};
+struct delta {
+    struct ref_delta spec;
+    double *qkv, *ba, *A_log, *dt_bias, *dout, *gates, *out;
+};
+
+static double delta_loss(const void *problem)
+{
+    const struct delta *p = problem;
+
+    ref_delta_gates(p->gates, p->ba, p->A_log, p->dt_bias, DELTA_ROWS, DELTA_HEADS);
+    ref_gated_delta(&p->spec, p->out, p->qkv, p->gates);
+    return dot(p->out, p->dout, (int64_t)DELTA_ROWS * DELTA_VALUES);
+}
+
+static void gated_delta_gradients(void **state)
+{
+    const struct delta p = {
+        {.B = 2, .S = 6, .G = 2, .H = 4, .Dk = 3, .Dv = 2, .bound = delta_bounds, .eps = 1e-2},
+        normals((int64_t)DELTA_ROWS * DELTA_WIDTH, 1),
+        normals((int64_t)DELTA_ROWS * 2 * DELTA_HEADS, 2),
+        normals(DELTA_HEADS, 3),
+        normals(DELTA_HEADS, 4),
+        normals((int64_t)DELTA_ROWS * DELTA_VALUES, 5),
+        doubles((int64_t)DELTA_ROWS * 2 * DELTA_HEADS),
+        doubles((int64_t)DELTA_ROWS * DELTA_VALUES)};
+    double *dqkv = doubles((int64_t)DELTA_ROWS * DELTA_WIDTH);
+    double *dgates = doubles((int64_t)DELTA_ROWS * 2 * DELTA_HEADS);
+    double *dba = doubles((int64_t)DELTA_ROWS * 2 * DELTA_HEADS);
+    double *dA_log = doubles(DELTA_HEADS), *ddt_bias = doubles(DELTA_HEADS);
+
+    ref_delta_gates(p.gates, p.ba, p.A_log, p.dt_bias, DELTA_ROWS, DELTA_HEADS);
+    ref_gated_delta_backward(&p.spec, dqkv, dgates, p.dout, p.qkv, p.gates);
+    ref_delta_gates_backward(dba, dA_log, ddt_bias, dgates, p.ba, p.A_log, p.dt_bias, DELTA_ROWS,
+                             DELTA_HEADS);
+    check_gradient("dqkv", p.qkv, dqkv, (int64_t)DELTA_ROWS * DELTA_WIDTH, delta_loss, &p);
+    check_gradient("dba", p.ba, dba, (int64_t)DELTA_ROWS * 2 * DELTA_HEADS, delta_loss, &p);
+    check_gradient("dA_log", p.A_log, dA_log, DELTA_HEADS, delta_loss, &p);
+    check_gradient("ddt_bias", p.dt_bias, ddt_bias, DELTA_HEADS, delta_loss, &p);
+    tensors_free();
+}
+
+struct conv {
+    double *inp, *weight, *dout, *out;
+};
+
+static double conv_loss(const void *problem)
+{
+    const struct conv *p = problem;
+
+    ref_conv(p->out, p->inp, p->weight, delta_bounds, 2, 6, C, 4);
+    return dot(p->out, p->dout, (int64_t)DELTA_ROWS * C);
+}
+
+static void conv_gradients(void **state)
+{
+    const struct conv p = {normals((int64_t)DELTA_ROWS * C, 1), normals(4 * C, 2),
+                           normals((int64_t)DELTA_ROWS * C, 3), doubles((int64_t)DELTA_ROWS * C)};
+    double *dinp = doubles((int64_t)DELTA_ROWS * C), *dweight = doubles(4 * C);
+
+    ref_conv_backward(dinp, dweight, p.dout, p.inp, p.weight, delta_bounds, 2, 6, C, 4);
+    check_gradient("dinp", p.inp, dinp, (int64_t)DELTA_ROWS * C, conv_loss, &p);
+    check_gradient("dweight", p.weight, dweight, 4 * C, conv_loss, &p);
+    tensors_free();
+}
+
+struct gated_norm {
+    double *inp, *gate, *weight, *dout, *out, *rstd;
+};
+
+static double gated_norm_loss(const void *problem)
+{
+    const struct gated_norm *p = problem;
+
+    ref_gated_norm(p->out, p->rstd, p->inp, p->gate, p->weight, R, C, eps);
+    return dot(p->out, p->dout, R * C);
+}
+
+static void gated_norm_gradients(void **state)
+{
+    const struct gated_norm p = {normals(R * C, 1), normals(R * C, 2), normals(C, 3),
+                                 normals(R * C, 4), doubles(R * C),    doubles(R)};
+    double *dinp = doubles(R * C), *dgate = doubles(R * C), *dweight = doubles(C);
+
+    ref_gated_norm_backward(dinp, dgate, dweight, p.dout, p.inp, p.gate, p.weight, R, C, eps);
+    check_gradient("dinp", p.inp, dinp, R * C, gated_norm_loss, &p);
+    check_gradient("dgate", p.gate, dgate, R * C, gated_norm_loss, &p);
+    check_gradient("dweight", p.weight, dweight, C, gated_norm_loss, &p);
+    tensors_free();
+}
+
 struct heads {
     struct ref_attention spec;
     double *q, *k, *v, *dout, *out, *lse;

@@ -1,0 +1,111 @@
+/* delta_forward: the gated delta rule, chunk after chunk; a piece of work is one key head of one
+ * sequence with the value heads that share it. */
+#include "kernels/cpu/delta.h"
+
+struct delta_forward {
+    const struct hd_gated_delta_forward_args *args;
+    struct hd_costs_delta_layout layout;
+};
+
+INLINE void store_out(const struct hd_gated_delta_forward_args *a, const struct delta_head *h,
+                      const struct delta_chunk *c, int64_t head, const float *out,
+                      enum hd_dtype dtype)
+{
+    for (int64_t i = 0; i < c->count; i++)
+        FOR_VECTORS (d, n, 0, h->Dv)
+            vf_store(a->out, ((h->row + c->first + i) * h->H + head) * h->Dv + d, n,
+                     vf_load_f32(out + i * h->layout.value + d, n), dtype);
+}
+
+/* Computes the results of one value head in a chunk, and its state after it, in place. */
+static void forward_head(const struct hd_gated_delta_forward_args *a, const struct delta_head *h,
+                         const struct delta_chunk *c, int64_t head, float *m)
+{
+    const struct hd_costs_delta_layout *l = &h->layout;
+    float *out = delta_area(h, l->wide);
+
+    delta_load_gates(h, c, head);
+    delta_decay(h, c);
+    delta_new_values(h, c, head, m);
+    delta_multiply_rows(out, l->value, delta_area(h, l->q), l->key, m, l->value, c->count, l->value,
+                        h->Dk, false);
+    delta_scale_rows(out, out, delta_vector(h, DELTA_E), c->count, l->value);
+    delta_multiply_rows(out, l->value, delta_area(h, l->a), P, delta_area(h, l->u), l->value,
+                        c->count, l->value, c->count, true);
+    WITH_FLOATS(a->dtype, T, store_out(a, h, c, head, out, T));
+    delta_advance(h, c, m, m);
+}
+
+/* Copies the state of a value head to padded scratch, or back (`store`). */
+static void move_state(const struct delta_head *h, float *m, float *state, bool store)
+{
+    for (int64_t i = 0; i < h->Dk; i++)
+        for (int64_t j = 0; j < h->Dv; j++)
+            if (store)
+                state[i * h->Dv + j] = m[i * h->layout.value + j];
+            else
+                m[i * h->layout.value + j] = state[i * h->Dv + j];
+}
+
+static void forward_sequence(const struct hd_gated_delta_forward_args *a,
+                             const struct delta_head *h, int64_t b)
+{
+    const int64_t group = delta_group(h), size = h->layout.key * h->layout.value;
+    const int64_t first = h->head * group, rows = a->state ? a->after[b] - a->before[b] : a->S;
+    const bool continues = a->state && a->before[b] > 0;
+    float *m = delta_area(h, h->layout.state);
+    float *state = a->state ? a->state + (a->slot[b] * h->H + first) * h->Dk * h->Dv : NULL;
+
+    memset(m, 0, (size_t)(group * size) * sizeof *m);
+    for (int64_t n = 0; continues && n < group; n++)
+        move_state(h, m + n * size, state + n * h->Dk * h->Dv, false);
+    for (int64_t at = 0; at < rows; at += P) {
+        struct delta_chunk c = delta_chunk_of(h, at, rows);
+
+        c.continues |= continues;
+        delta_load_keys(h, &c);
+        for (int64_t n = 0; n < group; n++)
+            forward_head(a, h, &c, first + n, m + n * size);
+    }
+    for (int64_t n = 0; state && rows > 0 && n < group; n++)
+        move_state(h, m + n * size, state + n * h->Dk * h->Dv, true);
+}
+
+static void forward_heads(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct delta_forward *f = args;
+    const struct hd_gated_delta_forward_args *a = f->args;
+
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t b = i / a->G;
+        const struct delta_head h = {.layout = f->layout,
+                                     .scratch = (float *)a->scratch + thread * f->layout.floats,
+                                     .qkv = a->qkv,
+                                     .gates = a->gates,
+                                     .bound = a->bound ? a->bound + b * a->S : NULL,
+                                     .row = b * a->S,
+                                     .head = i % a->G,
+                                     .G = a->G,
+                                     .H = a->H,
+                                     .Dk = a->Dk,
+                                     .Dv = a->Dv,
+                                     .ld = 2 * a->G * a->Dk + a->H * a->Dv,
+                                     .eps = a->eps,
+                                     .dtype = a->dtype};
+
+        forward_sequence(a, &h, b);
+    }
+}
+
+enum hd_status KERNEL(gated_delta_forward)(struct hd_backend *cpu,
+                                           const struct hd_gated_delta_forward_args *args)
+{
+    const struct delta_forward f = {args, hd_costs_delta_forward_layout(args, &cpu->traits)};
+    enum hd_status st = hd_cpu_check_float("gated_delta_forward", args->dtype);
+
+    if (!st)
+        st = hd_costs_check_delta(args->G, args->H, args->Dk, args->Dv);
+    if (!st)
+        hd_cpu_parallel(cpu, args->B * args->G, 1, forward_heads, &f);
+    return st;
+}
