@@ -139,6 +139,10 @@ enum hd_op_class {
     X(activation, ACTIVATION)  \
     X(experts, LINEAR)         \
     X(row_gate, ACTIVATION)    \
+    X(conv, ATTENTION)         \
+    X(gated_delta, ATTENTION)  \
+    X(gated_norm, NORM)        \
+    X(sigmoid_gate, ATTENTION) \
     X(add, RESIDUAL)           \
     X(dropout, RESIDUAL)       \
     X(bias, RESIDUAL)          \
@@ -296,8 +300,10 @@ struct hd_latent_heads {
 /* Settings of an op besides its tensors; each op uses only some of them. */
 struct hd_op_settings {
     int64_t heads, kv_heads, head_width, window;
-    int64_t prefix; /* attention op: number of learned keys and values; 0: none */
-    int64_t chunk;  /* attention op: see hd_attention_settings */
+    int64_t key_width;  /* gated_delta op: channels of a key head */
+    int64_t conv_width; /* conv op: taps */
+    int64_t prefix;     /* attention op: number of learned keys and values; 0: none */
+    int64_t chunk;      /* attention op: see hd_attention_settings */
     double eps, cap;
     double scale; /* of a scale or attention op, of an experts op's adapters, of an embedding op's
                      token rows, of an add op's second input; in the last two 0 means 1 */
@@ -527,6 +533,28 @@ struct hd_tensor *op_experts(struct hd_rec *rec, struct hd_tensor *x,
                              const struct hd_expert_params *params, const struct hd_router *router);
 /* out[R, C] = y[r, :] * sigmoid(g[r]) for each row r of y [R, C], with g [R, 1]. */
 struct hd_tensor *op_row_gate(struct hd_rec *rec, struct hd_tensor *y, struct hd_tensor *g);
+/* Causal convolution of `width` taps along the rows of each document, every channel by itself, then
+ * SiLU: out[R, N] from x [R, N]. The weights are `fused_count` adjacent parameters [Ni, width] from
+ * `weight` on. In decode, a sequence's last inputs are kept in its slot. Not with cp > 1. */
+struct hd_tensor *op_conv(struct hd_rec *rec, struct hd_tensor *x, int weight, int fused_count,
+                          int64_t width);
+/* The gated delta rule (ops_delta.h of kernels): out[R, heads * value_width] from rows [q | k | v]
+ * of qkv, with queries and keys of key_heads heads, and rows [b | a] of ba [R, 2 * heads]; A_log:
+ * the first of the two adjacent fp32 parameters A_log and dt_bias, [heads] each. The state begins
+ * with zeros at each document; in decode it is kept in the sequence's slot. With tp, the numbers
+ * of heads are this rank's. Not with cp > 1. */
+struct hd_delta_settings {
+    int64_t heads, key_heads, value_width, key_width;
+    double eps; /* added to the squares of a query's or key's length */
+};
+struct hd_tensor *op_gated_delta(struct hd_rec *rec, struct hd_tensor *qkv, struct hd_tensor *ba,
+                                 int A_log, const struct hd_delta_settings *settings);
+/* RMSNorm over the channels of each of `heads` heads of x, with one weight for all heads, times
+ * SiLU of the gate: out[R, N]. */
+struct hd_tensor *op_gated_norm(struct hd_rec *rec, struct hd_tensor *x, struct hd_tensor *gate,
+                                int weight, int64_t heads, double eps);
+/* out = y * sigmoid(gate), element by element. */
+struct hd_tensor *op_sigmoid_gate(struct hd_rec *rec, struct hd_tensor *y, struct hd_tensor *gate);
 /* out = a + factor * b; factor 0: 1. */
 struct hd_tensor *op_add(struct hd_rec *rec, struct hd_tensor *a, struct hd_tensor *b,
                          double factor);

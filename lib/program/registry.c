@@ -1,6 +1,7 @@
 #include "program/registry.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -488,6 +489,9 @@ void hd_param_init_values(const struct hd_param *param, uint64_t seed, int64_t f
         else if (index >= 0 && param->init == HD_INIT_UNIFORM)
             ret_values[i] =
                 (float)(param->init_std * (2 * hd_random_uniform(key, (uint64_t)index) - 1));
+        else if (index >= 0 && param->init == HD_INIT_LOG_UNIFORM)
+            ret_values[i] = (float)log(0.01 + (param->init_std - 0.01) *
+                                                  hd_random_uniform(key, (uint64_t)index));
         else if (index >= 0 && param->init == HD_INIT_ONES)
             ret_values[i] = 1;
     }

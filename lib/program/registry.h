@@ -110,8 +110,15 @@ enum {
 enum hd_amax { HD_AMAX_INPUT, HD_AMAX_WEIGHT, HD_AMAX_GRAD, HD_AMAX_COUNT };
 
 /* Initial values. NORMS: the norms of the rows of another parameter, which lib/train computes
- * (train/norms.h). */
-enum hd_init_kind { HD_INIT_ZEROS, HD_INIT_ONES, HD_INIT_NORMAL, HD_INIT_UNIFORM, HD_INIT_NORMS };
+ * (train/norms.h). LOG_UNIFORM: logarithms of numbers that are uniform in 0.01 to init_std. */
+enum hd_init_kind {
+    HD_INIT_ZEROS,
+    HD_INIT_ONES,
+    HD_INIT_NORMAL,
+    HD_INIT_UNIFORM,
+    HD_INIT_NORMS,
+    HD_INIT_LOG_UNIFORM
+};
 
 /* Declaration of a parameter by the model. */
 struct hd_param_spec {
