@@ -79,10 +79,9 @@ enum {
     K(conv_backward_weight, W(dweight) R(dout) R(inp) R(weight) R(bound) S(scratch))              \
     K(delta_gates_forward, W(gates) R(inp) R(A_log) R(dt_bias))                                   \
     K(delta_gates_backward, W(dinp) W(terms) R(dgates) R(inp) R(A_log) R(dt_bias))                \
-    K(gated_delta_forward, W(out) RW(state) R(qkv) R(gates) R(bound) R(before) R(after) R(slot)   \
-                               S(scratch))                                                        \
-    K(gated_delta_backward,                                                                       \
-      W(dqkv) W(dgates) R(dout) R(qkv) R(gates) R(bound) S(scratch))                              \
+    K(gated_delta_forward,                                                                        \
+      W(out) RW(state) R(qkv) R(gates) R(bound) R(before) R(after) R(slot) S(scratch))            \
+    K(gated_delta_backward, W(dqkv) W(dgates) R(dout) R(qkv) R(gates) R(bound) S(scratch))        \
     K(gated_norm_forward, W(out) W(rstd) R(inp) R(gate) R(weight))                                \
     K(gated_norm_backward, W(dinp) W(dgate) R(dout) R(inp) R(gate) R(rstd) R(weight))             \
     K(gated_norm_backward_weight, W(dweight) R(dout) R(inp) R(gate) R(rstd) S(scratch))           \

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "job/family.h"
+
 struct hd_sequence {
     struct hd_sequence *next; /* next sequence in the list of those that wait for a slot */
     struct hd_generation what;
@@ -39,6 +41,9 @@ struct hd_generator {
     bool prompts_last; /* true if the last step read prompts */
     struct hd_decoder_rows *rows;
     int *slot_of_rows;
+    /* the model keeps a state of what a slot has read, which cannot go back: a sequence shares all
+     * that the slot has read, or nothing */
+    bool keeps_state;
     struct hd_likely top[HD_GENERATE_TOP_MAX]; /* candidates for the token that is being reported */
 };
 
@@ -55,6 +60,8 @@ enum hd_status hd_generator_new(struct hd_decoder *decoder, int64_t drawn_max,
         return hd_err(HD_NO_MEMORY, "no memory for a generator");
     g->decoder = decoder;
     g->slot_count = slots;
+    g->keeps_state =
+        hd_layers_count(hd_decoder_job(decoder)->delta_layers, hd_decoder_job(decoder)->layers) > 0;
     g->drawn_max = drawn_max > 0 && drawn_max < vocab ? drawn_max : vocab;
     g->waiting_end = &g->waiting;
     g->slots = calloc((size_t)slots, sizeof *g->slots);
@@ -225,14 +232,15 @@ static void end(struct hd_generator *g, struct generator_slot *slot, enum hd_gen
 
 /* Returns the number of tokens that the slot has read and with which the sequence begins. The token
  * before the first one that is reported or sampled is read again, for its logits. */
-static int64_t common_beginning(const struct generator_slot *slot, const struct hd_sequence *s)
+static int64_t common_beginning(const struct hd_generator *g, const struct generator_slot *slot,
+                                const struct hd_sequence *s)
 {
     const int64_t next = s->what.reports_prompt ? s->what.reported_from : s->what.prompt_count;
     int64_t n = 0;
 
     while (n < slot->filled && n + 1 < next && slot->history[n] == s->prompt[n])
         n++;
-    return n;
+    return g->keeps_state && n < slot->filled ? 0 : n;
 }
 
 /* Returns the free slot that shares the longest beginning with the sequence; among equal ones the
@@ -245,7 +253,7 @@ static struct generator_slot *choose_slot(const struct hd_generator *g, const st
     *ret_common = 0;
     for (int i = 0; i < g->slot_count; i++) {
         struct generator_slot *slot = &g->slots[i];
-        const int64_t common = slot->sequence ? -1 : common_beginning(slot, s);
+        const int64_t common = slot->sequence ? -1 : common_beginning(g, slot, s);
 
         if (common < 0)
             continue;

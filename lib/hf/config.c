@@ -85,6 +85,25 @@ static void fill_latents(struct hd_hf_reading *r)
     job->head_width = job->mla_nope + job->mla_rope;
 }
 
+/* Sets the defaults of transformers for absent keys of gated delta layers, which are those of a new
+ * model. */
+static void fill_delta(struct hd_hf_reading *r)
+{
+    const struct hd_family *f = r->family;
+    struct hd_job *job = r->job;
+    const struct {
+        int64_t *member, absent;
+    } sizes[] = {{&job->delta_key_heads, f->delta.key_heads},
+                 {&job->delta_value_heads, f->delta.value_heads},
+                 {&job->delta_key_width, f->delta.key_width},
+                 {&job->delta_value_width, f->delta.value_width},
+                 {&job->delta_conv_width, f->delta.conv_width}};
+
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        if (!*sizes[i].member)
+            *sizes[i].member = sizes[i].absent;
+}
+
 /* Returns whether config.json says that its weights are bf16; a wrapped model's own file rules. */
 static bool is_bf16(const struct hd_json *root, const struct hd_json *outer)
 {
@@ -146,6 +165,8 @@ static void fill_absent(struct hd_hf_reading *r)
         job->norm_eps = family->absent.eps;
     if (family->latent.kv_rank)
         fill_latents(r);
+    if (family->delta.layers)
+        fill_delta(r);
     if (!job->head_width)
         job->head_width = family->absent.head_width;
     if (!job->head_width && job->heads)
@@ -281,6 +302,9 @@ static void clear_model(struct hd_job *job)
     job->qkv_bias = job->out_bias = job->mlp_bias = job->qk_norm = false;
     job->experts = job->experts_per_token = job->shared_ffn_hidden = 0;
     job->dense_ffn_hidden = 0;
+    job->delta_key_heads = job->delta_value_heads = job->delta_conv_width = 0;
+    job->delta_key_width = job->delta_value_width = 0;
+    (void)strcpy(job->delta_layers, "none");
     job->mla_q_rank = job->mla_kv_rank = job->mla_nope = job->mla_rope = job->mla_value = 0;
     job->renormalize = job->noisy = false;
     job->router_groups = job->router_groups_kept = 1;

@@ -47,6 +47,7 @@ struct hd_hf_reading {
     const struct hd_json *rope_layers;  /* no_rope_layers: 1 for each layer that rotates */
     const struct hd_json *dense_layers; /* mlp_only_layers: indices of layers without experts */
     int64_t window_period;              /* layers per layer without a window; 0: absent */
+    int64_t full_interval;              /* layers per layer of full attention; 0: absent */
     int64_t rope_interval;              /* layers per layer without positions; 0: absent */
     int64_t sparse_step;                /* layers per layer with experts */
     int64_t expert_ffn;                 /* moe_intermediate_size; 0: absent */

@@ -305,9 +305,10 @@ static enum hd_status read_list(struct hd_hf_reading *r, const struct hd_json *v
 /* Reads a count of layers of the rules in config_layers.c. */
 static enum hd_status read_count(struct hd_hf_reading *r, const struct hd_json *value)
 {
-    int64_t *count = strcmp(value->key, "decoder_sparse_step") == 0      ? &r->sparse_step
-                     : strcmp(value->key, "no_rope_layer_interval") == 0 ? &r->rope_interval
-                                                                         : &r->window_period;
+    int64_t *count = strcmp(value->key, "decoder_sparse_step") == 0       ? &r->sparse_step
+                     : strcmp(value->key, "no_rope_layer_interval") == 0  ? &r->rope_interval
+                     : strcmp(value->key, "full_attention_interval") == 0 ? &r->full_interval
+                                                                          : &r->window_period;
     enum hd_status st = HD_OK;
 
     if (value->kind != HD_JSON_NULL)
@@ -505,6 +506,12 @@ static const struct key keys[] = {
     REAL("rope_local_base_freq", LISTED, rope_local_theta, 1, 1e12),
     SPECIAL("sliding_window_pattern", LISTED, read_count),
     SPECIAL("_sliding_window_pattern", LISTED, read_count),
+    SPECIAL("full_attention_interval", LISTED, read_count),
+    INT("linear_num_key_heads", LISTED, delta_key_heads, 1, 4096),
+    INT("linear_num_value_heads", LISTED, delta_value_heads, 1, 4096),
+    INT("linear_key_head_dim", LISTED, delta_key_width, 8, 256),
+    INT("linear_value_head_dim", LISTED, delta_value_width, 8, 256),
+    INT("linear_conv_kernel_dim", LISTED, delta_conv_width, 2, 8),
     SPECIAL("no_rope_layers", LISTED, read_list),
     SPECIAL("no_rope_layer_interval", LISTED, read_count),
     INT("num_experts_per_tok", LISTED, experts_per_token, 1, 64),
@@ -650,7 +657,8 @@ static bool is_in_scope(const struct hd_family *family, const struct key *key)
     case SWITCHED:
         return family->window == HD_WINDOW_SWITCH;
     case TYPED:
-        return family->window == HD_WINDOW_SWITCH || family->window == HD_WINDOW_TYPES;
+        return family->window == HD_WINDOW_SWITCH || family->window == HD_WINDOW_TYPES ||
+               family->delta.layers;
     case EXPERTS:
         return family->experts;
     }

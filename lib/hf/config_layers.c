@@ -109,6 +109,30 @@ static enum hd_status take_window(struct hd_hf_reading *r)
     return st || !r->job->window ? st : put_window_layers(r, picked);
 }
 
+/* ---- gated delta layers ---- */
+
+static enum hd_status take_delta_layers(struct hd_hf_reading *r)
+{
+    const int64_t count = r->job->layers, interval = r->full_interval ? r->full_interval : 4;
+    bool picked[LAYERS_MAX];
+    enum hd_status st = HD_OK;
+    int64_t layer = 0;
+
+    for (int64_t i = 0; i < count; i++)
+        picked[i] = (i + 1) % interval != 0;
+    if (r->layer_types)
+        st = check_length(r, r->layer_types);
+    for (const struct hd_json *v = r->layer_types ? r->layer_types->first : NULL; !st && v;
+         v = v->next, layer++) {
+        const char *type = v->kind == HD_JSON_STRING ? v->text : "";
+
+        picked[layer] = strcmp(type, "linear_attention") == 0;
+        if (!picked[layer] && strcmp(type, "full_attention") != 0)
+            st = hd_hf_unsupported("layer_types", v, "use full_attention or linear_attention");
+    }
+    return st ? st : put_rule(picked, count, "layer_types", r->job->delta_layers);
+}
+
 /* ---- rotary positions ---- */
 
 /* Picks the layers with a window. */
@@ -215,7 +239,7 @@ static enum hd_status take_expert_layers(struct hd_hf_reading *r)
 
 enum hd_status hd_hf_take_layers(struct hd_hf_reading *r)
 {
-    enum hd_status st = take_window(r);
+    enum hd_status st = r->family->delta.layers ? take_delta_layers(r) : take_window(r);
 
     if (!st)
         st = take_rope_layers(r);

@@ -219,7 +219,9 @@ static bool same_blocks(const struct hd_family *a, const struct hd_family *b)
            a->shared_gated == b->shared_gated && a->router_sigmoid == b->router_sigmoid &&
            a->select_bias == b->select_bias && a->router_bias == b->router_bias &&
            a->router_pairs == b->router_pairs && a->scales_embedding == b->scales_embedding &&
-           (a->latent.kv_rank > 0) == (b->latent.kv_rank > 0) && a->latent.eps == b->latent.eps &&
+           (a->latent.kv_rank > 0) == (b->latent.kv_rank > 0) &&
+           !a->delta.layers == !b->delta.layers && a->output_gate == b->output_gate &&
+           a->latent.eps == b->latent.eps &&
            (!a->qk_norm || !b->qk_norm || a->qk_norm_form == b->qk_norm_form);
 }
 
@@ -390,6 +392,23 @@ static void add_layer_types(struct hd_json_writer *w, const struct hd_job *job)
     for (int64_t i = 0; i < job->layers; i++)
         hd_json_add_string(w, NULL, has_window(job, i) ? "sliding_attention" : "full_attention");
     hd_json_end(w, ']');
+}
+
+static void add_delta(struct hd_json_writer *w, const struct hd_job *job)
+{
+    struct hd_layers rule = {0};
+
+    (void)hd_layers_parse(job->delta_layers, &rule);
+    hd_json_begin(w, "layer_types", '[');
+    for (int64_t i = 0; i < job->layers; i++)
+        hd_json_add_string(w, NULL,
+                           hd_layers_has(&rule, i) ? "linear_attention" : "full_attention");
+    hd_json_end(w, ']');
+    hd_json_add_int64(w, "linear_num_key_heads", job->delta_key_heads);
+    hd_json_add_int64(w, "linear_num_value_heads", job->delta_value_heads);
+    hd_json_add_int64(w, "linear_key_head_dim", job->delta_key_width);
+    hd_json_add_int64(w, "linear_value_head_dim", job->delta_value_width);
+    hd_json_add_int64(w, "linear_conv_kernel_dim", job->delta_conv_width);
 }
 
 static void add_window(struct hd_json_writer *w, const struct hd_job *job,
@@ -653,6 +672,8 @@ static void add_rotary(struct hd_json_writer *w, const struct hd_job *job,
     add_activation(w, job, f);
     add_rope(w, job, f);
     add_window(w, job, f);
+    if (f->delta.layers)
+        add_delta(w, job);
     add_biases(w, job, f);
     add_multipliers(w, job, f);
     add_blocks(w, job, f);

@@ -70,6 +70,8 @@ static void begin_tensor(struct hd_exporter *x, const struct hd_hf_row *row, int
     t->one_row = row->one_row;
     t->fp32 = strcmp(row->ours, "blocks.#.moe.select_bias") == 0;
     t->by_heads = row->by_heads;
+    t->middle = row->middle;
+    t->groups = hd_hf_groups_of(&x->job, row);
     t->expert = hd_hf_per_expert(row) ? expert : -1;
 }
 
@@ -232,17 +234,21 @@ static enum hd_status assemble_stack(struct hd_exporter *x, const struct hd_expo
     return HD_OK;
 }
 
-/* Copies x->part, the part `place` of a tensor, to its places in x->whole: as columns, or, by_heads,
- * as rows between those of the other parts. first: rows of the parts before. */
+/* Copies x->part, the part `place` of a tensor, to its places in x->whole: as columns, or, by heads
+ * or in groups, as rows between those of the other parts. first: rows of the parts before. */
 static void spread(struct hd_exporter *x, const struct hd_export_tensor *t, int place,
                    int64_t part_rows, int64_t first)
 {
     const int64_t rows = t->shape[0], columns = t->shape[1];
+    const int64_t groups = t->groups > 1 ? t->groups : 1;
+    const int64_t group = rows / groups, own = part_rows / groups;
 
     for (int64_t r = 0; r < part_rows; r++)
         for (int64_t c = 0; c < columns; c++) {
-            const int64_t to = t->transposed ? c * rows + first + r
-                                             : hd_hf_row_by_heads(&x->job, place, r) * columns + c;
+            const int64_t row = t->groups > 1 ? r / own * group + first / groups + r % own
+                                : t->by_heads ? hd_hf_row_by_heads(&x->job, place, r)
+                                              : 0;
+            const int64_t to = t->transposed ? c * rows + first + r : row * columns + c;
 
             x->whole[to] = x->part[r * columns + c];
         }
@@ -266,13 +272,13 @@ static enum hd_status assemble(struct hd_exporter *x, const struct hd_export_ten
             return hd_err(HD_UNSUPPORTED, "%s: is not stored as f32", entry.name);
         if (t->expert >= 0)
             hd_ckpt_entry_cut(&entry, 0, t->expert, 1);
-        to = t->transposed || t->by_heads ? x->part : x->whole + first * columns;
+        to = t->transposed || t->by_heads || t->groups > 1 ? x->part : x->whole + first * columns;
         st = read_piece(x, &entry, to);
         if (!st)
             st = hd_export_merge(x, &entry, to);
         if (st)
             return st;
-        if (t->transposed || t->by_heads)
+        if (t->transposed || t->by_heads || t->groups > 1)
             spread(x, t, p, part_rows, first);
         first += part_rows;
     }
@@ -334,8 +340,11 @@ static void add_shape(const struct hd_export_tensor *t, struct hd_json_writer *w
         hd_json_add_int64(w, NULL, t->stacked);
     if (t->one_row)
         hd_json_add_int64(w, NULL, 1);
-    for (int d = 0; d < t->dim_count; d++)
+    for (int d = 0; d < t->dim_count; d++) {
         hd_json_add_int64(w, NULL, t->shape[t->transposed ? t->dim_count - 1 - d : d]);
+        if (t->middle && d == 0)
+            hd_json_add_int64(w, NULL, 1);
+    }
     for (int d = 0; t->copied && d < t->copied->dim_count; d++)
         hd_json_add_int64(w, NULL, t->copied->shape[d]);
     hd_json_end(w, ']');

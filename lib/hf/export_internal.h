@@ -5,7 +5,7 @@
 
 #include "hf/hf_internal.h"
 
-enum { HD_EXPORT_PARTS_MAX = 3 };
+enum { HD_EXPORT_PARTS_MAX = 4 };
 #define HD_EXPORT_POSITIONS "embedding.positions"
 
 struct hd_export_tensor { /* one tensor of the export, and its parts in the checkpoint */
@@ -18,8 +18,10 @@ struct hd_export_tensor { /* one tensor of the export, and its parts in the chec
     int64_t stacked; /* experts of the tensor, its dimension 0; 0: it has no such dimension */
     bool transposed, by_heads; /* as those of its rows of the table of names */
     bool one_row;              /* true: the vector is written as a matrix of one row */
-    bool fp32; /* true: written in fp32 in every export: a router's select bias, which 16 bits
+    bool fp32;      /* true: written in fp32 in every export: a router's select bias, which 16 bits
                      would round by more than its differences */
+    bool middle;    /* true: its shape has a dimension of 1 in the middle */
+    int64_t groups; /* heads by which the rows of its parts take turns; 1: each part is whole */
     /* true: the tensor is a prefix adapter: keys and values of all blocks, joined along columns; it
      * has no parts */
     bool prefix;

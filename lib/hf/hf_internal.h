@@ -47,6 +47,10 @@ struct hd_hf_row {
     bool one_row;    /* true: our vector is their matrix of one row */
     /* true: their tensor joins all blocks along its columns, two parts (keys, values) per block */
     bool columns;
+    bool middle; /* true: their tensor has a dimension of 1 in the middle: a convolution */
+    /* the parts of their tensor are not one after another: it has the rows of all parts for each
+     * head in turn */
+    enum hd_hf_groups { HD_HF_WHOLE, HD_HF_BY_HEAD, HD_HF_BY_KEY_HEAD } groups;
     int place; /* index of our parameter among the parts of their tensor, along its rows */
     int parts; /* number of our parameters in their tensor; 1: it has only this one */
     /* true: their tensor joins q, k and v by key/value heads: rows [G][H/G of q, k, v][D] */
@@ -94,6 +98,10 @@ bool hd_hf_find_module(const char *tensor, const char **ret_module, size_t *ret_
 /* Checks that a model directory contains only files of an export. HD_EXISTS: the message names
  * another file. A directory without heddle-hashes.json may have only config.json and weights. */
 enum hd_status hd_hf_check_own(const char *dir);
+
+/* Returns the number of heads by which the rows of the parts of a row's tensor take turns; 1: each
+ * part is whole. */
+int64_t hd_hf_groups_of(const struct hd_job *job, const struct hd_hf_row *row);
 
 /* Name of a prefix adapter's one tensor in PEFT's folder. hd_hf_prefix_rows makes the rows of the
  * table of names for it. */

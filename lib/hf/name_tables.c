@@ -308,6 +308,96 @@ static const struct hd_hf_row gpt_neox_rows[] = {
     OUTSIDE("head.weight", HD_HF_NEOX_HEAD),
     OUTSIDE("head.score.weight", HD_HF_SCORE_NAME)};
 
+#define GROUPED(by, which, count, our, their)                                        \
+    {                                                                                \
+        .ours = our, .theirs = their, .groups = by, .place = which, .parts = (count) \
+    }
+#define CONVOLUTION(which, our)                                                      \
+    {                                                                                \
+        .ours = our, .theirs = "layers.#.linear_attn.conv1d.weight", .middle = true, \
+        .place = which, .parts = 3                                                   \
+    }
+/* a gated delta layer but its projections; attention whose q_proj has a gate for each head */
+#define DELTA                                                                    \
+    CONVOLUTION(0, "blocks.#.delta.conv_q.weight"),                              \
+        CONVOLUTION(1, "blocks.#.delta.conv_k.weight"),                          \
+        CONVOLUTION(2, "blocks.#.delta.conv_v.weight"),                          \
+        PLAIN("blocks.#.delta.A_log", "layers.#.linear_attn.A_log"),             \
+        PLAIN("blocks.#.delta.dt_bias", "layers.#.linear_attn.dt_bias"),         \
+        PLAIN("blocks.#.delta.norm.weight", "layers.#.linear_attn.norm.weight"), \
+        PLAIN("blocks.#.delta.out.weight", "layers.#.linear_attn.out_proj.weight")
+#define GATED_QKV                                                                 \
+    GROUPED(HD_HF_BY_HEAD, 0, 2, "blocks.#.attention.q.weight",                   \
+            "layers.#.self_attn.q_proj.weight"),                                  \
+        GROUPED(HD_HF_BY_HEAD, 1, 2, "blocks.#.attention.gate.weight",            \
+                "layers.#.self_attn.q_proj.weight"),                              \
+        PLAIN("blocks.#.attention.k.weight", "layers.#.self_attn.k_proj.weight"), \
+        PLAIN("blocks.#.attention.v.weight", "layers.#.self_attn.v_proj.weight")
+#define QKVZ(which, our) \
+    GROUPED(HD_HF_BY_KEY_HEAD, which, 4, our, "layers.#.linear_attn.in_proj_qkvz.weight")
+#define BA(which, our) \
+    GROUPED(HD_HF_BY_KEY_HEAD, which, 2, our, "layers.#.linear_attn.in_proj_ba.weight")
+#define FUSED_DELTA                                                             \
+    QKVZ(0, "blocks.#.delta.q.weight"), QKVZ(1, "blocks.#.delta.k.weight"),     \
+        QKVZ(2, "blocks.#.delta.v.weight"), QKVZ(3, "blocks.#.delta.z.weight"), \
+        BA(0, "blocks.#.delta.b.weight"), BA(1, "blocks.#.delta.a.weight"), DELTA
+
+static const struct hd_hf_row qwen_next_rows[] = {EMBEDDING,
+                                                  NORMS,
+                                                  GATED_QKV,
+                                                  OUT,
+                                                  FUSED_DELTA,
+                                                  MLP,
+                                                  ROUTER("mlp.gate.weight"),
+                                                  EXPERTS("mlp.experts.*.gate_proj.weight",
+                                                          "mlp.experts.*.up_proj.weight",
+                                                          "mlp.experts.*.down_proj.weight"),
+                                                  SHARED_EXPERT,
+                                                  HEAD};
+static const struct hd_hf_row qwen_next_stacked_rows[] = {
+    EMBEDDING,
+    NORMS,
+    GATED_QKV,
+    OUT,
+    FUSED_DELTA,
+    MLP,
+    ROUTER("mlp.gate.weight"),
+    STACKED_EXPERTS("mlp.experts.gate_up_proj", "mlp.experts.down_proj"),
+    SHARED_EXPERT,
+    HEAD};
+
+#define SEPARATE_DELTA                                                                    \
+    PART(0, 3, "blocks.#.delta.q.weight", "layers.#.linear_attn.in_proj_qkv.weight"),     \
+        PART(1, 3, "blocks.#.delta.k.weight", "layers.#.linear_attn.in_proj_qkv.weight"), \
+        PART(2, 3, "blocks.#.delta.v.weight", "layers.#.linear_attn.in_proj_qkv.weight"), \
+        PLAIN("blocks.#.delta.z.weight", "layers.#.linear_attn.in_proj_z.weight"),        \
+        PLAIN("blocks.#.delta.b.weight", "layers.#.linear_attn.in_proj_b.weight"),        \
+        PLAIN("blocks.#.delta.a.weight", "layers.#.linear_attn.in_proj_a.weight"), DELTA
+
+static const struct hd_hf_row qwen3_5_rows[] = {EMBEDDING,
+                                                NORMS,
+                                                GATED_QKV,
+                                                OUT,
+                                                SEPARATE_DELTA,
+                                                MLP,
+                                                ROUTER("mlp.gate.weight"),
+                                                EXPERTS("mlp.experts.*.gate_proj.weight",
+                                                        "mlp.experts.*.up_proj.weight",
+                                                        "mlp.experts.*.down_proj.weight"),
+                                                SHARED_EXPERT,
+                                                HEAD};
+static const struct hd_hf_row qwen3_5_stacked_rows[] = {
+    EMBEDDING,
+    NORMS,
+    GATED_QKV,
+    OUT,
+    SEPARATE_DELTA,
+    MLP,
+    ROUTER("mlp.gate.weight"),
+    STACKED_EXPERTS("mlp.experts.gate_up_proj", "mlp.experts.down_proj"),
+    SHARED_EXPERT,
+    HEAD};
+
 static const struct hd_hf_row starcoder2_rows[] = {EMBEDDING, NORMS, QKV, OUT, PLAIN_MLP, HEAD};
 
 /* DeepSeek-V2 and V3, GLM-4.7-Flash, also in two forms. */
@@ -366,6 +456,10 @@ static const struct hd_hf_names tables[HD_NAMES_COUNT] = {
     [HD_NAMES_GRANITE_MOE] = {"model.", granite_moe_rows, COUNT(granite_moe_rows),
                               granite_moe_stacked_rows, COUNT(granite_moe_stacked_rows),
                               "layers.#.block_sparse_moe.experts.gate_up_proj"},
+    [HD_NAMES_QWEN_NEXT] = {"model.", qwen_next_rows, COUNT(qwen_next_rows), qwen_next_stacked_rows,
+                            COUNT(qwen_next_stacked_rows), "layers.#.mlp.experts.gate_up_proj"},
+    [HD_NAMES_QWEN3_5] = {"model.", qwen3_5_rows, COUNT(qwen3_5_rows), qwen3_5_stacked_rows,
+                          COUNT(qwen3_5_stacked_rows), "layers.#.mlp.experts.gate_up_proj"},
     [HD_NAMES_STARCODER2] = {"model.", starcoder2_rows, COUNT(starcoder2_rows), NULL, 0, NULL},
     [HD_NAMES_DEEPSEEK] = {"model.", deepseek_rows, COUNT(deepseek_rows), deepseek_stacked_rows,
                            COUNT(deepseek_stacked_rows), "layers.#.mlp.experts.gate_up_proj"},

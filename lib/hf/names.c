@@ -11,11 +11,23 @@ int64_t hd_hf_part_rows(const struct hd_job *job, const char *name, int64_t rows
 {
     int64_t heads = 0;
 
-    if (strstr(name, "attention.q."))
+    if (strstr(name, "delta.q.") || strstr(name, "delta.k.") || strstr(name, "conv_q.") ||
+        strstr(name, "conv_k."))
+        return job->delta_key_heads * job->delta_key_width;
+    if (strstr(name, "delta.v.") || strstr(name, "delta.z.") || strstr(name, "conv_v."))
+        return job->delta_value_heads * job->delta_value_width;
+    if (strstr(name, "attention.q.") || strstr(name, "attention.gate."))
         heads = job->heads;
     else if (strstr(name, "attention.k.") || strstr(name, "attention.v."))
         heads = job->kv_heads;
     return heads * job->head_width > 0 ? heads * job->head_width : rows;
+}
+
+int64_t hd_hf_groups_of(const struct hd_job *job, const struct hd_hf_row *row)
+{
+    return row->groups == HD_HF_BY_HEAD       ? job->heads
+           : row->groups == HD_HF_BY_KEY_HEAD ? job->delta_key_heads
+                                              : 1;
 }
 
 void hd_hf_format_name(const char *pattern, int64_t layer, int64_t expert,
@@ -45,9 +57,12 @@ struct found_name {
     struct hd_hf_quantized *quantized;
     bool per_expert, transposed;
     const struct hd_job
-        *by_heads;        /* the joined tensor is one by key/value heads; NULL: it is not */
-    int place;            /* index of our part in it */
-    int64_t first;        /* first row of our part in a joined tensor */
+        *by_heads; /* the joined tensor is one by key/value heads; NULL: it is not */
+    int place;     /* index of our part in it */
+    int64_t first; /* first row of our part in a joined tensor */
+    /* rows of a group in their tensor, and those of our part among them, from `first` on; 0: there
+     * are no groups */
+    int64_t group_rows, part_rows;
     int64_t first_column; /* first column of our part in a joined tensor */
 };
 
@@ -111,7 +126,8 @@ static enum hd_status check_tensor_shape(const struct search *s, const struct hd
     char is[96], should[96];
     const int left_out = hd_hf_per_expert(row), dims = want->dim_count - left_out;
     const int merged = want->dim_count > 2 ? want->dim_count - 2 : 0;
-    bool same = w->dim_count == dims + one_row;
+    const bool flat = row->middle && w->dim_count == 3 && w->shape[1] == 1;
+    bool same = w->dim_count == dims + one_row + flat;
 
     for (int d = 0; d < dims; d++) {
         const int from = row->transposed ? dims - 1 - d : d + left_out;
@@ -122,7 +138,7 @@ static enum hd_status check_tensor_shape(const struct search *s, const struct hd
                                      : rows_before(s, row, row->parts, want->shape[from]);
     }
     for (int d = 0; same && d < dims; d++)
-        same = w->shape[d + one_row] == expected[d] ||
+        same = w->shape[d + one_row + (flat && d)] == expected[d] ||
                (positions && d == 0 && w->shape[d] > expected[d]);
     if (!same) {
         format_shape(w->shape, w->dim_count, is);
@@ -207,6 +223,13 @@ static enum hd_status find_one(struct search *s, struct hd_hf_map *map, size_t i
         f->first_column = (2 * layer + row->place) * want->shape[1];
     else
         f->first = rows_before(s, row, row->place, want->shape[rows_at]);
+    if (row->groups) {
+        const int64_t groups = hd_hf_groups_of(s->job, row);
+
+        f->first /= groups;
+        f->part_rows = want->shape[rows_at] / groups;
+        f->group_rows = rows_before(s, row, row->parts, want->shape[rows_at]) / groups;
+    }
     if (f->per_expert)
         count = want->shape[0];
     f->weights = hd_arena_array(&map->arena, (size_t)count, sizeof *f->weights);
@@ -234,7 +257,11 @@ bool hd_hf_is_extra(const struct hd_job *job, const char *prefix, const char *na
 {
     const size_t n = strlen(prefix);
 
-    if (!hd_family_named(job->family)->extra_layers || !hd_text_starts(name, prefix))
+    if (!hd_family_named(job->family)->extra_layers)
+        return false;
+    if (hd_text_starts(name, "mtp."))
+        return true;
+    if (!hd_text_starts(name, prefix))
         return false;
     return hd_text_starts(name + n, "mtp_") ||
            (hd_text_starts(name + n, "layers.") &&
@@ -462,6 +489,8 @@ static struct name_piece piece_of(const struct hd_ckpt_entry *want)
 /* Returns the row of the joined tensor that has row `row` of our part. */
 static int64_t row_of(const struct found_name *f, int64_t row)
 {
+    if (f->part_rows)
+        return row / f->part_rows * f->group_rows + f->first + row % f->part_rows;
     return f->by_heads ? hd_hf_row_by_heads(f->by_heads, f->place, row) : f->first + row;
 }
 
@@ -496,7 +525,7 @@ static void read_run(const struct found_name *f, int dim_count, int64_t expert, 
     else if (f->transposed)
         hd_hf_convert(w, column * width + f->first + row, width, count, ret_values);
     else if (w->dim_count > 2)
-        hd_hf_convert(w, (expert * w->shape[1] + f->first + row) * width + column, 1, count,
+        hd_hf_convert(w, (expert * w->shape[1] + row_of(f, row)) * width + column, 1, count,
                       ret_values);
     else
         hd_hf_convert(w, row_of(f, row) * width + f->first_column + column, 1, count, ret_values);
@@ -544,6 +573,6 @@ bool hd_hf_get_quantized(const struct hd_hf_map *map, size_t index, int64_t expe
     const struct found_name *f = &map->found[index];
     const struct hd_hf_quantized *quantized = &f->quantized[f->per_expert ? expert : 0];
 
-    return quantized->quant == quant && !f->by_heads &&
+    return quantized->quant == quant && !f->part_rows && !f->by_heads &&
            hd_hf_slice_quantized(quantized, f->first, ret_whole);
 }

@@ -54,7 +54,9 @@ static const struct rope_kind {
 };
 enum { ROPE_KINDS = sizeof rope_kinds / sizeof rope_kinds[0], LONGROPE = ROPE_KINDS - 1 };
 
-static const char of_every_kind[] = "rope_type type rope_theta partial_rotary_factor";
+/* The sections give channels to axes of images; in text all axes have the same position. */
+static const char of_every_kind[] =
+    "rope_type type rope_theta partial_rotary_factor mrope_section mrope_interleaved";
 
 /* Returns a member of a JSON object; NULL: absent or null. */
 static const struct hd_json *rope_member(const struct hd_json *object, const char *key)

@@ -12,6 +12,10 @@ static const struct hd_hf_wrapper wrappers[] = {
     {"gemma3", "Gemma3ForConditionalGeneration", "gemma3_text",
      "vision_config mm_tokens_per_image image_token_index boi_token_index eoi_token_index "
      "image_token_id boi_token_id eoi_token_id"},
+    {"qwen3_5", "Qwen3_5ForConditionalGeneration", "qwen3_5_text",
+     "vision_config image_token_id video_token_id vision_start_token_id vision_end_token_id"},
+    {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe_text",
+     "vision_config image_token_id video_token_id vision_start_token_id vision_end_token_id"},
     {"mistral3", "Mistral3ForConditionalGeneration", "mistral ministral3",
      "vision_config image_token_index image_token_id projector_hidden_act vision_feature_layer "
      "multimodal_projector_bias spatial_merge_size"},

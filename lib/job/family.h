@@ -60,6 +60,8 @@ enum hd_family_names {
     HD_NAMES_GLM4,
     HD_NAMES_GRANITE_MOE,
     HD_NAMES_STARCODER2,
+    HD_NAMES_QWEN_NEXT,
+    HD_NAMES_QWEN3_5,
     HD_NAMES_DEEPSEEK,
     HD_NAMES_GLM4_MOE,
     HD_NAMES_MINIMAX_M2,
@@ -108,6 +110,15 @@ struct hd_family {
     const char *parallel; /* model.parallel_residual of blocks with parallel branches; NULL: such
                              blocks are not possible */
     bool sequential;      /* the key's default is none nevertheless; else `parallel` */
+
+    /* gated delta layers (Yang et al. 2024). layers NULL: the family has none, else, as the others,
+     * the default of a key model.delta */
+    struct {
+        const char *layers;
+        int64_t key_heads, value_heads, key_width, value_width, conv_width;
+    } delta;
+    bool output_gate; /* attention's output is multiplied by the sigmoid of a projection of its
+                         input (Qwen3-Next) */
 
     /* ---- defaults of keys of the job file ---- */
     bool qkv_bias, out_bias, mlp_bias, qk_norm, tied;

@@ -70,6 +70,20 @@ static const struct module deepseek_modules[] = {
     {"mlp.experts.up_proj", {HD_TARGET_UP}, 1, true},
     {"mlp.experts.down_proj", {HD_TARGET_DOWN}, 1, true},
     MLP};
+/* Without q_proj, whose rows are those of two of our parameters, q and the gate of the output, and
+ * without the projections of gated delta layers. */
+#define WITHOUT_Q                                                                                 \
+    {"self_attn.k_proj", {HD_TARGET_K}, 1, false}, {"self_attn.v_proj", {HD_TARGET_V}, 1, false}, \
+    {                                                                                             \
+        "self_attn.o_proj", {HD_TARGET_OUT}, 1, false                                             \
+    }
+static const struct module qwen_next_modules[] = {
+    WITHOUT_Q,
+    {"mlp.experts.gate_proj", {HD_TARGET_GATE}, 1, true},
+    {"mlp.experts.up_proj", {HD_TARGET_UP}, 1, true},
+    {"mlp.experts.down_proj", {HD_TARGET_DOWN}, 1, true},
+    MLP};
+static const struct module qwen3_5_modules[] = {WITHOUT_Q, MLP};
 static const struct module starcoder2_modules[] = {
     ATTENTION, {"mlp.c_fc", {HD_TARGET_UP}, 1, false}, {"mlp.c_proj", {HD_TARGET_DOWN}, 1, false}};
 
@@ -103,6 +117,8 @@ static const struct modules modules[HD_NAMES_COUNT] = {
     [HD_NAMES_GLM] = MODULES(glm_modules),
     [HD_NAMES_GLM4] = MODULES(glm_modules),
     [HD_NAMES_GRANITE_MOE] = MODULES(granite_moe_modules),
+    [HD_NAMES_QWEN_NEXT] = MODULES(qwen_next_modules),
+    [HD_NAMES_QWEN3_5] = MODULES(qwen3_5_modules),
     [HD_NAMES_STARCODER2] = MODULES(starcoder2_modules),
     [HD_NAMES_DEEPSEEK] = MODULES(deepseek_modules),
     [HD_NAMES_GLM4_MOE] = MODULES(qwen_moe_modules),
@@ -237,6 +253,10 @@ enum hd_status hd_adapter_from_job(const struct hd_job *job, struct hd_adapter *
                       "train.adapter.type: a prefix has keys and values of heads, and %s computes "
                       "them from latents; use lora or bottleneck",
                       job->family);
+    if (is(job, "prefix") && hd_layers_count(job->delta_layers, job->layers))
+        return hd_err(HD_UNSUPPORTED,
+                      "train.adapter.type: a prefix has keys and values, and blocks with a gated "
+                      "delta layer (model.delta.layers) have none; use lora or bottleneck");
     if (is(job, "prefix"))
         *ret_adapter =
             (struct hd_adapter){.kind = HD_ADAPTER_PREFIX, .tokens = job->adapter_tokens};

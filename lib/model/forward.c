@@ -182,6 +182,8 @@ static struct hd_tensor *attend(struct hd_rec *rec, const struct hd_model_config
     h = op_attention(rec, h, &settings); /* [R, H*D] */
     if (value < c->D)                    /* values were padded with zeros */
         h = op_head_columns(rec, h, H, c->D, 0, value);
+    if (w->gate >= 0)
+        h = op_sigmoid_gate(rec, h, op_linear(rec, x, w->gate, -1, 1));
     return h;
 }
 
@@ -192,6 +194,30 @@ static struct hd_tensor *attention_forward(struct hd_rec *rec, const struct hd_m
 {
     return row_parallel(rec, c, layer, attend(rec, c, tp, w, layer, x), w->out, w->out_bias,
                         &w->lora_out);
+}
+
+/* Records a gated delta layer, x: [R, C] -> [Rl, C]. Key heads, each with its value heads, are split
+ * over tp. */
+static struct hd_tensor *delta_forward(struct hd_rec *rec, const struct hd_model_config *c, int tp,
+                                       const struct hd_delta *w, int64_t layer, struct hd_tensor *x)
+{
+    static const struct hd_lora none;
+    const struct hd_delta_sizes *s = &c->delta;
+    const int64_t heads = s->value_heads / tp;
+    const struct hd_delta_settings settings = {.heads = heads,
+                                               .key_heads = s->key_heads / tp,
+                                               .value_width = s->value_width,
+                                               .key_width = s->key_width,
+                                               .eps = 1e-6};
+    struct hd_tensor *qkv = op_linear(rec, x, w->qkv, -1, 3);
+    struct hd_tensor *gate = op_linear(rec, x, w->gate, -1, 1),
+                     *ba = op_linear(rec, x, w->ba, -1, 2);
+    struct hd_tensor *h;
+
+    qkv = op_conv(rec, qkv, w->conv, 3, s->conv_width);
+    h = op_gated_delta(rec, qkv, ba, w->A_log, &settings); /* [R, heads * value_width] */
+    h = op_gated_norm(rec, h, gate, w->norm, heads, c->norm_eps);
+    return row_parallel(rec, c, layer, h, w->out, -1, &none);
 }
 
 static enum hd_activation activation(const struct hd_model_config *c)
@@ -354,7 +380,8 @@ static struct hd_tensor *block_forward(struct hd_rec *rec, void *context, int un
     if (c->place == HD_NORM_ONE || c->place == HD_NORM_TWO)
         return parallel_forward(rec, f, w, layer, x);
     h = op_copy_to_tp(rec, norm_before(rec, c, x, w->norm1)); /* [R, C] */
-    h = attention_forward(rec, c, f->tp, &w->attention, layer, h);
+    h = hd_model_layer(c, layer).delta ? delta_forward(rec, c, f->tp, &w->delta, layer, h)
+                                       : attention_forward(rec, c, f->tp, &w->attention, layer, h);
     x = add_to_residual(rec, c, layer, x, h, &attention);
 
     normed = norm_before(rec, c, x, w->norm2);

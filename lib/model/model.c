@@ -102,6 +102,8 @@ static enum hd_status layers_from_job(const struct hd_job *job, struct hd_model_
         return hd_err_prefix(HD_INVALID, "model.rope_layers");
     if (hd_layers_parse(job->experts_layers, &c->experts_layers))
         return hd_err_prefix(HD_INVALID, "model.experts_layers");
+    if (hd_layers_parse(*job->delta_layers ? job->delta_layers : "none", &c->delta_layers))
+        return hd_err_prefix(HD_INVALID, "model.delta.layers");
     return HD_OK;
 }
 
@@ -171,6 +173,11 @@ enum hd_status hd_model_config_from_job(const struct hd_job *job,
                    .expert_rows = job->expert_rows,
                    .seed = (uint64_t)job->seed},
         .bias_rate = job->router_bias_rate,
+        .delta = {.key_heads = job->delta_key_heads,
+                  .value_heads = job->delta_value_heads,
+                  .key_width = job->delta_key_width,
+                  .value_width = job->delta_value_width,
+                  .conv_width = job->delta_conv_width},
         .dropout_embedding = job->dropout_embedding,
         .dropout_attention = job->dropout_attention,
         .dropout_residual = job->dropout_residual,
@@ -225,9 +232,12 @@ int64_t hd_model_window(const struct hd_model_config *c, int64_t layer)
 struct hd_layer hd_model_layer(const struct hd_model_config *c, int64_t layer)
 {
     const bool experts = c->router.E && hd_layers_has(&c->experts_layers, layer);
-    const bool rotates = c->positions == HD_POSITIONS_ROPE && hd_layers_has(&c->rope_layers, layer);
-    struct hd_layer l = {.window = hd_model_window(c, layer),
+    const bool delta = hd_layers_has(&c->delta_layers, layer);
+    const bool rotates =
+        !delta && c->positions == HD_POSITIONS_ROPE && hd_layers_has(&c->rope_layers, layer);
+    struct hd_layer l = {.window = delta ? 0 : hd_model_window(c, layer),
                          .experts = experts,
+                         .delta = delta,
                          .F = c->router.E && !experts ? c->F_dense : c->F};
 
     if (rotates)
@@ -238,10 +248,10 @@ struct hd_layer hd_model_layer(const struct hd_model_config *c, int64_t layer)
 int hd_model_layer_kind(const struct hd_model_config *c, int64_t layer)
 {
     const struct hd_layer l = hd_model_layer(c, layer);
-    const bool unrotated = c->positions == HD_POSITIONS_ROPE && !l.rope;
+    const bool unrotated = c->positions == HD_POSITIONS_ROPE && !l.rope && !l.delta;
 
     return (l.window > 0 ? HD_LAYER_WINDOWED : 0) + (unrotated ? HD_LAYER_UNROTATED : 0) +
-           (c->router.E && !l.experts ? HD_LAYER_DENSE : 0);
+           (c->router.E && !l.experts ? HD_LAYER_DENSE : 0) + (l.delta ? HD_LAYER_DELTA : 0);
 }
 
 /* ---- declaring ---- */
@@ -634,20 +644,26 @@ static void declare_latent_loras(struct declare *d, struct hd_attention *a)
                                                            0, HD_SITE_ADAPTER_KV_B});
 }
 
-static void declare_loras(struct declare *d, struct hd_layer l, struct hd_block *b)
+static void declare_attention_loras(struct declare *d, struct hd_attention *a)
 {
     const struct hd_model_config *c = d->config;
     const int64_t value = hd_model_value_width(c);
 
     if (c->latents.kv_rank)
-        declare_latent_loras(d, &b->attention);
+        declare_latent_loras(d, a);
     else
-        b->attention.lora_qkv =
-            declare_lora(d, (struct adapted_weight){HD_TARGET_Q, b->attention.qkv, 3, c->C, 0,
-                                                    HD_SITE_ADAPTER_QKV});
-    b->attention.lora_out =
-        declare_lora(d, (struct adapted_weight){HD_TARGET_OUT, b->attention.out, 1, c->H * value,
-                                                value, HD_SITE_ADAPTER_OUT});
+        a->lora_qkv = declare_lora(
+            d, (struct adapted_weight){HD_TARGET_Q, a->qkv, 3, c->C, 0, HD_SITE_ADAPTER_QKV});
+    a->lora_out = declare_lora(d, (struct adapted_weight){HD_TARGET_OUT, a->out, 1, c->H * value,
+                                                          value, HD_SITE_ADAPTER_OUT});
+}
+
+static void declare_loras(struct declare *d, struct hd_layer l, struct hd_block *b)
+{
+    const struct hd_model_config *c = d->config;
+
+    if (!l.delta)
+        declare_attention_loras(d, &b->attention);
     b->experts.scale = c->adapter.scale;
     for (int t = HD_TARGET_GATE; l.experts && t <= HD_TARGET_DOWN; t++)
         if (c->adapter.rank && !d->registry->status)
@@ -686,6 +702,7 @@ static struct hd_attention no_attention(void)
                                  .out_bias = -1,
                                  .q_norm = -1,
                                  .k_norm = -1,
+                                 .gate = -1,
                                  .q_a = -1,
                                  .q_a_norm = -1,
                                  .q_b = -1,
@@ -739,6 +756,8 @@ static struct hd_attention declare_attention(struct declare *d)
     a.qkv = product(d, "attention.q.weight", Q, c->C, split_rows(), init_std);
     (void)fused(d, "attention.k.weight", K, c->C, split_kv_heads(d), init_std);
     (void)fused(d, "attention.v.weight", K, c->C, split_kv_heads(d), init_std);
+    if (c->family->output_gate)
+        a.gate = product(d, "attention.gate.weight", Q, c->C, split_rows(), init_std);
     a.out = product(d, "attention.out.weight", c->C, Q, split_columns(c->D), residual_std(c));
     a.qkv_bias = bias(d, c->qkv_bias, "attention.q.bias", Q, split_rows(), false);
     (void)bias(d, c->qkv_bias, "attention.k.bias", K, split_kv_heads(d), true);
@@ -753,6 +772,33 @@ static struct hd_attention declare_attention(struct declare *d)
         a.k_norm = param(d, "attention.k_norm.weight", c->D, 0, on_parts(), norm_init(c), 0, false);
     }
     return a;
+}
+
+/* Declares a gated delta layer, whose key heads tp splits, each with its value heads. A_log and
+ * dt_bias are fp32: the decay is an exponential of them. */
+static struct hd_delta declare_delta(struct declare *d)
+{
+    const struct hd_model_config *c = d->config;
+    const struct hd_delta_sizes *s = &c->delta;
+    const int64_t K = s->key_heads * s->key_width, V = s->value_heads * s->value_width;
+    struct shard decay = split_rows();
+    struct hd_delta b = {0};
+
+    decay.keep_fp32 = true;
+    b.qkv = product(d, "delta.q.weight", K, c->C, split_rows(), init_std);
+    (void)fused(d, "delta.k.weight", K, c->C, split_rows(), init_std);
+    (void)fused(d, "delta.v.weight", V, c->C, split_rows(), init_std);
+    b.gate = product(d, "delta.z.weight", V, c->C, split_rows(), init_std);
+    b.ba = matrix(d, "delta.b.weight", s->value_heads, c->C, split_rows(), init_std, false);
+    (void)matrix(d, "delta.a.weight", s->value_heads, c->C, split_rows(), init_std, true);
+    b.conv = matrix(d, "delta.conv_q.weight", K, s->conv_width, split_rows(), init_std, false);
+    (void)matrix(d, "delta.conv_k.weight", K, s->conv_width, split_rows(), init_std, true);
+    (void)matrix(d, "delta.conv_v.weight", V, s->conv_width, split_rows(), init_std, true);
+    b.A_log = param(d, "delta.A_log", s->value_heads, 0, decay, HD_INIT_LOG_UNIFORM, 16, false);
+    (void)param(d, "delta.dt_bias", s->value_heads, 0, decay, HD_INIT_ONES, 0, true);
+    b.norm = param(d, "delta.norm.weight", s->value_width, 0, on_parts(), HD_INIT_ONES, 0, false);
+    b.out = product(d, "delta.out.weight", c->C, V, split_columns(s->value_width), residual_std(c));
+    return b;
 }
 
 /* Returns a copy of *d whose prefix of parameter names is longer by ".what". */
@@ -870,7 +916,10 @@ static const char *const kind_names[HD_LAYER_KINDS] = {"block",
                                                        "dense block",
                                                        "dense windowed block",
                                                        "dense block without positions",
-                                                       "dense windowed block without positions"};
+                                                       "dense windowed block without positions",
+                                                       [HD_LAYER_DELTA] = "delta block",
+                                                       [HD_LAYER_DELTA | HD_LAYER_DENSE] =
+                                                           "dense delta block"};
 
 static void declare_block(struct declare *d, struct hd_model *m, int64_t layer)
 {
@@ -885,7 +934,9 @@ static void declare_block(struct declare *d, struct hd_model *m, int64_t layer)
     (void)snprintf(d->prefix, sizeof d->prefix, "blocks.%lld", (long long)layer);
     (void)hd_registry_unit(d->registry, kind_names[hd_model_layer_kind(c, layer)], name);
     b->norm1 = declare_norm(d, before, "norm1");
-    b->attention = declare_attention(d);
+    if (l.delta)
+        b->delta = declare_delta(d);
+    b->attention = l.delta ? no_attention() : declare_attention(d);
     b->norm1_out = declare_norm(d, after, "norm1_out");
     b->norm2 = declare_norm(d, before && c->place != HD_NORM_ONE, "norm2");
     declare_feed_forward(d, layer, l, b);
@@ -921,7 +972,7 @@ static void declare_head(struct declare *d, struct hd_model *m)
 bool hd_model_tp_fits(const struct hd_model_config *c, int64_t tp)
 {
     return c->H % tp == 0 && c->F % tp == 0 && c->F_shared % tp == 0 && c->F_dense % tp == 0 &&
-           (c->G % tp == 0 || tp % c->G == 0);
+           (c->G % tp == 0 || tp % c->G == 0) && c->delta.key_heads % tp == 0;
 }
 
 static enum hd_status check_tp(const struct hd_model_config *c, const struct hd_mesh_sizes *sizes)
@@ -930,9 +981,10 @@ static enum hd_status check_tp(const struct hd_model_config *c, const struct hd_
 
     if (!hd_model_tp_fits(c, tp))
         return hd_err(HD_INVALID,
-                      "tp = %d must divide heads = %lld and ffn_hidden = %lld, and divide or be a "
-                      "multiple of kv_heads = %lld",
-                      tp, (long long)c->H, (long long)c->F, (long long)c->G);
+                      "tp = %d must divide heads = %lld, ffn_hidden = %lld and the key heads of "
+                      "gated delta layers = %lld, and divide or be a multiple of kv_heads = %lld",
+                      tp, (long long)c->H, (long long)c->F, (long long)c->delta.key_heads,
+                      (long long)c->G);
     assert(sizes->kv_replica == hd_model_kv_replica(c, tp));
     return HD_OK;
 }

@@ -35,6 +35,12 @@ struct hd_latents {
     double eps;              /* of the latents' norms */
 };
 
+/* Sizes of a gated delta layer. */
+struct hd_delta_sizes {
+    int64_t key_heads, value_heads, key_width, value_width;
+    int64_t conv_width; /* taps of its convolution */
+};
+
 /* Shape and settings of a model: L layers, C channels, H query heads, G kv heads, D head width, F
  * feed-forward width, V vocabulary */
 struct hd_model_config {
@@ -60,6 +66,8 @@ struct hd_model_config {
                                           output, of the MLP have a bias */
     bool qk_norm;                        /* true: RMSNorm of q and k, before RoPE */
     struct hd_latents latents;
+    struct hd_layers delta_layers; /* blocks with a gated delta layer in place of attention */
+    struct hd_delta_sizes delta;
     struct hd_router router; /* router of the experts; E = 0: a block has one MLP, else F
                                           is the width of one expert */
     int64_t F_shared;        /* width of the shared expert; 0: none */
@@ -96,6 +104,7 @@ struct hd_layer {
     int64_t window;             /* tokens to which a token attends, itself included; 0: no limit */
     const struct hd_rope *rope; /* rotary positions; NULL: none. Points into the config */
     bool experts;               /* true: the feed-forward layer is a mixture of experts */
+    bool delta;                 /* true: a gated delta layer in place of attention */
     int64_t F;                  /* width of the feed-forward layer, or of an expert */
 };
 struct hd_layer hd_model_layer(const struct hd_model_config *config, int64_t layer);
@@ -106,7 +115,8 @@ enum {
     HD_LAYER_WINDOWED = 1,  /* attention has a window */
     HD_LAYER_UNROTATED = 2, /* no rotary positions, in a model that has them */
     HD_LAYER_DENSE = 4,     /* one feed-forward layer, in a model with experts */
-    HD_LAYER_KINDS = 8      /* number of kinds */
+    HD_LAYER_DELTA = 8, /* a gated delta layer in place of attention; never with the first two */
+    HD_LAYER_KINDS = 16 /* number of kinds */
 };
 /* Returns the kind of a block. */
 int hd_model_layer_kind(const struct hd_model_config *config, int64_t layer);
@@ -135,11 +145,21 @@ struct hd_attention {
                           the weight of q, if it has no latent */
     int out, out_bias;
     int q_norm, k_norm; /* parameters of the norms over a head's channels; -1: none */
+    int gate;           /* weight of the gate of the output; -1: none */
     /* latent attention: from the input to a latent, its norm, and from it to heads; that of keys and
      * values has in its last rows the rotated channels of keys. -1: none */
     int q_a, q_a_norm, q_b, kv_a, kv_a_norm, kv_b;
     struct hd_lora lora_qkv, lora_out, lora_q_a, lora_q_b, lora_kv_a, lora_kv_b;
     int prefix_k, prefix_v; /* learned keys and values of a prefix adapter; -1: none */
+};
+/* Parameters of a gated delta layer. */
+struct hd_delta {
+    int qkv;   /* first of the three adjacent weights of q, k and v */
+    int gate;  /* weight of the gate z of the norm */
+    int ba;    /* first of the two adjacent weights of b and a */
+    int conv;  /* first of the three adjacent weights of the convolution */
+    int A_log; /* first of the adjacent A_log and dt_bias */
+    int norm, out;
 };
 struct hd_mlp {
     int up, up_bias; /* gated MLP: first of the two adjacent parameters gate and up */
@@ -156,7 +176,8 @@ struct hd_block {
     struct hd_norm norm1_out, norm2_out;     /* of their outputs; weight -1: none */
     struct hd_bottleneck adapter1, adapter2; /* bottleneck adapters behind attention and behind the
                                                 feed-forward layer */
-    struct hd_attention attention;
+    struct hd_attention attention;           /* in blocks without a gated delta layer */
+    struct hd_delta delta;                   /* in blocks with one */
     struct hd_mlp mlp; /* the MLP; in a model with experts the shared expert */
     struct hd_expert_params experts;
     int shared_gate; /* linear gate [1, C] of the shared expert; -1: none */

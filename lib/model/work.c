@@ -11,7 +11,7 @@ struct multiplied {
     double weights;
 };
 
-enum { MULTIPLIED_MAX = 12 + 2 * HD_TARGET_COUNT };
+enum { MULTIPLIED_MAX = 17 + 2 * HD_TARGET_COUNT };
 
 static int list_bottlenecks(const struct hd_model_config *c, struct multiplied *list, int count)
 {
@@ -65,7 +65,8 @@ static int list_lora(const struct hd_model_config *c, const struct hd_layer *lay
         /* a token goes to K experts, so K times the weights of one expert multiply it */
         const double times = experts ? (double)c->router.K : 1;
 
-        if (!(experts ? c->adapter.expert_target : c->adapter.target)[t])
+        if (!(experts ? c->adapter.expert_target : c->adapter.target)[t] ||
+            (layer->delta && (t < HD_TARGET_GATE || t > HD_TARGET_DOWN)))
             continue;
         if (!shares)
             list[count++] =
@@ -74,6 +75,24 @@ static int list_lora(const struct hd_model_config *c, const struct hd_layer *lay
             (struct multiplied){b_names[t][experts], times * (double)(c->adapter.rank * out[t])};
     }
     return count;
+}
+
+/* Lists the weights of a gated delta layer. Returns their number. */
+static int list_delta(const struct hd_model_config *c, struct multiplied *ret)
+{
+    const struct hd_delta_sizes *s = &c->delta;
+    const double C = (double)c->C, K = (double)(s->key_heads * s->key_width);
+    const double V = (double)(s->value_heads * s->value_width), H = (double)s->value_heads;
+    const double W = (double)s->conv_width;
+    const struct multiplied list[] = {
+        {"delta.q.weight", K * C},      {"delta.k.weight", K * C},
+        {"delta.v.weight", V * C},      {"delta.z.weight", V * C},
+        {"delta.b.weight", H * C},      {"delta.a.weight", H * C},
+        {"delta.conv_q.weight", K * W}, {"delta.conv_k.weight", K * W},
+        {"delta.conv_v.weight", V * W}, {"delta.out.weight", V * C}};
+
+    memcpy(ret, list, sizeof list);
+    return (int)(sizeof list / sizeof list[0]);
 }
 
 /* Lists the weights of attention. Returns their number. */
@@ -98,6 +117,8 @@ static int list_attention(const struct hd_model_config *c, struct multiplied *re
         ret[n++] = (struct multiplied){"attention.k.weight", K * C};
         ret[n++] = (struct multiplied){"attention.v.weight", K * C};
     }
+    if (c->family->output_gate)
+        ret[n++] = (struct multiplied){"attention.gate.weight", V * C};
     ret[n++] = (struct multiplied){"attention.out.weight", V * C};
     return n;
 }
@@ -117,7 +138,7 @@ static int list_multiplied(const struct hd_model_config *c, const struct hd_laye
                                          {"moe.shared.gate.weight", shared},
                                          {"moe.shared.up.weight", shared},
                                          {"moe.shared.down.weight", shared}};
-    int count = list_attention(c, ret);
+    int count = layer->delta ? list_delta(c, ret) : list_attention(c, ret);
 
     if (layer->experts)
         memcpy(ret + count, experts, sizeof experts);
@@ -148,6 +169,9 @@ static struct block_work work_of(const struct hd_model_config *c, int64_t layer)
     struct multiplied list[MULTIPLIED_MAX];
     const int count = list_multiplied(c, &l, list);
 
+    if (l.delta) /* k^T M, the row that is added to M, and q^T M */
+        w.attention =
+            6 * (double)(c->delta.value_heads * c->delta.key_width * c->delta.value_width);
     for (int i = 0; i < count; i++) {
         w.weights += list[i].weights;
         w.trained += w.backward && hd_model_trains(c, layer, list[i].name) ? list[i].weights : 0;

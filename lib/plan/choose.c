@@ -215,6 +215,8 @@ enum hd_plan_obstacle choose_check_tp(const struct hd_plan_request *w, int64_t t
         return HD_PLAN_TP_SHARED_FFN;
     if (w->dense_ffn_hidden % tp)
         return HD_PLAN_TP_DENSE_FFN;
+    if (w->delta_heads % tp)
+        return HD_PLAN_TP_DELTA;
     if (w->vocab > 0 && (w->vocab + tp - 1) / tp * (tp - 1) >= w->vocab)
         return HD_PLAN_TP_VOCAB;
     return w->nf4 && cuts_codes(w, tp) ? HD_PLAN_TP_CODES : HD_PLAN_FITS;
@@ -227,6 +229,8 @@ static enum hd_plan_obstacle check_model(const struct hd_plan_request *w,
 
     if (tp)
         return tp;
+    if (s->cp > 1 && w->delta_heads)
+        return HD_PLAN_CP_DELTA;
     if (s->cp > 1 && w->context % (2 * s->cp))
         return HD_PLAN_CP_CONTEXT;
     if (s->ep > 1 && (!w->experts || w->experts % s->ep))

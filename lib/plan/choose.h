@@ -55,7 +55,8 @@ struct hd_plan_request {
     /* with experts: number of blocks without, and their feed-forward width; 0: every block has
      * experts */
     int64_t dense_layers, dense_ffn_hidden;
-    int64_t vocab; /* tokens of the vocabulary; 0: unknown and not checked */
+    int64_t delta_heads; /* key heads of the gated delta layers, which tp splits; 0: none */
+    int64_t vocab;       /* tokens of the vocabulary; 0: unknown and not checked */
     /* channels of a token (model.hidden); 0: unknown. Used to choose each rank's device
      * (plan/rank_map.h), and if nf4 */
     int64_t hidden;
@@ -95,7 +96,9 @@ enum hd_plan_obstacle {
     HD_PLAN_TP_DENSE_FFN,
     HD_PLAN_TP_VOCAB,
     HD_PLAN_TP_CODES, /* tp would split a quantization block of nf4 codes between two ranks */
+    HD_PLAN_TP_DELTA,
     HD_PLAN_CP_CONTEXT,
+    HD_PLAN_CP_DELTA, /* a gated delta layer needs whole sequences */
     HD_PLAN_EP_DENSE,
     HD_PLAN_EP_EXPERTS,
     HD_PLAN_SEQUENCE_ALONE, /* sequence parallelism is requested, but tp is 1 */

@@ -116,10 +116,12 @@ static enum hd_status refuse_tp(const struct hd_plan_request *w, enum hd_plan_ob
                   why == HD_PLAN_TP_HEADS       ? "heads"
                   : why == HD_PLAN_TP_FFN       ? "ffn_hidden"
                   : why == HD_PLAN_TP_DENSE_FFN ? "dense_ffn_hidden"
+                  : why == HD_PLAN_TP_DELTA     ? "delta.key_heads"
                                                 : "shared_ffn_hidden",
                   (long long)(why == HD_PLAN_TP_HEADS       ? w->heads
                               : why == HD_PLAN_TP_FFN       ? w->ffn_hidden
                               : why == HD_PLAN_TP_DENSE_FFN ? w->dense_ffn_hidden
+                              : why == HD_PLAN_TP_DELTA     ? w->delta_heads
                                                             : w->shared_ffn_hidden),
                   list);
 }
@@ -185,6 +187,13 @@ static enum hd_status refuse_always(const struct hd_plan_request *w, enum hd_pla
     switch (why) {
     case HD_PLAN_PIPELINE:
         return refuse_pipeline(w, min, max);
+    case HD_PLAN_CP_DELTA:
+        return hd_err(
+            HD_UNSUPPORTED,
+            "parallel.cp: %d ranks would share a sequence, whose rows a gated delta layer "
+            "(model.delta.layers) computes one after another; write 1, or split the model "
+            "by parallel.tp or parallel.pp",
+            (int)w->sizes.cp);
     case HD_PLAN_CP_CONTEXT:
         list_values(&cp, max, is_possible_cp, w, list);
         return hd_err(HD_INVALID,

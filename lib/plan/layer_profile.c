@@ -335,6 +335,8 @@ static void choose_kind(struct hd_job *job, int kind)
                    kind & HD_LAYER_UNROTATED ? "none" : "all");
     (void)snprintf(job->experts_layers, sizeof job->experts_layers, "%s",
                    kind & HD_LAYER_DENSE ? "none" : "all");
+    (void)snprintf(job->delta_layers, sizeof job->delta_layers, "%s",
+                   kind & HD_LAYER_DELTA ? "all" : "none");
 }
 
 /* Shrinks the job to a small one: two blocks of this kind on the first stage and, if the job has

@@ -224,7 +224,8 @@ static enum hd_status check_layers(const struct hd_job *job)
         const char *key, *rule;
     } rules[] = {{"model.window_layers", job->window_layers},
                  {"model.rope_layers", job->rope_layers},
-                 {"model.experts_layers", job->experts_layers}};
+                 {"model.experts_layers", job->experts_layers},
+                 {"model.delta.layers", job->delta_layers}};
     const int64_t rotated = hd_job_rotated(job);
     struct hd_layers layers;
     enum hd_status st;
@@ -495,10 +496,49 @@ static enum hd_status check_latents(const struct hd_job *job)
     return HD_OK;
 }
 
+/* Checks the sizes of gated delta layers. */
+static enum hd_status check_delta(const struct hd_job *job)
+{
+    const bool has_keys = job->delta_key_heads || job->delta_value_heads || job->delta_key_width ||
+                          job->delta_value_width || job->delta_conv_width;
+
+    if (!hd_family_named(job->family)->delta.layers) {
+        if (!has_keys && strcmp(job->delta_layers, "none") == 0)
+            return HD_OK;
+        return hd_err(HD_INVALID,
+                      "model.delta: %s has no gated delta layers; remove its keys, or use a family "
+                      "with them, such as qwen3_next",
+                      job->family);
+    }
+    if (!job->qk_norm || job->qkv_bias || job->out_bias)
+        return hd_err(HD_UNSUPPORTED, "model.%s: %s is not possible in %s; remove the line",
+                      !job->qk_norm   ? "qk_norm"
+                      : job->qkv_bias ? "qkv_bias"
+                                      : "out_bias",
+                      job->qk_norm ? "true" : "false", job->family);
+    if (job->delta_key_heads < 1 || job->delta_value_heads % job->delta_key_heads)
+        return hd_err(HD_INVALID,
+                      "model.delta.value_heads: %lld is not a multiple of key_heads = %lld",
+                      (long long)job->delta_value_heads, (long long)job->delta_key_heads);
+    if (job->delta_key_width % HEAD_WIDTH_MULTIPLE || job->delta_value_width % HEAD_WIDTH_MULTIPLE)
+        return hd_err(HD_INVALID, "model.delta.%s: %lld is not possible; use a multiple of %d",
+                      job->delta_key_width % HEAD_WIDTH_MULTIPLE ? "key_width" : "value_width",
+                      (long long)(job->delta_key_width % HEAD_WIDTH_MULTIPLE
+                                      ? job->delta_key_width
+                                      : job->delta_value_width),
+                      HEAD_WIDTH_MULTIPLE);
+    if (job->delta_conv_width < 2)
+        return hd_err(HD_INVALID, "model.delta.conv_width: 1 tap is no convolution; use 2 to 8");
+    return HD_OK;
+}
+
 static enum hd_status check_heads(const struct hd_job *job)
 {
     char list[HD_TEXT_LIST_MAX];
     enum hd_status st = check_latents(job);
+
+    if (!st)
+        st = check_delta(job);
 
     if (!st)
         st = check_head_width(job);
@@ -878,6 +918,7 @@ void hd_spec_plan_request(const struct hd_job *job, struct hd_plan_request *ret_
         .shared_ffn_hidden = job->shared_ffn_hidden,
         .dense_layers = job->experts ? hd_layers_left(job->experts_layers, job->layers) : 0,
         .dense_ffn_hidden = job->dense_ffn_hidden,
+        .delta_heads = hd_layers_count(job->delta_layers, job->layers) ? job->delta_key_heads : 0,
         .vocab = job->vocab,
         .only_planned = job->only_planned,
         .searched = true};

@@ -45,6 +45,10 @@ del LATENTS["head_dim"]
 NEOX = {**BASE, "hidden_size": 96, "rope_parameters": dict(rope_type="default", rope_theta=50.0,
                                                           partial_rotary_factor=0.25)}
 del NEOX["num_key_value_heads"]
+# a gated delta layer in three of four; more value heads than key heads, heads of other widths than attention's
+DELTA = dict(NARROW, num_hidden_layers=6, linear_conv_kernel_dim=4, linear_key_head_dim=24, linear_value_head_dim=16,
+             linear_num_key_heads=2, linear_num_value_heads=6, rms_norm_eps=0.01,
+             rope_parameters=dict(PLAIN, partial_rotary_factor=0.5))
 CONFIGS = {
     "ministral": ("ministral", dict(NARROW, sliding_window=5, layer_types=[
         "full_attention", "sliding_attention", "sliding_attention", "full_attention", "sliding_attention"])),
@@ -125,6 +129,12 @@ CONFIGS = {
     "cohere": ("cohere", dict(BASE, logit_scale=0.3)),
     # no biases: that of keys has no gradient in layers without positions
     "cohere2": ("cohere2", dict(BASE, sliding_window=5, logit_scale=0.3)),
+    "qwen3_next_moe": ("qwen3_next", dict(DELTA, **EXPERTS, norm_topk_prob=True, shared_expert_intermediate_size=56,
+                                          mlp_only_layers=[1])),
+    "qwen3_5_text": ("qwen3_5_text", dict(DELTA, layer_types=[
+        "linear_attention", "full_attention", "linear_attention", "linear_attention", "full_attention",
+        "linear_attention"])),
+    "qwen3_5_moe_text": ("qwen3_5_moe_text", dict(DELTA, **EXPERTS, shared_expert_intermediate_size=56)),
 }
 
 

@@ -195,6 +195,7 @@ enum {
     MASKS = DENSE & ~(1 << GRID_PP | 1 << GRID_SCHEDULE),
     EXPERTS = 1 << GRID_TP | 1 << GRID_CP | 1 << GRID_DP | 1 << GRID_EP | 1 << GRID_ZERO |
               1 << GRID_SHARD | 1 << GRID_RECOMPUTE,
+    DELTA = (EXPERTS & ~(1 << GRID_CP)) | 1 << GRID_SEQUENCE | 1 << GRID_PP,
     GROUPS = 1 << GRID_TP | 1 << GRID_SEQUENCE | 1 << GRID_CP | 1 << GRID_DP | 1 << GRID_PP,
 };
 
@@ -327,6 +328,8 @@ static const struct grid_model models[] = {
      "half of the channels of a head rotated in adjacent pairs, norms before and after", NULL},
     {"qwen2_moe", "qwen2_moe", 258, false, false, EXPERTS, "a gated shared expert", NULL},
     {"granitemoe", "granitemoe", 257, false, false, EXPERTS, "factors in all places", multiply},
+    {"qwen3_next", "qwen3_next", 257, true, false, DELTA,
+     "a gated delta layer, a gate of attention's output, bounded documents", NULL},
     {"deepseek_v2", "deepseek_v2", 258, false, false, EXPERTS,
      "latents of queries, and of keys and values", NULL},
     {"deepseek_v2_tuned", "deepseek_v2", 257, true, true, EXPERTS | TUNING,

@@ -128,6 +128,13 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
         j.mla_value = 16;
         j.head_width = 24;
     }
+    if (f->delta.layers) { /* sizes that differ from one another */
+        j.delta_key_heads = 4;
+        j.delta_value_heads = 8;
+        j.delta_key_width = 8;
+        j.delta_value_width = 16;
+        j.delta_conv_width = 3;
+    }
     if (f->experts) {
         j.experts = 4;
         j.experts_per_token = 2;
@@ -143,6 +150,7 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
     if (f->parallel)
         word(j.parallel_residual, f->parallel);
     word(j.rope_layers, f->rope_layers ? "1:1" : "all");
+    word(j.delta_layers, f->delta.layers ? "1:1" : "none");
     word(j.cp_exchange, "ring");
     word(j.schedule, "none");
     word(j.stages, "auto");
