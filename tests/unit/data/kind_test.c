@@ -132,7 +132,9 @@ static void what_is_not_text_is_refused_by_its_kind(void **state)
             const char *path = put(name, rows[i].head, rows[i].bytes);
 
             assert_int_equal(hd_data_look(path), HD_INVALID);
-            if (!strstr(hd_err_message(), rows[i].says) || !strstr(hd_err_message(), path))
+            if (!strstr(hd_err_message(), path) ||
+                (!strstr(hd_err_message(), rows[i].says) &&
+                 !strstr(hd_err_message(), "built without its library")))
                 fail_msg("%s: '%s' does not say '%s'", name, hd_err_message(), rows[i].says);
         }
 }
