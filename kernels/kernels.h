@@ -125,6 +125,8 @@ enum {
     K(regroup, W(out) W(counts) RW(block) R(inp) R(all_counts) S(scratch))                        \
     K(grouped_gemm, W(c) R(a) R(b) R(counts) S(scratch))                                          \
     K(grouped_gemm_weight, W(c) R(a) R(b) R(counts) S(scratch))                                   \
+    K(expert_bias_forward, RW(out) R(bias) R(counts))                                             \
+    K(expert_bias_backward, W(dbias) R(dout) R(counts))                                           \
     K(fp8_amax, W(amax) R(inp) R(history))                                                        \
     K(fp8_encode, W(code) W(factor) RW(seen) R(inp) R(amax))                                      \
     K(fp8_gemm, W(c) R(a) R(b) R(a_factor) R(b_factor) R(bias) R(add) S(scratch))                 \

@@ -307,4 +307,24 @@ struct hd_grouped_gemm_weight_args {
     enum hd_dtype ab_dtype;
 };
 
+/* out[i,:] += bias[e,:] for every expert e and each of its rows i. */
+struct hd_expert_bias_forward_args {
+    void *out;             /* [T, N]  dtype, rows ldo elements apart */
+    const void *bias;      /* [E, N]  dtype */
+    const int32_t *counts; /* [E] */
+    int64_t E, T, N, ldo;
+    enum hd_dtype dtype;
+};
+
+/* dbias[e,:] (+)= sum_i dout[i,:] for every expert e, over its rows i, in fp32. An expert without
+ * rows gets zeros, or with `accumulate` nothing. */
+struct hd_expert_bias_backward_args {
+    float *dbias;          /* [E, N] */
+    const void *dout;      /* [T, N]  dtype, rows ldd elements apart */
+    const int32_t *counts; /* [E] */
+    int64_t E, T, N, ldd;
+    bool accumulate;
+    enum hd_dtype dtype;
+};
+
 #endif

@@ -49,6 +49,8 @@ void hd_kernel_cost_add_rows(struct hd_costs *costs, enum hd_kernel kernel, cons
     switch (kernel) {
         WITH_ROWS(grouped_gemm, T)
         WITH_ROWS(grouped_gemm_weight, T)
+        WITH_ROWS(expert_bias_forward, T)
+        WITH_ROWS(expert_bias_backward, T)
         WITH_ROWS(regroup, T)
         WITH_ROWS(glu_forward, R)
         WITH_ROWS(glu_backward, R)

@@ -243,6 +243,7 @@ static void set_class_defaults(struct hd_hf_reading *r)
                    r->family->parallel && !r->family->sequential ? r->family->parallel : "none");
     job->attention_cap = r->family->attention_cap;
     job->logit_cap = r->family->logit_cap;
+    job->glu_limit = r->family->glu_limit;
     job->rope_local_theta = r->family->local_theta;
     if (r->family->router_groups) {
         job->router_groups = r->family->absent.groups;
@@ -271,6 +272,8 @@ static enum hd_status read_config(struct hd_hf_reading *r)
         st = hd_hf_take_layers(r);
     if (!st) /* gpt2 has no keys of rotary positions; its theta is the default of a job */
         st = hd_hf_read_rope(r);
+    if (!st)
+        st = hd_hf_take_layer_thetas(r);
     if (!st && r->job->balance > 0) /* after hd_hf_take_layers, which counts layers with experts */
         r->job->balance =
             hd_hf_balance(r->job->balance, r->job->experts_per_token, r->expert_layers);
@@ -317,6 +320,8 @@ static void clear_model(struct hd_job *job)
     job->query_factor = 0;
     job->rope_fraction = job->logit_divisor = job->embedding_scale = job->residual_scale = 1;
     job->rope_local_theta = job->attention_scale = job->attention_cap = job->logit_cap = 0;
+    job->glu_limit = 0;
+    job->rope_untruncated = false;
     job->balance = job->z_loss = job->capacity = 0;
     job->positions[0] = '\0';
     (void)snprintf(job->model_weights, sizeof job->model_weights, "plain");

@@ -45,6 +45,7 @@ struct hd_hf_reading {
     bool one_kv_head_each; /* num_key_value_heads is null: as many as query heads, in every class */
     const struct hd_json *layer_types;  /* type of each layer; NULL: absent */
     const struct hd_json *rope_layers;  /* no_rope_layers: 1 for each layer that rotates */
+    const struct hd_json *layer_thetas; /* layer_rope_theta: theta of each layer, 0: no positions */
     const struct hd_json *dense_layers; /* mlp_only_layers: indices of layers without experts */
     int64_t window_period;              /* layers per layer without a window; 0: absent */
     int64_t full_interval;              /* layers per layer of full attention; 0: absent */
@@ -90,6 +91,10 @@ enum hd_status hd_hf_check_blocks(const struct hd_hf_reading *r);
 /* Sets the rules that pick layers (model.window_layers, rope_layers, experts_layers) and the window
  * of the job. HD_INVALID, HD_UNSUPPORTED: the message names the key. */
 enum hd_status hd_hf_take_layers(struct hd_hf_reading *r);
+
+/* Takes the theta of each layer (layer_rope_theta) into model.rope_layers, rope_theta and
+ * rope_local_theta, after hd_hf_take_layers and hd_hf_read_rope. */
+enum hd_status hd_hf_take_layer_thetas(struct hd_hf_reading *r);
 
 /* Resolves the rotary positions of a config.json into the members rope_* of the job, by the order
  * of precedence of transformers 5 (described in rope.c). job->context must be that of config.json.

@@ -110,7 +110,8 @@ static enum hd_status read_activation(struct hd_hf_reading *r, const struct hd_j
     static const char *const names[][2] = {[HD_FFN_SILU] = {"silu", "swish"},
                                            [HD_FFN_GELU_TANH] = {"gelu_new", "gelu_pytorch_tanh"},
                                            [HD_FFN_GELU_ERF] = {"gelu", "gelu_python"},
-                                           [HD_FFN_RELU2] = {"relu2", "relu2"}};
+                                           [HD_FFN_RELU2] = {"relu2", "relu2"},
+                                           [HD_FFN_OSS] = {"silu", "swish"}};
     const char *const *may = names[r->family->activation];
     char instead[48];
 
@@ -297,6 +298,8 @@ static enum hd_status read_list(struct hd_hf_reading *r, const struct hd_json *v
         r->ffn_types = value;
     else if (strcmp(value->key, "no_rope_layers") == 0)
         r->rope_layers = value->first ? value : NULL;
+    else if (strcmp(value->key, "layer_rope_theta") == 0)
+        r->layer_thetas = value;
     else
         r->dense_layers = value;
     return HD_OK;
@@ -514,6 +517,8 @@ static const struct key keys[] = {
     INT("linear_conv_kernel_dim", LISTED, delta_conv_width, 2, 8),
     SPECIAL("no_rope_layers", LISTED, read_list),
     SPECIAL("no_rope_layer_interval", LISTED, read_count),
+    SPECIAL("layer_rope_theta", LISTED, read_list),
+    REAL("swiglu_limit", LISTED, glu_limit, 1e-6, 1e6),
     INT("num_experts_per_tok", LISTED, experts_per_token, 1, 64),
     SPECIAL("moe_intermediate_size", LISTED, read_expert_ffn),
     INT("shared_expert_intermediate_size", LISTED, shared_ffn_hidden, 0, 1 << 22),

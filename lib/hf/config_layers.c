@@ -183,6 +183,54 @@ static enum hd_status take_rope_layers(struct hd_hf_reading *r)
     return st ? st : put_rule(picked, count, "no_rope_layers", r->job->rope_layers);
 }
 
+bool hd_hf_has_window(const struct hd_job *job, int64_t layer)
+{
+    struct hd_layers rule = {0};
+
+    (void)hd_layers_parse(job->window_layers, &rule);
+    return job->window && layer >= job->window_from && hd_layers_has(&rule, layer);
+}
+
+static enum hd_status other_thetas(const struct hd_json *value)
+{
+    return hd_hf_unsupported("layer_rope_theta", value,
+                             "the layers without a window must have one theta, and those with a "
+                             "window one, which may be another if angles are not scaled");
+}
+
+/* Takes layer_rope_theta, once the layers with a window and the scaling of angles are known. */
+enum hd_status hd_hf_take_layer_thetas(struct hd_hf_reading *r)
+{
+    const struct hd_json *list = r->layer_thetas;
+    struct hd_job *job = r->job;
+    double of_kind[2] = {0}; /* theta of the layers without and with a window; 0: none rotates */
+    bool picked[LAYERS_MAX];
+    enum hd_status st = list ? check_length(r, list) : HD_OK;
+    int64_t layer = 0;
+
+    if (st || !list)
+        return st;
+    for (const struct hd_json *v = list->first; v; v = v->next, layer++) {
+        double theta = 0, *of = &of_kind[hd_hf_has_window(job, layer)];
+
+        st = hd_hf_to_real(v, "layer_rope_theta", 0, 1e12, &theta);
+        if (st)
+            return st;
+        if (theta > 0 && *of > 0 && *of != theta)
+            return other_thetas(v);
+        picked[layer] = theta > 0;
+        *of = theta > 0 ? theta : *of;
+    }
+    if (of_kind[0] > 0 && of_kind[1] > 0 && of_kind[0] != of_kind[1]) {
+        if (strcmp(job->rope_scaling, "none") != 0)
+            return other_thetas(list);
+        job->rope_local_theta = of_kind[1];
+    }
+    if (of_kind[0] > 0 || of_kind[1] > 0)
+        job->rope_theta = of_kind[0] > 0 ? of_kind[0] : of_kind[1];
+    return put_rule(picked, job->layers, "layer_rope_theta", job->rope_layers);
+}
+
 /* ---- experts ---- */
 
 /* Reads mlp_layer_types: picks layers with experts. */

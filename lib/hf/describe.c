@@ -123,15 +123,6 @@ static const char *lacks_of_biases(const struct hd_job *job, const struct hd_fam
     return NULL;
 }
 
-/* Returns whether layer `layer` of the job has its window. */
-static bool has_window(const struct hd_job *job, int64_t layer)
-{
-    struct hd_layers rule = {0};
-
-    (void)hd_layers_parse(job->window_layers, &rule);
-    return job->window && layer >= job->window_from && hd_layers_has(&rule, layer);
-}
-
 /* Returns whether config.json of the family can express which layers have rotary positions. */
 static bool has_rope_layers(const struct hd_job *job, const struct hd_family *f)
 {
@@ -144,19 +135,21 @@ static bool has_rope_layers(const struct hd_job *job, const struct hd_family *f)
         return count == 0 || count == job->layers;
     (void)hd_layers_parse(job->rope_layers, &rule);
     for (int64_t i = 0; f->rope_in_windows && i < job->layers; i++)
-        if (hd_layers_has(&rule, i) != has_window(job, i))
+        if (hd_layers_has(&rule, i) != hd_hf_has_window(job, i))
             return false;
     return f->rope_in_windows || is_default_rule(job->rope_layers, NULL);
 }
 
 static const char *lacks_of_positions(const struct hd_job *job, const struct hd_family *f)
 {
+    const bool by_layer = hd_hf_reads(f, "layer_rope_theta");
+
     if (strcmp(job->positions, f->learned ? "learned" : "rope") != 0)
         return "model.positions: alibi";
     if (f->longrope && strcmp(job->rope_scaling, "none") != 0 &&
         strcmp(job->rope_scaling, "longrope") != 0)
         return "model.rope_scaling.type other than longrope";
-    if (!has_rope_layers(job, f))
+    if (!by_layer && !has_rope_layers(job, f))
         return "model.rope_layers";
     if (job->query_factor > 0 && !hd_hf_reads(f, "llama_4_scaling_beta"))
         return "model.query_factor";
@@ -164,8 +157,10 @@ static const char *lacks_of_positions(const struct hd_job *job, const struct hd_
         return "model.rope_scaling.type other than yarn";
     if (!hd_hf_reads(f, "partial_rotary_factor") && job->rope_fraction != 1)
         return "model.rope_fraction";
-    if ((f->local_theta > 0) != (job->rope_local_theta > 0))
+    if (!by_layer && (f->local_theta > 0) != (job->rope_local_theta > 0))
         return "model.rope_local_theta";
+    if (by_layer && job->rope_local_theta > 0 && strcmp(job->rope_scaling, "none") != 0)
+        return "model.rope_local_theta with model.rope_scaling";
     if (job->window && f->window == HD_WINDOW_NEVER)
         return "model.window";
     if (f->window != HD_WINDOW_ALL)
@@ -216,9 +211,10 @@ static bool same_blocks(const struct hd_family *a, const struct hd_family *b)
 {
     return a->norm == b->norm && a->place == b->place && a->activation == b->activation &&
            a->gated == b->gated && a->learned == b->learned && a->interleaved == b->interleaved &&
-           a->shared_gated == b->shared_gated && a->router_sigmoid == b->router_sigmoid &&
-           a->select_bias == b->select_bias && a->router_bias == b->router_bias &&
-           a->router_pairs == b->router_pairs && a->scales_embedding == b->scales_embedding &&
+           a->shared_gated == b->shared_gated && a->sinks == b->sinks &&
+           a->router_sigmoid == b->router_sigmoid && a->select_bias == b->select_bias &&
+           a->router_bias == b->router_bias && a->router_pairs == b->router_pairs &&
+           a->scales_embedding == b->scales_embedding &&
            (a->latent.kv_rank > 0) == (b->latent.kv_rank > 0) &&
            !a->delta.layers == !b->delta.layers && a->output_gate == b->output_gate &&
            a->latent.eps == b->latent.eps &&
@@ -325,6 +321,8 @@ static void add_scaling(struct hd_json_writer *w, const struct hd_job *job,
     if (yarn) {
         hd_json_add_real(w, "beta_fast", job->rope_beta_fast);
         hd_json_add_real(w, "beta_slow", job->rope_beta_slow);
+        if (job->rope_untruncated)
+            hd_json_add_bool(w, "truncate", false);
     }
     if (longrope) {
         add_pair_factors(w, job, "short_factor", job->rope_short_factor);
@@ -363,7 +361,7 @@ static void add_rope(struct hd_json_writer *w, const struct hd_job *job, const s
 {
     const bool reads_local = hd_hf_reads(f, "rope_local_base_freq");
 
-    if (!reads_local && job->rope_local_theta != f->local_theta) {
+    if (!reads_local && f->local_theta > 0 && job->rope_local_theta != f->local_theta) {
         add_rope_of_kinds(w, job, f);
         return;
     }
@@ -374,6 +372,12 @@ static void add_rope(struct hd_json_writer *w, const struct hd_job *job, const s
                          job->rope_fraction);
     if (reads_local)
         hd_json_add_real(w, "rope_local_base_freq", job->rope_local_theta);
+    if (strcmp(job->rope_scaling, "none") == 0 && f->absent.yarn > 0) {
+        hd_json_begin(w, "rope_scaling", '{'); /* null would mean the scaling of the class */
+        hd_json_add_string(w, "rope_type", "default");
+        hd_json_end(w, '}');
+        return;
+    }
     if (strcmp(job->rope_scaling, "none") == 0) {
         hd_json_add_null(w, "rope_scaling");
         return;
@@ -390,7 +394,8 @@ static void add_layer_types(struct hd_json_writer *w, const struct hd_job *job)
 {
     hd_json_begin(w, "layer_types", '[');
     for (int64_t i = 0; i < job->layers; i++)
-        hd_json_add_string(w, NULL, has_window(job, i) ? "sliding_attention" : "full_attention");
+        hd_json_add_string(w, NULL,
+                           hd_hf_has_window(job, i) ? "sliding_attention" : "full_attention");
     hd_json_end(w, ']');
 }
 
@@ -558,6 +563,27 @@ static void add_rope_layers(struct hd_json_writer *w, const struct hd_job *job)
     hd_json_end(w, ']');
 }
 
+/* Adds layer_rope_theta, the theta of each layer, 0 for one that does not rotate, unless all have the
+ * same. */
+static void add_layer_thetas(struct hd_json_writer *w, const struct hd_job *job)
+{
+    struct hd_layers rule = {0};
+
+    if (is_default_rule(job->rope_layers, NULL) && job->rope_local_theta == 0)
+        return;
+    (void)hd_layers_parse(job->rope_layers, &rule);
+    hd_json_begin(w, "layer_rope_theta", '[');
+    for (int64_t i = 0; i < job->layers; i++) {
+        const bool local = job->rope_local_theta > 0 && hd_hf_has_window(job, i);
+
+        hd_json_add_real(w, NULL,
+                         !hd_layers_has(&rule, i) ? 0
+                         : local                  ? job->rope_local_theta
+                                                  : job->rope_theta);
+    }
+    hd_json_end(w, ']');
+}
+
 static void add_cap(struct hd_json_writer *w, const char *key, double cap)
 {
     if (cap > 0)
@@ -585,6 +611,8 @@ static void add_multipliers(struct hd_json_writer *w, const struct hd_job *job,
         add_float(w, "embedding_multiplier", job->embedding_scale);
     if (hd_hf_reads(f, "residual_multiplier"))
         add_float(w, "residual_multiplier", job->residual_scale);
+    if (hd_hf_reads(f, "swiglu_limit"))
+        add_float(w, "swiglu_limit", job->glu_limit);
     if (hd_hf_reads(f, "logits_scaling"))
         add_float(w, "logits_scaling", job->logit_divisor);
     if (hd_hf_reads(f, "logit_scale"))
@@ -617,7 +645,8 @@ static void add_activation(struct hd_json_writer *w, const struct hd_job *job,
     static const char *const names[] = {[HD_FFN_SILU] = "silu",
                                         [HD_FFN_GELU_TANH] = "gelu_pytorch_tanh",
                                         [HD_FFN_GELU_ERF] = "gelu",
-                                        [HD_FFN_RELU2] = "relu2"};
+                                        [HD_FFN_RELU2] = "relu2",
+                                        [HD_FFN_OSS] = "silu"};
 
     hd_json_add_string(w, hd_hf_reads(f, "hidden_activation") ? "hidden_activation" : "hidden_act",
                        names[f->activation]);
@@ -679,6 +708,8 @@ static void add_rotary(struct hd_json_writer *w, const struct hd_job *job,
     add_blocks(w, job, f);
     if (hd_hf_reads(f, "no_rope_layers"))
         add_rope_layers(w, job);
+    if (hd_hf_reads(f, "layer_rope_theta"))
+        add_layer_thetas(w, job);
     hd_json_add_real(w, "attention_dropout", job->dropout_attention);
     if (hd_hf_reads(f, "residual_dropout"))
         hd_json_add_real(w, "residual_dropout", job->dropout_residual);

@@ -72,6 +72,7 @@ static void begin_tensor(struct hd_exporter *x, const struct hd_hf_row *row, int
     t->by_heads = row->by_heads;
     t->middle = row->middle;
     t->groups = hd_hf_groups_of(&x->job, row);
+    t->alternate = row->alternate;
     t->expert = hd_hf_per_expert(row) ? expert : -1;
 }
 
@@ -209,8 +210,28 @@ static enum hd_status plan(struct hd_exporter *x)
 
 /* ---- one tensor ---- */
 
-/* Fills x->whole with a stack of experts, [E, rows, columns]: the parts of each expert concatenated
- * along the rows. */
+/* Copies `rows` rows of part p of a tensor from x->part into the matrix `to` [R, columns], or its
+ * transpose: row r becomes row first + r, r part_count + p, or one between those of the other
+ * parts (by_heads, groups). */
+static void place_rows(const struct hd_exporter *x, const struct hd_export_tensor *t, int p,
+                       int64_t first, int64_t rows, float *to)
+{
+    const int64_t R = t->shape[0], columns = t->shape[1];
+    const int64_t groups = t->groups > 1 ? t->groups : 1, group = R / groups, own = rows / groups;
+
+    for (int64_t r = 0; r < rows; r++) {
+        const int64_t row = t->groups > 1  ? r / own * group + first / groups + r % own
+                            : t->by_heads  ? hd_hf_row_by_heads(&x->job, p, r)
+                            : t->alternate ? r * t->part_count + p
+                                           : first + r;
+
+        for (int64_t c = 0; c < columns; c++)
+            to[t->transposed ? c * R + row : row * columns + c] = x->part[r * columns + c];
+    }
+}
+
+/* Fills x->whole with a stack of experts, [E, rows, columns], or of transposed matrices: the parts of
+ * each expert concatenated along the rows, or alternating. */
 static enum hd_status assemble_stack(struct hd_exporter *x, const struct hd_export_tensor *t)
 {
     const int64_t rows = t->shape[0], columns = t->shape[1];
@@ -219,39 +240,35 @@ static enum hd_status assemble_stack(struct hd_exporter *x, const struct hd_expo
     for (int p = 0; p < t->part_count; p++) {
         for (int64_t e = 0; e < t->stacked; e++) {
             struct hd_ckpt_entry entry = *t->parts[p];
-            float *to = x->whole + (e * rows + first) * columns;
             enum hd_status st;
 
             hd_ckpt_entry_cut(&entry, 0, e, 1);
-            st = read_piece(x, &entry, to);
+            st = read_piece(x, &entry, x->part);
             if (!st)
-                st = hd_export_merge(x, &entry, to);
+                st = hd_export_merge(x, &entry, x->part);
             if (st)
                 return st;
+            place_rows(x, t, p, first, t->parts[p]->shape[1], x->whole + e * rows * columns);
         }
         first += t->parts[p]->shape[1];
     }
     return HD_OK;
 }
 
-/* Copies x->part, the part `place` of a tensor, to its places in x->whole: as columns, or, by heads
- * or in groups, as rows between those of the other parts. first: rows of the parts before. */
-static void spread(struct hd_exporter *x, const struct hd_export_tensor *t, int place,
-                   int64_t part_rows, int64_t first)
+/* Fills x->whole with biases of experts [E, columns], whose parts alternate along the columns. */
+static enum hd_status assemble_biases(struct hd_exporter *x, const struct hd_export_tensor *t)
 {
-    const int64_t rows = t->shape[0], columns = t->shape[1];
-    const int64_t groups = t->groups > 1 ? t->groups : 1;
-    const int64_t group = rows / groups, own = part_rows / groups;
+    const int64_t columns = t->shape[1] / t->part_count;
 
-    for (int64_t r = 0; r < part_rows; r++)
-        for (int64_t c = 0; c < columns; c++) {
-            const int64_t row = t->groups > 1 ? r / own * group + first / groups + r % own
-                                : t->by_heads ? hd_hf_row_by_heads(&x->job, place, r)
-                                              : 0;
-            const int64_t to = t->transposed ? c * rows + first + r : row * columns + c;
+    for (int p = 0; p < t->part_count; p++) {
+        const enum hd_status st = read_piece(x, t->parts[p], x->part);
 
-            x->whole[to] = x->part[r * columns + c];
-        }
+        if (st)
+            return st;
+        for (int64_t i = 0; i < t->shape[0] * columns; i++)
+            x->whole[i * t->part_count + p] = x->part[i];
+    }
+    return HD_OK;
 }
 
 /* Fills x->whole with one tensor in its exported shape: its parts concatenated along the rows. */
@@ -262,6 +279,8 @@ static enum hd_status assemble(struct hd_exporter *x, const struct hd_export_ten
 
     if (t->stacked)
         return assemble_stack(x, t);
+    if (t->alternate)
+        return assemble_biases(x, t);
     for (int p = 0; p < t->part_count; p++) {
         struct hd_ckpt_entry entry = *t->parts[p];
         const int64_t part_rows = entry.shape[t->expert >= 0];
@@ -279,7 +298,7 @@ static enum hd_status assemble(struct hd_exporter *x, const struct hd_export_ten
         if (st)
             return st;
         if (t->transposed || t->by_heads || t->groups > 1)
-            spread(x, t, p, part_rows, first);
+            place_rows(x, t, p, first, part_rows, x->whole);
         first += part_rows;
     }
     if (t->rest)

@@ -22,6 +22,7 @@ struct hd_export_tensor { /* one tensor of the export, and its parts in the chec
                      would round by more than its differences */
     bool middle;    /* true: its shape has a dimension of 1 in the middle */
     int64_t groups; /* heads by which the rows of its parts take turns; 1: each part is whole */
+    bool alternate; /* true: the parts alternate along the rows, of biases along the columns */
     /* true: the tensor is a prefix adapter: keys and values of all blocks, joined along columns; it
      * has no parts */
     bool prefix;

@@ -6,13 +6,14 @@ void hd_export_add_part(struct hd_export_tensor *t, const struct hd_ckpt_entry *
 {
     const int left_out = t->expert >= 0 || entry->dim_count > 2;
     const int64_t *shape = entry->shape + left_out;
+    const bool columns = t->alternate && entry->dim_count == 2;
 
     t->parts[t->part_count++] = entry;
     t->dim_count = entry->dim_count - left_out;
     t->stacked = left_out && t->expert < 0 ? entry->shape[0] : 0;
     t->elements += hd_ckpt_box_elements(entry) / (t->expert >= 0 ? entry->shape[0] : 1);
-    t->shape[0] += shape[0];
-    t->shape[1] = t->dim_count > 1 ? shape[1] : 1;
+    t->shape[0] = columns ? shape[0] : t->shape[0] + shape[0];
+    t->shape[1] = t->dim_count < 2 ? 1 : columns ? t->shape[1] + shape[1] : shape[1];
 }
 
 struct hd_hf_carry hd_export_carry(struct hd_exporter *x)

@@ -51,6 +51,9 @@ struct hd_hf_row {
     /* the parts of their tensor are not one after another: it has the rows of all parts for each
      * head in turn */
     enum hd_hf_groups { HD_HF_WHOLE, HD_HF_BY_HEAD, HD_HF_BY_KEY_HEAD } groups;
+    /* true: the rows of the parts alternate: row r of part p is their row r parts + p; of biases
+     * [E, F], whose parts are joined along columns, the columns */
+    bool alternate;
     int place; /* index of our parameter among the parts of their tensor, along its rows */
     int parts; /* number of our parameters in their tensor; 1: it has only this one */
     /* true: their tensor joins q, k and v by key/value heads: rows [G][H/G of q, k, v][D] */
@@ -63,7 +66,7 @@ struct hd_hf_names {
     const char *prefix;
     const struct hd_hf_row *rows;
     size_t count;
-    /* [stacked_count] rows of the form with experts in stacks; NULL: no such form */
+    /* [stacked_count] rows of another form, with experts in stacks or codes; NULL: no such form */
     const struct hd_hf_row *stacked;
     size_t stacked_count;
     const char *stacked_sign; /* name of a tensor that exists only in that form */
@@ -201,6 +204,7 @@ enum hd_status hd_hf_parse_index(struct hd_arena *arena, const char *text, size_
 struct hd_hf_quantized {
     enum hd_quant quant;
     bool fp8_blocks; /* true: codes and scales are those of fp8_blocks.c, and quant is NONE */
+    bool mxfp4;      /* true: codes of mxfp4, which are only decoded; `quant` is NONE */
     int64_t rows, columns;
     struct hd_quant_whole whole;
 };
@@ -221,6 +225,13 @@ void hd_hf_decode_fp8(const struct hd_hf_quantized *quantized, int64_t row, int6
 enum hd_status hd_hf_find_quantized(const struct hd_weights *weights,
                                     const struct hd_weight *weight, int64_t rows, int64_t columns,
                                     bool *used, struct hd_hf_quantized *ret_quantized);
+/* Sets *ret_quantized to a stack of experts' matrices in mxfp4 (Open Compute Project 2023, "Microscaling
+ * Formats"): `blocks` NAME_blocks [E, rows, columns / 32, 16], two codes of E2M1 in a byte, the first
+ * in the lower half, and NAME_scales [E, rows, columns / 32], exponents of two plus 127. The result
+ * has the rows of all experts. */
+enum hd_status hd_hf_find_mxfp4(const struct hd_weights *weights, const struct hd_weight *blocks,
+                                const int64_t shape[3], bool *used,
+                                struct hd_hf_quantized *ret_quantized);
 /* Dequantizes `count` values of one row of a matrix, from `column` on. */
 void hd_hf_decode(const struct hd_hf_quantized *quantized, int64_t row, int64_t column,
                   int64_t count, float *ret_values);
@@ -239,6 +250,9 @@ struct hd_hf_classes {
     char head[64], base[64], classifier[64];
 };
 void hd_hf_class_names(const struct hd_family *family, struct hd_hf_classes *ret_classes);
+
+/* Returns whether layer `layer` of the job has its window. */
+bool hd_hf_has_window(const struct hd_job *job, int64_t layer);
 
 /* Returns whether the row of the family lists a key of config.json in `reads`. */
 bool hd_hf_reads(const struct hd_family *family, const char *key);

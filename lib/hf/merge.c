@@ -159,8 +159,11 @@ static const struct merge_row {
      "model.rope_scaling.high_freq_factor model.rope_scaling.beta_fast "
      "model.rope_scaling.beta_slow model.rope_scaling.attention_factor "
      "model.rope_scaling.short_factor model.rope_scaling.long_factor "
-     "model.rope_scaling.mscale_all_dim model.query_factor",
+     "model.rope_scaling.mscale_all_dim model.query_factor "
+     "model.rope_scaling.untruncated",
      NULL},
+    {"layer_rope_theta", "model.rope_theta model.rope_local_theta model.rope_layers", NULL},
+    {"swiglu_limit", "model.glu_limit", NULL},
     {"sliding_window use_sliding_window max_window_layers layer_types sliding_window_pattern "
      "_sliding_window_pattern layers_block_type "
      "full_attention_interval",

@@ -13,6 +13,11 @@
     {                                                                                    \
         .ours = our, .theirs = their, .transposed = true, .place = which, .parts = count \
     }
+#define ALTERNATE_PART(which, count, turned, our, their)                                       \
+    {                                                                                          \
+        .ours = our, .theirs = their, .transposed = turned, .alternate = true, .place = which, \
+        .parts = count                                                                         \
+    }
 #define PLAIN(our, their)  PART(0, 1, our, their)
 #define TURNED(our, their) TURNED_PART(0, 1, our, their)
 #define ONE_ROW(our, their)                                       \
@@ -129,9 +134,10 @@ static const struct hd_hf_row gpt2_rows[] = {
     PART(0, 2, "blocks.#." module ".gate.weight", "layers.#.shared_mlp.input_linear.weight"),   \
         PART(1, 2, "blocks.#." module ".up.weight", "layers.#.shared_mlp.input_linear.weight"), \
         PLAIN("blocks.#." module ".down.weight", "layers.#.shared_mlp.output_linear.weight")
+#define SINKS PLAIN("blocks.#.attention.sinks", "layers.#.self_attn.sinks")
 #define NORMS NORM("norm1", "input_layernorm"), NORM("norm2", "post_attention_layernorm")
 
-static const struct hd_hf_row llama_rows[] = {EMBEDDING, NORMS, QKV, OUT, MLP, HEAD};
+static const struct hd_hf_row llama_rows[] = {EMBEDDING, NORMS, QKV, OUT, SINKS, MLP, HEAD};
 
 /* Mixtral's form that every version of transformers reads and that it writes by default, and the one
  * that transformers 5 writes with save_original_format=False. */
@@ -421,6 +427,43 @@ static const struct hd_hf_row deepseek_stacked_rows[] = {
     SHARED_EXPERTS,
     HEAD};
 
+/* GPT-OSS: stacks of experts whose gates and up projections are even and odd columns of [E, C, 2F],
+ * and the published form, mxfp4 codes of the rows [E, 2F, C] and [E, C, F] (quantized.c). */
+#define GPT_OSS_BIASES                                            \
+    ALTERNATE_PART(0, 2, false, "blocks.#.moe.gate.bias",         \
+                   "layers.#.mlp.experts.gate_up_proj_bias"),     \
+        ALTERNATE_PART(1, 2, false, "blocks.#.moe.up.bias",       \
+                       "layers.#.mlp.experts.gate_up_proj_bias"), \
+        PLAIN("blocks.#.moe.down.bias", "layers.#.mlp.experts.down_proj_bias")
+static const struct hd_hf_row gpt_oss_rows[] = {
+    EMBEDDING,
+    NORMS,
+    QKV,
+    OUT,
+    SINKS,
+    ROUTER("mlp.router.weight"),
+    PLAIN("blocks.#.moe.router.bias", "layers.#.mlp.router.bias"),
+    ALTERNATE_PART(0, 2, true, "blocks.#.moe.gate.weight", "layers.#.mlp.experts.gate_up_proj"),
+    ALTERNATE_PART(1, 2, true, "blocks.#.moe.up.weight", "layers.#.mlp.experts.gate_up_proj"),
+    TURNED("blocks.#.moe.down.weight", "layers.#.mlp.experts.down_proj"),
+    GPT_OSS_BIASES,
+    HEAD};
+static const struct hd_hf_row gpt_oss_mxfp4_rows[] = {
+    EMBEDDING,
+    NORMS,
+    QKV,
+    OUT,
+    SINKS,
+    ROUTER("mlp.router.weight"),
+    PLAIN("blocks.#.moe.router.bias", "layers.#.mlp.router.bias"),
+    ALTERNATE_PART(0, 2, false, "blocks.#.moe.gate.weight",
+                   "layers.#.mlp.experts.gate_up_proj_blocks"),
+    ALTERNATE_PART(1, 2, false, "blocks.#.moe.up.weight",
+                   "layers.#.mlp.experts.gate_up_proj_blocks"),
+    PLAIN("blocks.#.moe.down.weight", "layers.#.mlp.experts.down_proj_blocks"),
+    GPT_OSS_BIASES,
+    HEAD};
+
 /* Constants that older versions of transformers saved with the weights: masks and rotary
  * frequencies. */
 static const char *const constants[] = {
@@ -474,6 +517,8 @@ static const struct hd_hf_names tables[HD_NAMES_COUNT] = {
     [HD_NAMES_GRANITE_HYBRID] = {"model.", granite_hybrid_rows, COUNT(granite_hybrid_rows), NULL, 0,
                                  NULL},
     [HD_NAMES_GPT_NEOX] = {"gpt_neox.", gpt_neox_rows, COUNT(gpt_neox_rows), NULL, 0, NULL},
+    [HD_NAMES_GPT_OSS] = {"model.", gpt_oss_rows, COUNT(gpt_oss_rows), gpt_oss_mxfp4_rows,
+                          COUNT(gpt_oss_mxfp4_rows), "layers.#.mlp.experts.gate_up_proj_blocks"},
 };
 
 enum hd_status hd_hf_rows(const char *family, const struct hd_hf_row **ret_rows, size_t *ret_count,

@@ -63,6 +63,7 @@ struct found_name {
     /* rows of a group in their tensor, and those of our part among them, from `first` on; 0: there
      * are no groups */
     int64_t group_rows, part_rows;
+    int64_t step;         /* rows from one of our part to the next */
     int64_t first_column; /* first column of our part in a joined tensor */
 };
 
@@ -114,6 +115,12 @@ static int64_t rows_before(const struct search *s, const struct hd_hf_row *row, 
     return sum;
 }
 
+/* Returns whether the parts of a tensor alternate along its columns: those of experts' biases. */
+static bool joins_columns(const struct hd_hf_row *row, const struct hd_ckpt_entry *want)
+{
+    return row->alternate && want->dim_count == 2;
+}
+
 /* Checks shape and dtype of a tensor of the Hugging Face model. Its table of positions may be longer
  * than the job's context: the job then uses the first rows. */
 static enum hd_status check_tensor_shape(const struct search *s, const struct hd_hf_row *row,
@@ -125,16 +132,17 @@ static enum hd_status check_tensor_shape(const struct search *s, const struct hd
     const bool one_row = row->one_row && w->dim_count == 2 && w->shape[0] == 1;
     char is[96], should[96];
     const int left_out = hd_hf_per_expert(row), dims = want->dim_count - left_out;
-    const int merged = want->dim_count > 2 ? want->dim_count - 2 : 0;
     const bool flat = row->middle && w->dim_count == 3 && w->shape[1] == 1;
+    const bool columns = row->columns || joins_columns(row, want);
+    const int merged = columns ? dims - 1 : want->dim_count > 2 ? want->dim_count - 2 : 0;
     bool same = w->dim_count == dims + one_row + flat;
 
     for (int d = 0; d < dims; d++) {
-        const int from = row->transposed ? dims - 1 - d : d + left_out;
-        const bool is_merged = row->columns ? from == dims - 1 : from == merged;
+        const bool turned = row->transposed && dims > 1 && d >= dims - 2;
+        const int from = (turned ? 2 * dims - 3 - d : d) + left_out;
 
-        expected[d] = !is_merged     ? want->shape[from]
-                      : row->columns ? want->shape[from] * row->parts
+        expected[d] = from != merged ? want->shape[from]
+                      : columns      ? want->shape[from] * row->parts
                                      : rows_before(s, row, row->parts, want->shape[from]);
     }
     for (int d = 0; same && d < dims; d++)
@@ -154,8 +162,8 @@ static enum hd_status check_tensor_shape(const struct search *s, const struct hd
     return HD_OK;
 }
 
-/* Returns whether the tensor is a quantized matrix: it consists of bytes. Fused experts are never
- * quantized and have a third dimension. */
+/* Returns whether the tensor is a quantized matrix: it consists of bytes. Stacks of experts are
+ * quantized in mxfp4 only. */
 static bool is_quantized(const struct hd_weight *w, const struct hd_ckpt_entry *want)
 {
     return (w->dtype == HD_U8 || strcmp(w->form, "I8") == 0) && want->dim_count > 1 &&
@@ -190,6 +198,11 @@ static enum hd_status find_tensor(struct search *s, struct hd_hf_map *map,
         return hd_hf_find_fp8(s->weights, *ret_weight,
                               rows_before(s, row, row->parts, want->shape[want->dim_count - 2]),
                               want->shape[want->dim_count - 1], map->used, ret_quantized);
+    if ((*ret_weight)->dtype == HD_U8 && want->dim_count == 3 && (*ret_weight)->dim_count == 4)
+        return hd_hf_find_mxfp4(
+            s->weights, *ret_weight,
+            (const int64_t[3]){want->shape[0], want->shape[1] * row->parts, want->shape[2]},
+            map->used, ret_quantized);
     if (is_quantized(*ret_weight, want))
         return hd_hf_find_quantized(
             s->weights, *ret_weight,
@@ -219,7 +232,10 @@ static enum hd_status find_one(struct search *s, struct hd_hf_map *map, size_t i
     f->transposed = row->transposed;
     f->by_heads = row->by_heads ? s->job : NULL;
     f->place = row->place;
-    if (row->columns)
+    f->step = row->alternate ? row->parts : 1;
+    if (row->alternate)
+        f->first = row->place;
+    else if (row->columns)
         f->first_column = (2 * layer + row->place) * want->shape[1];
     else
         f->first = rows_before(s, row, row->place, want->shape[rows_at]);
@@ -491,7 +507,7 @@ static int64_t row_of(const struct found_name *f, int64_t row)
 {
     if (f->part_rows)
         return row / f->part_rows * f->group_rows + f->first + row % f->part_rows;
-    return f->by_heads ? hd_hf_row_by_heads(f->by_heads, f->place, row) : f->first + row;
+    return f->by_heads ? hd_hf_row_by_heads(f->by_heads, f->place, row) : f->first + row * f->step;
 }
 
 /* Reads `count` values of a vector from `at` on; the parts of a joined one are concatenated, or
@@ -515,20 +531,23 @@ static void read_run(const struct found_name *f, int dim_count, int64_t expert, 
     const struct hd_weight *w = f->weights[f->per_expert ? expert : 0];
     const struct hd_hf_quantized *quantized = &f->quantized[f->per_expert ? expert : 0];
     const int64_t width = w->dim_count ? w->shape[w->dim_count - 1] : 1;
+    const int64_t theirs = row_of(f, row);
+    const int64_t stacked =
+        w->dim_count > 2 ? expert * w->shape[1] : 0; /* rows before the expert's */
 
     if (quantized->fp8_blocks)
-        hd_hf_decode_fp8(quantized, row_of(f, row), column, count, ret_values);
-    else if (quantized->quant)
-        hd_hf_decode(quantized, row_of(f, row), column, count, ret_values);
+        hd_hf_decode_fp8(quantized, theirs, column, count, ret_values);
+    else if (quantized->quant || quantized->mxfp4)
+        hd_hf_decode(quantized, stacked + theirs, column, count, ret_values);
     else if (dim_count < 2)
         read_vector(f, w, column, count, ret_values);
+    else if (f->step > 1 && dim_count == 2) /* biases, whose columns alternate */
+        hd_hf_convert(w, row * width + f->first + column * f->step, f->step, count, ret_values);
     else if (f->transposed)
-        hd_hf_convert(w, column * width + f->first + row, width, count, ret_values);
-    else if (w->dim_count > 2)
-        hd_hf_convert(w, (expert * w->shape[1] + row_of(f, row)) * width + column, 1, count,
-                      ret_values);
+        hd_hf_convert(w, (stacked + column) * width + theirs, width, count, ret_values);
     else
-        hd_hf_convert(w, row_of(f, row) * width + f->first_column + column, 1, count, ret_values);
+        hd_hf_convert(w, (stacked + theirs) * width + f->first_column + column, 1, count,
+                      ret_values);
 }
 
 static enum hd_status not_finite(const struct found_name *f, int64_t expert)

@@ -111,6 +111,8 @@ enum hd_status hd_hf_read_quantization(const struct hd_json *config, struct hd_j
 
     if (config->kind == HD_JSON_OBJECT && method && has_word(method, "fp8"))
         return read_fp8(config);
+    if (method && has_word(method, "mxfp4")) /* experts, which are decoded (quantized.c) */
+        return HD_OK;
     if (config->kind != HD_JSON_OBJECT || (method && !has_word(method, "bitsandbytes")) ||
         nf4 == int8)
         return hd_err(HD_UNSUPPORTED,

@@ -1,5 +1,5 @@
 /* quantized: matrices that bitsandbytes has quantized, in the form in which transformers saves
- * them.
+ * them, and GPT-OSS's stacks of experts in mxfp4.
  *
  * nf4:
  *             NAME                                 U8 [(N K + 1) / 2, 1], two codes in a byte
@@ -16,6 +16,7 @@
  * [N, K] are outputs and inputs also in gpt2, whose plain matrices are transposed.
  */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -221,6 +222,73 @@ enum hd_status hd_hf_find_quantized(const struct hd_weights *weights,
     return st;
 }
 
+/* ---- mxfp4 ---- */
+
+enum { MX_BLOCK = 32, MX_BIAS = 127, MX_NOT_A_NUMBER = 255 };
+
+static enum hd_status check_mx_scales(const struct hd_weight *scales)
+{
+    const uint8_t *exponent = scales->data;
+
+    for (int64_t i = 0; i < scales->size_bytes; i++)
+        if (exponent[i] == MX_NOT_A_NUMBER)
+            return hd_err(HD_INVALID,
+                          "%s: tensor %s holds scales that are not numbers (255): the file is "
+                          "damaged",
+                          scales->file, scales->name);
+    return HD_OK;
+}
+
+enum hd_status hd_hf_find_mxfp4(const struct hd_weights *weights, const struct hd_weight *blocks,
+                                const int64_t shape[3], bool *used,
+                                struct hd_hf_quantized *ret_quantized)
+{
+    static const char end[] = "_blocks";
+    const struct beside b = {weights, blocks, used};
+    const size_t all = strlen(blocks->name), kept = all - (sizeof end - 1);
+    const int64_t *s = blocks->shape;
+    const struct hd_weight *scales = NULL;
+
+    if (all < sizeof end || strcmp(blocks->name + kept, end) != 0)
+        return hd_err(HD_UNSUPPORTED, "%s: tensor %s is codes of no known kind", blocks->file,
+                      blocks->name);
+    if (s[0] != shape[0] || s[1] != shape[1] || s[2] * MX_BLOCK != shape[2] || s[3] != MX_BLOCK / 2)
+        return hd_err(HD_INVALID,
+                      "%s: tensor %s has the shape [%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64
+                      "], the model needs [%" PRId64 ", %" PRId64 ", %" PRId64 ", %d]",
+                      blocks->file, blocks->name, s[0], s[1], s[2], s[3], shape[0], shape[1],
+                      shape[2] / MX_BLOCK, MX_BLOCK / 2);
+    scales = find(&b, kept, "_scales");
+    if (!scales || scales->dtype != HD_U8 ||
+        scales->size_bytes * (MX_BLOCK / 2) != blocks->size_bytes)
+        return hd_err(HD_INVALID,
+                      "%s: tensor %s is codes, and %.*s_scales with a byte for each %d "
+                      "of its values is missing",
+                      blocks->file, blocks->name, (int)kept, blocks->name, MX_BLOCK);
+    *ret_quantized =
+        (struct hd_hf_quantized){.mxfp4 = true,
+                                 .rows = shape[0] * shape[1],
+                                 .columns = shape[2],
+                                 .whole = {.codes = blocks->data, .scales = scales->data}};
+    return check_mx_scales(scales);
+}
+
+static void decode_mxfp4(const struct hd_quant_whole *w, int64_t first, int64_t count,
+                         float *ret_values)
+{
+    static const float values[] = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6}; /* of E2M1 without its sign */
+    float scale = 0;
+
+    for (int64_t i = first; i < first + count; i++) {
+        const int code = i % 2 ? w->codes[i / 2] >> 4 : w->codes[i / 2] & 15;
+        const float value = values[code & 7];
+
+        if (i == first || i % MX_BLOCK == 0)
+            scale = ldexpf(1, ((const uint8_t *)w->scales)[i / MX_BLOCK] - MX_BIAS);
+        ret_values[i - first] = (code & 8 ? -value : value) * scale;
+    }
+}
+
 /* ---- values ---- */
 
 static float float_at(const void *floats, int64_t i)
@@ -248,7 +316,9 @@ void hd_hf_decode(const struct hd_hf_quantized *quantized, int64_t row, int64_t 
     const struct hd_quant_whole *w = &quantized->whole;
     const int64_t first = row * quantized->columns + column;
 
-    for (int64_t i = 0; i < count; i++)
+    if (quantized->mxfp4)
+        decode_mxfp4(w, first, count, ret_values);
+    for (int64_t i = 0; !quantized->mxfp4 && i < count; i++)
         ret_values[i] = quantized->quant == HD_QUANT_NF4
                             ? nf4_value(w, first + i)
                             : hd_int8_value((int8_t)w->codes[first + i], float_at(w->scales, row));

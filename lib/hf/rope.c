@@ -28,7 +28,7 @@
 #define ORIGINAL     "original_max_position_embeddings"
 #define QUERY_FACTOR "llama_4_scaling_beta" /* of Ministral 3 */
 
-enum { ORIGINAL_MAX = 1 << 24 };
+enum { ORIGINAL_MAX = 1 << 24, YARN_CONTEXT = 4096 };
 
 struct rope_reading {
     /* root: the config.json; group: rope_scaling or rope_parameters, of layers without a window;
@@ -295,10 +295,11 @@ static enum hd_status finish_yarn(struct rope_reading *r, const struct rope_kind
 
     if (strcmp(kind->name, "yarn") != 0)
         return HD_OK;
-    if (truncate && truncate->kind != HD_JSON_TRUE) {
+    if (truncate && truncate->kind != HD_JSON_TRUE && truncate->kind != HD_JSON_FALSE) {
         (void)snprintf(key, sizeof key, "%s.truncate", r->group->key);
-        return hd_hf_unsupported(key, truncate, "only true is");
+        return hd_hf_unsupported(key, truncate, "it must be true or false");
     }
+    job->rope_untruncated = truncate && truncate->kind == HD_JSON_FALSE;
     if (!rope_member(r->group, "factor") && job->rope_original_context)
         job->rope_factor = (double)job->context / (double)job->rope_original_context;
     st = read_rope_number(r, kind, "mscale", 0, &mscale);
@@ -346,6 +347,19 @@ static enum hd_status finish_longrope(struct rope_reading *r, const struct rope_
         job->rope_factor = fmax(1, (double)job->context / (double)job->rope_original_context);
     st = read_factors(r, "short_factor", job->rope_short_factor);
     return st ? st : read_factors(r, "long_factor", job->rope_long_factor);
+}
+
+/* Sets the scaling of a class that scales the angles if no key says how: that of GPT-OSS. */
+static void scale_by_class(struct rope_reading *r)
+{
+    struct hd_job *job = r->job;
+
+    if (r->group || r->family->absent.yarn == 0)
+        return;
+    (void)snprintf(job->rope_scaling, sizeof job->rope_scaling, "yarn");
+    job->rope_factor = r->family->absent.yarn;
+    job->rope_original_context = YARN_CONTEXT;
+    job->rope_untruncated = true;
 }
 
 static enum hd_status read_scaling(struct rope_reading *r, const struct rope_kind *kind)
@@ -446,6 +460,8 @@ enum hd_status hd_hf_read_rope(struct hd_hf_reading *reading)
     st = read_scaling(&r, kind);
     if (!st)
         st = read_query_factor(&r, kind);
+    if (!st)
+        scale_by_class(&r);
     if (!st && job->rope_theta <= 1 && strcmp(kind->name, "yarn") == 0)
         st = hd_err(HD_INVALID, "rope_theta: %g is not more than 1, which yarn needs",
                     job->rope_theta);

@@ -38,7 +38,8 @@ enum hd_ffn_activation {
     HD_FFN_SILU,
     HD_FFN_GELU_TANH, /* tanh form of GELU (Hendrycks & Gimpel 2016) */
     HD_FFN_GELU_ERF,  /* exact GELU */
-    HD_FFN_RELU2      /* max(x, 0)^2 */
+    HD_FFN_RELU2,     /* max(x, 0)^2 */
+    HD_FFN_OSS        /* gated by clamped values (GPT-OSS): HD_ACT_OSS of kernels/ops.h */
 };
 
 /* Forms of the norm of queries and keys (model.qk_norm). */
@@ -68,6 +69,7 @@ enum hd_family_names {
     HD_NAMES_ERNIE4_5_MOE,
     HD_NAMES_GRANITE_HYBRID,
     HD_NAMES_GPT_NEOX,
+    HD_NAMES_GPT_OSS,
     HD_NAMES_COUNT
 };
 
@@ -98,6 +100,7 @@ struct hd_family {
     bool select_bias;    /* experts are chosen by score plus a bias without gradient, which the
                               load moves (DeepSeek-V3) */
     bool router_groups;  /* model.router.groups, groups_kept and scale are possible */
+    bool sinks; /* a learned score of each head, without a value, joins the softmax of attention */
     bool scales_embedding; /* embeddings are multiplied by sqrt(hidden) (Gemma) */
     enum hd_qk_norm_form qk_norm_form;
     /* multi-head latent attention (DeepSeek-V2). kv_rank: 0: the family has none, else, as the next
@@ -128,6 +131,7 @@ struct hd_family {
     double rope_fraction;      /* model.rope_fraction; 0 means 1 */
     double local_theta;        /* model.rope_local_theta; 0: none */
     double attention_cap, logit_cap;
+    double glu_limit;                           /* model.glu_limit; 0: the activation has none */
     int64_t new_experts, new_experts_per_token; /* of a new model; 0: the key is required */
 
     const char *models; /* models that people use, for docs/models.md */
@@ -156,6 +160,8 @@ struct hd_family {
         int64_t kv_heads;   /* num_key_value_heads; 0: as many as query heads */
         int64_t head_width; /* head_dim; 0: hidden / heads */
         double eps, theta;
+        double yarn; /* factor of yarn, not truncated, from a context of 4096, if no key scales the
+                        angles; 0: they are not scaled */
         int64_t window;           /* sliding_window when absent; 0: none */
         int64_t original_context; /* original_max_position_embeddings when not beside rope_scaling;
                                      0: that in it, else max_position_embeddings */

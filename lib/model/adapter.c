@@ -126,6 +126,7 @@ static const struct modules modules[HD_NAMES_COUNT] = {
     [HD_NAMES_ERNIE4_5_MOE] = MODULES(qwen_moe_modules),
     [HD_NAMES_GRANITE_HYBRID] = MODULES(granite_hybrid_modules),
     [HD_NAMES_GPT_NEOX] = MODULES(gpt_neox_modules),
+    [HD_NAMES_GPT_OSS] = MODULES(granite_moe_modules),
 };
 
 static struct modules modules_of(const struct hd_job *job)

@@ -172,6 +172,8 @@ static struct hd_tensor *attend(struct hd_rec *rec, const struct hd_model_config
         .cap = c->attention_cap,
         .causal = true,
         .alibi = c->positions == HD_POSITIONS_ALIBI,
+        .has_sinks = c->family->sinks,
+        .sinks = w->sinks,
         .prefix = c->adapter.tokens,
         .prefix_k = w->prefix_k,
         .prefix_v = w->prefix_v,
@@ -225,9 +227,16 @@ static enum hd_activation activation(const struct hd_model_config *c)
     static const enum hd_activation kinds[] = {[HD_FFN_SILU] = HD_ACT_SILU,
                                                [HD_FFN_GELU_TANH] = HD_ACT_GELU_TANH,
                                                [HD_FFN_GELU_ERF] = HD_ACT_GELU_ERF,
-                                               [HD_FFN_RELU2] = HD_ACT_RELU2};
+                                               [HD_FFN_RELU2] = HD_ACT_RELU2,
+                                               [HD_FFN_OSS] = HD_ACT_OSS};
 
     return kinds[c->family->activation];
+}
+
+/* Returns the factor in the sigmoid of GPT-OSS's activation; 0: the activation is another. */
+static double oss_alpha(const struct hd_model_config *c)
+{
+    return c->family->activation == HD_FFN_OSS ? 1.702 : 0;
 }
 
 /* Records the MLP up to its down projection, x: [R, C] -> [R, F]. */
@@ -237,7 +246,7 @@ static struct hd_tensor *mlp_inner(struct hd_rec *rec, const struct hd_model_con
     struct hd_tensor *h =
         column_parallel(rec, c, layer, x, w->up, w->up_bias, c->family->gated ? 2 : 1, &w->lora_up);
 
-    return c->family->gated ? op_glu(rec, h, activation(c), 0, 0)
+    return c->family->gated ? op_glu(rec, h, activation(c), oss_alpha(c), c->glu_limit)
                             : op_activation(rec, h, activation(c));
 }
 
@@ -279,6 +288,8 @@ static struct hd_tensor *experts_forward(struct hd_rec *rec, const struct hd_mod
             (struct hd_dropout){c->adapter.dropout, c->seed, layer, HD_SITE_ADAPTER_UP};
     experts.down_site = HD_SITE_ADAPTER_DOWN;
     experts.act = activation(c);
+    experts.alpha = oss_alpha(c);
+    experts.limit = c->glu_limit;
     h = op_reduce_from_tp(rec, op_experts(rec, x, &experts, &router));
     return c->F_shared ? op_add(rec, h, shared_forward(rec, c, w, layer, x, outside), 1) : h;
 }

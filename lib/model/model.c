@@ -40,6 +40,7 @@ static enum hd_status rope_from_job(const struct hd_job *job, const struct hd_fa
         .high_freq_factor = job->rope_high_freq_factor,
         .beta_fast = job->rope_beta_fast,
         .beta_slow = job->rope_beta_slow,
+        .yarn_no_truncate = job->rope_untruncated,
         .attention_factor = job->rope_attention_factor};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(job->rope_scaling, names[i]) == 0) {
@@ -156,6 +157,7 @@ enum hd_status hd_model_config_from_job(const struct hd_job *job,
         .F_dense = job->experts ? job->dense_ffn_hidden : 0,
         .attention_scale = job->attention_scale,
         .attention_cap = job->attention_cap,
+        .glu_limit = job->glu_limit,
         .logit_cap = job->logit_cap,
         .logit_scale = job->logit_divisor > 0 ? 1 / job->logit_divisor : 1,
         .embedding_scale = job->embedding_scale > 0 ? job->embedding_scale : 1,
@@ -272,8 +274,9 @@ struct shard {
     int64_t grain;
     bool padded, partial, experts, tied, head, keep_fp32, table, product, linear, adapter,
         newly_initialized, state;
-    int router;      /* state only */
-    double rate;     /* state only */
+    int router;  /* state only */
+    double rate; /* state only */
+    bool bias;   /* true: weight decay does not apply to it, although it has an axis of experts */
     double lr_scale; /* factor on the learning rate; 0 means 1 */
 };
 
@@ -351,34 +354,34 @@ static int tensor(struct declare *d, const char *what, const int64_t shape[3], s
     char name[HD_PARAM_NAME_MAX];
 
     (void)snprintf(name, sizeof name, "%s.%s", d->prefix, what);
-    return hd_registry_param(d->registry,
-                             &(struct hd_param_spec){.name = name,
-                                                     .dim_count = dims,
-                                                     .shape = {shape[0], shape[1], shape[2]},
-                                                     .tp_axis = shard.axis,
-                                                     .tp_copies = shard.copies,
-                                                     .tp_grain = shard.grain,
-                                                     .padded = shard.padded,
-                                                     .partial = shard.partial,
-                                                     .experts = shard.experts,
-                                                     .init = init,
-                                                     .init_std = std,
-                                                     .norms_of = shard.norms_of,
-                                                     .decay = dims > 1 && !shard.adapter,
-                                                     .lr_scale = shard.lr_scale,
-                                                     .adapter = shard.adapter,
-                                                     .newly_initialized = shard.newly_initialized,
-                                                     .frozen = !hd_only_trains(&only, name),
-                                                     .state = shard.state,
-                                                     .router = shard.router,
-                                                     .rate = shard.rate,
-                                                     .fused = fused,
-                                                     .tied = shard.tied,
-                                                     .head = shard.head,
-                                                     .keep_fp32 = shard.keep_fp32,
-                                                     .table = shard.table,
-                                                     .product = shard.product,
-                                                     .linear = shard.linear});
+    return hd_registry_param(
+        d->registry, &(struct hd_param_spec){.name = name,
+                                             .dim_count = dims,
+                                             .shape = {shape[0], shape[1], shape[2]},
+                                             .tp_axis = shard.axis,
+                                             .tp_copies = shard.copies,
+                                             .tp_grain = shard.grain,
+                                             .padded = shard.padded,
+                                             .partial = shard.partial,
+                                             .experts = shard.experts,
+                                             .init = init,
+                                             .init_std = std,
+                                             .norms_of = shard.norms_of,
+                                             .decay = dims > 1 && !shard.adapter && !shard.bias,
+                                             .lr_scale = shard.lr_scale,
+                                             .adapter = shard.adapter,
+                                             .newly_initialized = shard.newly_initialized,
+                                             .frozen = !hd_only_trains(&only, name),
+                                             .state = shard.state,
+                                             .router = shard.router,
+                                             .rate = shard.rate,
+                                             .fused = fused,
+                                             .tied = shard.tied,
+                                             .head = shard.head,
+                                             .keep_fp32 = shard.keep_fp32,
+                                             .table = shard.table,
+                                             .product = shard.product,
+                                             .linear = shard.linear});
 }
 
 static int param(struct declare *d, const char *what, int64_t rows, int64_t columns,
@@ -763,6 +766,9 @@ static struct hd_attention declare_attention(struct declare *d)
     (void)bias(d, c->qkv_bias, "attention.k.bias", K, split_kv_heads(d), true);
     (void)bias(d, c->qkv_bias, "attention.v.bias", K, split_kv_heads(d), true);
     a.out_bias = bias(d, c->out_bias, "attention.out.bias", c->C, on_rows(d), false);
+    if (c->family->sinks)
+        a.sinks =
+            param(d, "attention.sinks", c->H, 0, split_rows(), HD_INIT_NORMAL, init_std, false);
     if (c->qk_norm && c->family->qk_norm_form == HD_QK_NORM_WHOLE) {
         a.q_norm = param(d, "attention.q_norm.weight", Q, 0, split_rows(), HD_INIT_ONES, 0, false);
         a.k_norm =
@@ -834,6 +840,23 @@ static struct hd_mlp declare_mlp(struct declare *d, int64_t F)
     return m;
 }
 
+/* Declares the biases of experts: tp splits those of gate and up like F; each tp rank has the whole
+ * bias of down, of which all compute the same gradient. */
+static void declare_expert_biases(struct declare *d, struct hd_expert_params *p)
+{
+    const struct hd_model_config *c = d->config;
+    struct shard inner = of_experts(1, ffn_grain(c, c->F)), outer = of_experts(-1, 0);
+
+    p->has_biases = c->mlp_bias;
+    inner.linear = outer.linear = false;
+    inner.bias = outer.bias = true;
+    if (!c->mlp_bias)
+        return;
+    p->gate_bias = param(d, "gate.bias", c->router.E, c->F, inner, HD_INIT_ZEROS, 0, false);
+    p->up_bias = param(d, "up.bias", c->router.E, c->F, inner, HD_INIT_ZEROS, 0, false);
+    p->down_bias = param(d, "down.bias", c->router.E, c->C, outer, HD_INIT_ZEROS, 0, false);
+}
+
 /* Declares the vectors [E] that a router adds to its logits and to its scores. */
 static void declare_router_biases(struct declare *d, int64_t layer, struct hd_expert_params *p)
 {
@@ -868,6 +891,7 @@ static struct hd_expert_params declare_experts(struct declare *d, int64_t layer)
     p.up = tensor(d, "up.weight", in, of_experts(1, 0), HD_INIT_NORMAL, init_std, false);
     p.down = tensor(d, "down.weight", out, of_experts(2, ffn_grain(c, c->F)), HD_INIT_NORMAL,
                     residual_std(c), false);
+    declare_expert_biases(d, &p);
     return p;
 }
 

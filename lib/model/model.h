@@ -53,6 +53,7 @@ struct hd_model_config {
                                                                     rotary positions, with experts */
     struct hd_rope rope, local_rope; /* rotary positions of blocks without and with a window */
     double attention_scale, attention_cap; /* factor and soft cap of scores; 0: 1 / sqrt(D); none */
+    double glu_limit;                      /* limit of the activation of GPT-OSS */
     double logit_cap, logit_scale;         /* soft cap of logits, 0: none; factor of logits */
     double embedding_scale, residual_scale; /* factors of the embedding and of the outputs of
                                                attention and feed-forward layer */
@@ -151,6 +152,7 @@ struct hd_attention {
     int q_a, q_a_norm, q_b, kv_a, kv_a_norm, kv_b;
     struct hd_lora lora_qkv, lora_out, lora_q_a, lora_q_b, lora_kv_a, lora_kv_b;
     int prefix_k, prefix_v; /* learned keys and values of a prefix adapter; -1: none */
+    int sinks;              /* scores [H] without a value, in families that have them */
 };
 /* Parameters of a gated delta layer. */
 struct hd_delta {

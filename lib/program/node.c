@@ -67,6 +67,8 @@ bool *hd_node_accumulate(const struct hd_node *node)
         return &((struct hd_conv_backward_weight_args *)node->args)->accumulate;
     case HD_K_gated_norm_backward_weight:
         return &((struct hd_gated_norm_backward_weight_args *)node->args)->accumulate;
+    case HD_K_expert_bias_backward:
+        return &((struct hd_expert_bias_backward_args *)node->args)->accumulate;
     case HD_K_grouped_gemm_weight:
         return &((struct hd_grouped_gemm_weight_args *)node->args)->accumulate;
     case HD_K_layernorm_backward_weight:

@@ -174,14 +174,15 @@ static struct hd_node *set_even_rows(const struct experts *x, struct hd_node *no
 
 /* ---- route ---- */
 
-/* Parameters of the op by index; A of product p is PARAM_A + 2 p, B the next one. */
+/* Parameters of the op by index; A of product p is PARAM_A + 2 p, B the next one; -1: it has none. */
 enum {
     PARAM_GATE = 2,
     PARAM_UP,
     PARAM_DOWN,
     PARAM_A,
     PARAM_ROUTER_BIAS = PARAM_A + 2 * HD_EXPERT_PRODUCTS,
-    PARAM_SELECT_BIAS
+    PARAM_SELECT_BIAS,
+    PARAM_BIAS /* bias of product p: PARAM_BIAS + p */
 };
 
 /* Emits the cast of the op's input to fp32 and returns the result, which is not kept: backward
@@ -609,6 +610,23 @@ static struct hd_operand activate(struct experts *x)
     return out;
 }
 
+static struct hd_emit_expert_rows rows_of_experts(const struct experts *x)
+{
+    return (struct hd_emit_expert_rows){x->El, x->T_received, x->T_sent, x->expert_counts,
+                                        x->dtype};
+}
+
+/* Emits c[T, ldc] += the bias of product `which`, if it has one. The results of down are partial
+ * sums over tp ranks: the first rank adds the bias, once. */
+static void add_bias(struct experts *x, int which, struct hd_operand c, int64_t ldc)
+{
+    const struct hd_emit_expert_rows rows = rows_of_experts(x);
+    const int param = x->op->param[PARAM_BIAS + which];
+
+    if (param >= 0 && (which != HD_EXPERT_DOWN || x->e->registry->coord.tp == 0))
+        hd_emit_expert_bias(x->e, &rows, param, c, ldc);
+}
+
 static struct hd_operand compute(struct experts *x)
 {
     const struct hd_operand out = rows(x, "result", x->T_received, x->C);
@@ -620,11 +638,14 @@ static struct hd_operand compute(struct experts *x)
             false);
     adapt(x, HD_EXPERT_GATE, x->hidden, 2 * x->F, entered, x->F, x->C);
     adapt(x, HD_EXPERT_UP, second_half(x, x->hidden), 2 * x->F, entered, x->F, x->C);
+    add_bias(x, HD_EXPERT_GATE, x->hidden, 2 * x->F);
+    add_bias(x, HD_EXPERT_UP, second_half(x, x->hidden), 2 * x->F);
     x->activated = activate(x);
     product(x, out, x->C, x->activated, x->F, PARAM_DOWN, x->C, x->F, true, false);
     if (is_adapted(x, HD_EXPERT_DOWN))
         adapt(x, HD_EXPERT_DOWN, out, x->C, drop(x, HD_EXPERT_DOWN, x->activated, x->F), x->C,
               x->F);
+    add_bias(x, HD_EXPERT_DOWN, out, x->C);
     return out;
 }
 
@@ -807,6 +828,16 @@ static void expert_weight_gradient(struct experts *x, int param, struct hd_opera
         first);
 }
 
+/* Emits the gradient of the bias of product `which`, sums of rows of dout. That of down is whole on
+ * every tp rank, and equal, as dout is. */
+static void bias_gradient(struct experts *x, int which, struct hd_operand dout, int64_t ldd)
+{
+    const struct hd_emit_expert_rows rows = rows_of_experts(x);
+
+    if (hd_op_trains_param(x->e->registry, x->op, PARAM_BIAS + which))
+        hd_emit_expert_bias_grad(x->e, &rows, x->op->param[PARAM_BIAS + which], dout, ldd);
+}
+
 static void router_weight_gradient(struct experts *x, int param, struct hd_operand dlogits,
                                    struct hd_operand in)
 {
@@ -865,6 +896,9 @@ static void experts_backward_weights(struct hd_emit *e, const struct hd_op *op)
     expert_weight_gradient(x, PARAM_GATE, x->dhidden, 2 * x->F, x->F, x->entered, x->C);
     expert_weight_gradient(x, PARAM_UP, second_half(x, x->dhidden), 2 * x->F, x->F, x->entered,
                            x->C);
+    bias_gradient(x, HD_EXPERT_DOWN, x->dresult, x->C);
+    bias_gradient(x, HD_EXPERT_GATE, x->dhidden, 2 * x->F);
+    bias_gradient(x, HD_EXPERT_UP, second_half(x, x->dhidden), 2 * x->F);
     if (is_adapted(x, HD_EXPERT_DOWN))
         adapter_weight_gradients(x, HD_EXPERT_DOWN, x->dresult, x->C, x->C,
                                  drop(x, HD_EXPERT_DOWN, activated(x), x->F), x->F);

@@ -250,6 +250,12 @@ static enum hd_status check_layers(const struct hd_job *job)
         st = check_branches(job);
     if (st)
         return st;
+    if ((job->glu_limit > 0) != (hd_family_named(job->family)->activation == HD_FFN_OSS))
+        return hd_err(HD_INVALID,
+                      job->glu_limit > 0
+                          ? "model.glu_limit: the activation of %s has none; remove the line"
+                          : "model.glu_limit: the activation of %s needs one, such as 7",
+                      job->family);
     if (job->attention_cap > 0 && strcmp(job->positions, "alibi") == 0)
         return hd_err(HD_INVALID, "model.attention_cap: is not possible with alibi; remove it");
     return HD_OK;
@@ -307,6 +313,9 @@ static enum hd_status check_features(const struct hd_job *job)
     if (!none && !linear && !job->rope_original_context)
         return hd_err(HD_INVALID, "model.rope_scaling.original_context: is missing; give the "
                                   "context of pretraining");
+    if (job->rope_untruncated && strcmp(job->rope_scaling, "yarn") != 0)
+        return hd_err(HD_INVALID,
+                      "model.rope_scaling.untruncated: only the type yarn has it; remove it");
     if (strcmp(job->rope_scaling, "yarn") == 0 && job->rope_theta <= 1)
         return hd_err(HD_INVALID, "model.rope_theta: yarn divides by its logarithm; give more than "
                                   "1, such as 10000");
@@ -420,8 +429,9 @@ static enum hd_status check_experts(const struct hd_job *job)
                       "whole number from 1 to %lld",
                       (long long)job->experts_per_token, (long long)job->experts,
                       (long long)(job->experts < 64 ? job->experts : 64));
-    if (job->mlp_bias)
-        return hd_err(HD_INVALID, "model.mlp_bias: experts have none; remove the line");
+    if (job->mlp_bias && !hd_family_named(job->family)->mlp_bias)
+        return hd_err(HD_INVALID, "model.mlp_bias: experts of %s have none; remove the line",
+                      job->family);
     return check_router(job, hd_family_named(job->family));
 }
 

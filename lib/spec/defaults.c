@@ -238,6 +238,8 @@ static void fill_absent_of_family(struct spec_draft *draft, const struct hd_fami
         job->attention_cap = family->attention_cap;
     if (absent(draft, "model.logit_cap"))
         job->logit_cap = family->logit_cap;
+    if (absent(draft, "model.glu_limit"))
+        job->glu_limit = family->glu_limit;
 }
 
 /* Sets the load-balancing loss and its weight to those of Switch Transformers (Fedus et al. 2021);

@@ -80,6 +80,15 @@ CONFIGS = {
     "granitemoehybrid-nope": ("granitemoehybrid", dict(
         BASE, **GRANITE, num_local_experts=0, shared_intermediate_size=72, mamba_n_heads=4,
         layer_types=["full_attention"] * 5)),
+    "granite_swa": ("granite_swa", dict(BASE, **GRANITE, sliding_window=5, mlp_bias=True,
+                                        layer_rope_theta=[500.0, 50.0, 0, 50.0, 500.0])),
+    "granite_swa-plain": ("granite_swa", dict(NARROW, **GRANITE, sliding_window=5, attention_bias=True, layer_types=[
+        "sliding_attention", "sliding_attention", "full_attention", "sliding_attention", "full_attention"])),
+    # clamps, and gates that change places, make longer and steeper models chaotic in ten steps
+    "gpt_oss": ("gpt_oss", dict(NARROW, num_hidden_layers=3, num_local_experts=6, num_experts_per_tok=3,
+                                sliding_window=5, swiglu_limit=3.0, rope_parameters=dict(YARN, truncate=False))),
+    "gpt_oss-plain": ("gpt_oss", dict(BASE, num_hidden_layers=2, num_local_experts=3, num_experts_per_tok=3, head_dim=24,
+                                      sliding_window=7, attention_bias=False, rope_parameters=PLAIN)),
     "smollm3": ("smollm3", dict(BASE, num_hidden_layers=6, no_rope_layers=[1, 1, 0, 1, 1, 0])),
     "phi3": ("phi3", dict(BASE, hidden_size=48, num_attention_heads=3, num_key_value_heads=1, sliding_window=9)),
     "phi3-partial": ("phi3", dict(BASE, tie_word_embeddings=True,

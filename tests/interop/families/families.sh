@@ -14,7 +14,7 @@ head -c 4000 "$HEDDLE_SOURCE_DIR/LICENSE" >"$work/corpus.txt"
 # train NAME STEPS LR EPS: trains on the first sequences, without clipping, decay and the router's loss; sets $job
 train() {
     local router=
-    case $1 in *moe* | minimax*) router=', router: {balance: 0}' ;; esac
+    case $1 in *moe* | minimax* | gpt_oss*) router=', router: {balance: 0}' ;; esac
     cat >"$work/$1-$2.yaml" <<END
 name: $1
 model: {from: $1, context: 48$router}

@@ -264,6 +264,13 @@ static void grow_by_position(struct hd_job *job)
     job->rope_original_context = 4;
 }
 
+/* Some values of the experts' gates are beyond the limit. */
+static void clamp(struct hd_job *job)
+{
+    job->window = 5;
+    job->glu_limit = 0.1;
+}
+
 /* Twelve heads: no power of two, but four tp ranks share them. */
 static void weigh_by_distance(struct hd_job *job)
 {
@@ -300,6 +307,13 @@ static void tune_kinds(struct hd_job *job)
     mix_kinds(job);
     job->ffn_hidden = 64;
     job->dense_ffn_hidden = 128;
+}
+
+static void tune_clamped(struct hd_job *job)
+{
+    tune(job);
+    clamp(job);
+    job->ffn_hidden = 64;
 }
 
 /* harness_job says the sizes; vocabularies that no tp divides. */
@@ -343,6 +357,8 @@ static const struct grid_model models[] = {
      "parallel branches with one norm, positions in windows alone", rotate_in_windows},
     {"ministral3", "ministral3", 258, true, false, GROUPS | 1 << GRID_EXCHANGE,
      "queries with a factor by position, bounded documents", grow_by_position},
+    {"gpt_oss", "gpt_oss", 257, true, false, GROUPS | EXPERTS,
+     "sinks, biases of experts, clamped gates, every second window, bounded documents", clamp},
     {"gpt2_dropout", "gpt2", 257, false, false, MASKS,
      "dropout of embedding, attention and residual", drop},
     {"llama_alibi", "llama", 258, true, false, GROUPS | 1 << GRID_EXCHANGE,
@@ -361,6 +377,8 @@ static const struct grid_model models[] = {
      "fine-tuning of norms with 1 + weight and caps, dropout", tune},
     {"gpt_neox_tuned", "gpt_neox", 258, true, true, GROUPS | TUNING,
      "fine-tuning of parallel branches, dropout of each", tune},
+    {"gpt_oss_tuned", "gpt_oss", 257, true, true, GROUPS | TUNING,
+     "fine-tuning with sinks and biases of experts, dropout", tune_clamped},
     {"mixtral_kinds_tuned", "mixtral", 257, true, true, ALL_AXES | TUNING,
      "fine-tuning of four kinds of blocks, dropout", tune_kinds},
 };

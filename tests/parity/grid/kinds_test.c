@@ -43,6 +43,11 @@ static const char *const families[] = {
     "glm4_moe: dp=2 ep=2 zero=3",
     "glm4_moe: cp=2 recompute=full",
     "glm4_moe: pp=2 dp=2",
+    "gpt_oss: tp=2 sequence=on",
+    "gpt_oss: tp=4 recompute=full",
+    "gpt_oss: cp=2 dp=2 ep=2 zero=3",
+    "gpt_oss: pp=2 tp=2",
+    "gpt_oss_tuned: tp=2 adapter=lora",
 };
 
 /* Attention and feed-forward layer that read the same rows, and factors of queries. */

@@ -493,8 +493,8 @@ static void a_rotary_type_without_its_keys_is_refused(void **state)
         {LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":\"2\"}", "is not a number"},
         {LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2,\"odd_key\":1}", "odd_key"},
         {LLAMA ",\"rope_scaling\":[1]", "it must be an object or null"},
-        {LLAMA ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2,\"truncate\":false}",
-         "rope_scaling.truncate: false"},
+        {LLAMA ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2,\"truncate\":0}",
+         "rope_scaling.truncate: 0"},
         {LLAMA ",\"partial_rotary_factor\":0.5", "partial_rotary_factor: 0.5"},
     };
 

@@ -99,8 +99,8 @@ static void add_block(const struct hd_family *f, struct hd_text *text)
     static const char *const norms[] = {"RMSNorm", "RMSNorm with 1 + w", "LayerNorm",
                                         "LayerNorm without bias"};
     static const char *const places[] = {"before", "after", "before and after"};
-    static const char *const gated[] = {"SwiGLU", "GEGLU", "GEGLU (erf)"};
-    static const char *const plain[] = {"SiLU", "GELU", "GELU (erf)", "ReLU squared"};
+    static const char *const gated[] = {"SwiGLU", "GEGLU", "GEGLU (erf)", "", "clamped SwiGLU"};
+    static const char *const plain[] = {"SiLU", "GELU", "GELU (erf)", "ReLU squared", ""};
 
     hd_text_add(text, "%s %s; %s%s", norms[f->norm], places[f->place],
                 (f->gated ? gated : plain)[f->activation], f->experts ? " experts" : "");
@@ -130,6 +130,8 @@ static void add_block(const struct hd_family *f, struct hd_text *text)
         hd_text_add(text, "; windows in layers %s", f->window_layers);
     else if (f->window != HD_WINDOW_NEVER)
         hd_text_add(text, "; windows");
+    if (f->sinks)
+        hd_text_add(text, "; sinks");
     if (f->attention_cap > 0)
         hd_text_add(text, "; capped scores");
     if (f->scales_embedding)

@@ -720,6 +720,21 @@ static void experts_products_are_priced_at_the_bound(void **state)
           4 * 2 * 15);
 }
 
+/* The biases of two experts at most have two rows. */
+static void experts_biases_are_priced_at_the_bound(void **state)
+{
+    struct hd_expert_bias_forward_args f = {.E = 4, .T = 9, .N = 3, .dtype = HD_BF16};
+    struct hd_expert_bias_backward_args b = {.E = 4, .T = 9, .N = 3, .dtype = HD_BF16};
+
+    check(cost_of(HD_K_expert_bias_forward, &f), 27, 2 * (27 + 12) + 4 * 4, 2 * 27);
+    f.T = 2;
+    check(cost_of(HD_K_expert_bias_forward, &f), 6, 2 * (6 + 6) + 4 * 4, 2 * 6);
+    check(cost_of(HD_K_expert_bias_backward, &b), 27, 2 * 27 + 4 * 4, 4 * 12);
+    b.accumulate = true;
+    b.T = 2;
+    check(cost_of(HD_K_expert_bias_backward, &b), 6, 2 * 6 + 4 * 4 + 4 * 6, 4 * 6);
+}
+
 /* Panels of 32 more rows and columns and of a slice of the depth; where rows begin, 5 words of 8
  * bytes, takes a line of 64. */
 static void experts_products_share_scratch_or_have_their_own(void **state)

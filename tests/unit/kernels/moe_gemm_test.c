@@ -815,6 +815,75 @@ static void a_whole_layer_has_the_gradients_of_its_formula(void **state)
     }
 }
 
+/* Adds biases to the rows of a load, and sums rows again; pad: elements between rows. */
+static void check_bias(struct device *device, const struct load *l, int64_t N, int64_t pad,
+                       bool accumulate, enum hd_dtype dtype)
+{
+    const int64_t ld = N + pad;
+    const struct tensor *x = random_rows(l->T, total_of(l), N, ld, dtype, 1);
+    const struct tensor *bias = tensor_random(l->E * N, dtype, 1, 2);
+    const struct tensor *old = tensor_random(l->E * N, HD_F32, 1, 3);
+    struct tensor *out = tensor_copy(x);
+    struct tensor *dbias = accumulate ? tensor_copy(old) : tensor_new(l->E * N, HD_F32);
+    const int32_t *counts = reachable(l->counts, sizeof l->counts);
+    struct hd_expert_bias_forward_args forward = {.out = out->data,
+                                                  .bias = bias->data,
+                                                  .counts = counts,
+                                                  .E = l->E,
+                                                  .T = l->T,
+                                                  .N = N,
+                                                  .ldo = ld,
+                                                  .dtype = dtype};
+    struct hd_expert_bias_backward_args backward = {.dbias = dbias->data,
+                                                    .dout = x->data,
+                                                    .counts = counts,
+                                                    .E = l->E,
+                                                    .T = l->T,
+                                                    .N = N,
+                                                    .ldd = ld,
+                                                    .accumulate = accumulate,
+                                                    .dtype = dtype};
+
+    device_launch(device, HD_K_expert_bias_forward, &forward);
+    device_launch(device, HD_K_expert_bias_backward, &backward);
+    for (int64_t e = 0; e < l->E; e++) {
+        int64_t begin;
+        const int64_t rows = rows_of(l, e, &begin);
+
+        for (int64_t c = 0; c < N; c++) {
+            double sum = accumulate ? old->values[e * N + c] : 0, size = fabs(sum);
+
+            for (int64_t r = begin; r < begin + rows; r++) {
+                const double value = x->values[r * ld + c], with = value + bias->values[e * N + c];
+
+                assert_close_at("out", r * ld + c, tensor_get(out, r * ld + c), with,
+                                bound_of(dtype, 1, fabs(with), with, dtype));
+                sum += value;
+                size += fabs(value);
+            }
+            assert_close_at("dbias", e * N + c, tensor_get(dbias, e * N + c), sum,
+                            bound_of(HD_F32, rows + 1, size, sum, HD_F32));
+        }
+    }
+    for (int64_t i = 0; i < out->count; i++) /* behind the last row, and between rows */
+        if (i / ld >= total_of(l) || i % ld >= N)
+            assert_true(isnan(tensor_get(out, i)));
+}
+
+/* Sizes: several pieces of columns with a rest, whole packs, and less than one pack. */
+static void every_expert_adds_its_bias(void **state)
+{
+    static const int64_t sizes[] = {300, 64, 3};
+    struct device device = device_open(&settings[0]);
+
+    for (int i = 0; i < LOADS * 3 * 2 * float_type_count; i++) {
+        check_bias(&device, &loads[i % LOADS], sizes[i / LOADS % 3], i / LOADS / 3 % 2 ? 0 : 5,
+                   i / LOADS / 3 % 2, float_types[i / LOADS / 6]);
+        tensors_free();
+    }
+    device_close(&device);
+}
+
 static void threads_change_no_bit_of_a_layer(void **state)
 {
     static const struct setting by[2] = {{.threads = 1, .gemm_by = HD_GEMM_BY_OWN},

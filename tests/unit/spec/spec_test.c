@@ -133,7 +133,7 @@ static const struct mistake mistakes[] = {
      "job.yaml:5: model.experts_per_token: 4 is more than model.experts = 3; use a whole number "
      "from 1 to 3"},
     {3, "  family: mixtral\n  mlp_bias: true",
-     "job.yaml:4: model.mlp_bias: experts have none; remove the line"},
+     "job.yaml:4: model.mlp_bias: experts of mixtral have none; remove the line"},
     {3, "  family: mixtral\n  router: {balance: -1}",
      "job.yaml:4: model.router.balance: -1 is not possible; give a number from 0 to 1000"},
     {3, "  family: mixtral\n  router: {top_k: 1}",
