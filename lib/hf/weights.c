@@ -89,9 +89,9 @@ static enum hd_status parse_shape(const struct hd_json *list, struct hd_weight *
 {
     int64_t elements = 1;
 
-    if (list->count > HD_CKPT_DIMS_MAX)
+    if (list->count > HD_WEIGHT_DIMS_MAX)
         return hd_err(HD_INVALID, "%zu dimensions; at most %d are supported", list->count,
-                      HD_CKPT_DIMS_MAX);
+                      HD_WEIGHT_DIMS_MAX);
     for (const struct hd_json *v = list->first; v; v = v->next) {
         int64_t length = 0;
         enum hd_status st = hd_json_to_int64(v, 0, HD_CKPT_ELEMENTS_MAX, &length);

@@ -143,6 +143,10 @@ CONFIGS = {
     "qwen3_5_text": ("qwen3_5_text", dict(DELTA, layer_types=[
         "linear_attention", "full_attention", "linear_attention", "linear_attention", "full_attention",
         "linear_attention"])),
+    "qwen3_5": ("qwen3_5", dict(text_config=dict(DELTA, model_type="qwen3_5_text"), vision_config=dict(
+        depth=1, hidden_size=32, intermediate_size=40, num_heads=2, out_hidden_size=48, patch_size=4, spatial_merge_size=2,
+        temporal_patch_size=2, num_position_embeddings=16), image_token_id=250, video_token_id=251,
+        vision_start_token_id=252, vision_end_token_id=253, tie_word_embeddings=False)),
     "qwen3_5_moe_text": ("qwen3_5_moe_text", dict(DELTA, **EXPERTS, shared_expert_intermediate_size=56)),
 }
 

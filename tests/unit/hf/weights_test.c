@@ -115,7 +115,7 @@ static void hostile_heads_are_refused(void **state)
     refused("{" T("a", "F32", "[2]", "0", "8") "," T("a", "F32", "[2]", "0", "8") "}", 8, "a");
     refused("{" T("a", "F33", "[2]", "0", "8") "}", 8, "its dtype is not one of safetensors");
     refused("{" T("a", "F32", "[-2]", "0", "8") "}", 8, "tensor a");
-    refused("{" T("a", "F32", "[1,1,1,1,2]", "0", "8") "}", 8, "5 dimensions");
+    refused("{" T("a", "F32", "[1,1,1,1,1,2]", "0", "8") "}", 8, "6 dimensions");
     /* 2^49 * 2^49 overflows 64 bits to 0 */
     refused("{" T("a", "F32", "[562949953421312,562949953421312]", "0", "0") "}", 0,
             "too many elements");
