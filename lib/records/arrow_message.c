@@ -190,7 +190,10 @@ static enum hd_status want_columns(struct arrow_file *file, const struct records
 
     for (size_t i = 0; i < root->child_count; i++) {
         struct arrow_field *f = root->children[i];
+        const enum hd_status st = records_columns_refuse_media(columns, f->name, f->name_bytes);
 
+        if (st)
+            return st;
         f->wanted = records_columns_want(columns, f->name, f->name_bytes);
         any |= f->wanted;
         if (f->wanted && !is_readable(f))

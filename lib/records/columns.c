@@ -109,6 +109,20 @@ const char *records_columns_name(const struct records_columns *c, const char *co
     return NULL;
 }
 
+enum hd_status records_columns_refuse_media(const struct records_columns *c, const char *name,
+                                            size_t bytes)
+{
+    static const char *const media[] = {"image", "images", "video", "videos", "audio", "audios"};
+
+    for (size_t i = 0; !c->count && i < sizeof media / sizeof *media; i++)
+        if (is_text(media[i], name, bytes))
+            return hd_err(HD_INVALID,
+                          "it has a column '%s', and Heddle trains on text; to train on the text "
+                          "beside it, name its columns, as data.columns: {text: NAME}",
+                          media[i]);
+    return HD_OK;
+}
+
 bool records_columns_want(const struct records_columns *c, const char *name, size_t bytes)
 {
     if (c->count)

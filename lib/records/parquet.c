@@ -244,6 +244,9 @@ static enum hd_status build_root(struct parquet_rows *r, bool all)
 
         if (element >= r->footer.element_count)
             return wrong_schema();
+        st = records_columns_refuse_media(r->wanted, e->name, e->name_bytes);
+        if (st)
+            return st;
         if (!all && !records_columns_want(r->wanted, e->name, e->name_bytes)) {
             st = skip_element(r, 0);
             continue;

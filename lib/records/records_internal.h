@@ -117,6 +117,9 @@ const char *records_columns_name(const struct records_columns *columns, const ch
                                  size_t bytes);
 /* Returns whether a column is read: a named one or, if none is named, one with a meaning. */
 bool records_columns_want(const struct records_columns *columns, const char *name, size_t bytes);
+/* Refuses a column of pictures, films or sounds, unless data.columns names the columns to read. */
+enum hd_status records_columns_refuse_media(const struct records_columns *columns, const char *name,
+                                            size_t bytes);
 
 /* Checks that the first record of a file has the named columns; the message lists those it has. */
 enum hd_status records_check_first(const struct records_columns *columns, const char *line,

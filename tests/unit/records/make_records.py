@@ -201,6 +201,10 @@ def arrows():
         w.write_table(pyarrow.Table.from_pylist(rows))
     rows = [{"messages": ["a", None]}, {"messages": None}, {"messages": ["b", "c"]}]
     put("fixed.rows", lines(without_nulls(rows)))
+    picture = pyarrow.table({"image": [{"bytes": b"\x89PNG", "path": None}], "text": ["a cat"]})
+    pyarrow.parquet.write_table(picture, os.path.join(OUT, "picture.parquet"), compression="none")
+    with pyarrow.ipc.new_file(os.path.join(OUT, "picture.arrow"), picture.schema) as w:
+        w.write_table(picture)
 
 
 if __name__ == "__main__":

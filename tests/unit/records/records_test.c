@@ -201,6 +201,11 @@ static void named_columns_are_the_record(void **state)
     lacks_columns("table.csv", "txt=label", "'txt' is not messages, text, prompt");
     lacks_columns("table.csv", "text=label,prompt=label", "'label' is there twice");
     lacks_columns("table.csv", "text", "'text' is not NAME=COLUMN");
+    /* the text beside a picture is read only if the job names it, as of lines */
+    lacks_columns("picture.parquet", NULL, "it has a column 'image', and Heddle trains on text");
+    lacks_columns("picture.arrow", NULL, "it has a column 'image', and Heddle trains on text");
+    has_columns("picture.parquet", "text=text", "{\"text\":\"a cat\"}\n");
+    has_columns("picture.arrow", "text=text", "{\"text\":\"a cat\"}\n");
 }
 
 static char made[64];
@@ -243,7 +248,7 @@ static void a_wrong_container_says_where_and_what_to_write(void **state)
     REFUSES("a.json", "[{\"a\": 1}] {}", "something is behind the end");
     REFUSES("a.json", "[[1]]", "row 1: it is no JSON object");
     REFUSES("a.json", "[{\"a\": \"x\ny\"}]", "row 1: a line break inside a string");
-    REFUSES("a.json", "{\"data\": [{\"a\": 1}], \"more\": []}", "more than one array of rows");
+    REFUSES("a.json", "{\"data\": [{\"a\": 1}], \"more\": []}", "other members beside its array");
     REFUSES("a.csv", "a,b\n1,2\n1,2,3\n", "a.csv:3: the row that begins here has 3 fields");
     REFUSES("a.csv", "a,b\n1,\"2\n\n3\n", "a.csv:2: the row that begins here has a quote that");
     REFUSES("a.csv", "a,b\n\"x\n\",2\n1,\"a \\\"b\\\"\"\n", "a.csv:4: a quote inside a field in");
