@@ -356,6 +356,8 @@ static enum hd_status tokenize_files(struct hd_tokenize *how, const struct optio
     how->context = bar;
     if (!st)
         st = find_rules(o, how, &rules, &chat);
+    /* the search for the first record ends at a signal: nothing is written before this */
+    hd_worker_catch_stop();
     if (!st)
         st = hd_tokenize_run(how, ret_counts);
     hd_chat_close(chat);
@@ -373,7 +375,6 @@ int hd_worker_tokenize(int argc, char **argv)
     enum hd_status st = read_tokenize_options(argc, argv, &how, &options);
 
     bar.last_ms = bar.begin_ms;
-    hd_worker_catch_stop();
     if (!st)
         st = tokenize_files(&how, &options, &bar, &counts, &out);
     if (bar.shown)

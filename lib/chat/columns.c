@@ -104,12 +104,16 @@ enum hd_status chat_columns_unknown(const struct hd_json *root)
     enum hd_status st;
     int shown = 0;
 
+    if (!root->first)
+        return hd_err(HD_INVALID,
+                      "the record is empty: each of its columns that could be used is null; remove "
+                      "such records, or name other columns as data.columns: {text: NAME}");
     for (const struct hd_json *m = root->first; m && shown < NAMES_SHOWN; m = m->next)
         hd_text_add(&has, "%s%.40s", shown++ ? ", " : "", m->key);
     st = hd_err(HD_INVALID,
                 "no known form: it has %s%s; say in the job file which of them has what, as "
                 "data.columns: {text: NAME}, {messages: NAME}, or {prompt: NAME, answer: NAME}",
-                has.data ? has.data : "no member", root->count > NAMES_SHOWN ? " and others" : "");
+                has.data ? has.data : "", root->count > NAMES_SHOWN ? " and others" : "");
     hd_text_free(&has);
     return st;
 }

@@ -545,6 +545,9 @@ static enum hd_status check_inputs(const struct hd_tokenize *how, int64_t *ret_b
 
         if (stat(how->inputs[i], &info) < 0)
             return hd_file_cannot_open("", how->inputs[i], errno);
+        if (S_ISDIR(info.st_mode))
+            return hd_err(HD_INVALID, "%s is a folder; name the files in it, such as %s/*.parquet",
+                          how->inputs[i], how->inputs[i]);
         if (!S_ISREG(info.st_mode))
             return hd_err(HD_INVALID, "%s is not a regular file", how->inputs[i]);
         st = hd_data_look(how->inputs[i]);

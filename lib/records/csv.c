@@ -221,7 +221,7 @@ static enum hd_status read_names(struct csv_rows *r, bool *ret_there)
         if (r->columns[i].from == r->columns[i].until)
             return hd_err(HD_INVALID,
                           "%s:%" PRId64 ": column %zu has no name; the first row has the names of "
-                          "the columns",
+                          "the columns; pandas leaves out its index with to_csv(NAME, index=False)",
                           r->path, r->row_line, i + 1);
     return HD_OK;
 }

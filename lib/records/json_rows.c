@@ -143,10 +143,11 @@ static enum hd_status end_array(struct json_rows *r)
         r->from++;
         st = skip_blanks(r, &next);
     } else if (!st && r->in_object) {
-        return hd_err(HD_INVALID,
-                      "%s: its object has more than one array of rows; write the rows as a .jsonl: "
-                      "jq -c '.data[]'",
-                      r->path);
+        return hd_err(
+            HD_INVALID,
+            "%s: its object has other members beside its array of rows; write the rows as "
+            "a .jsonl: jq -c '.data[]'",
+            r->path);
     }
     if (!st && next)
         return hd_err(HD_INVALID, "%s: something is behind the end of its JSON array", r->path);

@@ -162,12 +162,17 @@ static enum hd_status look_at_json(const char *path, const char *head, size_t by
 
 /* Refuses a name of a kind whose magic the file lacks, such as a .gz that was unpacked in
  * transfer. */
-static enum hd_status check_name(const char *path)
+static enum hd_status check_name(const char *path, size_t bytes)
 {
     const struct records_foreign *f = records_by_name(path);
 
     if (!f)
         return HD_OK;
+    if (f->magic_bytes && !bytes)
+        return hd_err(HD_INVALID,
+                      "%s: is empty, and its name promises %s; fetch or write it again, or remove "
+                      "it",
+                      path, f->kind);
     if (f->magic_bytes)
         return hd_err(HD_INVALID,
                       "%s: is named as %s and does not begin like one; name it by what it holds, "
@@ -212,9 +217,9 @@ static enum hd_status classify(const char *path, const char *head, size_t bytes,
         f->kind = m->packing ? f->kind : m->reads;
         return HD_OK;
     }
-    st = inside ? HD_OK : check_name(path);
-    if (!st)
-        st = check_encoding(path, head, bytes);
+    st = check_encoding(path, head, bytes);
+    if (!st && !inside)
+        st = check_name(path, bytes);
     return st ? st : look_at_json(path, head, bytes, &f->kind);
 }
 

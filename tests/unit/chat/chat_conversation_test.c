@@ -130,6 +130,7 @@ static void what_is_wrong_is_said(void **state)
     fails("{\"tools\": \"[1\", \"messages\": []}", "tools, written as text");
     fails("{\"prompt\": \"a\", \"completion\": []}", "two strings or two lists");
     fails("{\"question\": 1}", "no known form");
+    fails("{}", "the record is empty");
     fails("[1]", "the line is a JSON array, not an object");
 }
 

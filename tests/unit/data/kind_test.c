@@ -154,6 +154,8 @@ static void names_that_promise_another_kind_are_refused(void **state)
     refuses(PUT("a.tfrecord", "abc"), "a TFRecord file");
     refuses(PUT("a.json", "just words"), "no file of JSON objects");
     refuses(PUT("a.parquet", "just words"), "does not begin like one");
+    refuses(PUT("a.parquet", ""), "is empty, and its name promises a Parquet file");
+    refuses(PUT("a.parquet", "<html>404</html>"), "is a page of HTML");
 }
 
 /* Goal: a token file that is another kind is told as that, with what to do. */
