@@ -8,7 +8,7 @@
  *     order.c           parallel.schedule: {file: PATH}
  *     override.c        --set: replaces values of the file
  *     defaults.c        defaults of absent keys, and of keys that depend on other keys
- *     check.c           the rules
+ *     check.c           the rules, of a model's keys in check_model.c
  *     files.c           paths and patterns
  *     names.c           names of the hub, hf://
  *     from.c            reads model.from and train.init_from
@@ -185,6 +185,11 @@ enum hd_status spec_check_order(const struct hd_job *job);
 
 /* Checks the rules of train.objective (objective.c). */
 enum hd_status spec_check_objective(const struct hd_job *job);
+
+/* Checks that the job's family is one (check_model.c). */
+enum hd_status spec_check_family(const struct hd_job *job);
+/* Checks the other keys of the model, whose values are each possible by themselves. */
+enum hd_status spec_check_model(const struct hd_job *job);
 
 /* Checks the rules of a job as hd_spec_check does, but allows data files as the job file names
  * them: relative paths, or patterns. */
