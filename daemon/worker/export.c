@@ -330,9 +330,11 @@ static enum hd_status write_model(struct hd_hf_export *options, const char *base
 {
     struct export_base b = {.source = NULL};
     struct hd_hf_ends ends;
+    struct hd_text notes = {0};
     enum hd_status st = HD_OK;
 
     options->base_dir = base;
+    options->notes = &notes;
     hd_arena_init(&b.arena, 0);
     if (!options->adapter)
         st = open_base(&b, options->checkpoint_dir, base);
@@ -346,6 +348,9 @@ static enum hd_status write_model(struct hd_hf_export *options, const char *base
         st = hd_hf_export_run(options);
     if (!st && !options->adapter)
         say_base(&b, base);
+    if (!st && notes.len_bytes)
+        hd_worker_note("export", notes.data);
+    hd_text_free(&notes);
     free(b.record);
     hd_source_close(b.source);
     hd_arena_done(&b.arena);

@@ -315,11 +315,31 @@ static bool also_is_score(const struct hd_job *job)
            (strcmp(job->adapter_also, "score") == 0 || strcmp(job->adapter_also, "head") == 0);
 }
 
+/* Returns whether PEFT (0.21, with transformers 5) drops the factors of this tensor, with a general
+ * warning alone: of a feed-forward layer in a model with experts that is none of them. */
+static bool peft_drops(const struct hd_exporter *x, const struct hd_hf_row *row)
+{
+    const struct hd_family *family = hd_family_named(x->job.family);
+
+    return x->job.experts && (strstr(row->ours, ".mlp.") ||
+                              (family->shared_gated && strstr(row->ours, ".moe.shared.")));
+}
+
+static void note_dropped(struct hd_exporter *x)
+{
+    if (x->options->notes)
+        hd_text_add(x->options->notes,
+                    "PEFT leaves out factors of this adapter, those of feed-forward layers that "
+                    "are no experts, and so computes another model; for PEFT export the whole "
+                    "model, without --adapter. train.adapter.from reads all factors");
+}
+
 enum hd_status hd_export_list_adapter(struct hd_exporter *x, const struct hd_hf_row *rows,
                                       size_t row_count)
 {
     const bool is_prefix = strcmp(x->job.adapter, "prefix") == 0;
     enum hd_status st = HD_OK;
+    bool dropped = false;
 
     if (!is_prefix && strcmp(x->job.adapter, "lora") != 0)
         return hd_err(HD_INVALID, "%s has no adapter; export the model, without --adapter",
@@ -335,8 +355,14 @@ enum hd_status hd_export_list_adapter(struct hd_exporter *x, const struct hd_hf_
     if (is_prefix)
         return list_prefix(x);
     for (int64_t layer = 0; !st && layer < x->job.layers; layer++)
-        for (size_t i = 0; !st && i < row_count; i++)
+        for (size_t i = 0; !st && i < row_count; i++) {
+            const size_t before = x->count;
+
             st = add_factors(x, &rows[i], layer);
+            dropped |= x->count > before && peft_drops(x, &rows[i]);
+        }
+    if (!st && dropped)
+        note_dropped(x);
     return st || !hd_job_is_reward(&x->job) ? st : add_score(x);
 }
 

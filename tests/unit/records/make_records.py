@@ -203,6 +203,9 @@ def arrows():
     put("fixed.rows", lines(without_nulls(rows)))
     picture = pyarrow.table({"image": [{"bytes": b"\x89PNG", "path": None}], "text": ["a cat"]})
     pyarrow.parquet.write_table(picture, os.path.join(OUT, "picture.parquet"), compression="none")
+    bomb = pyarrow.table({"text": ["\0" * (96 << 20)]})
+    pyarrow.parquet.write_table(bomb, os.path.join(OUT, "bomb.parquet"), compression="zstd", use_dictionary=False,
+                                write_statistics=False)
     with pyarrow.ipc.new_file(os.path.join(OUT, "picture.arrow"), picture.schema) as w:
         w.write_table(picture)
 

@@ -208,6 +208,12 @@ static void named_columns_are_the_record(void **state)
     has_columns("picture.arrow", "text=text", "{\"text\":\"a cat\"}\n");
 }
 
+/* A page of 96 MiB of zeros, which pack 10,000 times. */
+static void a_page_that_fills_the_memory_is_refused(void **state)
+{
+    lacks_columns("bomb.parquet", NULL, "which no text does");
+}
+
 static char made[64];
 
 static const char *make(const char *name, const char *bytes, size_t count)
