@@ -199,6 +199,29 @@ static enum hd_status read_row(struct csv_rows *r, bool *ret_there)
     return st;
 }
 
+/* Refuses a single column whose name, not in quotes, has what separates columns elsewhere. */
+static enum hd_status check_separator(const struct csv_rows *r)
+{
+    static const struct {
+        char c;
+        const char *name;
+    } others[] = {{';', "semicolons"}, {'\t', "tabs"}, {'|', "bars"}, {',', "commas"}};
+    const struct csv_field *f = &r->columns[0];
+
+    if (r->column_count != 1 || f->quoted)
+        return HD_OK;
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (others[i].c != r->separator &&
+            memchr(r->names.data + f->from, others[i].c, f->until - f->from))
+            return hd_err(HD_INVALID,
+                          "%s:%" PRId64 ": the names of the columns are separated by %s, and the "
+                          "file's suffix says %s; write it with commas as .csv, or with tabs as "
+                          ".tsv",
+                          r->path, r->row_line, others[i].name,
+                          r->separator == ',' ? "commas" : "tabs");
+    return HD_OK;
+}
+
 /* Takes the first row as the names of the columns. */
 static enum hd_status read_names(struct csv_rows *r, bool *ret_there)
 {
@@ -223,7 +246,7 @@ static enum hd_status read_names(struct csv_rows *r, bool *ret_there)
                           "%s:%" PRId64 ": column %zu has no name; the first row has the names of "
                           "the columns; pandas leaves out its index with to_csv(NAME, index=False)",
                           r->path, r->row_line, i + 1);
-    return HD_OK;
+    return check_separator(r);
 }
 
 static enum hd_status next_csv(void *reader, struct hd_text *out, bool *ret_there)
