@@ -198,7 +198,7 @@ static enum hd_status want_columns(struct arrow_file *file, const struct records
         any |= f->wanted;
         if (f->wanted && !is_readable(f))
             return hd_err(HD_INVALID,
-                          "column '%.80s' has dates, decimals or the like, which are not read; "
+                          "column '%.80s' is of a type that is not read, as dates or run ends; "
                           "write it as text or as a number",
                           f->name);
     }

@@ -114,7 +114,7 @@ static enum hd_status no_memory_for_schema(void)
 static enum hd_status refuse_type(const struct parquet_element *e)
 {
     return hd_err(HD_INVALID,
-                  "column '%.*s' has dates, decimals or the like, which are not read; write it as "
+                  "column '%.*s' is of a type that is not read, as dates and decimals; write it as "
                   "text or as a number",
                   (int)(e->name_bytes < 80 ? e->name_bytes : 80), e->name);
 }
