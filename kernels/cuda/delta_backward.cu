@@ -219,7 +219,7 @@ static __device__ void store_dgates(const struct cuda_delta<T> &d, float *dgates
 }
 
 template <typename T>
-static __global__ void __launch_bounds__(DELTA_THREADS)
+static __global__ void __launch_bounds__(DELTA_THREADS, 1)
     delta_backward_kernel(struct hd_gated_delta_backward_args a, struct hd_costs_delta_layout l)
 {
     HD_SHARED(float, vectors, DELTA_VECTORS *DELTA_ROWS);
