@@ -234,7 +234,7 @@ int64_t hd_model_window(const struct hd_model_config *c, int64_t layer)
 struct hd_layer hd_model_layer(const struct hd_model_config *c, int64_t layer)
 {
     const bool experts = c->router.E && hd_layers_has(&c->experts_layers, layer);
-    const bool delta = hd_layers_has(&c->delta_layers, layer);
+    const bool delta = c->delta.value_heads && hd_layers_has(&c->delta_layers, layer);
     const bool rotates =
         !delta && c->positions == HD_POSITIONS_ROPE && hd_layers_has(&c->rope_layers, layer);
     struct hd_layer l = {.window = delta ? 0 : hd_model_window(c, layer),
