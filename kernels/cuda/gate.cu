@@ -57,7 +57,7 @@ extern "C" enum hd_status hd_cuda_row_gate_forward(struct hd_cuda_stream *s,
     });
 }
 
-enum { GATE_THREADS = 256, GATE_WARPS = GATE_THREADS / 32, GATE_RESIDENT = 4, GATE_UNROLL = 2 };
+enum { GATE_THREADS = 256, GATE_WARPS = GATE_THREADS / 32, GATE_RESIDENT = 3, GATE_UNROLL = 2 };
 
 /* Computes the gradients of rows, one warp per row. A lane reads a pack of dout before it writes
  * that of dy: they may alias. */
@@ -116,7 +116,7 @@ extern "C" enum hd_status hd_cuda_row_gate_backward(struct hd_cuda_stream *s,
 
 template <typename T>
 struct cuda_sigmoid_gate {
-    static constexpr int UNROLL = 4;
+    static constexpr int UNROLL = 2;
     template <int V>
     struct in {
         pack<T, V> y, g;

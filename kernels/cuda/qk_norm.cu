@@ -16,7 +16,7 @@ enum { PART_THREADS = 256, PART_RESIDENT = 4 };
 
 template <typename T>
 struct qk_parts {
-    T *out;       /* forward: out; backward: dinp; NULL: the sums alone */
+    T *out;       /* forward: out; backward: dinp; of sums alone NULL */
     float *rstd;  /* [R, 2]: written forward, read backward */
     float *given; /* [R, 2]: sums; written if they alone are computed, else read; NULL: the block
                      adds them */
@@ -142,13 +142,19 @@ static bool parts_fit(const struct qk_parts<T> &a)
 }
 
 template <bool BACKWARD, enum cuda_norm_weight W, int V, typename T>
+static enum hd_status sums_launch(struct hd_cuda_stream *s, const struct qk_parts<T> &a)
+{
+    if (a.R == 0)
+        return HD_OK;
+    return HD_LAUNCH(s, (sum_parts<T, V, BACKWARD, W>), dim3(grid_of(s, a.R, PART_RESIDENT), 2),
+                     dim3(PART_THREADS), 0, a);
+}
+
+template <bool BACKWARD, enum cuda_norm_weight W, int V, typename T>
 static enum hd_status parts_launch(struct hd_cuda_stream *s, const struct qk_parts<T> &a)
 {
     if (a.R == 0)
         return HD_OK;
-    if (!a.out)
-        return HD_LAUNCH(s, (sum_parts<T, V, BACKWARD, W>), dim3(grid_of(s, a.R, PART_RESIDENT), 2),
-                         dim3(PART_THREADS), 0, a);
     return HD_LAUNCH(s, (norm_parts<T, V, BACKWARD, W>), dim3(grid_of(s, a.R, PART_RESIDENT), 3),
                      dim3(PART_THREADS), 0, a);
 }
@@ -164,8 +170,8 @@ extern "C" enum hd_status hd_cuda_qk_norm_sums(struct hd_cuda_stream *s,
 
         HD_PACK_WIDTH(parts_fit(p), T, V, {
             if (!a->dout)
-                return parts_launch<false, WEIGHT_NONE, V>(s, p);
-            HD_NORM_WEIGHT(a->q_weight, a->one_plus, W, return parts_launch<true, W, V>(s, p));
+                return sums_launch<false, WEIGHT_NONE, V>(s, p);
+            HD_NORM_WEIGHT(a->q_weight, a->one_plus, W, return sums_launch<true, W, V>(s, p));
         });
     });
 }

@@ -45,8 +45,9 @@ static __global__ void __launch_bounds__(SUMS_THREADS, 2)
     sum_rows(Terms terms, float *partial, int64_t R, int64_t N, int64_t chunk_rows, int lanes)
 {
     constexpr int OUTPUTS = Terms::OUTPUTS;
-    /* 128 bytes in flight per thread */
-    constexpr int UNROLL = sizeof(typename Terms::template in<V>) > 16 ? 4 : 8;
+    /* about 128 bytes in flight per thread */
+    constexpr int BYTES = (int)sizeof(typename Terms::template in<V>);
+    constexpr int UNROLL = BYTES > 48 ? 2 : BYTES > 16 ? 4 : 8;
     HD_SHARED(float, shared,
               /* sums of groups: [groups, OUTPUTS, lanes * V] */
               sums_place(SUMS_THREADS * V * OUTPUTS));

@@ -32,24 +32,25 @@ static struct tensor *part_of(const struct tensor *all, int64_t begin, int64_t c
 }
 
 static void check_rows(const char *what, const struct tensor *got, const double *want,
-                       int64_t begin, int64_t count, int64_t width)
+                       int64_t begin, int64_t count, int64_t width, double rounding)
 {
     for (int64_t i = 0; i < count * width; i++)
-        assert_close_at(what, begin * width + i, tensor_get(got, i), want[begin * width + i], 2e-5);
+        assert_close_at(what, begin * width + i, tensor_get(got, i), want[begin * width + i],
+                        rounding);
 }
 
-static void check_conv(struct device *device)
+static void check_conv_of(struct device *device, enum hd_dtype dtype, double rounding)
 {
-    const struct tensor *inp = tensor_random((int64_t)ROWS * N, HD_F32, 1, 1);
-    const struct tensor *weight = tensor_random((int64_t)N * W, HD_F32, 1, 2);
-    struct tensor *kept = tensor_new((int64_t)SLOTS * (W - 1) * N, HD_F32);
+    const struct tensor *inp = tensor_random((int64_t)ROWS * N, dtype, 1, 1);
+    const struct tensor *weight = tensor_random((int64_t)N * W, dtype, 1, 2);
+    struct tensor *kept = tensor_new((int64_t)SLOTS * (W - 1) * N, dtype);
     double *want = doubles((int64_t)ROWS * N);
     int32_t begin = 0;
 
     ref_conv(want, inp->values, weight->values, NULL, 1, ROWS, N, W);
     for (int i = 0; i < PARTS; begin += parts[i++]) {
         const struct filled *filled = filled_at(begin, parts[i]);
-        struct tensor *out = tensor_new((int64_t)2 * MOST * N, HD_F32);
+        struct tensor *out = tensor_new((int64_t)2 * MOST * N, dtype);
         struct hd_conv_forward_args a = {.out = out->data,
                                          .state = kept->data,
                                          .inp = part_of(inp, begin, parts[i], N)->data,
@@ -61,12 +62,20 @@ static void check_conv(struct device *device)
                                          .S = MOST,
                                          .N = N,
                                          .W = W,
-                                         .dtype = HD_F32};
+                                         .dtype = dtype};
 
         device_launch(device, HD_K_conv_forward, &a);
-        check_rows("conv", out, want, begin, parts[i], N);
+        check_rows("conv", out, want, begin, parts[i], N, rounding);
     }
     assert_true(tensor_get(kept, 0) != tensor_get(kept, 0)); /* slot 0 is still NaN */
+}
+
+/* Results are below 16 and are rounded once. */
+static void check_conv(struct device *device)
+{
+    check_conv_of(device, HD_F32, 2e-5);
+    check_conv_of(device, HD_BF16, 16 * 0x1p-9);
+    check_conv_of(device, HD_F16, 16 * 0x1p-12);
 }
 
 static void check_delta(struct device *device)
@@ -103,7 +112,7 @@ static void check_delta(struct device *device)
                                                 .dtype = HD_F32};
 
         device_launch(device, HD_K_gated_delta_forward, &a);
-        check_rows("delta", out, want, begin, parts[i], (int64_t)H * DV);
+        check_rows("delta", out, want, begin, parts[i], (int64_t)H * DV, 2e-5);
     }
     assert_true(tensor_get(states, 0) != tensor_get(states, 0)); /* slot 0 is still NaN */
 }

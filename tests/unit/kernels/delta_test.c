@@ -300,25 +300,15 @@ static void check_gated_norm(struct device *device, int64_t H, int64_t D, enum h
     }
 }
 
-static void check_sigmoid_gate(struct device *device, int64_t N, enum hd_dtype dtype, bool in_place)
+/* The first `cut` elements are a call of their own, behind which the others begin. */
+static void check_sigmoid_gate(struct device *device, int64_t N, int64_t cut, enum hd_dtype dtype,
+                               bool in_place)
 {
     const struct tensor *y = tensor_random(N, dtype, 1, 1), *g = tensor_random(N, dtype, 3, 2);
     const struct tensor *dout = tensor_random(N, dtype, 1, 3);
     struct tensor *out = in_place ? tensor_copy(y) : tensor_new(N, dtype);
     struct tensor *dy = tensor_new(N, dtype), *dg = tensor_new(N, dtype);
     double *want = doubles(N), *want_dy = doubles(N), *want_dg = doubles(N);
-    struct hd_sigmoid_gate_forward_args f = {.out = out->data,
-                                             .y = in_place ? out->data : y->data,
-                                             .g = g->data,
-                                             .N = N,
-                                             .dtype = dtype};
-    struct hd_sigmoid_gate_backward_args b = {.dy = dy->data,
-                                              .dg = dg->data,
-                                              .dout = dout->data,
-                                              .y = y->data,
-                                              .g = g->data,
-                                              .N = N,
-                                              .dtype = dtype};
 
     for (int64_t i = 0; i < N; i++) {
         const double s = 1 / (1 + exp(-g->values[i]));
@@ -327,8 +317,25 @@ static void check_sigmoid_gate(struct device *device, int64_t N, enum hd_dtype d
         want_dy[i] = dout->values[i] * s;
         want_dg[i] = dout->values[i] * y->values[i] * s * (1 - s);
     }
-    device_launch(device, HD_K_sigmoid_gate_forward, &f);
-    device_launch(device, HD_K_sigmoid_gate_backward, &b);
+    for (int part = 0; part < 2; part++) {
+        const int64_t n = part ? N - cut : cut, at = part * cut * (int64_t)hd_dtype_size(dtype);
+        const char *own_y = in_place ? out->data : y->data;
+
+        device_launch(device, HD_K_sigmoid_gate_forward,
+                      &(struct hd_sigmoid_gate_forward_args){.out = (char *)out->data + at,
+                                                             .y = own_y + at,
+                                                             .g = (char *)g->data + at,
+                                                             .N = n,
+                                                             .dtype = dtype});
+        device_launch(device, HD_K_sigmoid_gate_backward,
+                      &(struct hd_sigmoid_gate_backward_args){.dy = (char *)dy->data + at,
+                                                              .dg = (char *)dg->data + at,
+                                                              .dout = (char *)dout->data + at,
+                                                              .y = (char *)y->data + at,
+                                                              .g = (char *)g->data + at,
+                                                              .N = n,
+                                                              .dtype = dtype});
+    }
     assert_close("out", out, want, 8);
     assert_close("dy", dy, want_dy, 8);
     assert_close("dg", dg, want_dg, 16);
@@ -384,8 +391,9 @@ static void gated_norms_are_those_of_the_reference(void **state)
 
 static void gates_of_elements(struct device *device, enum hd_dtype dtype)
 {
-    check_sigmoid_gate(device, 1003, dtype, false);
-    check_sigmoid_gate(device, 4096, dtype, true);
+    check_sigmoid_gate(device, 1003, 0, dtype, false);
+    check_sigmoid_gate(device, 1003, 1, dtype, false);
+    check_sigmoid_gate(device, 4096, 0, dtype, true);
 }
 
 static void elements_are_gated_by_a_sigmoid(void **state)

@@ -222,7 +222,8 @@ static void add_adds(void **state)
 
 /* Goal: a tensor need not begin where a vector may. Method: each operand in turn begins one element
  * further, or all do; the bits are those of operands on bounds, and nothing stands before them. */
-static void check_addresses(struct device *device, enum hd_dtype dtype, bool all)
+static void check_addresses_of(struct device *device, enum hd_activation act, enum hd_dtype dtype,
+                               bool all)
 {
     enum { N = 1003, OUT = 3 };
     const int64_t size = (int64_t)hd_dtype_size(dtype);
@@ -254,7 +255,7 @@ static void check_addresses(struct device *device, enum hd_dtype dtype, bool all
             &(struct hd_activation_forward_args){.out = (char *)out[1]->data + at[2] * size,
                                                  .inp = a,
                                                  .N = N,
-                                                 .act = HD_ACT_GELU_TANH,
+                                                 .act = act,
                                                  .dtype = dtype});
         device_launch(
             device, HD_K_activation_backward,
@@ -262,6 +263,7 @@ static void check_addresses(struct device *device, enum hd_dtype dtype, bool all
                                                   .dout = b,
                                                   .inp = a,
                                                   .N = N,
+                                                  .act = act,
                                                   .dtype = dtype});
         for (int i = 0; which >= 0 && i < OUT; i++) {
             assert_memory_equal((char *)out[i]->data + at[2] * size, want[i]->data,
@@ -269,6 +271,12 @@ static void check_addresses(struct device *device, enum hd_dtype dtype, bool all
             assert_true(!at[2] || isnan(tensor_get(out[i], 0)));
         }
     }
+}
+
+static void check_addresses(struct device *device, enum hd_dtype dtype, bool all)
+{
+    for (int act = HD_ACT_SILU; act < HD_ACT_OSS; act++)
+        check_addresses_of(device, (enum hd_activation)act, dtype, all);
 }
 
 static void operands_may_begin_anywhere(void **state)

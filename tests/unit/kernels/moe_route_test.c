@@ -49,6 +49,8 @@ static const struct shape shapes[] = {
      .noisy = true,
      .form = {HD_ROUTE_SOFTMAX, HD_ROUTE_GROUPS_BEST, .groups = 3, .kept = 2, .scale = 16}},
     {.B = 2, .S = 11, .E = 10, .K = 3, .renormalize = true, .biased = true},
+    {.B = 1, .S = 9, .E = 100, .K = 5, .biased = true, .form = {.score = HD_ROUTE_SIGMOID}},
+    {.B = 1, .S = 9, .E = 160, .K = 5, .biased = true, .form = {.score = HD_ROUTE_SIGMOID}},
     {.B = 1,
      .S = 30,
      .E = 300,
