@@ -4,9 +4,9 @@
 
 enum { SLOTS = 3, ROWS = 81, G = 1, H = 2, DK = 16, DV = 8, N = 2 * G * DK + H * DV, W = 4 };
 
-/* Lengths of the parts, which add up to ROWS: longer than a chunk of the rule, one row, shorter
- * than the convolution. */
-static const int32_t parts[] = {70, 1, 1, 2, 7};
+/* Lengths of the parts, which add up to ROWS: shorter than the convolution, whose slot then holds rows
+ * from before the sequence, longer than a chunk of the rule, one row. */
+static const int32_t parts[] = {2, 70, 1, 1, 7};
 enum { PARTS = sizeof parts / sizeof parts[0], MOST = 70 };
 
 /* Numbers of the two sequences of a call: the first has a part, the second is padding, whose slot
