@@ -151,7 +151,7 @@ enum hd_status hd_costs_fp8_check(const struct hd_fp8_gemm_args *args);
 /* Returns HD_INVALID for an activation that ops.h forbids without an up projection. */
 enum hd_status hd_costs_activation_check(enum hd_activation act);
 
-/* HD_INVALID: route_forward (ops_moe.h) cannot choose with these arguments. */
+/* Returns HD_INVALID if route_forward (ops_moe.h) cannot choose with these arguments. */
 enum hd_status hd_costs_route_check(const struct hd_route_forward_args *args);
 
 /* Returns whether a factor of an argument struct multiplies anything. */
@@ -277,10 +277,9 @@ hd_costs_attention_backward_panels(const struct hd_attention_backward_args *args
  * time, with the value heads that share it, n = H / G of them; on a GPU a thread block computes one
  * value head, and the members that only the CPU has for n heads are for one. `rows` is
  * HD_DELTA_CHUNK, `key` and `value` are Dk and Dv rounded up to 16. Offsets are in floats from the
- * start of the thread's or block's scratch; areas that forward does not need are of backward only.
- */
+ * start of the thread's or block's scratch. */
 struct hd_costs_delta_layout {
-    int64_t rows, key, value, chunks; /* chunks: of a sequence */
+    int64_t rows, key, value, chunks; /* chunks: number of chunks of a sequence */
     int64_t q, k;                     /* [rows, key]: normalised, q times 1 / sqrt(Dk) */
     int64_t transposed;               /* [max(key, value), max(rows, key, value)] */
     int64_t qk, kk;                   /* [rows, rows]: products q_i.k_j and k_i.k_j */
@@ -289,7 +288,7 @@ struct hd_costs_delta_layout {
     int64_t wide;                     /* [rows, max(rows, key, value)] */
     int64_t state;                    /* [n, key, value]; backward [chunks, n, key, value] */
     int64_t vectors;                  /* [HD_COSTS_DELTA_VECTORS, rows] */
-    /* areas of backward */
+    /* areas that only backward uses */
     int64_t dout, du, qm; /* [rows, value] */
     int64_t dq, dk;       /* [rows, key] */
     int64_t da, dl;       /* [rows, rows] */
@@ -297,9 +296,9 @@ struct hd_costs_delta_layout {
     int64_t floats;       /* floats of a thread or block */
     int64_t dq_of, dk_of; /* GPU: [B*S, H, Dk] each, after the blocks' scratch: gradients of q and k
                                by value head */
-    int64_t scratch_floats; /* all */
+    int64_t scratch_floats; /* floats of all threads or blocks, dq_of and dk_of */
 };
-enum { HD_COSTS_DELTA_VECTORS = 12 };
+enum { HD_COSTS_DELTA_VECTORS = 10 }; /* vectors of HD_DELTA_CHUNK floats in `vectors` */
 struct hd_costs_delta_layout
 hd_costs_delta_forward_layout(const struct hd_gated_delta_forward_args *args,
                               const struct hd_traits *traits);

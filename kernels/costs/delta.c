@@ -17,40 +17,63 @@ enum hd_status hd_costs_check_delta(int64_t G, int64_t H, int64_t Dk, int64_t Dv
                   (long long)G, (long long)Dk, (long long)H, (long long)Dv, HD_DELTA_WIDTH_MAX);
 }
 
-static int64_t take_area(struct hd_costs_delta_layout *layout, int64_t floats)
-{
-    const int64_t offset = layout->floats;
+/* Sizes of gated_delta, named as in its arguments. */
+struct sizes {
+    int64_t B, S, G, H, Dk, Dv;
+};
 
-    layout->floats += hd_round_up(floats, HD_TENSOR_ALIGN / (int64_t)sizeof(float));
-    return offset;
+/* Sets the offsets of the areas of a thread or block. In forward those of backward have no floats.
+ */
+static void place_areas(struct hd_costs_delta_layout *l, int64_t heads, bool backward)
+{
+    const int64_t wide = hd_max(l->key, l->value), widest = hd_max(l->rows, wide);
+    const int64_t states = heads * (backward ? l->chunks : 1), b = backward ? 1 : 0;
+    const struct {
+        int64_t *offset, floats;
+    } areas[] = {{&l->q, l->rows * l->key},
+                 {&l->k, l->rows * l->key},
+                 {&l->transposed, wide * widest},
+                 {&l->qk, l->rows * l->rows},
+                 {&l->kk, l->rows * l->rows},
+                 {&l->a, l->rows * l->rows},
+                 {&l->l, l->rows * l->rows},
+                 {&l->u, l->rows * l->value},
+                 {&l->km, l->rows * l->value},
+                 {&l->wide, l->rows * widest},
+                 {&l->state, states * l->key * l->value},
+                 {&l->vectors, HD_COSTS_DELTA_VECTORS * l->rows},
+                 {&l->dout, b * l->rows * l->value},
+                 {&l->du, b * l->rows * l->value},
+                 {&l->qm, b * l->rows * l->value},
+                 {&l->dq, b * l->rows * l->key},
+                 {&l->dk, b * l->rows * l->key},
+                 {&l->da, b * l->rows * l->rows},
+                 {&l->dl, b * l->rows * l->rows},
+                 {&l->dstate, b * heads * l->key * l->value}};
+
+    for (size_t i = 0; i < sizeof areas / sizeof areas[0]; i++) {
+        *areas[i].offset = l->floats;
+        l->floats += hd_round_up(areas[i].floats, HD_TENSOR_ALIGN / (int64_t)sizeof(float));
+    }
 }
 
-static int64_t larger(int64_t a, int64_t b)
+static struct hd_costs_delta_layout layout_of(const struct sizes *s, bool backward,
+                                              const struct hd_traits *traits)
 {
-    return a > b ? a : b;
-}
-
-/* Returns the areas of forward, for `states` states. */
-static struct hd_costs_delta_layout areas(int64_t S, int64_t Dk, int64_t Dv, int64_t states)
-{
+    const bool cuda = hd_traits_is_cuda(traits);
+    const int64_t by_head = s->B * s->S * s->H * s->Dk; /* gradients of q, or of k, by value head */
     struct hd_costs_delta_layout l = {.rows = HD_DELTA_CHUNK,
-                                      .key = hd_round_up(Dk, 16),
-                                      .value = hd_round_up(Dv, 16),
-                                      .chunks = (S + HD_DELTA_CHUNK - 1) / HD_DELTA_CHUNK};
-    const int64_t wide = larger(l.key, l.value);
+                                      .key = hd_round_up(s->Dk, 16),
+                                      .value = hd_round_up(s->Dv, 16),
+                                      .chunks = hd_divide_up(s->S, HD_DELTA_CHUNK)};
 
-    l.q = take_area(&l, l.rows * l.key);
-    l.k = take_area(&l, l.rows * l.key);
-    l.transposed = take_area(&l, wide * larger(l.rows, wide));
-    l.qk = take_area(&l, l.rows * l.rows);
-    l.kk = take_area(&l, l.rows * l.rows);
-    l.a = take_area(&l, l.rows * l.rows);
-    l.l = take_area(&l, l.rows * l.rows);
-    l.u = take_area(&l, l.rows * l.value);
-    l.km = take_area(&l, l.rows * l.value);
-    l.wide = take_area(&l, l.rows * larger(l.rows, wide));
-    l.state = take_area(&l, states * l.key * l.value);
-    l.vectors = take_area(&l, HD_COSTS_DELTA_VECTORS * l.rows);
+    place_areas(&l, cuda ? 1 : s->H / s->G, backward);
+    l.scratch_floats = l.floats * (cuda ? s->B * s->H : traits->threads);
+    if (cuda && backward) {
+        l.dq_of = l.scratch_floats;
+        l.dk_of = l.dq_of + by_head;
+        l.scratch_floats = l.dk_of + by_head;
+    }
     return l;
 }
 
@@ -58,37 +81,14 @@ struct hd_costs_delta_layout
 hd_costs_delta_forward_layout(const struct hd_gated_delta_forward_args *a,
                               const struct hd_traits *traits)
 {
-    const bool cuda = hd_traits_is_cuda(traits);
-    struct hd_costs_delta_layout l = areas(a->S, a->Dk, a->Dv, cuda ? 1 : a->H / a->G);
-
-    l.scratch_floats = l.floats * (cuda ? a->B * a->H : traits->threads);
-    return l;
+    return layout_of(&(struct sizes){a->B, a->S, a->G, a->H, a->Dk, a->Dv}, false, traits);
 }
 
 struct hd_costs_delta_layout
 hd_costs_delta_backward_layout(const struct hd_gated_delta_backward_args *a,
                                const struct hd_traits *traits)
 {
-    const bool cuda = hd_traits_is_cuda(traits);
-    const int64_t heads = cuda ? 1 : a->H / a->G;
-    const int64_t chunks = (a->S + HD_DELTA_CHUNK - 1) / HD_DELTA_CHUNK;
-    struct hd_costs_delta_layout l = areas(a->S, a->Dk, a->Dv, chunks * heads);
-
-    l.dout = take_area(&l, l.rows * l.value);
-    l.du = take_area(&l, l.rows * l.value);
-    l.qm = take_area(&l, l.rows * l.value);
-    l.dq = take_area(&l, l.rows * l.key);
-    l.dk = take_area(&l, l.rows * l.key);
-    l.da = take_area(&l, l.rows * l.rows);
-    l.dl = take_area(&l, l.rows * l.rows);
-    l.dstate = take_area(&l, heads * l.key * l.value);
-    l.scratch_floats = l.floats * (cuda ? a->B * a->H : traits->threads);
-    if (cuda) {
-        l.dq_of = l.scratch_floats;
-        l.dk_of = l.dq_of + a->B * a->S * a->H * a->Dk;
-        l.scratch_floats = l.dk_of + a->B * a->S * a->H * a->Dk;
-    }
-    return l;
+    return layout_of(&(struct sizes){a->B, a->S, a->G, a->H, a->Dk, a->Dv}, true, traits);
 }
 
 int64_t hd_scratch_gated_delta_forward(const struct hd_gated_delta_forward_args *args,

@@ -6,17 +6,16 @@
 #ifndef HD_KERNELS_CPU_DELTA_H
 #define HD_KERNELS_CPU_DELTA_H
 
+#include <assert.h>
+
 #include "kernels/costs/costs.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/micro.h"
 #include "kernels/cpu/transpose.h"
 #include "kernels/cpu/vecmath.h"
 
-enum {
-    P = HD_DELTA_CHUNK,
-    SOLVE = 16
-}; /* distance of rows in [rows, rows] areas; rows of a block
-                                            of the triangular solution */
+enum { P = HD_DELTA_CHUNK }; /* distance of rows in [rows, rows] areas */
+enum { SOLVE = 16 };         /* rows of a block of the triangular solution */
 
 /* Vectors of a chunk, [P] each; index of each in the scratch area `vectors`. */
 enum delta_vector_of {
@@ -29,8 +28,10 @@ enum delta_vector_of {
     DELTA_DE,
     DELTA_DF,
     DELTA_Q_RSTD, /* 1 / length of the rows of q, of k */
-    DELTA_K_RSTD
+    DELTA_K_RSTD,
+    DELTA_VECTORS
 };
+static_assert(DELTA_VECTORS == (int)HD_COSTS_DELTA_VECTORS, "the scratch has room for all");
 
 /* One key head of one sequence, with the value heads that share it. */
 struct delta_head {
@@ -38,7 +39,7 @@ struct delta_head {
     float *scratch;
     const void *qkv;
     const float *gates;
-    const int32_t *bound;     /* of the sequence's rows, or NULL */
+    const int32_t *bound;     /* bounds of the sequence's rows, or NULL */
     int64_t row;              /* first row of the sequence in qkv */
     int64_t head;             /* index of the key head */
     int64_t G, H, Dk, Dv, ld; /* ld: distance of rows of qkv */
@@ -46,10 +47,22 @@ struct delta_head {
     enum hd_dtype dtype;
 };
 
+/* Makes key head head_ of sequence b_ from the arguments of forward or backward, whose members have
+ * equal names, with the scratch of thread_. */
+#define DELTA_HEAD_OF(a, layout_, b_, head_, thread_)                                           \
+    (struct delta_head)                                                                         \
+    {                                                                                           \
+        .layout = *(layout_), .scratch = (float *)(a)->scratch + (thread_) * (layout_)->floats, \
+        .qkv = (a)->qkv, .gates = (a)->gates,                                                   \
+        .bound = (a)->bound ? (a)->bound + (b_) * (a)->S : NULL, .row = (b_) * (a)->S,          \
+        .head = (head_), .G = (a)->G, .H = (a)->H, .Dk = (a)->Dk, .Dv = (a)->Dv,                \
+        .ld = 2 * (a)->G * (a)->Dk + (a)->H * (a)->Dv, .eps = (a)->eps, .dtype = (a)->dtype     \
+    }
+
 /* Rows [first, first + count) of the sequence, count at most P. */
 struct delta_chunk {
     int64_t first, count;
-    int document[P]; /* number of the row's document in the chunk */
+    int document[P]; /* index of each row's document in the chunk */
     bool continues;  /* document 0 began before the chunk */
 };
 
@@ -63,13 +76,14 @@ INLINE float *delta_vector(const struct delta_head *h, enum delta_vector_of whic
     return h->scratch + h->layout.vectors + (int64_t)which * P;
 }
 
-INLINE int64_t delta_group(const struct delta_head *h) /* value heads of the key head */
+/* Returns the number of value heads of the key head. */
+INLINE int64_t delta_group(const struct delta_head *h)
 {
     return h->H / h->G;
 }
 
-/* c[M, N] (+)= a b of areas in scratch; _rows: a[M, K], _columns: the transposed of a[K, M]. N is a
- * multiple of 16. */
+/* Compute c[M, N] (+)= a b of areas in scratch, with a [M, K] (_rows), or the transposed of a [K, M]
+ * (_columns). N is a multiple of 16. */
 static __attribute__((noinline, unused)) void
 delta_multiply_rows(float *c, int64_t ldc, const float *a, int64_t lda, const float *b, int64_t ldb,
                     int64_t M, int64_t N, int64_t K, bool add)
@@ -84,7 +98,7 @@ delta_multiply_columns(float *c, int64_t ldc, const float *a, int64_t lda, const
     micro_multiply(c, ldc, a, 1, lda, b, ldb, M, N, K, add);
 }
 
-/* Transposes to[j, i] = from[i, j] for i < rows, j < columns; zero for rows <= i < width. */
+/* Sets to[j, i] = from[i, j] for i < rows, j < columns, and 0 for rows <= i < width. */
 static __attribute__((noinline, unused)) void delta_transpose(float *to, int64_t ld_to,
                                                               const float *from, int64_t ld,
                                                               int64_t rows, int64_t columns,
@@ -109,8 +123,8 @@ static __attribute__((unused)) struct delta_chunk delta_chunk_of(const struct de
     return c;
 }
 
-/* Loads rows of q or k of a chunk, divided by their length and times `scale`; 1 / length of row i
- * into rstd[i]. */
+/* Loads rows of q or k of a chunk, divided by their length and times `scale`, and sets rstd[i] = 1 /
+ * length of row i. */
 INLINE void load_normed(const struct delta_head *h, const struct delta_chunk *c, float *to,
                         float *rstd, int64_t column, float scale, enum hd_dtype dtype)
 {

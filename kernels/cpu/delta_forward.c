@@ -78,20 +78,7 @@ static void forward_heads(const void *args, int64_t begin, int64_t end, int thre
 
     for (int64_t i = begin; i < end; i++) {
         const int64_t b = i / a->G;
-        const struct delta_head h = {.layout = f->layout,
-                                     .scratch = (float *)a->scratch + thread * f->layout.floats,
-                                     .qkv = a->qkv,
-                                     .gates = a->gates,
-                                     .bound = a->bound ? a->bound + b * a->S : NULL,
-                                     .row = b * a->S,
-                                     .head = i % a->G,
-                                     .G = a->G,
-                                     .H = a->H,
-                                     .Dk = a->Dk,
-                                     .Dv = a->Dv,
-                                     .ld = 2 * a->G * a->Dk + a->H * a->Dv,
-                                     .eps = a->eps,
-                                     .dtype = a->dtype};
+        const struct delta_head h = DELTA_HEAD_OF(a, &f->layout, b, i % a->G, thread);
 
         forward_sequence(a, &h, b);
     }
