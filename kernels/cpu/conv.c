@@ -3,6 +3,7 @@
  * A piece of work is a block of channels of a sequence, or of all sequences for the gradient of the
  * weights: it reads each element once, and no other piece writes its results.
  */
+#include "base/math.h"
 #include "kernels/costs/costs.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vecmath.h"
@@ -12,9 +13,10 @@ enum { BLOCK = 128, W_MAX = HD_CONV_WIDTH_MAX }; /* channels of a block; most ta
 /* A block of channels of one sequence. */
 struct conv_block {
     const void *inp, *state;    /* state: the last W - 1 inputs before the rows; NULL: zeros */
-    const int32_t *bound;       /* of the sequence's rows, or NULL */
-    int64_t first, count, N, W; /* first channel, number of channels; of all channels, of taps */
-    float taps[W_MAX][BLOCK];   /* taps[j]: factors of the row j before */
+    const int32_t *bound;       /* bounds of the sequence's rows, or NULL */
+    int64_t first, count, N, W; /* first channel of the block, number of its channels, of all
+                                   channels, and of taps */
+    float taps[W_MAX][BLOCK];   /* taps[j]: factors of the inputs j rows before */
 };
 
 static void load_taps(struct conv_block *b, const void *weight, enum hd_dtype dtype)
@@ -52,7 +54,8 @@ INLINE vf convolve(const struct conv_block *b, int64_t t, int64_t taps, int64_t 
     return sum;
 }
 
-/* Moves the last W - 1 inputs of the sequence into the slot; was_empty: the slot's are zeros. */
+/* Moves the last W - 1 inputs of the sequence into the slot; was_empty: those of the slot count as
+ * zeros. */
 INLINE void keep_inputs(const struct conv_block *b, void *state, int64_t rows, bool was_empty,
                         enum hd_dtype dtype)
 {
@@ -98,7 +101,7 @@ INLINE void forward_block(const struct hd_conv_forward_args *a, struct conv_bloc
 
 static int64_t blocks_of(int64_t N)
 {
-    return (N + BLOCK - 1) / BLOCK;
+    return hd_divide_up(N, BLOCK);
 }
 
 static struct conv_block block_at(int64_t number, int64_t N, int64_t W, const void *weight,

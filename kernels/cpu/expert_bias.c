@@ -68,7 +68,7 @@ INLINE void add_block(const struct hd_expert_bias_backward_args *a, float *sums,
 
 static int64_t pieces_of_columns(int64_t N)
 {
-    return (N + SUM_COLUMNS - 1) / SUM_COLUMNS;
+    return hd_divide_up(N, SUM_COLUMNS);
 }
 
 /* Sums pieces of columns of experts: piece p of expert e is item e * pieces + p. */

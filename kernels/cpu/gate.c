@@ -72,15 +72,20 @@ enum hd_status KERNEL(row_gate_backward)(struct hd_backend *cpu,
     return st;
 }
 
+INLINE void multiply_by_gates(const struct hd_sigmoid_gate_forward_args *a, int64_t begin,
+                              int64_t end, enum hd_dtype dtype)
+{
+    FOR_VECTORS (i, n, begin, end)
+        vf_store(a->out, i, n, vf_load(a->y, i, n, dtype) * vf_sigmoid(vf_load(a->g, i, n, dtype)),
+                 dtype);
+}
+
 static void sigmoid_gate_elements(const void *args, int64_t begin, int64_t end, int thread)
 {
     const struct hd_sigmoid_gate_forward_args *a = args;
 
     (void)thread;
-    WITH_FLOATS(a->dtype, T, {
-        FOR_VECTORS (i, n, begin, end)
-            vf_store(a->out, i, n, vf_load(a->y, i, n, T) * vf_sigmoid(vf_load(a->g, i, n, T)), T);
-    });
+    WITH_FLOATS(a->dtype, T, multiply_by_gates(a, begin, end, T));
 }
 
 enum hd_status KERNEL(sigmoid_gate_forward)(struct hd_backend *cpu,
@@ -93,20 +98,24 @@ enum hd_status KERNEL(sigmoid_gate_forward)(struct hd_backend *cpu,
     return st;
 }
 
+INLINE void differentiate_gates(const struct hd_sigmoid_gate_backward_args *a, int64_t begin,
+                                int64_t end, enum hd_dtype dtype)
+{
+    FOR_VECTORS (i, n, begin, end) {
+        const vf dout = vf_load(a->dout, i, n, dtype), s = vf_sigmoid(vf_load(a->g, i, n, dtype));
+        const vf dg = dout * vf_load(a->y, i, n, dtype) * s * (1.0f - s);
+
+        vf_store(a->dy, i, n, dout * s, dtype);
+        vf_store(a->dg, i, n, dg, dtype);
+    }
+}
+
 static void sigmoid_gate_gradients(const void *args, int64_t begin, int64_t end, int thread)
 {
     const struct hd_sigmoid_gate_backward_args *a = args;
 
     (void)thread;
-    WITH_FLOATS(a->dtype, T, {
-        FOR_VECTORS (i, n, begin, end) {
-            const vf dout = vf_load(a->dout, i, n, T), s = vf_sigmoid(vf_load(a->g, i, n, T));
-            const vf dg = dout * vf_load(a->y, i, n, T) * s * (1.0f - s);
-
-            vf_store(a->dy, i, n, dout * s, T);
-            vf_store(a->dg, i, n, dg, T);
-}
-});
+    WITH_FLOATS(a->dtype, T, differentiate_gates(a, begin, end, T));
 }
 
 enum hd_status KERNEL(sigmoid_gate_backward)(struct hd_backend *cpu,

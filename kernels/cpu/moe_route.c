@@ -161,8 +161,8 @@ static uint64_t keep_groups(const struct hd_route_forward_args *a, const float *
     return bits;
 }
 
-/* Chooses by scores: a sigmoid's, with a select bias, or in groups. h: the row's logits, in its
- * place in probs. */
+/* Chooses by the scores of a sigmoid, by scores with a select bias, or in groups. h: the row of
+ * probs, which holds the row's logits. */
 static void choose_by_scores(const struct hd_route_forward_args *a, int64_t r, float *h)
 {
     const bool sigmoid = a->form.score == HD_ROUTE_SIGMOID;
@@ -187,7 +187,7 @@ static void choose_by_scores(const struct hd_route_forward_args *a, int64_t r, f
         gate[k] *= factor;
 }
 
-/* Chooses by the logits h, which are in the row's place in probs. */
+/* Chooses by logits. h: the row of probs, which holds the row's logits. */
 static void choose_by_logits(const struct hd_route_forward_args *a, int64_t r, float *h)
 {
     int32_t *chosen = a->chosen + r * a->K;
@@ -317,7 +317,7 @@ static void route_backward_row(const struct hd_route_backward_args *a, int64_t r
     const float *probs = a->probs + r * a->E, *gate = a->gate + r * a->K;
     const float *dgate = a->dgate + r * a->K;
     const bool sigmoid = a->form.score == HD_ROUTE_SIGMOID;
-    const float inverse = sigmoid ? expf(-a->lse[r]) : 1; /* of the sum of the probs */
+    const float inverse = sigmoid ? expf(-a->lse[r]) : 1; /* 1 / sum of the probs */
     float *dlogits = a->dlogits + r * a->E, mean, gate_mean = 0, common;
     vf sums = {0};
 
@@ -370,7 +370,7 @@ enum hd_status KERNEL(route_backward)(struct hd_backend *cpu,
 
 enum hd_status KERNEL(route_bias)(struct hd_backend *cpu, const struct hd_route_bias_args *args)
 {
-    double sum = 0; /* of integers, so exact in any order */
+    double sum = 0; /* sum of whole numbers, which is exact in any order */
 
     (void)cpu;
     for (int64_t e = 0; e < args->E; e++)
