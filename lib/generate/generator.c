@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "job/family.h"
+#include "job/job.h"
 
 struct hd_sequence {
     struct hd_sequence *next; /* next sequence in the list of those that wait for a slot */
@@ -41,9 +41,8 @@ struct hd_generator {
     bool prompts_last; /* true if the last step read prompts */
     struct hd_decoder_rows *rows;
     int *slot_of_rows;
-    /* the model keeps a state of what a slot has read, which cannot go back: a sequence shares all
-     * that the slot has read, or nothing */
-    bool keeps_state;
+    bool keeps_state; /* true: gated delta layers keep a state of all that a slot has read, which
+                         cannot go back: a sequence shares all of it, or nothing */
     struct hd_likely top[HD_GENERATE_TOP_MAX]; /* candidates for the token that is being reported */
 };
 
@@ -60,8 +59,7 @@ enum hd_status hd_generator_new(struct hd_decoder *decoder, int64_t drawn_max,
         return hd_err(HD_NO_MEMORY, "no memory for a generator");
     g->decoder = decoder;
     g->slot_count = slots;
-    g->keeps_state =
-        hd_layers_count(hd_decoder_job(decoder)->delta_layers, hd_decoder_job(decoder)->layers) > 0;
+    g->keeps_state = hd_job_has_delta(hd_decoder_job(decoder));
     g->drawn_max = drawn_max > 0 && drawn_max < vocab ? drawn_max : vocab;
     g->waiting_end = &g->waiting;
     g->slots = calloc((size_t)slots, sizeof *g->slots);

@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/words.h"
+#include "job/family.h"
 
 static const char magic[] = "HEDDLE-JOB ";
 
@@ -380,6 +381,13 @@ enum hd_status hd_layout_read(const char *text, struct hd_layout_sizes *ret_size
 bool hd_job_is_reward(const struct hd_job *job)
 {
     return strcmp(job->objective, "reward") == 0;
+}
+
+bool hd_job_has_delta(const struct hd_job *job)
+{
+    /* a job that is made by hand may have no rule, which hd_layers_count reads like `all` */
+    return job->delta_value_heads > 0 && *job->delta_layers &&
+           hd_layers_count(job->delta_layers, job->layers) > 0;
 }
 
 bool hd_job_has_pairs(const struct hd_job *job)

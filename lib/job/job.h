@@ -184,6 +184,9 @@ bool hd_job_has_pairs(const struct hd_job *job);
 /* Returns whether train.objective is that of a reward model, whose head is one vector. */
 bool hd_job_is_reward(const struct hd_job *job);
 
+/* Returns whether some layer of the job's model is a gated delta layer. */
+bool hd_job_has_delta(const struct hd_job *job);
+
 /* Returns whether the key belongs to train.adapter and adapters of this type have it. */
 bool hd_job_key_is_of_adapter(const struct hd_key *key, const char *type);
 

@@ -254,8 +254,7 @@ enum hd_status hd_adapter_from_job(const struct hd_job *job, struct hd_adapter *
                       "train.adapter.type: a prefix has keys and values of heads, and %s computes "
                       "them from latents; use lora or bottleneck",
                       job->family);
-    if (is(job, "prefix") && job->delta_value_heads &&
-        hd_layers_count(job->delta_layers, job->layers))
+    if (is(job, "prefix") && hd_job_has_delta(job))
         return hd_err(HD_UNSUPPORTED,
                       "train.adapter.type: a prefix has keys and values, and blocks with a gated "
                       "delta layer (model.delta.layers) have none; use lora or bottleneck");

@@ -454,7 +454,7 @@ void hd_spec_plan_request(const struct hd_job *job, struct hd_plan_request *ret_
         .shared_ffn_hidden = job->shared_ffn_hidden,
         .dense_layers = job->experts ? hd_layers_left(job->experts_layers, job->layers) : 0,
         .dense_ffn_hidden = job->dense_ffn_hidden,
-        .delta_heads = hd_layers_count(job->delta_layers, job->layers) ? job->delta_key_heads : 0,
+        .delta_heads = hd_job_has_delta(job) ? job->delta_key_heads : 0,
         .vocab = job->vocab,
         .only_planned = job->only_planned,
         .searched = true};
