@@ -6,41 +6,23 @@
  * latent_join builds the rows that op_attention takes; they are cheap to build again, so backward
  * needs only what they are copied from. head_columns takes channels of each head: parts of W_a x,
  * and the result of attention without the zeros with which values are padded. */
-#include <stdio.h>
-
 #include "program/emit.h"
 #include "program/rec.h"
 
 /* ---- recording ---- */
 
-static struct hd_tensor *result(struct hd_rec *rec, struct hd_op op, const char *name, int64_t rows,
-                                int64_t columns)
-{
-    if (!rec->error.status) {
-        op.out = hd_rec_tensor(rec, name, rows, columns);
-        (void)hd_rec_op(rec, &op);
-    }
-    return rec->error.status ? &rec->dummy : op.out;
-}
-
-static struct hd_tensor *need_columns(struct hd_rec *rec, const char *op, struct hd_tensor *x,
-                                      int64_t columns)
-{
-    if (!rec->error.status && x->dim[1] != columns)
-        return hd_rec_fail(rec, hd_err(HD_INTERNAL, "%s: %s has %lld columns, expected %lld", op,
-                                       x->name, (long long)x->dim[1], (long long)columns));
-    return x;
-}
-
 struct hd_tensor *op_head_columns(struct hd_rec *rec, struct hd_tensor *x, int64_t heads,
                                   int64_t head_width, int64_t first, int64_t count)
 {
-    (void)need_columns(rec, "head_columns", x, heads * head_width);
-    if (!rec->error.status && (first < 0 || count < 1 || first + count > head_width))
+    if (rec->error.status)
+        return &rec->dummy;
+    if (x->dim[1] != heads * head_width)
+        return hd_rec_wrong_width(rec, "head_columns", x, heads * head_width);
+    if (first < 0 || count < 1 || first + count > head_width)
         return hd_rec_fail(rec,
                            hd_err(HD_INTERNAL, "head_columns: %lld channels from %lld on of %lld",
                                   (long long)count, (long long)first, (long long)head_width));
-    return result(
+    return hd_rec_result(
         rec,
         (struct hd_op){.kind = HD_OP_head_columns,
                        .in = {x},
@@ -53,20 +35,24 @@ struct hd_tensor *op_latent_join(struct hd_rec *rec, struct hd_tensor *q, struct
                                  struct hd_tensor *k_rope, const struct hd_latent_heads *heads)
 {
     const int64_t H = heads->heads, D = heads->nope + heads->rope;
+    struct hd_tensor *const in[] = {q, kv, k_rope};
+    const int64_t columns[] = {H * D, H * (heads->nope + heads->value), heads->rope};
 
-    (void)need_columns(rec, "latent_join", q, H * D);
-    (void)need_columns(rec, "latent_join", kv, H * (heads->nope + heads->value));
-    (void)need_columns(rec, "latent_join", k_rope, heads->rope);
-    if (!rec->error.status && heads->value > D)
+    if (rec->error.status)
+        return &rec->dummy;
+    for (int i = 0; i < 3; i++)
+        if (in[i]->dim[1] != columns[i])
+            return hd_rec_wrong_width(rec, "latent_join", in[i], columns[i]);
+    if (heads->value > D)
         return hd_rec_fail(rec, hd_err(HD_INTERNAL,
                                        "latent_join: values have more channels than keys, %lld",
                                        (long long)heads->value));
-    return result(rec,
-                  (struct hd_op){.kind = HD_OP_latent_join,
-                                 .in = {q, kv, k_rope},
-                                 .in_count = 3,
-                                 .set = {.latent = *heads}},
-                  "joined", q->dim[0], 3 * H * D);
+    return hd_rec_result(rec,
+                         (struct hd_op){.kind = HD_OP_latent_join,
+                                        .in = {q, kv, k_rope},
+                                        .in_count = 3,
+                                        .set = {.latent = *heads}},
+                         "joined", q->dim[0], 3 * H * D);
 }
 
 struct hd_tensor *op_rebuilt_linear(struct hd_rec *rec, struct hd_tensor *x, int weight)

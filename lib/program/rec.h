@@ -44,8 +44,16 @@ struct hd_tensor *hd_rec_tensor(struct hd_rec *rec, const char *name, int64_t ro
  * parameters. */
 struct hd_op *hd_rec_op(struct hd_rec *rec, const struct hd_op *op);
 
-/* Returns true if a parameter of span `which` of the op is trainable. */
+/* Appends the op with a new result [rows, columns]; returns the result, after a failure the dummy
+ * tensor. */
+struct hd_tensor *hd_rec_result(struct hd_rec *rec, struct hd_op op, const char *name, int64_t rows,
+                                int64_t columns);
 
+/* Records the failure that x has not the columns that op `op` expects; returns the dummy tensor. */
+struct hd_tensor *hd_rec_wrong_width(struct hd_rec *rec, const char *op, const struct hd_tensor *x,
+                                     int64_t expected);
+
+/* Returns true if a parameter of span `which` of the op is trainable. */
 bool hd_op_trains_param(const struct hd_registry *registry, const struct hd_op *op, int which);
 enum hd_op_class hd_op_class_of(enum hd_op_kind kind);
 const char *hd_op_name(enum hd_op_kind kind);

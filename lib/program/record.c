@@ -278,8 +278,8 @@ static const struct hd_param *param_at(const struct hd_rec *rec, int param)
     return &rec->registry->params[param];
 }
 
-static struct hd_tensor *record_op(struct hd_rec *rec, struct hd_op op, const char *name,
-                                   int64_t rows, int64_t columns)
+struct hd_tensor *hd_rec_result(struct hd_rec *rec, struct hd_op op, const char *name, int64_t rows,
+                                int64_t columns)
 {
     if (rec->error.status)
         return &rec->dummy;
@@ -288,7 +288,7 @@ static struct hd_tensor *record_op(struct hd_rec *rec, struct hd_op op, const ch
     return rec->error.status ? &rec->dummy : op.out;
 }
 
-static struct hd_tensor *wrong_width(struct hd_rec *rec, const char *op, const struct hd_tensor *x,
+struct hd_tensor *hd_rec_wrong_width(struct hd_rec *rec, const char *op, const struct hd_tensor *x,
                                      int64_t expected)
 {
     return hd_rec_fail(rec, hd_err(HD_INTERNAL, "%s: %s has %lld columns, expected %lld", op,
@@ -298,15 +298,15 @@ static struct hd_tensor *wrong_width(struct hd_rec *rec, const char *op, const s
 struct hd_tensor *op_embedding(struct hd_rec *rec, struct hd_tensor *tokens, int weight,
                                struct hd_tensor *positions, int positions_weight, double scale)
 {
-    return record_op(rec,
-                     (struct hd_op){.kind = HD_OP_embedding,
-                                    .in = {tokens, positions},
-                                    .in_count = positions ? 2 : 1,
-                                    .param = {weight, positions_weight},
-                                    .param_count = 2,
-                                    .fused_count = 1,
-                                    .set = {.scale = scale}},
-                     "embedded", tokens->dim[0], param_at(rec, weight)->local[1]);
+    return hd_rec_result(rec,
+                         (struct hd_op){.kind = HD_OP_embedding,
+                                        .in = {tokens, positions},
+                                        .in_count = positions ? 2 : 1,
+                                        .param = {weight, positions_weight},
+                                        .param_count = 2,
+                                        .fused_count = 1,
+                                        .set = {.scale = scale}},
+                         "embedded", tokens->dim[0], param_at(rec, weight)->local[1]);
 }
 
 /* Returns N, the number of rows of a span of fused_count adjacent parameters taken as one matrix
@@ -339,15 +339,15 @@ struct hd_tensor *op_linear(struct hd_rec *rec, struct hd_tensor *x, int weight,
         return hd_rec_fail(rec, hd_err(HD_INTERNAL, "linear: %s and the next %d are not adjacent",
                                        w->name, fused_count - 1));
     if (x->dim[1] != w->local[1])
-        return wrong_width(rec, w->name, x, w->local[1]);
-    return record_op(rec,
-                     (struct hd_op){.kind = HD_OP_linear,
-                                    .in = {x},
-                                    .in_count = 1,
-                                    .param = {weight, bias},
-                                    .param_count = 2,
-                                    .fused_count = fused_count},
-                     "linear", x->dim[0], N);
+        return hd_rec_wrong_width(rec, w->name, x, w->local[1]);
+    return hd_rec_result(rec,
+                         (struct hd_op){.kind = HD_OP_linear,
+                                        .in = {x},
+                                        .in_count = 1,
+                                        .param = {weight, bias},
+                                        .param_count = 2,
+                                        .fused_count = fused_count},
+                         "linear", x->dim[0], N);
 }
 
 struct hd_tensor *op_low_rank(struct hd_rec *rec, struct hd_tensor *y, struct hd_tensor *h,
@@ -364,27 +364,27 @@ struct hd_tensor *op_low_rank(struct hd_rec *rec, struct hd_tensor *y, struct hd
         const struct hd_param *b = param_at(rec, targets[i].weight);
 
         if (!rec->error.status && targets[i].column + b->local[0] > y->dim[1])
-            return wrong_width(rec, b->name, y, targets[i].column + b->local[0]);
+            return hd_rec_wrong_width(rec, b->name, y, targets[i].column + b->local[0]);
         if (!rec->error.status && targets[i].inner + b->local[1] > h->dim[1])
-            return wrong_width(rec, b->name, h, targets[i].inner + b->local[1]);
+            return hd_rec_wrong_width(rec, b->name, h, targets[i].inner + b->local[1]);
         op.param[i] = targets[i].weight;
         op.set.column[i] = targets[i].column;
         op.set.inner[i] = targets[i].inner;
     }
-    out = record_op(rec, op, "adapted", y->dim[0], y->dim[1]);
+    out = hd_rec_result(rec, op, "adapted", y->dim[0], y->dim[1]);
     out->same_store = y->id;
     return out;
 }
 
 struct hd_tensor *op_scale(struct hd_rec *rec, struct hd_tensor *x, double factor)
 {
-    return record_op(rec,
-                     (struct hd_op){.kind = HD_OP_scale,
-                                    .in = {x},
-                                    .in_count = 1,
-                                    .fused_count = 1,
-                                    .set = {.scale = factor}},
-                     "scaled", x->dim[0], x->dim[1]);
+    return hd_rec_result(rec,
+                         (struct hd_op){.kind = HD_OP_scale,
+                                        .in = {x},
+                                        .in_count = 1,
+                                        .fused_count = 1,
+                                        .set = {.scale = factor}},
+                         "scaled", x->dim[0], x->dim[1]);
 }
 
 struct hd_tensor *op_magnitude(struct hd_rec *rec, struct hd_tensor *x,
@@ -404,30 +404,31 @@ struct hd_tensor *op_magnitude(struct hd_rec *rec, struct hd_tensor *x,
         int *param = op.param + (ptrdiff_t)HD_MAGNITUDE_PARAMS * i;
 
         if (!rec->error.status && t->column + m->local[0] > x->dim[1])
-            return wrong_width(rec, m->name, x, t->column + m->local[0]);
+            return hd_rec_wrong_width(rec, m->name, x, t->column + m->local[0]);
         param[HD_MAGNITUDE_M] = t->magnitude;
         param[HD_MAGNITUDE_W] = t->weight;
         param[HD_MAGNITUDE_A] = t->a;
         param[HD_MAGNITUDE_B] = t->b;
         op.set.column[i] = t->column;
     }
-    return record_op(rec, op, "magnified", x->dim[0], x->dim[1]);
+    return hd_rec_result(rec, op, "magnified", x->dim[0], x->dim[1]);
 }
 
 static struct hd_tensor *norm(struct hd_rec *rec, enum hd_op_kind kind, struct hd_tensor *x,
                               int weight, int bias, double eps, bool one_plus)
 {
     if (!rec->error.status && x->dim[1] != param_at(rec, weight)->local[0])
-        return wrong_width(rec, param_at(rec, weight)->name, x, param_at(rec, weight)->local[0]);
-    return record_op(rec,
-                     (struct hd_op){.kind = kind,
-                                    .in = {x},
-                                    .in_count = 1,
-                                    .param = {weight, bias},
-                                    .param_count = 2,
-                                    .fused_count = 1,
-                                    .set = {.eps = eps, .one_plus = one_plus}},
-                     "normed", x->dim[0], x->dim[1]);
+        return hd_rec_wrong_width(rec, param_at(rec, weight)->name, x,
+                                  param_at(rec, weight)->local[0]);
+    return hd_rec_result(rec,
+                         (struct hd_op){.kind = kind,
+                                        .in = {x},
+                                        .in_count = 1,
+                                        .param = {weight, bias},
+                                        .param_count = 2,
+                                        .fused_count = 1,
+                                        .set = {.eps = eps, .one_plus = one_plus}},
+                         "normed", x->dim[0], x->dim[1]);
 }
 
 struct hd_tensor *op_rmsnorm(struct hd_rec *rec, struct hd_tensor *x, int weight, double eps,
@@ -460,22 +461,22 @@ struct hd_tensor *op_head_norm(struct hd_rec *rec, struct hd_tensor *qkv, int q_
     const int64_t width = (s->heads + 2 * s->kv_heads) * s->head_width;
 
     if (!rec->error.status && qkv->dim[1] != width)
-        return wrong_width(rec, "head_norm", qkv, width);
+        return hd_rec_wrong_width(rec, "head_norm", qkv, width);
     if (!rec->error.status && !head_weights_fit(rec, q_weight, k_weight, s))
         return hd_rec_fail(rec, hd_err(HD_INTERNAL, "head_norm: the weights do not fit the heads"));
-    return record_op(rec,
-                     (struct hd_op){.kind = s->whole ? HD_OP_qk_norm : HD_OP_head_norm,
-                                    .in = {qkv},
-                                    .in_count = 1,
-                                    .param = {q_weight, k_weight},
-                                    .param_count = 2,
-                                    .fused_count = 1,
-                                    .set = {.heads = s->heads,
-                                            .kv_heads = s->kv_heads,
-                                            .head_width = s->head_width,
-                                            .eps = s->eps,
-                                            .one_plus = s->one_plus}},
-                     "normed", qkv->dim[0], width);
+    return hd_rec_result(rec,
+                         (struct hd_op){.kind = s->whole ? HD_OP_qk_norm : HD_OP_head_norm,
+                                        .in = {qkv},
+                                        .in_count = 1,
+                                        .param = {q_weight, k_weight},
+                                        .param_count = 2,
+                                        .fused_count = 1,
+                                        .set = {.heads = s->heads,
+                                                .kv_heads = s->kv_heads,
+                                                .head_width = s->head_width,
+                                                .eps = s->eps,
+                                                .one_plus = s->one_plus}},
+                         "normed", qkv->dim[0], width);
 }
 
 /* Returns true if the channels that rotate are pairs within a head, and the tables can hold them. */
@@ -497,19 +498,20 @@ struct hd_tensor *op_rope(struct hd_rec *rec, struct hd_tensor *x, struct hd_ten
         return hd_rec_fail(rec, hd_err(HD_NO_MEMORY, "no memory to record the model"));
     *copy = *rope;
     if (!rec->error.status && x->dim[1] < heads * head_width)
-        return wrong_width(rec, "rope", x, heads * head_width);
+        return hd_rec_wrong_width(rec, "rope", x, heads * head_width);
     if (!rec->error.status && !rope_fits(rope, head_width))
         return hd_rec_fail(rec, hd_err(HD_INTERNAL,
                                        "rope: %lld channels from %lld on of a head of "
                                        "%lld channels cannot rotate",
                                        (long long)hd_rope_width(rope, head_width),
                                        (long long)rope->first, (long long)head_width));
-    out = record_op(rec,
-                    (struct hd_op){.kind = HD_OP_rope,
-                                   .in = {x, positions},
-                                   .in_count = 2,
-                                   .set = {.heads = heads, .head_width = head_width, .rope = copy}},
-                    "rotated", x->dim[0], x->dim[1]);
+    out = hd_rec_result(
+        rec,
+        (struct hd_op){.kind = HD_OP_rope,
+                       .in = {x, positions},
+                       .in_count = 2,
+                       .set = {.heads = heads, .head_width = head_width, .rope = copy}},
+        "rotated", x->dim[0], x->dim[1]);
     out->same_store = x->id;
     return out;
 }
@@ -521,15 +523,15 @@ struct hd_tensor *op_query_factor(struct hd_rec *rec, struct hd_tensor *x,
     struct hd_tensor *out;
 
     if (!rec->error.status && x->dim[1] < heads * head_width)
-        return wrong_width(rec, "query_factor", x, heads * head_width);
-    out = record_op(rec,
-                    (struct hd_op){.kind = HD_OP_query_factor,
-                                   .in = {x, positions},
-                                   .in_count = 2,
-                                   .set = {.heads = heads,
-                                           .head_width = head_width,
-                                           .query_factor = {beta, original, floor_offset}}},
-                    "factored", x->dim[0], x->dim[1]);
+        return hd_rec_wrong_width(rec, "query_factor", x, heads * head_width);
+    out = hd_rec_result(rec,
+                        (struct hd_op){.kind = HD_OP_query_factor,
+                                       .in = {x, positions},
+                                       .in_count = 2,
+                                       .set = {.heads = heads,
+                                               .head_width = head_width,
+                                               .query_factor = {beta, original, floor_offset}}},
+                        "factored", x->dim[0], x->dim[1]);
     out->same_store = x->id;
     return out;
 }
@@ -564,7 +566,7 @@ struct hd_tensor *op_attention(struct hd_rec *rec, struct hd_tensor *qkv,
                                .dropout = effective(rec, &s->dropout)}};
 
     if (!rec->error.status && qkv->dim[1] != width)
-        return wrong_width(rec, "attention", qkv, width);
+        return hd_rec_wrong_width(rec, "attention", qkv, width);
     if (s->cap > 0 && s->alibi)
         return hd_rec_fail(rec, hd_err(HD_INVALID, "attention: a cap on scores and ALiBi cannot be "
                                                    "used together"));
@@ -591,20 +593,20 @@ struct hd_tensor *op_attention(struct hd_rec *rec, struct hd_tensor *qkv,
         op.in[op.in_count++] = hd_rec_batch(rec, HD_BATCH_BOUNDS);
     if (op.set.dropout.p > 0) /* the batch field must be the last input of the op */
         op.in[op.in_count++] = hd_rec_batch(rec, HD_BATCH_SAMPLES);
-    return record_op(rec, op, "attended", qkv->dim[0], s->heads * s->head_width);
+    return hd_rec_result(rec, op, "attended", qkv->dim[0], s->heads * s->head_width);
 }
 
 struct hd_tensor *op_glu(struct hd_rec *rec, struct hd_tensor *x, enum hd_activation act,
                          double alpha, double limit)
 {
     if (!rec->error.status && x->dim[1] % 2)
-        return wrong_width(rec, "glu", x, x->dim[1] + 1);
-    return record_op(rec,
-                     (struct hd_op){.kind = HD_OP_glu,
-                                    .in = {x},
-                                    .in_count = 1,
-                                    .set = {.act = act, .alpha = alpha, .limit = limit}},
-                     "gated", x->dim[0], x->dim[1] / 2);
+        return hd_rec_wrong_width(rec, "glu", x, x->dim[1] + 1);
+    return hd_rec_result(rec,
+                         (struct hd_op){.kind = HD_OP_glu,
+                                        .in = {x},
+                                        .in_count = 1,
+                                        .set = {.act = act, .alpha = alpha, .limit = limit}},
+                         "gated", x->dim[0], x->dim[1] / 2);
 }
 
 struct hd_tensor *op_activation(struct hd_rec *rec, struct hd_tensor *x, enum hd_activation act)
@@ -614,7 +616,7 @@ struct hd_tensor *op_activation(struct hd_rec *rec, struct hd_tensor *x, enum hd
                                        "activation: %s has no up projection, which "
                                        "HD_ACT_OSS needs",
                                        x->name));
-    return record_op(
+    return hd_rec_result(
         rec,
         (struct hd_op){.kind = HD_OP_activation, .in = {x}, .in_count = 1, .set = {.act = act}},
         "activated", x->dim[0], x->dim[1]);
@@ -648,29 +650,29 @@ struct hd_tensor *op_experts(struct hd_rec *rec, struct hd_tensor *x,
                 .down_site = p->down_site}};
 
     if (!rec->error.status && x->dim[1] != param_at(rec, p->router)->local[1])
-        return wrong_width(rec, param_at(rec, p->router)->name, x,
-                           param_at(rec, p->router)->local[1]);
+        return hd_rec_wrong_width(rec, param_at(rec, p->router)->name, x,
+                                  param_at(rec, p->router)->local[1]);
     if (places) {
         op.in[op.in_count++] = hd_rec_batch(rec, HD_BATCH_SAMPLES);
         op.in[op.in_count++] = hd_rec_batch(rec, HD_BATCH_INDEX);
     }
-    return record_op(rec, op, "mixed", x->dim[0], x->dim[1]);
+    return hd_rec_result(rec, op, "mixed", x->dim[0], x->dim[1]);
 }
 
 struct hd_tensor *op_row_gate(struct hd_rec *rec, struct hd_tensor *y, struct hd_tensor *g)
 {
     if (!rec->error.status && (g->dim[0] != y->dim[0] || g->dim[1] != 1))
-        return wrong_width(rec, "row_gate", g, 1);
-    return record_op(rec, (struct hd_op){.kind = HD_OP_row_gate, .in = {y, g}, .in_count = 2},
-                     "gated", y->dim[0], y->dim[1]);
+        return hd_rec_wrong_width(rec, "row_gate", g, 1);
+    return hd_rec_result(rec, (struct hd_op){.kind = HD_OP_row_gate, .in = {y, g}, .in_count = 2},
+                         "gated", y->dim[0], y->dim[1]);
 }
 
 struct hd_tensor *op_add(struct hd_rec *rec, struct hd_tensor *a, struct hd_tensor *b,
                          double factor)
 {
     if (!rec->error.status && (a->dim[0] != b->dim[0] || a->dim[1] != b->dim[1]))
-        return wrong_width(rec, "add", b, a->dim[1]);
-    return record_op(
+        return hd_rec_wrong_width(rec, "add", b, a->dim[1]);
+    return hd_rec_result(
         rec,
         (struct hd_op){.kind = HD_OP_add, .in = {a, b}, .in_count = 2, .set = {.scale = factor}},
         "residual", a->dim[0], a->dim[1]);
@@ -680,12 +682,12 @@ static struct hd_tensor *record_dropout(struct hd_rec *rec, struct hd_tensor *x,
                                         const struct hd_dropout *now, struct hd_tensor *samples,
                                         struct hd_tensor *index, int64_t first_channel)
 {
-    return record_op(rec,
-                     (struct hd_op){.kind = HD_OP_dropout,
-                                    .in = {x, samples, index},
-                                    .in_count = 3,
-                                    .set = {.dropout = *now, .first_channel = first_channel}},
-                     "dropped", x->dim[0], x->dim[1]);
+    return hd_rec_result(rec,
+                         (struct hd_op){.kind = HD_OP_dropout,
+                                        .in = {x, samples, index},
+                                        .in_count = 3,
+                                        .set = {.dropout = *now, .first_channel = first_channel}},
+                         "dropped", x->dim[0], x->dim[1]);
 }
 
 struct hd_tensor *op_dropout(struct hd_rec *rec, struct hd_tensor *x,
@@ -720,7 +722,8 @@ static void head(struct hd_rec *rec, const struct hd_op *what, struct hd_tensor 
     if (rec->error.status)
         return;
     if (x->dim[1] != param_at(rec, weight)->local[1]) {
-        (void)wrong_width(rec, param_at(rec, weight)->name, x, param_at(rec, weight)->local[1]);
+        (void)hd_rec_wrong_width(rec, param_at(rec, weight)->name, x,
+                                 param_at(rec, weight)->local[1]);
         return;
     }
     if (settings.logit_scale < 0 || settings.cap < 0) {
@@ -785,15 +788,15 @@ struct hd_tensor *op_bias(struct hd_rec *rec, struct hd_tensor *x, int bias, int
     for (int i = 0; i < fused_count; i++)
         N += param_at(rec, bias + i)->local[0];
     if (!rec->error.status && x->dim[1] != N)
-        return wrong_width(rec, param_at(rec, bias)->name, x, N);
-    return record_op(rec,
-                     (struct hd_op){.kind = HD_OP_bias,
-                                    .in = {x},
-                                    .in_count = 1,
-                                    .param = {bias, -1},
-                                    .param_count = 2,
-                                    .fused_count = fused_count},
-                     "biased", x->dim[0], x->dim[1]);
+        return hd_rec_wrong_width(rec, param_at(rec, bias)->name, x, N);
+    return hd_rec_result(rec,
+                         (struct hd_op){.kind = HD_OP_bias,
+                                        .in = {x},
+                                        .in_count = 1,
+                                        .param = {bias, -1},
+                                        .param_count = 2,
+                                        .fused_count = fused_count},
+                         "biased", x->dim[0], x->dim[1]);
 }
 
 /* Records an op that communicates over tp ranks and whose result has R * times / parts rows, R
@@ -810,8 +813,8 @@ static struct hd_tensor *tp_op(struct hd_rec *rec, enum hd_op_kind kind, const c
                                        "sequence parallelism: %lld rows cannot be divided evenly "
                                        "among tp = %lld ranks",
                                        (long long)x->dim[0], (long long)parts));
-    out = record_op(rec, (struct hd_op){.kind = kind, .in = {x}, .in_count = 1}, name,
-                    x->dim[0] * times / parts, x->dim_count > 1 ? x->dim[1] : 0);
+    out = hd_rec_result(rec, (struct hd_op){.kind = kind, .in = {x}, .in_count = 1}, name,
+                        x->dim[0] * times / parts, x->dim_count > 1 ? x->dim[1] : 0);
     out->dtype = x->dtype;
     return out;
 }

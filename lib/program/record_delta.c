@@ -2,16 +2,6 @@
  * output. */
 #include "program/rec.h"
 
-static struct hd_tensor *record(struct hd_rec *rec, struct hd_op op, const char *name, int64_t R,
-                                int64_t columns)
-{
-    if (rec->error.status)
-        return &rec->dummy;
-    op.out = hd_rec_tensor(rec, name, R, columns);
-    (void)hd_rec_op(rec, &op);
-    return rec->error.status ? &rec->dummy : op.out;
-}
-
 static struct hd_tensor *wrong_shape(struct hd_rec *rec, const char *op, const struct hd_tensor *x)
 {
     return hd_rec_fail(rec, hd_err(HD_INTERNAL, "%s: %s [%lld, %lld] does not fit", op, x->name,
@@ -57,7 +47,7 @@ struct hd_tensor *op_conv(struct hd_rec *rec, struct hd_tensor *x, int weight, i
     if (x->dim[1] != channels)
         return wrong_shape(rec, "conv", x);
     add_rows_field(rec, &op);
-    return record(rec, op, "convolved", x->dim[0], x->dim[1]);
+    return hd_rec_result(rec, op, "convolved", x->dim[0], x->dim[1]);
 }
 
 struct hd_tensor *op_gated_delta(struct hd_rec *rec, struct hd_tensor *qkv, struct hd_tensor *ba,
@@ -82,7 +72,7 @@ struct hd_tensor *op_gated_delta(struct hd_rec *rec, struct hd_tensor *qkv, stru
     if (ba->dim[0] != qkv->dim[0] || ba->dim[1] != 2 * s->heads)
         return wrong_shape(rec, "gated_delta", ba);
     add_rows_field(rec, &op);
-    return record(rec, op, "recalled", qkv->dim[0], s->heads * s->value_width);
+    return hd_rec_result(rec, op, "recalled", qkv->dim[0], s->heads * s->value_width);
 }
 
 struct hd_tensor *op_gated_norm(struct hd_rec *rec, struct hd_tensor *x, struct hd_tensor *gate,
@@ -92,21 +82,22 @@ struct hd_tensor *op_gated_norm(struct hd_rec *rec, struct hd_tensor *x, struct 
         return wrong_shape(rec, "gated_norm", gate);
     if (!rec->error.status && x->dim[1] != heads * rec->registry->params[weight].local[0])
         return wrong_shape(rec, "gated_norm", x);
-    return record(rec,
-                  (struct hd_op){.kind = HD_OP_gated_norm,
-                                 .in = {x, gate},
-                                 .in_count = 2,
-                                 .param = {weight},
-                                 .param_count = 1,
-                                 .fused_count = 1,
-                                 .set = {.heads = heads, .eps = eps}},
-                  "normed", x->dim[0], x->dim[1]);
+    return hd_rec_result(rec,
+                         (struct hd_op){.kind = HD_OP_gated_norm,
+                                        .in = {x, gate},
+                                        .in_count = 2,
+                                        .param = {weight},
+                                        .param_count = 1,
+                                        .fused_count = 1,
+                                        .set = {.heads = heads, .eps = eps}},
+                         "normed", x->dim[0], x->dim[1]);
 }
 
 struct hd_tensor *op_sigmoid_gate(struct hd_rec *rec, struct hd_tensor *y, struct hd_tensor *gate)
 {
     if (!rec->error.status && (y->dim[0] != gate->dim[0] || y->dim[1] != gate->dim[1]))
         return wrong_shape(rec, "sigmoid_gate", gate);
-    return record(rec, (struct hd_op){.kind = HD_OP_sigmoid_gate, .in = {y, gate}, .in_count = 2},
-                  "gated", y->dim[0], y->dim[1]);
+    return hd_rec_result(rec,
+                         (struct hd_op){.kind = HD_OP_sigmoid_gate, .in = {y, gate}, .in_count = 2},
+                         "gated", y->dim[0], y->dim[1]);
 }
