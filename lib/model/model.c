@@ -595,7 +595,7 @@ static void declare_expert_biases(struct declare *d, struct hd_expert_params *p)
     const struct hd_model_config *c = d->config;
     struct shard inner = of_experts(1, ffn_grain(c, c->F)), outer = of_experts(-1, 0);
 
-    p->has_biases = c->mlp_bias;
+    p->gate_bias = p->up_bias = p->down_bias = -1;
     inner.linear = outer.linear = false;
     inner.bias = outer.bias = true;
     if (!c->mlp_bias)

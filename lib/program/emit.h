@@ -272,19 +272,6 @@ uint64_t hd_emit_dropout_key(const struct hd_dropout *dropout);
 
 void hd_emit_fail(struct hd_emit *e, enum hd_status st);
 
-/* Rows of this rank's experts, in the order of the experts. */
-struct hd_emit_expert_rows {
-    int64_t E, T, even;       /* experts; capacity in rows; rows for estimates of costs */
-    struct hd_operand counts; /* [E] */
-    enum hd_dtype dtype;
-};
-/* Emits out[T, ldo] += the bias [E, N] of each row's expert. */
-void hd_emit_expert_bias(struct hd_emit *e, const struct hd_emit_expert_rows *rows, int param,
-                         struct hd_operand out, int64_t ldo);
-/* Emits the gradient of that bias from rows dout [T, ldd]. */
-void hd_emit_expert_bias_grad(struct hd_emit *e, const struct hd_emit_expert_rows *rows, int param,
-                              struct hd_operand dout, int64_t ldd);
-
 /* ---- the op table ---- */
 
 struct hd_op_row {

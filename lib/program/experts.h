@@ -37,7 +37,9 @@ struct experts {
 
 /* Parameters of the op by index; A of product p is PARAM_A + 2 p, B the next one; -1: it has none. */
 enum {
-    PARAM_GATE = 2,
+    PARAM_ROUTER,
+    PARAM_NOISE,
+    PARAM_GATE,
     PARAM_UP,
     PARAM_DOWN,
     PARAM_A,

@@ -159,21 +159,22 @@ static struct hd_operand activate(struct experts *x)
     return out;
 }
 
-static struct hd_emit_expert_rows rows_of_experts(const struct experts *x)
-{
-    return (struct hd_emit_expert_rows){x->El, x->T_received, x->T_sent, x->expert_counts,
-                                        x->dtype};
-}
-
 /* Emits c[T, ldc] += the bias of product `which`, if it has one. The results of down are partial
  * sums over tp ranks: the first rank adds the bias, once. */
 static void add_bias(struct experts *x, int which, struct hd_operand c, int64_t ldc)
 {
-    const struct hd_emit_expert_rows rows = rows_of_experts(x);
     const int param = x->op->param[PARAM_BIAS + which];
 
-    if (param >= 0 && (which != HD_EXPERT_DOWN || x->e->registry->coord.tp == 0))
-        hd_emit_expert_bias(x->e, &rows, param, c, ldc);
+    if (param < 0 || (which == HD_EXPERT_DOWN && x->e->registry->coord.tp != 0))
+        return;
+    (void)set_even_rows(
+        x, hd_emit_expert_bias_forward(x->e,
+                                       HD_ARGS(expert_bias_forward, .E = x->El, .T = x->T_received,
+                                               .N = x->e->registry->params[param].local[1],
+                                               .ldo = ldc, .dtype = x->dtype),
+                                       HD_OPERANDS(expert_bias_forward, .out = c,
+                                                   .bias = hd_emit_weight(x->e, param, x->dtype),
+                                                   .counts = x->expert_counts)));
 }
 
 struct hd_operand hd_experts_compute(struct experts *x)
@@ -270,10 +271,22 @@ static void expert_weight_gradient(struct experts *x, int param, struct hd_opera
  * every tp rank, and equal, as dout is. */
 static void bias_gradient(struct experts *x, int which, struct hd_operand dout, int64_t ldd)
 {
-    const struct hd_emit_expert_rows rows = rows_of_experts(x);
+    const int param = x->op->param[PARAM_BIAS + which];
+    struct hd_operand grad;
+    bool first;
 
-    if (hd_op_trains_param(x->e->registry, x->op, PARAM_BIAS + which))
-        hd_emit_expert_bias_grad(x->e, &rows, x->op->param[PARAM_BIAS + which], dout, ldd);
+    if (!hd_op_trains_param(x->e->registry, x->op, PARAM_BIAS + which))
+        return;
+    grad = hd_emit_param_grad(x->e, param, 1, &first);
+    hd_emit_contributes(
+        set_even_rows(x, hd_emit_expert_bias_backward(
+                             x->e,
+                             HD_ARGS(expert_bias_backward, .E = x->El, .T = x->T_received,
+                                     .N = x->e->registry->params[param].local[1], .ldd = ldd,
+                                     .dtype = x->dtype),
+                             HD_OPERANDS(expert_bias_backward, .dbias = grad, .dout = dout,
+                                         .counts = x->expert_counts))),
+        first);
 }
 
 /* Emits the adapter gradients of one product, from the gradient dy [T, M] of its output and its

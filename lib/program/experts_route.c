@@ -44,7 +44,7 @@ static void add_noise(struct experts *x, struct hd_operand in)
 
     if (!x->router->noisy || x->e->rec->shape.mode != HD_RECORD_TRAIN)
         return;
-    x->noise_logits = router_product(x, "noise_logits", in, op->param[1], hd_emit_none());
+    x->noise_logits = router_product(x, "noise_logits", in, op->param[PARAM_NOISE], hd_emit_none());
     x->noise = numbers(x, "noise", HD_F32, x->R, x->E);
     (void)hd_emit_route_noise(
         x->e,
@@ -103,7 +103,7 @@ static void choose_experts(struct experts *x)
 {
     const struct hd_operand in = in_fp32(x);
     const struct hd_operand logits =
-        router_product(x, "scores", in, x->op->param[0], vector(x, PARAM_ROUTER_BIAS));
+        router_product(x, "scores", in, x->op->param[PARAM_ROUTER], vector(x, PARAM_ROUTER_BIAS));
 
     add_noise(x, in);
     x->probs = numbers(x, "probs", HD_F32, x->R, x->E);
@@ -239,7 +239,7 @@ void hd_experts_router_weights(struct experts *x)
 {
     const struct hd_operand in = in_fp32(x);
 
-    router_weight_gradient(x, 0, x->dlogits, in);
+    router_weight_gradient(x, PARAM_ROUTER, x->dlogits, in);
     router_bias_gradient(x);
-    router_weight_gradient(x, 1, x->dnoise_logits, in);
+    router_weight_gradient(x, PARAM_NOISE, x->dnoise_logits, in);
 }

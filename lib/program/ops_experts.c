@@ -40,7 +40,7 @@ static int64_t sequence_bound(const struct experts *x)
 {
     enum { ROWS_OF_A_DOCUMENT = 32 };
     const int64_t whole = (int64_t)ceil(x->capacity * (double)(x->S * x->K) / (double)x->E);
-    const int64_t more = (x->S + ROWS_OF_A_DOCUMENT - 1) / ROWS_OF_A_DOCUMENT;
+    const int64_t more = hd_divide_up(x->S, ROWS_OF_A_DOCUMENT);
 
     return whole + (x->e->rec->shape.bounded ? more : 0);
 }
@@ -67,11 +67,6 @@ static int64_t dp_indices_of_ep_group(const struct hd_registry *r)
     return (first + ep - 1) / cp - first / cp + 1;
 }
 
-static int64_t greatest(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 /* Returns the number of rows of this rank's receive buffer, for rows from P ranks: limited by the
  * job's expert_rows, or by the capacity of whole sequences if that is more; without both, all
  * choices of all ranks. */
@@ -84,7 +79,7 @@ static int64_t received_bound(const struct experts *x)
     if (x->P == 1)
         return sent_bound(x);
     if (x->capacity > 0)
-        return hd_min(all, greatest(asked, x->El * sequence_bound(x) * sequences));
+        return hd_min(all, hd_max(asked, x->El * sequence_bound(x) * sequences));
     return asked > 0 ? hd_min(all, asked) : all;
 }
 
@@ -92,7 +87,7 @@ static struct experts describe(struct hd_emit *e, const struct hd_op *op)
 {
     const struct hd_tensor *in = op->in[0];
     const struct hd_mesh_sizes *sizes = &e->registry->mesh.sizes;
-    const struct hd_param *gate = &e->registry->params[op->param[2]];
+    const struct hd_param *gate = &e->registry->params[op->param[PARAM_GATE]];
     struct experts x = {
         .e = e,
         .op = op,
@@ -276,9 +271,10 @@ static void input_gradient(struct experts *x, struct hd_operand dentered)
                 .dtype = x->dtype),
         HD_OPERANDS(permute_backward, .dinp = dx, .dout = back, .slot = x->slot));
     grad_fp32 = x->dtype == HD_F32 ? dx : numbers(x, "grad", HD_F32, x->R, x->C);
-    hd_experts_router_gradient(x, grad_fp32, x->dlogits, x->op->param[0], x->dtype == HD_F32);
+    hd_experts_router_gradient(x, grad_fp32, x->dlogits, x->op->param[PARAM_ROUTER],
+                               x->dtype == HD_F32);
     if (x->noise.store)
-        hd_experts_router_gradient(x, grad_fp32, x->dnoise_logits, x->op->param[1], true);
+        hd_experts_router_gradient(x, grad_fp32, x->dnoise_logits, x->op->param[PARAM_NOISE], true);
     hd_emit_add_grad(x->e, in, dx, true);
     if (x->dtype == HD_F32)
         return;

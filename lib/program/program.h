@@ -508,13 +508,13 @@ struct hd_tensor *op_glu(struct hd_rec *rec, struct hd_tensor *x, enum hd_activa
 struct hd_tensor *op_activation(struct hd_rec *rec, struct hd_tensor *x, enum hd_activation act);
 /* A mixture of gated experts (Shazeer et al. 2017; Jiang et al. 2024), instead of an MLP:
  * out[R, C] = sum over the K chosen e of gate[r,e] * down_e(glu(gate_e x, up_e x)), with the glu of
- * op_glu. With tensor
- * parallelism F is split and the result is this rank's partial sum. Parameters: router, noise (or
- * -1) [E, C]; router_bias (or -1) [E], which is added to the logits; select_bias (or -1) [E], which
- * is added to the scores for the choice alone and gets no gradient; gate, up [E, F, C]; down [E, C,
- * F]; with biases gate_bias, up_bias [E, F] and down_bias [E, C], which are added to the products.
- * The experts are split over ep; down_bias is whole on every tp rank, the first of which adds it. In
- * training it also writes the router's record and adds the gradients of the router's losses.
+ * op_glu. With tensor parallelism F is split and the result is this rank's partial sum. Parameters,
+ * of which those with (*) are -1 if the op does not have them: router, noise (*) [E, C]; router_bias
+ * (*) [E], which is added to the logits; select_bias (*) [E], which is added to the scores for the
+ * choice alone and gets no gradient; gate, up [E, F, C]; down [E, C, F]; gate_bias, up_bias (*) [E,
+ * F] and down_bias (*) [E, C], which are added to the products. The experts are split over ep;
+ * down_bias is whole on every tp rank, the first of which adds it. In training the op also writes
+ * the router's record and adds the gradients of the router's losses.
  *
  * Each product of an expert, y = W x, may have factors of low rank: y += s B (A drop(x)) with A [E,
  * r, in] and B [E, out, r], of the expert itself. Each chosen expert of a row has its own dropout
@@ -522,7 +522,6 @@ struct hd_tensor *op_activation(struct hd_rec *rec, struct hd_tensor *x, enum hd
 enum { HD_EXPERT_GATE, HD_EXPERT_UP, HD_EXPERT_DOWN, HD_EXPERT_PRODUCTS };
 struct hd_expert_params {
     int router, noise, router_bias, select_bias, gate, up, down;
-    bool has_biases; /* true: each product adds a bias of the expert */
     int gate_bias, up_bias, down_bias;
     int a[HD_EXPERT_PRODUCTS], b[HD_EXPERT_PRODUCTS]; /* parameters A and B of each product's
                                                          adapter; -1: the product has no adapter */
