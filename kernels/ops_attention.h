@@ -163,8 +163,8 @@ struct hd_latent_join_forward_args {
     enum hd_dtype dtype;
 };
 
-/* The gradients: parts of dout are copied, and dk_rope[r,:] is the sum over the heads, in fp32 and in
- * their order, of the last rope channels of k's part. */
+/* The gradients: parts of dout are copied, and dk_rope[r,:] is the sum over the heads, in fp32 and
+ * in their order, of the last rope channels of k's part. */
 struct hd_latent_join_backward_args {
     void *dq;         /* [R, H, nope + rope]     dtype, or NULL */
     void *dkv;        /* [R, H, nope + value]    dtype */
@@ -191,9 +191,8 @@ struct hd_latent_join_backward_args {
  * lse[h, b*q_len + i] = log sum exp over visible keys, natural log; attention_merge uses it to
  * merge results over disjoint keys. No visible key: out = 0, lse = -inf.
  * Dropout (p > 0) drops weights after the softmax; lse is the sum over all weights, dropped ones
- * included. Counter of a weight in the generator for dropout (defined at "Dropout" above):
- * sample[b*q_len + i], head first_head + h,
- * index q_index[i], number kv_index[j].
+ * included. Counter of a weight in the generator for dropout (ops.h, "Dropout"): sample[b*q_len +
+ * i], head first_head + h, index q_index[i], number kv_index[j].
  * Tiled with online softmax; an S x S matrix never exists (Dao et al. 2022, "FlashAttention"). */
 struct hd_attention_forward_args {
     void *out;                /* [B*q_len, H, D]  ldo, dtype */

@@ -18,10 +18,10 @@
 #include "kernels/ops.h"
 
 enum {
-    HD_CONV_WIDTH_MAX = 8, /* most taps of a convolution */
-    HD_DELTA_CHUNK = 64,   /* rows that gated_delta computes by products of matrices, between two
+    HD_CONV_WIDTH_MAX = 8,   /* most taps of a convolution */
+    HD_DELTA_CHUNK = 64,     /* rows that gated_delta computes by products of matrices, between two
                               states */
-    HD_DELTA_WIDTH_MAX = 256
+    HD_DELTA_WIDTH_MAX = 256 /* most channels of a head */
 };
 
 /* Causal convolution along the rows, each channel by itself, then SiLU. With row t of a sequence
@@ -121,8 +121,8 @@ struct hd_gated_delta_forward_args {
     enum hd_dtype dtype;
 };
 
-/* The gradients of gated_delta_forward without a state. The states before each chunk are computed
- * again, into scratch. */
+/* The gradients of gated_delta_forward without a state. The kernel recomputes the state before each
+ * chunk, in scratch. */
 struct hd_gated_delta_backward_args {
     void *dqkv;           /* [B*S, 2*G*Dk + H*Dv]  dtype */
     float *dgates;        /* [B*S, 2, H]                 */

@@ -153,10 +153,10 @@ struct hd_route_record_args {
  * c = coefficient * share * loss_scale * loss_per_token, t[e] = c_balance E f[e], q as in
  * route_record, and w = 1, or with a sigmoid w[e] = 1 - probs[r,e]:
  *   dh[r,e] = w[e] (q[r,e] (t[e] - sum_j q[r,j] t[j] + 2 c_z lse[r]) + gate part of e).
- * Gate part without renormalize at the chosen experts, else 0: gate[r,k] dgate[r,k]; and, with a
- * softmax, - probs[r,e] sum_j gate[r,j] dgate[r,j] at all;
- * with renormalize, at the chosen experts, else 0:
- *   gate[r,k] (dgate[r,k] - sum_j gate[r,j] dgate[r,j] / scale).
+ * Gate part of an expert e, which is the row's k-th choice or not chosen:
+ *   renormalize:      gate[r,k] (dgate[r,k] - sum_j gate[r,j] dgate[r,j] / scale), not chosen: 0;
+ *   else, sigmoid:    gate[r,k] dgate[r,k], not chosen: 0;
+ *   else, softmax:    the sigmoid's - probs[r,e] sum_j gate[r,j] dgate[r,j], also if not chosen.
  * dlogits = dh, dnoise_logits = dh * noise * sigmoid(noise_logits). An empty row gets zeros.
  *
  * These losses are means over the tokens of the step, like the main loss over its targets:

@@ -82,8 +82,8 @@ INLINE int64_t delta_group(const struct delta_head *h)
     return h->H / h->G;
 }
 
-/* Compute c[M, N] (+)= a b of areas in scratch, with a [M, K] (_rows), or the transposed of a [K, M]
- * (_columns). N is a multiple of 16. */
+/* Compute c[M, N] (+)= a b of areas in scratch, with a [M, K] (_rows), or the transposed of
+ * a [K, M] (_columns). N is a multiple of 16. */
 static __attribute__((noinline, unused)) void
 delta_multiply_rows(float *c, int64_t ldc, const float *a, int64_t lda, const float *b, int64_t ldb,
                     int64_t M, int64_t N, int64_t K, bool add)
@@ -123,8 +123,8 @@ static __attribute__((unused)) struct delta_chunk delta_chunk_of(const struct de
     return c;
 }
 
-/* Loads rows of q or k of a chunk, divided by their length and times `scale`, and sets rstd[i] = 1 /
- * length of row i. */
+/* Loads rows of q or k of a chunk, divided by their length and times `scale`, and sets rstd[i] to
+ * 1 / length of row i. */
 INLINE void load_normed(const struct delta_head *h, const struct delta_chunk *c, float *to,
                         float *rstd, int64_t column, float scale, enum hd_dtype dtype)
 {

@@ -1,7 +1,7 @@
 /* expert_bias: adds each expert's bias to its rows; the gradient, a sum over an expert's rows.
  *
- * Memory-bound. A sum adds the rows of an expert in blocks of SUM_ROWS, then the blocks in order, so
- * that it depends neither on the threads nor, in its accuracy, on the number of rows. */
+ * Memory-bound. A sum adds the rows of an expert in blocks of SUM_ROWS, then the blocks in order,
+ * so its bits do not depend on the threads; errors grow with the number of blocks, not of rows. */
 #include "base/math.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"

@@ -58,10 +58,9 @@ enum hd_target {
     HD_TARGET_K,
     HD_TARGET_V,
     HD_TARGET_OUT,
-    HD_TARGET_Q_A, /* latent attention: to the latent of queries, from it to heads; those of keys and
-                      values */
-    HD_TARGET_Q_B,
-    HD_TARGET_KV_A,
+    HD_TARGET_Q_A,  /* latent attention: from the input to the latent of queries */
+    HD_TARGET_Q_B,  /* from that latent to heads */
+    HD_TARGET_KV_A, /* the two of keys and values */
     HD_TARGET_KV_B,
     HD_TARGET_GATE,
     HD_TARGET_UP,

@@ -198,8 +198,8 @@ static struct hd_tensor *attention_forward(struct hd_rec *rec, const struct hd_m
                         &w->lora_out);
 }
 
-/* Records a gated delta layer, x: [R, C] -> [Rl, C]. Key heads, each with its value heads, are split
- * over tp. */
+/* Records a gated delta layer, x: [R, C] -> [Rl, C]. tp splits the key heads, each with its value
+ * heads. */
 static struct hd_tensor *delta_forward(struct hd_rec *rec, const struct hd_model_config *c, int tp,
                                        const struct hd_delta *w, int64_t layer, struct hd_tensor *x)
 {
@@ -327,8 +327,8 @@ static struct hd_tensor *norm_before(struct hd_rec *rec, const struct hd_model_c
     return norm.weight >= 0 ? norm_forward(rec, c, x, norm) : x;
 }
 
-/* Returns whether the outputs of both branches are summed before the exchange between tp ranks. With
- * dropout, magnitudes or bottleneck adapters, each branch needs its own sum first. */
+/* Returns whether the outputs of both branches are summed before the exchange between tp ranks.
+ * With dropout, magnitudes or bottleneck adapters, each branch needs its own sum first. */
 static bool sums_branches(const struct hd_model_config *c, int tp)
 {
     return tp > 1 && c->dropout_residual == 0 && !c->adapter.dora &&

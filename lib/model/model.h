@@ -32,7 +32,7 @@ struct hd_latents {
     int64_t q_rank, kv_rank; /* channels of the latents; q_rank 0: queries have none */
     int64_t nope, rope;      /* channels of a head's query or key without positions, and with */
     int64_t value;           /* channels of a head's value */
-    double eps;              /* of the latents' norms */
+    double eps;              /* added to the mean squares of the latents' norms */
 };
 
 /* Sizes of a gated delta layer. */
@@ -53,7 +53,7 @@ struct hd_model_config {
                                                                     rotary positions, with experts */
     struct hd_rope rope, local_rope; /* rotary positions of blocks without and with a window */
     double attention_scale, attention_cap; /* factor and soft cap of scores; 0: 1 / sqrt(D); none */
-    double glu_limit;                      /* limit of the activation of GPT-OSS */
+    double glu_limit;                      /* limit of the activation of GPT-OSS; else not used */
     double logit_cap, logit_scale;         /* soft cap of logits, 0: none; factor of logits */
     double embedding_scale, residual_scale; /* factors of the embedding and of the outputs of
                                                attention and feed-forward layer */
@@ -69,15 +69,15 @@ struct hd_model_config {
     struct hd_latents latents;
     struct hd_layers delta_layers; /* blocks with a gated delta layer in place of attention */
     struct hd_delta_sizes delta;
-    struct hd_router router; /* router of the experts; E = 0: a block has one MLP, else F
-                                          is the width of one expert */
+    struct hd_router router; /* router of the experts; E = 0: a block has one MLP, else F is the
+                                width of one expert */
     int64_t F_shared;        /* width of the shared expert; 0: none */
-    int64_t F_dense;         /* with experts: width of the MLP of a block without; 0: every
-                                          block has experts */
+    int64_t F_dense;         /* with experts: width of the MLP of a block without; 0: every block
+                                has experts */
+    double bias_rate;        /* step of the routers' select biases; 0: the biases do not change */
     enum hd_positions positions;
     /* dropout probabilities: of the embedding; of attention weights; of the outputs of attention
      * and MLP before they are added to the residual stream */
-    double bias_rate; /* step of the routers' select biases; 0: they stay */
     double dropout_embedding, dropout_attention, dropout_residual;
     uint64_t seed;              /* seed of the random numbers of dropout */
     char only[HD_JOB_PATH_MAX]; /* text that says which parameters train (only.h) */
@@ -141,14 +141,14 @@ struct hd_lora {
                               input */
 };
 struct hd_attention {
-    int qkv,
-        qkv_bias; /* first of the three adjacent weights, and biases, of q, k and v; with latents
-                          the weight of q, if it has no latent */
+    int qkv, qkv_bias; /* first of the three adjacent weights, and biases, of q, k and v; with
+                          latents the weight of q, if queries have no latent */
     int out, out_bias;
     int q_norm, k_norm; /* parameters of the norms over a head's channels; -1: none */
     int gate;           /* weight of the gate of the output; -1: none */
-    /* latent attention: from the input to a latent, its norm, and from it to heads; that of keys and
-     * values has in its last rows the rotated channels of keys. -1: none */
+    /* latent attention: weight from the input to a latent (_a), the latent's norm, and weight from
+     * the latent to heads (_b), for queries, and for keys and values; the last rows of kv_a give the
+     * rotated channels of keys. -1: none */
     int q_a, q_a_norm, q_b, kv_a, kv_a_norm, kv_b;
     struct hd_lora lora_qkv, lora_out, lora_q_a, lora_q_b, lora_kv_a, lora_kv_b;
     int prefix_k, prefix_v; /* learned keys and values of a prefix adapter; -1: none */
@@ -251,11 +251,12 @@ struct hd_backward_shares hd_model_backward_shares(const struct hd_model_config 
 /* Returns the training FLOPs per token, the numerator of MFU (Chowdhery et al. 2022, appendix B,
  * with causal attention counted once per visible pair): 6 per weight of a matrix that is
  * multiplied, and for attention 12 H D per visible pair and block: scores and weighted sum take 4 H
- * D in forward, twice that in backward; with values of another width 2 H (D + value). A token attends to (S+1)/2 positions on average, with a
- * window of W < S to W (2S - W + 1) / 2S, and to the tokens of a prefix. With train.only only
- * computed work counts: a frozen weight counts 2 less, and units below the lowest trained one count
- * no backward. The norms of DoRA's rows are computed per weight, not per token, and do not
- * count. */
+ * D in forward, or 2 H (D + value) if values have another width, and twice that in backward. A token
+ * attends to (S+1)/2 positions on average, with a window of W < S to W (2S - W + 1) / 2S, and to the
+ * tokens of a prefix. A gated delta layer takes 18 operations per element of its states instead: 6
+ * in forward. With train.only only computed work counts: a frozen weight counts 2 less, and units
+ * below the lowest trained one count no backward. The norms of DoRA's rows are computed per weight,
+ * not per token, and do not count. */
 double hd_model_flops_per_token(const struct hd_model_config *config);
 
 #endif

@@ -87,7 +87,7 @@ bool hd_only_trains(const struct hd_only *only, const char *name)
 static void add_names(const struct hd_registry *r, struct hd_text *out)
 {
     for (int i = 0; i < r->param_count; i++)
-        if (block_of(r->params[i].name) <= 0)
+        if (block_of(r->params[i].name) <= 0 && !r->params[i].state)
             hd_text_add(out, "%s%s", out->len_bytes ? ", " : "", r->params[i].name);
 }
 
@@ -107,7 +107,7 @@ static enum hd_status check_item(const struct hd_only *only, const struct hd_reg
                       "%s: %s: the model has %" PRId64 " block%s; write last:1 to last:%" PRId64,
                       key_of(only), item, only->L, only->L == 1 ? "" : "s", only->L);
     for (int i = 0; i < r->param_count; i++)
-        if (item_names(only, item, r->params[i].name))
+        if (!r->params[i].state && item_names(only, item, r->params[i].name))
             return HD_OK;
     add_names(r, &names);
     st = hd_err(HD_INVALID,

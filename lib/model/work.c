@@ -66,7 +66,7 @@ static int list_lora(const struct hd_model_config *c, const struct hd_layer *lay
         const double times = experts ? (double)c->router.K : 1;
 
         if (!(experts ? c->adapter.expert_target : c->adapter.target)[t] ||
-            (layer->delta && (t < HD_TARGET_GATE || t > HD_TARGET_DOWN)))
+            (layer->delta && t < HD_TARGET_GATE))
             continue;
         if (!shares)
             list[count++] =

@@ -199,7 +199,7 @@ static bool equal_factors(const struct hd_query_factor *a, const struct hd_query
     return a->beta == b->beta && a->original == b->original && a->floor_offset == b->floor_offset;
 }
 
-/* Returns whether two tables of the same size are equal. Which channels rotate is not in them. */
+/* Returns whether two tables of one size are equal. They do not depend on which channels rotate. */
 static bool equal_angles(const struct hd_rope *a, const struct hd_rope *b)
 {
     struct hd_rope same = *b;

@@ -36,7 +36,7 @@ struct hd_emit_stats {
     struct hd_operand lse, mean, rstd;
     struct hd_operand sinks; /* attention's gradient of its sinks, by row and head [R, H]; backward
                                 of inputs leaves it, in the first frame, for backward of weights */
-    struct hd_operand gates; /* of gated_delta: beta and the logarithm of the decay */
+    struct hd_operand gates; /* beta and the logarithm of the decay of gated_delta */
     struct hd_operand gate_terms; /* terms of the gradients of A_log and dt_bias, by row; left, as
                                      `sinks` are, for backward of weights */
     struct hd_operand inverse[HD_LOW_RANK_MAX]; /* by target of op_magnitude: 1 / norm of each row

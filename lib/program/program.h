@@ -467,8 +467,8 @@ struct hd_tensor *op_head_norm(struct hd_rec *rec, struct hd_tensor *qkv, int q_
  * appended to their sequence's slot of this unit's key/value cache, and queries attend to all rows
  * of that slot.
  * With tp, `heads` and `kv_heads` are this rank's; ALiBi slopes and dropout masks depend on the
- * head's index among all heads. Scores, masks and sinks as in ops_attention.h: attention_forward and
- * attention_sink_forward. */
+ * head's index among all heads. Scores, masks and sinks as in ops_attention.h:
+ * attention_forward and attention_sink_forward. */
 struct hd_attention_settings {
     int64_t heads, kv_heads, head_width;
     int64_t window; /* 0: none */
@@ -497,8 +497,8 @@ struct hd_tensor *op_head_columns(struct hd_rec *rec, struct hd_tensor *x, int64
  * channel `value` of a head on. */
 struct hd_tensor *op_latent_join(struct hd_rec *rec, struct hd_tensor *q, struct hd_tensor *kv,
                                  struct hd_tensor *k_rope, const struct hd_latent_heads *heads);
-/* op_linear whose result the selective policy computes again in backward: for a result that is much
- * larger than x. */
+/* Records op_linear without a bias, and has the selective policy recompute its result in backward:
+ * for a result that is much larger than x. */
 struct hd_tensor *op_rebuilt_linear(struct hd_rec *rec, struct hd_tensor *x, int weight);
 /* out[R, F] = act(gate) * up for x [R, 2F] = [gate | up]; alpha and limit are those of HD_ACT_OSS
  * and not used otherwise (hd_glu_forward_args). */

@@ -8,10 +8,10 @@
  * and its record) are never recomputed.
  *
  *   none       keeps every result but the rows that sequence parallelism gathers
- *   selective  recomputes cheap results: of norms, activations, copies and casts, and keys and values
- *              of latents (Korthikanti et al. 2022,
- *              "Reducing Activation Recomputation in Large Transformer Models", recompute
- *              attention's scores, which the attention kernels here never store)
+ *   selective  recomputes cheap results: of norms, activations, copies and casts, and keys and
+ *              values of latents (Korthikanti et al. 2022, "Reducing Activation Recomputation in
+ *              Large Transformer Models", recompute attention's scores, which the attention kernels
+ *              here never store)
  *   full       keeps only the inputs of segments of K units (Chen et al. 2016, "Training Deep Nets
  *              with Sublinear Memory Cost")
  *

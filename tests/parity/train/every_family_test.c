@@ -18,7 +18,7 @@ enum { CONTEXT = 24, VOCAB = 256 };
 
 struct model {
     struct hd_saved saved;
-    double loss; /* of the first window of the corpus */
+    double loss; /* mean loss of the first window of the corpus */
     int64_t targets;
 };
 

@@ -22,8 +22,9 @@ void harness_teardown(struct harness *h);
 const struct hd_backend_table *harness_backend(void);
 void harness_use(const struct hd_backend_table *backend);
 const struct hd_backend_table *on_backend(void); /* of on_*.c */
-int on_steps(
-    int steps); /* of on_*.c: how many of a test's steps to take; few on an emulated device */
+
+/* Returns how many of a test's steps to take: few on an emulated device (on_*.c). */
+int on_steps(int steps);
 
 /* Whether the ranks' trainers take the portable kernels, own products among them (false at first).
  */

@@ -386,7 +386,8 @@ static void wrong_texts_are_refused_by_name(void **state)
         {"llama", "norms,blocks.2.*", "'blocks.2.*' names no parameter"},
         {"llama", "*.q.weight", "the two must train together; name both or neither"},
         {"gpt2", "*.norm1.bias", "the two must train together; name both or neither"},
-        {"qwen3", "*.k_norm.*", "the two must train together; name both or neither"}};
+        {"qwen3", "*.k_norm.*", "the two must train together; name both or neither"},
+        {"glm4_moe", "*.select_bias", "train.only: '*.select_bias' names no parameter"}};
     struct harness h;
 
     harness_setup(&h, 20000);
