@@ -7,7 +7,6 @@
 struct arrow_rows {
     char *path;
     struct arrow_file file;
-    bool is_mapped;
     int64_t rows; /* rows so far */
 };
 
@@ -312,8 +311,6 @@ static void close_arrow(void *reader)
     struct arrow_rows *r = reader;
 
     arrow_done(&r->file);
-    if (r->is_mapped)
-        records_unmap(r->file.bytes, r->file.count);
     free(r->path);
     free(r);
 }
@@ -328,8 +325,8 @@ static int64_t place_in_arrow(const void *reader)
                           : 0;
 }
 
-enum hd_status records_arrow_open_bytes(const char *path, const unsigned char *bytes, int64_t count,
-                                        const struct records_columns *columns, void **ret_reader)
+enum hd_status records_arrow_open(const char *path, const unsigned char *bytes, int64_t count,
+                                  const struct records_columns *columns, void **ret_reader)
 {
     struct arrow_rows *r = calloc(1, sizeof *r);
     enum hd_status st;
@@ -346,24 +343,6 @@ enum hd_status records_arrow_open_bytes(const char *path, const unsigned char *b
         return hd_err_prefix(st, "%s", path);
     }
     *ret_reader = r;
-    return HD_OK;
-}
-
-enum hd_status records_arrow_open(const char *path, const struct records_columns *columns,
-                                  void **ret_reader)
-{
-    const unsigned char *bytes = NULL;
-    int64_t count = 0;
-    enum hd_status st = records_map(path, &bytes, &count);
-
-    if (st)
-        return st;
-    st = records_arrow_open_bytes(path, bytes, count, columns, ret_reader);
-    if (st) {
-        records_unmap(bytes, count);
-        return st;
-    }
-    ((struct arrow_rows *)*ret_reader)->is_mapped = true;
     return HD_OK;
 }
 

@@ -475,14 +475,15 @@ static enum hd_status read_block(struct arrow_file *file, size_t first, size_t i
 
 static enum hd_status begin_file(struct arrow_file *file, const struct records_columns *columns)
 {
-    const unsigned char *tail = file->bytes + file->count - 10;
+    const unsigned char *tail;
     struct flatbuffer size = {.bytes = file->bytes, .count = (size_t)file->count};
     size_t root, first, count;
     int64_t footer_bytes;
     enum hd_status st;
 
-    if (file->count < 32 || memcmp(tail + 4, "ARROW1", 6) != 0)
+    if (file->count < 32 || memcmp(file->bytes + file->count - 6, "ARROW1", 6) != 0)
         return hd_err(HD_INVALID, "the Arrow file was cut; fetch or write it again");
+    tail = file->bytes + file->count - 10;
     footer_bytes = flatbuffer_read(&size, (size_t)file->count - 10, 4);
     if (footer_bytes <= 0 || footer_bytes > file->count - 18)
         return arrow_damaged();

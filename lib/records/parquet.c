@@ -26,8 +26,6 @@ struct row_node {
 
 struct parquet_rows {
     char *path;
-    const unsigned char *mapped; /* the file, if it is unmapped here */
-    int64_t mapped_bytes;
     struct hd_arena arena;
     struct parquet_footer footer;
     struct row_node *root;          /* the columns that are read */
@@ -294,14 +292,12 @@ static void close_parquet(void *reader)
     free(r->columns);
     free(r->leaves);
     hd_arena_done(&r->arena);
-    records_unmap(r->mapped, r->mapped_bytes);
     free(r->path);
     free(r);
 }
 
-enum hd_status records_parquet_open_bytes(const char *path, const unsigned char *bytes,
-                                          int64_t count, const struct records_columns *columns,
-                                          void **ret_reader)
+enum hd_status records_parquet_open(const char *path, const unsigned char *bytes, int64_t count,
+                                    const struct records_columns *columns, void **ret_reader)
 {
     struct parquet_rows *r = calloc(1, sizeof *r);
     enum hd_status st;
@@ -319,25 +315,6 @@ enum hd_status records_parquet_open_bytes(const char *path, const unsigned char 
         return hd_err_prefix(st, "%s", path);
     }
     *ret_reader = r;
-    return HD_OK;
-}
-
-enum hd_status records_parquet_open(const char *path, const struct records_columns *columns,
-                                    void **ret_reader)
-{
-    const unsigned char *bytes = NULL;
-    int64_t count = 0;
-    enum hd_status st = records_map(path, &bytes, &count);
-
-    if (st)
-        return st;
-    st = records_parquet_open_bytes(path, bytes, count, columns, ret_reader);
-    if (st) {
-        records_unmap(bytes, count);
-        return st;
-    }
-    ((struct parquet_rows *)*ret_reader)->mapped = bytes;
-    ((struct parquet_rows *)*ret_reader)->mapped_bytes = count;
     return HD_OK;
 }
 
@@ -544,7 +521,7 @@ static int64_t place_in_parquet(const void *reader)
     const struct parquet_rows *r = reader;
 
     return r->footer.rows
-               ? (int64_t)((double)r->mapped_bytes * (double)r->rows / (double)r->footer.rows)
+               ? (int64_t)((double)r->footer.file_bytes * (double)r->rows / (double)r->footer.rows)
                : 0;
 }
 

@@ -235,7 +235,7 @@ static enum hd_status read_meta(struct thrift *t, struct hd_arena *arena,
 enum hd_status parquet_read_footer(const unsigned char *file, int64_t file_bytes,
                                    struct hd_arena *arena, struct parquet_footer *ret_footer)
 {
-    const unsigned char *tail = file + file_bytes - 8;
+    const unsigned char *tail;
     struct parquet_footer footer = {.file = file, .file_bytes = file_bytes};
     struct thrift t;
     int64_t bytes;
@@ -243,6 +243,7 @@ enum hd_status parquet_read_footer(const unsigned char *file, int64_t file_bytes
 
     if (file_bytes < 12 || memcmp(file, "PAR1", 4) != 0)
         return hd_err(HD_INVALID, "the Parquet file is cut, or no such file; write it again");
+    tail = file + file_bytes - 8;
     if (memcmp(tail + 4, "PARE", 4) == 0)
         return encrypted();
     bytes = (int64_t)((uint32_t)tail[0] | (uint32_t)tail[1] << 8 | (uint32_t)tail[2] << 16 |

@@ -262,13 +262,14 @@ static enum hd_status check_crc(const struct parquet_page *p)
 static enum hd_status read_page(struct parquet_column *c, struct parquet_page *p)
 {
     const struct parquet_footer *footer = c->footer;
-    struct thrift t = {.at = footer->file + c->at, .end = footer->file + footer->end};
     struct thrift_field f = {.id = 0};
+    struct thrift t;
 
     *p = (struct parquet_page){
         .kind = -1, .def_encoding = RLE, .rep_encoding = RLE, .is_packed = true};
     if (c->at < 4 || c->at >= footer->end)
         return damaged_page();
+    t = (struct thrift){.at = footer->file + c->at, .end = footer->file + footer->end};
     while (thrift_next(&t, &f)) {
         if (f.id == 1)
             p->kind = (int)thrift_int(&t, f);

@@ -82,17 +82,12 @@ enum hd_status records_csv_open(const char *path, struct records_stream *stream,
 /* Returns the offset of the first element of an array that is the first member of an object, under
  * a name such as "data": {"data": [..]}; 0: the text does not begin so. */
 size_t records_find_wrapped(const char *text, size_t bytes);
-/* Opens a reader that maps the file itself. */
-enum hd_status records_parquet_open(const char *path, const struct records_columns *columns,
-                                    void **ret_reader);
-/* Opens a reader of bytes in memory, which must outlive it, for the above and for tests. */
-enum hd_status records_parquet_open_bytes(const char *path, const unsigned char *bytes,
-                                          int64_t count, const struct records_columns *columns,
-                                          void **ret_reader);
-enum hd_status records_arrow_open(const char *path, const struct records_columns *columns,
-                                  void **ret_reader);
-enum hd_status records_arrow_open_bytes(const char *path, const unsigned char *bytes, int64_t count,
-                                        const struct records_columns *columns, void **ret_reader);
+/* Each opens a reader of a whole file in memory, which must outlive the reader. path: for messages;
+ * copied. */
+enum hd_status records_parquet_open(const char *path, const unsigned char *bytes, int64_t count,
+                                    const struct records_columns *columns, void **ret_reader);
+enum hd_status records_arrow_open(const char *path, const unsigned char *bytes, int64_t count,
+                                  const struct records_columns *columns, void **ret_reader);
 extern const struct records_reader records_json, records_csv, records_parquet, records_arrow;
 
 /* ---- columns.c ---- */

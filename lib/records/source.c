@@ -13,7 +13,9 @@ struct hd_records {
     char *path;
     struct records_file file;
     int64_t size_bytes;
-    struct records_stream *stream;       /* NULL: the reader opens the file itself */
+    struct records_stream *stream; /* NULL: the file is mapped */
+    const unsigned char *mapped;   /* [mapped_bytes] a columnar file; NULL: not mapped */
+    int64_t mapped_bytes;
     const struct records_reader *reader; /* NULL: the stream's bytes are the text or the lines */
     void *state;                         /* of the reader */
     struct hd_text pending;              /* records that the caller has not read yet */
@@ -39,10 +41,10 @@ static enum hd_status open_reader(struct hd_records *s, const struct records_col
                                 &s->state);
     case HD_DATA_PARQUET:
         s->reader = &records_parquet;
-        return records_parquet_open(s->path, columns, &s->state);
+        return records_parquet_open(s->path, s->mapped, s->mapped_bytes, columns, &s->state);
     case HD_DATA_ARROW:
         s->reader = &records_arrow;
-        return records_arrow_open(s->path, columns, &s->state);
+        return records_arrow_open(s->path, s->mapped, s->mapped_bytes, columns, &s->state);
     default:
         return HD_OK;
     }
@@ -67,10 +69,12 @@ static enum hd_status open_file(struct hd_records *s, const struct records_colum
 {
     struct stat info;
     enum hd_status st = records_classify(s->path, &s->file);
+    const bool is_columnar = s->file.kind == HD_DATA_PARQUET || s->file.kind == HD_DATA_ARROW;
 
     s->size_bytes = !st && stat(s->path, &info) == 0 ? info.st_size : 0;
     if (!st)
-        st = records_stream_open(s->path, s->file.packing, &s->stream);
+        st = is_columnar ? records_map(s->path, &s->mapped, &s->mapped_bytes)
+                         : records_stream_open(s->path, s->file.packing, &s->stream);
     if (!st)
         st = open_reader(s, columns);
     return st ? st : skip_mark(s);
@@ -137,6 +141,7 @@ void hd_records_close(struct hd_records *s)
     if (s->state)
         s->reader->close(s->state);
     records_stream_close(s->stream);
+    records_unmap(s->mapped, s->mapped_bytes);
     hd_text_free(&s->pending);
     free(s->path);
     free(s);

@@ -35,9 +35,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
     void *state = NULL;
 
     if (size_bytes && bytes[0] == 'P') {
-        if (!records_parquet_open_bytes("f", bytes, (int64_t)size_bytes, &columns, &state))
+        if (!records_parquet_open("f", bytes, (int64_t)size_bytes, &columns, &state))
             read_rows(&records_parquet, state);
-    } else if (!records_arrow_open_bytes("f", bytes, (int64_t)size_bytes, &columns, &state)) {
+    } else if (!records_arrow_open("f", bytes, (int64_t)size_bytes, &columns, &state)) {
         read_rows(&records_arrow, state);
     }
     return 0;
