@@ -54,16 +54,18 @@ def gz(data):
     return gzip.compress(data, mtime=0)
 
 
-def zst(data):
-    return zstandard.ZstdCompressor(level=9).compress(data)
+def zst(data, checksum=False):
+    return zstandard.ZstdCompressor(level=9, write_checksum=checksum).compress(data)
 
 
 def packed():
-    """Streams: several members and frames, a skippable frame, zeros behind the last member."""
+    """Streams: several members and frames, a skippable frame, zeros behind the last member.
+    The frames of chat.JSONL.zst have checksums, as the zstd command writes them: damaged_streams_are_refused
+    needs them."""
     put("chat.rows", lines(CHAT))
     first, rest = lines(CHAT[:1]), lines(CHAT[1:])
     put("chat.jsonl.gz", gz(first) + gz(b"") + gz(rest) + b"\0" * 512)
-    put("chat.JSONL.zst", zst(first) + b"\x5a\x2a\x4d\x18\x04\x00\x00\x00skip" + zst(rest))
+    put("chat.JSONL.zst", zst(first, True) + b"\x5a\x2a\x4d\x18\x04\x00\x00\x00skip" + zst(rest, True))
     put("marked.ndjson", b"\xef\xbb\xbf" + lines(CHAT).replace(b"\n", b"\r\n\r\n"))
     put("array.json", json.dumps(CHAT, indent=2).encode())
     put("array.jsonl.gz", gz(b"\xef\xbb\xbf \n" + json.dumps(CHAT).encode() + b"\n"))
