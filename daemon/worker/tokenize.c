@@ -356,7 +356,7 @@ static enum hd_status tokenize_files(struct hd_tokenize *how, const struct optio
     how->context = bar;
     if (!st)
         st = find_rules(o, how, &rules, &chat);
-    /* the search for the first record ends at a signal: nothing is written before this */
+    /* earlier, while the inputs are examined and no file exists yet, a signal ends the process */
     hd_worker_catch_stop();
     if (!st)
         st = hd_tokenize_run(how, ret_counts);

@@ -38,12 +38,11 @@ static enum hd_status find_text(const struct hd_json *root, const char *const *n
                                 const char *what, const char **ret_text)
 {
     const char *name = first_of(root, names);
-    const char *other = name && name != names[0] ? first_of(root, names + 1) : NULL;
 
     *ret_text = NULL;
     if (!name)
         return HD_OK;
-    for (size_t i = 1; other && names[i]; i++)
+    for (size_t i = 1; name != names[0] && names[i]; i++)
         if (strcmp(names[i], name) != 0 && is_there(root, names[i]))
             return hd_err(HD_INVALID,
                           "'%s' and '%s' could both be meant; say which in the job file: "
@@ -147,7 +146,6 @@ enum hd_status chat_columns_weight(const struct hd_json *message, bool *ret_weig
 {
     const struct hd_json *weight = hd_json_member(message, "weight");
     const struct hd_json *train = hd_json_member(message, "train");
-    char *end = NULL;
     double number;
 
     *ret_weighs = true;
@@ -162,7 +160,7 @@ enum hd_status chat_columns_weight(const struct hd_json *message, bool *ret_weig
         *ret_weighs = weight->kind == HD_JSON_TRUE;
         return HD_OK;
     }
-    number = weight->kind == HD_JSON_NUMBER ? strtod(weight->text, &end) : -1;
+    number = weight->kind == HD_JSON_NUMBER ? strtod(weight->text, NULL) : -1;
     if (number != 0 && number != 1)
         return hd_err(HD_INVALID, "'weight' is %.40s; it must be 0 or 1",
                       weight->kind == HD_JSON_NUMBER ? weight->text : "no number");

@@ -16,7 +16,8 @@ struct chat_turn {
 
 /* Returns whether a record has members with a question and an answer, under any names. */
 bool chat_columns_have_turn(const struct hd_json *root);
-/* Reads them. HD_INVALID: one is missing, no text, or could be one of several members. */
+/* Reads the question and the answer. HD_INVALID: one is missing, no text, or could be one of
+ * several members. */
 enum hd_status chat_columns_read_turn(const struct hd_json *root, struct chat_turn *ret_turn);
 /* Reads a question alone, with its input and system. *ret_found false: there is no question. */
 enum hd_status chat_columns_read_prompt(const struct hd_json *root, struct chat_turn *ret_turn,
@@ -24,7 +25,8 @@ enum hd_status chat_columns_read_prompt(const struct hd_json *root, struct chat_
 /* Refuses a record of no known form: the message has its members and what to write. */
 enum hd_status chat_columns_unknown(const struct hd_json *root);
 
-/* Returns the role that a name of the speaker stands for, in letters of either case; NULL: none. */
+/* Returns the role of a speaker, such as "user" for "Human"; the case of letters does not matter.
+ * NULL: the name is of no known speaker. */
 const char *chat_columns_role(const char *name);
 /* Returns a message's member with the name of its speaker; NULL: it has none. */
 const struct hd_json *chat_columns_first_role(const struct hd_json *message);
@@ -37,8 +39,8 @@ enum hd_status chat_columns_refuse_media(const struct hd_json *root);
 /* Sets *ret_tools to the list of a record's tools, which may also be written as text; NULL: none. */
 enum hd_status chat_columns_tools(struct hd_arena *arena, const struct hd_json *root,
                                   const struct hd_json **ret_tools);
-/* Sets *ret_list to the list of objects that an object of lists of equal length stands for; any
- * other value stays as it is. */
+/* Turns an object of lists of equal length, {"role": [a, b], "content": [c, d]}, into a list of
+ * objects, [{"role": a, "content": c}, ..]. Sets *ret_list to any other value as it is. */
 enum hd_status chat_columns_unzip(struct hd_arena *arena, const struct hd_json *value,
                                   const struct hd_json **ret_list);
 

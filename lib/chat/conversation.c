@@ -251,7 +251,7 @@ static enum hd_status read_messages(struct hd_arena *arena, const struct hd_json
         st = add_message(arena, list, last, "system", system->text, NULL);
     if (st)
         return st;
-    /* a faulty first turn of `conversations` is told as one of these */
+    /* the message about a faulty first turn of `conversations` names from and value */
     return from->first && !hd_json_member(from->first, "role") && strcmp(key, "conversations") == 0
                ? add_turns(arena, from, list, last)
                : add_listed(arena, from, list, last);
@@ -284,7 +284,6 @@ static enum hd_status read_completion(struct hd_arena *arena, const struct hd_js
         return hd_err(HD_INVALID,
                       "its completions are rated (label), and there is no objective for that; "
                       "remove the bad ones and the column, or make pairs, chosen and rejected");
-
     if (!prompt || !completion || prompt->kind != completion->kind ||
         (prompt->kind != HD_JSON_STRING && prompt->kind != HD_JSON_ARRAY))
         return hd_err(HD_INVALID,

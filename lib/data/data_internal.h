@@ -55,9 +55,9 @@ enum hd_status hd_jsonl_count(const char *path, int64_t *ret_documents);
 /* Sets *ret_line to the line number, from 1, of document number `document`, from 0, of a .jsonl
  * file. */
 enum hd_status hd_jsonl_find_line(const char *path, int64_t document, int64_t *ret_line);
-/* Parses a line of a .jsonl file and sets *ret_text to the string in its member `key`, allocated in
+/* Parses a line of a .jsonl file and sets *ret_text to the string in its member `text`, allocated in
  * `arena`. The error message does not name file and line; the caller adds them. */
 enum hd_status hd_jsonl_text(struct hd_arena *arena, const char *line, size_t bytes,
-                             const char *key, const char **ret_text);
+                             const char **ret_text);
 
 #endif

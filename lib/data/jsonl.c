@@ -9,9 +9,8 @@
 
 enum { NAMES_SHOWN = 4 };
 
-/* Returns HD_INVALID with a message that says which member the line lacks and which members it
- * has. */
-static enum hd_status no_text(const struct hd_json *root, const char *key)
+/* Returns HD_INVALID for a record without a member `text`; the message has the members that it has. */
+static enum hd_status no_text(const struct hd_json *root)
 {
     struct hd_text has = {0};
     enum hd_status st;
@@ -19,16 +18,17 @@ static enum hd_status no_text(const struct hd_json *root, const char *key)
 
     for (const struct hd_json *m = root->first; m && shown < NAMES_SHOWN; m = m->next)
         hd_text_add(&has, "%s'%.40s'", shown++ ? ", " : "", m->key);
-    st = hd_err(HD_INVALID,
-                "'%s' is missing, and there is %s; rename the member with the text, or name it "
-                "with --key of heddle data tokenize",
-                key, has.data ? has.data : "no member");
+    st =
+        hd_err(HD_INVALID,
+               "'text' is missing, and there is %s; name the member with the text in the job file, "
+               "as data.columns: {text: NAME}, or to heddle data tokenize by --key NAME",
+               has.data ? has.data : "no member");
     hd_text_free(&has);
     return st;
 }
 
 enum hd_status hd_jsonl_text(struct hd_arena *arena, const char *line, size_t bytes,
-                             const char *key, const char **ret_text)
+                             const char **ret_text)
 {
     static const struct hd_json_limits limits = {.values_max = 1 << 20, .depth_max = 64};
     const struct hd_json *root = NULL;
@@ -37,16 +37,16 @@ enum hd_status hd_jsonl_text(struct hd_arena *arena, const char *line, size_t by
     if (bytes > HD_JSONL_LINE_BYTES_MAX)
         return hd_err(HD_INVALID, "a line of more than %d bytes", HD_JSONL_LINE_BYTES_MAX);
     st = hd_json_parse_line(arena, line, bytes, &limits, &root);
-    if (!st && !hd_json_member(root, key))
-        return no_text(root, key);
-    return st ? st : hd_json_need_string(root, key, ret_text);
+    if (!st && !hd_json_member(root, "text"))
+        return no_text(root);
+    return st ? st : hd_json_need_string(root, "text", ret_text);
 }
 
 /* Callback for one line that is not blank; sets *ret_done to end the iteration. */
 typedef enum hd_status line_fn(void *context, const char *line, size_t bytes, bool *ret_done);
 
-/* Calls `take` for each line, or record as a line, of a file that is not blank, until it sets its *ret_done. Sets
- * *ret_line to the number of the last line read, from 1. */
+/* Calls `take` for each line of a file that is not blank, or each record as a line, until it sets
+ * its *ret_done. Sets *ret_line to the number of the last line read, from 1. */
 static enum hd_status each_line(const char *path, const char *columns, line_fn *take, void *context,
                                 int64_t *ret_line)
 {
@@ -82,7 +82,7 @@ static enum hd_status look_at_line(struct look *look, const char *line, size_t b
 
     hd_arena_init(&arena, 0);
     if (look->wanted == HD_CHAT_TEXT) {
-        st = hd_jsonl_text(&arena, line, bytes, "text", &text);
+        st = hd_jsonl_text(&arena, line, bytes, &text);
     } else if (look->wanted == HD_CHAT_PREFERENCE) {
         st = hd_conversation_read_pair(&arena, line, bytes, pair);
         c.form = HD_CHAT_PREFERENCE;

@@ -24,7 +24,7 @@ struct hd_lines {
     size_t from, until; /* offsets in `bytes`: the buffered bytes that are not read yet */
 };
 
-/* Opens a file to read it line by line; borrows the path. columns: as for hd_records_open. Fails with
+/* Opens a file to read it line by line; borrows the path. columns: see hd_records_open. Fails with
  * HD_NOT_FOUND, HD_IO or HD_INVALID. The caller must call hd_lines_close, also after a failure. */
 enum hd_status hd_lines_open(struct hd_lines *lines, const char *path, const char *columns,
                              size_t bytes_max);

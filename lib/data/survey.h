@@ -16,9 +16,9 @@
 #include "tokenizer/tokenizer.h"
 
 struct hd_survey {
-    const char *
-        kind; /* "text", "jsonl", "parquet" (records of text), a form of conversations (such as "messages"),
-                         "conversations", "npy", "llm.c", "megatron", or "mixed" */
+    /* "text"; "jsonl", "parquet" and other kinds of records of text; a form of conversations, such
+     * as "messages"; "conversations", "npy", "llm.c", "megatron", or "mixed" */
+    const char *kind;
     int64_t files, bytes;
     /* documents of all files; -1: unknown, or the files are too large to count them */
     int64_t documents;

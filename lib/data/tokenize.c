@@ -117,13 +117,13 @@ static enum hd_status check_rows(const struct work *w, const struct tokenize_slo
 static enum hd_status add_line(const struct work *w, struct hd_encoder *encoder,
                                struct tokenize_slot *slot, const char *line, size_t size_bytes)
 {
-    const char *key = w->how->key ? w->how->key : "text", *text = NULL;
+    const char *text = NULL;
     const size_t first = slot->ids.count;
     struct hd_arena arena;
     enum hd_status st;
 
     hd_arena_init(&arena, 0);
-    st = hd_jsonl_text(&arena, line, size_bytes, key, &text);
+    st = hd_jsonl_text(&arena, line, size_bytes, &text);
     if (!st)
         st = hd_encoder_add(encoder, text, strlen(text), &slot->ids);
     if (!st)

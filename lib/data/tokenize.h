@@ -1,8 +1,8 @@
 /* tokenize: converts text files to one token file, with several threads.
  *
- * A text file is one document. Each record of a file (records/source.h) is one: the text under a key or, with
- * `conversations`, a conversation, for which the output says which tokens count for the loss. The
- * output is the same for any number of threads: documents in the order of the inputs.
+ * A text file is one document. Each record of a file (records/source.h) is one: its member `text`
+ * or, with `conversations`, a conversation, for which the output says which tokens count for the
+ * loss. The output is the same for any number of threads: documents in the order of the inputs.
  *
  * Work is split into pieces of about 1 MiB: at ends of documents, and inside a long text where
  * hd_tokenizer_cut allows it (lib/tokenizer/cut.c). With other tokenizers, or in a text without
@@ -52,7 +52,6 @@ struct hd_tokenize {
      * be HD_TOKEN_FORMAT_COUNTS, and end_of_text must equal that of the rules. NULL: the inputs are
      * text. */
     const struct hd_conversation_rules *conversations;
-    const char *key; /* key of the text in a record; NULL: "text" */
     /* which columns of the records have what (records/source.h); NULL: the usual names */
     const char *columns;
     int threads;

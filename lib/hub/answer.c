@@ -17,7 +17,7 @@ bool hub_may_retry(const struct hub_answer *answer)
            (s == 403 && !answer->by_endpoint);
 }
 
-/* Returns "hf://.." words for messages: "model ORG/NAME" or "data set ORG/NAME". */
+/* Returns "model" or "data set", for messages. */
 static const char *kind_of(const struct hd_hub_name *name)
 {
     return name->is_dataset ? "data set" : "model";

@@ -12,13 +12,7 @@
 #include "base/file.h"
 #include "hub_internal.h"
 
-enum {
-    FOLDER_MODE = 0777,
-    FOLDER_DEPTH_MAX = 16,
-    FILE_MODE = 0644,
-    LOCK_MODE = 0664,
-    LOCK_PAUSE_MS = 50
-};
+enum { FOLDER_MODE = 0777, FILE_MODE = 0644, LOCK_MODE = 0664, LOCK_PAUSE_MS = 50 };
 
 void hub_add_folder(struct hd_text *out, const char *cache, const struct hd_hub_name *name)
 {
@@ -240,7 +234,7 @@ static bool name_file(const char *path, const char *named)
     if (lstat(named, &is) == 0) {
         if (is.st_ino == wanted.st_ino && is.st_dev == wanted.st_dev)
             return true;
-        (void)unlink(named); /* of a blob that was downloaded again since */
+        (void)unlink(named); /* it links to an earlier copy of the blob */
     }
     return link(real, named) == 0 || errno == EEXIST; /* another process may have been faster */
 }

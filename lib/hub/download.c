@@ -1,6 +1,6 @@
 /* download: gets one file into the cache.
  *
- *     lock the blob --> it is there: link it
+ *     lock the blob --> the cache has it: link it
  *                   --> hash what FILE.incomplete has --> ask for the rest, until all is there
  *                       --> size and hash are right: rename to the blob's name, link it
  *                       --> wrong: begin again, once
@@ -25,11 +25,11 @@ struct download {
     const struct hd_hub_file *file;
     struct hub_meter *meter;
     struct hd_text blob, part, url;
-    struct hd_pki_digest *digest; /* of the bytes that are there */
+    struct hd_pki_digest *digest; /* hash of the bytes in FILE.incomplete */
     int fd;
-    int64_t have; /* bytes of the file that are there and hashed */
+    int64_t have; /* bytes in FILE.incomplete, all of them hashed */
     bool begun;   /* the answer under way has given bytes */
-    bool whole;   /* the next request asks for the whole file, since a range was not kept to */
+    bool whole;   /* the next request asks for the whole file: the host sent a wrong range */
 };
 
 static const volatile sig_atomic_t *stop_of(const struct download *d)
@@ -61,7 +61,7 @@ static enum hd_status begin_hash(struct download *d)
     return st;
 }
 
-/* Throws away what is there of the file. */
+/* Empties FILE.incomplete, and begins the hash again. */
 static enum hd_status begin_again(struct download *d)
 {
     count_bytes(d, -d->have);
@@ -154,11 +154,11 @@ static enum hd_status ask(struct download *d, struct hub_answer *ret_answer)
     if (!st)
         st = hub_get(d->client, d->url.data, d->have, take, d, ret_answer);
     if (!st && ret_answer->status == 416)
-        d->whole = true; /* the host has less than what is there */
+        d->whole = true; /* at the host the file is shorter than FILE.incomplete */
     return st;
 }
 
-/* Asks until all bytes are there. */
+/* Asks until FILE.incomplete has all bytes. */
 static enum hd_status get_all(struct download *d)
 {
     const struct hd_hub_settings *settings = d->request->settings;
@@ -192,7 +192,7 @@ static enum hd_status get_all(struct download *d)
     return st;
 }
 
-/* Compares the hash of the bytes that are there with that of the hub's list. */
+/* Compares the hash of FILE.incomplete with that of the hub's list. */
 static enum hd_status check_hash(struct download *d)
 {
     char is[HD_PKI_HASH_TEXT_MAX];
@@ -245,7 +245,7 @@ static enum hd_status keep(struct download *d, const char *folder)
     return st;
 }
 
-/* Returns whether the blob is there; removes one of another size, which a full disk has left. */
+/* Returns whether the cache has the blob; removes one of another size, left by a full disk. */
 static bool has_blob(const struct download *d)
 {
     struct stat info;

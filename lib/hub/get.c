@@ -20,8 +20,8 @@ enum {
 };
 
 struct hub_fetch {
-    struct hd_hub_request request;   /* of the caller, but for `stop` */
-    struct hd_hub_settings settings; /* of the caller, with the cache's real path */
+    struct hd_hub_request request;   /* the caller's, but for `stop` */
+    struct hd_hub_settings settings; /* the caller's, with the cache's real path */
     const volatile sig_atomic_t *caller_stop;
     struct hd_arena *arena;
     struct hd_hub_result *result;

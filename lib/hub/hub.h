@@ -77,7 +77,7 @@ bool hd_hub_describe(const char *path, struct hd_text *out);
 struct hd_hub_settings {
     char endpoint[512];        /* URL without a slash at its end */
     char token[512];           /* "": none */
-    char token_from[PATH_MAX]; /* where the token is from, for messages: a variable or a file */
+    char token_from[PATH_MAX]; /* source of the token, for messages: a variable or a file */
     char cache[PATH_MAX];      /* folder of the cache, absolute */
     char ca_file[PATH_MAX];    /* certificates of authorities; "": those of the system */
     bool offline;              /* read the cache only */
@@ -108,10 +108,10 @@ enum hd_hub_mode {
 };
 
 struct hd_hub_progress {
-    int64_t done_bytes, total_bytes; /* bytes that are there, and of all wanted files */
+    int64_t done_bytes, total_bytes; /* bytes in the cache, and of all wanted files */
     size_t done_files, total_files;
     int64_t bytes_per_s;
-    const char *note; /* what the download waits for, such as another process; NULL: nothing */
+    const char *note; /* reason why the download waits, such as another process; NULL: none */
 };
 
 struct hd_hub_request {
@@ -148,8 +148,8 @@ enum hd_status hd_hub_get(const struct hd_hub_request *request, struct hd_arena 
                           struct hd_hub_result *ret_result);
 
 /* Gives the files of the result names that are no links, in named/COMMIT beside snapshots/COMMIT,
- * and sets ret_folder to that folder: what a job reads may not be a link where a node has
- * data_roots, and the suffix of a data file says what it holds, which a blob's name lacks. Sets
+ * and sets ret_folder to that folder. A node with data_roots follows no links, and the name of a
+ * blob has no suffix that says what the file holds. Sets
  * ret_folder to the snapshot where that has no links, or the file system no hard links. */
 void hd_hub_name_files(const struct hd_hub_result *result, char ret_folder[PATH_MAX]);
 

@@ -38,8 +38,8 @@ static inline bool hub_is_stopped(const volatile sig_atomic_t *stop)
 /* ---- name.c ---- */
 
 /* Returns whether a path that the server names is a relative path without "." and "..", control
- * characters, backslashes and empty parts. Names are compared as they are: a `%2e` in one is refused,
- * too, since nothing that decodes it later may read it as a dot. */
+ * characters, backslashes and empty parts. A `%2e` or `%2f` in it is refused, too: a program that
+ * decodes it would read a dot or a slash. */
 bool hub_path_is_safe(const char *path);
 bool hub_is_commit(const char *revision); /* true: 40 lower-case hexadecimal digits */
 bool hub_is_hash(const char *text);       /* true: 40 or 64 of them */
@@ -91,8 +91,8 @@ enum hd_status hub_list_snapshot(const char *snapshot, struct hd_arena *arena,
 /* ---- pick.c ---- */
 
 /* Sets ret_files to the wanted files of the tree, in the arena. HD_INVALID: a pattern asks for
- * files that are never downloaded, or a model has no weights that Heddle reads. HD_NOT_FOUND:
- * nothing matches; the message lists what there is. */
+ * files that are never downloaded, or a model has its weights as pickles alone. HD_NOT_FOUND:
+ * nothing matches; the message lists files of the repository. */
 enum hd_status hub_pick(const struct hd_hub_request *request, const struct hub_tree *tree,
                         struct hd_arena *arena, struct hd_hub_file **ret_files, size_t *ret_count);
 
@@ -123,7 +123,7 @@ struct hub_answer {
     int status;                 /* HTTP status */
     char error_code[64];        /* X-Error-Code */
     char error_message[512];    /* X-Error-Message */
-    char location[HUB_URL_MAX]; /* where a redirect leads */
+    char location[HUB_URL_MAX]; /* URL of a redirect */
     char next[HUB_URL_MAX];     /* next page of a list; "": the last one */
     char host[256];             /* host that answered */
     int64_t retry_after_s;      /* Retry-After, or the rest of a RateLimit window; -1: not given */
@@ -170,12 +170,12 @@ enum hd_status hub_pause(const struct hd_hub_settings *settings, int try,
 /* ---- download.c ---- */
 
 struct hub_meter {                   /* progress that threads report */
-    volatile int64_t bytes, fetched; /* atomic: bytes that are there; bytes that came now */
+    volatile int64_t bytes, fetched; /* atomic: bytes in the cache; bytes that came now */
     volatile int64_t files;          /* atomic */
     volatile int waits;              /* files that another process downloads */
 };
 
-/* Downloads one file into the cache and links it into the snapshot; does nothing if it is there. */
+/* Downloads one file into the cache, unless its blob is in it, and links it into the snapshot. */
 enum hd_status hub_download(struct hub_client *client, const struct hd_hub_request *request,
                             const char *folder, const char *commit, const struct hd_hub_file *file,
                             struct hub_meter *meter);

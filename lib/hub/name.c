@@ -60,8 +60,8 @@ bool hub_path_is_safe(const char *path)
     }
 }
 
-/* Checks one of the two parts of a repository's name by the hub's rule. "--" stands for the slash
- * in the cache, so it is in no name. */
+/* Checks ORG or NAME by the hub's rule. It has no "--", because the cache writes ORG/NAME as
+ * ORG--NAME. */
 static bool part_of_repo_is_possible(const char *text, size_t count)
 {
     if (count == 0 || count > 96 || text[0] == '.' || text[0] == '-' || text[count - 1] == '.' ||
@@ -207,7 +207,7 @@ bool hd_hub_describe(const char *path, struct hd_text *out)
         return false;
     memcpy(name.repo, repo, (size_t)(rest - repo));
     dashes = strstr(name.repo, "--");
-    if (dashes) { /* "--" is the slash */
+    if (dashes) { /* ORG--NAME is ORG/NAME */
         n = (size_t)(dashes - name.repo);
         name.repo[n] = '/';
         memmove(name.repo + n + 1, name.repo + n + 2, strlen(name.repo + n + 2) + 1);

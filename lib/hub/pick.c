@@ -1,8 +1,8 @@
 /* pick: chooses the files of a repository that are wanted.
  *
- * Of a model those that lib/hf reads and an export copies: weights as safetensors, settings,
- * tokenizer, templates, licences, at the top of the repository. Of a data set all. Never: files
- * that run code when they are loaded (pickles), and code.
+ * A model: the files that lib/hf reads and an export copies, which are weights as safetensors,
+ * settings, tokenizer, templates and licences, at the top of the repository. A data set: all files.
+ * Neither: code, and files that run code when they are loaded (pickles).
  */
 #include <fnmatch.h>
 #include <string.h>

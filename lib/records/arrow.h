@@ -40,7 +40,7 @@ struct arrow_field {
     size_t name_bytes;
     enum arrow_kind kind;
     int width;          /* bits of a number or of offsets */
-    bool is_signed;     /* of numbers and of indices */
+    bool is_signed;     /* whether a number, or an index, has a sign */
     bool is_json;       /* text that is itself JSON */
     int64_t size;       /* elements of a fixed list */
     int own_buffers;    /* buffers in a batch, without those of children */
@@ -49,7 +49,7 @@ struct arrow_field {
     int index_width;    /* bits of an index into the dictionary */
     struct arrow_field **children;
     size_t child_count;
-    bool wanted; /* of a column: whether it is read */
+    bool wanted; /* whether the column is read */
 };
 
 struct arrow_buffer {

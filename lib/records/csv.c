@@ -1,8 +1,8 @@
 /* csv: the rows of a table with commas or tabs, after RFC 4180.
  *
  * The first row has the names of the columns. A field in quotes may hold separators, line breaks
- * and doubled quotes. An empty field without quotes is null; every other field is a string as it
- * stands: no word such as NA means null, and no number is read.
+ * and doubled quotes. An empty field without quotes is null; every other field is a string, copied
+ * as it is: NA is the text "NA", and 1 the text "1".
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -125,8 +125,8 @@ static enum hd_status read_quoted(struct csv_rows *r)
             return wrong_row(r, backslash
                                     ? "a quote inside a field in quotes is written twice (\"\"), "
                                       "not with a backslash"
-                                    : "something stands behind the closing quote of a field; a "
-                                      "quote inside a field in quotes is written twice (\"\")");
+                                    : "the closing quote of a field is followed by more text; "
+                                      "write a quote inside a field in quotes twice (\"\")");
         hd_text_add_bytes(&r->row, "\"", 1);
         r->from++;
     }

@@ -50,32 +50,34 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
+/* Returns the offset of the first byte from `at` on that is no blank; `bytes`: there is none. */
+static size_t first_not_blank(const char *text, size_t bytes, size_t at)
+{
+    while (at < bytes && is_blank(text[at]))
+        at++;
+    return at;
+}
+
 size_t records_find_wrapped(const char *text, size_t bytes)
 {
     static const char *const keys[] = {"data",    "train",    "rows",     "items",
                                        "records", "examples", "instances"};
-    size_t at = 0, length;
+    size_t at = first_not_blank(text, bytes, 0), length;
 
-#define SKIP                                 \
-    while (at < bytes && is_blank(text[at])) \
-    at++
-    SKIP;
-    if (at == bytes || text[at++] != '{')
+    if (at == bytes || text[at] != '{')
         return 0;
-    SKIP;
+    at = first_not_blank(text, bytes, at + 1);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         length = strlen(keys[i]);
         if (bytes - at < length + 2 || text[at] != '"' || text[at + length + 1] != '"' ||
             memcmp(text + at + 1, keys[i], length) != 0)
             continue;
-        at += length + 2;
-        SKIP;
-        if (at == bytes || text[at++] != ':')
+        at = first_not_blank(text, bytes, at + length + 2);
+        if (at == bytes || text[at] != ':')
             return 0;
-        SKIP;
+        at = first_not_blank(text, bytes, at + 1);
         return at < bytes && text[at] == '[' ? at + 1 : 0;
     }
-#undef SKIP
     return 0;
 }
 
@@ -150,7 +152,8 @@ static enum hd_status end_array(struct json_rows *r)
             r->path);
     }
     if (!st && next)
-        return hd_err(HD_INVALID, "%s: something is behind the end of its JSON array", r->path);
+        return hd_err(HD_INVALID, "%s: more text follows the end of its JSON array; remove it",
+                      r->path);
     return st;
 }
 
@@ -165,7 +168,7 @@ static enum hd_status find_object(struct json_rows *r, bool *ret_there)
         r->from++;
         st = skip_blanks(r, &next);
         if (!st && next == ']')
-            return wrong_json(r, "a comma stands in front of the end of the array; remove it");
+            return wrong_json(r, "a comma is before the end of the array; remove it");
     } else if (!st && r->in_array && r->rows && next != ']') {
         return wrong_json(r, next ? "a comma is missing in front of it"
                                   : "the file ends inside its array: it was cut");

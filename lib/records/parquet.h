@@ -88,12 +88,12 @@ enum hd_status parquet_read_footer(const unsigned char *file, int64_t file_bytes
 /* Numbers of few bits each, as runs of equal ones or packed: RLE/bit-packed hybrid. */
 struct parquet_hybrid {
     const unsigned char *at, *end;
-    int width;      /* bits of a number, 0 to 32 */
-    uint64_t left;  /* numbers left in the run */
-    bool packed;    /* whether the run is packed */
-    uint32_t value; /* of a run of equal numbers */
-    uint64_t bit;   /* of a packed run: the next bit, counted from `at` of its beginning */
-    const unsigned char *run;
+    int width;                /* bits of a number, 0 to 32 */
+    uint64_t left;            /* numbers left in the run */
+    bool packed;              /* whether the run is packed */
+    uint32_t value;           /* the number of a run of equal ones */
+    uint64_t bit;             /* packed run: the next bit, counted from `run` */
+    const unsigned char *run; /* packed run: its first byte */
     bool failed;
 };
 

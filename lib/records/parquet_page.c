@@ -213,9 +213,9 @@ static const unsigned char *delta_end(struct parquet_delta d)
 
 struct parquet_page {
     int kind, encoding, def_encoding, rep_encoding;
-    int64_t bytes, packed_bytes; /* of the body, unpacked and as it lies in the file */
+    int64_t bytes, packed_bytes; /* size of the body, unpacked and in the file */
     int64_t values;
-    int64_t def_bytes, rep_bytes; /* of levels in a page of version 2 */
+    int64_t def_bytes, rep_bytes; /* size of the levels of a page of version 2 */
     bool is_packed;
     bool has_crc;
     uint32_t crc;

@@ -22,7 +22,7 @@ struct records_foreign {
     size_t at;          /* offset of the magic, bytes */
     size_t magic_bytes; /* bytes of the magic; 0: only the name tells the kind */
     const char *magic;
-    enum records_packing packing; /* of a kind that is read: RECORDS_PLAIN: `reads` is the kind */
+    enum records_packing packing; /* a kind that is read; RECORDS_PLAIN: `reads` says which */
     enum hd_data_kind reads;
 };
 

@@ -1,5 +1,6 @@
-/* select: of each record, a line of JSON, the members that data.columns names, under the names that
- * the forms of records have. What is no JSON object passes as it is, for its reader to refuse. */
+/* select: keeps the members of a record, a line of JSON, that data.columns names, and renames them
+ * as the forms of records have them. A line that is no JSON object stays as it is, for the code that
+ * parses it to refuse. */
 #include <string.h>
 
 #include "records_internal.h"

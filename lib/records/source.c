@@ -17,7 +17,7 @@ struct hd_records {
     const unsigned char *mapped;   /* [mapped_bytes] a columnar file; NULL: not mapped */
     int64_t mapped_bytes;
     const struct records_reader *reader; /* NULL: the stream's bytes are the text or the lines */
-    void *state;                         /* of the reader */
+    void *state;                         /* the reader's state */
     struct hd_text pending;              /* records that the caller has not read yet */
     size_t taken;                        /* bytes of `pending` that it has */
     bool at_end;

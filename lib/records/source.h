@@ -24,8 +24,8 @@ struct hd_records;
 enum hd_status hd_records_check_columns(const char *columns);
 
 /* Opens a file; refuses what hd_data_look refuses. columns: text of data.columns; records then have
- * these columns alone, as the members that the names stand for. NULL or "": all columns with
- * a meaning, under their own names. */
+ * these columns alone, as members named after NAME: prompt=question makes "question" the member
+ * "prompt". NULL or "": all columns that some form of a record reads, under their own names. */
 enum hd_status hd_records_open(const char *path, const char *columns,
                                struct hd_records **ret_source);
 void hd_records_close(struct hd_records *source); /* NULL is fine */

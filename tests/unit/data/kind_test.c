@@ -293,7 +293,7 @@ static void a_wrong_line_says_what_is_wrong_and_what_to_write(void **state)
         {"\"text\"", "the line is no JSON object"},
         {"[1]", "the line is a JSON array, not an object"},
         {"{}", "'text' is missing, and there is no member"},
-        {"{\"content\": 1, \"id\": 2}", "'text' is missing, and there is 'content', 'id'; rename"},
+        {"{\"content\": 1, \"id\": 2}", "'text' is missing, and there is 'content', 'id'; name the member"},
         {"{\"text\": \"a\", \"text\": \"b\"}", "duplicate name 'text'"},
         {"{\"text\": \"a\", \"n\": NaN}",
          "byte 19: a value is expected here; JSON has neither NaN"},

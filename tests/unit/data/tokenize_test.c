@@ -145,7 +145,7 @@ static void the_number_of_threads_changes_no_byte(void **state)
                                   .inputs = &input,
                                   .input_count = 1,
                                   .out = out,
-                                  .key = "body",
+                                  .columns = "text=body",
                                   .threads = i ? 4 : 1};
         struct hd_tokenize_counts counts;
 

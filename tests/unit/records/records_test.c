@@ -259,17 +259,18 @@ static void refuses(const char *name, const char *bytes, size_t count, const cha
 static void a_wrong_container_says_where_and_what_to_write(void **state)
 {
 #define REFUSES(name, text, says) refuses(name, text, sizeof(text) - 1, says)
-    REFUSES("a.json", "[{\"a\": 1},]", "row 2: a comma stands in front of the end");
+    REFUSES("a.json", "[{\"a\": 1},]", "row 2: a comma is before the end");
     REFUSES("a.json", "[{\"a\": 1} {\"a\": 2}]", "row 2: a comma is missing");
     REFUSES("a.json", "[{\"a\": 1}, {\"a\"", "row 2: the file ends inside it");
     REFUSES("a.json", "[{\"a\": 1}", "row 2: the file ends inside its array");
-    REFUSES("a.json", "[{\"a\": 1}] {}", "something is behind the end");
+    REFUSES("a.json", "[{\"a\": 1}] {}", "more text follows the end of its JSON array");
     REFUSES("a.json", "[[1]]", "row 1: it is no JSON object");
     REFUSES("a.json", "[{\"a\": \"x\ny\"}]", "row 1: a line break inside a string");
     REFUSES("a.json", "{\"data\": [{\"a\": 1}], \"more\": []}", "other members beside its array");
     REFUSES("a.csv", "a,b\n1,2\n1,2,3\n", "a.csv:3: the row that begins here has 3 fields");
     REFUSES("a.csv", "a,b\n1,\"2\n\n3\n", "a.csv:2: the row that begins here has a quote that");
     REFUSES("a.csv", "a,b\n\"x\n\",2\n1,\"a \\\"b\\\"\"\n", "a.csv:4: a quote inside a field in");
+    REFUSES("a.csv", "a,b\n\"x\"y,2\n", "a.csv:2: the closing quote of a field is followed by");
     REFUSES("a.csv", "a,\n1,2\n", "column 2 has no name");
     REFUSES("a.csv", "a;b\n1;2\n", "are separated by semicolons");
     REFUSES("a.tsv", "a,b\n1,2\n", "are separated by commas");
