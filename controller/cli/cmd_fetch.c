@@ -148,7 +148,9 @@ static enum hd_status read_name(const char *text, struct fetch_flags *f,
             (int)sizeof whole)
             return hd_err(HD_INVALID, "--revision: is too long");
         st = hd_hub_parse(whole, true, ret_name->is_dataset, &with);
-        if (!st && *with.path)
+        if (st)
+            return hd_err_prefix(st, "--revision");
+        if (*with.path)
             return hd_err(HD_INVALID, "--revision: %s has a slash; write it as %%2F", f->revision);
         memcpy(ret_name->revision, with.revision, sizeof with.revision);
     }

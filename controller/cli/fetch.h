@@ -1,6 +1,6 @@
 /* fetch: models and data sets of the hub for commands, with progress on stderr.
  *
- * Used by: fetch, local, submit, validate, plan.   Uses: hub, bar, out.
+ * Used by: fetch, local, submit, validate, plan, show, generate, eval, serve.   Uses: hub, bar, out.
  * Threads: one; the download's own threads have ended when a function returns.
  */
 #ifndef HD_CLI_FETCH_H
@@ -21,7 +21,8 @@ enum hd_status fetch_get(struct hd_hub_request *request, struct hd_arena *arena,
 /* Returns the exit code of a failure of fetch_get: cli_exit_of, or that of the signal. */
 int fetch_exit_of(enum hd_status st);
 
-/* Names of a job file and the paths that they mean. Initialise with {.arena = .., .downloads = ..}. */
+/* Names of a job file and the paths that they mean. Initialise with {.arena = .., .downloads = ..}.
+ */
 struct fetch_names {
     struct hd_arena *arena;
     bool downloads; /* false: only the cache is read */
@@ -35,9 +36,9 @@ struct fetch_names {
  * name means (hd_spec_source.locate). user: struct fetch_names. */
 enum hd_status fetch_locate(void *user, const char *name, bool is_data, struct hd_text *ret_path);
 
-/* Replaces the first argument of a command by the folder of the model, if it is an hf:// name, which
- * is downloaded if it is not there. path: memory of the new argument. Returns CLI_CONTINUE, or an
- * exit code after the message. */
+/* Replaces the first argument of a command, if it is an hf:// name, by the folder of the model, and
+ * downloads what the cache lacks. path: memory of the new argument. Returns CLI_CONTINUE, or an exit
+ * code after the message. */
 int fetch_argument(struct cli *cli, char path[PATH_MAX]);
 
 /* Appends "model.from: hf://ORG/NAME@COMMIT" and the like, a line for each repository that the job

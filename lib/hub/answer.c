@@ -47,10 +47,16 @@ static enum hd_status explain_denied(const struct hd_hub_settings *s,
                       *s->token ? " and the token may not read it" : "",
                       *s->token ? "look whether the token's account may see it"
                                 : "for a private one set HF_TOKEN to your token");
+    if (!*s->token)
+        return hd_err(HD_DENIED,
+                      "the hub refuses the %s %s to a request without a token; look at %s/%s%s, or "
+                      "set HF_TOKEN to your token%s%s",
+                      kind_of(name), name->repo, s->endpoint, folder, name->repo,
+                      *answer->error_message ? ". The hub says: " : "", answer->error_message);
     return hd_err(HD_DENIED,
                   "the token of %s has no right to read the %s %s (a fine-grained token needs it "
                   "listed)%s%s",
-                  *s->token_from ? s->token_from : "no file", kind_of(name), name->repo,
+                  s->token_from, kind_of(name), name->repo,
                   *answer->error_message ? ". The hub says: " : "", answer->error_message);
 }
 
@@ -66,7 +72,9 @@ enum hd_status hub_explain(const struct hd_hub_settings *settings, const struct 
             kind_of(name), name->repo, name->revision, settings->endpoint,
             name->is_dataset ? "datasets/" : "", name->repo);
     if (answer->status == 404 && what)
-        return hd_err(HD_NOT_FOUND, "%s of %s is not there any more", what, name->repo);
+        return hd_err(HD_NOT_FOUND,
+                      "the hub lists %s of %s and does not have it; name another revision", what,
+                      name->repo);
     if (answer->status == 404)
         return hd_err(
             HD_NOT_FOUND,
@@ -114,10 +122,9 @@ enum hd_status hub_pause(const struct hd_hub_settings *settings, int try,
         pause_ms = HUB_PAUSE_MAX_MS;
     (void)hd_random_bytes(&seed, sizeof seed); /* on failure there is no jitter */
     pause_ms = pause_ms / 2 + (int64_t)(seed % (uint64_t)(pause_ms / 2 + 1));
-    if (answer && answer->retry_after_s >= 0) {
+    if (answer && answer->retry_after_s > HUB_WAIT_MAX_MS / 1000)
+        return HD_UNAVAILABLE;
+    if (answer && answer->retry_after_s >= 0)
         pause_ms = answer->retry_after_s * 1000;
-        if (answer->retry_after_s > HUB_WAIT_MAX_MS / 1000)
-            return HD_UNAVAILABLE;
-    }
     return sleep_ms(pause_ms, stop);
 }

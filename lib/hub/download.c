@@ -28,6 +28,7 @@ struct download {
     struct hd_pki_digest *digest; /* hash of the bytes in FILE.incomplete */
     int fd;
     int64_t have; /* bytes in FILE.incomplete, all of them hashed */
+    bool wrong;   /* FILE.incomplete cannot become the file, so a retry begins with an empty one */
     bool begun;   /* the answer under way has given bytes */
     bool whole;   /* the next request asks for the whole file: the host sent a wrong range */
 };
@@ -66,6 +67,7 @@ static enum hd_status begin_again(struct download *d)
 {
     count_bytes(d, -d->have);
     d->have = 0;
+    d->wrong = false;
     if (ftruncate(d->fd, 0) < 0 || lseek(d->fd, 0, SEEK_SET) < 0)
         return hd_err(hd_file_write_status(errno), "cannot empty %s: %s", d->part.data,
                       hd_file_error_text(errno));
@@ -127,9 +129,11 @@ static enum hd_status take(void *user, const struct hub_answer *answer, const vo
     if (!d->begun && answer->status == 200 && d->have)
         st = begin_again(d); /* the host does not know ranges */
     d->begun = true;
-    if (!st && (int64_t)count > d->file->size_bytes - d->have)
+    if (!st && (int64_t)count > d->file->size_bytes - d->have) {
+        d->wrong = true;
         st = hd_err(HD_CORRUPT, "%s sent more than the %lld bytes of %s", answer->host,
                     (long long)d->file->size_bytes, d->file->path);
+    }
     if (!st)
         st = hd_file_write_all(d->fd, bytes, count);
     if (st)
@@ -198,7 +202,8 @@ static enum hd_status check_hash(struct download *d)
     char is[HD_PKI_HASH_TEXT_MAX];
     enum hd_status st = hd_pki_digest_end(d->digest, is);
 
-    if (!st && strcmp(is, hub_etag(d->file)) != 0)
+    d->wrong = !st && strcmp(is, hub_etag(d->file)) != 0;
+    if (d->wrong)
         st =
             hd_err(HD_CORRUPT,
                    "%s of %s arrives with other bytes than the hub lists: its hash is %.12s.., not "
@@ -207,7 +212,8 @@ static enum hd_status check_hash(struct download *d)
     return st;
 }
 
-/* Gets all bytes and checks them; wrong bytes are thrown away and asked for once more. */
+/* Gets all bytes and checks them. Empties FILE.incomplete and begins again, once, if its bytes are
+ * wrong; any other failure leaves it for the next download. */
 static enum hd_status get_right(struct download *d)
 {
     enum hd_status st = HD_OK;
@@ -218,7 +224,7 @@ static enum hd_status get_right(struct download *d)
         st = get_all(d);
         if (!st)
             st = check_hash(d);
-        if (st != HD_CORRUPT)
+        if (!d->wrong)
             return st;
         hd_err_save(st, &error);
         st = begin_again(d);

@@ -65,6 +65,17 @@ static char *tree_path(const struct hub_fetch *g)
     return hd_arena_printf(g->arena, "%s/trees/%s.json", g->folder.data, g->tree.commit);
 }
 
+/* Picks the wanted files of the tree. */
+static enum hd_status pick_wanted(struct hub_fetch *g)
+{
+    const enum hd_status st = hub_pick(&g->request, &g->tree, g->arena, &g->files, &g->file_count);
+
+    g->result->size_bytes = 0;
+    for (size_t i = 0; i < g->file_count && !st; i++) /* no overflow: each has 50 GB at most */
+        g->result->size_bytes += g->files[i].size_bytes;
+    return st;
+}
+
 /* ---- the cache ---- */
 
 static bool has_all(const struct hub_fetch *g)
@@ -137,7 +148,7 @@ static enum hd_status find_commit(struct hub_fetch *g, const char *commit)
     if (!st && g->tree.is_partial && !is_whole(g))
         return HD_NOT_FOUND;
     if (!st) {
-        st = hub_pick(&g->request, &g->tree, g->arena, &g->files, &g->file_count);
+        st = pick_wanted(g);
         g->nothing_matches = st == HD_NOT_FOUND;
     }
     if (!st && !has_all(g))
@@ -306,7 +317,7 @@ static enum hd_status look_up(struct hub_fetch *g, int tries)
             st = look_up_tree(g, client);
     }
     if (!st)
-        st = hub_pick(&g->request, &g->tree, g->arena, &g->files, &g->file_count);
+        st = pick_wanted(g);
     hub_client_free(client);
     return st;
 }
@@ -443,8 +454,6 @@ static enum hd_status download_wanted(struct hub_fetch *g)
 {
     enum hd_status st = hd_file_make_dirs(g->folder.data, 0777);
 
-    for (size_t i = 0; i < g->file_count; i++)
-        g->result->size_bytes += g->files[i].size_bytes;
     if (!st)
         st = find_missing(g);
     if (!st && g->missing_count)
@@ -527,9 +536,6 @@ enum hd_status hd_hub_get(const struct hd_hub_request *request, struct hd_arena 
     if (!st) {
         ret_result->files = g->files;
         ret_result->file_count = g->file_count;
-        ret_result->size_bytes = 0;
-        for (size_t i = 0; i < g->file_count; i++)
-            ret_result->size_bytes += g->files[i].size_bytes;
     }
     explicit_bzero(&g->settings, sizeof g->settings);
     hd_text_free(&g->folder);

@@ -14,19 +14,30 @@ static const char *const model_files[] = {
     "*.safetensors", "*.json",   "*.jinja", "tokenizer.model", "merges.txt",
     "vocab.txt",     "LICENSE*", "NOTICE*", "USE_POLICY.md",   "additional_chat_templates/*.jinja"};
 
-/* Suffixes that are never downloaded. */
-static const char *const code_or_pickle[] = {
-    ".py", ".pyc",   ".pkl",     ".pickle", ".pt",  ".pth",   ".ckpt", ".joblib", ".npz",
-    ".h5", ".keras", ".msgpack", ".so",     ".dll", ".dylib", ".sh",   ".exe",    ".ipynb"};
+/* Suffixes that are never downloaded: code, and files that may run code when they are loaded. */
+static const char *const code[] = {".py", ".pyc", ".so", ".dll", ".dylib", ".sh", ".exe", ".ipynb"};
+static const char *const pickles[] = {".pkl",    ".pickle", ".pt", ".pth",   ".ckpt",
+                                      ".joblib", ".npz",    ".h5", ".keras", ".msgpack"};
 /* Suffix that is a pickle in a model and tokens in a data set. */
 #define MODEL_PICKLE ".bin"
 
+static bool ends_in_any(const char *path, const char *const *endings, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (hd_text_ends(path, endings[i]))
+            return true;
+    return false;
+}
+
+static bool is_pickle(const char *path, bool is_dataset)
+{
+    return ends_in_any(path, pickles, sizeof pickles / sizeof pickles[0]) ||
+           (!is_dataset && hd_text_ends(path, MODEL_PICKLE));
+}
+
 static bool is_forbidden(const char *path, bool is_dataset)
 {
-    for (size_t i = 0; i < sizeof code_or_pickle / sizeof code_or_pickle[0]; i++)
-        if (hd_text_ends(path, code_or_pickle[i]))
-            return true;
-    return !is_dataset && hd_text_ends(path, MODEL_PICKLE);
+    return is_pickle(path, is_dataset) || ends_in_any(path, code, sizeof code / sizeof code[0]);
 }
 
 /* Returns whether a pattern matches a path; "dir/" matches all below it. */
@@ -147,7 +158,7 @@ static enum hd_status need_safetensors(const struct hd_hub_request *r, const str
     for (int i = 0; i < tree->count && !pickle; i++) {
         const char *path = tree->files[i].path;
 
-        if (!strchr(path, '/') && is_forbidden(path, false) && !hd_text_ends(path, ".py"))
+        if (!strchr(path, '/') && is_pickle(path, false))
             pickle = path;
     }
     if (pickle)
@@ -180,8 +191,10 @@ enum hd_status hub_pick(const struct hd_hub_request *request, const struct hub_t
         if (files[i].size_bytes > HUB_PLAIN_BYTES_MAX && !tree->is_partial)
             st = hd_err(HD_UNSUPPORTED,
                         "%s of %s has more than 50 GB, which the hub does not serve by plain HTTP; "
-                        "fetch it with huggingface_hub: hf download %s %s",
-                        files[i].path, request->name->repo, request->name->repo, files[i].path);
+                        "fetch it with huggingface_hub: hf download %s%s %s",
+                        files[i].path, request->name->repo,
+                        request->name->is_dataset ? "--repo-type dataset " : "",
+                        request->name->repo, files[i].path);
     *ret_files = files;
     *ret_count = count;
     return st;

@@ -73,9 +73,10 @@ static void copy_clean(const char *value, char *ret_text, size_t size)
 static void read_link(const char *value, struct hub_answer *answer)
 {
     for (const char *at = strchr(value, '<'); at; at = strchr(at + 1, '<')) {
-        const char *end = strchr(at, '>');
+        const char *end = strchr(at, '>'), *other = strchr(at + 1, '<');
+        const char *rel = end ? strstr(end, "rel=\"next\"") : NULL;
 
-        if (end && strstr(end, "rel=\"next\"") && (size_t)(end - at) <= sizeof answer->next) {
+        if (rel && (!other || rel < other) && (size_t)(end - at) <= sizeof answer->next) {
             memcpy(answer->next, at + 1, (size_t)(end - at) - 1);
             answer->next[end - at - 1] = '\0';
             return;

@@ -131,11 +131,14 @@ static enum hd_status find_token(const char *home, struct hd_hub_settings *setti
     return st;
 }
 
-/* Returns whether the host at the beginning of `at` is this machine. */
+/* Returns whether the host at the beginning of `at` is this machine. Not if a user is named, as in
+ * localhost:x@HOST, where "localhost" is no host. */
 static bool is_loopback(const char *at)
 {
     static const char *const hosts[] = {"localhost", "127.0.0.1", "[::1]"};
 
+    if (memchr(at, '@', strcspn(at, "/?#\\")))
+        return false;
     for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++)
         if (hd_text_starts(at, hosts[i]) && strchr(":/", at[strlen(hosts[i])]))
             return true;

@@ -77,7 +77,7 @@ static enum hd_status add_entry(struct hub_tree *tree, const struct hd_json *ent
 {
     struct hd_hub_file file = {.path = NULL};
     const struct hd_json *lfs = hd_json_member(entry, "lfs");
-    const char *type, *path;
+    const char *type, *path = NULL;
     enum hd_status st = hd_json_need_string(entry, "type", &type);
 
     if (!st && strcmp(type, "file") != 0)

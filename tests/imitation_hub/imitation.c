@@ -189,7 +189,8 @@ static void list_files(struct imitation *hub, int fd, const struct imitation_rep
     hd_text_add(&body, "]");
     if (last < r->file_count)
         (void)snprintf(link, sizeof link,
-                       "Link: <http://127.0.0.1:%d/api/%s/%s/tree/%s?recursive=true&cursor=%zu>; "
+                       "Link: </first>; rel=\"first\", "
+                       "<http://127.0.0.1:%d/api/%s/%s/tree/%s?recursive=true&cursor=%zu>; "
                        "rel=\"next\"\r\n",
                        hub->port, r->is_dataset ? "datasets" : "models", r->id, r->commit, last);
     answer(fd, 200, link, body.data);

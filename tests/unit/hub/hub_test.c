@@ -268,6 +268,8 @@ static void redirects_to_unprotected_hosts_are_not_followed(void **state)
 
     f->hub.redirect = "http://192.0.2.1/file";
     expect_failure(f, HD_DENIED, "not followed");
+    f->hub.redirect = "http://localhost:1@192.0.2.1/file"; /* "localhost" is a user's name here */
+    expect_failure(f, HD_DENIED, "not followed");
     f->hub.redirect = "file:///etc/passwd";
     expect_failure(f, HD_DENIED, "not followed");
     f->hub.redirect = "/org/model/resolve/" COMMIT "/model.safetensors"; /* to itself */
@@ -369,6 +371,19 @@ static void a_file_of_another_length_is_not_kept(void **state)
     assert_false(cache_has(f, "refs/main"));
 }
 
+/* A loop of redirects says nothing about the bytes that an earlier download has left. */
+static void a_part_outlives_other_failures(void **state)
+{
+    struct fixture *f = *state;
+    char part[256];
+
+    (void)snprintf(part, sizeof part, "blobs/%s.incomplete", f->model->files[1].sha256);
+    put(f, part, "begun");
+    f->hub.redirect = "/org/model/resolve/" COMMIT "/model.safetensors"; /* to itself */
+    expect_failure(f, HD_CORRUPT, "more than 10 times");
+    expect_bytes(f, part, "begun", 5);
+}
+
 /* A part that another version, or a bad disk, has left is found out by its hash. */
 static void a_wrong_part_does_no_harm(void **state)
 {
@@ -395,6 +410,8 @@ static void a_busy_hub_is_asked_again(void **state)
     f->hub.retry_after = "9999"; /* longer than a download waits */
     (void)hd_file_remove_tree(f->settings.cache);
     expect_failure(f, HD_UNAVAILABLE, "for another 9999 s");
+    f->hub.retry_after = "9223372036854775807"; /* in milliseconds it overflows */
+    expect_failure(f, HD_UNAVAILABLE, "for another 9223372036854775807 s");
 }
 
 static void a_hub_that_does_not_answer_is_named(void **state)
@@ -517,11 +534,16 @@ static void of_a_model_only_what_is_read_is_downloaded(void **state)
 static void a_model_of_pickles_is_refused(void **state)
 {
     struct fixture *f = *state;
+    int64_t sent;
 
+    f->model->files[1].path = "train.sh"; /* code is no weights, and is only left out */
+    must(get(f));
+    (void)hd_file_remove_tree(f->settings.cache);
+    sent = sent_bytes(f);
     f->model->files[1].path = "pytorch_model.bin";
     expect_failure(f, HD_INVALID, "pytorch_model.bin alone");
     assert_non_null(strstr(hd_err_message(), "org/model@refs/pr/N"));
-    assert_int_equal(sent_bytes(f), 0);
+    assert_int_equal(sent_bytes(f), sent);
     put(f, "refs/main", COMMIT); /* another program wanted it nevertheless */
     f->model->files[1].path = "model.safetensors";
     f->model->commit = LATER; /* its owner has converted it */
@@ -543,7 +565,7 @@ static void a_full_disk_is_noticed_first(void **state)
     static char paths[60][32];
     struct fixture *f = *state;
 
-    for (size_t i = 0; i < 60; i++) { /* 60 x 49 TB: more than any disk */
+    for (size_t i = 0; i < 60; i++) { /* 60 x 49 GB: 2.9 TB */
         (void)snprintf(paths[i], sizeof paths[i], "m-%zu.json", i);
         imitation_add(f->model, paths[i], f->weights, 1000 + i, true);
         f->model->files[f->model->file_count - 1].claimed_bytes = 49000000000;
