@@ -39,11 +39,14 @@ static const struct verb {
      "            [--base DIR] [--text-only] [--json | --jsonl]",
      "writes a checkpoint as a model directory that transformers loads", hd_worker_export},
     {"tokenize",
-     "--out FILE --tokenizer T [--format npy|bin|megatron] [--threads N] [--key NAME]\n"
-     "             [--end-of-text ID | --no-append-eot] [--form auto|text|messages|..]\n"
-     "             [--template FILE] [--date D] [--loss answers|last|all] [--json] -- IN...",
+     "--out FILE --tokenizer T [--format npy|bin|megatron] [--threads N]\n"
+     "             [--key NAME | --columns C] [--end-of-text ID | --no-append-eot]\n"
+     "             [--form auto|text|messages|..] [--template FILE] [--date D] [--loss "
+     "answers|last|all] [--json] -- IN...",
      "makes a token file from text files", hd_worker_tokenize},
-    {"data", "--tokenizer T --vocab N [--end-of-text ID|none] [--form F] [--model DIR] < FILES",
+    {"data",
+     "--tokenizer T --vocab N [--end-of-text ID|none] [--form F] [--columns C]\n"
+     "             [--model DIR] < FILES",
      "contents of a job's data files, as JSON; a line of FILES is train|val SOURCE BYTES PATH",
      hd_worker_data},
     {"samples", "[--first K] [--count N] [--json] [--colour] [--facts] < JOB",

@@ -603,6 +603,8 @@ enum hd_status hd_conversation_read_pair(struct hd_arena *arena, const char *lin
     enum hd_status st = hd_json_parse_line(arena, line, line_bytes, &LIMITS, &root);
 
     if (!st)
+        st = chat_columns_refuse_media(root);
+    if (!st)
         st = find_both_answers(root, &p);
     if (!st)
         st = find_pair_prompt(arena, root, &p);

@@ -50,11 +50,12 @@ bool hd_jsonl_is_blank(const char *line, size_t bytes);
  * *ret_documents to the number of lines of the whole file that are not blank. */
 enum hd_status hd_jsonl_check(const char *path, const char *columns, enum hd_chat_form form,
                               int64_t bytes, int64_t *ret_documents);
-/* Sets *ret_documents to the number of lines of a .jsonl file that are not blank. */
-enum hd_status hd_jsonl_count(const char *path, int64_t *ret_documents);
-/* Sets *ret_line to the line number, from 1, of document number `document`, from 0, of a .jsonl
- * file. */
-enum hd_status hd_jsonl_find_line(const char *path, int64_t document, int64_t *ret_line);
+/* Sets *ret_documents to the number of lines, or records, of a file that are not blank. */
+enum hd_status hd_jsonl_count(const char *path, const char *columns, int64_t *ret_documents);
+/* Sets *ret_line to the number, from 1, of the line or record that is document number `document`,
+ * from 0, of a file, and *ret_unit to the word in front of it (hd_records_unit). */
+enum hd_status hd_jsonl_find_line(const char *path, int64_t document, const char **ret_unit,
+                                  int64_t *ret_line);
 /* Parses a line of a .jsonl file and sets *ret_text to the string in its member `text`, allocated in
  * `arena`. The error message does not name file and line; the caller adds them. */
 enum hd_status hd_jsonl_text(struct hd_arena *arena, const char *line, size_t bytes,

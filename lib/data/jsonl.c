@@ -45,10 +45,15 @@ enum hd_status hd_jsonl_text(struct hd_arena *arena, const char *line, size_t by
 /* Callback for one line that is not blank; sets *ret_done to end the iteration. */
 typedef enum hd_status line_fn(void *context, const char *line, size_t bytes, bool *ret_done);
 
+struct line_place {
+    const char *unit; /* word in front of the number (hd_records_unit) */
+    int64_t number;   /* from 1 */
+};
+
 /* Calls `take` for each line of a file that is not blank, or each record as a line, until it sets
- * its *ret_done. Sets *ret_line to the number of the last line read, from 1. */
+ * its *ret_done. Sets *ret_last to the last line read; NULL: the caller does not need it. */
 static enum hd_status each_line(const char *path, const char *columns, line_fn *take, void *context,
-                                int64_t *ret_line)
+                                struct line_place *ret_last)
 {
     struct hd_lines l;
     enum hd_status st = hd_lines_open(&l, path, columns, HD_JSONL_LINE_BYTES_MAX);
@@ -61,7 +66,8 @@ static enum hd_status each_line(const char *path, const char *columns, line_fn *
         st = take(context, l.line.data, l.line.len_bytes, &done);
         st = st ? hd_err_prefix(st, "%s:%s%" PRId64, path, hd_lines_unit(&l), l.number) : HD_OK;
     }
-    *ret_line = l.number - !there;
+    if (!st && ret_last)
+        *ret_last = (struct line_place){hd_lines_unit(&l), l.number - !there};
     hd_lines_close(&l);
     return st;
 }
@@ -104,12 +110,11 @@ enum hd_status hd_jsonl_look(const char *path, const char *columns, enum hd_chat
                              enum hd_chat_form *ret_form)
 {
     struct look look = {.wanted = form, .found = form == HD_CHAT_AUTO ? HD_CHAT_TEXT : form};
-    int64_t line;
     /* checks the first bytes before any line, as its messages are better */
     enum hd_status st = hd_data_look(path);
 
     if (!st)
-        st = each_line(path, columns, look_at_first, &look, &line);
+        st = each_line(path, columns, look_at_first, &look, NULL);
     *ret_form = look.found;
     return st;
 }
@@ -130,8 +135,7 @@ enum hd_status hd_jsonl_check(const char *path, const char *columns, enum hd_cha
                               int64_t bytes, int64_t *ret_documents)
 {
     struct look look = {.wanted = form, .left = bytes};
-    int64_t line;
-    enum hd_status st = each_line(path, columns, check_and_count, &look, &line);
+    enum hd_status st = each_line(path, columns, check_and_count, &look, NULL);
 
     *ret_documents = look.documents;
     return st;
@@ -145,12 +149,10 @@ static enum hd_status count_up(void *context, const char *line, size_t bytes, bo
     return HD_OK;
 }
 
-enum hd_status hd_jsonl_count(const char *path, int64_t *ret_documents)
+enum hd_status hd_jsonl_count(const char *path, const char *columns, int64_t *ret_documents)
 {
-    int64_t line;
-
     *ret_documents = 0;
-    return each_line(path, NULL, count_up, ret_documents, &line);
+    return each_line(path, columns, count_up, ret_documents, NULL);
 }
 
 static enum hd_status count_down(void *context, const char *line, size_t bytes, bool *ret_done)
@@ -160,9 +162,15 @@ static enum hd_status count_down(void *context, const char *line, size_t bytes, 
     return HD_OK;
 }
 
-enum hd_status hd_jsonl_find_line(const char *path, int64_t document, int64_t *ret_line)
+enum hd_status hd_jsonl_find_line(const char *path, int64_t document, const char **ret_unit,
+                                  int64_t *ret_line)
 {
-    enum hd_status st = each_line(path, NULL, count_down, &document, ret_line);
+    struct line_place last;
+    const enum hd_status st = each_line(path, NULL, count_down, &document, &last);
 
-    return st || document < 0 ? st : hd_err(HD_NOT_FOUND, "%s has fewer documents", path);
+    if (st)
+        return st;
+    *ret_unit = last.unit;
+    *ret_line = last.number;
+    return document < 0 ? HD_OK : hd_err(HD_NOT_FOUND, "%s has fewer documents", path);
 }

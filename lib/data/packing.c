@@ -177,11 +177,12 @@ static enum hd_status refuse_long(const struct hd_packing_facts *f)
 {
     const struct hd_conversation_place *p = &f->first_long;
     struct hd_text where = {0};
+    const char *unit = "";
     int64_t line = 0;
     enum hd_status st;
 
-    if (hd_data_has_records(p->path) && !hd_jsonl_find_line(p->path, p->document, &line))
-        hd_text_add(&where, "%s:%" PRId64, p->path, line);
+    if (hd_data_has_records(p->path) && !hd_jsonl_find_line(p->path, p->document, &unit, &line))
+        hd_text_add(&where, "%s:%s%" PRId64, p->path, unit, line);
     else
         hd_text_add(&where, "number %" PRId64 " of %s", p->document + 1, p->path);
     st =

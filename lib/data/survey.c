@@ -189,7 +189,8 @@ static enum hd_status look_at_lines(const char *path, struct hd_survey_rules *r,
         return hd_jsonl_check(path, r->columns, form, whole ? INT64_MAX : BEGINNING,
                               &one->documents);
     st = count_documents(path, r, one->bytes, whole ? 0 : BEGINNING, &one->documents);
-    return st || one->checked == one->bytes ? st : hd_jsonl_count(path, &one->documents);
+    return st || one->checked == one->bytes ? st
+                                            : hd_jsonl_count(path, r->columns, &one->documents);
 }
 
 /* ---- all ---- */

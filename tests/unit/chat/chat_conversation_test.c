@@ -219,6 +219,9 @@ static void what_is_wrong_with_a_pair_is_said(void **state)
                   "has no answer");
     fails_as_pair("{\"prompt\": \"a\", \"chosen\": [" A("x") "], \"rejected\": [" A("y") "]}",
                   "two strings behind a prompt, or two lists");
+    fails_as_pair(
+        "{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\", \"images\": [\"d\"]}",
+        "it has 'images', and Heddle trains on text");
     fails("{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}", "train.objective: dpo");
 }
 

@@ -158,22 +158,29 @@ static const char *const LONG[] = {"abCD", "abCDefGHIJ", "abcdefghIJ", "ABCDEFGH
 
 static void a_conversation_that_is_too_long_is_an_error_with_its_line(void **state)
 {
-    static const char lines[] = "{}\n\n{}\n{}\n{}\n"; /* the second line is blank */
+    static const struct {
+        const char *name, *text, *place;
+    } files[] = {{"chat.jsonl", "{}\n\n{}\n{}\n{}\n", ":3"}, /* the second line is blank */
+                 {"chat.csv", "a\n1\n2\n3\n4\n", ": row 2"}};
     struct hd_packing *p;
     struct hd_data_range range;
     char path[128], want[256];
 
-    (void)snprintf(path, sizeof path, "%s/chat.jsonl", dir);
-    assert_int_equal(hd_file_write_atomic(path, lines, sizeof lines - 1, 0600), HD_OK);
-    write_conversations(LONG, 4);
-    range = open_conversations(path);
-    assert_int_equal(hd_packing_new(range, 9, HD_TOO_LONG_ERROR, 1, &p), HD_INVALID);
-    (void)snprintf(want, sizeof want,
-                   "3 conversations are longer than model.context = 9 tokens; the first is %s:3, "
-                   "with 10 tokens, the longest has 10",
-                   path);
-    assert_true(hd_text_starts(hd_err_message(), want));
-    close_range(range);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        (void)snprintf(path, sizeof path, "%s/%s", dir, files[i].name);
+        assert_int_equal(hd_file_write_atomic(path, files[i].text, strlen(files[i].text), 0600),
+                         HD_OK);
+        write_conversations(LONG, 4);
+        range = open_conversations(path);
+        assert_int_equal(hd_packing_new(range, 9, HD_TOO_LONG_ERROR, 1, &p), HD_INVALID);
+        (void)snprintf(want, sizeof want,
+                       "3 conversations are longer than model.context = 9 tokens; the first is "
+                       "%s%s, with 10 tokens, the longest has 10",
+                       path, files[i].place);
+        if (!hd_text_starts(hd_err_message(), want))
+            fail_msg("'%s' does not begin '%s'", hd_err_message(), want);
+        close_range(range);
+    }
 }
 
 static void what_is_too_long_is_dropped_or_cut_behind_an_answer(void **state)
