@@ -41,8 +41,8 @@ static const struct verb {
     {"tokenize",
      "--out FILE --tokenizer T [--format npy|bin|megatron] [--threads N]\n"
      "             [--key NAME | --columns C] [--end-of-text ID | --no-append-eot]\n"
-     "             [--form auto|text|messages|..] [--template FILE] [--date D] [--loss "
-     "answers|last|all] [--json] -- IN...",
+     "             [--form auto|text|messages|..] [--template FILE] [--date D]\n"
+     "             [--loss answers|last|all] [--json] -- IN...",
      "makes a token file from text files", hd_worker_tokenize},
     {"data",
      "--tokenizer T --vocab N [--end-of-text ID|none] [--form F] [--columns C]\n"

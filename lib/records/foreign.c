@@ -1,4 +1,5 @@
 /* foreign: the kinds of files that are not plain text, by their first bytes and names. */
+#include <ctype.h>
 #include <string.h>
 #include <strings.h>
 
@@ -201,10 +202,28 @@ bool records_is_named(const char *path, const char *names)
     return false;
 }
 
+/* Returns whether a magic of letters and digits at the beginning, such as PARE, is only the beginning
+ * of a word of text: in the formats that have such a magic, one of the next four bytes is no
+ * printable character. */
+static bool is_word(const struct records_foreign *f, const char *head, size_t bytes)
+{
+    const size_t end = f->magic_bytes + 4 < bytes ? f->magic_bytes + 4 : bytes;
+
+    if (f->at || f->magic_bytes == bytes)
+        return false;
+    for (size_t i = 0; i < f->magic_bytes; i++)
+        if (!isalnum((unsigned char)f->magic[i]))
+            return false;
+    for (size_t i = f->magic_bytes; i < end; i++)
+        if (!isprint((unsigned char)head[i]) && !(head[i] && strchr("\t\r\n", head[i])))
+            return false;
+    return true;
+}
+
 static bool has_magic(const struct records_foreign *f, const char *head, size_t bytes)
 {
     return f->magic_bytes && bytes >= f->at + f->magic_bytes &&
-           memcmp(head + f->at, f->magic, f->magic_bytes) == 0 &&
+           memcmp(head + f->at, f->magic, f->magic_bytes) == 0 && !is_word(f, head, bytes) &&
            (f->at != 8 || f->magic[0] != '{' || !head[7]); /* safetensors: a length of 8 bytes */
 }
 

@@ -206,10 +206,15 @@ static enum hd_status classify(const char *path, const char *head, size_t bytes,
     enum hd_status st;
 
     f->kind = kind_by_name(path);
-    if (inside && (m || hd_data_is_tokens(path)))
+    if (inside && m)
         return hd_err(HD_INVALID, "%s: is %s in %s, which is not read; unpack it%s%s", path,
-                      m ? m->kind : "a token file", inside, m && m->remedy ? ", then: " : "",
-                      m && m->remedy ? m->remedy : "");
+                      m->kind, inside, m->remedy ? ", then: " : "", m->remedy ? m->remedy : "");
+    if (inside && f->kind >= HD_DATA_PARQUET)
+        return hd_err(
+            HD_INVALID,
+            "%s: is named as a .%s in %s, which is not read; unpack it, or name it by what "
+            "it holds, as .jsonl.gz or .txt.gz",
+            path, hd_data_kind_name(f->kind), inside);
     if (m && m->remedy)
         return hd_err(HD_INVALID, "%s: is %s, which is not read; %s", path, m->kind, m->remedy);
     if (m) {
