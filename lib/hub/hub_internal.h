@@ -43,6 +43,8 @@ static inline bool hub_is_stopped(const volatile sig_atomic_t *stop)
 bool hub_path_is_safe(const char *path);
 bool hub_is_commit(const char *revision); /* true: 40 lower-case hexadecimal digits */
 bool hub_is_hash(const char *text);       /* true: 40 or 64 of them */
+/* Copies a text for a message, with '?' for control characters; cuts what does not fit. */
+void hub_copy_clean(const char *text, char *ret_text, size_t size);
 /* Appends the text with all bytes percent-encoded but letters, digits and "-_.~", and those of
  * `kept`. */
 void hub_add_encoded(struct hd_text *out, const char *text, const char *kept);

@@ -76,14 +76,20 @@ static bool part_of_repo_is_possible(const char *text, size_t count)
     return true;
 }
 
+void hub_copy_clean(const char *text, char *ret_text, size_t size)
+{
+    size_t n = 0;
+
+    for (; text[n] && n + 1 < size; n++)
+        ret_text[n] = (unsigned char)text[n] < 0x20 || text[n] == 0x7f ? '?' : text[n];
+    ret_text[n] = '\0';
+}
+
 static enum hd_status refuse(const char *text, const char *why)
 {
     char clean[HD_HUB_PATH_MAX];
-    size_t n = 0;
 
-    for (; text[n] && n + 1 < sizeof clean; n++)
-        clean[n] = (unsigned char)text[n] < 0x20 || text[n] == 0x7f ? '?' : text[n];
-    clean[n] = '\0';
+    hub_copy_clean(text, clean, sizeof clean);
     return hd_err(HD_INVALID, "%.300s: %s", clean, why);
 }
 

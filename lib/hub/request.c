@@ -59,16 +59,6 @@ static void copy_header(const char *value, char *ret_text, size_t size)
         ret_text[0] = '\0';
 }
 
-/* Copies a server's text for a message, without control characters. */
-static void copy_clean(const char *value, char *ret_text, size_t size)
-{
-    size_t n = 0;
-
-    for (; value[n] && n + 1 < size; n++)
-        ret_text[n] = (unsigned char)value[n] < 0x20 || value[n] == 0x7f ? '?' : value[n];
-    ret_text[n] = '\0';
-}
-
 /* Reads `<URL>; rel="next"` of a Link header. */
 static void read_link(const char *value, struct hub_answer *answer)
 {
@@ -112,9 +102,9 @@ static size_t on_header(char *bytes, size_t size, size_t count, void *user)
     else if ((value = value_of(line, "link")))
         read_link(value, a);
     else if ((value = value_of(line, "x-error-code")))
-        copy_clean(value, a->error_code, sizeof a->error_code);
+        hub_copy_clean(value, a->error_code, sizeof a->error_code);
     else if ((value = value_of(line, "x-error-message")))
-        copy_clean(value, a->error_message, sizeof a->error_message);
+        hub_copy_clean(value, a->error_message, sizeof a->error_message);
     else if ((value = value_of(line, "retry-after")) && strspn(value, "0123456789"))
         a->retry_after_s = strtol(value, NULL, 10);
     else if ((value = value_of(line, "ratelimit")))
@@ -181,7 +171,7 @@ static void copy_host(const char *url, char *ret_host, size_t size)
 
     ret_host[0] = '\0';
     if (u && !curl_url_set(u, CURLUPART_URL, url, 0) && !curl_url_get(u, CURLUPART_HOST, &host, 0))
-        copy_clean(host, ret_host, size);
+        hub_copy_clean(host, ret_host, size);
     curl_free(host);
     curl_url_cleanup(u);
 }

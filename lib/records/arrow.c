@@ -134,8 +134,6 @@ static enum hd_status add_items(const struct arrow_file *file, const struct arro
         st = add_value(file, child, i, out, &null);
         if (!st && null)
             hd_text_add_bytes(out, "null", 4);
-        if (!st && out->len_bytes > (size_t)RECORDS_BYTES_MAX + (1 << 20))
-            st = hd_err(HD_INVALID, "it has more than 256 MiB");
     }
     hd_text_add_bytes(out, "]", 1);
     return st;
@@ -214,19 +212,7 @@ static enum hd_status add_indexed(const struct arrow_file *file, const struct ar
         index -= c->array->length;
     if (!c || index < 0)
         return arrow_damaged();
-    /* the value's array has the same field, whose values are no indices */
     return add_value(file, c->array, index, out, ret_null);
-}
-
-/* Returns whether the array holds values of a dictionary, not indices into it. */
-static bool holds_values(const struct arrow_file *file, const struct arrow_array *a)
-{
-    const struct arrow_dictionary *d = arrow_find_dictionary(file, a->field);
-
-    for (const struct arrow_chunk *c = d ? d->first : NULL; c; c = c->next)
-        if (c->array == a)
-            return true;
-    return false;
 }
 
 /* Appends value `i` of an array; sets *ret_null, and appends nothing, if it is null. */
@@ -240,7 +226,9 @@ static enum hd_status add_value(const struct arrow_file *file, const struct arro
     *ret_null = is_null(a, i);
     if (*ret_null)
         return HD_OK;
-    if (f->dictionary >= 0 && !holds_values(file, a))
+    if (out->len_bytes > (size_t)RECORDS_BYTES_MAX + (1 << 20))
+        return hd_err(HD_INVALID, "it has more than 256 MiB");
+    if (f->dictionary >= 0 && !a->is_dictionary)
         return add_indexed(file, a, i, out, ret_null);
     switch (f->kind) {
     case ARROW_INT:

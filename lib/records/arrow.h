@@ -61,6 +61,7 @@ enum { ARROW_BUFFERS_MAX = 4 };
 
 struct arrow_array {
     const struct arrow_field *field;
+    bool is_dictionary; /* values of the field's dictionary, not indices into it */
     int64_t length;
     struct arrow_buffer buffers[ARROW_BUFFERS_MAX]; /* the first is the validity, one bit a value */
     struct arrow_buffer *more;                      /* [more_count] of views */

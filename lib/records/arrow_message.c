@@ -343,6 +343,7 @@ static enum hd_status take_array(struct batch *b, const struct arrow_field *f, b
     if (b->node == b->node_count)
         return arrow_damaged();
     *a = (struct arrow_array){.field = f,
+                              .is_dictionary = is_value,
                               .length = flatbuffer_read(&b->m->b, b->nodes + 16 * b->node, 8)};
     b->node++;
     if (a->length < 0 || a->length > INT64_MAX / 64)

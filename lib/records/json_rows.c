@@ -50,32 +50,36 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-/* Returns the offset of the first byte from `at` on that is no blank; `bytes`: there is none. */
-static size_t first_not_blank(const char *text, size_t bytes, size_t at)
+size_t records_count_blanks(const char *text, size_t bytes)
 {
-    while (at < bytes && is_blank(text[at]))
-        at++;
-    return at;
+    size_t n = 0;
+
+    while (n < bytes && is_blank(text[n]))
+        n++;
+    return n;
 }
 
 size_t records_find_wrapped(const char *text, size_t bytes)
 {
     static const char *const keys[] = {"data",    "train",    "rows",     "items",
                                        "records", "examples", "instances"};
-    size_t at = first_not_blank(text, bytes, 0), length;
+    size_t at = records_count_blanks(text, bytes), length;
 
     if (at == bytes || text[at] != '{')
         return 0;
-    at = first_not_blank(text, bytes, at + 1);
+    at++;
+    at += records_count_blanks(text + at, bytes - at);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         length = strlen(keys[i]);
         if (bytes - at < length + 2 || text[at] != '"' || text[at + length + 1] != '"' ||
             memcmp(text + at + 1, keys[i], length) != 0)
             continue;
-        at = first_not_blank(text, bytes, at + length + 2);
+        at += length + 2;
+        at += records_count_blanks(text + at, bytes - at);
         if (at == bytes || text[at] != ':')
             return 0;
-        at = first_not_blank(text, bytes, at + 1);
+        at++;
+        at += records_count_blanks(text + at, bytes - at);
         return at < bytes && text[at] == '[' ? at + 1 : 0;
     }
     return 0;

@@ -73,15 +73,6 @@ const char *hd_data_kind_name(enum hd_data_kind kind)
 
 /* ---- by the first bytes ---- */
 
-static size_t count_blanks(const char *text, size_t bytes)
-{
-    size_t at = 0;
-
-    while (at < bytes && strchr(" \t\r\n", text[at]) && text[at])
-        at++;
-    return at;
-}
-
 /* Returns whether the line is a whole JSON object, or is longer than the bytes given. */
 static bool is_object_in_line(const char *text, size_t bytes, bool is_cut)
 {
@@ -127,7 +118,7 @@ static bool begins_with(const char *text, size_t bytes, const char *words)
 
 static bool is_html(const char *path, const char *head, size_t bytes)
 {
-    const size_t at = count_blanks(head, bytes);
+    const size_t at = records_count_blanks(head, bytes);
 
     return !records_is_named(path, " .html .htm .xhtml .php .vue .svg ") &&
            (begins_with(head + at, bytes - at, "<!doctype html") ||
@@ -140,7 +131,7 @@ static enum hd_status look_at_json(const char *path, const char *head, size_t by
 {
     const bool is_json = ends_in(path, inner_length(path), ".json");
     const size_t mark = bytes >= 3 && memcmp(head, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
-    const size_t at = mark + count_blanks(head + mark, bytes - mark);
+    const size_t at = mark + records_count_blanks(head + mark, bytes - mark);
 
     if ((!is_json && *kind != HD_DATA_LINES) || at == bytes)
         return HD_OK;

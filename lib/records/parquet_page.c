@@ -567,6 +567,8 @@ enum hd_status parquet_advance(struct parquet_column *c)
 
 /* ---- values ---- */
 
+static const unsigned char TRUTHS[] = {0, 1};
+
 static enum hd_status read_code(struct parquet_column *c, struct parquet_bytes *ret)
 {
     const size_t size = size_of(c->element->type);
@@ -590,11 +592,9 @@ static enum hd_status read_plain_value(struct parquet_column *c, struct parquet_
     if (c->element->type == PARQUET_BYTES)
         return take_string(&c->values, c->values_end, ret) ? HD_OK : damaged_page();
     if (c->element->type == PARQUET_BOOLEAN) {
-        static const unsigned char truths[] = {0, 1};
-
         if (c->bit / 8 >= (uint64_t)(c->values_end - c->values))
             return damaged_page();
-        *ret = (struct parquet_bytes){truths + (c->values[c->bit / 8] >> c->bit % 8 & 1), 1};
+        *ret = (struct parquet_bytes){TRUTHS + (c->values[c->bit / 8] >> c->bit % 8 & 1), 1};
         c->bit++;
         return HD_OK;
     }
@@ -636,7 +636,6 @@ static enum hd_status read_delta_bytes(struct parquet_column *c, struct parquet_
 
 enum hd_status parquet_value(struct parquet_column *c, struct parquet_bytes *ret)
 {
-    static const unsigned char truths[] = {0, 1};
     const size_t size = size_of(c->element->type);
     uint64_t n;
 
@@ -644,7 +643,7 @@ enum hd_status parquet_value(struct parquet_column *c, struct parquet_bytes *ret
     case RLE_DICTIONARY:
         return read_code(c, ret);
     case RLE:
-        *ret = (struct parquet_bytes){truths + (hybrid_next(&c->codes) & 1), 1};
+        *ret = (struct parquet_bytes){TRUTHS + (hybrid_next(&c->codes) & 1), 1};
         return c->codes.failed ? damaged_page() : HD_OK;
     case DELTA_BINARY:
         n = delta_next(&c->deltas);

@@ -79,6 +79,8 @@ enum hd_status records_json_open(const char *path, struct records_stream *stream
                                  void **ret_reader);
 enum hd_status records_csv_open(const char *path, struct records_stream *stream, char separator,
                                 void **ret_reader);
+/* Returns the number of blanks of JSON at the beginning of a text. */
+size_t records_count_blanks(const char *text, size_t bytes);
 /* Returns the offset of the first element of an array that is the first member of an object, under
  * a name such as "data": {"data": [..]}; 0: the text does not begin so. */
 size_t records_find_wrapped(const char *text, size_t bytes);

@@ -21,7 +21,7 @@ struct hd_records {
     struct hd_text pending;              /* records that the caller has not read yet */
     size_t taken;                        /* bytes of `pending` that it has */
     bool at_end;
-    /* with columns that are named: the same file without, and its bytes that have no whole line */
+    /* if data.columns is given: the records with all columns, and the beginning of the next line */
     struct hd_records *inner;
     struct hd_text raw;
     bool began; /* whether the first record was checked */

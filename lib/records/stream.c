@@ -218,7 +218,10 @@ static enum hd_status unpack_zstd(struct records_stream *s, char *out, size_t by
         return HD_OK;
     rc = ZSTD_decompressStream(s->zstd, &to, &in);
     if (ZSTD_isError(rc) && strstr(ZSTD_getErrorName(rc), "memory"))
-        return hd_err(HD_NO_MEMORY, "no memory to read %s: its frames need large windows", s->path);
+        return hd_err(HD_NO_MEMORY,
+                      "no memory to read %s: its frames need windows of up to 2 GiB; write it "
+                      "again with zstd, without --long",
+                      s->path);
     if (ZSTD_isError(rc))
         return damaged(s, "are damaged");
     s->from = in.pos;
