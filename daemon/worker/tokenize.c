@@ -118,12 +118,15 @@ static enum hd_status read_tokenize_options(int argc, char **argv, struct hd_tok
                                     .date = f[11].value,
                                     .ends_documents = !f[4].value,
                                     .as_json = f[5].value != NULL};
-    (void)snprintf(ret_options->columns, sizeof ret_options->columns, "%s%s",
-                   f[3].value ? "text=" : "",
-                   f[3].value    ? f[3].value
-                   : f[12].value ? f[12].value
-                                 : "");
-    st = hd_records_check_columns(ret_options->columns);
+    if (snprintf(ret_options->columns, sizeof ret_options->columns, "%s%s",
+                 f[3].value ? "text=" : "",
+                 f[3].value    ? f[3].value
+                 : f[12].value ? f[12].value
+                               : "") >= (int)sizeof ret_options->columns)
+        st = hd_err(HD_INVALID, "longer than %zu bytes; rename columns in the file",
+                    sizeof ret_options->columns - 1);
+    else
+        st = hd_records_check_columns(ret_options->columns);
     return st ? hd_err_prefix(st, f[3].value ? "--key" : "--columns") : HD_OK;
 }
 

@@ -3,6 +3,7 @@
  * parses it to refuse. */
 #include <string.h>
 
+#include "base/json.h"
 #include "records_internal.h"
 
 /* A place in a line. */
@@ -60,6 +61,24 @@ static bool take_value(struct line_cursor *c)
     return false;
 }
 
+/* Returns the member that a key of the line becomes. key: the text between its quotes, which may
+ * have escapes such as \\u00e4. NULL: data.columns does not name it. */
+static const char *find_name(const struct records_columns *columns, const char *key, size_t bytes)
+{
+    static const struct hd_json_limits limits = {.values_max = 1, .depth_max = 1};
+    const struct hd_json *root = NULL;
+    const char *name = NULL;
+    struct hd_arena arena;
+
+    if (!memchr(key, '\\', bytes))
+        return records_columns_name(columns, key, bytes);
+    hd_arena_init(&arena, 0);
+    if (!hd_json_parse(&arena, key - 1, bytes + 2, &limits, &root) && root->kind == HD_JSON_STRING)
+        name = records_columns_name(columns, root->text, strlen(root->text));
+    hd_arena_done(&arena);
+    return name;
+}
+
 /* Appends the members of the line's object that are wanted; returns false if it is none. Appends
  * the names of all members to `keys`, if not NULL, and marks those found in `found`. */
 static bool select_members(const struct records_columns *columns, struct line_cursor c,
@@ -86,7 +105,7 @@ static bool select_members(const struct records_columns *columns, struct line_cu
         value = c.at;
         if (!take_value(&c) || c.at == value)
             return false;
-        name = records_columns_name(columns, key + 1, key_bytes);
+        name = find_name(columns, key + 1, key_bytes);
         if (keys)
             hd_text_add(keys, "%s%.*s", keys->len_bytes ? ", " : "",
                         (int)(key_bytes < 80 ? key_bytes : 80), key + 1);

@@ -28,6 +28,33 @@ static const char *path_of(const char *file)
     return path[turn];
 }
 
+static char folder[TEMPORARY_BYTES];
+
+static int make_folder(void **state)
+{
+    temporary_dir(folder, "records");
+    return 0;
+}
+
+static int drop_folder(void **state)
+{
+    return hd_file_remove_tree(folder);
+}
+
+/* Writes a file into the test's folder; the path is good until the next call. */
+static const char *make(const char *name, const char *bytes, size_t count)
+{
+    static char path[TEMPORARY_BYTES + 64];
+    FILE *file;
+
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, count, file), count);
+    assert_int_equal(fclose(file), 0);
+    return path;
+}
+
 /* Reads all of a file, `step` bytes at a time. */
 static enum hd_status read_all(const char *path, const char *columns, size_t step,
                                struct hd_text *ret_text)
@@ -208,37 +235,22 @@ static void named_columns_are_the_record(void **state)
     has_columns("picture.arrow", "text=text", "{\"text\":\"a cat\"}\n");
 }
 
+/* Python's json.dumps escapes all letters but those of ASCII, in names too. */
+static void an_escaped_name_is_the_name(void **state)
+{
+    static const char line[] = "{\"fr\\u00e4ge\": \"a\", \"b\": 1}\n";
+    struct hd_text got = {0};
+
+    must(read_all(make("a.jsonl", line, sizeof line - 1), "text=fr\xc3\xa4ge", 7, &got));
+    hd_text_add_bytes(&got, "", 1);
+    assert_string_equal(got.data, "{\"text\":\"a\"}\n");
+    hd_text_free(&got);
+}
+
 /* A page of 96 MiB of zeros, which pack 10,000 times. */
 static void a_page_that_fills_the_memory_is_refused(void **state)
 {
     lacks_columns("bomb.parquet", NULL, "which no text does");
-}
-
-static char folder[TEMPORARY_BYTES];
-
-static int make_folder(void **state)
-{
-    temporary_dir(folder, "records");
-    return 0;
-}
-
-static int drop_folder(void **state)
-{
-    return hd_file_remove_tree(folder);
-}
-
-/* Writes a file into the test's folder; the path is good until the next call. */
-static const char *make(const char *name, const char *bytes, size_t count)
-{
-    static char path[TEMPORARY_BYTES + 64];
-    FILE *file;
-
-    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
-    file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, count, file), count);
-    assert_int_equal(fclose(file), 0);
-    return path;
 }
 
 static void refuses(const char *name, const char *bytes, size_t count, const char *says)
