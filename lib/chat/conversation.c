@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "chat/columns.h"
 
@@ -231,24 +230,33 @@ static enum hd_status add_listed(struct hd_arena *arena, const struct hd_json *f
                : add_all(arena, from, list, last);
 }
 
+/* Returns the text of the member `system` beside a list of messages; NULL: none, or the list begins
+ * with one. */
+static const char *system_beside(const struct hd_json *root, const struct hd_json *list)
+{
+    const struct hd_json *system = hd_json_member(root, "system");
+    const struct hd_json *first = list->first ? chat_columns_first_role(list->first) : NULL;
+    const bool begins = first && first->kind == HD_JSON_STRING && chat_columns_role(first->text) &&
+                        strcmp(chat_columns_role(first->text), "system") == 0;
+
+    return system && system->kind == HD_JSON_STRING && *system->text && !begins ? system->text
+                                                                                : NULL;
+}
+
 /* Adds the messages of a record: a list of objects with role and content, or with from and value;
  * or, as old tables have them, an object of lists, one for each. */
 static enum hd_status read_messages(struct hd_arena *arena, const struct hd_json *root,
                                     const char *key, struct hd_json *list, struct hd_json **last)
 {
     const struct hd_json *from = hd_json_member(root, key);
-    const struct hd_json *system = hd_json_member(root, "system");
-    const struct hd_json *first;
     enum hd_status st = chat_columns_unzip(arena, from, &from);
 
     if (st)
         return st;
     if (!from || from->kind != HD_JSON_ARRAY)
         return hd_json_need(root, key, HD_JSON_ARRAY, &from);
-    first = from->first ? chat_columns_first_role(from->first) : NULL;
-    if (system && system->kind == HD_JSON_STRING && *system->text &&
-        !(first && first->kind == HD_JSON_STRING && strcasecmp(first->text, "system") == 0))
-        st = add_message(arena, list, last, "system", system->text, NULL);
+    if (system_beside(root, from))
+        st = add_message(arena, list, last, "system", system_beside(root, from), NULL);
     if (st)
         return st;
     /* the message about a faulty first turn of `conversations` names from and value */
@@ -568,10 +576,17 @@ static enum hd_status find_pair_prompt(struct hd_arena *arena, const struct hd_j
     bool found = false;
     enum hd_status st = HD_OK;
 
-    for (size_t i = 0; !p->prompt && i < sizeof names / sizeof *names; i++)
+    for (size_t i = 0; !p->prompt && i < sizeof names / sizeof *names; i++) {
         p->prompt = hd_json_member(root, names[i]);
+        if (p->prompt && p->prompt->kind == HD_JSON_NULL)
+            p->prompt = NULL;
+    }
     if (p->prompt && p->prompt->kind != HD_JSON_STRING && p->prompt->kind != HD_JSON_ARRAY)
         return wrong_pair();
+    if (p->prompt && p->prompt->kind == HD_JSON_ARRAY)
+        p->turn.system = system_beside(root, p->prompt);
+    else if (kind == HD_JSON_ARRAY)
+        p->turn.system = system_beside(root, p->answers[0]);
     if (kind == HD_JSON_ARRAY)
         return find_shared(p);
     if (p->prompt && p->prompt->kind == HD_JSON_STRING) {

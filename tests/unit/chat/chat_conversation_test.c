@@ -200,6 +200,12 @@ static void pairs_are_read_in_each_form(void **state)
                "q x+ /q y+ ");
     reads_pair("{\"system\": \"s\", \"question\": \"q\", \"chosen\": \"x\", \"rejected\": \"y\"}",
                "s q x+ /s q y+ ");
+    reads_pair("{\"system\": \"s\", \"conversations\": [" U
+               "], \"chosen\": " A("x") ", \"rejected\": " A("y") "}",
+               "s q x+ /s q y+ ");
+    reads_pair("{\"system\": \"s\", \"prompt\": null, \"chosen\": [" U
+               "," A("x") "], \"rejected\": [" U "," A("y") "]}",
+               "s q x+ /s q y+ ");
     reads_pair("{\"instruction\": \"q\", \"chosen_response\": \"x\", \"rejected_response\": \"y\"}",
                "q x+ /q y+ ");
     reads_pair("{\"chosen\": \"\\n\\nHuman: q\\n\\nAssistant: x\", \"rejected\": \"\\n\\nHuman: "
