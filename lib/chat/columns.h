@@ -1,6 +1,6 @@
 /* columns: members of records under the several names that data sets have for them.
  *
- * Used by: conversation, pairs.   Uses: base. */
+ * Used by: conversation.   Uses: base. */
 #ifndef HD_CHAT_COLUMNS_H
 #define HD_CHAT_COLUMNS_H
 
