@@ -161,3 +161,18 @@ char *with_line(int line, const char *text)
     }
     return out.data;
 }
+
+void expect_refusals(const struct mistake *rows, size_t count, enum hd_status status)
+{
+    for (size_t i = 0; i < count; i++) {
+        char *text = with_line(rows[i].line, rows[i].text);
+        struct hd_job *spec = NULL;
+        enum hd_status st = read_bytes(text, strlen(text), NULL, &spec);
+
+        if (spec)
+            fail_msg("row %zu: %s", i, rows[i].message);
+        assert_string_equal(hd_err_message(), rows[i].message);
+        assert_int_equal(st, status);
+        free(text);
+    }
+}

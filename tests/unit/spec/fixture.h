@@ -31,4 +31,13 @@ struct hd_job *read_good(const char *override);
 /* The good job with one line replaced; the caller frees. */
 char *with_line(int line, const char *text);
 
+struct mistake {
+    int line;         /* of `good` that is replaced */
+    const char *text; /* by this */
+    const char *message;
+};
+
+/* Checks that each mistake is refused with this status and its message. */
+void expect_refusals(const struct mistake *rows, size_t count, enum hd_status status);
+
 #endif

@@ -1,0 +1,129 @@
+/* Job files: the files that they name by paths, patterns and names of the hub. */
+#include "fixture.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void refuse_files(int line, const char *text, const char *fmt)
+{
+    char *yaml = with_line(line, text), message[512];
+    struct hd_job *spec = NULL;
+
+    (void)snprintf(message, sizeof message, "%s", "");
+    assert_int_not_equal(read_bytes(yaml, strlen(yaml), NULL, &spec), HD_OK);
+    for (const char *p = fmt; *p; p++) { /* @ stands for the folder */
+        size_t len = strlen(message);
+
+        if (*p == '@')
+            (void)snprintf(message + len, sizeof message - len, "%s", folder);
+        else
+            (void)snprintf(message + len, sizeof message - len, "%c", *p);
+    }
+    assert_string_equal(hd_err_message(), message);
+    free(yaml);
+}
+
+static void a_file_that_cannot_be_used_is_named(void **state)
+{
+    refuse_files(9, "  train:\n  - corpus/a.txt\n  - corpus/none.txt",
+                 "job.yaml:11: data.train[1]: cannot find @/corpus/none.txt: No such file or "
+                 "directory; check the path, which is relative to the job file's folder");
+    refuse_files(9, "  train: empty/*",
+                 "job.yaml:9: data.train[0]: 'empty/*' matches no file; it is searched as "
+                 "@/empty/*");
+    refuse_files(9, "  train: corpus/folder.tx*",
+                 "job.yaml:9: data.train[0]: 'corpus/folder.tx*' matches no file; it is searched "
+                 "as @/corpus/folder.tx*");
+    refuse_files(9, "  train: corpus",
+                 "job.yaml:9: data.train[0]: @/corpus is a folder; name the files in it, such as "
+                 "*.txt");
+    refuse_files(9, "  train: /dev/null",
+                 "job.yaml:9: data.train[0]: /dev/null is not a regular file; copy its data "
+                 "to one");
+    refuse_files(9, "  train: [\"a\\nb\"]",
+                 "job.yaml:9: data.train[0]: '@/a?b' has a control character in its name (a "
+                 "line break, an escape ...); rename it");
+    refuse_files(
+        9, "  train: corpus/x.idx",
+        "job.yaml:9: data.train[0]: @/corpus/x.idx is an index; give its .bin file instead");
+    put_text("bad.jsonl", "\nno json, and more than the thirty-three bytes of a sequence\n");
+    refuse_files(9, "  train: bad.jsonl",
+                 "job.yaml:9: data.train[0]: @/bad.jsonl:2: the line is no JSON object; write {..} "
+                 "around its keys");
+    refuse_files(9, "  train: short.txt",
+                 "job.yaml:9: data.train: 32 bytes are less than one sequence of model.context + 1 "
+                 "= 33; give more text or lower model.context");
+    refuse_files(9, "  train: [corpus/a.txt, corpus/val.txt]",
+                 "job.yaml:9: data.train: @/corpus/val.txt is in data.val too; remove it from one");
+}
+
+static void patterns_give_files_in_bytewise_order_with_sizes(void **state)
+{
+    struct hd_job *spec = read_good(NULL);
+    static const char *const names[] = {"B.txt", "a.txt", "b.txt"};
+    static const int64_t sizes[] = {200, 300, 100};
+
+    /* B before a, whatever the locale; not folder.txt, a folder; not val.txt, which data.val has */
+    assert_int_equal(spec->train_count, 3);
+    for (size_t i = 0; i < 3; i++) {
+        char path[128];
+
+        (void)snprintf(path, sizeof path, "%s/corpus/%s", folder, names[i]);
+        assert_string_equal(spec->train[i].path, path);
+        assert_int_equal(spec->train[i].size_bytes, sizes[i]);
+    }
+    assert_int_equal(spec->val_count, 1);
+    assert_int_equal(spec->val[0].size_bytes, 50);
+}
+
+/* A name without a suffix may be one of the hub; a path with a suffix is none. */
+static void a_name_of_the_hub_is_told_from_a_path(void **state)
+{
+    refuse_files(9, "  train: org/set",
+                 "job.yaml:9: data.train[0]: cannot find @/org/set: No such file or directory; "
+                 "check the path, which is relative to the job file's folder; files of a data set "
+                 "of the Hugging Face hub are written hf://datasets/ORG/NAME/FILE");
+    refuse_files(9, "  train: ['hf://datasets/org/set/a.txt']",
+                 "job.yaml:9: data.train[0]: names of the hub cannot be looked up here; give a "
+                 "path");
+}
+
+/* Names become the paths that the caller finds: a file's and, below a folder, a pattern. */
+static enum hd_status locate_corpus(void *user, const char *name, bool is_data,
+                                    struct hd_text *ret_path)
+{
+    assert_true(is_data);
+    assert_int_equal(strncmp(name, "hf://datasets/org/set/", 22), 0);
+    if (strcmp(name + 22, "gone") == 0)
+        return hd_err(HD_UNAVAILABLE, "the hub cannot be reached");
+    hd_text_add(ret_path, "%s/corpus/%s", (const char *)user, name + 22);
+    return HD_OK;
+}
+
+static void names_of_the_hub_become_paths(void **state)
+{
+    char *yaml = with_line(9, "  train: ['hf://datasets/org/set/[ab].txt', corpus/B.txt]");
+    struct hd_spec_source source = {.name = "job.yaml",
+                                    .folder = folder,
+                                    .bytes = yaml,
+                                    .size_bytes = strlen(yaml),
+                                    .locate = locate_corpus,
+                                    .locate_user = folder};
+    struct hd_job *job = hd_arena_alloc(&jobs, sizeof *job);
+
+    must(hd_spec_read_yaml(&source, &jobs, job));
+    assert_int_equal(job->train_count, 3);
+    assert_true(hd_text_ends(job->train[0].path, "/corpus/a.txt"));
+    assert_true(hd_text_ends(job->train[1].path, "/corpus/b.txt"));
+    assert_true(hd_text_ends(job->train[2].path, "/corpus/B.txt"));
+    free(yaml);
+    yaml = with_line(9, "  train: ['hf://datasets/org/set/gone']");
+    source.bytes = yaml;
+    source.size_bytes = strlen(yaml);
+    assert_int_equal(hd_spec_read_yaml(&source, &jobs, job), HD_UNAVAILABLE);
+    assert_string_equal(hd_err_message(), "job.yaml:9: data.train[0]: the hub cannot be reached");
+    free(yaml);
+}
+
+RUN_CASES_BETWEEN(make_corpus, drop_corpus)
