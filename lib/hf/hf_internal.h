@@ -136,6 +136,7 @@ struct hd_hf_wrapper {
     const char *head;    /* its class with a language model head */
     const char *texts;   /* model types of its text_config, the first of which is the default */
     const char *ignores; /* its keys that have no effect on the text model */
+    bool tied;           /* tie_word_embeddings of the class, which a file may leave out */
 };
 
 /* Returns the wrapper that a config.json names; NULL: none. */

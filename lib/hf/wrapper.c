@@ -11,14 +11,18 @@
 static const struct hd_hf_wrapper wrappers[] = {
     {"gemma3", "Gemma3ForConditionalGeneration", "gemma3_text",
      "vision_config mm_tokens_per_image image_token_index boi_token_index eoi_token_index "
-     "image_token_id boi_token_id eoi_token_id"},
+     "image_token_id boi_token_id eoi_token_id",
+     true},
     {"qwen3_5", "Qwen3_5ForConditionalGeneration", "qwen3_5_text",
-     "vision_config image_token_id video_token_id vision_start_token_id vision_end_token_id"},
+     "vision_config image_token_id video_token_id vision_start_token_id vision_end_token_id",
+     false},
     {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe_text",
-     "vision_config image_token_id video_token_id vision_start_token_id vision_end_token_id"},
+     "vision_config image_token_id video_token_id vision_start_token_id vision_end_token_id",
+     false},
     {"mistral3", "Mistral3ForConditionalGeneration", "mistral ministral3",
      "vision_config image_token_index image_token_id projector_hidden_act vision_feature_layer "
-     "multimodal_projector_bias spatial_merge_size"},
+     "multimodal_projector_bias spatial_merge_size",
+     true},
 };
 
 /* Beginnings of names in a wrapped model: those that published folders have and that transformers
@@ -87,14 +91,15 @@ enum hd_status hd_hf_unwrap(struct hd_hf_reading *r)
     return HD_OK;
 }
 
-/* Reads the head's tie: transformers 5 takes that of the wrapper, whose class has true. */
+/* Reads the head's tie: transformers 5 takes that of the wrapper. */
 static enum hd_status read_outer_tie(struct hd_hf_reading *r)
 {
     const struct hd_json *v = hd_json_member(r->outer, "tie_word_embeddings");
 
     if (v && v->kind != HD_JSON_NULL && v->kind != HD_JSON_TRUE && v->kind != HD_JSON_FALSE)
         return hd_hf_unsupported(v->key, v, "it must be true or false");
-    r->job->tie_embeddings = !v || v->kind != HD_JSON_FALSE;
+    r->job->tie_embeddings =
+        v && v->kind != HD_JSON_NULL ? v->kind == HD_JSON_TRUE : r->wrapper->tied;
     return HD_OK;
 }
 

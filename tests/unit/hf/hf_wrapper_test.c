@@ -57,6 +57,29 @@ static void a_file_without_sizes_has_those_of_its_class(void **state)
     free(job);
 }
 
+/* Right: the classes of transformers 5.24. */
+static void an_absent_tie_is_that_of_the_wrapper(void **state)
+{
+    static const struct {
+        const char *text;
+        bool tied;
+    } rows[] = {
+        {"{\"model_type\":\"mistral3\",\"text_config\":{" SMALL "}}", true},
+        {"{\"model_type\":\"qwen3_5\",\"text_config\":{" SMALL "}}", false},
+        {"{\"model_type\":\"qwen3_5\",\"tie_word_embeddings\":true,\"text_config\":{" SMALL "}}",
+         true},
+    };
+    struct hd_job *job = calloc(1, sizeof *job);
+
+    (void)state;
+    assert_non_null(job);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        must(parse(rows[i].text, job));
+        assert_int_equal(job->tie_embeddings, rows[i].tied);
+    }
+    free(job);
+}
+
 static void what_would_be_another_model_is_refused_by_name(void **state)
 {
     static const char *const rows[][2] = {
