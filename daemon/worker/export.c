@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "flags/flags.h"
 #include "hf/hf.h"
+#include "job/family.h"
 #include "model/model.h"
 #include "train/encoded.h"
 #include "train/job_tokenizer.h"
@@ -259,6 +260,16 @@ static enum hd_status list_values(struct export_base *b)
     return HD_OK;
 }
 
+/* Returns whether an export may need the folder of the base though the checkpoint has all weights: for
+ * its files, or for tensors that are copied from it. */
+static bool may_use_base(const struct export_base *b, const char *checkpoint)
+{
+    const struct hd_family *family = hd_family_named(b->job.family);
+
+    return !hd_hf_has_kept(checkpoint) || hd_hf_is_wrapped(checkpoint) ||
+           (family && family->extra_layers);
+}
+
 /* Opens the base of a checkpoint, if the checkpoint omits some weights; else b->source stays
  * NULL. */
 static enum hd_status open_base(struct export_base *b, const char *checkpoint, const char *base)
@@ -269,7 +280,7 @@ static enum hd_status open_base(struct export_base *b, const char *checkpoint, c
 
     if (st || (strcmp(b->job.checkpoint_base, "omit") != 0 &&
                hd_rank_program_quant(&b->job) == HD_QUANT_NONE))
-        return st || !base || !hd_hf_has_kept(checkpoint) || hd_hf_is_wrapped(checkpoint)
+        return st || !base || may_use_base(b, checkpoint)
                    ? st
                    : hd_err(HD_INVALID, "--base: %s has all weights and files of its model",
                             checkpoint);

@@ -3,7 +3,8 @@
  *
  * Those beside the text model of a wrapped base (wrapper.c), such as the ones of its vision tower:
  * the whole export has their form of names, and the folder must still be there. Those of layers that
- * predict further tokens: without the folder the export has none, and its config.json says so. */
+ * predict further tokens: without the folder the export has none, and a note and its config.json say
+ * so. */
 #include <stdio.h>
 #include <string.h>
 
@@ -13,10 +14,29 @@
 
 enum { VALUES_MAX = 1 << 16, DEPTH_MAX = 16 };
 
-/* Finds whether the base's config.json is that of a wrapped model, and whether its weights are
- * quantized. */
-static enum hd_status read_base(const struct hd_hf_carry *carry,
-                                const struct hd_hf_wrapper **ret_wrapper, bool *ret_quantized)
+/* Facts about the base's config.json. */
+struct base_facts {
+    const struct hd_hf_wrapper *wrapper; /* NULL: not wrapped */
+    bool quantized;                      /* its weights are codes */
+    bool extra_layers; /* a key says that it has layers that predict further tokens */
+};
+
+static bool says_extra_layers(const struct hd_json *root)
+{
+    static const char *const keys[] = {"num_nextn_predict_layers", "num_mtp_layers",
+                                       "mtp_num_hidden_layers"};
+    int64_t count = 0;
+
+    for (size_t i = 0; !count && i < sizeof keys / sizeof keys[0]; i++) {
+        const struct hd_json *v = hd_json_member(root, keys[i]);
+
+        if (v && hd_json_to_int64(v, 0, INT64_MAX, &count))
+            count = 0;
+    }
+    return count > 0;
+}
+
+static enum hd_status read_base(const struct hd_hf_carry *carry, struct base_facts *ret_facts)
 {
     const struct hd_json_limits limits = {.values_max = VALUES_MAX, .depth_max = DEPTH_MAX};
     const struct hd_json *root = NULL, *codes;
@@ -24,14 +44,15 @@ static enum hd_status read_base(const struct hd_hf_carry *carry,
     struct hd_arena arena;
     enum hd_status st = hd_hf_read_carried(carry, "config.json", &text);
 
-    *ret_wrapper = NULL;
+    *ret_facts = (struct base_facts){NULL, false, false};
     hd_arena_init(&arena, 0);
     if (!st && text.len_bytes)
         st = hd_json_parse_repeated(&arena, text.data, text.len_bytes, &limits, &root);
     if (!st && root && root->kind == HD_JSON_OBJECT) {
         codes = hd_json_member(root, "quantization_config");
-        *ret_wrapper = hd_hf_find_wrapper(root);
-        *ret_quantized = codes && codes->kind != HD_JSON_NULL;
+        ret_facts->wrapper = hd_hf_find_wrapper(root);
+        ret_facts->quantized = codes && codes->kind != HD_JSON_NULL;
+        ret_facts->extra_layers = says_extra_layers(root);
     }
     hd_arena_done(&arena);
     hd_text_free(&text);
@@ -42,10 +63,9 @@ bool hd_hf_is_wrapped(const char *checkpoint_dir)
 {
     const struct hd_job none = {.job_id = 0};
     const struct hd_hf_carry carry = {.job = &none, .checkpoint_dir = checkpoint_dir};
-    const struct hd_hf_wrapper *wrapper = NULL;
-    bool quantized;
+    struct base_facts facts;
 
-    return !read_base(&carry, &wrapper, &quantized) && wrapper;
+    return !read_base(&carry, &facts) && facts.wrapper;
 }
 
 /* Returns the folder with the weights of the base; "": none is known. */
@@ -95,52 +115,79 @@ static enum hd_status open_source(struct hd_exporter *x, const struct hd_hf_wrap
     return check_source(x, dir);
 }
 
-/* Opens the folder of a plain base if it still has the weights that the run began with, and layers
- * that predict further tokens. */
-static void open_extra(struct hd_exporter *x)
+static bool has_extra(const struct hd_exporter *x)
+{
+    bool has = false;
+
+    for (size_t i = 0; x->source && !has && i < hd_weights_count(x->source); i++)
+        has =
+            hd_hf_is_extra(x->source, &x->job, x->prefixes.base, hd_weights_at(x->source, i)->name);
+    return has;
+}
+
+/* Returns why the layers that predict further tokens cannot be copied from the folder of a plain
+ * base, which it opens; NULL: they can. */
+static const char *open_extra(struct hd_exporter *x, const struct base_facts *facts)
 {
     const char *dir = source_dir(x);
     char is[HD_HASH_TEXT_MAX];
 
     if (!*dir || hd_weights_open(dir, &x->source)) {
         x->source = NULL;
-        return;
+        return "the folder of the base is not there; say where it is now (--base DIR)";
     }
     hd_hash_format(hd_weights_identity(x->source), is);
-    x->extra_layers = !*x->job.init_identity || strcmp(is, x->job.init_identity) == 0;
-    x->extra_layers = x->extra_layers && hd_export_count_copied(x) > 0;
+    if (*x->job.init_identity && strcmp(is, x->job.init_identity) != 0)
+        return "the folder of the base has other weights than those with which the job began; give "
+               "the folder that has these (--base DIR)";
+    if (facts->quantized)
+        return "they are quantized, which an export cannot leave beside plain weights";
+    return hd_job_is_reward(&x->job) ? "a reward model predicts no tokens" : NULL;
+}
+
+/* Finds whether the layers that predict further tokens are copied; adds a note if the base has some
+ * and the export has none. */
+static void find_extra(struct hd_exporter *x, const struct base_facts *facts)
+{
+    const char *why = open_extra(x, facts);
+    const bool has = has_extra(x);
+
+    x->extra_layers = has && !why;
+    if (why && (has || facts->extra_layers) && x->options->notes)
+        hd_text_add(x->options->notes,
+                    "the export leaves out the base's layers that predict further tokens: %s", why);
 }
 
 enum hd_status hd_export_open_wrapped(struct hd_exporter *x, const char *prefix,
                                       const char *embedding)
 {
     const struct hd_hf_carry carry = hd_export_carry(x);
-    const struct hd_hf_wrapper *wrapper = NULL;
-    bool quantized = false;
-    enum hd_status st = read_base(&carry, &wrapper, &quantized);
+    struct base_facts facts;
+    enum hd_status st = read_base(&carry, &facts);
 
     x->prefixes = (struct hd_hf_prefixes){prefix, "", false};
-    if (!st && !wrapper && !quantized && !x->options->adapter && !hd_job_is_reward(&x->job) &&
+    if (!st && !facts.wrapper && !x->options->adapter &&
         hd_family_named(x->job.family)->extra_layers)
-        open_extra(x);
-    if (st || !wrapper || x->options->text_only)
+        find_extra(x, &facts);
+    if (st || !facts.wrapper || x->options->text_only)
         return st;
     if (x->options->adapter) {
         x->prefixes = (struct hd_hf_prefixes){HD_HF_WRAPPED_MODULES, "", true};
         return HD_OK;
     }
-    if (quantized || hd_job_is_reward(&x->job))
+    if (facts.quantized || hd_job_is_reward(&x->job))
         return hd_err(HD_UNSUPPORTED, "%s: %s; export the text model alone, with --text-only",
                       x->options->checkpoint_dir,
-                      quantized ? "the vision tower of the base is quantized, which an export "
-                                  "cannot leave beside plain weights"
-                                : "transformers has no reward model with a vision tower");
-    return open_source(x, wrapper, prefix, embedding);
+                      facts.quantized
+                          ? "the vision tower of the base is quantized, which an export "
+                            "cannot leave beside plain weights"
+                          : "transformers has no reward model with a vision tower");
+    return open_source(x, facts.wrapper, prefix, embedding);
 }
 
 static bool is_copied(const struct hd_exporter *x, const struct hd_weight *w)
 {
-    return x->extra_layers ? hd_hf_is_extra(&x->job, x->prefixes.base, w->name)
+    return x->extra_layers ? hd_hf_is_extra(x->source, &x->job, x->prefixes.base, w->name)
                            : !hd_hf_is_of_text(&x->prefixes, w->name);
 }
 

@@ -201,7 +201,8 @@ struct hd_hf_export {
     void (*progress)(void *context, int64_t done_bytes,
                      int64_t total_bytes); /* called during the export; may be NULL */
     void *context;
-    /* gets a sentence if PEFT computes another model from the adapter; NULL: none is wanted */
+    /* gets a sentence if PEFT computes another model from the adapter, or if layers of the base that
+     * predict further tokens are left out; NULL: none is wanted */
     struct hd_text *notes;
 };
 

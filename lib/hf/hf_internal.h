@@ -155,8 +155,10 @@ struct hd_hf_prefixes hd_hf_find_prefixes(const struct hd_weights *weights, cons
 /* Returns whether a tensor is one of the text model. */
 bool hd_hf_is_of_text(const struct hd_hf_prefixes *prefixes, const char *name);
 /* Returns whether a tensor of a plain folder is of a layer after the last one of the job's model, by
- * which further tokens are predicted. The family's class and training do not use these layers. */
-bool hd_hf_is_extra(const struct hd_job *job, const char *prefix, const char *name);
+ * which further tokens are predicted. The family's class and training do not use these layers. Each
+ * has a tensor eh_proj, without which it is a layer that config.json leaves out. */
+bool hd_hf_is_extra(const struct hd_weights *weights, const struct hd_job *job, const char *prefix,
+                    const char *name);
 /* Returns whether a tensor is the output head; in a folder with these prefixes, or in any. */
 bool hd_hf_is_head(const struct hd_hf_prefixes *prefixes, const char *name);
 bool hd_hf_is_any_head(const char *name);

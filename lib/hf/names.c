@@ -269,9 +269,12 @@ bool hd_hf_may_be_absent(const char *name)
     return constant || hd_hf_is_any_head(name);
 }
 
-bool hd_hf_is_extra(const struct hd_job *job, const char *prefix, const char *name)
+bool hd_hf_is_extra(const struct hd_weights *weights, const struct hd_job *job, const char *prefix,
+                    const char *name)
 {
     const size_t n = strlen(prefix);
+    char sign[HD_WEIGHTS_NAME_MAX];
+    int64_t layer;
 
     if (!hd_family_named(job->family)->extra_layers)
         return false;
@@ -279,9 +282,13 @@ bool hd_hf_is_extra(const struct hd_job *job, const char *prefix, const char *na
         return true;
     if (!hd_text_starts(name, prefix))
         return false;
-    return hd_text_starts(name + n, "mtp_") ||
-           (hd_text_starts(name + n, "layers.") &&
-            strtoll(name + n + strlen("layers."), NULL, 10) >= job->layers);
+    if (hd_text_starts(name + n, "mtp_"))
+        return true;
+    if (!hd_text_starts(name + n, "layers."))
+        return false;
+    layer = strtoll(name + n + strlen("layers."), NULL, 10);
+    (void)snprintf(sign, sizeof sign, "%slayers.%" PRId64 ".eh_proj.weight", prefix, layer);
+    return layer >= job->layers && hd_weights_find(weights, sign);
 }
 
 static bool may_stay_unused(const struct search *s, const struct hd_weight *w)
@@ -290,7 +297,7 @@ static bool may_stay_unused(const struct search *s, const struct hd_weight *w)
 
     if (s->adapter)
         return false;
-    if (hd_hf_is_extra(s->job, s->prefixes.base, name))
+    if (hd_hf_is_extra(s->weights, s->job, s->prefixes.base, name))
         return true;
     if (!w->size_bytes)
         return true; /* a parameter without elements needs no tensor */

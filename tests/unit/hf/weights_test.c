@@ -386,4 +386,37 @@ static void only_known_extras_may_stay_unused(void **state)
     must(hd_file_remove_tree(f.path));
 }
 
+/* A layer after the last one predicts further tokens if it has eh_proj; else config.json has too few
+ * layers, and the model would lose one. */
+static void a_layer_after_the_last_is_one_that_predicts(void **state)
+{
+    static const char *const heads[] = {
+        "{" T("model.embed_tokens.weight", "F32", "[2]", "0",
+              "8") "," T("model.layers.2.input_layernorm.weight", "F32", "[2]", "8",
+                         "16") "," T("model.layers.2.eh_proj.weight", "F32", "[2]", "16", "24") "}",
+        "{" T("model.embed_tokens.weight", "F32", "[2]", "0",
+              "8") "," T("model.layers.2.input_layernorm.weight", "F32", "[2]", "8",
+                         "16") "," T("model.layers.3.eh_proj.weight", "F32", "[2]", "16", "24") "}",
+    };
+    const struct hd_ckpt_entry want =
+        hd_ckpt_entry_whole("embedding.weight", HD_F32, 1, (const int64_t[]){2});
+    const struct hd_job job = {.family = "deepseek_v3", .layers = 2, .tie_embeddings = true};
+    struct folder f;
+
+    folder_setup(&f);
+    for (int i = 0; i < 2; i++) {
+        struct hd_weights *w = NULL;
+        struct hd_hf_map *map = NULL;
+
+        put_weights(&f, "model.safetensors", heads[i], 24);
+        must(hd_weights_open(f.path, &w));
+        assert_int_equal(hd_hf_map_open(w, &job, &want, 1, &map), i ? HD_INVALID : HD_OK);
+        if (i)
+            assert_non_null(strstr(hd_err_message(), "model.layers.2.input_layernorm.weight"));
+        hd_hf_map_close(map);
+        hd_weights_close(w);
+    }
+    must(hd_file_remove_tree(f.path));
+}
+
 RUN_CASES()
