@@ -316,13 +316,11 @@ static bool also_is_score(const struct hd_job *job)
 }
 
 /* Returns whether PEFT (0.21, with transformers 5) drops the factors of this tensor, with a general
- * warning alone: of a feed-forward layer in a model with experts that is none of them. */
+ * warning alone: of a feed-forward layer in a model with experts that is none of them. (Shared experts
+ * have no factors.) */
 static bool peft_drops(const struct hd_exporter *x, const struct hd_hf_row *row)
 {
-    const struct hd_family *family = hd_family_named(x->job.family);
-
-    return x->job.experts && (strstr(row->ours, ".mlp.") ||
-                              (family->shared_gated && strstr(row->ours, ".moe.shared.")));
+    return x->job.experts && strstr(row->ours, ".mlp.");
 }
 
 static void note_dropped(struct hd_exporter *x)

@@ -112,6 +112,10 @@ static void add_block(const struct hd_family *f, struct hd_text *text)
                     f->select_bias ? " a bias that the load moves" : "");
     if (f->latent.kv_rank)
         hd_text_add(text, "; multi-head latent attention");
+    if (f->delta.layers)
+        hd_text_add(text, "; gated delta layers in layers %s", f->delta.layers);
+    if (f->output_gate)
+        hd_text_add(text, "; gated attention");
     if (f->qk_norm)
         hd_text_add(text, "; norm of q and k%s",
                     f->qk_norm_form == HD_QK_NORM_WHOLE ? " over all heads" : "");
