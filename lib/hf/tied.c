@@ -24,8 +24,11 @@ static void find_both(const struct hd_weights *weights, const char *family,
     prefixes = hd_hf_find_prefixes(weights, prefix, rows[0].theirs);
     (void)snprintf(name, sizeof name, "%s%s", prefixes.base, rows[0].theirs);
     *ret_embedding = hd_weights_find(weights, name);
-    (void)snprintf(name, sizeof name, "%s" HD_HF_HEAD_NAME, prefixes.top);
-    *ret_head = hd_weights_find(weights, name);
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(rows[i].ours, "head.weight") == 0) {
+            (void)snprintf(name, sizeof name, "%s%s", prefixes.top, rows[i].theirs);
+            *ret_head = hd_weights_find(weights, name);
+        }
 }
 
 static bool are_numbers(const struct hd_weight *w)
