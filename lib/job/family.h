@@ -199,7 +199,7 @@ const struct hd_family *hd_family_of_type(const char *type);
 const char *hd_family_nearest(const char *name);
 
 /* Writes the names of all families into ret_text, "a, b or c". */
-enum { HD_FAMILY_LIST_MAX = 512 };
+enum { HD_FAMILY_LIST_MAX = 768 };
 void hd_family_list(char ret_text[HD_FAMILY_LIST_MAX]);
 
 /* A rule that picks layers: counts of layers, alternately picked and not, beginning with picked

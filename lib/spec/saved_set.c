@@ -76,8 +76,9 @@ enum hd_status spec_read_saved_set(const char *folder, struct hd_arena *arena,
         const char *name;
 
         st = hd_json_need_string(f, "filename", &name);
-        if (!st && (strchr(name, '/') || !*name))
-            st = hd_err(HD_INVALID, "'filename' is '%.80s', which is not in the folder", name);
+        if (!st &&
+            (strchr(name, '/') || !*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0))
+            st = hd_err(HD_INVALID, "'filename' is '%.80s', which names no file of the folder", name);
     }
     return st ? hd_err_prefix(st, "%s/state.json", folder) : HD_OK;
 }

@@ -74,7 +74,11 @@ static void a_list_of_layers_becomes_the_rule_that_picks_it(void **state)
 
 static void each_row_says_what_is_needed(void **state)
 {
+    char list[HD_FAMILY_LIST_MAX];
+
     (void)state;
+    hd_family_list(list);
+    assert_true(hd_text_ends(list, hd_families[hd_family_count - 1].name)); /* none is cut off */
     for (size_t i = 0; i < hd_family_count; i++) {
         const struct hd_family *f = &hd_families[i];
         struct hd_layers layers;

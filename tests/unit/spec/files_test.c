@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
+
 static void refuse_files(int line, const char *text, const char *fmt)
 {
     char *yaml = with_line(line, text), message[512];
@@ -56,6 +58,19 @@ static void a_file_that_cannot_be_used_is_named(void **state)
                  "= 33; give more text or lower model.context");
     refuse_files(9, "  train: [corpus/a.txt, corpus/val.txt]",
                  "job.yaml:9: data.train: @/corpus/val.txt is in data.val too; remove it from one");
+}
+
+/* A folder that names itself among its files would be read again without end. */
+static void a_saved_set_has_its_files_in_its_folder(void **state)
+{
+    char path[128];
+
+    (void)snprintf(path, sizeof path, "%s/set", folder);
+    assert_int_equal(hd_file_make_dirs(path, 0755), HD_OK);
+    put_text("set/state.json", "{\"_data_files\":[{\"filename\":\".\"}]}");
+    refuse_files(9, "  train: set",
+                 "job.yaml:9: data.train[0]: @/set/state.json: 'filename' is '.', which names no "
+                 "file of the folder");
 }
 
 static void patterns_give_files_in_bytewise_order_with_sizes(void **state)
