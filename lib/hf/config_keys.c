@@ -319,13 +319,16 @@ static enum hd_status read_count(struct hd_hf_reading *r, const struct hd_json *
     return st ? hd_err_prefix(st, "%s", value->key) : HD_OK;
 }
 
-/* Reads a count that decides which layers have experts, or the width of the shared expert. */
+/* Reads a count that decides which layers have experts, the width of the shared expert, or how many
+ * layers predict further tokens. */
 static enum hd_status read_expert_count(struct hd_hf_reading *r, const struct hd_json *value)
 {
     const struct {
         const char *key;
         int64_t *count, low;
-    } counts[] = {{"moe_num_shared_experts", &r->shared_experts, 0},
+    } counts[] = {{"n_shared_experts", &r->shared_experts, 0},
+                  {"moe_num_shared_experts", &r->shared_experts, 0},
+                  {"first_k_dense_replace", &r->first_sparse, 0},
                   {"moe_layer_start_index", &r->first_sparse, 0},
                   {"moe_layer_end_index", &r->last_sparse, -1},
                   {"moe_layer_interval", &r->sparse_step, 1},
@@ -344,18 +347,6 @@ static enum hd_status read_expert_ffn(struct hd_hf_reading *r, const struct hd_j
 
     if (value->kind != HD_JSON_NULL)
         st = hd_json_to_int64(value, 1, 1 << 22, &r->expert_ffn);
-    return st ? hd_err_prefix(st, "%s", value->key) : HD_OK;
-}
-
-/* Reads a count that may be 0: of layers without experts, or of shared experts. */
-static enum hd_status read_some(struct hd_hf_reading *r, const struct hd_json *value)
-{
-    int64_t *count =
-        strcmp(value->key, "n_shared_experts") == 0 ? &r->shared_experts : &r->first_sparse;
-    enum hd_status st = HD_OK;
-
-    if (value->kind != HD_JSON_NULL)
-        st = hd_json_to_int64(value, 0, 1024, count);
     return st ? hd_err_prefix(st, "%s", value->key) : HD_OK;
 }
 
@@ -542,8 +533,8 @@ static const struct key keys[] = {
     SPECIAL("router_aux_loss_coef", LISTED, read_balance),
     SPECIAL("router_jitter_noise", LISTED, read_jitter),
     INT("num_local_experts", EXPERTS, experts, 1, 4096),
-    SPECIAL("n_shared_experts", LISTED, read_some),
-    SPECIAL("first_k_dense_replace", LISTED, read_some),
+    SPECIAL("n_shared_experts", LISTED, read_expert_count),
+    SPECIAL("first_k_dense_replace", LISTED, read_expert_count),
     SPECIAL("mlp_layer_types", LISTED, read_list),
     SPECIAL("q_lora_rank", LISTED, read_q_rank),
     INT("kv_lora_rank", LISTED, mla_kv_rank, 1, 1 << 16),

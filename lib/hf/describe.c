@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/words.h"
 #include "hf/hf_internal.h"
 #include "job/pair_factors.h"
 
@@ -248,7 +249,8 @@ static const char *lacks(const struct hd_job *job, const struct hd_family *f)
         what = lacks_of_biases(job, f);
     if (!what && (f->learned || f->no_head_width) && job->head_width * job->heads != job->hidden)
         what = "model.head_width";
-    if (!what && f->names == HD_NAMES_GPT_NEOX && job->kv_heads != job->heads)
+    if (!what && job->kv_heads != job->heads &&
+        hd_words_have(f->ignores ? f->ignores : "", "num_key_value_heads"))
         what = "model.kv_heads";
     if (!what && job->qk_norm != f->qk_norm && !hd_hf_reads(f, "use_qk_norm"))
         what = "model.qk_norm";

@@ -105,7 +105,7 @@ static const struct hd_hf_row gpt2_rows[] = {
         PART(1, 2, "blocks.#.moe.up.weight", "layers.#." gate_up), \
         PLAIN("blocks.#.moe.down.weight", "layers.#." down)
 #define ROUTER(their) PLAIN("blocks.#.moe.router.weight", "layers.#." their)
-/* of a router that chooses by score plus a bias */
+/* the bias of a router that chooses by score plus a bias */
 #define SELECT_BIAS(their) PLAIN("blocks.#.moe.select_bias", "layers.#." their)
 #define SHARED_EXPERTS                                                                        \
     PLAIN("blocks.#.moe.shared.gate.weight", "layers.#.mlp.shared_experts.gate_proj.weight"), \

@@ -194,7 +194,7 @@ static enum hd_status find_tensor(struct search *s, struct hd_hf_map *map,
         return HD_OK;
     }
     map->used[*ret_weight - hd_weights_at(s->weights, 0)] = true;
-    if (hd_hf_is_fp8(*ret_weight) && want->dim_count > 1)
+    if (hd_hf_is_fp8(*ret_weight) && want->dim_count > 1 && !row->transposed)
         return hd_hf_find_fp8(s->weights, *ret_weight,
                               rows_before(s, row, row->parts, want->shape[want->dim_count - 2]),
                               want->shape[want->dim_count - 1], map->used, ret_quantized);
