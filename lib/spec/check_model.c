@@ -241,8 +241,9 @@ static enum hd_status check_features(const struct hd_job *job)
         return hd_err(HD_INVALID,
                       "model.rope_scaling.low_freq_factor: %g is not below high_freq_factor = %g",
                       job->rope_low_freq_factor, job->rope_high_freq_factor);
-    if (job->rope_beta_slow >= job->rope_beta_fast)
-        return hd_err(HD_INVALID, "model.rope_scaling.beta_slow: %g is not below beta_fast = %g",
+    if (job->rope_beta_slow > job->rope_beta_fast) /* Kimi K2 has equal ones */
+        return hd_err(HD_INVALID,
+                      "model.rope_scaling.beta_slow: %g is above beta_fast = %g; lower it",
                       job->rope_beta_slow, job->rope_beta_fast);
     return check_pair_factors(job);
 }

@@ -118,8 +118,9 @@ CONFIGS = {
                                             rope_parameters=MSCALE)),
     "deepseek_v2-lite_moe": ("deepseek_v2", dict(LATENTS, q_lora_rank=None, n_routed_experts=6, v_head_dim=32,
                                                  first_k_dense_replace=2, n_shared_experts=1, rope_parameters=PLAIN)),
+    # bounds of yarn as Kimi K2 has them
     "deepseek_v3_moe": ("deepseek_v3", dict(LATENTS, **GROUPS, q_lora_rank=28, first_k_dense_replace=2,
-                                            rope_parameters=MSCALE)),
+                                            rope_parameters=dict(MSCALE, beta_fast=1.0, beta_slow=1.0))),
     "deepseek_v3-lite_moe": ("deepseek_v3", dict(LATENTS, n_routed_experts=6, n_group=1, topk_group=1, q_lora_rank=None,
                                                  norm_topk_prob=False, first_k_dense_replace=1, rope_parameters=PLAIN)),
     "glm4_moe_lite": ("glm4_moe_lite", dict(LATENTS, **GROUPS, q_lora_rank=28, v_head_dim=32, rope_parameters=MSCALE,

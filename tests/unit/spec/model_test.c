@@ -22,6 +22,10 @@ static const struct mistake mistakes[] = {
      "  heads: 8\n  rope_theta: 1\n  rope_scaling: {type: yarn, factor: 4, original_context: 16}",
      "job.yaml:7: model.rope_theta: yarn divides by its logarithm; give more than 1, "
      "such as 10000"},
+    {6,
+     "  heads: 8\n  rope_scaling: {type: yarn, factor: 4, original_context: 16, beta_fast: 1,\n"
+     "    beta_slow: 1.5}",
+     "job.yaml:8: model.rope_scaling.beta_slow: 1.5 is above beta_fast = 1; lower it"},
     /* 64 / 8 = 8 channels rotate, which are 4 pairs */
     {6,
      "  heads: 8\n  rope_scaling: {type: longrope, original_context: 16, short_factor: 1 1 1 1,\n"
@@ -159,6 +163,17 @@ static void a_missing_family_names_them_all(void **state)
 static void each_mistake_has_its_place_and_remedy(void **state)
 {
     expect_refusals(mistakes, sizeof mistakes / sizeof mistakes[0], HD_INVALID);
+}
+
+/* Kimi K2's file has 1 for both bounds of yarn. */
+static void bounds_of_yarn_may_be_equal(void **state)
+{
+    char *text = with_line(6, "  heads: 8\n  rope_scaling: {type: yarn, factor: 4, beta_fast: 1, "
+                              "beta_slow: 1, original_context: 16}");
+    struct hd_job *spec = NULL;
+
+    assert_int_equal(read_bytes(text, strlen(text), NULL, &spec), HD_OK);
+    free(text);
 }
 
 static void gpt2_has_a_key_head_for_each_head(void **state)
