@@ -390,7 +390,10 @@ static const char data_help[] =
     "                   [--format npy|bin|megatron] [--key NAME | --columns C]\n"
     "                   [--end-of-text ID | --no-append-eot] [--form F] [--date D]\n"
     "                   [--template FILE] [--loss answers|last|all]\n"
-    "       both: [-o json]\n"
+    "       heddle data train-tokenizer IN...|FILE --out DIR --vocab N [--special T]...\n"
+    "                   [--eos T] [--bos T] [--pad T] [--pattern cl100k|gpt2]\n"
+    "                   [--min-count N] [--columns C] [--threads N] [--force]\n"
+    "       all: [-o json]\n"
     "\n"
     "show: samples of a job as its ranks read them; what counts for the loss is\n"
     "green, in brackets without a terminal. tokenize: a token file of text or of\n"
@@ -407,8 +410,19 @@ static const char data_help[] =
     "  --template FILE    of conversations; else that beside T. --loss: data.loss;\n"
     "                     --date: that a template gets which asks, as data.date\n"
     "\n"
-    "Example:\n"
-    "  heddle data tokenize corpus/*.jsonl --out corpus.npy --tokenizer bytes\n";
+    "train-tokenizer: a byte-level BPE of N ids, as DIR/tokenizer.json, from files,\n"
+    "or from data.train of a job file (.yaml); the same for any number of threads.\n"
+    "\n"
+    "  --special T        a special token, one of the first ids; may be repeated.\n"
+    "                     Without any: <|endoftext|>, which ends texts\n"
+    "  --eos T            the token that ends texts; --bos: begins, --pad: fills them\n"
+    "  --pattern P        splits texts into words: cl100k (at most 3 digits) or gpt2\n"
+    "  --min-count N      a pair that occurs less often is no token (2)\n"
+    "  --force            replaces a tokenizer that is in DIR\n"
+    "\n"
+    "Examples:\n"
+    "  heddle data tokenize corpus/*.jsonl --out corpus.npy --tokenizer bytes\n"
+    "  heddle data train-tokenizer corpus/*.jsonl --out tok --vocab 32000\n";
 
 static const char fetch_help[] =
     "Usage: heddle fetch NAME [--dataset] [--revision R] [--include P]...\n"
@@ -675,7 +689,8 @@ const struct cli_command cli_commands[] = {
     {"generate", "continue a text with a trained model", generate_help, cli_generate, true},
     {"serve", "answer requests with a trained model", serve_help, cli_serve, true},
     {"eval", "examine a trained model on data or questions", eval_help, cli_eval, false},
-    {"data", "make token files, show the samples of a job", data_help, cli_data, false},
+    {"data", "make token files and tokenizers, show the samples of a job", data_help, cli_data,
+     false},
     {"fetch", "download a model or data set of the Hugging Face hub", fetch_help, cli_fetch, false},
     {"checkpoint", "list, verify, export, save and remove checkpoints", checkpoint_help,
      cli_checkpoint, false},

@@ -32,7 +32,9 @@ static int read_job_file(const char *path, const struct cli_list *overrides, enu
                          struct hd_text *missing_data, int64_t epoch_steps, const char *problem,
                          struct fetch_names *names, struct hd_arena *arena, struct hd_job **ret_job)
 {
+    struct hd_text notes = {0};
     const struct hd_spec_source options = {
+        .notes = epoch_steps || problem ? NULL : &notes, /* a second reading would repeat them */
         .overrides = overrides->items,
         .override_origins = overrides->origins,
         .only_planned = purpose == TO_PLAN,
@@ -49,6 +51,9 @@ static int read_job_file(const char *path, const struct cli_list *overrides, enu
                             : hd_err(HD_NO_MEMORY, "no memory for a job");
     struct hd_text line = {0};
 
+    if (!st && notes.len_bytes)
+        cli_note("heddle: %.*s", (int)notes.len_bytes - 1, notes.data);
+    hd_text_free(&notes);
     if (!st) {
         if (!epoch_steps && !problem)
             note_model(job);

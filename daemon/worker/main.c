@@ -44,6 +44,12 @@ static const struct verb {
      "             [--form auto|text|messages|..] [--template FILE] [--date D]\n"
      "             [--loss answers|last|all] [--json] -- IN...",
      "makes a token file from text files", hd_worker_tokenize},
+    {"train-tokenizer",
+     "--out DIR --vocab N [--special TOKEN].. [--bos T] [--eos T] [--pad T]\n"
+     "             [--pattern cl100k|gpt2] [--min-count N] [--threads N] [--columns C] [--force]\n"
+     "             [--json] -- IN...",
+     "makes a byte-level BPE, as tokenizer.json and tokenizer_config.json, from text files",
+     hd_worker_train_tokenizer},
     {"data",
      "--tokenizer T --vocab N [--end-of-text ID|none] [--form F] [--columns C]\n"
      "             [--model DIR] < FILES",

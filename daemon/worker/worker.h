@@ -19,6 +19,7 @@ int hd_worker_eval(int argc, char **argv);
 int hd_worker_choices(int argc, char **argv);
 int hd_worker_export(int argc, char **argv);
 int hd_worker_tokenize(int argc, char **argv);
+int hd_worker_train_tokenizer(int argc, char **argv);
 int hd_worker_data(int argc, char **argv);
 int hd_worker_samples(int argc, char **argv);
 int hd_worker_bigram(int argc, char **argv);

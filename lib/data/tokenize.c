@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/json.h"
+#include "chat/conversation.h"
 #include "data/data_internal.h"
 #include "records/kind.h"
 #include "records/source.h"
@@ -113,6 +115,66 @@ static enum hd_status check_rows(const struct work *w, const struct tokenize_slo
     return HD_OK;
 }
 
+/* ---- messages as plain texts ---- */
+
+static enum hd_status add_string(struct hd_encoder *encoder, const char *text,
+                                 struct hd_id_list *ids)
+{
+    return text && *text ? hd_encoder_add(encoder, text, strlen(text), ids) : HD_OK;
+}
+
+/* Encodes the content of a message: a string, or the texts of its parts. */
+static enum hd_status add_content(struct hd_encoder *encoder, const struct hd_json *content,
+                                  struct hd_id_list *ids)
+{
+    const struct hd_json *part = content && content->kind == HD_JSON_ARRAY ? content->first : NULL;
+    enum hd_status st = HD_OK;
+
+    if (content && content->kind == HD_JSON_STRING)
+        return add_string(encoder, content->text, ids);
+    for (; !st && part; part = part->next) {
+        const struct hd_json *text =
+            part->kind == HD_JSON_OBJECT ? hd_json_member(part, "text") : NULL;
+
+        if (text && text->kind == HD_JSON_STRING)
+            st = add_string(encoder, text->text, ids);
+    }
+    return st;
+}
+
+static enum hd_status add_conversation(struct hd_encoder *encoder, const struct hd_conversation *c,
+                                       struct hd_id_list *ids)
+{
+    enum hd_status st = HD_OK;
+
+    if (!c->messages.count) {
+        st = add_string(encoder, c->prompt, ids);
+        return st ? st : add_string(encoder, c->answer, ids);
+    }
+    for (const struct hd_json *m = c->messages.first; !st && m; m = m->next)
+        st = add_content(encoder, hd_json_member(m, "content"), ids);
+    return st;
+}
+
+/* Encodes the messages of a conversation, or of a pair of them, each as a text of its own. */
+static enum hd_status add_messages(struct hd_encoder *encoder, struct hd_arena *arena,
+                                   const char *line, size_t size_bytes, struct hd_id_list *ids)
+{
+    struct hd_conversation c, pair[HD_CHAT_PAIR];
+    enum hd_status st = hd_conversation_read(arena, line, size_bytes, HD_CHAT_AUTO, &c), other;
+    struct hd_error error;
+
+    if (!st)
+        return add_conversation(encoder, &c, ids);
+    hd_err_save(st, &error);
+    other = hd_conversation_read_pair(arena, line, size_bytes, pair);
+    if (other)
+        return hd_err_restore(&error);
+    for (int i = 0; !other && i < HD_CHAT_PAIR; i++)
+        other = add_conversation(encoder, &pair[i], ids);
+    return other;
+}
+
 /* Encodes the text in one record into the slot's ids. */
 static enum hd_status add_line(const struct work *w, struct hd_encoder *encoder,
                                struct tokenize_slot *slot, const char *line, size_t size_bytes)
@@ -124,7 +186,9 @@ static enum hd_status add_line(const struct work *w, struct hd_encoder *encoder,
 
     hd_arena_init(&arena, 0);
     st = hd_jsonl_text(&arena, line, size_bytes, &text);
-    if (!st)
+    if (st == HD_INVALID && w->how->takes_messages && !text)
+        st = add_messages(encoder, &arena, line, size_bytes, &slot->ids);
+    else if (!st)
         st = hd_encoder_add(encoder, text, strlen(text), &slot->ids);
     if (!st)
         st = check_rows(w, slot, first);
@@ -421,7 +485,8 @@ static enum hd_status write_document(struct work *w, const struct tokenize_slot 
 
 static enum hd_status write_ids(struct work *w, struct tokenize_slot *slot)
 {
-    enum hd_status st = HD_OK;
+    enum hd_status st =
+        w->how->take ? w->how->take(w->how->context, slot->ids.ids, slot->ids.count) : HD_OK;
     size_t at = 0;
 
     w->counts.tokens += (int64_t)slot->ids.count;

@@ -43,9 +43,15 @@ struct hd_tokenize {
     int64_t vocab;
     const char *const *inputs;
     size_t input_count;
+    /* true: of records without a member `text`, the texts of a conversation's messages are encoded,
+     * one by one, without a template */
+    bool takes_messages;
     bool needs_tokens; /* true: inputs that give no token are HD_INVALID, and no file is written */
-    const char *out;   /* path as for hd_token_writer_open; NULL: only check the inputs */
-    int64_t read_max;  /* if out is NULL: bytes of text to read of each input, approximately; 0:
+    const char *out;   /* path as for hd_token_writer_open; NULL: writes no file */
+    /* Gets all ids in their order, some at a time, on the caller's thread; a failure ends the run.
+     * NULL: not needed. */
+    enum hd_status (*take)(void *context, const int32_t *ids, size_t count);
+    int64_t read_max; /* if out is NULL: bytes of text to read of each input, approximately; 0:
                           all */
     enum hd_token_format format;
     /* Rules for conversations; then all inputs are .jsonl files of conversations, the format must

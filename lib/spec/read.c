@@ -519,6 +519,9 @@ static enum hd_status read_spec(struct spec_reader *r, const struct hd_spec_sour
         st = spec_read_from(&r->draft, r->folder);
     if (st)
         return at_key_of_message(r, st);
+    st = spec_fill_vocab(&r->draft, source->notes);
+    if (st)
+        return at_key_of_message(r, st);
     spec_fill_absent(&r->draft);
     spec_fill_zero(job);
     st = spec_check_draft(job);

@@ -71,6 +71,9 @@ struct hd_spec_source {
     /* If not NULL (a plan for another machine), data files that cannot be opened are no error, and
      * the message about them is appended to this text. */
     struct hd_text *missing_data;
+    /* If not NULL, one line is appended for each value that was chosen by looking into a file, such
+     * as model.vocab by the tokenizer. */
+    struct hd_text *notes;
     /* Steps that the job's train.epochs make; 0: not counted yet, then train.steps becomes
      * HD_SPEC_STEPS_UNKNOWN. Not used without train.epochs. */
     int64_t epoch_steps;

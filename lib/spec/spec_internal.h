@@ -8,6 +8,7 @@
  *     order.c           parallel.schedule: {file: PATH}
  *     override.c        --set: replaces values of the file
  *     defaults.c        defaults of absent keys, and of keys that depend on other keys
+ *     vocab.c           model.vocab by the tokenizer
  *     check.c           the rules, of a model's keys in check_model.c
  *     files.c           paths and patterns
  *     names.c           names of the hub, hf://
@@ -122,6 +123,11 @@ enum hd_status spec_apply_overrides(const struct hd_spec_source *source, const c
 /* Sets the keys that neither the job file nor model.from gives: to defaults of keys.def, then to
  * defaults that depend on other keys. */
 void spec_fill_absent(struct spec_draft *draft);
+
+/* Sets an absent model.vocab to the number of ids of data.tokenizer, a path, rounded up, and adds a
+ * line to `notes` (NULL: not needed). HD_INVALID: a given one is less than that number. Does nothing
+ * if the job starts from a model, whose number of rows holds. */
+enum hd_status spec_fill_vocab(struct spec_draft *draft, struct hd_text *notes);
 /* Returns whether this key of the learning rate (warmup, decay_steps, min) has the value that a job
  * file without it would get. */
 bool spec_follows_steps(const struct hd_job *job, const char *path);

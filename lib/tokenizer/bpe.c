@@ -9,6 +9,7 @@
 
 #include "base/hash.h"
 #include "tokenizer/tokenizer_internal.h"
+#include "tokenizer/word_counts.h"
 
 enum {
     SCAN_MAX = 64,
@@ -376,6 +377,17 @@ static enum hd_status add_whole(struct hd_words *e, int32_t id)
     return st;
 }
 
+static enum hd_status spell_word(const unsigned char *word, size_t n, struct hd_id_list *list)
+{
+    const enum hd_status st = hd_id_list_reserve(list, n + 1);
+
+    for (size_t i = 0; !st && i < n; i++)
+        list->ids[list->count++] = word[i];
+    if (!st)
+        list->ids[list->count++] = HD_WORD_END;
+    return st;
+}
+
 enum hd_status hd_words_add(struct hd_words *words, const unsigned char *word, size_t len_bytes,
                             struct hd_id_list *list)
 {
@@ -385,6 +397,8 @@ enum hd_status hd_words_add(struct hd_words *words, const unsigned char *word, s
     int32_t whole;
     enum hd_status st;
 
+    if (words->bpe->spells_words)
+        return spell_word(word, len_bytes, list);
     words->list = list;
     if (len_bytes < CACHE_KEY_BYTES) {
         load_key(word, len_bytes, key);

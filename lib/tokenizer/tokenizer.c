@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "tokenizer/bpe_train.h"
 #include "tokenizer/tokenizer_internal.h"
 
 /* ---- tokenizers ---- */
@@ -87,6 +88,29 @@ enum hd_status hd_tokenizer_open(const char *name, struct hd_tokenizer **ret_tok
     return HD_OK;
 }
 
+enum hd_status hd_tokenizer_open_words(enum hd_word_pattern pattern,
+                                       struct hd_tokenizer **ret_tokenizer)
+{
+    static const struct hd_bpe_token none = {.bytes = (const unsigned char *)"!", .len_bytes = 1};
+    struct hd_tokenizer *t = calloc(1, sizeof *t);
+    struct hd_text json = {0};
+    enum hd_status st = HD_OK;
+
+    hd_bpe_write(pattern, &none, 1, NULL, 0, &json);
+    if (!t || json.failed || !(t->name = strdup(hd_word_pattern_names[pattern])))
+        st = hd_bpe_no_memory();
+    if (!st)
+        st = hd_bpe_read(json.data, json.len_bytes, NULL, &t->bpe);
+    hd_text_free(&json);
+    if (st) {
+        hd_tokenizer_close(t);
+        return st;
+    }
+    t->bpe.spells_words = true;
+    *ret_tokenizer = t;
+    return HD_OK;
+}
+
 void hd_tokenizer_close(struct hd_tokenizer *tokenizer)
 {
     if (!tokenizer)
@@ -104,6 +128,8 @@ const char *hd_tokenizer_name(const struct hd_tokenizer *tokenizer)
 
 int32_t hd_tokenizer_vocab(const struct hd_tokenizer *tokenizer)
 {
+    if (tokenizer->bpe.spells_words)
+        return HD_WORD_END + 1;
     return tokenizer->is_bytes ? 256 : tokenizer->bpe.vocab;
 }
 

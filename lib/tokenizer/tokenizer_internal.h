@@ -17,6 +17,10 @@
  *   bpe.c           words into ids
  *   decode.c        ids into text
  *   tokenizer.c     the public functions, and "bytes"
+ *   count.c         counts ids from the files alone
+ *   word_counts.c   counts words, from which
+ *   bpe_train.c     makes merges, and
+ *   bpe_write.c     writes a tokenizer.json
  *
  * Every step sees the text that the step of the reference sees: U+2581 is a character like any
  * other, and a space is a space until a step of the file replaces it. One representation differs:
@@ -217,6 +221,8 @@ struct hd_bpe {
                                      splits_specials */
     bool splits_specials; /* true: the text of a special token is encoded as ordinary tokens */
     struct hd_around around;
+    /* true: ids are the bytes of words, each word followed by HD_WORD_END (word_counts.h) */
+    bool spells_words;
 };
 
 /* ---- json.c ---- */

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Hugging Face tokenizers gives the same ids and texts: each character of Unicode, random texts, and
-# random combinations of all parts of a tokenizer.json; its patterns match the same.
+# random combinations of all parts of a tokenizer.json; its patterns match the
+# same, and tokenizers made from the same text are equal.
 . "${HEDDLE_SOURCE_DIR:?}/tests/e2e/cluster.sh" || exit 1
 . "$HEDDLE_SOURCE_DIR/tests/interop/python.sh" || exit 1
 need_python every_character_and_random_texts_have_the_same_ids tokenizers
@@ -13,5 +14,8 @@ check random_combinations_of_all_parts_have_the_same_ids_and_texts env PYTHONDON
 cat "$work/check.out"
 check random_patterns_match_the_same env PYTHONDONTWRITEBYTECODE=1 "$python" \
     "$HEDDLE_SOURCE_DIR/tests/interop/tokenizers/patterns.py" compare "$HEDDLE_BUILD_DIR/tests/spans_of" 300 "$RANDOM"
+cat "$work/check.out"
+check trained_tokenizers_are_equal env PYTHONDONTWRITEBYTECODE=1 "$python" \
+    "$HEDDLE_SOURCE_DIR/tests/interop/tokenizers/train.py" compare "$HEDDLE_BIN/heddle-worker" 20 "$RANDOM"
 cat "$work/check.out"
 finish

@@ -505,6 +505,49 @@ static void a_tokenizer_is_named_or_the_models_own(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
+/* Goal: without model.vocab the embedding has a row for each id of the tokenizer, up to the next
+ * multiple of 64, and the user is told; a vocabulary that is too small is refused, with its line.
+ * Method: 3 tokens of the model and 2 added ones, one of them a token of the model: ids 0 to 3;
+ * 4 rounds up to 64. Then with a name beside it, which is a fifth token. */
+static void the_tokenizer_decides_the_vocabulary(void **state)
+{
+    static const char job[] = "name: t\nmodel: {family: llama, layers: 2, hidden: 64, heads: 8, "
+                              "context: 32}\n"
+                              "data: {train: corpus/a.txt, tokenizer: tok/t.json}\n"
+                              "train: {steps: 9, global_batch: 8, lr: 1e-3}\n";
+    const char *too_small = "model.vocab=4";
+    struct hd_text notes = {0};
+    struct hd_spec_source source = {.name = "job.yaml",
+                                    .folder = folder,
+                                    .bytes = job,
+                                    .size_bytes = sizeof job - 1,
+                                    .notes = &notes};
+    char path[160];
+    struct hd_job *spec = hd_arena_alloc(&jobs, sizeof *spec);
+
+    (void)snprintf(path, sizeof path, "%s/tok", folder);
+    assert_int_equal(hd_file_make_dirs(path, 0755), HD_OK);
+    put_text("tok/t.json", "{\"added_tokens\": [{\"id\": 1, \"content\": \"b\"}, {\"id\": 3, "
+                           "\"content\": \"<e>\"}], \"model\": {\"vocab\": {\"a\": 0, \"b\": 1, "
+                           "\"c\": 2}, \"merges\": []}}");
+    assert_int_equal(hd_spec_read_yaml(&source, &jobs, spec), HD_OK);
+    assert_int_equal(spec->vocab, 64);
+    assert_string_equal(notes.data, "model.vocab: 64: the tokenizer has 4 ids, rounded up to a "
+                                    "multiple of 64\n");
+    put_text("tok/tokenizer_config.json", "{\"eos_token\": \"<end>\"}");
+    source.overrides = &too_small;
+    source.override_count = 1;
+    assert_int_equal(hd_spec_read_yaml(&source, &jobs, spec), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "model.vocab: 4 is less than the 5 tokens of "
+                                             "data.tokenizer = "));
+    put_text("tok/t.json", "{\"model\": {\"type\": \"BPE\"}}");
+    source.override_count = 0;
+    assert_int_equal(hd_spec_read_yaml(&source, &jobs, spec), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "data.tokenizer: "));
+    assert_non_null(strstr(hd_err_message(), "vocab"));
+    hd_text_free(&notes);
+}
+
 /* Goal: the job's values of dropout go before what config.json says, 0.25 for attention. */
 static void the_job_decides_what_is_dropped(void **state)
 {

@@ -1,0 +1,86 @@
+/* count: counts the ids of a tokenizer from its files alone, for programs that do not encode: the
+ * tokens of the model and the added tokens of all files. Equals hd_tokenizer_vocab; checks nothing
+ * else of the tokenizer, so that it needs neither PCRE2 nor utf8proc. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "tokenizer/count.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer_internal.h"
+
+enum { COUNT_VALUES_MAX = 16 << 20, COUNT_DEPTH_MAX = 32 };
+static const size_t count_bytes_max = (size_t)4 << 30;
+
+/* Adds the tokens of a tokenizer.json's model to the table of texts. */
+static enum hd_status add_model_tokens(const struct hd_json *root, struct hd_bpe *bpe)
+{
+    const struct hd_json *model = NULL, *vocab = NULL;
+    enum hd_status st = hd_json_need(root, "model", HD_JSON_OBJECT, &model);
+
+    if (!st)
+        st = hd_json_need(model, "vocab", HD_JSON_OBJECT, &vocab);
+    for (const struct hd_json *m = st ? NULL : vocab->first; !st && m; m = m->next) {
+        int64_t id = 0;
+
+        st = hd_json_to_int64(m, 0, HD_BPE_IDS_MAX - 1, &id);
+        if (st)
+            st = hd_err_prefix(st, "model.vocab: the id of '%.64s'", m->key);
+        else
+            st = hd_bpe_reach(bpe, (int32_t)id);
+        if (!st)
+            bpe->texts[id].content = m->key;
+    }
+    return st;
+}
+
+static enum hd_status count_all(const struct hd_text *file, struct hd_companions *companions,
+                                struct hd_bpe *bpe, int32_t *ret_count)
+{
+    static const struct hd_json_limits limits = {COUNT_VALUES_MAX, COUNT_DEPTH_MAX};
+    struct hd_merged_list merged = {0};
+    const struct hd_json *root = NULL;
+    struct hd_arena json;
+    enum hd_status st;
+
+    hd_arena_init(&json, count_bytes_max);
+    st = hd_json_parse(&json, file->data ? file->data : "", file->len_bytes, &limits, &root);
+    if (!st)
+        st = add_model_tokens(root, bpe);
+    if (!st)
+        st = hd_merged_list_make(&json, hd_bpe_member(root, "added_tokens"), companions, bpe,
+                                 &merged);
+    *ret_count = bpe->vocab;
+    for (int i = 0; !st && i < merged.count; i++)
+        if (merged.tokens[i].id >= *ret_count)
+            *ret_count = merged.tokens[i].id + 1;
+    hd_arena_done(&json);
+    return st;
+}
+
+enum hd_status hd_tokenizer_count_ids(const char *path, int32_t *ret_count)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup("./");
+    struct hd_companions companions = {.tokenizer_class = ""};
+    struct hd_bpe *bpe = calloc(1, sizeof *bpe);
+    struct hd_text file = {0};
+    enum hd_status st = hd_file_read(path, HD_TOKENIZER_FILE_BYTES_MAX, &file);
+
+    if (!st && (!folder || !bpe))
+        st = hd_bpe_no_memory();
+    if (!st)
+        st = hd_companions_read(folder, &file, &companions);
+    if (!st) {
+        hd_arena_init(&bpe->arena, count_bytes_max);
+        st = count_all(&file, &companions, bpe, ret_count);
+        st = st ? hd_err_prefix(st, "%s", path) : HD_OK;
+        hd_arena_done(&bpe->arena);
+    }
+    hd_companions_done(&companions);
+    hd_text_free(&file);
+    free(folder);
+    free(bpe);
+    return st;
+}
