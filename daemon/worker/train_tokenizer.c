@@ -29,7 +29,7 @@ struct tokenizer_training {
     const char *specials[HD_BPE_TRAIN_SPECIALS_MAX];
     int special_count;
     bool as_json, forces;
-    struct hd_bpe_train how;
+    struct hd_bpe_training how;
     struct hd_word_counts words;
     int64_t begin_ms, last_ms; /* times of the clock: beginning of the phase; last progress line */
     bool shown;
@@ -48,7 +48,7 @@ static bool show(struct tokenizer_training *t, const char *line)
     return !hd_worker_stop_signal();
 }
 
-static bool is_due(const struct tokenizer_training *t)
+static bool is_line_due(const struct tokenizer_training *t)
 {
     return hd_clock_now_ms() - t->last_ms >= (isatty(STDERR_FILENO) ? PROGRESS_MS : LINE_MS);
 }
@@ -61,7 +61,7 @@ static bool show_counting(void *context, const struct hd_tokenize_counts *c)
 
     if (hd_worker_stop_signal())
         return false;
-    if (!is_due(t) || !spent)
+    if (!is_line_due(t) || !spent)
         return true;
     hd_text_format_bytes(c->read_bytes, done);
     hd_text_format_bytes(c->total_bytes, total);
@@ -78,7 +78,7 @@ static bool show_merging(void *context, int32_t ids, int32_t vocab)
 
     if (hd_worker_stop_signal())
         return false;
-    if (!is_due(t))
+    if (!is_line_due(t))
         return true;
     (void)snprintf(line, sizeof line, "merging: %d of %d tokens", (int)ids, (int)vocab);
     return show(t, line);

@@ -16,22 +16,22 @@
 
 enum { LETTERS = 256, REPORTS = 100 };
 
-struct word_list { /* indices of words, ascending */
+struct pair_words { /* indices of words, ascending */
     int32_t *items;
     uint32_t count, capacity;
 };
 
 struct trained_pair {
-    uint64_t key;           /* left id << 32 | right id; with count and list: a row of the table */
-    int64_t count;          /* occurrences in the text */
-    struct word_list fresh; /* words in which the current merge created the pair */
+    uint64_t key;            /* left id << 32 | right id; with count and list: a row of the table */
+    int64_t count;           /* occurrences in the text */
+    struct pair_words fresh; /* words in which the current merge created the pair */
     bool is_used;
 };
 
 struct queued_pair {
     int64_t count;
     uint64_t key;
-    struct word_list words;
+    struct pair_words words;
 };
 
 struct trained_word {
@@ -40,8 +40,8 @@ struct trained_word {
     int64_t count;
 };
 
-struct bpe_training {
-    const struct hd_bpe_train *how;
+struct bpe_trainer {
+    const struct hd_bpe_training *how;
     struct hd_arena arena; /* bytes of tokens */
     struct hd_bpe_token *tokens;
     int32_t token_count;
@@ -84,7 +84,7 @@ static bool grow_array(void **array, size_t count, size_t *capacity, size_t item
 /* ---- tokens ---- */
 
 /* Returns the row of the token with these bytes, or the free row for it. */
-static int32_t *find_token_row(const struct bpe_training *t, const unsigned char *bytes,
+static int32_t *find_token_row(const struct bpe_trainer *t, const unsigned char *bytes,
                                uint32_t len_bytes)
 {
     uint64_t i = hd_mix64(hd_hash_bytes(bytes, len_bytes)) & t->token_mask;
@@ -118,7 +118,7 @@ static void spell_special(const char *content, unsigned char *ret_bytes, uint32_
 }
 
 /* Adds the special tokens. A word that spells one, such as a letter, is that token. */
-static enum hd_status add_specials(struct bpe_training *t)
+static enum hd_status add_specials(struct bpe_trainer *t)
 {
     for (int i = 0; i < t->how->special_count; i++) {
         const char *content = t->how->specials[i];
@@ -137,7 +137,7 @@ static enum hd_status add_specials(struct bpe_training *t)
     return HD_OK;
 }
 
-static int32_t put_token(struct bpe_training *t, const unsigned char *bytes, uint32_t len_bytes)
+static int32_t put_token(struct bpe_trainer *t, const unsigned char *bytes, uint32_t len_bytes)
 {
     int32_t *row = find_token_row(t, bytes, len_bytes);
 
@@ -149,7 +149,7 @@ static int32_t put_token(struct bpe_training *t, const unsigned char *bytes, uin
 }
 
 /* Adds the 256 letters in the order of their code points. */
-static enum hd_status add_letters(struct bpe_training *t, int32_t ret_ids[LETTERS])
+static enum hd_status add_alphabet(struct bpe_trainer *t, int32_t ret_ids[LETTERS])
 {
     unsigned char *bytes = hd_arena_alloc(&t->arena, LETTERS);
 
@@ -167,7 +167,7 @@ static enum hd_status add_letters(struct bpe_training *t, int32_t ret_ids[LETTER
     return HD_OK;
 }
 
-static enum hd_status make_tokens(struct bpe_training *t)
+static enum hd_status make_tokens(struct bpe_trainer *t)
 {
     const size_t capacity = (size_t)t->how->vocab + LETTERS + (size_t)t->how->special_count;
 
@@ -185,7 +185,7 @@ static enum hd_status make_tokens(struct bpe_training *t)
 
 /* ---- words ---- */
 
-static enum hd_status load_words(struct bpe_training *t, const struct hd_word_counts *words,
+static enum hd_status load_words(struct bpe_trainer *t, const struct hd_word_counts *words,
                                  const int32_t letters[LETTERS])
 {
     uint64_t at = 0;
@@ -211,7 +211,7 @@ static enum hd_status load_words(struct bpe_training *t, const struct hd_word_co
 
 /* ---- pairs ---- */
 
-static struct trained_pair *find_pair_row(const struct bpe_training *t, uint64_t key)
+static struct trained_pair *find_pair_row(const struct bpe_trainer *t, uint64_t key)
 {
     uint64_t i = hd_mix64(key) & t->pair_mask;
 
@@ -220,7 +220,7 @@ static struct trained_pair *find_pair_row(const struct bpe_training *t, uint64_t
     return &t->pairs[i];
 }
 
-static enum hd_status grow_pairs(struct bpe_training *t)
+static enum hd_status grow_pairs(struct bpe_trainer *t)
 {
     struct trained_pair *old = t->pairs;
     const uint64_t old_count = old ? t->pair_mask + 1 : 0, next = old ? 2 * old_count : 1 << 16;
@@ -240,7 +240,7 @@ static enum hd_status grow_pairs(struct bpe_training *t)
     return HD_OK;
 }
 
-static enum hd_status add_to_list(struct word_list *list, int32_t word)
+static enum hd_status add_to_list(struct pair_words *list, int32_t word)
 {
     const uint32_t capacity = list->capacity ? list->capacity + list->capacity / 2 + 1 : 2;
     int32_t *items;
@@ -260,7 +260,7 @@ static enum hd_status add_to_list(struct word_list *list, int32_t word)
 
 /* Adds `change` occurrences of a pair per occurrence of a word. An increase makes the pair one that
  * is queued after the current merge. */
-static enum hd_status change_pair(struct bpe_training *t, int32_t left, int32_t right, int32_t word,
+static enum hd_status change_pair(struct bpe_trainer *t, int32_t left, int32_t right, int32_t word,
                                   int64_t change)
 {
     const uint64_t key = (uint64_t)left << 32 | (uint32_t)right;
@@ -293,7 +293,7 @@ static bool comes_first(const struct queued_pair *a, const struct queued_pair *b
     return a->count != b->count ? a->count > b->count : a->key < b->key;
 }
 
-static enum hd_status push_queued(struct bpe_training *t, struct queued_pair item)
+static enum hd_status push_queued(struct bpe_trainer *t, struct queued_pair item)
 {
     size_t i = t->heap_count;
 
@@ -307,7 +307,7 @@ static enum hd_status push_queued(struct bpe_training *t, struct queued_pair ite
 }
 
 /* Moves the entry at the top of the heap down to its place. */
-static void sift_top(struct bpe_training *t)
+static void sift_top(struct bpe_trainer *t)
 {
     const struct queued_pair item = t->heap[0];
     size_t i = 0;
@@ -323,7 +323,7 @@ static void sift_top(struct bpe_training *t)
     t->heap[i] = item;
 }
 
-static struct queued_pair pop_queued(struct bpe_training *t)
+static struct queued_pair pop_queued(struct bpe_trainer *t)
 {
     const struct queued_pair top = t->heap[0];
 
@@ -334,7 +334,7 @@ static struct queued_pair pop_queued(struct bpe_training *t)
 }
 
 /* Queues the pairs that were created, with the words that have them. */
-static enum hd_status queue_fresh(struct bpe_training *t)
+static enum hd_status queue_fresh(struct bpe_trainer *t)
 {
     enum hd_status st = HD_OK;
 
@@ -345,13 +345,13 @@ static enum hd_status queue_fresh(struct bpe_training *t)
             st = push_queued(t, (struct queued_pair){pair->count, pair->key, pair->fresh});
         else
             free(pair->fresh.items);
-        pair->fresh = (struct word_list){.items = NULL};
+        pair->fresh = (struct pair_words){.items = NULL};
     }
     t->touched_count = 0;
     return st;
 }
 
-static enum hd_status count_pairs(struct bpe_training *t)
+static enum hd_status count_pairs(struct bpe_trainer *t)
 {
     enum hd_status st = HD_OK;
 
@@ -367,7 +367,7 @@ static enum hd_status count_pairs(struct bpe_training *t)
 /* ---- merges ---- */
 
 /* Sets *ret_id to the token of a pair's bytes, which may exist already. */
-static enum hd_status make_token(struct bpe_training *t, int32_t left, int32_t right,
+static enum hd_status make_token(struct bpe_trainer *t, int32_t left, int32_t right,
                                  int32_t *ret_id)
 {
     const struct hd_bpe_token a = t->tokens[left], b = t->tokens[right];
@@ -382,7 +382,7 @@ static enum hd_status make_token(struct bpe_training *t, int32_t left, int32_t r
 }
 
 /* Replaces each occurrence of the pair in a word by `merged`, from left to right. */
-static enum hd_status merge_in_word(struct bpe_training *t, int32_t word, struct hd_bpe_rule pair,
+static enum hd_status merge_in_word(struct bpe_trainer *t, int32_t word, struct hd_bpe_rule pair,
                                     int32_t merged)
 {
     struct trained_word *w = &t->words[word];
@@ -410,7 +410,7 @@ static enum hd_status merge_in_word(struct bpe_training *t, int32_t word, struct
     return st;
 }
 
-static enum hd_status put_rule(struct bpe_training *t, struct hd_bpe_rule rule)
+static enum hd_status put_rule(struct bpe_trainer *t, struct hd_bpe_rule rule)
 {
     size_t capacity = (size_t)t->merge_capacity;
 
@@ -421,7 +421,7 @@ static enum hd_status put_rule(struct bpe_training *t, struct hd_bpe_rule rule)
     return HD_OK;
 }
 
-static enum hd_status merge_pair(struct bpe_training *t, const struct queued_pair *top)
+static enum hd_status merge_pair(struct bpe_trainer *t, const struct queued_pair *top)
 {
     const struct hd_bpe_rule rule = {(int32_t)(top->key >> 32), (int32_t)(top->key & UINT32_MAX)};
     int32_t merged = 0;
@@ -434,7 +434,7 @@ static enum hd_status merge_pair(struct bpe_training *t, const struct queued_pai
     return st ? st : queue_fresh(t);
 }
 
-static bool report(const struct bpe_training *t, int32_t *reported)
+static bool report(const struct bpe_trainer *t, int32_t *reported)
 {
     const int32_t step = t->how->vocab / REPORTS + 1;
 
@@ -444,7 +444,7 @@ static bool report(const struct bpe_training *t, int32_t *reported)
     return t->how->progress(t->how->context, t->token_count, t->how->vocab);
 }
 
-static enum hd_status merge_all(struct bpe_training *t)
+static enum hd_status merge_all(struct bpe_trainer *t)
 {
     const int64_t least = t->how->min_count > 1 ? t->how->min_count : 1;
     int32_t reported = 0;
@@ -471,7 +471,7 @@ static enum hd_status merge_all(struct bpe_training *t)
 }
 
 /* Removes from the rules each one that occurs again later. */
-static enum hd_status drop_repeated(struct bpe_training *t)
+static enum hd_status drop_repeated(struct bpe_trainer *t)
 {
     int32_t kept = t->merge_count;
     struct trained_pair *pair;
@@ -490,7 +490,7 @@ static enum hd_status drop_repeated(struct bpe_training *t)
     return HD_OK;
 }
 
-static void done_training(struct bpe_training *t)
+static void done_training(struct bpe_trainer *t)
 {
     for (uint64_t i = 0; t->pairs && i <= t->pair_mask; i++)
         free(t->pairs[i].fresh.items);
@@ -508,26 +508,26 @@ static void done_training(struct bpe_training *t)
 }
 
 /* Makes the special tokens be written as they are, not as the bytes that their letters mean. */
-static void show_specials(struct bpe_training *t)
+static void show_specials(struct bpe_trainer *t)
 {
     for (int i = 0; i < t->how->special_count; i++)
         t->tokens[i].bytes = (const unsigned char *)t->how->specials[i];
 }
 
-enum hd_status hd_bpe_train(const struct hd_bpe_train *how, const struct hd_word_counts *words,
+enum hd_status hd_bpe_train(const struct hd_bpe_training *how, const struct hd_word_counts *words,
                             struct hd_text *ret_json, struct hd_bpe_trained *ret_trained)
 {
-    struct bpe_training t = {.how = how};
+    struct bpe_trainer t = {.how = how};
     int32_t letters[LETTERS];
     enum hd_status st;
 
     hd_arena_init(&t.arena, 0);
     st = make_tokens(&t);
     if (!st)
-        st = add_letters(&t, letters);
+        st = add_alphabet(&t, letters);
     if (!st && t.token_count > how->vocab)
         st = hd_err(HD_INVALID,
-                    "a vocabulary of %d has no room for 256 bytes and %d special tokens; ask for "
+                    "a vocabulary of %d has no space for 256 bytes and %d special tokens; ask for "
                     "more than %d",
                     (int)how->vocab, how->special_count, (int)t.token_count);
     if (!st)

@@ -39,7 +39,7 @@ struct hd_tokenizer;
 enum hd_status hd_tokenizer_open_words(enum hd_word_pattern pattern,
                                        struct hd_tokenizer **ret_tokenizer);
 
-struct hd_bpe_train {
+struct hd_bpe_training {
     int32_t vocab;     /* ids to make, special tokens and letters included */
     int64_t min_count; /* a pair that occurs less often is not merged */
     /* special tokens, which get the first ids; distinct, not empty */
@@ -58,8 +58,8 @@ struct hd_bpe_trained {
 };
 
 /* Appends to ret_json the tokenizer.json of a BPE trained on the words. HD_INVALID: the vocabulary
- * has no room for the letters and special tokens. HD_ABORTED: progress returned false. */
-enum hd_status hd_bpe_train(const struct hd_bpe_train *how, const struct hd_word_counts *words,
+ * has no space for the letters and special tokens. HD_ABORTED: progress returned false. */
+enum hd_status hd_bpe_train(const struct hd_bpe_training *how, const struct hd_word_counts *words,
                             struct hd_text *ret_json, struct hd_bpe_trained *ret_trained);
 
 /* A token of the model: bytes that words consist of, or a special token. */

@@ -112,7 +112,7 @@ static uint64_t footprint(uint64_t rows, uint64_t bytes)
 }
 
 /* Forgets rare words until at most half of the table and of the words' bytes is used. */
-static enum hd_status make_room(struct hd_word_counts *c)
+static enum hd_status forget_rare(struct hd_word_counts *c)
 {
     enum hd_status st = HD_OK;
 
@@ -135,7 +135,7 @@ static enum hd_status reserve_word(struct hd_word_counts *c, uint32_t len_bytes)
     enum hd_status st = HD_OK;
 
     if (c->bytes_max && c->used && footprint(next, c->len_bytes + len_bytes) > c->bytes_max)
-        st = make_room(c);
+        st = forget_rare(c);
     else if (grows)
         st = resize(c, next);
     while (capacity < c->len_bytes + len_bytes)
@@ -152,7 +152,7 @@ static enum hd_status reserve_word(struct hd_word_counts *c, uint32_t len_bytes)
 
 /* ---- words ---- */
 
-static enum hd_status add_word(struct hd_word_counts *c, const int32_t *ids, size_t n)
+static enum hd_status count_word(struct hd_word_counts *c, const int32_t *ids, size_t n)
 {
     struct hd_word_count *row;
     unsigned char *word;
@@ -185,7 +185,7 @@ enum hd_status hd_word_counts_add(struct hd_word_counts *counts, const int32_t *
 
     for (size_t i = 0; !st && i < count; i++)
         if (ids[i] == HD_WORD_END) {
-            st = i > from ? add_word(counts, ids + from, i - from) : HD_OK;
+            st = i > from ? count_word(counts, ids + from, i - from) : HD_OK;
             from = i + 1;
         }
     return st;

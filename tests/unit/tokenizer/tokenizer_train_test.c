@@ -95,7 +95,7 @@ static void merges_are_those_of_the_reference(void **state)
 {
     static const struct hd_json_limits limits = {1 << 16, 16};
     static const char *const specials[] = {"<s>"};
-    const struct hd_bpe_train how = {
+    const struct hd_bpe_training how = {
         .vocab = 320, .min_count = 2, .specials = specials, .special_count = 1};
     struct hd_word_counts counts = {.rows = NULL};
     struct hd_text text = {0}, wanted = {0}, json = {0};
@@ -136,7 +136,7 @@ static bool stop_at_once(void *context, int32_t ids, int32_t vocab)
 static void limits_are_said(void **state)
 {
     static const char *const specials[] = {"<s>"};
-    struct hd_bpe_train how = {
+    struct hd_bpe_training how = {
         .vocab = 256, .min_count = 2, .specials = specials, .special_count = 1};
     struct hd_word_counts counts = {.rows = NULL};
     struct hd_bpe_trained trained;
