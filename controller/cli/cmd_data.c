@@ -9,6 +9,7 @@
 
 struct tokenize {
     const char *out, *format, *tokenizer, *threads, *key, *columns, *form, *template, *date, *loss;
+    const char *roles, *bad_rows;
     const char *end_of_text;
     bool no_append_eot;
 };
@@ -28,6 +29,8 @@ static enum hd_status exec_tokenize(const struct tokenize *t, const struct cli *
                   {"--template", t->template},
                   {"--date", t->date},
                   {"--loss", t->loss},
+                  {"--roles", t->roles},
+                  {"--bad-rows", t->bad_rows},
                   {"--end-of-text", t->end_of_text}};
     const char **argv = calloc((size_t)cli->arg_count + 32, sizeof *argv);
     size_t n = 1;
@@ -223,6 +226,8 @@ int cli_data(struct cli *cli, int argc, char **argv)
         {"template", 0, CLI_FLAG_TEXT, &t.template, 0, 0},
         {"date", 0, CLI_FLAG_TEXT, &t.date, 0, 0},
         {"loss", 0, CLI_FLAG_TEXT, &t.loss, 0, 0},
+        {"roles", 0, CLI_FLAG_TEXT, &t.roles, 0, 0},
+        {"bad-rows", 0, CLI_FLAG_TEXT, &t.bad_rows, 0, 0},
         {"set", 0, CLI_FLAG_LIST, &overrides, 0, 0},
         {"samples", 0, CLI_FLAG_TEXT, &samples, 0, 0},
         {"first", 0, CLI_FLAG_TEXT, &first, 0, 0},
@@ -250,7 +255,8 @@ int cli_data(struct cli *cli, int argc, char **argv)
                          cli->args[0]);
     if (strcmp(cli->args[0], "show") == 0) {
         if (t.out || t.format || t.tokenizer || t.threads || t.key || t.columns ||
-            t.no_append_eot || t.form || t.template || t.date || t.loss || t.end_of_text)
+            t.no_append_eot || t.form || t.template || t.date || t.loss || t.end_of_text ||
+            t.roles || t.bad_rows)
             return cli_usage(
                 "data show: takes --samples, --first and --set; the rest is in the job "
                 "file");

@@ -149,6 +149,12 @@ static void print_source(const struct validated *v, const struct hd_json *s, str
         hd_text_format_bytes(json_number_of(s, "checked_bytes"), size);
         hd_text_add(out, "; only %s of it were checked", size);
     }
+    if (json_number_of(s, "checked_one_in") > 1)
+        hd_text_add(out, "; 1 record in %lld was checked, with the first and the last",
+                    (long long)json_number_of(s, "checked_one_in"));
+    if (json_number_of(s, "left_out") > 0 && !v->epoch)
+        hd_text_add(out, "; %lld that cannot be used left out (data.bad_rows)",
+                    (long long)json_number_of(s, "left_out"));
     hd_text_add(out, "\n");
 }
 

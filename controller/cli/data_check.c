@@ -37,7 +37,7 @@ static enum hd_status run_worker(const struct hd_job *job, bool files, const cha
                                  struct hd_arena *arena, const struct hd_json **ret_data,
                                  struct hd_text *ret_errors, int *ret_exit)
 {
-    const char *argv[16] = {program, "data", "--tokenizer", job->tokenizer, "--vocab"};
+    const char *argv[24] = {program, "data", "--tokenizer", job->tokenizer, "--vocab"};
     struct hd_text list = {0}, answer = {0};
     char vocab[24], end_of_text[24];
     size_t n = 5;
@@ -51,6 +51,12 @@ static enum hd_status run_worker(const struct hd_job *job, bool files, const cha
         argv[n++] = "--columns";
         argv[n++] = job->columns;
     }
+    if (*job->roles) {
+        argv[n++] = "--roles";
+        argv[n++] = job->roles;
+    }
+    argv[n++] = "--bad-rows";
+    argv[n++] = job->bad_rows;
     if (*job->from_dir) {
         argv[n++] = "--model";
         argv[n++] = job->from_dir;
@@ -164,6 +170,12 @@ static enum hd_status run_samples(const struct hd_job *job, const char *const *f
     return st;
 }
 
+/* Returns whether the sequences of an epoch are counted, for which its texts are tokenized. */
+static bool counts_epoch(const struct hd_job *job)
+{
+    return job->epochs > 0 || hd_spec_has_conversations(job);
+}
+
 int data_check_epoch(const struct hd_job *job, struct hd_arena *arena,
                      const struct hd_json **ret_epoch, struct hd_text *ret_problem)
 {
@@ -176,7 +188,7 @@ int data_check_epoch(const struct hd_job *job, struct hd_arena *arena,
     enum hd_status st;
 
     *ret_epoch = NULL;
-    if (job->epochs == 0 && !hd_spec_has_conversations(job))
+    if (!counts_epoch(job))
         return CLI_CONTINUE;
     st = run_samples(job, flags, &answer, &errors, &status);
     has_problem = take_problem(job, "heddle-worker samples: ", status, &errors, ret_problem);
@@ -234,6 +246,10 @@ void data_check_describe(const struct hd_job *job, const struct hd_json *epoch, 
     if (fact(epoch, "dropped") || fact(epoch, "cut"))
         hd_text_add(out, "data.too_long: %s: %lld %s are left out, %lld are cut\n", job->too_long,
                     (long long)fact(epoch, "dropped"), what, (long long)fact(epoch, "cut"));
+    if (fact(epoch, "left_out"))
+        hd_text_add(out, "data.bad_rows: %lld record%s cannot be used and %s left out\n",
+                    (long long)fact(epoch, "left_out"), fact(epoch, "left_out") == 1 ? "" : "s",
+                    fact(epoch, "left_out") == 1 ? "is" : "are");
     if (fact(epoch, "spell_special_tokens"))
         hd_text_add(out,
                     "in %lld conversations a message spells a special token: that is ordinary "
@@ -291,6 +307,9 @@ static int check_data(const struct hd_job *job, bool files, struct hd_arena *are
 
     if (!st)
         st = run_worker(job, files, program.data, arena, ret_data, files ? &errors : NULL, &status);
+    /* records that are left out are listed by the worker that makes an epoch, if one does */
+    if (!st && !status && counts_epoch(job))
+        hd_text_clear(&errors);
     has_problem = take_problem(job, "heddle-worker data: ", status, &errors, ret_problem);
     hd_text_free(&errors);
     hd_text_free(&program);

@@ -30,6 +30,8 @@ struct data_list {
     enum hd_chat_form form;               /* form of .jsonl files */
     /* rules for examining the files, made from the members above */
     struct hd_survey_rules rules;
+    struct hd_bad_rows bad; /* bad records of all files */
+    char bad_list[16];      /* key of the list that has the first of them */
     struct source *sources;
     int source_count, source_room;
 };
@@ -96,9 +98,11 @@ static enum hd_status read_files(struct data_list *a)
 
 static enum hd_status read_data_options(int argc, char **argv, struct data_list *a)
 {
-    struct hd_flag f[] = {{"--tokenizer", true, false, NULL},    {"--vocab", true, false, NULL},
-                          {"--end-of-text", false, false, NULL}, {"--form", false, false, NULL},
-                          {"--model", false, false, NULL},       {"--columns", false, false, NULL}};
+    struct hd_flag f[] = {
+        {"--tokenizer", true, false, NULL},    {"--vocab", true, false, NULL},
+        {"--end-of-text", false, false, NULL}, {"--form", false, false, NULL},
+        {"--model", false, false, NULL},       {"--columns", false, false, NULL},
+        {"--roles", false, false, NULL},       {"--bad-rows", false, false, NULL}};
     enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
 
     a->form = HD_CHAT_AUTO;
@@ -118,7 +122,8 @@ static enum hd_status read_data_options(int argc, char **argv, struct data_list 
     a->job.vocab = a->vocab;
     (void)snprintf(a->job.tokenizer, sizeof a->job.tokenizer, "%s", f[0].value);
     (void)snprintf(a->job.from_dir, sizeof a->job.from_dir, "%s", f[4].value ? f[4].value : "");
-    (void)snprintf(a->job.columns, sizeof a->job.columns, "%s", f[5].value ? f[5].value : "");
+    a->rules.rows =
+        (struct hd_row_rules){.columns = f[5].value, .roles = f[6].value, .bad_rows = f[7].value};
     return HD_OK;
 }
 
@@ -167,6 +172,8 @@ static enum hd_status add_source(struct data_list *a, const struct source *s,
 
     if (st)
         return hd_err_prefix(st, "data.%s", s->list);
+    if (a->bad.count && !*a->bad_list)
+        (void)snprintf(a->bad_list, sizeof a->bad_list, "data.%s", s->list);
     hd_json_begin(w, NULL, '{');
     hd_json_add_string(w, "list", s->list);
     hd_json_add_int64(w, "source", s->number);
@@ -176,6 +183,8 @@ static enum hd_status add_source(struct data_list *a, const struct source *s,
     add_count(w, "documents", survey.documents);
     add_count(w, "tokens", survey.tokens);
     hd_json_add_int64(w, "checked_bytes", survey.checked);
+    hd_json_add_int64(w, "checked_one_in", survey.every);
+    hd_json_add_int64(w, "left_out", survey.left_out);
     hd_json_end(w, '}');
     return HD_OK;
 }
@@ -188,13 +197,33 @@ static void set_rules(struct data_list *a)
                                         .end_of_text = a->end_of_text,
                                         .vocab = a->vocab,
                                         .form = a->form,
-                                        .columns = a->job.columns,
+                                        .rows = a->rules.rows,
+                                        .bad = &a->bad,
                                         .threads = cores < 1 ? 1
                                                    : cores < HD_TOKENIZE_THREADS_MAX
                                                        ? (int)cores
                                                        : HD_TOKENIZE_THREADS_MAX,
                                         .encode_left = HD_SURVEY_ENCODE_MAX,
                                         .read_left = HD_SURVEY_READ_MAX};
+}
+
+void hd_worker_list_bad(const struct hd_bad_rows *bad)
+{
+    (void)fputs(bad->reasons.data ? bad->reasons.data : "", stderr);
+    if (bad->count > HD_BAD_ROWS_SHOWN)
+        (void)fprintf(stderr, "and %" PRId64 " others\n", bad->count - HD_BAD_ROWS_SHOWN);
+}
+
+/* Prints the records that cannot be used, and fails if the job does not leave them out. */
+static enum hd_status judge_records(const struct data_list *a)
+{
+    struct hd_bad_rule rule;
+    const enum hd_status st = hd_bad_rule_read(a->rules.rows.bad_rows, &rule);
+
+    if (st || !a->bad.count)
+        return st;
+    hd_worker_list_bad(&a->bad);
+    return rule.skips ? HD_OK : hd_bad_rows_judge(&a->bad, &rule, a->bad_list);
 }
 
 int hd_worker_data(int argc, char **argv)
@@ -217,6 +246,8 @@ int hd_worker_data(int argc, char **argv)
     hd_json_begin(&w, "sources", '[');
     for (int i = 0; !st && i < a.source_count; i++)
         st = add_source(&a, &a.sources[i], &w);
+    if (!st)
+        st = judge_records(&a);
     hd_json_end(&w, ']');
     hd_json_end(&w, '}');
     if (!st && text.failed)
@@ -226,6 +257,7 @@ int hd_worker_data(int argc, char **argv)
     hd_text_free(&text);
     hd_job_tokenizer_close(&a.opened);
     hd_text_free(&a.notes);
+    hd_bad_rows_free(&a.bad);
     hd_arena_done(&a.arena);
     return hd_worker_finish("data", st);
 }

@@ -52,7 +52,7 @@ static const struct verb {
      hd_worker_train_tokenizer},
     {"data",
      "--tokenizer T --vocab N [--end-of-text ID|none] [--form F] [--columns C]\n"
-     "             [--model DIR] < FILES",
+     "             [--roles R] [--bad-rows B] [--model DIR] < FILES",
      "contents of a job's data files, as JSON; a line of FILES is train|val SOURCE BYTES PATH",
      hd_worker_data},
     {"samples", "[--first K] [--count N] [--json] [--colour] [--facts] < JOB",

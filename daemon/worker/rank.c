@@ -422,7 +422,7 @@ static enum hd_status make_tokens(struct rank *r, struct hd_job_tokenizer *token
     const struct hd_token_cache_watch watch = {
         .rank = (int)r->rank, .world = (int)r->world, .alive = alive, .context = r};
     const int64_t begin = hd_clock_now_ns();
-    char text[128];
+    char text[400];
     enum hd_status st = hd_token_cache_fill(&r->job, tokenizer, &watch, &r->arena, ret_tokens);
 
     if (!st && ret_tokens->train) /* the job has text to tokenize */
@@ -444,6 +444,16 @@ static enum hd_status make_tokens(struct rank *r, struct hd_job_tokenizer *token
             "in %lld conversations a message spells a special token: that is ordinary text",
             (long long)ret_tokens->spelled);
         rank_say(r, HD_LINK_LEVEL_WARN, text);
+    }
+    if (!st && ret_tokens->left_out) {
+        (void)snprintf(text, sizeof text,
+                       "left out %lld of %lld records that cannot be used (data.bad_rows); the "
+                       "first: %.250s",
+                       (long long)ret_tokens->left_out, (long long)ret_tokens->records,
+                       ret_tokens->first_left_out);
+        hd_log(HD_LOG_WARN, "%s", text);
+        /* each rank has files of its own, so that each reports */
+        hd_link_report_event(r->link, HD_LINK_LEVEL_WARN, text);
     }
     return st;
 }

@@ -24,6 +24,7 @@ struct samples {
     struct hd_job job;
     struct hd_job_tokenizer tokenizer;
     struct hd_token_cache cache;
+    struct hd_bad_rows bad; /* records that cannot be used */
     struct hd_job_data data;
     char folder[128]; /* temporary folder; "": none */
     int64_t first, count;
@@ -123,7 +124,7 @@ static enum hd_status make_folder(struct samples *s)
 
 static enum hd_status open_data(struct samples *s)
 {
-    const struct hd_token_cache_watch watch = {.world = 1, .alive = goes_on};
+    const struct hd_token_cache_watch watch = {.world = 1, .alive = goes_on, .bad = &s->bad};
     struct hd_job *job = &s->job;
     enum hd_status st = make_folder(s);
 
@@ -180,6 +181,7 @@ static enum hd_status add_facts(const struct samples *s, struct hd_json_writer *
     hd_json_add_int64(w, "dropped", p.dropped);
     hd_json_add_int64(w, "cut", p.cut);
     hd_json_add_int64(w, "spell_special_tokens", s->cache.spelled);
+    hd_json_add_int64(w, "left_out", s->bad.count);
     hd_json_end(w, '}');
     return st;
 }
@@ -410,6 +412,7 @@ static void done(struct samples *s)
     free(s->bounds);
     hd_job_data_close(&s->data);
     hd_job_tokenizer_close(&s->tokenizer);
+    hd_bad_rows_free(&s->bad);
     hd_arena_done(&s->arena);
 }
 
@@ -430,8 +433,10 @@ int hd_worker_samples(int argc, char **argv)
     s.is_pairs = !st && hd_job_has_pairs(&s.job);
     if (!st)
         st = write_samples(&s, &out);
-    done(&s);
     hd_err_save(st, &story);
+    if (s.bad.count)
+        hd_worker_list_bad(&s.bad);
+    done(&s);
     if (*s.folder)
         (void)hd_file_remove_tree(s.folder); /* best effort: a leftover only uses disk space */
     st = st ? hd_err_restore(&story) : HD_OK;

@@ -80,7 +80,9 @@ static enum hd_status read_tokenize_options(int argc, char **argv, struct hd_tok
         {"--format", false, false, NULL},       {"--form", false, false, NULL},
         {"--template", false, false, NULL},     {"--loss", false, false, NULL},
         {"--end-of-text", false, false, NULL},  {"--date", false, false, NULL},
-        {"--columns", false, false, NULL}};
+        {"--columns", false, false, NULL},      {"--roles", false, false, NULL},
+        {"--bad-rows", false, false, NULL}};
+    struct hd_bad_rule rule;
     int64_t threads = 0, end_of_text = -1;
     int inputs = 0;
     enum hd_status st;
@@ -106,7 +108,7 @@ static enum hd_status read_tokenize_options(int argc, char **argv, struct hd_tok
     *ret_how = (struct hd_tokenize){
         .inputs = (const char *const *)argv + inputs + 1,
         .input_count = (size_t)(argc - inputs - 1),
-        .columns = ret_options->columns,
+        .rows = {.columns = ret_options->columns, .roles = f[13].value, .bad_rows = f[14].value},
         .threads = threads < HD_TOKENIZE_THREADS_MAX ? (int)threads : HD_TOKENIZE_THREADS_MAX};
     *ret_options = (struct options){.out = f[0].value,
                                     .format = f[6].value,
@@ -127,7 +129,13 @@ static enum hd_status read_tokenize_options(int argc, char **argv, struct hd_tok
                     sizeof ret_options->columns - 1);
     else
         st = hd_records_check_columns(ret_options->columns);
-    return st ? hd_err_prefix(st, f[3].value ? "--key" : "--columns") : HD_OK;
+    if (st)
+        return hd_err_prefix(st, f[3].value ? "--key" : "--columns");
+    st = hd_chat_check_roles(f[13].value ? f[13].value : "");
+    if (st)
+        return hd_err_prefix(st, "--roles");
+    st = hd_bad_rule_read(f[14].value, &rule);
+    return st ? hd_err_prefix(st, "--bad-rows") : HD_OK;
 }
 
 /* Chooses the format by --format, else by the ending of --out. The ending is removed from
@@ -193,7 +201,7 @@ static enum hd_status find_form(const struct hd_tokenize *how, const struct opti
         return HD_OK;
     *ret_form = HD_CHAT_TEXT;
     return hd_data_has_records(how->inputs[0])
-               ? hd_jsonl_look(how->inputs[0], how->columns, HD_CHAT_AUTO, ret_form)
+               ? hd_jsonl_look(how->inputs[0], &how->rows, HD_CHAT_AUTO, ret_form)
                : HD_OK;
 }
 
@@ -253,6 +261,7 @@ static enum hd_status find_rules(const struct options *o, struct hd_tokenize *ho
     how->format = HD_TOKEN_FORMAT_COUNTS;
     how->conversations = rules;
     rules->tokenizer = how->tokenizer;
+    rules->roles = how->rows.roles;
     rules->end_of_text = how->end_of_text;
     st = read_loss(o->loss, &rules->loss);
     if (!st)
@@ -278,6 +287,8 @@ static void print_summary(const struct hd_tokenize *how, const struct hd_tokeniz
                      per_token, rate);
         if (how->conversations)
             (void)printf("%lld tokens count for the loss\n", (long long)c->targets);
+        if (c->left_out)
+            (void)printf("records left out (--bad-rows): %lld\n", (long long)c->left_out);
         if (c->spelled)
             (void)printf("in %lld conversations a message spells a special token: that is ordinary "
                          "text\n",
@@ -294,6 +305,7 @@ static void print_summary(const struct hd_tokenize *how, const struct hd_tokeniz
     hd_json_add_int64(&w, "documents", c->documents);
     hd_json_add_int64(&w, "tokens", c->tokens);
     hd_json_add_int64(&w, "targets", c->targets);
+    hd_json_add_int64(&w, "left_out", c->left_out);
     hd_json_add_int64(&w, "read_bytes", c->read_bytes);
     hd_json_add_int64(&w, "text_bytes", c->text_bytes);
     hd_json_add_real(&w, "bytes_per_token", per_token);
@@ -375,15 +387,23 @@ int hd_worker_tokenize(int argc, char **argv)
     struct hd_tokenize_counts counts = {0};
     struct hd_text out = {0};
     struct tokenize_bar bar = {.begin_ms = hd_clock_now_ms()};
+    struct hd_bad_rows bad = {.count = 0};
+    struct hd_error story;
     enum hd_status st = read_tokenize_options(argc, argv, &how, &options);
 
+    how.bad = &bad;
     bar.last_ms = bar.begin_ms;
     if (!st)
         st = tokenize_files(&how, &options, &bar, &counts, &out);
     if (bar.shown)
         (void)fprintf(stderr, "\r\033[K");
+    hd_err_save(st, &story);
+    if (bad.count)
+        hd_worker_list_bad(&bad);
+    st = st ? hd_err_restore(&story) : HD_OK;
     if (!st)
         print_summary(&how, &counts, hd_clock_now_ms() - bar.begin_ms, options.as_json);
+    hd_bad_rows_free(&bad);
     hd_text_free(&out);
     if (st == HD_ABORTED) {
         (void)hd_worker_finish("tokenize", st);

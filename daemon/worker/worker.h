@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "data/bad_rows.h"
 
 /* Each verb takes the arguments after its name and returns the exit status. */
 int hd_worker_rank(int argc, char **argv);
@@ -69,5 +70,7 @@ void hd_worker_catch_stop(void);
 int hd_worker_stop_signal(void); /* 0: none came */
 /* Prints notes, one per line, on stderr: "heddle-worker VERB: note: ...". */
 void hd_worker_note(const char *verb, const char *lines);
+/* Prints the records that cannot be used on stderr, one per line, and how many more there are. */
+void hd_worker_list_bad(const struct hd_bad_rows *bad);
 
 #endif

@@ -4,6 +4,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "chat/conversation.h"
+
 enum { NAMES_SHOWN = 12 };
 
 /* Names of one thing; the first is the usual one, and wins over the others. */
@@ -119,7 +121,53 @@ enum hd_status chat_columns_unknown(const struct hd_json *root)
 
 /* ---- messages ---- */
 
-const char *chat_columns_role(const char *name)
+static const char *const ROLES[] = {"system", "developer", "user", "assistant", "tool"};
+enum { ROLE_COUNT = sizeof ROLES / sizeof *ROLES, ROLES_SHOWN = 8 };
+
+/* Returns the role with this name; NULL: there is none. */
+static const char *find_role(const char *name, size_t bytes)
+{
+    for (size_t i = 0; i < ROLE_COUNT; i++)
+        if (strlen(ROLES[i]) == bytes && memcmp(ROLES[i], name, bytes) == 0)
+            return ROLES[i];
+    return NULL;
+}
+
+enum hd_status hd_chat_check_roles(const char *roles)
+{
+    for (const char *p = roles; *p;) {
+        const size_t all = strcspn(p, ","), name = strcspn(p, "=,");
+
+        if (!name || name == all || name + 1 == all)
+            return hd_err(HD_INVALID, "'%.*s' is not NAME=ROLE", (int)(all < 80 ? all : 80), p);
+        if (!find_role(p + name + 1, all - name - 1))
+            return hd_err(HD_INVALID,
+                          "'%.*s' is no role; write system, developer, user, assistant or tool",
+                          (int)(all - name - 1 < 80 ? all - name - 1 : 80), p + name + 1);
+        for (const char *q = roles; q < p; q += strcspn(q, ",") + 1)
+            if (strncmp(q, p, name + 1) == 0)
+                return hd_err(HD_INVALID, "'%.*s' is there twice", (int)(name < 80 ? name : 80), p);
+        p += all + (p[all] == ',');
+    }
+    return HD_OK;
+}
+
+/* Returns the role that the text of data.roles gives a name; NULL: it does not have the name. */
+static const char *given_role(const char *roles, const char *name)
+{
+    const size_t n = strlen(name);
+
+    for (const char *p = roles; p && *p; p += *p == ',') {
+        const size_t all = strcspn(p, ",");
+
+        if (n && all > n && p[n] == '=' && memcmp(p, name, n) == 0)
+            return find_role(p + n + 1, all - n - 1);
+        p += all;
+    }
+    return NULL;
+}
+
+const char *chat_columns_role(const char *given, const char *name)
 {
     static const char *const roles[][2] = {
         {"user", "user"},        {"human", "user"},          {"assistant", "assistant"},
@@ -129,10 +177,47 @@ const char *chat_columns_role(const char *name)
         {"observation", "tool"}, {"tool_response", "tool"},  {"function", "tool"},
         {"ipython", "tool"}};
 
+    if (given_role(given, name))
+        return given_role(given, name);
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
         if (strcasecmp(name, roles[i][0]) == 0)
             return roles[i][1];
     return NULL;
+}
+
+/* Returns whether a message before `until` has the speaker `name`. */
+static bool spoke_before(const struct hd_json *messages, const struct hd_json *until,
+                         const char *key, const char *name)
+{
+    for (const struct hd_json *m = messages->first; m != until; m = m->next) {
+        const struct hd_json *role = hd_json_member(m, key);
+
+        if (role && role->kind == HD_JSON_STRING && strcmp(role->text, name) == 0)
+            return true;
+    }
+    return false;
+}
+
+enum hd_status chat_columns_refuse_role(const struct hd_json *messages, const char *key,
+                                        const char *name)
+{
+    struct hd_text seen = {0};
+    enum hd_status st;
+    int shown = 0;
+
+    for (const struct hd_json *m = messages->first; m && shown < ROLES_SHOWN; m = m->next) {
+        const struct hd_json *role = hd_json_member(m, key);
+
+        if (role && role->kind == HD_JSON_STRING && !spoke_before(messages, m, key, role->text))
+            hd_text_add(&seen, "%s%.40s", shown++ ? ", " : "", role->text);
+    }
+    st = hd_err(HD_INVALID,
+                "'%s' is '%.40s', which is no known role; the conversation has %s; say in the job "
+                "file what it is, as data.roles: {%.40s: user}, or assistant, system, developer, "
+                "tool",
+                key, name, seen.data ? seen.data : "none", name);
+    hd_text_free(&seen);
+    return st;
 }
 
 const struct hd_json *chat_columns_first_role(const struct hd_json *message)
@@ -200,6 +285,22 @@ enum hd_status chat_columns_refuse_media(const struct hd_json *root)
             return hd_err(HD_INVALID,
                           "it has '%s', and Heddle trains on text; leave such records out, or "
                           "remove the member",
+                          names[i]);
+    }
+    return HD_OK;
+}
+
+enum hd_status chat_columns_refuse_rated(const struct hd_json *root)
+{
+    static const char *const names[] = {"label", "kto_tag"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const struct hd_json *m = hd_json_member(root, names[i]);
+
+        if (m && (m->kind == HD_JSON_TRUE || m->kind == HD_JSON_FALSE))
+            return hd_err(HD_INVALID,
+                          "its answer is rated ('%s'), and there is no objective for that; remove "
+                          "the bad ones and the column, or make pairs, chosen and rejected",
                           names[i]);
     }
     return HD_OK;

@@ -25,9 +25,14 @@ enum hd_status chat_columns_read_prompt(const struct hd_json *root, struct chat_
 /* Refuses a record of no known form: the message has its members and what to write. */
 enum hd_status chat_columns_unknown(const struct hd_json *root);
 
-/* Returns the role of a speaker, such as "user" for "Human"; the case of letters does not matter.
+/* Returns the role of a speaker: the one that `roles`, the text of data.roles or NULL, gives its
+ * name; else the usual one, such as "user" for "Human", where the case of letters does not matter.
  * NULL: the name is of no known speaker. */
-const char *chat_columns_role(const char *name);
+const char *chat_columns_role(const char *roles, const char *name);
+/* Refuses a message of an unknown speaker: the error has the speakers of the list of messages and
+ * what to write. key: "role" or "from". */
+enum hd_status chat_columns_refuse_role(const struct hd_json *messages, const char *key,
+                                        const char *name);
 /* Returns a message's member with the name of its speaker; NULL: it has none. */
 const struct hd_json *chat_columns_first_role(const struct hd_json *message);
 /* Sets *ret_weighs to whether a message may count for the loss: its weight or train. */
@@ -36,6 +41,8 @@ enum hd_status chat_columns_weight(const struct hd_json *message, bool *ret_weig
 enum hd_status chat_columns_check_content(const struct hd_json *message);
 /* Refuses a record that has pictures, films or sounds. */
 enum hd_status chat_columns_refuse_media(const struct hd_json *root);
+/* Refuses a record whose answer is rated: a label, as for KTO. */
+enum hd_status chat_columns_refuse_rated(const struct hd_json *root);
 /* Sets *ret_tools to the list of a record's tools, which may also be written as text; NULL: none. */
 enum hd_status chat_columns_tools(struct hd_arena *arena, const struct hd_json *root,
                                   const struct hd_json **ret_tools);

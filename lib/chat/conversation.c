@@ -28,6 +28,12 @@ bool hd_chat_form_find(const char *name, enum hd_chat_form *ret_form)
     return false;
 }
 
+/* A line that is being read. */
+struct reading {
+    struct hd_arena *arena; /* memory of the conversation */
+    const char *roles;      /* text of data.roles; NULL: the usual names alone */
+};
+
 static enum hd_status no_memory_for_conversation(void)
 {
     return hd_err(HD_NO_MEMORY, "no memory for a conversation");
@@ -93,7 +99,7 @@ static enum hd_status add_message(struct hd_arena *arena, struct hd_json *list,
 }
 
 /* Adds a list of turns with from and value. */
-static enum hd_status add_turns(struct hd_arena *arena, const struct hd_json *turns,
+static enum hd_status add_turns(const struct reading *r, const struct hd_json *turns,
                                 struct hd_json *list, struct hd_json **last)
 {
     enum hd_status st = HD_OK;
@@ -107,13 +113,12 @@ static enum hd_status add_turns(struct hd_arena *arena, const struct hd_json *tu
         if (!st)
             st = hd_json_need_string(t, "value", &value);
         if (!st)
-            role = chat_columns_role(from);
+            role = chat_columns_role(r->roles, from);
         if (!st && !role)
-            st = hd_err(HD_INVALID, "'from' is '%.40s'; it must be system, human, gpt or tool",
-                        from);
+            st = chat_columns_refuse_role(turns, "from", from);
         weight = weight && weight->kind != HD_JSON_NULL ? weight : train;
         if (!st)
-            st = add_message(arena, list, last, role, value, weight);
+            st = add_message(r->arena, list, last, role, value, weight);
     }
     return st;
 }
@@ -175,12 +180,12 @@ static const struct hd_json *reasoning_of(const struct hd_json *message)
 
 /* Adds a message as transformers passes it to a template: without null members, because templates
  * test `is defined`, and with its reasoning as both `reasoning_content` and `thinking`. */
-static bool add_as_given(struct hd_arena *arena, const struct hd_json *m, struct hd_json *list,
+static bool add_as_given(const struct reading *r, const struct hd_json *m, struct hd_json *list,
                          struct hd_json **last)
 {
     const struct hd_json *reasoning = m->kind == HD_JSON_OBJECT ? reasoning_of(m) : NULL;
     const struct hd_json *thinking = hd_json_member(m, "thinking");
-    struct hd_json *copy = append(arena, list, last, m), *member = NULL;
+    struct hd_json *copy = append(r->arena, list, last, m), *member = NULL;
     bool is_there = false;
 
     if (!copy || m->kind != HD_JSON_OBJECT)
@@ -188,7 +193,7 @@ static bool add_as_given(struct hd_arena *arena, const struct hd_json *m, struct
     copy->first = NULL;
     copy->count = 0;
     if (reasoning && (!thinking || thinking->kind == HD_JSON_NULL)) {
-        if (!append(arena, copy, &member, reasoning))
+        if (!append(r->arena, copy, &member, reasoning))
             return false;
         member->key = "thinking";
     }
@@ -198,46 +203,49 @@ static bool add_as_given(struct hd_arena *arena, const struct hd_json *m, struct
         if (c->kind == HD_JSON_NULL)
             continue;
         is_there |= is_reasoning;
-        if (!append(arena, copy, &member, c))
+        if (!append(r->arena, copy, &member, c))
             return false;
-        if (strcmp(c->key, "role") == 0 && c->kind == HD_JSON_STRING && chat_columns_role(c->text))
-            member->text = chat_columns_role(c->text);
+        if (strcmp(c->key, "role") == 0 && c->kind == HD_JSON_STRING &&
+            chat_columns_role(r->roles, c->text))
+            member->text = chat_columns_role(r->roles, c->text);
     }
     if (reasoning && !is_there) {
-        if (!append(arena, copy, &member, reasoning))
+        if (!append(r->arena, copy, &member, reasoning))
             return false;
         member->key = "reasoning_content";
     }
     return true;
 }
 
-static enum hd_status add_all(struct hd_arena *arena, const struct hd_json *from,
+static enum hd_status add_all(const struct reading *r, const struct hd_json *from,
                               struct hd_json *list, struct hd_json **last)
 {
     for (const struct hd_json *m = from->first; m; m = m->next)
-        if (!add_as_given(arena, m, list, last))
+        if (!add_as_given(r, m, list, last))
             return no_memory_for_conversation();
     return HD_OK;
 }
 
 /* Adds a list of messages with role and content, or with from and value. */
-static enum hd_status add_listed(struct hd_arena *arena, const struct hd_json *from,
+static enum hd_status add_listed(const struct reading *r, const struct hd_json *from,
                                  struct hd_json *list, struct hd_json **last)
 {
     return from->first && !hd_json_member(from->first, "role") &&
                    hd_json_member(from->first, "from")
-               ? add_turns(arena, from, list, last)
-               : add_all(arena, from, list, last);
+               ? add_turns(r, from, list, last)
+               : add_all(r, from, list, last);
 }
 
 /* Returns the text of the member `system` beside a list of messages; NULL: none, or the list begins
  * with one. */
-static const char *system_beside(const struct hd_json *root, const struct hd_json *list)
+static const char *system_beside(const struct reading *r, const struct hd_json *root,
+                                 const struct hd_json *list)
 {
     const struct hd_json *system = hd_json_member(root, "system");
     const struct hd_json *first = list->first ? chat_columns_first_role(list->first) : NULL;
-    const bool begins = first && first->kind == HD_JSON_STRING && chat_columns_role(first->text) &&
-                        strcmp(chat_columns_role(first->text), "system") == 0;
+    const bool begins = first && first->kind == HD_JSON_STRING &&
+                        chat_columns_role(r->roles, first->text) &&
+                        strcmp(chat_columns_role(r->roles, first->text), "system") == 0;
 
     return system && system->kind == HD_JSON_STRING && *system->text && !begins ? system->text
                                                                                 : NULL;
@@ -245,53 +253,49 @@ static const char *system_beside(const struct hd_json *root, const struct hd_jso
 
 /* Adds the messages of a record: a list of objects with role and content, or with from and value;
  * or, as old tables have them, an object of lists, one for each. */
-static enum hd_status read_messages(struct hd_arena *arena, const struct hd_json *root,
+static enum hd_status read_messages(const struct reading *r, const struct hd_json *root,
                                     const char *key, struct hd_json *list, struct hd_json **last)
 {
     const struct hd_json *from = hd_json_member(root, key);
-    enum hd_status st = chat_columns_unzip(arena, from, &from);
+    enum hd_status st = chat_columns_unzip(r->arena, from, &from);
 
     if (st)
         return st;
     if (!from || from->kind != HD_JSON_ARRAY)
         return hd_json_need(root, key, HD_JSON_ARRAY, &from);
-    if (system_beside(root, from))
-        st = add_message(arena, list, last, "system", system_beside(root, from), NULL);
+    if (system_beside(r, root, from))
+        st = add_message(r->arena, list, last, "system", system_beside(r, root, from), NULL);
     if (st)
         return st;
     /* the message about a faulty first turn of `conversations` names from and value */
     return from->first && !hd_json_member(from->first, "role") && strcmp(key, "conversations") == 0
-               ? add_turns(arena, from, list, last)
-               : add_listed(arena, from, list, last);
+               ? add_turns(r, from, list, last)
+               : add_listed(r, from, list, last);
 }
 
 enum hd_status hd_conversation_of_messages(struct hd_arena *arena, const struct hd_json *messages,
                                            struct hd_conversation *ret)
 {
+    const struct reading r = {.arena = arena};
     struct hd_json *last = NULL;
 
     if (messages->kind != HD_JSON_ARRAY)
         return hd_err(HD_INVALID, "the messages are not a list");
     *ret = (struct hd_conversation){
         .form = HD_CHAT_MESSAGES, .messages = {.kind = HD_JSON_ARRAY}, .prompt = ""};
-    return add_all(arena, messages, &ret->messages, &last);
+    return add_all(&r, messages, &ret->messages, &last);
 }
 
 /* Reads the form prompt_completion. Sets *prompt_count to the number of messages of the prompt,
  * which do not count for the loss. */
-static enum hd_status read_completion(struct hd_arena *arena, const struct hd_json *root,
+static enum hd_status read_completion(const struct reading *r, const struct hd_json *root,
                                       struct hd_conversation *c, struct hd_json **last,
                                       size_t *prompt_count)
 {
     const struct hd_json *prompt = hd_json_member(root, "prompt"),
-                         *completion = hd_json_member(root, "completion"),
-                         *label = hd_json_member(root, "label");
+                         *completion = hd_json_member(root, "completion");
     enum hd_status st;
 
-    if (label && (label->kind == HD_JSON_TRUE || label->kind == HD_JSON_FALSE))
-        return hd_err(HD_INVALID,
-                      "its completions are rated (label), and there is no objective for that; "
-                      "remove the bad ones and the column, or make pairs, chosen and rejected");
     if (!prompt || !completion || prompt->kind != completion->kind ||
         (prompt->kind != HD_JSON_STRING && prompt->kind != HD_JSON_ARRAY))
         return hd_err(HD_INVALID,
@@ -301,9 +305,9 @@ static enum hd_status read_completion(struct hd_arena *arena, const struct hd_js
         c->answer = completion->text;
         return *c->answer ? HD_OK : hd_err(HD_INVALID, "the completion is empty");
     }
-    st = add_all(arena, prompt, &c->messages, last);
+    st = add_all(r, prompt, &c->messages, last);
     *prompt_count = prompt->count;
-    return st ? st : add_all(arena, completion, &c->messages, last);
+    return st ? st : add_all(r, completion, &c->messages, last);
 }
 
 static bool is_empty(const struct hd_json *message)
@@ -318,19 +322,15 @@ static bool is_empty(const struct hd_json *message)
            (content->kind == HD_JSON_ARRAY && !content->count);
 }
 
-static enum hd_status check_message(const struct hd_json *m, size_t index, bool learned,
-                                    bool *ret_counts)
+static enum hd_status check_message(const struct hd_json *messages, const struct hd_json *m,
+                                    size_t index, bool learned, bool *ret_counts)
 {
-    static const char *const roles[] = {"system", "developer", "user", "assistant", "tool"};
     const char *role;
-    bool known = false, weighs = true;
+    bool weighs = true;
     enum hd_status st = hd_json_need_string(m, "role", &role);
 
-    for (size_t i = 0; !st && i < sizeof roles / sizeof *roles; i++)
-        known |= strcmp(role, roles[i]) == 0;
-    if (!st && !known)
-        st = hd_err(HD_INVALID,
-                    "the role '%.40s' is none of system, developer, user, assistant, tool", role);
+    if (!st && !chat_columns_role(NULL, role))
+        st = chat_columns_refuse_role(messages, "role", role);
     if (!st)
         st = chat_columns_weight(m, &weighs);
     if (!st)
@@ -352,7 +352,7 @@ static enum hd_status check_messages(struct hd_arena *arena, struct hd_conversat
         return no_memory_for_conversation();
     c->counts = counts;
     for (const struct hd_json *m = c->messages.first; !st && m; m = m->next, i++) {
-        st = check_message(m, i, i >= prompt_count, &counts[i]);
+        st = check_message(&c->messages, m, i, i >= prompt_count, &counts[i]);
         any |= counts[i];
     }
     if (!st && !any)
@@ -362,8 +362,10 @@ static enum hd_status check_messages(struct hd_arena *arena, struct hd_conversat
 }
 
 enum hd_status hd_conversation_read(struct hd_arena *arena, const char *line, size_t line_bytes,
-                                    enum hd_chat_form form, struct hd_conversation *ret)
+                                    enum hd_chat_form form, const char *roles,
+                                    struct hd_conversation *ret)
 {
+    const struct reading r = {arena, roles};
     const struct hd_json *root = NULL;
     struct hd_conversation c = {.messages = {.kind = HD_JSON_ARRAY}, .form = form, .prompt = ""};
     struct hd_json *last = NULL;
@@ -375,18 +377,20 @@ enum hd_status hd_conversation_read(struct hd_arena *arena, const char *line, si
     if (st)
         return st;
     st = chat_columns_refuse_media(root);
+    if (!st && c.form != HD_CHAT_TEXT)
+        st = chat_columns_refuse_rated(root);
     if (st)
         return st;
     if (c.form == HD_CHAT_MESSAGES) {
-        st = read_messages(arena, root, "messages", &c.messages, &last);
+        st = read_messages(&r, root, "messages", &c.messages, &last);
     } else if (c.form == HD_CHAT_SHAREGPT) {
-        st = read_messages(arena, root,
+        st = read_messages(&r, root,
                            hd_json_member(root, "conversations") ? "conversations" : "conversation",
                            &c.messages, &last);
     } else if (c.form == HD_CHAT_ALPACA) {
         st = read_alpaca(arena, root, &c.messages, &last);
     } else if (c.form == HD_CHAT_COMPLETION) {
-        st = read_completion(arena, root, &c, &last, &prompt_count);
+        st = read_completion(&r, root, &c, &last, &prompt_count);
     } else {
         st = hd_json_need_string(root, "text", &c.answer); /* the text may be empty */
     }
@@ -450,7 +454,7 @@ static enum hd_status wrong_pair(void)
 }
 
 /* Makes the conversation of a prompt with one of its answers. */
-static enum hd_status read_answer(struct hd_arena *arena, const struct pair *p, size_t index,
+static enum hd_status read_answer(const struct reading *r, const struct pair *p, size_t index,
                                   struct hd_conversation *c)
 {
     const struct hd_json *answer = p->answers[index];
@@ -465,26 +469,27 @@ static enum hd_status read_answer(struct hd_arena *arena, const struct pair *p, 
         return *c->answer ? HD_OK : hd_err(HD_INVALID, "the answer is empty");
     }
     if (p->turn.system)
-        st = add_message(arena, &c->messages, &last, "system", p->turn.system, NULL);
+        st = add_message(r->arena, &c->messages, &last, "system", p->turn.system, NULL);
     if (!st && p->turn.prompt)
-        st = add_message(arena, &c->messages, &last, "user", p->turn.prompt, NULL);
+        st = add_message(r->arena, &c->messages, &last, "user", p->turn.prompt, NULL);
     if (!st && p->prompt)
-        st = add_listed(arena, p->prompt, &c->messages, &last);
+        st = add_listed(r, p->prompt, &c->messages, &last);
     if (!st && answer->kind == HD_JSON_STRING)
-        st = add_message(arena, &c->messages, &last, "assistant", answer->text, NULL);
+        st = add_message(r->arena, &c->messages, &last, "assistant", answer->text, NULL);
     else if (!st && answer->kind == HD_JSON_OBJECT)
-        st = add_listed(arena, &alone, &c->messages, &last);
+        st = add_listed(r, &alone, &c->messages, &last);
     else if (!st)
-        st = add_listed(arena, answer, &c->messages, &last);
+        st = add_listed(r, answer, &c->messages, &last);
     if (st)
         return st;
-    return check_messages(arena, c,
+    return check_messages(r->arena, c,
                           (p->turn.system != NULL) + (p->turn.prompt != NULL) +
                               (p->prompt ? p->prompt->count : 0) + p->alike);
 }
 
 /* Returns whether `text` is the last message of a user among the first `count` of a list. */
-static bool is_last_question(const struct hd_json *list, size_t count, const char *text)
+static bool is_last_question(const struct reading *r, const struct hd_json *list, size_t count,
+                             const char *text)
 {
     const struct hd_json *m = list->first, *content;
     bool is_it = false;
@@ -494,8 +499,8 @@ static bool is_last_question(const struct hd_json *list, size_t count, const cha
 
         content = hd_json_member(m, "content");
         content = content ? content : hd_json_member(m, "value");
-        if (role && role->kind == HD_JSON_STRING && chat_columns_role(role->text) &&
-            strcmp(chat_columns_role(role->text), "user") == 0)
+        if (role && role->kind == HD_JSON_STRING && chat_columns_role(r->roles, role->text) &&
+            strcmp(chat_columns_role(r->roles, role->text), "user") == 0)
             is_it = content && content->kind == HD_JSON_STRING && strcmp(content->text, text) == 0;
     }
     return is_it;
@@ -503,13 +508,13 @@ static bool is_last_question(const struct hd_json *list, size_t count, const cha
 
 /* Finds the prompt of answers that are lists of messages: a list in front of them; or the messages
  * that they share at their beginning, which a prompt beside them only repeats. */
-static enum hd_status find_shared(struct pair *p)
+static enum hd_status find_shared(const struct reading *r, struct pair *p)
 {
     const struct hd_json *prompt = p->prompt;
     const size_t alike = common_messages(p->answers[0], p->answers[1]);
 
     if (prompt && prompt->kind == HD_JSON_STRING) {
-        if (!is_last_question(p->answers[0], alike, prompt->text))
+        if (!is_last_question(r, p->answers[0], alike, prompt->text))
             return wrong_pair();
         p->prompt = NULL;
     } else if (prompt && prompt->kind == HD_JSON_ARRAY) {
@@ -568,7 +573,7 @@ static enum hd_status find_both_answers(const struct hd_json *root, struct pair 
 }
 
 /* Finds the prompt of a pair. */
-static enum hd_status find_pair_prompt(struct hd_arena *arena, const struct hd_json *root,
+static enum hd_status find_pair_prompt(const struct reading *r, const struct hd_json *root,
                                        struct pair *p)
 {
     static const char *const names[] = {"prompt", "messages", "conversations"};
@@ -584,11 +589,11 @@ static enum hd_status find_pair_prompt(struct hd_arena *arena, const struct hd_j
     if (p->prompt && p->prompt->kind != HD_JSON_STRING && p->prompt->kind != HD_JSON_ARRAY)
         return wrong_pair();
     if (p->prompt && p->prompt->kind == HD_JSON_ARRAY)
-        p->turn.system = system_beside(root, p->prompt);
+        p->turn.system = system_beside(r, root, p->prompt);
     else if (kind == HD_JSON_ARRAY)
-        p->turn.system = system_beside(root, p->answers[0]);
+        p->turn.system = system_beside(r, root, p->answers[0]);
     if (kind == HD_JSON_ARRAY)
-        return find_shared(p);
+        return find_shared(r, p);
     if (p->prompt && p->prompt->kind == HD_JSON_STRING) {
         p->text = kind == HD_JSON_STRING ? p->prompt->text : NULL;
         p->turn.prompt = kind == HD_JSON_OBJECT ? p->prompt->text : NULL;
@@ -599,20 +604,21 @@ static enum hd_status find_pair_prompt(struct hd_arena *arena, const struct hd_j
         return HD_OK;
     st = chat_columns_read_prompt(root, &p->turn, &found);
     if (!st && found && p->turn.input)
-        p->turn.prompt = hd_arena_printf(arena, "%s\n\n%s", p->turn.prompt, p->turn.input);
+        p->turn.prompt = hd_arena_printf(r->arena, "%s\n\n%s", p->turn.prompt, p->turn.input);
     if (!st && found)
         return p->turn.prompt ? HD_OK : no_memory_for_conversation();
     p->turn = (struct chat_turn){.prompt = NULL};
     if (st)
         return st;
-    return kind == HD_JSON_STRING ? find_shared_text(arena, p) : wrong_pair();
+    return kind == HD_JSON_STRING ? find_shared_text(r->arena, p) : wrong_pair();
 }
 
 enum hd_status hd_conversation_read_pair(struct hd_arena *arena, const char *line,
-                                         size_t line_bytes,
+                                         size_t line_bytes, const char *roles,
                                          struct hd_conversation ret_pair[HD_CHAT_PAIR])
 {
     static const char *const names[] = {"chosen", "rejected"};
+    const struct reading r = {arena, roles};
     const struct hd_json *root = NULL, *tools = NULL;
     struct pair p = {.text = NULL};
     enum hd_status st = hd_json_parse_line(arena, line, line_bytes, &LIMITS, &root);
@@ -622,7 +628,7 @@ enum hd_status hd_conversation_read_pair(struct hd_arena *arena, const char *lin
     if (!st)
         st = find_both_answers(root, &p);
     if (!st)
-        st = find_pair_prompt(arena, root, &p);
+        st = find_pair_prompt(&r, root, &p);
     if (!st)
         st = chat_columns_tools(arena, root, &tools);
     for (size_t i = 0; !st && i < HD_CHAT_PAIR; i++) {
@@ -631,7 +637,7 @@ enum hd_status hd_conversation_read_pair(struct hd_arena *arena, const char *lin
                                                .prompt = "",
                                                .has_margin = hd_json_member(root, "margin") != NULL,
                                                .tools = tools};
-        st = read_answer(arena, &p, i, &ret_pair[i]);
+        st = read_answer(&r, &p, i, &ret_pair[i]);
         st = st ? hd_err_prefix(st, "%s", names[i]) : HD_OK;
     }
     return st;

@@ -55,11 +55,16 @@ struct hd_conversation {
 /* The two conversations of a line of the form preference. */
 enum { HD_CHAT_CHOSEN, HD_CHAT_REJECTED, HD_CHAT_PAIR };
 
-/* Sets *ret from a line of any form but `preference`. The strings live in the arena. HD_INVALID:
- * the line is not JSON or not of the form, a message has a wrong role, or an answer is empty or
- * missing; the message names the number of the faulty message. */
+/* Checks the text of data.roles: NAME=ROLE, separated by commas. HD_INVALID otherwise. */
+enum hd_status hd_chat_check_roles(const char *roles);
+
+/* Sets *ret from a line of any form but `preference`. roles: text of data.roles; NULL or "": only
+ * the usual names of roles. The strings live in the arena. HD_INVALID: the line is not JSON or not
+ * of the form, a message has a wrong role, or an answer is empty or missing; the message names the
+ * number of the faulty message. */
 enum hd_status hd_conversation_read(struct hd_arena *arena, const char *line, size_t line_bytes,
-                                    enum hd_chat_form form, struct hd_conversation *ret);
+                                    enum hd_chat_form form, const char *roles,
+                                    struct hd_conversation *ret);
 
 /* Makes a conversation from an array of messages to which a model is to answer; no message counts
  * for the loss (`counts` is NULL). HD_INVALID: `messages` is no array. */
@@ -70,7 +75,7 @@ enum hd_status hd_conversation_of_messages(struct hd_arena *arena, const struct 
  * the answers count for the loss. HD_INVALID as hd_conversation_read, and if an answer is missing
  * or both are equal. */
 enum hd_status hd_conversation_read_pair(struct hd_arena *arena, const char *line,
-                                         size_t line_bytes,
+                                         size_t line_bytes, const char *roles,
                                          struct hd_conversation ret_pair[HD_CHAT_PAIR]);
 
 #endif

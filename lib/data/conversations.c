@@ -190,7 +190,7 @@ enum hd_status hd_conversation_encode(struct hd_conversation_encoder *e, const c
 
     *ret_spelled = false;
     hd_arena_init(&arena, 0);
-    st = hd_conversation_read(&arena, line, line_bytes, e->rules.form, &c);
+    st = hd_conversation_read(&arena, line, line_bytes, e->rules.form, e->rules.roles, &c);
     if (!st)
         st = encode_conversation(e, &arena, line, line_bytes, &c, ids, counts, ret_spelled);
     hd_arena_done(&arena);
@@ -210,7 +210,7 @@ enum hd_status hd_conversation_encode_pair(struct hd_conversation_encoder *e, co
 
     *ret_spelled = false;
     hd_arena_init(&arena, 0);
-    st = hd_conversation_read_pair(&arena, line, line_bytes, pair);
+    st = hd_conversation_read_pair(&arena, line, line_bytes, e->rules.roles, pair);
     if (!st && e->rules.rewards && pair[0].has_margin)
         st = hd_err(HD_INVALID, "the line has a margin, which train.objective: reward cannot take "
                                 "off the difference of rewards yet; remove the key");

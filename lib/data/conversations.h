@@ -25,6 +25,7 @@ struct hd_conversation_rules { /* the objects pointed to must outlive the encode
      * encoded */
     const struct hd_chat *chat;
     enum hd_chat_form form;
+    const char *roles; /* text of data.roles; NULL: the usual names */
     enum hd_chat_loss loss;
     /* true: a reward model is trained on pairs, and a line with a margin is refused */
     bool rewards;

@@ -30,6 +30,7 @@ struct token_file {
     struct hd_token_view view;
     int64_t first; /* index of its first token in the corpus */
     char *source;  /* text file that it was made from, for messages; NULL: none */
+    bool has_gaps; /* see struct hd_corpus_file */
 };
 
 struct hd_corpus {
@@ -168,6 +169,7 @@ static enum hd_status open_corpus_file(struct hd_corpus *corpus, const struct hd
         st = parse_tokens(f);
     if (!st && file->source && !(f->source = strdup(file->source)))
         st = hd_err(HD_NO_MEMORY, "no memory for the path %s", file->source);
+    f->has_gaps = file->has_gaps;
     if (!st && f->view.count > INT64_MAX / 2 - corpus->token_count)
         st = hd_err(HD_LIMIT, "%s: the data files together are too large", file->path);
     if (st) {
@@ -494,6 +496,7 @@ void hd_data_range_each(struct hd_data_range range, hd_conversation_fn *each, vo
                                   .count = next - first,
                                   .chosen = range.corpus->pairs ? second - first : 0,
                                   .path = name_of(f),
+                                  .has_gaps = f->has_gaps,
                                   .file = (int64_t)(f - range.corpus->files),
                                   .document = d / step});
         }

@@ -48,6 +48,8 @@ struct hd_corpus_file {
     const char *path;
     int64_t size_bytes; /* size in bytes when the job was submitted; -1: not recorded */
     const char *source; /* text file that this file was made from, for messages; NULL: none */
+    bool has_gaps; /* true: records of the source may have been left out, so that the number of a
+                      document is not that of its record */
     /* the file's fingerprint (fingerprint.h) when the job was submitted; NULL: not recorded */
     const char *fingerprint;
 };
@@ -128,6 +130,7 @@ struct hd_conversation_place { /* one conversation, or the two of a pair */
     const char *path;          /* path of the text or token file that has the conversation */
     int64_t file, document;    /* index of the file, number of the conversation or pair in the file;
                                   both from 0 */
+    bool has_gaps; /* whether the file's records are numbered otherwise (struct hd_corpus_file) */
 };
 
 typedef void hd_conversation_fn(void *context, struct hd_conversation_place place);
@@ -167,12 +170,19 @@ void hd_text_identity_format(uint64_t hash, char ret_text[HD_TEXT_IDENTITY_MAX])
 enum hd_status hd_text_identity_is(const struct hd_text_origin *origin, const char *recorded,
                                    bool *ret_same, char ret_now[HD_TEXT_IDENTITY_MAX]);
 
-/* Sets *ret_form to the form of the first record of a file (records/source.h, columns as there);
- * `form`, unless HD_CHAT_AUTO, is the form that it must have. Later records are not checked here; a
- * rank checks them all. HD_INVALID, naming file and line: the record has another form, or no valid
- * one. */
-enum hd_status hd_jsonl_look(const char *path, const char *columns, enum hd_chat_form form,
-                             enum hd_chat_form *ret_form);
+/* How the records of a job's files are read: the texts of its keys; NULL or "": not given. */
+struct hd_row_rules {
+    const char *columns;  /* data.columns */
+    const char *roles;    /* data.roles */
+    const char *bad_rows; /* data.bad_rows (data/bad_rows.h) */
+};
+
+/* Sets *ret_form to the form of the first record of a file; if bad records are left out, of the
+ * first good one among its first 1,000. `form`, unless HD_CHAT_AUTO, is the form that it must have.
+ * Later records are not checked here; a rank checks them all. rows NULL: no key is given.
+ * HD_INVALID, naming file and line: the record has another form, or no valid one. */
+enum hd_status hd_jsonl_look(const char *path, const struct hd_row_rules *rows,
+                             enum hd_chat_form form, enum hd_chat_form *ret_form);
 
 /* ---- training samples ---- */
 

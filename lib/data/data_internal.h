@@ -5,6 +5,7 @@
 #include <stddef.h>
 
 #include "base/arena.h"
+#include "data/bad_rows.h"
 #include "data/data.h"
 
 /* Iterator that finds the ends of documents in a corpus: it starts at a token, and
@@ -41,15 +42,24 @@ static inline int64_t hd_data_window_count(int64_t token_count, int64_t context)
 
 /* ---- jsonl.c: one document per line, or per record of a container as a line ---- */
 
-enum { HD_JSONL_LINE_BYTES_MAX = 256 << 20 };
+/* Bytes of a record as a line; several copies of one, as text and as values, fit in 256 MiB. */
+enum { HD_JSONL_LINE_BYTES_MAX = 64 << 20 };
 
 /* Returns whether the line, given without its newline, is blank; a blank line is no document. */
 bool hd_jsonl_is_blank(const char *line, size_t bytes);
-/* Checks that the lines in the first `bytes` of a .jsonl file are conversations (or pairs) of the
- * form. Renders no chat template, so it does not find what a template would refuse. Sets
- * *ret_documents to the number of lines of the whole file that are not blank. */
-enum hd_status hd_jsonl_check(const char *path, const char *columns, enum hd_chat_form form,
-                              int64_t bytes, int64_t *ret_documents);
+/* Which records of a file are checked. */
+struct hd_jsonl_sample {
+    int64_t bytes; /* only records in the first `bytes` */
+    int64_t every; /* of these one in `every`, the first and the file's last */
+};
+
+/* Checks that records are conversations (or pairs, or texts) of the form. Renders no chat template,
+ * so it does not find what a template would refuse. Sets *ret_documents to the number of records of
+ * the whole file. Notes bad records in `bad`, up to those that are shown, and goes on; bad NULL: the
+ * first is an error. */
+enum hd_status hd_jsonl_check(const char *path, const struct hd_row_rules *rows,
+                              enum hd_chat_form form, struct hd_jsonl_sample sample,
+                              struct hd_bad_rows *bad, int64_t *ret_documents);
 /* Sets *ret_documents to the number of lines, or records, of a file that are not blank. */
 enum hd_status hd_jsonl_count(const char *path, const char *columns, int64_t *ret_documents);
 /* Sets *ret_line to the number, from 1, of the line or record that is document number `document`,

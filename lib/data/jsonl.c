@@ -7,7 +7,10 @@
 #include "data/lines.h"
 #include "records/kind.h"
 
-enum { NAMES_SHOWN = 4 };
+enum {
+    NAMES_SHOWN = 4,
+    TRIES_MAX = 1000 /* bad records in front of the first good one, if bad ones are left out */
+};
 
 /* Returns HD_INVALID for a record without a member `text`; the message has the members that it has. */
 static enum hd_status no_text(const struct hd_json *root)
@@ -16,13 +19,15 @@ static enum hd_status no_text(const struct hd_json *root)
     enum hd_status st;
     int shown = 0;
 
+    if (!root->first)
+        return hd_err(HD_INVALID, "the record is empty: its text is null, or missing");
     for (const struct hd_json *m = root->first; m && shown < NAMES_SHOWN; m = m->next)
         hd_text_add(&has, "%s'%.40s'", shown++ ? ", " : "", m->key);
     st =
         hd_err(HD_INVALID,
                "'text' is missing, and there is %s; name the member with the text in the job file, "
                "as data.columns: {text: NAME}, or to heddle data tokenize by --key NAME",
-               has.data ? has.data : "no member");
+               has.data ? has.data : "");
     hd_text_free(&has);
     return st;
 }
@@ -36,9 +41,13 @@ enum hd_status hd_jsonl_text(struct hd_arena *arena, const char *line, size_t by
 
     if (bytes > HD_JSONL_LINE_BYTES_MAX)
         return hd_err(HD_INVALID, "a line of more than %d bytes", HD_JSONL_LINE_BYTES_MAX);
-    st = hd_json_parse_line(arena, line, bytes, &limits, &root);
+    st = hd_records_check_row(line, bytes);
+    if (!st)
+        st = hd_json_parse_line(arena, line, bytes, &limits, &root);
     if (!st && !hd_json_member(root, "text"))
         return no_text(root);
+    if (!st && hd_json_member(root, "text")->kind == HD_JSON_NULL)
+        return hd_err(HD_INVALID, "its text is null");
     return st ? st : hd_json_need_string(root, "text", ret_text);
 }
 
@@ -74,8 +83,9 @@ static enum hd_status each_line(const char *path, const char *columns, line_fn *
 
 struct look {
     enum hd_chat_form wanted, found;
-    /* hd_jsonl_check: bytes of lines that are still to be checked; lines so far */
-    int64_t left, documents;
+    const char *roles;   /* text of data.roles */
+    int tries;           /* hd_jsonl_look: records that may still be bad */
+    struct hd_error bad; /* error of the first of them */
 };
 
 /* Checks the form of a line and sets look->found. */
@@ -86,14 +96,17 @@ static enum hd_status look_at_line(struct look *look, const char *line, size_t b
     struct hd_arena arena;
     enum hd_status st;
 
+    st = hd_records_check_row(line, bytes);
+    if (st)
+        return st;
     hd_arena_init(&arena, 0);
     if (look->wanted == HD_CHAT_TEXT) {
         st = hd_jsonl_text(&arena, line, bytes, &text);
     } else if (look->wanted == HD_CHAT_PREFERENCE) {
-        st = hd_conversation_read_pair(&arena, line, bytes, pair);
+        st = hd_conversation_read_pair(&arena, line, bytes, look->roles, pair);
         c.form = HD_CHAT_PREFERENCE;
     } else {
-        st = hd_conversation_read(&arena, line, bytes, look->wanted, &c);
+        st = hd_conversation_read(&arena, line, bytes, look->wanted, look->roles, &c);
     }
     look->found = c.form;
     hd_arena_done(&arena);
@@ -102,42 +115,92 @@ static enum hd_status look_at_line(struct look *look, const char *line, size_t b
 
 static enum hd_status look_at_first(void *context, const char *line, size_t bytes, bool *ret_done)
 {
-    *ret_done = true;
-    return look_at_line(context, line, bytes);
+    struct look *look = context;
+    const enum hd_status st = look_at_line(look, line, bytes);
+
+    *ret_done = !st;
+    if (st == HD_INVALID && look->tries > 0 && !look->bad.status)
+        hd_err_save(st, &look->bad);
+    if (!st)
+        look->bad.status = HD_OK;
+    return st == HD_INVALID && look->tries-- > 0 ? HD_OK : st;
 }
 
-enum hd_status hd_jsonl_look(const char *path, const char *columns, enum hd_chat_form form,
-                             enum hd_chat_form *ret_form)
+enum hd_status hd_jsonl_look(const char *path, const struct hd_row_rules *rows,
+                             enum hd_chat_form form, enum hd_chat_form *ret_form)
 {
-    struct look look = {.wanted = form, .found = form == HD_CHAT_AUTO ? HD_CHAT_TEXT : form};
+    struct look look = {.wanted = form,
+                        .found = form == HD_CHAT_AUTO ? HD_CHAT_TEXT : form,
+                        .roles = rows ? rows->roles : NULL};
+    struct hd_bad_rule rule;
     /* checks the first bytes before any line, as its messages are better */
     enum hd_status st = hd_data_look(path);
 
     if (!st)
-        st = each_line(path, columns, look_at_first, &look, NULL);
+        st = hd_bad_rule_read(rows ? rows->bad_rows : NULL, &rule);
+    look.tries = !st && rule.skips ? TRIES_MAX : 0;
+    if (!st)
+        st = each_line(path, rows ? rows->columns : NULL, look_at_first, &look, NULL);
+    if (!st && look.bad.status)
+        st =
+            hd_err_prefix(hd_err_restore(&look.bad), "%s: none of its first records is good", path);
     *ret_form = look.found;
     return st;
 }
 
-static enum hd_status check_and_count(void *context, const char *line, size_t bytes, bool *ret_done)
+/* Checks one record, which becomes a bad one of `bad` if it is refused. */
+static enum hd_status check_record(struct look *look, const struct hd_lines *l,
+                                   const struct hd_text *line, int64_t number,
+                                   struct hd_bad_rows *bad)
 {
-    struct look *look = context;
+    enum hd_status st = look_at_line(look, line->data, line->len_bytes);
 
-    *ret_done = false;
-    look->documents++;
-    if (look->left <= 0)
-        return HD_OK;
-    look->left -= (int64_t)bytes + 1;
-    return look_at_line(look, line, bytes);
+    if (bad)
+        bad->records++;
+    if (st)
+        st = hd_err_prefix(st, "%s:%s%" PRId64, l->path, hd_lines_unit(l), number);
+    if (st != HD_INVALID || !bad)
+        return st;
+    hd_bad_rows_add(bad);
+    return HD_OK;
 }
 
-enum hd_status hd_jsonl_check(const char *path, const char *columns, enum hd_chat_form form,
-                              int64_t bytes, int64_t *ret_documents)
+enum hd_status hd_jsonl_check(const char *path, const struct hd_row_rules *rows,
+                              enum hd_chat_form form, struct hd_jsonl_sample sample,
+                              struct hd_bad_rows *bad, int64_t *ret_documents)
 {
-    struct look look = {.wanted = form, .left = bytes};
-    enum hd_status st = each_line(path, columns, check_and_count, &look, NULL);
+    struct look look = {.wanted = form, .roles = rows ? rows->roles : NULL};
+    struct hd_text held = {0}; /* the latest record that was not checked */
+    struct hd_lines l;
+    int64_t held_number = 0, documents = 0;
+    bool there = true;
+    enum hd_status st =
+        hd_lines_open(&l, path, rows ? rows->columns : NULL, HD_JSONL_LINE_BYTES_MAX);
 
-    *ret_documents = look.documents;
+    while (!st && there) {
+        st = hd_lines_next(&l, &there);
+        if (st || !there || hd_lines_is_blank(&l))
+            continue;
+        if (sample.bytes > 0 && documents % sample.every == 0) {
+            st = check_record(&look, &l, &l.line, l.number, bad);
+            held_number = 0;
+        } else if (sample.bytes > 0) {
+            hd_text_clear(&held);
+            hd_text_add_bytes(&held, l.line.data, l.line.len_bytes);
+            held_number = l.number;
+        }
+        sample.bytes -= (int64_t)l.line.len_bytes + 1;
+        if (bad && bad->count >= HD_BAD_ROWS_SHOWN) /* enough: the rest is only counted */
+            sample.bytes = 0;
+        documents++;
+    }
+    if (!st && held_number && held.failed)
+        st = hd_err(HD_NO_MEMORY, "no memory for a line of %s", path);
+    if (!st && held_number && sample.bytes > 0)
+        st = check_record(&look, &l, &held, held_number, bad);
+    hd_lines_close(&l);
+    hd_text_free(&held);
+    *ret_documents = documents;
     return st;
 }
 

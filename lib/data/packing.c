@@ -181,7 +181,8 @@ static enum hd_status refuse_long(const struct hd_packing_facts *f)
     int64_t line = 0;
     enum hd_status st;
 
-    if (hd_data_has_records(p->path) && !hd_jsonl_find_line(p->path, p->document, &unit, &line))
+    if (!p->has_gaps && hd_data_has_records(p->path) &&
+        !hd_jsonl_find_line(p->path, p->document, &unit, &line))
         hd_text_add(&where, "%s:%s%" PRId64, p->path, unit, line);
     else
         hd_text_add(&where, "number %" PRId64 " of %s", p->document + 1, p->path);

@@ -110,7 +110,8 @@ static enum hd_status check_utf8(const struct hd_corpus *corpus, const char *pat
  * its documents. If the file exceeds r->encode_left, uses the tokenizer "bytes", which still checks
  * the lines. read_max: bytes to read, at least; 0: the whole file. */
 static enum hd_status count_documents(const char *path, struct hd_survey_rules *r,
-                                      int64_t size_bytes, int64_t read_max, int64_t *ret_documents)
+                                      int64_t size_bytes, int64_t read_max, struct hd_bad_rows *bad,
+                                      int64_t *ret_documents)
 {
     struct hd_tokenize_counts counts = {.documents = 0};
     struct hd_tokenizer *bytes = NULL;
@@ -119,7 +120,8 @@ static enum hd_status count_documents(const char *path, struct hd_survey_rules *
                               .inputs = &path,
                               .input_count = 1,
                               .threads = r->threads,
-                              .columns = r->columns,
+                              .rows = r->rows,
+                              .bad = bad,
                               .read_max = read_max};
     enum hd_status st = HD_OK;
 
@@ -149,7 +151,7 @@ static enum hd_status look_at_text(const struct hd_corpus *corpus, const char *p
     }
     r->read_left -= r->read_left < one->bytes ? r->read_left : one->bytes;
     if (one->checked == one->bytes && one->bytes <= r->encode_left)
-        return count_documents(path, r, one->bytes, 0, &one->documents);
+        return count_documents(path, r, one->bytes, 0, NULL, &one->documents);
     return check_utf8(corpus, path, one->checked);
 }
 
@@ -164,10 +166,49 @@ static enum hd_status look_at_packed(const char *path, struct hd_survey_rules *r
     r->read_left -= whole ? one->bytes : r->read_left;
     if (!r->tokenizer)
         return HD_OK;
-    return count_documents(path, r, one->bytes, whole ? 0 : BEGINNING, &one->documents);
+    return count_documents(path, r, one->bytes, whole ? 0 : BEGINNING, NULL, &one->documents);
 }
 
 /* ---- records ---- */
+
+static bool skips_bad(const struct hd_survey_rules *r)
+{
+    struct hd_bad_rule rule;
+
+    return !hd_bad_rule_read(r->rows.bad_rows, &rule) && rule.skips;
+}
+
+/* Checks the form of a file's records: of each, of a sample if the file is large, or at its
+ * beginning. */
+static enum hd_status check_form(const char *path, struct hd_survey_rules *r,
+                                 enum hd_chat_form form, bool whole, struct hd_bad_rows *bad,
+                                 struct hd_survey *one)
+{
+    const bool is_small = one->bytes <= r->encode_left;
+    const struct hd_jsonl_sample sample = {
+        .bytes = whole ? INT64_MAX : BEGINNING,
+        .every = is_small || !whole ? 1 : 1 + one->bytes / HD_SURVEY_SAMPLE_BYTES};
+
+    r->encode_left -= is_small ? one->bytes : r->encode_left;
+    one->every = sample.every;
+    return hd_jsonl_check(path, &r->rows, form, sample, bad, &one->documents);
+}
+
+/* Takes over the bad records of a file. Fails if they are an error of a job that leaves such out;
+ * if it does not, the caller of the survey judges all files together. */
+static enum hd_status take_bad(const char *path, struct hd_survey_rules *r,
+                               const struct hd_bad_rows *bad, struct hd_survey *one)
+{
+    struct hd_bad_rule rule;
+    enum hd_status st = hd_bad_rule_read(r->rows.bad_rows, &rule);
+
+    if (!st && rule.skips)
+        st = hd_bad_rows_judge(bad, &rule, path);
+    one->left_out = bad->count;
+    if (r->bad)
+        hd_bad_rows_join(r->bad, bad);
+    return st;
+}
 
 /* Checks the records of a file as a rank does: encodes records of text; checks the form of
  * conversations. */
@@ -175,8 +216,9 @@ static enum hd_status look_at_lines(const char *path, struct hd_survey_rules *r,
                                     struct hd_survey *one)
 {
     const bool whole = one->bytes <= r->read_left;
+    struct hd_bad_rows bad = {.count = 0}, *notes = r->bad ? &bad : NULL;
     enum hd_chat_form form = r->form;
-    enum hd_status st = hd_jsonl_look(path, r->columns, form, &form);
+    enum hd_status st = hd_jsonl_look(path, &r->rows, form, &form);
 
     one->tokens = -1;
     one->kind = st || form == HD_CHAT_TEXT ? hd_data_kind_name(hd_data_kind_of(path))
@@ -185,12 +227,17 @@ static enum hd_status look_at_lines(const char *path, struct hd_survey_rules *r,
     r->read_left -= whole ? one->bytes : r->read_left;
     if (st)
         return st;
-    if (form != HD_CHAT_TEXT || !r->tokenizer)
-        return hd_jsonl_check(path, r->columns, form, whole ? INT64_MAX : BEGINNING,
-                              &one->documents);
-    st = count_documents(path, r, one->bytes, whole ? 0 : BEGINNING, &one->documents);
-    return st || one->checked == one->bytes ? st
-                                            : hd_jsonl_count(path, r->columns, &one->documents);
+    if (form != HD_CHAT_TEXT || !r->tokenizer || !whole || one->bytes > r->encode_left)
+        st = check_form(path, r, form, whole, notes, one);
+    else
+        st = count_documents(path, r, one->bytes, 0, notes, &one->documents);
+    /* bad records are an error, and the caller tells those of all files together */
+    if (st == HD_INVALID && bad.count && !skips_bad(r))
+        st = HD_OK;
+    if (!st && notes)
+        st = take_bad(path, r, &bad, one);
+    hd_bad_rows_free(&bad);
+    return st;
 }
 
 /* ---- all ---- */
@@ -208,6 +255,7 @@ static enum hd_status look_at(const struct hd_corpus_file *file, struct hd_surve
                               .files = 1,
                               .bytes = hd_corpus_byte_count(corpus),
                               .documents = 1,
+                              .every = 1,
                               .tokens = is_bytes ? hd_corpus_token_count(corpus) : -1};
     if (!hd_corpus_has_text(corpus)) {
         st = hd_corpus_set_vocab(corpus, r->vocab);
@@ -232,7 +280,7 @@ static int64_t add_known(int64_t a, int64_t b)
 enum hd_status hd_survey_run(const struct hd_corpus_file *files, size_t count,
                              struct hd_survey_rules *rules, struct hd_survey *ret_survey)
 {
-    struct hd_survey all = {.kind = NULL}, one;
+    struct hd_survey all = {.every = 1}, one;
 
     for (size_t i = 0; i < count; i++) {
         enum hd_status st = look_at(&files[i], rules, &one);
@@ -243,6 +291,10 @@ enum hd_status hd_survey_run(const struct hd_corpus_file *files, size_t count,
         all.files++;
         all.bytes += one.bytes;
         all.checked += one.checked;
+        all.left_out += one.left_out;
+        all.every = one.every > all.every ? one.every : all.every;
+        if (rules->bad && rules->bad->count >= HD_BAD_ROWS_SHOWN && !skips_bad(rules))
+            break;
         all.documents = add_known(all.documents, one.documents);
         all.tokens = add_known(all.tokens, one.tokens);
     }

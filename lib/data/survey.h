@@ -22,8 +22,10 @@ struct hd_survey {
     int64_t files, bytes;
     /* documents of all files; -1: unknown, or the files are too large to count them */
     int64_t documents;
-    int64_t tokens;  /* tokens of all files; -1: unknown until the text is tokenized */
-    int64_t checked; /* bytes of the files that were checked as a rank reads them */
+    int64_t tokens;   /* tokens of all files; -1: unknown until the text is tokenized */
+    int64_t checked;  /* bytes of the files that were checked as a rank reads them */
+    int64_t every;    /* records of a large file: one in so many was checked; 1: each */
+    int64_t left_out; /* bad records that data.bad_rows leaves out, of those checked */
 };
 
 /* Facts about a job's data files, and the remaining budget of the survey, which each file
@@ -33,10 +35,13 @@ struct hd_survey_rules {
     int64_t end_of_text;                  /* id that ends a document; -1: none */
     int64_t vocab;                        /* size of the vocabulary: token ids must be below it */
     enum hd_chat_form form;               /* form that records must have */
-    const char *columns; /* which columns have what (records/source.h); NULL: the usual names */
+    struct hd_row_rules rows;             /* how records are read */
+    /* notes bad records, and goes on until there are HD_BAD_ROWS_SHOWN; NULL: the first is an
+     * error */
+    struct hd_bad_rows *bad;
     int threads;
-    /* bytes of text that the survey may still encode; of further text only UTF-8 and the form of
-     * lines are checked */
+    /* bytes of records and text that the survey may still check whole, text by encoding it; of
+     * further files only UTF-8, and the form of a sample of the records */
     int64_t encode_left;
     /* bytes that the survey may still read; of further files only the beginning is checked */
     int64_t read_left;
@@ -44,10 +49,12 @@ struct hd_survey_rules {
 
 /* bytes of text that a survey encodes at most; takes seconds on all cores */
 #define HD_SURVEY_ENCODE_MAX (INT64_C(256) << 20)
+/* bytes of records of a larger file that are checked, about, spread over the file */
+#define HD_SURVEY_SAMPLE_BYTES (INT64_C(16) << 20)
 /* bytes that a survey reads at most; takes about a minute */
 #define HD_SURVEY_READ_MAX (INT64_C(16) << 30)
 
-/* Counts and checks the files. On HD_NOT_FOUND, HD_IO and HD_INVALID the message names the file,
+/* Counts and checks the files. The caller judges rules->bad, if those are an error. On HD_NOT_FOUND, HD_IO and HD_INVALID the message names the file,
  * and the line of a .jsonl. */
 enum hd_status hd_survey_run(const struct hd_corpus_file *files, size_t count,
                              struct hd_survey_rules *rules, struct hd_survey *ret_survey);

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -42,6 +43,7 @@ struct tokenize_slot {
     int64_t targets, spelled;
     size_t *ends; /* [end_count] index in `ids` after each document's last id */
     size_t end_count, end_capacity;
+    struct hd_bad_rows bad; /* records of the piece, and those that cannot be used */
     struct hd_error error;
 };
 
@@ -65,6 +67,8 @@ struct work {
     bool has_lines; /* whether the current input has records, as lines */
     struct hd_token_writer *writer;
     struct hd_tokenize_counts counts;
+    struct hd_bad_rule rule;
+    struct hd_bad_rows own, *bad; /* bad records so far: the caller's, or `own` */
 };
 
 /* ---- workers ---- */
@@ -99,14 +103,14 @@ static enum hd_status end_document(const struct work *w, struct tokenize_slot *s
     return note_end(slot, slot->ids.count);
 }
 
-/* Returns HD_INVALID if one of the slot's ids, from index `first` on, is outside the model's
- * vocabulary. */
+/* Returns HD_UNSUPPORTED if one of the slot's ids, from index `first` on, is outside the model's
+ * vocabulary: a mistake of the job, not a bad record. */
 static enum hd_status check_rows(const struct work *w, const struct tokenize_slot *slot,
                                  size_t first)
 {
     for (size_t i = first; w->how->vocab && i < slot->ids.count; i++)
         if (slot->ids.ids[i] >= w->how->vocab)
-            return hd_err(HD_INVALID,
+            return hd_err(HD_UNSUPPORTED,
                           "'%.64s' is token %d of the tokenizer, and the model has rows for "
                           "%" PRId64 " tokens (model.vocab); take it out of the text, or use a "
                           "model or a tokenizer in which both agree",
@@ -227,8 +231,8 @@ static enum hd_status tokenize_piece(const struct work *w, struct hd_encoder *en
     const char *text = slot->text.data ? slot->text.data : "";
     enum hd_status st = hd_encoder_add(encoder, text, slot->text.len_bytes, &slot->ids);
 
-    if (!st)
-        st = check_rows(w, slot, 0);
+    if (!st && check_rows(w, slot, 0))
+        st = HD_INVALID;
     if (st && slot->first_byte)
         return hd_err_prefix(st, "%s, after its first %" PRId64 " bytes", slot->path,
                              slot->first_byte);
@@ -237,24 +241,64 @@ static enum hd_status tokenize_piece(const struct work *w, struct hd_encoder *en
     return slot->ends_document ? end_document(w, slot) : HD_OK;
 }
 
+/* Counts of a slot in front of a record, to take the record out again. */
+struct slot_mark {
+    size_t ids, counts, ends;
+    int64_t targets, spelled;
+};
+
+static struct slot_mark mark_of(const struct tokenize_slot *s)
+{
+    return (struct slot_mark){s->ids.count, s->counts.len_bytes, s->end_count, s->targets,
+                              s->spelled};
+}
+
+static void go_back(struct tokenize_slot *s, struct slot_mark m)
+{
+    s->ids.count = m.ids;
+    s->counts.len_bytes = m.counts;
+    s->end_count = m.ends;
+    s->targets = m.targets;
+    s->spelled = m.spelled;
+}
+
+static enum hd_status add_record(const struct work *w, struct hd_encoder *encoder,
+                                 struct hd_conversation_encoder *conversations,
+                                 struct tokenize_slot *slot, const char *line, size_t bytes)
+{
+    const struct slot_mark before = mark_of(slot);
+    enum hd_status st = hd_records_check_row(line, bytes);
+
+    if (!st)
+        st = conversations ? add_to_tokens(w, conversations, slot, line, bytes)
+                           : add_line(w, encoder, slot, line, bytes);
+    if (st)
+        go_back(slot, before);
+    return st;
+}
+
 static enum hd_status tokenize_lines(const struct work *w, struct hd_encoder *encoder,
                                      struct hd_conversation_encoder *conversations,
                                      struct tokenize_slot *slot)
 {
     const char *p = slot->text.data ? slot->text.data : "", *end = p + slot->text.len_bytes;
     int64_t line = slot->first_line;
-    enum hd_status st = HD_OK;
 
-    for (; !st && p < end; line++) {
+    for (; p < end; line++) {
         const char *newline = memchr(p, '\n', (size_t)(end - p));
         const size_t n = (size_t)((newline ? newline : end) - p);
+        enum hd_status st = HD_OK;
 
         if (!hd_jsonl_is_blank(p, n)) {
-            st = conversations ? add_to_tokens(w, conversations, slot, p, n)
-                               : add_line(w, encoder, slot, p, n);
-            if (st)
-                return hd_err_prefix(st, "%s:%s%" PRId64, slot->path, slot->unit, line);
+            slot->bad.records++;
+            st = add_record(w, encoder, conversations, slot, p, n);
         }
+        if (st)
+            st = hd_err_prefix(st, "%s:%s%" PRId64, slot->path, slot->unit, line);
+        if (st == HD_INVALID && w->bad)
+            hd_bad_rows_add(&slot->bad);
+        else if (st)
+            return st == HD_UNSUPPORTED ? HD_INVALID : st;
         p += n + 1;
     }
     return HD_OK;
@@ -314,7 +358,7 @@ static enum hd_status report_progress(struct work *w)
 static enum hd_status open_input(struct work *w)
 {
     const char *path = w->how->inputs[w->input];
-    const enum hd_status st = hd_records_open(path, w->how->columns, &w->source);
+    const enum hd_status st = hd_records_open(path, w->how->rows.columns, &w->source);
 
     if (st)
         return st;
@@ -463,6 +507,7 @@ static enum hd_status fill(struct work *w, struct tokenize_slot *slot, bool *ret
     hd_text_clear(&slot->counts);
     slot->targets = slot->spelled = 0;
     slot->end_count = 0;
+    hd_bad_rows_free(&slot->bad);
     slot->path = w->how->inputs[w->input];
     if (!w->source)
         st = open_input(w);
@@ -481,6 +526,33 @@ static enum hd_status write_document(struct work *w, const struct tokenize_slot 
                                             slot->counts.data + first, (int64_t)(end - first));
     st = hd_token_writer_add(w->writer, slot->ids.ids + first, (int64_t)(end - first));
     return st ? st : hd_token_writer_end_document(w->writer);
+}
+
+/* Returns the name of the input, or of the first, for a message on all. */
+static const char *name_inputs(const struct work *w, char ret_name[HD_ERR_MAX / 2])
+{
+    (void)snprintf(ret_name, HD_ERR_MAX / 2, "%.400s%s", w->how->inputs[0],
+                   w->how->input_count > 1 ? " and the other files" : "");
+    return ret_name;
+}
+
+/* Adds the bad records of a slot to those so far; fails as soon as they are an error whatever
+ * follows. */
+static enum hd_status count_bad(struct work *w, const struct tokenize_slot *slot)
+{
+    struct hd_bad_rows *bad = w->bad;
+    char name[HD_ERR_MAX / 2];
+
+    if (!bad)
+        return HD_OK;
+    hd_bad_rows_join(bad, &slot->bad);
+    w->counts.left_out += slot->bad.count;
+    if (bad->reasons.failed)
+        return hd_err(HD_NO_MEMORY, "no memory for the records that cannot be used");
+    if (w->rule.skips ? w->rule.count_max >= 0 && bad->count > w->rule.count_max
+                      : bad->count >= HD_BAD_ROWS_SHOWN)
+        return hd_bad_rows_judge(bad, &w->rule, name_inputs(w, name));
+    return HD_OK;
 }
 
 static enum hd_status write_ids(struct work *w, struct tokenize_slot *slot)
@@ -502,7 +574,7 @@ static enum hd_status write_ids(struct work *w, struct tokenize_slot *slot)
     w->counts.documents += (int64_t)slot->end_count;
     w->counts.read_bytes += slot->read_bytes;
     w->counts.text_bytes += (int64_t)slot->text.len_bytes;
-    return st;
+    return st ? st : count_bad(w, slot);
 }
 
 /* ---- the caller's loop ---- */
@@ -642,9 +714,11 @@ static void done(struct work *w)
         hd_id_list_free(&w->slots[i].ids);
         hd_text_free(&w->slots[i].counts);
         free(w->slots[i].ends);
+        hd_bad_rows_free(&w->slots[i].bad);
     }
     free(w->slots);
     hd_text_free(&w->ahead);
+    hd_bad_rows_free(&w->own);
     hd_records_close(w->source);
     (void)pthread_cond_destroy(&w->changed);
     (void)pthread_mutex_destroy(&w->lock);
@@ -655,10 +729,14 @@ enum hd_status hd_tokenize_run(const struct hd_tokenize *how, struct hd_tokenize
     const bool is_narrow =
         hd_tokenizer_vocab(how->tokenizer) <= 1 << 16 && how->end_of_text < 1 << 16;
     struct work w = {.how = how};
-    enum hd_status st = check_inputs(how, &w.counts.total_bytes);
+    char name[HD_ERR_MAX / 2];
+    enum hd_status st = hd_bad_rule_read(how->rows.bad_rows, &w.rule);
 
+    if (!st)
+        st = check_inputs(how, &w.counts.total_bytes);
     if (st)
         return st;
+    w.bad = how->bad ? how->bad : w.rule.skips ? &w.own : NULL;
     (void)pthread_mutex_init(&w.lock, NULL);
     (void)pthread_cond_init(&w.changed, NULL);
     st = make_slots(&w);
@@ -666,6 +744,8 @@ enum hd_status hd_tokenize_run(const struct hd_tokenize *how, struct hd_tokenize
         st = hd_token_writer_open(how->out, how->format, is_narrow ? 2 : 4, &w.writer);
     if (!st)
         st = run_with_threads(&w);
+    if (!st && w.bad)
+        st = hd_bad_rows_judge(w.bad, &w.rule, name_inputs(&w, name));
     if (!st && how->needs_tokens && !w.counts.tokens)
         st = hd_err(HD_INVALID,
                     "%s%s: the text has no token, so no job could train on it; give "

@@ -20,7 +20,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "data/bad_rows.h"
 #include "data/conversations.h"
+#include "data/data.h"
 #include "data/token_writer.h"
 #include "tokenizer/tokenizer.h"
 
@@ -34,6 +36,7 @@ struct hd_tokenize_counts {
     int64_t targets;    /* tokens that count for the loss; for text, all */
     /* number of conversations in which a message contains the text of a special token */
     int64_t spelled;
+    int64_t left_out; /* bad records that were left out */
 };
 
 struct hd_tokenize {
@@ -58,8 +61,10 @@ struct hd_tokenize {
      * be HD_TOKEN_FORMAT_COUNTS, and end_of_text must equal that of the rules. NULL: the inputs are
      * text. */
     const struct hd_conversation_rules *conversations;
-    /* which columns of the records have what (records/source.h); NULL: the usual names */
-    const char *columns;
+    struct hd_row_rules rows; /* how records are read; bad ones are left out if it says so */
+    /* Notes the bad records, also where they are an error: then those that are shown, not the first
+     * alone, are looked for. NULL: not wanted. */
+    struct hd_bad_rows *bad;
     int threads;
     /* Called several times per second; returns false to stop the run. May be NULL. */
     bool (*progress)(void *context, const struct hd_tokenize_counts *so_far);

@@ -227,7 +227,7 @@ static enum hd_status add_value(const struct arrow_file *file, const struct arro
     if (*ret_null)
         return HD_OK;
     if (out->len_bytes > (size_t)RECORDS_BYTES_MAX + (1 << 20))
-        return hd_err(HD_INVALID, "it has more than 256 MiB");
+        return hd_err(HD_INVALID, "it has more than " RECORDS_MAX_TEXT);
     if (f->dictionary >= 0 && !a->is_dictionary)
         return add_indexed(file, a, i, out, ret_null);
     switch (f->kind) {

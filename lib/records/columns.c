@@ -5,14 +5,20 @@
 #include "records_internal.h"
 
 /* Members that some form of a record reads, or refuses. */
-static const char *const KNOWN[] = {
-    "messages",        "conversations",    "conversation", "text",
-    "prompt",          "completion",       "instruction",  "input",
-    "context",         "output",           "response",     "question",
-    "query",           "problem",          "answer",       "solution",
-    "chosen",          "rejected",         "system",       "system_prompt",
-    "tools",           "history",          "margin",       "label",
-    "chosen_response", "rejected_response"};
+static const char *const KNOWN[] = {"messages",        "conversations",
+                                    "conversation",    "text",
+                                    "prompt",          "completion",
+                                    "instruction",     "input",
+                                    "context",         "output",
+                                    "response",        "question",
+                                    "query",           "problem",
+                                    "answer",          "solution",
+                                    "chosen",          "rejected",
+                                    "system",          "system_prompt",
+                                    "tools",           "history",
+                                    "margin",          "label",
+                                    "chosen_response", "rejected_response",
+                                    "kto_tag"};
 
 /* Names that data.columns may give, and the member that each becomes. A prompt with an answer is a
  * user's message, and without one the beginning of a text. */

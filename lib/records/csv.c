@@ -5,6 +5,7 @@
  * as it is: NA is the text "NA", and 1 the text "1".
  */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -113,7 +114,8 @@ static enum hd_status read_quoted(struct csv_rows *r)
         hd_text_add_bytes(&r->row, at, (size_t)((quote ? quote : r->input + r->until) - at));
         r->from += (size_t)((quote ? quote : r->input + r->until) - at);
         if (r->row.len_bytes > RECORDS_BYTES_MAX)
-            return wrong_row(r, "the row that begins here has more than 256 MiB; is a quote open?");
+            return wrong_row(r, "the row that begins here has more than " RECORDS_MAX_TEXT
+                                "; is a quote open?");
         if (!quote)
             continue;
         backslash = r->row.len_bytes && r->row.data[r->row.len_bytes - 1] == '\\';
@@ -145,7 +147,7 @@ static enum hd_status read_plain(struct csv_rows *r)
         hd_text_add_bytes(&r->row, r->input + r->from, n - r->from);
         r->from = n;
         if (r->row.len_bytes > RECORDS_BYTES_MAX)
-            return wrong_row(r, "a row of more than 256 MiB");
+            return wrong_row(r, "a row of more than " RECORDS_MAX_TEXT);
     }
     return st;
 }
@@ -249,6 +251,19 @@ static enum hd_status read_names(struct csv_rows *r, bool *ret_there)
     return check_separator(r);
 }
 
+/* Appends the current row as one that is no record, since it lacks fields or has too many. */
+static void refuse_width(const struct csv_rows *r, struct hd_text *out)
+{
+    char reason[192];
+
+    (void)snprintf(reason, sizeof reason,
+                   "the row, which begins in line %" PRId64 ", has %zu fields, and the first row "
+                   "has %zu; put a field with a %s in it into quotes",
+                   r->row_line, r->field_count, r->column_count,
+                   r->separator == ',' ? "comma" : "tab");
+    records_add_refused(out, reason);
+}
+
 static enum hd_status next_csv(void *reader, struct hd_text *out, bool *ret_there)
 {
     struct csv_rows *r = reader;
@@ -262,12 +277,10 @@ static enum hd_status next_csv(void *reader, struct hd_text *out, bool *ret_ther
         st = read_row(r, ret_there);
     if (st || !*ret_there)
         return st;
-    if (r->field_count != r->column_count)
-        return hd_err(HD_INVALID,
-                      "%s:%" PRId64 ": the row that begins here has %zu fields, and the first row "
-                      "has %zu; put a field with a %s in it into quotes",
-                      r->path, r->row_line, r->field_count, r->column_count,
-                      r->separator == ',' ? "comma" : "tab");
+    if (r->field_count != r->column_count) {
+        refuse_width(r, out);
+        return HD_OK;
+    }
     hd_text_add_bytes(out, "{", 1);
     for (size_t i = 0; i < r->field_count; i++) {
         const struct csv_field *f = &r->fields[i], *name = &r->columns[i];

@@ -223,7 +223,7 @@ static enum hd_status add_object(struct json_rows *r, struct hd_text *out)
         hd_text_add_bytes(out, r->input + first, at - first);
         r->from = at;
         if (out->len_bytes - begin_at > RECORDS_BYTES_MAX)
-            return wrong_json(r, "it has more than 256 MiB");
+            return wrong_json(r, "it has more than " RECORDS_MAX_TEXT);
         if (depth > DEPTH_MAX)
             return wrong_json(r, "its brackets are nested too deeply");
         st = depth ? need_bytes(r) : HD_OK;

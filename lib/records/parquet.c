@@ -440,7 +440,7 @@ static enum hd_status add_elements(struct parquet_rows *r, const struct row_node
                                   i || n->kind == NODE_LIST ? 4 : 2);
         }
         if (!st && out->len_bytes > (size_t)RECORDS_BYTES_MAX + (1 << 20))
-            st = hd_err(HD_INVALID, "it has more than 256 MiB");
+            st = hd_err(HD_INVALID, "it has more than " RECORDS_MAX_TEXT);
     } while (!st && first->has && first->rep >= n->rep);
     hd_text_add_bytes(out, n->kind == NODE_MAP ? "}" : "]", 1);
     return st;

@@ -626,7 +626,7 @@ static enum hd_status read_delta_bytes(struct parquet_column *c, struct parquet_
         return damaged_page();
     c->last.len_bytes = (size_t)prefix;
     if (prefix + suffix.count > RECORDS_BYTES_MAX)
-        return hd_err(HD_INVALID, "a string of more than 256 MiB");
+        return hd_err(HD_INVALID, "a string of more than " RECORDS_MAX_TEXT);
     hd_text_add_bytes(&c->last, suffix.at, suffix.count);
     if (c->last.failed)
         return hd_err(HD_NO_MEMORY, "no memory for a string");

@@ -72,7 +72,11 @@ struct records_reader {
     int64_t (*place)(const void *reader);
 };
 
-enum { RECORDS_BYTES_MAX = 256 << 20 }; /* bytes of a record as JSON */
+enum { RECORDS_BYTES_MAX = 64 << 20 }; /* bytes of a record as JSON */
+#define RECORDS_MAX_TEXT "64 MiB"
+
+/* Appends a row that is no record, for a message, as a line that hd_records_check_row refuses. */
+void records_add_refused(struct hd_text *out, const char *reason);
 
 /* Each opens a reader of a stream, which the caller keeps open and closes. */
 enum hd_status records_json_open(const char *path, struct records_stream *stream,

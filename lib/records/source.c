@@ -7,7 +7,12 @@
 #include "base/file.h"
 #include "records_internal.h"
 
-enum { PENDING_BYTES = 64 << 10 /* bytes of records that are made at a time, at least */ };
+enum {
+    PENDING_BYTES = 64 << 10, /* bytes of records that are made at a time, at least */
+    /* records, and their bytes, of which one must have the columns that data.columns names */
+    FIRST_RECORDS = 1000,
+    FIRST_BYTES = 1 << 20
+};
 
 struct hd_records {
     char *path;
@@ -24,7 +29,7 @@ struct hd_records {
     /* if data.columns is given: the records with all columns, and the beginning of the next line */
     struct hd_records *inner;
     struct hd_text raw;
-    bool began; /* whether the first record was checked */
+    bool began; /* whether a record was found that has the columns */
     struct records_columns columns;
 };
 
@@ -167,23 +172,48 @@ int64_t hd_records_place(const struct hd_records *s)
                                          : records_stream_place(s->stream);
 }
 
+/* Looks for a record that has the named columns, as those in front may have nulls. *ret_decided
+ * false: more lines must be read. The error tells of the first record. */
+static enum hd_status find_first(const struct hd_records *s, bool is_last, bool *ret_decided)
+{
+    struct hd_error first = {.status = HD_OK};
+    const char *line = s->raw.data, *end;
+    size_t left = s->raw.len_bytes;
+
+    *ret_decided = is_last || left > FIRST_BYTES;
+    for (int i = 0; left && i < FIRST_RECORDS; i++) {
+        const size_t n = (end = memchr(line, '\n', left)) ? (size_t)(end - line) : left;
+        enum hd_status st;
+
+        if (!end && !is_last)
+            return HD_OK;
+        st = n > 2 ? records_check_first(&s->columns, line, n) : HD_OK;
+        if (!st && n > 2) {
+            *ret_decided = true;
+            return HD_OK;
+        }
+        if (!first.status && st)
+            hd_err_save(st, &first);
+        line += n + (end != NULL);
+        left -= n + (end != NULL);
+        *ret_decided |= i + 1 == FIRST_RECORDS;
+    }
+    return *ret_decided && first.status ? hd_err_restore(&first) : HD_OK;
+}
+
 /* Selects the columns of the whole lines in s->raw; of its rest too at the end of the file. */
 static enum hd_status select_lines(struct hd_records *s, bool is_last)
 {
-    enum hd_status st = HD_OK;
+    enum hd_status st = s->began ? HD_OK : find_first(s, is_last, &s->began);
     size_t from = 0;
 
-    while (!st && from < s->raw.len_bytes) {
+    while (!st && s->began && from < s->raw.len_bytes) {
         const char *line = s->raw.data + from;
         const char *end = memchr(line, '\n', s->raw.len_bytes - from);
         const size_t n = end ? (size_t)(end - line) : s->raw.len_bytes - from;
 
         if (!end && !is_last)
             break;
-        if (!s->began && n > 2) {
-            s->began = true;
-            st = records_check_first(&s->columns, line, n);
-        }
         records_select(&s->columns, line, n, &s->pending);
         from += n + (end != NULL);
     }
@@ -208,7 +238,7 @@ static enum hd_status make_selected(struct hd_records *s)
         st = select_lines(s, s->at_end);
     }
     if (!st && s->raw.len_bytes > RECORDS_BYTES_MAX)
-        st = hd_err(HD_INVALID, "%s: a record of more than 256 MiB", s->path);
+        st = hd_err(HD_INVALID, "%s: a record of more than " RECORDS_MAX_TEXT, s->path);
     if (!st && (s->raw.failed || s->pending.failed))
         st = hd_err(HD_NO_MEMORY, "no memory for a record of %s", s->path);
     free(buffer);

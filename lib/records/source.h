@@ -35,6 +35,10 @@ void hd_records_close(struct hd_records *source); /* NULL is fine */
 enum hd_status hd_records_read(struct hd_records *source, char *ret_bytes, size_t bytes,
                                size_t *ret_count);
 
+/* Returns HD_INVALID if a line stands for a row of which the source could make no record, such as a
+ * row of a table with too many fields; the message is the reason. The row after it is read well. */
+enum hd_status hd_records_check_row(const char *line, size_t bytes);
+
 /* Returns whether the source has records, so that its bytes are lines of JSON. */
 bool hd_records_are_rows(const struct hd_records *source);
 /* Returns the word in front of a record's number in messages: " row " if the file has no lines of

@@ -1,6 +1,7 @@
 /* write: JSON text of the records of containers that have none. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/json.h"
 #include "records_internal.h"
@@ -37,6 +38,22 @@ void records_add_string(struct hd_text *out, const char *bytes, size_t count)
         count--;
     }
     hd_text_add_bytes(out, "\"", 1);
+}
+
+/* first bytes of a line that stands for a row which is no record; no JSON begins so */
+#define REFUSED "\1\2"
+
+void records_add_refused(struct hd_text *out, const char *reason)
+{
+    hd_text_add(out, REFUSED "%s\n", reason);
+}
+
+enum hd_status hd_records_check_row(const char *line, size_t bytes)
+{
+    if (bytes < sizeof REFUSED || memcmp(line, REFUSED, sizeof REFUSED - 1) != 0)
+        return HD_OK;
+    return hd_err(HD_INVALID, "%.*s", (int)bytes - (int)(sizeof REFUSED - 1),
+                  line + sizeof REFUSED - 1);
 }
 
 void records_add_int(struct hd_text *out, int64_t value)

@@ -7,7 +7,9 @@
 #include <string.h>
 
 #include "base/quant.h"
+#include "chat/conversation.h"
 #include "chat/date.h"
+#include "data/bad_rows.h"
 #include "data/fingerprint.h"
 #include "job/family.h"
 #include "job/pair_factors.h"
@@ -154,6 +156,7 @@ static enum hd_status check_end_of_text(const struct hd_job *job)
 
 static enum hd_status check_data(const struct hd_job *job)
 {
+    struct hd_bad_rule rule;
     enum hd_status st;
 
     if (!job->train_count)
@@ -165,6 +168,12 @@ static enum hd_status check_data(const struct hd_job *job)
     st = hd_records_check_columns(job->columns);
     if (st)
         return hd_err_prefix(st, "data.columns");
+    st = hd_chat_check_roles(job->roles);
+    if (st)
+        return hd_err_prefix(st, "data.roles");
+    st = hd_bad_rule_read(job->bad_rows, &rule);
+    if (st)
+        return hd_err_prefix(st, "data.bad_rows");
     st = check_sources(job);
     if (!st)
         st = check_end_of_text(job);

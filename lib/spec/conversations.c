@@ -18,6 +18,12 @@ static enum hd_chat_form form_of(const struct hd_job *job)
     return form;
 }
 
+static struct hd_row_rules rows_of(const struct hd_job *job)
+{
+    return (struct hd_row_rules){
+        .columns = job->columns, .roles = job->roles, .bad_rows = job->bad_rows};
+}
+
 static enum hd_status look_at_tokens(const char *path, bool *ret_conversations)
 {
     const struct hd_corpus_file file = {.path = path, .size_bytes = -1};
@@ -33,6 +39,7 @@ static enum hd_status look_at_tokens(const char *path, bool *ret_conversations)
 enum hd_status spec_look_at_form(const struct hd_job *job, const char *path,
                                  bool *ret_conversations)
 {
+    const struct hd_row_rules rows = rows_of(job);
     enum hd_chat_form wanted = form_of(job), form = HD_CHAT_TEXT;
     enum hd_status st = HD_OK;
 
@@ -40,7 +47,7 @@ enum hd_status spec_look_at_form(const struct hd_job *job, const char *path,
     if (hd_job_has_pairs(job)) {
         *ret_conversations = true;
         return spec_has_records(path)
-                   ? hd_jsonl_look(path, job->columns, HD_CHAT_PREFERENCE, &form)
+                   ? hd_jsonl_look(path, &rows, HD_CHAT_PREFERENCE, &form)
                    : hd_err(HD_INVALID,
                             "%s has no records, and train.objective: %s needs pairs of "
                             "answers: a .jsonl, .parquet or the like with prompt, chosen and "
@@ -50,7 +57,7 @@ enum hd_status spec_look_at_form(const struct hd_job *job, const char *path,
     if (spec_is_token_file(path))
         return look_at_tokens(path, ret_conversations);
     if (spec_has_records(path)) {
-        st = hd_jsonl_look(path, job->columns, wanted, &form);
+        st = hd_jsonl_look(path, &rows, wanted, &form);
         *ret_conversations = !st && form != HD_CHAT_TEXT;
         return st;
     }
@@ -96,6 +103,7 @@ enum hd_status spec_refuse_unused(struct spec_draft *draft)
     const struct hd_job *job = draft->job;
     const char *key = *job->template                           ? "data.template"
                       : *job->date                             ? "data.date"
+                      : *job->roles                            ? "data.roles"
                       : strcmp(job->data_loss, "answers") != 0 ? "data.loss"
                       : strcmp(job->too_long, "error") != 0    ? "data.too_long"
                                                                : NULL;

@@ -495,6 +495,14 @@ static enum hd_status take_fingerprints(struct hd_arena *arena, struct hd_job *j
                                  whole);
 }
 
+static bool has_records(const struct list *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (spec_has_records(list->items[i].path))
+            return true;
+    return false;
+}
+
 static bool has_conversations(const struct list *list)
 {
     for (size_t i = 0; i < list->count; i++)
@@ -533,6 +541,10 @@ enum hd_status spec_find_files(struct spec_draft *draft, const char *folder)
         st = has_conversations(&train) || has_conversations(&val)
                  ? spec_check_conversations(draft, folder)
                  : spec_refuse_unused(draft);
+    if (!st && strcmp(job->bad_rows, "error") != 0 && !has_records(&train) && !has_records(&val))
+        st =
+            hd_err(HD_INVALID, "data.bad_rows: no file of this job has records, so it would change "
+                               "nothing; remove the line");
     if (!st)
         st = spec_set_text_identity(draft);
     if (!st)

@@ -148,7 +148,27 @@ enum hd_status spec_read_recompute(struct spec_reader *r, const struct yaml_node
     return st;
 }
 
-enum hd_status spec_read_columns(struct spec_reader *r, const struct yaml_node *node)
+enum hd_status spec_read_bad_rows(struct spec_reader *r, const struct yaml_node *node)
+{
+    static const struct hd_key counts = {.kind = HD_KEY_INT, .max = 1e11};
+    const struct yaml_node *child = node->first;
+    const size_t len = strlen(r->path);
+    int64_t number;
+    enum hd_status st;
+
+    if (!child || child->next || strcmp(child->key, "skip") != 0)
+        return hd_err(HD_INVALID, "%s: expected error, skip or {skip: COUNT}", r->path);
+    (void)spec_path_push(r, child->key);
+    r->here = child;
+    st = spec_read_int(r, &counts, child, &number);
+    spec_path_pop(r, len);
+    if (!st)
+        (void)snprintf(r->draft.job->bad_rows, sizeof r->draft.job->bad_rows, "skip:%lld",
+                       (long long)number);
+    return st;
+}
+
+enum hd_status spec_read_names(struct spec_reader *r, const struct yaml_node *node, char *ret_text)
 {
     const size_t len = strlen(r->path);
     struct hd_text text = {0};
@@ -157,10 +177,11 @@ enum hd_status spec_read_columns(struct spec_reader *r, const struct yaml_node *
     for (const struct yaml_node *c = node->first; !st && c; c = c->next) {
         (void)spec_path_push(r, c->key);
         r->here = c;
-        st = spec_need_scalar(r, c, "the name of a column");
-        if (!st && (strpbrk(c->text, ",=") || !*c->text))
-            st = hd_err(HD_INVALID, "%s: '%.80s' is empty or has a comma or '='; rename the column",
-                        r->path, c->text);
+        st = spec_need_scalar(r, c, "a name");
+        if (!st && (strpbrk(c->text, ",=") || !*c->text || strpbrk(c->key, ",=")))
+            st =
+                hd_err(HD_INVALID,
+                       "%s: a name is empty or has a comma or '='; rename it in the data", r->path);
         spec_path_pop(r, len);
         if (!st)
             hd_text_add(&text, "%s%s=%s", c == node->first ? "" : ",", c->key, c->text);
@@ -171,7 +192,7 @@ enum hd_status spec_read_columns(struct spec_reader *r, const struct yaml_node *
     if (!st && text.len_bytes >= HD_JOB_PATH_MAX)
         st = hd_err(HD_INVALID, "%s: the names are too long", r->path);
     if (!st)
-        memcpy(r->draft.job->columns, text.data, text.len_bytes + 1);
+        memcpy(ret_text, text.data, text.len_bytes + 1);
     hd_text_free(&text);
     return st;
 }

@@ -321,6 +321,8 @@ static enum hd_status read_value(struct spec_reader *r, const struct hd_key *key
     case HD_KEY_NAME:
         if (node->kind == YAML_KIND_MAP && strcmp(key->path, "parallel.recompute") == 0)
             return spec_read_recompute(r, node);
+        if (node->kind == YAML_KIND_MAP && strcmp(key->path, "data.bad_rows") == 0)
+            return spec_read_bad_rows(r, node);
         if (node->kind == YAML_KIND_MAP && strcmp(key->path, "parallel.schedule") == 0)
             return spec_read_schedule(r, node);
         if (node->kind == YAML_KIND_LIST && strcmp(key->path, "after") == 0)
@@ -329,8 +331,9 @@ static enum hd_status read_value(struct spec_reader *r, const struct hd_key *key
     case HD_KEY_PATH:
         if (node->kind != YAML_KIND_SCALAR && strcmp(key->path, "train.only") == 0)
             return spec_read_only(r, node);
-        if (node->kind == YAML_KIND_MAP && strcmp(key->path, "data.columns") == 0)
-            return spec_read_columns(r, node);
+        if (node->kind == YAML_KIND_MAP &&
+            (strcmp(key->path, "data.columns") == 0 || strcmp(key->path, "data.roles") == 0))
+            return spec_read_names(r, node, member);
         if (node->kind == YAML_KIND_LIST && strncmp(key->path, "train.adapter.", 14) == 0)
             return spec_read_words(r, node, member);
         return read_text(r, node, HD_JOB_PATH_MAX, member);

@@ -168,8 +168,11 @@ enum hd_status spec_read_form(struct spec_reader *r, const struct hd_key *key,
                               const struct yaml_node *node);
 /* Reads the map {full: K} of parallel.recompute. */
 enum hd_status spec_read_recompute(struct spec_reader *r, const struct yaml_node *node);
-/* Reads the map {NAME: COLUMN, ...} of data.columns. */
-enum hd_status spec_read_columns(struct spec_reader *r, const struct yaml_node *node);
+/* Reads the map {NAME: COLUMN, ...} of data.columns, or {NAME: ROLE, ...} of data.roles, into a
+ * text of HD_JOB_PATH_MAX bytes: NAME=COLUMN, separated by commas. */
+enum hd_status spec_read_names(struct spec_reader *r, const struct yaml_node *node, char *ret_text);
+/* Reads the map {skip: COUNT} of data.bad_rows. */
+enum hd_status spec_read_bad_rows(struct spec_reader *r, const struct yaml_node *node);
 /* Reads the key `after`: [12, 13]. */
 enum hd_status spec_read_after(struct spec_reader *r, const struct yaml_node *node);
 /* Reads the key train.only: {last: 2}, or [norms, head]. */

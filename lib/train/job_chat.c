@@ -35,6 +35,7 @@ enum hd_status hd_job_chat_rules(struct hd_job_chat *c, struct hd_job_tokenizer 
     if (st)
         return st;
     rules.chat = c->opened;
+    rules.roles = job->roles;
     rules.rewards = hd_job_is_reward(job);
     rules.loss = strcmp(job->data_loss, "all") == 0    ? HD_CHAT_ALL
                  : strcmp(job->data_loss, "last") == 0 ? HD_CHAT_LAST
@@ -49,15 +50,22 @@ void hd_job_chat_close(struct hd_job_chat *c)
     c->opened = NULL;
 }
 
+struct hd_row_rules hd_job_rows(const struct hd_job *job)
+{
+    return (struct hd_row_rules){
+        .columns = job->columns, .roles = job->roles, .bad_rows = job->bad_rows};
+}
+
 enum hd_status hd_job_form(const struct hd_job *job, const char *path, enum hd_chat_form *ret_form)
 {
+    const struct hd_row_rules rows = hd_job_rows(job);
     enum hd_chat_form form = HD_CHAT_TEXT;
 
     *ret_form = HD_CHAT_TEXT;
     if (hd_job_has_pairs(job) && hd_data_has_records(path))
-        return hd_jsonl_look(path, job->columns, HD_CHAT_PREFERENCE, ret_form);
+        return hd_jsonl_look(path, &rows, HD_CHAT_PREFERENCE, ret_form);
     if (!hd_data_has_records(path) || !hd_chat_form_find(job->data_format, &form) ||
         form == HD_CHAT_TEXT)
         return HD_OK;
-    return hd_jsonl_look(path, job->columns, form, ret_form);
+    return hd_jsonl_look(path, &rows, form, ret_form);
 }

@@ -20,6 +20,8 @@ enum hd_status hd_job_chat_rules(struct hd_job_chat *c, struct hd_job_tokenizer 
                                  struct hd_conversation_rules *ret_rules);
 void hd_job_chat_close(struct hd_job_chat *c);
 
+/* Returns how the job's records are read; borrows from the job. */
+struct hd_row_rules hd_job_rows(const struct hd_job *job);
 /* Sets *ret_form to the form of a data file's lines; HD_CHAT_TEXT if they are not conversations. */
 enum hd_status hd_job_form(const struct hd_job *job, const char *path, enum hd_chat_form *ret_form);
 

@@ -28,6 +28,8 @@ struct fill_state {
     uint64_t chat_hash, text_hash;
     /* conversations tokenized by this rank whose text contains a special token's spelling */
     int64_t spelled;
+    struct hd_bad_rule bad_rule;
+    struct hd_bad_rows bad; /* records that cannot be used, of the files tokenized by this rank */
     const struct hd_token_cache_watch *watch;
     struct hd_arena *arena;
     const struct hd_tokenizer *tokenizer; /* the job's tokenizer */
@@ -93,6 +95,10 @@ static enum hd_status name_of(const struct fill_state *f, const struct hd_job_fi
                 file->path);
     if (*f->job->columns && hd_data_has_records(file->path))
         hd_text_add(&key, " columns %s", f->job->columns);
+    if (*f->job->roles && hd_data_has_records(file->path))
+        hd_text_add(&key, " roles %s", f->job->roles);
+    if (f->bad_rule.skips && hd_data_has_records(file->path))
+        hd_text_add(&key, " bad rows %s", f->job->bad_rows);
     if (key.failed)
         st = hd_err(HD_NO_MEMORY, "no memory for the name of the tokens of %s", file->path);
     else
@@ -248,6 +254,7 @@ static enum hd_status make(struct fill_state *f, const struct hd_job_file *file,
 {
     struct hd_token_cache_watch watch = *f->watch;
     struct hd_tokenize_counts counts = {.spelled = 0};
+    struct hd_bad_rows bad = {.count = 0};
     struct hd_conversation_rules rules;
     enum hd_chat_form form = HD_CHAT_TEXT;
     struct hd_tokenize what = {.tokenizer = f->tokenizer,
@@ -255,7 +262,8 @@ static enum hd_status make(struct fill_state *f, const struct hd_job_file *file,
                                .vocab = f->job->vocab,
                                .inputs = &file->path,
                                .input_count = 1,
-                               .columns = f->job->columns,
+                               .rows = hd_job_rows(f->job),
+                               .bad = f->bad_rule.skips || f->watch->bad ? &bad : NULL,
                                .out = stem,
                                .format = HD_TOKEN_FORMAT_MEGATRON,
                                .threads = threads_of(f->job),
@@ -275,6 +283,8 @@ static enum hd_status make(struct fill_state *f, const struct hd_job_file *file,
     if (!st)
         st = hd_tokenize_run(&what, &counts);
     f->spelled += counts.spelled;
+    hd_bad_rows_join(f->watch->bad ? f->watch->bad : &f->bad, &bad);
+    hd_bad_rows_free(&bad);
     return st;
 }
 
@@ -311,7 +321,8 @@ static enum hd_status fill_list(struct fill_state *f, const struct hd_job_file *
             return hd_err(HD_NO_MEMORY, "no memory for a path");
         if (f->firsts[f->index++] % f->watch->world == f->watch->rank && !are_there(bin, idx))
             st = make(f, &files[i], stem);
-        list[i] = (struct hd_corpus_file){.path = bin, .size_bytes = -1, .source = files[i].path};
+        list[i] = (struct hd_corpus_file){
+            .path = bin, .size_bytes = -1, .source = files[i].path, .has_gaps = f->bad_rule.skips};
     }
     return st;
 }
@@ -413,7 +424,10 @@ enum hd_status hd_token_cache_fill(const struct hd_job *job, struct hd_job_token
         return HD_OK;
     train = hd_arena_array(arena, (size_t)job->train_count + 1, sizeof *train);
     val = hd_arena_array(arena, (size_t)job->val_count + 1, sizeof *val);
-    st = train && val ? prepare_folder(&f) : hd_err(HD_NO_MEMORY, "no memory for a list of files");
+    st = train && val ? hd_bad_rule_read(job->bad_rows, &f.bad_rule)
+                      : hd_err(HD_NO_MEMORY, "no memory for a list of files");
+    if (!st)
+        st = prepare_folder(&f);
     if (!st)
         st = fill_list(&f, job->train, job->train_count, train);
     if (!st)
@@ -424,6 +438,15 @@ enum hd_status hd_token_cache_fill(const struct hd_job *job, struct hd_job_token
         st = wait_for(&f, job->val, job->val_count, val);
     hd_job_chat_close(&f.chat);
     if (!st)
-        *ret_cache = (struct hd_token_cache){train, val, f.made, f.spelled};
+        *ret_cache = (struct hd_token_cache){.train = train,
+                                             .val = val,
+                                             .made = f.made,
+                                             .spelled = f.spelled,
+                                             .records = f.bad.records,
+                                             .left_out = f.bad.count};
+    if (!st && f.bad.count)
+        (void)hd_bad_rows_first(&f.bad, ret_cache->first_left_out,
+                                sizeof ret_cache->first_left_out);
+    hd_bad_rows_free(&f.bad);
     return st;
 }

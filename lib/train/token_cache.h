@@ -2,8 +2,8 @@
  *
  * Text with one token per byte is read directly. Other text, and every .jsonl, is tokenized into
  * the folder `tokens` of the job. A token file's name is a hash of the text file's path, size and
- * time of modification, the tokenizer's bytes, the end-of-text id, and for .jsonl of all settings
- * for conversations (job_chat.h), so that later attempts reuse it. Each rank tokenizes a part of
+ * time of modification, the tokenizer's bytes, the end-of-text id, and for records of all settings
+ * for conversations (job_chat.h), data.columns, data.roles and data.bad_rows, so that later attempts reuse it. Each rank tokenizes a part of
  * the files with all its threads, then waits for the others. A token file is complete when its
  * index exists, because the index is written last and atomically.
  *
@@ -18,6 +18,7 @@
 #include <stdbool.h>
 
 #include "base/arena.h"
+#include "data/bad_rows.h"
 #include "data/data.h"
 #include "job/job.h"
 #include "train/job_tokenizer.h"
@@ -28,6 +29,9 @@ struct hd_token_cache_watch {
      * It returns false to stop with HD_ABORTED. May be NULL. */
     bool (*alive)(void *context, int64_t done_bytes, int64_t total_bytes);
     void *context;
+    /* Collects the records that cannot be used, also where they are an error, which then comes after
+     * HD_BAD_ROWS_SHOWN of them or the end of a file. NULL: the first is the error. */
+    struct hd_bad_rows *bad;
 };
 
 /* Token files to read instead of the job's text files, in the same order and number. NULL: no file
@@ -38,6 +42,10 @@ struct hd_token_cache {
     /* conversations in the files that this rank tokenized whose text contains the spelling of a
      * special token */
     int64_t spelled;
+    /* records in these files, and those that data.bad_rows leaves out; watch.bad has them if it is
+     * given */
+    int64_t records, left_out;
+    char first_left_out[256]; /* first of them: FILE:ROW: REASON */
 };
 
 /* Tokenizes those of the job's files that need it and have no token file yet, and waits for the

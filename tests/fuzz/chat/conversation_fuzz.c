@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
     enum hd_status st;
 
     hd_arena_init(&arena, 1 << 22);
-    st = hd_conversation_read(&arena, (const char *)bytes, size_bytes, HD_CHAT_AUTO, &c);
+    st = hd_conversation_read(&arena, (const char *)bytes, size_bytes, HD_CHAT_AUTO, NULL, &c);
     require(!st || hd_err_message()[0] != '\0');
     if (!st && !c.answer) {
         for (const struct hd_json *m = c.messages.first; m; m = m->next)

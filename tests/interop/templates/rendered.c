@@ -27,7 +27,7 @@ static enum hd_status render_line(const struct hd_template *template, const char
     enum hd_status st;
 
     hd_arena_init(&arena, 0);
-    st = hd_conversation_read(&arena, line, strlen(line), HD_CHAT_AUTO, &c);
+    st = hd_conversation_read(&arena, line, strlen(line), HD_CHAT_AUTO, NULL, &c);
     if (!st)
         st = hd_chat_render(template, &c,
                             strcmp(loss, "last") == 0  ? HD_CHAT_LAST

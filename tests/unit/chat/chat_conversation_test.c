@@ -5,7 +5,8 @@
 #include "tests/program/test.h"
 
 /* "role:content" of each message, '+' behind those that count. */
-static void reads(const char *line, enum hd_chat_form form, const char *messages)
+static void reads_roles(const char *line, const char *roles, enum hd_chat_form form,
+                        const char *messages)
 {
     struct hd_conversation c;
     struct hd_text text = {0};
@@ -13,7 +14,7 @@ static void reads(const char *line, enum hd_chat_form form, const char *messages
     size_t i = 0;
 
     hd_arena_init(&arena, 0);
-    if (hd_conversation_read(&arena, line, strlen(line), HD_CHAT_AUTO, &c))
+    if (hd_conversation_read(&arena, line, strlen(line), HD_CHAT_AUTO, roles, &c))
         fail_msg("%s: %s", line, hd_err_message());
     assert_string_equal(hd_chat_form_name(c.form), hd_chat_form_name(form));
     for (const struct hd_json *m = c.messages.first; m; m = m->next, i++) {
@@ -32,17 +33,52 @@ static void reads(const char *line, enum hd_chat_form form, const char *messages
     hd_arena_done(&arena);
 }
 
+static void reads(const char *line, enum hd_chat_form form, const char *messages)
+{
+    reads_roles(line, NULL, form, messages);
+}
+
 static void fails(const char *line, const char *message)
 {
     struct hd_conversation c;
     struct hd_arena arena;
 
     hd_arena_init(&arena, 0);
-    assert_int_equal(hd_conversation_read(&arena, line, strlen(line), HD_CHAT_AUTO, &c),
+    assert_int_equal(hd_conversation_read(&arena, line, strlen(line), HD_CHAT_AUTO, NULL, &c),
                      HD_INVALID);
     if (!strstr(hd_err_message(), message))
         fail_msg("'%s' is not in '%s'", message, hd_err_message());
     hd_arena_done(&arena);
+}
+
+/* Names of data.roles win over the usual ones, in messages of either kind and in pairs. */
+static void own_names_of_roles_are_roles(void **state)
+{
+    static const char line[] =
+        "{\"conversations\": [{\"from\": \"Bob\", \"value\": \"a\"}, "
+        "{\"from\": \"Alice, PhD\", \"value\": \"b\"}, {\"from\": \"Bob\", \"value\": \"c\"}]}";
+    static const char both[] =
+        "{\"prompt\": [{\"role\": \"user\", \"content\": \"q\"}], \"chosen\": [{\"role\": \"Al\", "
+        "\"content\": \"a\"}], \"rejected\": [{\"role\": \"Al\", \"content\": \"b\"}]}";
+    struct hd_conversation pair[HD_CHAT_PAIR];
+    struct hd_arena arena;
+
+    reads_roles("{\"conversations\": [{\"from\": \"Bob\", \"value\": \"a\"}, "
+                "{\"from\": \"gpt\", \"value\": \"b\"}]}",
+                "gpt=user,Bob=assistant", HD_CHAT_SHAREGPT, "assistant:a+ user:b ");
+    reads_roles("{\"messages\": [{\"role\": \"User\", \"content\": \"a\"}, "
+                "{\"role\": \"Alice\", \"content\": \"b\"}]}",
+                "Alice=assistant", HD_CHAT_MESSAGES, "user:a assistant:b+ ");
+    fails(line, "'from' is 'Bob', which is no known role; the conversation has Bob, Alice, PhD;");
+    hd_arena_init(&arena, 0);
+    must(hd_conversation_read_pair(&arena, both, strlen(both), "Al=assistant", pair));
+    assert_true(pair[HD_CHAT_CHOSEN].counts[1]);
+    hd_arena_done(&arena);
+    assert_int_equal(hd_chat_check_roles("Bob=user,Al=assistant"), HD_OK);
+    assert_int_equal(hd_chat_check_roles("Bob=narrator"), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "'narrator' is no role; write system, developer"));
+    assert_int_equal(hd_chat_check_roles("Bob=user,Bob=tool"), HD_INVALID);
+    assert_int_equal(hd_chat_check_roles("Bob"), HD_INVALID);
 }
 
 static void each_form_is_found(void **state)
@@ -106,12 +142,15 @@ static void other_names_of_the_forms_are_read(void **state)
 
 static void what_is_wrong_is_said(void **state)
 {
-    fails("{\"messages\": [{\"role\": \"robot\", \"content\": \"a\"}]}",
-          "message 1: the role 'robot'");
+    fails(
+        "{\"messages\": [{\"role\": \"robot\", \"content\": \"a\"}]}",
+        "message 1: 'role' is 'robot', which is no known role; the conversation has robot; say in "
+        "the job file what it is, as data.roles: {robot: user}");
     fails("{\"messages\": [{\"role\": \"assistant\", \"content\": \"\"}]}",
           "message 1: the answer is empty");
     fails("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}", "no answer to learn");
-    fails("{\"conversations\": [{\"from\": \"x\", \"value\": \"a\"}]}", "'from' is 'x'");
+    fails("{\"conversations\": [{\"from\": \"x\", \"value\": \"a\"}]}",
+          "'from' is 'x', which is no known role; the conversation has x;");
     fails("{\"instruction\": \"a\", \"output\": \"c\", \"history\": [[\"x\"]]}",
           "'history' must be a list of pairs");
     fails("{\"question\": \"a\", \"query\": \"b\", \"answer\": \"c\"}",
@@ -120,7 +159,10 @@ static void what_is_wrong_is_said(void **state)
           "no known form: it has body, id; say in the job file which of them has what, as "
           "data.columns: {text: NAME}");
     fails("{\"prompt\": \"a\", \"completion\": \"b\", \"label\": false}",
-          "its completions are rated (label)");
+          "its answer is rated ('label')");
+    fails("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
+          "\"content\": \"b\"}], \"kto_tag\": true}",
+          "its answer is rated ('kto_tag')");
     fails("{\"text\": \"a\", \"images\": [\"b.png\"]}",
           "it has 'images', and Heddle trains on text");
     fails("{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image\"}]}]}",
@@ -147,7 +189,7 @@ static void reads_pair(const char *line, const char *both)
     struct hd_arena arena;
 
     hd_arena_init(&arena, 0);
-    if (hd_conversation_read_pair(&arena, line, strlen(line), pair))
+    if (hd_conversation_read_pair(&arena, line, strlen(line), NULL, pair))
         fail_msg("%s: %s", line, hd_err_message());
     for (int k = 0; k < HD_CHAT_PAIR; k++) {
         size_t i = 0;
@@ -170,7 +212,7 @@ static void fails_as_pair(const char *line, const char *message)
     struct hd_arena arena;
 
     hd_arena_init(&arena, 0);
-    assert_int_equal(hd_conversation_read_pair(&arena, line, strlen(line), pair), HD_INVALID);
+    assert_int_equal(hd_conversation_read_pair(&arena, line, strlen(line), NULL, pair), HD_INVALID);
     if (!strstr(hd_err_message(), message))
         fail_msg("'%s' is not in '%s'", message, hd_err_message());
     hd_arena_done(&arena);

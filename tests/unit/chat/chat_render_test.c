@@ -34,7 +34,8 @@ static enum hd_status spans_of(const char *source, const char *line, enum hd_cha
 
     hd_arena_init(&arena, 0);
     assert_int_equal(hd_template_parse(source, strlen(source), NULL, &t), HD_OK);
-    assert_int_equal(hd_conversation_read(&arena, line, strlen(line), HD_CHAT_AUTO, &c), HD_OK);
+    assert_int_equal(hd_conversation_read(&arena, line, strlen(line), HD_CHAT_AUTO, NULL, &c),
+                     HD_OK);
     st = hd_chat_render(t, &c, loss, &input, &output);
     for (size_t i = 0; !st && i < output.span_count; i++)
         hd_text_add(ret, "%.*s|", (int)(output.spans[i].end - output.spans[i].begin),
@@ -190,7 +191,8 @@ static void gives(const char *source, const char *line, const char *text)
     hd_arena_init(&arena, 0);
     assert_int_equal(hd_chat_date_read("2024-02-29T01:02:03", &input.now_s), HD_OK);
     assert_int_equal(hd_template_parse(source, strlen(source), NULL, &t), HD_OK);
-    assert_int_equal(hd_conversation_read(&arena, line, strlen(line), HD_CHAT_AUTO, &c), HD_OK);
+    assert_int_equal(hd_conversation_read(&arena, line, strlen(line), HD_CHAT_AUTO, NULL, &c),
+                     HD_OK);
     assert_int_equal(hd_chat_render(t, &c, HD_CHAT_ALL, &input, &output), HD_OK);
     assert_string_equal(output.text.data, text);
     hd_template_output_free(&output);

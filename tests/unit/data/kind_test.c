@@ -252,6 +252,53 @@ static void a_wrong_line_is_found_wherever_it_is(void **state)
     hd_tokenizer_close(bytes);
 }
 
+/* Goal: bad records are told together, and of a large file a sample is checked. Method: 30 bad ones
+ * among 100; then the first, the third and the last of a file of which one in two is checked. */
+static void bad_records_are_told_together(void **state)
+{
+    struct hd_tokenizer *bytes = NULL;
+    struct hd_text text = {0};
+    struct hd_bad_rows bad = {.count = 0};
+    int64_t documents;
+    const char *path;
+
+    assert_int_equal(hd_tokenizer_open("bytes", &bytes), HD_OK);
+    for (int i = 0; i < 100; i++)
+        hd_text_add(&text, "%s\n", i && i < 31 ? "{\"text\": 5}" : "{\"text\": \"a\"}");
+    path = put("told.jsonl", text.data, text.len_bytes);
+    for (int way = 0; way < 2; way++) { /* encoded, and by the form alone */
+        const struct hd_corpus_file file = {.path = path, .size_bytes = -1};
+        struct hd_survey_rules rules = {.tokenizer = way ? bytes : NULL,
+                                        .end_of_text = -1,
+                                        .vocab = 300,
+                                        .threads = 2,
+                                        .bad = &bad,
+                                        .encode_left = 1 << 20,
+                                        .read_left = 1 << 20};
+        struct hd_survey s;
+        int lines = 0;
+
+        assert_int_equal(hd_survey_run(&file, 1, &rules, &s), HD_OK);
+        assert_true(bad.count >= HD_BAD_ROWS_SHOWN);
+        for (const char *c = bad.reasons.data; *c; c++)
+            lines += *c == '\n';
+        assert_int_equal(lines, HD_BAD_ROWS_SHOWN);
+        assert_non_null(strstr(bad.reasons.data, "told.jsonl:21: "));
+        hd_bad_rows_free(&bad);
+    }
+    path = PUT("few.jsonl", "1\n2\n3\n\n4\n");
+    must(hd_jsonl_check(path, NULL, HD_CHAT_TEXT, (struct hd_jsonl_sample){INT64_MAX, 2}, &bad,
+                        &documents));
+    assert_int_equal(documents, 4);
+    assert_int_equal(bad.count, 3);
+    assert_null(strstr(bad.reasons.data, "few.jsonl:2:"));
+    assert_non_null(strstr(bad.reasons.data, "few.jsonl:3:"));
+    assert_non_null(strstr(bad.reasons.data, "few.jsonl:5:"));
+    hd_bad_rows_free(&bad);
+    hd_text_free(&text);
+    hd_tokenizer_close(bytes);
+}
+
 /* Goal: documents are counted whichever part of a file is checked. Method: 2 MiB of lines, each
  * behind a blank one, of text and of conversations; within the bound of a survey and beyond it,
  * with a tokenizer and without one. A file of text is one document, also an empty one. */
@@ -300,7 +347,7 @@ static void a_wrong_line_says_what_is_wrong_and_what_to_write(void **state)
         {"just words", "the line is no JSON object; write {..}"},
         {"\"text\"", "the line is no JSON object"},
         {"[1]", "the line is a JSON array, not an object"},
-        {"{}", "'text' is missing, and there is no member"},
+        {"{}", "the record is empty: its text is null, or missing"},
         {"{\"content\": 1, \"id\": 2}",
          "'text' is missing, and there is 'content', 'id'; name the member"},
         {"{\"text\": \"a\", \"text\": \"b\"}", "duplicate name 'text'"},
@@ -334,7 +381,8 @@ static void a_wrong_line_says_what_is_wrong_and_what_to_write(void **state)
         path = put("lines.jsonl", text.data, text.len_bytes);
         hd_text_free(&text);
         (void)snprintf(says, sizeof says, "%s:3: ", path);
-        assert_int_equal(hd_jsonl_check(path, NULL, HD_CHAT_TEXT, INT64_MAX, &documents),
+        assert_int_equal(hd_jsonl_check(path, NULL, HD_CHAT_TEXT,
+                                        (struct hd_jsonl_sample){INT64_MAX, 1}, NULL, &documents),
                          HD_INVALID);
         if (!strstr(hd_err_message(), says) || !strstr(hd_err_message(), rows[i].says))
             fail_msg("'%s' does not say %s%s", hd_err_message(), says, rows[i].says);

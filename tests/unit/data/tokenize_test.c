@@ -106,6 +106,96 @@ static void documents_stand_in_the_order_of_the_inputs(void **state)
     }
 }
 
+/* Tokenizes one file of records; returns the tokens as bytes, or NULL. */
+static char *tokens_with(const char *path, const char *bad_rows, int threads,
+                         struct hd_bad_rows *ret_bad, struct hd_tokenize_counts *ret_counts)
+{
+    const struct hd_tokenize job = {.tokenizer = bytes,
+                                    .end_of_text = '.',
+                                    .inputs = &path,
+                                    .input_count = 1,
+                                    .out = in_dir("good.npy"),
+                                    .format = HD_TOKEN_FORMAT_NPY,
+                                    .rows.bad_rows = bad_rows,
+                                    .bad = ret_bad,
+                                    .threads = threads};
+    int64_t count;
+
+    return hd_tokenize_run(&job, ret_counts) ? NULL : ids_of(job.out, &count);
+}
+
+static void says(const char *text)
+{
+    if (!strstr(hd_err_message(), text))
+        fail_msg("'%s' does not say '%s'", hd_err_message(), text);
+}
+
+/* Goal: bad records are left out as if they were not in the file, are counted, and are an error
+ * beyond the limit. Method: 40,000 records, so several pieces, of which each 150th is bad: 267 are
+ * fewer than 1 in 100, and more than 266. */
+static void bad_records_are_left_out_and_counted(void **state)
+{
+    static const char *const wrong[] = {"{\"text\": null}", "{\"text\": 5}", "no",
+                                        "{\"txt\": \"a\"}"};
+    struct hd_text text = {0}, want = {0};
+    struct hd_bad_rows bad = {.count = 0};
+    struct hd_tokenize_counts counts;
+    const char *path, *wide;
+    char *got;
+
+    for (int i = 0; i < LINES; i++) {
+        const bool is_bad = i % 150 == 149 || i == 0;
+
+        if (is_bad)
+            hd_text_add(&text, "%s\n", wrong[i % 4]);
+        else
+            hd_text_add(&text, "{\"text\": \"%d and some words to fill a piece\"}\n", i);
+        if (!is_bad)
+            hd_text_add(&want, "%d and some words to fill a piece.", i);
+    }
+    path = put("bad.jsonl", text.data);
+    for (int threads = 1; threads < 4; threads += 2) {
+        got = tokens_with(path, "skip", threads, &bad, &counts);
+        assert_non_null(got);
+        assert_string_equal(got, want.data);
+        free(got);
+        assert_int_equal(bad.count, 267); /* 40000 / 150 = 266, and the first */
+        assert_int_equal(bad.records, LINES);
+        assert_int_equal(counts.left_out, 267);
+        assert_int_equal(counts.documents, LINES - 267);
+        assert_non_null(strstr(bad.reasons.data, "bad.jsonl:1: its text is null\n"));
+        assert_non_null(strstr(bad.reasons.data, "bad.jsonl:300: 'text' is missing"));
+        assert_null(strstr(bad.reasons.data, "bad.jsonl:3000:")); /* the 21st */
+        hd_bad_rows_free(&bad);
+    }
+    got = tokens_with(path, "skip:267", 2, NULL, &counts);
+    assert_non_null(got);
+    free(got);
+    assert_null(tokens_with(path, "skip:266", 2, NULL, &counts));
+    says(
+        "data.bad_rows leaves out at most 266; mend the data, or write data.bad_rows: {skip: 267}; "
+        "the first: ");
+    assert_null(tokens_with(path, NULL, 2, NULL, &counts));
+    says("bad.jsonl:1: its text is null");
+    /* an error, and those that are shown are wanted: the piece with the 20th ends it */
+    assert_null(tokens_with(path, "error", 2, &bad, &counts));
+    says("cannot be used; mend or remove them, or leave them out: data.bad_rows: skip");
+    assert_true(bad.count >= HD_BAD_ROWS_SHOWN && bad.count < 267);
+    hd_bad_rows_free(&bad);
+    /* 1 of 3 is 1 in 100, rounded up; a row of a table with too many fields is one */
+    wide = put("wide.csv", "text,n\na,1\nb,2,3\nc,3\n");
+    got = tokens_with(wide, "skip", 1, &bad, &counts);
+    assert_non_null(got);
+    assert_string_equal(got, "a.c.");
+    assert_non_null(strstr(bad.reasons.data,
+                           "wide.csv: row 2: the row, which begins in line 3, has "
+                           "3 fields, and the first row has 2"));
+    free(got);
+    hd_bad_rows_free(&bad);
+    hd_text_free(&text);
+    hd_text_free(&want);
+}
+
 /* Goal: a file that is refused leaves the old output untouched. */
 static void files_without_a_token_may_be_refused(void **state)
 {
@@ -145,7 +235,7 @@ static void the_number_of_threads_changes_no_byte(void **state)
                                   .inputs = &input,
                                   .input_count = 1,
                                   .out = out,
-                                  .columns = "text=body",
+                                  .rows.columns = "text=body",
                                   .threads = i ? 4 : 1};
         struct hd_tokenize_counts counts;
 

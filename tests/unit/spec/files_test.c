@@ -73,6 +73,40 @@ static void a_saved_set_has_its_files_in_its_folder(void **state)
                  "file of the folder");
 }
 
+/* Names of roles, and what becomes of bad records, are checked and kept as text. */
+static void roles_and_bad_rows_are_maps_or_words(void **state)
+{
+    static const struct mistake rows[] = {
+        {9, "  train: chat.jsonl\n  roles: {Bob: narrator}",
+         "job.yaml:10: data.roles: 'narrator' is no role; write system, developer, user, assistant "
+         "or "
+         "tool"},
+        {9, "  train: chat.jsonl\n  bad_rows: {drop: 3}",
+         "job.yaml:10: data.bad_rows: expected error, skip or {skip: COUNT}"},
+        {9, "  train: chat.jsonl\n  bad_rows: ignore",
+         "job.yaml:10: data.bad_rows: 'ignore' is not error, skip or skip: COUNT"},
+        {9, "  train: corpus/*.txt\n  bad_rows: skip",
+         "job.yaml:10: data.bad_rows: no file of this job has records, so it would change nothing; "
+         "remove the line"},
+        {9, "  train: corpus/*.txt\n  roles: {Bob: user}",
+         "job.yaml:10: data.roles: no file of this job has conversations, so it would change "
+         "nothing; remove the line, or name files of conversations in data.train"},
+    };
+    struct hd_job *job = NULL;
+    char *yaml;
+
+    put_text("chat.jsonl", "no record\n{\"text\": \"of a text that is longer than a window\"}\n");
+    expect_refusals(rows, sizeof rows / sizeof rows[0], HD_INVALID);
+    yaml = with_line(9, "  train: chat.jsonl\n  bad_rows: {skip: 3}");
+    must(read_bytes(yaml, strlen(yaml), NULL, &job));
+    assert_string_equal(job->bad_rows, "skip:3");
+    free(yaml);
+    yaml = with_line(9, "  train: chat.jsonl");
+    assert_int_equal(read_bytes(yaml, strlen(yaml), NULL, &job), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "chat.jsonl:1: the line is no JSON object"));
+    free(yaml);
+}
+
 static void patterns_give_files_in_bytewise_order_with_sizes(void **state)
 {
     struct hd_job *spec = read_good(NULL);
