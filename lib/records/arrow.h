@@ -92,6 +92,7 @@ struct arrow_file {
     struct arrow_field *root; /* the columns, as a struct */
     struct arrow_dictionary *dictionaries;
     bool is_stream;
+    struct records_use use;
     int64_t at;    /* stream: offset of the next message */
     size_t blocks; /* file: place in the footer of the blocks of batches */
     size_t block_count, block;

@@ -283,6 +283,9 @@ static enum hd_status unpack_buffer(struct batch *b, struct arrow_buffer *buffer
     buffer->count -= 8;
     if (size < 0)
         return HD_OK;
+    st = records_use_packed(&b->file->use, (int64_t)buffer->count, size);
+    if (st)
+        return st;
     st = records_unpack(b->codec ? RECORDS_ZSTANDARD : RECORDS_LZ4_FRAME, buffer->at, buffer->count,
                         (size_t)size, &out);
     if (!st)
@@ -308,6 +311,8 @@ static enum hd_status take_buffer(struct batch *b, bool wanted, struct arrow_buf
     if (f->failed || offset < 0 || count < 0 || offset > b->m->body_bytes ||
         count > b->m->body_bytes - offset)
         return arrow_damaged();
+    if (records_use_read(&b->file->use, count))
+        return HD_INVALID;
     if (count)
         *ret_buffer = (struct arrow_buffer){b->m->body + offset, (size_t)count};
     return unpack_buffer(b, ret_buffer);
@@ -511,6 +516,7 @@ enum hd_status arrow_begin(struct arrow_file *file, const struct records_columns
     struct message m;
     enum hd_status st;
 
+    file->use.file_bytes = file->count;
     hd_arena_init(&file->arena, 0);
     hd_arena_init(&file->batch, 0);
     if (file->count >= 8 && memcmp(file->bytes, "ARROW1", 6) == 0)

@@ -35,6 +35,7 @@ struct parquet_rows {
     /* building the tree: the next element of the schema, and its number as a leaf */
     size_t element, leaf;
     const struct records_columns *wanted;
+    struct records_use use;
     size_t group;     /* number of the current row group, from 1; 0: none yet */
     int64_t row_left; /* rows left in it */
     int64_t rows;     /* rows so far */
@@ -126,8 +127,8 @@ static enum hd_status build_leaf(struct parquet_rows *r, const struct parquet_el
         return no_memory_for_schema();
     if (e->type == PARQUET_INT96 || e->type == PARQUET_FIXED || e->meaning == PARQUET_OTHER)
         return refuse_type(e);
-    r->columns[r->column_count] =
-        (struct parquet_column){.footer = &r->footer, .element = e, .def_max = def, .rep_max = rep};
+    r->columns[r->column_count] = (struct parquet_column){
+        .footer = &r->footer, .use = &r->use, .element = e, .def_max = def, .rep_max = rep};
     r->leaves[r->column_count++] = r->leaf++;
     n->leaf_end = r->column_count;
     *ret_node = n;
@@ -307,6 +308,7 @@ enum hd_status records_parquet_open(const char *path, const unsigned char *bytes
         return hd_err(HD_NO_MEMORY, "no memory to read %s", path);
     }
     hd_arena_init(&r->arena, 0);
+    r->use.file_bytes = count;
     st = parquet_read_footer(bytes, count, &r->arena, &r->footer);
     if (!st)
         st = open_schema(r, columns);

@@ -115,6 +115,7 @@ struct parquet_bytes {
 
 struct parquet_column { /* one leaf of the schema while a row group is read */
     const struct parquet_footer *footer;
+    struct records_use *use;
     const struct parquet_element *element;
     int def_max, rep_max;
     struct parquet_chunk chunk;

@@ -11,9 +11,6 @@
 #include "unpack.h"
 
 enum { PAGE_DATA, PAGE_INDEX, PAGE_DICTIONARY, PAGE_DATA_V2 };
-/* A page above the first number of bytes is refused if it is more than the second times as large as
- * when packed: text packs 5 to 30 times. */
-enum { LARGE_PAGE_BYTES = 64 << 20, PACKED_TIMES_MAX = 1000 };
 enum { /* encodings, numbers of the format */
        PLAIN = 0,
        PLAIN_DICTIONARY = 2,
@@ -289,12 +286,8 @@ static enum hd_status read_page(struct parquet_column *c, struct parquet_page *p
     if (t.failed || p->bytes < 0 || p->bytes > INT32_MAX || p->packed_bytes < 0 ||
         p->packed_bytes > t.end - t.at || p->values < 0 || p->values > INT32_MAX)
         return damaged_page();
-    if (p->bytes > LARGE_PAGE_BYTES && p->bytes / PACKED_TIMES_MAX > p->packed_bytes)
-        return hd_err(
-            HD_INVALID,
-            "a page of %lld bytes says that it holds %lld, which no text does; the file is "
-            "damaged, or made to fill the memory",
-            (long long)p->packed_bytes, (long long)p->bytes);
+    if (records_use_read(c->use, p->body + p->packed_bytes - (footer->file + c->at)))
+        return HD_INVALID;
     c->at = p->body + p->packed_bytes - footer->file;
     return check_crc(p);
 }
@@ -334,6 +327,8 @@ static enum hd_status unpack_page(const struct parquet_column *c, const struct p
     if (!*ret_bytes && !wanted) /* writers may leave an empty part unpacked */
         return HD_OK;
     st = codec_of(c->chunk.codec, &codec);
+    if (!st)
+        st = records_use_packed(c->use, p->packed_bytes, wanted);
     if (!st)
         st = records_unpack(codec, *ret_at, *ret_bytes, (size_t)wanted, ret_owned);
     *ret_at = *ret_owned;

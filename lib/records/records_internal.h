@@ -129,6 +129,22 @@ enum hd_status records_check_first(const struct records_columns *columns, const 
 void records_select(const struct records_columns *columns, const char *line, size_t bytes,
                     struct hd_text *out);
 
+/* ---- unpack.c ---- */
+
+/* Bytes of a columnar file so far, shared by its columns: no writer lets two share any, and no text
+ * packs so well that the numbers below are exceeded, so a file that does is made to take long or to
+ * fill the memory. */
+struct records_use {
+    int64_t file_bytes;       /* size of the file */
+    int64_t read;             /* bytes of pages or batches */
+    int64_t packed, unpacked; /* bytes that were packed, before and behind unpacking */
+};
+
+/* Counts bytes that are read of the file. HD_INVALID: more than it has. */
+enum hd_status records_use_read(struct records_use *use, int64_t bytes);
+/* Counts a block before it is unpacked. HD_INVALID: all hold far too much for their size. */
+enum hd_status records_use_packed(struct records_use *use, int64_t packed, int64_t unpacked);
+
 /* ---- map.c ---- */
 
 /* Maps a file into memory. */

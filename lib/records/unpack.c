@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "records_internal.h"
+
 #ifdef HEDDLE_HAVE_ZLIB
 #include <zlib.h>
 #endif
@@ -241,6 +243,31 @@ static enum hd_status check_built(enum records_codec codec)
 #endif
     (void)codec;
     return HD_OK;
+}
+
+/* Blocks that hold more than the first number of bytes in all are refused if that is more than the
+ * second times as much as when packed: text packs 5 to 30 times. */
+enum { UNPACKED_BYTES = 64 << 20, PACKED_TIMES_MAX = 200 };
+
+enum hd_status records_use_read(struct records_use *use, int64_t bytes)
+{
+    use->read += bytes;
+    return use->read <= use->file_bytes
+               ? HD_OK
+               : hd_err(HD_INVALID, "parts of the file are used twice, which no writer makes; the "
+                                    "file is damaged");
+}
+
+enum hd_status records_use_packed(struct records_use *use, int64_t packed, int64_t unpacked)
+{
+    use->packed += packed;
+    use->unpacked += unpacked;
+    if (use->unpacked <= UNPACKED_BYTES || use->unpacked / PACKED_TIMES_MAX <= use->packed)
+        return HD_OK;
+    return hd_err(HD_INVALID,
+                  "%lld packed bytes say that they hold %lld, which no text does; the file is "
+                  "damaged, or made to fill the memory",
+                  (long long)use->packed, (long long)use->unpacked);
 }
 
 enum hd_status records_unpack(enum records_codec codec, const unsigned char *in, size_t in_bytes,

@@ -58,6 +58,24 @@ def zst(data, checksum=False):
     return zstandard.ZstdCompressor(level=9, write_checksum=checksum).compress(data)
 
 
+def shared():
+    """Three row groups in the footer that are the same bytes of the file."""
+    path = os.path.join(OUT, "shared.parquet")
+    text = "".join(chr(33 + i * i * 7919 % 89) for i in range(3000))
+    pyarrow.parquet.write_table(pyarrow.table({"text": [text, text[::-1]]}), path, compression="none",
+                                use_dictionary=False, write_statistics=False, store_schema=False)
+    with open(path, "rb") as file:
+        body = file.read()
+    meta, once = pyarrow.parquet.read_metadata(path), pyarrow.parquet.read_metadata(path)
+    meta.append_row_groups(once)
+    meta.append_row_groups(once)
+    footer = io.BytesIO()
+    meta.write_metadata_file(footer)
+    bytes_of_footer = int.from_bytes(body[-8:-4], "little")
+    with open(path, "wb") as file:
+        file.write(body[:-8 - bytes_of_footer] + footer.getvalue()[4:])
+
+
 def packed():
     """Streams: several members and frames, a skippable frame, zeros behind the last member.
     The frames of chat.JSONL.zst have checksums, as the zstd command writes them: damaged_streams_are_refused
@@ -205,6 +223,7 @@ def arrows():
     put("fixed.rows", lines(without_nulls(rows)))
     picture = pyarrow.table({"image": [{"bytes": b"\x89PNG", "path": None}], "text": ["a cat"]})
     pyarrow.parquet.write_table(picture, os.path.join(OUT, "picture.parquet"), compression="none")
+    shared()
     bomb = pyarrow.table({"text": ["\0" * (96 << 20)]})
     pyarrow.parquet.write_table(bomb, os.path.join(OUT, "bomb.parquet"), compression="zstd", use_dictionary=False,
                                 write_statistics=False)

@@ -250,6 +250,8 @@ static void an_escaped_name_is_the_name(void **state)
 /* A page of 96 MiB of zeros, which pack 10,000 times. */
 static void a_page_that_fills_the_memory_is_refused(void **state)
 {
+    /* as 5,000 groups would be read for hours of a file of a few MB */
+    lacks_columns("shared.parquet", NULL, "parts of the file are used twice");
     lacks_columns("bomb.parquet", NULL, "which no text does");
 }
 
