@@ -104,7 +104,9 @@ static enum hd_status exec_train(const struct train_flags *t, const struct cli *
                   {"--threads", t->threads},
                   {"--columns", t->columns             ? t->columns
                                 : job && *job->columns ? job->columns
-                                                       : NULL}};
+                                                       : NULL},
+                  {"--roles", job && *job->roles ? job->roles : NULL},
+                  {"--bad-rows", job ? job->bad_rows : NULL}};
     const size_t files = job ? (size_t)job->train_count : (size_t)cli->arg_count;
     const char **argv = calloc(files + 2 * t->specials.count + 40, sizeof *argv);
     size_t n = 1;
@@ -239,7 +241,7 @@ int cli_data(struct cli *cli, int argc, char **argv)
         return code;
     if (strcmp(cli->args[0], "train-tokenizer") == 0) {
         if (t.format || t.tokenizer || t.key || t.no_append_eot || t.form || t.template || t.date ||
-            t.loss || t.end_of_text || samples || first)
+            t.loss || t.end_of_text || t.roles || t.bad_rows || samples || first)
             return cli_usage("data train-tokenizer: takes --out, --vocab, --special, --bos, --eos, "
                              "--pad, --pattern, --min-count, --columns, --threads, --force and "
                              "--set");

@@ -401,7 +401,7 @@ static const char data_help[] =
     "  --tokenizer T          a tokenizer.json, or bytes: every byte is a token\n"
     "  --columns C, --key K   as data.columns: prompt=NAME,answer=NAME; K: text=K\n"
     "  --end-of-text ID, --no-append-eot  after each document; else the eos_token\n"
-    "  --form, --template, --loss, --date, --roles, --bad-rows  as the keys of data\n"
+    "  --form F, --template T, --loss L, --date D, --roles R, --bad-rows B  as keys\n"
     "  --vocab N, --special T  ids in all; one of the first (else <|endoftext|>)\n"
     "  --eos T, --bos T, --pad T  special tokens that end, begin and fill texts\n"
     "  --min-count N, --force  a rarer pair is no token (2); replaces one in DIR\n"

@@ -3,15 +3,19 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/arena.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "chat/date.h"
 #include "data/data.h"
 #include "data/tokenize.h"
 #include "flags/flags.h"
 #include "records/kind.h"
+#include "records/saved_set.h"
 #include "records/source.h"
 #include "tokenizer/special.h"
 #include "worker/worker.h"
@@ -55,8 +59,38 @@ struct options {
      * name */
     int64_t end_of_text;
     bool ends_documents, as_json;
+    struct hd_arena arena;
+    const char **inputs; /* [input_count] files, in the arena */
+    int input_count, input_room;
     char columns[1024]; /* --columns, or text=KEY for --key KEY; "": neither */
 };
+
+/* Adds an input: a file, or the files of a folder that save_to_disk of `datasets` wrote. */
+static enum hd_status add_input(struct options *o, const char *path)
+{
+    const struct hd_json *files = NULL;
+    struct hd_text file = {0};
+    struct stat info;
+    enum hd_status st = HD_OK;
+
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+        st = hd_records_read_saved_set(path, &o->arena, &files);
+    for (const struct hd_json *f = files ? files->first : NULL; !st && f; f = f->next) {
+        hd_text_clear(&file);
+        hd_file_join(&file, path, hd_json_member(f, "filename")->text);
+        st = file.failed ? hd_err(HD_NO_MEMORY, "no memory for a path") : add_input(o, file.data);
+    }
+    hd_text_free(&file);
+    if (st || files)
+        return st;
+    o->inputs =
+        hd_arena_grow(&o->arena, o->inputs, o->input_count, &o->input_room, sizeof *o->inputs);
+    path = hd_arena_strdup(&o->arena, path);
+    if (!o->inputs || !path)
+        return hd_err(HD_NO_MEMORY, "no memory for the names of files");
+    o->inputs[o->input_count++] = path;
+    return HD_OK;
+}
 
 static enum hd_status check_inputs(char *const *inputs, int count)
 {
@@ -106,8 +140,6 @@ static enum hd_status read_tokenize_options(int argc, char **argv, struct hd_tok
     if (st)
         return st;
     *ret_how = (struct hd_tokenize){
-        .inputs = (const char *const *)argv + inputs + 1,
-        .input_count = (size_t)(argc - inputs - 1),
         .rows = {.columns = ret_options->columns, .roles = f[13].value, .bad_rows = f[14].value},
         .threads = threads < HD_TOKENIZE_THREADS_MAX ? (int)threads : HD_TOKENIZE_THREADS_MAX};
     *ret_options = (struct options){.out = f[0].value,
@@ -131,6 +163,12 @@ static enum hd_status read_tokenize_options(int argc, char **argv, struct hd_tok
         st = hd_records_check_columns(ret_options->columns);
     if (st)
         return hd_err_prefix(st, f[3].value ? "--key" : "--columns");
+    for (int i = inputs + 1; !st && i < argc; i++)
+        st = add_input(ret_options, argv[i]);
+    if (st)
+        return st;
+    ret_how->inputs = ret_options->inputs;
+    ret_how->input_count = (size_t)ret_options->input_count;
     st = hd_chat_check_roles(f[13].value ? f[13].value : "");
     if (st)
         return hd_err_prefix(st, "--roles");
@@ -405,6 +443,7 @@ int hd_worker_tokenize(int argc, char **argv)
         print_summary(&how, &counts, hd_clock_now_ms() - bar.begin_ms, options.as_json);
     hd_bad_rows_free(&bad);
     hd_text_free(&out);
+    hd_arena_done(&options.arena);
     if (st == HD_ABORTED) {
         (void)hd_worker_finish("tokenize", st);
         return hd_worker_stop_signal() == SIGTERM ? TERMINATED : INTERRUPTED;

@@ -189,7 +189,8 @@ static enum hd_status read_training_options(struct tokenizer_training *t, int ar
                           {"--bos", false, false, NULL},     {"--eos", false, false, NULL},
                           {"--pad", false, false, NULL},     {"--threads", false, false, NULL},
                           {"--columns", false, false, NULL}, {"--force", false, true, NULL},
-                          {"--json", false, true, NULL}};
+                          {"--json", false, true, NULL},     {"--roles", false, false, NULL},
+                          {"--bad-rows", false, false, NULL}};
     int64_t vocab = 0, threads = 1;
     int flags = 0, inputs;
     enum hd_status st;
@@ -227,7 +228,7 @@ static enum hd_status read_training_options(struct tokenizer_training *t, int ar
     *ret_how = (struct hd_tokenize){
         .inputs = (const char *const *)argv + inputs,
         .input_count = (size_t)(argc - inputs),
-        .columns = f[8].value,
+        .rows = {.columns = f[8].value, .roles = f[11].value, .bad_rows = f[12].value},
         .end_of_text = -1,
         .takes_messages = true,
         .threads = threads < HD_TOKENIZE_THREADS_MAX ? (int)threads : HD_TOKENIZE_THREADS_MAX};

@@ -44,6 +44,7 @@ static inline int64_t hd_data_window_count(int64_t token_count, int64_t context)
 
 /* Bytes of a record as a line; several copies of one, as text and as values, fit in 256 MiB. */
 enum { HD_JSONL_LINE_BYTES_MAX = 64 << 20 };
+#define HD_JSONL_LINE_TEXT "64 MiB"
 
 /* Returns whether the line, given without its newline, is blank; a blank line is no document. */
 bool hd_jsonl_is_blank(const char *line, size_t bytes);

@@ -40,7 +40,7 @@ enum hd_status hd_jsonl_text(struct hd_arena *arena, const char *line, size_t by
     enum hd_status st;
 
     if (bytes > HD_JSONL_LINE_BYTES_MAX)
-        return hd_err(HD_INVALID, "a line of more than %d bytes", HD_JSONL_LINE_BYTES_MAX);
+        return hd_err(HD_INVALID, "it has more than " HD_JSONL_LINE_TEXT);
     st = hd_records_check_row(line, bytes);
     if (!st)
         st = hd_json_parse_line(arena, line, bytes, &limits, &root);

@@ -40,10 +40,13 @@ static enum hd_status add_bytes(struct hd_lines *l, bool *ret_whole)
     const char *from = l->bytes + l->from;
     const char *end = memchr(from, '\n', l->until - l->from);
     const size_t count = end ? (size_t)(end - from) : l->until - l->from;
+    char size[32];
 
-    if (count > l->bytes_max - l->line.len_bytes)
-        return hd_err(HD_INVALID, "%s:%s%" PRId64 ": a line of more than %zu bytes", l->path,
-                      hd_lines_unit(l), l->number, l->bytes_max);
+    if (count > l->bytes_max - l->line.len_bytes) {
+        hd_text_format_bytes((int64_t)l->bytes_max, size);
+        return hd_err(HD_INVALID, "%s:%s%" PRId64 ": a line of more than %s; is its end missing?",
+                      l->path, hd_lines_unit(l), l->number, size);
+    }
     hd_text_add_bytes(&l->line, from, count);
     l->from += count + (end != NULL);
     *ret_whole = end;

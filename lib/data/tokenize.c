@@ -162,16 +162,18 @@ static enum hd_status add_conversation(struct hd_encoder *encoder, const struct 
 
 /* Encodes the messages of a conversation, or of a pair of them, each as a text of its own. */
 static enum hd_status add_messages(struct hd_encoder *encoder, struct hd_arena *arena,
-                                   const char *line, size_t size_bytes, struct hd_id_list *ids)
+                                   const char *line, size_t size_bytes, const char *roles,
+                                   struct hd_id_list *ids)
 {
     struct hd_conversation c, pair[HD_CHAT_PAIR];
-    enum hd_status st = hd_conversation_read(arena, line, size_bytes, HD_CHAT_AUTO, &c), other;
+    enum hd_status st = hd_conversation_read(arena, line, size_bytes, HD_CHAT_AUTO, roles, &c),
+                   other;
     struct hd_error error;
 
     if (!st)
         return add_conversation(encoder, &c, ids);
     hd_err_save(st, &error);
-    other = hd_conversation_read_pair(arena, line, size_bytes, pair);
+    other = hd_conversation_read_pair(arena, line, size_bytes, roles, pair);
     if (other)
         return hd_err_restore(&error);
     for (int i = 0; !other && i < HD_CHAT_PAIR; i++)
@@ -191,7 +193,7 @@ static enum hd_status add_line(const struct work *w, struct hd_encoder *encoder,
     hd_arena_init(&arena, 0);
     st = hd_jsonl_text(&arena, line, size_bytes, &text);
     if (st == HD_INVALID && w->how->takes_messages && !text)
-        st = add_messages(encoder, &arena, line, size_bytes, &slot->ids);
+        st = add_messages(encoder, &arena, line, size_bytes, w->how->rows.roles, &slot->ids);
     else if (!st)
         st = hd_encoder_add(encoder, text, strlen(text), &slot->ids);
     if (!st)
@@ -460,8 +462,10 @@ static enum hd_status take_piece(struct work *w, struct tokenize_slot *slot, siz
 static enum hd_status refuse_length(const struct work *w, const char *path, bool has_lines)
 {
     if (has_lines)
-        return hd_err(HD_INVALID, "%s:%s%" PRId64 ": a line of more than %d bytes", path,
-                      hd_records_unit(w->source), w->line + 1, HD_JSONL_LINE_BYTES_MAX);
+        return hd_err(HD_INVALID,
+                      "%s:%s%" PRId64 ": a record of more than " HD_JSONL_LINE_TEXT
+                      "; is the end of a line or a quote missing?",
+                      path, hd_records_unit(w->source), w->line + 1);
     return hd_err(HD_INVALID,
                   "%s: %d bytes have no place where a text may be cut for this tokenizer; split it "
                   "into several files",

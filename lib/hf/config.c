@@ -27,8 +27,12 @@ static enum hd_status find_type(struct hd_hf_reading *r)
         r->family = hd_family_named(list);
         return HD_OK;
     }
-    if (r->wrapper)
-        return hd_hf_unsupported("model_type", value, "this wrapper has another text model");
+    if (r->wrapper) {
+        (void)snprintf(instead, sizeof instead,
+                       "it is that of text_config, and known for a %s model are: %s",
+                       r->wrapper->type, r->wrapper->texts);
+        return hd_hf_unsupported("model_type", value, instead);
+    }
     if (!value)
         return hd_err(HD_INVALID, "model_type is missing; these are known: %s", list);
     if (value->kind == HD_JSON_STRING)

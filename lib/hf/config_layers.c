@@ -253,7 +253,8 @@ static enum hd_status take_expert_layers(struct hd_hf_reading *r)
 {
     const char *key = hd_hf_reads(r->family, "first_k_dense_replace") ? "first_k_dense_replace"
                       : hd_hf_reads(r->family, "mlp_layer_types")     ? "mlp_layer_types"
-                                                                      : "mlp_only_layers";
+                      : hd_hf_reads(r->family, "mlp_only_layers")     ? "mlp_only_layers"
+                                                                      : "moe_layer_start_index";
     struct hd_job *job = r->job;
     bool picked[LAYERS_MAX];
     const int64_t last = r->last_sparse < 0 ? job->layers - 1 : r->last_sparse;

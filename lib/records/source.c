@@ -55,14 +55,14 @@ static enum hd_status open_reader(struct hd_records *s, const struct records_col
     }
 }
 
-/* Reads the first bytes of lines, to drop a byte order mark. */
+/* Reads the first bytes of lines or text, to drop a byte order mark. */
 static enum hd_status skip_mark(struct hd_records *s)
 {
     char first[3];
     size_t n;
     enum hd_status st;
 
-    if (s->file.kind != HD_DATA_LINES)
+    if (s->reader)
         return HD_OK;
     st = records_stream_read(s->stream, first, sizeof first, &n);
     if (!st && !(n == 3 && memcmp(first, "\xef\xbb\xbf", 3) == 0))

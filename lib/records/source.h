@@ -4,7 +4,7 @@
  *
  * Text comes as it is. Records come as JSON objects, one per line, as in a .jsonl, so that the code
  * behind a source knows no containers. A null column of a table is no member of the object. A byte
- * order mark in front of records is dropped. Memory: two buffers of 256 KiB and one record; for a
+ * order mark in front of text or records is dropped. Memory: two buffers of 256 KiB and one record; for a
  * columnar file also a page, or a batch, of each column that is read.
  *
  * Used by: data, spec, worker.   Uses: base.   Threads: one owner.

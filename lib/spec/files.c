@@ -16,6 +16,7 @@
 #include "data/data.h"
 #include "data/fingerprint.h"
 #include "records/kind.h"
+#include "records/saved_set.h"
 #include "spec_internal.h"
 
 enum {
@@ -177,7 +178,7 @@ static enum hd_status add_folder(struct list *list, const char *key, const char 
     enum hd_status st;
 
     hd_arena_init(&arena, 0);
-    st = spec_read_saved_set(folder, &arena, &files);
+    st = hd_records_read_saved_set(folder, &arena, &files);
     if (!files && (found || !st))
         st = found ? HD_OK
                    : hd_err(HD_INVALID, "%s is a folder; name the files in it, such as *.txt",

@@ -218,11 +218,6 @@ enum hd_status spec_look_at_form(const struct hd_job *job, const char *path,
 /* Checks the rules of a job whose data files hold conversations, and finds its chat template. */
 enum hd_status spec_check_conversations(struct spec_draft *draft, const char *folder);
 
-/* Finds the files of a data set that save_to_disk wrote: a JSON list of objects with `filename`, a
- * name in the folder. *ret_files NULL: the folder has no such set. HD_INVALID: the folder has
- * several splits, or its state.json is damaged. */
-enum hd_status spec_read_saved_set(const char *folder, struct hd_arena *arena,
-                                   const struct hd_json **ret_files);
 /* Expands the patterns of data.train and data.val; makes paths absolute, relative to `folder`. */
 enum hd_status spec_find_files(struct spec_draft *draft, const char *folder);
 /* Makes the paths of data files absolute without opening the files, which are on another

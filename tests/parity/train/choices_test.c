@@ -237,7 +237,7 @@ static void what_is_no_question_is_refused_with_its_line(void **state)
          "67890123456789012345\"], \"answer\": 0}",
          "choices: number 2 has 67 tokens, and the context is 64"},
         {"{\"a\": [[[[[[[[[[[[[[[[0]]]]]]]]]]]]]]]]}", "deeper than 16 arrays and objects"},
-        {NULL, "a line of more than 4194304 bytes"},
+        {NULL, "a line of more than 4.0 MiB; is its end missing?"},
     };
     struct model m = {.decoder = NULL};
     struct hd_choices result;

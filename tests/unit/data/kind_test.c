@@ -4,13 +4,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "data/data_internal.h"
 #include "data/survey.h"
+#include "data/tokenize.h"
 #include "records/kind.h"
 #include "tests/program/test.h"
+#include "tests/sanitized.h"
 #include "tests/unit/tokenizer/golden.h"
 
 static char folder[64];
@@ -296,6 +300,52 @@ static void bad_records_are_told_together(void **state)
     assert_non_null(strstr(bad.reasons.data, "few.jsonl:5:"));
     hd_bad_rows_free(&bad);
     hd_text_free(&text);
+    hd_tokenizer_close(bytes);
+}
+
+/* Goal: a record without an end is refused soon, with little memory, and with its row. Method:
+ * strings of 128 MiB, packed to 4 KB, in each container that has records in text; read by validate
+ * and by the tokenizing of a job. */
+static void a_record_without_an_end_is_refused(void **state)
+{
+    static const char *const names[] = {"endless.jsonl.zst", "endless.json.zst", "endless.csv.zst",
+                                        "endless.tsv.zst"};
+    static const char *const says[] = {"endless.jsonl.zst:1: ", "endless.json.zst: row 1: ",
+                                       "endless.csv.zst:2: ", "endless.tsv.zst:2: "};
+    const char *root = getenv("HEDDLE_SOURCE_DIR");
+    struct hd_tokenizer *bytes = NULL;
+
+    assert_int_equal(hd_tokenizer_open("bytes", &bytes), HD_OK);
+    for (int i = 0; i < 8; i++) {
+        const int64_t begin_ms = hd_clock_now_ms();
+        char path[4096];
+        const char *const input = path;
+        const struct hd_tokenize how = {.tokenizer = bytes,
+                                        .end_of_text = -1,
+                                        .inputs = &input,
+                                        .input_count = 1,
+                                        .rows.bad_rows = "skip",
+                                        .threads = 2};
+        struct rusage usage;
+        int64_t documents;
+        enum hd_status st;
+
+        (void)snprintf(path, sizeof path, "%s/tests/unit/records/files/%s", root ? root : ".",
+                       names[i / 2]);
+        st = i % 2 ? hd_tokenize_run(&how, NULL)
+                   : hd_jsonl_check(path, NULL, HD_CHAT_TEXT,
+                                    (struct hd_jsonl_sample){INT64_MAX, 1}, NULL, &documents);
+        assert_int_equal(st, HD_INVALID);
+        if (strstr(hd_err_message(), "built without its library"))
+            skip();
+        if (!strstr(hd_err_message(), says[i / 2]) || !strstr(hd_err_message(), "more than 64"))
+            fail_msg("'%s' does not say '%s'", hd_err_message(), says[i / 2]);
+        assert_int_equal(getrusage(RUSAGE_SELF, &usage), 0);
+        if (!HD_TEST_SANITIZED) {
+            assert_true(usage.ru_maxrss < 256 << 10);
+            assert_true(hd_clock_now_ms() - begin_ms < 2000);
+        }
+    }
     hd_tokenizer_close(bytes);
 }
 

@@ -76,6 +76,14 @@ def shared():
         file.write(body[:-8 - bytes_of_footer] + footer.getvalue()[4:])
 
 
+def endless():
+    """Records whose string has no end within 128 MiB, packed to a few KB."""
+    for name, begin in (("endless.jsonl", '{"text": "'), ("endless.json", '[{"text": "'), ("endless.csv", 'text\n"'),
+                        ("endless.tsv", "text\n")):
+        with open(os.path.join(OUT, name + ".zst"), "wb") as file:
+            file.write(zstandard.ZstdCompressor(level=19).compress(begin.encode() + b"a" * (128 << 20)))
+
+
 def packed():
     """Streams: several members and frames, a skippable frame, zeros behind the last member.
     The frames of chat.JSONL.zst have checksums, as the zstd command writes them: damaged_streams_are_refused
@@ -223,6 +231,7 @@ def arrows():
     put("fixed.rows", lines(without_nulls(rows)))
     picture = pyarrow.table({"image": [{"bytes": b"\x89PNG", "path": None}], "text": ["a cat"]})
     pyarrow.parquet.write_table(picture, os.path.join(OUT, "picture.parquet"), compression="none")
+    endless()
     shared()
     bomb = pyarrow.table({"text": ["\0" * (96 << 20)]})
     pyarrow.parquet.write_table(bomb, os.path.join(OUT, "bomb.parquet"), compression="zstd", use_dictionary=False,

@@ -235,6 +235,22 @@ static void named_columns_are_the_record(void **state)
     has_columns("picture.arrow", "text=text", "{\"text\":\"a cat\"}\n");
 }
 
+/* Windows programs begin text with a byte order mark, which is no character of it. */
+static void a_byte_order_mark_is_no_text(void **state)
+{
+    static const char *const texts[][2] = {
+        {"\xef\xbb\xbf", ""}, {"\xef\xbb\xbfone\n", "one\n"}, {"\xef\xbb", "\xef\xbb"}};
+
+    for (int i = 0; i < 3; i++) {
+        struct hd_text got = {0};
+
+        must(read_all(make("a.txt", texts[i][0], strlen(texts[i][0])), NULL, 1, &got));
+        hd_text_add_bytes(&got, "", 1);
+        assert_string_equal(got.data, texts[i][1]);
+        hd_text_free(&got);
+    }
+}
+
 /* Python's json.dumps escapes all letters but those of ASCII, in names too. */
 static void an_escaped_name_is_the_name(void **state)
 {

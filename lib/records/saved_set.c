@@ -1,10 +1,8 @@
-/* saved_set: the files of a data set that `datasets` wrote into a folder by save_to_disk. Its
- * state.json names them in order; other files beside them, such as caches, are not part of it. */
+#include "records/saved_set.h"
+
 #include <string.h>
 
 #include "base/file.h"
-#include "base/json.h"
-#include "spec_internal.h"
 
 enum { FILE_BYTES_MAX = 16 << 20, SPLITS_SHOWN = 8 };
 
@@ -52,8 +50,8 @@ static enum hd_status refuse_splits(const char *folder, const struct hd_json *ro
     return st;
 }
 
-enum hd_status spec_read_saved_set(const char *folder, struct hd_arena *arena,
-                                   const struct hd_json **ret_files)
+enum hd_status hd_records_read_saved_set(const char *folder, struct hd_arena *arena,
+                                         const struct hd_json **ret_files)
 {
     const struct hd_json *root = NULL, *indices;
     enum hd_status st = read_json(folder, "dataset_dict.json", arena, &root);
@@ -78,7 +76,8 @@ enum hd_status spec_read_saved_set(const char *folder, struct hd_arena *arena,
         st = hd_json_need_string(f, "filename", &name);
         if (!st &&
             (strchr(name, '/') || !*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0))
-            st = hd_err(HD_INVALID, "'filename' is '%.80s', which names no file of the folder", name);
+            st = hd_err(HD_INVALID, "'filename' is '%.80s', which names no file of the folder",
+                        name);
     }
     return st ? hd_err_prefix(st, "%s/state.json", folder) : HD_OK;
 }
