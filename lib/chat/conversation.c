@@ -29,7 +29,7 @@ bool hd_chat_form_find(const char *name, enum hd_chat_form *ret_form)
 }
 
 /* A line that is being read. */
-struct reading {
+struct chat_reading {
     struct hd_arena *arena; /* memory of the conversation */
     const char *roles;      /* text of data.roles; NULL: the usual names alone */
 };
@@ -99,7 +99,7 @@ static enum hd_status add_message(struct hd_arena *arena, struct hd_json *list,
 }
 
 /* Adds a list of turns with from and value. */
-static enum hd_status add_turns(const struct reading *r, const struct hd_json *turns,
+static enum hd_status add_turns(const struct chat_reading *r, const struct hd_json *turns,
                                 struct hd_json *list, struct hd_json **last)
 {
     enum hd_status st = HD_OK;
@@ -180,8 +180,8 @@ static const struct hd_json *reasoning_of(const struct hd_json *message)
 
 /* Adds a message as transformers passes it to a template: without null members, because templates
  * test `is defined`, and with its reasoning as both `reasoning_content` and `thinking`. */
-static bool add_as_given(const struct reading *r, const struct hd_json *m, struct hd_json *list,
-                         struct hd_json **last)
+static bool add_as_given(const struct chat_reading *r, const struct hd_json *m,
+                         struct hd_json *list, struct hd_json **last)
 {
     const struct hd_json *reasoning = m->kind == HD_JSON_OBJECT ? reasoning_of(m) : NULL;
     const struct hd_json *thinking = hd_json_member(m, "thinking");
@@ -217,7 +217,7 @@ static bool add_as_given(const struct reading *r, const struct hd_json *m, struc
     return true;
 }
 
-static enum hd_status add_all(const struct reading *r, const struct hd_json *from,
+static enum hd_status add_all(const struct chat_reading *r, const struct hd_json *from,
                               struct hd_json *list, struct hd_json **last)
 {
     for (const struct hd_json *m = from->first; m; m = m->next)
@@ -227,7 +227,7 @@ static enum hd_status add_all(const struct reading *r, const struct hd_json *fro
 }
 
 /* Adds a list of messages with role and content, or with from and value. */
-static enum hd_status add_listed(const struct reading *r, const struct hd_json *from,
+static enum hd_status add_listed(const struct chat_reading *r, const struct hd_json *from,
                                  struct hd_json *list, struct hd_json **last)
 {
     return from->first && !hd_json_member(from->first, "role") &&
@@ -238,7 +238,7 @@ static enum hd_status add_listed(const struct reading *r, const struct hd_json *
 
 /* Returns the text of the member `system` beside a list of messages; NULL: none, or the list begins
  * with one. */
-static const char *system_beside(const struct reading *r, const struct hd_json *root,
+static const char *system_beside(const struct chat_reading *r, const struct hd_json *root,
                                  const struct hd_json *list)
 {
     const struct hd_json *system = hd_json_member(root, "system");
@@ -253,7 +253,7 @@ static const char *system_beside(const struct reading *r, const struct hd_json *
 
 /* Adds the messages of a record: a list of objects with role and content, or with from and value;
  * or, as old tables have them, an object of lists, one for each. */
-static enum hd_status read_messages(const struct reading *r, const struct hd_json *root,
+static enum hd_status read_messages(const struct chat_reading *r, const struct hd_json *root,
                                     const char *key, struct hd_json *list, struct hd_json **last)
 {
     const struct hd_json *from = hd_json_member(root, key);
@@ -276,7 +276,7 @@ static enum hd_status read_messages(const struct reading *r, const struct hd_jso
 enum hd_status hd_conversation_of_messages(struct hd_arena *arena, const struct hd_json *messages,
                                            struct hd_conversation *ret)
 {
-    const struct reading r = {.arena = arena};
+    const struct chat_reading r = {.arena = arena};
     struct hd_json *last = NULL;
 
     if (messages->kind != HD_JSON_ARRAY)
@@ -288,7 +288,7 @@ enum hd_status hd_conversation_of_messages(struct hd_arena *arena, const struct 
 
 /* Reads the form prompt_completion. Sets *prompt_count to the number of messages of the prompt,
  * which do not count for the loss. */
-static enum hd_status read_completion(const struct reading *r, const struct hd_json *root,
+static enum hd_status read_completion(const struct chat_reading *r, const struct hd_json *root,
                                       struct hd_conversation *c, struct hd_json **last,
                                       size_t *prompt_count)
 {
@@ -365,7 +365,7 @@ enum hd_status hd_conversation_read(struct hd_arena *arena, const char *line, si
                                     enum hd_chat_form form, const char *roles,
                                     struct hd_conversation *ret)
 {
-    const struct reading r = {arena, roles};
+    const struct chat_reading r = {arena, roles};
     const struct hd_json *root = NULL;
     struct hd_conversation c = {.messages = {.kind = HD_JSON_ARRAY}, .form = form, .prompt = ""};
     struct hd_json *last = NULL;
@@ -454,7 +454,7 @@ static enum hd_status wrong_pair(void)
 }
 
 /* Makes the conversation of a prompt with one of its answers. */
-static enum hd_status read_answer(const struct reading *r, const struct pair *p, size_t index,
+static enum hd_status read_answer(const struct chat_reading *r, const struct pair *p, size_t index,
                                   struct hd_conversation *c)
 {
     const struct hd_json *answer = p->answers[index];
@@ -488,7 +488,7 @@ static enum hd_status read_answer(const struct reading *r, const struct pair *p,
 }
 
 /* Returns whether `text` is the last message of a user among the first `count` of a list. */
-static bool is_last_question(const struct reading *r, const struct hd_json *list, size_t count,
+static bool is_last_question(const struct chat_reading *r, const struct hd_json *list, size_t count,
                              const char *text)
 {
     const struct hd_json *m = list->first, *content;
@@ -508,7 +508,7 @@ static bool is_last_question(const struct reading *r, const struct hd_json *list
 
 /* Finds the prompt of answers that are lists of messages: a list in front of them; or the messages
  * that they share at their beginning, which a prompt beside them only repeats. */
-static enum hd_status find_shared(const struct reading *r, struct pair *p)
+static enum hd_status find_shared(const struct chat_reading *r, struct pair *p)
 {
     const struct hd_json *prompt = p->prompt;
     const size_t alike = common_messages(p->answers[0], p->answers[1]);
@@ -573,7 +573,7 @@ static enum hd_status find_both_answers(const struct hd_json *root, struct pair 
 }
 
 /* Finds the prompt of a pair. */
-static enum hd_status find_pair_prompt(const struct reading *r, const struct hd_json *root,
+static enum hd_status find_pair_prompt(const struct chat_reading *r, const struct hd_json *root,
                                        struct pair *p)
 {
     static const char *const names[] = {"prompt", "messages", "conversations"};
@@ -618,7 +618,7 @@ enum hd_status hd_conversation_read_pair(struct hd_arena *arena, const char *lin
                                          struct hd_conversation ret_pair[HD_CHAT_PAIR])
 {
     static const char *const names[] = {"chosen", "rejected"};
-    const struct reading r = {arena, roles};
+    const struct chat_reading r = {arena, roles};
     const struct hd_json *root = NULL, *tools = NULL;
     struct pair p = {.text = NULL};
     enum hd_status st = hd_json_parse_line(arena, line, line_bytes, &LIMITS, &root);
