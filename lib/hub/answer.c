@@ -98,7 +98,7 @@ enum hd_status hub_explain(const struct hd_hub_settings *settings, const struct 
                   *answer->error_message ? ": " : "", answer->error_message);
 }
 
-static enum hd_status sleep_ms(int64_t pause_ms, const volatile sig_atomic_t *stop)
+enum hd_status hub_sleep(int64_t pause_ms, const volatile sig_atomic_t *stop)
 {
     const int64_t end_ms = hd_clock_now_ms() + pause_ms;
 
@@ -126,5 +126,5 @@ enum hd_status hub_pause(const struct hd_hub_settings *settings, int try,
         return HD_UNAVAILABLE;
     if (answer && answer->retry_after_s >= 0)
         pause_ms = answer->retry_after_s * 1000;
-    return sleep_ms(pause_ms, stop);
+    return hub_sleep(pause_ms, stop);
 }

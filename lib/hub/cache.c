@@ -190,22 +190,14 @@ static enum hd_status try_lock(const char *path, int *ret_fd)
     return HD_OK;
 }
 
-enum hd_status hub_lock_blob(const char *cache, const struct hd_hub_name *name, const char *etag,
-                             const volatile sig_atomic_t *stop, volatile int *ret_waits,
-                             int *ret_fd)
+enum hd_status hub_lock_path(const char *path, const volatile sig_atomic_t *stop,
+                             volatile int *ret_waits, int *ret_fd)
 {
     const struct timespec pause = {.tv_nsec = LOCK_PAUSE_MS * 1000000L};
-    struct hd_text locks = {0}, path = {0};
     bool waits = false;
-    enum hd_status st;
+    enum hd_status st = make_parents(path);
 
-    hd_text_add(&locks, "%s/.locks", cache);
-    if (!locks.failed)
-        hub_add_folder(&path, locks.data, name);
-    hd_text_add(&path, "/%s.lock", etag);
-    st = locks.failed || path.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
-                                     : make_parents(path.data);
-    while (!st && (st = try_lock(path.data, ret_fd)) == HD_CONFLICT) {
+    while (!st && (st = try_lock(path, ret_fd)) == HD_CONFLICT) {
         if (!waits)
             __atomic_add_fetch(ret_waits, 1, __ATOMIC_RELAXED);
         waits = true;
@@ -215,6 +207,22 @@ enum hd_status hub_lock_blob(const char *cache, const struct hd_hub_name *name, 
     }
     if (waits)
         __atomic_sub_fetch(ret_waits, 1, __ATOMIC_RELAXED);
+    return st;
+}
+
+enum hd_status hub_lock_blob(const char *cache, const struct hd_hub_name *name, const char *etag,
+                             const volatile sig_atomic_t *stop, volatile int *ret_waits,
+                             int *ret_fd)
+{
+    struct hd_text locks = {0}, path = {0};
+    enum hd_status st;
+
+    hd_text_add(&locks, "%s/.locks", cache);
+    if (!locks.failed)
+        hub_add_folder(&path, locks.data, name);
+    hd_text_add(&path, "/%s.lock", etag);
+    st = locks.failed || path.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
+                                     : hub_lock_path(path.data, stop, ret_waits, ret_fd);
     hd_text_free(&locks);
     hd_text_free(&path);
     return st;

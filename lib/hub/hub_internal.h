@@ -9,6 +9,7 @@
  *     answer.c     what an HTTP status means, as a message
  *     download.c   one file: lock, continue, check, name
  *     get.c        all files of a request
+ *     s3_*.c       object stores (s3.h, s3_internal.h)
  */
 #ifndef HD_HUB_HUB_INTERNAL_H
 #define HD_HUB_HUB_INTERNAL_H
@@ -98,6 +99,13 @@ enum hd_status hub_list_snapshot(const char *snapshot, struct hd_arena *arena,
 enum hd_status hub_pick(const struct hd_hub_request *request, const struct hub_tree *tree,
                         struct hd_arena *arena, struct hd_hub_file **ret_files, size_t *ret_count);
 
+/* Returns whether a file is code, or runs code when it is loaded. */
+bool hub_is_forbidden(const char *path, bool is_dataset);
+/* Returns whether a model has the file, of which `tree` lists all, for Heddle. */
+bool hub_is_model_file(const struct hub_tree *tree, const char *path);
+/* Returns whether the name of a file says that it holds data: its suffix, and no readme or the like. */
+bool hub_is_data_file(const char *path);
+
 /* ---- cache.c ---- */
 
 /* Appends CACHE/models--ORG--NAME */
@@ -116,6 +124,8 @@ enum hd_status hub_link_blob(const char *folder, const char *commit,
 enum hd_status hub_lock_blob(const char *cache, const struct hd_hub_name *name, const char *etag,
                              const volatile sig_atomic_t *stop, volatile int *ret_waits,
                              int *ret_fd);
+enum hd_status hub_lock_path(const char *path, const volatile sig_atomic_t *stop,
+                             volatile int *ret_waits, int *ret_fd); /* the lock file itself */
 /* Writes a small file by rename; makes its folder. */
 enum hd_status hub_write_file(const char *path, const char *text, size_t bytes);
 
@@ -131,6 +141,14 @@ struct hub_answer {
     int64_t retry_after_s;      /* Retry-After, or the rest of a RateLimit window; -1: not given */
     int64_t range_begin;        /* first byte of a 206; -1: not given */
     bool by_endpoint;           /* the endpoint itself answered, not a host behind a redirect */
+    /* headers of object stores; "": not given */
+    char etag[160];      /* without quotes */
+    char region[64];     /* x-amz-bucket-region */
+    char encryption[64]; /* x-amz-server-side-encryption, or the algorithm of a customer's key */
+    char sha256[64];     /* x-amz-checksum-sha256, base64 */
+    char origin[64];     /* x-amz-meta-heddle-manifest */
+    char date[64];       /* clock of the server */
+    int64_t length;      /* Content-Length; -1: not given */
 };
 
 /* Receives the body of an answer of status 200 or 206. Return other than HD_OK ends the request
@@ -151,6 +169,29 @@ void hub_client_free(struct hub_client *client); /* NULL: does nothing */
 enum hd_status hub_get(struct hub_client *client, const char *url, int64_t from, hub_sink *sink,
                        void *user, struct hub_answer *ret_answer);
 
+/* A request that is sent as it is, without following redirects. Members that are not set: a GET of
+ * the whole, without a body. */
+struct hub_call {
+    const char *method;
+    const char *const *headers; /* "Name: value" */
+    size_t header_count;
+    int64_t from; /* first byte wanted */
+    /* The body: `body`, or else bytes of the file body_fd from body_from on. */
+    bool has_body;
+    const void *body;
+    int body_fd;
+    int64_t body_from, body_bytes;
+    int64_t timeout_ms; /* limit of the whole request; 0: none */
+    hub_sink *sink;     /* NULL: the body of the answer is ignored */
+    void *user;
+    struct hd_text
+        *page; /* beginning of the body of another status than 200 and 206; NULL: ignored */
+};
+
+/* Sends a request once. Results as of hub_get. */
+enum hd_status hub_send(struct hub_client *client, const char *url, const struct hub_call *call,
+                        struct hub_answer *ret_answer);
+
 /* Replaces the URL of a page of a list by that of the next one. HD_CORRUPT: it is of another
  * host. */
 enum hd_status hub_next_page(char url[HUB_URL_MAX], const struct hub_answer *answer,
@@ -160,6 +201,8 @@ enum hd_status hub_next_page(char url[HUB_URL_MAX], const struct hub_answer *ans
 
 /* Returns whether a request with this answer may succeed later. */
 bool hub_may_retry(const struct hub_answer *answer);
+/* Sleeps; HD_ABORTED: *stop. */
+enum hd_status hub_sleep(int64_t pause_ms, const volatile sig_atomic_t *stop);
 /* Makes the failure of an answer other than 200 and 206. what: a file, for messages; NULL: the
  * repository. */
 enum hd_status hub_explain(const struct hd_hub_settings *settings, const struct hd_hub_name *name,

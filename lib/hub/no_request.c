@@ -41,6 +41,16 @@ enum hd_status hub_get(struct hub_client *client, const char *url, int64_t from,
     return cannot_download();
 }
 
+enum hd_status hub_send(struct hub_client *client, const char *url, const struct hub_call *call,
+                        struct hub_answer *ret_answer)
+{
+    (void)client;
+    (void)url;
+    (void)call;
+    (void)ret_answer;
+    return cannot_download();
+}
+
 enum hd_status hub_next_page(char url[HUB_URL_MAX], const struct hub_answer *answer,
                              const struct hd_hub_settings *settings)
 {

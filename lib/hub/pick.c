@@ -6,6 +6,7 @@
  */
 #include <fnmatch.h>
 #include <string.h>
+#include <strings.h>
 
 #include "hub_internal.h"
 
@@ -35,7 +36,7 @@ static bool is_pickle(const char *path, bool is_dataset)
            (!is_dataset && hd_text_ends(path, MODEL_PICKLE));
 }
 
-static bool is_forbidden(const char *path, bool is_dataset)
+bool hub_is_forbidden(const char *path, bool is_dataset)
 {
     return is_pickle(path, is_dataset) || ends_in_any(path, code, sizeof code / sizeof code[0]);
 }
@@ -73,19 +74,47 @@ static bool is_second_copy(const struct hub_tree *tree, const char *path)
            hd_text_starts(path, "consolidated");
 }
 
+bool hub_is_model_file(const struct hub_tree *tree, const char *path)
+{
+    return !hub_is_forbidden(path, false) &&
+           matches_any(model_files, sizeof model_files / sizeof model_files[0], path, true) &&
+           !is_second_copy(tree, path);
+}
+
+bool hub_is_data_file(const char *path)
+{
+    static const char *const suffixes[] = {".parquet", ".arrow", ".jsonl", ".ndjson", ".json",
+                                           ".csv",     ".tsv",   ".txt",   ".npy",    ".bin"};
+    static const char *const others[] = {"readme",       "license",      "requirements.txt",
+                                         "dataset_info", "dataset_dict", "state.json"};
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    size_t n = strlen(name);
+    bool is_data = false;
+
+    if (strstr(path, "/.") || path[0] == '.' || name[0] == '_')
+        return false;
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (strncasecmp(name, others[i], strlen(others[i])) == 0)
+            return false;
+    n -= hd_text_ends(name, ".gz") ? 3 : hd_text_ends(name, ".zst") ? 4 : 0;
+    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0] && !is_data; i++)
+        is_data = n > strlen(suffixes[i]) && strncasecmp(name + n - strlen(suffixes[i]),
+                                                         suffixes[i], strlen(suffixes[i])) == 0;
+    return is_data;
+}
+
 static bool is_wanted(const struct hd_hub_request *r, const struct hub_tree *tree, const char *path)
 {
     const bool is_dataset = r->name->is_dataset;
 
-    if (is_forbidden(path, is_dataset) ||
+    if (hub_is_forbidden(path, is_dataset) ||
         matches_any(r->exclude, r->exclude_count, path, r->by_folder))
         return false;
     if (r->include_count)
         return matches_any(r->include, r->include_count, path, r->by_folder);
     if (is_dataset)
         return strcmp(path, ".gitattributes") != 0;
-    return matches_any(model_files, sizeof model_files / sizeof model_files[0], path, true) &&
-           !is_second_copy(tree, path);
+    return hub_is_model_file(tree, path);
 }
 
 /* Lists up to eight files of the tree, for a message. */
@@ -96,7 +125,7 @@ static void list_some(const struct hub_tree *tree, bool is_dataset, struct hd_te
     for (int i = 0; i < tree->count; i++) {
         const char *path = tree->files[i].path;
 
-        if (path[0] == '.' || is_forbidden(path, is_dataset) || strcmp(path, "README.md") == 0)
+        if (path[0] == '.' || hub_is_forbidden(path, is_dataset) || strcmp(path, "README.md") == 0)
             continue;
         if (shown++ < 8)
             hd_text_add(out, "%s%s", shown > 1 ? ", " : "", path);
@@ -132,7 +161,7 @@ static enum hd_status refuse_forbidden(const struct hd_hub_request *r, const str
 
             if (!matches(r->include[k], path, r->by_folder))
                 continue;
-            if (is_forbidden(path, r->name->is_dataset))
+            if (hub_is_forbidden(path, r->name->is_dataset))
                 forbidden = path;
             else
                 other = true;

@@ -4,11 +4,13 @@
  * the token must not reach another host. A redirect to http:// of another machine is refused.
  */
 #include <curl/curl.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 #include "hub_internal.h"
 #include "version/version.h"
@@ -18,7 +20,8 @@ enum {
     BUFFER_BYTES = 256 << 10, /* bytes read at a time */
     /* an answer slower than this for so long counts as broken */
     SLOW_BYTES_PER_S = 1024,
-    SLOW_S = 60
+    SLOW_S = 60,
+    PAGE_BYTES_MAX = 64 << 10 /* bytes kept of the page of an error */
 };
 
 struct hub_client {
@@ -28,9 +31,9 @@ struct hub_client {
     char error[CURL_ERROR_SIZE];
     /* the request under way */
     struct hub_answer *answer;
-    hub_sink *sink;
-    void *user;
     enum hd_status sunk; /* failure of the sink; its message is the thread's */
+    const struct hub_call *call;
+    int64_t body_at; /* bytes of the request's body that were sent */
 };
 
 bool hd_hub_can_download(void)
@@ -83,6 +86,32 @@ static void read_rate_limit(const char *value, struct hub_answer *answer)
         answer->retry_after_s = strtol(t + 3, NULL, 10);
 }
 
+/* Reads a header that object stores send. */
+static void read_store_header(const char *line, struct hub_answer *a)
+{
+    const char *value;
+
+    if ((value = value_of(line, "etag"))) {
+        const size_t quote = *value == '"';
+
+        hub_copy_clean(value + quote, a->etag, sizeof a->etag);
+        a->etag[strcspn(a->etag, "\"")] = '\0';
+    } else if ((value = value_of(line, "content-length"))) {
+        a->length = strtoll(value, NULL, 10);
+    } else if ((value = value_of(line, "date"))) {
+        hub_copy_clean(value, a->date, sizeof a->date);
+    } else if ((value = value_of(line, "x-amz-bucket-region"))) {
+        hub_copy_clean(value, a->region, sizeof a->region);
+    } else if ((value = value_of(line, "x-amz-server-side-encryption")) ||
+               (value = value_of(line, "x-amz-server-side-encryption-customer-algorithm"))) {
+        hub_copy_clean(value, a->encryption, sizeof a->encryption);
+    } else if ((value = value_of(line, "x-amz-checksum-sha256"))) {
+        hub_copy_clean(value, a->sha256, sizeof a->sha256);
+    } else if ((value = value_of(line, "x-amz-meta-heddle-manifest"))) {
+        hub_copy_clean(value, a->origin, sizeof a->origin);
+    }
+}
+
 static size_t on_header(char *bytes, size_t size, size_t count, void *user)
 {
     struct hub_client *c = user;
@@ -111,6 +140,8 @@ static size_t on_header(char *bytes, size_t size, size_t count, void *user)
         read_rate_limit(value, a);
     else if ((value = value_of(line, "content-range")) && hd_text_starts(value, "bytes "))
         a->range_begin = strtoll(value + 6, NULL, 10);
+    else
+        read_store_header(line, a);
     return size * count;
 }
 
@@ -123,10 +154,54 @@ static size_t on_body(char *bytes, size_t size, size_t count, void *user)
 
     (void)curl_easy_getinfo(c->curl, CURLINFO_RESPONSE_CODE, &status);
     c->answer->status = (int)status;
-    if (status != 200 && status != 206)
-        return size * count; /* the page of an error or a redirect */
-    c->sunk = c->sink(c->user, c->answer, bytes, size * count);
+    if (status != 200 && status != 206) { /* the page of an error or a redirect */
+        struct hd_text *page = c->call->page;
+
+        if (page && page->len_bytes + size * count <= PAGE_BYTES_MAX)
+            hd_text_add_bytes(page, bytes, size * count);
+        return size * count;
+    }
+    if (c->call->sink)
+        c->sunk = c->call->sink(c->call->user, c->answer, bytes, size * count);
     return c->sunk ? CURL_WRITEFUNC_ERROR : size * count;
+}
+
+/* Gives libcurl the next bytes of the request's body. */
+static size_t on_read(char *ret_bytes, size_t size, size_t count, void *user)
+{
+    struct hub_client *c = user;
+    const struct hub_call *call = c->call;
+    const int64_t left = call->body_bytes - c->body_at;
+    size_t n = size * count;
+    ssize_t got;
+
+    if ((int64_t)n > left)
+        n = (size_t)left;
+    if (!n)
+        return 0;
+    if (call->body) {
+        memcpy(ret_bytes, (const char *)call->body + c->body_at, n);
+        got = (ssize_t)n;
+    } else {
+        got = pread(call->body_fd, ret_bytes, n, call->body_from + c->body_at);
+    }
+    if (got <= 0) {
+        c->sunk = hd_err(HD_IO, "cannot read the file that is sent: %s",
+                         got ? strerror(errno) : "it became shorter");
+        return CURL_READFUNC_ABORT;
+    }
+    c->body_at += got;
+    return (size_t)got;
+}
+
+static int on_seek(void *user, curl_off_t offset, int origin)
+{
+    struct hub_client *c = user;
+
+    if (origin != SEEK_SET || offset < 0 || offset > c->call->body_bytes)
+        return CURL_SEEKFUNC_FAIL;
+    c->body_at = offset;
+    return CURL_SEEKFUNC_OK;
 }
 
 static int on_progress(void *user, curl_off_t total, curl_off_t now, curl_off_t up_total,
@@ -222,10 +297,10 @@ static enum hd_status explain_failure(const struct hub_client *c, CURLcode code,
     char host[256];
 
     copy_host(url, host, sizeof host);
+    if ((code == CURLE_WRITE_ERROR || code == CURLE_ABORTED_BY_CALLBACK) && c->sunk)
+        return c->sunk;
     if (code == CURLE_ABORTED_BY_CALLBACK)
         return hd_err(HD_ABORTED, "interrupted");
-    if (code == CURLE_WRITE_ERROR && c->sunk)
-        return c->sunk;
     if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE)
         return hd_err(HD_DENIED,
                       "%s: its certificate is not accepted: %s; a proxy that opens TLS has an "
@@ -242,26 +317,85 @@ static bool is_redirect(int status)
     return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
 }
 
+/* Appends a header; frees the list and returns NULL without memory. */
+static struct curl_slist *add_header(struct curl_slist *list, const char *line)
+{
+    struct curl_slist *longer = curl_slist_append(list, line);
+
+    if (!longer)
+        curl_slist_free_all(list);
+    return longer;
+}
+
 /* Makes the headers of a request; with the token only for the endpoint. */
 static struct curl_slist *make_headers(const struct hub_client *c, bool to_endpoint)
 {
-    struct curl_slist *list = curl_slist_append(NULL, "Accept-Encoding: identity"), *longer = NULL;
+    struct curl_slist *list = add_header(NULL, "Accept-Encoding: identity");
     char line[sizeof c->settings->token + 32];
 
     if (list && to_endpoint && *c->settings->token) {
         (void)snprintf(line, sizeof line, "Authorization: Bearer %s", c->settings->token);
-        longer = curl_slist_append(list, line);
+        list = add_header(list, line);
         explicit_bzero(line, sizeof line);
-        if (!longer) {
-            curl_slist_free_all(list);
-            return NULL;
-        }
-        list = longer;
     }
+    if (list && c->call->has_body) /* the server's "100 Continue" is not waited for */
+        list = add_header(list, "Expect:");
+    for (size_t i = 0; list && i < c->call->header_count; i++)
+        list = add_header(list, c->call->headers[i]);
     return list;
 }
 
-static enum hd_status send_one(struct hub_client *c, const char *url, int64_t from)
+/* Sets the options that all requests of the client share. */
+static void set_options(struct hub_client *c)
+{
+    char agent[64];
+
+    (void)snprintf(agent, sizeof agent, "heddle/%s", hd_version);
+    (void)curl_easy_setopt(c->curl, CURLOPT_USERAGENT, agent);
+    (void)curl_easy_setopt(c->curl, CURLOPT_ERRORBUFFER, c->error);
+    (void)curl_easy_setopt(c->curl, CURLOPT_NOSIGNAL, 1L);
+    (void)curl_easy_setopt(c->curl, CURLOPT_BUFFERSIZE, (long)BUFFER_BYTES);
+    (void)curl_easy_setopt(c->curl, CURLOPT_UPLOAD_BUFFERSIZE, (long)BUFFER_BYTES);
+    (void)curl_easy_setopt(c->curl, CURLOPT_PROTOCOLS_STR, "http,https");
+    (void)curl_easy_setopt(c->curl, CURLOPT_FOLLOWLOCATION, 0L);
+    (void)curl_easy_setopt(c->curl, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_TIMEOUT_S);
+    (void)curl_easy_setopt(c->curl, CURLOPT_LOW_SPEED_LIMIT, (long)SLOW_BYTES_PER_S);
+    (void)curl_easy_setopt(c->curl, CURLOPT_LOW_SPEED_TIME, (long)SLOW_S);
+    (void)curl_easy_setopt(c->curl, CURLOPT_HEADERFUNCTION, on_header);
+    (void)curl_easy_setopt(c->curl, CURLOPT_HEADERDATA, c);
+    (void)curl_easy_setopt(c->curl, CURLOPT_WRITEFUNCTION, on_body);
+    (void)curl_easy_setopt(c->curl, CURLOPT_WRITEDATA, c);
+    (void)curl_easy_setopt(c->curl, CURLOPT_NOPROGRESS, 0L);
+    (void)curl_easy_setopt(c->curl, CURLOPT_XFERINFOFUNCTION, on_progress);
+    (void)curl_easy_setopt(c->curl, CURLOPT_XFERINFODATA, c);
+    if (*c->settings->ca_file)
+        (void)curl_easy_setopt(c->curl, CURLOPT_CAINFO, c->settings->ca_file);
+}
+
+/* Sets method and body of the call. */
+static void set_call(struct hub_client *c)
+{
+    const struct hub_call *call = c->call;
+
+    if (call->method && strcmp(call->method, "HEAD") == 0)
+        (void)curl_easy_setopt(c->curl, CURLOPT_NOBODY, 1L);
+    if (call->has_body) {
+        (void)curl_easy_setopt(c->curl, CURLOPT_UPLOAD, 1L);
+        (void)curl_easy_setopt(c->curl, CURLOPT_READFUNCTION, on_read);
+        (void)curl_easy_setopt(c->curl, CURLOPT_READDATA, c);
+        (void)curl_easy_setopt(c->curl, CURLOPT_SEEKFUNCTION, on_seek);
+        (void)curl_easy_setopt(c->curl, CURLOPT_SEEKDATA, c);
+        (void)curl_easy_setopt(c->curl, CURLOPT_INFILESIZE_LARGE, (curl_off_t)call->body_bytes);
+    }
+    if (call->method)
+        (void)curl_easy_setopt(c->curl, CURLOPT_CUSTOMREQUEST, call->method);
+    if (call->timeout_ms) {
+        (void)curl_easy_setopt(c->curl, CURLOPT_TIMEOUT_MS, (long)call->timeout_ms);
+        (void)curl_easy_setopt(c->curl, CURLOPT_CONNECTTIMEOUT_MS, (long)call->timeout_ms);
+    }
+}
+
+static enum hd_status send_one(struct hub_client *c, const char *url)
 {
     const bool to_endpoint = same_origin(url, c->settings->endpoint);
     struct curl_slist *headers = make_headers(c, to_endpoint);
@@ -271,15 +405,19 @@ static enum hd_status send_one(struct hub_client *c, const char *url, int64_t fr
 
     if (!headers)
         return hd_err(HD_NO_MEMORY, "no memory for a request");
-    *c->answer =
-        (struct hub_answer){.retry_after_s = -1, .range_begin = -1, .by_endpoint = to_endpoint};
+    *c->answer = (struct hub_answer){
+        .retry_after_s = -1, .range_begin = -1, .length = -1, .by_endpoint = to_endpoint};
     copy_host(url, c->answer->host, sizeof c->answer->host);
     c->error[0] = '\0';
     c->sunk = HD_OK;
-    (void)snprintf(range, sizeof range, "%lld-", (long long)from);
+    c->body_at = 0;
+    curl_easy_reset(c->curl); /* keeps the connections */
+    set_options(c);
+    set_call(c);
+    (void)snprintf(range, sizeof range, "%lld-", (long long)c->call->from);
     (void)curl_easy_setopt(c->curl, CURLOPT_URL, url);
     (void)curl_easy_setopt(c->curl, CURLOPT_HTTPHEADER, headers);
-    (void)curl_easy_setopt(c->curl, CURLOPT_RANGE, from ? range : NULL);
+    (void)curl_easy_setopt(c->curl, CURLOPT_RANGE, c->call->from ? range : NULL);
     /* no proxy for this machine: it would be sent the token in plain text */
     (void)curl_easy_setopt(c->curl, CURLOPT_PROXY, hd_text_starts(url, "http:") ? "" : NULL);
     code = curl_easy_perform(c->curl);
@@ -292,9 +430,22 @@ static enum hd_status send_one(struct hub_client *c, const char *url, int64_t fr
     return code ? explain_failure(c, code, url) : HD_OK;
 }
 
+enum hd_status hub_send(struct hub_client *client, const char *url, const struct hub_call *call,
+                        struct hub_answer *ret_answer)
+{
+    enum hd_status st;
+
+    client->answer = ret_answer;
+    client->call = call;
+    st = send_one(client, url);
+    client->call = NULL;
+    return st;
+}
+
 enum hd_status hub_get(struct hub_client *client, const char *url, int64_t from, hub_sink *sink,
                        void *user, struct hub_answer *ret_answer)
 {
+    const struct hub_call call = {.from = from, .sink = sink, .user = user};
     char at[HUB_URL_MAX];
     enum hd_status st = HD_OK;
 
@@ -302,10 +453,9 @@ enum hd_status hub_get(struct hub_client *client, const char *url, int64_t from,
         return hd_err(HD_INVALID, "the URL of a file is longer than %d bytes", HUB_URL_MAX - 1);
     memcpy(at, url, strlen(url) + 1);
     client->answer = ret_answer;
-    client->sink = sink;
-    client->user = user;
+    client->call = &call;
     for (int hops = 0; !st; hops++) {
-        st = send_one(client, at, from);
+        st = send_one(client, at);
         if (st || !is_redirect(ret_answer->status) || !*ret_answer->location)
             break;
         if (hops == HUB_REDIRECTS_MAX)
@@ -313,6 +463,7 @@ enum hd_status hub_get(struct hub_client *client, const char *url, int64_t from,
         if (!st)
             st = follow(at, ret_answer->location, client->settings);
     }
+    client->call = NULL;
     return st;
 }
 
@@ -327,7 +478,6 @@ enum hd_status hub_client_new(const struct hd_hub_settings *settings,
                               const volatile sig_atomic_t *stop, struct hub_client **ret_client)
 {
     struct hub_client *c = calloc(1, sizeof *c);
-    char agent[64];
 
     (void)pthread_once(&once, init_curl);
     if (c)
@@ -338,25 +488,6 @@ enum hd_status hub_client_new(const struct hd_hub_settings *settings,
     }
     c->settings = settings;
     c->stop = stop;
-    (void)snprintf(agent, sizeof agent, "heddle/%s", hd_version);
-    (void)curl_easy_setopt(c->curl, CURLOPT_USERAGENT, agent);
-    (void)curl_easy_setopt(c->curl, CURLOPT_ERRORBUFFER, c->error);
-    (void)curl_easy_setopt(c->curl, CURLOPT_NOSIGNAL, 1L);
-    (void)curl_easy_setopt(c->curl, CURLOPT_BUFFERSIZE, (long)BUFFER_BYTES);
-    (void)curl_easy_setopt(c->curl, CURLOPT_PROTOCOLS_STR, "http,https");
-    (void)curl_easy_setopt(c->curl, CURLOPT_FOLLOWLOCATION, 0L);
-    (void)curl_easy_setopt(c->curl, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_TIMEOUT_S);
-    (void)curl_easy_setopt(c->curl, CURLOPT_LOW_SPEED_LIMIT, (long)SLOW_BYTES_PER_S);
-    (void)curl_easy_setopt(c->curl, CURLOPT_LOW_SPEED_TIME, (long)SLOW_S);
-    (void)curl_easy_setopt(c->curl, CURLOPT_HEADERFUNCTION, on_header);
-    (void)curl_easy_setopt(c->curl, CURLOPT_HEADERDATA, c);
-    (void)curl_easy_setopt(c->curl, CURLOPT_WRITEFUNCTION, on_body);
-    (void)curl_easy_setopt(c->curl, CURLOPT_WRITEDATA, c);
-    (void)curl_easy_setopt(c->curl, CURLOPT_NOPROGRESS, 0L);
-    (void)curl_easy_setopt(c->curl, CURLOPT_XFERINFOFUNCTION, on_progress);
-    (void)curl_easy_setopt(c->curl, CURLOPT_XFERINFODATA, c);
-    if (*settings->ca_file)
-        (void)curl_easy_setopt(c->curl, CURLOPT_CAINFO, settings->ca_file);
     *ret_client = c;
     return HD_OK;
 }

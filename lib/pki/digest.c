@@ -10,6 +10,13 @@ struct hd_pki_digest {
     bool failed;
 };
 
+static const struct {
+    const char *name;
+    const EVP_MD *(*get)(void);
+} kinds[] = {[HD_PKI_SHA1] = {"SHA-1", EVP_sha1},
+             [HD_PKI_SHA256] = {"SHA-256", EVP_sha256},
+             [HD_PKI_MD5] = {"MD5", EVP_md5}};
+
 enum hd_status hd_pki_digest_new(enum hd_pki_digest_kind kind, struct hd_pki_digest **ret_digest)
 {
     struct hd_pki_digest *d = calloc(1, sizeof *d);
@@ -20,11 +27,11 @@ enum hd_status hd_pki_digest_new(enum hd_pki_digest_kind kind, struct hd_pki_dig
         free(d);
         return hd_err(HD_NO_MEMORY, "no memory for a hash");
     }
-    if (EVP_DigestInit_ex(d->context, kind == HD_PKI_SHA1 ? EVP_sha1() : EVP_sha256(), NULL) != 1) {
+    if (EVP_DigestInit_ex(d->context, kinds[kind].get(), NULL) != 1) {
         hd_pki_digest_free(d);
         ERR_clear_error();
         return hd_err(HD_UNSUPPORTED, "OpenSSL of this machine does not allow %s",
-                      kind == HD_PKI_SHA1 ? "SHA-1" : "SHA-256");
+                      kinds[kind].name);
     }
     *ret_digest = d;
     return HD_OK;

@@ -48,15 +48,21 @@ enum hd_status hd_pki_make_secret(char ret_text[HD_PKI_HASH_TEXT_MAX]);
 
 /* ---- hashes of what comes in pieces (digest.c) ---- */
 
+/* Computes the HMAC-SHA-256 of the bytes. ret_hash may be the key. */
+void hd_pki_hmac(const void *key, size_t key_bytes, const void *bytes, size_t count,
+                 unsigned char ret_hash[HD_PKI_HASH_BYTES]);
+
 enum hd_pki_digest_kind {
     HD_PKI_SHA1, /* for the names that git gives to files, not for security */
-    HD_PKI_SHA256
+    HD_PKI_SHA256,
+    HD_PKI_MD5 /* for the ETags of object stores, not for security */
 };
 struct hd_pki_digest;
 /* HD_UNSUPPORTED: OpenSSL's policy on this machine forbids the hash. */
 enum hd_status hd_pki_digest_new(enum hd_pki_digest_kind kind, struct hd_pki_digest **ret_digest);
 void hd_pki_digest_add(struct hd_pki_digest *digest, const void *bytes, size_t count);
-/* Writes the hash as lower-case hexadecimal digits: 40 of SHA-1, 64 of SHA-256. Nothing can be added
+/* Writes the hash as lower-case hexadecimal digits: 40 of SHA-1, 64 of SHA-256, 32
+ * of MD5. Nothing can be added
  * afterwards. */
 enum hd_status hd_pki_digest_end(struct hd_pki_digest *digest, char ret_text[HD_PKI_HASH_TEXT_MAX]);
 void hd_pki_digest_free(struct hd_pki_digest *digest); /* NULL: does nothing */

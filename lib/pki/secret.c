@@ -1,5 +1,7 @@
 #include <string.h>
 
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
 #include <openssl/sha.h>
 
 #include "base/random.h"
@@ -8,6 +10,17 @@
 void hd_pki_hash(const void *bytes, size_t count, unsigned char ret_hash[HD_PKI_HASH_BYTES])
 {
     (void)SHA256(bytes, count, ret_hash);
+}
+
+void hd_pki_hmac(const void *key, size_t key_bytes, const void *bytes, size_t count,
+                 unsigned char ret_hash[HD_PKI_HASH_BYTES])
+{
+    unsigned char hash[HD_PKI_HASH_BYTES];
+
+    if (!HMAC(EVP_sha256(), key, (int)key_bytes, bytes, count, hash, NULL))
+        memset(hash, 0, sizeof hash); /* no memory: the peer refuses the signature */
+    memcpy(ret_hash, hash, sizeof hash);
+    explicit_bzero(hash, sizeof hash);
 }
 
 void hd_pki_format_hash(const unsigned char hash[HD_PKI_HASH_BYTES],
