@@ -1,4 +1,5 @@
-/* fetch: downloads a model or data set of the hub into the cache that Python tools share. */
+/* fetch: downloads a model or data set of the hub into the cache that Python tools share, or objects of
+ * a store into the cache of these. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -41,18 +42,16 @@ static enum hd_status copy_bytes(int from, int to, const char *path)
     return st ? hd_err_prefix(st, "%s", path) : HD_OK;
 }
 
-/* Copies a file of the snapshot to `out`, under its name only when it is whole. A copy and no link,
+/* Copies the file `from` to out/path, under its name only when it is whole. A copy and no link,
  * since changing it must not change the cache. */
-static enum hd_status copy_file(const struct hd_hub_result *result, const char *path,
-                                const char *out)
+static enum hd_status copy_file(const char *from, const char *path, const char *out)
 {
-    char from[PATH_MAX], to[PATH_MAX], part[PATH_MAX];
+    char to[PATH_MAX], part[PATH_MAX];
     int in = -1, fd = -1;
     enum hd_status st = HD_OK;
     char *slash;
 
-    if (snprintf(from, sizeof from, "%s/%s", result->snapshot, path) >= (int)sizeof from ||
-        snprintf(to, sizeof to, "%s/%s", out, path) >= (int)sizeof to ||
+    if (snprintf(to, sizeof to, "%s/%s", out, path) >= (int)sizeof to ||
         snprintf(part, sizeof part, "%s.part", to) >= (int)sizeof part)
         return hd_err(HD_INVALID, "%s/%s: the path is too long", out, path);
     slash = strrchr(to, '/');
@@ -85,12 +84,27 @@ static enum hd_status copy_file(const struct hd_hub_result *result, const char *
 
 static enum hd_status copy_out(const struct hd_hub_result *result, const char *out)
 {
+    char from[PATH_MAX];
     enum hd_status st = hd_file_make_dirs(out, 0777);
 
     if (!st)
         st = hd_file_check_space(out, result->size_bytes);
     for (size_t i = 0; i < result->file_count && !st; i++)
-        st = copy_file(result, result->files[i].path, out);
+        st = snprintf(from, sizeof from, "%s/%s", result->snapshot, result->files[i].path) <
+                     (int)sizeof from
+                 ? copy_file(from, result->files[i].path, out)
+                 : hd_err(HD_INVALID, "%s: the path is too long", result->files[i].path);
+    return st;
+}
+
+static enum hd_status copy_objects_out(const struct hd_s3_result *result, const char *out)
+{
+    enum hd_status st = hd_file_make_dirs(out, 0777);
+
+    if (!st)
+        st = hd_file_check_space(out, result->size_bytes);
+    for (size_t i = 0; i < result->file_count && !st; i++)
+        st = copy_file(result->files[i].path, result->files[i].rel, out);
     return st;
 }
 
@@ -191,6 +205,77 @@ static int run_fetch(struct cli *cli, struct fetch_flags *f, struct hd_arena *ar
     return cli_out_end(CLI_OK);
 }
 
+/* ---- objects ---- */
+
+static void print_objects(const struct cli *cli, const struct hd_s3_name *name, bool is_data,
+                          const struct hd_s3_result *result, const char *folder)
+{
+    struct hd_text out = {0};
+    struct show_list list;
+
+    if (cli->format >= CLI_JSON) {
+        show_list_begin(&list, &out, cli->format, "FetchList", "fetch");
+        show_item_begin(&list);
+        hd_json_add_string(&list.writer, "kind", is_data ? "dataset" : "model");
+        hd_json_add_string(&list.writer, "bucket", name->bucket);
+        hd_json_add_string(&list.writer, "key", name->key);
+        if (folder)
+            hd_json_add_string(&list.writer, "folder", folder);
+        hd_json_add_int64(&list.writer, "size_bytes", result->size_bytes);
+        hd_json_add_int64(&list.writer, "fetched_bytes", result->fetched_bytes);
+        hd_json_begin(&list.writer, "files", '[');
+        for (size_t i = 0; i < result->file_count; i++) {
+            hd_json_begin(&list.writer, NULL, '{');
+            hd_json_add_string(&list.writer, "path",
+                               folder ? result->files[i].rel : result->files[i].path);
+            hd_json_add_int64(&list.writer, "size_bytes", result->files[i].size_bytes);
+            hd_json_end(&list.writer, '}');
+        }
+        hd_json_end(&list.writer, ']');
+        show_item_end(&list);
+        show_list_end(&list);
+    } else if (folder) {
+        hd_text_add(&out, "%s\n", folder);
+    } else {
+        for (size_t i = 0; i < result->file_count; i++)
+            hd_text_add(&out, "%s\n", result->files[i].path);
+    }
+    (void)cli_out(&out);
+    hd_text_free(&out);
+}
+
+static int run_fetch_s3(struct cli *cli, const struct fetch_flags *f, struct hd_arena *arena)
+{
+    struct hd_s3_settings *settings = hd_arena_alloc(arena, sizeof *settings);
+    struct hd_s3_name name;
+    struct hd_s3_result result;
+    struct hd_s3_request request = {
+        .settings = settings, .name = &name, .is_data = f->is_dataset, .cache_only = f->offline};
+    enum hd_status st = settings ? hd_s3_parse(cli->args[0], &name)
+                                 : hd_err(HD_NO_MEMORY, "no memory for an object store");
+
+    if (f->revision || f->include.count || f->exclude.count)
+        return cli_usage("fetch: --revision, --include and --exclude are flags of the hub's names; "
+                         "for s3:// give a pattern, such as s3://BUCKET/FOLDER/*.parquet");
+    if (!st)
+        st = hd_s3_read_settings(settings);
+    if (st)
+        return cli_fail(st);
+    st = fetch_get_s3(&request, arena, &result);
+    explicit_bzero(settings, sizeof *settings);
+    if (!st && f->out)
+        st = copy_objects_out(&result, f->out);
+    if (st) {
+        (void)cli_fail(st);
+        return fetch_exit_of(st);
+    }
+    print_objects(cli, &name, f->is_dataset, &result,
+                  f->out          ? f->out
+                  : f->is_dataset ? NULL
+                                  : result.paths);
+    return cli_out_end(CLI_OK);
+}
+
 int cli_fetch(struct cli *cli, int argc, char **argv)
 {
     struct fetch_flags f = {.is_dataset = false};
@@ -208,7 +293,7 @@ int cli_fetch(struct cli *cli, int argc, char **argv)
     if (code != CLI_CONTINUE)
         return code;
     hd_arena_init(&arena, 0);
-    code = run_fetch(cli, &f, &arena);
+    code = hd_s3_is_name(cli->args[0]) ? run_fetch_s3(cli, &f, &arena) : run_fetch(cli, &f, &arena);
     hd_arena_done(&arena);
     return code;
 }

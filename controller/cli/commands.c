@@ -415,9 +415,9 @@ static const char fetch_help[] =
     "                    [--exclude P]... [--out DIR] [--offline] [-o FORMAT]\n"
     "\n"
     "Downloads a model of the Hugging Face hub, ORG/NAME, or a data set, into the\n"
-    "cache that Python tools share, and prints its folder. What is there is not\n"
-    "downloaded again; what was interrupted goes on. Sizes and hashes are checked.\n"
-    "Pickles and code are never downloaded.\n"
+    "cache that Python tools share, and prints its folder; or objects of a store,\n"
+    "s3://BUCKET/KEY: a model's folder, or with --dataset files. What was interrupted\n"
+    "goes on. Sizes and hashes are checked. No pickles and code of the hub.\n"
     "\n"
     "  --dataset          a data set; or name it hf://datasets/ORG/NAME\n"
     "  --revision R       a branch, a tag or a commit; else main\n"
@@ -429,6 +429,7 @@ static const char fetch_help[] =
     "\n"
     "A token for private and gated ones: HF_TOKEN, or the file of hf auth login. The\n"
     "cache: HF_HUB_CACHE or HF_HOME. Job files may say model.from: hf://ORG/NAME.\n"
+    "For s3://: AWS_PROFILE or AWS_ACCESS_KEY_ID .., AWS_ENDPOINT_URL, AWS_REGION.\n"
     "\n"
     "Example:\n"
     "  heddle fetch Qwen/Qwen2.5-0.5B\n";
@@ -677,7 +678,8 @@ const struct cli_command cli_commands[] = {
     {"eval", "examine a trained model on data or questions", eval_help, cli_eval, false},
     {"data", "make token files and tokenizers, show the samples of a job", data_help, cli_data,
      false},
-    {"fetch", "download a model or data set of the Hugging Face hub", fetch_help, cli_fetch, false},
+    {"fetch", "download a model or data of the hub or of an object store", fetch_help, cli_fetch,
+     false},
     {"checkpoint", "list, verify, export, save and remove checkpoints", checkpoint_help,
      cli_checkpoint, false},
     {"top", "show the cluster at a glance", top_help, cli_top, false},

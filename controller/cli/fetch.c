@@ -97,23 +97,34 @@ static void tell_result(const struct hd_hub_request *request, const struct hd_hu
 
 /* ---- getting ---- */
 
+static void catch_signals(struct sigaction ret_before[2])
+{
+    const struct sigaction action = {.sa_handler = on_fetch_signal};
+
+    fetch_signal = 0;
+    (void)sigaction(SIGINT, &action, &ret_before[0]);
+    (void)sigaction(SIGTERM, &action, &ret_before[1]);
+}
+
+static void restore_signals(const struct sigaction before[2])
+{
+    (void)sigaction(SIGINT, &before[0], NULL);
+    (void)sigaction(SIGTERM, &before[1], NULL);
+}
+
 enum hd_status fetch_get(struct hd_hub_request *request, struct hd_arena *arena,
                          struct hd_hub_result *ret_result)
 {
-    const struct sigaction action = {.sa_handler = on_fetch_signal};
     struct fetch_view view = {.has_terminal = has_terminal()};
     struct sigaction before[2];
     enum hd_status st;
 
-    fetch_signal = 0;
+    catch_signals(before);
     request->stop = &fetch_signal;
     request->progress = show_fetch;
     request->user = &view;
-    (void)sigaction(SIGINT, &action, &before[0]);
-    (void)sigaction(SIGTERM, &action, &before[1]);
     st = hd_hub_get(request, arena, ret_result);
-    (void)sigaction(SIGINT, &before[0], NULL);
-    (void)sigaction(SIGTERM, &before[1], NULL);
+    restore_signals(before);
     bar_clear(&view.bar);
     if (!st)
         tell_result(request, ret_result);
@@ -123,6 +134,42 @@ enum hd_status fetch_get(struct hd_hub_request *request, struct hd_arena *arena,
 int fetch_exit_of(enum hd_status st)
 {
     return st == HD_ABORTED && fetch_signal ? cli_exit_of_signal(fetch_signal) : cli_exit_of(st);
+}
+
+/* ---- object stores ---- */
+
+static void tell_objects(const struct hd_s3_request *request, const struct hd_s3_result *result)
+{
+    char fetched[32], total[32];
+
+    hd_text_format_bytes(result->fetched_bytes, fetched);
+    hd_text_format_bytes(result->size_bytes, total);
+    if (result->unreachable)
+        cli_note("heddle: %s; what the cache has is used: s3://%s/%s", hd_err_message(),
+                 request->name->bucket, request->name->key);
+    else if (result->fetched_bytes)
+        cli_note("heddle: s3://%s/%s: %zu file%s, %s; %s downloaded now", request->name->bucket,
+                 request->name->key, result->file_count, result->file_count == 1 ? "" : "s", total,
+                 fetched);
+}
+
+enum hd_status fetch_get_s3(struct hd_s3_request *request, struct hd_arena *arena,
+                            struct hd_s3_result *ret_result)
+{
+    struct fetch_view view = {.has_terminal = has_terminal()};
+    struct sigaction before[2];
+    enum hd_status st;
+
+    catch_signals(before);
+    request->stop = &fetch_signal;
+    request->progress = show_fetch;
+    request->user = &view;
+    st = hd_s3_get(request, arena, ret_result);
+    restore_signals(before);
+    bar_clear(&view.bar);
+    if (!st)
+        tell_objects(request, ret_result);
+    return st;
 }
 
 /* ---- names of a job file ---- */
@@ -207,6 +254,31 @@ static enum hd_status locate(struct fetch_names *names, const char *name, bool i
     return HD_OK;
 }
 
+static enum hd_status locate_s3(struct fetch_names *names, const char *name, bool is_data,
+                                struct hd_text *ret_path)
+{
+    struct hd_s3_settings *settings = malloc(sizeof *settings);
+    struct hd_s3_name n;
+    struct hd_s3_result result;
+    struct hd_s3_request request = {
+        .settings = settings, .name = &n, .is_data = is_data, .cache_only = !names->downloads};
+    enum hd_status st =
+        settings ? hd_s3_parse(name, &n) : hd_err(HD_NO_MEMORY, "no memory for an object store");
+
+    if (!st)
+        st = hd_s3_read_settings(settings);
+    if (!st)
+        st = fetch_get_s3(&request, names->arena, &result);
+    if (st == HD_NOT_FOUND && !names->downloads)
+        st = hd_err(st, "%s; local and submit fetch it", hd_err_message());
+    if (!st)
+        hd_text_add(ret_path, "%s", result.paths);
+    if (settings)
+        explicit_bzero(settings, sizeof *settings);
+    free(settings);
+    return st;
+}
+
 enum hd_status fetch_locate(void *user, const char *name, bool is_data, struct hd_text *ret_path)
 {
     struct fetch_names *names = user;
@@ -217,7 +289,8 @@ enum hd_status fetch_locate(void *user, const char *name, bool is_data, struct h
         hd_text_add(ret_path, "%s", known->path);
         return HD_OK;
     }
-    st = locate(names, name, is_data, ret_path);
+    st = hd_s3_is_name(name) ? locate_s3(names, name, is_data, ret_path)
+                             : locate(names, name, is_data, ret_path);
     if (!st && ret_path->failed)
         st = hd_err(HD_NO_MEMORY, "no memory for a path");
     return st ? st : remember(names, name, ret_path->data);
@@ -230,7 +303,7 @@ int fetch_argument(struct cli *cli, char path[PATH_MAX])
     struct fetch_names names = {.arena = &arena, .downloads = true};
     enum hd_status st;
 
-    if (!hd_hub_is_name(cli->args[0]))
+    if (!hd_hub_is_name(cli->args[0]) && !hd_s3_is_name(cli->args[0]))
         return CLI_CONTINUE;
     hd_arena_init(&arena, 0);
     st = fetch_locate(&names, cli->args[0], false, &found);
@@ -254,7 +327,7 @@ static void describe_path(const char *key, const char *path, struct hd_text *bef
 {
     struct hd_text name = {0};
 
-    if (hd_hub_describe(path, &name) && !name.failed &&
+    if ((hd_hub_describe(path, &name) || hd_s3_describe(path, &name)) && !name.failed &&
         !(before->data && strcmp(before->data, name.data) == 0)) {
         hd_text_add(out, "%s: %s\n", key, name.data);
         hd_text_clear(before);

@@ -49,6 +49,8 @@ void hub_copy_clean(const char *text, char *ret_text, size_t size);
 /* Appends the text with all bytes percent-encoded but letters, digits and "-_.~", and those of
  * `kept`. */
 void hub_add_encoded(struct hd_text *out, const char *text, const char *kept);
+/* Appends a glob(3) pattern that matches this absolute path alone. */
+void hub_add_exact(struct hd_text *out, const char *path);
 /* Appends ENDPOINT/api/models/REPO/, or the like of a data set. */
 void hub_add_api(struct hd_text *out, const char *endpoint, const struct hd_hub_name *name);
 /* Appends ENDPOINT/REPO/resolve/COMMIT/PATH, or the like of a data set. */
@@ -56,6 +58,11 @@ void hub_add_resolve(struct hd_text *out, const char *endpoint, const struct hd_
                      const char *commit, const char *path);
 
 /* ---- settings.c ---- */
+
+const char *hub_variable(const char *name); /* of the environment; NULL: not set, or empty */
+bool hub_is_on(const char *name);           /* its value is 1, on, yes or true */
+/* Copies the value of a setting. HD_INVALID: it is too long. */
+enum hd_status hub_copy_setting(const char *what, const char *text, char *ret_text, size_t size);
 
 /* Returns whether the URL is https://, or http:// of this machine. */
 bool hub_url_is_allowed(const char *url);

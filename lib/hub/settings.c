@@ -11,7 +11,7 @@
 enum { TOKEN_FILE_BYTES_MAX = 4096, PAUSE_MS = 1000 };
 
 /* Returns the value of a variable; NULL: it is not set, or empty. */
-static const char *variable(const char *name)
+const char *hub_variable(const char *name)
 {
     const char *value = getenv(name);
 
@@ -19,10 +19,10 @@ static const char *variable(const char *name)
 }
 
 /* Returns whether a variable is one of the words that huggingface_hub takes for true. */
-static bool is_on(const char *name)
+bool hub_is_on(const char *name)
 {
     static const char *const words[] = {"1", "ON", "YES", "TRUE"};
-    const char *value = variable(name);
+    const char *value = hub_variable(name);
 
     for (size_t i = 0; value && i < sizeof words / sizeof words[0]; i++)
         if (strcasecmp(value, words[i]) == 0)
@@ -30,7 +30,7 @@ static bool is_on(const char *name)
     return false;
 }
 
-static enum hd_status copy_text(const char *what, const char *text, char *ret_text, size_t size)
+enum hd_status hub_copy_setting(const char *what, const char *text, char *ret_text, size_t size)
 {
     if (strlen(text) >= size)
         return hd_err(HD_INVALID, "%s: longer than %zu bytes", what, size - 1);
@@ -43,7 +43,7 @@ static enum hd_status copy_text(const char *what, const char *text, char *ret_te
 static enum hd_status find_folder(const char *name, const char *other, const char *below,
                                   char ret_path[PATH_MAX])
 {
-    const char *value = variable(name), *home = variable("HOME");
+    const char *value = hub_variable(name), *home = hub_variable("HOME");
     struct hd_text path = {0};
     char cwd[PATH_MAX];
     enum hd_status st = HD_OK;
@@ -61,7 +61,7 @@ static enum hd_status find_folder(const char *name, const char *other, const cha
     while (!st && path.len_bytes > 1 && path.data[path.len_bytes - 1] == '/')
         path.data[--path.len_bytes] = '\0';
     if (!st)
-        st = copy_text(name, path.data, ret_path, PATH_MAX);
+        st = hub_copy_setting(name, path.data, ret_path, PATH_MAX);
     hd_text_free(&path);
     return st;
 }
@@ -69,14 +69,14 @@ static enum hd_status find_folder(const char *name, const char *other, const cha
 /* Sets ret_home to $HF_HOME, which is ~/.cache/huggingface by default. */
 static enum hd_status find_home(char ret_home[PATH_MAX])
 {
-    const char *cache = variable("XDG_CACHE_HOME"), *home = variable("HOME");
+    const char *cache = hub_variable("XDG_CACHE_HOME"), *home = hub_variable("HOME");
     char base[PATH_MAX];
 
-    if (!variable("HF_HOME") && !cache && !home)
+    if (!hub_variable("HF_HOME") && !cache && !home)
         return hd_err(HD_INVALID, "neither HF_HOME nor HOME is set, so there is no folder for "
                                   "models of the hub; set HF_HOME");
     if (cache && strlen(cache) < sizeof base)
-        (void)copy_text("XDG_CACHE_HOME", cache, base, sizeof base);
+        (void)hub_copy_setting("XDG_CACHE_HOME", cache, base, sizeof base);
     else
         (void)snprintf(base, sizeof base, "%s/.cache", home ? home : "");
     return find_folder("HF_HOME", base, "huggingface", ret_home);
@@ -113,9 +113,9 @@ static enum hd_status find_token(const char *home, struct hd_hub_settings *setti
     enum hd_status st;
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (variable(names[i]))
-            return take_token(variable(names[i]), names[i], settings);
-    if (is_on("HF_HUB_DISABLE_IMPLICIT_TOKEN"))
+        if (hub_variable(names[i]))
+            return take_token(hub_variable(names[i]), names[i], settings);
+    if (hub_is_on("HF_HUB_DISABLE_IMPLICIT_TOKEN"))
         return HD_OK;
     st = find_folder("HF_TOKEN_PATH", home, "token", path);
     if (st)
@@ -154,9 +154,9 @@ bool hub_url_is_allowed(const char *url)
 
 static enum hd_status find_endpoint(struct hd_hub_settings *settings)
 {
-    const char *value = variable("HF_ENDPOINT");
-    enum hd_status st = copy_text("HF_ENDPOINT", value ? value : "https://huggingface.co",
-                                  settings->endpoint, sizeof settings->endpoint);
+    const char *value = hub_variable("HF_ENDPOINT");
+    enum hd_status st = hub_copy_setting("HF_ENDPOINT", value ? value : "https://huggingface.co",
+                                         settings->endpoint, sizeof settings->endpoint);
     size_t n = strlen(settings->endpoint);
 
     while (n && settings->endpoint[n - 1] == '/')
@@ -176,17 +176,17 @@ enum hd_status hd_hub_read_settings(struct hd_hub_settings *ret_settings)
     enum hd_status st = find_home(home);
 
     if (!st)
-        st = find_folder(variable("HF_HUB_CACHE") ? "HF_HUB_CACHE" : "HUGGINGFACE_HUB_CACHE", home,
-                         "hub", settings.cache);
+        st = find_folder(hub_variable("HF_HUB_CACHE") ? "HF_HUB_CACHE" : "HUGGINGFACE_HUB_CACHE",
+                         home, "hub", settings.cache);
     if (!st)
         st = find_token(home, &settings);
     if (!st)
         st = find_endpoint(&settings);
     for (size_t i = 0; !st && i < sizeof authorities / sizeof authorities[0]; i++)
-        if (!*settings.ca_file && variable(authorities[i]))
-            st = copy_text(authorities[i], variable(authorities[i]), settings.ca_file,
-                           sizeof settings.ca_file);
-    settings.offline = is_on("HF_HUB_OFFLINE") || is_on("TRANSFORMERS_OFFLINE");
+        if (!*settings.ca_file && hub_variable(authorities[i]))
+            st = hub_copy_setting(authorities[i], hub_variable(authorities[i]), settings.ca_file,
+                                  sizeof settings.ca_file);
+    settings.offline = hub_is_on("HF_HUB_OFFLINE") || hub_is_on("TRANSFORMERS_OFFLINE");
     if (!st)
         *ret_settings = settings;
     explicit_bzero(settings.token, sizeof settings.token);

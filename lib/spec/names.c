@@ -1,14 +1,29 @@
-/* names: names of the hub in a job file, hf://ORG/NAME and hf://datasets/ORG/NAME/FILE. The caller
- * of the reader finds the paths (hd_spec_source.locate); the job has these alone. */
+/* names: names in a job file of models and data elsewhere: hf://ORG/NAME, hf://datasets/ORG/NAME/FILE,
+ * s3://BUCKET/KEY. The caller of the reader finds the paths (hd_spec_source.locate); the job has
+ * these alone. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "spec_internal.h"
 
-#define SCHEME "hf://"
+static bool is_name(const char *text)
+{
+    return hd_text_starts(text, "hf://") || hd_text_starts(text, "s3://");
+}
 
-/* Finds the path of one name. Puts "KEY: " in front of a message. */
+/* Returns the bytes of the longest line. */
+static size_t longest_line(const char *text)
+{
+    size_t longest = 0;
+
+    for (; *text; text += strcspn(text, "\n"), text += *text == '\n')
+        if (strcspn(text, "\n") > longest)
+            longest = strcspn(text, "\n");
+    return longest;
+}
+
+/* Finds the path of one name, or of data several, a line each. Puts "KEY: " in front of a message. */
 static enum hd_status locate(const struct spec_reader *r, const char *key, const char *name,
                              bool is_data, struct hd_text *ret_path)
 {
@@ -16,11 +31,12 @@ static enum hd_status locate(const struct spec_reader *r, const char *key, const
     enum hd_status st =
         source->locate
             ? source->locate(source->locate_user, name, is_data, ret_path)
-            : hd_err(HD_INVALID, "names of the hub cannot be looked up here; give a path");
+            : hd_err(HD_INVALID,
+                     "names such as hf:// and s3:// cannot be looked up here; give a path");
 
     if (!st && ret_path->failed)
         st = hd_err(HD_NO_MEMORY, "no memory for a path");
-    if (!st && ret_path->len_bytes >= HD_JOB_PATH_MAX)
+    if (!st && longest_line(ret_path->data) >= HD_JOB_PATH_MAX)
         st = hd_err(HD_INVALID, "%s: its path in the cache is longer than %d bytes", name,
                     HD_JOB_PATH_MAX - 1);
     return st ? hd_err_prefix(st, "%s", key) : HD_OK;
@@ -32,7 +48,7 @@ static enum hd_status locate_folder(struct spec_reader *r, const char *key,
     struct hd_text found = {0};
     enum hd_status st;
 
-    if (!hd_text_starts(path, SCHEME))
+    if (!is_name(path))
         return HD_OK;
     st = locate(r, key, path, false, &found);
     if (!st)
@@ -41,26 +57,62 @@ static enum hd_status locate_folder(struct spec_reader *r, const char *key,
     return st;
 }
 
-static enum hd_status locate_files(struct spec_reader *r, const char *list,
-                                   struct hd_job_file *files, int64_t count, bool is_mixture)
+/* A list of files in the arena that grows. */
+struct found_paths {
+    struct hd_arena *arena;
+    struct hd_job_file *items;
+    int count, room;
+};
+
+static enum hd_status add_found(struct found_paths *found, const struct hd_job_file *file,
+                                const char *path, size_t bytes)
 {
+    struct hd_job_file *items =
+        hd_arena_grow(found->arena, found->items, found->count, &found->room, sizeof *items);
+
+    if (!items)
+        return hd_err(HD_NO_MEMORY, "no memory for names of files");
+    found->items = items;
+    items[found->count] = *file;
+    items[found->count].path = hd_arena_printf(found->arena, "%.*s", (int)bytes, path);
+    return items[found->count++].path ? HD_OK
+                                      : hd_err(HD_NO_MEMORY, "no memory for names of files");
+}
+
+/* Replaces the names in a list by what they mean. */
+static enum hd_status locate_files(struct spec_reader *r, const char *list,
+                                   struct hd_job_file **files, int64_t *count, bool is_mixture)
+{
+    struct found_paths all = {.arena = r->draft.arena};
+    bool any = false;
     enum hd_status st = HD_OK;
 
-    for (int64_t i = 0; i < count && !st; i++) {
+    for (int64_t i = 0; i < *count; i++)
+        any |= is_name((*files)[i].path);
+    for (int64_t i = 0; any && i < *count && !st; i++) {
+        const struct hd_job_file *file = &(*files)[i];
         struct hd_text found = {0};
         char key[64];
 
-        if (!hd_text_starts(files[i].path, SCHEME))
-            continue;
         (void)snprintf(key, sizeof key, "%s[%lld]", list,
-                       (long long)(is_mixture ? files[i].source : i));
-        st = locate(r, key, files[i].path, true, &found);
-        if (!st) {
-            files[i].path = hd_arena_strdup(r->draft.arena, found.data);
-            if (!files[i].path)
-                st = hd_err(HD_NO_MEMORY, "no memory for names of files");
+                       (long long)(is_mixture ? file->source : i));
+        if (is_name(file->path))
+            st = locate(r, key, file->path, true, &found);
+        else
+            hd_text_add(&found, "%s", file->path);
+        if (!st && found.failed)
+            st = hd_err(HD_NO_MEMORY, "no memory for names of files");
+        for (const char *at = found.data; !st && *at; at += *at == '\n') {
+            const size_t n = strcspn(at, "\n");
+
+            st = add_found(&all, file, at, n);
+            at += n;
         }
         hd_text_free(&found);
+    }
+    if (!st && any) {
+        *files = all.items;
+        *count = all.count;
     }
     return st;
 }
@@ -75,8 +127,8 @@ enum hd_status spec_locate_names(struct spec_reader *r)
     if (!st)
         st = locate_folder(r, "train.adapter.from", job->adapter_from);
     if (!st)
-        st = locate_files(r, "data.train", job->train, job->train_count, job->weight_count > 0);
-    return st ? st : locate_files(r, "data.val", job->val, job->val_count, false);
+        st = locate_files(r, "data.train", &job->train, &job->train_count, job->weight_count > 0);
+    return st ? st : locate_files(r, "data.val", &job->val, &job->val_count, false);
 }
 
 /* Returns whether the text is ORG/NAME of letters, digits, '-', '_' and '.'. */

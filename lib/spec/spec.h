@@ -77,9 +77,9 @@ struct hd_spec_source {
     /* Steps that the job's train.epochs make; 0: not counted yet, then train.steps becomes
      * HD_SPEC_STEPS_UNKNOWN. Not used without train.epochs. */
     int64_t epoch_steps;
-    /* Sets ret_path to the path that an hf:// name of model.from, train.init_from,
-     * train.adapter.from or data means: a folder; for data (is_data) a file or a pattern. NULL: such
-     * names are refused. */
+    /* Sets ret_path to the path that an hf:// or s3:// name of model.from, train.init_from,
+     * train.adapter.from or data means: a folder; for data (is_data) files or patterns, a line each.
+     * NULL: such names are refused. */
     enum hd_status (*locate)(void *user, const char *name, bool is_data, struct hd_text *ret_path);
     void *locate_user;
     /* true: the job is a stored one, of which the user has no file, so messages name the override

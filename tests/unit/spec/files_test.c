@@ -133,16 +133,23 @@ static void a_name_of_the_hub_is_told_from_a_path(void **state)
                  "job.yaml:9: data.train[0]: cannot find @/org/set: No such file or directory; "
                  "check the path, which is relative to the job file's folder; files of a data set "
                  "of the Hugging Face hub are written hf://datasets/ORG/NAME/FILE");
-    refuse_files(9, "  train: ['hf://datasets/org/set/a.txt']",
-                 "job.yaml:9: data.train[0]: names of the hub cannot be looked up here; give a "
-                 "path");
+    refuse_files(
+        9, "  train: ['hf://datasets/org/set/a.txt']",
+        "job.yaml:9: data.train[0]: names such as hf:// and s3:// cannot be looked up here; give "
+        "a path");
 }
 
-/* Names become the paths that the caller finds: a file's and, below a folder, a pattern. */
+/* Names become the paths that the caller finds: a file's and, below a folder, a pattern; or several, a
+ * line each. */
 static enum hd_status locate_corpus(void *user, const char *name, bool is_data,
                                     struct hd_text *ret_path)
 {
     assert_true(is_data);
+    if (strcmp(name, "s3://bucket/two/") == 0) {
+        hd_text_add(ret_path, "%s/corpus/[b].txt\n%s/corpus/B.txt", (const char *)user,
+                    (const char *)user);
+        return HD_OK;
+    }
     assert_int_equal(strncmp(name, "hf://datasets/org/set/", 22), 0);
     if (strcmp(name + 22, "gone") == 0)
         return hd_err(HD_UNAVAILABLE, "the hub cannot be reached");
@@ -166,6 +173,15 @@ static void names_of_the_hub_become_paths(void **state)
     assert_true(hd_text_ends(job->train[0].path, "/corpus/a.txt"));
     assert_true(hd_text_ends(job->train[1].path, "/corpus/b.txt"));
     assert_true(hd_text_ends(job->train[2].path, "/corpus/B.txt"));
+    free(yaml);
+    yaml = with_line(9, "  train: ['s3://bucket/two/', corpus/a.txt]");
+    source.bytes = yaml;
+    source.size_bytes = strlen(yaml);
+    must(hd_spec_read_yaml(&source, &jobs, job));
+    assert_int_equal(job->train_count, 3);
+    assert_true(hd_text_ends(job->train[0].path, "/corpus/b.txt"));
+    assert_true(hd_text_ends(job->train[1].path, "/corpus/B.txt"));
+    assert_true(hd_text_ends(job->train[2].path, "/corpus/a.txt"));
     free(yaml);
     yaml = with_line(9, "  train: ['hf://datasets/org/set/gone']");
     source.bytes = yaml;

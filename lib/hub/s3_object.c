@@ -1,0 +1,381 @@
+/* s3_object: gets one object into the cache.
+ *
+ *     lock --> the cache has it
+ *          --> hash what ID.incomplete has --> ask for the rest, with If-Match, until all is there
+ *              --> size and hash are right: give it its name
+ *              --> wrong: begin again, once
+ *
+ * An ETag is the MD5 of many objects, but not of all (uploads in parts, keys of a service). Where it
+ * looks like one and is not that of the bytes, the object is read a second time: bytes that are the
+ * same twice are the store's, and others are refused. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "s3_internal.h"
+
+enum { CHUNK_BYTES = 1 << 20 };
+
+struct s3_transfer {
+    struct hd_s3 *s3;
+    struct hub_client *client;
+    const char *bucket;
+    const struct s3_want *want;
+    struct hub_meter *meter;
+    const volatile sig_atomic_t *stop;
+    struct hd_text part, lock;
+    struct hd_pki_digest *md5,
+        *sha256; /* of the bytes in ID.incomplete; md5 NULL: not allowed here */
+    int fd;
+    int64_t have;
+    bool begun;                         /* the answer under way has given bytes */
+    char claimed[HD_PKI_HASH_TEXT_MAX]; /* SHA-256 that the store claims; "": none */
+};
+
+void s3_make_id(const struct hd_text *of, char ret_id[S3_ID_MAX])
+{
+    unsigned char hash[HD_PKI_HASH_BYTES];
+    char text[HD_PKI_HASH_TEXT_MAX];
+
+    hd_pki_hash(of->data ? of->data : "", of->len_bytes, hash);
+    hd_pki_format_hash(hash, text);
+    memcpy(ret_id, text, S3_ID_MAX - 1);
+    ret_id[S3_ID_MAX - 1] = '\0';
+}
+
+enum hd_status s3_name_want(const struct hd_s3_settings *settings, const char *cache,
+                            const char *bucket, struct s3_want *want)
+{
+    const struct s3_object *o = want->object;
+    const char *slash = strrchr(o->key, '/'), *name = slash ? slash + 1 : o->key;
+    struct hd_text identity = {0};
+
+    if (!hub_path_is_safe(name) || strlen(name) > NAME_MAX)
+        return hd_err(HD_INVALID, "s3://%s/%.200s: its name cannot be that of a file here", bucket,
+                      o->key);
+    hd_text_add(&identity, "%s\n%s\n%s\n%s\n%lld", settings->endpoint, bucket, o->key, o->etag,
+                (long long)o->size_bytes);
+    if (want->index)
+        hd_text_add(&identity, "\n%s", want->index->etag);
+    if (identity.failed)
+        return hd_err(HD_NO_MEMORY, "no memory for the name of an object");
+    s3_make_id(&identity, want->id);
+    hd_text_free(&identity);
+    if (snprintf(want->path, sizeof want->path, "%s/objects/%s/%s", cache, want->id, name) >=
+        (int)sizeof want->path)
+        return hd_err(HD_INVALID, "%s: the path of the cache is too long; set HEDDLE_S3_CACHE",
+                      cache);
+    return HD_OK;
+}
+
+bool s3_has(const struct s3_want *want)
+{
+    struct stat info;
+
+    return stat(want->path, &info) == 0 && S_ISREG(info.st_mode) &&
+           info.st_size == want->object->size_bytes;
+}
+
+/* ---- bytes ---- */
+
+static void s3_count_bytes(const struct s3_transfer *d, int64_t bytes)
+{
+    (void)__atomic_add_fetch(&d->meter->bytes, bytes, __ATOMIC_RELAXED);
+}
+
+static void free_hashes(struct s3_transfer *d)
+{
+    hd_pki_digest_free(d->md5);
+    hd_pki_digest_free(d->sha256);
+    d->md5 = d->sha256 = NULL;
+}
+
+static enum hd_status begin_hashes(struct s3_transfer *d)
+{
+    free_hashes(d);
+    if (hd_pki_digest_new(HD_PKI_MD5, &d->md5))
+        d->md5 = NULL; /* the policy of this machine */
+    return hd_pki_digest_new(HD_PKI_SHA256, &d->sha256);
+}
+
+static void add_bytes(struct s3_transfer *d, const void *bytes, size_t count)
+{
+    if (d->md5)
+        hd_pki_digest_add(d->md5, bytes, count);
+    hd_pki_digest_add(d->sha256, bytes, count);
+    d->have += (int64_t)count;
+    s3_count_bytes(d, (int64_t)count);
+}
+
+static enum hd_status s3_begin_again(struct s3_transfer *d)
+{
+    s3_count_bytes(d, -d->have);
+    d->have = 0;
+    if (ftruncate(d->fd, 0) < 0 || lseek(d->fd, 0, SEEK_SET) < 0)
+        return hd_err(hd_file_write_status(errno), "cannot empty %s: %s", d->part.data,
+                      hd_file_error_text(errno));
+    return begin_hashes(d);
+}
+
+/* Hashes the bytes of an earlier, interrupted download. */
+static enum hd_status s3_hash_part(struct s3_transfer *d)
+{
+    char *chunk = malloc(CHUNK_BYTES);
+    enum hd_status st = chunk ? HD_OK : hd_err(HD_NO_MEMORY, "no memory to read a file");
+    ssize_t n = 1;
+
+    while (!st && n > 0) {
+        n = read(d->fd, chunk, CHUNK_BYTES);
+        if (n < 0)
+            st = hd_err(HD_IO, "cannot read %s: %s", d->part.data, strerror(errno));
+        else
+            add_bytes(d, chunk, (size_t)n);
+        if (!st && hub_is_stopped(d->stop))
+            st = hd_err(HD_ABORTED, "interrupted");
+    }
+    free(chunk);
+    return st;
+}
+
+static enum hd_status s3_open_part(struct s3_transfer *d)
+{
+    struct stat info;
+    enum hd_status st;
+
+    d->fd = open(d->part.data, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (d->fd < 0 || fstat(d->fd, &info) < 0)
+        return hd_err(hd_file_write_status(errno), "cannot open %s: %s", d->part.data,
+                      hd_file_error_text(errno));
+    st = begin_hashes(d);
+    if (!st)
+        st = info.st_size > d->want->object->size_bytes ? s3_begin_again(d) : s3_hash_part(d);
+    return st;
+}
+
+/* Sets `claimed` from a base64 SHA-256; leaves it empty if the text is none, such as that of an
+ * upload in parts. */
+static void read_checksum(struct s3_transfer *d, const char *base64)
+{
+    static const char letters[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    unsigned char hash[HD_PKI_HASH_BYTES];
+    unsigned bits = 0;
+    int count = 0;
+    size_t n = 0;
+
+    if (strlen(base64) != 44 || base64[43] != '=')
+        return;
+    for (size_t i = 0; i < 43; i++) {
+        const char *at = strchr(letters, base64[i]);
+
+        if (!at)
+            return;
+        bits = bits << 6 | (unsigned)(at - letters);
+        count += 6;
+        if (count >= 8 && n < sizeof hash) {
+            count -= 8;
+            hash[n++] = (unsigned char)(bits >> count);
+        }
+    }
+    hd_pki_format_hash(hash, d->claimed);
+}
+
+static enum hd_status s3_take(void *user, const struct hub_answer *answer, const void *bytes,
+                              size_t count)
+{
+    struct s3_transfer *d = user;
+    const struct s3_object *o = d->want->object;
+    enum hd_status st = HD_OK;
+
+    if (!d->begun && answer->status == 206 && answer->range_begin >= 0 &&
+        answer->range_begin != d->have)
+        return hd_err(HD_CORRUPT, "%s sends another part of %s than was asked for", answer->host,
+                      o->key);
+    if (!d->begun && answer->status == 200 && d->have)
+        st = s3_begin_again(d); /* the store does not know ranges */
+    if (!d->begun && answer->status == 200)
+        read_checksum(d, answer->sha256);
+    if (!d->begun && *answer->etag && strcmp(answer->etag, o->etag) != 0)
+        return hd_err(HD_CONFLICT,
+                      "s3://%s/%s was changed while it was read; the same command reads it again",
+                      d->bucket, o->key);
+    d->begun = true;
+    if (!st && (int64_t)count > o->size_bytes - d->have)
+        return hd_err(HD_CORRUPT, "%s sends more than the %lld bytes of %s", answer->host,
+                      (long long)o->size_bytes, o->key);
+    if (!st)
+        st = hd_file_write_all(d->fd, bytes, count);
+    if (st)
+        return hd_err_prefix(st, "%s", d->part.data);
+    add_bytes(d, bytes, count);
+    (void)__atomic_add_fetch(&d->meter->fetched, (int64_t)count, __ATOMIC_RELAXED);
+    return HD_OK;
+}
+
+/* Asks until ID.incomplete has all bytes. */
+static enum hd_status s3_get_all(struct s3_transfer *d, struct hub_answer *ret_answer)
+{
+    const struct s3_object *o = d->want->object;
+    enum hd_status st = HD_OK;
+
+    *ret_answer = (struct hub_answer){.status = 0};
+    for (int tries = 0; !st && d->have < o->size_bytes;) {
+        const struct s3_call call = {.bucket = d->bucket,
+                                     .key = o->key,
+                                     .etag = o->etag,
+                                     .from = d->have,
+                                     .wants_checksum = !d->have,
+                                     .sink = s3_take,
+                                     .user = d,
+                                     .once = true};
+        const int64_t before = d->have;
+
+        d->begun = false;
+        st = s3_send(d->s3, d->client, &call, ret_answer);
+        if (!st && d->have < o->size_bytes)
+            st = hd_err(HD_UNAVAILABLE, "%s sent only %lld of the %lld bytes of %s",
+                        ret_answer->host, (long long)d->have, (long long)o->size_bytes, o->key);
+        tries = d->have > before ? 1 : tries + 1;
+        if ((st != HD_UNAVAILABLE && st != HD_TIMEOUT) || tries >= S3_TRIES)
+            continue;
+        st = s3_pause(d->s3, tries, ret_answer, d->stop);
+    }
+    return st;
+}
+
+/* Returns whether the ETag may be the MD5 of the object. */
+static bool is_md5(const char *etag)
+{
+    return strlen(etag) == 32 && strspn(etag, "0123456789abcdef") == 32;
+}
+
+/* Checks the hashes of ID.incomplete. *ret_doubt: the ETag is another MD5. ret_sha256: theirs. */
+static enum hd_status check_hashes(struct s3_transfer *d, const struct hub_answer *answer,
+                                   bool *ret_doubt, char ret_sha256[HD_PKI_HASH_TEXT_MAX])
+{
+    const struct s3_object *o = d->want->object;
+    char md5[HD_PKI_HASH_TEXT_MAX] = "";
+    enum hd_status st = hd_pki_digest_end(d->sha256, ret_sha256);
+
+    *ret_doubt = false;
+    if (!st && d->md5)
+        st = hd_pki_digest_end(d->md5, md5);
+    if (st)
+        return st;
+    if (*d->claimed && strcmp(d->claimed, ret_sha256) != 0)
+        return hd_err(HD_CORRUPT,
+                      "s3://%s/%s arrives with other bytes than the store has: its SHA-256 is "
+                      "%.12s.., not %.12s..; a proxy changes it",
+                      d->bucket, o->key, ret_sha256, d->claimed);
+    *ret_doubt = !*d->claimed && *md5 && is_md5(o->etag) && !strstr(answer->encryption, "kms") &&
+                 strcmp(md5, o->etag) != 0;
+    return HD_OK;
+}
+
+/* Gets all bytes and checks them. */
+static enum hd_status s3_get_right(struct s3_transfer *d)
+{
+    char before[HD_PKI_HASH_TEXT_MAX] = "", now[HD_PKI_HASH_TEXT_MAX];
+    enum hd_status st = HD_OK;
+
+    for (int try = 0; try < 3; try++) {
+        struct hub_answer answer;
+        struct hd_error error;
+        bool doubt = false;
+
+        st = s3_get_all(d, &answer);
+        if (!st)
+            st = check_hashes(d, &answer, &doubt, now);
+        if (st && st != HD_CORRUPT)
+            return st;
+        if (!st && (!doubt || strcmp(now, before) == 0))
+            return HD_OK;
+        if (!st)
+            st = hd_err(HD_CORRUPT,
+                        "s3://%s/%s arrives with other bytes each time; a proxy or the store "
+                        "changes it",
+                        d->bucket, d->want->object->key);
+        memcpy(before, now, sizeof before);
+        hd_err_save(st, &error);
+        d->claimed[0] = '\0';
+        st = s3_begin_again(d);
+        if (st)
+            return st;
+        st = hd_err_restore(&error);
+        if (!doubt && try == 1)
+            break;
+    }
+    return st;
+}
+
+/* ---- the cache ---- */
+
+/* Gives ID.incomplete its name, and writes what it is beside it. */
+static enum hd_status s3_keep(struct s3_transfer *d, const char *cache)
+{
+    struct hd_text folder = {0}, source = {0}, text = {0};
+    enum hd_status st = HD_OK;
+
+    hd_text_add(&folder, "%s/objects/%s", cache, d->want->id);
+    hd_text_add(&source, "%s.source", folder.data ? folder.data : "");
+    hd_text_add(&text, "s3://%s/%s\n%s\n", d->bucket, d->want->object->key, d->want->object->etag);
+    if (folder.failed || source.failed || text.failed)
+        st = hd_err(HD_NO_MEMORY, "no memory for a path");
+    if (!st)
+        st = hub_write_file(source.data, text.data, text.len_bytes);
+    if (!st)
+        st = hd_file_make_dirs(folder.data, 0755);
+    if (!st && (fsync(d->fd) < 0 || rename(d->part.data, d->want->path) < 0))
+        st = hd_err(hd_file_write_status(errno), "cannot keep %s: %s", d->want->path,
+                    hd_file_error_text(errno));
+    if (!st)
+        st = hd_file_sync_dir(folder.data);
+    hd_text_free(&folder);
+    hd_text_free(&source);
+    hd_text_free(&text);
+    return st;
+}
+
+enum hd_status s3_download(struct hd_s3 *s3, struct hub_client *client, const char *cache,
+                           const char *bucket, const struct s3_want *want, struct hub_meter *meter,
+                           const volatile sig_atomic_t *stop)
+{
+    struct s3_transfer d = {.s3 = s3,
+                            .client = client,
+                            .bucket = bucket,
+                            .want = want,
+                            .meter = meter,
+                            .stop = stop,
+                            .fd = -1};
+    int lock = -1;
+    enum hd_status st = HD_OK;
+
+    hd_text_add(&d.part, "%s/objects/%s.incomplete", cache, want->id);
+    hd_text_add(&d.lock, "%s/locks/%s.lock", cache, want->id);
+    if (d.part.failed || d.lock.failed)
+        st = hd_err(HD_NO_MEMORY, "no memory for a path");
+    if (!st)
+        st = hub_lock_path(d.lock.data, stop, &meter->waits, &lock);
+    if (!st && s3_has(want)) {
+        s3_count_bytes(&d, want->object->size_bytes);
+    } else if (!st) {
+        st = s3_open_part(&d);
+        if (!st)
+            st = s3_get_right(&d);
+        if (!st)
+            st = s3_keep(&d, cache);
+    }
+    if (d.fd >= 0)
+        (void)close(d.fd);
+    if (lock >= 0)
+        (void)close(lock);
+    free_hashes(&d);
+    hd_text_free(&d.part);
+    hd_text_free(&d.lock);
+    return st;
+}
