@@ -346,6 +346,15 @@ static inline struct hd_comm_op *hd_comm_op_at(const struct hd_comm_stream *stre
     return &stream->ops[place % HD_COMM_QUEUE_MAX];
 }
 
+/* Returns the bytes of each member's input that one step of a sum reads, about all_bytes together:
+ * a multiple of HD_COMM_ALIGN, and never 0, with as many members as an engine connects. */
+static inline int64_t hd_comm_step_bytes(int64_t all_bytes, int members)
+{
+    const int64_t each = all_bytes / members / HD_COMM_ALIGN * HD_COMM_ALIGN;
+
+    return each ? each : HD_COMM_ALIGN;
+}
+
 /* Returns whether a ticket is complete for the host; a device may not have run it yet. */
 static inline bool hd_comm_has_ended(const struct hd_comm_stream *stream, uint64_t ticket)
 {

@@ -266,7 +266,7 @@ static void add_some(struct hd_comm_op *op, bool *moved)
 {
     const struct hd_comm_group *group = op->group;
     const int64_t size = (int64_t)hd_dtype_size(op->dtype), chunk = reduce_chunk(op);
-    const int64_t step = GLOO_STEP_BYTES / group->size / HD_COMM_ALIGN * HD_COMM_ALIGN;
+    const int64_t step = hd_comm_step_bytes(GLOO_STEP_BYTES, group->size);
     struct gloo_run *run = run_of(op);
     const int64_t in_chunk = run->summed % chunk, place = run->summed / chunk % GLOO_STAGES;
     const int64_t to = (op->kind == HD_COMM_ALL_REDUCE ? run->begin : 0) + run->summed;

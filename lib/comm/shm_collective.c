@@ -262,7 +262,7 @@ static enum hd_status move_reduce(struct hd_comm_op *op, bool *ret_finished)
     else
         shift = group->index * op->count; /* offset in send; recv begins with this member's slice */
     begin += op->cursor;
-    step = SHM_STEP_BYTES / group->size / HD_COMM_ALIGN * HD_COMM_ALIGN / size;
+    step = hd_comm_step_bytes(SHM_STEP_BYTES, group->size) / size;
     n = end - begin < step ? end - begin : step;
     if (n > 0) {
         for (int m = 0; m < group->size; m++) {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/random.h"
+#include "comm/comm_internal.h"
 #include "comm/ordered_isa.h"
 #include "tests/program/test.h"
 
@@ -151,6 +152,17 @@ static void every_instruction_set_gives_the_bits_of_plain_loops(void **state)
             }
         }
     }
+}
+
+/* In steps of 1 KiB of all inputs together, 16 members have a line of 64 bytes each; 17 would have
+ * none, and a sum that adds nothing never ends. */
+static void a_step_of_a_sum_adds_something_of_however_many(void **state)
+{
+    assert_int_equal(hd_comm_step_bytes(1024, 1), 1024);
+    assert_int_equal(hd_comm_step_bytes(1024, 3), 320); /* 341, to a line */
+    assert_int_equal(hd_comm_step_bytes(1024, 16), 64);
+    assert_int_equal(hd_comm_step_bytes(1024, 17), 64);
+    assert_int_equal(hd_comm_step_bytes(1024, HD_COMM_RANKS_MAX), 64);
 }
 
 RUN_CASES()
