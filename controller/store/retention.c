@@ -9,9 +9,10 @@
  */
 #include <stdio.h>
 
+#include "base/pieces.h"
 #include "controller/store/store_internal.h"
 
-enum { JOBS_A_BATCH = 20, DAY_MS = 86400000 };
+enum { JOBS_A_BATCH = HD_PIECE(20, 2), DAY_MS = 86400000 };
 
 /* Sets jobs to the job numbers in column 0 of a statement's rows, at most JOBS_A_BATCH. */
 static enum hd_status find(struct store_db *db, sqlite3_stmt *s, int64_t jobs[JOBS_A_BATCH],

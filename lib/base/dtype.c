@@ -1,5 +1,7 @@
 #include "base/dtype.h"
 
+#include "base/pieces.h"
+
 static const struct {
     const char *name;
     size_t size_bytes;
@@ -32,7 +34,7 @@ bool hd_dtype_from_name(const char *name, enum hd_dtype *ret_dtype)
 
 int64_t hd_f32_find_nonfinite(const float *values, int64_t count)
 {
-    enum { BLOCK = 4096 };
+    enum { BLOCK = HD_PIECE(4096, 37) };
     const uint32_t exponent = 0x7f800000u; /* all ones only in NaN and infinity */
 
     for (int64_t at = 0; at < count; at += BLOCK) {

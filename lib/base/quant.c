@@ -6,6 +6,9 @@
 
 #include "base/fp8.h"
 #include "base/math.h"
+#include "base/pieces.h"
+
+enum { PIECE = HD_PIECE(HD_QUANT_PIECE, 192) }; /* elements; a multiple of blocks of nf4 */
 
 static const char *const words[] = {
 #define X(code, word, bits) word,
@@ -386,7 +389,7 @@ enum hd_status hd_quant_encode(const struct hd_quant_box *box, hd_quant_read_fn 
     struct encoding e = {
         .box = box, .layout = hd_quant_lay_out(box), .codes = ret_record, .record = ret_record};
     const bool nf4 = box->quant == HD_QUANT_NF4;
-    const int64_t piece = nf4 || box->columns < HD_QUANT_PIECE ? HD_QUANT_PIECE : box->columns;
+    const int64_t piece = nf4 || box->columns < PIECE ? PIECE : box->columns;
     float *values = malloc((size_t)piece * sizeof *values);
     enum hd_status st = HD_OK;
 

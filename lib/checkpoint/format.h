@@ -8,6 +8,7 @@
 
 #include "base/arena.h"
 #include "base/hash.h"
+#include "base/pieces.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
 
@@ -18,10 +19,11 @@ enum {
     HD_CKPT_TABLE_BYTES_MAX = 100 * 1000 * 1000, /* most bytes of a shard's JSON table; the limit of
                                                     the safetensors library */
     HD_CKPT_MANIFEST_BYTES_MAX = 512 * 1024 * 1024,
-    HD_CKPT_WINDOW_BYTES = 1024 * 1024, /* bytes of the buffer through which shards are read */
-    HD_CKPT_BLOCK_BYTES = 1024 * 1024,  /* bytes of each hashed block of tensor data; part of the
+    /* bytes of the buffer through which shards are read; a multiple of the largest element's */
+    HD_CKPT_WINDOW_BYTES = HD_PIECE(1024 * 1024, 184),
+    HD_CKPT_BLOCK_BYTES = 1024 * 1024, /* bytes of each hashed block of tensor data; part of the
                                            format */
-    HD_CKPT_HEAD_BLOCK_BYTES = 64,      /* bytes of each hashed block of a shard's head; part of the
+    HD_CKPT_HEAD_BLOCK_BYTES = 64,     /* bytes of each hashed block of a shard's head; part of the
                                            format */
 };
 #define HD_CKPT_ELEMENTS_MAX (INT64_C(1) << 50) /* limit of elements per tensor */

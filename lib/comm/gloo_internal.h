@@ -29,6 +29,7 @@
 
 #include <pthread.h>
 
+#include "base/pieces.h"
 #include "comm/comm_internal.h"
 #include "comm/gloo_link.h"
 #include "comm/gloo_listener.h"
@@ -39,12 +40,12 @@ enum {
     GLOO_SENDS_MAX = 32,   /* sends to one peer that the peer has not received */
     /* headers of one peer stored until their operation begins here */
     GLOO_INBOX = GLOO_SENDS_MAX + 2 * HD_COMM_COLLECTIVE_STREAMS,
-    GLOO_WINDOW = 4,             /* chunks of one flow that may be in flight */
-    GLOO_CHUNK_MAX = 512 * 1024, /* most bytes of one chunk of a flow, which is one message of
-                                    gloo */
-    GLOO_STAGE_MAX = 4 << 20,    /* bytes of a stream's staging buffer for reductions */
+    GLOO_WINDOW = 4, /* chunks of one flow that may be in flight */
+    /* most bytes of one chunk of a flow, which is one message of gloo */
+    GLOO_CHUNK_MAX = HD_PIECE(512 * 1024, 5 * 1024),
+    GLOO_STAGE_MAX = 4 << 20, /* bytes of a stream's staging buffer for reductions */
     GLOO_STAGES = 2, /* chunks per peer in the staging buffer: one is summed while one arrives */
-    GLOO_STEP_BYTES = 128 * 1024, /* bytes read by one step that copies or adds */
+    GLOO_STEP_BYTES = HD_PIECE(128 * 1024, 1024), /* bytes read by one step that copies or adds */
     GLOO_LINGER_MS = 2000, /* milliseconds that closing waits at most until the peers have closed
                               their connections */
 };

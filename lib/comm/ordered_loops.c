@@ -3,11 +3,12 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/pieces.h"
 #include "comm/ordered_isa.h"
 
 /* Inputs are processed in blocks of BLOCK elements, so that the accumulators fit the L1 cache.
  * `out` is written after all inputs of the block have been read, so it may be one of them. */
-enum { BLOCK = 1024 };
+enum { BLOCK = HD_PIECE(1024, 40) };
 
 /* ---- load a block into accumulators, add another, store ----
  *

@@ -10,11 +10,12 @@
 #ifndef HD_COMM_SHM_INTERNAL_H
 #define HD_COMM_SHM_INTERNAL_H
 
+#include "base/pieces.h"
 #include "comm/comm_internal.h"
 #include "comm/shm_layout.h"
 
 /* Maximum of bytes that one step of an operation reads; it takes some tens of microseconds. */
-enum { SHM_STEP_BYTES = 128 * 1024 };
+enum { SHM_STEP_BYTES = HD_PIECE(128 * 1024, 1024) };
 
 struct shm_peer {
     int fd;

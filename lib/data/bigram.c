@@ -5,9 +5,10 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/pieces.h"
 #include "data/data_internal.h"
 
-enum { READ_TOKENS = 4096, FIRST_CAPACITY = 1 << 12 };
+enum { READ_TOKENS = HD_PIECE(4096, 37), FIRST_CAPACITY = 1 << 12 };
 
 struct bigram_pair {
     uint64_t key;  /* token pair: before << 32 | token */

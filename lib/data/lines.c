@@ -4,9 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/pieces.h"
 #include "data/data_internal.h"
 
-enum { READ_BYTES = 256 << 10 };
+enum { READ_BYTES = HD_PIECE(256 << 10, 61) };
 
 enum hd_status hd_lines_open(struct hd_lines *l, const char *path, const char *columns,
                              size_t bytes_max)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/pieces.h"
 #include "base/random.h"
 #include "base/text.h"
 #include "data/data_internal.h"
@@ -109,7 +110,7 @@ static int64_t kept_of(struct packing_work *w, struct hd_conversation_place plac
 
 int64_t hd_conversation_targets(const struct hd_corpus *corpus, int64_t first, int64_t count)
 {
-    enum { PIECE = 1024 };
+    enum { PIECE = HD_PIECE(1024, 7) };
     bool counts[PIECE];
     int64_t sum = 0;
 

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/pieces.h"
 #include "base/random.h"
 #include "data/data_internal.h"
 #include "data/packing.h"
@@ -163,7 +164,7 @@ static void fill_padding(int64_t from, int64_t S, const struct hd_data_batch *ro
 static enum hd_status fill_conversation(const struct hd_corpus *corpus, int64_t first,
                                         int64_t count, int64_t at, const struct hd_data_batch *row)
 {
-    enum { PIECE = 512 };
+    enum { PIECE = HD_PIECE(512, 7) };
     enum hd_status st = hd_corpus_read(corpus, first, count, row->tokens + at);
     bool counts[PIECE];
 
@@ -333,7 +334,7 @@ static int64_t count_packed(const struct hd_corpus *corpus, const struct hd_pack
 /* Adds the targets of a window to *sum: all tokens but the last of each document. */
 static enum hd_status count_row(struct hd_data_range range, int64_t S, int64_t window, int64_t *sum)
 {
-    enum { PIECE = 512 };
+    enum { PIECE = HD_PIECE(512, 7) };
     const int64_t first = range.first + window * S;
     struct hd_document_walk walk = hd_document_walk_run(range.corpus, first);
     enum hd_status st = HD_OK;

@@ -4,12 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/pieces.h"
 #include "base/text.h"
 #include "data/data_internal.h"
 #include "data/tokenize.h"
 #include "records/kind.h"
 
-enum { CHUNK = 1 << 16, BEGINNING = 1 << 20 };
+enum { CHUNK = HD_PIECE(1 << 16, 61), BEGINNING = 1 << 20 };
 /* most tokens of one file that the survey scans, which takes seconds */
 #define TOKENS_SCANNED_MAX (INT64_C(1) << 31)
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/pieces.h"
 #include "base/text.h"
 #include "data/token_file.h"
 
@@ -23,7 +24,7 @@ enum {
     LLMC_VERSION_32 = 7,
     MEGATRON_I32 = 4, /* Megatron's codes of id types */
     MEGATRON_U16 = 8,
-    BUFFER_IDS = 1 << 16,
+    BUFFER_IDS = HD_PIECE(1 << 16, 61),
 };
 
 struct hd_token_writer {

@@ -12,14 +12,16 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/pieces.h"
 #include "chat/conversation.h"
 #include "data/data_internal.h"
 #include "records/kind.h"
 #include "records/source.h"
 
 enum {
-    PIECE_BYTES = 1 << 20, /* bytes of a piece at least, except at the end of a file */
-    READ_BYTES = 1 << 18,
+    /* bytes of a piece at least, except at the end of a file */
+    PIECE_BYTES = HD_PIECE(1 << 20, 203),
+    READ_BYTES = HD_PIECE(1 << 18, 61),
     SLOTS_PER_THREAD = 2,
     WAIT_MS = 100,
 };

@@ -4,9 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/pieces.h"
 #include "hf/config_internal.h"
 
-enum { TIED_PIECE = 4096 }; /* values of each tensor that are compared at a time */
+enum { TIED_PIECE = HD_PIECE(4096, 37) }; /* values of each tensor that are compared at a time */
 
 /* Sets *ret_embedding and *ret_head to the two tensors; NULL: absent. */
 static void find_both(const struct hd_weights *weights, const char *family,

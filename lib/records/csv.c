@@ -9,9 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/pieces.h"
 #include "records_internal.h"
 
-enum { INPUT_BYTES = 256 << 10, COLUMNS_MAX = 4096 };
+enum { INPUT_BYTES = HD_PIECE(256 << 10, 61), COLUMNS_MAX = 4096 };
 
 struct csv_field {
     size_t from, until; /* offsets in `row` */

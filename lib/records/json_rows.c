@@ -8,9 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/pieces.h"
 #include "records_internal.h"
 
-enum { INPUT_BYTES = 256 << 10, DEPTH_MAX = 1000 };
+enum { INPUT_BYTES = HD_PIECE(256 << 10, 61), DEPTH_MAX = 1000 };
 
 struct json_rows {
     const char *path;

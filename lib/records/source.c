@@ -5,10 +5,11 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
+#include "base/pieces.h"
 #include "records_internal.h"
 
 enum {
-    PENDING_BYTES = 64 << 10, /* bytes of records that are made at a time, at least */
+    PENDING_BYTES = HD_PIECE(64 << 10, 61), /* bytes of records made at a time, at least */
     /* records, and their bytes, of which one must have the columns that data.columns names */
     FIRST_RECORDS = 1000,
     FIRST_BYTES = 1 << 20

@@ -16,9 +16,10 @@
 #endif
 
 #include "base/file.h"
+#include "base/pieces.h"
 #include "records_internal.h"
 
-enum { INPUT_BYTES = 256 << 10 };
+enum { INPUT_BYTES = HD_PIECE(256 << 10, 61) };
 
 struct records_stream {
     char *path;

@@ -8,15 +8,16 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/pieces.h"
 #include "tokenizer/tokenizer_internal.h"
 #include "tokenizer/word_counts.h"
 
 enum {
-    SCAN_MAX = 64,
+    SCAN_MAX = HD_PIECE(64, 6),
     /* bytes of a cache key: the word, padded with zeros, and in the last byte its length */
     CACHE_KEY_BYTES = 32,
     CACHE_IDS = 7,
-    CACHE_SLOTS = 1 << 15, /* slots of the cache, of 64 bytes each, 2 MiB together */
+    CACHE_SLOTS = HD_PIECE(1 << 15, 5), /* slots of the cache, of 64 bytes each, 2 MiB together */
 };
 
 struct bpe_slot {

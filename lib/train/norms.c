@@ -4,7 +4,10 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/pieces.h"
 #include "train/encoded.h"
+
+enum { PIECE = HD_PIECE(HD_QUANT_PIECE, 192) }; /* elements of rows that are read at a time */
 
 /* Source from which the rows of a weight are read to compute their norms. */
 struct norm_rows {
@@ -87,7 +90,7 @@ enum hd_status hd_norms_make(struct hd_source *source, const struct hd_registry 
     assert(p->init == HD_INIT_NORMS && p->dim_count == 1);
     if (st)
         return st;
-    most = r.K < HD_QUANT_PIECE ? HD_QUANT_PIECE / r.K : 1;
+    most = r.K < PIECE ? PIECE / r.K : 1;
     values = calloc((size_t)(most * r.K), sizeof *values);
     if (!values)
         st = no_memory_for_norms(p);

@@ -10,6 +10,7 @@
 #define HD_TRAIN_RANK_PROGRAM_H
 
 #include "base/arena.h"
+#include "base/pieces.h"
 #include "job/job.h"
 #include "model/model.h"
 #include "pipeline/pipeline.h"
@@ -91,7 +92,7 @@ struct hd_rank_program_options {
 
 /* Most micro-batches in one round of validation, which is one run of the eval instruction stream:
  * it fills and drains the pipeline once. */
-enum { HD_EVAL_ROUND = 64 };
+enum { HD_EVAL_ROUND = HD_PIECE(64, 3) };
 
 /* Data that is equal for all ranks of a job: sizes, the division of the model into chunks, and the
  * instruction streams of all stages, checked together for deadlock. */

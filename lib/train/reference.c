@@ -29,6 +29,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/pieces.h"
 #include "data/packing.h"
 #include "mesh/zigzag.h"
 #include "train/batch.h"
@@ -83,7 +84,7 @@ static void add_path(const struct hd_trainer *t, const char *suffix, struct hd_t
 
 static enum hd_status add_ids(const struct hd_corpus *corpus, struct hd_hash *hash)
 {
-    enum { PIECE = 1 << 16 };
+    enum { PIECE = HD_PIECE(1 << 16, 61) };
     const int64_t count = corpus ? hd_corpus_token_count(corpus) : 0;
     int32_t *ids = malloc(PIECE * sizeof *ids);
     enum hd_status st = ids ? HD_OK : hd_err(HD_NO_MEMORY, "no memory to read tokens");

@@ -16,9 +16,10 @@
 #ifndef HD_TRAIN_STAGING_H
 #define HD_TRAIN_STAGING_H
 
+#include "base/pieces.h"
 #include "kernels/kernels.h"
 
-enum { HD_STAGING_BYTES = 16 << 20 };
+enum { HD_STAGING_BYTES = HD_PIECE(16 << 20, 4 * 768) };
 
 struct hd_staging {
     const struct hd_device_table *device; /* NULL: tensors are host memory */

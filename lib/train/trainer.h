@@ -2,6 +2,7 @@
 #ifndef HD_TRAIN_TRAINER_H
 #define HD_TRAIN_TRAINER_H
 
+#include "base/pieces.h"
 #include "optim/optim.h"
 #include "train/guard.h"
 #include "train/job_data.h"
@@ -139,8 +140,8 @@ static inline bool hd_local_shard_is_plain(const struct hd_local_shard *local_sh
 
 /* Read or write elements [at, at + count) of a local shard as fp32; of a moment in blocks only
  * whole blocks. Quantized matrices can only be read: encoded.h makes them. */
-/* most elements of a local shard that are decoded or encoded at a time */
-enum { HD_LOCAL_SHARD_CHUNK = 64 * 1024 };
+/* most elements of a local shard that are decoded or encoded at a time: whole blocks of moments */
+enum { HD_LOCAL_SHARD_CHUNK = HD_PIECE(64 * 1024, 768) };
 enum hd_status hd_local_shard_read(const struct hd_staging *staging,
                                    const struct hd_local_shard *local_shard, int64_t at,
                                    int64_t count, float *ret_values);

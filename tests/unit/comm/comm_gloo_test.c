@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "comm/gloo_internal.h"
 #include "comm/gloo_listener.h"
 #include "ranks.h"
 #include "tests/program/test.h"
@@ -334,14 +335,15 @@ static void a_listener_needs_a_numeric_address(void **state)
 
 /* ---- bytes ---- */
 
-/* A stage of each of four streams holds two chunks of 512 KiB per other rank, at most 4 MiB. What
+/* A stage of each of four streams holds two chunks per other rank, at most 4 MiB. What
  * else a peer takes is the same for each but for the counts of all_to_all_v: room for 4 bytes per
  * rank of the world, or of 256, in each of its heads, of which there are 10 that come, 48 that go
  * and 40 in its inbox, and one in each of four streams. To a page, and the rounding of counts to 8
  * bytes. */
 static void memory_is_heads_and_stages(void **state)
 {
-    const int64_t stage_2 = 4 << 20, stage_4 = 12 << 20, stage_all = 16 << 20, page = 4096;
+    const int64_t stage_2 = 4 * 2 * GLOO_CHUNK_MAX, stage_4 = 3 * stage_2, stage_all = 16 << 20;
+    const int64_t page = 4096;
     const int64_t heads = 10 + 48 + 40 + 4, world = HD_COMM_GLOO_RANKS_MAX;
     const int64_t two = (int64_t)hd_gloo_memory_bytes(2) - stage_2;
     const int64_t four = (int64_t)hd_gloo_memory_bytes(4) - stage_4;
