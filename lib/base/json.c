@@ -191,39 +191,107 @@ static enum hd_status parse_unicode(struct json_reader *r, char **out)
 
 static enum hd_status parse_escape(struct json_reader *r, char **out)
 {
-    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
-    const char *found;
+    char c;
 
     if (r->p == r->end)
         return wrong(r, "the text ends inside a string");
     if (take(r, 'u'))
         return parse_unicode(r, out);
-    found = *r->p ? strchr(from, *r->p) : NULL;
-    if (!found)
+    switch (*r->p) {
+    case 'n':
+        c = '\n';
+        break;
+    case '"':
+    case '\\':
+    case '/':
+        c = *r->p;
+        break;
+    case 't':
+        c = '\t';
+        break;
+    case 'r':
+        c = '\r';
+        break;
+    case 'b':
+        c = '\b';
+        break;
+    case 'f':
+        c = '\f';
+        break;
+    default:
         return wrong(r, "unknown escape in a string; a backslash itself is written \\\\");
-    *(*out)++ = to[found - from];
+    }
+    *(*out)++ = c;
     r->p++;
     return HD_OK;
+}
+
+/* Returns how many bytes at the beginning of a text stand for themselves in a string: no quote, no
+ * backslash, no control character. Looks at eight at a time. */
+static size_t count_literal(const char *p, const char *end)
+{
+    const uint64_t ones = 0x0101010101010101u, high = 0x8080808080808080u;
+    const char *const begin = p;
+
+    while (end - p >= 8) {
+        uint64_t word, quote, backslash, found;
+
+        memcpy(&word, p, sizeof word);
+        quote = word ^ ones * '"';
+        backslash = word ^ ones * '\\';
+        /* a byte is below n if taking n off borrows, and the byte itself is below 128; a borrow may
+         * mark bytes above the first that is */
+        found = (((word - ones * 0x20) & ~word) | ((quote - ones) & ~quote) |
+                 ((backslash - ones) & ~backslash)) &
+                high;
+        if (found && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__)
+            return (size_t)(p - begin) + ((size_t)__builtin_ctzll(found) >> 3);
+        if (found)
+            break;
+        p += 8;
+    }
+    while (p < end && *p != '"' && *p != '\\' && (unsigned char)*p >= 0x20)
+        p++;
+    return (size_t)(p - begin);
+}
+
+/* Returns the quote that ends a string, which no backslash escapes; NULL: there is none. */
+static const char *find_close(const char *open, const char *end)
+{
+    for (const char *p = open; p < end && (p = memchr(p, '"', (size_t)(end - p))); p++) {
+        const char *first = p;
+
+        while (first > open && first[-1] == '\\')
+            first--;
+        if ((p - first) % 2 == 0)
+            return p;
+    }
+    return NULL;
 }
 
 /* Parses a string; r->p is at the opening quote. The decoded string is never longer than its
  * source. */
 static enum hd_status parse_string(struct json_reader *r, const char **ret_text)
 {
-    const char *open = r->p + 1, *close = open;
+    const char *open = r->p + 1, *close = find_close(open, r->end);
     enum hd_status st = HD_OK;
     char *text, *out;
     size_t bad;
 
-    while (close < r->end && *close != '"')
-        close += *close == '\\' ? 2 : 1;
-    if (close >= r->end)
+    if (!close)
         return wrong(r, "the closing quote of a string is missing");
     text = out = hd_arena_alloc(r->arena, (size_t)(close - r->p));
     if (!text)
         return no_memory();
     r->p++;
     while (!st && r->p < close) {
+        const size_t n = count_literal(r->p, close);
+
+        memcpy(out, r->p, n);
+        out += n;
+        r->p += n;
+        if (r->p == close)
+            break;
         if (!*r->p)
             return wrong(r, "a NUL byte inside a string; the file is damaged, or no text");
         if ((unsigned char)*r->p < 0x20)
@@ -231,10 +299,8 @@ static enum hd_status parse_string(struct json_reader *r, const char **ret_text)
                           "byte %zu: the control character 0x%02X inside a string; write it "
                           "\\u%04x",
                           (size_t)(r->p - r->start), (unsigned)*r->p, (unsigned)*r->p);
-        if (take(r, '\\'))
-            st = parse_escape(r, &out);
-        else
-            *out++ = *r->p++;
+        r->p++; /* skips a backslash: what else ends a literal is refused or the end */
+        st = parse_escape(r, &out);
     }
     if (st)
         return st;

@@ -190,13 +190,29 @@ size_t hd_text_character(const char *at, size_t count, bool *ret_harmless)
     return n;
 }
 
+/* Returns whether the next eight bytes are ASCII without NUL. */
+static bool are_ascii(const unsigned char *p)
+{
+    const uint64_t ones = 0x0101010101010101u, high = 0x8080808080808080u;
+    uint64_t word;
+
+    memcpy(&word, p, sizeof word);
+    return !((word | (word - ones)) & high); /* a NUL borrows, which sets its high bit */
+}
+
 size_t hd_text_find_not_utf8(const void *bytes, size_t count)
 {
     const unsigned char *p = bytes;
     size_t at = 0, n;
 
-    while (at < count && (n = utf8_sequence(p + at, count - at)))
+    while (at < count) {
+        while (count - at >= 8 && are_ascii(p + at))
+            at += 8;
+        n = at < count ? utf8_sequence(p + at, count - at) : 0;
+        if (!n)
+            break;
         at += n;
+    }
     return at;
 }
 
