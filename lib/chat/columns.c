@@ -139,7 +139,8 @@ enum hd_status hd_chat_check_roles(const char *roles)
         const size_t all = strcspn(p, ","), name = strcspn(p, "=,");
 
         if (!name || name == all || name + 1 == all)
-            return hd_err(HD_INVALID, "'%.*s' is not NAME=ROLE", (int)(all < 80 ? all : 80), p);
+            return hd_err(HD_INVALID, "'%.*s' is not NAME=ROLE, in a job file {NAME: ROLE}",
+                          (int)(all < 80 ? all : 80), p);
         if (!find_role(p + name + 1, all - name - 1))
             return hd_err(HD_INVALID,
                           "'%.*s' is no role; write system, developer, user, assistant or tool",

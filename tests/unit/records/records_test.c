@@ -235,6 +235,22 @@ static void named_columns_are_the_record(void **state)
     has_columns("picture.arrow", "text=text", "{\"text\":\"a cat\"}\n");
 }
 
+/* A null in the first record says nothing of the column; a name that no record has does. */
+static void the_first_record_may_have_nulls(void **state)
+{
+    static const char table[] = "text,n\n,1\n,2\nx,3\n";
+    struct hd_text got = {0};
+
+    must(read_all(make("null.csv", table, sizeof table - 1), "text=text", 7, &got));
+    hd_text_add_bytes(&got, "", 1);
+    assert_string_equal(got.data, "{}\n{}\n{\"text\":\"x\"}\n");
+    assert_int_equal(read_all(make("null.csv", table, sizeof table - 1), "text=body", 7, &got),
+                     HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "the first record has nothing in column 'body'; it "
+                                             "has: n"));
+    hd_text_free(&got);
+}
+
 /* Windows programs begin text with a byte order mark, which is no character of it. */
 static void a_byte_order_mark_is_no_text(void **state)
 {
