@@ -398,7 +398,7 @@ static const char data_help[] =
     "or conversations. train-tokenizer: a byte-level BPE of text, or of a job's.\n"
     "\n"
     "  --out OUT, --format F  .npy, .bin (llm.c) or .idx (Megatron), or by F\n"
-    "  --tokenizer T          a tokenizer.json, or bytes: every byte is a token\n"
+    "  --tokenizer T          a tokenizer.json or .model; bytes: every byte\n"
     "  --columns C, --key K   as data.columns: prompt=NAME,answer=NAME; K: text=K\n"
     "  --end-of-text ID, --no-append-eot  after each document; else the eos_token\n"
     "  --form F, --template T, --loss L, --date D, --roles R, --bad-rows B  as keys\n"

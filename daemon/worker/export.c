@@ -15,6 +15,7 @@
 #include "hf/hf.h"
 #include "job/family.h"
 #include "model/model.h"
+#include "tokenizer/companions.h"
 #include "train/encoded.h"
 #include "train/job_tokenizer.h"
 #include "train/rank_program.h"
@@ -320,12 +321,13 @@ static void find_ends(const struct hd_job *trained, const char *checkpoint,
     struct hd_job_tokenizer tokenizer = {.opened = NULL};
     struct hd_job job = *trained;
     struct hd_special special;
-    char kept[HD_JOB_PATH_MAX], folder[HD_JOB_PATH_MAX];
+    char folder[HD_JOB_PATH_MAX];
+    struct hd_text kept = {0};
 
     (void)snprintf(folder, sizeof folder, "%s/base", checkpoint);
-    (void)snprintf(kept, sizeof kept, "%s/base/tokenizer.json", checkpoint);
-    if (*job.tokenizer == '/' && !hd_file_exists(job.tokenizer) && hd_file_exists(kept)) {
-        memcpy(job.tokenizer, kept, sizeof job.tokenizer);
+    if (*job.tokenizer == '/' && !hd_file_exists(job.tokenizer) &&
+        hd_companions_find_tokenizer(folder, &kept) && kept.len_bytes < sizeof job.tokenizer) {
+        memcpy(job.tokenizer, kept.data, kept.len_bytes + 1);
         memcpy(job.from_dir, folder, sizeof job.from_dir);
     }
     *ret_ends = (struct hd_hf_ends){-1, -1};
@@ -335,6 +337,7 @@ static void find_ends(const struct hd_job *trained, const char *checkpoint,
              special.bos.id < job.vocab)
         ret_ends->bos = special.bos.id;
     hd_job_tokenizer_close(&tokenizer);
+    hd_text_free(&kept);
 }
 
 static enum hd_status write_model(struct hd_hf_export *options, const char *base)

@@ -260,7 +260,7 @@ static enum hd_status set_date(const struct options *o, struct hd_chat *chat)
 static enum hd_status open_chat(const struct options *o, struct hd_chat **ret_chat)
 {
     const char *slash = strrchr(o->tokenizer, '/');
-    const bool is_path = hd_text_ends(o->tokenizer, ".json");
+    const bool is_path = strcmp(o->tokenizer, "bytes") != 0;
     struct hd_text path = {0}, dir = {0};
     enum hd_status st = HD_OK;
 

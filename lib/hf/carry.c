@@ -22,6 +22,7 @@ enum { CARRIED_BYTES_MAX = 256 << 20, CARRIED_NAME_MAX = 256, TEMPLATES_MAX = 25
 #define TEMPLATES_DIR HD_HF_TEMPLATES_DIR
 #define TEMPLATE_FILE "chat_template.jinja"
 #define TOKENIZER     "tokenizer.json"
+#define PIECES        "tokenizer.model"
 #define NAMES_FILE    "tokenizer_config.json"
 
 /* The origin of a file: the base model; its processor of images; the folder with the chat format (hd_job_chat_folder); the
@@ -48,7 +49,7 @@ static const struct carried_file {
     {TEMPLATE_FILE, BY_CHAT},
     {"chat_template.json", BY_CHAT},
     {TOKENIZER, BY_TOKENIZER},
-    {"tokenizer.model", BY_TOKENIZER},
+    {PIECES, BY_TOKENIZER},
     {"vocab.json", BY_TOKENIZER},
     {"vocab.txt", BY_TOKENIZER},
     {"merges.txt", BY_TOKENIZER},
@@ -278,8 +279,15 @@ static enum hd_status put_file(struct carrying *c, const char *dir, const char *
     return st;
 }
 
-/* Adds the tokenizer.json to the export; if the job names one, it must exist. */
-static enum hd_status put_tokenizer(struct carrying *c)
+/* Returns whether the job's tokenizer is a SentencePiece model. */
+static bool has_pieces(const struct carrying *c)
+{
+    return hd_text_ends(c->options->job->tokenizer, ".model");
+}
+
+/* Adds the job's tokenizer to the export as file `name`: tokenizer.json or tokenizer.model. If the
+ * job names one, it must exist. */
+static enum hd_status put_tokenizer(struct carrying *c, const char *name)
 {
     const struct hd_hf_carry *o = c->options;
     const char *slash = strrchr(o->job->tokenizer, '/');
@@ -288,18 +296,18 @@ static enum hd_status put_tokenizer(struct carrying *c)
     enum hd_status st;
 
     if (*c->kept || !slash)
-        return put_file(c, folder_of(c, BY_TOKENIZER), TOKENIZER);
+        return put_file(c, folder_of(c, BY_TOKENIZER), name);
     (void)snprintf(path, sizeof path, "%s", o->job->tokenizer);
     follow_move(o, path);
-    if (strcmp(path, o->job->tokenizer) != 0)
-        return put_file(c, path, TOKENIZER);
+    if (strcmp(path, o->job->tokenizer) != 0 && !hd_file_exists(path))
+        return HD_OK; /* the folder of --base has another tokenizer */
     st = hd_file_read(path, CARRIED_BYTES_MAX, &text);
     if (!st && !text.len_bytes)
         st = hd_err(HD_INVALID,
                     "%s, the tokenizer of the job, is empty; restore it and export again", path);
     c->has_tokenizer = true;
     if (!st)
-        st = o->put(o->context, TOKENIZER, &text);
+        st = o->put(o->context, name, &text);
     hd_text_free(&text);
     return st;
 }
@@ -381,7 +389,10 @@ enum hd_status hd_hf_carry_files(const struct hd_hf_carry *options)
             dir = c.chat; /* a new model: its end tokens are those of its tokenizer's model */
         if (is_left_out(&c, f) || !*dir)
             continue;
-        st = strcmp(f->name, TOKENIZER) == 0 ? put_tokenizer(&c) : put_file(&c, dir, f->name);
+        if (has_pieces(&c) && strcmp(f->name, TOKENIZER) == 0)
+            continue; /* of two tokenizers in a folder, the one that the job used */
+        st = strcmp(f->name, has_pieces(&c) ? PIECES : TOKENIZER) == 0 ? put_tokenizer(&c, f->name)
+                                                                       : put_file(&c, dir, f->name);
     }
     if (!st)
         st = put_named_templates(&c);

@@ -107,7 +107,9 @@ static enum hd_status check_tokenizer(const struct hd_job *job)
         return HD_OK;
     if (job->tokenizer[0] == '/')
         return HD_OK;
-    return hd_err(HD_INVALID, "data.tokenizer: %s is neither bytes, none nor a tokenizer.json",
+    return hd_err(HD_INVALID,
+                  "data.tokenizer: %s is neither bytes, none nor a tokenizer.json "
+                  "or tokenizer.model",
                   spec_quote(job->tokenizer, quoted));
 }
 

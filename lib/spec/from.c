@@ -225,10 +225,11 @@ static enum hd_status find_tokenizer(struct spec_draft *draft, const char *folde
     enum hd_status st = HD_OK;
 
     if (!*job->tokenizer && *job->from_dir && hd_spec_has_text(job)) {
-        hd_file_join(&path, job->from_dir, "tokenizer.json");
+        const bool found = hd_companions_find_tokenizer(job->from_dir, &path);
+
         if (path.failed)
             st = hd_err(HD_NO_MEMORY, "no memory for the job file");
-        else if (path.len_bytes < HD_JOB_PATH_MAX && hd_file_exists(path.data))
+        else if (found && path.len_bytes < HD_JOB_PATH_MAX)
             memcpy(job->tokenizer, path.data, path.len_bytes + 1);
         else if (job->vocab != BYTES_VOCAB)
             st = no_tokenizer(job);
@@ -241,11 +242,12 @@ static enum hd_status find_tokenizer(struct spec_draft *draft, const char *folde
     if (!st && stat(job->tokenizer, &info) < 0)
         st = hd_err(HD_INVALID,
                     "data.tokenizer: there is no %s; write bytes, none, or the path of a "
-                    "tokenizer.json",
+                    "tokenizer.json or tokenizer.model",
                     job->tokenizer);
     else if (!st && !S_ISREG(info.st_mode)) /* a pipe cannot be read twice */
         st = hd_err(HD_INVALID,
-                    "data.tokenizer: %s is %s; write bytes, none, or the path of a tokenizer.json",
+                    "data.tokenizer: %s is %s; write bytes, none, or the path of a tokenizer.json "
+                    "or tokenizer.model",
                     job->tokenizer, S_ISDIR(info.st_mode) ? "a folder" : "no regular file");
     return st;
 }

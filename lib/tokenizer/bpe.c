@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
 #include "base/pieces.h"
+#include "tokenizer/sentencepiece.h"
 #include "tokenizer/tokenizer_internal.h"
 #include "tokenizer/word_counts.h"
 
@@ -45,6 +45,7 @@ struct hd_words {
     int32_t *lens; /* by id of the word: number of bytes of the word that the id spells */
     size_t part_capacity, heap_count;
     struct hd_id_list *list;
+    struct hd_sp_words *sp; /* encodes words of a SentencePiece model; NULL: another tokenizer */
 };
 
 enum hd_status hd_words_new(const struct hd_bpe *bpe, struct hd_words **ret_words)
@@ -58,6 +59,10 @@ enum hd_status hd_words_new(const struct hd_bpe *bpe, struct hd_words **ret_word
         return hd_err(HD_NO_MEMORY, "no memory for an encoder");
     }
     w->bpe = bpe;
+    if (bpe->sp && hd_sp_words_new(bpe, &w->sp)) {
+        hd_words_free(w);
+        return hd_err(HD_NO_MEMORY, "no memory for an encoder");
+    }
     *ret_words = w;
     return HD_OK;
 }
@@ -70,21 +75,8 @@ void hd_words_free(struct hd_words *words)
     free(words->parts);
     free(words->heap);
     free(words->lens);
+    hd_sp_words_free(words->sp);
     free(words);
-}
-
-int32_t hd_bpe_word(const struct hd_bpe *bpe, const unsigned char *bytes, size_t len_bytes)
-{
-    for (uint64_t i = hd_mix64(hd_hash_bytes(bytes, len_bytes)) & bpe->word_mask;;
-         i = (i + 1) & bpe->word_mask) {
-        const int32_t id = bpe->words[i];
-
-        if (id < 0)
-            return -1;
-        if (bpe->texts[id].len_bytes == len_bytes &&
-            memcmp(bpe->texts[id].bytes, bytes, len_bytes) == 0)
-            return id;
-    }
 }
 
 /* ---- the first ids of a word ---- */
@@ -416,6 +408,8 @@ enum hd_status hd_words_add(struct hd_words *words, const unsigned char *word, s
     whole = words->bpe->ignores_merges ? hd_bpe_word(words->bpe, word, len_bytes) : -1;
     if (whole >= 0)
         st = add_whole(words, whole);
+    else if (words->sp)
+        st = hd_sp_words_add(words->sp, word, len_bytes, list, NULL);
     else
         st = len_bytes <= SCAN_MAX ? add_short_word(words, word, len_bytes)
                                    : add_long_word(words, word, len_bytes);
@@ -436,7 +430,9 @@ enum hd_status hd_words_add_lens(struct hd_words *words, const unsigned char *wo
     enum hd_status st = reserve_parts(words, len_bytes);
 
     words->list = list;
-    if (!st && whole >= 0) {
+    if (!st && words->sp) {
+        st = hd_sp_words_add(words->sp, word, len_bytes, list, words->lens);
+    } else if (!st && whole >= 0) {
         words->lens[0] = (int32_t)len_bytes;
         st = add_whole(words, whole);
     } else if (!st) {

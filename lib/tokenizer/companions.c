@@ -545,6 +545,18 @@ static enum hd_status read_switches(struct companions_reading *r,
     return st ? hd_err_prefix(st, "%s", hd_companion_files[file]) : HD_OK;
 }
 
+static enum hd_status copy_asked_class(struct companions_reading *r)
+{
+    const char *own = word(r, HD_COMPANION_TOKENIZER_CONFIG, "tokenizer_class");
+
+    r->to->asked_class = hd_arena_strdup(
+        &r->to->arena, *own ? own : word(r, HD_COMPANION_CONFIG, "tokenizer_class"));
+    if (r->to->asked_class)
+        return HD_OK;
+    r->to->asked_class = "";
+    return no_memory_for_special_tokens();
+}
+
 static enum hd_status read_roots(struct companions_reading *r, bool is_byte_level)
 {
     const struct hd_json *decoder =
@@ -554,6 +566,8 @@ static enum hd_status read_roots(struct companions_reading *r, bool is_byte_leve
     enum hd_status st = add_class_names(r, chosen);
 
     c->tokenizer_class = chosen ? chosen->name : "";
+    if (!st)
+        st = copy_asked_class(r);
     c->rebuilds = chosen != NULL;
     c->resets = chosen && chosen->resets;
     c->has_decoder = decoder != NULL;
@@ -577,7 +591,7 @@ enum hd_status hd_companions_parse(const struct hd_companion_texts *texts,
     struct companions_reading r = {.to = ret_companions};
     enum hd_status st = HD_OK;
 
-    *ret_companions = (struct hd_companions){.tokenizer_class = ""};
+    *ret_companions = (struct hd_companions){.tokenizer_class = "", .asked_class = ""};
     hd_arena_init(&ret_companions->arena, arena_bytes_max);
     hd_arena_init(&r.json, arena_bytes_max);
     for (int i = 0; !st && i < HD_COMPANION_FILES; i++)
@@ -622,7 +636,7 @@ enum hd_status hd_companions_read(const char *dir, const struct hd_text *tokeniz
     struct hd_text own = {0};
     enum hd_status st = HD_OK;
 
-    *ret_companions = (struct hd_companions){.tokenizer_class = ""};
+    *ret_companions = (struct hd_companions){.tokenizer_class = "", .asked_class = ""};
     for (int i = 0; !st && i < HD_COMPANION_FILES; i++)
         st = load(dir, hd_companion_files[i], HD_COMPANION_BYTES_MAX, &texts.files[i]);
     if (!st && !tokenizer_json &&
@@ -644,7 +658,7 @@ void hd_companions_done(struct hd_companions *companions)
 {
     hd_arena_done(&companions->arena);
     hd_text_free(&companions->notes);
-    *companions = (struct hd_companions){.tokenizer_class = ""};
+    *companions = (struct hd_companions){.tokenizer_class = "", .asked_class = ""};
 }
 
 const struct hd_companion_name *hd_companions_find(const struct hd_companions *companions,
@@ -653,10 +667,23 @@ const struct hd_companion_name *hd_companions_find(const struct hd_companions *c
     return find_name(companions, name);
 }
 
+bool hd_companions_find_tokenizer(const char *dir, struct hd_text *ret_path)
+{
+    static const char *const names[] = {"tokenizer.json", "tokenizer.model", "spiece.model"};
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        hd_text_clear(ret_path);
+        hd_file_join(ret_path, dir, names[i]);
+        if (!ret_path->failed && hd_file_exists(ret_path->data))
+            return true;
+    }
+    hd_text_clear(ret_path);
+    return false;
+}
+
 void hd_companions_explain_missing(const char *dir, struct hd_text *ret_text)
 {
-    static const char *const forms[] = {"tokenizer.model", "spiece.model", "tekken.json",
-                                        "tiktoken.model",  "vocab.json",   "vocab.txt"};
+    static const char *const forms[] = {"tekken.json", "tiktoken.model", "vocab.json", "vocab.txt"};
     struct hd_text path = {0};
     const char *form = NULL;
 
@@ -669,11 +696,12 @@ void hd_companions_explain_missing(const char *dir, struct hd_text *ret_text)
     hd_text_free(&path);
     if (form)
         hd_text_add(ret_text,
-                    "%s has no tokenizer.json, only %s, which Heddle does not read; make one with "
+                    "%s has no tokenizer.json or tokenizer.model, only %s, which Heddle does not "
+                    "read; make one with "
                     "transformers: AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)",
                     dir, form);
     else
-        hd_text_add(ret_text, "%s has no tokenizer.json", dir);
+        hd_text_add(ret_text, "%s has no tokenizer.json or tokenizer.model", dir);
 }
 
 /* ---- the hash ---- */

@@ -67,6 +67,7 @@ struct hd_companions {
     struct hd_arena arena;
     /* tokenizer class that transformers would choose; "": the general class */
     const char *tokenizer_class;
+    const char *asked_class; /* class that the files name; "": none */
     /* true: the class builds the tokenizer anew: the added tokens of tokenizer.json count only if
      * `listed` is not from added_tokens_decoder */
     bool rebuilds;
@@ -107,8 +108,12 @@ enum hd_status hd_companions_read(const char *dir, const struct hd_text *tokeniz
                                   struct hd_companions *ret_companions);
 void hd_companions_done(struct hd_companions *companions);
 
-/* Appends to ret_text a message for the user: the model folder has no tokenizer.json, which other
- * tokenizer files it has, and how to convert them to a tokenizer.json. */
+/* Sets ret_path to the tokenizer in a folder: its tokenizer.json, else its tokenizer.model or
+ * spiece.model. Returns false, and leaves ret_path empty, if it has none of them. */
+bool hd_companions_find_tokenizer(const char *dir, struct hd_text *ret_path);
+
+/* Appends to ret_text a message for the user: the model folder has no tokenizer.json or
+ * tokenizer.model, which other tokenizer files it has, and how to convert them to a tokenizer.json. */
 void hd_companions_explain_missing(const char *dir, struct hd_text *ret_text);
 
 /* Returns the special token of a name such as "eos_token"; NULL: the name has none. */

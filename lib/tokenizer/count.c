@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "tokenizer/count.h"
+#include "tokenizer/sentencepiece.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_internal.h"
 
@@ -35,8 +36,23 @@ static enum hd_status add_model_tokens(const struct hd_json *root, struct hd_bpe
     return st;
 }
 
-static enum hd_status count_all(const struct hd_text *file, struct hd_companions *companions,
-                                struct hd_bpe *bpe, int32_t *ret_count)
+/* Adds the pieces of a SentencePiece model to the table of texts. */
+static enum hd_status add_pieces(const struct hd_text *text, struct hd_bpe *bpe)
+{
+    struct hd_sp_file file;
+    enum hd_status st =
+        hd_sp_file_read(text->data ? text->data : "", text->len_bytes, &bpe->arena, &file);
+
+    if (!st)
+        st = hd_bpe_reach(bpe, file.count - 1);
+    for (int32_t id = 0; !st && id < file.count; id++)
+        bpe->texts[id].content = file.pieces[id].text;
+    return st;
+}
+
+static enum hd_status count_all(const struct hd_text *file, bool is_model,
+                                struct hd_companions *companions, struct hd_bpe *bpe,
+                                int32_t *ret_count)
 {
     static const struct hd_json_limits limits = {COUNT_VALUES_MAX, COUNT_DEPTH_MAX};
     struct hd_merged_list merged = {0};
@@ -45,12 +61,14 @@ static enum hd_status count_all(const struct hd_text *file, struct hd_companions
     enum hd_status st;
 
     hd_arena_init(&json, count_bytes_max);
-    st = hd_json_parse(&json, file->data ? file->data : "", file->len_bytes, &limits, &root);
-    if (!st)
+    st = is_model
+             ? add_pieces(file, bpe)
+             : hd_json_parse(&json, file->data ? file->data : "", file->len_bytes, &limits, &root);
+    if (!st && !is_model)
         st = add_model_tokens(root, bpe);
     if (!st)
-        st = hd_merged_list_make(&json, hd_bpe_member(root, "added_tokens"), companions, bpe,
-                                 &merged);
+        st = hd_merged_list_make(&json, root ? hd_bpe_member(root, "added_tokens") : NULL,
+                                 companions, bpe, &merged);
     *ret_count = bpe->vocab;
     for (int i = 0; !st && i < merged.count; i++)
         if (merged.tokens[i].id >= *ret_count)
@@ -61,20 +79,23 @@ static enum hd_status count_all(const struct hd_text *file, struct hd_companions
 
 enum hd_status hd_tokenizer_count_ids(const char *path, int32_t *ret_count)
 {
+    static const struct hd_text none = {0};
+    const bool is_model = hd_text_ends(path, ".model");
     const char *slash = strrchr(path, '/');
     char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup("./");
-    struct hd_companions companions = {.tokenizer_class = ""};
+    struct hd_companions companions = {.tokenizer_class = "", .asked_class = ""};
     struct hd_bpe *bpe = calloc(1, sizeof *bpe);
     struct hd_text file = {0};
-    enum hd_status st = hd_file_read(path, HD_TOKENIZER_FILE_BYTES_MAX, &file);
+    enum hd_status st =
+        hd_file_read(path, is_model ? HD_SP_FILE_BYTES_MAX : HD_TOKENIZER_FILE_BYTES_MAX, &file);
 
     if (!st && (!folder || !bpe))
         st = hd_bpe_no_memory();
     if (!st)
-        st = hd_companions_read(folder, &file, &companions);
+        st = hd_companions_read(folder, is_model ? &none : &file, &companions);
     if (!st) {
         hd_arena_init(&bpe->arena, count_bytes_max);
-        st = count_all(&file, &companions, bpe, ret_count);
+        st = count_all(&file, is_model, &companions, bpe, ret_count);
         st = st ? hd_err_prefix(st, "%s", path) : HD_OK;
         hd_arena_done(&bpe->arena);
     }

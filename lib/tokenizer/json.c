@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
 #include "base/json.h"
 #include "tokenizer/tokenizer_internal.h"
 
@@ -22,19 +21,6 @@ struct tokenizer_reading {
 };
 
 /* ---- tokens ---- */
-
-/* Returns the byte value of a token such as <0x0A>; -1: another token. */
-static int vocabulary_byte(const char *content)
-{
-    static const char digits[] = "0123456789ABCDEF";
-    const char *high, *low;
-
-    if (strlen(content) != 6 || memcmp(content, "<0x", 3) != 0 || content[5] != '>')
-        return -1;
-    high = strchr(digits, content[3]);
-    low = strchr(digits, content[4]);
-    return high && low ? (int)(high - digits) * 16 + (int)(low - digits) : -1;
-}
 
 /* Sets the bytes by which a token of the model occurs in words: its characters or, if
  * r->bpe->is_byte_level, the bytes of its letters. Sets no bytes if the token has a character that
@@ -95,80 +81,6 @@ static enum hd_status read_vocab(struct tokenizer_reading *r, const struct hd_js
         if (st)
             return st;
     }
-    return HD_OK;
-}
-
-/* returns the mask of a hash table that is at most half full */
-static uint64_t table_mask(size_t count)
-{
-    uint64_t size = 64;
-
-    while (size < 2 * (uint64_t)count)
-        size *= 2;
-    return size - 1;
-}
-
-/* Returns whether U+2581 follows another character in the token. */
-static bool has_space_behind(const struct hd_token_text *t)
-{
-    static const char space[] = "\xE2\x96\x81";
-
-    for (const char *p = t->content; (p = strstr(p, space)); p += 3)
-        if (p != t->content && !(p - t->content >= 3 && memcmp(p - 3, space, 3) == 0))
-            return true;
-    return false;
-}
-
-/* Returns whether words may end before U+2581 (hd_bpe.parts_at_spaces). Words may not if they are
- * looked up whole, if their ends are marked by a prefix or suffix, or if adjacent unknown
- * characters are fused. */
-static bool parts_at_spaces(const struct hd_bpe *bpe)
-{
-    if (bpe->is_byte_level || bpe->ignores_merges || bpe->prefix[0] || bpe->suffix[0] ||
-        hd_bpe_word(bpe, (const unsigned char *)"\xE2\x96\x81", 3) < 0)
-        return false;
-    for (int32_t id = 0; id < bpe->vocab; id++)
-        if (bpe->texts[id].content && has_space_behind(&bpe->texts[id]))
-            return false;
-    return true;
-}
-
-/* Sets bpe->byte_ids to the ids of the tokens <0x..>. */
-static void index_bytes(struct hd_bpe *bpe)
-{
-    for (int32_t id = 0; bpe->falls_back && id < bpe->vocab; id++) {
-        const int byte = bpe->texts[id].content ? vocabulary_byte(bpe->texts[id].content) : -1;
-
-        if (byte >= 0)
-            bpe->byte_ids[byte] = id;
-    }
-}
-
-static enum hd_status index_words(struct hd_bpe *bpe, size_t count)
-{
-    bpe->word_mask = table_mask(count);
-    bpe->words = hd_arena_array(&bpe->arena, bpe->word_mask + 1, sizeof *bpe->words);
-    if (!bpe->words)
-        return hd_bpe_no_memory();
-    memset(bpe->words, 0xFF, (bpe->word_mask + 1) * sizeof *bpe->words);
-    for (int32_t id = 0; id < bpe->vocab; id++) {
-        const struct hd_token_text *t = &bpe->texts[id];
-        uint64_t i;
-
-        if (!t->len_bytes)
-            continue;
-        i = hd_mix64(hd_hash_bytes(t->bytes, t->len_bytes)) & bpe->word_mask;
-        while (bpe->words[i] >= 0)
-            i = (i + 1) & bpe->word_mask;
-        bpe->words[i] = id;
-    }
-    for (int b = 0; b < 256; b++) {
-        const unsigned char byte = (unsigned char)b;
-
-        bpe->byte_ids[b] = bpe->is_byte_level ? hd_bpe_word(bpe, &byte, 1) : -1;
-    }
-    index_bytes(bpe);
-    bpe->parts_at_spaces = parts_at_spaces(bpe);
     return HD_OK;
 }
 
@@ -263,7 +175,7 @@ static enum hd_status read_merges(struct tokenizer_reading *r, const struct hd_j
     struct hd_bpe *bpe = r->bpe;
     int32_t rank = 0;
 
-    bpe->merge_mask = table_mask(merges->count);
+    bpe->merge_mask = hd_table_mask(merges->count);
     bpe->merges = hd_arena_array(&bpe->arena, bpe->merge_mask + 1, sizeof *bpe->merges);
     if (!bpe->merges)
         return hd_bpe_no_memory();
@@ -379,7 +291,7 @@ static enum hd_status read_model(struct tokenizer_reading *r, const struct hd_js
     if (!st)
         st = read_vocab(r, vocab);
     if (!st)
-        st = index_words(r->bpe, vocab->count);
+        st = hd_bpe_index_words(r->bpe, vocab->count);
     if (!st)
         st = read_unknown(r, model);
     return st ? st : read_merges(r, merges);

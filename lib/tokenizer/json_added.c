@@ -34,13 +34,14 @@ static enum hd_status take(struct hd_bpe *bpe, const struct hd_merged_token *fro
     if (!text->content)
         return no_memory_for_added_tokens();
     text->is_added = true;
-    bpe->tokens[bpe->token_count++] =
-        (struct hd_added_token){.id = from->id,
-                                .lstrip = from->flags.lstrip,
-                                .rstrip = from->flags.rstrip,
-                                .single_word = from->flags.single_word,
-                                .normalized = from->flags.normalized,
-                                .special = from->flags.special};
+    bpe->tokens[bpe->token_count++] = (struct hd_added_token){
+        .id = from->id,
+        .lstrip = from->flags.lstrip,
+        .rstrip = from->flags.rstrip,
+        .single_word = from->flags.single_word,
+        /* the text before a token of a SentencePiece model is normalized without it */
+        .normalized = from->flags.normalized && !bpe->sp,
+        .special = from->flags.special};
     return HD_OK;
 }
 

@@ -1,6 +1,7 @@
 /* normal: applies the normalizers of tokenizer.json, each to the result of the one before. */
 #include <string.h>
 
+#include "tokenizer/sentencepiece.h"
 #include "tokenizer/tokenizer_internal.h"
 
 /* State of one normalizer at work. */
@@ -311,6 +312,8 @@ static enum hd_status apply_normal_step(const struct normalising *w)
     case HD_NORMAL_LETTERS:
         hd_rewrite_letters(w->out, w->in);
         return HD_OK;
+    case HD_NORMAL_SENTENCEPIECE:
+        return hd_sp_normalise(w->step->sp, w->in, w->out);
     default:
         change_all(w);
         return HD_OK;

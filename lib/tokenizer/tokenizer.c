@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "tokenizer/bpe_train.h"
+#include "tokenizer/sentencepiece.h"
 #include "tokenizer/tokenizer_internal.h"
 
 /* ---- tokenizers ---- */
@@ -25,7 +26,8 @@ static bool is_path(const char *name)
 {
     const size_t n = strlen(name);
 
-    return strchr(name, '/') || (n > 5 && strcmp(name + n - 5, ".json") == 0);
+    return strchr(name, '/') || (n > 5 && strcmp(name + n - 5, ".json") == 0) ||
+           (n > 6 && strcmp(name + n - 6, ".model") == 0);
 }
 
 /* Returns the folder of a path, with '/' at its end. */
@@ -38,15 +40,21 @@ static char *folder_of(const char *path)
 
 static enum hd_status read_tokenizer_file(struct hd_tokenizer *t)
 {
+    static const struct hd_text none = {0};
+    const bool is_model = hd_text_ends(t->name, ".model");
     struct hd_text text = {0};
     char *folder = NULL;
-    enum hd_status st = hd_file_read(t->name, HD_TOKENIZER_FILE_BYTES_MAX, &text);
+    enum hd_status st =
+        hd_file_read(t->name, is_model ? HD_SP_FILE_BYTES_MAX : HD_TOKENIZER_FILE_BYTES_MAX, &text);
 
     if (!st && !(folder = folder_of(t->name)))
         st = hd_bpe_no_memory();
     if (!st) /* messages of failures before this line name a file already */
-        st = hd_companions_read(folder, &text, &t->companions);
-    if (!st) {
+        st = hd_companions_read(folder, is_model ? &none : &text, &t->companions);
+    if (!st && is_model) {
+        st = hd_sp_read(text.data ? text.data : "", text.len_bytes, &t->companions, &t->bpe);
+        st = st ? hd_err_prefix(st, "%s cannot be used as a SentencePiece model", t->name) : HD_OK;
+    } else if (!st) {
         st = hd_bpe_read(text.data ? text.data : "", text.len_bytes, &t->companions, &t->bpe);
         if (st)
             st = hd_err_prefix(st, "%s cannot be used as a tokenizer.json", t->name);
@@ -64,12 +72,8 @@ enum hd_status hd_tokenizer_open(const char *name, struct hd_tokenizer **ret_tok
 
     if (!is_bytes && !is_path(name))
         return hd_err(HD_UNSUPPORTED,
-                      "there is no tokenizer '%s'; use bytes or the path of a tokenizer.json",
-                      name);
-    if (hd_text_ends(name, ".model"))
-        return hd_err(HD_UNSUPPORTED,
-                      "%s is not a tokenizer.json; make one of it with transformers: "
-                      "AutoTokenizer.from_pretrained(its folder).save_pretrained(a folder)",
+                      "there is no tokenizer '%s'; use bytes or the path of a tokenizer.json "
+                      "or tokenizer.model",
                       name);
     t = calloc(1, sizeof *t);
     if (!t)

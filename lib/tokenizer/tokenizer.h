@@ -4,8 +4,9 @@
  * GPT-2, Llama-3 and Qwen), with byte fallback (Llama-2, Mistral, Gemma) or of characters. It gives
  * the same ids as transformers' AutoTokenizer with add_special_tokens=False: special tokens in the
  * text are recognised (not with split_special_tokens: true in tokenizer_config.json), and none are
- * added. Tokens that only the files beside it name (companions.h) are tokens, too. A setting of the
- * file that is not supported is an error that names the setting. Two cases in which the reference
+ * added. Tokens that only the files beside it name (companions.h) are tokens, too. The path of a
+ * tokenizer.model opens a SentencePiece model (sentencepiece.h), with the ids of that library. A
+ * setting of the file that is not supported is an error that names the setting. Two cases in which the reference
  * silently loses text are errors here: text that is not UTF-8, and a character without a token if
  * the file has no unk_token.
  *
@@ -27,8 +28,8 @@ enum { HD_TOKENIZER_FILE_BYTES_MAX = 256 << 20 };
 struct hd_tokenizer;
 struct hd_encoder;
 
-/* Opens a tokenizer. name: "bytes", or the path of a tokenizer.json (with a '/', or ending in
- * ".json"). HD_NOT_FOUND: no such file. HD_INVALID, HD_UNSUPPORTED and HD_LIMIT: the message names
+/* Opens a tokenizer. name: "bytes", or the path of a tokenizer.json or tokenizer.model (with
+ * a '/', or ending in ".json" or ".model"). HD_NOT_FOUND: no such file. HD_INVALID, HD_UNSUPPORTED and HD_LIMIT: the message names
  * file and key. */
 enum hd_status hd_tokenizer_open(const char *name, struct hd_tokenizer **ret_tokenizer);
 void hd_tokenizer_close(struct hd_tokenizer *tokenizer); /* NULL is fine */
@@ -38,7 +39,7 @@ const char *hd_tokenizer_name(const struct hd_tokenizer *tokenizer);
 /* returns the largest token id + 1 */
 int32_t hd_tokenizer_vocab(const struct hd_tokenizer *tokenizer);
 
-/* Returns the contents of the files beside the tokenizer's tokenizer.json; NULL: the tokenizer is
+/* Returns the contents of the files beside the tokenizer's file; NULL: the tokenizer is
  * "bytes". special.h derives the special tokens from them. */
 struct hd_companions;
 const struct hd_companions *hd_tokenizer_companions(const struct hd_tokenizer *tokenizer);

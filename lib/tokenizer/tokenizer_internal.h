@@ -7,6 +7,8 @@
  *   json_steps.c    its normalizer, pre_tokenizer and post_processor
  *   json_decoder.c  its decoder
  *   added.c         finds added tokens in a text
+ *   vocabulary.c    finds tokens by their bytes
+ *   sp_*.c          SentencePiece models (sentencepiece.h)
  *   piece.c         pieces of a text that remember the bytes they were made of
  *   normal.c        normalizers
  *   unicode.c       normal forms and sets of characters (the only user of utf8proc.h)
@@ -72,6 +74,7 @@ enum hd_split_behavior {
 };
 
 struct hd_regex; /* compiled pattern; immutable */
+struct hd_sp;    /* SentencePiece model, sentencepiece.h */
 
 /* A pattern: a regular expression or a literal. */
 struct hd_matcher {
@@ -91,6 +94,7 @@ enum hd_normal_kind {
     HD_NORMAL_REPLACE,
     HD_NORMAL_PREPEND,
     HD_NORMAL_LETTERS, /* ByteLevel: writes a letter for each byte */
+    HD_NORMAL_SENTENCEPIECE,
     /* steps of BertNormalizer */
     HD_NORMAL_BERT_CLEAN,
     HD_NORMAL_BERT_CHINESE,
@@ -107,6 +111,7 @@ struct hd_normal_step {
     struct hd_matcher pattern; /* HD_NORMAL_REPLACE: what to replace */
     const char *content;       /* HD_NORMAL_REPLACE, HD_NORMAL_PREPEND: text */
     size_t content_bytes;
+    const struct hd_sp *sp; /* HD_NORMAL_SENTENCEPIECE */
 };
 
 enum hd_split_kind {
@@ -221,6 +226,7 @@ struct hd_bpe {
                                      splits_specials */
     bool splits_specials; /* true: the text of a special token is encoded as ordinary tokens */
     struct hd_around around;
+    const struct hd_sp *sp; /* encodes the words, instead of merges; NULL: merges do */
     /* true: ids are the bytes of words, each word followed by HD_WORD_END (word_counts.h) */
     bool spells_words;
 };
@@ -248,6 +254,18 @@ enum hd_status hd_bpe_read_bool(const struct hd_json *object, const char *where,
 
 /* Extends the table of tokens, so that it has a row for `id`. */
 enum hd_status hd_bpe_reach(struct hd_bpe *bpe, int32_t id);
+
+/* ---- vocabulary.c ---- */
+
+/* Makes the tables in which the model's tokens are found by their bytes; count: their number. The
+ * texts of `bpe` must be set, and its settings. */
+enum hd_status hd_bpe_index_words(struct hd_bpe *bpe, size_t count);
+/* Returns the byte value of a token such as <0x0A>; -1: another token. */
+int hd_vocabulary_byte(const char *content);
+/* Returns the id of the model's token that occurs in words by these bytes; -1: none. */
+int32_t hd_bpe_word(const struct hd_bpe *bpe, const unsigned char *bytes, size_t len_bytes);
+/* Returns the mask of a hash table that is at most half full. */
+uint64_t hd_table_mask(size_t count);
 
 /* ---- json_added.c ---- */
 
@@ -538,8 +556,5 @@ static inline const struct hd_merge *hd_bpe_merge(const struct hd_bpe *bpe, int3
             return NULL;
     }
 }
-
-/* Returns the id of the model's token that occurs in words by these bytes; -1: none. */
-int32_t hd_bpe_word(const struct hd_bpe *bpe, const unsigned char *bytes, size_t len_bytes);
 
 #endif

@@ -10,6 +10,7 @@
 #include "comm/comm.h"
 #include "comm/nccl.h"
 #include "hf/hf.h"
+#include "tokenizer/companions.h"
 #include "train/encoded.h"
 #include "train/norms.h"
 #include "train/partition.h"
@@ -59,16 +60,20 @@ static enum hd_status read_stored_job(struct hd_inference_rank *l, const char *d
 }
 
 /* Takes the tokenizer named in config.json, which only models exported by Heddle have; else the
- * directory's tokenizer.json. */
+ * directory's tokenizer.json or tokenizer.model. */
 static enum hd_status find_tokenizer(struct hd_inference_rank *l, const char *dir)
 {
-    char *path = hd_arena_printf(&l->arena, "%s/tokenizer.json", dir);
+    struct hd_text path = {0};
+    const bool found = hd_companions_find_tokenizer(dir, &path);
+    char *copy = found ? hd_arena_strdup(&l->arena, path.data) : NULL;
+    const bool failed = path.failed || (found && !copy);
 
-    if (!path)
+    hd_text_free(&path);
+    if (failed)
         return hd_err(HD_NO_MEMORY, "no memory for a path");
     l->tokenizer = l->job.tokenizer;
-    if (!*l->tokenizer && hd_file_exists(path))
-        l->tokenizer = path;
+    if (!*l->tokenizer && found)
+        l->tokenizer = copy;
     return HD_OK;
 }
 

@@ -18,4 +18,12 @@ cat "$work/check.out"
 check trained_tokenizers_are_equal env PYTHONDONTWRITEBYTECODE=1 "$python" \
     "$HEDDLE_SOURCE_DIR/tests/interop/tokenizers/train.py" compare "$HEDDLE_BIN/heddle-worker" 20 "$RANDOM"
 cat "$work/check.out"
+if "$python" -c 'import sentencepiece' 2>/dev/null; then
+    check models_of_sentencepiece_have_the_same_ids env PYTHONDONTWRITEBYTECODE=1 "$python" \
+        "$HEDDLE_SOURCE_DIR/tests/interop/tokenizers/sentencepiece_models.py" compare \
+        "$HEDDLE_BUILD_DIR/tests/tokens_of" 2000 "$RANDOM"
+    cat "$work/check.out"
+else
+    skip models_of_sentencepiece_have_the_same_ids "this Python has no sentencepiece"
+fi
 finish

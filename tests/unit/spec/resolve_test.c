@@ -656,12 +656,21 @@ static void a_model_without_a_tokenizer_json_says_what_it_has(void **state)
              "\"intermediate_size\":96,\"num_hidden_layers\":2,\"num_attention_heads\":8,"
              "\"num_key_value_heads\":4,\"max_position_embeddings\":32,\"rms_norm_eps\":1e-6,"
              "\"rope_theta\":50000,\"tie_word_embeddings\":true}");
-    refuse_model(FROM_MODEL, "/llm has no tokenizer.json; or name a tokenizer.json with this "
-                             "model's 604 tokens in data.tokenizer");
+    refuse_model(FROM_MODEL, "/llm has no tokenizer.json or tokenizer.model; or name a "
+                             "tokenizer.json with this model's 604 tokens in data.tokenizer");
+    put_text("llm/tiktoken.model", "x");
+    refuse_model(FROM_MODEL, "/llm has no tokenizer.json or tokenizer.model, only tiktoken.model, "
+                             "which Heddle does not read; make one with transformers: "
+                             "AutoTokenizer");
+    (void)snprintf(path, sizeof path, "%s/llm/tiktoken.model", folder);
+    assert_int_equal(unlink(path), 0);
     put_text("llm/tokenizer.model", "x");
-    refuse_model(FROM_MODEL, "/llm has no tokenizer.json, only tokenizer.model, which Heddle does "
-                             "not read; make one with transformers: AutoTokenizer");
     (void)snprintf(path, sizeof path, "%s/llm/tokenizer.model", folder);
+    assert_string_equal(read_good(FROM_MODEL)->tokenizer, path);
+    put_text("llm/tokenizer.json", "{}"); /* which of the two: the one that says more */
+    assert_true(hd_text_ends(read_good(FROM_MODEL)->tokenizer, "/tokenizer.json"));
+    assert_int_equal(unlink(path), 0);
+    (void)snprintf(path, sizeof path, "%s/llm/tokenizer.json", folder);
     assert_int_equal(unlink(path), 0);
     put_model();
 }
