@@ -644,52 +644,57 @@ static const char limits_help[] =
     "  heddle limits ann\n";
 
 const struct cli_command cli_commands[] = {
-    {"local", "run a job on this machine", local_help, cli_local, false},
-    {"submit", "give a job to the controller", submit_help, cli_submit, false},
-    {"validate", "check a job file", validate_help, cli_validate, false},
-    {"plan", "say what memory and work a job will take", plan_help, cli_plan, false},
-    {"keys", "list what a job file may say", keys_help, cli_keys, false},
-    {"jobs", "list jobs", jobs_help, cli_jobs, false},
-    {"show", "show a job with its attempts", show_help, cli_show, false},
-    {"watch", "follow a job's progress to its end", watch_help, cli_watch, false},
-    {"wait", "wait for a job's end", wait_help, cli_wait, false},
-    {"logs", "print what a rank wrote", logs_help, cli_logs, true},
-    {"events", "print the events of a job", events_help, cli_events, false},
-    {"cancel", "stop a job", cancel_help, cli_cancel, false},
-    {"resume", "let a job that has ended go on", resume_help, cli_resume, false},
-    {"requeue", "stop a job at a checkpoint and queue it again", requeue_help, cli_requeue, false},
-    {"explain", "say why a job waits", explain_help, cli_explain, false},
-    {"hold", "keep a job from being started", hold_help, cli_hold, false},
-    {"release", "let a held job start", release_help, cli_release, false},
-    {"queue", "list, set and remove the queues of jobs", queue_help, cli_queue, false},
-    {"rm", "remove jobs that have ended", rm_help, cli_rm, false},
-    {"nodes", "list the nodes of the cluster", nodes_help, cli_nodes, false},
-    {"topo", "show switches, links between devices and adapters", topo_help, cli_topo, false},
-    {"probe", "let nodes measure their devices", probe_help, cli_probe, false},
-    {"drain", "give a node no new work", drain_help, cli_drain, false},
-    {"undrain", "give a drained node work again", undrain_help, cli_undrain, false},
-    {"node", "invite, revoke and remove nodes", node_help, cli_node, false},
-    {"whoami", "say who you are to the controller", whoami_help, cli_whoami, false},
-    {"token", "make, list and revoke tokens of people", token_help, cli_token, false},
-    {"audit", "print who did what", audit_help, cli_audit, false},
-    {"limits", "show limits and what is used of them", limits_help, cli_limits, false},
-    {"generate", "continue a text with a trained model", generate_help, cli_generate, true},
-    {"serve", "answer requests with a trained model", serve_help, cli_serve, true},
-    {"eval", "examine a trained model on data or questions", eval_help, cli_eval, false},
-    {"data", "make token files and tokenizers, show the samples of a job", data_help, cli_data,
+    {"Train", "local", "run a job on this machine", local_help, cli_local, false},
+    {NULL, "submit", "give a job to the controller", submit_help, cli_submit, false},
+    {NULL, "validate", "check a job file", validate_help, cli_validate, false},
+    {NULL, "plan", "say what memory and work a job will take", plan_help, cli_plan, false},
+    {NULL, "keys", "list what a job file may say", keys_help, cli_keys, false},
+    {"See how jobs fare", "jobs", "list jobs", jobs_help, cli_jobs, false},
+    {NULL, "show", "show a job with its attempts", show_help, cli_show, false},
+    {NULL, "watch", "follow a job's progress to its end", watch_help, cli_watch, false},
+    {NULL, "wait", "wait for a job's end", wait_help, cli_wait, false},
+    {NULL, "logs", "print what a rank wrote", logs_help, cli_logs, true},
+    {NULL, "events", "print the events of a job", events_help, cli_events, false},
+    {NULL, "explain", "say why a job waits", explain_help, cli_explain, false},
+    {NULL, "top", "show the cluster at a glance", top_help, cli_top, false},
+    {NULL, "du", "say what checkpoints take on disk", du_help, cli_du, false},
+    {"Change jobs", "cancel", "stop a job", cancel_help, cli_cancel, false},
+    {NULL, "resume", "let a job that has ended go on", resume_help, cli_resume, false},
+    {NULL, "requeue", "stop a job at a checkpoint and queue it again", requeue_help, cli_requeue,
      false},
-    {"fetch", "download a model or data of the hub or of an object store", fetch_help, cli_fetch,
-     false},
-    {"checkpoint", "list, verify, export, save and remove checkpoints", checkpoint_help,
+    {NULL, "hold", "keep a job from being started", hold_help, cli_hold, false},
+    {NULL, "release", "let a held job start", release_help, cli_release, false},
+    {NULL, "rm", "remove jobs that have ended", rm_help, cli_rm, false},
+    {NULL, "queue", "list, set and remove the queues of jobs", queue_help, cli_queue, false},
+    {"Use models and data", "generate", "continue a text with a trained model", generate_help,
+     cli_generate, true},
+    {NULL, "serve", "answer requests with a trained model", serve_help, cli_serve, true},
+    {NULL, "eval", "examine a trained model on data or questions", eval_help, cli_eval, false},
+    {NULL, "checkpoint", "list, verify, export, save and remove checkpoints", checkpoint_help,
      cli_checkpoint, false},
-    {"top", "show the cluster at a glance", top_help, cli_top, false},
-    {"show-node", "show a node with its devices", show_node_help, cli_show_node, false},
-    {"du", "say what checkpoints take on disk", du_help, cli_du, false},
-    {"version", "print the version, or check those of the cluster", version_help, cli_version,
+    {NULL, "data", "make token files and tokenizers, show the samples of a job", data_help,
+     cli_data, false},
+    {NULL, "fetch", "download a model or data of the hub or of an object store", fetch_help,
+     cli_fetch, false},
+    {"Operate nodes", "nodes", "list the nodes of the cluster", nodes_help, cli_nodes, false},
+    {NULL, "show-node", "show a node with its devices", show_node_help, cli_show_node, false},
+    {NULL, "topo", "show switches, links between devices and adapters", topo_help, cli_topo, false},
+    {NULL, "probe", "let nodes measure their devices", probe_help, cli_probe, false},
+    {NULL, "drain", "give a node no new work", drain_help, cli_drain, false},
+    {NULL, "undrain", "give a drained node work again", undrain_help, cli_undrain, false},
+    {NULL, "node", "invite, revoke and remove nodes", node_help, cli_node, false},
+    {"People and their rights", "whoami", "say who you are to the controller", whoami_help,
+     cli_whoami, false},
+    {NULL, "token", "make, list and revoke tokens of people", token_help, cli_token, false},
+    {NULL, "audit", "print who did what", audit_help, cli_audit, false},
+    {NULL, "limits", "show limits and what is used of them", limits_help, cli_limits, false},
+    {"This program", "config", "show which controller is used, and why", config_help, cli_config,
      false},
-    {"debug", "collect a tar file for a support request", debug_help, cli_debug, false},
-    {"config", "show which controller is used, and why", config_help, cli_config, false},
-    {"completion", "print what a shell completes words by", completion_help, cli_completion, true},
+    {NULL, "version", "print the version, or check those of the cluster", version_help, cli_version,
+     false},
+    {NULL, "debug", "collect a tar file for a support request", debug_help, cli_debug, false},
+    {NULL, "completion", "print what a shell completes words by", completion_help, cli_completion,
+     true},
 };
 const size_t cli_command_count = sizeof cli_commands / sizeof cli_commands[0];
 
@@ -699,10 +704,15 @@ void cli_overview(struct hd_text *out)
                      "\n"
                      "Trains language models: hands jobs to a controller and shows how they fare.\n"
                      "\n");
-    for (size_t i = 0; i < cli_command_count; i++)
+    for (size_t i = 0; i < cli_command_count; i++) {
+        if (cli_commands[i].group)
+            hd_text_add(out, "%s%s:\n", i ? "\n" : "", cli_commands[i].group);
         hd_text_add(out, "  %-11s %s\n", cli_commands[i].name, cli_commands[i].summary);
+    }
     hd_text_add(
         out, "\n"
+             "A noun and a verb work, too: heddle job list, job show JOB, node drain NODE ...\n"
+             "\n"
              "Flags of every command:\n"
              "  --controller ADDR  unix:PATH or HOST:PORT; else HEDDLE_CONTROLLER, else that of\n"
              "                     the context, else the user's and the system's socket\n"

@@ -32,11 +32,20 @@ static const struct cli_command *find_command(const char *name)
 
 static int unknown_command(const char *name)
 {
-    const char *names[64], *nearest;
+    const char *habit = cli_habit(name), *nearest;
+    struct hd_text verbs = {0};
+    char word[CLI_NEAREST_MAX];
 
-    for (size_t i = 0; i < cli_command_count; i++)
-        names[i] = cli_commands[i].name;
-    nearest = hd_text_nearest(name, names, cli_command_count);
+    cli_add_verbs(name, &verbs);
+    if (verbs.len_bytes && !verbs.failed)
+        return cli_usage("%s: a verb is missing, or is none of these: %s", name, verbs.data);
+    hd_text_free(&verbs);
+    if (habit)
+        return cli_usage("there is no command '%s'; %s", name, habit);
+    nearest = cli_nearest(name, word);
+    if (nearest && cli_habit(nearest))
+        return cli_usage("there is no command '%s'; for '%s': %s", name, nearest,
+                         cli_habit(nearest));
     if (nearest)
         return cli_usage("there is no command '%s'; did you mean heddle %s?", name, nearest);
     return cli_usage("there is no command '%s'; heddle --help lists them", name);
@@ -64,6 +73,9 @@ int main(int argc, char **argv)
 {
     struct cli cli = {.format = CLI_TABLE};
     const struct cli_command *command;
+    char **words; /* those of the command, without the program's name and "help" */
+    int count;
+    bool help;
 
     if (!hd_process_prepare_or_tell("heddle", &(struct hd_process_needs){.files = 48}))
         return CLI_FAILED;
@@ -78,13 +90,20 @@ int main(int argc, char **argv)
         (void)printf("heddle %s\n", hd_version_text);
         return cli_out_end(CLI_OK);
     }
-    command = find_command(argv[is_help(argv[1]) ? 2 : 1]);
+    help = is_help(argv[1]);
+    words = argv + 1 + help;
+    count = argc - 1 - help;
+    if (count >= 2 && cli_replace_alias(words)) {
+        words++;
+        count--;
+    }
+    command = find_command(words[0]);
     if (!command)
-        return unknown_command(argv[is_help(argv[1]) ? 2 : 1]);
-    if (is_help(argv[1])) {
+        return unknown_command(words[0]);
+    if (help) {
         (void)fputs(command->help, stdout);
         return cli_out_end(CLI_OK);
     }
     cli.command = command;
-    return end(&cli, command->run(&cli, argc - 2, argv + 2));
+    return end(&cli, command->run(&cli, count - 1, words + 1));
 }

@@ -17,7 +17,8 @@ static int nothing(struct cli *cli, int argc, char **argv)
     return CLI_OK;
 }
 
-static const struct cli_command command = {"test", "tests", "Usage: heddle test\n", nothing, false};
+static const struct cli_command command = {NULL,    "test", "tests", "Usage: heddle test\n",
+                                           nothing, false};
 
 /* Parses one line of words, at most two of them arguments, with a flag of each kind. */
 struct parsed {
@@ -485,6 +486,94 @@ static void a_try_to_connect_ends_within_the_time_for_all_tries(void **state)
     assert_int_equal(cli_connect_timeout_ms(1, 8500), 3000);
     assert_int_equal(cli_connect_timeout_ms(2, 5500), 4500);
     assert_int_equal(cli_connect_timeout_ms(3, 1000), 1000);
+}
+
+/* ---- other names of commands ---- */
+
+static bool is_command(const char *name, size_t len)
+{
+    for (size_t i = 0; i < cli_command_count; i++)
+        if (strlen(cli_commands[i].name) == len && memcmp(cli_commands[i].name, name, len) == 0)
+            return true;
+    return false;
+}
+
+static void words_of_other_tools_are_answered_with_the_command_that_does_it(void **state)
+{
+    static const struct {
+        const char *words, *command;
+    } cases[] = {
+        {"train run torchrun accelerate deepspeed start launch pretrain sft", "heddle local"},
+        {"train run sbatch srun qsub apply create", "heddle submit"},
+        {"status ps ls list squeue qstat sacct get", "heddle jobs"},
+        {"describe info inspect", "heddle show"},
+        {"stop kill scancel qdel abort", "heddle cancel"},
+        {"pause suspend", "heddle hold"},
+        {"continue retry restart", "heddle resume"},
+        {"delete remove", "heddle rm"},
+        {"sinfo hosts", "heddle nodes"},
+        {"cordon", "heddle drain"},
+        {"uncordon", "heddle undrain"},
+        {"log", "heddle logs"},
+        {"tail follow monitor", "heddle watch"},
+        {"chat infer predict sample", "heddle generate"},
+        {"vllm server", "heddle serve"},
+        {"evaluate lm_eval benchmark", "heddle eval"},
+        {"export convert merge save ckpt", "heddle checkpoint"},
+        {"download pull hf", "heddle fetch"},
+        {"tokenize preprocess dataset", "heddle data"},
+        {"estimate memory dry-run", "heddle plan"},
+        {"check lint", "heddle validate"},
+        {"schema params", "heddle keys"},
+        {"nvidia-smi dashboard ui gpus", "heddle top"},
+        {"login", "heddle token"},
+        {"sprio why", "heddle explain"},
+        {"sshare quota", "heddle limits"},
+        {"init", "heddle-controller init"},
+        {"join", "heddled join"},
+        {"doctor", "heddled --doctor"},
+        {"context", "heddle config"},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (const char *word = cases[i].words; *word; word += strspn(word, " ")) {
+            const size_t len = strcspn(word, " ");
+            char name[32];
+
+            (void)snprintf(name, sizeof name, "%.*s", (int)len, word);
+            word += len;
+            assert_non_null(cli_habit(name));
+            if (!strstr(cli_habit(name), cases[i].command))
+                fail_msg("%s: %s", name, cli_habit(name));
+            assert_false(is_command(name, len));
+            for (const char *at = cli_habit(name); (at = strstr(at, "heddle ")); at++)
+                assert_true(is_command(at + 7, strcspn(at + 7, " ,;")));
+        }
+    assert_null(cli_habit("watch"));
+    assert_null(cli_habit(""));
+    assert_null(cli_habit("train run"));
+}
+
+static void a_noun_and_a_verb_are_a_command(void **state)
+{
+    static const char *const nouns[] = {"job", "node", "queue", "checkpoint", "token"};
+
+    for (size_t i = 0; i < sizeof nouns / sizeof nouns[0]; i++) {
+        struct hd_text verbs = {0};
+
+        cli_add_verbs(nouns[i], &verbs);
+        assert_non_null(verbs.data);
+        for (char *verb = strtok(verbs.data, " "); verb; verb = strtok(NULL, " ")) {
+            char *words[] = {(char *)nouns[i], verb, (char *)"7"};
+            const bool one = cli_replace_alias(words);
+
+            assert_string_equal(words[2], "7");
+            assert_true(is_command(words[one], strlen(words[one])));
+        }
+        hd_text_free(&verbs);
+    }
+    assert_false(cli_replace_alias((char *[]){(char *)"node", (char *)"rm"}));
+    assert_false(cli_replace_alias((char *[]){(char *)"node", (char *)"list2"}));
 }
 
 RUN_CASES()

@@ -1,0 +1,182 @@
+/* spelling: commands under the names that people bring from other tools.
+ *
+ * Two tables. The first has forms that work: a noun and a verb ("job list", "node drain") for a
+ * command of one word. The second has words of other tools ("sbatch", "kill", "torchrun"), which
+ * do not work and are answered with the command that does it here. */
+#include <stdio.h>
+#include <string.h>
+
+#include "controller/cli/cli.h"
+
+/* `noun verb` is the same as `command`, followed by `word` unless that is NULL. */
+static const struct alias {
+    const char *noun, *verb, *command, *word;
+} aliases[] = {
+    {"job", "list", "jobs", NULL},
+    {"job", "ls", "jobs", NULL},
+    {"job", "submit", "submit", NULL},
+    {"job", "validate", "validate", NULL},
+    {"job", "plan", "plan", NULL},
+    {"job", "keys", "keys", NULL},
+    {"job", "show", "show", NULL},
+    {"job", "watch", "watch", NULL},
+    {"job", "wait", "wait", NULL},
+    {"job", "logs", "logs", NULL},
+    {"job", "events", "events", NULL},
+    {"job", "explain", "explain", NULL},
+    {"job", "cancel", "cancel", NULL},
+    {"job", "resume", "resume", NULL},
+    {"job", "requeue", "requeue", NULL},
+    {"job", "hold", "hold", NULL},
+    {"job", "release", "release", NULL},
+    {"job", "rm", "rm", NULL},
+    {"node", "list", "nodes", NULL},
+    {"node", "ls", "nodes", NULL},
+    {"node", "show", "show-node", NULL},
+    {"node", "drain", "drain", NULL},
+    {"node", "undrain", "undrain", NULL},
+    {"node", "probe", "probe", NULL},
+    {"node", "topo", "topo", NULL},
+    {"queue", "list", "queue", "ls"},
+    {"checkpoint", "list", "checkpoint", "ls"},
+    {"checkpoint", "du", "du", NULL},
+    {"token", "list", "token", "ls"},
+};
+
+/* Words of other tools, separated by blanks, and what to write here. */
+static const struct habit {
+    const char *words, *here;
+} habits[] = {
+    {"train run start launch pretrain finetune fine-tune sft dpo tune lora torchrun accelerate "
+     "deepspeed exec fit",
+     "heddle local FILE runs a job here, heddle submit FILE gives it to the controller"},
+    {"sbatch srun salloc qsub bsub apply create enqueue schedule add new",
+     "heddle submit FILE gives a job to the controller"},
+    {"status stat ps ls list squeue qstat bjobs sacct get history st",
+     "heddle jobs lists jobs; heddle show JOB shows one"},
+    {"describe info inspect view job-show",
+     "heddle show JOB shows a job, heddle show-node NODE a node"},
+    {"stop kill scancel qdel bkill abort terminate end delete-job",
+     "heddle cancel JOB stops a job"},
+    {"suspend pause", "heddle hold JOB keeps a job from being started; heddle requeue JOB stops a "
+                      "running one at a checkpoint"},
+    {"unpause unsuspend", "heddle release JOB lets a held job start"},
+    {"restart continue retry rerun scontrol-requeue",
+     "heddle resume JOB lets a job that has ended go on; "
+     "heddle requeue JOB stops a running one and queues it again"},
+    {"delete remove purge clean del", "heddle rm JOB removes a job that has ended; heddle local "
+                                      "--clean removes runs of this machine"},
+    {"sinfo pbsnodes bhosts qhost hosts workers cluster node-list",
+     "heddle nodes lists the nodes of the cluster"},
+    {"scontrol", "heddle show JOB and heddle show-node NODE show; heddle hold, release, requeue, "
+                 "drain and queue set change"},
+    {"sprio why reason priority", "heddle explain JOB says why a job waits"},
+    {"sshare sreport sacctmgr usage quota quotas",
+     "heddle limits shows limits and what is used of them"},
+    {"cordon", "heddle drain NODE gives a node no new work"},
+    {"uncordon", "heddle undrain NODE gives a drained node work again"},
+    {"log output stdout",
+     "heddle logs JOB prints what a rank wrote; heddle logs -f JOB follows it"},
+    {"tail attach follow progress monitor curve",
+     "heddle watch JOB follows a job's progress; heddle logs -f JOB follows its log"},
+    {"chat", "heddle generate RUN --chat --prompt TEXT answers as in a chat"},
+    {"infer inference predict sample complete completions prompt",
+     "heddle generate RUN|JOB --prompt TEXT continues a text"},
+    {"server api vllm openai deploy", "heddle serve RUN|JOB answers requests with a trained model"},
+    {"evaluate lm_eval lm-eval lm-evaluation-harness test perplexity score benchmark",
+     "heddle eval RUN|JOB examines a trained model on data or questions"},
+    {"export convert merge merge-lora merge_lora convert_checkpoint to-hf gguf push",
+     "heddle checkpoint export RUN|JOB --out DIR writes a model for transformers"},
+    {"save ckpt checkpoints snapshot",
+     "heddle checkpoint lists, saves, verifies, exports and removes "
+     "checkpoints; see heddle checkpoint --help"},
+    {"download pull hf huggingface-cli",
+     "heddle fetch NAME downloads a model or data set of the Hugging Face hub"},
+    {"tokenize preprocess preprocess_data prepare dataset datasets import",
+     "heddle data tokenize FILES makes token files"},
+    {"estimate memory estimate-memory dry-run dryrun autotune search layout",
+     "heddle plan FILE says what memory and work a job will take"},
+    {"check lint verify-job", "heddle validate FILE checks a job file"},
+    {"schema options params parameters reference cp", "heddle keys lists what a job file may say"},
+    {"recipe recipes examples template init-job", "heddle keys lists what a job file may say, and "
+                                                  "docs/job-file.md has whole files"},
+    {"nvidia-smi gpustat htop dashboard ui web gpus gpu devices",
+     "heddle top shows the cluster at a glance; heddle-controller --http ADDR has a dashboard"},
+    {"login auth whoami-i user users",
+     "heddle token makes, lists and revokes tokens; heddle whoami says who you are"},
+    {"context contexts use set-context cluster-info ping",
+     "heddle config shows which controller is used, and why"},
+    {"init setup bootstrap", "heddle-controller init makes a cluster's identity; heddle local FILE "
+                             "needs none"},
+    {"join register invite",
+     "heddle node invite NODE prints a line, and heddled join LINE joins with "
+     "it"},
+    {"doctor diagnose report support bug",
+     "heddled --doctor examines a machine; heddle debug collects a tar file "
+     "for a support request"},
+    {"controller master scheduler", "heddle-controller is a program of its own"},
+    {"agent daemon worker", "heddled is a program of its own"},
+    {"tensorboard wandb mlflow", "a run's folder has tensorboard/ with its event files"},
+    {"resize scale reprioritize", "heddle queue set changes a queue; a job's devices are those of "
+                                  "its file (resources.devices)"},
+};
+
+static bool has_word(const char *words, const char *word)
+{
+    const size_t len = strlen(word);
+
+    for (const char *at = words; (at = strstr(at, word)); at += len)
+        if ((at == words || at[-1] == ' ') && (at[len] == ' ' || !at[len]))
+            return true;
+    return false;
+}
+
+const char *cli_habit(const char *word)
+{
+    if (*word && !strchr(word, ' '))
+        for (size_t i = 0; i < sizeof habits / sizeof habits[0]; i++)
+            if (has_word(habits[i].words, word))
+                return habits[i].here;
+    return NULL;
+}
+
+const char *cli_nearest(const char *word, char ret_word[CLI_NEAREST_MAX])
+{
+    static char copies[sizeof habits / sizeof habits[0]][256];
+    const char *words[512], *nearest;
+    size_t count = 0;
+
+    for (size_t i = 0; i < cli_command_count; i++)
+        words[count++] = cli_commands[i].name;
+    for (size_t i = 0; i < sizeof habits / sizeof habits[0]; i++) {
+        (void)snprintf(copies[i], sizeof copies[i], "%s", habits[i].words);
+        for (char *rest, *w = strtok_r(copies[i], " ", &rest);
+             w && count < sizeof words / sizeof words[0]; w = strtok_r(NULL, " ", &rest))
+            words[count++] = w;
+    }
+    nearest = hd_text_nearest(word, words, count);
+    if (nearest)
+        (void)snprintf(ret_word, CLI_NEAREST_MAX, "%s", nearest);
+    return nearest ? ret_word : NULL;
+}
+
+void cli_add_verbs(const char *noun, struct hd_text *out)
+{
+    const char *before = "";
+
+    for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)
+        if (strcmp(aliases[i].noun, noun) == 0) {
+            hd_text_add(out, "%s%s", before, aliases[i].verb);
+            before = " ";
+        }
+}
+
+bool cli_replace_alias(char **words)
+{
+    for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)
+        if (strcmp(aliases[i].noun, words[0]) == 0 && strcmp(aliases[i].verb, words[1]) == 0) {
+            words[1] = (char *)(aliases[i].word ? aliases[i].word : aliases[i].command);
+            return !aliases[i].word;
+        }
+    return false;
+}
