@@ -287,6 +287,7 @@ int cli_drain(struct cli *cli, int argc, char **argv);
 int cli_undrain(struct cli *cli, int argc, char **argv);
 int cli_node(struct cli *cli, int argc, char **argv);
 int cli_watch(struct cli *cli, int argc, char **argv);
+int cli_plot(struct cli *cli, int argc, char **argv);
 int cli_wait(struct cli *cli, int argc, char **argv);
 int cli_logs(struct cli *cli, int argc, char **argv);
 int cli_local(struct cli *cli, int argc, char **argv);

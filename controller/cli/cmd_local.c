@@ -25,6 +25,7 @@
 #include "base/file.h"
 #include "base/random.h"
 #include "controller/cli/data_check.h"
+#include "controller/cli/plot.h"
 #include "controller/cli/process.h"
 #include "controller/cli/runs.h"
 #include "controller/cli/submit.h"
@@ -520,6 +521,7 @@ static int run_job(struct local *l)
     } else {
         st = start_daemon(l);
         code = st ? (cli_fail(st), CLI_FAILED) : watch(l);
+        plot_write_loss(l->run.path, l->spec->name);
     }
     if (l->interrupted && code != CLI_OK)
         code = cli_exit_of_signal(l->interrupted);

@@ -134,6 +134,26 @@ static const char watch_help[] =
     "Example:\n"
     "  heddle watch 7 -o jsonl | jq 'select(.type == \"validation\").loss'\n";
 
+static const char plot_help[] =
+    "Usage: heddle plot JOB|RUN... [--out FILE.svg|FILE.csv] [--keys NAMES] [--x AXIS]\n"
+    "                   [--log] [--smooth S] [--width PIXELS]\n"
+    "\n"
+    "Draws the loss of jobs, or of runs of heddle local, over one another: on the\n"
+    "terminal, or into a picture. RUN is the folder of a run. Dots are validations;\n"
+    "values far from all others are left out of the axis, and the title counts them.\n"
+    "heddle local writes loss.svg into the run's folder at its end.\n"
+    "\n"
+    "  --out FILE      an .svg for pages and slides, or a .csv with every step\n"
+    "  --keys NAMES    metrics, such as loss,grad_norm,lr; each gets axes of its own\n"
+    "  --x AXIS        steps, tokens, or time (hours of training); else steps\n"
+    "  --log           vertical axes are logarithmic\n"
+    "  --smooth S      weight of the past in the moving average, from 0 (none) to\n"
+    "                  below 1; else 0.6\n"
+    "  --width PIXELS  of the picture; else 900\n"
+    "\n"
+    "Example:\n"
+    "  heddle plot 7 8 --keys loss,grad_norm --out runs.svg\n";
+
 static const char wait_help[] =
     "Usage: heddle wait JOB\n"
     "\n"
@@ -652,6 +672,7 @@ const struct cli_command cli_commands[] = {
     {"See how jobs fare", "jobs", "list jobs", jobs_help, cli_jobs, false},
     {NULL, "show", "show a job with its attempts", show_help, cli_show, false},
     {NULL, "watch", "follow a job's progress to its end", watch_help, cli_watch, false},
+    {NULL, "plot", "draw the curves of jobs and runs", plot_help, cli_plot, false},
     {NULL, "wait", "wait for a job's end", wait_help, cli_wait, false},
     {NULL, "logs", "print what a rank wrote", logs_help, cli_logs, true},
     {NULL, "events", "print the events of a job", events_help, cli_events, false},

@@ -18,6 +18,9 @@ check_equal nothing_runs_on 0 "$(left)"
 check_equal no_private_folder_stays "$privates" "$(private)"
 run=$(find "$work/heddle-runs" -mindepth 1 -maxdepth 1 -type d)
 check_equal the_run_keeps_its_checkpoints 3 "$(heddle checkpoint ls "$run" -o jsonl | wc -l)"
+check it_has_a_picture_of_its_loss grep -q '^<svg .*' "$run/loss.svg"
+check which_a_terminal_shows_too heddle plot "$run"
+check_equal with_its_steps 1 "$(grep -c ': 30 steps, loss ' "$work/check.out")"
 check the_model_writes heddle generate "$run" --prompt 'The ' --max-tokens 8 --greedy
 
 # distances in place of positions, and a share dropped: it trains and writes, and no transformers model is like it.

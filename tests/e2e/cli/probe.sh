@@ -89,7 +89,7 @@ check_equal what_to_do_is_told 1 "$(grep -c '^n1: no result: it has not answered
 how quick
 start_node n1 cpu:2:1 --worker "$work/worker"
 answered() { node_is n1 ready && ! asked_for; } # it was asked once more
-check it_measures_when_it_is_back await 30 answered
+check it_measures_when_it_is_back await 90 answered
 
 # ---- restarts ----
 for _ in 1 2 3; do # one that is stopped in the midst of a call has lost that, and gives up: 3
@@ -106,7 +106,7 @@ for _ in 1 2 3; do # one that is stopped in the midst of a call has lost that, a
     forgotten=$?
     [ $forgotten = 3 ] || break
     how quick
-    check node_and_probe_are_back await 30 answered
+    check node_and_probe_are_back await 90 answered
 done
 check_equal a_question_that_is_forgotten_is_6 6 $forgotten
 check_equal and_older_figures_are_no_answer 1 "$(grep -c '^n1: no result: the controller was started anew' "$work/forgotten")"

@@ -1,0 +1,199 @@
+/* plot: draws the curves of jobs and runs, as a picture or on the terminal. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "controller/cli/bar.h"
+#include "controller/cli/plot.h"
+
+static const struct plot_options defaults = {
+    .metrics = {HD_METRIC_INDEX_loss}, .metric_count = 1, .smooth = 0.6, .width = 900};
+
+static int read_keys(const char *text, struct plot_options *options)
+{
+    const char *names[HD_METRIC_COUNT], *nearest;
+    char word[64];
+
+    for (int i = 0; i < HD_METRIC_COUNT; i++)
+        names[i] = hd_metrics[i].name;
+    options->metric_count = 0;
+    while (*text) {
+        const size_t len = strcspn(text, ",");
+        int metric = 0;
+
+        (void)snprintf(word, sizeof word, "%.*s", (int)len, text);
+        while (metric < HD_METRIC_COUNT && strcmp(names[metric], word) != 0)
+            metric++;
+        if (metric == HD_METRIC_COUNT) {
+            nearest = hd_text_nearest(word, names, HD_METRIC_COUNT);
+            return nearest ? cli_usage("plot: --keys: there is no metric '%s'; did you mean %s?",
+                                       word, nearest)
+                           : cli_usage("plot: --keys: there is no metric '%s'; some are loss, "
+                                       "grad_norm, lr, tokens_per_s and mfu",
+                                       word);
+        }
+        if (options->metric_count == PLOT_KEYS_MAX)
+            return cli_usage("plot: --keys: more than %d metrics", PLOT_KEYS_MAX);
+        options->metrics[options->metric_count++] = metric;
+        text += len + (text[len] == ',');
+    }
+    return options->metric_count ? CLI_CONTINUE : cli_usage("plot: --keys names no metric");
+}
+
+static int read_options(const char *keys, const char *x, const char *smooth, int64_t width,
+                        struct plot_options *options)
+{
+    char *end;
+
+    if (strcmp(x, "steps") == 0)
+        options->axis = PLOT_STEPS;
+    else if (strcmp(x, "tokens") == 0)
+        options->axis = PLOT_TOKENS;
+    else if (strcmp(x, "time") == 0)
+        options->axis = PLOT_TIME;
+    else
+        return cli_usage("plot: --x: %s is not steps, tokens or time", x);
+    if (smooth) {
+        options->smooth = strtod(smooth, &end);
+        if (end == smooth || *end || !(options->smooth >= 0 && options->smooth < 1))
+            return cli_usage("plot: --smooth: %s is not a number from 0 to below 1", smooth);
+    }
+    options->width = (int)width;
+    return keys ? read_keys(keys, options) : CLI_CONTINUE;
+}
+
+/* Reads the run that an argument names: digits name a job unless there is such a folder. */
+static int read_run(struct cli *cli, const char *name, const struct plot_options *options,
+                    bool *connected, struct plot_run *ret_run)
+{
+    struct stat info;
+    uint64_t job;
+    int code;
+
+    if (stat(name, &info) == 0 && S_ISDIR(info.st_mode)) {
+        char path[PATH_MAX];
+        const char *real = realpath(name, path), *slash = real ? strrchr(real, '/') : NULL;
+
+        (void)snprintf(ret_run->name, sizeof ret_run->name, "%s", slash ? slash + 1 : name);
+        return plot_read_folder(name, options, ret_run) ? cli_fail(HD_NOT_FOUND) : CLI_CONTINUE;
+    }
+    if (name[strspn(name, "0123456789")])
+        return cli_fail(
+            hd_err(HD_NOT_FOUND,
+                   "%s is neither a job number nor a folder of a run; heddle jobs lists "
+                   "jobs",
+                   name));
+    code = cli_parse_job(name, &job);
+    if (code == CLI_CONTINUE && !*connected)
+        code = cli_connect(cli);
+    *connected = true;
+    return code == CLI_CONTINUE ? plot_read_job(cli, job, options, ret_run) : code;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    return strlen(text) > strlen(end) && strcmp(text + strlen(text) - strlen(end), end) == 0;
+}
+
+static int write_file(const char *path, const struct plot_panel *panels,
+                      const struct plot_run *runs, size_t count, const struct plot_options *options)
+{
+    struct hd_text text = {0};
+    enum hd_status st = HD_OK;
+
+    if (ends_with(path, ".csv"))
+        plot_csv(runs, count, options, &text);
+    else
+        plot_svg(panels, runs, count, options, &text);
+    if (text.failed)
+        st = hd_err(HD_NO_MEMORY, "no memory for the picture %s", path);
+    if (!st)
+        st = hd_file_write_atomic(path, text.data, text.len_bytes, 0666);
+    hd_text_free(&text);
+    return st ? cli_fail(st) : CLI_OK;
+}
+
+static int draw(const char *out, const struct plot_run *runs, size_t count,
+                const struct plot_options *options)
+{
+    struct plot_panel *panels = calloc(PLOT_KEYS_MAX, sizeof *panels);
+    struct hd_text text = {0};
+    enum hd_status st = panels ? plot_make(runs, count, options, panels)
+                               : hd_err(HD_NO_MEMORY, "no memory for a plot");
+    int code = st ? cli_fail(st) : CLI_OK;
+
+    if (!st && out) {
+        code = write_file(out, panels, runs, count, options);
+    } else if (!st) {
+        plot_text(panels, runs, count, options, bar_terminal_columns(), bar_has_blocks(),
+                  cli_has_colour(STDOUT_FILENO), &text);
+        (void)cli_out(&text);
+        hd_text_free(&text);
+        code = cli_out_end(CLI_OK);
+    }
+    if (panels)
+        plot_free_panels(panels);
+    free(panels);
+    return code;
+}
+
+static int plot_all(struct cli *cli, const char *out, const struct plot_options *options)
+{
+    struct plot_run *runs = calloc(PLOT_RUNS_MAX, sizeof *runs);
+    bool connected = false;
+    int code = runs ? CLI_CONTINUE : cli_fail(hd_err(HD_NO_MEMORY, "no memory for a plot"));
+
+    for (int i = 0; i < cli->arg_count && code == CLI_CONTINUE; i++) {
+        code = read_run(cli, cli->args[i], options, &connected, &runs[i]);
+        if (code == CLI_CONTINUE && !runs[i].step_count)
+            code = cli_fail(hd_err(HD_NOT_FOUND, "%s has no step yet", cli->args[i]));
+    }
+    if (code == CLI_CONTINUE)
+        code = draw(out, runs, (size_t)cli->arg_count, options);
+    for (int i = 0; i < PLOT_RUNS_MAX && runs; i++)
+        plot_free_run(&runs[i]);
+    free(runs);
+    return code;
+}
+
+int cli_plot(struct cli *cli, int argc, char **argv)
+{
+    struct plot_options options = defaults;
+    const char *keys = NULL, *out = NULL, *x = "steps", *smooth = NULL;
+    int64_t width = defaults.width;
+    const struct cli_flag flags[] = {
+        {"out", 0, CLI_FLAG_TEXT, &out, 0, 0},       {"keys", 0, CLI_FLAG_TEXT, &keys, 0, 0},
+        {"x", 0, CLI_FLAG_TEXT, &x, 0, 0},           {"log", 0, CLI_FLAG_BOOL, &options.log, 0, 0},
+        {"smooth", 0, CLI_FLAG_TEXT, &smooth, 0, 0}, {"width", 0, CLI_FLAG_INT, &width, 300, 4000},
+    };
+    int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, PLOT_RUNS_MAX);
+
+    if (code == CLI_CONTINUE && out && !ends_with(out, ".svg") && !ends_with(out, ".csv"))
+        code = cli_usage("plot: --out: %s ends neither in .svg nor in .csv", out);
+    if (code == CLI_CONTINUE)
+        code = read_options(keys, x, smooth, width, &options);
+    return code == CLI_CONTINUE ? plot_all(cli, out, &options) : code;
+}
+
+void plot_write_loss(const char *run, const char *name)
+{
+    struct plot_run history = {0};
+    char path[PATH_MAX];
+
+    (void)snprintf(history.name, sizeof history.name, "%s", name);
+    if (snprintf(path, sizeof path, "%s/loss.svg", run) < (int)sizeof path &&
+        plot_read_folder(run, &defaults, &history) == HD_OK && history.step_count > 1) {
+        struct plot_panel *panels = calloc(PLOT_KEYS_MAX, sizeof *panels);
+
+        if (panels && plot_make(&history, 1, &defaults, panels) == HD_OK)
+            (void)write_file(path, panels, &history, 1, &defaults);
+        if (panels)
+            plot_free_panels(panels);
+        free(panels);
+    }
+    plot_free_run(&history);
+}

@@ -1,0 +1,266 @@
+/* plot_read: the history of a run, from its folder or from the controller. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "controller/cli/plot.h"
+#include "controller/show/show.h"
+#include "proto/step.h"
+
+enum {
+    LINE_ARENA_BYTES = 1 << 20,
+    LINE_VALUES_MAX = 10000,
+    LINE_DEPTH_MAX = 16,
+    /* the controller sends what it has without a pause; after this time without an entry, all was
+     * read, ms */
+    PAUSE_MS = 1500,
+};
+
+/* Makes room for one more element. Returns false, and sets run->failed, if out of memory. */
+static bool grow(struct plot_run *run, void *array, size_t count, size_t *capacity, size_t bytes)
+{
+    void **items = array, *more;
+
+    if (count < *capacity)
+        return true;
+    more = realloc(*items, (*capacity ? 2 * *capacity : 1024) * bytes);
+    if (!more) {
+        run->failed = true;
+        return false;
+    }
+    *items = more;
+    *capacity = *capacity ? 2 * *capacity : 1024;
+    return true;
+}
+
+void plot_add_step(struct plot_run *run, const struct plot_step *step)
+{
+    while (run->step_count && run->steps[run->step_count - 1].step >= step->step)
+        run->step_count--;
+    while (run->validation_count && run->validations[run->validation_count - 1].step >= step->step)
+        run->validation_count--;
+    if (grow(run, &run->steps, run->step_count, &run->step_capacity, sizeof *step))
+        run->steps[run->step_count++] = *step;
+}
+
+void plot_add_validation(struct plot_run *run, const struct plot_validation *validation)
+{
+    while (run->validation_count &&
+           run->validations[run->validation_count - 1].step >= validation->step)
+        run->validation_count--;
+    if (grow(run, &run->validations, run->validation_count, &run->validation_capacity,
+             sizeof *validation))
+        run->validations[run->validation_count++] = *validation;
+}
+
+void plot_free_run(struct plot_run *run)
+{
+    free(run->steps);
+    free(run->validations);
+}
+
+/* ---- a run's folder ---- */
+
+static double number(const struct hd_json *line, const char *key)
+{
+    const struct hd_json *member = hd_json_member(line, key);
+
+    return member && member->kind == HD_JSON_NUMBER ? strtod(member->text, NULL) : NAN;
+}
+
+static void take_line(const struct hd_json *line, const struct plot_options *options,
+                      struct plot_run *run)
+{
+    const struct hd_json *type = hd_json_member(line, "type");
+    const double step = number(line, "step");
+
+    if (!type || type->kind != HD_JSON_STRING || !(step >= 0 && step < 1e15))
+        return;
+    if (strcmp(type->text, "step") == 0) {
+        struct plot_step s = {.step = (int64_t)step};
+
+        s.tokens = fmax(number(line, "tokens"), 0);
+        s.ms = fmax(number(line, "step_ms"), 0);
+        for (int k = 0; k < options->metric_count; k++)
+            s.values[k] = number(line, hd_metrics[options->metrics[k]].name);
+        plot_add_step(run, &s);
+    } else if (strcmp(type->text, "validation") == 0) {
+        plot_add_validation(
+            run, &(struct plot_validation){.step = (int64_t)step, .loss = number(line, "loss")});
+    }
+}
+
+static void read_lines(FILE *file, const struct plot_options *options, struct plot_run *run)
+{
+    const struct hd_json_limits limits = {LINE_VALUES_MAX, LINE_DEPTH_MAX};
+    char *line = NULL;
+    size_t size = 0;
+    ssize_t bytes;
+
+    while ((bytes = getline(&line, &size, file)) > 0) {
+        const struct hd_json *root;
+        struct hd_arena arena;
+
+        hd_arena_init(&arena, LINE_ARENA_BYTES);
+        if (bytes < LINE_ARENA_BYTES &&
+            hd_json_parse_line(&arena, line, (size_t)bytes, &limits, &root) == HD_OK)
+            take_line(root, options, run);
+        hd_arena_done(&arena);
+    }
+    free(line);
+}
+
+enum hd_status plot_read_folder(const char *path, const struct plot_options *options,
+                                struct plot_run *ret_run)
+{
+    static const char *const places[] = {"history.jsonl", "../history.jsonl"};
+    FILE *file = NULL;
+    char name[4200];
+
+    for (size_t i = 0; i < sizeof places / sizeof places[0] && !file; i++) {
+        (void)snprintf(name, sizeof name, "%s/%s", path, places[i]);
+        file = fopen(name, "re");
+    }
+    if (!file)
+        return hd_err(
+            HD_NOT_FOUND,
+            "%s has no history.jsonl, which heddle local writes; name the folder of a run", path);
+    read_lines(file, options, ret_run);
+    (void)fclose(file);
+    return ret_run->failed ? hd_err(HD_NO_MEMORY, "no memory for the history %s", name) : HD_OK;
+}
+
+/* ---- a job of the controller ---- */
+
+struct reading {
+    struct cli *cli;
+    const struct plot_options *options;
+    struct plot_run *run;
+    struct hd_rpc_call *call;
+    uv_timer_t pause;
+    int64_t begin_ms; /* controller's time when reading began; what is newer is not waited for */
+    bool done;
+    enum hd_status status;
+    char message[HD_ERR_MAX];
+};
+
+static void on_pause(uv_timer_t *timer)
+{
+    struct reading *r = timer->data;
+
+    r->done = true;
+    if (r->call)
+        hd_rpc_call_cancel(r->call);
+}
+
+static void take_step(struct reading *r, const Heddle__V1__StepReport *report)
+{
+    struct plot_step step = {.step = report->step};
+    struct hd_step_metrics metrics;
+
+    hd_step_from_message(report, &metrics);
+    step.tokens = (double)metrics.tokens;
+    step.ms = metrics.step_ms;
+    for (int k = 0; k < r->options->metric_count; k++) {
+        const int metric = r->options->metrics[k];
+
+        step.values[k] = hd_metric_is_present(&metrics, metric, report->n_expert_load > 0)
+                             ? hd_metric_get(&metrics, metric)
+                             : NAN;
+    }
+    plot_add_step(r->run, &step);
+}
+
+static void on_entry(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    const Heddle__V1__WatchJobResponse *entry = (const Heddle__V1__WatchJobResponse *)message;
+    struct reading *r = hd_rpc_call_user(call);
+
+    cli_wait_end(r->cli);
+    (void)uv_timer_start(&r->pause, on_pause, PAUSE_MS, 0);
+    if (entry->body_case == HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STEP) {
+        take_step(r, entry->step);
+        if (entry->step->time_unix_ms >= r->begin_ms)
+            on_pause(&r->pause);
+    } else if (entry->body_case == HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_VALIDATION)
+        plot_add_validation(r->run, &(struct plot_validation){.step = entry->validation->step,
+                                                              .loss = entry->validation->loss});
+    else if (entry->body_case == HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_END)
+        on_pause(&r->pause);
+}
+
+static void on_done(struct hd_rpc_call *call, enum hd_status status, const char *message)
+{
+    struct reading *r = hd_rpc_call_user(call);
+
+    r->call = NULL;
+    if (!r->done) {
+        r->status = status;
+        (void)snprintf(r->message, sizeof r->message, "%s", message);
+    }
+    r->done = true;
+    uv_stop(&r->cli->loop);
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    (void)handle;
+}
+
+/* Names the run after the job. */
+static int read_name(struct cli *cli, uint64_t job, struct plot_run *run)
+{
+    Heddle__V1__GetJobRequest request = HEDDLE__V1__GET_JOB_REQUEST__INIT;
+    Heddle__V1__GetJobResponse *response = NULL;
+    int code;
+
+    request.job = job;
+    code = cli_call(cli, "GetJob", &heddle__v1__get_job_response__descriptor, &request.base,
+                    &response);
+    if (code != CLI_CONTINUE)
+        return code;
+    (void)snprintf(run->name, sizeof run->name, "%llu %s", (unsigned long long)job,
+                   response->job ? response->job->name : "");
+    hd_rpc_message_free(&response->base);
+    return CLI_CONTINUE;
+}
+
+int plot_read_job(struct cli *cli, uint64_t job, const struct plot_options *options,
+                  struct plot_run *ret_run)
+{
+    Heddle__V1__WatchJobRequest request = HEDDLE__V1__WATCH_JOB_REQUEST__INIT;
+    struct reading r = {.cli = cli, .options = options, .run = ret_run};
+    char path[64];
+    const struct hd_rpc_call_options call = {
+        .path = cli_method_path("WatchJob", path),
+        .kind = HD_RPC_SERVER_STREAM,
+        .response = &heddle__v1__watch_job_response__descriptor,
+        .handler = {.on_msg = on_entry, .on_done = on_done},
+        .user = &r,
+    };
+    enum hd_status st;
+    int code = read_name(cli, job, ret_run);
+
+    if (code != CLI_CONTINUE)
+        return code;
+    r.begin_ms = cli_now_ms(cli);
+    request.job = job;
+    (void)uv_timer_init(&cli->loop, &r.pause);
+    r.pause.data = &r;
+    cli_wait_begin(cli);
+    st = hd_rpc_client_call(cli->client, &call, &request.base, &r.call);
+    while (!st && r.call)
+        (void)uv_run(&cli->loop, UV_RUN_DEFAULT);
+    cli_wait_end(cli);
+    uv_close((uv_handle_t *)&r.pause, on_closed);
+    (void)uv_run(&cli->loop, UV_RUN_NOWAIT);
+    if (!st && r.status)
+        st = hd_err(r.status, "%s", r.message);
+    if (!st && ret_run->failed)
+        st = hd_err(HD_NO_MEMORY, "no memory for the history of job %llu", (unsigned long long)job);
+    return st ? cli_fail(st) : CLI_CONTINUE;
+}
