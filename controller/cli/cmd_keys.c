@@ -71,6 +71,8 @@ int cli_keys(struct cli *cli, int argc, char **argv)
         add_keys_json(cli, prefix, &out);
     else
         add_keys_text(prefix, &out);
+    if (!out.len_bytes && hd_spec_suggest(prefix, &out) && !out.failed)
+        return cli_usage("keys: %s is no key and no group of a job file; %s", prefix, out.data);
     if (!out.len_bytes)
         return cli_usage("keys: %s is no key and no group of a job file; `heddle keys` lists all",
                          prefix);

@@ -26,14 +26,27 @@ static void note_model(const struct hd_job *job)
 /* Purposes of reading a job file. */
 enum purpose { TO_RUN, TO_VALIDATE, TO_PLAN, TO_BE_LAID_OUT };
 
+/* Appends lines, each cleaned for a terminal. */
+static void add_clean_lines(struct hd_text *out, char *lines)
+{
+    char *rest;
+
+    for (char *l = lines ? strtok_r(lines, "\n", &rest) : NULL; l;
+         l = strtok_r(NULL, "\n", &rest)) {
+        cli_add_clean(out, l);
+        hd_text_add(out, "\n");
+    }
+}
+
 /* Reads the job file once and prints its mistakes. epoch_steps: steps of one epoch; problem: what
  * is wrong with the data (struct hd_spec_source); names: of the hub, the same for each reading. */
 static int read_job_file(const char *path, const struct cli_list *overrides, enum purpose purpose,
                          struct hd_text *missing_data, int64_t epoch_steps, const char *problem,
                          struct fetch_names *names, struct hd_arena *arena, struct hd_job **ret_job)
 {
-    struct hd_text notes = {0};
+    struct hd_text notes = {0}, mistakes = {0};
     const struct hd_spec_source options = {
+        .mistakes = &mistakes,
         .notes = epoch_steps || problem ? NULL : &notes, /* a second reading would repeat them */
         .overrides = overrides->items,
         .override_origins = overrides->origins,
@@ -55,6 +68,7 @@ static int read_job_file(const char *path, const struct cli_list *overrides, enu
         cli_note("heddle: %.*s", (int)notes.len_bytes - 1, notes.data);
     hd_text_free(&notes);
     if (!st) {
+        hd_text_free(&mistakes);
         if (!epoch_steps && !problem)
             note_model(job);
         *ret_job = job;
@@ -62,6 +76,8 @@ static int read_job_file(const char *path, const struct cli_list *overrides, enu
     }
     cli_add_clean(&line, hd_err_message()); /* "FILE:LINE:" first, for editors */
     hd_text_add(&line, "\n");
+    add_clean_lines(&line, mistakes.data);
+    hd_text_free(&mistakes);
     if (!line.failed)
         (void)fputs(line.data, stderr);
     hd_text_free(&line);

@@ -62,13 +62,23 @@ static enum hd_status check_key(const struct hd_key *key, const struct hd_job *j
 
 /* Checks each value by the limits of its key, except head_width: check_head_width checks it, since
  * its message depends on whether the job file gives it. */
-static enum hd_status check_keys(const struct hd_job *job)
+static enum hd_status check_keys(const struct hd_job *job, struct spec_mistakes *mistakes)
 {
     enum hd_status st = HD_OK;
 
     for (size_t i = 0; i < hd_job_key_count && !st; i++)
         if (!hd_job_keys[i].hidden && strcmp(hd_job_keys[i].path, "model.head_width") != 0)
-            st = check_key(&hd_job_keys[i], job);
+            st = spec_pass(mistakes, check_key(&hd_job_keys[i], job));
+    return st;
+}
+
+enum hd_status spec_check_given(const struct spec_draft *draft, struct spec_mistakes *mistakes)
+{
+    enum hd_status st = HD_OK;
+
+    for (size_t i = 0; i < hd_job_key_count && !st; i++)
+        if (draft->given[i] && !hd_job_keys[i].hidden)
+            st = spec_pass(mistakes, check_key(&hd_job_keys[i], draft->job));
     return st;
 }
 
@@ -572,7 +582,7 @@ static enum hd_status check_files(const char *list, const struct hd_job_file *fi
 
 enum hd_status hd_spec_check(const struct hd_job *job)
 {
-    enum hd_status st = spec_check_draft(job);
+    enum hd_status st = spec_check_draft(job, NULL);
     int64_t date_s;
 
     /* in a job file the path may be relative */
@@ -585,34 +595,25 @@ enum hd_status hd_spec_check(const struct hd_job *job)
     return st ? st : check_files("data.val", job->val, job->val_count);
 }
 
-enum hd_status spec_check_draft(const struct hd_job *job)
+enum hd_status spec_check_draft(const struct hd_job *job, struct spec_mistakes *mistakes)
 {
-    enum hd_status st;
+    /* groups of rules that do not depend on one another, once each value is possible */
+    static enum hd_status (*const rules[])(const struct hd_job *) = {
+        spec_check_model, check_data,       check_train,   check_policies, spec_check_order,
+        check_resources,  check_checkpoint, check_waiting, check_hang};
+    enum hd_status st = spec_pass(mistakes, check_name(job));
 
-    st = check_name(job);
     if (!st)
-        st = spec_check_family(job);
+        st = spec_pass(mistakes, spec_check_family(job));
+    if (st || (mistakes && mistakes->count)) /* defaults of other keys depend on the family */
+        return st;
     if (!st) /* checked before numbers: the tokenizer decides the vocabulary */
-        st = check_tokenizer(job);
+        st = spec_pass(mistakes, check_tokenizer(job));
     if (!st)
-        st = check_keys(job);
-    if (!st)
-        st = spec_check_model(job);
-    if (!st)
-        st = check_data(job);
-    if (!st)
-        st = check_train(job);
-    if (!st)
-        st = check_policies(job);
-    if (!st)
-        st = spec_check_order(job);
-    if (!st)
-        st = check_resources(job);
-    if (!st)
-        st = check_checkpoint(job);
-    if (!st)
-        st = check_waiting(job);
-    if (!st)
-        st = check_hang(job);
+        st = check_keys(job, mistakes);
+    if (st || (mistakes && mistakes->count))
+        return st;
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0] && !st; i++)
+        st = spec_pass(mistakes, rules[i](job));
     return st;
 }

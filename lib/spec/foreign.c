@@ -14,11 +14,14 @@ enum { NAME_MAX_BYTES = 64 };
 static const struct {
     const char *path, *names, *note;
 } keys[] = {
-    {"name", "run_name job_name experiment_name wandb_run_name", NULL},
+    {"name",
+     "wandb_name run project wandb_project run_name job_name experiment_name wandb_run_name", NULL},
 
     {"model.family", "model_type architecture architectures arch", NULL},
     {"model.from",
-     "_name_or_path model_name_or_path pretrained_model_name_or_path model_path hf_path", NULL},
+     "base_model base_model_config model_id hf_model_id checkpointer model_name _name_or_path "
+     "model_name_or_path pretrained_model_name_or_path model_path hf_path",
+     NULL},
     {"model.layers", "n_layer n_layers num_layers num_hidden_layers nlayers depth", NULL},
     {"model.hidden",
      "n_embd n_embed hidden_size d_model hidden_dim embed_dim embedding_dim dim model_dim", NULL},
@@ -34,7 +37,8 @@ static const struct {
      NULL},
     {"model.vocab", "vocab_size n_vocab padded_vocab_size", NULL},
     {"model.context",
-     "n_positions n_ctx max_position_embeddings seq_length seq_len block_size "
+     "sequence_len cutoff_len max_length max_position_id seq_length_max block_length n_positions "
+     "n_ctx max_position_embeddings seq_length seq_len block_size "
      "max_seq_len max_seq_length max_sequence_length model_max_length "
      "context_length sequence_length",
      NULL},
@@ -52,6 +56,13 @@ static const struct {
     {"model.qk_norm", "use_qk_norm qk_layernorm", NULL},
     {"model.window", "sliding_window window_size sliding_window_size attention_window", NULL},
     {"model.window_from", "max_window_layers", NULL},
+    {"model.window_layers", "sliding_window_pattern layer_types", NULL},
+    {"model.attention_cap", "attn_logit_softcapping attn_logit_softcap", NULL},
+    {"model.logit_cap", "final_logit_softcapping final_logit_softcap", NULL},
+    {"model.weights",
+     "load_in_4bit load_in_8bit quantization quantization_bit bnb_4bit_quant_type "
+     "quantization_config",
+     "It is nf4 or int8."},
     {"model.experts", "num_local_experts num_experts n_experts num_moe_experts n_routed_experts",
      NULL},
     {"model.experts_per_token",
@@ -62,19 +73,27 @@ static const struct {
     {"model.router.balance",
      "router_aux_loss_coef moe_aux_loss_coeff aux_loss_coef aux_loss_weight load_balancing_weight",
      "The loss is 1 at balance in each block, and summed over the blocks."},
-    {"model.router.z", "router_z_loss_coef moe_z_loss_coeff z_loss_weight", NULL},
+    {"model.router.z", "z_loss router_z_loss router_z_loss_coef moe_z_loss_coeff z_loss_weight",
+     NULL},
     {"model.router.capacity", "moe_expert_capacity_factor capacity_factor expert_capacity_factor",
      NULL},
 
     {"data.train",
-     "dataset data_path train_data_path train_file train_files train_data "
+     "datasets train_files_paths dataset_dir train_on dataset data_path train_data_path train_file "
+     "train_files train_data "
      "train_dataset data_files dataset_path",
      NULL},
-    {"data.val", "valid_data_path validation_file val_data_path eval_dataset validation_data",
+    {"data.val",
+     "test_datasets eval_data val_dataset valid_data_path validation_file val_data_path "
+     "eval_dataset validation_data",
      NULL},
-    {"data.split", "val_split validation_split validation_split_percentage test_split", NULL},
+    {"data.split",
+     "val_set_size val_size eval_size val_split validation_split validation_split_percentage "
+     "test_split",
+     NULL},
     {"data.tokenizer",
-     "tokenizer_name tokenizer_path tokenizer_file tokenizer_model tokenizer_type vocab_file",
+     "tokenizer_config tokenizer_id tokenizer_name tokenizer_path tokenizer_file tokenizer_model "
+     "tokenizer_type vocab_file",
      NULL},
     {"data.end_of_text", "eos_token_id eos_id eod_token_id eos_token", NULL},
     {"data.order", "shuffle dataloader_type", NULL},
@@ -85,7 +104,15 @@ static const struct {
      NULL},
     {"train.steps", "train_samples", "A run is counted in steps of train.global_batch sequences."},
     {"train.epochs", "epochs num_epochs num_train_epochs max_epochs", NULL},
-    {"data.template", "chat_template chat_template_path", NULL},
+    {"data.template", "jinja_template prompt_template chat_template chat_template_path", NULL},
+    {"data.format", "dataset_format conversation_format", NULL},
+    {"data.documents",
+     "packing sample_packing pad_to_sequence_len eod_mask_loss reset_attention_mask neat_packing",
+     "Texts and conversations are always packed into full sequences; bounded keeps them apart."},
+    {"data.columns",
+     "field_messages message_field_role message_field_content column_mapping dataset_columns "
+     "columns",
+     NULL},
     {"data.loss",
      "assistant_only_loss completion_only_loss train_on_inputs train_on_responses_only", NULL},
     {"train.global_batch", "batch_size global_batch_size train_batch_size total_batch_size", NULL},
@@ -105,6 +132,7 @@ static const struct {
     {"train.lr.decay",
      "lr_scheduler_type lr_decay_style lr_scheduler scheduler lr_schedule decay_lr", NULL},
     {"train.lr.decay_steps", "lr_decay_iters lr_decay_steps decay_steps", NULL},
+    {"train.lr.min", "min_lr_ratio cosine_min_lr_ratio lr_min_ratio", "It is a learning rate."},
     {"train.lr.min", "min_lr learning_rate_min lr_min min_learning_rate", NULL},
     {"train.weight_decay", "wd adam_weight_decay adamw_weight_decay", NULL},
     {"train.beta1", "adam_beta1", NULL},
@@ -115,8 +143,24 @@ static const struct {
      "max_grad_norm grad_clip clip_grad gradient_clip_val gradient_clipping "
      "clip_grad_norm",
      NULL},
+    {"train.adapter", "lora peft peft_config adapter_config finetuning_type", NULL},
+    {"train.adapter.rank", "lora_r lora_rank adapter_rank", NULL},
+    {"train.adapter.alpha", "lora_alpha adapter_alpha", NULL},
+    {"train.adapter.dropout", "lora_dropout adapter_dropout", NULL},
+    {"train.adapter.targets",
+     "target_modules lora_target lora_target_modules lora_target_linear lora_attn_modules", NULL},
+    {"train.adapter.also", "modules_to_save lora_modules_to_save", NULL},
+    {"train.adapter.dora", "use_dora peft_use_dora", NULL},
+    {"train.adapter.rslora", "use_rslora peft_use_rslora", NULL},
+    {"train.adapter.b_lr", "loraplus_lr_ratio", "It is a factor on train.lr."},
+    {"train.objective", "rl rl_algo rlhf loss_type stage dpo_loss pref_loss",
+     "It is next_token, dpo, orpo or reward."},
+    {"train.preference.beta", "dpo_beta rl_beta pref_beta", NULL},
+    {"train.only", "unfrozen_parameters trainable_parameters freeze_trainable_layers trainable",
+     NULL},
+    {"train.fp8.scaling", "fp8_recipe", NULL},
     {"train.precision", "bf16 fp16 fp8 dtype torch_dtype mixed_precision params_dtype", NULL},
-    {"train.moments", "optim_bits use_8bit_adam adam_bits", NULL},
+    {"train.moments", "optim_bits use_8bit_adam adam_bits optimizer_bits", NULL},
     {"train.dropout.attention", "attn_pdrop attention_dropout attn_dropout", NULL},
     {"train.dropout.embedding", "embd_pdrop embedding_dropout", NULL},
     {"train.dropout.residual", "resid_pdrop hidden_dropout residual_dropout resid_dropout", NULL},
@@ -124,41 +168,100 @@ static const struct {
     {"train.seed", "random_seed manual_seed", NULL},
     {"train.init_from", "finetune_from init_from_checkpoint pretrained_checkpoint load", NULL},
 
-    {"validate.every", "eval_interval eval_steps val_check_interval eval_every val_interval", NULL},
+    {"validate.every",
+     "eval_freq evals_per_epoch run_val_every_n_steps eval_interval eval_steps val_check_interval "
+     "eval_every val_interval",
+     NULL},
     {"validate.batches", "eval_iters eval_batches limit_val_batches max_eval_batches", NULL},
 
     {"parallel.tp",
-     "tensor_parallel_size tensor_model_parallel_size tp_size tensor_parallel model_parallel_size",
+     "tensor_parallel_degree tensor_parallel_size tensor_model_parallel_size tp_size "
+     "tensor_parallel model_parallel_size",
      NULL},
-    {"parallel.pp", "pipeline_parallel_size pipeline_model_parallel_size pp_size pipeline_parallel",
+    {"parallel.pp",
+     "pipeline_parallel_degree pipeline_parallel_size pipeline_model_parallel_size pp_size "
+     "pipeline_parallel",
      NULL},
     {"parallel.dp", "data_parallel_size dp_size data_parallel data_parallel_replicate_degree",
      NULL},
-    {"parallel.cp", "context_parallel_size cp_size context_parallel", NULL},
-    {"parallel.ep", "expert_parallel_size expert_model_parallel_size ep_size expert_parallel",
+    {"parallel.cp", "context_parallel_degree context_parallel_size cp_size context_parallel", NULL},
+    {"parallel.ep",
+     "expert_parallel_degree expert_parallel_size expert_model_parallel_size ep_size "
+     "expert_parallel",
      NULL},
     {"parallel.sequence", "sequence_parallel sequence_parallelism", NULL},
-    {"parallel.zero", "zero_stage zero_optimization use_distributed_optimizer fsdp", NULL},
+    {"parallel.zero",
+     "deepspeed deepspeed_config fsdp_config fsdp_version zero_stage zero_optimization "
+     "use_distributed_optimizer fsdp",
+     NULL},
     {"parallel.offload",
      "cpu_offload offload_optimizer optimizer_cpu_offload offload_optimizer_device", NULL},
     {"parallel.recompute",
-     "gradient_checkpointing activation_checkpointing recompute_granularity recompute_activations",
+     "enable_activation_checkpointing enable_activation_offloading ac_mode gradient_checkpointing "
+     "activation_checkpointing recompute_granularity recompute_activations",
      NULL},
 
     {"resources.devices",
-     "num_gpus n_gpus ngpus gpus nproc_per_node world_size num_devices "
+     "gres ntasks ntasks_per_node nnodes num_nodes nodes num_gpus n_gpus ngpus gpus nproc_per_node "
+     "world_size num_devices "
      "num_processes gpus_per_node",
      NULL},
-    {"resources.device", "accelerator device_type", NULL},
+    {"resources.device", "gpu_type accelerator device_type", NULL},
     {"resources.threads", "num_threads omp_num_threads cpus_per_task", NULL},
 
     {"checkpoint.every",
-     "save_steps save_interval save_every checkpoint_interval "
+     "save_freq saves_per_epoch save_strategy save_steps save_interval save_every "
+     "checkpoint_interval "
      "checkpointing_steps ckpt_interval",
      NULL},
     {"checkpoint.keep", "save_total_limit save_top_k keep_last_n_checkpoints", NULL},
+    {"checkpoint.best", "load_best_model_at_end metric_for_best_model", NULL},
+    {"queue", "partition account qos", NULL},
+    {"time_limit", "walltime time timeout max_time", NULL},
+    {"after", "dependency depends_on", NULL},
     {"restart.max", "max_restarts restart_limit", NULL},
 };
+
+/* Names of other programs for what needs no key here, and what takes its place. */
+static const struct {
+    const char *names, *instead;
+} without[] = {
+    {"report_to logger tensorboard wandb_mode wandb_entity log_with metric_logger wandb mlflow "
+     "trackio",
+     "every job writes TensorBoard files, metrics for Prometheus and a history; no key is needed"},
+    {"output_dir save_dir out_dir checkpoint_dir log_dir logging_dir",
+     "the folder of a job is chosen by the controller (--jobs-dir), that of heddle local by "
+     "--state-dir and --dir"},
+    {"optim optimizer optim_args optimizer_name",
+     "the optimizer is AdamW; its settings are train.lr, "
+     "train.weight_decay, train.beta1, beta2, eps and moments"},
+    {"flash_attention flash_attn attn_implementation use_flash_attn xformers_attention "
+     "sdp_attention",
+     "attention is always computed in tiles, without a matrix of scores"},
+    {"compile torch_compile use_compile", "nothing is compiled while a job runs"},
+    {"special_tokens bos_token pad_token unk_token",
+     "special tokens are those of the tokenizer's files (data.tokenizer or model.from)"},
+    {"ddp_backend backend dist_backend master_addr master_port rdzv_endpoint",
+     "ranks find one another by the controller; no key is needed"},
+    {"num_workers dataloader_num_workers dataset_num_proc preprocessing_num_workers",
+     "data is read ahead by itself; no key is needed"},
+    {"resume_from_checkpoint auto_resume resume",
+     "heddle resume JOB and heddle local --resume go on from the newest checkpoint"},
+    {"push_to_hub hub_model_id hub_strategy",
+     "heddle checkpoint export writes a model for the hub"},
+    {"trust_remote_code", "no code of a model is ever run"},
+    {"_component_", "values are written as words: family: llama, not a class"},
+    {"adapter", "write train.adapter: {type: lora, rank: 16}"},
+    {"template_name chat_template_name", "data.template: chatml, or from the tokenizer's files"},
+};
+
+const char *spec_find_instead(const char *name)
+{
+    for (size_t i = 0; i < sizeof without / sizeof without[0]; i++)
+        if (*name && hd_words_have(without[i].names, name))
+            return without[i].instead;
+    return NULL;
+}
 
 static int depth_of(const char *path)
 {
@@ -206,4 +309,15 @@ const char *spec_find_foreign(const char *name, const char **ret_note)
             return keys[i].path;
         }
     return find_elsewhere(plain);
+}
+
+bool hd_spec_suggest(const char *name, struct hd_text *out)
+{
+    const char *note, *path = spec_find_foreign(name, &note), *instead = spec_find_instead(name);
+
+    if (path)
+        hd_text_add(out, "did you mean %s?%s%s", path, note ? " " : "", note ? note : "");
+    else if (instead)
+        hd_text_add(out, "%s", instead);
+    return path || instead;
 }

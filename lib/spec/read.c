@@ -106,6 +106,93 @@ static enum hd_status at_key_of_message(const struct spec_reader *r, enum hd_sta
     return at_node(r, nearest_node(r->root, path), st);
 }
 
+/* ---- several mistakes ---- */
+
+enum hd_status spec_pass(struct spec_mistakes *mistakes, enum hd_status status)
+{
+    struct spec_mistake *m;
+
+    if (!mistakes || (status != HD_INVALID && status != HD_UNSUPPORTED))
+        return status;
+    if (mistakes->count == HD_SPEC_MISTAKES_MAX) {
+        mistakes->more++;
+        return HD_OK;
+    }
+    m = &mistakes->items[mistakes->count];
+    m->text = hd_arena_strdup(mistakes->arena, hd_err_message());
+    m->line = 0;
+    m->status = status;
+    if (!m->text)
+        return hd_err(HD_NO_MEMORY, "no memory for the job file");
+    mistakes->count++;
+    return HD_OK;
+}
+
+static bool passes_mistakes(const struct spec_reader *r)
+{
+    return r->source->mistakes != NULL;
+}
+
+static struct spec_mistakes *mistakes_of(struct spec_reader *r)
+{
+    return passes_mistakes(r) ? &r->mistakes : NULL;
+}
+
+/* Keeps a mistake whose place is this node. */
+static enum hd_status pass_at_node(struct spec_reader *r, const struct yaml_node *node,
+                                   enum hd_status st)
+{
+    const size_t before = r->mistakes.count;
+
+    if (!st || !passes_mistakes(r))
+        return st;
+    st = spec_pass(&r->mistakes, at_node(r, node, st));
+    if (r->mistakes.count > before)
+        r->mistakes.items[before].line = node && node->line ? node->line : 1;
+    return st;
+}
+
+/* Puts the place in front of a mistake that has only its key. */
+static void locate_mistake(const struct spec_reader *r, struct spec_mistake *m)
+{
+    char path[SPEC_PATH_TEXT_MAX], *text;
+    const struct yaml_node *node;
+
+    if (m->line)
+        return;
+    (void)snprintf(path, sizeof path, "%.*s", (int)strcspn(m->text, ": "), m->text);
+    node = nearest_node(r->root, path);
+    (void)at_node(r, node, hd_err(m->status, "%s", m->text));
+    text = hd_arena_strdup(r->mistakes.arena, hd_err_message());
+    m->text = text ? text : m->text;
+    m->line = node && node->line ? node->line : 1;
+}
+
+static int by_line(const void *a, const void *b)
+{
+    const struct spec_mistake *x = a, *y = b;
+
+    return (x->line > y->line) - (x->line < y->line);
+}
+
+/* Makes the first of the mistakes the error, and tells the others to the caller. HD_OK: there is
+ * none. */
+static enum hd_status tell_mistakes(struct spec_reader *r)
+{
+    struct spec_mistakes *m = &r->mistakes;
+
+    if (!m->count)
+        return HD_OK;
+    for (size_t i = 0; i < m->count; i++)
+        locate_mistake(r, &m->items[i]);
+    qsort(m->items, m->count, sizeof m->items[0], by_line);
+    for (size_t i = 1; i < m->count; i++)
+        hd_text_add(r->source->mistakes, "%s\n", m->items[i].text);
+    if (m->more)
+        hd_text_add(r->source->mistakes, "%s: and %zu more\n", r->name, m->more);
+    return hd_err(m->items[0].status, "%s", m->items[0].text);
+}
+
 size_t spec_path_push(struct spec_reader *r, const char *name)
 {
     size_t len = strlen(r->path);
@@ -373,6 +460,9 @@ static enum hd_status unknown_key(const char *group, const char *name)
     nearest = hd_text_nearest(name, children.names, children.count);
     (void)spec_quote(name, quoted);
     quoted[strlen(quoted) - 1] = '\0'; /* the key is part of a path, so no quotes */
+    if (!foreign && spec_find_instead(name))
+        return hd_err(HD_INVALID, "%s%s%s: unknown key; %s", group, dot, quoted + 1,
+                      spec_find_instead(name));
     if (foreign)
         return hd_err(HD_INVALID, "%s%s%s: unknown key; did you mean %s?%s%s", group, dot,
                       quoted + 1, as_written_in(group, foreign), note ? " " : "", note ? note : "");
@@ -443,6 +533,16 @@ static enum hd_status not_a_group(const char *path, const struct yaml_node *node
                   list, i < children.count ? " ..." : "");
 }
 
+/* Has a key, whose value is a mistake, count as not given. */
+static void leave_out(struct spec_reader *r, const struct yaml_node *node)
+{
+    const size_t len = spec_path_push(r, node->key);
+
+    if (spec_find_key(r->path))
+        *spec_given(&r->draft, r->path) = false;
+    spec_path_pop(r, len);
+}
+
 static enum hd_status read_group(struct spec_reader *r, const struct yaml_node *node)
 {
     enum hd_status st = HD_OK;
@@ -457,8 +557,13 @@ static enum hd_status read_group(struct spec_reader *r, const struct yaml_node *
                           r->path);
         return not_a_group(r->path, node);
     }
-    for (const struct yaml_node *c = node->first; c && !st; c = c->next)
+    for (const struct yaml_node *c = node->first; c && !st; c = c->next) {
         st = read_key(r, node, c);
+        if (st && passes_mistakes(r)) {
+            st = pass_at_node(r, r->here, st);
+            leave_out(r, c);
+        }
+    }
     return st;
 }
 
@@ -515,6 +620,10 @@ static enum hd_status read_spec(struct spec_reader *r, const struct hd_spec_sour
     st = read_group(r, r->root);
     if (st)
         return at_node(r, r->here, st);
+    if (r->mistakes.count) {
+        st = spec_check_given(&r->draft, mistakes_of(r));
+        return st ? st : tell_mistakes(r);
+    }
     st = take_epochs(r, source);
     if (!st)
         st = spec_locate_names(r);
@@ -527,7 +636,9 @@ static enum hd_status read_spec(struct spec_reader *r, const struct hd_spec_sour
         return at_key_of_message(r, st);
     spec_fill_absent(&r->draft);
     spec_fill_zero(job);
-    st = spec_check_draft(job);
+    st = spec_check_draft(job, mistakes_of(r));
+    if (!st && r->mistakes.count)
+        return tell_mistakes(r);
     if (!st) {
         st = spec_find_files(&r->draft, r->folder);
         if (st && st != HD_NO_MEMORY && source->missing_data) {
@@ -560,6 +671,7 @@ enum hd_status hd_spec_read_yaml(const struct hd_spec_source *source, struct hd_
     *ret_job = (struct hd_job){.only_planned = source->only_planned,
                                .layout_follows = source->layout_follows};
     hd_arena_init(&r.arena, TREE_BYTES_MAX);
+    r.mistakes.arena = &r.arena;
     st = read_spec(&r, source);
     hd_arena_done(&r.arena);
     return st;

@@ -43,7 +43,8 @@ enum {
     HD_SPEC_FILE_BYTES_MAX = 256 << 10,
     /* files of one list (data.train or data.val) after patterns are expanded */
     HD_SPEC_FILES_MAX = 65536,
-    HD_SPEC_OVERRIDES_MAX = 256 /* --set options */
+    HD_SPEC_OVERRIDES_MAX = 256, /* --set options */
+    HD_SPEC_MISTAKES_MAX = 20    /* mistakes that one reading tells */
 };
 
 #define HD_SPEC_STEPS_UNKNOWN (INT64_C(1) << 40)
@@ -71,6 +72,12 @@ struct hd_spec_source {
     /* If not NULL (a plan for another machine), data files that cannot be opened are no error, and
      * the message about them is appended to this text. */
     struct hd_text *missing_data;
+    /* If not NULL, reading goes on behind a mistake where that makes sense: the error is the first
+     * one in the file, and one line is appended here for each further one, in the order of lines, at
+     * most HD_SPEC_MISTAKES_MAX - 1, then one that says how many more there are. Keys and their
+     * values are all checked; rules between keys only if every value is possible; files only if all
+     * rules hold. NULL: the first mistake ends reading. */
+    struct hd_text *mistakes;
     /* If not NULL, one line is appended for each value that was chosen by looking into a file, such
      * as model.vocab by the tokenizer. */
     struct hd_text *notes;
@@ -173,6 +180,10 @@ enum hd_status hd_spec_read_cluster(const char *path, struct hd_arena *arena,
 enum hd_status hd_spec_parse_cluster(const char *name, const void *bytes, size_t size_bytes,
                                      struct hd_arena *arena, struct hd_cluster *ret_clusters,
                                      int *ret_count, struct hd_node_tree *ret_tree);
+
+/* Appends what a job file has for a name that another program uses for one of its settings:
+ * "did you mean train.lr?". Returns false, and appends nothing, if the name is not known. */
+bool hd_spec_suggest(const char *name, struct hd_text *out);
 
 /* Adds the spec as a JSON object with the keys of the job file, without train.epochs: train.steps
  * has their steps. hd_spec_read_yaml can read it, since JSON is YAML. */

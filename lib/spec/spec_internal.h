@@ -70,6 +70,9 @@ bool spec_is_auto_group(const char *group, const struct yaml_node *node);
  * that another program uses for that key, or the last part of exactly one path. NULL: no such key.
  * *ret_note: a sentence to add to the error message; NULL: none. */
 const char *spec_find_foreign(const char *name, const char **ret_note);
+/* Returns what takes the place of a setting that other programs have and a job file does not need,
+ * such as output_dir; NULL: none is known. */
+const char *spec_find_instead(const char *name);
 
 /* Makes the error "PATH: 70 is not possible; give a whole number from 1 to 16". */
 enum hd_status spec_err_range(const char *path, const struct hd_key *key, double value);
@@ -135,6 +138,23 @@ bool spec_follows_steps(const struct hd_job *job, const char *path);
  * Idempotent. */
 void spec_fill_zero(struct hd_job *job);
 
+/* ---- several mistakes ---- */
+
+/* Mistakes that reading has passed. */
+struct spec_mistakes {
+    struct spec_mistake {
+        char *text;            /* message; in the arena */
+        int line;              /* line of the file; 0: not looked up yet */
+        enum hd_status status; /* HD_INVALID or HD_UNSUPPORTED */
+    } items[HD_SPEC_MISTAKES_MAX];
+    size_t count, more; /* mistakes kept; mistakes beyond them */
+    struct hd_arena *arena;
+};
+
+/* Keeps the last error message, if `status` is that of a mistake in the file, and returns HD_OK, so
+ * that reading goes on; returns any other status as it is. mistakes NULL: returns `status`. */
+enum hd_status spec_pass(struct spec_mistakes *mistakes, enum hd_status status);
+
 /* ---- reading a value ---- */
 
 struct spec_reader {
@@ -146,6 +166,7 @@ struct spec_reader {
     struct spec_draft draft;
     const struct yaml_node *here;  /* current node of the tree; error messages have its line */
     char path[SPEC_PATH_TEXT_MAX]; /* dotted path of the current key */
+    struct spec_mistakes mistakes; /* passed so far; used if the source has room for several */
 };
 
 /* Appends ".NAME" to the reader's path; returns the old length of the path, which spec_path_pop
@@ -202,7 +223,9 @@ enum hd_status spec_check_model(const struct hd_job *job);
 
 /* Checks the rules of a job as hd_spec_check does, but allows data files as the job file names
  * them: relative paths, or patterns. */
-enum hd_status spec_check_draft(const struct hd_job *job);
+enum hd_status spec_check_draft(const struct hd_job *job, struct spec_mistakes *mistakes);
+/* Checks each value that the job file gives by the limits of its key alone. */
+enum hd_status spec_check_given(const struct spec_draft *draft, struct spec_mistakes *mistakes);
 
 /* ---- paths ---- */
 

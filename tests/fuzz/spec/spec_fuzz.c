@@ -19,13 +19,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
 static enum hd_status read_bytes(const void *bytes, size_t count, struct hd_arena *arena,
                                  struct hd_job *ret_job)
 {
-    struct hd_spec_source source = {.name = "job.yaml", .bytes = bytes, .size_bytes = count};
+    struct hd_text mistakes = {0};
+    struct hd_spec_source source = {
+        .name = "job.yaml", .bytes = bytes, .size_bytes = count, .mistakes = &mistakes};
     char *folder = getcwd(NULL, 0); /* the project's: LICENSE is there */
     enum hd_status st;
 
     assert_non_null(folder);
     source.folder = folder;
     st = hd_spec_read_yaml(&source, arena, ret_job);
+    assert_true(st || !mistakes.len_bytes); /* what is accepted has no mistake */
+    hd_text_free(&mistakes);
     free(folder);
     return st;
 }

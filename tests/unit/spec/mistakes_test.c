@@ -1,0 +1,163 @@
+/* Several mistakes of a job file in one answer, and files of other tools. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fixture.h"
+
+/* Reads the text, and returns all messages, one per line; the caller frees. */
+static char *messages_of(const char *bytes, enum hd_status status)
+{
+    struct hd_text more = {0}, all = {0};
+    const struct hd_spec_source source = {.name = "job.yaml",
+                                          .folder = folder,
+                                          .bytes = bytes,
+                                          .size_bytes = strlen(bytes),
+                                          .mistakes = &more};
+    struct hd_job job;
+
+    assert_int_equal(hd_spec_read_yaml(&source, &jobs, &job), status);
+    hd_text_add(&all, "%s\n%s", hd_err_message(), more.data ? more.data : "");
+    assert_false(all.failed);
+    hd_text_free(&more);
+    return all.data;
+}
+
+/* Keys and values: all are told in the order of the file, a value that is possible by itself is no
+ * mistake, and rules between keys wait. */
+static void all_wrong_keys_and_values_are_told_at_once(void **state)
+{
+    char *text = messages_of("name: x\n"
+                             "model: {family: llama, layers: two, hidden: 65, heads: 0}\n"
+                             "data: {train: [a.txt], splt: 0.1}\n"
+                             "train: {lr: 0, steps: 2, global_batch: 8}\n"
+                             "train: {}\n"
+                             "lora_r: 8\n",
+                             HD_INVALID);
+
+    assert_string_equal(
+        text,
+        "job.yaml:2: model.layers: 'two' is not a whole number; write digits only, such as 1000\n"
+        "job.yaml:2: model.heads: 0 is not possible; give a whole number from 1 to 4096\n"
+        "job.yaml:3: data.splt: unknown key; did you mean split?\n"
+        "job.yaml:4: train.lr: 0 is not possible; give a number from 1e-12 to 1000\n"
+        "job.yaml:5: train: is given twice, first in line 4; remove one\n"
+        "job.yaml:6: lora_r: unknown key; did you mean train.adapter.rank?\n");
+    free(text);
+}
+
+/* 65 channels have no 4 heads, and 3 ranks share no 4 heads: two groups of rules, two messages. */
+static void rules_are_told_at_once_when_each_value_is_possible(void **state)
+{
+    char *text = messages_of("name: x\n"
+                             "model: {family: llama, layers: 2, hidden: 64, heads: 4, context: 8}\n"
+                             "data: {train: [a.txt], split: 0.1}\n"
+                             "train: {steps: 2, global_batch: 8, lr: {peak: 1e-3, min: 1}}\n"
+                             "parallel: {tp: 3}\n",
+                             HD_INVALID);
+
+    assert_non_null(strstr(text, "job.yaml:4: train.lr.min: 1 is above"));
+    assert_non_null(strstr(text, "\njob.yaml:5: parallel.tp: 3 does not divide model.heads"));
+    free(text);
+}
+
+/* 30 keys of nobody: 20 are told, and that there are 10 more. */
+static void so_many_mistakes_are_told_and_the_rest_is_counted(void **state)
+{
+    struct hd_text file = {0};
+    size_t lines = 0;
+    char *text;
+
+    for (int i = 0; i < 30; i++)
+        hd_text_add(&file, "qqqq%d: 1\n", i);
+    text = messages_of(file.data, HD_INVALID);
+    for (const char *c = text; *c; c++)
+        lines += *c == '\n';
+    assert_int_equal(lines, HD_SPEC_MISTAKES_MAX + 1);
+    assert_non_null(strstr(text, "\njob.yaml: and 10 more\n"));
+    hd_text_free(&file);
+    free(text);
+}
+
+/* Names of settings in files of axolotl, TRL, torchtune, LLaMA-Factory, Megatron-LM and Slurm, each
+ * with words that the answer must have. */
+static void settings_of_other_tools_are_named_as_here(void **state)
+{
+    static const struct {
+        const char *names, *said;
+    } rows[] = {
+        {"base_model model_id model_name_or_path", "model.from"},
+        {"sequence_len cutoff_len max_length max_seq_len seq_length", "model.context"},
+        {"load_in_4bit load_in_8bit quantization_bit bnb_4bit_quant_type", "model.weights"},
+        {"sliding_window_pattern layer_types", "model.window_layers"},
+        {"attn_logit_softcapping", "model.attention_cap"},
+        {"final_logit_softcapping", "model.logit_cap"},
+        {"z_loss moe_z_loss_coeff", "model.router.z"},
+        {"datasets dataset data_path", "data.train"},
+        {"test_datasets eval_dataset", "data.val"},
+        {"val_set_size val_size", "data.split"},
+        {"sample_packing packing neat_packing", "data.documents"},
+        {"field_messages message_field_role", "data.columns"},
+        {"train_on_inputs assistant_only_loss", "data.loss"},
+        {"chat_template", "data.template"},
+        {"num_epochs num_train_epochs epochs", "train.epochs"},
+        {"max_steps train_iters", "train.steps"},
+        {"learning_rate", "train.lr"},
+        {"lr_scheduler lr_scheduler_type lr_decay_style", "train.lr.decay"},
+        {"warmup_steps warmup_ratio", "train.lr.warmup"},
+        {"min_lr min_lr_ratio cosine_min_lr_ratio", "train.lr.min"},
+        {"gradient_accumulation_steps", "train.global_batch"},
+        {"micro_batch_size per_device_train_batch_size", "parallel.micro_batch"},
+        {"lora_r lora_rank", "train.adapter.rank"},
+        {"lora_alpha", "train.adapter.alpha"},
+        {"lora_dropout", "train.adapter.dropout"},
+        {"target_modules lora_target lora_target_linear", "train.adapter.targets"},
+        {"modules_to_save", "train.adapter.also"},
+        {"finetuning_type peft adapter", "train.adapter"},
+        {"rl rlhf pref_loss", "train.objective"},
+        {"dpo_beta rl_beta", "train.preference.beta"},
+        {"bf16 fp16 mixed_precision", "train.precision"},
+        {"fp8_recipe", "train.fp8"},
+        {"optim optimizer", "AdamW"},
+        {"max_grad_norm clip_grad", "train.clip"},
+        {"eval_steps evals_per_epoch", "validate.every"},
+        {"save_steps saves_per_epoch save_freq", "checkpoint.every"},
+        {"save_total_limit", "checkpoint.keep"},
+        {"load_best_model_at_end", "checkpoint.best"},
+        {"logging_steps log_interval", "train.log_every"},
+        {"report_to wandb_mode tensorboard", "TensorBoard"},
+        {"output_dir save_dir", "--state-dir"},
+        {"resume_from_checkpoint", "resume"},
+        {"deepspeed fsdp fsdp_config zero_stage", "parallel.zero"},
+        {"tensor_parallel_size tensor_parallel_degree", "parallel.tp"},
+        {"pipeline_parallel_size", "parallel.pp"},
+        {"context_parallel_size", "parallel.cp"},
+        {"expert_parallel_size", "parallel.ep"},
+        {"gradient_checkpointing enable_activation_checkpointing", "parallel.recompute"},
+        {"flash_attention attn_implementation", "tiles"},
+        {"torch_compile compile", "compiled"},
+        {"special_tokens bos_token", "tokenizer"},
+        {"gres ntasks nodes gpus", "resources.devices"},
+        {"partition account qos", "queue"},
+        {"time walltime", "time_limit"},
+        {"dependency", "after"},
+        {"run_name wandb_name", "name"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        for (const char *at = rows[i].names; *at; at += strspn(at, " ")) {
+            const size_t len = strcspn(at, " ");
+            struct hd_text said = {0};
+            char name[64];
+
+            (void)snprintf(name, sizeof name, "%.*s", (int)len, at);
+            at += len;
+            if (!hd_spec_suggest(name, &said))
+                fail_msg("%s: nothing is said", name);
+            if (!strstr(said.data, rows[i].said))
+                fail_msg("%s: %s", name, said.data);
+            hd_text_free(&said);
+        }
+}
+
+RUN_CASES_BETWEEN(make_corpus, drop_corpus)
