@@ -135,12 +135,12 @@ static const char watch_help[] =
     "  heddle watch 7 -o jsonl | jq 'select(.type == \"validation\").loss'\n";
 
 static const char plot_help[] =
-    "Usage: heddle plot JOB|RUN... [--out FILE.svg|FILE.csv] [--keys NAMES] [--x AXIS]\n"
-    "                   [--log] [--smooth S] [--width PIXELS]\n"
+    "Usage: heddle plot JOB|RUN... [--out FILE.svg|FILE.csv] [--keys NAMES]\n"
+    "                   [--x AXIS] [--log] [--smooth S] [--width PIXELS]\n"
     "\n"
     "Draws the loss of jobs, or of runs of heddle local, over one another: on the\n"
-    "terminal, or into a picture. RUN is the folder of a run. Dots are validations;\n"
-    "values far from all others are left out of the axis, and the title counts them.\n"
+    "terminal, or into a picture. RUN is the folder of a run. Dots are validations.\n"
+    "Values far from all others are left out of the axis; the title counts them.\n"
     "heddle local writes loss.svg into the run's folder at its end.\n"
     "\n"
     "  --out FILE      an .svg for pages and slides, or a .csv with every step\n"

@@ -36,6 +36,8 @@ static int unknown_command(const char *name)
     struct hd_text verbs = {0};
     char word[CLI_NEAREST_MAX];
 
+    if (*name == '-')
+        return cli_usage("the command comes first, then its flags: heddle COMMAND %s", name);
     cli_add_verbs(name, &verbs);
     if (verbs.len_bytes && !verbs.failed)
         return cli_usage("%s: a verb is missing, or is none of these: %s", name, verbs.data);
