@@ -13,43 +13,47 @@
  *   rstd[r,h] = 1 / sqrt(mean_d inp[r,h,d]^2 + eps),
  * with q_weight for the first H heads and k_weight for the next G; v is copied. The factor is 1 +
  * weight with one_plus, and 1 if the weights are NULL. (Henry et al. 2020, "Query-Key Normalization
- * for Transformers", with the norm of Qwen3.) */
+ * for Transformers", with the norm of Qwen3.)
+ * With `layer`, LayerNorm with a weight vector for each head and no bias (Dehghani et al. 2023,
+ * "Scaling Vision Transformers to 22 Billion Parameters"): x = inp[r,h,:] - mean[r,h] takes the
+ * place of inp, also in rstd, and weight[h,:] that of weight; rstd then has the R rows [rstd: H+G |
+ * mean: H+G]. Not with one_plus, nor without weights. */
 struct hd_head_norm_forward_args {
     void *out;            /* [R, H+2G, D]  dtype                     */
-    float *rstd;          /* [R, H+G]                                */
+    float *rstd;          /* [R, H+G], with layer [R, 2*(H+G)]       */
     const void *inp;      /* [R, H+2G, D]  dtype                     */
-    const void *q_weight; /* [D]  dtype, or NULL                     */
-    const void *k_weight; /* [D]  dtype, or NULL exactly when q_weight is */
+    const void *q_weight; /* [D], with layer [H, D]  dtype, or NULL  */
+    const void *k_weight; /* [D], with layer [G, D]  dtype, or NULL exactly when q_weight is */
     int64_t R, H, G, D;
     float eps;
-    bool one_plus;
+    bool one_plus, layer;
     enum hd_dtype dtype;
 };
 
-/* The gradient of head_norm_forward's input: rmsnorm_backward for each head of q and k; the
- * gradient of v is copied. dinp may alias dout. */
+/* The gradient of head_norm_forward's input: rmsnorm_backward, with `layer` layernorm_backward, for
+ * each head of q and k; the gradient of v is copied. dinp may alias dout. */
 struct hd_head_norm_backward_args {
-    void *dinp;           /* [R, H+2G, D]  dtype */
-    const void *dout;     /* [R, H+2G, D]  dtype */
-    const void *inp;      /* [R, H+2G, D]  dtype */
-    const float *rstd;    /* [R, H+G]            */
-    const void *q_weight; /* [D]  dtype, or NULL */
-    const void *k_weight; /* [D]  dtype, or NULL */
+    void *dinp;        /* [R, H+2G, D]  dtype */
+    const void *dout;  /* [R, H+2G, D]  dtype */
+    const void *inp;   /* [R, H+2G, D]  dtype */
+    const float *rstd; /* as in head_norm_forward, like the weights */
+    const void *q_weight;
+    const void *k_weight;
     int64_t R, H, G, D;
-    bool one_plus;
+    bool one_plus, layer;
     enum hd_dtype dtype;
 };
 
 /* dq_weight[d] (+)= sum over r and h < H of dout[r,h,d] * inp[r,h,d] * rstd[r,h]; dk_weight over
- * the next G heads. */
+ * the next G heads. With `layer`, the sum over r for each head, of inp[r,h,d] - mean[r,h]. */
 struct hd_head_norm_backward_weight_args {
-    float *dq_weight, *dk_weight; /* [D]                 */
+    float *dq_weight, *dk_weight; /* [D], with layer [H, D] and [G, D] */
     const void *dout;             /* [R, H+2G, D]  dtype */
     const void *inp;              /* [R, H+2G, D]  dtype */
-    const float *rstd;            /* [R, H+G]            */
+    const float *rstd;            /* as in head_norm_forward */
     void *scratch;
     int64_t R, H, G, D;
-    bool accumulate;
+    bool accumulate, layer;
     enum hd_dtype dtype;
 };
 

@@ -247,12 +247,14 @@ struct hd_combine_forward_args {
 };
 
 /* dinp[slot[r,k],:] = gate[r,k] * dout[r,:],  dgate[r,k] = sum_c dout[r,c] * inp[slot[r,k],c];
- * dgate is 0 for a choice without a slot. dinp may alias inp. */
+ * dgate is 0 for a choice without a slot. dinp may alias inp. Either result may be left out: where
+ * gates multiply the inputs of experts, `dout` is these rows x, the first result alone is forward's
+ * gate[r,k] * x[r,:], and the second, with `inp` the gradient of those products, is dgate. */
 struct hd_combine_backward_args {
-    void *dinp;          /* [T, C]  dtype */
-    float *dgate;        /* [R, K]        */
+    void *dinp;          /* [T, C]  dtype, or NULL */
+    float *dgate;        /* [R, K], or NULL        */
     const void *dout;    /* [R, C]  dtype */
-    const void *inp;     /* [T, C]  dtype */
+    const void *inp;     /* [T, C]  dtype, or NULL exactly when dgate is */
     const float *gate;   /* [R, K]        */
     const int32_t *slot; /* [R, K]        */
     int64_t R, K, C, T;

@@ -73,9 +73,9 @@ void hd_cost_combine_backward(struct hd_costs *costs, const struct hd_combine_ba
 {
     const int64_t n = slots(a->R, a->K, a->T) * a->C, e = (int64_t)hd_dtype_size(a->dtype);
 
-    costs->flops += 3.0 * (double)n;
-    costs->read_bytes += (n + a->R * a->C) * e + 8 * a->R * a->K;
-    costs->write_bytes += n * e + 4 * a->R * a->K;
+    costs->flops += ((a->dinp ? 1.0 : 0.0) + (a->dgate ? 2.0 : 0.0)) * (double)n;
+    costs->read_bytes += ((a->dgate ? n : 0) + a->R * a->C) * e + 8 * a->R * a->K;
+    costs->write_bytes += (a->dinp ? n * e : 0) + (a->dgate ? 4 * a->R * a->K : 0);
 }
 
 void hd_cost_regroup(struct hd_costs *costs, const struct hd_regroup_args *a)

@@ -220,8 +220,10 @@ INLINE float combine_gradient(const struct hd_combine_backward_args *a, int64_t 
     FOR_VECTORS (c, n, 0, a->C) {
         const vf dout = vf_load(a->dout, r * a->C + c, n, dtype);
 
-        dot += dout * vf_load(a->inp, slot * a->C + c, n, dtype);
-        vf_store(a->dinp, slot * a->C + c, n, dout * gate, dtype);
+        if (a->dgate)
+            dot += dout * vf_load(a->inp, slot * a->C + c, n, dtype);
+        if (a->dinp)
+            vf_store(a->dinp, slot * a->C + c, n, dout * gate, dtype);
     }
     return vf_sum(dot);
 }
@@ -231,12 +233,15 @@ static void combine_gradients(const void *args, int64_t begin, int64_t end, int 
     const struct hd_combine_backward_args *a = args;
 
     (void)thread;
-    for (int64_t i = begin * a->K; i < end * a->K; i++)
-        if (a->slot[i] < 0)
-            a->dgate[i] = 0;
-        else
+    for (int64_t i = begin * a->K; i < end * a->K; i++) {
+        float dgate = 0;
+
+        if (a->slot[i] >= 0)
             WITH_FLOATS(a->dtype, T,
-                        a->dgate[i] = combine_gradient(a, i / a->K, a->slot[i], a->gate[i], T));
+                        dgate = combine_gradient(a, i / a->K, a->slot[i], a->gate[i], T));
+        if (a->dgate)
+            a->dgate[i] = dgate;
+    }
 }
 
 enum hd_status KERNEL(combine_backward)(struct hd_backend *cpu,

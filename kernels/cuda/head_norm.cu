@@ -1,12 +1,13 @@
-/* head_norm: RMSNorm over the channels of each query and key head. A row is [q: H*D | k: G*D | v:
- * G*D]; v is copied.
+/* head_norm: RMSNorm, or LayerNorm, over the channels of each query and key head. A row is [q: H*D |
+ * k: G*D | v: G*D]; v is copied.
  *
  * Bytes: forward 2 R (H+2G) D e; backward reads dout and, except for v, inp, and writes dinp; the
  * gradients of weights read dout and inp of q and k. A head is processed like a NARROW row of
  * norm.cu: by as many lanes as needed with four packs of 16 bytes each, so a warp processes eight
  * heads of 128 bf16 values with four loads in flight, without barriers. Heads of more than 128
  * packs are read twice, the second time from L1. On an H100 82% of a copy's
- * rate forward, 78% backward.
+ * rate forward, 78% backward. LayerNorm has kernels of its own, which read a head two or three
+ * times, all but the first time from L1; not yet measured on a GPU.
  */
 #include "kernels/cuda/device.cuh"
 
@@ -181,6 +182,106 @@ static enum hd_status heads_launch(struct hd_cuda_stream *s, const struct heads<
                      a, lanes);
 }
 
+/* ---- LayerNorm, with a weight for each head ---- */
+
+/* Normalizes the heads of rows, or computes the gradient (BACKWARD). a.rstd has the rows [rstd: H+G |
+ * mean: H+G]. dinp may alias dout: a thread reads an element before it writes it. */
+template <typename T, int V, bool BACKWARD>
+static __global__ void __launch_bounds__(HEAD_THREADS, head_resident<BACKWARD>)
+    center_heads(struct heads<T> a, int lanes)
+{
+    const int group = (int)threadIdx.x / lanes;
+    const int64_t begin = (int64_t)threadIdx.x % lanes * V, step = (int64_t)lanes * V;
+    const int64_t groups = HEAD_THREADS / lanes, all = a.H + 2 * a.G, normed = a.H + a.G;
+    const T *copied = BACKWARD ? a.dout : a.inp;
+
+    for (int64_t first = blockIdx.x * groups; first < a.R * all; first += gridDim.x * groups) {
+        const int64_t i = first + group, at = i * a.D, r = i / all, h = i - r * all;
+        const bool norm = i < a.R * all && h < normed, copy = i < a.R * all && h >= normed;
+        const T *weight = (h < a.H ? a.q_weight + h * a.D : a.k_weight + (h - a.H) * a.D);
+        float *rstd_at = a.rstd + 2 * r * normed + h, mean = 0, rstd = 0, sum = 0, products = 0;
+
+        if (BACKWARD && norm) {
+            rstd = rstd_at[0];
+            mean = rstd_at[normed];
+        }
+        for (int64_t c = begin; norm && c < a.D; c += step) {
+            const pack<T, V> x = pack_load<V>(a.inp + at + c);
+            pack<T, V> dout, w;
+
+            if (BACKWARD) {
+                dout = pack_load<V>(a.dout + at + c);
+                w = pack_load<V>(weight + c);
+            }
+#pragma unroll
+            for (int j = 0; j < V; j++)
+                if (BACKWARD) {
+                    const float g = to_float(w.at[j]) * to_float(dout.at[j]);
+
+                    sum += g;
+                    products += g * ((to_float(x.at[j]) - mean) * rstd);
+                } else {
+                    sum += to_float(x.at[j]);
+                }
+        }
+        sum = lanes_add(sum, lanes) / (float)a.D;
+        if (!BACKWARD) {
+            mean = sum;
+            for (int64_t c = begin; norm && c < a.D; c += step) {
+                const pack<T, V> x = pack_load<V>(a.inp + at + c);
+
+#pragma unroll
+                for (int j = 0; j < V; j++)
+                    products += (to_float(x.at[j]) - mean) * (to_float(x.at[j]) - mean);
+            }
+        }
+        products = lanes_add(products, lanes) / (float)a.D;
+        if (!BACKWARD && norm) {
+            rstd = 1.0f / sqrtf(products + a.eps);
+            if (begin == 0) {
+                rstd_at[0] = rstd;
+                rstd_at[normed] = mean;
+            }
+        }
+        for (int64_t c = begin; norm && c < a.D; c += step) {
+            const pack<T, V> x = pack_load<V>(a.inp + at + c), w = pack_load<V>(weight + c);
+            pack<T, V> dout, y;
+
+            if (BACKWARD)
+                dout = pack_load<V>(a.dout + at + c);
+#pragma unroll
+            for (int j = 0; j < V; j++) {
+                const float xhat = (to_float(x.at[j]) - mean) * rstd, f = to_float(w.at[j]);
+
+                y.at[j] = from_float<T>(
+                    BACKWARD ? (f * to_float(dout.at[j]) - sum - xhat * products) * rstd
+                             : xhat * f);
+            }
+            pack_store(a.out + at + c, y);
+        }
+        for (int64_t c = begin; copy && c < a.D; c += step)
+            pack_store(a.out + at + c, pack_load<V>(copied + at + c));
+    }
+}
+
+template <bool BACKWARD, int V, typename T>
+static enum hd_status center_launch(struct hd_cuda_stream *s, const struct heads<T> &a)
+{
+    const int64_t count = a.R * (a.H + 2 * a.G);
+    int lanes = 1;
+
+    if (count == 0)
+        return HD_OK;
+    while (lanes < 32 && lanes * HEAD_PACKS * V < a.D)
+        lanes *= 2;
+    return HD_LAUNCH(
+        s, (center_heads<T, V, BACKWARD>),
+        dim3(grid_of(s, divide_up(count, HEAD_THREADS / lanes), head_resident<BACKWARD>)),
+        dim3(HEAD_THREADS), 0, a, lanes);
+}
+
+/* ---- both norms ---- */
+
 extern "C" enum hd_status hd_cuda_head_norm_forward(struct hd_cuda_stream *s,
                                                     const struct hd_head_norm_forward_args *a)
 {
@@ -190,9 +291,11 @@ extern "C" enum hd_status hd_cuda_head_norm_forward(struct hd_cuda_stream *s,
                 (const T *)a->k_weight, a->R, a->H, a->G, a->D, a->eps
         };
 
-        HD_PACK_WIDTH(
-            (pack_fits_wide<T>(a->D, a->out, a->inp, a->q_weight, a->k_weight)), T, V,
-            HD_NORM_WEIGHT(a->q_weight, a->one_plus, W, return heads_launch<false, W, V>(s, h)));
+        HD_PACK_WIDTH((pack_fits_wide<T>(a->D, a->out, a->inp, a->q_weight, a->k_weight)), T, V, {
+            if (a->layer)
+                return center_launch<false, V>(s, h);
+            HD_NORM_WEIGHT(a->q_weight, a->one_plus, W, return heads_launch<false, W, V>(s, h));
+        });
     });
 }
 
@@ -206,8 +309,11 @@ extern "C" enum hd_status hd_cuda_head_norm_backward(struct hd_cuda_stream *s,
         };
 
         HD_PACK_WIDTH(
-            (pack_fits_wide<T>(a->D, a->dinp, a->dout, a->inp, a->q_weight, a->k_weight)), T, V,
-            HD_NORM_WEIGHT(a->q_weight, a->one_plus, W, return heads_launch<true, W, V>(s, h)));
+            (pack_fits_wide<T>(a->D, a->dinp, a->dout, a->inp, a->q_weight, a->k_weight)), T, V, {
+                if (a->layer)
+                    return center_launch<true, V>(s, h);
+                HD_NORM_WEIGHT(a->q_weight, a->one_plus, W, return heads_launch<true, W, V>(s, h));
+            });
     });
 }
 
@@ -244,6 +350,64 @@ struct head_terms {
     }
 };
 
+/* Terms of the weight gradients of LayerNorm for row_sums.cuh, whose columns are those of heads
+ * `first` on. */
+template <typename T>
+struct centered_terms {
+    static constexpr int OUTPUTS = 1;
+    template <int V>
+    struct in {
+        pack<T, V> dout, inp;
+        float rstd, mean;
+    };
+    const T *dout, *inp;
+    const float *rstd;
+    int64_t first, normed, heads, D;
+
+    template <int V>
+    __device__ void load(in<V> &x, int64_t r, int64_t c) const
+    {
+        const int64_t at = (r * heads + first) * D + c, h = first + c / D;
+
+        x.dout = pack_load<V>(dout + at);
+        x.inp = pack_load<V>(inp + at);
+        x.rstd = rstd[2 * r * normed + h];
+        x.mean = rstd[(2 * r + 1) * normed + h];
+    }
+    template <int V>
+    __device__ void add(float (&sums)[1][V], const in<V> &x) const
+    {
+#pragma unroll
+        for (int j = 0; j < V; j++)
+            sums[0][j] += to_float(x.dout.at[j]) * ((to_float(x.inp.at[j]) - x.mean) * x.rstd);
+    }
+};
+
+static enum hd_status sum_centered(struct hd_cuda_stream *s,
+                                   const struct hd_head_norm_backward_weight_args *a)
+{
+    const int64_t normed = a->H + a->G;
+    enum hd_status st = HD_OK;
+
+    HD_CUDA_FLOATS(a->dtype, T, {
+        for (int k = 0; !st && k < 2; k++) {
+            const struct cuda_row_sums sums = {{k ? a->dk_weight : a->dq_weight},
+                                               (float *)a->scratch,
+                                               a->R,
+                                               (k ? a->G : a->H) * a->D,
+                                               a->accumulate};
+            const struct centered_terms<T> terms = {
+                (const T *)a->dout,
+                    (const T *)a->inp, a->rstd, k ? a->H : 0, normed, normed + a->G, a->D
+            };
+
+            HD_PACK_WIDTH((pack_fits_wide<T>(a->D, a->dout, a->inp)), T, V,
+                          st = row_sums_launch<V>(s, terms, sums));
+        }
+    });
+    return st;
+}
+
 extern "C" enum hd_status
 hd_cuda_head_norm_backward_weight(struct hd_cuda_stream *s,
                                   const struct hd_head_norm_backward_weight_args *a)
@@ -254,6 +418,8 @@ hd_cuda_head_norm_backward_weight(struct hd_cuda_stream *s,
                                    hd_costs_device_row_chunks(rows[0]).count * a->D};
     enum hd_status st = HD_OK;
 
+    if (a->layer)
+        return sum_centered(s, a);
     HD_CUDA_FLOATS(a->dtype, T, {
         for (int k = 0; !st && k < 2; k++) {
             const struct cuda_row_sums sums = {

@@ -439,7 +439,8 @@ static __global__ void __launch_bounds__(ROWS_THREADS, ROWS_RESIDENT)
             for (int u = 0; u < UNROLL; u++)
                 if (c + u * 32 * V < a.C) {
                     dy[u] = pack_load<V>(dout + c + u * 32 * V);
-                    x[u] = pack_load<V>(inp + c + u * 32 * V);
+                    if (a.dgate)
+                        x[u] = pack_load<V>(inp + c + u * 32 * V);
                 }
 #pragma unroll
             for (int u = 0; u < UNROLL; u++)
@@ -448,14 +449,16 @@ static __global__ void __launch_bounds__(ROWS_THREADS, ROWS_RESIDENT)
 
 #pragma unroll
                     for (int j = 0; j < V; j++) {
-                        dot += to_float(dy[u].at[j]) * to_float(x[u].at[j]);
+                        if (a.dgate)
+                            dot += to_float(dy[u].at[j]) * to_float(x[u].at[j]);
                         dx.at[j] = from_float<T>(to_float(dy[u].at[j]) * gate);
                     }
-                    pack_store(dinp + c + u * 32 * V, dx);
+                    if (a.dinp)
+                        pack_store(dinp + c + u * 32 * V, dx);
                 }
         }
         dot = warp_add(dot);
-        if (threadIdx.x % 32 == 0)
+        if (a.dgate && threadIdx.x % 32 == 0)
             a.dgate[i] = dot;
     }
 }

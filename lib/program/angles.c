@@ -18,7 +18,7 @@ static double llama3(const struct hd_rope *rope, double frequency)
 
     if (length < shortest)
         return frequency;
-    if (length > longest)
+    if (length > longest || longest <= shortest) /* Llama 4 Scout has equal bounds */
         return frequency / rope->factor;
     keep = (rope->original_context / length - rope->low_freq_factor) /
            (rope->high_freq_factor - rope->low_freq_factor);

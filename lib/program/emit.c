@@ -220,6 +220,7 @@ static struct hd_operand constant(struct hd_emit *e, const struct hd_store *like
             s->rows == like->rows && s->columns == like->columns && s->zigzag.S == like->zigzag.S &&
             s->zigzag.P == like->zigzag.P && s->zigzag.rank == like->zigzag.rank &&
             s->first_head == like->first_head && s->all_heads == like->all_heads &&
+            s->slope_scale == like->slope_scale &&
             equal_factors(&s->query_factor, &like->query_factor) &&
             (!like->rope || equal_angles(s->rope, like->rope)))
             return (struct hd_operand){s, 0};
@@ -260,13 +261,14 @@ struct hd_operand hd_emit_positions(struct hd_emit *e, int64_t B, const struct h
                                           .zigzag = *zigzag});
 }
 
-struct hd_operand hd_emit_slopes(struct hd_emit *e, int64_t heads)
+struct hd_operand hd_emit_slopes(struct hd_emit *e, int64_t heads, float scale)
 {
     return constant(e, &(struct hd_store){.kind = HD_STORE_CONSTANT,
                                           .name = "slopes",
                                           .dtype = HD_F32,
                                           .rows = heads,
                                           .constant = HD_CONSTANT_SLOPES,
+                                          .slope_scale = scale,
                                           .first_head = e->registry->coord.tp * heads,
                                           .all_heads = e->registry->mesh.sizes.tp * heads});
 }

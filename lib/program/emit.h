@@ -143,8 +143,9 @@ struct hd_operand hd_emit_angles(struct hd_emit *e, int64_t positions, int64_t h
 struct hd_operand hd_emit_query_factors(struct hd_emit *e, int64_t positions,
                                         const struct hd_query_factor *factor);
 struct hd_operand hd_emit_positions(struct hd_emit *e, int64_t B, const struct hd_zigzag *zigzag);
-/* Returns the ALiBi slopes of this rank's heads, [heads]; every tp rank has `heads` heads. */
-struct hd_operand hd_emit_slopes(struct hd_emit *e, int64_t heads);
+/* Returns the ALiBi slopes of this rank's heads, [heads], times `scale`; 0: 1. Every tp rank has
+ * `heads` heads. */
+struct hd_operand hd_emit_slopes(struct hd_emit *e, int64_t heads, float scale);
 struct hd_operand hd_emit_cache(struct hd_emit *e, const char *name, enum hd_dtype dtype,
                                 int64_t rows, int64_t columns);
 

@@ -116,8 +116,10 @@ struct hd_emit_attention hd_emit_attention_of(struct hd_emit *e, const struct hd
         .causal = op->set.causal,
         .q = hd_emit_value(e, x),
         .index = hd_emit_value(e, op->in[1]),
-        .slopes = op->set.alibi ? hd_emit_slopes(e, op->set.heads) : hd_emit_none()};
+        .slopes = hd_emit_none()};
 
+    if (op->set.alibi)
+        a.slopes = hd_emit_slopes(e, op->set.heads, op->set.scaled_alibi ? a.scale : 0);
     if (op->set.dropout.p > 0) {
         a.samples = hd_emit_value(e, op->in[op->in_count - 1]);
         a.block = hd_emit_global(e, HD_GLOBAL_STEP_STATE);

@@ -6,6 +6,9 @@
  *   compute   grouped GEMMs over each expert's rows: gate and up, SwiGLU, down
  *   combine   all_to_all back; a row is the sum of its experts' results, weighted by its gates
  *
+ * With router.gate_input a row is weighted by its gates before its experts instead: the kernels of
+ * dispatch and combine change places, forward and backward.
+ *
  * With dropout before adapters the sample and index of each row are dispatched like the row. A mask
  * depends on sample, index, expert and channel alone; backward recomputes it.
  *
@@ -216,6 +219,67 @@ static struct hd_operand dispatch_number(const struct experts *x, struct hd_oper
     return dispatch(&narrow, permuted, false);
 }
 
+/* Emits the copy of each row of `in` [R, C] to the slots of its choices, and returns these rows. */
+static struct hd_operand scatter(struct experts *x, struct hd_operand in)
+{
+    const struct hd_operand out = rows(x, "permuted", x->T_sent, x->C);
+
+    (void)hd_emit_permute_forward(
+        x->e,
+        HD_ARGS(permute_forward, .R = x->R, .K = x->K, .C = x->C, .T = x->T_sent,
+                .dtype = x->dtype),
+        HD_OPERANDS(permute_forward, .out = out, .inp = in, .slot = x->slot));
+    return out;
+}
+
+/* Does what scatter does, with each row times the gate of the choice. */
+static struct hd_operand scatter_weighted(struct experts *x, struct hd_operand in)
+{
+    const struct hd_operand out = rows(x, "permuted", x->T_sent, x->C);
+
+    (void)hd_emit_combine_backward(
+        x->e,
+        HD_ARGS(combine_backward, .R = x->R, .K = x->K, .C = x->C, .T = x->T_sent,
+                .dtype = x->dtype),
+        HD_OPERANDS(combine_backward, .dinp = out, .dout = in, .gate = x->gate, .slot = x->slot));
+    return out;
+}
+
+/* Emits into `out` [R, C] the sum of the rows `in` in the slots of each row's choices. */
+static void gather(struct experts *x, struct hd_operand out, struct hd_operand in)
+{
+    (void)hd_emit_permute_backward(
+        x->e,
+        HD_ARGS(permute_backward, .R = x->R, .K = x->K, .C = x->C, .T = x->T_sent,
+                .dtype = x->dtype),
+        HD_OPERANDS(permute_backward, .dinp = out, .dout = in, .slot = x->slot));
+}
+
+/* Does what gather does, with each row times the gate of the choice. */
+static void gather_weighted(struct experts *x, struct hd_operand out, struct hd_operand in)
+{
+    (void)hd_emit_combine_forward(
+        x->e,
+        HD_ARGS(combine_forward, .R = x->R, .K = x->K, .C = x->C, .T = x->T_sent,
+                .dtype = x->dtype),
+        HD_OPERANDS(combine_forward, .out = out, .inp = in, .gate = x->gate, .slot = x->slot));
+}
+
+/* Emits the gradients of the gates: products of a row, [R, C], and what is in the slots of its
+ * choices. */
+static struct hd_operand gate_gradient(struct experts *x, struct hd_operand of_rows,
+                                       struct hd_operand in_slots)
+{
+    const struct hd_operand dgate = numbers(x, "dgate", HD_F32, x->R, x->K);
+
+    (void)hd_emit_combine_backward(x->e,
+                                   HD_ARGS(combine_backward, .R = x->R, .K = x->K, .C = x->C,
+                                           .T = x->T_sent, .dtype = x->dtype),
+                                   HD_OPERANDS(combine_backward, .dgate = dgate, .dout = of_rows,
+                                               .inp = in_slots, .gate = x->gate, .slot = x->slot));
+    return dgate;
+}
+
 /* Emits forward. If recomputed, it moves rows and computes with the choices of the first
  * emission. */
 static void experts_forward(struct hd_emit *e, const struct hd_op *op)
@@ -233,12 +297,8 @@ static void experts_forward(struct hd_emit *e, const struct hd_op *op)
     *hd_emit_state(e) = x;
     if (!recomputed)
         hd_experts_route(x);
-    permuted = rows(x, "permuted", x->T_sent, x->C);
-    (void)hd_emit_permute_forward(e,
-                                  HD_ARGS(permute_forward, .R = x->R, .K = x->K, .C = x->C,
-                                          .T = x->T_sent, .dtype = x->dtype),
-                                  HD_OPERANDS(permute_forward, .out = permuted,
-                                              .inp = hd_emit_value(e, op->in[0]), .slot = x->slot));
+    permuted = x->router->gate_input ? scatter_weighted(x, hd_emit_value(e, op->in[0]))
+                                     : scatter(x, hd_emit_value(e, op->in[0]));
     if (!recomputed)
         exchange_counts(x);
     x->entered = dispatch(x, permuted, !recomputed);
@@ -247,29 +307,26 @@ static void experts_forward(struct hd_emit *e, const struct hd_op *op)
         x->index = dispatch_number(x, hd_emit_value(e, op->in[4]));
     }
     x->returned = undispatch(x, hd_experts_compute(x));
-    (void)hd_emit_combine_forward(e,
-                                  HD_ARGS(combine_forward, .R = x->R, .K = x->K, .C = x->C,
-                                          .T = x->T_sent, .dtype = x->dtype),
-                                  HD_OPERANDS(combine_forward, .out = hd_emit_result(e, op),
-                                              .inp = x->returned, .gate = x->gate,
-                                              .slot = x->slot));
+    if (x->router->gate_input)
+        gather(x, hd_emit_result(e, op), x->returned);
+    else
+        gather_weighted(x, hd_emit_result(e, op), x->returned);
 }
 
 /* ---- backward ---- */
 
-/* Emits the gradient of x: through the experts, plus through the router. */
-static void input_gradient(struct experts *x, struct hd_operand dentered)
+/* Emits the gradient of x: through the experts, plus through the router. back: gradients of the rows
+ * in the slots. */
+static void input_gradient(struct experts *x, struct hd_operand back)
 {
     const struct hd_tensor *in = x->op->in[0];
-    const struct hd_operand back = undispatch(x, dentered);
     const struct hd_operand dx = rows(x, "grad", x->R, x->C);
     struct hd_operand grad_fp32, narrow;
 
-    (void)hd_emit_permute_backward(
-        x->e,
-        HD_ARGS(permute_backward, .R = x->R, .K = x->K, .C = x->C, .T = x->T_sent,
-                .dtype = x->dtype),
-        HD_OPERANDS(permute_backward, .dinp = dx, .dout = back, .slot = x->slot));
+    if (x->router->gate_input)
+        gather_weighted(x, dx, back);
+    else
+        gather(x, dx, back);
     grad_fp32 = x->dtype == HD_F32 ? dx : numbers(x, "grad", HD_F32, x->R, x->C);
     hd_experts_router_gradient(x, grad_fp32, x->dlogits, x->op->param[PARAM_ROUTER],
                                x->dtype == HD_F32);
@@ -285,6 +342,19 @@ static void input_gradient(struct experts *x, struct hd_operand dentered)
     hd_emit_add_grad(x->e, in, narrow, true);
 }
 
+/* Emits backward of an op whose gates multiply rows before the experts. */
+static void backward_gated_inputs(struct experts *x)
+{
+    struct hd_operand back;
+
+    x->dresult = dispatch(x, scatter(x, hd_emit_grad(x->e, x->op->out)), false);
+    hd_experts_compute_backward(x);
+    back = undispatch(x, hd_experts_entered_gradient(x));
+    hd_experts_route_backward(x, gate_gradient(x, hd_emit_value(x->e, x->op->in[0]), back));
+    if (x->op->in[0]->needs_grad)
+        input_gradient(x, back);
+}
+
 static void experts_backward_inputs(struct hd_emit *e, const struct hd_op *op)
 {
     struct hd_operand dreturned, dgate;
@@ -294,6 +364,10 @@ static void experts_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     x = *hd_emit_state(e);
     if (!x)
         return; /* forward has failed and left no state */
+    if (x->router->gate_input) {
+        backward_gated_inputs(x);
+        return;
+    }
     dreturned = rows(x, "dreturned", x->T_sent, x->C);
     dgate = numbers(x, "dgate", HD_F32, x->R, x->K);
     (void)hd_emit_combine_backward(e,
@@ -307,7 +381,7 @@ static void experts_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     hd_experts_route_backward(x, dgate);
     if (!op->in[0]->needs_grad)
         return;
-    input_gradient(x, hd_experts_entered_gradient(x));
+    input_gradient(x, undispatch(x, hd_experts_entered_gradient(x)));
 }
 
 static void experts_backward_weights(struct hd_emit *e, const struct hd_op *op)

@@ -130,12 +130,13 @@ static void head_norm_forward(struct hd_emit *e, const struct hd_op *op)
     const struct hd_tensor *x = op->in[0];
     struct hd_emit_stats *stats = hd_emit_get_stats(e);
 
-    stats->rstd = hd_emit_temp(e, "rstd", HD_F32, x->dim[0], op->set.heads + op->set.kv_heads);
+    stats->rstd = hd_emit_temp(e, "rstd", HD_F32, x->dim[0],
+                               (op->set.heads + op->set.kv_heads) * (op->set.layer ? 2 : 1));
     (void)hd_emit_head_norm_forward(
         e,
         HD_ARGS(head_norm_forward, .R = x->dim[0], .H = op->set.heads, .G = op->set.kv_heads,
                 .D = op->set.head_width, .eps = (float)op->set.eps, .one_plus = op->set.one_plus,
-                .dtype = x->dtype),
+                .layer = op->set.layer, .dtype = x->dtype),
         HD_OPERANDS(head_norm_forward, .out = hd_emit_result(e, op), .rstd = stats->rstd,
                     .inp = hd_emit_value(e, x),
                     .q_weight = hd_emit_weight_or_none(e, op->param[0], x->dtype),
@@ -153,7 +154,8 @@ static void head_norm_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     (void)hd_emit_head_norm_backward(
         e,
         HD_ARGS(head_norm_backward, .R = x->dim[0], .H = op->set.heads, .G = op->set.kv_heads,
-                .D = op->set.head_width, .one_plus = op->set.one_plus, .dtype = x->dtype),
+                .D = op->set.head_width, .one_plus = op->set.one_plus, .layer = op->set.layer,
+                .dtype = x->dtype),
         HD_OPERANDS(head_norm_backward, .dinp = dx, .dout = hd_emit_grad(e, op->out),
                     .inp = hd_emit_value(e, x), .rstd = hd_emit_get_stats(e)->rstd,
                     .q_weight = hd_emit_weight_or_none(e, op->param[0], x->dtype),
@@ -177,7 +179,8 @@ static void head_norm_backward_weights(struct hd_emit *e, const struct hd_op *op
         hd_emit_head_norm_backward_weight(
             e,
             HD_ARGS(head_norm_backward_weight, .R = x->dim[0], .H = op->set.heads,
-                    .G = op->set.kv_heads, .D = op->set.head_width, .dtype = x->dtype),
+                    .G = op->set.kv_heads, .D = op->set.head_width, .layer = op->set.layer,
+                    .dtype = x->dtype),
             HD_OPERANDS(head_norm_backward_weight, .dq_weight = dq, .dk_weight = dk,
                         .dout = hd_emit_grad(e, op->out), .inp = hd_emit_value(e, x),
                         .rstd = hd_emit_get_stats(e)->rstd)),

@@ -258,6 +258,7 @@ struct hd_router {
     int number;   /* index of the router in the model: the position of its record in
                      HD_GLOBAL_ROUTES */
     bool renormalize, noisy;
+    bool gate_input; /* true: a row is multiplied by its gates before its experts, not after them */
     struct hd_route_form form; /* scores and choice */
     double balance, z;         /* coefficients of the router's balance loss and z loss */
     double capacity;           /* most rows of a document for one expert, as a multiple of an even
@@ -310,7 +311,8 @@ struct hd_op_settings {
     struct hd_head_settings head;
     enum hd_activation act; /* glu, activation and experts ops */
     double alpha, limit;    /* with HD_ACT_OSS: its numbers (hd_glu_forward_args) */
-    bool causal, alibi;
+    bool causal, alibi, scaled_alibi;
+    bool layer;     /* head_norm op: LayerNorm, with a weight for each head */
     bool has_sinks; /* attention op: its last parameter is the sinks */
     bool summed; /* magnitude op: tp splits the columns of W and A, so the sums of squares are added
                     over tp ranks */
@@ -459,6 +461,9 @@ struct hd_head_norm_settings {
     double eps;
     bool one_plus; /* true: the factor is 1 + weight */
     bool whole;
+    bool
+        layer; /* true: LayerNorm over the channels of each head, with weights [H, D] and [G, D] that
+                   tp splits as it splits the heads, and no bias */
 };
 struct hd_tensor *op_head_norm(struct hd_rec *rec, struct hd_tensor *qkv, int q_weight,
                                int k_weight, const struct hd_head_norm_settings *settings);
@@ -478,6 +483,7 @@ struct hd_attention_settings {
     double cap;     /* soft bound of the scores: cap tanh(score / cap); not with ALiBi; 0: none */
     bool causal;
     bool alibi;                /* true: ALiBi (hd_alibi_slopes) is added to the scores */
+    bool scaled_alibi;         /* true: ALiBi is added before the factor of the scores */
     bool has_sinks;            /* true: a learned score per head joins the softmax */
     int sinks;                 /* index of the parameter with these scores, [heads] */
     struct hd_dropout dropout; /* dropout of attention weights; in training only */
@@ -688,6 +694,7 @@ struct hd_store {
     const struct hd_rope *rope;     /* HD_CONSTANT_ROPE_TABLE */
     struct hd_query_factor query_factor; /* HD_CONSTANT_QUERY_FACTORS */
     struct hd_zigzag zigzag;             /* HD_CONSTANT_POSITIONS */
+    float slope_scale;                   /* HD_CONSTANT_SLOPES: factor of the slopes; 0: 1 */
     int64_t first_head, all_heads; /* HD_CONSTANT_SLOPES: slopes of `rows` heads from first_head
                                        on, of all_heads */
     int unit;                      /* HD_STORE_CACHE */

@@ -447,11 +447,11 @@ struct hd_tensor *op_layernorm(struct hd_rec *rec, struct hd_tensor *x, int weig
 static bool head_weights_fit(const struct hd_rec *rec, int q_weight, int k_weight,
                              const struct hd_head_norm_settings *s)
 {
-    const int64_t q = (s->whole ? s->heads : 1) * s->head_width;
-    const int64_t k = (s->whole ? s->kv_heads : 1) * s->head_width;
+    const int64_t q = s->layer ? s->heads : (s->whole ? s->heads : 1) * s->head_width;
+    const int64_t k = s->layer ? s->kv_heads : (s->whole ? s->kv_heads : 1) * s->head_width;
 
     if (q_weight < 0 || k_weight < 0)
-        return q_weight < 0 && k_weight < 0 && !s->one_plus;
+        return q_weight < 0 && k_weight < 0 && !s->one_plus && !s->layer;
     return param_at(rec, q_weight)->local[0] == q && param_at(rec, k_weight)->local[0] == k;
 }
 
@@ -475,7 +475,8 @@ struct hd_tensor *op_head_norm(struct hd_rec *rec, struct hd_tensor *qkv, int q_
                                                 .kv_heads = s->kv_heads,
                                                 .head_width = s->head_width,
                                                 .eps = s->eps,
-                                                .one_plus = s->one_plus}},
+                                                .one_plus = s->one_plus,
+                                                .layer = s->layer}},
                          "normed", qkv->dim[0], width);
 }
 
@@ -557,6 +558,7 @@ struct hd_tensor *op_attention(struct hd_rec *rec, struct hd_tensor *qkv,
                                .head_width = s->head_width,
                                .causal = s->causal,
                                .alibi = s->alibi,
+                               .scaled_alibi = s->scaled_alibi,
                                .window = s->window,
                                .chunk = s->chunk,
                                .scale = s->scale,

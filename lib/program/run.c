@@ -483,6 +483,8 @@ void hd_constant_fill(const struct hd_store *s, void *ret_values)
         break;
     case HD_CONSTANT_SLOPES:
         hd_alibi_slopes(s->all_heads, s->first_head, s->rows, ret_values);
+        for (int64_t i = 0; s->slope_scale != 0 && i < s->rows; i++)
+            ((float *)ret_values)[i] *= s->slope_scale;
         break;
     }
 }

@@ -258,6 +258,33 @@ static void head_norm_norms_queries_and_keys_and_copies_values(void **state)
     check(cost_of(HD_K_head_norm_backward, &b), 6 * 200, 4 * (280 + 200 + 25), 4 * 280);
 }
 
+/* The counts of layernorm without a bias, with 3 + 2 vectors of 8 weights and two statistics. */
+static void head_norm_centers_with_a_weight_for_each_head(void **state)
+{
+    const struct hd_head_norm_forward_args a = {.q_weight = &given,
+                                                .k_weight = &given,
+                                                .R = 5,
+                                                .H = 3,
+                                                .G = 2,
+                                                .D = 8,
+                                                .layer = true,
+                                                .dtype = HD_F32};
+    const struct hd_head_norm_backward_args b = {.q_weight = &given,
+                                                 .k_weight = &given,
+                                                 .R = 5,
+                                                 .H = 3,
+                                                 .G = 2,
+                                                 .D = 8,
+                                                 .layer = true,
+                                                 .dtype = HD_F32};
+    const struct hd_head_norm_backward_weight_args w = {
+        .R = 5, .H = 3, .G = 2, .D = 8, .layer = true, .dtype = HD_F32};
+
+    check(cost_of(HD_K_head_norm_forward, &a), 6 * 200, 4 * (280 + 40), 4 * (280 + 50));
+    check(cost_of(HD_K_head_norm_backward, &b), 10 * 200, 4 * (280 + 200 + 40 + 50), 4 * 280);
+    check(cost_of(HD_K_head_norm_backward_weight, &w), 4 * 200, 4 * (2 * 200 + 50), 4 * 40);
+}
+
 /* R 5, H 3, G 2, D 8: 5*5*8 = 200 channels of q and k, 5*2*8 = 80 of v; weights of 5*8 = 40; two
  * statistics a row, 10. */
 static void qk_norm_reads_its_sums_or_adds_them(void **state)
@@ -683,7 +710,9 @@ static void rows_of_experts_are_moved_up_to_the_bound(void **state)
     const struct hd_permute_forward_args pf = {.R = 6, .K = 2, .C = 5, .T = 9, .dtype = HD_BF16};
     const struct hd_permute_backward_args pb = {.R = 6, .K = 2, .C = 5, .T = 9, .dtype = HD_F32};
     const struct hd_combine_forward_args cf = {.R = 6, .K = 2, .C = 5, .T = 9, .dtype = HD_BF16};
-    struct hd_combine_backward_args cb = {.R = 6, .K = 2, .C = 5, .T = 9, .dtype = HD_BF16};
+    float dgate[12], dinp[45];
+    struct hd_combine_backward_args cb = {
+        .dinp = dinp, .dgate = dgate, .R = 6, .K = 2, .C = 5, .T = 9, .dtype = HD_BF16};
     const struct hd_regroup_args g = {.P = 3, .E = 4, .T = 9, .C = 5, .dtype = HD_BF16};
     const struct hd_traits traits = {.threads = 2};
 
@@ -695,6 +724,11 @@ static void rows_of_experts_are_moved_up_to_the_bound(void **state)
     check(cost_of(HD_K_combine_backward, &cb), 3 * 45, 2 * (45 + 30) + 8 * 12, 2 * 45 + 4 * 12);
     cb.T = 100; /* more room than choices costs nothing */
     check(cost_of(HD_K_combine_backward, &cb), 3 * 60, 2 * (60 + 30) + 8 * 12, 2 * 60 + 4 * 12);
+    cb.dinp = NULL; /* the gates' gradients alone, then the products with the gates alone */
+    check(cost_of(HD_K_combine_backward, &cb), 2 * 60, 2 * (60 + 30) + 8 * 12, 4 * 12);
+    cb.dinp = dinp;
+    cb.dgate = NULL;
+    check(cost_of(HD_K_combine_backward, &cb), 60, 2 * 30 + 8 * 12, 2 * 60);
     check(cost_of(HD_K_regroup, &g), 0, 2 * 45 + 4 * 12, 2 * 45);
     /* where the rows of each run or rank and expert are, in words of 8 bytes */
     assert_int_equal(hd_kernel_scratch_bytes(HD_K_assign, &a, &traits), 2 * 4 * 2 * 8);

@@ -422,6 +422,16 @@ static void check_combine(struct device *device, enum hd_dtype dtype, const stru
     device_launch(device, HD_K_combine_backward, &b);
     assert_slots("dinp", same, want_dinp, p, C, 2);
     assert_close("dgate", dgate, want_dgate, FP32_UNITS);
+    b.dinp = NULL; /* either result alone */
+    b.inp = inp->data;
+    tensor_poison(dgate);
+    device_launch(device, HD_K_combine_backward, &b);
+    assert_close("dgate", dgate, want_dgate, FP32_UNITS);
+    b.dinp = dinp->data;
+    b.inp = b.dgate = NULL;
+    tensor_poison(dinp);
+    device_launch(device, HD_K_combine_backward, &b);
+    assert_slots("dinp", dinp, want_dinp, p, C, 2);
 }
 
 static void combine_weighs_rows_by_their_gates(void **state)

@@ -343,6 +343,113 @@ static void heads_take_one_plus_the_weight_or_none(void **state)
     everywhere(2048, check_heads);
 }
 
+/* Returns columns [h D, (h + 1) D) of R rows of `columns` values, or puts them back. */
+static double *head_of(const double *all, int64_t R, int64_t columns, int64_t h, int64_t D)
+{
+    double *one = doubles(R * D);
+
+    for (int64_t i = 0; i < R * D; i++)
+        one[i] = all[i / D * columns + h * D + i % D];
+    return one;
+}
+
+static void put_head(double *all, const double *one, int64_t R, int64_t columns, int64_t h,
+                     int64_t D)
+{
+    for (int64_t i = 0; i < R * D; i++)
+        all[i / D * columns + h * D + i % D] = one[i];
+}
+
+/* Each head of q and k by LayerNorm, with weights of its own: against the reference of one head. */
+static void check_centered_heads(struct device *device, int64_t R, int64_t D, enum hd_dtype dtype,
+                                 bool accumulate)
+{
+    const int64_t columns = HEADS * D, count = R * columns;
+    const struct tensor *inp = tensor_random(count, dtype, 2, 1);
+    const struct tensor *dout = tensor_random(count, dtype, 1, 4);
+    const struct tensor *weight[2] = {tensor_random(H * D, dtype, 1, 2),
+                                      tensor_random(G * D, dtype, 1, 3)};
+    struct tensor *out = tensor_new(count, dtype), *dinp = tensor_copy(dout);
+    struct tensor *rstd = tensor_new(2 * R * NORMED, HD_F32);
+    struct tensor *dweight[2] = {gradient(H * D, accumulate, 5), gradient(G * D, accumulate, 6)};
+    double *want = doubles(count), *want_dinp = doubles(count);
+    double *want_rstd = doubles(2 * R * NORMED),
+           *want_dweight[2] = {doubles(H * D), doubles(G * D)};
+    struct hd_head_norm_forward_args f = {.out = out->data,
+                                          .rstd = rstd->data,
+                                          .inp = inp->data,
+                                          .q_weight = weight[0]->data,
+                                          .k_weight = weight[1]->data,
+                                          .R = R,
+                                          .H = H,
+                                          .G = G,
+                                          .D = D,
+                                          .eps = 1e-3f,
+                                          .layer = true,
+                                          .dtype = dtype};
+    struct hd_head_norm_backward_args b = {.dinp = dinp->data, /* in place */
+                                           .dout = dinp->data,
+                                           .inp = inp->data,
+                                           .rstd = rstd->data,
+                                           .q_weight = f.q_weight,
+                                           .k_weight = f.k_weight,
+                                           .R = R,
+                                           .H = H,
+                                           .G = G,
+                                           .D = D,
+                                           .layer = true,
+                                           .dtype = dtype};
+    struct hd_head_norm_backward_weight_args w = {.dq_weight = dweight[0]->data,
+                                                  .dk_weight = dweight[1]->data,
+                                                  .dout = dout->data,
+                                                  .inp = inp->data,
+                                                  .rstd = rstd->data,
+                                                  .R = R,
+                                                  .H = H,
+                                                  .G = G,
+                                                  .D = D,
+                                                  .accumulate = accumulate,
+                                                  .layer = true,
+                                                  .dtype = dtype};
+
+    memcpy(want, inp->values, (size_t)count * sizeof *want);
+    memcpy(want_dinp, dout->values, (size_t)count * sizeof *want);
+    for (int64_t h = 0; h < NORMED; h++) {
+        const int k = h >= H;
+        const double *x = head_of(inp->values, R, columns, h, D);
+        const double *dy = head_of(dout->values, R, columns, h, D);
+        const double *of_head = weight[k]->values + (k ? h - H : h) * D;
+        double *y = doubles(R * D), *mean = doubles(R), *r = doubles(R);
+
+        ref_layernorm(y, mean, r, x, of_head, NULL, R, D, 1e-3);
+        put_head(want, y, R, columns, h, D);
+        for (int64_t i = 0; i < R; i++) {
+            want_rstd[2 * i * NORMED + h] = r[i];
+            want_rstd[(2 * i + 1) * NORMED + h] = mean[i];
+        }
+        ref_layernorm_backward(y, want_dweight[k] + (k ? h - H : h) * D, NULL, dy, x, of_head, R, D,
+                               1e-3);
+        put_head(want_dinp, y, R, columns, h, D);
+    }
+    device_launch(device, HD_K_head_norm_forward, &f);
+    assert_close("out", out, want, units(D));
+    assert_close("rstd", rstd, want_rstd, units(D));
+    for (int64_t i = 0; i < rstd->count; i++) /* gradients are compared for equal statistics */
+        tensor_put(rstd, i, want_rstd[i]);
+    device_launch(device, HD_K_head_norm_backward_weight, &w);
+    check_gradient("dq_weight", dweight[0], want_dweight[0], accumulate);
+    check_gradient("dk_weight", dweight[1], want_dweight[1], accumulate);
+    device_launch(device, HD_K_head_norm_backward, &b);
+    assert_close_terms("dinp", dinp, want_dinp, units(D),
+                       largest_term(want_rstd, 2 * R * NORMED, weight[0]->values, H * D, dout) +
+                           largest_term(want_rstd, 2 * R * NORMED, weight[1]->values, G * D, dout));
+}
+
+static void heads_take_layernorm_with_weights_of_their_own(void **state)
+{
+    everywhere(2048, check_centered_heads);
+}
+
 /* ---- all heads at once ---- */
 
 /* A rank's part of rows of q, k and v: heads [h, h + n H) of q and so on, out of `ranks` ranks. */
