@@ -63,6 +63,11 @@ static void fill_experts(struct hd_hf_reading *r)
         job->dense_ffn_hidden = job->ffn_hidden;
         job->ffn_hidden = r->expert_ffn ? r->expert_ffn : r->family->absent.ffn_of_expert;
     }
+    if (hd_hf_reads(r->family, "intermediate_size_mlp")) {
+        if (!job->dense_ffn_hidden)
+            job->dense_ffn_hidden = r->family->absent.dense_ffn;
+        job->shared_ffn_hidden = job->ffn_hidden; /* each layer with experts has a shared one */
+    }
     if (r->shared_experts < 0)
         r->shared_experts = r->family->absent.shared_experts;
     if (hd_hf_shared_key(r->family))
@@ -178,7 +183,7 @@ static void fill_absent(struct hd_hf_reading *r)
     job->qkv_bias = family->learned || r->qkv_bias || r->attention_bias;
     job->out_bias = family->learned || r->out_bias || (r->attention_bias && !family->no_out_bias);
     job->mlp_bias = job->mlp_bias || family->learned;
-    job->qk_norm = hd_hf_reads(family, "use_qk_norm") ? r->qk_norm : family->qk_norm;
+    job->qk_norm = r->qk_norm;
     fill_rope_and_scale(r);
     (void)snprintf(job->positions, sizeof job->positions, "%s",
                    family->learned ? "learned" : "rope");
@@ -248,6 +253,9 @@ static void set_class_defaults(struct hd_hf_reading *r)
     job->attention_cap = r->family->attention_cap;
     job->logit_cap = r->family->logit_cap;
     job->glu_limit = r->family->glu_limit;
+    r->qk_norm = r->family->qk_norm;
+    hd_hf_set_falcon_defaults(r);
+    hd_hf_set_llama4_defaults(r);
     job->rope_local_theta = r->family->local_theta;
     if (r->family->router_groups) {
         job->router_groups = r->family->absent.groups;
@@ -269,7 +277,10 @@ static enum hd_status read_config(struct hd_hf_reading *r)
     if (st)
         return st;
     fill_absent(r);
-    st = check_present(r);
+    hd_hf_take_tuning(r);
+    st = hd_hf_take_falcon(r);
+    if (!st)
+        st = check_present(r);
     if (!st)
         st = hd_hf_check_blocks(r);
     if (!st)
@@ -322,6 +333,7 @@ static void clear_model(struct hd_job *job)
     (void)strcpy(job->experts_layers, "all");
     (void)strcpy(job->parallel_residual, "none");
     job->query_factor = 0;
+    job->query_factor_step = job->attention_chunk = 0;
     job->rope_fraction = job->logit_divisor = job->embedding_scale = job->residual_scale = 1;
     job->rope_local_theta = job->attention_scale = job->attention_cap = job->logit_cap = 0;
     job->glu_limit = 0;

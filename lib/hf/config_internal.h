@@ -59,10 +59,18 @@ struct hd_hf_reading {
     bool no_q_latent;                /* q_lora_rank is null */
     int64_t
         last_sparse; /* moe_layer_end_index: last layer that may have experts; -1: that of the model */
-    int64_t extra_layers; /* num_nextn_predict_layers */
-    bool grouped;         /* topk_method is group_limited_greedy */
-    bool qk_norm;         /* use_qk_norm */
-    double jitter;        /* router_jitter_noise: noise on a router's input, not applied; 0: none */
+    int64_t extra_layers;                    /* num_nextn_predict_layers */
+    bool grouped;                            /* topk_method is group_limited_greedy */
+    bool qk_norm;                            /* use_qk_norm, qk_layernorm */
+    bool no_tuning;                          /* attn_temperature_tuning is false */
+    int64_t chunk;                           /* attention_chunk_size; 0: null; -1: absent */
+    const struct hd_json *expert_layer_list; /* moe_layers: indices of layers with experts */
+    struct {
+        bool grouped, multi_query, parallel, alibi; /* new_decoder_architecture, multi_query,
+                                                       parallel_attn, alibi */
+        int64_t kv_heads, norms; /* num_kv_heads, num_ln_in_parallel_attn; 0: absent */
+    } falcon;
+    double jitter; /* router_jitter_noise: noise on a router's input, not applied; 0: none */
 };
 
 /* Reads every key of config.json but those of rotary positions. HD_UNSUPPORTED: a key is unknown, or
@@ -87,6 +95,25 @@ enum hd_status hd_hf_read_position_type(struct hd_hf_reading *r, const struct hd
 enum hd_status hd_hf_read_shared_width(struct hd_hf_reading *r, const struct hd_json *value);
 /* Checks the keys without which the class has layers that are not supported. */
 enum hd_status hd_hf_check_blocks(const struct hd_hf_reading *r);
+
+/* ---- keys of Falcon (config_falcon.c) ---- */
+
+void hd_hf_set_falcon_defaults(struct hd_hf_reading *r);
+/* Reads one of the keys that choose among the class's blocks. */
+enum hd_status hd_hf_read_falcon(struct hd_hf_reading *r, const struct hd_json *value);
+/* Sets branches, key/value heads and positions of the job from these keys, after all keys are read
+ * and absent ones have their defaults. Does nothing for other families. */
+enum hd_status hd_hf_take_falcon(struct hd_hf_reading *r);
+
+/* ---- keys of Llama 4 (config_llama4.c) ---- */
+
+void hd_hf_set_llama4_defaults(struct hd_hf_reading *r);
+/* Reads attention_chunk_size. */
+enum hd_status hd_hf_read_chunk(struct hd_hf_reading *r, const struct hd_json *value);
+/* Reads attn_temperature_tuning. */
+enum hd_status hd_hf_read_tuning(struct hd_hf_reading *r, const struct hd_json *value);
+/* Removes the factor of queries if attn_temperature_tuning is false. */
+void hd_hf_take_tuning(struct hd_hf_reading *r);
 
 /* Sets the rules that pick layers (model.window_layers, rope_layers, experts_layers) and the window
  * of the job. HD_INVALID, HD_UNSUPPORTED: the message names the key. */

@@ -300,6 +300,8 @@ static enum hd_status read_list(struct hd_hf_reading *r, const struct hd_json *v
         r->rope_layers = value->first ? value : NULL;
     else if (strcmp(value->key, "layer_rope_theta") == 0)
         r->layer_thetas = value;
+    else if (strcmp(value->key, "moe_layers") == 0)
+        r->expert_layer_list = value;
     else
         r->dense_layers = value;
     return HD_OK;
@@ -308,7 +310,9 @@ static enum hd_status read_list(struct hd_hf_reading *r, const struct hd_json *v
 /* Reads a count of layers of the rules in config_layers.c. */
 static enum hd_status read_count(struct hd_hf_reading *r, const struct hd_json *value)
 {
-    int64_t *count = strcmp(value->key, "decoder_sparse_step") == 0       ? &r->sparse_step
+    int64_t *count = strcmp(value->key, "decoder_sparse_step") == 0 ||
+                             strcmp(value->key, "interleave_moe_layer_step") == 0
+                         ? &r->sparse_step
                      : strcmp(value->key, "no_rope_layer_interval") == 0  ? &r->rope_interval
                      : strcmp(value->key, "full_attention_interval") == 0 ? &r->full_interval
                                                                           : &r->window_period;
@@ -476,6 +480,17 @@ static const struct key keys[] = {
     SPECIAL("use_qkv_bias", LISTED, read_qkv_bias),
     SPECIAL("attention_out_bias", LISTED, read_out_bias),
     SPECIAL("use_parallel_residual", LISTED, read_parallel),
+    SPECIAL("new_decoder_architecture", LISTED, hd_hf_read_falcon),
+    SPECIAL("multi_query", LISTED, hd_hf_read_falcon),
+    SPECIAL("num_kv_heads", LISTED, hd_hf_read_falcon),
+    SPECIAL("parallel_attn", LISTED, hd_hf_read_falcon),
+    SPECIAL("num_ln_in_parallel_attn", LISTED, hd_hf_read_falcon),
+    SPECIAL("alibi", LISTED, hd_hf_read_falcon),
+    SPECIAL("bias", LISTED, read_use_bias),
+    SPECIAL("activation", LISTED, read_activation),
+    INT("n_embed", LISTED, hidden, 1, 1 << 20),
+    INT("ffn_hidden_size", LISTED, ffn_hidden, 1, 1 << 22),
+    REAL("layer_norm_epsilon", LISTED, norm_eps, 1e-12, 1),
     REAL("layer_norm_eps", LISTED, norm_eps, 1e-12, 1),
     SPECIAL("hidden_dropout", LISTED, read_hidden_dropout),
     SPECIAL("logit_scale", LISTED, read_logit_scale),
@@ -509,6 +524,13 @@ static const struct key keys[] = {
     SPECIAL("no_rope_layers", LISTED, read_list),
     SPECIAL("no_rope_layer_interval", LISTED, read_count),
     SPECIAL("layer_rope_theta", LISTED, read_list),
+    SPECIAL("attention_chunk_size", LISTED, hd_hf_read_chunk),
+    SPECIAL("attn_temperature_tuning", LISTED, hd_hf_read_tuning),
+    REAL("attn_scale", LISTED, query_factor, 0, 1e3),
+    INT("floor_scale", LISTED, query_factor_step, 1, 1 << 24),
+    INT("intermediate_size_mlp", LISTED, dense_ffn_hidden, 1, 1 << 22),
+    SPECIAL("moe_layers", LISTED, read_list),
+    SPECIAL("interleave_moe_layer_step", LISTED, read_count),
     REAL("swiglu_limit", LISTED, glu_limit, 1e-6, 1e6),
     INT("num_experts_per_tok", LISTED, experts_per_token, 1, 64),
     SPECIAL("moe_intermediate_size", LISTED, read_expert_ffn),
@@ -529,6 +551,7 @@ static const struct key keys[] = {
     REAL("routed_scaling_factor", LISTED, router_scale, 1e-6, 1e6),
     SPECIAL("topk_method", LISTED, read_topk_method),
     SPECIAL("use_qk_norm", LISTED, read_qk_norm),
+    SPECIAL("qk_layernorm", LISTED, read_qk_norm),
     SPECIAL("rotary_dim", LISTED, read_elsewhere),
     SPECIAL("router_aux_loss_coef", LISTED, read_balance),
     SPECIAL("router_jitter_noise", LISTED, read_jitter),
@@ -649,12 +672,12 @@ static bool is_in_scope(const struct hd_family *family, const struct key *key)
     case LISTED:
         return hd_hf_reads(family, key->name);
     case WINDOWED:
-        return family->window != HD_WINDOW_NEVER;
+        return family->window != HD_WINDOW_NEVER && family->window != HD_WINDOW_CHUNKS;
     case SWITCHED:
         return family->window == HD_WINDOW_SWITCH;
     case TYPED:
         return family->window == HD_WINDOW_SWITCH || family->window == HD_WINDOW_TYPES ||
-               family->delta.layers;
+               family->window == HD_WINDOW_CHUNKS || family->delta.layers;
     case EXPERTS:
         return family->experts;
     }

@@ -27,19 +27,23 @@ static enum hd_status check_length(const struct hd_hf_reading *r, const struct h
 
 /* ---- windows ---- */
 
-/* Reads layer_types: picks layers with a window. */
+/* Reads layer_types: picks layers with a window, or with chunks. */
 static enum hd_status pick_by_types(const struct hd_hf_reading *r, bool *ret_picked)
 {
+    const char *local =
+        r->family->window == HD_WINDOW_CHUNKS ? "chunked_attention" : "sliding_attention";
     enum hd_status st = check_length(r, r->layer_types);
     int64_t layer = 0;
 
     for (const struct hd_json *v = r->layer_types->first; !st && v; v = v->next, layer++) {
         const char *type = v->kind == HD_JSON_STRING ? v->text : "";
+        char instead[64];
 
-        ret_picked[layer] = strcmp(type, "sliding_attention") == 0;
+        ret_picked[layer] = strcmp(type, local) == 0;
+        (void)snprintf(instead, sizeof instead, "use full_attention or %s", local);
         if (!ret_picked[layer] && strcmp(type, "full_attention") != 0 &&
             strcmp(type, "attention") != 0)
-            st = hd_hf_unsupported("layer_types", v, "use full_attention or sliding_attention");
+            st = hd_hf_unsupported("layer_types", v, instead);
     }
     return st;
 }
@@ -66,14 +70,14 @@ static bool has_any(const bool *picked, int64_t count)
     return false;
 }
 
-/* Writes the layers with a window into the job: as model.window_from if they are the last ones. */
+/* Writes the layers with a window, or with chunks, into the job: as model.window_from if they are the last ones. */
 static enum hd_status put_window_layers(struct hd_hf_reading *r, const bool *picked)
 {
     const int64_t count = r->job->layers;
     int64_t from = 0, next;
 
     if (!has_any(picked, count)) {
-        r->job->window = 0;
+        r->job->window = r->job->attention_chunk = 0;
         return HD_OK;
     }
     while (!picked[from])
@@ -107,6 +111,27 @@ static enum hd_status take_window(struct hd_hf_reading *r)
                       "sliding_window: null is not supported with layers of sliding_attention, "
                       "whose rotary angles differ; give a window of max_position_embeddings");
     return st || !r->job->window ? st : put_window_layers(r, picked);
+}
+
+/* Takes the chunks of Llama 4, once the layers with rotary positions are known: these have them, if
+ * there is no layer_types. */
+static enum hd_status take_chunks(struct hd_hf_reading *r)
+{
+    const int64_t chunk = r->chunk < 0 ? r->family->absent.chunk : r->chunk;
+    struct hd_layers rule = {0};
+    bool picked[LAYERS_MAX];
+    enum hd_status st = HD_OK;
+
+    (void)hd_layers_parse(r->job->rope_layers, &rule);
+    for (int64_t i = 0; i < r->job->layers; i++)
+        picked[i] = chunk && hd_layers_has(&rule, i);
+    if (r->layer_types)
+        st = pick_by_types(r, picked);
+    if (!st && !chunk && has_any(picked, r->job->layers))
+        st = hd_err(HD_UNSUPPORTED, "attention_chunk_size: null is not supported with layers of "
+                                    "chunked_attention");
+    r->job->attention_chunk = chunk;
+    return st ? st : put_window_layers(r, picked);
 }
 
 /* ---- gated delta layers ---- */
@@ -188,7 +213,8 @@ bool hd_hf_has_window(const struct hd_job *job, int64_t layer)
     struct hd_layers rule = {0};
 
     (void)hd_layers_parse(job->window_layers, &rule);
-    return job->window && layer >= job->window_from && hd_layers_has(&rule, layer);
+    return (job->window || job->attention_chunk) && layer >= job->window_from &&
+           hd_layers_has(&rule, layer);
 }
 
 static enum hd_status other_thetas(const struct hd_json *value)
@@ -249,12 +275,27 @@ static enum hd_status pick_by_ffn_types(const struct hd_hf_reading *r, bool *ret
     return st;
 }
 
+/* Sets picked[i] to `value` for each index i of a list of layers; NULL: there is no list. */
+static enum hd_status mark_layers(const struct hd_hf_reading *r, const struct hd_json *list,
+                                  bool value, bool *picked)
+{
+    for (const struct hd_json *v = list ? list->first : NULL; v; v = v->next) {
+        int64_t layer;
+
+        if (hd_json_to_int64(v, 0, r->job->layers - 1, &layer))
+            return hd_err_prefix(HD_INVALID, "%s", list->key);
+        picked[layer] = value;
+    }
+    return HD_OK;
+}
+
 static enum hd_status take_expert_layers(struct hd_hf_reading *r)
 {
-    const char *key = hd_hf_reads(r->family, "first_k_dense_replace") ? "first_k_dense_replace"
-                      : hd_hf_reads(r->family, "mlp_layer_types")     ? "mlp_layer_types"
-                      : hd_hf_reads(r->family, "mlp_only_layers")     ? "mlp_only_layers"
-                                                                      : "moe_layer_start_index";
+    const char *key = hd_hf_reads(r->family, "moe_layers")              ? "moe_layers"
+                      : hd_hf_reads(r->family, "first_k_dense_replace") ? "first_k_dense_replace"
+                      : hd_hf_reads(r->family, "mlp_layer_types")       ? "mlp_layer_types"
+                      : hd_hf_reads(r->family, "mlp_only_layers")       ? "mlp_only_layers"
+                                                                        : "moe_layer_start_index";
     struct hd_job *job = r->job;
     bool picked[LAYERS_MAX];
     const int64_t last = r->last_sparse < 0 ? job->layers - 1 : r->last_sparse;
@@ -266,14 +307,13 @@ static enum hd_status take_expert_layers(struct hd_hf_reading *r)
         st = pick_by_ffn_types(r, picked);
     if (st)
         return st;
-    for (const struct hd_json *v = r->dense_layers ? r->dense_layers->first : NULL; v;
-         v = v->next) {
-        int64_t layer;
-
-        if (hd_json_to_int64(v, 0, job->layers - 1, &layer))
-            return hd_err_prefix(HD_INVALID, "mlp_only_layers");
-        picked[layer] = false;
-    }
+    if (r->expert_layer_list)
+        memset(picked, 0, sizeof picked);
+    st = mark_layers(r, r->expert_layer_list, true, picked);
+    if (!st)
+        st = mark_layers(r, r->dense_layers, false, picked);
+    if (st)
+        return st;
     for (int64_t i = 0; i < job->layers; i++)
         r->expert_layers += picked[i];
     if (r->expert_layers == job->layers)
@@ -288,9 +328,14 @@ static enum hd_status take_expert_layers(struct hd_hf_reading *r)
 
 enum hd_status hd_hf_take_layers(struct hd_hf_reading *r)
 {
-    enum hd_status st = r->family->delta.layers ? take_delta_layers(r) : take_window(r);
+    const bool chunks = r->family->window == HD_WINDOW_CHUNKS;
+    enum hd_status st = r->family->delta.layers ? take_delta_layers(r)
+                        : chunks                ? HD_OK
+                                                : take_window(r);
 
     if (!st)
         st = take_rope_layers(r);
+    if (!st && chunks)
+        st = take_chunks(r);
     return st || !r->family->experts ? st : take_expert_layers(r);
 }

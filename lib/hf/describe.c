@@ -74,13 +74,15 @@ static bool is_scaled(const struct hd_job *job)
 static const char *lacks_of_router(const struct hd_job *job, const struct hd_family *f)
 {
     const bool shared = hd_hf_shared_key(f) != NULL;
+    const bool same_shared = hd_hf_reads(f, "intermediate_size_mlp");
     int64_t first, step;
 
     if (f->experts != (job->experts > 0))
         return "model.experts";
     if (!f->experts)
         return NULL;
-    if (shared
+    if (same_shared ? job->shared_ffn_hidden != job->ffn_hidden
+        : shared
             ? job->shared_ffn_hidden % job->ffn_hidden != 0
             : (job->shared_ffn_hidden > 0) != hd_hf_reads(f, "shared_expert_intermediate_size") &&
                   !hd_hf_reads(f, "shared_intermediate_size"))
@@ -88,7 +90,7 @@ static const char *lacks_of_router(const struct hd_job *job, const struct hd_fam
     if (job->noisy)
         return "model.router.noisy: true";
     if (!hd_hf_reads(f, "mlp_only_layers") && !hd_hf_reads(f, "mlp_layer_types") &&
-        strcmp(job->experts_layers, "all") != 0 &&
+        !hd_hf_reads(f, "moe_layers") && strcmp(job->experts_layers, "all") != 0 &&
         !(hd_hf_first_key(f) && hd_hf_find_experts(job, f, &first, &step)))
         return "model.experts_layers";
     if (!f->router_groups && (job->router_groups > 1 || is_scaled(job)))
@@ -101,7 +103,7 @@ static const char *lacks_of_router(const struct hd_job *job, const struct hd_fam
 /* Returns the name of a bias that this family cannot have or lack; NULL: none. */
 static const char *lacks_of_biases(const struct hd_job *job, const struct hd_family *f)
 {
-    const bool all = f->learned || hd_hf_reads(f, "use_bias");
+    const bool all = f->learned || hd_hf_reads(f, "use_bias") || hd_hf_reads(f, "bias");
     const bool either = hd_hf_reads(f, "attention_bias");
 
     if (f->learned && !(job->qkv_bias && job->out_bias))
@@ -144,16 +146,22 @@ static bool has_rope_layers(const struct hd_job *job, const struct hd_family *f)
 static const char *lacks_of_positions(const struct hd_job *job, const struct hd_family *f)
 {
     const bool by_layer = hd_hf_reads(f, "layer_rope_theta");
+    const bool tuned = hd_hf_reads(f, "attn_scale");
+    const bool alibi = strcmp(job->positions, "alibi") == 0;
 
-    if (strcmp(job->positions, f->learned ? "learned" : "rope") != 0)
+    if (alibi && (!hd_hf_reads(f, "alibi") || !hd_family_named(job->family)->scaled_alibi))
         return "model.positions: alibi";
+    if (!alibi && strcmp(job->positions, f->learned ? "learned" : "rope") != 0)
+        return "model.positions";
     if (f->longrope && strcmp(job->rope_scaling, "none") != 0 &&
         strcmp(job->rope_scaling, "longrope") != 0)
         return "model.rope_scaling.type other than longrope";
     if (!by_layer && !has_rope_layers(job, f))
         return "model.rope_layers";
-    if (job->query_factor > 0 && !hd_hf_reads(f, "llama_4_scaling_beta"))
+    if (job->query_factor > 0 && !hd_hf_reads(f, "llama_4_scaling_beta") && !tuned)
         return "model.query_factor";
+    if (job->query_factor_step && !tuned && job->query_factor_step != job->rope_original_context)
+        return "model.query_factor_step";
     if (hd_hf_reads(f, "llama_4_scaling_beta") && strcmp(job->rope_scaling, "yarn") != 0)
         return "model.rope_scaling.type other than yarn";
     if (!hd_hf_reads(f, "partial_rotary_factor") && job->rope_fraction != 1)
@@ -162,8 +170,10 @@ static const char *lacks_of_positions(const struct hd_job *job, const struct hd_
         return "model.rope_local_theta";
     if (by_layer && job->rope_local_theta > 0 && strcmp(job->rope_scaling, "none") != 0)
         return "model.rope_local_theta with model.rope_scaling";
-    if (job->window && f->window == HD_WINDOW_NEVER)
+    if (job->window && (f->window == HD_WINDOW_NEVER || f->window == HD_WINDOW_CHUNKS))
         return "model.window";
+    if (job->attention_chunk && f->window != HD_WINDOW_CHUNKS)
+        return "model.attention_chunk";
     if (f->window != HD_WINDOW_ALL)
         return NULL;
     if (job->window_from)
@@ -215,7 +225,8 @@ static bool same_blocks(const struct hd_family *a, const struct hd_family *b)
            a->shared_gated == b->shared_gated && a->sinks == b->sinks &&
            a->router_sigmoid == b->router_sigmoid && a->select_bias == b->select_bias &&
            a->router_bias == b->router_bias && a->router_pairs == b->router_pairs &&
-           a->scales_embedding == b->scales_embedding &&
+           a->scales_embedding == b->scales_embedding && a->gate_input == b->gate_input &&
+           a->query_factor_unrotated == b->query_factor_unrotated &&
            (a->latent.kv_rank > 0) == (b->latent.kv_rank > 0) &&
            !a->delta.layers == !b->delta.layers && a->output_gate == b->output_gate &&
            a->latent.eps == b->latent.eps &&
@@ -228,7 +239,10 @@ static bool has_branches(const struct hd_job *job, const struct hd_family *f)
     const bool none = !*job->parallel_residual || strcmp(job->parallel_residual, "none") == 0;
 
     if (none)
-        return !f->parallel || hd_hf_reads(f, "use_parallel_residual");
+        return !f->parallel || hd_hf_reads(f, "use_parallel_residual") ||
+               hd_hf_reads(f, "parallel_attn");
+    if (hd_hf_reads(f, "num_ln_in_parallel_attn"))
+        return true;
     return f->parallel && strcmp(job->parallel_residual, f->parallel) == 0;
 }
 
@@ -252,8 +266,13 @@ static const char *lacks(const struct hd_job *job, const struct hd_family *f)
     if (!what && job->kv_heads != job->heads &&
         hd_words_have(f->ignores ? f->ignores : "", "num_key_value_heads"))
         what = "model.kv_heads";
-    if (!what && job->qk_norm != f->qk_norm && !hd_hf_reads(f, "use_qk_norm"))
+    if (!what && hd_hf_reads(f, "num_kv_heads") && !hd_hf_has_falcon_heads(job))
+        what = "model.kv_heads with model.parallel_residual: none";
+    if (!what && job->qk_norm != f->qk_norm && !hd_hf_reads(f, "use_qk_norm") &&
+        !hd_hf_reads(f, "qk_layernorm"))
         what = "model.qk_norm";
+    if (!what && job->qk_norm && f->qk_norm_form != hd_family_named(job->family)->qk_norm_form)
+        what = "model.qk_norm of this family";
     return what ? what : lacks_of_multipliers(job, f);
 }
 
@@ -394,10 +413,11 @@ static void add_rope(struct hd_json_writer *w, const struct hd_job *job, const s
 /* Adds the type of each layer, if not all have the window or none has. */
 static void add_layer_types(struct hd_json_writer *w, const struct hd_job *job)
 {
+    const char *local = job->attention_chunk ? "chunked_attention" : "sliding_attention";
+
     hd_json_begin(w, "layer_types", '[');
     for (int64_t i = 0; i < job->layers; i++)
-        hd_json_add_string(w, NULL,
-                           hd_hf_has_window(job, i) ? "sliding_attention" : "full_attention");
+        hd_json_add_string(w, NULL, hd_hf_has_window(job, i) ? local : "full_attention");
     hd_json_end(w, ']');
 }
 
@@ -423,6 +443,14 @@ static void add_window(struct hd_json_writer *w, const struct hd_job *job,
 {
     const bool from = is_default_rule(job->window_layers, NULL);
 
+    if (f->window == HD_WINDOW_CHUNKS) {
+        if (job->attention_chunk)
+            hd_json_add_int64(w, "attention_chunk_size", job->attention_chunk);
+        else
+            hd_json_add_null(w, "attention_chunk_size");
+        add_layer_types(w, job);
+        return;
+    }
     if (f->window == HD_WINDOW_SWITCH) {
         hd_json_add_bool(w, "use_sliding_window", job->window > 0);
         hd_json_add_int64(w, "max_window_layers",
@@ -638,6 +666,8 @@ static void add_biases(struct hd_json_writer *w, const struct hd_job *job,
         hd_json_add_bool(w, "mlp_bias", job->mlp_bias);
     if (hd_hf_reads(f, "use_qk_norm"))
         hd_json_add_bool(w, "use_qk_norm", job->qk_norm);
+    if (hd_hf_reads(f, "qk_layernorm"))
+        hd_json_add_bool(w, "qk_layernorm", job->qk_norm);
 }
 
 /* Adds the activation and the norm's epsilon under the names of the class. */
@@ -650,12 +680,16 @@ static void add_activation(struct hd_json_writer *w, const struct hd_job *job,
                                         [HD_FFN_RELU2] = "relu2",
                                         [HD_FFN_OSS] = "silu"};
 
-    hd_json_add_string(w, hd_hf_reads(f, "hidden_activation") ? "hidden_activation" : "hidden_act",
+    hd_json_add_string(w,
+                       hd_hf_reads(f, "hidden_activation") ? "hidden_activation"
+                       : hd_hf_reads(f, "activation")      ? "activation"
+                                                           : "hidden_act",
                        names[f->activation]);
     hd_json_add_real(w,
-                     hd_hf_reads(f, "norm_epsilon")     ? "norm_epsilon"
-                     : hd_hf_reads(f, "layer_norm_eps") ? "layer_norm_eps"
-                                                        : "rms_norm_eps",
+                     hd_hf_reads(f, "norm_epsilon")         ? "norm_epsilon"
+                     : hd_hf_reads(f, "layer_norm_epsilon") ? "layer_norm_epsilon"
+                     : hd_hf_reads(f, "layer_norm_eps")     ? "layer_norm_eps"
+                                                            : "rms_norm_eps",
                      job->norm_eps);
 }
 
@@ -692,13 +726,19 @@ static void add_rotary(struct hd_json_writer *w, const struct hd_job *job,
     hd_json_add_int64(w, "num_hidden_layers", job->layers);
     hd_json_add_int64(w, "hidden_size", job->hidden);
     hd_json_add_int64(w, "num_attention_heads", job->heads);
-    hd_json_add_int64(w, "num_key_value_heads", job->kv_heads);
+    if (hd_hf_reads(f, "num_kv_heads"))
+        hd_hf_describe_falcon(w, job);
+    else
+        hd_json_add_int64(w, "num_key_value_heads", job->kv_heads);
     if (f->latent.kv_rank)
         add_latents(w, job);
-    else
+    else if (!hd_hf_reads(f, "num_kv_heads")) /* Falcon's class computes it, and takes no other */
         hd_json_add_int64(w, "head_dim", job->head_width);
-    hd_json_add_int64(w, "intermediate_size",
+    hd_json_add_int64(w,
+                      hd_hf_reads(f, "ffn_hidden_size") ? "ffn_hidden_size" : "intermediate_size",
                       sparse && job->dense_ffn_hidden ? job->dense_ffn_hidden : job->ffn_hidden);
+    if (hd_hf_reads(f, "moe_layers"))
+        hd_hf_describe_llama4(w, job);
     hd_json_add_int64(w, "max_position_embeddings", job->context);
     add_activation(w, job, f);
     add_rope(w, job, f);

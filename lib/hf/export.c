@@ -86,10 +86,10 @@ static void add_row(struct hd_exporter *x, const struct hd_hf_row *row, int64_t 
 
     hd_hf_format_name(row->ours, layer, 0, ours);
     entry = hd_export_find(x, ours);
-    if (!entry || entry->dim_count < 1 + experts || entry->dim_count > 3 ||
-        ((experts || entry->dim_count == 3) && entry->shape[0] != x->job.experts))
+    if (!entry || !hd_hf_is_row_of(row, &x->job) || entry->dim_count < 1 + experts ||
+        entry->dim_count > 3 || (entry->dim_count == 3 && entry->shape[0] != x->job.experts))
         return;
-    for (int64_t e = 0; e < (experts ? x->job.experts : 1); e++) {
+    for (int64_t e = 0; e < (experts ? entry->shape[0] : 1); e++) {
         if (row->place == 0)
             begin_tensor(x, row, layer, e);
         hd_export_add_part(&x->tensors[x->count - 1], entry);
@@ -183,7 +183,7 @@ static enum hd_status plan(struct hd_exporter *x)
     if (st)
         return st;
     for (size_t i = 0; i < row_count; i++)
-        per_layer += hd_hf_per_expert(&rows[i]) ? (size_t)x->job.experts : 1;
+        per_layer += (size_t)hd_hf_tensors_of(&rows[i], &x->job);
     /* an adapter has up to three tensors per weight, a reward model one more vector */
     x->tensors = hd_arena_array(
         &x->arena, 3 * per_layer * (size_t)x->job.layers + 1 + hd_export_count_copied(x),

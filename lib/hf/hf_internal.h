@@ -11,6 +11,8 @@
  *     config_keys     its keys, a rule for each
  *     config_words    its values in messages and notes
  *     config_granite  its keys of Granite 4
+ *     config_falcon   those of Falcon, and of its description
+ *     config_llama4   those of Llama 4, and of its description
  *     config_layers   its rules that pick layers
  *     rope            its keys of rotary positions
  *     tied            a head that differs from the embedding
@@ -38,7 +40,7 @@
 #include "job/family.h"
 
 /* One row of a table of names: our parameter and their tensor. '#' is the layer number. '*' in
- * theirs is the expert number: each expert of our [E, ..] then has its own tensor. */
+ * theirs is the number of an expert, or of a head: each one of our [E, ..] then has its own tensor. */
 struct hd_hf_row {
     const char *ours, *theirs;
     /* true: the tensor's name has no prefix, since it is outside transformers' base model */
@@ -58,6 +60,8 @@ struct hd_hf_row {
     int parts; /* number of our parameters in their tensor; 1: it has only this one */
     /* true: their tensor joins q, k and v by key/value heads: rows [G][H/G of q, k, v][D] */
     bool by_heads;
+    /* model.parallel_residual of models in which the tensor has this name; NULL: any */
+    const char *branches;
 };
 
 /* The names of a family's tensors: the prefix of a model with a head, the rows in the form that an
@@ -177,6 +181,12 @@ const char *hd_hf_experts_key(const struct hd_family *family);
 const char *hd_hf_shared_key(const struct hd_family *family);
 const char *hd_hf_first_key(const struct hd_family *family);
 
+/* Returns whether a Falcon model may have the job's number of key/value heads. */
+bool hd_hf_has_falcon_heads(const struct hd_job *job);
+/* Add the keys that only the classes of Falcon, and of Llama 4, have. */
+void hd_hf_describe_falcon(struct hd_json_writer *writer, const struct hd_job *job);
+void hd_hf_describe_llama4(struct hd_json_writer *writer, const struct hd_job *job);
+
 /* Sets *ret_first and *ret_step so that layer i has experts iff i >= first and step divides i + 1;
  * false: no numbers that the family's class reads give the job's layers. */
 bool hd_hf_find_experts(const struct hd_job *job, const struct hd_family *family,
@@ -194,7 +204,11 @@ void hd_hf_convert(const struct hd_weight *weight, int64_t at, int64_t stride, i
  * the expert number. */
 void hd_hf_format_name(const char *pattern, int64_t layer, int64_t expert,
                        char ret_name[HD_CKPT_NAME_MAX]);
-/* Returns whether in this row each expert has its own tensor. */
+/* Returns whether the tensors of the job's model have the names of this row. */
+bool hd_hf_is_row_of(const struct hd_hf_row *row, const struct hd_job *job);
+/* Returns the largest number of tensors that one of our parameters has in this row. */
+int64_t hd_hf_tensors_of(const struct hd_hf_row *row, const struct hd_job *job);
+/* Returns whether in this row each expert, or each head of a norm, has its own tensor. */
 bool hd_hf_per_expert(const struct hd_hf_row *row);
 
 /* Parses model.safetensors.index.json: its map {tensor: file}, and the distinct files, which are
@@ -254,7 +268,7 @@ struct hd_hf_classes {
 };
 void hd_hf_class_names(const struct hd_family *family, struct hd_hf_classes *ret_classes);
 
-/* Returns whether layer `layer` of the job has its window. */
+/* Returns whether layer `layer` of the job has its window or its chunks. */
 bool hd_hf_has_window(const struct hd_job *job, int64_t layer);
 
 /* Returns whether the row of the family lists a key of config.json in `reads`. */

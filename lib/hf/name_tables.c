@@ -139,6 +139,36 @@ static const struct hd_hf_row gpt2_rows[] = {
 
 static const struct hd_hf_row llama_rows[] = {EMBEDDING, NORMS, QKV, OUT, SINKS, MLP, HEAD};
 
+/* The norms of q and k have a tensor for each head. */
+static const struct hd_hf_row stablelm_rows[] = {
+    EMBEDDING,
+    NORMS,
+    QKV,
+    PLAIN("blocks.#.attention.out.weight", "layers.#.self_attn.o_proj.weight"),
+    PLAIN("blocks.#.attention.q_norm.weight", "layers.#.self_attn.q_layernorm.norms.*.weight"),
+    PLAIN("blocks.#.attention.k_norm.weight", "layers.#.self_attn.k_layernorm.norms.*.weight"),
+    MLP,
+    HEAD};
+
+static const struct hd_hf_row llama4_rows[] = {
+    EMBEDDING,
+    NORMS,
+    QKV,
+    OUT,
+    PLAIN("blocks.#.mlp.gate.weight", "layers.#.feed_forward.gate_proj.weight"),
+    PLAIN("blocks.#.mlp.up.weight", "layers.#.feed_forward.up_proj.weight"),
+    PLAIN("blocks.#.mlp.down.weight", "layers.#.feed_forward.down_proj.weight"),
+    ROUTER("feed_forward.router.weight"),
+    TURNED_PART(0, 2, "blocks.#.moe.gate.weight", "layers.#.feed_forward.experts.gate_up_proj"),
+    TURNED_PART(1, 2, "blocks.#.moe.up.weight", "layers.#.feed_forward.experts.gate_up_proj"),
+    TURNED("blocks.#.moe.down.weight", "layers.#.feed_forward.experts.down_proj"),
+    PLAIN("blocks.#.moe.shared.gate.weight",
+          "layers.#.feed_forward.shared_expert.gate_proj.weight"),
+    PLAIN("blocks.#.moe.shared.up.weight", "layers.#.feed_forward.shared_expert.up_proj.weight"),
+    PLAIN("blocks.#.moe.shared.down.weight",
+          "layers.#.feed_forward.shared_expert.down_proj.weight"),
+    HEAD};
+
 /* Mixtral's form that every version of transformers reads and that it writes by default, and the one
  * that transformers 5 writes with save_original_format=False. */
 static const struct hd_hf_row mixtral_rows[] = {EMBEDDING,
@@ -270,18 +300,21 @@ static const struct hd_hf_row granite_moe_rows[] = {
     NORMS,
     QKV,
     OUT,
+    SINKS,
     ROUTER("block_sparse_moe.router.layer.weight"),
     STACKED_EXPERTS("block_sparse_moe.input_linear.weight",
                     "block_sparse_moe.output_linear.weight"),
     FUSED_SHARED("moe.shared"),
     HEAD};
 
-/* The form that transformers 5 writes with save_original_format=False. */
+/* The form that transformers 5 writes with save_original_format=False, and for a class of its own
+ * time. */
 static const struct hd_hf_row granite_moe_stacked_rows[] = {
     EMBEDDING,
     NORMS,
     QKV,
     OUT,
+    SINKS,
     ROUTER("block_sparse_moe.router.weight"),
     STACKED_EXPERTS("block_sparse_moe.experts.gate_up_proj", "block_sparse_moe.experts.down_proj"),
     FUSED_SHARED("moe.shared"),
@@ -312,6 +345,37 @@ static const struct hd_hf_row gpt_neox_rows[] = {
     PLAIN("head.norm.weight", "final_layer_norm.weight"),
     PLAIN("head.norm.bias", "final_layer_norm.bias"),
     OUTSIDE("head.weight", HD_HF_NEOX_HEAD),
+    OUTSIDE("head.score.weight", HD_HF_SCORE_NAME)};
+
+#define IF_BRANCHES(form, our, their)                              \
+    {                                                              \
+        .ours = our, .theirs = their, .branches = form, .parts = 1 \
+    }
+#define FALCON_NORM(form, our, their)                                     \
+    IF_BRANCHES(form, "blocks.#." our ".weight", "h.#." their ".weight"), \
+        IF_BRANCHES(form, "blocks.#." our ".bias", "h.#." their ".bias")
+#define FALCON_QKV(what)                                                                       \
+    BY_HEADS(0, "blocks.#.attention.q." what, "h.#.self_attention.query_key_value." what),     \
+        BY_HEADS(1, "blocks.#.attention.k." what, "h.#.self_attention.query_key_value." what), \
+        BY_HEADS(2, "blocks.#.attention.v." what, "h.#.self_attention.query_key_value." what)
+#define FALCON(our, their)                                    \
+    PLAIN("blocks.#." our ".weight", "h.#." their ".weight"), \
+        PLAIN("blocks.#." our ".bias", "h.#." their ".bias")
+static const struct hd_hf_row falcon_rows[] = {
+    PLAIN("embedding.weight", "word_embeddings.weight"),
+    FALCON_NORM("none", "norm1", "input_layernorm"),
+    FALCON_NORM("none", "norm2", "post_attention_layernorm"),
+    FALCON_NORM("one_norm", "norm1", "input_layernorm"),
+    FALCON_NORM("two_norms", "norm1", "ln_attn"),
+    FALCON_NORM("two_norms", "norm2", "ln_mlp"),
+    FALCON_QKV("weight"),
+    FALCON_QKV("bias"),
+    FALCON("attention.out", "self_attention.dense"),
+    FALCON("mlp.up", "mlp.dense_h_to_4h"),
+    FALCON("mlp.down", "mlp.dense_4h_to_h"),
+    PLAIN("head.norm.weight", "ln_f.weight"),
+    PLAIN("head.norm.bias", "ln_f.bias"),
+    OUTSIDE("head.weight", HD_HF_HEAD_NAME),
     OUTSIDE("head.score.weight", HD_HF_SCORE_NAME)};
 
 #define GROUPED(by, which, count, our, their)                                        \
@@ -499,6 +563,8 @@ static const struct hd_hf_names tables[HD_NAMES_COUNT] = {
     [HD_NAMES_GRANITE_MOE] = {"model.", granite_moe_rows, COUNT(granite_moe_rows),
                               granite_moe_stacked_rows, COUNT(granite_moe_stacked_rows),
                               "layers.#.block_sparse_moe.experts.gate_up_proj"},
+    [HD_NAMES_GRANITE_MOE_SWA] = {"model.", granite_moe_stacked_rows,
+                                  COUNT(granite_moe_stacked_rows), NULL, 0, NULL},
     [HD_NAMES_QWEN_NEXT] = {"model.", qwen_next_rows, COUNT(qwen_next_rows), qwen_next_stacked_rows,
                             COUNT(qwen_next_stacked_rows), "layers.#.mlp.experts.gate_up_proj"},
     [HD_NAMES_QWEN3_5] = {"model.", qwen3_5_rows, COUNT(qwen3_5_rows), qwen3_5_stacked_rows,
@@ -517,6 +583,9 @@ static const struct hd_hf_names tables[HD_NAMES_COUNT] = {
     [HD_NAMES_GRANITE_HYBRID] = {"model.", granite_hybrid_rows, COUNT(granite_hybrid_rows), NULL, 0,
                                  NULL},
     [HD_NAMES_GPT_NEOX] = {"gpt_neox.", gpt_neox_rows, COUNT(gpt_neox_rows), NULL, 0, NULL},
+    [HD_NAMES_STABLELM] = {"model.", stablelm_rows, COUNT(stablelm_rows), NULL, 0, NULL},
+    [HD_NAMES_FALCON] = {"transformer.", falcon_rows, COUNT(falcon_rows), NULL, 0, NULL},
+    [HD_NAMES_LLAMA4] = {"model.", llama4_rows, COUNT(llama4_rows), NULL, 0, NULL},
     [HD_NAMES_GPT_OSS] = {"model.", gpt_oss_rows, COUNT(gpt_oss_rows), gpt_oss_mxfp4_rows,
                           COUNT(gpt_oss_mxfp4_rows), "layers.#.mlp.experts.gate_up_proj_blocks"},
 };

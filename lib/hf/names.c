@@ -44,6 +44,18 @@ void hd_hf_format_name(const char *pattern, int64_t layer, int64_t expert,
     ret_name[n] = '\0';
 }
 
+bool hd_hf_is_row_of(const struct hd_hf_row *row, const struct hd_job *job)
+{
+    return !row->branches || strcmp(row->branches, job->parallel_residual) == 0;
+}
+
+int64_t hd_hf_tensors_of(const struct hd_hf_row *row, const struct hd_job *job)
+{
+    if (!hd_hf_per_expert(row))
+        return 1;
+    return strstr(row->ours, ".moe.") ? job->experts : job->heads;
+}
+
 bool hd_hf_per_expert(const struct hd_hf_row *row)
 {
     return strchr(row->theirs, '*') != NULL;
@@ -221,7 +233,8 @@ static enum hd_status find_one(struct search *s, struct hd_hf_map *map, size_t i
     enum hd_status st = HD_OK;
 
     for (size_t i = 0; !row && i < s->row_count; i++)
-        if (hd_hf_name_matches(s->rows[i].ours, want->name, &layer))
+        if (hd_hf_is_row_of(&s->rows[i], s->job) &&
+            hd_hf_name_matches(s->rows[i].ours, want->name, &layer))
             row = &s->rows[i];
     if (!row)
         return hd_err(HD_UNSUPPORTED, "%s: family %s has no such tensor in transformers",
@@ -583,11 +596,15 @@ enum hd_status hd_hf_read(const struct hd_hf_map *map, size_t index,
         const int64_t element = want->flat_first + done, r = element / p.columns;
         const int64_t c = element % p.columns, left = want->flat_count - done;
         const int64_t run = p.columns - c < left ? p.columns - c : left;
+        const int64_t row = p.row0 + r % p.rows;
+        /* the rows of a matrix may be tensors of their own: those of heads */
+        const bool rows_apart = f->per_expert && want->dim_count == 2;
+        const int64_t expert = rows_apart ? row : p.expert0 + r / p.rows;
 
-        read_run(f, want->dim_count, p.expert0 + r / p.rows, p.row0 + r % p.rows, p.column0 + c,
-                 run, ret_values + done);
+        read_run(f, want->dim_count, expert, rows_apart ? 0 : row, p.column0 + c, run,
+                 ret_values + done);
         if (hd_f32_find_nonfinite(ret_values + done, run) >= 0)
-            return not_finite(f, p.expert0 + r / p.rows);
+            return not_finite(f, expert);
         done += run;
     }
     return HD_OK;

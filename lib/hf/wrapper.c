@@ -19,6 +19,10 @@ static const struct hd_hf_wrapper wrappers[] = {
     {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe_text",
      "vision_config image_token_id video_token_id vision_start_token_id vision_end_token_id",
      false},
+    {"llama4", "Llama4ForConditionalGeneration", "llama4_text",
+     "vision_config boi_token_index eoi_token_index image_token_index boi_token_id eoi_token_id "
+     "image_token_id",
+     false},
     {"mistral3", "Mistral3ForConditionalGeneration", "mistral ministral3",
      "vision_config image_token_index image_token_id projector_hidden_act vision_feature_layer "
      "multimodal_projector_bias spatial_merge_size",

@@ -44,8 +44,11 @@ enum hd_ffn_activation {
 
 /* Forms of the norm of queries and keys (model.qk_norm). */
 enum hd_qk_norm_form {
-    HD_QK_NORM_HEAD, /* over the channels of each head, with one weight for all heads */
-    HD_QK_NORM_WHOLE /* over all channels of the projection, with a weight per channel (OLMo 2) */
+    HD_QK_NORM_HEAD,  /* RMSNorm of each head, with one weight for all heads */
+    HD_QK_NORM_WHOLE, /* RMSNorm of the whole projection, with a weight per channel (OLMo 2) */
+    HD_QK_NORM_LAYER, /* LayerNorm of each head, with weights of its own and no bias (Command R+) */
+    HD_QK_NORM_PLAIN /* RMSNorm of each head without a weight, after the rotation and only in blocks
+                         with rotary positions (Llama 4) */
 };
 
 /* Tables of tensor names in transformers' files (hf/name_tables.c). */
@@ -60,6 +63,7 @@ enum hd_family_names {
     HD_NAMES_GLM,
     HD_NAMES_GLM4,
     HD_NAMES_GRANITE_MOE,
+    HD_NAMES_GRANITE_MOE_SWA,
     HD_NAMES_STARCODER2,
     HD_NAMES_QWEN_NEXT,
     HD_NAMES_QWEN3_5,
@@ -70,6 +74,9 @@ enum hd_family_names {
     HD_NAMES_GRANITE_HYBRID,
     HD_NAMES_GPT_NEOX,
     HD_NAMES_GPT_OSS,
+    HD_NAMES_STABLELM,
+    HD_NAMES_FALCON,
+    HD_NAMES_LLAMA4,
     HD_NAMES_COUNT
 };
 
@@ -78,7 +85,9 @@ enum hd_window_rule {
     HD_WINDOW_NEVER,  /* the class has none */
     HD_WINDOW_ALL,    /* sliding_window, in all layers; null: none */
     HD_WINDOW_SWITCH, /* use_sliding_window, from layer max_window_layers on, or by layer_types */
-    HD_WINDOW_TYPES   /* layer_types; absent: window_layers of the row */
+    HD_WINDOW_TYPES,  /* layer_types; absent: window_layers of the row */
+    HD_WINDOW_CHUNKS /* attention_chunk_size, by layer_types; absent: in layers with rotary positions;
+                         null: none */
 };
 
 struct hd_family {
@@ -100,8 +109,14 @@ struct hd_family {
     bool select_bias;    /* experts are chosen by score plus a bias without gradient, which the
                               load moves (DeepSeek-V3) */
     bool router_groups;  /* model.router.groups, groups_kept and scale are possible */
+    bool
+        gate_input; /* a token's gate multiplies the input of an expert, not its output (Llama 4) */
     bool sinks; /* a learned score of each head, without a value, joins the softmax of attention */
-    bool scales_embedding; /* embeddings are multiplied by sqrt(hidden) (Gemma) */
+    bool scaled_alibi; /* ALiBi is added to q.k before the factor of scores, not after (Falcon) */
+    bool
+        query_factor_unrotated; /* model.query_factor is that of blocks without rotary positions, and
+                                    counts positions from 1 (Llama 4) */
+    bool scales_embedding;      /* embeddings are multiplied by sqrt(hidden) (Gemma) */
     enum hd_qk_norm_form qk_norm_form;
     /* multi-head latent attention (DeepSeek-V2). kv_rank: 0: the family has none, else, as the next
      * four, the default of a key model.mla; eps: of the norms of latents, whatever model.norm_eps
@@ -163,12 +178,14 @@ struct hd_family {
         double yarn; /* factor of yarn, not truncated, from a context of 4096, if no key scales the
                         angles; 0: they are not scaled */
         int64_t window;           /* sliding_window when absent; 0: none */
+        int64_t chunk;            /* attention_chunk_size when absent; 0: none */
         int64_t original_context; /* original_max_position_embeddings when not beside rope_scaling;
                                      0: that in it, else max_position_embeddings */
         int64_t experts, experts_per_token;
         double balance;                /* router_aux_loss_coef */
         double logit_divisor;          /* inverse of logit_scale; 0: 1 */
         double dropout;                /* attention_dropout and residual_dropout */
+        int64_t dense_ffn;             /* intermediate_size_mlp */
         int64_t shared, ffn_of_expert; /* shared_expert_intermediate_size; moe_intermediate_size */
         int64_t shared_experts; /* n_shared_experts, moe_num_shared_experts: width of the shared
                                    expert in widths of an expert */

@@ -97,6 +97,18 @@ static const struct module gpt_neox_modules[] = {
     {"mlp.dense_h_to_4h", {HD_TARGET_UP}, 1, false},
     {"mlp.dense_4h_to_h", {HD_TARGET_DOWN}, 1, false}};
 
+static const struct module falcon_modules[] = {
+    {"self_attention.query_key_value", {HD_TARGET_Q, HD_TARGET_K, HD_TARGET_V}, 3, false},
+    {"self_attention.dense", {HD_TARGET_OUT}, 1, false},
+    {"mlp.dense_h_to_4h", {HD_TARGET_UP}, 1, false},
+    {"mlp.dense_4h_to_h", {HD_TARGET_DOWN}, 1, false}};
+/* The experts are stacks, which are no modules of PEFT. */
+static const struct module llama4_modules[] = {
+    ATTENTION,
+    {"feed_forward.gate_proj", {HD_TARGET_GATE}, 1, false},
+    {"feed_forward.up_proj", {HD_TARGET_UP}, 1, false},
+    {"feed_forward.down_proj", {HD_TARGET_DOWN}, 1, false}};
+
 /* Modules by table of names (job/family.h). */
 struct modules {
     const struct module *list;
@@ -117,6 +129,7 @@ static const struct modules modules[HD_NAMES_COUNT] = {
     [HD_NAMES_GLM] = MODULES(glm_modules),
     [HD_NAMES_GLM4] = MODULES(glm_modules),
     [HD_NAMES_GRANITE_MOE] = MODULES(granite_moe_modules),
+    [HD_NAMES_GRANITE_MOE_SWA] = MODULES(granite_moe_modules),
     [HD_NAMES_QWEN_NEXT] = MODULES(qwen_next_modules),
     [HD_NAMES_QWEN3_5] = MODULES(qwen3_5_modules),
     [HD_NAMES_STARCODER2] = MODULES(starcoder2_modules),
@@ -126,6 +139,9 @@ static const struct modules modules[HD_NAMES_COUNT] = {
     [HD_NAMES_ERNIE4_5_MOE] = MODULES(qwen_moe_modules),
     [HD_NAMES_GRANITE_HYBRID] = MODULES(granite_hybrid_modules),
     [HD_NAMES_GPT_NEOX] = MODULES(gpt_neox_modules),
+    [HD_NAMES_STABLELM] = MODULES(llama_modules),
+    [HD_NAMES_FALCON] = MODULES(falcon_modules),
+    [HD_NAMES_LLAMA4] = MODULES(llama4_modules),
     [HD_NAMES_GPT_OSS] = MODULES(granite_moe_modules),
 };
 

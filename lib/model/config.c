@@ -134,56 +134,56 @@ static void latents_from_job(const struct hd_job *job, struct hd_model_config *c
 enum hd_status hd_model_config_from_job(const struct hd_job *job,
                                         struct hd_model_config *ret_config)
 {
-    struct hd_model_config c = {
-        .L = job->layers,
-        .C = job->hidden,
-        .H = job->heads,
-        .G = job->kv_heads,
-        .F = job->ffn_hidden,
-        .V = job->vocab,
-        .context = job->context,
-        .D = job->head_width,
-        .window = job->window,
-        .window_from = job->window_from,
-        .qkv_bias = job->qkv_bias,
-        .out_bias = job->out_bias,
-        .mlp_bias = job->mlp_bias,
-        .qk_norm = job->qk_norm,
-        .norm_eps = job->norm_eps,
-        .query_factor = {job->query_factor, (double)job->rope_original_context, 0},
-        .tied = job->tie_embeddings && !hd_job_is_reward(job),
-        .reward = hd_job_is_reward(job),
-        .F_shared = job->experts ? job->shared_ffn_hidden : 0,
-        .F_dense = job->experts ? job->dense_ffn_hidden : 0,
-        .attention_scale = job->attention_scale,
-        .attention_cap = job->attention_cap,
-        .glu_limit = job->glu_limit,
-        .logit_cap = job->logit_cap,
-        .logit_scale = job->logit_divisor > 0 ? 1 / job->logit_divisor : 1,
-        .embedding_scale = job->embedding_scale > 0 ? job->embedding_scale : 1,
-        .residual_scale = job->residual_scale > 0 ? job->residual_scale : 1,
-        .router = {.E = job->experts,
-                   .K = job->experts_per_token,
-                   .renormalize = job->renormalize,
-                   .form = {.groups = job->router_groups,
-                            .kept = job->router_groups_kept,
-                            .scale = (float)job->router_scale},
-                   .noisy = job->noisy,
-                   .balance = job->balance,
-                   .z = job->z_loss,
-                   .capacity = job->capacity,
-                   .expert_rows = job->expert_rows,
-                   .seed = (uint64_t)job->seed},
-        .bias_rate = job->router_bias_rate,
-        .delta = {.key_heads = job->delta_key_heads,
-                  .value_heads = job->delta_value_heads,
-                  .key_width = job->delta_key_width,
-                  .value_width = job->delta_value_width,
-                  .conv_width = job->delta_conv_width},
-        .dropout_embedding = job->dropout_embedding,
-        .dropout_attention = job->dropout_attention,
-        .dropout_residual = job->dropout_residual,
-        .seed = (uint64_t)job->seed};
+    struct hd_model_config c = {.L = job->layers,
+                                .C = job->hidden,
+                                .H = job->heads,
+                                .G = job->kv_heads,
+                                .F = job->ffn_hidden,
+                                .V = job->vocab,
+                                .context = job->context,
+                                .D = job->head_width,
+                                .window = job->window,
+                                .chunk = job->attention_chunk,
+                                .window_from = job->window_from,
+                                .qkv_bias = job->qkv_bias,
+                                .out_bias = job->out_bias,
+                                .mlp_bias = job->mlp_bias,
+                                .qk_norm = job->qk_norm,
+                                .norm_eps = job->norm_eps,
+                                .tied = job->tie_embeddings && !hd_job_is_reward(job),
+                                .reward = hd_job_is_reward(job),
+                                .F_shared = job->experts ? job->shared_ffn_hidden : 0,
+                                .F_dense = job->experts ? job->dense_ffn_hidden : 0,
+                                .attention_scale = job->attention_scale,
+                                .attention_cap = job->attention_cap,
+                                .glu_limit = job->glu_limit,
+                                .logit_cap = job->logit_cap,
+                                .logit_scale = job->logit_divisor > 0 ? 1 / job->logit_divisor : 1,
+                                .embedding_scale =
+                                    job->embedding_scale > 0 ? job->embedding_scale : 1,
+                                .residual_scale = job->residual_scale > 0 ? job->residual_scale : 1,
+                                .router = {.E = job->experts,
+                                           .K = job->experts_per_token,
+                                           .renormalize = job->renormalize,
+                                           .form = {.groups = job->router_groups,
+                                                    .kept = job->router_groups_kept,
+                                                    .scale = (float)job->router_scale},
+                                           .noisy = job->noisy,
+                                           .balance = job->balance,
+                                           .z = job->z_loss,
+                                           .capacity = job->capacity,
+                                           .expert_rows = job->expert_rows,
+                                           .seed = (uint64_t)job->seed},
+                                .bias_rate = job->router_bias_rate,
+                                .delta = {.key_heads = job->delta_key_heads,
+                                          .value_heads = job->delta_value_heads,
+                                          .key_width = job->delta_key_width,
+                                          .value_width = job->delta_value_width,
+                                          .conv_width = job->delta_conv_width},
+                                .dropout_embedding = job->dropout_embedding,
+                                .dropout_attention = job->dropout_attention,
+                                .dropout_residual = job->dropout_residual,
+                                .seed = (uint64_t)job->seed};
     enum hd_status st = family_from_job(job, &c.family);
 
     if (!st)
@@ -196,6 +196,12 @@ enum hd_status hd_model_config_from_job(const struct hd_job *job,
         st = rope_from_job(job, c.family, &c.rope);
     if (st)
         return st;
+    c.query_factor = (struct hd_query_factor){
+        .beta = job->query_factor,
+        .original =
+            (double)(job->query_factor_step ? job->query_factor_step : job->rope_original_context),
+        .floor_offset = c.family->query_factor_unrotated ? 1 : 0};
+    c.router.gate_input = c.family->gate_input;
     c.router.form.score = c.family->router_sigmoid ? HD_ROUTE_SIGMOID : HD_ROUTE_SOFTMAX;
     c.router.form.rule = c.family->router_pairs ? HD_ROUTE_GROUPS_BEST_TWO : HD_ROUTE_GROUPS_BEST;
     if (c.router.E && (c.router.K < 1 || c.router.K > c.router.E))
@@ -226,9 +232,15 @@ enum hd_status hd_model_config_from_job(const struct hd_job *job,
     return HD_OK;
 }
 
+/* Returns whether the block is one of those with the window or the chunks. */
+static bool is_local(const struct hd_model_config *c, int64_t layer)
+{
+    return layer >= c->window_from && hd_layers_has(&c->window_layers, layer);
+}
+
 int64_t hd_model_window(const struct hd_model_config *c, int64_t layer)
 {
-    return layer >= c->window_from && hd_layers_has(&c->window_layers, layer) ? c->window : 0;
+    return is_local(c, layer) ? c->window : 0;
 }
 
 struct hd_layer hd_model_layer(const struct hd_model_config *c, int64_t layer)
@@ -238,6 +250,7 @@ struct hd_layer hd_model_layer(const struct hd_model_config *c, int64_t layer)
     const bool rotates =
         !delta && c->positions == HD_POSITIONS_ROPE && hd_layers_has(&c->rope_layers, layer);
     struct hd_layer l = {.window = delta ? 0 : hd_model_window(c, layer),
+                         .chunk = !delta && is_local(c, layer) ? c->chunk : 0,
                          .experts = experts,
                          .delta = delta,
                          .F = c->router.E && !experts ? c->F_dense : c->F};
@@ -252,6 +265,18 @@ int hd_model_layer_kind(const struct hd_model_config *c, int64_t layer)
     const struct hd_layer l = hd_model_layer(c, layer);
     const bool unrotated = c->positions == HD_POSITIONS_ROPE && !l.rope && !l.delta;
 
-    return (l.window > 0 ? HD_LAYER_WINDOWED : 0) + (unrotated ? HD_LAYER_UNROTATED : 0) +
-           (c->router.E && !l.experts ? HD_LAYER_DENSE : 0) + (l.delta ? HD_LAYER_DELTA : 0);
+    return (l.window > 0 || l.chunk > 0 ? HD_LAYER_WINDOWED : 0) +
+           (unrotated ? HD_LAYER_UNROTATED : 0) + (c->router.E && !l.experts ? HD_LAYER_DENSE : 0) +
+           (l.delta ? HD_LAYER_DELTA : 0);
+}
+
+bool hd_model_tp_fits(const struct hd_model_config *c, int64_t tp)
+{
+    return c->H % tp == 0 && c->F % tp == 0 && c->F_shared % tp == 0 && c->F_dense % tp == 0 &&
+           (c->G % tp == 0 || tp % c->G == 0) && c->delta.key_heads % tp == 0;
+}
+
+int32_t hd_model_kv_replica(const struct hd_model_config *config, int64_t tp)
+{
+    return tp > config->G ? (int32_t)(tp / config->G) : 1;
 }

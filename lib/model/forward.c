@@ -130,6 +130,24 @@ static struct hd_tensor *latent_forward(struct hd_rec *rec, const struct hd_mode
     return op_latent_join(rec, q, kv, k_rope, &heads);
 }
 
+/* Records the norms of queries and keys in rows [q | k | v]. */
+static struct hd_tensor *qk_norm_forward(struct hd_rec *rec, const struct hd_model_config *c,
+                                         const struct hd_attention *w, int64_t H, int64_t G,
+                                         struct hd_tensor *qkv)
+{
+    const enum hd_qk_norm_form form = c->family->qk_norm_form;
+    const struct hd_head_norm_settings settings = {.heads = H,
+                                                   .kv_heads = G,
+                                                   .head_width = c->D,
+                                                   .eps = c->norm_eps,
+                                                   .one_plus =
+                                                       c->family->norm == HD_NORM_RMS_ONE_PLUS,
+                                                   .whole = form == HD_QK_NORM_WHOLE,
+                                                   .layer = form == HD_QK_NORM_LAYER};
+
+    return op_head_norm(rec, qkv, w->q_norm, w->k_norm, &settings);
+}
+
 /* Records queries, keys and values of x [R, C], with their norms and positions: [R, (H+2G)*D]. */
 static struct hd_tensor *qkv_forward(struct hd_rec *rec, const struct hd_model_config *c, int tp,
                                      const struct hd_attention *w, int64_t layer,
@@ -137,20 +155,16 @@ static struct hd_tensor *qkv_forward(struct hd_rec *rec, const struct hd_model_c
 {
     const struct hd_rope *rope = hd_model_layer(c, layer).rope;
     const int64_t H = c->H / tp, G = c->G > tp ? c->G / tp : 1;
+    const bool norm_last = c->family->qk_norm_form == HD_QK_NORM_PLAIN;
     struct hd_tensor *qkv = column_parallel(rec, c, layer, x, w->qkv, w->qkv_bias, 3, &w->lora_qkv);
 
-    if (c->qk_norm)
-        qkv = op_head_norm(
-            rec, qkv, w->q_norm, w->k_norm,
-            &(struct hd_head_norm_settings){.heads = H,
-                                            .kv_heads = G,
-                                            .head_width = c->D,
-                                            .eps = c->norm_eps,
-                                            .one_plus = c->family->norm == HD_NORM_RMS_ONE_PLUS,
-                                            .whole = c->family->qk_norm_form == HD_QK_NORM_WHOLE});
+    if (c->qk_norm && !norm_last)
+        qkv = qk_norm_forward(rec, c, w, H, G, qkv);
     if (rope)
         qkv = op_rope(rec, qkv, hd_rec_batch(rec, HD_BATCH_POSITIONS), H + G, c->D, rope);
-    if (c->query_factor.beta > 0)
+    if (c->qk_norm && norm_last && rope)
+        qkv = qk_norm_forward(rec, c, w, H, G, qkv);
+    if (c->query_factor.beta > 0 && !(c->family->query_factor_unrotated && rope))
         qkv = op_query_factor(rec, qkv, hd_rec_batch(rec, HD_BATCH_POSITIONS), H, c->D,
                               c->query_factor.beta, c->query_factor.original,
                               c->query_factor.floor_offset);
@@ -168,10 +182,12 @@ static struct hd_tensor *attend(struct hd_rec *rec, const struct hd_model_config
         .kv_heads = G,
         .head_width = c->D,
         .window = hd_model_window(c, layer),
+        .chunk = hd_model_layer(c, layer).chunk,
         .scale = c->attention_scale,
         .cap = c->attention_cap,
         .causal = true,
         .alibi = c->positions == HD_POSITIONS_ALIBI,
+        .scaled_alibi = c->family->scaled_alibi,
         .has_sinks = c->family->sinks,
         .sinks = w->sinks,
         .prefix = c->adapter.tokens,

@@ -22,9 +22,9 @@ struct shard {
     int64_t grain;
     bool padded, partial, experts, tied, head, keep_fp32, table, product, linear, adapter,
         newly_initialized, state;
-    int router;  /* state only */
-    double rate; /* state only */
-    bool bias;   /* true: weight decay does not apply to it, although it has an axis of experts */
+    int router;      /* state only */
+    double rate;     /* state only */
+    bool bias;       /* true: weight decay does not apply to it, although it has two dimensions */
     double lr_scale; /* factor on the learning rate; 0 means 1 */
 };
 
@@ -496,6 +496,34 @@ static struct hd_attention declare_latents(struct declare *d)
     return a;
 }
 
+/* Declares the weights of the norms of q and k. */
+static void declare_qk_norm(struct declare *d, struct hd_attention *a)
+{
+    static const char q_name[] = "attention.q_norm.weight", k_name[] = "attention.k_norm.weight";
+    const struct hd_model_config *c = d->config;
+    struct shard q = split_rows(), k = split_kv_heads(d);
+
+    q.bias = k.bias = true;
+    if (!c->qk_norm)
+        return;
+    switch (c->family->qk_norm_form) {
+    case HD_QK_NORM_HEAD:
+        a->q_norm = param(d, q_name, c->D, 0, on_parts(), norm_init(c), 0, false);
+        a->k_norm = param(d, k_name, c->D, 0, on_parts(), norm_init(c), 0, false);
+        break;
+    case HD_QK_NORM_WHOLE:
+        a->q_norm = param(d, q_name, c->H * c->D, 0, q, HD_INIT_ONES, 0, false);
+        a->k_norm = param(d, k_name, c->G * c->D, 0, k, HD_INIT_ONES, 0, false);
+        break;
+    case HD_QK_NORM_LAYER:
+        a->q_norm = param(d, q_name, c->H, c->D, q, HD_INIT_ONES, 0, false);
+        a->k_norm = param(d, k_name, c->G, c->D, k, HD_INIT_ONES, 0, false);
+        break;
+    case HD_QK_NORM_PLAIN:
+        break;
+    }
+}
+
 static struct hd_attention declare_attention(struct declare *d)
 {
     const struct hd_model_config *c = d->config;
@@ -517,14 +545,7 @@ static struct hd_attention declare_attention(struct declare *d)
     if (c->family->sinks)
         a.sinks =
             param(d, "attention.sinks", c->H, 0, split_rows(), HD_INIT_NORMAL, init_std, false);
-    if (c->qk_norm && c->family->qk_norm_form == HD_QK_NORM_WHOLE) {
-        a.q_norm = param(d, "attention.q_norm.weight", Q, 0, split_rows(), HD_INIT_ONES, 0, false);
-        a.k_norm =
-            param(d, "attention.k_norm.weight", K, 0, split_kv_heads(d), HD_INIT_ONES, 0, false);
-    } else if (c->qk_norm) {
-        a.q_norm = param(d, "attention.q_norm.weight", c->D, 0, on_parts(), norm_init(c), 0, false);
-        a.k_norm = param(d, "attention.k_norm.weight", c->D, 0, on_parts(), norm_init(c), 0, false);
-    }
+    declare_qk_norm(d, &a);
     return a;
 }
 
@@ -741,12 +762,6 @@ static void declare_head(struct declare *d, struct hd_model *m)
         m->head = c->tied ? m->embedding : matrix(d, "weight", c->V, c->C, shard, init_std, false);
 }
 
-bool hd_model_tp_fits(const struct hd_model_config *c, int64_t tp)
-{
-    return c->H % tp == 0 && c->F % tp == 0 && c->F_shared % tp == 0 && c->F_dense % tp == 0 &&
-           (c->G % tp == 0 || tp % c->G == 0) && c->delta.key_heads % tp == 0;
-}
-
 static enum hd_status check_tp(const struct hd_model_config *c, const struct hd_mesh_sizes *sizes)
 {
     const int tp = sizes->tp;
@@ -759,11 +774,6 @@ static enum hd_status check_tp(const struct hd_model_config *c, const struct hd_
                       (long long)c->G);
     assert(sizes->kv_replica == hd_model_kv_replica(c, tp));
     return HD_OK;
-}
-
-int32_t hd_model_kv_replica(const struct hd_model_config *config, int64_t tp)
-{
-    return tp > config->G ? (int32_t)(tp / config->G) : 1;
 }
 
 enum hd_status hd_model_declare(const struct hd_model_config *config, struct hd_registry *registry,

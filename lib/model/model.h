@@ -48,9 +48,12 @@ struct hd_model_config {
     int64_t L, C, H, G, D, F, V, context;
     int64_t window;      /* sliding window: number of tokens to which a token attends, itself
                             included; 0: no limit */
-    int64_t window_from; /* index of the first block that may have the window */
-    struct hd_layers window_layers, rope_layers, experts_layers; /* blocks with the window, with
-                                                                    rotary positions, with experts */
+    int64_t chunk;       /* in place of a window, length of the chunks of a document within which
+                            tokens attend; 0: none */
+    int64_t window_from; /* index of the first block that may have the window or the chunks */
+    struct hd_layers window_layers, rope_layers, experts_layers; /* blocks with the window or the
+                                                                    chunks, with rotary positions,
+                                                                    with experts */
     struct hd_rope rope, local_rope; /* rotary positions of blocks without and with a window */
     double attention_scale, attention_cap; /* factor and soft cap of scores; 0: 1 / sqrt(D); none */
     double glu_limit;                      /* limit of the activation of GPT-OSS; else not used */
@@ -65,7 +68,7 @@ struct hd_model_config {
                                           vector instead of a row per token of the vocabulary */
     bool qkv_bias, out_bias, mlp_bias;   /* true: the projections to q, k and v, of attention's
                                           output, of the MLP have a bias */
-    bool qk_norm;                        /* true: RMSNorm of q and k, before RoPE */
+    bool qk_norm;                        /* true: norm of q and k, in the form of the family */
     struct hd_latents latents;
     struct hd_layers delta_layers; /* blocks with a gated delta layer in place of attention */
     struct hd_delta_sizes delta;
@@ -103,6 +106,7 @@ struct hd_only hd_model_only(const struct hd_model_config *config);
 /* Settings of one block. Blocks with equal settings are recorded once. */
 struct hd_layer {
     int64_t window;             /* tokens to which a token attends, itself included; 0: no limit */
+    int64_t chunk;              /* length of the chunks within which tokens attend; 0: none */
     const struct hd_rope *rope; /* rotary positions; NULL: none. Points into the config */
     bool experts;               /* true: the feed-forward layer is a mixture of experts */
     bool delta;                 /* true: a gated delta layer in place of attention */
@@ -113,7 +117,7 @@ struct hd_layer hd_model_layer(const struct hd_model_config *config, int64_t lay
 /* Kinds of blocks, as sums of these bits. Kind 0: no window, the positions of the model, and experts
  * if the model has any. Blocks of one kind run equal programs. */
 enum {
-    HD_LAYER_WINDOWED = 1,  /* attention has a window */
+    HD_LAYER_WINDOWED = 1,  /* attention has a window or chunks */
     HD_LAYER_UNROTATED = 2, /* no rotary positions, in a model that has them */
     HD_LAYER_DENSE = 4,     /* one feed-forward layer, in a model with experts */
     HD_LAYER_DELTA = 8, /* a gated delta layer in place of attention; never with the first two */
@@ -144,7 +148,7 @@ struct hd_attention {
     int qkv, qkv_bias; /* first of the three adjacent weights, and biases, of q, k and v; with
                           latents the weight of q, if queries have no latent */
     int out, out_bias;
-    int q_norm, k_norm; /* parameters of the norms over a head's channels; -1: none */
+    int q_norm, k_norm; /* weights of the norms of q and k; -1: none */
     int gate;           /* weight of the gate of the output; -1: none */
     /* latent attention: weight from the input to a latent (_a), the latent's norm, and weight from
      * the latent to heads (_b), for queries, and for keys and values; the last rows of kv_a give the
@@ -252,8 +256,8 @@ struct hd_backward_shares hd_model_backward_shares(const struct hd_model_config 
  * with causal attention counted once per visible pair): 6 per weight of a matrix that is
  * multiplied, and for attention 12 H D per visible pair and block: scores and weighted sum take 4 H
  * D in forward, or 2 H (D + value) if values have another width, and twice that in backward. A token
- * attends to (S+1)/2 positions on average, with a window of W < S to W (2S - W + 1) / 2S, and to the
- * tokens of a prefix. A gated delta layer takes 18 operations per element of its states instead: 6
+ * attends to (S+1)/2 positions on average, with a window of W < S to W (2S - W + 1) / 2S, with chunks
+ * of K < S, of which K divides S, to (K+1)/2, and to the tokens of a prefix. A gated delta layer takes 18 operations per element of its states instead: 6
  * in forward. With train.only only computed work counts: a frozen weight counts 2 less, and units
  * below the lowest trained one count no backward. The norms of DoRA's rows are computed per weight,
  * not per token, and do not count. */

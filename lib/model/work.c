@@ -1,4 +1,5 @@
 /* work: FLOPs of a token in forward and backward. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -157,13 +158,25 @@ struct block_work {
     bool backward;
 };
 
+/* Returns the number of tokens to which a token attends, on average over a sequence. */
+static double visible_tokens(const struct hd_model_config *c, const struct hd_layer *l)
+{
+    const double S = (double)c->context, W = (double)l->window, K = (double)l->chunk;
+    const double rest = K > 0 ? fmod(S, K) : 0;
+
+    if (W > 0 && W < S)
+        return W * (2 * S - W + 1) / (2 * S);
+    if (K > 0 && K < S)
+        return ((S - rest) * (K + 1) + rest * (rest + 1)) / (2 * S);
+    return (S + 1) / 2;
+}
+
 static struct block_work work_of(const struct hd_model_config *c, int64_t layer)
 {
     const struct hd_layer l = hd_model_layer(c, layer);
-    const double H = (double)c->H, D = (double)c->D, S = (double)c->context, W = (double)l.window;
+    const double H = (double)c->H, D = (double)c->D;
     const double V = (double)hd_model_value_width(c);
-    const double visible_pairs =
-        (W > 0 && W < S ? W * (2 * S - W + 1) / (2 * S) : (S + 1) / 2) + (double)c->adapter.tokens;
+    const double visible_pairs = visible_tokens(c, &l) + (double)c->adapter.tokens;
     struct block_work w = {.attention = 2 * H * (D + V) * visible_pairs,
                            .backward = HD_UNIT_FIRST_BLOCK + layer >= c->lowest_trained};
     struct multiplied list[MULTIPLIED_MAX];

@@ -43,7 +43,9 @@ static void add_number(struct finder *f, int64_t number)
 static void add_attention(struct finder *f, const struct hd_mesh_coord *c)
 {
     const int32_t P = f->shared->mesh.sizes.cp;
-    const int64_t S = f->shared->job.context, window = f->shared->config.window;
+    const struct hd_model_config *model = &f->shared->config;
+    /* the program takes a chunk for a window of its length */
+    const int64_t S = f->shared->job.context, window = model->window ? model->window : model->chunk;
 
     for (int32_t step = 0; P > 1 && step < P; step++) {
         const struct hd_zigzag mine = {S, P, c->cp}, theirs = {S, P, (c->cp - step + P) % P};

@@ -328,7 +328,7 @@ static enum hd_status measure_blocks(struct builder *b, struct hd_block_profiles
 static void choose_kind(struct hd_job *job, int kind)
 {
     if (!(kind & HD_LAYER_WINDOWED))
-        job->window = 0;
+        job->window = job->attention_chunk = 0;
     job->window_from = 0;
     (void)snprintf(job->window_layers, sizeof job->window_layers, "all");
     (void)snprintf(job->rope_layers, sizeof job->rope_layers, "%s",

@@ -89,10 +89,15 @@ static enum hd_status check_unused(const struct hd_job *job)
     const struct hd_family *f = hd_family_named(job->family);
     const bool rotates = strcmp(job->positions, "rope") == 0;
 
-    if (!job->window && strcmp(job->window_layers, "all") != 0 &&
+    if (!job->window && !job->attention_chunk && strcmp(job->window_layers, "all") != 0 &&
         (!f->window_layers || strcmp(job->window_layers, f->window_layers) != 0))
         return hd_err(HD_INVALID, "model.window_layers: there is no window; give model.window, or "
                                   "remove the line");
+    if (job->window && job->attention_chunk)
+        return hd_err(HD_INVALID,
+                      "model.attention_chunk: blocks have a window or chunks, and "
+                      "model.window = %lld is given; remove one of the two lines",
+                      (long long)job->window);
     if (!job->window && job->rope_local_theta > 0 && f->local_theta == 0)
         return hd_err(HD_INVALID,
                       "model.rope_local_theta: there is no window, so no block has these "
@@ -128,10 +133,14 @@ static enum hd_status check_branches(const struct hd_job *job)
     if (job->query_factor > 0 && (strcmp(job->positions, "rope") != 0 || job->mla_kv_rank > 0))
         return hd_err(HD_INVALID, "model.query_factor: only queries with rotary positions and "
                                   "without latents have one; remove the line");
-    if (job->query_factor > 0 && !job->rope_original_context)
+    if (job->query_factor > 0 && !job->rope_original_context && !job->query_factor_step)
         return hd_err(HD_INVALID,
-                      "model.query_factor: grows by model.rope_scaling.original_context, which is "
-                      "missing; give it, such as 16384");
+                      "model.query_factor: grows by model.query_factor_step or "
+                      "model.rope_scaling.original_context, which are missing; give one, such as "
+                      "16384");
+    if (job->query_factor_step && job->query_factor == 0)
+        return hd_err(HD_INVALID, "model.query_factor_step: there is no factor; give "
+                                  "model.query_factor, such as 0.1, or remove the line");
     return HD_OK;
 }
 
@@ -222,7 +231,8 @@ static enum hd_status check_features(const struct hd_job *job)
     if (learned && job->qk_norm)
         return hd_err(HD_INVALID, "model.qk_norm: %s has no norms in attention; remove it",
                       job->family);
-    if (job->window_from && (!job->window || job->window_from >= job->layers))
+    if (job->window_from &&
+        ((!job->window && !job->attention_chunk) || job->window_from >= job->layers))
         return hd_err(
             HD_INVALID,
             "model.window_from: %lld names no block with a window; give model.window, and "
@@ -237,10 +247,12 @@ static enum hd_status check_features(const struct hd_job *job)
     if (strcmp(job->rope_scaling, "yarn") == 0 && job->rope_theta <= 1)
         return hd_err(HD_INVALID, "model.rope_theta: yarn divides by its logarithm; give more than "
                                   "1, such as 10000");
-    if (job->rope_low_freq_factor >= job->rope_high_freq_factor)
-        return hd_err(HD_INVALID,
-                      "model.rope_scaling.low_freq_factor: %g is not below high_freq_factor = %g",
-                      job->rope_low_freq_factor, job->rope_high_freq_factor);
+    if (job->rope_low_freq_factor > job->rope_high_freq_factor) /* Llama 4 Scout has equal ones */
+        return hd_err(
+            HD_INVALID,
+            "model.rope_scaling.low_freq_factor: %g is above high_freq_factor = %g; lower "
+            "it",
+            job->rope_low_freq_factor, job->rope_high_freq_factor);
     if (job->rope_beta_slow > job->rope_beta_fast) /* Kimi K2 has equal ones */
         return hd_err(HD_INVALID,
                       "model.rope_scaling.beta_slow: %g is above beta_fast = %g; lower it",

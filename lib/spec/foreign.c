@@ -63,6 +63,9 @@ static const struct {
      "load_in_4bit load_in_8bit quantization quantization_bit bnb_4bit_quant_type "
      "quantization_config",
      "It is nf4 or int8."},
+    {"model.attention_chunk", "attention_chunk_size", NULL},
+    {"model.query_factor", "attn_scale", NULL},
+    {"model.query_factor_step", "floor_scale", NULL},
     {"model.experts", "num_local_experts num_experts n_experts num_moe_experts n_routed_experts",
      NULL},
     {"model.experts_per_token",

@@ -264,6 +264,20 @@ static void grow_by_position(struct hd_job *job)
     job->rope_original_context = 4;
 }
 
+/* Both kinds of blocks: chunks and positions; factors of queries by position. Sigmoids have no loss
+ * of their logits. */
+static void cut_in_chunks(struct hd_job *job)
+{
+    job->z_loss = 0;
+    job->dense_ffn_hidden = 64;
+    (void)snprintf(job->experts_layers, sizeof job->experts_layers, "0:1:1000");
+}
+
+static void norm_heads(struct hd_job *job)
+{
+    job->qk_norm = true;
+}
+
 /* Some values of the experts' gates are beyond the limit. */
 static void clamp(struct hd_job *job)
 {
@@ -357,6 +371,11 @@ static const struct grid_model models[] = {
      "parallel branches with one norm, positions in windows alone", rotate_in_windows},
     {"ministral3", "ministral3", 258, true, false, GROUPS | 1 << GRID_EXCHANGE,
      "queries with a factor by position, bounded documents", grow_by_position},
+    {"cohere", "cohere", 257, false, false, GROUPS,
+     "LayerNorm of each head of q and k with weights of its own", norm_heads},
+    {"llama4", "llama4_text", 258, true, false, GROUPS | EXPERTS,
+     "chunks, gates on the inputs of experts, norms behind positions, bounded documents",
+     cut_in_chunks},
     {"gpt_oss", "gpt_oss", 257, true, false, GROUPS | EXPERTS,
      "sinks, biases of experts, clamped gates, every second window, bounded documents", clamp},
     {"gpt2_dropout", "gpt2", 257, false, false, MASKS,

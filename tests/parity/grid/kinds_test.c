@@ -48,6 +48,10 @@ static const char *const families[] = {
     "gpt_oss: cp=2 dp=2 ep=2 zero=3",
     "gpt_oss: pp=2 tp=2",
     "gpt_oss_tuned: tp=2 adapter=lora",
+    "llama4: tp=2 sequence=on",
+    "llama4: cp=2 dp=2 ep=2 zero=3",
+    "llama4: pp=2 recompute=full",
+    "llama4: tp=2 recompute=selective",
 };
 
 /* Attention and feed-forward layer that read the same rows, and factors of queries. */
@@ -55,6 +59,7 @@ static const char *const branches[] = {
     "gpt_neox: tp=2 sequence=on",    "gpt_neox: tp=4",
     "gpt_neox: pp=2 recompute=full", "gpt_neox_tuned: tp=2 adapter=lora",
     "cohere2: tp=2 sequence=on",     "cohere2: cp=2 recompute=selective",
+    "cohere: tp=2 sequence=on",      "cohere: tp=4",
     "ministral3: tp=2 cp=2",
 };
 enum {

@@ -241,6 +241,27 @@ static void grow_by_position(struct hd_job *job)
     job->rope_original_context = 4;
 }
 
+/* Experts of two, of a row times its gates; four factors of queries in the block without positions,
+ * whose other one attends within chunks. */
+static void gate_inputs(struct hd_job *job)
+{
+    choose_all(job);
+    (void)snprintf(job->window_layers, sizeof job->window_layers, "1:1");
+}
+
+/* LayerNorm of heads of q and k. */
+static void norm_heads(struct hd_job *job)
+{
+    job->qk_norm = true;
+}
+
+/* Slopes divided by the root of the head's width. */
+static void weigh_scaled(struct hd_job *job)
+{
+    weigh_by_distance(job);
+    memcpy(job->parallel_residual, "none", 5);
+}
+
 /* The direction of a short key curves too much for these differences; those of 64 channels are long
  * enough. */
 static void with_wide_keys(struct hd_job *job)
@@ -269,6 +290,9 @@ static void families_agree_with_differences(void **state)
     changed_case("arcee", 2, false, 0, NULL);
     changed_case("gpt_neox", 4, false, 0, NULL);
     changed_case("cohere2", 2, true, 0, NULL);
+    changed_case("cohere", 2, true, 0, norm_heads);
+    changed_case("falcon", 1, true, 0, weigh_scaled);
+    changed_case("llama4_text", 2, false, 0, gate_inputs);
     changed_case("qwen3_5_text", 2, false, 0, with_wide_keys);
     changed_case("gpt_oss", 2, false, 0, choose_all);
 }

@@ -70,6 +70,9 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
                        .mlp_bias = f->mlp_bias,
                        .qk_norm = f->qk_norm,
                        .window = windowed && !f->experts ? 5 : 0,
+                       .attention_chunk = f->window == HD_WINDOW_CHUNKS ? 5 : 0,
+                       .query_factor = f->query_factor_unrotated ? 0.5 : 0,
+                       .query_factor_step = f->query_factor_unrotated ? 4 : 0,
                        .rope_local_theta = f->local_theta > 0 ? 50 : 0,
                        .rope_fraction = f->rope_fraction > 0 ? f->rope_fraction : 1,
                        .attention_cap = f->attention_cap > 0 ? 2 : 0,
@@ -139,7 +142,7 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
         j.experts = 4;
         j.experts_per_token = 2;
         j.renormalize = f->renormalize;
-        j.shared_ffn_hidden = f->shared_gated ? 40 : 0;
+        j.shared_ffn_hidden = f->shared_gated || f->gate_input ? 40 : 0;
         j.balance = 0.01;
         j.z_loss = 0.001;
     }

@@ -234,7 +234,15 @@ static void survives_an_export(const struct hd_job *job)
     assert_string_equal(again.parallel_residual, job->parallel_residual);
     assert_string_equal(again.rope_layers, job->rope_layers);
     assert_true(again.rope_fraction == job->rope_fraction && again.rope_theta == job->rope_theta);
-    assert_true(again.query_factor == job->query_factor);
+    assert_true(again.query_factor == job->query_factor &&
+                again.query_factor_step == job->query_factor_step);
+    assert_string_equal(again.positions, job->positions);
+    assert_string_equal(again.experts_layers, job->experts_layers);
+    assert_string_equal(again.window_layers, job->window_layers);
+    assert_int_equal(again.attention_chunk, job->attention_chunk);
+    assert_int_equal(again.window_from, job->window_from);
+    assert_int_equal(again.kv_heads, job->kv_heads);
+    assert_true(again.qk_norm == job->qk_norm);
     assert_true(again.logit_divisor == job->logit_divisor);
     assert_true(again.dropout_residual == job->dropout_residual);
     assert_true(again.qkv_bias == job->qkv_bias && again.out_bias == job->out_bias &&
@@ -263,12 +271,86 @@ static void branches_of_a_block_are_read_and_written(void **state)
     assert_string_equal(job.parallel_residual, "none");
     assert_true(job.rope_fraction == 0.25);
     survives_an_export(&job);
-    is_refused(OF("stablelm") ",\"qk_layernorm\":true}", "qk_layernorm");
+    job = read_text(OF("stablelm") ",\"qk_layernorm\":true}");
+    assert_true(job.qk_norm);
+    survives_an_export(&job);
     job = read_text(OF("cohere") ",\"logit_scale\":0.125}");
     assert_string_equal(job.parallel_residual, "one_norm");
     assert_true(job.logit_divisor == 8);
     survives_an_export(&job);
     assert_string_equal(read_text(OF("llama") "}").parallel_residual, "none");
+}
+
+#define FALCON(more)                                                                           \
+    "{\"model_type\":\"falcon\",\"vocab_size\":97,\"num_hidden_layers\":4,\"hidden_size\":48," \
+    "\"num_attention_heads\":6,\"max_position_embeddings\":64" more "}"
+
+/* 7B: one key head, one norm; 40B: groups and two norms, 11B: one; Falcon-RW: ALiBi, a head for each,
+ * one branch after the other. Absent keys are those of 7B, and of 40B with its first key. */
+static void blocks_of_falcon_are_read_and_written(void **state)
+{
+    static const struct {
+        const char *text, *branches, *positions;
+        int64_t kv_heads;
+    } rows[] = {
+        {FALCON(""), "one_norm", "rope", 1},
+        {FALCON(",\"num_kv_heads\":6"), "one_norm", "rope", 1},
+        {FALCON(",\"new_decoder_architecture\":true,\"num_kv_heads\":2"), "two_norms", "rope", 2},
+        {FALCON(",\"new_decoder_architecture\":true,\"num_kv_heads\":2,"
+                "\"num_ln_in_parallel_attn\":1"),
+         "one_norm", "rope", 2},
+        {FALCON(",\"multi_query\":false,\"parallel_attn\":false,\"alibi\":true,\"bias\":true"),
+         "none", "alibi", 6},
+        {FALCON(",\"parallel_attn\":false"), "none", "rope", 1},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const struct hd_job job = read_text(rows[i].text);
+
+        assert_string_equal(job.parallel_residual, rows[i].branches);
+        assert_string_equal(job.positions, rows[i].positions);
+        assert_int_equal(job.kv_heads, rows[i].kv_heads);
+        assert_int_equal(job.ffn_hidden, 4 * 48);
+        assert_true(job.tie_embeddings);
+        survives_an_export(&job);
+    }
+    is_refused(FALCON(",\"num_ln_in_parallel_attn\":2"), "num_ln_in_parallel_attn");
+    is_refused(FALCON(",\"new_decoder_architecture\":true,\"parallel_attn\":false"),
+               "parallel_attn");
+    is_refused(FALCON(",\"multi_query\":false,\"num_kv_heads\":2"), "num_kv_heads");
+    is_refused(FALCON(",\"hidden_dropout\":0.1"), "hidden_dropout");
+}
+
+/* Positions in three of four layers, and in these chunks; null turns both off where it can. */
+static void chunks_of_llama4_are_read_and_written(void **state)
+{
+    struct hd_job job = read_text(OF("llama4_text") ",\"interleave_moe_layer_step\":2}");
+
+    assert_int_equal(job.attention_chunk, 8192);
+    assert_string_equal(job.window_layers, "3:1");
+    assert_string_equal(job.rope_layers, "3:1");
+    assert_string_equal(job.experts_layers, "0:1:1");
+    assert_int_equal(job.dense_ffn_hidden, 16384);
+    assert_int_equal(job.shared_ffn_hidden, job.ffn_hidden);
+    assert_true(job.query_factor == 0.1 && job.query_factor_step == 8192 && job.qk_norm);
+    survives_an_export(&job);
+    job =
+        read_text(OF("llama4_text") ",\"moe_layers\":[1,2],\"no_rope_layers\":[1,0,1,1],"
+                                    "\"attention_chunk_size\":7,\"use_qk_norm\":false,"
+                                    "\"layer_types\":[\"full_attention\",\"full_attention\","
+                                    "\"full_attention\",\"chunked_attention\"],"
+                                    "\"attn_temperature_tuning\":0,\"intermediate_size_mlp\":80}");
+    assert_int_equal(job.window_from, 3);
+    assert_string_equal(job.rope_layers, "1:1:1");
+    assert_string_equal(job.experts_layers, "0:1:2");
+    assert_true(job.query_factor == 0 && job.query_factor_step == 0 && !job.qk_norm);
+    survives_an_export(&job);
+    job = read_text(OF("llama4_text") ",\"attention_chunk_size\":null}");
+    assert_int_equal(job.attention_chunk, 0);
+    survives_an_export(&job);
+    is_refused(OF("llama4_text") ",\"layer_types\":[\"sliding_attention\",\"full_attention\","
+                                 "\"full_attention\",\"full_attention\"]}",
+               "chunked_attention");
 }
 
 static void layers_without_a_window_have_no_positions_in_cohere2(void **state)

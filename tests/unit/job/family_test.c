@@ -103,6 +103,8 @@ static void add_block(const struct hd_family *f, struct hd_text *text)
     static const char *const norms[] = {"RMSNorm", "RMSNorm with 1 + w", "LayerNorm",
                                         "LayerNorm without bias"};
     static const char *const places[] = {"before", "after", "before and after"};
+    static const char *const qk_norms[] = {"", " over all heads", " with weights for each head",
+                                           " behind RoPE"};
     static const char *const gated[] = {"SwiGLU", "GEGLU", "GEGLU (erf)", "", "clamped SwiGLU"};
     static const char *const plain[] = {"SiLU", "GELU", "GELU (erf)", "ReLU squared", ""};
 
@@ -120,12 +122,16 @@ static void add_block(const struct hd_family *f, struct hd_text *text)
         hd_text_add(text, "; gated delta layers in layers %s", f->delta.layers);
     if (f->output_gate)
         hd_text_add(text, "; gated attention");
-    if (f->qk_norm)
-        hd_text_add(text, "; norm of q and k%s",
-                    f->qk_norm_form == HD_QK_NORM_WHOLE ? " over all heads" : "");
+    if (f->gate_input)
+        hd_text_add(text, ", gates on their inputs");
+    if (f->qk_norm || f->qk_norm_form == HD_QK_NORM_LAYER)
+        hd_text_add(text, "; %snorm of q and k%s", f->qk_norm ? "" : "perhaps ",
+                    qk_norms[f->qk_norm_form]);
     if (f->parallel)
         hd_text_add(text, "; %sparallel branches with %s", f->sequential ? "perhaps " : "",
-                    strcmp(f->parallel, "one_norm") == 0 ? "one norm" : "two norms");
+                    hd_words_have(f->reads, "num_ln_in_parallel_attn") ? "one or two norms"
+                    : strcmp(f->parallel, "one_norm") == 0             ? "one norm"
+                                                                       : "two norms");
     if (f->learned)
         hd_text_add(text, "; learned positions");
     if (f->interleaved)
@@ -135,7 +141,8 @@ static void add_block(const struct hd_family *f, struct hd_text *text)
     if (f->rope_layers)
         hd_text_add(text, "; RoPE in layers %s", f->rope_layers);
     if (f->window_layers)
-        hd_text_add(text, "; windows in layers %s", f->window_layers);
+        hd_text_add(text, "; %s in layers %s", f->window == HD_WINDOW_CHUNKS ? "chunks" : "windows",
+                    f->window_layers);
     else if (f->window != HD_WINDOW_NEVER)
         hd_text_add(text, "; windows");
     if (f->sinks)

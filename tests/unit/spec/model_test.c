@@ -103,8 +103,14 @@ static const struct mistake mistakes[] = {
     {3, "  family: gpt_neox\n  parallel_residual: both",
      "job.yaml:4: model.parallel_residual: both is not known; use none, one_norm or two_norms"},
     {3, "  family: llama\n  query_factor: 0.1",
-     "job.yaml:4: model.query_factor: grows by model.rope_scaling.original_context, which is "
-     "missing; give it, such as 16384"},
+     "job.yaml:4: model.query_factor: grows by model.query_factor_step or "
+     "model.rope_scaling.original_context, which are missing; give one, such as 16384"},
+    {3, "  family: llama\n  query_factor_step: 8192",
+     "job.yaml:4: model.query_factor_step: there is no factor; give model.query_factor, such as "
+     "0.1, or remove the line"},
+    {3, "  family: llama\n  window: 5\n  attention_chunk: 7",
+     "job.yaml:5: model.attention_chunk: blocks have a window or chunks, and model.window = 5 is "
+     "given; remove one of the two lines"},
     {3, "  family: llama\n  positions: alibi\n  query_factor: 0.1",
      "job.yaml:5: model.query_factor: only queries with rotary positions and without latents have "
      "one; remove the line"},
