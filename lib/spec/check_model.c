@@ -93,6 +93,12 @@ static enum hd_status check_unused(const struct hd_job *job)
         (!f->window_layers || strcmp(job->window_layers, f->window_layers) != 0))
         return hd_err(HD_INVALID, "model.window_layers: there is no window; give model.window, or "
                                   "remove the line");
+    if ((job->window || job->attention_chunk) &&
+        hd_layers_count(job->window_layers, job->layers) == 0)
+        return hd_err(HD_INVALID,
+                      "model.window_layers: %s picks none of the %lld blocks for the window; give "
+                      "all or counts such as 5:1, or remove the window",
+                      job->window_layers, (long long)job->layers);
     if (job->window && job->attention_chunk)
         return hd_err(HD_INVALID,
                       "model.attention_chunk: blocks have a window or chunks, and "

@@ -115,6 +115,10 @@ CONFIGS = {
         topk_group=2, routed_scaling_factor=2.5, first_k_dense_replace=2, use_qk_norm=True, attention_bias=True)),
     "glm4_moe-plain": ("glm4_moe", dict(NARROW, n_routed_experts=6, num_experts_per_tok=3, moe_intermediate_size=40,
                                         norm_topk_prob=False, first_k_dense_replace=0)),
+    "dots1_moe": ("dots1", dict(NARROW, n_routed_experts=12, num_experts_per_tok=3, moe_intermediate_size=40,
+                                n_shared_experts=2, n_group=4, topk_group=2, routed_scaling_factor=2.5,
+                                first_k_dense_replace=1, norm_topk_prob=True, layer_types=[
+        "full_attention", "sliding_attention", "full_attention", "sliding_attention", "full_attention"], sliding_window=5)),
     "minimax_m2": ("minimax_m2", dict(NARROW, num_local_experts=6, num_experts_per_tok=3, rotary_dim=8)),
     "helium": ("helium", dict(BASE, head_dim=16, attention_bias=True)),
     "deepseek_v2_moe": ("deepseek_v2", dict(LATENTS, **GROUPS, q_lora_rank=28, first_k_dense_replace=1,
@@ -154,9 +158,9 @@ CONFIGS = {
                                          tie_word_embeddings=False)),
     "falcon-rw": ("falcon", dict(FALCON, multi_query=False, parallel_attn=False, alibi=True, bias=True,
                                  ffn_hidden_size=88)),
-    # chunks in three of four layers, experts in every second one; and all as they come
+    # chunks in three of four layers, experts in every second one; and all as they come (no biases, as in cohere2)
     "llama4_moe": ("llama4_text", dict(LLAMA4, attention_chunk_size=7, interleave_moe_layer_step=2, floor_scale=6,
-                                       attn_scale=0.4, attention_bias=True)),
+                                       attn_scale=0.4)),
     "llama4_moe-plain": ("llama4_text", dict(LLAMA4, num_experts_per_tok=1, moe_layers=[0, 1, 2, 3, 4], use_qk_norm=False,
                                              attn_temperature_tuning=False, no_rope_layers=[1, 0, 1, 1, 0],
                                              attention_chunk_size=11)),

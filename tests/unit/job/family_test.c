@@ -140,7 +140,7 @@ static void add_block(const struct hd_family *f, struct hd_text *text)
         hd_text_add(text, "; RoPE of %g of a head", f->rope_fraction);
     if (f->rope_layers)
         hd_text_add(text, "; RoPE in layers %s", f->rope_layers);
-    if (f->window_layers)
+    if (f->window_layers && strcmp(f->window_layers, "none") != 0)
         hd_text_add(text, "; %s in layers %s", f->window == HD_WINDOW_CHUNKS ? "chunks" : "windows",
                     f->window_layers);
     else if (f->window != HD_WINDOW_NEVER)

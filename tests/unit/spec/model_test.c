@@ -108,6 +108,9 @@ static const struct mistake mistakes[] = {
     {3, "  family: llama\n  query_factor_step: 8192",
      "job.yaml:4: model.query_factor_step: there is no factor; give model.query_factor, such as "
      "0.1, or remove the line"},
+    {3, "  family: llama\n  window: 5\n  window_layers: none",
+     "job.yaml:5: model.window_layers: none picks none of the 2 blocks for the window; give all or "
+     "counts such as 5:1, or remove the window"},
     {3, "  family: llama\n  window: 5\n  attention_chunk: 7",
      "job.yaml:5: model.attention_chunk: blocks have a window or chunks, and model.window = 5 is "
      "given; remove one of the two lines"},
