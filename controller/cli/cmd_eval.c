@@ -10,6 +10,7 @@
 /* Flags, passed to heddle-worker under the same names. NULL: not given. */
 struct eval {
     struct cli_list data, choices;
+    const char *val; /* flag for the job's validation data only */
     const char *windows, *context, *precision, *threads, *base, *adapter;
     const char *limit, *weights, *device, *tp, *pp; /* flags for --choices only */
 };
@@ -20,17 +21,12 @@ static enum hd_status exec_eval(const struct eval *e, const struct cli *cli, con
 {
     const struct {
         const char *flag, *value;
-    } values[] = {{"--windows", e->windows},
-                  {"--context", e->context},
-                  {"--precision", e->precision},
-                  {"--threads", e->threads},
-                  {"--base", e->base},
-                  {"--adapter", e->adapter},
-                  {"--limit", e->limit},
-                  {"--weights", e->weights},
-                  {"--device", e->device},
-                  {"--tp", e->tp},
-                  {"--pp", e->pp}};
+    } values[] = {{"--val", e->val},         {"--windows", e->windows},
+                  {"--context", e->context}, {"--precision", e->precision},
+                  {"--threads", e->threads}, {"--base", e->base},
+                  {"--adapter", e->adapter}, {"--limit", e->limit},
+                  {"--weights", e->weights}, {"--device", e->device},
+                  {"--tp", e->tp},           {"--pp", e->pp}};
     const struct cli_list *files = e->choices.count ? &e->choices : &e->data;
     const char **argv = calloc((size_t)cli->arg_count + files->count + 32, sizeof *argv);
     size_t n = 1;
@@ -65,8 +61,11 @@ static int check_eval_flags(const struct eval *e, const struct cli *cli)
     if (cli->arg_count > 1 && !e->data.count && !e->choices.count)
         return cli_usage("eval: \"%s\" is one word too many; --data names the data files",
                          cli->args[1]);
-    if (e->choices.count && (e->data.count || e->windows))
-        return cli_usage("eval: --choices has questions of its own; without --data and --windows");
+    if (e->choices.count && (e->data.count || e->windows || e->val))
+        return cli_usage("eval: --choices has questions of its own; without --data, --val and "
+                         "--windows");
+    if (e->data.count && e->val)
+        return cli_usage("eval: --val names validation data of the job; without --data");
     if (!e->choices.count && (e->limit || e->weights || e->device || e->tp || e->pp))
         return cli_usage("eval: --limit, --weights, --device, --tp and --pp are for --choices");
     if (e->limit && hd_text_to_int64(e->limit, 1, INT64_C(1) << 40, &i))
@@ -85,7 +84,7 @@ static int check_eval_flags(const struct eval *e, const struct cli *cli)
 
 int cli_eval(struct cli *cli, int argc, char **argv)
 {
-    struct eval e = {.windows = NULL};
+    struct eval e = {.val = NULL};
     const char *step_text = NULL;
     int64_t step = FOUND_NEWEST;
     struct found f;
@@ -97,6 +96,7 @@ int cli_eval(struct cli *cli, int argc, char **argv)
         {"device", 0, CLI_FLAG_TEXT, &e.device, 0, 0},
         {"tp", 0, CLI_FLAG_TEXT, &e.tp, 0, 0},
         {"pp", 0, CLI_FLAG_TEXT, &e.pp, 0, 0},
+        {"val", 0, CLI_FLAG_TEXT, &e.val, 0, 0},
         {"step", 0, CLI_FLAG_TEXT, &step_text, 0, 0},
         {"windows", 0, CLI_FLAG_TEXT, &e.windows, 0, 0},
         {"context", 0, CLI_FLAG_TEXT, &e.context, 0, 0},

@@ -132,13 +132,17 @@ static void print_source(const struct validated *v, const struct hd_json *s, str
 {
     const struct hd_job *job = v->spec;
     const int64_t number = json_number_of(s, "source");
-    char size[32];
+    char size[32], set[HD_JOB_VAL_NAME_MAX];
 
     hd_text_format_bytes(json_number_of(s, "size_bytes"), size);
     hd_text_add(out, "data.%s", json_text_of(s, "list"));
     if (job->weight_count && strcmp(json_text_of(s, "list"), "train") == 0 &&
         number < job->weight_count)
         hd_text_add(out, "[%lld], weight %g", (long long)number, job->weights[number]);
+    if (*job->val_sets && strcmp(json_text_of(s, "list"), "val") == 0) {
+        hd_job_val_set_name(job, number, set);
+        hd_text_add(out, ".%s", set);
+    }
     hd_text_add(out, ": %s, ", json_text_of(s, "kind"));
     add_count(out, json_number_of(s, "files"), "file", "");
     hd_text_add(out, " of %s: ", size);

@@ -353,7 +353,7 @@ static const char serve_help[] =
     "  heddle serve Qwen2.5-0.5B --precision bf16 --listen 127.0.0.1:8000\n";
 
 static const char eval_help[] =
-    "Usage: heddle eval JOB|DIR [--data FILE...] [--windows N] [--step N|best] ...\n"
+    "Usage: heddle eval JOB|DIR [--data FILE... | --val SET] [--windows N] ...\n"
     "       heddle eval JOB|DIR --choices FILE... [--limit N] [--weights W] ...\n"
     "\n"
     "Loss (nats per token) and perplexity per token and byte of a model, without\n"
@@ -363,6 +363,8 @@ static const char eval_help[] =
     "\n"
     "  --data FILE...     text or records (.txt, .jsonl ..) or tokens (.npy, .bin);\n"
     "                     else the validation data of the job, as much as it uses\n"
+    "  --val SET          of several validation sets of the job this one; else the one\n"
+    "                     that checkpoint.best compares\n"
     "  --windows N        the first N windows; else all\n"
     "  --choices FILE...  lines {\"prompt\": P, \"choices\": [..], \"answer\": I}: acc by\n"
     "                     each choice's log-likelihood, acc_norm by it per character\n"

@@ -7,14 +7,15 @@
 #include "controller/cli/process.h"
 #include "spec/spec.h"
 
-/* Lists the job's data files. Validation files of a mixture have no sources. */
+/* Lists the job's data files, with the source of a mixture or the validation set of each. */
 static void list_files(const struct hd_job *job, struct hd_text *list)
 {
     for (int64_t i = 0; i < job->train_count; i++)
         hd_text_add(list, "train %lld %lld %s\n", (long long)job->train[i].source,
                     (long long)job->train[i].size_bytes, job->train[i].path);
     for (int64_t i = 0; i < job->val_count; i++)
-        hd_text_add(list, "val 0 %lld %s\n", (long long)job->val[i].size_bytes, job->val[i].path);
+        hd_text_add(list, "val %lld %lld %s\n", (long long)job->val[i].source,
+                    (long long)job->val[i].size_bytes, job->val[i].path);
 }
 
 static enum hd_status parse_answer(const struct hd_text *answer, struct hd_arena *arena,

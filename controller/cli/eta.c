@@ -62,9 +62,15 @@ static void take_pause(struct eta *eta, struct eta_pause *pause, int64_t step, i
 {
     const double ms = take_eta(eta, time_unix_ms);
 
+    if (pause->at_step != step) {
+        pause->earlier_ms = pause->ms;
+        pause->latest_ms = 0;
+    }
     pause->at_step = step;
-    if (ms > 0)
-        pause->ms = pause->ms < 0 ? ms : (pause->ms + ms) / 2;
+    pause->latest_ms += ms;
+    if (pause->latest_ms > 0)
+        pause->ms =
+            pause->earlier_ms < 0 ? pause->latest_ms : (pause->earlier_ms + pause->latest_ms) / 2;
 }
 
 void eta_validation(struct eta *eta, int64_t step, int64_t time_unix_ms)

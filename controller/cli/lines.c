@@ -153,9 +153,11 @@ static void add_end(struct hd_text *out, const struct lines *lines, const Heddle
         hd_text_add(out, " in %d attempts", end->attempts);
     if (p->step && p->step == end->step) {
         hd_text_add(out, ", loss %.6f", p->loss);
-        if (p->validated)
-            hd_text_add(out, ", validation loss %.6f", p->validation_loss);
-        if (p->validated && p->validation_step != end->step)
+        for (int i = 0; i < p->validation_count; i++)
+            hd_text_add(out, "%s%s%s %.6f", i ? ", " : ", validation loss",
+                        i || !*p->validations[i].set ? "" : " ", p->validations[i].set,
+                        p->validations[i].loss);
+        if (p->validation_count && p->validation_step != end->step)
             hd_text_add(out, " of step %lld", (long long)p->validation_step);
     }
     if (*end->reason) {
@@ -172,8 +174,9 @@ bool lines_add(struct hd_text *out, const struct lines *lines,
         add_step(out, lines, entry->step);
         return true;
     case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_VALIDATION:
-        hd_text_add(out, "validation at step %lld: loss %.6f", (long long)entry->validation->step,
-                    entry->validation->loss);
+        hd_text_add(out, "validation at step %lld: %s%sloss %.6f",
+                    (long long)entry->validation->step, entry->validation->set,
+                    *entry->validation->set ? " " : "", entry->validation->loss);
         return true;
     case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_CHECKPOINT:
         add_checkpoint_line(out, lines, entry->checkpoint);

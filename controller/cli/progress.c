@@ -45,6 +45,22 @@ static void format_left(int64_t left_ms, char ret_text[32])
         (void)snprintf(ret_text, 32, "%lldd%02lldh", s / 86400, s / 3600 % 24);
 }
 
+void progress_validate(struct progress *p, int64_t step, const char *set, double loss)
+{
+    int i = 0;
+
+    if (p->validation_step != step)
+        p->validation_count = 0;
+    p->validation_step = step;
+    while (i < p->validation_count && strcmp(p->validations[i].set, set) != 0)
+        i++;
+    if (i == HD_JOB_VAL_SETS_MAX)
+        return; /* a job has no more sets */
+    (void)snprintf(p->validations[i].set, sizeof p->validations[i].set, "%s", set);
+    p->validations[i].loss = loss;
+    p->validation_count = i < p->validation_count ? p->validation_count : i + 1;
+}
+
 /* Formats the parts of the progress line, each with the same width at every step, so that the line
  * does not flicker. A part "" is left out. */
 static void fill_parts(const struct progress *p, double done, char parts[PART_COUNT][PART_MAX])
@@ -61,8 +77,9 @@ static void fill_parts(const struct progress *p, double done, char parts[PART_CO
     if (!p->step)
         return;
     (void)snprintf(parts[PART_LOSS], PART_MAX, "loss %.4f", p->loss);
-    if (p->validated)
-        (void)snprintf(parts[PART_VALIDATION], PART_MAX, "val %.4f", p->validation_loss);
+    if (p->validation_count)
+        (void)snprintf(parts[PART_VALIDATION], PART_MAX, "val %s%s%.4f", p->validations[0].set,
+                       *p->validations[0].set ? " " : "", p->validations[0].loss);
     (void)snprintf(parts[PART_LR], PART_MAX, "lr %.2e", p->lr);
     if (p->grad_norm != 0)
         (void)snprintf(parts[PART_GRAD], PART_MAX, "grad %-5.3g", p->grad_norm);

@@ -8,7 +8,7 @@
  * second, learning rate, gradient norm, mfu. A value that was not reported is left out; an unknown
  * ETA is "-". The bar takes the remaining columns, 8 to 40.
  *
- * Used by: watch.c, lines.c, tests.   Uses: base.   Threads: any; no state.
+ * Used by: watch.c, lines.c, tests.   Uses: base, job.   Threads: any; no state.
  */
 #ifndef HD_CLI_PROGRESS_H
 #define HD_CLI_PROGRESS_H
@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "base/text.h"
+#include "job/job.h"
 
 /* Values of the latest reports. */
 struct progress {
@@ -24,9 +25,14 @@ struct progress {
     int64_t step, steps;
     double loss, lr;                     /* loss and learning rate of `step` */
     double grad_norm, tokens_per_s, mfu; /* values of `step`; 0: not reported */
-    bool validated;
-    int64_t validation_step; /* step of the latest validation, if there was one */
-    double validation_loss;
+    int64_t validation_step;             /* step of the latest validation, if there was one */
+    /* [validation_count], the losses of the latest validation, in the order of their reports: first
+     * the set that checkpoint.best names; count 0: no validation so far */
+    struct {
+        char set[HD_JOB_VAL_NAME_MAX]; /* name of the validation set; "": the job has one list */
+        double loss;
+    } validations[HD_JOB_VAL_SETS_MAX];
+    int validation_count;
     int64_t left_ms; /* remaining time of the job; -1: unknown */
 };
 
@@ -35,6 +41,9 @@ struct progress_style {
     bool colour;
     bool utf8; /* the bar is drawn with block characters, each one column wide; else with # and . */
 };
+
+/* Takes the loss of a validation set. */
+void progress_validate(struct progress *p, int64_t step, const char *set, double loss);
 
 /* Appends the progress line, without line break and cursor movement. */
 void progress_render(const struct progress *p, const struct progress_style *style,

@@ -368,9 +368,8 @@ static void take(struct watched_job *w, const Heddle__V1__WatchJobResponse *entr
     case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_VALIDATION:
         begin_attempt(w, entry->attempt);
         eta_validation(&w->eta, entry->validation->step, entry->validation->time_unix_ms);
-        w->progress.validated = true;
-        w->progress.validation_step = entry->validation->step;
-        w->progress.validation_loss = entry->validation->loss;
+        progress_validate(&w->progress, entry->validation->step, entry->validation->set,
+                          entry->validation->loss);
         break;
     case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_CHECKPOINT:
         begin_attempt(w, entry->attempt);

@@ -322,6 +322,7 @@ struct hd_validation_record {
     int32_t attempt;
     int64_t step, tokens, time_ms;
     double loss;
+    char set[HD_JOB_VAL_NAME_MAX]; /* name of the validation set; "": data.val is one list */
 };
 
 /* The report position of a rank: all its reports up to seq are accepted. */

@@ -200,7 +200,8 @@ Heddle__V1__ValidationReport *convert_validation(struct hd_arena *arena,
     m->loss = validation->loss;
     m->tokens = validation->tokens;
     m->time_unix_ms = validation->time_ms;
-    return m;
+    m->set = hd_arena_strdup(arena, validation->set);
+    return m->set ? m : NULL;
 }
 
 /* Returns why a job waits or ended: for a live job computed now, for an ended one as stored. */

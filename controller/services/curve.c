@@ -110,6 +110,8 @@ static void add_curve(struct hd_json_writer *w, const struct curve *curve, int64
         hd_json_begin(w, NULL, '{');
         hd_json_add_int64(w, "step", downsample->validations[i].step);
         hd_json_add_real(w, "loss", downsample->validations[i].loss);
+        if (*downsample->validations[i].set)
+            hd_json_add_string(w, "set", downsample->validations[i].set);
         hd_json_end(w, '}');
     }
     hd_json_end(w, ']');

@@ -74,18 +74,42 @@ void downsample_add_step(struct downsample *downsample, const struct hd_step_rec
 }
 _Static_assert(HD_METRIC_COUNT <= 32, "downsample.present has a bit for each metric");
 
+/* Drops every second validation; with sets, all points of its step. */
+static void drop_validations(struct downsample *downsample)
+{
+    size_t kept = 0;
+    bool keeps = true;
+
+    for (size_t i = 0; i < downsample->validation_count; i++) {
+        if (i && (!*downsample->validations[i].set ||
+                  downsample->validations[i].step != downsample->validations[i - 1].step))
+            keeps = !keeps;
+        if (keeps)
+            downsample->validations[kept++] = downsample->validations[i];
+    }
+    downsample->validation_count = kept;
+    downsample->validation_stride *= 2;
+}
+
 void downsample_add_validation(struct downsample *downsample,
                                const struct hd_validation_record *validation)
 {
-    if (downsample->validation_count == DOWNSAMPLE_VALIDATIONS_MAX) {
-        for (size_t i = 0; i < DOWNSAMPLE_VALIDATIONS_MAX / 2; i++)
-            downsample->validations[i] = downsample->validations[2 * i];
-        downsample->validation_count = DOWNSAMPLE_VALIDATIONS_MAX / 2;
-        downsample->validation_stride *= 2;
-    }
-    if (downsample->validations_seen++ % downsample->validation_stride)
+    const bool again = downsample->validations_seen && *validation->set &&
+                       validation->step == downsample->newest_step;
+
+    if (!again)
+        downsample->validations_seen++;
+    downsample->newest_step = validation->step;
+    if ((downsample->validations_seen - 1) % downsample->validation_stride)
         return;
+    if (downsample->validation_count == DOWNSAMPLE_VALIDATIONS_MAX) {
+        drop_validations(downsample);
+        if ((downsample->validations_seen - 1) % downsample->validation_stride)
+            return;
+    }
     downsample->validations[downsample->validation_count].step = validation->step;
+    memcpy(downsample->validations[downsample->validation_count].set, validation->set,
+           sizeof validation->set);
     downsample->validations[downsample->validation_count++].loss = validation->loss;
 }
 

@@ -14,7 +14,8 @@
 
 enum {
     DOWNSAMPLE_BUCKETS = 1024,
-    /* limit of points in the validation curve; when it is reached, every second point is dropped */
+    /* limit of points in the validation curve; when it is reached, those of every second validation
+     * are dropped */
     DOWNSAMPLE_VALIDATIONS_MAX = 512,
 };
 
@@ -38,10 +39,12 @@ struct downsample {
     struct {
         int64_t step;
         double loss;
+        char set[HD_JOB_VAL_NAME_MAX]; /* name of the validation set; "": the job has one list */
     } validations[DOWNSAMPLE_VALIDATIONS_MAX];
     size_t validation_count;
-    /* every validation_stride-th validation is kept; number of validations added so far */
-    int64_t validation_stride, validations_seen;
+    /* Every validation_stride-th validation is kept; number of validations added so far. The losses
+     * of several sets at one step are one validation, the newest of which is at newest_step. */
+    int64_t validation_stride, validations_seen, newest_step;
 };
 
 bool downsample_init(struct downsample *downsample); /* returns false if out of memory */

@@ -157,7 +157,8 @@ static void describe_exit(const Heddle__V1__Report *r, char *ret_text, size_t si
 }
 
 /* Converts a report to a core event. False: skip and acknowledge the report, because its kind is
- * unknown (a later version's) or its checkpoint is outside the attempt's folder. */
+ * unknown (a later version's), its checkpoint is outside the attempt's folder, or its validation set
+ * has no possible name. */
 static bool fill_report(struct node_stream *s, const Heddle__V1__Report *r,
                         struct hd_core_event *event, char *text, size_t size)
 {
@@ -179,7 +180,9 @@ static bool fill_report(struct node_stream *s, const Heddle__V1__Report *r,
                                           .tokens = r->validation->tokens,
                                           .time_ms = r->validation->time_unix_ms,
                                           .loss = r->validation->loss};
-        return true;
+        (void)snprintf(event->report.validation.set, sizeof event->report.validation.set, "%s",
+                       r->validation->set);
+        return !*r->validation->set || hd_job_val_name_is_possible(r->validation->set);
     case HEDDLE__V1__REPORT__BODY_CHECKPOINT:
         event->report.kind = HD_REPORT_CHECKPOINT;
         event->report.checkpoint = convert_checkpoint_record(r->checkpoint);

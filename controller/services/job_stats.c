@@ -70,8 +70,7 @@ static struct job_stats *insert_job(struct stats *stats, const struct hd_job_rec
                               .attempt = record->attempt_count,
                               .attempts_ended = record->attempt_count,
                               .submitted_ms = record->submitted_ms,
-                              .started_ms = record->started_ms,
-                              .val_loss = NAN};
+                              .started_ms = record->started_ms};
     (void)snprintf(job->label, sizeof job->label, "job_id=\"%" PRIu64 "\"", record->job);
     return job;
 }
@@ -148,6 +147,20 @@ static void take_job(struct stats *stats, const struct hd_job_record *record)
     }
 }
 
+static void take_validation(struct job_stats *job, const struct hd_validation_record *validation)
+{
+    size_t i = 0;
+
+    while (i < job->validation_count && strcmp(job->validations[i].set, validation->set) != 0)
+        i++;
+    if (i == HD_JOB_VAL_SETS_MAX)
+        return; /* a job has no more sets; a rank that reports more is wrong */
+    memcpy(job->validations[i].set, validation->set, sizeof validation->set);
+    job->validations[i].loss = validation->loss;
+    if (i == job->validation_count)
+        job->validation_count++;
+}
+
 /* Updates attempts and steps first and jobs last: a job's attempts come after the job in a batch,
  * and an ended job is removed. */
 void stats_take(struct stats *stats, const struct hd_batch *batch)
@@ -176,7 +189,7 @@ void stats_take(struct stats *stats, const struct hd_batch *batch)
             break;
         case HD_OP_VALIDATION:
             if ((job = stats_find(stats, op->validation.job)) != NULL)
-                job->val_loss = op->validation.loss;
+                take_validation(job, &op->validation);
             break;
         case HD_OP_EVENT:
             stats->cluster_changes += op->event.job == 0;

@@ -23,7 +23,12 @@ struct job_stats {
     struct hd_step_metrics metrics; /* metrics of the training step `step` */
     double usual_step_ms;           /* moving average of the step time, ms; 0: no step yet */
     int64_t checkpoint_step, checkpoint_ms; /* step and time of the newest checkpoint; 0: none */
-    double val_loss;                        /* newest validation loss; NaN: none yet */
+    /* [validation_count], the newest loss of each validation set that has one */
+    struct {
+        char set[HD_JOB_VAL_NAME_MAX]; /* name of the set; "": data.val is one list */
+        double loss;
+    } validations[HD_JOB_VAL_SETS_MAX];
+    size_t validation_count;
 };
 
 enum { STATS_STATES = HD_JOB_STATE_CANCELLED + 1, STATS_CAUSES = HD_END_CAUSE_OOM + 1 };

@@ -107,8 +107,6 @@ static double value_of(enum hd_prom_family family, const struct metrics_row *row
         return m ? m->step_ms / 1e3 : NAN;
     case HD_PROM_job_loss:
         return m ? m->loss : NAN;
-    case HD_PROM_job_validation_loss:
-        return s->val_loss;
     case HD_PROM_job_grad_norm:
         return m ? m->grad_norm : NAN;
     case HD_PROM_job_tokens_per_second:
@@ -151,6 +149,23 @@ static void add_info(const struct metrics_row *rows, size_t count, struct hd_tex
     hd_text_free(&labels);
 }
 
+/* Adds the newest losses of a job's validation sets. */
+static void add_validations(const struct job_stats *s, struct hd_text *out)
+{
+    struct hd_text labels = {0};
+
+    for (size_t i = 0; i < s->validation_count; i++) {
+        hd_text_clear(&labels);
+        hd_text_add(&labels, "%s", s->label);
+        if (*s->validations[i].set)
+            hd_prom_label(&labels, "set", s->validations[i].set);
+        if (!labels.failed && !isnan(s->validations[i].loss))
+            hd_prom_add(out, HD_PROM_job_validation_loss, labels.data, s->validations[i].loss);
+    }
+    out->failed |= labels.failed;
+    hd_text_free(&labels);
+}
+
 static void add_jobs(const struct controller *c, struct hd_text *out)
 {
     const struct stats *s = &c->stats;
@@ -174,6 +189,8 @@ static void add_jobs(const struct controller *c, struct hd_text *out)
         for (size_t i = 0; i < count; i++) {
             const double value = value_of((enum hd_prom_family)f, &rows[i], now_ms);
 
+            if (f == HD_PROM_job_validation_loss)
+                add_validations(rows[i].seen, out);
             if (!isnan(value) || keeps_nan((enum hd_prom_family)f, &rows[i]))
                 hd_prom_add(out, (enum hd_prom_family)f, rows[i].seen->label, value);
         }

@@ -78,15 +78,29 @@ static enum hd_status refuse_change(const char *path)
     return hd_err(HD_INVALID, HD_JOB_KEY_FIXED, path);
 }
 
+/* Refuses another validation set for checkpoint.best. */
+static enum hd_status refuse_other_best(const struct hd_job *before)
+{
+    char set[HD_JOB_VAL_NAME_MAX];
+
+    hd_job_val_set_name(before, hd_job_val_set_best(before), set);
+    return hd_err(HD_INVALID,
+                  "checkpoint.best: cannot name another validation set while the losses of '%s' "
+                  "decide: losses of other data cannot be compared; keep it, or set it to false",
+                  set);
+}
+
 static enum hd_status compare(const struct hd_job *before, const struct hd_job *now)
 {
     for (size_t i = 0; i < hd_job_key_count; i++) {
         const struct hd_key *key = &hd_job_keys[i];
 
-        if (key->kind != HD_KEY_FORM && hd_job_key_is_fixed(key) &&
-            !hd_job_members_equal(key, before, now))
-            return strcmp(key->path, "train.init_identity") == 0 ? refuse_weights(now)
-                                                                 : refuse_change(key->path);
+        if (key->kind == HD_KEY_FORM || !hd_job_key_is_fixed(key) ||
+            hd_job_members_equal(key, before, now))
+            continue;
+        if (strcmp(key->path, "train.init_identity") == 0)
+            return refuse_weights(now);
+        return refuse_change(strcmp(key->path, "data.val.sets") == 0 ? "data.val" : key->path);
     }
     if (!same_files(before->train, before->train_count, now->train, now->train_count) ||
         before->weight_count != now->weight_count)
@@ -99,6 +113,9 @@ static enum hd_status compare(const struct hd_job *before, const struct hd_job *
     if (compare_bytes("data.train", before->train, now->train, now->train_count) ||
         compare_bytes("data.val", before->val, now->val, now->val_count))
         return HD_INVALID;
+    if (before->checkpoint_best && now->checkpoint_best &&
+        hd_job_val_set_best(before) != hd_job_val_set_best(now))
+        return refuse_other_best(before);
     if (before->checkpoint_best && now->checkpoint_best &&
         before->validate_batches != now->validate_batches)
         return hd_err(HD_INVALID,

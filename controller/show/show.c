@@ -372,6 +372,8 @@ static void add_validation(struct hd_json_writer *w, const Heddle__V1__Validatio
     hd_json_add_int64(w, "step", v->step);
     hd_json_add_real(w, "loss", v->loss);
     hd_json_add_int64(w, "tokens", v->tokens);
+    if (*v->set)
+        hd_json_add_string(w, "set", v->set);
     show_time(w, "time", v->time_unix_ms);
 }
 

@@ -185,6 +185,8 @@ static enum hd_status entry_of(struct hd_arena *arena, const struct cursor *c, u
                                                          .time_ms = store_row_long(c->s, 3),
                                                          .tokens = store_row_long(c->s, 4),
                                                          .loss = store_row_real(c->s, 5)};
+        (void)snprintf(entry.validation.set, sizeof entry.validation.set, "%s",
+                       store_row_text(arena, c->s, 6));
         break;
     default:
         entry.checkpoint = store_row_checkpoint(arena, c->s, job);

@@ -223,6 +223,8 @@ static const struct migration {
             " (SELECT node_uuid FROM checkpoints WHERE shared = 1);"},
     /* 18: checkpoints that a search did not find on the disk */
     {.sql = "ALTER TABLE checkpoints ADD COLUMN missing INTEGER NOT NULL DEFAULT 0;"},
+    /* 19: names of validation sets; '': data.val is one list, as all older ones are */
+    {.sql = "ALTER TABLE validations ADD COLUMN name TEXT NOT NULL DEFAULT '';"},
 };
 enum { MIGRATION_COUNT = sizeof migrations / sizeof migrations[0] };
 

@@ -103,8 +103,8 @@
       "INSERT INTO step_metrics (job, seq, attempt, step, time_ms, metrics, expert_load)"          \
       " VALUES (?,?,?,?,?,?,?)")                                                                   \
     X(INSERT_VALIDATION,                                                                           \
-      "INSERT INTO validations (job, seq, attempt, step, time_ms, tokens, loss)"                   \
-      " VALUES (?,?,?,?,?,?,?)")                                                                   \
+      "INSERT INTO validations (job, seq, attempt, step, time_ms, tokens, loss, name)"             \
+      " VALUES (?,?,?,?,?,?,?,?)")                                                                 \
     X(PUT_POSITION, "INSERT INTO report_positions (job, attempt, rank, seq) VALUES (?1,?2,?3,?4)"  \
                     " ON CONFLICT (job, attempt, rank) DO UPDATE SET seq=?4")                      \
     X(GET_NODES,                                                                                   \
@@ -159,8 +159,9 @@
       " LIMIT ?")                                                                                  \
     X(GET_NEWEST_STEP,                                                                             \
       "SELECT " STORE_STEP_COLUMNS " FROM step_metrics WHERE job=? ORDER BY seq DESC LIMIT 1")     \
-    X(GET_VALIDATIONS_AFTER, "SELECT seq, attempt, step, time_ms, tokens, loss FROM validations"   \
-                             " WHERE job=? AND seq>? ORDER BY seq LIMIT ?")                        \
+    X(GET_VALIDATIONS_AFTER,                                                                       \
+      "SELECT seq, attempt, step, time_ms, tokens, loss, name FROM validations"                    \
+      " WHERE job=? AND seq>? ORDER BY seq LIMIT ?")                                               \
     X(GET_POSITIONS, "SELECT attempt, rank, seq FROM report_positions WHERE job=?")                \
     X(GET_SEQUENCE, "SELECT max(ifnull((SELECT max(seq) FROM events WHERE job=?1), 0),"            \
                     " ifnull((SELECT max(seq) FROM step_metrics WHERE job=?1), 0),"                \

@@ -168,9 +168,9 @@ static enum hd_status insert_step(struct store_db *db, const struct hd_step_reco
 
 static enum hd_status insert_validation(struct store_db *db, const struct hd_validation_record *v)
 {
-    return store_db_run(db, STORE_INSERT_VALIDATION, "iiniiid", (int64_t)v->job,
+    return store_db_run(db, STORE_INSERT_VALIDATION, "iiniiidt", (int64_t)v->job,
                         (int64_t)v->sequence, (int)v->attempt, v->step, v->time_ms, v->tokens,
-                        v->loss);
+                        v->loss, v->set);
 }
 
 static enum hd_status write_op(struct store_db *db, const struct hd_batch_op *op)

@@ -396,7 +396,7 @@ const jobView = (main, id) => {
       const dots = curve.validations;
       put(legend, '');
       if (curve.bucket_steps > 1 || dots.length)
-        legend.append(...(dots.length ? [el('i'), 'validation'] : []), curve.bucket_steps > 1 ? `${dots.length ? '; ' : ''}band: lowest to highest of ${number(curve.bucket_steps)} steps` : '');
+        legend.append(...curves.setsOf(dots).flatMap((set, i) => [el('i', {class: `set${i % 6}`}), `validation${set ? ` ${set} ` : ''}`]), curve.bucket_steps > 1 ? `${dots.length ? '; ' : ''}band: lowest to highest of ${number(curve.bucket_steps)} steps` : '');
       for (const c of charts) c.chart.update(curve, c.metric, c.metric === 'loss' ? dots : []);
       showAttempts();
       eventPart.hidden = !list.length;

@@ -84,6 +84,9 @@ const curves = (() => {
     return path;
   };
 
+  /* Returns the names of the validation sets of dots, in their order; '' is a list without names. */
+  const setsOf = (dots) => [...new Set(dots.map((d) => d.set || ''))];
+
   /* Builds a chart in `figure`; returns {update(curve, name, dots)}, where dots are validations. */
   const chart = (figure, title, height, format) => {
     const caption = document.createElement('figcaption');
@@ -103,9 +106,10 @@ const curves = (() => {
       const first = curve.first_steps[i];
       const spread = series.min[i] !== series.max[i] ? ` (${format(series.min[i])} to ${format(series.max[i])})` : '';
       const next = first + curve.bucket_steps;
-      const dot = at >= 0 ? dots.find((d) => d.step >= first && d.step < next) : null;
+      const near = at >= 0 ? dots.filter((d) => d.step >= first && d.step < next) : [];
+      const losses = setsOf(near).map((set) => `${set}${set ? ' ' : ''}${format(near.find((d) => (d.set || '') === set).loss)}`);
       readout.textContent = at < 0 ? `${format(series.last[i])}`
-        : `step ${first.toLocaleString('en')}: ${format(series.last[i])}${spread}${dot ? `, validation ${format(dot.loss)}` : ''}`;
+        : `step ${first.toLocaleString('en')}: ${format(series.last[i])}${spread}${losses.length ? `, validation ${losses.join(', ')}` : ''}`;
       svg.setAttribute('aria-label', `${title}: ${readout.textContent}`);
     };
 
@@ -147,8 +151,9 @@ const curves = (() => {
       make('path', {class: 'trace', d: line(points.xs, points.last)}, svg);
       if (points.xs.length === 1 && points.last[0] !== null)
         make('circle', {class: 'here', cx: points.xs[0], cy: points.last[0], r: 2.5}, svg);
+      const sets = setsOf(dots);
       for (const d of dots)
-        if (d.loss !== null && d.step >= 1) make('circle', {class: 'dot', cx: x(d.step), cy: y(d.loss), r: 3}, svg);
+        if (d.loss !== null && d.step >= 1) make('circle', {class: `dot set${sets.indexOf(d.set || '') % 6}`, cx: x(d.step), cy: y(d.loss), r: 3}, svg);
       point(Math.min(at, points.xs.length - 1));
     };
 
@@ -200,5 +205,5 @@ const curves = (() => {
     make('path', {class: 'trace', d: line(xs, series.last.map(y))}, svg);
   };
 
-  return {chart, spark, short, make};
+  return {chart, spark, short, make, setsOf};
 })();

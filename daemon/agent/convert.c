@@ -91,7 +91,8 @@ static Heddle__V1__ValidationReport *new_validation(struct hd_arena *arena,
     validation->loss = report->validation.loss;
     validation->tokens = report->validation.tokens;
     validation->time_unix_ms = report->wall_ms;
-    return validation;
+    validation->set = hd_arena_strdup(arena, report->validation.set);
+    return validation->set ? validation : NULL;
 }
 
 static void set_val_loss(Heddle__V1__CheckpointInfo *info, double val_loss)

@@ -63,7 +63,7 @@ static enum hd_status read_eval_options(int argc, char **argv, struct hd_evaluat
                           {"--context", false, false, NULL},   {"--precision", false, false, NULL},
                           {"--threads", false, false, NULL},   {"--json", false, true, NULL},
                           {"--jsonl", false, true, NULL},      {"--base", false, false, NULL},
-                          {"--adapter", false, false, NULL}};
+                          {"--adapter", false, false, NULL},   {"--val", false, false, NULL}};
     int64_t threads = 0, windows = 0, context = 0;
     int flags = 0;
     enum hd_status st;
@@ -80,6 +80,7 @@ static enum hd_status read_eval_options(int argc, char **argv, struct hd_evaluat
     if (st)
         return st;
     *ret = (struct hd_evaluation_options){.dirs = {f[0].value, f[7].value, f[8].value},
+                                          .set = f[9].value,
                                           .windows = windows,
                                           .context = context,
                                           .precision = f[3].value,
@@ -134,6 +135,8 @@ static void add_evaluation_json(struct hd_text *text, const struct hd_evaluation
     hd_json_add_string(&w, "model", o->dirs.dir);
     if (o->dirs.adapter)
         hd_json_add_string(&w, "adapter", o->dirs.adapter);
+    if (*e->set)
+        hd_json_add_string(&w, "set", e->set);
     if (e->is_checkpoint)
         hd_json_add_int64(&w, "step", e->step);
     else
@@ -162,6 +165,8 @@ static void add_evaluation_text(struct hd_text *text, const struct hd_evaluation
                 e->pairs.count ? "pairs " : "tokens",
                 (long long)(e->pairs.count ? e->pairs.count : e->targets), (long long)e->windows,
                 (long long)e->all_windows, (long long)e->context);
+    if (*e->set)
+        hd_text_add(text, "set         %s\n", e->set);
     if (e->is_checkpoint)
         hd_text_add(text, "step        %lld\n", (long long)e->step);
     hd_text_add(text, "model       %s, %s\n", o->dirs.dir, e->precision);

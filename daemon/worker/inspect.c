@@ -16,7 +16,7 @@
 
 static enum hd_status print_bigram(const struct hd_job *job, struct hd_arena *arena)
 {
-    struct hd_job_data data = {.can_validate = false};
+    struct hd_job_data data = {.validation_count = 0};
     struct hd_bigram *model = NULL;
     double nats;
     struct hd_job_tokenizer tokenizer = {.opened = NULL};
@@ -28,12 +28,12 @@ static enum hd_status print_bigram(const struct hd_job *job, struct hd_arena *ar
         st = hd_job_data_open(job, &tokenizer, &tokens, arena, &data);
     hd_job_tokenizer_close(&tokenizer);
 
-    if (!st && !data.can_validate)
+    if (!st && !data.validation_count)
         st = hd_err(HD_INVALID, "the job names no validation data");
     if (!st)
         st = hd_bigram_fit(data.train, job->vocab, &model);
     if (!st)
-        st = hd_bigram_entropy(model, &data.validation, &nats);
+        st = hd_bigram_entropy(model, &data.validations[hd_job_val_set_best(job)], &nats);
     if (!st)
         (void)printf("%.4f\n", nats);
     hd_bigram_free(model);

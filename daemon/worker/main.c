@@ -26,7 +26,7 @@ static const struct verb {
      hd_worker_logits},
     {"eval",
      "--checkpoint DIR [--windows N] [--context N] [--precision fp32|bf16] [--threads N]\n"
-     "            [--base DIR] [--adapter DIR] [--json | --jsonl] [-- FILE...]",
+     "            [--val SET] [--base DIR] [--adapter DIR] [--json | --jsonl] [-- FILE...]",
      "loss and perplexity on text or token files, else on the job's validation data",
      hd_worker_eval},
     {"choices",

@@ -532,46 +532,6 @@ static void write_profile(struct rank *r, bool ended)
 
 /* ---- the run ---- */
 
-static void show_validation(struct rank *r, int64_t step, double loss)
-{
-    const struct hd_pair_result pairs = hd_trainer_validated_pairs(r->trainer);
-    const struct hd_scalar scalars[] = {{"validation/loss", loss},
-                                        {"validation/margin", pairs.margin},
-                                        {"validation/accuracy", pairs.accuracy},
-                                        {"validation/reward", pairs.reward}};
-
-    rank_show(r, step, scalars, pairs.count ? 4 : 1);
-}
-
-static enum hd_status validate(struct rank *r)
-{
-    const int64_t step = hd_trainer_steps_done(r->trainer);
-    double loss;
-    int64_t targets;
-    enum hd_status st;
-
-    hd_link_report_phase(r->link, HD_LINK_PHASE_VALIDATING, step);
-    st = hd_trainer_validate(r->trainer, &loss, &targets);
-    /* the failure is equal on every rank: this validation has no loss, and training continues */
-    if (st == HD_LIMIT) {
-        char text[256];
-
-        (void)snprintf(text, sizeof text, "no validation at step %lld: %s", (long long)step,
-                       hd_err_message());
-        rank_say(r, HD_LINK_LEVEL_WARN, text);
-        return HD_OK;
-    }
-    if (st)
-        return st;
-    r->finite = isfinite(loss) || targets == 0;
-    hd_log(HD_LOG_INFO, "step %lld: val_loss %.4f over %lld targets", (long long)step, loss,
-           (long long)targets);
-    if (r->rank == 0)
-        hd_link_report_validation(r->link, step, loss, targets);
-    show_validation(r, step, loss);
-    return HD_OK;
-}
-
 void rank_listen(struct rank *r)
 {
     switch (hd_link_poll(r->link)) {
@@ -689,7 +649,7 @@ static enum hd_status one_step(struct rank *r)
     if (!st && is_turn(r->job.validate_every, s.step) && s.step < r->job.steps &&
         hd_trainer_can_validate(r->trainer)) {
         left = true;
-        st = validate(r);
+        st = rank_validate(r);
     }
     r->stopped = s.request == REQUEST_STOP;
     if (!st && s.request == REQUEST_NONE && hd_trainer_is_saving(r->trainer))
@@ -714,7 +674,7 @@ static enum hd_status train(struct rank *r)
     r->finite = true;
     st = rank_make_room(r);
     if (!st && !r->stopped && validates && hd_trainer_steps_done(r->trainer) == 0)
-        st = validate(r);
+        st = rank_validate(r);
     hd_link_report_phase(r->link, HD_LINK_PHASE_TRAINING, hd_trainer_steps_done(r->trainer));
     while (!st && !r->stopped && hd_trainer_steps_done(r->trainer) < r->job.steps)
         st = one_step(r);
@@ -728,11 +688,11 @@ static enum hd_status train(struct rank *r)
         rank_keep_save(r, st);
     early = validates && validates_before_last_save(r);
     if (!st && early)
-        st = validate(r);
+        st = rank_validate(r);
     if (!st && !r->unsaved)
         st = rank_save(r, true);
     if (!st && validates && !early && !r->stopped)
-        st = validate(r);
+        st = rank_validate(r);
     if (!st)
         st = rank_check_end(r);
     if (!st)

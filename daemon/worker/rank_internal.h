@@ -2,6 +2,7 @@
  *
  *   rank.c         set-up, the loop over steps, the exit status
  *   rank_save.c    disk space and checkpoints, also those written in the background
+ *   rank_validate.c   validations and their reports
  *   rank_check.c   steps that change no weight, and losses that do not fall
  *   rank_guard.c   steps whose loss or gradient norm is a spike
  *   rank_peers.c   ranks that are slower than their peers
@@ -129,6 +130,12 @@ enum hd_status rank_end_save(struct rank *r);
 /* Finishes a checkpoint that is being written in the background when the run fails with `st` on all
  * ranks, so that the checkpoint is not lost. */
 void rank_keep_save(struct rank *r, enum hd_status st);
+
+/* ---- rank_validate.c ---- */
+
+/* Validates on each set of data.val, first on the one whose loss checkpoint.best compares, and
+ * reports the losses. Collective. */
+enum hd_status rank_validate(struct rank *r);
 
 /* ---- rank_check.c ---- */
 

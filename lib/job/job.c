@@ -28,14 +28,30 @@ static enum hd_status write_key(const struct hd_key *key, const struct hd_job *j
     return st;
 }
 
-/* Appends a list of data files to the text form. weights: one per source of a mixture; NULL: no
- * mixture. */
-static enum hd_status write_files(const char *key, const struct hd_job_file *files, int64_t count,
-                                  const double *weights, struct hd_text *ret_text)
+/* Appends the line before the first file of a source or validation set. */
+static void write_head(const struct hd_job *job, bool is_train, int64_t source,
+                       struct hd_text *ret_text)
 {
+    char name[HD_JOB_VAL_NAME_MAX];
+
+    if (is_train && job->weight_count)
+        hd_text_add(ret_text, "data.source %.17g\n", job->weights[source]);
+    if (is_train || !*job->val_sets)
+        return;
+    hd_job_val_set_name(job, source, name);
+    hd_text_add(ret_text, "data.val.set %s\n", name);
+}
+
+/* Appends data.train or data.val to the text form. */
+static enum hd_status write_files(const struct hd_job *job, bool is_train, struct hd_text *ret_text)
+{
+    const char *key = is_train ? "data.train" : "data.val";
+    const struct hd_job_file *files = is_train ? job->train : job->val;
+    const int64_t count = is_train ? job->train_count : job->val_count;
+
     for (int64_t i = 0; i < count; i++) {
-        if (weights && (i == 0 || files[i].source != files[i - 1].source))
-            hd_text_add(ret_text, "data.source %.17g\n", weights[files[i].source]);
+        if (i == 0 || files[i].source != files[i - 1].source)
+            write_head(job, is_train, files[i].source, ret_text);
         if (!is_one_line(files[i].path))
             return hd_err(HD_INVALID, "%s: a path may not contain a line break", key);
         if (files[i].fingerprint &&
@@ -74,10 +90,9 @@ enum hd_status hd_job_write(const struct hd_job *job, struct hd_text *ret_text)
         if (hd_job_keys[i].kind != HD_KEY_FORM)
             st = write_key(&hd_job_keys[i], job, ret_text);
     if (!st)
-        st = write_files("data.train", job->train, job->train_count,
-                         job->weight_count ? job->weights : NULL, ret_text);
+        st = write_files(job, true, ret_text);
     if (!st)
-        st = write_files("data.val", job->val, job->val_count, NULL, ret_text);
+        st = write_files(job, false, ret_text);
     if (!st && job->schedule_order)
         st = write_order(job->schedule_order, ret_text);
     hd_text_add(ret_text, "end\n");
@@ -137,6 +152,7 @@ struct job_reader {
     struct job_file_list train, val;
     double *weights; /* [HD_JOB_SOURCES_MAX]; NULL before the first source */
     int64_t weight_count;
+    int64_t val_set; /* index of the validation set of the files that follow; -1: no set so far */
     /* text of the schedule from a file, and its end; NULL before its first line is read */
     char *order, *order_end;
     size_t size_bytes; /* bytes of the job's text form */
@@ -159,6 +175,19 @@ static enum hd_status add_source(struct job_reader *r, const char *value)
     if (r->weight_count == HD_JOB_SOURCES_MAX)
         return hd_err(HD_LIMIT, "more than %d sources", HD_JOB_SOURCES_MAX);
     return hd_text_to_double(value, 1e-9, 1e9, &r->weights[r->weight_count++]);
+}
+
+/* Begins the next validation set. HD_INVALID: it is not the next that data.val.sets names, or the
+ * one before has no files. */
+static enum hd_status add_val_set(struct job_reader *r, const char *value)
+{
+    const int64_t last = r->val.count ? r->val.items[r->val.count - 1].source : -1;
+    char name[HD_JOB_VAL_NAME_MAX];
+
+    hd_job_val_set_name(r->job, ++r->val_set, name);
+    if (!*name || strcmp(name, value) != 0 || last != r->val_set - 1)
+        return hd_err(HD_INVALID, "'%s' is not the validation set that comes next", value);
+    return HD_OK;
 }
 
 /* Returns the key of a line by the path that the text's version used; NULL: unknown. */
@@ -228,7 +257,9 @@ static enum hd_status read_line(struct job_reader *r, char *line)
     if (strcmp(line, "data.source") == 0)
         return add_source(r, value);
     if (strcmp(line, "data.val") == 0)
-        return add_file(&r->val, r->arena, 0, value);
+        return add_file(&r->val, r->arena, r->val_set < 0 ? 0 : r->val_set, value);
+    if (strcmp(line, "data.val.set") == 0)
+        return add_val_set(r, value);
     return read_key(r, line, value);
 }
 
@@ -272,6 +303,7 @@ enum hd_status hd_job_read(const char *text, size_t size_bytes, struct hd_arena 
     struct job_reader r = {.arena = arena,
                            .job = ret_job,
                            .size_bytes = size_bytes,
+                           .val_set = -1,
                            .seen = hd_arena_array(arena, hd_job_key_count, sizeof *r.seen)};
     char *copy = hd_arena_alloc(arena, size_bytes + 1), *line, *next;
     bool ended = false;
@@ -310,6 +342,9 @@ enum hd_status hd_job_read(const char *text, size_t size_bytes, struct hd_arena 
     ret_job->weights = r.weights;
     ret_job->weight_count = r.weight_count;
     ret_job->schedule_order = r.order;
+    if (*ret_job->val_sets && ret_job->val_count &&
+        ret_job->val[ret_job->val_count - 1].source + 1 != hd_job_val_set_count(ret_job))
+        return hd_err(HD_INVALID, "a validation set of the resolved job has no files");
     if (r.weight_count &&
         (!r.train.count || r.train.items[r.train.count - 1].source != r.weight_count - 1))
         return hd_err(HD_INVALID, "the resolved job's last data.source has no files");

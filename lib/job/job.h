@@ -24,6 +24,7 @@
  * 7. A key of the text's own version may be missing, too: a version grows until its release.
  * 8. A text of a newer version is HD_UNSUPPORTED, and the message names both versions.
  * 9. A schedule from a file ({file: F}) is one line "parallel.schedule.order" per pipeline stage.
+ * 10. With named validation sets a line "data.val.set NAME" precedes the files of each.
  *
  * Memory: file lists and weights belong to the reader's arena.
  * Used by: spec, plan, controller (make it), supervisor, worker, model, optim, train, hf (read it).
@@ -47,6 +48,8 @@ enum {
     HD_JOB_FILE_BYTES_MAX = 4 << 20,    /* bytes of a file with the text form of a job */
     HD_JOB_ORDER_BYTES_MAX = 128 << 10, /* bytes of the text of a schedule from a file */
     HD_JOB_SOURCES_MAX = 64,            /* most sources of a mixture */
+    HD_JOB_VAL_SETS_MAX = 16,           /* most validation sets */
+    HD_JOB_VAL_NAME_MAX = 32,           /* bytes of the name of a validation set, NUL included */
     HD_JOB_PROFILE_STEPS_MAX = 100      /* most steps that train.profile traces */
 };
 
@@ -81,7 +84,8 @@ struct hd_layout_sizes {
 struct hd_job_file {
     const char *path; /* absolute path of the data file */
     int64_t size_bytes;
-    /* index of the mixture's source to which the file belongs; 0 without a mixture */
+    /* index of the mixture's source to which a training file belongs, or of the set of a validation
+     * file; 0 without a mixture, or without named sets */
     int64_t source;
     /* fingerprint of the file (data/fingerprint.h), without blank and '/'; NULL: not recorded */
     const char *fingerprint;
@@ -183,6 +187,18 @@ int64_t hd_job_first_position(const struct hd_job *job);
 bool hd_job_has_pairs(const struct hd_job *job);
 /* Returns whether train.objective is that of a reward model, whose head is one vector. */
 bool hd_job_is_reward(const struct hd_job *job);
+
+/* Returns the number of validation sets that data.val names; 1 for a plain list of files, or none. */
+int64_t hd_job_val_set_count(const struct hd_job *job);
+/* Writes the name of validation set `index`; "" for the one of a plain list. */
+void hd_job_val_set_name(const struct hd_job *job, int64_t index,
+                         char ret_name[HD_JOB_VAL_NAME_MAX]);
+/* Returns the index of the validation set whose loss decides which checkpoint is the best; -1: the
+ * job names one that it does not have. */
+int64_t hd_job_val_set_best(const struct hd_job *job);
+/* Returns whether a validation set may have this name: letters, digits, '_' and '-', beginning with
+ * a letter or digit, at most 31, and neither `true` nor `false`. */
+bool hd_job_val_name_is_possible(const char *name);
 
 /* Returns whether some layer of the job's model is a gated delta layer. */
 bool hd_job_has_delta(const struct hd_job *job);

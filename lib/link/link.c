@@ -144,10 +144,13 @@ static void send_safely(struct hd_link *link, struct hd_link_report *report)
     (void)send_report(link, report, left_ms(deadline_ms));
 }
 
-void hd_link_report_validation(struct hd_link *link, int64_t step, double loss, int64_t tokens)
+void hd_link_report_validation(struct hd_link *link, int64_t step, double loss, int64_t tokens,
+                               const char *set)
 {
-    struct hd_link_report report = {.kind = HD_LINK_VALIDATION, .validation = {step, loss, tokens}};
+    struct hd_link_report report = {.kind = HD_LINK_VALIDATION,
+                                    .validation = {.step = step, .loss = loss, .tokens = tokens}};
 
+    (void)snprintf(report.validation.set, sizeof report.validation.set, "%s", set);
     send_safely(link, &report);
 }
 

@@ -91,7 +91,8 @@ void hd_link_close(struct hd_link *link);
 /* Send a report about a step, a validation, a checkpoint or an event. Step and validation reports
  * are equal on all ranks, so the supervisor stores only rank 0's. */
 void hd_link_report_step(struct hd_link *link, const struct hd_link_step *step);
-void hd_link_report_validation(struct hd_link *link, int64_t step, double loss, int64_t tokens);
+void hd_link_report_validation(struct hd_link *link, int64_t step, double loss, int64_t tokens,
+                               const char *set);
 void hd_link_report_checkpoint(struct hd_link *link, int64_t step, const char *path,
                                const char *manifest_hash, int64_t bytes, double val_loss);
 void hd_link_report_event(struct hd_link *link, enum hd_link_level level, const char *text);

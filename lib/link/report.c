@@ -31,24 +31,26 @@ const char *hd_link_kind_name(enum hd_link_kind kind)
     return (unsigned)kind < HD_LINK_KIND_COUNT ? names[kind] : "unknown";
 }
 
-#define PACK_INT(name)   hd_pack_int(pack, value->name);
-#define PACK_REAL(name)  hd_pack_real(pack, value->name);
-#define PACK_LATER(name) pack_later(pack, value->name);
-#define PACK_WORD(name)  hd_pack_text(pack, value->name);
-#define PACK_TEXT(name)  hd_pack_text(pack, value->name);
-#define PACK_PATH(name)  hd_pack_text(pack, value->name);
+#define PACK_INT(name)        hd_pack_int(pack, value->name);
+#define PACK_REAL(name)       hd_pack_real(pack, value->name);
+#define PACK_LATER(name)      pack_later(pack, value->name);
+#define PACK_LATER_WORD(name) pack_later_word(pack, value->name);
+#define PACK_WORD(name)       hd_pack_text(pack, value->name);
+#define PACK_TEXT(name)       hd_pack_text(pack, value->name);
+#define PACK_PATH(name)       hd_pack_text(pack, value->name);
 
 #define PACK_METRICS(name) pack_metrics(pack, &value->name);
 #define PACK_LOADS(name)   pack_loads(pack, value->name, value->name##_count);
 
-#define UNPACK_INT(name)     ret_value->name = hd_unpack_int(unpack);
-#define UNPACK_REAL(name)    ret_value->name = hd_unpack_real(unpack);
-#define UNPACK_LATER(name)   ret_value->name = unpack_later(unpack);
-#define UNPACK_WORD(name)    hd_unpack_text(unpack, ret_value->name, sizeof ret_value->name);
-#define UNPACK_TEXT(name)    hd_unpack_text(unpack, ret_value->name, sizeof ret_value->name);
-#define UNPACK_PATH(name)    hd_unpack_text(unpack, ret_value->name, sizeof ret_value->name);
-#define UNPACK_METRICS(name) unpack_metrics(unpack, &ret_value->name);
-#define UNPACK_LOADS(name)   ret_value->name##_count = unpack_loads(unpack, ret_value->name);
+#define UNPACK_INT(name)        ret_value->name = hd_unpack_int(unpack);
+#define UNPACK_REAL(name)       ret_value->name = hd_unpack_real(unpack);
+#define UNPACK_LATER(name)      ret_value->name = unpack_later(unpack);
+#define UNPACK_LATER_WORD(name) unpack_later_word(unpack, ret_value->name, sizeof ret_value->name);
+#define UNPACK_WORD(name)       hd_unpack_text(unpack, ret_value->name, sizeof ret_value->name);
+#define UNPACK_TEXT(name)       hd_unpack_text(unpack, ret_value->name, sizeof ret_value->name);
+#define UNPACK_PATH(name)       hd_unpack_text(unpack, ret_value->name, sizeof ret_value->name);
+#define UNPACK_METRICS(name)    unpack_metrics(unpack, &ret_value->name);
+#define UNPACK_LOADS(name)      ret_value->name##_count = unpack_loads(unpack, ret_value->name);
 
 static void pack_later(struct hd_pack *pack, double value)
 {
@@ -64,6 +66,19 @@ static double unpack_later(struct hd_unpack *unpack)
     if (is_there && isnan(value))
         unpack->failed = true;
     return value;
+}
+
+static void pack_later_word(struct hd_pack *pack, const char *word)
+{
+    if (*word)
+        hd_pack_text(pack, word);
+}
+
+static void unpack_later_word(struct hd_unpack *unpack, char *ret_word, size_t size_bytes)
+{
+    ret_word[0] = '\0';
+    if (unpack->at_bytes < unpack->len_bytes)
+        hd_unpack_text(unpack, ret_word, size_bytes);
 }
 
 /* Packs the metrics, each with its id (metrics.h), because a rank's build may be older or newer

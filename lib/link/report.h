@@ -82,13 +82,18 @@ const char *hd_link_level_name(enum hd_link_level level);
 const char *hd_link_cause_name(enum hd_link_cause cause);
 
 /* Fields of each kind. INT: int64_t; REAL: double; LATER: a double that older builds do not know,
- * always the last field, omitted if it is NaN; WORD, TEXT, PATH: char[] of that kind's size;
+ * always the last field, omitted if it is NaN; LATER_WORD: the like, a WORD omitted if it is empty;
+ * WORD, TEXT, PATH: char[] of that kind's size;
  * METRICS: struct hd_step_metrics; LOADS: int64_t[] and its count. */
 #define HD_LINK_STEP_FIELDS(X) \
     X(INT, step)               \
     X(METRICS, metrics)        \
     X(LOADS, expert_load) /* tokens that chose each expert; count 0: no experts */
-#define HD_LINK_VALIDATION_FIELDS(X) X(INT, step) X(REAL, loss) X(INT, tokens)
+#define HD_LINK_VALIDATION_FIELDS(X) \
+    X(INT, step)                     \
+    X(REAL, loss)                    \
+    X(INT, tokens)                   \
+    X(LATER_WORD, set) /* name of the validation set; "": data.val is one list */
 #define HD_LINK_CHECKPOINT_FIELDS(X)                                            \
     X(INT, step)                                                                \
     X(PATH, path)          /* directory of the saved checkpoint */              \
@@ -150,13 +155,14 @@ enum hd_link_kind {
         HD_LINK_KIND_COUNT
 };
 
-#define HD_LINK_MEMBER_INT(name)     int64_t name;
-#define HD_LINK_MEMBER_REAL(name)    double name;
-#define HD_LINK_MEMBER_LATER(name)   double name;
-#define HD_LINK_MEMBER_WORD(name)    char name[HD_LINK_WORD_MAX];
-#define HD_LINK_MEMBER_TEXT(name)    char name[HD_LINK_TEXT_MAX];
-#define HD_LINK_MEMBER_PATH(name)    char name[HD_JOB_PATH_MAX];
-#define HD_LINK_MEMBER_METRICS(name) struct hd_step_metrics name;
+#define HD_LINK_MEMBER_INT(name)        int64_t name;
+#define HD_LINK_MEMBER_REAL(name)       double name;
+#define HD_LINK_MEMBER_LATER(name)      double name;
+#define HD_LINK_MEMBER_LATER_WORD(name) char name[HD_LINK_WORD_MAX];
+#define HD_LINK_MEMBER_WORD(name)       char name[HD_LINK_WORD_MAX];
+#define HD_LINK_MEMBER_TEXT(name)       char name[HD_LINK_TEXT_MAX];
+#define HD_LINK_MEMBER_PATH(name)       char name[HD_JOB_PATH_MAX];
+#define HD_LINK_MEMBER_METRICS(name)    struct hd_step_metrics name;
 #define HD_LINK_MEMBER_LOADS(name) \
     int64_t name##_count;          \
     int64_t name[HD_LINK_LOADS_MAX];

@@ -156,6 +156,39 @@ static enum hd_status check_sources(const struct hd_job *job)
     return HD_OK;
 }
 
+/* Checks the names of validation sets, that each has files, and that the one of checkpoint.best is
+ * there. */
+static enum hd_status check_val_sets(const struct hd_job *job)
+{
+    const int64_t sets = hd_job_val_set_count(job);
+    char name[HD_JOB_VAL_NAME_MAX], quoted[SPEC_QUOTE_MAX];
+    int64_t source = -1;
+
+    if (sets > HD_JOB_VAL_SETS_MAX)
+        return hd_err(HD_INVALID, "data.val: more than %d validation sets; join some",
+                      HD_JOB_VAL_SETS_MAX);
+    for (int64_t i = 0; *job->val_sets && i < sets; i++) {
+        hd_job_val_set_name(job, i, name);
+        if (!hd_job_val_name_is_possible(name))
+            return hd_err(HD_INVALID, "data.val: %s is no name of a set; use " SPEC_SET_NAME_RULE,
+                          spec_quote(name, quoted));
+    }
+    for (int64_t i = 0; i < job->val_count; i++) {
+        if (job->val[i].source != source && job->val[i].source != source + 1)
+            return hd_err(HD_INVALID, "data.val: file %lld is of set %lld after one of %lld",
+                          (long long)i, (long long)job->val[i].source, (long long)source);
+        source = job->val[i].source;
+    }
+    if (job->val_count && source + 1 != sets)
+        return hd_err(HD_INVALID, "data.val: %lld sets have names, and %lld have files",
+                      (long long)sets, (long long)source + 1);
+    if (hd_job_val_set_best(job) >= 0)
+        return HD_OK;
+    return hd_err(HD_INVALID, "checkpoint.best: %s is no set of data.val; %s%s",
+                  spec_quote(job->checkpoint_best_set, quoted),
+                  *job->val_sets ? "it has " : "data.val is one list: write true", job->val_sets);
+}
+
 /* Checks that end_of_text is auto (-2), none (-1), or an id of the vocabulary. */
 static enum hd_status check_end_of_text(const struct hd_job *job)
 {
@@ -187,6 +220,8 @@ static enum hd_status check_data(const struct hd_job *job)
     if (st)
         return hd_err_prefix(st, "data.bad_rows");
     st = check_sources(job);
+    if (!st)
+        st = check_val_sets(job);
     if (!st)
         st = check_end_of_text(job);
     if (st)

@@ -44,9 +44,10 @@ struct list {
     size_t count, room;
     size_t *path_bytes; /* bytes of all paths in both lists of the job, at most PATHS_BYTES_MAX */
     const struct hd_job *job;
-    bool mixture;
+    bool is_train;  /* true: data.train; false: data.val */
+    bool mixture;   /* data.train has sources with weights, or data.val has named sets */
     bool any_bytes; /* whether the job file says that text may be any bytes: tokenizer: bytes */
-    int64_t source; /* index of the mixture's source to which added files belong */
+    int64_t source; /* index of the mixture's source, or of the set, of the files being added */
     const char *written; /* path of the current list entry in the job file */
     size_t first_new;    /* index of the first file of the current list entry */
 };
@@ -265,20 +266,54 @@ static enum hd_status add_pattern(struct list *list, const char *key, const char
     return st;
 }
 
-static enum hd_status expand(struct list *list, const char *name, const char *folder,
-                             const struct hd_job_file *files, size_t count)
+void spec_list_key(const struct hd_job *job, bool is_train, int64_t index,
+                   char ret_key[SPEC_LIST_KEY_MAX])
 {
+    const struct hd_job_file *files = is_train ? job->train : job->val;
+    char set[HD_JOB_VAL_NAME_MAX];
+    int64_t first = index;
+
+    if (is_train || !*job->val_sets) {
+        (void)snprintf(ret_key, SPEC_LIST_KEY_MAX, "data.%s[%lld]", is_train ? "train" : "val",
+                       (long long)(is_train && job->weight_count ? files[index].source : index));
+        return;
+    }
+    while (first > 0 && files[first - 1].source == files[index].source)
+        first--;
+    hd_job_val_set_name(job, files[index].source, set);
+    (void)snprintf(ret_key, SPEC_LIST_KEY_MAX, "data.val.%s[%lld]", set,
+                   (long long)(index - first));
+}
+
+/* Writes the key of all files of a source or validation set: "data.train[1]", "data.val.web". */
+static void source_key(const struct list *list, int64_t source, char ret_key[SPEC_LIST_KEY_MAX])
+{
+    char set[HD_JOB_VAL_NAME_MAX];
+
+    if (list->is_train && list->mixture) {
+        (void)snprintf(ret_key, SPEC_LIST_KEY_MAX, "data.train[%lld]", (long long)source);
+        return;
+    }
+    hd_job_val_set_name(list->job, source, set);
+    (void)snprintf(ret_key, SPEC_LIST_KEY_MAX, "data.%s%s%s", list->is_train ? "train" : "val",
+                   list->mixture ? "." : "", list->mixture ? set : "");
+}
+
+/* Adds the files of the job's data.train or data.val. */
+static enum hd_status expand(struct list *list, const char *folder)
+{
+    const struct hd_job_file *files = list->is_train ? list->job->train : list->job->val;
+    const size_t count = (size_t)(list->is_train ? list->job->train_count : list->job->val_count);
     enum hd_status st = HD_OK;
 
     for (size_t i = 0; i < count && !st; i++) {
         struct hd_text path = {0};
-        char key[64];
+        char key[SPEC_LIST_KEY_MAX];
 
         list->source = files[i].source;
         list->first_new = list->count;
         list->written = files[i].path;
-        (void)snprintf(key, sizeof key, "%s[%zu]", name,
-                       list->mixture ? (size_t)files[i].source : i);
+        spec_list_key(list->job, list->is_train, (int64_t)i, key);
         hd_file_join(&path, folder, files[i].path);
         if (path.failed)
             st = no_memory_for_files();
@@ -386,15 +421,13 @@ static enum hd_status need_sequence(const struct list *list, const char *key, in
                   key, (long long)total, tokens ? "tokens" : "bytes", (long long)context + 1);
 }
 
-static enum hd_status need_sequences(const struct list *list, const char *name, int64_t context)
+static enum hd_status need_sequences(const struct list *list, int64_t context)
 {
     enum hd_status st = HD_OK;
-    char key[64];
+    char key[SPEC_LIST_KEY_MAX];
 
-    if (!list->mixture)
-        return need_sequence(list, name, 0, context);
     for (int64_t source = 0; !st && source <= list->source; source++) {
-        (void)snprintf(key, sizeof key, "%s[%lld]", name, (long long)source);
+        source_key(list, source, key);
         st = need_sequence(list, key, source, context);
     }
     return st;
@@ -522,22 +555,26 @@ enum hd_status spec_find_files(struct spec_draft *draft, const char *folder)
                          .path_bytes = &path_bytes,
                          .job = job,
                          .any_bytes = any_bytes,
+                         .is_train = true,
                          .mixture = job->weight_count > 0};
-    struct list val = {
-        .arena = draft->arena, .path_bytes = &path_bytes, .job = job, .any_bytes = any_bytes};
+    struct list val = {.arena = draft->arena,
+                       .path_bytes = &path_bytes,
+                       .job = job,
+                       .any_bytes = any_bytes,
+                       .mixture = *job->val_sets != '\0'};
     enum hd_status st;
 
-    st = expand(&train, "data.train", folder, job->train, (size_t)job->train_count);
+    st = expand(&train, folder);
     if (!st)
-        st = expand(&val, "data.val", folder, job->val, (size_t)job->val_count);
+        st = expand(&val, folder);
     if (!st)
         st = drop_validation_files(&train, &val);
     if (!st)
-        st = need_sequences(&train, "data.train", job->context);
+        st = need_sequences(&train, job->context);
     if (!st)
         st = need_parts(&train, job);
     if (!st && val.count)
-        st = need_sequences(&val, "data.val", job->context);
+        st = need_sequences(&val, job->context);
     if (!st)
         st = has_conversations(&train) || has_conversations(&val)
                  ? spec_check_conversations(draft, folder)

@@ -1,5 +1,5 @@
-/* forms: reads the values of kind HD_KEY_FORM: data.train and data.val (lists of files, a mixture),
- * resources.devices (a number or bounds), train.profile.steps (an interval), parallel.stages (a
+/* forms: reads the values of kind HD_KEY_FORM: data.train and data.val (lists of files, a mixture,
+ * named sets), resources.devices (a number or bounds), train.profile.steps (an interval), parallel.stages (a
  * list of numbers); and the map that parallel.recompute may be. */
 #include <stdio.h>
 #include <string.h>
@@ -433,6 +433,55 @@ static enum hd_status read_sources(struct spec_reader *r, const struct yaml_node
     return st;
 }
 
+/* Appends the name of a validation set to the job's list. HD_INVALID: it is no possible name, or is
+ * given twice. */
+static enum hd_status add_set(struct spec_reader *r, const struct yaml_node *map,
+                              const struct yaml_node *node, int64_t index)
+{
+    char *names = r->draft.job->val_sets;
+    const size_t len = strlen(names);
+
+    if (!hd_job_val_name_is_possible(node->key))
+        return hd_err(HD_INVALID, "%s: is no name of a validation set; use " SPEC_SET_NAME_RULE,
+                      r->path);
+    if (hd_yaml_find(map, node->key) != node)
+        return hd_err(HD_INVALID, "%s: is given twice; remove one", r->path);
+    if (index == HD_JOB_VAL_SETS_MAX)
+        return hd_err(HD_INVALID, "%s: more than %d validation sets; join some", r->path,
+                      HD_JOB_VAL_SETS_MAX);
+    (void)snprintf(names + len, HD_JOB_PATH_MAX - len, "%s%s", len ? "," : "", node->key);
+    return HD_OK;
+}
+
+/* Reads `val: a.txt`, `[a.txt, b/x.txt]` or `{web: [a.txt], code: b.txt}`. */
+static enum hd_status read_validation(struct spec_reader *r, const struct yaml_node *node,
+                                      struct spec_file_list *list)
+{
+    enum hd_status st = HD_OK;
+    int64_t index = 0;
+
+    if (node->kind != YAML_KIND_MAP)
+        return read_files(r, node, 0, list);
+    *spec_given(&r->draft, "data.val.sets") = true;
+    for (const struct yaml_node *c = node->first; c && !st; c = c->next, index++) {
+        const int before = list->count;
+        const size_t len = spec_path_push(r, c->key);
+
+        r->here = c;
+        st = add_set(r, node, c, index);
+        if (!st)
+            st = read_files(r, c, index, list);
+        if (!st && list->count == before)
+            st =
+                hd_err(HD_INVALID, "%s: is an empty list; name a file, or remove the set", r->path);
+        spec_path_pop(r, len);
+    }
+    if (!st && !index)
+        st = hd_err(HD_INVALID, "%s: has no set; write {NAME: [files]}, or remove the line",
+                    r->path);
+    return st;
+}
+
 enum hd_status spec_read_form(struct spec_reader *r, const struct hd_key *key,
                               const struct yaml_node *node)
 {
@@ -446,7 +495,7 @@ enum hd_status spec_read_form(struct spec_reader *r, const struct hd_key *key,
         return read_steps(r, node);
     if (strcmp(key->path, "parallel.stages") == 0)
         return read_stages(r, node);
-    st = train ? read_sources(r, node, &list) : read_files(r, node, 0, &list);
+    st = train ? read_sources(r, node, &list) : read_validation(r, node, &list);
     *(train ? &r->draft.job->train : &r->draft.job->val) = list.items;
     *(train ? &r->draft.job->train_count : &r->draft.job->val_count) = list.count;
     return st;

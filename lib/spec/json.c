@@ -15,6 +15,27 @@ static void add_files(struct hd_json_writer *w, const char *name, const struct h
     hd_json_end(w, ']');
 }
 
+static void add_validation(struct hd_json_writer *w, const char *name, const struct hd_job *job)
+{
+    char set[HD_JOB_VAL_NAME_MAX];
+    int64_t file = 0;
+
+    if (!*job->val_sets) {
+        add_files(w, name, job->val, job->val_count);
+        return;
+    }
+    hd_json_begin(w, name, '{');
+    for (int64_t k = 0; k < hd_job_val_set_count(job); k++) {
+        const int64_t first = file;
+
+        while (file < job->val_count && job->val[file].source == k)
+            file++;
+        hd_job_val_set_name(job, k, set);
+        add_files(w, set, job->val + first, file - first);
+    }
+    hd_json_end(w, '}');
+}
+
 static void add_sources(struct hd_json_writer *w, const char *name, const struct hd_job *job)
 {
     int64_t file = 0;
@@ -98,7 +119,7 @@ static void add_form(struct hd_json_writer *w, const struct hd_key *key, const c
     if (strcmp(key->path, "data.train") == 0)
         add_sources(w, name, job);
     else if (strcmp(key->path, "data.val") == 0)
-        add_files(w, name, job->val, job->val_count);
+        add_validation(w, name, job);
     else if (strcmp(key->path, "resources.devices") == 0)
         add_devices(w, name, job);
     else if (strcmp(key->path, "train.profile.steps") == 0)
@@ -146,6 +167,10 @@ static void add_value(struct hd_json_writer *w, const struct hd_key *key, const 
         add_number(w, key, name, member);
         break;
     case HD_KEY_BOOL:
+        if (strcmp(key->path, "checkpoint.best") == 0 && hd_job_val_set_best(job) != 0) {
+            hd_json_add_string(w, name, job->checkpoint_best_set);
+            break;
+        }
         hd_json_add_bool(w, name, *(const bool *)member);
         break;
     case HD_KEY_FORM:

@@ -80,9 +80,11 @@ static enum hd_status add_found(struct found_paths *found, const struct hd_job_f
 }
 
 /* Replaces the names in a list by what they mean. */
-static enum hd_status locate_files(struct spec_reader *r, const char *list,
-                                   struct hd_job_file **files, int64_t *count, bool is_mixture)
+static enum hd_status locate_files(struct spec_reader *r, bool is_train)
 {
+    struct hd_job *job = r->draft.job;
+    struct hd_job_file **files = is_train ? &job->train : &job->val;
+    int64_t *count = is_train ? &job->train_count : &job->val_count;
     struct found_paths all = {.arena = r->draft.arena};
     bool any = false;
     enum hd_status st = HD_OK;
@@ -92,10 +94,9 @@ static enum hd_status locate_files(struct spec_reader *r, const char *list,
     for (int64_t i = 0; any && i < *count && !st; i++) {
         const struct hd_job_file *file = &(*files)[i];
         struct hd_text found = {0};
-        char key[64];
+        char key[SPEC_LIST_KEY_MAX];
 
-        (void)snprintf(key, sizeof key, "%s[%lld]", list,
-                       (long long)(is_mixture ? file->source : i));
+        spec_list_key(job, is_train, i, key);
         if (is_name(file->path))
             st = locate(r, key, file->path, true, &found);
         else
@@ -127,8 +128,8 @@ enum hd_status spec_locate_names(struct spec_reader *r)
     if (!st)
         st = locate_folder(r, "train.adapter.from", job->adapter_from);
     if (!st)
-        st = locate_files(r, "data.train", &job->train, &job->train_count, job->weight_count > 0);
-    return st ? st : locate_files(r, "data.val", &job->val, &job->val_count, false);
+        st = locate_files(r, true);
+    return st ? st : locate_files(r, false);
 }
 
 /* Returns whether the text is ORG/NAME of letters, digits, '-', '_' and '.'. */

@@ -368,6 +368,25 @@ static enum hd_status read_bool(struct spec_reader *r, const struct yaml_node *n
     return HD_OK;
 }
 
+/* Reads checkpoint.best: true, false, or the name of a validation set, which check.c looks up. */
+static enum hd_status read_best(struct spec_reader *r, const struct yaml_node *node)
+{
+    struct hd_job *job = r->draft.job;
+    char quoted[SPEC_QUOTE_MAX];
+
+    if (node->kind != YAML_KIND_SCALAR || !hd_job_val_name_is_possible(node->text))
+        return node->kind == YAML_KIND_SCALAR && !is_null(node) &&
+                       strcmp(node->text, "true") != 0 && strcmp(node->text, "false") != 0
+                   ? hd_err(HD_INVALID,
+                            "%s: %s is neither true nor false, nor the name of a set of data.val",
+                            r->path, spec_quote(node->text, quoted))
+                   : read_bool(r, node, &job->checkpoint_best);
+    job->checkpoint_best = true;
+    (void)snprintf(job->checkpoint_best_set, sizeof job->checkpoint_best_set, "%s", node->text);
+    *spec_given(&r->draft, "checkpoint.best.set") = true;
+    return HD_OK;
+}
+
 static enum hd_status read_text(struct spec_reader *r, const struct yaml_node *node, size_t size,
                                 char *ret_text)
 {
@@ -429,7 +448,8 @@ static enum hd_status read_value(struct spec_reader *r, const struct hd_key *key
     case HD_KEY_REAL:
         return spec_read_real(r, key, node, member);
     case HD_KEY_BOOL:
-        return read_bool(r, node, member);
+        return strcmp(key->path, "checkpoint.best") == 0 ? read_best(r, node)
+                                                         : read_bool(r, node, member);
     case HD_KEY_FORM:
         return spec_read_form(r, key, node);
     }

@@ -227,7 +227,18 @@ enum hd_status spec_check_draft(const struct hd_job *job, struct spec_mistakes *
 /* Checks each value that the job file gives by the limits of its key alone. */
 enum hd_status spec_check_given(const struct spec_draft *draft, struct spec_mistakes *mistakes);
 
+/* The rule for names of validation sets, for messages. */
+#define SPEC_SET_NAME_RULE                                                                    \
+    "1 to 31 letters, digits, '_' or '-', beginning with a letter or digit, and not true or " \
+    "false"
+
 /* ---- paths ---- */
+
+/* Writes the key of entry `index` of data.train or data.val of a job file, whose patterns are not
+ * expanded yet: "data.train[2]"; in a mixture with its source; "data.val.web[0]". */
+enum { SPEC_LIST_KEY_MAX = 96 };
+void spec_list_key(const struct hd_job *job, bool is_train, int64_t index,
+                   char ret_key[SPEC_LIST_KEY_MAX]);
 
 /* returns whether the suffix is that of a token file: .npy, .bin */
 bool spec_is_token_file(const char *path);

@@ -25,9 +25,10 @@ struct evaluation {
     struct hd_job_data data;
     /* tokens of a window; number of windows that one run of the program computes */
     int64_t context, batch;
-    int32_t *token_bytes;         /* [vocab], bytes of each token's text; NULL: no tokenizer */
-    int64_t bytes;                /* bytes of the text of the tokens predicted so far */
-    char tokens[HD_JOB_PATH_MAX]; /* temporary folder of token files; "": none */
+    int32_t *token_bytes;          /* [vocab], bytes of each token's text; NULL: no tokenizer */
+    int64_t bytes;                 /* bytes of the text of the tokens predicted so far */
+    char set[HD_JOB_VAL_NAME_MAX]; /* name of the validation set; "": none is named */
+    char tokens[HD_JOB_PATH_MAX];  /* temporary folder of token files; "": none */
 };
 
 /* ---- the job ---- */
@@ -100,6 +101,34 @@ static enum hd_status refuse_pairs(const char *path)
                   path);
 }
 
+/* Keeps of the job's validation files those of the set to evaluate. */
+static enum hd_status choose_set(struct evaluation *e)
+{
+    const char *wish = e->options->set;
+    struct hd_job *job = &e->job;
+    int64_t set, first = 0, end;
+
+    if (wish)
+        (void)snprintf(job->checkpoint_best_set, sizeof job->checkpoint_best_set, "%s", wish);
+    set = hd_job_val_set_best(job);
+    if (set < 0)
+        return hd_err(HD_INVALID, "--val: '%s' is no validation set of %s; %s%s", wish,
+                      e->options->dirs.dir, *job->val_sets ? "it has " : "its sets have no names",
+                      job->val_sets);
+    if (!*job->val_sets)
+        return HD_OK;
+    hd_job_val_set_name(job, set, e->set);
+    while (first < job->val_count && job->val[first].source != set)
+        first++;
+    for (end = first; end < job->val_count && job->val[end].source == set; end++)
+        job->val[end].source = 0;
+    job->val += first;
+    job->val_count = end - first;
+    job->val_sets[0] = '\0';
+    job->checkpoint_best_set[0] = '\0';
+    return HD_OK;
+}
+
 /* Makes the files to evaluate on the job's validation files. */
 static enum hd_status choose_files(struct evaluation *e)
 {
@@ -126,9 +155,12 @@ static enum hd_status choose_files(struct evaluation *e)
         job->val = files;
         job->val_count = (int64_t)o->file_count;
         job->val_split = 0;
+        job->val_sets[0] = '\0';
     } else if (!e->model.is_checkpoint || (!job->val_count && job->val_split <= 0)) {
         return hd_err(HD_INVALID, "--data is missing: %s has no validation data of its own",
                       o->dirs.dir);
+    } else if (choose_set(e)) {
+        return HD_INVALID;
     }
     if (job->val_count) /* a job without data.val takes the end of its training text */
         job->train_count = job->weight_count = 0;
@@ -277,14 +309,14 @@ static enum hd_status evaluate_windows(struct evaluation *e)
                                         .lengths = field(e, HD_BATCH_LENGTHS),
                                         .answers = field(e, HD_BATCH_ANSWERS),
                                         .answer_ends = true};
-    const int64_t count = e->data.validation.window_count;
+    const int64_t count = e->data.validations[0].window_count;
     enum hd_status st = HD_OK;
 
     for (int64_t first = 0; !st && first < count; first += e->batch) {
         if (!tell(e, false, first, count))
             return hd_err(HD_ABORTED, "interrupted after %lld of %lld windows", (long long)first,
                           (long long)count);
-        st = hd_validation_fill(&e->data.validation, first, e->batch, &batch);
+        st = hd_validation_fill(&e->data.validations[0], first, e->batch, &batch);
         if (!st)
             count_bytes(e, batch.targets);
         if (!st && batch.positions)
@@ -307,7 +339,7 @@ static struct hd_step_state *block_of(const struct evaluation *e)
 static enum hd_status evaluate(struct evaluation *e, struct hd_evaluation *ret)
 {
     struct hd_step_state *block = block_of(e);
-    const struct hd_validation *v = &e->data.validation;
+    const struct hd_validation *v = &e->data.validations[0];
     enum hd_status st;
 
     *block = (struct hd_step_state){.loss_scale = 1};
@@ -341,6 +373,7 @@ static enum hd_status evaluate(struct evaluation *e, struct hd_evaluation *ret)
             (struct hd_pair_result){block->target_count, block->margin_sum / pairs,
                                     block->correct_pairs / pairs, block->reward_sum / pairs};
     }
+    memcpy(ret->set, e->set, sizeof ret->set);
     (void)snprintf(ret->precision, sizeof ret->precision, "%s", e->model.job.precision);
     if (!isfinite(ret->loss))
         return hd_err(

@@ -35,6 +35,9 @@ struct hd_evaluation_options {
     const char *const *files;   /* text or token files, read as one text */
     /* number of files; 0: the validation data of the checkpoint's job */
     size_t file_count;
+    /* without files: name of the validation set of the checkpoint's job; NULL: the one whose loss
+     * checkpoint.best compares */
+    const char *set;
     /* windows to evaluate, from the first one of the data; 0: all windows, or for the job's own
      * validation data as many as the job validates on */
     int64_t windows;
@@ -61,6 +64,8 @@ struct hd_evaluation {
     int64_t bytes;
     int64_t windows, all_windows; /* windows evaluated; windows in the data */
     int64_t context;              /* tokens of a window */
+    char set
+        [HD_JOB_VAL_NAME_MAX]; /* name of the validation set; "": files, or the job has one list */
     bool is_checkpoint;
     int64_t step; /* training step of the checkpoint */
     char precision[HD_JOB_WORD_MAX];

@@ -87,17 +87,38 @@ static enum hd_status open_sampler(const struct hd_job *job, struct hd_job_data 
                                    job->global_batch, order, (uint64_t)job->seed);
 }
 
-/* Opens the validation windows of the range `val`: its first window_limit windows; 0: all. */
+/* Opens the windows of the range `val` as the next validation set: its first window_limit windows;
+ * 0: all. */
 static enum hd_status open_windows(const struct hd_job *job, struct hd_data_range val,
                                    int64_t context, int64_t window_limit, struct hd_job_data *d)
 {
-    enum hd_status st = pack(job, val, context, &d->val_packing);
+    struct hd_packing **packing = &d->val_packings[d->validation_count];
+    struct hd_validation *v = &d->validations[d->validation_count];
+    enum hd_status st = pack(job, val, context, packing);
 
     if (!st)
-        st = d->val_packing
-                 ? hd_validation_init_packed(&d->validation, val, d->val_packing, window_limit)
-                 : hd_validation_init(&d->validation, val, context, window_limit);
-    d->can_validate = !st;
+        st = *packing ? hd_validation_init_packed(v, val, *packing, window_limit)
+                      : hd_validation_init(v, val, context, window_limit);
+    d->validation_count += !st;
+    return st;
+}
+
+/* Opens the windows of all validation sets of data.val, whose files are adjacent in its list. */
+static enum hd_status open_sets(const struct hd_job *job, struct hd_job_data *d)
+{
+    const int64_t limit = job->validate_batches * job->global_batch;
+    char name[HD_JOB_VAL_NAME_MAX];
+    enum hd_status st = HD_OK;
+    int64_t first = 0, end = 0;
+
+    for (int64_t k = 0; !st && k < hd_job_val_set_count(job); k++, first = end) {
+        while (end < job->val_count && job->val[end].source == k)
+            end++;
+        st = open_windows(job, hd_corpus_files(d->val_corpus, (size_t)first, (size_t)(end - first)),
+                          job->context, limit, d);
+        hd_job_val_set_name(job, k, name);
+        st = st ? hd_err_prefix(st, "data.val%s%s", *name ? "." : "", name) : HD_OK;
+    }
     return st;
 }
 
@@ -141,7 +162,7 @@ static enum hd_status open_job_data(const struct hd_job *job, struct hd_job_toke
     struct hd_data_range val = {0};
     enum hd_status st;
 
-    *d = (struct hd_job_data){.can_validate = false};
+    *d = (struct hd_job_data){.validation_count = 0};
     st = open_train(job, tokenizer, cache, arena, d);
     if (st)
         return st;
@@ -149,11 +170,11 @@ static enum hd_status open_job_data(const struct hd_job *job, struct hd_job_toke
     if (st)
         return job->val_count ? hd_err_prefix(st, "data.val") : st;
     st = open_sampler(job, d);
-    if (!st && val.corpus && job->validate_batches) {
-        st = open_windows(job, val, job->context, job->validate_batches * job->global_batch, d);
-        st = st && job->val_count ? hd_err_prefix(st, "data.val") : st;
-    }
-    return st;
+    if (st || !val.corpus || !job->validate_batches)
+        return st;
+    return job->val_count
+               ? open_sets(job, d)
+               : open_windows(job, val, job->context, job->validate_batches * job->global_batch, d);
 }
 
 enum hd_status hd_job_data_open_validation(const struct hd_job *job,
@@ -166,7 +187,7 @@ enum hd_status hd_job_data_open_validation(const struct hd_job *job,
     struct hd_data_range val = {0};
     enum hd_status st = HD_OK;
 
-    *d = (struct hd_job_data){.can_validate = false};
+    *d = (struct hd_job_data){.validation_count = 0};
     if (!job->val_count)
         st = open_train(job, tokenizer, cache, arena, d);
     if (!st)
@@ -236,19 +257,31 @@ void hd_job_data_describe(const struct hd_job_data *d, struct hd_text *ret_text)
                 hd_corpus_is_bounded(d->train_corpus) ? "bounded" : "joined");
     if (packing.windows)
         describe_packing(&packing, ret_text);
-    if (d->can_validate)
+    if (d->validation_count)
         hd_text_add(ret_text, "; validation on %lld sequences",
-                    (long long)d->validation.window_count);
+                    (long long)hd_job_data_validation_windows(d));
+    if (d->validation_count > 1)
+        hd_text_add(ret_text, " of %lld sets", (long long)d->validation_count);
+}
+
+int64_t hd_job_data_validation_windows(const struct hd_job_data *d)
+{
+    int64_t sum = 0;
+
+    for (int64_t k = 0; k < d->validation_count; k++)
+        sum += d->validations[k].window_count;
+    return sum;
 }
 
 void hd_job_data_close(struct hd_job_data *data)
 {
     for (int k = 0; k < HD_JOB_SOURCES_MAX; k++)
         hd_packing_free(data->packings[k]);
-    hd_packing_free(data->val_packing);
+    for (int k = 0; k < HD_JOB_VAL_SETS_MAX; k++)
+        hd_packing_free(data->val_packings[k]);
     hd_corpus_close(data->train_corpus);
     hd_corpus_close(data->val_corpus);
-    *data = (struct hd_job_data){.can_validate = false};
+    *data = (struct hd_job_data){.validation_count = 0};
 }
 
 enum hd_status hd_job_data_check(const struct hd_job_data *data)

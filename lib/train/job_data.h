@@ -24,12 +24,13 @@ struct hd_job_data {
     /* packing of conversations into windows, for each source of training data; NULL: the source is
      * plain text */
     struct hd_packing *packings[HD_JOB_SOURCES_MAX];
-    /* packing of the validation conversations into windows; NULL: no validation data, or plain
+    /* packing of the conversations of each validation set into windows; NULL: the set is plain
      * text */
-    struct hd_packing *val_packing;
+    struct hd_packing *val_packings[HD_JOB_VAL_SETS_MAX];
     struct hd_sampler sampler;
-    struct hd_validation validation;
-    bool can_validate;
+    /* [validation_count], the windows of the validation sets, in the order of data.val */
+    struct hd_validation validations[HD_JOB_VAL_SETS_MAX];
+    int64_t validation_count; /* 0: the job does not validate */
 };
 
 /* Opens the files, checks them against the job (sizes, vocabulary, windows), and finds the bounds
@@ -39,8 +40,9 @@ struct hd_job_data {
 enum hd_status hd_job_data_open(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
                                 const struct hd_token_cache *cache, struct hd_arena *arena,
                                 struct hd_job_data *ret_data);
-/* Opens the validation data alone, which the job must have: the first windows of `context` tokens,
- * at most window_limit (0: all of them). Error messages do not begin with data.val. */
+/* Opens the validation data alone, which the job must have, of one set: the first windows of
+ * `context` tokens, at most window_limit (0: all of them). Error messages do not begin with
+ * data.val. */
 enum hd_status hd_job_data_open_validation(const struct hd_job *job,
                                            struct hd_job_tokenizer *tokenizer,
                                            const struct hd_token_cache *cache, int64_t context,
@@ -49,6 +51,8 @@ enum hd_status hd_job_data_open_validation(const struct hd_job *job,
 /* Returns the facts of packing, summed over all sources of conversations; `windows` is 0 if the job
  * has no conversations. */
 struct hd_packing_facts hd_job_data_packing(const struct hd_job_data *data);
+/* Returns the number of windows of all validation sets. */
+int64_t hd_job_data_validation_windows(const struct hd_job_data *data);
 /* Appends a sentence for users about the opened data: files, kinds, tokens, windows, sources,
  * documents. */
 void hd_job_data_describe(const struct hd_job_data *data, struct hd_text *ret_text);

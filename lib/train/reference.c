@@ -111,8 +111,7 @@ static enum hd_status find_key(const struct hd_trainer *t, uint64_t *ret_key)
     hd_text_add(&text, "1 %s %s %s %s %s %s %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64,
                 job->init_from, job->init_identity, job->adapter_from, job->adapter_identity,
                 job->precision, job->model_weights, job->seed, job->context,
-                t->data.sampler.window_count,
-                t->data.can_validate ? t->data.validation.window_count : 0);
+                t->data.sampler.window_count, hd_job_data_validation_windows(&t->data));
     if (text.failed)
         return hd_err(HD_NO_MEMORY, "no memory for the key of the reference");
     hd_hash_begin(&hash);
@@ -356,7 +355,7 @@ static enum hd_status run_passes(struct hd_trainer *t, FILE *part,
     enum hd_status st =
         p.token && p.logp ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for the reference");
 
-    all += d->can_validate ? d->validation.window_count : 0;
+    all += hd_job_data_validation_windows(d);
     for (int64_t k = 0; !st && k < d->sampler.mixture.count; k++) {
         struct hd_validation v;
 
@@ -365,8 +364,8 @@ static enum hd_status run_passes(struct hd_trainer *t, FILE *part,
         if (!st)
             st = run_pass(t, &p, watch, &done, all);
     }
-    if (!st && d->can_validate) {
-        p.windows.windows = &d->validation;
+    for (int64_t k = 0; !st && k < d->validation_count; k++) {
+        p.windows.windows = &d->validations[k];
         p.first_token = d->val_corpus ? hd_corpus_token_count(d->train_corpus) : 0;
         st = run_pass(t, &p, watch, &done, all);
     }

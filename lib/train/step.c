@@ -271,16 +271,16 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
 
 /* ---- validation ---- */
 
-/* Runs the eval programs on all validation windows. Every rank runs them equally often, if
+/* Runs the eval programs on all windows of a validation set. Every rank runs them equally often, if
  * necessary on padding, because the experts' collectives (ep) need all ranks. */
-static enum hd_status validate_windows(struct hd_trainer *t)
+static enum hd_status validate_windows(struct hd_trainer *t, const struct hd_validation *set)
 {
     const int64_t together = t->rank_program.mesh.sizes.dp * t->rank_program.job.micro_batch;
-    const int64_t calls = (t->data.validation.window_count + together - 1) / together;
+    const int64_t calls = (set->window_count + together - 1) / together;
     const int64_t round = t->rank_program.eval_order.micro_batches;
     enum hd_status st = HD_OK;
 
-    struct hd_batch_windows windows = {.windows = &t->data.validation};
+    struct hd_batch_windows windows = {.windows = set};
 
     for (; !st && windows.first < calls; windows.first += round)
         st = hd_execute(t, t->round, calls - windows.first, hd_batch_feed_windows, NULL, &windows);
@@ -319,11 +319,18 @@ bool hd_trainer_is_best(const struct hd_trainer *t)
 
 enum hd_status hd_trainer_validate(struct hd_trainer *t, double *ret_loss, int64_t *ret_targets)
 {
+    return hd_trainer_validate_set(t, hd_job_val_set_best(&t->rank_program.job), ret_loss,
+                                   ret_targets);
+}
+
+enum hd_status hd_trainer_validate_set(struct hd_trainer *t, int64_t set, double *ret_loss,
+                                       int64_t *ret_targets)
+{
     struct validation_sum mine = {0}, total = {0};
     const char *all;
     enum hd_status st;
 
-    if (!t->data.can_validate)
+    if (set < 0 || set >= t->data.validation_count)
         return hd_err(HD_INVALID, "the job has no validation data");
     t->block.loss_sum = 0;
     t->block.target_count = 0;
@@ -334,7 +341,7 @@ enum hd_status hd_trainer_validate(struct hd_trainer *t, double *ret_loss, int64
     t->block.loss_scale = 1;
     st = write_block(t);
     if (!st)
-        st = validate_windows(t);
+        st = validate_windows(t, &t->data.validations[set]);
     if (!st)
         st = read_block(t);
     if (st)
@@ -374,6 +381,7 @@ enum hd_status hd_trainer_validate(struct hd_trainer *t, double *ret_loss, int64
         t->validated_pairs = (struct hd_pair_result){
             total.targets, total.margin / (double)total.targets,
             total.correct / (double)total.targets, total.reward / (double)total.targets};
-    note_loss(t, *ret_loss);
+    if (set == hd_job_val_set_best(&t->rank_program.job))
+        note_loss(t, *ret_loss);
     return HD_OK;
 }

@@ -477,9 +477,14 @@ int64_t hd_trainer_updates_done(const struct hd_trainer *t)
     return t->updates;
 }
 
+int64_t hd_trainer_validation_count(const struct hd_trainer *t)
+{
+    return t->data.validation_count;
+}
+
 bool hd_trainer_can_validate(const struct hd_trainer *t)
 {
-    return t->data.can_validate;
+    return t->data.validation_count > 0;
 }
 
 void hd_trainer_describe_data(const struct hd_trainer *t, struct hd_text *ret_text)

@@ -214,11 +214,17 @@ enum hd_status hd_trainer_find_nonfinite(struct hd_trainer *trainer,
 enum hd_status hd_trainer_write_profile(struct hd_trainer *trainer, bool ended,
                                         struct hd_text *ret_note);
 
-/* Computes the mean loss over the validation windows; ret_targets: number of predicted tokens.
+/* Computes the mean loss over the windows of validation set `set`, of hd_trainer_validation_count;
+ * ret_targets: number of predicted tokens.
  * HD_LIMIT, on every rank: a rank's experts received more rows than parallel.expert_rows allows, so
  * there is no loss; training can continue. */
+enum hd_status hd_trainer_validate_set(struct hd_trainer *trainer, int64_t set, double *ret_loss,
+                                       int64_t *ret_targets);
+/* Validates on the set whose loss checkpoint.best compares; without named sets, on all of
+ * data.val. */
 enum hd_status hd_trainer_validate(struct hd_trainer *trainer, double *ret_loss,
                                    int64_t *ret_targets);
+int64_t hd_trainer_validation_count(const struct hd_trainer *trainer); /* 0: no validation data */
 bool hd_trainer_can_validate(const struct hd_trainer *trainer);
 /* Returns the results of the preference pairs in the last validation. With pairs, ret_targets of
  * hd_trainer_validate is the number of pairs, and its loss is their mean loss. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "harness.h"
 #include "tests/program/test.h"
 #include "train/job_data.h"
@@ -54,6 +55,82 @@ static void fewer_validation_windows_than_places_give_the_same_loss(void **state
         assert_int_equal(four.targets[rank], 3 * 16);
         assert_true(fabs(four.loss[rank] - one.loss[0]) <= 1e-6 * one.loss[0]);
     }
+}
+
+/* ---- validation sets ---- */
+
+struct sets {
+    double loss[2]; /* of each set */
+    double decides; /* of the set that decides */
+    bool best[2];   /* whether the weights were the best after the validation of each set */
+    int64_t count;
+};
+
+static enum hd_status validate_sets(struct harness_rank *r)
+{
+    struct sets *sets = r->context;
+    struct hd_step_result step;
+    struct hd_trainer *t = NULL;
+    int64_t targets;
+    enum hd_status st = harness_trainer(r, &t);
+
+    if (!st)
+        st = hd_trainer_step(t, 0, &step);
+    sets->count = st ? 0 : hd_trainer_validation_count(t);
+    for (int64_t k = 0; !st && k < sets->count && k < 2; k++) {
+        st = hd_trainer_validate_set(t, k, &sets->loss[k], &targets);
+        sets->best[k] = hd_trainer_is_best(t);
+    }
+    if (!st)
+        st = hd_trainer_validate(t, &sets->decides, &targets);
+    hd_trainer_free(t);
+    return st;
+}
+
+static struct sets run_sets(struct hd_job *job, struct hd_job_file *val, int64_t count)
+{
+    struct sets sets = {.count = 0};
+
+    job->val = val;
+    job->val_count = count;
+    job->val_split = 0;
+    if (harness_threads(job, 1, &sets, validate_sets))
+        fail_msg("%s", hd_err_message());
+    return sets;
+}
+
+/* Goal: a set has the loss of its own files, and the named one decides. Method: the sets one by one
+ * as plain lists, in runs of their own. */
+static void each_validation_set_has_its_own_loss(void **state)
+{
+    struct hd_job_file files[3];
+    struct sets both, one, two;
+    char other[256];
+    struct harness h;
+    struct hd_job job;
+
+    harness_setup(&h, 640);
+    (void)snprintf(other, sizeof other, "%s/other.txt", h.dir);
+    assert_int_equal(hd_file_write_atomic(other, "0123456789abcdefghijklmnopqrstuvwxyz", 36, 0644),
+                     HD_OK);
+    job = harness_job(&h, "llama", 1);
+    job.checkpoint_best = true;
+    files[0] = (struct hd_job_file){.path = h.corpus, .size_bytes = 640};
+    files[1] = files[2] = (struct hd_job_file){.path = other, .size_bytes = 36};
+    one = run_sets(&job, files, 1);
+    two = run_sets(&job, files + 1, 2);
+    files[1].source = files[2].source = 1;
+    (void)strcpy(job.val_sets, "corpus,other");
+    (void)strcpy(job.checkpoint_best_set, "other");
+    both = run_sets(&job, files, 3);
+    assert_int_equal(one.count, 1);
+    assert_int_equal(both.count, 2);
+    assert_true(both.loss[0] == one.loss[0] && both.loss[1] == two.loss[0]);
+    assert_true(both.loss[0] != both.loss[1]);
+    assert_true(both.decides == both.loss[1]);
+    assert_false(both.best[0]);
+    assert_true(both.best[1]);
+    harness_teardown(&h);
 }
 
 /* ---- refusals ---- */

@@ -82,8 +82,8 @@ static const struct progress halfway = {.step = 250,
                                         .grad_norm = 0.8125,
                                         .tokens_per_s = 98123,
                                         .mfu = 0.436,
-                                        .validated = true,
-                                        .validation_loss = 2.40123,
+                                        .validations = {{.loss = 2.40123}},
+                                        .validation_count = 1,
                                         .left_ms = 125000};
 
 /* Goal: each width has the parts that its columns hold, and no column too many. Method: the parts
@@ -147,8 +147,8 @@ static void no_width_makes_the_line_wrap(void **state)
                                    .grad_norm = 1e30,
                                    .tokens_per_s = 1e15,
                                    .mfu = 1,
-                                   .validated = true,
-                                   .validation_loss = 1e9,
+                                   .validations = {{.loss = 1e9}},
+                                   .validation_count = 1,
                                    .left_ms = INT64_C(99) * 86400000};
     const struct progress *const rows[] = {&halfway, &large};
 
@@ -365,9 +365,9 @@ static void an_envelope_has_version_kind_and_items(void **state)
 static const struct progress known = {.step = 120,
                                       .steps = 500,
                                       .loss = 2.5,
-                                      .validated = true,
                                       .validation_step = 120,
-                                      .validation_loss = 2.25};
+                                      .validations = {{.loss = 2.25}},
+                                      .validation_count = 1};
 static const struct lines plain = {.job = 7, .directory = "/jobs/7", .progress = &known};
 static const struct lines timed = {.directory = "", .times = true, .progress = &known};
 
@@ -468,6 +468,11 @@ static void validation_events_and_end_have_their_types(void **state)
                    "{\"type\":\"validation\",\"job\":7,\"attempt\":1,\"step\":100,\"loss\":2.25,"
                    "\"tokens\":64,\"time\":null}");
     expect_line(&plain, &entry, "validation at step 100: loss 2.250000", true);
+    validation.set = (char *)"code";
+    expect_line(&plain, &entry, "validation at step 100: code loss 2.250000", true);
+    expect_history(&entry,
+                   "{\"type\":\"validation\",\"job\":7,\"attempt\":1,\"step\":100,\"loss\":2.25,"
+                   "\"tokens\":64,\"set\":\"code\",\"time\":null}");
 
     entry.body_case = HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_EVENT;
     entry.event = &event;
@@ -508,6 +513,13 @@ static void validation_events_and_end_have_their_types(void **state)
     expect_line(&before, &entry,
                 "job 7 failed at step 120 in 4 attempts, loss 2.500000, validation loss 2.250000 "
                 "of step 100: rank 3 died",
+                true);
+    progress_validate(&earlier, 120, "code", 1.5);
+    progress_validate(&earlier, 120, "web", 2);
+    progress_validate(&earlier, 120, "code", 1.25); /* a later attempt repeats the step */
+    expect_line(&before, &entry,
+                "job 7 failed at step 120 in 4 attempts, loss 2.500000, validation loss code "
+                "1.250000, web 2.000000: rank 3 died",
                 true);
 }
 

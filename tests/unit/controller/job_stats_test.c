@@ -111,6 +111,24 @@ static void validations_are_bounded_and_evenly_spread(void **state)
     downsample_done(&t);
 }
 
+/* Three sets at each of 200 steps are 600 points for 512 places: steps 10, 30 .. are dropped whole. */
+static void validation_sets_are_thinned_together(void **state)
+{
+    static const char names[] = "abc";
+    struct downsample t;
+
+    assert_true(downsample_init(&t));
+    for (int64_t v = 0; v < 600; v++)
+        downsample_add_validation(&t, &(struct hd_validation_record){
+                                          .step = v / 3 * 10, .loss = 1, .set = {names[v % 3]}});
+    assert_int_equal(t.validation_count, 300);
+    for (size_t i = 0; i < t.validation_count; i++) {
+        assert_int_equal(t.validations[i].step, 20 * (int64_t)(i / 3));
+        assert_int_equal(t.validations[i].set[0], names[i % 3]);
+    }
+    downsample_done(&t);
+}
+
 /* ---- seen -------------------------------------------------------------------------------------*/
 
 static struct hd_job_record job_of(uint64_t job, enum hd_job_state state)

@@ -235,7 +235,8 @@ static struct hd_validation_record validation_of(int i)
                                          .step = BIG + 1400 + i,
                                          .time_ms = BIG + 1500 + i,
                                          .tokens = BIG + 1600 + i,
-                                         .loss = i + 0.25};
+                                         .loss = i + 0.25,
+                                         .set = {'s', (char)('0' + i)}};
 }
 
 static struct hd_position_record position_of(int i, int age)
@@ -367,10 +368,10 @@ static const struct expected_row {
      "metrics *"},
     {"validations", "job=1",
      "job 1, seq 6, attempt 31, step 1099511629177, time_ms 1099511629277, tokens 1099511629377, "
-     "loss 1.25"},
+     "loss 1.25, name 's1'"},
     {"validations", "job=2",
      "job 2, seq 6, attempt 32, step 1099511629178, time_ms 1099511629278, tokens 1099511629378, "
-     "loss 2.25"},
+     "loss 2.25, name 's2'"},
     {"credentials", "id=1",
      "id 1, kind 'token', name 'person-1', role 'role-1', hash *, made_by 'made-1', "
      "ended_by 'ended-1', made_ms 1099511629777, expires_ms 1099511629877, "

@@ -70,6 +70,7 @@ static void an_older_schema_is_brought_up_to_date(void **state)
         "ALTER TABLE jobs DROP COLUMN pruned;"
         "DROP TABLE credentials;"
         "DROP TABLE audit;"
+        "ALTER TABLE validations DROP COLUMN name;"
         "ALTER TABLE checkpoints DROP COLUMN missing;"
         "ALTER TABLE checkpoints DROP COLUMN val_loss;"
         "ALTER TABLE checkpoints DROP COLUMN proven;"

@@ -131,6 +131,35 @@ static void a_mixture_is_read_back(void **state)
     hd_arena_done(&arena);
 }
 
+/* Goal: each validation file keeps its set; a text whose sets are not those of the names is refused. */
+static void validation_sets_are_read_back(void **state)
+{
+    struct hd_job_file files[2],
+        val[3] = {{.path = "/a"}, {.path = "/b", .source = 1}, {.path = "/c", .source = 1}};
+    struct hd_text text = {0};
+    struct hd_arena arena;
+    struct hd_job job, back;
+    char *line;
+
+    hd_arena_init(&arena, 0);
+    fill(&job, files);
+    (void)strcpy(job.val_sets, "web,code");
+    job.val = val;
+    job.val_count = 3;
+    assert_int_equal(hd_job_write(&job, &text), HD_OK);
+    assert_int_equal(hd_job_read(text.data, text.len_bytes, &arena, &back), HD_OK);
+    assert_string_equal(back.val_sets, "web,code");
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(back.val[i].source, i > 0);
+    line = strstr(text.data, "data.val.set code");
+    assert_non_null(line);
+    memcpy(line, "data.val.set cude", 17);
+    assert_int_equal(hd_job_read(text.data, text.len_bytes, &arena, &back), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "'cude' is not the validation set"));
+    hd_text_free(&text);
+    hd_arena_done(&arena);
+}
+
 static void expect_refusal(const char *files)
 {
     struct hd_text text = {0};

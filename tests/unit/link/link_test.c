@@ -125,6 +125,9 @@ static void every_kind_of_report_reads_back(void **state)
             for (int i = 0; i < HD_METRIC_COUNT; i++) /* counts are what a double holds */
                 (void)hd_metric_set(&report.step.metrics, i, 1 + i);
             break;
+        case HD_LINK_VALIDATION:
+            report.validation.set[HD_LINK_WORD_MAX - 1] = '\0';
+            break;
         case HD_LINK_CHECKPOINT:
             report.checkpoint.path[HD_JOB_PATH_MAX - 1] = '\0';
             report.checkpoint.manifest_hash[HD_LINK_WORD_MAX - 1] = '\0';
@@ -169,7 +172,7 @@ static void every_kind_of_report_reads_back(void **state)
     }
 }
 
-/* The last field of a checkpoint's report is newer than the others: older builds read and write it
+/* The last fields of the reports of checkpoints and validations are newer than the others: older builds read and write it
  * without. */
 static void a_report_without_the_later_field_is_read(void **state)
 {
@@ -191,6 +194,19 @@ static void a_report_without_the_later_field_is_read(void **state)
     assert_int_equal(hd_frame_decode(bytes, with, &frame, &size), HD_OK);
     assert_int_equal(hd_link_report_decode(&frame, &back), HD_OK);
     assert_true(back.checkpoint.val_loss == 1.5);
+    report = (struct hd_link_report){.kind = HD_LINK_VALIDATION,
+                                     .validation = {.step = 3, .loss = 2, .tokens = 5}};
+    without = hd_link_report_encode(&report, bytes, sizeof bytes);
+    assert_int_equal(hd_frame_decode(bytes, without, &frame, &size), HD_OK);
+    assert_int_equal(hd_link_report_decode(&frame, &back), HD_OK);
+    assert_string_equal(back.validation.set, "");
+    (void)strcpy(report.validation.set, "code");
+    with = hd_link_report_encode(&report, bytes, sizeof bytes);
+    assert_true(with > without);
+    assert_int_equal(hd_frame_decode(bytes, with, &frame, &size), HD_OK);
+    assert_int_equal(hd_link_report_decode(&frame, &back), HD_OK);
+    assert_string_equal(back.validation.set, "code");
+    assert_int_equal(back.validation.tokens, 5);
 }
 
 static void a_report_with_unknown_numbers_is_refused(void **state)
@@ -435,7 +451,7 @@ static void what_must_not_be_lost_waits_for_room(void **state)
             hd_link_report_step(link, &step);
         assert_int_equal(pthread_create(&thread, NULL, read_late, &reader), 0);
         if (kinds[i] == HD_LINK_VALIDATION)
-            hd_link_report_validation(link, 2, 1.5, 64);
+            hd_link_report_validation(link, 2, 1.5, 64, "");
         else if (kinds[i] == HD_LINK_CHECKPOINT)
             hd_link_report_checkpoint(link, 2, "/checkpoint", "00ff", 7, NAN);
         else
@@ -474,7 +490,7 @@ static void a_broken_link_does_not_disturb(void **state)
     link = open_pair(0, 1, &fd);
     (void)close(fd);
     hd_link_report_step(link, &step);
-    hd_link_report_validation(link, 1, 1.0, 1);
+    hd_link_report_validation(link, 1, 1.0, 1, "");
     assert_int_equal(hd_link_poll(link), HD_LINK_COMMAND_NONE);
     assert_true(hd_link_broken(link));
     hd_link_close(link);

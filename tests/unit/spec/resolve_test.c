@@ -140,6 +140,35 @@ static void a_mixture_reaches_the_ranks(void **state)
     free(job);
 }
 
+/* Goal: validation sets reach the ranks file by file. Method: two sets, the second of two files, the
+ * second deciding; through JSON, the message and the resolved job. */
+static void validation_sets_reach_the_ranks(void **state)
+{
+    const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .dir = "/j"};
+    char *text = with_line(10, "  val: {web: corpus/val.txt, code: [short.txt, corpus/a.txt]}\n"
+                               "checkpoint: {best: code}");
+    struct hd_job *spec = NULL;
+    struct hd_job *job = calloc(1, sizeof *job);
+    struct hd_layout_sizes plan;
+    char name[HD_JOB_VAL_NAME_MAX];
+
+    if (read_bytes(text, strlen(text), "data.train=[long.txt]", &spec))
+        fail_msg("%s", hd_err_message());
+    fill_plan(&plan, 1);
+    if (hd_spec_resolve(spec, &plan, &attempt, job))
+        fail_msg("%s", hd_err_message());
+    assert_int_equal(hd_job_val_set_count(job), 2);
+    hd_job_val_set_name(job, 1, name);
+    assert_string_equal(name, "code");
+    assert_true(job->checkpoint_best);
+    assert_int_equal(hd_job_val_set_best(job), 1);
+    assert_int_equal(job->val_count, 3);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(job->val[i].source, i > 0);
+    free(text);
+    free(job);
+}
+
 /* Goal: token files bring their own vocabulary and ends of documents, and no tokenizer. Method: one
  * by name and one that a pattern finds, without and with the size of the vocabulary. */
 static void token_files_need_no_tokenizer(void **state)

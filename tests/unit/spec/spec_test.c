@@ -176,6 +176,25 @@ static const struct mistake mistakes[] = {
      "nothing; remove the line, or name files of conversations in data.train"},
     {10, "  val: [corpus/val.txt]\n  split: 0.1",
      "job.yaml:11: data.split: cannot be used with data.val; remove one of the two"},
+    {10, "  val: {web: [corpus/val.txt], 'a b': [short.txt]}",
+     "job.yaml:10: data.val.a b: is no name of a validation set; use 1 to 31 letters, digits, '_' "
+     "or '-', beginning with a letter or digit, and not true or false"},
+    {10, "  val:\n    web: [corpus/val.txt]\n    web: [long.txt]",
+     "job.yaml:12: data.val.web: is given twice; remove one"},
+    {10, "  val:\n    web: [corpus/val.txt]\n    code: []",
+     "job.yaml:12: data.val.code: is an empty list; name a file, or remove the set"},
+    {10, "  val: {}",
+     "job.yaml:10: data.val: has no set; write {NAME: [files]}, or remove the line"},
+    {10, "  val:\n    web: [corpus/val.txt]\n    code: [long.txt, no*.txt, '']",
+     "job.yaml:12: data.val.code[2]: is empty; give a text or remove the line"},
+    {10, "  val: {web: [corpus/val.txt]}\ncheckpoint: {best: code}",
+     "job.yaml:11: checkpoint.best: 'code' is no set of data.val; it has web"},
+    {10, "  val: [corpus/val.txt]\ncheckpoint: {best: code}",
+     "job.yaml:11: checkpoint.best: 'code' is no set of data.val; data.val is one list: write "
+     "true"},
+    {10, "  val: [corpus/val.txt]\ncheckpoint: {best: 'yes!'}",
+     "job.yaml:11: checkpoint.best: 'yes!' is neither true nor false, nor the name of a set of "
+     "data.val"},
     {10, "validate: {every: 5}",
      "job.yaml:10: validate.batches: there is nothing to validate on; give data.val or "
      "data.split, or write 0"},
