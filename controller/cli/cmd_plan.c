@@ -15,6 +15,7 @@
 #include "controller/cli/plan_flags.h"
 #include "controller/cli/plan_layouts.h"
 #include "controller/cli/plan_machine.h"
+#include "controller/cli/stage_table.h"
 #include "controller/cli/submit.h"
 #include "plan/calibration.h"
 #include "plan/fit.h"
@@ -370,12 +371,17 @@ static int plan_devices(const struct cli *cli, const struct plan_flags *f, struc
     return code;
 }
 
-/* Prints the contents of an epoch of conversations. */
-static void show_epoch(const struct hd_job *job, const struct hd_json *epoch)
+/* Prints the stages of the data, and the contents of an epoch of conversations; NULL: it has none. */
+static void show_data(const struct hd_job *job, const struct hd_json *epoch)
 {
+    int64_t tokens[HD_JOB_SOURCES_MAX];
     struct hd_text out = {0};
 
-    data_check_describe(job, epoch, &out);
+    for (int64_t k = 0; hd_job_stage_count(job) && k < job->weight_count; k++)
+        tokens[k] = hd_spec_source_tokens(job, k);
+    stage_table_add(job, tokens, &out);
+    if (epoch)
+        data_check_describe(job, epoch, &out);
     (void)cli_out(&out);
     hd_text_free(&out);
 }
@@ -424,8 +430,8 @@ static int plan(struct cli *cli, struct plan_flags *f, struct plan_asked *a)
         code = data_check_epoch(a->spec, &a->arena, &epoch, &problem);
     if (problem.len_bytes)
         cli_print_problem(cli->args[0], &f->overrides, searched, &problem);
-    if (code == CLI_CONTINUE && epoch && cli->format <= CLI_WIDE)
-        show_epoch(a->spec, epoch);
+    if (code == CLI_CONTINUE && cli->format <= CLI_WIDE)
+        show_data(a->spec, epoch);
     if (code == CLI_CONTINUE && f->live)
         code = plan_live(cli, a->spec, (int)f->top, f->out, &a->arena);
     else if (code == CLI_CONTINUE)

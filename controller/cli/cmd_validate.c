@@ -5,6 +5,7 @@
 #include "controller/cli/data_check.h"
 #include "controller/cli/fetch.h"
 #include "controller/cli/show.h"
+#include "controller/cli/stage_table.h"
 #include "controller/cli/submit.h"
 #include "spec/spec.h"
 
@@ -135,10 +136,13 @@ static void print_source(const struct validated *v, const struct hd_json *s, str
     char size[32], set[HD_JOB_VAL_NAME_MAX];
 
     hd_text_format_bytes(json_number_of(s, "size_bytes"), size);
-    hd_text_add(out, "data.%s", json_text_of(s, "list"));
-    if (job->weight_count && strcmp(json_text_of(s, "list"), "train") == 0 &&
-        number < job->weight_count)
-        hd_text_add(out, "[%lld], weight %g", (long long)number, job->weights[number]);
+    if (hd_job_stage_count(job) && strcmp(json_text_of(s, "list"), "train") == 0)
+        hd_text_add(out, "data.stages, source %lld", (long long)number);
+    else
+        hd_text_add(out, "data.%s", json_text_of(s, "list"));
+    if (job->weight_count && !hd_job_stage_count(job) &&
+        strcmp(json_text_of(s, "list"), "train") == 0 && number < job->weight_count)
+        hd_text_add(out, "[%lld], weight %g", (long long)number, hd_job_weight(job, 0, number));
     if (*job->val_sets && strcmp(json_text_of(s, "list"), "val") == 0) {
         hd_job_val_set_name(job, number, set);
         hd_text_add(out, ".%s", set);
@@ -162,6 +166,24 @@ static void print_source(const struct validated *v, const struct hd_json *s, str
     hd_text_add(out, "\n");
 }
 
+/* Prints the stages, with the tokens of each source that heddle-worker has counted. */
+static void print_stages(const struct validated *v, struct hd_text *out)
+{
+    int64_t tokens[HD_JOB_SOURCES_MAX];
+
+    for (int k = 0; k < HD_JOB_SOURCES_MAX; k++)
+        tokens[k] = -1;
+    for (const struct hd_json *s = v->data ? hd_json_member(v->data, "sources")->first : NULL; s;
+         s = s->next) {
+        const int64_t number = json_number_of(s, "source");
+
+        if (strcmp(json_text_of(s, "list"), "train") == 0 && number >= 0 &&
+            number < HD_JOB_SOURCES_MAX)
+            tokens[number] = json_number_of(s, "tokens");
+    }
+    stage_table_add(v->spec, tokens, out);
+}
+
 static void print_summary(const struct validated *v, struct hd_text *out)
 {
     const struct hd_job *spec = v->spec;
@@ -176,6 +198,7 @@ static void print_summary(const struct validated *v, struct hd_text *out)
         for (const struct hd_json *s = hd_json_member(v->data, "sources")->first; s; s = s->next)
             print_source(v, s, out);
     }
+    print_stages(v, out);
     if (v->epoch)
         data_check_describe(spec, v->epoch, out);
     if (v->verdict) {

@@ -117,7 +117,9 @@ static const char *key_before(const struct hd_job *job, const char *message)
         const size_t len = strlen(path);
 
         if (strncmp(message, path, len) == 0 && message[len] == ':')
-            return trains ? "data.train: " : "data.val: ";
+            return !trains                   ? "data.val: "
+                   : hd_job_stage_count(job) ? "data.stages: "
+                                             : "data.train: ";
     }
     return NULL;
 }

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "controller/services/control.h"
+#include "job/data_stages.h"
 
 /* ---- keys that a resume may change ------------------------------------------------------------*/
 
@@ -78,6 +79,31 @@ static enum hd_status refuse_change(const char *path)
     return hd_err(HD_INVALID, HD_JOB_KEY_FIXED, path);
 }
 
+/* Returns whether the stages end at the same steps. Their learning rates may change, as train.lr
+ * may; the last one ends with the run. */
+static bool same_stages(const struct hd_job *before, const struct hd_job *now)
+{
+    struct hd_data_stage a[HD_JOB_STAGES_MAX], b[HD_JOB_STAGES_MAX];
+    int64_t a_count, b_count;
+
+    if (hd_data_stages_read(before, a, &a_count) || hd_data_stages_read(now, b, &b_count) ||
+        a_count != b_count)
+        return false;
+    for (int64_t k = 0; k + 1 < a_count; k++)
+        if (a[k].until != b[k].until)
+            return false;
+    return true;
+}
+
+/* Compares the weights of jobs with equally many sources and stages. */
+static bool same_weights(const struct hd_job *before, const struct hd_job *now)
+{
+    for (int64_t i = 0; i < before->weight_count * hd_job_weights_each(before); i++)
+        if (before->weights[i] != now->weights[i])
+            return false;
+    return true;
+}
+
 /* Refuses another validation set for checkpoint.best. */
 static enum hd_status refuse_other_best(const struct hd_job *before)
 {
@@ -102,12 +128,11 @@ static enum hd_status compare(const struct hd_job *before, const struct hd_job *
             return refuse_weights(now);
         return refuse_change(strcmp(key->path, "data.val.sets") == 0 ? "data.val" : key->path);
     }
+    if (!same_stages(before, now))
+        return refuse_change("data.stages");
     if (!same_files(before->train, before->train_count, now->train, now->train_count) ||
-        before->weight_count != now->weight_count)
-        return refuse_change("data.train");
-    for (int64_t i = 0; i < before->weight_count; i++)
-        if (before->weights[i] != now->weights[i])
-            return refuse_change("data.train");
+        before->weight_count != now->weight_count || !same_weights(before, now))
+        return refuse_change(hd_job_stage_count(now) ? "data.stages" : "data.train");
     if (!same_files(before->val, before->val_count, now->val, now->val_count))
         return refuse_change("data.val");
     if (compare_bytes("data.train", before->train, now->train, now->train_count) ||

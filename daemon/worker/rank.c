@@ -616,6 +616,22 @@ static bool is_due(const struct rank *r, const struct hd_step_result *s)
            is_turn(r->job.checkpoint_every, s->step);
 }
 
+/* Says that the next step begins a stage of the data, and forgets the losses of the one before,
+ * whose data were others. */
+static void begin_stage(struct rank *r)
+{
+    const int64_t stage = hd_trainer_begins_stage(r->trainer);
+    char text[128];
+
+    if (!stage)
+        return;
+    r->trend = (struct hd_trend){0};
+    (void)snprintf(text, sizeof text, "stage %lld of %lld of the data begins with step %lld",
+                   (long long)stage, (long long)hd_job_stage_count(&r->job),
+                   (long long)hd_trainer_steps_done(r->trainer) + 1);
+    rank_say(r, HD_LINK_LEVEL_INFO, text);
+}
+
 static enum hd_status one_step(struct rank *r)
 {
     enum rank_request request;
@@ -625,6 +641,7 @@ static enum hd_status one_step(struct rank *r)
     bool left = false;
     enum hd_status st;
 
+    begin_stage(r);
     rank_listen(r);
     request = r->request;
     if (request == REQUEST_NONE && !hd_trainer_has_written(r->trainer))

@@ -77,6 +77,7 @@ static enum hd_status read_job_from_stdin(struct samples *s)
 static enum hd_status leave_out_text(struct samples *s)
 {
     struct hd_job *job = &s->job;
+    const int64_t each = hd_job_weights_each(job);
     int64_t kept = 0, source = -1, before = -1;
     enum hd_status st = HD_OK;
 
@@ -88,7 +89,8 @@ static enum hd_status leave_out_text(struct samples *s)
         if (form == HD_CHAT_TEXT && hd_data_kind_of(file.path) != HD_DATA_BIN)
             continue;
         if (file.source != before && job->weight_count)
-            job->weights[source + 1] = job->weights[file.source];
+            memmove(job->weights + (source + 1) * each, job->weights + file.source * each,
+                    (size_t)each * sizeof *job->weights);
         source += file.source != before;
         before = file.source;
         file.source = source;
@@ -96,6 +98,9 @@ static enum hd_status leave_out_text(struct samples *s)
     }
     job->train_count = kept;
     job->weight_count = job->weight_count ? source + 1 : 0;
+    for (int64_t k = 0; *job->data_stages && k < job->weight_count; k++)
+        job->weights[k] = 1; /* facts are of the sources: a stage may have none of those left */
+    job->data_stages[0] = '\0';
     kept = 0;
     for (int64_t i = 0; !st && i < job->val_count; i++) {
         enum hd_chat_form form = HD_CHAT_TEXT;
@@ -277,8 +282,10 @@ static int64_t padding_of(const struct samples *s, int64_t sample)
 {
     const struct hd_packed *packed;
     int64_t source, rows = 0;
-    const int64_t window = hd_sampler_window(&s->data.sampler, sample, &source);
-    const struct hd_packing *packing = s->data.sampler.sources[source].packing;
+    const struct hd_sampler *sampler =
+        hd_job_data_sampler(&s->data, sample / s->job.global_batch + 1);
+    const int64_t window = hd_sampler_window(sampler, sample, &source);
+    const struct hd_packing *packing = sampler->sources[source].packing;
 
     if (!packing)
         return s->job.context;
@@ -294,7 +301,8 @@ static enum hd_status show_sample(struct samples *s, int64_t sample, struct hd_j
     const struct hd_data_batch batch = {
         .tokens = s->tokens, .targets = s->targets, .bounds = s->bounds};
     int64_t targets = 0, number = 0;
-    enum hd_status st = hd_sampler_fill(&s->data.sampler, sample / B, sample % B, 1, &batch);
+    enum hd_status st = hd_sampler_fill(hd_job_data_sampler(&s->data, sample / B + 1), sample / B,
+                                        sample % B, 1, &batch);
 
     for (int64_t j = 0; !st && j < S; j++)
         targets += s->targets[j] != HD_DATA_TARGET_NONE;

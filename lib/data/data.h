@@ -18,6 +18,9 @@
  * n % windows of epoch n / windows of that source. There is no state to save and no index in
  * memory; resuming needs only the step. The plan decides which rank computes sample i.
  *
+ * A run in stages has a sampler for each stage. A source of several stages has one order: a stage
+ * begins where the source was left, so that no window is repeated before all others were read.
+ *
  * Used by: train, worker, generation; spec opens files to check them.   Uses: base, chat.
  * Threads: any; a corpus, a sampler and a validation set do not change after their initialisation.
  */
@@ -194,6 +197,8 @@ struct hd_sampler_source {
     const struct hd_packing *packing; /* packed conversations; NULL: windows of consecutive
                                          tokens */
     int64_t window_count;             /* samples of the source per epoch, at least 1 */
+    /* number of its samples before the sampler's first: those of earlier stages */
+    int64_t before;
     uint64_t seed;
 };
 
@@ -201,6 +206,7 @@ struct hd_sampler {       /* read-only after hd_sampler_init */
     int64_t context;      /* S: tokens per window */
     int64_t global_batch; /* samples per step, over all ranks */
     int64_t window_count; /* windows of an epoch, sum over all sources */
+    int64_t first_sample; /* global id of the sampler's first sample; not 0: of a later stage */
     enum hd_data_order order;
     struct hd_mixture mixture;
     struct hd_sampler_source sources[HD_MIXTURE_SOURCES_MAX];
@@ -220,6 +226,13 @@ enum hd_status hd_sampler_init_mixture(struct hd_sampler *ret_sampler,
                                        struct hd_packing *const *packings, const double *weights,
                                        int64_t count, int64_t context, int64_t global_batch,
                                        enum hd_data_order order, uint64_t seed);
+
+/* Initialises the samplers of `stages` stages over the sources of `all`. weights: [sources, stages],
+ * 0: the stage lacks the source, but not all of them. first_steps: [stages], the number of steps
+ * before each stage, from 0 on and increasing. */
+void hd_sampler_init_stages(const struct hd_sampler *all, const double *weights,
+                            const int64_t *first_steps, int64_t stages,
+                            struct hd_sampler *ret_samplers);
 
 /* Rows of a batch; the caller owns the arrays. Any array may be NULL; but with document bounds,
  * tokens may be NULL only if all are. */

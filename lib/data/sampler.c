@@ -72,15 +72,59 @@ enum hd_status hd_sampler_init(struct hd_sampler *ret_sampler, struct hd_data_ra
                                    global_batch, order, seed);
 }
 
+/* Initialises the sampler of one stage. before: [sources], samples of each in earlier stages. */
+static void init_stage(const struct hd_sampler *all, const double *weights, int64_t stages,
+                       const int64_t *before, struct hd_sampler *ret_sampler)
+{
+    double own[HD_MIXTURE_SOURCES_MAX];
+    int64_t count = 0;
+
+    *ret_sampler = (struct hd_sampler){
+        .context = all->context, .global_batch = all->global_batch, .order = all->order};
+    for (int64_t k = 0; k < all->mixture.count; k++) {
+        if (!(weights[k * stages] > 0))
+            continue;
+        own[count] = weights[k * stages];
+        ret_sampler->sources[count] = all->sources[k];
+        ret_sampler->sources[count++].before = before[k];
+        ret_sampler->window_count += all->sources[k].window_count;
+    }
+    assert(count > 0);
+    hd_mixture_init(&ret_sampler->mixture, own, count, all->sources[0].seed);
+}
+
+void hd_sampler_init_stages(const struct hd_sampler *all, const double *weights,
+                            const int64_t *first_steps, int64_t stages,
+                            struct hd_sampler *ret_samplers)
+{
+    int64_t before[HD_MIXTURE_SOURCES_MAX] = {0};
+
+    for (int64_t s = 0; s < stages; s++) {
+        struct hd_sampler *one = &ret_samplers[s];
+        const int64_t samples =
+            s + 1 < stages ? (first_steps[s + 1] - first_steps[s]) * all->global_batch : 0;
+        int64_t own = 0;
+
+        init_stage(all, weights + s, stages, before, one);
+        one->first_sample = first_steps[s] * all->global_batch;
+        for (int64_t k = 0; k < all->mixture.count; k++)
+            if (weights[k * stages + s] > 0)
+                before[k] += one->mixture.count > 1
+                                 ? hd_mixture_count(&one->mixture, samples, own++)
+                                 : samples;
+    }
+}
+
 int64_t hd_sampler_window(const struct hd_sampler *sampler, int64_t sample_id, int64_t *ret_source)
 {
     const struct hd_sampler_source *source = sampler->sources;
-    int64_t number = sample_id, k = 0;
+    int64_t number = sample_id - sampler->first_sample, k = 0;
 
-    assert(sample_id >= 0);
+    assert(number >= 0);
     if (sampler->mixture.count > 1)
-        k = hd_mixture_source(&sampler->mixture, sample_id, &number);
+        k = hd_mixture_source(&sampler->mixture, number, &number);
     source += k;
+    number += source->before;
     if (ret_source)
         *ret_source = k;
     if (sampler->order == HD_DATA_SEQUENTIAL)

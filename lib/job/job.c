@@ -34,8 +34,12 @@ static void write_head(const struct hd_job *job, bool is_train, int64_t source,
 {
     char name[HD_JOB_VAL_NAME_MAX];
 
-    if (is_train && job->weight_count)
-        hd_text_add(ret_text, "data.source %.17g\n", job->weights[source]);
+    if (is_train && job->weight_count) {
+        hd_text_add(ret_text, "data.source");
+        for (int64_t s = 0; s < hd_job_weights_each(job); s++)
+            hd_text_add(ret_text, " %.17g", hd_job_weight(job, s, source));
+        hd_text_add(ret_text, "\n");
+    }
     if (is_train || !*job->val_sets)
         return;
     hd_job_val_set_name(job, source, name);
@@ -150,7 +154,8 @@ struct job_reader {
     struct hd_arena *arena;
     struct hd_job *job;
     struct job_file_list train, val;
-    double *weights; /* [HD_JOB_SOURCES_MAX]; NULL before the first source */
+    /* [HD_JOB_SOURCES_MAX, weights of a source]; NULL before the first source */
+    double *weights;
     int64_t weight_count;
     int64_t val_set; /* index of the validation set of the files that follow; -1: no set so far */
     /* text of the schedule from a file, and its end; NULL before its first line is read */
@@ -162,19 +167,33 @@ struct job_reader {
 
 /* Adds a source of the mixture, to which the files that follow belong. HD_INVALID: the previous
  * source has no files, or a file came before the first source. */
-static enum hd_status add_source(struct job_reader *r, const char *value)
+static enum hd_status add_source(struct job_reader *r, char *value)
 {
+    const int64_t each = hd_job_weights_each(r->job);
     const int64_t last_source = r->train.count ? r->train.items[r->train.count - 1].source : -1;
+    enum hd_status st = HD_OK;
 
     if (last_source != r->weight_count - 1)
         return hd_err(HD_INVALID, "a source without files, or files before the first source");
     if (!r->weights)
-        r->weights = hd_arena_array(r->arena, HD_JOB_SOURCES_MAX, sizeof *r->weights);
+        r->weights =
+            hd_arena_array(r->arena, (size_t)(HD_JOB_SOURCES_MAX * each), sizeof *r->weights);
     if (!r->weights)
         return hd_err(HD_NO_MEMORY, "no memory for the weights of a mixture");
     if (r->weight_count == HD_JOB_SOURCES_MAX)
         return hd_err(HD_LIMIT, "more than %d sources", HD_JOB_SOURCES_MAX);
-    return hd_text_to_double(value, 1e-9, 1e9, &r->weights[r->weight_count++]);
+    for (int64_t s = 0; !st && s < each; s++) {
+        char *word = strsep(&value, " ");
+
+        st = word ? hd_text_to_double(word, each > 1 ? 0 : 1e-9, 1e9,
+                                      &r->weights[r->weight_count * each + s])
+                  : hd_err(HD_INVALID, "a source has a weight for each of %lld stages",
+                           (long long)each);
+    }
+    if (!st && value)
+        st = hd_err(HD_INVALID, "a source has more weights than there are stages");
+    r->weight_count++;
+    return st;
 }
 
 /* Begins the next validation set. HD_INVALID: it is not the next that data.val.sets names, or the
@@ -441,7 +460,8 @@ bool hd_job_key_is_fixed(const struct hd_key *key)
     static const char *const fixed[] = {"train.global_batch", "train.seed", "train.init_identity",
                                         "train.objective"};
 
-    if (strcmp(key->path, "model.from") == 0 || strcmp(key->path, "model.router.bias_rate") == 0)
+    if (strcmp(key->path, "model.from") == 0 || strcmp(key->path, "model.router.bias_rate") == 0 ||
+        strcmp(key->path, "data.stages.list") == 0)
         return false;
     if (hd_text_starts(key->path, "model.") || hd_text_starts(key->path, "data.") ||
         key->adapter_form)

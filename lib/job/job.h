@@ -19,7 +19,8 @@
  * 2. Every key occurs exactly once; unknown, repeated or missing keys are HD_INVALID.
  * 3. A list has one line per item, in order.
  * 4. A file's line has its size, its fingerprint if recorded (since version 11), and its path.
- * 5. In a mixture a line "data.source WEIGHT" precedes the files of each source.
+ * 5. In a mixture a line "data.source WEIGHT" precedes the files of each source; with stages of the
+ *    data it has a weight for each stage, 0 where the stage lacks the source.
  * 6. A key newer than the text gets the value that older builds used (hd_key.old_default).
  * 7. A key of the text's own version may be missing, too: a version grows until its release.
  * 8. A text of a newer version is HD_UNSUPPORTED, and the message names both versions.
@@ -48,6 +49,7 @@ enum {
     HD_JOB_FILE_BYTES_MAX = 4 << 20,    /* bytes of a file with the text form of a job */
     HD_JOB_ORDER_BYTES_MAX = 128 << 10, /* bytes of the text of a schedule from a file */
     HD_JOB_SOURCES_MAX = 64,            /* most sources of a mixture */
+    HD_JOB_STAGES_MAX = 16,             /* most stages of the data */
     HD_JOB_VAL_SETS_MAX = 16,           /* most validation sets */
     HD_JOB_VAL_NAME_MAX = 32,           /* bytes of the name of a validation set, NUL included */
     HD_JOB_PROFILE_STEPS_MAX = 100      /* most steps that train.profile traces */
@@ -111,8 +113,11 @@ struct hd_job {
     struct hd_job_file *train,
         *val; /* [train_count] training files, [val_count] validation files */
     int64_t train_count, val_count;
-    double *weights;      /* [weight_count] weights of a mixture's sources; the sum need not be 1 */
-    int64_t weight_count; /* 0: no mixture; the training files are one text, in their order */
+    /* [weight_count] weights of a mixture's sources; the sum need not be 1. With stages of the data
+     * [weight_count, stages]: weights of a source in each stage, 0: the stage lacks it */
+    double *weights;
+    /* number of sources; 0: no mixture, the training files are one text, in their order */
+    int64_t weight_count;
     /* schedule from a file, as hd_schedule_write of pipeline.h writes it; set if schedule is
      * HD_SCHEDULE_FILE, else NULL */
     const char *schedule_order;
@@ -188,6 +193,13 @@ bool hd_job_has_pairs(const struct hd_job *job);
 /* Returns whether train.objective is that of a reward model, whose head is one vector. */
 bool hd_job_is_reward(const struct hd_job *job);
 
+/* Returns the number of stages of the data; 0: the job has none, but data.train. */
+int64_t hd_job_stage_count(const struct hd_job *job);
+/* Returns the number of weights of a source: 1, or that of stages. */
+int64_t hd_job_weights_each(const struct hd_job *job);
+/* Returns the weight of a source in a stage (0 without stages); 0: the stage lacks it. */
+double hd_job_weight(const struct hd_job *job, int64_t stage, int64_t source);
+
 /* Returns the number of validation sets that data.val names; 1 for a plain list of files, or none. */
 int64_t hd_job_val_set_count(const struct hd_job *job);
 /* Writes the name of validation set `index`; "" for the one of a plain list. */
@@ -208,7 +220,8 @@ bool hd_job_key_is_of_adapter(const struct hd_key *key, const char *type);
 
 /* Returns whether a resumed job must keep the value, because weights and the order of samples
  * depend on it. train.init_from is not fixed: its folder may have moved, and train.init_identity
- * tells that it has the same weights. Nor is model.router.bias_rate, which often ends at 0. */
+ * tells that it has the same weights. Nor is model.router.bias_rate, which often ends at 0, nor the
+ * list of data.stages, whose learning rates may change (controller/services/resume.c). */
 bool hd_job_key_is_fixed(const struct hd_key *key);
 /* The error message for a changed fixed key; %s: its path. */
 #define HD_JOB_KEY_FIXED                                                                        \

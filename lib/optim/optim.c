@@ -5,25 +5,45 @@
 
 #include "program/emit.h"
 
-enum hd_status hd_lr_schedule_from_job(const struct hd_job *job,
-                                       struct hd_lr_schedule *ret_schedule)
+static enum hd_status find_decay(const char *word, enum hd_lr_decay *ret_decay)
 {
     static const char *const names[] = {"constant", "cosine", "linear", "wsd"};
-    struct hd_lr_schedule s = {.peak = job->lr_peak,
-                               .min = job->lr_min,
-                               .warmup_steps = job->lr_warmup_steps,
-                               .decay_steps = job->lr_decay_steps,
-                               .total_steps = job->steps};
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strcmp(names[i], job->lr_decay) == 0) {
-            s.decay = (enum hd_lr_decay)i;
-            *ret_schedule = s;
+        if (strcmp(names[i], word) == 0) {
+            *ret_decay = (enum hd_lr_decay)i;
             return HD_OK;
         }
     return hd_err(HD_INVALID,
-                  "train.lr.decay: '%s' is unknown; use cosine, linear, wsd or constant",
-                  job->lr_decay);
+                  "train.lr.decay: '%s' is unknown; use cosine, linear, wsd or constant", word);
+}
+
+enum hd_status hd_lr_schedule_from_job(const struct hd_job *job,
+                                       struct hd_lr_schedule *ret_schedule)
+{
+    *ret_schedule = (struct hd_lr_schedule){.peak = job->lr_peak,
+                                            .min = job->lr_min,
+                                            .warmup_steps = job->lr_warmup_steps,
+                                            .decay_steps = job->lr_decay_steps,
+                                            .total_steps = job->steps};
+    return find_decay(job->lr_decay, &ret_schedule->decay);
+}
+
+enum hd_status hd_lr_schedule_from_stage(const struct hd_data_stage *stage, int64_t steps,
+                                         struct hd_lr_schedule *ret_schedule)
+{
+    struct hd_lr_schedule s = {.peak = stage->lr_peak,
+                               .min = stage->lr_min,
+                               .warmup_steps = stage->lr_warmup_steps,
+                               .decay_steps = stage->lr_decay_steps,
+                               .total_steps = steps};
+    enum hd_status st = find_decay(stage->lr_decay, &s.decay);
+
+    if (!s.decay_steps && s.decay == HD_LR_WSD) /* as a job's: a tenth, or all after the warm-up */
+        s.decay_steps =
+            steps / 10 && steps / 10 < steps - s.warmup_steps ? steps / 10 : steps - s.warmup_steps;
+    *ret_schedule = s;
+    return st;
 }
 
 /* Returns the fraction of the decay that is done at this step, in [0, 1]. */

@@ -19,6 +19,7 @@
 
 #include <stdint.h>
 
+#include "job/data_stages.h"
 #include "job/job.h"
 #include "program/program.h"
 
@@ -35,6 +36,11 @@ struct hd_lr_schedule {
 
 enum hd_status hd_lr_schedule_from_job(const struct hd_job *job,
                                        struct hd_lr_schedule *ret_schedule);
+
+/* Makes the schedule of a stage that has one of its own (data.stages.lr), of `steps` steps, which
+ * hd_lr_at counts from the stage's first. */
+enum hd_status hd_lr_schedule_from_stage(const struct hd_data_stage *stage, int64_t steps,
+                                         struct hd_lr_schedule *ret_schedule);
 
 /* Returns the learning rate of update `step`, counted from 1. With w warm-up steps, d decay steps
  * and x = (step - w) / d in [0, 1] it is

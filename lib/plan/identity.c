@@ -13,6 +13,7 @@ enum hd_status hd_plan_identity(const struct hd_job *spec, struct hd_text *ret_t
     job.devices_min = job.devices_max = 1;
     job.train_count = job.val_count = 0; /* the data files may be elsewhere, or not exist yet */
     job.schedule_order = NULL;
+    memcpy(job.data_stages, nothing.data_stages, sizeof job.data_stages);
     memcpy(job.val_sets, nothing.val_sets, sizeof job.val_sets);
     memcpy(job.checkpoint_best_set, nothing.checkpoint_best_set, sizeof job.checkpoint_best_set);
     /* when and how often a job runs does not change its plan */

@@ -128,6 +128,7 @@ static enum hd_status check_tokenizer(const struct hd_job *job)
 static enum hd_status check_sources(const struct hd_job *job)
 {
     const int64_t sources = job->weight_count ? job->weight_count : 1;
+    const int64_t each = hd_job_weights_each(job);
     int64_t source = 0;
     char path[64];
 
@@ -143,17 +144,18 @@ static enum hd_status check_sources(const struct hd_job *job)
         return hd_err(HD_INVALID,
                       "data.train: %lld weights for the files of %lld sources; at most %d",
                       (long long)job->weight_count, (long long)source + 1, HD_JOB_SOURCES_MAX);
-    for (int64_t k = 0; k < job->weight_count; k++)
-        if (!(job->weights[k] >= SPEC_WEIGHT_MIN && job->weights[k] <= SPEC_WEIGHT_MAX)) {
+    for (int64_t i = 0; i < job->weight_count * each; i++)
+        if (!(each > 1 && job->weights[i] == 0) &&
+            !(job->weights[i] >= SPEC_WEIGHT_MIN && job->weights[i] <= SPEC_WEIGHT_MAX)) {
             static const struct hd_key weight = {
                 .kind = HD_KEY_REAL, .min = SPEC_WEIGHT_MIN, .max = SPEC_WEIGHT_MAX};
 
-            (void)snprintf(path, sizeof path, "data.train[%lld].weight", (long long)k);
-            return spec_err_range(path, &weight, job->weights[k]);
+            (void)snprintf(path, sizeof path, "data.train[%lld].weight", (long long)(i / each));
+            return spec_err_range(path, &weight, job->weights[i]);
         }
     if (job->weight_count && job->val_split > 0)
         return hd_err(HD_INVALID, "data.split: cannot split a mixture; give data.val instead");
-    return HD_OK;
+    return spec_check_data_stages(job);
 }
 
 /* Checks the names of validation sets, that each has files, and that the one of checkpoint.best is
@@ -205,8 +207,10 @@ static enum hd_status check_data(const struct hd_job *job)
     enum hd_status st;
 
     if (!job->train_count)
-        return hd_err(HD_INVALID,
-                      "data.train: is missing; give a list of text files, such as [corpus/*.txt]");
+        return hd_err(
+            HD_INVALID,
+            "data.train: is missing; give a list of text files, such as [corpus/*.txt], or "
+            "data.stages");
     if (job->val_count && job->val_split > 0)
         return hd_err(HD_INVALID,
                       "data.split: cannot be used with data.val; remove one of the two");

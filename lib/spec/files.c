@@ -266,6 +266,16 @@ static enum hd_status add_pattern(struct list *list, const char *key, const char
     return st;
 }
 
+/* Writes the key of the first stage that has a source: "data.stages[1].train". */
+static void stage_key(const struct hd_job *job, int64_t source, char ret_key[SPEC_LIST_KEY_MAX])
+{
+    int64_t stage = 0;
+
+    while (stage + 1 < hd_job_stage_count(job) && !(hd_job_weight(job, stage, source) > 0))
+        stage++;
+    (void)snprintf(ret_key, SPEC_LIST_KEY_MAX, "data.stages[%lld].train", (long long)stage);
+}
+
 void spec_list_key(const struct hd_job *job, bool is_train, int64_t index,
                    char ret_key[SPEC_LIST_KEY_MAX])
 {
@@ -273,6 +283,10 @@ void spec_list_key(const struct hd_job *job, bool is_train, int64_t index,
     char set[HD_JOB_VAL_NAME_MAX];
     int64_t first = index;
 
+    if (is_train && hd_job_stage_count(job)) {
+        stage_key(job, files[index].source, ret_key);
+        return;
+    }
     if (is_train || !*job->val_sets) {
         (void)snprintf(ret_key, SPEC_LIST_KEY_MAX, "data.%s[%lld]", is_train ? "train" : "val",
                        (long long)(is_train && job->weight_count ? files[index].source : index));
@@ -290,6 +304,10 @@ static void source_key(const struct list *list, int64_t source, char ret_key[SPE
 {
     char set[HD_JOB_VAL_NAME_MAX];
 
+    if (list->is_train && hd_job_stage_count(list->job)) {
+        stage_key(list->job, source, ret_key);
+        return;
+    }
     if (list->is_train && list->mixture) {
         (void)snprintf(ret_key, SPEC_LIST_KEY_MAX, "data.train[%lld]", (long long)source);
         return;
@@ -335,23 +353,25 @@ static int by_path(const void *a, const void *b)
 }
 
 /* Checks that each source of a mixture has a file. */
-static enum hd_status need_files(const struct list *list, const char *key)
+static enum hd_status need_files(const struct list *list)
 {
+    char key[SPEC_LIST_KEY_MAX];
     int64_t source = 0;
 
     for (size_t i = 0; i < list->count && list->items[i].source <= source + 1; i++)
         source = list->items[i].source;
     if (source == list->source)
         return HD_OK;
-    return hd_err(HD_INVALID, "%s[%lld]: every file of it is in data.val; give other files", key,
-                  (long long)source + 1);
+    source_key(list, source + 1, key);
+    return hd_err(HD_INVALID, "%s: every file of it is in data.val; give other files", key);
 }
 
 /* Removes from `list` the files that a pattern found and that `others`, sorted by path, contains,
  * too. HD_INVALID: a file in both was given by name. */
-static enum hd_status drop_others(struct list *list, const char *key,
-                                  const struct hd_job_file *others, size_t other_count)
+static enum hd_status drop_others(struct list *list, const struct hd_job_file *others,
+                                  size_t other_count)
 {
+    const char *key = hd_job_stage_count(list->job) ? "data.stages" : "data.train";
     enum hd_status st = HD_OK;
     size_t kept = 0;
 
@@ -370,7 +390,7 @@ static enum hd_status drop_others(struct list *list, const char *key,
     list->count = kept;
     if (!st && !kept)
         st = hd_err(HD_INVALID, "%s: every file of it is in data.val; give other files", key);
-    return st ? st : need_files(list, key);
+    return st ? st : need_files(list);
 }
 
 static enum hd_status drop_validation_files(struct list *train, const struct list *val)
@@ -383,7 +403,7 @@ static enum hd_status drop_validation_files(struct list *train, const struct lis
     for (size_t i = 0; i < val->count; i++)
         sorted[i] = val->items[i];
     qsort(sorted, val->count, sizeof sorted[0], by_path);
-    st = drop_others(train, "data.train", sorted, val->count);
+    st = drop_others(train, sorted, val->count);
     free(sorted);
     return st;
 }
@@ -537,6 +557,29 @@ static bool has_records(const struct list *list)
     return false;
 }
 
+int64_t hd_spec_source_tokens(const struct hd_job *job, int64_t source)
+{
+    int64_t sum = 0;
+
+    for (int64_t i = 0; i < job->train_count; i++) {
+        const char *path = job->train[i].path;
+        struct hd_corpus *corpus = NULL;
+        enum hd_status st;
+
+        if (job->train[i].source != source)
+            continue;
+        if (!spec_is_token_file(path) &&
+            (strcmp(job->tokenizer, "bytes") != 0 || !hd_data_is_plain(path)))
+            return -1;
+        st = hd_corpus_open(&(struct hd_corpus_file){.path = path, .size_bytes = -1}, 1, &corpus);
+        sum += st ? 0 : hd_corpus_token_count(corpus);
+        hd_corpus_close(corpus);
+        if (st)
+            return -1;
+    }
+    return sum;
+}
+
 static bool has_conversations(const struct list *list)
 {
     for (size_t i = 0; i < list->count; i++)
@@ -589,6 +632,8 @@ enum hd_status spec_find_files(struct spec_draft *draft, const char *folder)
         st = replace(&train, &job->train, &job->train_count);
     if (!st)
         st = replace(&val, &job->val, &job->val_count);
+    if (!st)
+        spec_join_data_stages(job);
     if (!st)
         st = take_fingerprints(draft->arena, job);
     list_done(&train);

@@ -86,6 +86,7 @@ static const struct {
      "train_files train_data "
      "train_dataset data_files dataset_path",
      NULL},
+    {"data.stages", "data_stages curriculum", NULL},
     {"data.val",
      "test_datasets eval_data val_dataset valid_data_path validation_file val_data_path "
      "eval_dataset validation_data",

@@ -314,14 +314,8 @@ enum hd_status spec_read_after(struct spec_reader *r, const struct yaml_node *no
     return st;
 }
 
-/* A list of data files while it is read. */
-struct spec_file_list {
-    struct hd_job_file *items;
-    int count, room;
-};
-
 static enum hd_status add_file(struct spec_reader *r, const struct yaml_node *node, int64_t source,
-                               struct spec_file_list *list)
+                               struct spec_sources *list)
 {
     enum hd_status st = spec_need_scalar(r, node, "a path");
 
@@ -340,7 +334,7 @@ static enum hd_status add_file(struct spec_reader *r, const struct yaml_node *no
 
 /* Reads `train: [a.txt, b/x.txt]` or `train: a.txt`. */
 static enum hd_status read_files(struct spec_reader *r, const struct yaml_node *node,
-                                 int64_t source, struct spec_file_list *list)
+                                 int64_t source, struct spec_sources *list)
 {
     const size_t len = strlen(r->path);
     enum hd_status st = HD_OK;
@@ -363,12 +357,11 @@ static enum hd_status read_files(struct spec_reader *r, const struct yaml_node *
 
 /* Reads one source of a mixture, {path: a.txt, weight: 0.7}; its path may be a list. */
 static enum hd_status read_source(struct spec_reader *r, const struct yaml_node *node,
-                                  struct spec_file_list *list)
+                                  struct spec_sources *list)
 {
     static const struct hd_key key = {
         .kind = HD_KEY_REAL, .min = SPEC_WEIGHT_MIN, .max = SPEC_WEIGHT_MAX};
     static const char *const names[] = {"path", "weight"};
-    struct hd_job *job = r->draft.job;
     const struct yaml_node *path = hd_yaml_find(node, "path");
     const struct yaml_node *weight = hd_yaml_find(node, "weight");
     const int before = list->count;
@@ -379,9 +372,9 @@ static enum hd_status read_source(struct spec_reader *r, const struct yaml_node 
         r->here = c;
         len = spec_path_push(r, c->key);
         if (c == weight)
-            st = spec_read_real(r, &key, c, &job->weights[job->weight_count]);
+            st = spec_read_real(r, &key, c, &list->weights[list->source_count]);
         else if (c == path)
-            st = read_files(r, c, job->weight_count, list);
+            st = read_files(r, c, list->source_count, list);
         else if (strcmp(c->key, "path") == 0 || strcmp(c->key, "weight") == 0)
             st = hd_err(HD_INVALID, "%s: is given twice; remove one", r->path);
         else
@@ -397,33 +390,29 @@ static enum hd_status read_source(struct spec_reader *r, const struct yaml_node 
     if (!path || !weight)
         return hd_err(HD_INVALID, "%s: needs path and weight, such as {path: a/*.txt, weight: 0.7}",
                       r->path);
-    job->weight_count++;
+    list->source_count++;
     return HD_OK;
 }
 
-/* Reads `train: a.txt`, `[a.txt, b/x.txt]` or `[{path: a.txt, weight: 0.7}, ...]`. */
-static enum hd_status read_sources(struct spec_reader *r, const struct yaml_node *node,
-                                   struct spec_file_list *list)
+enum hd_status spec_read_sources(struct spec_reader *r, const struct yaml_node *node,
+                                 struct spec_sources *list)
 {
     const bool mixed =
         node->kind == YAML_KIND_LIST && node->first && node->first->kind == YAML_KIND_MAP;
     const size_t len = strlen(r->path);
-    struct hd_job *job = r->draft.job;
     enum hd_status st = HD_OK;
 
     if (!mixed)
         return read_files(r, node, 0, list);
-    job->weights = hd_arena_array(r->draft.arena, HD_JOB_SOURCES_MAX, sizeof *job->weights);
-    if (!job->weights)
-        return no_memory_for_job_file();
     for (const struct yaml_node *c = node->first; c && !st; c = c->next) {
-        (void)snprintf(r->path + len, sizeof r->path - len, "[%lld]", (long long)job->weight_count);
+        (void)snprintf(r->path + len, sizeof r->path - len, "[%lld]",
+                       (long long)list->source_count);
         r->here = c;
         if (c->kind != YAML_KIND_MAP)
             st = hd_err(HD_INVALID,
                         "%s: has no weight; write {path: .., weight: ..} like the first entry",
                         r->path);
-        else if (job->weight_count == HD_JOB_SOURCES_MAX)
+        else if (list->source_count == HD_JOB_SOURCES_MAX)
             st = hd_err(HD_INVALID, "%s: more than %d sources; join some", r->path,
                         HD_JOB_SOURCES_MAX);
         else
@@ -431,6 +420,23 @@ static enum hd_status read_sources(struct spec_reader *r, const struct yaml_node
         spec_path_pop(r, len);
     }
     return st;
+}
+
+/* Reads data.train. */
+static enum hd_status read_train(struct spec_reader *r, const struct yaml_node *node,
+                                 struct spec_sources *list)
+{
+    struct hd_job *job = r->draft.job;
+    enum hd_status st = spec_read_sources(r, node, list);
+
+    if (st || !list->source_count)
+        return st;
+    job->weights = hd_arena_array(r->draft.arena, (size_t)list->source_count, sizeof *job->weights);
+    if (!job->weights)
+        return no_memory_for_job_file();
+    memcpy(job->weights, list->weights, (size_t)list->source_count * sizeof *job->weights);
+    job->weight_count = list->source_count;
+    return HD_OK;
 }
 
 /* Appends the name of a validation set to the job's list. HD_INVALID: it is no possible name, or is
@@ -455,7 +461,7 @@ static enum hd_status add_set(struct spec_reader *r, const struct yaml_node *map
 
 /* Reads `val: a.txt`, `[a.txt, b/x.txt]` or `{web: [a.txt], code: b.txt}`. */
 static enum hd_status read_validation(struct spec_reader *r, const struct yaml_node *node,
-                                      struct spec_file_list *list)
+                                      struct spec_sources *list)
 {
     enum hd_status st = HD_OK;
     int64_t index = 0;
@@ -486,16 +492,23 @@ enum hd_status spec_read_form(struct spec_reader *r, const struct hd_key *key,
                               const struct yaml_node *node)
 {
     const bool train = strcmp(key->path, "data.train") == 0;
-    struct spec_file_list list = {0};
+    struct spec_sources list = {.count = 0};
     enum hd_status st;
 
+    if (*spec_given(&r->draft, "data.train") && *spec_given(&r->draft, "data.stages"))
+        return hd_err(HD_INVALID,
+                      "%s: data.train and data.stages cannot be used together: each stage has a "
+                      "`train` of its own; remove one of the two",
+                      r->path);
+    if (strcmp(key->path, "data.stages") == 0)
+        return spec_read_data_stages(r, node);
     if (strcmp(key->path, "resources.devices") == 0)
         return read_devices(r, node);
     if (strcmp(key->path, "train.profile.steps") == 0)
         return read_steps(r, node);
     if (strcmp(key->path, "parallel.stages") == 0)
         return read_stages(r, node);
-    st = train ? read_sources(r, node, &list) : read_validation(r, node, &list);
+    st = train ? read_train(r, node, &list) : read_validation(r, node, &list);
     *(train ? &r->draft.job->train : &r->draft.job->val) = list.items;
     *(train ? &r->draft.job->train_count : &r->draft.job->val_count) = list.count;
     return st;

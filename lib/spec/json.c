@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "job/data_stages.h"
 #include "plan/choose.h"
 #include "spec_internal.h"
 
@@ -36,7 +37,9 @@ static void add_validation(struct hd_json_writer *w, const char *name, const str
     hd_json_end(w, '}');
 }
 
-static void add_sources(struct hd_json_writer *w, const char *name, const struct hd_job *job)
+/* Adds the sources of a stage, or of the job without stages (stage 0): those with a weight in it. */
+static void add_sources(struct hd_json_writer *w, const char *name, const struct hd_job *job,
+                        int64_t stage)
 {
     int64_t file = 0;
 
@@ -46,12 +49,47 @@ static void add_sources(struct hd_json_writer *w, const char *name, const struct
     }
     hd_json_begin(w, name, '[');
     for (int64_t k = 0; k < job->weight_count; k++) {
+        const int64_t first = file;
+
+        while (file < job->train_count && job->train[file].source <= k)
+            file++;
+        if (!(hd_job_weight(job, stage, k) > 0))
+            continue;
         hd_json_begin(w, NULL, '{');
-        hd_json_begin(w, "path", '[');
-        for (; file < job->train_count && job->train[file].source <= k; file++)
-            hd_json_add_string(w, NULL, job->train[file].path);
-        hd_json_end(w, ']');
-        hd_json_add_real(w, "weight", job->weights[k]);
+        add_files(w, "path", job->train + first, file - first);
+        hd_json_add_real(w, "weight", hd_job_weight(job, stage, k));
+        hd_json_end(w, '}');
+    }
+    hd_json_end(w, ']');
+}
+
+static void add_rate(struct hd_json_writer *w, const struct hd_data_stage *stage)
+{
+    hd_json_begin(w, "lr", '{');
+    hd_json_add_real(w, "peak", stage->lr_peak);
+    hd_json_add_int64(w, "warmup", stage->lr_warmup_steps);
+    hd_json_add_string(w, "decay", stage->lr_decay);
+    if (stage->lr_decay_steps)
+        hd_json_add_int64(w, "decay_steps", stage->lr_decay_steps);
+    hd_json_add_real(w, "min", stage->lr_min);
+    hd_json_end(w, '}');
+}
+
+static void add_data_stages(struct hd_json_writer *w, const char *name, const struct hd_job *job)
+{
+    struct hd_data_stage stages[HD_JOB_STAGES_MAX];
+    int64_t count;
+
+    if (hd_data_stages_read(job, stages, &count) || !count)
+        return; /* the key is absent: nothing to write */
+    hd_json_begin(w, name, '[');
+    for (int64_t k = 0; k < count; k++) {
+        hd_json_begin(w, NULL, '{');
+        if (stages[k].until)
+            hd_json_add_int64(w, "until", stages[k].until);
+        add_sources(w, "train", job, k);
+        if (stages[k].has_lr)
+            add_rate(w, &stages[k]);
         hd_json_end(w, '}');
     }
     hd_json_end(w, ']');
@@ -116,8 +154,10 @@ static void add_order(struct hd_json_writer *w, const char *name, const char *or
 static void add_form(struct hd_json_writer *w, const struct hd_key *key, const char *name,
                      const struct hd_job *job)
 {
-    if (strcmp(key->path, "data.train") == 0)
-        add_sources(w, name, job);
+    if (strcmp(key->path, "data.stages") == 0)
+        add_data_stages(w, name, job);
+    else if (strcmp(key->path, "data.train") == 0 && !hd_job_stage_count(job))
+        add_sources(w, name, job, 0);
     else if (strcmp(key->path, "data.val") == 0)
         add_validation(w, name, job);
     else if (strcmp(key->path, "resources.devices") == 0)

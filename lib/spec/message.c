@@ -345,11 +345,14 @@ static enum hd_status take_lists(const Heddle__V1__DataSpec *data, struct hd_are
         st = take_files(data->val, data->n_val, arena, &job->val, &job->val_count);
     if (st || !data->n_train_weights)
         return st;
+    if (data->n_train_weights % (size_t)hd_job_weights_each(job))
+        return hd_err(HD_INVALID, "data.stages: %zu weights for %lld stages", data->n_train_weights,
+                      (long long)hd_job_stage_count(job));
     job->weights = hd_arena_array(arena, data->n_train_weights, sizeof *job->weights);
     if (!job->weights)
         return hd_err(HD_NO_MEMORY, "no memory for the weights of a mixture");
     memcpy(job->weights, data->train_weights, data->n_train_weights * sizeof *job->weights);
-    job->weight_count = (int64_t)data->n_train_weights;
+    job->weight_count = (int64_t)data->n_train_weights / hd_job_weights_each(job);
     return HD_OK;
 }
 
@@ -376,11 +379,11 @@ enum hd_status hd_spec_from_message(const struct Heddle__V1__JobSpec *message,
     }
     hd_job_set_default(hd_job_find_key("attempt.base_hash"), ret_job);
     if (!st)
-        st = take_lists(message->data, arena, ret_job);
-    if (!st)
         st = take_order(message->parallel, arena, ret_job);
     if (!st)
         st = take_pairs(message->keys, message->n_keys, ret_job);
+    if (!st) /* the number of stages is in a pair */
+        st = take_lists(message->data, arena, ret_job);
     if (!st)
         spec_fill_zero(ret_job);
     return st;
@@ -516,7 +519,7 @@ struct Heddle__V1__JobSpec *hd_spec_to_message(const struct hd_job *job, struct 
     put_files(job->train, job->train_count, arena, &m->data->train, &m->data->n_train);
     put_files(job->val, job->val_count, arena, &m->data->val, &m->data->n_val);
     m->data->train_weights = job->weights;
-    m->data->n_train_weights = (size_t)job->weight_count;
+    m->data->n_train_weights = (size_t)(job->weight_count * hd_job_weights_each(job));
     return hd_arena_failed(arena) ? NULL : m;
 }
 

@@ -143,6 +143,9 @@ int64_t hd_spec_epoch_steps(double epochs, int64_t windows, int64_t global_batch
  * find out. A file that cannot be read counts as none. */
 bool hd_spec_has_conversations(const struct hd_job *job);
 
+/* Returns the tokens of a source of the training data, whose files must be here; -1: unknown, because
+ * its text is not tokenized yet, or a file cannot be opened. */
+int64_t hd_spec_source_tokens(const struct hd_job *job, int64_t source);
 /* Returns whether some data file of the job is text, which needs a tokenizer; also true if
  * data.train is empty. */
 bool hd_spec_has_text(const struct hd_job *job);

@@ -227,6 +227,27 @@ enum hd_status spec_check_draft(const struct hd_job *job, struct spec_mistakes *
 /* Checks each value that the job file gives by the limits of its key alone. */
 enum hd_status spec_check_given(const struct spec_draft *draft, struct spec_mistakes *mistakes);
 
+/* Files of a list while it is read, and the weights of the sources of a mixture. */
+struct spec_sources {
+    struct hd_job_file *items;
+    int count, room;
+    int64_t source_count; /* 0: no mixture */
+    double weights[HD_JOB_SOURCES_MAX];
+};
+
+/* Reads `train: a.txt`, `[a.txt, b/x.txt]` or `[{path: a.txt, weight: 0.7}, ...]` into *list, which
+ * is empty. */
+enum hd_status spec_read_sources(struct spec_reader *r, const struct yaml_node *node,
+                                 struct spec_sources *list);
+/* Reads data.stages (data_stages.c). */
+enum hd_status spec_read_data_stages(struct spec_reader *r, const struct yaml_node *node);
+/* Makes sources that turn out to be the same files, after patterns are expanded, one source. */
+void spec_join_data_stages(struct hd_job *job);
+/* Sets the end of the last stage to that of the run, and the sizes that follow from it. */
+enum hd_status spec_fill_data_stages(struct hd_job *job);
+/* Checks the stages and their weights against the rest of the job. */
+enum hd_status spec_check_data_stages(const struct hd_job *job);
+
 /* The rule for names of validation sets, for messages. */
 #define SPEC_SET_NAME_RULE                                                                    \
     "1 to 31 letters, digits, '_' or '-', beginning with a letter or digit, and not true or " \

@@ -18,7 +18,8 @@ static enum hd_status fill_training(struct hd_trainer *t, const void *from, int6
                                     int64_t count, const struct hd_data_batch *batch)
 {
     (void)from;
-    return hd_sampler_fill(&t->data.sampler, t->steps_done + t->data_skipped, first, count, batch);
+    return hd_sampler_fill(hd_job_data_sampler(&t->data, t->steps_done + 1),
+                           t->steps_done + t->data_skipped, first, count, batch);
 }
 
 static enum hd_status fill_windows(struct hd_trainer *t, const void *from, int64_t first,

@@ -1,6 +1,13 @@
 #include "train/job_data.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+/* Returns the key that names the training files. */
+static const char *train_key(const struct hd_job *job)
+{
+    return hd_job_stage_count(job) ? "data.stages" : "data.train";
+}
 
 /* Opens a list of files as one corpus. cached: token files to read instead of the job's files;
  * NULL: none. */
@@ -59,32 +66,60 @@ static enum hd_status pack(const struct hd_job *job, struct hd_data_range range,
     return hd_packing_new(range, context, too_long, (uint64_t)job->seed, ret_packing);
 }
 
+/* Opens the samplers of the job's stages over the sources of d->sampler. */
+static enum hd_status open_stages(const struct hd_job *job, struct hd_job_data *d)
+{
+    int64_t first_steps[HD_JOB_STAGES_MAX];
+    enum hd_status st = hd_data_stages_read(job, d->stages, &d->stage_count);
+
+    if (st || !d->stage_count)
+        return st;
+    d->stage_samplers = calloc((size_t)d->stage_count, sizeof *d->stage_samplers);
+    if (!d->stage_samplers)
+        return hd_err(HD_NO_MEMORY, "no memory for the stages of the data");
+    for (int64_t s = 0; s < d->stage_count; s++)
+        first_steps[s] = hd_data_stage_begin(d->stages, s);
+    hd_sampler_init_stages(&d->sampler, job->weights, first_steps, d->stage_count,
+                           d->stage_samplers);
+    return HD_OK;
+}
+
+const struct hd_sampler *hd_job_data_sampler(const struct hd_job_data *d, int64_t step)
+{
+    return d->stage_count ? &d->stage_samplers[hd_data_stage_at(d->stages, d->stage_count, step)]
+                          : &d->sampler;
+}
+
 /* Opens the sampler over all sources. Files of one source are adjacent in the list. */
 static enum hd_status open_sampler(const struct hd_job *job, struct hd_job_data *d)
 {
-    static const double one = 1;
+    double equal[HD_JOB_SOURCES_MAX];
+    const bool own_weights = job->weight_count && !hd_job_stage_count(job);
     struct hd_data_range ranges[HD_JOB_SOURCES_MAX] = {d->train};
     const enum hd_data_order order =
         strcmp(job->order, "sequential") == 0 ? HD_DATA_SEQUENTIAL : HD_DATA_SHUFFLED;
     int64_t first = 0, end = 0;
+    enum hd_status st;
 
+    for (int64_t k = 0; k < HD_JOB_SOURCES_MAX; k++)
+        equal[k] = 1;
     for (int64_t k = 0; k < job->weight_count; k++, first = end) {
         while (end < job->train_count && job->train[end].source == k)
             end++;
         ranges[k] = hd_corpus_files(d->train_corpus, (size_t)first, (size_t)(end - first));
     }
     for (int64_t k = 0; k < (job->weight_count ? job->weight_count : 1); k++) {
-        const enum hd_status st = pack(job, ranges[k], job->context, &d->packings[k]);
-
-        if (st && job->weight_count)
+        st = pack(job, ranges[k], job->context, &d->packings[k]);
+        if (st && job->weight_count && own_weights)
             return hd_err_prefix(st, "data.train[%lld]", (long long)k);
         if (st)
-            return hd_err_prefix(st, "data.train");
+            return hd_err_prefix(st, "%s", train_key(job));
     }
-    return hd_sampler_init_mixture(&d->sampler, ranges, d->packings,
-                                   job->weight_count ? job->weights : &one,
-                                   job->weight_count ? job->weight_count : 1, job->context,
-                                   job->global_batch, order, (uint64_t)job->seed);
+    st = hd_sampler_init_mixture(&d->sampler, ranges, d->packings,
+                                 own_weights ? job->weights : equal,
+                                 job->weight_count ? job->weight_count : 1, job->context,
+                                 job->global_batch, order, (uint64_t)job->seed);
+    return st ? st : open_stages(job, d);
 }
 
 /* Opens the windows of the range `val` as the next validation set: its first window_limit windows;
@@ -130,7 +165,7 @@ static enum hd_status open_train(const struct hd_job *job, struct hd_job_tokeniz
                                           cache ? cache->train : NULL, arena, &d->train_corpus);
 
     if (st)
-        return hd_err_prefix(st, "data.train");
+        return hd_err_prefix(st, "%s", train_key(job));
     d->train = hd_corpus_all(d->train_corpus);
     return HD_OK;
 }
@@ -252,6 +287,8 @@ void hd_job_data_describe(const struct hd_job_data *d, struct hd_text *ret_text)
                 hd_corpus_kind(d->train_corpus), files, files == 1 ? "" : "s");
     if (d->sampler.mixture.count > 1)
         hd_text_add(ret_text, ", %lld sources", (long long)d->sampler.mixture.count);
+    if (d->stage_count)
+        hd_text_add(ret_text, ", %lld stages", (long long)d->stage_count);
     hd_text_add(ret_text, "): %lld sequences an epoch, documents %s",
                 (long long)d->sampler.window_count,
                 hd_corpus_is_bounded(d->train_corpus) ? "bounded" : "joined");
@@ -277,6 +314,7 @@ void hd_job_data_close(struct hd_job_data *data)
 {
     for (int k = 0; k < HD_JOB_SOURCES_MAX; k++)
         hd_packing_free(data->packings[k]);
+    free(data->stage_samplers);
     for (int k = 0; k < HD_JOB_VAL_SETS_MAX; k++)
         hd_packing_free(data->val_packings[k]);
     hd_corpus_close(data->train_corpus);

@@ -11,6 +11,7 @@
 #include "base/arena.h"
 #include "data/data.h"
 #include "data/packing.h"
+#include "job/data_stages.h"
 #include "job/job.h"
 #include "train/token_cache.h"
 
@@ -27,7 +28,12 @@ struct hd_job_data {
     /* packing of the conversations of each validation set into windows; NULL: the set is plain
      * text */
     struct hd_packing *val_packings[HD_JOB_VAL_SETS_MAX];
+    /* all sources; without stages the run's sampler. With stages their weights in it are equal */
     struct hd_sampler sampler;
+    /* [stage_count], the stages and their samplers; stage_count 0: the job has none */
+    struct hd_data_stage stages[HD_JOB_STAGES_MAX];
+    struct hd_sampler *stage_samplers;
+    int64_t stage_count;
     /* [validation_count], the windows of the validation sets, in the order of data.val */
     struct hd_validation validations[HD_JOB_VAL_SETS_MAX];
     int64_t validation_count; /* 0: the job does not validate */
@@ -51,6 +57,8 @@ enum hd_status hd_job_data_open_validation(const struct hd_job *job,
 /* Returns the facts of packing, summed over all sources of conversations; `windows` is 0 if the job
  * has no conversations. */
 struct hd_packing_facts hd_job_data_packing(const struct hd_job_data *data);
+/* Returns the sampler of a step, counted from 1. */
+const struct hd_sampler *hd_job_data_sampler(const struct hd_job_data *data, int64_t step);
 /* Returns the number of windows of all validation sets. */
 int64_t hd_job_data_validation_windows(const struct hd_job_data *data);
 /* Appends a sentence for users about the opened data: files, kinds, tokens, windows, sources,

@@ -38,7 +38,7 @@ static bool has_router_losses(const struct hd_trainer *t)
  * another. Targets are counted only if routers have losses and a token may lack a target. */
 static enum hd_status count_batch(struct hd_trainer *t, int64_t *ret_tokens)
 {
-    const struct hd_sampler *sampler = &t->data.sampler;
+    const struct hd_sampler *sampler = hd_job_data_sampler(&t->data, t->steps_done + 1);
     const int64_t batch = t->steps_done + t->data_skipped;
     const int64_t tokens = hd_sampler_tokens(sampler, batch);
     int64_t targets = tokens;
@@ -61,6 +61,26 @@ static int64_t terms_of_loss(const struct hd_job *job, int64_t tokens)
     return hd_job_has_pairs(job) ? job->global_batch : tokens;
 }
 
+/* Returns the learning rate of a step, counted from 1: of its stage's own schedule, or of the
+ * job's. */
+static double rate_at(const struct hd_trainer *t, int64_t step)
+{
+    const struct hd_job_data *d = &t->data;
+    const int64_t k = d->stage_count ? hd_data_stage_at(d->stages, d->stage_count, step) : 0;
+
+    if (!d->stage_count || !d->stages[k].has_lr)
+        return hd_lr_at(&t->schedule, step);
+    return hd_lr_at(&t->stage_schedules[k], step - hd_data_stage_begin(d->stages, k));
+}
+
+/* Forgets, before the first step of a later stage, the losses and gradients of the stage before,
+ * whose data were others: they say nothing about spikes in this stage. */
+static void begin_stage(struct hd_trainer *t)
+{
+    if (hd_trainer_begins_stage(t) > 1)
+        hd_guard_init(&t->rank_program.job, &t->guard);
+}
+
 static enum hd_status set_block(struct hd_trainer *t, int64_t request, int64_t tokens)
 {
     const struct hd_job *job = &t->rank_program.job;
@@ -69,7 +89,7 @@ static enum hd_status set_block(struct hd_trainer *t, int64_t request, int64_t t
 
     t->block.step = step;
     t->block.update = t->updates + 1;
-    t->block.lr = (float)hd_lr_at(&t->schedule, step);
+    t->block.lr = (float)rate_at(t, step);
     t->block.max_grad_norm = (float)job->clip;
     t->block.beta1 = (float)job->beta1;
     t->block.beta2 = (float)job->beta2;
@@ -205,6 +225,14 @@ static double mfu_of(struct hd_trainer *t, double flops_per_s)
     return 1;
 }
 
+int64_t hd_trainer_begins_stage(const struct hd_trainer *t)
+{
+    for (int64_t k = 0; k < t->data.stage_count; k++)
+        if (hd_data_stage_begin(t->data.stages, k) == t->steps_done)
+            return k + 1;
+    return 0;
+}
+
 enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
                                struct hd_step_result *ret_result)
 {
@@ -220,6 +248,7 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
 
     /* discards the waits of saves and validations since the last step */
     (void)hd_comm_take_waited(t->comm, &before);
+    begin_stage(t);
     st = count_batch(t, &tokens);
     if (!st)
         st = set_block(t, request, tokens);

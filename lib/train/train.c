@@ -305,6 +305,21 @@ static int64_t planned_on_host(const struct hd_trainer *t)
     return m->host_bytes + (t->table->device ? 0 : m->private_bytes + m->registered_bytes);
 }
 
+/* Makes the schedules of the stages that have one of their own; the data must be open. */
+static enum hd_status make_schedules(struct hd_trainer *t, const struct hd_job *job)
+{
+    const struct hd_data_stage *stages = t->data.stages;
+    enum hd_status st = HD_OK;
+
+    for (int64_t k = 0; !st && k < t->data.stage_count; k++)
+        if (stages[k].has_lr)
+            st = hd_lr_schedule_from_stage(&stages[k],
+                                           hd_data_stage_end(stages, k, job->steps) -
+                                               hd_data_stage_begin(stages, k),
+                                           &t->stage_schedules[k]);
+    return st;
+}
+
 static enum hd_status set_up_trainer(struct hd_trainer *t, const struct hd_job *job,
                                      const struct hd_trainer_options *options)
 {
@@ -327,6 +342,8 @@ static enum hd_status set_up_trainer(struct hd_trainer *t, const struct hd_job *
     t->busy_ms = t->awaited = -1;
     if (!st)
         st = hd_job_data_open(job, options->tokenizer, options->tokens, &t->arena, &t->data);
+    if (!st)
+        st = make_schedules(t, job);
     if (!st && !options->instance)
         st = t->table->open(&backend, &t->own_backend);
     t->backend = options->instance ? options->instance : t->own_backend;

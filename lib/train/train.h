@@ -191,6 +191,9 @@ struct hd_step_result {
 enum hd_status hd_trainer_step(struct hd_trainer *trainer, int64_t request,
                                struct hd_step_result *ret_result);
 int64_t hd_trainer_steps_done(const struct hd_trainer *trainer);
+/* Returns the number, from 1, of the stage of the data that the next step begins; 0: it begins none,
+ * or the job has no stages. */
+int64_t hd_trainer_begins_stage(const struct hd_trainer *trainer);
 /* Returns the number of batches skipped by hd_trainer_go_back since the run began. */
 int64_t hd_trainer_data_skipped(const struct hd_trainer *trainer);
 struct hd_guard *hd_trainer_guard(struct hd_trainer *trainer); /* guard, for tests */

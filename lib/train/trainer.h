@@ -59,6 +59,8 @@ struct hd_trainer {
     /* open file of DPO's reference log-probabilities (reference.c); NULL: none is open */
     struct hd_reference *reference;
     struct hd_lr_schedule schedule;
+    /* [stages of the data], schedules of those that have one of their own */
+    struct hd_lr_schedule stage_schedules[HD_JOB_STAGES_MAX];
 
     struct hd_profile *profile; /* NULL: the job has no train.profile */
     /* path of the last checkpoint, which has a copy of the base model's files; "": none */

@@ -22,6 +22,7 @@ struct channel {
     const char *expected;   /* hash to ask for when loading */
     struct hd_saved saved;  /* written by a save, read by a load */
     double loss[STEPS + 1]; /* by step, 1-based */
+    double lr[STEPS + 1];
     double validation;
     uint64_t hash[HARNESS_WORLD_MAX];        /* of weights and moments in the end */
     uint64_t loaded_hash[HARNESS_WORLD_MAX]; /* right behind the load */
@@ -65,7 +66,7 @@ static enum hd_status take_steps(struct hd_trainer *t, struct channel *w, bool s
 
         st = hd_trainer_step(t, 0, &result);
         if (speaks)
-            w->loss[s] = result.loss;
+            w->loss[s] = result.loss, w->lr[s] = result.lr;
         if (st || s != w->save_at)
             continue;
         st = hd_trainer_save(t, &saved);
@@ -150,25 +151,33 @@ static struct hd_job resume_job(const struct harness *h, const char *family, con
 
 /* ---- going on ---- */
 
+/* Compares a run that is saved after step `at` and resumed with an undisturbed one. */
+static void resume_at(struct hd_job job, int dp, int at, const struct channel *straight)
+{
+    struct channel first = {.to = at, .save_at = at}, second;
+
+    run_way(job, dp, &first);
+    second = (struct channel){.from = at, .to = STEPS, .saved = first.saved};
+    run_way(job, dp, &second);
+    assert_string_equal(second.note, "");
+    assert_true(second.loaded_hash[0] == first.saved_hash);
+    assert_true(second.hash[0] == straight->hash[0]);
+    for (int s = 1; s <= STEPS; s++)
+        assert_true(straight->loss[s] == (s <= at ? first.loss[s] : second.loss[s]));
+    assert_true(second.validation == straight->validation);
+}
+
 static void resume_case(const char *family, const char *precision, int dp, double dropout)
 {
+    struct channel straight = {.to = STEPS};
     struct harness h;
     struct hd_job job;
-    struct channel straight = {.to = STEPS}, first = {.to = HALF, .save_at = HALF}, second;
 
     harness_setup(&h, 20000);
     job = resume_job(&h, family, precision);
     job.dropout_embedding = job.dropout_attention = job.dropout_residual = dropout;
     run_way(job, dp, &straight);
-    run_way(job, dp, &first);
-    second = (struct channel){.from = HALF, .to = STEPS, .saved = first.saved};
-    run_way(job, dp, &second);
-    assert_string_equal(second.note, "");
-    assert_true(second.loaded_hash[0] == first.saved_hash);
-    assert_true(second.hash[0] == straight.hash[0]);
-    for (int s = 1; s <= STEPS; s++)
-        assert_true(straight.loss[s] == (s <= HALF ? first.loss[s] : second.loss[s]));
-    assert_true(second.validation == straight.validation);
+    resume_at(job, dp, HALF, &straight);
     harness_teardown(&h);
 }
 
@@ -182,6 +191,48 @@ static void a_resumed_run_is_the_undisturbed_run_bit_for_bit(void **state)
 }
 
 /* Saving is no part of the mathematics. */
+/* Goal: a run in stages resumes exactly in any stage and at a border. Method: the corpus for six
+ * steps, then a mixture with another text under a schedule of its own; resumed in the first stage,
+ * at the border, and in the second. The first stage is a run without stages; the second falls from
+ * 1e-3 to 0 in its six steps. */
+static void a_run_in_stages_resumes_in_any_stage_and_at_their_border(void **state)
+{
+    static const int places[] = {3, HALF, 8};
+    struct channel plain = {.to = STEPS}, straight = {.to = STEPS};
+    double weights[] = {1, 1, 0, 3}; /* [source, stage] */
+    struct hd_job_file files[2];
+    char other[256], text[4000];
+    struct harness h;
+    struct hd_job job;
+
+    harness_setup(&h, 20000);
+    for (size_t i = 0; i < sizeof text; i++)
+        text[i] = (char)('0' + i * i % 11);
+    (void)snprintf(other, sizeof other, "%s/other.txt", h.dir);
+    assert_int_equal(hd_file_write_atomic(other, text, sizeof text, 0644), HD_OK);
+    job = resume_job(&h, "llama", "fp32");
+    files[0] = (struct hd_job_file){.path = h.corpus, .size_bytes = 20000};
+    files[1] = (struct hd_job_file){.path = other, .size_bytes = sizeof text, .source = 1};
+    job.train = job.val = files;
+    job.train_count = job.val_count = 1;
+    job.val_split = 0;
+    run_way(job, 2, &plain);
+    job.train_count = job.weight_count = 2;
+    job.weights = weights;
+    (void)strcpy(job.data_stages, "6 -;0 1e-3 0 linear 0 0");
+    run_way(job, 2, &straight);
+    for (int s = 1; s <= STEPS; s++) {
+        if (s <= HALF)
+            assert_true(straight.loss[s] == plain.loss[s] && straight.lr[s] == plain.lr[s]);
+        else
+            assert_true(fabs(straight.lr[s] - 1e-3 * (STEPS - s) / (STEPS - HALF)) < 1e-9);
+    }
+    assert_true(straight.loss[HALF + 1] != plain.loss[HALF + 1]); /* of another text */
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
+        resume_at(job, 2, places[i], &straight);
+    harness_teardown(&h);
+}
+
 static void saving_changes_nothing(void **state)
 {
     struct harness h;

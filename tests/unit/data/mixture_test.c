@@ -156,6 +156,41 @@ static void each_source_has_its_own_epochs(void **state)
     assert_in_range(seen[1], 75 - 3, 75 + 3);
 }
 
+/* Goal: stages change the mixture at their steps, and a source goes on where it was left. Method: 30
+ * steps in stages of 7, 5 and 18, the second without the first source; in each epoch of a source,
+ * across all stages, every window once. The first stage is the plain mixture with its weights. */
+CASE_WITH(set_up, tear_down)
+static void a_stage_goes_on_in_a_source_where_it_was_left(void **state)
+{
+    static const double mixes[] = {3, 0, 1, 1, 5, 1}; /* [source, stage] */
+    static const int64_t first_steps[] = {0, 7, 12}, count[] = {3, 7};
+    struct hd_sampler s, stages[3];
+    int64_t seen[2] = {0}, in_stage[3][2] = {{0}};
+    int windows[2][7] = {{0}};
+
+    open_files(*state, &s);
+    hd_sampler_init_stages(&s, mixes, first_steps, 3, stages);
+    for (int64_t id = 0; id < BATCH * STEPS; id++) {
+        const int k = id < 70 ? 0 : id < 120 ? 1 : 2;
+        int64_t source, plain;
+        const int64_t window = hd_sampler_window(&stages[k], id, &source);
+        const int global = stages[k].sources[source].range.first > 0; /* 0: the first source */
+
+        if (k == 0) {
+            assert_int_equal(window, hd_sampler_window(&s, id, &plain));
+            assert_int_equal(source, plain);
+        }
+        assert_int_equal(windows[global][window]++, seen[global] / count[global]);
+        seen[global]++;
+        in_stage[k][global]++;
+    }
+    assert_int_equal(stages[1].mixture.count, 1);
+    assert_int_equal(in_stage[1][0], 0);
+    /* mixture.h: within 2 + K w of the share, here of 3 : 1 and 1 : 1 */
+    assert_in_range(in_stage[0][0], 52 - 4, 53 + 4);
+    assert_in_range(in_stage[2][0], 90 - 3, 90 + 3);
+}
+
 /* Goal: no rank, no cut into micro-batches and no restart changes a sample of a mixture. Method: as
  * one batch, and one by one backwards. */
 CASE_WITH(set_up, tear_down)

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "chat/date.h"
 #include "data/fingerprint.h"
+#include "job/data_stages.h"
 #include "spec/spec_internal.h"
 
 /* ---- what the ranks get ---- */
@@ -140,6 +141,65 @@ static void a_mixture_reaches_the_ranks(void **state)
     free(job);
 }
 
+/* Returns the job as it arrives after a submission and a resume: through a message, then through the
+ * job file that a resume makes of it. */
+static struct hd_job *submitted(const struct hd_job *spec)
+{
+    struct Heddle__V1__JobSpec *message = hd_spec_to_message(spec, &jobs);
+    struct hd_job *job = hd_arena_alloc(&jobs, sizeof *job), *again = NULL;
+    struct hd_text text = {0};
+    struct hd_json_writer writer = {.out = &text};
+
+    assert_true(message && job);
+    assert_int_equal(hd_spec_from_message(message, &jobs, job), HD_OK);
+    hd_spec_add_file_json(job, NULL, &writer);
+    if (read_bytes(text.data, text.len_bytes, NULL, &again))
+        fail_msg("%s", hd_err_message());
+    hd_text_free(&text);
+    return again;
+}
+
+/* Goal: stages reach the ranks. Method: three, the first and the last with the files of a source, once
+ * as a pattern and once by name; through JSON, the message and the resolved job. */
+static void stages_of_the_data_reach_the_ranks(void **state)
+{
+    const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .dir = "/j"};
+    char *text =
+        with_line(9, "  stages:\n"
+                     "  - {until: 20, train: [{path: corpus/a*.txt, weight: 2}, {path: "
+                     "corpus/b.txt, weight: 0.5}]}\n"
+                     "  - {until: 60, train: long.txt, lr: 3e-4}\n"
+                     "  - {until: 100, train: corpus/a.txt, lr: {peak: 1e-4, decay: linear, "
+                     "warmup: 5, min: 0}}");
+    static const double weights[3][3] = {{2, 0, 1}, {0.5, 0, 0}, {0, 1, 0}};
+    struct hd_data_stage stages[HD_JOB_STAGES_MAX];
+    struct hd_job *spec = NULL;
+    struct hd_job *job = calloc(1, sizeof *job);
+    struct hd_layout_sizes plan;
+    int64_t count;
+
+    if (read_bytes(text, strlen(text), NULL, &spec))
+        fail_msg("%s", hd_err_message());
+    fill_plan(&plan, 1);
+    if (hd_spec_resolve(submitted(spec), &plan, &attempt, job))
+        fail_msg("%s", hd_err_message());
+    assert_int_equal(hd_data_stages_read(job, stages, &count), HD_OK);
+    assert_int_equal(count, 3);
+    assert_int_equal(stages[0].until, 20);
+    assert_false(stages[0].has_lr);
+    assert_true(stages[1].has_lr && stages[1].lr_peak == 3e-4 && stages[1].lr_min == 3e-4 / 10);
+    assert_string_equal(stages[1].lr_decay, "cosine");
+    assert_int_equal(stages[2].until, 0);
+    assert_int_equal(stages[2].lr_warmup_steps, 5);
+    assert_true(stages[2].lr_min == 0);
+    assert_int_equal(job->weight_count, 3);
+    for (int k = 0; k < 3; k++)
+        for (int s = 0; s < 3; s++)
+            assert_true(hd_job_weight(job, s, k) == weights[k][s]);
+    free(text);
+    free(job);
+}
+
 /* Goal: validation sets reach the ranks file by file. Method: two sets, the second of two files, the
  * second deciding; through JSON, the message and the resolved job. */
 static void validation_sets_reach_the_ranks(void **state)
@@ -155,7 +215,7 @@ static void validation_sets_reach_the_ranks(void **state)
     if (read_bytes(text, strlen(text), "data.train=[long.txt]", &spec))
         fail_msg("%s", hd_err_message());
     fill_plan(&plan, 1);
-    if (hd_spec_resolve(spec, &plan, &attempt, job))
+    if (hd_spec_resolve(submitted(spec), &plan, &attempt, job))
         fail_msg("%s", hd_err_message());
     assert_int_equal(hd_job_val_set_count(job), 2);
     hd_job_val_set_name(job, 1, name);

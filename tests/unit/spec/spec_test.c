@@ -115,7 +115,7 @@ static const struct mistake mistakes[] = {
     {4, "", "job.yaml:2: model.layers: is missing; give a whole number from 1 to 1024"},
     {9, "",
      "job.yaml:8: data.train: is missing; give a list of text files, such as "
-     "[corpus/*.txt]"},
+     "[corpus/*.txt], or data.stages"},
     {14, "", "job.yaml:11: train.lr.peak: is missing; give a number from 1e-12 to 1000"},
     {14, "  lr: {warmup: 3}",
      "job.yaml:14: train.lr.peak: is missing; give a number from 1e-12 to 1000"},
@@ -167,6 +167,46 @@ static const struct mistake mistakes[] = {
      "entry"},
     {9, "  train:\n  - {path: short.txt, weight: 1}\n  - {path: corpus/v*.txt, weight: 2}",
      "job.yaml:11: data.train[1]: every file of it is in data.val; give other files"},
+    /* stages */
+    {9, "  stages: [{train: corpus/a.txt}]\n  train: [short.txt]",
+     "job.yaml:10: data.train: data.train and data.stages cannot be used together: each stage has "
+     "a "
+     "`train` of its own; remove one of the two"},
+    {9, "  stages: []",
+     "job.yaml:9: data.stages: expected a list of stages, such as [{until: 1000, train: "
+     "[a/*.txt]}, {train: [b/*.txt]}]"},
+    {9, "  stages:\n  - {until: 50, train: corpus/a.txt}\n  - {until: 70}",
+     "job.yaml:11: data.stages[1]: has no files; give train: [..], as in data.train"},
+    {9, "  stages:\n  - {train: corpus/a.txt}\n  - {train: long.txt}",
+     "job.yaml:10: data.stages[0]: needs until, the last step of the stage; only the last stage "
+     "has "
+     "none"},
+    {9,
+     "  stages:\n  - {until: 50, train: long.txt}\n  - {until: 50, train: long.txt}\n  - {train: "
+     "long.txt}",
+     "job.yaml:11: data.stages[1].until: 50 is not above 50, the end of the stage before"},
+    {9, "  stages:\n  - {until: 100, train: long.txt}\n  - {train: corpus/a.txt}",
+     "job.yaml:10: data.stages[0].until: 100 leaves no step of train.steps = 100 for the stages "
+     "behind it; lower it, or remove these"},
+    {9, "  stages:\n  - {until: 50, train: long.txt}\n  - {until: 99, train: corpus/a.txt}",
+     "job.yaml:11: data.stages[1].until: 99 is not train.steps = 100, with which the last stage "
+     "ends; remove it, or make them equal"},
+    {9, "  stages:\n  - {until: 50, train: long.txt, mix: 1}\n  - {train: corpus/a.txt}",
+     "job.yaml:10: data.stages[0].mix: 'mix' is not one of until, train, lr; use one of "
+     "them"},
+    {9, "  stages:\n  - {until: 50, train: long.txt}\n  - {train: corpus/a.txt, lr: {min: 0}}",
+     "job.yaml:11: data.stages[1].lr: needs peak, such as {peak: 3e-4, decay: linear, min: 0}"},
+    {9,
+     "  stages:\n  - {until: 50, train: long.txt}\n  - {train: corpus/a.txt, lr: {peak: 1, "
+     "warmup: 51}}",
+     "job.yaml:11: data.stages[1].lr.warmup: 51 steps are more than the 50 of the stage; lower it"},
+    {9,
+     "  stages:\n  - {until: 50, train: long.txt}\n  - {train: corpus/a.txt, lr: {peak: 1, decay: "
+     "exp}}",
+     "job.yaml:11: data.stages[1].lr.decay: 'exp' is not one of cosine, linear, wsd, constant; "
+     "use one of them"},
+    {9, "  stages:\n  - {until: 50, train: long.txt}\n  - {train: [corpus/v*.txt]}",
+     "job.yaml:11: data.stages[1].train: every file of it is in data.val; give other files"},
     {9, "  train: [short.txt]\n  end_of_text: 256",
      "job.yaml:10: data.end_of_text: 256 is no token; write an id from 0 to 255, none, or auto"},
     {9, "  train: [short.txt]\n  documents: cut",

@@ -1,0 +1,58 @@
+/* data_stages: the stages of data.stages: ranges of a run's steps, each with a mixture of its own
+ * and perhaps a schedule of the learning rate.
+ *
+ * The job has the list of stages as text, "1000 -;1500 3e-4 0 linear 0 0;0 -": of each stage the
+ * last step (0: the last step of the run, of the last stage alone), and "-", or the peak, warm-up,
+ * decay, decay steps and minimum of its rate. The weights of its sources are in hd_job.weights.
+ *
+ * Used by: spec, optim, train, worker, controller.   Uses: job.   Threads: any; no state.
+ */
+#ifndef HD_JOB_DATA_STAGES_H
+#define HD_JOB_DATA_STAGES_H
+
+#include "job/job.h"
+
+struct hd_data_stage {
+    int64_t until; /* last step of the stage; 0: the last step of the run */
+    bool has_lr;   /* false: the stage goes on with train.lr, and the next members are 0 */
+    double lr_peak, lr_min;
+    int64_t lr_warmup_steps; /* steps from the first of the stage */
+    /* steps of the decay; 0: to the end of the stage, with wsd a tenth of the stage */
+    int64_t lr_decay_steps;
+    char lr_decay[16]; /* a word of train.lr.decay */
+};
+
+/* Reads the stages of a job; ret_count 0: it has none. HD_INVALID: the text is no list of stages. */
+enum hd_status hd_data_stages_read(const struct hd_job *job,
+                                   struct hd_data_stage ret_stages[HD_JOB_STAGES_MAX],
+                                   int64_t *ret_count);
+/* Sets the stages of a job. HD_LIMIT: too many. */
+enum hd_status hd_data_stages_write(const struct hd_data_stage *stages, int64_t count,
+                                    struct hd_job *job);
+
+/* Returns the number of steps before stage `index` of stages that hd_data_stages_read has read. */
+static inline int64_t hd_data_stage_begin(const struct hd_data_stage *stages, int64_t index)
+{
+    return index ? stages[index - 1].until : 0;
+}
+
+/* Returns the last step of a stage of a run of `steps` steps. */
+static inline int64_t hd_data_stage_end(const struct hd_data_stage *stages, int64_t index,
+                                        int64_t steps)
+{
+    return stages[index].until ? stages[index].until : steps;
+}
+
+/* Returns the index of the stage of a step, counted from 1; of a step behind the last stage the last
+ * one. count: at least 1. */
+static inline int64_t hd_data_stage_at(const struct hd_data_stage *stages, int64_t count,
+                                       int64_t step)
+{
+    int64_t k = 0;
+
+    while (k + 1 < count && step > stages[k].until)
+        k++;
+    return k;
+}
+
+#endif
