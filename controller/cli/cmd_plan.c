@@ -372,7 +372,7 @@ static int plan_devices(const struct cli *cli, const struct plan_flags *f, struc
 }
 
 /* Prints the stages of the data, and the contents of an epoch of conversations; NULL: it has none. */
-static void show_data(const struct hd_job *job, const struct hd_json *epoch)
+static void print_data(const struct hd_job *job, const struct hd_json *epoch)
 {
     int64_t tokens[HD_JOB_SOURCES_MAX];
     struct hd_text out = {0};
@@ -431,7 +431,7 @@ static int plan(struct cli *cli, struct plan_flags *f, struct plan_asked *a)
     if (problem.len_bytes)
         cli_print_problem(cli->args[0], &f->overrides, searched, &problem);
     if (code == CLI_CONTINUE && cli->format <= CLI_WIDE)
-        show_data(a->spec, epoch);
+        print_data(a->spec, epoch);
     if (code == CLI_CONTINUE && f->live)
         code = plan_live(cli, a->spec, (int)f->top, f->out, &a->arena);
     else if (code == CLI_CONTINUE)

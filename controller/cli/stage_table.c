@@ -12,7 +12,7 @@ static const struct table_column columns[] = {
     {"SHARE", true}, {"PASSES", true}, {"SO FAR", true}, {"FIRST FILE", false}};
 
 /* Adds the schedule of a stage, or that train.lr goes on. */
-static void add_rate(struct table *table, const struct hd_data_stage *stage)
+static void add_schedule(struct table *table, const struct hd_data_stage *stage)
 {
     if (stage->has_lr)
         table_add(table, NULL, "%s, peak %.3g", stage->lr_decay, stage->lr_peak);
@@ -37,7 +37,7 @@ static void add_stage(struct table *table, const struct hd_job *job,
     table_add(table, NULL, "%lld", (long long)k + 1);
     table_add(table, NULL, "%lld to %lld", (long long)begin + 1, (long long)end);
     table_add(table, NULL, "%s", count);
-    add_rate(table, &stages[k]);
+    add_schedule(table, &stages[k]);
 }
 
 /* Adds a cell with the number of passes; -1: unknown. */

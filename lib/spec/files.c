@@ -266,57 +266,6 @@ static enum hd_status add_pattern(struct list *list, const char *key, const char
     return st;
 }
 
-/* Writes the key of the first stage that has a source: "data.stages[1].train". */
-static void stage_key(const struct hd_job *job, int64_t source, char ret_key[SPEC_LIST_KEY_MAX])
-{
-    int64_t stage = 0;
-
-    while (stage + 1 < hd_job_stage_count(job) && !(hd_job_weight(job, stage, source) > 0))
-        stage++;
-    (void)snprintf(ret_key, SPEC_LIST_KEY_MAX, "data.stages[%lld].train", (long long)stage);
-}
-
-void spec_list_key(const struct hd_job *job, bool is_train, int64_t index,
-                   char ret_key[SPEC_LIST_KEY_MAX])
-{
-    const struct hd_job_file *files = is_train ? job->train : job->val;
-    char set[HD_JOB_VAL_NAME_MAX];
-    int64_t first = index;
-
-    if (is_train && hd_job_stage_count(job)) {
-        stage_key(job, files[index].source, ret_key);
-        return;
-    }
-    if (is_train || !*job->val_sets) {
-        (void)snprintf(ret_key, SPEC_LIST_KEY_MAX, "data.%s[%lld]", is_train ? "train" : "val",
-                       (long long)(is_train && job->weight_count ? files[index].source : index));
-        return;
-    }
-    while (first > 0 && files[first - 1].source == files[index].source)
-        first--;
-    hd_job_val_set_name(job, files[index].source, set);
-    (void)snprintf(ret_key, SPEC_LIST_KEY_MAX, "data.val.%s[%lld]", set,
-                   (long long)(index - first));
-}
-
-/* Writes the key of all files of a source or validation set: "data.train[1]", "data.val.web". */
-static void source_key(const struct list *list, int64_t source, char ret_key[SPEC_LIST_KEY_MAX])
-{
-    char set[HD_JOB_VAL_NAME_MAX];
-
-    if (list->is_train && hd_job_stage_count(list->job)) {
-        stage_key(list->job, source, ret_key);
-        return;
-    }
-    if (list->is_train && list->mixture) {
-        (void)snprintf(ret_key, SPEC_LIST_KEY_MAX, "data.train[%lld]", (long long)source);
-        return;
-    }
-    hd_job_val_set_name(list->job, source, set);
-    (void)snprintf(ret_key, SPEC_LIST_KEY_MAX, "data.%s%s%s", list->is_train ? "train" : "val",
-                   list->mixture ? "." : "", list->mixture ? set : "");
-}
-
 /* Adds the files of the job's data.train or data.val. */
 static enum hd_status expand(struct list *list, const char *folder)
 {
@@ -362,7 +311,7 @@ static enum hd_status need_files(const struct list *list)
         source = list->items[i].source;
     if (source == list->source)
         return HD_OK;
-    source_key(list, source + 1, key);
+    spec_source_key(list->job, list->is_train, source + 1, key);
     return hd_err(HD_INVALID, "%s: every file of it is in data.val; give other files", key);
 }
 
@@ -447,7 +396,7 @@ static enum hd_status need_sequences(const struct list *list, int64_t context)
     char key[SPEC_LIST_KEY_MAX];
 
     for (int64_t source = 0; !st && source <= list->source; source++) {
-        source_key(list, source, key);
+        spec_source_key(list->job, list->is_train, source, key);
         st = need_sequence(list, key, source, context);
     }
     return st;

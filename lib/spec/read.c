@@ -371,16 +371,16 @@ static enum hd_status read_bool(struct spec_reader *r, const struct yaml_node *n
 /* Reads checkpoint.best: true, false, or the name of a validation set, which check.c looks up. */
 static enum hd_status read_best(struct spec_reader *r, const struct yaml_node *node)
 {
+    const bool is_word = node->kind == YAML_KIND_SCALAR && !is_null(node);
     struct hd_job *job = r->draft.job;
     char quoted[SPEC_QUOTE_MAX];
 
-    if (node->kind != YAML_KIND_SCALAR || !hd_job_val_name_is_possible(node->text))
-        return node->kind == YAML_KIND_SCALAR && !is_null(node) &&
-                       strcmp(node->text, "true") != 0 && strcmp(node->text, "false") != 0
-                   ? hd_err(HD_INVALID,
-                            "%s: %s is neither true nor false, nor the name of a set of data.val",
-                            r->path, spec_quote(node->text, quoted))
-                   : read_bool(r, node, &job->checkpoint_best);
+    if (!is_word || strcmp(node->text, "true") == 0 || strcmp(node->text, "false") == 0)
+        return read_bool(r, node, &job->checkpoint_best);
+    if (!hd_job_val_name_is_possible(node->text))
+        return hd_err(HD_INVALID,
+                      "%s: %s is neither true nor false, nor the name of a set of data.val",
+                      r->path, spec_quote(node->text, quoted));
     job->checkpoint_best = true;
     (void)snprintf(job->checkpoint_best_set, sizeof job->checkpoint_best_set, "%s", node->text);
     *spec_given(&r->draft, "checkpoint.best.set") = true;

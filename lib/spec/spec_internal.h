@@ -260,6 +260,9 @@ enum hd_status spec_check_data_stages(const struct hd_job *job);
 enum { SPEC_LIST_KEY_MAX = 96 };
 void spec_list_key(const struct hd_job *job, bool is_train, int64_t index,
                    char ret_key[SPEC_LIST_KEY_MAX]);
+/* Writes the key of all files of a source or validation set: "data.train[1]", "data.val.web". */
+void spec_source_key(const struct hd_job *job, bool is_train, int64_t source,
+                     char ret_key[SPEC_LIST_KEY_MAX]);
 
 /* returns whether the suffix is that of a token file: .npy, .bin */
 bool spec_is_token_file(const char *path);

@@ -1,0 +1,170 @@
+/* stage_rules: makes the stages of a job that was read complete, and checks them. */
+#include <string.h>
+
+#include "job/data_stages.h"
+#include "spec_internal.h"
+
+/* Adds the weights of source `from` to those of `to`, and removes it; its files are [first, first +
+ * count) of the job's. */
+static void merge_source(struct hd_job *job, int64_t to, int64_t from, int64_t first, int64_t count)
+{
+    const int64_t each = hd_job_weights_each(job);
+
+    for (int64_t s = 0; s < each; s++)
+        job->weights[to * each + s] += job->weights[from * each + s];
+    memmove(job->weights + from * each, job->weights + (from + 1) * each,
+            (size_t)((job->weight_count - from - 1) * each) * sizeof *job->weights);
+    memmove(job->train + first, job->train + first + count,
+            (size_t)(job->train_count - first - count) * sizeof *job->train);
+    job->train_count -= count;
+    job->weight_count--;
+    for (int64_t i = first; i < job->train_count; i++)
+        job->train[i].source--;
+}
+
+/* Returns the first of the job's training files from `first` on that is of another source. */
+static int64_t end_of_source(const struct hd_job *job, int64_t first)
+{
+    int64_t end = first;
+
+    while (end < job->train_count && job->train[end].source == job->train[first].source)
+        end++;
+    return end;
+}
+
+static bool same_list(const struct hd_job *job, int64_t a, int64_t b, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (strcmp(job->train[a + i].path, job->train[b + i].path) != 0)
+            return false;
+    return true;
+}
+
+void spec_join_data_stages(struct hd_job *job)
+{
+    int64_t end;
+
+    for (int64_t b = 0; hd_job_stage_count(job) && b < job->train_count; b = end) {
+        end = end_of_source(job, b);
+        for (int64_t a = 0, a_end; a < b; a = a_end) {
+            a_end = end_of_source(job, a);
+            if (a_end - a != end - b || !same_list(job, a, b, end - b))
+                continue;
+            merge_source(job, job->train[a].source, job->train[b].source, b, end - b);
+            end = b; /* the next source is at `b` now */
+            break;
+        }
+    }
+}
+
+enum hd_status spec_fill_data_stages(struct hd_job *job)
+{
+    struct hd_data_stage stages[HD_JOB_STAGES_MAX];
+    int64_t count;
+    enum hd_status st = hd_data_stages_read(job, stages, &count);
+
+    if (st || !count || stages[count - 1].until != job->steps)
+        return st;
+    stages[count - 1].until = 0;
+    return hd_data_stages_write(stages, count, job);
+}
+
+/* ---- rules ---- */
+
+static enum hd_status check_rate(const struct hd_data_stage *s, int64_t index, int64_t steps)
+{
+    const int64_t left = steps - s->lr_warmup_steps;
+
+    if (!s->has_lr)
+        return HD_OK;
+    if (s->lr_min > s->lr_peak)
+        return hd_err(HD_INVALID,
+                      "data.stages[%lld].lr.min: %.6g is above the peak of %.6g; lower "
+                      "it",
+                      (long long)index, s->lr_min, s->lr_peak);
+    if (left < 0)
+        return hd_err(
+            HD_INVALID,
+            "data.stages[%lld].lr.warmup: %lld steps are more than the %lld of the stage; "
+            "lower it",
+            (long long)index, (long long)s->lr_warmup_steps, (long long)steps);
+    if (strcmp(s->lr_decay, "constant") == 0 && s->lr_decay_steps)
+        return hd_err(HD_INVALID,
+                      "data.stages[%lld].lr.decay_steps: a constant rate has no decay; remove it",
+                      (long long)index);
+    if (s->lr_decay_steps > left)
+        return hd_err(HD_INVALID,
+                      "data.stages[%lld].lr.decay_steps: %lld steps do not fit after the warm-up; "
+                      "at most %lld are left of the stage",
+                      (long long)index, (long long)s->lr_decay_steps, (long long)left);
+    return HD_OK;
+}
+
+static enum hd_status check_end(const struct hd_job *job, const struct hd_data_stage *stages,
+                                int64_t count, int64_t k)
+{
+    const long long until = (long long)stages[k].until, begin = hd_data_stage_begin(stages, k);
+
+    if (k + 1 < count && until <= begin)
+        return hd_err(HD_INVALID,
+                      "data.stages[%lld].until: %lld is not above %lld, the end of the "
+                      "stage before",
+                      (long long)k, until, begin);
+    if (k + 1 < count && until >= job->steps)
+        return hd_err(HD_INVALID,
+                      "data.stages[%lld].until: %lld leaves no step of train.steps = %lld for the "
+                      "stages behind it; lower it, or remove these",
+                      (long long)k, until, (long long)job->steps);
+    if (until > INT64_MAX / 2 / job->global_batch)
+        return hd_err(HD_INVALID,
+                      "data.stages[%lld].until: %lld steps of %lld sequences are too many to count",
+                      (long long)k, until, (long long)job->global_batch);
+    if (k + 1 == count && until)
+        return hd_err(
+            HD_INVALID,
+            "data.stages[%lld].until: %lld is not train.steps = %lld, with which the last "
+            "stage ends; remove it, or make them equal",
+            (long long)k, until, (long long)job->steps);
+    return HD_OK;
+}
+
+/* Checks that each stage has a source, and each source a stage. */
+static enum hd_status check_mixtures(const struct hd_job *job, int64_t stages)
+{
+    bool used[HD_JOB_SOURCES_MAX] = {false}, has[HD_JOB_STAGES_MAX] = {false};
+
+    for (int64_t k = 0; k < job->weight_count && k < HD_JOB_SOURCES_MAX; k++)
+        for (int64_t s = 0; s < stages; s++)
+            if (hd_job_weight(job, s, k) > 0)
+                used[k] = has[s] = true;
+    for (int64_t s = 0; s < stages; s++)
+        if (!has[s])
+            return hd_err(HD_INVALID, "data.stages[%lld]: has no source", (long long)s);
+    for (int64_t k = 0; k < job->weight_count; k++)
+        if (!used[k])
+            return hd_err(HD_INVALID, "data.stages: no stage has source %lld", (long long)k);
+    return HD_OK;
+}
+
+enum hd_status spec_check_data_stages(const struct hd_job *job)
+{
+    struct hd_data_stage stages[HD_JOB_STAGES_MAX];
+    int64_t count;
+    enum hd_status st = hd_data_stages_read(job, stages, &count);
+
+    if (st || !count)
+        return st;
+    if (!job->weight_count)
+        return hd_err(HD_INVALID, "data.stages: has no sources");
+    if (job->epochs > 0)
+        return hd_err(HD_INVALID,
+                      "train.epochs: stages of the data end at steps; give train.steps");
+    for (int64_t k = 0; !st && k < count; k++) {
+        st = check_end(job, stages, count, k);
+        if (!st)
+            st = check_rate(&stages[k], k,
+                            hd_data_stage_end(stages, k, job->steps) -
+                                hd_data_stage_begin(stages, k));
+    }
+    return st ? st : check_mixtures(job, count);
+}
