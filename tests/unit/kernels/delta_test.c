@@ -367,7 +367,8 @@ static void gates_are_those_of_the_reference(void **state)
 static void convolutions_of_each_size(struct device *device, enum hd_dtype dtype)
 {
     /* B, S, N, W, rows of a document or 0 */
-    static const int64_t sizes[][5] = {{2, 40, 136, 4, 0}, {1, 33, 20, 4, 2}, {3, 5, 8, 2, 3}};
+    static const int64_t sizes[][5] = {
+        {2, 40, 136, 4, 0}, {1, 33, 20, 4, 2}, {3, 5, 8, 2, 3}, {1, 3, 257, 3, 0}};
 
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         check_conv(device, sizes[i], dtype);
@@ -394,6 +395,7 @@ static void gates_of_elements(struct device *device, enum hd_dtype dtype)
     check_sigmoid_gate(device, 1003, 0, dtype, false);
     check_sigmoid_gate(device, 1003, 1, dtype, false);
     check_sigmoid_gate(device, 4096, 0, dtype, true);
+    check_sigmoid_gate(device, 2 * 16384 + 1, 0, dtype, false); /* three threads' pieces */
 }
 
 static void elements_are_gated_by_a_sigmoid(void **state)

@@ -222,9 +222,9 @@ static void rows_give_log_probabilities_and_take_weights(void **state)
 
 /* ---- rewards ---- */
 
-/* Rows 5 to 24 of 30 are here, of 37 channels. Rows 2, 9, 17 and 28 end an answer: the first and
- * the last are another rank's. */
-enum { ALL = 30, HERE = 20, FIRST = 5, WIDTH = 37 };
+/* Rows 5 to 24 of 30 are here, of more channels than a thread takes at a time. Rows 2, 9, 17 and 28
+ * end an answer: the first and the last are another rank's. */
+enum { ALL = 30, HERE = 20, FIRST = 5, WIDTH = 1024 + 13 };
 
 static bool ends_here(int i)
 {

@@ -174,7 +174,7 @@ static void a_shared_vocabulary_has_the_loss_of_the_whole(void **state)
 /* The logits that the host reads; at an address where a vector may begin, or one element further. */
 static void check_mapped_logits(struct device *device, enum hd_dtype dtype, bool displaced)
 {
-    enum { N = 1003 };
+    enum { N = 16 * 1024 + 3 }; /* more than a thread takes at a time */
     double *want = doubles(N + 1);
 
     for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++) {
