@@ -6,6 +6,7 @@
 
 #include "comm/comm.h"
 #include "comm/shm_control.h"
+#include "tests/program/tells.h"
 #include "tests/program/test.h"
 
 enum { WORLD = 80, COUNT = 100, DEADLINE_MS = 120000, ROWS_MAX = 2 * WORLD };
@@ -133,8 +134,7 @@ static void every_engine_names_itself_and_its_limit(void **state)
 {
     assert_int_equal(hd_comm_check_world(HD_COMM_BY_SHM, 255, 256), HD_OK);
     assert_int_equal(hd_comm_check_world(HD_COMM_BY_SHM, 0, 257), HD_INVALID);
-    assert_string_equal(hd_err_message(), "shm: rank 0 of 257; use 0 <= rank < world <= 256, which "
-                                          "is what the engine shm connects");
+    assert_tells(hd_err_message(), "shm", "0 of 257", "256");
     assert_int_equal(hd_comm_check_world(HD_COMM_BY_LOCAL, 0, 65), HD_INVALID);
     assert_int_equal(hd_comm_check_world(HD_COMM_BY_NCCL, 0, 4097), HD_INVALID);
     assert_int_equal(hd_comm_check_world(HD_COMM_BY_GLOO, 4095, 4096), HD_OK);

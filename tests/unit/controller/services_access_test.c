@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "services_bench.h"
+#include "tests/program/tells.h"
 #include "tests/program/test.h"
 
 static struct hd_rpc_token all_tokens[] = {
@@ -80,8 +81,7 @@ static void a_nodes_token_submits_nothing(void **state)
     be(&b, N1);
     assert_int_equal(submit_as(&b, "0123456789abcdef", new_spec(&b, 2, ""), &job, &repeated),
                      HD_DENIED);
-    assert_string_equal(hd_err_message(), "this token is a node's (node:n1), not a user's; give a "
-                                          "token of the controller's --token-file");
+    assert_tells(hd_err_message(), "node:n1", "--token-file");
     finish(&b);
 }
 
@@ -254,9 +254,7 @@ static void a_request_id_is_not_answered_with_another_job(void **state)
                      HD_OK);
     assert_int_equal(submit_as(&b, "0123456789abcdef", new_spec(&b, 1, ""), &again, &repeated),
                      HD_EXISTS);
-    assert_string_equal(hd_err_message(),
-                        "this request id was used for job 1, with another job file or other "
-                        "options; use a new one (see that job: heddle show 1)");
+    assert_tells(hd_err_message(), "job 1", "use a new one", "heddle show 1");
     be(&b, BOB);
     assert_int_equal(submit_as(&b, "0123456789abcdef", new_spec(&b, 2, ""), &again, &repeated),
                      HD_OK);

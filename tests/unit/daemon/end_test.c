@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "daemon/supervisor/supervisor.h"
+#include "tests/program/tells.h"
 #include "tests/program/test.h"
 #include "tests/temporary.h"
 
@@ -147,9 +148,7 @@ static void a_stop_without_a_checkpoint_says_so(void **state)
     sup_set_problem(&f->sup, "waits to write the last checkpoint: no space");
     end = finish(f, 0);
     assert_int_equal(end.cause, HD_LINK_CAUSE_USER);
-    assert_string_equal(end.message,
-                        "stopped as requested, without a checkpoint: waits to write the "
-                        "last checkpoint: no space");
+    assert_tells(end.message, "stopped as requested", "without a checkpoint", "no space");
 }
 
 /* Trying again is useless after what the rank's status or its last words say, and after nothing

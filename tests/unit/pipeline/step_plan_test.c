@@ -5,6 +5,7 @@
 
 #include "base/random.h"
 #include "pipeline/pipeline.h"
+#include "tests/program/tells.h"
 #include "tests/program/test.h"
 
 enum { STAGES_MAX = 16 };
@@ -511,11 +512,9 @@ static void a_circle_in_the_schedule_is_refused(void **state)
         }
     }
     assert_int_equal(hd_schedule_walk(&l.schedule, NULL, &l.arena, &times), HD_INVALID);
-    assert_string_equal(
-        hd_err_message(),
-        "the schedule deadlocks: B0.0 (stage 0, position 1) waits for B1.0 (stage 1, position "
-        "2), which comes after F1.1 (stage 1, position 1); F1.1 (stage 1, position 1) waits for "
-        "F0.1 (stage 0, position 2), which comes after B0.0 (stage 0, position 1)");
+    assert_tells(hd_err_message(), "deadlocks", "B0.0 (stage 0, position 1)",
+                 "B1.0 (stage 1, position 2)", "F1.1 (stage 1, position 1)",
+                 "F0.1 (stage 0, position 2)", "B0.0");
     assert_int_equal(hd_step_plan_build(&l.schedule, 0, &l.arena, &plan), HD_INVALID);
     refused(&l, 0, -1, "the schedule deadlocks");
 }

@@ -19,6 +19,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "tests/delay_proxy.h"
+#include "tests/program/tells.h"
 
 #define ANN_TOKEN  "ann-0123456789abcdef"
 #define NODE_TOKEN "node-0123456789abcdef"
@@ -1021,8 +1022,7 @@ static void calls_with_a_token_keep_a_place(void **state)
     count = recv(fd, bytes, sizeof bytes - 1, MSG_DONTWAIT);
     assert_true(count > 26);
     text = bytes + 26; /* SETTINGS: 9 bytes; GOAWAY: 9 of its frame, 8 of its own */
-    assert_string_equal(text, "refused: too many connections from this address are open (3 of at "
-                              "most 3); close some and try again");
+    assert_tells(text, "too many connections from this address", "3 of at most 3");
     assert_int_equal((unsigned char)bytes[11], 8 + strlen(text)); /* the frame's length */
     assert_true(is_closed(fd));
     assert_int_equal(close(fd), 0);
