@@ -187,20 +187,30 @@ static int32_t find_stage_class(struct finder *f, struct stage_classes *stage)
     return stage->count++;
 }
 
-/* Assigns a class to each rank that has the coordinates `c` except for pp. */
-static enum hd_status sort_ranks(struct finder *f, struct hd_mesh_coord c)
+/* Assigns a class to each rank with this tp index. What the ranks of all other coordinates have
+ * declared is equal, so parameters are declared once. */
+static enum hd_status sort_ranks(struct finder *f, int32_t tp)
 {
     const struct hd_mesh *mesh = &f->shared->mesh;
+    const int32_t ranks = mesh->world / mesh->sizes.pp;
     struct hd_registry registry;
     struct hd_arena arena;
     struct hd_model model;
     enum hd_status st;
 
     hd_arena_init(&arena, 0);
-    st = hd_rank_program_declare(f->shared, hd_mesh_rank(mesh, c), &arena, &registry, &model);
-    for (c.pp = 0; !st && c.pp < mesh->sizes.pp; c.pp++) {
-        make_key(f, &registry, c);
-        f->of[hd_mesh_rank(mesh, c)] = find_stage_class(f, &f->stages[c.pp]);
+    st = hd_rank_program_declare(f->shared, hd_mesh_rank(mesh, (struct hd_mesh_coord){.tp = tp}),
+                                 &arena, &registry, &model);
+    for (int32_t rank = 0; !st && rank < ranks; rank++) {
+        struct hd_mesh_coord c = hd_mesh_coord_of(mesh, rank);
+
+        if (c.tp != tp)
+            continue;
+        hd_registry_move(&registry, rank);
+        for (c.pp = 0; c.pp < mesh->sizes.pp; c.pp++) {
+            make_key(f, &registry, c);
+            f->of[hd_mesh_rank(mesh, c)] = find_stage_class(f, &f->stages[c.pp]);
+        }
     }
     hd_arena_done(&arena);
     return st;
@@ -253,7 +263,6 @@ enum hd_status hd_classes_find(const struct hd_rank_program_shared *shared, stru
 {
     const struct hd_mesh *mesh = &shared->mesh;
     const size_t world = (size_t)mesh->world;
-    const int32_t ranks = mesh->world / mesh->sizes.pp;
     struct finder f = {.shared = shared};
     enum hd_status st = HD_OK;
 
@@ -263,8 +272,8 @@ enum hd_status hd_classes_find(const struct hd_rank_program_shared *shared, stru
     f.of = hd_arena_array(&f.arena, world, sizeof *f.of);
     f.stages = hd_arena_array(&f.arena, (size_t)mesh->sizes.pp, sizeof *f.stages);
     if (!hd_arena_failed(&f.arena) && !hd_arena_failed(arena)) {
-        for (int32_t rank = 0; !st && rank < ranks; rank++)
-            st = sort_ranks(&f, hd_mesh_coord_of(mesh, rank));
+        for (int32_t tp = 0; !st && tp < mesh->sizes.tp; tp++)
+            st = sort_ranks(&f, tp);
         if (!st && !hd_arena_failed(&f.arena)) {
             number_classes(&f, ret_classes);
             ret_classes->like =

@@ -22,6 +22,19 @@ void search_note_refusal(struct layout_search *s, enum hd_status st)
 
 /* ---- steps 3 and 4: schedules, and stages of ZeRO ---- */
 
+/* Returns whether the candidate may fit, or a layout with segments of recompute that it
+ * represents. */
+static bool may_fit(struct layout_search *s, struct candidate *c,
+                    const struct hd_layout_sizes *sizes, const struct ordered *ordered,
+                    const struct hd_layer_profiles *profiles)
+{
+    if (!c->only_segments &&
+        search_could_fit(s, search_least_memory(s, c, sizes, ordered, profiles)))
+        return true;
+    c->only_segments = search_has_segments(s, c);
+    return c->only_segments && search_segments_may_fit(s, c, sizes, ordered, profiles);
+}
+
 static void try_variant(struct layout_search *s, struct candidate *c)
 {
     const struct hd_layer_profiles *profiles;
@@ -35,8 +48,7 @@ static void try_variant(struct layout_search *s, struct candidate *c)
     ordered = search_ordered(s, c, &sizes);
     /* the layer profiles with which the walk computed its time */
     profiles = ordered ? search_profiles(s, c, &sizes, true) : NULL;
-    if (!profiles || (s->asked->memory_bytes &&
-                      !search_could_fit(s, search_least_memory(s, c, &sizes, ordered, profiles))))
+    if (!profiles || (s->asked->memory_bytes && !may_fit(s, c, &sizes, ordered, profiles)))
         return;
     c->bound_s = search_variant_bound(s, c, &sizes);
     c->tie_break = search_tie_break(c);
@@ -101,15 +113,14 @@ static void try_schedule(struct layout_search *s, const struct candidate *of, in
         return;
     if (!c.own &&
         /* partitions of uneven work are tried even if the even one does not fit */
-        search_has_partitions(s, ordered->shared.pipeline.chunks)) {
+        search_has_partitions(s, ordered->step.pipeline.chunks)) {
         struct candidate partitions = c;
 
         partitions.decided = DECIDED_PARTITIONS;
         partitions.tie_break = search_tie_break(&partitions);
         search_push(s, &partitions);
     }
-    if (search_may_reject(s) &&
-        !search_could_fit(s, search_least_memory(s, &c, &sizes, ordered, c.blocks)))
+    if (search_may_reject(s) && !may_fit(s, &c, &sizes, ordered, c.blocks))
         return;
     bound = search_schedule_bound(s, &c, ordered);
     c.bound_s = bound > c.bound_s ? bound : c.bound_s;
@@ -146,8 +157,6 @@ static void refine_blocks(struct layout_search *s, const struct candidate *c)
     const struct hd_layout_sizes *requested = &s->asked->request->sizes;
     const int32_t given = (int32_t)requested->virtual_stages;
 
-    if (c->recompute == FULL)
-        search_try_segments(s, c);
     if (strcmp(requested->schedule, "auto") != 0) {
         try_schedule(s, c, PINNED_SCHEDULE, given);
         return;
@@ -177,17 +186,15 @@ static bool walk_candidate(struct layout_search *s, const struct candidate *c, b
     const struct hd_layer_profiles *profiles;
     const struct ordered *ordered;
     struct hd_layout_sizes sizes;
-    struct hd_job job;
     enum hd_status st;
 
     if (!search_size(s, c, &sizes))
         return false;
-    job = search_job(s, &sizes);
     ordered = search_ordered(s, c, &sizes);
     profiles = ordered ? search_profiles(s, c, &sizes, alone) : NULL;
     if (!profiles)
         return false;
-    st = search_walk(s->asked, &s->model, &job, profiles, ordered, ret_cost);
+    st = search_walk(s->asked, &s->model, search_job(s, &sizes), profiles, ordered, ret_cost);
     search_note_refusal(s, st);
     return !st;
 }
@@ -213,9 +220,14 @@ static void refine_variant(struct layout_search *s, struct candidate *c)
     if (!walk_candidate(s, c, false, &p))
         return;
     s->found->costed++;
-    c->decided = DECIDED_COSTED;
     c->bound_s = p.step_s;
-    search_push(s, c);
+    if (search_has_segments(s, c)) {
+        c->decided = DECIDED_SEGMENTS;
+        search_push(s, c);
+    }
+    c->decided = DECIDED_COSTED;
+    if (!c->only_segments)
+        search_push(s, c);
 }
 
 /* ---- step 5: laid out ---- */
@@ -290,6 +302,9 @@ static void refine(struct layout_search *s, struct candidate *c)
         break;
     case DECIDED_WALKED:
         try_zeros(s, c);
+        break;
+    case DECIDED_SEGMENTS:
+        search_expand_segments(s, c);
         break;
     case DECIDED_VARIANT:
         refine_variant(s, c);
@@ -418,6 +433,7 @@ enum hd_status hd_search_layouts(const struct hd_search_asked *asked, struct hd_
 
     *ret_search = (struct hd_search){0};
     hd_arena_init(&s.kept, 0);
+    s.job = *asked->spec;
     s.st = begin(&s);
     if (!s.st)
         search_try_families(&s);

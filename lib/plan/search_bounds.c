@@ -15,6 +15,10 @@ enum { UPDATE_BYTES = 16 };
 static const double gathered_share = 0.97;
 /* Least ratio of the bytes saved per token with any micro-batch size to those with one sequence. */
 static const double saved_share = 0.9;
+/* Least ratio of the time of a micro-batch's blocks, per token, to that with the largest micro-batch
+ * and without recompute: kernels and collectives take at most in proportion to their rows, but
+ * their tiles and fusions may differ. */
+static const double coarse_share = 0.9;
 /* Least ratio of the work memory of a larger chunk to that of a chunk of one block: its programs
  * are different ones, in which fewer tensors may be live at the same time. */
 static const double work_share = 0.9;
@@ -89,7 +93,7 @@ struct layers {
 static struct layers layers_of(const struct layout_search *s, const struct ordered *ordered,
                                int32_t chunk)
 {
-    const struct hd_units u = ordered->shared.units[chunk];
+    const struct hd_units u = ordered->step.units[chunk];
     const int64_t first = u.first - HD_UNIT_FIRST_BLOCK, end = u.end - HD_UNIT_FIRST_BLOCK;
 
     return (struct layers){first > 0 ? first : 0, end < s->config.L ? end : s->config.L};
@@ -99,7 +103,7 @@ static struct layers layers_of(const struct layout_search *s, const struct order
 static double stage_sum(const struct layout_search *s, const struct ordered *ordered, int32_t stage,
                         const double of_kind[HD_LAYER_KINDS])
 {
-    const struct hd_pipeline *p = &ordered->shared.pipeline;
+    const struct hd_pipeline *p = &ordered->step.pipeline;
     double sum = 0;
 
     for (int32_t k = 0; k < p->chunks / p->stages; k++) {
@@ -115,7 +119,7 @@ static double stage_sum(const struct layout_search *s, const struct ordered *ord
 static double largest_chunk(const struct layout_search *s, const struct ordered *ordered,
                             int32_t stage, int64_t skipped, const double of_kind[HD_LAYER_KINDS])
 {
-    const struct hd_pipeline *p = &ordered->shared.pipeline;
+    const struct hd_pipeline *p = &ordered->step.pipeline;
     double most = 0;
 
     for (int32_t k = 0; k < p->chunks / p->stages; k++) {
@@ -216,6 +220,16 @@ double search_blocks_bound(const struct layout_search *s, const struct candidate
     return micro_batches(s, c) * even_share(s, c->pp, seconds);
 }
 
+double search_coarse_bound(const struct layout_search *s, const struct candidate *c,
+                           const struct candidate *reference)
+{
+    const double part = (double)c->micro_batch / (double)reference->micro_batch;
+    double seconds[HD_LAYER_KINDS];
+
+    block_seconds(s, reference->blocks, seconds);
+    return coarse_share * part * micro_batches(s, c) * even_share(s, c->pp, seconds);
+}
+
 /* Returns a lower bound of a step's seconds: the longest over the stages. A stage starts when the
  * first micro-batch has passed the chunks before it; and after its last backward, unless B and W
  * are split, gradients pass back through those chunks. */
@@ -229,9 +243,9 @@ double search_schedule_bound(const struct layout_search *s, const struct candida
     least = least_of(s, seconds);
     for (int kind = 0; kind < HD_LAYER_KINDS; kind++) /* seconds in those of the fastest block */
         times[kind] = least > 0 ? seconds[kind] / least : 1;
-    for (int32_t i = 0; i < ordered->shared.pipeline.stages; i++) {
+    for (int32_t i = 0; i < ordered->step.pipeline.stages; i++) {
         const double before =
-            ordered->shared.order.split ? 0 : sum_of(s, 0, ordered->stages[i].before, times);
+            ordered->step.order.split ? 0 : sum_of(s, 0, ordered->stages[i].before, times);
 
         most = hd_max_real(most, (M * stage_sum(s, ordered, i, times) + before) * least);
     }
@@ -409,10 +423,27 @@ static double stage_io_bytes_of(const struct layout_search *s, const struct hd_l
     const struct kind_bytes b = bytes_by_kind(p);
     const double less = -most_of(s, b.base_saved);
 
-    if (s->differ || stage == 0 || ordered->shared.order.split)
+    if (s->differ || stage == 0 || ordered->step.order.split)
         return 0;
     return ordered->stages[stage].kept *
            hd_max_real(0, hd_min_real(less, (double)p->stage_io_bytes));
+}
+
+/* Returns a lower bound of the work memory of a stage, for the kind of its blocks that needs
+ * most. */
+static double stage_work(const struct layout_search *s, const struct hd_layer_profiles *p,
+                         const struct ordered *ordered, int32_t stage)
+{
+    double most = 0;
+
+    for (int kind = 0; !s->differ && kind < HD_LAYER_KINDS; kind++) {
+        double one[HD_LAYER_KINDS] = {0};
+
+        one[kind] = 1;
+        if (has_kind(s, kind) && stage_sum(s, ordered, stage, one) > 0)
+            most = hd_max_real(most, (double)p->kind[kind].base.work_bytes);
+    }
+    return work_share * most;
 }
 
 /* Returns a lower bound of the work memory of any chunk that has a block. */
@@ -456,18 +487,18 @@ static void segment_bytes(const struct layout_search *s, const struct candidate 
                           const struct ordered *ordered, const struct hd_layer_profiles *profiles,
                           int32_t stage, double *ret_saved, double *ret_work)
 {
-    const struct hd_pipeline *p = &ordered->shared.pipeline;
+    const struct hd_pipeline *p = &ordered->step.pipeline;
     *ret_saved = *ret_work = 0;
     for (int32_t k = 0; k < p->chunks / p->stages; k++) {
         const int32_t chunk = hd_pipeline_chunk(p, stage, k);
-        const struct hd_units u = ordered->shared.units[chunk];
+        const struct hd_units u = ordered->step.units[chunk];
         const int64_t first = u.first - HD_UNIT_FIRST_BLOCK + (chunk == 0);
         const int64_t blocks = u.end - u.first - (chunk == 0) - (chunk == p->chunks - 1);
         const struct segments x = segments_of(first, blocks, c->segment);
         const double again =
             whole_blocks(s, (double)(x.longest - 1), ordered->stages[stage].before);
         const double deferred =
-            ordered->shared.order.split ? most_deferred(s, profiles, (double)x.longest) : 0;
+            ordered->step.order.split ? most_deferred(s, profiles, (double)x.longest) : 0;
 
         *ret_saved = hd_max_real(*ret_saved, chunk_saved(s, profiles, (double)x.count));
         if (x.longest > 1 && c->plain)
@@ -541,9 +572,9 @@ struct hd_search_rejected search_least_memory(const struct layout_search *s,
     double state[HD_LAYER_KINDS];
 
     block_state(s, z, state);
-    for (int32_t i = 0; i < ordered->shared.pipeline.stages; i++) {
+    for (int32_t i = 0; i < ordered->step.pipeline.stages; i++) {
         const struct ordered_stage *stage = &ordered->stages[i];
-        const double ends = ends_state(s, z, &ordered->shared.pipeline, i);
+        const double ends = ends_state(s, z, &ordered->step.pipeline, i);
         const double whole = whole_blocks(s, stage->largest, stage->before);
         const int64_t skipped = stage->largest - (int64_t)whole;
         const double deferred = slot_bytes(s, largest_chunk(s, ordered, i, skipped, bytes.deferred),
@@ -556,7 +587,8 @@ struct hd_search_rejected search_least_memory(const struct layout_search *s,
         if (c->segment > 1)
             segment_bytes(s, c, ordered, profiles, i, &of_slot, &work);
         if (whole > 0)
-            work += block_work(s, profiles);
+            /* of a model's first block whose backward is not whole, no kind is known */
+            work += skipped ? block_work(s, profiles) : stage_work(s, profiles, ordered, i);
         slots = stage->kept * of_slot + stage->deferred * deferred +
                 stage_io_bytes_of(s, profiles, ordered, i);
         r = rejected(s, c, z, i, stage_sum(s, ordered, i, state) + ends + work, slots);

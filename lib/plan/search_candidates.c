@@ -72,7 +72,7 @@ static void set_word(char word[HD_JOB_WORD_MAX], const char *text)
 /* Writes a partition into stages in the form of parallel.stages. */
 static void write_stages(const struct search_partition *partition, char ret_text[HD_JOB_WORD_MAX])
 {
-    const int32_t chunks = partition->even->shared.pipeline.chunks;
+    const int32_t chunks = partition->even->step.pipeline.chunks;
     int64_t layers[HD_PLAN_CHUNKS_MAX];
 
     for (int32_t c = 0; c < chunks; c++)
@@ -103,7 +103,7 @@ static struct hd_plan_request request_of(const struct layout_search *s, const st
     }
     if (c->own) /* the text always fits: partitions are searched only if there are few chunks */
         write_stages(c->own, r.sizes.stages);
-    if (c->decided >= DECIDED_VARIANT) {
+    if (c->decided >= DECIDED_SEGMENTS) {
         r.sizes.zero = c->zero;
         r.sizes.zero_shard = c->zero_shard;
         if (c->offload < OFFLOADS)
@@ -143,12 +143,10 @@ uint64_t search_tie_break(const struct candidate *c)
            (uint64_t)(c->zero << 3) | (uint64_t)c->schedule;
 }
 
-struct hd_job search_job(const struct layout_search *s, const struct hd_layout_sizes *sizes)
+const struct hd_job *search_job(struct layout_search *s, const struct hd_layout_sizes *sizes)
 {
-    struct hd_job job = *s->asked->spec;
-
-    job.layout = *sizes;
-    return job;
+    s->job.layout = *sizes;
+    return &s->job;
 }
 
 /* ---- the least state ---- */

@@ -34,7 +34,7 @@ static void try_recomputes(struct layout_search *s, struct candidate *c)
     }
     for (c->recompute = 0; c->recompute < SEGMENTS; c->recompute++) {
         c->segment = c->recompute == FULL;
-        try_family(s, c); /* full recompute with segments follows from FULL: search_try_segments */
+        try_family(s, c); /* FULL stands for segments of any length, too: search_segments.c */
     }
 }
 
@@ -140,11 +140,8 @@ bool search_may_reject(const struct layout_search *s)
     return s->asked->memory_bytes && s->found->families > 1;
 }
 
-/* Sets a lower bound of the family's memory before it is compiled, from a reference with cp 1, ep 1
- * and one sequence; saved bytes are proportional to tokens. False: there is no bound, so the family
- * may fit. */
-static bool family_memory(struct layout_search *s, const struct candidate *c,
-                          struct hd_layout_sizes sizes, struct hd_search_rejected *ret_least)
+bool search_bound_family(struct layout_search *s, const struct candidate *c,
+                         struct hd_layout_sizes sizes, struct hd_search_rejected *ret_least)
 {
     struct candidate r = *c;
     struct hd_layout_sizes of = sizes;
@@ -161,63 +158,31 @@ static bool family_memory(struct layout_search *s, const struct candidate *c,
     return true;
 }
 
-/* Records as rejected, among recompute segments of all lengths, the one that needs least memory:
- * longer segments save less, but their backward needs more work memory (segment_bytes). */
-static void note_least_segment(struct layout_search *s, struct candidate *c,
-                               struct hd_layout_sizes sizes, const struct candidate *plain,
-                               struct hd_layout_sizes plain_sizes)
+/* Raises the family's bound by the blocks of another one, with the largest micro-batch and, unless
+ * the job pins it, no recompute, which is compiled once for many families. Returns whether the
+ * bound rose. Times that a calibration interpolates give no bound. */
+static bool raise_bound(struct layout_search *s, struct candidate *c)
 {
-    const int64_t longest = c->segment, blocks = (s->config.L + c->pp - 1) / c->pp;
-    struct hd_search_rejected whole, least, best = {0};
-    int64_t of_block;
-
-    if (!family_memory(s, plain, plain_sizes, &whole))
-        return;
-    of_block = (int64_t)(whole.activations * (double)whole.needed_bytes) / blocks;
-    for (int64_t k = 2; k <= longest; k++) {
-        c->segment = (int16_t)k;
-        if (!search_size(s, c, &sizes) || !family_memory(s, c, sizes, &least))
-            return;
-        least.needed_bytes += ((k < blocks ? k : blocks) - 1) * of_block;
-        if (!best.needed_bytes || least.needed_bytes < best.needed_bytes)
-            best = least;
-    }
-    search_note_least(s, &best);
-}
-
-void search_try_segments(struct layout_search *s, const struct candidate *of)
-{
-    const int64_t longest =
-        s->config.L < HD_RECOMPUTE_UNITS_MAX ? s->config.L : HD_RECOMPUTE_UNITS_MAX;
-    struct candidate c = *of, plain = *of;
-    struct hd_search_rejected least;
-    struct hd_layout_sizes sizes, plain_sizes;
+    const bool pinned =
+        s->asked->request->sizes.micro_batch || s->asked->cluster->rates.calibration;
+    struct candidate r = *c;
+    struct hd_layout_sizes of;
     double bound;
 
-    plain.recompute = NO_RECOMPUTE;
-    plain.segment = 0;
-    c.recompute = SEGMENTS;
-    c.decided = DECIDED_BLOCKS;
-    c.segment = (int16_t)longest;
-    if (longest < 2 || !search_size(s, &c, &sizes) || !search_size(s, &plain, &plain_sizes))
-        return;
-    if (family_memory(s, &c, sizes, &least) && least.needed_bytes > s->asked->memory_bytes) {
-        note_least_segment(s, &c, sizes, &plain, plain_sizes);
-        return;
-    }
-    c.plain = search_blocks(s, &plain, &plain_sizes);
-    c.blocks = search_blocks(s, &c, &sizes);
-    if (!c.blocks)
-        return;
-    bound = search_blocks_bound(s, &c);
-    c.bound_s = bound > c.bound_s ? bound : c.bound_s;
-    for (int64_t k = 2; !s->st && k <= longest; k++) {
-        c.segment = (int16_t)k;
-        if (family_memory(s, &c, sizes, &least) && least.needed_bytes > s->asked->memory_bytes)
-            continue;
-        c.tie_break = search_tie_break(&c);
-        search_push(s, &c);
-    }
+    if (r.recompute < SEGMENTS)
+        r.recompute = NO_RECOMPUTE;
+    if (pinned || !search_size(s, &r, &of))
+        return false;
+    r.micro_batch = HD_SEARCH_MICRO_BATCH_MAX;
+    of.micro_batch = HD_SEARCH_MICRO_BATCH_MAX;
+    r.blocks = search_blocks(s, &r, &of);
+    if (!r.blocks)
+        return false;
+    bound = search_coarse_bound(s, c, &r);
+    if (bound <= c->bound_s)
+        return false;
+    c->bound_s = bound;
+    return true;
 }
 
 void search_refine_family(struct layout_search *s, struct candidate *c)
@@ -228,10 +193,17 @@ void search_refine_family(struct layout_search *s, struct candidate *c)
 
     if (!search_size(s, c, &sizes))
         return;
-    if (family_memory(s, c, sizes, &least) && !search_could_fit(s, least)) {
-        if (c->recompute == FULL) /* segments of several blocks save less, so they may fit */
-            search_try_segments(s, c);
-        return;
+    if (!c->raised) {
+        c->raised = true;
+        if (raise_bound(s, c)) {
+            search_push(s, c);
+            return;
+        }
+    }
+    if (search_bound_family(s, c, sizes, &least) && !search_could_fit(s, least)) {
+        if (!search_segments_may_fit_family(s, c))
+            return;
+        c->only_segments = true;
     }
     c->blocks = search_blocks(s, c, &sizes);
     if (!c->blocks)

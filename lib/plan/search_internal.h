@@ -3,6 +3,7 @@
  *     search.c             the loop, and its steps from schedules on
  *     search_candidates.c  the heap of candidates, and how one becomes a layout
  *     search_families.c    the first two steps: families, and those that may fit
+ *     search_segments.c    full recompute in segments of several blocks
  *     search_bounds.c      lower bounds of time and memory
  *     search_partitions.c  cuts of the model into stages other than the even one
  *     search_memo.c        layer profiles and schedules, each made once; costs
@@ -30,7 +31,10 @@ enum decided {
     DECIDED_PARTITIONS,
     DECIDED_SCHEDULE, /* it has a schedule; its bound of time is that of DECIDED_BLOCKS */
     DECIDED_WALKED,   /* its bound is the time of all stages' programs, without ZeRO */
-    DECIDED_VARIANT,  /* it has a ZeRO stage, too */
+    /* costed, with full recompute: the candidate represents all layouts with its variant whose
+     * segments have several blocks */
+    DECIDED_SEGMENTS,
+    DECIDED_VARIANT, /* it has a ZeRO stage, too */
     DECIDED_COSTED
 };
 
@@ -44,6 +48,10 @@ struct candidate {
     int8_t recompute, schedule; /* values of the enums NO_RECOMPUTE .. and NO_SCHEDULE .. */
     int8_t zero, offload;
     int8_t decided; /* how far the candidate is decided: value of enum decided */
+    bool raised;    /* a family whose bound was raised by the blocks of another one */
+    /* full recompute: segments of one block do not fit, so the candidate only represents longer
+     * ones */
+    bool only_segments;
     /* layer profiles of its blocks; set from DECIDED_BLOCKS on */
     const struct hd_layer_profiles *blocks;
     /* if segment > 1: layer profiles without recompute, which tell the bytes that backward
@@ -66,11 +74,18 @@ struct memo {
     int count;
 };
 
+/* A step of some micro-batches: the units of each chunk, and the schedules of all stages. */
+struct ordered_step {
+    struct hd_pipeline pipeline;
+    struct hd_units *units; /* [pipeline.chunks] */
+    struct hd_schedule order;
+};
+
 /* The partition of the model into stages and the schedule of a step. A step of many micro-batches
- * is described by two shorter steps, `shared` and `shorter`. */
+ * is described by two shorter steps, `step` and `shorter`. */
 struct ordered {
-    struct hd_rank_program_shared shared, shorter;
-    /* how often the difference of the two shorter steps is added; 0: `shared` is the whole step */
+    struct ordered_step step, shorter;
+    /* how often the difference of the two shorter steps is added; 0: `step` is the whole step */
     double repeats;
     struct ordered_stage {
         /* transformer blocks of all chunks of the stage; blocks of its largest chunk */
@@ -81,7 +96,7 @@ struct ordered {
         int32_t kept;
         /* most pairs of chunk and micro-batch that are between B and W at the same time */
         int32_t deferred;
-    } * stages; /* [shared.pipeline.stages] */
+    } * stages; /* [step.pipeline.stages] */
 };
 
 /* A partition of the model into stages that do not have even work. It uses the schedule of the even
@@ -111,6 +126,7 @@ struct layout_search {
     struct hd_arena *arena; /* memory of the search's result */
     struct hd_arena kept;   /* memory of the tables of computed values, freed with the search */
     struct hd_model_config config;
+    struct hd_job job; /* the job's spec with the layout of the last call of search_job */
     /* true: train.only trains a part of the model, so updates and optimizer state of trained
      * parameters have no lower bound */
     bool tuned;
@@ -134,7 +150,6 @@ struct layout_search {
     struct memo blocks, profiles, orders, partitions;
     /* the schedule of an uneven partition that search_ordered returned last */
     struct ordered repartition;
-    const struct ordered *repartition_from;
     int64_t pp_least; /* least pp that the search tries, if the job does not pin pp */
     int64_t variants; /* legal layouts with a ZeRO stage seen so far */
     struct hd_search *found;
@@ -169,8 +184,9 @@ uint64_t search_tie_break(const struct candidate *c);
  * auto where tp does not divide the rows. */
 bool search_size(const struct layout_search *s, const struct candidate *c,
                  struct hd_layout_sizes *sizes);
-/* Returns the job's spec with this layout. */
-struct hd_job search_job(const struct layout_search *s, const struct hd_layout_sizes *sizes);
+/* Returns the job's spec with this layout, valid until the next call. A struct hd_job is large, so
+ * the search has one, of which only the layout changes. */
+const struct hd_job *search_job(struct layout_search *s, const struct hd_layout_sizes *sizes);
 /* Returns whether offload of the optimizer may be searched: the job leaves it auto, the devices
  * have their own memory, and the hosts' memory is known. */
 bool search_may_offload(const struct layout_search *s);
@@ -185,15 +201,29 @@ void search_try_families(struct layout_search *s);
 /* Compiles the blocks of a family and adds it to the candidates again with a better bound, if it
  * may fit the memory. */
 void search_refine_family(struct layout_search *s, struct candidate *c);
-/* Adds full recompute in segments of two blocks, of three .. to the candidates, as families of
- * their own. Their time is at least that of single blocks, since backward also recomputes the input
- * of each block that continues a segment. All share one set of layer profiles, which is compiled if
- * one of them may fit. The longest segments save least; those that do not fit are too many to note
- * one by one. */
-void search_try_segments(struct layout_search *s, const struct candidate *of);
+/* Sets a lower bound of the family's memory before it is compiled, from a reference with cp 1, ep 1
+ * and one sequence; saved bytes are proportional to tokens. False: there is no bound, so the family
+ * may fit. */
+bool search_bound_family(struct layout_search *s, const struct candidate *c,
+                         struct hd_layout_sizes sizes, struct hd_search_rejected *ret_least);
 /* Returns whether the search drops layouts that do not fit the memory. A pinned layout, or the only
  * one, is costed even if it does not fit. */
 bool search_may_reject(const struct layout_search *s);
+
+/* ---- search_segments.c ---- */
+
+/* Returns whether the candidate also represents full recompute with segments of several blocks. */
+bool search_has_segments(const struct layout_search *s, const struct candidate *c);
+/* Return whether segments of some length may fit the memory, by lower bounds: of a family; of a
+ * candidate with a schedule, from the layer profiles of full recompute without segments. If not,
+ * the length that needs least is recorded as rejected. */
+bool search_segments_may_fit_family(struct layout_search *s, const struct candidate *family);
+bool search_segments_may_fit(struct layout_search *s, const struct candidate *c,
+                             const struct hd_layout_sizes *z, const struct ordered *ordered,
+                             const struct hd_layer_profiles *profiles);
+/* Adds the variant `of` with segments of every length from 2 blocks on that may fit to the
+ * candidates. */
+void search_expand_segments(struct layout_search *s, const struct candidate *of);
 
 /* ---- search_infeasible.c ---- */
 
@@ -222,6 +252,10 @@ double search_host_bytes(const struct layout_search *s, const struct hd_layout_s
  * search_blocks_bound from the times of the candidate's blocks. */
 double search_ideal_seconds(const struct layout_search *s);
 double search_blocks_bound(const struct layout_search *s, const struct candidate *c);
+/* Returns a lower bound of a step's seconds for a family from the blocks of `reference`, which
+ * differs from it in the micro-batch, which is larger, and has no recompute. */
+double search_coarse_bound(const struct layout_search *s, const struct candidate *c,
+                           const struct candidate *reference);
 /* Returns a lower bound of a step's seconds for a candidate from the times of its blocks and its
  * schedule. */
 double search_schedule_bound(const struct layout_search *s, const struct candidate *c,
@@ -269,7 +303,7 @@ void search_each_partition(struct layout_search *s, const struct ordered *even,
 const struct hd_layer_profiles *search_blocks(struct layout_search *s, const struct candidate *c,
                                               const struct hd_layout_sizes *sizes);
 /* Returns the number of blocks of a chunk: its units without the embedding and the head. */
-int32_t search_blocks_of(const struct hd_rank_program_shared *shared, int32_t chunk);
+int32_t search_blocks_of(const struct ordered_step *step, int32_t chunk);
 /* Returns all layer profiles; alone: without replicas and ZeRO, on which F, B and W do not
  * depend. */
 const struct hd_layer_profiles *search_profiles(struct layout_search *s, const struct candidate *c,

@@ -70,16 +70,15 @@ const struct hd_layer_profiles *search_blocks(struct layout_search *s, const str
 {
     const int32_t key[KEY_NUMBERS] = {c->tp, c->cp, c->ep, c->micro_batch, c->recompute};
     struct memo_entry *e = find_memo_entry(s, &s->blocks, key);
-    struct hd_job job;
+    struct hd_layout_sizes of = *sizes;
 
     if (!e || e->known)
         return e ? e->value : NULL;
-    job = search_job(s, sizes);
-    leave_out_replicas(&job.layout);
-    job.pp = 1;
-    (void)snprintf(job.stages, sizeof job.stages, "auto");
+    leave_out_replicas(&of);
+    of.pp = 1;
+    (void)snprintf(of.stages, sizeof of.stages, "auto");
     s->found->blocks++;
-    note(&s->blocks, e, key, build_profiles(s, &job, true));
+    note(&s->blocks, e, key, build_profiles(s, search_job(s, &of), true));
     return e->value;
 }
 
@@ -114,11 +113,8 @@ const struct hd_layer_profiles *search_profiles(struct layout_search *s, const s
         leave_out_replicas(&of);
     key_of_profiles(c, &of, key);
     e = find_memo_entry(s, &s->profiles, key);
-    if (e && !e->known) {
-        const struct hd_job job = search_job(s, &of);
-
-        note(&s->profiles, e, key, build_profiles(s, &job, false));
-    }
+    if (e && !e->known)
+        note(&s->profiles, e, key, build_profiles(s, search_job(s, &of), false));
     return e ? e->value : NULL;
 }
 
@@ -126,51 +122,55 @@ const struct hd_layer_profiles *search_profiles(struct layout_search *s, const s
 
 static enum hd_status order_of(const struct hd_job *job, int64_t micro_batches,
                                struct hd_units *partition, struct hd_arena *arena,
-                               struct hd_rank_program_shared *ret_shared)
+                               struct ordered_step *ret_step)
 {
+    struct hd_rank_program_shared shared;
     struct hd_job some = *job;
+    enum hd_status st;
 
     some.global_batch = job->dp * job->micro_batch * micro_batches;
     some.validate_batches = 1; /* the schedule of validation is not needed: make it short */
-    return hd_rank_program_schedule(&some, partition, arena, ret_shared);
+    st = hd_rank_program_schedule(&some, partition, arena, &shared);
+    *ret_step = (struct ordered_step){shared.pipeline, shared.units, shared.order};
+    return st;
 }
 
-int32_t search_blocks_of(const struct hd_rank_program_shared *shared, int32_t chunk)
+int32_t search_blocks_of(const struct ordered_step *step, int32_t chunk)
 {
-    const struct hd_units u = shared->units[chunk];
+    const struct hd_units u = step->units[chunk];
 
-    return u.end - u.first - (chunk == 0) - (chunk == shared->pipeline.chunks - 1);
+    return u.end - u.first - (chunk == 0) - (chunk == step->pipeline.chunks - 1);
 }
 
 static enum hd_status describe_stages(struct ordered *o, struct hd_arena *arena)
 {
-    const struct hd_pipeline *p = &o->shared.pipeline;
-    const enum hd_call frees = o->shared.order.split ? HD_CALL_W : HD_CALL_B;
+    const struct hd_pipeline *p = &o->step.pipeline;
+    const enum hd_call frees = o->step.order.split ? HD_CALL_W : HD_CALL_B;
 
     o->stages = hd_arena_array(arena, (size_t)p->stages, sizeof *o->stages);
     if (!o->stages)
         return hd_err(HD_NO_MEMORY, "no memory to search layouts");
     for (int32_t i = 0; i < p->stages; i++) {
-        const struct hd_stage_schedule *order = &o->shared.order.stages[i];
+        const struct hd_stage_schedule *order = &o->step.order.stages[i];
         struct ordered_stage *stage = &o->stages[i];
         int32_t kept = 0, deferred = 0;
 
         for (int32_t k = 0; k < p->chunks / p->stages; k++) {
-            const int32_t blocks = search_blocks_of(&o->shared, hd_pipeline_chunk(p, i, k));
+            const int32_t blocks = search_blocks_of(&o->step, hd_pipeline_chunk(p, i, k));
 
             stage->blocks += blocks;
             stage->largest = blocks > stage->largest ? blocks : stage->largest;
         }
         for (int32_t k = 0; k < hd_pipeline_chunk(p, i, 0); k++)
-            stage->before += search_blocks_of(&o->shared, k);
+            stage->before += search_blocks_of(&o->step, k);
         for (int32_t k = 0; k < order->count; k++) {
             kept += (order->entries[k].call == HD_CALL_F) - (order->entries[k].call == frees);
             stage->kept = kept > stage->kept ? kept : stage->kept;
-            if (o->shared.order.split)
+            if (o->step.order.split)
                 deferred +=
                     (order->entries[k].call == HD_CALL_B) - (order->entries[k].call == HD_CALL_W);
             stage->deferred = deferred > stage->deferred ? deferred : stage->deferred;
-            if (order->entries[k].chunk < o->shared.order.frozen)
+            if (order->entries[k].chunk < o->step.order.frozen)
                 kept = 0; /* chunks that only run F save nothing for later */
         }
     }
@@ -191,9 +191,9 @@ static enum hd_status order_step(const struct hd_job *job, struct hd_units *part
     *ret_ordered = (struct ordered){0};
     if (!job->schedule_order && M > (WALKED_PER_STAGE + 1) * P)
         walked = WALKED_PER_STAGE * P + M % P;
-    st = order_of(job, walked, partition, arena, &ret_ordered->shared);
+    st = order_of(job, walked, partition, arena, &ret_ordered->step);
     if (!st && walked < M)
-        st = order_of(job, walked - P, ret_ordered->shared.units, arena, &ret_ordered->shorter);
+        st = order_of(job, walked - P, ret_ordered->step.units, arena, &ret_ordered->shorter);
     ret_ordered->repeats = (double)(M - walked) / (double)P;
     if (!st)
         st = describe_stages(ret_ordered, arena);
@@ -212,7 +212,6 @@ const struct ordered *search_ordered(struct layout_search *s, const struct candi
     const int32_t partition_key[KEY_NUMBERS] = {(int32_t)sizes->pp, (int32_t)sizes->virtual_stages};
     struct memo_entry *e, *partition;
     struct ordered *o;
-    struct hd_job job;
     enum hd_status st;
 
     if (c->own)
@@ -223,14 +222,13 @@ const struct ordered *search_ordered(struct layout_search *s, const struct candi
     partition = find_memo_entry(s, &s->partitions, partition_key);
     if (!partition)
         return NULL;
-    job = search_job(s, sizes);
     o = hd_arena_alloc(&s->kept, sizeof *o);
-    st = o ? order_step(&job, partition->value, &s->kept, o)
+    st = o ? order_step(search_job(s, sizes), partition->value, &s->kept, o)
            : hd_err(HD_NO_MEMORY, "no memory to search layouts");
     search_note_refusal(s, st);
     note(&s->orders, e, key, st ? NULL : o);
     if (!st && !partition->known)
-        note(&s->partitions, partition, partition_key, o->shared.units);
+        note(&s->partitions, partition, partition_key, o->step.units);
     return e->value;
 }
 
@@ -247,12 +245,11 @@ enum hd_status search_model_of(const struct hd_model_config *config, struct hd_a
 static enum hd_status walk_one(const struct hd_search_asked *asked,
                                const struct search_model *model, const struct hd_job *job,
                                const struct hd_layer_profiles *profiles,
-                               const struct hd_rank_program_shared *shared,
-                               struct hd_step_cost *ret_cost)
+                               const struct ordered_step *step, struct hd_step_cost *ret_cost)
 {
-    const struct hd_step_cost_layout layout = {.pipeline = shared->pipeline,
-                                               .units = shared->units,
-                                               .order = &shared->order,
+    const struct hd_step_cost_layout layout = {.pipeline = step->pipeline,
+                                               .units = step->units,
+                                               .order = &step->order,
                                                .config = model->config,
                                                .ranks_per_stage = job->dp * job->cp * job->tp,
                                                .segment = hd_layer_profile_segment(job),
@@ -271,7 +268,7 @@ enum hd_status search_walk(const struct hd_search_asked *asked, const struct sea
                            const struct ordered *o, struct hd_step_cost *ret_cost)
 {
     struct hd_step_cost shorter, more;
-    enum hd_status st = walk_one(asked, model, job, profiles, &o->shared, ret_cost);
+    enum hd_status st = walk_one(asked, model, job, profiles, &o->step, ret_cost);
 
     if (!st && o->repeats > 0) {
         st = walk_one(asked, model, job, profiles, &o->shorter, &shorter);

@@ -30,12 +30,8 @@ bool search_has_partitions(const struct layout_search *s, int64_t chunks)
 const struct ordered *search_repartition(struct layout_search *s,
                                          const struct search_partition *partition)
 {
-    if (s->repartition_from !=
-        /* the struct is large, and consecutive partitions mostly have the same even one */
-        partition->even)
-        s->repartition = *partition->even;
-    s->repartition_from = partition->even;
-    s->repartition.shared.units = s->repartition.shorter.units = partition->units;
+    s->repartition = *partition->even;
+    s->repartition.step.units = s->repartition.shorter.units = partition->units;
     s->repartition.stages = partition->stages;
     return &s->repartition;
 }
@@ -45,7 +41,7 @@ const struct ordered *search_repartition(struct layout_search *s,
 static struct search_partition *make_partition(struct layout_search *s, const struct ordered *even,
                                                const int64_t *blocks)
 {
-    const struct hd_pipeline *p = &even->shared.pipeline;
+    const struct hd_pipeline *p = &even->step.pipeline;
     struct search_partition *partition = hd_arena_alloc(&s->kept, sizeof *partition);
     struct hd_units *units = hd_arena_array(&s->kept, (size_t)p->chunks, sizeof *units);
     struct ordered_stage *stages = hd_arena_array(&s->kept, (size_t)p->stages, sizeof *stages);
@@ -76,8 +72,8 @@ static struct search_partition *make_partition(struct layout_search *s, const st
 
 static bool is_even(const struct ordered *even, const int64_t *blocks)
 {
-    for (int32_t c = 0; c < even->shared.pipeline.chunks; c++)
-        if (blocks[c] != search_blocks_of(&even->shared, c))
+    for (int32_t c = 0; c < even->step.pipeline.chunks; c++)
+        if (blocks[c] != search_blocks_of(&even->step, c))
             return false;
     return true;
 }
@@ -110,7 +106,7 @@ void search_each_partition(struct layout_search *s, const struct ordered *even,
                                         const struct search_partition *partition, void *context),
                            void *context)
 {
-    const int32_t chunks = even->shared.pipeline.chunks;
+    const int32_t chunks = even->step.pipeline.chunks;
     int64_t blocks[HD_PLAN_CHUNKS_MAX] = {0};
 
     for (int32_t c = 1; c < chunks - 1; c++)

@@ -93,7 +93,7 @@ static void make_ranges(struct hd_registry *registry, struct hd_bucket *bucket, 
         }
         if (r)
             r->end = p->offset;
-        r = &bucket->ranges[bucket->range_count++];
+        r = &bucket->whole_ranges[bucket->whole_range_count++];
         *r = (struct hd_update_range){.begin = p->offset,
                                       .end = p->offset + p->count,
                                       .decay = decay,
@@ -104,14 +104,14 @@ static void make_ranges(struct hd_registry *registry, struct hd_bucket *bucket, 
         r->end = bucket->count;
 }
 
-/* Cuts the bucket's ranges to the part in this rank's shard, and counts their offsets from the
- * shard's begin. */
+/* Sets the ranges of the part of the bucket that is in this rank's shard. Their offsets count from
+ * the shard's begin. */
 static void split_ranges(struct hd_bucket *bucket)
 {
     int64_t count = 0;
 
-    for (int64_t i = 0; i < bucket->range_count; i++) {
-        struct hd_update_range range = bucket->ranges[i];
+    for (int64_t i = 0; i < bucket->whole_range_count; i++) {
+        struct hd_update_range range = bucket->whole_ranges[i];
 
         if (range.begin < bucket->shard_begin)
             range.begin = bucket->shard_begin;
@@ -130,6 +130,8 @@ static void split_ranges(struct hd_bucket *bucket)
  * of all. */
 static void place_moments(struct hd_bucket *bucket)
 {
+    bucket->moment_bytes = 0;
+    bucket->in_blocks = false;
     for (int64_t i = 0; i < bucket->range_count; i++) {
         struct hd_update_range *r = &bucket->ranges[i];
 
@@ -178,20 +180,26 @@ static struct hd_range shard_of(const struct hd_registry *registry, const struct
     return range;
 }
 
-static void split_bucket(struct hd_registry *registry, struct hd_bucket *bucket)
+/* Sets this rank's shard of the bucket. */
+static void take_shard(const struct hd_registry *registry, struct hd_bucket *bucket)
 {
-    const int P = hd_mesh_find_group(&registry->mesh, bucket->shard_group, registry->rank).size;
-    const int64_t chunks = (bucket->count + HD_GRAD_CHUNK - 1) / HD_GRAD_CHUNK;
-    struct hd_range shard;
+    const struct hd_range shard = shard_of(registry, bucket, registry->rank);
 
-    if (registry->zero && registry->trains && bucket->trainable && P > 1)
-        bucket->shard_count = (chunks + P - 1) / P * HD_GRAD_CHUNK;
-    bucket->zero = bucket->shard_count ? registry->zero : 0;
-    shard = shard_of(registry, bucket, registry->rank);
     bucket->shard_begin = shard.begin;
     bucket->shard_end = shard.end;
     split_ranges(bucket);
     place_moments(bucket);
+}
+
+static void split_bucket(struct hd_registry *registry, struct hd_bucket *bucket)
+{
+    const int P = hd_mesh_find_group(&registry->mesh, bucket->shard_group, registry->rank).size;
+    const int64_t chunks = (bucket->count + HD_GRAD_CHUNK - 1) / HD_GRAD_CHUNK;
+
+    if (registry->zero && registry->trains && bucket->trainable && P > 1)
+        bucket->shard_count = (chunks + P - 1) / P * HD_GRAD_CHUNK;
+    bucket->zero = bucket->shard_count ? registry->zero : 0;
+    take_shard(registry, bucket);
 }
 
 /* Returns true if a rank has this kind of state of the bucket for its ZeRO shard only. Without a
@@ -298,7 +306,8 @@ static enum hd_status lay_out_bucket(struct hd_registry *registry, int bucket_nu
 
     bucket->segments = hd_arena_array(registry->arena, most, sizeof *bucket->segments);
     bucket->ranges = hd_arena_array(registry->arena, most, sizeof *bucket->ranges);
-    if (!order || !bucket->segments || !bucket->ranges)
+    bucket->whole_ranges = hd_arena_array(registry->arena, most, sizeof *bucket->whole_ranges);
+    if (!order || !bucket->segments || !bucket->ranges || !bucket->whole_ranges)
         return hd_err(HD_NO_MEMORY, "no memory to lay out %s", registry->units[bucket->unit].name);
     for (int t = SPLIT; t <= WHOLE; t++)
         put_params(registry, bucket_number, (enum treatment)t, &last, order, &order_count);
@@ -434,4 +443,25 @@ enum hd_status hd_registry_finish(struct hd_registry *registry, enum hd_dtype co
     number_chunks(registry);
     lay_out_globals(registry);
     return HD_OK;
+}
+
+void hd_registry_move(struct hd_registry *registry, int rank)
+{
+    const struct hd_mesh_coord coord = hd_mesh_coord_of(&registry->mesh, rank);
+
+    assert(coord.tp == registry->coord.tp);
+    registry->rank = rank;
+    registry->coord = coord;
+    for (int i = 0; i < registry->param_count; i++) {
+        struct hd_param *p = &registry->params[i];
+
+        if (p->experts)
+            hd_param_box(p, hd_param_shard_index(p, &registry->mesh, rank), p->start, p->real);
+    }
+    for (int i = 0; i < registry->bucket_count; i++) {
+        struct hd_bucket *bucket = &registry->buckets[i];
+
+        bucket->is_local = hd_bucket_is_held_by(registry, bucket, rank);
+        take_shard(registry, bucket);
+    }
 }

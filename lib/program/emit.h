@@ -87,6 +87,8 @@ struct hd_emit {
     struct hd_store **grad_bucket, **gathered; /* gradient buckets and gathered weights, by bucket *
                                                   HD_CALL_COUNT + call */
     struct hd_store *global_store[HD_GLOBAL_COUNT];
+    /* while hd_pass_fuse runs: operands that use each store, of all nodes, by id */
+    int *uses;
 };
 
 /* ---- stores ---- */

@@ -39,6 +39,47 @@ static bool is_scaled(const struct hd_node *add)
     return hd_factor_of(((const struct hd_add_args *)add->args)->factor) != 1;
 }
 
+/* Adds the node's operands to the numbers of uses, times `change`. */
+static void count_uses(const struct hd_emit *e, const struct hd_node *node, int change)
+{
+    const int count = hd_node_operand_count(node);
+
+    for (int k = 0; k < count; k++)
+        if (node->operands[k].store)
+            e->uses[node->operands[k].store->id] += change;
+}
+
+static int operands_in(const struct hd_node *node, const struct hd_store *store)
+{
+    const int count = hd_node_operand_count(node);
+    int uses = 0;
+
+    for (int k = 0; k < count; k++)
+        uses += node->operands[k].store == store;
+    return uses;
+}
+
+/* Returns true if any node but `a` and `b`, in any program, uses the store. */
+static bool other_nodes_use(const struct hd_emit *e, const struct hd_node *a,
+                            const struct hd_node *b, const struct hd_store *store)
+{
+    return e->uses[store->id] > operands_in(a, store) + operands_in(b, store);
+}
+
+/* Begins the merging of two nodes, which changes operands of one and drops the other; end_merge,
+ * with the one that is left, ends it. */
+static void begin_merge(const struct hd_emit *e, const struct hd_node *a, const struct hd_node *b)
+{
+    count_uses(e, a, -1);
+    count_uses(e, b, -1);
+}
+
+static bool end_merge(const struct hd_emit *e, const struct hd_node *left)
+{
+    count_uses(e, left, 1);
+    return true;
+}
+
 static bool used_later(const struct hd_node_list *list, int from, const struct hd_store *store)
 {
     for (int i = from; i < list->count; i++)
@@ -72,14 +113,7 @@ static bool written_between(const struct hd_node_list *list, int from, int to,
 static bool used_elsewhere(const struct hd_emit *e, const struct hd_node *a,
                            const struct hd_node *b, const struct hd_store *store)
 {
-    if (store->kind != HD_STORE_TEMPORARY)
-        return true;
-    for (int c = 0; c < HD_CALL_COUNT; c++)
-        for (int i = 0; i < e->lists[c].count; i++)
-            if (e->lists[c].nodes[i] != a && e->lists[c].nodes[i] != b &&
-                hd_node_touches(e->lists[c].nodes[i], store))
-                return true;
-    return false;
+    return store->kind != HD_STORE_TEMPORARY || other_nodes_use(e, a, b, store);
 }
 
 /* Returns the index, in the list, of the last node before index `at` that writes `store`; -1:
@@ -154,9 +188,10 @@ static bool fuse_terms(const struct hd_emit *e, const struct hd_node_list *list,
         used_elsewhere(e, list->nodes[i], sum, result.store) ||
         touched_between(list, i, at, out.store) || written_between(list, i, at, residual.store))
         return false;
+    begin_merge(e, list->nodes[i], sum);
     *product.c = out;
     *product.add = residual;
-    return true;
+    return end_merge(e, list->nodes[i]);
 }
 
 /* Merges the add node at index `at` into a product that wrote one of its two terms, trying the
@@ -218,7 +253,8 @@ static bool find_norm_backward(const struct hd_node *node, struct norm_backward 
     return false;
 }
 
-static bool fuse_forward(const struct hd_node *add, const struct hd_node *node)
+static bool fuse_forward(const struct hd_emit *e, const struct hd_node *add,
+                         const struct hd_node *node)
 {
     const struct hd_add_operands *a;
     struct norm_nodes norm;
@@ -228,11 +264,12 @@ static bool fuse_forward(const struct hd_node *add, const struct hd_node *node)
     a = hd_add_operands_of(add);
     if (norm.add->store || !same(*norm.inp, a->out))
         return false;
+    begin_merge(e, add, node);
     *norm.sum = a->out;
     *norm.inp = a->a;
     *norm.add = a->b;
     *norm.factor = ((const struct hd_add_args *)add->args)->factor;
-    return true;
+    return end_merge(e, node);
 }
 
 /* Makes the norm_backward node add the other term of the following sum itself. The node then no
@@ -250,12 +287,14 @@ static bool fuse_backward(const struct hd_emit *e, const struct hd_node *node,
     a = hd_add_operands_of(add);
     bucket = *norm.dinp;
     if (!same(bucket, a->b) || same(bucket, a->a) ||
-        used_later(&e->lists[HD_CALL_B], next_index, bucket.store) ||
-        used_later(&e->lists[HD_CALL_W], 0, bucket.store))
+        (other_nodes_use(e, node, add, bucket.store) && /* perhaps earlier ones */
+         (used_later(&e->lists[HD_CALL_B], next_index, bucket.store) ||
+          used_later(&e->lists[HD_CALL_W], 0, bucket.store))))
         return false;
+    begin_merge(e, node, add);
     *norm.dinp = a->out;
     *norm.add = a->a;
-    return true;
+    return end_merge(e, node);
 }
 
 /* ---- GELU as epilogue of a GEMM ---- */
@@ -302,17 +341,20 @@ static bool fuse_gelu(const struct hd_emit *e, const struct hd_node_list *list, 
     const struct hd_activation_forward_args *args = gelu->args;
     const int i = find_product(list, at, o->inp);
     struct hd_gemm_operands *product;
+    bool read_later;
 
     if (i < 0 || args->act != HD_ACT_GELU_TANH || o->counts.store || o->inp.store == o->out.store ||
         !takes_gelu(e, list->nodes[i], HD_EPILOGUE_GELU, args->N, args->dtype) ||
         touched_between(list, i, at, o->out.store))
         return false;
     product = hd_gemm_operands_of(list->nodes[i]);
-    if (used_elsewhere(e, list->nodes[i], gelu, o->inp.store))
+    read_later = used_elsewhere(e, list->nodes[i], gelu, o->inp.store);
+    begin_merge(e, list->nodes[i], gelu);
+    if (read_later)
         product->pre = o->inp;
     product->c = o->out;
     set_epilogue(list->nodes[i], HD_EPILOGUE_GELU);
-    return true;
+    return end_merge(e, list->nodes[i]);
 }
 
 /* Merges the GELU-backward node at index `at` into the GEMM that computes its input dout. The GEMM
@@ -334,10 +376,11 @@ static bool fuse_gelu_backward(const struct hd_emit *e, const struct hd_node_lis
         used_elsewhere(e, list->nodes[i], gelu, o->dout.store) ||
         touched_between(list, i, at, o->dinp.store) || written_between(list, i, at, o->inp.store))
         return false;
+    begin_merge(e, list->nodes[i], gelu);
     product->c = o->dinp;
     product->gelu_inp = o->inp;
     set_epilogue(list->nodes[i], HD_EPILOGUE_GELU_BACKWARD);
-    return true;
+    return end_merge(e, list->nodes[i]);
 }
 
 /* ---- The gradients of a weight and its bias in one GEMM ---- */
@@ -359,8 +402,9 @@ static bool fuse_bias(const struct hd_emit *e, struct hd_node *product, struct h
                                 hd_gemm_takes_epilogue */
     if (!hd_gemm_takes_epilogue(&args, &e->options->traits))
         return false;
+    begin_merge(e, product, bias);
     hd_gemm_operands_of(product)->dbias = hd_bias_backward_operands_of(bias)->dbias;
-    return true;
+    return end_merge(e, product);
 }
 
 /* ---- The gradients of a norm's input and weights in one pass ---- */
@@ -388,8 +432,9 @@ static bool fuse_rmsnorm_weight(const struct hd_emit *e, const struct hd_node *n
     w = hd_rmsnorm_backward_weight_operands_of(weight);
     if (!same(n->dout, w->dout) || !same(n->inp, w->inp) || !same(n->rstd, w->rstd))
         return false;
+    begin_merge(e, norm, weight);
     n->dweight = w->dweight;
-    return true;
+    return end_merge(e, norm);
 }
 
 static bool fuse_layernorm_weight(const struct hd_emit *e, const struct hd_node *norm,
@@ -408,9 +453,10 @@ static bool fuse_layernorm_weight(const struct hd_emit *e, const struct hd_node 
     if (!same(n->dout, w->dout) || !same(n->inp, w->inp) || !same(n->mean, w->mean) ||
         !same(n->rstd, w->rstd))
         return false;
+    begin_merge(e, norm, weight);
     n->dweight = w->dweight;
     n->dbias = w->dbias;
-    return true;
+    return end_merge(e, norm);
 }
 
 /* Merges a norm's backward with the gradients of its weights. To be called after fuse_neighbours,
@@ -442,7 +488,7 @@ static void fuse_neighbours(struct hd_emit *e, struct hd_node_list *list)
         struct hd_node *node = list->nodes[i];
         struct hd_node *next = i + 1 < list->count ? list->nodes[i + 1] : NULL;
 
-        if (next && fuse_forward(node, next))
+        if (next && fuse_forward(e, node, next))
             continue; /* the add node is dropped: the norm node computes the sum */
         list->nodes[left++] = node;
         if (next && (fuse_backward(e, node, next, i + 2) || fuse_bias(e, node, next)))
@@ -479,6 +525,14 @@ static void fuse_products(const struct hd_emit *e, struct hd_node_list *list,
 /* Residuals are merged with products first; norms then take the sums that remain. */
 void hd_pass_fuse(struct hd_emit *e)
 {
+    e->uses = hd_arena_array(e->arena, (size_t)e->store_count + 1, sizeof *e->uses);
+    if (!e->uses) {
+        hd_emit_fail(e, hd_err(HD_NO_MEMORY, "no memory to merge nodes"));
+        return;
+    }
+    for (int c = 0; c < HD_CALL_COUNT; c++)
+        for (int i = 0; i < e->lists[c].count; i++)
+            count_uses(e, e->lists[c].nodes[i], 1);
     for (int c = 0; c < HD_CALL_COUNT; c++) {
         fuse_products(e, &e->lists[c], fuse_residual);
         fuse_neighbours(e, &e->lists[c]);

@@ -9,10 +9,14 @@
 #define READ_WRITE(name) HD_READ_WRITE,
 static const enum hd_access comm_access[] = {HD_COMM_OPERAND_LIST(READ, WRITE, READ_WRITE)};
 
+#define OPERAND_COUNT(name, list) \
+    (int)(sizeof(struct hd_##name##_operands) / sizeof(struct hd_operand)),
+static const int operand_counts[] = {HD_KERNEL_LIST(OPERAND_COUNT)};
+
 int hd_node_operand_count(const struct hd_node *node)
 {
     return node->is_comm ? (int)(sizeof comm_access / sizeof comm_access[0])
-                         : hd_kernel_get_info(node->kernel)->operand_count;
+                         : operand_counts[node->kernel];
 }
 
 enum hd_access hd_node_access(const struct hd_node *node, int k)
@@ -32,7 +36,9 @@ bool hd_node_touches(const struct hd_node *node, const struct hd_store *store)
 
 bool hd_node_writes(const struct hd_node *node, const struct hd_store *store)
 {
-    for (int k = 0; k < hd_node_operand_count(node); k++)
+    const int count = hd_node_operand_count(node);
+
+    for (int k = 0; k < count; k++)
         if (node->operands[k].store == store && (hd_node_access(node, k) & HD_WRITE))
             return true;
     return false;

@@ -97,39 +97,48 @@ static void give_scratch(struct hd_emit *e)
 /* ---- lifetimes ---- */
 
 /* Returns the index of the first compute node that waits for the collective at index `from`, or for
- * a later one on its stream; if no node does, the index behind the program's last node. */
-static int released_at(const struct hd_node_list *list, int from)
+ * a later one on its stream; if no node does, the index behind the program's last node. Both indices
+ * of such waits rise along the list, so the search goes on at *next, where it ended for the
+ * collective before on this stream; 0: at the begin. */
+static int released_at(const struct hd_node_list *list, int from, int *next)
 {
-    for (int i = from + 1; i < list->count; i++)
-        for (int w = 0; w < list->nodes[i]->wait_count; w++) {
-            int waited = list->nodes[i]->waits[w];
+    for (; *next < list->count; (*next)++) {
+        const struct hd_node *node = list->nodes[*next];
 
-            if (list->nodes[i]->stream == HD_STREAM_COMPUTE && waited >= from &&
-                list->nodes[waited]->stream == list->nodes[from]->stream)
-                return i;
-        }
+        for (int w = 0; node->stream == HD_STREAM_COMPUTE && w < node->wait_count; w++)
+            if (node->waits[w] >= from &&
+                list->nodes[node->waits[w]]->stream == list->nodes[from]->stream)
+                return *next;
+    }
     return list->count;
+}
+
+/* Extends the life of each store that the node at index `at` uses to index `last`. */
+static void extend_lives(const struct hd_node *node, int at, int last, struct life *lives)
+{
+    const int count = hd_node_operand_count(node);
+
+    for (int k = 0; k < count; k++) {
+        struct life *life = node->operands[k].store ? &lives[node->operands[k].store->id] : NULL;
+
+        if (life && life->first < 0)
+            life->first = at;
+        if (life && last > life->last)
+            life->last = last;
+    }
 }
 
 static void find_lives(const struct hd_emit *e, enum hd_call call, struct life *lives)
 {
     const struct hd_node_list *list = &e->lists[call];
+    int next[HD_STREAM_COUNT] = {0};
 
     for (int s = 0; s < e->store_count; s++)
         lives[s] = (struct life){s, -1, -1};
     for (int i = 0; i < list->count; i++) {
         const struct hd_node *node = list->nodes[i];
-        int last = node->is_comm ? released_at(list, i) : i;
 
-        for (int k = 0; k < hd_node_operand_count(node); k++) {
-            struct life *life =
-                node->operands[k].store ? &lives[node->operands[k].store->id] : NULL;
-
-            if (life && life->first < 0)
-                life->first = i;
-            if (life && last > life->last)
-                life->last = last;
-        }
+        extend_lives(node, i, node->is_comm ? released_at(list, i, &next[node->stream]) : i, lives);
     }
     for (int s = 0; s < e->store_count; s++) {
         enum hd_store_kind kind = e->stores[s]->kind;

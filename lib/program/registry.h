@@ -263,6 +263,8 @@ struct hd_bucket {
     struct hd_update_range *ranges; /* [range_count] ranges of those elements with equal decay,
                                        learning rate and block; offsets count from shard_begin */
     int64_t range_count;
+    struct hd_update_range *whole_ranges; /* [whole_range_count] ranges of the whole bucket */
+    int64_t whole_range_count;
     bool in_blocks;                      /* true if the moments of at least one range are 8-bit
                                             blocks */
     int64_t moment_bytes;                /* bytes of each of the two moments of this rank's
@@ -359,6 +361,11 @@ void hd_registry_routers(struct hd_registry *registry, int64_t routers, int64_t 
  * first failure of any declaration. */
 enum hd_status hd_registry_finish(struct hd_registry *registry, enum hd_dtype compute_dtype,
                                   bool trains);
+
+/* Makes the registry that of another rank with the same tp index, for a planner that compares ranks:
+ * its boxes of parameters, which buckets it holds, and its shards of them. Offsets of state stay
+ * those of the rank before. */
+void hd_registry_move(struct hd_registry *registry, int rank);
 
 /* Returns the number of elements of all parameters (global, each once). */
 int64_t hd_registry_global_count(const struct hd_registry *registry);

@@ -182,9 +182,10 @@ static void zero_gap(struct hd_emit *e, int bucket, int64_t begin, int64_t end, 
 static const struct hd_param *next_written(const struct hd_emit *e, int bucket, int64_t from)
 {
     const struct hd_registry *r = e->registry;
+    const struct hd_unit *unit = &r->units[r->buckets[bucket].unit];
     const struct hd_param *next = NULL;
 
-    for (int i = 0; i < r->param_count; i++) {
+    for (int i = unit->first_param; i < unit->first_param + unit->param_count; i++) {
         const struct hd_param *p = &r->params[i];
 
         if (p->bucket == bucket && p->offset >= from && (!next || p->offset < next->offset) &&
