@@ -4,25 +4,39 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "controller/cli/found.h"
 #include "controller/cli/process.h"
 #include "controller/cli/show.h"
 #include "controller/cli/table.h"
 #include "hf/hf.h"
 
-enum { SAVE_PAUSE_MS = 300 };
+enum { SAVE_PAUSE_MS = 300, COPY_MARK_BYTES_MAX = 8192 };
 
 /* ---- checkpoint ls, verify ---- */
 
 static const struct table_column checkpoint_columns[] = {
-    {"ATTEMPT", true}, {"STEP", true},      {"SIZE", true},
-    {"TIME", false},   {"VAL LOSS", false}, {"PATH", false},
+    {"ATTEMPT", true},   {"STEP", true},  {"SIZE", true},  {"TIME", false},
+    {"VAL LOSS", false}, {"PATH", false}, {"COPY", false},
 };
+
+/* Appends the name of the checkpoint's copy in an object store (checkpoint.copy_to), which heddled
+ * marks in its folder. */
+static void add_copy(const char *path, struct hd_text *out)
+{
+    struct hd_text file = {0};
+
+    hd_text_add(&file, "%s/.copied-to", path);
+    if (!file.failed)
+        (void)hd_file_read(file.data, COPY_MARK_BYTES_MAX, out);
+    hd_text_add(out, "%s", "");
+    hd_text_free(&file);
+}
 
 static void list_checkpoints(struct cli *cli, const struct found *f)
 {
     char size[32], when[HD_CLOCK_TEXT_MAX];
-    struct hd_text out = {0};
+    struct hd_text out = {0}, copy = {0};
     struct show_list list;
     struct table table;
 
@@ -31,6 +45,10 @@ static void list_checkpoints(struct cli *cli, const struct found *f)
         for (size_t i = 0; i < f->count; i++) {
             show_item_begin(&list);
             show_checkpoint(&list.writer, &f->items[i]);
+            hd_text_clear(&copy);
+            add_copy(f->items[i].path, &copy);
+            if (copy.len_bytes)
+                hd_json_add_string(&list.writer, "copy", copy.data);
             show_item_end(&list);
         }
         show_list_end(&list);
@@ -52,12 +70,16 @@ static void list_checkpoints(struct cli *cli, const struct found *f)
             else
                 table_add(&table, NULL, "%s", "");
             table_add(&table, NULL, "%s%s", c->path, c->missing ? " (missing)" : "");
+            hd_text_clear(&copy);
+            add_copy(c->path, &copy);
+            table_add(&table, NULL, "%s", copy.data ? copy.data : "");
         }
         table_render(&table, cli->colour, 0, &out); /* unlimited width: a path must not be cut */
         table_done(&table);
     }
     (void)cli_out(&out);
     hd_text_free(&out);
+    hd_text_free(&copy);
 }
 
 /* Results of `checkpoint verify`, printed in the command's format. */

@@ -35,7 +35,8 @@
 enum {
     START_MS = 30000, /* time within which the controller must answer, ms */
     STOP_MS = 10000,
-    TEMP_DIR_MAX = 40, /* longest $TMPDIR used, bytes; a longer one is ignored */
+    COPIES_PAUSE_MS = 100, /* pause between looks whether copies of checkpoints are done */
+    TEMP_DIR_MAX = 40,     /* longest $TMPDIR used, bytes; a longer one is ignored */
     /* time for which the state "waiting" is not shown, ms: the daemon connects sooner */
     HOLD_MS = 3000,
     PRIVATE_DIR_MAX = 64 /* leaves space for socket names: a socket path has at most 107 bytes */
@@ -501,6 +502,55 @@ static int watch(struct local *l)
     return code;
 }
 
+/* Sets ret_text to the first record (or, problems, problem) of jobs whose checkpoints heddled copies
+ * (daemon/agent/copies.h); false: there is none. */
+static bool find_copies(const struct local *l, bool problems, struct hd_text *ret_text)
+{
+    char path[PRIVATE_DIR_MAX + 300];
+    const struct dirent *entry;
+    bool found = false;
+    DIR *dir;
+
+    (void)snprintf(path, sizeof path, "%s/node/copies", l->private_dir);
+    dir = opendir(path);
+    while (dir && !found && (entry = readdir(dir)))
+        found = entry->d_name[0] != '.' && (strchr(entry->d_name, '.') != NULL) == problems &&
+                snprintf(path, sizeof path, "%s/node/copies/%.200s", l->private_dir,
+                         entry->d_name) < (int)sizeof path;
+    if (dir)
+        (void)closedir(dir);
+    hd_text_clear(ret_text);
+    return found && !hd_file_read(path, HD_ERR_MAX + 8192, ret_text) && ret_text->data;
+}
+
+/* Waits until heddled has copied the last checkpoints (checkpoint.copy_to), which it does behind the
+ * job. Ends at a failure, and at Ctrl-C. Returns whether all are copied. */
+static bool await_copies(struct local *l)
+{
+    struct hd_text text = {0};
+    bool told = false;
+    bool left = find_copies(l, false, &text);
+
+    catch_early_signals();
+    early_signal = 0;
+    for (; left && !early_signal; left = find_copies(l, false, &text)) {
+        if (!told)
+            cli_note("heddle: waits for the copies of checkpoints; Ctrl-C leaves them as they are");
+        told = true;
+        if (find_copies(l, true, &text))
+            break;
+        (void)nanosleep(&(struct timespec){.tv_nsec = COPIES_PAUSE_MS * 1000000L}, NULL);
+    }
+    if (left && find_copies(l, true, &text))
+        cli_note("heddle: a checkpoint has no copy: %s", text.data);
+    else if (left)
+        cli_note("heddle: interrupted; checkpoints without a copy are copied when the run is "
+                 "resumed (heddle local --resume %s)",
+                 l->run.path);
+    hd_text_free(&text);
+    return !left;
+}
+
 static int run_job(struct local *l)
 {
     const int64_t begin_ms = hd_clock_now_ms();
@@ -523,6 +573,8 @@ static int run_job(struct local *l)
         code = st ? (cli_fail(st), CLI_FAILED) : watch(l);
         plot_write_loss(l->run.path, l->spec->name);
     }
+    if (!l->killed && !await_copies(l) && code == CLI_OK)
+        code = CLI_UNREACHABLE;
     if (l->interrupted && code != CLI_OK)
         code = cli_exit_of_signal(l->interrupted);
     print_end(l, code, begin_ms);

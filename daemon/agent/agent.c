@@ -148,6 +148,16 @@ static void check_clock(struct agent *agent)
     agent_end(agent, EXIT_FAILURE);
 }
 
+static bool has_attempt(const void *user, int64_t job)
+{
+    const struct agent *agent = user;
+
+    for (const struct agent_attempt *l = agent->locals.first; l; l = l->next)
+        if (l->job == job)
+            return true;
+    return false;
+}
+
 static void on_tick(uv_timer_t *timer)
 {
     struct agent *agent = timer->data;
@@ -178,6 +188,8 @@ static void on_tick(uv_timer_t *timer)
     stream_tick(agent);
     logs_tick(agent);
     deletion_tick(agent);
+    if (agent->desired) /* else it is not known yet which attempts run */
+        copies_set_alive(agent->copies, has_attempt, agent);
     agent_soon(agent); /* a spool may have grown without a message */
 }
 
@@ -406,6 +418,8 @@ enum hd_status agent_open(struct agent *agent)
     (void)snprintf(agent->locals.state_dir, sizeof agent->locals.state_dir, "%s",
                    agent->identity.state_dir);
     st = name_choices_dir(agent);
+    if (!st)
+        st = copies_open(agent->identity.state_dir, agent->identity.cluster, &agent->copies);
     if (st)
         return st;
     (void)snprintf(agent->locals.node, sizeof agent->locals.node, "%s", agent->identity.node_name);
@@ -476,6 +490,7 @@ int agent_run(struct agent *agent)
     (void)uv_run(agent->loop, UV_RUN_DEFAULT);
     desired_forget(agent);
     deletion_free_all(agent);
+    copies_close(agent->copies);
     hd_health_close(&agent->health);
     hd_prober_close(&agent->prober);
     (void)uv_loop_close(agent->loop);

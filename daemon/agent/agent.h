@@ -3,11 +3,11 @@
  *
  *     controller  <--stream.c-->  agent.c  --reconcile-->  local.c  <--socket-->  heddle-supervisor
  *
- * One loop, one thread (and libuv's pool for removing checkpoints). daemon/devices lists the
+ * One loop, one thread (and libuv's pool for removing checkpoints, and one that copies them). daemon/devices lists the
  * devices and checks which of them work. All durable state is on disk or in the controller:
  * heddled may be killed and restarted at any time, and finds its supervisors by their records.
  *
- * Used by: its own files.   Uses: base, config, link, rpc, spec, daemon/attempt, daemon/devices,
+ * Used by: its own files.   Uses: base, config, hub, link, rpc, spec, daemon/attempt, daemon/devices,
  * libuv, the messages.
  */
 #ifndef HD_DAEMON_AGENT_AGENT_H
@@ -20,6 +20,7 @@
 
 #include "config/config.h"
 #include "daemon/agent/address.h"
+#include "daemon/agent/copies.h"
 #include "daemon/agent/disk_space.h"
 #include "daemon/agent/identity.h"
 #include "daemon/agent/join.h"
@@ -165,6 +166,7 @@ struct agent {
         /* --leave-within: monotonic deadline by which jobs leave this node; 0: not leaving */
         leave_deadline_ms;
     struct agent_deletion *deletions;
+    struct agent_copies *copies; /* copies of checkpoints in object stores */
     int exit_code;
 
     /* state of logs.c */

@@ -219,9 +219,11 @@ static void begin(struct agent_deletion *d)
     if (d->busy || d->done)
         return;
     d->tried_ms = hd_clock_now_ms();
-    /* files hidden by a missing mount must not count as removed; deletion_tick retries both cases
+    /* files hidden by a missing mount must not count as removed, and a checkpoint is not removed
+     * while it is copied; deletion_tick retries
      */
-    if (d->agent->locals.jobs_dir_away || (!d->attempt && is_alive(d)))
+    if (d->agent->locals.jobs_dir_away || (!d->attempt && is_alive(d)) ||
+        copies_is_busy(d->agent->copies, d->path))
         return;
     d->busy = uv_queue_work(d->agent->loop, &d->work, remove_one, removed_one) == 0;
 }

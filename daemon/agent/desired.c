@@ -108,6 +108,8 @@ static void launch(struct agent *agent, const Heddle__V1__DesiredAttempt *d,
         local_fail_launch(local, st == HD_INVALID || st == HD_UNSUPPORTED, hd_err_message());
     else
         local_launch(local, d->resolved_job, strlen(d->resolved_job), &ranks);
+    if (!st && ranks.count && ranks.rank[0] == 0)
+        copies_add(agent->copies, (int64_t)d->job, d->attempt_dir, d->resolved_job);
     if (local->waits)
         agent->try_again_ms = hd_clock_now_ms() + TRY_AGAIN_MS;
 }

@@ -114,6 +114,14 @@ static Heddle__V1__ObservedAttempt *observe(struct agent *agent, struct hd_arena
     o->attempt = (int32_t)l->attempt;
     o->state = shown_state(l);
     o->problem = l->problem[0] ? l->problem : convert_text_of(l->trouble);
+    if (!*o->problem) { /* the checkpoint is safe here, so the attempt goes on */
+        char *copy = hd_arena_alloc(arena, HD_LINK_TEXT_MAX);
+
+        if (copy)
+            copies_get_problem(agent->copies, l->job, copy, HD_LINK_TEXT_MAX);
+        if (copy && *copy)
+            o->problem = copy;
+    }
     o->waits = l->waits;
     if (o->state == HEDDLE__V1__ATTEMPT_STATE__ATTEMPT_STATE_ENDED) {
         o->end = convert_end(arena, agent->identity.node_name, &l->end);

@@ -270,6 +270,19 @@ static void add_listener(struct hd_http *http, struct hd_text *out)
     hd_prom_add_one(out, HD_PROM_http_connections, (double)stats.connections);
 }
 
+static void add_copies(const struct agent *agent, struct hd_text *out)
+{
+    struct copies_stats stats;
+
+    copies_get_stats(agent->copies, &stats);
+    hd_prom_begin(out, HD_PROM_checkpoint_copies_total);
+    add_label(out, HD_PROM_checkpoint_copies_total, "result", "done", (double)stats.done);
+    add_label(out, HD_PROM_checkpoint_copies_total, "result", "failed", (double)stats.failed);
+    hd_prom_add_one(out, HD_PROM_checkpoint_copy_bytes_total, (double)stats.sent_bytes);
+    hd_prom_add_one(out, HD_PROM_checkpoint_copies_waiting, (double)stats.waiting);
+    hd_prom_add_one(out, HD_PROM_checkpoint_copy_lag_seconds, stats.oldest_seconds);
+}
+
 static void on_web_request(void *user, struct hd_http_request *request)
 {
     struct agent *agent = user;
@@ -287,6 +300,7 @@ static void on_web_request(void *user, struct hd_http_request *request)
     add_connection(agent, &page);
     add_devices(agent, &page);
     add_gpus(agent, &page);
+    add_copies(agent, &page);
     hd_http_reply(request, 200, HD_PROM_TYPE, &page);
 }
 

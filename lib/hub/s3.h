@@ -136,4 +136,41 @@ struct hd_s3_result {
 enum hd_status hd_s3_get(const struct hd_s3_request *request, struct hd_arena *arena,
                          struct hd_s3_result *ret_result);
 
+/* ---- copies of checkpoints (s3_put.c, s3_copies.c) ---- */
+
+struct hd_s3_copy {
+    const struct hd_s3_settings *settings;
+    const struct hd_s3_name
+        *name;          /* the copy: s3://BUCKET/KEY/FILE; the key has no slash at its end */
+    int dir_fd;         /* the folder; links in it are not followed */
+    const char *origin; /* hash of its manifest, by which a copy that was begun is known */
+    const volatile sig_atomic_t *stop;
+    volatile int64_t *sent_bytes; /* atomic: counts bytes that were sent; NULL: not counted */
+};
+
+/* Copies a folder with a manifest.json, which is sent last: a copy without one is not whole. Files that an
+ * earlier copy of the same origin has sent are not sent again, and its uploads in parts are ended.
+ * Each file is checked after it was sent: the store has compared its SHA-256, and tells its size.
+ * HD_NOT_FOUND: the folder has no manifest, or lost a file meanwhile. Others as of hd_s3_get. */
+enum hd_status hd_s3_copy_folder(const struct hd_s3_copy *copy);
+
+/* Claims the folder of copies s3://BUCKET/KEY/ for this owner, a line of text, by an object in it.
+ * HD_CONFLICT: it belongs to another owner. */
+enum hd_status hd_s3_claim(const struct hd_s3_settings *settings, const struct hd_s3_name *name,
+                           const char *owner, const volatile sig_atomic_t *stop);
+
+struct hd_s3_checkpoint {
+    int64_t attempt, step;
+    char name[80]; /* attempt-K/step-N, as it is written in the key */
+};
+
+/* Lists the whole copies s3://BUCKET/KEY/attempt-K/step-N, newest first: by step, then by attempt. */
+enum hd_status hd_s3_list_copies(const struct hd_s3_settings *settings,
+                                 const struct hd_s3_name *name, const volatile sig_atomic_t *stop,
+                                 struct hd_arena *arena, struct hd_s3_checkpoint **ret_items,
+                                 size_t *ret_count);
+/* Removes the objects of a copy, its manifest first. */
+enum hd_status hd_s3_remove_copy(const struct hd_s3_settings *settings,
+                                 const struct hd_s3_name *name, const volatile sig_atomic_t *stop);
+
 #endif

@@ -9,6 +9,8 @@
  *     s3_list.c      lists of objects
  *     s3_get.c       downloads into the cache
  *     s3_object.c    one object into the cache
+ *     s3_put.c       a checkpoint to a store
+ *     s3_copies.c    the copies of checkpoints in a store
  */
 #ifndef HD_HUB_S3_INTERNAL_H
 #define HD_HUB_S3_INTERNAL_H

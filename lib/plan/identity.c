@@ -27,6 +27,7 @@ enum hd_status hd_plan_identity(const struct hd_job *spec, struct hd_text *ret_t
     memcpy(job.hang_checkpoint, nothing.hang_checkpoint, sizeof job.hang_checkpoint);
     memcpy(job.hang_ending, nothing.hang_ending, sizeof job.hang_ending);
     memcpy(job.hang_action, nothing.hang_action, sizeof job.hang_action);
+    memcpy(job.checkpoint_copy_to, nothing.checkpoint_copy_to, sizeof job.checkpoint_copy_to);
     job.priority = nothing.priority;
     job.restart_max = nothing.restart_max;
     st = hd_job_write(&job, ret_text);

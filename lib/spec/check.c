@@ -561,6 +561,14 @@ static enum hd_status check_checkpoint(const struct hd_job *job)
     if (*job->checkpoint_dir)
         return unsupported("checkpoint.dir", "another folder",
                            "remove the line; heddle-controller --jobs-dir decides for all jobs");
+    if (*job->checkpoint_copy_to &&
+        (!hd_text_starts(job->checkpoint_copy_to, "s3://") ||
+         !strchr(job->checkpoint_copy_to + strlen("s3://"), '/') ||
+         hd_text_ends(job->checkpoint_copy_to, "/") || strpbrk(job->checkpoint_copy_to, "*?[")))
+        return hd_err(HD_INVALID,
+                      "checkpoint.copy_to: %.300s is no folder of an object store; write "
+                      "s3://BUCKET/PREFIX, with a prefix of this job's own",
+                      job->checkpoint_copy_to);
     return HD_OK;
 }
 

@@ -690,6 +690,7 @@ static void delete_object(struct imitation_s3 *s3, int fd, const struct store_re
         (void)unlink(path);
         free(o->bytes);
         *o = s3->objects[--s3->object_count];
+        s3->objects[s3->object_count].bytes = NULL;
     }
     answer(fd, 204, "", "");
 }

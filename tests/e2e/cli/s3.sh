@@ -60,6 +60,28 @@ says validate_tells_the_objects 0 "^data.train: s3://bucket/data/train-1.jsonl\$
 check also_of_folders_below grep -qx "data.train: s3://bucket/data/deep/train-2.jsonl" "$work/said"
 stop_store
 check_equal the_secret_key_is_nowhere "" "$(grep -rl "$AWS_SECRET_ACCESS_KEY" "$work")"
+# Copies of checkpoints: two newest of four, whole, in the background of a run.
+start_store
+cat >"$work/copy.yaml" <<'END'
+name: copy
+model: {family: llama, layers: 1, hidden: 32, heads: 2, context: 64, vocab: 256}
+data: {train: [s3://bucket/data/train-1.jsonl], tokenizer: bytes}
+train: {steps: 4, global_batch: 2, lr: 1e-3, precision: fp32}
+checkpoint: {every: 1, keep: 2, copy_to: s3://bucket/runs/a}
+resources: {devices: 1, device: cpu}
+END
+check a_run_copies_its_checkpoints heddle local "$work/copy.yaml" --dir "$work/copied"
+copies() { (cd "$work/store/bucket/runs/a" && echo attempt-*/step-*/manifest.json); }
+last=$(basename "$(ls -d "$work"/copied/1/attempt-1/checkpoints/step-* | tail -n 1)")
+check_equal its_last_checkpoint_is_there yes "$(copies | grep -qF "attempt-1/$last/manifest.json" && echo yes)"
+check_equal the_copy_is_the_checkpoint "" "$(diff -r -x '.*' "$work/copied/1/attempt-1/checkpoints/$last" "$work/store/bucket/runs/a/attempt-1/$last" 2>&1)"
+check_equal at_most_two_copies_are_kept yes "$([ "$(copies | wc -w)" -le 2 ] && echo yes)"
+says checkpoint_ls_shows_the_copy 0 "$last  *s3://bucket/runs/a/attempt-1/$last\$" heddle checkpoint ls "$work/copied"
+sed -i '/^checkpoint/d' "$work/s3.yaml"
+check a_run_begins_from_a_copy heddle local "$work/s3.yaml" --set "train.init_from=s3://bucket/runs/a/attempt-1/$last" --dir "$work/begun"
+says another_job_does_not_mix_with_its_copies 3 "has copies of another job" heddle local "$work/copy.yaml" --dir "$work/other"
+stop_store
+check_equal the_secret_key_is_still_nowhere "" "$(grep -rl "$AWS_SECRET_ACCESS_KEY" "$work")"
 says a_store_that_is_not_there_is_named 3 "127.0.0.1 cannot be reached" \
     heddle local "$work/s3.yaml" --set data.train=s3://bucket/other/ --dir "$work/none"
 finish

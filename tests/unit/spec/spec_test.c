@@ -374,6 +374,9 @@ static const struct mistake mistakes[] = {
      "the last, such as [10, 12]"},
     {13, "  global_batch: 8\n  profile: {steps: [1, 101]}",
      "job.yaml:14: train.profile.steps: from 1 to 101 is more than 100 steps; give fewer"},
+    {15, "checkpoint: {copy_to: /mnt/copies}",
+     "job.yaml:15: checkpoint.copy_to: /mnt/copies is no folder of an object store; write "
+     "s3://BUCKET/PREFIX, with a prefix of this job's own"},
 };
 
 /* Keys of other programs, and ours in their place. */

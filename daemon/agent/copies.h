@@ -1,0 +1,56 @@
+/* copies: copies of checkpoints to an object store, for jobs with checkpoint.copy_to.
+ *
+ *     STATE_DIR/copies/JOB           one job whose checkpoints this node copies: its folder, where to,
+ *                                    and how many copies are kept
+ *     STATE_DIR/copies/JOB.problem   why its last copy failed; absent: it did not
+ *
+ * The node of rank 0 copies. A thread looks for complete checkpoints in the job's folder and copies
+ * the newest that has no copy, to PREFIX/attempt-K/step-N, its manifest last. A copy that fails or is
+ * interrupted, also by the end of heddled, begins again and sends only files that are not there.
+ * Training never waits: the thread has a low priority, and only the deletion of the checkpoint that
+ * is being copied waits for it (copies_is_busy).
+ *
+ * A checkpoint that is deleted before its turn is not copied. After a copy, older copies are removed
+ * but the newest `keep` of them and those whose checkpoints are still there. A job's record is
+ * removed when no attempt of it runs here and all its checkpoints have copies.
+ *
+ * Used by: its own package.   Uses: base, checkpoint, hub, job.
+ * Threads: one of its own; all functions are the loop's.
+ */
+#ifndef HD_DAEMON_AGENT_COPIES_H
+#define HD_DAEMON_AGENT_COPIES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct agent_copies;
+
+struct copies_stats {
+    int64_t done, failed;  /* copies since heddled's start */
+    int64_t sent_bytes;    /* bytes that were sent since heddled's start */
+    int64_t waiting;       /* complete checkpoints without a copy */
+    double oldest_seconds; /* age of the oldest of them, s; 0: none */
+};
+
+/* Reads the records. Takes Amazon's keys out of the environment, which supervisors and ranks inherit.
+ * cluster: id of the cluster, borrowed; part of the mark of the job's prefix. */
+enum hd_status copies_open(const char *state_dir, const char *cluster,
+                           struct agent_copies **ret_copies);
+void copies_close(struct agent_copies *copies); /* interrupts a copy; NULL: does nothing */
+
+/* Records a job, if its resolved text has checkpoint.copy_to. attempt_dir: JOBS_DIR/JOB/attempt-K. */
+void copies_add(struct agent_copies *copies, int64_t job, const char *attempt_dir,
+                const char *resolved_job);
+/* Tells whether an attempt of the job runs on this node; call for each job from time to time. */
+void copies_set_alive(struct agent_copies *copies, bool (*is_alive)(const void *user, int64_t job),
+                      const void *user);
+/* Returns whether the checkpoint in this folder is being copied. copies NULL: false. */
+bool copies_is_busy(struct agent_copies *copies, const char *checkpoint_dir);
+/* Copies the text of why the job's last copy failed; "": it did not. */
+void copies_get_problem(struct agent_copies *copies, int64_t job, char *ret_text, size_t size);
+void copies_get_stats(struct agent_copies *copies, struct copies_stats *ret_stats);
+
+#endif
