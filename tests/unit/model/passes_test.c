@@ -428,6 +428,10 @@ static void flops_per_token_are_six_per_weight_and_attention(void **state)
 
     assert_true(hd_model_flops_per_token(&c) ==
                 6 * (3 * block + 64 * 32) + 6.0 * 3 * 4 * 8 * (8 + 1));
+    /* chunks of 3, 3 and 2 of S = 8 tokens: 6 + 6 + 3 visible pairs in place of 36 */
+    c.chunk = 3;
+    assert_true(hd_model_flops_per_token(&c) ==
+                6 * (3 * block + 64 * 32) + 12.0 * 3 * 4 * 8 * 15 / 8);
 }
 
 RUN_CASES()
