@@ -96,6 +96,14 @@ enum hd_status hd_hf_read_shared_width(struct hd_hf_reading *r, const struct hd_
 /* Checks the keys without which the class has layers that are not supported. */
 enum hd_status hd_hf_check_blocks(const struct hd_hf_reading *r);
 
+/* ---- keys of experts (config_experts.c) ---- */
+
+enum hd_status hd_hf_read_balance(struct hd_hf_reading *r, const struct hd_json *value);
+enum hd_status hd_hf_read_jitter(struct hd_hf_reading *r, const struct hd_json *value);
+enum hd_status hd_hf_read_topk_method(struct hd_hf_reading *r, const struct hd_json *value);
+enum hd_status hd_hf_read_expert_count(struct hd_hf_reading *r, const struct hd_json *value);
+enum hd_status hd_hf_read_expert_ffn(struct hd_hf_reading *r, const struct hd_json *value);
+
 /* ---- keys of Falcon (config_falcon.c) ---- */
 
 void hd_hf_set_falcon_defaults(struct hd_hf_reading *r);

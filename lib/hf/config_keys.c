@@ -159,19 +159,6 @@ static enum hd_status read_full_layers(struct hd_hf_reading *r, const struct hd_
     return st ? hd_err_prefix(st, "max_window_layers") : HD_OK;
 }
 
-static enum hd_status read_balance(struct hd_hf_reading *r, const struct hd_json *value)
-{
-    if (value->kind == HD_JSON_NULL)
-        return HD_OK;
-    r->has_balance = true;
-    return hd_hf_to_real(value, value->key, 0, HD_HF_BALANCE_MAX, &r->job->balance);
-}
-
-static enum hd_status read_jitter(struct hd_hf_reading *r, const struct hd_json *value)
-{
-    return value->kind == HD_JSON_NULL ? HD_OK : hd_hf_to_real(value, value->key, 0, 1, &r->jitter);
-}
-
 static enum hd_status read_attention_bias(struct hd_hf_reading *r, const struct hd_json *value)
 {
     return read_bool(value, &r->attention_bias);
@@ -199,17 +186,6 @@ static enum hd_status read_use_bias(struct hd_hf_reading *r, const struct hd_jso
 static enum hd_status read_qk_norm(struct hd_hf_reading *r, const struct hd_json *value)
 {
     return read_bool(value, &r->qk_norm);
-}
-
-/* Reads how DeepSeek-V2 chooses: among all experts, or in groups. */
-static enum hd_status read_topk_method(struct hd_hf_reading *r, const struct hd_json *value)
-{
-    const char *word = value->kind == HD_JSON_STRING ? value->text : "";
-
-    r->grouped = strcmp(word, "group_limited_greedy") == 0;
-    return r->grouped || value->kind == HD_JSON_NULL || strcmp(word, "greedy") == 0
-               ? HD_OK
-               : hd_hf_unsupported(value->key, value, "use greedy or group_limited_greedy");
 }
 
 static enum hd_status read_out_bias(struct hd_hf_reading *r, const struct hd_json *value)
@@ -320,37 +296,6 @@ static enum hd_status read_count(struct hd_hf_reading *r, const struct hd_json *
 
     if (value->kind != HD_JSON_NULL)
         st = hd_json_to_int64(value, 1, 1024, count);
-    return st ? hd_err_prefix(st, "%s", value->key) : HD_OK;
-}
-
-/* Reads a count that decides which layers have experts, the width of the shared expert, or how many
- * layers predict further tokens. */
-static enum hd_status read_expert_count(struct hd_hf_reading *r, const struct hd_json *value)
-{
-    const struct {
-        const char *key;
-        int64_t *count, low;
-    } counts[] = {{"n_shared_experts", &r->shared_experts, 0},
-                  {"moe_num_shared_experts", &r->shared_experts, 0},
-                  {"first_k_dense_replace", &r->first_sparse, 0},
-                  {"moe_layer_start_index", &r->first_sparse, 0},
-                  {"moe_layer_end_index", &r->last_sparse, -1},
-                  {"moe_layer_interval", &r->sparse_step, 1},
-                  {"num_nextn_predict_layers", &r->extra_layers, 0}};
-    enum hd_status st = HD_OK;
-
-    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
-        if (strcmp(value->key, counts[i].key) == 0 && value->kind != HD_JSON_NULL)
-            st = hd_json_to_int64(value, counts[i].low, 1024, counts[i].count);
-    return st ? hd_err_prefix(st, "%s", value->key) : HD_OK;
-}
-
-static enum hd_status read_expert_ffn(struct hd_hf_reading *r, const struct hd_json *value)
-{
-    enum hd_status st = HD_OK;
-
-    if (value->kind != HD_JSON_NULL)
-        st = hd_json_to_int64(value, 1, 1 << 22, &r->expert_ffn);
     return st ? hd_err_prefix(st, "%s", value->key) : HD_OK;
 }
 
@@ -533,7 +478,7 @@ static const struct key keys[] = {
     SPECIAL("interleave_moe_layer_step", LISTED, read_count),
     REAL("swiglu_limit", LISTED, glu_limit, 1e-6, 1e6),
     INT("num_experts_per_tok", LISTED, experts_per_token, 1, 64),
-    SPECIAL("moe_intermediate_size", LISTED, read_expert_ffn),
+    SPECIAL("moe_intermediate_size", LISTED, hd_hf_read_expert_ffn),
     INT("shared_expert_intermediate_size", LISTED, shared_ffn_hidden, 0, 1 << 22),
     SPECIAL("norm_topk_prob", LISTED, read_renormalize),
     SPECIAL("decoder_sparse_step", LISTED, read_count),
@@ -541,23 +486,23 @@ static const struct key keys[] = {
     INT("n_routed_experts", LISTED, experts, 1, 4096),
     INT("moe_num_experts", LISTED, experts, 1, 4096),
     INT("moe_k", LISTED, experts_per_token, 1, 64),
-    SPECIAL("moe_num_shared_experts", LISTED, read_expert_count),
-    SPECIAL("moe_layer_start_index", LISTED, read_expert_count),
-    SPECIAL("moe_layer_end_index", LISTED, read_expert_count),
-    SPECIAL("moe_layer_interval", LISTED, read_expert_count),
-    SPECIAL("num_nextn_predict_layers", LISTED, read_expert_count),
+    SPECIAL("moe_num_shared_experts", LISTED, hd_hf_read_expert_count),
+    SPECIAL("moe_layer_start_index", LISTED, hd_hf_read_expert_count),
+    SPECIAL("moe_layer_end_index", LISTED, hd_hf_read_expert_count),
+    SPECIAL("moe_layer_interval", LISTED, hd_hf_read_expert_count),
+    SPECIAL("num_nextn_predict_layers", LISTED, hd_hf_read_expert_count),
     INT("n_group", LISTED, router_groups, 1, 64),
     INT("topk_group", LISTED, router_groups_kept, 1, 64),
     REAL("routed_scaling_factor", LISTED, router_scale, 1e-6, 1e6),
-    SPECIAL("topk_method", LISTED, read_topk_method),
+    SPECIAL("topk_method", LISTED, hd_hf_read_topk_method),
     SPECIAL("use_qk_norm", LISTED, read_qk_norm),
     SPECIAL("qk_layernorm", LISTED, read_qk_norm),
     SPECIAL("rotary_dim", LISTED, read_elsewhere),
-    SPECIAL("router_aux_loss_coef", LISTED, read_balance),
-    SPECIAL("router_jitter_noise", LISTED, read_jitter),
+    SPECIAL("router_aux_loss_coef", LISTED, hd_hf_read_balance),
+    SPECIAL("router_jitter_noise", LISTED, hd_hf_read_jitter),
     INT("num_local_experts", EXPERTS, experts, 1, 4096),
-    SPECIAL("n_shared_experts", LISTED, read_expert_count),
-    SPECIAL("first_k_dense_replace", LISTED, read_expert_count),
+    SPECIAL("n_shared_experts", LISTED, hd_hf_read_expert_count),
+    SPECIAL("first_k_dense_replace", LISTED, hd_hf_read_expert_count),
     SPECIAL("mlp_layer_types", LISTED, read_list),
     SPECIAL("q_lora_rank", LISTED, read_q_rank),
     INT("kv_lora_rank", LISTED, mla_kv_rank, 1, 1 << 16),

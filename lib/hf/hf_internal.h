@@ -11,6 +11,7 @@
  *     config_keys     its keys, a rule for each
  *     config_words    its values in messages and notes
  *     config_granite  its keys of Granite 4
+ *     config_experts  its keys of experts
  *     config_falcon   those of Falcon, and of its description
  *     config_llama4   those of Llama 4, and of its description
  *     config_layers   its rules that pick layers
@@ -19,7 +20,8 @@
  *     wrapper         folders of models of text and images
  *     padding         padding token of a reward model's folder
  *     harmless        keys of config.json without an effect
- *     describe        a resolved job -> config.json
+ *     describe        a resolved job -> config.json, with
+ *     describe_experts  its keys of experts
  *     merge           config.json of an export: the base's file with the run's changes
  *     carry           the other files of a base and of a tokenizer, with
  *     byte_tokenizer  those of a model of bytes
@@ -180,6 +182,16 @@ const char *hd_hf_find_adapter_prefix(const struct hd_weights *weights, const ch
 const char *hd_hf_experts_key(const struct hd_family *family);
 const char *hd_hf_shared_key(const struct hd_family *family);
 const char *hd_hf_first_key(const struct hd_family *family);
+
+/* Adds a number with a decimal point (0.0, not 0), which newer versions of transformers require. */
+void hd_hf_add_float(struct hd_json_writer *w, const char *key, double value);
+/* Returns the name of a setting of experts or router that config.json of this family cannot express;
+ * NULL: it can express all. Settings that affect only training (other losses, capacity) are not part
+ * of the model. */
+const char *hd_hf_lacks_of_router(const struct hd_job *job, const struct hd_family *f);
+/* Adds the keys of experts that the family's class reads. */
+void hd_hf_describe_experts(struct hd_json_writer *w, const struct hd_job *job,
+                            const struct hd_family *f);
 
 /* Returns whether a Falcon model may have the job's number of key/value heads. */
 bool hd_hf_has_falcon_heads(const struct hd_job *job);

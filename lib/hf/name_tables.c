@@ -536,6 +536,8 @@ static const char *const constants[] = {
     "layers.#.attention.bias",
     "layers.#.attention.masked_bias",
     "layers.#.attention.rotary_emb.inv_freq",
+    "h.#.self_attention.rotary_emb.inv_freq",
+    "h.#.self_attention.maybe_rotary.inv_freq",
     "layers.#.self_attn.rotary_emb.inv_freq",
     "layers.#.self_attn.rotary_emb.original_inv_freq",
     "layers.#.self_attn.rotary_emb.cos_cached",
