@@ -312,17 +312,33 @@ static void say_base(const struct export_base *b, const char *base)
                       !b->source ? "the checkpoint, rounded to the compute encoding" : from);
 }
 
+/* Sets id and text of a special token, if it is a token of the tokenizer and a row of the model. */
+static void take_token(const struct hd_tokenizer *tokenizer, const struct hd_job *job, int64_t id,
+                       struct hd_arena *arena, int64_t *ret_id, const char **ret_text)
+{
+    const char *content = id >= 0 && id < job->vocab && id <= INT32_MAX
+                              ? hd_tokenizer_content(tokenizer, (int32_t)id)
+                              : NULL;
+
+    if (!content)
+        return;
+    *ret_id = id;
+    *ret_text = hd_arena_strdup(arena, content);
+}
+
 /* Finds the tokens that begin and end the job's texts, with its tokenizer, or with the checkpoint's
  * copy if the tokenizer's file is gone. If neither can be opened, prints a note: the weights can
  * still be exported. */
-static void find_ends(const struct hd_job *trained, const char *checkpoint,
+static void find_ends(const struct hd_job *trained, const char *checkpoint, struct hd_arena *arena,
                       struct hd_hf_ends *ret_ends)
 {
     struct hd_job_tokenizer tokenizer = {.opened = NULL};
+    const struct hd_tokenizer *opened = NULL;
     struct hd_job job = *trained;
     struct hd_special special;
     char folder[HD_JOB_PATH_MAX];
     struct hd_text kept = {0};
+    int64_t unk = -1;
 
     (void)snprintf(folder, sizeof folder, "%s/base", checkpoint);
     if (*job.tokenizer == '/' && !hd_file_exists(job.tokenizer) &&
@@ -330,12 +346,23 @@ static void find_ends(const struct hd_job *trained, const char *checkpoint,
         memcpy(job.tokenizer, kept.data, kept.len_bytes + 1);
         memcpy(job.from_dir, folder, sizeof job.from_dir);
     }
-    *ret_ends = (struct hd_hf_ends){-1, -1};
-    if (hd_job_tokenizer_end_of_text(&tokenizer, &job, &ret_ends->end))
+    *ret_ends = (struct hd_hf_ends){.end = -1, .bos = -1, .pad = -1};
+    if (hd_job_tokenizer_end_of_text(&tokenizer, &job, &ret_ends->end) ||
+        (*job.tokenizer == '/' && hd_job_tokenizer_need(&tokenizer, &job, &opened)))
         hd_worker_note("export", hd_err_message());
-    else if (tokenizer.opened && !hd_special_resolve(tokenizer.opened, job.from_dir, &special) &&
-             special.bos.id < job.vocab)
-        ret_ends->bos = special.bos.id;
+    else if (opened && !hd_special_resolve(opened, job.from_dir, &special)) {
+        take_token(opened, &job, special.bos.id, arena, &ret_ends->bos, &ret_ends->bos_token);
+        take_token(opened, &job, special.pad.id, arena, &ret_ends->pad, &ret_ends->pad_token);
+        take_token(opened, &job, special.unk.id, arena, &unk, &ret_ends->unk_token);
+        take_token(opened, &job, ret_ends->end, arena, &ret_ends->end, &ret_ends->end_token);
+        if (hd_tokenizer_has_rules(opened) && !*hd_tokenizer_companions(opened)->asked_class)
+            hd_worker_note("export",
+                           "the tokenizer.model has rules of normalization, and AutoTokenizer "
+                           "opens the export as LlamaTokenizer, which does not apply them: texts "
+                           "that they change get other ids there\n");
+        if (*job.from_dir || *job.init_from) /* config.json stays as that of the base */
+            ret_ends->pad = -1;
+    }
     hd_job_tokenizer_close(&tokenizer);
     hd_text_free(&kept);
 }
@@ -355,7 +382,7 @@ static enum hd_status write_model(struct hd_hf_export *options, const char *base
     if (!st && b.source)
         options->base = &b.values;
     if (!st && !options->adapter) {
-        find_ends(&b.job, options->checkpoint_dir, &ends);
+        find_ends(&b.job, options->checkpoint_dir, &b.arena, &ends);
         options->ends = &ends;
     }
     if (!st)

@@ -17,7 +17,7 @@
 #include "tokenizer/bpe_train.h"
 #include "worker/worker.h"
 
-enum { PROGRESS_MS = 200, LINE_MS = 10000, INTERRUPTED = 130, TERMINATED = 143 };
+enum { PROGRESS_MS = 200, LINE_MS = 10000, INTERRUPTED = 130, TERMINATED = 143, BYTE_TOKENS = 256 };
 
 /* Most bytes of the table of words; merging them takes up to ten times their bytes. */
 #define WORDS_BYTES_MAX (UINT64_C(1) << 30)
@@ -157,6 +157,12 @@ static enum hd_status choose_specials(struct tokenizer_training *t)
         st = hd_err(HD_INVALID, "--eos: is missing; say which of the special tokens ends a text");
     t->how.specials = t->specials;
     t->how.special_count = t->special_count;
+    if (!st && t->how.vocab < BYTE_TOKENS + t->special_count)
+        st =
+            hd_err(HD_INVALID,
+                   "--vocab: %d has no space for %d bytes and %d special token%s; give at least %d",
+                   (int)t->how.vocab, BYTE_TOKENS, t->special_count,
+                   t->special_count == 1 ? "" : "s", BYTE_TOKENS + t->special_count);
     return st;
 }
 
@@ -245,7 +251,8 @@ static enum hd_status path_in(const struct tokenizer_training *t, const char *na
     return ret_path->failed ? hd_err(HD_NO_MEMORY, "no memory for a path") : HD_OK;
 }
 
-/* Refuses to replace a tokenizer, whose ids a model may have been trained on. */
+/* Makes the folder, so that a mistake in its name shows before hours of work. Refuses to replace a
+ * tokenizer, whose ids a model may have been trained on. */
 static enum hd_status check_folder(const struct tokenizer_training *t)
 {
     struct hd_text path = {0};
@@ -256,6 +263,8 @@ static enum hd_status check_folder(const struct tokenizer_training *t)
                     "%s exists; name another folder, or replace it with --force: models that were "
                     "trained with it then have other ids",
                     path.data);
+    if (!st)
+        st = hd_file_make_dirs(t->out, 0755);
     hd_text_free(&path);
     return st;
 }
@@ -266,8 +275,6 @@ static enum hd_status write_one(const struct tokenizer_training *t, const char *
     struct hd_text path = {0};
     enum hd_status st = path_in(t, name, &path);
 
-    if (!st)
-        st = hd_file_make_dirs(t->out, 0755);
     if (!st)
         st = hd_file_write_atomic(path.data, text->data ? text->data : "", text->len_bytes, 0644);
     hd_text_free(&path);
@@ -307,10 +314,11 @@ static void print_training(const struct tokenizer_training *t, const struct hd_b
     struct hd_json_writer w = {.out = &text};
 
     if (!t->as_json) {
-        (void)printf("%s: %d tokens, %d merges, from %lld different words in %lld documents, "
+        (void)printf("%s: %d tokens, %d merges, from %lld different words in %lld document%s, "
                      "%.1f s\n",
                      t->out, (int)trained->ids, (int)trained->merges, (long long)trained->words,
-                     (long long)c->documents, (double)spent_ms / 1000);
+                     (long long)c->documents, c->documents == 1 ? "" : "s",
+                     (double)spent_ms / 1000);
         return;
     }
     hd_json_begin(&w, NULL, '{');

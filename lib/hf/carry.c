@@ -267,7 +267,8 @@ static enum hd_status put_file(struct carrying *c, const char *dir, const char *
         st = no_memory_for_files();
     } else if (hd_file_exists(path.data)) {
         st = hd_file_read(path.data, CARRIED_BYTES_MAX, &text);
-        c->has_tokenizer = c->has_tokenizer || (!st && strcmp(name, TOKENIZER) == 0);
+        c->has_tokenizer = c->has_tokenizer ||
+                           (!st && (strcmp(name, TOKENIZER) == 0 || strcmp(name, PIECES) == 0));
         c->has_names = c->has_names || (!st && strcmp(name, NAMES_FILE) == 0);
         if (!st && c->own_template && strcmp(name, NAMES_FILE) == 0)
             st = put_without_template(c, &text);
@@ -371,6 +372,22 @@ static enum hd_status put_bytes(struct carrying *c)
     return st;
 }
 
+/* Adds a tokenizer_config.json to the export if the tokenizer has none: without it AutoTokenizer
+ * guesses a class by the model, and knows no token that ends a text. */
+static enum hd_status put_names(struct carrying *c)
+{
+    const struct hd_hf_carry *o = c->options;
+    struct hd_text text = {0};
+    enum hd_status st = HD_OK;
+
+    if (!o->ends || !c->has_tokenizer || c->has_names)
+        return HD_OK;
+    hd_hf_write_names(o->ends, has_pieces(c), &text);
+    st = text.failed ? no_memory_for_files() : o->put(o->context, NAMES_FILE, &text);
+    hd_text_free(&text);
+    return st;
+}
+
 enum hd_status hd_hf_carry_files(const struct hd_hf_carry *options)
 {
     struct carrying c = {.options = options};
@@ -398,6 +415,8 @@ enum hd_status hd_hf_carry_files(const struct hd_hf_carry *options)
         st = put_named_templates(&c);
     if (!st && c.own_template)
         st = put_template(&c);
+    if (!st && strcmp(options->job->tokenizer, "bytes") != 0)
+        return put_names(&c);
     return st ? st : put_bytes(&c);
 }
 

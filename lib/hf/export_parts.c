@@ -23,5 +23,6 @@ struct hd_hf_carry hd_export_carry(struct hd_exporter *x)
                                 .base_dir = x->options->base_dir,
                                 .adapter = x->options->adapter,
                                 .text_only = x->options->text_only,
+                                .ends = x->options->ends,
                                 .context = x};
 }

@@ -178,9 +178,11 @@ struct hd_hf_base {
                            float *ret_values);
 };
 
-/* Ids of the tokens with which the texts of a run begin and end; -1: unknown, or none. */
+/* Ids of the tokens with which the texts of a run begin, end and are filled; -1: unknown, or
+ * none. */
 struct hd_hf_ends {
-    int64_t end, bos;
+    int64_t end, bos, pad;
+    const char *end_token, *bos_token, *pad_token, *unk_token; /* their texts; NULL: none */
 };
 
 struct hd_hf_export {

@@ -346,6 +346,9 @@ struct hd_hf_carry {
     const char *base_dir;
     bool adapter;   /* true: leave out the base's files, since an adapter is used beside its base */
     bool text_only; /* true: leave out the files of a wrapped base's processor of images */
+    /* tokens that a tokenizer_config.json names, which is written if the tokenizer has none; NULL:
+     * none is written */
+    const struct hd_hf_ends *ends;
     /* Receives one file. name: "FILE", or "FOLDER/FILE". The text is valid during the call. */
     enum hd_status (*put)(void *context, const char *name, const struct hd_text *text);
     void *context;
@@ -397,6 +400,9 @@ int64_t hd_hf_pad_token(const char *config, size_t config_bytes);
  * missing, and its begin token as bos_token_id if the file has none. Text with both stays
  * unchanged. */
 enum hd_status hd_hf_put_ends(const struct hd_hf_ends *ends, struct hd_text *text);
+/* Appends a tokenizer_config.json that names the run's special tokens. has_pieces: the tokenizer is
+ * a SentencePiece model. */
+void hd_hf_write_names(const struct hd_hf_ends *ends, bool has_pieces, struct hd_text *ret_text);
 
 /* Returns whether the JSON value of a key is the number `id`, or a list that contains it; false if
  * v is NULL. */

@@ -528,7 +528,7 @@ enum hd_status hd_bpe_train(const struct hd_bpe_training *how, const struct hd_w
     if (!st && t.token_count > how->vocab)
         st = hd_err(HD_INVALID,
                     "a vocabulary of %d has no space for 256 bytes and %d special tokens; ask for "
-                    "more than %d",
+                    "at least %d",
                     (int)how->vocab, how->special_count, (int)t.token_count);
     if (!st)
         st = load_words(&t, words, letters);

@@ -142,6 +142,13 @@ const struct hd_companions *hd_tokenizer_companions(const struct hd_tokenizer *t
     return tokenizer->is_bytes ? NULL : &tokenizer->companions;
 }
 
+bool hd_tokenizer_has_rules(const struct hd_tokenizer *tokenizer)
+{
+    const struct hd_sp *sp = tokenizer->bpe.sp;
+
+    return sp && (sp->unit_count || sp->removes_spaces || sp->space_is_suffix || sp->has_unused);
+}
+
 bool hd_tokenizer_is_special(const struct hd_tokenizer *tokenizer, int32_t id)
 {
     for (int i = 0; i < tokenizer->bpe.token_count; i++)

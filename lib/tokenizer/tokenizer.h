@@ -45,6 +45,9 @@ struct hd_companions;
 const struct hd_companions *hd_tokenizer_companions(const struct hd_tokenizer *tokenizer);
 /* Returns whether an id is a special token; the text of a message never becomes one. */
 bool hd_tokenizer_is_special(const struct hd_tokenizer *tokenizer, int32_t id);
+/* Returns whether it is a SentencePiece model that changes texts by rules of its own, or removes
+ * spaces, which the LlamaTokenizer of transformers does not do. */
+bool hd_tokenizer_has_rules(const struct hd_tokenizer *tokenizer);
 /* Return the ids that the post_processor of tokenizer.json puts before and after a text for
  * add_special_tokens=True. transformers ignores add_bos_token if there is a tokenizer.json. The
  * encoder below never adds these ids. */

@@ -3,6 +3,7 @@
                                  changed nothing. Does it say what BASE says, key by key and file by file, has it the
                                  same logits and token ids, and is WRITTEN what transformers generates with it, to
                                  the token at which it stops?
+   exports.py own FILE DIR       does the export in DIR have the ids of the tokenizer FILE, and its end of a text?
    exports.py bytes DIR          has the model of bytes in DIR a tokenizer whose ids are bytes?
    exports.py adapter BASE DIR   do PEFT and AutoTokenizer load the adapter DIR by itself?
    All but the first print ok or not ok, a line for each promise."""
@@ -161,6 +162,14 @@ def byte_model(directory):
     load(directory)
 
 
+def own_tokenizer(tokenizer, directory):
+    t, model, reference = AutoTokenizer.from_pretrained(directory), load(directory), Tokenizer.from_file(tokenizer)
+    say("a_tokenizer_made_here_has_its_ids", t(PROMPT).input_ids == reference.encode(PROMPT).ids)
+    say("the_export_names_the_end_of_a_text", (t.eos_token, t.eos_token_id, model.generation_config.eos_token_id)
+        == ("<end>", 0, 0), t.eos_token)
+    say("the_vocabulary_has_a_row_for_each_id", model.get_input_embeddings().weight.shape[0] == 448, len(t))
+
+
 def adapter(base, directory):
     from peft import AutoPeftModelForCausalLM
     model = AutoPeftModelForCausalLM.from_pretrained(directory)
@@ -177,4 +186,4 @@ if __name__ == "__main__":
         for line in open(sys.argv[2]):
             untouched(*line.split())
     else:
-        {"bytes": byte_model, "adapter": adapter}[sys.argv[1]](*sys.argv[2:])
+        {"bytes": byte_model, "adapter": adapter, "own": own_tokenizer}[sys.argv[1]](*sys.argv[2:])

@@ -16,12 +16,12 @@ verdicts() {
     failures=$((failures + $(grep -c '^not ok' "$work/verdicts")))
 }
 
-# run NAME MODEL TRAIN: one step that changes nothing
+# run NAME MODEL [TRAIN] [DATA]: one step that changes nothing
 run() {
     cat >"$work/$1.yaml" <<END
 name: $1
 model: $2
-data: {train: [corpus.txt]}
+data: {train: [corpus.txt]${4:-}}
 train: {steps: 1, global_batch: 2, lr: {peak: 1e-12, warmup: 0}, precision: fp32${3:-}}
 checkpoint: {keep: 0}
 END
@@ -45,6 +45,15 @@ run bytes '{family: llama, layers: 1, hidden: 32, heads: 4, context: 32}'
 check export_bytes heddle checkpoint export "$checkpoint" --out "$work/bytes-out"
 "$python" "$exports" bytes "$work/bytes-out" >"$work/verdicts" 2>"$work/compare.log" ||
     not_ok a_byte_model_loads "$(tail -n 1 "$work/compare.log")"
+verdicts
+
+# a tokenizer made here, of which no file names the token that ends a text: the export does
+check a_tokenizer heddle data train-tokenizer "$work/corpus.txt" --out "$work/tok" --vocab 400 --special '<end>'
+rm "$work/tok/tokenizer_config.json"
+run own '{family: llama, layers: 1, hidden: 32, heads: 4, context: 32}' '' ', tokenizer: tok/tokenizer.json, end_of_text: 0'
+check export_own heddle checkpoint export "$checkpoint" --out "$work/own-out"
+"$python" "$exports" own "$work/tok/tokenizer.json" "$work/own-out" >"$work/verdicts" 2>"$work/compare.log" ||
+    not_ok a_tokenizer_made_here_loads "$(tail -n 1 "$work/compare.log")"
 verdicts
 
 if "$python" -c 'import peft' >/dev/null 2>&1; then

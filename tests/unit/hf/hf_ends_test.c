@@ -24,7 +24,8 @@ static void the_files_of_an_export_have_the_ends_of_its_run(void **state)
         {"{\"x\":{\"y\":[1,true,null,\"z\"]},\"eos_token_id\":5}",
          "{\"x\":{\"y\":[1,true,null,\"z\"]},\"eos_token_id\":5,\"bos_token_id\":4}\n"},
     };
-    const struct hd_hf_ends ends = {.end = 5, .bos = 4}, unknown = {-1, -1};
+    const struct hd_hf_ends ends = {.end = 5, .bos = 4, .pad = -1},
+                            unknown = {.end = -1, .bos = -1, .pad = -1};
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct hd_text text = {0};
@@ -37,6 +38,28 @@ static void the_files_of_an_export_have_the_ends_of_its_run(void **state)
         assert_string_equal(text.data, cases[i].after ? cases[i].after : cases[i].before);
         hd_text_free(&text);
     }
+}
+
+/* Goal: an export of a new model says which token fills texts, and a tokenizer without a
+ * tokenizer_config.json gets one that names the run's tokens. */
+static void a_run_names_its_tokens(void **state)
+{
+    const struct hd_hf_ends ends = {
+        .end = 5, .bos = -1, .pad = 6, .end_token = "</s>", .pad_token = "\"fill\""};
+    struct hd_text text = {0};
+
+    hd_text_add(&text, "{\"eos_token_id\":5,\"pad_token_id\":null}");
+    assert_int_equal(hd_hf_put_ends(&ends, &text), HD_OK);
+    assert_string_equal(text.data, "{\"eos_token_id\":5,\"pad_token_id\":6}\n");
+    hd_text_clear(&text);
+    hd_hf_write_names(&ends, false, &text);
+    assert_string_equal(text.data, "{\"tokenizer_class\":\"PreTrainedTokenizerFast\","
+                                   "\"eos_token\":\"</s>\",\"pad_token\":\"\\\"fill\\\"\","
+                                   "\"clean_up_tokenization_spaces\":false}\n");
+    hd_text_clear(&text);
+    hd_hf_write_names(&ends, true, &text);
+    assert_non_null(strstr(text.data, "\"tokenizer_class\":\"LlamaTokenizer\""));
+    hd_text_free(&text);
 }
 
 RUN_CASES()
