@@ -21,6 +21,8 @@ static enum hd_status add_model_tokens(const struct hd_json *root, struct hd_bpe
     enum hd_status st = hd_json_need(root, "model", HD_JSON_OBJECT, &model);
 
     if (!st)
+        st = hd_bpe_check_type(hd_bpe_member(model, "type"));
+    if (!st)
         st = hd_json_need(model, "vocab", HD_JSON_OBJECT, &vocab);
     for (const struct hd_json *m = st ? NULL : vocab->first; !st && m; m = m->next) {
         int64_t id = 0;

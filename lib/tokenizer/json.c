@@ -275,9 +275,9 @@ static enum hd_status read_model(struct tokenizer_reading *r, const struct hd_js
     const struct hd_json *type = hd_bpe_member(model, "type"), *vocab = NULL, *merges = NULL;
     enum hd_status st = HD_OK;
 
-    if (type && (type->kind != HD_JSON_STRING || strcmp(type->text, "BPE") != 0))
-        return hd_err(HD_UNSUPPORTED, "model.type is %.64s; only BPE is supported",
-                      type->text ? type->text : "not a string");
+    st = hd_bpe_check_type(type);
+    if (st)
+        return st;
     st = hd_bpe_check_keys(
         model, "model",
         "type|dropout|unk_token|continuing_subword_prefix|end_of_word_suffix|fuse_unk|"

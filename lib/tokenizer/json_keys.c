@@ -28,6 +28,18 @@ enum hd_status hd_bpe_check_keys(const struct hd_json *object, const char *where
     return HD_OK;
 }
 
+enum hd_status hd_bpe_check_type(const struct hd_json *type)
+{
+    if (!type || (type->kind == HD_JSON_STRING && strcmp(type->text, "BPE") == 0))
+        return HD_OK;
+    return hd_err(HD_UNSUPPORTED, "model.type is %.64s; only BPE is supported%s",
+                  type->text ? type->text : "not a string",
+                  type->text && strcmp(type->text, "Unigram") == 0
+                      ? "; where its folder has a tokenizer.model or spiece.model, name that in "
+                        "data.tokenizer"
+                      : "");
+}
+
 const struct hd_json *hd_bpe_member(const struct hd_json *object, const char *key)
 {
     const struct hd_json *m = hd_json_member(object, key);

@@ -247,6 +247,8 @@ struct hd_json; /* parsed JSON, base/json.h */
 /* Checks that a JSON object has no other keys than `known`, "a|b|c". Used by json*.c. */
 enum hd_status hd_bpe_check_keys(const struct hd_json *object, const char *where,
                                  const char *known);
+/* Checks the type of the model of a tokenizer.json; NULL: it names none. */
+enum hd_status hd_bpe_check_type(const struct hd_json *type);
 /* Returns a member of a JSON object; NULL: absent or null. */
 const struct hd_json *hd_bpe_member(const struct hd_json *object, const char *key);
 enum hd_status hd_bpe_read_bool(const struct hd_json *object, const char *where, const char *key,
