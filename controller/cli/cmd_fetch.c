@@ -193,7 +193,7 @@ static int run_fetch(struct cli *cli, struct fetch_flags *f, struct hd_arena *ar
     request.include_count = f->include.count;
     request.exclude = f->exclude.items;
     request.exclude_count = f->exclude.count;
-    st = fetch_get(&request, arena, &result);
+    st = fetch_get(&request, false, arena, &result);
     if (!st && f->out)
         st = copy_out(&result, f->out);
     explicit_bzero(&settings, sizeof settings);

@@ -112,7 +112,7 @@ static void restore_signals(const struct sigaction before[2])
     (void)sigaction(SIGTERM, &before[1], NULL);
 }
 
-enum hd_status fetch_get(struct hd_hub_request *request, struct hd_arena *arena,
+enum hd_status fetch_get(struct hd_hub_request *request, bool chooses, struct hd_arena *arena,
                          struct hd_hub_result *ret_result)
 {
     struct fetch_view view = {.has_terminal = has_terminal()};
@@ -123,7 +123,8 @@ enum hd_status fetch_get(struct hd_hub_request *request, struct hd_arena *arena,
     request->stop = &fetch_signal;
     request->progress = show_fetch;
     request->user = &view;
-    st = hd_hub_get(request, arena, ret_result);
+    st = chooses ? hd_hub_get_set(request, arena, ret_result)
+                 : hd_hub_get(request, arena, ret_result);
     restore_signals(before);
     bar_clear(&view.bar);
     if (!st)
@@ -203,19 +204,13 @@ static enum hd_status remember(struct fetch_names *names, const char *name, cons
     return HD_OK;
 }
 
-/* Checks that a name of data has files, and one of a model none. */
+/* Checks that a name of data is one of a data set, and one of a model has no file. */
 static enum hd_status check_form(const char *name, bool is_data, const struct hd_hub_name *n)
 {
     if (is_data && !n->is_dataset)
-        return hd_err(HD_INVALID, "%s is a model; data is named hf://datasets/ORG/NAME/FILE", name);
+        return hd_err(HD_INVALID, "%s is a model; data is named hf://datasets/ORG/NAME", name);
     if (!is_data && n->is_dataset)
         return hd_err(HD_INVALID, "%s is a data set; a model is named hf://ORG/NAME", name);
-    if (is_data && !*n->path)
-        return hd_err(
-            HD_INVALID,
-            "%s names no file; add one or a pattern, such as %s/data/train-*; heddle fetch "
-            "--dataset %s gets all files",
-            name, name, n->repo);
     if (!is_data && *n->path)
         return hd_err(HD_INVALID, "%s: a model is named without a file: hf://%s", name, n->repo);
     return HD_OK;
@@ -228,6 +223,7 @@ static enum hd_status locate(struct fetch_names *names, const char *name, bool i
     struct hd_hub_name n;
     struct hd_hub_result result;
     const char *include = n.path;
+    bool is_list;
     struct hd_hub_request request = {.settings = &names->settings,
                                      .name = &n,
                                      .mode =
@@ -243,13 +239,18 @@ static enum hd_status locate(struct fetch_names *names, const char *name, bool i
     names->is_ready = !st;
     if (st)
         return st;
-    request.include_count = is_data;
-    st = fetch_get(&request, names->arena, &result);
+    is_list = is_data && (!*n.path || hd_text_ends(n.path, "/"));
+    request.include_count = is_data && *n.path;
+    st = fetch_get(&request, is_data && !*n.path, names->arena, &result);
     if (st == HD_NOT_FOUND && !names->downloads)
         return hd_err(st, "%s; local and submit fetch it, too", hd_err_message());
     if (st)
         return st;
     hd_hub_name_files(&result, folder);
+    if (is_list) {
+        st = hd_hub_add_paths(&result, folder, ret_path);
+        return st ? hd_err_prefix(st, "%s", name) : HD_OK;
+    }
     hd_text_add(ret_path, "%s%s%s", folder, is_data ? "/" : "", n.path);
     return HD_OK;
 }

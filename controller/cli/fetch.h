@@ -15,9 +15,9 @@
 
 struct cli;
 
-/* Gets what the request wants (hd_hub_get), with progress, and a line about what was downloaded.
+/* Gets what the request wants (hd_hub_get; chooses: hd_hub_get_set), with progress, and a line about what was downloaded.
  * Ctrl-C and SIGTERM end it with HD_ABORTED: what has arrived stays for the next time. */
-enum hd_status fetch_get(struct hd_hub_request *request, struct hd_arena *arena,
+enum hd_status fetch_get(struct hd_hub_request *request, bool chooses, struct hd_arena *arena,
                          struct hd_hub_result *ret_result);
 /* Gets objects in the same way (hd_s3_get). */
 enum hd_status fetch_get_s3(struct hd_s3_request *request, struct hd_arena *arena,

@@ -145,13 +145,13 @@ static enum hd_status find_commit(struct hub_fetch *g, const char *commit)
     st = hub_tree_read(path, g->arena, &g->tree);
     if (st == HD_NOT_FOUND)
         st = hub_list_snapshot(g->result->snapshot, g->arena, &g->tree);
-    if (!st && g->tree.is_partial && !is_whole(g))
+    if (!st && g->tree.is_partial && (g->request.list_only || !is_whole(g)))
         return HD_NOT_FOUND;
     if (!st) {
         st = pick_wanted(g);
         g->nothing_matches = st == HD_NOT_FOUND;
     }
-    if (!st && !has_all(g))
+    if (!st && !g->request.list_only && !has_all(g))
         st = HD_NOT_FOUND;
     return st;
 }
@@ -489,7 +489,7 @@ static enum hd_status find_or_download(struct hub_fetch *g)
         return cached;
     st = look_up(g, cached ? HUB_TRIES : 1);
     if (!st)
-        return download_wanted(g);
+        return g->request.list_only ? HD_OK : download_wanted(g);
     if (st != HD_UNAVAILABLE && st != HD_TIMEOUT)
         return st;
     if (cached)

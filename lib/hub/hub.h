@@ -2,7 +2,7 @@
  * huggingface_hub, which Python tools share.
  *
  *     hf://ORG/NAME[@REVISION][/PATH]             a model
- *     hf://datasets/ORG/NAME[@REVISION][/PATH]    a data set
+ *     hf://datasets/ORG/NAME[@REVISION][/PATH]    a data set; without PATH its training files
  *
  *     name --look up--> commit and its files --pick--> wanted files --download--> cache
  *
@@ -25,7 +25,7 @@
  *
  * A build without libcurl reads the cache and refuses to download (hd_hub_can_download).
  *
- * Used by: the heddle command.   Uses: base, pki (hashes), libcurl, whose header only this package
+ * Used by: the heddle command.   Uses: base, pki (hashes), yaml, libcurl, whose header only this package
  * includes.
  * Threads: hd_hub_get downloads with threads of its own and calls `progress` on the caller's.
  */
@@ -123,6 +123,7 @@ struct hd_hub_request {
     const char *const *include, *const *exclude;
     size_t include_count, exclude_count;
     bool by_folder; /* `*` of a pattern does not match '/', as in a job file */
+    bool list_only; /* the files are listed, and not downloaded */
     /* Called about ten times a second. NULL: not called. */
     void (*progress)(void *user, const struct hd_hub_progress *progress);
     void *user;
@@ -146,6 +147,15 @@ struct hd_hub_result {
  * not what the hub says it is. HD_UNSUPPORTED: no such download with this build. */
 enum hd_status hd_hub_get(const struct hd_hub_request *request, struct hd_arena *arena,
                           struct hd_hub_result *ret_result);
+
+/* Gets the training files of a data set of which no file is named (dataset.c); the members `include`
+ * and `exclude` are ignored. HD_INVALID: it has several configurations; the message lists them. */
+enum hd_status hd_hub_get_set(const struct hd_hub_request *request, struct hd_arena *arena,
+                              struct hd_hub_result *ret_result);
+/* Appends a line for each file of the result whose name says that it is data: a pattern that matches
+ * this file below `folder` alone. HD_NOT_FOUND: there is none. */
+enum hd_status hd_hub_add_paths(const struct hd_hub_result *result, const char *folder,
+                                struct hd_text *out);
 
 /* Gives the files of the result names that are no links, in named/COMMIT beside snapshots/COMMIT,
  * and sets ret_folder to that folder. A node with data_roots follows no links, and the name of a

@@ -9,6 +9,7 @@
  *     answer.c     what an HTTP status means, as a message
  *     download.c   one file: lock, continue, check, name
  *     get.c        all files of a request
+ *     dataset.c    which files of a data set are its training data
  *     s3_*.c       object stores (s3.h, s3_internal.h)
  */
 #ifndef HD_HUB_HUB_INTERNAL_H

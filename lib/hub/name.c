@@ -170,11 +170,17 @@ enum hd_status hd_hub_parse(const char *text, bool bare, bool is_dataset,
         at += n;
     }
     if (*at == '/' && at[1]) {
-        if (!hub_path_is_safe(at + 1))
+        n = strlen(++at);
+        if (n >= sizeof name.path)
+            return refuse(text, "its path is longer than a path of the hub");
+        memcpy(name.path, at, n + 1);
+        if (name.is_dataset && at[n - 1] == '/') /* a folder */
+            name.path[n - 1] = '\0';
+        if (!hub_path_is_safe(name.path))
             return refuse(text,
                           "its path has an empty part, '..', or a character that paths of the "
                           "hub do not have");
-        memcpy(name.path, at + 1, strlen(at + 1) + 1);
+        memcpy(name.path, at, n + 1);
     }
     *ret_name = name;
     return HD_OK;

@@ -217,7 +217,7 @@ enum hd_status hub_pick(const struct hd_hub_request *request, const struct hub_t
     if (!st && !count)
         st = found_nothing(request, tree);
     for (size_t i = 0; i < count && !st; i++)
-        if (files[i].size_bytes > HUB_PLAIN_BYTES_MAX && !tree->is_partial)
+        if (files[i].size_bytes > HUB_PLAIN_BYTES_MAX && !tree->is_partial && !request->list_only)
             st = hd_err(HD_UNSUPPORTED,
                         "%s of %s has more than 50 GB, which the hub does not serve by plain HTTP; "
                         "fetch it with huggingface_hub: hf download %s%s %s",

@@ -106,6 +106,8 @@ check and_real_files grep -qF "\"$HF_HOME/hub/datasets--org--set/named/$commit/d
 check_equal no_file_of_a_job_is_a_link "" "$(find "$HF_HOME"/hub/*/named -type l)"
 check_equal the_token_is_nowhere "" "$(grep -rl "$HF_TOKEN" "$work")"
 
+says a_set_without_a_file_means_its_training_files 0 "^data.train: hf://datasets/org/set@$commit\$" \
+    heddle validate "$work/hub.yaml" --set "data.train=[hf://datasets/org/set]"
 says a_bare_name_is_no_path 2 'is written hf://org/model' heddle validate "$work/hub.yaml" --set model.from=org/model
 says offline_what_is_not_there 4 'to fetch it: heddle fetch org/other' heddle fetch org/other --offline
 check offline_what_is_there heddle fetch org/model --offline --out "$work/copy"

@@ -639,4 +639,77 @@ static void the_files_of_a_job_get_names_that_are_no_links(void **state)
                    "it has data/train-1.jsonl, data/train-2.jsonl, data/train-old/3.jsonl");
 }
 
+/* ---- data sets without a file ---- */
+
+static void add_set(struct fixture *f, const char *readme)
+{
+    static const char *const files[] = {"data/train-1.jsonl",
+                                        "data/train-2.jsonl",
+                                        "data/test-1.jsonl",
+                                        "other/training_part.csv",
+                                        "code.py",
+                                        ".gitattributes"};
+    struct imitation_repo *set = &f->hub.repos[f->hub.repo_count++];
+
+    set->id = "org/set";
+    set->commit = COMMIT;
+    set->is_dataset = true;
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+        imitation_add(set, files[i], "{}\n", 3, false);
+    if (readme)
+        imitation_add(set, "README.md", readme, strlen(readme), false);
+    must(hd_hub_parse("hf://datasets/org/set", false, false, &f->name));
+}
+
+/* Gets the set, and compares the paths of its files. */
+static void expect_set(struct fixture *f, const char *paths)
+{
+    struct hd_text is = {0};
+
+    must(hd_hub_get_set(&f->request, &f->arena, &f->result));
+    for (size_t i = 0; i < f->result.file_count; i++)
+        hd_text_add(&is, "%s%s", i ? " " : "", f->result.files[i].path);
+    assert_string_equal(is.data, paths);
+    hd_text_free(&is);
+}
+
+/* Goal: without a README the names decide, here those with the word train; also of a list in pages,
+ * and without a network, as validate reads. */
+static void files_of_a_set_are_chosen_by_name(void **state)
+{
+    struct fixture *f = *state;
+    struct hd_text paths = {0};
+
+    f->hub.page_files = 2;
+    add_set(f, NULL);
+    expect_set(f, "data/train-1.jsonl data/train-2.jsonl other/training_part.csv");
+    f->request.mode = HD_HUB_CACHE_ONLY;
+    expect_set(f, "data/train-1.jsonl data/train-2.jsonl other/training_part.csv");
+    must(hd_hub_add_paths(&f->result, "/c", &paths));
+    assert_string_equal(paths.data, "/c/data/[t]rain-1.jsonl\n/c/data/[t]rain-2.jsonl\n"
+                                    "/c/other/[t]raining_part.csv");
+    hd_text_free(&paths);
+}
+
+/* Goal: the default configuration of README.md decides; the rest of its head may be any YAML. */
+static void files_of_a_set_are_chosen_by_its_readme(void **state)
+{
+    struct fixture *f = *state;
+
+    add_set(f, "---\nlicense: &x mit\nconfigs:\n- config_name: small\n  data_files: other/*\n"
+               "- config_name: large\n  default: true\n  data_files:\n  - split: train\n"
+               "    path: data/train-*\n  - split: test\n    path: data/test-*\ntags: [x]\n---\n");
+    expect_set(f, "data/train-1.jsonl data/train-2.jsonl");
+}
+
+static void configurations_without_a_default_are_listed(void **state)
+{
+    struct fixture *f = *state;
+
+    add_set(f, "---\nconfigs:\n- config_name: a\n  data_files: {train: data/train-*}\n"
+               "- config_name: b\n  data_files:\n  - split: train\n    path: [other/*]\n---\n");
+    assert_int_equal(hd_hub_get_set(&f->request, &f->arena, &f->result), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "a (data/train-*) b (other/*)"));
+}
+
 RUN_EACH_CASE_WITH(set_up, tear_down)

@@ -250,18 +250,4 @@ static void copies_are_listed_removed_and_owned(void **state)
     hd_arena_done(&arena);
 }
 
-int main(void)
-{
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        CASE(a_checkpoint_is_copied_once),
-        CASE(an_older_copy_is_no_copy_of_this_one),
-        CASE(a_store_that_is_busy_gets_it_all),
-        CASE(a_copy_that_fails_is_not_whole),
-        CASE(a_killed_copy_goes_on),
-        CASE(links_are_not_followed),
-        CASE(copies_are_listed_removed_and_owned),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_EACH_CASE_WITH(set_up, tear_down)

@@ -132,14 +132,4 @@ static void text_of_xml_is_found_and_decoded(void **state)
     hd_text_free(&text);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_examples_of_s3_are_signed_as_published),
-        cmocka_unit_test(cases_of_the_test_suite_are_signed_as_published),
-        cmocka_unit_test(a_name_has_a_bucket_and_a_key),
-        cmocka_unit_test(text_of_xml_is_found_and_decoded),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_CASES()

@@ -408,25 +408,4 @@ static void keys_of_a_container_come_from_its_service(void **state)
     free(service);
 }
 
-int main(void)
-{
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        CASE(a_folder_and_a_pattern_mean_their_objects),
-        CASE(a_path_means_the_same_bytes_for_ever),
-        CASE(a_model_and_a_checkpoint_are_folders),
-        CASE(a_token_file_comes_with_its_index),
-        CASE(a_busy_store_is_asked_again),
-        CASE(a_cut_download_goes_on),
-        CASE(a_store_without_ranges_sends_all_again),
-        CASE(wrong_bytes_get_no_name),
-        CASE(an_object_that_changes_meanwhile_is_refused),
-        CASE(the_region_that_a_store_names_is_taken),
-        CASE(refusals_say_what_to_do),
-        CASE(the_cache_is_read_without_a_store),
-        CASE(keys_are_found_in_the_order_of_amazons_command),
-        CASE(keys_of_a_container_come_from_its_service),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_EACH_CASE_WITH(set_up, tear_down)
