@@ -7,6 +7,10 @@
 #include "controller/cli/process.h"
 #include "spec/spec.h"
 
+/* Bytes of data files up to which all conversations are tokenized, and of the sample of more. */
+#define WHOLE_BYTES  (INT64_C(1) << 30)
+#define SAMPLE_BYTES (INT64_C(64) << 20)
+
 /* Lists the job's data files, with the source of a mixture or the validation set of each. */
 static void list_files(const struct hd_job *job, struct hd_text *list)
 {
@@ -179,11 +183,26 @@ static bool counts_epoch(const struct hd_job *job)
     return job->epochs > 0 || hd_spec_has_conversations(job);
 }
 
+/* Returns of how many conversations one is checked: 1, or more if the job has too many bytes to
+ * tokenize them all, and no number of epochs that needs their count. */
+static int64_t sample_of(const struct hd_job *job)
+{
+    int64_t bytes = 0;
+
+    for (int64_t i = 0; i < job->train_count; i++)
+        bytes += job->train[i].size_bytes;
+    for (int64_t i = 0; i < job->val_count; i++)
+        bytes += job->val[i].size_bytes;
+    return job->epochs > 0 || bytes <= WHOLE_BYTES ? 1 : 1 + bytes / SAMPLE_BYTES;
+}
+
 int data_check_epoch(const struct hd_job *job, struct hd_arena *arena,
                      const struct hd_json **ret_epoch, struct hd_text *ret_problem)
 {
     static const struct hd_json_limits limits = {.values_max = 1 << 16, .depth_max = 8};
-    static const char *const flags[] = {"--facts", NULL};
+    const int64_t every = sample_of(job);
+    const char *flags[4] = {"--facts", NULL};
+    char number[24];
     const struct hd_json *root = NULL;
     struct hd_text answer = {0}, errors = {0};
     bool has_problem;
@@ -193,6 +212,11 @@ int data_check_epoch(const struct hd_job *job, struct hd_arena *arena,
     *ret_epoch = NULL;
     if (!counts_epoch(job))
         return CLI_CONTINUE;
+    if (every > 1) {
+        (void)snprintf(number, sizeof number, "%lld", (long long)every);
+        flags[0] = "--sample";
+        flags[1] = number;
+    }
     st = run_samples(job, flags, &answer, &errors, &status);
     has_problem = take_problem(job, "heddle-worker samples: ", status, &errors, ret_problem);
     hd_text_free(&errors);
@@ -244,6 +268,11 @@ void data_check_describe(const struct hd_job *job, const struct hd_json *epoch, 
                     (long long)fact(epoch, "targets"), (long long)fact(epoch, "tokens"),
                     (long long)fact(epoch, "longest"));
     }
+    if (fact(epoch, "sampled_one_in") > 1)
+        hd_text_add(out,
+                    "%s: 1 in %lld was written by the template and tokenized; a job with "
+                    "train.epochs has all of them counted\n",
+                    what, (long long)fact(epoch, "sampled_one_in"));
     if (*job->date)
         hd_text_add(out, "data.date: the chat template gets %s as the day that it is\n", job->date);
     if (fact(epoch, "dropped") || fact(epoch, "cut"))

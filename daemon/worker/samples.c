@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "data/packing.h"
+#include "data/tokenize.h"
 #include "flags/flags.h"
 #include "records/kind.h"
 #include "train/job_chat.h"
@@ -29,6 +30,8 @@ struct samples {
     char folder[128]; /* temporary folder; "": none */
     int64_t first, count;
     bool only_facts, as_json, colour;
+    int64_t
+        every; /* --sample: one record in so many is encoded, and nothing else done; 0: not given */
     /* document 2 k - 1 of a sample is the chosen answer of pair k, document 2 k the rejected one */
     bool is_pairs;
     /* [context], buffers for the tokens, targets and document bounds of one sample */
@@ -368,11 +371,60 @@ static enum hd_status show_samples(struct samples *s, struct hd_text *out)
     return st;
 }
 
+/* Encodes one record in `every` of a file of conversations, as a rank would all of them. */
+static enum hd_status check_sample(struct samples *s, struct hd_job_chat *chat, const char *path)
+{
+    const struct hd_tokenizer *tokenizer;
+    struct hd_conversation_rules rules;
+    enum hd_chat_form form = HD_CHAT_TEXT;
+    struct hd_tokenize how = {.inputs = &path,
+                              .input_count = 1,
+                              .vocab = s->job.vocab,
+                              .rows = hd_job_rows(&s->job),
+                              .bad = &s->bad,
+                              .every = s->every,
+                              .format = HD_TOKEN_FORMAT_COUNTS,
+                              .threads = (int)s->job.threads};
+    enum hd_status st = hd_job_form(&s->job, path, &form);
+
+    if (st || form == HD_CHAT_TEXT)
+        return st;
+    st = hd_job_tokenizer_need(&s->tokenizer, &s->job, &tokenizer);
+    if (!st)
+        st = hd_job_chat_rules(chat, &s->tokenizer, &s->job, form, &rules);
+    how.tokenizer = tokenizer;
+    how.conversations = &rules;
+    how.end_of_text = st ? -1 : rules.end_of_text;
+    return st ? st : hd_tokenize_run(&how, NULL);
+}
+
+/* Checks a sample of all conversations of the job, and writes how large it is. */
+static enum hd_status check_samples(struct samples *s, struct hd_text *out)
+{
+    struct hd_job_chat chat = {.opened = NULL};
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    enum hd_status st = HD_OK;
+
+    s->job.threads = cores < 1                         ? 1
+                     : cores < HD_TOKENIZE_THREADS_MAX ? cores
+                                                       : HD_TOKENIZE_THREADS_MAX;
+    for (int64_t i = 0; !st && i < s->job.train_count; i++)
+        st = check_sample(s, &chat, s->job.train[i].path);
+    for (int64_t i = 0; !st && i < s->job.val_count; i++)
+        st = check_sample(s, &chat, s->job.val[i].path);
+    hd_job_chat_close(&chat);
+    hd_text_add(out, "{\"epoch\":{\"sampled_one_in\":%lld,\"left_out\":%lld}}\n",
+                (long long)s->every, (long long)s->bad.count);
+    return st;
+}
+
 static enum hd_status write_samples(struct samples *s, struct hd_text *out)
 {
     const size_t S = (size_t)s->job.context;
     enum hd_status st = s->only_facts && s->job.epochs == 0 ? leave_out_text(s) : HD_OK;
 
+    if (s->every)
+        return st ? st : check_samples(s, out);
     if (!st && (s->job.train_count || s->job.val_count))
         st = open_data(s);
     if (!st && !s->job.train_count) {
@@ -396,17 +448,17 @@ static enum hd_status write_samples(struct samples *s, struct hd_text *out)
 
 static enum hd_status read_samples_options(int argc, char **argv, struct samples *s)
 {
-    struct hd_flag f[] = {{"--count", false, false, NULL},
-                          {"--first", false, false, NULL},
-                          {"--json", false, true, NULL},
-                          {"--colour", false, true, NULL},
-                          {"--facts", false, true, NULL}};
+    struct hd_flag f[] = {{"--count", false, false, NULL}, {"--first", false, false, NULL},
+                          {"--json", false, true, NULL},   {"--colour", false, true, NULL},
+                          {"--facts", false, true, NULL},  {"--sample", false, false, NULL}};
     enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
 
     if (!st)
         st = hd_flag_int(&f[0], 1, SAMPLES_MAX, 3, &s->count);
     if (!st)
         st = hd_flag_int(&f[1], 0, INT64_C(1) << 40, 0, &s->first);
+    if (!st)
+        st = hd_flag_int(&f[5], 1, INT64_C(1) << 40, 0, &s->every);
     s->as_json = f[2].value;
     s->colour = f[3].value;
     s->only_facts = f[4].value;

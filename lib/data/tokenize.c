@@ -293,7 +293,7 @@ static enum hd_status tokenize_lines(const struct work *w, struct hd_encoder *en
         const size_t n = (size_t)((newline ? newline : end) - p);
         enum hd_status st = HD_OK;
 
-        if (!hd_jsonl_is_blank(p, n)) {
+        if (!hd_jsonl_is_blank(p, n) && (!w->how->every || (line - 1) % w->how->every == 0)) {
             slot->bad.records++;
             st = add_record(w, encoder, conversations, slot, p, n);
         }

@@ -56,6 +56,7 @@ struct hd_tokenize {
     enum hd_status (*take)(void *context, const int32_t *ids, size_t count);
     int64_t read_max; /* if out is NULL: bytes of text to read of each input, approximately; 0:
                           all */
+    int64_t every;    /* if out is NULL: one record in so many is encoded; 0: each */
     enum hd_token_format format;
     /* Rules for conversations; then all inputs are .jsonl files of conversations, the format must
      * be HD_TOKEN_FORMAT_COUNTS, and end_of_text must equal that of the rules. NULL: the inputs are

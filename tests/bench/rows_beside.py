@@ -1,6 +1,6 @@
 """rows_beside.py HEDDLE_WORKER [FOLDER...]: rows of Parquet and of zst JSON lines beside what people use.
 
-Takes 20 MB of the text of tokenize_beside.py does. Prints, by turns on one core, in CPU time, so that other load
+Takes 20 MB of the text of tokenize_beside.py. Prints, by turns on one core, in CPU time, so that other load
 counts little: Parquet as `datasets` writes it to a token file, beside `datasets` and `tokenizers` (load, map in
 batches, one array to disk); each row of a .jsonl.zst checked, beside `zstd -dc`. Then the greatest memory of
 heddle-worker on a .jsonl.zst of SMALL and of LARGE bytes, which must not differ: first all rows are read, of the
@@ -13,7 +13,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -28,17 +27,21 @@ TURNS, SMALL, LARGE, TOKENIZED = 3, 250_000_000, 4_000_000_000, 500_000_000
 KIB = 1024
 
 
-def cpu_of_children(argv, stdin=None):
+# Runs a command and prints its CPU time, s, and greatest memory, KiB. A program of its own, as the memory of a child
+# begins with that of its parent.
+MEASURE = """import resource, subprocess, sys
+code = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode
+usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(usage.ru_utime + usage.ru_stime, usage.ru_maxrss)
+sys.exit(code)
+"""
+
+
+def cpu_of_children(argv, stdin=""):
     """Returns the CPU time of a command, s, and its greatest memory, MiB."""
-    child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
-    if stdin:
-        child.stdin.write(stdin.encode())
-    child.stdin.close()
-    _, status, usage = os.wait4(child.pid, 0)
-    child.returncode = status
-    if status:
-        sys.exit("%s ended with %d" % (argv[0], status))
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / KIB
+    said = subprocess.run([sys.executable, "-S", "-c", MEASURE, *argv], input=stdin, stdout=subprocess.PIPE,
+                          text=True, check=True).stdout.split()
+    return float(said[0]), int(said[1]) / KIB
 
 
 def theirs(path, tokenizer, end, out, cache):

@@ -182,6 +182,19 @@ static void bad_records_are_left_out_and_counted(void **state)
     says("cannot be used; mend or remove them, or leave them out: data.bad_rows: skip");
     assert_true(bad.count >= HD_BAD_ROWS_SHOWN && bad.count < 267);
     hd_bad_rows_free(&bad);
+    /* one record in 150 is looked at: the first is bad, and the others are those behind a bad one */
+    must(hd_tokenize_run(&(struct hd_tokenize){.tokenizer = bytes,
+                                               .end_of_text = -1,
+                                               .inputs = &path,
+                                               .input_count = 1,
+                                               .rows.bad_rows = "skip:1",
+                                               .bad = &bad,
+                                               .every = 150,
+                                               .threads = 2},
+                         &counts));
+    assert_int_equal(bad.count, 1);
+    assert_int_equal(bad.records, (LINES + 149) / 150);
+    hd_bad_rows_free(&bad);
     /* 1 of 3 is 1 in 100, rounded up; a row of a table with too many fields is one */
     wide = put("wide.csv", "text,n\na,1\nb,2,3\nc,3\n");
     got = tokens_with(wide, "skip", 1, &bad, &counts);
