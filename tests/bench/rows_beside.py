@@ -23,7 +23,7 @@ from tokenizers import Tokenizer, __version__, decoders, models, pre_tokenizers,
 
 from tokenize_beside import gather
 
-TURNS, SMALL, LARGE, TOKENIZED = 3, 250_000_000, 4_000_000_000, 500_000_000
+TURNS, SMALL, LARGE, TOKENIZED = 3, 100_000_000, 4_000_000_000, 400_000_000
 KIB = 1024
 
 
