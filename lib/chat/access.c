@@ -101,7 +101,8 @@ enum hd_status chat_item(struct chat_run *run, const struct chat_value *v,
         return st ? st : chat_attribute(run, v, name.text, ret);
     }
     if ((key->kind == CHAT_INT || key->kind == CHAT_BOOL) &&
-        (v->kind == CHAT_LIST || v->kind == CHAT_TUPLE || v->kind == CHAT_STRING)) {
+        (v->kind == CHAT_LIST || v->kind == CHAT_TUPLE || v->kind == CHAT_RANGE ||
+         v->kind == CHAT_STRING)) {
         const int64_t count = v->kind == CHAT_STRING ? (int64_t)chat_code_points(v->text, v->count)
                                                      : (int64_t)v->count;
         int64_t at = chat_to_int(key);
@@ -172,7 +173,8 @@ enum hd_status chat_slice(struct chat_run *run, const struct chat_value *v,
 
     if (v->kind == CHAT_UNDEFINED)
         return undefined_attribute(run, v, "[:]");
-    if (v->kind != CHAT_STRING && v->kind != CHAT_LIST && v->kind != CHAT_TUPLE) {
+    if (v->kind != CHAT_STRING && v->kind != CHAT_LIST && v->kind != CHAT_TUPLE &&
+        v->kind != CHAT_RANGE) {
         *ret = chat_undefined("a slice of what has no items"); /* as in Jinja2 */
         return HD_OK;
     }

@@ -82,7 +82,7 @@ static enum hd_status make_range(struct chat_run *run, const struct chat_args *a
     for (int64_t i = 0; !st && i < count; i++)
         items[i] = chat_int(bounds[0] + i * bounds[2]);
     if (!st)
-        *ret = chat_list(items, (size_t)count);
+        *ret = (struct chat_value){.kind = CHAT_RANGE, .items = items, .count = (size_t)count};
     return st;
 }
 

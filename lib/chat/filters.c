@@ -1,6 +1,8 @@
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "chat/template_internal.h"
 
@@ -82,7 +84,8 @@ static enum hd_status length_of_value(struct chat_run *run, const struct chat_va
     (void)args;
     if (v->kind == CHAT_STRING)
         *ret = chat_int((int64_t)chat_code_points(v->text, v->count));
-    else if (v->kind == CHAT_LIST || v->kind == CHAT_TUPLE)
+    else if (v->kind == CHAT_LIST || v->kind == CHAT_TUPLE || v->kind == CHAT_RANGE ||
+             v->kind == CHAT_VIEW)
         *ret = chat_int((int64_t)v->count);
     else if (v->kind == CHAT_DICT)
         *ret = chat_int(v->dict->count);
@@ -107,6 +110,29 @@ static enum hd_status use_default(struct chat_run *run, const struct chat_value 
     return HD_OK;
 }
 
+/* Refuses a value of which Python makes another number than the code below: undefined raises an
+ * error there, and text may have digits of other scripts, underscores or words. */
+static enum hd_status check_number(struct chat_run *run, const char *name,
+                                   const struct chat_value *v, const struct chat_value *text)
+{
+    const char *word;
+
+    if (v->kind == CHAT_UNDEFINED)
+        return chat_wrong(run, "'%s' is not defined, so it has no %s", v->text, name);
+    if (!text)
+        return HD_OK;
+    for (size_t i = 0; i < text->count; i++)
+        if ((unsigned char)text->text[i] >= 0x80)
+            return chat_unsupported(run, "%s of text with other characters than ASCII's", name);
+    word = text->text + strspn(text->text, " +-");
+    if (memchr(text->text, '_', text->count) && strspn(word, ".0123456789eE_") == strlen(word))
+        return chat_unsupported(run, "%s of a number with underscores", name);
+    if (strcasecmp(word, "nan") == 0 || strcasecmp(word, "inf") == 0 ||
+        strcasecmp(word, "infinity") == 0)
+        return chat_unsupported(run, "%s of %s", name, word);
+    return HD_OK;
+}
+
 static enum hd_status to_int(struct chat_run *run, const struct chat_value *v,
                              const struct chat_args *args, struct chat_value *ret)
 {
@@ -122,8 +148,10 @@ static enum hd_status to_int(struct chat_run *run, const struct chat_value *v,
     else if (chat_is_number(v) && v->kind != CHAT_REAL)
         *ret = chat_int(chat_to_int(v));
     if (v->kind != CHAT_STRING)
-        return HD_OK;
+        return check_number(run, "int", v, NULL);
     st = chat_copy(run, v->text, chat_trim_end(v->text, v->count), &text);
+    if (!st)
+        st = check_number(run, "int", v, &text);
     if (st || !text.count)
         return st;
     if (strspn(text.text, " +-.0123456789eE") != text.count)
@@ -134,8 +162,12 @@ static enum hd_status to_int(struct chat_run *run, const struct chat_value *v,
         if (!*end && fabs(real) < 9e18)
             *ret = chat_int((int64_t)real);
     } else {
-        const int64_t integer = strtoll(text.text, &end, 10);
+        int64_t integer;
 
+        errno = 0;
+        integer = strtoll(text.text, &end, 10);
+        if (!*end && errno == ERANGE)
+            return chat_unsupported(run, "a number beyond 64 bits");
         if (!*end)
             *ret = chat_int(integer);
     }
@@ -155,8 +187,10 @@ static enum hd_status to_real(struct chat_run *run, const struct chat_value *v,
     if (chat_is_number(v))
         *ret = chat_real(chat_to_real(v));
     if (v->kind != CHAT_STRING)
-        return HD_OK;
+        return check_number(run, "float", v, NULL);
     st = chat_copy(run, v->text, chat_trim_end(v->text, v->count), &text);
+    if (!st)
+        st = check_number(run, "float", v, &text);
     if (!st && text.count && strspn(text.text, " +-.0123456789eE") == text.count) {
         const double real = strtod(text.text, &end);
 
@@ -176,7 +210,15 @@ static enum hd_status absolute(struct chat_run *run, const struct chat_value *v,
     return HD_OK;
 }
 
-/* Indents each line but the first; empty lines only if `blank` is set. */
+/* Returns whether str.splitlines ends a line at this character, other than a newline. */
+static bool ends_a_line_too(uint32_t code)
+{
+    return (code >= 0x0b && code <= 0x0d) || (code >= 0x1c && code <= 0x1e) || code == 0x85 ||
+           code == 0x2028 || code == 0x2029;
+}
+
+/* Indents each line but the first; empty lines only if `blank` is set. Python ends lines also at
+ * other characters, and writes them all as \n: such text is refused. */
 static enum hd_status indent(struct chat_run *run, const struct chat_value *v,
                              const struct chat_args *args, struct chat_value *ret)
 {
@@ -194,6 +236,9 @@ static enum hd_status indent(struct chat_run *run, const struct chat_value *v,
         st = chat_str(run, v, &text);
     if (st)
         return st;
+    for (size_t i = 0; i < text.count; i += chat_code_point_bytes(text.text + i))
+        if (ends_a_line_too(chat_code_point(text.text + i)))
+            return chat_unsupported(run, "indent of text with other ends of lines than \\n");
     starts = chat_true(&a[1]);
     for (size_t i = 0; i < text.count; i++) {
         if (starts && (text.text[i] != '\n' || chat_true(&a[2]) || i == 0)) {

@@ -80,8 +80,12 @@ static enum hd_status reverse(struct chat_walk *w)
 {
     const struct chat_value bounds[3] = {{.kind = CHAT_NONE}, {.kind = CHAT_NONE}, chat_int(-1)};
     struct chat_value whole = chat_list(w->items, w->count);
+    enum hd_status st =
+        chat_slice(w->run, w->v->kind == CHAT_STRING ? w->v : &whole, bounds, w->ret);
 
-    return chat_slice(w->run, w->v->kind == CHAT_STRING ? w->v : &whole, bounds, w->ret);
+    if (!st && w->v->kind != CHAT_STRING && w->v->kind != CHAT_LAZY) /* of these a list */
+        st = chat_lazy(w->run, w->ret->items, w->ret->count, w->ret);
+    return st;
 }
 
 static enum hd_status map(struct chat_walk *w)
@@ -112,7 +116,7 @@ static enum hd_status map(struct chat_walk *w)
             out[i] = otherwise;
     }
     if (!st)
-        *w->ret = chat_list(out, w->count);
+        st = chat_lazy(w->run, out, w->count, w->ret);
     return st;
 }
 
@@ -149,12 +153,12 @@ static enum hd_status select_items(struct chat_walk *w)
             out[n++] = w->items[i];
     }
     if (!st)
-        *w->ret = chat_list(out, n);
+        st = chat_lazy(w->run, out, n, w->ret);
     return st;
 }
 
-/* Lowers the case of a string unless `exact`, as sort, unique and dictsort of Jinja2 compare by
- * default. */
+/* Lowers the case of a string unless `exact`, as sort, unique, min, max and dictsort of Jinja2
+ * compare by default. */
 static enum hd_status fold(struct chat_run *run, struct chat_value *v, bool exact)
 {
     return v->kind == CHAT_STRING && !exact ? chat_change_case(run, v, CHAT_LOWER, v) : HD_OK;
@@ -238,7 +242,7 @@ static enum hd_status unique(struct chat_walk *w)
         n += !is;
     }
     if (!st)
-        *w->ret = chat_list(out, n);
+        st = chat_lazy(w->run, out, n, w->ret);
     return st;
 }
 
@@ -247,13 +251,14 @@ static enum hd_status items_of(struct chat_walk *w)
     const struct chat_method items = {.self = *w->v, .name = "items"};
     const struct chat_args none = {0};
 
-    if (w->v->kind == CHAT_UNDEFINED) {
-        *w->ret = chat_list(w->items, 0);
-        return HD_OK;
-    }
+    enum hd_status st;
+
+    if (w->v->kind == CHAT_UNDEFINED)
+        return chat_lazy(w->run, NULL, 0, w->ret);
     if (w->v->kind != CHAT_DICT)
         return chat_wrong(w->run, "%s needs a mapping, not a %s", w->name, chat_kind_name(w->v));
-    return chat_call_method(w->run, &items, &none, w->ret);
+    st = chat_call_method(w->run, &items, &none, w->ret);
+    return st ? st : chat_lazy(w->run, w->ret->items, w->ret->count, w->ret);
 }
 
 static enum hd_status dict_sort(struct chat_walk *w)
@@ -307,28 +312,46 @@ static enum hd_status batch(struct chat_walk *w)
             out[n++] = chat_list(row, width);
     }
     if (!st)
-        *w->ret = chat_list(out, n);
+        st = chat_lazy(w->run, out, n, w->ret);
     return st;
 }
 
-static enum hd_status sum_or_end(struct chat_walk *w)
+static enum hd_status sum(struct chat_walk *w)
 {
-    struct chat_value best = chat_int(0);
-    enum hd_status st = HD_OK;
-    int order;
+    struct chat_value a[2], total = chat_int(0), item;
+    enum hd_status st = chat_take(w->run, "sum", w->args, "attribute start", a);
 
-    if (w->args->count || w->args->named_count)
-        return chat_unsupported(w->run, "an argument of %s", w->name);
-    if (*w->name != 's')
-        best = w->count ? w->items[0] : chat_undefined("an item of an empty list");
+    if (!st && a[1].kind != CHAT_UNDEFINED)
+        total = a[1];
     for (size_t i = 0; !st && i < w->count; i++) {
-        if (*w->name == 's') {
-            st = chat_binary(w->run, "+", &best, &w->items[i], &best);
+        item = w->items[i];
+        if (a[0].kind != CHAT_UNDEFINED && a[0].kind != CHAT_NONE)
+            st = attribute_of(w->run, &w->items[i], &a[0], &item);
+        if (!st)
+            st = chat_binary(w->run, "+", &total, &item, &total);
+    }
+    *w->ret = total;
+    return st;
+}
+
+static enum hd_status least_or_most(struct chat_walk *w)
+{
+    struct chat_value a[2], best = chat_undefined("an item of an empty list"), best_key = best, key;
+    enum hd_status st = chat_take(w->run, w->name, w->args, "case_sensitive attribute", a);
+    int order = 0;
+
+    for (size_t i = 0; !st && i < w->count; i++) {
+        key = w->items[i];
+        if (a[1].kind != CHAT_UNDEFINED && a[1].kind != CHAT_NONE)
+            st = attribute_of(w->run, &w->items[i], &a[1], &key);
+        if (!st)
+            st = fold(w->run, &key, chat_true(&a[0]));
+        if (!st && i)
+            st = chat_order(w->run, &key, &best_key, &order);
+        if (i && (w->name[1] == 'i' ? order >= 0 : order <= 0))
             continue;
-        }
-        st = chat_order(w->run, &w->items[i], &best, &order);
-        if (w->name[1] == 'i' ? order < 0 : order > 0)
-            best = w->items[i];
+        best = w->items[i];
+        best_key = key;
     }
     *w->ret = best;
     return st;
@@ -356,9 +379,9 @@ enum hd_status chat_list_filter(struct chat_run *run, const char *name, const st
         {"items", items_of},
         {"dictsort", dict_sort},
         {"batch", batch},
-        {"sum", sum_or_end},
-        {"min", sum_or_end},
-        {"max", sum_or_end},
+        {"sum", sum},
+        {"min", least_or_most},
+        {"max", least_or_most},
     };
     struct chat_walk w = {.run = run, .name = name, .v = v, .args = args, .ret = ret};
     enum hd_status st;

@@ -467,7 +467,7 @@ static enum hd_status dict_method(struct chat_run *run, const struct chat_method
         items[i] = (struct chat_value){.kind = CHAT_TUPLE, .items = pair, .count = 2};
     }
     if (!st)
-        *ret = chat_list(items, (size_t)dict->count);
+        *ret = (struct chat_value){.kind = CHAT_VIEW, .items = items, .count = (size_t)dict->count};
     return st;
 }
 

@@ -223,7 +223,8 @@ enum hd_status chat_order(struct chat_run *run, const struct chat_value *a,
 enum hd_status chat_contains(struct chat_run *run, const struct chat_value *whole,
                              const struct chat_value *part, bool *ret)
 {
-    const struct chat_value *found;
+    const struct chat_value *found, *items = NULL;
+    size_t count = 0;
     enum hd_status st = chat_steps(run, whole->kind == CHAT_STRING ? whole->count / 64 : 1);
 
     *ret = false;
@@ -238,10 +239,15 @@ enum hd_status chat_contains(struct chat_run *run, const struct chat_value *whol
         return st;
     case CHAT_LIST:
     case CHAT_TUPLE:
-        for (size_t i = 0; !st && !*ret && i < whole->count; i++) {
+    case CHAT_RANGE:
+    case CHAT_VIEW:
+    case CHAT_LAZY:
+        if (!st)
+            st = chat_iterate(run, whole, &items, &count);
+        for (size_t i = 0; !st && !*ret && i < count; i++) {
             st = chat_steps(run, 1);
             if (!st)
-                st = chat_equal(run, &whole->items[i], part, ret);
+                st = chat_equal(run, &items[i], part, ret);
         }
         return st;
     case CHAT_DICT:

@@ -144,7 +144,14 @@ enum hd_status chat_iterate(struct chat_run *run, const struct chat_value *v,
     *ret_count = 0;
     if (v->kind == CHAT_UNDEFINED)
         return HD_OK;
-    if (v->kind == CHAT_LIST || v->kind == CHAT_TUPLE) {
+    if (v->kind == CHAT_LAZY) {
+        struct chat_value *taken = (struct chat_value *)(uintptr_t)&v->items[-1];
+
+        if (taken->truth)
+            return chat_unsupported(run, "going twice through a %s", chat_kind_name(v));
+        *taken = chat_bool(true);
+    }
+    if (v->kind == CHAT_LIST || v->kind == CHAT_TUPLE || v->kind >= CHAT_RANGE) {
         *ret_items = v->items;
         *ret_count = v->count;
         return HD_OK;

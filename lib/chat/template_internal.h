@@ -35,6 +35,12 @@ enum chat_kind {
     CHAT_MACRO,
     CHAT_METHOD,
     CHAT_FUNCTION, /* text: its name */
+    /* items, count: what Python gives where a list would do for a loop, but not for text, ==, + or
+     * JSON, which are refused or differ */
+    CHAT_RANGE,
+    CHAT_VIEW, /* keys(), values() or items() of a mapping */
+    CHAT_LAZY, /* the result of map, select ..: gone through once, and true even if empty;
+                  items[-1]: whether it was */
 };
 
 struct chat_value {
@@ -329,6 +335,9 @@ struct chat_value chat_bool(bool truth);
 struct chat_value chat_int(int64_t integer);
 struct chat_value chat_real(double real);
 struct chat_value chat_undefined(const char *name);
+/* Makes a CHAT_LAZY of a copy of the items. */
+enum hd_status chat_lazy(struct chat_run *run, const struct chat_value *items, size_t count,
+                         struct chat_value *ret);
 struct chat_value chat_literal(const char *text); /* `text` must outlive the rendering */
 struct chat_value chat_part(const char *text, size_t bytes);
 enum hd_status chat_copy(struct chat_run *run, const char *text, size_t bytes,

@@ -10,6 +10,7 @@ static bool is_sequence(const struct chat_value *v)
     case CHAT_LIST:
     case CHAT_TUPLE:
     case CHAT_DICT:
+    case CHAT_RANGE:
         return true;
     default:
         return false;
@@ -39,7 +40,8 @@ static bool plain_test(const char *name, const struct chat_value *v, bool *ret)
         {"none", v->kind == CHAT_NONE},
         {"string", v->kind == CHAT_STRING},
         {"mapping", v->kind == CHAT_DICT},
-        {"iterable", is_sequence(v) || v->kind == CHAT_LOOP},
+        {"iterable",
+         is_sequence(v) || v->kind == CHAT_LOOP || v->kind == CHAT_VIEW || v->kind == CHAT_LAZY},
         {"sequence", is_sequence(v)},
         {"number", chat_is_number(v)},
         {"integer", v->kind == CHAT_INT},

@@ -41,6 +41,21 @@ struct chat_value chat_list(const struct chat_value *items, size_t count)
     return (struct chat_value){.kind = CHAT_LIST, .items = items, .count = count};
 }
 
+enum hd_status chat_lazy(struct chat_run *run, const struct chat_value *items, size_t count,
+                         struct chat_value *ret)
+{
+    struct chat_value *copy;
+    enum hd_status st = chat_array(run, count + 1, &copy);
+
+    if (st)
+        return st;
+    copy[0] = chat_bool(false);
+    if (count)
+        memcpy(copy + 1, items, count * sizeof *items);
+    *ret = (struct chat_value){.kind = CHAT_LAZY, .items = copy + 1, .count = count};
+    return HD_OK;
+}
+
 enum hd_status chat_copy(struct chat_run *run, const char *text, size_t bytes,
                          struct chat_value *ret)
 {
@@ -251,6 +266,8 @@ bool chat_true(const struct chat_value *v)
     case CHAT_STRING:
     case CHAT_LIST:
     case CHAT_TUPLE:
+    case CHAT_RANGE:
+    case CHAT_VIEW:
         return v->count > 0;
     case CHAT_DICT:
         return v->dict->count > 0;
@@ -259,6 +276,7 @@ bool chat_true(const struct chat_value *v)
     case CHAT_MACRO:
     case CHAT_METHOD:
     case CHAT_FUNCTION:
+    case CHAT_LAZY:
         break;
     }
     return true;
@@ -281,6 +299,9 @@ const char *chat_kind_name(const struct chat_value *v)
         [CHAT_MACRO] = "macro",
         [CHAT_METHOD] = "method",
         [CHAT_FUNCTION] = "function",
+        [CHAT_RANGE] = "range",
+        [CHAT_VIEW] = "view of a mapping (write |list)",
+        [CHAT_LAZY] = "lazy list (write |list)",
     };
 
     return names[v->kind];
@@ -343,7 +364,10 @@ enum hd_status chat_equal(struct chat_run *run, const struct chat_value *a,
     case CHAT_LIST:
     case CHAT_TUPLE:
     case CHAT_DICT:
+    case CHAT_RANGE:
         return equal_containers(run, a, b, ret);
+    case CHAT_VIEW:
+        return chat_unsupported(run, "the comparison of a %s", chat_kind_name(a));
     case CHAT_UNDEFINED:
     case CHAT_NONE:
         *ret = true;

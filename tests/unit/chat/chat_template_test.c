@@ -250,4 +250,46 @@ static void a_hostile_template_ends(void **state)
     }
 }
 
+/* In Python a generator is true, empty or not, is gone through once and has no length; a view of a
+ * mapping and a range are no lists. */
+static void what_is_no_list_is_not_taken_for_one(void **state)
+{
+    gives("{{ 1 if messages|selectattr('role', 'equalto', 'tool') else 0 }}", "1");
+    gives("{{ 1 if messages|selectattr('role', 'equalto', 'tool')|list else 0 }}", "0");
+    gives("{{ 1 if {}.items() or range(0) else 0 }}{{ range(2) == [0, 1] }}", "0False");
+    gives("{{ ([1, 2]|reverse)[0] is defined }}{{ ([1, 2]|reverse|list)[0] }}", "False2");
+    gives("{{ {'b': 1, 'a': 2}.keys()|join }}{{ {'a': 1}.items()|length }}{{ range(3)[1] }}",
+          "ba11");
+    gives("{{ 'user' in messages|map(attribute='role') }}{{ range(2) is sequence }}"
+          "{{ {}.keys() is sequence }}",
+          "TrueTrueFalse");
+    fails("{{ messages|map(attribute='role')|length }}", HD_INVALID, "lazy list (write |list)");
+    fails("{{ messages|map(attribute='role') }}", HD_UNSUPPORTED, "lazy list (write |list)");
+    fails("{{ {'a': 1}.keys() }}", HD_UNSUPPORTED, "view of a mapping (write |list)");
+    fails("{{ range(2)|tojson }}", HD_INVALID, "range");
+    fails("{{ [1] + range(2) }}", HD_INVALID, "range");
+    fails("{% set m = messages|map('length') %}{{ m|first }}{{ m|first }}", HD_UNSUPPORTED,
+          "going twice through");
+}
+
+/* Jinja2 compares strings without their case; an item's own case is what comes out. */
+static void the_least_and_the_most_are_found_as_jinja2_finds_them(void **state)
+{
+    gives("{{ ['a', 'B']|min }}{{ ['a', 'B', 'C']|max }}{{ ['a', 'B']|min(true) }}", "aCB");
+    gives("{{ [{'n': 'b'}, {'n': 'A'}]|min(attribute='n') }}", "{'n': 'A'}");
+    gives("{{ [{'v': 2}, {'v': 3}]|sum(attribute='v', start=10) }}{{ []|max is defined }}",
+          "15False");
+}
+
+static void text_that_python_reads_as_another_number_is_refused(void **state)
+{
+    gives("{{ ' 12 '|int }} {{ 'x'|int(7) }} {{ '1e3'|int }} {{ 'a_b'|int }}", "12 7 1000 0");
+    fails("{{ '1_0'|int }}", HD_UNSUPPORTED, "underscores");
+    fails("{{ '\xd9\xa1'|int }}", HD_UNSUPPORTED, "ASCII");
+    fails("{{ '-inf'|float }}", HD_UNSUPPORTED, "inf");
+    fails("{{ '99999999999999999999'|int }}", HD_UNSUPPORTED, "64 bits");
+    fails("{{ nothing|int }}", HD_INVALID, "'nothing' is not defined");
+    fails("{{ 'a\\r\\nb'|indent }}", HD_UNSUPPORTED, "ends of lines");
+}
+
 RUN_CASES()
