@@ -276,7 +276,8 @@ int cli_data(struct cli *cli, int argc, char **argv)
         return cli_usage(
             "data tokenize: --out is missing; give the file to make, .npy, .bin or .idx");
     if (!t.tokenizer)
-        return cli_usage("data tokenize: --tokenizer is missing; give a tokenizer.json, a tokenizer.model, or bytes");
+        return cli_usage("data tokenize: --tokenizer is missing; give a tokenizer.json, a "
+                         "tokenizer.model, or bytes");
     if (t.threads && hd_text_to_int64(t.threads, 1, 256, &threads))
         return cli_usage("data tokenize: --threads: %s", hd_err_message());
     if (t.end_of_text && hd_text_to_int64(t.end_of_text, 0, INT32_MAX, &id))
