@@ -13,6 +13,7 @@
 #define HD_CLI_PLOT_H
 
 #include "controller/cli/cli.h"
+#include "job/job.h"
 #include "job/metrics.h"
 
 enum {
@@ -43,6 +44,7 @@ struct plot_step {
 struct plot_validation {
     int64_t step;
     double loss;
+    char set[HD_JOB_VAL_NAME_MAX]; /* name of the validation set; "": the job has one list */
 };
 
 struct plot_run {
@@ -55,7 +57,8 @@ struct plot_run {
 
 /* ---- reading (plot_read.c) ---- */
 
-/* Appends a step or a validation of the run's history. */
+/* Appends a step or a validation of the run's history. Of several sets of a validation the first
+ * counts, which checkpoint.best compares. */
 void plot_add_step(struct plot_run *run, const struct plot_step *step);
 void plot_add_validation(struct plot_run *run, const struct plot_validation *validation);
 /* Reads a run's folder (history.jsonl in it, or in the folder above if `path` is the job's folder in

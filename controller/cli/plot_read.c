@@ -49,6 +49,11 @@ void plot_add_step(struct plot_run *run, const struct plot_step *step)
 
 void plot_add_validation(struct plot_run *run, const struct plot_validation *validation)
 {
+    const struct plot_validation *last =
+        run->validation_count ? &run->validations[run->validation_count - 1] : NULL;
+
+    if (last && last->step == validation->step && strcmp(last->set, validation->set) != 0)
+        return;
     while (run->validation_count &&
            run->validations[run->validation_count - 1].step >= validation->step)
         run->validation_count--;
@@ -75,7 +80,7 @@ static double number(const struct hd_json *line, const char *key)
 static void take_line(const struct hd_json *line, const struct plot_options *options,
                       struct plot_run *run)
 {
-    const struct hd_json *type = hd_json_member(line, "type");
+    const struct hd_json *type = hd_json_member(line, "type"), *set = hd_json_member(line, "set");
     const double step = number(line, "step");
 
     if (!type || type->kind != HD_JSON_STRING || !(step >= 0 && step < 1e15))
@@ -89,8 +94,11 @@ static void take_line(const struct hd_json *line, const struct plot_options *opt
             s.values[k] = number(line, hd_metrics[options->metrics[k]].name);
         plot_add_step(run, &s);
     } else if (strcmp(type->text, "validation") == 0) {
-        plot_add_validation(
-            run, &(struct plot_validation){.step = (int64_t)step, .loss = number(line, "loss")});
+        struct plot_validation v = {.step = (int64_t)step, .loss = number(line, "loss")};
+
+        if (set && set->kind == HD_JSON_STRING)
+            (void)snprintf(v.set, sizeof v.set, "%s", set->text);
+        plot_add_validation(run, &v);
     }
 }
 
@@ -157,6 +165,14 @@ static void on_pause(uv_timer_t *timer)
         hd_rpc_call_cancel(r->call);
 }
 
+static void take_validation(struct reading *r, const Heddle__V1__ValidationReport *report)
+{
+    struct plot_validation v = {.step = report->step, .loss = report->loss};
+
+    (void)snprintf(v.set, sizeof v.set, "%s", report->set);
+    plot_add_validation(r->run, &v);
+}
+
 static void take_step(struct reading *r, const Heddle__V1__StepReport *report)
 {
     struct plot_step step = {.step = report->step};
@@ -187,8 +203,7 @@ static void on_entry(struct hd_rpc_call *call, const ProtobufCMessage *message)
         if (entry->step->time_unix_ms >= r->begin_ms)
             on_pause(&r->pause);
     } else if (entry->body_case == HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_VALIDATION)
-        plot_add_validation(r->run, &(struct plot_validation){.step = entry->validation->step,
-                                                              .loss = entry->validation->loss});
+        take_validation(r, entry->validation);
     else if (entry->body_case == HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_END)
         on_pause(&r->pause);
 }

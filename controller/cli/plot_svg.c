@@ -196,6 +196,7 @@ static void add_dots(const struct area *a, const struct plot_line *line, int col
 static void add_legend(const struct plot_panel *panels, const struct plot_run *runs,
                        size_t run_count, double top, struct hd_text *out)
 {
+    const char *set = run_count == 1 && runs[0].validation_count ? runs[0].validations[0].set : "";
     bool dots = false;
 
     for (size_t l = 0; l < panels[0].line_count; l++)
@@ -213,9 +214,9 @@ static void add_legend(const struct plot_panel *panels, const struct plot_run *r
     if (dots)
         hd_text_add(out,
                     "<circle cx=\"%d\" cy=\"%.1f\" r=\"3\" class=\"f%d\"/>"
-                    "<text x=\"%d\" y=\"%.1f\">validation</text>\n",
+                    "<text x=\"%d\" y=\"%.1f\">validation%s%s</text>\n",
                     LEFT + 10, top + (double)run_count * LEGEND_ROW - 4, run_count == 1, LEFT + 28,
-                    top + (double)run_count * LEGEND_ROW);
+                    top + (double)run_count * LEGEND_ROW, *set ? " " : "", set);
 }
 
 void plot_svg(const struct plot_panel *panels, const struct plot_run *runs, size_t run_count,
