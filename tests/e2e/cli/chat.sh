@@ -63,7 +63,7 @@ printf '%s' "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% e
 printf '%s' '{% for m in messages %}{% endif %}' >"$dir/broken.jinja"
 refused a_template_that_is_no_template "data.template: $dir/broken.jinja:1:" --set data.template=broken.jinja
 printf '%s' '{% for i in range(1000000000) %}{% endfor %}' >"$dir/endless.jinja"
-refused a_template_beyond_its_limits "a range of more than 100000 numbers" --set data.template=endless.jinja
+refused a_template_beyond_its_limits "chat.jsonl:1: the chat template: 1:18: a range of more than 100000 numbers" --set data.template=endless.jinja
 refused a_template_without_answers "chat.jsonl:1: message 2: the chat template $dir/mute.jinja does not show this answer" --set data.template=mute.jinja
 refused steps_and_epochs "train.epochs: cannot be used with train.steps" --set train.epochs=2 --set train.steps=3
 refused a_context_that_is_too_short "36 conversations are longer than model.context = 16 tokens; the first is $dir/chat.jsonl:1, with 28 tokens" --set model.context=16
@@ -73,10 +73,10 @@ printf '{"messages": [{"role": "user", "content": "a"}]}\n' >"$dir/no.jsonl"
 refused a_conversation_without_an_answer "no.jsonl:1: the conversation has no answer" --set 'data.train=[no.jsonl]'
 cp "$dir/chat.jsonl" "$dir/late.jsonl"
 printf '\n{"messages": [{"role": "boss", "content": "a"}]}\n' >>"$dir/late.jsonl"
-refused a_wrong_role_of_a_later_line "late.jsonl:38: message 1: the role 'boss' is none of" --set 'data.train=[late.jsonl]'
+refused a_wrong_role_of_a_later_line "late.jsonl:38: message 1: 'role' is 'boss', which is no known role; the conversation has boss" --set 'data.train=[late.jsonl]'
 sed 's/chat\.jsonl/late.jsonl/' "$dir/job.yaml" >"$dir/late.yaml"
 check_status a_wrong_line_is_refused_where_it_is_named 2 heddle validate "$dir/late.yaml"
-check_equal in_the_job_file 1 "$(grep -c "late.yaml:3: data.train: $dir/late.jsonl:38: message 1: the role 'boss'" "$work/check.err")"
+check_equal in_the_job_file 1 "$(grep -c "late.yaml:3: data.train: $dir/late.jsonl: 1 of 37 records cannot be used" "$work/check.err")"
 refused another_form_than_was_said "chat.jsonl:1:" --set data.format=alpaca
 
 # ---- training, and an answer that ends ----
