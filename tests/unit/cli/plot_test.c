@@ -17,7 +17,7 @@ static void add(struct plot_run *run, int64_t step, double loss)
                   &(struct plot_step){.step = step, .tokens = 100, .ms = 1000, .values = {loss}});
 }
 
-/* Of the sets of a validation the first counts, also where a restart repeats it. */
+/* The first set of a validation counts, also where a restart repeats it. */
 static void the_first_of_several_validation_sets_counts(void **state)
 {
     struct plot_run run = {.name = "a"};
