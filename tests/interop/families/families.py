@@ -124,7 +124,8 @@ CONFIGS = {
     "deepseek_v2_moe": ("deepseek_v2", dict(LATENTS, **GROUPS, q_lora_rank=28, first_k_dense_replace=1,
                                             n_shared_experts=2, topk_method="group_limited_greedy",
                                             rope_parameters=MSCALE)),
-    "deepseek_v2-lite_moe": ("deepseek_v2", dict(LATENTS, q_lora_rank=None, n_routed_experts=6, v_head_dim=32,
+    # four layers: in more a gate near a tie changes its expert within ten steps
+    "deepseek_v2-lite_moe": ("deepseek_v2", dict(LATENTS, num_hidden_layers=4, q_lora_rank=None, n_routed_experts=6, v_head_dim=32,
                                                  first_k_dense_replace=2, n_shared_experts=1, rope_parameters=PLAIN)),
     # bounds of yarn as Kimi K2 has them
     "deepseek_v3_moe": ("deepseek_v3", dict(LATENTS, **GROUPS, q_lora_rank=28, first_k_dense_replace=2,
@@ -148,7 +149,7 @@ CONFIGS = {
     # no biases: that of keys has no gradient in layers without positions
     "cohere2": ("cohere2", dict(BASE, sliding_window=5, logit_scale=0.3)),
     # LayerNorms of the heads of q and k: of one tensor, and of a tensor for each head
-    "cohere-norms": ("cohere", dict(BASE, logit_scale=0.3, use_qk_norm=True)),
+    "cohere-norms": ("cohere", dict(BASE, logit_scale=2.0, use_qk_norm=True)),
     "stablelm-norms": ("stablelm", dict(BASE, use_parallel_residual=True, qk_layernorm=True)),
     # the three layouts of query_key_value: one key/value head, groups, and one for each head; with ALiBi as many heads
     # and positions as bf16 has exactly
