@@ -149,9 +149,11 @@ static void count_sent(const struct s3_upload *u, int64_t bytes)
 
 /* ---- a file in one piece ---- */
 
-/* Asks whether the store has the file, whole and of this checkpoint. etag: that it must have; NULL:
- * any. HD_NOT_FOUND, without a message: it does not. */
-static enum hd_status check_there(struct s3_upload *u, const char *etag)
+/* Asks whether the store has the file, whole and of this checkpoint. was_sent: it was sent just now;
+ * then a store that keeps no marks, and so no origin, needs the size alone. (ETags are no help:
+ * stores give an upload in parts one, and HEAD another.) HD_NOT_FOUND, without a message: it does not
+ * have it. */
+static enum hd_status check_there(struct s3_upload *u, bool was_sent)
 {
     const struct s3_call call = {
         .method = "HEAD", .bucket = u->copy->name->bucket, .key = u->key, .may_lack = true};
@@ -160,13 +162,14 @@ static enum hd_status check_there(struct s3_upload *u, const char *etag)
 
     if (st)
         return st;
-    if (answer.length != u->size_bytes || strcmp(answer.origin, u->copy->origin) != 0 ||
-        (etag && *etag && strcmp(answer.etag, etag) != 0))
+    if (answer.length != u->size_bytes)
         return HD_NOT_FOUND;
-    return HD_OK;
+    if (was_sent && !*answer.origin)
+        return HD_OK;
+    return strcmp(answer.origin, u->copy->origin) == 0 ? HD_OK : HD_NOT_FOUND;
 }
 
-static enum hd_status put_whole(struct s3_upload *u, char ret_etag[160])
+static enum hd_status put_whole(struct s3_upload *u)
 {
     char hash[HD_PKI_HASH_TEXT_MAX];
     const struct s3_call call = {.method = "PUT",
@@ -182,10 +185,8 @@ static enum hd_status put_whole(struct s3_upload *u, char ret_etag[160])
 
     if (!st)
         st = s3_send(u->s3, u->client, &call, &answer);
-    if (!st) {
+    if (!st)
         count_sent(u, u->size_bytes);
-        memcpy(ret_etag, answer.etag, sizeof answer.etag);
-    }
     return st;
 }
 
@@ -306,9 +307,9 @@ static enum hd_status abort_upload(struct s3_upload *u, const char *key, const c
 }
 
 /* Joins the parts. A store may answer with status 200 and an error. */
-static enum hd_status join_parts(struct s3_upload *u, char ret_etag[160])
+static enum hd_status join_parts(struct s3_upload *u)
 {
-    struct hd_text body = {0}, reply = {0}, etag = {0};
+    struct hd_text body = {0}, reply = {0};
     char hash[HD_PKI_HASH_TEXT_MAX];
     unsigned char bytes[HD_PKI_HASH_BYTES];
     struct s3_call call = {.method = "POST",
@@ -345,20 +346,12 @@ static enum hd_status join_parts(struct s3_upload *u, char ret_etag[160])
         if (try < COMPLETE_TRIES)
             st = s3_pause(u->s3, try, &answer, u->copy->stop);
     }
-    ret_etag[0] = '\0';
-    if (!st && !reply.failed &&
-        s3_find_text(reply.data, reply.data + reply.len_bytes, "ETag", &etag) && etag.data) {
-        const char *begin = etag.data + strspn(etag.data, "\"");
-
-        (void)snprintf(ret_etag, 160, "%.*s", (int)strcspn(begin, "\""), begin);
-    }
     hd_text_free(&body);
     hd_text_free(&reply);
-    hd_text_free(&etag);
     return st;
 }
 
-static enum hd_status put_parts(struct s3_upload *u, char ret_etag[160])
+static enum hd_status put_parts(struct s3_upload *u)
 {
     struct hd_error error;
     enum hd_status st;
@@ -369,7 +362,7 @@ static enum hd_status put_parts(struct s3_upload *u, char ret_etag[160])
     if (!st) {
         st = send_all_parts(u);
         if (!st)
-            st = join_parts(u, ret_etag);
+            st = join_parts(u);
         if (st) {
             hd_err_save(st, &error);
             (void)abort_upload(u, u->key, u->id); /* else the next copy does */
@@ -394,19 +387,18 @@ static int64_t choose_part_bytes(const struct hd_s3_settings *s, int64_t size_by
 
 static enum hd_status put_file(struct s3_upload *u, const char *path)
 {
-    char etag[160] = "";
     enum hd_status st = open_file(u, path);
 
     u->key = hd_arena_printf(&u->arena, "%s/%s", u->copy->name->key, path);
     if (!st && !u->key)
         st = no_memory_for_copy();
     if (!st)
-        st = check_there(u, NULL);
+        st = check_there(u, false);
     if (st == HD_NOT_FOUND && u->fd >= 0) {
         u->part_bytes = choose_part_bytes(u->copy->settings, u->size_bytes);
-        st = u->size_bytes <= u->part_bytes ? put_whole(u, etag) : put_parts(u, etag);
+        st = u->size_bytes <= u->part_bytes ? put_whole(u) : put_parts(u);
         if (!st)
-            st = check_there(u, etag);
+            st = check_there(u, true);
         if (st == HD_NOT_FOUND)
             st = hd_err(HD_CORRUPT,
                         "s3://%s/%s does not have the size and the marks of what was sent; another "
@@ -433,8 +425,8 @@ static enum hd_status abort_left(struct s3_upload *u)
     const char *at, *end, *begin, *last;
     enum hd_status st = prefix ? s3_send(u->s3, u->client, &call, &answer) : no_memory_for_copy();
 
-    if (st == HD_DENIED ||
-        st == HD_INVALID) /* the keys may not list uploads, or the store cannot */
+    /* the keys may not list uploads, or the store cannot */
+    if (st == HD_DENIED || st == HD_INVALID || st == HD_NOT_FOUND)
         st = HD_OK;
     hd_text_add(&reply, "%s", "");
     at = reply.data;

@@ -281,10 +281,11 @@ enum hd_status s3_explain(struct hd_s3 *s3, const struct s3_call *call,
     if (answer->status == 301 || answer->status == 307)
         return hd_err(HD_INVALID, "the bucket %s is in another region%s%s than %s; set AWS_REGION",
                       call->bucket, *answer->region ? ", " : "", answer->region, s3->region);
-    return hd_err(answer->status >= 500 || answer->status == 429 ? HD_UNAVAILABLE : HD_INVALID,
-                  "%s answers with HTTP status %d for s3://%s/%s%s%s%s%s", answer->host,
-                  answer->status, call->bucket, call->key, *code ? ": " : "", code,
-                  *message ? ": " : "", message);
+    return hd_err(
+        (answer->status >= 500 && answer->status != 501) || answer->status == 429 ? HD_UNAVAILABLE
+                                                                                  : HD_INVALID,
+        "%s answers with HTTP status %d for s3://%s/%s%s%s%s%s", answer->host, answer->status,
+        call->bucket, call->key, *code ? ": " : "", code, *message ? ": " : "", message);
 }
 
 /* Takes another region for the bucket, if the answer names one. */
