@@ -545,7 +545,7 @@ static bool await_copies(struct local *l)
         cli_note("heddle: a checkpoint has no copy: %s", text.data);
     else if (left)
         cli_note("heddle: interrupted; checkpoints without a copy are copied when the run is "
-                 "resumed (heddle local --resume %s)",
+                 "trained on (heddle local --resume %s --set train.steps=N)",
                  l->run.path);
     hd_text_free(&text);
     return !left;
