@@ -459,7 +459,6 @@ static const struct key keys[] = {
     REAL("logits_scaling", LISTED, logit_divisor, 1e-6, 1e6),
     REAL("rope_local_base_freq", LISTED, rope_local_theta, 1, 1e12),
     SPECIAL("sliding_window_pattern", LISTED, read_count),
-    SPECIAL("_sliding_window_pattern", LISTED, read_count),
     SPECIAL("full_attention_interval", LISTED, read_count),
     INT("linear_num_key_heads", LISTED, delta_key_heads, 1, 4096),
     INT("linear_num_value_heads", LISTED, delta_value_heads, 1, 4096),

@@ -162,6 +162,20 @@ static void other_angles_without_a_window_are_refused(void **state)
     assert_int_equal(read_text(OF("gemma2") ",\"sliding_window\":null}").window, 0);
 }
 
+/* transformers writes _sliding_window_pattern beside layer_types, and never reads it: without
+ * layer_types the class's 5:1 counts, or sliding_window_pattern. */
+static void a_pattern_that_transformers_only_writes_does_not_count(void **state)
+{
+    assert_string_equal(
+        read_text(OF("gemma3_text") ",\"_sliding_window_pattern\":2}").window_layers,
+        read_text(OF("gemma3_text") "}").window_layers);
+    assert_string_equal(
+        read_text(OF("gemma3_text") ",\"sliding_window_pattern\":2,"
+                                    "\"_sliding_window_pattern\":3}")
+            .window_layers,
+        read_text(OF("gemma3_text") ",\"sliding_window_pattern\":2}").window_layers);
+}
+
 /* The file of starcoder2-3b has keys of its older code; the epsilon of its class is norm_epsilon. */
 static void published_files_have_keys_without_an_effect(void **state)
 {
