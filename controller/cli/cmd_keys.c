@@ -57,15 +57,20 @@ static void add_keys_text(const char *prefix, struct hd_text *out)
 
 int cli_keys(struct cli *cli, int argc, char **argv)
 {
-    bool markdown = false;
-    const struct cli_flag flags[] = {{"markdown", 0, CLI_FLAG_BOOL, &markdown, 0, 0}};
+    bool markdown = false, schema = false;
+    const struct cli_flag flags[] = {{"markdown", 0, CLI_FLAG_BOOL, &markdown, 0, 0},
+                                     {"schema", 0, CLI_FLAG_BOOL, &schema, 0, 0}};
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 0, 1);
     const char *prefix = cli->arg_count ? cli->args[0] : "";
     struct hd_text out = {0};
 
     if (code != CLI_CONTINUE)
         return code;
-    if (markdown)
+    if (schema && (markdown || *prefix))
+        return cli_usage("keys: --schema is of the whole file, and takes no other argument");
+    if (schema)
+        hd_spec_add_schema(&out);
+    else if (markdown)
         hd_spec_document(prefix, &out);
     else if (cli->format >= CLI_JSON)
         add_keys_json(cli, prefix, &out);

@@ -455,11 +455,15 @@ static const char fetch_help[] =
     "  heddle fetch Qwen/Qwen2.5-0.5B\n";
 
 static const char keys_help[] =
-    "Usage: heddle keys [KEY | GROUP] [--markdown] [-o FORMAT]\n"
+    "Usage: heddle keys [KEY | GROUP] [--markdown | --schema] [-o FORMAT]\n"
     "\n"
-    "Lists the keys of a job file with their defaults and meanings.\n"
+    "Lists the keys of a job file with their defaults and meanings. Of a name that\n"
+    "another tool has for a setting, says what it is here. With a schema, editors\n"
+    "complete and check keys; the first line of a job file then is\n"
+    "  # yaml-language-server: $schema=job.schema.json\n"
     "\n"
     "  --markdown         as the rows of the table in docs/job-file.md\n"
+    "  --schema           as a JSON Schema of the whole file\n"
     "\n"
     "Example:\n"
     "  heddle keys train.lr\n";

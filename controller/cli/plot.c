@@ -63,7 +63,8 @@ static bool make_lines(const struct plot_run *run, int index, const struct plot_
                run->validations[next].step <= step->step;
              next++)
             dots->points[dots->count++] = (struct plot_point){.x = line->points[line->count - 1].x,
-                                                              .y = run->validations[next].loss};
+                                                              .y = run->validations[next].loss,
+                                                              .set = run->validations[next].set};
     }
     return true;
 }

@@ -57,8 +57,7 @@ struct plot_run {
 
 /* ---- reading (plot_read.c) ---- */
 
-/* Appends a step or a validation of the run's history. Of several sets of a validation the first
- * counts, which checkpoint.best compares. */
+/* Appends a step or a validation of the run's history. */
 void plot_add_step(struct plot_run *run, const struct plot_step *step);
 void plot_add_validation(struct plot_run *run, const struct plot_validation *validation);
 /* Reads a run's folder (history.jsonl in it, or in the folder above if `path` is the job's folder in
@@ -75,8 +74,9 @@ void plot_free_run(struct plot_run *run);
 /* ---- panels (plot.c) ---- */
 
 struct plot_point {
-    double x, y;   /* y: NaN: no value */
-    double smooth; /* y after smoothing; NaN where y is */
+    double x, y;     /* y: NaN: no value */
+    double smooth;   /* y after smoothing; NaN where y is */
+    const char *set; /* of a validation: name of its set, or ""; NULL: a step */
 };
 
 struct plot_line {
@@ -121,8 +121,8 @@ void plot_svg(const struct plot_panel *panels, const struct plot_run *runs, size
 void plot_text(const struct plot_panel *panels, const struct plot_run *runs, size_t run_count,
                const struct plot_options *options, int columns, bool braille, bool colour,
                struct hd_text *out);
-/* Appends "run,step,tokens,seconds,NAME.." and one row for each step, then the validations as
- * columns of their own. */
+/* Appends "run,step,tokens,seconds,NAME.." and one row for each step; the losses of validations, one
+ * column for each set, are in the row of their step. */
 void plot_csv(const struct plot_run *runs, size_t run_count, const struct plot_options *options,
               struct hd_text *out);
 

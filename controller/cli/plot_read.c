@@ -49,14 +49,14 @@ void plot_add_step(struct plot_run *run, const struct plot_step *step)
 
 void plot_add_validation(struct plot_run *run, const struct plot_validation *validation)
 {
-    const struct plot_validation *last =
-        run->validation_count ? &run->validations[run->validation_count - 1] : NULL;
-
-    if (last && last->step == validation->step && strcmp(last->set, validation->set) != 0)
-        return;
     while (run->validation_count &&
-           run->validations[run->validation_count - 1].step >= validation->step)
+           run->validations[run->validation_count - 1].step > validation->step)
         run->validation_count--;
+    for (size_t i = run->validation_count; i-- && run->validations[i].step == validation->step;)
+        if (strcmp(run->validations[i].set, validation->set) == 0) { /* done again */
+            run->validations[i] = *validation;
+            return;
+        }
     if (grow(run, &run->validations, run->validation_count, &run->validation_capacity,
              sizeof *validation))
         run->validations[run->validation_count++] = *validation;
@@ -80,7 +80,7 @@ static double number(const struct hd_json *line, const char *key)
 static void take_line(const struct hd_json *line, const struct plot_options *options,
                       struct plot_run *run)
 {
-    const struct hd_json *type = hd_json_member(line, "type"), *set = hd_json_member(line, "set");
+    const struct hd_json *type = hd_json_member(line, "type");
     const double step = number(line, "step");
 
     if (!type || type->kind != HD_JSON_STRING || !(step >= 0 && step < 1e15))
@@ -95,6 +95,7 @@ static void take_line(const struct hd_json *line, const struct plot_options *opt
         plot_add_step(run, &s);
     } else if (strcmp(type->text, "validation") == 0) {
         struct plot_validation v = {.step = (int64_t)step, .loss = number(line, "loss")};
+        const struct hd_json *set = hd_json_member(line, "set");
 
         if (set && set->kind == HD_JSON_STRING)
             (void)snprintf(v.set, sizeof v.set, "%s", set->text);
@@ -165,14 +166,6 @@ static void on_pause(uv_timer_t *timer)
         hd_rpc_call_cancel(r->call);
 }
 
-static void take_validation(struct reading *r, const Heddle__V1__ValidationReport *report)
-{
-    struct plot_validation v = {.step = report->step, .loss = report->loss};
-
-    (void)snprintf(v.set, sizeof v.set, "%s", report->set);
-    plot_add_validation(r->run, &v);
-}
-
 static void take_step(struct reading *r, const Heddle__V1__StepReport *report)
 {
     struct plot_step step = {.step = report->step};
@@ -202,9 +195,13 @@ static void on_entry(struct hd_rpc_call *call, const ProtobufCMessage *message)
         take_step(r, entry->step);
         if (entry->step->time_unix_ms >= r->begin_ms)
             on_pause(&r->pause);
-    } else if (entry->body_case == HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_VALIDATION)
-        take_validation(r, entry->validation);
-    else if (entry->body_case == HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_END)
+    } else if (entry->body_case == HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_VALIDATION) {
+        struct plot_validation v = {.step = entry->validation->step,
+                                    .loss = entry->validation->loss};
+
+        (void)snprintf(v.set, sizeof v.set, "%s", entry->validation->set);
+        plot_add_validation(r->run, &v);
+    } else if (entry->body_case == HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_END)
         on_pause(&r->pause);
 }
 

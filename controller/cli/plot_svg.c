@@ -181,52 +181,110 @@ static void add_line(const struct area *a, const struct plot_line *line, bool ba
     hd_text_add(out, "</title></path>\n");
 }
 
-static void add_dots(const struct area *a, const struct plot_line *line, int colour,
+enum { SETS_MAX = 32 };
+
+/* Finds the names of all validation sets of the runs; returns their number. */
+static size_t find_sets(const struct plot_run *runs, size_t run_count, const char *ret[SETS_MAX])
+{
+    size_t count = 0;
+
+    for (size_t r = 0; r < run_count; r++)
+        for (size_t i = 0; i < runs[r].validation_count; i++) {
+            const char *set = runs[r].validations[i].set;
+            size_t k = 0;
+
+            while (k < count && strcmp(ret[k], set) != 0)
+                k++;
+            if (k == count && count < SETS_MAX)
+                ret[count++] = set;
+        }
+    return count;
+}
+
+static int index_of(const char *set, const char *const *sets, size_t count)
+{
+    size_t i = 0;
+
+    while (i < count && strcmp(sets[i], set) != 0)
+        i++;
+    return (int)i;
+}
+
+/* Validation sets: with a single run each has a colour of its own. */
+struct sets {
+    const char *names[SETS_MAX];
+    size_t count;
+    bool coloured;
+};
+
+static int colour_of(const struct plot_line *line, const char *set, const struct sets *sets)
+{
+    const int colour = sets->coloured ? 1 + index_of(set, sets->names, sets->count) : line->colour;
+
+    return colour % COLOURS;
+}
+
+static void add_dots(const struct area *a, const struct plot_line *line, const struct sets *sets,
                      struct hd_text *out)
 {
     for (size_t i = 0; i < line->count; i++)
-        if (isfinite(line->points[i].y))
+        if (isfinite(line->points[i].y)) {
             hd_text_add(out,
-                        "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" class=\"f%d\">"
-                        "<title>validation %.4g</title></circle>\n",
-                        pixel_x(a, line->points[i].x), pixel_y(a, line->points[i].y), colour,
-                        line->points[i].y);
+                        "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" class=\"f%d\"><title>validation ",
+                        pixel_x(a, line->points[i].x), pixel_y(a, line->points[i].y),
+                        colour_of(line, line->points[i].set, sets));
+            add_escaped(out, line->points[i].set);
+            hd_text_add(out, " %.4g</title></circle>\n", line->points[i].y);
+        }
 }
 
-static void add_legend(const struct plot_panel *panels, const struct plot_run *runs,
-                       size_t run_count, double top, struct hd_text *out)
+/* Returns the number of rows of the legend: one for each run, then those of validations. */
+static size_t legend_rows(size_t run_count, const struct sets *sets)
 {
-    const char *set = run_count == 1 && runs[0].validation_count ? runs[0].validations[0].set : "";
-    bool dots = false;
+    return run_count + (sets->coloured ? sets->count : sets->count > 0);
+}
 
-    for (size_t l = 0; l < panels[0].line_count; l++)
-        dots |= panels[0].lines[l].dots && panels[0].lines[l].count;
-    for (size_t r = 0; r < run_count; r++) {
+static void add_legend(const struct plot_run *runs, size_t run_count, const struct sets *sets,
+                       double top, struct hd_text *out)
+{
+    const size_t rows = legend_rows(run_count, sets);
+
+    for (size_t r = 0; r < rows; r++) {
         const double y = top + (double)r * LEGEND_ROW;
 
-        hd_text_add(out,
-                    "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" "
-                    "class=\"k c%zu\"/><text class=\"t\" x=\"%d\" y=\"%.1f\">",
-                    LEFT, y - 4, LEFT + 20, y - 4, r % COLOURS, LEFT + 28, y);
-        add_escaped(out, runs[r].name);
+        if (r < run_count) {
+            hd_text_add(out,
+                        "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" "
+                        "class=\"k c%zu\"/><text class=\"t\" x=\"%d\" y=\"%.1f\">",
+                        LEFT, y - 4, LEFT + 20, y - 4, r % COLOURS, LEFT + 28, y);
+            add_escaped(out, runs[r].name);
+        } else {
+            hd_text_add(out,
+                        "<circle cx=\"%d\" cy=\"%.1f\" r=\"3\" class=\"f%zu\"/>"
+                        "<text x=\"%d\" y=\"%.1f\">validation ",
+                        LEFT + 10, y - 4, sets->coloured ? (1 + r - run_count) % COLOURS : 0,
+                        LEFT + 28, y);
+            if (sets->coloured)
+                add_escaped(out, sets->names[r - run_count]);
+        }
         hd_text_add(out, "</text>\n");
     }
-    if (dots)
-        hd_text_add(out,
-                    "<circle cx=\"%d\" cy=\"%.1f\" r=\"3\" class=\"f%d\"/>"
-                    "<text x=\"%d\" y=\"%.1f\">validation%s%s</text>\n",
-                    LEFT + 10, top + (double)run_count * LEGEND_ROW - 4, run_count == 1, LEFT + 28,
-                    top + (double)run_count * LEGEND_ROW, *set ? " " : "", set);
 }
 
 void plot_svg(const struct plot_panel *panels, const struct plot_run *runs, size_t run_count,
               const struct plot_options *options, struct hd_text *out)
 {
-    const int legend = ((int)run_count + 1) * LEGEND_ROW + 12;
     const int panel_height = TOP + AREA_HEIGHT + BOTTOM;
-    const int height = legend + options->metric_count * panel_height;
+    struct sets sets = {.coloured = run_count == 1};
     struct area area = {.left = LEFT, .height = AREA_HEIGHT};
     struct column *columns;
+    int legend, height;
+
+    for (int k = 0; k < options->metric_count; k++)
+        if (options->metrics[k] == HD_METRIC_INDEX_loss)
+            sets.count = find_sets(runs, run_count, sets.names);
+    legend = ((int)legend_rows(run_count, &sets)) * LEGEND_ROW + 12;
+    height = legend + options->metric_count * panel_height;
 
     area.width = options->width - LEFT - RIGHT;
     area.column_count = (int)area.width;
@@ -247,7 +305,7 @@ void plot_svg(const struct plot_panel *panels, const struct plot_run *runs, size
     }
     hd_text_add(out, "</title>\n");
     add_style(out);
-    add_legend(panels, runs, run_count, 24, out);
+    add_legend(runs, run_count, &sets, 24, out);
     for (int k = 0; k < options->metric_count; k++) {
         area.panel = &panels[k];
         area.top = legend + k * panel_height + TOP;
@@ -258,7 +316,7 @@ void plot_svg(const struct plot_panel *panels, const struct plot_run *runs, size
             if (!line->dots)
                 add_line(&area, line, run_count == 1 && options->smooth > 0, columns, out);
             else
-                add_dots(&area, line, run_count == 1 ? 1 : line->colour % COLOURS, out);
+                add_dots(&area, line, &sets, out);
         }
     }
     hd_text_add(out, "</svg>\n");
@@ -284,31 +342,49 @@ static void add_name(struct hd_text *out, const char *name)
     hd_text_add(out, "\"");
 }
 
+static void add_row(const struct plot_run *run, const struct plot_step *step,
+                    const struct plot_options *options, double tokens, double ms,
+                    struct hd_text *out)
+{
+    add_name(out, run->name);
+    hd_text_add(out, ",%lld,%.0f,%.3f", (long long)step->step, tokens, ms / 1e3);
+    for (int k = 0; k < options->metric_count; k++)
+        add_cell(out, step->values[k]);
+}
+
 void plot_csv(const struct plot_run *runs, size_t run_count, const struct plot_options *options,
               struct hd_text *out)
 {
+    const char *sets[SETS_MAX];
+    const size_t set_count = find_sets(runs, run_count, sets);
+
     hd_text_add(out, "run,step,tokens,seconds");
     for (int k = 0; k < options->metric_count; k++)
         hd_text_add(out, ",%s", hd_metrics[options->metrics[k]].name);
-    hd_text_add(out, ",validation_loss\n");
+    for (size_t k = 0; k < set_count; k++)
+        hd_text_add(out, ",validation_loss%s%s", *sets[k] ? "/" : "", sets[k]);
+    hd_text_add(out, "\n");
     for (size_t r = 0; r < run_count; r++) {
         const struct plot_run *run = &runs[r];
         double tokens = 0, ms = 0;
         size_t next = 0;
 
         for (size_t i = 0; i < run->step_count; i++) {
-            const struct plot_step *step = &run->steps[i];
-            double validation = NAN;
+            double losses[SETS_MAX];
 
-            tokens += step->tokens;
-            ms += step->ms;
-            while (next < run->validation_count && run->validations[next].step <= step->step)
-                validation = run->validations[next++].loss;
-            add_name(out, run->name);
-            hd_text_add(out, ",%lld,%.0f,%.3f", (long long)step->step, tokens, ms / 1e3);
-            for (int k = 0; k < options->metric_count; k++)
-                add_cell(out, step->values[k]);
-            add_cell(out, validation);
+            for (size_t k = 0; k < set_count; k++)
+                losses[k] = NAN;
+            for (;
+                 next < run->validation_count && run->validations[next].step <= run->steps[i].step;
+                 next++)
+                for (size_t k = 0; k < set_count; k++)
+                    if (strcmp(sets[k], run->validations[next].set) == 0)
+                        losses[k] = run->validations[next].loss;
+            tokens += run->steps[i].tokens;
+            ms += run->steps[i].ms;
+            add_row(run, &run->steps[i], options, tokens, ms, out);
+            for (size_t k = 0; k < set_count; k++)
+                add_cell(out, losses[k]);
             hd_text_add(out, "\n");
         }
     }

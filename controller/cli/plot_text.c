@@ -173,6 +173,24 @@ static void add_panel(const struct plot_panel *p, const struct plot_options *opt
     add_x_labels(&g, p, options, out);
 }
 
+/* Appends the losses of the newest validation, one for each set. */
+static void add_validations(const struct plot_run *run, struct hd_text *out)
+{
+    const int64_t newest = run->validations[run->validation_count - 1].step;
+
+    hd_text_add(out, ", validation");
+    for (size_t i = 0; i < run->validation_count; i++) {
+        const struct plot_validation *v = &run->validations[i];
+
+        if (v->step != newest)
+            continue;
+        hd_text_add(out, " ");
+        cli_add_clean(out, v->set);
+        hd_text_add(out, "%s%.4g", *v->set ? " " : "", v->loss);
+    }
+    hd_text_add(out, " (o)");
+}
+
 void plot_text(const struct plot_panel *panels, const struct plot_run *runs, size_t run_count,
                const struct plot_options *options, int columns, bool braille, bool colour,
                struct hd_text *out)
@@ -188,7 +206,6 @@ void plot_text(const struct plot_panel *panels, const struct plot_run *runs, siz
     for (size_t r = 0; r < run_count; r++) {
         const struct plot_run *run = &runs[r];
         struct hd_text name = {0};
-        char text[32];
 
         cli_add_clean(&name, run->name);
         cli_add_coloured(out, colour ? colour_of((int)r) : NULL, name.failed ? "?" : name.data);
@@ -200,10 +217,8 @@ void plot_text(const struct plot_panel *panels, const struct plot_run *runs, siz
             if (isfinite(value))
                 hd_text_add(out, ", %s %.4g", panels[k].title, value);
         }
-        if (run->validation_count && has_loss) {
-            plot_format(run->validations[run->validation_count - 1].loss, text);
-            hd_text_add(out, ", validation %s (o)", text);
-        }
+        if (run->validation_count && has_loss)
+            add_validations(run, out);
         hd_text_add(out, "\n");
     }
 }

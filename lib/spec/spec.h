@@ -184,6 +184,9 @@ enum hd_status hd_spec_parse_cluster(const char *name, const void *bytes, size_t
                                      struct hd_arena *arena, struct hd_cluster *ret_clusters,
                                      int *ret_count, struct hd_node_tree *ret_tree);
 
+/* Appends the keys of a job file as a JSON Schema of draft 7 (json_schema.c), with a line break. */
+void hd_spec_add_schema(struct hd_text *out);
+
 /* Appends what a job file has for a name that another program uses for one of its settings:
  * "did you mean train.lr?". Returns false, and appends nothing, if the name is not known. */
 bool hd_spec_suggest(const char *name, struct hd_text *out);

@@ -19,6 +19,7 @@
  *     resolve.c         spec + layout + attempt -> the ranks' job
  *     json.c            struct hd_job -> JSON
  *     document.c        the keys as a table
+ *     json_schema.c     the keys as a JSON Schema
  *     foreign.c         names of other programs for our keys
  */
 #ifndef HD_SPEC_SPEC_INTERNAL_H

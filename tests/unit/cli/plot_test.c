@@ -139,6 +139,26 @@ static void pictures_are_whole_whatever_a_run_is_called(void **state)
     plot_free_run(&run);
 }
 
+/* Two sets: each keeps its own loss, and a validation that was done again replaces its first. */
+static void sets_of_validations_are_kept_apart(void **state)
+{
+    struct plot_run run = {.name = "r"};
+    struct hd_text csv = {0};
+
+    add(&run, 1, 4);
+    add(&run, 2, 3);
+    plot_add_validation(&run, &(struct plot_validation){.step = 2, .loss = 3.5, .set = "web"});
+    plot_add_validation(&run, &(struct plot_validation){.step = 2, .loss = 2.5, .set = "code"});
+    plot_add_validation(&run, &(struct plot_validation){.step = 2, .loss = 3.25, .set = "web"});
+    assert_int_equal(run.validation_count, 2);
+    plot_csv(&run, 1, &loss_of_steps, &csv);
+    assert_string_equal(csv.data,
+                        "run,step,tokens,seconds,loss,validation_loss/web,validation_loss/code\n"
+                        "\"r\",1,100,1.000,4,,\n\"r\",2,200,2.000,3,3.25,2.5\n");
+    hd_text_free(&csv);
+    plot_free_run(&run);
+}
+
 static void write_history(const char *folder, const char *text)
 {
     char path[256];
