@@ -117,8 +117,8 @@ static int write_file(const char *path, const struct plot_panel *panels,
     return st ? cli_fail(st) : CLI_OK;
 }
 
-static int draw(const char *out, const struct plot_run *runs, size_t count,
-                const struct plot_options *options)
+static int draw_runs(const char *out, const struct plot_run *runs, size_t count,
+                     const struct plot_options *options)
 {
     struct plot_panel *panels = calloc(PLOT_KEYS_MAX, sizeof *panels);
     struct hd_text text = {0};
@@ -153,7 +153,7 @@ static int plot_all(struct cli *cli, const char *out, const struct plot_options 
             code = cli_fail(hd_err(HD_NOT_FOUND, "%s has no step yet", cli->args[i]));
     }
     if (code == CLI_CONTINUE)
-        code = draw(out, runs, (size_t)cli->arg_count, options);
+        code = draw_runs(out, runs, (size_t)cli->arg_count, options);
     for (int i = 0; i < PLOT_RUNS_MAX && runs; i++)
         plot_free_run(&runs[i]);
     free(runs);

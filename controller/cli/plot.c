@@ -71,7 +71,7 @@ static bool make_lines(const struct plot_run *run, int index, const struct plot_
 
 /* ---- ranges ---- */
 
-static int compare(const void *a, const void *b)
+static int by_value(const void *a, const void *b)
 {
     const double x = *(const double *)a, y = *(const double *)b;
 
@@ -134,7 +134,7 @@ static bool make_ranges(struct plot_panel *panel)
         }
     if (panel->x_max <= panel->x_min)
         panel->x_max = panel->x_min + 1;
-    qsort(values, count, sizeof *values, compare);
+    qsort(values, count, sizeof *values, by_value);
     set_range(panel, values, count);
     free(values);
     return true;

@@ -21,7 +21,7 @@ enum {
 };
 
 /* Makes room for one more element. Returns false, and sets run->failed, if out of memory. */
-static bool grow(struct plot_run *run, void *array, size_t count, size_t *capacity, size_t bytes)
+static bool extend(struct plot_run *run, void *array, size_t count, size_t *capacity, size_t bytes)
 {
     void **items = array, *more;
 
@@ -43,7 +43,7 @@ void plot_add_step(struct plot_run *run, const struct plot_step *step)
         run->step_count--;
     while (run->validation_count && run->validations[run->validation_count - 1].step >= step->step)
         run->validation_count--;
-    if (grow(run, &run->steps, run->step_count, &run->step_capacity, sizeof *step))
+    if (extend(run, &run->steps, run->step_count, &run->step_capacity, sizeof *step))
         run->steps[run->step_count++] = *step;
 }
 
@@ -57,8 +57,8 @@ void plot_add_validation(struct plot_run *run, const struct plot_validation *val
             run->validations[i] = *validation;
             return;
         }
-    if (grow(run, &run->validations, run->validation_count, &run->validation_capacity,
-             sizeof *validation))
+    if (extend(run, &run->validations, run->validation_count, &run->validation_capacity,
+               sizeof *validation))
         run->validations[run->validation_count++] = *validation;
 }
 
@@ -145,7 +145,7 @@ enum hd_status plot_read_folder(const char *path, const struct plot_options *opt
 
 /* ---- a job of the controller ---- */
 
-struct reading {
+struct history_reading {
     struct cli *cli;
     const struct plot_options *options;
     struct plot_run *run;
@@ -159,14 +159,14 @@ struct reading {
 
 static void on_pause(uv_timer_t *timer)
 {
-    struct reading *r = timer->data;
+    struct history_reading *r = timer->data;
 
     r->done = true;
     if (r->call)
         hd_rpc_call_cancel(r->call);
 }
 
-static void take_step(struct reading *r, const Heddle__V1__StepReport *report)
+static void take_report(struct history_reading *r, const Heddle__V1__StepReport *report)
 {
     struct plot_step step = {.step = report->step};
     struct hd_step_metrics metrics;
@@ -184,15 +184,15 @@ static void take_step(struct reading *r, const Heddle__V1__StepReport *report)
     plot_add_step(r->run, &step);
 }
 
-static void on_entry(struct hd_rpc_call *call, const ProtobufCMessage *message)
+static void on_history(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
     const Heddle__V1__WatchJobResponse *entry = (const Heddle__V1__WatchJobResponse *)message;
-    struct reading *r = hd_rpc_call_user(call);
+    struct history_reading *r = hd_rpc_call_user(call);
 
     cli_wait_end(r->cli);
     (void)uv_timer_start(&r->pause, on_pause, PAUSE_MS, 0);
     if (entry->body_case == HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STEP) {
-        take_step(r, entry->step);
+        take_report(r, entry->step);
         if (entry->step->time_unix_ms >= r->begin_ms)
             on_pause(&r->pause);
     } else if (entry->body_case == HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_VALIDATION) {
@@ -207,7 +207,7 @@ static void on_entry(struct hd_rpc_call *call, const ProtobufCMessage *message)
 
 static void on_done(struct hd_rpc_call *call, enum hd_status status, const char *message)
 {
-    struct reading *r = hd_rpc_call_user(call);
+    struct history_reading *r = hd_rpc_call_user(call);
 
     r->call = NULL;
     if (!r->done) {
@@ -224,7 +224,7 @@ static void on_closed(uv_handle_t *handle)
 }
 
 /* Names the run after the job. */
-static int read_name(struct cli *cli, uint64_t job, struct plot_run *run)
+static int read_job_name(struct cli *cli, uint64_t job, struct plot_run *run)
 {
     Heddle__V1__GetJobRequest request = HEDDLE__V1__GET_JOB_REQUEST__INIT;
     Heddle__V1__GetJobResponse *response = NULL;
@@ -245,17 +245,17 @@ int plot_read_job(struct cli *cli, uint64_t job, const struct plot_options *opti
                   struct plot_run *ret_run)
 {
     Heddle__V1__WatchJobRequest request = HEDDLE__V1__WATCH_JOB_REQUEST__INIT;
-    struct reading r = {.cli = cli, .options = options, .run = ret_run};
+    struct history_reading r = {.cli = cli, .options = options, .run = ret_run};
     char path[64];
     const struct hd_rpc_call_options call = {
         .path = cli_method_path("WatchJob", path),
         .kind = HD_RPC_SERVER_STREAM,
         .response = &heddle__v1__watch_job_response__descriptor,
-        .handler = {.on_msg = on_entry, .on_done = on_done},
+        .handler = {.on_msg = on_history, .on_done = on_done},
         .user = &r,
     };
     enum hd_status st;
-    int code = read_name(cli, job, ret_run);
+    int code = read_job_name(cli, job, ret_run);
 
     if (code != CLI_CONTINUE)
         return code;

@@ -87,7 +87,7 @@ static void add_escaped(struct hd_text *out, const char *text)
     hd_text_free(&clean);
 }
 
-static void add_axes(const struct area *a, const struct plot_options *options, struct hd_text *out)
+static void add_ticks(const struct area *a, const struct plot_options *options, struct hd_text *out)
 {
     const struct plot_panel *p = a->panel;
     double ticks[PLOT_TICKS_MAX];
@@ -146,8 +146,8 @@ static void add_band(const struct area *a, const struct column *columns, int col
     hd_text_add(out, "Z\"/>\n");
 }
 
-static void add_line(const struct area *a, const struct plot_line *line, bool band,
-                     struct column *columns, struct hd_text *out)
+static void add_curve(const struct area *a, const struct plot_line *line, bool band,
+                      struct column *columns, struct hd_text *out)
 {
     const int colour = line->colour % COLOURS;
     const char *move = "M";
@@ -217,7 +217,7 @@ struct sets {
     bool coloured;
 };
 
-static int colour_of(const struct plot_line *line, const char *set, const struct sets *sets)
+static int class_of(const struct plot_line *line, const char *set, const struct sets *sets)
 {
     const int colour = sets->coloured ? 1 + index_of(set, sets->names, sets->count) : line->colour;
 
@@ -232,7 +232,7 @@ static void add_dots(const struct area *a, const struct plot_line *line, const s
             hd_text_add(out,
                         "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" class=\"f%d\"><title>validation ",
                         pixel_x(a, line->points[i].x), pixel_y(a, line->points[i].y),
-                        colour_of(line, line->points[i].set, sets));
+                        class_of(line, line->points[i].set, sets));
             add_escaped(out, line->points[i].set);
             hd_text_add(out, " %.4g</title></circle>\n", line->points[i].y);
         }
@@ -309,12 +309,12 @@ void plot_svg(const struct plot_panel *panels, const struct plot_run *runs, size
     for (int k = 0; k < options->metric_count; k++) {
         area.panel = &panels[k];
         area.top = legend + k * panel_height + TOP;
-        add_axes(&area, options, out);
+        add_ticks(&area, options, out);
         for (size_t l = 0; l < panels[k].line_count; l++) {
             const struct plot_line *line = &panels[k].lines[l];
 
             if (!line->dots)
-                add_line(&area, line, run_count == 1 && options->smooth > 0, columns, out);
+                add_curve(&area, line, run_count == 1 && options->smooth > 0, columns, out);
             else
                 add_dots(&area, line, &sets, out);
         }
@@ -325,7 +325,7 @@ void plot_svg(const struct plot_panel *panels, const struct plot_run *runs, size
 
 /* ---- CSV ---- */
 
-static void add_cell(struct hd_text *out, double value)
+static void add_value_cell(struct hd_text *out, double value)
 {
     if (isfinite(value))
         hd_text_add(out, ",%.9g", value);
@@ -349,7 +349,7 @@ static void add_row(const struct plot_run *run, const struct plot_step *step,
     add_name(out, run->name);
     hd_text_add(out, ",%lld,%.0f,%.3f", (long long)step->step, tokens, ms / 1e3);
     for (int k = 0; k < options->metric_count; k++)
-        add_cell(out, step->values[k]);
+        add_value_cell(out, step->values[k]);
 }
 
 void plot_csv(const struct plot_run *runs, size_t run_count, const struct plot_options *options,
@@ -384,7 +384,7 @@ void plot_csv(const struct plot_run *runs, size_t run_count, const struct plot_o
             ms += run->steps[i].ms;
             add_row(run, &run->steps[i], options, tokens, ms, out);
             for (size_t k = 0; k < set_count; k++)
-                add_cell(out, losses[k]);
+                add_value_cell(out, losses[k]);
             hd_text_add(out, "\n");
         }
     }

@@ -64,7 +64,7 @@ static void add_words(struct hd_json_writer *w, const char *words)
     hd_json_end(w, ']');
 }
 
-static void add_number(struct hd_json_writer *w, const struct hd_key *key)
+static void add_range(struct hd_json_writer *w, const struct hd_key *key)
 {
     hd_json_add_string(w, "type", key->kind == HD_KEY_INT ? "integer" : "number");
     if (key->max > key->min) {
@@ -75,7 +75,7 @@ static void add_number(struct hd_json_writer *w, const struct hd_key *key)
 }
 
 /* Adds the members of a schema for the value of a key. */
-static void add_value(struct hd_json_writer *w, const struct hd_key *key)
+static void add_value_schema(struct hd_json_writer *w, const struct hd_key *key)
 {
     for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++)
         if (strcmp(forms[i].path, key->path) == 0) {
@@ -89,12 +89,12 @@ static void add_value(struct hd_json_writer *w, const struct hd_key *key)
     case HD_KEY_INT:
     case HD_KEY_REAL:
         if (!key->words) {
-            add_number(w, key);
+            add_range(w, key);
             break;
         }
         hd_json_begin(w, "anyOf", '[');
         hd_json_begin(w, NULL, '{');
-        add_number(w, key);
+        add_range(w, key);
         hd_json_end(w, '}');
         hd_json_begin(w, NULL, '{');
         add_words(w, key->words);
@@ -128,7 +128,7 @@ static void add_child(struct hd_json_writer *w, const char *name, const char *pa
     if (key && is_group) {
         hd_json_begin(w, "anyOf", '[');
         hd_json_begin(w, NULL, '{');
-        add_value(w, key);
+        add_value_schema(w, key);
         hd_json_end(w, '}');
         hd_json_begin(w, NULL, '{');
         add_group(w, path);
@@ -146,7 +146,7 @@ static void add_child(struct hd_json_writer *w, const char *name, const char *pa
     } else if (is_group) {
         add_group(w, path);
     } else {
-        add_value(w, key);
+        add_value_schema(w, key);
     }
     hd_json_end(w, '}');
 }

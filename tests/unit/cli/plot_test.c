@@ -17,21 +17,6 @@ static void add(struct plot_run *run, int64_t step, double loss)
                   &(struct plot_step){.step = step, .tokens = 100, .ms = 1000, .values = {loss}});
 }
 
-/* The first set of a validation counts, also where a restart repeats it. */
-static void the_first_of_several_validation_sets_counts(void **state)
-{
-    struct plot_run run = {.name = "a"};
-
-    plot_add_validation(&run, &(struct plot_validation){.step = 2, .loss = 3, .set = "code"});
-    plot_add_validation(&run, &(struct plot_validation){.step = 2, .loss = 9, .set = "web"});
-    plot_add_validation(&run, &(struct plot_validation){.step = 2, .loss = 4, .set = "code"});
-    plot_add_validation(&run, &(struct plot_validation){.step = 2, .loss = 8, .set = "web"});
-    plot_add_validation(&run, &(struct plot_validation){.step = 5, .loss = 2, .set = "code"});
-    assert_int_equal(run.validation_count, 2);
-    assert_true(run.validations[0].loss == 4 && run.validations[1].loss == 2);
-    plot_free_run(&run);
-}
-
 /* A run that restarted at step 3: what it did again counts once, as it was the second time. */
 static void steps_that_were_repeated_count_once(void **state)
 {

@@ -186,7 +186,7 @@ static void a_good_job_is_right(void **state)
     assert_true(text_is_valid(good, good_bytes));
 }
 
-/* What is wrong with one key alone is wrong for the schema. */
+/* The schema finds a mistake that is one of a single key. */
 static void wrong_keys_and_values_are_wrong(void **state)
 {
     static const char *const wrong[] = {
