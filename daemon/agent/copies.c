@@ -491,6 +491,16 @@ static void start_thread(struct agent_copies *c)
 
 /* ---- the loop's functions ---- */
 
+/* Removes a variable, and its value from /proc/PID/environ, which ranks of the same user could read. */
+static void remove_variable(const char *name)
+{
+    char *value = getenv(name);
+
+    if (value)
+        explicit_bzero(value, strlen(value));
+    (void)unsetenv(name);
+}
+
 enum hd_status copies_open(const char *state_dir, const char *cluster,
                            struct agent_copies **ret_copies)
 {
@@ -514,7 +524,7 @@ enum hd_status copies_open(const char *state_dir, const char *cluster,
         memset(c->settings, 0, sizeof *c->settings);
     if (*c->settings->keys.id && strcmp(c->settings->keys_from, secrets[0]) == 0)
         for (size_t i = 0; i < sizeof secrets / sizeof secrets[0]; i++)
-            (void)unsetenv(secrets[i]);
+            remove_variable(secrets[i]);
     else
         memset(c->settings, 0, sizeof *c->settings);
     dir = opendir(c->dir);
