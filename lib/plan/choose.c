@@ -29,23 +29,31 @@ struct hd_plan_shape hd_plan_shape_of(const struct hd_plan_request *request)
 {
     const bool codes = request->searched && request->nf4;
 
-    return (struct hd_plan_shape){.pp = choose_or_one(request->sizes.pp),
-                                  .tp = choose_or_one(request->sizes.tp),
-                                  .cp = choose_or_one(request->sizes.cp),
-                                  .ep = choose_or_one(request->sizes.ep),
-                                  .dp = request->sizes.dp,
-                                  .zero_shard = request->sizes.zero_shard,
-                                  .micro_batch = request->sizes.micro_batch,
-                                  .order_micro_batches = request->sizes.order_micro_batches,
-                                  .global_batch = request->global_batch,
-                                  .layers = request->searched ? request->layers : 0,
-                                  .heads = request->searched ? request->heads : 0,
-                                  .kv_heads = request->searched ? request->kv_heads : 0,
-                                  .ffn_hidden = request->searched ? request->ffn_hidden : 0,
-                                  .context = request->searched ? request->context : 0,
-                                  .vocab = request->searched ? request->vocab : 0,
-                                  .nf4_hidden = codes ? request->hidden : 0,
-                                  .nf4_head_width = codes ? request->head_width : 0};
+    return (struct hd_plan_shape){
+        .pp = choose_or_one(request->sizes.pp),
+        .tp = choose_or_one(request->sizes.tp),
+        .cp = choose_or_one(request->sizes.cp),
+        .ep = choose_or_one(request->sizes.ep),
+        .dp = request->sizes.dp,
+        .zero_shard = request->sizes.zero_shard,
+        .micro_batch = request->sizes.micro_batch,
+        .order_micro_batches = request->sizes.order_micro_batches,
+        .global_batch = request->global_batch,
+        .layers = request->searched ? request->layers : 0,
+        .heads = request->searched ? request->heads : 0,
+        .kv_heads = request->searched ? request->kv_heads : 0,
+        .ffn_hidden = request->searched ? request->ffn_hidden : 0,
+        .context = request->searched ? request->context : 0,
+        .vocab = request->searched ? request->vocab : 0,
+        .shared_ffn_hidden = request->searched ? request->shared_ffn_hidden : 0,
+        .dense_ffn_hidden = request->searched ? request->dense_ffn_hidden : 0,
+        .delta_heads = request->searched ? request->delta_heads : 0,
+        .nf4_hidden = codes ? request->hidden : 0,
+        .nf4_head_width = codes ? request->head_width : 0,
+        .nf4_latents = {codes ? request->mla_q_rank : 0, codes ? request->mla_kv_rank : 0,
+                        codes ? request->mla_nope : 0, codes ? request->mla_value : 0},
+        .nf4_delta = {codes ? request->delta_key_width : 0, codes ? request->delta_value_heads : 0,
+                      codes ? request->delta_value_width : 0}};
 }
 
 /* Returns the micro_batch that replaces auto: the largest divisor, up to HD_MICRO_BATCH_AUTO_MAX,
@@ -190,12 +198,19 @@ static bool has_whole_blocks(int64_t rows, int64_t columns, bool by_columns, int
  * registry refuses this too, but only after the first rank has started. */
 static bool cuts_codes(const struct hd_plan_request *w, int64_t tp)
 {
-    const int64_t C = w->hidden, Q = w->heads * w->head_width, KV = w->kv_heads * w->head_width,
-                  ffn[] = {w->ffn_hidden, w->shared_ffn_hidden, w->dense_ffn_hidden};
+    const int64_t C = w->hidden, ffn[] = {w->ffn_hidden, w->shared_ffn_hidden, w->dense_ffn_hidden};
+    struct choose_matrix list[2 * CHOOSE_MATRICES_MAX];
+    int count = choose_attention(w, list);
 
-    if (!has_whole_blocks(Q, C, false, tp) || !has_whole_blocks(C, Q, true, tp) ||
-        !has_whole_blocks(KV, C, false, tp < w->kv_heads ? tp : w->kv_heads))
-        return true;
+    count += choose_delta(w, list + count);
+    for (int i = 0; i < count; i++) {
+        const struct choose_matrix *m = &list[i];
+        const int64_t shares = m->shares_max && tp > m->shares_max ? m->shares_max : tp;
+
+        if (m->split != CHOOSE_WHOLE &&
+            !has_whole_blocks(m->rows, m->columns, m->split == CHOOSE_COLUMNS, shares))
+            return true;
+    }
     for (size_t i = 0; i < sizeof ffn / sizeof ffn[0]; i++)
         if (ffn[i] &&
             (!has_whole_blocks(ffn[i], C, false, tp) || !has_whole_blocks(C, ffn[i], true, tp)))

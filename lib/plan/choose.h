@@ -60,7 +60,12 @@ struct hd_plan_request {
     /* channels of a token (model.hidden); 0: unknown. Used to choose each rank's device
      * (plan/rank_map.h), and if nf4 */
     int64_t hidden;
-    int64_t head_width;
+    int64_t head_width; /* 0: hidden / heads */
+    /* latent attention (model.mla): ranks of the latents of queries and of keys and values, and
+     * channels of a head: unrotated ones, and its value's; 0: none */
+    int64_t mla_q_rank, mla_kv_rank, mla_nope, mla_value;
+    /* gated delta layers: their number, and the sizes of their heads beside delta_heads; 0: none */
+    int64_t delta_layers, delta_key_width, delta_value_heads, delta_value_width;
     /* the weight matrices of transformer blocks are stored as nf4 codes; then hidden and head_width
      * are set */
     bool nf4;
@@ -163,7 +168,9 @@ struct hd_plan_shape {
     int64_t global_batch;
     /* set only if the request is `searched`; else 0 */
     int64_t layers, heads, kv_heads, ffn_hidden, context, vocab;
-    int64_t nf4_hidden, nf4_head_width; /* set only if the request is `searched` and nf4; else 0 */
+    int64_t shared_ffn_hidden, dense_ffn_hidden, delta_heads;
+    /* set only if the request is `searched` and nf4; else 0 */
+    int64_t nf4_hidden, nf4_head_width, nf4_latents[4], nf4_delta[3];
 };
 struct hd_plan_shape hd_plan_shape_of(const struct hd_plan_request *request);
 

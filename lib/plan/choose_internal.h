@@ -1,7 +1,8 @@
 /* choose_internal: declarations that the files behind choose.h share.
  *
- *     choose.c          the rules
- *     choose_refuse.c   the error messages
+ *     choose.c           the rules
+ *     choose_matrices.c  the matrices of attention
+ *     choose_refuse.c    the error messages
  */
 #ifndef HD_PLAN_CHOOSE_INTERNAL_H
 #define HD_PLAN_CHOOSE_INTERNAL_H
@@ -25,6 +26,21 @@ bool choose_too_many_chunks(const struct hd_plan_request *w, const struct hd_lay
 /* Checks schedule, virtual_stages and stages. choose_pipeline must have replaced auto in `s`. */
 enum hd_status choose_check_pipeline(const struct hd_plan_request *w,
                                      const struct hd_layout_sizes *s);
+/* A weight matrix of attention or of a gated delta layer, and how tp splits it. */
+struct choose_matrix {
+    int64_t rows, columns;
+    enum { CHOOSE_WHOLE, CHOOSE_ROWS, CHOOSE_COLUMNS } split;
+    int64_t shares_max; /* most shares; further ranks of a tp group have copies; 0: no limit */
+};
+enum { CHOOSE_MATRICES_MAX = 5 };
+
+/* List the matrices of a block's attention, of latents or not, and those of a gated delta layer, as
+ * lib/model declares them. Return their number. */
+int choose_attention(const struct hd_plan_request *w,
+                     struct choose_matrix ret_list[CHOOSE_MATRICES_MAX]);
+int choose_delta(const struct hd_plan_request *w,
+                 struct choose_matrix ret_list[CHOOSE_MATRICES_MAX]);
+
 /* Checks whether the model can be split over `tp` ranks of a tp group. */
 enum hd_plan_obstacle choose_check_tp(const struct hd_plan_request *w, int64_t tp);
 

@@ -113,7 +113,7 @@ static void try_schedule(struct layout_search *s, const struct candidate *of, in
         return;
     if (!c.own &&
         /* partitions of uneven work are tried even if the even one does not fit */
-        search_has_partitions(s, ordered->step.pipeline.chunks)) {
+        search_may_partition(s, ordered->step.pipeline.chunks)) {
         struct candidate partitions = c;
 
         partitions.decided = DECIDED_PARTITIONS;
@@ -140,6 +140,8 @@ static void try_partition(struct layout_search *s, const struct search_partition
 
 static void refine_partitions(struct layout_search *s, const struct candidate *c)
 {
+    const struct search_partition *timed;
+    const struct hd_layer_profiles *profiles;
     const struct ordered *even;
     struct hd_layout_sizes sizes;
     struct candidate of = *c;
@@ -148,8 +150,16 @@ static void refine_partitions(struct layout_search *s, const struct candidate *c
     if (!search_size(s, &of, &sizes))
         return;
     even = search_ordered(s, &of, &sizes);
-    if (even)
+    if (!even)
+        return;
+    if (search_has_few_partitions(s, even->step.pipeline.chunks)) {
         search_each_partition(s, even, try_partition, &of);
+        return;
+    }
+    profiles = search_profiles(s, &of, &sizes, true);
+    timed = profiles ? search_timed_partition(s, even, profiles) : NULL;
+    if (timed)
+        try_partition(s, timed, &of);
 }
 
 static void refine_blocks(struct layout_search *s, const struct candidate *c)

@@ -9,7 +9,7 @@
  *     recompute        with segments of any number of blocks
  *     zero             with zero_shard
  *     stages           if the whole model trains and can be cut into the chunks in at most
- *                      HD_SEARCH_PARTITIONS_MAX ways; else stages have even work
+ *                      HD_SEARCH_PARTITIONS_MAX ways; else of even work, or of even seconds
  *     offload          if the memory of the hosts is known
  *
  * The search is exact: best first by lower bounds. A bound is refined in five steps, each more

@@ -281,10 +281,16 @@ struct hd_search_rejected search_least_memory(const struct layout_search *s,
 
 /* ---- search_partitions.c ---- */
 
-/* Returns whether partitions into stages of uneven work are searched: the job leaves `stages` auto,
- * everything trains, the schedule is not from a file, and there are at most
- * HD_SEARCH_PARTITIONS_MAX partitions. */
-bool search_has_partitions(const struct layout_search *s, int64_t chunks);
+/* search_may_partition: returns whether partitions into stages of uneven work are searched: the job
+ * leaves `stages` auto, everything trains, and the schedule is not from a file.
+ * search_has_few_partitions: returns whether there are at most HD_SEARCH_PARTITIONS_MAX. */
+bool search_may_partition(const struct layout_search *s, int64_t chunks);
+bool search_has_few_partitions(const struct layout_search *s, int64_t chunks);
+/* Returns the partition whose slowest chunk takes least by these layer profiles; NULL: the even one
+ * takes about as little, or there is no memory (s->st). */
+const struct search_partition *search_timed_partition(struct layout_search *s,
+                                                      const struct ordered *even,
+                                                      const struct hd_layer_profiles *profiles);
 /* Returns the schedule of the even partition with the units of this partition. */
 const struct ordered *search_repartition(struct layout_search *s,
                                          const struct search_partition *partition);

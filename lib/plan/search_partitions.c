@@ -2,12 +2,18 @@
  *
  * The even partition (train/partition.h) balances FLOPs. Another one may take less time, as the
  * head's real time differs from its FLOPs and early stages fill the pipeline; or less memory, as
- * early stages save more micro-batches. All partitions run the same schedule, so it is computed
- * once.
+ * early stages save more micro-batches. If there are few partitions, all are tried; else also the
+ * one that balances the seconds of the layer profiles. All partitions run the same schedule, so it
+ * is computed once.
  */
 #include <string.h>
 
 #include "plan/search_internal.h"
+#include "train/partition.h"
+
+/* Largest ratio of the slowest chunk's seconds to that of the even partition with which the
+ * partition that balances seconds is tried. */
+static const double timed_share = 0.995;
 
 /* Counts the ways in which L blocks form `chunks` chunks, of which the first and the last may be
  * empty: binomial (L + 1 over chunks - 1). Stops counting above HD_SEARCH_PARTITIONS_MAX. */
@@ -20,11 +26,15 @@ static int64_t count_partitions(int64_t L, int64_t chunks)
     return count;
 }
 
-bool search_has_partitions(const struct layout_search *s, int64_t chunks)
+bool search_may_partition(const struct layout_search *s, int64_t chunks)
 {
     return chunks > 1 && !s->tuned && !s->asked->spec->schedule_order &&
-           strcmp(s->asked->request->sizes.stages, "auto") == 0 &&
-           count_partitions(s->config.L, chunks) <= HD_SEARCH_PARTITIONS_MAX;
+           strcmp(s->asked->request->sizes.stages, "auto") == 0;
+}
+
+bool search_has_few_partitions(const struct layout_search *s, int64_t chunks)
+{
+    return count_partitions(s->config.L, chunks) <= HD_SEARCH_PARTITIONS_MAX;
 }
 
 const struct ordered *search_repartition(struct layout_search *s,
@@ -119,4 +129,67 @@ void search_each_partition(struct layout_search *s, const struct ordered *even,
         if (partition)
             each(s, partition, context);
     } while (!s->st && next_partition(blocks, chunks));
+}
+
+/* ---- balanced by seconds ---- */
+
+static double seconds_of(const struct hd_layer_profile *p)
+{
+    double seconds = 0;
+
+    for (int call = 0; call < HD_LAYER_PROFILE_CALLS; call++)
+        seconds += p->time[call][0].run;
+    return seconds > 0 ? seconds : 0;
+}
+
+/* Returns the largest sum of seconds over a chunk. */
+static double slowest(const double *seconds, const struct hd_units *units, int32_t chunks)
+{
+    double most = 0;
+
+    for (int32_t c = 0; c < chunks; c++) {
+        double sum = 0;
+
+        for (int u = units[c].first; u < units[c].end; u++)
+            sum += seconds[u];
+        most = sum > most ? sum : most;
+    }
+    return most;
+}
+
+const struct search_partition *search_timed_partition(struct layout_search *s,
+                                                      const struct ordered *even,
+                                                      const struct hd_layer_profiles *profiles)
+{
+    const int32_t chunks = even->step.pipeline.chunks,
+                  head = HD_UNIT_FIRST_BLOCK + (int)s->config.L;
+    const struct search_partition *partition = NULL;
+    int64_t blocks[HD_PLAN_CHUNKS_MAX];
+    char text[HD_JOB_WORD_MAX];
+    struct hd_arena arena;
+    struct hd_units *units;
+    double *seconds;
+
+    hd_arena_init(&arena, 0);
+    seconds = hd_arena_array(&arena, (size_t)head + 1, sizeof *seconds);
+    units = hd_arena_array(&arena, (size_t)chunks, sizeof *units);
+    if (!seconds || !units) {
+        s->st = hd_err(HD_NO_MEMORY, "no memory to search layouts");
+    } else {
+        seconds[HD_UNIT_EMBEDDING] = seconds_of(&profiles->embedding);
+        seconds[head] = seconds_of(&profiles->head);
+        for (int64_t layer = 0; layer < s->config.L; layer++)
+            seconds[HD_UNIT_FIRST_BLOCK + layer] =
+                seconds_of(&profiles->kind[hd_model_layer_kind(&s->config, layer)].block);
+        s->st = hd_partition_evenly(seconds, s->config.L, chunks, &arena, units);
+        for (int32_t c = 0; !s->st && c < chunks; c++)
+            blocks[c] = units[c].end - units[c].first - (c == 0) - (c == chunks - 1);
+        if (!s->st &&
+            slowest(seconds, units, chunks) <
+                timed_share * slowest(seconds, even->step.units, chunks) &&
+            !hd_stages_write(blocks, chunks, text))
+            partition = make_partition(s, even, blocks);
+    }
+    hd_arena_done(&arena);
+    return partition;
 }

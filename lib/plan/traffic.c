@@ -1,5 +1,6 @@
 /* traffic: estimates the traffic of a layout's groups in a step; see hd_traffic_of in
  * rank_map.h. */
+#include "plan/choose_internal.h"
 #include "plan/rank_map.h"
 
 enum {
@@ -28,17 +29,39 @@ static double expert_share(const struct hd_plan_request *m)
     return m->dense_layers ? 1 - (double)m->dense_layers / (double)m->layers : 1;
 }
 
-/* Returns the mean number of a block's weights on one rank: four products of attention, three of
- * the feed-forward part. */
+static double weights_of(const struct choose_matrix *list, int count)
+{
+    double weights = 0;
+
+    for (int i = 0; i < count; i++)
+        weights += (double)list[i].rows * (double)list[i].columns;
+    return weights;
+}
+
+/* Returns the mean number of a block's weights on one rank: the products of attention or of a gated
+ * delta layer, and three of the feed-forward part. */
 static double block_weights(const struct hd_layout_sizes *s, const struct hd_plan_request *m)
 {
-    const double hidden = (double)m->hidden, kv = (double)m->kv_heads / (double)m->heads;
-    const double attention = (2 + 2 * kv) * hidden * hidden,
-                 ffn = 3 * hidden * (double)m->ffn_hidden, share = expert_share(m),
+    struct choose_matrix list[CHOOSE_MATRICES_MAX];
+    const double attention = weights_of(list, choose_attention(m, list)),
+                 delta = weights_of(list, choose_delta(m, list)),
+                 deltas = (double)m->delta_layers / (double)m->layers;
+    const double hidden = (double)m->hidden, ffn = 3 * hidden * (double)m->ffn_hidden,
+                 shared = 3 * hidden * (double)m->shared_ffn_hidden, share = expert_share(m),
                  experts = m->experts > 0 ? (double)m->experts / (double)s->ep : 1,
                  dense = 3 * hidden * (double)m->dense_ffn_hidden;
 
-    return (attention + share * experts * ffn + (1 - share) * dense) / (double)s->tp;
+    return ((1 - deltas) * attention + deltas * delta + share * (experts * ffn + shared) +
+            (1 - share) * dense) /
+           (double)s->tp;
+}
+
+/* Returns the channels of a token's keys and values in one block. */
+static double kv_channels(const struct hd_plan_request *m)
+{
+    const double key = m->head_width ? (double)m->head_width : (double)m->hidden / (double)m->heads;
+
+    return (double)m->kv_heads * (key + (m->mla_value ? (double)m->mla_value : key));
 }
 
 void hd_traffic_of(const struct hd_layout_sizes *s, const struct hd_plan_request *m,
@@ -48,7 +71,7 @@ void hd_traffic_of(const struct hd_layout_sizes *s, const struct hd_plan_request
     const double micro_batches = (double)hd_layout_micro_batches(s, m->global_batch);
     const double rows = (double)s->micro_batch * (double)m->context / (double)s->cp;
     const double hidden_bytes = rows * (double)m->hidden * VALUE_BYTES;
-    const double kv_bytes = 2 * hidden_bytes * (double)m->kv_heads / (double)m->heads;
+    const double kv_bytes = rows * kv_channels(m) * VALUE_BYTES;
     const double blocks = (double)m->layers / (double)s->pp * micro_batches;
 
     *t = (struct hd_traffic){.count = 0};

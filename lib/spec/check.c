@@ -499,6 +499,8 @@ static enum hd_status check_hang(const struct hd_job *job)
 
 void hd_spec_plan_request(const struct hd_job *job, struct hd_plan_request *ret_request)
 {
+    const bool has_delta = hd_job_has_delta(job);
+
     *ret_request = (struct hd_plan_request){
         .sizes = job->layout,
         .global_batch = job->global_batch,
@@ -514,7 +516,15 @@ void hd_spec_plan_request(const struct hd_job *job, struct hd_plan_request *ret_
         .shared_ffn_hidden = job->shared_ffn_hidden,
         .dense_layers = job->experts ? hd_layers_left(job->experts_layers, job->layers) : 0,
         .dense_ffn_hidden = job->dense_ffn_hidden,
-        .delta_heads = hd_job_has_delta(job) ? job->delta_key_heads : 0,
+        .mla_q_rank = job->mla_kv_rank ? job->mla_q_rank : 0,
+        .mla_kv_rank = job->mla_kv_rank,
+        .mla_nope = job->mla_kv_rank ? job->mla_nope : 0,
+        .mla_value = job->mla_kv_rank ? job->mla_value : 0,
+        .delta_heads = has_delta ? job->delta_key_heads : 0,
+        .delta_layers = has_delta ? hd_layers_count(job->delta_layers, job->layers) : 0,
+        .delta_key_width = has_delta ? job->delta_key_width : 0,
+        .delta_value_heads = has_delta ? job->delta_value_heads : 0,
+        .delta_value_width = has_delta ? job->delta_value_width : 0,
         .vocab = job->vocab,
         .only_planned = job->only_planned,
         .searched = true};

@@ -601,4 +601,32 @@ static void what_only_tp_pp_or_cp_can_split_has_a_first_layout(void **state)
     assert_int_equal(hd_plan_check(&wish, 4, 4), HD_INVALID);
 }
 
+/* Latent attention has matrices of other widths than heads * head_width. 8 heads of 16 + 16 channels,
+ * values of 24: out has 8 * 24 = 192 columns, of which two ranks have 96 each, one and a half nf4
+ * blocks of 64; with values of 32 they have two blocks. Rows of kv_b have 64 columns, one block, and
+ * 128 rows of q_b on a rank, too. Products that make latents are whole on every rank.
+ * Without latents out has 8 * 32 columns. */
+static void nf4_blocks_of_latents_are_cut_as_their_matrices_are(void **state)
+{
+    struct hd_plan_request w = plain;
+    struct hd_layout_sizes sizes;
+
+    w.layers = 2;
+    w.heads = w.kv_heads = 8;
+    w.hidden = 256;
+    w.head_width = 32;
+    w.ffn_hidden = 256;
+    w.context = 64;
+    w.nf4 = true;
+    w.sizes.tp = 2;
+    assert_int_equal(hd_plan_size(&w, 2, &sizes), HD_PLAN_FITS);
+    w.mla_q_rank = 64;
+    w.mla_kv_rank = 64;
+    w.mla_nope = 16;
+    w.mla_value = 24;
+    assert_int_equal(hd_plan_size(&w, 2, &sizes), HD_PLAN_TP_CODES);
+    w.mla_value = 32;
+    assert_int_equal(hd_plan_size(&w, 2, &sizes), HD_PLAN_FITS);
+}
+
 RUN_CASES()
