@@ -95,10 +95,11 @@ enum {
     K(dora_backward, W(dmagnitude) R(dout) R(inp) R(inverse) S(scratch))                          \
     K(zero, W(out))                                                                               \
     K(map_logits, RW(logits))                                                                     \
-    K(cross_entropy, W(dlogits) W(logp) RW(block) R(logits) R(target) R(weight) S(scratch))       \
+    K(cross_entropy,                                                                              \
+      W(dlogits) W(logp) RW(record) RW(block) R(logits) R(target) R(weight) S(scratch))           \
     K(cross_entropy_stats, W(stats) R(logits) R(target))                                          \
     K(cross_entropy_shared,                                                                       \
-      W(dlogits) W(logp) RW(block) R(logits) R(stats) R(target) R(weight) S(scratch))             \
+      W(dlogits) W(logp) RW(record) RW(block) R(logits) R(stats) R(target) R(weight) S(scratch))  \
     K(answer_sums, W(sums) R(logp) R(reference) R(answer) R(target))                              \
     K(preference, W(weight) RW(block) R(sums) R(answer))                                          \
     K(score_forward, W(value) R(x) R(weight) R(answer))                                           \

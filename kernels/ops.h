@@ -597,10 +597,22 @@ struct hd_map_logits_args {
  *
  * For a loss that is a function of log-probabilities (preference below): logp[r] = log
  * softmax(logits[r,:])[target[r]], 0 in masked rows, and weight[r] multiplies the gradient of row
- * r. With logp or weight nothing is added to loss_sum and target_count. */
+ * r. With logp or weight nothing is added to loss_sum and target_count.
+ *
+ * A loss of further tokens (multi-token prediction, docs/engine/further-tokens.md) has a record, in place of the
+ * sums of block: losses and targets are added to it, and its factor multiplies the gradients. */
+enum {
+    HD_FURTHER_FACTOR,  /* factor of the gradients, which is only read */
+    HD_FURTHER_LOSS,    /* sum of the losses */
+    HD_FURTHER_TARGETS, /* number of targets */
+    HD_FURTHER_HITS,    /* number of targets with the largest logit of their row */
+    HD_FURTHER_WORDS
+};
+enum { HD_FURTHER_MAX = 4 }; /* most further tokens that a model predicts */
 struct hd_cross_entropy_args {
-    void *dlogits; /* [R, Vp]  dtype, or NULL */
-    float *logp;   /* [R], or NULL            */
+    void *dlogits;  /* [R, Vp]  dtype, or NULL */
+    float *logp;    /* [R], or NULL            */
+    double *record; /* [HD_FURTHER_WORDS], or NULL */
     struct hd_step_state *block;
     const void *logits;    /* [R, Vp]  dtype          */
     const int32_t *target; /* [R]                     */
@@ -631,8 +643,9 @@ enum { HD_CROSS_ENTROPY_STATS = 4 };
  *   M = max_p m_p,  Z = sum_p (sum of rank p) * exp(m_p - M),  loss = log Z + M - target's logit.
  * Every rank adds the same losses to its block. A target in no rank's V sets overflow. */
 struct hd_cross_entropy_shared_args {
-    void *dlogits; /* [R, Vp]  dtype, or NULL; may alias logits */
-    float *logp;   /* [R], or NULL                              */
+    void *dlogits;  /* [R, Vp]  dtype, or NULL; may alias logits */
+    float *logp;    /* [R], or NULL                              */
+    double *record; /* [HD_FURTHER_WORDS], or NULL              */
     struct hd_step_state *block;
     const void *logits;    /* [R, Vp]  dtype                 */
     const float *stats;    /* [P, R, HD_CROSS_ENTROPY_STATS] */

@@ -124,10 +124,25 @@ INLINE void row_of_zeros(void *dlogits, int64_t row, int64_t Vp, enum hd_dtype d
         vf_store(dlogits, row + v, n, (vf){0}, dtype);
 }
 
+/* ---- records of further tokens ---- */
+
+/* Returns the factor of the gradients of a loss with this record; NULL: the model's own loss. */
+INLINE float record_factor(const double *record)
+{
+    return record ? (float)record[HD_FURTHER_FACTOR] : 1;
+}
+
+/* Returns the loss of a row as the scratch has it: with a record its sign, which may be that of a
+ * zero, marks a target with the largest logit; a loss is not below 0. */
+INLINE double marked(double loss, bool hit)
+{
+    return hit ? -fabs(loss) : loss;
+}
+
 /* ---- one rank has all logits ---- */
 
 /* Computes the cross-entropy of row r in three passes over its logits in cache: maximum, sum of
- * exponentials, gradient. losses[r] is log sum exp(logits - max) + max - logits[target]. */
+ * exponentials, gradient. losses[r] is log sum exp(logits - max) + max - logits[target], marked. */
 INLINE void cross_entropy_row(const struct hd_cross_entropy_args *a, int64_t r, enum map_kind kind,
                               enum hd_dtype dtype)
 {
@@ -145,10 +160,12 @@ INLINE void cross_entropy_row(const struct hd_cross_entropy_args *a, int64_t r, 
     max = mapped_max(a->logits, row, a->V, a->map, kind, dtype);
     sum = row_sum(a->logits, row, a->V, max, a->map, kind, dtype);
     target_logit = mapped(vf_load(a->logits, row + target, 1, dtype), a->map, kind)[0];
-    losses[r] = log((double)sum) + ((double)max - (double)target_logit);
+    losses[r] = marked(log((double)sum) + ((double)max - (double)target_logit),
+                       a->record && target_logit >= max);
     if (!a->dlogits)
         return;
-    unit = a->block->loss_scale * (a->weight ? a->weight[r] : 1) * hd_factor_of(a->map.scale);
+    unit = a->block->loss_scale * (a->weight ? a->weight[r] : 1) * record_factor(a->record) *
+           hd_factor_of(a->map.scale);
     scale = unit / sum;
     gradient = vf_exp(vf_set(target_logit - max))[0] * scale - unit;
     if (kind == MAP_CAP)
@@ -170,20 +187,28 @@ static void cross_entropy_rows(const void *args, int64_t begin, int64_t end, int
 struct loss_sink {
     float *logp;
     bool adds;
+    bool has_marks; /* true: the losses are marked */
     double sum;
-    int64_t count;
+    int64_t count, hits;
 };
 
 INLINE void take_loss(struct loss_sink *sink, int64_t r, double loss)
 {
     if (sink->logp)
         sink->logp[r] = (float)-loss;
-    sink->sum += loss;
+    sink->hits += signbit(loss) != 0;
+    sink->sum += sink->has_marks ? fabs(loss) : loss;
     sink->count++;
 }
 
-INLINE void add_losses(const struct loss_sink *sink, struct hd_step_state *block)
+INLINE void add_losses(const struct loss_sink *sink, double *record, struct hd_step_state *block)
 {
+    if (record) {
+        record[HD_FURTHER_LOSS] += sink->sum;
+        record[HD_FURTHER_TARGETS] += (double)sink->count;
+        record[HD_FURTHER_HITS] += (double)sink->hits;
+        return;
+    }
     if (!sink->adds)
         return;
     block->loss_sum += sink->sum;
@@ -196,7 +221,9 @@ enum hd_status KERNEL(cross_entropy)(struct hd_backend *cpu,
     const enum hd_status st = hd_cpu_check_float("cross_entropy", args->dtype);
     const double *losses = args->scratch;
     struct hd_step_state *block = args->block;
-    struct loss_sink sink = {.logp = args->logp, .adds = !args->logp && !args->weight};
+    struct loss_sink sink = {.logp = args->logp,
+                             .adds = !args->logp && !args->weight,
+                             .has_marks = args->record != NULL};
 
     if (st)
         return st;
@@ -209,7 +236,7 @@ enum hd_status KERNEL(cross_entropy)(struct hd_backend *cpu,
         else if (args->target[r] >= 0)
             take_loss(&sink, r, losses[r]);
     }
-    add_losses(&sink, block);
+    add_losses(&sink, args->record, block);
     return HD_OK;
 }
 
@@ -252,8 +279,8 @@ INLINE void shared_row(const struct hd_cross_entropy_shared_args *a, int64_t r, 
 {
     const int64_t row = r * a->Vp, target = a->target[r] - a->first;
     double *losses = a->scratch, sum = 0, target_logit = 0;
-    const float unit =
-        a->block->loss_scale * (a->weight ? a->weight[r] : 1) * hd_factor_of(a->map.scale);
+    const float unit = a->block->loss_scale * (a->weight ? a->weight[r] : 1) *
+                       record_factor(a->record) * hd_factor_of(a->map.scale);
     float max = -INFINITY, owners = 0, scale;
     vf gradient;
 
@@ -275,7 +302,8 @@ INLINE void shared_row(const struct hd_cross_entropy_shared_args *a, int64_t r, 
         sum += (double)stats[1] * exp((double)stats[0] - (double)max);
         target_logit += (double)stats[2];
     }
-    losses[r] = log(sum) + ((double)max - target_logit);
+    losses[r] =
+        marked(log(sum) + ((double)max - target_logit), a->record && target_logit >= (double)max);
     if (!a->dlogits)
         return;
     scale = (float)((double)unit / sum);
@@ -303,7 +331,9 @@ enum hd_status KERNEL(cross_entropy_shared)(struct hd_backend *cpu,
     const enum hd_status st = hd_cpu_check_float("cross_entropy_shared", args->dtype);
     const double *losses = args->scratch;
     struct hd_step_state *block = args->block;
-    struct loss_sink sink = {.logp = args->logp, .adds = !args->logp && !args->weight};
+    struct loss_sink sink = {.logp = args->logp,
+                             .adds = !args->logp && !args->weight,
+                             .has_marks = args->record != NULL};
 
     if (st)
         return st;
@@ -321,6 +351,6 @@ enum hd_status KERNEL(cross_entropy_shared)(struct hd_backend *cpu,
         else if (args->target[r] >= 0)
             take_loss(&sink, r, losses[r]);
     }
-    add_losses(&sink, block);
+    add_losses(&sink, args->record, block);
     return HD_OK;
 }

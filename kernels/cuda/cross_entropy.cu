@@ -388,14 +388,28 @@ static __device__ __forceinline__ void zero_row(const struct row<T, W> &out)
 
 /* ---- Losses of rows that are not masked; -infinity marks a target outside the vocabulary ---- */
 
+/* Returns the factor of the gradients of a loss with this record; null: the model's own loss. */
+static __device__ __forceinline__ float record_factor(const double *record)
+{
+    return record ? (float)record[HD_FURTHER_FACTOR] : 1.0f;
+}
+
+/* Returns the loss of a row as the scratch has it: with a record its sign, which may be that of a
+ * zero, marks a target with the largest logit; a loss is not below 0. */
+static __device__ __forceinline__ double marked(double loss, bool hit)
+{
+    return hit ? -fabs(loss) : loss;
+}
+
+/* Adds the losses to the record, if there is one, else to the block if `adds`. */
 static __global__ void __launch_bounds__(LOSS_THREADS)
-    add_losses(struct hd_step_state *block, const double *losses, const int32_t *target, int64_t R,
-               bool adds)
+    add_losses(struct hd_step_state *block, double *record, const double *losses,
+               const int32_t *target, int64_t R, bool adds)
 {
     HD_SHARED(double, shared, BLOCK_WARPS);
     HD_SHARED(int64_t, shared_count, BLOCK_WARPS);
     double sum = 0;
-    int64_t count = 0;
+    int64_t count = 0, hits = 0;
     int outside = 0;
 
 #pragma unroll 4
@@ -406,16 +420,22 @@ static __global__ void __launch_bounds__(LOSS_THREADS)
             if (loss == -INFINITY) {
                 outside = 1;
             } else {
-                sum += loss;
+                hits += signbit(loss) != 0;
+                sum += record ? fabs(loss) : loss;
                 count++;
             }
         }
     sum = block_add(sum, shared);
     count = block_add(count, shared_count);
+    hits = block_add(hits, shared_count);
     outside = __syncthreads_or(outside);
     if (threadIdx.x > 0)
         return;
-    if (adds) {
+    if (record) {
+        record[HD_FURTHER_LOSS] += sum;
+        record[HD_FURTHER_TARGETS] += (double)count;
+        record[HD_FURTHER_HITS] += (double)hits;
+    } else if (adds) {
         block->loss_sum += sum;
         block->target_count += count;
     }
@@ -424,11 +444,11 @@ static __global__ void __launch_bounds__(LOSS_THREADS)
 }
 
 static enum hd_status add_losses_launch(struct hd_cuda_stream *s, struct hd_step_state *block,
-                                        const void *losses, const int32_t *target, int64_t R,
-                                        bool adds)
+                                        double *record, const void *losses, const int32_t *target,
+                                        int64_t R, bool adds)
 {
-    return HD_LAUNCH(s, add_losses, dim3(1), dim3(LOSS_THREADS), 0, block, (const double *)losses,
-                     target, R, adds);
+    return HD_LAUNCH(s, add_losses, dim3(1), dim3(LOSS_THREADS), 0, block, record,
+                     (const double *)losses, target, R, adds);
 }
 
 /* ---- Launching ---- */
@@ -481,7 +501,8 @@ static __global__ void __launch_bounds__(ROW_THREADS, ROW_RESIDENT)
     double *losses = (double *)a.scratch;
     struct gradient g;
     struct softmax s;
-    const float unit = unit_of<M>(a.block->loss_scale * (a.weight ? a.weight[r] : 1.0f), a.map);
+    const float unit = unit_of<M>(
+        a.block->loss_scale * (a.weight ? a.weight[r] : 1.0f) * record_factor(a.record), a.map);
     float target_logit;
 
     if (target < 0 || target >= a.V) {
@@ -496,7 +517,8 @@ static __global__ void __launch_bounds__(ROW_THREADS, ROW_RESIDENT)
     target_logit = mapped<M, T>(to_float(logits[target]), m);
     s = softmax_row<M, T, W>(row<const T, W>(logits, a.V), m, cache, kept, shared);
     if (threadIdx.x == 0)
-        losses[r] = log((double)s.sum) + ((double)s.max - (double)target_logit);
+        losses[r] = marked(log((double)s.sum) + ((double)s.max - (double)target_logit),
+                           a.record && target_logit >= s.max);
     if (threadIdx.x == 0 && a.logp)
         a.logp[r] = (float)-losses[r];
     if (!a.dlogits)
@@ -542,7 +564,8 @@ extern "C" enum hd_status hd_cuda_cross_entropy(struct hd_cuda_stream *s,
         return HD_OK;
     HD_WITH_MAP(a->map, M, st = cross_entropy_typed<M>(s, a));
     if (!st)
-        st = add_losses_launch(s, a->block, a->scratch, a->target, a->R, !a->logp && !a->weight);
+        st = add_losses_launch(s, a->block, a->record, a->scratch, a->target, a->R,
+                               !a->logp && !a->weight);
     return st;
 }
 
@@ -595,7 +618,8 @@ static __global__ void __launch_bounds__(ROW_THREADS, ROW_RESIDENT)
 {
     const int64_t r = blockIdx.x, target = a.target[r] - a.first;
     const T *logits = (const T *)a.logits + r * a.Vp;
-    const float unit = unit_of<M>(a.block->loss_scale * (a.weight ? a.weight[r] : 1.0f), a.map);
+    const float unit = unit_of<M>(
+        a.block->loss_scale * (a.weight ? a.weight[r] : 1.0f) * record_factor(a.record), a.map);
     double *losses = (double *)a.scratch, sum = 0, target_logit = 0;
     float max = -INFINITY, owners = 0;
     struct gradient g;
@@ -622,7 +646,8 @@ static __global__ void __launch_bounds__(ROW_THREADS, ROW_RESIDENT)
         target_logit += (double)stats[2];
     }
     if (threadIdx.x == 0)
-        losses[r] = log(sum) + ((double)max - target_logit);
+        losses[r] = marked(log(sum) + ((double)max - target_logit),
+                           a.record && target_logit >= (double)max);
     if (threadIdx.x == 0 && a.logp)
         a.logp[r] = (float)-losses[r];
     if (!a.dlogits)
@@ -657,6 +682,7 @@ extern "C" enum hd_status hd_cuda_cross_entropy_shared(struct hd_cuda_stream *s,
         return HD_OK;
     HD_WITH_MAP(a->map, M, st = shared_typed<M>(s, a));
     if (!st)
-        st = add_losses_launch(s, a->block, a->scratch, a->target, a->R, !a->logp && !a->weight);
+        st = add_losses_launch(s, a->block, a->record, a->scratch, a->target, a->R,
+                               !a->logp && !a->weight);
     return st;
 }

@@ -22,6 +22,24 @@ static void everywhere(check_one *check)
 
 /* A loss is a difference of a logarithm and a logit, both of some 10; 30 of them are added. Padding
  * columns hold NaN, which may enter nothing; targets of -1 count for nothing. */
+/* Targets with the largest of the V logits of their row, which has Vp. */
+static int64_t count_hits(const double *logits, const int32_t *target, int64_t R, int64_t V,
+                          int64_t Vp)
+{
+    int64_t hits = 0;
+
+    for (int64_t r = 0; r < R; r++) {
+        bool largest = target[r] >= 0;
+
+        for (int64_t v = 0; largest && v < V; v++)
+            largest = logits[r * Vp + v] <= logits[r * Vp + target[r]];
+        hits += largest;
+    }
+    return hits;
+}
+
+/* In place the loss is one of further tokens: its record has the sums in place of the block, and
+ * its factor of 2 is on the gradients, whose loss scale is half as large. */
 static void check_mapped_cross_entropy(struct device *device, struct hd_logit_map map,
                                        enum hd_dtype dtype, bool in_place)
 {
@@ -33,6 +51,8 @@ static void check_mapped_cross_entropy(struct device *device, struct hd_logit_ma
     struct tensor *dlogits = &(struct tensor){0};
     struct hd_step_state block = {.loss_sum = 5, .target_count = 7, .loss_scale = 0.5f};
     double *want = doubles(R * VP), *mapped = doubles(R * VP), loss, without;
+    double record[HD_FURTHER_WORDS] = {[HD_FURTHER_FACTOR] = 2, [HD_FURTHER_LOSS] = 1};
+    int64_t hits;
     struct hd_cross_entropy_args a = {.block = &block,
                                       .logits = logits->data,
                                       .target = target->data,
@@ -50,6 +70,7 @@ static void check_mapped_cross_entropy(struct device *device, struct hd_logit_ma
     tensor_put(target, 4, 0);
     tensor_put(target, 5, V - 1);
     tensor_put(logits, 6 * VP + 9, 60); /* a row that is nearly certain */
+    tensor_put(target, 6, 9);
     for (int64_t i = 0; i < R * VP; i++)
         if (i % VP >= V)
             tensor_put(logits, i, NAN);
@@ -57,15 +78,23 @@ static void check_mapped_cross_entropy(struct device *device, struct hd_logit_ma
     loss = ref_cross_entropy(want, mapped, target->data, R, V, VP, 0.5);
     for (int64_t r = 0; r < R; r++) /* not the padding */
         ref_map_backward(want + r * VP, logits->values + r * VP, V, map.scale, map.cap);
+    hits = count_hits(logits->values, target->data, R, V, VP);
 
     device_launch(device, HD_K_cross_entropy, &a); /* without gradient: validation */
     without = block.loss_sum;
     assert_close_at("loss", 0, block.loss_sum, 5 + loss, R * 20 * 8 * 0x1p-24);
     assert_int_equal(block.target_count, 7 + R - 2);
     a.dlogits = dlogits->data;
+    a.record = in_place ? record : NULL;
+    block.loss_scale = in_place ? 0.25f : 0.5f;
     device_launch(device, HD_K_cross_entropy, &a);
-    assert_close_at("loss", 1, block.loss_sum - without, without - 5,
+    assert_close_at("loss", 1, in_place ? record[HD_FURTHER_LOSS] - 1 : block.loss_sum - without,
+                    without - 5,
                     displaced ? R * 20 * 8 * 0x1p-24 : 1e-9); /* displaced: in another order */
+    assert_true(!in_place || block.loss_sum == without);
+    assert_true(!in_place || record[HD_FURTHER_TARGETS] == R - 2);
+    assert_true(!in_place || record[HD_FURTHER_HITS] == (double)hits);
+    assert_true(hits > 0 && record[HD_FURTHER_FACTOR] == 2);
     assert_close("dlogits", dlogits, want, FP32_UNITS);
     assert_int_equal(block.overflow, 0);
 }
@@ -86,7 +115,8 @@ static void cross_entropy_is_the_reference(void **state)
 
 /* Checks the rows of the case above their vocabulary in three shares, of which the last is short:
  * each share's gradient is its columns of the whole one, and every share adds the same loss. Where
- * no target is in a share its statistics still count. */
+ * no target is in a share its statistics still count. The second share's loss has a record, as
+ * above. */
 static void check_mapped_shares(struct device *device, struct hd_logit_map map, enum hd_dtype dtype,
                                 bool in_place)
 {
@@ -95,11 +125,14 @@ static void check_mapped_shares(struct device *device, struct hd_logit_map map, 
     struct tensor *target = tensor_random_int32(R, 0, V, 2), *logits[P];
     struct tensor *stats = tensor_new(P * WORDS, HD_F32);
     double *want = doubles(R * V), *want_share = doubles(R * VP), *mapped = doubles(R * V), loss;
+    int64_t hits;
 
     tensor_put(target, 3, -1);
     tensor_put(target, 4, SHARE - 1);
     tensor_put(target, 5, SHARE);
     tensor_put(whole, 6 * V + 9, 60); /* a row that is nearly certain, in one share */
+    tensor_put(target, 6, 9);
+    hits = count_hits(whole->values, target->data, R, V, V);
     ref_map_logits(mapped, whole->values, R * V, map.scale, map.cap);
     loss = ref_cross_entropy(want, mapped, target->data, R, V, V, 0.5);
     ref_map_backward(want, whole->values, R * V, map.scale, map.cap);
@@ -128,6 +161,7 @@ static void check_mapped_shares(struct device *device, struct hd_logit_map map, 
         const int64_t displaced = in_place ? 0 : p % 2; /* elements, against logits */
         struct tensor *dlogits = in_place ? logits[p] : tensor_new(R * VP + displaced, dtype);
         struct tensor used = *dlogits;
+        double record[HD_FURTHER_WORDS] = {[HD_FURTHER_FACTOR] = 2};
         struct hd_cross_entropy_shared_args a = {.block = &block,
                                                  .logits = logits[p]->data,
                                                  .stats = stats->data,
@@ -146,7 +180,15 @@ static void check_mapped_shares(struct device *device, struct hd_logit_map map, 
         used.data = (char *)dlogits->data + (size_t)displaced * hd_dtype_size(dtype);
         used.count = R * VP;
         a.dlogits = used.data;
+        if (p == 1) {
+            a.record = record;
+            block.loss_scale = 0.25f;
+        }
         device_launch(device, HD_K_cross_entropy_shared, &a);
+        assert_close_at("loss", p, p == 1 ? record[HD_FURTHER_LOSS] : loss, loss,
+                        R * 20 * 8 * 0x1p-24);
+        assert_int_equal(record[HD_FURTHER_TARGETS], p == 1 ? R - 1 : 0);
+        assert_int_equal(record[HD_FURTHER_HITS], p == 1 ? hits : 0);
         for (int64_t i = 0; i < R * VP; i++)
             want_share[i] = i % VP < columns ? want[i / VP * V + first + i % VP] : 0;
         assert_close("dlogits", &used, want_share, FP32_UNITS);
