@@ -51,6 +51,9 @@ static void add_step(struct hd_text *out, const struct lines *lines,
     if (s->n_expert_load)
         add_router(out, s);
     hd_step_from_message(s, &metrics);
+    if (metrics.mtp_loss_1 != 0)
+        hd_text_add(out, "  mtp_loss %.4f  mtp_hits %.1f%%", metrics.mtp_loss_1,
+                    100 * metrics.mtp_hits_1);
     if (metrics.pairs)
         hd_text_add(out, "  margin %.4f  accuracy %.1f%%", metrics.margin, 100 * metrics.accuracy);
     if (!lines->times)

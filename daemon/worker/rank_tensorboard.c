@@ -68,6 +68,11 @@ struct hd_step_metrics rank_metrics(const struct hd_step_result *s)
                                       .reward = without_sign(s->pairs.reward),
                                       .loss_scale = (double)s->loss_scale};
 
+    for (int k = 0; k < s->further.count; k++) {
+        (void)hd_metric_set(&metrics, HD_METRIC_INDEX_mtp_loss_1 + k,
+                            without_sign(s->further.loss[k]));
+        (void)hd_metric_set(&metrics, HD_METRIC_INDEX_mtp_hits_1 + k, s->further.hits[k]);
+    }
     if (s->router.present) {
         metrics.router_balance = s->router.balance;
         metrics.router_z = s->router.z;

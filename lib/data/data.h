@@ -40,6 +40,7 @@ enum {
     HD_CORPUS_FILES_MAX = 1 << 20,
     HD_DATA_CONTEXT_MAX = 1 << 24,
     HD_DATA_TARGET_NONE = -1, /* value of a target: the position has none, so the loss ignores it */
+    HD_DATA_FURTHER_MAX = 4,  /* most further tokens that a model predicts */
 };
 
 /* ---- corpus ---- */
@@ -249,15 +250,19 @@ struct hd_data_batch {
                            0 */
     /* [count, S] number of tokens of the conversation in `begins`; in text S; 0 in padding */
     int32_t *lengths;
-    int32_t *answers;    /* [count, S] number of the answer in the sample, for pairs: 2 k for the
+    int32_t *answers; /* [count, S] number of the answer in the sample, for pairs: 2 k for the
                            chosen and 2 k + 1 for the rejected answer of pair k; -1 in padding;
                            with answer_ends only the last row of an answer has the number, the
                            others -1 */
-    float *reference;    /* [count, S] log-probability of the target under the reference model
+    float *reference; /* [count, S] log-probability of the target under the reference model
                            (hd_corpus_set_reference); 0: no reference */
+    /* [count, S] by k - 1, for multi-token prediction: the token k places after the row, empty_token
+     * if it is not in the row's document or window; and the target of that token. Only
+     * hd_sampler_fill sets them */
+    int32_t *ahead[HD_DATA_FURTHER_MAX], *further[HD_DATA_FURTHER_MAX];
     int64_t *sample_ids; /* [count]    global sample ids                                         */
     bool answer_ends;
-    int32_t empty_token; /* token id in rows of padding */
+    int32_t empty_token; /* token id in rows of padding, and of `ahead` without a token */
 };
 
 /* Adds `first`, the position of a sequence's first token, to the positions of all rows of a
@@ -268,8 +273,8 @@ static inline void hd_data_move_positions(int32_t *positions, int64_t count, int
         positions[i] += (int32_t)first;
 }
 
-/* Fills samples first .. first + count - 1 of the global batch of `step` (from 0). Allocates
- * nothing. HD_INVALID: a token id is outside the vocabulary. */
+/* Fills samples first .. first + count - 1 of the global batch of `step` (from 0). `ahead` and
+ * `further` need tokens, targets and, if documents are bounded, bounds. Allocates nothing. HD_INVALID: a token id is outside the vocabulary. */
 enum hd_status hd_sampler_fill(const struct hd_sampler *sampler, int64_t step, int64_t first,
                                int64_t count, const struct hd_data_batch *ret_batch);
 
@@ -279,9 +284,9 @@ int64_t hd_sampler_tokens(const struct hd_sampler *sampler, int64_t step);
  * bounds or packed conversations. */
 bool hd_sampler_fills_windows(const struct hd_sampler *sampler);
 /* Sets *ret_targets to the number of targets in the samples that hd_sampler_fill returns for these
- * arguments. */
+ * arguments: those in `targets` with further = 0, else in further[further - 1]. */
 enum hd_status hd_sampler_targets(const struct hd_sampler *sampler, int64_t step, int64_t first,
-                                  int64_t count, int64_t *ret_targets);
+                                  int64_t count, int64_t further, int64_t *ret_targets);
 
 /* Returns the number of the window that a global sample id reads; sets *ret_source (may be NULL) to
  * the index of its source. */

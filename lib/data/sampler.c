@@ -137,18 +137,24 @@ int64_t hd_sampler_window(const struct hd_sampler *sampler, int64_t sample_id, i
 /* Returns the view of row i of a batch of windows of S tokens. */
 static struct hd_data_batch row_of(const struct hd_data_batch *b, int64_t i, int64_t S)
 {
-    return (struct hd_data_batch){.tokens = b->tokens ? b->tokens + i * S : NULL,
-                                  .targets = b->targets ? b->targets + i * S : NULL,
-                                  .positions = b->positions ? b->positions + i * S : NULL,
-                                  .index = b->index ? b->index + i * S : NULL,
-                                  .bounds = b->bounds ? b->bounds + i * S : NULL,
-                                  .begins = b->begins ? b->begins + i * S : NULL,
-                                  .lengths = b->lengths ? b->lengths + i * S : NULL,
-                                  .answers = b->answers ? b->answers + i * S : NULL,
-                                  .reference = b->reference ? b->reference + i * S : NULL,
-                                  .sample_ids = b->sample_ids ? b->sample_ids + i : NULL,
-                                  .answer_ends = b->answer_ends,
-                                  .empty_token = b->empty_token};
+    struct hd_data_batch row = {.tokens = b->tokens ? b->tokens + i * S : NULL,
+                                .targets = b->targets ? b->targets + i * S : NULL,
+                                .positions = b->positions ? b->positions + i * S : NULL,
+                                .index = b->index ? b->index + i * S : NULL,
+                                .bounds = b->bounds ? b->bounds + i * S : NULL,
+                                .begins = b->begins ? b->begins + i * S : NULL,
+                                .lengths = b->lengths ? b->lengths + i * S : NULL,
+                                .answers = b->answers ? b->answers + i * S : NULL,
+                                .reference = b->reference ? b->reference + i * S : NULL,
+                                .sample_ids = b->sample_ids ? b->sample_ids + i : NULL,
+                                .answer_ends = b->answer_ends,
+                                .empty_token = b->empty_token};
+
+    for (int k = 0; k < HD_DATA_FURTHER_MAX; k++) {
+        row.ahead[k] = b->ahead[k] ? b->ahead[k] + i * S : NULL;
+        row.further[k] = b->further[k] ? b->further[k] + i * S : NULL;
+    }
+    return row;
 }
 
 /* Sets begins and lengths of rows [begin, end), which hold a conversation or window of `length`
@@ -304,6 +310,23 @@ static enum hd_status fill_window(struct hd_data_range range, const struct hd_pa
                    : fill_row(range, S, window, row);
 }
 
+/* Sets ahead and further of a filled sample. */
+static void look_ahead(int64_t S, const struct hd_data_batch *row)
+{
+    for (int64_t k = 1; k <= HD_DATA_FURTHER_MAX; k++) {
+        int32_t *ahead = row->ahead[k - 1], *further = row->further[k - 1];
+
+        for (int64_t j = 0; (ahead || further) && j < S; j++) {
+            const bool has = j + k < S && (!row->bounds || row->bounds[j + k] == row->bounds[j]);
+
+            if (ahead)
+                ahead[j] = has ? row->tokens[j + k] : row->empty_token;
+            if (further)
+                further[j] = has ? row->targets[j + k] : HD_DATA_TARGET_NONE;
+        }
+    }
+}
+
 enum hd_status hd_sampler_fill(const struct hd_sampler *sampler, int64_t step, int64_t first,
                                int64_t count, const struct hd_data_batch *ret_batch)
 {
@@ -320,6 +343,8 @@ enum hd_status hd_sampler_fill(const struct hd_sampler *sampler, int64_t step, i
 
         st = fill_window(sampler->sources[source].range, sampler->sources[source].packing, S,
                          window, &row);
+        if (!st)
+            look_ahead(S, &row);
         if (row.sample_ids)
             *row.sample_ids = id;
     }
@@ -358,8 +383,16 @@ bool hd_sampler_fills_windows(const struct hd_sampler *sampler)
     return true;
 }
 
+/* Returns the number of targets of a conversation of `count` tokens, or of its tokens from
+ * `further` on: those of rows with so many rows before them. */
+static int64_t count_conversation(const struct hd_corpus *corpus, int64_t first, int64_t count,
+                                  int64_t further)
+{
+    return further < count ? hd_conversation_targets(corpus, first + further, count - further) : 0;
+}
+
 static int64_t count_packed(const struct hd_corpus *corpus, const struct hd_packing *packing,
-                            int64_t window)
+                            int64_t window, int64_t further)
 {
     const struct hd_packed *packed;
     const int64_t n = hd_packing_window(packing, window, &packed);
@@ -369,35 +402,44 @@ static int64_t count_packed(const struct hd_corpus *corpus, const struct hd_pack
         const int64_t chosen = packed[i].chosen; /* tokens of a pair's first answer; 0: no pair */
 
         if (chosen)
-            sum += hd_conversation_targets(corpus, packed[i].first, chosen);
-        sum += hd_conversation_targets(corpus, packed[i].first + chosen, packed[i].count - chosen);
+            sum += count_conversation(corpus, packed[i].first, chosen, further);
+        sum +=
+            count_conversation(corpus, packed[i].first + chosen, packed[i].count - chosen, further);
     }
     return sum;
 }
 
-/* Adds the targets of a window to *sum: all tokens but the last of each document. */
-static enum hd_status count_row(struct hd_data_range range, int64_t S, int64_t window, int64_t *sum)
+/* Adds the targets of a window to *sum: all tokens but the last of each document, and without the
+ * targets of a document's first `further` rows. */
+static enum hd_status count_row(struct hd_data_range range, int64_t S, int64_t window,
+                                int64_t further, int64_t *sum)
 {
     enum { PIECE = HD_PIECE(512, 7) };
     const int64_t first = range.first + window * S;
     struct hd_document_walk walk = hd_document_walk_run(range.corpus, first);
     enum hd_status st = HD_OK;
     int32_t tokens[PIECE] = {0};
+    int64_t before = 0; /* rows of the present document so far */
 
     for (int64_t at = 0; !st && at < S; at += PIECE) {
         const int64_t n = S - at < PIECE ? S - at : PIECE;
 
         if (hd_corpus_ends_by_token(range.corpus))
             st = hd_corpus_read(range.corpus, first + at, n, tokens);
-        for (int64_t j = 0; !st && j < n; j++)
-            *sum += !hd_document_walk_ends(&walk, tokens[j]);
+        for (int64_t j = 0; !st && j < n; j++) {
+            const bool ends = hd_document_walk_ends(&walk, tokens[j]);
+
+            *sum += !ends && before >= further;
+            before = ends ? 0 : before + 1;
+        }
     }
     return st;
 }
 
 enum hd_status hd_sampler_targets(const struct hd_sampler *sampler, int64_t step, int64_t first,
-                                  int64_t count, int64_t *ret_targets)
+                                  int64_t count, int64_t further, int64_t *ret_targets)
 {
+    const int64_t S = sampler->context;
     enum hd_status st = HD_OK;
     int64_t sum = 0;
 
@@ -408,11 +450,11 @@ enum hd_status hd_sampler_targets(const struct hd_sampler *sampler, int64_t step
         const struct hd_sampler_source *source = &sampler->sources[k];
 
         if (source->packing)
-            sum += count_packed(source->range.corpus, source->packing, window);
+            sum += count_packed(source->range.corpus, source->packing, window, further);
         else if (hd_corpus_is_bounded(source->range.corpus))
-            st = count_row(source->range, sampler->context, window, &sum);
+            st = count_row(source->range, S, window, further, &sum);
         else
-            sum += sampler->context;
+            sum += further < S ? S - further : 0;
     }
     if (!st)
         *ret_targets = sum;

@@ -297,14 +297,17 @@ static enum hd_status read_config(struct hd_hf_reading *r)
     if (!st && r->extra_layers)
         hd_hf_note(r->notes,
                    "config.json says num_nextn_predict_layers = %" PRId64 "; the layers that "
-                   "predict further tokens are not trained; an export copies them from the base's "
-                   "folder",
+                   "predict further tokens train only with model.mtp.layers; else an export copies "
+                   "them from the base's folder",
                    r->extra_layers);
     if (!st && r->jitter > 0)
         hd_hf_note(r->notes,
                    "config.json says router_jitter_noise = %g; jitter is not supported, the model "
                    "is trained without it",
                    r->jitter);
+    if (hd_hf_names_further(r->family) &&
+        r->extra_layers <= (int64_t)hd_job_find_key("model.mtp.layers")->max)
+        r->job->mtp_layers = r->extra_layers;
     (void)snprintf(r->job->family, sizeof r->job->family, "%s", r->family->name);
     return st;
 }
@@ -337,6 +340,7 @@ static void clear_model(struct hd_job *job)
     job->rope_fraction = job->logit_divisor = job->embedding_scale = job->residual_scale = 1;
     job->rope_local_theta = job->attention_scale = job->attention_cap = job->logit_cap = 0;
     job->glu_limit = 0;
+    job->mtp_layers = 0;
     job->rope_untruncated = false;
     job->balance = job->z_loss = job->capacity = 0;
     job->positions[0] = '\0';

@@ -166,7 +166,8 @@ static void add_deep_experts(struct hd_json_writer *w, const struct hd_job *job,
         hd_json_add_string(w, "topk_method",
                            job->router_groups > 1 ? "group_limited_greedy" : "greedy");
     if (hd_hf_reads(f, "num_nextn_predict_layers"))
-        hd_json_add_int64(w, "num_nextn_predict_layers", 0);
+        hd_json_add_int64(w, "num_nextn_predict_layers",
+                          hd_hf_names_further(f) ? job->mtp_layers : 0);
 }
 
 void hd_hf_describe_experts(struct hd_json_writer *w, const struct hd_job *job,

@@ -84,7 +84,7 @@ static void add_row(struct hd_exporter *x, const struct hd_hf_row *row, int64_t 
     char ours[HD_CKPT_NAME_MAX];
     const struct hd_ckpt_entry *entry;
 
-    hd_hf_format_name(row->ours, layer, 0, ours);
+    hd_hf_format_ours(row, &x->job, layer, ours);
     entry = hd_export_find(x, ours);
     if (!entry || !hd_hf_is_row_of(row, &x->job) || entry->dim_count < 1 + experts ||
         entry->dim_count > 3 || (entry->dim_count == 3 && entry->shape[0] != x->job.experts))
@@ -125,6 +125,34 @@ static enum hd_status add_rows(struct hd_exporter *x, const struct hd_hf_row *ro
     return HD_OK;
 }
 
+/* Adds the layers for further tokens, each a block and more, to the export. */
+static void add_further(struct hd_exporter *x, const struct hd_hf_row *rows, size_t row_count,
+                        size_t *used)
+{
+    size_t own_count, copy_count, copies = 0;
+    const struct hd_hf_row *own = hd_hf_further_rows(&own_count);
+    const struct hd_hf_row *copy = hd_hf_further_copies(&copy_count);
+
+    for (int64_t i = 0; i < hd_export_further(x); i++) {
+        const int64_t layer = x->job.layers + i;
+
+        for (size_t k = 0; k < own_count; k++)
+            add_row(x, &own[k], layer, used);
+        for (size_t k = 0; k < row_count; k++)
+            if (strchr(rows[k].ours, '#'))
+                add_row(x, &rows[k], layer, used);
+        for (size_t k = 0; k < copy_count; k++)
+            add_row(x, &copy[k], layer, &copies);
+    }
+}
+
+/* Returns whether a weight must have a name in the export: not a factor of an adapter, nor one of a
+ * layer for further tokens that files of the family cannot have. */
+static bool needs_name(const struct hd_exporter *x, const char *name)
+{
+    return !hd_export_is_factor(name) && (hd_export_further(x) || !hd_hf_is_further(name));
+}
+
 static enum hd_status check_all_used(const struct hd_exporter *x, size_t used)
 {
     const struct hd_hf_base *base = x->options->base;
@@ -132,10 +160,15 @@ static enum hd_status check_all_used(const struct hd_exporter *x, size_t used)
 
     for (size_t i = 0; i < hd_ckpt_tensor_count(x->ckpt); i++)
         weights += hd_ckpt_is_weight(hd_ckpt_get_tensor(x->ckpt, i)->name) &&
-                   !hd_export_is_factor(hd_ckpt_get_tensor(x->ckpt, i)->name);
+                   needs_name(x, hd_ckpt_get_tensor(x->ckpt, i)->name);
     for (size_t i = 0; base && i < base->count; i++)
-        weights += !hd_export_is_factor(base->entries[i].name) &&
+        weights += needs_name(x, base->entries[i].name) &&
                    !hd_ckpt_find_tensor(x->ckpt, base->entries[i].name);
+    if (x->job.mtp_layers && !hd_export_further(x) && x->options->notes)
+        hd_text_add(x->options->notes,
+                    "the export leaves out the layers of model.mtp: transformers' %s has no names "
+                    "for them",
+                    x->job.family);
     if (weights == used)
         return HD_OK;
     return hd_err(HD_UNSUPPORTED, "%s: %zu of its %zu weights have no name in transformers' %s",
@@ -185,17 +218,21 @@ static enum hd_status plan(struct hd_exporter *x)
     for (size_t i = 0; i < row_count; i++)
         per_layer += (size_t)hd_hf_tensors_of(&rows[i], &x->job);
     /* an adapter has up to three tensors per weight, a reward model one more vector */
-    x->tensors = hd_arena_array(
-        &x->arena, 3 * per_layer * (size_t)x->job.layers + 1 + hd_export_count_copied(x),
-        sizeof *x->tensors);
+    x->tensors = hd_arena_array(&x->arena,
+                                3 * (per_layer + HD_EXPORT_FURTHER_TENSORS) *
+                                        (size_t)(x->job.layers + hd_export_further(x)) +
+                                    1 + hd_export_count_copied(x),
+                                sizeof *x->tensors);
     if (!x->tensors)
         return hd_export_no_memory();
     if (x->options->adapter)
         st = hd_export_list_adapter(x, rows, row_count);
     else
         st = add_rows(x, rows, row_count, &used);
-    if (!st && !x->options->adapter)
+    if (!st && !x->options->adapter) {
+        add_further(x, rows, row_count, &used);
         st = check_all_used(x, used);
+    }
     if (st)
         return st;
     hd_export_add_copied(x);
@@ -531,6 +568,7 @@ static enum hd_status describe(struct hd_exporter *x, struct hd_text *ret_text)
                                     .dtype = x->options->dtype,
                                     .text_only = x->options->text_only,
                                     .extra_layers = x->extra_layers,
+                                    .further = hd_export_further(x),
                                     .positions =
                                         positions ? positions->shape[0] + x->positions.rows : 0};
     struct hd_text base = {0};

@@ -5,7 +5,10 @@
 
 #include "hf/hf_internal.h"
 
-enum { HD_EXPORT_PARTS_MAX = 4 };
+enum {
+    HD_EXPORT_PARTS_MAX = 4,
+    HD_EXPORT_FURTHER_TENSORS = 6 /* tensors of a layer for further tokens beside its block */
+};
 #define HD_EXPORT_POSITIONS "embedding.positions"
 
 struct hd_export_tensor { /* one tensor of the export, and its parts in the checkpoint */
@@ -79,6 +82,9 @@ void hd_export_add_copied(struct hd_exporter *x);
 /* Returns the entry of a parameter in the checkpoint, else in its base model; NULL: neither has
  * it. */
 const struct hd_ckpt_entry *hd_export_find(const struct hd_exporter *x, const char *name);
+
+/* Returns the number of layers for further tokens that the export has from the run. */
+int64_t hd_export_further(const struct hd_exporter *x);
 
 /* Returns whether a tensor of a checkpoint is a factor of an adapter. */
 bool hd_export_is_factor(const char *name);

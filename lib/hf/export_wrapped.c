@@ -3,7 +3,7 @@
  *
  * Those beside the text model of a wrapped base (wrapper.c), such as the ones of its vision tower:
  * the whole export has their form of names, and the folder must still be there. Those of layers that
- * predict further tokens: without the folder the export has none, and a note and its config.json say
+ * predict further tokens, unless the run trained such layers (further.c): without the folder the export has none, and a note and its config.json say
  * so. */
 #include <stdio.h>
 #include <string.h>
@@ -158,6 +158,11 @@ static void find_extra(struct hd_exporter *x, const struct base_facts *facts)
                     "the export leaves out the base's layers that predict further tokens: %s", why);
 }
 
+int64_t hd_export_further(const struct hd_exporter *x)
+{
+    return hd_hf_names_further(hd_family_named(x->job.family)) ? x->job.mtp_layers : 0;
+}
+
 enum hd_status hd_export_open_wrapped(struct hd_exporter *x, const char *prefix,
                                       const char *embedding)
 {
@@ -166,7 +171,7 @@ enum hd_status hd_export_open_wrapped(struct hd_exporter *x, const char *prefix,
     enum hd_status st = read_base(&carry, &facts);
 
     x->prefixes = (struct hd_hf_prefixes){prefix, "", false};
-    if (!st && !facts.wrapper && !x->options->adapter &&
+    if (!st && !facts.wrapper && !x->options->adapter && !hd_export_further(x) &&
         hd_family_named(x->job.family)->extra_layers)
         find_extra(x, &facts);
     if (st || !facts.wrapper || x->options->text_only)

@@ -115,6 +115,9 @@ enum hd_status hd_hf_write_config(const struct hd_job *job, enum hd_dtype dtype,
 
 /* ---- names ---- */
 
+/* Returns whether the folder has layers that predict further tokens, with names that its family's
+ * files have for those of model.mtp. */
+bool hd_hf_has_further(const struct hd_weights *weights, const struct hd_job *job);
 /* Returns whether the weights are those of a reward model, transformers' class for sequence
  * classification: they have a tensor score.weight. */
 bool hd_hf_has_score(const struct hd_weights *weights);

@@ -20,6 +20,7 @@
  *     wrapper         folders of models of text and images
  *     padding         padding token of a reward model's folder
  *     harmless        keys of config.json without an effect
+ *     further         names of layers that predict further tokens
  *     describe        a resolved job -> config.json, with
  *     describe_experts  its keys of experts
  *     merge           config.json of an export: the base's file with the run's changes
@@ -165,6 +166,26 @@ bool hd_hf_is_of_text(const struct hd_hf_prefixes *prefixes, const char *name);
  * has a tensor eh_proj, without which it is a layer that config.json leaves out. */
 bool hd_hf_is_extra(const struct hd_weights *weights, const struct hd_job *job, const char *prefix,
                     const char *name);
+
+/* ---- layers for further tokens that train (further.c) ---- */
+
+/* Returns whether files of the family have names for them. */
+bool hd_hf_names_further(const struct hd_family *family);
+/* Returns whether a parameter of ours is of such a layer. */
+bool hd_hf_is_further(const char *ours);
+/* Return the rows of the tensors that such a layer has beside its block; those of copies of the
+ * embedding and of the head, of which `ours` is the original. '#' in theirs is the layer. */
+const struct hd_hf_row *hd_hf_further_rows(size_t *ret_count);
+const struct hd_hf_row *hd_hf_further_copies(size_t *ret_count);
+/* Returns the row of a parameter of ours in the table of names, or of those above, and sets
+ * *ret_layer to the number of its layer in their names; NULL: files of the family have no such
+ * tensor. */
+const struct hd_hf_row *hd_hf_find_row(const struct hd_hf_row *rows, size_t count,
+                                       const struct hd_job *job, const char *ours,
+                                       int64_t *ret_layer);
+/* Sets ret_name to our name in a row for one of their layers. */
+void hd_hf_format_ours(const struct hd_hf_row *row, const struct hd_job *job, int64_t layer,
+                       char ret_name[HD_CKPT_NAME_MAX]);
 /* Returns whether a tensor is the output head; in a folder with these prefixes, or in any. */
 bool hd_hf_is_head(const struct hd_hf_prefixes *prefixes, const char *name);
 bool hd_hf_is_any_head(const char *name);
@@ -316,6 +337,7 @@ struct hd_hf_description {
     int64_t positions;
     bool text_only;    /* true: the text model of a wrapped base, as a model of its own */
     bool extra_layers; /* true: the export has the base's layers after the last one */
+    int64_t further;   /* layers after the last one that the run trained */
     /* token ids; set for a model without a base folder, pad also for every reward model */
     int64_t bos, eos, pad;
 };

@@ -114,6 +114,8 @@ static bool same_extra_layers(const struct config_merge *m)
 {
     const struct hd_json *count = member_of(m->base, "num_nextn_predict_layers");
 
+    if (m->now->further)
+        return !member_of(m->base, "num_mtp_layers") && m->was.mtp_layers == m->now->further;
     return m->now->extra_layers || (!member_of(m->base, "num_mtp_layers") && count && count->text &&
                                     strcmp(count->text, "0") == 0);
 }

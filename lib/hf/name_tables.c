@@ -1,5 +1,7 @@
 /* name_tables: the tables of tensor names in transformers' files, one per value of enum
  * hd_family_names. */
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -614,6 +616,25 @@ const struct hd_hf_names *hd_hf_names_of(const struct hd_family *family)
 const struct hd_hf_names *hd_hf_names_at(size_t index)
 {
     return index < COUNT(tables) ? &tables[index] : NULL;
+}
+
+bool hd_hf_is_row_of(const struct hd_hf_row *row, const struct hd_job *job)
+{
+    return !row->branches || strcmp(row->branches, job->parallel_residual) == 0;
+}
+
+void hd_hf_format_name(const char *pattern, int64_t layer, int64_t expert,
+                       char ret_name[HD_CKPT_NAME_MAX])
+{
+    size_t n = 0;
+
+    for (const char *p = pattern; *p && n < HD_CKPT_NAME_MAX - 24; p++)
+        if (*p == '#' || *p == '*')
+            n += (size_t)snprintf(ret_name + n, HD_CKPT_NAME_MAX - n, "%" PRId64,
+                                  *p == '#' ? layer : expert);
+        else
+            ret_name[n++] = *p;
+    ret_name[n] = '\0';
 }
 
 bool hd_hf_name_matches(const char *pattern, const char *name, int64_t *ret_layer)

@@ -30,25 +30,6 @@ int64_t hd_hf_groups_of(const struct hd_job *job, const struct hd_hf_row *row)
                                               : 1;
 }
 
-void hd_hf_format_name(const char *pattern, int64_t layer, int64_t expert,
-                       char ret_name[HD_CKPT_NAME_MAX])
-{
-    size_t n = 0;
-
-    for (const char *p = pattern; *p && n < HD_CKPT_NAME_MAX - 24; p++)
-        if (*p == '#' || *p == '*')
-            n += (size_t)snprintf(ret_name + n, HD_CKPT_NAME_MAX - n, "%" PRId64,
-                                  *p == '#' ? layer : expert);
-        else
-            ret_name[n++] = *p;
-    ret_name[n] = '\0';
-}
-
-bool hd_hf_is_row_of(const struct hd_hf_row *row, const struct hd_job *job)
-{
-    return !row->branches || strcmp(row->branches, job->parallel_residual) == 0;
-}
-
 int64_t hd_hf_tensors_of(const struct hd_hf_row *row, const struct hd_job *job)
 {
     if (!hd_hf_per_expert(row))
@@ -227,15 +208,12 @@ static enum hd_status find_one(struct search *s, struct hd_hf_map *map, size_t i
 {
     const struct hd_ckpt_entry *want = &map->wanted[index];
     const int rows_at = want->dim_count > 2 ? want->dim_count - 2 : 0;
-    const struct hd_hf_row *row = NULL;
+    const struct hd_hf_row *row;
     struct found_name *f = &map->found[index];
     int64_t layer = 0, count = 1;
     enum hd_status st = HD_OK;
 
-    for (size_t i = 0; !row && i < s->row_count; i++)
-        if (hd_hf_is_row_of(&s->rows[i], s->job) &&
-            hd_hf_name_matches(s->rows[i].ours, want->name, &layer))
-            row = &s->rows[i];
+    row = hd_hf_find_row(s->rows, s->row_count, s->job, want->name, &layer);
     if (!row)
         return hd_err(HD_UNSUPPORTED, "%s: family %s has no such tensor in transformers",
                       want->name, s->job->family);
@@ -322,6 +300,23 @@ static bool may_stay_unused(const struct search *s, const struct hd_weight *w)
         return true; /* a reward model may start from a language model */
     return hd_text_starts(name, s->prefixes.base) &&
            hd_hf_is_constant(name + strlen(s->prefixes.base));
+}
+
+bool hd_hf_has_further(const struct hd_weights *weights, const struct hd_job *job)
+{
+    const struct hd_hf_row *rows;
+    const char *prefix;
+    struct hd_hf_prefixes prefixes;
+    size_t count;
+    char plain[HD_CKPT_NAME_MAX], name[2 * HD_CKPT_NAME_MAX];
+
+    if (hd_hf_rows(job->family, &rows, &count, &prefix) ||
+        !hd_hf_names_further(hd_family_named(job->family)))
+        return false;
+    prefixes = hd_hf_find_prefixes(weights, prefix, rows[0].theirs);
+    hd_hf_format_name("layers.#.eh_proj.weight", job->layers, 0, plain);
+    (void)snprintf(name, sizeof name, "%s%s", prefixes.base, plain);
+    return hd_weights_find(weights, name) != NULL;
 }
 
 bool hd_hf_has_score(const struct hd_weights *weights)

@@ -461,6 +461,7 @@ bool hd_job_key_is_fixed(const struct hd_key *key)
                                         "train.objective"};
 
     if (strcmp(key->path, "model.from") == 0 || strcmp(key->path, "model.router.bias_rate") == 0 ||
+        strcmp(key->path, "model.mtp.loss_weight") == 0 ||
         strcmp(key->path, "data.stages.list") == 0)
         return false;
     if (hd_text_starts(key->path, "model.") || hd_text_starts(key->path, "data.") ||

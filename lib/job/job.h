@@ -220,8 +220,9 @@ bool hd_job_key_is_of_adapter(const struct hd_key *key, const char *type);
 
 /* Returns whether a resumed job must keep the value, because weights and the order of samples
  * depend on it. train.init_from is not fixed: its folder may have moved, and train.init_identity
- * tells that it has the same weights. Nor is model.router.bias_rate, which often ends at 0, nor the
- * list of data.stages, whose learning rates may change (controller/services/resume.c). */
+ * tells that it has the same weights. Nor is model.router.bias_rate, which often ends at 0, nor
+ * model.mtp.loss_weight, which often falls, nor the list of data.stages, whose learning rates may
+ * change (controller/services/resume.c). */
 bool hd_job_key_is_fixed(const struct hd_key *key);
 /* The error message for a changed fixed key; %s: its path. */
 #define HD_JOB_KEY_FIXED                                                                        \

@@ -42,8 +42,18 @@ bool hd_metric_set(struct hd_step_metrics *metrics, int index, double value)
     return true;
 }
 
+/* Returns whether the loss of a further token is in the metrics: depth 0 is that of mtp_loss_1. */
+static bool has_further(const struct hd_step_metrics *metrics, int depth)
+{
+    return hd_metric_get(metrics, HD_METRIC_INDEX_mtp_loss_1 + depth) != 0;
+}
+
 bool hd_metric_is_present(const struct hd_step_metrics *metrics, int index, bool experts)
 {
+    if (index >= HD_METRIC_INDEX_mtp_loss_1 && index <= HD_METRIC_INDEX_mtp_loss_4)
+        return has_further(metrics, index - HD_METRIC_INDEX_mtp_loss_1);
+    if (index >= HD_METRIC_INDEX_mtp_hits_1 && index <= HD_METRIC_INDEX_mtp_hits_4)
+        return has_further(metrics, index - HD_METRIC_INDEX_mtp_hits_1);
     if (index == HD_METRIC_INDEX_loss_scale)
         return metrics->loss_scale > 0;
     if (index == HD_METRIC_INDEX_targets) /* steps that older builds reported lack this metric */

@@ -135,6 +135,7 @@ enum hd_status hd_model_config_from_job(const struct hd_job *job,
                                         struct hd_model_config *ret_config)
 {
     struct hd_model_config c = {.L = job->layers,
+                                .further = job->mtp_layers,
                                 .C = job->hidden,
                                 .H = job->heads,
                                 .G = job->kv_heads,
@@ -243,10 +244,12 @@ int64_t hd_model_window(const struct hd_model_config *c, int64_t layer)
     return is_local(c, layer) ? c->window : 0;
 }
 
-struct hd_layer hd_model_layer(const struct hd_model_config *c, int64_t layer)
+struct hd_layer hd_model_layer(const struct hd_model_config *c, int64_t number)
 {
+    const bool further = number >= c->L;
+    const int64_t layer = further ? c->L - 1 : number;
     const bool experts = c->router.E && hd_layers_has(&c->experts_layers, layer);
-    const bool delta = c->delta.value_heads && hd_layers_has(&c->delta_layers, layer);
+    const bool delta = c->delta.value_heads && hd_layers_has(&c->delta_layers, layer) && !further;
     const bool rotates =
         !delta && c->positions == HD_POSITIONS_ROPE && hd_layers_has(&c->rope_layers, layer);
     struct hd_layer l = {.window = delta ? 0 : hd_model_window(c, layer),

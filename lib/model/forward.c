@@ -181,7 +181,7 @@ static struct hd_tensor *attend(struct hd_rec *rec, const struct hd_model_config
         .heads = H,
         .kv_heads = G,
         .head_width = c->D,
-        .window = hd_model_window(c, layer),
+        .window = hd_model_layer(c, layer).window,
         .chunk = hd_model_layer(c, layer).chunk,
         .scale = c->attention_scale,
         .cap = c->attention_cap,
@@ -393,13 +393,10 @@ static struct hd_tensor *parallel_forward(struct hd_rec *rec, const struct model
 
 /* Records one block, [Rl, C] -> [Rl, C]. The norms stand before attention and feed-forward layer,
  * after them, or on both sides (hd_norm_place). */
-static struct hd_tensor *block_forward(struct hd_rec *rec, void *context, int unit,
-                                       struct hd_tensor *x)
+static struct hd_tensor *layer_forward(struct hd_rec *rec, const struct model_forward *f,
+                                       const struct hd_block *w, int64_t layer, struct hd_tensor *x)
 {
-    const struct model_forward *f = context;
     const struct hd_model_config *c = &f->model->config;
-    const int64_t layer = unit - f->model->unit_first_block;
-    const struct hd_block *w = &f->model->blocks[layer];
     const struct residual_part attention = {w->norm1_out, HD_SITE_RESIDUAL1, &w->adapter1};
     const struct residual_part feed_forward = {w->norm2_out, HD_SITE_RESIDUAL2, &w->adapter2};
     struct hd_tensor *h, *normed;
@@ -416,6 +413,15 @@ static struct hd_tensor *block_forward(struct hd_rec *rec, void *context, int un
     h = hd_model_layer(c, layer).experts ? experts_forward(rec, c, w, layer, h, normed)
                                          : mlp_forward(rec, c, &w->mlp, layer, h);
     return add_to_residual(rec, c, layer, x, h, &feed_forward);
+}
+
+static struct hd_tensor *block_forward(struct hd_rec *rec, void *context, int unit,
+                                       struct hd_tensor *x)
+{
+    const struct model_forward *f = context;
+    const int64_t layer = unit - f->model->unit_first_block;
+
+    return layer_forward(rec, f, &f->model->blocks[layer], layer, x);
 }
 
 /* Records the embeddings of the tokens plus, with learned positions, those of their positions: [Rl,
@@ -447,6 +453,31 @@ static struct hd_tensor *embedding_forward(struct hd_rec *rec, void *context, in
     return op_dropout(rec, embed(rec, f), &d);
 }
 
+/* Records the layers that predict further tokens, and their losses (DeepSeek-AI 2024, "DeepSeek-V3",
+ * section 2.2). x: the normed rows of the last block, [Rl, C]. Layer k reads them, or those of layer
+ * k - 1, and the embedding of the token k places ahead, and predicts the token k + 1 places ahead. */
+static void further_forward(struct hd_rec *rec, const struct model_forward *f, struct hd_tensor *x,
+                            struct hd_head_settings settings)
+{
+    const struct hd_model *m = f->model;
+    const struct hd_model_config *c = &m->config;
+
+    for (int k = 1; k <= (int)c->further; k++) {
+        const struct hd_further *w = &m->further[k - 1];
+        struct hd_tensor *ahead = hd_rec_batch(rec, HD_BATCH_AHEAD1 + k - 1);
+        struct hd_tensor *target = hd_rec_batch(rec, HD_BATCH_FURTHER1 + k - 1);
+        struct hd_tensor *e = op_embedding(rec, ahead, m->embedding, NULL, -1, c->embedding_scale);
+
+        e = norm_forward(rec, c, op_reduce_from_tp(rec, e), w->embedding_norm);
+        x = op_join_columns(rec, e, norm_forward(rec, c, x, w->hidden_norm)); /* [Rl, 2 C] */
+        x = op_linear(rec, x, w->projection, -1, 1);
+        x = layer_forward(rec, f, &w->block, c->L + k - 1, x);
+        x = norm_forward(rec, c, x, w->head_norm);
+        settings.further = k;
+        op_head_loss(rec, op_copy_to_tp(rec, x), m->head, target, settings);
+    }
+}
+
 static struct hd_tensor *head_forward(struct hd_rec *rec, void *context, int unit,
                                       struct hd_tensor *x)
 {
@@ -465,6 +496,8 @@ static struct hd_tensor *head_forward(struct hd_rec *rec, void *context, int uni
     else
         op_head_loss(rec, op_copy_to_tp(rec, x), f->model->head,
                      hd_rec_batch(rec, HD_BATCH_TARGETS), settings);
+    if (hd_rec_get_shape(rec)->mode == HD_RECORD_TRAIN)
+        further_forward(rec, f, x, settings);
     return NULL;
 }
 

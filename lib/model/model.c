@@ -690,7 +690,7 @@ static void declare_embedding(struct declare *d, struct hd_model *m)
     const struct hd_model_config *c = d->config;
     struct shard table = split_vocabulary(), positions = on_rows(d);
 
-    table.tied = c->tied;
+    table.tied = c->tied || c->further;
     table.table = positions.table = true;
     (void)snprintf(d->prefix, sizeof d->prefix, "embedding");
     m->unit_embedding = hd_registry_unit(d->registry, "embedding", "embedding");
@@ -714,18 +714,14 @@ static const char *const kind_names[HD_LAYER_KINDS] = {"block",
                                                        [HD_LAYER_DELTA | HD_LAYER_DENSE] =
                                                            "dense delta block"};
 
-static void declare_block(struct declare *d, struct hd_model *m, int64_t layer)
+/* Declares the parameters of a block under the present prefix. */
+static void declare_layer(struct declare *d, int64_t layer, struct hd_block *b)
 {
     const struct hd_model_config *c = d->config;
     const struct hd_layer l = hd_model_layer(c, layer);
     const bool before = c->place != HD_NORM_AFTER;
     const bool after = c->place == HD_NORM_AFTER || c->place == HD_NORM_BOTH;
-    struct hd_block *b = &m->blocks[layer];
-    char name[32];
 
-    (void)snprintf(name, sizeof name, "block.%lld", (long long)layer);
-    (void)snprintf(d->prefix, sizeof d->prefix, "blocks.%lld", (long long)layer);
-    (void)hd_registry_unit(d->registry, kind_names[hd_model_layer_kind(c, layer)], name);
     b->norm1 = declare_norm(d, before, "norm1");
     if (l.delta)
         b->delta = declare_delta(d);
@@ -735,6 +731,34 @@ static void declare_block(struct declare *d, struct hd_model *m, int64_t layer)
     declare_feed_forward(d, layer, l, b);
     b->norm2_out = declare_norm(d, after, "norm2_out");
     declare_adapters(d, l, b);
+}
+
+static void declare_block(struct declare *d, struct hd_model *m, int64_t layer)
+{
+    char name[32];
+
+    (void)snprintf(name, sizeof name, "block.%lld", (long long)layer);
+    (void)snprintf(d->prefix, sizeof d->prefix, "blocks.%lld", (long long)layer);
+    (void)hd_registry_unit(d->registry, kind_names[hd_model_layer_kind(d->config, layer)], name);
+    declare_layer(d, layer, &m->blocks[layer]);
+}
+
+/* Declares the layers that predict further tokens. Their projection is whole on every tp rank,
+ * outside of op_copy_to_tp and op_reduce_from_tp. */
+static void declare_further(struct declare *d, struct hd_model *m)
+{
+    const struct hd_model_config *c = d->config;
+
+    for (int64_t i = 0; i < c->further; i++) {
+        struct hd_further *f = &m->further[i];
+
+        (void)snprintf(d->prefix, sizeof d->prefix, "mtp.%lld", (long long)i);
+        f->embedding_norm = declare_norm(d, true, "embedding_norm");
+        f->hidden_norm = declare_norm(d, true, "hidden_norm");
+        f->projection = matrix(d, "projection.weight", c->C, 2 * c->C, on_rows(d), init_std, false);
+        declare_layer(d, c->L + i, &f->block);
+        f->head_norm = declare_norm(d, true, "head_norm");
+    }
 }
 
 /* Declares the vector of a reward model, initialised as in transformers. It is applied to the same
@@ -760,6 +784,7 @@ static void declare_head(struct declare *d, struct hd_model *m)
         m->head = declare_score(d);
     else
         m->head = c->tied ? m->embedding : matrix(d, "weight", c->V, c->C, shard, init_std, false);
+    declare_further(d, m);
 }
 
 static enum hd_status check_tp(const struct hd_model_config *c, const struct hd_mesh_sizes *sizes)
@@ -787,10 +812,13 @@ enum hd_status hd_model_declare(const struct hd_model_config *config, struct hd_
     if (st)
         return st;
     m.blocks = hd_arena_array(arena, (size_t)config->L, sizeof *m.blocks);
-    if (!m.blocks)
+    m.further = hd_arena_array(arena, (size_t)config->further + 1, sizeof *m.further);
+    if (!m.blocks || !m.further)
         return hd_err(HD_NO_MEMORY, "no memory for %lld layers", (long long)config->L);
     declare_embedding(&d, &m);
-    hd_registry_routers(registry, config->router.E ? config->L : 0, config->router.E);
+    hd_registry_routers(registry, config->router.E ? config->L + config->further : 0,
+                        config->router.E);
+    registry->further = config->further;
     m.unit_first_block = HD_UNIT_FIRST_BLOCK;
     assert(registry->unit_count == m.unit_first_block);
     for (int64_t i = 0; i < config->L; i++)

@@ -46,6 +46,7 @@ struct hd_delta_sizes {
 struct hd_model_config {
     const struct hd_family *family;
     int64_t L, C, H, G, D, F, V, context;
+    int64_t further;     /* number of further tokens predicted, by as many blocks behind the last */
     int64_t window;      /* sliding window: number of tokens to which a token attends, itself
                             included; 0: no limit */
     int64_t chunk;       /* in place of a window, length of the chunks of a document within which
@@ -103,7 +104,8 @@ enum hd_status hd_model_config_from_job(const struct hd_job *job,
 /* Returns the rule by which parameters train; its text is config->only. */
 struct hd_only hd_model_only(const struct hd_model_config *config);
 
-/* Settings of one block. Blocks with equal settings are recorded once. */
+/* Settings of one block. Blocks with equal settings are recorded once. A block for further tokens,
+ * from layer L on, is like the last block, but never a gated delta layer. */
 struct hd_layer {
     int64_t window;             /* tokens to which a token attends, itself included; 0: no limit */
     int64_t chunk;              /* length of the chunks within which tokens attend; 0: none */
@@ -189,11 +191,20 @@ struct hd_block {
     int shared_gate; /* linear gate [1, C] of the shared expert; -1: none */
 };
 
+/* The layer that predicts the token one place further than the layer before it, or than the model;
+ * its block reads projection [norm(embedding of the token before that) | norm(hidden rows)]. */
+struct hd_further {
+    struct hd_norm embedding_norm, hidden_norm, head_norm;
+    int projection; /* parameter [C, 2 C] */
+    struct hd_block block;
+};
+
 struct hd_model {
     struct hd_model_config config;
     int embedding, positions; /* parameters: tables of tokens and positions; positions -1: none */
     struct hd_block *blocks;  /* [L] */
     struct hd_norm head_norm;
+    struct hd_further *further;                      /* [config.further], of the unit of the head */
     int head;                                        /* parameter; tied: the embedding's weight;
                                                         reward model: its one vector [1, C] */
     int unit_embedding, unit_first_block, unit_head; /* indices of units in the registry */
@@ -234,7 +245,8 @@ static inline int hd_model_unit_count(const struct hd_model_config *config)
     return (int)config->L + 2;
 }
 
-/* Returns whether the parameter `what` of a block trains, for example "mlp.up.weight". */
+/* Returns whether the parameter `what` of a block, also one for further tokens, trains, for example
+ * "mlp.up.weight". */
 bool hd_model_trains(const struct hd_model_config *config, int64_t layer, const char *what);
 /* Returns the first unit in which a parameter trains; the unit after the last block: only the
  * head. */

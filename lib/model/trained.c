@@ -17,7 +17,8 @@ bool hd_model_trains(const struct hd_model_config *c, int64_t layer, const char 
     if (hd_only_is_all(&only)) /* fast path, because a planner's search over parallel layouts calls
                                   this function often */
         return true;
-    (void)snprintf(name, sizeof name, "blocks.%lld.%s", (long long)layer, what);
+    (void)snprintf(name, sizeof name, "%s.%lld.%s", layer < c->L ? "blocks" : "mtp",
+                   (long long)(layer < c->L ? layer : layer - c->L), what);
     return hd_only_trains(&only, name);
 }
 

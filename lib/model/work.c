@@ -211,18 +211,36 @@ struct hd_backward_shares hd_model_backward_shares(const struct hd_model_config 
                (4 * w.weights + 2 * w.attention)};
 }
 
-double hd_model_unit_flops(const struct hd_model_config *c, int unit)
+/* Returns the FLOPs of a token's logits and of their gradients. */
+static double head_flops(const struct hd_model_config *c)
 {
     const struct hd_only only = hd_model_only(c);
 
+    return (hd_only_trains(&only, c->tied ? "embedding.weight" : "head.weight") ? 6 : 4) *
+           (double)c->C * (double)c->V;
+}
+
+/* Returns the FLOPs of the projections and blocks that predict further tokens. */
+static double further_flops(const struct hd_model_config *c)
+{
+    double flops = 0;
+
+    for (int64_t i = 0; i < c->further; i++)
+        flops +=
+            block_flops(c, c->L + i) + (hd_model_trains(c, c->L + i, "projection.weight") ? 6 : 4) *
+                                           2 * (double)c->C * (double)c->C;
+    return flops;
+}
+
+double hd_model_unit_flops(const struct hd_model_config *c, int unit)
+{
     if (unit == HD_UNIT_EMBEDDING)
         return 0;
     if (unit == hd_model_unit_count(c) - 1 && c->reward)
         return 0; /* the head of a reward model multiplies one row of an answer by one vector: not
                      counted */
     if (unit == hd_model_unit_count(c) - 1)
-        return (hd_only_trains(&only, c->tied ? "embedding.weight" : "head.weight") ? 6 : 4) *
-               (double)c->C * (double)c->V;
+        return (double)(1 + c->further) * head_flops(c) + further_flops(c);
     return block_flops(c, unit - HD_UNIT_FIRST_BLOCK);
 }
 

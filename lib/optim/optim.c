@@ -408,18 +408,30 @@ static void emit_select_biases(struct hd_emit *e)
     e->unit = -1;
 }
 
-static void sum_routes(struct hd_emit *e, enum hd_group_name group)
+/* Emits the sum of `count` doubles of a global over a group's ranks. */
+static void sum_global(struct hd_emit *e, enum hd_global global, int64_t count,
+                       enum hd_group_name group)
 {
     const struct hd_registry *r = e->registry;
-    const struct hd_operand routes = hd_emit_global(e, HD_GLOBAL_ROUTES);
+    struct hd_operand sums;
 
-    if (r->routers == 0 || hd_mesh_find_group(&r->mesh, group, r->rank).size == 1)
+    if (count == 0 || hd_mesh_find_group(&r->mesh, group, r->rank).size == 1)
         return;
-    (void)hd_emit_comm(e,
-                       HD_ARGS(comm, .kind = HD_COMM_ALL_REDUCE, .group = group,
-                               .count = r->routers * (HD_ROUTE_WORDS + r->experts),
-                               .dtype = HD_F64),
-                       HD_OPERANDS(comm, .received = routes, .sent = routes));
+    sums = hd_emit_global(e, global);
+    (void)hd_emit_comm(
+        e,
+        HD_ARGS(comm, .kind = HD_COMM_ALL_REDUCE, .group = group, .count = count, .dtype = HD_F64),
+        HD_OPERANDS(comm, .received = sums, .sent = sums));
+}
+
+/* Emits the sums of the routers' records and of those of further tokens. All tp ranks have equal
+ * ones, and the records of other stages than a router's or the head's are zeros. */
+static void sum_records(struct hd_emit *e, enum hd_group_name group)
+{
+    const struct hd_registry *r = e->registry;
+
+    sum_global(e, HD_GLOBAL_ROUTES, r->routers * (HD_ROUTE_WORDS + r->experts), group);
+    sum_global(e, HD_GLOBAL_FURTHER, r->further * HD_FURTHER_WORDS, group);
 }
 
 /* Emits the exchange of records that ends a step; to be called after emit_squares, whose sums the
@@ -443,8 +455,8 @@ static void emit_exchange(struct hd_emit *e)
                            HD_ARGS(comm, .kind = HD_COMM_ALL_GATHER, .group = HD_GROUP_WORLD,
                                    .count = HD_EXCHANGE_WORDS, .dtype = HD_F64),
                            HD_OPERANDS(comm, .received = records, .sent = record));
-    sum_routes(e, HD_GROUP_DP_CP);
-    sum_routes(e, HD_GROUP_PP); /* records of routers on other stages are zeros */
+    sum_records(e, HD_GROUP_DP_CP);
+    sum_records(e, HD_GROUP_PP);
     (void)hd_emit_step_finish(e, HD_ARGS(step_finish, .ranks = r->mesh.world),
                               HD_OPERANDS(step_finish, .block = block, .records = records));
 }

@@ -246,33 +246,43 @@ static enum hd_status measure_block_update(struct builder *b, double *ret_second
     return st;
 }
 
-/* Computes the layer profiles of embedding and head, and the seconds of all updates.
+/* Computes the layer profile of the embedding, and the seconds of the first stage's updates.
  * of_kind->base must still be the profile of one whole block. */
-static enum hd_status measure_ends(struct builder *b, struct hd_block_profiles *of_kind,
-                                   struct hd_layer_profiles *p)
+static enum hd_status measure_first(struct builder *b, struct hd_block_profiles *of_kind,
+                                    struct hd_layer_profiles *p)
 {
-    const int head = b->model[1].unit_head, last_block = head - 1;
-    const int units = head + 1;
-    double first[8] = {0}, last[8] = {0}, ignored = 0;
+    double units[8] = {0};
     enum hd_status st = measure_units(
         b, 0, (struct hd_units){HD_UNIT_EMBEDDING, HD_UNIT_FIRST_BLOCK + 1}, &p->embedding, NULL);
 
     if (!st)
-        st = measure_units(b, 1, (struct hd_units){last_block, head + 1}, &p->head, NULL);
-    if (!st)
-        st = measure_update(b, 0, first, units, &p->update_base);
-    if (!st)
-        st = measure_update(b, 1, last, units, &ignored);
+        st = measure_update(b, 0, units, b->model[1].unit_head + 1, &p->update_base);
     if (st)
         return st;
     p->update_base += b->cluster->rates.step_s;
     subtract(&p->embedding, &of_kind->base);
+    of_kind->update = units[HD_UNIT_FIRST_BLOCK];
+    p->update_first = units[HD_UNIT_EMBEDDING];
+    return HD_OK;
+}
+
+/* Computes the layer profile of the head, and the seconds of its updates. of_kind->base must still
+ * be the profile of one whole block. */
+static enum hd_status measure_head(struct builder *b, const struct hd_block_profiles *of_kind,
+                                   struct hd_layer_profiles *p)
+{
+    const int head = b->model[1].unit_head;
+    double units[8] = {0}, ignored = 0;
+    enum hd_status st = measure_units(b, 1, (struct hd_units){head - 1, head + 1}, &p->head, NULL);
+
+    if (!st)
+        st = measure_update(b, 1, units, head + 1, &ignored);
+    if (st)
+        return st;
     subtract(&p->head, &of_kind->base);
-    of_kind->update = first[HD_UNIT_FIRST_BLOCK];
-    p->update_first = first[HD_UNIT_EMBEDDING];
     /* a tied table is updated on both stages, as the embedding unit; the last stage counts it
      * here */
-    p->update_last = last[head] + (b->shared.mesh.sizes.pp > 1 ? last[HD_UNIT_EMBEDDING] : 0);
+    p->update_last = units[head] + (b->shared.mesh.sizes.pp > 1 ? units[HD_UNIT_EMBEDDING] : 0);
     return HD_OK;
 }
 
@@ -418,7 +428,7 @@ static enum hd_status share(struct builder *b, const struct hd_job *job, int kin
     return st;
 }
 
-/* Sets has_kind and first_kind. */
+/* Sets has_kind, first_kind and head_kind. */
 static enum hd_status find_kinds(const struct hd_job *job, struct hd_layer_profiles *p)
 {
     struct hd_model_config config;
@@ -429,6 +439,7 @@ static enum hd_status find_kinds(const struct hd_job *job, struct hd_layer_profi
     for (int64_t layer = 0; layer < config.L; layer++)
         p->has_kind[hd_model_layer_kind(&config, layer)] = true;
     p->first_kind = hd_model_layer_kind(&config, 0);
+    p->head_kind = config.further ? hd_model_layer_kind(&config, config.L - 1) : p->first_kind;
     return HD_OK;
 }
 
@@ -447,7 +458,9 @@ static enum hd_status measure_kind(const struct hd_job *job, const struct hd_clu
     if (!st)
         st = measure_blocks(&b, of_kind, first ? &p->stage_io_bytes : NULL);
     if (!st && !blocks_only)
-        st = first ? measure_ends(&b, of_kind, p) : measure_block_update(&b, &of_kind->update);
+        st = first ? measure_first(&b, of_kind, p) : measure_block_update(&b, &of_kind->update);
+    if (!st && !blocks_only && kind == p->head_kind)
+        st = measure_head(&b, of_kind, p);
     if (!st && p->has_inner)
         st = measure_inner(&b, &of_kind->base, &of_kind->inner);
     if (!st && first)

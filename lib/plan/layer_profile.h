@@ -72,8 +72,9 @@ struct hd_block_profiles {
 struct hd_layer_profiles {
     struct hd_block_profiles kind[HD_LAYER_KINDS]; /* by hd_model_layer_kind */
     bool has_kind[HD_LAYER_KINDS]; /* true: the model has blocks of this kind; else `kind` is 0 */
-    int first_kind;                /* kind of the model's first block */
-    bool has_inner;                /* the job's recompute is {full: K} with K > 1: `inner` is set */
+    int first_kind, head_kind; /* kind of the model's first block; that of the blocks in the unit
+                                      of the head, which predict further tokens, or first_kind */
+    bool has_inner;            /* the job's recompute is {full: K} with K > 1: `inner` is set */
     struct hd_layer_profile embedding, head;
     /* seconds of programs U and P: of the first stage without its blocks, and of the last one */
     double update_first, update_last;

@@ -376,8 +376,8 @@ static void count_parameter(struct layout_search *s, const struct hd_param *p, i
         s->first_parameters += p->count;
         return;
     }
-    if (p->unit == head) {
-        s->last_parameters += p->count;
+    if (p->unit == head) { /* ep splits the experts that predict further tokens: not counted */
+        s->last_parameters += p->experts || p->keep_fp32 ? 0 : p->count;
         return;
     }
     kind = hd_model_layer_kind(&s->config, layer);

@@ -181,7 +181,7 @@ struct hd_operand hd_emit_wire(struct hd_emit *e, int bucket, int64_t count)
 struct hd_operand hd_emit_global(struct hd_emit *e, enum hd_global global)
 {
     static const char *const names[] = {"block",  "sums",    "record", "records",
-                                        "routes", "buffers", "amax"};
+                                        "routes", "buffers", "amax",   "further"};
 
     if (!e->global_store[global])
         e->global_store[global] =

@@ -11,6 +11,7 @@ void hd_emit_add_grad(struct hd_emit *e, const struct hd_tensor *t, struct hd_op
                       bool own)
 {
     struct hd_grad_slot *slot = &e->grads[t->id];
+    const enum hd_call call = e->call;
     struct hd_operand sum;
 
     if (!t->needs_grad)
@@ -20,9 +21,12 @@ void hd_emit_add_grad(struct hd_emit *e, const struct hd_tensor *t, struct hd_op
         return;
     }
     sum = hd_emit_temp(e, "grad", t->dtype, t->dim[0], t->dim[1]);
+    if (slot->call == HD_CALL_B) /* of two contributions, one of which F makes, B adds them */
+        e->call = HD_CALL_B;
     (void)hd_emit_add(e, HD_ARGS(add, .N = t->dim[0] * t->dim[1], .dtype = t->dtype),
                       HD_OPERANDS(add, .out = sum, .a = slot->sum, .b = grad));
     *slot = (struct hd_grad_slot){sum, true, e->call};
+    e->call = call;
 }
 
 struct hd_operand hd_emit_grad_sum(struct hd_emit *e, const struct hd_tensor *t,

@@ -81,6 +81,17 @@ static struct hd_operand rows_of(const struct head_state *h, struct hd_operand v
     return vector.store ? hd_emit_at(vector, h->first_row, dtype) : vector;
 }
 
+/* Returns the record of a loss of further tokens; absent: the loss is the model's own. */
+static struct hd_operand record_of(struct hd_emit *e, const struct hd_op *op)
+{
+    const int further = op->set.head.further;
+
+    if (!further)
+        return hd_emit_none();
+    return hd_emit_at(hd_emit_global(e, HD_GLOBAL_FURTHER),
+                      (int64_t)(further - 1) * HD_FURTHER_WORDS, HD_F64);
+}
+
 /* Emits the cross-entropy of one chunk's logits, whose gradient (dlogits) overwrites the logits. */
 static void head_loss(struct hd_emit *e, const struct head_state *h, struct hd_operand target)
 {
@@ -89,15 +100,16 @@ static void head_loss(struct hd_emit *e, const struct head_state *h, struct hd_o
     const struct hd_operand logp = rows_of(h, h->logp, HD_F32);
     const struct hd_operand weight = rows_of(h, h->weight, HD_F32);
     const struct hd_operand block = hd_emit_global(e, HD_GLOBAL_STEP_STATE);
+    const struct hd_operand record = record_of(e, h->op);
     struct hd_operand mine, all;
 
     if (h->tp == 1) {
-        (void)hd_emit_cross_entropy(e,
-                                    HD_ARGS(cross_entropy, .R = h->rows, .V = h->V, .Vp = h->Vp,
-                                            .map = hd_emit_logit_map(h->op), .dtype = h->dtype),
-                                    HD_OPERANDS(cross_entropy, .dlogits = dlogits, .logp = logp,
-                                                .block = block, .logits = h->logits,
-                                                .target = target, .weight = weight));
+        (void)hd_emit_cross_entropy(
+            e,
+            HD_ARGS(cross_entropy, .R = h->rows, .V = h->V, .Vp = h->Vp,
+                    .map = hd_emit_logit_map(h->op), .dtype = h->dtype),
+            HD_OPERANDS(cross_entropy, .dlogits = dlogits, .logp = logp, .record = record,
+                        .block = block, .logits = h->logits, .target = target, .weight = weight));
         return;
     }
     mine = hd_emit_temp(e, "stats", HD_F32, h->rows, HD_CROSS_ENTROPY_STATS);
@@ -115,8 +127,9 @@ static void head_loss(struct hd_emit *e, const struct head_state *h, struct hd_o
         e,
         HD_ARGS(cross_entropy_shared, .R = h->rows, .V = h->V, .Vp = h->Vp, .P = h->tp,
                 .first = h->first, .map = hd_emit_logit_map(h->op), .dtype = h->dtype),
-        HD_OPERANDS(cross_entropy_shared, .dlogits = dlogits, .logp = logp, .block = block,
-                    .logits = h->logits, .stats = all, .target = target, .weight = weight));
+        HD_OPERANDS(cross_entropy_shared, .dlogits = dlogits, .logp = logp, .record = record,
+                    .block = block, .logits = h->logits, .stats = all, .target = target,
+                    .weight = weight));
 }
 
 static void head_chunk(struct hd_emit *e, const struct head_state *h)

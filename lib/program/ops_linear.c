@@ -29,8 +29,13 @@ static void embedding_forward(struct hd_emit *e, const struct hd_op *op)
             .weight2 = positions ? hd_emit_weight(e, op->param[1], out->dtype) : hd_emit_none()));
 }
 
+/* Emits the gradients of the tables. That of a table of another unit (further tokens, in the unit
+ * of the head) is emitted into B: it is the table's first contribution of a micro-batch, which may
+ * overwrite the gradient, and W of the unit's chunk may run after W of the table's own unit. */
 static void embedding_backward_weights(struct hd_emit *e, const struct hd_op *op)
 {
+    if (e->registry->params[op->param[0]].unit != op->unit)
+        e->call = HD_CALL_B;
     for (int i = 0; i < 2; i++) {
         bool first;
         struct hd_operand grad;

@@ -61,18 +61,28 @@ enum { HD_DIMS_MAX = 4, HD_OP_INPUTS_MAX = 5, HD_OP_PARAMS_MAX = 18, HD_LOW_RANK
 /* Fields of a batch: device tensors with one value per row unless the field says otherwise. A
  * program has only the fields that its ops read. Targets are shifted by one token before cp splits
  * rows. */
-#define HD_BATCH_FIELD_LIST(X)                                                                     \
-    X(TOKENS, "tokens", I32)                                                                       \
-    X(TARGETS, "targets", I32)                                                                     \
-    X(POSITIONS, "positions", I32) /* position of the row for RoPE or the position table */        \
-    X(INDEX, "index", I32)         /* index of the row in its sample; masks compare these */       \
-    X(BOUNDS, "bounds", I32)       /* index in the sample at which the row's document begins */    \
-    X(SAMPLES, "samples", I32)     /* index of the row's sample in the global batch */             \
-    X(ANSWERS, "answers", I32)     /* index of the row's answer in its sample; -1: none */         \
-    X(REFERENCE, "reference", F32) /* log-probability of the target in the reference model */      \
-    X(BEGINS, "begins", I32)       /* index at which the row's document for routers begins */      \
-    X(LENGTHS, "lengths", I32)     /* tokens of the router's document (ops_moe.h); 0: empty row */ \
-    X(FILLED, "filled", I32)       /* decode; [3, B]: cached rows before, after; cache slot */
+#define HD_BATCH_FIELD_LIST(X)                                                                         \
+    X(TOKENS, "tokens", I32)                                                                           \
+    X(TARGETS, "targets", I32)                                                                         \
+    X(POSITIONS, "positions", I32) /* position of the row for RoPE or the position table */            \
+    X(INDEX, "index", I32)         /* index of the row in its sample; masks compare these */           \
+    X(BOUNDS, "bounds", I32)       /* index in the sample at which the row's document begins */        \
+    X(SAMPLES, "samples", I32)     /* index of the row's sample in the global batch */                 \
+    X(ANSWERS, "answers", I32)     /* index of the row's answer in its sample; -1: none */             \
+    X(REFERENCE, "reference", F32) /* log-probability of the target in the reference model */          \
+    X(BEGINS, "begins", I32)       /* index at which the row's document for routers begins */          \
+    X(LENGTHS, "lengths", I32)     /* tokens of the router's document (ops_moe.h); 0: empty row */     \
+    X(FILLED, "filled", I32)       /* decode; [3, B]: cached rows before, after; cache slot */         \
+    /* token id 1, 2, .. places after the row; then target of the prediction of that next token's    \
+       next: the token one place further */ \
+    X(AHEAD1, "ahead1", I32)                                                                           \
+    X(AHEAD2, "ahead2", I32)                                                                           \
+    X(AHEAD3, "ahead3", I32)                                                                           \
+    X(AHEAD4, "ahead4", I32)                                                                           \
+    X(FURTHER1, "further1", I32)                                                                       \
+    X(FURTHER2, "further2", I32)                                                                       \
+    X(FURTHER3, "further3", I32)                                                                       \
+    X(FURTHER4, "further4", I32)
 
 enum hd_batch_field {
 #define X(code, name, dtype) HD_BATCH_##code,
@@ -135,6 +145,7 @@ enum hd_op_class {
     X(attention, ATTENTION)    \
     X(latent_join, ATTENTION)  \
     X(head_columns, ATTENTION) \
+    X(join_columns, LINEAR)    \
     X(glu, ACTIVATION)         \
     X(activation, ACTIVATION)  \
     X(experts, LINEAR)         \
@@ -290,6 +301,8 @@ struct hd_magnitude {
 struct hd_head_settings {
     double logit_scale; /* > 0; 0: 1 */
     double cap;         /* > 0; 0: none */
+    int further; /* head_loss op: depth of the further token that is predicted, whose record has the
+                    loss (HD_GLOBAL_FURTHER); 0: the loss is the model's own */
 };
 
 /* Heads of multi-head latent attention (DeepSeek-AI 2024, "DeepSeek-V2"): a query or key has `nope`
@@ -498,6 +511,8 @@ struct hd_tensor *op_attention(struct hd_rec *rec, struct hd_tensor *qkv,
  * `first` of the head on. */
 struct hd_tensor *op_head_columns(struct hd_rec *rec, struct hd_tensor *x, int64_t heads,
                                   int64_t head_width, int64_t first, int64_t count);
+/* out[R, N+M] = [a | b], for a [R, N] and b [R, M]. */
+struct hd_tensor *op_join_columns(struct hd_rec *rec, struct hd_tensor *a, struct hd_tensor *b);
 /* out[R, 3*H*D], the rows that op_attention takes, D = nope + rope: q [R, H*D]; keys and values
  * from kv [R, H*(nope + value)] and k_rope [R, rope], which all heads share. Values are zero from
  * channel `value` of a head on. */
@@ -583,7 +598,8 @@ struct hd_tensor *op_dropout_all_rows(struct hd_rec *rec, struct hd_tensor *x,
  * would be added once per rank. */
 struct hd_tensor *op_bias(struct hd_rec *rec, struct hd_tensor *x, int bias, int fused_count);
 /* Records the head and its cross-entropy in chunks of rows, so that memory holds the logits of only
- * one chunk. Adds loss and number of targets to the step state; in training also computes the
+ * one chunk. Adds loss and number of targets to the step state, or to the record of settings.further;
+ * in training also computes the
  * gradients of x and weight. weight [V, C]; if tp splits the vocabulary, each rank computes the
  * logits of its shard and a partial gradient of x, therefore x must come from op_copy_to_tp. */
 void op_head_loss(struct hd_rec *rec, struct hd_tensor *x, int weight, struct hd_tensor *targets,

@@ -22,8 +22,8 @@
  * of expert_dp, then have equal gradients; only the first adds its chunk sums to the gradient norm.
  *
  * With pipeline stages a rank *holds* the buckets of its stage's units: only these have state on
- * it. All ranks list all buckets, in the same order. A tied parameter (the embedding, which is the
- * head's weight too) is a bucket by itself. If the head is on another stage, that stage holds the
+ * it. All ranks list all buckets, in the same order. A tied parameter (the embedding, if the head's
+ * unit uses it too) is a bucket by itself. If the head is on another stage, that stage holds the
  * bucket as well: the two stages sum its gradient over dp x cp, then with each other (group
  * embedding), and both update it; the stage of the embedding counts it in the norm and saves it.
  *
@@ -103,7 +103,7 @@ enum {
                               shard would then be empty */
     HD_PARAM_ALIGN = 16,   /* elements: a parameter is aligned to 64 bytes in its fp32 bucket */
     HD_BLOCKS_FROM = 4096, /* elements: the moments of smaller tensors stay fp32 */
-    HD_BUCKETS_PER_UNIT = 8
+    HD_BUCKETS_PER_UNIT = 12
 };
 
 /* Tensors of a linear that are multiplied in fp8: the rows of its amax buffer. */
@@ -149,7 +149,7 @@ struct hd_param_spec {
     double rate;     /* state: step of its change; 0: U does not change it */
     bool fused;      /* true: the parameter follows the unit's previous one in memory without a gap,
                         because one GEMM uses both */
-    bool tied;       /* true: the head uses the parameter too */
+    bool tied;       /* true: the unit of the head uses the parameter too */
     bool head;       /* true: the parameter is the head's own weight */
     bool keep_fp32;  /* true: kernels read the parameter in fp32, whatever the compute encoding */
     bool table;      /* true: the parameter is a table whose rows are looked up by index */
@@ -233,8 +233,9 @@ struct hd_segment {
 struct hd_bucket {
     int unit;
     bool trainable;
-    bool tied;                       /* true: the bucket's one parameter (the embedding) is the
-                                        head's weight too */
+    bool tied;                       /* true: the bucket's one parameter (the embedding) is used by
+                                        the unit of the head too: as its weight, or for further
+                                        tokens */
     int32_t stage, tie_stage;        /* the pipeline stages that hold the bucket; equal: only one
                                         does */
     bool is_local;                   /* true: this rank holds the bucket */
@@ -285,6 +286,8 @@ enum hd_global {
     HD_GLOBAL_BUFFERS,    /* float[] of all buffers, in the order of their declaration */
     HD_GLOBAL_AMAX, /* float[buffers, HD_AMAX_COUNT], registered: largest magnitudes of this step so
                        far */
+    HD_GLOBAL_FURTHER, /* double[further, HD_FURTHER_WORDS], registered: records of the losses of
+                          further tokens, which the host sets before each step */
     HD_GLOBAL_COUNT
 };
 
@@ -329,6 +332,8 @@ struct hd_registry {
                             pipeline stage that have the same tp index */
     int64_t routers, experts; /* numbers of routers, and of experts of each; set by
                                  hd_registry_routers */
+    int64_t further;          /* number of further tokens that the model predicts; set before
+                        hd_registry_finish */
     int64_t global_offset[HD_GLOBAL_COUNT];
     int64_t private_bytes, registered_bytes; /* bytes of the two halves of the state region */
     int64_t host_bytes;                      /* bytes of offloaded state, which no program uses */

@@ -503,6 +503,38 @@ static enum hd_status check_heads(const struct hd_job *job)
     return HD_OK;
 }
 
+/* Checks the keys of layers that predict further tokens, which need the loss of next tokens and
+ * weights that all train. */
+static enum hd_status check_further(const struct hd_job *job)
+{
+    if (!job->mtp_layers && job->mtp_weight != hd_job_find_key("model.mtp.loss_weight")->number)
+        return hd_err(HD_INVALID, "model.mtp.loss_weight: there are no layers that predict further "
+                                  "tokens; give model.mtp.layers, or remove the line");
+    if (!job->mtp_layers)
+        return HD_OK;
+    if (hd_job_has_pairs(job))
+        return hd_err(HD_INVALID,
+                      "model.mtp.layers: with train.objective: %s answers are compared, and no "
+                      "further tokens are predicted; remove the line",
+                      job->objective);
+    if (strcmp(job->adapter, "none") != 0)
+        return hd_err(HD_INVALID,
+                      "model.mtp.layers: an adapter's files have no place for layers that predict "
+                      "further tokens; remove the line, or train without train.adapter.type");
+    if (strcmp(job->model_weights, "plain") != 0)
+        return hd_err(HD_INVALID,
+                      "model.mtp.layers: its matrices train, which those in %s cannot; remove the "
+                      "line, or use model.weights: plain",
+                      job->model_weights);
+    if (job->context <= job->mtp_layers)
+        return hd_err(
+            HD_INVALID,
+            "model.mtp.layers: %lld; a window of model.context = %lld tokens has no token "
+            "so far ahead; give fewer layers, or a longer context",
+            (long long)job->mtp_layers, (long long)job->context);
+    return HD_OK;
+}
+
 enum hd_status spec_check_model(const struct hd_job *job)
 {
     enum hd_status st = check_heads(job);
@@ -511,5 +543,7 @@ enum hd_status spec_check_model(const struct hd_job *job)
         st = check_layers(job);
     if (!st)
         st = check_features(job);
+    if (!st)
+        st = check_further(job);
     return st ? st : check_experts(job);
 }

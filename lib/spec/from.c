@@ -41,8 +41,9 @@ static enum hd_status at_key(const char *key, enum hd_status st)
 }
 
 /* Returns whether the key describes the architecture, so that a given value must agree with
- * config.json. Not among these keys: model.context, which may be shorter; the router's losses,
- * the rate of its bias and dropout, which are training settings: config.json gives only their defaults. */
+ * config.json. Not among these keys: model.context, which may be shorter; layers for further tokens,
+ * which may be left out; the router's losses, the rate of its bias and dropout, which are training
+ * settings: config.json gives only their defaults. */
 static bool is_architecture(const struct hd_key *key)
 {
     static const char *const others[] = {"model.family", "model.from", "model.context",
@@ -56,6 +57,7 @@ static bool is_architecture(const struct hd_key *key)
     return strcmp(key->path, "model.router.z") != 0 &&
            strcmp(key->path, "model.router.capacity") != 0 &&
            strcmp(key->path, "model.router.bias_rate") != 0 &&
+           !hd_text_starts(key->path, "model.mtp.") &&
            strcmp(key->path, "model.router.balance") != 0;
 }
 

@@ -34,10 +34,16 @@ static void fields_of(const struct hd_data_batch *b, void *ret_fields[HD_SAMPLE_
 {
     void *const fields[] = {b->tokens, b->targets, b->positions, b->index,    b->bounds,
                             b->begins, b->lengths, b->answers,   b->reference};
+    const int count = (int)(sizeof fields / sizeof fields[0]);
 
-    _Static_assert(sizeof fields / sizeof fields[0] == HD_SAMPLE_FIELDS_MAX, "a field is missing");
-    for (int f = 0; f < HD_SAMPLE_FIELDS_MAX; f++)
-        ret_fields[f] = fields[f];
+    _Static_assert(sizeof fields / sizeof fields[0] + 2 * HD_FURTHER_MAX == HD_SAMPLE_FIELDS_MAX,
+                   "a field is missing");
+    _Static_assert((int)HD_FURTHER_MAX == (int)HD_DATA_FURTHER_MAX, "data has all further tokens");
+    memcpy(ret_fields, fields, sizeof fields);
+    for (int k = 0; k < HD_FURTHER_MAX; k++) {
+        ret_fields[count + 2 * k] = b->ahead[k];
+        ret_fields[count + 2 * k + 1] = b->further[k];
+    }
 }
 
 static void take_rows(const struct hd_zigzag *mine, const struct hd_data_batch *whole,
@@ -65,23 +71,27 @@ static enum hd_status fill(struct hd_trainer *t, fill_fn *fill_whole, const void
     const struct hd_zigzag mine = {S, l->mesh.sizes.cp, l->coord.cp};
     int32_t *sample = (int32_t *)(t->host_base + l->sample);
     const bool pairs = hd_job_has_pairs(&l->job);
-    const struct hd_data_batch whole = {.tokens = sample,
-                                        .targets = sample + S,
-                                        .positions = sample + 2 * S,
-                                        .index = sample + 3 * S,
-                                        .bounds = sample + 4 * S,
-                                        .begins = sample + 5 * S,
-                                        .lengths = sample + 6 * S,
-                                        .answers = pairs ? sample + 7 * S : NULL,
-                                        .reference = pairs ? (float *)(sample + 8 * S) : NULL,
-                                        .answer_ends = batch->answer_ends,
-                                        .empty_token = EMPTY_TOKEN};
+    struct hd_data_batch whole = {.tokens = sample,
+                                  .targets = sample + S,
+                                  .positions = sample + 2 * S,
+                                  .index = sample + 3 * S,
+                                  .bounds = sample + 4 * S,
+                                  .begins = sample + 5 * S,
+                                  .lengths = sample + 6 * S,
+                                  .answers = pairs ? sample + 7 * S : NULL,
+                                  .reference = pairs ? (float *)(sample + 8 * S) : NULL,
+                                  .answer_ends = batch->answer_ends,
+                                  .empty_token = EMPTY_TOKEN};
     /* true: whole samples are copied directly into the batch. This needs the batch's tokens, from
      * which the bounds of documents are found; pipeline stages without the embedding have no token
      * field */
     const bool whole_rows = mine.P == 1 && batch->tokens;
     enum hd_status st = HD_OK;
 
+    for (int64_t k = 0; k < l->job.mtp_layers && batch->ahead[k]; k++) {
+        whole.ahead[k] = sample + (HD_SAMPLE_FIELDS + 2 * k) * S;
+        whole.further[k] = whole.ahead[k] + S;
+    }
     if (whole_rows)
         st = fill_whole(t, source, first, B, batch);
     for (int64_t i = 0; !whole_rows && !st && i < B; i++) {
@@ -105,22 +115,35 @@ struct fields {
     int64_t rows;
 };
 
-/* index of HD_BATCH_SAMPLES, which is a field of batches only, not of samples */
-enum { SAMPLES = 7 };
+/* indices in a batch's fields: of HD_BATCH_SAMPLES, which is not a field of samples, and of the
+ * first field that only some jobs have */
+enum { SAMPLES = HD_SAMPLE_FIELDS, OTHERS };
+
+/* Returns the index of the first field of further tokens. */
+static int further_from(const struct hd_job *job)
+{
+    return OTHERS + (hd_job_has_pairs(job) ? 2 : 0);
+}
 
 /* Finds the batch fields of a chunk. On the CPU `filled` is the tensor itself, on a device it is a
  * host buffer at hd_rank_program.batch. */
 static struct fields find_fields(const struct hd_trainer *t, const struct hd_chunk *chunk,
                                  const struct hd_bases *bases)
 {
-    static const enum hd_batch_field names[HD_BATCH_FIELDS_MAX] = {
-        HD_BATCH_TOKENS,  HD_BATCH_TARGETS,  HD_BATCH_POSITIONS, HD_BATCH_INDEX,
-        HD_BATCH_BOUNDS,  HD_BATCH_BEGINS,   HD_BATCH_LENGTHS,   [SAMPLES] = HD_BATCH_SAMPLES,
-        HD_BATCH_ANSWERS, HD_BATCH_REFERENCE};
+    static const enum hd_batch_field every[] = {
+        HD_BATCH_TOKENS, HD_BATCH_TARGETS, HD_BATCH_POSITIONS, HD_BATCH_INDEX,
+        HD_BATCH_BOUNDS, HD_BATCH_BEGINS,  HD_BATCH_LENGTHS,   [SAMPLES] = HD_BATCH_SAMPLES};
+    static const enum hd_batch_field of_pairs[] = {HD_BATCH_ANSWERS, HD_BATCH_REFERENCE};
     const struct hd_rank_program *l = &t->rank_program;
+    const int count = (int)hd_rank_program_batch_fields(&l->job), further = further_from(&l->job);
+    enum hd_batch_field names[HD_BATCH_FIELDS_MAX];
     struct fields f = {.rows = l->job.micro_batch * l->job.context / l->mesh.sizes.cp};
 
-    for (int k = 0; k < HD_BATCH_FIELDS_MAX; k++) {
+    memcpy(names, every, sizeof every);
+    memcpy(names + OTHERS, of_pairs, sizeof of_pairs);
+    for (int k = further; k < count; k++)
+        names[k] = ((k - further) % 2 ? HD_BATCH_FURTHER1 : HD_BATCH_AHEAD1) + (k - further) / 2;
+    for (int k = 0; k < count; k++) {
         const struct hd_store *store = hd_chunk_find_batch(chunk, names[k]);
 
         if (!store)
@@ -136,10 +159,16 @@ static struct fields find_fields(const struct hd_trainer *t, const struct hd_chu
                                      .bounds = f.filled[4],
                                      .begins = f.filled[5],
                                      .lengths = f.filled[6],
-                                     .answers = f.filled[8],
-                                     .reference = f.filled[9],
                                      .answer_ends = hd_job_is_reward(&l->job),
                                      .empty_token = EMPTY_TOKEN};
+    if (hd_job_has_pairs(&l->job)) {
+        f.batch.answers = f.filled[OTHERS];
+        f.batch.reference = f.filled[OTHERS + 1];
+    }
+    for (int k = further; k < count; k += 2) {
+        f.batch.ahead[(k - further) / 2] = f.filled[k];
+        f.batch.further[(k - further) / 2] = f.filled[k + 1];
+    }
     return f;
 }
 

@@ -117,6 +117,7 @@ enum hd_status hd_inference_rank_read_job(struct hd_inference_rank *l,
 
     if (!st && is_model)
         (void)snprintf(l->job.adapter, sizeof l->job.adapter, "none");
+    l->job.mtp_layers = 0; /* only training predicts further tokens */
     return !st && dirs->adapter && *dirs->adapter ? add_adapter(l, dirs->adapter, dirs->dir) : st;
 }
 

@@ -272,7 +272,9 @@ static enum hd_status check_source(const struct hd_registry *r, const struct hd_
                           "the checkpoint has no %s: a resumed run keeps its %s; submit a new "
                           "job, with train.init_from, to change it",
                           r->params[i].name,
-                          r->params[i].newly_initialized ? "train.objective" : "train.adapter");
+                          r->params[i].newly_initialized              ? "train.objective"
+                          : hd_text_starts(r->params[i].name, "mtp.") ? "model.mtp"
+                                                                      : "train.adapter");
         if (!r->params[i].trainable && !r->params[i].state && hd_source_in_checkpoint(source, i) &&
             (r->omits_frozen || r->params[i].quant))
             return hd_err(HD_INVALID,

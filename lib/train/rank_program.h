@@ -19,11 +19,16 @@
 
 enum { HD_EXCHANGE_SLOT_BYTES = 1024 }; /* bytes of one rank's message in hd_trainer_exchange */
 /* Fields of a sample: tokens, targets, positions, index, bounds, begins, lengths; for pairs also
- * answers and reference. A batch has one more field: the index of each row's sample. */
-enum { HD_SAMPLE_FIELDS_MAX = 9, HD_BATCH_FIELDS_MAX = HD_SAMPLE_FIELDS_MAX + 1 };
+ * answers and reference; or, for each further token that the model predicts, ahead and further. A
+ * batch has one more field: the index of each row's sample. */
+enum {
+    HD_SAMPLE_FIELDS = 7,
+    HD_SAMPLE_FIELDS_MAX = HD_SAMPLE_FIELDS + 2 + 2 * HD_FURTHER_MAX,
+    HD_BATCH_FIELDS_MAX = HD_SAMPLE_FIELDS_MAX + 1
+};
 static inline int64_t hd_rank_program_sample_fields(const struct hd_job *job)
 {
-    return hd_job_has_pairs(job) ? HD_SAMPLE_FIELDS_MAX : 7;
+    return HD_SAMPLE_FIELDS + (hd_job_has_pairs(job) ? 2 : 0) + 2 * job->mtp_layers;
 }
 static inline int64_t hd_rank_program_batch_fields(const struct hd_job *job)
 {

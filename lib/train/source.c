@@ -92,6 +92,22 @@ static bool has_adapter(const struct hd_ckpt *ckpt, const struct hd_registry *re
     return false;
 }
 
+/* Returns whether the parameter is of a layer for further tokens (model.mtp). */
+static bool is_further(const char *name)
+{
+    return hd_text_starts(name, "mtp.");
+}
+
+/* Returns the number of the checkpoint's weights in layers for further tokens. */
+static size_t count_further(const struct hd_ckpt *ckpt)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < hd_ckpt_tensor_count(ckpt); i++)
+        count += is_further(hd_ckpt_get_tensor(ckpt, i)->name);
+    return count;
+}
+
 static bool has_newly_initialized(const struct hd_registry *registry)
 {
     for (int i = 0; i < registry->param_count; i++)
@@ -124,6 +140,7 @@ static enum hd_status place_in_checkpoint(struct hd_source *s, const struct hd_c
     const struct hd_registry *r = s->registry;
     const char *dir = hd_ckpt_dir(ckpt);
     const bool adapted = has_adapter(ckpt, r);
+    const size_t further = count_further(ckpt);
     size_t weights = 0, expected = 0, unused;
     enum hd_status st = check_head(r, ckpt, &unused);
 
@@ -135,13 +152,15 @@ static enum hd_status place_in_checkpoint(struct hd_source *s, const struct hd_c
 
         if (!all && !p->adapter)
             continue;
-        if (!is &&
-            (p->newly_initialized || (p->adapter && !adapted && all) || (!p->adapter && omits)))
+        if (!is && (p->newly_initialized || (p->adapter && !adapted && all) ||
+                    (!p->adapter && omits) || (is_further(p->name) && !further)))
             continue;
         st = is ? check_shape(dir, is, p) : misses(dir, p);
         s->places[i] = place;
         expected++;
     }
+    if (!r->further)
+        unused += further;
     if (!st && all && weights != expected + unused)
         st = hd_err(HD_INVALID, "%s has %zu weights, the model %zu: it belongs to another model",
                     dir, weights, expected);
@@ -158,6 +177,7 @@ static enum hd_status place_in_folder(struct hd_source *s, const char *dir, stru
     const struct hd_registry *r = s->registry;
     struct hd_ckpt_entry *wanted =
         hd_arena_array(&s->arena, (size_t)r->param_count, sizeof *wanted);
+    const bool has_further = r->further && hd_hf_has_further(f->weights, s->job);
     size_t count = 0;
     enum hd_status st;
 
@@ -167,7 +187,8 @@ static enum hd_status place_in_folder(struct hd_source *s, const char *dir, stru
     for (int i = 0; i < r->param_count; i++) {
         const struct hd_param *p = &r->params[i];
 
-        if (p->adapter != factors || (p->newly_initialized && !hd_hf_has_score(f->weights)))
+        if (p->adapter != factors || (p->newly_initialized && !hd_hf_has_score(f->weights)) ||
+            (is_further(p->name) && !has_further))
             continue;
         if (s->places[i] == NOWHERE) {
             s->places[i] = factors ? IN_ADAPTER_FOLDER : IN_FOLDER;
@@ -332,7 +353,8 @@ static enum hd_status open_dirs(struct hd_source *s, const struct hd_source_dirs
         st = open_adapter(s, dirs->adapter);
     for (size_t i = 0; !st && i < count; i++)
         if (s->places[i] == NOWHERE && !s->registry->params[i].adapter &&
-            !s->registry->params[i].newly_initialized && !s->registry->params[i].quant)
+            !s->registry->params[i].newly_initialized && !s->registry->params[i].quant &&
+            !is_further(s->registry->params[i].name))
             st = misses(dirs->dir, &s->registry->params[i]);
     return st;
 }

@@ -33,9 +33,42 @@ static bool has_router_losses(const struct hd_trainer *t)
     return t->rank_program.registry.routers > 0 && (job->balance > 0 || job->z_loss > 0);
 }
 
-/* Sets *ret_tokens to the step's number of tokens, and sets the factor of losses that are means
- * over all tokens (those of routers). Every rank counts the whole batch, so that no rank waits for
- * another. Targets are counted only if routers have losses and a token may lack a target. */
+/* Counts the step's targets, or those of a further token. */
+static enum hd_status count_targets(struct hd_trainer *t, int64_t further, int64_t *ret_targets)
+{
+    const struct hd_sampler *sampler = hd_job_data_sampler(&t->data, t->steps_done + 1);
+
+    return hd_sampler_targets(sampler, t->steps_done + t->data_skipped, 0, sampler->global_batch,
+                              further, ret_targets);
+}
+
+/* Sets the records of further tokens: no sums, and the factor of their gradients, which U divides by
+ * the number of the model's own targets, although each of these losses is a mean over its own. */
+static enum hd_status set_further(struct hd_trainer *t, int64_t targets)
+{
+    const struct hd_registry *r = &t->rank_program.registry;
+    const double weight = t->rank_program.job.mtp_weight;
+    enum hd_status st = HD_OK;
+
+    for (int64_t k = 0; !st && k < r->further; k++) {
+        double *record = t->further + k * HD_FURTHER_WORDS;
+        int64_t own = 0;
+
+        st = count_targets(t, k + 1, &own);
+        memset(record, 0, HD_FURTHER_WORDS * sizeof *record);
+        if (own > 0)
+            record[HD_FURTHER_FACTOR] = weight / (double)r->further * (double)targets / (double)own;
+    }
+    if (st || !r->further)
+        return st;
+    return hd_staging_write(&t->staging, hd_trainer_global(t, HD_GLOBAL_FURTHER), t->further,
+                            hd_global_bytes(r, HD_GLOBAL_FURTHER));
+}
+
+/* Sets *ret_tokens to the step's number of tokens, and sets the factors of losses that are means
+ * over all tokens (those of routers) or over their own targets (those of further tokens). Every rank
+ * counts the whole batch, so that no rank waits for another. Targets are counted only for such
+ * losses, and if a token may lack a target. */
 static enum hd_status count_batch(struct hd_trainer *t, int64_t *ret_tokens)
 {
     const struct hd_sampler *sampler = hd_job_data_sampler(&t->data, t->steps_done + 1);
@@ -44,8 +77,11 @@ static enum hd_status count_batch(struct hd_trainer *t, int64_t *ret_tokens)
     int64_t targets = tokens;
     enum hd_status st = HD_OK;
 
-    if (has_router_losses(t) && !hd_sampler_fills_windows(sampler))
-        st = hd_sampler_targets(sampler, batch, 0, sampler->global_batch, &targets);
+    if ((has_router_losses(t) || t->rank_program.registry.further) &&
+        !hd_sampler_fills_windows(sampler))
+        st = count_targets(t, 0, &targets);
+    if (!st)
+        st = set_further(t, targets);
     if (st) {
         hd_comm_abort(t->comm, hd_err_message());
         return st;
@@ -116,6 +152,9 @@ static enum hd_status read_results(struct hd_trainer *t)
     if (!st && r->routers)
         st = hd_staging_read(&t->staging, t->routes, hd_trainer_global(t, HD_GLOBAL_ROUTES),
                              hd_global_bytes(r, HD_GLOBAL_ROUTES));
+    if (!st && r->further)
+        st = hd_staging_read(&t->staging, t->further, hd_trainer_global(t, HD_GLOBAL_FURTHER),
+                             hd_global_bytes(r, HD_GLOBAL_FURTHER));
     return st;
 }
 
@@ -162,6 +201,23 @@ static struct hd_router_result read_routers(const struct hd_trainer *t)
     if (rows > 0) {
         result.balance /= rows;
         result.z /= rows;
+    }
+    return result;
+}
+
+/* Returns the losses of further tokens; their records are sums over all ranks, as those of routers. */
+static struct hd_further_result read_further(const struct hd_trainer *t)
+{
+    struct hd_further_result result = {.count = (int)t->rank_program.registry.further};
+
+    for (int k = 0; k < result.count; k++) {
+        const double *record = t->further + k * HD_FURTHER_WORDS;
+        const double targets = record[HD_FURTHER_TARGETS];
+
+        if (targets > 0) {
+            result.loss[k] = record[HD_FURTHER_LOSS] / targets;
+            result.hits[k] = record[HD_FURTHER_HITS] / targets;
+        }
     }
     return result;
 }
@@ -293,6 +349,7 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
         .norm_limit = t->block.norm_limit,
         .reported = reported,
         .router = read_routers(t),
+        .further = read_further(t),
         .request = (int64_t)largest_word(t, HD_EXCHANGE_REQUEST),
     };
     return HD_OK;

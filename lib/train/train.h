@@ -135,6 +135,13 @@ struct hd_router_result {
     const int64_t *load;
 };
 
+/* Results of the predictions of further tokens in one step, by depth. */
+struct hd_further_result {
+    int count;                   /* number of further tokens that the model predicts; 0: none */
+    double loss[HD_FURTHER_MAX]; /* mean loss over their targets, in nats */
+    double hits[HD_FURTHER_MAX]; /* fraction of the targets that were the likeliest token */
+};
+
 /* Results of preference pairs (a chosen and a rejected answer); hd_preference_args in ops.h defines
  * the values of one pair. */
 struct hd_pair_result {
@@ -183,6 +190,7 @@ struct hd_step_result {
     double loss_limit, norm_limit;
     struct hd_reported_step reported;
     struct hd_router_result router;
+    struct hd_further_result further;
     int64_t request; /* largest `request` that any rank gave to hd_trainer_step */
 };
 

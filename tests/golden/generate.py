@@ -66,7 +66,7 @@ def token_ids(case):
 BASE = dict(layers=2, hidden=24, heads=3, kv_heads=3, head_width=8, ffn_hidden=40, vocab=61, context=19,
             batch=3, tied=False, qkv_bias=False, out_bias=False, mlp_bias=False, qk_norm=False, window=0,
             window_from=0, rope_theta=10000.0, norm_eps=1e-5, rope=None, documents=False, experts=0,
-            experts_per_token=0, adapter=None)
+            experts_per_token=0, adapter=None, mtp=0, mtp_weight=0.3)
 
 
 def case(family, **changes):
@@ -92,6 +92,7 @@ CASES = {
                        rope=dict(type="yarn", factor=4.0, original_context=64, beta_fast=8.0, beta_slow=1.0,
                                  attention_factor=0.0)),
     "llama-documents": case("llama", documents=True, context=29, kv_heads=1),
+    "llama-mtp": case("llama", documents=True, context=29, kv_heads=1, mtp=2, mtp_weight=0.6),
     "gpt2-documents": case("gpt2", **GPT2, documents=True, context=29),
     "mistral": case("mistral", heads=2, kv_heads=1, head_width=16, window=7, context=23),
     "qwen2": case("qwen2", heads=3, kv_heads=1, qkv_bias=True, tied=True, window=5, window_from=1),
@@ -186,7 +187,26 @@ def build(c):
     config._attn_implementation = "eager"
     config._experts_implementation = "eager"  # the others know no fp64
     model = kind(config).double().train()
+    if c["mtp"]:
+        model.mtp = torch.nn.ModuleList(Further(config, c["layers"] + k) for k in range(c["mtp"])).double()
     return adapted(c, model) if c["adapter"] else model
+
+
+class Further(torch.nn.Module):
+    """A module of multi-token prediction (DeepSeek-AI 2024, "DeepSeek-V3", equations 21 to 24), whose embedding and head
+    are the model's."""
+
+    def __init__(self, config, layer):
+        super().__init__()
+        llama = transformers.models.llama.modeling_llama
+        self.enorm, self.hnorm, self.norm = (llama.LlamaRMSNorm(config.hidden_size, config.rms_norm_eps) for _ in range(3))
+        self.proj = torch.nn.Linear(2 * config.hidden_size, config.hidden_size, bias=False)
+        self.block = llama.LlamaDecoderLayer(config, layer)
+
+    def forward(self, hidden, embedded, **rest):
+        rows = self.proj(torch.cat([self.enorm(embedded), self.hnorm(hidden)], -1))
+        rows = self.block(rows, **rest)
+        return self.norm(rows[0] if isinstance(rows, tuple) else rows)
 
 
 class Bottleneck(torch.nn.Module):
@@ -297,8 +317,13 @@ def names(c, model):
         plain("head.norm.bias", "transformer.ln_f.bias")
     else:
         plain("embedding.weight", "model.embed_tokens.weight")
-        for i in range(c["layers"]):
-            h, b = f"model.layers.{i}.", f"blocks.{i}."
+        blocks = [(f"model.layers.{i}.", f"blocks.{i}.") for i in range(c["layers"])]
+        for k in range(c["mtp"]):
+            blocks.append((f"mtp.{k}.block.", f"mtp.{k}."))
+            for ours, theirs in (("embedding_norm", "enorm"), ("hidden_norm", "hnorm"), ("projection", "proj"),
+                                 ("head_norm", "norm")):
+                plain(f"mtp.{k}.{ours}.weight", f"mtp.{k}.{theirs}.weight")
+        for h, b in blocks:
             bottlenecks(b, h)
             plain(b + "norm1.weight", h + "input_layernorm.weight")
             plain(b + "norm2.weight", h + "post_attention_layernorm.weight")
@@ -369,6 +394,33 @@ def loss_and_logits(c, model):
     return loss, logits
 
 
+def further_losses(c, model):
+    """The mean loss of each further token. Row t of module k reads the rows of module k - 1 (or of the model) and the token
+    k places ahead, and predicts the target of that token, if both are in the row's document."""
+    tokens, targets, positions, mask = batch(c)
+    rows = model.model(input_ids=tokens, position_ids=positions, attention_mask=mask, use_cache=False).last_hidden_state
+    document = torch.arange(c["context"]) - positions  # its first row
+    losses = []
+    for k, module in enumerate(model.mtp, 1):
+        there = torch.zeros(tokens.shape, dtype=torch.bool)
+        there[:, :-k] = document[:, k:] == document[:, :-k]
+        ahead = torch.where(there, tokens.roll(-k, 1), 0)
+        embedded = model.model.embed_tokens(ahead) * there[..., None]
+        rows = module(rows, embedded, attention_mask=mask, position_ids=positions,
+                      position_embeddings=model.model.rotary_emb(rows, positions))
+        losses.append(torch.nn.functional.cross_entropy(
+            model.lm_head(rows).reshape(-1, c["vocab"]),
+            torch.where(there, targets.roll(-k, 1), -100).reshape(-1), ignore_index=-100))
+    return losses
+
+
+def whole_loss(c, model):
+    """What is trained: the model's own loss, and with a weight those of further tokens; and the former alone."""
+    own, _ = loss_and_logits(c, model)
+    further = further_losses(c, model) if c["mtp"] else []
+    return own + c["mtp_weight"] / max(c["mtp"], 1) * sum(further), own
+
+
 def logits_of(model, tokens, positions, mask, prefix):
     if prefix:  # PEFT chooses positions: they begin behind the prefix
         return model(input_ids=tokens).logits
@@ -407,9 +459,9 @@ def curve(c, model):
                               betas=(BETA1, BETA2), eps=EPS)
     losses, norms = [], []
     for step in range(1, STEPS + 1):
-        loss, _ = loss_and_logits(c, model)
+        whole, loss = whole_loss(c, model)
         adamw.zero_grad()
-        loss.backward()
+        whole.backward()
         norm = math.sqrt(sum(float((p.grad**2).sum()) for p in trained))
         for p in trained:
             p.grad *= min(1.0, CLIP / norm)
@@ -428,10 +480,12 @@ def adapter_settings(a):
 
 def settings(c):
     r = c["rope"] or {}
+    mtp = {"model.mtp.layers": c["mtp"], "model.mtp.loss_weight": c["mtp_weight"]} if c["mtp"] else {}
     experts = {"model.experts": c["experts"], "model.experts_per_token": c["experts_per_token"],
                "model.router.renormalize": 1} if c["experts"] else {}
     return {
         **experts,
+        **mtp,
         "model.family": c["family"], "model.layers": c["layers"], "model.hidden": c["hidden"],
         "model.heads": c["heads"], "model.kv_heads": c["kv_heads"], "model.head_width": c["head_width"],
         "model.ffn_hidden": c["ffn_hidden"], "model.vocab": c["vocab"], "model.context": c["context"],
@@ -475,7 +529,7 @@ def write(name, c):
             view = cut(tensor)
             view.copy_(torch.tensor(weights(our_name, tuple(view.shape))))
     loss, logits = loss_and_logits(c, model)
-    loss.backward()
+    whole_loss(c, model)[0].backward()
     tensors = {"loss": np.array([loss.item()]), "logits": logits[0].detach().numpy()}
     for our_name, (tensor, cut) in ours.items():
         if isinstance(tensor, list):
@@ -483,6 +537,8 @@ def write(name, c):
                 tensors["gradient " + our_name] = np.stack([t.grad.numpy() for t in tensor])
         elif tensor.requires_grad:
             tensors["gradient " + our_name] = cut(tensor.grad).detach().numpy().copy()
+    if c["mtp"]:
+        tensors["further"] = np.array([loss.item() for loss in further_losses(c, model)])
     if c["experts"]:
         tensors["balance"] = np.array([balance(c, model)])
     tensors["curve"], tensors["norms"] = curve(c, model)

@@ -24,7 +24,8 @@ struct run {
     const char *checkpoint; /* to start from; NULL: weights by the rule */
     struct hd_saved saved;  /* of the start, before any step */
     double losses[STEPS], norms[STEPS];
-    double balance; /* of the first step's routers */
+    double balance;                   /* of the first step's routers */
+    struct hd_further_result further; /* of the first step */
     int64_t choices;
     double targets; /* of the step */
     float *gradients[PARAMS_MAX];
@@ -80,8 +81,9 @@ static void set_up(struct fixture *f, const char *name)
 {
     memset(f, 0, sizeof *f);
     golden_open(name, STEPS, &f->h, &f->arena, &f->job, &f->golden);
-    assert_int_equal(f->golden.setting_count,
-                     29 + (f->job.experts ? 3 : 0) + adapter_settings(&f->job));
+    assert_int_equal(f->golden.setting_count, 29 + (f->job.experts ? 3 : 0) +
+                                                  (f->job.mtp_layers ? 2 : 0) +
+                                                  adapter_settings(&f->job));
     f->job.balance = 0; /* the golden loss is without; its value is checked by itself */
     write_tokens(f);
     f->job.train = &f->file;
@@ -131,6 +133,7 @@ static enum hd_status run_steps(struct harness_rank *r)
             continue;
         copy_gradients(run, t);
         run->balance = result.router.balance;
+        run->further = result.further;
         for (int64_t e = 0; e < result.router.experts; e++)
             run->choices += result.router.load[e];
     }
@@ -224,8 +227,9 @@ static void check_gradients(const struct run *run)
             fail_msg("%s: gradient %g away, bound %g", p->name, apart, bound);
         compared++;
     }
-    /* loss, logits, curve, norms; of experts balance */
-    assert_int_equal(compared + (run->job.experts ? 5 : 4), run->golden->tensor_count);
+    /* loss, logits, curve, norms; of experts balance; of further tokens their losses */
+    assert_int_equal(compared + 4 + (run->job.experts ? 1 : 0) + (run->job.mtp_layers ? 1 : 0),
+                     run->golden->tensor_count);
 }
 
 /* Each step adds its own rounding, of about 1e-7 in the weights' updates, to what it inherits, and
@@ -256,6 +260,17 @@ static void check_routers(const struct run *run)
     assert_int_equal(run->choices, j->layers * j->global_batch * j->context * j->experts_per_token);
     if (!(fabs(run->balance - balance) <= 1e-6 * balance))
         fail_msg("balance %.8f, PyTorch's %.8f", run->balance, balance);
+}
+
+static void check_further(const struct run *run)
+{
+    const struct golden_tensor *want = golden_find(run->golden, "further");
+
+    assert_int_equal(run->further.count, want->count);
+    for (int k = 0; k < run->further.count; k++)
+        if (!(fabs(run->further.loss[k] - (double)want->values[k]) <= 1e-5 * run->further.loss[k]))
+            fail_msg("loss of further token %d: %.8f, PyTorch's %.8f", k + 1, run->further.loss[k],
+                     (double)want->values[k]);
 }
 
 /* Logits of the first sequence, token by token through the cache: the other way through the model.
@@ -342,6 +357,8 @@ static void check_case(void **state)
     check_curve(&fp32);
     if (f.job.experts)
         check_routers(&fp32);
+    if (f.job.mtp_layers)
+        check_further(&fp32);
     if (strcmp(f.job.documents, "joined") == 0) /* a cache knows no ends */
         check_logits(&f, &fp32);
 
@@ -368,6 +385,7 @@ int main(void)
         {"llama3_scaling_of_angles", check_case, NULL, NULL, "llama-llama3"},
         {"yarn_scaling_of_angles", check_case, NULL, NULL, "llama-yarn"},
         {"documents_in_llama", check_case, NULL, NULL, "llama-documents"},
+        {"further_tokens_in_documents", check_case, NULL, NULL, "llama-mtp"},
         {"documents_in_gpt2", check_case, NULL, NULL, "gpt2-documents"},
         {"mistral_with_a_window", check_case, NULL, NULL, "mistral"},
         {"qwen2_with_a_window_from_block_1", check_case, NULL, NULL, "qwen2"},

@@ -231,6 +231,20 @@ static void choose_in_groups(struct hd_job *job)
     (void)snprintf(job->experts_layers, sizeof job->experts_layers, "0:1:1000");
 }
 
+/* A further token, whose block has experts in groups, in documents of a few tokens. */
+static void predict_further(struct hd_job *job)
+{
+    choose_in_groups(job);
+    job->mtp_layers = 1;
+    job->mtp_weight = 0.5;
+}
+
+static void predict_two_further(struct hd_job *job)
+{
+    job->mtp_layers = 2;
+    job->mtp_weight = 0.5;
+}
+
 /* Makes blocks of four kinds: dense with a window, experts, experts with a window, experts without
  * positions. Each of two stages has two kinds. */
 static void mix_kinds(struct hd_job *job)
@@ -365,6 +379,10 @@ static const struct grid_model models[] = {
     {"glm4_moe", "glm4_moe", 258, false, false, ALL_AXES,
      "sigmoids in groups with a select bias and a scale, a shared expert, a dense block first",
      choose_in_groups},
+    {"glm4_moe_further", "glm4_moe", 257, true, false, ALL_AXES,
+     "a further token, bounded documents", predict_further},
+    {"qwen2_further", "qwen2", 258, false, false, ALL_AXES,
+     "two further tokens, a tied head, biases of q, k, v", predict_two_further},
     {"gpt_neox", "gpt_neox", 257, true, false, GROUPS | 1 << GRID_EXCHANGE,
      "parallel branches with two norms and biases, bounded documents", NULL},
     {"cohere2", "cohere2", 258, false, false, GROUPS,

@@ -54,6 +54,15 @@ static const char *const families[] = {
     "llama4: tp=2 recompute=selective",
 };
 
+/* Layers for further tokens, with the embedding on two stages, or in two chunks of one rank. */
+static const char *const further[] = {
+    "glm4_moe_further: tp=2 sequence=on",
+    "glm4_moe_further: cp=2 dp=2 ep=2 zero=3",
+    "glm4_moe_further: pp=2 schedule=zb-v dp=2 ep=2 zero=1",
+    "qwen2_further: pp=2 tp=2 recompute=full",
+    "qwen2_further: pp=2 schedule=zb-h1 cp=2 recompute=selective",
+};
+
 /* Attention and feed-forward layer that read the same rows, and factors of queries. */
 static const char *const branches[] = {
     "gpt_neox: tp=2 sequence=on",    "gpt_neox: tp=4",
@@ -66,6 +75,7 @@ enum {
     KINDS = sizeof kinds / sizeof kinds[0],
     FAMILIES = sizeof families / sizeof families[0],
     BRANCHES = sizeof branches / sizeof branches[0],
+    FURTHER = sizeof further / sizeof further[0],
     NAMES_MAX = KINDS > FAMILIES ? KINDS : FAMILIES
 };
 
@@ -93,6 +103,11 @@ static void several_kinds_of_blocks_train_like_one_rank(void **state)
 static void families_train_like_one_rank(void **state)
 {
     try_all(families, FAMILIES);
+}
+
+static void further_tokens_train_like_one_rank(void **state)
+{
+    try_all(further, FURTHER);
 }
 
 static void parallel_branches_train_like_one_rank(void **state)

@@ -48,7 +48,7 @@ static const struct {
 static const char *const tuned[] = {
     "mixtral_kinds: pp=2 tp=2 recompute=full",
     "mixtral_kinds: dp=2 ep=2 zero=3",
-    "glm4_moe: pp=2 dp=2 ep=2 zero=2",
+    "glm4_moe_further: pp=2 dp=2 ep=2 zero=2",
     "mixtral_tuned: tp=2 sequence=on dp=2 zero=1 adapter=bottleneck weights=int8",
     "mixtral_tuned: cp=2 recompute=full adapter=lora objective=reward",
     "mistral_tuned: tp=4 dp=2 zero=2 adapter=prefix weights=nf4",

@@ -26,14 +26,17 @@ static void begin_again(struct hd_trainer *t)
     free(weights);
 }
 
-/* Mean loss of the batch at the present weights. */
+/* Mean loss of the batch at the present weights, with those of further tokens. */
 static double loss_now(struct hd_trainer *t)
 {
+    const double weight = hd_trainer_rank_program(t)->job.mtp_weight;
     struct hd_step_result s;
 
     if (hd_trainer_rank_program(t)->job.dropout_attention > 0)
         begin_again(t);
     assert_int_equal(hd_trainer_step(t, 0, &s), HD_OK);
+    for (int k = 0; k < s.further.count; k++)
+        s.loss += weight / s.further.count * s.further.loss[k];
     return s.loss;
 }
 
@@ -269,6 +272,28 @@ static void with_wide_keys(struct hd_job *job)
     job->delta_key_heads = 2;
     job->delta_value_heads = 4;
     job->delta_key_width = 64;
+}
+
+static void predict_two_further(struct hd_job *job)
+{
+    job->mtp_layers = 2;
+    job->mtp_weight = 2;
+}
+
+static void predict_one_further(struct hd_job *job)
+{
+    choose_all_scaled(job);
+    job->mtp_layers = 1;
+    job->mtp_weight = 0.5;
+}
+
+/* Parameters: those of llama below, and for each further token 3 norms, a projection and a block. */
+static void further_tokens_agree_with_differences(void **state)
+{
+    changed_case("llama", 2, false, 1 + 2 * 9 + 2 + 2 * (3 + 1 + 9), predict_two_further);
+    changed_case("qwen3", 2, true, 0, predict_two_further);
+    changed_case("glm4_moe", 2, false, 0, predict_one_further);
+    changed_case("deepseek_v3", 4, false, 0, predict_one_further);
 }
 
 /* Families of which no other case here has the switches. */

@@ -269,6 +269,81 @@ static void a_new_run_starts_from_weights_with_fresh_moments(void **state)
     }
 }
 
+/* Two tensors of a folder have the same bytes. */
+static void assert_copy(const struct hd_weights *w, const char *copy, const char *original)
+{
+    const struct hd_weight *a = hd_weights_find(w, copy), *b = hd_weights_find(w, original);
+
+    if (!a || !b)
+        fail_msg("there is no %s", a ? original : copy);
+    assert_int_equal(a->size_bytes, b->size_bytes);
+    assert_memory_equal(a->data, b->data, (size_t)b->size_bytes);
+}
+
+/* Goal: layers for further tokens go out under the names of the hub's files and come back; a run that
+ * does not ask for them leaves them out, and one that asks where none are has new ones. Decoding does
+ * not see them. */
+static void layers_for_further_tokens_go_out_and_come_back(void **state)
+{
+    static const char *const families[] = {"deepseek_v3", "glm4_moe"};
+    float *before = malloc(2 * TOKENS * VOCAB * sizeof *before), *after = before + TOKENS * VOCAB;
+
+    assert_non_null(before);
+
+    for (int i = 0; i < 2; i++) {
+        struct model m = {.out = ""};
+        struct start s = {.differs = false};
+        struct hd_hf_export options;
+        struct hd_weights *w = NULL;
+        struct hd_job job = {0};
+
+        harness_setup(&m.h, CORPUS_BYTES);
+        m.job = harness_job(&m.h, families[i], 1);
+        m.job.shared_ffn_hidden = m.job.ffn_hidden;
+        m.job.mtp_layers = 2;
+        m.job.mtp_weight = 0.3;
+        must(harness_threads(&m.job, 1, &m.saved, harness_save_trained));
+        (void)snprintf(m.out, sizeof m.out, "%s/out", m.h.dir);
+        options = export_of(&m, HD_F32, 1 << 30);
+        must(hd_hf_export_run(&options));
+        must(hd_hf_read_config(m.out, &job, NULL));
+        assert_int_equal(job.mtp_layers, 2);
+        read_logits(m.saved.path, before);
+        read_logits(m.out, after);
+        assert_memory_equal(before, after, TOKENS * VOCAB * sizeof *before);
+        must(hd_weights_open(m.out, &w));
+        assert_copy(w, "model.layers.3.embed_tokens.weight", "model.embed_tokens.weight");
+        assert_copy(w, "model.layers.3.shared_head.head.weight", "lm_head.weight");
+        assert_non_null(hd_weights_find(w, "model.layers.3.mlp.experts.0.up_proj.weight"));
+        hd_weights_close(w);
+
+        s.checkpoint = m.saved.path;
+        job = m.job;
+        set_source(&job, m.out);
+        must(harness_threads(&job, 1, &s, start_anew));
+        job.mtp_layers = 0;
+        must(harness_threads(&job, 1, &s, start_anew));
+        set_source(&job, m.saved.path);
+        must(harness_threads(&job, 1, &s, start_anew));
+        assert_false(s.differs);
+        (void)snprintf(job.attempt_dir, sizeof job.attempt_dir, "%s/attempt-2", m.h.dir);
+        must(harness_threads(&job, 1, &m.saved, harness_save_trained)); /* without these layers */
+        options.checkpoint_dir = m.saved.path;
+        (void)snprintf(m.out, sizeof m.out, "%s/plain", m.h.dir);
+        m.job.mtp_layers = 0;
+        must(hd_hf_export_run(&options));
+        must(hd_hf_read_config(m.out, &job, NULL));
+        assert_int_equal(job.mtp_layers, 0);
+        job = m.job;
+        job.mtp_layers = 1;
+        set_source(&job, m.out);
+        (void)snprintf(job.attempt_dir, sizeof job.attempt_dir, "%s/attempt-3", m.h.dir);
+        must(harness_threads(&job, 1, &m.saved, harness_save_trained));
+        harness_teardown(&m.h);
+    }
+    free(before);
+}
+
 static void flip(const char *path, int64_t at)
 {
     FILE *file = fopen(path, "r+b");

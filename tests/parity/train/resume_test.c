@@ -167,7 +167,8 @@ static void resume_at(struct hd_job job, int dp, int at, const struct channel *s
     assert_true(second.validation == straight->validation);
 }
 
-static void resume_case(const char *family, const char *precision, int dp, double dropout)
+static void resume_case(const char *family, const char *precision, int dp, double dropout,
+                        int64_t further)
 {
     struct channel straight = {.to = STEPS};
     struct harness h;
@@ -176,6 +177,8 @@ static void resume_case(const char *family, const char *precision, int dp, doubl
     harness_setup(&h, 20000);
     job = resume_job(&h, family, precision);
     job.dropout_embedding = job.dropout_attention = job.dropout_residual = dropout;
+    job.mtp_layers = further;
+    job.mtp_weight = 0.3;
     run_way(job, dp, &straight);
     resume_at(job, dp, HALF, &straight);
     harness_teardown(&h);
@@ -183,11 +186,11 @@ static void resume_case(const char *family, const char *precision, int dp, doubl
 
 static void a_resumed_run_is_the_undisturbed_run_bit_for_bit(void **state)
 {
-    resume_case("llama", "fp32", 2, 0);
-    resume_case("gpt2", "fp32", 1, 0);
-    resume_case("gpt2", "fp32", 2, 0.2);
-    resume_case("llama", "bf16", 2, 0);
-    resume_case("llama", "fp16", 2, 0);
+    resume_case("llama", "fp32", 2, 0, 0);
+    resume_case("gpt2", "fp32", 1, 0, 0);
+    resume_case("gpt2", "fp32", 2, 0.2, 0);
+    resume_case("llama", "bf16", 2, 0, 2);
+    resume_case("llama", "fp16", 2, 0, 0);
 }
 
 /* Saving is no part of the mathematics. */

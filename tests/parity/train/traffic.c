@@ -92,14 +92,16 @@ static enum hd_status stream_open(struct hd_backend *backend, enum hd_stream_pur
     return st;
 }
 
-/* Returns the number of routers in units first to end - 1, which may include embedding and head. */
+/* Returns the number of routers in units first to end - 1, which may include embedding and head. A
+ * model has at most one in the unit of its head. */
 static int routers_in(const struct hd_rank_program *l, int first, int end)
 {
+    const struct hd_model_config *c = &l->model.config;
     int count = 0;
 
     for (int u = first; u < end; u++)
-        count += u > HD_UNIT_EMBEDDING && u < l->model.unit_head &&
-                 hd_model_layer(&l->model.config, u - HD_UNIT_FIRST_BLOCK).experts;
+        count += u > HD_UNIT_EMBEDDING && (u < l->model.unit_head || c->further) &&
+                 hd_model_layer(c, u - HD_UNIT_FIRST_BLOCK).experts;
     return count;
 }
 

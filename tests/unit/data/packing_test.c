@@ -278,6 +278,7 @@ static void tokens_and_targets_of_a_step_are_those_of_its_rows(void **state)
 {
     enum { S = 1500, CONVERSATIONS = 40, BATCH = 3 };
     static int32_t ids[S], targets[BATCH * S], tokens[BATCH * S], lengths[BATCH * S];
+    static int32_t bounds[BATCH * S], further[BATCH * S];
     static char counts[S];
     struct hd_token_writer *w;
     struct hd_data_range range;
@@ -304,19 +305,25 @@ static void tokens_and_targets_of_a_step_are_those_of_its_rows(void **state)
                      HD_OK);
     assert_false(hd_sampler_fills_windows(&sampler));
     for (int64_t step = 0; step < 12; step++) {
-        const struct hd_data_batch batch = {
-            .tokens = tokens, .targets = targets, .lengths = lengths};
-        int64_t rows = 0, first = 0, rest = 0, counted = 0;
+        const struct hd_data_batch batch = {.tokens = tokens,
+                                            .targets = targets,
+                                            .lengths = lengths,
+                                            .bounds = bounds,
+                                            .further = {[2] = further}};
+        int64_t rows = 0, first = 0, rest = 0, counted = 0, counted_further = 0;
 
         assert_int_equal(hd_sampler_fill(&sampler, step, 0, BATCH, &batch), HD_OK);
         for (int64_t i = 0; i < BATCH * S; i++) {
             rows += lengths[i] > 0;
             counted += targets[i] >= 0;
+            counted_further += further[i] >= 0;
         }
         assert_int_equal(hd_sampler_tokens(&sampler, step), rows);
-        assert_int_equal(hd_sampler_targets(&sampler, step, 0, 1, &first), HD_OK);
-        assert_int_equal(hd_sampler_targets(&sampler, step, 1, BATCH - 1, &rest), HD_OK);
+        assert_int_equal(hd_sampler_targets(&sampler, step, 0, 1, 0, &first), HD_OK);
+        assert_int_equal(hd_sampler_targets(&sampler, step, 1, BATCH - 1, 0, &rest), HD_OK);
         assert_int_equal(first + rest, counted);
+        assert_int_equal(hd_sampler_targets(&sampler, step, 0, BATCH, 3, &first), HD_OK);
+        assert_int_equal(first, counted_further);
     }
     hd_packing_free(p);
     close_range(range);

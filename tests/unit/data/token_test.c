@@ -413,8 +413,11 @@ static void a_batch_knows_where_its_documents_begin(void **state)
     static const bool last[] = {0, 1, 0, 1, 0, 1, 0, 0, 1, 0, 0, 1};
     struct fixture *f = *state;
     int32_t tokens[12], targets[12], places[12], index[12], bound[12], begin[12], length[12];
-    int32_t all[13];
+    int32_t all[13], ahead[2][12], further[2][12];
     const struct hd_data_batch batch = {.tokens = tokens,
+                                        .ahead = {ahead[0], ahead[1]},
+                                        .further = {further[0], further[1]},
+                                        .empty_token = -7,
                                         .targets = targets,
                                         .positions = places,
                                         .index = index,
@@ -450,8 +453,20 @@ static void a_batch_knows_where_its_documents_begin(void **state)
     }
     assert_false(hd_sampler_fills_windows(&sampler));
     assert_int_equal(hd_sampler_tokens(&sampler, 0), 12);
-    assert_int_equal(hd_sampler_targets(&sampler, 0, 0, WINDOWS, &count), HD_OK);
+    assert_int_equal(hd_sampler_targets(&sampler, 0, 0, WINDOWS, 0, &count), HD_OK);
     assert_int_equal(count, 12 - 5); /* of `last` */
+    for (int k = 1; k <= 2; k++)
+        for (int i = 0; i < 12; i++) {
+            const bool has = i % S + k < S && bounds[i + k] == bounds[i];
+
+            assert_int_equal(ahead[k - 1][i], has ? all[i + k] : -7);
+            assert_int_equal(further[k - 1][i],
+                             has && !last[i + k] ? all[i + k + 1] : HD_DATA_TARGET_NONE);
+        }
+    assert_int_equal(hd_sampler_targets(&sampler, 0, 0, WINDOWS, 1, &count), HD_OK);
+    assert_int_equal(count, 2); /* of 304 and of 307 */
+    assert_int_equal(hd_sampler_targets(&sampler, 0, 0, WINDOWS, 2, &count), HD_OK);
+    assert_int_equal(count, 0);
 }
 
 static void joined_documents_are_one_text(void **state)
@@ -474,8 +489,10 @@ static void joined_documents_are_one_text(void **state)
         assert_int_equal(bound[i], 0);
     }
     assert_true(hd_sampler_fills_windows(&sampler));
-    assert_int_equal(hd_sampler_targets(&sampler, 0, 0, 1, &count), HD_OK);
+    assert_int_equal(hd_sampler_targets(&sampler, 0, 0, 1, 0, &count), HD_OK);
     assert_int_equal(count, 11);
+    assert_int_equal(hd_sampler_targets(&sampler, 0, 0, 1, 3, &count), HD_OK);
+    assert_int_equal(count, 11 - 3);
 }
 
 /* Goal: the bigram model learns and is measured within documents. Method: tokens 7 9 7 9 7, a

@@ -157,6 +157,14 @@ static const struct mistake mistakes[] = {
     {3, "  family: glm4_moe\n  experts: 8\n  experts_per_token: 3\n  router: {groups: 4}",
      "job.yaml:6: model.router.groups_kept: 1 of 4 groups of 2 experts cannot give a token 3 "
      "experts"},
+    /* further tokens */
+    {6, "  heads: 8\n  mtp: {layers: 5}",
+     "job.yaml:7: model.mtp.layers: 5 is not possible; give a whole number from 0 to 4"},
+    {6, "  heads: 8\n  mtp: {loss_weight: 0.1}",
+     "job.yaml:7: model.mtp.loss_weight: there are no layers that predict further tokens; give "
+     "model.mtp.layers, or remove the line"},
+    {6, "  heads: 8\n  mtp: {layers: 1, weight: 0.1}",
+     "job.yaml:7: model.mtp.weight: unknown key; model.mtp has layers, loss_weight"},
 };
 
 /* The message names every row of families.def. */
