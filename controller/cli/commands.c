@@ -129,7 +129,7 @@ static const char watch_help[] =
     "\n"
     "Without a terminal, standard output has steps, validations, checkpoints and the\n"
     "end, by step number. Without --times it is equal for equal runs of a job: diff\n"
-    "compares them.\n"
+    "compares them. Standard error says once a minute how far it is and how long yet.\n"
     "\n" MFU_HELP "\n"
     "Example:\n"
     "  heddle watch 7 -o jsonl | jq 'select(.type == \"validation\").loss'\n";

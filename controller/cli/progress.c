@@ -61,6 +61,22 @@ void progress_validate(struct progress *p, int64_t step, const char *set, double
     p->validation_count = i < p->validation_count ? p->validation_count : i + 1;
 }
 
+void progress_summarize(const struct progress *p, struct hd_text *out)
+{
+    char text[32];
+
+    if (!p->step)
+        return;
+    hd_text_add(out, "step %lld of %lld (%d%%)", (long long)p->step, (long long)p->steps,
+                p->steps ? (int)(100 * p->step / p->steps) : 0);
+    cli_format_count(p->tokens_per_s, text);
+    if (p->tokens_per_s > 0)
+        hd_text_add(out, ", %s tok/s", text);
+    format_left(p->left_ms, text);
+    if (p->left_ms >= 0 && p->step < p->steps)
+        hd_text_add(out, ", about %s left", text);
+}
+
 /* Formats the parts of the progress line, each with the same width at every step, so that the line
  * does not flicker. A part "" is left out. */
 static void fill_parts(const struct progress *p, double done, char parts[PART_COUNT][PART_MAX])

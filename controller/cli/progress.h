@@ -45,6 +45,10 @@ struct progress_style {
 /* Takes the loss of a validation set. */
 void progress_validate(struct progress *p, int64_t step, const char *set, double loss);
 
+/* Appends a sentence for a log without a bar, such as "step 250 of 500 (50%), 98.1k tok/s, about
+ * 2m05s left"; nothing if no step was reported. */
+void progress_summarize(const struct progress *p, struct hd_text *out);
+
 /* Appends the progress line, without line break and cursor movement. */
 void progress_render(const struct progress *p, const struct progress_style *style,
                      struct hd_text *out);

@@ -17,6 +17,7 @@
 enum {
     TICK_MS = 100, /* shortest time between two drawings of the bar */
     RETRY_MS = 500,
+    SUMMARY_MS = 60000, /* time between two summaries where there is no bar */
     SIGNALS = 4
 };
 
@@ -49,7 +50,9 @@ struct watched_job {
     int64_t state_at_ms; /* time at which the state arrived whose line is held back; 0: none */
     struct bar bar;
     bool has_bar, bar_changed, first_item;
-    bool unread;        /* standard output cannot be written any more */
+    int64_t summary_step;  /* step of the last summary */
+    int64_t summary_at_ms; /* time (hd_clock_now_ms) of the next summary, without a bar */
+    bool unread;           /* standard output cannot be written any more */
     bool before_resume; /* entries that arrive now are from before the resume: stored, not shown */
     struct hd_text out;
 };
@@ -499,6 +502,23 @@ static void on_signal(uv_signal_t *handle, int number)
     w->bar_changed = true;
 }
 
+/* Without a bar, says once a minute on standard error how far the job is: lines of steps, which are
+ * equal for equal runs, have no times. */
+static void summarize(struct watched_job *w)
+{
+    const int64_t now_ms = hd_clock_now_ms();
+    struct hd_text text = {0};
+
+    if (w->has_bar || w->options->quiet || w->cli->format >= CLI_JSON || now_ms < w->summary_at_ms)
+        return;
+    w->summary_at_ms = now_ms + SUMMARY_MS;
+    progress_summarize(&w->progress, &text);
+    if (text.len_bytes && !text.failed && w->progress.step != w->summary_step)
+        cli_note("heddle: %s", text.data);
+    w->summary_step = w->progress.step;
+    hd_text_free(&text);
+}
+
 static void on_watch_tick(uv_timer_t *timer)
 {
     struct watched_job *w = timer->data;
@@ -512,6 +532,7 @@ static void on_watch_tick(uv_timer_t *timer)
         begin(w);
     if (w->code == CLI_CONTINUE && w->cli->format < CLI_JSON)
         show_held_state(w);
+    summarize(w);
     if (w->bar_changed)
         draw_bar(w);
 }
@@ -611,6 +632,7 @@ int cli_watch_job(struct cli *cli, const struct watch_options *options)
                              .colour = cli->colour,
                              .error_colour = cli_has_colour(STDERR_FILENO),
                              .progress = &w.progress};
+    w.summary_at_ms = hd_clock_now_ms() + SUMMARY_MS;
     w.has_bar = !options->quiet && cli->format <= CLI_WIDE && bar_is_possible();
     if (!options->quiet)
         code = fetch_job(&w);

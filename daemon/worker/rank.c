@@ -511,7 +511,7 @@ static enum hd_status set_up(struct rank *r)
         (void)snprintf(text, sizeof text, "%s more per rank, for messages between nodes", bytes);
         rank_say(r, HD_LINK_LEVEL_INFO, text);
     }
-    hd_trainer_describe_data(r->trainer, &data);
+    hd_trainer_describe_data(r->trainer, r->job.steps * r->job.global_batch, &data);
     rank_say(r, HD_LINK_LEVEL_INFO, data.failed ? "" : data.data);
     hd_text_free(&data);
     return load_weights(r);

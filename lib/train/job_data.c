@@ -278,7 +278,24 @@ static void describe_packing(const struct hd_packing_facts *p, struct hd_text *r
         hd_text_add(ret_text, ", %lld too long were cut", (long long)p->cut);
 }
 
-void hd_job_data_describe(const struct hd_job_data *d, struct hd_text *ret_text)
+enum { PASSES_USUAL = 4 };
+
+/* Appends how often the run goes over its data, and a warning where that is often: a model that has
+ * read a text a few times begins to learn it by heart (Muennighoff et al. 2023, "Scaling
+ * Data-Constrained Language Models"). */
+static void describe_passes(double passes, struct hd_text *ret_text)
+{
+    hd_text_add(ret_text,
+                passes < 9.95 ? ", which the run reads %.1f times"
+                              : ", which the run reads %.0f times",
+                passes);
+    if (passes > PASSES_USUAL)
+        hd_text_add(ret_text,
+                    " (more than %d: it may learn them by heart; watch the validation loss)",
+                    PASSES_USUAL);
+}
+
+void hd_job_data_describe(const struct hd_job_data *d, int64_t windows, struct hd_text *ret_text)
 {
     const size_t files = hd_corpus_file_count(d->train_corpus);
     const struct hd_packing_facts packing = hd_job_data_packing(d);
@@ -289,8 +306,10 @@ void hd_job_data_describe(const struct hd_job_data *d, struct hd_text *ret_text)
         hd_text_add(ret_text, ", %lld sources", (long long)d->sampler.mixture.count);
     if (d->stage_count)
         hd_text_add(ret_text, ", %lld stages", (long long)d->stage_count);
-    hd_text_add(ret_text, "): %lld sequences an epoch, documents %s",
-                (long long)d->sampler.window_count,
+    hd_text_add(ret_text, "): %lld sequences an epoch", (long long)d->sampler.window_count);
+    if (d->sampler.mixture.count <= 1 && !d->stage_count && d->sampler.window_count)
+        describe_passes((double)windows / (double)d->sampler.window_count, ret_text);
+    hd_text_add(ret_text, ", documents %s",
                 hd_corpus_is_bounded(d->train_corpus) ? "bounded" : "joined");
     if (packing.windows)
         describe_packing(&packing, ret_text);

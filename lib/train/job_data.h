@@ -62,8 +62,9 @@ const struct hd_sampler *hd_job_data_sampler(const struct hd_job_data *data, int
 /* Returns the number of windows of all validation sets. */
 int64_t hd_job_data_validation_windows(const struct hd_job_data *data);
 /* Appends a sentence for users about the opened data: files, kinds, tokens, windows, sources,
- * documents. */
-void hd_job_data_describe(const struct hd_job_data *data, struct hd_text *ret_text);
+ * documents; and, of a run of `windows` windows in all, how often it goes over the data. */
+void hd_job_data_describe(const struct hd_job_data *data, int64_t windows,
+                          struct hd_text *ret_text);
 void hd_job_data_close(struct hd_job_data *data);
 
 /* Checks that no data file has changed since it was opened. HD_INVALID or HD_NOT_FOUND: a file has

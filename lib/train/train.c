@@ -505,9 +505,9 @@ bool hd_trainer_can_validate(const struct hd_trainer *t)
     return t->data.validation_count > 0;
 }
 
-void hd_trainer_describe_data(const struct hd_trainer *t, struct hd_text *ret_text)
+void hd_trainer_describe_data(const struct hd_trainer *t, int64_t windows, struct hd_text *ret_text)
 {
-    hd_job_data_describe(&t->data, ret_text);
+    hd_job_data_describe(&t->data, windows, ret_text);
 }
 
 enum hd_status hd_trainer_check_data(const struct hd_trainer *t)

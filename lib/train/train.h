@@ -246,8 +246,10 @@ struct hd_pair_result hd_trainer_validated_pairs(const struct hd_trainer *traine
  * in that checkpoint. The initial weights (step 0) do not count: they have no checkpoint. */
 bool hd_trainer_is_best(const struct hd_trainer *trainer);
 
-/* Appends a sentence for users about the training and validation data (hd_job_data_describe). */
-void hd_trainer_describe_data(const struct hd_trainer *trainer, struct hd_text *ret_text);
+/* Appends a sentence for users about the training and validation data (hd_job_data_describe);
+ * windows: those of the whole run. */
+void hd_trainer_describe_data(const struct hd_trainer *trainer, int64_t windows,
+                              struct hd_text *ret_text);
 
 /* Checks that no data file has changed since it was opened. HD_INVALID or HD_NOT_FOUND: the message
  * names the file. */

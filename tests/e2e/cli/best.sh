@@ -26,7 +26,8 @@ check_equal a_folder_says_the_same "$best" "$(best_of "$work/jobs/$job")"
 
 check its_curves_are_drawn heddle plot "$job" --keys loss,lr --out "$work/curves.csv"
 check_equal with_each_step 90 "$(grep -cE '^"[0-9]+ best",[0-9]+,[0-9]+,[0-9.]+,[0-9.]+,[0-9.e-]+,' "$work/curves.csv")"
-check_equal and_the_validations "$(printf %.9g "${lowest% *}")" "$(sed -nE "s/^\"[0-9]+ best\",${lowest#* },.*,//p" "$work/curves.csv")"
+check_equal and_the_validations_of_each_set "validation_loss/license,validation_loss/corpus $(printf %.9g "${lowest% *}")" \
+    "$(head -n 1 "$work/curves.csv" | cut -d, -f 7-) $(grep -E "^\"[0-9]+ best\",${lowest#* }," "$work/curves.csv" | cut -d, -f 7)"
 
 check evaluation_of_it_succeeds heddle eval "$job" --step best --threads 1 -o json
 check_equal and_has_its_loss "${best#* }" "$(member loss <"$work/check.out")"

@@ -657,4 +657,24 @@ static void what_a_newer_controller_says_is_passed_over(void **state)
     assert_null(out.data);
 }
 
+/* A log without a bar gets what the bar would say of the time. */
+static void a_log_is_told_how_far_the_job_is(void **state)
+{
+    struct progress p = {.step = 250, .steps = 500, .tokens_per_s = 98123, .left_ms = 125000};
+    struct hd_text out = {0};
+
+    progress_summarize(&p, &out);
+    assert_string_equal(out.data, "step 250 of 500 (50%), 98.1k tok/s, about 2m05s left");
+    hd_text_clear(&out);
+    p.left_ms = -1;
+    p.tokens_per_s = 0;
+    progress_summarize(&p, &out);
+    assert_string_equal(out.data, "step 250 of 500 (50%)");
+    hd_text_clear(&out);
+    p.step = 0;
+    progress_summarize(&p, &out);
+    assert_int_equal(out.len_bytes, 0);
+    hd_text_free(&out);
+}
+
 RUN_CASES()
