@@ -140,6 +140,9 @@ fault('docs/troubleshooting.md has no table of messages') if $messages < 8;
 
 fault('README.md has ' . length($text{'README.md'}) . ' bytes; at most 9216 are read')
     if length $text{'README.md'} > 9216;
+my $rows_of_families = () = slurp('lib/job/families.def') =~ /^F\(/mg;
+fault("README.md: families.def has $rows_of_families families")
+    unless $text{'README.md'} =~ /\[$rows_of_families families\]/;
 my ($table) = $text{'README.md'} =~ /## Coming from another tool\n(.*?)\n## /s;
 my $rows = 0;
 for (split /\n/, $table // '') {

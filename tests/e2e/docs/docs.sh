@@ -13,6 +13,7 @@ for name in CHANGELOG SECURITY CONTRIBUTING ARCHITECTURE; do echo "# $name" >"$T
 for name in $(grep -oE 'docs/[A-Za-z/-]+(\.md|\.svg)|docs/PERFORMANCE.md|lib/model/forward.c' "$HEDDLE_SOURCE_DIR/README.md" | sort -u); do
     mkdir -p "$TMPDIR/tree/$(dirname "$name")" && touch "$TMPDIR/tree/$name"
 done
+mkdir -p "$TMPDIR/tree/lib/job" && cp "$HEDDLE_SOURCE_DIR/lib/job/families.def" "$TMPDIR/tree/lib/job"
 printf '| `no source says this` | x | y |\n' >"$TMPDIR/tree/docs/troubleshooting.md"
 printf '[a](../nothing.md) [b](../SECURITY.md#none)\n```\n$ heddle jobs --none\nheddle frobnicate\n```\n' >"$TMPDIR/tree/docs/a.md"
 perl "$here/docs.pl" "$TMPDIR/tree" "$HEDDLE_BIN" | sed -E 's/:[0-9]*:? / /; s/ has .*//' | sort >"$TMPDIR/found"
