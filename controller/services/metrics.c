@@ -157,8 +157,7 @@ static void add_validations(const struct job_stats *s, struct hd_text *out)
     for (size_t i = 0; i < s->validation_count; i++) {
         hd_text_clear(&labels);
         hd_text_add(&labels, "%s", s->label);
-        if (*s->validations[i].set)
-            hd_prom_label(&labels, "set", s->validations[i].set);
+        hd_prom_label(&labels, "set", s->validations[i].set);
         if (!labels.failed && !isnan(s->validations[i].loss))
             hd_prom_add(out, HD_PROM_job_validation_loss, labels.data, s->validations[i].loss);
     }
