@@ -7,6 +7,11 @@ static const ProtobufCFieldDescriptor *field_of(int index)
                                                            hd_metrics[index].name);
 }
 
+enum {
+    SENT_AS_ZERO_MAX = 16
+}; /* id of the last metric that is sent also if it is 0: an absent one is
+                                   0, but builds that sent these always are compared with */
+
 bool hd_step_to_message(const struct hd_step_metrics *metrics, struct hd_arena *arena,
                         Heddle__V1__StepReport *message)
 {
@@ -24,6 +29,8 @@ bool hd_step_to_message(const struct hd_step_metrics *metrics, struct hd_arena *
             *(double *)((char *)message + field->offset) = value;
             continue;
         }
+        if (value == 0 && hd_metrics[i].id > SENT_AS_ZERO_MAX)
+            continue;
         metric = hd_arena_alloc(arena, sizeof *metric);
         if (!metric)
             return false;

@@ -71,6 +71,7 @@ static int read_run(struct cli *cli, const char *name, const struct plot_options
                     bool *connected, struct plot_run *ret_run)
 {
     struct stat info;
+    enum hd_status st;
     uint64_t job;
     int code;
 
@@ -79,7 +80,8 @@ static int read_run(struct cli *cli, const char *name, const struct plot_options
         const char *real = realpath(name, path), *slash = real ? strrchr(real, '/') : NULL;
 
         (void)snprintf(ret_run->name, sizeof ret_run->name, "%s", slash ? slash + 1 : name);
-        return plot_read_folder(name, options, ret_run) ? cli_fail(HD_NOT_FOUND) : CLI_CONTINUE;
+        st = plot_read_folder(name, options, ret_run);
+        return st ? cli_fail(st) : CLI_CONTINUE;
     }
     if (name[strspn(name, "0123456789")])
         return cli_fail(

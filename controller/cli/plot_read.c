@@ -151,6 +151,7 @@ struct history_reading {
     struct plot_run *run;
     struct hd_rpc_call *call;
     uv_timer_t pause;
+    int64_t newest, last; /* the job's newest step when reading began; the last one that was read */
     int64_t begin_ms; /* controller's time when reading began; what is newer is not waited for */
     bool done;
     enum hd_status status;
@@ -181,6 +182,7 @@ static void take_report(struct history_reading *r, const Heddle__V1__StepReport 
                              ? hd_metric_get(&metrics, metric)
                              : NAN;
     }
+    r->last = report->step > r->last ? report->step : r->last;
     plot_add_step(r->run, &step);
 }
 
@@ -223,8 +225,8 @@ static void on_closed(uv_handle_t *handle)
     (void)handle;
 }
 
-/* Names the run after the job. */
-static int read_job_name(struct cli *cli, uint64_t job, struct plot_run *run)
+/* Names the run after the job, and sets *ret_newest to its newest step. */
+static int read_job_name(struct cli *cli, uint64_t job, struct plot_run *run, int64_t *ret_newest)
 {
     Heddle__V1__GetJobRequest request = HEDDLE__V1__GET_JOB_REQUEST__INIT;
     Heddle__V1__GetJobResponse *response = NULL;
@@ -237,6 +239,7 @@ static int read_job_name(struct cli *cli, uint64_t job, struct plot_run *run)
         return code;
     (void)snprintf(run->name, sizeof run->name, "%llu %s", (unsigned long long)job,
                    response->job ? response->job->name : "");
+    *ret_newest = response->job ? response->job->step : 0;
     hd_rpc_message_free(&response->base);
     return CLI_CONTINUE;
 }
@@ -255,7 +258,7 @@ int plot_read_job(struct cli *cli, uint64_t job, const struct plot_options *opti
         .user = &r,
     };
     enum hd_status st;
-    int code = read_job_name(cli, job, ret_run);
+    int code = read_job_name(cli, job, ret_run, &r.newest);
 
     if (code != CLI_CONTINUE)
         return code;
@@ -272,6 +275,10 @@ int plot_read_job(struct cli *cli, uint64_t job, const struct plot_options *opti
     (void)uv_run(&cli->loop, UV_RUN_NOWAIT);
     if (!st && r.status)
         st = hd_err(r.status, "%s", r.message);
+    if (!st && r.last < r.newest)
+        st = hd_err(HD_UNAVAILABLE,
+                    "the history of job %llu came up to step %lld of %lld only; try again",
+                    (unsigned long long)job, (long long)r.last, (long long)r.newest);
     if (!st && ret_run->failed)
         st = hd_err(HD_NO_MEMORY, "no memory for the history of job %llu", (unsigned long long)job);
     return st ? cli_fail(st) : CLI_CONTINUE;

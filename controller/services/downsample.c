@@ -107,6 +107,8 @@ void downsample_add_validation(struct downsample *downsample,
         if ((downsample->validations_seen - 1) % downsample->validation_stride)
             return;
     }
+    if (downsample->validation_count == DOWNSAMPLE_VALIDATIONS_MAX)
+        return; /* all of one step, of which nothing can be dropped */
     downsample->validations[downsample->validation_count].step = validation->step;
     memcpy(downsample->validations[downsample->validation_count].set, validation->set,
            sizeof validation->set);

@@ -173,9 +173,12 @@ static enum hd_status open_checkpoint(const struct copy_job *j, const char *path
  * copy is looked at again after the next start of heddled. */
 static void mark(int dir_fd, const char *to)
 {
-    const int fd = openat(dir_fd, COPY_MARK ".part",
-                          O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
+    int fd;
 
+    /* the folder is the job's: what has this name, perhaps a FIFO or a link, is never opened */
+    (void)unlinkat(dir_fd, COPY_MARK ".part", 0);
+    fd = openat(dir_fd, COPY_MARK ".part",
+                O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
     if (fd < 0)
         return;
     if (hd_file_write_all(fd, to, strlen(to)) == HD_OK)
@@ -384,7 +387,8 @@ static bool copy_next(struct agent_copies *c, struct copy_job *shared)
     if (!settings || !j) {
         free(settings);
         free(j);
-        return true; /* tried again at the next look */
+        shared->retry_ms = hd_clock_now_ms() + RETRY_MS;
+        return false;
     }
     *j = *shared;
     (void)pthread_mutex_unlock(&c->mutex);
@@ -407,7 +411,7 @@ static bool copy_next(struct agent_copies *c, struct copy_job *shared)
     shared->waiting = j->waiting - (found && !st);
     shared->oldest_ms = shared->waiting ? j->oldest_ms : 0;
     shared->claimed = j->claimed && strcmp(j->to_text, shared->to_text) == 0;
-    if (found && !st) {
+    if (found && !st && strcmp(j->to_text, shared->to_text) == 0) {
         shared->copied[shared->next_copied].attempt = attempt;
         shared->copied[shared->next_copied].step = step;
         shared->next_copied = (shared->next_copied + 1) % REMEMBERED;
@@ -464,7 +468,9 @@ static void *run_copies(void *user)
             if (j->retry_ms > hd_clock_now_ms())
                 continue;
             found = copy_next(c, j);
-            j->done = !found && may_end && !c->stop;
+            /* meanwhile the job may have begun another attempt */
+            j->done = !found && may_end && j->is_known && !j->alive && !c->stop &&
+                      j->retry_ms <= hd_clock_now_ms();
             any |= found;
         }
         forget_done(c);

@@ -58,8 +58,16 @@ static void strip_quotes(struct hd_text *etag)
     etag->len_bytes = n;
 }
 
+/* Returns whether a text of a store may be part of a header or of a line of a file. */
+static bool is_plain(const char *text)
+{
+    while (*text && (unsigned char)*text >= 0x20 && *text != 0x7f)
+        text++;
+    return !*text;
+}
+
 static enum hd_status add_page(struct s3_list *list, const struct hd_text *page, bool encoded,
-                               struct hd_arena *arena)
+                               const char *prefix, struct hd_arena *arena)
 {
     const char *end = page->data + page->len_bytes, *at = page->data, *begin, *last;
     struct hd_text key = {0}, etag = {0}, size = {0};
@@ -77,7 +85,17 @@ static enum hd_status add_page(struct s3_list *list, const struct hd_text *page,
         strip_quotes(&etag);
         if (encoded)
             decode_url(key.data);
-        if (*key.data && !hd_text_ends(key.data, "/"))
+        /* what is copied or removed is only what was asked for */
+        if (!hd_text_starts(key.data, prefix))
+            st =
+                hd_err(HD_CORRUPT, "the store lists an object that does not begin with %s", prefix);
+        else if (!is_plain(key.data) || !is_plain(etag.data) ||
+                 etag.len_bytes >= sizeof((struct hub_answer *)0)->etag)
+            st = hd_err(
+                HD_CORRUPT,
+                "the store lists an object below %s whose key or ETag has control characters",
+                prefix);
+        else if (*key.data && !hd_text_ends(key.data, "/"))
             st = s3_list_add(list, key.data, etag.data, bytes, arena);
     }
     hd_text_free(&key);
@@ -93,7 +111,7 @@ enum hd_status s3_list_objects(struct hd_s3 *s3, struct hub_client *client, cons
     enum hd_status st = HD_OK;
     bool more = true;
 
-    while (!st && more) {
+    for (int pages = 0; !st && more; pages++) {
         struct s3_call call = {.bucket = bucket, .key = "", .reply = &page};
         struct hub_answer answer;
         const char *end;
@@ -114,7 +132,10 @@ enum hd_status s3_list_objects(struct hd_s3 *s3, struct hub_client *client, cons
                         answer.host, bucket);
             break;
         }
-        st = add_page(list, &page, s3_find_text(page.data, end, "EncodingType", &text), arena);
+        st = add_page(list, &page, s3_find_text(page.data, end, "EncodingType", &text), prefix,
+                      arena);
+        if (!st && pages == HUB_FILES_MAX) /* even pages without an object end sometime */
+            st = hd_err(HD_CORRUPT, "%s does not end its list of %s", answer.host, bucket);
         more = s3_find_text(page.data, end, "IsTruncated", &text) && text.data &&
                strcmp(text.data, "true") == 0;
         if (!st && more &&

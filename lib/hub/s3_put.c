@@ -10,6 +10,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,11 +99,35 @@ static enum hd_status add_files(struct s3_upload *u, int dir_fd, const char *bel
     return st;
 }
 
+/* Opens a file below the checkpoint's folder. The folder is the job's, which may put a link or a FIFO
+ * in the place of any part at any time: no link is followed, and no FIFO is waited for. */
+static int open_below(int dir_fd, const char *path)
+{
+    int fd = dup(dir_fd);
+
+    while (fd >= 0) {
+        char part[NAME_MAX + 1];
+        const size_t len = strcspn(path, "/");
+        int next;
+
+        (void)snprintf(part, sizeof part, "%.*s", (int)len, path);
+        next = openat(fd, part,
+                      O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC |
+                          (path[len] ? O_DIRECTORY : 0));
+        (void)close(fd);
+        fd = next;
+        if (!path[len])
+            break;
+        path += len + 1;
+    }
+    return fd;
+}
+
 static enum hd_status open_file(struct s3_upload *u, const char *path)
 {
     struct stat info;
 
-    u->fd = openat(u->copy->dir_fd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    u->fd = open_below(u->copy->dir_fd, path);
     if (u->fd < 0 || fstat(u->fd, &info) < 0)
         return hd_err(errno == ENOENT ? HD_NOT_FOUND : HD_IO,
                       "cannot open %s of the checkpoint: %s", path, strerror(errno));
@@ -131,7 +156,7 @@ static enum hd_status hash_range(const struct s3_upload *u, int64_t from, int64_
             hd_pki_digest_add(digest, chunk, (size_t)n);
         from += n;
         bytes -= n;
-        if (!st && hub_is_stopped(&u->end))
+        if (!st && (hub_is_stopped(&u->end) || hub_is_stopped(u->copy->stop)))
             st = hd_err(HD_ABORTED, "interrupted");
     }
     if (!st)
@@ -251,7 +276,7 @@ static void *send_parts(void *user)
 {
     struct s3_upload *u = user;
     struct hub_client *client = NULL;
-    enum hd_status st = hub_client_new(&u->s3->http, &u->end, &client);
+    enum hd_status st = hub_client_new(&u->s3->http, u->copy->stop, &client);
 
     while (!st && !hub_is_stopped(&u->end)) {
         const int number = __atomic_add_fetch(&u->next, 1, __ATOMIC_RELAXED);
@@ -433,7 +458,7 @@ static enum hd_status abort_left(struct s3_upload *u)
     end = at ? at + reply.len_bytes : NULL;
     for (; !st && at && s3_find_element(at, end, "Upload", &begin, &last); at = last)
         if (s3_find_text(begin, last, "Key", &key) && s3_find_text(begin, last, "UploadId", &id) &&
-            !key.failed && !id.failed)
+            !key.failed && !id.failed && hd_text_starts(key.data, prefix))
             st = abort_upload(u, key.data, id.data);
     hd_text_free(&reply);
     hd_text_free(&key);

@@ -167,6 +167,11 @@ enum hd_status hd_sp_normalise(const struct hd_sp *sp, const struct hd_text_piec
         st = normalise_prefix(sp, text + at, n - at, &r);
         if (st)
             return st;
+        if (r.len_bytes > HD_SP_PIECE_BYTES_MAX || out->text.len_bytes > HD_SP_WORD_BYTES_MAX)
+            return hd_err(HD_LIMIT,
+                          "the normalization of the tokenizer makes a text longer than "
+                          "%d bytes, or a character longer than %d",
+                          HD_SP_WORD_BYTES_MAX, HD_SP_PIECE_BYTES_MAX);
         after_space = write_replaced(&w, &r, at, after_space) && sp->removes_spaces;
     }
     if (sp->removes_spaces)
