@@ -84,7 +84,7 @@ struct cli {
 };
 
 struct cli_command {
-    const char *group; /* heading above it in heddle --help; NULL: it has that of the row before */
+    const char *group; /* heading above it in heddle --help; NULL: that of the row before */
     const char *name, *summary;
     const char *help; /* help text: usage, flags, an example */
     int (*run)(struct cli *cli, int argc, char **argv);
@@ -97,15 +97,16 @@ void cli_overview(struct hd_text *out); /* appends the text of heddle --help */
 
 /* ---- other names of commands (spelling.c) ---- */
 
-/* If words[0] and words[1] are a noun and a verb, such as "node drain", replaces them by the words
- * of their command. Returns whether that is one word, words[1]; words[0] is then to be skipped. */
+/* Replaces a noun and a verb in words[0] and words[1], such as "node drain", by the words of the
+ * command. Returns true if the command is words[1] alone: the caller skips words[0]. Returns false
+ * if the command still begins at words[0], also where the two words are no known noun and verb. */
 bool cli_replace_alias(char **words);
-/* Appends the verbs of a noun, separated by blanks; nothing: it is no noun of those. */
+/* Appends the verbs of a noun such as "node", separated by blanks; nothing if it is not known. */
 void cli_add_verbs(const char *noun, struct hd_text *out);
 /* Returns what to write for a word of another tool, such as "scancel"; NULL: it is not known. */
 const char *cli_habit(const char *word);
-/* Returns the command, or the word of another tool, that is nearest to a mistyped one; NULL: none is
- * near. */
+/* Finds the command, or the word of another tool, that is nearest to a mistyped word. Returns
+ * ret_word, which holds it; NULL: none is near. */
 enum { CLI_NEAREST_MAX = 64 };
 const char *cli_nearest(const char *word, char ret_word[CLI_NEAREST_MAX]);
 

@@ -65,7 +65,8 @@ static int check_eval_flags(const struct eval *e, const struct cli *cli)
         return cli_usage("eval: --choices has questions of its own; without --data, --val and "
                          "--windows");
     if (e->data.count && e->val)
-        return cli_usage("eval: --val names validation data of the job; without --data");
+        return cli_usage(
+            "eval: --val names validation data of the job; give either --val or --data");
     if (!e->choices.count && (e->limit || e->weights || e->device || e->tp || e->pp))
         return cli_usage("eval: --limit, --weights, --device, --tp and --pp are for --choices");
     if (e->limit && hd_text_to_int64(e->limit, 1, INT64_C(1) << 40, &i))

@@ -502,8 +502,8 @@ static int watch(struct local *l)
     return code;
 }
 
-/* Sets ret_text to the first record (or, problems, problem) of jobs whose checkpoints heddled copies
- * (daemon/agent/copies.h); false: there is none. */
+/* Sets ret_text to the first record of a job whose checkpoints heddled copies, or if `problems` is
+ * set to the first problem of such a job (daemon/agent/copies.h); false: there is none. */
 static bool find_copies(const struct local *l, bool problems, struct hd_text *ret_text)
 {
     char path[PRIVATE_DIR_MAX + 300];

@@ -152,7 +152,8 @@ static int plot_all(struct cli *cli, const char *out, const struct plot_options 
     for (int i = 0; i < cli->arg_count && code == CLI_CONTINUE; i++) {
         code = read_run(cli, cli->args[i], options, &connected, &runs[i]);
         if (code == CLI_CONTINUE && !runs[i].step_count)
-            code = cli_fail(hd_err(HD_NOT_FOUND, "%s has no step yet", cli->args[i]));
+            code = cli_fail(hd_err(HD_NOT_FOUND, "%s has no steps to draw; wait for its first step",
+                                   cli->args[i]));
     }
     if (code == CLI_CONTINUE)
         code = draw_runs(out, runs, (size_t)cli->arg_count, options);

@@ -183,8 +183,8 @@ static bool counts_epoch(const struct hd_job *job)
     return job->epochs > 0 || hd_spec_has_conversations(job);
 }
 
-/* Returns of how many conversations one is checked: 1, or more if the job has too many bytes to
- * tokenize them all, and no number of epochs that needs their count. */
+/* Returns N where one of N conversations is checked: 1, or more if the job has too many bytes to
+ * tokenize all of them and train.epochs, which needs their count, is not given. */
 static int64_t sample_of(const struct hd_job *job)
 {
     int64_t bytes = 0;

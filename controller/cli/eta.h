@@ -31,8 +31,8 @@ struct eta_pause {   /* Measured duration of a kind of pause: validations, or ch
     int64_t at_step; /* step of the latest pause; -1: none yet in this attempt */
     /* running mean of the pauses, ms; each older pause weighs half of the next; < 0: unknown */
     double ms;
-    /* running mean before the latest pause, < 0: unknown; and that pause so far, ms: the sets of a
-     * validation are reported one by one */
+    /* running mean before the latest pause, ms, < 0: unknown; and the length of the latest pause so
+     * far, ms, which grows because the sets of one validation are reported one by one */
     double earlier_ms, latest_ms;
 };
 

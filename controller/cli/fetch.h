@@ -15,14 +15,16 @@
 
 struct cli;
 
-/* Gets what the request wants (hd_hub_get; chooses: hd_hub_get_set), with progress, and a line about what was downloaded.
- * Ctrl-C and SIGTERM end it with HD_ABORTED: what has arrived stays for the next time. */
+/* Gets what the request wants, by hd_hub_get, or if `chooses` by hd_hub_get_set. Shows progress,
+ * and then a line about what was downloaded. Ctrl-C and SIGTERM end it with HD_ABORTED: what has
+ * arrived stays for the next time. */
 enum hd_status fetch_get(struct hd_hub_request *request, bool chooses, struct hd_arena *arena,
                          struct hd_hub_result *ret_result);
 /* Gets objects in the same way (hd_s3_get). */
 enum hd_status fetch_get_s3(struct hd_s3_request *request, struct hd_arena *arena,
                             struct hd_s3_result *ret_result);
-/* Returns the exit code of a failure of fetch_get and fetch_get_s3: cli_exit_of, or that of the signal. */
+/* Returns the exit code of a failure of fetch_get and fetch_get_s3: cli_exit_of, or the code of the
+ * signal that ended it. */
 int fetch_exit_of(enum hd_status st);
 
 /* Names of a job file and the paths that they mean. Initialise with {.arena = .., .downloads = ..}.
@@ -40,13 +42,13 @@ struct fetch_names {
  * name means (hd_spec_source.locate). user: struct fetch_names. */
 enum hd_status fetch_locate(void *user, const char *name, bool is_data, struct hd_text *ret_path);
 
-/* Replaces the first argument of a command, if it is an hf:// or s3:// name, by the folder of the model, and
- * downloads what the cache lacks. path: memory of the new argument. Returns CLI_CONTINUE, or an exit
- * code after the message. */
+/* Replaces the first argument of a command, if it is an hf:// or s3:// name, by the folder of the
+ * model, and downloads what the cache lacks. path: memory of the new argument. Returns
+ * CLI_CONTINUE, or an exit code after printing a message. */
 int fetch_argument(struct cli *cli, char path[PATH_MAX]);
 
-/* Appends "model.from: hf://ORG/NAME@COMMIT", "data.train: s3://BUCKET/KEY" and the like, a line for each
- * repository and object that the job reads from a cache. */
+/* Appends "model.from: hf://ORG/NAME@COMMIT", "data.train: s3://BUCKET/KEY" and the like, a line
+ * for each repository and object that the job reads from a cache. */
 void fetch_describe(const struct hd_job *job, struct hd_text *out);
 
 #endif

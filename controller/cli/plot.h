@@ -33,11 +33,11 @@ struct plot_options {
     int width;     /* of the SVG, pixels */
 };
 
-/* A training step, in the order of training: a step that was repeated after a restart replaces its
- * first run and those after it. */
+/* A training step. A step that is repeated after a restart replaces the recorded step and all steps
+ * after it. */
 struct plot_step {
     int64_t step;
-    double tokens, ms;            /* of this step: tokens trained on; wall time */
+    double tokens, ms;            /* tokens that this step trained on; its wall time, ms */
     double values[PLOT_KEYS_MAX]; /* of the metrics of plot_options; NaN: absent */
 };
 
@@ -76,11 +76,11 @@ void plot_free_run(struct plot_run *run);
 struct plot_point {
     double x, y;     /* y: NaN: no value */
     double smooth;   /* y after smoothing; NaN where y is */
-    const char *set; /* of a validation: name of its set, or ""; NULL: a step */
+    const char *set; /* validation: name of its set, or ""; NULL: the point is a step */
 };
 
 struct plot_line {
-    const char *name; /* of its run */
+    const char *name; /* name of the run */
     int colour;       /* index of the run */
     bool dots;        /* values of validations, each shown as a dot, and never smoothed */
     struct plot_point *points;
@@ -108,7 +108,7 @@ enum { PLOT_TICKS_MAX = 16 };
 int plot_ticks(double min, double max, bool log, int wish, double ret_ticks[PLOT_TICKS_MAX]);
 /* Writes a tick's number as short as it is exact: 20k, 1.5M, 3e-04, 0.25. */
 void plot_format(double value, char ret_text[32]);
-/* Name of the horizontal axis. */
+/* Returns the name of the horizontal axis. */
 const char *plot_axis_name(enum plot_axis axis);
 
 /* ---- output ---- */
@@ -127,7 +127,7 @@ void plot_csv(const struct plot_run *runs, size_t run_count, const struct plot_o
               struct hd_text *out);
 
 /* Draws the loss of a run into loss.svg in its folder, if it has at least two steps. A failure is
- * silent: the history stays, and heddle plot draws it. */
+ * not reported, since heddle plot can draw the history later. */
 void plot_write_loss(const char *run, const char *name);
 
 #endif

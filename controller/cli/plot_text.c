@@ -19,7 +19,8 @@ enum {
 
 struct grid {
     int columns, per_x, per_y; /* characters in a row; dots of a character */
-    /* by character: bits of braille dots, or 1; index of the newest run there; a validation there */
+    /* each by character: bits of its braille dots, else 0 or 1; index of the run drawn last;
+     * whether a validation is drawn */
     unsigned char dots[ROWS][COLUMNS_MAX], run[ROWS][COLUMNS_MAX];
     bool validation[ROWS][COLUMNS_MAX];
 };

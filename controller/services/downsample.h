@@ -14,8 +14,8 @@
 
 enum {
     DOWNSAMPLE_BUCKETS = 1024,
-    /* limit of points in the validation curve; when it is reached, those of every second validation
-     * are dropped */
+    /* limit of points in the validation curve; when it is reached, the points of every second
+     * validation are dropped */
     DOWNSAMPLE_VALIDATIONS_MAX = 512,
 };
 

@@ -3,9 +3,10 @@
  *
  *     controller  <--stream.c-->  agent.c  --reconcile-->  local.c  <--socket-->  heddle-supervisor
  *
- * One loop, one thread (and libuv's pool for removing checkpoints, and one that copies them). daemon/devices lists the
- * devices and checks which of them work. All durable state is on disk or in the controller:
- * heddled may be killed and restarted at any time, and finds its supervisors by their records.
+ * One loop, one thread; besides, libuv's pool removes checkpoints, and a thread of copies.c copies
+ * them to object stores. daemon/devices lists the devices and checks which of them work. All
+ * durable state is on disk or in the controller: heddled may be killed and restarted at any time,
+ * and finds its supervisors by their records.
  *
  * Used by: its own files.   Uses: base, config, hub, link, rpc, spec, daemon/attempt, daemon/devices,
  * libuv, the messages.

@@ -169,8 +169,8 @@ static enum hd_status open_checkpoint(const struct copy_job *j, const char *path
     return HD_OK;
 }
 
-/* Marks the checkpoint, for heddle checkpoint ls. A mark is a help: where it cannot be written, the
- * copy is looked at again after the next start of heddled. */
+/* Marks the checkpoint as copied, for heddle checkpoint ls and for find_next. Without a mark, which
+ * the folder may not allow, heddled compares the copy with the checkpoint again after a restart. */
 static void mark(int dir_fd, const char *to)
 {
     int fd;

@@ -2,7 +2,7 @@
  *
  *     STATE_DIR/copies/JOB           one job whose checkpoints this node copies: its folder, where to,
  *                                    and how many copies are kept
- *     STATE_DIR/copies/JOB.problem   why its last copy failed; absent: it did not
+ *     STATE_DIR/copies/JOB.problem   why its last copy failed; absent: it did not fail
  *
  * The node of rank 0 copies. A thread looks for complete checkpoints in the job's folder and copies
  * the newest that has no copy, to PREFIX/attempt-K/step-N, its manifest last. A copy that fails or is
@@ -15,7 +15,7 @@
  * removed when no attempt of it runs here and all its checkpoints have copies.
  *
  * Used by: its own package.   Uses: base, checkpoint, hub, job.
- * Threads: one of its own; all functions are the loop's.
+ * Threads: a thread of its own copies; only the agent's loop may call these functions.
  */
 #ifndef HD_DAEMON_AGENT_COPIES_H
 #define HD_DAEMON_AGENT_COPIES_H
@@ -35,8 +35,10 @@ struct copies_stats {
     double oldest_seconds; /* age of the oldest of them, s; 0: none */
 };
 
-/* Reads the records. Takes Amazon's keys out of the environment, which supervisors and ranks inherit.
- * cluster: id of the cluster, borrowed; part of the mark of the job's prefix. */
+/* Reads the records. If the S3 settings are valid and their keys come from AWS_ACCESS_KEY_ID, takes
+ * the keys out of the environment, which supervisors and ranks inherit; otherwise the environment
+ * stays as it is. cluster: id of the cluster, borrowed; part of the owner that claims a prefix
+ * (hd_s3_claim). */
 enum hd_status copies_open(const char *state_dir, const char *cluster,
                            struct agent_copies **ret_copies);
 void copies_close(struct agent_copies *copies); /* interrupts a copy; NULL: does nothing */
@@ -44,12 +46,13 @@ void copies_close(struct agent_copies *copies); /* interrupts a copy; NULL: does
 /* Records a job, if its resolved text has checkpoint.copy_to. attempt_dir: JOBS_DIR/JOB/attempt-K. */
 void copies_add(struct agent_copies *copies, int64_t job, const char *attempt_dir,
                 const char *resolved_job);
-/* Tells whether an attempt of the job runs on this node; call for each job from time to time. */
+/* Asks is_alive of each recorded job whether an attempt of it runs on this node. Call from time to
+ * time: a job is forgotten only after is_alive has returned false for it. */
 void copies_set_alive(struct agent_copies *copies, bool (*is_alive)(const void *user, int64_t job),
                       const void *user);
 /* Returns whether the checkpoint in this folder is being copied. copies NULL: false. */
 bool copies_is_busy(struct agent_copies *copies, const char *checkpoint_dir);
-/* Copies the text of why the job's last copy failed; "": it did not. */
+/* Sets ret_text to why the job's last copy failed; "": it did not fail, or none was tried. */
 void copies_get_problem(struct agent_copies *copies, int64_t job, char *ret_text, size_t size);
 void copies_get_stats(struct agent_copies *copies, struct copies_stats *ret_stats);
 

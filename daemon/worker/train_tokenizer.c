@@ -347,7 +347,7 @@ static void note_shortage(const struct tokenizer_training *t, const struct hd_bp
     if (trained->ids < t->how.vocab)
         hd_text_add(&note,
                     "%d tokens instead of %d: no other pair of tokens occurs at least %lld times "
-                    "in the text; give more text, or a smaller --vocab\n",
+                    "in the text; give more text, or a smaller --vocab or --min-count\n",
                     (int)trained->ids, (int)t->how.vocab, (long long)t->how.min_count);
     if (t->words.forgotten)
         hd_text_add(&note,

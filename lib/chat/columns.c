@@ -147,7 +147,8 @@ enum hd_status hd_chat_check_roles(const char *roles)
                           (int)(all - name - 1 < 80 ? all - name - 1 : 80), p + name + 1);
         for (const char *q = roles; q < p; q += strcspn(q, ",") + 1)
             if (strncmp(q, p, name + 1) == 0)
-                return hd_err(HD_INVALID, "'%.*s' is there twice", (int)(name < 80 ? name : 80), p);
+                return hd_err(HD_INVALID, "the name '%.*s' is given twice; remove one",
+                              (int)(name < 80 ? name : 80), p);
         p += all + (p[all] == ',');
     }
     return HD_OK;

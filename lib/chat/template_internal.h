@@ -35,12 +35,12 @@ enum chat_kind {
     CHAT_MACRO,
     CHAT_METHOD,
     CHAT_FUNCTION, /* text: its name */
-    /* items, count: what Python gives where a list would do for a loop, but not for text, ==, + or
-     * JSON, which are refused or differ */
+    /* items, count: sequences of Python that are no lists. A loop takes them like a list; as text,
+     * and in ==, + and JSON, they differ from a list or are refused */
     CHAT_RANGE,
     CHAT_VIEW, /* keys(), values() or items() of a mapping */
-    CHAT_LAZY, /* the result of map, select ..: gone through once, and true even if empty;
-                  items[-1]: whether it was */
+    CHAT_LAZY, /* the result of map, select ..: a loop can go through it once; true even if
+                  empty; items[-1]: whether a loop has gone through it */
 };
 
 struct chat_value {

@@ -346,8 +346,8 @@ static inline struct hd_comm_op *hd_comm_op_at(const struct hd_comm_stream *stre
     return &stream->ops[place % HD_COMM_QUEUE_MAX];
 }
 
-/* Returns the bytes of each member's input that one step of a sum reads, about all_bytes together:
- * a multiple of HD_COMM_ALIGN, and never 0, with as many members as an engine connects. */
+/* Returns how many bytes of each member's input one step of a sum reads: an equal share of
+ * all_bytes, rounded down to a multiple of HD_COMM_ALIGN, but at least HD_COMM_ALIGN. */
 static inline int64_t hd_comm_step_bytes(int64_t all_bytes, int members)
 {
     const int64_t each = all_bytes / members / HD_COMM_ALIGN * HD_COMM_ALIGN;

@@ -18,7 +18,8 @@ enum hd_status hd_bad_rule_read(const char *text, struct hd_bad_rule *ret_rule)
         digits = strspn(text + 5, "0123456789");
         if (!digits || digits > COUNT_DIGITS_MAX || text[5 + digits] ||
             sscanf(text + 5, "%lld", &count) != 1)
-            return hd_err(HD_INVALID, "'%.40s' is no number of records", text + 5);
+            return hd_err(HD_INVALID, "'%.40s' is no number of records; it has 1 to %d digits",
+                          text + 5, COUNT_DIGITS_MAX);
         rule.count_max = count;
     } else if (strcmp(text, "skip") != 0) {
         return hd_err(HD_INVALID, "'%.40s' is not error, skip or skip: COUNT", text);

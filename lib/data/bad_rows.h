@@ -28,19 +28,20 @@ enum hd_status hd_bad_rule_read(const char *text, struct hd_bad_rule *ret_rule);
 struct hd_bad_rows { /* initialise with zeros */
     int64_t records; /* records looked at, bad ones included */
     int64_t count;   /* bad ones */
-    struct hd_text
-        reasons; /* a line for each of the first HD_BAD_ROWS_SHOWN, FILE:ROW: REASON; the advice in a reason is
-                               left out if it is that of the line before */
-    struct hd_text advice; /* advice of the last of them */
+    /* a line "FILE:ROW: REASON" for each of the first HD_BAD_ROWS_SHOWN bad ones; a reason ends
+     * without its advice, the part from "; " on, where the line before has the same advice */
+    struct hd_text reasons;
+    struct hd_text advice; /* advice of the last line of `reasons` */
 };
 
 /* Notes a bad record with this thread's error message, which names file and row. */
 void hd_bad_rows_add(struct hd_bad_rows *rows);
-/* Adds those of records that follow. */
+/* Adds the counts and lines of `more`, whose records follow those of `rows`. */
 void hd_bad_rows_join(struct hd_bad_rows *rows, const struct hd_bad_rows *more);
 void hd_bad_rows_free(struct hd_bad_rows *rows);
 
-/* Returns HD_INVALID if so many bad records are an error; `where` names the file or files. */
+/* Returns HD_INVALID if the rule does not allow as many bad records as `rows` has. where: name of
+ * the file or files, for the message. */
 enum hd_status hd_bad_rows_judge(const struct hd_bad_rows *rows, const struct hd_bad_rule *rule,
                                  const char *where);
 /* Returns the first reason without its end of line, in the caller's buffer. */

@@ -207,7 +207,7 @@ struct hd_sampler {       /* read-only after hd_sampler_init */
     int64_t context;      /* S: tokens per window */
     int64_t global_batch; /* samples per step, over all ranks */
     int64_t window_count; /* windows of an epoch, sum over all sources */
-    int64_t first_sample; /* global id of the sampler's first sample; not 0: of a later stage */
+    int64_t first_sample; /* global id of the first sample; not 0: sampler of a later stage */
     enum hd_data_order order;
     struct hd_mixture mixture;
     struct hd_sampler_source sources[HD_MIXTURE_SOURCES_MAX];
@@ -256,9 +256,9 @@ struct hd_data_batch {
                            others -1 */
     float *reference; /* [count, S] log-probability of the target under the reference model
                            (hd_corpus_set_reference); 0: no reference */
-    /* [count, S] by k - 1, for multi-token prediction: the token k places after the row, empty_token
-     * if it is not in the row's document or window; and the target of that token. Only
-     * hd_sampler_fill sets them */
+    /* for multi-token prediction, at index k - 1, [count, S] each. ahead: the token k places after
+     * the row; empty_token if the row's document or window ends before it. further: the target of
+     * that token; HD_DATA_TARGET_NONE likewise. Only hd_sampler_fill sets them */
     int32_t *ahead[HD_DATA_FURTHER_MAX], *further[HD_DATA_FURTHER_MAX];
     int64_t *sample_ids; /* [count]    global sample ids                                         */
     bool answer_ends;
@@ -274,7 +274,8 @@ static inline void hd_data_move_positions(int32_t *positions, int64_t count, int
 }
 
 /* Fills samples first .. first + count - 1 of the global batch of `step` (from 0). `ahead` and
- * `further` need tokens, targets and, if documents are bounded, bounds. Allocates nothing. HD_INVALID: a token id is outside the vocabulary. */
+ * `further` need tokens, targets and, if documents are bounded, bounds. Allocates nothing.
+ * HD_INVALID: a token id is outside the vocabulary. */
 enum hd_status hd_sampler_fill(const struct hd_sampler *sampler, int64_t step, int64_t first,
                                int64_t count, const struct hd_data_batch *ret_batch);
 

@@ -42,22 +42,23 @@ static inline int64_t hd_data_window_count(int64_t token_count, int64_t context)
 
 /* ---- jsonl.c: one document per line, or per record of a container as a line ---- */
 
-/* Bytes of a record as a line; several copies of one, as text and as values, fit in 256 MiB. */
+/* Most bytes of a record as a line, so that several copies of it, as text and as parsed values, fit
+ * in 256 MiB. */
 enum { HD_JSONL_LINE_BYTES_MAX = 64 << 20 };
 #define HD_JSONL_LINE_TEXT "64 MiB"
 
 /* Returns whether the line, given without its newline, is blank; a blank line is no document. */
 bool hd_jsonl_is_blank(const char *line, size_t bytes);
-/* Which records of a file are checked. */
+/* The records of a file that are checked. */
 struct hd_jsonl_sample {
     int64_t bytes; /* only records in the first `bytes` */
-    int64_t every; /* of these one in `every`, the first and the file's last */
+    int64_t every; /* one in `every` of these, at least 1; always the first and the file's last */
 };
 
 /* Checks that records are conversations (or pairs, or texts) of the form. Renders no chat template,
  * so it does not find what a template would refuse. Sets *ret_documents to the number of records of
- * the whole file. Notes bad records in `bad`, up to those that are shown, and goes on; bad NULL: the
- * first is an error. */
+ * the whole file. Notes at most HD_BAD_ROWS_SHOWN bad records in `bad`, and then only counts; bad
+ * NULL: the first bad record is an error. */
 enum hd_status hd_jsonl_check(const char *path, const struct hd_row_rules *rows,
                               enum hd_chat_form form, struct hd_jsonl_sample sample,
                               struct hd_bad_rows *bad, int64_t *ret_documents);

@@ -12,7 +12,7 @@ enum {
     TRIES_MAX = 1000 /* bad records in front of the first good one, if bad ones are left out */
 };
 
-/* Returns HD_INVALID for a record without a member `text`; the message has the members that it has. */
+/* Returns HD_INVALID for a record without a member `text`; the message lists its members. */
 static enum hd_status no_text(const struct hd_json *root)
 {
     struct hd_text has = {0};

@@ -49,13 +49,14 @@ struct hd_survey_rules {
 
 /* bytes of text that a survey encodes at most; takes seconds on all cores */
 #define HD_SURVEY_ENCODE_MAX (INT64_C(256) << 20)
-/* bytes of records of a larger file that are checked, about, spread over the file */
+/* approximate bytes of records that are checked of a larger file, spread over the file */
 #define HD_SURVEY_SAMPLE_BYTES (INT64_C(16) << 20)
 /* bytes that a survey reads at most; takes about a minute */
 #define HD_SURVEY_READ_MAX (INT64_C(16) << 30)
 
-/* Counts and checks the files. The caller judges rules->bad, if those are an error. On HD_NOT_FOUND, HD_IO and HD_INVALID the message names the file,
- * and the line of a .jsonl. */
+/* Counts and checks the files. Bad records in rules->bad are no failure here: the caller passes
+ * them to hd_bad_rows_judge. On HD_NOT_FOUND, HD_IO and HD_INVALID the message names the file, and
+ * the line of a .jsonl. */
 enum hd_status hd_survey_run(const struct hd_corpus_file *files, size_t count,
                              struct hd_survey_rules *rules, struct hd_survey *ret_survey);
 

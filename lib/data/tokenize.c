@@ -245,7 +245,7 @@ static enum hd_status tokenize_piece(const struct work *w, struct hd_encoder *en
     return slot->ends_document ? end_document(w, slot) : HD_OK;
 }
 
-/* Counts of a slot in front of a record, to take the record out again. */
+/* Counts of a slot before a record is added, to remove the record if it is bad. */
 struct slot_mark {
     size_t ids, counts, ends;
     int64_t targets, spelled;

@@ -63,8 +63,9 @@ struct hd_tokenize {
      * text. */
     const struct hd_conversation_rules *conversations;
     struct hd_row_rules rows; /* how records are read; bad ones are left out if it says so */
-    /* Notes the bad records, also where they are an error: then those that are shown, not the first
-     * alone, are looked for. NULL: not wanted. */
+    /* Collects the bad records. Where these are an error, the run fails only after
+     * HD_BAD_ROWS_SHOWN of them or at the end of a file. NULL: the first bad record ends the
+     * run. */
     struct hd_bad_rows *bad;
     int threads;
     /* Called several times per second; returns false to stop the run. May be NULL. */

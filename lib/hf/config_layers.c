@@ -70,7 +70,8 @@ static bool has_any(const bool *picked, int64_t count)
     return false;
 }
 
-/* Writes the layers with a window, or with chunks, into the job: as model.window_from if they are the last ones. */
+/* Writes the layers with a window, or with chunks, into the job: as model.window_from if they are
+ * the last ones. */
 static enum hd_status put_window_layers(struct hd_hf_reading *r, const bool *picked)
 {
     const int64_t count = r->job->layers;

@@ -3,8 +3,8 @@
  *
  * Those beside the text model of a wrapped base (wrapper.c), such as the ones of its vision tower:
  * the whole export has their form of names, and the folder must still be there. Those of layers that
- * predict further tokens, unless the run trained such layers (further.c): without the folder the export has none, and a note and its config.json say
- * so. */
+ * predict further tokens, unless the run trained such layers (further.c): without the folder the
+ * export has none, and a note and its config.json say so. */
 #include <stdio.h>
 #include <string.h>
 

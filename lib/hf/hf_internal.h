@@ -12,8 +12,8 @@
  *     config_words    its values in messages and notes
  *     config_granite  its keys of Granite 4
  *     config_experts  its keys of experts
- *     config_falcon   those of Falcon, and of its description
- *     config_llama4   those of Llama 4, and of its description
+ *     config_falcon   its keys of Falcon, read and written
+ *     config_llama4   its keys of Llama 4, read and written
  *     config_layers   its rules that pick layers
  *     rope            its keys of rotary positions
  *     tied            a head that differs from the embedding
@@ -43,7 +43,7 @@
 #include "job/family.h"
 
 /* One row of a table of names: our parameter and their tensor. '#' is the layer number. '*' in
- * theirs is the number of an expert, or of a head: each one of our [E, ..] then has its own tensor. */
+ * theirs is the number of an expert or of a head: each one of our [E, ..] then has a tensor. */
 struct hd_hf_row {
     const char *ours, *theirs;
     /* true: the tensor's name has no prefix, since it is outside transformers' base model */
@@ -162,8 +162,8 @@ struct hd_hf_prefixes hd_hf_find_prefixes(const struct hd_weights *weights, cons
 /* Returns whether a tensor is one of the text model. */
 bool hd_hf_is_of_text(const struct hd_hf_prefixes *prefixes, const char *name);
 /* Returns whether a tensor of a plain folder is of a layer after the last one of the job's model, by
- * which further tokens are predicted. The family's class and training do not use these layers. Each
- * has a tensor eh_proj, without which it is a layer that config.json leaves out. */
+ * which further tokens are predicted. The family's class and training do not use these layers. A
+ * layer without a tensor eh_proj is not one of these: config.json then states too few layers. */
 bool hd_hf_is_extra(const struct hd_weights *weights, const struct hd_job *job, const char *prefix,
                     const char *name);
 
@@ -173,8 +173,9 @@ bool hd_hf_is_extra(const struct hd_weights *weights, const struct hd_job *job, 
 bool hd_hf_names_further(const struct hd_family *family);
 /* Returns whether a parameter of ours is of such a layer. */
 bool hd_hf_is_further(const char *ours);
-/* Return the rows of the tensors that such a layer has beside its block; those of copies of the
- * embedding and of the head, of which `ours` is the original. '#' in theirs is the layer. */
+/* hd_hf_further_rows: returns the rows of the tensors that such a layer has beside its block.
+ * hd_hf_further_copies: returns the rows of its copies of the embedding and of the head; `ours` is
+ * the original. '#' in theirs is the layer. */
 const struct hd_hf_row *hd_hf_further_rows(size_t *ret_count);
 const struct hd_hf_row *hd_hf_further_copies(size_t *ret_count);
 /* Returns the row of a parameter of ours in the table of names, or of those above, and sets

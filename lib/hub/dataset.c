@@ -47,7 +47,8 @@ static enum hd_status list_all(struct hub_set *s, const char *revision)
     s->name = *s->request->name;
     s->name.path[0] = '\0';
     if (strlen(revision) >= sizeof s->name.revision)
-        return hd_err(HD_INVALID, "a revision is too long");
+        return hd_err(HD_INVALID, "hf://datasets/%s: a revision has at most %zu bytes",
+                      s->name.repo, sizeof s->name.revision - 1);
     memcpy(s->name.revision, revision, strlen(revision) + 1);
     request.name = &s->name;
     request.include_count = request.exclude_count = 0;
@@ -149,7 +150,7 @@ static void want_patterns(struct hub_set *s, const char *folder, const struct ya
 }
 
 /* Wants the files of the split train of a configuration: `data_files` is a pattern, a list of
- * patterns, a list of {split, path}, or a map from splits to patterns. Returns the other splits. */
+ * patterns, a list of {split, path}, or a map from splits to patterns. Appends the other splits. */
 static void want_config(struct hub_set *s, const struct yaml_node *config,
                         struct hd_text *ret_splits)
 {
@@ -332,8 +333,8 @@ static enum hd_status choose_by_names(struct hub_set *s)
             want(s, s->listed.files[i].path);
     if (any_data && !s->wanted_count)
         return hd_err(HD_NOT_FOUND,
-                      "hf://datasets/%s has files of other splits alone, none of train; name its "
-                      "files, such as hf://datasets/%s/%s",
+                      "hf://datasets/%s has only files of other splits, none of train; name the "
+                      "files to train on, such as hf://datasets/%s/%s",
                       s->name.repo, s->name.repo, s->listed.files[0].path);
     return HD_OK;
 }
@@ -421,6 +422,9 @@ enum hd_status hd_hub_add_paths(const struct hd_hub_result *result, const char *
     }
     hd_text_free(&path);
     if (!any)
-        return hd_err(HD_NOT_FOUND, "no file there looks like data; name the files");
+        return hd_err(HD_NOT_FOUND,
+                      "no file in %s has a name of data, such as *.jsonl or *.parquet; name the "
+                      "files",
+                      folder);
     return out->failed ? no_memory_for_set() : HD_OK;
 }

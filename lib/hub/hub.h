@@ -25,8 +25,8 @@
  *
  * A build without libcurl reads the cache and refuses to download (hd_hub_can_download).
  *
- * Used by: the heddle command.   Uses: base, pki (hashes), yaml, libcurl, whose header only this package
- * includes.
+ * Used by: the heddle command.   Uses: base, pki (hashes), yaml, libcurl, whose header only this
+ * package includes.
  * Threads: hd_hub_get downloads with threads of its own and calls `progress` on the caller's.
  */
 #ifndef HD_HUB_HUB_H

@@ -60,8 +60,8 @@ void hub_add_resolve(struct hd_text *out, const char *endpoint, const struct hd_
 
 /* ---- settings.c ---- */
 
-const char *hub_variable(const char *name); /* of the environment; NULL: not set, or empty */
-bool hub_is_on(const char *name);           /* its value is 1, on, yes or true */
+const char *hub_variable(const char *name); /* variable of the environment; NULL: not set, or "" */
+bool hub_is_on(const char *name);           /* whether the variable is 1, on, yes or true */
 /* Copies the value of a setting. HD_INVALID: it is too long. */
 enum hd_status hub_copy_setting(const char *what, const char *text, char *ret_text, size_t size);
 
@@ -109,9 +109,10 @@ enum hd_status hub_pick(const struct hd_hub_request *request, const struct hub_t
 
 /* Returns whether a file is code, or runs code when it is loaded. */
 bool hub_is_forbidden(const char *path, bool is_dataset);
-/* Returns whether a model has the file, of which `tree` lists all, for Heddle. */
+/* Returns whether Heddle uses this file of a model, whose files are all in `tree`. */
 bool hub_is_model_file(const struct hub_tree *tree, const char *path);
-/* Returns whether the name of a file says that it holds data: its suffix, and no readme or the like. */
+/* Returns whether a file holds data, by its name: it has a suffix of data, and is no readme or the
+ * like. */
 bool hub_is_data_file(const char *path);
 
 /* ---- cache.c ---- */

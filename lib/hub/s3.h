@@ -23,8 +23,8 @@
  *     a job or the arguments of a process.
  *
  * Used by: the heddle command, heddled.   Uses: base, pki (hashes), hub's requests by libcurl.
- * Threads: a store belongs to any number of threads; hd_s3_get and hd_s3_copy have threads of their
- * own and return when these have ended.
+ * Threads: several threads may use a struct hd_s3; hd_s3_get and hd_s3_copy_folder start threads of
+ * their own, and return when these have ended.
  */
 #ifndef HD_HUB_S3_H
 #define HD_HUB_S3_H
@@ -53,10 +53,10 @@ struct hd_s3_name {
 
 /* Returns whether the text begins with s3:// */
 bool hd_s3_is_name(const char *text);
-/* HD_INVALID: the message says what is wrong with the name. */
+/* Parses s3://BUCKET/KEY. HD_INVALID: the message says what is wrong with the name. */
 enum hd_status hd_s3_parse(const char *text, struct hd_s3_name *ret_name);
-/* Finds out which object or folder of a store a path in a cache is, and appends s3://BUCKET/KEY.
- * Returns whether it is such a path. */
+/* Appends the name s3://BUCKET/KEY of the object or folder to which a path in a cache belongs.
+ * Returns false, and appends nothing, if the path is not in a cache of objects. */
 bool hd_s3_describe(const char *path, struct hd_text *out);
 
 /* ---- settings (s3_settings.c) ---- */
@@ -74,9 +74,9 @@ struct hd_s3_settings {
     char ca_file[PATH_MAX];   /* certificates of authorities; "": those of the system */
     struct hd_s3_keys keys;   /* keys of the environment or of a profile */
     char keys_from[PATH_MAX]; /* their source, for messages */
-    char keys_problem[512];   /* why a profile has no keys that can be used; "": not so */
+    char keys_problem[512];   /* why the keys of a profile cannot be used; "": no such problem */
     bool anonymous;           /* requests are not signed */
-    char container_url[512];  /* where a container gets its keys; "": nowhere */
+    char container_url[512];  /* service that gives a container its keys; "": none */
     char container_token[PATH_MAX];      /* Authorization of that request, "": none */
     char container_token_file[PATH_MAX]; /* file that holds it; "": none */
     char identity_token_file[PATH_MAX];  /* web identity, as in Kubernetes; "": none */
@@ -95,7 +95,7 @@ enum hd_status hd_s3_read_settings(struct hd_s3_settings *ret_settings);
 /* ---- a store (s3_send.c) ---- */
 
 struct hd_s3;
-/* stop: as in struct hd_hub_request; borrowed with `settings`. */
+/* Opens a store. Borrows `settings` and `stop`, which is as in struct hd_hub_request. */
 enum hd_status hd_s3_new(const struct hd_s3_settings *settings, const volatile sig_atomic_t *stop,
                          struct hd_s3 **ret_s3);
 void hd_s3_free(struct hd_s3 *s3); /* NULL: does nothing */
@@ -119,9 +119,9 @@ struct hd_s3_file {
 };
 
 struct hd_s3_result {
-    /* A folder; or of data a line for each file: its path, or, if a folder or a pattern was named, a
-     * pattern that matches this file alone (so that a file of data.val is left out, as is usual for
-     * patterns). In the arena. */
+    /* Not is_data, or a data set of save_to_disk: a folder. Other data: a line for each file: its
+     * path, or, if a folder or a pattern was named, a pattern that matches this file alone (so that
+     * a file of data.val is left out of data.train, as with other patterns). In the arena. */
     const char *paths;
     const struct hd_s3_file *files; /* in the arena */
     size_t file_count;
@@ -141,16 +141,19 @@ enum hd_status hd_s3_get(const struct hd_s3_request *request, struct hd_arena *a
 struct hd_s3_copy {
     const struct hd_s3_settings *settings;
     const struct hd_s3_name
-        *name;          /* the copy: s3://BUCKET/KEY/FILE; the key has no slash at its end */
-    int dir_fd;         /* the folder; links in it are not followed */
-    const char *origin; /* hash of its manifest, by which a copy that was begun is known */
+        *name;  /* the copy: s3://BUCKET/KEY/FILE; the key has no slash at its end */
+    int dir_fd; /* the folder; links in it are not followed */
+    /* hash of the folder's manifest, kept with each object: tells which objects of an unfinished
+     * copy belong to this checkpoint */
+    const char *origin;
     const volatile sig_atomic_t *stop;
     volatile int64_t *sent_bytes; /* atomic: counts bytes that were sent; NULL: not counted */
 };
 
-/* Copies a folder with a manifest.json, which is sent last: a copy without one is not whole. Files that an
- * earlier copy of the same origin has sent are not sent again, and its uploads in parts are ended.
- * Each file is checked after it was sent: the store has compared its SHA-256, and tells its size.
+/* Copies a folder with a manifest.json, which is sent last: a copy without one is not whole. Files
+ * that an earlier copy of the same origin has sent are not sent again; its unfinished uploads in
+ * parts are removed. The store compares the SHA-256 of what it receives, and after each file its
+ * size there is compared.
  * HD_NOT_FOUND: the folder has no manifest, or lost a file meanwhile. Others as of hd_s3_get. */
 enum hd_status hd_s3_copy_folder(const struct hd_s3_copy *copy);
 

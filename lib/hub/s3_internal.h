@@ -57,7 +57,8 @@ void s3_sign(const struct s3_signing *signing, struct hd_text *out);
 
 /* ---- s3_keys.c ---- */
 
-/* Gets keys that a container, a web identity or the machine has. HD_NOT_FOUND: it has none. */
+/* Gets keys from the service of a container, of web identities or of the machine. Sets ret_from to
+ * their source, for messages. HD_NOT_FOUND: there is no such service, or it has no keys. */
 enum hd_status s3_fetch_keys(const struct hd_s3_settings *settings, const char *region,
                              const volatile sig_atomic_t *stop, struct hd_s3_keys *ret_keys,
                              char *ret_from, size_t from_size);
@@ -152,7 +153,7 @@ struct s3_want { /* an object that is wanted */
 /* Sets id and path. HD_INVALID: the key's last part cannot be the name of a file. */
 enum hd_status s3_name_want(const struct hd_s3_settings *settings, const char *cache,
                             const char *bucket, struct s3_want *want);
-/* Computes an ID of the cache of a text. */
+/* Sets ret_id to the ID in the cache: a hash of the text that identifies an object or a folder. */
 void s3_make_id(const struct hd_text *of, char ret_id[S3_ID_MAX]);
 /* Returns whether the cache has the object. */
 bool s3_has(const struct s3_want *want);

@@ -27,7 +27,8 @@ static enum hd_status take_answer(void *user, const struct hub_answer *answer, c
     struct hd_text *text = user;
 
     if (text->len_bytes + count > ANSWER_BYTES_MAX)
-        return hd_err(HD_CORRUPT, "%s sends too long an answer", answer->host);
+        return hd_err(HD_CORRUPT, "%s answers a request for keys with more than %d KiB",
+                      answer->host, ANSWER_BYTES_MAX >> 10);
     hd_text_add_bytes(text, bytes, count);
     return HD_OK;
 }
@@ -91,7 +92,10 @@ static enum hd_status read_json(const struct hd_text *text, const char *from,
         !copy_key(id, ret_keys->id, sizeof ret_keys->id) ||
         !copy_key(secret, ret_keys->secret, sizeof ret_keys->secret) ||
         !copy_key(session, ret_keys->session, sizeof ret_keys->session))
-        st = hd_err(HD_CORRUPT, "%s sends no keys", from);
+        st = hd_err(
+            HD_CORRUPT,
+            "%s sends no keys: AccessKeyId, SecretAccessKey or Token is missing or malformed",
+            from);
     else if (!hd_json_need_string(root, "Expiration", &until))
         ret_keys->expires_ms = parse_time(until);
     hd_arena_done(&arena);

@@ -79,7 +79,8 @@ static enum hd_status add_page(struct s3_list *list, const struct hd_text *page,
         if (!s3_find_text(begin, last, "Key", &key) || !s3_find_text(begin, last, "ETag", &etag) ||
             !s3_find_text(begin, last, "Size", &size) || key.failed || etag.failed || size.failed ||
             hd_text_to_int64(size.data, 0, INT64_MAX, &bytes)) {
-            st = hd_err(HD_CORRUPT, "the store sends a list with an object that is not whole");
+            st = hd_err(HD_CORRUPT,
+                        "the store sends a list in which an object has no Key, ETag or Size");
             break;
         }
         strip_quotes(&etag);

@@ -270,7 +270,7 @@ static enum hd_status check_hashes(struct s3_transfer *d, const struct hub_answe
     if (*d->claimed && strcmp(d->claimed, ret_sha256) != 0)
         return hd_err(HD_CORRUPT,
                       "s3://%s/%s arrives with other bytes than the store has: its SHA-256 is "
-                      "%.12s.., not %.12s..; a proxy changes it",
+                      "%.12s.., not %.12s..; a proxy may change it: read it without one",
                       d->bucket, o->key, ret_sha256, d->claimed);
     *ret_doubt = !*d->claimed && *md5 && is_md5(o->etag) && !strstr(answer->encryption, "kms") &&
                  strcmp(md5, o->etag) != 0;

@@ -426,8 +426,9 @@ static enum hd_status put_file(struct s3_upload *u, const char *path)
             st = check_there(u, true);
         if (st == HD_NOT_FOUND)
             st = hd_err(HD_CORRUPT,
-                        "s3://%s/%s does not have the size and the marks of what was sent; another "
-                        "program writes there, or the store lost it",
+                        "s3://%s/%s is not what was sent: it is missing, or has another size or "
+                        "x-amz-meta-heddle-manifest; another program writes there, or the store "
+                        "lost it",
                         u->copy->name->bucket, u->key);
     }
     if (u->fd >= 0)

@@ -264,8 +264,8 @@ enum hd_status s3_explain(struct hd_s3 *s3, const struct s3_call *call,
         copy_part(page, "ServerTime", text, sizeof text);
         s3_format_time((time_t)(hd_clock_wall_ms() / 1000), now);
         return hd_err(HD_DENIED,
-                      "the store refuses requests of another time than its own: its clock says %s, "
-                      "the one of this machine %s; set the clock",
+                      "the store refuses the request because the clocks differ: its clock says %s, "
+                      "this machine's clock %s; set this machine's clock",
                       *text ? text : answer->date, now);
     }
     if (strcmp(code, "NoSuchBucket") == 0)

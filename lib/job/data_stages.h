@@ -1,9 +1,10 @@
 /* data_stages: the stages of data.stages: ranges of a run's steps, each with a mixture of its own
  * and perhaps a schedule of the learning rate.
  *
- * The job has the list of stages as text, "1000 -;1500 3e-4 0 linear 0 0;0 -": of each stage the
- * last step (0: the last step of the run, of the last stage alone), and "-", or the peak, warm-up,
- * decay, decay steps and minimum of its rate. The weights of its sources are in hd_job.weights.
+ * The job has the list of stages as text, "1000 -;1500 3e-4 0 linear 0 0;0 -": for each stage its
+ * last step (0, only in the last stage: the last step of the run), then "-" if it goes on with
+ * train.lr, or the peak, warm-up, decay, decay steps and minimum of its learning rate. The weights
+ * of its sources are in hd_job.weights.
  *
  * Used by: spec, optim, train, worker, controller.   Uses: job.   Threads: any; no state.
  */
@@ -43,8 +44,8 @@ static inline int64_t hd_data_stage_end(const struct hd_data_stage *stages, int6
     return stages[index].until ? stages[index].until : steps;
 }
 
-/* Returns the index of the stage of a step, counted from 1; of a step behind the last stage the last
- * one. count: at least 1. */
+/* Returns the index, from 0, of the stage that has the step, which counts from 1; the last stage
+ * for a step behind all stages. count: at least 1. */
 static inline int64_t hd_data_stage_at(const struct hd_data_stage *stages, int64_t count,
                                        int64_t step)
 {

@@ -193,9 +193,9 @@ bool hd_job_has_pairs(const struct hd_job *job);
 /* Returns whether train.objective is that of a reward model, whose head is one vector. */
 bool hd_job_is_reward(const struct hd_job *job);
 
-/* Returns the number of stages of the data; 0: the job has none, but data.train. */
+/* Returns the number of stages of the data; 0: the job has data.train instead of stages. */
 int64_t hd_job_stage_count(const struct hd_job *job);
-/* Returns the number of weights of a source: 1, or that of stages. */
+/* Returns the number of weights of a source: the number of stages, or 1 without stages. */
 int64_t hd_job_weights_each(const struct hd_job *job);
 /* Returns the weight of a source in a stage (0 without stages); 0: the stage lacks it. */
 double hd_job_weight(const struct hd_job *job, int64_t stage, int64_t source);

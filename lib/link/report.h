@@ -82,7 +82,7 @@ const char *hd_link_level_name(enum hd_link_level level);
 const char *hd_link_cause_name(enum hd_link_cause cause);
 
 /* Fields of each kind. INT: int64_t; REAL: double; LATER: a double that older builds do not know,
- * always the last field, omitted if it is NaN; LATER_WORD: the like, a WORD omitted if it is empty;
+ * always the last field, omitted if it is NaN; LATER_WORD: likewise a WORD, omitted if it is empty;
  * WORD, TEXT, PATH: char[] of that kind's size;
  * METRICS: struct hd_step_metrics; LOADS: int64_t[] and its count. */
 #define HD_LINK_STEP_FIELDS(X) \

@@ -267,12 +267,13 @@ struct hd_backward_shares hd_model_backward_shares(const struct hd_model_config 
 /* Returns the training FLOPs per token, the numerator of MFU (Chowdhery et al. 2022, appendix B,
  * with causal attention counted once per visible pair): 6 per weight of a matrix that is
  * multiplied, and for attention 12 H D per visible pair and block: scores and weighted sum take 4 H
- * D in forward, or 2 H (D + value) if values have another width, and twice that in backward. A token
- * attends to (S+1)/2 positions on average, with a window of W < S to W (2S - W + 1) / 2S, with chunks
- * of K < S, of which K divides S, to (K+1)/2, and to the tokens of a prefix. A gated delta layer takes 18 operations per element of its states instead: 6
- * in forward. With train.only only computed work counts: a frozen weight counts 2 less, and units
- * below the lowest trained one count no backward. The norms of DoRA's rows are computed per weight,
- * not per token, and do not count. */
+ * D in forward, or 2 H (D + value) if values have another width, and twice that in backward. A
+ * token attends to (S+1)/2 positions on average, with a window of W < S to W (2S - W + 1) / 2S,
+ * with chunks of K < S where K divides S to (K+1)/2, and to the tokens of a prefix. A gated delta
+ * layer takes 18 operations per element of its states instead: 6 in forward. With train.only only
+ * computed work counts: a frozen weight counts 2 less, and units below the lowest trained one count
+ * no backward. The norms of DoRA's rows are computed per weight, not per token, and do not
+ * count. */
 double hd_model_flops_per_token(const struct hd_model_config *config);
 
 #endif

@@ -61,9 +61,8 @@ struct hd_pki_digest;
 /* HD_UNSUPPORTED: OpenSSL's policy on this machine forbids the hash. */
 enum hd_status hd_pki_digest_new(enum hd_pki_digest_kind kind, struct hd_pki_digest **ret_digest);
 void hd_pki_digest_add(struct hd_pki_digest *digest, const void *bytes, size_t count);
-/* Writes the hash as lower-case hexadecimal digits: 40 of SHA-1, 64 of SHA-256, 32
- * of MD5. Nothing can be added
- * afterwards. */
+/* Writes the hash as lower-case hexadecimal digits: 40 of SHA-1, 64 of SHA-256, 32 of MD5. Nothing
+ * can be added afterwards. */
 enum hd_status hd_pki_digest_end(struct hd_pki_digest *digest, char ret_text[HD_PKI_HASH_TEXT_MAX]);
 void hd_pki_digest_free(struct hd_pki_digest *digest); /* NULL: does nothing */
 

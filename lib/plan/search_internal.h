@@ -252,8 +252,8 @@ double search_host_bytes(const struct layout_search *s, const struct hd_layout_s
  * search_blocks_bound from the times of the candidate's blocks. */
 double search_ideal_seconds(const struct layout_search *s);
 double search_blocks_bound(const struct layout_search *s, const struct candidate *c);
-/* Returns a lower bound of a step's seconds for a family from the blocks of `reference`, which
- * differs from it in the micro-batch, which is larger, and has no recompute. */
+/* Returns a lower bound of a step's seconds for the family `c`, from the compiled blocks of the
+ * family `reference`, which has a larger micro-batch, no recompute, and is otherwise equal. */
 double search_coarse_bound(const struct layout_search *s, const struct candidate *c,
                            const struct candidate *reference);
 /* Returns a lower bound of a step's seconds for a candidate from the times of its blocks and its

@@ -87,7 +87,8 @@ struct hd_emit {
     struct hd_store **grad_bucket, **gathered; /* gradient buckets and gathered weights, by bucket *
                                                   HD_CALL_COUNT + call */
     struct hd_store *global_store[HD_GLOBAL_COUNT];
-    /* while hd_pass_fuse runs: operands that use each store, of all nodes, by id */
+    /* number of operands of all nodes that use a store, by the store's id; only while hd_pass_fuse
+     * runs */
     int *uses;
 };
 

@@ -61,27 +61,26 @@ enum { HD_DIMS_MAX = 4, HD_OP_INPUTS_MAX = 5, HD_OP_PARAMS_MAX = 18, HD_LOW_RANK
 /* Fields of a batch: device tensors with one value per row unless the field says otherwise. A
  * program has only the fields that its ops read. Targets are shifted by one token before cp splits
  * rows. */
-#define HD_BATCH_FIELD_LIST(X)                                                                         \
-    X(TOKENS, "tokens", I32)                                                                           \
-    X(TARGETS, "targets", I32)                                                                         \
-    X(POSITIONS, "positions", I32) /* position of the row for RoPE or the position table */            \
-    X(INDEX, "index", I32)         /* index of the row in its sample; masks compare these */           \
-    X(BOUNDS, "bounds", I32)       /* index in the sample at which the row's document begins */        \
-    X(SAMPLES, "samples", I32)     /* index of the row's sample in the global batch */                 \
-    X(ANSWERS, "answers", I32)     /* index of the row's answer in its sample; -1: none */             \
-    X(REFERENCE, "reference", F32) /* log-probability of the target in the reference model */          \
-    X(BEGINS, "begins", I32)       /* index at which the row's document for routers begins */          \
-    X(LENGTHS, "lengths", I32)     /* tokens of the router's document (ops_moe.h); 0: empty row */     \
-    X(FILLED, "filled", I32)       /* decode; [3, B]: cached rows before, after; cache slot */         \
-    /* token id 1, 2, .. places after the row; then target of the prediction of that next token's    \
-       next: the token one place further */ \
-    X(AHEAD1, "ahead1", I32)                                                                           \
-    X(AHEAD2, "ahead2", I32)                                                                           \
-    X(AHEAD3, "ahead3", I32)                                                                           \
-    X(AHEAD4, "ahead4", I32)                                                                           \
-    X(FURTHER1, "further1", I32)                                                                       \
-    X(FURTHER2, "further2", I32)                                                                       \
-    X(FURTHER3, "further3", I32)                                                                       \
+#define HD_BATCH_FIELD_LIST(X)                                                                     \
+    X(TOKENS, "tokens", I32)                                                                       \
+    X(TARGETS, "targets", I32)                                                                     \
+    X(POSITIONS, "positions", I32) /* position of the row for RoPE or the position table */        \
+    X(INDEX, "index", I32)         /* index of the row in its sample; masks compare these */       \
+    X(BOUNDS, "bounds", I32)       /* index in the sample at which the row's document begins */    \
+    X(SAMPLES, "samples", I32)     /* index of the row's sample in the global batch */             \
+    X(ANSWERS, "answers", I32)     /* index of the row's answer in its sample; -1: none */         \
+    X(REFERENCE, "reference", F32) /* log-probability of the target in the reference model */      \
+    X(BEGINS, "begins", I32)       /* index at which the row's document for routers begins */      \
+    X(LENGTHS, "lengths", I32)     /* tokens of the router's document (ops_moe.h); 0: empty row */ \
+    X(FILLED, "filled", I32)       /* decode; [3, B]: cached rows before, after; cache slot */     \
+    /* AHEADk: token k places after the row. FURTHERk: the target of that token */                 \
+    X(AHEAD1, "ahead1", I32)                                                                       \
+    X(AHEAD2, "ahead2", I32)                                                                       \
+    X(AHEAD3, "ahead3", I32)                                                                       \
+    X(AHEAD4, "ahead4", I32)                                                                       \
+    X(FURTHER1, "further1", I32)                                                                   \
+    X(FURTHER2, "further2", I32)                                                                   \
+    X(FURTHER3, "further3", I32)                                                                   \
     X(FURTHER4, "further4", I32)
 
 enum hd_batch_field {
@@ -598,10 +597,10 @@ struct hd_tensor *op_dropout_all_rows(struct hd_rec *rec, struct hd_tensor *x,
  * would be added once per rank. */
 struct hd_tensor *op_bias(struct hd_rec *rec, struct hd_tensor *x, int bias, int fused_count);
 /* Records the head and its cross-entropy in chunks of rows, so that memory holds the logits of only
- * one chunk. Adds loss and number of targets to the step state, or to the record of settings.further;
- * in training also computes the
- * gradients of x and weight. weight [V, C]; if tp splits the vocabulary, each rank computes the
- * logits of its shard and a partial gradient of x, therefore x must come from op_copy_to_tp. */
+ * one chunk. Adds loss and number of targets to the step state, or to the record of
+ * settings.further; in training also computes the gradients of x and weight. weight [V, C]; if tp
+ * splits the vocabulary, each rank computes the logits of its shard and a partial gradient of x,
+ * therefore x must come from op_copy_to_tp. */
 void op_head_loss(struct hd_rec *rec, struct hd_tensor *x, int weight, struct hd_tensor *targets,
                   struct hd_head_settings settings);
 /* Records the head with the loss on pairs of answers that hd_rec_shape.preference names, in chunks

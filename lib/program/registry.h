@@ -368,8 +368,8 @@ enum hd_status hd_registry_finish(struct hd_registry *registry, enum hd_dtype co
                                   bool trains);
 
 /* Makes the registry that of another rank with the same tp index, for a planner that compares ranks:
- * its boxes of parameters, which buckets it holds, and its shards of them. Offsets of state stay
- * those of the rank before. */
+ * its boxes of parameters, which buckets it holds, and its shards of them. Does not
+ * compute the offsets of state again: they stay those of the previous rank. */
 void hd_registry_move(struct hd_registry *registry, int rank);
 
 /* Returns the number of elements of all parameters (global, each once). */

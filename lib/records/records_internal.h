@@ -75,7 +75,8 @@ struct records_reader {
 enum { RECORDS_BYTES_MAX = 64 << 20 }; /* bytes of a record as JSON */
 #define RECORDS_MAX_TEXT "64 MiB"
 
-/* Appends a row that is no record, for a message, as a line that hd_records_check_row refuses. */
+/* Appends, in place of a row that cannot become a record, a line that hd_records_check_row refuses
+ * with this reason. */
 void records_add_refused(struct hd_text *out, const char *reason);
 
 /* Each opens a reader of a stream, which the caller keeps open and closes. */
@@ -131,9 +132,9 @@ void records_select(const struct records_columns *columns, const char *line, siz
 
 /* ---- unpack.c ---- */
 
-/* Bytes of a columnar file so far, shared by its columns: no writer lets two share any, and no text
- * packs so well that the numbers below are exceeded, so a file that does is made to take long or to
- * fill the memory. */
+/* Bytes of a columnar file that were read so far, over all its columns. They reveal a file that was
+ * made to take long or to fill the memory: its columns share bytes, so that more is read than the
+ * file has; or its blocks unpack to far more than the blocks of any real text. */
 struct records_use {
     int64_t file_bytes;       /* size of the file */
     int64_t read;             /* bytes of pages or batches */

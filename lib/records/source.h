@@ -4,8 +4,8 @@
  *
  * Text comes as it is. Records come as JSON objects, one per line, as in a .jsonl, so that the code
  * behind a source knows no containers. A null column of a table is no member of the object. A byte
- * order mark in front of text or records is dropped. Memory: two buffers of 256 KiB and one record; for a
- * columnar file also a page, or a batch, of each column that is read.
+ * order mark in front of text or records is dropped. Memory: two buffers of 256 KiB and one record;
+ * for a columnar file also a page, or a batch, of each column that is read.
  *
  * Used by: data, spec, worker.   Uses: base.   Threads: one owner.
  */
@@ -35,8 +35,9 @@ void hd_records_close(struct hd_records *source); /* NULL is fine */
 enum hd_status hd_records_read(struct hd_records *source, char *ret_bytes, size_t bytes,
                                size_t *ret_count);
 
-/* Returns HD_INVALID if a line stands for a row of which the source could make no record, such as a
- * row of a table with too many fields; the message is the reason. The row after it is read well. */
+/* Returns HD_INVALID if the source wrote this line in place of a row that cannot become a record,
+ * such as a row of a table with too many fields; the message is the reason. Reading goes on with
+ * the next row. */
 enum hd_status hd_records_check_row(const char *line, size_t bytes);
 
 /* Returns whether the source has records, so that its bytes are lines of JSON. */

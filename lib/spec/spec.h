@@ -44,7 +44,7 @@ enum {
     /* files of one list (data.train or data.val) after patterns are expanded */
     HD_SPEC_FILES_MAX = 65536,
     HD_SPEC_OVERRIDES_MAX = 256, /* --set options */
-    HD_SPEC_MISTAKES_MAX = 20    /* mistakes that one reading tells */
+    HD_SPEC_MISTAKES_MAX = 20    /* most mistakes that one reading reports */
 };
 
 #define HD_SPEC_STEPS_UNKNOWN (INT64_C(1) << 40)

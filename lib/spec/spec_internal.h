@@ -167,7 +167,7 @@ struct spec_reader {
     struct spec_draft draft;
     const struct yaml_node *here;  /* current node of the tree; error messages have its line */
     char path[SPEC_PATH_TEXT_MAX]; /* dotted path of the current key */
-    struct spec_mistakes mistakes; /* passed so far; used if the source has room for several */
+    struct spec_mistakes mistakes; /* passed so far; only if hd_spec_source.mistakes is set */
 };
 
 /* Appends ".NAME" to the reader's path; returns the old length of the path, which spec_path_pop

@@ -6,9 +6,9 @@
  * text are recognised (not with split_special_tokens: true in tokenizer_config.json), and none are
  * added. Tokens that only the files beside it name (companions.h) are tokens, too. The path of a
  * tokenizer.model opens a SentencePiece model (sentencepiece.h), with the ids of that library. A
- * setting of the file that is not supported is an error that names the setting. Two cases in which the reference
- * silently loses text are errors here: text that is not UTF-8, and a character without a token if
- * the file has no unk_token.
+ * setting of the file that is not supported is an error that names the setting. Two cases in which
+ * the reference silently loses text are errors here: text that is not UTF-8, and a character
+ * without a token if the file has no unk_token.
  *
  * Used by: data, train, worker.   Uses: base; PCRE2 and utf8proc if found at build time.
  * Threads: a tokenizer is immutable; each thread that encodes needs its own encoder.
@@ -28,9 +28,9 @@ enum { HD_TOKENIZER_FILE_BYTES_MAX = 256 << 20 };
 struct hd_tokenizer;
 struct hd_encoder;
 
-/* Opens a tokenizer. name: "bytes", or the path of a tokenizer.json or tokenizer.model (with
- * a '/', or ending in ".json" or ".model"). HD_NOT_FOUND: no such file. HD_INVALID, HD_UNSUPPORTED and HD_LIMIT: the message names
- * file and key. */
+/* Opens a tokenizer. name: "bytes", or the path of a tokenizer.json or tokenizer.model (with a '/',
+ * or ending in ".json" or ".model"). HD_NOT_FOUND: no such file. HD_INVALID, HD_UNSUPPORTED and
+ * HD_LIMIT: the message names file and key. */
 enum hd_status hd_tokenizer_open(const char *name, struct hd_tokenizer **ret_tokenizer);
 void hd_tokenizer_close(struct hd_tokenizer *tokenizer); /* NULL is fine */
 
@@ -45,8 +45,8 @@ struct hd_companions;
 const struct hd_companions *hd_tokenizer_companions(const struct hd_tokenizer *tokenizer);
 /* Returns whether an id is a special token; the text of a message never becomes one. */
 bool hd_tokenizer_is_special(const struct hd_tokenizer *tokenizer, int32_t id);
-/* Returns whether it is a SentencePiece model that changes texts by rules of its own, or removes
- * spaces, which the LlamaTokenizer of transformers does not do. */
+/* Returns whether the tokenizer is a SentencePiece model that changes texts by rules of its own, or
+ * removes spaces, which the LlamaTokenizer of transformers does not do. */
 bool hd_tokenizer_has_rules(const struct hd_tokenizer *tokenizer);
 /* Return the ids that the post_processor of tokenizer.json puts before and after a text for
  * add_special_tokens=True. transformers ignores add_bos_token if there is a tokenizer.json. The

@@ -266,7 +266,7 @@ enum hd_status hd_bpe_index_words(struct hd_bpe *bpe, size_t count);
 int hd_vocabulary_byte(const char *content);
 /* Returns the id of the model's token that occurs in words by these bytes; -1: none. */
 int32_t hd_bpe_word(const struct hd_bpe *bpe, const unsigned char *bytes, size_t len_bytes);
-/* Returns the mask of a hash table that is at most half full. */
+/* Returns the mask of a hash table that `count` entries fill at most half. */
 uint64_t hd_table_mask(size_t count);
 
 /* ---- json_added.c ---- */

@@ -3,9 +3,10 @@
  * Text with one token per byte is read directly. Other text, and every .jsonl, is tokenized into
  * the folder `tokens` of the job. A token file's name is a hash of the text file's path, size and
  * time of modification, the tokenizer's bytes, the end-of-text id, and for records of all settings
- * for conversations (job_chat.h), data.columns, data.roles and data.bad_rows, so that later attempts reuse it. Each rank tokenizes a part of
- * the files with all its threads, then waits for the others. A token file is complete when its
- * index exists, because the index is written last and atomically.
+ * for conversations (job_chat.h), data.columns, data.roles and data.bad_rows, so that later
+ * attempts reuse it. Each rank tokenizes a part of the files with all its threads, then waits for
+ * the others. A token file is complete when its index exists, because the index is written last and
+ * atomically.
  *
  * Rank 0 computes the names and writes them to a file in the same folder, because the time of
  * modification may differ on other nodes. Before that it removes partial files of killed ranks.
@@ -29,8 +30,9 @@ struct hd_token_cache_watch {
      * It returns false to stop with HD_ABORTED. May be NULL. */
     bool (*alive)(void *context, int64_t done_bytes, int64_t total_bytes);
     void *context;
-    /* Collects the records that cannot be used, also where they are an error, which then comes after
-     * HD_BAD_ROWS_SHOWN of them or the end of a file. NULL: the first is the error. */
+    /* Collects the records that cannot be used. Where these are an error, it comes only after
+     * HD_BAD_ROWS_SHOWN of them or at the end of a file. NULL: the first such record is the
+     * error. */
     struct hd_bad_rows *bad;
 };
 
