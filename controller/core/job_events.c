@@ -319,7 +319,7 @@ void core_event_moving(struct hd_core *core, struct core_job *job,
 {
     core_event(core, job, HD_EVENT_MOVING, attempt->rec.attempt, -1, "",
                "attempt %d writes a checkpoint and moves to other nodes, so that the %d devices "
-               "of job %" PRIu64 " share fewer switches",
+               "of job %" PRIu64 " span fewer switches",
                attempt->rec.attempt, devices, for_job);
 }
 

@@ -312,7 +312,7 @@ void core_add_stop(const struct hd_core *core, enum core_stop_reason reason, uin
         hd_text_add(
             text,
             "writes a checkpoint and moves to other nodes, so that the devices of job %" PRIu64
-            " share fewer switches",
+            " span fewer switches",
             for_job);
         break;
     case CORE_STOP_PREEMPTED:

@@ -245,11 +245,11 @@ struct hd_costs_attention_panels {
                                   HD_COSTS_ATTENTION_PANEL */
     int64_t keys;              /* maximum number of keys of a tile */
     /* offsets of areas for a block of rows */
-    int64_t q;                           /* [block_rows, width] bf16 */
-    int64_t out;                         /* [block_rows, width] fp32 */
-    int64_t q_t, dout_t;                 /* [block_rows/32][width/2, 32] words along D */
-    int64_t q_words, dout_words;         /* [width/32][block_rows/2, 32] words along the rows */
-    int64_t dq;                          /* [block_rows/32][width, 32] fp32 */
+    int64_t q;                   /* [block_rows, width] bf16 */
+    int64_t out;                 /* [block_rows, width] fp32 */
+    int64_t q_t, dout_t;         /* [block_rows/32][width/2, 32] words: two neighbours in D */
+    int64_t q_words, dout_words; /* [width/32][block_rows/2, 32] words: two adjacent rows */
+    int64_t dq;                  /* [block_rows/32][width, 32] fp32 */
     int64_t max, sum, lse, delta, slope; /* [block_rows] fp32 */
     int64_t index, bound;                /* [block_rows] int32 */
     /* offsets of areas for a tile of keys */

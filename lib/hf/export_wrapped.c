@@ -18,7 +18,8 @@ enum { VALUES_MAX = 1 << 16, DEPTH_MAX = 16 };
 struct base_facts {
     const struct hd_hf_wrapper *wrapper; /* NULL: not wrapped */
     bool quantized;                      /* its weights are codes */
-    bool extra_layers; /* a key says that it has layers that predict further tokens */
+    bool extra_layers;                   /* a key says that the base has layers that predict further
+                                            tokens than the next one */
 };
 
 static bool says_extra_layers(const struct hd_json *root)

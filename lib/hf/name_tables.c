@@ -191,7 +191,7 @@ static const struct hd_hf_row mixtral_stacked_rows[] = {
     STACKED_EXPERTS("mlp.experts.gate_up_proj", "mlp.experts.down_proj"),
     HEAD};
 
-/* Qwen-MoE and OLMoE, also in two forms. */
+/* Qwen-MoE and OLMoE, in two forms: a tensor for each expert, or all experts in one. */
 static const struct hd_hf_row qwen_moe_rows[] = {EMBEDDING,
                                                  NORMS,
                                                  QKV,
@@ -214,7 +214,7 @@ static const struct hd_hf_row qwen_moe_stacked_rows[] = {
     SHARED_EXPERT,
     HEAD};
 
-/* GLM-4.5, also in two forms. */
+/* GLM-4.5, in two forms: a tensor for each expert, or all experts in one. */
 #define GLM4_MOE(experts)                                       \
     EMBEDDING, NORMS, QKV, OUT, MLP, ROUTER("mlp.gate.weight"), \
         SELECT_BIAS("mlp.gate.e_score_correction_bias"), experts, SHARED_EXPERTS, HEAD
@@ -244,7 +244,7 @@ static const struct hd_hf_row ernie4_5_moe_stacked_rows[] = {
     SHARED_EXPERTS,
     HEAD};
 
-/* MiniMax-M2: Mixtral's names, in two forms. */
+/* MiniMax-M2: Mixtral's names, in the same two forms as Mixtral. */
 static const struct hd_hf_row minimax_m2_rows[] = {
     EMBEDDING,
     NORMS,
@@ -472,7 +472,8 @@ static const struct hd_hf_row qwen3_5_stacked_rows[] = {
 
 static const struct hd_hf_row starcoder2_rows[] = {EMBEDDING, NORMS, QKV, OUT, PLAIN_MLP, HEAD};
 
-/* DeepSeek-V2 and V3, GLM-4.7-Flash, also in two forms. */
+/* DeepSeek-V2 and V3, GLM-4.7-Flash, in two forms: a tensor for each expert, or all experts in
+ * one. */
 static const struct hd_hf_row deepseek_rows[] = {EMBEDDING,
                                                  NORMS,
                                                  LATENTS,

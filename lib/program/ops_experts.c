@@ -315,8 +315,9 @@ static void experts_forward(struct hd_emit *e, const struct hd_op *op)
 
 /* ---- backward ---- */
 
-/* Emits the gradient of x: through the experts, plus through the router. back: gradients of the rows
- * in the slots. */
+/* Emits the gradient of the op's input: the part through the experts plus the part through the
+ * router. back: the gradient of each row of an expert's input, sent back to this rank, by slot
+ * (position in the order in which rows were sent to the experts). */
 static void input_gradient(struct experts *x, struct hd_operand back)
 {
     const struct hd_tensor *in = x->op->in[0];

@@ -441,11 +441,12 @@ struct hd_tensor *op_linear(struct hd_rec *rec, struct hd_tensor *x, int weight,
 struct hd_tensor *op_low_rank(struct hd_rec *rec, struct hd_tensor *y, struct hd_tensor *h,
                               const struct hd_low_rank *targets, int count);
 struct hd_tensor *op_scale(struct hd_rec *rec, struct hd_tensor *x, double factor);
-/* out[R, N]: the columns of each of `count` targets are those of x times m / |W + s B A|, where the
- * norm is taken over each output's row of that matrix (Liu et al. 2024, "DoRA"; ops.h); other
- * columns are copied. x is W x + s B A x, without a bias. summed: tp splits W and A by their
- * columns, so the squares are summed over tp. The norm has no gradient. In decode S computes the
- * norms once. */
+/* out[R, N]: the columns of each of `count` targets are those of x times m / |W + s B A|; other
+ * columns are copied (Liu et al. 2024, "DoRA"; ops.h). W, m, A and B are the target's weight,
+ * magnitudes and factors a and b, s is `scale`; the norm is that of each row of the matrix, which
+ * makes one column of x. x is the product with W + s B A, before a bias is added. summed: tp splits
+ * W and A by their columns, so the squares are summed over tp. The norm has no gradient. In
+ * decoding, program S (step start) computes the norms once. */
 struct hd_tensor *op_magnitude(struct hd_rec *rec, struct hd_tensor *x,
                                const struct hd_magnitude *targets, int count, double scale,
                                bool summed);

@@ -153,7 +153,8 @@ static void delta_block(struct parquet_delta *d)
     d->mini = 0;
 }
 
-/* Moves to the next part of a block; the parts behind the last number have no bytes. */
+/* Moves to the next miniblock, in the next block if this one has no more. Those behind the page's
+ * last number have no bytes. */
 static void delta_mini(struct parquet_delta *d)
 {
     uint64_t bytes;
