@@ -7,10 +7,9 @@ static const ProtobufCFieldDescriptor *field_of(int index)
                                                            hd_metrics[index].name);
 }
 
-enum {
-    SENT_AS_ZERO_MAX = 16
-}; /* id of the last metric that is sent also if it is 0: an absent one is
-                                   0, but builds that sent these always are compared with */
+/* Id of the last metric that is also sent when it is 0. The reader takes an absent metric for 0; these
+ * are sent because builds before have always sent them. */
+enum { SENT_AS_ZERO_MAX = 16 };
 
 bool hd_step_to_message(const struct hd_step_metrics *metrics, struct hd_arena *arena,
                         Heddle__V1__StepReport *message)
