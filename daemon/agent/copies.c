@@ -526,8 +526,16 @@ enum hd_status copies_open(const char *state_dir, const char *cluster,
     c->cluster = cluster;
     (void)pthread_mutex_init(&c->mutex, NULL);
     (void)pthread_cond_init(&c->changed, NULL);
-    if (hd_s3_read_settings(c->settings)) /* told when a job needs them */
+    if (hd_s3_read_settings(c->settings)) { /* told again when a job needs them */
+        const bool has_keys = getenv(secrets[1]);
+
+        if (has_keys)
+            hd_log(HD_LOG_WARN, "the keys of an object store in the environment are not used: %s",
+                   hd_err_message());
         memset(c->settings, 0, sizeof *c->settings);
+        for (size_t i = 0; has_keys && i < sizeof secrets / sizeof secrets[0]; i++)
+            remove_variable(secrets[i]); /* ranks never inherit them */
+    }
     if (*c->settings->keys.id && strcmp(c->settings->keys_from, secrets[0]) == 0)
         for (size_t i = 0; i < sizeof secrets / sizeof secrets[0]; i++)
             remove_variable(secrets[i]);

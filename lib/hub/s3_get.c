@@ -570,6 +570,9 @@ void hub_add_exact(struct hd_text *out, const char *path)
 {
     const char *name = strrchr(path, '/') + 1;
 
+    /* [!, [^ and [\ begin other sets, and a byte of a character of UTF-8 is no set */
+    while (*name && (strchr("!^\\", *name) || (unsigned char)*name >= 0x80))
+        name++;
     for (const char *at = path; *at; at++) {
         if (at == name || strchr("*?[", *at))
             hd_text_add(out, "[%c]", *at);

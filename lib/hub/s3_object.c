@@ -280,7 +280,7 @@ static enum hd_status check_hashes(struct s3_transfer *d, const struct hub_answe
 /* Gets all bytes and checks them. */
 static enum hd_status s3_get_right(struct s3_transfer *d)
 {
-    char before[HD_PKI_HASH_TEXT_MAX] = "", now[HD_PKI_HASH_TEXT_MAX];
+    char before[HD_PKI_HASH_TEXT_MAX] = "", now[HD_PKI_HASH_TEXT_MAX] = "";
     enum hd_status st = HD_OK;
 
     for (int try = 0; try < 3; try++) {

@@ -422,9 +422,7 @@ static enum hd_status put_file(struct s3_upload *u, const char *path)
     if (st == HD_NOT_FOUND && u->fd >= 0) {
         u->part_bytes = choose_part_bytes(u->copy->settings, u->size_bytes);
         st = u->size_bytes <= u->part_bytes ? put_whole(u) : put_parts(u);
-        if (!st)
-            st = check_there(u, true);
-        if (st == HD_NOT_FOUND)
+        if (!st && (st = check_there(u, true)) == HD_NOT_FOUND)
             st = hd_err(HD_CORRUPT,
                         "s3://%s/%s is not what was sent: it is missing, or has another size or "
                         "x-amz-meta-heddle-manifest; another program writes there, or the store "
