@@ -140,8 +140,8 @@ static const struct hot {
     const char *name;
     int threads, blocks, spill_bytes;
 } hot[] = {
-    {"forward_kernelI13__nv_bfloat16Li64E", 128, 2, 0},
-    {"forward_kernelI13__nv_bfloat16Li128E", 128, 2, 0},
+    {"forward_tiled_kernelI13__nv_bfloat16Li64ELb0ELb0E", 128, 2, 0},
+    {"forward_tiled_kernelI13__nv_bfloat16Li128ELb0ELb0E", 128, 2, 0},
     {"backward_keys_kernelI13__nv_bfloat16Li64ELb0E", 128, 2, 0},
     {"backward_keys_kernelI13__nv_bfloat16Li128ELb0E", 256, 1, 0},
     {"backward_queries_kernelI13__nv_bfloat16Li64ELb0E", 128, 2, 0},
@@ -152,10 +152,11 @@ static const struct hot {
     {"26grouped_gemm_weight_kernelI13__nv_bfloat16Li128E", 256, 2, 4}, /* on sm_100 */
     {"26grouped_gemm_weight_kernelI6__halfLi128E", 256, 2, 4},         /* the same code */
     {"10adamw_flatI13__nv_bfloat16Li4E", 256, 3, 0},
-    {"18cross_entropy_rowsI13__nv_bfloat16Li8E", 512, 2, 0},
-    {"12norm_forwardI13__nv_bfloat16Li8ELb0EL10norm_shape0E", 128, 4, 0},
-    {"13norm_backwardI13__nv_bfloat16Li8ELb0EL10norm_shape0ELb0E", 128, 3, 0},
-    {"13norm_backwardI13__nv_bfloat16Li8ELb0EL10norm_shape0ELb1E", 128, 2, 0}, /* with weights */
+    {"18cross_entropy_rowsIL13cuda_map_kind0E13__nv_bfloat16Li8E", 512, 2, 0},
+    {"12norm_forwardI13__nv_bfloat16Li8ELb0EL16cuda_norm_weight0EL10norm_shape0E", 128, 4, 0},
+    {"13norm_backwardI13__nv_bfloat16Li8ELb0EL16cuda_norm_weight0EL10norm_shape0ELb0E", 128, 3, 0},
+    {"13norm_backwardI13__nv_bfloat16Li8ELb0EL16cuda_norm_weight0EL10norm_shape0ELb1E", 128, 2,
+     0}, /* with weights */
 };
 enum { HOT = sizeof hot / sizeof hot[0], REGISTERS = 65536, REGISTERS_OF_WARP = 256 };
 
