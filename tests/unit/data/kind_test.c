@@ -336,8 +336,10 @@ static void a_record_without_an_end_is_refused(void **state)
                    : hd_jsonl_check(path, NULL, HD_CHAT_TEXT,
                                     (struct hd_jsonl_sample){INT64_MAX, 1}, NULL, &documents);
         assert_int_equal(st, HD_INVALID);
-        if (strstr(hd_err_message(), "built without its library"))
+        if (strstr(hd_err_message(), "built without its library")) {
+            (void)printf("built without zlib or libzstd\n");
             skip();
+        }
         if (!strstr(hd_err_message(), says[i / 2]) || !strstr(hd_err_message(), "more than 64"))
             fail_msg("'%s' does not say '%s'", hd_err_message(), says[i / 2]);
         assert_int_equal(getrusage(RUSAGE_SELF, &usage), 0);

@@ -7,8 +7,9 @@
 #include "plan/identity.h"
 #include "tests/program/test.h"
 
-/* When, where and how often a job runs changes no plan; these keys are beside the members of
- * `parallel` that a plan decides. */
+/* When, where and how often a job runs changes no plan, nor do the stages and names of its data, and
+ * where checkpoints are copied; these keys are beside the members of `parallel` that a plan
+ * decides. */
 static bool is_free(const struct hd_key *key)
 {
     static const char *const paths[] = {"name",
@@ -17,6 +18,10 @@ static bool is_free(const struct hd_key *key)
                                         "after",
                                         "time_limit",
                                         "restart.max",
+                                        "data.stages.list",
+                                        "data.val.sets",
+                                        "checkpoint.best.set",
+                                        "checkpoint.copy_to",
                                         "resources.devices.min",
                                         "resources.devices.max"};
 

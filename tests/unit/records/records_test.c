@@ -330,9 +330,11 @@ static void damaged_streams_are_refused(void **state)
 
     for (int f = 0; f < 2; f++) {
         struct hd_text bytes = {0}, got = {0}, whole = {0};
+        enum hd_status st = read_all(path_of(files[f]), NULL, 1 << 16, &whole);
         size_t count;
 
-        assert_int_equal(read_all(path_of(files[f]), NULL, 1 << 16, &whole), HD_OK);
+        skip_unbuilt(st);
+        assert_int_equal(st, HD_OK);
         assert_int_equal(hd_file_read(path_of(files[f]), 1 << 20, &bytes), HD_OK);
         count = f ? bytes.len_bytes : bytes.len_bytes - 512;
         refuses(files[f], bytes.data, count - 1, "cut");
