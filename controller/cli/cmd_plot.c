@@ -101,8 +101,9 @@ static bool ends_with(const char *text, const char *end)
     return strlen(text) > strlen(end) && strcmp(text + strlen(text) - strlen(end), end) == 0;
 }
 
-static int write_file(const char *path, const struct plot_panel *panels,
-                      const struct plot_run *runs, size_t count, const struct plot_options *options)
+static enum hd_status write_file(const char *path, const struct plot_panel *panels,
+                                 const struct plot_run *runs, size_t count,
+                                 const struct plot_options *options)
 {
     struct hd_text text = {0};
     enum hd_status st = HD_OK;
@@ -116,37 +117,37 @@ static int write_file(const char *path, const struct plot_panel *panels,
     if (!st)
         st = hd_file_write_atomic(path, text.data, text.len_bytes, 0666);
     hd_text_free(&text);
-    return st ? cli_fail(st) : CLI_OK;
+    return st;
 }
 
-static int draw_runs(const char *out, const struct plot_run *runs, size_t count,
-                     const struct plot_options *options)
+/* Draws runs into the file `out`; NULL: on the terminal. */
+static enum hd_status draw_runs(const char *out, const struct plot_run *runs, size_t count,
+                                const struct plot_options *options)
 {
     struct plot_panel *panels = calloc(PLOT_KEYS_MAX, sizeof *panels);
     struct hd_text text = {0};
     enum hd_status st = panels ? plot_make(runs, count, options, panels)
                                : hd_err(HD_NO_MEMORY, "no memory for a plot");
-    int code = st ? cli_fail(st) : CLI_OK;
 
     if (!st && out) {
-        code = write_file(out, panels, runs, count, options);
+        st = write_file(out, panels, runs, count, options);
     } else if (!st) {
         plot_text(panels, runs, count, options, bar_terminal_columns(), bar_has_blocks(),
                   cli_has_colour(STDOUT_FILENO), &text);
         (void)cli_out(&text);
         hd_text_free(&text);
-        code = cli_out_end(CLI_OK);
     }
     if (panels)
         plot_free_panels(panels);
     free(panels);
-    return code;
+    return st;
 }
 
 static int plot_all(struct cli *cli, const char *out, const struct plot_options *options)
 {
     struct plot_run *runs = calloc(PLOT_RUNS_MAX, sizeof *runs);
     bool connected = false;
+    enum hd_status st = HD_OK;
     int code = runs ? CLI_CONTINUE : cli_fail(hd_err(HD_NO_MEMORY, "no memory for a plot"));
 
     for (int i = 0; i < cli->arg_count && code == CLI_CONTINUE; i++) {
@@ -156,7 +157,9 @@ static int plot_all(struct cli *cli, const char *out, const struct plot_options 
                                    cli->args[i]));
     }
     if (code == CLI_CONTINUE)
-        code = draw_runs(out, runs, (size_t)cli->arg_count, options);
+        st = draw_runs(out, runs, (size_t)cli->arg_count, options);
+    if (code == CLI_CONTINUE)
+        code = st ? cli_fail(st) : cli_out_end(CLI_OK);
     for (int i = 0; i < PLOT_RUNS_MAX && runs; i++)
         plot_free_run(&runs[i]);
     free(runs);
@@ -189,14 +192,7 @@ void plot_write_loss(const char *run, const char *name)
 
     (void)snprintf(history.name, sizeof history.name, "%s", name);
     if (snprintf(path, sizeof path, "%s/loss.svg", run) < (int)sizeof path &&
-        plot_read_folder(run, &defaults, &history) == HD_OK && history.step_count > 1) {
-        struct plot_panel *panels = calloc(PLOT_KEYS_MAX, sizeof *panels);
-
-        if (panels && plot_make(&history, 1, &defaults, panels) == HD_OK)
-            (void)write_file(path, panels, &history, 1, &defaults);
-        if (panels)
-            plot_free_panels(panels);
-        free(panels);
-    }
+        plot_read_folder(run, &defaults, &history) == HD_OK && history.step_count > 1)
+        (void)draw_runs(path, &history, 1, &defaults);
     plot_free_run(&history);
 }

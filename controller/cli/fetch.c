@@ -28,7 +28,8 @@ static void on_fetch_signal(int number)
 struct fetch_view {
     struct bar bar;
     bool has_terminal;
-    int64_t told_ms; /* time of the last line without a terminal; 0: none */
+    int64_t told_ms;            /* time of the last line without a terminal; 0: none */
+    struct sigaction before[2]; /* what SIGINT and SIGTERM did before the download */
 };
 
 static void add_rest(const struct hd_hub_progress *p, struct hd_text *line)
@@ -97,36 +98,37 @@ static void tell_result(const struct hd_hub_request *request, const struct hd_hu
 
 /* ---- getting ---- */
 
-static void catch_signals(struct sigaction ret_before[2])
+/* Enclose a download: signals end it, and its progress is shown. */
+static void begin_view(struct fetch_view *view)
 {
     const struct sigaction action = {.sa_handler = on_fetch_signal};
 
+    *view = (struct fetch_view){.has_terminal = has_terminal()};
     fetch_signal = 0;
-    (void)sigaction(SIGINT, &action, &ret_before[0]);
-    (void)sigaction(SIGTERM, &action, &ret_before[1]);
+    (void)sigaction(SIGINT, &action, &view->before[0]);
+    (void)sigaction(SIGTERM, &action, &view->before[1]);
 }
 
-static void restore_signals(const struct sigaction before[2])
+static void end_view(struct fetch_view *view)
 {
-    (void)sigaction(SIGINT, &before[0], NULL);
-    (void)sigaction(SIGTERM, &before[1], NULL);
+    (void)sigaction(SIGINT, &view->before[0], NULL);
+    (void)sigaction(SIGTERM, &view->before[1], NULL);
+    bar_clear(&view->bar);
 }
 
 enum hd_status fetch_get(struct hd_hub_request *request, bool chooses, struct hd_arena *arena,
                          struct hd_hub_result *ret_result)
 {
-    struct fetch_view view = {.has_terminal = has_terminal()};
-    struct sigaction before[2];
+    struct fetch_view view;
     enum hd_status st;
 
-    catch_signals(before);
+    begin_view(&view);
     request->stop = &fetch_signal;
     request->progress = show_fetch;
     request->user = &view;
     st = chooses ? hd_hub_get_set(request, arena, ret_result)
                  : hd_hub_get(request, arena, ret_result);
-    restore_signals(before);
-    bar_clear(&view.bar);
+    end_view(&view);
     if (!st)
         tell_result(request, ret_result);
     return st;
@@ -157,17 +159,15 @@ static void tell_objects(const struct hd_s3_request *request, const struct hd_s3
 enum hd_status fetch_get_s3(struct hd_s3_request *request, struct hd_arena *arena,
                             struct hd_s3_result *ret_result)
 {
-    struct fetch_view view = {.has_terminal = has_terminal()};
-    struct sigaction before[2];
+    struct fetch_view view;
     enum hd_status st;
 
-    catch_signals(before);
+    begin_view(&view);
     request->stop = &fetch_signal;
     request->progress = show_fetch;
     request->user = &view;
     st = hd_s3_get(request, arena, ret_result);
-    restore_signals(before);
-    bar_clear(&view.bar);
+    end_view(&view);
     if (!st)
         tell_objects(request, ret_result);
     return st;

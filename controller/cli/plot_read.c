@@ -153,7 +153,7 @@ struct history_reading {
     uv_timer_t pause;
     int64_t newest, last; /* the job's newest step when reading began; the last one that was read */
     int64_t begin_ms; /* controller's time when reading began; what is newer is not waited for */
-    bool done;
+    bool done, ended; /* ended: the job has ended, and all that is kept of it was read */
     enum hd_status status;
     char message[HD_ERR_MAX];
 };
@@ -203,8 +203,10 @@ static void on_history(struct hd_rpc_call *call, const ProtobufCMessage *message
 
         (void)snprintf(v.set, sizeof v.set, "%s", entry->validation->set);
         plot_add_validation(r->run, &v);
-    } else if (entry->body_case == HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_END)
+    } else if (entry->body_case == HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_END) {
+        r->ended = true;
         on_pause(&r->pause);
+    }
 }
 
 static void on_done(struct hd_rpc_call *call, enum hd_status status, const char *message)
@@ -275,7 +277,7 @@ int plot_read_job(struct cli *cli, uint64_t job, const struct plot_options *opti
     (void)uv_run(&cli->loop, UV_RUN_NOWAIT);
     if (!st && r.status)
         st = hd_err(r.status, "%s", r.message);
-    if (!st && r.last < r.newest)
+    if (!st && !r.ended && r.last < r.newest)
         st = hd_err(HD_UNAVAILABLE,
                     "the history of job %llu came up to step %lld of %lld only; try again",
                     (unsigned long long)job, (long long)r.last, (long long)r.newest);

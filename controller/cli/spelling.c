@@ -54,19 +54,16 @@ static const struct habit {
      "heddle submit FILE gives a job to the controller"},
     {"status stat ps ls list squeue qstat bjobs sacct get history st",
      "heddle jobs lists jobs; heddle show JOB shows one"},
-    {"describe info inspect view job-show",
-     "heddle show JOB shows a job, heddle show-node NODE a node"},
-    {"stop kill scancel qdel bkill abort terminate end delete-job",
-     "heddle cancel JOB stops a job"},
+    {"describe info inspect view", "heddle show JOB shows a job, heddle show-node NODE a node"},
+    {"stop kill scancel qdel bkill abort terminate end", "heddle cancel JOB stops a job"},
     {"suspend pause", "heddle hold JOB keeps a job from being started; heddle requeue JOB stops a "
                       "running one at a checkpoint"},
     {"unpause unsuspend", "heddle release JOB lets a held job start"},
-    {"restart continue retry rerun scontrol-requeue",
-     "heddle resume JOB lets a job that has ended go on; "
-     "heddle requeue JOB stops a running one and queues it again"},
+    {"restart continue retry rerun", "heddle resume JOB lets a job that has ended go on; "
+                                     "heddle requeue JOB stops a running one and queues it again"},
     {"delete remove purge clean del", "heddle rm JOB removes a job that has ended; heddle local "
                                       "--clean removes runs of this machine"},
-    {"sinfo pbsnodes bhosts qhost hosts workers cluster node-list",
+    {"sinfo pbsnodes bhosts qhost hosts workers cluster",
      "heddle nodes lists the nodes of the cluster"},
     {"scontrol", "heddle show JOB and heddle show-node NODE show; heddle hold, release, requeue, "
                  "drain and queue set change"},
@@ -98,13 +95,13 @@ static const struct habit {
      "heddle data tokenize FILES makes token files"},
     {"estimate memory estimate-memory dry-run dryrun autotune search layout",
      "heddle plan FILE says what memory and work a job will take"},
-    {"check lint verify-job", "heddle validate FILE checks a job file"},
+    {"check lint", "heddle validate FILE checks a job file"},
     {"schema options params parameters reference cp", "heddle keys lists what a job file may say"},
-    {"recipe recipes examples template init-job", "heddle keys lists what a job file may say, and "
-                                                  "docs/job-file.md has whole files"},
+    {"recipe recipes examples template", "heddle keys lists what a job file may say, and "
+                                         "docs/job-file.md has whole files"},
     {"nvidia-smi gpustat htop dashboard ui web gpus gpu devices",
      "heddle top shows the cluster at a glance; heddle-controller --http ADDR has a dashboard"},
-    {"login auth whoami-i user users",
+    {"login auth user users",
      "heddle token makes, lists and revokes tokens; heddle whoami says who you are"},
     {"context contexts use set-context cluster-info ping",
      "heddle config shows which controller is used, and why"},

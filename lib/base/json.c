@@ -226,8 +226,8 @@ static enum hd_status parse_escape(struct json_reader *r, char **out)
     return HD_OK;
 }
 
-/* Returns how many bytes at the beginning of a text stand for themselves in a string: no quote, no
- * backslash, no control character. Looks at eight at a time. */
+/* Returns the number of bytes at the beginning of a text that a JSON string has as they are: up to a
+ * quote, a backslash or a control character. Looks at eight at a time. */
 static size_t count_literal(const char *p, const char *end)
 {
     const uint64_t ones = 0x0101010101010101u, high = 0x8080808080808080u;

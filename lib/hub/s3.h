@@ -113,7 +113,7 @@ struct hd_s3_request {
 };
 
 struct hd_s3_file {
-    const char *rel;  /* path in the folder that was named */
+    const char *rel;  /* path below the folder that the request names */
     const char *path; /* its file in the cache */
     int64_t size_bytes;
 };

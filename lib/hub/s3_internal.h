@@ -145,7 +145,7 @@ struct s3_want { /* an object that is wanted */
     const struct s3_object *object;
     const struct s3_object
         *index;      /* of a .bin file: its .idx, which is linked beside it; or NULL */
-    const char *rel; /* path in the folder that was named */
+    const char *rel; /* path below the folder that the request names */
     char id[S3_ID_MAX];
     char path[PATH_MAX]; /* its file in the cache */
 };

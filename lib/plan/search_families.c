@@ -34,7 +34,8 @@ static void try_recomputes(struct layout_search *s, struct candidate *c)
     }
     for (c->recompute = 0; c->recompute < SEGMENTS; c->recompute++) {
         c->segment = c->recompute == FULL;
-        try_family(s, c); /* FULL stands for segments of any length, too: search_segments.c */
+        try_family(s,
+                   c); /* of FULL only the shortest segments; search_segments.c adds the others */
     }
 }
 

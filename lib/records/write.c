@@ -40,7 +40,8 @@ void records_add_string(struct hd_text *out, const char *bytes, size_t count)
     hd_text_add_bytes(out, "\"", 1);
 }
 
-/* first bytes of a line that stands for a row which is no record; no JSON begins so */
+/* First bytes of the line that is written for a row which cannot be used; its reason follows. JSON
+ * never begins with these bytes. */
 #define REFUSED "\1\2"
 
 void records_add_refused(struct hd_text *out, const char *reason)

@@ -128,14 +128,10 @@ enum hd_status spec_pass(struct spec_mistakes *mistakes, enum hd_status status)
     return HD_OK;
 }
 
-static bool passes_mistakes(const struct spec_reader *r)
-{
-    return r->source->mistakes != NULL;
-}
-
+/* Returns where mistakes are kept; NULL: the first one ends reading. */
 static struct spec_mistakes *mistakes_of(struct spec_reader *r)
 {
-    return passes_mistakes(r) ? &r->mistakes : NULL;
+    return r->source->mistakes ? &r->mistakes : NULL;
 }
 
 /* Keeps a mistake whose place is this node. */
@@ -144,7 +140,7 @@ static enum hd_status pass_at_node(struct spec_reader *r, const struct yaml_node
 {
     const size_t before = r->mistakes.count;
 
-    if (!st || !passes_mistakes(r))
+    if (!st || !mistakes_of(r))
         return st;
     st = spec_pass(&r->mistakes, at_node(r, node, st));
     if (r->mistakes.count > before)
@@ -579,7 +575,7 @@ static enum hd_status read_group(struct spec_reader *r, const struct yaml_node *
     }
     for (const struct yaml_node *c = node->first; c && !st; c = c->next) {
         st = read_key(r, node, c);
-        if (st && passes_mistakes(r)) {
+        if (st && mistakes_of(r)) {
             st = pass_at_node(r, r->here, st);
             leave_out(r, c);
         }

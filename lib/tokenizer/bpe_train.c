@@ -99,8 +99,9 @@ static int32_t *find_token_row(const struct bpe_trainer *t, const unsigned char 
     return &t->by_bytes[i];
 }
 
-/* Sets *ret_len to the number of bytes that the letters of a special token stand for, which are
- * written to ret_bytes; 0: it has a character that is no letter, so no word can be that token. */
+/* Decodes a special token, written in the letters of the byte-level alphabet, into bytes, and sets
+ * *ret_len to their number; 0: it has a character that the alphabet lacks, so no word can be that
+ * token. */
 static void spell_special(const char *content, unsigned char *ret_bytes, uint32_t *ret_len)
 {
     const unsigned char *p = (const unsigned char *)content;

@@ -7,6 +7,7 @@
 
 #include "controller/cli/plot.h"
 #include "tests/program/test.h"
+#include "tests/temporary.h"
 
 static const struct plot_options loss_of_steps = {
     .metrics = {HD_METRIC_INDEX_loss}, .metric_count = 1, .smooth = 0.5, .width = 600};
@@ -168,10 +169,10 @@ static void a_damaged_history_gives_what_it_has(void **state)
         "{\"type\":\"step\",\"step\":2,\"loss\":null}\n"
         "{\"type\":\"validation\",\"step\":2,\"loss\":4.5}\n"
         "{\"type\":\"step\",\"step\":3,\"lo";
-    char folder[] = "/tmp/heddle-plot-XXXXXX", path[256];
+    char folder[TEMPORARY_BYTES], path[256];
     struct plot_run run = {0}, none = {0};
 
-    assert_non_null(mkdtemp(folder));
+    temporary_dir(folder, "plot");
     assert_int_equal(plot_read_folder(folder, &loss_of_steps, &none), HD_NOT_FOUND);
     write_history(folder, history);
     assert_int_equal(plot_read_folder(folder, &loss_of_steps, &run), HD_OK);

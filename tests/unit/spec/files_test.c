@@ -14,7 +14,7 @@ static void refuse_files(int line, const char *text, const char *fmt)
 
     (void)snprintf(message, sizeof message, "%s", "");
     assert_int_not_equal(read_bytes(yaml, strlen(yaml), NULL, &spec), HD_OK);
-    for (const char *p = fmt; *p; p++) { /* @ stands for the folder */
+    for (const char *p = fmt; *p; p++) { /* @ is replaced by the folder's path */
         size_t len = strlen(message);
 
         if (*p == '@')

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "golden.h"
 #include "tests/program/test.h"
+#include "tests/temporary.h"
 #include "tokenizer/count.h"
 #include "tokenizer/special.h"
 
@@ -108,7 +109,7 @@ static void a_model_alone_names_its_tokens(void **state)
  * no space in front, as with AutoTokenizer. */
 static void files_beside_a_model_count(void **state)
 {
-    char folder[] = "/tmp/heddle-sp-XXXXXX", path[64], config[96];
+    char folder[TEMPORARY_BYTES], path[TEMPORARY_BYTES + 32], config[TEMPORARY_BYTES + 32];
     struct hd_text model = {0};
     struct hd_tokenizer *t = NULL;
     struct hd_encoder *encoder = NULL;
@@ -119,7 +120,7 @@ static void files_beside_a_model_count(void **state)
         return;
     ids = hd_tokenizer_vocab(t);
     hd_tokenizer_close(t);
-    assert_non_null(mkdtemp(folder));
+    temporary_dir(folder, "sentencepiece");
     (void)snprintf(path, sizeof path, "%s/tokenizer.model", folder);
     (void)snprintf(config, sizeof config, "%s/tokenizer_config.json", folder);
     assert_int_equal(hd_file_read(golden_path("bpe.model"), FILE_BYTES_MAX, &model), HD_OK);
@@ -167,9 +168,9 @@ static void what_cannot_be_read_is_refused(void **state)
                                           0x0A, 1, 'a',  0x0A, 3,   0x0A, 1, 'a'};
     static const unsigned char cut[] = {0x0A, 9, 0x0A, 1, 'a'};
     static const unsigned char empty_piece[] = {0x0A, 2, 0x18, 2};
-    char folder[] = "/tmp/heddle-sp-XXXXXX";
+    char folder[TEMPORARY_BYTES];
 
-    assert_non_null(mkdtemp(folder));
+    temporary_dir(folder, "sentencepiece");
     refuse(folder, "", 0, "it has no pieces");
     refuse(folder, "{}", 2, "byte ");
     refuse(folder, word, sizeof word, "model_type is word; only unigram and bpe are supported");
