@@ -68,6 +68,10 @@ int cli_keys(struct cli *cli, int argc, char **argv)
         return code;
     if (schema && (markdown || *prefix))
         return cli_usage("keys: --schema is of the whole file, and takes no other argument");
+    if (hd_spec_find_renamed(prefix)) {
+        cli_note("heddle: %s is now called %s", prefix, hd_spec_find_renamed(prefix)->path);
+        prefix = hd_spec_find_renamed(prefix)->path;
+    }
     if (schema)
         hd_spec_add_schema(&out);
     else if (markdown)

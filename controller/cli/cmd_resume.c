@@ -36,6 +36,8 @@ static enum hd_status refuse_fixed(const struct cli_list *overrides, const struc
 
         hd_text_add(&path, "%.*s", value ? (int)(value - item) : 0, item);
         key = path.data && *path.data ? hd_job_find_key(path.data) : NULL;
+        if (!key && path.data)
+            key = hd_spec_find_renamed(path.data);
         changes = key && key->kind != HD_KEY_FORM && hd_job_key_is_fixed(key) &&
                   !hd_job_format(key, stored, &before) &&
                   strcmp(before.data ? before.data : "", value + 1) != 0;

@@ -44,10 +44,11 @@ static int read_job_file(const char *path, const struct cli_list *overrides, enu
                          struct hd_text *missing_data, int64_t epoch_steps, const char *problem,
                          struct fetch_names *names, struct hd_arena *arena, struct hd_job **ret_job)
 {
-    struct hd_text notes = {0}, mistakes = {0};
+    struct hd_text notes = {0}, mistakes = {0}, old_names = {0};
     const struct hd_spec_source options = {
         .mistakes = &mistakes,
         .notes = epoch_steps || problem ? NULL : &notes, /* a second reading would repeat them */
+        .old_names = purpose == TO_VALIDATE && !epoch_steps && !problem ? &old_names : NULL,
         .overrides = overrides->items,
         .override_origins = overrides->origins,
         .only_planned = purpose == TO_PLAN,
@@ -67,6 +68,9 @@ static int read_job_file(const char *path, const struct cli_list *overrides, enu
     if (!st && notes.len_bytes)
         cli_note("heddle: %.*s", (int)notes.len_bytes - 1, notes.data);
     hd_text_free(&notes);
+    if (!st && old_names.len_bytes)
+        cli_note("%.*s", (int)old_names.len_bytes - 1, old_names.data);
+    hd_text_free(&old_names);
     if (!st) {
         hd_text_free(&mistakes);
         if (!epoch_steps && !problem)

@@ -143,7 +143,7 @@ static enum hd_status take_devices(struct plan_file *p, const struct hd_json *in
                       device);
     p->layout.devices_min = p->layout.devices_max = devices;
     st = take_threads(p, inputs);
-    return st ? st : set_key(p, "resources.device", cpu ? "cpu" : "cuda");
+    return st ? st : set_key(p, "resources.device_type", cpu ? "cpu" : "cuda");
 }
 
 static enum hd_status check_build(const struct hd_json *inputs)

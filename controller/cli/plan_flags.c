@@ -48,8 +48,8 @@ static int add_override(struct cli_list *overrides, const char *text, const char
     return CLI_CONTINUE;
 }
 
-/* Parses --devices cpu:N[:T] or KIND:N into overrides of resources.devices and resources.device, so
- * that the job file's rules are checked with them. */
+/* Parses --devices cpu:N[:T] or KIND:N into overrides of resources.devices and
+ * resources.device_type, so that the job file's rules are checked with them. */
 static int read_devices(const char *text, struct plan_asked *a, struct cli_list *overrides)
 {
     char copy[64], *rest = copy, *word, *count, *threads;
@@ -71,7 +71,7 @@ static int read_devices(const char *text, struct plan_asked *a, struct cli_list 
     (void)snprintf(a->origin, sizeof a->origin, "--devices %s", text);
     if (add_override(overrides, a->override, a->origin) != CLI_CONTINUE)
         return CLI_USAGE;
-    return add_override(overrides, cpu ? "resources.device=cpu" : "resources.device=cuda",
+    return add_override(overrides, cpu ? "resources.device_type=cpu" : "resources.device_type=cuda",
                         a->origin);
 }
 
@@ -127,7 +127,7 @@ int plan_flags_read(struct plan_flags *f, struct plan_asked *a)
     int code = read_devices(f->devices, a, &f->overrides);
 
     if (code == CLI_CONTINUE && f->cluster)
-        code = add_override(&f->overrides, "resources.device=cuda", "--cluster");
+        code = add_override(&f->overrides, "resources.device_type=cuda", "--cluster");
     return code == CLI_CONTINUE ? read_pins(&f->pins, &a->arena, &f->overrides) : code;
 }
 

@@ -78,9 +78,10 @@ enum hd_status plan_machine_measure(struct plan_asked *a)
     char *word;
 
     if (!st && status && strcmp(a->spec->device, "cuda") == 0)
-        st = hd_err(HD_UNSUPPORTED, "resources.device: cuda: no GPU of this machine can be used; "
-                                    "run heddle plan where there is one, or give --devices KIND:N, "
-                                    "such as h100:8, or --devices cpu:N");
+        st = hd_err(HD_UNSUPPORTED,
+                    "resources.device_type: cuda: no GPU of this machine can be used; "
+                    "run heddle plan where there is one, or give --devices KIND:N, "
+                    "such as h100:8, or --devices cpu:N");
     else if (!st && status)
         st = hd_err(HD_IO, "heddle-worker could not describe the device; its message is above");
     if (!st) {

@@ -526,8 +526,8 @@ enum hd_status hd_data_split(int64_t total, double fraction, int64_t context, in
     int64_t cut;
 
     if (!(fraction > 0 && fraction < 1))
-        return hd_err(HD_INVALID, "data.split is %g; it must lie between 0 and 1, both excluded",
-                      fraction);
+        return hd_err(HD_INVALID,
+                      "data.val_split is %g; it must lie between 0 and 1, both excluded", fraction);
     if (context < 1 || context > HD_DATA_CONTEXT_MAX)
         return hd_err(HD_INVALID, "a context of %" PRId64 " tokens; it must be 1 to %d", context,
                       HD_DATA_CONTEXT_MAX);
@@ -544,13 +544,13 @@ enum hd_status hd_data_split(int64_t total, double fraction, int64_t context, in
 
         if (total - cut < context + 1 && (double)total * (1 - 1.1 * share) > 2 * (double)context)
             return hd_err(HD_INVALID,
-                          "data.split %g leaves %" PRId64 " of the %" PRId64
+                          "data.val_split %g leaves %" PRId64 " of the %" PRId64
                           " tokens for validation, which needs at least %" PRId64
-                          " (the context and one more); raise data.split to %.2g, or lower "
+                          " (the context and one more); raise data.val_split to %.2g, or lower "
                           "model.context",
                           fraction, total - cut, total, context + 1, share);
         return hd_err(HD_INVALID,
-                      "data.split %g splits the %" PRId64 " tokens into %" PRId64
+                      "data.val_split %g splits the %" PRId64 " tokens into %" PRId64
                       " for training and %" PRId64 " for validation; each needs at least "
                       "%" PRId64 " (the context and one more): %.0f tokens are enough, or "
                       "lower model.context",
@@ -586,7 +586,7 @@ static enum hd_status split_conversations(const struct hd_corpus *corpus, double
     if (*ret_cut < total)
         return HD_OK;
     return hd_err(HD_INVALID,
-                  "data.split %g leaves no whole conversation for validation; give more "
+                  "data.val_split %g leaves no whole conversation for validation; give more "
                   "conversations, a larger share, or data.val",
                   fraction);
 }

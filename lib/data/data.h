@@ -143,8 +143,8 @@ typedef void hd_conversation_fn(void *context, struct hd_conversation_place plac
  * must not be empty. */
 void hd_data_range_each(struct hd_data_range range, hd_conversation_fn *each, void *context);
 
-/* Splits the corpus into two ranges by `data.split`: the last `fraction` (0 < fraction < 1) is for
- * validation, the rest for training. The boundary is a multiple of `context`, or the end of a
+/* Splits the corpus into two ranges by `data.val_split`: the last `fraction` (0 < fraction < 1) is
+ * for validation, the rest for training. The boundary is a multiple of `context`, or the end of a
  * conversation. HD_INVALID: a side has no whole window; the message says how many tokens are
  * needed. */
 enum hd_status hd_corpus_split(const struct hd_corpus *corpus, double fraction, int64_t context,
@@ -228,9 +228,9 @@ enum hd_status hd_sampler_init_mixture(struct hd_sampler *ret_sampler,
                                        int64_t count, int64_t context, int64_t global_batch,
                                        enum hd_data_order order, uint64_t seed);
 
-/* Initialises the samplers of `stages` stages over the sources of `all`. weights: [sources, stages],
- * 0: the stage lacks the source, but not all of them. first_steps: [stages], the number of steps
- * before each stage, from 0 on and increasing. */
+/* Initialises the samplers of `stages` stages over the sources of `all`. weights: [sources,
+ * stages], 0: the stage lacks the source, but not all of them. first_steps: [stages], the number of
+ * steps before each stage, from 0 on and increasing. */
 void hd_sampler_init_stages(const struct hd_sampler *all, const double *weights,
                             const int64_t *first_steps, int64_t stages,
                             struct hd_sampler *ret_samplers);

@@ -308,7 +308,7 @@ static enum hd_status add_score(struct hd_exporter *x)
     return HD_OK;
 }
 
-/* Returns whether train.adapter.also names only what a reward model trains anyway. */
+/* Returns whether train.adapter.trainable names only what a reward model trains anyway. */
 static bool also_is_score(const struct hd_job *job)
 {
     return hd_job_is_reward(job) &&
@@ -316,8 +316,8 @@ static bool also_is_score(const struct hd_job *job)
 }
 
 /* Returns whether PEFT (0.21, with transformers 5) drops the factors of this tensor, with a general
- * warning alone: of a feed-forward layer in a model with experts that is none of them. (Shared experts
- * have no factors.) */
+ * warning alone: of a feed-forward layer in a model with experts that is none of them. (Shared
+ * experts have no factors.) */
 static bool peft_drops(const struct hd_exporter *x, const struct hd_hf_row *row)
 {
     return x->job.experts && strstr(row->ours, ".mlp.");
@@ -345,7 +345,7 @@ enum hd_status hd_export_list_adapter(struct hd_exporter *x, const struct hd_hf_
     if (*x->job.adapter_also && !also_is_score(&x->job))
         return hd_err(
             HD_UNSUPPORTED,
-            "%s: train.adapter.also: %s trained beside the adapter, and an adapter's folder "
+            "%s: train.adapter.trainable: %s trained beside the adapter, and an adapter's folder "
             "would not have it; %s",
             x->options->checkpoint_dir, x->job.adapter_also,
             is_prefix ? "give the checkpoint itself to heddle generate, eval or serve"

@@ -171,7 +171,7 @@ enum hd_status hd_hf_map_open_adapter(const struct hd_weights *weights, const st
 
 /* ---- export ---- */
 
-/* The weights that a checkpoint leaves out (checkpoint.base), from its base model. */
+/* The weights that a checkpoint leaves out (checkpoint.frozen), from its base model. */
 struct hd_hf_base {
     void *context;
     const struct hd_ckpt_entry *entries; /* [count] every parameter of the model, each whole */
@@ -206,8 +206,8 @@ struct hd_hf_export {
     void (*progress)(void *context, int64_t done_bytes,
                      int64_t total_bytes); /* called during the export; may be NULL */
     void *context;
-    /* gets a sentence if PEFT computes another model from the adapter, or if layers of the base that
-     * predict further tokens are left out; NULL: none is wanted */
+    /* gets a sentence if PEFT computes another model from the adapter, or if layers of the base
+     * that predict further tokens are left out; NULL: none is wanted */
     struct hd_text *notes;
 };
 
@@ -218,8 +218,8 @@ struct hd_hf_export {
 enum hd_status hd_hf_keep(const char *checkpoint_dir, const struct hd_job *job,
                           const char *earlier);
 
-/* Returns whether the base of a checkpoint, by its copy of config.json, is a model of text and images,
- * from whose folder an export copies the tensors beside the text model. */
+/* Returns whether the base of a checkpoint, by its copy of config.json, is a model of text and
+ * images, from whose folder an export copies the tensors beside the text model. */
 bool hd_hf_is_wrapped(const char *checkpoint_dir);
 
 /* returns whether the checkpoint has the files that hd_hf_keep copies */

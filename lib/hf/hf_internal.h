@@ -291,7 +291,7 @@ void hd_hf_decode(const struct hd_hf_quantized *quantized, int64_t row, int64_t 
 bool hd_hf_slice_quantized(const struct hd_hf_quantized *quantized, int64_t first_row,
                            struct hd_quant_whole *ret_whole);
 
-/* Reads quantization_config of a config.json, which is not null, and sets the job's model.weights.
+/* Reads quantization_config of a config.json, which is not null, and sets the job's model.quantization.
  * HD_UNSUPPORTED: the message names the key. */
 enum hd_status hd_hf_read_quantization(const struct hd_json *config, struct hd_job *job);
 

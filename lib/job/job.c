@@ -22,7 +22,7 @@ static enum hd_status write_key(const struct hd_key *key, const struct hd_job *j
 {
     enum hd_status st;
 
-    hd_text_add(ret_text, "%s ", key->path);
+    hd_text_add(ret_text, "%s ", hd_job_stored_path(key));
     st = hd_job_format(key, job, ret_text);
     hd_text_add(ret_text, "\n");
     return st;
@@ -214,7 +214,7 @@ static const struct hd_key *find_key(const struct job_reader *r, const char *pat
 {
     for (size_t i = 0; i < hd_job_key_count; i++) {
         const struct hd_key *key = &hd_job_keys[i];
-        const char *name = r->version == 1 && key->v1_path ? key->v1_path : key->path;
+        const char *name = r->version == 1 && key->v1_path ? key->v1_path : hd_job_stored_path(key);
 
         if (key->kind != HD_KEY_FORM && strcmp(name, path) == 0)
             return key;
@@ -293,7 +293,7 @@ static enum hd_status fill_missing(struct job_reader *r)
         if (r->seen[i] || key->kind == HD_KEY_FORM)
             continue;
         if (key->since < r->version)
-            return hd_err(HD_INVALID, "the resolved job lacks %s", key->path);
+            return hd_err(HD_INVALID, "the resolved job lacks %s", hd_job_stored_path(key));
         set_old_default(key, r->job);
     }
     return HD_OK;
@@ -420,7 +420,7 @@ enum hd_status hd_layout_read(const char *text, struct hd_layout_sizes *ret_size
         value = strchr(line, ' ');
         if (value)
             *value++ = '\0';
-        key = hd_job_find_key(line);
+        key = hd_job_find_stored_key(line);
         if (!value || !key || !hd_job_key_is_of_layout(key))
             return hd_err(HD_INVALID, "a layout has no key '%s'", line);
         st = hd_job_parse(key, value, &job);

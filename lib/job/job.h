@@ -37,6 +37,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/arena.h"
 #include "base/status.h"
@@ -161,7 +162,13 @@ struct hd_key {
     double old_default; /* value for a text older than `since`, of INT, REAL, BOOL */
     /* value for a text older than `since`, of WORD, NAME, PATH; NULL: "" */
     const char *old_default_text;
-    const char *v1_path; /* the key's path in a text of version 1; NULL: `path` */
+    /* WORD: the word that a job file writes as `none`, which reads better there; NULL: no such word
+     * */
+    const char *none_word;
+    /* path before the key was renamed; stored texts and messages have it, and job files may have
+     * it; NULL: never renamed */
+    const char *old_path;
+    const char *v1_path; /* the key's path in a text of version 1; NULL: the stored path */
     /* types of train.adapter that have the key, separated by blanks; NULL: all types */
     const char *adapters;
     /* true: the key describes the form of an adapter; a job that starts from a stored adapter takes
@@ -173,6 +180,18 @@ extern const struct hd_key hd_job_keys[];
 extern const size_t hd_job_key_count;
 
 const struct hd_key *hd_job_find_key(const char *path); /* returns NULL for an unknown path */
+/* Returns the key's path in stored texts and messages, which a renaming does not change. */
+static inline const char *hd_job_stored_path(const struct hd_key *key)
+{
+    return key->old_path ? key->old_path : key->path;
+}
+/* Returns the key with this stored path; NULL: unknown. */
+const struct hd_key *hd_job_find_stored_key(const char *path);
+/* Returns the word of a WORD key as a job file writes it (hd_key.none_word). */
+static inline const char *hd_job_word_in_file(const struct hd_key *key, const char *word)
+{
+    return key->none_word && strcmp(key->none_word, word) == 0 ? "none" : word;
+}
 static inline void *hd_job_member(const struct hd_key *key, struct hd_job *job)
 {
     return (char *)job + key->offset;
@@ -200,7 +219,8 @@ int64_t hd_job_weights_each(const struct hd_job *job);
 /* Returns the weight of a source in a stage (0 without stages); 0: the stage lacks it. */
 double hd_job_weight(const struct hd_job *job, int64_t stage, int64_t source);
 
-/* Returns the number of validation sets that data.val names; 1 for a plain list of files, or none. */
+/* Returns the number of validation sets that data.val names; 1 for a plain list of files, or none.
+ * */
 int64_t hd_job_val_set_count(const struct hd_job *job);
 /* Writes the name of validation set `index`; "" for the one of a plain list. */
 void hd_job_val_set_name(const struct hd_job *job, int64_t index,
@@ -246,9 +266,9 @@ void hd_job_set_default(const struct hd_key *key, struct hd_job *job);
 /* Sets the key's member of a job from its text form. HD_INVALID: the message says what is wrong
  * with the value; it does not contain the key's path. */
 enum hd_status hd_job_parse(const struct hd_key *key, const char *text, struct hd_job *job);
-/* Appends the text form of the key's member; of one that is not set, because the job was not made by
- * lib/spec, the value of older builds (old_default). HD_INVALID: the value cannot be written, for example
- * because it contains a line break. */
+/* Appends the text form of the key's member; of one that is not set, because the job was not made
+ * by lib/spec, the value of older builds (old_default). HD_INVALID: the value cannot be written,
+ * for example because it contains a line break. */
 enum hd_status hd_job_format(const struct hd_key *key, const struct hd_job *job,
                              struct hd_text *ret_text);
 
@@ -290,7 +310,7 @@ static inline int64_t hd_layout_micro_batches(const struct hd_layout_sizes *size
 
     return sequences > 0 ? global_batch / sequences : 0;
 }
-/* Convert parallel.stages as text ("7,8*2,7", not "auto") to and from numbers of layers.
+/* Convert parallel.layers_per_stage as text ("7,8*2,7", not "auto") to and from numbers of layers.
  * hd_stages_read: sets ret_count, which may exceed `room`; stores at most `room` numbers.
  * HD_INVALID: the text is no list of numbers of layers. hd_stages_read_chunks: also checks that
  * there is one number per chunk and that they add up to `layers`. HD_INVALID: the message names the

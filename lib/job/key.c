@@ -29,6 +29,14 @@ const struct hd_key *hd_job_find_key(const char *path)
     return NULL;
 }
 
+const struct hd_key *hd_job_find_stored_key(const char *path)
+{
+    for (size_t i = 0; i < hd_job_key_count; i++)
+        if (strcmp(hd_job_stored_path(&hd_job_keys[i]), path) == 0)
+            return &hd_job_keys[i];
+    return NULL;
+}
+
 /* ---- words ---- */
 
 bool hd_job_each_word(const struct hd_key *key,

@@ -1,4 +1,4 @@
-/* stages: parses and writes the text of parallel.stages. */
+/* stages: parses and writes the text of parallel.layers_per_stage. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -52,23 +52,25 @@ enum hd_status hd_stages_read_chunks(const char *text, int64_t chunks, int64_t l
     enum hd_status st = hd_stages_read(text, ret_layers, chunks, &count);
 
     if (st)
-        return hd_err_prefix(st, "parallel.stages");
+        return hd_err_prefix(st, "parallel.layers_per_stage");
     if (count != chunks)
         return hd_err(HD_INVALID,
-                      "parallel.stages: %lld numbers of layers; parallel.pp x "
+                      "parallel.layers_per_stage: %lld numbers of layers; parallel.pp x "
                       "parallel.virtual_stages = %lld are needed",
                       (long long)count, (long long)chunks);
     for (int64_t c = 0; c < count; c++) {
         if (!ret_layers[c] && c > 0 && c < count - 1)
-            return hd_err(HD_INVALID,
-                          "parallel.stages: number %lld is 0; only the first, whose chunk has the "
-                          "embedding, and the last, whose chunk has the head, may be 0",
-                          (long long)c + 1);
+            return hd_err(
+                HD_INVALID,
+                "parallel.layers_per_stage: number %lld is 0; only the first, whose chunk has the "
+                "embedding, and the last, whose chunk has the head, may be 0",
+                (long long)c + 1);
         sum += ret_layers[c];
     }
     if (sum == layers)
         return HD_OK;
-    return hd_err(HD_INVALID, "parallel.stages: the numbers add up to %lld; model.layers is %lld",
+    return hd_err(HD_INVALID,
+                  "parallel.layers_per_stage: the numbers add up to %lld; model.layers is %lld",
                   (long long)sum, (long long)layers);
 }
 

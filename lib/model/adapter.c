@@ -304,12 +304,13 @@ enum hd_status hd_adapter_only(const struct hd_job *job, char ret_only[HD_JOB_PA
         return HD_OK;
     }
     if (*job->only && strcmp(job->only, "all") != 0)
-        return hd_err(HD_INVALID, "train.only: with train.adapter the adapter trains; name other "
-                                  "parameters that train in train.adapter.also, or remove one of "
-                                  "the two keys");
+        return hd_err(HD_INVALID,
+                      "train.trainable: with train.adapter the adapter trains; name other "
+                      "parameters that train in train.adapter.trainable, or remove one of "
+                      "the two keys");
     length = snprintf(ret_only, HD_JOB_PATH_MAX, "%s%s%s", own, *job->adapter_also ? "," : "",
                       job->adapter_also);
     return length < HD_JOB_PATH_MAX
                ? HD_OK
-               : hd_err(HD_INVALID, "train.adapter.also: is too long; use patterns");
+               : hd_err(HD_INVALID, "train.adapter.trainable: is too long; use patterns");
 }

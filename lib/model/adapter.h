@@ -102,8 +102,8 @@ enum hd_status hd_adapter_from_job(const struct hd_job *job, struct hd_adapter *
 const char *hd_target_name(enum hd_target target, bool experts);
 
 /* Sets ret_only to the text that says which parameters train, in the syntax of only.h: the job's
- * train.only, or with an adapter the adapter's parameters and train.adapter.also. HD_INVALID:
- * train.only and train.adapter are both given, or the text is too long. */
+ * train.trainable, or with an adapter the adapter's parameters and train.adapter.trainable.
+ * HD_INVALID: train.trainable and train.adapter are both given, or the text is too long. */
 enum hd_status hd_adapter_only(const struct hd_job *job, char ret_only[HD_JOB_PATH_MAX]);
 
 #endif

@@ -116,8 +116,8 @@ struct hd_layer {
 };
 struct hd_layer hd_model_layer(const struct hd_model_config *config, int64_t layer);
 
-/* Kinds of blocks, as sums of these bits. Kind 0: no window, the positions of the model, and experts
- * if the model has any. Blocks of one kind run equal programs. */
+/* Kinds of blocks, as sums of these bits. Kind 0: no window, the positions of the model, and
+ * experts if the model has any. Blocks of one kind run equal programs. */
 enum {
     HD_LAYER_WINDOWED = 1,  /* attention has a window or chunks */
     HD_LAYER_UNROTATED = 2, /* no rotary positions, in a model that has them */
@@ -153,8 +153,8 @@ struct hd_attention {
     int q_norm, k_norm; /* weights of the norms of q and k; -1: none */
     int gate;           /* weight of the gate of the output; -1: none */
     /* latent attention: weight from the input to a latent (_a), the latent's norm, and weight from
-     * the latent to heads (_b), for queries, and for keys and values; the last rows of kv_a give the
-     * rotated channels of keys. -1: none */
+     * the latent to heads (_b), for queries, and for keys and values; the last rows of kv_a give
+     * the rotated channels of keys. -1: none */
     int q_a, q_a_norm, q_b, kv_a, kv_a_norm, kv_b;
     struct hd_lora lora_qkv, lora_out, lora_q_a, lora_q_b, lora_kv_a, lora_kv_b;
     int prefix_k, prefix_v; /* learned keys and values of a prefix adapter; -1: none */
@@ -270,9 +270,9 @@ struct hd_backward_shares hd_model_backward_shares(const struct hd_model_config 
  * D in forward, or 2 H (D + value) if values have another width, and twice that in backward. A
  * token attends to (S+1)/2 positions on average, with a window of W < S to W (2S - W + 1) / 2S,
  * with chunks of K < S where K divides S to (K+1)/2, and to the tokens of a prefix. A gated delta
- * layer takes 18 operations per element of its states instead: 6 in forward. With train.only only
- * computed work counts: a frozen weight counts 2 less, and units below the lowest trained one count
- * no backward. The norms of DoRA's rows are computed per weight, not per token, and do not
+ * layer takes 18 operations per element of its states instead: 6 in forward. With train.trainable
+ * only computed work counts: a frozen weight counts 2 less, and units below the lowest trained one
+ * count no backward. The norms of DoRA's rows are computed per weight, not per token, and do not
  * count. */
 double hd_model_flops_per_token(const struct hd_model_config *config);
 

@@ -93,7 +93,7 @@ static void add_names(const struct hd_registry *r, struct hd_text *out)
 
 static const char *key_of(const struct hd_only *only)
 {
-    return only->key ? only->key : "train.only";
+    return only->key ? only->key : "train.trainable";
 }
 
 static enum hd_status check_item(const struct hd_only *only, const struct hd_registry *r,
@@ -155,6 +155,6 @@ enum hd_status hd_only_check(const struct hd_only *only, const struct hd_registr
                         p->trainable ? (p - 1)->name : p->name);
     }
     if (!st && !trained)
-        st = hd_err(HD_INVALID, "train.only: no parameter trains; name one, or use all");
+        st = hd_err(HD_INVALID, "train.trainable: no parameter trains; name one, or use all");
     return st;
 }

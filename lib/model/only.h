@@ -1,4 +1,4 @@
-/* only: which parameters train (train.only of the job file).
+/* only: which parameters train (train.trainable of the job file).
  *
  * The text is `all`, or items separated by commas; a parameter trains if any item names it:
  *
@@ -24,7 +24,7 @@ struct hd_only {
     const char *text;
     int64_t L;       /* number of blocks */
     bool tied;       /* true: the head uses the embedding's weight */
-    const char *key; /* key of the job file that messages name; NULL: train.only */
+    const char *key; /* key of the job file that messages name; NULL: train.trainable */
 };
 
 /* Returns true if every parameter trains (the text is `all`). */

@@ -6,7 +6,8 @@
 
 struct hd_only hd_model_only(const struct hd_model_config *c)
 {
-    return (struct hd_only){c->only, c->L, c->tied, c->adapter.kind ? "train.adapter.also" : NULL};
+    return (struct hd_only){c->only, c->L, c->tied,
+                            c->adapter.kind ? "train.adapter.trainable" : NULL};
 }
 
 bool hd_model_trains(const struct hd_model_config *c, int64_t layer, const char *what)

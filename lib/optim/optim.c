@@ -297,8 +297,9 @@ static void emit_arrival(struct hd_emit *e, const struct travelling *t)
         HD_OPERANDS(cast, .out = t->grad, .inp = t->wire));
 }
 
-/* Emits the sums of emit_replicas for all buckets in the encoding of train.reduce. A bucket's
- * reduction overlaps with the rounding of the next bucket; at most two reductions are in flight. */
+/* Emits the sums of emit_replicas for all buckets in the encoding of train.grad_reduce_dtype. A
+ * bucket's reduction overlaps with the rounding of the next bucket; at most two reductions are in
+ * flight. */
 static void emit_replicas_in_bf16(struct hd_emit *e)
 {
     struct travelling before = {.count = 0};

@@ -109,7 +109,7 @@ static enum hd_status refuse_tp(const struct hd_plan_request *w, enum hd_plan_ob
     if (why == HD_PLAN_TP_CODES)
         return hd_err(HD_INVALID,
                       "parallel.tp: %d cuts through a block of %d weights of the matrices of "
-                      "blocks; with model.weights: nf4 use %s, or take int8",
+                      "blocks; with model.quantization: nf4 use %s, or take int8",
                       (int)w->sizes.tp, (int)HD_NF4_BLOCK, list);
     return hd_err(HD_INVALID, "parallel.tp: %d does not divide model.%s = %lld; use %s",
                   (int)w->sizes.tp,

@@ -45,6 +45,20 @@ static const char *same_key(const char *text, const char *line)
     return NULL;
 }
 
+/* Appends the name that a job file has for the key whose stored path these bytes are. */
+static void add_name(struct hd_text *out, const char *stored, int size_bytes)
+{
+    for (size_t i = 0; i < hd_job_key_count; i++) {
+        const char *path = hd_job_stored_path(&hd_job_keys[i]);
+
+        if (strncmp(path, stored, (size_t)size_bytes) == 0 && !path[size_bytes]) {
+            hd_text_add(out, "%s", hd_job_keys[i].path);
+            return;
+        }
+    }
+    hd_text_add(out, "%.*s", size_bytes, stored);
+}
+
 enum hd_status hd_plan_identity_compare(const char *planned, const struct hd_job *spec)
 {
     enum { NAMED_MAX = 4 };
@@ -62,8 +76,10 @@ enum hd_status hd_plan_identity_compare(const char *planned, const struct hd_job
             continue;
         if (++count > NAMED_MAX)
             continue;
-        hd_text_add(&changes, "%s%.*s is%.*s, was%.*s", count > 1 ? "; " : "", key, line, end - key,
-                    line + key, was ? was_end - key : 8, was ? was + key : " nothing");
+        hd_text_add(&changes, "%s", count > 1 ? "; " : "");
+        add_name(&changes, line, key);
+        hd_text_add(&changes, " is%.*s, was%.*s", end - key, line + key, was ? was_end - key : 8,
+                    was ? was + key : " nothing");
     }
     if (!st && count)
         st = hd_err(HD_INVALID, "the job has changed since it was planned: %s%s; plan it again",

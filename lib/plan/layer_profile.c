@@ -350,7 +350,7 @@ static void choose_kind(struct hd_job *job, int kind)
 }
 
 /* Shrinks the job to a small one: two blocks of this kind on the first stage and, if the job has
- * several stages, one on the last; one micro-batch. If the job has train.only, which names
+ * several stages, one on the last; one micro-batch. If the job has train.trainable, which names
  * parameters of the whole model, everything trains and no weight is quantized. An adapter stays,
  * since every block has it. */
 static void shrink(struct hd_job *job, int kind)

@@ -76,7 +76,7 @@ static inline bool hd_plan_fits(const struct hd_plan_class *rank, const struct h
 
 /* Compares the weights that a spec starts from (train.init_from, else model.from) with the
  * parameters of its model: names, shapes, encodings, and that the files are complete. Reads no
- * values. Also checks that the model has the parameters that train.only names. HD_INVALID or
+ * values. Also checks that the model has the parameters that train.trainable names. HD_INVALID or
  * HD_UNSUPPORTED; the message begins with the key. */
 enum hd_status hd_plan_check_weights(const struct hd_job *spec);
 

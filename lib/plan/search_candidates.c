@@ -69,7 +69,7 @@ static void set_word(char word[HD_JOB_WORD_MAX], const char *text)
     (void)snprintf(word, HD_JOB_WORD_MAX, "%s", text);
 }
 
-/* Writes a partition into stages in the form of parallel.stages. */
+/* Writes a partition into stages in the form of parallel.layers_per_stage. */
 static void write_stages(const struct search_partition *partition, char ret_text[HD_JOB_WORD_MAX])
 {
     const int32_t chunks = partition->even->step.pipeline.chunks;

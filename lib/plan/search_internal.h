@@ -127,7 +127,7 @@ struct layout_search {
     struct hd_arena kept;   /* memory of the tables of computed values, freed with the search */
     struct hd_model_config config;
     struct hd_job job; /* the job's spec with the layout of the last call of search_job */
-    /* true: train.only trains a part of the model, so updates and optimizer state of trained
+    /* true: train.trainable trains a part of the model, so updates and optimizer state of trained
      * parameters have no lower bound */
     bool tuned;
     /* true: the trained part may differ from block to block, so saved bytes of blocks have no lower

@@ -50,7 +50,7 @@ enum hd_status hd_step_cost_trained(const struct hd_model_config *c, struct hd_a
     return st;
 }
 
-/* Returns the share, 0 to 1, of a unit's program that runs if train.only trains a part of the
+/* Returns the share, 0 to 1, of a unit's program that runs if train.trainable trains a part of the
  * model; F always runs whole. */
 static double backward_share_of(const struct hd_layer_profiles *p, const struct hd_model_config *c,
                                 int unit, enum hd_layer_profile_call call)
@@ -79,8 +79,8 @@ static int first_kind(const struct hd_layer_profiles *p, const struct hd_model_c
 }
 
 /* Adds one block, times `share`, to the numbers of profiles `block` ([0]) and `inner` ([1]) by
- * kind. A block that continues a recompute segment takes more than one that begins it, because backward
- * recomputes its input: the output of the block before, whose kind therefore counts. */
+ * kind. A block that continues a recompute segment takes more than one that begins it, because
+ * backward recomputes its input: the output of the block before, whose kind therefore counts. */
 static void count_block(const struct hd_model_config *c, int unit, bool continues, double share,
                         double blocks[2][HD_LAYER_KINDS])
 {

@@ -134,7 +134,7 @@ struct hd_operand hd_emit_bucket(struct hd_emit *e, int bucket, enum hd_state_ki
  * element `offset` on. */
 struct hd_operand hd_emit_grad_bucket(struct hd_emit *e, int bucket, int64_t offset);
 /* Returns a new store for `count` elements of a bucket's gradient in the encoding in which ranks
- * send it to each other (train.reduce). */
+ * send it to each other (train.grad_reduce_dtype). */
 struct hd_operand hd_emit_wire(struct hd_emit *e, int bucket, int64_t count);
 struct hd_operand hd_emit_global(struct hd_emit *e, enum hd_global global);
 /* Return the operand of a constant, whose store all equal constants share: hd_emit_angles the RoPE

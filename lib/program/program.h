@@ -305,7 +305,8 @@ struct hd_head_settings {
 };
 
 /* Heads of multi-head latent attention (DeepSeek-AI 2024, "DeepSeek-V2"): a query or key has `nope`
- * channels without positions, then `rope` channels with; those of keys are the same in all heads. */
+ * channels without positions, then `rope` channels with; those of keys are the same in all heads.
+ * */
 struct hd_latent_heads {
     int64_t heads, nope, rope, value; /* value: channels of a head's value; at most nope + rope */
 };
@@ -530,12 +531,12 @@ struct hd_tensor *op_activation(struct hd_rec *rec, struct hd_tensor *x, enum hd
 /* A mixture of gated experts (Shazeer et al. 2017; Jiang et al. 2024), instead of an MLP:
  * out[R, C] = sum over the K chosen e of gate[r,e] * down_e(glu(gate_e x, up_e x)), with the glu of
  * op_glu. With tensor parallelism F is split and the result is this rank's partial sum. Parameters,
- * of which those with (*) are -1 if the op does not have them: router, noise (*) [E, C]; router_bias
- * (*) [E], which is added to the logits; select_bias (*) [E], which is added to the scores for the
- * choice alone and gets no gradient; gate, up [E, F, C]; down [E, C, F]; gate_bias, up_bias (*) [E,
- * F] and down_bias (*) [E, C], which are added to the products. The experts are split over ep;
- * down_bias is whole on every tp rank, the first of which adds it. In training the op also writes
- * the router's record and adds the gradients of the router's losses.
+ * of which those with (*) are -1 if the op does not have them: router, noise (*) [E, C];
+ * router_bias (*) [E], which is added to the logits; select_bias (*) [E], which is added to the
+ * scores for the choice alone and gets no gradient; gate, up [E, F, C]; down [E, C, F]; gate_bias,
+ * up_bias (*) [E, F] and down_bias (*) [E, C], which are added to the products. The experts are
+ * split over ep; down_bias is whole on every tp rank, the first of which adds it. In training the
+ * op also writes the router's record and adds the gradients of the router's losses.
  *
  * Each product of an expert, y = W x, may have factors of low rank: y += s B (A drop(x)) with A [E,
  * r, in] and B [E, out, r], of the expert itself. Each chosen expert of a row has its own dropout
@@ -669,7 +670,7 @@ enum hd_store_kind {
     HD_STORE_GRAD_BUCKET, /* a bucket's gradient in one program, not yet reduced (ZeRO 2, 3) */
     HD_STORE_GATHERED,    /* a bucket's weights, gathered for one program (ZeRO 3)           */
     HD_STORE_WIRE,        /* a bucket's gradient in the encoding in which ranks send it
-                          (train.reduce) */
+                          (train.grad_reduce_dtype) */
     HD_STORE_GLOBAL,      /* values of a step, enum hd_global */
     HD_STORE_CONSTANT,    /* table filled once, by hd_constant_fill */
     HD_STORE_CACHE /* keys or values of one unit kept between calls of decode, or norms of its
@@ -825,7 +826,7 @@ struct hd_compile_options {
     const struct hd_mesh *mesh; /* mesh that gives the sizes of the groups */
     struct hd_traits traits;    /* traits of the device that will run the programs */
     /* encoding in which gradients travel between data-parallel ranks: HD_F32 or HD_BF16
-     * (train.reduce) */
+     * (train.grad_reduce_dtype) */
     enum hd_dtype wire;
     bool split_backward; /* true: W is a separate program (zero-bubble schedules); false: the nodes
                             of W are in B */

@@ -310,12 +310,12 @@ static enum hd_status refuse_split(const struct hd_registry *registry, const str
         if (shards_fit(p, tp))
             n +=
                 (size_t)snprintf(fits + n, sizeof fits - n, "%s%lld", n ? ", " : "", (long long)tp);
-    return hd_err(HD_INVALID,
-                  "parallel.tp: %d cuts through a block of %d weights of %s; with model.weights: "
-                  "nf4 its %lld %s can be shared by %s ranks: use such a tp, or int8",
-                  registry->mesh.sizes.tp, (int)HD_NF4_BLOCK, p->name,
-                  (long long)p->shape[p->tp_axis],
-                  p->tp_axis == p->dim_count - 1 ? "columns" : "rows", fits);
+    return hd_err(
+        HD_INVALID,
+        "parallel.tp: %d cuts through a block of %d weights of %s; with model.quantization: "
+        "nf4 its %lld %s can be shared by %s ranks: use such a tp, or int8",
+        registry->mesh.sizes.tp, (int)HD_NF4_BLOCK, p->name, (long long)p->shape[p->tp_axis],
+        p->tp_axis == p->dim_count - 1 ? "columns" : "rows", fits);
 }
 
 static bool choose_quant(struct hd_registry *registry, const struct hd_param_spec *spec,
@@ -326,13 +326,13 @@ static bool choose_quant(struct hd_registry *registry, const struct hd_param_spe
     if (!registry->quant || !spec->linear)
         return true;
     if (!spec->frozen && !registry->only_computes) {
-        fail_declaration(
-            registry,
-            hd_err(HD_INVALID,
-                   "model.weights: %s does not go with %s, which trains: a matrix in codes cannot "
-                   "be updated; train an adapter (train.adapter) or other parameters "
-                   "(train.only), or use model.weights: plain",
-                   hd_quant_word(registry->quant), spec->name));
+        fail_declaration(registry,
+                         hd_err(HD_INVALID,
+                                "model.quantization: %s does not go with %s, which trains: a "
+                                "matrix in codes cannot "
+                                "be updated; train an adapter (train.adapter) or other parameters "
+                                "(train.trainable), or use model.quantization: none",
+                                hd_quant_word(registry->quant), spec->name));
         return false;
     }
     p->quant = registry->quant;

@@ -44,10 +44,10 @@
  *     bf16    18   6 + 12 / P  2 + 16 / P    18 / P
  *     fp32    16   8 +  8 / P  4 + 12 / P    16 / P
  *
- * A parameter that does not train (train.only, or a program that only computes) has one copy, whole
- * on every rank that holds it, in the compute encoding: no master, no gradient, no moments.
+ * A parameter that does not train (train.trainable, or a program that only computes) has one copy,
+ * whole on every rank that holds it, in the compute encoding: no master, no gradient, no moments.
  *
- * With `quant` (model.weights) the matrices of linears of blocks that do not train are codes
+ * With `quant` (model.quantization) the matrices of linears of blocks that do not train are codes
  * (base/quant.h), in separate buckets, whose elements are bytes: a parameter begins at a byte and
  * is one record; a parameter of a mixture of experts is one record for each expert of this rank.
  * The codes depend on the global tensor alone. Two cases are refused: a tp split that cuts a block
@@ -367,8 +367,8 @@ void hd_registry_routers(struct hd_registry *registry, int64_t routers, int64_t 
 enum hd_status hd_registry_finish(struct hd_registry *registry, enum hd_dtype compute_dtype,
                                   bool trains);
 
-/* Makes the registry that of another rank with the same tp index, for a planner that compares ranks:
- * its boxes of parameters, which buckets it holds, and its shards of them. Does not
+/* Makes the registry that of another rank with the same tp index, for a planner that compares
+ * ranks: its boxes of parameters, which buckets it holds, and its shards of them. Does not
  * compute the offsets of state again: they stay those of the previous rank. */
 void hd_registry_move(struct hd_registry *registry, int rank);
 

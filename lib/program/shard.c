@@ -15,7 +15,7 @@
  * two units' gradient buckets exist at a time. Elements that no contribution writes (alignment
  * gaps, padding) are set to zero.
  *
- * With train.reduce: bf16 the sums over data-parallel ranks travel in bf16
+ * With train.grad_reduce_dtype: bf16 the sums over data-parallel ranks travel in bf16
  * (docs/decisions/gradient-reduction.md). Compute rounds the bucket, or its gradient bucket, to a
  * temporary; a reduce-scatter outputs fp32, an all-reduce outputs bf16, which compute widens.
  * Compute uses a sum before it rounds the next unit's gradient, so that one unit's temporaries
@@ -86,7 +86,7 @@ static int emit_segment_sums(struct hd_emit *e, const struct hd_bucket *p, struc
 }
 
 /* Inserts the rounding of `count` elements of the gradient to a new temporary in the encoding of
- * train.reduce, which it returns. */
+ * train.grad_reduce_dtype, which it returns. */
 static struct hd_operand emit_rounding(struct hd_emit *e, const struct hd_bucket *p,
                                        struct hd_operand grad, int64_t count, int at)
 {

@@ -154,7 +154,7 @@ static enum hd_status check_sources(const struct hd_job *job)
             return spec_err_range(path, &weight, job->weights[i]);
         }
     if (job->weight_count && job->val_split > 0)
-        return hd_err(HD_INVALID, "data.split: cannot split a mixture; give data.val instead");
+        return hd_err(HD_INVALID, "data.val_split: cannot split a mixture; give data.val instead");
     return spec_check_data_stages(job);
 }
 
@@ -213,7 +213,7 @@ static enum hd_status check_data(const struct hd_job *job)
             "data.stages");
     if (job->val_count && job->val_split > 0)
         return hd_err(HD_INVALID,
-                      "data.split: cannot be used with data.val; remove one of the two");
+                      "data.val_split: cannot be used with data.val; remove one of the two");
     st = hd_records_check_columns(job->columns);
     if (st)
         return hd_err_prefix(st, "data.columns");
@@ -237,11 +237,11 @@ static enum hd_status check_data(const struct hd_job *job)
                       (long long)job->vocab);
     if (job->validate_batches && !job->val_count && job->val_split == 0)
         return hd_err(HD_INVALID, "validate.batches: there is nothing to validate on; give "
-                                  "data.val or data.split, or write 0");
+                                  "data.val or data.val_split, or write 0");
     if (job->checkpoint_best && !job->val_count && job->val_split == 0)
         return hd_err(HD_INVALID, "checkpoint.best: the best checkpoint is the one with the lowest "
                                   "validation loss, and there is no validation data; give data.val "
-                                  "or data.split, or remove checkpoint.best");
+                                  "or data.val_split, or remove checkpoint.best");
     if (job->checkpoint_best && !job->validate_batches)
         return hd_err(HD_INVALID, "checkpoint.best: nothing is validated, as validate.batches is "
                                   "0; raise it, or remove checkpoint.best");
@@ -328,9 +328,10 @@ static enum hd_status check_loss_scale(const struct hd_job *job)
 static enum hd_status check_reduce(const struct hd_job *job)
 {
     if (strcmp(job->reduce, "bf16") == 0 && job->native_reduction)
-        return hd_err(HD_INVALID,
-                      "train.reduce: bf16 is for sums in rank order; with train.native_reduction "
-                      "NCCL would add in bf16; set one of the two");
+        return hd_err(
+            HD_INVALID,
+            "train.grad_reduce_dtype: bf16 is for sums in rank order; with train.native_reduction "
+            "NCCL would add in bf16; set one of the two");
     return HD_OK;
 }
 
@@ -421,7 +422,7 @@ static enum hd_status check_weights(const struct hd_job *job)
         return HD_OK;
     return hd_err(HD_INVALID,
                   "train.precision: fp8 multiplies the matrices of blocks in fp8, but with "
-                  "model.weights: %s they are codes, which are multiplied in bf16; use bf16",
+                  "model.quantization: %s they are codes, which are multiplied in bf16; use bf16",
                   job->model_weights);
 }
 

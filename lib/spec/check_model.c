@@ -284,8 +284,8 @@ static enum hd_status check_dense(const struct hd_job *job)
                 {"model.router.bias_rate", job->router_bias_rate != 0},
                 {"model.router.noisy", job->noisy},
                 {"model.router.balance", job->balance != 0},
-                {"model.router.z", job->z_loss != 0},
-                {"model.router.capacity", job->capacity != 0},
+                {"model.router.z_loss", job->z_loss != 0},
+                {"model.router.capacity_factor", job->capacity != 0},
                 {"parallel.expert_rows", job->expert_rows != 0}};
 
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
@@ -332,10 +332,11 @@ static enum hd_status check_router(const struct hd_job *job, const struct hd_fam
                       "model.router.bias_rate: an adapter's files have no place for the "
                       "biases of its base; write 0");
     if (f->router_sigmoid && job->z_loss > 0)
-        return hd_err(HD_INVALID,
-                      "model.router.z: is a loss of softmax routers, and those of %s are sigmoids; "
-                      "write 0",
-                      f->name);
+        return hd_err(
+            HD_INVALID,
+            "model.router.z_loss: is a loss of softmax routers, and those of %s are sigmoids; "
+            "write 0",
+            f->name);
     return HD_OK;
 }
 
@@ -524,7 +525,7 @@ static enum hd_status check_further(const struct hd_job *job)
     if (strcmp(job->model_weights, "plain") != 0)
         return hd_err(HD_INVALID,
                       "model.mtp.layers: its matrices train, which those in %s cannot; remove the "
-                      "line, or use model.weights: plain",
+                      "line, or use model.quantization: none",
                       job->model_weights);
     if (job->context <= job->mtp_layers)
         return hd_err(

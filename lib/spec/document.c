@@ -14,7 +14,7 @@ void hd_spec_document_default(const struct hd_key *key, struct hd_text *ret_text
         /* short form for users, not the 17 digits that give the exact bits */
         hd_text_add(ret_text, "%g", key->number);
     else if (!shown && key->kind != HD_KEY_FORM && !hd_job_format(key, &defaults, &value))
-        shown = value.data && *value.data ? value.data : NULL;
+        shown = value.data && *value.data ? hd_job_word_in_file(key, value.data) : NULL;
     if (shown || key->kind != HD_KEY_REAL || key->words)
         hd_text_add(ret_text, "%s", shown ? shown : "-");
     hd_text_free(&value);

@@ -402,8 +402,8 @@ static enum hd_status need_sequences(const struct list *list, int64_t context)
     return st;
 }
 
-/* Checks that both parts of data.split, training and validation, have a whole sequence. Skipped if
- * the number of tokens is unknown: that of lines, and of text with a tokenizer.json, until it is
+/* Checks that both parts of data.val_split, training and validation, have a whole sequence. Skipped
+ * if the number of tokens is unknown: that of lines, and of text with a tokenizer.json, until it is
  * tokenized. */
 static enum hd_status need_parts(const struct list *train, const struct hd_job *job)
 {

@@ -59,7 +59,7 @@ static const struct {
     {"model.window_layers", "sliding_window_pattern layer_types", NULL},
     {"model.attention_cap", "attn_logit_softcapping attn_logit_softcap", NULL},
     {"model.logit_cap", "final_logit_softcapping final_logit_softcap", NULL},
-    {"model.weights",
+    {"model.quantization",
      "load_in_4bit load_in_8bit quantization quantization_bit bnb_4bit_quant_type "
      "quantization_config",
      "It is nf4 or int8."},
@@ -76,10 +76,10 @@ static const struct {
     {"model.router.balance",
      "router_aux_loss_coef moe_aux_loss_coeff aux_loss_coef aux_loss_weight load_balancing_weight",
      "The loss is 1 at balance in each block, and summed over the blocks."},
-    {"model.router.z", "z_loss router_z_loss router_z_loss_coef moe_z_loss_coeff z_loss_weight",
-     NULL},
-    {"model.router.capacity", "moe_expert_capacity_factor capacity_factor expert_capacity_factor",
-     NULL},
+    {"model.router.z_loss",
+     "z_loss router_z_loss router_z_loss_coef moe_z_loss_coeff z_loss_weight", NULL},
+    {"model.router.capacity_factor",
+     "moe_expert_capacity_factor capacity_factor expert_capacity_factor", NULL},
 
     {"data.train",
      "datasets train_files_paths dataset_dir train_on dataset data_path train_data_path train_file "
@@ -91,7 +91,7 @@ static const struct {
      "test_datasets eval_data val_dataset valid_data_path validation_file val_data_path "
      "eval_dataset validation_data",
      NULL},
-    {"data.split",
+    {"data.val_split",
      "val_set_size val_size eval_size val_split validation_split validation_split_percentage "
      "test_split",
      NULL},
@@ -153,15 +153,15 @@ static const struct {
     {"train.adapter.dropout", "lora_dropout adapter_dropout", NULL},
     {"train.adapter.targets",
      "target_modules lora_target lora_target_modules lora_target_linear lora_attn_modules", NULL},
-    {"train.adapter.also", "modules_to_save lora_modules_to_save", NULL},
+    {"train.adapter.trainable", "modules_to_save lora_modules_to_save", NULL},
     {"train.adapter.dora", "use_dora peft_use_dora", NULL},
     {"train.adapter.rslora", "use_rslora peft_use_rslora", NULL},
-    {"train.adapter.b_lr", "loraplus_lr_ratio", "It is a factor on train.lr."},
+    {"train.adapter.loraplus_lr_ratio", "loraplus_lr_ratio", "It is a factor on train.lr."},
     {"train.objective", "rl rl_algo rlhf loss_type stage dpo_loss pref_loss",
      "It is next_token, dpo, orpo or reward."},
     {"train.preference.beta", "dpo_beta rl_beta pref_beta", NULL},
-    {"train.only", "unfrozen_parameters trainable_parameters freeze_trainable_layers trainable",
-     NULL},
+    {"train.trainable",
+     "unfrozen_parameters trainable_parameters freeze_trainable_layers trainable", NULL},
     {"train.fp8.scaling", "fp8_recipe", NULL},
     {"train.precision", "bf16 fp16 fp8 dtype torch_dtype mixed_precision params_dtype", NULL},
     {"train.moments", "optim_bits use_8bit_adam adam_bits optimizer_bits", NULL},
@@ -210,7 +210,7 @@ static const struct {
      "world_size num_devices "
      "num_processes gpus_per_node",
      NULL},
-    {"resources.device", "gpu_type accelerator device_type", NULL},
+    {"resources.device_type", "gpu_type accelerator device_type", NULL},
     {"resources.threads", "num_threads omp_num_threads cpus_per_task", NULL},
 
     {"checkpoint.every",
@@ -233,7 +233,7 @@ static const struct {
     {"report_to logger tensorboard wandb_mode wandb_entity log_with metric_logger wandb mlflow "
      "trackio",
      "every job writes TensorBoard files, metrics for Prometheus and a history; no key is needed"},
-    {"output_dir save_dir out_dir checkpoint_dir log_dir logging_dir",
+    {"output_dir save_dir out_dir checkpoint_dir log_dir logging_dir dir",
      "the folder of a job is chosen by the controller (--jobs-dir), that of heddle local by "
      "--state-dir and --dir"},
     {"optim optimizer optim_args optimizer_name",

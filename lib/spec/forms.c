@@ -1,6 +1,6 @@
 /* forms: reads the values of kind HD_KEY_FORM: data.train and data.val (lists of files, a mixture,
- * named sets), resources.devices (a number or bounds), train.profile.steps (an interval), parallel.stages (a
- * list of numbers); and the map that parallel.recompute may be. */
+ * named sets), resources.devices (a number or bounds), train.profile.steps (an interval),
+ * parallel.layers_per_stage (a list of numbers); and the map that parallel.recompute may be. */
 #include <stdio.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ static enum hd_status no_memory_for_job_file(void)
 static const char *device_of(const struct spec_reader *r)
 {
     const struct yaml_node *group = hd_yaml_find(r->root, "resources");
-    const struct yaml_node *node = group ? hd_yaml_find(group, "device") : NULL;
+    const struct yaml_node *node = group ? hd_yaml_find(group, "device_type") : NULL;
 
     return node && node->kind == YAML_KIND_SCALAR ? node->text : "auto";
 }
@@ -98,7 +98,7 @@ static enum hd_status read_steps(struct spec_reader *r, const struct yaml_node *
     return st;
 }
 
-/* Reads a list such as `stages: [7, 8, 8, 7]` of parallel.stages. */
+/* Reads a list such as `layers_per_stage: [7, 8, 8, 7]` of parallel.layers_per_stage. */
 static enum hd_status read_stages(struct spec_reader *r, const struct yaml_node *node)
 {
     static const struct hd_key layers = {.kind = HD_KEY_INT, .max = 1024};
@@ -197,7 +197,7 @@ enum hd_status spec_read_names(struct spec_reader *r, const struct yaml_node *no
     return st;
 }
 
-/* Reads the map {last: K} of train.only. */
+/* Reads the map {last: K} of train.trainable. */
 static enum hd_status read_last(struct spec_reader *r, const struct yaml_node *node,
                                 struct hd_text *text)
 {
@@ -267,7 +267,7 @@ static enum hd_status read_items(struct spec_reader *r, const struct yaml_node *
     return st;
 }
 
-/* Reads train.only and stores it as text such as "last:2,norms". */
+/* Reads train.trainable and stores it as text such as "last:2,norms". */
 enum hd_status spec_read_only(struct spec_reader *r, const struct yaml_node *node)
 {
     return read_items(r, node, r->draft.job->only);
@@ -506,7 +506,7 @@ enum hd_status spec_read_form(struct spec_reader *r, const struct hd_key *key,
         return read_devices(r, node);
     if (strcmp(key->path, "train.profile.steps") == 0)
         return read_steps(r, node);
-    if (strcmp(key->path, "parallel.stages") == 0)
+    if (strcmp(key->path, "parallel.layers_per_stage") == 0)
         return read_stages(r, node);
     st = train ? read_train(r, node, &list) : read_validation(r, node, &list);
     *(train ? &r->draft.job->train : &r->draft.job->val) = list.items;

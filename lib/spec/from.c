@@ -41,21 +41,21 @@ static enum hd_status at_key(const char *key, enum hd_status st)
 }
 
 /* Returns whether the key describes the architecture, so that a given value must agree with
- * config.json. Not among these keys: model.context, which may be shorter; layers for further tokens,
- * which may be left out; the router's losses, the rate of its bias and dropout, which are training
- * settings: config.json gives only their defaults. */
+ * config.json. Not among these keys: model.context, which may be shorter; layers for further
+ * tokens, which may be left out; the router's losses, the rate of its bias and dropout, which are
+ * training settings: config.json gives only their defaults. */
 static bool is_architecture(const struct hd_key *key)
 {
     static const char *const others[] = {"model.family", "model.from", "model.context",
-                                         "model.weights"};
+                                         "model.quantization"};
 
     if (strncmp(key->path, "model.", 6) != 0 || key->kind == HD_KEY_FORM)
         return false;
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         if (strcmp(key->path, others[i]) == 0)
             return false;
-    return strcmp(key->path, "model.router.z") != 0 &&
-           strcmp(key->path, "model.router.capacity") != 0 &&
+    return strcmp(key->path, "model.router.z_loss") != 0 &&
+           strcmp(key->path, "model.router.capacity_factor") != 0 &&
            strcmp(key->path, "model.router.bias_rate") != 0 &&
            !hd_text_starts(key->path, "model.mtp.") &&
            strcmp(key->path, "model.router.balance") != 0;
@@ -64,7 +64,8 @@ static bool is_architecture(const struct hd_key *key)
 static bool is_filled(const struct hd_key *key)
 {
     return strcmp(key->path, "model.router.balance") == 0 ||
-           strcmp(key->path, "model.weights") == 0 || strncmp(key->path, "train.dropout.", 14) == 0;
+           strcmp(key->path, "model.quantization") == 0 ||
+           strncmp(key->path, "train.dropout.", 14) == 0;
 }
 
 static enum hd_status differs_from_base(const struct hd_key *key, const struct hd_job *given,
@@ -277,13 +278,13 @@ static enum hd_status take_adapter(struct spec_draft *draft, const char *folder)
     return st;
 }
 
-/* Sets checkpoint.base. Checkpoints may leave out the weights that do not train if these can be
+/* Sets checkpoint.frozen. Checkpoints may leave out the weights that do not train if these can be
  * read again from a model folder, but not from a checkpoint: another job deletes its checkpoints as
  * it goes on. */
 static enum hd_status choose_base(struct spec_draft *draft)
 {
     struct hd_job *job = draft->job;
-    bool *given = spec_given(draft, "checkpoint.base");
+    bool *given = spec_given(draft, "checkpoint.frozen");
     const bool has_folder = *job->init_from && strcmp(job->init_from, SPEC_INIT_NONE) != 0 &&
                             !hd_source_is_checkpoint(job->init_from);
 
@@ -291,17 +292,18 @@ static enum hd_status choose_base(struct spec_draft *draft)
         strcmp(job->model_weights, "plain") != 0)
         return hd_err(
             HD_INVALID,
-            "model.weights: %s is made again from what the run began with, and the job of "
+            "model.quantization: %s is made again from what the run began with, and the job of "
             "the checkpoint %s may delete it; export that (heddle checkpoint export), and "
             "begin with the folder by model.from",
             job->model_weights, job->init_from);
     if (*given && strcmp(job->checkpoint_base, "omit") == 0 && !has_folder)
-        return hd_err(HD_INVALID,
-                      "checkpoint.base: omit needs a model folder to read again what a checkpoint "
-                      "leaves out, and %s; set save, or begin with model.from",
-                      hd_source_is_checkpoint(job->init_from)
-                          ? "another job may delete the checkpoint of train.init_from"
-                          : "the job begins with random weights");
+        return hd_err(
+            HD_INVALID,
+            "checkpoint.frozen: omit needs a model folder to read again what a checkpoint "
+            "leaves out, and %s; set save, or begin with model.from",
+            hd_source_is_checkpoint(job->init_from)
+                ? "another job may delete the checkpoint of train.init_from"
+                : "the job begins with random weights");
     if (*given && strcmp(job->checkpoint_base, "auto") != 0)
         return HD_OK;
     (void)snprintf(job->checkpoint_base, sizeof job->checkpoint_base, "%s",

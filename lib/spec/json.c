@@ -37,7 +37,8 @@ static void add_validation(struct hd_json_writer *w, const char *name, const str
     hd_json_end(w, '}');
 }
 
-/* Adds the sources of a stage, or of the job without stages (stage 0): those with a weight in it. */
+/* Adds the sources of a stage, or of the job without stages (stage 0): those with a weight in it.
+ * */
 static void add_sources(struct hd_json_writer *w, const char *name, const struct hd_job *job,
                         int64_t stage)
 {
@@ -164,7 +165,7 @@ static void add_form(struct hd_json_writer *w, const struct hd_key *key, const c
         add_devices(w, name, job);
     else if (strcmp(key->path, "train.profile.steps") == 0)
         add_steps(w, name, job);
-    else if (strcmp(key->path, "parallel.stages") == 0)
+    else if (strcmp(key->path, "parallel.layers_per_stage") == 0)
         add_stages(w, name, job);
 }
 
@@ -200,7 +201,7 @@ static void add_value(struct hd_json_writer *w, const struct hd_key *key, const 
             add_order(w, name, job->schedule_order);
         /* the key is given: an empty text means that it is absent */
         else if (*(const char *)member)
-            hd_json_add_string(w, name, member);
+            hd_json_add_string(w, name, hd_job_word_in_file(key, member));
         break;
     case HD_KEY_INT:
     case HD_KEY_REAL:
@@ -282,6 +283,6 @@ void hd_spec_add_plan_json(const struct hd_layout_sizes *layout, struct hd_json_
         const struct hd_key *k = &hd_job_keys[i];
 
         if (hd_job_key_is_of_layout(k))
-            add_value(writer, k, strrchr(k->path, '.') + 1, &job);
+            add_value(writer, k, strrchr(hd_job_stored_path(k), '.') + 1, &job);
     }
 }

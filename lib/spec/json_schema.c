@@ -16,7 +16,7 @@ static const struct {
     {"data.val", "array string object"},
     {"data.stages", "array"},
     {"train.profile.steps", "integer array"},
-    {"parallel.stages", "array string"},
+    {"parallel.layers_per_stage", "array string"},
     {"resources.devices", "integer string object"},
     {"parallel.recompute", "string object"},
     {"parallel.schedule", "string object"},
@@ -24,9 +24,9 @@ static const struct {
     {"data.columns", "string object"},
     {"data.roles", "string object"},
     {"after", "array string integer"},
-    {"train.only", "array string object"},
+    {"train.trainable", "array string object"},
     {"train.adapter.targets", "array string"},
-    {"train.adapter.also", "array string"},
+    {"train.adapter.trainable", "array string"},
     {"train.adapter.tokens", "array string integer"},
 };
 
@@ -45,10 +45,12 @@ static void add_types(struct hd_json_writer *w, const char *types)
 }
 
 /* Adds the words that a key has: "auto=-2 none=-1" has the words auto and none. A word of digits, or
- * true and false, is a number or a truth value in YAML. */
-static void add_words(struct hd_json_writer *w, const char *words)
+ * true and false, is a number or a truth value in YAML. none_word: hd_key.none_word. */
+static void add_words(struct hd_json_writer *w, const char *words, const char *none_word)
 {
     hd_json_begin(w, "enum", '[');
+    if (none_word)
+        hd_json_add_string(w, NULL, "none");
     while (*words) {
         const size_t len = strcspn(words, " "), name = strcspn(words, "= ");
         char word[HD_JOB_WORD_MAX], *end;
@@ -84,7 +86,7 @@ static void add_value_schema(struct hd_json_writer *w, const struct hd_key *key)
         }
     switch (key->kind) {
     case HD_KEY_WORD:
-        add_words(w, key->words);
+        add_words(w, key->words, key->none_word);
         break;
     case HD_KEY_INT:
     case HD_KEY_REAL:
@@ -97,7 +99,7 @@ static void add_value_schema(struct hd_json_writer *w, const struct hd_key *key)
         add_range(w, key);
         hd_json_end(w, '}');
         hd_json_begin(w, NULL, '{');
-        add_words(w, key->words);
+        add_words(w, key->words, NULL);
         hd_json_end(w, '}');
         hd_json_end(w, ']');
         break;
@@ -151,6 +153,27 @@ static void add_child(struct hd_json_writer *w, const char *name, const char *pa
     hd_json_end(w, '}');
 }
 
+/* Adds the old names of the group's keys, which editors then strike out and explain. */
+static void add_old_names(struct hd_json_writer *w, const char *group)
+{
+    const size_t len = strlen(group);
+
+    for (size_t i = 0; i < hd_job_key_count; i++) {
+        const struct hd_key *key = &hd_job_keys[i];
+        char message[SPEC_PATH_TEXT_MAX];
+
+        if (!key->old_path || key->hidden || !len || strncmp(key->old_path, group, len) != 0 ||
+            key->old_path[len] != '.' || strchr(key->old_path + len + 1, '.'))
+            continue;
+        (void)snprintf(message, sizeof message, "is now called %s", key->path);
+        hd_json_begin(w, key->old_path + len + 1, '{');
+        hd_json_add_bool(w, "deprecated", true);
+        hd_json_add_string(w, "deprecationMessage", message);
+        add_value_schema(w, key);
+        hd_json_end(w, '}');
+    }
+}
+
 /* Adds the members of a schema for a group of keys. Nothing is required: train.steps may be
  * train.epochs, and most keys of a model come from model.from. */
 static void add_group(struct hd_json_writer *w, const char *path)
@@ -167,6 +190,7 @@ static void add_group(struct hd_json_writer *w, const char *path)
         (void)snprintf(child, sizeof child, "%s%s%s", path, *path ? "." : "", children.names[i]);
         add_child(w, children.names[i], child);
     }
+    add_old_names(w, path);
     hd_json_end(w, '}');
 }
 

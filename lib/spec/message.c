@@ -1,6 +1,6 @@
 /* message: converts struct hd_job to and from JobSpec.
  *
- * A key that has a typed field in job.proto is sent in that field; the field's path is the key's,
+ * A key that has a typed field in job.proto is sent in that field; the field's path is the stored
  * except for those in `renamed`. Every other key is sent as a KeyValue {path, value in text form},
  * so that a new key needs no change of job.proto. */
 #include <pthread.h>
@@ -26,10 +26,12 @@ static const struct {
 
 static const char *field_path(const struct hd_key *key)
 {
+    const char *path = hd_job_stored_path(key);
+
     for (size_t i = 0; i < sizeof renamed / sizeof renamed[0]; i++)
-        if (strcmp(renamed[i].key, key->path) == 0)
+        if (strcmp(renamed[i].key, path) == 0)
             return renamed[i].field;
-    return key->path;
+    return path;
 }
 
 /* Returns whether a message JobSpec has the key: false for keys of kind HD_KEY_FORM, and for keys
@@ -273,12 +275,12 @@ static enum hd_status take_field(const struct hd_key *key, const ProtobufCFieldD
 static const struct hd_key *next_key(size_t *next, const char *path)
 {
     for (size_t i = *next; i < hd_job_key_count; i++) {
-        if (strcmp(hd_job_keys[i].path, path) != 0)
+        if (strcmp(hd_job_stored_path(&hd_job_keys[i]), path) != 0)
             continue;
         *next = i + 1;
         return &hd_job_keys[i];
     }
-    return hd_job_find_key(path);
+    return hd_job_find_stored_key(path);
 }
 
 static enum hd_status take_pairs(Heddle__V1__KeyValue *const *pairs, size_t count,
@@ -483,7 +485,8 @@ static Heddle__V1__KeyValue *new_pair(const struct hd_key *key, const struct hd_
         (Heddle__V1__KeyValue *)new_message(arena, &heddle__v1__key_value__descriptor);
 
     if (pair) {
-        pair->path = (char *)(uintptr_t)key->path; /* never freed: the message lives in the arena */
+        /* never freed: the message lives in the arena */
+        pair->path = (char *)(uintptr_t)hd_job_stored_path(key);
         pair->value = text_of(key, job, arena);
     }
     return pair;
@@ -528,7 +531,7 @@ struct Heddle__V1__JobSpec *hd_spec_to_message(const struct hd_job *job, struct 
 /* Returns the typed field of Plan for a key of the layout, by the last part of the key's path. */
 static const ProtobufCFieldDescriptor *plan_field(const struct hd_key *key)
 {
-    const char *name = strrchr(key->path, '.') + 1;
+    const char *name = strrchr(hd_job_stored_path(key), '.') + 1;
 
     return protobuf_c_message_descriptor_get_field_by_name(
         &heddle__v1__plan__descriptor, strcmp(name, "threads") == 0 ? "threads_per_device" : name);

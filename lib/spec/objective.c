@@ -33,7 +33,7 @@ static enum hd_status check_routers(const struct hd_job *job)
         return refuse(job, "model.router.balance",
                       "the balancing loss of routers is not supported; set 0");
     if (job->z_loss > 0)
-        return refuse(job, "model.router.z", "the z-loss of routers is not supported; set 0");
+        return refuse(job, "model.router.z_loss", "the z-loss of routers is not supported; set 0");
     return HD_OK;
 }
 

@@ -261,6 +261,7 @@ enum hd_status spec_unknown_word(const char *path, const char *text, const char 
 }
 
 struct word_list {
+    const struct hd_key *key;
     char texts[16][HD_JOB_WORD_MAX];
     const char *names[16];
     size_t count;
@@ -271,7 +272,8 @@ static bool add_word(void *context, const char *word, double value)
     struct word_list *list = context;
 
     (void)value;
-    (void)snprintf(list->texts[list->count], HD_JOB_WORD_MAX, "%s", word);
+    (void)snprintf(list->texts[list->count], HD_JOB_WORD_MAX, "%s",
+                   hd_job_word_in_file(list->key, word));
     list->names[list->count] = list->texts[list->count];
     return ++list->count == 16;
 }
@@ -280,7 +282,7 @@ static bool add_word(void *context, const char *word, double value)
 static enum hd_status refuse_word(struct spec_reader *r, const struct hd_key *key,
                                   const struct yaml_node *node)
 {
-    struct word_list list = {.count = 0};
+    struct word_list list = {.key = key};
     enum hd_status st = spec_need_scalar(r, node, "a word");
 
     if (st)
@@ -402,6 +404,10 @@ static enum hd_status read_word(struct spec_reader *r, const struct hd_key *key,
 {
     double number;
 
+    if (node->kind == YAML_KIND_SCALAR && key->none_word && strcmp(node->text, "none") == 0) {
+        (void)strcpy(ret_word, key->none_word);
+        return HD_OK;
+    }
     if (node->kind != YAML_KIND_SCALAR || is_null(node) ||
         !hd_job_word_value(key, node->text, &number))
         return refuse_word(r, key, node);
@@ -431,7 +437,7 @@ static enum hd_status read_value(struct spec_reader *r, const struct hd_key *key
             return spec_read_after(r, node);
         return read_text(r, node, HD_JOB_WORD_MAX, member);
     case HD_KEY_PATH:
-        if (node->kind != YAML_KIND_SCALAR && strcmp(key->path, "train.only") == 0)
+        if (node->kind != YAML_KIND_SCALAR && strcmp(key->path, "train.trainable") == 0)
             return spec_read_only(r, node);
         if (node->kind == YAML_KIND_MAP &&
             (strcmp(key->path, "data.columns") == 0 || strcmp(key->path, "data.roles") == 0))
@@ -629,10 +635,17 @@ static enum hd_status read_spec(struct spec_reader *r, const struct hd_spec_sour
     enum hd_status st;
 
     st = spec_yaml_parse(r->name, NULL, source->bytes, source->size_bytes, &r->arena, &r->root);
-    if (!st)
-        st = spec_apply_overrides(source, r->name, &r->arena, r->root);
     if (st)
         return st;
+    st = spec_rename_keys(r);
+    if (st)
+        return at_node(r, r->here, st);
+    st = spec_apply_overrides(source, r->name, &r->arena, r->root);
+    if (st)
+        return st;
+    st = spec_rename_keys(r); /* those in groups that an override gives */
+    if (st)
+        return at_node(r, r->here, st);
     st = read_group(r, r->root);
     if (st)
         return at_node(r, r->here, st);
@@ -680,9 +693,10 @@ static enum hd_status read_spec(struct spec_reader *r, const struct hd_spec_sour
 enum hd_status hd_spec_read_yaml(const struct hd_spec_source *source, struct hd_arena *arena,
                                  struct hd_job *ret_job)
 {
+    struct hd_spec_source renamed = *source;
     struct spec_reader r = {.name = source->name,
                             .folder = source->folder,
-                            .source = source,
+                            .source = &renamed,
                             .draft = {.job = ret_job, .arena = arena}};
     enum hd_status st;
 
@@ -690,7 +704,9 @@ enum hd_status hd_spec_read_yaml(const struct hd_spec_source *source, struct hd_
                                .layout_follows = source->layout_follows};
     hd_arena_init(&r.arena, TREE_BYTES_MAX);
     r.mistakes.arena = &r.arena;
-    st = read_spec(&r, source);
+    st = spec_rename_overrides(&renamed, &r.arena);
+    if (!st)
+        st = read_spec(&r, &renamed);
     hd_arena_done(&r.arena);
     return st;
 }

@@ -73,11 +73,13 @@ struct hd_spec_source {
      * the message about them is appended to this text. */
     struct hd_text *missing_data;
     /* If not NULL, reading goes on behind a mistake where that makes sense: the error is the first
-     * one in the file, and one line is appended here for each further one, in the order of lines, at
-     * most HD_SPEC_MISTAKES_MAX - 1, then one that says how many more there are. Keys and their
+     * one in the file, and one line is appended here for each further one, in the order of lines,
+     * at most HD_SPEC_MISTAKES_MAX - 1, then one that says how many more there are. Keys and their
      * values are all checked; rules between keys only if every value is possible; files only if all
      * rules hold. NULL: the first mistake ends reading. */
     struct hd_text *mistakes;
+    /* If not NULL, one line is appended for each key that the file has under its old name. */
+    struct hd_text *old_names;
     /* If not NULL, one line is appended for each value that was chosen by looking into a file, such
      * as model.vocab by the tokenizer. */
     struct hd_text *notes;
@@ -85,8 +87,8 @@ struct hd_spec_source {
      * HD_SPEC_STEPS_UNKNOWN. Not used without train.epochs. */
     int64_t epoch_steps;
     /* Sets ret_path to the path that an hf:// or s3:// name of model.from, train.init_from,
-     * train.adapter.from or data means: a folder; for data (is_data) files or patterns, a line each.
-     * NULL: such names are refused. */
+     * train.adapter.from or data means: a folder; for data (is_data) files or patterns, a line
+     * each. NULL: such names are refused. */
     enum hd_status (*locate)(void *user, const char *name, bool is_data, struct hd_text *ret_path);
     void *locate_user;
     /* true: the job is a stored one, of which the user has no file, so messages name the override
@@ -143,8 +145,8 @@ int64_t hd_spec_epoch_steps(double epochs, int64_t windows, int64_t global_batch
  * find out. A file that cannot be read counts as none. */
 bool hd_spec_has_conversations(const struct hd_job *job);
 
-/* Returns the tokens of a source of the training data, whose files must be here; -1: unknown, because
- * its text is not tokenized yet, or a file cannot be opened. */
+/* Returns the tokens of a source of the training data, whose files must be here; -1: unknown,
+ * because its text is not tokenized yet, or a file cannot be opened. */
 int64_t hd_spec_source_tokens(const struct hd_job *job, int64_t source);
 /* Returns whether some data file of the job is text, which needs a tokenizer; also true if
  * data.train is empty. */
@@ -186,6 +188,9 @@ enum hd_status hd_spec_parse_cluster(const char *name, const void *bytes, size_t
 
 /* Appends the keys of a job file as a JSON Schema of draft 7 (json_schema.c), with a line break. */
 void hd_spec_add_schema(struct hd_text *out);
+
+/* Returns the key that had this path, or had it as a group, before it was renamed; NULL: none. */
+const struct hd_key *hd_spec_find_renamed(const char *path);
 
 /* Appends what a job file has for a name that another program uses for one of its settings:
  * "did you mean train.lr?". Returns false, and appends nothing, if the name is not known. */

@@ -6,6 +6,7 @@
  *     read.c            tree -> struct hd_job
  *     forms.c           values of kind HD_KEY_FORM: lists of files, devices, intervals
  *     order.c           parallel.schedule: {file: PATH}
+ *     renamed.c         keys under their old names
  *     override.c        --set: replaces values of the file
  *     defaults.c        defaults of absent keys, and of keys that depend on other keys
  *     vocab.c           model.vocab by the tokenizer
@@ -36,6 +37,7 @@ enum { SPEC_KEYS_MAX = 256, SPEC_CHILDREN_MAX = 64 };
 
 /* A job while its file is read: not all keys are set yet. */
 struct hd_json;
+struct spec_reader;
 
 struct spec_draft {
     struct hd_job *job;
@@ -124,13 +126,20 @@ void spec_override_origin(const struct hd_spec_source *source, size_t i,
 enum hd_status spec_apply_overrides(const struct hd_spec_source *source, const char *name,
                                     struct hd_arena *arena, struct yaml_node *root);
 
+/* Gives the nodes of the reader's tree that have an old name of a key the new one. HD_INVALID: the
+ * file has both; r->here is the node. */
+enum hd_status spec_rename_keys(struct spec_reader *r);
+/* Replaces overrides of old names by copies in `arena` with the new ones; messages keep what the
+ * user wrote. */
+enum hd_status spec_rename_overrides(struct hd_spec_source *source, struct hd_arena *arena);
+
 /* Sets the keys that neither the job file nor model.from gives: to defaults of keys.def, then to
  * defaults that depend on other keys. */
 void spec_fill_absent(struct spec_draft *draft);
 
 /* Sets an absent model.vocab to the number of ids of data.tokenizer, a path, rounded up, and adds a
- * line to `notes` (NULL: not needed). HD_INVALID: a given one is less than that number. Does nothing
- * if the job starts from a model, whose number of rows holds. */
+ * line to `notes` (NULL: not needed). HD_INVALID: a given one is less than that number. Does
+ * nothing if the job starts from a model, whose number of rows holds. */
 enum hd_status spec_fill_vocab(struct spec_draft *draft, struct hd_text *notes);
 /* Returns whether this key of the learning rate (warmup, decay_steps, min) has the value that a job
  * file without it would get. */
@@ -197,7 +206,7 @@ enum hd_status spec_read_names(struct spec_reader *r, const struct yaml_node *no
 enum hd_status spec_read_bad_rows(struct spec_reader *r, const struct yaml_node *node);
 /* Reads the key `after`: [12, 13]. */
 enum hd_status spec_read_after(struct spec_reader *r, const struct yaml_node *node);
-/* Reads the key train.only: {last: 2}, or [norms, head]. */
+/* Reads the key train.trainable: {last: 2}, or [norms, head]. */
 enum hd_status spec_read_only(struct spec_reader *r, const struct yaml_node *node);
 /* Reads a list of words such as [q_proj, v_proj] and stores "q_proj,v_proj" in `member`, which has
  * HD_JOB_PATH_MAX bytes. */

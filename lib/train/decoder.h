@@ -58,7 +58,7 @@ struct hd_decoder_options {
     /* compute precision: "fp32", "bf16", "fp16"; NULL: that of the checkpoint's job; for a model
      * directory fp32 */
     const char *precision;
-    /* encoding of the weight matrices of the transformer blocks (model.weights): "nf4", "int8",
+    /* encoding of the weight matrices of the transformer blocks (model.quantization): "nf4", "int8",
      * "fp8", "plain"; NULL: the encoding that the job or the model directory has */
     const char *weights;
 };

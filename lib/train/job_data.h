@@ -17,9 +17,9 @@
 
 struct hd_job_data {
     /* files opened for training and for validation; val_corpus NULL: no validation data, or
-     * data.split takes it from the end of train_corpus */
+     * data.val_split takes it from the end of train_corpus */
     struct hd_corpus *train_corpus, *val_corpus;
-    /* part of train_corpus to train on: all, except the end that data.split reserves for
+    /* part of train_corpus to train on: all, except the end that data.val_split reserves for
      * validation */
     struct hd_data_range train;
     /* packing of conversations into windows, for each source of training data; NULL: the source is

@@ -107,7 +107,7 @@ static void compare_facts(const struct hd_trainer *t, const struct hd_ckpt *ckpt
     compare_fact(ckpt, "precision", save_precision_fact(t), ret_note);
     compare("moments", moments_then ? moments_then : "fp32", t->rank_program.job.moments, ret_note);
     compare("sums", sums_then ? sums_then : "ordered", save_sums_fact(t, sums), ret_note);
-    compare("train.only", then->only, t->rank_program.job.only, ret_note);
+    compare("train.trainable", then->only, t->rank_program.job.only, ret_note);
     compare_size(ckpt, "dp", t->rank_program.job.dp, ret_note);
     compare_size(ckpt, "tp", t->rank_program.job.tp, ret_note);
     compare_size(ckpt, "pp", t->rank_program.job.pp, ret_note);
@@ -277,12 +277,13 @@ static enum hd_status check_source(const struct hd_registry *r, const struct hd_
                                                                       : "train.adapter");
         if (!r->params[i].trainable && !r->params[i].state && hd_source_in_checkpoint(source, i) &&
             (r->omits_frozen || r->params[i].quant))
-            return hd_err(HD_INVALID,
-                          "%s was trained and is frozen now: with %s its training would be lost; "
-                          "set %s, or keep it trainable",
-                          r->params[i].name,
-                          r->params[i].quant ? "model.weights in codes" : "checkpoint.base: omit",
-                          r->params[i].quant ? "model.weights: plain" : "checkpoint.base: save");
+            return hd_err(
+                HD_INVALID,
+                "%s was trained and is frozen now: with %s its training would be lost; "
+                "set %s, or keep it trainable",
+                r->params[i].name,
+                r->params[i].quant ? "model.quantization in codes" : "checkpoint.frozen: omit",
+                r->params[i].quant ? "model.quantization: none" : "checkpoint.frozen: save");
     }
     return HD_OK;
 }

@@ -13,11 +13,11 @@
 
 /* Computes the pipeline of a resolved job, and the units of each of its chunks, in `arena`. The
  * first chunk has the embedding, the last one the head; every other chunk has at least one block.
- * The blocks are divided as parallel.stages says; else so that the largest chunk has the least
- * work, counted in FLOPs of training (hd_model_unit_flops), and among the divisions with this
- * largest work the most even one. HD_INVALID: more chunks than units, or parallel.stages does not
- * add up; the message names the key. cut: units of each chunk from an earlier call with the same
- * model, which are returned unchanged; NULL: the function divides the model. */
+ * The blocks are divided as parallel.layers_per_stage says; else so that the largest chunk has the
+ * least work, counted in FLOPs of training (hd_model_unit_flops), and among the divisions with this
+ * largest work the most even one. HD_INVALID: more chunks than units, or parallel.layers_per_stage
+ * does not add up; the message names the key. cut: units of each chunk from an earlier call with
+ * the same model, which are returned unchanged; NULL: the function divides the model. */
 enum hd_status hd_partition_model(const struct hd_job *job, const struct hd_model_config *config,
                                   struct hd_units *cut, struct hd_arena *arena,
                                   struct hd_pipeline *ret_pipeline, struct hd_units **ret_units);

@@ -244,7 +244,7 @@ int64_t hd_rank_program_window_copy(const struct hd_bucket *bucket);
 int64_t hd_rank_program_transfer(const struct hd_rank_program *rank_program,
                                  const struct hd_instruction *in, enum hd_dtype *ret_dtype);
 
-/* Returns the quantization of the blocks' matrices (model.weights); NONE: not quantized. */
+/* Returns the quantization of the blocks' matrices (model.quantization); NONE: not quantized. */
 enum hd_quant hd_rank_program_quant(const struct hd_job *job);
 
 /* Returns the preference loss that train.objective names; NONE: another objective. */

@@ -266,8 +266,8 @@ static enum hd_status of_base(enum hd_status st)
 }
 
 /* Opens the directories that have the parameters which the checkpoint omits: quantized ones always,
- * with checkpoint.base: omit all frozen ones. These parameters come from what the run began with: a
- * folder, a checkpoint, or values drawn by its seed. */
+ * with checkpoint.frozen: omit all frozen ones. These parameters come from what the run began with:
+ * a folder, a checkpoint, or values drawn by its seed. */
 static enum hd_status open_rest(struct hd_source *s, const struct hd_source_dirs *dirs,
                                 const struct hd_job *then)
 {

@@ -4,8 +4,8 @@
  * The directory is a checkpoint of Heddle (moments are ignored) or a model folder of Hugging Face.
  * Two more directories may belong to it:
  *
- *     base      a checkpoint may contain only trained parameters (checkpoint.base), and never
- *               quantized ones (model.weights). The others are read from the model folder or
+ *     base      a checkpoint may contain only trained parameters (checkpoint.frozen), and never
+ *               quantized ones (model.quantization). The others are read from the model folder or
  *               checkpoint that its job began with, whose identity is in the checkpoint's job
  *     adapter   the factors of an adapter: a folder of PEFT, or a checkpoint of such a run
  *

@@ -91,9 +91,9 @@ static void make_job(struct bench *b)
                    "name: tiny\n"
                    "model: {family: llama, layers: 1, hidden: 16, heads: 2, kv_heads: 2,"
                    " ffn_hidden: 16, vocab: 256, context: 8}\n"
-                   "data: {train: [%s], split: 0.5, tokenizer: bytes}\n"
+                   "data: {train: [%s], val_split: 0.5, tokenizer: bytes}\n"
                    "train: {steps: 10, global_batch: 8, lr: 1e-3, precision: fp32}\n"
-                   "resources: {device: cpu, devices: 2}\n",
+                   "resources: {device_type: cpu, devices: 2}\n",
                    train);
     source.size_bytes = strlen(text);
     need(hd_file_write_atomic(b->job_file, text, source.size_bytes, 0644));

@@ -45,7 +45,7 @@ static const char job_file[] =
     "model: {family: llama, layers: 2, hidden: 64, heads: 4, context: 64}\n"
     "data: {train: [text.txt], tokenizer: bytes}\n"
     "train: {steps: 100000, global_batch: 8, lr: 3e-3}\n"
-    "resources: {devices: 8, device: cuda}\n";
+    "resources: {devices: 8, device_type: cuda}\n";
 
 static void on_done(void *user, enum hd_status st)
 {

@@ -22,7 +22,7 @@ struct train_case {
     int64_t kv_heads, ffn_hidden; /* 0: a GPT-2 model */
     const char *beside;           /* NULL: nothing */
     bool adapter;                 /* rank 16 on all linears; else everything trains */
-    const char *weights;          /* model.weights; NULL: plain */
+    const char *weights;          /* model.quantization; NULL: plain */
 };
 const struct train_case *train_case_find(const char *name);
 

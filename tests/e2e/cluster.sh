@@ -104,7 +104,7 @@ job_file() {
     cat >"$path" <<END
 name: $name
 model: {family: llama, layers: 2, hidden: 64, heads: 4, context: 64}
-data: {train: [corpus.txt], split: 0.1}
+data: {train: [corpus.txt], val_split: 0.1}
 train: {steps: 30, global_batch: 8, lr: 3e-3, precision: fp32}
 validate: {every: 10, batches: 2}
 resources: {devices: 2}

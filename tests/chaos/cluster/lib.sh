@@ -108,7 +108,7 @@ name: chaos
 model: {family: llama, layers: 2, hidden: 64, heads: 4, context: 64}
 data: {train: [$work/corpus.txt]}
 train: {steps: $STEPS, global_batch: $BATCH, lr: 1e-3, precision: fp32}
-resources: {device: cpu, devices: 2}
+resources: {device_type: cpu, devices: 2}
 checkpoint: {every: $EVERY, keep: 0}
 END
 }

@@ -10,10 +10,10 @@ ready() { "$HEDDLE_BIN/heddle" nodes -o jsonl | grep -q "\"name\": *\"$1\".*\"st
 cat >"$work/job.yaml" <<END
 name: places
 model: {family: llama, layers: 2, hidden: 64, heads: 4, context: 64}
-data: {train: [$work/corpus.txt], split: 0.1}
+data: {train: [$work/corpus.txt], val_split: 0.1}
 train: {steps: 100000, global_batch: 8, lr: 1e-3, precision: fp32}
 validate: {every: 0, batches: 0}
-resources: {device: cpu, devices: 4}
+resources: {device_type: cpu, devices: 4}
 checkpoint: {every: 0}
 restart: {max: 0}
 hang: {setup: 60s, step: 10s, validation: 10s, checkpoint: 10s, ending: 10s}

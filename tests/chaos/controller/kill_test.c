@@ -84,9 +84,9 @@ static Heddle__V1__JobSpec *new_spec(struct bench *b)
                    "name: one-of-many\n"
                    "model: {family: llama, layers: 1, hidden: 16, heads: 2, kv_heads: 2,"
                    " ffn_hidden: 16, vocab: 256, context: 8}\n"
-                   "data: {train: [train.txt], split: 0.5, tokenizer: bytes}\n"
+                   "data: {train: [train.txt], val_split: 0.5, tokenizer: bytes}\n"
                    "train: {steps: 10, global_batch: 8, lr: 1e-3, precision: fp32}\n"
-                   "resources: {device: cpu, devices: 2}\n");
+                   "resources: {device_type: cpu, devices: 2}\n");
     source.size_bytes = strlen(text);
     if (hd_spec_read_yaml(&source, &b->arena, &job))
         fail_msg("%s", hd_err_message());

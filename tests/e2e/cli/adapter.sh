@@ -12,7 +12,7 @@ check and_put_out heddle checkpoint export "$base" --out "$work/model"
 cat >"$work/tune.yaml" <<END
 name: tune
 model: {from: model}
-data: {train: [corpus.txt], split: 0.1}
+data: {train: [corpus.txt], val_split: 0.1}
 train:
   {steps: 20, global_batch: 8, lr: 1e-2, precision: bf16, adapter: {type: lora, rank: 4, alpha: 8}}
 validate: {every: 20, batches: 2}
@@ -21,7 +21,7 @@ checkpoint: {every: 10, keep: 0}
 END
 job=$(submit "$work/tune.yaml")
 check an_adapter_is_trained_beside_it heddle wait "$job"
-whole=$(submit "$work/tune.yaml" --set checkpoint.base=save)
+whole=$(submit "$work/tune.yaml" --set checkpoint.frozen=save)
 check also_with_the_base_in_its_checkpoints heddle wait "$whole"
 newest() { heddle checkpoint ls "$1" -o jsonl | tail -n 1 | member path; }
 bytes() { cat "$1"/*.safetensors | wc -c; }
@@ -52,7 +52,7 @@ check_status a_model_has_one_adapter 2 heddle eval "$job" --adapter "$work/peft"
 cat >"$work/anew.yaml" <<END
 name: anew
 model: {from: model}
-data: {train: [corpus.txt], split: 0.1}
+data: {train: [corpus.txt], val_split: 0.1}
 train: {steps: 2, global_batch: 8, lr: 1e-9, precision: fp32, adapter: {from: peft}}
 validate: {every: 20, batches: 2}
 resources: {devices: 2}

@@ -11,7 +11,7 @@ name: chat
 model: {family: llama, layers: 2, hidden: 64, heads: 4, vocab: 259, context: 256}
 data: {train: [chat.jsonl], tokenizer: tokenizer.json, template: chat_template.jinja}
 train: {epochs: 4, global_batch: 2, lr: {peak: 3e-3, decay: constant, warmup: 0}}
-resources: {device: cpu, threads: 1}
+resources: {device_type: cpu, threads: 1}
 END
 
 # A conversation has 1 + 5 + 3 + 1 + 1 tokens of the question, 1 + 10 in front of the answer, and 4 + 1 + 1

@@ -14,7 +14,7 @@ name: chat
 model: {family: llama, layers: 2, hidden: 64, heads: 4, vocab: 259, context: 256}
 data: {train: [chat.jsonl], tokenizer: tokenizer.json, template: chat_template.jinja}
 train: {epochs: 12, global_batch: 4, lr: 3e-3}
-resources: {device: cpu, threads: 1}
+resources: {device_type: cpu, threads: 1}
 END
 check a_model_is_tuned heddle local "$dir/job.yaml" --dir run --state-dir "$work/runs"
 right=0 stopped=0

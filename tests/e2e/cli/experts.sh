@@ -35,7 +35,7 @@ check_equal tensorboard_has_them_each_step 3 \
 heddle local "$work/experts.yaml" --set parallel.ep=1 --state-dir "$work/one" -o jsonl >"$work/one.jsonl" 2>"$work/one.err"
 check_equal all_experts_on_each_rank_are_chosen_alike "$(loads <"$work/one.jsonl")" "$(loads <"$work/two.jsonl")"
 # an even share of a sequence's 64 choices is 16: with a quarter of it each of 4 experts takes 4
-heddle local "$work/experts.yaml" --set model.router.capacity=0.25 --set train.steps=1 --state-dir "$work/few" -o jsonl \
+heddle local "$work/experts.yaml" --set model.router.capacity_factor=0.25 --set train.steps=1 --state-dir "$work/few" -o jsonl \
     >"$work/few.jsonl" 2>"$work/few.err"
 dropped=$(choices 1 <"$work/few.jsonl" | cut -d ' ' -f 3)
 # 2 blocks x 4 sequences x (64 - 4 x 4), or more where an expert was chosen less than 4 times

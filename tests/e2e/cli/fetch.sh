@@ -83,7 +83,7 @@ name: hub
 model: {from: hf://org/model}
 data: {train: ['hf://datasets/org/set/data/train-*.jsonl']}
 train: {steps: 1, global_batch: 2, lr: 1e-3, precision: fp32}
-resources: {devices: 1, device: cpu}
+resources: {devices: 1, device_type: cpu}
 END
 # says NAME STATUS PATTERN COMMAND...: the command ends with this status, and has a line that matches
 says() {

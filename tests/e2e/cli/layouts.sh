@@ -5,7 +5,7 @@
 unset HEDDLE_CONTROLLER
 file=$(job_file layouts)
 sed -i '/^resources:/d' "$file"
-printf 'resources: {device: cpu, devices: 4}\nparallel: {tp: 2, pp: 2}\n' >>"$file"
+printf 'resources: {device_type: cpu, devices: 4}\nparallel: {tp: 2, pp: 2}\n' >>"$file"
 cd "$work" || exit 1
 
 check the_plan_shows_the_stages heddle plan "$file"

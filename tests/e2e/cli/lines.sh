@@ -42,6 +42,6 @@ check_equal times_stand_at_the_end_of_a_step 4 "$(grep -cE '^step .*  lr [0-9.e+
 
 # a mistake in the job file, and a job that waits: each says what to do
 check_status a_bad_value_is_2 2 heddle local "$file" --log-every -1
-HEDDLE_CUDA_PLUGIN=none check_status what_cannot_run_says_why 6 heddle local "$file" --set resources.device=cuda
+HEDDLE_CUDA_PLUGIN=none check_status what_cannot_run_says_why 6 heddle local "$file" --set resources.device_type=cuda
 check_equal with_the_reason 1 "$(grep -c '^heddle: heddled ended with status' "$work/check.err")"
 finish

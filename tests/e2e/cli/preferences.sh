@@ -15,7 +15,7 @@ model: {family: llama, layers: 1, hidden: 32, heads: 4, context: 40}
 data: {train: [pairs.jsonl], val: [again.jsonl], order: sequential}
 train: {objective: dpo, steps: 12, global_batch: 2, lr: {peak: 3e-3, decay: constant, warmup: 0}}
 validate: {every: 0}
-resources: {device: cpu, threads: 1}
+resources: {device_type: cpu, threads: 1}
 END
 
 # An answer has 2 tokens of the prompt and 3 that count, and bytes have no token that ends a text: a

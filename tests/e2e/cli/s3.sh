@@ -43,7 +43,7 @@ name: s3
 model: {family: llama, layers: 1, hidden: 32, heads: 2, context: 64, vocab: 256}
 data: {train: [s3://bucket/data/], tokenizer: bytes}
 train: {steps: 2, global_batch: 2, lr: 1e-3, precision: fp32}
-resources: {devices: 1, device: cpu}
+resources: {devices: 1, device_type: cpu}
 END
 # says NAME STATUS PATTERN COMMAND...: the command ends with this status, and has a line that matches
 says() {
@@ -68,7 +68,7 @@ model: {family: llama, layers: 1, hidden: 32, heads: 2, context: 64, vocab: 256}
 data: {train: [s3://bucket/data/train-1.jsonl], tokenizer: bytes}
 train: {steps: 4, global_batch: 2, lr: 1e-3, precision: fp32}
 checkpoint: {every: 1, keep: 2, copy_to: s3://bucket/runs/a}
-resources: {devices: 1, device: cpu}
+resources: {devices: 1, device_type: cpu}
 END
 check a_run_copies_its_checkpoints heddle local "$work/copy.yaml" --dir "$work/copied"
 copies() { (cd "$work/store/bucket/runs/a" && echo attempt-*/step-*/manifest.json); }

@@ -20,25 +20,25 @@ language 2 >"$work/second.txt"
 cat >"$work/base.yaml" <<END
 name: base
 model: {family: llama, layers: 2, hidden: 128, heads: 4, context: 64}
-data: {train: [first.txt], split: 0.1}
+data: {train: [first.txt], val_split: 0.1}
 train: {steps: 300, global_batch: 16, lr: 3e-3, precision: bf16}
-resources: {device: cpu, threads: 2}
+resources: {device_type: cpu, threads: 2}
 END
 cat >"$work/tune.yaml" <<END
 name: tune
 model: {from: model}
-data: {train: [second.txt], split: 0.1}
+data: {train: [second.txt], val_split: 0.1}
 train: {steps: 500, global_batch: 16, precision: bf16}
-resources: {device: cpu, threads: 2}
+resources: {device_type: cpu, threads: 2}
 END
 tune() { # NAME OPTION...: tunes the base, and prints the loss on what was held out
     heddle local "$work/tune.yaml" --dir "$work/$1" --state-dir "$work/runs" "${@:2}" >>"$work/log" 2>&1 &&
         heddle eval "$work/$1" -o json 2>>"$work/log" | member loss
 }
-lora=(--set train.adapter.type=lora --set train.adapter.rank=32 --set train.adapter.alpha=64 --set "train.adapter.also=[norms]" --set train.lr=5e-3)
+lora=(--set train.adapter.type=lora --set train.adapter.rank=32 --set train.adapter.alpha=64 --set "train.adapter.trainable=[norms]" --set train.lr=5e-3)
 check a_base_is_trained heddle local "$work/base.yaml" --dir "$work/base" --state-dir "$work/runs"
 check and_put_out heddle checkpoint export "$work/base" --out "$work/model"
-whole=$(tune whole --set train.lr=2e-3) adapter=$(tune adapter "${lora[@]}") coded=$(tune coded "${lora[@]}" --set model.weights=nf4)
+whole=$(tune whole --set train.lr=2e-3) adapter=$(tune adapter "${lora[@]}") coded=$(tune coded "${lora[@]}" --set model.quantization=nf4)
 untuned=$(heddle eval "$work/base" --data "$work/second.txt" -o json 2>>"$work/log" | member loss)
 printf 'loss untuned %s, whole %s, lora %s, lora on nf4 %s\n' "$untuned" "$whole" "$adapter" "$coded"
 within() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a > 0 && b > 0 && a <= 1.03 * b) }'; }

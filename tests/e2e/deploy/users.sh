@@ -102,7 +102,7 @@ for user in ann bob eve; do
     cat >"$work/$user/job.yaml" <<END
 name: $user
 model: {family: llama, layers: 1, hidden: 32, heads: 2, context: 32}
-data: {train: [$work/$user/corpus.txt], split: 0.1}
+data: {train: [$work/$user/corpus.txt], val_split: 0.1}
 train: {steps: 100000, global_batch: 4, lr: 3e-3, precision: fp32}
 resources: {devices: 1}
 checkpoint: {every: 200, keep: 2}

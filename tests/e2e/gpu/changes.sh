@@ -37,7 +37,7 @@ devices_of() {
     heddle show "$1" -o json | grep -oE '"rank":[0-9]+,"node":"gpu","device":[0-9]+' |
         awk -F'[:,]' '$2 == 0 { all = $6; next } { all = all " " $6 } END { print all }'
 }
-gpu_job() { submit "$file" --set resources.device=cuda --set train.global_batch=12 --set resources.devices="$@"; }
+gpu_job() { submit "$file" --set resources.device_type=cuda --set train.global_batch=12 --set resources.devices="$@"; }
 
 file=$(job_file long)
 driver_says 0 1 2 3

@@ -40,18 +40,18 @@ check_status its_options_are_its_own 2 "$HEDDLE_BIN/heddled" --state-dir "$work/
 
 # a job that wants a GPU, on a machine that has none
 file=$(job_file wants)
-look device_cuda_without_a_gpu_fails 6 heddle local "$file" --set resources.device=cuda
+look device_cuda_without_a_gpu_fails 6 heddle local "$file" --set resources.device_type=cuda
 check_equal one_line_says_why 1 "$(grep -c 'no GPU can be used: .*; heddled --doctor tells more' "$work/seen.err")"
 check auto_takes_the_cpu_then heddle local "$file" --set train.steps=2 --state-dir "$work/auto"
 check_equal one_line_says_that 1 "$(cat "$work"/auto/latest/heddled.log | grep -c 'no GPU can be used: .*; the CPU is used')"
 
-look a_plan_for_gpus_needs_one 2 heddle plan "$file" --set resources.device=cuda
+look a_plan_for_gpus_needs_one 2 heddle plan "$file" --set resources.device_type=cuda
 check_equal that_is_said_too 1 "$(grep -c 'no GPU of this machine can be used' "$work/seen.err")"
 check a_plan_for_whatever_there_is_does_not heddle plan "$file"
 
 export HEDDLE_CONTROLLER=unix:$work/c.sock
 start_controller && start_node n1 cpu:2
-job=$(submit "$file" --set resources.device=cuda)
+job=$(submit "$file" --set resources.device_type=cuda)
 check_equal on_a_cluster_it_waits_and_says_for_what \
     "needs 2 cuda devices; no node has a cuda device (heddled --doctor on a node with GPUs says why)" \
     "$(heddle show "$job" -o json | member reason)"

@@ -23,17 +23,17 @@ check_equal a_gpu_has_a_uuid 1 \
     "$(grep -c '"index":0,"kind":"cuda","name":"Stand-in H100","uuid":"GPU-a","memory_bytes":[0-9.e+]*,"threads":[1-9]' "$work/nodes")"
 check_equal a_processor_has_none 4 "$(grep -o '"kind":"cpu","name":"[^"]*","uuid":null' "$work/nodes" | wc -l)"
 
-wanted=$(submit "$file" --set resources.device=cuda --set resources.devices=1 --set train.steps=3)
+wanted=$(submit "$file" --set resources.device_type=cuda --set resources.devices=1 --set train.steps=3)
 check a_job_for_a_gpu_ends_well heddle wait "$wanted"
 check_equal it_was_where_the_gpu_is "cuda gpu" "$(where_is "$wanted")"
 check its_rank_saw_this_gpu_alone grep -q 'sees GPU-a,' "$work/jobs/$wanted/attempt-1/logs/rank-0.log"
 any=$(submit "$file" --set resources.devices=1 --set train.steps=3)
 check a_job_for_anything_ends_well heddle wait "$any"
 check_equal it_got_the_gpu_too "cuda gpu" "$(where_is "$any")"
-two=$(submit "$file" --set resources.device=cuda)
+two=$(submit "$file" --set resources.device_type=cuda)
 check_equal two_gpus_are_not_to_be_had 1 \
     "$(heddle show "$two" -o json | grep -c '"needs 2 cuda devices; gpu has 1[^,]*, plain has 0"')"
-cpu=$(submit "$file" --set resources.device=cpu --set train.steps=3)
+cpu=$(submit "$file" --set resources.device_type=cpu --set train.steps=3)
 check a_job_for_cores_is_not_behind_it heddle wait "$cpu"
 check_equal it_was_on_cores cpu "$(where_is "$cpu" | cut -d' ' -f1)"
 finish

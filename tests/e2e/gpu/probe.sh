@@ -18,7 +18,7 @@ name: priced
 model: {family: llama, layers: 2, hidden: 64, heads: 2, kv_heads: 2, ffn_hidden: 64, context: 16}
 data: {train: [corpus.txt]}
 train: {steps: 2, global_batch: 4, lr: 3e-3, precision: bf16}
-resources: {device: cuda, devices: 1}
+resources: {device_type: cuda, devices: 1}
 checkpoint: {every: 0, keep: 0}
 END_OF_JOB
 head -c 4000 "$HEDDLE_SOURCE_DIR/LICENSE" >"$work/corpus.txt"

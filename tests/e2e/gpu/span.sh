@@ -21,7 +21,7 @@ model: {family: llama, layers: 2, hidden: 32, heads: 2, kv_heads: 2, ffn_hidden:
 data: {train: [corpus.txt]}
 train: {steps: 12, global_batch: 4, lr: 3e-3, precision: fp32}
 parallel: {micro_batch: 1, tp: 2}
-resources: {device: cuda, devices: 4}
+resources: {device_type: cuda, devices: 4}
 checkpoint: {every: 0, keep: 0}
 END
 head -c 4000 "$HEDDLE_SOURCE_DIR/LICENSE" >"$work/corpus.txt"

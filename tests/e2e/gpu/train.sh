@@ -9,11 +9,11 @@ unset HEDDLE_CONTROLLER
 cat >"$work/job.yaml" <<END
 name: small
 model: {family: llama, layers: 2, hidden: 32, heads: 2, kv_heads: 1, ffn_hidden: 64, context: 32}
-data: {train: [corpus.txt], split: 0.1}
+data: {train: [corpus.txt], val_split: 0.1}
 train: {steps: 6, global_batch: 4, lr: 3e-3, precision: fp32}
 parallel: {micro_batch: 2}
 validate: {every: 6, batches: 1}
-resources: {device: cuda}
+resources: {device_type: cuda}
 checkpoint: {every: 3, keep: 0}
 END
 cp "$HEDDLE_SOURCE_DIR/LICENSE" "$work/corpus.txt"
@@ -38,7 +38,7 @@ run() { # NAME ARG...
 
 emulated run gpu
 check_equal a_job_for_a_gpu_ends_well 0 $?
-run cpu --set resources.device=cpu
+run cpu --set resources.device_type=cpu
 check_equal and_one_for_cores 0 $?
 check the_node_keeps_which_algorithms_were_fastest grep -q '^heddle choices 1$' \
     "$(find "$work/gpu" -path '*/choices/GPU-*' -type f | head -n 1)"
@@ -76,11 +76,11 @@ check_equal and_elsewhere_it_is_assumed '"process_bytes":1073741824,"process_mea
 # a checkpoint is one: cores go on from it and write with it
 check it_writes heddle generate "$run_dir" --prompt 'The ' --max-tokens 4 --greedy
 step=$(find "$run_dir" -type d -name 'step-*3')
-run onwards --set resources.device=cpu --set "train.init_from=$step" --set train.steps=1
+run onwards --set resources.device_type=cpu --set "train.init_from=$step" --set train.steps=1
 check_equal cores_start_from_its_weights 0 $?
 
 # auto: the device computes bf16, so that is what it gets; the same within its 8 bits
-emulated run auto --set resources.device=auto --set train.precision=auto
+emulated run auto --set resources.device_type=auto --set train.precision=auto
 check_equal auto_takes_the_gpu 0 $?
 check in_bf16 grep -qx 'train.precision bf16' "$(find "$work/auto" -path '*/nodes/*/job')"
 compare which_learns_nearly_the_same 1e-2 "$work/auto.jsonl" "$work/cpu.jsonl"

@@ -18,11 +18,11 @@ file=$work/elastic.yaml
 cat >"$file" <<END
 name: elastic
 model: {family: llama, layers: 4, hidden: 128, heads: 4, ffn_hidden: 512, context: 16}
-data: {train: [corpus.txt], split: 0.1}
+data: {train: [corpus.txt], val_split: 0.1}
 train: {steps: 80, global_batch: 8, lr: 1e-3, precision: fp32}
 validate: {every: 0, batches: 1}
 parallel: {micro_batch: 2}
-resources: {device: cpu, devices: {min: 2, max: 4}}
+resources: {device_type: cpu, devices: {min: 2, max: 4}}
 checkpoint: {every: 10}
 restart: {max: 5}
 END

@@ -12,7 +12,7 @@ name: chat
 model: {family: llama, layers: 2, hidden: 64, heads: 4, vocab: 259, context: 256}
 data: {train: [chat.jsonl], tokenizer: tokenizer.json, template: chat_template.jinja}
 train: {epochs: 60, global_batch: 2, lr: {peak: 3e-3, decay: constant, warmup: 0}}
-resources: {device: cpu, threads: 1}
+resources: {device_type: cpu, threads: 1}
 END
 check a_model_is_trained heddle local "$dir/job.yaml" --dir run --state-dir "$work/runs"
 check a_model_is_exported heddle checkpoint export "$work/runs/run" --out "$work/model"

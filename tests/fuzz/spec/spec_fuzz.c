@@ -83,7 +83,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
 
 static const char *const sound[] = {
     "name: tiny\nmodel: {family: llama, layers: 2, hidden: 64, heads: 8, context: 32}\n"
-    "data:\n  train: [LICENSE]\n  split: 0.1\ntrain:\n  steps: 100\n  global_batch: 8\n"
+    "data:\n  train: [LICENSE]\n  val_split: 0.1\ntrain:\n  steps: 100\n  global_batch: 8\n"
     "  lr: {peak: 1e-3, warmup: 3, decay: wsd, decay_steps: 9, min: 0}\n",
     "{\"name\":\"t\",\"model\":{\"family\":\"gpt2\",\"layers\":1,\"hidden\":16,\"heads\":2,"
     "\"context\":8},\"data\":{\"train\":[\"./LICENSE\"]},\"train\":{\"steps\":1,"

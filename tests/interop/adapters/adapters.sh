@@ -52,7 +52,7 @@ one llama_some llama-mqa-tied 'rank: 3, alpha: 5, rslora: true, targets: [q_proj
 one qwen2_tied qwen2-window-tied 'rank: 4, alpha: 4, targets: all-linear' 2
 one qwen3_all qwen3 'rank: 2, alpha: 8, targets: all-linear' 2
 one mixtral_attention mixtral 'rank: 4, targets: [q_proj, k_proj, v_proj, o_proj]'
-one mistral_keys mistral-window 'rank: 4, b_lr: 4, targets: [self_attn.k_proj, mlp.gate_proj]' 2
+one mistral_keys mistral-window 'rank: 4, loraplus_lr_ratio: 4, targets: [self_attn.k_proj, mlp.gate_proj]' 2
 one gpt2_dora gpt2 'rank: 4, alpha: 8, dora: true, targets: all-linear'
 one llama_dora llama-gqa 'rank: 4, alpha: 8, dora: true, targets: all-linear' 2
 one gpt2_prefix gpt2 'tokens: 5' 1 prefix 43 # of 48

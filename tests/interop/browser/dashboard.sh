@@ -26,7 +26,7 @@ long_job() { # FILE NAME DEVICES [BATCH]
     cat >"$work/$1.yaml" <<END
 name: "$2"
 model: {family: llama, layers: 2, hidden: 64, heads: 4, context: 64}
-data: {train: [corpus.txt], split: 0.1}
+data: {train: [corpus.txt], val_split: 0.1}
 train: {steps: 200000, global_batch: ${4:-8}, lr: {peak: 3e-3, warmup: 20, decay: cosine, min: 3e-4}, precision: fp32}
 validate: {every: 100, batches: 2}
 resources: {devices: $3}

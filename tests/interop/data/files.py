@@ -53,7 +53,7 @@ def write(where):
             f"{{train: ['train-*.npy'], val: [val.npy], end_of_text: {END}, documents: joined}}")))
     with open(f"{where}/lines.yaml", "w") as file:
         file.write(JOB.format(name="lines", context=CONTEXT, vocab="",
-                              data="{train: [lines.jsonl], split: 0.2, end_of_text: 10}"))
+                              data="{train: [lines.jsonl], val_split: 0.2, end_of_text: 10}"))
 
 
 def entropy(where):

@@ -45,7 +45,7 @@ def make_tokenizer(out, family):
 
 
 def make_quantised(out, base):
-    """An adapter of PEFT for `base` with its blocks' matrices in int8. heddle serve encodes them itself (model.weights:
+    """An adapter of PEFT for `base` with its blocks' matrices in int8. heddle serve encodes them itself (model.quantization:
     absmax of each row, 127 steps); `hf` gets a folder with the decoded values, made here by that definition."""
     import torch
     from peft import LoraConfig, get_peft_model

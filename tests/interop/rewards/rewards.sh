@@ -28,7 +28,7 @@ name: $1
 model: {from: $2}
 data: {train: [pairs.jsonl], val: [pair-0.jsonl], tokenizer: bytes, order: sequential}
 train: {objective: reward, steps: 3, global_batch: 2, lr: {peak: 3e-3, warmup: 0}, precision: fp32$3}
-resources: {device: cpu, threads: 1}
+resources: {device_type: cpu, threads: 1}
 END
     if [ "$2" = mixtral ]; then set -- "$1" --set model.router.balance=0; else set -- "$1"; fi
     check "train_$1" heddle local "$work/$1.yaml" --dir "$work/runs/$1" "${@:2}"

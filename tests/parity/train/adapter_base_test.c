@@ -239,7 +239,7 @@ static void what_trained_is_never_left_out(void **state)
     assert_true(count_weights(saved.path, false) > 0);
     t.job.adapter_also[0] = '\0';
     assert_int_equal(harness_threads(&t.job, 1, saved.path, load_only), HD_INVALID);
-    assert_non_null(strstr(hd_err_message(), "set checkpoint.base: save, or keep it trainable"));
+    assert_non_null(strstr(hd_err_message(), "set checkpoint.frozen: save, or keep it trainable"));
     text(t.job.checkpoint_base, sizeof t.job.checkpoint_base, "save");
     must(harness_threads(&t.job, 1, saved.path, load_only));
     run_free(run);

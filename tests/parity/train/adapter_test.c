@@ -20,7 +20,7 @@ struct adapted {
     bool split_backward;
     double dropout;
     bool dora;
-    const char *weights; /* model.weights; NULL: plain */
+    const char *weights; /* model.quantization; NULL: plain */
 };
 
 static struct hd_job job_of(const struct harness *h, const struct adapted *a)
@@ -592,10 +592,12 @@ static void wrong_texts_are_refused_by_name(void **state)
         {"llama", "proj", "all", "llama has no module 'proj'", NULL},
         {"gpt2", "q_proj", "all", "gpt2 has no module 'q_proj'; its modules are attn.c_attn", NULL},
         {"llama", "", "all", "train.adapter.targets: is empty", NULL},
-        {"llama", "q_proj", "norms", "train.only: with train.adapter the adapter trains", NULL},
+        {"llama", "q_proj", "norms", "train.trainable: with train.adapter the adapter trains",
+         NULL},
         {"mixtral", "gate_proj", "all",
          "mixtral has no module 'gate_proj'; its modules are self_attn.q_proj", NULL},
-        {"llama", "q_proj", "all", "train.adapter.also: 'lm_head' names no parameter", "lm_head"},
+        {"llama", "q_proj", "all", "train.adapter.trainable: 'lm_head' names no parameter",
+         "lm_head"},
         {"gpt2", "alibi", "all", "a prefix has no position", NULL},
         {"mixtral", "q_proj,w2", "dora",
          "train.adapter.dora: the adapters of experts have no magnitudes", NULL}};

@@ -1,6 +1,6 @@
-/* codes: training beside matrices that are kept as codes (model.weights). The adapter trains and
- * the codes keep every bit; the loss is near that of plain weights; what cannot be is refused by
- * name. (Every layout, with the same bits: the tuned models of the grid. Bytes and values:
+/* codes: training beside matrices that are kept as codes (model.quantization). The adapter trains
+ * and the codes keep every bit; the loss is near that of plain weights; what cannot be is refused
+ * by name. (Every layout, with the same bits: the tuned models of the grid. Bytes and values:
  * unit/base/quant_test. Products: unit/kernels/encoded_test. Derivatives: gradient_test.)
  */
 #include <math.h>
@@ -164,15 +164,16 @@ static void what_cannot_be_is_refused_by_name(void **state)
     } wrong[] = {
         {{"llama", "nf4", "bf16", .dp = 1},
          "all",
-         "model.weights: nf4 does not go with blocks.0.attention.q.weight, which trains"},
+         "model.quantization: nf4 does not go with blocks.0.attention.q.weight, which trains"},
         {{"llama", "int8", "bf16", .dp = 1},
          "last:1",
-         "model.weights: int8 does not go with blocks.1.attention.q.weight, which trains"},
+         "model.quantization: int8 does not go with blocks.1.attention.q.weight, which trains"},
         /* attention.out is [32, 128]: a half of its columns is a block, a quarter half of one */
         {{"llama", "nf4", "bf16", .dp = 1, .tp = 4},
          "norms",
          "parallel.tp: 4 cuts through a block of 64 weights of blocks.0.attention.out.weight; with "
-         "model.weights: nf4 its 128 columns can be shared by 1, 2 ranks: use such a tp, or int8"},
+         "model.quantization: nf4 its 128 columns can be shared by 1, 2 ranks: use such a tp, or "
+         "int8"},
     };
     struct harness h;
 

@@ -11,15 +11,15 @@
 /* How far two gradients of parameter p may lie apart, in units of their length. */
 typedef double bound_fn(const struct hd_rank_program *layout, const struct hd_param *p);
 double fp32_bound(const struct hd_rank_program *layout, const struct hd_param *p); /* 1e-5 */
-/* With train.reduce: bf16. Rounding to bf16 moves a number by at most 2^-9 of it. n terms whose
- * directions have nothing to do with each other are together sqrt(n) times as long as their sum, so
- * rounding them moves it by at most 2^-9 sqrt(n): n is P ranks, or with ZeRO 2 and 3, where each of
- * M micro-batches is summed, P M. Parts of one sequence (cp) are no such terms: over its keys the
- * gradients of softmax add up to zero, so they cancel, and get twice as much. So do those of pairs,
- * differences of two answers, which have no direction in common; with both, four times as much: cp
- * may part two answers, and what their gradients have in common then cancels behind the rounding.
- * What travels back is rounded once more, 2^-9; with blocks of shards the sums of the blocks, and
- * then what travels back between them. */
+/* With train.grad_reduce_dtype: bf16. Rounding to bf16 moves a number by at most 2^-9 of it. n
+ * terms whose directions have nothing to do with each other are together sqrt(n) times as long as
+ * their sum, so rounding them moves it by at most 2^-9 sqrt(n): n is P ranks, or with ZeRO 2 and 3,
+ * where each of M micro-batches is summed, P M. Parts of one sequence (cp) are no such terms: over
+ * its keys the gradients of softmax add up to zero, so they cancel, and get twice as much. So do
+ * those of pairs, differences of two answers, which have no direction in common; with both, four
+ * times as much: cp may part two answers, and what their gradients have in common then cancels
+ * behind the rounding. What travels back is rounded once more, 2^-9; with blocks of shards the sums
+ * of the blocks, and then what travels back between them. */
 double reduce_bound(const struct hd_rank_program *layout, const struct hd_param *p);
 /* In the job's bf16 or fp16, k C^(L+1-l) eps with k = 4, C = 1.03 (the bound by which Megatron
  * compares layouts): errors of the layers above add up on the way down. l counts units from the

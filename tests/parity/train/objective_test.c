@@ -367,7 +367,7 @@ static void chunks_of_the_head_add_up_to_the_whole(void **state)
 
 /* ---- a reward model ---- */
 
-/* The vector trains though train.only does not name it. */
+/* The vector trains though train.trainable does not name it. */
 static enum hd_status check_only(struct harness_rank *r)
 {
     const struct hd_registry *registry;

@@ -1,6 +1,6 @@
-/* only: with train.only what does not train keeps its bits, takes no memory but one copy in the
- * encoding that computes, and changes nothing for what trains; in every layout, and over a stop.
- */
+/* only: with train.trainable what does not train keeps its bits, takes no memory but one copy in
+ * the encoding that computes, and changes nothing for what trains; in every layout, and over a
+ stop. */
 #include <stdio.h>
 #include <string.h>
 
@@ -42,8 +42,8 @@ static void check_moved(const struct hd_param *p, int64_t first, void *context)
                  same ? "has not changed" : "has changed");
 }
 
-/* Goal: what trains changes, the rest keeps its bits. Method: all forms of train.only, families and
- * encodings, by weights before and after. */
+/* Goal: what trains changes, the rest keeps its bits. Method: all forms of train.trainable,
+ * families and encodings, by weights before and after. */
 static void what_is_frozen_keeps_its_bits(void **state)
 {
     static const struct tuned cases[] = {{"llama", "fp32", "last:1", .dp = 1},
@@ -332,8 +332,8 @@ static void more_may_train_when_a_run_goes_on(void **state)
     harness_teardown(&h);
 }
 
-/* Declares the job's model as with train.only `only`; returns whether the lowest unit that trains is
- * `unit`. */
+/* Declares the job's model as with train.trainable `only`; returns whether the lowest unit that
+ * trains is `unit`. */
 static bool finds_lowest(struct hd_job *job, const char *only, int unit)
 {
     struct hd_model_config config;
@@ -380,14 +380,15 @@ static void wrong_texts_are_refused_by_name(void **state)
     static const struct {
         const char *family, *only, *message;
     } wrong[] = {
-        {"llama", "last:3", "train.only: last:3: the model has 2 blocks; write last:1 to last:2"},
-        {"llama", "last:0", "train.only: last:0: the model has 2 blocks"},
-        {"llama", "q_proj", "train.only: 'q_proj' names no parameter; use all, last:K"},
+        {"llama", "last:3",
+         "train.trainable: last:3: the model has 2 blocks; write last:1 to last:2"},
+        {"llama", "last:0", "train.trainable: last:0: the model has 2 blocks"},
+        {"llama", "q_proj", "train.trainable: 'q_proj' names no parameter; use all, last:K"},
         {"llama", "norms,blocks.2.*", "'blocks.2.*' names no parameter"},
         {"llama", "*.q.weight", "the two must train together; name both or neither"},
         {"gpt2", "*.norm1.bias", "the two must train together; name both or neither"},
         {"qwen3", "*.k_norm.*", "the two must train together; name both or neither"},
-        {"glm4_moe", "*.select_bias", "train.only: '*.select_bias' names no parameter"}};
+        {"glm4_moe", "*.select_bias", "train.trainable: '*.select_bias' names no parameter"}};
     struct harness h;
 
     harness_setup(&h, 20000);

@@ -1,6 +1,6 @@
-/* train.reduce: bf16: the bits of every gradient from those of each rank, what is sent, what memory
- * it takes, and what a checkpoint says of it. tests/parity/grid pairs it with the axes of a layout.
- */
+/* train.grad_reduce_dtype: bf16: the bits of every gradient from those of each rank, what is sent,
+ * what memory it takes, and what a checkpoint says of it. tests/parity/grid pairs it with the axes
+ of a layout. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -133,9 +133,9 @@ Heddle__V1__JobSpec *new_spec(struct bench *b, int devices, const char *more)
                    "name: tiny\n"
                    "model: {family: llama, layers: 1, hidden: 16, heads: 2, kv_heads: 2,"
                    " ffn_hidden: 16, vocab: 256, context: 8}\n"
-                   "data: {train: [%s], split: 0.5, tokenizer: bytes}\n"
+                   "data: {train: [%s], val_split: 0.5, tokenizer: bytes}\n"
                    "train: {steps: 10, global_batch: %d, lr: 1e-3, precision: fp32}\n"
-                   "resources: {device: cpu, devices: %d}\n"
+                   "resources: {device_type: cpu, devices: %d}\n"
                    "%s",
                    b->train, devices > 8 ? devices : 8, devices, more);
     filled.size_bytes = strlen(text);

@@ -21,9 +21,9 @@ static const char job_yaml[] =
     "name: small\n"
     "model: {family: llama, layers: 1, hidden: 16, heads: 2, vocab: 256, "
     "context: 8}\n"
-    "data: {train: [a.txt], split: 0.5, tokenizer: bytes}\n"
+    "data: {train: [a.txt], val_split: 0.5, tokenizer: bytes}\n"
     "train: {steps: 3, global_batch: 8, lr: 1e-3}\n"
-    "resources: {device: cpu, devices: 2}\n";
+    "resources: {device_type: cpu, devices: 2}\n";
 
 int64_t stub_now_ms(void)
 {

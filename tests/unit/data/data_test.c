@@ -374,9 +374,9 @@ static void a_split_that_leaves_a_side_empty_says_what_is_enough(void **state)
     open_counting(f, (size_t)bytes);
     assert_int_equal(hd_corpus_split(f->corpus, 0.1, 64, &train, &val), HD_OK);
     assert_int_equal(hd_corpus_split(f->corpus, 1e-9, 64, &train, &val), HD_INVALID);
-    message = strstr(hd_err_message(), "raise data.split to ");
+    message = strstr(hd_err_message(), "raise data.val_split to ");
     assert_non_null(message);
-    assert_int_equal(hd_corpus_split(f->corpus, strtod(message + 20, NULL), 64, &train, &val),
+    assert_int_equal(hd_corpus_split(f->corpus, strtod(message + 24, NULL), 64, &train, &val),
                      HD_OK);
     assert_int_equal(hd_corpus_split(f->corpus, 0, 64, &train, &val), HD_INVALID);
     assert_int_equal(hd_corpus_split(f->corpus, 1, 64, &train, &val), HD_INVALID);

@@ -197,7 +197,7 @@ static void write_version_1(const struct hd_job *job, const char *without, struc
 
         if (key->kind == HD_KEY_FORM || key->since > 1 || strcmp(key->path, without) == 0)
             continue;
-        hd_text_add(ret_text, "%s ", key->v1_path ? key->v1_path : key->path);
+        hd_text_add(ret_text, "%s ", key->v1_path ? key->v1_path : hd_job_stored_path(key));
         assert_int_equal(hd_job_format(key, job, ret_text), HD_OK);
         hd_text_add(ret_text, "\n");
     }

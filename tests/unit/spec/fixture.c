@@ -8,22 +8,22 @@
 #include "base/file.h"
 #include "base/text.h"
 
-const char good[] = "name: tiny\n"                             /*  1 */
-                    "model:\n"                                 /*  2 */
-                    "  family: llama\n"                        /*  3 */
-                    "  layers: 2\n"                            /*  4 */
-                    "  hidden: 64\n"                           /*  5 */
-                    "  heads: 8\n"                             /*  6 */
-                    "  context: 32\n"                          /*  7 */
-                    "data:\n"                                  /*  8 */
-                    "  train: [corpus/*.txt]\n"                /*  9 */
-                    "  val: [corpus/val.txt]\n"                /* 10 */
-                    "train:\n"                                 /* 11 */
-                    "  steps: 100\n"                           /* 12 */
-                    "  global_batch: 8\n"                      /* 13 */
-                    "  lr: 1e-3\n"                             /* 14 */
-                    "parallel: {tp: auto}\n"                   /* 15 */
-                    "resources: {device: auto, devices: 2}\n"; /* 16 */
+const char good[] = "name: tiny\n"                                  /*  1 */
+                    "model:\n"                                      /*  2 */
+                    "  family: llama\n"                             /*  3 */
+                    "  layers: 2\n"                                 /*  4 */
+                    "  hidden: 64\n"                                /*  5 */
+                    "  heads: 8\n"                                  /*  6 */
+                    "  context: 32\n"                               /*  7 */
+                    "data:\n"                                       /*  8 */
+                    "  train: [corpus/*.txt]\n"                     /*  9 */
+                    "  val: [corpus/val.txt]\n"                     /* 10 */
+                    "train:\n"                                      /* 11 */
+                    "  steps: 100\n"                                /* 12 */
+                    "  global_batch: 8\n"                           /* 13 */
+                    "  lr: 1e-3\n"                                  /* 14 */
+                    "parallel: {tp: auto}\n"                        /* 15 */
+                    "resources: {device_type: auto, devices: 2}\n"; /* 16 */
 
 const size_t good_bytes = sizeof good - 1;
 

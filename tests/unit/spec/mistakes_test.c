@@ -29,7 +29,7 @@ static void all_wrong_keys_and_values_are_told_at_once(void **state)
 {
     char *text = messages_of("name: x\n"
                              "model: {family: llama, layers: two, hidden: 65, heads: 0}\n"
-                             "data: {train: [a.txt], splt: 0.1}\n"
+                             "data: {train: [a.txt], val_splt: 0.1}\n"
                              "train: {lr: 0, steps: 2, global_batch: 8}\n"
                              "train: {}\n"
                              "lora_r: 8\n",
@@ -39,7 +39,7 @@ static void all_wrong_keys_and_values_are_told_at_once(void **state)
         text,
         "job.yaml:2: model.layers: 'two' is not a whole number; write digits only, such as 1000\n"
         "job.yaml:2: model.heads: 0 is not possible; give a whole number from 1 to 4096\n"
-        "job.yaml:3: data.splt: unknown key; did you mean split?\n"
+        "job.yaml:3: data.val_splt: unknown key; did you mean val_split?\n"
         "job.yaml:4: train.lr: 0 is not possible; give a number from 1e-12 to 1000\n"
         "job.yaml:5: train: is given twice, first in line 4; remove one\n"
         "job.yaml:6: lora_r: unknown key; did you mean train.adapter.rank?\n");
@@ -51,7 +51,7 @@ static void rules_are_told_at_once_when_each_value_is_possible(void **state)
 {
     char *text = messages_of("name: x\n"
                              "model: {family: llama, layers: 2, hidden: 64, heads: 4, context: 8}\n"
-                             "data: {train: [a.txt], split: 0.1}\n"
+                             "data: {train: [a.txt], val_split: 0.1}\n"
                              "train: {steps: 2, global_batch: 8, lr: {peak: 1e-3, min: 1}}\n"
                              "parallel: {tp: 3}\n",
                              HD_INVALID);
@@ -79,6 +79,82 @@ static void so_many_mistakes_are_told_and_the_rest_is_counted(void **state)
     free(text);
 }
 
+/* Goal: a job file of before a renaming means the same. Method: each renamed key under both names,
+ * in a file and as an override; what is stored has the old name. */
+static void a_key_is_read_under_its_old_name_which_is_told(void **state)
+{
+    static const struct {
+        const char *old, *now, *said, *stored;
+    } rows[] = {
+        {"model.weights=nf4", "model.quantization=nf4",
+         "--set model.weights=nf4: the key is now called model.quantization; the old name is read, "
+         "too\n",
+         "\nmodel.weights nf4\n"},
+        {"train.adapter={type: lora, b_lr: 4}", "train.adapter={type: lora, loraplus_lr_ratio: 4}",
+         "--set train.adapter={type: lora, b_lr: 4}: train.adapter.b_lr is now called "
+         "train.adapter.loraplus_lr_ratio; the old name is read, too\n",
+         "\ntrain.adapter.b_lr 4\n"},
+        {"model.weights=plain", "model.quantization=none", "model.quantization;",
+         "\nmodel.weights plain\n"},
+        {"train.only={last: 1}", "train.trainable=[last:1]", "train.trainable;",
+         "\ntrain.only last:1\n"},
+        {"resources.device=cpu", "resources.device_type=cpu", "resources.device_type;",
+         "\nresources.device cpu\n"},
+        {"parallel={pp: 2, stages: [1, 2]}", "parallel={pp: 2, layers_per_stage: [1, 2]}",
+         "parallel.layers_per_stage;", "\nparallel.stages.layers 1,2\n"},
+    };
+    static const char file[] =
+        "name: x\n"
+        "model: {family: llama, layers: 3, hidden: 64, heads: 4, context: 8}\n"
+        "data: {train: [corpus/a.txt]}\n"
+        "train: {steps: 2, global_batch: 8, lr: 1e-3, reduce: bf16}\n"
+        "resources: {devices: 2}\n"
+        "checkpoint: {base: save}\n";
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const char *const adapter =
+            strstr(rows[i].old, "nf4") ? "train.adapter.type=lora" : "priority=0";
+        struct hd_text told[2] = {{0}}, stored[2] = {{0}};
+
+        for (int k = 0; k < 2; k++) {
+            const char *const overrides[] = {adapter, k ? rows[i].now : rows[i].old};
+            const struct hd_spec_source source = {.name = "job.yaml",
+                                                  .folder = folder,
+                                                  .bytes = file,
+                                                  .size_bytes = sizeof file - 1,
+                                                  .overrides = overrides,
+                                                  .override_count = 2,
+                                                  .old_names = &told[k]};
+            struct hd_job job;
+
+            if (hd_spec_read_yaml(&source, &jobs, &job))
+                fail_msg("%s: %s", overrides[1], hd_err_message());
+            must(hd_job_write(&job, &stored[k]));
+            assert_non_null(strstr(told[k].data, "job.yaml:4: train.reduce is now called "
+                                                 "train.grad_reduce_dtype; "));
+            assert_non_null(strstr(told[k].data, "job.yaml:6: checkpoint.base is now called "));
+        }
+        assert_string_equal(stored[0].data, stored[1].data);
+        assert_non_null(strstr(stored[0].data, rows[i].stored));
+        assert_non_null(strstr(told[0].data, rows[i].said));
+        assert_null(strstr(told[1].data, "--set"));
+        for (int k = 0; k < 2; k++) {
+            hd_text_free(&told[k]);
+            hd_text_free(&stored[k]);
+        }
+    }
+}
+
+static void a_key_under_both_names_is_refused(void **state)
+{
+    char *text = messages_of("name: x\nmodel:\n  weights: nf4\n  quantization: int8\n", HD_INVALID);
+
+    assert_string_equal(
+        text, "job.yaml:3: model.weights: is the old name of model.quantization, which is "
+              "given too; remove one\n");
+    free(text);
+}
+
 /* Names of settings in files of axolotl, TRL, torchtune, LLaMA-Factory, Megatron-LM and Slurm, each
  * with words that the answer must have. */
 static void settings_of_other_tools_are_named_as_here(void **state)
@@ -88,14 +164,14 @@ static void settings_of_other_tools_are_named_as_here(void **state)
     } rows[] = {
         {"base_model model_id model_name_or_path", "model.from"},
         {"sequence_len cutoff_len max_length max_seq_len seq_length", "model.context"},
-        {"load_in_4bit load_in_8bit quantization_bit bnb_4bit_quant_type", "model.weights"},
+        {"load_in_4bit load_in_8bit quantization_bit bnb_4bit_quant_type", "model.quantization"},
         {"sliding_window_pattern layer_types", "model.window_layers"},
         {"attn_logit_softcapping", "model.attention_cap"},
         {"final_logit_softcapping", "model.logit_cap"},
-        {"z_loss moe_z_loss_coeff", "model.router.z"},
+        {"z_loss moe_z_loss_coeff", "model.router.z_loss"},
         {"datasets dataset data_path", "data.train"},
         {"test_datasets eval_dataset", "data.val"},
-        {"val_set_size val_size", "data.split"},
+        {"val_set_size val_size", "data.val_split"},
         {"sample_packing packing neat_packing", "data.documents"},
         {"field_messages message_field_role", "data.columns"},
         {"train_on_inputs assistant_only_loss", "data.loss"},
@@ -112,7 +188,7 @@ static void settings_of_other_tools_are_named_as_here(void **state)
         {"lora_alpha", "train.adapter.alpha"},
         {"lora_dropout", "train.adapter.dropout"},
         {"target_modules lora_target lora_target_linear", "train.adapter.targets"},
-        {"modules_to_save", "train.adapter.also"},
+        {"modules_to_save", "train.adapter.trainable"},
         {"finetuning_type peft adapter", "train.adapter"},
         {"rl rlhf pref_loss", "train.objective"},
         {"dpo_beta rl_beta", "train.preference.beta"},

@@ -142,14 +142,14 @@ static const struct mistake mistakes[] = {
      "job.yaml:4: model.router.balance: -1 is not possible; give a number from 0 to 1000"},
     {3, "  family: mixtral\n  router: {top_k: 1}",
      "job.yaml:4: model.router.top_k: unknown key; model.router has renormalize, groups, "
-     "groups_kept, scale, bias_rate, noisy, balance, z, capacity"},
+     "groups_kept, scale, bias_rate, noisy, balance, z_loss, capacity_factor"},
     {3, "  family: qwen3_moe\n  router: {scale: 2}",
      "job.yaml:4: model.router.scale: routers of qwen3_moe have none; remove the line"},
     {3, "  family: mixtral\n  router: {bias_rate: 0.1}",
      "job.yaml:4: model.router.bias_rate: routers of mixtral have no select bias; remove the line, "
      "or balance with model.router.balance"},
-    {3, "  family: glm4_moe\n  router: {z: 0.1}",
-     "job.yaml:4: model.router.z: is a loss of softmax routers, and those of glm4_moe are "
+    {3, "  family: glm4_moe\n  router: {z_loss: 0.1}",
+     "job.yaml:4: model.router.z_loss: is a loss of softmax routers, and those of glm4_moe are "
      "sigmoids; "
      "write 0"},
     {3, "  family: glm4_moe\n  experts: 8\n  router: {groups: 3}",

@@ -90,7 +90,7 @@ static void experts_reach_the_ranks(void **state)
     struct hd_job *spec =
         read_good("model={family: mixtral, layers: 1, hidden: 64, heads: 4, context: 16, experts: "
                   "6, experts_per_token: 3, shared_ffn_hidden: 32, router: {noisy: true, balance: "
-                  "0.5, z: 0.25, capacity: 2}}");
+                  "0.5, z_loss: 0.25, capacity_factor: 2}}");
     struct hd_job *job = calloc(1, sizeof *job);
     struct hd_layout_sizes plan;
 
@@ -141,8 +141,8 @@ static void a_mixture_reaches_the_ranks(void **state)
     free(job);
 }
 
-/* Returns the job as it arrives after a submission and a resume: through a message, then through the
- * job file that a resume makes of it. */
+/* Returns the job as it arrives after a submission and a resume: through a message, then through
+ * the job file that a resume makes of it. */
 static struct hd_job *submitted(const struct hd_job *spec)
 {
     struct Heddle__V1__JobSpec *message = hd_spec_to_message(spec, &jobs);
@@ -159,8 +159,8 @@ static struct hd_job *submitted(const struct hd_job *spec)
     return again;
 }
 
-/* Goal: stages reach the ranks. Method: three, the first and the last with the files of a source, once
- * as a pattern and once by name; through JSON, the message and the resolved job. */
+/* Goal: stages reach the ranks. Method: three, the first and the last with the files of a source,
+ * once as a pattern and once by name; through JSON, the message and the resolved job. */
 static void stages_of_the_data_reach_the_ranks(void **state)
 {
     const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .dir = "/j"};
@@ -200,8 +200,8 @@ static void stages_of_the_data_reach_the_ranks(void **state)
     free(job);
 }
 
-/* Goal: validation sets reach the ranks file by file. Method: two sets, the second of two files, the
- * second deciding; through JSON, the message and the resolved job. */
+/* Goal: validation sets reach the ranks file by file. Method: two sets, the second of two files,
+ * the second deciding; through JSON, the message and the resolved job. */
 static void validation_sets_reach_the_ranks(void **state)
 {
     const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .dir = "/j"};
@@ -287,8 +287,8 @@ static void data_that_no_rank_can_read_is_refused(void **state)
         {"[good.npy]\n  val: [none.npy]",
          "data.val[0]: cannot find @/none.npy: No such file or directory; check the path, which "
          "is relative to the job file's folder"},
-        {"[good.npy]\n  split: 0.5",
-         "data.split 0.5 splits the 40 tokens into 0 for training and 40 for validation; each "
+        {"[good.npy]\n  val_split: 0.5",
+         "data.val_split 0.5 splits the 40 tokens into 0 for training and 40 for validation; each "
          "needs at least 33 (the context and one more): 131 tokens are enough, or lower "
          "model.context"},
     };
@@ -464,7 +464,7 @@ static void a_plan_that_does_not_fit_is_refused(void **state)
 static void the_device_of_the_plan_reaches_the_ranks(void **state)
 {
     const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .dir = "/j"};
-    struct hd_job *spec = read_good("resources.device=cuda");
+    struct hd_job *spec = read_good("resources.device_type=cuda");
     struct hd_job *job = calloc(1, sizeof *job);
     struct hd_layout_sizes plan;
 

@@ -215,8 +215,8 @@ static void short_forms_and_words_are_right(void **state)
 {
     static const char *const right[] = {
         "parallel: auto\n",
-        "parallel: {tp: auto, recompute: {full: 2}, stages: [1, 2]}\n",
-        "train: {lr: 1e-3, dropout: 0.1, only: {last: 2}}\n",
+        "parallel: {tp: auto, recompute: {full: 2}, layers_per_stage: [1, 2]}\n",
+        "train: {lr: 1e-3, dropout: 0.1, trainable: {last: 2}}\n",
         "train: {lr: {peak: 1e-3, decay: linear}, adapter: {type: lora, targets: [q_proj]}}\n",
         "data: {train: [{path: a.txt, weight: 2}], columns: {prompt: q}}\n",
         "resources: {devices: {min: 2, max: 4}}\n",

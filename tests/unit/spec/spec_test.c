@@ -37,7 +37,7 @@ static const struct mistake mistakes[] = {
      "job.yaml:2: validation: unknown key; did you mean validate?"},
     {15, "parallel: {xyzzy: 1}",
      "job.yaml:15: parallel.xyzzy: unknown key; parallel has tp, pp, "
-     "dp, cp, ep, expert_rows, zero, zero_shard, schedule, virtual_stages, stages, micro_batch, "
+     "dp, cp, ep, expert_rows, zero, zero_shard, schedule, virtual_stages, layers_per_stage, micro_batch, "
      "offload, recompute, sequence, cp_exchange"},
     {1, "name: tiny\n\"\\e[31m\": 1",
      "job.yaml:2: ?[31m: unknown key; a job file has name, model, "
@@ -89,7 +89,7 @@ static const struct mistake mistakes[] = {
     {15, "restart:", "job.yaml:15: restart: has no value; give its keys or remove the line"},
     {15, "parallel: automatic",
      "job.yaml:15: parallel: expected its keys, not a plain value; it has tp, pp, dp, cp, ep, "
-     "expert_rows, zero, zero_shard, schedule, virtual_stages, stages, micro_batch, offload, "
+     "expert_rows, zero, zero_shard, schedule, virtual_stages, layers_per_stage, micro_batch, offload, "
      "recompute, sequence, cp_exchange"},
     {13, "  global_batch: 8\n  loss_scale: {floor: 2}",
      "job.yaml:14: train.loss_scale.floor: only fp16 has a loss scale, and train.precision is "
@@ -105,8 +105,9 @@ static const struct mistake mistakes[] = {
      "from 1 to 16777216"},
     {13, "  global_batch: 8\n  moments: 4bit",
      "job.yaml:14: train.moments: '4bit' is not one of fp32, 8bit; did you mean 8bit?"},
-    {13, "  global_batch: 8\n  reduce: bf16\n  native_reduction: true",
-     "job.yaml:14: train.reduce: bf16 is for sums in rank order; with train.native_reduction NCCL "
+    {13, "  global_batch: 8\n  grad_reduce_dtype: bf16\n  native_reduction: true",
+     "job.yaml:14: train.grad_reduce_dtype: bf16 is for sums in rank order; with "
+     "train.native_reduction NCCL "
      "would add in bf16; set one of the two"},
     {9, "  train: [corpus/a.txt, {b: c}]",
      "job.yaml:9: data.train[1]: expected a path, not a group of keys"},
@@ -214,8 +215,8 @@ static const struct mistake mistakes[] = {
     {10, "  val: [corpus/val.txt]\n  too_long: drop",
      "job.yaml:11: data.too_long: no file of this job has conversations, so it would change "
      "nothing; remove the line, or name files of conversations in data.train"},
-    {10, "  val: [corpus/val.txt]\n  split: 0.1",
-     "job.yaml:11: data.split: cannot be used with data.val; remove one of the two"},
+    {10, "  val: [corpus/val.txt]\n  val_split: 0.1",
+     "job.yaml:11: data.val_split: cannot be used with data.val; remove one of the two"},
     {10, "  val: {web: [corpus/val.txt], 'a b': [short.txt]}",
      "job.yaml:10: data.val.a b: is no name of a validation set; use 1 to 31 letters, digits, '_' "
      "or '-', beginning with a letter or digit, and not true or false"},
@@ -237,7 +238,7 @@ static const struct mistake mistakes[] = {
      "data.val"},
     {10, "validate: {every: 5}",
      "job.yaml:10: validate.batches: there is nothing to validate on; give data.val or "
-     "data.split, or write 0"},
+     "data.val_split, or write 0"},
     {14, "  lr: {peak: 1e-3, min: 1e-2}",
      "job.yaml:14: train.lr.min: 0.01 is above train.lr.peak = 0.001; lower it"},
     {14, "  lr: {peak: 1e-3, warmup: 101}",
@@ -300,7 +301,7 @@ static const struct mistake mistakes[] = {
     {13, "  global_batch: 8\n  adapter: {type: lora, width: 8}",
      "job.yaml:14: train.adapter.width: an adapter of type lora has no such key, but "
      "train.adapter.rank, train.adapter.alpha, train.adapter.rslora, train.adapter.dora, "
-     "train.adapter.b_lr, "
+     "train.adapter.loraplus_lr_ratio, "
      "train.adapter.dropout, train.adapter.targets; remove it, or set train.adapter.type: "
      "bottleneck"},
     {13, "  global_batch: 8\n  adapter: {type: prefix, width: 8}",
@@ -333,13 +334,15 @@ static const struct mistake mistakes[] = {
      "job.yaml:15: parallel.recompute.full: 0 is not possible; give a whole number from 1 to 1024"},
     {15, "parallel: {recompute: {half: 2}}",
      "job.yaml:15: parallel.recompute: expected none, selective, full or {full: LAYERS}"},
-    {15, "parallel: {pp: 2, stages: [1, 2, 3]}",
-     "job.yaml:15: parallel.stages: 3 numbers of layers; parallel.pp x parallel.virtual_stages = 2 "
+    {15, "parallel: {pp: 2, layers_per_stage: [1, 2, 3]}",
+     "job.yaml:15: parallel.layers_per_stage: 3 numbers of layers; parallel.pp x "
+     "parallel.virtual_stages = 2 "
      "are needed"},
-    {15, "parallel: {pp: 2, stages: [1, 20]}",
-     "job.yaml:15: parallel.stages: the numbers add up to 21; model.layers is 2"},
+    {15, "parallel: {pp: 2, layers_per_stage: [1, 20]}",
+     "job.yaml:15: parallel.layers_per_stage: the numbers add up to 21; model.layers is 2"},
     {15, "parallel: {pp: 2, stages: 2}",
-     "job.yaml:15: parallel.stages: expected the layers of each chunk, such as [7, 8, 8, 7], or "
+     "job.yaml:15: parallel.layers_per_stage: expected the layers of each chunk, such as [7, 8, 8, "
+     "7], or "
      "auto"},
     {15, "parallel: {pp: 8}",
      "job.yaml:15: parallel.pp: 8 stages x 1 virtual_stages are more chunks than the 4 units of "
@@ -354,7 +357,7 @@ static const struct mistake mistakes[] = {
     {16, "resources: {devices: 0}",
      "job.yaml:16: resources.devices: 0 is not possible; give a whole number from 1 to 4096, "
      "which is what the engine gloo connects"},
-    {16, "resources: {devices: {min: 0, max: 2}, device: cuda}",
+    {16, "resources: {devices: {min: 0, max: 2}, device_type: cuda}",
      "job.yaml:16: resources.devices.min: 0 is not possible; give a whole number from 1 to 4096, "
      "which is what the engine nccl connects"},
     {16, "resources: {devices: {min: 2}}",
@@ -475,16 +478,13 @@ static void hints_name_keys_that_exist(void **state)
 
 /* Sensible wishes: another status, words of their own. */
 static const struct mistake wishes[] = {
-    {15, "checkpoint: {dir: /x}",
-     "job.yaml:15: checkpoint.dir: another folder is not supported yet; remove the line; "
-     "heddle-controller --jobs-dir decides for all jobs"},
     {16, "resources: {devices: 4097}",
      "job.yaml:16: resources.devices: 4097 is not possible; give a whole number from 1 to 4096, "
      "which is what the engine gloo connects"},
-    {16, "resources: {device: cuda, devices: 4097}",
+    {16, "resources: {device_type: cuda, devices: 4097}",
      "job.yaml:16: resources.devices: 4097 is not possible; give a whole number from 1 to 4096, "
      "which is what the engine nccl connects"},
-    {16, "resources: {devices: {min: 8, max: 4097}, device: cuda}",
+    {16, "resources: {devices: {min: 8, max: 4097}, device_type: cuda}",
      "job.yaml:16: resources.devices.max: 4097 is not possible; give a whole number from 1 to "
      "4096, "
      "which is what the engine nccl connects"},
@@ -570,17 +570,20 @@ static void what_does_not_go_together_is_refused(void **state)
         {{"train.objective=orpo", "model.family=mixtral", "model.router={balance: 0.01}"},
          "model.router.balance: with train.objective: orpo the balancing loss of routers is not "
          "supported; set 0"},
-        {{"train.objective=reward", "model.family=mixtral", "model.router={balance: 0, z: 0.01}"},
-         "model.router.z: with train.objective: reward the z-loss of routers is not supported; set "
+        {{"train.objective=reward", "model.family=mixtral",
+          "model.router={balance: 0, z_loss: 0.01}"},
+         "model.router.z_loss: with train.objective: reward the z-loss of routers is not "
+         "supported; set "
          "0"},
-        {{"model.weights=nf4", "train.precision=fp8", "train.adapter={type: lora}"},
-         "train.precision: fp8 multiplies the matrices of blocks in fp8, but with model.weights: "
+        {{"model.quantization=nf4", "train.precision=fp8", "train.adapter={type: lora}"},
+         "train.precision: fp8 multiplies the matrices of blocks in fp8, but with "
+         "model.quantization: "
          "nf4 they are codes, which are multiplied in bf16; use bf16"},
         /* 64 columns of the products that leave attention: 16 a rank, a quarter of a block */
-        {{"model.weights=nf4", "train.adapter={type: lora}", "parallel.tp=4",
+        {{"model.quantization=nf4", "train.adapter={type: lora}", "parallel.tp=4",
           "resources.devices=4"},
          "parallel.tp: 4 cuts through a block of 64 weights of the matrices of blocks; with "
-         "model.weights: nf4 use 1, or take int8"},
+         "model.quantization: nf4 use 1, or take int8"},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
