@@ -18,7 +18,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
 
-enum { ROUNDS = 8000 };
+enum { ROUNDS = 5000 };
 enum { WRONG = -1000000 }; /* no value that may stand there */
 
 /* One value that may be written, and what it means. */

@@ -12,7 +12,7 @@
 #include "spec/spec.h"
 #include "tests/program/test.h"
 
-enum { ROUNDS = 8000 };
+enum { ROUNDS = 5000 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
 

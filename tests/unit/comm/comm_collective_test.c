@@ -57,7 +57,7 @@ static void compute(void *to, int rank, int64_t count, enum hd_dtype dtype)
 
 /* Elements: more than fits in what an engine stages, of the widest type. With a sanitizer still
  * many of its steps. */
-enum { LARGE = HD_TEST_SANITIZED ? 150001 : 500001, WORLD_MAX = 4 };
+enum { LARGE = HD_TEST_SANITIZED ? 40001 : 500001, WORLD_MAX = 4 };
 
 /* The elements of each rank and type, computed once, before there are threads. */
 static void *prepared[WORLD_MAX][HD_DTYPE_COUNT];
